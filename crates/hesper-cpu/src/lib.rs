@@ -1,0 +1,1 @@
+//! The host device of Hesper and its native kernels.

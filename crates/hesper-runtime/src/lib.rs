@@ -1,0 +1,1 @@
+//! Memory and time for array devices: buffers, streams, submissions, hazards, pipelines, faults.

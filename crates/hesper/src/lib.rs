@@ -1,0 +1,1 @@
+//! Lazy arrays for machine learning: ops, transforms, compile, files.
