@@ -252,8 +252,9 @@ impl Ledger {
 
     /// Closes the open submissions of all streams.
     pub(crate) fn close_all(&mut self, shared: &Arc<Shared>) {
-        let open: Vec<u64> =
+        let mut open: Vec<u64> =
             self.streams.iter().filter(|(_, state)| state.open.is_some()).map(|(id, _)| *id).collect();
+        open.sort_unstable();
         for stream in open {
             self.close(shared, stream);
         }
@@ -363,13 +364,13 @@ impl Ledger {
         Some((streams.get(&old.stream)?.shared.clone(), old.submission))
     }
 
-    /// The streams that have work in flight or open, with the index of their oldest unfinished submission.
+    /// The oldest unfinished submission of the oldest stream that has one.
     pub(crate) fn oldest_in_flight(&self) -> Option<(Arc<StreamShared>, u64)> {
         self.streams
             .values()
             .filter(|state| state.completed + 1 < state.next)
+            .min_by_key(|state| state.shared.id())
             .map(|state| (state.shared.clone(), state.completed + 1))
-            .next()
     }
 
     /// How many submissions of a stream are closed and not finished.

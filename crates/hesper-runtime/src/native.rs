@@ -68,6 +68,17 @@ impl<'a> View<'a> {
         View { address, len: binding.len, access: binding.access, lifetime: PhantomData }
     }
 
+    /// A view of a binding whose memory the simulator reaches at `address`.
+    ///
+    /// # Safety
+    /// As for [`of`](View::of).
+    #[cfg(feature = "sim")]
+    pub(crate) unsafe fn at(binding: &'a Binding, address: Option<std::ptr::NonNull<u8>>) -> Self {
+        // SAFETY: the binding's range lies inside of its memory.
+        let address = address.map_or(std::ptr::null_mut(), |at| unsafe { at.as_ptr().add(binding.offset) });
+        View { address, len: binding.len, access: binding.access, lifetime: PhantomData }
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -76,6 +87,11 @@ impl<'a> View<'a> {
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// How it was bound.
+    pub fn access(&self) -> Access {
+        self.access
     }
 
     /// The bytes. An error if the memory is not the host's.

@@ -216,6 +216,14 @@ pub(crate) mod coop {
             CURRENT.with(|current| *current.borrow_mut() = scheduler);
         }
 
+        /// Runs `f` as an ordinary thread would.
+        pub(crate) fn suspended<R>(f: impl FnOnce() -> R) -> R {
+            let scheduler = CURRENT.with(|current| current.borrow_mut().take());
+            let result = f();
+            install(scheduler);
+            result
+        }
+
         fn current() -> Option<Arc<dyn Cooperative>> {
             CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
         }
@@ -252,6 +260,8 @@ pub(crate) mod coop {
         pub(crate) fn block() {}
     }
 
+    #[cfg(feature = "sim")]
+    pub(crate) use imp::suspended;
     #[cfg(feature = "sim")]
     pub use imp::{Cooperative, install};
     pub(crate) use imp::{active, block, pause};

@@ -162,18 +162,23 @@ impl Validator {
         found
     }
 
+    fn fill(books: &mut Books, work: &Work) {
+        for binding in work.commands().flat_map(|command| command.bindings) {
+            if let Some(lease) = books.leases.get_mut(&binding.lease()).filter(|_| binding.access().writes())
+            {
+                lease.filled = true;
+            }
+        }
+    }
+
     fn enter(books: &mut Books, work: &Work, clock: Clock) {
+        Self::fill(books, work);
         for (position, command) in work.commands().enumerate() {
             if let OpRef::Dispatch(dispatch) = command.op {
                 let entry = (work.stream(), work.index(), command.label.to_string());
                 books.running.entry(dispatch.pipeline().0).or_default().push(entry);
             }
             for binding in command.bindings {
-                if binding.access().writes()
-                    && let Some(lease) = books.leases.get_mut(&binding.lease())
-                {
-                    lease.filled = true;
-                }
                 if let Some(memory) = books.memory.get_mut(&binding.memory().id) {
                     memory.uses.push(Pending::new(work, position, command.label, binding));
                 }
@@ -380,6 +385,9 @@ unsafe impl Device for Validator {
             let found = self.check(&books, &work, &clock);
             if found.is_empty() {
                 Self::enter(&mut books, &work, clock);
+            } else {
+                // What refused work would have filled is spoilt; to read it is no second violation.
+                Self::fill(&mut books, &work);
             }
             found
         };
