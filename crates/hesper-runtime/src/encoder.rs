@@ -216,8 +216,7 @@ impl<'a> Encoder<'a> {
             for other in &self.drafts[..index] {
                 if (one.access.writes() || other.access.writes())
                     && one.buffer.0.lease.id == other.buffer.0.lease.id
-                    && one.offset < other.offset + other.len
-                    && other.offset < one.offset + one.len
+                    && one.offset.max(other.offset) < (one.offset + one.len).min(other.offset + other.len)
                 {
                     return Err(Error::Aliased {
                         buffer: one.buffer.0.lease.name(),

@@ -108,7 +108,7 @@ impl Buffer {
                 }
             };
             let (stream, index) = pending;
-            self.0.shared.commit(stream.id());
+            self.0.shared.commit_awaited(stream.id());
             stream.wait(index);
         }
     }

@@ -40,6 +40,9 @@ impl Use {
 pub(crate) struct History {
     writes: SmallVec<[Use; 1]>,
     reads: SmallVec<[Use; 2]>,
+    /// Reads are looked through when there are this many: a buffer that ten thousand streams read
+    /// costs each of them a constant time.
+    look_at: usize,
 }
 
 impl History {
@@ -59,11 +62,11 @@ impl History {
             old.stream == new.stream && old.submission == new.submission || !done(old.stream, old.submission)
         };
         self.writes.retain(|old| live(old));
-        self.reads.retain(|old| live(old));
         for old in self.writes.iter().filter(|old| old.overlaps(&new)) {
             conflict(old);
         }
         if writes {
+            self.reads.retain(|old| live(old));
             for old in self.reads.iter().filter(|old| old.overlaps(&new)) {
                 conflict(old);
             }
@@ -73,12 +76,17 @@ impl History {
             self.writes.push(new);
             merge(&mut self.writes);
         } else {
-            // On one stream submissions are ordered: a later read stands for an earlier one's.
-            self.reads.retain(|old| {
-                !(old.stream == new.stream && old.submission < new.submission && new.covers(old))
-            });
+            if self.reads.len() >= self.look_at.max(4) {
+                // On one stream submissions are ordered: a later read stands for an earlier one's.
+                self.reads.retain(|old| {
+                    let replaced =
+                        old.stream == new.stream && old.submission < new.submission && new.covers(old);
+                    live(old) && !replaced
+                });
+                merge(&mut self.reads);
+                self.look_at = 2 * self.reads.len();
+            }
             self.reads.push(new);
-            merge(&mut self.reads);
         }
     }
 
@@ -135,19 +143,16 @@ fn merge<A: smallvec::Array<Item = Use>>(uses: &mut SmallVec<A>) {
     if uses.len() <= MERGE_ABOVE {
         return;
     }
-    let mut merged: SmallVec<[Use; 8]> = SmallVec::new();
-    for old in uses.iter() {
-        match merged.iter_mut().find(|m| m.stream == old.stream && m.submission == old.submission) {
-            Some(entry) => {
-                entry.start = entry.start.min(old.start);
-                entry.end = entry.end.max(old.end);
-                entry.command = SOME_COMMAND;
-            }
-            None => merged.push(*old),
+    uses.sort_unstable_by_key(|old| (old.stream, old.submission));
+    uses.dedup_by(|next, entry| {
+        let same = next.stream == entry.stream && next.submission == entry.submission;
+        if same {
+            entry.start = entry.start.min(next.start);
+            entry.end = entry.end.max(next.end);
+            entry.command = SOME_COMMAND;
         }
-    }
-    uses.clear();
-    uses.extend(merged);
+        same
+    });
 }
 
 #[cfg(test)]

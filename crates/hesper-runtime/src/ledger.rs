@@ -59,6 +59,8 @@ pub(crate) struct StreamState {
     seen: IdMap<u64>,
     /// The last handle is gone.
     orphaned: bool,
+    /// It takes no more commands.
+    closed: bool,
     /// Where the fault of the open submission will be put, if somebody asked for it.
     cell: Option<FaultCell>,
     last_cell: Option<FaultCell>,
@@ -96,6 +98,7 @@ impl Ledger {
             refused: SmallVec::new(),
             seen: IdMap::default(),
             orphaned: false,
+            closed: false,
             cell: None,
             last_cell: None,
             shared: shared.clone(),
@@ -123,7 +126,7 @@ impl Ledger {
         op: Op,
         drafts: &[Draft<'_>],
     ) -> Result<usize> {
-        let Some(state) = self.streams.get_mut(&stream) else {
+        let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.closed) else {
             return Err(Error::StreamClosed { stream });
         };
         for draft in drafts {
@@ -318,6 +321,13 @@ impl Ledger {
             state.orphaned = true;
         }
         self.remove_if_over(stream)
+    }
+
+    /// Refuses commands from here on.
+    pub(crate) fn shut(&mut self, stream: u64) {
+        if let Some(state) = self.streams.get_mut(&stream) {
+            state.closed = true;
+        }
     }
 
     fn remove_if_over(&mut self, stream: u64) -> Option<StreamState> {

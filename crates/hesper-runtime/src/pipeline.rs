@@ -40,7 +40,7 @@ impl Text {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         let hash = hasher.finish();
-        let mut table = texts().lock();
+        let mut table = texts().lock_unscheduled();
         let bucket = table.entry(hash).or_default();
         if let Some(found) = bucket.iter().filter_map(Weak::upgrade).find(|found| *found.text == *text) {
             return Text(found);
@@ -58,7 +58,7 @@ impl Text {
 
 impl Drop for Interned {
     fn drop(&mut self) {
-        let mut table = texts().lock();
+        let mut table = texts().lock_unscheduled();
         if let Entry::Occupied(mut bucket) = table.entry(self.hash) {
             bucket.get_mut().retain(|text| text.strong_count() > 0);
             if bucket.get().is_empty() {
@@ -360,6 +360,7 @@ impl PipelineCache {
             state.counters.compiled += 1;
             match &outcome {
                 Ok(pipeline) => {
+                    state.clock += 1;
                     let used = state.clock;
                     state.slots.insert(key, Slot::Ready { pipeline: pipeline.clone(), used });
                     state.counters.count += 1;

@@ -45,7 +45,13 @@ struct Class {
     ordered: BTreeMap<u64, VecDeque<Free>>,
     /// In use by several streams: free for nobody yet.
     contended: VecDeque<Free>,
+    /// The stream after which the next sweep begins.
+    swept: u64,
 }
+
+/// How many lists and blocks one sweep looks at, so that a lookup takes bounded time however many
+/// streams there are.
+const SWEEP: usize = 32;
 
 /// Free blocks.
 #[derive(Default)]
@@ -135,13 +141,20 @@ impl Pool {
 impl Class {
     /// Moves what has completed meanwhile to the retired blocks; looks at the oldest of each list.
     fn sweep(&mut self, users: &mut impl FnMut(&Block) -> Users) {
-        for list in self.ordered.values_mut() {
+        let after = self.ordered.range(self.swept + 1..).map(|(stream, _)| *stream);
+        let before = self.ordered.range(..=self.swept).map(|(stream, _)| *stream);
+        let streams: Vec<u64> = after.chain(before).take(SWEEP).collect();
+        for stream in streams {
+            self.swept = stream;
+            let Some(list) = self.ordered.get_mut(&stream) else { continue };
             while list.front().is_some_and(|free| users(&free.block) == Users::Nobody) {
                 self.retired.extend(list.pop_front());
             }
+            if list.is_empty() {
+                self.ordered.remove(&stream);
+            }
         }
-        self.ordered.retain(|_, list| !list.is_empty());
-        for _ in 0..self.contended.len() {
+        for _ in 0..self.contended.len().min(SWEEP) {
             let Some(free) = self.contended.pop_front() else { break };
             match users(&free.block) {
                 Users::Nobody => self.retired.push(free),

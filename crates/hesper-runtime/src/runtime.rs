@@ -594,26 +594,34 @@ impl Shared {
     /// Closes and submits what a stream has open, and whatever else is closed. Gives the index of its
     /// last closed submission.
     pub(crate) fn commit(self: &Arc<Shared>, stream: u64) -> u64 {
-        self.submit_closed(|ledger| ledger.close(self, stream))
+        self.submit_closed(None, |ledger| ledger.close(self, stream))
+    }
+
+    /// The same for a caller who waits for the stream next, and may then run its work himself.
+    pub(crate) fn commit_awaited(self: &Arc<Shared>, stream: u64) -> u64 {
+        self.submit_closed(Some(stream), |ledger| ledger.close(self, stream))
     }
 
     pub(crate) fn commit_watched(self: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
-        self.submit_closed(|ledger| ledger.close_watched(self, stream))
+        self.submit_closed(None, |ledger| ledger.close_watched(self, stream))
     }
 
     pub(crate) fn commit_all(self: &Arc<Shared>) {
-        self.submit_closed(|ledger| ledger.close_all(self));
+        self.submit_closed(None, |ledger| ledger.close_all(self));
     }
 
     /// Hands closed submissions to the device in their order. A refused one is spoilt before the next
     /// is submitted, so that nothing that depends on it can run; it is reported after the lock is gone.
-    fn submit_closed<R>(self: &Arc<Shared>, close: impl FnOnce(&mut Ledger) -> R) -> R {
+    fn submit_closed<R>(self: &Arc<Shared>, awaited: Option<u64>, close: impl FnOnce(&mut Ledger) -> R) -> R {
         let mut refused: Vec<Work> = Vec::new();
         let result = {
             let _commit = self.commit.lock();
             let result = close(&mut self.ledger.lock());
             loop {
-                let Some(work) = self.ledger.lock().next_closed() else { break };
+                let Some(mut work) = self.ledger.lock().next_closed() else { break };
+                if awaited == Some(work.stream()) {
+                    work.set_awaited();
+                }
                 self.trace.submitted(&work);
                 let (stream, index) = (work.stream(), work.index());
                 // SAFETY: the work holds what it names (its bindings and dispatches are references),
@@ -654,7 +662,7 @@ impl Shared {
 
     /// A stream's last handle is gone.
     pub(crate) fn abandon(self: &Arc<Shared>, stream: &StreamShared) {
-        let over = self.submit_closed(|ledger| ledger.orphan(self, stream.id()));
+        let over = self.submit_closed(None, |ledger| ledger.orphan(self, stream.id()));
         drop(over);
     }
 }

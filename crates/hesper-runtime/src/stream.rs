@@ -165,7 +165,7 @@ impl Stream {
     /// by the result; this gives an error only if the device is lost.
     pub fn synchronize(&self) -> Result<()> {
         crate::native::refuse_inside("Stream::synchronize")?;
-        let index = self.0.shared.commit(self.id());
+        let index = self.0.shared.commit_awaited(self.id());
         self.0.stream.wait(index);
         match self.0.shared.lost() {
             Some(fault) => Err(fault.into()),
@@ -178,6 +178,12 @@ impl Stream {
     pub fn cancel(&self) {
         let index = self.0.shared.commit(self.id());
         self.0.stream.cancelled.fetch_max(index, Ordering::AcqRel);
+    }
+
+    /// Closes the stream: what was encoded runs to its end, further commands are refused.
+    pub fn close(&self) {
+        self.0.shared.commit(self.id());
+        self.0.shared.ledger.lock().shut(self.id());
     }
 
     /// How many submissions are in flight.

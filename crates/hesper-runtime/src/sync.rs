@@ -52,6 +52,12 @@ impl<T> Lock<T> {
 
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         coop::pause();
+        self.lock_unscheduled()
+    }
+
+    /// Locks without giving way: for what simulations in one process share, so that one does not
+    /// see the others.
+    pub(crate) fn lock_unscheduled(&self) -> Guard<'_, T> {
         let held = held::Held::take(self.rank);
         let inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         Guard { inner, _held: held }

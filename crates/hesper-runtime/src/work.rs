@@ -195,6 +195,7 @@ struct WorkInner {
     batch: Batch,
     fault: Option<Fault>,
     hooks: Vec<FinishHook>,
+    awaited: bool,
     finished: bool,
 }
 
@@ -207,6 +208,7 @@ impl Work {
             batch,
             fault: None,
             hooks: Vec::new(),
+            awaited: false,
             finished: false,
         }))
     }
@@ -229,6 +231,15 @@ impl Work {
     /// Submissions of other streams that must be finished before any command starts.
     pub fn waits(&self) -> &[Wait] {
         &self.0.batch.waits
+    }
+
+    /// Whether the submitting thread is about to wait for this work, and may run it itself.
+    pub fn is_awaited(&self) -> bool {
+        self.0.awaited
+    }
+
+    pub(crate) fn set_awaited(&mut self) {
+        self.0.awaited = true;
     }
 
     /// Changes the waits; those for which `keep` gives false go.

@@ -296,12 +296,11 @@ impl Engine {
 /// Runs one command, outside of the engine's lock.
 pub(super) fn run(work: &mut Work, position: usize, kernel: Kernel) {
     if let Some(error) = kernel.failure {
-        let (kind, scope) = match error {
-            DeviceError::Lost(_) => (crate::FaultKind::Lost, crate::Scope::Device),
-            _ => (crate::FaultKind::Failed, crate::Scope::Command),
-        };
+        if matches!(error, DeviceError::Lost(_)) {
+            return work.spoil(&error);
+        }
         let label = work.command(position).label.to_string();
-        let fault = work.fault_at(&label, kind, scope, error.to_string());
+        let fault = work.fault_at(&label, crate::FaultKind::Failed, crate::Scope::Command, error.to_string());
         return work.fail_command(position, fault);
     }
     let hidden = work.command(position).bindings.iter().any(|binding| binding.memory().host.is_none());

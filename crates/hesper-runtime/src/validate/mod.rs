@@ -239,7 +239,8 @@ impl Pending {
     }
 
     fn conflicts(&self, other: &Pending) -> bool {
-        (self.access.writes() || other.access.writes()) && self.start < other.end && other.start < self.end
+        (self.access.writes() || other.access.writes())
+            && self.start.max(other.start) < self.end.min(other.end)
     }
 }
 
