@@ -1,0 +1,53 @@
+//! A corpus of custom kernels of the kinds people write for `mx.fast.metal_kernel`.
+//!
+//! Every [`Case`] is one call: kernel text, inputs, template arguments, grid and threadgroup, together with a
+//! plain reference that computes in `f64` from inputs already rounded to their dtype. The crate knows no
+//! executor: anything that can run a kernel implements [`Executor`] and is judged by [`run_cases`].
+//! [`invalid_cases`] are kernels that must be refused, with where and why.
+//!
+//! ```
+//! let report = hesper_corpus::run_cases(&hesper_corpus::cases()[..1], &mut |case: &hesper_corpus::Case| {
+//!     Err(format!("nothing runs {}", case.name))
+//! });
+//! assert!(!report.is_clean());
+//! ```
+
+mod array;
+mod case;
+mod data;
+mod runner;
+
+mod elementwise;
+mod matmul;
+mod norm;
+mod reduce;
+
+pub use array::{Array, DType, decode_floats, decode_ints, row_major};
+pub use case::{Case, Expected, Input, OutputSpec, TemplateArg, Tolerance};
+pub use runner::{Executor, Report, run_cases};
+
+/// The name and the text of a kernel file.
+macro_rules! kernel {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../kernels/", $name, ".metal")))
+    };
+}
+
+/// The text of a header file.
+macro_rules! header {
+    ($name:literal) => {
+        include_str!(concat!("../kernels/", $name, ".h.metal"))
+    };
+}
+
+pub(crate) use {header, kernel};
+
+/// Every valid case.
+pub fn cases() -> Vec<Case> {
+    let mut all = Vec::new();
+    elementwise::add(&mut all);
+    norm::add(&mut all);
+    reduce::add(&mut all);
+    matmul::add(&mut all);
+    all
+}
