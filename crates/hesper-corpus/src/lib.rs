@@ -20,6 +20,7 @@ mod runner;
 mod elementwise;
 mod matmul;
 mod norm;
+mod quant;
 mod reduce;
 
 pub use array::{Array, DType, decode_floats, decode_ints, row_major};
@@ -49,5 +50,6 @@ pub fn cases() -> Vec<Case> {
     norm::add(&mut all);
     reduce::add(&mut all);
     matmul::add(&mut all);
+    quant::add(&mut all);
     all
 }

@@ -1,8 +1,8 @@
 //! Transposition and matrix products.
 
-use crate::array::DType;
+use crate::array::{Array, DType};
 use crate::case::{Case, Expected};
-use crate::data::{integers, normal};
+use crate::data::{integers, normal, uniform};
 use crate::elementwise::eps;
 use crate::kernel;
 
@@ -10,6 +10,8 @@ pub fn add(all: &mut Vec<Case>) {
     transpose_cases(all);
     tiled_cases(all);
     simdgroup_cases(all);
+    staged_cases(all);
+    gemv_cases(all);
 }
 
 fn transpose_cases(all: &mut Vec<Case>) {
@@ -68,4 +70,48 @@ fn simdgroup_cases(all: &mut Vec<Case>) {
     all.push(one("matmul_simdgroup_float", DType::F32, 32, 64, 40));
     all.push(one("matmul_simdgroup_half", DType::F16, 16, 32, 24));
     all.push(one("matmul_simdgroup_bfloat", DType::BF16, 48, 32, 16));
+}
+
+fn staged_cases(all: &mut Vec<Case>) {
+    let one = |name, dtype: DType, m: usize, n: usize, k: usize| {
+        Case::new(name, kernel!("matmul_simdgroup_staged"), matmul_transposed)
+            .with("a", normal(65, dtype, &[m, k]))
+            .with("b", normal(66, dtype, &[n, k]))
+            .with("bias", normal(67, dtype, &[n]))
+            .with("alpha", Array::scalar(DType::F32, 0.5))
+            .ty("T", dtype)
+            .close("c", dtype, &[m, n], 10.0 * eps(dtype), 4.0 * eps(dtype))
+            .launch([n.div_ceil(16) * 128, m.div_ceil(16), 1], [128, 1, 1])
+    };
+    all.push(one("matmul_staged_float", DType::F32, 21, 35, 30));
+    all.push(one("matmul_staged_half", DType::F16, 16, 9, 40));
+    all.push(one("matmul_staged_bfloat", DType::BF16, 33, 17, 8));
+}
+
+fn matmul_transposed(c: &Case) -> Vec<Expected> {
+    let (a, b, bias, alpha) = (c.f("a"), c.f("b"), c.f("bias"), c.f("alpha")[0]);
+    let (n, k) = (c.input("b").shape[0], c.input("b").shape[1]);
+    let dot = |r: usize, col: usize| (0..k).map(|i| a[r * k + i] * b[col * k + i]).sum::<f64>();
+    let element = |e: usize| alpha * dot(e / n, e % n) + bias[e % n];
+    vec![Expected::Floats((0..c.input("a").shape[0] * n).map(element).collect())]
+}
+
+fn gemv_cases(all: &mut Vec<Case>) {
+    let one = |name, dtype: DType, m: usize, k: usize| {
+        Case::new(name, kernel!("gemv_vec4"), gemv)
+            .with("w", uniform(68, dtype, &[m, k], -0.5, 0.5))
+            .with("x", normal(69, dtype, &[k]))
+            .ty("T", dtype)
+            .int("K", k as i64)
+            .close("y", dtype, &[m], 8.0 * eps(dtype), 2.0 * eps(dtype))
+            .launch([m * 32, 1, 1], [96, 1, 1])
+    };
+    all.push(one("gemv_vec4_float", DType::F32, 10, 100));
+    all.push(one("gemv_vec4_half", DType::F16, 7, 256));
+    all.push(one("gemv_vec4_bfloat", DType::BF16, 5, 140));
+}
+
+fn gemv(c: &Case) -> Vec<Expected> {
+    let (w, x) = (c.f("w"), c.f("x"));
+    vec![Expected::Floats(w.chunks(x.len()).map(|r| r.iter().zip(&x).map(|(a, b)| a * b).sum()).collect())]
 }

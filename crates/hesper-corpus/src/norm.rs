@@ -10,6 +10,7 @@ pub fn add(all: &mut Vec<Case>) {
     softmax_cases(all);
     norm_cases(all);
     rope_cases(all);
+    fused_cases(all);
 }
 
 fn softmax_cases(all: &mut Vec<Case>) {
@@ -135,4 +136,32 @@ fn rope(c: &Case) -> Vec<Expected> {
         }
     }
     vec![Expected::Floats(out)]
+}
+
+fn fused_cases(all: &mut Vec<Case>) {
+    let one = |name, dtype: DType, m: usize, d: usize, rows: usize, groups: usize| {
+        Case::new(name, kernel!("layernorm_gemv"), layernorm_gemv)
+            .with("x", normal(28, dtype, &[d]))
+            .with("gamma", uniform(29, dtype, &[d], 0.5, 1.5))
+            .with("beta", uniform(30, dtype, &[d], -0.5, 0.5))
+            .with("w", uniform(31, dtype, &[m, d], -0.2, 0.2))
+            .with("bias", uniform(32, dtype, &[m], -1.0, 1.0))
+            .ty("T", dtype)
+            .int("D", d as i64)
+            .int("ROWS", rows as i64)
+            .close("y", dtype, &[m], 10.0 * eps(dtype), 2.0 * eps(dtype))
+            .launch([m / rows * 32, 1, 1], [32 * groups, 1, 1])
+    };
+    all.push(one("layernorm_gemv_float", DType::F32, 24, 150, 4, 2));
+    all.push(one("layernorm_gemv_half", DType::F16, 12, 77, 2, 3));
+}
+
+fn layernorm_gemv(c: &Case) -> Vec<Expected> {
+    let (x, gamma, beta, w, bias) = (c.f("x"), c.f("gamma"), c.f("beta"), c.f("w"), c.f("bias"));
+    let d = x.len();
+    let mean = x.iter().sum::<f64>() / d as f64;
+    let inv = 1.0 / (x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / d as f64 + 1e-5).sqrt();
+    let h: Vec<f64> = (0..d).map(|i| (x[i] - mean) * inv * gamma[i] + beta[i]).collect();
+    let dot = |r: usize| w[r * d..][..d].iter().zip(&h).map(|(a, b)| a * b).sum::<f64>();
+    vec![Expected::Floats((0..bias.len()).map(|r| dot(r) + bias[r]).collect())]
 }

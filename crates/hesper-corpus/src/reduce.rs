@@ -1,6 +1,6 @@
 //! Reductions, selections, histograms and scans.
 
-use crate::array::DType;
+use crate::array::{Array, DType};
 use crate::case::{Case, Expected};
 use crate::data::{integers, uniform};
 use crate::kernel;
@@ -9,6 +9,7 @@ pub fn add(all: &mut Vec<Case>) {
     select_cases(all);
     histogram_cases(all);
     scan_cases(all);
+    segment_cases(all);
 }
 
 fn select_cases(all: &mut Vec<Case>) {
@@ -132,4 +133,50 @@ fn scan(c: &Case) -> Vec<Expected> {
     } else {
         vec![Expected::Ints(out.iter().map(|v| *v as i64).collect())]
     }
+}
+
+fn segment_cases(all: &mut Vec<Case>) {
+    let (rows, width) = (100, 13);
+    let ids: Vec<i64> = (0..rows as i64).map(|r| r * r / 700).collect();
+    let segments = *ids.last().expect("there are rows") as usize + 1;
+    all.push(
+        Case::new("segmented_sum_atomic", kernel!("segmented_sum"), segmented_sum)
+            .with("x", uniform(47, DType::F32, &[rows, width], -1.0, 1.0))
+            .with("ids", Array::ints(DType::I32, &[rows], &ids))
+            .int("CHUNK", 8)
+            .close("out", DType::F32, &[segments, width], 1e-5, 1e-5)
+            .launch([width, rows.div_ceil(8), 1], [8, 8, 1])
+            .atomic()
+            .init(0.0),
+    );
+    let offsets = [0, 5, 5, 70, 71, 200, 333];
+    all.push(
+        Case::new("segmented_reduce_int64_offsets", kernel!("segmented_reduce"), segmented_reduce)
+            .with("x", uniform(48, DType::F32, &[333], -1.0, 1.0))
+            .with("offsets", Array::ints(DType::I64, &[7], &offsets))
+            .close("sums", DType::F32, &[6], 1e-5, 1e-5)
+            .exact("maxima", DType::F32, &[6])
+            .exact("empty", DType::Bool, &[6])
+            .launch([32, 6, 1], [32, 4, 1]),
+    );
+}
+
+fn segmented_sum(c: &Case) -> Vec<Expected> {
+    let (x, ids, width) = (c.f("x"), c.i("ids"), c.input("x").shape[1]);
+    let mut out = vec![0.0; c.outputs[0].len()];
+    for (e, v) in x.iter().enumerate() {
+        out[ids[e / width] as usize * width + e % width] += v;
+    }
+    vec![Expected::Floats(out)]
+}
+
+fn segmented_reduce(c: &Case) -> Vec<Expected> {
+    let x = c.f("x");
+    let offsets: Vec<usize> = c.i("offsets").iter().map(|v| *v as usize).collect();
+    let parts: Vec<&[f64]> = offsets.windows(2).map(|w| &x[w[0]..w[1]]).collect();
+    vec![
+        Expected::Floats(parts.iter().map(|p| p.iter().sum()).collect()),
+        Expected::Floats(parts.iter().map(|p| p.iter().copied().fold(f64::NEG_INFINITY, f64::max)).collect()),
+        Expected::Ints(parts.iter().map(|p| i64::from(p.is_empty())).collect()),
+    ]
 }
