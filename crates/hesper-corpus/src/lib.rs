@@ -17,10 +17,13 @@ mod case;
 mod data;
 mod runner;
 
+mod attention;
 mod elementwise;
 mod matmul;
+mod network;
 mod norm;
 mod quant;
+mod recurrent;
 mod reduce;
 
 pub use array::{Array, DType, decode_floats, decode_ints, row_major};
@@ -51,5 +54,8 @@ pub fn cases() -> Vec<Case> {
     reduce::add(&mut all);
     matmul::add(&mut all);
     quant::add(&mut all);
+    attention::add(&mut all);
+    recurrent::add(&mut all);
+    network::add(&mut all);
     all
 }
