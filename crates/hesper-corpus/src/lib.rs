@@ -18,13 +18,16 @@ mod data;
 mod runner;
 
 mod attention;
+mod bits;
 mod elementwise;
+mod image;
 mod matmul;
 mod network;
 mod norm;
 mod quant;
 mod recurrent;
 mod reduce;
+mod shuffle;
 
 pub use array::{Array, DType, decode_floats, decode_ints, row_major};
 pub use case::{Case, Expected, Input, OutputSpec, TemplateArg, Tolerance};
@@ -57,5 +60,8 @@ pub fn cases() -> Vec<Case> {
     attention::add(&mut all);
     recurrent::add(&mut all);
     network::add(&mut all);
+    image::add(&mut all);
+    bits::add(&mut all);
+    shuffle::add(&mut all);
     all
 }
