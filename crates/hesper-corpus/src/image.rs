@@ -10,6 +10,7 @@ pub fn add(all: &mut Vec<Case>) {
     sample_cases(all);
     mandelbrot_cases(all);
     simulation_cases(all);
+    pixel_cases(all);
 }
 
 fn sample_cases(all: &mut Vec<Case>) {
@@ -164,4 +165,82 @@ fn nbody(c: &Case) -> Vec<Expected> {
         }
     }
     vec![Expected::Floats(out)]
+}
+
+fn pixel_cases(all: &mut Vec<Case>) {
+    let (h, w) = (9, 21);
+    all.push(
+        Case::new("color_convert_swizzles", kernel!("color_convert"), color_convert)
+            .with("image", integers(188, DType::U8, &[h, w, 4], 0, 256))
+            .close("luma", DType::F32, &[h, w], 1e-6, 1e-6)
+            .close("swapped", DType::U8, &[h, w, 4], 1.0, 0.0)
+            .close("linear", DType::F32, &[h, w, 3], 1e-5, 1e-5)
+            .launch([w, h, 1], [8, 4, 1]),
+    );
+    all.push(
+        Case::new("sobel_bytes", kernel!("sobel"), sobel)
+            .with("img", integers(189, DType::U8, &[14, 19], 60, 140))
+            .with("threshold", Array::ints(DType::I32, &[], &[150]))
+            .exact("edges", DType::U8, &[14, 19])
+            .exact("strong", DType::Bool, &[14, 19])
+            .launch([19, 14, 1], [16, 4, 1]),
+    );
+    all.push(
+        Case::new("dct8x8", kernel!("dct8x8"), dct8x8)
+            .header(header!("dct8x8"))
+            .with("image", integers(190, DType::U8, &[16, 24], 0, 256))
+            .close("coefficients", DType::F32, &[16, 24], 1e-3, 1e-5)
+            .close("quantized", DType::I16, &[16, 24], 1.0, 0.0)
+            .launch([24, 16, 1], [8, 8, 1]),
+    );
+}
+
+fn color_convert(c: &Case) -> Vec<Expected> {
+    let (mut luma, mut swapped, mut linear) = (Vec::new(), Vec::new(), Vec::new());
+    for px in c.i("image").chunks(4) {
+        let v: Vec<f64> = px.iter().map(|b| *b as f64 / 255.0).collect();
+        luma.push(0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]);
+        let out = [v[2] * v[3], v[1] * v[3], v[0] * v[3], v[3]];
+        swapped.extend(out.map(|p| (p * 255.0).round_ties_even() as i64));
+        let to_linear = |s: f64| if s <= 0.04045 { s / 12.92 } else { ((s + 0.055) / 1.055).powf(2.4) };
+        let l: Vec<f64> = v[..3].iter().map(|s| to_linear(*s)).collect();
+        // First the channels move on by one, then the outer two change places.
+        let turned = [l[1], l[0], l[2]];
+        linear.extend((0..3).map(|i| ((l[i] + turned[i]) / 2.0).clamp(0.0, 1.0)));
+    }
+    vec![Expected::Floats(luma), Expected::Ints(swapped), Expected::Floats(linear)]
+}
+
+fn sobel(c: &Case) -> Vec<Expected> {
+    let (img, h, w) = (c.i("img"), c.input("img").shape[0] as i64, c.input("img").shape[1] as i64);
+    let at = |x: i64, y: i64| img[(y.clamp(0, h - 1) * w + x.clamp(0, w - 1)) as usize];
+    let magnitude = |e: i64| {
+        let (x, y) = (e % w, e / w);
+        let gx: i64 =
+            [(-1, 1), (0, 2), (1, 1)].iter().map(|(d, k)| k * (at(x + 1, y + d) - at(x - 1, y + d))).sum();
+        let gy: i64 =
+            [(-1, 1), (0, 2), (1, 1)].iter().map(|(d, k)| k * (at(x + d, y + 1) - at(x + d, y - 1))).sum();
+        gx.abs() + gy.abs()
+    };
+    let all: Vec<i64> = (0..h * w).map(magnitude).collect();
+    let strong = all.iter().map(|m| i64::from(*m > c.i("threshold")[0])).collect();
+    vec![Expected::Ints(all.iter().map(|m| *m.min(&255)).collect()), Expected::Ints(strong)]
+}
+
+fn dct8x8(c: &Case) -> Vec<Expected> {
+    let (image, w) = (c.f("image"), c.input("image").shape[1]);
+    let basis = |u: usize, x: usize| {
+        let scale = if u == 0 { (1.0f64 / 8.0).sqrt() } else { 0.5 };
+        scale * ((2 * x + 1) as f64 * u as f64 * std::f64::consts::PI / 16.0).cos()
+    };
+    let coefficient = |e: usize| {
+        let (x0, y0, u, v) = (e % w / 8 * 8, e / w / 8 * 8, e % w % 8, e / w % 8);
+        let pixel =
+            |i: usize| (image[(y0 + i / 8) * w + x0 + i % 8] - 128.0) * basis(u, i % 8) * basis(v, i / 8);
+        (0..64).map(pixel).sum::<f64>()
+    };
+    let all: Vec<f64> = (0..image.len()).map(coefficient).collect();
+    let step = |e: usize| 1.0 + 2.0 * (e % w % 8 + e / w % 8) as f64;
+    let quantized = all.iter().enumerate().map(|(e, v)| (v / step(e)).round_ties_even() as i64).collect();
+    vec![Expected::Floats(all), Expected::Ints(quantized)]
 }

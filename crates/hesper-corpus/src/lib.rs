@@ -21,6 +21,7 @@ mod attention;
 mod bits;
 mod elementwise;
 mod image;
+mod language;
 mod matmul;
 mod network;
 mod norm;
@@ -28,6 +29,7 @@ mod quant;
 mod recurrent;
 mod reduce;
 mod shuffle;
+mod threads;
 
 pub use array::{Array, DType, decode_floats, decode_ints, row_major};
 pub use case::{Case, Expected, Input, OutputSpec, TemplateArg, Tolerance};
@@ -63,5 +65,7 @@ pub fn cases() -> Vec<Case> {
     image::add(&mut all);
     bits::add(&mut all);
     shuffle::add(&mut all);
+    language::add(&mut all);
+    threads::add(&mut all);
     all
 }

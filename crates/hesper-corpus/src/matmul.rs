@@ -2,7 +2,7 @@
 
 use crate::array::{Array, DType};
 use crate::case::{Case, Expected};
-use crate::data::{integers, normal, uniform};
+use crate::data::{Rng, integers, normal, uniform};
 use crate::elementwise::eps;
 use crate::kernel;
 
@@ -12,6 +12,7 @@ pub fn add(all: &mut Vec<Case>) {
     simdgroup_cases(all);
     staged_cases(all);
     gemv_cases(all);
+    sparse_cases(all);
 }
 
 fn transpose_cases(all: &mut Vec<Case>) {
@@ -114,4 +115,31 @@ fn gemv_cases(all: &mut Vec<Case>) {
 fn gemv(c: &Case) -> Vec<Expected> {
     let (w, x) = (c.f("w"), c.f("x"));
     vec![Expected::Floats(w.chunks(x.len()).map(|r| r.iter().zip(&x).map(|(a, b)| a * b).sum()).collect())]
+}
+
+fn sparse_cases(all: &mut Vec<Case>) {
+    let (rows, columns) = (30, 50);
+    let mut rng = Rng::new(70);
+    let mut row_ptr = vec![0];
+    for r in 0..rows {
+        // Some rows are empty, some are long.
+        let length = if r % 7 == 3 { 0 } else { rng.int(0, if r % 5 == 0 { 40 } else { 6 }) };
+        row_ptr.push(row_ptr[r] + length);
+    }
+    let nnz = row_ptr[rows] as usize;
+    all.push(
+        Case::new("csr_matvec", kernel!("csr_matvec"), csr_matvec)
+            .with("row_ptr", Array::ints(DType::U32, &[rows + 1], &row_ptr))
+            .with("columns", integers(71, DType::U32, &[nnz], 0, columns as i64))
+            .with("values", normal(72, DType::F32, &[nnz]))
+            .with("x", normal(73, DType::F32, &[columns]))
+            .close("y", DType::F32, &[rows], 1e-5, 1e-5)
+            .launch([(rows * 8).next_multiple_of(64), 1, 1], [64, 1, 1]),
+    );
+}
+
+fn csr_matvec(c: &Case) -> Vec<Expected> {
+    let (ptr, columns, values, x) = (c.i("row_ptr"), c.i("columns"), c.f("values"), c.f("x"));
+    let row = |w: &[i64]| (w[0] as usize..w[1] as usize).map(|k| values[k] * x[columns[k] as usize]).sum();
+    vec![Expected::Floats(ptr.windows(2).map(row).collect())]
 }

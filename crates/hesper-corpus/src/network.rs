@@ -10,6 +10,8 @@ use crate::norm::softmax_row;
 pub fn add(all: &mut Vec<Case>) {
     cross_entropy_cases(all);
     conv_cases(all);
+    optimizer_cases(all);
+    router_cases(all);
 }
 
 fn cross_entropy_cases(all: &mut Vec<Case>) {
@@ -137,4 +139,65 @@ fn causal_conv1d_update(c: &Case) -> Vec<Expected> {
         next.extend(&window[1..]);
     }
     vec![Expected::Floats(out), Expected::Floats(next)]
+}
+
+fn optimizer_cases(all: &mut Vec<Case>) {
+    let n = 203;
+    let one = |name, dtype: DType| {
+        Case::new(name, kernel!("adam_step"), adam_step)
+            .with("param", normal(171, dtype, &[n]))
+            .with("grad", normal(172, dtype, &[n]))
+            .with("m", normal(173, DType::F32, &[n]))
+            .with("v", uniform(174, DType::F32, &[n], 0.1, 1.0))
+            .with("hyper", Array::floats(DType::F32, &[5], &[0.01, 0.9, 0.999, 1e-8, 0.1]))
+            .with("step", Array::ints(DType::I32, &[], &[7]))
+            .ty("T", dtype)
+            .close("new_param", dtype, &[n], 1e-6 + eps(dtype), eps(dtype))
+            .close("new_m", DType::F32, &[n], 1e-6, 1e-6)
+            .close("new_v", DType::F32, &[n], 1e-6, 1e-6)
+            .launch([n, 1, 1], [64, 1, 1])
+    };
+    all.push(one("adam_step_float", DType::F32));
+    all.push(one("adam_step_bfloat", DType::BF16));
+}
+
+fn adam_step(c: &Case) -> Vec<Expected> {
+    let h = c.f("hyper");
+    let (lr, b1, b2, eps, decay) = (h[0], h[1], h[2], h[3], h[4]);
+    let step = c.i("step")[0] as i32;
+    let mix = |old: &str, b: f64, power: i32| -> Vec<f64> {
+        c.f(old).iter().zip(c.f("grad")).map(|(o, g)| b * o + (1.0 - b) * g.powi(power)).collect()
+    };
+    let (m, v) = (mix("m", b1, 1), mix("v", b2, 2));
+    let correction = (1.0 - b2.powi(step)).sqrt() / (1.0 - b1.powi(step));
+    let moved = |(i, p): (usize, &f64)| p * (1.0 - lr * decay) - lr * correction * m[i] / (v[i].sqrt() + eps);
+    let param = c.f("param").iter().enumerate().map(moved).collect();
+    vec![Expected::Floats(param), Expected::Floats(m), Expected::Floats(v)]
+}
+
+fn router_cases(all: &mut Vec<Case>) {
+    let one = |name, dtype: DType, tokens: usize, experts: usize, top: usize| {
+        Case::new(name, kernel!("moe_router"), moe_router)
+            .with("logits", uniform(175, dtype, &[tokens, experts], -3.0, 3.0))
+            .ty("T", dtype)
+            .int("E", experts as i64)
+            .int("TOP", top as i64)
+            .close("weights", dtype, &[tokens, top], 1e-6 + eps(dtype), eps(dtype))
+            .exact("experts", DType::U32, &[tokens, top])
+            .launch([32, tokens, 1], [32, 2, 1])
+    };
+    all.push(one("moe_router_float", DType::F32, 9, 60, 4));
+    all.push(one("moe_router_half_ties", DType::F16, 6, 128, 8));
+}
+
+fn moe_router(c: &Case) -> Vec<Expected> {
+    let (mut weights, mut experts) = (Vec::new(), Vec::new());
+    for row in c.f("logits").chunks(c.arg("E")) {
+        let mut order: Vec<usize> = (0..row.len()).collect();
+        order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+        order.truncate(c.arg("TOP"));
+        weights.extend(softmax_row(&order.iter().map(|e| row[*e]).collect::<Vec<_>>()));
+        experts.extend(order.iter().map(|e| *e as i64));
+    }
+    vec![Expected::Floats(weights), Expected::Ints(experts)]
 }

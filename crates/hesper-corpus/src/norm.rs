@@ -4,13 +4,14 @@ use crate::array::{Array, DType};
 use crate::case::{Case, Expected};
 use crate::data::{normal, uniform};
 use crate::elementwise::eps;
-use crate::kernel;
+use crate::{header, kernel};
 
 pub fn add(all: &mut Vec<Case>) {
     softmax_cases(all);
     norm_cases(all);
     rope_cases(all);
     fused_cases(all);
+    group_norm_cases(all);
 }
 
 fn softmax_cases(all: &mut Vec<Case>) {
@@ -164,4 +165,34 @@ fn layernorm_gemv(c: &Case) -> Vec<Expected> {
     let h: Vec<f64> = (0..d).map(|i| (x[i] - mean) * inv * gamma[i] + beta[i]).collect();
     let dot = |r: usize| w[r * d..][..d].iter().zip(&h).map(|(a, b)| a * b).sum::<f64>();
     vec![Expected::Floats((0..bias.len()).map(|r| dot(r) + bias[r]).collect())]
+}
+
+fn group_norm_cases(all: &mut Vec<Case>) {
+    let (groups, n, size) = (5, 150, 64);
+    all.push(
+        Case::new("group_norm_address_spaces", kernel!("group_norm"), group_norm)
+            .header(header!("group_norm"))
+            .with("x", normal(33, DType::F16, &[groups, n]))
+            // Fewer than eight elements: the kernel sees it in constant memory.
+            .with("gain", uniform(34, DType::F32, &[groups], 0.5, 2.0))
+            .int("N", n as i64)
+            .close("out", DType::F16, &[groups, n], 2e-3, 2e-3)
+            .exact("seen", DType::F32, &[groups, size, 2])
+            .launch([groups * size, 1, 1], [size, 1, 1]),
+    );
+}
+
+fn group_norm(c: &Case) -> Vec<Expected> {
+    let (x, gain, n, size) = (c.f("x"), c.f("gain"), c.arg("N"), c.threadgroup[0]);
+    let (mut out, mut seen) = (Vec::new(), Vec::new());
+    for (row, gain) in x.chunks(n).zip(gain) {
+        let mean = row.iter().sum::<f64>() / n as f64;
+        let variance = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64;
+        out.extend(row.iter().map(|v| (v - mean) / (variance + 1e-5).sqrt() * gain));
+        for thread in 0..size {
+            let mine: Vec<f64> = row.iter().copied().skip(thread).step_by(size).collect();
+            seen.extend([mine[mine.len() - 1], mine[mine.len() - 2]]);
+        }
+    }
+    vec![Expected::Floats(out), Expected::Floats(seen)]
 }

@@ -11,6 +11,7 @@ pub fn add(all: &mut Vec<Case>) {
     matvec_cases(all);
     decode_cases(all);
     cast_cases(all);
+    ternary_cases(all);
 }
 
 /// Packs codes of `width` bits, low bits first, into little-endian words.
@@ -157,4 +158,30 @@ fn half4_cast(c: &Case) -> Vec<Expected> {
         Expected::Ints(vec![1; words.len() / 2]),
         Expected::Ints(words.chunks(2).map(|p| (p[1] >> 16) | (p[0] & 0xffff) << 16).collect()),
     ]
+}
+
+fn ternary_cases(all: &mut Vec<Case>) {
+    let (m, k) = (13, 160);
+    let mut rng = Rng::new(90);
+    let codes: Vec<u32> = (0..m * k).map(|_| rng.int(0, 3) as u32).collect();
+    let one = |name, dtype: DType| {
+        Case::new(name, kernel!("ternary_matvec"), ternary)
+            .with("w", Array::ints(DType::U32, &[m, k / 16], &pack(&codes, 2)))
+            .with("x", integers(91, DType::I8, &[k], -128, 128))
+            .with("w_scale", Array::scalar(DType::F32, 0.75))
+            .with("x_scale", Array::scalar(DType::F32, 42.0))
+            .ty("T", dtype)
+            .int("K", k as i64)
+            .close("y", dtype, &[m], 1e-6, 1e-6 + eps(dtype))
+            .launch([32, m, 1], [32, 4, 1])
+    };
+    all.push(one("ternary_matvec_float", DType::F32));
+    all.push(one("ternary_matvec_half", DType::F16));
+}
+
+fn ternary(c: &Case) -> Vec<Expected> {
+    let (w, x) = (unpack(&c.i("w"), 2), c.i("x"));
+    let scale = c.f("w_scale")[0] / c.f("x_scale")[0];
+    let row = |r: &[u32]| r.iter().zip(&x).map(|(q, x)| (i64::from(*q) - 1) * x).sum::<i64>() as f64 * scale;
+    vec![Expected::Floats(w.chunks(x.len()).map(row).collect())]
 }

@@ -10,6 +10,7 @@ pub fn add(all: &mut Vec<Case>) {
     histogram_cases(all);
     scan_cases(all);
     segment_cases(all);
+    whole_cases(all);
 }
 
 fn select_cases(all: &mut Vec<Case>) {
@@ -179,4 +180,49 @@ fn segmented_reduce(c: &Case) -> Vec<Expected> {
         Expected::Floats(parts.iter().map(|p| p.iter().copied().fold(f64::NEG_INFINITY, f64::max)).collect()),
         Expected::Ints(parts.iter().map(|p| i64::from(p.is_empty())).collect()),
     ]
+}
+
+fn whole_cases(all: &mut Vec<Case>) {
+    all.push(
+        Case::new("reduce_all_atomics", kernel!("reduce_all"), |c| {
+            let x = c.i("x");
+            let groups: Vec<&[i64]> = x.chunks(64 * 4).flat_map(|g| g.chunks(32 * 4)).collect();
+            let tops = groups.iter().map(|g| g.iter().max().expect("not empty") & 0xff);
+            let marks = (1i64 << groups.len()) - 1;
+            let (low, high) = (*x.iter().min().expect("not empty"), *x.iter().max().expect("not empty"));
+            vec![Expected::Ints(vec![low, high, x.iter().sum(), tops.fold(0, |a, b| a | b), marks])]
+        })
+        .with("x", integers(49, DType::I32, &[701], -1000, 1000))
+        .int("N", 701)
+        .exact("extremes", DType::I32, &[5])
+        .launch([176, 1, 1], [64, 1, 1])
+        .atomic()
+        .init(0.0),
+    );
+    let (n, k) = (300, 11);
+    all.push(
+        Case::new("kmeans_assign_structs", kernel!("kmeans_assign"), kmeans)
+            .with("points", uniform(50, DType::F32, &[n, 3], -1.0, 1.0))
+            .with("centroids", uniform(51, DType::F32, &[k, 3], -1.0, 1.0))
+            .int("K", k as i64)
+            .exact("label", DType::I32, &[n])
+            .exact("population", DType::I32, &[k])
+            .launch([n, 1, 1], [64, 1, 1])
+            .atomic()
+            .init(0.0),
+    );
+}
+
+fn kmeans(c: &Case) -> Vec<Expected> {
+    let (points, centroids) = (c.f("points"), c.f("centroids"));
+    let mut population = vec![0; c.arg("K")];
+    let mut nearest = |p: &[f64]| {
+        let distance = |k: usize| (0..3).map(|a| (p[a] - centroids[3 * k + a]).powi(2)).sum::<f64>();
+        let best =
+            (0..c.arg("K")).min_by(|a, b| distance(*a).total_cmp(&distance(*b))).expect("some centroid");
+        population[best] += 1;
+        best as i64
+    };
+    let label = points.chunks(3).map(&mut nearest).collect();
+    vec![Expected::Ints(label), Expected::Ints(population)]
 }

@@ -11,6 +11,7 @@ pub fn add(all: &mut Vec<Case>) {
     scatter_cases(all);
     gather_cases(all);
     transform_cases(all);
+    fft_cases(all);
 }
 
 fn sort_cases(all: &mut Vec<Case>) {
@@ -153,4 +154,36 @@ fn complex_multiply(c: &Case) -> Vec<Expected> {
     let out: Vec<f64> = a.chunks(2).zip(b.chunks(2)).flat_map(product).collect();
     let norm = out.chunks(2).map(|z| z[0] * z[0] + z[1] * z[1]).collect();
     vec![Expected::Floats(out), Expected::Floats(norm)]
+}
+
+fn fft_cases(all: &mut Vec<Case>) {
+    let one = |name, rows: usize, n: usize, inverse: bool| {
+        Case::new(name, kernel!("fft"), fft)
+            .with("x", normal(230, DType::Complex64, &[rows, n]))
+            .int("N", n as i64)
+            .flag("inverse", inverse)
+            .close("out", DType::Complex64, &[rows, n], 2e-5, 1e-5)
+            .launch([rows * n / 2, 1, 1], [n / 2, 1, 1])
+    };
+    all.push(one("fft_128", 3, 128, false));
+    all.push(one("fft_inverse_16", 5, 16, true));
+}
+
+/// The transform by its definition.
+fn fft(c: &Case) -> Vec<Expected> {
+    let (n, inverse) = (c.arg("N"), c.arg("inverse") == 1);
+    let (sign, scale) = if inverse { (1.0, 1.0 / n as f64) } else { (-1.0, 1.0) };
+    let mut out = Vec::new();
+    for row in c.f("x").chunks(2 * n) {
+        for k in 0..n {
+            let (mut re, mut im) = (0.0, 0.0);
+            for j in 0..n {
+                let (s, co) = (sign * std::f64::consts::TAU * (j * k % n) as f64 / n as f64).sin_cos();
+                re += row[2 * j] * co - row[2 * j + 1] * s;
+                im += row[2 * j] * s + row[2 * j + 1] * co;
+            }
+            out.extend([re * scale, im * scale]);
+        }
+    }
+    vec![Expected::Floats(out)]
 }
