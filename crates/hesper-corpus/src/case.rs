@@ -104,6 +104,8 @@ pub struct Case {
     pub atomic_outputs: bool,
     /// What outputs are filled with before the call.
     pub init_value: Option<f64>,
+    /// SIMD-group operations run under divergent control on purpose; checked mode must not call that a fault.
+    pub divergent_simd: bool,
     /// Computes the expected outputs from the inputs.
     pub reference: fn(&Case) -> Vec<Expected>,
 }
@@ -128,6 +130,7 @@ impl Case {
             ensure_row_contiguous: true,
             atomic_outputs: false,
             init_value: None,
+            divergent_simd: false,
             reference,
         }
     }
@@ -197,6 +200,12 @@ impl Case {
     /// Outputs are atomic.
     pub fn atomic(mut self) -> Self {
         self.atomic_outputs = true;
+        self
+    }
+
+    /// SIMD-group operations diverge on purpose.
+    pub fn divergent(mut self) -> Self {
+        self.divergent_simd = true;
         self
     }
 

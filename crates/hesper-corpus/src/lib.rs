@@ -15,6 +15,7 @@
 mod array;
 mod case;
 mod data;
+mod invalid;
 mod runner;
 
 mod attention;
@@ -31,8 +32,12 @@ mod reduce;
 mod shuffle;
 mod threads;
 
+#[cfg(test)]
+mod tests;
+
 pub use array::{Array, DType, decode_floats, decode_ints, row_major};
 pub use case::{Case, Expected, Input, OutputSpec, TemplateArg, Tolerance};
+pub use invalid::{Fault, InvalidCase, Phase, Place, invalid_cases};
 pub use runner::{Executor, Report, run_cases};
 
 /// The name and the text of a kernel file.

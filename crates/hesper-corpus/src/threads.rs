@@ -15,11 +15,13 @@ pub fn add(all: &mut Vec<Case>) {
     all.push(
         Case::new("simd_divergent", kernel!("simd_divergent"), simd_divergent)
             .with("x", integers(261, DType::I32, &[90], 0, 100))
+            .divergent()
             .exact("out", DType::I32, &[90, 3])
             .launch([90, 1, 1], [64, 1, 1]),
     );
     all.push(
         Case::new("early_return_partial_group", kernel!("early_return"), early_return)
+            .divergent()
             .with("keys", integers(262, DType::I32, &[150], -30, 60))
             .int("N", 150)
             .exact("count", DType::U32, &[150])
@@ -29,6 +31,7 @@ pub fn add(all: &mut Vec<Case>) {
     );
     all.push(
         Case::new("early_return_all_partial", kernel!("early_return"), early_return)
+            .divergent()
             .with("keys", integers(263, DType::I32, &[45], -30, 60))
             .int("N", 45)
             .exact("count", DType::U32, &[45])
