@@ -110,3 +110,68 @@ fn attention_decode(c: &Case) -> Vec<Expected> {
     }
     vec![Expected::Floats(out)]
 }
+
+/// Attention by SIMD-group matrices, and the fused preparation of queries and keys.
+pub fn add_fused(all: &mut Vec<Case>) {
+    let flash = |name, dtype: DType, heads: usize, l: usize, d: usize| {
+        Case::new(name, kernel!("flash_simdgroup"), attention_gqa_causal)
+            .with("q", normal(108, dtype, &[heads, l, d]))
+            .with("k", normal(109, dtype, &[heads, l, d]))
+            .with("v", normal(110, dtype, &[heads, l, d]))
+            .with("scale", Array::scalar(DType::F32, 1.0 / (d as f64).sqrt()))
+            .ty("T", dtype)
+            .int("D", d as i64)
+            .int("L", l as i64)
+            .close("out", dtype, &[heads, l, d], 1e-5 + 4.0 * eps(dtype), 4.0 * eps(dtype))
+            .launch([32, l / 8, heads], [32, 2, 1])
+    };
+    all.push(flash("flash_simdgroup_float", DType::F32, 2, 24, 32));
+    all.push(flash("flash_simdgroup_half", DType::F16, 3, 16, 40));
+
+    let (hq, hk, d) = (5, 2, 80);
+    let fused = |name, dtype: DType| {
+        Case::new(name, kernel!("qk_norm_rope"), qk_norm_rope)
+            .with("qkv", normal(111, dtype, &[hq + hk, d]))
+            .with("q_weight", uniform(112, dtype, &[d], 0.5, 1.5))
+            .with("k_weight", uniform(113, dtype, &[d], 0.5, 1.5))
+            .with("position", Array::ints(DType::I32, &[1], &[37]))
+            .with("eps", Array::scalar(DType::F32, 1e-6))
+            .ty("T", dtype)
+            .int("D", d as i64)
+            .int("HQ", hq as i64)
+            .close("q", dtype, &[hq, d], 2e-5 + 4.0 * eps(dtype), 4.0 * eps(dtype))
+            .close("k", dtype, &[hk, d], 2e-5 + 4.0 * eps(dtype), 4.0 * eps(dtype))
+            .launch([(hq + hk) * 32, 1, 1], [32, 1, 1])
+    };
+    all.push(fused("qk_norm_rope_float", DType::F32));
+    all.push(fused("qk_norm_rope_bfloat", DType::BF16));
+}
+
+fn attention_gqa_causal(c: &Case) -> Vec<Expected> {
+    let (q, k, v, scale, l, d) = (c.f("q"), c.f("k"), c.f("v"), c.f("scale")[0], c.arg("L"), c.arg("D"));
+    let row = |row: usize| {
+        let first = row / l * l;
+        let scores: Vec<f64> =
+            (first..=row).map(|j| scale * dot(&q[row * d..][..d], &k[j * d..][..d])).collect();
+        attend(&scores, &(first..=row).map(|j| &v[j * d..][..d]).collect::<Vec<_>>()).0
+    };
+    vec![Expected::Floats((0..q.len() / d).flat_map(row).collect())]
+}
+
+fn qk_norm_rope(c: &Case) -> Vec<Expected> {
+    let (d, hq, position) = (c.arg("D"), c.arg("HQ"), c.i("position")[0] as f64);
+    let mut out = Vec::new();
+    for (head, x) in c.f("qkv").chunks(d).enumerate() {
+        let w = c.f(if head < hq { "q_weight" } else { "k_weight" });
+        let inv = 1.0 / (dot(x, x) / d as f64 + c.f("eps")[0]).sqrt();
+        let h: Vec<f64> = x.iter().zip(&w).map(|(v, w)| v * inv * w).collect();
+        let turn = |i: usize| {
+            let pair = i % (d / 2);
+            let (s, co) = (position * 10000f64.powf(-2.0 * pair as f64 / d as f64)).sin_cos();
+            if i < d / 2 { h[pair] * co - h[pair + d / 2] * s } else { h[pair] * s + h[pair + d / 2] * co }
+        };
+        out.extend((0..d).map(turn));
+    }
+    let keys = out.split_off(hq * d);
+    vec![Expected::Floats(out), Expected::Floats(keys)]
+}

@@ -23,6 +23,7 @@ mod bits;
 mod elementwise;
 mod image;
 mod language;
+mod library;
 mod matmul;
 mod network;
 mod norm;
@@ -65,6 +66,7 @@ pub fn cases() -> Vec<Case> {
     matmul::add(&mut all);
     quant::add(&mut all);
     attention::add(&mut all);
+    attention::add_fused(&mut all);
     recurrent::add(&mut all);
     network::add(&mut all);
     image::add(&mut all);
@@ -72,5 +74,6 @@ pub fn cases() -> Vec<Case> {
     shuffle::add(&mut all);
     language::add(&mut all);
     threads::add(&mut all);
+    library::add(&mut all);
     all
 }
