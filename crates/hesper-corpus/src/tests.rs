@@ -68,7 +68,8 @@ fn names_of_cases_are_unique() {
 fn data_and_references_are_the_same_every_time() {
     for (a, b) in cases().iter().zip(&cases()) {
         assert!(a.inputs.iter().zip(&b.inputs).all(|(p, q)| p.array == q.array), "{}", a.name);
-        assert_eq!(a.expected(), b.expected(), "{}", a.name);
+        // As text, because NaN equals itself there.
+        assert_eq!(format!("{:?}", a.expected()), format!("{:?}", b.expected()), "{}", a.name);
     }
 }
 
@@ -83,7 +84,8 @@ fn references_give_one_number_for_each_element_of_each_output() {
                 Expected::Floats(v) => {
                     assert!(spec.dtype.is_float(), "{}.{}", c.name, spec.name);
                     assert_eq!(v.len(), per * spec.len(), "{}.{}", c.name, spec.name);
-                    let fine = |x: &f64| x.is_finite() || c.name.starts_with("segmented_reduce");
+                    let on_purpose = ["segmented_reduce_int64_offsets", "special_values"].contains(&c.name);
+                    let fine = |x: &f64| x.is_finite() || on_purpose;
                     assert!(v.iter().all(fine), "{}.{} has numbers that are not finite", c.name, spec.name);
                 }
                 Expected::Ints(v) => {
