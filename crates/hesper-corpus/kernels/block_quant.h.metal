@@ -1,17 +1,18 @@
 // Blocks of 32 weights as they lie in files: a half scale followed by sixteen bytes of nibbles, 18 bytes in all.
-#define QK 32
+// The low nibbles are the first half of the block.
+#define BLOCK 32
 
 typedef struct {
-    half d;
-    uint8_t qs[QK / 2];
-} block_q4;
+    half scale;
+    uint8_t nibbles[BLOCK / 2];
+} nibble_block;
 
-static inline float block_dot(device const block_q4* blk, thread const float* y) {
-    float acc = 0.f;
-    for (int i = 0; i < QK / 2; ++i) {
-        const uint8_t byte = blk->qs[i];
-        acc += y[i] * (int(byte & 0x0F) - 8);
-        acc += y[i + QK / 2] * (int(byte >> 4) - 8);
+static inline float block_dot(device const nibble_block* block, thread const float* x) {
+    int2 code;
+    float2 sum = 0.f;
+    for (int i = 0; i < BLOCK / 2; ++i) {
+        code = int2(block->nibbles[i] & 0x0F, block->nibbles[i] >> 4) - 8;
+        sum += float2(code) * float2(x[i], x[i + BLOCK / 2]);
     }
-    return acc * float(blk->d);
+    return (sum.x + sum.y) * float(block->scale);
 }

@@ -1,16 +1,15 @@
 // Matrix-vector product over blocks that hold their scale beside the codes: a byte buffer read as structs.
-device const block_q4* blocks = (device const block_q4*)w;
-const int nb = K / QK;
+static_assert(sizeof(nibble_block) == 18, "blocks are packed");
+constexpr int COUNT = K / BLOCK;
 const uint row = thread_position_in_grid.x / 32;
-const uint lane = thread_index_in_simdgroup;
+device const nibble_block* blocks = (device const nibble_block*)w + row * COUNT;
 float sum = 0.f;
-for (int ib = lane; ib < nb; ib += 32) {
-    float yl[QK];
-    for (int i = 0; i < QK; ++i) yl[i] = x[ib * QK + i];
-    sum += block_dot(blocks + row * nb + ib, yl);
+for (int b = thread_index_in_simdgroup; b < COUNT; b += 32) {
+    float local[BLOCK];
+    for (int i = 0; i < BLOCK; ++i) local[i] = x[b * BLOCK + i];
+    sum += block_dot(&blocks[b], local);
 }
-const float total = simd_sum(sum);
-if (lane == 0) {
-    y[row] = total;
+sum = simd_sum(sum);
+if (simd_is_first()) {
+    y[row] = sum;
 }
-static_assert(sizeof(block_q4) == 18, "blocks are packed");

@@ -7,34 +7,34 @@ namespace gemm {
 
 template <
     typename T,
-    short BROWS,
-    short BCOLS,
-    short DST_LD,
+    short ROWS,
+    short COLS,
+    short DST_STRIDE,
     short THREADS,
-    short N_READS = (BROWS * BCOLS) / THREADS,
-    short TCOLS = BCOLS / N_READS>
+    short RUN = (ROWS * COLS) / THREADS,
+    short LANES_A_ROW = COLS / RUN>
 struct TileLoader {
-    GEMM_CONST short ROW_STEP = THREADS / TCOLS;
-    const int src_ld;
-    const short bi;
-    const short bj;
+    GEMM_CONST short ROWS_AT_ONCE = THREADS / LANES_A_ROW;
+    const int src_stride;
+    const short row;
+    const short col;
     threadgroup T* dst;
     const device T* src;
 
-    METAL_FUNC TileLoader(const device T* src_, const int src_ld_, threadgroup T* dst_, ushort tid)
-        : src_ld(src_ld_),
-          bi(tid / TCOLS),
-          bj(N_READS * (tid % TCOLS)),
-          dst(dst_ + bi * DST_LD + bj),
-          src(src_ + bi * src_ld_ + bj) {}
+    METAL_FUNC TileLoader(const device T* src_, const int src_stride_, threadgroup T* dst_, ushort tid)
+        : src_stride(src_stride_),
+          row(tid / LANES_A_ROW),
+          col(RUN * (tid % LANES_A_ROW)),
+          dst(dst_ + row * DST_STRIDE + col),
+          src(src_ + row * src_stride_ + col) {}
 
     // Loads the tile; what lies beyond the given rows and columns becomes zero.
-    METAL_FUNC void load_safe(short2 limit) const {
-        for (short i = 0; i < BROWS; i += ROW_STEP) {
+    METAL_FUNC void load_clipped(short2 limit) const {
+        for (short i = 0; i < ROWS; i += ROWS_AT_ONCE) {
             GEMM_UNROLL
-            for (short j = 0; j < N_READS; j++) {
-                const bool inside = bi + i < limit.y && bj + j < limit.x;
-                dst[i * DST_LD + j] = inside ? src[i * src_ld + j] : T(0);
+            for (short j = 0; j < RUN; j++) {
+                const bool inside = row + i < limit.y && col + j < limit.x;
+                dst[i * DST_STRIDE + j] = inside ? src[i * src_stride + j] : T(0);
             }
         }
     }
@@ -45,15 +45,15 @@ struct TileLoader {
 };
 
 template <typename AccT, short TM, short TN>
-struct BlockMMA {
+struct TileProduct {
     simdgroup_matrix<AccT, 8, 8> results[TM * TN];
-    short sm;
-    short sn;
+    short frag_row;
+    short frag_col;
 
-    METAL_FUNC BlockMMA(ushort lane) {
+    METAL_FUNC TileProduct(ushort lane) {
         const short qid = lane / 4;
-        sm = (qid & 4) + (lane / 2) % 4;
-        sn = (qid & 2) * 2 + (lane % 2) * 2;
+        frag_row = (qid & 4) + (lane / 2) % 4;
+        frag_col = (qid & 2) * 2 + (lane % 2) * 2;
         for (short i = 0; i < TM * TN; i++) {
             results[i] = simdgroup_matrix<AccT, 8, 8>(0);
         }
@@ -62,13 +62,13 @@ struct BlockMMA {
     template <typename T>
     METAL_FUNC simdgroup_matrix<AccT, 8, 8> fragment(const threadgroup T* p, short ld) const {
         simdgroup_matrix<AccT, 8, 8> f;
-        f.thread_elements()[0] = static_cast<AccT>(p[sm * ld + sn]);
-        f.thread_elements()[1] = static_cast<AccT>(p[sm * ld + sn + 1]);
+        f.thread_elements()[0] = static_cast<AccT>(p[frag_row * ld + frag_col]);
+        f.thread_elements()[1] = static_cast<AccT>(p[frag_row * ld + frag_col + 1]);
         return f;
     }
 
     template <typename T>
-    METAL_FUNC void mma(const threadgroup T* as, short lda, const threadgroup T* bs, short ldb, short depth) {
+    METAL_FUNC void accumulate(const threadgroup T* as, short lda, const threadgroup T* bs, short ldb, short depth) {
         for (short kk = 0; kk < depth; kk += 8) {
             GEMM_UNROLL
             for (short i = 0; i < TM; i++) {
@@ -82,12 +82,12 @@ struct BlockMMA {
     }
 
     template <typename T>
-    METAL_FUNC void store_safe(device T* d, const int ld, short2 limit) {
+    METAL_FUNC void store_clipped(device T* d, const int ld, short2 limit) {
         for (short i = 0; i < TM; i++) {
             for (short j = 0; j < TN; j++) {
                 thread const auto& e = results[i * TN + j].thread_elements();
                 for (short c = 0; c < 2; c++) {
-                    const short row = i * 8 + sm, col = j * 8 + sn + c;
+                    const short row = i * 8 + frag_row, col = j * 8 + frag_col + c;
                     if (row < limit.y && col < limit.x) {
                         d[row * ld + col] = static_cast<T>(e[c]);
                     }

@@ -11,15 +11,15 @@ const ushort sg = simdgroup_index_in_threadgroup;
 
 gemm::TileLoader<T, BM, BK, LDA, 64> loader_a(a + row0 * K, K, as, tid);
 gemm::TileLoader<T, BK, BN, LDB, 64> loader_b(b + col0, N, bs, tid);
-gemm::BlockMMA<float, 1, 2> block(thread_index_in_simdgroup);
+gemm::TileProduct<float, 1, 2> block(thread_index_in_simdgroup);
 
 for (int k0 = 0; k0 < K; k0 += BK) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    loader_a.load_safe(short2(min(int(BK), K - k0), min(int(BM), M - row0)));
-    loader_b.load_safe(short2(min(int(BN), N - col0), min(int(BK), K - k0)));
+    loader_a.load_clipped(short2(min(int(BK), K - k0), min(int(BM), M - row0)));
+    loader_b.load_clipped(short2(min(int(BN), N - col0), min(int(BK), K - k0)));
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    block.mma(as + sg * 8 * LDA, LDA, bs, LDB, BK);
+    block.accumulate(as + sg * 8 * LDA, LDA, bs, LDB, BK);
     loader_a.next(BK);
     loader_b.next(BK * N);
 }
-block.store_safe(c + (row0 + sg * 8) * N + col0, N, short2(N - col0, M - row0 - sg * 8));
+block.store_clipped(c + (row0 + sg * 8) * N + col0, N, short2(N - col0, M - row0 - sg * 8));

@@ -4,8 +4,7 @@ constant float FP4_TABLE[16] = {
     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f,
 };
 
-inline float e8m0_to_float(uint8_t s) {
-    // The bits of 2^(s - 127); zero is a subnormal.
-    const uint bits = s == 0 ? 0x00400000u : uint(s) << 23;
-    return as_type<float>(bits);
+inline float block_scale(uint8_t exponent) {
+    // 2^(exponent - 127), whose bits are the exponent itself unless it is subnormal.
+    return exponent > 0 ? as_type<float>(uint(exponent) << 23) : ldexp(1.0f, -127);
 }

@@ -1,35 +1,26 @@
-// 4-bit product without shifts: the 16-bit halves of each word are masked in place and the input is scaled by
-// powers of 1/16 beforehand. Two rows a SIMD group, half scales.
-typedef float U;
+// 4-bit product without shifts: the nibbles of a 16-bit half stay where they are under a vector of masks, and the
+// input is divided by the weight of their place instead. Two rows a SIMD group, half scales.
 constexpr int ROWS = 2;
+const ushort4 masks = ushort4(0x000f, 0x00f0, 0x0f00, 0xf000);
+const float4 places = 1.0f / float4(1.0f, 16.0f, 256.0f, 4096.0f);
 const uint lane = thread_index_in_simdgroup;
-const uint row0 = thread_position_in_grid.y * ROWS;
-U result[ROWS] = {0, 0};
-for (int k = lane * 8; k < K; k += 32 * 8) {
-    U xt[8];
-    U sum = 0;
-    for (int i = 0; i < 8; i += 4) {
-        sum += x[k + i] + x[k + i + 1] + x[k + i + 2] + x[k + i + 3];
-        xt[i] = x[k + i];
-        xt[i + 1] = x[k + i + 1] / 16.0f;
-        xt[i + 2] = x[k + i + 2] / 256.0f;
-        xt[i + 3] = x[k + i + 3] / 4096.0f;
-    }
-    for (int r = 0; r < ROWS; r++) {
-        if (row0 + r >= uint(M)) break;
-        auto ws = (const device uint16_t*)(w + ((row0 + r) * K + k) / 8);
-        U accum = 0;
-        for (int i = 0; i < 2; i++) {
-            accum += (xt[4 * i] * (ws[i] & 0x000f) + xt[4 * i + 1] * (ws[i] & 0x00f0) +
-                      xt[4 * i + 2] * (ws[i] & 0x0f00) + xt[4 * i + 3] * (ws[i] & 0xf000));
-        }
-        const uint g = ((row0 + r) * K + k) / GROUP;
-        result[r] += U(scales[g]) * accum + sum * U(biases[g]);
+const uint top = thread_position_in_grid.y * ROWS;
+const uint rows = min(uint(ROWS), uint(M) - top);
+float2 total = 0.0f;
+for (uint word = lane; word < K / 8; word += 32) {
+    const device half4* xs = (const device half4*)(x + word * 8);
+    const float4 low = float4(xs[0]), high = float4(xs[1]);
+    const float plain = dot(low + high, float4(1.0f));
+    for (uint r = 0; r < rows; ++r) {
+        const device ushort2* pair = (const device ushort2*)(w + (top + r) * (K / 8) + word);
+        const float4 a = float4(ushort4(pair->x) & masks), b = float4(ushort4(pair->y) & masks);
+        const uint g = ((top + r) * K + word * 8) / GROUP;
+        total[r] += float(scales[g]) * (dot(a, low * places) + dot(b, high * places)) + float(biases[g]) * plain;
     }
 }
-for (int r = 0; r < ROWS; r++) {
-    result[r] = simd_sum(result[r]);
-    if (lane == 0 && row0 + r < uint(M)) {
-        y[row0 + r] = half(result[r]);
+for (uint r = 0; r < rows; ++r) {
+    const float sum = simd_sum(total[r]);
+    if (lane == 0) {
+        y[top + r] = half(sum);
     }
 }

@@ -1,25 +1,23 @@
-// One decoding step of a Mamba-2 layer: lanes share the state dimension of one (head, channel) pair.
-const uint lane = thread_position_in_threadgroup.x;
-const uint d = thread_position_in_grid.y;
-const uint bh = thread_position_in_grid.z;
-const uint h = bh % H;
-const uint group = bh / (H / G);
-constexpr int PER = DS / 32;
-const uint xi = bh * DH + d;
-const T dt_ = static_cast<T>(dt[bh]);
-const float a = metal::fast::exp(float(A[h]) * float(dt_));
-float acc = 0.0;
-auto src = state_in + xi * DS;
-auto dst = state_out + xi * DS;
-for (int i = 0; i < PER; ++i) {
-    auto s = PER * lane + i;
-    auto idx = group * DS + s;
-    auto db_x = float(x[xi]) * float(dt_) * static_cast<float>(B[idx]);
-    auto st = a * src[s] + db_x;
-    dst[s] = static_cast<T>(st);
-    acc += st * C[idx];
+// One decoding step of a state-space layer with scalar decay a head: h = exp(A dt) h + dt x B, y = C h + D x.
+// A SIMD group owns one (head, channel) pair, its lanes share the state dimension.
+const uint channel = thread_position_in_grid.y;
+const uint row = thread_position_in_grid.z;
+const uint head = row % H;
+const uint unit = row * DH + channel;
+const auto before = state_in + unit * DS;
+const auto after = state_out + unit * DS;
+const auto input_map = B + row / (H / G) * DS;
+const auto output_map = C + row / (H / G) * DS;
+const float xt = static_cast<float>(x[unit]);
+const float rate = static_cast<float>(dt[row]);
+const float keep = metal::fast::exp(rate * static_cast<float>(A[head]));
+float y = 0.0;
+for (uint s = thread_index_in_simdgroup; s < DS; s += 32) {
+    const auto h = keep * before[s] + rate * xt * static_cast<float>(input_map[s]);
+    after[s] = static_cast<T>(h);
+    y += h * output_map[s];
 }
-acc = simd_sum(acc);
-if (lane == 0) {
-    out[xi] = static_cast<T>(acc + x[xi] * D[h]);
+y = simd_sum(y);
+if (thread_index_in_simdgroup == 0) {
+    out[unit] = static_cast<T>(y + xt * static_cast<float>(D[head]));
 }

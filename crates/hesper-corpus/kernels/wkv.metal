@@ -1,24 +1,22 @@
-// RWKV-style attention without softmax tables: numerator and denominator are kept relative to a running maximum
-// exponent. k and v[B, L, C], decay w and bonus u[C]; one thread a channel.
-const uint c = thread_position_in_grid.x;
-const uint b = thread_position_in_grid.y;
-const float uu = u[c];
-const float ww = -metal::exp(w[c]);
-float p = 0, q = 0, o = -1e38f;
-device T* yp = y + b * L * C + c;
-const device T* kp = k + b * L * C + c;
-const device T* vp = v + b * L * C + c;
-for (int t = 0; t < L; ++t, kp += C, vp += C, yp += C) {
-    const float kk = *kp;
-    const float vv = *vp;
-    float no = max(o, uu + kk);
-    float A = exp(o - no);
-    float B = exp(uu + kk - no);
-    *yp = T((A * p + B * vv) / (A * q + B));
-    no = max(ww + o, kk);
-    A = exp(ww + o - no);
-    B = exp(kk - no);
-    p = A * p + B * vv;
-    q = A * q + B;
-    o = no;
+// RWKV-style attention with a decay w and a bonus u a channel: numerator and denominator are kept relative to the
+// largest exponent so far. k and v[B, L, C]; one thread a channel, pointers step through time.
+const uint channel = thread_position_in_grid.x;
+const uint start = thread_position_in_grid.y * L * C + channel;
+const float bonus = u[channel];
+const float decay = -metal::exp(w[channel]);
+// x: numerator, y: denominator; both are to be multiplied by exp(peak).
+float2 memory = 0.0f;
+float peak = -1e38f;
+const device T* key = k + start;
+const device T* value = v + start;
+device T* result = y + start;
+for (int t = 0; t < L; ++t, key += C, value += C, result += C) {
+    const float kt = *key;
+    const float2 token = float2(*value, 1.0f);
+    float top = max(peak, kt + bonus);
+    const float2 seen = memory * exp(peak - top) + token * exp(kt + bonus - top);
+    *result = T(seen.x / seen.y);
+    top = max(peak + decay, kt);
+    memory = memory * exp(peak + decay - top) + token * exp(kt - top);
+    peak = top;
 }

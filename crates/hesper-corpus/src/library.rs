@@ -111,15 +111,15 @@ fn geometry_cases(all: &mut Vec<Case>) {
             .close("normals", DType::F32, &[n, 3], 2e-6, 2e-6)
             .launch([n, 1, 1], [16, 1, 1]),
     );
-    let (molecules, most) = (4, 9);
+    let (sets, most) = (4, 9);
     all.push(
         Case::new("pairwise_config_arrays", kernel!("pairwise_config"), pairwise)
-            .with("pos", uniform(289, DType::F32, &[molecules, most, 3], -3.0, 3.0))
-            .with("area", uniform(290, DType::F32, &[molecules, most], 0.5, 2.0))
-            .with("counts", Array::ints(DType::I32, &[molecules], &[9, 1, 6, 4]))
-            .with("shape", Array::ints(DType::I32, &[2], &[molecules as i64, most as i64]))
-            .close("mat", DType::F32, &[molecules, most, most], 1e-6, 4e-6)
-            .launch([(molecules * most * most).next_multiple_of(128), 1, 1], [128, 1, 1]),
+            .with("points", uniform(289, DType::F32, &[sets, most, 3], -1.0, 1.0))
+            .with("widths", uniform(290, DType::F32, &[sets, most], 0.5, 2.0))
+            .with("counts", Array::ints(DType::I32, &[sets], &[9, 1, 6, 4]))
+            .with("shape", Array::ints(DType::I32, &[2], &[sets as i64, most as i64]))
+            .close("affinity", DType::F32, &[sets, most, most], 1e-6, 4e-6)
+            .launch([(sets * most * most).next_multiple_of(128), 1, 1], [128, 1, 1]),
     );
     let (batch, size) = (21, 4);
     all.push(
@@ -172,17 +172,16 @@ fn splat_project(c: &Case) -> Vec<Expected> {
 }
 
 fn pairwise(c: &Case) -> Vec<Expected> {
-    let (pos, area, counts) = (c.f("pos"), c.f("area"), c.i("counts"));
+    let (points, widths, counts) = (c.f("points"), c.f("widths"), c.i("counts"));
     let most = c.i("shape")[1] as usize;
     let element = |e: usize| {
-        let (mol, i, j) = (e / most / most, e / most % most, e % most);
-        let present = (i.max(j) as i64) < counts[mol];
-        let at = |a: usize, axis: usize| pos[(mol * most + a) * 3 + axis];
-        match (present, i == j) {
-            (false, same) => f64::from(u8::from(same)),
-            (true, true) => 1.07 * (4.0 * std::f64::consts::PI / area[mol * most + i]).sqrt(),
-            (true, false) => 1.0 / (0..3).map(|a| (at(i, a) - at(j, a)).powi(2)).sum::<f64>().sqrt(),
+        let (set, a, b) = (e / most / most, e / most % most, e % most);
+        if a.max(b) as i64 >= counts[set] {
+            return f64::from(u8::from(a == b));
         }
+        let at = |p: usize, axis: usize| points[(set * most + p) * 3 + axis];
+        let squared: f64 = (0..3).map(|axis| (at(a, axis) - at(b, axis)).powi(2)).sum();
+        (-squared / (2.0 * widths[set * most + a] * widths[set * most + b])).exp()
     };
     vec![Expected::Floats((0..counts.len() * most * most).map(element).collect())]
 }

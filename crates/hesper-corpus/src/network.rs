@@ -2,16 +2,17 @@
 
 use crate::array::{Array, DType};
 use crate::case::{Case, Expected};
-use crate::data::{normal, uniform};
+use crate::data::{integers, normal, uniform};
 use crate::elementwise::eps;
-use crate::kernel;
 use crate::norm::softmax_row;
+use crate::{header, kernel};
 
 pub fn add(all: &mut Vec<Case>) {
     cross_entropy_cases(all);
     conv_cases(all);
     optimizer_cases(all);
     router_cases(all);
+    sampler_cases(all);
 }
 
 fn cross_entropy_cases(all: &mut Vec<Case>) {
@@ -200,4 +201,42 @@ fn moe_router(c: &Case) -> Vec<Expected> {
         experts.extend(order.iter().map(|e| *e as i64));
     }
     vec![Expected::Floats(weights), Expected::Ints(experts)]
+}
+
+fn sampler_cases(all: &mut Vec<Case>) {
+    let (rows, v) = (5, 150);
+    all.push(
+        Case::new("sampler_program_constants", kernel!("sampler"), sampler)
+            .header(header!("sampler"))
+            .with("logits", uniform(176, DType::F16, &[rows, v], -4.0, 4.0))
+            .with("counts", integers(177, DType::I32, &[rows, v], 0, 2))
+            .with("settings", Array::floats(DType::F32, &[2], &[1.25, 0.75]))
+            .with("uniforms", Array::floats(DType::F32, &[rows], &[0.0, 0.31, 0.62, 0.875, 0.99]))
+            .int("V", v as i64)
+            .close("probs", DType::F32, &[rows, v], 1e-7, 1e-5)
+            .exact("tokens", DType::U32, &[rows])
+            .launch([rows * 64, 1, 1], [64, 1, 1]),
+    );
+}
+
+fn sampler(c: &Case) -> Vec<Expected> {
+    let (counts, settings, uniforms, v) = (c.i("counts"), c.f("settings"), c.f("uniforms"), c.arg("V"));
+    let (mut probs, mut tokens) = (Vec::new(), Vec::new());
+    for (row, logits) in c.f("logits").chunks(v).enumerate() {
+        let adjusted = |i: usize| match (i, counts[row * v + i], logits[i]) {
+            (3 | 11, _, _) => f64::NEG_INFINITY,
+            (_, 0, x) => x / settings[1],
+            (_, _, x) if x > 0.0 => x / settings[0] / settings[1],
+            (_, _, x) => x * settings[0] / settings[1],
+        };
+        let p = softmax_row(&(0..v).map(adjusted).collect::<Vec<_>>());
+        let mut cumulative = 0.0;
+        let passed = p.iter().position(|q| {
+            cumulative += q;
+            cumulative >= uniforms[row]
+        });
+        tokens.push(passed.unwrap_or(v - 1) as i64);
+        probs.extend(p);
+    }
+    vec![Expected::Floats(probs), Expected::Ints(tokens)]
 }
