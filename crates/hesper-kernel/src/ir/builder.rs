@@ -20,30 +20,24 @@
 
 use std::sync::Arc;
 
+use super::control::Region;
 use super::inst::*;
 use super::kernel::*;
+use super::ops::*;
 use super::types::{Scalar, Space, Type};
 use super::verify::verify;
 
 /// Builds one kernel. See the module's text.
 #[derive(Debug)]
 pub struct Builder {
-    kernel: Kernel,
+    pub(super) kernel: Kernel,
     /// Open blocks, the innermost last.
-    open: Vec<BlockId>,
+    pub(super) open: Vec<BlockId>,
     /// Open `if` and `loop` regions, begun but not ended.
-    regions: Vec<Region>,
-    loc: Loc,
+    pub(super) regions: Vec<Region>,
+    pub(super) loc: Loc,
     insts: usize,
     error: Option<IrError>,
-}
-
-#[derive(Debug)]
-enum Region {
-    Then { cond: ValueId, then: BlockId, loc: Loc },
-    Else { cond: ValueId, then: BlockId, els: BlockId, loc: Loc },
-    Body { body: BlockId, loc: Loc },
-    Continuing { body: BlockId, continuing: BlockId, loc: Loc },
 }
 
 impl Builder {
@@ -97,7 +91,7 @@ impl Builder {
         self.kernel.ty(v)
     }
 
-    fn fail(&mut self, message: String) {
+    pub(super) fn fail(&mut self, message: String) {
         if self.error.is_none() {
             self.error = Some(IrError::at(&self.kernel, self.loc, message));
         }
@@ -222,15 +216,9 @@ impl Builder {
     /// Appends an instruction with a result of type `ty`. All typed calls below end here.
     pub fn push(&mut self, op: Op, ty: Type) -> ValueId {
         let v = ValueId(self.kernel.values.len() as u32);
-        if self.insts < MAX_INSTS {
-            self.kernel.values.push(ValueInfo { ty });
-            self.emit(Some(v), op, self.loc);
-            v
-        } else {
-            self.too_many();
-            // Any earlier value serves: the kernel is refused anyway.
-            ValueId(0)
-        }
+        self.kernel.values.push(ValueInfo { ty });
+        self.emit(Some(v), op, self.loc);
+        v
     }
 
     /// Appends an instruction without result.
@@ -238,13 +226,9 @@ impl Builder {
         self.emit(None, op, self.loc);
     }
 
-    fn too_many(&mut self) {
-        self.fail(format!("the kernel grows past {MAX_INSTS} instructions after inlining"));
-    }
-
-    fn emit(&mut self, result: Option<ValueId>, op: Op, loc: Loc) {
+    pub(super) fn emit(&mut self, result: Option<ValueId>, op: Op, loc: Loc) {
         if self.insts >= MAX_INSTS {
-            self.too_many();
+            self.fail(format!("the kernel grows past {MAX_INSTS} instructions after inlining"));
             return;
         }
         self.insts += 1;
@@ -650,161 +634,5 @@ impl Builder {
     /// A fence.
     pub fn fence(&mut self, mem: MemFlags) {
         self.push_void(Op::Fence { mem });
-    }
-
-    // ---- Control flow ----
-
-    fn open_block(&mut self) -> BlockId {
-        if self.open.len() >= MAX_NESTING as usize {
-            self.fail(format!("blocks nest deeper than {MAX_NESTING}"));
-        }
-        let b = BlockId(self.kernel.blocks.len() as u32);
-        self.kernel.blocks.push(Block::default());
-        self.open.push(b);
-        b
-    }
-
-    /// Begins `if (cond) {`. What follows goes into the `then` block.
-    pub fn begin_if(&mut self, cond: ValueId) {
-        let loc = self.loc;
-        let then = self.open_block();
-        self.regions.push(Region::Then { cond, then, loc });
-    }
-
-    /// `} else {` of the innermost open `if`.
-    pub fn begin_else(&mut self) {
-        match self.regions.pop() {
-            Some(Region::Then { cond, then, loc }) => {
-                self.open.pop();
-                let els = self.open_block();
-                self.regions.push(Region::Else { cond, then, els, loc });
-            }
-            other => {
-                self.regions.extend(other);
-                self.fail("else without if".into());
-            }
-        }
-    }
-
-    /// Ends the innermost open `if`.
-    pub fn end_if(&mut self) {
-        if matches!(self.regions.last(), Some(Region::Then { .. })) {
-            self.begin_else();
-        }
-        match self.regions.pop() {
-            Some(Region::Else { cond, then, els, loc }) => {
-                self.open.pop();
-                self.emit(None, Op::If { cond, then, els }, loc);
-            }
-            other => {
-                self.regions.extend(other);
-                self.fail("end of an if that is not open".into());
-            }
-        }
-    }
-
-    /// Begins a loop. What follows goes into its body.
-    pub fn begin_loop(&mut self) {
-        let loc = self.loc;
-        let body = self.open_block();
-        self.regions.push(Region::Body { body, loc });
-    }
-
-    /// Begins the `continuing` block of the innermost open loop.
-    pub fn begin_continuing(&mut self) {
-        match self.regions.pop() {
-            Some(Region::Body { body, loc }) => {
-                self.open.pop();
-                let continuing = self.open_block();
-                self.regions.push(Region::Continuing { body, continuing, loc });
-            }
-            other => {
-                self.regions.extend(other);
-                self.fail("continuing block without loop".into());
-            }
-        }
-    }
-
-    /// Ends the innermost open loop.
-    pub fn end_loop(&mut self) {
-        if matches!(self.regions.last(), Some(Region::Body { .. })) {
-            self.begin_continuing();
-        }
-        match self.regions.pop() {
-            Some(Region::Continuing { body, continuing, loc }) => {
-                self.open.pop();
-                self.emit(None, Op::Loop { body, continuing }, loc);
-            }
-            other => {
-                self.regions.extend(other);
-                self.fail("end of a loop that is not open".into());
-            }
-        }
-    }
-
-    /// `if (cond) { then }`.
-    pub fn if_(&mut self, cond: ValueId, then: impl FnOnce(&mut Builder)) {
-        self.begin_if(cond);
-        then(self);
-        self.end_if();
-    }
-
-    /// `if (cond) { then } else { els }`.
-    pub fn if_else(
-        &mut self,
-        cond: ValueId,
-        then: impl FnOnce(&mut Builder),
-        els: impl FnOnce(&mut Builder),
-    ) {
-        self.begin_if(cond);
-        then(self);
-        self.begin_else();
-        els(self);
-        self.end_if();
-    }
-
-    /// A loop that ends only by `Break` or `Return`.
-    pub fn loop_(&mut self, body: impl FnOnce(&mut Builder), continuing: impl FnOnce(&mut Builder)) {
-        self.begin_loop();
-        body(self);
-        self.begin_continuing();
-        continuing(self);
-        self.end_loop();
-    }
-
-    /// `for (i = start; i < end; i += step) body(i)`, the type being that of `start`.
-    pub fn for_range(
-        &mut self,
-        start: ValueId,
-        end: ValueId,
-        step: ValueId,
-        body: impl FnOnce(&mut Builder, ValueId),
-    ) {
-        let i = self.var_init("i", start);
-        self.begin_loop();
-        let at = self.get(i);
-        let done = self.compare(CmpOp::Ge, at, end);
-        self.if_(done, |b| b.break_());
-        body(self, at);
-        self.begin_continuing();
-        let at = self.get(i);
-        let next = self.add(at, step);
-        self.set(i, next);
-        self.end_loop();
-    }
-
-    /// Leaves the innermost loop.
-    pub fn break_(&mut self) {
-        self.push_void(Op::Break);
-    }
-
-    /// Goes to the innermost loop's `continuing`.
-    pub fn continue_(&mut self) {
-        self.push_void(Op::Continue);
-    }
-
-    /// Ends the thread.
-    pub fn return_(&mut self) {
-        self.push_void(Op::Return);
     }
 }

@@ -15,8 +15,10 @@
 //! formed; executors may rely on a verified kernel. `Display` on a kernel prints it as text.
 
 mod builder;
+mod control;
 mod inst;
 mod kernel;
+mod ops;
 mod print;
 mod types;
 mod verify;
@@ -24,5 +26,9 @@ mod verify;
 pub use builder::Builder;
 pub use inst::*;
 pub use kernel::*;
+pub use ops::*;
 pub use types::{Scalar, Space, Type};
 pub use verify::verify;
+
+#[cfg(test)]
+mod tests;
