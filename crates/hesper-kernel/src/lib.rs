@@ -6,3 +6,4 @@
 
 pub mod ir;
 pub mod launch;
+pub mod math;
