@@ -12,7 +12,7 @@ pub const MAX_NESTING: u32 = 256;
 /// The most bytes of threadgroup memory.
 pub const MAX_THREADGROUP_BYTES: u64 = 64 << 10;
 /// The most bytes of thread memory.
-pub const MAX_THREAD_BYTES: u64 = 1 << 20;
+pub const MAX_THREAD_BYTES: u64 = 64 << 10;
 
 /// A verified kernel, or one under construction.
 #[derive(Clone, Debug)]

@@ -19,6 +19,7 @@ pub mod double;
 mod elementary;
 mod eval;
 mod power;
+pub mod scalar;
 mod special;
 mod trig;
 
