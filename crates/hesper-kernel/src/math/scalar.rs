@@ -34,7 +34,7 @@ pub fn from_int(s: Scalar, x: i128) -> u64 {
 
 /// A float of at most 32 bits as f32.
 #[inline]
-fn to_f32(s: Scalar, x: u64) -> f32 {
+pub(crate) fn to_f32(s: Scalar, x: u64) -> f32 {
     match s {
         Scalar::F16 => f16_to_f32(x as u16),
         Scalar::BF16 => bf16_to_f32(x as u16),
@@ -44,7 +44,7 @@ fn to_f32(s: Scalar, x: u64) -> f32 {
 
 /// An f32 rounded to a float type of at most 32 bits.
 #[inline]
-fn from_f32(s: Scalar, x: f32) -> u64 {
+pub(crate) fn from_f32(s: Scalar, x: f32) -> u64 {
     match s {
         Scalar::F16 => u64::from(f32_to_f16(x)),
         Scalar::BF16 => u64::from(f32_to_bf16(x)),
