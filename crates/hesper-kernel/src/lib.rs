@@ -8,3 +8,6 @@ pub mod interp;
 pub mod ir;
 pub mod launch;
 pub mod math;
+
+#[cfg(test)]
+pub(crate) mod testing;

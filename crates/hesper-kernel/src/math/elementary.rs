@@ -28,7 +28,8 @@ pub fn exp(x: f32) -> f32 {
     let t = c * LOG2_E + MAGIC;
     let n = t - MAGIC;
     let r = (c - n * LN2_HI) - n * LN2_LO;
-    let p = poly!(r; 0.5, 0.166_665_76, 0.041_666_552, 0.008_363_233, 0.001_392_625);
+    let p = poly!(r; 0.5, 0.166_666_67, 0.041_666_463, 0.008_333_310_5, 0.001_393_373_1,
+        1.989_108e-4);
     let y = 1.0 + (r + r * r * p);
     scale(y, magic_int(t))
 }

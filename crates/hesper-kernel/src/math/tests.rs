@@ -71,7 +71,7 @@ fn exponentials_are_accurate() {
     check("sinh", 0.51, sinh, f64::sinh);
     check("cosh", 0.51, cosh, f64::cosh);
     check("tanh", 1.5, tanh, f64::tanh);
-    check("sigmoid", 2.0, sigmoid, double::sigmoid);
+    check("sigmoid", 2.3, sigmoid, double::sigmoid);
 }
 
 #[test]
@@ -140,12 +140,12 @@ fn the_core_of_sin_agrees_with_sin_up_to_the_limit() {
 fn error_functions_are_accurate() {
     check("erf", 1.5, erf, double::erf);
     check("erfc", 0.51, erfc, double::erfc);
-    check("erf_inv", 0.6, erf_inv, double::erf_inv);
+    check("erf_inv", 0.51, erf_inv, double::erf_inv);
 }
 
 #[test]
 fn the_gamma_function_is_accurate() {
-    check("lgamma", 1.0, lgamma, double::lgamma);
+    check("lgamma", 0.51, lgamma, double::lgamma);
 }
 
 #[test]
