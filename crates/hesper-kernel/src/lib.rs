@@ -1,1 +1,14 @@
 //! The kernel language: Metal-dialect source to typed IR, a CPU executor and CUDA text.
+//!
+//! Everything meets in [`ir`]: the front end and the array library's planner build an
+//! [`ir::Kernel`] through [`ir::Builder`], and the executors run it. [`launch`] describes one
+//! launch (grid, threadgroup, bound memory) in terms every executor shares.
+
+pub mod exec;
+pub mod interp;
+pub mod ir;
+pub mod launch;
+pub mod math;
+
+#[cfg(test)]
+pub(crate) mod testing;
