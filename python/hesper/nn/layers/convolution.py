@@ -73,7 +73,7 @@ class Conv1d(Module):
                 f"The number of input channels ({in_channels}) must be divisible by "
                 f"the number of groups ({groups})"
             )
-        scale = math.sqrt(1 / (in_channels * kernel_size))
+        scale = math.sqrt(groups / (in_channels * kernel_size))
         self.weight = mx.random.uniform(
             low=-scale,
             high=scale,
@@ -162,7 +162,7 @@ class Conv2d(Module):
         kernel_size, stride, padding = (
             per_axis(x, 2) for x in (kernel_size, stride, padding)
         )
-        scale = math.sqrt(1 / (in_channels * math.prod(kernel_size)))
+        scale = math.sqrt(groups / (in_channels * math.prod(kernel_size)))
         self.weight = mx.random.uniform(
             low=-scale,
             high=scale,

@@ -61,8 +61,8 @@ class Linear(Module):
             self.bias = mx.random.uniform(low=-scale, high=scale, shape=(output_dims,))
 
     def _extra_repr(self) -> str:
-        output_dims, input_dims = self.weight.shape
-        return f"input_dims={input_dims}, output_dims={output_dims}, bias={'bias' in self}"
+        shape = self.weight.shape
+        return f"input_dims={shape[1]}, output_dims={shape[0]}, bias={'bias' in self}"
 
     def __call__(self, x: mx.array) -> mx.array:
         if "bias" in self:

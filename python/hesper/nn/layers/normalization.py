@@ -276,7 +276,7 @@ class BatchNorm(Module):
         if track_running_stats:
             self.running_mean = mx.zeros((num_features,))
             self.running_var = mx.ones((num_features,))
-        self._freeze_statistics()
+            self._freeze_statistics()
 
     def _freeze_statistics(self) -> None:
         super().freeze(keys=["running_mean", "running_var"], recurse=False)
