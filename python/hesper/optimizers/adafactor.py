@@ -128,8 +128,9 @@ class Adafactor(Optimizer):
     ) -> mx.array:
         """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         step = self.step
-        learning_rate = self._compute_learning_rate(step, self._compute_rms(parameter))
-        beta_2 = 1.0 - (step**self.decay_rate).astype(gradient.dtype)
+        parameter_rms = self._compute_rms(parameter)
+        learning_rate = self._compute_learning_rate(step, parameter_rms)
+        beta_2 = 1.0 - (step**self.decay_rate).astype(parameter_rms.dtype)
         update = self._second_moment(gradient, beta_2, state) * gradient
         update = update / mx.maximum(
             1.0, self._compute_rms(update) / self.clip_threshold

@@ -423,8 +423,17 @@ def clip_grad_norm(grads: dict, max_norm: float) -> Tuple[dict, mx.array]:
     5.0
     """
     square = tree_reduce(
-        lambda total, g: total + mx.square(g.astype(mx.float32)).sum(), grads, 0.0
+        # Squares of float16 overflow early.
+        lambda total, g: total
+        + mx.square(g.astype(mx.float32) if g.dtype == mx.float16 else g).sum(),
+        grads,
+        0.0,
     )
     norm = mx.sqrt(square)
     factor = mx.minimum(max_norm / (norm + 1e-6), 1.0)
-    return tree_map(lambda g: (g * factor).astype(g.dtype), grads), norm
+
+    def scale(g: mx.array) -> mx.array:
+        scaled = g * factor
+        return scaled.astype(g.dtype) if mx.issubdtype(g.dtype, mx.floating) else scaled
+
+    return tree_map(scale, grads), norm

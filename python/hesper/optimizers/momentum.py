@@ -222,10 +222,8 @@ class Muon(Optimizer):
             shape = update.shape
             if update.ndim > 2:
                 update = update.reshape(shape[0], -1)
-            # Tall matrices move as far per entry as square ones.
-            learning_rate = learning_rate * (
-                max(1, update.shape[-2] / update.shape[-1]) ** 0.5
-            )
             update = self._zeropower_via_newtonschulz5(update, steps=self.ns_steps)
             update = update.reshape(shape)
+            # Tall matrices move as far per entry as square ones.
+            learning_rate = learning_rate * max(1, shape[-2] / shape[-1]) ** 0.5
         return parameter - learning_rate * update
