@@ -58,6 +58,10 @@ def _weighted(loss: mx.array, weights: Optional[mx.array]) -> mx.array:
     return loss * weights
 
 
+def _on_gpu() -> bool:
+    return mx.default_device().type == mx.gpu
+
+
 def cross_entropy(
     logits: mx.array,
     targets: mx.array,
@@ -118,22 +122,38 @@ def cross_entropy(
             f"Targets shape {targets.shape} does not match logits shape {logits.shape}."
         )
 
+    if not probabilities and not mx.issubdtype(targets.dtype, mx.integer):
+        targets = targets.astype(mx.int32)
+    last = axis in (-1, logits.ndim - 1)
+    if _on_gpu() and last and not probabilities and label_smoothing == 0:
+        # One kernel, which accumulates in 32 bits whatever the type of the logits.
+        loss = mx.fast.cross_entropy(logits, targets).astype(logits.dtype)
+    else:
+        loss = _unfused_cross_entropy(
+            logits, targets, axis, label_smoothing, probabilities
+        )
+    return _reduce(_weighted(loss, weights), reduction)
+
+
+def _unfused_cross_entropy(
+    logits: mx.array,
+    targets: mx.array,
+    axis: int,
+    label_smoothing: float,
+    probabilities: bool,
+) -> mx.array:
+    # The largest entry is subtracted so that exp cannot overflow.
     logits = logits - mx.stop_gradient(mx.max(logits, axis=axis, keepdims=True))
     normalizer = mx.logsumexp(logits, axis=axis)
     if probabilities:
         score = mx.sum(logits * targets, axis=axis)
     else:
-        if not mx.issubdtype(targets.dtype, mx.integer):
-            targets = targets.astype(mx.int32)
         indices = mx.expand_dims(targets, axis)
         score = mx.take_along_axis(logits, indices, axis).squeeze(axis)
-
-    if label_smoothing > 0:
-        smooth = -mx.mean(logits, axis=axis)
-        loss = normalizer - (1 - label_smoothing) * score + label_smoothing * smooth
-    else:
-        loss = normalizer - score
-    return _reduce(_weighted(loss, weights), reduction)
+    if label_smoothing == 0:
+        return normalizer - score
+    smooth = -mx.mean(logits, axis=axis)
+    return normalizer - (1 - label_smoothing) * score + label_smoothing * smooth
 
 
 def binary_cross_entropy(

@@ -74,7 +74,6 @@ class Adafactor(Optimizer):
         self.warmup_init = warmup_init
 
     def init_single(self, parameter: mx.array, state: dict) -> None:
-        """Start with all means at zero. See :meth:`Optimizer.init_single`."""
         shape, dtype = parameter.shape, parameter.dtype
         if parameter.ndim >= 2:
             state["exp_avg_sq_row"] = mx.zeros(shape[:-1], dtype=dtype)
@@ -126,7 +125,6 @@ class Adafactor(Optimizer):
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         step = self.step
         parameter_rms = self._compute_rms(parameter)
         learning_rate = self._compute_learning_rate(step, parameter_rms)

@@ -53,13 +53,11 @@ class RMSprop(Optimizer):
             raise ValueError(f"RMSprop epsilon should be >0, {eps} was provided instead")
 
     def init_single(self, parameter: mx.array, state: dict) -> None:
-        """Start with a mean square ``v`` of zero. See :meth:`Optimizer.init_single`."""
         state["v"] = mx.zeros_like(parameter)
 
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         learning_rate = self.learning_rate.astype(gradient.dtype)
         v = self.alpha * state["v"] + (1 - self.alpha) * mx.square(gradient)
         state["v"] = v
@@ -103,13 +101,11 @@ class Adagrad(Optimizer):
             raise ValueError(f"Adagrad epsilon should be >0, {eps} was provided instead")
 
     def init_single(self, parameter: mx.array, state: dict) -> None:
-        """Start with a sum ``v`` of zero. See :meth:`Optimizer.init_single`."""
         state["v"] = mx.zeros_like(parameter)
 
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         learning_rate = self.learning_rate.astype(gradient.dtype)
         v = state["v"] + mx.square(gradient)
         state["v"] = v
@@ -162,14 +158,12 @@ class AdaDelta(Optimizer):
             raise ValueError(f"AdaDelta epsilon should be >0, {eps} was provided instead")
 
     def init_single(self, parameter: mx.array, state: dict) -> None:
-        """Start with ``v`` and ``u`` of zero. See :meth:`Optimizer.init_single`."""
         state["v"] = mx.zeros_like(parameter)
         state["u"] = mx.zeros_like(parameter)
 
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         learning_rate = self.learning_rate.astype(gradient.dtype)
         u = state["u"]
         v = self.rho * state["v"] + (1 - self.rho) * mx.square(gradient)
@@ -233,14 +227,12 @@ class Adam(Optimizer):
             raise ValueError(f"Adam epsilon should be >=0, {eps} was provided instead")
 
     def init_single(self, parameter: mx.array, state: dict) -> None:
-        """Start with means ``m`` and ``v`` of zero. See :meth:`Optimizer.init_single`."""
         state["m"] = mx.zeros_like(parameter)
         state["v"] = mx.zeros_like(parameter)
 
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         learning_rate = self.learning_rate.astype(gradient.dtype)
         b1, b2 = self.betas
         m = b1 * state["m"] + (1 - b1) * gradient
@@ -299,7 +291,6 @@ class AdamW(Adam):
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         learning_rate = self.learning_rate.astype(gradient.dtype)
         decayed = parameter * (1 - learning_rate * self.weight_decay)
         return super().apply_single(gradient, decayed, state)
@@ -348,7 +339,6 @@ class Adamax(Adam):
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         learning_rate = self.learning_rate.astype(gradient.dtype)
         b1, b2 = self.betas
         m = b1 * state["m"] + (1 - b1) * gradient

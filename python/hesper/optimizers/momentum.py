@@ -62,13 +62,11 @@ class SGD(Optimizer):
         self.nesterov = nesterov
 
     def init_single(self, parameter: mx.array, state: dict) -> None:
-        """Start with no direction, ``v``. See :meth:`Optimizer.init_single`."""
         state["v"] = mx.zeros_like(parameter)
 
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         if self.weight_decay != 0:
             gradient = gradient + self.weight_decay * parameter
         learning_rate = self.learning_rate.astype(gradient.dtype)
@@ -124,13 +122,11 @@ class Lion(Optimizer):
         self.weight_decay = weight_decay
 
     def init_single(self, parameter: mx.array, state: dict) -> None:
-        """Start with no momentum, ``m``. See :meth:`Optimizer.init_single`."""
         state["m"] = mx.zeros_like(parameter)
 
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         learning_rate = self.learning_rate.astype(gradient.dtype)
         b1, b2 = self.betas
         m = state["m"]
@@ -190,7 +186,6 @@ class Muon(Optimizer):
         self.ns_steps = ns_steps
 
     def init_single(self, parameter: mx.array, state: dict) -> None:
-        """Start with no direction, ``v``. See :meth:`Optimizer.init_single`."""
         state["v"] = mx.zeros_like(parameter)
 
     def _zeropower_via_newtonschulz5(self, X: mx.array, steps: int) -> mx.array:
@@ -210,7 +205,6 @@ class Muon(Optimizer):
     def apply_single(
         self, gradient: mx.array, parameter: mx.array, state: dict
     ) -> mx.array:
-        """Take a step with one parameter. See :meth:`Optimizer.apply_single`."""
         if self.weight_decay != 0:
             gradient = gradient + self.weight_decay * parameter
         v = self.momentum * state["v"] + (1 - self.momentum) * gradient

@@ -86,8 +86,7 @@ def attempt_with_message(fn: Callable, *args: Any, **kwargs: Any) -> Any:
 def plain_text(text: str) -> str:
     """``text`` without what differs by nature: addresses and the library's name."""
     text = re.sub(r"0x[0-9a-f]+", "0x", text)
-    text = re.sub(r"<[^<>]*_gc_func[^<>]*>", "<compiled>", text)
-    text = re.sub(r"<[^<>]*[Cc]ompiled[^<>]*>", "<compiled>", text)
+    text = re.sub(r"<(function \w+|[^<>]*_gc_func)[^<>]*>", "<function>", text)
     return text.replace("mlx", "hesper")
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from differential import attempt_with_message, compare
+from differential import HESPER, assert_same, attempt_with_message, compare
 
 
 def inputs(lib):
@@ -121,3 +121,19 @@ def test_cross_entropy_of_a_vector_and_of_a_volume():
         return f(lib.normal(4), lib.array(2)), f(lib.normal(2, 5, 3), lib.array(np.array([[0, 1, 2], [4, 3, 2]])), axis=1)
 
     compare(scenario)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_fused_cross_entropy_of_gpus_has_the_same_values_and_gradients(monkeypatch, dtype):
+    from hesper.nn import losses
+
+    logits = HESPER.normal(6, 5, dtype=dtype)
+    targets = HESPER.array(np.array([0, 1, 2, 3, 4, 0]))
+    weights = HESPER.array(np.arange(1, 7, dtype=np.float32))
+    results = []
+    for fused in (False, True):
+        monkeypatch.setattr(losses, "_on_gpu", lambda fused=fused: fused)
+        loss = losses.cross_entropy(logits, targets, weights)
+        gradient = HESPER.mx.grad(lambda x: losses.cross_entropy(x, targets, reduction="mean"))(logits)
+        results.append((losses.cross_entropy(logits, targets), loss, gradient))
+    assert_same(results[1], results[0], tol=1e-5 if dtype == "float32" else 2e-2)

@@ -412,6 +412,27 @@ def test_modules_can_be_copied_and_pickled():
     assert to_numpy(layer.weight).any() and layer._no_grad == {"bias"}
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda nn: nn.TransformerEncoderLayer(8, 2, activation=nn.gelu),
+        lambda nn: nn.Transformer(8, 2, 1, 1),
+        lambda nn: nn.Sequential(nn.MaxPool2d(2), nn.AvgPool1d(2), nn.RNN(2, 2), nn.GELU(), nn.Upsample(2)),
+        lambda nn: nn.Sequential(nn.relu, nn.Linear(64, 2).to_quantized(), nn.BatchNorm(2)),
+    ],
+)
+def test_models_can_be_copied_and_pickled(make):
+    model = make(HESPER.nn)
+    for duplicate in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert repr(duplicate) == repr(model)
+        pairs = zip(*(HESPER.utils.tree_flatten(m.parameters()) for m in (model, duplicate)))
+        assert all(np.array_equal(to_numpy(a), to_numpy(b)) for (_, a), (_, b) in pairs)
+
+
+def test_a_model_can_be_updated_with_its_own_parameters():
+    compare(lambda lib: mixed(lib).update(mixed(lib).parameters()))
+
+
 def test_nested_representations_are_indented():
     def scenario(lib):
         class Inner(lib.nn.Module):

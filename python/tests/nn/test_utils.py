@@ -1,12 +1,11 @@
 """Functions on trees."""
 
 import collections
+import random
 
 import pytest
 from differential import HESPER, attempt, compare
 from hesper.utils import tree_flatten, tree_unflatten
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -113,16 +112,18 @@ def test_a_path_that_occurs_twice_is_an_error(flat):
         tree_unflatten(flat)
 
 
-keys = st.text("abc_", min_size=1, max_size=3)
-trees = st.recursive(
-    st.integers(),
-    lambda t: st.lists(t, min_size=1, max_size=3) | st.dictionaries(keys, t, min_size=1, max_size=3),
-    max_leaves=12,
-)
+def random_tree(rng, depth=0):
+    kind = rng.choice(["leaf", "list", "dict"]) if depth < 4 else "leaf"
+    if kind == "list":
+        return [random_tree(rng, depth + 1) for _ in range(rng.randint(1, 3))]
+    if kind == "dict":
+        return {rng.choice("abcdef_") + "x": random_tree(rng, depth + 1) for _ in range(rng.randint(1, 3))}
+    return rng.randint(-9, 9)
 
 
-@settings(max_examples=80, deadline=None)
-@given(trees)
-def test_unflattening_undoes_flattening(tree):
+@pytest.mark.parametrize("seed", range(60))
+def test_unflattening_undoes_flattening(seed):
+    tree = random_tree(random.Random(seed))
     assert tree_unflatten(tree_flatten(tree)) == tree
+    assert tree_unflatten(tree_flatten(tree, destination={})) == tree
     assert HESPER.utils.tree_map(lambda x: x, tree) == tree

@@ -1,12 +1,13 @@
 """Activation functions.
 
-Each is a plain function of an array. Those that are a chain of element-wise
-operations are compiled, so that the chain is traced once and runs as one
-kernel for all shapes.
+Each is a plain function of an array. Those that chain several operations are
+compiled, so that the chain is traced once and runs as one kernel for all
+shapes.
 """
 
 import math
-from functools import partial
+from functools import wraps
+from typing import Any, Callable
 
 import hesper.core as mx
 
@@ -40,10 +41,22 @@ __all__ = [
     "tanh",
 ]
 
-_compiled = partial(mx.compile, shapeless=True)
+
+def _compiled(fn: Callable) -> Callable:
+    """Compile a function once for all shapes.
+
+    The result is an ordinary function, which models that hold it can be copied
+    and pickled with.
+    """
+    run = mx.compile(fn, shapeless=True)
+
+    @wraps(fn)
+    def activation(*args: Any, **kwargs: Any) -> mx.array:
+        return run(*args, **kwargs)
+
+    return activation
 
 
-@_compiled
 def sigmoid(x: mx.array) -> mx.array:
     """Logistic sigmoid, ``1 / (1 + exp(-x))``, element-wise.
 
@@ -67,7 +80,6 @@ def sigmoid(x: mx.array) -> mx.array:
     return mx.sigmoid(x)
 
 
-@_compiled
 def relu(x: mx.array) -> mx.array:
     """Rectified linear unit, ``max(x, 0)``, element-wise.
 
@@ -396,7 +408,6 @@ def hardswish(x: mx.array) -> mx.array:
     return x * mx.minimum(mx.maximum(x + 3, 0), 6) / 6
 
 
-@_compiled
 def softplus(x: mx.array) -> mx.array:
     """Smooth rectifier, ``log(1 + exp(x))``, element-wise.
 
@@ -623,7 +634,6 @@ def glu(x: mx.array, axis: int = -1) -> mx.array:
     return a * mx.sigmoid(b)
 
 
-@_compiled
 def softmax(x: mx.array, axis: int = -1) -> mx.array:
     """Exponentials that are scaled to sum to one.
 

@@ -75,15 +75,10 @@ def _sliding_windows(x: mx.array, window: List[int], strides: List[int]) -> mx.a
 class _Pool(Module):
     """Pads, takes sliding windows and reduces each of them."""
 
-    def __init__(
-        self,
-        axes: int,
-        reduce: Callable,
-        padding_value: float,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-    ) -> None:
+    _pooling_function: Callable
+    _padding_value: float
+
+    def __init__(self, axes: int, kernel_size: Any, stride: Any, padding: Any) -> None:
         super().__init__()
         name = type(self).__name__
         what = f"must be an integer or a tuple containing {axes} integer" + "s" * (axes > 1)
@@ -92,8 +87,6 @@ class _Pool(Module):
             stride = kernel_size
         stride = _value_or_list(stride, axes, f"[{name}] 'stride' {what}")
         padding = _value_or_list(padding, axes, f"[{name}] 'padding' {what}")
-        self._pooling_function = reduce
-        self._padding_value = padding_value
         self._kernel_size = kernel_size
         self._stride = stride
         self._padding = [(p, p) for p in padding]
@@ -115,7 +108,17 @@ class _Pool(Module):
         return self._pooling_function(windows, self._axes)
 
 
-class MaxPool1d(_Pool):
+class _MaxPool(_Pool):
+    _pooling_function = staticmethod(mx.max)
+    _padding_value = -float("inf")
+
+
+class _AvgPool(_Pool):
+    _pooling_function = staticmethod(mx.mean)
+    _padding_value = 0
+
+
+class MaxPool1d(_MaxPool):
     """The maximum of sliding windows over ``NLC`` input.
 
     Parameters
@@ -147,10 +150,10 @@ class MaxPool1d(_Pool):
         stride: Optional[Union[int, Tuple[int]]] = None,
         padding: Union[int, Tuple[int]] = 0,
     ) -> None:
-        super().__init__(1, mx.max, -float("inf"), kernel_size, stride, padding)
+        super().__init__(1, kernel_size, stride, padding)
 
 
-class MaxPool2d(_Pool):
+class MaxPool2d(_MaxPool):
     """The maximum of sliding windows over ``NHWC`` input.
 
     Parameters
@@ -182,10 +185,10 @@ class MaxPool2d(_Pool):
         stride: Optional[Union[int, Tuple[int, int]]] = None,
         padding: Optional[Union[int, Tuple[int, int]]] = 0,
     ) -> None:
-        super().__init__(2, mx.max, -float("inf"), kernel_size, stride, padding)
+        super().__init__(2, kernel_size, stride, padding)
 
 
-class MaxPool3d(_Pool):
+class MaxPool3d(_MaxPool):
     """The maximum of sliding windows over ``NDHWC`` input.
 
     Parameters
@@ -217,10 +220,10 @@ class MaxPool3d(_Pool):
         stride: Optional[Union[int, Tuple[int, int, int]]] = None,
         padding: Optional[Union[int, Tuple[int, int, int]]] = 0,
     ) -> None:
-        super().__init__(3, mx.max, -float("inf"), kernel_size, stride, padding)
+        super().__init__(3, kernel_size, stride, padding)
 
 
-class AvgPool1d(_Pool):
+class AvgPool1d(_AvgPool):
     """The mean of sliding windows over ``NLC`` input.
 
     Parameters
@@ -252,10 +255,10 @@ class AvgPool1d(_Pool):
         stride: Optional[Union[int, Tuple[int]]] = None,
         padding: Union[int, Tuple[int]] = 0,
     ) -> None:
-        super().__init__(1, mx.mean, 0, kernel_size, stride, padding)
+        super().__init__(1, kernel_size, stride, padding)
 
 
-class AvgPool2d(_Pool):
+class AvgPool2d(_AvgPool):
     """The mean of sliding windows over ``NHWC`` input.
 
     Parameters
@@ -287,10 +290,10 @@ class AvgPool2d(_Pool):
         stride: Optional[Union[int, Tuple[int, int]]] = None,
         padding: Optional[Union[int, Tuple[int, int]]] = 0,
     ) -> None:
-        super().__init__(2, mx.mean, 0, kernel_size, stride, padding)
+        super().__init__(2, kernel_size, stride, padding)
 
 
-class AvgPool3d(_Pool):
+class AvgPool3d(_AvgPool):
     """The mean of sliding windows over ``NDHWC`` input.
 
     Parameters
@@ -322,4 +325,4 @@ class AvgPool3d(_Pool):
         stride: Optional[Union[int, Tuple[int, int, int]]] = None,
         padding: Optional[Union[int, Tuple[int, int, int]]] = 0,
     ) -> None:
-        super().__init__(3, mx.mean, 0, kernel_size, stride, padding)
+        super().__init__(3, kernel_size, stride, padding)
