@@ -16,6 +16,24 @@ Examples
 from . import init, layers, losses, utils
 from .layers import *  # noqa: F403
 from .layers import __all__ as _layer_names
+from .layers import (
+    activations,
+    base,
+    containers,
+    convolution,
+    convolution_transpose,
+    distributed,
+    dropout,
+    embedding,
+    linear,
+    normalization,
+    pooling,
+    positional_encoding,
+    quantized,
+    recurrent,
+    transformer,
+    upsample,
+)
 from .utils import average_gradients, value_and_grad
 
 __all__ = [
