@@ -118,6 +118,10 @@ class Optimizer:
                 self.init_single(tree, state)
             return state
 
+        if not isinstance(parameters, dict):
+            raise TypeError(
+                f"The parameters must be a dictionary, not {type(parameters).__name__}."
+            )
         complete(parameters, self._state)
         self._initialized = True
 

@@ -12,25 +12,21 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
-def _find_core() -> bool:
+def _find_core() -> None:
     try:
         importlib.import_module("hesper.core")
-        return True
+        return
     except ImportError:
         pass
     if str(_PACKAGE) not in sys.path:
         sys.path.insert(0, str(_PACKAGE))
     try:
         importlib.import_module("hesper.core")
-        return True
     except ImportError:
-        pass
-    try:
-        sys.modules["hesper.core"] = importlib.import_module("mlx.core")
-        return True
-    except ImportError:
-        return False
+        try:
+            sys.modules["hesper.core"] = importlib.import_module("mlx.core")
+        except ImportError:
+            pass  # The tests are skipped, with this reason.
 
 
-if not _find_core():
-    collect_ignore_glob = ["test_*.py"]
+_find_core()

@@ -207,6 +207,11 @@ def test_learning_rates_that_are_no_numbers():
     )
 
 
+def test_parameters_must_be_a_dictionary():
+    with pytest.raises(TypeError, match="dictionary"):
+        HESPER.optim.SGD(0.1).apply_gradients([HESPER.mx.ones(1)], [HESPER.mx.ones(1)])
+
+
 def test_multi_optimizer():
     def scenario(lib):
         optim, asked = lib.optim, []
