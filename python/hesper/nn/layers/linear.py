@@ -29,7 +29,7 @@ class Identity(Module):
 
 
 class Linear(Module):
-    r"""Computes ``x @ weight.T + bias``.
+    """Computes ``x @ weight.T + bias``.
 
     The parameters start uniformly distributed between
     ``-1 / sqrt(input_dims)`` and ``1 / sqrt(input_dims)``.
@@ -118,7 +118,7 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    r"""Computes ``x2 @ weight[i] @ x1 + bias[i]`` for every output ``i``.
+    """Computes ``x2 @ weight[i] @ x1 + bias[i]`` for every output ``i``.
 
     The parameters start uniformly distributed between
     ``-1 / sqrt(input1_dims)`` and ``1 / sqrt(input1_dims)``.
