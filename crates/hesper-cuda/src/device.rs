@@ -98,7 +98,7 @@ pub struct CudaShared {
     pub(crate) wake: Condvar,
     pub(crate) lost: OnceLock<String>,
     /// Kernels that were given back while a submission was under way.
-    unloading: Mutex<Vec<Box<Kernel>>>,
+    unloading: Mutex<Vec<Kernel>>,
     pub(crate) counters: Mutex<CudaCounters>,
     ids: AtomicU64,
 }
@@ -239,7 +239,7 @@ impl CudaShared {
     }
 
     /// Unloads a kernel, once no graph names it. While a submission is under way that waits.
-    fn unload(&self, kernel: Box<Kernel>) {
+    fn unload(&self, kernel: Kernel) {
         lock(&self.unloading).push(kernel);
         self.unload_released();
     }
@@ -348,7 +348,7 @@ unsafe impl Device for CudaDevice {
     unsafe fn release(&self, pipeline: RawPipeline) {
         // SAFETY: `compile` made the address from a box, and it is not used again.
         let kernel = unsafe { Box::from_raw(pipeline.0 as *mut Kernel) };
-        self.shared.unload(kernel);
+        self.shared.unload(*kernel);
     }
 
     unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<(), (Work, DeviceError)> {

