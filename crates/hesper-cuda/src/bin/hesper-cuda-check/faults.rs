@@ -69,6 +69,12 @@ pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome 
     };
     let before = free();
     let ballast = runtime.alloc(runtime.info().total_memory / 64).map_err(words)?;
+    // The shape of the bad submission, twice: where graphs are made, it is launched as one.
+    for _ in 0..2 {
+        bump(&one, &good, &x)?;
+        bump(&one, &good, &x)?;
+        one.synchronize().map_err(words)?;
+    }
     // In flight when it happens: a long kernel of another stream, and what depends on the bad one.
     grind(&two, &long, &y, 3_000_000)?;
     let elsewhere = two.commit().map_err(words)?;
