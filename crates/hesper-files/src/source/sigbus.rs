@@ -237,3 +237,27 @@ unsafe fn errno_location() -> *mut libc::c_int {
     // SAFETY: no preconditions.
     unsafe { libc::__errno() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Source;
+
+    #[test]
+    fn a_full_table_makes_further_files_read_by_position_until_a_slot_is_free() {
+        let path = std::env::temp_dir().join(format!("hesper-files-full-{}", std::process::id()));
+        std::fs::write(&path, [1, 2, 3]).unwrap();
+        // Ranges at the top of the address space, where nothing faults.
+        let mut taken = Vec::new();
+        while let Some(slot) = register(usize::MAX - 1, 1) {
+            taken.push(slot);
+        }
+        assert!(taken.len() > MAX_MAPPINGS / 2 && taken.len() <= MAX_MAPPINGS);
+        let source = Source::open(&path).unwrap();
+        assert!(!source.is_in_memory());
+        assert_eq!(source.bytes(1..3).unwrap().as_ref(), [2, 3]);
+        taken.clear();
+        assert!(Source::open(&path).unwrap().is_in_memory());
+        std::fs::remove_file(&path).unwrap();
+    }
+}
