@@ -9,8 +9,9 @@ use crate::tensor::{Format, Layout};
 
 /// Writes an npy file. The spec's name is not written.
 pub fn npy(out: &mut dyn Write, spec: &TensorSpec, data: &mut dyn Produce) -> Result<()> {
+    let byte_len = spec.byte_len(Format::Npy)?;
     put(out, &header(spec, Format::Npy)?)?;
-    produce(data, 0, spec, spec.byte_len(Format::Npy)?, out)
+    produce(data, 0, spec, byte_len, out)
 }
 
 /// All bytes before the data. Its length is a multiple of 64.

@@ -49,6 +49,8 @@ pub fn npz<W: Write + Seek>(
     data: &mut dyn Produce,
 ) -> Result<()> {
     require_unique(specs.iter().map(|spec| spec.name.as_str()), Format::Npz)?;
+    // All of them first: a name that cannot be written should not cost the writing of the others.
+    specs.iter().try_for_each(|spec| prepare(spec).map(|_| ()))?;
     let mut entries = Vec::with_capacity(specs.len());
     let mut at = 0;
     for (index, spec) in specs.iter().enumerate() {
@@ -63,15 +65,15 @@ fn write_error(e: io::Error) -> Error {
     Error::io("cannot write", None, e)
 }
 
-/// Writes one member and goes back to complete its header.
-fn member<W: Write + Seek>(
-    out: &mut W,
-    local: u64,
-    index: usize,
-    spec: &TensorSpec,
-    compression: Compression,
-    data: &mut dyn Produce,
-) -> Result<Entry> {
+/// What is known of a member before its data.
+struct Prepared {
+    name: String,
+    header: Vec<u8>,
+    byte_len: u64,
+    size: u64,
+}
+
+fn prepare(spec: &TensorSpec) -> Result<Prepared> {
     let blame = Blame::file(Format::Npz).on(&spec.name);
     let header = npy::header(spec, Format::Npz)?;
     let byte_len = spec.byte_len(Format::Npz)?;
@@ -81,6 +83,19 @@ fn member<W: Write + Seek>(
     if name.len() > 0xffff || name.contains('\0') {
         return Err(blame.unwritable("zip cannot hold the name"));
     }
+    Ok(Prepared { name, header, byte_len, size })
+}
+
+/// Writes one member and goes back to complete its header.
+fn member<W: Write + Seek>(
+    out: &mut W,
+    local: u64,
+    index: usize,
+    spec: &TensorSpec,
+    compression: Compression,
+    data: &mut dyn Produce,
+) -> Result<Entry> {
+    let Prepared { name, header, byte_len, size } = prepare(spec)?;
     let deflated = compression == Compression::Deflated;
     let mut entry = Entry {
         method: if deflated { DEFLATED } else { STORED },
