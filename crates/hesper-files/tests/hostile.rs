@@ -298,7 +298,7 @@ fn zip_archives_that_lie_are_refused_by_member_and_field() {
         (patched(stored.clone(), a + 42, &[0xff; 4]), ("a.npy", "local header offset")),
         (patched(stored.clone(), a + 42, &[5]), ("a.npy", "local header offset")),
         (patched(stored.clone(), b + 42, &[0; 4]), ("b.npy", "local header")),
-        (patched(stored.clone(), a + 46, b"b"), ("a.npy", "local header")),
+        (patched(stored.clone(), a + 46, b"x"), ("x.npy", "local header")),
         (patched(stored.clone(), a, b"XX"), ("", "central directory")),
         (patched(stored.clone(), end + 10, &[0xfe, 0xff]), ("", "end of central directory")),
         (patched(stored.clone(), end + 8, &[0xfe, 0x7f, 0xfe, 0x7f]), ("", "central directory")),

@@ -6,6 +6,7 @@ Needs numpy, safetensors, gguf and mlx. The Rust tests need none of them.
 
 import io
 import pathlib
+import zipfile
 
 import gguf
 import mlx.core as mx
@@ -177,8 +178,60 @@ def make_quant():
     np.savez_compressed(HERE / "quant.npz", **arrays)
 
 
+def make_corpus():
+    """Small seeds for the fuzz test: the corners of each format."""
+    corpus = HERE.parent / "corpus"
+
+    def put(name, data):
+        (corpus / name).parent.mkdir(parents=True, exist_ok=True)
+        (corpus / name).write_bytes(data)
+
+    def header(text, data=b""):
+        return len(text).to_bytes(8, "little") + text + data
+
+    put("safetensors/none", header(b"{}"))
+    put("safetensors/one", header(b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}', bytes(8)))
+    put("safetensors/metadata", header(b'{"__metadata__":{"a":"\\u00e9\\ud83d\\ude00"}}  '))
+    put("safetensors/extra", header(b'{"w":{"x":[[{"y":-1.5e3}]],"dtype":"F4","shape":[2,0],"data_offsets":[0,0]}}'))
+
+    a = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    for version in (1, 2, 3):
+        out = io.BytesIO()
+        np.lib.format.write_array(out, a, version=(version, 0))
+        put(f"npy/v{version}", out.getvalue())
+    put("npy/python2", b"\x93NUMPY\x01\0=\0{'shape': (1L,), 'fortran_order': True, 'descr': '>c16'}\n" + bytes(16))
+
+    for name, save in (("stored", np.savez), ("deflated", np.savez_compressed)):
+        out = io.BytesIO()
+        save(out, a=a, b=np.float32(1))
+        put("npz/" + name, out.getvalue())
+    put("npz/none", b"PK\x05\x06" + bytes(18))
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        z.writestr("folder/", b"")
+        z.writestr("notes.txt", b"not an array")
+        z.comment = b"a comment"
+    put("npz/others", out.getvalue())
+
+    def text(s):
+        return len(s).to_bytes(8, "little") + s
+
+    start = b"GGUF\x03\0\0\0"
+    put("gguf/none", start + bytes(16))
+    put("gguf/v2", b"GGUF\x02\0\0\0" + bytes(8) + b"\x01" + bytes(7) + text(b"k") + b"\x07\0\0\0\x01")
+    nested = text(b"k") + b"\x09\0\0\0" + (b"\x09\0\0\0\x01" + bytes(7)) * 3 + b"\x08\0\0\0\x01" + bytes(7) + text(b"x")
+    put("gguf/nested", start + bytes(8) + b"\x01" + bytes(7) + nested)
+    tensor = text(b"w") + b"\x01\0\0\0" + b"\x20" + bytes(7) + b"\x02\0\0\0" + bytes(8)
+    body = start + b"\x01" + bytes(15) + tensor
+    put("gguf/block", body + bytes(-len(body) % 32 + 32))
+
+    put("index/two", b'{"metadata":{"total_size":8},"weight_map":{"a":"1.safetensors","b":"2.safetensors"}}')
+    put("index/none", b'{"weight_map":{}}')
+
+
 if __name__ == "__main__":
     HERE.mkdir(exist_ok=True)
+    make_corpus()
     make_safetensors()
     make_numpy()
     make_gguf()
