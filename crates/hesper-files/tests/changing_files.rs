@@ -1,6 +1,7 @@
 //! Files that are replaced, deleted, truncated or rewritten while they are mapped: right data, or an error.
 
 #![cfg(unix)]
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
 
 mod common;
 

@@ -5,6 +5,8 @@
 //! format, `HESPER_FUZZ_START` the first one; a failure prints its number and writes the bytes to the
 //! temporary folder.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
+
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

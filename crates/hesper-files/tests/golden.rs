@@ -1,5 +1,7 @@
 //! Files made by the packages that own the formats read back bit for bit.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
+
 mod common;
 
 use common::{f32s, golden, pattern};

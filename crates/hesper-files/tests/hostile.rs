@@ -1,5 +1,7 @@
 //! Files that lie: each is refused with an error that names the tensor and the field.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
+
 mod common;
 
 use std::io::Cursor;

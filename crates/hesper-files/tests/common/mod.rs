@@ -1,6 +1,6 @@
 //! What the tests of this crate share: folders that clean up after themselves, golden files, a seeded
 //! generator.
-#![allow(dead_code, missing_docs)] // Each test file uses its part.
+#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::should_implement_trait)] // Each test file uses its part.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,4 +74,28 @@ impl Random {
     pub fn below(&mut self, limit: usize) -> usize {
         if limit == 0 { 0 } else { (self.next() >> 16) as usize % limit }
     }
+}
+
+/// A file whose data is a hole of the file system: it takes no space on disk.
+pub fn sparse(path: &Path, header: &[u8], data: u64) {
+    let mut file = std::fs::File::create(path).unwrap();
+    std::io::Write::write_all(&mut file, header).unwrap();
+    file.set_len(header.len() as u64 + data).unwrap();
+}
+
+/// The header of a safetensors file of `count` tensors of `each` bytes.
+pub fn safetensors_header(count: u64, each: u64) -> Vec<u8> {
+    let mut text = String::from("{");
+    for i in 0..count {
+        let comma = if i == 0 { "" } else { "," };
+        let (start, end) = (i * each, (i + 1) * each);
+        text.push_str(&format!(
+            r#"{comma}"layer.{i}":{{"dtype":"F32","shape":[{},16],"data_offsets":[{start},{end}]}}"#,
+            each / 64
+        ));
+    }
+    text.push('}');
+    let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(text.into_bytes());
+    bytes
 }
