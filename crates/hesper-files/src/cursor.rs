@@ -16,11 +16,18 @@ pub(crate) struct Cursor<'a> {
     base: u64,
     /// Position in `buffer`.
     at: usize,
+    /// Where the caller wants no more.
+    limit: u64,
 }
 
 impl<'a> Cursor<'a> {
     pub fn new(source: &'a Source, start: u64) -> Self {
-        Cursor { source, buffer: Vec::new(), base: start, at: 0 }
+        Cursor { source, buffer: Vec::new(), base: start, at: 0, limit: u64::MAX }
+    }
+
+    /// Makes positions beyond `limit` an error, so that a file with a huge hole cannot claim huge strings.
+    pub fn limited(self, limit: u64) -> Self {
+        Cursor { limit, ..self }
     }
 
     pub fn position(&self) -> u64 {
@@ -34,7 +41,12 @@ impl<'a> Cursor<'a> {
     /// Fails unless `len` more bytes are there.
     pub fn require(&self, len: u64, blame: Blame<'_>, field: &'static str) -> Result<()> {
         if len <= self.remaining() {
-            return Ok(());
+            let end = self.position() + len;
+            return if end <= self.limit {
+                Ok(())
+            } else {
+                Err(blame.limit("end of header", end, self.limit))
+            };
         }
         let detail =
             format!("{len} bytes at offset {}, but the file has only {}", self.position(), self.source.len());

@@ -41,7 +41,7 @@ impl fmt::Display for Format {
 /// Bounds on what a file may ask for, beyond what its size already bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of a safetensors or npy header, or of a shard index.
+    /// Bytes of a safetensors, npy or GGUF header, or of a shard index.
     pub header_bytes: u64,
     /// Dimensions of a tensor.
     pub rank: usize,

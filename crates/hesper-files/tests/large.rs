@@ -122,3 +122,29 @@ fn archives_of_more_members_than_16_bits_count_read_back() {
     let tensor = file.require("69999").unwrap();
     assert_eq!(file.read(tensor).unwrap().as_ref(), [(69_999 % 256) as u8]);
 }
+
+#[test]
+fn a_hole_in_a_file_does_not_justify_strings_and_lists_of_its_size() {
+    let folder = Folder::new("hole");
+    let path = folder.path("file");
+    let start = |tensors: u64, entries: u64| {
+        let mut header = b"GGUF\x03\0\0\0".to_vec();
+        header.extend(tensors.to_le_bytes());
+        header.extend(entries.to_le_bytes());
+        header
+    };
+    let mut string = start(0, 1);
+    string.extend((900 * GIB).to_le_bytes());
+    let mut array = start(0, 1);
+    array.extend([1, 0, 0, 0, 0, 0, 0, 0, b'k', 9, 0, 0, 0, 8, 0, 0, 0]);
+    array.extend((100 * GIB).to_le_bytes());
+    for header in [string, array, start(30 * GIB, 0), start(0, 60 * GIB)] {
+        sparse(&path, &header, 1000 * GIB);
+        let error = TensorFile::open(&path).unwrap_err().to_string();
+        assert!(error.contains("end of header") && error.contains("100000000"), "{error}");
+    }
+    let mut safetensors = (900 * GIB).to_le_bytes().to_vec();
+    safetensors.push(b'{');
+    sparse(&path, &safetensors, 1000 * GIB);
+    assert!(TensorFile::open(&path).unwrap_err().to_string().contains("header length"));
+}

@@ -24,7 +24,7 @@ const MAX_RANK: u32 = 8;
 /// Parses a GGUF source.
 pub fn parse(source: Source, limits: &Limits) -> Result<TensorFile> {
     let blame = Blame::file(Format::Gguf);
-    let mut cursor = Cursor::new(&source, 0);
+    let mut cursor = Cursor::new(&source, 0).limited(limits.header_bytes);
     let magic = cursor.u32(blame, "magic")?;
     if magic == MAGIC.swap_bytes() {
         return Err(blame.unsupported("magic", "a big-endian file"));
@@ -41,7 +41,7 @@ pub fn parse(source: Source, limits: &Limits) -> Result<TensorFile> {
     }
     let tensor_count = cursor.u64(blame, "tensor count")?;
     let entry_count = cursor.u64(blame, "metadata count")?;
-    // No list is allocated for more entries than the rest of the file could hold.
+    // No list is allocated for more entries than the rest of the file, or of a header, could hold.
     require_room(&cursor, entry_count, value::MIN_ENTRY, "metadata count")?;
     require_room(&cursor, tensor_count, MIN_TENSOR, "tensor count")?;
 
@@ -69,11 +69,7 @@ pub fn parse(source: Source, limits: &Limits) -> Result<TensorFile> {
 const MIN_TENSOR: u64 = 8 + 4 + 4 + 8;
 
 fn require_room(cursor: &Cursor<'_>, count: u64, least: u64, field: &'static str) -> Result<()> {
-    if count.checked_mul(least).is_some_and(|bytes| bytes <= cursor.remaining()) {
-        return Ok(());
-    }
-    let detail = format!("{count} entries cannot lie in the {} bytes that are left", cursor.remaining());
-    Err(Blame::file(Format::Gguf).malformed(field, detail))
+    cursor.require(count.saturating_mul(least), Blame::file(Format::Gguf), field)
 }
 
 fn alignment(metadata: &Metadata) -> Result<u64> {
