@@ -63,8 +63,8 @@ impl Default for LoadOptions {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         LoadOptions {
-            // A few readers saturate a disk or the page cache; more only take cores from the computation.
-            readers: NonZeroUsize::new(cores.clamp(1, 8)).unwrap_or(NonZeroUsize::MIN),
+            // Readers wait more than they compute, so even two cores feed four; more than a few gain nothing.
+            readers: NonZeroUsize::new(cores.clamp(4, 8)).unwrap_or(NonZeroUsize::MIN),
             piece: NonZeroUsize::new(8 << 20).unwrap_or(NonZeroUsize::MIN),
         }
     }

@@ -66,12 +66,18 @@ pub fn to_affine(
 
 /// From nibbles split in halves to nibbles in order: words 0 and 1 are the low ones, 2 and 3 the high ones.
 fn pack_nibbles(bytes: &[u8], words: &mut [u32]) {
-    for (i, word) in words.iter_mut().enumerate() {
-        let shift = i / 2 * 4;
-        let part = &bytes[i % 2 * 8..][..8];
-        *word = part
-            .iter()
-            .enumerate()
-            .fold(0, |word, (j, &byte)| word | u32::from(byte >> shift & 15) << (4 * j));
+    let (halves, _) = bytes.as_chunks::<8>();
+    if let ([a, b], [low_a, low_b, high_a, high_b]) = (halves, words) {
+        let (a, b) = (u64::from_le_bytes(*a), u64::from_le_bytes(*b));
+        (*low_a, *low_b) = (gather(a), gather(b));
+        (*high_a, *high_b) = (gather(a >> 4), gather(b >> 4));
     }
+}
+
+/// The low nibbles of eight bytes, side by side.
+fn gather(bytes: u64) -> u32 {
+    let nibbles = bytes & 0x0f0f_0f0f_0f0f_0f0f;
+    let pairs = (nibbles | nibbles >> 4) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    (fours | fours >> 16) as u32
 }
