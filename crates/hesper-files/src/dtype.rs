@@ -106,20 +106,21 @@ impl FileDtype {
     }
 }
 
-/// The product of a shape, unless it (or a partial product without the zeros) passes 2^64.
+/// The product of a shape, unless it (even without its zeros) passes what a signed 64-bit number holds: a
+/// dimension that is negative to others is refused here.
 pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
-    let mut product = 1u64;
+    let mut product = 1i64;
     for &dim in shape.iter().filter(|&&dim| dim != 0) {
-        product = product.checked_mul(dim)?;
+        product = product.checked_mul(i64::try_from(dim).ok()?)?;
     }
-    Some(if shape.contains(&0) { 0 } else { product })
+    Some(if shape.contains(&0) { 0 } else { product.unsigned_abs() })
 }
 
 /// Why a shape has no size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// The product does not fit 64 bits.
-    #[error("the product of the dimensions does not fit 64 bits")]
+    /// The product does not fit 63 bits, or the bytes do not fit 64.
+    #[error("the product of the dimensions does not fit 63 bits")]
     Overflow,
     /// Elements that do not fill whole blocks (or whole bytes).
     #[error("{elements} elements are no multiple of the {per_block} in a block")]
@@ -212,7 +213,8 @@ mod tests {
         assert_eq!(FileDtype::U8.byte_len(&[1 << 32, 1 << 32]), Err(ShapeError::Overflow));
         assert_eq!(FileDtype::U8.byte_len(&[0, 1 << 32, 1 << 32]), Err(ShapeError::Overflow));
         assert_eq!(FileDtype::F64.byte_len(&[1 << 61]), Err(ShapeError::Overflow));
-        assert_eq!(FileDtype::F64.byte_len(&[0, u64::MAX]), Ok(0));
+        assert_eq!(FileDtype::U8.byte_len(&[0, u64::MAX]), Err(ShapeError::Overflow));
+        assert_eq!(FileDtype::F64.byte_len(&[0, i64::MAX as u64]), Ok(0));
     }
 
     #[test]

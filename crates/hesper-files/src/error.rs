@@ -158,11 +158,19 @@ impl Error {
         }
     }
 
+    /// The error itself, without the file that it happened in.
+    pub fn root(&self) -> &Error {
+        match self {
+            Error::InFile { source, .. } => source.root(),
+            other => other,
+        }
+    }
+
     /// Whether the file changed under a live [`Source`](crate::Source), wherever that is nested.
     pub fn is_damage(&self) -> bool {
-        match self {
+        match self.root() {
             Error::Damaged { .. } => true,
-            Error::InFile { source, .. } => source.is_damage(),
+            Error::Producer { cause, .. } => cause.downcast_ref::<Error>().is_some_and(Error::is_damage),
             _ => false,
         }
     }

@@ -50,7 +50,7 @@ mod tensor;
 pub mod write;
 mod zip;
 
-pub use dtype::{FileDtype, GgmlType};
+pub use dtype::{FileDtype, GgmlType, ShapeError};
 pub use error::{Error, Result};
 pub use load::{Cancel, LoadOptions, Progress, Request, load_into};
 pub use metadata::{MetaArray, MetaValue, Metadata};

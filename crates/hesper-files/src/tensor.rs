@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::dtype::FileDtype;
+use crate::dtype::{FileDtype, elements};
 use crate::error::{Blame, Error, Result};
 use crate::metadata::Metadata;
 use crate::source::Source;
@@ -111,7 +112,7 @@ pub struct TensorInfo {
 impl TensorInfo {
     /// Number of elements.
     pub fn elements(&self) -> u64 {
-        self.shape.iter().product()
+        elements(&self.shape).unwrap_or(u64::MAX)
     }
 
     /// The bytes in the source that can be used as they are: not compressed, little-endian.
@@ -263,6 +264,27 @@ impl TensorFile {
         }
         if tensor.big_endian {
             swap_bytes(out, tensor.dtype.swap_unit());
+        }
+        Ok(())
+    }
+
+    /// Writes the tensor's bytes, little-endian and inflated, to `out`, piece by piece, each of them checked.
+    ///
+    /// This is how a tensor of one file becomes one of another: unlike bytes in place, whose loss is only
+    /// found afterwards, nothing of a file that was truncated meanwhile gets into the copy unnoticed.
+    pub fn copy_to(&self, tensor: &TensorInfo, out: &mut dyn Write) -> Result<()> {
+        const PIECE: u64 = 1 << 20;
+        let failed = |e| Error::io("cannot write", None, e);
+        let Some(range) = tensor.in_place() else {
+            return out.write_all(&self.read(tensor)?).map_err(failed);
+        };
+        let mut piece = vec![0; (range.end - range.start).min(PIECE) as usize];
+        let mut at = range.start;
+        while at < range.end {
+            let piece = &mut piece[..(range.end - at).min(PIECE) as usize];
+            self.source.read_into(at, piece)?;
+            out.write_all(piece).map_err(failed)?;
+            at += piece.len() as u64;
         }
         Ok(())
     }

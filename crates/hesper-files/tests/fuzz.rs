@@ -8,54 +8,15 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on should say so.
 
 mod common;
+#[path = "common/counting.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Random, golden, parse};
-use hesper_files::{Format, ShardIndex, TensorFile};
-
-/// Counts what a thread holds and the most it held.
-struct Counting;
-
-thread_local! {
-    static HELD: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-fn count(change: isize) {
-    let held = HELD.get() + change;
-    HELD.set(held);
-    PEAK.set(PEAK.get().max(held));
-}
-
-// SAFETY: passes everything on to the system's allocator; counting touches plain thread-local cells only.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's own promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: the caller's own promise.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Memory that `f` held at its peak, beyond what was held before.
-fn peak_of<T>(f: impl FnOnce() -> T) -> (T, usize) {
-    let before = HELD.get();
-    PEAK.set(before);
-    let result = f();
-    (result, (PEAK.get() - before) as usize)
-}
+use counting::peak_of;
+use hesper_files::{Format, GgmlType, ShardIndex, TensorFile, quant};
 
 /// Buffers and tables that parsing takes whatever the file is.
 const CONSTANT: usize = 512 << 10;
@@ -337,7 +298,14 @@ fn the_densest_valid_headers_stay_within_the_bound_too() {
 }
 
 #[test]
-fn the_allocation_counter_counts() {
-    let ((), peak) = peak_of(|| drop(std::hint::black_box(vec![0u8; 3 << 20])));
-    assert!(peak >= 3 << 20);
+fn blocks_of_any_bytes_are_decoded() {
+    let mut random = Random::new(3);
+    for &dtype in GgmlType::ALL.iter().filter(|&&dtype| quant::is_supported(dtype)) {
+        let (elements, bytes) = dtype.block();
+        for blocks in 0..200 {
+            let data: Vec<u8> = (0..blocks * bytes).map(|_| random.next() as u8).collect();
+            let mut out = vec![0.0; (blocks * elements) as usize];
+            quant::dequantize(dtype, &data, &mut out).unwrap();
+        }
+    }
 }
