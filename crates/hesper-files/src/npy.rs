@@ -248,6 +248,10 @@ impl<'a> Literal<'a> {
             shape.push(dim);
             if !self.eat(',') {
                 self.expect(')')?;
+                if shape.len() == 1 {
+                    // Parentheses around one number make no tuple.
+                    return Err(self.blame.malformed("shape", "a number instead of a tuple"));
+                }
                 break;
             }
         }
