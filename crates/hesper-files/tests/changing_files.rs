@@ -86,7 +86,8 @@ fn a_file_cut_within_a_page_raises_no_signal_but_is_found() {
     let folder = Folder::new("cut");
     let (path, source) = mapped(&folder, PAGE);
     truncate(&path, 100);
-    assert!(source.scan(0..200, sum).unwrap_err().is_damage());
+    let error = source.scan(0..200, sum).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("truncated"), "{error}");
 }
 
 #[test]

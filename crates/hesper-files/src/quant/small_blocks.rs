@@ -9,7 +9,7 @@ pub(super) const IQ4_LEVELS: [i8; 16] =
 /// Twice the values of a 4-bit float with two exponent bits.
 const FP4_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Calls `put` with the two nibbles of each byte and their positions.
+/// Fills the output with the values of the nibbles, given their positions.
 fn nibbles(bytes: &[u8], out: &mut [f32; 32], value: impl Fn(usize, u8) -> f32) {
     for (j, &byte) in bytes.iter().take(16).enumerate() {
         out[j] = value(j, byte & 15);
