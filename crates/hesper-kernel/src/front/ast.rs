@@ -81,6 +81,8 @@ pub struct TypeSyntax {
     pub wraps: Vec<Wrap>,
     /// Array extents, outermost first; `None` is `[]`.
     pub extents: Vec<Option<Expr>>,
+    /// A pointer or reference to the array: `T (&x)[4]`.
+    pub outer: Option<Wrap>,
     /// Where.
     pub span: Span,
 }
