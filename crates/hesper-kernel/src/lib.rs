@@ -4,5 +4,10 @@
 //! [`ir::Kernel`] through [`ir::Builder`], and the executors run it. [`launch`] describes one
 //! launch (grid, threadgroup, bound memory) in terms every executor shares.
 
+pub mod interp;
 pub mod ir;
 pub mod launch;
+pub mod math;
+
+#[cfg(test)]
+pub(crate) mod testing;

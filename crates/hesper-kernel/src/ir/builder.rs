@@ -322,8 +322,8 @@ impl Builder {
             Scalar::U16 => u64::from(x as u16),
             Scalar::U32 => u64::from(x as u32),
             Scalar::U64 => x as u64,
-            Scalar::F16 => u64::from(half::f16::from_f64(x).to_bits()),
-            Scalar::BF16 => u64::from(half::bf16::from_f64(x).to_bits()),
+            Scalar::F16 => u64::from(crate::math::convert::f64_to_f16(x)),
+            Scalar::BF16 => u64::from(crate::math::convert::f64_to_bf16(x)),
             Scalar::F32 => u64::from((x as f32).to_bits()),
             Scalar::F64 => x.to_bits(),
         };

@@ -14,7 +14,7 @@ pub const MAX_THREADGROUP_BYTES: u64 = 64 << 10;
 /// The most bytes of constant tables.
 pub const MAX_CONST_BYTES: u64 = 64 << 10;
 /// The most bytes of thread memory.
-pub const MAX_THREAD_BYTES: u64 = 1 << 20;
+pub const MAX_THREAD_BYTES: u64 = 64 << 10;
 
 /// A verified kernel, or one under construction.
 #[derive(Clone, Debug)]

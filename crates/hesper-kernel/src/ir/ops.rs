@@ -269,7 +269,7 @@ pub enum BinaryOp {
 /// Three-operand operations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TernaryOp {
-    /// `a * b + c`: floats rounded once (f16 and bf16: exactly in f32/f64, then rounded once);
+    /// `a * b + c`: floats rounded once (f16 and bf16: fused in f32, then rounded to the type);
     /// integers wrap.
     Fma,
     /// `min(max(a, b), c)` with [`BinaryOp::Min`] and [`BinaryOp::Max`].

@@ -1,0 +1,270 @@
+//! The shadow of memory: which bytes were written, and who touched them when.
+//!
+//! Races are found by time. Every executed memory instruction and barrier has a time; a byte's
+//! cell remembers a few accesses, enough that any access unordered with *some* earlier
+//! conflicting one is unordered with a remembered one. Within the running threadgroup an
+//! earlier access is ordered before now if the same thread made it, or if a barrier of its
+//! threadgroup (or, for lanes of one SIMD group, of that SIMD group) lies between. Nothing
+//! orders the accesses of different threadgroups.
+
+use std::collections::HashMap;
+
+use super::finding::AccessKind;
+use crate::ir::{Loc, Space};
+
+/// One access that a cell remembers; time 0 is none.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Access {
+    pub time: u64,
+    pub thread: u32,
+    pub loc: u32,
+}
+
+impl Access {
+    fn simd(&self) -> u32 {
+        self.thread / 32
+    }
+
+    pub fn source(&self) -> Loc {
+        Loc(self.loc)
+    }
+}
+
+/// When the barriers of the running threadgroup were, per kind of memory.
+#[derive(Clone, Default)]
+pub(super) struct Clock {
+    pub now: u64,
+    pub group_start: u64,
+    threadgroup: [u64; 2],
+    simdgroup: Vec<[u64; 2]>,
+}
+
+fn memory_index(space: Space) -> usize {
+    usize::from(space == Space::Threadgroup)
+}
+
+impl Clock {
+    pub fn start_group(&mut self, simdgroups: usize) {
+        self.now += 1;
+        self.group_start = self.now;
+        self.threadgroup = [0; 2];
+        self.simdgroup.clear();
+        self.simdgroup.resize(simdgroups, [0; 2]);
+    }
+
+    pub fn tick(&mut self) {
+        self.now += 1;
+    }
+
+    pub fn threadgroup_barrier(&mut self, space: Space) {
+        self.threadgroup[memory_index(space)] = self.now;
+    }
+
+    pub fn simdgroup_barrier(&mut self, simd: usize, space: Space) {
+        if let Some(times) = self.simdgroup.get_mut(simd) {
+            times[memory_index(space)] = self.now;
+        }
+    }
+
+    fn simd_time(&self, simd: u32, space: Space) -> u64 {
+        self.simdgroup.get(simd as usize).map_or(0, |t| t[memory_index(space)])
+    }
+
+    /// Whether nothing orders the earlier access `a` before `b`, made now.
+    fn unordered(&self, a: &Access, b: &Access, space: Space) -> bool {
+        if a.time == 0 {
+            return false;
+        }
+        let same_group = a.time >= self.group_start;
+        let by_barrier = a.time < self.threadgroup[memory_index(space)]
+            || (a.simd() == b.simd() && a.time < self.simd_time(a.simd(), space));
+        !(same_group && (a.thread == b.thread || by_barrier))
+    }
+}
+
+/// Accesses of one kind to one byte.
+#[derive(Clone, Default)]
+struct Slots {
+    /// One of the running group since its last barrier.
+    first: Access,
+    /// Another thread of the same SIMD group as `first`.
+    peer: Access,
+    /// One of another SIMD group.
+    far: Access,
+    /// One of an earlier threadgroup.
+    past: Access,
+}
+
+impl Slots {
+    fn record(&mut self, a: Access, clock: &Clock, space: Space) {
+        let barrier = clock.threadgroup[memory_index(space)];
+        if self.first.time != 0 && self.first.time < clock.group_start {
+            self.past = self.first;
+        }
+        let stale = self.first.time < clock.group_start || self.first.time < barrier;
+        if stale {
+            (self.first, self.peer, self.far) = (a, Access::default(), Access::default());
+        } else if self.first.simd() != a.simd() {
+            self.far = a;
+        } else if self.first.time < clock.simd_time(a.simd(), space) {
+            // Ordered before everything its SIMD group does from now on; for others the new
+            // access stands for it.
+            (self.first, self.peer) = (a, Access::default());
+        } else if self.first.thread != a.thread {
+            self.peer = a;
+        }
+    }
+
+    fn find(&self, a: &Access, clock: &Clock, space: Space) -> Option<Access> {
+        [self.first, self.peer, self.far, self.past].into_iter().find(|c| clock.unordered(c, a, space))
+    }
+}
+
+/// What one byte (or one whole word) remembers.
+#[derive(Clone, Default)]
+struct Cell {
+    write: Access,
+    reads: Slots,
+    /// Atomic reads, atomic writes.
+    atomics: Option<Box<[Slots; 2]>>,
+}
+
+impl Cell {
+    /// An earlier access that conflicts with `a`; `a` is remembered.
+    fn touch(
+        &mut self,
+        kind: AccessKind,
+        a: Access,
+        clock: &Clock,
+        space: Space,
+    ) -> Option<(AccessKind, Access)> {
+        let mut found = None;
+        if clock.unordered(&self.write, &a, space) {
+            found = Some((AccessKind::Write, self.write));
+        }
+        let mut look = |other: AccessKind, slots: &Slots| {
+            if found.is_none() && kind.conflicts(other) {
+                found = slots.find(&a, clock, space).map(|c| (other, c));
+            }
+        };
+        look(AccessKind::Read, &self.reads);
+        if let Some(atomics) = &self.atomics {
+            look(AccessKind::AtomicRead, &atomics[0]);
+            look(AccessKind::AtomicWrite, &atomics[1]);
+        }
+        match kind {
+            AccessKind::Write => self.write = a,
+            AccessKind::Read => self.reads.record(a, clock, space),
+            AccessKind::AtomicRead | AccessKind::AtomicWrite => {
+                let slots = self.atomics.get_or_insert_default();
+                slots[usize::from(kind == AccessKind::AtomicWrite)].record(a, clock, space);
+            }
+        }
+        found
+    }
+}
+
+/// Four bytes: together as long as every access takes all of them.
+#[derive(Clone, Default)]
+enum Word {
+    #[default]
+    Untouched,
+    Whole(Cell),
+    Split(Box<[Cell; 4]>),
+}
+
+const PAGE: u64 = 256;
+
+/// Who touched the bytes of one object.
+#[derive(Default)]
+pub(super) struct History {
+    pages: HashMap<u64, Vec<Word>>,
+}
+
+impl History {
+    pub fn clear(&mut self) {
+        self.pages.clear();
+    }
+
+    /// Records an access of `size` bytes at `offset`; the first byte at which it races, and
+    /// with what.
+    pub fn touch(
+        &mut self,
+        kind: AccessKind,
+        offset: u64,
+        size: u64,
+        a: Access,
+        clock: &Clock,
+        space: Space,
+    ) -> Option<(u64, AccessKind, Access)> {
+        let mut found = None;
+        let end = offset + size;
+        let mut at = offset;
+        while at < end {
+            let word = at / 4;
+            let stop = end.min(word * 4 + 4);
+            let page = self.pages.entry(word / PAGE).or_insert_with(|| vec![Word::Untouched; PAGE as usize]);
+            let slot = &mut page[(word % PAGE) as usize];
+            let whole = stop - at == 4;
+            if whole && matches!(slot, Word::Untouched) {
+                *slot = Word::Whole(Cell::default());
+            }
+            if !whole {
+                let cell = match slot {
+                    Word::Untouched => Some(Cell::default()),
+                    Word::Whole(cell) => Some(std::mem::take(cell)),
+                    Word::Split(_) => None,
+                };
+                if let Some(cell) = cell {
+                    *slot = Word::Split(Box::new(std::array::from_fn(|_| cell.clone())));
+                }
+            }
+            match slot {
+                Word::Untouched => {}
+                Word::Whole(cell) => {
+                    let hit = cell.touch(kind, a, clock, space);
+                    found = found.or(hit.map(|(k, c)| (at, k, c)));
+                }
+                Word::Split(cells) => {
+                    for byte in at..stop {
+                        let hit = cells[(byte % 4) as usize].touch(kind, a, clock, space);
+                        found = found.or(hit.map(|(k, c)| (byte, k, c)));
+                    }
+                }
+            }
+            at = stop;
+        }
+        found
+    }
+}
+
+/// Which bytes of a piece of memory were written.
+#[derive(Clone, Default)]
+pub(super) struct Written {
+    bits: Vec<u64>,
+}
+
+impl Written {
+    /// `len` bytes, none written.
+    pub fn none(len: u64) -> Written {
+        Written { bits: vec![0; len.div_ceil(64) as usize] }
+    }
+
+    pub fn clear(&mut self) {
+        self.bits.fill(0);
+    }
+
+    pub fn mark(&mut self, offset: u64, size: u64) {
+        for b in offset..offset + size {
+            if let Some(w) = self.bits.get_mut((b / 64) as usize) {
+                *w |= 1 << (b % 64);
+            }
+        }
+    }
+
+    /// The first byte of the range that was not written.
+    pub fn first_missing(&self, offset: u64, size: u64) -> Option<u64> {
+        (offset..offset + size)
+            .find(|b| self.bits.get((b / 64) as usize).is_none_or(|w| w >> (b % 64) & 1 == 0))
+    }
+}
