@@ -5,6 +5,8 @@
 //! launch (grid, threadgroup, bound memory) in terms every executor shares.
 
 pub mod interp;
+pub mod custom;
+pub mod front;
 pub mod ir;
 pub mod launch;
 pub mod math;

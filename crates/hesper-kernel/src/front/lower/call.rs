@@ -242,7 +242,7 @@ impl<'a> Lower<'a> {
     fn call_function(&mut self, p: &'a Path, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
         let seg = p.last();
         let owner = (p.segments.len() > 1).then(|| &p.segments[p.segments.len() - 2].name);
-        let library = owner.is_some_and(|o| matches!(&***o, "metal" | "fast" | "precise" | "simd"));
+        let library = owner.is_some_and(|o| matches!(&**o, "metal" | "fast" | "precise" | "simd"));
         let list = self.globals.functions.get(&seg.name).cloned().unwrap_or_default();
         let list: Vec<&'a FnDecl> = match owner {
             Some(o) if !library => list.into_iter().filter(|f| f.namespace.last() == Some(o)).collect(),
@@ -270,7 +270,10 @@ impl<'a> Lower<'a> {
         }
         let mut d = Diagnostic::error(Kind::Name, seg.span, format!("unknown function `{}`", seg.name));
         let globals = self.globals.clone();
-        let names = globals.functions.keys().map(|n| &**n).chain(builtins::names());
+        let mut names: Vec<&str> = globals.functions.keys().map(|n| &**n).collect();
+        for n in builtins::names() {
+            names.push(n);
+        }
         if let Some(n) = did_you_mean(&seg.name, names) {
             d = d.help(format!("did you mean `{n}`?"));
         }
@@ -801,6 +804,7 @@ impl<'a> Lower<'a> {
     fn call_lambda(&mut self, id: u32, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
         let info = &self.lambdas[id as usize];
         let (lambda, scope, this) = (info.lambda, info.scope.clone(), info.this.clone());
+        let assigned = info.assigned;
         if self.frames.len() >= MAX_CALLS {
             return fail(Kind::Limit, span, "calls nest too deeply");
         }
@@ -815,7 +819,7 @@ impl<'a> Lower<'a> {
             name: "lambda".into(),
             bindings: String::new(),
             call_span: span,
-            assigned: info.assigned,
+            assigned,
             this,
             ret_ty: None,
             ret_ref: false,

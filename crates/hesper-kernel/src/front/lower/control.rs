@@ -40,7 +40,7 @@ impl<'a> Lower<'a> {
     pub(super) fn function_body(&mut self, body: &'a Block) {
         let entry = self.frames.last().is_some_and(|f| f.is_entry);
         if !entry && !structured(&body.stmts) {
-            let no = self.b.boolean(false);
+            let no = self.b.bool(false);
             let flag = self.b.var_init("returned", no);
             if let Some(f) = self.frames.last_mut() {
                 f.flag = Some(flag);
@@ -142,7 +142,7 @@ impl<'a> Lower<'a> {
             self.store_init(&place, &v, span)?;
         }
         if let Some(flag) = flag {
-            let yes = self.b.boolean(true);
+            let yes = self.b.bool(true);
             self.b.set(flag, yes);
         }
         if self.in_loop() {
@@ -180,7 +180,7 @@ impl<'a> Lower<'a> {
                 let Some(flag) = *continue_flag else {
                     return fail(Kind::Syntax, span, "`continue` outside of a loop");
                 };
-                let yes = self.b.boolean(true);
+                let yes = self.b.bool(true);
                 self.b.set(flag, yes);
                 self.b.break_();
             }

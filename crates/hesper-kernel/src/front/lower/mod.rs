@@ -179,12 +179,12 @@ impl<'a> Lower<'a> {
             too_large: false,
             aborted: false,
         };
-        lower.index(unit);
+        lower.enter_globals(unit);
         lower
     }
 
     /// Enters the global declarations into the tables.
-    fn index(&mut self, unit: &'a Unit) {
+    fn enter_globals(&mut self, unit: &'a Unit) {
         let mut g = Globals::default();
         let mut enums = Vec::new();
         for item in &unit.items {

@@ -457,8 +457,8 @@ impl<'a> Lower<'a> {
                     Ex::L(Lv { place: Place::Mem { ptr, space }, is_const, .. }) => {
                         self.element(ptr, Some(space), t, index, is_const, span)
                     }
-                    Ex::L(Lv { place: Place::Parts(_) | Place::Value(_), decl, is_const, ty, place }) => {
-                        let lv = Lv { ty, place, is_const, decl };
+                    Ex::L(lv) if matches!(lv.place, Place::Parts(_) | Place::Value(_)) => {
+                        let is_const = lv.is_const;
                         let (ptr, space) = self.address(&lv, span)?;
                         self.element(ptr, Some(space), t, index, is_const, span)
                     }

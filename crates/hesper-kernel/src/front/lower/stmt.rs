@@ -668,7 +668,7 @@ impl<'a> Lower<'a> {
                 Some(t) => self.b.binary(BinaryOp::Or, t, eq),
             });
         }
-        test.unwrap_or_else(|| self.b.boolean(false))
+        test.unwrap_or_else(|| self.b.bool(false))
     }
 
     fn continue_flag(&mut self, mut stmts: impl Iterator<Item = &'a Stmt>) -> Option<VarId> {
@@ -676,7 +676,7 @@ impl<'a> Lower<'a> {
         if !outer || !stmts.any(contains_continue) {
             return None;
         }
-        let no = self.b.boolean(false);
+        let no = self.b.bool(false);
         Some(self.b.var_init("continued", no))
     }
 
@@ -694,7 +694,7 @@ impl<'a> Lower<'a> {
     /// The general form: a one-trip loop in which `break` leaves and groups fall through.
     fn switch_loop(&mut self, v: &Rv, s: Scalar, groups: &[Group<'a>]) -> R<()> {
         let flag = self.continue_flag(groups.iter().flat_map(|g| g.stmts.iter().copied()));
-        let no = self.b.boolean(false);
+        let no = self.b.bool(false);
         let falls = self.b.var_init("falls", no);
         let mut any = None;
         if groups.iter().any(|g| g.default) {
@@ -709,7 +709,7 @@ impl<'a> Lower<'a> {
         let _ = s;
         let none = match any {
             Some(a) => self.b.unary(UnaryOp::Not, a),
-            None => self.b.boolean(true),
+            None => self.b.bool(true),
         };
         self.begin_loop(Ctl::Switch { continue_flag: flag });
         let saved = self.scope.clone();
@@ -722,7 +722,7 @@ impl<'a> Lower<'a> {
             let through = self.b.get(falls);
             let test = self.b.binary(BinaryOp::Or, through, test);
             self.begin_if(test);
-            let yes = self.b.boolean(true);
+            let yes = self.b.bool(true);
             self.b.set(falls, yes);
             for st in &g.stmts {
                 if self.dead {
