@@ -37,7 +37,14 @@ pub enum Tok {
     /// An identifier or keyword.
     Ident(Name),
     /// An integer literal; decimal literals may not turn unsigned by size alone.
-    Int { value: u64, suffix: IntSuffix, decimal: bool },
+    Int {
+        /// Its value.
+        value: u64,
+        /// Its suffix.
+        suffix: IntSuffix,
+        /// Written in base ten.
+        decimal: bool,
+    },
     /// A floating-point literal.
     Float(f64, FloatSuffix),
     /// A character literal.

@@ -76,7 +76,7 @@ impl<'a> Lower<'a> {
         if n == 1 {
             match self.scope.lookup(&seg.name) {
                 Some((Entity::Object(lv), _)) => return self.call_object(Ex::L(lv), args, span),
-                Some((Entity::Field(_), _)) => {
+                Some((Entity::Field, _)) => {
                     let x = self.name(p)?;
                     return self.call_object(x, args, span);
                 }

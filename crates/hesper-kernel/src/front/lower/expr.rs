@@ -130,7 +130,7 @@ impl<'a> Lower<'a> {
                 let assigned = frame.assigned;
                 self.lambdas.push(LambdaInfo { lambda: l, scope, this, assigned });
                 let id = self.lambdas.len() as u32 - 1;
-                Ex::R(Rv { ty: Ty::Lambda(id), val: Val::Lambda(id) })
+                Ex::R(Rv { ty: Ty::Lambda(id), val: Val::Lambda })
             }
         })
     }
@@ -230,7 +230,7 @@ impl<'a> Lower<'a> {
                 }
                 Ok(Ex::L(lv))
             }
-            Entity::Field(_) => match self.frames.last().and_then(|f| f.this.clone()) {
+            Entity::Field => match self.frames.last().and_then(|f| f.this.clone()) {
                 Some(this) => self.member(Ex::L(this), &seg.name, seg.span),
                 None => fail(Kind::Name, seg.span, format!("member `{}` used without an object", seg.name)),
             },
@@ -257,8 +257,8 @@ impl<'a> Lower<'a> {
         match scope.local(&seg.name) {
             Some(Entity::Static(sid, i)) => Ok(Some(Ex::L(self.static_member(sid, i, seg.span)?))),
             Some(Entity::Object(lv)) => Ok(Some(Ex::L(lv))),
-            Some(Entity::Field(_)) if self.frames.last().is_some_and(|f| f.this.is_some()) => {
-                self.in_scope(&scope, |l| l.entity_value(Entity::Field(id), seg)).map(Some)
+            Some(Entity::Field) if self.frames.last().is_some_and(|f| f.this.is_some()) => {
+                self.in_scope(&scope, |l| l.entity_value(Entity::Field, seg)).map(Some)
             }
             _ => {
                 let text = format!("`{}` has no static member `{}`", self.struct_name(id), seg.name);

@@ -74,8 +74,6 @@ struct Globals<'a> {
     structs: HashMap<Name, Vec<&'a StructDecl>>,
     vars: HashMap<Name, (&'a VarDecl, Option<&'a [TemplateParam]>)>,
     aliases: HashMap<Name, &'a AliasDecl>,
-    enumerators: HashMap<Name, (Ty, i64)>,
-    enums: HashMap<Name, (u32, &'a EnumDecl)>,
 }
 
 /// A function being inlined.

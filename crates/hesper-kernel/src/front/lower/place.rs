@@ -36,7 +36,7 @@ impl<'a> Lower<'a> {
                 };
                 self.b.null(space)
             }
-            Val::Void | Val::Parts(_) | Val::Lambda(_) => self.b.u32(0),
+            Val::Void | Val::Parts(_) | Val::Lambda => self.b.u32(0),
         }
     }
 

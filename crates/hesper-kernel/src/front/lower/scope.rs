@@ -20,7 +20,7 @@ pub(crate) enum Entity<'a> {
     /// A struct or struct template, instantiated on use.
     Struct(&'a StructDecl),
     /// A data member of the struct whose member function this is.
-    Field(StructId),
+    Field,
     /// A static member.
     Static(StructId, usize),
 }

@@ -153,7 +153,7 @@ impl<'a> Lower<'a> {
             let inherited = self.structs[base.0 as usize].scope.clone();
             for name in inherited.visible_own() {
                 if let (Some(e), None) = (inherited.local(&name), scope.local(&name)) {
-                    if !matches!(e, Entity::Field(_)) {
+                    if !matches!(e, Entity::Field) {
                         scope.insert(&name, e);
                     }
                 }
@@ -195,10 +195,10 @@ impl<'a> Lower<'a> {
             }
         }
         for f in &fields {
-            scope.insert(&f.name, Entity::Field(id));
+            scope.insert(&f.name, Entity::Field);
             if let (true, Ty::Struct(inner)) = (f.transparent, &f.ty) {
                 for g in self.structs[inner.0 as usize].fields.iter() {
-                    scope.insert(&g.name, Entity::Field(id));
+                    scope.insert(&g.name, Entity::Field);
                 }
             }
         }

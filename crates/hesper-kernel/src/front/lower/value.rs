@@ -28,8 +28,8 @@ pub(crate) enum Val {
     Ir(ValueId),
     /// The fields of a struct or the elements of an array.
     Parts(Rc<Vec<Rv>>),
-    /// A lambda: index into the table of lambdas.
-    Lambda(u32),
+    /// A lambda; its type says which.
+    Lambda,
     /// `nullptr`
     Null,
 }
@@ -94,7 +94,7 @@ impl Rv {
     /// Whether all of it is known at compile time.
     pub fn is_const(&self) -> bool {
         match &self.val {
-            Val::Const(_) | Val::Void | Val::Null | Val::Lambda(_) => true,
+            Val::Const(_) | Val::Void | Val::Null | Val::Lambda => true,
             Val::Ir(_) => false,
             Val::Parts(p) => p.iter().all(Rv::is_const),
         }
