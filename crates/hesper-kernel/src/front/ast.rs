@@ -332,6 +332,8 @@ pub enum StmtKind {
     Vars(Vec<VarDecl>),
     If { constexpr: bool, init: Option<Box<Stmt>>, cond: Box<Cond>, then: Box<Stmt>, els: Option<Box<Stmt>> },
     For { init: Option<Box<Stmt>>, cond: Option<Expr>, step: Option<Expr>, body: Box<Stmt>, unroll: bool },
+    /// `for (T x : array)`
+    ForEach(VarDecl, Expr, Box<Stmt>),
     While(Box<Cond>, Box<Stmt>),
     DoWhile(Box<Stmt>, Expr),
     Switch(Expr, Block),

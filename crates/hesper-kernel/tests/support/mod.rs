@@ -77,6 +77,14 @@ pub fn run(case: &Case) -> Result<Vec<Vec<u8>>, String> {
 
 /// The same with options of the interpreter.
 pub fn run_with(case: &Case, options: &Options<'_>) -> Result<Vec<Vec<u8>>, String> {
+    let mut case = case.clone();
+    for i in &mut case.inputs {
+        // A binding starts at its first byte: what lies before the first element is copied into order.
+        if i.array.strides.iter().any(|s| *s < 0) {
+            i.array = i.array.contiguous();
+        }
+    }
+    let case = &case;
     let special = compile(case)?;
     let inputs = case.bound_inputs();
     let shapes: Vec<Vec<u8>> =
@@ -105,4 +113,28 @@ pub fn run_with(case: &Case, options: &Options<'_>) -> Result<Vec<Vec<u8>>, Stri
     }
     drop(bindings);
     Ok(outputs)
+}
+
+/// Runs a body with one output `out` of `n` elements in `threads` threads of one group; the output as numbers.
+pub fn eval(header: &str, body: &str, dtype: DType, n: usize, threads: usize) -> Vec<f64> {
+    let case = program(header, body, dtype, n, threads);
+    let outputs = run(&case).unwrap_or_else(|e| panic!("{e}\n{header}\n{body}"));
+    if dtype.is_float() {
+        hesper_corpus::decode_floats(dtype, &outputs[0])
+    } else {
+        hesper_corpus::decode_ints(dtype, &outputs[0]).into_iter().map(|i| i as f64).collect()
+    }
+}
+
+/// A case with one output `out` and the inputs `x` (64 floats 0, 0.5, 1, ...) and `k` (64 ints 0, 1, 2, ...).
+pub fn program(header: &str, body: &str, dtype: DType, n: usize, threads: usize) -> Case {
+    let leak = |s: &str| -> &'static str { Box::leak(s.to_string().into_boxed_str()) };
+    let floats: Vec<f64> = (0..64).map(|i| f64::from(i) * 0.5).collect();
+    let ints: Vec<i64> = (0..64).collect();
+    Case::new("program", ("program", leak(body)), |_| Vec::new())
+        .header(leak(header))
+        .with("x", Array::floats(DType::F32, &[64], &floats))
+        .with("k", Array::ints(DType::I32, &[64], &ints))
+        .close("out", dtype, &[n], 0.0, 0.0)
+        .launch([threads, 1, 1], [threads, 1, 1])
 }

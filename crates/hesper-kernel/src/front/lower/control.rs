@@ -39,7 +39,7 @@ impl<'a> Lower<'a> {
     /// Lowers the body of the function in the top frame.
     pub(super) fn function_body(&mut self, body: &'a Block) {
         let entry = self.frames.last().is_some_and(|f| f.is_entry);
-        if !entry && !structured(&body.stmts) {
+        if !entry && self.const_mode == 0 && !structured(&body.stmts) {
             let no = self.b.bool(false);
             let flag = self.b.var_init("returned", no);
             if let Some(f) = self.frames.last_mut() {
@@ -170,6 +170,11 @@ impl<'a> Lower<'a> {
 
     /// `break` or `continue`
     pub(super) fn jump(&mut self, is_break: bool, span: Span) -> R<()> {
+        if self.const_mode > 0 && self.const_loops > 0 {
+            self.const_jump = Some(is_break);
+            self.dead = true;
+            return Ok(());
+        }
         if !self.in_loop() {
             let word = if is_break { "break" } else { "continue" };
             return fail(Kind::Syntax, span, format!("`{word}` outside of a loop"));
@@ -200,7 +205,10 @@ fn children(s: &Stmt) -> Vec<&Stmt> {
             out.extend(els.as_deref());
             out
         }
-        StmtKind::For { body, .. } | StmtKind::While(_, body) | StmtKind::DoWhile(body, _) => vec![body],
+        StmtKind::For { body, .. }
+        | StmtKind::ForEach(_, _, body)
+        | StmtKind::While(_, body)
+        | StmtKind::DoWhile(body, _) => vec![body],
         StmtKind::Switch(_, b) | StmtKind::Block(b) => b.stmts.iter().collect(),
         _ => Vec::new(),
     }
@@ -215,7 +223,11 @@ pub(super) fn contains_return(s: &Stmt) -> bool {
 pub(super) fn contains_break(s: &Stmt) -> bool {
     match s.kind {
         StmtKind::Break => true,
-        StmtKind::For { .. } | StmtKind::While(..) | StmtKind::DoWhile(..) | StmtKind::Switch(..) => false,
+        StmtKind::For { .. }
+        | StmtKind::ForEach(..)
+        | StmtKind::While(..)
+        | StmtKind::DoWhile(..)
+        | StmtKind::Switch(..) => false,
         _ => children(s).into_iter().any(contains_break),
     }
 }
@@ -224,7 +236,7 @@ pub(super) fn contains_break(s: &Stmt) -> bool {
 pub(super) fn contains_continue(s: &Stmt) -> bool {
     match s.kind {
         StmtKind::Continue => true,
-        StmtKind::For { .. } | StmtKind::While(..) | StmtKind::DoWhile(..) => false,
+        StmtKind::For { .. } | StmtKind::ForEach(..) | StmtKind::While(..) | StmtKind::DoWhile(..) => false,
         _ => children(s).into_iter().any(contains_continue),
     }
 }

@@ -241,7 +241,7 @@ impl<'a> Lower<'a> {
         match e {
             Elem::Scalar(s) => Ty::Scalar(s),
             Elem::Complex => {
-                let Some(s) = self.globals.structs.get("complex64_t").and_then(|l| l.first().copied()) else {
+                let Some(s) = self.global_struct("complex64_t") else {
                     return Ty::Error;
                 };
                 let root = self.root.clone();

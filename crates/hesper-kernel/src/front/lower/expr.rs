@@ -29,7 +29,10 @@ impl<'a> Lower<'a> {
 
     /// A compile-time value.
     pub(super) fn const_value(&mut self, e: &'a Expr) -> R<Rv> {
-        let v = self.rvalue(e)?;
+        self.const_mode += 1;
+        let v = self.rvalue(e);
+        self.const_mode -= 1;
+        let v = v?;
         if v.is_const() {
             return Ok(v);
         }

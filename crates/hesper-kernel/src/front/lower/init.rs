@@ -5,6 +5,7 @@ use super::scope::Scope;
 use super::types::TArg;
 use super::value::{Ex, Lv, Place, Rv, Storage};
 use super::*;
+use std::cell::RefCell;
 use crate::front::types::StructId;
 use crate::ir::{Scalar, Space};
 
@@ -15,6 +16,10 @@ impl<'a> Lower<'a> {
     /// IR variables for an object, part by part.
     fn var_place(&mut self, ty: &Ty, name: &str, span: Span) -> R<Place> {
         if let Some(t) = ty.ir() {
+            if self.const_mode > 0 {
+                let zero = self.zero(ty, span)?;
+                return Ok(Place::Cell(Rc::new(RefCell::new(zero))));
+            }
             return Ok(Place::Var(self.b.var(name, t)));
         }
         match ty {
@@ -86,6 +91,9 @@ impl<'a> Lower<'a> {
         let large = composite && self.leaf_count(ty) > MAX_PARTS && !self.holds_pointer(ty) && !constant;
         if self.needs_memory(ty) || large {
             need = Storage::Memory;
+        }
+        if self.const_mode > 0 {
+            need = need.min(Storage::Var);
         }
         let place = match need {
             Storage::Value => {
@@ -522,7 +530,9 @@ impl<'a> Lower<'a> {
         if !self.evaluating.insert(address) {
             return fail(Kind::Constant, span, format!("the value of `{}` depends on itself", v.name));
         }
+        self.const_mode += 1;
         let r = self.in_scope(&scope, |l| l.global_value(v));
+        self.const_mode -= 1;
         self.evaluating.remove(&address);
         let lv = r?;
         self.global_values.insert(key, lv.clone());

@@ -45,6 +45,8 @@ const MAX_DEPTH: usize = 1500;
 const MAX_CALLS: usize = 128;
 /// Most instructions after inlining; a kernel beyond this would take forever to compile.
 const MAX_INSTS: usize = 400_000;
+/// Most loop iterations at compile time.
+const MAX_CONST_STEPS: usize = 200_000;
 /// Most inlined calls in one kernel.
 const MAX_INLINED: usize = 100_000;
 
@@ -145,6 +147,12 @@ pub(crate) struct Lower<'a> {
     too_large: bool,
     /// A limit was reached: the walk ends.
     aborted: bool,
+    /// Nesting of expressions that must be known at compile time; functions in them run here and now.
+    const_mode: usize,
+    const_loops: usize,
+    const_steps: usize,
+    /// The jump that ends the current iteration of a loop run at compile time; true leaves it.
+    const_jump: Option<bool>,
 }
 
 impl<'a> Lower<'a> {
@@ -176,6 +184,10 @@ impl<'a> Lower<'a> {
             loc_cache: HashMap::new(),
             too_large: false,
             aborted: false,
+            const_mode: 0,
+            const_loops: 0,
+            const_steps: 0,
+            const_jump: None,
         };
         lower.enter_globals(unit);
         lower
@@ -193,7 +205,7 @@ impl<'a> Lower<'a> {
                     // A later definition completes an earlier declaration.
                     list.push(f);
                 }
-                Item::Struct(s) if !s.is_forward => {
+                Item::Struct(s) if !s.is_forward || s.template.is_some() => {
                     let list = g.structs.entry(s.name.clone()).or_default();
                     if s.spec_args.is_none() && !s.is_prelude {
                         list.retain(|o| !o.is_prelude);

@@ -78,6 +78,7 @@ impl<'a> Lower<'a> {
     pub(super) fn load(&mut self, lv: &Lv, span: Span) -> R<Rv> {
         match &lv.place {
             Place::Value(v) => Ok(v.clone()),
+            Place::Cell(c) => Ok(c.borrow().clone()),
             Place::Var(v) => {
                 let id = self.b.get(*v);
                 Ok(Rv::ir(lv.ty.decayed(), id))
@@ -174,6 +175,10 @@ impl<'a> Lower<'a> {
                 }
                 None => fail(Kind::Type, span, "this expression is a value, not an object; it cannot be changed"),
             },
+            Place::Cell(c) => {
+                *c.borrow_mut() = v.clone();
+                Ok(())
+            }
             Place::Var(var) => {
                 let id = self.ir(v);
                 self.b.set(*var, id);
@@ -222,6 +227,14 @@ impl<'a> Lower<'a> {
             return Ok(());
         }
         let old = self.load(base, span)?;
+        if let (Val::Const(a), Val::Const(b)) = (&old.val, &v.val) {
+            let mut c = a.to_vec();
+            for (i, lane) in lanes.iter().enumerate() {
+                c[usize::from(*lane)] = b[i.min(b.len() - 1)];
+            }
+            let whole = Rv { ty: base.ty.decayed(), val: Val::Const(c.into()) };
+            return self.store_init(base, &whole, span);
+        }
         let mut id = self.ir(&old);
         for (i, lane) in lanes.iter().enumerate() {
             let part = self.component(v, i as u8);
@@ -559,6 +572,9 @@ impl<'a> Lower<'a> {
                 Ok((self.b.ptr_offset(ptr, *index, size as i64), space))
             }
             Place::Value(v) if v.is_const() && lv.is_const => self.spill(v, span),
+            _ if self.const_mode > 0 => {
+                fail(Kind::Constant, span, "the address of a variable is not known at compile time")
+            }
             _ => match lv.decl {
                 Some(d) => {
                     if self.holds_pointer(&lv.ty) {

@@ -65,6 +65,13 @@ impl<'a> Lower<'a> {
                 self.scope = saved;
                 r
             }
+            StmtKind::ForEach(v, range, body) => {
+                let saved = self.scope.clone();
+                self.scope = Scope::new(Some(saved.clone()));
+                let r = self.for_each(v, range, body, s.span);
+                self.scope = saved;
+                r
+            }
             StmtKind::While(cond, body) => self.while_stmt(cond, body, s.span),
             StmtKind::DoWhile(body, cond) => self.do_while(body, cond, s.span),
             StmtKind::Switch(value, body) => self.switch(value, body, s.span),
@@ -128,7 +135,11 @@ impl<'a> Lower<'a> {
             return self.declare(&v.name, lv, v.span);
         }
         let is_const = t.is_const || v.constexpr || t.space == Some(Space::Constant);
-        let init = self.var_init(v, &t)?;
+        let known = v.constexpr || t.space == Some(Space::Constant);
+        self.const_mode += usize::from(known);
+        let init = self.var_init(v, &t);
+        self.const_mode -= usize::from(known);
+        let init = init?;
         let ty = init.as_ref().map_or(t.ty.clone(), |i| i.ty.clone());
         if (v.constexpr || t.space == Some(Space::Constant)) && !init.as_ref().is_some_and(Rv::is_const) {
             return fail(Kind::Constant, v.span, format!("the value of `{}` must be known at compile time", v.name));
@@ -302,6 +313,12 @@ impl<'a> Lower<'a> {
         unroll: bool,
         span: Span,
     ) -> R<()> {
+        if self.const_mode > 0 {
+            if let Some(i) = init {
+                self.try_stmt(i)?;
+            }
+            return self.const_loop(cond, step, body, true, span);
+        }
         if let (Some(i), Some(c), Some(s)) = (init, cond, step) {
             if let Some((decl, values)) = self.unrollable(i, c, s, body, unroll)? {
                 return self.unrolled(decl, &values, body);
@@ -322,6 +339,49 @@ impl<'a> Lower<'a> {
             }
             None => Ok(()),
         });
+        self.end_loop();
+        r
+    }
+
+    /// `for (T x : array)`
+    fn for_each(&mut self, v: &'a VarDecl, range: &'a Expr, body: &'a Stmt, span: Span) -> R<()> {
+        let array = self.expr(range)?;
+        let Ty::Array(_, n) = array.ty().clone() else {
+            let text = format!("`for` goes over an array, found `{}`", self.type_name(array.ty()));
+            return fail(Kind::Type, range.span, text);
+        };
+        let t = self.resolve_type(&v.ty)?;
+        self.at(span);
+        let zero = self.b.u32(0);
+        let counter = self.b.var_init("element", zero);
+        self.begin_loop(Ctl::Loop);
+        let at = self.b.get(counter);
+        let end = self.b.u32(n.min(u64::from(u32::MAX)) as u32);
+        let more = self.b.compare(CmpOp::Lt, at, end);
+        self.break_unless(&Rv::ir(Ty::BOOL, more));
+        let r = self.index(array, &Rv::ir(Ty::UINT, at), range.span).and_then(|element| {
+            let lv = match element {
+                Ex::L(lv) if t.is_ref => Lv { is_const: lv.is_const || t.is_const, ..lv },
+                element => {
+                    let value = match element {
+                        Ex::L(lv) => self.load(&lv, range.span)?,
+                        Ex::R(v) => v,
+                    };
+                    let value = if t.auto { value } else { self.convert(value, &t.ty, false, v.span)? };
+                    let ty = value.ty.clone();
+                    self.make_local(&v.name, v.id, &ty, t.is_const, Some(value), v.span)?
+                }
+            };
+            self.declare(&v.name, lv, v.span)?;
+            self.scoped(|l| l.stmt(body));
+            Ok(())
+        });
+        self.dead = false;
+        self.b.begin_continuing();
+        let at = self.b.get(counter);
+        let one = self.b.u32(1);
+        let next = self.b.add(at, one);
+        self.b.set(counter, next);
         self.end_loop();
         r
     }
@@ -357,7 +417,56 @@ impl<'a> Lower<'a> {
         }
     }
 
+    /// A loop of a function that runs at compile time.
+    fn const_loop(
+        &mut self,
+        cond: Option<&'a Expr>,
+        step: Option<&'a Expr>,
+        body: &'a Stmt,
+        test_first: bool,
+        span: Span,
+    ) -> R<()> {
+        let mut test = test_first;
+        loop {
+            self.const_steps += 1;
+            if self.const_steps > MAX_CONST_STEPS || self.aborted {
+                return fail(Kind::Limit, span, "this loop does not end at compile time");
+            }
+            if let (true, Some(c)) = (test, cond) {
+                let v = self.rvalue(c)?;
+                let v = self.to_bool(v, c.span)?;
+                match v.as_bool() {
+                    Some(true) => {}
+                    Some(false) => return Ok(()),
+                    None => return fail(Kind::Constant, c.span, "this must be known at compile time"),
+                }
+            }
+            test = true;
+            self.const_loops += 1;
+            self.scoped(|l| l.stmt(body));
+            self.const_loops -= 1;
+            match (self.dead, self.const_jump.take()) {
+                (true, Some(true)) => {
+                    self.dead = false;
+                    return Ok(());
+                }
+                (true, Some(false)) => self.dead = false,
+                (true, None) => return Ok(()),
+                (false, _) => {}
+            }
+            if self.sink.has_errors() {
+                return Err(Fail::Reported);
+            }
+            if let Some(s) = step {
+                self.expr(s)?;
+            }
+        }
+    }
+
     fn while_stmt(&mut self, cond: &'a Cond, body: &'a Stmt, span: Span) -> R<()> {
+        if let (true, Cond::Expr(c)) = (self.const_mode > 0, cond) {
+            return self.const_loop(Some(c), None, body, true, span);
+        }
         self.at(span);
         self.begin_loop(Ctl::Loop);
         let saved = self.scope.clone();
@@ -375,6 +484,9 @@ impl<'a> Lower<'a> {
     }
 
     fn do_while(&mut self, body: &'a Stmt, cond: &'a Expr, span: Span) -> R<()> {
+        if self.const_mode > 0 {
+            return self.const_loop(Some(cond), None, body, false, span);
+        }
         self.at(span);
         self.begin_loop(Ctl::Loop);
         self.scoped(|l| l.stmt(body));
@@ -577,7 +689,19 @@ impl<'a> Lower<'a> {
                 break;
             }
         }
-        if pending.iter().any(|s| contains_break(s)) {
+        if self.const_mode > 0 {
+            self.const_loops += 1;
+            for st in pending {
+                if !self.dead {
+                    self.stmt(st);
+                }
+            }
+            self.const_loops -= 1;
+            if self.const_jump == Some(true) {
+                self.const_jump = None;
+                self.dead = false;
+            }
+        } else if pending.iter().any(|s| contains_break(s)) {
             let flag = self.continue_flag(pending.iter().copied());
             self.begin_loop(Ctl::Switch { continue_flag: flag });
             for st in pending {
@@ -788,7 +912,7 @@ fn stmt_size(s: &Stmt) -> usize {
     match &s.kind {
         StmtKind::Block(b) | StmtKind::Switch(_, b) => b.stmts.iter().map(stmt_size).sum::<usize>() + 1,
         StmtKind::If { then, els, .. } => 1 + stmt_size(then) + els.as_deref().map_or(0, stmt_size),
-        StmtKind::For { body, .. } => 8 * stmt_size(body) + 1,
+        StmtKind::For { body, .. } | StmtKind::ForEach(_, _, body) => 8 * stmt_size(body) + 1,
         StmtKind::While(_, body) | StmtKind::DoWhile(body, _) => stmt_size(body) + 2,
         StmtKind::Vars(v) => v.len(),
         _ => 1,
@@ -851,6 +975,7 @@ fn changes(s: &Stmt, name: &Name) -> bool {
                 || step.as_ref().is_some_and(|e| expr(e, name))
                 || changes(body, name)
         }
+        StmtKind::ForEach(_, e, body) => expr(e, name) || changes(body, name),
         StmtKind::While(c, body) => cond(c, name) || changes(body, name),
         StmtKind::DoWhile(body, c) => expr(c, name) || changes(body, name),
         StmtKind::Switch(e, b) => expr(e, name) || b.stmts.iter().any(|s| changes(s, name)),

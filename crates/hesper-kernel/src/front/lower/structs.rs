@@ -40,6 +40,13 @@ impl<'a> Lower<'a> {
         format!("{}<{}>", info.decl.name, args.join(", "))
     }
 
+    /// The global struct, or primary template, of this name; a definition before a mere declaration.
+    pub(super) fn global_struct(&self, name: &str) -> Option<&'a StructDecl> {
+        let list = self.globals.structs.get(name)?;
+        let primary = |s: &&&'a StructDecl| s.spec_args.is_none();
+        list.iter().filter(primary).find(|s| !s.is_forward).or_else(|| list.iter().find(primary)).copied()
+    }
+
     /// A use of a struct's name, with or without template arguments.
     pub(super) fn struct_use(&mut self, s: &'a StructDecl, seg: &'a Segment, scope: Rc<Scope<'a>>) -> R<Ty> {
         let Some(params) = &s.template else {
@@ -78,6 +85,10 @@ impl<'a> Lower<'a> {
             if best.as_ref().is_none_or(|(n, _, _)| params.len() < *n) {
                 best = Some((params.len(), spec, bound));
             }
+        }
+        if best.is_none() && s.is_forward {
+            let text = format!("`{}` is declared, but not defined for these arguments", s.name);
+            return fail(Kind::Type, span, text);
         }
         let (decl, bound) = match best {
             Some((_, decl, bound)) => (decl, bound),

@@ -197,7 +197,7 @@ impl<'a> Lower<'a> {
                 Entity::Type(Ty::Struct(id)) if seg.args.is_some() => {
                     let decl = self.structs[id.0 as usize].decl;
                     let root = self.root.clone();
-                    let primary = self.globals.structs.get(&decl.name).and_then(|l| l.first().copied());
+                    let primary = self.global_struct(&decl.name);
                     Some(Self::plain(self.struct_use(primary.unwrap_or(decl), seg, root)?))
                 }
                 Entity::Type(t) => Some(Self::plain(t)),
@@ -210,7 +210,7 @@ impl<'a> Lower<'a> {
         if let Some(a) = self.globals.aliases.get(&seg.name).copied() {
             return Ok(Some(self.alias(a, seg, root)?));
         }
-        if let Some(s) = self.globals.structs.get(&seg.name).and_then(|l| l.first().copied()) {
+        if let Some(s) = self.global_struct(&seg.name) {
             return Ok(Some(Self::plain(self.struct_use(s, seg, root)?)));
         }
         if let Some(t) = builtin_type(&seg.name) {

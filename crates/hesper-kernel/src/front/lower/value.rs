@@ -6,6 +6,7 @@
 use crate::front::ast::DeclId;
 use crate::front::types::Ty;
 use crate::ir::{Scalar, Space, ValueId, VarId};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// A compile-time number. Integers are kept wrapped to their type, `ulong` as its bits; `bool` is 0 or 1.
@@ -110,6 +111,8 @@ pub(crate) enum Place {
     Var(VarId),
     /// Each field or element in a place of its own.
     Parts(Rc<Vec<Place>>),
+    /// A variable of a function that runs at compile time.
+    Cell(Rc<RefCell<Rv>>),
     /// Memory.
     Mem { ptr: ValueId, space: Space },
     /// Some components of a vector.

@@ -44,6 +44,10 @@ impl Parser<'_> {
                 out.extend(self.using(None)?.map(Item::Alias));
                 Ok(())
             }
+            "typedef" if self.typedef_defines() => {
+                out.push(Item::Struct(self.typedef_struct()?));
+                Ok(())
+            }
             "typedef" => {
                 out.push(Item::Alias(self.typedef()?));
                 Ok(())
@@ -470,6 +474,24 @@ impl Parser<'_> {
         let kind = if template.is_some() { NameKind::TypeTemplate } else { NameKind::Type };
         self.declare(&name, kind);
         Ok(Some(AliasDecl { template, name, ty, span }))
+    }
+
+    /// `typedef struct { ... } name;`
+    pub(super) fn typedef_defines(&self) -> bool {
+        let word = |i: usize, w: &str| self.peek(i).ident().is_some_and(|n| &**n == w);
+        (word(1, "struct") || word(1, "union"))
+            && (self.peek(2).is("{") || self.peek(3).is("{") || self.peek(2).is("["))
+    }
+
+    pub(super) fn typedef_struct(&mut self) -> Parsed<StructDecl> {
+        self.bump();
+        let mut s = self.struct_decl(None)?;
+        let (name, span) = self.ident("the name of a type")?;
+        self.expect(";")?;
+        self.declare(&name, NameKind::Type);
+        // The tag, if there is one, is hardly ever another name.
+        (s.name, s.span) = (name, span);
+        Ok(s)
     }
 
     pub(super) fn typedef(&mut self) -> Parsed<AliasDecl> {

@@ -136,6 +136,7 @@ impl Parser<'_> {
                 Some(alias) => Ok(StmtKind::Alias(alias)),
                 None => Ok(StmtKind::Empty),
             },
+            "typedef" if self.typedef_defines() => Ok(StmtKind::Struct(self.typedef_struct()?)),
             "typedef" => Ok(StmtKind::Alias(self.typedef()?)),
             "struct" | "class" | "union" if self.defines_struct() => self.local_struct(),
             "enum" => Ok(StmtKind::Enum(self.enum_decl()?)),
@@ -246,10 +247,16 @@ impl Parser<'_> {
             } else {
                 StmtKind::Expr(self.expr()?)
             };
-            if self.is(":") {
-                let text = "`for` over a range is not part of the kernel language";
-                self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
-                return Err(Failed);
+            if let (StmtKind::Vars(vars), true) = (&kind, self.is(":")) {
+                let [v] = vars.as_slice() else {
+                    return Err(self.error_here("a `for` over an array declares one variable"));
+                };
+                let v = v.clone();
+                self.bump();
+                let range = self.expr()?;
+                self.expect(")")?;
+                let body = Box::new(self.scoped_statement()?);
+                return Ok(StmtKind::ForEach(v, range, body));
             }
             self.expect(";")?;
             Some(Box::new(Stmt { kind, span: start.to(self.last_span()) }))

@@ -3,6 +3,7 @@
 use super::super::convert::common_scalar;
 use super::*;
 use crate::front::lower::value::Lv;
+use crate::math::scalar;
 use crate::ir::{CmpOp, TernaryOp, Type, ValueId};
 
 /// Functions with rules of their own.
@@ -47,6 +48,13 @@ pub(super) enum Math {
     InsertBits,
     Pack { signed: bool, bits: u32 },
     Unpack { signed: bool, bits: u32, half: bool },
+}
+
+/// A function of a constant, by the one implementation that the executors use.
+fn fold1(op: UnaryOp, v: &Rv) -> Option<Rv> {
+    let (Some(c), Ty::Scalar(s)) = (v.as_const(), &v.ty) else { return None };
+    let bits = scalar::unary(op, *s, consts::bits(c, *s));
+    Some(Rv { ty: v.ty.clone(), val: Val::Const(Rc::new([consts::from_bits(bits, *s)])) })
 }
 
 impl<'a> Lower<'a> {
@@ -102,19 +110,8 @@ impl<'a> Lower<'a> {
     pub(super) fn float1(&mut self, op: UnaryOp, v: Rv, name: &str, span: Span) -> R<Rv> {
         let ty = self.float_of(std::slice::from_ref(&v), name, span)?;
         let v = self.convert(v, &ty, true, span)?;
-        if let (Some(Cv::F(x)), Some(s)) = (v.as_const(), ty.scalar()) {
-            // Those that are exact fold, so that they serve in constant expressions.
-            let folded = match op {
-                UnaryOp::Floor => Some(x.floor()),
-                UnaryOp::Ceil => Some(x.ceil()),
-                UnaryOp::Trunc => Some(x.trunc()),
-                UnaryOp::Abs => Some(x.abs()),
-                UnaryOp::Sqrt if s == Scalar::F32 => Some(x.sqrt()),
-                _ => None,
-            };
-            if let Some(f) = folded {
-                return Ok(Rv::float(s, f));
-            }
+        if let Some(v) = fold1(op, &v) {
+            return Ok(v);
         }
         let id = self.ir(&v);
         let id = self.b.unary(op, id);
@@ -123,8 +120,19 @@ impl<'a> Lower<'a> {
 
     pub(super) fn float2(&mut self, op: BinaryOp, vals: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
         let ty = self.float_of(&vals, name, span)?;
-        let v = self.to_common(vals, &ty, span)?;
-        let id = self.b.binary(op, v[0], v[1]);
+        self.fold2(op, vals, ty, span)
+    }
+
+    /// A function of two values of one type; constants give a constant.
+    fn fold2(&mut self, op: BinaryOp, vals: Vec<Rv>, ty: Ty, span: Span) -> R<Rv> {
+        let a = self.convert(vals[0].clone(), &ty, true, span)?;
+        let b = self.convert(vals[1].clone(), &ty, true, span)?;
+        if let (Some(x), Some(y), Ty::Scalar(s)) = (a.as_const(), b.as_const(), &ty) {
+            let bits = scalar::binary(op, *s, consts::bits(x, *s), consts::bits(y, *s));
+            return Ok(Rv { ty: ty.clone(), val: Val::Const(Rc::new([consts::from_bits(bits, *s)])) });
+        }
+        let (x, y) = (self.ir(&a), self.ir(&b));
+        let id = self.b.binary(op, x, y);
         Ok(Rv::ir(ty, id))
     }
 
@@ -138,10 +146,8 @@ impl<'a> Lower<'a> {
         if s.is_unsigned_int() && op == UnaryOp::Abs {
             return Ok(v);
         }
-        match (v.as_const(), op) {
-            (Some(Cv::I(i)), UnaryOp::Abs) => return Ok(Rv::int(s, i.wrapping_abs())),
-            (Some(Cv::F(f)), UnaryOp::Abs) => return Ok(Rv::float(s, f.abs())),
-            _ => {}
+        if let Some(v) = fold1(op, &v) {
+            return Ok(v);
         }
         let id = self.ir(&v);
         let id = self.b.unary(op, id);
@@ -153,15 +159,7 @@ impl<'a> Lower<'a> {
         if ty == Ty::BOOL {
             ty = Ty::INT;
         }
-        let s = ty.scalar().unwrap_or(Scalar::I32);
-        if let ([Some(Cv::I(_)), Some(Cv::I(_))], Ty::Scalar(_)) = ([vals[0].as_const(), vals[1].as_const()], &ty) {
-            let (a, b) = (self.convert_scalar(vals[0].clone(), s), self.convert_scalar(vals[1].clone(), s));
-            let less = self.binary_op(BinOp::Lt, a.clone(), b.clone(), span)?.as_bool() == Some(true);
-            return Ok(if less == (op == BinaryOp::Min) { a } else { b });
-        }
-        let v = self.to_common(vals, &ty, span)?;
-        let id = self.b.binary(op, v[0], v[1]);
-        Ok(Rv::ir(ty, id))
+        self.fold2(op, vals, ty, span)
     }
 
     fn int_of(&self, vals: &[Rv], name: &str, span: Span) -> R<Ty> {
@@ -176,19 +174,8 @@ impl<'a> Lower<'a> {
     pub(super) fn int1(&mut self, op: UnaryOp, v: Rv, name: &str, span: Span) -> R<Rv> {
         let ty = self.int_of(std::slice::from_ref(&v), name, span)?;
         let v = self.convert(v, &ty, true, span)?;
-        let s = ty.scalar().unwrap_or(Scalar::I32);
-        if let Some(Cv::I(i)) = v.as_const() {
-            let bits = consts::bits(Cv::I(i), s);
-            let width = s.bits();
-            let folded = match op {
-                UnaryOp::PopCount => Some(bits.count_ones()),
-                UnaryOp::Clz => Some(bits.leading_zeros() - (64 - width)),
-                UnaryOp::Ctz => Some(bits.trailing_zeros().min(width)),
-                _ => None,
-            };
-            if let Some(n) = folded {
-                return Ok(Rv::int(s, i64::from(n)));
-            }
+        if let Some(v) = fold1(op, &v) {
+            return Ok(v);
         }
         let id = self.ir(&v);
         let id = self.b.unary(op, id);
@@ -202,9 +189,7 @@ impl<'a> Lower<'a> {
         } else {
             self.int_of(&vals, name, span)?
         };
-        let v = self.to_common(vals, &ty, span)?;
-        let id = self.b.binary(op, v[0], v[1]);
-        Ok(Rv::ir(ty, id))
+        self.fold2(op, vals, ty, span)
     }
 
     pub(super) fn test(&mut self, op: TestOp, v: Rv, name: &str, span: Span) -> R<Rv> {
