@@ -291,8 +291,12 @@ impl CustomKernel {
                 ndim: words.contains(format!("{n}_ndim").as_str()),
             })
             .collect();
-        let attributes =
-            ATTRIBUTES.iter().enumerate().filter(|(_, (n, _, _))| words.contains(n)).map(|(i, _)| i).collect();
+        let attributes = ATTRIBUTES
+            .iter()
+            .enumerate()
+            .filter(|(_, (n, _, _))| words.contains(n))
+            .map(|(i, _)| i)
+            .collect();
         let owned = |list: &[&str]| list.iter().map(|s| (*s).to_string()).collect();
         Ok(CustomKernel {
             name: name.into(),
@@ -347,7 +351,8 @@ impl CustomKernel {
         for (n, d) in self.output_names.iter().zip(&call.output_dtypes) {
             dtype(n, *d)?;
         }
-        let mut seen: HashSet<&str> = self.input_names.iter().chain(&self.output_names).map(|s| &**s).collect();
+        let mut seen: HashSet<&str> =
+            self.input_names.iter().chain(&self.output_names).map(|s| &**s).collect();
         for (n, v) in &call.template {
             check_name(&self.name, n)?;
             if !seen.insert(n) {

@@ -6,8 +6,10 @@ use hesper_corpus::{Phase, cases, invalid_cases, run_cases};
 
 #[test]
 fn every_kernel_of_the_corpus_compiles() {
-    let failed: Vec<String> =
-        cases().iter().filter_map(|c| support::compile(c).err().map(|e| format!("{}: {e}", c.name))).collect();
+    let failed: Vec<String> = cases()
+        .iter()
+        .filter_map(|c| support::compile(c).err().map(|e| format!("{}: {e}", c.name)))
+        .collect();
     assert!(failed.is_empty(), "{} failed\n{}", failed.len(), failed.join("\n"));
 }
 

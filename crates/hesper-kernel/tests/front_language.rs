@@ -39,22 +39,20 @@ fn half_stays_half_and_widens_next_to_float() {
         F32,
         &[2048.0, 2049.0, 2048.0, 256.0, 257.0, 3072.0],
     );
-    check("", "half h = half(1.0f/3.0f); out[0] = h; out[1] = 65504.0h; out[2] = HALF_MAX;", F16, &[
-        f64::from(half::f16::from_f32(1.0 / 3.0)),
-        65504.0,
-        65504.0,
-    ]);
+    check(
+        "",
+        "half h = half(1.0f/3.0f); out[0] = h; out[1] = 65504.0h; out[2] = HALF_MAX;",
+        F16,
+        &[f64::from(half::f16::from_f32(1.0 / 3.0)), 65504.0, 65504.0],
+    );
 }
 
 #[test]
 fn float_to_integer_truncates_and_saturates() {
-    ints("out[0] = 2.9f; out[1] = int(-2.9f); out[2] = int(1e20f); out[3] = int(NAN); out[4] = uchar(300.0f);", &[
-        2.0,
-        -2.0,
-        2_147_483_647.0,
-        0.0,
-        255.0,
-    ]);
+    ints(
+        "out[0] = 2.9f; out[1] = int(-2.9f); out[2] = int(1e20f); out[3] = int(NAN); out[4] = uchar(300.0f);",
+        &[2.0, -2.0, 2_147_483_647.0, 0.0, 255.0],
+    );
 }
 
 #[test]
@@ -219,7 +217,13 @@ fn functions_return_from_anywhere() {
 
 #[test]
 fn early_return_in_the_kernel_ends_the_thread() {
-    let got = support::eval("", "uint i = thread_position_in_grid.x; if (i > 2) { return; } out[i] = i + 1;", I32, 5, 5);
+    let got = support::eval(
+        "",
+        "uint i = thread_position_in_grid.x; if (i > 2) { return; } out[i] = i + 1;",
+        I32,
+        5,
+        5,
+    );
     assert_eq!(got, [1.0, 2.0, 3.0, 0.0, 0.0]);
 }
 
@@ -305,8 +309,8 @@ fn library_functions_work_under_every_name() {
          out[20] = fmod(7.5f, 2.0f); out[21] = ceildiv(10, 4); out[22] = floor(-1.5f); out[23] = rint(2.5f); out[24] = median3(3, 1, 2);",
         F32,
         &[
-            2.0, 8.0, 3.0, 3.0, 2.0, 2.0, 3.0, 10.0, 0.75, 2.0, 2.0, 1.0, 5.0, 1.0, -1.0, 0.5, 4.0, 32.0, 3.0, 3.0,
-            1.5, 3.0, -2.0, 2.0, 2.0,
+            2.0, 8.0, 3.0, 3.0, 2.0, 2.0, 3.0, 10.0, 0.75, 2.0, 2.0, 1.0, 5.0, 1.0, -1.0, 0.5, 4.0, 32.0,
+            3.0, 3.0, 1.5, 3.0, -2.0, 2.0, 2.0,
         ],
     );
 }

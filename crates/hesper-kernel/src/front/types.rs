@@ -214,7 +214,10 @@ pub fn is_builtin_type(name: &str) -> bool {
 
 /// Whether this names a built-in type template.
 pub fn is_builtin_template(name: &str) -> bool {
-    matches!(name, "vec" | "packed_vec" | "simdgroup_matrix" | "atomic" | "array" | "_atomic" | "numeric_limits")
+    matches!(
+        name,
+        "vec" | "packed_vec" | "simdgroup_matrix" | "atomic" | "array" | "_atomic" | "numeric_limits"
+    )
 }
 
 #[cfg(test)]

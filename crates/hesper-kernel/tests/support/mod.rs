@@ -2,7 +2,9 @@
 #![allow(dead_code)]
 
 use hesper_corpus::{Array, Case, DType, TemplateArg};
-use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised, TemplateValue};
+use hesper_kernel::custom::{
+    Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised, TemplateValue,
+};
 use hesper_kernel::interp::{self, Options};
 use hesper_kernel::ir::Scalar;
 use hesper_kernel::launch::{Arg, Bindings, Launch};
@@ -97,7 +99,9 @@ pub fn run_with(case: &Case, options: &Options<'_>) -> Result<Vec<Vec<u8>>, Stri
     let mut args = Vec::new();
     for b in &special.bindings {
         args.push(match b {
-            Binding::Input(i) => Arg::read(&inputs[*i].storage[inputs[*i].offset * inputs[*i].dtype.size()..]),
+            Binding::Input(i) => {
+                Arg::read(&inputs[*i].storage[inputs[*i].offset * inputs[*i].dtype.size()..])
+            }
             Binding::Shape(i) => Arg::read(&shapes[*i]),
             Binding::Strides(i) => Arg::read(&strides[*i]),
             Binding::Ndim(i) => Arg::read(&ndims[*i]),

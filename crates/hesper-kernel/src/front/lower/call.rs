@@ -36,7 +36,8 @@ impl<'a> Lower<'a> {
                 let base_ex = self.member_base(base, *arrow)?;
                 match base_ex.ty().clone() {
                     Ty::Struct(id) => {
-                        if self.find_methods(id, &member.name).is_empty() && self.find_field(id, &member.name).is_some()
+                        if self.find_methods(id, &member.name).is_empty()
+                            && self.find_field(id, &member.name).is_some()
                         {
                             let field = self.member(base_ex, &member.name, member.span)?;
                             return self.call_object(field, args, span);
@@ -246,7 +247,9 @@ impl<'a> Lower<'a> {
         let list = self.globals.functions.get(&seg.name).cloned().unwrap_or_default();
         let list: Vec<&'a FnDecl> = match owner {
             Some(o) if !library => list.into_iter().filter(|f| f.namespace.last() == Some(o)).collect(),
-            Some(_) => list.into_iter().filter(|f| f.is_prelude || f.namespace.contains(&"metal".into())).collect(),
+            Some(_) => {
+                list.into_iter().filter(|f| f.is_prelude || f.namespace.contains(&"metal".into())).collect()
+            }
             None => list,
         };
         let builtin = builtins::is_function(&seg.name);
@@ -255,7 +258,8 @@ impl<'a> Lower<'a> {
             match self.choose_ranked(&seg.name, &list, seg.args.as_deref(), &args, &root, span) {
                 Ok((f, targs, rank)) => {
                     // A library function that takes the arguments as they are beats one that converts them.
-                    let converts = rank > 0 && !f.is_prelude && builtin && self.builtin_takes(&seg.name, &args);
+                    let converts =
+                        rank > 0 && !f.is_prelude && builtin && self.builtin_takes(&seg.name, &args);
                     let prelude = f.is_prelude && builtin && rank > 0;
                     if !converts && !prelude {
                         return self.inline(f, targs, root, None, args, span);
@@ -375,7 +379,10 @@ impl<'a> Lower<'a> {
                 Some(patterns) => {
                     let mut inner: Vec<Option<TArg>> = vec![None; params.len()];
                     let fits = patterns.len() <= bound.len()
-                        && patterns.iter().zip(&bound).all(|(p, a)| self.unify_arg(p, a, params, &mut inner, scope));
+                        && patterns
+                            .iter()
+                            .zip(&bound)
+                            .all(|(p, a)| self.unify_arg(p, a, params, &mut inner, scope));
                     if fits {
                         if let Ok(inner) = self.fill_template_args(params, inner, scope.clone(), span) {
                             return (s, inner);
@@ -431,7 +438,8 @@ impl<'a> Lower<'a> {
             for (p, a) in f.params.iter().zip(args) {
                 if let Arg::Ex(x, _) = a {
                     let mut ty = x.ty().decayed();
-                    let takes_reference = p.ty.wraps.iter().any(|w| matches!(w, Wrap::Reference)) || p.ty.outer.is_some();
+                    let takes_reference =
+                        p.ty.wraps.iter().any(|w| matches!(w, Wrap::Reference)) || p.ty.outer.is_some();
                     if let (Ty::Array(t, _), false, true) = (&ty, takes_reference, p.ty.extents.is_empty()) {
                         let space = match x {
                             Ex::L(Lv { place: Place::Mem { space, .. }, .. }) => *space,
@@ -535,7 +543,8 @@ impl<'a> Lower<'a> {
         let template = f.template.is_some();
         match recursive {
             Some(first) if !known => {
-                let cycle: Vec<String> = self.frames[first..].iter().map(|g| format!("`{}`", g.name)).collect();
+                let cycle: Vec<String> =
+                    self.frames[first..].iter().map(|g| format!("`{}`", g.name)).collect();
                 let text = format!("recursion is not allowed: {} -> `{}`", cycle.join(" -> "), f.name);
                 fail(Kind::Limit, span, text)
             }
@@ -713,7 +722,13 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    fn bind_param(&mut self, p: &'a ParamDecl, r: &types::Resolved, arg: Arg<'a>, frame: &Frame<'a>) -> R<Lv> {
+    fn bind_param(
+        &mut self,
+        p: &'a ParamDecl,
+        r: &types::Resolved,
+        arg: Arg<'a>,
+        frame: &Frame<'a>,
+    ) -> R<Lv> {
         let (x, span) = match arg {
             Arg::Ex(x, span) => (x, span),
             Arg::List(e) => (Ex::R(self.init_value(&r.ty, e)?), e.span),
@@ -728,7 +743,8 @@ impl<'a> Lower<'a> {
                     let (want, found) = (self.type_name(&r.ty), self.type_name(&lv.ty));
                     let text = format!("expected a reference to `{want}`, found `{found}`");
                     return Err(Fail::Diag(Box::new(
-                        Diagnostic::error(Kind::Type, span, text).note(p.span, "the parameter is declared here"),
+                        Diagnostic::error(Kind::Type, span, text)
+                            .note(p.span, "the parameter is declared here"),
                     )));
                 }
             }
@@ -745,7 +761,12 @@ impl<'a> Lower<'a> {
         };
         let assigned = frame.assigned.contains(&p.name) || self.storage_of(p.id) > value::Storage::Value;
         if !assigned && !self.needs_memory(&v.ty) {
-            return Ok(Lv { ty: v.ty.clone(), place: Place::Value(v), is_const: r.is_const, decl: Some(p.id) });
+            return Ok(Lv {
+                ty: v.ty.clone(),
+                place: Place::Value(v),
+                is_const: r.is_const,
+                decl: Some(p.id),
+            });
         }
         let ty = v.ty.clone();
         // The caller's frame is still current: storage is decided here by the parameter itself.

@@ -260,7 +260,8 @@ fn structured(list: &[Stmt]) -> bool {
         StmtKind::Block(b) => (rest.is_empty() || always_returns(&list[i])) && structured(&b.stmts),
         StmtKind::If { then, els, .. } => {
             let inner = structured_one(then) && els.as_deref().is_none_or(structured_one);
-            let falls = always_returns(then) && els.as_deref().is_none_or(|e| !contains_return(e) || always_returns(e));
+            let falls = always_returns(then)
+                && els.as_deref().is_none_or(|e| !contains_return(e) || always_returns(e));
             inner && (rest.is_empty() || (falls && structured(rest)))
         }
         _ => false,

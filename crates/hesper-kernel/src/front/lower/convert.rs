@@ -65,7 +65,9 @@ impl<'a> Lower<'a> {
                 return Ok(self.convert_scalar(v, *s));
             }
             (Ty::Null, Ty::Pointer(_)) => return Ok(Rv { ty: to, val: Val::Null }),
-            (Ty::Scalar(_), Ty::Pointer(_)) if v.as_int() == Some(0) => return Ok(Rv { ty: to, val: Val::Null }),
+            (Ty::Scalar(_), Ty::Pointer(_)) if v.as_int() == Some(0) => {
+                return Ok(Rv { ty: to, val: Val::Null });
+            }
             (Ty::Pointer(a), Ty::Pointer(b)) => {
                 let (a, b) = (a.clone(), b.clone());
                 return self.convert_pointer(v, &a, &b, explicit, span);
@@ -90,15 +92,23 @@ impl<'a> Lower<'a> {
             }
             _ => {}
         }
+        let convertible = v.ty.is_vector() && v.ty.lanes() == to.lanes() && !explicit;
         let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
         let mut d = Diagnostic::error(Kind::Type, span, format!("expected `{to}`, found `{from}`"));
-        if v.ty.is_vector() && v.ty.lanes() > 1 && !explicit {
+        if convertible {
             d = d.help(format!("vectors convert explicitly: write `{to}(...)`"));
         }
         Err(Fail::Diag(Box::new(d)))
     }
 
-    fn convert_pointer(&mut self, v: Rv, a: &Rc<Pointer>, b: &Rc<Pointer>, explicit: bool, span: Span) -> R<Rv> {
+    fn convert_pointer(
+        &mut self,
+        v: Rv,
+        a: &Rc<Pointer>,
+        b: &Rc<Pointer>,
+        explicit: bool,
+        span: Span,
+    ) -> R<Rv> {
         let space = b.space.or(a.space);
         let to = Ty::pointer(b.pointee.clone(), space, b.is_const);
         if a.space.is_some() && b.space.is_some() && a.space != b.space {
@@ -107,7 +117,8 @@ impl<'a> Lower<'a> {
             return fail(Kind::Type, span, text);
         }
         if !explicit {
-            let same = a.pointee == b.pointee || b.pointee == Ty::Void || is_storage_twin(&a.pointee, &b.pointee);
+            let same =
+                a.pointee == b.pointee || b.pointee == Ty::Void || is_storage_twin(&a.pointee, &b.pointee);
             if !same {
                 let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
                 let d = Diagnostic::error(Kind::Type, span, format!("expected `{to}`, found `{from}`"))

@@ -21,8 +21,7 @@ impl<'a> Lower<'a> {
                     return true;
                 }
                 // Not a pattern: a concrete type, which must be the same.
-                !mentions(t, params)
-                    && self.in_scope(scope, |l| l.resolve_type(t)).is_ok_and(|r| r.ty == *ty)
+                !mentions(t, params) && self.in_scope(scope, |l| l.resolve_type(t)).is_ok_and(|r| r.ty == *ty)
             }
             (TemplateArg::Type(t), TArg::Value(..)) => match param_name(t) {
                 Some(name) => bind_param(params, bound, name, actual.clone()),
@@ -62,7 +61,12 @@ impl<'a> Lower<'a> {
                 Ty::Array(t, n) => {
                     if let Some(ExprKind::Name(p)) = e.as_ref().map(|e| &e.kind) {
                         if p.segments.len() == 1 {
-                            bind_param(params, bound, &p.segments[0].name, TArg::Value(*n as i64, Scalar::U64));
+                            bind_param(
+                                params,
+                                bound,
+                                &p.segments[0].name,
+                                TArg::Value(*n as i64, Scalar::U64),
+                            );
                         }
                     }
                     ty = (**t).clone();
@@ -77,7 +81,11 @@ impl<'a> Lower<'a> {
                 Wrap::Pointer(_) => match &ty {
                     Ty::Pointer(p) => {
                         let wanted = pattern.quals.space.map(space_of);
-                        if pattern.wraps.len() == 1 && wanted.is_some() && p.space.is_some() && wanted != p.space {
+                        if pattern.wraps.len() == 1
+                            && wanted.is_some()
+                            && p.space.is_some()
+                            && wanted != p.space
+                        {
                             return false;
                         }
                         ty = p.pointee.clone();

@@ -88,7 +88,11 @@ fn repeat<'a>(
         }
         if failed {
             if !sink.has_errors() {
-                sink.push(Diagnostic::error(Kind::Limit, span, "the kernel takes the address of too many variables"));
+                sink.push(Diagnostic::error(
+                    Kind::Limit,
+                    span,
+                    "the kernel takes the address of too many variables",
+                ));
             }
             return None;
         }
@@ -99,12 +103,16 @@ fn repeat<'a>(
                 Some(k)
             }
             Err(e) => {
-                let kind = if e.message.contains("nest") || e.message.contains("memory") || e.message.contains("grows") {
+                let kind = if e.message.contains("nest")
+                    || e.message.contains("memory")
+                    || e.message.contains("grows")
+                {
                     Kind::Limit
                 } else {
                     Kind::Unsupported
                 };
-                let text = format!("the kernel cannot be compiled: {} (line {}:{})", e.message, e.line, e.column);
+                let text =
+                    format!("the kernel cannot be compiled: {} (line {}:{})", e.message, e.line, e.column);
                 sink.push(Diagnostic::error(kind, span, text));
                 None
             }
@@ -170,7 +178,8 @@ pub(crate) fn lower_kernels(unit: &Unit, sources: &Sources, sink: &mut Sink) -> 
         let Item::Instantiation(i) = item else { continue };
         let seg = i.path.last();
         let Some(f) = functions().find(|f| f.name == seg.name && f.template.is_some() && f.is_kernel) else {
-            let mut d = Diagnostic::error(Kind::Name, seg.span, format!("unknown kernel template `{}`", seg.name));
+            let mut d =
+                Diagnostic::error(Kind::Name, seg.span, format!("unknown kernel template `{}`", seg.name));
             if let Some(n) = did_you_mean(&seg.name, functions().map(|f| &*f.name)) {
                 d = d.help(format!("did you mean `{n}`?"));
             }
@@ -277,13 +286,15 @@ impl<'a> Lower<'a> {
                     let v = Rv::ir(Ty::Scalar(*s), id);
                     Lv { ty: v.ty.clone(), place: Place::Value(v), is_const: true, decl: Some(p.id) }
                 }
-                ParamSpec::Attribute(what) => match self.attribute(*what, if what.has_axes() { 3 } else { 1 }, Scalar::U32) {
-                    Ok(v) => self.entry_value(p, v),
-                    Err(e) => {
-                        self.report(e);
-                        continue;
+                ParamSpec::Attribute(what) => {
+                    match self.attribute(*what, if what.has_axes() { 3 } else { 1 }, Scalar::U32) {
+                        Ok(v) => self.entry_value(p, v),
+                        Err(e) => {
+                            self.report(e);
+                            continue;
+                        }
                     }
-                },
+                }
                 ParamSpec::Buffer { elem, space, writable, atomic, reference } => {
                     let ty = self.elem_type(*elem);
                     let access = match (writable, atomic) {
@@ -297,12 +308,7 @@ impl<'a> Lower<'a> {
                     let ptr = self.b.param_ptr(i);
                     let is_const = !*writable;
                     if *reference {
-                        let lv = Lv {
-                            ty,
-                            place: Place::Mem { ptr, space: *space },
-                            is_const,
-                            decl: None,
-                        };
+                        let lv = Lv { ty, place: Place::Mem { ptr, space: *space }, is_const, decl: None };
                         // One read serves all uses: nobody writes an input.
                         match self.load(&lv, body.span) {
                             Ok(v) if *space == Space::Constant => {
@@ -384,7 +390,8 @@ impl<'a> Lower<'a> {
             order.push((number, i));
         }
         order.sort();
-        let shared = f.params.iter().filter(|p| p.ty.quals.space == Some(SpaceSyntax::Threadgroup)).count() as u64;
+        let shared =
+            f.params.iter().filter(|p| p.ty.quals.space == Some(SpaceSyntax::Threadgroup)).count() as u64;
         for (_, i) in order {
             let p = &f.params[i];
             let lv = self.kernel_param(p, shared)?;
@@ -397,10 +404,18 @@ impl<'a> Lower<'a> {
         let r = self.resolve_type(&p.ty)?;
         if let Some(what) = p.attrs.iter().find_map(|a| attribute_builtin(&a.name)) {
             let (Some(s), n) = (r.ty.scalar(), r.ty.lanes()) else {
-                return fail(Kind::Type, p.span, "a thread position is an unsigned integer or a vector of them");
+                return fail(
+                    Kind::Type,
+                    p.span,
+                    "a thread position is an unsigned integer or a vector of them",
+                );
             };
             if !s.is_int() || (n > 1 && !what.has_axes()) {
-                return fail(Kind::Type, p.span, "a thread position is an unsigned integer or a vector of them");
+                return fail(
+                    Kind::Type,
+                    p.span,
+                    "a thread position is an unsigned integer or a vector of them",
+                );
             }
             let v = self.attribute(what, n, s)?;
             let ty = v.ty.clone();
@@ -420,7 +435,8 @@ impl<'a> Lower<'a> {
             t if r.is_ref => (t.clone(), r.space, r.is_const, true),
             t => {
                 let name = self.type_name(t);
-                let text = format!("parameter `{}` of type `{name}` needs an attribute, or to be a pointer", p.name);
+                let text =
+                    format!("parameter `{}` of type `{name}` needs an attribute, or to be a pointer", p.name);
                 return fail(Kind::Type, p.span, text);
             }
         };
@@ -448,7 +464,9 @@ impl<'a> Lower<'a> {
                 let i = self.b.add_param(p.name.to_string(), ParamKind::Buffer { space, elem, access });
                 Place::Mem { ptr: self.b.param_ptr(i), space }
             }
-            Space::Thread => return fail(Kind::Type, p.span, "a kernel parameter cannot be in thread memory"),
+            Space::Thread => {
+                return fail(Kind::Type, p.span, "a kernel parameter cannot be in thread memory");
+            }
         };
         let Place::Mem { ptr, space } = place else { return Err(Fail::Reported) };
         if is_ref {

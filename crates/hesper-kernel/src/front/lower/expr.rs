@@ -62,7 +62,9 @@ impl<'a> Lower<'a> {
             }),
             ExprKind::Bool(v) => Ex::R(Rv::bool(*v)),
             ExprKind::Char(c) => Ex::R(Rv::int(Scalar::I8, i64::from(*c))),
-            ExprKind::Str(_) => return fail(Kind::Unsupported, span, "strings are not part of the kernel language"),
+            ExprKind::Str(_) => {
+                return fail(Kind::Unsupported, span, "strings are not part of the kernel language");
+            }
             ExprKind::NullPtr => Ex::R(Rv { ty: Ty::Null, val: Val::Null }),
             ExprKind::Name(p) => self.name(p)?,
             ExprKind::This => match self.frames.last().and_then(|f| f.this.clone()) {
@@ -462,7 +464,11 @@ impl<'a> Lower<'a> {
         if cond.ty.is_vector() {
             let (x, y) = (self.rvalue(a)?, self.rvalue(b)?);
             let Some(ty) = self.common_type(&x.ty, &y.ty).filter(|t| t.lanes() == cond.ty.lanes()) else {
-                return fail(Kind::Type, span, "the branches of a vector choice must be vectors of its length");
+                return fail(
+                    Kind::Type,
+                    span,
+                    "the branches of a vector choice must be vectors of its length",
+                );
             };
             let (x, y) = (self.convert(x, &ty, false, span)?, self.convert(y, &ty, false, span)?);
             let cond = self.convert_scalar(cond, Scalar::Bool);
@@ -528,7 +534,9 @@ impl<'a> Lower<'a> {
         let literal = match &other.kind {
             ExprKind::Int { value, suffix, decimal } => Some(int_literal(*value, *suffix, *decimal).ty),
             ExprKind::Float(..) => Some(Ty::FLOAT),
-            ExprKind::Construct { ty, .. } | ExprKind::Cast(_, ty, _) => self.resolve_type(ty).ok().map(|r| r.ty),
+            ExprKind::Construct { ty, .. } | ExprKind::Cast(_, ty, _) => {
+                self.resolve_type(ty).ok().map(|r| r.ty)
+            }
             _ => None,
         };
         match literal {
@@ -648,7 +656,9 @@ impl<'a> Lower<'a> {
                 // The right side first: it may assign the variable itself.
                 let rhs = self.expr(b)?;
                 let rhs = match rhs {
-                    Ex::L(ref o) if !matches!(o.ty, Ty::Struct(_) | Ty::Array(..)) => Ex::R(self.load(o, b.span)?),
+                    Ex::L(ref o) if !matches!(o.ty, Ty::Struct(_) | Ty::Array(..)) => {
+                        Ex::R(self.load(o, b.span)?)
+                    }
                     x => x,
                 };
                 self.at(span);

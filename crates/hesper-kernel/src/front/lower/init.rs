@@ -5,9 +5,9 @@ use super::scope::Scope;
 use super::types::TArg;
 use super::value::{Ex, Lv, Place, Rv, Storage};
 use super::*;
-use std::cell::RefCell;
 use crate::front::types::StructId;
 use crate::ir::{Scalar, Space};
+use std::cell::RefCell;
 
 /// Arrays and structs with more parts than this live in memory from the start.
 const MAX_PARTS: u64 = 64;
@@ -38,7 +38,11 @@ impl<'a> Lower<'a> {
                 Ok(Place::Parts(Rc::new(parts)))
             }
             Ty::Error => Err(Fail::Reported),
-            _ => fail(Kind::Type, span, format!("a variable of type `{}` is not possible here", self.type_name(ty))),
+            _ => fail(
+                Kind::Type,
+                span,
+                format!("a variable of type `{}` is not possible here", self.type_name(ty)),
+            ),
         }
     }
 
@@ -48,9 +52,17 @@ impl<'a> Lower<'a> {
             return Ok(Lv::value(Rv::void()));
         }
         if matches!(ty, Ty::Null | Ty::Lambda(_)) {
-            return fail(Kind::Unsupported, span, format!("`{}` cannot be chosen at run time", self.type_name(ty)));
+            return fail(
+                Kind::Unsupported,
+                span,
+                format!("`{}` cannot be chosen at run time", self.type_name(ty)),
+            );
         }
-        let place = if self.needs_memory(ty) { self.thread_memory(ty, name, span)? } else { self.var_place(ty, name, span)? };
+        let place = if self.needs_memory(ty) {
+            self.thread_memory(ty, name, span)?
+        } else {
+            self.var_place(ty, name, span)?
+        };
         Ok(Lv { ty: ty.clone(), place, is_const: false, decl: None })
     }
 
@@ -141,7 +153,8 @@ impl<'a> Lower<'a> {
     fn init_list_inner(&mut self, ty: &Ty, items: &'a [(Option<Name>, Expr)], span: Span) -> R<Rv> {
         match ty {
             Ty::Array(t, n) => {
-                if items.len() as u64 > *n && !t.is_vector() && !matches!(**t, Ty::Array(..) | Ty::Struct(_)) {
+                if items.len() as u64 > *n && !t.is_vector() && !matches!(**t, Ty::Array(..) | Ty::Struct(_))
+                {
                     let text = format!("{} initialisers for `{}`", items.len(), self.type_name(ty));
                     return fail(Kind::Type, span, text);
                 }
@@ -174,7 +187,11 @@ impl<'a> Lower<'a> {
             _ => match items {
                 [] => self.zero(ty, span),
                 [(_, e)] => self.init_value(ty, e),
-                _ => fail(Kind::Type, span, format!("{} initialisers for `{}`", items.len(), self.type_name(ty))),
+                _ => fail(
+                    Kind::Type,
+                    span,
+                    format!("{} initialisers for `{}`", items.len(), self.type_name(ty)),
+                ),
             },
         }
     }
@@ -310,7 +327,11 @@ impl<'a> Lower<'a> {
                     parts.push(self.init_value(t, e)?);
                 }
                 if parts.len() as u64 > *n || self.leaf_count(ty) > 65_536 {
-                    return fail(Kind::Type, span, format!("wrong number of values for `{}`", self.type_name(ty)));
+                    return fail(
+                        Kind::Type,
+                        span,
+                        format!("wrong number of values for `{}`", self.type_name(ty)),
+                    );
                 }
                 let zero = self.default_value(t, span)?;
                 parts.resize(*n as usize, zero);
@@ -363,7 +384,8 @@ impl<'a> Lower<'a> {
         let mut parts = Vec::new();
         for a in &args {
             if !a.ty.is_arithmetic() {
-                let text = format!("`{}` cannot be a component of `{}`", self.type_name(&a.ty), self.type_name(ty));
+                let text =
+                    format!("`{}` cannot be a component of `{}`", self.type_name(&a.ty), self.type_name(ty));
                 return fail(Kind::Type, span, text);
             }
             let a = self.convert_scalar(a.clone(), s);
@@ -393,7 +415,8 @@ impl<'a> Lower<'a> {
         if ctors.is_empty() {
             // An aggregate: members in order.
             if args.len() > fields.len() {
-                let text = format!("`{}` has {} members, {} values given", decl.name, fields.len(), args.len());
+                let text =
+                    format!("`{}` has {} members, {} values given", decl.name, fields.len(), args.len());
                 return fail(Kind::Call, span, text);
             }
             let mut parts = Vec::new();
@@ -466,7 +489,9 @@ impl<'a> Lower<'a> {
                     // Left uninitialised, unless it must be a value.
                     let this = self.frames.last().and_then(|f| f.this.clone());
                     match this.map(|t| t.place) {
-                        Some(Place::Parts(p)) if matches!(p[i], Place::Value(_)) => self.zero(&field.ty, field.span)?,
+                        Some(Place::Parts(p)) if matches!(p[i], Place::Value(_)) => {
+                            self.zero(&field.ty, field.span)?
+                        }
                         _ => continue,
                     }
                 }

@@ -108,7 +108,9 @@ struct Frame<'a> {
 enum Ctl {
     Loop,
     /// A one-trip loop around a `switch`; `continue` inside sets the flag.
-    Switch { continue_flag: Option<VarId> },
+    Switch {
+        continue_flag: Option<VarId>,
+    },
 }
 
 struct LambdaInfo<'a> {
@@ -242,7 +244,13 @@ impl<'a> Lower<'a> {
         let s = match &e.underlying {
             Some(t) => match self.resolve_type(t)?.ty {
                 Ty::Scalar(s) if s.is_int() => s,
-                _ => return fail(Kind::Type, t.span, "the underlying type of an enumeration must be an integer"),
+                _ => {
+                    return fail(
+                        Kind::Type,
+                        t.span,
+                        "the underlying type of an enumeration must be an integer",
+                    );
+                }
             },
             None => crate::ir::Scalar::I32,
         };

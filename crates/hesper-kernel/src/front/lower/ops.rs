@@ -200,7 +200,9 @@ impl<'a> Lower<'a> {
                 let p = p.clone();
                 self.pointer_offset(&b, &p.pointee, &a, false, span)
             }
-            (Ty::Pointer(p), Ty::Pointer(q)) if op == BinOp::Sub && p.pointee == q.pointee && p.space == q.space => {
+            (Ty::Pointer(p), Ty::Pointer(q))
+                if op == BinOp::Sub && p.pointee == q.pointee && p.space == q.space =>
+            {
                 let size = self.size_of(&p.pointee, span)?;
                 let (x, y) = (self.ir(&a), self.ir(&b));
                 let id = self.b.ptr_diff(x, y, size as i64);
@@ -217,7 +219,9 @@ impl<'a> Lower<'a> {
                 let a = Rv { ty: b.ty.clone(), val: Val::Null };
                 Ok(self.compare_pointers(op, &a, &b))
             }
-            (Ty::Pointer(_), _) | (_, Ty::Pointer(_)) if matches!(op, BinOp::LogicalAnd | BinOp::LogicalOr) => {
+            (Ty::Pointer(_), _) | (_, Ty::Pointer(_))
+                if matches!(op, BinOp::LogicalAnd | BinOp::LogicalOr) =>
+            {
                 let (a, b) = (self.to_bool(a, span)?, self.to_bool(b, span)?);
                 Ok(self.arith(op, Scalar::Bool, a, b))
             }

@@ -149,9 +149,11 @@ impl<'a> Lower<'a> {
                 Ok(Rv::parts(ty.clone(), out))
             }
             Ty::Atomic(_) => fail(Kind::Type, span, "an atomic object is read with `atomic_load_explicit`"),
-            Ty::Pointer(_) | Ty::Null | Ty::Lambda(_) => {
-                fail(Kind::Unsupported, span, "pointers cannot be kept in memory here; keep them in plain variables")
-            }
+            Ty::Pointer(_) | Ty::Null | Ty::Lambda(_) => fail(
+                Kind::Unsupported,
+                span,
+                "pointers cannot be kept in memory here; keep them in plain variables",
+            ),
             Ty::Void => fail(Kind::Type, span, "a `void` object cannot be read"),
             Ty::Error => Err(Fail::Reported),
         }
@@ -173,7 +175,9 @@ impl<'a> Lower<'a> {
                     self.escalate(d, Storage::Var);
                     Ok(())
                 }
-                None => fail(Kind::Type, span, "this expression is a value, not an object; it cannot be changed"),
+                None => {
+                    fail(Kind::Type, span, "this expression is a value, not an object; it cannot be changed")
+                }
             },
             Place::Cell(c) => {
                 *c.borrow_mut() = v.clone();
@@ -195,7 +199,11 @@ impl<'a> Lower<'a> {
             }
             Place::Mem { ptr, space } => {
                 if *space == Space::Constant {
-                    return fail(Kind::Type, span, "memory in the `constant` address space cannot be written");
+                    return fail(
+                        Kind::Type,
+                        span,
+                        "memory in the `constant` address space cannot be written",
+                    );
                 }
                 self.store_mem(&lv.ty, *ptr, v, span)
             }
@@ -271,10 +279,14 @@ impl<'a> Lower<'a> {
                 }
                 Ok(())
             }
-            Ty::Atomic(_) => fail(Kind::Type, span, "an atomic object is written with `atomic_store_explicit`"),
-            Ty::Pointer(_) | Ty::Null | Ty::Lambda(_) => {
-                fail(Kind::Unsupported, span, "pointers cannot be kept in memory here; keep them in plain variables")
+            Ty::Atomic(_) => {
+                fail(Kind::Type, span, "an atomic object is written with `atomic_store_explicit`")
             }
+            Ty::Pointer(_) | Ty::Null | Ty::Lambda(_) => fail(
+                Kind::Unsupported,
+                span,
+                "pointers cannot be kept in memory here; keep them in plain variables",
+            ),
             Ty::Void | Ty::Error => Err(Fail::Reported),
         }
     }
@@ -375,11 +387,16 @@ impl<'a> Lower<'a> {
                 None => self.no_member(*id, name, span),
             },
             Ty::Pointer(p) if matches!(p.pointee, Ty::Struct(_) | Ty::Vector(..)) => {
-                let text = format!("`{}` is a pointer; its members are reached with `->`", self.type_name(&ty));
+                let text =
+                    format!("`{}` is a pointer; its members are reached with `->`", self.type_name(&ty));
                 fail(Kind::Type, span, text)
             }
             Ty::Error => Err(Fail::Reported),
-            _ => fail(Kind::Type, span, format!("`{}` has no members; `.{name}` is wrong here", self.type_name(&ty))),
+            _ => fail(
+                Kind::Type,
+                span,
+                format!("`{}` has no members; `.{name}` is wrong here", self.type_name(&ty)),
+            ),
         }
     }
 

@@ -75,7 +75,9 @@ impl<'a> Lower<'a> {
             StmtKind::While(cond, body) => self.while_stmt(cond, body, s.span),
             StmtKind::DoWhile(body, cond) => self.do_while(body, cond, s.span),
             StmtKind::Switch(value, body) => self.switch(value, body, s.span),
-            StmtKind::Case(_) | StmtKind::Default => fail(Kind::Syntax, s.span, "a `case` label outside of a `switch`"),
+            StmtKind::Case(_) | StmtKind::Default => {
+                fail(Kind::Syntax, s.span, "a `case` label outside of a `switch`")
+            }
             StmtKind::Break => self.jump(true, s.span),
             StmtKind::Continue => self.jump(false, s.span),
             StmtKind::Return(value) => self.return_stmt(value.as_ref(), s.span),
@@ -99,7 +101,10 @@ impl<'a> Lower<'a> {
     pub(super) fn static_assert(&mut self, e: &'a Expr, text: Option<&str>, span: Span) -> R<()> {
         let v = self.const_value(e)?;
         if self.to_bool(v, e.span)?.as_bool() == Some(false) {
-            let text = text.map_or_else(|| "static assertion failed".into(), |t| format!("static assertion failed: {t}"));
+            let text = text.map_or_else(
+                || "static assertion failed".into(),
+                |t| format!("static assertion failed: {t}"),
+            );
             return fail(Kind::Constant, span, text);
         }
         Ok(())
@@ -121,7 +126,8 @@ impl<'a> Lower<'a> {
         }
         if t.space == Some(Space::Threadgroup) && !t.is_ref {
             if v.init.is_some() {
-                let text = "threadgroup variables cannot be initialised; let one thread write them, then wait";
+                let text =
+                    "threadgroup variables cannot be initialised; let one thread write them, then wait";
                 return fail(Kind::Type, v.span, text);
             }
             let lv = self.threadgroup_local(&v.name, v.id, &t.ty, v.span)?;
@@ -142,7 +148,11 @@ impl<'a> Lower<'a> {
         let init = init?;
         let ty = init.as_ref().map_or(t.ty.clone(), |i| i.ty.clone());
         if (v.constexpr || t.space == Some(Space::Constant)) && !init.as_ref().is_some_and(Rv::is_const) {
-            return fail(Kind::Constant, v.span, format!("the value of `{}` must be known at compile time", v.name));
+            return fail(
+                Kind::Constant,
+                v.span,
+                format!("the value of `{}` must be known at compile time", v.name),
+            );
         }
         self.at(v.span);
         let lv = self.make_local(&v.name, v.id, &ty, is_const, init, v.span)?;
@@ -204,7 +214,8 @@ impl<'a> Lower<'a> {
                 };
                 if let (Some(want), Some(found)) = (t.space, found) {
                     if want != found {
-                        let text = format!("expected an object in `{want}` memory, found one in `{found}` memory");
+                        let text =
+                            format!("expected an object in `{want}` memory, found one in `{found}` memory");
                         return fail(Kind::Type, e.span, text);
                     }
                 }
@@ -230,7 +241,11 @@ impl<'a> Lower<'a> {
             Cond::Expr(e) => {
                 let v = self.rvalue(e)?;
                 if let ExprKind::Assign(None, ..) = e.kind {
-                    self.warn(Kind::Type, e.span, "an assignment is used as a condition; `==` compares".into());
+                    self.warn(
+                        Kind::Type,
+                        e.span,
+                        "an assignment is used as a condition; `==` compares".into(),
+                    );
                 }
                 self.to_bool(v, e.span)
             }
@@ -275,7 +290,11 @@ impl<'a> Lower<'a> {
             return self.stmts(rest);
         }
         if *constexpr {
-            let d = Diagnostic::error(Kind::Constant, s.span, "the condition of `if constexpr` must be known at compile time");
+            let d = Diagnostic::error(
+                Kind::Constant,
+                s.span,
+                "the condition of `if constexpr` must be known at compile time",
+            );
             self.report(Fail::Diag(Box::new(d)));
         }
         self.at(s.span);
@@ -510,7 +529,8 @@ impl<'a> Lower<'a> {
     ) -> R<Option<(&'a VarDecl, Vec<i64>)>> {
         let StmtKind::Vars(vars) = &init.kind else { return Ok(None) };
         let [v] = vars.as_slice() else { return Ok(None) };
-        let (Some(Init::Assign(start)), true) = (&v.init, v.ty.wraps.is_empty() && v.ty.extents.is_empty()) else {
+        let (Some(Init::Assign(start)), true) = (&v.init, v.ty.wraps.is_empty() && v.ty.extents.is_empty())
+        else {
             return Ok(None);
         };
         let is_counter = |e: &Expr| matches!(&e.kind, ExprKind::Name(p) if p.segments.len() == 1 && p.segments[0].name == v.name);
@@ -526,7 +546,12 @@ impl<'a> Lower<'a> {
             ExprKind::Unary(UnOp::PreInc | UnOp::PostInc, e) if is_counter(e) => (BinOp::Add, 1),
             ExprKind::Unary(UnOp::PreDec | UnOp::PostDec, e) if is_counter(e) => (BinOp::Sub, 1),
             ExprKind::Assign(Some(o), e, by)
-                if is_counter(e) && self.is_known(by) && matches!(o, BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Shr | BinOp::Shl) =>
+                if is_counter(e)
+                    && self.is_known(by)
+                    && matches!(
+                        o,
+                        BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Shr | BinOp::Shl
+                    ) =>
             {
                 amount = Some(&**by);
                 (*o, 0)
@@ -534,7 +559,11 @@ impl<'a> Lower<'a> {
             _ => return Ok(None),
         };
         let size = stmt_size(body);
-        if contains_break(body) || contains_continue(body) || changes(body, &v.name) || size > MAX_UNROLLED_SIZE {
+        if contains_break(body)
+            || contains_continue(body)
+            || changes(body, &v.name)
+            || size > MAX_UNROLLED_SIZE
+        {
             return Ok(None);
         }
         if self.frames.last().is_some_and(|f| !f.is_entry) && control::contains_return(body) {
@@ -630,7 +659,11 @@ impl<'a> Lower<'a> {
                             let c = self.const_value(e)?;
                             let c = self.convert_scalar(c, s);
                             let Some(i) = c.as_int() else {
-                                return fail(Kind::Constant, e.span, "a `case` label must be an integer constant");
+                                return fail(
+                                    Kind::Constant,
+                                    e.span,
+                                    "a `case` label must be an integer constant",
+                                );
                             };
                             g.values.push((i, e.span));
                         }
@@ -759,14 +792,18 @@ impl<'a> Lower<'a> {
             match &st.kind {
                 StmtKind::Break => break,
                 // The closing `break` may stand inside the braces of the group.
-                StmtKind::Block(b) if g.stmts.len() == 1 || matches!(b.stmts.last().map(|s| &s.kind), Some(StmtKind::Break)) => {
+                StmtKind::Block(b)
+                    if g.stmts.len() == 1
+                        || matches!(b.stmts.last().map(|s| &s.kind), Some(StmtKind::Break)) =>
+                {
                     let n = b.stmts.len();
                     let cut = usize::from(matches!(b.stmts.last().map(|s| &s.kind), Some(StmtKind::Break)));
                     self.scoped(|l| l.stmts(&b.stmts[..n - cut]));
                 }
                 _ => self.stmt(st),
             }
-            if let (true, true, Some(flag), false) = (inlined, control::contains_return(st), flag, self.dead) {
+            if let (true, true, Some(flag), false) = (inlined, control::contains_return(st), flag, self.dead)
+            {
                 let returned = self.b.get(flag);
                 let not = self.b.unary(UnaryOp::Not, returned);
                 self.begin_if(not);
@@ -931,7 +968,9 @@ fn changes(s: &Stmt, name: &Name) -> bool {
                 );
                 (writes && root(a, name)) || expr(a, name)
             }
-            ExprKind::Binary(_, a, b) | ExprKind::Comma(a, b) | ExprKind::Index(a, b) => expr(a, name) || expr(b, name),
+            ExprKind::Binary(_, a, b) | ExprKind::Comma(a, b) | ExprKind::Index(a, b) => {
+                expr(a, name) || expr(b, name)
+            }
             ExprKind::Ternary(a, b, c) => expr(a, name) || expr(b, name) || expr(c, name),
             ExprKind::Call(f, args) => expr(f, name) || args.iter().any(|a| expr(a, name)),
             ExprKind::Member { base, .. } => expr(base, name),

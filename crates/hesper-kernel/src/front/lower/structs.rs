@@ -76,7 +76,8 @@ impl<'a> Lower<'a> {
                 continue;
             }
             let mut bound: Vec<Option<TArg>> = vec![None; params.len()];
-            let fits = patterns.iter().zip(&args).all(|(p, a)| self.unify_arg(p, a, params, &mut bound, &scope));
+            let fits =
+                patterns.iter().zip(&args).all(|(p, a)| self.unify_arg(p, a, params, &mut bound, &scope));
             if !fits {
                 continue;
             }
@@ -282,7 +283,8 @@ impl<'a> Lower<'a> {
     /// Member functions of this name, with the struct they belong to (a base class, perhaps).
     pub(super) fn find_methods(&self, id: StructId, name: &str) -> Vec<(&'a FnDecl, Vec<usize>, StructId)> {
         let decl = self.struct_info(id).decl;
-        let own: Vec<_> = decl.methods.iter().filter(|m| &*m.name == name).map(|m| (m, Vec::new(), id)).collect();
+        let own: Vec<_> =
+            decl.methods.iter().filter(|m| &*m.name == name).map(|m| (m, Vec::new(), id)).collect();
         if !own.is_empty() {
             return own;
         }

@@ -128,7 +128,11 @@ impl<'a> Lower<'a> {
                         Some(t) => Some(t),
                         None => {
                             let name = self.struct_name(id);
-                            return fail(Kind::Name, seg.span, format!("`{name}` has no type `{}`", seg.name));
+                            return fail(
+                                Kind::Name,
+                                seg.span,
+                                format!("`{name}` has no type `{}`", seg.name),
+                            );
                         }
                     }
                 }
@@ -242,7 +246,9 @@ impl<'a> Lower<'a> {
         for a in &args[1..] {
             match self.template_arg(a)? {
                 TArg::Value(v, _) => numbers.push(v),
-                TArg::Type(_) => return fail(Kind::Template, seg.span, format!("`{name}` takes a number here")),
+                TArg::Type(_) => {
+                    return fail(Kind::Template, seg.span, format!("`{name}` takes a number here"));
+                }
             }
         }
         let ty = match (name, &elem, numbers.as_slice()) {
@@ -255,7 +261,9 @@ impl<'a> Lower<'a> {
                 ty
             }
             ("atomic" | "_atomic", Ty::Scalar(s), _) => Ty::Atomic(*s),
-            ("simdgroup_matrix", Ty::Scalar(s), n) if s.is_float() && n.iter().all(|n| *n == 8) => Ty::Matrix(*s),
+            ("simdgroup_matrix", Ty::Scalar(s), n) if s.is_float() && n.iter().all(|n| *n == 8) => {
+                Ty::Matrix(*s)
+            }
             _ => {
                 let elem = self.type_name(&elem);
                 let list: Vec<String> = numbers.iter().map(i64::to_string).collect();
@@ -371,7 +379,9 @@ impl<'a> Lower<'a> {
                     match to.scalar() {
                         Some(to) => match consts::convert(Cv::I(v), s, to) {
                             Cv::I(v) => TArg::Value(v, to),
-                            Cv::F(_) => return fail(Kind::Template, span, "template arguments cannot be floats"),
+                            Cv::F(_) => {
+                                return fail(Kind::Template, span, "template arguments cannot be floats");
+                            }
                         },
                         None => {
                             let name = self.type_name(&to);
@@ -392,11 +402,16 @@ impl<'a> Lower<'a> {
                     }
                 }
                 (TemplateParamKind::Type(_), Some(TArg::Value(..))) => {
-                    return fail(Kind::Template, span, format!("template parameter `{}` takes a type", p.name));
+                    return fail(
+                        Kind::Template,
+                        span,
+                        format!("template parameter `{}` takes a type", p.name),
+                    );
                 }
                 (TemplateParamKind::Value(..), Some(TArg::Type(t))) => {
                     let found = self.type_name(&t);
-                    let text = format!("template parameter `{}` takes a value, found the type `{found}`", p.name);
+                    let text =
+                        format!("template parameter `{}` takes a value, found the type `{found}`", p.name);
                     return fail(Kind::Template, span, text);
                 }
                 (_, None) => {

@@ -153,7 +153,8 @@ impl Parser<'_> {
             self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), "`requires` is not supported"));
             return Err(Failed);
         }
-        if (self.is_word("struct") || self.is_word("class") || self.is_word("union")) && self.defines_struct() {
+        if (self.is_word("struct") || self.is_word("class") || self.is_word("union")) && self.defines_struct()
+        {
             let decl = self.struct_decl(Some(params))?;
             self.expect(";")?;
             out.push(Item::Struct(decl));
@@ -303,7 +304,12 @@ impl Parser<'_> {
         self.expect(";")
     }
 
-    fn declarator_after_wraps(&mut self, ty: TypeSyntax, constexpr: bool, is_static: bool) -> Parsed<VarDecl> {
+    fn declarator_after_wraps(
+        &mut self,
+        ty: TypeSyntax,
+        constexpr: bool,
+        is_static: bool,
+    ) -> Parsed<VarDecl> {
         self.declarator(ty, constexpr, is_static)
     }
 
@@ -349,7 +355,8 @@ impl Parser<'_> {
             self.attributes_skipped();
             let Some(word) = self.token().ident() else { break };
             match &**word {
-                "const" | "thread" | "device" | "constant" | "threadgroup" | "noexcept" | "override" | "volatile" => {
+                "const" | "thread" | "device" | "constant" | "threadgroup" | "noexcept" | "override"
+                | "volatile" => {
                     self.bump();
                 }
                 _ => break,
@@ -362,11 +369,7 @@ impl Parser<'_> {
         if self.eat(":") {
             loop {
                 let (name, span) = self.ident("the name of a member")?;
-                let args = if self.is("{") {
-                    vec![self.init_list()?]
-                } else {
-                    self.call_args()?
-                };
+                let args = if self.is("{") { vec![self.init_list()?] } else { self.call_args()? };
                 inits.push((name, args, span));
                 if !self.eat(",") {
                     break;
@@ -664,7 +667,8 @@ impl Parser<'_> {
             self.static_assert()?;
             return Ok(());
         }
-        if (self.is_word("struct") || self.is_word("union") || self.is_word("class")) && self.defines_struct() {
+        if (self.is_word("struct") || self.is_word("union") || self.is_word("class")) && self.defines_struct()
+        {
             let mut inner = self.struct_decl(None)?;
             if self.is(";") && inner.name.is_empty() {
                 self.expect(";")?;

@@ -275,8 +275,8 @@ impl Parser<'_> {
             return self.is("::") && self.peek(1).ident().is_some_and(|n| self.is_type_name(n));
         };
         match &*word {
-            "const" | "constexpr" | "static" | "volatile" | "device" | "constant" | "threadgroup" | "thread"
-            | "auto" | "typename" | "register" | "struct" | "class" | "enum" => return true,
+            "const" | "constexpr" | "static" | "volatile" | "device" | "constant" | "threadgroup"
+            | "thread" | "auto" | "typename" | "register" | "struct" | "class" | "enum" => return true,
             "unsigned" | "signed" => {}
             _ if is_keyword(&word) && !is_builtin_type(&word) => return false,
             _ => {}
@@ -341,7 +341,12 @@ impl Parser<'_> {
     }
 
     /// One declared name with its pointer signs, extents and initialiser.
-    pub(super) fn declarator(&mut self, mut ty: TypeSyntax, constexpr: bool, is_static: bool) -> Parsed<VarDecl> {
+    pub(super) fn declarator(
+        &mut self,
+        mut ty: TypeSyntax,
+        constexpr: bool,
+        is_static: bool,
+    ) -> Parsed<VarDecl> {
         self.wraps(&mut ty);
         self.attributes_skipped();
         let (name, span) = self.declared_name(&mut ty, "a variable name")?;

@@ -40,7 +40,11 @@ impl<'a> Lower<'a> {
 
     pub(super) fn reduce(&mut self, group: Group, op: ReduceOp, v: Rv, name: &str, span: Span) -> R<Rv> {
         let bitwise = matches!(op, ReduceOp::And | ReduceOp::Or | ReduceOp::Xor);
-        let v = if v.ty.scalar() == Some(Scalar::Bool) && !bitwise { self.convert_scalar(v, Scalar::I32) } else { v };
+        let v = if v.ty.scalar() == Some(Scalar::Bool) && !bitwise {
+            self.convert_scalar(v, Scalar::I32)
+        } else {
+            v
+        };
         if bitwise && v.ty.scalar().is_some_and(Scalar::is_float) {
             return self.wrong_argument(name, &v.ty, "an integer", span);
         }
@@ -68,7 +72,14 @@ impl<'a> Lower<'a> {
         Ok(self.ir(&v))
     }
 
-    pub(super) fn shuffle(&mut self, group: Group, kind: ShuffleKind, v: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
+    pub(super) fn shuffle(
+        &mut self,
+        group: Group,
+        kind: ShuffleKind,
+        v: Vec<Rv>,
+        name: &str,
+        span: Span,
+    ) -> R<Rv> {
         let arg = self.lane_arg(v[1].clone(), span)?;
         let (ty, id) = self.number_value(v[0].clone(), name, span)?;
         Ok(Rv::ir(ty, self.b.group_shuffle(group, kind, id, arg)))
@@ -206,7 +217,9 @@ impl<'a> Lower<'a> {
             rest.push(match a {
                 Arg::Ex(..) => self.values(name, std::slice::from_ref(a), 1..=1, span)?.remove(0),
                 Arg::List(e) if i == 2 => self.init_value(&Ty::Vector(Scalar::U64, 2), e)?,
-                Arg::List(e) => return fail(Kind::Call, e.span, format!("`{name}` takes no initialiser list here")),
+                Arg::List(e) => {
+                    return fail(Kind::Call, e.span, format!("`{name}` takes no initialiser list here"));
+                }
             });
         }
         let Ty::Pointer(p) = rest[0].ty.clone() else {
@@ -214,7 +227,8 @@ impl<'a> Lower<'a> {
         };
         if p.pointee != Ty::Scalar(s) {
             let (want, found) = (crate::front::types::scalar_name(s), self.type_name(&rest[0].ty));
-            let text = format!("`{name}` of a matrix of `{want}` takes a pointer to `{want}`, found `{found}`");
+            let text =
+                format!("`{name}` of a matrix of `{want}` takes a pointer to `{want}`, found `{found}`");
             return fail(Kind::Call, span, text);
         }
         let ptr = self.ir(&rest[0]);
@@ -233,7 +247,13 @@ impl<'a> Lower<'a> {
             None => false,
             Some(v) => match v.as_bool() {
                 Some(b) => b,
-                None => return fail(Kind::Constant, span, format!("whether `{name}` transposes must be known at compile time")),
+                None => {
+                    return fail(
+                        Kind::Constant,
+                        span,
+                        format!("whether `{name}` transposes must be known at compile time"),
+                    );
+                }
             },
         };
         // The memory position of the lane's first element; transposed, rows and columns change roles.

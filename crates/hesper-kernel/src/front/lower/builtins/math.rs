@@ -3,8 +3,8 @@
 use super::super::convert::common_scalar;
 use super::*;
 use crate::front::lower::value::Lv;
-use crate::math::scalar;
 use crate::ir::{CmpOp, TernaryOp, Type, ValueId};
+use crate::math::scalar;
 
 /// Functions with rules of their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,12 +74,17 @@ impl<'a> Lower<'a> {
                 None => t,
                 Some(a) => match (a.is_vector(), t.is_vector()) {
                     (false, false) if a == t => a,
-                    (false, false) => {
-                        Ty::Scalar(common_scalar(a.scalar().unwrap_or(Scalar::F32), t.scalar().unwrap_or(Scalar::F32)))
-                    }
+                    (false, false) => Ty::Scalar(common_scalar(
+                        a.scalar().unwrap_or(Scalar::F32),
+                        t.scalar().unwrap_or(Scalar::F32),
+                    )),
                     (true, true) if a != t => {
                         let (x, y) = (self.type_name(&a), self.type_name(&t));
-                        return fail(Kind::Call, span, format!("`{name}` takes arguments of one type, found `{x}` and `{y}`"));
+                        return fail(
+                            Kind::Call,
+                            span,
+                            format!("`{name}` takes arguments of one type, found `{x}` and `{y}`"),
+                        );
                     }
                     (true, _) => a,
                     (false, true) => t,
@@ -208,7 +213,11 @@ impl<'a> Lower<'a> {
                 Ex::L(lv) => Ok(lv),
                 Ex::R(_) => Err(Fail::Reported),
             },
-            _ => fail(Kind::Call, span, format!("`{name}` writes to its second argument; it must be a variable")),
+            _ => fail(
+                Kind::Call,
+                span,
+                format!("`{name}` writes to its second argument; it must be a variable"),
+            ),
         }
     }
 
@@ -217,10 +226,26 @@ impl<'a> Lower<'a> {
             return self.math_out(m, name, args, span);
         }
         let count = match m {
-            Math::All | Math::Any | Math::Saturate | Math::Length | Math::LengthSquared | Math::Normalize
-            | Math::Recip | Math::Ilogb | Math::Pack { .. } | Math::Unpack { .. } => 1,
-            Math::Step | Math::Dot | Math::Cross | Math::Distance | Math::DistanceSquared | Math::Reflect
-            | Math::IsOrdered | Math::IsUnordered | Math::Compare(_) | Math::Ldexp => 2,
+            Math::All
+            | Math::Any
+            | Math::Saturate
+            | Math::Length
+            | Math::LengthSquared
+            | Math::Normalize
+            | Math::Recip
+            | Math::Ilogb
+            | Math::Pack { .. }
+            | Math::Unpack { .. } => 1,
+            Math::Step
+            | Math::Dot
+            | Math::Cross
+            | Math::Distance
+            | Math::DistanceSquared
+            | Math::Reflect
+            | Math::IsOrdered
+            | Math::IsUnordered
+            | Math::Compare(_)
+            | Math::Ldexp => 2,
             Math::InsertBits => 4,
             _ => 3,
         };
@@ -302,7 +327,10 @@ impl<'a> Lower<'a> {
         let ir = self.b.ty(v[0]);
         let scalar = Ty::Scalar(ty.scalar().unwrap_or(Scalar::F32));
         let vector = ty.is_vector();
-        let geometric = matches!(m, Math::Dot | Math::Cross | Math::Normalize | Math::Reflect | Math::Refract | Math::Faceforward);
+        let geometric = matches!(
+            m,
+            Math::Dot | Math::Cross | Math::Normalize | Math::Reflect | Math::Refract | Math::Faceforward
+        );
         if geometric && !vector || (m == Math::Cross && ty.lanes() != 3) {
             return self.wrong_argument(name, ty, "vectors", span);
         }

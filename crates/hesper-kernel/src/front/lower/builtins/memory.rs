@@ -85,14 +85,22 @@ impl<'a> Lower<'a> {
             }
             Memory::Load => {
                 if args.is_empty() || args.len() > 2 {
-                    return fail(Kind::Call, span, format!("`{name}` takes 2 arguments, {} given", args.len()));
+                    return fail(
+                        Kind::Call,
+                        span,
+                        format!("`{name}` takes 2 arguments, {} given", args.len()),
+                    );
                 }
                 let (ptr, s) = self.atomic_ptr(&args[0], name, span)?;
                 Ok(Rv::ir(Ty::Scalar(s), self.b.atomic_load(ptr, Type::Scalar(s))))
             }
             Memory::Store => {
                 if !(2..=3).contains(&args.len()) {
-                    return fail(Kind::Call, span, format!("`{name}` takes 3 arguments, {} given", args.len()));
+                    return fail(
+                        Kind::Call,
+                        span,
+                        format!("`{name}` takes 3 arguments, {} given", args.len()),
+                    );
                 }
                 let (ptr, s) = self.atomic_ptr(&args[0], name, span)?;
                 let v = self.values(name, &args[1..2], 1..=1, span)?.remove(0);
@@ -103,7 +111,11 @@ impl<'a> Lower<'a> {
             }
             Memory::CompareExchange => {
                 if !(3..=5).contains(&args.len()) {
-                    return fail(Kind::Call, span, format!("`{name}` takes 5 arguments, {} given", args.len()));
+                    return fail(
+                        Kind::Call,
+                        span,
+                        format!("`{name}` takes 5 arguments, {} given", args.len()),
+                    );
                 }
                 let (ptr, s) = self.atomic_ptr(&args[0], name, span)?;
                 let expected = self.values(name, &args[1..2], 1..=1, span)?.remove(0);

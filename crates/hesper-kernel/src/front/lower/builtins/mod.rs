@@ -276,8 +276,24 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 pub(super) fn is_cheap(name: &str) -> bool {
     matches!(
         name,
-        "abs" | "fabs" | "min" | "max" | "fmin" | "fmax" | "clamp" | "floor" | "ceil" | "isnan" | "isinf" | "isfinite"
-            | "select" | "fma" | "popcount" | "clz" | "ctz" | "sqrt"
+        "abs"
+            | "fabs"
+            | "min"
+            | "max"
+            | "fmin"
+            | "fmax"
+            | "clamp"
+            | "floor"
+            | "ceil"
+            | "isnan"
+            | "isinf"
+            | "isfinite"
+            | "select"
+            | "fma"
+            | "popcount"
+            | "clz"
+            | "ctz"
+            | "sqrt"
     )
 }
 
@@ -496,7 +512,9 @@ impl<'a> Lower<'a> {
                     }
                     out.push(v);
                 }
-                Arg::List(e) => return fail(Kind::Call, e.span, format!("`{name}` takes no initialiser list")),
+                Arg::List(e) => {
+                    return fail(Kind::Call, e.span, format!("`{name}` takes no initialiser list"));
+                }
             }
         }
         Ok(out)
