@@ -82,7 +82,14 @@ impl Parser<'_> {
             TypeBase::Path(self.type_path()?)
         };
         self.qualifiers(&mut quals);
-        Ok(TypeSyntax { base, quals, wraps: Vec::new(), extents: Vec::new(), span: start.to(self.last_span()) })
+        Ok(TypeSyntax {
+            base,
+            quals,
+            wraps: Vec::new(),
+            extents: Vec::new(),
+            outer: None,
+            span: start.to(self.last_span()),
+        })
     }
 
     /// `*`, `&` and their qualifiers.
@@ -224,7 +231,7 @@ impl Parser<'_> {
 
     fn template_arg(&mut self) -> Parsed<TemplateArg> {
         if self.starts_type() {
-            let (at, errors) = (self.at, self.sink.len());
+            let mark = self.mark();
             if let Ok(ty) = self.type_id() {
                 if self.is(",") || self.is(">") || self.is(">>") || self.is(">=") || self.is("...") {
                     self.eat("...");
@@ -232,8 +239,7 @@ impl Parser<'_> {
                 }
             }
             // It only began like a type: `T(1) + 2`, `sizeof(T)`, `N * 2`.
-            self.at = at;
-            self.sink.truncate(errors);
+            self.reset(&mark);
         }
         Ok(TemplateArg::Value(self.template_value()?))
     }
@@ -273,7 +279,8 @@ impl Parser<'_> {
                     }
                     self.bump();
                 }
-            } else if self.is_word("__attribute__") || self.is_word("alignas") || self.is_word("__attribute") {
+            } else if self.is_word("__attribute__") || self.is_word("alignas") || self.is_word("__attribute")
+            {
                 self.bump();
                 if self.is("(") {
                     self.skip_parens();
@@ -286,7 +293,10 @@ impl Parser<'_> {
 
     pub(super) fn attributes_skipped(&mut self) {
         let attr = (self.is("[") && self.peek(1).is("["))
-            || self.token().ident().is_some_and(|n| matches!(&**n, "__attribute__" | "alignas" | "__attribute"));
+            || self
+                .token()
+                .ident()
+                .is_some_and(|n| matches!(&**n, "__attribute__" | "alignas" | "__attribute"));
         if attr {
             self.attributes();
         }
