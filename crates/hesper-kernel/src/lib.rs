@@ -4,12 +4,9 @@
 //! [`ir::Kernel`] through [`ir::Builder`], and the executors run it. [`launch`] describes one
 //! launch (grid, threadgroup, bound memory) in terms every executor shares.
 
-<<<<<<< HEAD
-pub mod exec;
-=======
 pub mod custom;
+pub mod exec;
 pub mod front;
->>>>>>> kfe
 pub mod interp;
 pub mod ir;
 pub mod launch;
