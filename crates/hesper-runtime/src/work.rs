@@ -111,8 +111,8 @@ impl Dispatch {
 
 /// What a command does.
 pub(crate) enum Op {
-    /// Runs a compiled kernel.
-    Dispatch(Dispatch),
+    /// Runs a compiled kernel. Boxed: a command is moved a few times on its way.
+    Dispatch(Box<Dispatch>),
     /// Runs a native closure: on the host's device when its turn comes, on another device when the
     /// submission is recorded (there the closure launches library calls).
     Native(Option<NativeFn>),
