@@ -183,6 +183,9 @@ impl Batch {
     }
 }
 
+/// How a device on the host runs a dispatched kernel.
+pub type HostDispatch<'a> = &'a dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>;
+
 type FinishHook = Box<dyn FnOnce(Option<&Fault>) + Send>;
 
 /// A submission on its way through a device. It owns what its commands name.
@@ -316,11 +319,7 @@ impl Work {
     /// # Safety
     /// The caller is the device that has this work, every command that this one is ordered after
     /// has run, none that is ordered after it has begun, and all its memory has a host address.
-    pub unsafe fn run_on_host(
-        &mut self,
-        index: usize,
-        dispatch: &dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>,
-    ) {
+    pub unsafe fn run_on_host(&mut self, index: usize, dispatch: HostDispatch<'_>) {
         if let Some(fault) = self.blocked_by(index) {
             return self.fail_command(index, fault);
         }
