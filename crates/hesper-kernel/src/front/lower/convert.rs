@@ -167,7 +167,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A condition: anything that converts to `bool`.
-    pub(super) fn to_bool(&mut self, v: Rv, span: Span) -> R<Rv> {
+    pub(super) fn truth(&mut self, v: Rv, span: Span) -> R<Rv> {
         if v.ty.is_vector() {
             let text = format!("a condition must be a scalar, found `{}`", self.type_name(&v.ty));
             let d = Diagnostic::error(Kind::Type, span, text).help("use `all(...)` or `any(...)`");

@@ -134,10 +134,10 @@ fn mark_atomics(k: &mut Kernel) {
         return;
     }
     for p in &mut k.params {
-        if let ParamKind::Buffer { access, .. } = &mut p.kind {
-            if *access == Access::ReadWrite {
-                *access = Access::Atomic;
-            }
+        if let ParamKind::Buffer { access, .. } = &mut p.kind
+            && *access == Access::ReadWrite
+        {
+            *access = Access::Atomic;
         }
     }
 }
@@ -346,13 +346,13 @@ impl<'a> Lower<'a> {
 
     /// A parameter that the body assigns is a variable.
     fn entry_value(&mut self, p: &EntryParam, v: Rv) -> Lv {
-        if self.storage_of(p.id) == value::Storage::Var {
-            if let Some(t) = v.ty.ir() {
-                let id = self.ir(&v);
-                let var = self.b.var(p.name.to_string(), t);
-                self.b.set(var, id);
-                return Lv { ty: v.ty.clone(), place: Place::Var(var), is_const: false, decl: Some(p.id) };
-            }
+        if self.storage_of(p.id) == value::Storage::Var
+            && let Some(t) = v.ty.ir()
+        {
+            let id = self.ir(&v);
+            let var = self.b.var(p.name.to_string(), t);
+            self.b.set(var, id);
+            return Lv { ty: v.ty.clone(), place: Place::Var(var), is_const: false, decl: Some(p.id) };
         }
         Lv { ty: v.ty.clone(), place: Place::Value(v), is_const: false, decl: Some(p.id) }
     }
@@ -373,10 +373,10 @@ impl<'a> Lower<'a> {
 
     /// Parameters of a whole `kernel` function, bound by their attributes.
     fn kernel_params(&mut self, f: &'a FnDecl) -> R<()> {
-        if let Some(ret) = &f.ret {
-            if self.resolve_type(ret)?.ty != Ty::Void {
-                return fail(Kind::Type, ret.span, "a kernel returns `void`");
-            }
+        if let Some(ret) = &f.ret
+            && self.resolve_type(ret)?.ty != Ty::Void
+        {
+            return fail(Kind::Type, ret.span, "a kernel returns `void`");
         }
         // Buffers are numbered by `[[buffer(n)]]`; those without follow in order.
         let mut order: Vec<(u64, usize)> = Vec::new();

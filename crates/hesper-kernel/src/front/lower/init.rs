@@ -128,15 +128,15 @@ impl<'a> Lower<'a> {
             return self.init_list(ty, items, e.span);
         }
         let x = self.expr(e)?;
-        if let (Ty::Array(..) | Ty::Struct(_), Ex::L(lv)) = (ty, &x) {
-            if lv.ty == *ty {
-                return self.load(lv, e.span);
-            }
+        if let (Ty::Array(..) | Ty::Struct(_), Ex::L(lv)) = (ty, &x)
+            && lv.ty == *ty
+        {
+            return self.load(lv, e.span);
         }
-        if *x.ty() == *ty {
-            if let Ex::R(v) = x {
-                return Ok(v);
-            }
+        if *x.ty() == *ty
+            && let Ex::R(v) = x
+        {
+            return Ok(v);
         }
         let v = self.rvalue_of(x, e.span)?;
         self.convert(v, ty, false, e.span)
@@ -306,13 +306,13 @@ impl<'a> Lower<'a> {
         match ty {
             Ty::Struct(id) => {
                 let args = args.iter().map(|e| self.argument(e)).collect::<R<Vec<_>>>()?;
-                if let [Arg::Ex(x, _)] = args.as_slice() {
-                    if x.ty() == ty {
-                        return match x.clone() {
-                            Ex::L(lv) => self.load(&lv, span),
-                            Ex::R(v) => Ok(v),
-                        };
-                    }
+                if let [Arg::Ex(x, _)] = args.as_slice()
+                    && x.ty() == ty
+                {
+                    return match x.clone() {
+                        Ex::L(lv) => self.load(&lv, span),
+                        Ex::R(v) => Ok(v),
+                    };
                 }
                 self.construct_with(*id, args, span)
             }
@@ -510,10 +510,10 @@ impl<'a> Lower<'a> {
                     return self.init_value(ty, e);
                 }
                 let x = self.expr(e)?;
-                if let (Ty::Array(..), Ex::L(lv)) = (ty, &x) {
-                    if lv.ty == *ty {
-                        return self.load(lv, span);
-                    }
+                if let (Ty::Array(..), Ex::L(lv)) = (ty, &x)
+                    && lv.ty == *ty
+                {
+                    return self.load(lv, span);
                 }
                 let v = self.rvalue_of(x, e.span)?;
                 self.convert(v, ty, false, span)
@@ -524,16 +524,16 @@ impl<'a> Lower<'a> {
 
     fn set_member(&mut self, i: usize, value: Rv, span: Span) -> R<()> {
         let Some(this) = self.frames.last().and_then(|f| f.this.clone()) else { return Err(Fail::Reported) };
-        if let Place::Parts(parts) = &this.place {
-            if matches!(parts[i], Place::Value(_)) {
-                let mut parts = (**parts).clone();
-                parts[i] = Place::Value(value);
-                let place = Place::Parts(Rc::new(parts));
-                if let Some(frame) = self.frames.last_mut() {
-                    frame.this = Some(Lv { place, ..this });
-                }
-                return Ok(());
+        if let Place::Parts(parts) = &this.place
+            && matches!(parts[i], Place::Value(_))
+        {
+            let mut parts = (**parts).clone();
+            parts[i] = Place::Value(value);
+            let place = Place::Parts(Rc::new(parts));
+            if let Some(frame) = self.frames.last_mut() {
+                frame.this = Some(Lv { place, ..this });
             }
+            return Ok(());
         }
         let Ex::L(part) = self.part(Ex::L(this), i, span)? else { return Err(Fail::Reported) };
         self.store_init(&part, &value, span)

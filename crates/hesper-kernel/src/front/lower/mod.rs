@@ -16,11 +16,14 @@ mod deduce;
 mod entry;
 mod expr;
 mod init;
+mod loops;
 mod ops;
+mod overload;
 mod place;
 mod scope;
 mod stmt;
 mod structs;
+mod switch;
 mod types;
 mod value;
 
@@ -231,10 +234,10 @@ impl<'a> Lower<'a> {
             }
         }
         for item in &unit.items {
-            if let Item::StaticAssert(e, text, span) = item {
-                if let Err(f) = self.static_assert(e, text.as_deref(), *span) {
-                    self.report(f);
-                }
+            if let Item::StaticAssert(e, text, span) = item
+                && let Err(f) = self.static_assert(e, text.as_deref(), *span)
+            {
+                self.report(f);
             }
         }
     }

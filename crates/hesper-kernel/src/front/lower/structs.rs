@@ -164,10 +164,10 @@ impl<'a> Lower<'a> {
             // The names of a base are visible inside.
             let inherited = self.structs[base.0 as usize].scope.clone();
             for name in inherited.visible_own() {
-                if let (Some(e), None) = (inherited.local(&name), scope.local(&name)) {
-                    if !matches!(e, Entity::Field) {
-                        scope.insert(&name, e);
-                    }
+                if let (Some(e), None) = (inherited.local(&name), scope.local(&name))
+                    && !matches!(e, Entity::Field)
+                {
+                    scope.insert(&name, e);
                 }
             }
             let name: Name = format!("(base {})", self.struct_name(base)).into();
@@ -270,11 +270,11 @@ impl<'a> Lower<'a> {
             return Some(vec![i]);
         }
         for (i, f) in fields.iter().enumerate().filter(|(_, f)| f.transparent) {
-            if let Ty::Struct(inner) = f.ty {
-                if let Some(mut rest) = self.find_field(inner, name) {
-                    rest.insert(0, i);
-                    return Some(rest);
-                }
+            if let Ty::Struct(inner) = f.ty
+                && let Some(mut rest) = self.find_field(inner, name)
+            {
+                rest.insert(0, i);
+                return Some(rest);
             }
         }
         None

@@ -413,18 +413,17 @@ impl Parser<'_> {
         if self.is("(") {
             let mark = self.mark();
             self.bump();
-            if self.starts_type() {
-                if let Ok(ty) = self.type_id() {
-                    if self.eat(")") {
-                        let span = span.to(self.last_span());
-                        let kind = if word == "sizeof" {
-                            ExprKind::SizeofType(Box::new(ty))
-                        } else {
-                            ExprKind::AlignofType(Box::new(ty))
-                        };
-                        return self.node(kind, span);
-                    }
-                }
+            if self.starts_type()
+                && let Ok(ty) = self.type_id()
+                && self.eat(")")
+            {
+                let span = span.to(self.last_span());
+                let kind = if word == "sizeof" {
+                    ExprKind::SizeofType(Box::new(ty))
+                } else {
+                    ExprKind::AlignofType(Box::new(ty))
+                };
+                return self.node(kind, span);
             }
             self.reset(&mark);
         }

@@ -232,11 +232,11 @@ impl Parser<'_> {
     fn template_arg(&mut self) -> Parsed<TemplateArg> {
         if self.starts_type() {
             let mark = self.mark();
-            if let Ok(ty) = self.type_id() {
-                if self.is(",") || self.is(">") || self.is(">>") || self.is(">=") || self.is("...") {
-                    self.eat("...");
-                    return Ok(TemplateArg::Type(ty));
-                }
+            if let Ok(ty) = self.type_id()
+                && (self.is(",") || self.is(">") || self.is(">>") || self.is(">=") || self.is("..."))
+            {
+                self.eat("...");
+                return Ok(TemplateArg::Type(ty));
             }
             // It only began like a type: `T(1) + 2`, `sizeof(T)`, `N * 2`.
             self.reset(&mark);
@@ -262,20 +262,20 @@ impl Parser<'_> {
                         depth += 1;
                     } else if self.is(")") {
                         depth = depth.saturating_sub(1);
-                    } else if depth == 0 {
-                        if let Some(name) = self.token().ident().cloned() {
-                            let span = self.span();
-                            let paren = self.peek(1).is("(");
-                            let arg = match (&self.peek(2).tok, paren) {
-                                (Tok::Int { value, .. }, true) => Some(*value),
-                                _ => None,
-                            };
-                            let text = match (&self.peek(2).tok, paren) {
-                                (Tok::Str(s), true) => Some(s.clone()),
-                                _ => None,
-                            };
-                            out.push(Attr { name, arg, text, span });
-                        }
+                    } else if depth == 0
+                        && let Some(name) = self.token().ident().cloned()
+                    {
+                        let span = self.span();
+                        let paren = self.peek(1).is("(");
+                        let arg = match (&self.peek(2).tok, paren) {
+                            (Tok::Int { value, .. }, true) => Some(*value),
+                            _ => None,
+                        };
+                        let text = match (&self.peek(2).tok, paren) {
+                            (Tok::Str(s), true) => Some(s.clone()),
+                            _ => None,
+                        };
+                        out.push(Attr { name, arg, text, span });
                     }
                     self.bump();
                 }
