@@ -316,3 +316,14 @@ fn mutated_kernels_never_crash_or_hang() {
     println!("{accepted} accepted, {refused} refused, slowest {slowest:?}");
     assert!(refused > 100 && accepted > 10);
 }
+
+#[test]
+fn thousands_of_distinct_kernels_compile_in_one_process() {
+    let started = Instant::now();
+    for i in 0..500 {
+        let body = format!("uint i = thread_position_in_grid.x; out[i] = x[i] * {i}.5f + k[i];");
+        support::compile(&support::program("", &body, DType::F32, 4, 1)).unwrap();
+    }
+    println!("{:?} per kernel", started.elapsed() / 500);
+    assert!(started.elapsed() < Duration::from_secs(30));
+}

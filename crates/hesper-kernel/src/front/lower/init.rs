@@ -116,10 +116,32 @@ impl<'a> Lower<'a> {
             Storage::Memory => self.thread_memory(ty, name, span)?,
         };
         let lv = Lv { ty: ty.clone(), place, is_const, decl: Some(decl) };
-        if let Some(v) = init {
-            self.store_init(&lv, &v, span)?;
+        match init {
+            Some(v) => self.store_init(&lv, &v, span)?,
+            None => self.clear_aggregates(&lv.place.clone(), ty, false, span)?,
         }
         Ok(lv)
+    }
+
+    /// Vectors and structs are written part by part but read whole: their unwritten parts start as zero. Scalars
+    /// and arrays of them stay uninitialised, so that checked mode can tell.
+    fn clear_aggregates(&mut self, place: &Place, ty: &Ty, in_struct: bool, span: Span) -> R<()> {
+        match place {
+            Place::Var(_) if in_struct || !matches!(ty, Ty::Scalar(_) | Ty::Pointer(_) | Ty::Enum(..)) => {
+                let zero = self.zero(ty, span)?;
+                let lv = Lv { ty: ty.clone(), place: place.clone(), is_const: false, decl: None };
+                self.store_init(&lv, &zero, span)
+            }
+            Place::Parts(parts) => {
+                let inside = in_struct || matches!(ty, Ty::Struct(_));
+                let types = self.part_types(ty, parts.len());
+                for (p, t) in parts.iter().zip(types) {
+                    self.clear_aggregates(p, &t, inside, span)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The value of an initialiser for an object of this type.
@@ -489,9 +511,7 @@ impl<'a> Lower<'a> {
                     // Left uninitialised, unless it must be a value.
                     let this = self.frames.last().and_then(|f| f.this.clone());
                     match this.map(|t| t.place) {
-                        Some(Place::Parts(p)) if matches!(p[i], Place::Value(_)) => {
-                            self.zero(&field.ty, field.span)?
-                        }
+                        Some(Place::Parts(_)) => self.zero(&field.ty, field.span)?,
                         _ => continue,
                     }
                 }
