@@ -19,6 +19,7 @@ use lower::{Body, EntryParam, Unit};
 use parser::{Names, Parser};
 use preprocess::Preprocessor;
 use source::{Sources, Span};
+use std::sync::OnceLock;
 
 /// Longest text that is compiled, header and body together.
 pub const MAX_TEXT: usize = 4 << 20;
@@ -45,6 +46,26 @@ pub struct Compiled {
     pub kernels: Vec<Kernel>,
     /// Warnings as text; empty if there are none.
     pub warnings: String,
+}
+
+/// The prelude, parsed once: its text, its declarations and the names it brings into scope.
+struct Library {
+    sources: Sources,
+    items: Vec<ast::Item>,
+    names: Names,
+}
+
+fn library() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let mut sources = Sources::default();
+        let mut sink = Sink::default();
+        let prelude = sources.add("library", PRELUDE);
+        let tokens = Preprocessor::new(&mut sources).run(prelude, &mut sink);
+        let (items, names) = Parser::new(tokens, Names::default(), true, &mut sink).parse_items();
+        debug_assert!(sink.is_empty(), "the prelude does not parse");
+        Library { sources, items, names }
+    })
 }
 
 fn render_all(sources: &Sources, list: &[Diagnostic], wanted: Severity) -> String {
@@ -105,23 +126,21 @@ fn too_long(sources: &Sources, sink: &mut Sink, span: Span, length: usize) -> bo
 /// ```
 pub fn compile_file(label: &str, text: &str) -> Result<Compiled, CompileError> {
     on_large_stack(|| {
-        let mut sources = Sources::default();
+        let library = library();
+        let mut sources = library.sources.clone();
         let mut sink = Sink::default();
-        let prelude = sources.add("library", PRELUDE);
         let file = sources.add(label, text);
         let start = Span { file, lo: 0, hi: 0, expansion: 0 };
         if too_long(&sources, &mut sink, start, text.len()) {
             return finish(sources, sink, Vec::new());
         }
         let mut pre = Preprocessor::new(&mut sources);
-        let library = pre.run(prelude, &mut sink);
         let tokens = pre.run(file, &mut sink);
-        let (mut items, names) = Parser::new(library, Names::default(), true, &mut sink).parse_items();
-        let (user, _) = Parser::new(tokens, names, false, &mut sink).parse_items();
-        items.extend(user);
+        let (items, _) = Parser::new(tokens, library.names.clone(), false, &mut sink).parse_items();
         let mut kernels = Vec::new();
         if !sink.has_errors() {
-            kernels = lower::lower_kernels(&Unit { items }, &sources, &mut sink);
+            let unit = Unit { library: &library.items, items };
+            kernels = lower::lower_kernels(&unit, &sources, &mut sink);
         }
         finish(sources, sink, kernels)
     })
@@ -138,9 +157,9 @@ pub(crate) struct BodySource<'a> {
 /// Compiles the body of a custom kernel.
 pub(crate) fn compile_body(source: BodySource<'_>) -> Result<(Kernel, String), CompileError> {
     on_large_stack(move || {
-        let mut sources = Sources::default();
+        let library = library();
+        let mut sources = library.sources.clone();
         let mut sink = Sink::default();
-        let prelude = sources.add("library", PRELUDE);
         let header = sources.add("header", source.header);
         let body = sources.add("body", source.body);
         let start = Span { file: body, lo: 0, hi: 0, expansion: 0 };
@@ -148,12 +167,10 @@ pub(crate) fn compile_body(source: BodySource<'_>) -> Result<(Kernel, String), C
             return finish(sources, sink, Vec::new()).map(|_| unreachable_kernel());
         }
         let mut pre = Preprocessor::new(&mut sources);
-        let library = pre.run(prelude, &mut sink);
         let header_tokens = pre.run(header, &mut sink);
         let body_tokens = pre.run(body, &mut sink);
-        let (mut items, names) = Parser::new(library, Names::default(), true, &mut sink).parse_items();
-        let (user, mut names) = Parser::new(header_tokens, names, false, &mut sink).parse_items();
-        items.extend(user);
+        let (items, mut names) =
+            Parser::new(header_tokens, library.names.clone(), false, &mut sink).parse_items();
         let mut params = Vec::new();
         for (name, spec) in source.params {
             match spec {
@@ -165,7 +182,7 @@ pub(crate) fn compile_body(source: BodySource<'_>) -> Result<(Kernel, String), C
         let (block, assigned, _) = Parser::new(body_tokens, names, false, &mut sink).parse_body();
         let mut kernels = Vec::new();
         if !sink.has_errors() {
-            let unit = Unit { items };
+            let unit = Unit { library: &library.items, items };
             let entry =
                 Body { name: source.name, block: &block, assigned: &assigned, params: &params, span: start };
             kernels.extend(lower::lower_body(&unit, &sources, &entry, &mut sink));

@@ -3,7 +3,7 @@
 use super::value::{Cv, Ex, Rv, Val};
 use super::*;
 use crate::front::types::Pointer;
-use crate::ir::{CmpOp, Scalar, Type};
+use crate::ir::{CmpOp, Scalar, Space, Type};
 
 /// How well an argument fits a parameter; smaller is better.
 pub(crate) type Rank = u32;
@@ -114,7 +114,11 @@ impl<'a> Lower<'a> {
         if a.space.is_some() && b.space.is_some() && a.space != b.space {
             let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
             let text = format!("expected `{to}`, found `{from}`: the address spaces differ");
-            return fail(Kind::Type, span, text);
+            let mut d = Diagnostic::error(Kind::Type, span, text);
+            if (a.space, b.space) == (Some(Space::Constant), Some(Space::Device)) {
+                d = d.help("inputs with fewer than 8 elements are in constant memory; `auto` takes either");
+            }
+            return Err(Fail::Diag(Box::new(d)));
         }
         if !explicit {
             let same =

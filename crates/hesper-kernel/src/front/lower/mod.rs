@@ -69,6 +69,9 @@ pub(crate) fn fail<T>(kind: Kind, span: Span, message: impl Into<String>) -> R<T
 
 /// All declarations of a kernel's texts.
 pub(crate) struct Unit {
+    /// Those of the prelude.
+    pub library: &'static [Item],
+    /// The user's.
     pub items: Vec<Item>,
 }
 
@@ -202,10 +205,9 @@ impl<'a> Lower<'a> {
     fn enter_globals(&mut self, unit: &'a Unit) {
         let mut g = Globals::default();
         let mut enums = Vec::new();
-        for item in &unit.items {
+        for item in unit.library.iter().chain(&unit.items) {
             match item {
                 Item::Function(f) => {
-                    // A user's function of the same signature takes the place of one of the prelude's.
                     let list = g.functions.entry(f.name.clone()).or_default();
                     // A later definition completes an earlier declaration.
                     list.push(f);
