@@ -522,7 +522,8 @@ impl<'a> Lower<'a> {
             }
             (x, None) => self.rvalue_of(x, span)?,
         };
-        let assigned = frame.assigned.contains(&p.name) || self.storage_of(p.id) > value::Storage::Value;
+        let assigned =
+            writes(frame.assigned, &p.name, &v.ty) || self.storage_of(p.id) > value::Storage::Value;
         if !assigned && !self.needs_memory(&v.ty) {
             return Ok(Lv {
                 ty: v.ty.clone(),

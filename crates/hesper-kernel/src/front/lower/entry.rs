@@ -44,7 +44,7 @@ pub(crate) struct EntryParam {
 pub(crate) struct Body<'a> {
     pub name: &'a str,
     pub block: &'a Block,
-    pub assigned: &'a HashSet<Name>,
+    pub assigned: &'a Assigned,
     pub params: &'a [EntryParam],
     /// A place in the body's text, for errors without another.
     pub span: Span,
@@ -226,7 +226,7 @@ fn lower_kernel<'a>(
 }
 
 impl<'a> Lower<'a> {
-    fn open_entry(&mut self, assigned: &'a HashSet<Name>, span: Span) {
+    fn open_entry(&mut self, assigned: &'a Assigned, span: Span) {
         self.frames.push(Frame {
             decl: None,
             name: "kernel".into(),

@@ -97,7 +97,9 @@ impl<'a> Lower<'a> {
             let v = init.unwrap_or_else(Rv::void);
             return Ok(Lv { ty: ty.clone(), place: Place::Value(v), is_const, decl: Some(decl) });
         }
-        if need == Storage::Value && (self.is_assigned(name) || (composite && !constant) || init.is_none()) {
+        if need == Storage::Value
+            && (self.is_assigned(name, ty) || (composite && !constant) || init.is_none())
+        {
             need = Storage::Var;
         }
         let large = composite && self.leaf_count(ty) > MAX_PARTS && !self.holds_pointer(ty) && !constant;

@@ -359,7 +359,7 @@ fn changes(s: &Stmt, name: &Name) -> bool {
             ExprKind::Cast(_, _, a) | ExprKind::SizeofExpr(a) => expr(a, name),
             ExprKind::Construct { args, .. } => args.iter().any(|a| expr(a, name)),
             ExprKind::InitList(items) => items.iter().any(|(_, e)| expr(e, name)),
-            ExprKind::Lambda(l) => l.assigned.contains(name),
+            ExprKind::Lambda(l) => l.assigned.any(name),
             _ => false,
         }
     }

@@ -92,7 +92,7 @@ struct Frame<'a> {
     /// Template arguments as text, for notes.
     bindings: String,
     call_span: Span,
-    assigned: &'a HashSet<Name>,
+    assigned: &'a Assigned,
     this: Option<Lv>,
     /// Declared return type; none for `auto`, set by the first return.
     ret_ty: Option<Ty>,
@@ -123,7 +123,7 @@ struct LambdaInfo<'a> {
     lambda: &'a Lambda,
     scope: Rc<Scope<'a>>,
     this: Option<Lv>,
-    assigned: &'a HashSet<Name>,
+    assigned: &'a Assigned,
 }
 
 pub(crate) struct Lower<'a> {
@@ -360,8 +360,9 @@ impl<'a> Lower<'a> {
         self.storage.get(&decl).copied().unwrap_or(Storage::Value)
     }
 
-    fn is_assigned(&self, name: &Name) -> bool {
-        self.frames.last().is_none_or(|f| f.assigned.contains(name))
+    /// Whether the current function writes a variable of this name, as far as the text tells.
+    fn is_assigned(&self, name: &Name, ty: &Ty) -> bool {
+        self.frames.last().is_none_or(|f| writes(f.assigned, name, ty))
     }
 
     /// Runs `f` in a fresh scope.
@@ -384,4 +385,9 @@ impl<'a> Lower<'a> {
         self.scope.insert(name, Entity::Object(lv));
         Ok(())
     }
+}
+
+/// Whether a variable of this type and name is written: `p[i] = x` changes a vector, but not a pointer.
+fn writes(assigned: &Assigned, name: &Name, ty: &Ty) -> bool {
+    assigned.whole.contains(name) || (!matches!(ty, Ty::Pointer(_)) && assigned.parts.contains(name))
 }

@@ -323,7 +323,7 @@ impl Parser<'_> {
         specs: &Specs,
     ) -> Parsed<FnDecl> {
         self.push_scope();
-        self.assigned.push(HashSet::new());
+        self.assigned.push(Assigned::default());
         let r = self.function_parts(ret);
         let assigned = self.assigned.pop().unwrap_or_default();
         self.pop_scope();

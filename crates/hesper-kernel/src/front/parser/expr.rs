@@ -481,13 +481,14 @@ impl Parser<'_> {
         }
         self.expect("]")?;
         self.push_scope();
-        self.assigned.push(HashSet::new());
+        self.assigned.push(Assigned::default());
         let r = self.lambda_rest();
         let assigned = self.assigned.pop().unwrap_or_default();
         self.pop_scope();
         // What a lambda assigns by reference, its surroundings assign.
         if let Some(top) = self.assigned.last_mut() {
-            top.extend(assigned.iter().cloned());
+            top.whole.extend(assigned.whole.iter().cloned());
+            top.parts.extend(assigned.parts.iter().cloned());
         }
         let (params, ret, body) = r?;
         let lambda = Lambda { params, ret, by_value, all_by_value, body, assigned };
