@@ -158,3 +158,20 @@ fn traits_select_functions_and_types() {
         Table<next_pow2(5)> t; t.v[7] = 9; out[5] = t.size() + t.v[7]; out[6] = is_same_v<acc_t<half>, float> ? 1 : 0; using vec4 = vec<float, 4>; vec4 q = vec4(1); out[7] = uint(q.x + q.w);";
     assert_eq!(support::eval(header, body, U32, 8, 1), [1.0, 2.0, 4.0, 8.0, 3.0, 17.0, 1.0, 2.0]);
 }
+
+#[test]
+fn types_of_expressions_name_members_and_atomics_wrap_by_trait() {
+    let header = "
+        typedef enum { FIRST, SECOND } order_t; struct alignas(16) Wide { float a; };
+        template <typename T> constexpr constant bool is_native = _disjunction<is_same<T, int>, is_same<T, uint>, is_same<T, float>>::value;
+        template <typename T, typename = void> struct my_atomic { atomic<uint> val; int tag() const device { return 1; } };
+        template <typename T> struct my_atomic<T, enable_if_t<is_native<T>>> { atomic<T> val; int tag() const device { return 2; } };
+        template <typename T, enable_if_t<is_native<T>, bool> = true>
+        METAL_FUNC T add(device my_atomic<T>* p, T v, size_t at) { return atomic_fetch_add_explicit(&(p[at].val), v, memory_order_relaxed); }
+        template <typename T> struct Tile { static constexpr int kElems = 2; using elem = T; vec<T, 2> frag; thread vec<T, 2>& at(short i) { return frag; } static int twice(int v) { return 2 * v; } };";
+    let body = "
+        Tile<float> tile; tile.at(0) = float2(3, 4); thread const auto& accum = tile.at(0); int s = 0;
+        for (short i = 0; i < decltype(tile)::kElems; i++) { s += int(accum[i]); } out[0] = s; typename decltype(tile)::elem e = 2.5f; out[1] = int(e * 2); out[2] = decltype(tile)::twice(21);
+        device my_atomic<int>* a = (device my_atomic<int>*)out; add(a, 5, 3); add<int>(a, 6, 3); out[4] = a->tag(); order_t o = SECOND; out[5] = o == SECOND ? 1 : 0; Wide w = {1}; out[6] = int(w.a);";
+    assert_eq!(support::eval(header, body, I32, 7, 1), [7.0, 5.0, 42.0, 11.0, 2.0, 1.0, 1.0]);
+}

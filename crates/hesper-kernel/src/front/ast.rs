@@ -112,6 +112,8 @@ pub enum TypeBase {
     Auto,
     /// `decltype(e)`
     Decltype(Box<Expr>),
+    /// `typename decltype(e)::type`
+    MemberOf(Box<Expr>, Path),
 }
 
 /// A pointer or reference declarator.
@@ -274,6 +276,8 @@ pub enum ExprKind {
         arrow: bool,
         member: Segment,
     },
+    /// `decltype(x)::member`
+    TypeMember(Box<TypeSyntax>, Segment),
     Cast(CastKind, Box<TypeSyntax>, Box<Expr>),
     /// `T(a, b)` or `T{a, b}`.
     Construct {

@@ -29,6 +29,21 @@ template <typename T> constant constexpr bool is_floating_point_v = is_floating_
 template <typename T> constant constexpr bool is_signed_v = is_signed<T>::value;
 template <typename T> constant constexpr bool is_unsigned_v = is_unsigned<T>::value;
 
+template <typename A, typename B = false_type, typename C = false_type, typename D = false_type,
+          typename E = false_type, typename F = false_type>
+struct disjunction {
+  static constant constexpr bool value =
+      A::value || B::value || C::value || D::value || E::value || F::value;
+};
+template <typename A, typename B = true_type, typename C = true_type, typename D = true_type,
+          typename E = true_type, typename F = true_type>
+struct conjunction {
+  static constant constexpr bool value =
+      A::value && B::value && C::value && D::value && E::value && F::value;
+};
+template <typename A, typename B = false_type, typename C = false_type, typename D = false_type,
+          typename E = false_type, typename F = false_type>
+using _disjunction = disjunction<A, B, C, D, E, F>;
 template <bool condition, typename T = void> struct enable_if {};
 template <typename T> struct enable_if<true, T> { using type = T; };
 template <bool condition, typename T = void> using enable_if_t = typename enable_if<condition, T>::type;

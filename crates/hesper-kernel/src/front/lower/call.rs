@@ -51,6 +51,10 @@ impl<'a> Lower<'a> {
                     }
                 }
             }
+            ExprKind::TypeMember(t, seg) => match self.resolve_type(t)?.ty {
+                Ty::Struct(id) => self.call_static(id, seg, args, span),
+                t => fail(Kind::Type, span, format!("`{}` has no members", self.type_name(&t))),
+            },
             _ => {
                 let callee = self.expr(f)?;
                 self.call_object(callee, args, span)

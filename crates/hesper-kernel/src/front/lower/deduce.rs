@@ -170,7 +170,7 @@ fn mentions(t: &TypeSyntax, params: &[TemplateParam]) -> bool {
     t.extents.iter().flatten().any(|e| expr(e, params))
         || match &t.base {
             TypeBase::Path(p) => path(p, params),
-            TypeBase::Decltype(e) => expr(e, params),
+            TypeBase::Decltype(e) | TypeBase::MemberOf(e, _) => expr(e, params),
             TypeBase::Auto => false,
         }
 }

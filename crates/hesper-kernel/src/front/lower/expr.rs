@@ -103,6 +103,14 @@ impl<'a> Lower<'a> {
                 self.at(span);
                 self.static_or_field(b, &member.name, member.span)?
             }
+            ExprKind::TypeMember(t, seg) => {
+                let ty = self.resolve_type(t)?.ty;
+                let Ty::Struct(id) = ty else {
+                    let name = self.type_name(&ty);
+                    return fail(Kind::Type, seg.span, format!("`{name}` has no members"));
+                };
+                self.struct_value(id, seg)?
+            }
             ExprKind::Cast(kind, ty, inner) => self.cast(*kind, ty, inner, span)?,
             ExprKind::Construct { ty, args, braces } => {
                 let ty = self.constructed_type(ty)?;
@@ -258,12 +266,17 @@ impl<'a> Lower<'a> {
             return Ok(Some(Ex::R(v)));
         }
         let Some(Ty::Struct(id)) = self.path_type(&p.segments[..n - 1])? else { return Ok(None) };
+        self.struct_value(id, seg).map(Some)
+    }
+
+    /// `S::name`: a static member or enumerator of a struct.
+    fn struct_value(&mut self, id: crate::front::types::StructId, seg: &'a Segment) -> R<Ex> {
         let scope = self.struct_info(id).scope.clone();
         match scope.local(&seg.name) {
-            Some(Entity::Static(sid, i)) => Ok(Some(Ex::L(self.static_member(sid, i, seg.span)?))),
-            Some(Entity::Object(lv)) => Ok(Some(Ex::L(lv))),
+            Some(Entity::Static(sid, i)) => Ok(Ex::L(self.static_member(sid, i, seg.span)?)),
+            Some(Entity::Object(lv)) => Ok(Ex::L(lv)),
             Some(Entity::Field) if self.frames.last().is_some_and(|f| f.this.is_some()) => {
-                self.in_scope(&scope, |l| l.entity_value(Entity::Field, seg)).map(Some)
+                self.in_scope(&scope, |l| l.entity_value(Entity::Field, seg))
             }
             _ => {
                 let text = format!("`{}` has no static member `{}`", self.struct_name(id), seg.name);

@@ -76,12 +76,29 @@ impl<'a> Lower<'a> {
                 continue;
             }
             let mut bound: Vec<Option<TArg>> = vec![None; params.len()];
-            let fits =
-                patterns.iter().zip(&args).all(|(p, a)| self.unify_arg(p, a, params, &mut bound, &scope));
-            if !fits {
-                continue;
+            // What cannot be deduced from (`enable_if_t<...>`) must come out the same once the rest is known.
+            let mut later = Vec::new();
+            for (p, a) in patterns.iter().zip(&args) {
+                let mut trial = bound.clone();
+                if self.unify_arg(p, a, params, &mut trial, &scope) {
+                    bound = trial;
+                } else {
+                    later.push((p, a));
+                }
             }
             let Ok(bound) = self.fill_template_args(params, bound, scope.clone(), span) else { continue };
+            if !later.is_empty() {
+                let inner = Scope::new(Some(scope.clone()));
+                bind(&inner, params, &bound);
+                let same = |l: &mut Self, p: &'a TemplateArg, a: &TArg| match (l.template_arg(p), a) {
+                    (Ok(TArg::Value(v, _)), TArg::Value(w, _)) => v == *w,
+                    (Ok(t), a) => t == *a,
+                    (Err(_), _) => false,
+                };
+                if !later.into_iter().all(|(p, a)| self.in_scope(&inner, |l| same(l, p, a))) {
+                    continue;
+                }
+            }
             // The fewer parameters are left open, the more special it is.
             if best.as_ref().is_none_or(|(n, _, _)| params.len() < *n) {
                 best = Some((params.len(), spec, bound));

@@ -66,6 +66,14 @@ impl<'a> Lower<'a> {
                 let ty = self.expr_type(e)?;
                 Resolved { ty, is_const: false, is_ref: false, space: None, auto, unsized_array: false }
             }
+            TypeBase::MemberOf(e, p) => {
+                let ty = self.expr_type(e)?;
+                let Ty::Struct(id) = ty else {
+                    return fail(Kind::Type, t.span, format!("`{}` has no members", self.type_name(&ty)));
+                };
+                let scope = self.struct_info(id).scope.clone();
+                self.in_scope(&scope, |l| l.resolve_path(p))?
+            }
             TypeBase::Path(p) => self.resolve_path(p)?,
         };
         out.is_const |= t.quals.is_const;

@@ -371,6 +371,27 @@ impl Parser<'_> {
                 self.sink.push(Diagnostic::error(Kind::Unsupported, span, text));
                 Err(Failed)
             }
+            "decltype" => {
+                self.bump();
+                self.expect("(")?;
+                let e = self.expr()?;
+                self.expect(")")?;
+                let mut ty = named_type(Path { segments: Vec::new(), span }, span);
+                ty.base = TypeBase::Decltype(Box::new(e));
+                if !self.eat("::") {
+                    return self.construct_args(ty, span);
+                }
+                let at = self.span();
+                let (name, _) = self.ident("the name of a member")?;
+                let args = if self.is("<") && self.names.member_templates.contains(&name) {
+                    Some(self.template_args()?)
+                } else {
+                    None
+                };
+                let member = Segment { name, args, span: at };
+                let span = span.to(self.last_span());
+                self.node(ExprKind::TypeMember(Box::new(ty), member), span)
+            }
             "typename" | "unsigned" | "signed" => self.construct(span),
             _ if is_keyword(&name) && !is_builtin_type(&name) => Err(self.expected("an expression")),
             _ if is_keyword(&name) => self.construct(span),

@@ -77,7 +77,11 @@ impl Parser<'_> {
             self.expect("(")?;
             let e = self.expr()?;
             self.expect(")")?;
-            TypeBase::Decltype(Box::new(e))
+            if self.eat("::") {
+                TypeBase::MemberOf(Box::new(e), self.path(true)?)
+            } else {
+                TypeBase::Decltype(Box::new(e))
+            }
         } else {
             TypeBase::Path(self.type_path()?)
         };
