@@ -454,3 +454,17 @@ fn scopes_shadow_and_loops_redeclare() {
         int c = 0; for (int i = 0; i < 3; ++i) { switch (i) { case 1: continue; } c += 10; } out[7] = c;";
     ints(body, &[2.0, 5.0, 1.0, 0.0, 1.0, 2.0, 42.0, 20.0]);
 }
+
+#[test]
+fn structs_keep_pointers_beside_arrays_and_tables_are_passed_on() {
+    let header = "
+        struct State { const device float* p; float acc[20]; int n; void take(int i) { acc[i] = p[i]; n++; } };
+        float third(thread const float* v, int i) { return v[i]; } float fixed(constant float* v, int i) { return v[i]; }
+        constant float TABLE[3] = {5, 6, 7};";
+    let body = "
+        State s; s.p = x; s.n = 0; for (int i = 0; i < 20; ++i) { s.take(i); } s.p += 2; out[0] = s.acc[19] + s.n; out[1] = *s.p;
+        const float local[3] = {1, 2, 3}; out[2] = third(local, k[2]); out[3] = fixed(TABLE, k[1]); constexpr float known[2] = {8, 9}; out[4] = known[k[1]];
+        constant float here[2] = {3, 4}; out[5] = fixed(here, k[1]); int n = 5; thread int& r = n; r = 6; out[6] = n;
+        device float* o[2] = {out, out + 7}; o[1][0] = 11; float2 v = float2(1, 2); thread float2& w = v; w.y = 9; out[8] = v.y;";
+    check(header, body, F32, &[29.5, 1.0, 3.0, 6.0, 9.0, 4.0, 6.0, 11.0, 9.0]);
+}

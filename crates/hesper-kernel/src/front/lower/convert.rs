@@ -129,7 +129,8 @@ impl<'a> Lower<'a> {
                     .help("pointers to different types convert with a cast");
                 return Err(Fail::Diag(Box::new(d)));
             }
-            if a.is_const && !b.is_const {
+            // Constant memory cannot be written anyway, so nothing is lost there.
+            if a.is_const && !b.is_const && space != Some(Space::Constant) {
                 let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
                 let text = format!("expected `{to}`, found `{from}`: `const` would be lost");
                 return fail(Kind::Type, span, text);
@@ -262,7 +263,7 @@ fn pointer_rank(a: &Pointer, b: &Pointer) -> Option<Rank> {
     if a.space.is_some() && b.space.is_some() && a.space != b.space {
         return None;
     }
-    if a.is_const && !b.is_const {
+    if a.is_const && !b.is_const && a.space != Some(Space::Constant) {
         return None;
     }
     let cost = u32::from(a.is_const != b.is_const);

@@ -79,6 +79,20 @@ impl<'a> Lower<'a> {
         Ok(Place::Mem { ptr, space: Space::Thread })
     }
 
+    /// Memory for an object; pointers inside it, which memory cannot hold, stay in variables.
+    fn memory_place(&mut self, ty: &Ty, name: &str, span: Span) -> R<Place> {
+        if !self.holds_pointer(ty) {
+            return self.thread_memory(ty, name, span);
+        }
+        let parts = match ty {
+            Ty::Struct(_) => self.part_types(ty, 0),
+            Ty::Array(t, n) if *n <= 4096 => vec![(**t).clone(); *n as usize],
+            _ => return self.var_place(ty, name, span),
+        };
+        let places = parts.iter().map(|t| self.memory_place(t, name, span)).collect::<R<Vec<_>>>()?;
+        Ok(Place::Parts(Rc::new(places)))
+    }
+
     /// An object for a declared variable or parameter, in the cheapest storage that serves, initialised if there
     /// is an initial value.
     pub(super) fn make_local(
@@ -115,7 +129,7 @@ impl<'a> Lower<'a> {
                 return Ok(Lv { ty: ty.clone(), place: Place::Value(v), is_const, decl: Some(decl) });
             }
             Storage::Var => self.var_place(ty, name, span)?,
-            Storage::Memory => self.thread_memory(ty, name, span)?,
+            Storage::Memory => self.memory_place(ty, name, span)?,
         };
         let lv = Lv { ty: ty.clone(), place, is_const, decl: Some(decl) };
         match init {

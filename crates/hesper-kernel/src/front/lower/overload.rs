@@ -204,7 +204,7 @@ impl<'a> Lower<'a> {
             if let (Ty::Array(..), Ty::Pointer(q), Ex::L(lv)) = (x.ty(), &want, x) {
                 let space = match &lv.place {
                     Place::Mem { space, .. } => *space,
-                    Place::Value(_) if lv.is_const => crate::ir::Space::Constant,
+                    Place::Value(_) if lv.is_const && lv.decl.is_none() => crate::ir::Space::Constant,
                     _ => crate::ir::Space::Thread,
                 };
                 if q.space.is_some_and(|s| s != space) {

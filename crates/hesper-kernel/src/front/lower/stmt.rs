@@ -149,7 +149,11 @@ impl<'a> Lower<'a> {
             );
         }
         self.at(v.span);
-        let lv = self.make_local(&v.name, v.id, &ty, is_const, init, v.span)?;
+        let mut lv = self.make_local(&v.name, v.id, &ty, is_const, init, v.span)?;
+        if t.space == Some(Space::Constant) {
+            // Like a global constant: its address is that of a table.
+            lv.decl = None;
+        }
         self.declare(&v.name, lv, v.span)
     }
 
