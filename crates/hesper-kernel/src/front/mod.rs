@@ -86,15 +86,17 @@ fn finish(sources: Sources, sink: Sink, kernels: Vec<Kernel>) -> Result<Compiled
     Ok(Compiled { kernels, warnings: render_all(&sources, &diagnostics, Severity::Warning) })
 }
 
+/// An error that has no place in the text.
+fn refused(text: &str) -> CompileError {
+    let mut sources = Sources::default();
+    let file = sources.add("kernel", "");
+    let span = Span { file, lo: 0, hi: 0, expansion: 0 };
+    let d = Diagnostic::error(Kind::Limit, span, text);
+    CompileError { text: format!("error[limit]: {text}\n"), diagnostics: vec![d], sources }
+}
+
 /// Runs the compiler on a thread with a large stack.
 fn on_large_stack<T: Send>(f: impl FnOnce() -> Result<T, CompileError> + Send) -> Result<T, CompileError> {
-    let refused = |text: &str| {
-        let mut sources = Sources::default();
-        let file = sources.add("kernel", "");
-        let span = Span { file, lo: 0, hi: 0, expansion: 0 };
-        let d = Diagnostic::error(Kind::Limit, span, text);
-        CompileError { text: format!("error[limit]: {text}\n"), diagnostics: vec![d], sources }
-    };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("kernel compiler".into()).stack_size(STACK);
         match thread.spawn_scoped(scope, f) {
@@ -107,8 +109,7 @@ fn on_large_stack<T: Send>(f: impl FnOnce() -> Result<T, CompileError> + Send) -
     })
 }
 
-fn too_long(sources: &Sources, sink: &mut Sink, span: Span, length: usize) -> bool {
-    let _ = sources;
+fn too_long(sink: &mut Sink, span: Span, length: usize) -> bool {
     if length > MAX_TEXT {
         let text = format!("the text is {length} bytes long; {MAX_TEXT} are allowed");
         sink.push(Diagnostic::error(Kind::Limit, span, text));
@@ -131,7 +132,7 @@ pub fn compile_file(label: &str, text: &str) -> Result<Compiled, CompileError> {
         let mut sink = Sink::default();
         let file = sources.add(label, text);
         let start = Span { file, lo: 0, hi: 0, expansion: 0 };
-        if too_long(&sources, &mut sink, start, text.len()) {
+        if too_long(&mut sink, start, text.len()) {
             return finish(sources, sink, Vec::new());
         }
         let mut pre = Preprocessor::new(&mut sources);
@@ -163,8 +164,12 @@ pub(crate) fn compile_body(source: BodySource<'_>) -> Result<(Kernel, String), C
         let header = sources.add("header", source.header);
         let body = sources.add("body", source.body);
         let start = Span { file: body, lo: 0, hi: 0, expansion: 0 };
-        if too_long(&sources, &mut sink, start, source.header.len().saturating_add(source.body.len())) {
-            return finish(sources, sink, Vec::new()).map(|_| unreachable_kernel());
+        let first = |c: Compiled| match c.kernels.into_iter().next() {
+            Some(k) => Ok((k, c.warnings)),
+            None => Err(refused("the compiler gave no kernel for this text; please report it")),
+        };
+        if too_long(&mut sink, start, source.header.len().saturating_add(source.body.len())) {
+            return finish(sources, sink, Vec::new()).and_then(first);
         }
         let mut pre = Preprocessor::new(&mut sources);
         let header_tokens = pre.run(header, &mut sink);
@@ -187,16 +192,6 @@ pub(crate) fn compile_body(source: BodySource<'_>) -> Result<(Kernel, String), C
                 Body { name: source.name, block: &block, assigned: &assigned, params: &params, span: start };
             kernels.extend(lower::lower_body(&unit, &sources, &entry, &mut sink));
         }
-        let compiled = finish(sources, sink, kernels)?;
-        match compiled.kernels.into_iter().next() {
-            Some(k) => Ok((k, compiled.warnings)),
-            None => Ok(unreachable_kernel()),
-        }
+        finish(sources, sink, kernels).and_then(first)
     })
-}
-
-/// Stands where a failed compilation has already returned its error.
-fn unreachable_kernel() -> (Kernel, String) {
-    let empty = crate::ir::Builder::new("empty").kernel().clone();
-    (empty, String::new())
 }

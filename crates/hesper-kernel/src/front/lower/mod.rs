@@ -261,7 +261,7 @@ impl<'a> Lower<'a> {
         };
         let ty = Ty::Enum(index, s);
         let mut next = 0i64;
-        for (name, value, span) in &e.items {
+        for (name, value, _) in &e.items {
             if let Some(v) = value {
                 next = self.const_int(v)?;
             }
@@ -269,7 +269,6 @@ impl<'a> Lower<'a> {
                 ty: ty.clone(),
                 val: value::Val::Const(Rc::new([value::Cv::I(consts::wrap(next, s))])),
             };
-            let _ = span;
             let qualified: Name = format!("{}::{name}", e.name).into();
             self.scope.insert(&qualified, Entity::Object(Lv::value(v.clone())));
             if !e.scoped {

@@ -65,7 +65,7 @@ impl<'a> Lower<'a> {
             self.switch_chain(&v, &groups, 0);
             return Ok(());
         }
-        self.switch_loop(&v, s, &groups)
+        self.switch_loop(&v, &groups)
     }
 
     /// The groups that a known value runs, up to the first `break`.
@@ -222,7 +222,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The general form: a one-trip loop in which `break` leaves and groups fall through.
-    fn switch_loop(&mut self, v: &Rv, s: Scalar, groups: &[Group<'a>]) -> R<()> {
+    fn switch_loop(&mut self, v: &Rv, groups: &[Group<'a>]) -> R<()> {
         let flag = self.continue_flag(groups.iter().flat_map(|g| g.stmts.iter().copied()));
         let no = self.b.bool(false);
         let falls = self.b.var_init("falls", no);
@@ -236,7 +236,6 @@ impl<'a> Lower<'a> {
                 });
             }
         }
-        let _ = s;
         let none = match any {
             Some(a) => self.b.unary(UnaryOp::Not, a),
             None => self.b.bool(true),

@@ -143,13 +143,13 @@ impl Parser<'_> {
     fn type_path(&mut self) -> Parsed<Path> {
         // `unsigned int`, `long long` and the like become one name.
         let start = self.span();
-        let (mut unsigned, mut signed, mut longs, mut short) = (false, false, 0, false);
+        let (mut unsigned, mut longs, mut short) = (false, 0, false);
         let mut base: Option<Name> = None;
         let mut any = false;
         while let Some(name) = self.token().ident() {
             match &**name {
                 "unsigned" => unsigned = true,
-                "signed" => signed = true,
+                "signed" => {}
                 "long" => longs += 1,
                 "short" => short = true,
                 "int" | "char" if base.is_none() => base = Some(name.clone()),
@@ -165,7 +165,6 @@ impl Parser<'_> {
                 (_, _, 1..) => "long",
                 _ => "int",
             };
-            let _ = signed;
             let name: Name = if unsigned { format!("u{signless}").into() } else { signless.into() };
             let span = start.to(self.last_span());
             return Ok(Path { segments: vec![Segment { name, args: None, span }], span });
