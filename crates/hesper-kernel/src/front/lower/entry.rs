@@ -74,9 +74,17 @@ fn repeat<'a>(
     mut walk: impl FnMut(&mut Lower<'a>),
 ) -> Option<Kernel> {
     let mut storage = HashMap::new();
+    let mut unroll = true;
     for pass in 0..MAX_PASSES {
         let mut l = Lower::new(name, unit, sources, storage);
+        l.unroll = unroll;
         walk(&mut l);
+        if l.too_large && unroll {
+            // Unrolled it is too large: once more with its loops as they are.
+            unroll = false;
+            storage = HashMap::new();
+            continue;
+        }
         if l.restart && pass + 1 < MAX_PASSES && !l.aborted {
             storage = std::mem::take(&mut l.storage);
             continue;

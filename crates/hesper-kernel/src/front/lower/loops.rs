@@ -218,6 +218,9 @@ impl<'a> Lower<'a> {
         body: &'a Stmt,
         asked: bool,
     ) -> R<Option<(&'a VarDecl, Vec<i64>)>> {
+        if !self.unroll {
+            return Ok(None);
+        }
         let StmtKind::Vars(vars) = &init.kind else { return Ok(None) };
         let [v] = vars.as_slice() else { return Ok(None) };
         let (Some(Init::Assign(start)), true) = (&v.init, v.ty.wraps.is_empty() && v.ty.extents.is_empty())

@@ -48,6 +48,8 @@ const MAX_DEPTH: usize = 1500;
 const MAX_CALLS: usize = 128;
 /// Most instructions after inlining; a kernel beyond this would take forever to compile.
 const MAX_INSTS: usize = 400_000;
+/// Most instructions of a kernel whose loops are unrolled; beyond, it is lowered again with its loops kept.
+const MAX_UNROLLED_INSTS: usize = 60_000;
 /// Most loop iterations at compile time.
 const MAX_CONST_STEPS: usize = 200_000;
 /// Most inlined calls in one kernel.
@@ -151,6 +153,8 @@ pub(crate) struct Lower<'a> {
     threadgroup_vars: HashMap<(DeclId, u64), u32>,
     threadgroup_bytes: u64,
     loc_cache: HashMap<(Span, Option<Loc>), Loc>,
+    /// Whether short loops are unrolled.
+    unroll: bool,
     /// Size limit reported.
     too_large: bool,
     /// A limit was reached: the walk ends.
@@ -190,6 +194,7 @@ impl<'a> Lower<'a> {
             threadgroup_vars: HashMap::new(),
             threadgroup_bytes: 0,
             loc_cache: HashMap::new(),
+            unroll: true,
             too_large: false,
             aborted: false,
             const_mode: 0,
@@ -308,7 +313,7 @@ impl<'a> Lower<'a> {
             return fail(Kind::Limit, span, "the kernel nests too deeply");
         }
         let insts = self.b.kernel().values.len();
-        if insts > MAX_INSTS {
+        if insts > if self.unroll { MAX_UNROLLED_INSTS } else { MAX_INSTS } {
             if std::mem::replace(&mut self.too_large, true) {
                 return Err(Fail::Reported);
             }
