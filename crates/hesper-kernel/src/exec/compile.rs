@@ -164,6 +164,11 @@ impl Compiler<'_> {
         self.new_reg(size, false)
     }
 
+    /// A register that nothing used before.
+    pub fn alloc_own(&mut self, size: u8) -> Reg {
+        self.new_reg(size, self.hoist)
+    }
+
     fn alloc_small(&mut self, size: u8) -> Reg {
         self.small += 1;
         self.new_reg(size, true)
@@ -307,7 +312,7 @@ impl Compiler<'_> {
             let hoist = std::mem::replace(&mut self.hoist, false);
             let mut r = [0; 4];
             for (r, size) in r.iter_mut().zip(&sizes) {
-                *r = self.alloc(*size);
+                *r = if self.info.zeroed[v as usize] { self.alloc_own(*size) } else { self.alloc(*size) };
                 self.retain(*r);
                 if self.info.zeroed[v as usize] {
                     self.code.zeroed.push(*r);

@@ -138,19 +138,21 @@ multiversion! {
         d: *mut u8, a: *const u8, sa: usize, mask: *const u8, identity: u64, group: Group, blocks: usize
     ) -> FnGroup = inclusive_body::<O>
 }
-multiversion! {
-    /// An exclusive scan at a level.
-    pick_exclusive<O: Fold>(
-        d: *mut u8, a: *const u8, sa: usize, mask: *const u8, identity: u64, group: Group, blocks: usize
-    ) -> FnGroup = exclusive_body::<O>
-}
-
 /// What a reduction is over: all lanes, or those up to the lane.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Over {
     All,
     Inclusive,
     Exclusive,
+}
+
+/// The one kernel of a rare reduction or scan, for every level.
+pub(super) fn only_fold<O: Fold>(over: Over) -> FnGroup {
+    match over {
+        Over::All => reduce_body::<O>,
+        Over::Inclusive => inclusive_body::<O>,
+        Over::Exclusive => exclusive_body::<O>,
+    }
 }
 
 /// The kernel of a reduction or scan.

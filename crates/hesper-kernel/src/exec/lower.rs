@@ -110,7 +110,8 @@ impl Compiler<'_> {
             Op::Param(i) => {
                 let mut r = [0; 4];
                 for (j, r) in r.iter_mut().enumerate().take(ty.lanes() as usize) {
-                    *r = self.alloc(lane_size(s));
+                    *r = self.alloc_own(lane_size(s));
+                    self.retain(*r);
                     self.code.values.push((*r, i, j as u32 * s.size() as u32, s));
                 }
                 self.define(d, Val::Regs(r, ty.lanes()));
@@ -529,8 +530,8 @@ impl Compiler<'_> {
         if let Some(b) = known {
             return b.reg;
         }
-        let reg = self.alloc(if wide { 8 } else { 4 });
-        // Lives for the whole kernel: every block of lanes fills it at the start.
+        // Every block of lanes fills it at the start, so it serves nothing else.
+        let reg = self.alloc_own(if wide { 8 } else { 4 });
         self.retain(reg);
         self.code.builtins.push(BuiltinReg { what, axis, wide, reg });
         reg

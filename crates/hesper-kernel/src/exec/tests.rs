@@ -69,3 +69,12 @@ fn random_kernels_give_the_interpreters_results_at_every_level() {
         }
     }
 }
+
+#[test]
+fn one_seed() {
+    let Ok(seed) = std::env::var("SEED") else { return };
+    let seed: u64 = seed.parse().unwrap();
+    let kernel = random_kernel(seed);
+    println!("{kernel}");
+    println!("{:#?}", Program::compile(&kernel).unwrap());
+}
