@@ -287,6 +287,13 @@ impl Code {
         self.regs.iter().filter(|r| !r.small).map(|r| r.size as usize).sum()
     }
 
+    /// Bytes per lane that are likely in use: 64-bit registers mostly hold addresses, which are
+    /// mostly affine and never laid out.
+    pub fn hot_bytes(&self) -> usize {
+        let weight = |r: &RegInfo| if r.size == 8 { 2 } else { r.size as usize };
+        self.regs.iter().filter(|r| !r.small).map(weight).sum()
+    }
+
     /// Bytes the code takes.
     pub fn size(&self) -> usize {
         use std::mem::size_of_val as size;

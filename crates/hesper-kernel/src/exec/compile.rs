@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::analyse::{Analysis, VarSet, analyse};
 use super::code::*;
-use super::lanes::{Fn3, arith, compare, unary};
+use super::lanes::{Fn2, Fn3, arith, compare, unary};
 use super::level::SimdLevel;
 use crate::ir::*;
 
@@ -82,6 +82,7 @@ pub(super) struct Compiler<'k> {
     segment: usize,
     small: usize,
     open: usize,
+    mul_f32: Fn2,
 }
 
 /// Compiles a verified kernel.
@@ -131,6 +132,7 @@ pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Result<Code, Compile
         segment: 0,
         small: 0,
         open: 0,
+        mul_f32: arith::binary(BinaryOp::Mul, Scalar::F32, level).map(|f| f.0).ok_or_else(missing)?,
         info,
     };
     for (v, range) in c.info.var_range.iter().enumerate() {
@@ -590,6 +592,22 @@ impl Compiler<'_> {
             return;
         }
         self.emit(Ins::Store(index));
+    }
+
+    /// If the last instruction multiplied f32 lanes into `r`, which has no other user: takes it
+    /// back and gives its operands.
+    pub fn take_last_product(&mut self, r: Reg) -> Option<(Reg, Reg)> {
+        let at = self.uses[r as usize].def?;
+        if at + 1 != self.code.body.len() || at < self.segment || self.uses[r as usize].count != 1 {
+            return None;
+        }
+        match self.code.body[at] {
+            Ins::Bin { f, d, a, b, .. } if d == r && std::ptr::fn_addr_eq(f, self.mul_f32) => {
+                self.code.body.pop();
+                Some((a, b))
+            }
+            _ => None,
+        }
     }
 
     /// The instruction that wrote `r`, if it can move to the end of the code.

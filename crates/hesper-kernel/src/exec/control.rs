@@ -81,6 +81,7 @@ impl Machine<'_> {
         // SAFETY: as above. `then` moves into the current mask, the current one into its place.
         unsafe { (self.code.and_not)(els, cur, step, then, step, blocks) };
         let not_taken = self.count(els);
+        self.full_mask = 0;
         for k in (0..blocks * BLOCK).step_by(BLOCK) {
             // SAFETY: block k of both masks.
             unsafe { std::ptr::swap_nonoverlapping(cur.add(k), then.add(k), BLOCK) };
@@ -144,7 +145,8 @@ impl Machine<'_> {
 
     /// Takes the active lanes out of the regions inside the innermost loop (or out of all), so
     /// that they do not come back when those end.
-    pub fn leave(&mut self, ins: Ins) {
+    pub fn leave(&mut self, ins: &Ins) {
+        self.full_mask = 0;
         let cur = self.mask(0);
         let everything = matches!(ins, Ins::Return { .. });
         for depth in (0..self.frames.len()).rev() {

@@ -125,7 +125,12 @@ impl Compiler<'_> {
                 self.scalar(d, r);
             }
             Op::Unary(op, a) => self.map(d, a, |c, a| c.unary(op, s, a))?,
-            Op::Binary(op, a, b) => self.map2(d, a, b, |c, a, b| c.binary(op, s, a, b))?,
+            Op::Binary(op, a, b) => {
+                if ty == Type::F32 && self.fused_product(d, op, a, b)? {
+                    return Ok(());
+                }
+                self.map2(d, a, b, |c, a, b| c.binary(op, s, a, b))?;
+            }
             Op::Compare(op, a, b) => {
                 let at = self.kernel.ty(a);
                 if at.is_ptr() {
@@ -446,6 +451,40 @@ impl Compiler<'_> {
         let d = self.alloc(lane_size(s));
         self.emit(Ins::Bin { f, d, a, b, affine });
         Ok(self.rounded(s, d, round))
+    }
+
+    /// A sum whose one operand is the product just emitted, and used here only: both in one pass.
+    fn fused_product(
+        &mut self,
+        d: ValueId,
+        op: BinaryOp,
+        a: ValueId,
+        b: ValueId,
+    ) -> Result<bool, CompileError> {
+        if self.hoist || a == b || !matches!(op, BinaryOp::Add | BinaryOp::Sub) {
+            return Ok(false);
+        }
+        for (product, other, on_left) in [(a, b, true), (b, a, false)] {
+            let r = self.reg(product)?;
+            if self.info.uses[product.index()] != 1 || self.info.end[product.index()] != self.position {
+                continue;
+            }
+            let Some((x, y)) = self.take_last_product(r) else {
+                continue;
+            };
+            let how = match (op, on_left) {
+                (BinaryOp::Add, _) => arith::Product::Plus,
+                (_, true) => arith::Product::Minus,
+                (_, false) => arith::Product::From,
+            };
+            let f = arith::product(how, self.level);
+            let c = self.reg(other)?;
+            let out = self.alloc(4);
+            self.emit(Ins::Tern { f, d: out, a: x, b: y, c });
+            self.scalar(d, out);
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     fn compare(&mut self, op: CmpOp, s: Scalar, a: Reg, b: Reg) -> Result<Reg, CompileError> {

@@ -115,6 +115,13 @@ pub(super) struct Machine<'a> {
     pub pc: usize,
     /// A direct store in flight: register, its own storage.
     pub aimed: Option<(Reg, *mut u8)>,
+    /// Stores went past the caches and are not ordered yet.
+    pub streamed: bool,
+    /// Where the next block of lanes will probably read, for the streams read in place.
+    pub ahead: [*const u8; 4],
+    pub ahead_count: usize,
+    /// The mask of active lanes holds the first so many lanes and no others.
+    pub full_mask: usize,
     masks: *mut u8,
     pub scratch: *mut u8,
     thread_memory: *mut u8,
@@ -180,6 +187,10 @@ impl<'a> Machine<'a> {
             frames: Vec::with_capacity(code.depth + 1),
             pc: 0,
             aimed: None,
+            streamed: false,
+            ahead: [std::ptr::null(); 4],
+            ahead_count: 0,
+            full_mask: 0,
             masks,
             scratch,
             thread_memory,
@@ -196,15 +207,19 @@ impl<'a> Machine<'a> {
         self.frames.clear();
         self.pc = 0;
         self.aimed = None;
+        self.ahead_count = 0;
         for r in &mut self.regs {
             // Pointers into buffers were checked for the lanes of an earlier block only.
             r.ptr = r.own;
         }
-        let full = self.blocks() * BLOCK;
-        // SAFETY: the mask of active lanes has room for `width >= full` bytes.
-        unsafe {
-            std::ptr::write_bytes(self.mask(0), 1, n);
-            std::ptr::write_bytes(self.mask(0).add(n), 0, full - n);
+        if self.full_mask != n {
+            let full = self.blocks() * BLOCK;
+            // SAFETY: the mask of active lanes has room for `width >= full` bytes.
+            unsafe {
+                std::ptr::write_bytes(self.mask(0), 1, n);
+                std::ptr::write_bytes(self.mask(0).add(n), 0, full - n);
+            }
+            self.full_mask = n;
         }
         if self.thread_bytes > 0 {
             // SAFETY: the thread memory of this machine.
@@ -212,6 +227,13 @@ impl<'a> Machine<'a> {
         }
         for &r in &self.code.zeroed {
             self.set_uniform(r, 0);
+        }
+    }
+
+    /// Orders stores that went past the caches before everything after.
+    pub fn settle(&mut self) {
+        if std::mem::take(&mut self.streamed) {
+            super::stream::finish();
         }
     }
 

@@ -9,6 +9,7 @@
 use super::code::{MemAccess, Reg, Root};
 use super::lanes::BLOCK;
 use super::machine::{Form, Machine, Object};
+use super::stream::{self, STREAM_BYTES};
 
 /// Lanes that an access touches and where.
 pub(super) struct Plan {
@@ -157,6 +158,10 @@ impl Machine<'_> {
                 let s = &mut self.regs[d as usize];
                 s.ptr = lane0;
                 s.form = Form::Varying;
+                if self.ahead_count < self.ahead.len() {
+                    self.ahead[self.ahead_count] = lane0.wrapping_add(self.n * size);
+                    self.ahead_count += 1;
+                }
                 return;
             }
             None => {
@@ -406,6 +411,7 @@ impl Machine<'_> {
         let fits = stride == size as i64
             && object.writable
             && object.cell == 0
+            && object.len < STREAM_BYTES
             && self.all_inside(&plan, size, object.len);
         fits.then(|| object.ptr.wrapping_offset(plan.base as isize))
     }
@@ -501,11 +507,14 @@ impl Machine<'_> {
                     lane += n;
                 }
             } else {
-                std::ptr::copy_nonoverlapping(
-                    from.wrapping_add(lo * size),
-                    lane0.wrapping_add(lo * size),
-                    (hi - lo) * size,
-                );
+                let (from, to) = (from.wrapping_add(lo * size), lane0.wrapping_add(lo * size));
+                if o.len >= STREAM_BYTES {
+                    stream::copy(from, to, (hi - lo) * size, &self.ahead[..self.ahead_count]);
+                    self.ahead_count = 0;
+                    self.streamed = true;
+                } else {
+                    std::ptr::copy_nonoverlapping(from, to, (hi - lo) * size);
+                }
             }
         }
     }

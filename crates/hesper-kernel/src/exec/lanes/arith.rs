@@ -373,12 +373,35 @@ macro_rules! op3 {
 }
 
 op3! {
+    MulAdd, f32, |a, b, c| a * b + c;
+    MulSub, f32, |a, b, c| a * b - c;
+    SubMul, f32, |a, b, c| c - a * b;
     FmaF32, f32, |a, b, c| a.mul_add(b, c);
     FmaF64, f64, |a, b, c| a.mul_add(b, c);
     FmaF16, f32, |a, b, c| round_f16(to_odd(f64::from(a) * f64::from(b) + f64::from(c)));
     FmaBf16, f32, |a, b, c| round_bf16(to_odd(f64::from(a) * f64::from(b) + f64::from(c)));
     ClampF32, f32, |a, b, c| math::min_f32(math::max_f32(a, b), c);
     ClampF64, f64, |a, b, c| math::min_f64(math::max_f64(a, b), c);
+}
+
+/// What a product of f32 lanes, rounded, is combined with in the same pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::exec) enum Product {
+    /// `a * b + c`.
+    Plus,
+    /// `a * b - c`.
+    Minus,
+    /// `c - a * b`.
+    From,
+}
+
+/// The kernel of a product and a sum in one pass, each rounded.
+pub(in crate::exec) fn product(how: Product, level: SimdLevel) -> Fn3 {
+    match how {
+        Product::Plus => pick3::<MulAdd>(level),
+        Product::Minus => pick3::<MulSub>(level),
+        Product::From => pick3::<SubMul>(level),
+    }
 }
 
 /// The kernel of a three-operand operation; it rounds to the type.
