@@ -474,7 +474,7 @@ impl Compiler<'_> {
         let end = self.code.body.len() as Pc;
         for at in self.patches.pop().unwrap_or_default() {
             match &mut self.code.body[at] {
-                Ins::Break { next } | Ins::Continue { next } | Ins::Return { next } => *next = end,
+                Ins::Leave { next, .. } | Ins::LeaveIf { next, .. } => *next = end,
                 Ins::EndIf { dead } | Ins::LoopEnd { dead, .. } => *dead = end,
                 _ => {}
             }
@@ -508,9 +508,19 @@ impl Compiler<'_> {
         self.segment = self.code.body.len();
         let at = self.position;
         match op {
-            Op::Break => self.leave(Ins::Break { next: 0 }),
-            Op::Continue => self.leave(Ins::Continue { next: 0 }),
-            Op::Return => self.leave(Ins::Return { next: 0 }),
+            Op::Break => self.leave(Ins::Leave { how: Leave::Break, next: 0 }),
+            Op::Continue => self.leave(Ins::Leave { how: Leave::Continue, next: 0 }),
+            Op::Return => self.leave(Ins::Leave { how: Leave::Return, next: 0 }),
+            Op::If { cond, then, els } if self.is_leave(then, els).is_some() => {
+                let how = self.is_leave(then, els).unwrap_or(Leave::Return);
+                let cond_reg = self.reg(cond)?;
+                self.leave(Ins::LeaveIf { cond: cond_reg, how, next: 0 });
+                if self.info.end[cond.index()] == at {
+                    self.drop_value(cond);
+                }
+                // The jump and the end of the region have numbers, too.
+                self.position += 2;
+            }
             Op::If { cond, then, els } => {
                 let cond_reg = self.reg(cond)?;
                 let begin = self.code.body.len();
@@ -543,20 +553,43 @@ impl Compiler<'_> {
                 self.open_region(0, at);
                 self.block(body)?;
                 self.close_pending(at);
+                let waits = self.info.has_continue[at as usize];
                 let middle = self.code.body.len();
-                self.close_region(Ins::Continuing { end: 0 });
-                self.open_region(1, at);
+                if waits {
+                    self.close_region(Ins::Continuing { end: 0 });
+                    self.open_region(1, at);
+                } else {
+                    // Lanes leave the body only for good: its end is the loop's.
+                    let body = self.patches.pop().unwrap_or_default();
+                    self.open_region(1, at);
+                    self.patches.last_mut().into_iter().for_each(|p| p.extend(&body));
+                }
                 self.block(continuing)?;
                 self.close_pending(at);
                 let end = self.code.body.len();
                 self.close_region(Ins::LoopEnd { body: start, dead: 0 });
                 self.jumps_to_end();
-                self.code.body[middle] = Ins::Continuing { end: end as Pc };
+                if waits {
+                    self.code.body[middle] = Ins::Continuing { end: end as Pc };
+                }
                 self.open -= 1;
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether an `if` only lets lanes leave.
+    fn is_leave(&self, then: BlockId, els: BlockId) -> Option<Leave> {
+        if !self.kernel.block(els).insts.is_empty() {
+            return None;
+        }
+        match self.kernel.block(then).insts[..] {
+            [Inst { op: Op::Break, .. }] => Some(Leave::Break),
+            [Inst { op: Op::Continue, .. }] => Some(Leave::Continue),
+            [Inst { op: Op::Return, .. }] => Some(Leave::Return),
+            _ => None,
+        }
     }
 
     fn enter(&mut self) {

@@ -73,8 +73,9 @@ impl Machine<'_> {
     }
 
     fn lanes_inside(&self, plan: &Plan, size: u64, len: u64, lo: usize, hi: usize) -> bool {
-        let at = |lane: usize| i128::from(plan.base) + i128::from(plan.stride) * lane as i128;
-        let fits = |x: i128| x >= 0 && x + i128::from(size) <= i128::from(len);
+        let at =
+            |lane: usize| -> Option<i64> { plan.stride.checked_mul(lane as i64)?.checked_add(plan.base) };
+        let fits = |x: Option<i64>| x.is_some_and(|x| inside(x, size, len));
         plan.offsets.is_none() && hi > lo && fits(at(lo)) && fits(at(hi - 1))
     }
 

@@ -137,9 +137,14 @@ impl Machine<'_> {
                         self.pc = dead as usize;
                     }
                 }
-                Ins::Break { next } | Ins::Continue { next } | Ins::Return { next } => {
-                    self.leave(ins);
+                Ins::Leave { how, next } => {
+                    self.leave(how);
                     self.pc = next as usize;
+                }
+                Ins::LeaveIf { cond, how, next } => {
+                    if !self.leave_if(cond, how) {
+                        self.pc = next as usize;
+                    }
                 }
                 Ins::End => return Stop::Done,
             }
