@@ -4,7 +4,9 @@
 //! [`ir::Kernel`] through [`ir::Builder`], and the executors run it. [`launch`] describes one
 //! launch (grid, threadgroup, bound memory) in terms every executor shares.
 
+pub mod custom;
 pub mod exec;
+pub mod front;
 pub mod interp;
 pub mod ir;
 pub mod launch;

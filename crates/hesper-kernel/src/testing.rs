@@ -170,6 +170,14 @@ impl Generator {
                 let v = self.value(ty);
                 self.b.set(var, v);
             }
+            12 if self.r.below(3) == 0 => {
+                let table: Vec<u8> = (0..40u32).flat_map(|i| (i * i).to_le_bytes()).collect();
+                let table = self.b.const_var("squares", 4, table);
+                let p = self.b.const_ptr(table);
+                let at = self.value(Type::U32);
+                let v = self.b.load_index(p, at, Type::U32);
+                self.keep(v);
+            }
             12 => {
                 let at = self.value(Type::U32);
                 let v = self.b.load_index(self.input, at, Type::F32);

@@ -167,6 +167,17 @@ fn double_special_functions_match_known_values() {
 }
 
 #[test]
+fn the_inverse_error_function_undoes_the_error_function_into_the_tails() {
+    for q in [0.3, 1e-3, 1e-8, 1e-12, 1.0 / (1u64 << 53) as f64] {
+        let x = 1.0 - q;
+        let y = double::erf_inv(x);
+        let back = double::erfc(y);
+        assert!((back - (1.0 - x)).abs() <= 1e-12 * q, "{q:e} -> {y} -> {back:e}");
+        assert_eq!(double::erf_inv(-x), -y);
+    }
+}
+
+#[test]
 fn powers_are_accurate() {
     let mut s = 3;
     let mut worst = 0.0f64;

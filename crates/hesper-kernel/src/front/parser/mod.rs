@@ -47,6 +47,17 @@ pub struct Parser<'a> {
     /// Assigned names of the functions being parsed, innermost last.
     assigned: Vec<HashSet<Name>>,
     is_prelude: bool,
+    /// `>` closes template arguments here and does not compare.
+    no_greater: bool,
+    /// Tokens split by [`Parser::eat_close_angle`], to be restored when the parser goes back.
+    splits: Vec<(usize, Tok, Span)>,
+}
+
+/// A point to go back to.
+struct Mark {
+    at: usize,
+    splits: usize,
+    errors: usize,
 }
 
 /// Names in scope and the counter of declarations; carried from the header to the body.
@@ -116,6 +127,8 @@ impl<'a> Parser<'a> {
             namespace: Vec::new(),
             assigned: Vec::new(),
             is_prelude,
+            no_greater: false,
+            splits: Vec::new(),
         }
     }
 
@@ -225,10 +238,27 @@ impl<'a> Parser<'a> {
         };
         let at = self.at.min(self.tokens.len() - 1);
         let t = &mut self.tokens[at];
+        self.splits.push((at, t.tok.clone(), t.span));
         t.tok = Tok::Punct(rest);
         t.span.lo = (t.span.lo + 1).min(t.span.hi);
         self.work += 1;
         true
+    }
+
+    fn mark(&self) -> Mark {
+        Mark { at: self.at, splits: self.splits.len(), errors: self.sink.len() }
+    }
+
+    /// Goes back to a mark, and forgets what was reported since.
+    fn reset(&mut self, mark: &Mark) {
+        self.at = mark.at;
+        while self.splits.len() > mark.splits {
+            if let Some((at, tok, span)) = self.splits.pop() {
+                self.tokens[at].tok = tok;
+                self.tokens[at].span = span;
+            }
+        }
+        self.sink.truncate(mark.errors);
     }
 
     fn describe(&self) -> String {

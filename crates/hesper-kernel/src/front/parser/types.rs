@@ -82,7 +82,14 @@ impl Parser<'_> {
             TypeBase::Path(self.type_path()?)
         };
         self.qualifiers(&mut quals);
-        Ok(TypeSyntax { base, quals, wraps: Vec::new(), extents: Vec::new(), span: start.to(self.last_span()) })
+        Ok(TypeSyntax {
+            base,
+            quals,
+            wraps: Vec::new(),
+            extents: Vec::new(),
+            outer: None,
+            span: start.to(self.last_span()),
+        })
     }
 
     /// `*`, `&` and their qualifiers.
@@ -224,16 +231,15 @@ impl Parser<'_> {
 
     fn template_arg(&mut self) -> Parsed<TemplateArg> {
         if self.starts_type() {
-            let (at, errors) = (self.at, self.sink.len());
-            if let Ok(ty) = self.type_id() {
-                if self.is(",") || self.is(">") || self.is(">>") || self.is(">=") || self.is("...") {
-                    self.eat("...");
-                    return Ok(TemplateArg::Type(ty));
-                }
+            let mark = self.mark();
+            if let Ok(ty) = self.type_id()
+                && (self.is(",") || self.is(">") || self.is(">>") || self.is(">=") || self.is("..."))
+            {
+                self.eat("...");
+                return Ok(TemplateArg::Type(ty));
             }
             // It only began like a type: `T(1) + 2`, `sizeof(T)`, `N * 2`.
-            self.at = at;
-            self.sink.truncate(errors);
+            self.reset(&mark);
         }
         Ok(TemplateArg::Value(self.template_value()?))
     }
@@ -256,24 +262,25 @@ impl Parser<'_> {
                         depth += 1;
                     } else if self.is(")") {
                         depth = depth.saturating_sub(1);
-                    } else if depth == 0 {
-                        if let Some(name) = self.token().ident().cloned() {
-                            let span = self.span();
-                            let paren = self.peek(1).is("(");
-                            let arg = match (&self.peek(2).tok, paren) {
-                                (Tok::Int { value, .. }, true) => Some(*value),
-                                _ => None,
-                            };
-                            let text = match (&self.peek(2).tok, paren) {
-                                (Tok::Str(s), true) => Some(s.clone()),
-                                _ => None,
-                            };
-                            out.push(Attr { name, arg, text, span });
-                        }
+                    } else if depth == 0
+                        && let Some(name) = self.token().ident().cloned()
+                    {
+                        let span = self.span();
+                        let paren = self.peek(1).is("(");
+                        let arg = match (&self.peek(2).tok, paren) {
+                            (Tok::Int { value, .. }, true) => Some(*value),
+                            _ => None,
+                        };
+                        let text = match (&self.peek(2).tok, paren) {
+                            (Tok::Str(s), true) => Some(s.clone()),
+                            _ => None,
+                        };
+                        out.push(Attr { name, arg, text, span });
                     }
                     self.bump();
                 }
-            } else if self.is_word("__attribute__") || self.is_word("alignas") || self.is_word("__attribute") {
+            } else if self.is_word("__attribute__") || self.is_word("alignas") || self.is_word("__attribute")
+            {
                 self.bump();
                 if self.is("(") {
                     self.skip_parens();
@@ -286,7 +293,10 @@ impl Parser<'_> {
 
     pub(super) fn attributes_skipped(&mut self) {
         let attr = (self.is("[") && self.peek(1).is("["))
-            || self.token().ident().is_some_and(|n| matches!(&**n, "__attribute__" | "alignas" | "__attribute"));
+            || self
+                .token()
+                .ident()
+                .is_some_and(|n| matches!(&**n, "__attribute__" | "alignas" | "__attribute"));
         if attr {
             self.attributes();
         }
