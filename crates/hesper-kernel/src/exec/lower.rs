@@ -479,7 +479,14 @@ impl Compiler<'_> {
             };
             let f = arith::product(how, self.level);
             let c = self.reg(other)?;
-            let out = self.alloc(4);
+            // The factors may have died with the product; the result must not take their place.
+            let mut taken = Vec::new();
+            let mut out = self.alloc(4);
+            while out == x || out == y {
+                taken.push(std::mem::replace(&mut out, 0));
+                out = self.alloc(4);
+            }
+            taken.into_iter().for_each(|r| self.discard(r));
             self.emit(Ins::Tern { f, d: out, a: x, b: y, c });
             self.scalar(d, out);
             return Ok(true);
