@@ -648,14 +648,19 @@ impl Compiler<'_> {
         self.discard(diff);
         self.discard(whole);
         let out = match (ra, rb) {
-            (a, b) if a == b => out,
+            (Root::Object(a), Root::Object(b)) if a == b && a != NULL => out,
             _ => {
+                // Different objects and nulls are no distance apart.
                 let (x, y) = (self.object_reg(ra), self.object_reg(rb));
-                let same = self.compare(CmpOp::Eq, Scalar::U32, x, y)?;
+                let null = self.constant(4, u64::from(NULL));
                 let zero = self.constant(8, 0);
-                let r = self.choose(8, same, out, zero);
-                self.discard(same);
-                self.discard(out);
+                let same = self.compare(CmpOp::Eq, Scalar::U32, x, y)?;
+                let real = self.compare(CmpOp::Ne, Scalar::U32, x, null)?;
+                let both = self.binary(BinaryOp::And, Scalar::Bool, same, real)?;
+                let r = self.choose(8, both, out, zero);
+                for t in [same, real, both, out] {
+                    self.discard(t);
+                }
                 r
             }
         };
