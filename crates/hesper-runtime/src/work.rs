@@ -287,6 +287,12 @@ impl Work {
         self.0.hooks.push(Box::new(hook));
     }
 
+    /// Tells, for as long as it lives, whether the work has been cancelled.
+    pub fn cancellation(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let (stream, index) = (self.0.stream.clone(), self.0.index);
+        move || stream.cancelled(index)
+    }
+
     /// The fault that keeps a command from running: of something it reads, or a cancellation.
     pub fn blocked_by(&self, index: usize) -> Option<Fault> {
         if self.0.stream.cancelled(self.0.index) {

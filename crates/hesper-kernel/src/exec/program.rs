@@ -28,23 +28,31 @@ const MAX_TASKS: u64 = 256;
 
 /// A request to stop, shared with a running launch. It is looked at when a loop goes round and
 /// between blocks of lanes.
-#[derive(Debug, Default)]
-pub struct Cancel(AtomicBool);
+#[derive(Default)]
+pub struct Cancel<'a> {
+    requested: AtomicBool,
+    elsewhere: Option<&'a (dyn Fn() -> bool + Sync)>,
+}
 
-impl Cancel {
+impl<'a> Cancel<'a> {
     /// Nothing requested yet.
-    pub const fn new() -> Cancel {
-        Cancel(AtomicBool::new(false))
+    pub const fn new() -> Cancel<'a> {
+        Cancel { requested: AtomicBool::new(false), elsewhere: None }
+    }
+
+    /// The same, where the stop may also be requested elsewhere: `requested` tells.
+    pub fn watching(requested: &'a (dyn Fn() -> bool + Sync)) -> Cancel<'a> {
+        Cancel { elsewhere: Some(requested), ..Cancel::new() }
     }
 
     /// Requests the stop.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.requested.store(true, Ordering::Relaxed);
     }
 
     /// Whether the stop was requested.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.requested.load(Ordering::Relaxed) || self.elsewhere.is_some_and(|requested| requested())
     }
 }
 
@@ -127,7 +135,7 @@ impl Program {
     }
 
     /// Runs all threadgroups on the calling thread.
-    pub fn run(&self, bindings: &Bindings<'_>, launch: &Launch, cancel: &Cancel) -> Result<(), ExecError> {
+    pub fn run(&self, bindings: &Bindings<'_>, launch: &Launch, cancel: &Cancel<'_>) -> Result<(), ExecError> {
         self.run_groups(0..launch.group_count(), bindings, launch, cancel)
     }
 
@@ -136,7 +144,7 @@ impl Program {
         &self,
         bindings: &Bindings<'_>,
         launch: &Launch,
-        cancel: &Cancel,
+        cancel: &Cancel<'_>,
         parallel: Parallel<'_>,
     ) -> Result<(), ExecError> {
         self.check(bindings, launch)?;
@@ -178,7 +186,7 @@ impl Program {
         groups: Range<u64>,
         bindings: &Bindings<'_>,
         launch: &Launch,
-        cancel: &Cancel,
+        cancel: &Cancel<'_>,
     ) -> Result<(), ExecError> {
         self.check(bindings, launch)?;
         let all = launch.group_count();
@@ -195,7 +203,7 @@ impl Program {
         groups: Range<u64>,
         bindings: &Bindings<'_>,
         launch: &Launch,
-        cancel: &Cancel,
+        cancel: &Cancel<'_>,
     ) -> Result<(), ExecError> {
         if groups.is_empty() {
             return Ok(());
@@ -235,7 +243,7 @@ struct Worker<'a> {
     program: &'a Program,
     bindings: &'a Bindings<'a>,
     launch: &'a Launch,
-    cancel: &'a Cancel,
+    cancel: &'a Cancel<'a>,
 }
 
 impl Worker<'_> {
