@@ -355,8 +355,10 @@ impl Work {
         };
         self.0.shared.trace.ran(&self.0.batch.commands[index].label, self.0.stream.id(), begun);
         if let Err(error) = outcome {
-            let fault =
-                self.fault_at(&self.0.batch.commands[index].label, error.kind, Scope::Command, error.message);
+            let cancelled = self.0.stream.cancelled(self.0.index);
+            let kind = if cancelled { FaultKind::Cancelled } else { error.kind };
+            let label = &self.0.batch.commands[index].label;
+            let fault = self.fault_at(label, kind, Scope::Command, error.message);
             self.fail_command(index, fault);
         }
     }

@@ -327,7 +327,7 @@ impl Worker<'_> {
         m.reset(n);
         m.place(chunk, self.launch);
         loop {
-            match m.run(&self.cancel.0) {
+            match m.run(self.cancel) {
                 Stop::Done => return true,
                 Stop::Cancelled => return false,
                 // All threads of the group are in this block.
@@ -465,7 +465,7 @@ impl Worker<'_> {
         let mut running = vec![true; used];
         while running.iter().any(|&r| r) {
             for (m, running) in machines.iter_mut().zip(&mut running).filter(|(_, r)| **r) {
-                match m.run(&self.cancel.0) {
+                match m.run(self.cancel) {
                     Stop::Barrier => {}
                     Stop::Done => *running = false,
                     Stop::Cancelled => return false,

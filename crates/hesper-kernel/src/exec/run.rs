@@ -1,10 +1,11 @@
 //! The interpreter loop over the bytecode.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use super::code::{Affine, Ins, Reg, Vote, size_index};
 use super::lanes::BLOCK;
 use super::machine::{Form, Machine};
+use super::program::Cancel;
 use crate::ir::{Group, ShuffleKind};
 
 /// Why a block of lanes stopped.
@@ -18,7 +19,7 @@ pub(super) enum Stop {
 
 impl Machine<'_> {
     /// Runs until the next barrier or the end.
-    pub fn run(&mut self, cancel: &AtomicBool) -> Stop {
+    pub fn run(&mut self, cancel: &Cancel<'_>) -> Stop {
         let code = self.code;
         self.execute(&code.body, cancel)
     }
@@ -27,11 +28,11 @@ impl Machine<'_> {
     pub fn run_prologue(&mut self) {
         let code = self.code;
         self.reset(1);
-        let never = AtomicBool::new(false);
+        let never = Cancel::new();
         self.execute(&code.prologue, &never);
     }
 
-    fn execute(&mut self, body: &[Ins], cancel: &AtomicBool) -> Stop {
+    fn execute(&mut self, body: &[Ins], cancel: &Cancel<'_>) -> Stop {
         loop {
             let ins = &body[self.pc];
             self.pc += 1;
@@ -129,7 +130,7 @@ impl Machine<'_> {
                 }
                 Ins::LoopEnd { body, dead } => {
                     if self.active.count > 0 {
-                        if cancel.load(Ordering::Relaxed) {
+                        if cancel.is_cancelled() {
                             return Stop::Cancelled;
                         }
                         self.pc = body as usize;
