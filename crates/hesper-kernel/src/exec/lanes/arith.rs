@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::half::{round_bf16, round_f16, to_odd};
+use super::half::{round_bf16, round_f16};
 use super::{Fn2, Fn3, Op2, Op3, by_scalar, only2, only3, pick2, pick3};
 use crate::exec::groups::{FnGroup, Over, only_fold, pick_inclusive, pick_reduce};
 use crate::exec::level::SimdLevel;
@@ -378,8 +378,8 @@ op3! {
     SubMul, f32, |a, b, c| c - a * b;
     FmaF32, f32, |a, b, c| a.mul_add(b, c);
     FmaF64, f64, |a, b, c| a.mul_add(b, c);
-    FmaF16, f32, |a, b, c| round_f16(to_odd(f64::from(a) * f64::from(b) + f64::from(c)));
-    FmaBf16, f32, |a, b, c| round_bf16(to_odd(f64::from(a) * f64::from(b) + f64::from(c)));
+    FmaF16, f32, |a, b, c| round_f16(a.mul_add(b, c));
+    FmaBf16, f32, |a, b, c| round_bf16(a.mul_add(b, c));
     ClampF32, f32, |a, b, c| math::min_f32(math::max_f32(a, b), c);
     ClampF64, f64, |a, b, c| math::min_f64(math::max_f64(a, b), c);
 }
