@@ -1,0 +1,17 @@
+//! What the benchmarks share: timing that survives a noisy machine.
+
+use std::time::Instant;
+
+/// The best time of one call of `f` in nanoseconds, over `rounds` rounds of `calls` calls each. On a
+/// machine that others use too, the best round is the one that was disturbed least.
+pub fn best_ns(rounds: usize, calls: usize, mut f: impl FnMut()) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..rounds {
+        let begun = Instant::now();
+        for _ in 0..calls {
+            f();
+        }
+        best = best.min(begun.elapsed().as_nanos() as f64 / calls as f64);
+    }
+    best
+}

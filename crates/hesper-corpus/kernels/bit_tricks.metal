@@ -1,0 +1,22 @@
+// Integer library: counts, reversals, rotations, field extraction, saturating and high arithmetic, one of each.
+const uint i = thread_position_in_grid.x;
+const uint v = a[i];
+const uint w = b[i];
+const int s = as_type<int>(v);
+device uint* o = out + i * 16;
+o[0] = popcount(v);
+o[1] = clz(v);
+o[2] = ctz(v);
+o[3] = reverse_bits(v);
+o[4] = rotate(v, w & 31);
+o[5] = mulhi(v, w);
+o[6] = as_type<uint>(mulhi(s, as_type<int>(w)));
+o[7] = extract_bits(v, w % 16, 9);
+o[8] = insert_bits(v, w, 5, 11);
+o[9] = addsat(v, w);
+o[10] = absdiff(s, as_type<int>(w));
+o[11] = hadd(v, w);
+o[12] = uint(s >> (w & 31));
+o[13] = v << (w & 31) | v >> (31 & -w);
+o[14] = min(max(v, w), 0xfffffff0u) ^ ~w;
+o[15] = uint(popcount(uchar(v)) + clz(ushort(w)));

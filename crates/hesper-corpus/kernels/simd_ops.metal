@@ -1,0 +1,24 @@
+// One of every SIMD-group operation over a value a lane, full SIMD groups.
+const uint i = thread_position_in_grid.x;
+const uint lane = thread_index_in_simdgroup;
+const int v = x[i];
+device int* o = out + i * 18;
+o[0] = simd_sum(v);
+o[1] = simd_product(v % 3 == 0 ? 1 : (v & 3) - 1);
+o[2] = simd_min(v);
+o[3] = simd_max(v);
+o[4] = simd_and(v | 0xff);
+o[5] = simd_or(v & 0xf0);
+o[6] = simd_xor(v);
+o[7] = simd_prefix_inclusive_sum(v);
+o[8] = simd_prefix_exclusive_sum(v);
+o[9] = simd_shuffle(v, ushort(31 - lane));
+const int down = simd_shuffle_down(v, 3), up = simd_shuffle_up(v, 1);
+o[10] = lane < 29 ? down : up;
+o[11] = simd_shuffle_rotate_down(v, 7);
+o[12] = simd_broadcast(v, 13);
+o[13] = simd_broadcast_first(v);
+o[14] = int(uint((simd_vote::vote_t)simd_ballot(v > 0)));
+o[15] = (simd_all(v > -1000000) ? 1 : 0) + (simd_any(v == 17) ? 2 : 0) + (simd_is_first() ? 4 : 0);
+o[16] = quad_sum(v) - quad_max(v);
+o[17] = quad_shuffle_xor(v, 2) + quad_broadcast(v, 1);

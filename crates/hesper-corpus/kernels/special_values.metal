@@ -1,0 +1,21 @@
+// Rounding functions and the classification of zeros, infinities, NaNs and halves.
+const uint i = thread_position_in_grid.x;
+const float v = x[i];
+device int* c = classes + i * 6;
+c[0] = isnan(v);
+c[1] = isinf(v);
+c[2] = isfinite(v);
+c[3] = signbit(v) ? -1 : 1;
+c[4] = (v == v) + 2 * (v < INFINITY) + 4 * !(v >= 0.0f);
+c[5] = as_type<int>(v) >> 23 & 0xff;
+device float* r = rounded + i * 10;
+r[0] = floor(v);
+r[1] = ceil(v);
+r[2] = trunc(v);
+r[3] = round(v);
+r[4] = rint(v);
+r[5] = fmin(v, 1.0f);
+r[6] = fmax(v, 1.0f);
+r[7] = copysign(2.0f, v);
+r[8] = isfinite(v) ? fmod(v, 1.5f) : 0.0f;
+r[9] = metal::select(v, -1.0f, isnan(v));

@@ -1,0 +1,214 @@
+//! Blocks, leases and buffers: memory and the right to name it.
+//!
+//! * A [`Block`] is physical device memory. It lives as long as anybody holds it: a buffer, a
+//!   command in flight, the pool.
+//! * A [`Lease`] is one life of a block: from the moment a buffer takes it until the buffer's last
+//!   handle is gone and no command names it any more. A fault spoils a lease, never the block.
+//! * A [`Buffer`] is the counted handle that a program holds. When its last clone is dropped, the block
+//!   returns to the pool at once, although commands in flight may still hold the lease: the pool
+//!   hands the block on only to work that is ordered behind them.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, OnceLock};
+
+use crate::device::{Device, LeaseNote, RawMemory};
+use crate::error::Fault;
+use crate::runtime::Shared;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Whose memory a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The device's own: written, donated, pooled.
+    Owned,
+    /// Somebody else's (a mapped file, an array of another library): only ever read.
+    Foreign(&'static str),
+}
+
+/// Physical memory of a device.
+pub(crate) struct Block {
+    pub(crate) memory: RawMemory,
+    pub(crate) kind: Kind,
+    /// Index of the block's hazard history in the ledger.
+    pub(crate) slot: u32,
+    device: Arc<dyn Device>,
+    slots: Arc<SlotBin>,
+    /// Bytes counted as allocated, and where.
+    counted: Option<(usize, Arc<AtomicUsize>)>,
+    /// Keeps foreign memory alive.
+    _owner: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// Slots whose blocks are gone, to be used again.
+pub(crate) type SlotBin = crate::sync::Lock<Vec<u32>>;
+
+impl Block {
+    pub(crate) fn new(
+        memory: RawMemory,
+        kind: Kind,
+        slot: u32,
+        device: Arc<dyn Device>,
+        slots: Arc<SlotBin>,
+        counted: Option<(usize, Arc<AtomicUsize>)>,
+        owner: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
+        Block { memory, kind, slot, device, slots, counted, _owner: owner }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: the block was the only name of this memory, and nobody holds the block: no buffer,
+        // no work in flight, not the pool.
+        unsafe { self.device.free(self.memory) };
+        if let Some((bytes, counter)) = &self.counted {
+            counter.fetch_sub(*bytes, Ordering::Relaxed);
+        }
+        self.slots.lock().push(self.slot);
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({:#x}, {} bytes)", self.memory.id, self.memory.len)
+    }
+}
+
+/// One life of a block.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) block: Arc<Block>,
+    pub(crate) id: u64,
+    pub(crate) len: usize,
+    pub(crate) label: Arc<str>,
+    fault: OnceLock<Fault>,
+    /// Whether some work or the host has written, or been accepted to write, the memory.
+    pub(crate) filled: AtomicBool,
+    /// Live host guards: readers, or `WRITER`. Raised under the ledger's lock.
+    pub(crate) guards: AtomicUsize,
+}
+
+/// The value of [`Lease::guards`] while the host writes.
+pub(crate) const WRITER: usize = usize::MAX;
+
+impl Lease {
+    pub(crate) fn new(block: Arc<Block>, id: u64, len: usize, label: Arc<str>, filled: bool) -> Self {
+        Lease {
+            block,
+            id,
+            len,
+            label,
+            fault: OnceLock::new(),
+            filled: AtomicBool::new(filled),
+            guards: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn fault(&self) -> Option<&Fault> {
+        self.fault.get()
+    }
+
+    /// Spoils the lease. The first cause stays.
+    pub(crate) fn set_fault(&self, fault: &Fault) {
+        let _ = self.fault.set(fault.clone());
+    }
+
+    pub(crate) fn name(&self) -> String {
+        if self.label.is_empty() { format!("#{}", self.id) } else { format!("{} #{}", self.label, self.id) }
+    }
+}
+
+/// A piece of a device's memory.
+///
+/// A buffer is a handle: clones name the same memory. Its bytes can be reached in two ways: by binding
+/// it in a command ([`Stream::encode`](crate::Stream::encode)), and through a host guard
+/// ([`Buffer::read`], [`Buffer::write`]).
+///
+/// ```
+/// # use hesper_runtime::{sim::Sim, Runtime};
+/// let runtime = Runtime::new(Sim::new(1));
+/// let buffer = runtime.upload(&[1u8, 2, 3])?;
+/// assert_eq!(buffer.len(), 3);
+/// assert_eq!(buffer.read()?.bytes(), [1, 2, 3]);
+/// # Ok::<(), hesper_runtime::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Buffer(pub(crate) Arc<Handle>);
+
+pub(crate) struct Handle {
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Handle {
+    #[track_caller]
+    pub(crate) fn new(lease: Lease, shared: Arc<Shared>) -> Buffer {
+        let note = LeaseNote::Taken { label: &lease.label, place: Location::caller() };
+        shared.device.note_lease(&lease.block.memory, lease.id, note);
+        Buffer(Arc::new(Handle { lease: Arc::new(lease), shared }))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let memory = &self.lease.block.memory;
+        self.shared.device.note_lease(memory, self.lease.id, LeaseNote::Returned);
+        self.shared.take_back(&self.lease);
+    }
+}
+
+impl Buffer {
+    /// Length in bytes; may be zero.
+    pub fn len(&self) -> usize {
+        self.0.lease.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it may be written: mapped files and foreign memory may not.
+    pub fn writable(&self) -> bool {
+        self.0.lease.block.kind == Kind::Owned
+    }
+
+    /// Whether this is the only handle, so that its owner may overwrite it (donate it to the next op).
+    pub fn is_unique(&self) -> bool {
+        self.writable() && Arc::strong_count(&self.0) == 1
+    }
+
+    /// Whether both are handles on the same memory.
+    pub fn same(&self, other: &Buffer) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The fault that spoilt it, if one has. Does not wait.
+    pub fn fault(&self) -> Option<Fault> {
+        self.0.lease.fault().cloned().or_else(|| self.0.shared.lost())
+    }
+
+    /// Spoils the buffer: whoever reads it, or what is computed from it, gets `fault`.
+    pub fn fail(&self, fault: &Fault) {
+        self.0.shared.count_fault();
+        self.0.lease.set_fault(fault);
+    }
+
+    /// The runtime it belongs to.
+    pub fn runtime(&self) -> crate::Runtime {
+        crate::Runtime::from_shared(self.0.shared.clone())
+    }
+
+    /// A number that no other buffer of the process has.
+    pub fn id(&self) -> u64 {
+        self.0.lease.id
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({}, {} bytes)", self.0.lease.name(), self.len())
+    }
+}

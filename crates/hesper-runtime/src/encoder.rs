@@ -1,0 +1,288 @@
+//! The encoder: how a command names memory.
+//!
+//! There is one way to name memory in a command, and it retains: [`Encoder::read`],
+//! [`Encoder::write`] and [`Encoder::read_write`] borrow the buffer until the command is in its
+//! submission, and from there on the submission holds its memory. An encoder that is dropped half-way
+//! leaves no trace.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::block::{Buffer, Kind};
+use crate::error::{Error, Result};
+use crate::native::{Native, NativeResult};
+use crate::pipeline::Pipeline;
+use crate::stream::Stream;
+use crate::sync::atomic::Ordering;
+use crate::work::{Access, Dispatch, Op};
+
+/// A use of memory that is not in a submission yet.
+#[derive(Clone, Copy)]
+pub(crate) struct Draft<'a> {
+    pub(crate) buffer: &'a Buffer,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    pub(crate) access: Access,
+    /// Bound by way of the ablation of declared inputs.
+    #[cfg(feature = "sim")]
+    pub(crate) undeclared: bool,
+}
+
+/// One command under construction; see [`Stream::encode`].
+#[must_use = "a command takes effect when it is dispatched, run or copied"]
+pub struct Encoder<'a> {
+    stream: &'a Stream,
+    label: Arc<str>,
+    drafts: SmallVec<[Draft<'a>; 8]>,
+    error: Option<Error>,
+    constants: SmallVec<[u8; 32]>,
+}
+
+impl<'a> Encoder<'a> {
+    pub(crate) fn new(stream: &'a Stream, label: Arc<str>) -> Self {
+        Encoder { stream, label, drafts: SmallVec::new(), error: None, constants: SmallVec::new() }
+    }
+
+    /// Binds a buffer to be read.
+    pub fn read(self, buffer: &'a Buffer) -> Self {
+        self.bind(buffer, .., Access::Read)
+    }
+
+    /// Binds some bytes of a buffer to be read.
+    pub fn read_range(self, buffer: &'a Buffer, range: impl RangeBounds<usize>) -> Self {
+        self.bind(buffer, range, Access::Read)
+    }
+
+    /// Binds a buffer to be overwritten.
+    pub fn write(self, buffer: &'a Buffer) -> Self {
+        self.bind(buffer, .., Access::Write)
+    }
+
+    /// Binds some bytes of a buffer to be overwritten.
+    pub fn write_range(self, buffer: &'a Buffer, range: impl RangeBounds<usize>) -> Self {
+        self.bind(buffer, range, Access::Write)
+    }
+
+    /// Binds a buffer to be read and written.
+    pub fn read_write(self, buffer: &'a Buffer) -> Self {
+        self.bind(buffer, .., Access::ReadWrite)
+    }
+
+    /// Binds some bytes of a buffer to be read and written.
+    pub fn read_write_range(self, buffer: &'a Buffer, range: impl RangeBounds<usize>) -> Self {
+        self.bind(buffer, range, Access::ReadWrite)
+    }
+
+    /// Binds any range with any access. A mistake is told by the call that ends the command.
+    pub fn bind(mut self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) -> Self {
+        match self.check(buffer, range, access) {
+            Ok(draft) => self.drafts.push(draft),
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
+        self
+    }
+
+    /// Binds an input behind the runtime's back, as an op does that keeps an array it never
+    /// declared. Exists to show, on the simulator, what would happen; with the ablation of declared
+    /// inputs off it is an ordinary read.
+    #[cfg(feature = "sim")]
+    pub fn read_undeclared(mut self, buffer: &'a Buffer) -> Self {
+        let bound = self.drafts.len();
+        self = self.read(buffer);
+        if let Some(draft) = self.drafts.get_mut(bound) {
+            draft.undeclared = true;
+        }
+        self
+    }
+
+    /// Adds bytes of constants for the kernel.
+    pub fn constants(mut self, bytes: &[u8]) -> Self {
+        self.constants.extend_from_slice(bytes);
+        self
+    }
+
+    /// Ends the command: runs a compiled kernel over `grid` threads in groups of `threadgroup`.
+    pub fn dispatch(mut self, pipeline: &Arc<Pipeline>, grid: [u64; 3], threadgroup: [u64; 3]) -> Result<()> {
+        self.check_launch(pipeline, grid, threadgroup)?;
+        let dispatch = Dispatch {
+            pipeline: pipeline.raw(),
+            retained: pipeline.clone(),
+            grid,
+            threadgroup,
+            constants: std::mem::take(&mut self.constants),
+        };
+        self.finish(Op::Dispatch(dispatch))
+    }
+
+    /// Ends the command: runs a closure on exactly the views that were bound, in order.
+    pub fn run(
+        self,
+        closure: impl FnOnce(&mut Native<'_, '_>) -> NativeResult + Send + 'static,
+    ) -> Result<()> {
+        self.finish(Op::Native(Some(Box::new(closure))))
+    }
+
+    /// Ends the command: copies the one range bound to read to the one bound to write.
+    pub fn copy(self) -> Result<()> {
+        if self.error.is_none() {
+            let fits = match &self.drafts[..] {
+                [from, to] => from.access == Access::Read && to.access == Access::Write && from.len == to.len,
+                _ => false,
+            };
+            if !fits {
+                return Err(Error::Launch {
+                    command: self.label.to_string(),
+                    message: "a copy binds one range to read, then one of the same length to write".into(),
+                });
+            }
+        }
+        self.finish(Op::Copy)
+    }
+
+    fn finish(self, op: Op) -> Result<()> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        self.check_aliases()?;
+        let shared = self.stream.shared();
+        if let Some(fault) = shared.lost() {
+            return Err(fault.into());
+        }
+        if shared.any_fault() {
+            self.check_faults()?;
+        }
+        let outcome = {
+            let mut ledger = shared.ledger.lock();
+            ledger.enter(shared, self.stream.id(), &self.label, op, &self.drafts)
+        };
+        let count = outcome?;
+        for draft in self.drafts.iter().filter(|draft| draft.access.writes()) {
+            draft.buffer.0.lease.filled.store(true, Ordering::Release);
+        }
+        shared.trace.encoded(&self.label, self.stream.id());
+        if count >= shared.batch {
+            self.stream.commit_full();
+        }
+        Ok(())
+    }
+
+    fn check(&self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) -> Result<Draft<'a>> {
+        let lease = &buffer.0.lease;
+        let command = || self.label.to_string();
+        let shared = self.stream.shared();
+        if !Arc::ptr_eq(&buffer.0.shared, shared) {
+            return Err(Error::ForeignDevice {
+                what: format!("buffer {}", lease.name()),
+                command: command(),
+                owner: buffer.0.shared.name(),
+                device: shared.name(),
+            });
+        }
+        let (start, end) = resolve(range, lease.len);
+        if start > end || end > lease.len {
+            return Err(Error::OutOfRange {
+                buffer: lease.name(),
+                len: lease.len,
+                start,
+                end,
+                command: command(),
+            });
+        }
+        if access.writes()
+            && let Kind::Foreign(why) = lease.block.kind
+        {
+            return Err(Error::ReadOnly { buffer: lease.name(), command: command(), why });
+        }
+        if access == Access::Read && start < end && !lease.filled.load(Ordering::Acquire) {
+            return Err(Error::Unfilled { buffer: lease.name(), command: command() });
+        }
+        Ok(Draft {
+            buffer,
+            offset: start,
+            len: end - start,
+            access,
+            #[cfg(feature = "sim")]
+            undeclared: false,
+        })
+    }
+
+    /// No range that is written may overlap another: a kernel would see its own writes.
+    fn check_aliases(&self) -> Result<()> {
+        for (index, one) in self.drafts.iter().enumerate() {
+            for other in &self.drafts[..index] {
+                if (one.access.writes() || other.access.writes())
+                    && one.buffer.0.lease.id == other.buffer.0.lease.id
+                    && one.offset.max(other.offset) < (one.offset + one.len).min(other.offset + other.len)
+                {
+                    return Err(Error::Aliased {
+                        buffer: one.buffer.0.lease.name(),
+                        command: self.label.to_string(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A command that reads a spoilt buffer spoils what it would have written, at once.
+    fn check_faults(&self) -> Result<()> {
+        let spoilt = self
+            .drafts
+            .iter()
+            .filter(|draft| draft.access.reads())
+            .find_map(|draft| draft.buffer.0.lease.fault().cloned());
+        if let Some(fault) = spoilt {
+            for draft in self.drafts.iter().filter(|draft| draft.access.writes()) {
+                draft.buffer.0.lease.set_fault(&fault);
+            }
+            return Err(fault.into());
+        }
+        Ok(())
+    }
+
+    fn check_launch(&self, pipeline: &Pipeline, grid: [u64; 3], threadgroup: [u64; 3]) -> Result<()> {
+        let shared = self.stream.shared();
+        if pipeline.owner() != shared.id {
+            return Err(Error::ForeignDevice {
+                what: format!("pipeline {}", pipeline.label()),
+                command: self.label.to_string(),
+                owner: "another device".into(),
+                device: shared.name(),
+            });
+        }
+        let fail = |message: String| Err(Error::Launch { command: self.label.to_string(), message });
+        if grid.contains(&0) || threadgroup.contains(&0) {
+            return fail(format!(
+                "grid {grid:?} and threadgroup {threadgroup:?} must be positive in every dimension"
+            ));
+        }
+        let most = shared.device.info().max_threads as u64;
+        let threads = threadgroup.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
+        if threads.is_none_or(|threads| threads > most) {
+            return fail(format!("threadgroup {threadgroup:?} has more than {most} threads"));
+        }
+        if grid.iter().try_fold(1u64, |product, size| product.checked_mul(*size)).is_none() {
+            return fail(format!("grid {grid:?} has more than 2^64 threads"));
+        }
+        Ok(())
+    }
+}
+
+/// A range of bytes with its open ends filled in.
+pub(crate) fn resolve(range: impl RangeBounds<usize>, len: usize) -> (usize, usize) {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(start) => start.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(end) => end.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => len,
+    };
+    (start, end)
+}

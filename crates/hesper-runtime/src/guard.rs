@@ -1,0 +1,232 @@
+//! Host guards: how the host reaches a buffer's bytes.
+//!
+//! A guard waits for the work that it would race with, commits what has to be committed for that, and
+//! then keeps new commands from racing with it: encoding a command that writes under a read guard
+//! (or uses the bytes at all under a write guard) is an error, not a race.
+
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use crate::block::{Buffer, Kind, Lease, WRITER};
+use crate::device::{DeviceError, LeaseNote};
+use crate::error::{Error, Result};
+use crate::sync::atomic::Ordering;
+
+/// Where the guarded bytes are: in place, or a copy that goes back.
+enum Place {
+    Host(*mut u8),
+    Staged(Vec<u64>),
+}
+
+impl Place {
+    fn address(&self) -> *const u8 {
+        match self {
+            Place::Host(address) => *address,
+            Place::Staged(words) => words.as_ptr().cast(),
+        }
+    }
+}
+
+/// Read access to a buffer's bytes. Nobody writes them while it lives.
+pub struct HostRead {
+    buffer: Buffer,
+    place: Place,
+}
+
+/// Write access to a buffer's bytes. Nobody else uses them while it lives.
+pub struct HostWrite {
+    buffer: Buffer,
+    place: Place,
+    written: bool,
+}
+
+// SAFETY: a guard is a borrow of plain bytes; which thread uses it does not matter.
+unsafe impl Send for HostRead {}
+// SAFETY: as above; `&HostRead` only reads.
+unsafe impl Sync for HostRead {}
+// SAFETY: as above.
+unsafe impl Send for HostWrite {}
+// SAFETY: as above; `&HostWrite` only reads.
+unsafe impl Sync for HostWrite {}
+
+impl Buffer {
+    /// Waits for pending writers and gives the bytes. A fault of the work that fills the buffer is
+    /// given to everybody who asks.
+    pub fn read(&self) -> Result<HostRead> {
+        self.enter(false, "Buffer::read")?;
+        // From here on the guard's drop releases the count.
+        let mut guard = HostRead { buffer: self.clone(), place: Place::Staged(Vec::new()) };
+        if let Some(fault) = self.fault() {
+            return Err(fault.into());
+        }
+        if !self.is_empty() && !self.0.lease.filled.load(Ordering::Acquire) {
+            return Err(Error::Unfilled { buffer: self.0.lease.name(), command: "Buffer::read".into() });
+        }
+        guard.place = self.place(true)?;
+        Ok(guard)
+    }
+
+    /// Waits for all pending users and gives the bytes to write.
+    pub fn write(&self) -> Result<HostWrite> {
+        if let Kind::Foreign(why) = self.0.lease.block.kind {
+            let buffer = self.0.lease.name();
+            return Err(Error::ReadOnly { buffer, command: "Buffer::write".into(), why });
+        }
+        self.enter(true, "Buffer::write")?;
+        let mut guard = HostWrite { buffer: self.clone(), place: Place::Staged(Vec::new()), written: true };
+        if let Some(fault) = self.fault() {
+            return Err(fault.into());
+        }
+        guard.place = self.place(self.0.lease.filled.load(Ordering::Acquire))?;
+        guard.written = false;
+        Ok(guard)
+    }
+
+    /// Waits until no command uses the bytes in a way that the access would race with, and counts the
+    /// guard before anybody can encode another.
+    fn enter(&self, writes: bool, call: &'static str) -> Result<()> {
+        crate::native::refuse_inside(call)?;
+        let lease = &self.0.lease;
+        loop {
+            let pending = {
+                let mut ledger = self.0.shared.ledger.lock();
+                let guards = lease.guards.load(Ordering::Acquire);
+                if guards == WRITER || (writes && guards != 0) {
+                    return Err(Error::HostAccess {
+                        buffer: lease.name(),
+                        command: call.into(),
+                        guard: if guards == WRITER { "write" } else { "read" },
+                    });
+                }
+                match ledger.pending(lease, 0..lease.block.memory.len, writes) {
+                    Some(pending) => pending,
+                    None => {
+                        lease.guards.store(if writes { WRITER } else { guards + 1 }, Ordering::Release);
+                        return Ok(());
+                    }
+                }
+            };
+            let (stream, index) = pending;
+            self.0.shared.commit_awaited(stream.id());
+            stream.wait(index);
+        }
+    }
+
+    fn place(&self, copy: bool) -> Result<Place> {
+        let lease = &self.0.lease;
+        let memory = &lease.block.memory;
+        if let Some(host) = memory.host {
+            return Ok(Place::Host(host.as_ptr()));
+        }
+        let mut words = vec![0u64; self.len().div_ceil(8)];
+        if copy && !self.is_empty() {
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+            // SAFETY: the lease's length is at most its memory's, and pending writers are done.
+            unsafe { self.0.shared.device.read(memory, 0, &mut bytes[..lease.len]) }
+                .map_err(|error| self.0.shared.device_error("read memory", error))?;
+        }
+        Ok(Place::Staged(words))
+    }
+}
+
+impl HostRead {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the address holds `len` bytes for as long as the buffer lives, which this guard keeps;
+        // no command writes them while the guard is counted.
+        unsafe { slice(&self.place, &self.buffer.0.lease) }
+    }
+
+    /// The bytes as values of one type; `None` if size or alignment do not fit.
+    pub fn as_slice<T: Pod>(&self) -> Option<&[T]> {
+        bytemuck::try_cast_slice(self.bytes()).ok()
+    }
+}
+
+impl HostWrite {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: as for `HostRead`; a write guard is the only user.
+        unsafe { slice(&self.place, &self.buffer.0.lease) }
+    }
+
+    /// The bytes, to change.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let address = match &mut self.place {
+            Place::Host(address) => *address,
+            Place::Staged(words) => words.as_mut_ptr().cast(),
+        };
+        // SAFETY: as for `bytes`, and `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(address, self.buffer.len()) }
+    }
+
+    /// Ends the access and puts the bytes where the device sees them. Dropping the guard does the same,
+    /// but can only spoil the buffer if that fails.
+    pub fn finish(mut self) -> Result<()> {
+        self.put_back()
+    }
+
+    fn put_back(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.written, true) {
+            return Ok(());
+        }
+        let Buffer(handle) = &self.buffer;
+        let (lease, device) = (&handle.lease, &handle.shared.device);
+        if let Place::Staged(words) = &self.place
+            && lease.len > 0
+        {
+            let bytes: &[u8] = bytemuck::cast_slice(words);
+            // SAFETY: the lease's length is at most its memory's, and a write guard is the only user.
+            unsafe { device.write(&lease.block.memory, 0, &bytes[..lease.len]) }
+                .map_err(|error| handle.shared.device_error("write memory", error))?;
+        }
+        lease.filled.store(true, Ordering::Release);
+        device.note_lease(&lease.block.memory, lease.id, LeaseNote::Filled);
+        Ok(())
+    }
+}
+
+impl Drop for HostRead {
+    fn drop(&mut self) {
+        self.buffer.0.lease.guards.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for HostWrite {
+    fn drop(&mut self) {
+        if let Err(error) = self.put_back() {
+            let fault = crate::Fault::new(
+                crate::FaultKind::Failed,
+                crate::Scope::Command,
+                "Buffer::write",
+                0,
+                0,
+                error.to_string(),
+            );
+            self.buffer.fail(&fault);
+        }
+        self.buffer.0.lease.guards.store(0, Ordering::Release);
+    }
+}
+
+/// # Safety
+/// The address holds the lease's length of bytes, which nobody writes while the result lives.
+unsafe fn slice<'a>(place: &'a Place, lease: &Arc<Lease>) -> &'a [u8] {
+    // SAFETY: the caller's promise; an empty staged vector's address is dangling but aligned, and
+    // then the length is zero.
+    unsafe { std::slice::from_raw_parts(place.address(), lease.len) }
+}
+
+impl crate::runtime::Shared {
+    pub(crate) fn device_error(&self, call: &'static str, error: DeviceError) -> Error {
+        match error {
+            DeviceError::Lost(message) => {
+                let fault =
+                    crate::Fault::new(crate::FaultKind::Lost, crate::Scope::Device, call, 0, 0, message);
+                self.lose(fault).into()
+            }
+            other => Error::Device { device: self.name(), call, message: other.to_string() },
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Hazards: who has used which bytes of a block, and what a new use must wait for.
+//!
+//! A block's [`History`] keeps its last writes and *all* reads since, each with its byte range, its
+//! stream, its submission and its command. One "last reader" would not be enough: two streams may
+//! read at the same time, and a writer has to wait for both. The history belongs to the block, not to
+//! the buffer: when the block is handed out again, the new owner's commands are ordered behind the
+//! old owner's by the same rules.
+
+use smallvec::SmallVec;
+
+/// The command number of a merged entry: some earlier command of its submission.
+pub(crate) const SOME_COMMAND: u32 = u32::MAX;
+
+/// Above this many entries of one kind, entries of one submission are merged. Merging is
+/// conservative: it may order more than needed, never less.
+const MERGE_ABOVE: usize = 48;
+
+/// One use of a range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Use {
+    pub(crate) stream: u64,
+    pub(crate) submission: u64,
+    pub(crate) command: u32,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Use {
+    fn overlaps(&self, other: &Use) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    fn covers(&self, other: &Use) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+}
+
+/// The uses of a block that may still matter.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    writes: SmallVec<[Use; 1]>,
+    reads: SmallVec<[Use; 2]>,
+    /// Reads are looked through when there are this many: a buffer that ten thousand streams read
+    /// costs each of them a constant time.
+    look_at: usize,
+}
+
+impl History {
+    /// Records a use. `done` tells whether a submission has completed; `conflict` is called for each
+    /// earlier use that the new one must be ordered after.
+    pub(crate) fn record(
+        &mut self,
+        new: Use,
+        writes: bool,
+        done: impl Fn(u64, u64) -> bool,
+        mut conflict: impl FnMut(&Use),
+    ) {
+        if new.start == new.end {
+            return;
+        }
+        let live = |old: &Use| {
+            old.stream == new.stream && old.submission == new.submission || !done(old.stream, old.submission)
+        };
+        self.writes.retain(|old| live(old));
+        for old in self.writes.iter().filter(|old| old.overlaps(&new)) {
+            conflict(old);
+        }
+        if writes {
+            self.reads.retain(|old| live(old));
+            for old in self.reads.iter().filter(|old| old.overlaps(&new)) {
+                conflict(old);
+            }
+            // What the write covers is ordered before it, so later uses need to know the write only.
+            self.writes.retain(|old| !new.covers(old));
+            self.reads.retain(|old| !new.covers(old));
+            self.writes.push(new);
+            merge(&mut self.writes);
+        } else {
+            if self.reads.len() >= self.look_at.max(4) {
+                // On one stream submissions are ordered: a later read stands for an earlier one's.
+                self.reads.retain(|old| {
+                    let replaced =
+                        old.stream == new.stream && old.submission < new.submission && new.covers(old);
+                    live(old) && !replaced
+                });
+                merge(&mut self.reads);
+                self.look_at = 2 * self.reads.len();
+            }
+            self.reads.push(new);
+        }
+    }
+
+    /// The uses a host access must wait for: writes, and if it writes itself, reads.
+    pub(crate) fn pending(
+        &mut self,
+        start: usize,
+        end: usize,
+        writes: bool,
+        done: impl Fn(u64, u64) -> bool,
+    ) -> Option<Use> {
+        self.prune(done);
+        let probe = Use { stream: 0, submission: 0, command: 0, start, end };
+        let first = |uses: &[Use]| uses.iter().find(|old| old.overlaps(&probe)).copied();
+        first(&self.writes).or_else(|| if writes { first(&self.reads) } else { None })
+    }
+
+    /// Which streams still use the block.
+    pub(crate) fn users(&mut self, done: impl Fn(u64, u64) -> bool) -> Users {
+        self.prune(done);
+        let mut users = Users::Nobody;
+        for old in self.writes.iter().chain(&self.reads) {
+            users = match users {
+                Users::Nobody => Users::One(old.stream),
+                Users::One(stream) if stream == old.stream => Users::One(stream),
+                _ => return Users::Many,
+            };
+        }
+        users
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.writes.clear();
+        self.reads.clear();
+    }
+
+    fn prune(&mut self, done: impl Fn(u64, u64) -> bool) {
+        self.writes.retain(|old| !done(old.stream, old.submission));
+        self.reads.retain(|old| !done(old.stream, old.submission));
+    }
+}
+
+/// Who has uses of a block pending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Users {
+    Nobody,
+    One(u64),
+    Many,
+}
+
+/// Keeps a list short by merging the entries of one submission.
+fn merge<A: smallvec::Array<Item = Use>>(uses: &mut SmallVec<A>) {
+    if uses.len() <= MERGE_ABOVE {
+        return;
+    }
+    uses.sort_unstable_by_key(|old| (old.stream, old.submission));
+    uses.dedup_by(|next, entry| {
+        let same = next.stream == entry.stream && next.submission == entry.submission;
+        if same {
+            entry.start = entry.start.min(next.start);
+            entry.end = entry.end.max(next.end);
+            entry.command = SOME_COMMAND;
+        }
+        same
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(stream: u64, submission: u64, command: u32, range: std::ops::Range<usize>) -> Use {
+        Use { stream, submission, command, start: range.start, end: range.end }
+    }
+
+    fn conflicts(history: &mut History, new: Use, writes: bool) -> Vec<(u64, u32)> {
+        let mut found = Vec::new();
+        history.record(new, writes, |_, _| false, |old| found.push((old.stream, old.command)));
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn a_writer_conflicts_with_every_reader_of_its_range() {
+        let mut history = History::default();
+        assert_eq!(conflicts(&mut history, at(1, 1, 0, 0..100), true), []);
+        assert_eq!(conflicts(&mut history, at(1, 1, 1, 0..50), false), [(1, 0)]);
+        assert_eq!(conflicts(&mut history, at(2, 1, 0, 50..100), false), [(1, 0)]);
+        assert_eq!(conflicts(&mut history, at(3, 1, 0, 0..100), true), [(1, 0), (1, 1), (2, 0)]);
+        assert_eq!(conflicts(&mut history, at(1, 1, 2, 0..1), false), [(3, 0)]);
+    }
+
+    #[test]
+    fn disjoint_ranges_do_not_conflict() {
+        let mut history = History::default();
+        conflicts(&mut history, at(1, 1, 0, 0..10), true);
+        assert_eq!(conflicts(&mut history, at(1, 1, 1, 10..20), true), []);
+        assert_eq!(conflicts(&mut history, at(1, 1, 2, 9..11), false), [(1, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn a_partial_overwrite_keeps_the_rest_of_the_older_write() {
+        let mut history = History::default();
+        conflicts(&mut history, at(1, 1, 0, 0..10), true);
+        assert_eq!(conflicts(&mut history, at(1, 1, 1, 0..5), true), [(1, 0)]);
+        assert_eq!(conflicts(&mut history, at(1, 1, 2, 5..10), false), [(1, 0)]);
+    }
+
+    #[test]
+    fn reads_do_not_conflict_with_reads() {
+        let mut history = History::default();
+        assert_eq!(conflicts(&mut history, at(1, 1, 0, 0..10), false), []);
+        assert_eq!(conflicts(&mut history, at(2, 1, 0, 0..10), false), []);
+    }
+
+    #[test]
+    fn completed_uses_are_forgotten() {
+        let mut history = History::default();
+        conflicts(&mut history, at(1, 1, 0, 0..10), true);
+        let mut found = 0;
+        history.record(at(2, 1, 0, 0..10), true, |stream, _| stream == 1, |_| found += 1);
+        assert_eq!(found, 0);
+        assert_eq!(history.users(|_, _| false), Users::One(2));
+        assert_eq!(history.users(|_, _| true), Users::Nobody);
+    }
+
+    #[test]
+    fn merging_many_entries_loses_no_conflict() {
+        let mut history = History::default();
+        for i in 0..500u32 {
+            conflicts(&mut history, at(1, 1, i, i as usize..i as usize + 1), true);
+        }
+        assert!(history.writes.len() <= MERGE_ABOVE + 1);
+        for i in 0..500usize {
+            assert!(!conflicts(&mut history, at(2, 1, i as u32, i..i + 1), false).is_empty(), "byte {i}");
+        }
+    }
+}

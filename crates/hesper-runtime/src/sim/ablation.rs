@@ -1,0 +1,50 @@
+//! Ablations: one mechanism switched off, to show what it is for.
+
+use std::fmt;
+
+/// The mechanism that is switched off; everything else stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Ablation {
+    /// Nothing is switched off.
+    #[default]
+    None,
+    /// Work in flight does not hold the memory it names.
+    Retention,
+    /// No barriers, edges or waits: conflicting commands are not ordered.
+    Hazards,
+    /// The pool hands a block that was given back to whoever asks, as if nothing used it any more.
+    ReuseOrder,
+    /// Pipelines are looked up by their label.
+    ContentKeys,
+    /// Eviction releases a pipeline instead of the cache's reference to it.
+    CarefulEviction,
+    /// An op may bind an input that it did not declare.
+    DeclaredInputs,
+}
+
+impl Ablation {
+    /// All of them, [`None`](Ablation::None) first.
+    pub const ALL: [Ablation; 7] = [
+        Ablation::None,
+        Ablation::Retention,
+        Ablation::Hazards,
+        Ablation::ReuseOrder,
+        Ablation::ContentKeys,
+        Ablation::CarefulEviction,
+        Ablation::DeclaredInputs,
+    ];
+}
+
+impl fmt::Display for Ablation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Ablation::None => "nothing",
+            Ablation::Retention => "retention",
+            Ablation::Hazards => "hazard tracking",
+            Ablation::ReuseOrder => "order in reuse",
+            Ablation::ContentKeys => "content keys",
+            Ablation::CarefulEviction => "careful eviction",
+            Ablation::DeclaredInputs => "declared inputs",
+        })
+    }
+}

@@ -1,0 +1,269 @@
+//! The simulated device: an adversary with a seed.
+//!
+//! [`Sim`] executes commands on host memory, as late as it may and in any order that barriers (or
+//! edges: the seed decides which of the two forms it honours), waits and streams allow. Fresh and
+//! freed memory is poisoned, and freed memory is never unmapped, so that a use after free is a wrong
+//! number and a [`Violation`], not a crash. Any call can be made to fail. Together with [`tasks::run`],
+//! which schedules client tasks from the same seed, a run is a function of its seed: a race is a unit
+//! test that fails every time.
+//!
+//! What is right is decided by sequential execution of the same program ([`workload`]), never by the
+//! hazard tracker under test.
+
+mod ablation;
+mod engine;
+mod memory;
+mod rng;
+pub mod tasks;
+pub mod workload;
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+pub use ablation::Ablation;
+pub use rng::Rng;
+
+use crate::device::{
+    CompiledPipeline, Device, DeviceError, DeviceInfo, Progress, RawMemory, RawPipeline, RawStream,
+};
+use crate::native::View;
+use crate::pipeline::PipelineSource;
+use crate::sync::{Lock, Rank};
+use crate::validate::{Rule, Violation};
+use crate::work::{Dispatch, Work};
+use engine::Engine;
+
+/// What runs a dispatched kernel: its source, the launch and the views in binding order.
+pub type Executor =
+    Arc<dyn Fn(&PipelineSource, &Dispatch, &mut [View<'_>]) -> Result<(), String> + Send + Sync>;
+
+/// A kind of device call, for fault injection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// [`Device::allocate`].
+    Allocate,
+    /// [`Device::compile`].
+    Compile,
+    /// [`Device::create_stream`].
+    CreateStream,
+    /// [`Device::submit`].
+    Submit,
+    /// The execution of one command.
+    Run,
+    /// The completion of one submission.
+    Complete,
+    /// [`Device::read`] and [`Device::write`], on a sim without host-visible memory.
+    Transfer,
+}
+
+/// Which call fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The n-th call of a kind, counted from zero.
+    Kind(Call, u64),
+    /// The n-th call of any kind.
+    Any(u64),
+    /// The n-th call of any kind, which loses the device.
+    Lose(u64),
+}
+
+/// The simulated device. Clones are handles on the same one, so that a test keeps one to look with.
+#[derive(Clone)]
+pub struct Sim {
+    info: Arc<DeviceInfo>,
+    engine: Arc<Lock<Engine>>,
+}
+
+/// How a sim is set up.
+pub struct SimBuilder {
+    seed: u64,
+    info: DeviceInfo,
+    executor: Option<Executor>,
+    failure: Option<Failure>,
+}
+
+impl SimBuilder {
+    /// Bytes that can be allocated at once.
+    pub fn memory(mut self, bytes: usize) -> Self {
+        self.info.total_memory = bytes;
+        self
+    }
+
+    /// Whether the host sees the memory; a discrete card's it does not.
+    pub fn host_visible(mut self, visible: bool) -> Self {
+        self.info.host_visible = visible;
+        self
+    }
+
+    /// After how many commands a submission is committed by itself.
+    pub fn batch(mut self, commands: usize) -> Self {
+        self.info.batch = commands;
+        self
+    }
+
+    /// What runs dispatched kernels. Default: [`workload::execute`].
+    pub fn executor(mut self, executor: Executor) -> Self {
+        self.executor = Some(executor);
+        self
+    }
+
+    /// Makes one call fail.
+    pub fn fail(mut self, failure: Failure) -> Self {
+        self.failure = Some(failure);
+        self
+    }
+
+    /// The device.
+    pub fn build(self) -> Sim {
+        let executor = self.executor.unwrap_or_else(|| Arc::new(workload::execute));
+        let engine = Engine::new(self.seed, self.info.clone(), executor, self.failure);
+        Sim { info: Arc::new(self.info), engine: Arc::new(Lock::new(Rank::Leaf, engine)) }
+    }
+}
+
+impl Sim {
+    /// A device that behaves as its seed says.
+    #[allow(clippy::new_ret_no_self, reason = "a sim is made from its seed alone")]
+    pub fn new(seed: u64) -> Sim {
+        Sim::builder(seed).build()
+    }
+
+    /// Sets up a device.
+    pub fn builder(seed: u64) -> SimBuilder {
+        SimBuilder {
+            seed,
+            info: DeviceInfo {
+                name: "sim".into(),
+                host_visible: true,
+                total_memory: 1 << 30,
+                alignment: 64,
+                max_buffer: 1 << 40,
+                max_threads: 1024,
+                batch: 16,
+                max_in_flight: 8,
+            },
+            executor: None,
+            failure: None,
+        }
+    }
+
+    /// What the device has noticed.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.engine.lock().violations.clone()
+    }
+
+    /// How many calls that can fail there have been.
+    pub fn calls(&self) -> u64 {
+        self.engine.lock().calls()
+    }
+
+    /// Whether nothing is left: no memory, no pipeline, no stream, no work.
+    pub fn is_empty(&self) -> bool {
+        self.engine.lock().is_empty()
+    }
+
+    /// A number that two runs share only if the device did the same things in the same order.
+    pub fn fingerprint(&self) -> u64 {
+        self.engine.lock().fingerprint
+    }
+
+    /// Most bytes allocated at once.
+    pub fn peak(&self) -> usize {
+        self.engine.lock().memory.peak
+    }
+
+    /// Does one thing that the device may do now, chosen by the seed: runs a command or finishes a
+    /// submission. False if there is nothing to do.
+    pub fn step(&self) -> bool {
+        let Some(step) = self.engine.lock().choose() else { return false };
+        self.perform(step);
+        true
+    }
+
+    fn perform(&self, step: engine::Step) {
+        match step {
+            engine::Step::Run { mut work, position, stream } => {
+                let kernel = self.engine.lock().prepare(&work, position);
+                engine::run(&mut work, position, kernel);
+                self.engine.lock().put_back(stream, work, position);
+            }
+            engine::Step::Finish { work, error } => match error {
+                None => work.finish(),
+                Some(error) => work.fail(&error),
+            },
+        }
+    }
+}
+
+// SAFETY: the engine runs a command only when the order it was given allows it, and memory that
+// was allocated stays mapped for as long as the engine lives.
+unsafe impl Device for Sim {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&self, len: usize) -> Result<RawMemory, DeviceError> {
+        self.engine.lock().allocate(len)
+    }
+
+    unsafe fn free(&self, memory: RawMemory) {
+        self.engine.lock().free(memory);
+    }
+
+    unsafe fn import(&self, host: NonNull<u8>, len: usize) -> Result<RawMemory, DeviceError> {
+        if !self.info.host_visible {
+            return Err(DeviceError::Unsupported("import of host memory"));
+        }
+        Ok(self.engine.lock().memory.import(host, len))
+    }
+
+    unsafe fn read(&self, memory: &RawMemory, offset: usize, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.engine.lock().transfer(memory, offset, engine::Transfer::Read(out))
+    }
+
+    unsafe fn write(&self, memory: &RawMemory, offset: usize, data: &[u8]) -> Result<(), DeviceError> {
+        self.engine.lock().transfer(memory, offset, engine::Transfer::Write(data))
+    }
+
+    fn create_stream(&self) -> Result<RawStream, DeviceError> {
+        self.engine.lock().create_stream()
+    }
+
+    unsafe fn destroy_stream(&self, stream: RawStream) {
+        self.engine.lock().destroy_stream(stream);
+    }
+
+    fn compile(&self, source: &PipelineSource) -> Result<CompiledPipeline, DeviceError> {
+        // Compilation takes time: others run meanwhile.
+        crate::sync::coop::pause();
+        self.engine.lock().compile(source)
+    }
+
+    unsafe fn release(&self, pipeline: RawPipeline) {
+        self.engine.lock().release(pipeline);
+    }
+
+    unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<(), (Work, DeviceError)> {
+        self.engine.lock().submit(stream, work)
+    }
+
+    fn wait(&self, stream: RawStream, index: u64) -> Progress {
+        loop {
+            if self.engine.lock().is_done(stream, index) {
+                return Progress::Done;
+            }
+            if !self.step() {
+                return Progress::Elsewhere;
+            }
+            crate::sync::coop::pause();
+        }
+    }
+
+    fn poll(&self) {
+        self.step();
+    }
+}
+
+pub(crate) fn violation(rule: Rule, command: &str, what: String) -> Violation {
+    Violation::new(rule, command, what)
+}

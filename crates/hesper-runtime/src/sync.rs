@@ -1,0 +1,274 @@
+//! Locks and waiting.
+//!
+//! Three rules keep the runtime free of deadlocks, and this module enforces them:
+//!
+//! * Locks are ranked. A thread may take a lock only if its rank is above every lock it holds
+//!   ([`Lock`] checks this in debug and simulated builds).
+//! * Nobody waits while holding a lock: all waiting goes through [`Signal`], which checks it too.
+//! * Every wait can be scheduled from outside: under the simulator a thread that would block hands
+//!   the processor to another task instead (see [`coop`]), so a run is a function of its seed.
+//!
+//! Built with `--cfg hesper_model`, the primitives are those of a model checker.
+
+#[cfg(not(hesper_model))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
+
+#[cfg(hesper_model)]
+pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
+
+use std::ops::{Deref, DerefMut};
+
+/// The order in which locks may be taken: a thread goes upwards only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// Hand-over of closed submissions to the device, in order.
+    Commit = 1,
+    /// Streams, hazard histories and the pool.
+    Ledger = 2,
+    /// The pipeline cache.
+    Cache = 3,
+    /// Small leaf locks: nothing is taken above them.
+    Leaf = 4,
+}
+
+/// A mutex with a rank. A panic in a critical section does not poison it: sections of this crate
+/// leave their data whole at every point that can panic.
+#[derive(Debug)]
+pub(crate) struct Lock<T> {
+    rank: Rank,
+    inner: Mutex<T>,
+}
+
+/// Access to a [`Lock`]'s data.
+pub(crate) struct Guard<'a, T> {
+    inner: MutexGuard<'a, T>,
+    _held: held::Held,
+}
+
+impl<T> Lock<T> {
+    pub(crate) fn new(rank: Rank, value: T) -> Self {
+        Lock { rank, inner: Mutex::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        coop::pause();
+        self.lock_unscheduled()
+    }
+
+    /// Locks without giving way: for what simulations in one process share, so that one does not
+    /// see the others.
+    pub(crate) fn lock_unscheduled(&self) -> Guard<'_, T> {
+        let held = held::Held::take(self.rank);
+        let inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Guard { inner, _held: held }
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A condition that threads wait for. Whoever makes the condition true calls [`Signal::notify`].
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    lock: Mutex<()>,
+    changed: Condvar,
+    waiters: atomic::AtomicUsize,
+}
+
+impl Signal {
+    /// Blocks until `ready` gives true. `ready` must read atomics (or a leaf lock) that were
+    /// changed before `notify` was called.
+    pub(crate) fn wait_until(&self, mut ready: impl FnMut() -> bool) {
+        held::assert_none();
+        if ready() {
+            return;
+        }
+        if coop::active() {
+            while !ready() {
+                coop::block();
+            }
+            return;
+        }
+        self.waiters.fetch_add(1, atomic::Ordering::SeqCst);
+        let mut guard = self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        while !ready() {
+            guard = self.changed.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        drop(guard);
+        self.waiters.fetch_sub(1, atomic::Ordering::SeqCst);
+    }
+
+    /// Wakes all waiters to look again. Costs one load when nobody waits.
+    pub(crate) fn notify(&self) {
+        // Orders the caller's change before the look at `waiters`; a waiter counts itself before it
+        // looks at the condition, so one of the two sees the other.
+        atomic::fence(atomic::Ordering::SeqCst);
+        if self.waiters.load(atomic::Ordering::SeqCst) != 0 {
+            drop(self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// Which ranks the current thread holds; checked in debug and simulated builds.
+mod held {
+    use super::Rank;
+
+    #[cfg(any(debug_assertions, feature = "sim"))]
+    mod imp {
+        use super::Rank;
+        use std::cell::Cell;
+
+        thread_local! {
+            static HELD: Cell<u32> = const { Cell::new(0) };
+        }
+
+        #[cfg(not(hesper_model))]
+        pub(crate) struct Held(u32);
+
+        #[cfg(not(hesper_model))]
+        impl Held {
+            pub(crate) fn take(rank: Rank) -> Self {
+                let bit = 1 << rank as u32;
+                HELD.with(|held| {
+                    let now = held.get();
+                    assert!(now < bit, "lock order: {rank:?} taken while holding ranks {now:#b}");
+                    held.set(now | bit);
+                });
+                Held(bit)
+            }
+        }
+
+        #[cfg(not(hesper_model))]
+        impl Drop for Held {
+            fn drop(&mut self) {
+                HELD.with(|held| held.set(held.get() & !self.0));
+            }
+        }
+
+        // Under the model checker many tasks share one thread, so a thread-local says nothing.
+        #[cfg(hesper_model)]
+        pub(crate) struct Held;
+
+        #[cfg(hesper_model)]
+        impl Held {
+            pub(crate) fn take(_: Rank) -> Self {
+                Held
+            }
+        }
+
+        pub(crate) fn any() -> bool {
+            HELD.with(|held| held.get() != 0)
+        }
+    }
+
+    #[cfg(not(any(debug_assertions, feature = "sim")))]
+    mod imp {
+        use super::Rank;
+        pub(crate) struct Held;
+        impl Held {
+            #[inline(always)]
+            pub(crate) fn take(_: Rank) -> Self {
+                Held
+            }
+        }
+        pub(crate) fn any() -> bool {
+            false
+        }
+    }
+
+    pub(crate) use imp::{Held, any};
+
+    pub(crate) fn assert_none() {
+        assert!(!any(), "a thread waits while it holds a lock");
+    }
+}
+
+/// Cooperative scheduling: how the simulator decides which client task runs next.
+///
+/// A task of the simulator runs on a thread of its own, but only one runs at a time. It gives way
+/// at [`pause`](coop::pause) points (each lock taken at rank zero, each device call) and, where it
+/// would have to wait, at [`block`](coop::block).
+pub(crate) mod coop {
+    #[cfg(feature = "sim")]
+    mod imp {
+        use std::cell::RefCell;
+        use std::sync::Arc;
+
+        /// Decides who runs next.
+        pub trait Cooperative: Send + Sync {
+            /// The calling task may go on, now or later.
+            fn pause(&self);
+            /// The calling task cannot go on before something else has happened.
+            fn block(&self);
+        }
+
+        thread_local! {
+            static CURRENT: RefCell<Option<Arc<dyn Cooperative>>> = const { RefCell::new(None) };
+        }
+
+        /// Makes the current thread a task of `scheduler`, or an ordinary thread again.
+        pub fn install(scheduler: Option<Arc<dyn Cooperative>>) {
+            CURRENT.with(|current| *current.borrow_mut() = scheduler);
+        }
+
+        /// Runs `f` as an ordinary thread would.
+        pub(crate) fn suspended<R>(f: impl FnOnce() -> R) -> R {
+            let scheduler = CURRENT.with(|current| current.borrow_mut().take());
+            let result = f();
+            install(scheduler);
+            result
+        }
+
+        fn current() -> Option<Arc<dyn Cooperative>> {
+            CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+        }
+
+        pub(crate) fn active() -> bool {
+            current().is_some()
+        }
+
+        pub(crate) fn pause() {
+            if super::super::held::any() {
+                return;
+            }
+            if let Some(scheduler) = current() {
+                scheduler.pause();
+            }
+        }
+
+        pub(crate) fn block() {
+            if let Some(scheduler) = current() {
+                scheduler.block();
+            }
+        }
+    }
+
+    #[cfg(not(feature = "sim"))]
+    mod imp {
+        #[inline(always)]
+        pub(crate) fn active() -> bool {
+            false
+        }
+        #[inline(always)]
+        pub(crate) fn pause() {}
+        #[inline(always)]
+        pub(crate) fn block() {}
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) use imp::suspended;
+    #[cfg(feature = "sim")]
+    pub use imp::{Cooperative, install};
+    pub(crate) use imp::{active, block, pause};
+}

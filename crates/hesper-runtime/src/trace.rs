@@ -1,0 +1,157 @@
+//! A record of what a runtime does, for Chrome's and Perfetto's trace viewers.
+//!
+//! Recording is off until it is started and then bounded: the newest events are kept. When it is off,
+//! each hook costs one relaxed load.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::error::Fault;
+use crate::sync::{Lock, Rank};
+use crate::work::Work;
+
+/// Most events kept.
+const CAPACITY: usize = 1 << 18;
+
+#[derive(Debug)]
+struct Event {
+    name: String,
+    /// What did it: encode, submit, run, finish, allocate.
+    category: &'static str,
+    track: u64,
+    start_ns: u64,
+    /// Zero for a moment in time.
+    duration_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    events: VecDeque<Event>,
+    dropped: u64,
+}
+
+/// Records submissions, commands, allocations and completions.
+#[derive(Debug)]
+pub struct Trace {
+    on: AtomicBool,
+    epoch: Instant,
+    record: Lock<Record>,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Trace {
+            on: AtomicBool::new(false),
+            epoch: Instant::now(),
+            record: Lock::new(Rank::Leaf, Record::default()),
+        }
+    }
+}
+
+impl Trace {
+    /// Starts recording, from nothing.
+    pub fn start(&self) {
+        *self.record.lock() = Record::default();
+        self.on.store(true, Ordering::Release);
+    }
+
+    /// Stops recording and gives the record as a Chrome trace (JSON).
+    pub fn stop(&self) -> String {
+        self.on.store(false, Ordering::Release);
+        let record = std::mem::take(&mut *self.record.lock());
+        let mut json = String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+        for (index, event) in record.events.iter().enumerate() {
+            if index > 0 {
+                json.push(',');
+            }
+            json.push_str("{\"name\":");
+            quote(&mut json, &event.name);
+            let (start, duration) = (event.start_ns as f64 / 1e3, event.duration_ns as f64 / 1e3);
+            let phase = if event.duration_ns > 0 { "X" } else { "i" };
+            let _ = write!(
+                json,
+                ",\"cat\":\"{}\",\"ph\":\"{phase}\",\"ts\":{start:.3},\"dur\":{duration:.3},\"pid\":1,\"tid\":{}",
+                event.category, event.track
+            );
+            json.push_str(if event.duration_ns > 0 { "}" } else { ",\"s\":\"t\"}" });
+        }
+        let _ = write!(json, "],\"otherData\":{{\"dropped\":{}}}}}", record.dropped);
+        json
+    }
+
+    /// Whether events are being recorded.
+    pub fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    fn push(&self, name: String, category: &'static str, track: u64, since: Option<Instant>) {
+        let now = Instant::now();
+        let start = since.unwrap_or(now);
+        let event = Event {
+            name,
+            category,
+            track,
+            start_ns: start.saturating_duration_since(self.epoch).as_nanos() as u64,
+            duration_ns: since.map_or(0, |since| (now - since).as_nanos().max(1) as u64),
+        };
+        let mut record = self.record.lock();
+        if record.events.len() == CAPACITY {
+            record.events.pop_front();
+            record.dropped += 1;
+        }
+        record.events.push_back(event);
+    }
+
+    pub(crate) fn encoded(&self, label: &str, stream: u64) {
+        if self.is_on() {
+            self.push(label.to_string(), "encode", stream, None);
+        }
+    }
+
+    pub(crate) fn allocated(&self, bytes: usize) {
+        if self.is_on() {
+            self.push(format!("{bytes} bytes"), "allocate", 0, None);
+        }
+    }
+
+    pub(crate) fn submitted(&self, work: &Work) {
+        if self.is_on() {
+            let name = format!("submission {} ({} commands)", work.index(), work.len());
+            self.push(name, "submit", work.stream(), None);
+        }
+    }
+
+    pub(crate) fn finished(&self, stream: u64, index: u64, fault: Option<&Fault>) {
+        if self.is_on() {
+            let outcome = fault.map_or(String::new(), |fault| format!(": {fault}"));
+            self.push(format!("submission {index} finished{outcome}"), "finish", stream, None);
+        }
+    }
+
+    pub(crate) fn begin(&self) -> Option<Instant> {
+        self.is_on().then(Instant::now)
+    }
+
+    pub(crate) fn ran(&self, label: &str, stream: u64, begun: Option<Instant>) {
+        if begun.is_some() {
+            self.push(label.to_string(), "run", stream, begun);
+        }
+    }
+}
+
+fn quote(json: &mut String, text: &str) {
+    json.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            control if (control as u32) < 0x20 => {
+                let _ = write!(json, "\\u{:04x}", control as u32);
+            }
+            other => json.push(other),
+        }
+    }
+    json.push('"');
+}

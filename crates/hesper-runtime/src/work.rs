@@ -1,0 +1,479 @@
+//! Work: a submission as the device sees it.
+//!
+//! A [`Work`] is moved to the device and back. While the device has it, it owns everything that its
+//! commands name: blocks of memory, pipelines, closures. Retention is therefore ownership: there is
+//! no list that somebody could forget to fill, because a binding *is* the reference.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::block::Lease;
+use crate::device::{DeviceError, RawMemory, RawPipeline, RawStream};
+use crate::error::{Fault, FaultKind, Scope};
+use crate::native::{Native, NativeFn, NativeResult, View};
+use crate::pipeline::Pipeline;
+use crate::runtime::Shared;
+use crate::stream::StreamShared;
+
+/// How a command uses a range of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// It reads.
+    Read,
+    /// It overwrites.
+    Write,
+    /// It reads and writes (in-place updates, atomics).
+    ReadWrite,
+}
+
+impl Access {
+    /// Whether the bytes may change.
+    pub fn writes(self) -> bool {
+        self != Access::Read
+    }
+
+    /// Whether the bytes' old value matters.
+    pub fn reads(self) -> bool {
+        self != Access::Write
+    }
+}
+
+/// One range of memory that a command uses. Holding it keeps the memory alive.
+#[derive(Debug)]
+pub struct Binding {
+    pub(crate) lease: Option<Arc<Lease>>,
+    pub(crate) lease_id: u64,
+    pub(crate) memory: RawMemory,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    pub(crate) access: Access,
+}
+
+impl Binding {
+    /// The memory.
+    pub fn memory(&self) -> &RawMemory {
+        &self.memory
+    }
+
+    /// First byte of the range.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Length of the range; may be zero.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the range is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How it is used.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Which life of the memory this is: each buffer that takes a block gets a number of its own.
+    pub fn lease(&self) -> u64 {
+        self.lease_id
+    }
+}
+
+/// The dispatch of a compiled kernel.
+#[derive(Debug)]
+pub struct Dispatch {
+    pub(crate) pipeline: RawPipeline,
+    pub(crate) retained: Arc<Pipeline>,
+    /// Threads in each dimension; the last threadgroups may be partial.
+    pub grid: [u64; 3],
+    /// Threads of a threadgroup in each dimension.
+    pub threadgroup: [u64; 3],
+    /// Bytes of constants, in the layout that the kernel's compiler gave.
+    pub constants: SmallVec<[u8; 32]>,
+}
+
+impl Dispatch {
+    /// The compiled kernel.
+    pub fn pipeline(&self) -> RawPipeline {
+        self.pipeline
+    }
+
+    /// The kernel's label.
+    pub fn label(&self) -> &str {
+        self.retained.label()
+    }
+}
+
+/// What a command does.
+pub(crate) enum Op {
+    /// Runs a compiled kernel.
+    Dispatch(Dispatch),
+    /// Runs a native closure: on the host's device when its turn comes, on another device when the
+    /// submission is recorded (there the closure launches library calls).
+    Native(Option<NativeFn>),
+    /// Copies the bytes of binding 0 to binding 1, of the same length.
+    Copy,
+}
+
+/// What a command does, as a device sees it.
+#[derive(Debug, Clone, Copy)]
+pub enum OpRef<'a> {
+    /// Runs a compiled kernel.
+    Dispatch(&'a Dispatch),
+    /// Runs a native closure; see [`Work::run_native`].
+    Native,
+    /// Copies the bytes of binding 0 to binding 1, of the same length.
+    Copy,
+}
+
+pub(crate) struct Command {
+    pub(crate) label: Arc<str>,
+    pub(crate) op: Op,
+    pub(crate) bindings: (u32, u32),
+    pub(crate) after: (u32, u32),
+    pub(crate) barrier: bool,
+}
+
+/// A command, as a device sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandRef<'a> {
+    /// Its label.
+    pub label: &'a str,
+    /// What it does.
+    pub op: OpRef<'a>,
+    /// What it binds, in the order of the kernel's parameters.
+    pub bindings: &'a [Binding],
+    /// Whether it must start after all earlier commands of the submission.
+    pub barrier: bool,
+    /// The earlier commands of the submission that it must start after.
+    pub after: &'a [u32],
+}
+
+/// A submission to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// The stream of the runtime.
+    pub stream: u64,
+    /// The stream of the device.
+    pub raw: RawStream,
+    /// The submission's index.
+    pub index: u64,
+}
+
+/// The commands of a submission and all that they name.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) commands: Vec<Command>,
+    pub(crate) bindings: Vec<Binding>,
+    pub(crate) after: Vec<u32>,
+    pub(crate) waits: SmallVec<[Wait; 2]>,
+    /// Commands before this one are ordered before everything that follows.
+    pub(crate) last_barrier: u32,
+}
+
+impl Batch {
+    fn bindings_of(&self, index: usize) -> &[Binding] {
+        let (start, end) = self.commands[index].bindings;
+        &self.bindings[start as usize..end as usize]
+    }
+}
+
+type FinishHook = Box<dyn FnOnce(Option<&Fault>) + Send>;
+
+/// A submission on its way through a device. It owns what its commands name.
+pub struct Work(Box<WorkInner>);
+
+struct WorkInner {
+    shared: Arc<Shared>,
+    stream: Arc<StreamShared>,
+    index: u64,
+    batch: Batch,
+    fault: Option<Fault>,
+    hooks: Vec<FinishHook>,
+    awaited: bool,
+    finished: bool,
+}
+
+impl Work {
+    pub(crate) fn new(shared: Arc<Shared>, stream: Arc<StreamShared>, index: u64, batch: Batch) -> Self {
+        Work(Box::new(WorkInner {
+            shared,
+            stream,
+            index,
+            batch,
+            fault: None,
+            hooks: Vec::new(),
+            awaited: false,
+            finished: false,
+        }))
+    }
+
+    /// The stream, by the runtime's number.
+    pub fn stream(&self) -> u64 {
+        self.0.stream.id()
+    }
+
+    /// The stream, by the device's number.
+    pub fn raw_stream(&self) -> RawStream {
+        self.0.stream.raw()
+    }
+
+    /// The submission's index on its stream; indices only grow.
+    pub fn index(&self) -> u64 {
+        self.0.index
+    }
+
+    /// Submissions of other streams that must be finished before any command starts.
+    pub fn waits(&self) -> &[Wait] {
+        &self.0.batch.waits
+    }
+
+    /// Whether the submitting thread is about to wait for this work, and may run it itself.
+    pub fn is_awaited(&self) -> bool {
+        self.0.awaited
+    }
+
+    pub(crate) fn set_awaited(&mut self) {
+        self.0.awaited = true;
+    }
+
+    /// Changes the waits; those for which `keep` gives false go.
+    pub(crate) fn each_wait(&mut self, keep: impl FnMut(&mut Wait) -> bool) {
+        self.0.batch.waits.retain(keep);
+    }
+
+    /// How many commands there are.
+    pub fn len(&self) -> usize {
+        self.0.batch.commands.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A command, by its position.
+    pub fn command(&self, index: usize) -> CommandRef<'_> {
+        let batch = &self.0.batch;
+        let command = &batch.commands[index];
+        CommandRef {
+            label: &command.label,
+            op: match &command.op {
+                Op::Dispatch(dispatch) => OpRef::Dispatch(dispatch),
+                Op::Native(_) => OpRef::Native,
+                Op::Copy => OpRef::Copy,
+            },
+            bindings: batch.bindings_of(index),
+            barrier: command.barrier,
+            after: &batch.after[command.after.0 as usize..command.after.1 as usize],
+        }
+    }
+
+    /// All commands in order.
+    pub fn commands(&self) -> impl Iterator<Item = CommandRef<'_>> {
+        (0..self.len()).map(|index| self.command(index))
+    }
+
+    /// Has `hook` called when the work is finished, with its fault if there is one.
+    pub fn on_finish(&mut self, hook: impl FnOnce(Option<&Fault>) + Send + 'static) {
+        self.0.hooks.push(Box::new(hook));
+    }
+
+    /// The fault that keeps a command from running: of something it reads, or a cancellation.
+    pub fn blocked_by(&self, index: usize) -> Option<Fault> {
+        if self.0.stream.cancelled(self.0.index) {
+            let label = &*self.0.batch.commands[index].label;
+            return Some(self.fault_at(label, FaultKind::Cancelled, Scope::Command, String::new()));
+        }
+        if !self.0.shared.any_fault() {
+            return None;
+        }
+        self.0.batch.bindings_of(index).iter().find_map(|binding| {
+            let lease = binding.lease.as_ref()?;
+            if binding.access.reads() { lease.fault().cloned() } else { None }
+        })
+    }
+
+    /// Records that a command failed: what it writes is spoilt, and so is what is computed from it.
+    pub fn fail_command(&mut self, index: usize, fault: Fault) {
+        self.0.shared.count_fault();
+        for binding in self.0.batch.bindings_of(index) {
+            if let Some(lease) = binding.lease.as_ref().filter(|_| binding.access.writes()) {
+                lease.set_fault(&fault);
+            }
+        }
+        self.0.fault.get_or_insert(fault);
+    }
+
+    /// Runs a command whose memory the host can see; what the host cannot do itself, `dispatch` does.
+    /// Panics and errors become the command's fault; a command whose inputs failed does not run.
+    ///
+    /// # Safety
+    /// The caller is the device that has this work, every command that this one is ordered after
+    /// has run, none that is ordered after it has begun, and all its memory has a host address.
+    pub unsafe fn run_on_host(
+        &mut self,
+        index: usize,
+        dispatch: &dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>,
+    ) {
+        if let Some(fault) = self.blocked_by(index) {
+            return self.fail_command(index, fault);
+        }
+        let begun = self.0.shared.trace.begin();
+        let outcome = match &mut self.0.batch.commands[index].op {
+            // SAFETY: the caller's promise.
+            Op::Native(_) => unsafe { self.run_native(index, None) },
+            Op::Dispatch(_) => {
+                let batch = &self.0.batch;
+                let Op::Dispatch(launch) = &batch.commands[index].op else { return };
+                catch_unwind(AssertUnwindSafe(|| dispatch(launch, batch.bindings_of(index))))
+                    .unwrap_or_else(|panic| Err(panic_message(&*panic)))
+                    .map_err(Into::into)
+            }
+            Op::Copy => {
+                let [from, to] = self.0.batch.bindings_of(index) else { return };
+                if let (Some(source), Some(target)) = (from.memory.host, to.memory.host) {
+                    // SAFETY: both ranges lie inside of live memory (checked at encode time), do not
+                    // overlap (checked too), and the caller orders this command.
+                    unsafe {
+                        let source = source.as_ptr().add(from.offset);
+                        source.copy_to_nonoverlapping(target.as_ptr().add(to.offset), from.len);
+                    }
+                }
+                Ok(())
+            }
+        };
+        self.0.shared.trace.ran(&self.0.batch.commands[index].label, self.0.stream.id(), begun);
+        if let Err(error) = outcome {
+            let fault =
+                self.fault_at(&self.0.batch.commands[index].label, error.kind, Scope::Command, error.message);
+            self.fail_command(index, fault);
+        }
+    }
+
+    /// Runs the closure of a native command, once. `context` is handed to it: a device that is not
+    /// the host's passes what its library calls need.
+    ///
+    /// # Safety
+    /// As for [`run_on_host`](Work::run_on_host), except that memory without a host address is
+    /// allowed: the closure then gets no views of it.
+    pub unsafe fn run_native(&mut self, index: usize, context: Option<&dyn Any>) -> NativeResult {
+        let batch = &mut self.0.batch;
+        let Op::Native(closure) = &mut batch.commands[index].op else { return Ok(()) };
+        let Some(closure) = closure.take() else { return Ok(()) };
+        let bindings = batch.bindings_of(index);
+        let mut views: SmallVec<[View<'_>; 8]> = bindings
+            .iter()
+            .map(|binding| {
+                // SAFETY: the range lies inside of live memory, ranges that are written overlap no
+                // other (both checked at encode time), and the caller orders this command, so for
+                // as long as it runs nobody else has these bytes.
+                unsafe { View::of(binding) }
+            })
+            .collect();
+        let mut native = Native::new(&mut views, bindings, context);
+        match catch_unwind(AssertUnwindSafe(|| crate::native::enter(|| closure(&mut native)))) {
+            Ok(result) => result,
+            Err(panic) => {
+                Err(crate::native::NativeError { kind: FaultKind::Panicked, message: panic_message(&*panic) })
+            }
+        }
+    }
+
+    /// Makes a fault of this submission.
+    pub fn fault_at(&self, command: &str, kind: FaultKind, scope: Scope, message: String) -> Fault {
+        Fault::new(kind, scope, command, self.stream(), self.index(), message)
+    }
+
+    /// Reports the work as done: its references go, waiters wake.
+    pub fn finish(mut self) {
+        self.conclude();
+    }
+
+    /// Reports that the whole submission failed: everything it writes is spoilt.
+    pub fn fail(mut self, error: &DeviceError) {
+        self.spoil(error);
+        self.conclude();
+    }
+
+    pub(crate) fn spoil(&mut self, error: &DeviceError) {
+        let (kind, scope) = match error {
+            DeviceError::Lost(_) => (FaultKind::Lost, Scope::Device),
+            _ => (FaultKind::Failed, Scope::Submission),
+        };
+        let label = match self.0.batch.commands.first() {
+            Some(command) if self.len() == 1 => command.label.to_string(),
+            _ => format!("a submission of {} commands", self.len()),
+        };
+        let mut fault = self.fault_at(&label, kind, scope, error.to_string());
+        if scope == Scope::Device {
+            fault = self.0.shared.lose(fault);
+        }
+        for index in 0..self.len() {
+            self.fail_command(index, fault.clone());
+        }
+    }
+
+    fn conclude(&mut self) {
+        if std::mem::replace(&mut self.0.finished, true) {
+            return;
+        }
+        // Devices that cannot skip a command have run it on spoilt inputs: mark what it wrote.
+        if self.0.shared.any_fault() {
+            for index in 0..self.len() {
+                if let Some(fault) = self.blocked_by(index) {
+                    self.fail_command(index, fault);
+                }
+            }
+        }
+        for hook in std::mem::take(&mut self.0.hooks) {
+            hook(self.0.fault.as_ref());
+        }
+        let batch = std::mem::take(&mut self.0.batch);
+        let fault = self.0.fault.take();
+        // The references go before anybody is told: who has waited finds the memory returned.
+        // A destructor of a user's capture may panic; that is no reason to lose a completion.
+        let recycled = catch_unwind(AssertUnwindSafe(|| batch.emptied())).unwrap_or_default();
+        self.0.shared.retire(&self.0.stream, self.0.index, fault, recycled);
+    }
+}
+
+impl Batch {
+    /// Drops all contents and keeps the room.
+    fn emptied(mut self) -> Batch {
+        self.commands.clear();
+        self.bindings.clear();
+        self.after.clear();
+        self.waits.clear();
+        self.last_barrier = 0;
+        self
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if !self.0.finished {
+            self.spoil(&DeviceError::Failed("the device gave the work up".into()));
+            self.conclude();
+        }
+    }
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Work(stream {}, index {}, {} commands)", self.stream(), self.index(), self.len())
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_string())
+}

@@ -1,0 +1,170 @@
+//! Handles and blocks: retention keeps memory alive and costs none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hesper_runtime::sim::Sim;
+use hesper_runtime::{Error, HostMemory, Runtime, Stream};
+
+const SIZE: usize = 4096;
+
+fn touch(stream: &Stream, input: &hesper_runtime::Buffer, output: &hesper_runtime::Buffer) {
+    let run = stream.encode("touch").read(input).write(output).run(|native| {
+        let [from, to] = native.take()?;
+        to.bytes_mut()?.copy_from_slice(from.bytes()?);
+        Ok(())
+    });
+    run.expect("a good command");
+}
+
+#[test]
+fn a_dropped_temporary_is_reused_by_its_stream_before_anything_has_run() {
+    let sim = Sim::new(1);
+    let runtime = Runtime::new(sim.clone());
+    let stream = runtime.stream().unwrap();
+    let mut x = runtime.upload(&[7u8; SIZE]).unwrap();
+    for _ in 0..10_000 {
+        let next = stream.alloc(SIZE).unwrap();
+        touch(&stream, &x, &next);
+        x = next;
+    }
+    // The unsafe ideal: the buffer being read and the one being written.
+    assert_eq!(sim.peak(), 2 * SIZE);
+    assert_eq!(runtime.counters().peak, 2 * SIZE);
+    assert_eq!(x.read().unwrap().bytes(), [7u8; SIZE]);
+}
+
+#[test]
+fn another_stream_and_the_host_get_a_block_only_when_its_uses_are_done() {
+    let sim = Sim::new(1);
+    let runtime = Runtime::new(sim.clone());
+    let (one, two) = (runtime.stream().unwrap(), runtime.stream().unwrap());
+    let input = runtime.upload(&[1u8; SIZE]).unwrap();
+    let out = one.alloc(SIZE).unwrap();
+    touch(&one, &input, &out);
+    drop(out);
+    let for_two = two.alloc(SIZE).unwrap();
+    let for_host = runtime.alloc(SIZE).unwrap();
+    assert_eq!(sim.peak(), 4 * SIZE, "neither may take the block that is in use");
+    one.synchronize().unwrap();
+    drop((for_two, for_host));
+    let again: Vec<_> = (0..3).map(|_| two.alloc(SIZE).unwrap()).collect();
+    assert_eq!(sim.peak(), 4 * SIZE, "now all three are free");
+    drop(again);
+}
+
+#[test]
+fn clearing_the_cache_under_queued_work_frees_nothing_that_is_in_use() {
+    for seed in 0..50 {
+        let sim = Sim::new(seed);
+        let runtime = Runtime::new(sim.clone());
+        let stream = runtime.stream().unwrap();
+        let input = runtime.upload(&[3u8; SIZE]).unwrap();
+        let middle = stream.alloc(SIZE).unwrap();
+        touch(&stream, &input, &middle);
+        let out = stream.alloc(SIZE).unwrap();
+        touch(&stream, &middle, &out);
+        drop(middle);
+        drop(input);
+        runtime.clear_cache();
+        assert_eq!(runtime.counters().cached, 0);
+        assert_eq!(out.read().unwrap().bytes(), [3u8; SIZE]);
+        assert_eq!(sim.violations(), []);
+    }
+}
+
+#[test]
+fn foreign_memory_is_read_in_place_and_kept_until_the_work_is_done() {
+    struct Owner(Vec<u8>, Arc<AtomicBool>);
+    // SAFETY: the vector's allocation does not move and is not changed.
+    unsafe impl HostMemory for Owner {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.1.store(true, Ordering::SeqCst);
+        }
+    }
+    let dropped = Arc::new(AtomicBool::new(false));
+    let runtime = Runtime::new(Sim::new(1));
+    let stream = runtime.stream().unwrap();
+    let foreign = runtime.adopt(Owner(vec![9; SIZE], dropped.clone()), "a mapped file").unwrap();
+    let before = runtime.counters().allocated;
+    let out = stream.alloc(SIZE).unwrap();
+    touch(&stream, &foreign, &out);
+    drop(foreign);
+    assert!(!dropped.load(Ordering::SeqCst), "queued work still reads it");
+    assert_eq!(out.read().unwrap().bytes(), [9u8; SIZE]);
+    assert!(dropped.load(Ordering::SeqCst), "nothing needs it any more, and it is not pooled");
+    assert_eq!(runtime.counters().allocated, before + SIZE);
+}
+
+#[test]
+fn foreign_memory_is_never_written() {
+    let runtime = Runtime::new(Sim::new(1));
+    let stream = runtime.stream().unwrap();
+    let foreign = runtime.adopt(vec![9u8; 64], "a mapped file").unwrap();
+    assert!(!foreign.writable() && !foreign.is_unique());
+    for access in [hesper_runtime::Access::Write, hesper_runtime::Access::ReadWrite] {
+        let error = stream.encode("overwrite").bind(&foreign, .., access).run(|_| Ok(())).unwrap_err();
+        assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
+        assert!(error.to_string().contains("a mapped file"), "{error}");
+    }
+    assert!(matches!(foreign.write(), Err(Error::ReadOnly { .. })));
+}
+
+#[test]
+fn out_of_memory_is_an_error_and_the_stream_works_on() {
+    let sim = Sim::builder(3).memory(10 * SIZE).build();
+    let runtime = Runtime::new(sim.clone());
+    let stream = runtime.stream().unwrap();
+    let held: Vec<_> = (0..8).map(|_| runtime.upload(&[5u8; SIZE]).unwrap()).collect();
+    let error = stream.alloc(4 * SIZE).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    let out = stream.alloc(SIZE).unwrap();
+    touch(&stream, &held[0], &out);
+    drop(held);
+    // What is free by now has the wrong size: it has to be given back first.
+    let large = stream.alloc(4 * SIZE).unwrap();
+    assert_eq!(out.read().unwrap().bytes(), [5u8; SIZE]);
+    drop(large);
+}
+
+#[test]
+fn out_of_memory_waits_for_work_in_flight_before_it_gives_up() {
+    for seed in 0..20 {
+        let sim = Sim::builder(seed).memory(6 * SIZE).build();
+        let runtime = Runtime::new(sim.clone());
+        let (one, two) = (runtime.stream().unwrap(), runtime.stream().unwrap());
+        let input = runtime.upload(&[5u8; SIZE]).unwrap();
+        for _ in 0..5 {
+            let out = one.alloc(SIZE).unwrap();
+            touch(&one, &input, &out);
+            std::mem::drop(out);
+            // Blocks of the other stream are in its free list, and in use.
+            let other = two.alloc(2 * SIZE).unwrap();
+            two.encode("fill").write(&other).run(|_| Ok(())).unwrap();
+        }
+        let large = two.alloc(4 * SIZE).expect("all of it can be given back");
+        drop(large);
+    }
+}
+
+#[test]
+fn limits_are_enforced_and_counted() {
+    let runtime = Runtime::builder(Sim::new(1)).memory_limit(8 * SIZE).cache_limit(2 * SIZE).build();
+    let held: Vec<_> = (0..8).map(|_| runtime.alloc(SIZE).unwrap()).collect();
+    assert!(matches!(runtime.alloc(SIZE), Err(Error::OutOfMemory { .. })));
+    assert_eq!(runtime.counters().active, 8 * SIZE);
+    drop(held);
+    let counters = runtime.counters();
+    assert_eq!((counters.active, counters.cached, counters.peak), (0, 2 * SIZE, 8 * SIZE));
+    runtime.set_cache_limit(0);
+    assert_eq!(runtime.counters().allocated, 0);
+    runtime.reset_peak();
+    assert_eq!(runtime.counters().peak, 0);
+    assert_eq!(runtime.set_memory_limit(usize::MAX), 8 * SIZE);
+    runtime.alloc(9 * SIZE).unwrap();
+}
