@@ -49,6 +49,7 @@ impl Builder {
                 params: Vec::new(),
                 threadgroup_vars: Vec::new(),
                 thread_vars: Vec::new(),
+                const_vars: Vec::new(),
                 vars: Vec::new(),
                 values: Vec::new(),
                 blocks: vec![Block::default()],
@@ -117,7 +118,11 @@ impl Builder {
         function: Option<Arc<str>>,
         inlined_at: Option<Loc>,
     ) -> Loc {
-        let entry = SourceLoc { line, column, function, inlined_at };
+        self.loc_entry(SourceLoc { line, column, file: None, function, inlined_at })
+    }
+
+    /// Enters a location.
+    pub fn loc_entry(&mut self, entry: SourceLoc) -> Loc {
         if self.kernel.locs.last() == Some(&entry) {
             return Loc(self.kernel.locs.len() as u32 - 1);
         }
@@ -186,6 +191,23 @@ impl Builder {
     pub fn thread_var(&mut self, name: impl Into<String>, size: u64, align: u32) -> u32 {
         self.kernel.thread_vars.push(MemVar { name: name.into(), size, align });
         self.kernel.thread_vars.len() as u32 - 1
+    }
+
+    /// Adds a constant table; its number goes into [`Builder::const_ptr`]. An equal table is used
+    /// again.
+    pub fn const_var(&mut self, name: impl Into<String>, align: u32, data: impl Into<Arc<[u8]>>) -> u32 {
+        let data = data.into();
+        let tables = &mut self.kernel.const_vars;
+        if let Some(i) = tables.iter().position(|t| t.align >= align && t.data == data) {
+            return i as u32;
+        }
+        tables.push(ConstVar { name: name.into(), align, data });
+        tables.len() as u32 - 1
+    }
+
+    /// Pointer to a constant table.
+    pub fn const_ptr(&mut self, i: u32) -> ValueId {
+        self.push(Op::ConstPtr(i), Type::Ptr(Space::Constant))
     }
 
     /// Pointer to a threadgroup variable.

@@ -72,6 +72,8 @@ pub enum Op {
     ThreadgroupPtr(u32),
     /// A pointer to thread variable `i`.
     ThreadPtr(u32),
+    /// A pointer to constant table `i`; reads only.
+    ConstPtr(u32),
     /// A position or size of the launch along one axis (0..3). Result `U32` (low 32 bits) or
     /// `U64`. Builtins without axes take axis 0.
     Builtin {
@@ -390,6 +392,7 @@ impl Op {
             | Op::ParamPtr(_)
             | Op::ThreadgroupPtr(_)
             | Op::ThreadPtr(_)
+            | Op::ConstPtr(_)
             | Op::Builtin { .. }
             | Op::Get(_)
             | Op::GroupIsFirst { .. }

@@ -11,6 +11,8 @@ pub const MAX_INSTS: usize = 1 << 20;
 pub const MAX_NESTING: u32 = 256;
 /// The most bytes of threadgroup memory.
 pub const MAX_THREADGROUP_BYTES: u64 = 64 << 10;
+/// The most bytes of constant tables.
+pub const MAX_CONST_BYTES: u64 = 64 << 10;
 /// The most bytes of thread memory.
 pub const MAX_THREAD_BYTES: u64 = 64 << 10;
 
@@ -25,6 +27,8 @@ pub struct Kernel {
     pub threadgroup_vars: Vec<MemVar>,
     /// Thread memory: arrays, and locals whose address is taken.
     pub thread_vars: Vec<MemVar>,
+    /// Read-only tables, in constant memory.
+    pub const_vars: Vec<ConstVar>,
     /// Mutable variables.
     pub vars: Vec<VarInfo>,
     /// Types of the values.
@@ -101,6 +105,17 @@ pub struct MemVar {
     pub align: u32,
 }
 
+/// A read-only table that travels with the kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConstVar {
+    /// Its name.
+    pub name: String,
+    /// Alignment in bytes, a power of two.
+    pub align: u32,
+    /// Its bytes, little-endian.
+    pub data: Arc<[u8]>,
+}
+
 /// A mutable variable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VarInfo {
@@ -117,6 +132,8 @@ pub struct SourceLoc {
     pub line: u32,
     /// Column, from 1; 0 is unknown.
     pub column: u32,
+    /// The text the line is counted in (body, header, a file), if there are several.
+    pub file: Option<Arc<str>>,
     /// The function the code stands in, if it was inlined from one.
     pub function: Option<Arc<str>>,
     /// The call or instantiation site, if inlined. Always an earlier entry of the table.

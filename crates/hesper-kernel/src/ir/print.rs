@@ -33,6 +33,9 @@ impl fmt::Display for Kernel {
                 writeln!(f, "  {kind} {i} {name}: {size} bytes, align {align}")?;
             }
         }
+        for (i, v) in self.const_vars.iter().enumerate() {
+            writeln!(f, "  const {i} {}: {} bytes, align {}", v.name, v.data.len(), v.align)?;
+        }
         for (i, v) in self.vars.iter().enumerate() {
             writeln!(f, "  var ${i} {}: {}", v.name, v.ty)?;
         }
@@ -108,6 +111,7 @@ fn print_op(f: &mut fmt::Formatter<'_>, k: &Kernel, inst: &Inst) -> fmt::Result 
         Op::ParamPtr(i) => write!(f, "param_ptr #{i} {}", name_of(i)),
         Op::ThreadgroupPtr(i) => write!(f, "threadgroup_ptr {i}"),
         Op::ThreadPtr(i) => write!(f, "thread_ptr {i}"),
+        Op::ConstPtr(i) => write!(f, "const_ptr {i}"),
         Op::Builtin { what, axis } if what.has_axes() => {
             write!(f, "{}.{}", snake(&what), ["x", "y", "z"][axis.min(2) as usize])
         }

@@ -68,6 +68,14 @@ impl Verifier<'_> {
                 format!("{} is aligned to {} bytes", v.name, v.align)
             })?;
         }
+        for v in &k.const_vars {
+            ensure(v.align.is_power_of_two() && v.align <= 256, || {
+                format!("{} is aligned to {} bytes", v.name, v.align)
+            })?;
+        }
+        ensure(k.const_vars.iter().map(|v| v.data.len() as u64).sum::<u64>() <= MAX_CONST_BYTES, || {
+            format!("constant tables are limited to {MAX_CONST_BYTES} bytes")
+        })?;
         let sum = |vars: &[MemVar], limit: u64, what: &str| {
             let total = vars.iter().try_fold(0u64, |t, v| t.checked_add(v.size));
             ensure(total.is_some_and(|t| t <= limit), || format!("{what} memory is limited to {limit} bytes"))
@@ -236,6 +244,10 @@ impl Verifier<'_> {
             Op::ThreadPtr(i) => {
                 ensure((i as usize) < k.thread_vars.len(), || format!("no thread variable {i}"))?;
                 Want::Type(Type::Ptr(Space::Thread))
+            }
+            Op::ConstPtr(i) => {
+                ensure((i as usize) < k.const_vars.len(), || format!("no constant table {i}"))?;
+                Want::Type(Type::Ptr(Space::Constant))
             }
             Op::Builtin { what, axis } => {
                 let axes = if what.has_axes() { 3 } else { 1 };

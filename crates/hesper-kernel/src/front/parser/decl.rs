@@ -1,0 +1,744 @@
+//! Declarations: functions, structs, templates, enumerations, aliases, namespaces.
+
+use super::*;
+
+/// Specifiers before a declaration.
+#[derive(Default)]
+struct Specs {
+    is_kernel: bool,
+    is_static: bool,
+    constexpr: bool,
+    quals: Quals,
+}
+
+impl Parser<'_> {
+    /// One declaration at the top level; recovers after errors.
+    pub(super) fn item(&mut self, out: &mut Vec<Item>) {
+        let (at, depth, scopes) = (self.at, self.depth, self.names.scopes.len());
+        if self.item_inner(out).is_err() {
+            self.depth = depth;
+            self.names.scopes.truncate(scopes.max(1));
+            self.assigned.clear();
+            if self.at == at {
+                self.bump();
+            }
+            self.recover();
+            self.eat("}");
+            self.eat(";");
+        }
+    }
+
+    fn item_inner(&mut self, out: &mut Vec<Item>) -> Parsed<()> {
+        if self.eat(";") {
+            return Ok(());
+        }
+        let Some(word) = self.token().ident().cloned() else {
+            return self.function_or_var(None, out);
+        };
+        match &*word {
+            "using" if self.peek(1).ident().is_some_and(|n| &**n == "namespace") => {
+                self.recover();
+                Ok(())
+            }
+            "using" => {
+                out.extend(self.using(None)?.map(Item::Alias));
+                Ok(())
+            }
+            "typedef" => {
+                out.push(Item::Alias(self.typedef()?));
+                Ok(())
+            }
+            "namespace" => self.namespace(out),
+            "inline" if self.peek(1).ident().is_some_and(|n| &**n == "namespace") => {
+                self.bump();
+                self.namespace(out)
+            }
+            "template" => self.template(out),
+            "struct" | "class" | "union" if self.defines_struct() => {
+                let decl = self.struct_decl(None)?;
+                self.expect(";")?;
+                out.push(Item::Struct(decl));
+                Ok(())
+            }
+            "enum" => {
+                out.push(Item::Enum(self.enum_decl()?));
+                Ok(())
+            }
+            "static_assert" => {
+                let span = self.span();
+                let (e, text) = self.static_assert()?;
+                out.push(Item::StaticAssert(e, text, span));
+                Ok(())
+            }
+            "extern" if matches!(self.peek(1).tok, Tok::Str(_)) => {
+                self.bump();
+                self.bump();
+                Ok(())
+            }
+            _ => self.function_or_var(None, out),
+        }
+    }
+
+    fn namespace(&mut self, out: &mut Vec<Item>) -> Parsed<()> {
+        self.bump();
+        self.enter()?;
+        let before = self.namespace.len();
+        while let Some(name) = self.token().ident().cloned() {
+            self.bump();
+            self.namespace.push(name);
+            if !self.eat("::") {
+                break;
+            }
+        }
+        if self.eat("=") {
+            self.namespace.truncate(before);
+            self.leave();
+            self.recover();
+            return Ok(());
+        }
+        let opened = self.expect("{");
+        if opened.is_ok() {
+            while !self.is("}") && !self.at_end() && !self.sink.is_full() {
+                self.item(out);
+            }
+        }
+        self.namespace.truncate(before);
+        self.leave();
+        opened?;
+        self.expect("}")
+    }
+
+    fn template(&mut self, out: &mut Vec<Item>) -> Parsed<()> {
+        self.bump();
+        if !self.is("<") {
+            return self.instantiation(out);
+        }
+        self.push_scope();
+        let r = self.template_rest(out);
+        self.pop_scope();
+        // The templated name itself belongs to the enclosing scope.
+        match out.last() {
+            Some(Item::Function(f)) if r.is_ok() => {
+                let name = f.name.clone();
+                self.declare(&name, NameKind::FnTemplate);
+            }
+            Some(Item::Struct(s)) if r.is_ok() => {
+                let name = s.name.clone();
+                self.declare(&name, NameKind::TypeTemplate);
+            }
+            Some(Item::Alias(a)) if r.is_ok() => {
+                let name = a.name.clone();
+                self.declare(&name, NameKind::TypeTemplate);
+            }
+            Some(Item::Var(v, _)) if r.is_ok() => {
+                let name = v.name.clone();
+                self.declare(&name, NameKind::FnTemplate);
+            }
+            _ => {}
+        }
+        r
+    }
+
+    fn template_rest(&mut self, out: &mut Vec<Item>) -> Parsed<()> {
+        let mut params = self.template_params()?;
+        while self.is_word("template") && self.peek(1).is("<") {
+            self.bump();
+            params.extend(self.template_params()?);
+        }
+        if self.eat_word("requires") {
+            self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), "`requires` is not supported"));
+            return Err(Failed);
+        }
+        if (self.is_word("struct") || self.is_word("class") || self.is_word("union")) && self.defines_struct() {
+            let decl = self.struct_decl(Some(params))?;
+            self.expect(";")?;
+            out.push(Item::Struct(decl));
+            return Ok(());
+        }
+        if self.is_word("using") {
+            out.extend(self.using(Some(params))?.map(Item::Alias));
+            return Ok(());
+        }
+        self.function_or_var(Some(params), out)
+    }
+
+    /// `<typename T, int N = 4>`
+    fn template_params(&mut self) -> Parsed<Vec<TemplateParam>> {
+        self.expect("<")?;
+        let mut out = Vec::new();
+        if self.eat_close_angle() {
+            return Ok(out);
+        }
+        loop {
+            let span = self.span();
+            let is_type = (self.is_word("typename") || self.is_word("class"))
+                && !(self.peek(1).ident().is_some() && self.peek(2).is("::"));
+            let param = if is_type {
+                self.bump();
+                let pack = self.eat("...");
+                let name = self.optional_name();
+                self.declare(&name, NameKind::Type);
+                let default = if self.eat("=") { Some(self.type_id()?) } else { None };
+                TemplateParam { name, kind: TemplateParamKind::Type(default), pack, span }
+            } else if self.is_word("template") {
+                let text = "template template parameters are not supported";
+                self.sink.push(Diagnostic::error(Kind::Unsupported, span, text));
+                return Err(Failed);
+            } else {
+                let ty = self.type_id()?;
+                let pack = self.eat("...");
+                let name = self.optional_name();
+                self.declare(&name, NameKind::Value);
+                let default = if self.eat("=") { Some(self.template_value()?) } else { None };
+                TemplateParam { name, kind: TemplateParamKind::Value(ty, default), pack, span }
+            };
+            out.push(param);
+            if self.eat(",") {
+                continue;
+            }
+            if self.eat_close_angle() {
+                return Ok(out);
+            }
+            return Err(self.expected("`,` or `>` in template parameters"));
+        }
+    }
+
+    fn optional_name(&mut self) -> Name {
+        match self.token().ident().cloned() {
+            Some(n) if !is_keyword(&n) => {
+                self.bump();
+                n
+            }
+            _ => "".into(),
+        }
+    }
+
+    fn instantiation(&mut self, out: &mut Vec<Item>) -> Parsed<()> {
+        let attrs = self.attributes();
+        let host_name = attrs.iter().find(|a| &*a.name == "host_name").and_then(|a| a.text.clone());
+        let mut specs = Specs::default();
+        self.specifiers(&mut specs);
+        if self.is_word("struct") || self.is_word("class") {
+            self.recover();
+            return Ok(());
+        }
+        self.type_head()?;
+        let path = self.path(false)?;
+        out.push(Item::Instantiation(Instantiation { path, host_name }));
+        if self.is("(") {
+            self.skip_parens();
+        }
+        self.expect(";")
+    }
+
+    fn specifiers(&mut self, specs: &mut Specs) {
+        loop {
+            let attrs = self.attributes();
+            specs.is_kernel |= attrs.iter().any(|a| &*a.name == "kernel");
+            self.qualifiers(&mut specs.quals);
+            let Some(word) = self.token().ident() else { return };
+            match &**word {
+                "kernel" | "__kernel" => specs.is_kernel = true,
+                "static" => specs.is_static = true,
+                "constexpr" => specs.constexpr = true,
+                "inline" | "__inline__" | "__inline" | "extern" | "explicit" | "virtual" | "mutable"
+                | "friend" => {}
+                _ => return,
+            }
+            self.bump();
+        }
+    }
+
+    fn function_or_var(&mut self, template: Option<Vec<TemplateParam>>, out: &mut Vec<Item>) -> Parsed<()> {
+        let mut specs = Specs::default();
+        self.specifiers(&mut specs);
+        let mut ty = self.base_type()?;
+        self.specifiers(&mut specs);
+        ty.quals.is_const |= specs.quals.is_const;
+        ty.quals.space = ty.quals.space.or(specs.quals.space);
+        let shared = ty.clone();
+        self.wraps(&mut ty);
+        self.specifiers(&mut specs);
+        if self.is_word("operator") {
+            let f = self.operator_fn(template, ty, &specs)?;
+            out.push(Item::Function(f));
+            return Ok(());
+        }
+        let start = self.mark();
+        let (name, span) = self.ident("the name of a function or constant")?;
+        let mut spec_args = None;
+        if self.is("<") && template.is_some() {
+            spec_args = Some(self.template_args()?);
+        }
+        if self.is("::") {
+            let text = "member functions are defined inside their struct here";
+            self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
+            return Err(Failed);
+        }
+        if self.is("(") {
+            let kind = if template.is_some() { NameKind::FnTemplate } else { NameKind::Value };
+            if self.names.lookup(&name) != Some(NameKind::FnTemplate) {
+                self.declare(&name, kind);
+            }
+            let f = self.function_rest(template, spec_args, name, Some(ty), span, &specs)?;
+            out.push(Item::Function(f));
+            return Ok(());
+        }
+        self.reset(&start);
+        let mut ty = ty;
+        loop {
+            ty.quals.is_const |= specs.constexpr;
+            let v = self.declarator_after_wraps(ty, specs.constexpr, specs.is_static)?;
+            out.push(Item::Var(v, template.clone()));
+            if !self.eat(",") {
+                break;
+            }
+            ty = shared.clone();
+            self.wraps(&mut ty);
+        }
+        self.expect(";")
+    }
+
+    fn declarator_after_wraps(&mut self, ty: TypeSyntax, constexpr: bool, is_static: bool) -> Parsed<VarDecl> {
+        self.declarator(ty, constexpr, is_static)
+    }
+
+    fn function_rest(
+        &mut self,
+        template: Option<Vec<TemplateParam>>,
+        spec_args: Option<Vec<TemplateArg>>,
+        name: Name,
+        ret: Option<TypeSyntax>,
+        span: Span,
+        specs: &Specs,
+    ) -> Parsed<FnDecl> {
+        self.push_scope();
+        self.assigned.push(HashSet::new());
+        let r = self.function_parts(ret);
+        let assigned = self.assigned.pop().unwrap_or_default();
+        self.pop_scope();
+        let (params, ret, inits, body) = r?;
+        Ok(FnDecl {
+            template,
+            spec_args,
+            name,
+            namespace: self.namespace.clone(),
+            ret,
+            params,
+            body,
+            inits,
+            assigned,
+            is_kernel: specs.is_kernel,
+            is_static: specs.is_static,
+            is_prelude: self.is_prelude,
+            span,
+        })
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn function_parts(
+        &mut self,
+        mut ret: Option<TypeSyntax>,
+    ) -> Parsed<(Vec<ParamDecl>, Option<TypeSyntax>, Vec<(Name, Vec<Expr>, Span)>, Option<Block>)> {
+        let params = self.params()?;
+        loop {
+            self.attributes_skipped();
+            let Some(word) = self.token().ident() else { break };
+            match &**word {
+                "const" | "thread" | "device" | "constant" | "threadgroup" | "noexcept" | "override" | "volatile" => {
+                    self.bump();
+                }
+                _ => break,
+            }
+        }
+        if self.eat("->") {
+            ret = Some(self.type_id()?);
+        }
+        let mut inits = Vec::new();
+        if self.eat(":") {
+            loop {
+                let (name, span) = self.ident("the name of a member")?;
+                let args = if self.is("{") {
+                    vec![self.init_list()?]
+                } else {
+                    self.call_args()?
+                };
+                inits.push((name, args, span));
+                if !self.eat(",") {
+                    break;
+                }
+            }
+        }
+        if self.eat("=") {
+            // `= default` and `= delete`
+            self.bump();
+            self.expect(";")?;
+            return Ok((params, ret, inits, Some(Block::default())));
+        }
+        if self.eat(";") {
+            return Ok((params, ret, inits, None));
+        }
+        let body = self.block_statements()?;
+        Ok((params, ret, inits, Some(body)))
+    }
+
+    /// `(T a, device U* b [[buffer(0)]] = 0)`
+    pub(super) fn params(&mut self) -> Parsed<Vec<ParamDecl>> {
+        self.expect("(")?;
+        let mut out = Vec::new();
+        if self.eat(")") {
+            return Ok(out);
+        }
+        if self.is_word("void") && self.peek(1).is(")") {
+            self.bump();
+            self.bump();
+            return Ok(out);
+        }
+        loop {
+            let start = self.span();
+            if self.is("...") {
+                let text = "variadic functions are not supported";
+                self.sink.push(Diagnostic::error(Kind::Unsupported, start, text));
+                return Err(Failed);
+            }
+            let mut ty = self.type_head()?;
+            if self.is("...") {
+                let text = "parameter packs are not supported";
+                self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
+                return Err(Failed);
+            }
+            let mut attrs = self.attributes();
+            let mut span = ty.span;
+            let grouped = self.is("(");
+            let mut name: Name = "".into();
+            if grouped || self.token().ident().is_some_and(|n| !is_keyword(n)) {
+                (name, span) = self.declared_name(&mut ty, "a parameter name")?;
+            } else if self.is("[") && !self.peek(1).is("[") {
+                ty.extents = self.extents()?;
+            }
+            attrs.extend(self.attributes());
+            let default = if self.eat("=") { Some(self.argument()?) } else { None };
+            self.declare(&name, NameKind::Value);
+            let id = self.names.fresh();
+            out.push(ParamDecl { id, name, ty, default, attrs, span });
+            if self.eat(",") {
+                continue;
+            }
+            if self.eat(")") {
+                return Ok(out);
+            }
+            return Err(self.expected("`,` or `)` in a parameter list"));
+        }
+    }
+
+    fn operator_fn(
+        &mut self,
+        template: Option<Vec<TemplateParam>>,
+        ret: TypeSyntax,
+        specs: &Specs,
+    ) -> Parsed<FnDecl> {
+        let span = self.span();
+        self.bump();
+        let name: Name = if self.is("(") && self.peek(1).is(")") {
+            self.bump();
+            self.bump();
+            "operator()".into()
+        } else if self.is("[") && self.peek(1).is("]") {
+            self.bump();
+            self.bump();
+            "operator[]".into()
+        } else if let Tok::Punct(p) = self.token().tok {
+            self.bump();
+            format!("operator{p}").into()
+        } else {
+            return Err(self.expected("an operator"));
+        };
+        self.function_rest(template, None, name, Some(ret), span, specs)
+    }
+
+    /// `using A = B;`; `using ns::name;` is accepted and means nothing here.
+    pub(super) fn using(&mut self, template: Option<Vec<TemplateParam>>) -> Parsed<Option<AliasDecl>> {
+        self.bump();
+        if !self.peek(1).is("=") {
+            self.recover();
+            return Ok(None);
+        }
+        let (name, span) = self.ident("the name of a type")?;
+        self.expect("=")?;
+        let ty = self.type_id()?;
+        self.expect(";")?;
+        let kind = if template.is_some() { NameKind::TypeTemplate } else { NameKind::Type };
+        self.declare(&name, kind);
+        Ok(Some(AliasDecl { template, name, ty, span }))
+    }
+
+    pub(super) fn typedef(&mut self) -> Parsed<AliasDecl> {
+        self.bump();
+        let mut ty = self.type_head()?;
+        let (name, span) = self.ident("the name of a type")?;
+        if self.is("[") {
+            ty.extents = self.extents()?;
+        }
+        self.attributes_skipped();
+        self.expect(";")?;
+        self.declare(&name, NameKind::Type);
+        Ok(AliasDecl { template: None, name, ty, span })
+    }
+
+    /// Whether `struct` here defines or declares a type, and does not just name one.
+    pub(super) fn defines_struct(&self) -> bool {
+        let mut i = 1;
+        while i < 64 {
+            let t = self.peek(i);
+            match &t.tok {
+                Tok::Punct("{" | ":" | ";") => return true,
+                Tok::Punct("<") if i == 2 => return true,
+                Tok::Ident(_) if i == 1 => {}
+                Tok::Ident(n) if matches!(&**n, "__attribute__" | "alignas") => return true,
+                Tok::Punct("[") if i == 1 => return true,
+                _ => return false,
+            }
+            i += 1;
+        }
+        false
+    }
+
+    pub(super) fn enum_decl(&mut self) -> Parsed<EnumDecl> {
+        let start = self.span();
+        self.bump();
+        let scoped = self.eat_word("class") || self.eat_word("struct");
+        let name = self.optional_name();
+        if !name.is_empty() {
+            self.declare(&name, NameKind::Type);
+        }
+        let underlying = if self.eat(":") { Some(self.type_head()?) } else { None };
+        self.expect("{")?;
+        let mut items = Vec::new();
+        while !self.is("}") {
+            let (item, span) = self.ident("the name of an enumerator")?;
+            let value = if self.eat("=") { Some(self.argument()?) } else { None };
+            if !scoped {
+                self.declare(&item, NameKind::Value);
+            }
+            items.push((item, value, span));
+            if !self.eat(",") {
+                break;
+            }
+        }
+        self.expect("}")?;
+        self.expect(";")?;
+        Ok(EnumDecl { name, scoped, underlying, items, span: start })
+    }
+
+    /// `struct S<..> : B { ... }` without the semicolon.
+    pub(super) fn struct_decl(&mut self, template: Option<Vec<TemplateParam>>) -> Parsed<StructDecl> {
+        self.enter()?;
+        let r = self.struct_decl_inner(template);
+        self.leave();
+        r
+    }
+
+    fn struct_decl_inner(&mut self, template: Option<Vec<TemplateParam>>) -> Parsed<StructDecl> {
+        let is_union = self.is_word("union");
+        self.bump();
+        self.attributes_skipped();
+        let span = self.span();
+        let name = self.optional_name();
+        let spec_args = if self.is("<") { Some(self.template_args()?) } else { None };
+        let kind = if template.is_some() { NameKind::TypeTemplate } else { NameKind::Type };
+        if !name.is_empty() {
+            self.declare(&name, kind);
+        }
+        let mut s = StructDecl {
+            template,
+            spec_args,
+            name,
+            namespace: self.namespace.clone(),
+            bases: Vec::new(),
+            fields: Vec::new(),
+            methods: Vec::new(),
+            aliases: Vec::new(),
+            structs: Vec::new(),
+            enums: Vec::new(),
+            is_union,
+            is_forward: false,
+            is_prelude: self.is_prelude,
+            span,
+        };
+        if self.is(";") {
+            s.is_forward = true;
+            return Ok(s);
+        }
+        if self.eat(":") {
+            loop {
+                while ["public", "private", "protected", "virtual"].iter().any(|w| self.eat_word(w)) {}
+                s.bases.push(self.type_head()?);
+                if !self.eat(",") {
+                    break;
+                }
+            }
+        }
+        self.expect("{")?;
+        self.push_scope();
+        let r = self.struct_members(&mut s);
+        self.pop_scope();
+        r?;
+        self.expect("}")?;
+        self.attributes_skipped();
+        Ok(s)
+    }
+
+    fn struct_members(&mut self, s: &mut StructDecl) -> Parsed<()> {
+        while !self.is("}") {
+            if self.at_end() {
+                return Err(self.expected("`}` at the end of the struct"));
+            }
+            let (at, depth) = (self.at, self.depth);
+            if self.struct_member(s).is_err() {
+                self.depth = depth;
+                if self.sink.is_full() {
+                    return Err(Failed);
+                }
+                if self.at == at {
+                    self.bump();
+                }
+                self.recover();
+            }
+        }
+        Ok(())
+    }
+
+    fn struct_member(&mut self, s: &mut StructDecl) -> Parsed<()> {
+        if self.eat(";") {
+            return Ok(());
+        }
+        for access in ["public", "private", "protected"] {
+            if self.is_word(access) && self.peek(1).is(":") {
+                self.bump();
+                self.bump();
+                return Ok(());
+            }
+        }
+        if self.is_word("template") && self.peek(1).is("<") {
+            self.bump();
+            self.push_scope();
+            let r = self.template_params().and_then(|p| self.struct_member_fn(s, Some(p)));
+            self.pop_scope();
+            return r;
+        }
+        if self.is_word("using") {
+            s.aliases.extend(self.using(None)?);
+            return Ok(());
+        }
+        if self.is_word("typedef") {
+            s.aliases.push(self.typedef()?);
+            return Ok(());
+        }
+        if self.is_word("enum") {
+            s.enums.push(self.enum_decl()?);
+            return Ok(());
+        }
+        if self.is_word("static_assert") {
+            self.static_assert()?;
+            return Ok(());
+        }
+        if (self.is_word("struct") || self.is_word("union") || self.is_word("class")) && self.defines_struct() {
+            let mut inner = self.struct_decl(None)?;
+            if self.is(";") && inner.name.is_empty() {
+                self.expect(";")?;
+                return self.anonymous_member(s, inner);
+            }
+            if inner.name.is_empty() {
+                inner.name = format!("(unnamed {})", s.structs.len()).into();
+            }
+            let name = inner.name.clone();
+            s.structs.push(inner);
+            if self.eat(";") {
+                return Ok(());
+            }
+            // `struct { ... } member;`
+            let span = self.span();
+            let path = Path { segments: vec![Segment { name, args: None, span }], span };
+            let ty = super::expr::named_type(path, span);
+            let v = self.declarator(ty, false, false)?;
+            s.fields.push(v);
+            return self.expect(";");
+        }
+        self.struct_member_fn(s, None)
+    }
+
+    /// An unnamed struct or union as a member: kept as one field whose members are found through it.
+    fn anonymous_member(&mut self, s: &mut StructDecl, mut inner: StructDecl) -> Parsed<()> {
+        let name: Name = format!("(unnamed {})", s.structs.len()).into();
+        inner.name = name.clone();
+        let span = inner.span;
+        let path = Path { segments: vec![Segment { name: name.clone(), args: None, span }], span };
+        let ty = super::expr::named_type(path, span);
+        let id = self.names.fresh();
+        s.structs.push(inner);
+        s.fields.push(VarDecl { id, name, ty, init: None, constexpr: false, is_static: false, span });
+        Ok(())
+    }
+
+    fn struct_member_fn(&mut self, s: &mut StructDecl, template: Option<Vec<TemplateParam>>) -> Parsed<()> {
+        let mut specs = Specs::default();
+        self.specifiers(&mut specs);
+        if self.is("~") {
+            let text = "destructors are not supported";
+            self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
+            return Err(Failed);
+        }
+        let span = self.span();
+        if self.token().ident().is_some_and(|n| *n == s.name) && self.peek(1).is("(") {
+            self.bump();
+            let f = self.function_rest(template, None, s.name.clone(), None, span, &specs)?;
+            s.methods.push(f);
+            return Ok(());
+        }
+        if self.is_word("operator") && !matches!(self.peek(1).tok, Tok::Punct(_)) {
+            self.bump();
+            let ty = self.type_head()?;
+            let f = self.function_rest(template, None, "operator T".into(), Some(ty), span, &specs)?;
+            s.methods.push(f);
+            return Ok(());
+        }
+        let mut ty = self.base_type()?;
+        self.specifiers(&mut specs);
+        ty.quals.is_const |= specs.quals.is_const;
+        ty.quals.space = ty.quals.space.or(specs.quals.space);
+        let shared = ty.clone();
+        self.wraps(&mut ty);
+        self.specifiers(&mut specs);
+        if self.is_word("operator") {
+            let f = self.operator_fn(template, ty, &specs)?;
+            s.methods.push(f);
+            return Ok(());
+        }
+        let named = self.token().ident().is_some_and(|n| !is_keyword(n));
+        if named && self.peek(1).is("(") {
+            let (name, span) = self.ident("the name of a member")?;
+            if template.is_some() {
+                self.names.member_templates.insert(name.clone());
+            }
+            let f = self.function_rest(template, None, name, Some(ty), span, &specs)?;
+            s.methods.push(f);
+            return Ok(());
+        }
+        loop {
+            ty.quals.is_const |= specs.constexpr;
+            let v = self.declarator(ty, specs.constexpr, specs.is_static)?;
+            if self.is(":") {
+                let text = "bit-fields are not supported";
+                self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
+                return Err(Failed);
+            }
+            s.fields.push(v);
+            if !self.eat(",") {
+                break;
+            }
+            ty = shared.clone();
+            self.wraps(&mut ty);
+        }
+        self.expect(";")
+    }
+}
