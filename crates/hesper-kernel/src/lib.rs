@@ -4,6 +4,7 @@
 //! [`ir::Kernel`] through [`ir::Builder`], and the executors run it. [`launch`] describes one
 //! launch (grid, threadgroup, bound memory) in terms every executor shares.
 
+pub mod cuda;
 pub mod interp;
 pub mod ir;
 pub mod launch;
