@@ -5,7 +5,11 @@
 //! launch (grid, threadgroup, bound memory) in terms every executor shares.
 
 pub mod cuda;
+pub mod exec;
 pub mod interp;
 pub mod ir;
 pub mod launch;
 pub mod math;
+
+#[cfg(test)]
+pub(crate) mod testing;

@@ -1,6 +1,7 @@
 //! The runtime: an opened device with its memory, streams and pipelines.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64 as IdCounter, Ordering as IdOrdering};
@@ -412,6 +413,38 @@ unsafe impl HostMemory for Arc<[u8]> {
     }
 }
 
+thread_local! {
+    /// The runtimes whose closed submissions the current thread is handing over.
+    static COMMITTING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Marks the current thread as handing over the submissions of a runtime.
+struct Committing(u64);
+
+impl Committing {
+    /// `None` if it is at it already.
+    fn enter(runtime: u64) -> Option<Self> {
+        // The model checker's tasks share one thread, whose mark would say nothing.
+        if cfg!(hesper_model) {
+            return Some(Committing(runtime));
+        }
+        COMMITTING.with(|list| {
+            let mut list = list.borrow_mut();
+            if list.contains(&runtime) {
+                return None;
+            }
+            list.push(runtime);
+            Some(Committing(runtime))
+        })
+    }
+}
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        COMMITTING.with(|list| list.borrow_mut().retain(|runtime| *runtime != self.0));
+    }
+}
+
 impl Shared {
     pub(crate) fn name(&self) -> String {
         self.device.info().name.clone()
@@ -613,6 +646,9 @@ impl Shared {
     /// Hands closed submissions to the device in their order. A refused one is spoilt before the next
     /// is submitted, so that nothing that depends on it can run; it is reported after the lock is gone.
     fn submit_closed<R>(self: &Arc<Shared>, awaited: Option<u64>, close: impl FnOnce(&mut Ledger) -> R) -> R {
+        // A native command that its device runs while it takes the work may encode, or drop a stream:
+        // what it closes goes out with the submissions that this thread is handing over.
+        let Some(committing) = Committing::enter(self.id) else { return close(&mut self.ledger.lock()) };
         let mut refused: Vec<Work> = Vec::new();
         let result = {
             let _commit = self.commit.lock();
@@ -636,6 +672,7 @@ impl Shared {
             }
             result
         };
+        drop(committing);
         refused.into_iter().for_each(Work::finish);
         result
     }

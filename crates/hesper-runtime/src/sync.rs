@@ -16,6 +16,12 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
 #[cfg(hesper_model)]
 pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
 
+#[cfg(all(feature = "sim", not(hesper_model)))]
+pub(crate) use std::thread::yield_now;
+
+#[cfg(all(feature = "sim", hesper_model))]
+pub(crate) use shuttle::thread::yield_now;
+
 use std::ops::{Deref, DerefMut};
 
 /// The order in which locks may be taken: a thread goes upwards only.

@@ -67,8 +67,7 @@ fn decode_ns(runtime: &Runtime, size: usize, steps: usize) -> Result<(f64, usize
 
 fn main() -> Result<()> {
     let runtime = builder().build();
-    let (none, four, eight) =
-        (command_ns(&runtime, 0)?, command_ns(&runtime, 4)?, command_ns(&runtime, 8)?);
+    let (none, four, eight) = (command_ns(&runtime, 0)?, command_ns(&runtime, 4)?, command_ns(&runtime, 8)?);
     println!("one command, encode + submit + run + retire, CPU device:");
     println!("  without bindings      {none:7.1} ns");
     println!("  with four bindings    {four:7.1} ns   (aim: under 500)");

@@ -43,6 +43,10 @@ impl Checks {
             history.push(None);
             written.push(vec![Written::none(v.size); max_threads]);
         }
+        for _ in &kernel.const_vars {
+            history.push(None);
+            written.push(Vec::new());
+        }
         Checks { clock: Clock::default(), group_starts: Vec::new(), history, written, first_private }
     }
 

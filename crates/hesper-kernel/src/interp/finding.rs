@@ -249,9 +249,11 @@ impl Memory {
 fn write_trace(f: &mut fmt::Formatter<'_>, name: &str, trace: &[SourceLoc], indent: &str) -> fmt::Result {
     for (i, l) in trace.iter().enumerate() {
         let lead = if i == 0 { "at" } else { "inlined at" };
-        let name = if name.is_empty() { "line " } else { name };
-        let colon = if name == "line " { "" } else { ":" };
-        write!(f, "\n{indent}{lead} {name}{colon}{}:{}", l.line, l.column)?;
+        let (line, column) = (l.line, l.column);
+        match l.file.as_deref().unwrap_or(name) {
+            "" => write!(f, "\n{indent}{lead} line {line}:{column}")?,
+            text => write!(f, "\n{indent}{lead} {text}:{line}:{column}")?,
+        }
         if let Some(function) = &l.function {
             write!(f, " in {function}")?;
         }

@@ -207,6 +207,7 @@ impl<'a> Machine<'a> {
     // ---- Values ----
 
     /// The words of a value for a thread.
+    #[inline(always)]
     pub fn at(&self, v: ValueId, thread: usize) -> &[u64] {
         let w = width(self.kernel.ty(v));
         &self.values[v.index()][thread * w..][..w]

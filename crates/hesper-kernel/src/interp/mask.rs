@@ -43,10 +43,13 @@ impl Mask {
     /// The members, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
         let words = self.0;
-        words
-            .into_iter()
-            .enumerate()
-            .flat_map(|(i, w)| (0..64).filter(move |b| w >> b & 1 == 1).map(move |b| i * 64 + b))
+        words.into_iter().enumerate().flat_map(|(i, mut w)| {
+            std::iter::from_fn(move || {
+                let bit = (w != 0).then(|| w.trailing_zeros() as usize)?;
+                w &= w - 1;
+                Some(i * 64 + bit)
+            })
+        })
     }
 
     /// The 32 lanes of SIMD group `g`.

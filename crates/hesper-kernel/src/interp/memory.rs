@@ -3,6 +3,8 @@
 //! A pointer names its object, so nothing outside the objects can be reached: [`Memory::place`]
 //! is the only way to an address, and it checks the bounds.
 
+use std::sync::Arc;
+
 use super::finding;
 use crate::ir::{Kernel, ParamKind, Space};
 use crate::launch::Bindings;
@@ -36,6 +38,10 @@ enum Home {
     Threadgroup {
         base: usize,
     },
+    /// A constant table of the kernel.
+    Table {
+        index: usize,
+    },
     /// At this offset of each thread's memory.
     Thread {
         base: usize,
@@ -62,6 +68,8 @@ pub(super) struct Memory<'a> {
     objects: Vec<Object>,
     first_threadgroup: usize,
     first_thread: usize,
+    first_table: usize,
+    tables: Vec<Arc<[u8]>>,
     threadgroup: Vec<u8>,
     thread: Vec<u8>,
     thread_stride: usize,
@@ -116,10 +124,23 @@ impl Memory<'_> {
                 description: describe(Space::Thread, &v.name, None, v.size),
             });
         }
+        let first_table = objects.len();
+        for (index, v) in kernel.const_vars.iter().enumerate() {
+            let len = v.data.len() as u64;
+            objects.push(Object {
+                home: Home::Table { index },
+                len,
+                writable: false,
+                space: Space::Constant,
+                description: describe(Space::Constant, &v.name, None, len),
+            });
+        }
         Memory {
             objects,
             first_threadgroup,
             first_thread,
+            first_table,
+            tables: kernel.const_vars.iter().map(|v| v.data.clone()).collect(),
             threadgroup: vec![0; threadgroup_size as usize],
             thread: vec![0; thread_size as usize * max_threads],
             thread_stride: thread_size as usize,
@@ -143,6 +164,10 @@ impl Memory<'_> {
 
     pub fn thread_var(&self, i: u32) -> Pointer {
         self.start_of(self.first_thread + i as usize)
+    }
+
+    pub fn table(&self, i: u32) -> Pointer {
+        self.start_of(self.first_table + i as usize)
     }
 
     fn start_of(&self, object: usize) -> Pointer {
@@ -180,6 +205,7 @@ impl Memory<'_> {
                 // meanwhile.
                 unsafe { std::ptr::copy_nonoverlapping(ptr.add(offset), to.as_mut_ptr(), at.size) }
             }
+            Home::Table { index } => to.copy_from_slice(&self.tables[index][offset..][..at.size]),
             Home::Threadgroup { base } => {
                 to.copy_from_slice(&self.threadgroup[base + offset..][..at.size]);
             }
@@ -200,7 +226,8 @@ impl Memory<'_> {
         let from = &bytes[..at.size];
         let offset = at.offset as usize;
         match object.home {
-            Home::Null => {}
+            // Never writable.
+            Home::Null | Home::Table { .. } => {}
             Home::Arg { ptr } => {
                 // SAFETY: `place` checked that the range lies inside the argument, which is
                 // valid for writes (`writable` includes the binding's own word); `self`

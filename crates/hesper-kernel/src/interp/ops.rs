@@ -97,6 +97,7 @@ impl Machine<'_> {
             Op::ThreadgroupPtr(i) => {
                 out.copy_from_slice(&self.memory.threadgroup_var(i).to_words());
             }
+            Op::ConstPtr(i) => out.copy_from_slice(&self.memory.table(i).to_words()),
             Op::ThreadPtr(i) => out.copy_from_slice(&self.memory.thread_var(i).to_words()),
             Op::Builtin { what, axis } => {
                 let x = self.builtin(what, usize::from(axis), t);
@@ -205,8 +206,31 @@ impl Machine<'_> {
                 let same = p.object == q.object;
                 out[0] = if same { (bytes / stride) as u64 } else { 0 };
             }
-            // Everything else is dispatched before.
-            _ => {}
+            // Dispatched before; listed so that a new operation is not forgotten.
+            Op::Load { .. }
+            | Op::Store { .. }
+            | Op::Set(..)
+            | Op::AtomicRmw { .. }
+            | Op::AtomicLoad { .. }
+            | Op::AtomicStore { .. }
+            | Op::AtomicCompareExchange { .. }
+            | Op::GroupReduce { .. }
+            | Op::GroupScan { .. }
+            | Op::GroupShuffle { .. }
+            | Op::GroupBroadcastFirst { .. }
+            | Op::GroupBallot { .. }
+            | Op::GroupAll { .. }
+            | Op::GroupAny { .. }
+            | Op::GroupIsFirst { .. }
+            | Op::GroupActiveMask { .. }
+            | Op::SimdMatMulAcc { .. }
+            | Op::Barrier { .. }
+            | Op::Fence { .. }
+            | Op::If { .. }
+            | Op::Loop { .. }
+            | Op::Break
+            | Op::Continue
+            | Op::Return => {}
         }
     }
 

@@ -12,7 +12,8 @@ const LN2_LO: f32 = 1.428_606_8e-6;
 const LN2_HI64: f64 = 0.693_147_180_369_123_8;
 const LN2_LO64: f64 = 1.908_214_929_270_587_7e-10;
 
-/// `y * 2^n` for `|n| < 252`, in two exact steps (the last may round into the subnormals).
+/// `y * 2^n` for `|n| < 252`, in two exact steps (the last may round into the subnormals); NaN
+/// stays NaN whatever `n`.
 #[inline(always)]
 fn scale(y: f32, n: i32) -> f32 {
     let half = n >> 1;
@@ -28,15 +29,16 @@ pub fn exp(x: f32) -> f32 {
     let t = c * LOG2_E + MAGIC;
     let n = t - MAGIC;
     let r = (c - n * LN2_HI) - n * LN2_LO;
-    let p = poly!(r; 0.5, 0.166_665_76, 0.041_666_552, 0.008_363_233, 0.001_392_625);
+    let p = poly!(r; 0.5, 0.166_666_67, 0.041_666_463, 0.008_333_310_5, 0.001_393_373_1,
+        1.989_108e-4);
     let y = 1.0 + (r + r * r * p);
     scale(y, magic_int(t))
 }
 
-/// The integer that adding [`MAGIC`] left in `t`; something small for NaN.
+/// The integer that adding [`MAGIC`] left in `t`; any number for NaN.
 #[inline(always)]
 fn magic_int(t: f32) -> i32 {
-    ((t.to_bits() << 9) as i32) >> 9
+    (t.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32)
 }
 
 /// `2^x`.

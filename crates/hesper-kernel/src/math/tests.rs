@@ -71,7 +71,7 @@ fn exponentials_are_accurate() {
     check("sinh", 0.51, sinh, f64::sinh);
     check("cosh", 0.51, cosh, f64::cosh);
     check("tanh", 1.5, tanh, f64::tanh);
-    check("sigmoid", 2.0, sigmoid, double::sigmoid);
+    check("sigmoid", 2.3, sigmoid, double::sigmoid);
 }
 
 #[test]
@@ -140,12 +140,12 @@ fn the_core_of_sin_agrees_with_sin_up_to_the_limit() {
 fn error_functions_are_accurate() {
     check("erf", 1.5, erf, double::erf);
     check("erfc", 0.51, erfc, double::erfc);
-    check("erf_inv", 0.6, erf_inv, double::erf_inv);
+    check("erf_inv", 0.51, erf_inv, double::erf_inv);
 }
 
 #[test]
 fn the_gamma_function_is_accurate() {
-    check("lgamma", 1.0, lgamma, double::lgamma);
+    check("lgamma", 0.51, lgamma, double::lgamma);
 }
 
 #[test]
@@ -164,6 +164,17 @@ fn double_special_functions_match_known_values() {
     close(double::lgamma(100.0), KNOWN[8]);
     // A difference of two logarithms near 1.
     close(double::lgamma(-2.5) + 1.0, KNOWN[9] + 1.0);
+}
+
+#[test]
+fn the_inverse_error_function_undoes_the_error_function_into_the_tails() {
+    for q in [0.3, 1e-3, 1e-8, 1e-12, 1.0 / (1u64 << 53) as f64] {
+        let x = 1.0 - q;
+        let y = double::erf_inv(x);
+        let back = double::erfc(y);
+        assert!((back - (1.0 - x)).abs() <= 1e-12 * q, "{q:e} -> {y} -> {back:e}");
+        assert_eq!(double::erf_inv(-x), -y);
+    }
 }
 
 #[test]

@@ -19,9 +19,8 @@ enum Form {
 }
 
 struct Queued {
-    /// Taken out while one of its commands runs.
+    /// Taken out while one of its commands runs, and while it is reported.
     work: Option<Work>,
-    index: u64,
     /// For each command: the commands it must come after.
     after: Vec<Vec<usize>>,
     ran: Vec<bool>,
@@ -42,7 +41,7 @@ impl Queued {
                 }
             });
         }
-        Queued { index: work.index(), ran: vec![false; after.len()], after, work: Some(work) }
+        Queued { ran: vec![false; after.len()], after, work: Some(work) }
     }
 
     fn runnable(&self) -> impl Iterator<Item = usize> + '_ {
@@ -64,7 +63,7 @@ struct SimPipeline {
 /// A thing the device does next. The work is out of the engine while it is done.
 pub(super) enum Step {
     Run { work: Work, position: usize, stream: u64 },
-    Finish { work: Work, error: Option<DeviceError> },
+    Finish { work: Work, error: Option<DeviceError>, stream: u64 },
 }
 
 pub(super) enum Transfer<'a> {
@@ -248,11 +247,24 @@ impl Engine {
                 Some(Step::Run { work, position, stream: id })
             }
             (None, completion) => {
-                let queued = stream.queue.pop_front()?;
-                stream.finished = queued.index;
-                Some(Step::Finish { work: queued.work?, error: completion.and_then(Result::err) })
+                // The head stays in its place, without its work, until it is reported.
+                let work = stream.queue.front_mut()?.work.take()?;
+                Some(Step::Finish { work, error: completion.and_then(Result::err), stream: id })
             }
         }
+    }
+
+    /// The head of a stream has been reported as finished.
+    pub(super) fn finished(&mut self, stream: u64, index: u64) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.queue.pop_front();
+            stream.finished = index;
+        }
+    }
+
+    /// Whether some thread is at a step.
+    pub(super) fn is_busy(&self) -> bool {
+        self.streams.values().any(|stream| stream.queue.front().is_some_and(|head| head.work.is_none()))
     }
 
     /// Looks at a command before it runs: is what it names still there?

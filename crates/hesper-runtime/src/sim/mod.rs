@@ -187,10 +187,14 @@ impl Sim {
                 engine::run(&mut work, position, kernel);
                 self.engine.lock().put_back(stream, work, position);
             }
-            engine::Step::Finish { work, error } => match error {
-                None => work.finish(),
-                Some(error) => work.fail(&error),
-            },
+            engine::Step::Finish { work, error, stream } => {
+                let index = work.index();
+                match error {
+                    None => work.finish(),
+                    Some(error) => work.fail(&error),
+                }
+                self.engine.lock().finished(stream, index);
+            }
         }
     }
 }
@@ -249,13 +253,22 @@ unsafe impl Device for Sim {
 
     fn wait(&self, stream: RawStream, index: u64) -> Progress {
         loop {
-            if self.engine.lock().is_done(stream, index) {
-                return Progress::Done;
+            // One look at all of it: between two, another thread could leave its step to this one.
+            let (step, busy) = {
+                let mut engine = self.engine.lock();
+                if engine.is_done(stream, index) {
+                    return Progress::Done;
+                }
+                (engine.choose(), engine.is_busy())
+            };
+            match step {
+                Some(step) => {
+                    self.perform(step);
+                    crate::sync::coop::pause();
+                }
+                None if busy && !crate::sync::coop::active() => crate::sync::yield_now(),
+                None => return Progress::Elsewhere,
             }
-            if !self.step() {
-                return Progress::Elsewhere;
-            }
-            crate::sync::coop::pause();
         }
     }
 

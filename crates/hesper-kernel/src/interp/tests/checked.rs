@@ -37,6 +37,18 @@ kernel fill: write of 4 bytes out of bounds of device memory `out` (40 bytes): i
 }
 
 #[test]
+fn a_location_names_its_own_text_where_it_has_one() {
+    let k = kernel(Type::U32, |b, out, i| {
+        let file = Some("header".into());
+        let l = b.loc_entry(SourceLoc { line: 4, column: 2, file, ..SourceLoc::default() });
+        b.at(l);
+        b.store_index(out, i, i);
+    });
+    let f = only(findings(&k, linear(1, 1), vec![Data::Out(&mut [])]));
+    assert!(f.to_string().contains("\n  at header:4:2\n"), "{f}");
+}
+
+#[test]
 fn a_negative_index_is_out_of_bounds() {
     let k = kernel(Type::U32, |b, out, i| {
         let minus = b.i32(-3);

@@ -271,3 +271,21 @@ fn launches_that_do_not_fit_are_refused() {
     let (a, b) = unsafe { (Arg::from_raw(ptr, 4, true), Arg::from_raw(ptr, 2, false)) };
     assert_eq!(Bindings::new(vec![a, b]).err(), Some(LaunchError::Overlap { first: 0, second: 1 }));
 }
+
+#[test]
+fn constant_tables_are_read_within_their_bounds_and_never_written() {
+    let k = kernel(Type::U32, |b, out, i| {
+        let table = b.const_var("table", 4, bytes(&[10u32, 20, 30], u32::to_le_bytes));
+        let p = b.const_ptr(table);
+        let x = b.load_index(p, i, Type::U32);
+        b.store_index(out, i, x);
+    });
+    assert_eq!(words(3, linear(3, 3), &k), [10, 20, 30]);
+    let mut data = vec![1; 16];
+    let found = findings(&k, linear(4, 4), vec![Data::Out(&mut data)]);
+    let FindingKind::OutOfBounds { memory, offset: 12, .. } = &found[0].kind else {
+        panic!("{}", found[0]);
+    };
+    assert_eq!((memory.name.as_str(), memory.space), ("table", Space::Constant));
+    assert_eq!(u32s(&data)[3], 0);
+}

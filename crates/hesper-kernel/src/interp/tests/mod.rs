@@ -2,6 +2,7 @@
 
 mod checked;
 mod control;
+mod fuzz;
 mod groups;
 mod memory;
 mod races;

@@ -151,6 +151,30 @@ fn a_write_after_many_reads_races_with_any_of_them() {
 }
 
 #[test]
+fn a_thread_that_reads_and_then_writes_races_with_the_other_readers() {
+    // With readers of its own SIMD group, and with those of an earlier threadgroup.
+    let k = kernel(Type::U32, |b, out, i| {
+        b.load(out, Type::U32);
+        let n = b.builtin(Builtin::ThreadsPerGrid, 0);
+        let t = b.builtin(Builtin::ThreadIndexInThreadgroup, 0);
+        let g = b.builtin(Builtin::ThreadgroupPositionInGrid, 0);
+        let groups = b.builtin(Builtin::ThreadgroupsPerGrid, 0);
+        let one = b.u32(1);
+        let last = b.sub(groups, one);
+        let (zero, in_last) = (b.u32(0), b.compare(CmpOp::Eq, g, last));
+        let first = b.compare(CmpOp::Eq, t, zero);
+        let me = b.binary(BinaryOp::And, in_last, first);
+        b.if_(me, |b| {
+            let x = b.add(i, n);
+            b.store(out, x);
+        });
+    });
+    assert!(races(1, linear(1, 1), &k).is_empty());
+    assert_eq!(races(1, linear(8, 8), &k).len(), 1);
+    assert_eq!(races(1, linear(3, 1), &k).len(), 1);
+}
+
+#[test]
 fn readers_of_another_simd_group_are_not_forgotten() {
     // Threads 0..n read; SIMD group 0 passes its own barrier; thread 0 writes. Only the readers
     // of the other SIMD group are unordered with that write.

@@ -1,0 +1,136 @@
+//! Matrix products in GFLOP/s and matrix-vector products in GB/s.
+
+use half::{bf16, f16};
+use hesper_compute::{BatchItem, Element, GemmOptions, MatMut, MatRef, Par, gemm, gemm_batched};
+
+use crate::measure::{best, peak_flops, read_rate};
+
+fn fill<T>(n: usize, from: impl Fn(f32) -> T) -> Vec<T> {
+    (0..n).map(|i| from(((i * 7919) % 1024) as f32 / 512.0 - 1.0)).collect()
+}
+
+fn product<T: Element>(
+    par: &dyn Par,
+    name: &str,
+    (m, n, k): (usize, usize, usize),
+    turn: bool,
+    peak: f64,
+    from: impl Fn(f32) -> T,
+) {
+    let (a, b) = (fill(m * k, &from), fill(k * n, &from));
+    let mut c = fill(m * n, &from);
+    let options = GemmOptions::default();
+    let t = best(|| {
+        let b = if turn {
+            MatRef::row_major(&b, n, k).unwrap().transposed()
+        } else {
+            MatRef::row_major(&b, k, n).unwrap()
+        };
+        let (a, c) = (MatRef::row_major(&a, m, k).unwrap(), MatMut::row_major(&mut c, m, n).unwrap());
+        gemm(par, a, b, c, &options).unwrap();
+    });
+    let rate = 2.0 * (m * n * k) as f64 / t;
+    let turn = if turn { "T" } else { " " };
+    println!(
+        "{name:5} {m:5} x{n:5} x{k:5}{turn} {:9.3} ms {:7.1} GFLOP/s {:5.2} of f32 peak",
+        t * 1e3,
+        rate / 1e9,
+        rate / peak
+    );
+}
+
+fn matvec<T: Element>(
+    par: &dyn Par,
+    name: &str,
+    m: usize,
+    (n, k): (usize, usize),
+    turn: bool,
+    rate: f64,
+    from: impl Fn(f32) -> T,
+) {
+    let (x, w) = (fill(m * k, &from), fill(n * k, &from));
+    let mut y = fill(m * n, &from);
+    let t = best(|| {
+        let w = if turn {
+            MatRef::row_major(&w, n, k).unwrap().transposed()
+        } else {
+            MatRef::row_major(&w, k, n).unwrap()
+        };
+        let (x, y) = (MatRef::row_major(&x, m, k).unwrap(), MatMut::row_major(&mut y, m, n).unwrap());
+        gemm(par, x, w, y, &GemmOptions::default()).unwrap();
+    });
+    let r = (n * k * size_of::<T>()) as f64 / t;
+    let turn = if turn { "T" } else { " " };
+    println!(
+        "{name:5} matvec m={m} {n}x{k}{turn} {:8.3} ms {:6.1} GB/s {:5.2} of a read",
+        t * 1e3,
+        r / 1e9,
+        r / rate
+    );
+}
+
+pub fn run(par: &dyn Par, filter: &str) {
+    let peak = peak_flops(par);
+    println!("threads {}, f32 peak {:.1} GFLOP/s, simd {:?}", par.threads(), peak / 1e9, par.simd());
+    let want = |s: &str| filter.is_empty() || s.contains(filter);
+    for n in [128, 256, 512, 1024, 2048] {
+        for turn in [false, true] {
+            if want("f32") {
+                product(par, "f32", (n, n, n), turn, peak, |x| x);
+            }
+        }
+        if want("f64") && n <= 1024 {
+            product(par, "f64", (n, n, n), false, peak, f64::from);
+            product(par, "f64", (n, n, n), true, peak, f64::from);
+        }
+        if want("bf16") {
+            product(par, "bf16", (n, n, n), false, peak, bf16::from_f32);
+            product(par, "bf16", (n, n, n), true, peak, bf16::from_f32);
+        }
+        if want("f16") {
+            product(par, "f16", (n, n, n), true, peak, f16::from_f32);
+        }
+    }
+    if want("f32") {
+        for m in [8, 16, 32, 64, 192] {
+            product(par, "f32", (m, 4096, 4096), true, peak, |x| x);
+            product(par, "f32", (m, 4096, 4096), false, peak, |x| x);
+        }
+    }
+    if want("batch") {
+        batch(par, peak);
+    }
+    if want("matvec") {
+        let rate = read_rate(par, 64 << 20);
+        println!("read {:.1} GB/s", rate / 1e9);
+        for turn in [false, true] {
+            matvec(par, "f32", 1, (4096, 4096), turn, rate, |x| x);
+            matvec(par, "f32", 4, (4096, 4096), turn, rate, |x| x);
+            matvec(par, "bf16", 1, (4096, 8192), turn, rate, bf16::from_f32);
+            matvec(par, "f16", 1, (4096, 8192), turn, rate, f16::from_f32);
+            matvec(par, "f64", 1, (4096, 2048), turn, rate, f64::from);
+        }
+    }
+}
+
+fn batch(par: &dyn Par, peak: f64) {
+    let (batch, m, n, k) = (64, 256, 256, 64);
+    let (a, b) = (fill(batch * m * k, |x| x), fill(batch * k * n, |x| x));
+    let mut c = vec![0.0f32; batch * m * n];
+    let items: Vec<BatchItem> = (0..batch)
+        .map(|i| BatchItem { a: (i * m * k) as isize, b: (i * k * n) as isize, c: (i * m * n) as isize })
+        .collect();
+    let t = best(|| {
+        let (a, b) = (MatRef::row_major(&a, m, k).unwrap(), MatRef::row_major(&b, k, n).unwrap());
+        let c = MatMut::row_major(&mut c, m, n).unwrap();
+        // SAFETY: the offsets are those of whole matrices.
+        unsafe { gemm_batched(par, a, b, c, &items, &GemmOptions::default()).unwrap() };
+    });
+    let rate = 2.0 * (batch * m * n * k) as f64 / t;
+    println!(
+        "batch 64 x (256x64 @ 64x256) {:7.3} ms {:7.1} GFLOP/s {:5.2} of f32 peak",
+        t * 1e3,
+        rate / 1e9,
+        rate / peak
+    );
+}

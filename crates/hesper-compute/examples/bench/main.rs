@@ -1,0 +1,21 @@
+//! Times the kernels and puts each beside the limit of the machine, measured in the same process.
+//!
+//!     cargo run --release -p hesper-compute --example bench -- gemm [threads]
+
+mod gemm;
+mod measure;
+mod pool;
+
+use pool::Pool;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let what = args.next().unwrap_or_else(|| "gemm".into());
+    let threads = args.next().and_then(|t| t.parse().ok()).unwrap_or(2);
+    let filter = args.next().unwrap_or_default();
+    let par = Pool::new(threads);
+    match what.as_str() {
+        "gemm" => gemm::run(&par, &filter),
+        other => eprintln!("no benchmark called {other}: gemm"),
+    }
+}

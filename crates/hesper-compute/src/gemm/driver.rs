@@ -1,0 +1,471 @@
+//! Large products: packed panels, blocked for the caches, parallel over tiles of the result.
+//!
+//! The right operand is packed once for a range of columns and shared; each task packs its own rows of the
+//! left operand and computes a block of the result over the whole of K. If one block of rows is all there
+//! is, the left operand is packed once instead and tasks pack their columns on the fly.
+
+use super::kind::Kind;
+use super::micro::{Column, NV, Tile};
+use super::{Epilogue, Problem};
+use crate::mat::MatMut;
+use crate::par::{Par, Shared};
+use crate::scratch::Scratch;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// Packed steps along K that are multiplied between two updates of the sums.
+const KC: usize = 384;
+/// Row panels in a block: with `KC` steps they stay in the second-level cache.
+const MC_PANELS: usize = 16;
+/// Bytes of the packed right operand.
+const B_BYTES: usize = 12 << 20;
+/// Panels of columns that are packed together.
+const GROUP: usize = 8;
+/// Longest K that is packed at once.
+const K_MAX: usize = 16384;
+
+/// The tile sizes of a level.
+#[derive(Clone, Copy)]
+struct Sizes {
+    mr: usize,
+    nr: usize,
+}
+
+struct SizesOf<P>(std::marker::PhantomData<P>);
+
+impl<P: Kind> Kernel for SizesOf<P> {
+    type Out = Sizes;
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) -> Sizes {
+        Sizes { mr: S::MR, nr: NV * P::lanes::<S>() }
+    }
+}
+
+/// Where the sums of a block go.
+enum Sink<A> {
+    /// Straight into a matrix of sums with contiguous rows, added to what is there if asked.
+    Sums { ptr: Shared<A>, ld: usize, accumulate: bool },
+    /// Into a buffer of the task, then through the epilogue into the result.
+    Result,
+}
+
+/// `c = alpha * a b + beta * c`, with the epilogue.
+pub(super) fn run<P: Kind>(par: &dyn Par, p: &Problem<'_, P>) {
+    let simd = par.simd();
+    let sizes = dispatch(simd, SizesOf::<P>(std::marker::PhantomData));
+    let plain = p.epilogue.alpha == P::ONE && p.epilogue.beta == P::ZERO;
+    let direct = P::OUT_IS_ACC && plain && p.c.col_stride == 1 && p.c.row_stride >= 0;
+    if direct {
+        let ptr = Shared::new(p.c.ptr.cast::<P::Acc>());
+        let ld = p.c.row_stride as usize;
+        for (i, k0) in (0..p.k).step_by(K_MAX).enumerate() {
+            let sink = Sink::Sums { ptr, ld, accumulate: i > 0 };
+            pass(par, simd, sizes, p, k0, (p.k - k0).min(K_MAX), &sink);
+        }
+        if p.epilogue.bias.is_some() || p.epilogue.hook.is_some() {
+            par.run(p.m, &|i| finish_rows(simd, p, i, 1, 0, p.n, p.c.at(i, 0).cast(), 0));
+        }
+    } else if p.k <= K_MAX {
+        pass(par, simd, sizes, p, 0, p.k, &Sink::Result);
+    } else {
+        let sums = Scratch::<P::Acc>::new(p.m * p.n);
+        let ptr = Shared::new(sums.ptr());
+        for (i, k0) in (0..p.k).step_by(K_MAX).enumerate() {
+            let sink = Sink::Sums { ptr, ld: p.n, accumulate: i > 0 };
+            pass(par, simd, sizes, p, k0, (p.k - k0).min(K_MAX), &sink);
+        }
+        par.run(p.m, &|i| finish_rows(simd, p, i, 1, 0, p.n, ptr.get().wrapping_add(i * p.n), p.n));
+    }
+}
+
+/// The result of a sum over nothing.
+pub(super) fn empty<P: Kind>(par: &dyn Par, p: &Problem<'_, P>) {
+    let zeros = vec![P::ZERO; p.n];
+    for i in 0..p.m {
+        finish_rows(par.simd(), p, i, 1, 0, p.n, zeros.as_ptr(), 0);
+    }
+}
+
+/// The product over `k0..k0 + k`.
+fn pass<P: Kind>(
+    par: &dyn Par,
+    simd: Simd,
+    sizes: Sizes,
+    p: &Problem<'_, P>,
+    k0: usize,
+    k: usize,
+    sink: &Sink<P::Acc>,
+) {
+    let steps = k.div_ceil(P::step());
+    let row_panels = p.m.div_ceil(sizes.mr);
+    let col_panels = p.n.div_ceil(sizes.nr);
+    let threads = par.threads();
+
+    if row_panels <= MC_PANELS {
+        // One block of rows: pack it once, columns on the fly.
+        let a = Scratch::<P::Acc>::new(row_panels * sizes.mr * steps);
+        let packed = Shared::new(a.ptr());
+        par.run(k.div_ceil(KC * P::step()), &|c| {
+            let from = c * KC * P::step();
+            let len = (k - from).min(KC * P::step());
+            dispatch(simd, PackRows { p, i0: 0, rows: p.m, k0: k0 + from, k: len, packed, from: c * KC });
+        });
+        let groups = if threads == 1 { 1 } else { (threads * 4).min(col_panels) };
+        par.run(groups, &|g| {
+            let (c0, c1) = (g * col_panels / groups, (g + 1) * col_panels / groups);
+            dispatch(simd, OnTheFly { p, sink, a: packed, k0, k, c0, c1 });
+        });
+        return;
+    }
+
+    let per_panel = steps * sizes.nr * size_of::<P::Acc>();
+    let chunk_panels = (B_BYTES / per_panel).clamp(8, col_panels.max(8));
+    // Even chunks, so that the last is not a sliver.
+    let chunks = col_panels.div_ceil(chunk_panels);
+    let b = Scratch::<P::Acc>::new(col_panels.div_ceil(chunks) * sizes.nr * steps);
+    let packed = Shared::new(b.ptr());
+    let row_blocks = row_panels.div_ceil(MC_PANELS);
+    for chunk in 0..chunks {
+        let (c0, c1) = (chunk * col_panels / chunks, (chunk + 1) * col_panels / chunks);
+        let panels = c1 - c0;
+        par.run(panels.div_ceil(GROUP), &|i| {
+            let (g0, g1) = (c0 + i * GROUP, c1.min(c0 + (i + 1) * GROUP));
+            dispatch(simd, PackColumns { p, k0, k, g0, g1, first: c0, panels, packed });
+        });
+        let splits = if threads == 1 { 1 } else { (threads * 4).div_ceil(row_blocks).clamp(1, panels.div_ceil(8)) };
+        par.run(row_blocks * splits, &|t| {
+            let (rb, cb) = (t / splits, t % splits);
+            let (r0, r1) = (rb * row_panels / row_blocks, (rb + 1) * row_panels / row_blocks);
+            let (q0, q1) = (cb * panels / splits, (cb + 1) * panels / splits);
+            let block = Block { p, sink, b: packed, k0, k, first: c0, panels, r0, r1, c0: c0 + q0, c1: c0 + q1 };
+            dispatch(simd, block);
+        });
+    }
+}
+
+/// Packs rows of the left operand for one range of steps, all panels after `from` steps.
+struct PackRows<'a, 'b, P: Kind> {
+    p: &'a Problem<'b, P>,
+    i0: usize,
+    rows: usize,
+    k0: usize,
+    k: usize,
+    packed: Shared<P::Acc>,
+    from: usize,
+}
+
+impl<P: Kind> Kernel for PackRows<'_, '_, P> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { p, i0, rows, k0, k, packed, from } = self;
+        let steps = k.div_ceil(P::step());
+        let padded = rows.div_ceil(S::MR) * S::MR;
+        let base = packed.get().wrapping_add(from * padded);
+        let last = rows.div_ceil(S::MR) - 1;
+        for panel in 0..=last {
+            let (src, valid) = (p.a.at(i0 + panel * S::MR, k0), (rows - panel * S::MR).min(S::MR));
+            let dst = base.wrapping_add(panel * S::MR * steps);
+            let (ws, ks) = (p.a.row_stride, p.a.col_stride);
+            // SAFETY: the view holds the source; the buffer has room for every range of steps. The last
+            // panel of a range is packed apart, because what it writes past its end is another task's.
+            unsafe {
+                if panel < last {
+                    P::pack(s, src, ws, ks, valid, S::MR, k, dst);
+                } else {
+                    let own = Scratch::<P::Acc>::new(S::MR * steps);
+                    P::pack(s, src, ws, ks, valid, S::MR, k, own.ptr());
+                    std::ptr::copy_nonoverlapping(own.ptr(), dst, S::MR * steps);
+                }
+            }
+        }
+    }
+}
+
+/// Packs the panels `g0..g1` of columns over the whole range of K.
+struct PackColumns<'a, 'b, P: Kind> {
+    p: &'a Problem<'b, P>,
+    k0: usize,
+    k: usize,
+    g0: usize,
+    g1: usize,
+    first: usize,
+    panels: usize,
+    packed: Shared<P::Acc>,
+}
+
+impl<P: Kind> Kernel for PackColumns<'_, '_, P> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { p, k0, k, g0, g1, first, panels, packed } = self;
+        let nr = NV * P::lanes::<S>();
+        let mut from = 0;
+        while from < k {
+            let len = (k - from).min(KC * P::step());
+            let steps = len.div_ceil(P::step());
+            let dst = packed.get().wrapping_add(from / P::step() * nr * panels + (g0 - first) * nr * steps);
+            pack_group(s, p, k0 + from, len, g0, g1, dst);
+            from += len;
+        }
+    }
+}
+
+/// Packs neighbouring panels a few steps at a time, so that rows of the operand are read in long runs.
+#[inline(always)]
+fn pack_group<S: Isa, P: Kind>(
+    s: S,
+    p: &Problem<'_, P>,
+    k0: usize,
+    len: usize,
+    g0: usize,
+    g1: usize,
+    dst: *mut P::Acc,
+) {
+    let nr = NV * P::lanes::<S>();
+    let stride = nr * len.div_ceil(P::step());
+    let run = if p.b.col_stride == 1 { 16 } else { len };
+    let mut from = 0;
+    while from < len {
+        let n = (len - from).min(run);
+        for panel in g0..g1 {
+            let valid = (p.n - panel * nr).min(nr);
+            let src = p.b.at(k0 + from, panel * nr);
+            let to = dst.wrapping_add((panel - g0) * stride + from / P::step() * nr);
+            // SAFETY: the view holds the source, the buffer the group; panels of whole vectors are written
+            // without running over.
+            unsafe { P::pack(s, src, p.b.col_stride, p.b.row_stride, valid, nr, n, to) };
+        }
+        from += n;
+    }
+}
+
+/// Computes panels of columns for one packed block of rows, packing each panel before it is used.
+struct OnTheFly<'a, 'b, P: Kind> {
+    p: &'a Problem<'b, P>,
+    sink: &'a Sink<P::Acc>,
+    a: Shared<P::Acc>,
+    k0: usize,
+    k: usize,
+    c0: usize,
+    c1: usize,
+}
+
+impl<P: Kind> Kernel for OnTheFly<'_, '_, P> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { p, sink, a, k0, k, c0, c1 } = self;
+        let nr = NV * P::lanes::<S>();
+        let padded = p.m.div_ceil(S::MR) * S::MR;
+        // Columns that are contiguous along K are read well one panel at a time, rows only in long runs.
+        let group = if p.b.row_stride == 1 { 1 } else { GROUP };
+        let b = Scratch::<P::Acc>::new(group * nr * KC);
+        let own = Scratch::<P::Acc>::new(if matches!(sink, Sink::Result) { p.m * group * nr } else { 0 });
+        let mut g0 = c0;
+        while g0 < c1 {
+            let g1 = c1.min(g0 + group);
+            let (c, ldc, keep) = match *sink {
+                Sink::Sums { ptr, ld, accumulate } => (ptr.get().wrapping_add(g0 * nr), ld, accumulate),
+                Sink::Result => (own.ptr(), group * nr, false),
+            };
+            let mut from = 0;
+            while from < k {
+                let len = (k - from).min(KC * P::step());
+                let steps = len.div_ceil(P::step());
+                pack_group(s, p, k0 + from, len, g0, g1, b.ptr());
+                for panel in g0..g1 {
+                    let first = Tile::<P::Core> {
+                        k: steps,
+                        a: a.get().wrapping_add(from / P::step() * padded),
+                        ars: 1,
+                        aks: S::MR,
+                        b: b.ptr().wrapping_add((panel - g0) * nr * steps),
+                        bks: nr,
+                        c: c.wrapping_add((panel - g0) * nr),
+                        ldc,
+                        cols: (p.n - panel * nr).min(nr),
+                        accumulate: keep || from > 0,
+                    };
+                    s.call(Column { first, rows: p.m, panel: S::MR * steps });
+                }
+                from += len;
+            }
+            if matches!(sink, Sink::Result) {
+                finish_in(s, p, 0, p.m, g0 * nr, p.n.min(g1 * nr) - g0 * nr, c, ldc);
+            }
+            g0 = g1;
+        }
+    }
+}
+
+/// Computes a block of the result from packed columns.
+struct Block<'a, 'b, P: Kind> {
+    p: &'a Problem<'b, P>,
+    sink: &'a Sink<P::Acc>,
+    b: Shared<P::Acc>,
+    k0: usize,
+    k: usize,
+    first: usize,
+    panels: usize,
+    r0: usize,
+    r1: usize,
+    c0: usize,
+    c1: usize,
+}
+
+impl<P: Kind> Kernel for Block<'_, '_, P> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { p, sink, b, k0, k, first, panels, r0, r1, c0, c1 } = self;
+        let nr = NV * P::lanes::<S>();
+        let i0 = r0 * S::MR;
+        let rows = p.m.min(r1 * S::MR) - i0;
+        let a = Scratch::<P::Acc>::new((r1 - r0) * S::MR * KC);
+        let width = (c1 - c0) * nr;
+        let own = Scratch::<P::Acc>::new(if matches!(sink, Sink::Result) { rows * width } else { 0 });
+        let (c, ldc, keep) = match *sink {
+            Sink::Sums { ptr, ld, accumulate } => (ptr.get().wrapping_add(i0 * ld + c0 * nr), ld, accumulate),
+            Sink::Result => (own.ptr(), width, false),
+        };
+        let mut from = 0;
+        while from < k {
+            let len = (k - from).min(KC * P::step());
+            let steps = len.div_ceil(P::step());
+            for panel in r0..r1 {
+                let (src, valid) = (p.a.at(panel * S::MR, k0 + from), (p.m - panel * S::MR).min(S::MR));
+                let dst = a.ptr().wrapping_add((panel - r0) * S::MR * steps);
+                // SAFETY: the view holds the source, the buffer the block, with room after it.
+                unsafe { P::pack(s, src, p.a.row_stride, p.a.col_stride, valid, S::MR, len, dst) };
+            }
+            let base = b.get().wrapping_add(from / P::step() * nr * panels);
+            for panel in c0..c1 {
+                let first = Tile::<P::Core> {
+                    k: steps,
+                    a: a.ptr(),
+                    ars: 1,
+                    aks: S::MR,
+                    b: base.wrapping_add((panel - first) * nr * steps),
+                    bks: nr,
+                    c: c.wrapping_add((panel - c0) * nr),
+                    ldc,
+                    cols: (p.n - panel * nr).min(nr),
+                    accumulate: keep || from > 0,
+                };
+                s.call(Column { first, rows, panel: S::MR * steps });
+            }
+            from += len;
+        }
+        if matches!(sink, Sink::Result) {
+            finish_in(s, p, i0, rows, c0 * nr, p.n.min(c1 * nr) - c0 * nr, c, ldc);
+        }
+    }
+}
+
+/// [`finish_in`] from outside a kernel.
+fn finish_rows<P: Kind>(
+    simd: Simd,
+    p: &Problem<'_, P>,
+    i0: usize,
+    rows: usize,
+    j0: usize,
+    cols: usize,
+    sums: *const P::Acc,
+    ld: usize,
+) {
+    struct Finish<'a, 'b, P: Kind>(&'a Problem<'b, P>, usize, usize, usize, usize, *const P::Acc, usize);
+    impl<P: Kind> Kernel for Finish<'_, '_, P> {
+        type Out = ();
+        #[inline(always)]
+        fn run<S: Isa>(self, s: S) {
+            finish_in(s, self.0, self.1, self.2, self.3, self.4, self.5, self.6);
+        }
+    }
+    dispatch(simd, Finish(p, i0, rows, j0, cols, sums, ld));
+}
+
+/// Writes sums to the result: scaled, added to the old result and the bias, rounded, handed to the hook.
+///
+/// Sums may lie in the result itself.
+#[inline(always)]
+pub(super) fn finish_in<S: Isa, P: Kind>(
+    s: S,
+    p: &Problem<'_, P>,
+    i0: usize,
+    rows: usize,
+    j0: usize,
+    cols: usize,
+    sums: *const P::Acc,
+    ld: usize,
+) {
+    for i in 0..rows {
+        let from = sums.wrapping_add(i * ld);
+        if p.c.col_stride == 1 {
+            // SAFETY: the block lies in the result, and this task alone writes it.
+            unsafe { finish_row(s, &p.epilogue, from, p.c.at(i0 + i, j0), j0, cols) };
+            if let Some(hook) = p.epilogue.hook {
+                // SAFETY: as above.
+                hook(i0 + i, j0, unsafe { std::slice::from_raw_parts_mut(p.c.at(i0 + i, j0), cols) });
+            }
+        } else {
+            strided_row(s, p, from, i0 + i, j0, cols);
+        }
+    }
+}
+
+/// A row of a result whose columns are not contiguous, through a buffer.
+#[inline(always)]
+fn strided_row<S: Isa, P: Kind>(s: S, p: &Problem<'_, P>, from: *const P::Acc, i: usize, j0: usize, cols: usize) {
+    let row = Scratch::<P::Out>::new(cols);
+    let c: &MatMut<'_, P::Out> = &p.c;
+    // SAFETY: the buffer holds a row; the block lies in the result, and this task alone writes it.
+    unsafe {
+        if p.epilogue.beta != P::ZERO {
+            for j in 0..cols {
+                *row.ptr().add(j) = *c.at(i, j0 + j);
+            }
+        }
+        finish_row(s, &p.epilogue, from, row.ptr(), j0, cols);
+        if let Some(hook) = p.epilogue.hook {
+            hook(i, j0, std::slice::from_raw_parts_mut(row.ptr(), cols));
+        }
+        for j in 0..cols {
+            *c.at(i, j0 + j) = *row.ptr().add(j);
+        }
+    }
+}
+
+/// # Safety
+/// `from` and `to` hold `cols` elements.
+#[inline(always)]
+pub(super) unsafe fn finish_row<S: Isa, P: Kind>(
+    s: S,
+    e: &Epilogue<'_, P>,
+    from: *const P::Acc,
+    to: *mut P::Out,
+    j0: usize,
+    cols: usize,
+) {
+    let lanes = P::lanes::<S>();
+    let scaled = e.alpha != P::ONE;
+    let (alpha, beta) = (P::splat(s, e.alpha), P::splat(s, e.beta));
+    let mut j = 0;
+    while j < cols {
+        let n = (cols - j).min(lanes);
+        // SAFETY: `j + n <= cols`; the bias has as many elements as the result has columns.
+        unsafe {
+            let mut v = P::load_n(s, from.add(j), n);
+            if scaled {
+                v = P::axpy(s, alpha, v, P::splat(s, P::ZERO));
+            }
+            if e.beta != P::ZERO {
+                v = P::axpy(s, beta, P::load_out(s, to.add(j), n), v);
+            }
+            if let Some(bias) = e.bias {
+                v = P::add(s, v, P::load_out(s, bias.as_ptr().add(j0 + j), n));
+            }
+            P::store_out(s, to.add(j), v, n);
+        }
+        j += n;
+    }
+}

@@ -1,0 +1,125 @@
+//! The innermost product: a tile of the result kept in registers while it runs along K.
+//!
+//! Every element is summed step by step along K, whatever the tile it falls into; how a matrix is cut into
+//! tiles never shows in the result.
+
+use super::kind::Kind;
+use crate::simd::{Isa, Local};
+
+/// Columns of a tile, in vectors.
+pub(crate) const NV: usize = 2;
+
+/// `acc[i][j] += a[i] * b[j]` over `k` packed steps; `a` advances by `aks`, `b` by `bks`.
+///
+/// # Safety
+/// `a` is readable at `i * ars + k * aks`, `b` at `k * bks` for `V` vectors.
+#[inline(always)]
+unsafe fn product<S: Isa, P: Kind, const M: usize, const V: usize>(
+    s: S,
+    k: usize,
+    mut a: *const P::Acc,
+    ars: usize,
+    aks: usize,
+    mut b: *const P::Acc,
+    bks: usize,
+) -> [[P::V<S>; V]; M] {
+    let mut acc = [[P::splat(s, P::ZERO); V]; M];
+    // SAFETY: the caller's promise.
+    unsafe {
+        for _ in 0..k {
+            let mut bv = [P::splat(s, P::ZERO); V];
+            for (j, v) in bv.iter_mut().enumerate() {
+                *v = P::load(s, b.add(j * P::lanes::<S>()));
+            }
+            for (i, row) in acc.iter_mut().enumerate() {
+                let av = P::splat(s, *a.add(i * ars));
+                for (c, v) in row.iter_mut().zip(bv) {
+                    *c = P::mul_add(s, av, v, *c);
+                }
+            }
+            a = a.wrapping_add(aks);
+            b = b.wrapping_add(bks);
+        }
+    }
+    acc
+}
+
+/// One tile: where its operands lie and where the sums go.
+pub(crate) struct Tile<P: Kind> {
+    /// Packed steps along K.
+    pub k: usize,
+    pub a: *const P::Acc,
+    /// Distance of rows and of steps in `a`.
+    pub ars: usize,
+    pub aks: usize,
+    pub b: *const P::Acc,
+    /// Distance of steps in `b`.
+    pub bks: usize,
+    /// Sums, with their row distance.
+    pub c: *mut P::Acc,
+    pub ldc: usize,
+    /// Columns to write, at most `NV` vectors.
+    pub cols: usize,
+    /// Whether to add to what is there.
+    pub accumulate: bool,
+}
+
+/// # Safety
+/// All that the tile names is valid memory.
+#[inline(always)]
+unsafe fn tile_of<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Tile<P>) {
+    let lanes = P::lanes::<S>();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let acc = product::<S, P, M, V>(s, t.k, t.a, t.ars, t.aks, t.b, t.bks);
+        for (i, row) in acc.into_iter().enumerate() {
+            for (j, v) in row.into_iter().enumerate() {
+                let p = t.c.add(i * t.ldc + j * lanes);
+                let n = t.cols - j * lanes;
+                if n >= lanes {
+                    let v = if t.accumulate { P::add(s, v, P::load(s, p)) } else { v };
+                    P::store(s, p, v);
+                } else {
+                    let v = if t.accumulate { P::add(s, v, P::load_n(s, p, n)) } else { v };
+                    P::store_n(s, p, v, n);
+                }
+            }
+        }
+    }
+}
+
+/// A column of tiles: `rows` rows against one panel of columns.
+///
+/// `first` is its first tile; the others follow every `S::MR` rows, their operands `panel` elements apart.
+pub(crate) struct Column<P: Kind> {
+    pub first: Tile<P>,
+    pub rows: usize,
+    pub panel: usize,
+}
+
+impl<S: Isa, P: Kind> Local<S> for Column<P> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self { first: mut t, mut rows, panel } = self;
+        let narrow = t.cols <= P::lanes::<S>();
+        while rows > 0 {
+            let m = rows.min(S::MR);
+            macro_rules! of_rows {
+                ($($m:literal)*) => {
+                    // SAFETY: whoever made the column promised its memory.
+                    unsafe {
+                        match (m, narrow) {
+                            $(($m, false) if $m <= S::MR => tile_of::<S, P, $m, NV>(s, &t),
+                              ($m, true) if $m <= S::MR => tile_of::<S, P, $m, 1>(s, &t),)*
+                            _ => {}
+                        }
+                    }
+                };
+            }
+            of_rows!(12 11 10 9 8 7 6 5 4 3 2 1);
+            rows -= m;
+            t.a = t.a.wrapping_add(panel);
+            t.c = t.c.wrapping_add(m * t.ldc);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Dense matrix products: `c = alpha * a b + beta * c + bias`, for `f32`, `f64`, `bf16` and `f16`.
+//!
+//! 16-bit floats are multiplied exactly and summed in `f32`; the result is rounded once. Operands may have
+//! any strides. Products with a few rows or columns take the memory-bound path of [`gemv`], all others the
+//! packed one of [`driver`].
+//!
+//! ```
+//! use hesper_compute::{GemmOptions, MatMut, MatRef, Serial, gemm};
+//! let (a, b) = ([1.0f32, 2.0, 3.0, 4.0], [1.0, 0.0, 1.0, 1.0]);
+//! let mut c = [0.0; 4];
+//! gemm(
+//!     &Serial,
+//!     MatRef::row_major(&a, 2, 2)?,
+//!     MatRef::row_major(&b, 2, 2)?,
+//!     MatMut::row_major(&mut c, 2, 2)?,
+//!     &GemmOptions::default(),
+//! )?;
+//! assert_eq!(c, [3.0, 2.0, 7.0, 4.0]);
+//! # Ok::<(), hesper_compute::Mismatch>(())
+//! ```
+
+mod batch;
+mod driver;
+mod gemv;
+pub(crate) mod kind;
+pub(crate) mod micro;
+mod pack;
+
+use half::{bf16, f16};
+
+pub use batch::{BatchItem, gemm_batched};
+use kind::{Double, Kind, Pairs, Single};
+
+use crate::error::{Mismatch, same};
+use crate::mat::{MatMut, MatRef};
+use crate::par::Par;
+
+/// Called with row, first column and the finished elements of a part of a row, while they are in the cache.
+pub type Hook<'a, T> = &'a (dyn Fn(usize, usize, &mut [T]) + Sync);
+
+/// What happens around the product.
+#[derive(Clone, Copy)]
+pub struct GemmOptions<'a, T: Element> {
+    /// Factor of the product.
+    pub alpha: T::Sum,
+    /// Factor of the old contents of the result; they are not read if it is zero.
+    pub beta: T::Sum,
+    /// Added to every row.
+    pub bias: Option<&'a [T]>,
+    /// Applied to the result at last.
+    pub hook: Option<Hook<'a, T>>,
+}
+
+impl<T: Element> Default for GemmOptions<'_, T> {
+    fn default() -> Self {
+        Self { alpha: T::ONE, beta: T::ZERO, bias: None, hook: None }
+    }
+}
+
+/// A type that matrices are made of: `f32`, `f64`, `bf16` or `f16`.
+pub trait Element: Copy + Send + Sync + sealed::Run + 'static {
+    /// The type that products are summed in.
+    type Sum: Copy + Send + Sync + PartialEq;
+    /// Zero.
+    const ZERO: Self::Sum;
+    /// One.
+    const ONE: Self::Sum;
+}
+
+mod sealed {
+    use super::{GemmOptions, MatMut, MatRef, Par};
+
+    pub trait Run: Sized {
+        fn product(
+            par: &dyn Par,
+            a: MatRef<'_, Self>,
+            b: MatRef<'_, Self>,
+            c: MatMut<'_, Self>,
+            options: &GemmOptions<'_, Self>,
+        ) where
+            Self: super::Element;
+    }
+}
+
+macro_rules! element {
+    ($t:ty, $sum:ty, |$simd:ident| $run:expr) => {
+        impl Element for $t {
+            type Sum = $sum;
+            const ZERO: $sum = 0.0;
+            const ONE: $sum = 1.0;
+        }
+
+        impl sealed::Run for $t {
+            fn product(
+                par: &dyn Par,
+                a: MatRef<'_, Self>,
+                b: MatRef<'_, Self>,
+                c: MatMut<'_, Self>,
+                options: &GemmOptions<'_, Self>,
+            ) {
+                let $simd = par.simd();
+                let run = $run;
+                run(par, a, b, c, options);
+            }
+        }
+    };
+}
+
+element!(f32, f32, |_simd| product::<Single<f32>>);
+element!(f64, f64, |_simd| product::<Double>);
+element!(f16, f32, |_simd| product::<Single<f16>>);
+element!(bf16, f32, |simd| {
+    if simd.has_fast_bf16() { product::<Pairs> } else { product::<Single<bf16>> }
+});
+
+/// `c = alpha * a b + beta * c + bias`.
+pub fn gemm<T: Element>(
+    par: &dyn Par,
+    a: MatRef<'_, T>,
+    b: MatRef<'_, T>,
+    c: MatMut<'_, T>,
+    options: &GemmOptions<'_, T>,
+) -> Result<(), Mismatch> {
+    check(&a, &b, &c, options)?;
+    T::product(par, a, b, c, options);
+    Ok(())
+}
+
+fn check<T: Element>(
+    a: &MatRef<'_, T>,
+    b: &MatRef<'_, T>,
+    c: &MatMut<'_, T>,
+    options: &GemmOptions<'_, T>,
+) -> Result<(), Mismatch> {
+    same("rows of the right operand", a.cols, b.rows)?;
+    same("rows of the result", a.rows, c.rows)?;
+    same("columns of the result", b.cols, c.cols)?;
+    match options.bias {
+        Some(bias) => same("elements of the bias", b.cols, bias.len()),
+        None => Ok(()),
+    }
+}
+
+/// Everything after the sum.
+pub(crate) struct Epilogue<'a, P: Kind> {
+    pub alpha: P::Acc,
+    pub beta: P::Acc,
+    pub bias: Option<&'a [P::Out]>,
+    pub hook: Option<Hook<'a, P::Out>>,
+}
+
+/// One product.
+pub(crate) struct Problem<'a, P: Kind> {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub a: MatRef<'a, P::In>,
+    pub b: MatRef<'a, P::In>,
+    pub c: MatMut<'a, P::Out>,
+    pub epilogue: Epilogue<'a, P>,
+}
+
+fn product<P>(
+    par: &dyn Par,
+    a: MatRef<'_, P::Out>,
+    b: MatRef<'_, P::Out>,
+    c: MatMut<'_, P::Out>,
+    options: &GemmOptions<'_, P::Out>,
+) where
+    P: Kind<In = <P as Kind>::Out>,
+    P::Out: Element<Sum = P::Acc>,
+{
+    let (m, n, k) = (a.rows, b.cols, a.cols);
+    if m == 0 || n == 0 {
+        return;
+    }
+    let epilogue =
+        Epilogue { alpha: options.alpha, beta: options.beta, bias: options.bias, hook: options.hook };
+    // A product with fewer columns than rows, or whose result lies by columns, is done the other way round;
+    // bias and hook speak of rows, so they keep the orientation.
+    let by_columns = c.row_stride == 1 && c.col_stride != 1;
+    let turned = if m <= gemv::ROWS || n <= gemv::ROWS { n < m } else { by_columns };
+    let free = epilogue.bias.is_none() && epilogue.hook.is_none();
+    let p = if turned && free {
+        Problem::<P> { m: n, n: m, k, a: b.transposed(), b: a.transposed(), c: c.transposed(), epilogue }
+    } else {
+        Problem::<P> { m, n, k, a, b, c, epilogue }
+    };
+    if k == 0 {
+        driver::empty(par, &p);
+    } else if !gemv::run(par, &p) {
+        driver::run(par, &p);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::par::{AtLevel, Serial};
+    use crate::simd::Simd;
+
+    /// The machine decides whether bfloat16 is multiplied in pairs; here every level does it both ways.
+    #[test]
+    fn pairs_of_bf16_give_the_same_products_as_widened_ones() {
+        for (m, n, k) in [(1, 5, 9), (3, 70, 65), (13, 33, 31), (40, 65, 100), (200, 70, 801)] {
+            let value = |i: usize| bf16::from_f32(((i * 37 % 61) as f32 - 30.0) / 8.0);
+            let a: Vec<bf16> = (0..m * k).map(value).collect();
+            let b: Vec<bf16> = (0..k * n).map(|i| value(i + 11)).collect();
+            for simd in Simd::available() {
+                for (rows, turn_a, turn_b) in [(m, false, false), (m, true, false), (m, false, true)] {
+                    let mut out = [vec![bf16::ZERO; m * n], vec![bf16::ZERO; m * n]];
+                    for (i, c) in out.iter_mut().enumerate() {
+                        let view = |data, r, c, turn: bool| {
+                            let (x, y) = if turn { (c, r) } else { (r, c) };
+                            let v = MatRef::row_major(data, x, y).unwrap();
+                            if turn { v.transposed() } else { v }
+                        };
+                        let (a, b) = (view(&a[..], m, k, turn_a), view(&b[..], k, n, turn_b));
+                        let c = MatMut::row_major(c, rows, n).unwrap();
+                        let (par, options) = (AtLevel(Serial, simd), GemmOptions::default());
+                        if i == 0 {
+                            product::<Pairs>(&par, a, b, c, &options);
+                        } else {
+                            product::<Single<bf16>>(&par, a, b, c, &options);
+                        }
+                    }
+                    for (x, y) in out[0].iter().zip(&out[1]) {
+                        let (x, y) = (x.to_f32(), y.to_f32());
+                        assert!((x - y).abs() <= 8e-3 * y.abs().max(1.0), "{x} {y} at {:?}", (m, n, k, simd));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Strided views of matrices: what products read and write.
+
+use std::marker::PhantomData;
+
+use crate::error::Mismatch;
+
+/// A matrix to read: element `(i, j)` lies at `ptr + i * row_stride + j * col_stride`.
+///
+/// Strides count elements and may be negative or zero.
+#[derive(Debug)]
+pub struct MatRef<'a, T> {
+    pub(crate) ptr: *const T,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) row_stride: isize,
+    pub(crate) col_stride: isize,
+    pub(crate) of: PhantomData<&'a T>,
+}
+
+impl<T> Clone for MatRef<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for MatRef<'_, T> {}
+
+// SAFETY: a shared view, like `&[T]`.
+unsafe impl<T: Sync> Send for MatRef<'_, T> {}
+// SAFETY: a shared view, like `&[T]`.
+unsafe impl<T: Sync> Sync for MatRef<'_, T> {}
+
+impl<'a, T> MatRef<'a, T> {
+    /// A view of raw memory.
+    ///
+    /// # Safety
+    /// Every element the strides name is valid for reads during `'a`, and nobody writes it meanwhile.
+    pub unsafe fn from_raw(
+        ptr: *const T,
+        rows: usize,
+        cols: usize,
+        row_stride: isize,
+        col_stride: isize,
+    ) -> Self {
+        Self { ptr, rows, cols, row_stride, col_stride, of: PhantomData }
+    }
+
+    /// The rows of a slice, one after the other.
+    pub fn row_major(data: &'a [T], rows: usize, cols: usize) -> Result<Self, Mismatch> {
+        check(data.len(), rows, cols)?;
+        Ok(Self { ptr: data.as_ptr(), rows, cols, row_stride: cols as isize, col_stride: 1, of: PhantomData })
+    }
+
+    /// The same elements with rows and columns exchanged.
+    pub fn transposed(self) -> Self {
+        Self {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The address of an element.
+    #[inline(always)]
+    pub(crate) fn at(&self, i: usize, j: usize) -> *const T {
+        self.ptr.wrapping_offset(i as isize * self.row_stride + j as isize * self.col_stride)
+    }
+}
+
+/// A matrix to write, laid out like a [`MatRef`]; no two elements share an address.
+#[derive(Debug)]
+pub struct MatMut<'a, T> {
+    pub(crate) ptr: *mut T,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) row_stride: isize,
+    pub(crate) col_stride: isize,
+    pub(crate) of: PhantomData<&'a mut T>,
+}
+
+// SAFETY: an exclusive view, like `&mut [T]`; tasks that share it write disjoint elements.
+unsafe impl<T: Send> Send for MatMut<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for MatMut<'_, T> {}
+
+impl<'a, T> MatMut<'a, T> {
+    /// A view of raw memory.
+    ///
+    /// # Safety
+    /// Every element the strides name is valid for reads and writes during `'a`, nobody else touches it
+    /// meanwhile, and no two of them are the same.
+    pub unsafe fn from_raw(ptr: *mut T, rows: usize, cols: usize, row_stride: isize, col_stride: isize) -> Self {
+        Self { ptr, rows, cols, row_stride, col_stride, of: PhantomData }
+    }
+
+    /// The rows of a slice, one after the other.
+    pub fn row_major(data: &'a mut [T], rows: usize, cols: usize) -> Result<Self, Mismatch> {
+        check(data.len(), rows, cols)?;
+        Ok(Self { ptr: data.as_mut_ptr(), rows, cols, row_stride: cols as isize, col_stride: 1, of: PhantomData })
+    }
+
+    /// The same elements with rows and columns exchanged.
+    pub fn transposed(self) -> Self {
+        Self {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
+    }
+
+    /// The address of an element.
+    #[inline(always)]
+    pub(crate) fn at(&self, i: usize, j: usize) -> *mut T {
+        self.ptr.wrapping_offset(i as isize * self.row_stride + j as isize * self.col_stride)
+    }
+}
+
+fn check(len: usize, rows: usize, cols: usize) -> Result<(), Mismatch> {
+    let need = rows.checked_mul(cols).ok_or(Mismatch { what: "matrix size", expected: usize::MAX, given: len })?;
+    if len < need {
+        return Err(Mismatch { what: "elements of a matrix", expected: need, given: len });
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Aligned working memory, kept by each thread between calls so that kernels do not pay page faults.
+//!
+//! A thread keeps at most [`KEEP`] buffers of at most [`LARGEST`] bytes; anything beyond is freed at once.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+
+const ALIGN: usize = 4096;
+const KEEP: usize = 6;
+const LARGEST: usize = 48 << 20;
+
+/// Uninitialised, page-aligned bytes.
+struct Block {
+    ptr: *mut u8,
+    len: usize,
+}
+
+impl Block {
+    fn new(len: usize) -> Self {
+        let layout = Self::layout(len);
+        // SAFETY: `layout` never has size zero.
+        let ptr = unsafe { alloc(layout) };
+        if ptr.is_null() {
+            handle_alloc_error(layout);
+        }
+        Self { ptr, len }
+    }
+
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, ALIGN).expect("scratch sizes are far below isize::MAX")
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.ptr, Self::layout(self.len)) }
+    }
+}
+
+thread_local! {
+    static FREE: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A buffer of `T`s with unspecified contents; it goes back to its thread when dropped.
+pub(crate) struct Scratch<T> {
+    block: Option<Block>,
+    of: std::marker::PhantomData<T>,
+}
+
+impl<T: Copy> Scratch<T> {
+    /// Room for `n` elements (and 64 bytes more, so that full-width stores may run over the end).
+    pub(crate) fn new(n: usize) -> Self {
+        let bytes = (n * size_of::<T>() + 64).next_multiple_of(ALIGN);
+        let found = FREE.with_borrow_mut(|free| {
+            let best = (0..free.len()).filter(|&i| free[i].len >= bytes).min_by_key(|&i| free[i].len)?;
+            Some(free.swap_remove(best))
+        });
+        let block = found.unwrap_or_else(|| Block::new(bytes));
+        Self { block: Some(block), of: std::marker::PhantomData }
+    }
+
+    pub(crate) fn ptr(&self) -> *mut T {
+        self.block.as_ref().map_or(std::ptr::null_mut(), |b| b.ptr.cast())
+    }
+}
+
+impl<T> Drop for Scratch<T> {
+    fn drop(&mut self) {
+        let Some(block) = self.block.take() else { return };
+        if block.len > LARGEST {
+            return;
+        }
+        // A thread that is going away has no list any more: the block is simply freed.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() >= KEEP
+                && let Some(least) = (0..free.len()).min_by_key(|&i| free[i].len)
+            {
+                free.swap_remove(least);
+            }
+            free.push(block);
+        });
+    }
+}

@@ -1,0 +1,263 @@
+//! AVX2 with FMA and F16C.
+
+use std::arch::x86_64::*;
+
+use super::isa::{Isa, Local};
+use super::{Kernel, plain};
+
+/// The token of the AVX2 level; exists only where AVX2, FMA and F16C were detected.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+/// # Safety
+/// AVX2, FMA and F16C were detected.
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Avx2(()))
+}
+
+/// # Safety
+/// AVX2, FMA and F16C were detected.
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+#[inline(never)]
+unsafe fn local<K: Local<Avx2>>(s: Avx2, part: K) {
+    part.run(s);
+}
+
+/// Defines methods whose body is intrinsics of the token's level.
+macro_rules! methods {
+    ($($(#[$m:meta])* $(@$u:ident)? fn $name:ident($($a:ident: $t:ty),*) $(-> $r:ty)? $body:block)*) => {$(
+        methods!(@one $(#[$m])* $($u)? [$name] ($($a: $t),*) ($($r)?) $body);
+    )*};
+    (@one $(#[$m:meta])* unsafe [$name:ident] ($($a:ident: $t:ty),*) ($($r:ty)?) $body:block) => {
+        $(#[$m])* #[inline(always)]
+        unsafe fn $name(self, $($a: $t),*) $(-> $r)? {
+            // SAFETY: the token proves the instructions, the caller the memory.
+            #[allow(unused_unsafe, reason = "some bodies touch no memory")]
+            unsafe { $body }
+        }
+    };
+    (@one $(#[$m:meta])* [$name:ident] ($($a:ident: $t:ty),*) ($($r:ty)?) $body:block) => {
+        $(#[$m])* #[inline(always)]
+        fn $name(self, $($a: $t),*) $(-> $r)? {
+            // SAFETY: the token proves the instructions.
+            #[allow(unused_unsafe, reason = "some bodies use no intrinsics")]
+            unsafe { $body }
+        }
+    };
+}
+pub(super) use methods;
+
+/// All ones in the first `n` of eight lanes.
+#[inline(always)]
+unsafe fn mask(n: usize) -> __m256i {
+    // SAFETY: AVX2, by the caller's token.
+    unsafe {
+        let lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), lane)
+    }
+}
+
+/// The first `n` of eight 16-bit numbers, zeros after.
+#[inline(always)]
+unsafe fn load16_n(p: *const u16, n: usize) -> __m128i {
+    let mut buf = [0u16; 8];
+    // SAFETY: the caller promises `n <= 8` readable elements.
+    unsafe {
+        std::ptr::copy_nonoverlapping(p, buf.as_mut_ptr(), n);
+        _mm_loadu_si128(buf.as_ptr().cast())
+    }
+}
+
+#[inline(always)]
+unsafe fn store16_n(p: *mut u16, v: __m128i, n: usize) {
+    let mut buf = [0u16; 8];
+    // SAFETY: the caller promises `n <= 8` writable elements.
+    unsafe {
+        _mm_storeu_si128(buf.as_mut_ptr().cast(), v);
+        std::ptr::copy_nonoverlapping(buf.as_ptr(), p, n);
+    }
+}
+
+/// Rounds to bfloat16, NaN kept.
+#[inline(always)]
+unsafe fn to_bf16(v: __m256) -> __m128i {
+    // SAFETY: AVX2, by the caller's token.
+    unsafe {
+        let x = _mm256_castps_si256(v);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(x), _mm256_set1_epi32(1));
+        let up = _mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+        let r = _mm256_blendv_epi8(up, _mm256_or_si256(x, _mm256_set1_epi32(0x0040_0000)), nan);
+        let r = _mm256_srli_epi32::<16>(r);
+        _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256::<1>(r))
+    }
+}
+
+#[inline(always)]
+unsafe fn from_bf16(v: __m128i) -> __m256 {
+    // SAFETY: AVX2, by the caller's token.
+    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(v))) }
+}
+
+#[inline(always)]
+unsafe fn zip8(low: *const u16, high: *const u16) -> __m256 {
+    // SAFETY: AVX2, by the caller's token; the caller promises eight readable elements each.
+    unsafe {
+        let l = _mm256_cvtepu16_epi32(_mm_loadu_si128(low.cast()));
+        let h = _mm256_cvtepu16_epi32(_mm_loadu_si128(high.cast()));
+        _mm256_castsi256_ps(_mm256_or_si256(l, _mm256_slli_epi32::<16>(h)))
+    }
+}
+
+/// Columns `i` (low half) and `i + 4` (high half) of four rows.
+#[inline(always)]
+unsafe fn columns(a: __m256, b: __m256, c: __m256, d: __m256) -> [__m256; 4] {
+    // SAFETY: AVX2, by the caller's token.
+    unsafe {
+        let (ab, ab2) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        let (cd, cd2) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+        [
+            _mm256_shuffle_ps::<0x44>(ab, cd),
+            _mm256_shuffle_ps::<0xee>(ab, cd),
+            _mm256_shuffle_ps::<0x44>(ab2, cd2),
+            _mm256_shuffle_ps::<0xee>(ab2, cd2),
+        ]
+    }
+}
+
+/// Folds eight lanes to one: 4 + 4, 2 + 2, 1 + 1.
+macro_rules! fold {
+    ($v:expr, $f:ident, $one:ident) => {{
+        let v = $v;
+        let q = $f(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+        let d = $f(q, _mm_movehl_ps(q, q));
+        _mm_cvtss_f32($one(d, _mm_shuffle_ps::<1>(d, d)))
+    }};
+}
+
+impl Isa for Avx2 {
+    const LANES: usize = 8;
+    const MR: usize = 6;
+    type F = __m256;
+    type D = __m256d;
+    type M = __m256;
+
+    #[inline(always)]
+    fn call<K: Local<Self>>(self, part: K) {
+        // SAFETY: the token proves the instructions.
+        unsafe { local(self, part) }
+    }
+
+    methods! {
+        fn splat(x: f32) -> __m256 { _mm256_set1_ps(x) }
+        @unsafe fn load(p: *const f32) -> __m256 { _mm256_loadu_ps(p) }
+        @unsafe fn load_n(p: *const f32, n: usize) -> __m256 { _mm256_maskload_ps(p, mask(n)) }
+        @unsafe fn store(p: *mut f32, v: __m256) { _mm256_storeu_ps(p, v) }
+        @unsafe fn store_n(p: *mut f32, v: __m256, n: usize) { _mm256_maskstore_ps(p, mask(n), v) }
+        fn add(a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }
+        fn sub(a: __m256, b: __m256) -> __m256 { _mm256_sub_ps(a, b) }
+        fn mul(a: __m256, b: __m256) -> __m256 { _mm256_mul_ps(a, b) }
+        fn div(a: __m256, b: __m256) -> __m256 { _mm256_div_ps(a, b) }
+        fn fma(a: __m256, b: __m256, c: __m256) -> __m256 { _mm256_fmadd_ps(a, b, c) }
+        fn min(a: __m256, b: __m256) -> __m256 { _mm256_min_ps(a, b) }
+        fn max(a: __m256, b: __m256) -> __m256 { _mm256_max_ps(a, b) }
+        fn round(a: __m256) -> __m256 {
+            _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
+        }
+        fn scale2(a: __m256, n: __m256) -> __m256 {
+            let n = _mm256_cvtps_epi32(n);
+            let h = _mm256_srai_epi32::<1>(n);
+            let l = _mm256_sub_epi32(n, h);
+            let bias = _mm256_set1_epi32(127);
+            let h = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(h, bias)));
+            let l = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(l, bias)));
+            _mm256_mul_ps(_mm256_mul_ps(a, h), l)
+        }
+        fn lt(a: __m256, b: __m256) -> __m256 { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }
+        fn unordered(a: __m256, b: __m256) -> __m256 { _mm256_cmp_ps::<_CMP_UNORD_Q>(a, b) }
+        fn select(m: __m256, a: __m256, b: __m256) -> __m256 { _mm256_blendv_ps(b, a, m) }
+        fn bits(m: __m256) -> u32 { _mm256_movemask_ps(m) as u32 }
+        fn reduce_add(a: __m256) -> f32 { fold!(a, _mm_add_ps, _mm_add_ss) }
+        fn reduce_max(a: __m256) -> f32 { fold!(a, _mm_max_ps, _mm_max_ss) }
+        fn reduce_min(a: __m256) -> f32 { fold!(a, _mm_min_ps, _mm_min_ss) }
+        @unsafe fn load_bf16(p: *const u16) -> __m256 { from_bf16(_mm_loadu_si128(p.cast())) }
+        @unsafe fn load_f16(p: *const u16) -> __m256 { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
+        @unsafe fn store_bf16(p: *mut u16, v: __m256) { _mm_storeu_si128(p.cast(), to_bf16(v)) }
+        @unsafe fn store_f16(p: *mut u16, v: __m256) {
+            _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
+        }
+        @unsafe fn load_bf16_n(p: *const u16, n: usize) -> __m256 { from_bf16(load16_n(p, n)) }
+        @unsafe fn load_f16_n(p: *const u16, n: usize) -> __m256 { _mm256_cvtph_ps(load16_n(p, n)) }
+        @unsafe fn store_bf16_n(p: *mut u16, v: __m256, n: usize) { store16_n(p, to_bf16(v), n) }
+        @unsafe fn store_f16_n(p: *mut u16, v: __m256, n: usize) {
+            store16_n(p, _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v), n)
+        }
+        fn dot_bf16(a: __m256, b: __m256, c: __m256) -> __m256 {
+            let (ai, bi) = (_mm256_castps_si256(a), _mm256_castps_si256(b));
+            let top = _mm256_castsi256_ps(_mm256_set1_epi32(0xffff_0000_u32 as i32));
+            let al = _mm256_castsi256_ps(_mm256_slli_epi32::<16>(ai));
+            let bl = _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bi));
+            let c = _mm256_fmadd_ps(al, bl, c);
+            _mm256_fmadd_ps(_mm256_and_ps(a, top), _mm256_and_ps(b, top), c)
+        }
+        @unsafe fn zip_bf16(low: *const u16, high: *const u16) -> (__m256, __m256) {
+            (zip8(low, high), zip8(low.add(8), high.add(8)))
+        }
+        @unsafe fn transpose(rows: &[__m256; 16], dst: *mut f32, stride: usize) {
+            let r = rows;
+            let top = columns(r[0], r[1], r[2], r[3]);
+            let low = columns(r[4], r[5], r[6], r[7]);
+            for i in 0..4 {
+                _mm256_storeu_ps(dst.add(i * stride), _mm256_permute2f128_ps::<0x20>(top[i], low[i]));
+            }
+            for i in 0..4 {
+                _mm256_storeu_ps(dst.add((i + 4) * stride), _mm256_permute2f128_ps::<0x31>(top[i], low[i]));
+            }
+        }
+        fn d_splat(x: f64) -> __m256d { _mm256_set1_pd(x) }
+        @unsafe fn d_load(p: *const f64) -> __m256d { _mm256_loadu_pd(p) }
+        @unsafe fn d_load_n(p: *const f64, n: usize) -> __m256d {
+            let m = _mm256_cmpgt_epi64(_mm256_set1_epi64x(n as i64), _mm256_setr_epi64x(0, 1, 2, 3));
+            _mm256_maskload_pd(p, m)
+        }
+        @unsafe fn d_store(p: *mut f64, v: __m256d) { _mm256_storeu_pd(p, v) }
+        @unsafe fn d_store_n(p: *mut f64, v: __m256d, n: usize) {
+            let m = _mm256_cmpgt_epi64(_mm256_set1_epi64x(n as i64), _mm256_setr_epi64x(0, 1, 2, 3));
+            _mm256_maskstore_pd(p, m, v)
+        }
+        fn d_add(a: __m256d, b: __m256d) -> __m256d { _mm256_add_pd(a, b) }
+        fn d_mul(a: __m256d, b: __m256d) -> __m256d { _mm256_mul_pd(a, b) }
+        fn d_fma(a: __m256d, b: __m256d, c: __m256d) -> __m256d { _mm256_fmadd_pd(a, b, c) }
+        fn d_reduce_add(a: __m256d) -> f64 {
+            let q = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd::<1>(a));
+            _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)))
+        }
+        fn widen(a: __m256) -> (__m256d, __m256d) {
+            (_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(a)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<const BITS: usize>(self, p: *const u8) -> __m256 {
+        // SAFETY: the token proves the instructions, the caller that `BITS` bytes are readable.
+        unsafe {
+            if BITS == 8 {
+                return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));
+            }
+            if BITS == 4 || BITS == 2 {
+                let word =
+                    if BITS == 4 { p.cast::<i32>().read_unaligned() } else { p.cast::<i16>().read_unaligned().into() };
+                let b = BITS as i32;
+                let shift = _mm256_setr_epi32(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b);
+                let v = _mm256_srlv_epi32(_mm256_set1_epi32(word), shift);
+                return _mm256_cvtepi32_ps(_mm256_and_si256(v, _mm256_set1_epi32((1 << BITS) - 1)));
+            }
+            let mut r = [0.0f32; 8];
+            for (i, x) in r.iter_mut().enumerate() {
+                *x = plain::code::<BITS>(p, i) as f32;
+            }
+            _mm256_loadu_ps(r.as_ptr())
+        }
+    }
+}

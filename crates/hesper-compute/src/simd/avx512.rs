@@ -1,0 +1,283 @@
+//! AVX-512, without and with the dot product instructions (BF16, VNNI, VBMI).
+
+use std::arch::x86_64::*;
+
+use super::avx2::methods;
+use super::isa::{Isa, Local};
+use super::{Kernel, plain};
+
+/// The token of the AVX-512 levels; exists only where the features were detected.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512<const DOT: bool>(());
+
+/// # Safety
+/// The features were detected.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Avx512::<false>(()))
+}
+
+/// # Safety
+/// The features were detected.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+#[target_feature(enable = "avx512vbmi,avx512vnni,avx512bf16")]
+pub(super) unsafe fn run_dot<K: Kernel>(kernel: K) -> K::Out {
+    kernel.run(Avx512::<true>(()))
+}
+
+/// # Safety
+/// The features were detected.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+#[inline(never)]
+unsafe fn local<const DOT: bool, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part: K) {
+    part.run(s);
+}
+
+/// # Safety
+/// The features were detected.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+#[target_feature(enable = "avx512vbmi,avx512vnni,avx512bf16")]
+#[inline(never)]
+unsafe fn local_dot<const DOT: bool, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part: K) {
+    part.run(s);
+}
+
+#[inline(always)]
+fn first(n: usize) -> u16 {
+    ((1u32 << n) - 1) as u16
+}
+
+/// Rounds to bfloat16, NaN kept.
+#[inline(always)]
+unsafe fn to_bf16(v: __m512) -> __m256i {
+    // SAFETY: AVX-512, by the caller's token.
+    unsafe {
+        let x = _mm512_castps_si512(v);
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(x), _mm512_set1_epi32(1));
+        let up = _mm512_add_epi32(x, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v);
+        let r = _mm512_mask_or_epi32(up, nan, x, _mm512_set1_epi32(0x0040_0000));
+        _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(r))
+    }
+}
+
+#[inline(always)]
+unsafe fn from_bf16(v: __m256i) -> __m512 {
+    // SAFETY: AVX-512, by the caller's token.
+    unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(v))) }
+}
+
+/// Folds sixteen lanes to one: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
+macro_rules! fold {
+    ($v:expr, $f8:ident, $f:ident, $one:ident) => {{
+        let v = $v;
+        let h = $f8(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+        let q = $f(_mm256_castps256_ps128(h), _mm256_extractf128_ps::<1>(h));
+        let d = $f(q, _mm_movehl_ps(q, q));
+        _mm_cvtss_f32($one(d, _mm_shuffle_ps::<1>(d, d)))
+    }};
+}
+
+/// Columns `i`, `i + 4`, `i + 8`, `i + 12` of four rows, one in each quarter.
+#[inline(always)]
+unsafe fn columns(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512; 4] {
+    // SAFETY: AVX-512, by the caller's token.
+    unsafe {
+        let (ab, ab2) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        let (cd, cd2) = (_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
+        [
+            _mm512_shuffle_ps::<0x44>(ab, cd),
+            _mm512_shuffle_ps::<0xee>(ab, cd),
+            _mm512_shuffle_ps::<0x44>(ab2, cd2),
+            _mm512_shuffle_ps::<0xee>(ab2, cd2),
+        ]
+    }
+}
+
+/// For each 32-bit lane the byte where its code of `BITS` bits begins, and the byte after.
+const fn windows<const BITS: usize>() -> [u8; 64] {
+    let mut t = [0; 64];
+    let mut i = 0;
+    while i < 16 {
+        t[4 * i] = (i * BITS / 8) as u8;
+        t[4 * i + 1] = (i * BITS / 8 + 1) as u8;
+        // Bytes past those the codes occupy: masked to zero when loaded.
+        t[4 * i + 2] = 63;
+        t[4 * i + 3] = 63;
+        i += 1;
+    }
+    t
+}
+
+const fn shifts<const BITS: usize>() -> [u32; 16] {
+    let mut t = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        t[i] = (i * BITS % 8) as u32;
+        i += 1;
+    }
+    t
+}
+
+impl<const DOT: bool> Isa for Avx512<DOT> {
+    const LANES: usize = 16;
+    const MR: usize = 12;
+    const BF16_DOT: bool = DOT;
+    type F = __m512;
+    type D = __m512d;
+    type M = __mmask16;
+
+    #[inline(always)]
+    fn call<K: Local<Self>>(self, part: K) {
+        // SAFETY: the token proves the instructions.
+        unsafe { if DOT { local_dot(self, part) } else { local(self, part) } }
+    }
+
+    methods! {
+        fn splat(x: f32) -> __m512 { _mm512_set1_ps(x) }
+        @unsafe fn load(p: *const f32) -> __m512 { _mm512_loadu_ps(p) }
+        @unsafe fn load_n(p: *const f32, n: usize) -> __m512 { _mm512_maskz_loadu_ps(first(n), p) }
+        @unsafe fn store(p: *mut f32, v: __m512) { _mm512_storeu_ps(p, v) }
+        @unsafe fn store_n(p: *mut f32, v: __m512, n: usize) { _mm512_mask_storeu_ps(p, first(n), v) }
+        fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
+        fn sub(a: __m512, b: __m512) -> __m512 { _mm512_sub_ps(a, b) }
+        fn mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
+        fn div(a: __m512, b: __m512) -> __m512 { _mm512_div_ps(a, b) }
+        fn fma(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
+        fn min(a: __m512, b: __m512) -> __m512 { _mm512_min_ps(a, b) }
+        fn max(a: __m512, b: __m512) -> __m512 { _mm512_max_ps(a, b) }
+        fn round(a: __m512) -> __m512 {
+            _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
+        }
+        fn scale2(a: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(a, n) }
+        fn lt(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+        fn unordered(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b) }
+        fn select(m: __mmask16, a: __m512, b: __m512) -> __m512 { _mm512_mask_blend_ps(m, b, a) }
+        fn bits(m: __mmask16) -> u32 { u32::from(m) }
+        fn reduce_add(a: __m512) -> f32 { fold!(a, _mm256_add_ps, _mm_add_ps, _mm_add_ss) }
+        fn reduce_max(a: __m512) -> f32 { fold!(a, _mm256_max_ps, _mm_max_ps, _mm_max_ss) }
+        fn reduce_min(a: __m512) -> f32 { fold!(a, _mm256_min_ps, _mm_min_ps, _mm_min_ss) }
+        @unsafe fn load_bf16(p: *const u16) -> __m512 { from_bf16(_mm256_loadu_si256(p.cast())) }
+        @unsafe fn load_f16(p: *const u16) -> __m512 { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+        @unsafe fn store_bf16(p: *mut u16, v: __m512) { _mm256_storeu_si256(p.cast(), to_bf16(v)) }
+        @unsafe fn store_f16(p: *mut u16, v: __m512) {
+            _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
+        }
+        @unsafe fn load_bf16_n(p: *const u16, n: usize) -> __m512 {
+            from_bf16(_mm256_maskz_loadu_epi16(first(n), p.cast()))
+        }
+        @unsafe fn load_f16_n(p: *const u16, n: usize) -> __m512 {
+            _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p.cast()))
+        }
+        @unsafe fn store_bf16_n(p: *mut u16, v: __m512, n: usize) {
+            _mm256_mask_storeu_epi16(p.cast(), first(n), to_bf16(v))
+        }
+        @unsafe fn store_f16_n(p: *mut u16, v: __m512, n: usize) {
+            _mm256_mask_storeu_epi16(p.cast(), first(n), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
+        }
+        fn dot_bf16(a: __m512, b: __m512, c: __m512) -> __m512 {
+            if DOT {
+                let a = std::mem::transmute::<__m512, __m512bh>(a);
+                let b = std::mem::transmute::<__m512, __m512bh>(b);
+                _mm512_dpbf16_ps(c, a, b)
+            } else {
+                let (ai, bi) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
+                let al = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(ai));
+                let bl = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bi));
+                let c = _mm512_fmadd_ps(al, bl, c);
+                let top = _mm512_castsi512_ps(_mm512_set1_epi32(0xffff_0000_u32 as i32));
+                _mm512_fmadd_ps(_mm512_and_ps(a, top), _mm512_and_ps(b, top), c)
+            }
+        }
+        @unsafe fn zip_bf16(low: *const u16, high: *const u16) -> (__m512, __m512) {
+            let l = _mm512_cvtepu16_epi32(_mm256_loadu_si256(low.cast()));
+            let h = _mm512_cvtepu16_epi32(_mm256_loadu_si256(high.cast()));
+            let a = _mm512_or_si512(l, _mm512_slli_epi32::<16>(h));
+            let l = _mm512_cvtepu16_epi32(_mm256_loadu_si256(low.add(16).cast()));
+            let h = _mm512_cvtepu16_epi32(_mm256_loadu_si256(high.add(16).cast()));
+            let b = _mm512_or_si512(l, _mm512_slli_epi32::<16>(h));
+            (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b))
+        }
+        @unsafe fn transpose(rows: &[__m512; 16], dst: *mut f32, stride: usize) {
+            let r = rows;
+            let c = [
+                columns(r[0], r[1], r[2], r[3]),
+                columns(r[4], r[5], r[6], r[7]),
+                columns(r[8], r[9], r[10], r[11]),
+                columns(r[12], r[13], r[14], r[15]),
+            ];
+            // The four columns that share a place are told apart by their quarters.
+            let mut out = [_mm512_setzero_ps(); 16];
+            for i in 0..4 {
+                let even = _mm512_shuffle_f32x4::<0x88>(c[0][i], c[1][i]);
+                let odd = _mm512_shuffle_f32x4::<0xdd>(c[0][i], c[1][i]);
+                let even2 = _mm512_shuffle_f32x4::<0x88>(c[2][i], c[3][i]);
+                let odd2 = _mm512_shuffle_f32x4::<0xdd>(c[2][i], c[3][i]);
+                out[i] = _mm512_shuffle_f32x4::<0x88>(even, even2);
+                out[i + 8] = _mm512_shuffle_f32x4::<0xdd>(even, even2);
+                out[i + 4] = _mm512_shuffle_f32x4::<0x88>(odd, odd2);
+                out[i + 12] = _mm512_shuffle_f32x4::<0xdd>(odd, odd2);
+            }
+            for (i, v) in out.into_iter().enumerate() {
+                _mm512_storeu_ps(dst.add(i * stride), v);
+            }
+        }
+        fn d_splat(x: f64) -> __m512d { _mm512_set1_pd(x) }
+        @unsafe fn d_load(p: *const f64) -> __m512d { _mm512_loadu_pd(p) }
+        @unsafe fn d_load_n(p: *const f64, n: usize) -> __m512d { _mm512_maskz_loadu_pd(first(n) as u8, p) }
+        @unsafe fn d_store(p: *mut f64, v: __m512d) { _mm512_storeu_pd(p, v) }
+        @unsafe fn d_store_n(p: *mut f64, v: __m512d, n: usize) {
+            _mm512_mask_storeu_pd(p, first(n) as u8, v)
+        }
+        fn d_add(a: __m512d, b: __m512d) -> __m512d { _mm512_add_pd(a, b) }
+        fn d_mul(a: __m512d, b: __m512d) -> __m512d { _mm512_mul_pd(a, b) }
+        fn d_fma(a: __m512d, b: __m512d, c: __m512d) -> __m512d { _mm512_fmadd_pd(a, b, c) }
+        fn d_reduce_add(a: __m512d) -> f64 {
+            let h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd::<1>(a));
+            let q = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd::<1>(h));
+            _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)))
+        }
+        fn widen(a: __m512) -> (__m512d, __m512d) {
+            (_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(a)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<const BITS: usize>(self, p: *const u8) -> __m512 {
+        // SAFETY: the token proves the instructions, the caller that `2 * BITS` bytes are readable.
+        unsafe {
+            if BITS == 8 {
+                return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())));
+            }
+            if BITS == 4 || BITS == 2 {
+                let b = BITS as i32;
+                let (words, step) = if BITS == 4 {
+                    let (l, h) = (p.cast::<i32>().read_unaligned(), p.cast::<i32>().add(1).read_unaligned());
+                    (_mm512_inserti64x4::<1>(_mm512_set1_epi32(l), _mm256_set1_epi32(h)), 0)
+                } else {
+                    (_mm512_set1_epi32(p.cast::<i32>().read_unaligned()), 8 * b)
+                };
+                let shift = _mm512_setr_epi32(
+                    0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b,
+                    step, step + b, step + 2 * b, step + 3 * b, step + 4 * b, step + 5 * b, step + 6 * b, step + 7 * b,
+                );
+                let v = _mm512_srlv_epi32(words, shift);
+                return _mm512_cvtepi32_ps(_mm512_and_si512(v, _mm512_set1_epi32((1 << BITS) - 1)));
+            }
+            if DOT {
+                let bytes = _mm512_castsi128_si512(_mm_maskz_loadu_epi8(first(2 * BITS), p.cast()));
+                let bytes = _mm512_maskz_mov_epi8(0xffff, bytes);
+                let window = const { windows::<BITS>() };
+                let shift = const { shifts::<BITS>() };
+                let v = _mm512_permutexvar_epi8(_mm512_loadu_si512(window.as_ptr().cast()), bytes);
+                let v = _mm512_srlv_epi32(v, _mm512_loadu_si512(shift.as_ptr().cast()));
+                return _mm512_cvtepi32_ps(_mm512_and_si512(v, _mm512_set1_epi32((1 << BITS) - 1)));
+            }
+            let mut r = [0.0f32; 16];
+            for (i, x) in r.iter_mut().enumerate() {
+                *x = plain::code::<BITS>(p, i) as f32;
+            }
+            _mm512_loadu_ps(r.as_ptr())
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The vector operations that kernels are written in.
+
+/// A part of a kernel that is compiled once and shared by its callers.
+pub(crate) trait Local<S: Isa> {
+    /// The computation; implementations are `#[inline(always)]`.
+    fn run(self, s: S);
+}
+
+/// A token for one SIMD level, with its operations as methods.
+///
+/// `F` holds [`Isa::LANES`] floats, `D` half as many doubles, `M` the outcome of a comparison of `F`s.
+/// Loads and stores need no alignment. The `_n` forms touch the first `n <= lanes` elements only; loaded
+/// lanes beyond are zero.
+///
+/// # Safety
+/// The methods marked `unsafe` ask that the memory named be valid for the elements they touch.
+pub(crate) trait Isa: Copy + Send + Sync + 'static {
+    /// Floats in a vector: 8 or 16.
+    const LANES: usize;
+    /// Rows of the register tile of a matrix product.
+    const MR: usize;
+    /// Whether `dot_bf16` is one instruction.
+    const BF16_DOT: bool = false;
+
+    type F: Copy;
+    type D: Copy;
+    type M: Copy;
+
+    /// Runs a part of a kernel out of line, still compiled for this level.
+    fn call<K: Local<Self>>(self, part: K);
+
+    fn splat(self, x: f32) -> Self::F;
+    unsafe fn load(self, p: *const f32) -> Self::F;
+    unsafe fn load_n(self, p: *const f32, n: usize) -> Self::F;
+    unsafe fn store(self, p: *mut f32, v: Self::F);
+    unsafe fn store_n(self, p: *mut f32, v: Self::F, n: usize);
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once where the level has such an instruction.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a < b ? a : b`, so `b` where either is NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a > b ? a : b`, so `b` where either is NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    fn round(self, a: Self::F) -> Self::F;
+    /// `a * 2^n` for whole `n` in -200..=200.
+    fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
+    fn lt(self, a: Self::F, b: Self::F) -> Self::M;
+    /// True where either is NaN.
+    fn unordered(self, a: Self::F, b: Self::F) -> Self::M;
+    /// `m ? a : b`.
+    fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
+    /// One bit for each lane.
+    fn bits(self, m: Self::M) -> u32;
+    fn reduce_add(self, a: Self::F) -> f32;
+    fn reduce_max(self, a: Self::F) -> f32;
+    fn reduce_min(self, a: Self::F) -> f32;
+
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F;
+    unsafe fn load_f16(self, p: *const u16) -> Self::F;
+    unsafe fn store_bf16(self, p: *mut u16, v: Self::F);
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F);
+    unsafe fn load_bf16_n(self, p: *const u16, n: usize) -> Self::F;
+    unsafe fn load_f16_n(self, p: *const u16, n: usize) -> Self::F;
+    unsafe fn store_bf16_n(self, p: *mut u16, v: Self::F, n: usize);
+    unsafe fn store_f16_n(self, p: *mut u16, v: Self::F, n: usize);
+
+    /// `c + a.low * b.low + a.high * b.high`, each 32-bit lane of `a` and `b` holding two bfloat16.
+    fn dot_bf16(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// Two bfloat16 rows as pairs: lane `i` of the results is `(low[i], high[i])` for `i` in
+    /// `0..LANES` and `LANES..2 * LANES`.
+    unsafe fn zip_bf16(self, low: *const u16, high: *const u16) -> (Self::F, Self::F);
+    /// Stores the transpose of the first `LANES` rows, row `i` at `dst + i * stride`.
+    unsafe fn transpose(self, rows: &[Self::F; 16], dst: *mut f32, stride: usize);
+    /// The next `LANES` codes of `BITS` bits (little-endian, first code lowest) as floats. Reads
+    /// `LANES * BITS / 8` bytes.
+    unsafe fn codes<const BITS: usize>(self, p: *const u8) -> Self::F;
+
+    fn d_splat(self, x: f64) -> Self::D;
+    unsafe fn d_load(self, p: *const f64) -> Self::D;
+    unsafe fn d_load_n(self, p: *const f64, n: usize) -> Self::D;
+    unsafe fn d_store(self, p: *mut f64, v: Self::D);
+    unsafe fn d_store_n(self, p: *mut f64, v: Self::D, n: usize);
+    fn d_add(self, a: Self::D, b: Self::D) -> Self::D;
+    fn d_mul(self, a: Self::D, b: Self::D) -> Self::D;
+    fn d_fma(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D;
+    fn d_reduce_add(self, a: Self::D) -> f64;
+    /// The low and the high half of a vector of floats, widened.
+    fn widen(self, a: Self::F) -> (Self::D, Self::D);
+
+    fn zero(self) -> Self::F {
+        self.splat(0.0)
+    }
+}

@@ -1,0 +1,136 @@
+//! SIMD levels, their detection, and the dispatch of one generic kernel to the widest of them.
+//!
+//! A kernel is written once against [`Isa`], a token with vector operations as methods. [`dispatch`] calls
+//! it inside a function compiled for the level's instructions, into which everything is inlined. A token
+//! can only be made where its instructions were detected.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod elem;
+mod isa;
+pub(crate) mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod plain;
+
+use std::sync::OnceLock;
+
+pub use elem::Float;
+pub(crate) use elem::{FloatKind, FloatLanes};
+pub(crate) use isa::{Isa, Local};
+
+/// A set of instructions that kernels are compiled for, from the narrowest to the widest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Simd {
+    /// What every processor of the target has.
+    Plain,
+    /// NEON (aarch64).
+    Neon,
+    /// AVX2 with FMA and F16C.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// AVX-512 with VBMI, VNNI and BF16.
+    Avx512Dot,
+}
+
+impl Simd {
+    /// The widest level of this machine.
+    pub fn detect() -> Self {
+        static LEVEL: OnceLock<Simd> = OnceLock::new();
+        *LEVEL.get_or_init(Self::probe)
+    }
+
+    /// Every level this machine can run, narrowest first.
+    pub fn available() -> Vec<Self> {
+        [Self::Plain, Self::Neon, Self::Avx2, Self::Avx512, Self::Avx512Dot]
+            .into_iter()
+            .filter(|level| level.is_available())
+            .collect()
+    }
+
+    fn is_available(self) -> bool {
+        match self {
+            Self::Neon => cfg!(target_arch = "aarch64"),
+            _ => self <= Self::detect(),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn probe() -> Self {
+        let avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        let avx512 = avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        let dot = avx512
+            && is_x86_feature_detected!("avx512vbmi")
+            && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("avx512bf16");
+        match (avx2, avx512, dot) {
+            (_, _, true) => Self::Avx512Dot,
+            (_, true, _) => Self::Avx512,
+            (true, _, _) => Self::Avx2,
+            _ => Self::Plain,
+        }
+    }
+
+    /// Whether one bfloat16 dot instruction takes no longer than one `f32` multiply-add.
+    ///
+    /// So it is on AMD's processors; Intel's take four times as long, and widening to `f32` wins.
+    pub(crate) fn has_fast_bf16(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            static AMD: OnceLock<bool> = OnceLock::new();
+            let amd = *AMD.get_or_init(|| {
+                let id = std::arch::x86_64::__cpuid(0);
+                [id.ebx, id.edx, id.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
+            });
+            self.min(Self::detect()) == Self::Avx512Dot && amd
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn probe() -> Self {
+        Self::Neon
+    }
+
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fn probe() -> Self {
+        Self::Plain
+    }
+}
+
+/// A computation written once for every level.
+pub(crate) trait Kernel {
+    /// What it returns.
+    type Out;
+    /// The computation; implementations are `#[inline(always)]`, or lose the level's instructions.
+    fn run<S: Isa>(self, s: S) -> Self::Out;
+}
+
+/// Runs the kernel compiled for the level, or for the widest available level below it.
+#[inline]
+pub(crate) fn dispatch<K: Kernel>(level: Simd, kernel: K) -> K::Out {
+    match level.min(Simd::detect()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was detected.
+        Simd::Avx512Dot => unsafe { avx512::run_dot(kernel) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was detected.
+        Simd::Avx512 => unsafe { avx512::run(kernel) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was detected.
+        Simd::Avx2 => unsafe { avx2::run(kernel) },
+        #[cfg(target_arch = "aarch64")]
+        Simd::Neon => neon::run(kernel),
+        _ => kernel.run(plain::Plain),
+    }
+}

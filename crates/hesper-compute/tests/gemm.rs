@@ -1,0 +1,255 @@
+//! Matrix products against the definition, over sizes, strides, types and SIMD levels.
+
+mod common;
+
+use common::{Rng, close, levels};
+use half::{bf16, f16};
+use hesper_compute::{
+    AtLevel, BatchItem, Float, GemmOptions, MatMut, MatRef, Par, Serial, Simd, Threads, gemm, gemm_batched,
+};
+
+const SIZES: [(usize, usize, usize); 20] = [
+    (1, 1, 1),
+    (1, 7, 3),
+    (1, 130, 257),
+    (2, 33, 65),
+    (3, 64, 1000),
+    (4, 4, 4),
+    (5, 31, 17),
+    (7, 1, 300),
+    (12, 32, 64),
+    (13, 33, 63),
+    (17, 48, 385),
+    (24, 16, 2),
+    (40, 3, 129),
+    (61, 67, 71),
+    (64, 2, 33),
+    (100, 100, 1),
+    (193, 70, 390),
+    (205, 257, 33),
+    (230, 40, 800),
+    (300, 65, 20),
+];
+
+/// A matrix in one of several layouts, and the view of it.
+struct Layout<T> {
+    data: Vec<T>,
+    offset: usize,
+    rs: isize,
+    cs: isize,
+}
+
+fn layouts<T: Copy>(values: &[T], rows: usize, cols: usize, fill: T) -> Vec<Layout<T>> {
+    let place = |rs: isize, cs: isize, offset: usize, len: usize| {
+        let mut data = vec![fill; len];
+        for i in 0..rows {
+            for j in 0..cols {
+                data[(offset as isize + i as isize * rs + j as isize * cs) as usize] = values[i * cols + j];
+            }
+        }
+        Layout { data, offset, rs, cs }
+    };
+    let (r, c) = (rows as isize, cols as isize);
+    vec![
+        place(c, 1, 0, rows * cols),
+        place(1, r, 0, rows * cols),
+        place(c + 3, 1, 1, rows * (cols + 3) + 1),
+        place(2 * c + 1, 2, 0, rows * (2 * cols + 1)),
+        place(-c, -1, rows * cols - 1, rows * cols),
+    ]
+}
+
+impl<T> Layout<T> {
+    fn view(&self, rows: usize, cols: usize) -> MatRef<'_, T> {
+        // SAFETY: `place` made room for every element.
+        unsafe { MatRef::from_raw(self.data.as_ptr().add(self.offset), rows, cols, self.rs, self.cs) }
+    }
+
+    fn view_mut(&mut self, rows: usize, cols: usize) -> MatMut<'_, T> {
+        // SAFETY: `place` made room for every element, all distinct.
+        unsafe { MatMut::from_raw(self.data.as_mut_ptr().add(self.offset), rows, cols, self.rs, self.cs) }
+    }
+
+    fn get(&self, i: usize, j: usize) -> &T {
+        &self.data[(self.offset as isize + i as isize * self.rs + j as isize * self.cs) as usize]
+    }
+}
+
+fn reference(a: &[f64], b: &[f64], m: usize, n: usize, k: usize) -> Vec<f64> {
+    let mut c = vec![0.0; m * n];
+    for i in 0..m {
+        for p in 0..k {
+            for j in 0..n {
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+            }
+        }
+    }
+    c
+}
+
+fn check_floats<T: Float + hesper_compute::Element<Sum = f32>>(tol: f32) {
+    let mut rng = Rng::new(7);
+    for (m, n, k) in SIZES {
+        let (a, b): (Vec<T>, Vec<T>) = (rng.floats(m * k), rng.floats(k * n));
+        let old: Vec<T> = rng.floats(m * n);
+        let bias: Vec<T> = rng.floats(n);
+        let wide = |v: &[T]| v.iter().map(|x| f64::from(x.to_f32())).collect::<Vec<_>>();
+        let want = reference(&wide(&a), &wide(&b), m, n, k);
+        let nan = T::from_f32(f32::NAN);
+        let (la, lb, lc) = (layouts(&a, m, k, nan), layouts(&b, k, n, nan), layouts(&old, m, n, nan));
+        for (one, three) in levels() {
+            for case in 0..7 {
+                let (va, vb) = (&la[case % 5], &lb[(case + case / 5) % 5]);
+                let c = &lc[(case * 2) % 5];
+                let mut runs = vec![];
+                for par in [&one as &dyn Par, &three] {
+                    let mut c = Layout { data: c.data.clone(), ..*c };
+                    let twice = |_: usize, _: usize, row: &mut [T]| {
+                        row.iter_mut().for_each(|x| *x = T::from_f32(x.to_f32() * 2.0));
+                    };
+                    let options = match case {
+                        1 => GemmOptions { alpha: 0.5, beta: 2.0, bias: Some(&bias[..]), hook: None },
+                        3 => GemmOptions { hook: Some(&twice), bias: Some(&bias[..]), ..Default::default() },
+                        _ => GemmOptions::default(),
+                    };
+                    gemm(par, va.view(m, k), vb.view(k, n), c.view_mut(m, n), &options).unwrap();
+                    for i in 0..m {
+                        for j in 0..n {
+                            let w = want[i * n + j] as f32;
+                            let w = match case {
+                                1 => 0.5 * w + 2.0 * old[i * n + j].to_f32() + bias[j].to_f32(),
+                                3 => 2.0 * (w + bias[j].to_f32()),
+                                _ => w,
+                            };
+                            let t = tol * (k as f32).sqrt().max(1.0);
+                            close(c.get(i, j).to_f32(), w, t, (m, n, k, case, one.1, i, j));
+                        }
+                    }
+                    runs.push(c.data.iter().map(|x| x.to_f32().to_bits()).collect::<Vec<_>>());
+                }
+                assert_eq!(runs[0], runs[1], "one and three threads differ at {:?}", (m, n, k, case, one.1));
+            }
+        }
+    }
+}
+
+#[test]
+fn f32_products_match_the_definition_in_every_layout() {
+    check_floats::<f32>(2e-6);
+}
+
+#[test]
+fn bf16_products_are_summed_in_f32_and_rounded_once() {
+    check_floats::<bf16>(4.1e-3);
+}
+
+#[test]
+fn f16_products_are_summed_in_f32_and_rounded_once() {
+    check_floats::<f16>(5.1e-4);
+}
+
+#[test]
+fn f64_products_match_the_definition() {
+    let mut rng = Rng::new(3);
+    for (m, n, k) in SIZES {
+        let a: Vec<f64> = (0..m * k).map(|_| f64::from(rng.float())).collect();
+        let b: Vec<f64> = (0..k * n).map(|_| f64::from(rng.float())).collect();
+        let want = reference(&a, &b, m, n, k);
+        let (la, lb) = (layouts(&a, m, k, f64::NAN), layouts(&b, k, n, f64::NAN));
+        for (one, _) in levels() {
+            for (va, vb) in la.iter().zip(lb.iter().rev()) {
+                let mut c = vec![f64::NAN; m * n];
+                let out = MatMut::row_major(&mut c, m, n).unwrap();
+                gemm(&one, va.view(m, k), vb.view(k, n), out, &GemmOptions::default()).unwrap();
+                for (g, w) in c.iter().zip(&want) {
+                    assert!((g - w).abs() < 1e-12 * k as f64, "{:?}: {g} {w}", (m, n, k, one.1));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_k_beyond_what_is_packed_at_once_is_summed_in_parts() {
+    let (m, n, k) = (14, 20, 40_001);
+    let mut rng = Rng::new(5);
+    let (a, b): (Vec<bf16>, Vec<bf16>) = (rng.floats(m * k), rng.floats(k * n));
+    let wide = |v: &[bf16]| v.iter().map(|x| f64::from(x.to_f32())).collect::<Vec<_>>();
+    let want = reference(&wide(&a), &wide(&b), m, n, k);
+    let mut c = vec![bf16::ZERO; m * n];
+    gemm(
+        &Threads(2),
+        MatRef::row_major(&a, m, k).unwrap(),
+        MatRef::row_major(&b, k, n).unwrap(),
+        MatMut::row_major(&mut c, m, n).unwrap(),
+        &GemmOptions::default(),
+    )
+    .unwrap();
+    for (g, w) in c.iter().zip(&want) {
+        close(g.to_f32(), *w as f32, 5e-3, "long k");
+    }
+}
+
+#[test]
+fn an_empty_k_leaves_beta_times_the_old_result() {
+    let mut c = [1.0f32, 2.0];
+    let options = GemmOptions { beta: 3.0, ..Default::default() };
+    let (a, b) = (MatRef::row_major(&[], 1, 0).unwrap(), MatRef::row_major(&[], 0, 2).unwrap());
+    gemm(&Serial, a, b, MatMut::row_major(&mut c, 1, 2).unwrap(), &options).unwrap();
+    assert_eq!(c, [3.0, 6.0]);
+}
+
+#[test]
+fn infinities_do_not_leak_out_of_padding() {
+    let (m, n, k) = (13, 33, 17);
+    let a = vec![f32::INFINITY; m * k];
+    let b = vec![1.0f32; k * n];
+    for s in Simd::available() {
+        let mut c = vec![0.0; m * n];
+        let out = MatMut::row_major(&mut c, m, n).unwrap();
+        let (a, b) = (MatRef::row_major(&a, m, k).unwrap(), MatRef::row_major(&b, k, n).unwrap());
+        gemm(&AtLevel(Serial, s), a, b, out, &GemmOptions::default()).unwrap();
+        assert!(c.iter().all(|x| *x == f32::INFINITY));
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_named() {
+    let x = [0.0f32; 6];
+    let mut c = [0.0f32; 4];
+    let (a, b) = (MatRef::row_major(&x, 2, 3).unwrap(), MatRef::row_major(&x, 2, 2).unwrap());
+    let out = MatMut::row_major(&mut c, 2, 2).unwrap();
+    let e = gemm(&Serial, a, b, out, &GemmOptions::default()).unwrap_err();
+    assert_eq!(e.to_string(), "rows of the right operand: expected 3, given 2");
+    assert!(MatRef::row_major(&x, 3, 3).is_err());
+}
+
+#[test]
+fn batches_broadcast_by_repeating_offsets() {
+    let (batch, m, n, k) = (9, 20, 30, 40);
+    let mut rng = Rng::new(11);
+    let (a, b): (Vec<f32>, Vec<f32>) = (rng.floats(batch * m * k), rng.floats(2 * k * n));
+    let mut c = vec![0.0f32; batch * m * n];
+    let items: Vec<BatchItem> = (0..batch)
+        .map(|i| BatchItem { a: (i * m * k) as isize, b: (i % 2 * k * n) as isize, c: (i * m * n) as isize })
+        .collect();
+    // SAFETY: the offsets are those of whole matrices in the three buffers.
+    unsafe {
+        gemm_batched(
+            &Threads(2),
+            MatRef::row_major(&a, m, k).unwrap(),
+            MatRef::row_major(&b, k, n).unwrap(),
+            MatMut::row_major(&mut c, m, n).unwrap(),
+            &items,
+            &GemmOptions::default(),
+        )
+        .unwrap();
+    }
+    let wide = |v: &[f32]| v.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
+    for i in 0..batch {
+        let want = reference(&wide(&a[i * m * k..][..m * k]), &wide(&b[i % 2 * k * n..][..k * n]), m, n, k);
+        for (g, w) in c[i * m * n..][..m * n].iter().zip(&want) {
+            close(*g, *w as f32, 1e-5, i);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Memory, kernels, compiler, native commands, caches.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hesper_cuda::{CudaOptions, CudaShared, NativeContext};
+use hesper_runtime::{CacheLimits, Error, Runtime, Scope};
+
+use crate::kernels::{self, bump, mix, mix_host, open, pipeline, source, values};
+use crate::report::{Outcome, ensure, words};
+
+pub fn shared(runtime: &Runtime) -> Result<Arc<CudaShared>, String> {
+    let extension = runtime.extension().ok_or("the device has no extension")?;
+    extension.downcast::<CudaShared>().map_err(|_| "the extension is of another type".into())
+}
+
+pub fn describe(runtime: &Runtime) -> Outcome {
+    let shared = shared(runtime)?;
+    let (free, total) = shared.memory_info().map_err(words)?;
+    let compiler = shared.compiler().map_err(words)?;
+    let headers = hesper_cuda::library::headers();
+    Ok(format!("{:?}; {free} of {total} bytes free; {compiler}; headers {headers:?}", shared.properties()))
+}
+
+pub fn round_trips(runtime: &Runtime) -> Outcome {
+    let sizes = [0, 1, 3, 255, 256, 257, 4097, (4 << 20) - 1, (5 << 20) + 3, (40 << 20) + 17];
+    for size in sizes {
+        let data: Vec<u8> = (0..size).map(|at| (at * 31 + at / 256) as u8).collect();
+        let buffer = runtime.upload(&data).map_err(words)?;
+        ensure(buffer.len() == size, || format!("{size} bytes became {}", buffer.len()))?;
+        ensure(buffer.read().map_err(words)?.bytes() == data, || format!("{size} bytes came back changed"))?;
+    }
+    let stream = runtime.stream().map_err(words)?;
+    let from = runtime.upload(&(0..=255u8).collect::<Vec<_>>()).map_err(words)?;
+    let to = runtime.upload(&[7u8; 256]).map_err(words)?;
+    stream.encode("copy").read_range(&from, 3..103).write_range(&to, 151..251).copy().map_err(words)?;
+    stream.encode("none").read_range(&from, 5..5).write_range(&to, 9..9).copy().map_err(words)?;
+    let result = to.read().map_err(words)?;
+    let right = |at: usize| if (151..251).contains(&at) { (at - 148) as u8 } else { 7 };
+    ensure((0..256).all(|at| result.bytes()[at] == right(at)), || "a copy of ranges is wrong".into())?;
+    Ok(format!("{} sizes and a copy", sizes.len()))
+}
+
+pub fn launches(runtime: &Runtime) -> Outcome {
+    let stream = runtime.stream().map_err(words)?;
+    let kernel = pipeline(runtime, "mix")?;
+    let n = 100_003usize;
+    let a: Vec<u32> = (0..n as u32).collect();
+    let x = runtime.upload(&a).map_err(words)?;
+    let out = stream.alloc(4 * n).map_err(words)?;
+    mix(&stream, &kernel, &x, &x, &out, 77)?;
+    let got = values(&out)?;
+    ensure((0..n).all(|i| got[i] == mix_host(a[i], a[i], 77)), || "mix differs from the host".into())?;
+
+    let times = runtime.pipeline(&source("times<unsigned, 3>", "grid")).map_err(words)?;
+    let tripled = stream.alloc(4 * n).map_err(words)?;
+    stream
+        .encode("times")
+        .read(&x)
+        .write(&tripled)
+        .dispatch(&times, [n as u64, 1, 1], [128, 1, 1])
+        .map_err(words)?;
+    let got = values(&tripled)?;
+    ensure((0..n).all(|i| got[i] == a[i] * 3), || {
+        "an instance of a template, with the grid, is wrong".into()
+    })?;
+    Ok("a struct by value, a template's instance and the grid as a parameter".into())
+}
+
+/// Wrong commands fail by themselves; what does not depend on them goes on.
+pub fn wrong_commands(runtime: &Runtime) -> Outcome {
+    let stream = runtime.stream().map_err(words)?;
+    let (kernel, good) = (pipeline(runtime, "mix")?, pipeline(runtime, "bump")?);
+    let x = runtime.upload(&[1u32; 256]).map_err(words)?;
+    let (bad, after) = (stream.alloc(1024).map_err(words)?, stream.alloc(1024).map_err(words)?);
+    stream
+        .encode("short constants")
+        .read(&x)
+        .read(&x)
+        .write(&bad)
+        .constants(&[1, 2, 3])
+        .dispatch(&kernel, [256, 1, 1], [256, 1, 1])
+        .map_err(words)?;
+    mix(&stream, &kernel, &bad, &x, &after, 1)?;
+    let tall = runtime.upload(&[0u32; 4]).map_err(words)?;
+    let launch = stream.encode("too many groups").read_write(&tall).constants(&4u32.to_ne_bytes());
+    launch.dispatch(&good, [1, 1 << 20, 1], [1, 1, 1]).map_err(words)?;
+    bump(&stream, &good, &x)?;
+    let fault = |buffer: &hesper_runtime::Buffer| match buffer.read() {
+        Err(Error::Fault(fault)) => Ok(fault),
+        Err(other) => Err(format!("not a fault: {other}")),
+        Ok(_) => Err("no fault".to_string()),
+    };
+    let (first, second, third) = (fault(&bad)?, fault(&after)?, fault(&tall)?);
+    ensure(first.same(&second), || format!("another cause: {first} and {second}"))?;
+    ensure(first.scope() == Scope::Command && first.message().contains("constants"), || {
+        format!("{first:?}")
+    })?;
+    ensure(third.message().contains("threadgroups"), || format!("{third:?}"))?;
+    ensure(values(&x)?.iter().all(|v| *v == 2), || "an independent command did not run".into())?;
+    Ok(format!("{first}"))
+}
+
+pub fn compile_errors(runtime: &Runtime) -> Outcome {
+    let text = "extern \"C\" __global__ void k(float* x) {\n  x[0] = undefined_thing;\n}\n";
+    let bad = hesper_runtime::PipelineSource::new("my kernel", "cuda", text).specialised("entry k");
+    let error = runtime.pipeline(&bad).err().ok_or("a wrong text compiled")?;
+    let message = error.to_string();
+    ensure(
+        matches!(error, Error::Compile { .. })
+            && message.contains("undefined_thing")
+            && message.contains("(2)"),
+        || format!("the message does not help: {message}"),
+    )?;
+    let missing = runtime.pipeline(&source("no_such_kernel", "")).err().ok_or("a missing entry was found")?;
+    ensure(missing.to_string().contains("no_such_kernel"), || format!("{missing}"))?;
+    let language = hesper_runtime::PipelineSource::new("m", "metal", "x").specialised("entry k");
+    ensure(runtime.pipeline(&language).is_err(), || "another language compiled".into())?;
+    let shared_memory = runtime.pipeline(&source("mix", "shared 99999999")).err();
+    ensure(shared_memory.is_some(), || "too much shared memory was accepted".into())?;
+    ensure(runtime.pipeline(&source("mix", "shared 100000")).is_ok(), || {
+        "100 kB of shared memory refused".into()
+    })?;
+    pipeline(runtime, "bump")?;
+    Ok(message.lines().take(3).collect::<Vec<_>>().join(" | "))
+}
+
+/// Whether the toolkit's headers can be had.
+pub fn half_header(runtime: &Runtime) -> Outcome {
+    let text = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\nextern \"C\" __global__ void k(__half* x, __nv_bfloat16* y) { x[0] = __float2half(1.0f); y[0] = __float2bfloat16(2.0f); }";
+    let kernel = hesper_runtime::PipelineSource::new("half", "cuda", text).specialised("entry k");
+    Ok(match runtime.pipeline(&kernel) {
+        Ok(_) => "cuda_fp16.h and cuda_bf16.h are there".into(),
+        Err(error) => format!("no half headers: {}", error.to_string().lines().next().unwrap_or("")),
+    })
+}
+
+pub fn natives(runtime: &Runtime) -> Outcome {
+    let stream = runtime.stream().map_err(words)?;
+    let kernel = pipeline(runtime, "bump")?;
+    let x = runtime.upload(&[5u32; 1000]).map_err(words)?;
+    bump(&stream, &kernel, &x)?;
+    stream
+        .encode("memset")
+        .read_write_range(&x, 400..800)
+        .run(|native| {
+            let context = native
+                .context()
+                .and_then(|context| context.downcast_ref::<NativeContext>())
+                .ok_or("no CUDA context")?;
+            let binding = &native.bindings()[0];
+            let driver = context.context().driver();
+            let to = hesper_cuda::sys::CUstream(context.stream());
+            // SAFETY: the range is bound to write, and the call goes to the command's stream.
+            let code = unsafe { (driver.memset_d8_async)(context.address(binding), 0, binding.len(), to) };
+            if code == 0 { Ok(()) } else { Err(format!("cuMemsetD8Async gave {code}").into()) }
+        })
+        .map_err(words)?;
+    bump(&stream, &kernel, &x)?;
+    let got = values(&x)?;
+    ensure((0..1000).all(|i| got[i] == if (100..200).contains(&i) { 1 } else { 7 }), || {
+        "wrong order".into()
+    })?;
+    let y = runtime.upload(&[1u32; 4]).map_err(words)?;
+    stream.encode("refuses").read_write(&y).run(|_| Err("on purpose".into())).map_err(words)?;
+    ensure(y.read().is_err_and(|error| error.to_string().contains("on purpose")), || "no fault".into())?;
+    let z = runtime.upload(&[1u32; 4]).map_err(words)?;
+    stream
+        .encode("views")
+        .read_write(&z)
+        .run(|native| native.take::<1>()?[0].bytes().map(|_| ()))
+        .map_err(words)?;
+    ensure(z.read().is_err(), || "the host saw device memory".into())?;
+    Ok("a library call between kernels, an error, no view of device memory".into())
+}
+
+/// Kernels that the cache lets go while they are in flight.
+pub fn eviction(options: &CudaOptions) -> Outcome {
+    let device = hesper_cuda::CudaDevice::open(options.clone()).map_err(words)?;
+    let runtime = Runtime::builder(device).pipelines(CacheLimits { count: 2, bytes: usize::MAX }).build();
+    let stream = runtime.stream().map_err(words)?;
+    let busy = runtime.upload(&[0u32; 64]).map_err(words)?;
+    let grind = pipeline(&runtime, "grind")?;
+    let mut outputs = Vec::new();
+    let ones = runtime.upload(&[1u32; 1024]).map_err(words)?;
+    for round in 0..3 {
+        kernels::grind(&stream, &grind, &busy, 2_000_000)?;
+        for factor in 2..18u32 {
+            let kernel =
+                runtime.pipeline(&source(&format!("times<unsigned, {factor}>"), "grid")).map_err(words)?;
+            let out = stream.alloc(4096).map_err(words)?;
+            stream
+                .encode("times")
+                .read(&ones)
+                .write(&out)
+                .dispatch(&kernel, [1024, 1, 1], [128, 1, 1])
+                .map_err(words)?;
+            drop(kernel);
+            outputs.push((round, factor, out));
+        }
+    }
+    for (round, factor, out) in &outputs {
+        let got = values(out)?;
+        ensure(got.iter().all(|v| v == factor), || format!("round {round}, factor {factor}: {}", got[0]))?;
+    }
+    let counters = runtime.counters().pipelines;
+    ensure(counters.evicted >= 40 && counters.count <= 2, || format!("{counters:?}"))?;
+    Ok(format!("{} kernels evicted while a long one ran", counters.evicted))
+}
+
+/// A second start compiles nothing.
+pub fn disk_cache(options: &CudaOptions) -> Outcome {
+    let folder: PathBuf = std::env::temp_dir().join(format!("hesper-cuda-check-{}", std::process::id()));
+    let outcome = disk_cache_in(options, &folder);
+    let _ = std::fs::remove_dir_all(&folder);
+    outcome
+}
+
+fn disk_cache_in(options: &CudaOptions, folder: &std::path::Path) -> Outcome {
+    let mut counts = Vec::new();
+    let mut times = Vec::new();
+    for start in 0..3 {
+        if start == 2 {
+            // Damage is noticed, and costs one compilation.
+            let first = std::fs::read_dir(folder).map_err(words)?.flatten().next().ok_or("no file")?;
+            let mut bytes = std::fs::read(first.path()).map_err(words)?;
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(first.path(), bytes).map_err(words)?;
+        }
+        let runtime = open(CudaOptions { cache: Some(folder.to_path_buf()), ..options.clone() })?;
+        let begun = Instant::now();
+        for (entry, more) in [("mix", ""), ("bump", ""), ("times<float, 5>", "grid")] {
+            runtime.pipeline(&source(entry, more)).map_err(words)?;
+        }
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+        let done = shared(&runtime)?.counters();
+        counts.push((done.compiled, done.from_disk));
+        let stream = runtime.stream().map_err(words)?;
+        let x = runtime.upload(&[1u32; 8]).map_err(words)?;
+        bump(&stream, &pipeline(&runtime, "bump")?, &x)?;
+        ensure(values(&x)?.iter().all(|v| *v == 2), || "a kernel from disk is wrong".into())?;
+    }
+    ensure(counts == [(3, 0), (0, 3), (1, 2)], || format!("compiled, from disk: {counts:?}"))?;
+    Ok(format!("3 kernels: compiled in {:.1} ms, loaded in {:.1} ms", times[0], times[1]))
+}
+
+/// Everything is dropped while work is in flight; the device goes when the work is done.
+pub fn abandoned(options: &CudaOptions) -> Outcome {
+    let runtime = open(options.clone())?;
+    let weak = Arc::downgrade(&shared(&runtime)?);
+    let report = runtime.validation();
+    {
+        let stream = runtime.stream().map_err(words)?;
+        let x = runtime.upload(&[3u32; 64]).map_err(words)?;
+        let grind = pipeline(&runtime, "grind")?;
+        for _ in 0..20 {
+            kernels::grind(&stream, &grind, &x, 300_000)?;
+        }
+        stream.commit().map_err(words)?;
+    }
+    drop(runtime);
+    let begun = Instant::now();
+    while weak.strong_count() > 0 {
+        ensure(begun.elapsed() < Duration::from_secs(5), || "the device is still there after 5 s".into())?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let violations = report.map_or(0, |report| report.violations().len());
+    ensure(violations == 0, || format!("{violations} violations"))?;
+    Ok(format!("gone after {:.1} ms", begun.elapsed().as_secs_f64() * 1e3))
+}
+
+/// Idle threads use no processor time.
+pub fn idle(runtime: &Runtime) -> Outcome {
+    runtime.synchronize().map_err(words)?;
+    let used = || -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11);
+        Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+    };
+    let Some(before) = used() else { return Ok("cannot be measured here".into()) };
+    std::thread::sleep(Duration::from_millis(500));
+    let ticks = used().unwrap_or(before) - before;
+    ensure(ticks <= 5, || format!("{ticks} ticks of 10 ms in half a second"))?;
+    Ok(format!("{ticks} ticks of processor time in half a second"))
+}

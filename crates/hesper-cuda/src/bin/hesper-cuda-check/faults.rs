@@ -1,0 +1,126 @@
+//! What fails, fails as a value: memory that is not there, kernels that lose the device.
+
+use std::time::Instant;
+
+use hesper_cuda::{CudaDevice, CudaOptions};
+use hesper_runtime::{Error, FaultKind, Runtime, Scope};
+
+use crate::basics::shared;
+use crate::kernels::{bump, grind, open, pipeline, values};
+use crate::report::{Outcome, ensure, words};
+
+/// Out of memory is an error, and nothing else changes.
+pub fn out_of_memory(options: &CudaOptions) -> Outcome {
+    let device = CudaDevice::open(options.clone()).map_err(words)?;
+    // The device itself is to refuse, not the runtime's limit.
+    let runtime = Runtime::builder(device).memory_limit(usize::MAX).build();
+    let stream = runtime.stream().map_err(words)?;
+    let kernel = pipeline(&runtime, "bump")?;
+    let total = runtime.info().total_memory;
+    let piece = total / 7;
+    let twice = runtime.alloc(total * 2);
+    ensure(matches!(twice, Err(Error::SizeOverflow { .. })), || "twice the memory was given".into())?;
+    let mut held = Vec::new();
+    let error = loop {
+        match stream.alloc(piece) {
+            Ok(buffer) => held.push(buffer),
+            Err(error) => break error,
+        }
+        ensure(held.len() < 64, || "memory without end".into())?;
+    };
+    ensure(matches!(error, Error::OutOfMemory { .. }), || format!("{error}"))?;
+    let x = runtime.upload(&[1u32; 256]).map_err(words)?;
+    bump(&stream, &kernel, &x)?;
+    ensure(values(&x)?[0] == 2, || "work after it is wrong".into())?;
+    let count = held.len();
+    held.clear();
+    // The driver refuses what the runtime would give: the runtime's pool has to give way.
+    let large = stream.alloc(3 * piece).map_err(words)?;
+    drop(large);
+    runtime.clear_cache();
+    Ok(format!("after {count} times {piece} bytes: {error}"))
+}
+
+fn works(runtime: &Runtime) -> Result<(), String> {
+    let stream = runtime.stream().map_err(words)?;
+    let kernel = pipeline(runtime, "bump")?;
+    let x = runtime.upload(&[41u32; 1000]).map_err(words)?;
+    for _ in 0..20 {
+        bump(&stream, &kernel, &x)?;
+    }
+    ensure(values(&x)?.iter().all(|v| *v == 61), || "wrong numbers".into())
+}
+
+/// A kernel that faults loses its device and nothing else; `bystander` is another runtime.
+pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome {
+    let runtime = open(options.clone())?;
+    let (one, two) = (runtime.stream().map_err(words)?, runtime.stream().map_err(words)?);
+    let (bad, good, long) =
+        (pipeline(&runtime, entry)?, pipeline(&runtime, "bump")?, pipeline(&runtime, "grind")?);
+    let (x, y, z) = (
+        runtime.upload(&[1u32; 256]).map_err(words)?,
+        runtime.upload(&[1u32; 64]).map_err(words)?,
+        runtime.upload(&[1u32; 256]).map_err(words)?,
+    );
+    let free = || {
+        shared(bystander)
+            .and_then(|device| device.memory_info().map_err(words))
+            .map_or(0, |info| info.0 >> 20)
+    };
+    let before = free();
+    let ballast = runtime.alloc(runtime.info().total_memory / 64).map_err(words)?;
+    // The shape of the bad submission, twice: where graphs are made, it is launched as one.
+    for _ in 0..2 {
+        bump(&one, &good, &x)?;
+        bump(&one, &good, &x)?;
+        one.synchronize().map_err(words)?;
+    }
+    // In flight when it happens: a long kernel of another stream, and what depends on the bad one.
+    grind(&two, &long, &y, 3_000_000)?;
+    let elsewhere = two.commit().map_err(words)?;
+    one.encode(entry).read_write(&x).dispatch(&bad, [32, 1, 1], [32, 1, 1]).map_err(words)?;
+    bump(&one, &good, &x)?;
+    let first = one.commit().map_err(words)?;
+    let begun = Instant::now();
+    let Err(Error::Fault(fault)) = first.wait() else { return Err("the submission did not fail".into()) };
+    let noticed = begun.elapsed().as_secs_f64() * 1e3;
+    ensure(fault.scope() == Scope::Device && fault.kind() == FaultKind::Lost, || format!("{fault:?}"))?;
+    ensure(fault.message().contains("CUDA_ERROR"), || format!("no cause: {fault}"))?;
+    let other = match elsewhere.wait() {
+        Ok(()) => "another stream's work had completed",
+        Err(_) => "another stream's work was lost with it",
+    };
+    for (what, error) in [
+        ("read", x.read().err()),
+        ("read of an untouched buffer", z.read().err()),
+        ("alloc", runtime.alloc(1024).err()),
+        ("stream", runtime.stream().err()),
+        ("encode", one.encode("after").read_write(&z).dispatch(&good, [1, 1, 1], [1, 1, 1]).err()),
+        ("synchronize", runtime.synchronize().err()),
+    ] {
+        let answered =
+            error.as_ref().and_then(Error::fault).is_some_and(|again| again.scope() == Scope::Device);
+        ensure(answered, || format!("{what} did not answer that the device is lost: {error:?}"))?;
+    }
+    ensure(runtime.lost().is_some(), || "the runtime does not know".into())?;
+    let beside = match works(bystander) {
+        Ok(()) => "another context goes on".to_string(),
+        Err(error) => format!("ANOTHER CONTEXT FAILS TOO ({error})"),
+    };
+    let early = match open(options.clone()).and_then(|runtime| works(&runtime)) {
+        Ok(()) => "a new one opens beside it".to_string(),
+        Err(error) => format!("A NEW ONE DOES NOT OPEN BESIDE IT ({error})"),
+    };
+    let held = free();
+    let weak = std::sync::Arc::downgrade(&shared(&runtime)?);
+    drop((ballast, bad, good, long, x, y, z, one, two, first, elsewhere, runtime));
+    ensure(weak.strong_count() == 0, || format!("{} hold the lost device", weak.strong_count()))?;
+    let sum: u64 = (0..1000u64).sum();
+    ensure(sum == 499_500, || "the host".into())?;
+    let again = open(options.clone())?;
+    works(&again).map_err(|error| format!("the reopened device: {error}"))?;
+    let memory = format!("MiB free before, lost, dropped: {before}, {held}, {}", free());
+    Ok(format!(
+        "{fault}; {memory}; noticed after {noticed:.1} ms; {other}; {beside}; {early}; reopened after it works"
+    ))
+}

@@ -1,0 +1,99 @@
+//! Checks and measures the CUDA device on the machine it runs on.
+//!
+//! One line for each check; the exit code is the number of failures. Without an NVIDIA device it says so
+//! and succeeds. With `HESPER_VALIDATE=1` everything runs under the validation layer. A word given as
+//! an argument selects the checks whose name contains it.
+
+mod basics;
+mod faults;
+mod kernels;
+mod measure;
+mod order;
+mod report;
+
+use std::time::Duration;
+
+use hesper_cuda::{CudaDevice, CudaError, CudaOptions};
+use hesper_runtime::Runtime;
+
+use report::{Outcome, Report};
+
+fn main() {
+    let options = CudaOptions::default();
+    let device = match CudaDevice::open(options.clone()) {
+        Ok(device) => device,
+        Err(error @ (CudaError::MissingLibrary { .. } | CudaError::NoDevice)) => {
+            println!("no NVIDIA device: skipped ({error})");
+            return;
+        }
+        Err(error) => {
+            println!("FAIL open: {error}");
+            std::process::exit(1);
+        }
+    };
+    let runtime = Runtime::new(device);
+    let report = run(&runtime, &options);
+    let found = runtime.validation();
+    drop(runtime);
+    if let Some(found) = found {
+        println!("validation: {} violations {:?}", found.count(), found.violations().first());
+    }
+    std::process::exit(report.end());
+}
+
+fn run(runtime: &Runtime, options: &CudaOptions) -> Report {
+    let plain = CudaOptions { graph_from: usize::MAX, ..options.clone() };
+    let graphs = CudaOptions { graph_from: 2, ..options.clone() };
+    let validated = std::env::var_os("HESPER_VALIDATE").is_some_and(|value| value != "0");
+    let filter = std::env::args().nth(1).unwrap_or_default();
+    let mut report = Report::new();
+    let mut check = |name: &str, body: &mut dyn FnMut() -> Outcome| {
+        // Under validation figures say nothing.
+        if name.contains(&filter) && !(validated && name.starts_with("measure")) {
+            report.check(name, body);
+        }
+    };
+    check("device", &mut || basics::describe(runtime));
+    check("memory round trips", &mut || basics::round_trips(runtime));
+    check("kernel launches", &mut || basics::launches(runtime));
+    check("wrong commands", &mut || basics::wrong_commands(runtime));
+    check("compile errors", &mut || basics::compile_errors(runtime));
+    check("half headers", &mut || basics::half_header(runtime));
+    check("native commands", &mut || basics::natives(runtime));
+    check("hazards, one stream, one by one", &mut || order::hazards(&plain, 1, 6));
+    check("hazards, one stream, graphs", &mut || order::hazards(&graphs, 1, 6));
+    check("hazards, four streams, one by one", &mut || order::hazards(&plain, 4, 6));
+    check("hazards, four streams, graphs", &mut || order::hazards(&graphs, 4, 6));
+    check("hand-over between two streams", &mut || order::ping_pong(options));
+    let iterations = if validated { 60 } else { 1000 };
+    let limit = Duration::from_secs(10);
+    check("threads, one by one", &mut || order::stress(&plain, 64, iterations, limit));
+    check("threads, graphs", &mut || order::stress(&graphs, 64, iterations, limit));
+    check("memory used again", &mut || order::reuse(options));
+    check("pipelines evicted in flight", &mut || basics::eviction(options));
+    check("disk cache", &mut || basics::disk_cache(options));
+    check("everything dropped in flight", &mut || basics::abandoned(options));
+    check("idle", &mut || basics::idle(runtime));
+    check("measure: driver calls", &mut || measure::driver_calls());
+    for batch in [16, 64, 256] {
+        check("measure: chains one by one", &mut || {
+            measure::chains(&CudaOptions { batch, ..plain.clone() }, "one by one")
+        });
+        check("measure: chains as graphs", &mut || {
+            measure::chains(&CudaOptions { batch, ..graphs.clone() }, "graphs")
+        });
+    }
+    check("measure: submissions", &mut || measure::submissions(options));
+    check("measure: latency", &mut || measure::latency(options));
+    check("measure: overlap", &mut || measure::overlap(options));
+    check("measure: allocation", &mut || measure::allocation(options));
+    check("measure: transfers", &mut || measure::bandwidth(runtime));
+    check("measure: device copies", &mut || measure::device_copies(runtime));
+    check("out of memory", &mut || faults::out_of_memory(options));
+    check("lost by an address nobody has", &mut || faults::lost(options, "wild", runtime));
+    check("lost by a write out of bounds", &mut || faults::lost(options, "far", runtime));
+    check("lost by a trap", &mut || faults::lost(options, "trap", runtime));
+    check("lost by a misaligned write, graphs", &mut || faults::lost(&graphs, "odd", runtime));
+    check("after all faults", &mut || order::hazards(&graphs, 2, 2));
+    report
+}

@@ -1,0 +1,297 @@
+//! From CUDA C++ to code for one device, by way of NVRTC and the [disk cache](crate::disk).
+//!
+//! The compiler's library is loaded at the first kernel. Code is made for the device itself (a cubin);
+//! only a device that is newer than the compiler gets PTX, which the driver translates.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::context::Properties;
+use crate::disk::{Compiled, DiskCache};
+use crate::error::{CudaError, Result};
+use crate::library;
+use crate::options::Specialisation;
+use crate::sys::{Nvrtc, NvrtcProgram, NvrtcResult};
+
+/// Compiles kernels for one device.
+pub struct Compiler {
+    capability: (u32, u32),
+    driver_version: u32,
+    disk: Option<DiskCache>,
+    tools: OnceLock<Result<Tools>>,
+    compiled: AtomicU64,
+    loaded: AtomicU64,
+}
+
+struct Tools {
+    nvrtc: &'static Nvrtc,
+    version: (i32, i32),
+    /// `sm_90` for code, `compute_90` for PTX.
+    target: String,
+    ptx: bool,
+}
+
+impl Compiler {
+    /// A compiler for a device; `disk` keeps what it makes.
+    pub fn new(properties: &Properties, disk: Option<DiskCache>) -> Self {
+        Compiler {
+            capability: properties.capability,
+            driver_version: properties.driver_version,
+            disk,
+            tools: OnceLock::new(),
+            compiled: AtomicU64::new(0),
+            loaded: AtomicU64::new(0),
+        }
+    }
+
+    /// How many kernels were compiled, and how many came from disk.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.compiled.load(Ordering::Relaxed), self.loaded.load(Ordering::Relaxed))
+    }
+
+    /// The compiler's version and target, for people.
+    pub fn describe(&self) -> Result<String> {
+        let tools = self.tools()?;
+        let (major, minor) = tools.version;
+        Ok(format!("NVRTC {major}.{minor} for {}", tools.target))
+    }
+
+    /// The code of a kernel, and whether it came from disk.
+    pub fn compile(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<(Compiled, bool)> {
+        if let Some(disk) = &self.disk {
+            let tools = self.tools()?;
+            let key = key(text, wanted, &self.options(tools, wanted), tools.version, self.driver_version);
+            if let Some(found) = disk.load(&key) {
+                self.loaded.fetch_add(1, Ordering::Relaxed);
+                return Ok((found, true));
+            }
+        }
+        Ok((self.compile_afresh(label, text, wanted)?, false))
+    }
+
+    /// The code of a kernel from the compiler; what is on disk is replaced.
+    pub fn compile_afresh(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<Compiled> {
+        let tools = self.tools()?;
+        let options = self.options(tools, wanted);
+        let compiled = tools.compile(label, text, wanted, &options)?;
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        if let Some(disk) = &self.disk {
+            disk.store(&key(text, wanted, &options, tools.version, self.driver_version), &compiled);
+        }
+        Ok(compiled)
+    }
+
+    fn options(&self, tools: &Tools, wanted: &Specialisation) -> Vec<String> {
+        let own_arch = wanted
+            .options
+            .iter()
+            .any(|option| option.starts_with("--gpu-arch") || option.starts_with("-arch"));
+        let own_standard =
+            wanted.options.iter().any(|option| option.starts_with("--std") || option.starts_with("-std"));
+        let mut options = Vec::new();
+        if !own_arch {
+            options.push(format!("--gpu-architecture={}", tools.target));
+        }
+        if !own_standard {
+            options.push("--std=c++17".into());
+        }
+        if let Some(headers) = library::headers() {
+            options.push(format!("--include-path={}", headers.display()));
+        }
+        options.extend(wanted.options.iter().cloned());
+        options
+    }
+
+    fn tools(&self) -> Result<&Tools> {
+        let tools = self.tools.get_or_init(|| {
+            let (nvrtc, _) = library::nvrtc()?;
+            let (mut major, mut minor) = (0, 0);
+            // SAFETY: the compiler stores two numbers.
+            nvrtc.check("nvrtcVersion", unsafe { (nvrtc.version)(&mut major, &mut minor) })?;
+            let (target, ptx) = target(self.capability, &nvrtc.architectures()?);
+            Ok(Tools { nvrtc, version: (major, minor), target, ptx })
+        });
+        tools.as_ref().map_err(Clone::clone)
+    }
+}
+
+/// What to compile for: the device itself, or the newest that the compiler knows, as PTX.
+fn target(capability: (u32, u32), known: &[i32]) -> (String, bool) {
+    let own = (capability.0 * 10 + capability.1) as i32;
+    if known.is_empty() || known.contains(&own) {
+        return (format!("sm_{own}"), false);
+    }
+    let newest = known.iter().copied().filter(|arch| *arch < own).max().unwrap_or(own);
+    (format!("compute_{newest}"), true)
+}
+
+/// Everything that the code depends on.
+fn key(
+    text: &str,
+    wanted: &Specialisation,
+    options: &[String],
+    compiler: (i32, i32),
+    driver: u32,
+) -> Vec<u8> {
+    let mut key = format!("nvrtc {}.{} driver {driver}\n{}\n", compiler.0, compiler.1, wanted.entry);
+    for option in options {
+        key.push_str(option);
+        key.push('\n');
+    }
+    key.push('\0');
+    key.push_str(text);
+    key.into_bytes()
+}
+
+impl Nvrtc {
+    fn check(&self, call: &'static str, code: NvrtcResult) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the compiler gives the address of a constant string for every number.
+        let words = unsafe { CStr::from_ptr((self.get_error_string)(code)) };
+        Err(CudaError::Compiler { call, message: words.to_string_lossy().into_owned() })
+    }
+
+    fn architectures(&self) -> Result<Vec<i32>> {
+        let mut count = 0;
+        // SAFETY: the compiler stores one number.
+        self.check("nvrtcGetNumSupportedArchs", unsafe { (self.num_supported_archs)(&mut count) })?;
+        let mut known = vec![0; count.max(0) as usize];
+        // SAFETY: there is room for as many numbers as the compiler said.
+        self.check("nvrtcGetSupportedArchs", unsafe { (self.supported_archs)(known.as_mut_ptr()) })?;
+        Ok(known)
+    }
+}
+
+/// A program of the compiler, destroyed with its last use.
+struct Program<'a> {
+    nvrtc: &'a Nvrtc,
+    raw: NvrtcProgram,
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the program is ours and alive.
+        unsafe { (self.nvrtc.destroy_program)(&mut self.raw) };
+    }
+}
+
+impl Program<'_> {
+    fn log(&self) -> String {
+        let mut len = 0;
+        // SAFETY: the program is alive; the compiler stores one number.
+        if unsafe { (self.nvrtc.program_log_size)(self.raw, &mut len) } != 0 || len == 0 {
+            return String::new();
+        }
+        let mut log = vec![0u8; len];
+        // SAFETY: there is room for as many bytes as the compiler said.
+        unsafe { (self.nvrtc.program_log)(self.raw, log.as_mut_ptr().cast()) };
+        while log.last() == Some(&0) {
+            log.pop();
+        }
+        String::from_utf8_lossy(&log).trim_end().to_string()
+    }
+
+    fn bytes(
+        &self,
+        call: &'static str,
+        size: unsafe extern "C" fn(NvrtcProgram, *mut usize) -> NvrtcResult,
+        get: unsafe extern "C" fn(NvrtcProgram, *mut c_char) -> NvrtcResult,
+    ) -> Result<Vec<u8>> {
+        let mut len = 0;
+        // SAFETY: the program is alive; the compiler stores one number.
+        self.nvrtc.check(call, unsafe { size(self.raw, &mut len) })?;
+        let mut bytes = vec![0u8; len];
+        // SAFETY: there is room for as many bytes as the compiler said.
+        self.nvrtc.check(call, unsafe { get(self.raw, bytes.as_mut_ptr().cast()) })?;
+        Ok(bytes)
+    }
+}
+
+fn c_text(text: &str, what: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| CudaError::Kernel(format!("{what} contains a zero byte")))
+}
+
+impl Tools {
+    fn compile(
+        &self,
+        label: &str,
+        text: &str,
+        wanted: &Specialisation,
+        options: &[String],
+    ) -> Result<Compiled> {
+        let nvrtc = self.nvrtc;
+        let source = c_text(text, "the kernel's text")?;
+        let name = c_text(&label.replace('\0', " "), "the kernel's label")?;
+        let entry = c_text(&wanted.entry, "the entry")?;
+        let mut raw = NvrtcProgram::NULL;
+        // SAFETY: strings end with a zero byte and live through the call; there are no headers.
+        let made = unsafe {
+            let none = std::ptr::null();
+            (nvrtc.create_program)(&mut raw, source.as_ptr(), name.as_ptr(), 0, none, none)
+        };
+        nvrtc.check("nvrtcCreateProgram", made)?;
+        let program = Program { nvrtc, raw };
+        if wanted.is_expression() {
+            // SAFETY: the program is alive, the string ends with a zero byte.
+            let added = unsafe { (nvrtc.add_name_expression)(program.raw, entry.as_ptr()) };
+            nvrtc.check("nvrtcAddNameExpression", added)?;
+        }
+        let options: Vec<CString> =
+            options.iter().map(|option| c_text(option, "an option")).collect::<Result<_>>()?;
+        let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        // SAFETY: the program is alive, and there are as many strings as is said.
+        let outcome =
+            unsafe { (nvrtc.compile_program)(program.raw, pointers.len() as c_int, pointers.as_ptr()) };
+        if let Err(error) = nvrtc.check("nvrtcCompileProgram", outcome) {
+            let log = program.log();
+            return Err(CudaError::Kernel(if log.is_empty() { error.to_string() } else { log }));
+        }
+        let name = if wanted.is_expression() {
+            let mut lowered = std::ptr::null();
+            // SAFETY: the program is alive and compiled; the name lives as long as the program.
+            let found = unsafe { (nvrtc.lowered_name)(program.raw, entry.as_ptr(), &mut lowered) };
+            nvrtc.check("nvrtcGetLoweredName", found)?;
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(lowered) }.to_string_lossy().into_owned()
+        } else {
+            wanted.entry.clone()
+        };
+        let image = if self.ptx {
+            program.bytes("nvrtcGetPTX", nvrtc.ptx_size, nvrtc.ptx)?
+        } else {
+            program.bytes("nvrtcGetCUBIN", nvrtc.cubin_size, nvrtc.cubin)?
+        };
+        Ok(Compiled { name, image })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_made_for_the_device_and_ptx_only_for_one_that_is_too_new() {
+        assert_eq!(target((9, 0), &[80, 90, 100]), ("sm_90".into(), false));
+        assert_eq!(target((12, 1), &[80, 90, 120]), ("compute_120".into(), true));
+        assert_eq!(target((9, 0), &[]), ("sm_90".into(), false));
+    }
+
+    #[test]
+    fn the_key_holds_everything_that_the_code_depends_on() {
+        let wanted = |text: &str| Specialisation::parse(text).unwrap();
+        let plain = |options: &[&str], text: &str, nvrtc, driver| {
+            let options: Vec<String> = options.iter().map(|option| (*option).to_string()).collect();
+            key(text, &wanted("entry a"), &options, nvrtc, driver)
+        };
+        let base = plain(&["x"], "text", (13, 0), 13000);
+        assert_eq!(base, plain(&["x"], "text", (13, 0), 13000));
+        assert_ne!(base, plain(&["y"], "text", (13, 0), 13000));
+        assert_ne!(base, plain(&["x"], "texts", (13, 0), 13000));
+        assert_ne!(base, plain(&["x"], "text", (12, 9), 13000));
+        assert_ne!(base, plain(&["x"], "text", (13, 0), 12080));
+        assert_ne!(base, key("text", &wanted("entry b"), &["x".to_string()], (13, 0), 13000));
+    }
+}

@@ -1,0 +1,375 @@
+//! The NVIDIA device: the runtime's [`Device`] on a CUDA context of its own.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hesper_runtime::{
+    CompiledPipeline, Device, DeviceError, DeviceInfo, PipelineSource, Progress, RawMemory, RawPipeline,
+    RawStream, Work,
+};
+
+use crate::compiler::Compiler;
+use crate::context::{Context, Properties};
+use crate::disk::DiskCache;
+use crate::error::{CudaError, Result};
+use crate::event::EventPool;
+use crate::graph::GraphCounters;
+use crate::kernel::Kernel;
+use crate::options::Specialisation;
+use crate::reap::State;
+use crate::staging::Staging;
+use crate::submit::Lane;
+
+/// How a device is opened.
+#[derive(Debug, Clone)]
+pub struct CudaOptions {
+    /// The device's number.
+    pub ordinal: usize,
+    /// From how many commands on a submission is launched as a graph.
+    pub graph_from: usize,
+    /// After how many commands an open submission is committed by itself.
+    pub batch: usize,
+    /// How many submissions of one stream may be in flight.
+    pub max_in_flight: usize,
+    /// How long a waiting thread looks before it sleeps.
+    pub look: Duration,
+    /// Where compiled kernels are kept; `None` for nowhere.
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for CudaOptions {
+    fn default() -> Self {
+        CudaOptions {
+            ordinal: 0,
+            graph_from: 8,
+            batch: 64,
+            max_in_flight: 32,
+            look: Duration::from_micros(50),
+            cache: DiskCache::default_folder(),
+        }
+    }
+}
+
+/// What a device has done so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CudaCounters {
+    /// Kernels that NVRTC compiled.
+    pub compiled: u64,
+    /// Kernels that came from disk.
+    pub from_disk: u64,
+    /// Submissions taken.
+    pub submitted: u64,
+    /// Kernels and copies that were launched one by one.
+    pub launched: u64,
+    /// Runs of commands that could not be launched as a graph, and were launched one by one.
+    pub graph_failures: u64,
+    /// Graphs.
+    pub graphs: GraphCounters,
+}
+
+/// An NVIDIA device for a [`Runtime`](hesper_runtime::Runtime).
+///
+/// ```no_run
+/// # use hesper_cuda::{CudaDevice, CudaOptions};
+/// let runtime = hesper_runtime::Runtime::new(CudaDevice::open(CudaOptions::default())?);
+/// # Ok::<(), hesper_cuda::CudaError>(())
+/// ```
+pub struct CudaDevice {
+    shared: Arc<CudaShared>,
+    reaper: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a device's users, its reaper and its native commands share; see
+/// [`Runtime::extension`](hesper_runtime::Runtime::extension).
+pub struct CudaShared {
+    pub(crate) context: Arc<Context>,
+    pub(crate) info: DeviceInfo,
+    pub(crate) options: CudaOptions,
+    pub(crate) compiler: Compiler,
+    pub(crate) staging: Staging,
+    pub(crate) events: Arc<EventPool>,
+    pub(crate) lanes: Mutex<HashMap<u64, Arc<Lane>>>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) wake: Condvar,
+    pub(crate) lost: OnceLock<String>,
+    /// Kernels that were given back while a submission was under way.
+    unloading: Mutex<Vec<Kernel>>,
+    pub(crate) counters: Mutex<CudaCounters>,
+    ids: AtomicU64,
+}
+
+/// Locks, also after a panic: sections of this crate leave their data whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CudaDevice {
+    /// Opens a device. A missing driver, library or device is a typed error.
+    pub fn open(options: CudaOptions) -> Result<Self> {
+        let context = Context::create(options.ordinal)?;
+        let properties = context.properties();
+        let disk = options.cache.as_deref().and_then(|folder| {
+            let (files, bytes) = DiskCache::LIMITS;
+            DiskCache::open(folder, files, bytes)
+        });
+        let info = DeviceInfo {
+            name: properties.name.clone(),
+            host_visible: false,
+            total_memory: properties.total_memory,
+            alignment: 256,
+            max_buffer: properties.total_memory,
+            max_threads: properties.max_threads as usize,
+            batch: options.batch,
+            max_in_flight: options.max_in_flight,
+        };
+        let shared = CudaShared {
+            compiler: Compiler::new(properties, disk),
+            staging: Staging::new(context.clone(), options.look),
+            events: EventPool::new(context.clone()),
+            lanes: Mutex::new(HashMap::new()),
+            state: Mutex::new(State::new()),
+            wake: Condvar::new(),
+            lost: OnceLock::new(),
+            unloading: Mutex::new(Vec::new()),
+            counters: Mutex::new(CudaCounters::default()),
+            ids: AtomicU64::new(1),
+            context,
+            info,
+            options,
+        };
+        Ok(CudaDevice { shared: Arc::new(shared), reaper: Mutex::new(None) })
+    }
+
+    /// What the device shares with its libraries.
+    pub fn shared(&self) -> &Arc<CudaShared> {
+        &self.shared
+    }
+
+    /// Starts the thread that finishes what nobody waits for, with the first submission.
+    fn start_reaper(&self) -> Result<(), DeviceError> {
+        let mut reaper = lock(&self.reaper);
+        if reaper.is_none() {
+            let shared = self.shared.clone();
+            let thread = std::thread::Builder::new()
+                .name("hesper-cuda".into())
+                .spawn(move || shared.reap())
+                .map_err(|error| DeviceError::Failed(format!("no thread to be had: {error}")))?;
+            *reaper = Some(thread);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        lock(&self.shared.state).stop = true;
+        self.shared.wake.notify_all();
+        let reaper = lock(&self.reaper).take();
+        // The last work may be finished, and so the device dropped, by the reaper itself.
+        if let Some(reaper) = reaper.filter(|reaper| reaper.thread().id() != std::thread::current().id()) {
+            let _ = reaper.join();
+        }
+    }
+}
+
+impl CudaShared {
+    /// The device's context.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// What the device is.
+    pub fn properties(&self) -> &Properties {
+        self.context.properties()
+    }
+
+    /// The compiler's version and target.
+    pub fn compiler(&self) -> Result<String> {
+        self.compiler.describe()
+    }
+
+    /// Free and total bytes of the device's memory, of all its users.
+    pub fn memory_info(&self) -> Result<(usize, usize)> {
+        self.context.enter()?.memory_info()
+    }
+
+    /// What the device has done so far.
+    pub fn counters(&self) -> CudaCounters {
+        let (compiled, from_disk) = self.compiler.counts();
+        CudaCounters { compiled, from_disk, ..*lock(&self.counters) }
+    }
+
+    /// The first cause, if the device is lost.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
+    }
+
+    pub(crate) fn check_lost(&self) -> Result<(), DeviceError> {
+        match self.lost.get() {
+            Some(cause) => Err(DeviceError::Lost(cause.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// The runtime's error for the driver's; one that ends the context loses the device.
+    pub(crate) fn refuse(&self, error: CudaError) -> DeviceError {
+        if error.is_sticky() { self.lose(&error) } else { error.into() }
+    }
+
+    fn load(&self, source: &PipelineSource, wanted: &Specialisation) -> Result<(Kernel, usize)> {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let text = source.text.as_str();
+        let (compiled, from_disk) = self.compiler.compile(&source.label, text, wanted)?;
+        let current = self.context.enter()?;
+        let loaded = Kernel::load(&self.context, &current, id, &compiled, wanted);
+        match loaded {
+            // A file that the driver does not take is replaced, whatever is wrong with it.
+            Err(error) if from_disk && !error.is_sticky() => {
+                let compiled = self.compiler.compile_afresh(&source.label, text, wanted)?;
+                let kernel = Kernel::load(&self.context, &current, id, &compiled, wanted)?;
+                Ok((kernel, compiled.image.len()))
+            }
+            loaded => Ok((loaded?, compiled.image.len())),
+        }
+    }
+
+    /// Unloads a kernel, once no graph names it. While a submission is under way that waits.
+    fn unload(&self, kernel: Kernel) {
+        lock(&self.unloading).push(kernel);
+        self.unload_released();
+    }
+
+    /// Unloads what was given back.
+    pub(crate) fn unload_released(&self) {
+        let mut kernels = std::mem::take(&mut *lock(&self.unloading));
+        if kernels.is_empty() {
+            return;
+        }
+        let lanes: Vec<Arc<Lane>> = lock(&self.lanes).values().cloned().collect();
+        let mut garbage = Vec::new();
+        let mut busy = false;
+        for lane in lanes {
+            match lane.try_forget(&kernels) {
+                Some(graphs) => garbage.extend(graphs),
+                None => busy = true,
+            }
+        }
+        drop(garbage);
+        if busy {
+            // Whoever is submitting there comes by here when he is done.
+            lock(&self.unloading).append(&mut kernels);
+        }
+    }
+}
+
+// SAFETY: submissions of a stream go to one CUDA stream in order, each behind the events of those that
+// it waits for; graphs honour the `after` edges. A work is kept until its event has completed and is
+// finished by `CudaShared::finish_landed`, one at a time, in an order made by `Flights::collect`.
+// Memory comes from `cuMemAlloc`: exclusive, and aligned to 256 bytes and more.
+unsafe impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.shared.info
+    }
+
+    fn allocate(&self, len: usize) -> Result<RawMemory, DeviceError> {
+        let shared = &self.shared;
+        shared.check_lost()?;
+        let address = shared.context.enter().and_then(|current| current.allocate(len));
+        let address = address.map_err(|error| shared.refuse(error))?;
+        Ok(RawMemory { id: address, host: None, len })
+    }
+
+    unsafe fn free(&self, memory: RawMemory) {
+        let shared = &self.shared;
+        if shared.lost.get().is_some() {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        let freed = shared.context.enter().and_then(|current| unsafe { current.free(memory.id) });
+        if let Err(error) = freed {
+            shared.refuse(error);
+        }
+    }
+
+    unsafe fn read(&self, memory: &RawMemory, offset: usize, out: &mut [u8]) -> Result<(), DeviceError> {
+        self.shared.check_lost()?;
+        // SAFETY: the caller's promise.
+        let read = unsafe { self.shared.staging.read(memory.id + offset as u64, out) };
+        read.map_err(|error| self.shared.refuse(error))
+    }
+
+    unsafe fn write(&self, memory: &RawMemory, offset: usize, data: &[u8]) -> Result<(), DeviceError> {
+        self.shared.check_lost()?;
+        // SAFETY: the caller's promise.
+        let written = unsafe { self.shared.staging.write(memory.id + offset as u64, data) };
+        written.map_err(|error| self.shared.refuse(error))
+    }
+
+    fn create_stream(&self) -> Result<RawStream, DeviceError> {
+        let shared = &self.shared;
+        shared.check_lost()?;
+        let made = shared.context.enter().and_then(|current| current.create_stream());
+        let raw = made.map_err(|error| shared.refuse(error))?;
+        let id = shared.ids.fetch_add(1, Ordering::Relaxed);
+        lock(&shared.lanes).insert(id, Arc::new(Lane::new(raw)));
+        lock(&shared.state).flights.add_stream(id);
+        Ok(RawStream(id))
+    }
+
+    unsafe fn destroy_stream(&self, stream: RawStream) {
+        let shared = &self.shared;
+        lock(&shared.state).flights.remove_stream(stream.0);
+        let lane = lock(&shared.lanes).remove(&stream.0);
+        let Some(lane) = lane else { return };
+        if let Ok(current) = shared.context.enter() {
+            // SAFETY: the caller's promise. A lost context's streams go with it.
+            let _ = unsafe { current.destroy_stream(lane.raw()) };
+        }
+    }
+
+    fn compile(&self, source: &PipelineSource) -> Result<CompiledPipeline, DeviceError> {
+        let shared = &self.shared;
+        shared.check_lost()?;
+        if source.language != "cuda" {
+            let language = source.language;
+            return Err(DeviceError::Compile(format!("this device compiles `cuda`, not `{language}`")));
+        }
+        let wanted = Specialisation::parse(source.specialisation.as_str())?;
+        let (kernel, bytes) = shared.load(source, &wanted).map_err(|error| shared.refuse(error))?;
+        let raw = RawPipeline(Box::into_raw(Box::new(kernel)) as u64);
+        Ok(CompiledPipeline { raw, bytes })
+    }
+
+    unsafe fn release(&self, pipeline: RawPipeline) {
+        // SAFETY: `compile` made the address from a box, and it is not used again.
+        let kernel = unsafe { Box::from_raw(pipeline.0 as *mut Kernel) };
+        self.shared.unload(*kernel);
+    }
+
+    unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<(), (Work, DeviceError)> {
+        if let Err(error) = self.start_reaper() {
+            return Err((work, error));
+        }
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.shared.submit(stream, work) };
+        self.shared.unload_released();
+        outcome
+    }
+
+    fn wait(&self, stream: RawStream, index: u64) -> Progress {
+        self.shared.wait(stream.0, index)
+    }
+
+    fn poll(&self) {
+        self.shared.poll();
+    }
+
+    fn extension(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.shared.clone())
+    }
+}

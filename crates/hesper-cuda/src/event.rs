@@ -1,0 +1,90 @@
+//! Events that mark the completion of submissions, used again and again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::context::{Context, Current};
+use crate::error::Result;
+use crate::sys::{self, CUevent};
+
+/// Events that nobody uses.
+pub(crate) struct EventPool {
+    context: Arc<Context>,
+    free: Mutex<Vec<CUevent>>,
+}
+
+/// An event; it returns to its pool when its last user lets go.
+pub(crate) struct Event {
+    raw: CUevent,
+    pool: Arc<EventPool>,
+}
+
+impl EventPool {
+    pub(crate) fn new(context: Arc<Context>) -> Arc<Self> {
+        Arc::new(EventPool { context, free: Mutex::new(Vec::new()) })
+    }
+
+    /// An event that has not been recorded since it was last used.
+    pub(crate) fn take(self: &Arc<Self>, current: &Current<'_>) -> Result<Arc<Event>> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let raw = match free {
+            Some(raw) => raw,
+            None => current.create_event(sys::CU_EVENT_BLOCKING_SYNC | sys::CU_EVENT_DISABLE_TIMING)?,
+        };
+        Ok(Arc::new(Event { raw, pool: self.clone() }))
+    }
+}
+
+impl Drop for EventPool {
+    fn drop(&mut self) {
+        let free = std::mem::take(self.free.get_mut().unwrap_or_else(PoisonError::into_inner));
+        if let Ok(current) = self.context.enter() {
+            for event in free {
+                // SAFETY: the event is the pool's own and nobody uses it.
+                let _ = unsafe { current.destroy_event(event) };
+            }
+        }
+    }
+}
+
+impl Event {
+    pub(crate) fn raw(&self) -> CUevent {
+        self.raw
+    }
+
+    /// Waits: first by looking, for a short work's sake, then asleep.
+    pub(crate) fn wait(&self, current: &Current<'_>, look: Duration) -> Result<()> {
+        wait(current, self.raw, look)
+    }
+
+    /// Whether it has completed.
+    pub(crate) fn done(&self, current: &Current<'_>) -> Result<bool> {
+        // SAFETY: the event is alive as long as `self` is.
+        unsafe { current.query(self.raw) }
+    }
+}
+
+/// Waits for an event that is alive: first by looking for at most `look`, then asleep.
+pub(crate) fn wait(current: &Current<'_>, event: CUevent, look: Duration) -> Result<()> {
+    if !look.is_zero() {
+        let begun = Instant::now();
+        loop {
+            // SAFETY: the caller's event is alive.
+            if unsafe { current.query(event) }? {
+                return Ok(());
+            }
+            if begun.elapsed() >= look {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+    }
+    // SAFETY: as above.
+    unsafe { current.synchronize(event) }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.raw);
+    }
+}

@@ -1,0 +1,279 @@
+//! A loaded kernel, and a command made ready to launch.
+//!
+//! What the driver would answer with an error (or, worse, read past the end of) is checked here, command
+//! by command, before anything is enqueued: number and sizes of parameters, blocks, threads.
+
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+use hesper_runtime::{Binding, Dispatch};
+
+use crate::context::{Context, Current};
+use crate::disk::Compiled;
+use crate::error::{CudaError, Result};
+use crate::options::Specialisation;
+use crate::sys::{self, CUdeviceptr, CUfunction, CUmodule};
+
+/// A kernel in a device's context.
+pub(crate) struct Kernel {
+    /// A number that no other kernel of the process has: handles are used again.
+    pub(crate) id: u64,
+    pub(crate) function: CUfunction,
+    pub(crate) shared: u32,
+    grid: bool,
+    max_threads: usize,
+    parameters: Vec<(usize, usize)>,
+    module: CUmodule,
+    context: Arc<Context>,
+}
+
+impl Kernel {
+    /// Loads compiled code.
+    pub(crate) fn load(
+        context: &Arc<Context>,
+        current: &Current<'_>,
+        id: u64,
+        compiled: &Compiled,
+        wanted: &Specialisation,
+    ) -> Result<Self> {
+        let name = CString::new(compiled.name.as_str())
+            .map_err(|_| CudaError::Kernel("the entry contains a zero byte".into()))?;
+        let module = current.load_module(&compiled.image)?;
+        let mut kernel = Kernel {
+            id,
+            function: CUfunction::NULL,
+            shared: wanted.shared,
+            grid: wanted.grid,
+            max_threads: 0,
+            parameters: Vec::new(),
+            module,
+            context: context.clone(),
+        };
+        // SAFETY: the module is loaded; from here on the kernel's drop unloads it.
+        kernel.function = unsafe { current.function(module, &name) }.map_err(|error| match error {
+            CudaError::Driver { code: 500, .. } => CudaError::Kernel(format!(
+                "the text has no kernel `{}` (is it `extern \"C\"`?)",
+                wanted.entry
+            )),
+            other => other,
+        })?;
+        // SAFETY: the function belongs to the loaded module.
+        unsafe {
+            kernel.max_threads =
+                current.function_attribute(kernel.function, sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+            kernel.parameters = current.parameters(kernel.function)?;
+            if wanted.shared > 48 << 10 {
+                let most = context.properties().max_shared;
+                let fixed =
+                    current.function_attribute(kernel.function, sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+                if wanted.shared as usize + fixed > most as usize {
+                    return Err(CudaError::Kernel(format!(
+                        "{} bytes of shared memory, of which {fixed} fixed, are more than the device's {most}",
+                        wanted.shared as usize + fixed
+                    )));
+                }
+                current.allow_shared(kernel.function, wanted.shared as usize)?;
+            }
+        }
+        Ok(kernel)
+    }
+
+    /// Checks a dispatch and appends its parameters to `bytes`.
+    pub(crate) fn prepare(
+        &self,
+        dispatch: &Dispatch,
+        bindings: &[Binding],
+        bytes: &mut Vec<u8>,
+    ) -> Result<Launch, String> {
+        let threads: u64 = dispatch.threadgroup.iter().product();
+        if threads > self.max_threads as u64 {
+            return Err(format!(
+                "a threadgroup of {threads} threads is more than the {} that this kernel's registers allow",
+                self.max_threads
+            ));
+        }
+        let (mut grid, mut block) = ([0; 3], [0; 3]);
+        let most: [u64; 3] = [i32::MAX as u64, 65535, 65535];
+        for axis in 0..3 {
+            let blocks = dispatch.grid[axis].div_ceil(dispatch.threadgroup[axis]);
+            if blocks > most[axis] {
+                return Err(format!(
+                    "{blocks} threadgroups in dimension {axis} are more than {}",
+                    most[axis]
+                ));
+            }
+            grid[axis] = blocks as u32;
+            block[axis] = dispatch.threadgroup[axis] as u32;
+        }
+        if block[2] > 64 {
+            return Err(format!("a threadgroup of {} threads in dimension 2 is more than 64", block[2]));
+        }
+        let start = bytes.len();
+        let layout = Layout { parameters: &self.parameters, grid: self.grid };
+        layout.pack(
+            bindings.iter().map(|binding| binding.memory().id + binding.offset() as u64),
+            &dispatch.constants,
+            dispatch.grid,
+            bytes,
+        )?;
+        Ok(Launch {
+            kernel: self.id,
+            function: self.function,
+            grid,
+            block,
+            shared: self.shared,
+            bytes: start..bytes.len(),
+        })
+    }
+
+    /// Where each parameter lies in a launch's bytes.
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = usize> {
+        self.parameters.iter().map(|(offset, _)| *offset)
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if let Ok(current) = self.context.enter() {
+            // SAFETY: nobody uses the kernel any more; in a lost context the call changes nothing.
+            let _ = unsafe { current.unload_module(self.module) };
+        }
+    }
+}
+
+/// A kernel's launch, checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    pub(crate) kernel: u64,
+    pub(crate) function: CUfunction,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+    /// Its parameters in the submission's bytes.
+    pub(crate) bytes: std::ops::Range<usize>,
+}
+
+/// The addresses of each parameter of a launch, for the driver.
+pub(crate) fn addresses(kernel: &Kernel, parameters: &mut [u8], out: &mut Vec<*mut c_void>) {
+    out.clear();
+    let base = parameters.as_mut_ptr();
+    // Offsets lie inside: `Layout::pack` made room for all of them.
+    out.extend(kernel.offsets().map(|offset| base.wrapping_add(offset).cast::<c_void>()));
+}
+
+/// How a kernel wants its parameters.
+struct Layout<'a> {
+    parameters: &'a [(usize, usize)],
+    grid: bool,
+}
+
+impl Layout<'_> {
+    fn pack(
+        &self,
+        pointers: impl ExactSizeIterator<Item = CUdeviceptr>,
+        constants: &[u8],
+        grid: [u64; 3],
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let count = pointers.len();
+        let behind = usize::from(self.grid);
+        let Some(fixed) = self.parameters.len().checked_sub(count + behind) else {
+            return Err(format!(
+                "the command binds {count} ranges, the kernel has {} parameters{}",
+                self.parameters.len(),
+                if self.grid { ", the grid among them" } else { "" }
+            ));
+        };
+        if let Some(wrong) = self.parameters[..count].iter().position(|(_, size)| *size != 8) {
+            return Err(format!(
+                "the command binds {count} ranges, but the kernel's parameter {wrong} is no pointer ({} bytes)",
+                self.parameters[wrong].1
+            ));
+        }
+        let consts = &self.parameters[count..count + fixed];
+        let (first, end) = match consts {
+            [] => (0, 0),
+            [(first, _), ..] => {
+                (*first, consts.iter().map(|(offset, size)| offset + size).max().unwrap_or(0))
+            }
+        };
+        let expected = end - first;
+        // A struct that ends in padding may come with it.
+        if constants.len() < expected || constants.len() > expected.next_multiple_of(8) {
+            return Err(format!(
+                "the command gives {} bytes of constants, the kernel takes {expected} behind {count} pointers",
+                constants.len()
+            ));
+        }
+        let total = self.parameters.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
+        let start = bytes.len();
+        bytes.resize((start + total).next_multiple_of(16), 0);
+        let space = &mut bytes[start..];
+        for (pointer, (offset, _)) in pointers.zip(self.parameters) {
+            space[*offset..offset + 8].copy_from_slice(&pointer.to_ne_bytes());
+        }
+        space[first..end].copy_from_slice(&constants[..expected]);
+        if self.grid {
+            let (offset, size) = self.parameters[self.parameters.len() - 1];
+            if size != 24 {
+                return Err(format!("the kernel's last parameter takes the grid, 24 bytes, and has {size}"));
+            }
+            for (axis, threads) in grid.iter().enumerate() {
+                let at = offset + 8 * axis;
+                space[at..at + 8].copy_from_slice(&threads.to_ne_bytes());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pack(
+        parameters: &[(usize, usize)],
+        grid: bool,
+        pointers: &[u64],
+        constants: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        let layout = Layout { parameters, grid };
+        layout.pack(pointers.iter().copied(), constants, [7, 8, 9], &mut bytes)?;
+        Ok(bytes)
+    }
+
+    #[test]
+    fn pointers_scalars_and_the_grid_land_where_the_kernel_expects_them() {
+        // (float*, float*, int, double, grid): the double is aligned.
+        let layout = [(0, 8), (8, 8), (16, 4), (24, 8), (32, 24)];
+        let mut constants = vec![0u8; 16];
+        constants[..4].copy_from_slice(&5i32.to_ne_bytes());
+        constants[8..].copy_from_slice(&2.5f64.to_ne_bytes());
+        let bytes = pack(&layout, true, &[0x1000, 0x2000], &constants).unwrap();
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!((word(0), word(8)), (0x1000, 0x2000));
+        assert_eq!(bytes[16..20], 5i32.to_ne_bytes());
+        assert_eq!(bytes[24..32], 2.5f64.to_ne_bytes());
+        assert_eq!((word(32), word(40), word(48)), (7, 8, 9));
+    }
+
+    #[test]
+    fn padding_behind_the_last_constant_may_come_along() {
+        let layout = [(0, 8), (8, 8), (16, 4)];
+        assert!(pack(&layout, false, &[1], &[0; 12]).is_ok());
+        assert!(pack(&layout, false, &[1], &[0; 16]).is_ok());
+        assert!(pack(&layout, false, &[1], &[0; 17]).is_err());
+        assert!(pack(&layout, false, &[1], &[0; 11]).is_err());
+    }
+
+    #[test]
+    fn what_does_not_fit_the_kernel_is_refused_with_numbers() {
+        let layout = [(0, 8), (8, 4)];
+        assert!(pack(&layout, false, &[1, 2], &[]).unwrap_err().contains("parameter 1 is no pointer"));
+        assert!(pack(&layout, false, &[1, 2, 3], &[]).unwrap_err().contains("binds 3 ranges"));
+        assert!(pack(&layout, false, &[1], &[]).unwrap_err().contains("takes 4"));
+        assert!(pack(&layout, true, &[1], &[]).unwrap_err().contains("24 bytes"));
+        assert!(pack(&[], false, &[], &[]).is_ok());
+    }
+}

@@ -1,0 +1,186 @@
+//! Where the CUDA libraries are looked for.
+//!
+//! A library is tried by name first (the system's loader knows `LD_LIBRARY_PATH` and its cache), then
+//! in the toolkit that `CUDA_HOME` or `CUDA_PATH` names, then where toolkits are usually installed. For
+//! each place the versioned names come newest first. What was tried is told when nothing is found.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use crate::error::{CudaError, Result};
+use crate::sys::{Driver, Nvrtc};
+
+/// Major versions of NVRTC that are known to work, newest first.
+const NVRTC_VERSIONS: [u32; 2] = [13, 12];
+
+/// The driver's library, loaded once and kept.
+pub fn driver() -> Result<&'static Driver> {
+    static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+    let loaded = DRIVER.get_or_init(|| {
+        let (library, path) = open("the CUDA driver", &driver_candidates())?;
+        // SAFETY: a library of this name exports the driver's functions.
+        let driver = unsafe { Driver::load(library) }
+            .map_err(|symbol| CudaError::MissingSymbol { library: path, symbol })?;
+        // SAFETY: the first call of the driver, with the only flag value there is.
+        let code = unsafe { (driver.init)(0) };
+        match code {
+            0 => Ok(driver),
+            100 => Err(CudaError::NoDevice),
+            code => Err(CudaError::from_driver(&driver, "cuInit", code)),
+        }
+    });
+    loaded.as_ref().map_err(Clone::clone)
+}
+
+/// The compiler's library, loaded once and kept, and where it was found.
+pub fn nvrtc() -> Result<&'static (Nvrtc, String)> {
+    static NVRTC: OnceLock<Result<(Nvrtc, String)>> = OnceLock::new();
+    let loaded = NVRTC.get_or_init(|| {
+        let (library, path) = open("the CUDA run-time compiler (NVRTC)", &nvrtc_candidates(&toolkits()))?;
+        // SAFETY: a library of this name exports the compiler's functions.
+        let nvrtc = unsafe { Nvrtc::load(library) }
+            .map_err(|symbol| CudaError::MissingSymbol { library: path.clone(), symbol })?;
+        Ok((nvrtc, path))
+    });
+    loaded.as_ref().map_err(Clone::clone)
+}
+
+fn open(what: &'static str, candidates: &[PathBuf]) -> Result<(Library, String)> {
+    let mut first_failure = None;
+    for candidate in candidates {
+        // SAFETY: loading runs the initialisers of NVIDIA's libraries, which is what they are for.
+        match unsafe { Library::new(candidate) } {
+            Ok(library) => return Ok((library, candidate.display().to_string())),
+            Err(error) => {
+                // A file that is there and does not load says more than all that are missing.
+                if candidate.is_absolute() && candidate.exists() {
+                    first_failure.get_or_insert_with(|| error.to_string());
+                }
+            }
+        }
+    }
+    let tried: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
+    let mut tried = tried.join(", ");
+    if let Some(failure) = first_failure {
+        tried = format!("{tried}; {failure}");
+    }
+    Err(CudaError::MissingLibrary { what, tried })
+}
+
+/// Directories that may hold a toolkit, in the order in which they are tried.
+pub fn toolkits() -> Vec<PathBuf> {
+    let named = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(PathBuf::from);
+    let usual = ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"].iter().map(PathBuf::from);
+    let versioned = NVRTC_VERSIONS.iter().map(|version| PathBuf::from(format!("/usr/local/cuda-{version}")));
+    let mut found: Vec<PathBuf> = Vec::new();
+    for toolkit in named.chain(usual).chain(versioned) {
+        if !toolkit.as_os_str().is_empty() && !found.contains(&toolkit) {
+            found.push(toolkit);
+        }
+    }
+    found
+}
+
+fn driver_candidates() -> Vec<PathBuf> {
+    let names: &[&str] = if cfg!(windows) {
+        &["nvcuda.dll"]
+    } else {
+        &["libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1", "/usr/lib64/libcuda.so.1"]
+    };
+    names.iter().map(PathBuf::from).collect()
+}
+
+fn nvrtc_candidates(toolkits: &[PathBuf]) -> Vec<PathBuf> {
+    let names: Vec<String> = if cfg!(windows) {
+        NVRTC_VERSIONS.iter().map(|version| format!("nvrtc64_{version}0_0.dll")).collect()
+    } else {
+        NVRTC_VERSIONS
+            .iter()
+            .map(|version| format!("libnvrtc.so.{version}"))
+            .chain(["libnvrtc.so".to_string()])
+            .collect()
+    };
+    let folders: &[&str] = if cfg!(windows) {
+        &["bin"]
+    } else {
+        &["lib64", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib", "lib"]
+    };
+    let mut candidates: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
+    for toolkit in toolkits {
+        for folder in folders {
+            candidates.extend(names.iter().map(|name| toolkit.join(folder).join(name)));
+        }
+    }
+    candidates
+}
+
+/// Where the toolkit's headers (`cuda_fp16.h` and its like) are, if anywhere.
+pub fn headers() -> Option<PathBuf> {
+    static HEADERS: OnceLock<Option<PathBuf>> = OnceLock::new();
+    HEADERS.get_or_init(|| headers_in(&toolkits())).clone()
+}
+
+fn headers_in(toolkits: &[PathBuf]) -> Option<PathBuf> {
+    let folders = ["include", "targets/x86_64-linux/include", "targets/sbsa-linux/include"];
+    toolkits
+        .iter()
+        .flat_map(|toolkit| folders.iter().map(move |folder| toolkit.join(folder)))
+        .find(|folder: &PathBuf| has_headers(folder))
+}
+
+fn has_headers(folder: &Path) -> bool {
+    folder.join("cuda_fp16.h").is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_names_come_before_toolkits_and_new_versions_before_old() {
+        let candidates = nvrtc_candidates(&[PathBuf::from("/a"), PathBuf::from("/b")]);
+        let position = |path: &str| {
+            candidates.iter().position(|candidate| candidate == Path::new(path)).expect("is a candidate")
+        };
+        assert_eq!(position("libnvrtc.so.13"), 0);
+        assert!(position("libnvrtc.so.12") < position("libnvrtc.so"));
+        assert!(position("libnvrtc.so") < position("/a/lib64/libnvrtc.so.13"));
+        assert!(position("/a/lib64/libnvrtc.so.13") < position("/a/lib64/libnvrtc.so.12"));
+        assert!(position("/a/lib/libnvrtc.so") < position("/b/lib64/libnvrtc.so.13"));
+    }
+
+    #[test]
+    fn a_missing_library_says_which_and_what_was_tried() {
+        let missing = [PathBuf::from("libhesper-no-such-library.so.1"), PathBuf::from("/nowhere/libx.so")];
+        let error = open("the test library", &missing).map(|(_, path)| path).expect_err("cannot be found");
+        assert!(matches!(&error, CudaError::MissingLibrary { what: "the test library", .. }));
+        let text = error.to_string();
+        assert!(text.contains("the test library") && text.contains("/nowhere/libx.so"), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_told_with_the_loaders_words() {
+        let path = std::env::temp_dir().join(format!("hesper-no-library-{}.so", std::process::id()));
+        std::fs::write(&path, b"not a library").unwrap();
+        let error = open("the test library", std::slice::from_ref(&path))
+            .map(|(_, path)| path)
+            .expect_err("does not load");
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.to_string().contains(';'), "{error}");
+    }
+
+    #[test]
+    fn headers_are_found_in_the_first_toolkit_that_has_them() {
+        let root = std::env::temp_dir().join(format!("hesper-headers-{}", std::process::id()));
+        let (empty, full) = (root.join("empty"), root.join("full"));
+        std::fs::create_dir_all(&empty).unwrap();
+        std::fs::create_dir_all(full.join("include")).unwrap();
+        std::fs::write(full.join("include/cuda_fp16.h"), "").unwrap();
+        assert_eq!(headers_in(&[empty.clone(), full.clone()]), Some(full.join("include")));
+        assert_eq!(headers_in(&[empty]), None);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+}

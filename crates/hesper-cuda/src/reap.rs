@@ -1,0 +1,150 @@
+//! Completion: who notices it, and who finishes the work.
+//!
+//! Whoever waits for a submission waits for its event on his own thread. What nobody waits for is
+//! noticed by one thread of the device, which sleeps while nothing is in flight and otherwise waits for
+//! the oldest event. Neither calls CUDA from a callback, and no lock is held while work is finished:
+//! that runs destructors, which come back to the device.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use hesper_runtime::{DeviceError, Progress, Work};
+
+use crate::device::{CudaShared, lock};
+use crate::error::{CudaError, Result};
+use crate::event::Event;
+use crate::flight::Flights;
+use crate::graph::Graph;
+
+/// A submission and the graphs that run it.
+pub(crate) struct InFlight {
+    work: Work,
+    graphs: Vec<Arc<Graph>>,
+}
+
+impl InFlight {
+    pub(crate) fn new(work: Work, graphs: Vec<Arc<Graph>>) -> Self {
+        InFlight { work, graphs }
+    }
+}
+
+/// What is in flight, and the state of the thread that looks after it.
+pub(crate) struct State {
+    pub(crate) flights: Flights<Arc<Event>, InFlight>,
+    /// The reaper sleeps.
+    pub(crate) parked: bool,
+    /// The device is going.
+    pub(crate) stop: bool,
+}
+
+impl State {
+    pub(crate) fn new() -> Self {
+        State { flights: Flights::new(), parked: false, stop: false }
+    }
+}
+
+impl CudaShared {
+    /// The device is lost: everything in flight is over, and every later call gets the first cause.
+    pub(crate) fn lose(&self, error: &CudaError) -> DeviceError {
+        let cause = self.lost.get_or_init(|| error.to_string()).clone();
+        lock(&self.state).flights.lose();
+        self.wake.notify_one();
+        DeviceError::Lost(cause)
+    }
+
+    /// Waits for a submission and finishes it.
+    pub(crate) fn wait(&self, stream: u64, index: u64) -> Progress {
+        let event = lock(&self.state).flights.event(stream, index);
+        if let Some(event) = event {
+            match self.wait_for(&event, self.options.look) {
+                Ok(()) => lock(&self.state).flights.collect(stream, index),
+                Err(error) => {
+                    self.lose(&error);
+                }
+            }
+        }
+        if self.finish_landed() { Progress::Done } else { Progress::Elsewhere }
+    }
+
+    /// Finishes what has completed.
+    pub(crate) fn poll(&self) {
+        // An error says that the device is lost: then everything in flight is ready to be finished.
+        let _ = self.collect_completed();
+        self.finish_landed();
+    }
+
+    fn wait_for(&self, event: &Event, look: Duration) -> Result<()> {
+        let current = self.context.enter()?;
+        event.wait(&current, look)
+    }
+
+    /// Moves all completed work to the list of finished work.
+    fn collect_completed(&self) -> Result<(), DeviceError> {
+        loop {
+            let fronts = lock(&self.state).flights.fronts();
+            if fronts.is_empty() {
+                return Ok(());
+            }
+            let current = self.context.enter().map_err(|error| self.lose(&error))?;
+            let mut progress = false;
+            for ((stream, index), event) in fronts {
+                if event.done(&current).map_err(|error| self.lose(&error))? {
+                    lock(&self.state).flights.collect(stream, index);
+                    progress = true;
+                }
+            }
+            if !progress {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Finishes the work on the list. False if another thread is at it.
+    fn finish_landed(&self) -> bool {
+        if !lock(&self.state).flights.begin_finishing() {
+            return false;
+        }
+        loop {
+            let next = lock(&self.state).flights.next_landed();
+            let Some(landed) = next else { return true };
+            let InFlight { work, graphs } = landed.work;
+            // Hooks and destructors of others run here; a panic of theirs must not end completion.
+            let _ = catch_unwind(AssertUnwindSafe(|| match self.lost.get() {
+                Some(cause) if landed.lost => work.fail(&DeviceError::Lost(cause.clone())),
+                _ => work.finish(),
+            }));
+            drop(graphs);
+        }
+    }
+
+    /// The life of the device's thread.
+    pub(crate) fn reap(self: Arc<Self>) {
+        loop {
+            let oldest = {
+                let mut state = lock(&self.state);
+                loop {
+                    if state.flights.in_flight() > 0 || state.flights.has_unattended() {
+                        break;
+                    }
+                    if state.stop {
+                        return;
+                    }
+                    state.parked = true;
+                    state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state.parked = false;
+                }
+                state.flights.oldest()
+            };
+            if let Some(((stream, index), event)) = oldest {
+                match self.wait_for(&event, Duration::ZERO) {
+                    Ok(()) => lock(&self.state).flights.collect(stream, index),
+                    Err(error) => {
+                        self.lose(&error);
+                    }
+                }
+            }
+            self.poll();
+        }
+    }
+}

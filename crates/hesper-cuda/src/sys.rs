@@ -1,0 +1,234 @@
+//! The CUDA driver's and NVRTC's functions, as their libraries export them.
+//!
+//! Nothing is linked: [`Driver`] and [`Nvrtc`] are tables of function pointers that are filled from
+//! libraries found at run time (see [`crate::library`]). Only what this crate calls is listed. Names,
+//! numbers and layouts are those of NVIDIA's headers for CUDA 12.4 and later, 64-bit.
+#![allow(missing_docs, reason = "names and meanings are those of the CUDA driver API and of NVRTC")]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libloading::Library;
+
+pub type CUresult = c_uint;
+pub type NvrtcResult = c_int;
+pub type CUdevice = c_int;
+pub type CUdeviceptr = u64;
+
+macro_rules! handles {
+    ($($name:ident),*) => {$(
+        #[repr(transparent)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name(pub *mut c_void);
+
+        impl $name {
+            pub const NULL: $name = $name(std::ptr::null_mut());
+        }
+
+        // SAFETY: a handle is a number; the driver's functions may be called from any thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+    )*};
+}
+
+handles!(CUcontext, CUstream, CUevent, CUmodule, CUfunction, CUgraph, CUgraphExec, CUgraphNode, NvrtcProgram);
+
+pub const CUDA_SUCCESS: CUresult = 0;
+pub const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
+pub const CUDA_ERROR_NOT_READY: CUresult = 600;
+
+pub const CU_CTX_SCHED_BLOCKING_SYNC: c_uint = 4;
+pub const CU_STREAM_NON_BLOCKING: c_uint = 1;
+pub const CU_EVENT_DEFAULT: c_uint = 0;
+pub const CU_EVENT_BLOCKING_SYNC: c_uint = 1;
+pub const CU_EVENT_DISABLE_TIMING: c_uint = 2;
+pub const CU_MEMHOSTALLOC_PORTABLE: c_uint = 1;
+pub const CU_MEMORYTYPE_DEVICE: c_uint = 2;
+
+pub const CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: c_int = 1;
+pub const CU_DEVICE_ATTRIBUTE_CLOCK_RATE: c_int = 13;
+pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
+pub const CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: c_int = 36;
+pub const CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: c_int = 37;
+pub const CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: c_int = 38;
+pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
+pub const CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_int = 97;
+
+pub const CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: c_int = 0;
+pub const CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: c_int = 1;
+pub const CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: c_int = 3;
+pub const CU_FUNC_ATTRIBUTE_NUM_REGS: c_int = 4;
+pub const CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: c_int = 8;
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2`; the first fields are version 1.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct KernelNodeParams {
+    pub func: CUfunction,
+    pub grid_dim: [c_uint; 3],
+    pub block_dim: [c_uint; 3],
+    pub shared_mem_bytes: c_uint,
+    pub kernel_params: *mut *mut c_void,
+    pub extra: *mut *mut c_void,
+    pub kern: *mut c_void,
+    pub ctx: CUcontext,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Memcpy3d {
+    pub src_x_in_bytes: usize,
+    pub src_y: usize,
+    pub src_z: usize,
+    pub src_lod: usize,
+    pub src_memory_type: c_uint,
+    pub src_host: *const c_void,
+    pub src_device: CUdeviceptr,
+    pub src_array: *mut c_void,
+    pub reserved0: *mut c_void,
+    pub src_pitch: usize,
+    pub src_height: usize,
+    pub dst_x_in_bytes: usize,
+    pub dst_y: usize,
+    pub dst_z: usize,
+    pub dst_lod: usize,
+    pub dst_memory_type: c_uint,
+    pub dst_host: *mut c_void,
+    pub dst_device: CUdeviceptr,
+    pub dst_array: *mut c_void,
+    pub reserved1: *mut c_void,
+    pub dst_pitch: usize,
+    pub dst_height: usize,
+    pub width_in_bytes: usize,
+    pub height: usize,
+    pub depth: usize,
+}
+
+/// Declares a table of functions and how it is filled.
+macro_rules! table {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: [$($symbol:literal),+] ($($arg:ty),*) -> $ret:ty;)* }) => {
+        $(#[$doc])*
+        pub struct $name {
+            $(pub $field: unsafe extern "C" fn($($arg),*) -> $ret,)*
+            _library: Library,
+        }
+
+        impl $name {
+            /// Fills the table; the error is the name of the first function that is missing. The table
+            /// keeps the library.
+            ///
+            /// # Safety
+            /// The library is the one whose functions these are.
+            pub unsafe fn load(library: Library) -> Result<Self, &'static str> {
+                Ok($name {
+                    $($field: {
+                        let mut found = None;
+                        for symbol in [$(concat!($symbol, "\0")),+] {
+                            // SAFETY: the caller's promise, and the signature is that of the header.
+                            let symbol = unsafe {
+                                library.get::<unsafe extern "C" fn($($arg),*) -> $ret>(symbol.as_bytes())
+                            };
+                            if let Ok(symbol) = symbol {
+                                found = Some(*symbol);
+                                break;
+                            }
+                        }
+                        found.ok_or([$($symbol),+][0])?
+                    },)*
+                    _library: library,
+                })
+            }
+        }
+    };
+}
+
+table! {
+    /// The driver's functions (`libcuda`).
+    Driver {
+        init: ["cuInit"] (c_uint) -> CUresult;
+        driver_get_version: ["cuDriverGetVersion"] (*mut c_int) -> CUresult;
+        get_error_name: ["cuGetErrorName"] (CUresult, *mut *const c_char) -> CUresult;
+        get_error_string: ["cuGetErrorString"] (CUresult, *mut *const c_char) -> CUresult;
+        device_get_count: ["cuDeviceGetCount"] (*mut c_int) -> CUresult;
+        device_get: ["cuDeviceGet"] (*mut CUdevice, c_int) -> CUresult;
+        device_get_name: ["cuDeviceGetName"] (*mut c_char, c_int, CUdevice) -> CUresult;
+        device_total_mem: ["cuDeviceTotalMem_v2"] (*mut usize, CUdevice) -> CUresult;
+        device_get_attribute: ["cuDeviceGetAttribute"] (*mut c_int, c_int, CUdevice) -> CUresult;
+        primary_ctx_retain: ["cuDevicePrimaryCtxRetain"] (*mut CUcontext, CUdevice) -> CUresult;
+        primary_ctx_release: ["cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease"]
+            (CUdevice) -> CUresult;
+        primary_ctx_reset: ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxReset"] (CUdevice) -> CUresult;
+        ctx_create: ["cuCtxCreate_v2"] (*mut CUcontext, c_uint, CUdevice) -> CUresult;
+        ctx_destroy: ["cuCtxDestroy_v2"] (CUcontext) -> CUresult;
+        ctx_push_current: ["cuCtxPushCurrent_v2"] (CUcontext) -> CUresult;
+        ctx_pop_current: ["cuCtxPopCurrent_v2"] (*mut CUcontext) -> CUresult;
+        ctx_synchronize: ["cuCtxSynchronize"] () -> CUresult;
+        mem_get_info: ["cuMemGetInfo_v2"] (*mut usize, *mut usize) -> CUresult;
+        mem_alloc: ["cuMemAlloc_v2"] (*mut CUdeviceptr, usize) -> CUresult;
+        mem_free: ["cuMemFree_v2"] (CUdeviceptr) -> CUresult;
+        mem_host_alloc: ["cuMemHostAlloc"] (*mut *mut c_void, usize, c_uint) -> CUresult;
+        mem_free_host: ["cuMemFreeHost"] (*mut c_void) -> CUresult;
+        memcpy_htod_async: ["cuMemcpyHtoDAsync_v2"] (CUdeviceptr, *const c_void, usize, CUstream) -> CUresult;
+        memcpy_dtoh_async: ["cuMemcpyDtoHAsync_v2"] (*mut c_void, CUdeviceptr, usize, CUstream) -> CUresult;
+        memcpy_dtod_async: ["cuMemcpyDtoDAsync_v2"] (CUdeviceptr, CUdeviceptr, usize, CUstream) -> CUresult;
+        memset_d8_async: ["cuMemsetD8Async"] (CUdeviceptr, u8, usize, CUstream) -> CUresult;
+        stream_create: ["cuStreamCreate"] (*mut CUstream, c_uint) -> CUresult;
+        stream_destroy: ["cuStreamDestroy_v2"] (CUstream) -> CUresult;
+        stream_synchronize: ["cuStreamSynchronize"] (CUstream) -> CUresult;
+        stream_wait_event: ["cuStreamWaitEvent"] (CUstream, CUevent, c_uint) -> CUresult;
+        event_create: ["cuEventCreate"] (*mut CUevent, c_uint) -> CUresult;
+        event_destroy: ["cuEventDestroy_v2"] (CUevent) -> CUresult;
+        event_record: ["cuEventRecord"] (CUevent, CUstream) -> CUresult;
+        event_query: ["cuEventQuery"] (CUevent) -> CUresult;
+        event_synchronize: ["cuEventSynchronize"] (CUevent) -> CUresult;
+        event_elapsed_time: ["cuEventElapsedTime", "cuEventElapsedTime_v2"]
+            (*mut f32, CUevent, CUevent) -> CUresult;
+        module_load_data: ["cuModuleLoadData"] (*mut CUmodule, *const c_void) -> CUresult;
+        module_unload: ["cuModuleUnload"] (CUmodule) -> CUresult;
+        module_get_function: ["cuModuleGetFunction"] (*mut CUfunction, CUmodule, *const c_char) -> CUresult;
+        func_get_attribute: ["cuFuncGetAttribute"] (*mut c_int, c_int, CUfunction) -> CUresult;
+        func_set_attribute: ["cuFuncSetAttribute"] (CUfunction, c_int, c_int) -> CUresult;
+        func_get_param_info: ["cuFuncGetParamInfo"] (CUfunction, usize, *mut usize, *mut usize) -> CUresult;
+        launch_kernel: ["cuLaunchKernel"]
+            (CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream,
+             *mut *mut c_void, *mut *mut c_void) -> CUresult;
+        graph_create: ["cuGraphCreate"] (*mut CUgraph, c_uint) -> CUresult;
+        graph_destroy: ["cuGraphDestroy"] (CUgraph) -> CUresult;
+        graph_add_kernel_node: ["cuGraphAddKernelNode_v2", "cuGraphAddKernelNode"]
+            (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const KernelNodeParams) -> CUresult;
+        graph_add_memcpy_node: ["cuGraphAddMemcpyNode"]
+            (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const Memcpy3d, CUcontext) -> CUresult;
+        graph_instantiate: ["cuGraphInstantiateWithFlags"] (*mut CUgraphExec, CUgraph, u64) -> CUresult;
+        graph_exec_kernel_node_set_params: ["cuGraphExecKernelNodeSetParams_v2", "cuGraphExecKernelNodeSetParams"]
+            (CUgraphExec, CUgraphNode, *const KernelNodeParams) -> CUresult;
+        graph_exec_memcpy_node_set_params: ["cuGraphExecMemcpyNodeSetParams"]
+            (CUgraphExec, CUgraphNode, *const Memcpy3d, CUcontext) -> CUresult;
+        graph_launch: ["cuGraphLaunch"] (CUgraphExec, CUstream) -> CUresult;
+        graph_exec_destroy: ["cuGraphExecDestroy"] (CUgraphExec) -> CUresult;
+    }
+}
+
+table! {
+    /// The run-time compiler's functions (`libnvrtc`).
+    Nvrtc {
+        get_error_string: ["nvrtcGetErrorString"] (NvrtcResult) -> *const c_char;
+        version: ["nvrtcVersion"] (*mut c_int, *mut c_int) -> NvrtcResult;
+        num_supported_archs: ["nvrtcGetNumSupportedArchs"] (*mut c_int) -> NvrtcResult;
+        supported_archs: ["nvrtcGetSupportedArchs"] (*mut c_int) -> NvrtcResult;
+        create_program: ["nvrtcCreateProgram"]
+            (*mut NvrtcProgram, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char)
+            -> NvrtcResult;
+        destroy_program: ["nvrtcDestroyProgram"] (*mut NvrtcProgram) -> NvrtcResult;
+        add_name_expression: ["nvrtcAddNameExpression"] (NvrtcProgram, *const c_char) -> NvrtcResult;
+        compile_program: ["nvrtcCompileProgram"] (NvrtcProgram, c_int, *const *const c_char) -> NvrtcResult;
+        program_log_size: ["nvrtcGetProgramLogSize"] (NvrtcProgram, *mut usize) -> NvrtcResult;
+        program_log: ["nvrtcGetProgramLog"] (NvrtcProgram, *mut c_char) -> NvrtcResult;
+        lowered_name: ["nvrtcGetLoweredName"] (NvrtcProgram, *const c_char, *mut *const c_char) -> NvrtcResult;
+        cubin_size: ["nvrtcGetCUBINSize"] (NvrtcProgram, *mut usize) -> NvrtcResult;
+        cubin: ["nvrtcGetCUBIN"] (NvrtcProgram, *mut c_char) -> NvrtcResult;
+        ptx_size: ["nvrtcGetPTXSize"] (NvrtcProgram, *mut usize) -> NvrtcResult;
+        ptx: ["nvrtcGetPTX"] (NvrtcProgram, *mut c_char) -> NvrtcResult;
+    }
+}

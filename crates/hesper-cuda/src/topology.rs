@@ -1,0 +1,173 @@
+//! The shape of a graph of commands: what is a kernel, what a copy, and what comes after what.
+//!
+//! Two submissions of one shape can share an executable graph, whatever kernels, sizes and addresses
+//! they have. Edges are reduced to those that are needed: fewer edges are a cheaper graph, and the same
+//! order always has the same shape.
+
+/// What a node does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum NodeKind {
+    /// A kernel.
+    Kernel,
+    /// A copy.
+    Copy,
+    /// Nothing: a command that does not run. It is no node, but carries order.
+    Nothing,
+}
+
+/// Which nodes come directly before each node, and the whole as a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Topology {
+    /// For each command: its node, if it has one.
+    pub(crate) node_of: Vec<Option<u32>>,
+    /// The nodes' predecessors, one list after the other.
+    edges: Vec<u32>,
+    /// Where each node's list ends.
+    ends: Vec<u32>,
+    /// Kinds and edges as numbers: equal keys are equal shapes.
+    pub(crate) key: Vec<u32>,
+}
+
+impl Topology {
+    /// The shape of a run of commands. `after(i)` gives the positions in the run that command `i` must
+    /// start after, all below `i`.
+    pub(crate) fn new<I: Iterator<Item = usize>>(kinds: &[NodeKind], after: impl Fn(usize) -> I) -> Self {
+        let words = kinds.len().div_ceil(64);
+        // For each command: everything that is ordered before it, itself included.
+        let mut reach = vec![0u64; words * kinds.len()];
+        let mut node_of = Vec::with_capacity(kinds.len());
+        let mut real: Vec<Vec<usize>> = vec![Vec::new(); kinds.len()];
+        let (mut edges, mut ends, mut key) = (Vec::new(), Vec::new(), Vec::new());
+        let mut direct: Vec<usize> = Vec::new();
+        for (position, kind) in kinds.iter().enumerate() {
+            direct.clear();
+            for before in after(position) {
+                // A command that does not run hands on what it had to wait for.
+                match kinds[before] {
+                    NodeKind::Nothing => direct.extend_from_slice(&real[before]),
+                    _ => direct.push(before),
+                }
+            }
+            direct.sort_unstable_by(|one, other| other.cmp(one));
+            direct.dedup();
+            if *kind == NodeKind::Nothing {
+                real[position] = direct.clone();
+                node_of.push(None);
+                continue;
+            }
+            let (earlier, own) = reach.split_at_mut(position * words);
+            let own = &mut own[..words];
+            own[position / 64] |= 1 << (position % 64);
+            let first = edges.len();
+            for before in &direct {
+                if own[before / 64] >> (before % 64) & 1 == 0 {
+                    edges.extend(node_of[*before]);
+                    for (word, theirs) in own.iter_mut().zip(&earlier[before * words..]) {
+                        *word |= theirs;
+                    }
+                }
+            }
+            node_of.push(Some(ends.len() as u32));
+            ends.push(edges.len() as u32);
+            key.push((edges.len() - first) as u32 * 2 + u32::from(*kind == NodeKind::Copy));
+            key.extend_from_slice(&edges[first..]);
+        }
+        Topology { node_of, edges, ends, key }
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn nodes(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The nodes that come directly before a node.
+    pub(crate) fn before(&self, node: usize) -> &[u32] {
+        let start = if node == 0 { 0 } else { self.ends[node - 1] as usize };
+        &self.edges[start..self.ends[node] as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NodeKind::{Copy, Kernel, Nothing};
+    use super::*;
+
+    fn shape(kinds: &[NodeKind], edges: &[&[usize]]) -> Topology {
+        Topology::new(kinds, |position| edges[position].iter().copied())
+    }
+
+    #[test]
+    fn edges_that_follow_from_others_are_left_out() {
+        let topology = shape(&[Kernel; 4], &[&[], &[0], &[0, 1], &[0, 1, 2]]);
+        assert_eq!(topology.before(1), [0]);
+        assert_eq!(topology.before(2), [1]);
+        assert_eq!(topology.before(3), [2]);
+        let same = shape(&[Kernel; 4], &[&[], &[0], &[1], &[2]]);
+        assert_eq!(topology.key, same.key);
+    }
+
+    #[test]
+    fn independent_commands_have_no_edges_and_joins_keep_theirs() {
+        let topology = shape(&[Kernel; 4], &[&[], &[], &[], &[0, 2]]);
+        assert!((0..3).all(|node| topology.before(node).is_empty()));
+        assert_eq!(topology.before(3), [2, 0]);
+    }
+
+    #[test]
+    fn kinds_and_edges_are_in_the_key() {
+        let chain = shape(&[Kernel, Kernel], &[&[], &[0]]);
+        assert_ne!(chain.key, shape(&[Kernel, Copy], &[&[], &[0]]).key);
+        assert_ne!(chain.key, shape(&[Kernel, Kernel], &[&[], &[]]).key);
+        assert_ne!(chain.key, shape(&[Kernel], &[&[]]).key);
+    }
+
+    #[test]
+    fn a_command_that_does_not_run_hands_its_order_on() {
+        let topology = shape(&[Kernel, Nothing, Nothing, Kernel], &[&[], &[0], &[1], &[2]]);
+        assert_eq!(topology.nodes(), 2);
+        assert_eq!(topology.node_of, [Some(0), None, None, Some(1)]);
+        assert_eq!(topology.before(1), [0]);
+        assert_eq!(topology.key, shape(&[Kernel, Kernel], &[&[], &[0]]).key);
+    }
+
+    #[test]
+    fn reduced_order_equals_the_full_order_on_random_graphs() {
+        let mut state = 1u64;
+        let mut random = move |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let count = 1 + random(150) as usize;
+            let edges: Vec<Vec<usize>> =
+                (0..count).map(|to| (0..to).filter(|_| random(8) == 0).collect()).collect();
+            let kinds: Vec<NodeKind> =
+                (0..count).map(|_| [Kernel, Kernel, Copy, Nothing][random(4) as usize]).collect();
+            let topology = Topology::new(&kinds, |position| edges[position].iter().copied());
+            let closure = |direct: &dyn Fn(usize) -> Vec<usize>, count: usize| {
+                let mut reach: Vec<std::collections::BTreeSet<usize>> = Vec::new();
+                for to in 0..count {
+                    let mut own = std::collections::BTreeSet::new();
+                    for before in direct(to) {
+                        own.insert(before);
+                        own.extend(&reach[before]);
+                    }
+                    reach.push(own);
+                }
+                reach
+            };
+            let full = closure(&|to| edges[to].clone(), count);
+            let before = |node: usize| topology.before(node).iter().map(|node| *node as usize).collect();
+            let reduced = closure(&before, topology.nodes());
+            for (to, expected) in full.iter().enumerate() {
+                let Some(node) = topology.node_of[to] else { continue };
+                let expected: Vec<usize> = expected
+                    .iter()
+                    .filter_map(|from| topology.node_of[*from])
+                    .map(|node| node as usize)
+                    .collect();
+                assert!(reduced[node as usize].iter().copied().eq(expected));
+            }
+        }
+    }
+}

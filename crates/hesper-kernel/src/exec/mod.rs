@@ -1,0 +1,38 @@
+//! The fast CPU executor: IR to vector bytecode, run with SIMD over lanes.
+//!
+//! [`Program::compile`] turns a verified kernel into register bytecode; every register holds one
+//! scalar component for a whole block of lanes, and every instruction is one tight loop compiled
+//! for several SIMD levels. Blocks are as wide as their registers fit the first-level cache, so
+//! that the cost of an instruction is spread over many lanes. Threadgroups are independent: the
+//! caller spreads ranges of them over threads with [`Program::run_groups`] or
+//! [`Program::run_parallel`].
+//!
+//! Promises: results equal the reference interpreter's bit for bit (up to the payload of NaN and
+//! the order of atomics), at every SIMD level and for every split into ranges; nothing outside
+//! the bound buffers is touched, whatever the kernel does; a launch can be cancelled at any loop.
+//!
+//! Relies on: a kernel that passed [`crate::ir::verify`], bindings whose writable ranges overlap
+//! nothing ([`crate::launch::Bindings`]), and the scalar functions of [`crate::math`].
+
+mod analyse;
+mod atomic;
+mod code;
+mod compile;
+mod control;
+mod geometry;
+mod groups;
+mod lanes;
+mod level;
+mod lower;
+mod machine;
+mod memory;
+mod program;
+mod roots;
+mod run;
+
+#[cfg(test)]
+mod tests;
+
+pub use compile::CompileError;
+pub use level::SimdLevel;
+pub use program::{Cancel, ExecError, Parallel, Program};

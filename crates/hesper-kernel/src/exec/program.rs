@@ -1,0 +1,468 @@
+//! Compiled kernels and their execution over ranges of threadgroups.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::code::Code;
+use super::compile::{CompileError, compile};
+use super::geometry::{Chunk, Piece};
+use super::lanes::{BLOCK, half};
+use super::level::SimdLevel;
+use super::machine::{Machine, Object, Storage};
+use super::run::Stop;
+use crate::ir::{Kernel, Op, ParamKind, Scalar, Space};
+use crate::launch::{Bindings, Launch, LaunchError};
+
+/// Bytes of registers that should stay in the first-level cache.
+const REGISTER_BUDGET: usize = 24 << 10;
+/// Bytes of registers and thread memory that a block of lanes may take at most, where that still
+/// leaves one SIMD group.
+const MEMORY_BUDGET: usize = 1 << 20;
+/// The most lanes of a block.
+const MAX_WIDTH: usize = 1024;
+/// Fewest threads worth a task of their own.
+const THREADS_PER_TASK: u64 = 1 << 15;
+/// The most tasks of a launch.
+const MAX_TASKS: u64 = 256;
+
+/// A request to stop, shared with a running launch. It is looked at when a loop goes round and
+/// between blocks of lanes.
+#[derive(Debug, Default)]
+pub struct Cancel(AtomicBool);
+
+impl Cancel {
+    /// Nothing requested yet.
+    pub const fn new() -> Cancel {
+        Cancel(AtomicBool::new(false))
+    }
+
+    /// Requests the stop.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the stop was requested.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a launch did not complete.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecError {
+    /// The launch or its bindings do not fit.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// It was cancelled; the outputs are partly written.
+    #[error("kernel {0} was cancelled")]
+    Cancelled(String),
+}
+
+/// Runs a function for each number below a count, on any threads, and returns when all are done.
+pub type Parallel<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
+
+/// A kernel compiled for the CPU: immutable, shared between threads.
+#[derive(Debug)]
+pub struct Program {
+    code: Code,
+    /// The kernel without its instructions.
+    signature: Kernel,
+    /// Thread variables: size and cell of the lane-interleaved layout.
+    thread_vars: Vec<(u64, u8)>,
+    thread_bytes: u64,
+    /// Offsets and total size of threadgroup memory.
+    group_memory: (u64, Vec<u64>),
+    level: SimdLevel,
+}
+
+impl Program {
+    /// Compiles a verified kernel for this processor.
+    pub fn compile(kernel: &Kernel) -> Result<Program, CompileError> {
+        Program::compile_for(kernel, SimdLevel::detect())
+    }
+
+    /// Compiles for a SIMD level (or the best available one below it); results do not depend on
+    /// it.
+    pub fn compile_for(kernel: &Kernel, level: SimdLevel) -> Result<Program, CompileError> {
+        let level = level.or_available();
+        let code = compile(kernel, level)?;
+        let cell = cell_size(kernel);
+        let thread_vars: Vec<(u64, u8)> = kernel.thread_vars.iter().map(|v| (v.size, cell)).collect();
+        let signature = Kernel {
+            name: kernel.name.clone(),
+            params: kernel.params.clone(),
+            threadgroup_vars: kernel.threadgroup_vars.clone(),
+            thread_vars: kernel.thread_vars.clone(),
+            const_vars: kernel.const_vars.clone(),
+            vars: Vec::new(),
+            values: Vec::new(),
+            blocks: Vec::new(),
+            body: kernel.body,
+            locs: Vec::new(),
+            source_name: String::new(),
+        };
+        let thread_bytes =
+            thread_vars.iter().map(|&(size, cell)| size.next_multiple_of(u64::from(cell))).sum();
+        let mut group_memory = kernel.threadgroup_layout();
+        group_memory.0 = group_memory.0.next_multiple_of(64);
+        Ok(Program { code, signature, thread_vars, thread_bytes, group_memory, level })
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        &self.signature.name
+    }
+
+    /// The SIMD level it was compiled for.
+    pub fn level(&self) -> SimdLevel {
+        self.level
+    }
+
+    /// Bytes the program takes.
+    pub fn size_bytes(&self) -> usize {
+        let tables: usize = self.signature.const_vars.iter().map(|t| t.data.len()).sum();
+        size_of::<Program>() + self.code.size() - size_of::<Code>() + tables
+    }
+
+    /// Runs all threadgroups on the calling thread.
+    pub fn run(&self, bindings: &Bindings<'_>, launch: &Launch, cancel: &Cancel) -> Result<(), ExecError> {
+        self.run_groups(0..launch.group_count(), bindings, launch, cancel)
+    }
+
+    /// Runs all threadgroups as tasks of `parallel`.
+    pub fn run_parallel(
+        &self,
+        bindings: &Bindings<'_>,
+        launch: &Launch,
+        cancel: &Cancel,
+        parallel: Parallel<'_>,
+    ) -> Result<(), ExecError> {
+        self.check(bindings, launch)?;
+        let groups = launch.group_count();
+        let tasks = self.task_count(launch);
+        if tasks <= 1 {
+            return self.run_checked(0..groups, bindings, launch, cancel);
+        }
+        let failure = Mutex::new(None);
+        parallel(tasks as usize, &|task| {
+            let task = task as u64;
+            // Split without overflow: the first `groups % tasks` tasks take one group more.
+            let at = |t: u64| t * (groups / tasks) + t.min(groups % tasks);
+            if let Err(e) = self.run_checked(at(task)..at(task + 1), bindings, launch, cancel) {
+                let mut first = failure.lock().unwrap_or_else(|p| p.into_inner());
+                first.get_or_insert(e);
+            }
+        });
+        failure.into_inner().unwrap_or_else(|p| p.into_inner()).map_or(Ok(()), Err)
+    }
+
+    /// Into how many tasks a launch is best split.
+    pub fn task_count(&self, launch: &Launch) -> u64 {
+        let groups = launch.group_count();
+        let worth = if self.code.grouped || !self.is_straight() { 64 } else { 1 };
+        (launch.threads() * worth / THREADS_PER_TASK).clamp(1, MAX_TASKS).min(groups.max(1))
+    }
+
+    /// Whether there are no loops: every thread costs the same few instructions.
+    fn is_straight(&self) -> bool {
+        !self.code.body.iter().any(|i| matches!(i, super::code::Ins::LoopBegin))
+    }
+
+    /// Runs a range of threadgroups (linear numbers, x fastest) on the calling thread.
+    ///
+    /// Different ranges of one launch may run on different threads at the same time.
+    pub fn run_groups(
+        &self,
+        groups: Range<u64>,
+        bindings: &Bindings<'_>,
+        launch: &Launch,
+        cancel: &Cancel,
+    ) -> Result<(), ExecError> {
+        self.check(bindings, launch)?;
+        let all = launch.group_count();
+        self.run_checked(groups.start.min(all)..groups.end.min(all), bindings, launch, cancel)
+    }
+
+    fn check(&self, bindings: &Bindings<'_>, launch: &Launch) -> Result<(), LaunchError> {
+        launch.check()?;
+        bindings.check(&self.signature)
+    }
+
+    fn run_checked(
+        &self,
+        groups: Range<u64>,
+        bindings: &Bindings<'_>,
+        launch: &Launch,
+        cancel: &Cancel,
+    ) -> Result<(), ExecError> {
+        if groups.is_empty() {
+            return Ok(());
+        }
+        let worker = Worker { program: self, bindings, launch, cancel };
+        let done = if self.code.grouped { worker.grouped(groups) } else { worker.flat(groups) };
+        if done { Ok(()) } else { Err(ExecError::Cancelled(self.signature.name.clone())) }
+    }
+
+    /// Lanes of a block for at most `threads` threads.
+    fn width(&self, threads: u64) -> usize {
+        let lane = self.code.lane_bytes() + 1;
+        let fit = REGISTER_BUDGET / lane;
+        let most = MEMORY_BUDGET / (lane + self.thread_bytes as usize);
+        let width = fit.clamp(128, MAX_WIDTH).min(most).min(threads.min(MAX_WIDTH as u64) as usize);
+        width.next_multiple_of(BLOCK).clamp(BLOCK, MAX_WIDTH)
+    }
+}
+
+/// The cell of thread memory: the size all scalar accesses to it have, or 4.
+fn cell_size(kernel: &Kernel) -> u8 {
+    let mut sizes = kernel.blocks.iter().flat_map(|b| &b.insts).filter_map(|i| {
+        let (ptr, ty) = match i.op {
+            Op::Load { ptr, .. } => (ptr, kernel.ty(i.result?)),
+            Op::Store { ptr, value, .. } => (ptr, kernel.ty(value)),
+            _ => return None,
+        };
+        (kernel.ty(ptr).space() == Some(Space::Thread)).then(|| ty.scalar().map_or(4, Scalar::size))
+    });
+    let first = sizes.next().unwrap_or(4);
+    if sizes.all(|s| s == first) { first as u8 } else { 4 }
+}
+
+/// One range of threadgroups under execution.
+struct Worker<'a> {
+    program: &'a Program,
+    bindings: &'a Bindings<'a>,
+    launch: &'a Launch,
+    cancel: &'a Cancel,
+}
+
+impl Worker<'_> {
+    /// Objects of the launch, the threadgroup variables at `group_memory`.
+    fn objects(&self, group_memory: *mut u8) -> Vec<Object> {
+        let p = self.program;
+        let mut objects = vec![Object::NULL];
+        for (arg, param) in self.bindings.args().iter().zip(&p.signature.params) {
+            objects.push(match param.kind {
+                ParamKind::Value(_) => Object::NULL,
+                ParamKind::Buffer { access, .. } => Object {
+                    ptr: arg.ptr(),
+                    len: arg.len(),
+                    writable: access.writes() && arg.is_writable(),
+                    frozen: !access.writes(),
+                    cell: 0,
+                },
+            });
+        }
+        for table in &p.signature.const_vars {
+            objects.push(Object {
+                ptr: table.data.as_ptr().cast_mut(),
+                len: table.data.len() as u64,
+                writable: false,
+                frozen: true,
+                cell: 0,
+            });
+        }
+        for (var, &at) in p.signature.threadgroup_vars.iter().zip(&p.group_memory.1) {
+            objects.push(Object {
+                ptr: group_memory.wrapping_add(at as usize),
+                len: var.size,
+                writable: true,
+                frozen: false,
+                cell: 0,
+            });
+        }
+        objects
+    }
+
+    fn machine(&self, width: usize, group_memory: *mut u8) -> Machine<'_> {
+        let code = &self.program.code;
+        let mut m = Machine::new(code, width, self.objects(group_memory), &self.program.thread_vars);
+        for &(r, bits) in &code.consts {
+            m.set_uniform(r, bits);
+        }
+        for &(r, param, offset, scalar) in &code.values {
+            let bits = self.value(param as usize, offset as usize, scalar);
+            m.set_uniform(r, bits);
+        }
+        m.place_launch_wide(self.launch);
+        m.run_prologue();
+        m
+    }
+
+    /// A component of a by-value parameter in the form of a register.
+    fn value(&self, param: usize, offset: usize, s: Scalar) -> u64 {
+        let Some(arg) = self.bindings.args().get(param) else {
+            return 0;
+        };
+        let mut bytes = [0u8; 8];
+        let size = s.size() as usize;
+        if offset + size <= arg.len() as usize {
+            // SAFETY: the argument's bytes are readable for the launch.
+            unsafe { std::ptr::copy_nonoverlapping(arg.ptr().add(offset), bytes.as_mut_ptr(), size) };
+        }
+        let bits = u64::from_le_bytes(bytes);
+        match s {
+            Scalar::F16 => u64::from(half::f16_to_f32(bits as u16).to_bits()),
+            Scalar::BF16 => u64::from(half::bf16_to_f32(bits as u16).to_bits()),
+            Scalar::Bool => u64::from(bits != 0),
+            _ => bits,
+        }
+    }
+
+    /// Runs one block of lanes to its end. Whether it was not cancelled.
+    fn chunk(&self, m: &mut Machine<'_>, chunk: &Chunk, n: usize) -> bool {
+        if self.cancel.is_cancelled() {
+            return false;
+        }
+        m.reset(n);
+        m.place(chunk, self.launch);
+        loop {
+            match m.run(&self.cancel.0) {
+                Stop::Done => return true,
+                Stop::Cancelled => return false,
+                // All threads of the group are in this block.
+                Stop::Barrier => {}
+            }
+        }
+    }
+
+    /// Threads whose grouping the kernel does not see: rows of the grid.
+    fn flat(&self, groups: Range<u64>) -> bool {
+        let l = self.launch;
+        let across = l.groups();
+        let per_group: u64 = l.threadgroup.iter().product();
+        let threads = (groups.end - groups.start).saturating_mul(per_group).min(l.threads());
+        let width = self.program.width(threads);
+        let mut m = self.machine(width, std::ptr::null_mut());
+        let mut g = groups.start;
+        while g < groups.end {
+            let [gx, gy, gz] = l.group_at(g);
+            let left = groups.end - g;
+            // Whole rows of groups form one box; the rest of a row another.
+            let (wide, high) = if gx == 0 && left >= across[0] {
+                (across[0], (left / across[0]).min(across[1] - gy))
+            } else {
+                (left.min(across[0] - gx), 1)
+            };
+            g += wide * high;
+            let origin = [gx * l.threadgroup[0], gy * l.threadgroup[1], gz * l.threadgroup[2]];
+            let end = [gx + wide, gy + high, gz + 1];
+            let size = [0, 1, 2].map(|a| (end[a] * l.threadgroup[a]).min(l.grid[a]) - origin[a]);
+            if !self.flat_box(&mut m, origin, size) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn flat_box(&self, m: &mut Machine<'_>, origin: [u64; 3], size: [u64; 3]) -> bool {
+        let width = m.width as u64;
+        if size[0] >= width / 2 || size[1] * size[2] == 1 {
+            // Long rows: positions are linear along each.
+            for z in 0..size[2] {
+                for y in 0..size[1] {
+                    let mut x = 0;
+                    while x < size[0] {
+                        let n = width.min(size[0] - x);
+                        let at = [origin[0] + x, origin[1] + y, origin[2] + z];
+                        let piece = Piece { origin: at, size: [n, 1, 1], start: 0 };
+                        if !self.chunk(m, &Chunk::Flat(piece), n as usize) {
+                            return false;
+                        }
+                        x += n;
+                    }
+                }
+            }
+            return true;
+        }
+        let threads: u64 = size.iter().product();
+        let mut start = 0;
+        while start < threads {
+            let n = width.min(threads - start);
+            let piece = Piece { origin, size, start };
+            if !self.chunk(m, &Chunk::Flat(piece), n as usize) {
+                return false;
+            }
+            start += n;
+        }
+        true
+    }
+
+    /// Threadgroup by threadgroup, or several small ones side by side.
+    fn grouped(&self, groups: Range<u64>) -> bool {
+        let l = self.launch;
+        let code = &self.program.code;
+        let per_group: u64 = l.threadgroup.iter().product();
+        let mut memory = Storage::zeroed(self.program.group_memory.0 as usize);
+        let base = memory.ptr();
+        let alone = code.barriers || !self.program.signature.threadgroup_vars.is_empty();
+        let aligned = !code.lanewise || per_group.is_multiple_of(BLOCK as u64);
+        let reach =
+            if alone || !aligned { per_group } else { (groups.end - groups.start).saturating_mul(per_group) };
+        let width = self.program.width(reach);
+        let pieces = if code.barriers { per_group.div_ceil(width as u64) } else { 1 };
+        let mut machines: Vec<Machine<'_>> = (0..pieces).map(|_| self.machine(width, base)).collect();
+        let batch = if alone || !aligned { 1 } else { (width as u64 / per_group).max(1) };
+        let mut g = groups.start;
+        while g < groups.end {
+            let at = l.group_at(g);
+            let size = l.group_size(at);
+            let mut count = 1;
+            while count < batch && g + count < groups.end && l.group_size(l.group_at(g + count)) == size {
+                count += 1;
+            }
+            if count > 1 && (!code.lanewise || size.iter().product::<u64>().is_multiple_of(BLOCK as u64)) {
+                let n = size.iter().product::<u64>() * count;
+                if !self.chunk(&mut machines[0], &Chunk::Groups { first: g, size }, n as usize) {
+                    return false;
+                }
+                g += count;
+                continue;
+            }
+            g += 1;
+            if self.program.group_memory.0 > 0 {
+                // SAFETY: the threadgroup memory of this worker; no machine runs now.
+                unsafe { std::ptr::write_bytes(base, 0, self.program.group_memory.0 as usize) };
+            }
+            let origin = [0, 1, 2].map(|a| at[a] * l.threadgroup[a]);
+            if !self.group(&mut machines, origin, size) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn group(&self, machines: &mut [Machine<'_>], origin: [u64; 3], size: [u64; 3]) -> bool {
+        let threads: u64 = size.iter().product();
+        let width = machines[0].width as u64;
+        let piece = |start: u64| Chunk::Group(Piece { origin, size, start });
+        let lanes = |start: u64| width.min(threads - start) as usize;
+        if !self.program.code.barriers {
+            let starts = (0..threads).step_by(width as usize);
+            return starts.into_iter().all(|s| self.chunk(&mut machines[0], &piece(s), lanes(s)));
+        }
+        if self.cancel.is_cancelled() {
+            return false;
+        }
+        let used = threads.div_ceil(width) as usize;
+        let machines = &mut machines[..used];
+        for (i, m) in machines.iter_mut().enumerate() {
+            let start = i as u64 * width;
+            m.reset(lanes(start));
+            m.place(&piece(start), self.launch);
+        }
+        // Each piece runs to its next barrier; pieces that are done wait for nobody.
+        let mut running = vec![true; used];
+        while running.iter().any(|&r| r) {
+            for (m, running) in machines.iter_mut().zip(&mut running).filter(|(_, r)| **r) {
+                match m.run(&self.cancel.0) {
+                    Stop::Barrier => {}
+                    Stop::Done => *running = false,
+                    Stop::Cancelled => return false,
+                }
+            }
+        }
+        true
+    }
+}
