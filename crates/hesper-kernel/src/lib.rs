@@ -5,7 +5,9 @@
 //! launch (grid, threadgroup, bound memory) in terms every executor shares.
 
 pub mod cuda;
+pub mod custom;
 pub mod exec;
+pub mod front;
 pub mod interp;
 pub mod ir;
 pub mod launch;

@@ -233,7 +233,11 @@ pub enum CastKind {
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum ExprKind {
-    Int { value: u64, suffix: IntSuffix, decimal: bool },
+    Int {
+        value: u64,
+        suffix: IntSuffix,
+        decimal: bool,
+    },
     Float(f64, FloatSuffix),
     Bool(bool),
     Char(u8),
@@ -249,10 +253,18 @@ pub enum ExprKind {
     Comma(Box<Expr>, Box<Expr>),
     Call(Box<Expr>, Vec<Expr>),
     Index(Box<Expr>, Box<Expr>),
-    Member { base: Box<Expr>, arrow: bool, member: Segment },
+    Member {
+        base: Box<Expr>,
+        arrow: bool,
+        member: Segment,
+    },
     Cast(CastKind, Box<TypeSyntax>, Box<Expr>),
     /// `T(a, b)` or `T{a, b}`.
-    Construct { ty: Box<TypeSyntax>, args: Vec<Expr>, braces: bool },
+    Construct {
+        ty: Box<TypeSyntax>,
+        args: Vec<Expr>,
+        braces: bool,
+    },
     /// `{a, b}`, with field names where designated.
     InitList(Vec<(Option<Name>, Expr)>),
     SizeofType(Box<TypeSyntax>),
@@ -330,8 +342,22 @@ pub struct Stmt {
 pub enum StmtKind {
     Expr(Expr),
     Vars(Vec<VarDecl>),
-    If { constexpr: bool, init: Option<Box<Stmt>>, cond: Box<Cond>, then: Box<Stmt>, els: Option<Box<Stmt>> },
-    For { init: Option<Box<Stmt>>, cond: Option<Expr>, step: Option<Expr>, body: Box<Stmt>, unroll: bool },
+    If {
+        constexpr: bool,
+        init: Option<Box<Stmt>>,
+        cond: Box<Cond>,
+        then: Box<Stmt>,
+        els: Option<Box<Stmt>>,
+    },
+    For {
+        init: Option<Box<Stmt>>,
+        cond: Option<Expr>,
+        step: Option<Expr>,
+        body: Box<Stmt>,
+        unroll: bool,
+    },
+    /// `for (T x : array)`
+    ForEach(VarDecl, Expr, Box<Stmt>),
     While(Box<Cond>, Box<Stmt>),
     DoWhile(Box<Stmt>, Expr),
     Switch(Expr, Block),

@@ -268,7 +268,8 @@ mod tests {
         let mut sources = Sources::default();
         let file = sources.add("body", "int a;\nflaot b = 1;\n");
         let span = Span { file: FileId(file.0), lo: 7, hi: 12, expansion: 0 };
-        let d = Diagnostic::error(Kind::Name, span, "unknown type name `flaot`").help("did you mean `float`?");
+        let d =
+            Diagnostic::error(Kind::Name, span, "unknown type name `flaot`").help("did you mean `float`?");
         let expected = "error[name]: unknown type name `flaot`\n --> body:2:1\n  |\n2 | flaot b = 1;\n  | ^^^^^\n\
                         help: did you mean `float`?\n";
         assert_eq!(render(&sources, &d), expected);

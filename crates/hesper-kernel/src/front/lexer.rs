@@ -37,7 +37,14 @@ pub enum Tok {
     /// An identifier or keyword.
     Ident(Name),
     /// An integer literal; decimal literals may not turn unsigned by size alone.
-    Int { value: u64, suffix: IntSuffix, decimal: bool },
+    Int {
+        /// Its value.
+        value: u64,
+        /// Its suffix.
+        suffix: IntSuffix,
+        /// Written in base ten.
+        decimal: bool,
+    },
     /// A floating-point literal.
     Float(f64, FloatSuffix),
     /// A character literal.
@@ -92,9 +99,9 @@ impl Token {
 }
 
 const PUNCTUATION: [&str; 51] = [
-    "...", "<<=", ">>=", "<=>", "->*", "::", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||",
-    "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "##", "{", "}", "(", ")", "[", "]", ";", ",", ".", "<", ">",
-    "+", "-", "*", "/", "%", "&", "|", "^", "!", "~", "?", ":", "=", "#",
+    "...", "<<=", ">>=", "<=>", "->*", "::", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&",
+    "||", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "##", "{", "}", "(", ")", "[", "]", ";", ",", ".",
+    "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "!", "~", "?", ":", "=", "#",
 ];
 
 /// Splits a text into tokens; the last one is [`Tok::End`].
@@ -302,7 +309,9 @@ fn parse_number(text: &str) -> Result<Tok, String> {
         [b'0', b'0'..=b'9', ..] if !lower.contains(['.', 'e', 'f', 'h']) => (&lower[1..], 8),
         _ => (&lower[..], 10),
     };
-    let float = digits.contains('.') || (radix == 10 && digits.contains('e')) || (radix == 16 && digits.contains('p'));
+    let float = digits.contains('.')
+        || (radix == 10 && digits.contains('e'))
+        || (radix == 16 && digits.contains('p'));
     let bad = || format!("malformed number `{text}`");
     if float || (radix == 10 && digits.ends_with(['f', 'h'])) {
         let (body, suffix) = if let (Some(b), true) = (digits.strip_suffix("bf"), radix == 10) {
@@ -369,7 +378,11 @@ mod tests {
 
     #[test]
     fn numbers_carry_their_value_and_suffix() {
-        let int = |value, unsigned, long, decimal| Tok::Int { value, suffix: IntSuffix { unsigned, long }, decimal };
+        let int = |value, unsigned, long, decimal| Tok::Int {
+            value,
+            suffix: IntSuffix { unsigned, long },
+            decimal,
+        };
         let (t, errors) = kinds("1'000 0xFFu 0b101 1ul 1.5f .5h 2e3 0x1p-2 3.f 1.0bf 017");
         assert_eq!(errors, 0);
         assert_eq!(t[0], int(1000, false, false, true));

@@ -57,7 +57,8 @@ const BUILTIN: [(&str, u64); 7] = [
 impl<'s> Preprocessor<'s> {
     /// A preprocessor with the compiler's own macros.
     pub fn new(sources: &'s mut Sources) -> Self {
-        let mut p = Preprocessor { sources, macros: HashMap::new(), produced: 0, expansions: 0, stopped: false };
+        let mut p =
+            Preprocessor { sources, macros: HashMap::new(), produced: 0, expansions: 0, stopped: false };
         let at = Span { file: FileId(0), lo: 0, hi: 0, expansion: 0 };
         for (name, value) in BUILTIN {
             let tok = Tok::Int { value, suffix: IntSuffix { unsigned: false, long: false }, decimal: true };
@@ -106,7 +107,11 @@ impl<'s> Preprocessor<'s> {
         }
         self.flush(&mut pending, &mut out, sink);
         if let Some(open) = stack.last() {
-            sink.push(Diagnostic::error(Kind::Preprocessor, open.span, "conditional directive without `#endif`"));
+            sink.push(Diagnostic::error(
+                Kind::Preprocessor,
+                open.span,
+                "conditional directive without `#endif`",
+            ));
         }
         out.extend(end);
         out
@@ -128,7 +133,8 @@ impl<'s> Preprocessor<'s> {
     ) {
         let Some(first) = line.first() else { return };
         let span = hash.span.to(first.span);
-        let error = |sink: &mut Sink, span, text: &str| sink.push(Diagnostic::error(Kind::Preprocessor, span, text));
+        let error =
+            |sink: &mut Sink, span, text: &str| sink.push(Diagnostic::error(Kind::Preprocessor, span, text));
         let Some(name) = first.ident().cloned() else {
             if stack.iter().all(|c| c.active) {
                 error(sink, span, "expected the name of a directive after `#`");
@@ -192,8 +198,11 @@ impl<'s> Preprocessor<'s> {
                 sink.push(Diagnostic::warning(Kind::Preprocessor, span, text));
             }
             other => {
-                let known = ["define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "include", "pragma"];
-                let mut d = Diagnostic::error(Kind::Preprocessor, span, format!("unknown directive `#{other}`"));
+                let known = [
+                    "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "include", "pragma",
+                ];
+                let mut d =
+                    Diagnostic::error(Kind::Preprocessor, span, format!("unknown directive `#{other}`"));
                 if let Some(n) = did_you_mean(other, known) {
                     d = d.help(format!("did you mean `#{n}`?"));
                 }
@@ -203,7 +212,8 @@ impl<'s> Preprocessor<'s> {
     }
 
     fn define(&mut self, span: Span, line: &[Token], sink: &mut Sink) {
-        let error = |sink: &mut Sink, span, text: &str| sink.push(Diagnostic::error(Kind::Preprocessor, span, text));
+        let error =
+            |sink: &mut Sink, span, text: &str| sink.push(Diagnostic::error(Kind::Preprocessor, span, text));
         let Some(name) = line.first().and_then(Token::ident).cloned() else {
             return error(sink, span, "expected a macro name after `#define`");
         };
@@ -358,12 +368,19 @@ impl<'s> Preprocessor<'s> {
         self.expansions += 1;
         if self.expansions > MAX_EXPANSIONS || depth > MAX_DEPTH {
             if !std::mem::replace(&mut self.stopped, true) {
-                sink.push(Diagnostic::error(Kind::Limit, token.span, "macros expand too deeply or too often"));
+                sink.push(Diagnostic::error(
+                    Kind::Limit,
+                    token.span,
+                    "macros expand too deeply or too often",
+                ));
             }
             return Vec::new();
         }
-        let expansion =
-            self.sources.add_expansion(Expansion { name: name.clone(), call: token.span, definition: found.span });
+        let expansion = self.sources.add_expansion(Expansion {
+            name: name.clone(),
+            call: token.span,
+            definition: found.span,
+        });
         let hide = Some(Rc::new(Hide { name, next: token.hide.clone() }));
         let mark = |t: &Token| {
             // A macro of the compiler has no text of its own: its tokens stand where it was used.
@@ -463,7 +480,11 @@ impl<'s> Preprocessor<'s> {
             Ok(v) if e.at == tokens.len() => v != 0,
             Ok(_) => {
                 let at = tokens[e.at].span;
-                sink.push(Diagnostic::error(Kind::Preprocessor, at, "unexpected token in the condition of `#if`"));
+                sink.push(Diagnostic::error(
+                    Kind::Preprocessor,
+                    at,
+                    "unexpected token in the condition of `#if`",
+                ));
                 false
             }
             Err(text) => {

@@ -56,7 +56,8 @@ impl SourceFile {
         let line = self.line_starts.partition_point(|&s| s <= offset).max(1) - 1;
         let start = self.line_starts[line] as usize;
         let end = (offset as usize).min(self.text.len());
-        let column = self.text.as_bytes()[start.min(end)..end].iter().filter(|b| (**b & 0xC0) != 0x80).count();
+        let column =
+            self.text.as_bytes()[start.min(end)..end].iter().filter(|b| (**b & 0xC0) != 0x80).count();
         (line as u32 + 1, column as u32 + 1)
     }
 

@@ -140,7 +140,7 @@ pub fn scalar_name(s: Scalar) -> &'static str {
 }
 
 /// Names of scalar types.
-pub const SCALAR_NAMES: [(&str, Scalar); 33] = [
+pub const SCALAR_NAMES: [(&str, Scalar); 34] = [
     ("bool", Scalar::Bool),
     ("char", Scalar::I8),
     ("int8_t", Scalar::I8),
@@ -164,6 +164,7 @@ pub const SCALAR_NAMES: [(&str, Scalar); 33] = [
     ("intptr_t", Scalar::I64),
     ("uintptr_t", Scalar::U64),
     ("simd_vote", Scalar::U64),
+    ("vote_t", Scalar::U64),
     ("half", Scalar::F16),
     ("float16_t", Scalar::F16),
     ("float16", Scalar::F16),
@@ -213,7 +214,10 @@ pub fn is_builtin_type(name: &str) -> bool {
 
 /// Whether this names a built-in type template.
 pub fn is_builtin_template(name: &str) -> bool {
-    matches!(name, "vec" | "packed_vec" | "simdgroup_matrix" | "atomic" | "array" | "_atomic")
+    matches!(
+        name,
+        "vec" | "packed_vec" | "simdgroup_matrix" | "atomic" | "array" | "_atomic" | "numeric_limits"
+    )
 }
 
 #[cfg(test)]

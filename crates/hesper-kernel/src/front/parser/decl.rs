@@ -44,6 +44,10 @@ impl Parser<'_> {
                 out.extend(self.using(None)?.map(Item::Alias));
                 Ok(())
             }
+            "typedef" if self.typedef_defines() => {
+                out.push(Item::Struct(self.typedef_struct()?));
+                Ok(())
+            }
             "typedef" => {
                 out.push(Item::Alias(self.typedef()?));
                 Ok(())
@@ -149,7 +153,8 @@ impl Parser<'_> {
             self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), "`requires` is not supported"));
             return Err(Failed);
         }
-        if (self.is_word("struct") || self.is_word("class") || self.is_word("union")) && self.defines_struct() {
+        if (self.is_word("struct") || self.is_word("class") || self.is_word("union")) && self.defines_struct()
+        {
             let decl = self.struct_decl(Some(params))?;
             self.expect(";")?;
             out.push(Item::Struct(decl));
@@ -299,7 +304,12 @@ impl Parser<'_> {
         self.expect(";")
     }
 
-    fn declarator_after_wraps(&mut self, ty: TypeSyntax, constexpr: bool, is_static: bool) -> Parsed<VarDecl> {
+    fn declarator_after_wraps(
+        &mut self,
+        ty: TypeSyntax,
+        constexpr: bool,
+        is_static: bool,
+    ) -> Parsed<VarDecl> {
         self.declarator(ty, constexpr, is_static)
     }
 
@@ -345,7 +355,8 @@ impl Parser<'_> {
             self.attributes_skipped();
             let Some(word) = self.token().ident() else { break };
             match &**word {
-                "const" | "thread" | "device" | "constant" | "threadgroup" | "noexcept" | "override" | "volatile" => {
+                "const" | "thread" | "device" | "constant" | "threadgroup" | "noexcept" | "override"
+                | "volatile" => {
                     self.bump();
                 }
                 _ => break,
@@ -358,11 +369,7 @@ impl Parser<'_> {
         if self.eat(":") {
             loop {
                 let (name, span) = self.ident("the name of a member")?;
-                let args = if self.is("{") {
-                    vec![self.init_list()?]
-                } else {
-                    self.call_args()?
-                };
+                let args = if self.is("{") { vec![self.init_list()?] } else { self.call_args()? };
                 inits.push((name, args, span));
                 if !self.eat(",") {
                     break;
@@ -470,6 +477,24 @@ impl Parser<'_> {
         let kind = if template.is_some() { NameKind::TypeTemplate } else { NameKind::Type };
         self.declare(&name, kind);
         Ok(Some(AliasDecl { template, name, ty, span }))
+    }
+
+    /// `typedef struct { ... } name;`
+    pub(super) fn typedef_defines(&self) -> bool {
+        let word = |i: usize, w: &str| self.peek(i).ident().is_some_and(|n| &**n == w);
+        (word(1, "struct") || word(1, "union"))
+            && (self.peek(2).is("{") || self.peek(3).is("{") || self.peek(2).is("["))
+    }
+
+    pub(super) fn typedef_struct(&mut self) -> Parsed<StructDecl> {
+        self.bump();
+        let mut s = self.struct_decl(None)?;
+        let (name, span) = self.ident("the name of a type")?;
+        self.expect(";")?;
+        self.declare(&name, NameKind::Type);
+        // The tag, if there is one, is hardly ever another name.
+        (s.name, s.span) = (name, span);
+        Ok(s)
     }
 
     pub(super) fn typedef(&mut self) -> Parsed<AliasDecl> {
@@ -642,7 +667,8 @@ impl Parser<'_> {
             self.static_assert()?;
             return Ok(());
         }
-        if (self.is_word("struct") || self.is_word("union") || self.is_word("class")) && self.defines_struct() {
+        if (self.is_word("struct") || self.is_word("union") || self.is_word("class")) && self.defines_struct()
+        {
             let mut inner = self.struct_decl(None)?;
             if self.is(";") && inner.name.is_empty() {
                 self.expect(";")?;

@@ -203,7 +203,13 @@ impl Parser<'_> {
                         || is_builtin_type(n)
                         || matches!(
                             &**n,
-                            "sizeof" | "static_cast" | "reinterpret_cast" | "const_cast" | "true" | "false" | "this"
+                            "sizeof"
+                                | "static_cast"
+                                | "reinterpret_cast"
+                                | "const_cast"
+                                | "true"
+                                | "false"
+                                | "this"
                         )
                 }
                 Tok::Punct(p) => matches!(*p, "(" | "-" | "!" | "~" | "*" | "&" | "+" | "++" | "--" | "{"),

@@ -136,6 +136,7 @@ impl Parser<'_> {
                 Some(alias) => Ok(StmtKind::Alias(alias)),
                 None => Ok(StmtKind::Empty),
             },
+            "typedef" if self.typedef_defines() => Ok(StmtKind::Struct(self.typedef_struct()?)),
             "typedef" => Ok(StmtKind::Alias(self.typedef()?)),
             "struct" | "class" | "union" if self.defines_struct() => self.local_struct(),
             "enum" => Ok(StmtKind::Enum(self.enum_decl()?)),
@@ -246,10 +247,16 @@ impl Parser<'_> {
             } else {
                 StmtKind::Expr(self.expr()?)
             };
-            if self.is(":") {
-                let text = "`for` over a range is not part of the kernel language";
-                self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
-                return Err(Failed);
+            if let (StmtKind::Vars(vars), true) = (&kind, self.is(":")) {
+                let [v] = vars.as_slice() else {
+                    return Err(self.error_here("a `for` over an array declares one variable"));
+                };
+                let v = v.clone();
+                self.bump();
+                let range = self.expr()?;
+                self.expect(")")?;
+                let body = Box::new(self.scoped_statement()?);
+                return Ok(StmtKind::ForEach(v, range, body));
             }
             self.expect(";")?;
             Some(Box::new(Stmt { kind, span: start.to(self.last_span()) }))
@@ -268,8 +275,8 @@ impl Parser<'_> {
             return self.is("::") && self.peek(1).ident().is_some_and(|n| self.is_type_name(n));
         };
         match &*word {
-            "const" | "constexpr" | "static" | "volatile" | "device" | "constant" | "threadgroup" | "thread"
-            | "auto" | "typename" | "register" | "struct" | "class" | "enum" => return true,
+            "const" | "constexpr" | "static" | "volatile" | "device" | "constant" | "threadgroup"
+            | "thread" | "auto" | "typename" | "register" | "struct" | "class" | "enum" => return true,
             "unsigned" | "signed" => {}
             _ if is_keyword(&word) && !is_builtin_type(&word) => return false,
             _ => {}
@@ -334,7 +341,12 @@ impl Parser<'_> {
     }
 
     /// One declared name with its pointer signs, extents and initialiser.
-    pub(super) fn declarator(&mut self, mut ty: TypeSyntax, constexpr: bool, is_static: bool) -> Parsed<VarDecl> {
+    pub(super) fn declarator(
+        &mut self,
+        mut ty: TypeSyntax,
+        constexpr: bool,
+        is_static: bool,
+    ) -> Parsed<VarDecl> {
         self.wraps(&mut ty);
         self.attributes_skipped();
         let (name, span) = self.declared_name(&mut ty, "a variable name")?;

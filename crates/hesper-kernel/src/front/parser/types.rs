@@ -82,7 +82,14 @@ impl Parser<'_> {
             TypeBase::Path(self.type_path()?)
         };
         self.qualifiers(&mut quals);
-        Ok(TypeSyntax { base, quals, wraps: Vec::new(), extents: Vec::new(), outer: None, span: start.to(self.last_span()) })
+        Ok(TypeSyntax {
+            base,
+            quals,
+            wraps: Vec::new(),
+            extents: Vec::new(),
+            outer: None,
+            span: start.to(self.last_span()),
+        })
     }
 
     /// `*`, `&` and their qualifiers.
@@ -272,7 +279,8 @@ impl Parser<'_> {
                     }
                     self.bump();
                 }
-            } else if self.is_word("__attribute__") || self.is_word("alignas") || self.is_word("__attribute") {
+            } else if self.is_word("__attribute__") || self.is_word("alignas") || self.is_word("__attribute")
+            {
                 self.bump();
                 if self.is("(") {
                     self.skip_parens();
@@ -285,7 +293,10 @@ impl Parser<'_> {
 
     pub(super) fn attributes_skipped(&mut self) {
         let attr = (self.is("[") && self.peek(1).is("["))
-            || self.token().ident().is_some_and(|n| matches!(&**n, "__attribute__" | "alignas" | "__attribute"));
+            || self
+                .token()
+                .ident()
+                .is_some_and(|n| matches!(&**n, "__attribute__" | "alignas" | "__attribute"));
         if attr {
             self.attributes();
         }

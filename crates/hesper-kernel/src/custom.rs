@@ -1,0 +1,551 @@
+//! Custom kernels: a body of text with named inputs and outputs, specialised at each call.
+//!
+//! A [`CustomKernel`] has the meaning of `mx.fast.metal_kernel`: the signature is generated from the names and from
+//! what a call brings (dtypes, scalars, small arrays, template arguments). The signature is built as parameters, not
+//! as text, so that every diagnostic points into the user's own body or header.
+//!
+//! A specialisation is identified by its whole content ([`ContentKey`]), never by its name.
+
+use crate::front::lower::{Elem, ParamSpec};
+use crate::front::{BodySource, CompileError, compile_body};
+use crate::ir::{Builtin, Kernel, Scalar, Space};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Bytes of threadgroup memory a kernel may declare.
+pub const MAX_THREADGROUP_MEMORY: u64 = 32 << 10;
+/// Inputs with fewer elements than this are in the constant address space.
+pub const CONSTANT_INPUT_LIMIT: u64 = 8;
+
+/// Thread positions and sizes that a body may name: name, meaning, number of components.
+pub const ATTRIBUTES: [(&str, Builtin, u8); 19] = [
+    ("dispatch_quadgroups_per_threadgroup", Builtin::DispatchQuadgroupsPerThreadgroup, 1),
+    ("dispatch_simdgroups_per_threadgroup", Builtin::DispatchSimdgroupsPerThreadgroup, 1),
+    ("dispatch_threads_per_threadgroup", Builtin::DispatchThreadsPerThreadgroup, 3),
+    ("grid_size", Builtin::ThreadsPerGrid, 3),
+    ("quadgroup_index_in_threadgroup", Builtin::QuadgroupIndexInThreadgroup, 1),
+    ("quadgroups_per_threadgroup", Builtin::QuadgroupsPerThreadgroup, 1),
+    ("simdgroup_index_in_threadgroup", Builtin::SimdgroupIndexInThreadgroup, 1),
+    ("simdgroups_per_threadgroup", Builtin::SimdgroupsPerThreadgroup, 1),
+    ("thread_execution_width", Builtin::ThreadsPerSimdgroup, 1),
+    ("thread_index_in_quadgroup", Builtin::ThreadIndexInQuadgroup, 1),
+    ("thread_index_in_simdgroup", Builtin::ThreadIndexInSimdgroup, 1),
+    ("thread_index_in_threadgroup", Builtin::ThreadIndexInThreadgroup, 1),
+    ("thread_position_in_grid", Builtin::ThreadPositionInGrid, 3),
+    ("thread_position_in_threadgroup", Builtin::ThreadPositionInThreadgroup, 3),
+    ("threadgroup_position_in_grid", Builtin::ThreadgroupPositionInGrid, 3),
+    ("threadgroups_per_grid", Builtin::ThreadgroupsPerGrid, 3),
+    ("threads_per_grid", Builtin::ThreadsPerGrid, 3),
+    ("threads_per_simdgroup", Builtin::ThreadsPerSimdgroup, 1),
+    ("threads_per_threadgroup", Builtin::ThreadsPerThreadgroup, 3),
+];
+
+/// Element types of arrays that kernels take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KernelDtype {
+    /// A scalar of the language.
+    Scalar(Scalar),
+    /// `complex64_t`: two floats.
+    Complex64,
+}
+
+impl KernelDtype {
+    /// The name in the language.
+    pub fn name(self) -> &'static str {
+        match self {
+            KernelDtype::Complex64 => "complex64_t",
+            KernelDtype::Scalar(s) => match s {
+                Scalar::Bool => "bool",
+                Scalar::I8 => "int8_t",
+                Scalar::I16 => "int16_t",
+                Scalar::I32 => "int32_t",
+                Scalar::I64 => "int64_t",
+                Scalar::U8 => "uint8_t",
+                Scalar::U16 => "uint16_t",
+                Scalar::U32 => "uint32_t",
+                Scalar::U64 => "uint64_t",
+                Scalar::F16 => "float16_t",
+                Scalar::BF16 => "bfloat16_t",
+                Scalar::F32 => "float",
+                Scalar::F64 => "double",
+            },
+        }
+    }
+
+    fn elem(self) -> Elem {
+        match self {
+            KernelDtype::Scalar(s) => Elem::Scalar(s),
+            KernelDtype::Complex64 => Elem::Complex,
+        }
+    }
+}
+
+/// A template argument of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TemplateValue {
+    /// `typename`
+    Dtype(KernelDtype),
+    /// `int`
+    Int(i32),
+    /// `bool`
+    Bool(bool),
+}
+
+/// What a call says about one input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputInfo {
+    /// Its dtype.
+    pub dtype: KernelDtype,
+    /// Number of dimensions; 0 is a scalar.
+    pub ndim: usize,
+    /// Number of elements.
+    pub size: u64,
+}
+
+/// What a call brings, as far as it decides the code.
+#[derive(Clone, Debug, Default)]
+pub struct CallInfo {
+    /// One for each input name.
+    pub inputs: Vec<InputInfo>,
+    /// Template arguments, in order.
+    pub template: Vec<(String, TemplateValue)>,
+    /// One for each output name.
+    pub output_dtypes: Vec<KernelDtype>,
+}
+
+/// What is bound to a parameter of the compiled kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// The data of input `i`.
+    Input(usize),
+    /// The shape of input `i`: `int32` per dimension.
+    Shape(usize),
+    /// The strides of input `i` in elements: `int64` per dimension.
+    Strides(usize),
+    /// The number of dimensions of input `i`, an `int32` by value.
+    Ndim(usize),
+    /// The data of output `i`.
+    Output(usize),
+}
+
+/// Why a custom kernel or a call of it is refused.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CustomKernelError {
+    /// No outputs.
+    #[error("custom kernel `{0}` needs at least one output")]
+    NoOutputs(String),
+    /// A name that cannot be a parameter.
+    #[error("custom kernel `{kernel}`: `{name}` cannot name an input, output or template argument: {why}")]
+    BadName {
+        /// The kernel.
+        kernel: String,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A wrong number of inputs, outputs or dtypes.
+    #[error("custom kernel `{kernel}` takes {expected} {what}, {found} given")]
+    Count {
+        /// The kernel.
+        kernel: String,
+        /// What was counted.
+        what: &'static str,
+        /// How many it takes.
+        expected: usize,
+        /// How many were given.
+        found: usize,
+    },
+    /// A dtype the language does not have.
+    #[error("custom kernel `{kernel}`: the kernel language has no `{dtype}` (for `{name}`)")]
+    Dtype {
+        /// The kernel.
+        kernel: String,
+        /// The input, output or template argument.
+        name: String,
+        /// The dtype.
+        dtype: &'static str,
+    },
+    /// The text does not compile.
+    #[error("custom kernel `{kernel}` does not compile:\n{error}")]
+    Compile {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong, with places in the user's text.
+        error: Box<CompileError>,
+    },
+}
+
+/// The identity of a specialisation: all that decides its code, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContentKey(Arc<[u8]>);
+
+impl ContentKey {
+    /// The canonical bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[derive(Default)]
+struct KeyWriter(Vec<u8>);
+
+impl KeyWriter {
+    fn number(&mut self, n: u64) {
+        self.0.extend_from_slice(&n.to_le_bytes());
+    }
+
+    /// Length first, so that no two lists of texts give the same bytes.
+    fn text(&mut self, s: &str) {
+        self.number(s.len() as u64);
+        self.0.extend_from_slice(s.as_bytes());
+    }
+
+    fn dtype(&mut self, d: KernelDtype) {
+        self.text(d.name());
+    }
+}
+
+/// Which facts about an input the body names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Named {
+    shape: bool,
+    strides: bool,
+    ndim: bool,
+}
+
+/// A custom kernel, not yet specialised.
+#[derive(Clone, Debug)]
+pub struct CustomKernel {
+    name: String,
+    input_names: Vec<String>,
+    output_names: Vec<String>,
+    source: String,
+    header: String,
+    ensure_row_contiguous: bool,
+    atomic_outputs: bool,
+    named: Vec<Named>,
+    attributes: Vec<usize>,
+    grid_origin: bool,
+}
+
+/// A kernel specialised for a call.
+#[derive(Clone, Debug)]
+pub struct Specialised {
+    /// The IR.
+    pub kernel: Kernel,
+    /// What each parameter of the kernel is bound to, in order.
+    pub bindings: Vec<Binding>,
+    /// For each input, whether a row-contiguous copy must be made of it when it is not.
+    pub contiguous: Vec<bool>,
+    /// Identity.
+    pub key: ContentKey,
+    /// Warnings of the compiler as text; empty if there are none.
+    pub warnings: String,
+}
+
+impl CustomKernel {
+    /// A kernel from its names and texts.
+    ///
+    /// ```
+    /// use hesper_kernel::custom::*;
+    /// use hesper_kernel::ir::Scalar;
+    /// let body = "uint i = thread_position_in_grid.x; out[i] = metal::exp(T(inp[i]));";
+    /// let kernel = CustomKernel::new("myexp", &["inp"], &["out"], body, "", true, false).unwrap();
+    /// let f32 = KernelDtype::Scalar(Scalar::F32);
+    /// let call = CallInfo {
+    ///     inputs: vec![InputInfo { dtype: f32, ndim: 1, size: 100 }],
+    ///     template: vec![("T".into(), TemplateValue::Dtype(f32))],
+    ///     output_dtypes: vec![f32],
+    /// };
+    /// let special = kernel.specialise(&call).unwrap();
+    /// assert_eq!(special.bindings, [Binding::Input(0), Binding::Output(0)]);
+    /// ```
+    pub fn new(
+        name: &str,
+        input_names: &[&str],
+        output_names: &[&str],
+        source: &str,
+        header: &str,
+        ensure_row_contiguous: bool,
+        atomic_outputs: bool,
+    ) -> Result<Self, CustomKernelError> {
+        if output_names.is_empty() {
+            return Err(CustomKernelError::NoOutputs(name.into()));
+        }
+        let mut seen = HashSet::new();
+        for n in input_names.iter().chain(output_names) {
+            check_name(name, n)?;
+            if !seen.insert(*n) {
+                let why = "it is used twice";
+                return Err(CustomKernelError::BadName { kernel: name.into(), name: (*n).into(), why });
+            }
+        }
+        let words = identifiers(source);
+        let named = input_names
+            .iter()
+            .map(|n| Named {
+                shape: words.contains(format!("{n}_shape").as_str()),
+                strides: words.contains(format!("{n}_strides").as_str()),
+                ndim: words.contains(format!("{n}_ndim").as_str()),
+            })
+            .collect();
+        let attributes = ATTRIBUTES
+            .iter()
+            .enumerate()
+            .filter(|(_, (n, _, _))| words.contains(n))
+            .map(|(i, _)| i)
+            .collect();
+        let owned = |list: &[&str]| list.iter().map(|s| (*s).to_string()).collect();
+        Ok(CustomKernel {
+            name: name.into(),
+            input_names: owned(input_names),
+            output_names: owned(output_names),
+            grid_origin: words.contains("grid_origin"),
+            source: source.into(),
+            header: header.into(),
+            ensure_row_contiguous,
+            atomic_outputs,
+            named,
+            attributes,
+        })
+    }
+
+    /// The kernel's name; a label only.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Names of the inputs.
+    pub fn input_names(&self) -> &[String] {
+        &self.input_names
+    }
+
+    /// Names of the outputs.
+    pub fn output_names(&self) -> &[String] {
+        &self.output_names
+    }
+
+    /// Checks what a call brings against the names.
+    fn check(&self, call: &CallInfo) -> Result<(), CustomKernelError> {
+        let count = |what, expected: usize, found: usize| {
+            if expected == found {
+                return Ok(());
+            }
+            Err(CustomKernelError::Count { kernel: self.name.clone(), what, expected, found })
+        };
+        count("inputs", self.input_names.len(), call.inputs.len())?;
+        count("output dtypes", self.output_names.len(), call.output_dtypes.len())?;
+        let dtype = |name: &str, d: KernelDtype| match d {
+            KernelDtype::Scalar(Scalar::F64) => Err(CustomKernelError::Dtype {
+                kernel: self.name.clone(),
+                name: name.into(),
+                dtype: d.name(),
+            }),
+            _ => Ok(()),
+        };
+        for (n, i) in self.input_names.iter().zip(&call.inputs) {
+            dtype(n, i.dtype)?;
+        }
+        for (n, d) in self.output_names.iter().zip(&call.output_dtypes) {
+            dtype(n, *d)?;
+        }
+        let mut seen: HashSet<&str> =
+            self.input_names.iter().chain(&self.output_names).map(|s| &**s).collect();
+        for (n, v) in &call.template {
+            check_name(&self.name, n)?;
+            if !seen.insert(n) {
+                let why = "it is used twice";
+                return Err(CustomKernelError::BadName { kernel: self.name.clone(), name: n.clone(), why });
+            }
+            if let TemplateValue::Dtype(d) = v {
+                dtype(n, *d)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_constant(input: &InputInfo) -> bool {
+        input.size < CONSTANT_INPUT_LIMIT
+    }
+
+    /// The identity of the specialisation that a call asks for.
+    pub fn key(&self, call: &CallInfo) -> ContentKey {
+        let mut k = KeyWriter::default();
+        k.text("custom kernel 1");
+        k.text(&self.name);
+        k.text(&self.source);
+        k.text(&self.header);
+        k.number(u64::from(self.ensure_row_contiguous) + 2 * u64::from(self.atomic_outputs));
+        k.number(self.input_names.len() as u64);
+        for (n, i) in self.input_names.iter().zip(&call.inputs) {
+            k.text(n);
+            k.dtype(i.dtype);
+            k.number(u64::from(Self::is_constant(i)) + 2 * u64::from(i.ndim == 0));
+        }
+        k.number(self.output_names.len() as u64);
+        for (n, d) in self.output_names.iter().zip(&call.output_dtypes) {
+            k.text(n);
+            k.dtype(*d);
+        }
+        k.number(call.template.len() as u64);
+        for (n, v) in &call.template {
+            k.text(n);
+            match v {
+                TemplateValue::Dtype(d) => {
+                    k.number(0);
+                    k.dtype(*d);
+                }
+                TemplateValue::Int(i) => {
+                    k.number(1);
+                    k.number(*i as u32 as u64);
+                }
+                TemplateValue::Bool(b) => k.number(2 + u64::from(*b)),
+            }
+        }
+        ContentKey(k.0.into())
+    }
+
+    /// The generated parameters, with what each is bound to (attributes and template arguments to nothing).
+    fn params(&self, call: &CallInfo) -> Vec<(String, ParamSpec, Option<Binding>)> {
+        let mut out = Vec::new();
+        for (n, v) in &call.template {
+            let spec = match v {
+                TemplateValue::Dtype(d) => ParamSpec::Type(d.elem()),
+                TemplateValue::Int(i) => ParamSpec::Const(i64::from(*i), Scalar::I32),
+                TemplateValue::Bool(b) => ParamSpec::Const(i64::from(*b), Scalar::Bool),
+            };
+            out.push((n.clone(), spec, None));
+        }
+        let constant = |elem| ParamSpec::Buffer {
+            elem: Elem::Scalar(elem),
+            space: Space::Constant,
+            writable: false,
+            atomic: false,
+            reference: false,
+        };
+        for (i, (n, info)) in self.input_names.iter().zip(&call.inputs).enumerate() {
+            let spec = ParamSpec::Buffer {
+                elem: info.dtype.elem(),
+                space: if Self::is_constant(info) { Space::Constant } else { Space::Device },
+                writable: false,
+                atomic: false,
+                reference: info.ndim == 0,
+            };
+            out.push((n.clone(), spec, Some(Binding::Input(i))));
+            if info.ndim == 0 {
+                continue;
+            }
+            if self.named[i].shape {
+                out.push((format!("{n}_shape"), constant(Scalar::I32), Some(Binding::Shape(i))));
+            }
+            if self.named[i].strides {
+                out.push((format!("{n}_strides"), constant(Scalar::I64), Some(Binding::Strides(i))));
+            }
+            if self.named[i].ndim {
+                out.push((format!("{n}_ndim"), ParamSpec::Value(Scalar::I32), Some(Binding::Ndim(i))));
+            }
+        }
+        for (i, (n, d)) in self.output_names.iter().zip(&call.output_dtypes).enumerate() {
+            let spec = ParamSpec::Buffer {
+                elem: d.elem(),
+                space: Space::Device,
+                writable: true,
+                atomic: self.atomic_outputs,
+                reference: false,
+            };
+            out.push((n.clone(), spec, Some(Binding::Output(i))));
+        }
+        for a in &self.attributes {
+            let (n, what, _) = ATTRIBUTES[*a];
+            out.push((n.to_string(), ParamSpec::Attribute(what), None));
+        }
+        if self.grid_origin {
+            out.push(("grid_origin".into(), ParamSpec::Origin, None));
+        }
+        out
+    }
+
+    /// Compiles the kernel for a call.
+    pub fn specialise(&self, call: &CallInfo) -> Result<Specialised, CustomKernelError> {
+        self.check(call)?;
+        let params = self.params(call);
+        let bindings = params.iter().filter_map(|(_, _, b)| *b).collect();
+        let source = BodySource {
+            name: &self.name,
+            header: &self.header,
+            body: &self.source,
+            params: params.into_iter().map(|(n, s, _)| (n, s)).collect(),
+        };
+        let (kernel, warnings) = compile_body(source)
+            .map_err(|e| CustomKernelError::Compile { kernel: self.name.clone(), error: Box::new(e) })?;
+        let contiguous = vec![self.ensure_row_contiguous; self.input_names.len()];
+        Ok(Specialised { kernel, bindings, contiguous, key: self.key(call), warnings })
+    }
+
+    /// The whole function as text, signature included: what `verbose` shows.
+    pub fn generated_text(&self, call: &CallInfo) -> String {
+        let mut out = self.header.clone();
+        if !call.template.is_empty() {
+            let list: Vec<String> = call
+                .template
+                .iter()
+                .map(|(n, v)| match v {
+                    TemplateValue::Dtype(d) => format!("typename {n} = {}", d.name()),
+                    TemplateValue::Int(i) => format!("int {n} = {i}"),
+                    TemplateValue::Bool(b) => format!("bool {n} = {b}"),
+                })
+                .collect();
+            out.push_str(&format!("template <{}>\n", list.join(", ")));
+        }
+        let mut lines = Vec::new();
+        let mut number = 0;
+        for (name, spec, binding) in self.params(call) {
+            let text = match (&spec, binding) {
+                (ParamSpec::Buffer { elem, space, writable, atomic, reference }, _) => {
+                    let elem = match elem {
+                        Elem::Scalar(s) => KernelDtype::Scalar(*s).name(),
+                        Elem::Complex => KernelDtype::Complex64.name(),
+                    };
+                    let elem = if *atomic { format!("atomic<{elem}>") } else { elem.to_string() };
+                    let constness = if *writable { "" } else { "const " };
+                    let sign = if *reference { "&" } else { "*" };
+                    format!("{constness}{space} {elem}{sign} {name}")
+                }
+                (ParamSpec::Value(_), _) => format!("const constant int& {name}"),
+                (ParamSpec::Attribute(b), _) => {
+                    let ty = if b.has_axes() { "uint3" } else { "uint" };
+                    format!("{ty} {name} [[{name}]]")
+                }
+                (ParamSpec::Origin, _) => format!("uint3 {name} [[{name}]]"),
+                _ => continue,
+            };
+            let numbered = binding.is_some();
+            lines.push(if numbered { format!("  {text} [[buffer({number})]]") } else { format!("  {text}") });
+            number += usize::from(numbered);
+        }
+        out.push_str(&format!("[[kernel]] void custom_kernel_{}(\n{}) {{\n", self.name, lines.join(",\n")));
+        out.push_str(&self.source);
+        out.push_str("\n}\n");
+        out
+    }
+}
+
+fn check_name(kernel: &str, name: &str) -> Result<(), CustomKernelError> {
+    let mut chars = name.chars();
+    let first = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    let why = if !first || !chars.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        "it is not an identifier"
+    } else if crate::front::parser::is_keyword(name) || crate::front::types::builtin_type(name).is_some() {
+        "it is a word of the language"
+    } else {
+        return Ok(());
+    };
+    Err(CustomKernelError::BadName { kernel: kernel.into(), name: name.into(), why })
+}
+
+/// The identifiers of a text, comments and strings included: naming too much does no harm.
+fn identifiers(text: &str) -> HashSet<&str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|w| !w.is_empty()).collect()
+}

@@ -1,0 +1,590 @@
+//! Mathematical, integer, relational, geometric and packing functions.
+
+use super::super::convert::common_scalar;
+use super::*;
+use crate::front::lower::value::Lv;
+use crate::ir::{CmpOp, TernaryOp, Type, ValueId};
+use crate::math::scalar;
+
+/// Functions with rules of their own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub(super) enum Math {
+    All,
+    Any,
+    Clamp,
+    Saturate,
+    Mix,
+    Step,
+    Smoothstep,
+    Select,
+    Fma,
+    MulAdd,
+    MulHiAdd,
+    MulAddSat,
+    Max3,
+    Min3,
+    Median3,
+    Dot,
+    Cross,
+    Length,
+    LengthSquared,
+    Distance,
+    DistanceSquared,
+    Normalize,
+    Reflect,
+    Refract,
+    Faceforward,
+    Recip,
+    IsOrdered,
+    IsUnordered,
+    Compare(BinOp),
+    Ldexp,
+    Ilogb,
+    Frexp,
+    Modf,
+    Sincos,
+    ExtractBits,
+    InsertBits,
+    Pack { signed: bool, bits: u32 },
+    Unpack { signed: bool, bits: u32, half: bool },
+}
+
+/// A function of a constant, by the one implementation that the executors use.
+fn fold1(op: UnaryOp, v: &Rv) -> Option<Rv> {
+    let (Some(c), Ty::Scalar(s)) = (v.as_const(), &v.ty) else { return None };
+    let bits = scalar::unary(op, *s, consts::bits(c, *s));
+    Some(Rv { ty: v.ty.clone(), val: Val::Const(Rc::new([consts::from_bits(bits, *s)])) })
+}
+
+impl<'a> Lower<'a> {
+    /// The common type of numbers: scalars by the usual rules, vectors must agree; scalars spread over vectors.
+    fn common_of(&self, vals: &[Rv], name: &str, span: Span) -> R<Ty> {
+        let mut ty: Option<Ty> = None;
+        for v in vals {
+            let t = v.ty.decayed();
+            let t = match t {
+                Ty::Enum(_, s) => Ty::Scalar(s),
+                t => t,
+            };
+            if !t.is_arithmetic() {
+                return self.wrong_argument(name, &v.ty, "numbers", span);
+            }
+            ty = Some(match ty {
+                None => t,
+                Some(a) => match (a.is_vector(), t.is_vector()) {
+                    (false, false) if a == t => a,
+                    (false, false) => Ty::Scalar(common_scalar(
+                        a.scalar().unwrap_or(Scalar::F32),
+                        t.scalar().unwrap_or(Scalar::F32),
+                    )),
+                    (true, true) if a != t => {
+                        let (x, y) = (self.type_name(&a), self.type_name(&t));
+                        return fail(
+                            Kind::Call,
+                            span,
+                            format!("`{name}` takes arguments of one type, found `{x}` and `{y}`"),
+                        );
+                    }
+                    (true, _) => a,
+                    (false, true) => t,
+                },
+            });
+        }
+        ty.ok_or(Fail::Reported)
+    }
+
+    fn float_of(&self, vals: &[Rv], name: &str, span: Span) -> R<Ty> {
+        let t = self.common_of(vals, name, span)?;
+        match t.scalar() {
+            Some(s) if s.is_float() => Ok(t),
+            _ if t.is_vector() => self.wrong_argument(name, &t, "floats", span),
+            _ => Ok(Ty::FLOAT),
+        }
+    }
+
+    fn to_common(&mut self, vals: Vec<Rv>, ty: &Ty, span: Span) -> R<Vec<ValueId>> {
+        let mut out = Vec::new();
+        for v in vals {
+            let v = self.convert(v, ty, true, span)?;
+            out.push(self.ir(&v));
+        }
+        Ok(out)
+    }
+
+    pub(super) fn float1(&mut self, op: UnaryOp, v: Rv, name: &str, span: Span) -> R<Rv> {
+        let ty = self.float_of(std::slice::from_ref(&v), name, span)?;
+        let v = self.convert(v, &ty, true, span)?;
+        if let Some(v) = fold1(op, &v) {
+            return Ok(v);
+        }
+        let id = self.ir(&v);
+        let id = self.b.unary(op, id);
+        Ok(Rv::ir(ty, id))
+    }
+
+    pub(super) fn float2(&mut self, op: BinaryOp, vals: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
+        let ty = self.float_of(&vals, name, span)?;
+        self.fold2(op, vals, ty, span)
+    }
+
+    /// A function of two values of one type; constants give a constant.
+    fn fold2(&mut self, op: BinaryOp, vals: Vec<Rv>, ty: Ty, span: Span) -> R<Rv> {
+        let a = self.convert(vals[0].clone(), &ty, true, span)?;
+        let b = self.convert(vals[1].clone(), &ty, true, span)?;
+        if let (Some(x), Some(y), Ty::Scalar(s)) = (a.as_const(), b.as_const(), &ty) {
+            let bits = scalar::binary(op, *s, consts::bits(x, *s), consts::bits(y, *s));
+            return Ok(Rv { ty: ty.clone(), val: Val::Const(Rc::new([consts::from_bits(bits, *s)])) });
+        }
+        let (x, y) = (self.ir(&a), self.ir(&b));
+        let id = self.b.binary(op, x, y);
+        Ok(Rv::ir(ty, id))
+    }
+
+    pub(super) fn number1(&mut self, op: UnaryOp, v: Rv, name: &str, span: Span) -> R<Rv> {
+        let mut ty = self.common_of(std::slice::from_ref(&v), name, span)?;
+        if ty == Ty::BOOL {
+            ty = Ty::INT;
+        }
+        let v = self.convert(v, &ty, true, span)?;
+        let s = ty.scalar().unwrap_or(Scalar::I32);
+        if s.is_unsigned_int() && op == UnaryOp::Abs {
+            return Ok(v);
+        }
+        if let Some(v) = fold1(op, &v) {
+            return Ok(v);
+        }
+        let id = self.ir(&v);
+        let id = self.b.unary(op, id);
+        Ok(Rv::ir(ty, id))
+    }
+
+    pub(super) fn number2(&mut self, op: BinaryOp, vals: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
+        let mut ty = self.common_of(&vals, name, span)?;
+        if ty == Ty::BOOL {
+            ty = Ty::INT;
+        }
+        self.fold2(op, vals, ty, span)
+    }
+
+    fn int_of(&self, vals: &[Rv], name: &str, span: Span) -> R<Ty> {
+        let t = self.common_of(vals, name, span)?;
+        match t.scalar() {
+            Some(s) if s.is_int() => Ok(t),
+            Some(Scalar::Bool) => Ok(t.with_scalar(Scalar::I32)),
+            _ => self.wrong_argument(name, &t, "integers", span),
+        }
+    }
+
+    pub(super) fn int1(&mut self, op: UnaryOp, v: Rv, name: &str, span: Span) -> R<Rv> {
+        let ty = self.int_of(std::slice::from_ref(&v), name, span)?;
+        let v = self.convert(v, &ty, true, span)?;
+        if let Some(v) = fold1(op, &v) {
+            return Ok(v);
+        }
+        let id = self.ir(&v);
+        let id = self.b.unary(op, id);
+        Ok(Rv::ir(ty, id))
+    }
+
+    pub(super) fn int2(&mut self, op: BinaryOp, vals: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
+        // A rotation keeps the type of what is rotated.
+        let ty = if op == BinaryOp::Rotate {
+            self.int_of(&vals[..1], name, span)?
+        } else {
+            self.int_of(&vals, name, span)?
+        };
+        self.fold2(op, vals, ty, span)
+    }
+
+    pub(super) fn test(&mut self, op: TestOp, v: Rv, name: &str, span: Span) -> R<Rv> {
+        let ty = self.float_of(std::slice::from_ref(&v), name, span)?;
+        let v = self.convert(v, &ty, true, span)?;
+        let id = self.ir(&v);
+        let id = self.b.test(op, id);
+        Ok(Rv::ir(ty.with_scalar(Scalar::Bool), id))
+    }
+
+    fn object(&mut self, a: &Arg<'a>, name: &str, span: Span) -> R<Lv> {
+        match a {
+            Arg::Ex(Ex::L(lv), _) => Ok(lv.clone()),
+            // `&x` is taken too, though the library asks for a reference.
+            Arg::Ex(Ex::R(v), s) if matches!(v.ty, Ty::Pointer(_)) => match self.deref(v, *s)? {
+                Ex::L(lv) => Ok(lv),
+                Ex::R(_) => Err(Fail::Reported),
+            },
+            _ => fail(
+                Kind::Call,
+                span,
+                format!("`{name}` writes to its second argument; it must be a variable"),
+            ),
+        }
+    }
+
+    pub(super) fn math(&mut self, m: Math, name: &str, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+        if matches!(m, Math::Frexp | Math::Modf | Math::Sincos) {
+            return self.math_out(m, name, args, span);
+        }
+        let count = match m {
+            Math::All
+            | Math::Any
+            | Math::Saturate
+            | Math::Length
+            | Math::LengthSquared
+            | Math::Normalize
+            | Math::Recip
+            | Math::Ilogb
+            | Math::Pack { .. }
+            | Math::Unpack { .. } => 1,
+            Math::Step
+            | Math::Dot
+            | Math::Cross
+            | Math::Distance
+            | Math::DistanceSquared
+            | Math::Reflect
+            | Math::IsOrdered
+            | Math::IsUnordered
+            | Math::Compare(_)
+            | Math::Ldexp => 2,
+            Math::InsertBits => 4,
+            _ => 3,
+        };
+        let mut v = self.values(name, &args, count..=count, span)?;
+        Ok(Ex::R(match m {
+            Math::All | Math::Any => {
+                let b = self.convert_scalar(v.remove(0), Scalar::Bool);
+                if !b.ty.is_vector() {
+                    return Ok(Ex::R(b));
+                }
+                let id = self.ir(&b);
+                let id = if m == Math::All { self.b.all_of(id) } else { self.b.any_of(id) };
+                Rv::ir(Ty::BOOL, id)
+            }
+            Math::Select => self.select(v, name, span)?,
+            Math::Clamp | Math::Max3 | Math::Min3 | Math::Median3 => {
+                let ty = self.common_of(&v, name, span)?;
+                let v = self.to_common(v, &ty, span)?;
+                let id = match m {
+                    Math::Clamp => self.b.ternary(TernaryOp::Clamp, v[0], v[1], v[2]),
+                    Math::Max3 => {
+                        let a = self.b.binary(BinaryOp::Max, v[0], v[1]);
+                        self.b.binary(BinaryOp::Max, a, v[2])
+                    }
+                    Math::Min3 => {
+                        let a = self.b.binary(BinaryOp::Min, v[0], v[1]);
+                        self.b.binary(BinaryOp::Min, a, v[2])
+                    }
+                    _ => {
+                        let low = self.b.binary(BinaryOp::Min, v[0], v[1]);
+                        let high = self.b.binary(BinaryOp::Max, v[0], v[1]);
+                        let rest = self.b.binary(BinaryOp::Min, high, v[2]);
+                        self.b.binary(BinaryOp::Max, low, rest)
+                    }
+                };
+                Rv::ir(ty, id)
+            }
+            Math::MulAdd | Math::MulHiAdd | Math::MulAddSat => {
+                let ty = self.int_of(&v, name, span)?;
+                let v = self.to_common(v, &ty, span)?;
+                let op = if m == Math::MulHiAdd { BinaryOp::MulHi } else { BinaryOp::Mul };
+                let product = self.b.binary(op, v[0], v[1]);
+                let sum = if m == Math::MulAddSat { BinaryOp::AddSat } else { BinaryOp::Add };
+                Rv::ir(ty, self.b.binary(sum, product, v[2]))
+            }
+            Math::ExtractBits | Math::InsertBits => self.bit_field(m, v, name, span)?,
+            Math::Ldexp => {
+                let ty = self.float_of(&v[..1], name, span)?;
+                let x = self.convert(v[0].clone(), &ty, true, span)?;
+                let k = self.convert(v[1].clone(), &ty.with_scalar(Scalar::I32), true, span)?;
+                let (x, k) = (self.ir(&x), self.ir(&k));
+                Rv::ir(ty, self.b.binary(BinaryOp::Ldexp, x, k))
+            }
+            Math::Ilogb => {
+                let ty = self.float_of(&v, name, span)?;
+                let x = self.to_common(v, &ty, span)?;
+                let e = self.b.frexp_exp(x[0]);
+                let one = self.b.number(self.b.ty(e), 1.0);
+                Rv::ir(ty.with_scalar(Scalar::I32), self.b.sub(e, one))
+            }
+            Math::Compare(op) => {
+                let ty = self.float_of(&v, name, span)?;
+                let a = self.convert(v[0].clone(), &ty, true, span)?;
+                let b = self.convert(v[1].clone(), &ty, true, span)?;
+                self.binary_op(op, a, b, span)?
+            }
+            Math::Pack { signed, bits } => self.pack(signed, bits, v.remove(0), name, span)?,
+            Math::Unpack { signed, bits, half } => self.unpack(signed, bits, half, v.remove(0), span)?,
+            _ => {
+                let ty = self.float_of(&v, name, span)?;
+                let v = self.to_common(v, &ty, span)?;
+                self.float_math(m, &ty, &v, name, span)?
+            }
+        }))
+    }
+
+    /// Functions of floats of one type.
+    fn float_math(&mut self, m: Math, ty: &Ty, v: &[ValueId], name: &str, span: Span) -> R<Rv> {
+        let ir = self.b.ty(v[0]);
+        let scalar = Ty::Scalar(ty.scalar().unwrap_or(Scalar::F32));
+        let vector = ty.is_vector();
+        let geometric = matches!(
+            m,
+            Math::Dot | Math::Cross | Math::Normalize | Math::Reflect | Math::Refract | Math::Faceforward
+        );
+        if geometric && !vector || (m == Math::Cross && ty.lanes() != 3) {
+            return self.wrong_argument(name, ty, "vectors", span);
+        }
+        let id = match m {
+            Math::Saturate => {
+                let (zero, one) = (self.b.number(ir, 0.0), self.b.number(ir, 1.0));
+                self.b.ternary(TernaryOp::Clamp, v[0], zero, one)
+            }
+            Math::Mix => {
+                let d = self.b.sub(v[1], v[0]);
+                let d = self.b.mul(d, v[2]);
+                self.b.add(v[0], d)
+            }
+            Math::Step => {
+                let (zero, one) = (self.b.number(ir, 0.0), self.b.number(ir, 1.0));
+                let less = self.b.compare(CmpOp::Lt, v[1], v[0]);
+                self.b.select(less, zero, one)
+            }
+            Math::Smoothstep => {
+                let (zero, one) = (self.b.number(ir, 0.0), self.b.number(ir, 1.0));
+                let (num, den) = (self.b.sub(v[2], v[0]), self.b.sub(v[1], v[0]));
+                let t = self.b.div(num, den);
+                let t = self.b.ternary(TernaryOp::Clamp, t, zero, one);
+                let (two, three) = (self.b.number(ir, 2.0), self.b.number(ir, 3.0));
+                let twice = self.b.mul(two, t);
+                let rest = self.b.sub(three, twice);
+                let square = self.b.mul(t, t);
+                self.b.mul(square, rest)
+            }
+            Math::Fma => self.b.ternary(TernaryOp::Fma, v[0], v[1], v[2]),
+            Math::Recip => {
+                let one = self.b.number(ir, 1.0);
+                self.b.div(one, v[0])
+            }
+            Math::IsOrdered | Math::IsUnordered => {
+                let (a, b) = (self.b.test(TestOp::IsNan, v[0]), self.b.test(TestOp::IsNan, v[1]));
+                let either = self.b.binary(BinaryOp::Or, a, b);
+                let id = if m == Math::IsOrdered { self.b.unary(UnaryOp::Not, either) } else { either };
+                return Ok(Rv::ir(ty.with_scalar(Scalar::Bool), id));
+            }
+            Math::Dot => return Ok(Rv::ir(scalar, self.dot(v[0], v[1]))),
+            Math::LengthSquared => return Ok(Rv::ir(scalar, self.dot(v[0], v[0]))),
+            Math::Length => {
+                if !vector {
+                    return Ok(Rv::ir(scalar, self.b.unary(UnaryOp::Abs, v[0])));
+                }
+                let d = self.dot(v[0], v[0]);
+                return Ok(Rv::ir(scalar, self.b.unary(UnaryOp::Sqrt, d)));
+            }
+            Math::Distance | Math::DistanceSquared => {
+                let d = self.b.sub(v[0], v[1]);
+                let square = self.dot(d, d);
+                let id = if m == Math::Distance { self.b.unary(UnaryOp::Sqrt, square) } else { square };
+                return Ok(Rv::ir(scalar, id));
+            }
+            Math::Cross => {
+                let (a, b) = (self.b.shuffle(v[0], &[1, 2, 0]), self.b.shuffle(v[1], &[2, 0, 1]));
+                let (c, d) = (self.b.shuffle(v[0], &[2, 0, 1]), self.b.shuffle(v[1], &[1, 2, 0]));
+                let (x, y) = (self.b.mul(a, b), self.b.mul(c, d));
+                self.b.sub(x, y)
+            }
+            Math::Normalize => {
+                let d = self.dot(v[0], v[0]);
+                let r = self.b.unary(UnaryOp::Rsqrt, d);
+                let r = self.b.splat(r, ty.lanes());
+                self.b.mul(v[0], r)
+            }
+            Math::Reflect => {
+                let d = self.dot(v[1], v[0]);
+                let two = self.b.number(self.b.ty(d), 2.0);
+                let d = self.b.mul(two, d);
+                let d = self.b.splat(d, ty.lanes());
+                let d = self.b.mul(d, v[1]);
+                self.b.sub(v[0], d)
+            }
+            Math::Faceforward => {
+                let d = self.dot(v[1], v[2]);
+                let zero = self.b.number(self.b.ty(d), 0.0);
+                let less = self.b.compare(CmpOp::Lt, d, zero);
+                let not = self.b.unary(UnaryOp::Neg, v[0]);
+                self.b.select(less, v[0], not)
+            }
+            Math::Refract => {
+                // i, n and the ratio, which was spread over a vector like the others.
+                let eta = self.b.extract(v[2], 0);
+                let d = self.dot(v[1], v[0]);
+                let one = self.b.number(self.b.ty(d), 1.0);
+                let zero = self.b.number(self.b.ty(d), 0.0);
+                let dd = self.b.mul(d, d);
+                let rest = self.b.sub(one, dd);
+                let ee = self.b.mul(eta, eta);
+                let er = self.b.mul(ee, rest);
+                let k = self.b.sub(one, er);
+                let total = self.b.compare(CmpOp::Lt, k, zero);
+                let root = self.b.unary(UnaryOp::Sqrt, k);
+                let ed = self.b.mul(eta, d);
+                let f = self.b.add(ed, root);
+                let f = self.b.splat(f, ty.lanes());
+                let fn_ = self.b.mul(f, v[1]);
+                let ei = self.b.mul(v[2], v[0]);
+                let r = self.b.sub(ei, fn_);
+                let nothing = self.b.number(ir, 0.0);
+                self.b.select(total, nothing, r)
+            }
+            _ => return Err(Fail::Reported),
+        };
+        Ok(Rv::ir(ty.clone(), id))
+    }
+
+    /// The sum of the products of the components, in order.
+    fn dot(&mut self, a: ValueId, b: ValueId) -> ValueId {
+        let p = self.b.mul(a, b);
+        let n = self.b.ty(p).lanes();
+        if n == 1 {
+            return p;
+        }
+        let mut sum = self.b.extract(p, 0);
+        for i in 1..n {
+            let x = self.b.extract(p, i);
+            sum = self.b.add(sum, x);
+        }
+        sum
+    }
+
+    /// `select(a, b, c)`: `b` where `c` holds.
+    fn select(&mut self, v: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
+        let ty = self.common_of(&v[..2], name, span)?;
+        let cond = self.convert_scalar(v[2].clone(), Scalar::Bool);
+        let lanes = cond.ty.lanes();
+        if lanes != 1 && lanes != ty.lanes() {
+            return self.wrong_argument(name, &v[2].ty, "a condition of the same length", span);
+        }
+        let ids = self.to_common(v[..2].to_vec(), &ty, span)?;
+        let c = self.ir(&cond);
+        Ok(Rv::ir(ty, self.b.select(c, ids[1], ids[0])))
+    }
+
+    fn bit_field(&mut self, m: Math, v: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
+        let head = if m == Math::InsertBits { 2 } else { 1 };
+        let ty = self.int_of(&v[..head], name, span)?;
+        let s = ty.scalar().unwrap_or(Scalar::U32);
+        let ids = self.to_common(v, &ty, span)?;
+        let ir = self.b.ty(ids[0]);
+        let width = self.b.number(ir, f64::from(s.bits()));
+        let (zero, one) = (self.b.number(ir, 0.0), self.b.number(ir, 1.0));
+        let (offset, bits) = (ids[head], ids[head + 1]);
+        let none = self.b.compare(CmpOp::Eq, bits, zero);
+        if m == Math::ExtractBits {
+            // Up to the top, then down again: the sign comes along for signed types.
+            let used = self.b.add(offset, bits);
+            let up = self.b.sub(width, used);
+            let down = self.b.sub(width, bits);
+            let x = self.b.binary(BinaryOp::Shl, ids[0], up);
+            let x = self.b.binary(BinaryOp::Shr, x, down);
+            return Ok(Rv::ir(ty, self.b.select(none, zero, x)));
+        }
+        let full = self.b.compare(CmpOp::Eq, bits, width);
+        let power = self.b.binary(BinaryOp::Shl, one, bits);
+        let low = self.b.sub(power, one);
+        let ones = self.b.unary(UnaryOp::Not, zero);
+        let mask = self.b.select(full, ones, low);
+        let mask = self.b.binary(BinaryOp::Shl, mask, offset);
+        let field = self.b.binary(BinaryOp::Shl, ids[1], offset);
+        let field = self.b.binary(BinaryOp::And, field, mask);
+        let keep = self.b.unary(UnaryOp::Not, mask);
+        let base = self.b.binary(BinaryOp::And, ids[0], keep);
+        let x = self.b.binary(BinaryOp::Or, base, field);
+        Ok(Rv::ir(ty, self.b.select(none, ids[0], x)))
+    }
+
+    /// Functions that write a second result through a reference.
+    fn math_out(&mut self, m: Math, name: &str, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+        if args.len() != 2 {
+            return fail(Kind::Call, span, format!("`{name}` takes 2 arguments, {} given", args.len()));
+        }
+        let v = self.values(name, &args[..1], 1..=1, span)?;
+        let out = self.object(&args[1], name, span)?;
+        let ty = self.float_of(&v, name, span)?;
+        let x = self.to_common(v, &ty, span)?[0];
+        let (second, first) = match m {
+            Math::Frexp => {
+                let e = self.b.frexp_exp(x);
+                (Rv::ir(ty.with_scalar(Scalar::I32), e), self.b.unary(UnaryOp::FrexpMant, x))
+            }
+            Math::Modf => {
+                let whole = self.b.unary(UnaryOp::Trunc, x);
+                (Rv::ir(ty.clone(), whole), self.b.sub(x, whole))
+            }
+            _ => {
+                let c = self.b.unary(UnaryOp::Cos, x);
+                (Rv::ir(ty.clone(), c), self.b.unary(UnaryOp::Sin, x))
+            }
+        };
+        let second = self.convert(second, &out.ty, true, span)?;
+        self.store(&out, &second, span)?;
+        Ok(Ex::R(Rv::ir(ty, first)))
+    }
+
+    fn pack(&mut self, signed: bool, bits: u32, v: Rv, name: &str, span: Span) -> R<Rv> {
+        let n = (32 / bits) as u8;
+        if v.ty.lanes() != n || !v.ty.scalar().is_some_and(Scalar::is_float) {
+            return self.wrong_argument(name, &v.ty, &format!("a vector of {n} floats"), span);
+        }
+        let v = self.convert_scalar(v, Scalar::F32);
+        let x = self.ir(&v);
+        let ir = self.b.ty(x);
+        let scale = if signed { (1u64 << (bits - 1)) - 1 } else { (1u64 << bits) - 1 };
+        let low = self.b.number(ir, if signed { -1.0 } else { 0.0 });
+        let one = self.b.number(ir, 1.0);
+        let x = self.b.ternary(TernaryOp::Clamp, x, low, one);
+        let scale = self.b.number(ir, scale as f64);
+        let x = self.b.mul(x, scale);
+        let x = self.b.unary(UnaryOp::Rint, x);
+        let x = self.b.convert(x, Scalar::I32);
+        let x = self.b.convert(x, Scalar::U32);
+        let mask = self.b.u32(((1u64 << bits) - 1) as u32);
+        let mut out = None;
+        for i in 0..n {
+            let part = self.b.extract(x, i);
+            let part = self.b.binary(BinaryOp::And, part, mask);
+            let shift = self.b.u32(u32::from(i) * bits);
+            let part = self.b.binary(BinaryOp::Shl, part, shift);
+            out = Some(match out {
+                None => part,
+                Some(o) => self.b.binary(BinaryOp::Or, o, part),
+            });
+        }
+        Ok(Rv::ir(Ty::UINT, out.unwrap_or(x)))
+    }
+
+    fn unpack(&mut self, signed: bool, bits: u32, half: bool, v: Rv, span: Span) -> R<Rv> {
+        let v = self.convert(v, &Ty::UINT, false, span)?;
+        let x = self.ir(&v);
+        let n = (32 / bits) as u8;
+        let mut parts = Vec::new();
+        for i in 0..n {
+            // To the top and down again, so that the sign is right.
+            let up = self.b.u32(32 - bits - u32::from(i) * bits);
+            let part = self.b.binary(BinaryOp::Shl, x, up);
+            let part = if signed { self.b.convert(part, Scalar::I32) } else { part };
+            let down = self.b.number(self.b.ty(part), f64::from(32 - bits));
+            let part = self.b.binary(BinaryOp::Shr, part, down);
+            parts.push(self.b.convert(part, Scalar::F32));
+        }
+        let x = self.b.compose(&parts);
+        let ir = Type::Vec(Scalar::F32, n);
+        let scale = if signed { (1u64 << (bits - 1)) - 1 } else { (1u64 << bits) - 1 };
+        let scale = self.b.number(ir, scale as f64);
+        let mut x = self.b.div(x, scale);
+        if signed {
+            let low = self.b.number(ir, -1.0);
+            x = self.b.binary(BinaryOp::Max, x, low);
+        }
+        let out = Rv::ir(Ty::Vector(Scalar::F32, n), x);
+        Ok(if half { self.convert_scalar(out, Scalar::F16) } else { out })
+    }
+}

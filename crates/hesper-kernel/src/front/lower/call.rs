@@ -1,0 +1,869 @@
+//! Calls: overload resolution, template instantiation, inlining.
+
+use super::convert::Rank;
+use super::scope::{Entity, Scope};
+use super::types::{TArg, bind};
+use super::value::{Ex, Lv, Place, Rv};
+use super::*;
+use crate::front::diag::did_you_mean;
+use crate::front::types::StructId;
+
+/// An argument: evaluated, or a list that needs the parameter's type.
+#[derive(Clone)]
+pub(crate) enum Arg<'a> {
+    Ex(Ex, Span),
+    List(&'a Expr),
+}
+
+impl<'a> Lower<'a> {
+    /// Evaluates an argument; what may change before the call is read at once.
+    pub(super) fn argument(&mut self, e: &'a Expr) -> R<Arg<'a>> {
+        if matches!(e.kind, ExprKind::InitList(_)) {
+            return Ok(Arg::List(e));
+        }
+        Ok(Arg::Ex(self.expr(e)?, e.span))
+    }
+
+    fn arguments(&mut self, args: &'a [Expr]) -> R<Vec<Arg<'a>>> {
+        args.iter().map(|e| self.argument(e)).collect()
+    }
+
+    /// A call expression.
+    pub(super) fn call(&mut self, f: &'a Expr, args: &'a [Expr], span: Span) -> R<Ex> {
+        match &f.kind {
+            ExprKind::Name(p) => self.call_name(p, args, span),
+            ExprKind::Member { base, arrow, member } => {
+                let base_ex = self.member_base(base, *arrow)?;
+                match base_ex.ty().clone() {
+                    Ty::Struct(id) => {
+                        if self.find_methods(id, &member.name).is_empty()
+                            && self.find_field(id, &member.name).is_some()
+                        {
+                            let field = self.member(base_ex, &member.name, member.span)?;
+                            return self.call_object(field, args, span);
+                        }
+                        self.method_call(base_ex, id, &member.name, member.args.as_deref(), args, span)
+                    }
+                    Ty::Error => Err(Fail::Reported),
+                    _ => {
+                        let args = self.arguments(args)?;
+                        self.builtin_method(base_ex, &member.name, args, member.span)
+                    }
+                }
+            }
+            _ => {
+                let callee = self.expr(f)?;
+                self.call_object(callee, args, span)
+            }
+        }
+    }
+
+    /// Calls a lambda or an object with `operator()`.
+    fn call_object(&mut self, callee: Ex, args: &'a [Expr], span: Span) -> R<Ex> {
+        match callee.ty().clone() {
+            Ty::Lambda(id) => {
+                let args = self.arguments(args)?;
+                self.call_lambda(id, args, span)
+            }
+            Ty::Struct(id) => self.method_call(callee, id, "operator()", None, args, span),
+            Ty::Error => Err(Fail::Reported),
+            t => fail(Kind::Call, span, format!("`{}` cannot be called", self.type_name(&t))),
+        }
+    }
+
+    fn call_name(&mut self, p: &'a Path, args: &'a [Expr], span: Span) -> R<Ex> {
+        let seg = p.last();
+        let n = p.segments.len();
+        if n == 1 {
+            match self.scope.lookup(&seg.name) {
+                Some((Entity::Object(lv), _)) => return self.call_object(Ex::L(lv), args, span),
+                Some((Entity::Field, _)) => {
+                    let x = self.name(p)?;
+                    return self.call_object(x, args, span);
+                }
+                Some((Entity::Type(_) | Entity::Alias(_) | Entity::Struct(_), _)) => {
+                    let ty = self.resolve_path(p)?.ty;
+                    return Ok(Ex::R(self.construct(&ty, args, false, span)?));
+                }
+                _ => {}
+            }
+            if let Some(r) = self.call_sibling(seg, args, span)? {
+                return Ok(r);
+            }
+        } else {
+            if &*p.segments[n - 2].name == "numeric_limits" {
+                let targs = p.segments[n - 2].args.as_deref().unwrap_or(&[]);
+                return Ok(Ex::R(self.numeric_limit(targs, seg, span)?));
+            }
+            if let Some(Ty::Struct(id)) = self.path_type(&p.segments[..n - 1])? {
+                return self.call_static(id, seg, args, span);
+            }
+        }
+        let is_type = self.globals.structs.contains_key(&seg.name)
+            || self.globals.aliases.contains_key(&seg.name)
+            || crate::front::types::is_builtin_type(&seg.name);
+        if is_type {
+            let ty = self.resolve_path(p)?.ty;
+            return Ok(Ex::R(self.construct(&ty, args, false, span)?));
+        }
+        let args = self.arguments(args)?;
+        self.call_function(p, args, span)
+    }
+
+    /// A member function called by its bare name from another one.
+    fn call_sibling(&mut self, seg: &'a Segment, args: &'a [Expr], span: Span) -> R<Option<Ex>> {
+        let mut at = Some(self.scope.clone());
+        while let Some(scope) = at {
+            if let Some(id) = scope.of_struct {
+                if !self.find_methods(id, &seg.name).is_empty() {
+                    let this = self.frames.last().and_then(|f| f.this.clone());
+                    if let Some(lv) = this {
+                        return self
+                            .method_call(Ex::L(lv), id, &seg.name, seg.args.as_deref(), args, span)
+                            .map(Some);
+                    }
+                    return self.call_static(id, seg, args, span).map(Some);
+                }
+            }
+            at = scope.parent.clone();
+        }
+        Ok(None)
+    }
+
+    fn call_static(&mut self, id: StructId, seg: &'a Segment, args: &'a [Expr], span: Span) -> R<Ex> {
+        let methods = self.find_methods(id, &seg.name);
+        if methods.is_empty() {
+            let text = format!("`{}` has no member function `{}`", self.struct_name(id), seg.name);
+            return fail(Kind::Name, seg.span, text);
+        }
+        let args = self.arguments(args)?;
+        let decls: Vec<&'a FnDecl> = methods.iter().map(|(m, _, _)| *m).collect();
+        let scope = self.struct_info(methods[0].2).scope.clone();
+        let (f, targs) = self.choose(&seg.name, &decls, seg.args.as_deref(), &args, &scope, span)?;
+        let this = if f.is_static { None } else { self.frames.last().and_then(|f| f.this.clone()) };
+        self.inline(f, targs, scope, this, args, span)
+    }
+
+    /// `object.name(args)`
+    pub(super) fn method_call(
+        &mut self,
+        base: Ex,
+        id: StructId,
+        name: &str,
+        targs: Option<&'a [TemplateArg]>,
+        args: &'a [Expr],
+        span: Span,
+    ) -> R<Ex> {
+        let args = self.arguments(args)?;
+        self.method_with(base, id, name, targs, args, span)
+    }
+
+    fn method_with(
+        &mut self,
+        base: Ex,
+        id: StructId,
+        name: &str,
+        targs: Option<&'a [TemplateArg]>,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> R<Ex> {
+        let methods = self.find_methods(id, name);
+        let Some((_, path, owner)) = methods.first().cloned() else {
+            let text = format!("`{}` has no member function `{name}`", self.struct_name(id));
+            let mut d = Diagnostic::error(Kind::Name, span, text);
+            let decl = self.struct_info(id).decl;
+            if let Some(n) = did_you_mean(name, decl.methods.iter().map(|m| &*m.name)) {
+                d = d.help(format!("did you mean `{n}`?"));
+            }
+            return Err(Fail::Diag(Box::new(d)));
+        };
+        let decls: Vec<&'a FnDecl> = methods.iter().map(|(m, _, _)| *m).collect();
+        let scope = self.struct_info(owner).scope.clone();
+        let (f, bound) = self.choose(name, &decls, targs, &args, &scope, span)?;
+        let object = path.into_iter().try_fold(base, |at, i| self.part(at, i, span))?;
+        let this = match object {
+            Ex::L(lv) => lv,
+            Ex::R(v) => {
+                // A temporary may be changed by its own member functions.
+                let lv = self.temporary(&v.ty, "temporary", span)?;
+                self.store_init(&lv, &v, span)?;
+                lv
+            }
+        };
+        self.inline(f, bound, scope, Some(this), args, span)
+    }
+
+    /// An overloaded operator, as a member or a free function; none if there is no such operator.
+    pub(super) fn operator_call(&mut self, name: &str, args: Vec<Ex>, span: Span) -> R<Option<Ex>> {
+        let mut rest: Vec<Arg<'a>> = args.iter().skip(1).map(|x| Arg::Ex(x.clone(), span)).collect();
+        if let Ty::Struct(id) = args[0].ty() {
+            let id = *id;
+            let methods = self.find_methods(id, name);
+            let fitting = methods.iter().any(|(m, _, _)| m.params.len() == rest.len());
+            if fitting {
+                let scope = self.struct_info(id).scope.clone();
+                let decls: Vec<&'a FnDecl> = methods.iter().map(|(m, _, _)| *m).collect();
+                if self.choose(name, &decls, None, &rest, &scope, span).is_ok() {
+                    return self.method_with(args[0].clone(), id, name, None, rest, span).map(Some);
+                }
+            }
+        }
+        let Some(list) = self.globals.functions.get(name).cloned() else { return Ok(None) };
+        rest.insert(0, Arg::Ex(args[0].clone(), span));
+        let root = self.root.clone();
+        match self.choose(name, &list, None, &rest, &root, span) {
+            Ok((f, targs)) => self.inline(f, targs, root, None, rest, span).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The conversion operator of a struct that gives the type, or the nearest arithmetic one.
+    pub(super) fn conversion_operator(&mut self, id: StructId, v: &Rv, to: &Ty, span: Span) -> R<Option<Rv>> {
+        let mut best: Option<(Rank, &'a FnDecl, StructId)> = None;
+        for (m, _, owner) in self.find_methods(id, "operator T") {
+            let scope = self.struct_info(owner).scope.clone();
+            let Some(ret) = &m.ret else { continue };
+            if m.template.is_some() {
+                continue;
+            }
+            let ty = self.in_scope(&scope, |l| l.resolve_type(ret))?.ty;
+            if let Some(r) = self.rank(&ty, to) {
+                if best.is_none_or(|(b, _, _)| r < b) {
+                    best = Some((r, m, owner));
+                }
+            }
+        }
+        let Some((_, m, owner)) = best else { return Ok(None) };
+        let scope = self.struct_info(owner).scope.clone();
+        let x = self.inline(m, Vec::new(), scope, Some(Lv::value(v.clone())), Vec::new(), span)?;
+        self.rvalue_of(x, span).map(Some)
+    }
+
+    /// A free function, the user's or the library's.
+    fn call_function(&mut self, p: &'a Path, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+        let seg = p.last();
+        let owner = (p.segments.len() > 1).then(|| &p.segments[p.segments.len() - 2].name);
+        let library = owner.is_some_and(|o| matches!(&**o, "metal" | "fast" | "precise" | "simd"));
+        let list = self.globals.functions.get(&seg.name).cloned().unwrap_or_default();
+        let list: Vec<&'a FnDecl> = match owner {
+            Some(o) if !library => list.into_iter().filter(|f| f.namespace.last() == Some(o)).collect(),
+            Some(_) => {
+                list.into_iter().filter(|f| f.is_prelude || f.namespace.contains(&"metal".into())).collect()
+            }
+            None => list,
+        };
+        let builtin = builtins::is_function(&seg.name);
+        let root = self.root.clone();
+        if !list.is_empty() {
+            match self.choose_ranked(&seg.name, &list, seg.args.as_deref(), &args, &root, span) {
+                Ok((f, targs, rank)) => {
+                    // A library function that takes the arguments as they are beats one that converts them.
+                    let converts =
+                        rank > 0 && !f.is_prelude && builtin && self.builtin_takes(&seg.name, &args);
+                    let prelude = f.is_prelude && builtin && rank > 0;
+                    if !converts && !prelude {
+                        return self.inline(f, targs, root, None, args, span);
+                    }
+                }
+                Err(e) if !builtin => return Err(e),
+                Err(_) => {}
+            }
+        }
+        if builtin {
+            return self.builtin_call(p, args, span);
+        }
+        let mut d = Diagnostic::error(Kind::Name, seg.span, format!("unknown function `{}`", seg.name));
+        let globals = self.globals.clone();
+        let mut names: Vec<&str> = globals.functions.keys().map(|n| &**n).collect();
+        for n in builtins::names() {
+            names.push(n);
+        }
+        if let Some(n) = did_you_mean(&seg.name, names) {
+            d = d.help(format!("did you mean `{n}`?"));
+        }
+        Err(Fail::Diag(Box::new(d)))
+    }
+
+    /// Chooses among overloads.
+    pub(super) fn choose(
+        &mut self,
+        name: &str,
+        list: &[&'a FnDecl],
+        targs: Option<&'a [TemplateArg]>,
+        args: &[Arg<'a>],
+        scope: &Rc<Scope<'a>>,
+        span: Span,
+    ) -> R<(&'a FnDecl, Vec<TArg>)> {
+        self.choose_ranked(name, list, targs, args, scope, span).map(|(f, t, _)| (f, t))
+    }
+
+    fn choose_ranked(
+        &mut self,
+        name: &str,
+        list: &[&'a FnDecl],
+        targs: Option<&'a [TemplateArg]>,
+        args: &[Arg<'a>],
+        scope: &Rc<Scope<'a>>,
+        span: Span,
+    ) -> R<(&'a FnDecl, Vec<TArg>, Rank)> {
+        if args.iter().any(|a| matches!(a, Arg::Ex(x, _) if *x.ty() == Ty::Error)) {
+            return Err(Fail::Reported);
+        }
+        let mut given = Vec::new();
+        for t in targs.unwrap_or(&[]) {
+            given.push(self.template_arg(t)?);
+        }
+        let mut best: Option<((Rank, u32, u32), &'a FnDecl, Vec<TArg>)> = None;
+        let mut reasons: Vec<(&'a FnDecl, String)> = Vec::new();
+        for f in list.iter().copied() {
+            if f.template.is_none() && targs.is_some() && f.spec_args.is_none() {
+                reasons.push((f, "it is not a template".into()));
+                continue;
+            }
+            // Specialisations are considered when their primary template has been chosen.
+            if f.spec_args.is_some() || (f.template.as_ref().is_some_and(Vec::is_empty)) {
+                continue;
+            }
+            match self.viable(f, &given, args, scope, span) {
+                Ok((rank, bound)) => {
+                    let preference = u32::from(f.template.is_some()) + 2 * u32::from(f.is_prelude);
+                    let declared = u32::from(f.body.is_none());
+                    let key = (rank, preference, declared);
+                    if best.as_ref().is_none_or(|(b, _, _)| key <= *b && (key < *b || f.template.is_none())) {
+                        best = Some((key, f, bound));
+                    }
+                }
+                Err(reason) => reasons.push((f, reason)),
+            }
+        }
+        if let Some(((rank, _, _), f, bound)) = best {
+            let (f, bound) = self.specialise(f, bound, list, scope, span);
+            return Ok((f, bound, rank));
+        }
+        let types: Vec<String> = args
+            .iter()
+            .map(|a| match a {
+                Arg::Ex(x, _) => self.type_name(x.ty()),
+                Arg::List(_) => "{...}".into(),
+            })
+            .collect();
+        let text = format!("no function `{name}` takes ({})", types.join(", "));
+        let mut d = Diagnostic::error(Kind::Call, span, text);
+        for (f, reason) in reasons.into_iter().take(4) {
+            if f.is_prelude {
+                continue;
+            }
+            d = d.note(f.span, format!("this one does not fit: {reason}"));
+        }
+        Err(Fail::Diag(Box::new(d)))
+    }
+
+    /// An explicit specialisation of the chosen template, if one matches.
+    fn specialise(
+        &mut self,
+        f: &'a FnDecl,
+        bound: Vec<TArg>,
+        list: &[&'a FnDecl],
+        scope: &Rc<Scope<'a>>,
+        span: Span,
+    ) -> (&'a FnDecl, Vec<TArg>) {
+        if f.template.is_none() {
+            return (f, bound);
+        }
+        for s in list.iter().copied() {
+            let (Some(params), true) = (&s.template, s.params.len() == f.params.len()) else { continue };
+            if s.spec_args.is_none() && !params.is_empty() {
+                continue;
+            }
+            match &s.spec_args {
+                Some(patterns) => {
+                    let mut inner: Vec<Option<TArg>> = vec![None; params.len()];
+                    let fits = patterns.len() <= bound.len()
+                        && patterns
+                            .iter()
+                            .zip(&bound)
+                            .all(|(p, a)| self.unify_arg(p, a, params, &mut inner, scope));
+                    if fits {
+                        if let Ok(inner) = self.fill_template_args(params, inner, scope.clone(), span) {
+                            return (s, inner);
+                        }
+                    }
+                }
+                None => {
+                    // `template <> float f(float x)`: the parameters say which one it is.
+                    let outer = Scope::new(Some(scope.clone()));
+                    if let Some(p) = &f.template {
+                        bind(&outer, p, &bound);
+                    }
+                    let same = f.params.iter().zip(&s.params).all(|(a, b)| {
+                        let x = self.in_scope(&outer, |l| l.resolve_type(&a.ty)).map(|r| r.ty);
+                        let y = self.in_scope(scope, |l| l.resolve_type(&b.ty)).map(|r| r.ty);
+                        matches!((x, y), (Ok(x), Ok(y)) if x == y)
+                    });
+                    if same {
+                        return (s, Vec::new());
+                    }
+                }
+            }
+        }
+        (f, bound)
+    }
+
+    /// Whether a function takes the arguments: the cost of the conversions, and its template arguments.
+    fn viable(
+        &mut self,
+        f: &'a FnDecl,
+        given: &[TArg],
+        args: &[Arg<'a>],
+        scope: &Rc<Scope<'a>>,
+        span: Span,
+    ) -> Result<(Rank, Vec<TArg>), String> {
+        let required = f.params.iter().filter(|p| p.default.is_none()).count();
+        if args.len() < required || args.len() > f.params.len() {
+            return Err(format!("it takes {} argument(s)", f.params.len()));
+        }
+        let message = |e: Fail| match e {
+            Fail::Diag(d) => d.message,
+            Fail::Reported => "its types are wrong".to_string(),
+        };
+        let mut bound = Vec::new();
+        let inner = Scope::new(Some(scope.clone()));
+        if let Some(params) = &f.template {
+            if given.len() > params.len() {
+                return Err(format!("it takes {} template argument(s)", params.len()));
+            }
+            let mut partial: Vec<Option<TArg>> = given.iter().cloned().map(Some).collect();
+            partial.resize(params.len(), None);
+            let saved = std::mem::replace(&mut self.scope, scope.clone());
+            for (p, a) in f.params.iter().zip(args) {
+                if let Arg::Ex(x, _) = a {
+                    let mut ty = x.ty().decayed();
+                    let takes_reference =
+                        p.ty.wraps.iter().any(|w| matches!(w, Wrap::Reference)) || p.ty.outer.is_some();
+                    if let (Ty::Array(t, _), false, true) = (&ty, takes_reference, p.ty.extents.is_empty()) {
+                        let space = match x {
+                            Ex::L(Lv { place: Place::Mem { space, .. }, .. }) => *space,
+                            _ => crate::ir::Space::Thread,
+                        };
+                        ty = Ty::pointer((**t).clone(), Some(space), false);
+                    }
+                    // An explicit argument wins; what it left open is deduced.
+                    let mut trial = partial.clone();
+                    if self.unify(&p.ty, &ty, params, &mut trial) {
+                        partial = trial;
+                    } else {
+                        for (slot, new) in partial.iter_mut().zip(trial) {
+                            if slot.is_none() {
+                                *slot = new;
+                            }
+                        }
+                    }
+                }
+            }
+            self.scope = saved;
+            bound = self.fill_template_args(params, partial, scope.clone(), span).map_err(message)?;
+            bind(&inner, params, &bound);
+        }
+        let mut total = 0;
+        for (p, a) in f.params.iter().zip(args) {
+            let Arg::Ex(x, _) = a else {
+                total += 1;
+                continue;
+            };
+            let r = self.in_scope(&inner, |l| l.resolve_type(&p.ty)).map_err(message)?;
+            let want = if r.auto { x.ty().clone() } else { self.param_type(&r, &p.ty) };
+            let Some(mut rank) = self.rank(x.ty(), &want) else {
+                let (want, found) = (self.type_name(&want), self.type_name(x.ty()));
+                return Err(format!("expected `{want}`, found `{found}`"));
+            };
+            if let (Ty::Array(..), Ty::Pointer(q), Ex::L(lv)) = (x.ty(), &want, x) {
+                let space = match &lv.place {
+                    Place::Mem { space, .. } => *space,
+                    Place::Value(_) if lv.is_const => crate::ir::Space::Constant,
+                    _ => crate::ir::Space::Thread,
+                };
+                if q.space.is_some_and(|s| s != space) {
+                    let (want, found) = (self.type_name(&want), self.type_name(x.ty()));
+                    return Err(format!("expected `{want}`, found `{space} {found}`"));
+                }
+            }
+            if r.is_ref {
+                if let (Ex::L(lv), Some(space)) = (x, r.space) {
+                    let found = match &lv.place {
+                        Place::Mem { space, .. } => Some(*space),
+                        Place::Value(_) => None,
+                        _ => Some(crate::ir::Space::Thread),
+                    };
+                    if found.is_some_and(|f| f != space) {
+                        return Err(format!("its parameter refers to the `{space}` address space"));
+                    }
+                }
+                let mutable = !r.is_const;
+                match x {
+                    Ex::L(lv) if mutable && rank == 0 && lv.is_const => rank += 2,
+                    Ex::R(_) if mutable => rank += 4,
+                    _ => {}
+                }
+            }
+            total += rank;
+        }
+        Ok((total, bound))
+    }
+
+    /// The type a parameter takes: arrays are pointers.
+    fn param_type(&self, r: &types::Resolved, t: &TypeSyntax) -> Ty {
+        match &r.ty {
+            Ty::Array(e, _) if !r.is_ref && !t.extents.is_empty() => {
+                Ty::pointer((**e).clone(), r.space, r.is_const)
+            }
+            other => other.clone(),
+        }
+    }
+
+    // ---- inlining ----
+
+    /// Checks depth, size and recursion before a call is inlined.
+    fn check_call(&mut self, f: &'a FnDecl, targs: &[TArg], args: &[Arg<'a>], span: Span) -> R<()> {
+        self.inlined += 1;
+        if self.inlined > MAX_INLINED {
+            if std::mem::replace(&mut self.too_large, true) {
+                return Err(Fail::Reported);
+            }
+            return fail(Kind::Limit, span, format!("the kernel inlines more than {MAX_INLINED} calls"));
+        }
+        let bindings = self.bindings(f, targs);
+        let same = |g: &Frame<'a>| g.decl.is_some_and(|d| std::ptr::eq(d, f)) && g.bindings == bindings;
+        let recursive = self.frames.iter().position(same);
+        let known = !args.is_empty()
+            && args.iter().all(|a| match a {
+                Arg::Ex(Ex::R(v), _) => v.is_const(),
+                Arg::Ex(Ex::L(Lv { place: Place::Value(v), .. }), _) => v.is_const(),
+                _ => false,
+            });
+        let template = f.template.is_some();
+        match recursive {
+            Some(first) if !known => {
+                let cycle: Vec<String> =
+                    self.frames[first..].iter().map(|g| format!("`{}`", g.name)).collect();
+                let text = format!("recursion is not allowed: {} -> `{}`", cycle.join(" -> "), f.name);
+                fail(Kind::Limit, span, text)
+            }
+            _ if self.frames.len() >= MAX_CALLS => {
+                let what = if template { "template recursion" } else { "compile-time recursion" };
+                let again = self.frames.iter().any(|g| g.decl.is_some_and(|d| std::ptr::eq(d, f)));
+                let text = if again {
+                    format!("{what} of `{}` does not end", f.name)
+                } else {
+                    "calls nest too deeply".to_string()
+                };
+                fail(Kind::Limit, span, text)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Template arguments as text: `T = float, N = 4`.
+    fn bindings(&self, f: &'a FnDecl, targs: &[TArg]) -> String {
+        let params = f.template.as_deref().unwrap_or(&[]);
+        let pairs = params.iter().zip(targs);
+        let list: Vec<String> = pairs.map(|(p, a)| format!("{} = {}", p.name, self.targ_name(a))).collect();
+        list.join(", ")
+    }
+
+    fn open_frame(&mut self, f: &'a FnDecl, targs: &[TArg], this: Option<Lv>, span: Span) -> Frame<'a> {
+        let bindings = self.bindings(f, targs);
+        Frame {
+            decl: Some(f),
+            name: f.name.clone(),
+            bindings,
+            call_span: span,
+            assigned: &f.assigned,
+            this,
+            ret_ty: None,
+            ret_ref: false,
+            ret_place: None,
+            direct: None,
+            flag: None,
+            base_region: self.regions,
+            base_ctl: self.ctl.len(),
+            is_entry: false,
+            inlined_at: Some(self.b.current_loc()),
+        }
+    }
+
+    /// Inlines a call.
+    pub(super) fn inline(
+        &mut self,
+        f: &'a FnDecl,
+        targs: Vec<TArg>,
+        scope: Rc<Scope<'a>>,
+        this: Option<Lv>,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> R<Ex> {
+        self.reached.insert(f as *const FnDecl as usize);
+        self.check_call(f, &targs, &args, span)?;
+        let f = self.definition(f);
+        let Some(body) = &f.body else {
+            let text = format!("`{}` is declared but never defined", f.name);
+            return Err(Fail::Diag(Box::new(
+                Diagnostic::error(Kind::Name, span, text).note(f.span, "it is declared here"),
+            )));
+        };
+        self.reached.insert(f as *const FnDecl as usize);
+        self.enter(span)?;
+        let saved = self.scope.clone();
+        let frame = self.open_frame(f, &targs, this, span);
+        let r = self.inline_body(f, body, targs, scope, frame, args);
+        self.scope = saved;
+        self.leave();
+        self.at(span);
+        r
+    }
+
+    /// The definition of a function that was declared first.
+    fn definition(&self, f: &'a FnDecl) -> &'a FnDecl {
+        if f.body.is_some() {
+            return f;
+        }
+        let list = self.globals.functions.get(&f.name);
+        let same = |g: &&&'a FnDecl| {
+            g.body.is_some()
+                && g.params.len() == f.params.len()
+                && g.template.as_ref().map(Vec::len) == f.template.as_ref().map(Vec::len)
+                && g.spec_args.is_none()
+        };
+        list.into_iter().flatten().find(same).copied().unwrap_or(f)
+    }
+
+    fn inline_body(
+        &mut self,
+        f: &'a FnDecl,
+        body: &'a Block,
+        targs: Vec<TArg>,
+        scope: Rc<Scope<'a>>,
+        mut frame: Frame<'a>,
+        args: Vec<Arg<'a>>,
+    ) -> R<Ex> {
+        let outer = Scope::new(Some(scope));
+        if let Some(params) = &f.template {
+            bind(&outer, params, &targs);
+        }
+        let span = frame.call_span;
+        if let Some(ret) = &f.ret {
+            let r = self.in_scope(&outer, |l| l.resolve_type(ret))?;
+            frame.ret_ty = if r.auto { None } else { Some(r.ty) };
+            frame.ret_ref = r.is_ref;
+        }
+        let inner = Scope::new(Some(outer));
+        self.bind_params(&f.params, &inner, &mut frame, args, span)?;
+        self.run_body(frame, inner, body)
+    }
+
+    /// Lowers a body in a frame; gives what it returns.
+    fn run_body(&mut self, frame: Frame<'a>, scope: Rc<Scope<'a>>, body: &'a Block) -> R<Ex> {
+        let (name, span) = (frame.name.clone(), frame.call_span);
+        let depth = self.frames.len();
+        self.frames.push(frame);
+        let saved = std::mem::replace(&mut self.scope, scope);
+        let dead = std::mem::replace(&mut self.dead, false);
+        self.function_body(body);
+        let fell_off = !self.dead;
+        self.dead = dead || self.b.is_terminated();
+        self.scope = saved;
+        self.frames.truncate(depth + 1);
+        let Some(frame) = self.frames.pop() else { return Err(Fail::Reported) };
+        if let Some(x) = frame.direct {
+            return Ok(x);
+        }
+        if let Some(place) = frame.ret_place {
+            return Ok(Ex::R(self.load(&place, span)?));
+        }
+        match frame.ret_ty {
+            None | Some(Ty::Void) => Ok(Ex::R(Rv::void())),
+            Some(ty) => {
+                if fell_off && !self.sink.has_errors() {
+                    self.warn(Kind::Type, span, format!("`{name}` ends without returning a value"));
+                }
+                let v = self.zero(&ty, span)?;
+                Ok(Ex::R(v))
+            }
+        }
+    }
+
+    /// Binds arguments to the names of parameters.
+    fn bind_params(
+        &mut self,
+        params: &'a [ParamDecl],
+        scope: &Rc<Scope<'a>>,
+        frame: &mut Frame<'a>,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> R<()> {
+        let mut args = args.into_iter();
+        for p in params {
+            let r = self.in_scope(scope, |l| l.resolve_type(&p.ty))?;
+            let arg = match (args.next(), &p.default) {
+                (Some(a), _) => a,
+                (None, Some(d)) => {
+                    let x = self.in_scope(scope, |l| l.argument(d))?;
+                    match x {
+                        Arg::Ex(x, _) => Arg::Ex(x, span),
+                        list => list,
+                    }
+                }
+                (None, None) => return fail(Kind::Call, span, format!("argument `{}` is missing", p.name)),
+            };
+            let lv = self.bind_param(p, &r, arg, frame)?;
+            if !p.name.is_empty() {
+                scope.insert(&p.name, Entity::Object(lv));
+            }
+        }
+        Ok(())
+    }
+
+    fn bind_param(
+        &mut self,
+        p: &'a ParamDecl,
+        r: &types::Resolved,
+        arg: Arg<'a>,
+        frame: &Frame<'a>,
+    ) -> R<Lv> {
+        let (x, span) = match arg {
+            Arg::Ex(x, span) => (x, span),
+            Arg::List(e) => (Ex::R(self.init_value(&r.ty, e)?), e.span),
+        };
+        if r.is_ref {
+            if let Ex::L(lv) = &x {
+                let fits = r.auto || lv.ty == r.ty || lv.ty.decayed() == r.ty.decayed();
+                if fits {
+                    return Ok(Lv { is_const: lv.is_const || r.is_const, ..lv.clone() });
+                }
+                if !r.is_const {
+                    let (want, found) = (self.type_name(&r.ty), self.type_name(&lv.ty));
+                    let text = format!("expected a reference to `{want}`, found `{found}`");
+                    return Err(Fail::Diag(Box::new(
+                        Diagnostic::error(Kind::Type, span, text)
+                            .note(p.span, "the parameter is declared here"),
+                    )));
+                }
+            }
+        }
+        let ty = if r.auto { None } else { Some(self.param_type(r, &p.ty)) };
+        let v = match (x, &ty) {
+            // Structs and arrays by value are copied whole.
+            (Ex::L(lv), Some(t)) if lv.ty == *t => self.load(&lv, span)?,
+            (x, Some(t)) => {
+                let v = self.rvalue_of(x, span)?;
+                self.convert(v, t, false, span)?
+            }
+            (x, None) => self.rvalue_of(x, span)?,
+        };
+        let assigned = frame.assigned.contains(&p.name) || self.storage_of(p.id) > value::Storage::Value;
+        if !assigned && !self.needs_memory(&v.ty) {
+            return Ok(Lv {
+                ty: v.ty.clone(),
+                place: Place::Value(v),
+                is_const: r.is_const,
+                decl: Some(p.id),
+            });
+        }
+        let ty = v.ty.clone();
+        // The caller's frame is still current: storage is decided here by the parameter itself.
+        self.escalate_quietly(p.id);
+        self.make_local(&p.name, p.id, &ty, r.is_const, Some(v), p.span)
+    }
+
+    /// An assigned parameter is a variable; this is known before the walk and needs no repetition.
+    fn escalate_quietly(&mut self, id: DeclId) {
+        let slot = self.storage.entry(id).or_insert(value::Storage::Var);
+        *slot = (*slot).max(value::Storage::Var);
+    }
+
+    /// Inlines a constructor on the object `this`; gives the object's value.
+    pub(super) fn inline_constructor(
+        &mut self,
+        id: StructId,
+        f: &'a FnDecl,
+        targs: Vec<TArg>,
+        scope: Rc<Scope<'a>>,
+        this: Lv,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> R<Rv> {
+        self.check_call(f, &targs, &args, span)?;
+        self.enter(span)?;
+        let saved = self.scope.clone();
+        let depth = self.frames.len();
+        let mut frame = self.open_frame(f, &targs, Some(this.clone()), span);
+        frame.ret_ty = Some(Ty::Void);
+        let outer = Scope::new(Some(scope));
+        if let Some(params) = &f.template {
+            bind(&outer, params, &targs);
+        }
+        let inner = Scope::new(Some(outer));
+        let r = self.bind_params(&f.params, &inner, &mut frame, args, span).and_then(|()| {
+            self.frames.push(frame);
+            self.scope = inner;
+            self.member_inits(id, f)?;
+            let this = self.frames.last().and_then(|f| f.this.clone()).unwrap_or(this);
+            if let Some(body) = f.body.as_ref().filter(|b| !b.stmts.is_empty()) {
+                let dead = std::mem::replace(&mut self.dead, false);
+                self.function_body(body);
+                self.dead = dead || self.b.is_terminated();
+            }
+            Ok(this)
+        });
+        self.frames.truncate(depth);
+        self.scope = saved;
+        self.leave();
+        self.at(span);
+        let this = r?;
+        self.load(&this, span)
+    }
+
+    fn call_lambda(&mut self, id: u32, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+        let info = &self.lambdas[id as usize];
+        let (lambda, scope, this) = (info.lambda, info.scope.clone(), info.this.clone());
+        let assigned = info.assigned;
+        if self.frames.len() >= MAX_CALLS {
+            return fail(Kind::Limit, span, "calls nest too deeply");
+        }
+        let required = lambda.params.iter().filter(|p| p.default.is_none()).count();
+        if args.len() < required || args.len() > lambda.params.len() {
+            let text = format!("the lambda takes {} argument(s), {} given", lambda.params.len(), args.len());
+            return fail(Kind::Call, span, text);
+        }
+        self.enter(span)?;
+        let mut frame = Frame {
+            decl: None,
+            name: "lambda".into(),
+            bindings: String::new(),
+            call_span: span,
+            assigned,
+            this,
+            ret_ty: None,
+            ret_ref: false,
+            ret_place: None,
+            direct: None,
+            flag: None,
+            base_region: self.regions,
+            base_ctl: self.ctl.len(),
+            is_entry: false,
+            inlined_at: Some(self.b.current_loc()),
+        };
+        let inner = Scope::new(Some(scope.clone()));
+        let r = (|| {
+            if let Some(ret) = &lambda.ret {
+                let r = self.in_scope(&scope, |l| l.resolve_type(ret))?;
+                frame.ret_ty = if r.auto { None } else { Some(r.ty) };
+                frame.ret_ref = r.is_ref;
+            }
+            self.bind_params(&lambda.params, &inner, &mut frame, args, span)?;
+            self.run_body(frame, inner, &lambda.body)
+        })();
+        self.leave();
+        self.at(span);
+        r
+    }
+}

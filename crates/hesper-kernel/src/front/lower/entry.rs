@@ -1,0 +1,526 @@
+//! Entry points: the body of a custom kernel with its generated parameters, and whole `kernel` functions.
+
+use super::scope::Entity;
+use super::types::{bind, space_of};
+use super::value::{Lv, Place, Rv, Val};
+use super::*;
+use crate::front::diag::did_you_mean;
+use crate::ir::{Access, Builtin, Kernel, Op, ParamKind, Scalar, Space, Type};
+
+/// What a generated parameter is.
+#[derive(Clone, Debug)]
+pub(crate) enum ParamSpec {
+    /// A buffer of elements; `reference` binds the first element itself.
+    Buffer { elem: Elem, space: Space, writable: bool, atomic: bool, reference: bool },
+    /// A scalar passed by value.
+    Value(Scalar),
+    /// A thread position or size.
+    Attribute(Builtin),
+    /// `grid_origin`: always zero.
+    Origin,
+    /// A template argument that is a type.
+    Type(Elem),
+    /// A template argument that is a value.
+    Const(i64, Scalar),
+}
+
+/// Element types of arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Elem {
+    Scalar(Scalar),
+    /// `complex64_t`, a struct of the prelude.
+    Complex,
+}
+
+/// A generated parameter of a custom kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct EntryParam {
+    pub name: Name,
+    pub id: DeclId,
+    pub spec: ParamSpec,
+}
+
+/// The body of a custom kernel.
+pub(crate) struct Body<'a> {
+    pub name: &'a str,
+    pub block: &'a Block,
+    pub assigned: &'a HashSet<Name>,
+    pub params: &'a [EntryParam],
+    /// A place in the body's text, for errors without another.
+    pub span: Span,
+}
+
+/// Most repetitions of the walk; each moves at least one variable to better storage.
+const MAX_PASSES: usize = 40;
+
+/// Lowers the body of a custom kernel. Errors and warnings go to the sink.
+pub(crate) fn lower_body(unit: &Unit, sources: &Sources, body: &Body<'_>, sink: &mut Sink) -> Option<Kernel> {
+    let kernel = repeat(body.name, unit, sources, body.span, sink, |l| {
+        l.bind_entry(body);
+        l.open_entry(body.assigned, body.span);
+        l.scope = Scope::new(Some(l.scope.clone()));
+        l.function_body(body.block);
+    })?;
+    Some(kernel)
+}
+
+/// Repeats the walk until every variable has the storage it needs.
+fn repeat<'a>(
+    name: &str,
+    unit: &'a Unit,
+    sources: &'a Sources,
+    span: Span,
+    sink: &mut Sink,
+    mut walk: impl FnMut(&mut Lower<'a>),
+) -> Option<Kernel> {
+    let mut storage = HashMap::new();
+    for pass in 0..MAX_PASSES {
+        let mut l = Lower::new(name, unit, sources, storage);
+        walk(&mut l);
+        if l.restart && pass + 1 < MAX_PASSES && !l.aborted {
+            storage = std::mem::take(&mut l.storage);
+            continue;
+        }
+        let failed = l.sink.has_errors() || l.restart;
+        let reached = std::mem::take(&mut l.reached);
+        for d in std::mem::take(&mut l.sink).into_vec() {
+            sink.push(d);
+        }
+        if failed {
+            if !sink.has_errors() {
+                sink.push(Diagnostic::error(
+                    Kind::Limit,
+                    span,
+                    "the kernel takes the address of too many variables",
+                ));
+            }
+            return None;
+        }
+        return match l.b.finish() {
+            Ok(mut k) => {
+                mark_atomics(&mut k);
+                check_unreached(unit, sources, &reached, sink);
+                Some(k)
+            }
+            Err(e) => {
+                let kind = if e.message.contains("nest")
+                    || e.message.contains("memory")
+                    || e.message.contains("grows")
+                {
+                    Kind::Limit
+                } else {
+                    Kind::Unsupported
+                };
+                let text =
+                    format!("the kernel cannot be compiled: {} (line {}:{})", e.message, e.line, e.column);
+                sink.push(Diagnostic::error(kind, span, text));
+                None
+            }
+        };
+    }
+    None
+}
+
+/// Writable buffers may be the target of any atomic in the kernel, whatever type they were declared with.
+fn mark_atomics(k: &mut Kernel) {
+    let device_atomic = k.blocks.iter().flat_map(|b| &b.insts).any(|i| match i.op {
+        Op::AtomicRmw { ptr, .. }
+        | Op::AtomicLoad { ptr }
+        | Op::AtomicStore { ptr, .. }
+        | Op::AtomicCompareExchange { ptr, .. } => k.ty(ptr) == Type::Ptr(Space::Device),
+        _ => false,
+    });
+    if !device_atomic {
+        return;
+    }
+    for p in &mut k.params {
+        if let ParamKind::Buffer { access, .. } = &mut p.kind {
+            if *access == Access::ReadWrite {
+                *access = Access::Atomic;
+            }
+        }
+    }
+}
+
+/// Checks functions of the header that no call reached; what is wrong there is a warning.
+fn check_unreached(unit: &Unit, sources: &Sources, reached: &HashSet<usize>, sink: &mut Sink) {
+    let candidates = unit.items.iter().filter_map(|i| match i {
+        Item::Function(f) if !f.is_prelude && !f.is_kernel && f.template.is_none() => Some(f),
+        _ => None,
+    });
+    for f in candidates.take(64) {
+        let Some(body) = &f.body else { continue };
+        if reached.contains(&(f as *const FnDecl as usize)) {
+            continue;
+        }
+        let mut l = Lower::new(&f.name, unit, sources, HashMap::new());
+        l.check_function(f, body);
+        for mut d in l.sink.into_vec() {
+            d.severity = Severity::Warning;
+            sink.push(d);
+        }
+    }
+}
+
+/// Lowers every `kernel` function of a file, and every explicit instantiation.
+pub(crate) fn lower_kernels(unit: &Unit, sources: &Sources, sink: &mut Sink) -> Vec<Kernel> {
+    let mut out = Vec::new();
+    let functions = || {
+        unit.items.iter().filter_map(|i| match i {
+            Item::Function(f) => Some(f),
+            _ => None,
+        })
+    };
+    for f in functions().filter(|f| f.is_kernel && f.template.is_none()) {
+        out.extend(lower_kernel(unit, sources, f, None, &f.name, sink));
+    }
+    for item in &unit.items {
+        let Item::Instantiation(i) = item else { continue };
+        let seg = i.path.last();
+        let Some(f) = functions().find(|f| f.name == seg.name && f.template.is_some() && f.is_kernel) else {
+            let mut d =
+                Diagnostic::error(Kind::Name, seg.span, format!("unknown kernel template `{}`", seg.name));
+            if let Some(n) = did_you_mean(&seg.name, functions().map(|f| &*f.name)) {
+                d = d.help(format!("did you mean `{n}`?"));
+            }
+            sink.push(d);
+            continue;
+        };
+        let name = i.host_name.clone().unwrap_or_else(|| seg.name.clone());
+        out.extend(lower_kernel(unit, sources, f, Some(i), &name, sink));
+    }
+    if out.is_empty() && !sink.has_errors() {
+        check_unreached(unit, sources, &HashSet::new(), sink);
+    }
+    out
+}
+
+fn lower_kernel<'a>(
+    unit: &'a Unit,
+    sources: &'a Sources,
+    f: &'a FnDecl,
+    instance: Option<&'a Instantiation>,
+    name: &str,
+    sink: &mut Sink,
+) -> Option<Kernel> {
+    let body = f.body.as_ref()?;
+    repeat(name, unit, sources, f.span, sink, |l| {
+        let mut scope = Scope::new(Some(l.root.clone()));
+        if let (Some(params), Some(i)) = (&f.template, instance) {
+            let seg = i.path.last();
+            let given = seg.args.as_deref().unwrap_or(&[]);
+            let root = l.root.clone();
+            match l.template_args(params, given, root, seg.span) {
+                Ok(args) => bind(&scope, params, &args),
+                Err(e) => return l.report(e),
+            }
+            scope = Scope::new(Some(scope));
+        }
+        l.scope = scope;
+        l.open_entry(&f.assigned, f.span);
+        if let Err(e) = l.kernel_params(f) {
+            return l.report(e);
+        }
+        l.function_body(body);
+    })
+}
+
+impl<'a> Lower<'a> {
+    fn open_entry(&mut self, assigned: &'a HashSet<Name>, span: Span) {
+        self.frames.push(Frame {
+            decl: None,
+            name: "kernel".into(),
+            bindings: String::new(),
+            call_span: span,
+            assigned,
+            this: None,
+            ret_ty: Some(Ty::Void),
+            ret_ref: false,
+            ret_place: None,
+            direct: None,
+            flag: None,
+            base_region: self.regions,
+            base_ctl: 0,
+            is_entry: true,
+            inlined_at: None,
+        });
+    }
+
+    fn elem_type(&mut self, e: Elem) -> Ty {
+        match e {
+            Elem::Scalar(s) => Ty::Scalar(s),
+            Elem::Complex => {
+                let Some(s) = self.global_struct("complex64_t") else {
+                    return Ty::Error;
+                };
+                let root = self.root.clone();
+                self.struct_with_args(s, Vec::new(), root, s.span).unwrap_or(Ty::Error)
+            }
+        }
+    }
+
+    /// Enters the generated parameters of a custom kernel into the scope.
+    fn bind_entry(&mut self, body: &Body<'a>) {
+        // Template arguments first: they are visible in nothing but the body, as in the generated function.
+        self.scope = Scope::new(Some(self.root.clone()));
+        // Parameters are entered in order, so that buffers get their numbers.
+        for p in body.params {
+            let lv = match &p.spec {
+                ParamSpec::Type(e) => {
+                    let ty = self.elem_type(*e);
+                    self.scope.insert(&p.name, Entity::Type(ty));
+                    continue;
+                }
+                ParamSpec::Origin => match self.zero(&Ty::Vector(Scalar::U32, 3), body.span) {
+                    Ok(v) => self.entry_value(p, v),
+                    Err(_) => continue,
+                },
+                ParamSpec::Const(v, s) => {
+                    let mut lv = Lv::value(Rv::int(*s, *v));
+                    lv.is_const = true;
+                    lv
+                }
+                ParamSpec::Value(s) => {
+                    let i = self.b.add_param(p.name.to_string(), ParamKind::Value(Type::Scalar(*s)));
+                    let id = self.b.param(i);
+                    let v = Rv::ir(Ty::Scalar(*s), id);
+                    Lv { ty: v.ty.clone(), place: Place::Value(v), is_const: true, decl: Some(p.id) }
+                }
+                ParamSpec::Attribute(what) => {
+                    match self.attribute(*what, if what.has_axes() { 3 } else { 1 }, Scalar::U32) {
+                        Ok(v) => self.entry_value(p, v),
+                        Err(e) => {
+                            self.report(e);
+                            continue;
+                        }
+                    }
+                }
+                ParamSpec::Buffer { elem, space, writable, atomic, reference } => {
+                    let ty = self.elem_type(*elem);
+                    let access = match (writable, atomic) {
+                        (false, _) => Access::Read,
+                        (true, false) => Access::ReadWrite,
+                        (true, true) => Access::Atomic,
+                    };
+                    let ir = ty.ir().unwrap_or(Type::Scalar(Scalar::U8));
+                    let kind = ParamKind::Buffer { space: *space, elem: ir, access };
+                    let i = self.b.add_param(p.name.to_string(), kind);
+                    let ptr = self.b.param_ptr(i);
+                    let is_const = !*writable;
+                    if *reference {
+                        let lv = Lv { ty, place: Place::Mem { ptr, space: *space }, is_const, decl: None };
+                        // One read serves all uses: nobody writes an input.
+                        match self.load(&lv, body.span) {
+                            Ok(v) if *space == Space::Constant => {
+                                let ty = v.ty.clone();
+                                Lv { ty, place: Place::Value(v), is_const, decl: Some(p.id) }
+                            }
+                            _ => lv,
+                        }
+                    } else {
+                        let pointee = match (*atomic, &ty) {
+                            (true, Ty::Scalar(s)) => Ty::Atomic(*s),
+                            _ => ty,
+                        };
+                        let v = Rv::ir(Ty::pointer(pointee, Some(*space), is_const), ptr);
+                        self.entry_value(p, v)
+                    }
+                }
+            };
+            if self.storage_of(p.id) == value::Storage::Memory {
+                let (ty, name) = (lv.ty.clone(), p.name.clone());
+                let moved = self
+                    .load(&lv, body.span)
+                    .and_then(|v| self.make_local(&name, p.id, &ty, lv.is_const, Some(v), body.span));
+                match moved {
+                    Ok(lv) => {
+                        self.scope.insert(&p.name, Entity::Object(lv));
+                    }
+                    Err(e) => self.report(e),
+                }
+                continue;
+            }
+            self.scope.insert(&p.name, Entity::Object(lv));
+        }
+    }
+
+    /// A parameter that the body assigns is a variable.
+    fn entry_value(&mut self, p: &EntryParam, v: Rv) -> Lv {
+        if self.storage_of(p.id) == value::Storage::Var {
+            if let Some(t) = v.ty.ir() {
+                let id = self.ir(&v);
+                let var = self.b.var(p.name.to_string(), t);
+                self.b.set(var, id);
+                return Lv { ty: v.ty.clone(), place: Place::Var(var), is_const: false, decl: Some(p.id) };
+            }
+        }
+        Lv { ty: v.ty.clone(), place: Place::Value(v), is_const: false, decl: Some(p.id) }
+    }
+
+    /// The value of a thread position as a scalar or vector.
+    fn attribute(&mut self, what: Builtin, lanes: u8, s: Scalar) -> R<Rv> {
+        let mut parts = Vec::new();
+        for axis in 0..lanes {
+            let id = self.b.builtin(what, axis);
+            let id = self.b.convert(id, s);
+            parts.push(id);
+        }
+        Ok(match parts.as_slice() {
+            [one] => Rv::ir(Ty::Scalar(s), *one),
+            many => Rv::ir(Ty::Vector(s, lanes), self.b.compose(many)),
+        })
+    }
+
+    /// Parameters of a whole `kernel` function, bound by their attributes.
+    fn kernel_params(&mut self, f: &'a FnDecl) -> R<()> {
+        if let Some(ret) = &f.ret {
+            if self.resolve_type(ret)?.ty != Ty::Void {
+                return fail(Kind::Type, ret.span, "a kernel returns `void`");
+            }
+        }
+        // Buffers are numbered by `[[buffer(n)]]`; those without follow in order.
+        let mut order: Vec<(u64, usize)> = Vec::new();
+        let mut next = 0;
+        for (i, p) in f.params.iter().enumerate() {
+            let given = p.attrs.iter().find(|a| &*a.name == "buffer").and_then(|a| a.arg);
+            let number = given.unwrap_or(next);
+            if p.attrs.iter().all(|a| attribute_builtin(&a.name).is_none()) {
+                next = number + 1;
+            }
+            order.push((number, i));
+        }
+        order.sort();
+        let shared =
+            f.params.iter().filter(|p| p.ty.quals.space == Some(SpaceSyntax::Threadgroup)).count() as u64;
+        for (_, i) in order {
+            let p = &f.params[i];
+            let lv = self.kernel_param(p, shared)?;
+            self.declare(&p.name, lv, p.span)?;
+        }
+        Ok(())
+    }
+
+    fn kernel_param(&mut self, p: &'a ParamDecl, shared: u64) -> R<Lv> {
+        let r = self.resolve_type(&p.ty)?;
+        if let Some(what) = p.attrs.iter().find_map(|a| attribute_builtin(&a.name)) {
+            let (Some(s), n) = (r.ty.scalar(), r.ty.lanes()) else {
+                return fail(
+                    Kind::Type,
+                    p.span,
+                    "a thread position is an unsigned integer or a vector of them",
+                );
+            };
+            if !s.is_int() || (n > 1 && !what.has_axes()) {
+                return fail(
+                    Kind::Type,
+                    p.span,
+                    "a thread position is an unsigned integer or a vector of them",
+                );
+            }
+            let v = self.attribute(what, n, s)?;
+            let ty = v.ty.clone();
+            return self.make_local(&p.name, p.id, &ty, r.is_const, Some(v), p.span);
+        }
+        let unknown = p.attrs.iter().find(|a| !matches!(&*a.name, "buffer" | "threadgroup" | "maybe_unused"));
+        if let Some(a) = unknown {
+            let mut d = Diagnostic::error(Kind::Name, a.span, format!("unknown attribute `{}`", a.name));
+            if let Some(n) = did_you_mean(&a.name, crate::custom::ATTRIBUTES.iter().map(|(n, _, _)| *n)) {
+                d = d.help(format!("did you mean `{n}`?"));
+            }
+            return Err(Fail::Diag(Box::new(d)));
+        }
+        let (pointee, space, is_const, is_ref) = match &r.ty {
+            Ty::Pointer(q) => (q.pointee.clone(), q.space, q.is_const, false),
+            Ty::Array(t, _) if !r.is_ref => ((**t).clone(), r.space, r.is_const, false),
+            t if r.is_ref => (t.clone(), r.space, r.is_const, true),
+            t => {
+                let name = self.type_name(t);
+                let text =
+                    format!("parameter `{}` of type `{name}` needs an attribute, or to be a pointer", p.name);
+                return fail(Kind::Type, p.span, text);
+            }
+        };
+        let Some(space) = space.or(p.ty.quals.space.map(space_of)) else {
+            return fail(Kind::Type, p.span, format!("pointer `{}` needs an address space", p.name));
+        };
+        let place = match space {
+            Space::Threadgroup => {
+                let size = 16 * 1024 / shared.max(1);
+                let ty = Ty::Array(Rc::new(Ty::Scalar(Scalar::U8)), size);
+                let lv = self.threadgroup_local(&p.name, p.id, &ty, p.span)?;
+                lv.place
+            }
+            Space::Device | Space::Constant => {
+                let writable = space == Space::Device && !is_const;
+                let access = match (&pointee, writable) {
+                    (_, false) => Access::Read,
+                    (Ty::Atomic(_), true) => Access::Atomic,
+                    _ => Access::ReadWrite,
+                };
+                let elem = match &pointee {
+                    Ty::Atomic(s) => Type::Scalar(*s),
+                    t => t.ir().filter(|t| !t.is_ptr()).unwrap_or(Type::Scalar(Scalar::U8)),
+                };
+                let i = self.b.add_param(p.name.to_string(), ParamKind::Buffer { space, elem, access });
+                Place::Mem { ptr: self.b.param_ptr(i), space }
+            }
+            Space::Thread => {
+                return fail(Kind::Type, p.span, "a kernel parameter cannot be in thread memory");
+            }
+        };
+        let Place::Mem { ptr, space } = place else { return Err(Fail::Reported) };
+        if is_ref {
+            let is_const = is_const || space == Space::Constant;
+            return Ok(Lv { ty: pointee, place: Place::Mem { ptr, space }, is_const, decl: None });
+        }
+        let v = Rv::ir(Ty::pointer(pointee, Some(space), is_const || space == Space::Constant), ptr);
+        let ty = v.ty.clone();
+        self.make_local(&p.name, p.id, &ty, false, Some(v), p.span)
+    }
+
+    /// Checks a function on its own, with arguments that nothing is known about.
+    fn check_function(&mut self, f: &'a FnDecl, body: &'a Block) {
+        self.open_entry(&f.assigned, f.span);
+        let mut ret = None;
+        if let Some(t) = &f.ret {
+            match self.resolve_type(t) {
+                Ok(r) => {
+                    if let Some(frame) = self.frames.last_mut() {
+                        frame.ret_ref = r.is_ref;
+                    }
+                    ret = (!r.auto).then_some(r.ty);
+                }
+                Err(e) => return self.report(e),
+            }
+        }
+        if let Some(frame) = self.frames.last_mut() {
+            frame.is_entry = false;
+            frame.ret_ty = ret;
+            frame.decl = Some(f);
+            frame.name = f.name.clone();
+        }
+        let scope = Scope::new(Some(self.root.clone()));
+        for p in &f.params {
+            let r = match self.resolve_type(&p.ty) {
+                Ok(r) => r,
+                Err(e) => return self.report(e),
+            };
+            let ty = match &r.ty {
+                Ty::Array(t, _) if !r.is_ref => Ty::pointer((**t).clone(), r.space, r.is_const),
+                t => t.clone(),
+            };
+            let lv = match (r.auto, self.temporary(&ty, &p.name, p.span)) {
+                (false, Ok(lv)) => Lv { decl: Some(p.id), ..lv },
+                _ => Lv::value(Rv { ty: Ty::Error, val: Val::Void }),
+            };
+            scope.insert(&p.name, Entity::Object(lv));
+        }
+        self.scope = Scope::new(Some(scope));
+        self.function_body(body);
+    }
+}
+
+/// The position or size that an attribute names.
+fn attribute_builtin(name: &str) -> Option<Builtin> {
+    crate::custom::ATTRIBUTES.iter().find(|(n, _, _)| *n == name).map(|(_, b, _)| *b)
+}

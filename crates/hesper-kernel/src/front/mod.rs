@@ -1,0 +1,185 @@
+//! The front end: kernel text to IR.
+//!
+//! `preprocess` and `parser` turn texts into a syntax tree, `lower` checks and lowers it. All of it runs on a
+//! thread of its own with a large stack, so that a deeply nested text meets the depth limit and not the end of the
+//! caller's stack. Nothing here panics or hangs on any text: depth, size and work are bounded.
+
+pub mod ast;
+pub mod diag;
+pub mod lexer;
+pub(crate) mod lower;
+pub mod parser;
+pub mod preprocess;
+pub mod source;
+pub mod types;
+
+use crate::ir::Kernel;
+use diag::{Diagnostic, Kind, Severity, Sink, render};
+use lower::{Body, EntryParam, Unit};
+use parser::{Names, Parser};
+use preprocess::Preprocessor;
+use source::{Sources, Span};
+
+/// Longest text that is compiled, header and body together.
+pub const MAX_TEXT: usize = 4 << 20;
+/// The part of the library written in the dialect itself.
+const PRELUDE: &str = include_str!("prelude.metal");
+/// Stack of the compiling thread; untouched pages cost nothing.
+const STACK: usize = 256 << 20;
+
+/// Why a text was refused: every error found, as values and as text.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct CompileError {
+    /// The errors and warnings, in the order found.
+    pub diagnostics: Vec<Diagnostic>,
+    /// The texts that the diagnostics point into.
+    pub sources: Sources,
+    text: String,
+}
+
+/// A compiled text.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The kernels, in the order of their declarations and instantiations.
+    pub kernels: Vec<Kernel>,
+    /// Warnings as text; empty if there are none.
+    pub warnings: String,
+}
+
+fn render_all(sources: &Sources, list: &[Diagnostic], wanted: Severity) -> String {
+    let mut out = String::new();
+    for d in list.iter().filter(|d| d.severity == wanted) {
+        out.push_str(&render(sources, d));
+    }
+    out
+}
+
+fn finish(sources: Sources, sink: Sink, kernels: Vec<Kernel>) -> Result<Compiled, CompileError> {
+    let failed = sink.has_errors();
+    let diagnostics = sink.into_vec();
+    if failed {
+        let text = render_all(&sources, &diagnostics, Severity::Error);
+        return Err(CompileError { diagnostics, sources, text });
+    }
+    Ok(Compiled { kernels, warnings: render_all(&sources, &diagnostics, Severity::Warning) })
+}
+
+/// Runs the compiler on a thread with a large stack.
+fn on_large_stack<T: Send>(f: impl FnOnce() -> Result<T, CompileError> + Send) -> Result<T, CompileError> {
+    let refused = |text: &str| {
+        let mut sources = Sources::default();
+        let file = sources.add("kernel", "");
+        let span = Span { file, lo: 0, hi: 0, expansion: 0 };
+        let d = Diagnostic::error(Kind::Limit, span, text);
+        CompileError { text: format!("error[limit]: {text}\n"), diagnostics: vec![d], sources }
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("kernel compiler".into()).stack_size(STACK);
+        match thread.spawn_scoped(scope, f) {
+            Ok(handle) => match handle.join() {
+                Ok(r) => r,
+                Err(_) => Err(refused("the compiler failed on this text; please report it")),
+            },
+            Err(_) => Err(refused("no thread could be started to compile the kernel")),
+        }
+    })
+}
+
+fn too_long(sources: &Sources, sink: &mut Sink, span: Span, length: usize) -> bool {
+    let _ = sources;
+    if length > MAX_TEXT {
+        let text = format!("the text is {length} bytes long; {MAX_TEXT} are allowed");
+        sink.push(Diagnostic::error(Kind::Limit, span, text));
+    }
+    length > MAX_TEXT
+}
+
+/// Compiles a whole file: every `kernel` function and every explicit instantiation in it.
+///
+/// ```
+/// let text = "kernel void twice(device float* x [[buffer(0)]], uint i [[thread_position_in_grid]]) {\n\
+///             \tx[i] *= 2;\n}";
+/// let compiled = hesper_kernel::front::compile_file("twice.metal", text).unwrap();
+/// assert_eq!(compiled.kernels[0].name, "twice");
+/// ```
+pub fn compile_file(label: &str, text: &str) -> Result<Compiled, CompileError> {
+    on_large_stack(|| {
+        let mut sources = Sources::default();
+        let mut sink = Sink::default();
+        let prelude = sources.add("library", PRELUDE);
+        let file = sources.add(label, text);
+        let start = Span { file, lo: 0, hi: 0, expansion: 0 };
+        if too_long(&sources, &mut sink, start, text.len()) {
+            return finish(sources, sink, Vec::new());
+        }
+        let mut pre = Preprocessor::new(&mut sources);
+        let library = pre.run(prelude, &mut sink);
+        let tokens = pre.run(file, &mut sink);
+        let (mut items, names) = Parser::new(library, Names::default(), true, &mut sink).parse_items();
+        let (user, _) = Parser::new(tokens, names, false, &mut sink).parse_items();
+        items.extend(user);
+        let mut kernels = Vec::new();
+        if !sink.has_errors() {
+            kernels = lower::lower_kernels(&Unit { items }, &sources, &mut sink);
+        }
+        finish(sources, sink, kernels)
+    })
+}
+
+/// The texts and parameters of one specialisation of a custom kernel.
+pub(crate) struct BodySource<'a> {
+    pub name: &'a str,
+    pub header: &'a str,
+    pub body: &'a str,
+    pub params: Vec<(String, lower::ParamSpec)>,
+}
+
+/// Compiles the body of a custom kernel.
+pub(crate) fn compile_body(source: BodySource<'_>) -> Result<(Kernel, String), CompileError> {
+    on_large_stack(move || {
+        let mut sources = Sources::default();
+        let mut sink = Sink::default();
+        let prelude = sources.add("library", PRELUDE);
+        let header = sources.add("header", source.header);
+        let body = sources.add("body", source.body);
+        let start = Span { file: body, lo: 0, hi: 0, expansion: 0 };
+        if too_long(&sources, &mut sink, start, source.header.len().saturating_add(source.body.len())) {
+            return finish(sources, sink, Vec::new()).map(|_| unreachable_kernel());
+        }
+        let mut pre = Preprocessor::new(&mut sources);
+        let library = pre.run(prelude, &mut sink);
+        let header_tokens = pre.run(header, &mut sink);
+        let body_tokens = pre.run(body, &mut sink);
+        let (mut items, names) = Parser::new(library, Names::default(), true, &mut sink).parse_items();
+        let (user, mut names) = Parser::new(header_tokens, names, false, &mut sink).parse_items();
+        items.extend(user);
+        let mut params = Vec::new();
+        for (name, spec) in source.params {
+            match spec {
+                lower::ParamSpec::Type(_) => names.add_type(&name),
+                _ => names.add_value(&name),
+            }
+            params.push(EntryParam { name: name.as_str().into(), id: names.fresh(), spec });
+        }
+        let (block, assigned, _) = Parser::new(body_tokens, names, false, &mut sink).parse_body();
+        let mut kernels = Vec::new();
+        if !sink.has_errors() {
+            let unit = Unit { items };
+            let entry =
+                Body { name: source.name, block: &block, assigned: &assigned, params: &params, span: start };
+            kernels.extend(lower::lower_body(&unit, &sources, &entry, &mut sink));
+        }
+        let compiled = finish(sources, sink, kernels)?;
+        match compiled.kernels.into_iter().next() {
+            Some(k) => Ok((k, compiled.warnings)),
+            None => Ok(unreachable_kernel()),
+        }
+    })
+}
+
+/// Stands where a failed compilation has already returned its error.
+fn unreachable_kernel() -> (Kernel, String) {
+    let empty = crate::ir::Builder::new("empty").kernel().clone();
+    (empty, String::new())
+}
