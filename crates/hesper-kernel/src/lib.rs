@@ -13,5 +13,5 @@ pub mod ir;
 pub mod launch;
 pub mod math;
 
-#[cfg(test)]
-pub(crate) mod testing;
+#[doc(hidden)]
+pub mod testing;

@@ -137,6 +137,9 @@ pub(super) fn binary(op: BinaryOp, s: Scalar, a: &str, b: &str) -> String {
             let nan = if s == Scalar::F16 { "0x7e00" } else { "0x7fc0" };
             return format!("next_after_16({a}, {b}, {t}{{{nan}}})");
         }
+        if narrow(s) && op == B::CopySign {
+            return format!("{t}{{(u16)(({a}.b & 0x7fffu) | ({b}.b & 0x8000u))}}");
+        }
         let (x, y) = (wide(s, a), if op == B::Ldexp { b.to_string() } else { wide(s, b) });
         let call = |f: &str| format!("{f}({x}, {y})");
         let text = match op {
@@ -233,6 +236,8 @@ pub(super) fn test(op: TestOp, s: Scalar, a: &str) -> String {
         // f16's subnormals are normal in f32.
         TestOp::IsNormal if s == Scalar::F16 => format!("is_normal({a})"),
         TestOp::IsNormal => format!("is_normal({})", wide(s, a)),
+        // A conversion need not keep the sign of a NaN.
+        TestOp::SignBit if narrow(s) => format!("{a}.b >> 15 != 0"),
         TestOp::SignBit => format!("sign_bit({})", wide(s, a)),
     }
 }
