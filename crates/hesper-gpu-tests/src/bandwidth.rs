@@ -33,7 +33,7 @@ fn job(body: &str, per_thread: u64) -> Result<Job, String> {
         .collect();
     let elements = vec![None; special.bindings.len()];
     let launch = Launch::linear(COUNT / per_thread, 256).map_err(|e| text(&e))?;
-    Ok(Job { name: "axpb".to_string(), kernel: special.kernel, launch, args, elements })
+    Ok(Job { kernel: special.kernel, launch, args, elements })
 }
 
 /// Prints the bandwidths.

@@ -82,7 +82,7 @@ pub fn job(case: &Case) -> Result<(Job, Vec<Binding>), String> {
     }
     let three = |v: [usize; 3]| v.map(|x| x as u64);
     let launch = Launch::new(three(case.grid), three(case.threadgroup)).map_err(|e| e.to_string())?;
-    let job = Job { name: case.name.to_string(), kernel: special.kernel, launch, args, elements };
+    let job = Job { kernel: special.kernel, launch, args, elements };
     Ok((job, special.bindings))
 }
 

@@ -18,7 +18,7 @@ pub fn job(seed: u64) -> Result<Job, String> {
     let args = vec![input, vec![0; threads as usize * 16], vec![0; 64]];
     let launch = Launch::linear(threads, GROUP).map_err(|e| e.to_string())?;
     let elements = vec![None, Some(Scalar::U32), Some(Scalar::U32)];
-    Ok(Job { name: format!("random_{seed}"), kernel, launch, args, elements })
+    Ok(Job { kernel, launch, args, elements })
 }
 
 /// Puts one NaN in the place of every NaN that an instruction makes: sign and payload differ between

@@ -9,7 +9,6 @@ use hesper_kernel::launch::{Arg, Bindings, Launch};
 
 /// A launch with its memory.
 pub struct Job {
-    pub name: String,
     pub kernel: Kernel,
     pub launch: Launch,
     /// The bytes of each parameter, before.

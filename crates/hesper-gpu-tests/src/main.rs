@@ -7,10 +7,12 @@
 //! hangs, which nothing else can end.
 //!
 //! Arguments: `--compile-only` compiles everything (needs NVRTC, no device), `--text NAME` prints the
-//! text of a check, `--seeds N` sets the number of random kernels.
+//! text of a check, `--emulate NAME` runs the checks whose name contains it on the host instead (needs a
+//! C++ compiler), `--seeds N` sets the number of random kernels.
 
 mod bandwidth;
 mod corpus;
+mod emulate;
 mod fuzz;
 mod gpu;
 mod job;
@@ -19,6 +21,7 @@ mod sweep;
 mod watch;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use hesper_cuda::compiler::Compiler;
@@ -34,6 +37,9 @@ fn main() -> ExitCode {
     let all = checks(seeds);
     if let Some(name) = value("--text") {
         return show(&all, name);
+    }
+    if let Some(part) = value("--emulate") {
+        return emulate_all(&all, part);
     }
     if args.iter().any(|a| a == "--compile-only") {
         return compile_only(&all);
@@ -73,6 +79,44 @@ fn show(all: &[Check], name: &str) -> ExitCode {
     }
 }
 
+/// Runs checks on the emulation.
+fn emulate_all(all: &[Check], part: &str) -> ExitCode {
+    let folder = std::env::temp_dir().join(format!("hesper-emulate-{}", std::process::id()));
+    let outcome = each(all.iter().filter(|c| c.name.contains(part)).collect(), |i, check| {
+        let prepared = check.on_host()?;
+        let outputs = emulate::run(&prepared.job, &prepared.source, &folder.join(i.to_string()))?;
+        prepared.judge(&outputs)
+    });
+    let _ = std::fs::remove_dir_all(&folder);
+    outcome
+}
+
+/// Runs a check of each on all cores, prints a line for it, and counts the failures.
+fn each(checks: Vec<&Check>, run: impl Fn(usize, &Check) -> Result<String, String> + Sync) -> ExitCode {
+    let next = AtomicUsize::new(0);
+    let failures = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads() {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(check) = checks.get(i) else { return };
+                    match run(i, check) {
+                        Ok(how) => println!("ok   {}: {how}", check.name),
+                        Err(why) => {
+                            failures.fetch_add(1, Ordering::Relaxed);
+                            println!("FAIL {}: {}", check.name, brief(&why));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner();
+    println!("{} passed, {failures} failed", checks.len() - failures);
+    ExitCode::from(failures.min(255) as u8)
+}
+
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, |n| n.get().min(16))
 }
@@ -99,32 +143,12 @@ fn compile_only(all: &[Check]) -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let failures = std::sync::atomic::AtomicUsize::new(0);
-    let order = std::sync::atomic::Ordering::Relaxed;
-    std::thread::scope(|scope| {
-        for _ in 0..threads() {
-            scope.spawn(|| {
-                while let Some(check) = all.get(next.fetch_add(1, order)) {
-                    let start = Instant::now();
-                    let made = check.text().and_then(|(_, source, _)| gpu::compile(&compiler, &source));
-                    match made {
-                        Ok(code) => {
-                            let ms = start.elapsed().as_millis();
-                            println!("ok   {}: {} bytes in {ms} ms", check.name, code.image.len());
-                        }
-                        Err(e) => {
-                            failures.fetch_add(1, order);
-                            println!("FAIL {}: {}", check.name, brief(&e));
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let failures = failures.into_inner();
-    println!("{} compiled, {failures} failed", all.len() - failures);
-    ExitCode::from(failures.min(255) as u8)
+    each(all.iter().collect(), |_, check| {
+        let start = Instant::now();
+        let (_, source, _) = check.text()?;
+        let code = gpu::compile(&compiler, &source)?;
+        Ok(format!("{} bytes in {} ms", code.image.len(), start.elapsed().as_millis()))
+    })
 }
 
 /// The worker: launches the checks from `first` on and says what became of each.
@@ -148,8 +172,8 @@ fn work(all: &[Check], first: usize) -> ExitCode {
             scope.spawn(|| kitchen.work());
         }
         for (i, check) in all.iter().enumerate().skip(first) {
-            let prepared = match kitchen.take(i) {
-                Ok(prepared) => prepared,
+            let (prepared, code) = match kitchen.take(i) {
+                Ok(pair) => pair,
                 Err(e) => {
                     println!("@{i} FAIL {}: {}", check.name, brief(&e));
                     continue;
@@ -157,7 +181,7 @@ fn work(all: &[Check], first: usize) -> ExitCode {
             };
             println!("@{i} start");
             let start = Instant::now();
-            match gpu.run(&prepared.job, &prepared.source, &prepared.code) {
+            match gpu.run(&prepared.job, &prepared.source, &code) {
                 Ok((device, used)) => {
                     let ms = start.elapsed().as_secs_f64() * 1e3;
                     let use_of = format!("{} registers, {} B local, {ms:.1} ms", used.registers, used.local_bytes);

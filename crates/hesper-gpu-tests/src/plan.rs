@@ -32,7 +32,6 @@ pub struct Check {
 pub struct Prepared {
     pub job: Job,
     pub source: CudaSource,
-    pub code: Compiled,
     pub interpreted: Outputs,
     /// What the fast executor answered, or why it did not.
     pub executed: Result<Outputs, String>,
@@ -75,12 +74,18 @@ impl Check {
         Ok((job, source, judge))
     }
 
-    fn prepare(&self, compiler: &Compiler) -> Result<Prepared, String> {
+    /// The text and the host's answers.
+    pub fn on_host(&self) -> Result<Prepared, String> {
         let (job, source, judge) = self.text()?;
-        let code = gpu::compile(compiler, &source)?;
         let interpreted = job.interpreted().map_err(|e| format!("interpreter: {e}"))?;
         let executed = job.executed();
-        Ok(Prepared { job, source, code, interpreted, executed, judge })
+        Ok(Prepared { job, source, interpreted, executed, judge })
+    }
+
+    fn prepare(&self, compiler: &Compiler) -> Result<(Prepared, Compiled), String> {
+        let prepared = self.on_host()?;
+        let code = gpu::compile(compiler, &prepared.source)?;
+        Ok((prepared, code))
     }
 }
 
@@ -123,7 +128,7 @@ pub struct Kitchen<'a> {
 
 struct State {
     next: usize,
-    done: Vec<Option<Result<Prepared, String>>>,
+    done: Vec<Option<Result<(Prepared, Compiled), String>>>,
 }
 
 impl<'a> Kitchen<'a> {
@@ -149,7 +154,7 @@ impl<'a> Kitchen<'a> {
     }
 
     /// Waits for a check to be prepared.
-    pub fn take(&self, i: usize) -> Result<Prepared, String> {
+    pub fn take(&self, i: usize) -> Result<(Prepared, Compiled), String> {
         let mut state = self.lock();
         loop {
             if let Some(made) = state.done[i].take() {

@@ -113,7 +113,7 @@ impl Sweep {
             elements.push(Some(s));
         }
         let launch = Launch::linear(N, 256).map_err(|e| e.to_string())?;
-        Ok(Job { name: kernel.name.clone(), kernel, launch, args, elements })
+        Ok(Job { kernel, launch, args, elements })
     }
 }
 

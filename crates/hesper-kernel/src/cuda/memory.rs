@@ -16,7 +16,7 @@ pub(super) fn from_memory(ty: Type, bytes: &str) -> String {
         Type::Vec(Scalar::Bool, n) => {
             let parts: Vec<String> =
                 COMPONENTS[..usize::from(n)].iter().map(|c| format!("{bytes}.{c} != (u8)0")).collect();
-            format!("v{n}<bool>{{{}}}", parts.join(", "))
+            format!("vec{n}<bool>{{{}}}", parts.join(", "))
         }
         _ => bytes.to_string(),
     }
@@ -28,7 +28,7 @@ fn to_memory(ty: Type, value: &str) -> String {
         Type::Vec(Scalar::Bool, n) => {
             let parts: Vec<String> =
                 COMPONENTS[..usize::from(n)].iter().map(|c| format!("(u8){value}.{c}")).collect();
-            format!("v{n}<u8>{{{}}}", parts.join(", "))
+            format!("vec{n}<u8>{{{}}}", parts.join(", "))
         }
         _ => value.to_string(),
     }

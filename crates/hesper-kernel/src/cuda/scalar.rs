@@ -11,9 +11,9 @@ pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
 /// The C++ name of a type; pointers are the emitter's business.
 pub(super) fn type_name(ty: Type) -> String {
     match ty {
-        Type::Vec(s, n) => format!("v{n}<{}>", s.name()),
+        Type::Vec(s, n) => format!("vec{n}<{}>", s.name()),
         Type::Scalar(s) => s.name().to_string(),
-        Type::Ptr(_) => "u8*".to_string(),
+        Type::Ptr(_) => "address".to_string(),
     }
 }
 

@@ -9,11 +9,12 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
+typedef u8* address;
 struct f16 { u16 b; };
 struct bf16 { u16 b; };
-template <class T> struct v2 { T x, y; };
-template <class T> struct v3 { T x, y, z; };
-template <class T> struct v4 { T x, y, z, w; };
+template <class T> struct vec2 { T x, y; };
+template <class T> struct vec3 { T x, y, z; };
+template <class T> struct vec4 { T x, y, z, w; };
 HESPER_FN f32 f32_of(u32 x) { return __uint_as_float(x); }
 HESPER_FN u32 bits(f32 x) { return __float_as_uint(x); }
 HESPER_FN f64 f64_of(u64 x) { return __longlong_as_double((i64)x); }
@@ -42,5 +43,5 @@ template <int A, class T> HESPER_FN void store(u8* p, T v) {
   memcpy(__builtin_assume_aligned(p, A), &v, sizeof(T));
 }
 HESPER_FN void zero(u8* p, u32 bytes, u32 first, u32 step) {
-  for (u32 i = first * 16; i < bytes; i += step * 16) store<16>(p + i, v4<u32>{0, 0, 0, 0});
+  for (u32 i = first * 16; i < bytes; i += step * 16) store<16>(p + i, vec4<u32>{0, 0, 0, 0});
 }

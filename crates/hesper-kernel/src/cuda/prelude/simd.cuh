@@ -133,27 +133,27 @@ HESPER_FN void round_to(f32& r, f32 x) { r = x; }
 HESPER_FN void round_to(f16& r, f32 x) { r = to_f16(x); }
 HESPER_FN void round_to(bf16& r, f32 x) { r = to_bf16(x); }
 // a * b + c of 8x8 matrices. Lane bits 4, 2, 1 are the row, bits 3, 0 the pair of columns.
-template <class A, class B, class C> HESPER_FN v2<C> matrix_fma(u32 m, v2<A> a, v2<B> b, v2<C> c) {
+template <class A, class B, class C> HESPER_FN vec2<C> matrix_fma(u32 m, vec2<A> a, vec2<B> b, vec2<C> c) {
   const u32 row = lane_id() & 22u, columns = lane_id() & 9u;
   f32 x = to_f32(c.x), y = to_f32(c.y);
 #pragma unroll
   for (u32 p = 0; p < 4; p++) {
     const u32 pair = (p >> 1) << 3 | (p & 1u);
     const u32 left_lane = row | pair;
-    const v2<A> l = from_lane(m, a, left_lane);
+    const vec2<A> l = from_lane(m, a, left_lane);
     const bool here = has_lane(m, left_lane);
     const f32 left[2] = {here ? to_f32(l.x) : 0.0f, here ? to_f32(l.y) : 0.0f};
 #pragma unroll
     for (u32 h = 0; h < 2; h++) {
       const u32 k = 2 * p + h;
       const u32 right_lane = ((k >> 2) << 4 | (k & 3u) << 1) | columns;
-      const v2<B> r = from_lane(m, b, right_lane);
+      const vec2<B> r = from_lane(m, b, right_lane);
       const bool there = has_lane(m, right_lane);
       x = x + left[h] * (there ? to_f32(r.x) : 0.0f);
       y = y + left[h] * (there ? to_f32(r.y) : 0.0f);
     }
   }
-  v2<C> out;
+  vec2<C> out;
   round_to(out.x, x);
   round_to(out.y, y);
   return out;
