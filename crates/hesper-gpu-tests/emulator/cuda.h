@@ -89,6 +89,11 @@ static inline unsigned long long __brevll(unsigned long long x) {
 }
 static inline unsigned __brev(unsigned x) { return (unsigned)(__brevll(x) >> 32); }
 
+// Near enough: only functions that are the device's own use them.
+static inline double sinpi(double x) { return sin(x * M_PI); }
+static inline double cospi(double x) { return cos(x * M_PI); }
+static inline double erfinv(double x) { return x; }
+
 // One fiber runs at a time: atomics are plain.
 template <class T> static T emu_update(T* p, T v) {
   const T old = *p;

@@ -5,14 +5,15 @@ HESPER_FN f32 scale_by(f32 y, i32 n) {
   const i32 half = n >> 1;
   return y * f32_of((u32)(half + 127) << 23) * f32_of((u32)(n - half + 127) << 23);
 }
-HESPER_FN i32 magic_int(f32 t) { return (i32)(bits(t) << 9) >> 9; }
+HESPER_FN i32 magic_int(f32 t) { return (i32)(bits(t) - bits(HESPER_MAGIC32)); }
 HESPER_FN f32 exp_of(f32 x) {
   f32 c = x > 89.0f ? 89.0f : x;
   c = c < -104.0f ? -104.0f : c;
   const f32 t = c * 1.44269504f + HESPER_MAGIC32;
   const f32 n = t - HESPER_MAGIC32;
   const f32 r = (c - n * 0.69314575f) - n * 1.4286068e-6f;
-  const f32 p = 0.5f + r * (0.16666576f + r * (0.041666552f + r * (0.008363233f + r * 0.001392625f)));
+  const f32 p = 0.5f + r * (0.16666667f + r * (0.041666463f + r * (0.0083333105f + r * (0.0013933731f
+      + r * 1.989108e-4f))));
   const f32 y = 1.0f + (r + r * r * p);
   return scale_by(y, magic_int(t));
 }
