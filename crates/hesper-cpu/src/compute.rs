@@ -234,6 +234,20 @@ impl Compute {
     }
 }
 
+/// The pool as the compute kernels see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Cores;
+
+impl hesper_compute::Par for Cores {
+    fn threads(&self) -> usize {
+        Compute::global().places()
+    }
+
+    fn run(&self, n: usize, f: &(dyn Fn(usize) + Sync)) {
+        Compute::global().run(n, f);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

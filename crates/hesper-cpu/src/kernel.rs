@@ -91,8 +91,8 @@ impl HostKernel for IrKernel {
             });
         }
         let bindings = Bindings::new(list).map_err(|error| error.to_string())?;
-        let launch = Launch::new(args.dispatch.grid, args.dispatch.threadgroup)
-            .map_err(|error| error.to_string())?;
+        let launch =
+            Launch::new(args.dispatch.grid, args.dispatch.threadgroup).map_err(|error| error.to_string())?;
         let compute = args.compute;
         self.program
             .run_parallel(&bindings, &launch, &Cancel::new(), &|count, body| compute.run(count, body))

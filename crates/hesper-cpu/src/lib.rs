@@ -11,6 +11,6 @@ mod kernel;
 mod memory;
 mod schedule;
 
-pub use compute::Compute;
+pub use compute::{Compute, Cores};
 pub use device::CpuDevice;
 pub use kernel::{HostKernel, KernelArgs};

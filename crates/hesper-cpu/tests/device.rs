@@ -1,4 +1,5 @@
 //! The host is a real asynchronous device.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;

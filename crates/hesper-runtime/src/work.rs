@@ -111,8 +111,8 @@ impl Dispatch {
 
 /// What a command does.
 pub(crate) enum Op {
-    /// Runs a compiled kernel.
-    Dispatch(Dispatch),
+    /// Runs a compiled kernel. Boxed: a command is moved a few times on its way.
+    Dispatch(Box<Dispatch>),
     /// Runs a native closure: on the host's device when its turn comes, on another device when the
     /// submission is recorded (there the closure launches library calls).
     Native(Option<NativeFn>),
@@ -182,6 +182,9 @@ impl Batch {
         &self.bindings[start as usize..end as usize]
     }
 }
+
+/// How a device on the host runs a dispatched kernel.
+pub type HostDispatch<'a> = &'a dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>;
 
 type FinishHook = Box<dyn FnOnce(Option<&Fault>) + Send>;
 
@@ -316,11 +319,7 @@ impl Work {
     /// # Safety
     /// The caller is the device that has this work, every command that this one is ordered after
     /// has run, none that is ordered after it has begun, and all its memory has a host address.
-    pub unsafe fn run_on_host(
-        &mut self,
-        index: usize,
-        dispatch: &dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>,
-    ) {
+    pub unsafe fn run_on_host(&mut self, index: usize, dispatch: HostDispatch<'_>) {
         if let Some(fault) = self.blocked_by(index) {
             return self.fail_command(index, fault);
         }

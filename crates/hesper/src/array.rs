@@ -1,0 +1,278 @@
+//! Arrays: handles on nodes of the graph.
+//!
+//! An [`Array`] is a shape, an element type and either the op that will compute it or the memory that
+//! holds it. Ops check their arguments at once and compute nothing; evaluation (see
+//! [`eval`](crate::eval)) turns ops into commands, and an array that has been evaluated forgets the op
+//! and the inputs that made it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use hesper_runtime::{Buffer, Stream};
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+use crate::ops::OpRef;
+use crate::shape::{Shape, Strides, is_row_major, row_major, size_of};
+use crate::{Dtype, Element, place};
+
+/// A lazy array. Cloning is cheap; any thread may build, evaluate, read or drop it.
+///
+/// ```
+/// use hesper::Array;
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0]);
+/// let y = (&x * 2.0 + 1.0).exp()?;
+/// assert_eq!(y.shape(), [3]);
+/// assert!((y.to_vec::<f32>()?[0] - 3f32.exp()).abs() < 1e-4);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Array(pub(crate) Arc<Node>);
+
+/// A node of the graph.
+pub(crate) struct Node {
+    pub(crate) id: u64,
+    pub(crate) shape: Shape,
+    pub(crate) dtype: Dtype,
+    pub(crate) stream: Stream,
+    state: Mutex<State>,
+}
+
+/// What is known of a node's value.
+pub(crate) enum State {
+    /// Not computed: the op and its inputs.
+    Lazy(Call),
+    /// An evaluation has taken it, and will make it ready or lazy again.
+    Claimed(Call),
+    /// Its memory, filled or about to be: the runtime knows what fills it.
+    Ready(Data),
+    /// A single number that the host knows, as the bytes of one element; gets memory when needed.
+    Known([u8; 8]),
+}
+
+/// An op and what it is applied to.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) op: OpRef,
+    pub(crate) inputs: SmallVec<[Array; 3]>,
+}
+
+/// Where an array's elements are.
+#[derive(Clone, Debug)]
+pub(crate) struct Data {
+    pub(crate) buffer: Buffer,
+    /// Of the first element, in elements.
+    pub(crate) offset: isize,
+    pub(crate) strides: Strides,
+}
+
+impl Data {
+    pub(crate) fn contiguous(buffer: Buffer, shape: &[usize]) -> Self {
+        Data { buffer, offset: 0, strides: row_major(shape) }
+    }
+}
+
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+impl Array {
+    pub(crate) fn new(shape: Shape, dtype: Dtype, stream: Stream, state: State) -> Self {
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        Array(Arc::new(Node { id, shape, dtype, stream, state: Mutex::new(state) }))
+    }
+
+    /// An array that `op` will compute from `inputs`.
+    pub(crate) fn lazy(shape: Shape, dtype: Dtype, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Self> {
+        size_of(&shape)?;
+        Ok(Array::new(shape, dtype, place::current_stream()?, State::Lazy(Call { op, inputs })))
+    }
+
+    /// An array on memory that exists.
+    pub(crate) fn ready(shape: Shape, dtype: Dtype, data: Data) -> Result<Self> {
+        Ok(Array::new(shape, dtype, place::current_stream()?, State::Ready(data)))
+    }
+
+    /// The lengths of its axes.
+    pub fn shape(&self) -> &[usize] {
+        &self.0.shape
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> Dtype {
+        self.0.dtype
+    }
+
+    /// The number of its axes.
+    pub fn ndim(&self) -> usize {
+        self.0.shape.len()
+    }
+
+    /// The number of its elements.
+    pub fn size(&self) -> usize {
+        self.0.shape.iter().product()
+    }
+
+    /// Bytes of all elements.
+    pub fn nbytes(&self) -> usize {
+        self.size() * self.dtype().size()
+    }
+
+    /// Whether its memory exists (what fills it may still be under way).
+    pub fn is_evaluated(&self) -> bool {
+        matches!(*self.state(), State::Ready(_) | State::Known(_))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// An array of no axes whose one element is known.
+    pub(crate) fn known(bytes: &[u8], dtype: Dtype) -> Result<Self> {
+        let mut element = [0; 8];
+        element[..bytes.len()].copy_from_slice(bytes);
+        Ok(Array::new(Shape::new(), dtype, place::current_stream()?, State::Known(element)))
+    }
+
+    /// The memory of an array that is not lazy.
+    pub(crate) fn data(&self) -> Result<Data> {
+        let element = match &*self.state() {
+            State::Ready(data) => return Ok(data.clone()),
+            State::Known(element) => *element,
+            State::Lazy(call) | State::Claimed(call) => {
+                let what = format!("{} needs an array that is not evaluated", call.op.name());
+                return Err(Error::value("evaluation", what));
+            }
+        };
+        let buffer = place::cpu().upload(&element[..self.dtype().size()])?;
+        let data = Data::contiguous(buffer, &[]);
+        *self.state() = State::Ready(data.clone());
+        Ok(data)
+    }
+
+    /// Whether both are the same node.
+    pub fn same(&self, other: &Array) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Computes the array; returns when it is computed, or has failed.
+    pub fn eval(&self) -> Result<()> {
+        crate::eval([self])
+    }
+
+    /// Calls `f` with the elements, row by row, after computing them.
+    pub fn read<T: Element, R>(&self, f: impl FnOnce(&[T]) -> R) -> Result<R> {
+        if self.dtype() != T::DTYPE {
+            return Err(Error::Type {
+                op: "read".into(),
+                what: format!("elements of {} asked of an array", T::DTYPE),
+                dtype: self.dtype(),
+            });
+        }
+        self.read_bytes(|bytes| f(bytemuck::cast_slice(bytes)))
+    }
+
+    /// Calls `f` with the bytes of the elements, row by row, after computing them.
+    pub fn read_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        crate::eval::schedule(&[self])?;
+        let mut data = self.data()?;
+        if !is_row_major(self.shape(), &data.strides) {
+            let row_by_row = self.contiguous()?;
+            crate::eval::schedule(&[&row_by_row])?;
+            data = row_by_row.data()?;
+        }
+        let guard = data.buffer.read()?;
+        let start = data.offset as usize * self.dtype().size();
+        let bytes = guard.bytes().get(start..start + self.nbytes()).unwrap_or_default();
+        Ok(f(bytes))
+    }
+
+    /// The elements, row by row.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        self.read(<[T]>::to_vec)
+    }
+
+    /// The one element of an array of size one.
+    pub fn item<T: Element>(&self) -> Result<T> {
+        if self.size() != 1 {
+            return Err(Error::value(
+                "item",
+                format!("an array of shape {:?} has no single element", self.shape()),
+            ));
+        }
+        self.read(|elements: &[T]| elements[0])
+    }
+
+    /// A one-dimensional array with a copy of `elements`.
+    ///
+    /// Panics where the host has no memory for it; [`Array::try_from_slice`] gives an error.
+    pub fn from_slice<T: Element>(elements: &[T]) -> Self {
+        match Array::try_from_slice(elements, &[elements.len()]) {
+            Ok(array) => array,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// An array of a shape with a copy of `elements`, row by row.
+    pub fn try_from_slice<T: Element>(elements: &[T], shape: &[usize]) -> Result<Self> {
+        Array::from_bytes(bytemuck::cast_slice(elements), T::DTYPE, shape)
+    }
+
+    /// An array of a shape and type with a copy of its bytes, row by row.
+    pub fn from_bytes(bytes: &[u8], dtype: Dtype, shape: &[usize]) -> Result<Self> {
+        let size = size_of(shape)?;
+        if size * dtype.size() != bytes.len() {
+            let what = format!("{} bytes do not make an array of {dtype} and shape {shape:?}", bytes.len());
+            return Err(Error::shape("array", what));
+        }
+        let buffer = place::cpu().upload(bytes)?;
+        Array::ready(shape.into(), dtype, Data::contiguous(buffer, shape))
+    }
+
+    /// A read-only array on memory that somebody else owns (a mapped file, an array of another
+    /// library), without a copy.
+    pub fn adopt(
+        owner: impl hesper_runtime::HostMemory,
+        what: &'static str,
+        dtype: Dtype,
+        shape: &[usize],
+    ) -> Result<Self> {
+        let (needed, len) = (size_of(shape)? * dtype.size(), owner.bytes().len());
+        if needed != len {
+            let text = format!("{len} bytes of {what} do not make an array of {dtype} and shape {shape:?}");
+            return Err(Error::shape("adopt", text));
+        }
+        if !(owner.bytes().as_ptr() as usize).is_multiple_of(dtype.size()) {
+            let copy = owner.bytes().to_vec();
+            return Array::from_bytes(&copy, dtype, shape);
+        }
+        let buffer = place::cpu().adopt(owner, what)?;
+        Array::ready(shape.into(), dtype, Data::contiguous(buffer, shape))
+    }
+}
+
+/// A graph of a million nodes is dropped without recursion: each node hands its inputs to a list.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (State::Lazy(call) | State::Claimed(call)) = state else { return };
+        let mut list: Vec<Array> = call.inputs.drain(..).collect();
+        while let Some(array) = list.pop() {
+            let Some(mut node) = Arc::into_inner(array.0) else { continue };
+            let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if let State::Lazy(call) | State::Claimed(call) = state {
+                list.extend(call.inputs.drain(..));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &*self.state() {
+            State::Lazy(call) => format!("lazy {}", call.op.name()),
+            State::Claimed(call) => format!("being evaluated {}", call.op.name()),
+            State::Ready(_) | State::Known(_) => "evaluated".to_string(),
+        };
+        write!(f, "Array({:?}, {}, {state})", self.shape(), self.dtype())
+    }
+}

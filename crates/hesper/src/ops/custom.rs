@@ -1,0 +1,408 @@
+//! Custom kernels: text in the kernel language, brought at run time.
+//!
+//! A [`CustomKernel`] has the meaning of MLX's `fast.metal_kernel`: a body, named inputs and outputs, and
+//! at each call a grid, a threadgroup, template arguments and output shapes. The same text runs on every
+//! device. A kernel is its content: calls that share a name and differ in text, types or template
+//! arguments are different kernels.
+
+use std::sync::Arc;
+
+use hesper_kernel::custom::{
+    Binding, CallInfo, CustomKernel as Definition, InputInfo, KernelDtype, Specialised, TemplateValue,
+};
+use hesper_kernel::interp;
+use hesper_kernel::ir::ParamKind;
+use hesper_kernel::launch::{Arg, Bindings, Launch};
+use hesper_runtime::{Buffer, Native, NativeResult, PipelineSource};
+use smallvec::{SmallVec, smallvec};
+
+use super::{Kind, Op, OpRef};
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::{is_row_major, row_major, size_of};
+use crate::{Dtype, place};
+
+/// A kernel from text.
+///
+/// ```
+/// use hesper::{Array, CustomKernel, Dtype};
+/// let source = "uint i = thread_position_in_grid.x; out[i] = a * x[i] + y[i];";
+/// let kernel = CustomKernel::new("axpy", &["a", "x", "y"], &["out"], source)?;
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0]);
+/// let out = kernel
+///     .call(&[Array::scalar(2.0, Dtype::Float32)?, x.clone(), x])
+///     .grid([3, 1, 1])
+///     .threadgroup([32, 1, 1])
+///     .output(&[3], Dtype::Float32)
+///     .run()?;
+/// assert_eq!(out[0].to_vec::<f32>()?, [3.0, 6.0, 9.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct CustomKernel {
+    definition: Arc<Definition>,
+}
+
+impl CustomKernel {
+    /// A kernel of a name, named inputs and outputs, and a body.
+    pub fn new(name: &str, inputs: &[&str], outputs: &[&str], source: &str) -> Result<Self> {
+        CustomKernel::with_options(name, inputs, outputs, source, "", true, false)
+    }
+
+    /// The same with a header (functions, structs, templates before the body), with strided inputs as
+    /// they are unless `ensure_row_contiguous`, and with atomic outputs.
+    pub fn with_options(
+        name: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+        source: &str,
+        header: &str,
+        ensure_row_contiguous: bool,
+        atomic_outputs: bool,
+    ) -> Result<Self> {
+        let definition =
+            Definition::new(name, inputs, outputs, source, header, ensure_row_contiguous, atomic_outputs)
+                .map_err(|error| Error::Kernel(error.to_string()))?;
+        Ok(CustomKernel { definition: Arc::new(definition) })
+    }
+
+    /// Begins a call.
+    pub fn call(&self, inputs: &[Array]) -> KernelCall<'_> {
+        let checked = std::env::var_os("HESPER_KERNEL_CHECK").is_some_and(|value| value != "0");
+        KernelCall {
+            kernel: self,
+            inputs: inputs.into(),
+            template: Vec::new(),
+            grid: [1; 3],
+            threadgroup: [1; 3],
+            outputs: Vec::new(),
+            init_value: None,
+            checked,
+        }
+    }
+}
+
+/// A call of a [`CustomKernel`] under construction.
+#[must_use = "a call takes effect with `run`"]
+pub struct KernelCall<'a> {
+    kernel: &'a CustomKernel,
+    inputs: SmallVec<[Array; 3]>,
+    template: Vec<(String, TemplateValue)>,
+    grid: [u64; 3],
+    threadgroup: [u64; 3],
+    outputs: Vec<(Vec<usize>, Dtype)>,
+    init_value: Option<f64>,
+    checked: bool,
+}
+
+impl KernelCall<'_> {
+    /// How many threads run, in each dimension. The last threadgroups may be partial.
+    pub fn grid(mut self, grid: [u64; 3]) -> Self {
+        self.grid = grid;
+        self
+    }
+
+    /// How many threads make a threadgroup, in each dimension.
+    pub fn threadgroup(mut self, threadgroup: [u64; 3]) -> Self {
+        self.threadgroup = threadgroup;
+        self
+    }
+
+    /// A template argument that is a type.
+    pub fn template_dtype(mut self, name: &str, dtype: Dtype) -> Self {
+        self.template.push((name.into(), TemplateValue::Dtype(kernel_dtype(dtype))));
+        self
+    }
+
+    /// A template argument that is an integer.
+    pub fn template_int(mut self, name: &str, value: i32) -> Self {
+        self.template.push((name.into(), TemplateValue::Int(value)));
+        self
+    }
+
+    /// A template argument that is a truth value.
+    pub fn template_bool(mut self, name: &str, value: bool) -> Self {
+        self.template.push((name.into(), TemplateValue::Bool(value)));
+        self
+    }
+
+    /// The shape and type of the next output.
+    pub fn output(mut self, shape: &[usize], dtype: Dtype) -> Self {
+        self.outputs.push((shape.to_vec(), dtype));
+        self
+    }
+
+    /// Fills the outputs before the kernel runs.
+    pub fn init_value(mut self, value: f64) -> Self {
+        self.init_value = Some(value);
+        self
+    }
+
+    /// Whether the call runs under the sanitizer: accesses outside of a buffer, races, reads of
+    /// uninitialised memory, divergent barriers and more are errors that name the line. Default: as
+    /// `HESPER_KERNEL_CHECK` says.
+    pub fn checked(mut self, checked: bool) -> Self {
+        self.checked = checked;
+        self
+    }
+
+    /// Ends the call; gives the outputs. The text is compiled now, and its errors are told now.
+    pub fn run(self) -> Result<Vec<Array>> {
+        let call = CallInfo {
+            inputs: self
+                .inputs
+                .iter()
+                .map(|input| InputInfo {
+                    dtype: kernel_dtype(input.dtype()),
+                    ndim: input.ndim(),
+                    size: input.size() as u64,
+                })
+                .collect(),
+            template: self.template,
+            output_dtypes: self.outputs.iter().map(|(_, dtype)| kernel_dtype(*dtype)).collect(),
+        };
+        let specialised =
+            self.kernel.definition.specialise(&call).map_err(|error| Error::Kernel(error.to_string()))?;
+        let launch = Launch::new(self.grid, self.threadgroup).map_err(|error| {
+            Error::Kernel(format!("custom kernel `{}`: {error}", self.kernel.definition.name()))
+        })?;
+        if self.grid.contains(&0) {
+            let name = self.kernel.definition.name();
+            return Err(Error::Kernel(format!(
+                "custom kernel `{name}`: a grid of {:?} has no threads",
+                self.grid
+            )));
+        }
+        // All outputs share one piece of memory; each is a view of its part.
+        let mut parts: Vec<(usize, usize)> = Vec::new();
+        let mut end = 0usize;
+        for (shape, dtype) in &self.outputs {
+            let bytes = size_of(shape)? * dtype.size();
+            parts.push((end, bytes));
+            end = end
+                .checked_add(bytes.next_multiple_of(64))
+                .ok_or_else(|| Error::TooLarge { shape: shape.clone() })?;
+        }
+        let op = Call {
+            specialised: Arc::new(specialised),
+            name: self.kernel.definition.name().into(),
+            launch,
+            parts: parts.clone(),
+            types: self.outputs.iter().map(|(_, dtype)| *dtype).collect(),
+            init_value: self.init_value,
+            checked: self.checked,
+        };
+        let memory = Array::lazy(smallvec![end], Dtype::Uint8, OpRef::new(op), self.inputs)?;
+        self.outputs
+            .iter()
+            .zip(parts)
+            .map(|((shape, dtype), (start, _))| {
+                let part = OpRef::new(Part(start));
+                Array::lazy(shape.as_slice().into(), *dtype, part, smallvec![memory.clone()])
+            })
+            .collect()
+    }
+}
+
+/// One output of a call: a part of its memory.
+#[derive(Debug)]
+struct Part(usize);
+
+impl Op for Part {
+    fn name(&self) -> &'static str {
+        "output"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let offset = (self.0 / l.dtype().size()) as isize;
+        Ok(Data { buffer: l.input(0).buffer.clone(), offset, strides: row_major(l.shape()) })
+    }
+}
+
+/// A specialised kernel and its launch.
+struct Call {
+    specialised: Arc<Specialised>,
+    name: Arc<str>,
+    launch: Launch,
+    parts: Vec<(usize, usize)>,
+    types: Vec<Dtype>,
+    init_value: Option<f64>,
+    checked: bool,
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "custom kernel {}", self.name)
+    }
+}
+
+/// What is bound to one parameter.
+enum Bound {
+    Read(Buffer, std::ops::Range<usize>),
+    Output(std::ops::Range<usize>),
+    Value([u8; 8]),
+}
+
+impl Call {
+    fn bound(&self, l: &Lowering<'_>) -> Result<Vec<Bound>> {
+        let inputs = (0..self.specialised.contiguous.len())
+            .map(|at| {
+                let (data, shape) = (l.input(at), l.input_shape(at));
+                // A kernel's pointer is at the first element and reaches forwards only.
+                let backwards = data.strides.iter().any(|stride| *stride < 0);
+                let copy =
+                    (self.specialised.contiguous[at] || backwards) && !is_row_major(shape, &data.strides);
+                if copy { l.row_major(at) } else { Ok(data.clone()) }
+            })
+            .collect::<Result<Vec<Data>>>()?;
+        let small =
+            |bytes: &[u8]| -> Result<Bound> { Ok(Bound::Read(place::cpu().upload(bytes)?, 0..bytes.len())) };
+        self.specialised
+            .bindings
+            .iter()
+            .zip(&self.specialised.kernel.params)
+            .map(|(binding, param)| match *binding {
+                Binding::Input(at) => {
+                    let (data, size) = (&inputs[at], l.input_dtype(at).size());
+                    let start = data.offset as usize * size;
+                    let reach: usize = l
+                        .input_shape(at)
+                        .iter()
+                        .zip(&data.strides)
+                        .map(|(length, stride)| length.saturating_sub(1) * stride.unsigned_abs())
+                        .sum();
+                    let end = if l.input_shape(at).contains(&0) { start } else { start + (reach + 1) * size };
+                    Ok(Bound::Read(data.buffer.clone(), start..end))
+                }
+                Binding::Output(at) => {
+                    let (start, len) = self.parts[at];
+                    Ok(Bound::Output(start..start + len))
+                }
+                Binding::Ndim(at) if matches!(param.kind, ParamKind::Value(_)) => {
+                    let mut bytes = [0; 8];
+                    bytes[..4].copy_from_slice(&(l.input_shape(at).len() as i32).to_ne_bytes());
+                    Ok(Bound::Value(bytes))
+                }
+                Binding::Ndim(at) => small(&(l.input_shape(at).len() as i32).to_ne_bytes()),
+                Binding::Shape(at) => {
+                    let shape: Vec<i32> = l.input_shape(at).iter().map(|axis| *axis as i32).collect();
+                    small(bytemuck::cast_slice(&shape))
+                }
+                Binding::Strides(at) => {
+                    let strides: Vec<i64> = inputs[at].strides.iter().map(|stride| *stride as i64).collect();
+                    small(bytemuck::cast_slice(&strides))
+                }
+            })
+            .collect()
+    }
+
+    /// Fills the outputs with a number, converted to each one's type.
+    fn fill(&self, l: &Lowering<'_>, output: &Buffer, value: f64) -> Result<()> {
+        for ((start, len), dtype) in self.parts.iter().zip(&self.types) {
+            let element = match &*Array::scalar(value, *dtype)?.state() {
+                crate::array::State::Known(element) => *element,
+                _ => [0; 8],
+            };
+            let size = dtype.size();
+            l.stream().encode("init_value").write_range(output, *start..start + len).run(move |native| {
+                let [out] = native.take()?;
+                out.bytes_mut()?
+                    .chunks_exact_mut(size)
+                    .for_each(|chunk| chunk.copy_from_slice(&element[..size]));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Op for Call {
+    fn name(&self) -> &'static str {
+        "custom kernel"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let bound = self.bound(l)?;
+        let output = l.output()?;
+        let initialised = self.init_value.is_some();
+        if let Some(value) = self.init_value {
+            self.fill(l, &output, value)?;
+        }
+        let mut encoder = l.stream().encode(self.name.clone());
+        let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
+        for one in &bound {
+            encoder = match one {
+                Bound::Read(buffer, range) => encoder.read_range(buffer, range.clone()),
+                Bound::Output(range) if initialised => encoder.read_write_range(&output, range.clone()),
+                Bound::Output(range) => encoder.write_range(&output, range.clone()),
+                Bound::Value(bytes) => {
+                    constants.extend_from_slice(bytes);
+                    encoder
+                }
+            };
+        }
+        if self.checked {
+            let (kernel, launch) = (self.specialised.clone(), self.launch);
+            encoder.run(move |native| run_checked(native, &kernel, &launch, &constants, initialised))?;
+        } else {
+            let key = self.specialised.key.as_bytes();
+            let text: String = key.iter().map(|byte| char::from(*byte)).collect();
+            let source = PipelineSource::new(self.name.clone(), "hesper-custom", text.as_str())
+                .with_payload(Arc::new(self.specialised.kernel.clone()));
+            let pipeline = place::cpu().pipeline(&source)?;
+            encoder.constants(&constants).dispatch(&pipeline, self.launch.grid, self.launch.threadgroup)?;
+        }
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+/// Runs a kernel on the reference interpreter, which checks every access.
+fn run_checked(
+    native: &mut Native<'_, '_>,
+    specialised: &Specialised,
+    launch: &Launch,
+    constants: &[u8],
+    initialised: bool,
+) -> NativeResult {
+    let mut views = native.views().iter_mut();
+    let mut values = constants.chunks_exact(8);
+    let mut arguments = Vec::new();
+    for param in &specialised.kernel.params {
+        arguments.push(match &param.kind {
+            ParamKind::Value(ty) => {
+                let value = values.next().ok_or("a constant is missing")?;
+                Arg::read(&value[..(ty.size() as usize).min(8)])
+            }
+            ParamKind::Buffer { .. } => {
+                let view = views.next().ok_or("a buffer is missing")?;
+                if view.access().writes() {
+                    let argument = Arg::write(view.bytes_mut()?);
+                    if initialised { argument } else { argument.uninitialised() }
+                } else {
+                    Arg::read(view.bytes()?)
+                }
+            }
+        });
+    }
+    let mut bindings = Bindings::new(arguments).map_err(|error| error.to_string())?;
+    let options = interp::Options { checked: true, ..Default::default() };
+    let report = interp::run(&specialised.kernel, launch, &mut bindings, &options)
+        .map_err(|error| error.to_string())?;
+    match report.findings.first() {
+        None => Ok(()),
+        Some(first) => {
+            let others = report.findings.len() as u64 - 1 + report.suppressed;
+            let more = if others > 0 { format!(" (and {others} more)") } else { String::new() };
+            Err(format!("{first}{more}").into())
+        }
+    }
+}
+
+fn kernel_dtype(dtype: Dtype) -> KernelDtype {
+    dtype.scalar().map_or(KernelDtype::Complex64, KernelDtype::Scalar)
+}

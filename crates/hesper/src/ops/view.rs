@@ -1,0 +1,264 @@
+//! Views: other ways to look at an array's memory. None needs a command, except a reshape of memory
+//! that does not lie row by row, which copies.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::{Kind, Op, OpRef};
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::{Shape, Strides, axis, is_row_major, row_major, size_of};
+
+#[derive(Debug)]
+struct Reshape;
+
+impl Op for Reshape {
+    fn name(&self) -> &'static str {
+        "reshape"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let data = l.input(0);
+        if let Some(strides) = reshaped(l.input_shape(0), &data.strides, l.shape()) {
+            return Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides });
+        }
+        let row_by_row = l.copy_of(0)?;
+        Ok(Data { strides: row_major(l.shape()), ..row_by_row })
+    }
+}
+
+/// The strides of the same elements in another shape, if there are such.
+fn reshaped(from: &[usize], strides: &[isize], to: &[usize]) -> Option<Strides> {
+    if from.contains(&0) || is_row_major(from, strides) {
+        return Some(row_major(to));
+    }
+    // Axes of both shapes are matched in runs of equal product; a run must be evenly spaced.
+    let mut result: Strides = smallvec![0; to.len()];
+    let from: SmallVec<[(usize, isize); 6]> =
+        from.iter().copied().zip(strides.iter().copied()).filter(|(length, _)| *length != 1).collect();
+    let mut at = 0;
+    let mut out = 0;
+    while at < from.len() {
+        let (mut have, mut want) = (from[at].0, 1);
+        let (start, first) = (at, out);
+        at += 1;
+        while have != want || want == 1 {
+            if want < have {
+                want *= *to.get(out)?;
+                out += 1;
+            } else {
+                let (length, stride) = *from.get(at)?;
+                if from[at - 1].1 != stride * length as isize {
+                    return None;
+                }
+                have *= length;
+                at += 1;
+            }
+        }
+        let _ = start;
+        let mut step = from[at - 1].1;
+        for target in (first..out).rev() {
+            result[target] = step;
+            step *= to[target] as isize;
+        }
+    }
+    Some(result)
+}
+
+#[derive(Debug)]
+struct Transpose(SmallVec<[usize; 6]>);
+
+impl Op for Transpose {
+    fn name(&self) -> &'static str {
+        "transpose"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let data = l.input(0);
+        let strides = self.0.iter().map(|axis| data.strides[*axis]).collect();
+        Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
+    }
+}
+
+#[derive(Debug)]
+struct BroadcastTo;
+
+impl Op for BroadcastTo {
+    fn name(&self) -> &'static str {
+        "broadcast_to"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let (data, own) = (l.input(0), l.input_shape(0));
+        let missing = l.shape().len() - own.len();
+        let strides = (0..l.shape().len())
+            .map(|axis| match axis.checked_sub(missing) {
+                Some(at) if own[at] != 1 => data.strides[at],
+                _ => 0,
+            })
+            .collect();
+        Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
+    }
+}
+
+/// Where a slice starts and how far its steps go, for each axis.
+#[derive(Debug)]
+struct Slice {
+    starts: SmallVec<[isize; 6]>,
+    steps: SmallVec<[isize; 6]>,
+}
+
+impl Op for Slice {
+    fn name(&self) -> &'static str {
+        "slice"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let data = l.input(0);
+        if l.shape().contains(&0) {
+            return Ok(Data {
+                buffer: data.buffer.clone(),
+                offset: data.offset,
+                strides: row_major(l.shape()),
+            });
+        }
+        let moved: isize = self.starts.iter().zip(&data.strides).map(|(start, stride)| start * stride).sum();
+        let strides = self.steps.iter().zip(&data.strides).map(|(step, stride)| step * stride).collect();
+        Ok(Data { buffer: data.buffer.clone(), offset: data.offset + moved, strides })
+    }
+}
+
+#[derive(Debug)]
+struct Contiguous;
+
+impl Op for Contiguous {
+    fn name(&self) -> &'static str {
+        "contiguous"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        if is_row_major(l.shape(), &l.input(0).strides) {
+            return Ok(l.input(0).clone());
+        }
+        l.copy_of(0)
+    }
+}
+
+impl Array {
+    /// The same elements, row by row, in another shape; one axis may be -1, and is what is left over.
+    pub fn reshape(&self, shape: &[isize]) -> Result<Array> {
+        let fail = || {
+            let what = format!("an array of shape {:?} has no shape {shape:?}", self.shape());
+            Err(Error::shape("reshape", what))
+        };
+        let mut target: Shape = smallvec![0; shape.len()];
+        let mut open = None;
+        for (at, length) in shape.iter().enumerate() {
+            match *length {
+                -1 if open.is_none() => open = Some(at),
+                length if length >= 0 => target[at] = length as usize,
+                _ => return fail(),
+            }
+        }
+        if let Some(at) = open {
+            target[at] = 1;
+            let rest = size_of(&target)?;
+            if rest == 0 || !self.size().is_multiple_of(rest) {
+                return fail();
+            }
+            target[at] = self.size() / rest;
+        }
+        if size_of(&target)? != self.size() {
+            return fail();
+        }
+        if target == self.0.shape {
+            return Ok(self.clone());
+        }
+        Array::lazy(target, self.dtype(), OpRef::Static(&Reshape), smallvec![self.clone()])
+    }
+
+    /// All axes in reverse order.
+    pub fn t(&self) -> Result<Array> {
+        let order: SmallVec<[isize; 6]> = (0..self.ndim() as isize).rev().collect();
+        self.transpose(&order)
+    }
+
+    /// The axes in another order.
+    pub fn transpose(&self, order: &[isize]) -> Result<Array> {
+        crate::shape::axes("transpose", order, self.ndim())?;
+        if order.len() != self.ndim() {
+            let what = format!("axes {order:?} for an array of shape {:?}", self.shape());
+            return Err(Error::shape("transpose", what));
+        }
+        let order: SmallVec<[usize; 6]> =
+            order.iter().map(|one| axis("transpose", *one, self.ndim())).collect::<Result<_>>()?;
+        let shape = order.iter().map(|axis| self.shape()[*axis]).collect();
+        Array::lazy(shape, self.dtype(), OpRef::new(Transpose(order)), smallvec![self.clone()])
+    }
+
+    /// The array stretched to a shape that it broadcasts to.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Array> {
+        size_of(shape)?;
+        let fits = crate::shape::broadcast("broadcast_to", self.shape(), shape)?;
+        if fits[..] != *shape {
+            let what = format!("an array of shape {:?} does not broadcast to {shape:?}", self.shape());
+            return Err(Error::shape("broadcast_to", what));
+        }
+        Array::lazy(shape.into(), self.dtype(), OpRef::Static(&BroadcastTo), smallvec![self.clone()])
+    }
+
+    /// Every `step`-th element from `start` up to `stop` along each axis. Bounds beyond the ends are
+    /// moved to them, negative ones count from the back, steps may be negative.
+    pub fn slice(&self, start: &[isize], stop: &[isize], step: &[isize]) -> Result<Array> {
+        let rank = self.ndim();
+        if start.len() != rank || stop.len() != rank || step.len() != rank || step.contains(&0) {
+            let what = format!("{start:?}..{stop:?} by {step:?} of an array of shape {:?}", self.shape());
+            return Err(Error::shape("slice", what));
+        }
+        let mut shape = Shape::new();
+        let mut starts = SmallVec::new();
+        for at in 0..rank {
+            let length = self.shape()[at] as isize;
+            let wrap = |bound: isize| if bound < 0 { bound.saturating_add(length) } else { bound };
+            // Going backwards, the element before the first is a place to stop at.
+            let (low, high) = if step[at] > 0 { (0, length) } else { (-1, length - 1) };
+            let (from, to) = (wrap(start[at]).clamp(low, high), wrap(stop[at]).clamp(low, high));
+            let span = if step[at] > 0 { to - from } else { from - to };
+            shape.push(if span > 0 { (span as usize).div_ceil(step[at].unsigned_abs()) } else { 0 });
+            starts.push(from);
+        }
+        let op = Slice { starts, steps: step.into() };
+        Array::lazy(shape, self.dtype(), OpRef::new(op), smallvec![self.clone()])
+    }
+
+    /// The array in memory that lies row by row: itself, or a copy.
+    pub fn contiguous(&self) -> Result<Array> {
+        Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::Static(&Contiguous), smallvec![self.clone()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshapes_without_a_copy_are_found() {
+        // A transposed [2, 3, 4]: axes (2, 0, 1) of strides (1, 12, 4).
+        assert_eq!(reshaped(&[4, 2, 3], &[1, 12, 4], &[4, 6]).as_deref(), Some(&[1, 4][..]));
+        assert_eq!(reshaped(&[4, 2, 3], &[1, 12, 4], &[8, 3]), None);
+        assert_eq!(reshaped(&[4, 6], &[1, 4], &[2, 2, 6, 1]).as_deref(), Some(&[2, 1, 4, 0][..]));
+        assert_eq!(reshaped(&[2, 2], &[0, 0], &[4]).as_deref(), Some(&[0][..]));
+    }
+}

@@ -1,0 +1,144 @@
+//! Operands: arrays, and plain numbers that take the type of the array beside them.
+
+use half::{bf16, f16};
+
+use crate::Dtype;
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::Result;
+
+/// The second operand of an op: an array, or a number whose type gives way to the array's.
+#[derive(Debug, Clone)]
+pub enum Operand {
+    /// An array.
+    Array(Array),
+    /// A truth value.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+}
+
+impl Operand {
+    /// The operand as an array for an op with `other`.
+    pub(crate) fn beside(self, other: &Array) -> Result<Array> {
+        let theirs = other.dtype();
+        match self {
+            Operand::Array(array) => Ok(array),
+            Operand::Bool(value) => Array::scalar(f64::from(u8::from(value)), theirs),
+            Operand::Int(value) if theirs == Dtype::Bool => Array::integer(value, Dtype::Int32),
+            Operand::Int(value) => Array::integer(value, theirs),
+            Operand::Float(value) => {
+                let dtype = if theirs.is(Category::Inexact) { theirs } else { Dtype::Float32 };
+                Array::scalar(value, dtype)
+            }
+        }
+    }
+}
+
+impl From<&Array> for Operand {
+    fn from(array: &Array) -> Self {
+        Operand::Array(array.clone())
+    }
+}
+
+impl From<Array> for Operand {
+    fn from(array: Array) -> Self {
+        Operand::Array(array)
+    }
+}
+
+impl From<bool> for Operand {
+    fn from(value: bool) -> Self {
+        Operand::Bool(value)
+    }
+}
+
+macro_rules! numbers {
+    ($variant:ident($wide:ty): $($narrow:ty),*) => {
+        $(impl From<$narrow> for Operand {
+            fn from(value: $narrow) -> Self {
+                Operand::$variant(value as $wide)
+            }
+        })*
+    };
+}
+
+numbers!(Int(i64): i32, i64, u32, usize, u8);
+numbers!(Float(f64): f32, f64);
+
+impl Array {
+    /// An array of no axes that holds a number, converted to a type.
+    pub fn scalar(value: f64, dtype: Dtype) -> Result<Array> {
+        match dtype {
+            Dtype::Bool => Array::known(&[u8::from(value != 0.0)], dtype),
+            Dtype::Float16 => Array::known(&f16::from_f64(value).to_ne_bytes(), dtype),
+            Dtype::Bfloat16 => Array::known(&bf16::from_f64(value).to_ne_bytes(), dtype),
+            Dtype::Float32 => Array::known(&(value as f32).to_ne_bytes(), dtype),
+            Dtype::Float64 => Array::known(&value.to_ne_bytes(), dtype),
+            Dtype::Complex64 => Array::known(bytemuck::bytes_of(&[value as f32, 0.0]), dtype),
+            _ => Array::integer(value as i64, dtype),
+        }
+    }
+
+    /// An array of no axes that holds an integer, converted to a type.
+    pub fn integer(value: i64, dtype: Dtype) -> Result<Array> {
+        match dtype {
+            Dtype::Uint8 | Dtype::Int8 => Array::known(&[value as u8], dtype),
+            Dtype::Uint16 | Dtype::Int16 => Array::known(&(value as u16).to_ne_bytes(), dtype),
+            Dtype::Uint32 | Dtype::Int32 => Array::known(&(value as u32).to_ne_bytes(), dtype),
+            Dtype::Uint64 | Dtype::Int64 => Array::known(&value.to_ne_bytes(), dtype),
+            _ => Array::scalar(value as f64, dtype),
+        }
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $fn:ident $method:ident),*) => {
+        $(impl<R: Into<Operand>> std::ops::$trait<R> for &Array {
+            type Output = Array;
+            fn $fn(self, other: R) -> Array {
+                match self.$method(other) {
+                    Ok(array) => array,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        impl<R: Into<Operand>> std::ops::$trait<R> for Array {
+            type Output = Array;
+            fn $fn(self, other: R) -> Array {
+                std::ops::$trait::$fn(&self, other)
+            }
+        })*
+    };
+}
+
+operators!(
+    Add add add,
+    Sub sub subtract,
+    Mul mul multiply,
+    Div div divide,
+    BitAnd bitand bitwise_and,
+    BitOr bitor bitwise_or,
+    BitXor bitxor bitwise_xor,
+    Shl shl left_shift,
+    Shr shr right_shift
+);
+
+impl std::ops::Neg for &Array {
+    type Output = Array;
+    fn neg(self) -> Array {
+        match self.negative() {
+            Ok(array) => array,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl std::ops::Neg for Array {
+    type Output = Array;
+    fn neg(self) -> Array {
+        -&self
+    }
+}
