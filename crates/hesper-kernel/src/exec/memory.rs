@@ -9,6 +9,7 @@
 use super::code::{MemAccess, Reg, Root};
 use super::lanes::BLOCK;
 use super::machine::{Form, Machine, Object};
+use super::stream::{self, STREAM_BYTES};
 
 /// Lanes that an access touches and where.
 pub(super) struct Plan {
@@ -72,8 +73,9 @@ impl Machine<'_> {
     }
 
     fn lanes_inside(&self, plan: &Plan, size: u64, len: u64, lo: usize, hi: usize) -> bool {
-        let at = |lane: usize| i128::from(plan.base) + i128::from(plan.stride) * lane as i128;
-        let fits = |x: i128| x >= 0 && x + i128::from(size) <= i128::from(len);
+        let at =
+            |lane: usize| -> Option<i64> { plan.stride.checked_mul(lane as i64)?.checked_add(plan.base) };
+        let fits = |x: Option<i64>| x.is_some_and(|x| inside(x, size, len));
         plan.offsets.is_none() && hi > lo && fits(at(lo)) && fits(at(hi - 1))
     }
 
@@ -157,6 +159,10 @@ impl Machine<'_> {
                 let s = &mut self.regs[d as usize];
                 s.ptr = lane0;
                 s.form = Form::Varying;
+                if self.ahead_count < self.ahead.len() {
+                    self.ahead[self.ahead_count] = lane0.wrapping_add(self.n * size);
+                    self.ahead_count += 1;
+                }
                 return;
             }
             None => {
@@ -406,6 +412,7 @@ impl Machine<'_> {
         let fits = stride == size as i64
             && object.writable
             && object.cell == 0
+            && object.len < STREAM_BYTES
             && self.all_inside(&plan, size, object.len);
         fits.then(|| object.ptr.wrapping_offset(plan.base as isize))
     }
@@ -501,11 +508,14 @@ impl Machine<'_> {
                     lane += n;
                 }
             } else {
-                std::ptr::copy_nonoverlapping(
-                    from.wrapping_add(lo * size),
-                    lane0.wrapping_add(lo * size),
-                    (hi - lo) * size,
-                );
+                let (from, to) = (from.wrapping_add(lo * size), lane0.wrapping_add(lo * size));
+                if o.len >= STREAM_BYTES {
+                    stream::copy(from, to, (hi - lo) * size, &self.ahead[..self.ahead_count]);
+                    self.ahead_count = 0;
+                    self.streamed = true;
+                } else {
+                    std::ptr::copy_nonoverlapping(from, to, (hi - lo) * size);
+                }
             }
         }
     }

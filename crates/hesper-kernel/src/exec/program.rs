@@ -20,7 +20,7 @@ const REGISTER_BUDGET: usize = 24 << 10;
 /// leaves one SIMD group.
 const MEMORY_BUDGET: usize = 1 << 20;
 /// The most lanes of a block.
-const MAX_WIDTH: usize = 1024;
+const MAX_WIDTH: usize = 2048;
 /// Fewest threads worth a task of their own.
 const THREADS_PER_TASK: u64 = 1 << 15;
 /// The most tasks of a launch.
@@ -202,13 +202,14 @@ impl Program {
         }
         let worker = Worker { program: self, bindings, launch, cancel };
         let done = if self.code.grouped { worker.grouped(groups) } else { worker.flat(groups) };
+        super::stream::finish();
         if done { Ok(()) } else { Err(ExecError::Cancelled(self.signature.name.clone())) }
     }
 
     /// Lanes of a block for at most `threads` threads.
     fn width(&self, threads: u64) -> usize {
         let lane = self.code.lane_bytes() + 1;
-        let fit = REGISTER_BUDGET / lane;
+        let fit = REGISTER_BUDGET / self.code.hot_bytes().max(1);
         let most = MEMORY_BUDGET / (lane + self.thread_bytes as usize);
         let width = fit.clamp(128, MAX_WIDTH).min(most).min(threads.min(MAX_WIDTH as u64) as usize);
         width.next_multiple_of(BLOCK).clamp(BLOCK, MAX_WIDTH)

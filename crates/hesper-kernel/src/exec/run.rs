@@ -33,9 +33,9 @@ impl Machine<'_> {
 
     fn execute(&mut self, body: &[Ins], cancel: &AtomicBool) -> Stop {
         loop {
-            let ins = body[self.pc];
+            let ins = &body[self.pc];
             self.pc += 1;
-            match ins {
+            match *ins {
                 Ins::Un { f, d, a, affine } => self.un(f, d, a, affine),
                 Ins::Bin { f, d, a, b, affine } => self.bin(f, d, a, b, affine),
                 Ins::Cmp { f, d, a, b, op, scalar } => {
@@ -71,7 +71,10 @@ impl Machine<'_> {
                 Ins::Store(i) => self.store(&self.code.accesses[i as usize]),
                 Ins::Aim(i) => self.aim(&self.code.accesses[i as usize]),
                 Ins::Atomic(i) => self.atomic(&self.code.atomics[i as usize]),
-                Ins::Fence => fence(Ordering::SeqCst),
+                Ins::Fence => {
+                    self.settle();
+                    fence(Ordering::SeqCst);
+                }
 
                 Ins::Reduce { f, d, a, identity, group } => {
                     self.group_op(f, d, a, identity, group);
@@ -98,7 +101,10 @@ impl Machine<'_> {
                     unsafe { f(to, a, b, c, self.mask(0), self.blocks()) };
                     d.into_iter().for_each(|r| self.set_varying(r));
                 }
-                Ins::Barrier => return Stop::Barrier,
+                Ins::Barrier => {
+                    self.settle();
+                    return Stop::Barrier;
+                }
 
                 Ins::If { cond, els } => {
                     if !self.begin_if(cond) {
@@ -131,9 +137,14 @@ impl Machine<'_> {
                         self.pc = dead as usize;
                     }
                 }
-                Ins::Break { next } | Ins::Continue { next } | Ins::Return { next } => {
-                    self.leave(ins);
+                Ins::Leave { how, next } => {
+                    self.leave(how);
                     self.pc = next as usize;
+                }
+                Ins::LeaveIf { cond, how, next } => {
+                    if !self.leave_if(cond, how) {
+                        self.pc = next as usize;
+                    }
                 }
                 Ins::End => return Stop::Done,
             }
