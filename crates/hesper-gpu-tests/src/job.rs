@@ -26,10 +26,7 @@ impl Job {
         matches!(self.kernel.params[i].kind, ParamKind::Buffer { access, .. } if access.writes())
     }
 
-    fn on_host(
-        &self,
-        run: impl FnOnce(&mut Bindings<'_>) -> Result<(), String>,
-    ) -> Result<Outputs, String> {
+    fn on_host(&self, run: impl FnOnce(&mut Bindings<'_>) -> Result<(), String>) -> Result<Outputs, String> {
         let mut memory = self.args.clone();
         let args = memory
             .iter_mut()
@@ -70,7 +67,12 @@ impl Job {
         for (i, (h, d)) in host.iter().zip(device).enumerate() {
             let Some(element) = self.elements[i] else { continue };
             if let Some(found) = compare(element, h, d) {
-                let _ = write!(text, "{}{}: {found}", if text.is_empty() { "" } else { "; " }, self.kernel.params[i].name);
+                let _ = write!(
+                    text,
+                    "{}{}: {found}",
+                    if text.is_empty() { "" } else { "; " },
+                    self.kernel.params[i].name
+                );
             }
         }
         (!text.is_empty()).then_some(text)
@@ -118,6 +120,10 @@ pub fn compare(element: Scalar, host: &[u8], device: &[u8]) -> Option<String> {
     let (at, h, d) = first?;
     let total = host.len() / size;
     let unit = if element.is_float() { " ulp" } else { "" };
-    let worst = if worst == i128::MAX { "NaN against a number".to_string() } else { format!("at most {worst}{unit}") };
+    let worst = if worst == i128::MAX {
+        "NaN against a number".to_string()
+    } else {
+        format!("at most {worst}{unit}")
+    };
     Some(format!("{count} of {total} {element} differ, {worst}; first at {at}: host {h:#x}, device {d:#x}"))
 }

@@ -184,7 +184,8 @@ fn work(all: &[Check], first: usize) -> ExitCode {
             match gpu.run(&prepared.job, &prepared.source, &code) {
                 Ok((device, used)) => {
                     let ms = start.elapsed().as_secs_f64() * 1e3;
-                    let use_of = format!("{} registers, {} B local, {ms:.1} ms", used.registers, used.local_bytes);
+                    let use_of =
+                        format!("{} registers, {} B local, {ms:.1} ms", used.registers, used.local_bytes);
                     match prepared.judge(&device) {
                         Ok(how) => println!("@{i} ok   {}: {how} ({use_of})", check.name),
                         Err(why) => println!("@{i} FAIL {}: {} ({use_of})", check.name, brief(&why)),

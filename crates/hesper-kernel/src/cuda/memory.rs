@@ -42,11 +42,7 @@ impl Emitter<'_> {
 
     /// A pointer to the start of an object.
     fn object(&self, address: String, size: &str, writable: bool) -> String {
-        if self.options.bounds {
-            format!("checked_ptr{{{address}, 0, {size}, {writable}}}")
-        } else {
-            address
-        }
+        if self.options.bounds { format!("checked_ptr{{{address}, 0, {size}, {writable}}}") } else { address }
     }
 
     fn offset(&self, ptr: ValueId, index: ValueId, stride: i64) -> String {

@@ -41,6 +41,8 @@ mod memory;
 mod prelude;
 mod scalar;
 
+#[cfg(test)]
+mod tests;
 
 use crate::ir::Kernel;
 
@@ -106,4 +108,18 @@ pub struct CudaSource {
 /// Writes a verified kernel as CUDA C++.
 pub fn emit(kernel: &Kernel, options: &Options) -> CudaSource {
     kernel::Emitter::new(kernel, *options).run()
+}
+
+impl CudaSource {
+    /// What the CUDA device's pipelines want to know beside the text, one item to a line: entry,
+    /// compiler options, dynamic shared memory, and that the grid is a parameter.
+    pub fn specialisation(&self) -> String {
+        let mut lines = vec![format!("entry {}", self.entry)];
+        lines.extend(COMPILE_OPTIONS.iter().map(|o| format!("option {o}")));
+        if self.dynamic_shared > 0 {
+            lines.push(format!("shared {}", self.dynamic_shared));
+        }
+        lines.push("grid".to_string());
+        lines.join("\n")
+    }
 }
