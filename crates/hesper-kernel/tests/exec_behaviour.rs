@@ -1,6 +1,9 @@
 //! What the executor promises beyond numbers: memory safety, cancellation, independence of the
 //! split into ranges and of the shape of the launch.
 
+// The helpers of these tests are tests themselves.
+#![allow(clippy::unwrap_used)]
+
 use std::time::{Duration, Instant};
 
 use hesper_kernel::exec::{Cancel, ExecError, Program};

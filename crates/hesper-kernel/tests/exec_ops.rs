@@ -1,6 +1,9 @@
 //! Every operation on every type that has it, on the executor at every SIMD level, against the
 //! reference interpreter, bit for bit (all NaNs count as equal).
 
+// The helpers of these tests are tests themselves.
+#![allow(clippy::unwrap_used)]
+
 use hesper_kernel::exec::{Cancel, Program, SimdLevel};
 use hesper_kernel::interp;
 use hesper_kernel::ir::*;

@@ -382,11 +382,10 @@ unsafe fn matrix_body<O: Round>(
 ) {
     for k in 0..blocks {
         // SAFETY: block k of the registers and the mask.
-        let (m, a, b, mut c) = unsafe {
+        let (a, b, mut c) = unsafe {
             let m = mask.add(k * BLOCK).cast::<[u8; BLOCK]>().read_unaligned();
-            (m, matrix(a, &m, k), matrix(b, &m, k), matrix(c, &m, k))
+            (matrix(a, &m, k), matrix(b, &m, k), matrix(c, &m, k))
         };
-        let _ = m;
         for i in 0..8 {
             for j in 0..8 {
                 for x in 0..8 {
@@ -395,8 +394,7 @@ unsafe fn matrix_body<O: Round>(
             }
         }
         let mut r = [[0f32; BLOCK]; 2];
-        for lane in 0..BLOCK {
-            let (row, column) = const { positions() }[lane];
+        for (lane, (row, column)) in (const { positions() }).into_iter().enumerate() {
             r[0][lane] = O::round(c[row as usize][column as usize]);
             r[1][lane] = O::round(c[row as usize][column as usize + 1]);
         }

@@ -343,7 +343,7 @@ impl Machine<'_> {
         plan.offsets.is_none()
             && plan.stride == 0
             && u64::from(object.cell) == size
-            && plan.base as u64 % size == 0
+            && (plan.base as u64).is_multiple_of(size)
     }
 
     fn load_thread(&mut self, acc: &MemAccess, plan: &Plan, object: Object) {
@@ -383,7 +383,7 @@ impl Machine<'_> {
                 T::default()
             } else {
                 let at = at as u64 + u64::from(j) * size;
-                if u64::from(o.cell) == size && at % size == 0 {
+                if u64::from(o.cell) == size && at.is_multiple_of(size) {
                     // SAFETY: the value is one cell of the object.
                     unsafe { o.ptr.wrapping_add(self.cell_at(o, at, lane)).cast::<T>().read_unaligned() }
                 } else {
@@ -456,12 +456,13 @@ impl Machine<'_> {
                 return self.store_thread_rows(acc, &plan, &o);
             }
         }
-        if acc.n == 1 && plan.offsets.is_none() && self.active.is_dense() {
-            if let Some(o) = object {
-                if o.cell == 0 && plan.stride == size as i64 && self.all_inside(&plan, total, o.len) {
-                    return self.store_contiguous(acc, &plan, &o);
-                }
-            }
+        let neighbours = acc.n == 1 && plan.stride == size as i64 && self.active.is_dense();
+        if let Some(o) = object
+            && neighbours
+            && o.cell == 0
+            && self.all_inside(&plan, total, o.len)
+        {
+            return self.store_contiguous(acc, &plan, &o);
         }
         for j in 0..acc.n {
             let from = self.packed(acc, j);
