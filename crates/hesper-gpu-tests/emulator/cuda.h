@@ -18,7 +18,6 @@
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
 #define HESPER_FN __device__ __forceinline__
-#define HESPER_CALL __device__ __noinline__
 
 struct emu_dim { unsigned x, y, z; };
 enum emu_wait { EMU_RUNS, EMU_BARRIER, EMU_BALLOT, EMU_SHUFFLE, EMU_SYNC };

@@ -47,8 +47,9 @@ mod tests;
 use crate::ir::Kernel;
 
 /// What NVRTC must be told besides the architecture: no contraction, IEEE division and root,
-/// subnormals kept.
-pub const COMPILE_OPTIONS: [&str; 4] = ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"];
+/// subnormals kept. Generated text has unused values in plenty, so warnings are off.
+pub const COMPILE_OPTIONS: [&str; 5] =
+    ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "--disable-warnings"];
 
 /// Shared memory a kernel may declare without asking the driver for more.
 pub const STATIC_SHARED_LIMIT: u64 = 48 << 10;

@@ -1,6 +1,5 @@
 // What has no portable spelling.
 #define HESPER_FN __device__ __forceinline__
-#define HESPER_CALL __device__ __noinline__
 HESPER_FN float ptx_f32_of_f16(unsigned short x) {
   float r;
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x));

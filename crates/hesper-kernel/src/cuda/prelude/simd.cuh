@@ -61,61 +61,70 @@ HESPER_OP(op_and, (T)(a & b))
 HESPER_OP(op_or, (T)(a | b))
 HESPER_OP(op_xor, (T)(a ^ b))
 // Inactive lanes stand for the identity and take part in the tree, so with some of them
-// missing each lane walks the whole tree by itself.
-template <class O, class T> HESPER_CALL T reduce_some(u32 m, T v, T identity) {
-  T a[32];
+// missing each lane walks the whole tree by itself: leaf after leaf, a finished left half of
+// every height in `part`. W lanes, trees of height H.
+template <class O, u32 W, u32 H, class T> HESPER_FN T reduce_some(u32 m, T v, T identity) {
+  T part[H] = {};
+  T x = identity;
+#pragma unroll 1
+  for (u32 leaf = 0; leaf < W; leaf++) {
+    // The tree pairs lanes that are far apart first.
+    const u32 lane = base_lane<W>() + (__brev(leaf) >> (32u - H));
+    x = from_lane(m, v, lane);
+    x = has_lane(m, lane) ? x : identity;
+    bool rises = true;
 #pragma unroll
-  for (u32 i = 0; i < 32; i++) {
-    const T o = from_lane(m, v, i);
-    a[i] = has_lane(m, i) ? o : identity;
+    for (u32 h = 0; h < H; h++) {
+      if (rises && (leaf >> h & 1u) != 0u) {
+        x = O::of(part[h], x);
+      } else if (rises) {
+        part[h] = x;
+        rises = false;
+      }
+    }
   }
-#pragma unroll
-  for (u32 s = 16; s > 0; s /= 2) {
-#pragma unroll
-    for (u32 i = 0; i < s; i++) a[i] = O::of(a[i], a[i + s]);
-  }
-  return a[0];
+  return x;
 }
 template <class O, class T> HESPER_FN T simd_reduce(u32 m, T v, T identity) {
-  if (m != 0xffffffffu) return reduce_some<O>(m, v, identity);
+  if (m != 0xffffffffu) return reduce_some<O, 32, 5>(m, v, identity);
 #pragma unroll
   for (u32 s = 16; s > 0; s /= 2) v = O::of(v, from_lane(m, v, lane_id() ^ s));
   return v;
 }
 template <class O, class T> HESPER_FN T quad_reduce(u32 m, T v, T identity) {
-  T a[4];
-#pragma unroll
-  for (u32 i = 0; i < 4; i++) {
-    const u32 lane = base_lane<4>() + i;
-    const T o = from_lane(m, v, lane);
-    a[i] = has_lane(m, lane) ? o : identity;
-  }
-  return O::of(O::of(a[0], a[2]), O::of(a[1], a[3]));
+  return reduce_some<O, 4, 2>(m, v, identity);
 }
-template <class O, u32 W, class T> HESPER_FN T scan_lanes(u32 m, T v, T identity, bool inclusive) {
-  T a[W];
+// The same for a scan: the tree over the W lanes up to the thread's own, or to the one before;
+// what lies before the first lane is no leaf at all (a clear bit in `there`).
+template <class O, u32 W, u32 H, class T> HESPER_FN T scan_some(u32 m, T v, T identity, bool inclusive) {
+  T part[H] = {};
+  T x = identity;
+  u32 there = 0u;
+  bool some = false;
+  const i32 last = (i32)(lane_id() & (W - 1u)) - (inclusive ? 0 : 1);
+#pragma unroll 1
+  for (u32 leaf = 0; leaf < W; leaf++) {
+    const i32 at = last - (i32)(W - 1u) + (i32)leaf;
+    const u32 lane = base_lane<W>() + (u32)(at < 0 ? 0 : at);
+    x = from_lane(m, v, lane);
+    x = has_lane(m, lane) ? x : identity;
+    some = at >= 0;
+    bool rises = true;
 #pragma unroll
-  for (u32 i = 0; i < W; i++) {
-    const u32 lane = base_lane<W>() + i;
-    const T o = from_lane(m, v, lane);
-    a[i] = has_lane(m, lane) ? o : identity;
+    for (u32 h = 0; h < H; h++) {
+      if (rises && (leaf >> h & 1u) != 0u) {
+        if ((there >> h & 1u) != 0u) x = O::of(part[h], x);
+      } else if (rises) {
+        part[h] = x;
+        there = some ? there | 1u << h : there & ~(1u << h);
+        rises = false;
+      }
+    }
   }
-#pragma unroll
-  for (u32 s = 1; s < W; s *= 2) {
-#pragma unroll
-    for (u32 i = W - 1; i >= s; i--) a[i] = O::of(a[i - s], a[i]);
-  }
-  const u32 at = (lane_id() & (W - 1u)) + (inclusive ? 1u : 0u);
-  T r = identity;
-#pragma unroll
-  for (u32 i = 0; i < W; i++) r = i + 1u == at ? a[i] : r;
-  return r;
-}
-template <class O, class T> HESPER_CALL T scan_some(u32 m, T v, T identity, bool inclusive) {
-  return scan_lanes<O, 32>(m, v, identity, inclusive);
+  return some ? x : identity;
 }
 template <class O, class T> HESPER_FN T simd_scan(u32 m, T v, T identity, bool inclusive) {
-  if (m != 0xffffffffu) return scan_some<O>(m, v, identity, inclusive);
+  if (m != 0xffffffffu) return scan_some<O, 32, 5>(m, v, identity, inclusive);
   const u32 lane = lane_id();
 #pragma unroll
   for (u32 s = 1; s < 32; s *= 2) {
@@ -127,7 +136,7 @@ template <class O, class T> HESPER_FN T simd_scan(u32 m, T v, T identity, bool i
   return lane == 0u ? identity : o;
 }
 template <class O, class T> HESPER_FN T quad_scan(u32 m, T v, T identity, bool inclusive) {
-  return scan_lanes<O, 4>(m, v, identity, inclusive);
+  return scan_some<O, 4, 2>(m, v, identity, inclusive);
 }
 HESPER_FN void round_to(f32& r, f32 x) { r = x; }
 HESPER_FN void round_to(f16& r, f32 x) { r = to_f16(x); }

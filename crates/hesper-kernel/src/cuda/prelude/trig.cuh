@@ -22,7 +22,7 @@ HESPER_FN u32 two_over_pi(u32 i) {
   }
 }
 // Numbers of 128 bits as two words.
-HESPER_CALL reduced reduce_huge(f32 x) {
+HESPER_FN reduced reduce_huge(f32 x) {
   const u64 m = (bits(x) & 0x007fffffu) | 0x00800000u;
   const i32 e = (i32)(bits(x) >> 23 & 0xffu) - 150;
   const u32 first = e > 2 ? (u32)(e - 2) : 0u;
