@@ -1,100 +1,77 @@
-// A small tile library in the style of large kernel collections: loaders that hold pointers into device and
-// threadgroup memory, constructors with initialiser lists, defaulted template parameters, static constants.
-#define GEMM_CONST static constant constexpr const
-#define GEMM_UNROLL _Pragma("clang loop unroll(full)")
+// Matrix products by strips: a window reads any part of a matrix as if it were endless, strips hold a slice of
+// the depth as floats, depth first, and a tray takes the finished tile back to the matrix.
+#define STRIPS_INLINE METAL_FUNC
 
-namespace gemm {
+namespace strips {
 
-template <
-    typename T,
-    short ROWS,
-    short COLS,
-    short DST_STRIDE,
-    short THREADS,
-    short RUN = (ROWS * COLS) / THREADS,
-    short LANES_A_ROW = COLS / RUN>
-struct TileLoader {
-    GEMM_CONST short ROWS_AT_ONCE = THREADS / LANES_A_ROW;
-    const int src_stride;
-    const short row;
-    const short col;
-    threadgroup T* dst;
-    const device T* src;
+// A part of a row-major matrix; beyond its edge there are zeros.
+template <typename T>
+struct Window {
+    const device T* corner;
+    const int pitch;
+    const int2 extent;
 
-    METAL_FUNC TileLoader(const device T* src_, const int src_stride_, threadgroup T* dst_, ushort tid)
-        : src_stride(src_stride_),
-          row(tid / LANES_A_ROW),
-          col(RUN * (tid % LANES_A_ROW)),
-          dst(dst_ + row * DST_STRIDE + col),
-          src(src_ + row * src_stride_ + col) {}
+    STRIPS_INLINE Window(const device T* matrix, int pitch_, int2 at, int2 size)
+        : corner(matrix + at.y * pitch_ + at.x), pitch(pitch_), extent(size - at) {}
 
-    // Loads the tile; what lies beyond the given rows and columns becomes zero.
-    METAL_FUNC void load_clipped(short2 limit) const {
-        for (short i = 0; i < ROWS; i += ROWS_AT_ONCE) {
-            GEMM_UNROLL
-            for (short j = 0; j < RUN; j++) {
-                const bool inside = row + i < limit.y && col + j < limit.x;
-                dst[i * DST_STRIDE + j] = inside ? src[i * src_stride + j] : T(0);
-            }
-        }
-    }
-
-    METAL_FUNC void next(const int step) {
-        src += step;
+    STRIPS_INLINE float read(int2 p) const {
+        return all(p < extent) ? float(corner[p.y * pitch + p.x]) : 0.0f;
     }
 };
 
-template <typename AccT, short TM, short TN>
-struct TileProduct {
-    simdgroup_matrix<AccT, 8, 8> results[TM * TN];
-    short frag_row;
-    short frag_col;
+// LINES lines of a matrix (rows of the left factor, columns of the right one), DEPTH deep.
+template <int LINES, int DEPTH, int SKEW = 4>
+struct Strip {
+    static constant constexpr int PITCH = LINES + SKEW;
+    static constant constexpr int CELLS = PITCH * DEPTH;
+    threadgroup float* cells;
 
-    METAL_FUNC TileProduct(ushort lane) {
-        const short qid = lane / 4;
-        frag_row = (qid & 4) + (lane / 2) % 4;
-        frag_col = (qid & 2) * 2 + (lane % 2) * 2;
-        for (short i = 0; i < TM * TN; i++) {
-            results[i] = simdgroup_matrix<AccT, 8, 8>(0);
+    STRIPS_INLINE Strip(threadgroup float* memory) : cells(memory) {}
+
+    template <bool LINES_ARE_ROWS, typename T>
+    STRIPS_INLINE void fill(thread const Window<T>& from, int depth, uint worker, uint workers) const {
+        for (uint i = worker; i < LINES * DEPTH; i += workers) {
+            const int line = i % LINES, step = i / LINES;
+            const int2 p = LINES_ARE_ROWS ? int2(depth + step, line) : int2(line, depth + step);
+            cells[step * PITCH + line] = from.read(p);
         }
     }
 
-    template <typename T>
-    METAL_FUNC simdgroup_matrix<AccT, 8, 8> fragment(const threadgroup T* p, short ld) const {
-        simdgroup_matrix<AccT, 8, 8> f;
-        f.thread_elements()[0] = static_cast<AccT>(p[frag_row * ld + frag_col]);
-        f.thread_elements()[1] = static_cast<AccT>(p[frag_row * ld + frag_col + 1]);
-        return f;
+    // The 8x8 block of eight lines and eight steps; the left factor wants its lines as rows.
+    STRIPS_INLINE simdgroup_float8x8 block(int line, int step, bool lines_as_rows) const {
+        simdgroup_float8x8 m;
+        simdgroup_load(m, cells + step * PITCH + line, PITCH, ulong2(0, 0), lines_as_rows);
+        return m;
+    }
+};
+
+// Eight rows of the result, WIDE blocks across.
+template <short WIDE>
+struct Band {
+    simdgroup_float8x8 sums[WIDE];
+
+    STRIPS_INLINE Band() {
+        for (short j = 0; j < WIDE; ++j) {
+            sums[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+        }
     }
 
-    template <typename T>
-    METAL_FUNC void accumulate(const threadgroup T* as, short lda, const threadgroup T* bs, short ldb, short depth) {
-        for (short kk = 0; kk < depth; kk += 8) {
-            GEMM_UNROLL
-            for (short i = 0; i < TM; i++) {
-                simdgroup_matrix<AccT, 8, 8> fa = fragment(as + i * 8 * lda + kk, lda);
-                for (short j = 0; j < TN; j++) {
-                    simdgroup_matrix<AccT, 8, 8> fb = fragment(bs + kk * ldb + j * 8, ldb);
-                    simdgroup_multiply_accumulate(results[i * TN + j], fa, fb, results[i * TN + j]);
-                }
+    template <typename Left, typename Right>
+    STRIPS_INLINE void add(thread const Left& left, thread const Right& right, int row, int depth) {
+        for (int step = 0; step < depth; step += 8) {
+            const simdgroup_float8x8 l = left.block(row, step, true);
+#pragma unroll
+            for (short j = 0; j < WIDE; ++j) {
+                simdgroup_multiply_accumulate(sums[j], l, right.block(8 * j, step, false), sums[j]);
             }
         }
     }
 
-    template <typename T>
-    METAL_FUNC void store_clipped(device T* d, const int ld, short2 limit) {
-        for (short i = 0; i < TM; i++) {
-            for (short j = 0; j < TN; j++) {
-                thread const auto& e = results[i * TN + j].thread_elements();
-                for (short c = 0; c < 2; c++) {
-                    const short row = i * 8 + frag_row, col = j * 8 + frag_col + c;
-                    if (row < limit.y && col < limit.x) {
-                        d[row * ld + col] = static_cast<T>(e[c]);
-                    }
-                }
-            }
+    STRIPS_INLINE void lay(threadgroup float* tray, int pitch) {
+        for (short j = 0; j < WIDE; ++j) {
+            simdgroup_store(sums[j], tray + 8 * j, pitch);
         }
     }
 };
 
-}  // namespace gemm
+}  // namespace strips

@@ -1,25 +1,33 @@
-// C = A * B through the tile library: two SIMD groups a 16x16 tile, padded rows in threadgroup memory, odd sizes.
-constexpr short BM = 16, BN = 16, BK = 16, PAD = 16 / sizeof(T);
-constexpr short LDA = BK + PAD, LDB = BN + PAD;
-threadgroup T as[BM * LDA];
-threadgroup T bs[BK * LDB];
-const int M = a_shape[0], K = a_shape[1], N = b_shape[1];
-const int row0 = threadgroup_position_in_grid.y * BM;
-const int col0 = threadgroup_position_in_grid.x * BN;
-const ushort tid = thread_index_in_threadgroup;
-const ushort sg = simdgroup_index_in_threadgroup;
+// C = A * B by strips: a 16x16 tile for two SIMD groups, one band of eight rows each; sizes need not fit.
+constexpr int TILE = 16, SLICE = 24;
+using Lines = strips::Strip<TILE, SLICE>;
+threadgroup float left_cells[Lines::CELLS];
+threadgroup float right_cells[Lines::CELLS];
+threadgroup float tray[TILE * TILE];
 
-gemm::TileLoader<T, BM, BK, LDA, 64> loader_a(a + row0 * K, K, as, tid);
-gemm::TileLoader<T, BK, BN, LDB, 64> loader_b(b + col0, N, bs, tid);
-gemm::TileProduct<float, 1, 2> block(thread_index_in_simdgroup);
+const int rows = a_shape[0], depth = a_shape[1], cols = b_shape[1];
+const int2 tile = TILE * int2(threadgroup_position_in_grid.xy);
+const uint worker = thread_index_in_threadgroup, workers = threads_per_threadgroup.x;
+const int band_row = 8 * simdgroup_index_in_threadgroup;
 
-for (int k0 = 0; k0 < K; k0 += BK) {
+const strips::Window<T> a_rows(a, depth, int2(0, tile.y), int2(depth, rows));
+const strips::Window<T> b_cols(b, cols, int2(tile.x, 0), int2(cols, depth));
+const Lines left(left_cells), right(right_cells);
+strips::Band<TILE / 8> band;
+
+for (int at = 0; at < depth; at += SLICE) {
+    left.fill<true>(a_rows, at, worker, workers);
+    right.fill<false>(b_cols, at, worker, workers);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    loader_a.load_clipped(short2(min(int(BK), K - k0), min(int(BM), M - row0)));
-    loader_b.load_clipped(short2(min(int(BN), N - col0), min(int(BK), K - k0)));
+    band.add(left, right, band_row, SLICE);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    block.accumulate(as + sg * 8 * LDA, LDA, bs, LDB, BK);
-    loader_a.next(BK);
-    loader_b.next(BK * N);
 }
-block.store_clipped(c + (row0 + sg * 8) * N + col0, N, short2(N - col0, M - row0 - sg * 8));
+
+band.lay(tray + band_row * TILE, TILE);
+threadgroup_barrier(mem_flags::mem_threadgroup);
+for (uint i = worker; i < TILE * TILE; i += workers) {
+    const int2 p = tile + int2(i % TILE, i / TILE);
+    if (p.x < cols && p.y < rows) {
+        c[p.y * cols + p.x] = T(tray[i]);
+    }
+}

@@ -1,10 +1,12 @@
-// The sixteen values of a 4-bit float (e2m1) and the shared 8-bit exponent scale of a block.
-constant float FP4_TABLE[16] = {
-    0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f,
-    -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f,
-};
+// A 4-bit float has a sign and eight magnitudes: 0, 1, 2, 3, 4, 6, 8 and 12 halves, a nibble each of one word.
+constexpr constant uint HALVES = 0xC8643210u;
 
-inline float block_scale(uint8_t exponent) {
-    // 2^(exponent - 127), whose bits are the exponent itself unless it is subnormal.
-    return exponent > 0 ? as_type<float>(uint(exponent) << 23) : ldexp(1.0f, -127);
+inline int signed_halves(uint code) {
+    const int halves = int(extract_bits(HALVES, 4 * (code & 7), 4));
+    return (code & 8) ? -halves : halves;
+}
+
+// A whole number of halves in units of 2^(exponent - 127).
+inline float in_units(int halves, uchar exponent) {
+    return ldexp(float(halves), int(exponent) - 128);
 }

@@ -1,7 +1,7 @@
-// Decodes mxfp4 blocks of 32: a constant table for the 4-bit floats, a power of two as the block's scale.
-const uint i = thread_position_in_grid.x;
-const device uchar* bytes = reinterpret_cast<const device uchar*>(w);
-const float scale = block_scale(scales[i / 16]);
-const uchar b = bytes[i];
-out[2 * i] = T(FP4_TABLE[b & 0x0f] * scale);
-out[2 * i + 1] = T(FP4_TABLE[b >> 4] * scale);
+// Decodes mxfp4: eight codes to a word, 32 to a block with a power of two as its unit. A thread makes two numbers.
+const uint pair = thread_position_in_grid.x;
+const uint codes = w[pair / 4] >> (8 * (pair % 4));
+const uchar exponent = scales[pair / 16];
+for (uint side = 0; side < 2; ++side) {
+    out[2 * pair + side] = T(in_units(signed_halves(codes >> (4 * side)), exponent));
+}

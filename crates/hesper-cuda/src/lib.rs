@@ -10,7 +10,7 @@
 //! | [`library`] | finding the libraries |
 //! | [`context`] | a context of our own, the driver's calls |
 //! | [`options`] | what a kernel's specialisation says |
-//! | `compiler`, [`disk`] | CUDA C++ to code, and code on disk |
+//! | [`compiler`], [`disk`] | CUDA C++ to code, and code on disk |
 //! | `kernel` | a loaded kernel, its parameters and its limits |
 //! | `submit` | a submission as launches or as a graph |
 //! | `topology`, `graph` | the shape of a submission, and executable graphs kept by shape |
@@ -20,7 +20,7 @@
 //! A fault of a kernel ends its context, as CUDA has it: the device is lost, everything in flight on it
 //! fails with the first cause, the process lives, and a new [`CudaDevice`] can be opened.
 
-mod compiler;
+pub mod compiler;
 pub mod context;
 mod device;
 pub mod disk;

@@ -3,8 +3,10 @@
 //! Everything meets in [`ir`]: the front end and the array library's planner build an
 //! [`ir::Kernel`] through [`ir::Builder`], and the executors run it. [`launch`] describes one
 //! launch (grid, threadgroup, bound memory) in terms every executor shares. [`custom`] is the
-//! kernel object that users call; [`front`] turns its text into IR.
+//! kernel object that users call; [`front`] turns its text into IR, and [`cuda`] IR into
+//! CUDA C++.
 
+pub mod cuda;
 pub mod custom;
 pub mod exec;
 pub mod front;
@@ -13,5 +15,5 @@ pub mod ir;
 pub mod launch;
 pub mod math;
 
-#[cfg(test)]
-pub(crate) mod testing;
+#[doc(hidden)]
+pub mod testing;

@@ -8,13 +8,16 @@
 use crate::ir::*;
 
 /// A small deterministic generator of numbers.
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
+    /// The sequence of this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
+    /// The next number.
+    #[allow(clippy::should_implement_trait, reason = "an endless sequence")]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -27,13 +30,14 @@ impl Random {
         ((self.next() >> 33) % n as u64) as usize
     }
 
+    /// One of `xs`, which is not empty.
     pub fn pick<T: Copy>(&mut self, xs: &[T]) -> T {
         xs[self.below(xs.len())]
     }
 }
 
 /// Threads of a full group of [`random_kernel`]; its threadgroup memory has one word for each.
-pub(crate) const GROUP: u64 = 48;
+pub const GROUP: u64 = 48;
 
 const TYPES: [Type; 14] = [
     Type::I32,
@@ -72,7 +76,7 @@ struct Generator {
 
 /// A random kernel over buffers `input` (constant, f32), `output` (16 bytes per thread) and
 /// `histogram` (64 bytes). Launch it over one axis with groups of [`GROUP`] threads.
-pub(crate) fn random_kernel(seed: u64) -> Kernel {
+pub fn random_kernel(seed: u64) -> Kernel {
     let mut b = Builder::new(format!("random_{seed}"));
     let input = b.buffer("input", Space::Constant, Type::F32, Access::Read);
     let output = b.buffer("output", Space::Device, Type::U32, Access::ReadWrite);

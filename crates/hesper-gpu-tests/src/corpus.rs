@@ -1,0 +1,98 @@
+//! The corpus of kernels as jobs.
+
+use hesper_corpus::{Array, Case, DType, TemplateArg};
+use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, TemplateValue};
+use hesper_kernel::ir::Scalar;
+use hesper_kernel::launch::Launch;
+
+use crate::job::{Job, Outputs};
+
+fn scalar(d: DType) -> Scalar {
+    match d {
+        DType::Bool => Scalar::Bool,
+        DType::U8 => Scalar::U8,
+        DType::U16 => Scalar::U16,
+        DType::U32 => Scalar::U32,
+        DType::U64 => Scalar::U64,
+        DType::I8 => Scalar::I8,
+        DType::I16 => Scalar::I16,
+        DType::I32 => Scalar::I32,
+        DType::I64 => Scalar::I64,
+        DType::F16 => Scalar::F16,
+        DType::BF16 => Scalar::BF16,
+        DType::F32 | DType::Complex64 => Scalar::F32,
+    }
+}
+
+fn dtype(d: DType) -> KernelDtype {
+    if d == DType::Complex64 { KernelDtype::Complex64 } else { KernelDtype::Scalar(scalar(d)) }
+}
+
+/// A case, compiled and bound.
+pub fn job(case: &Case) -> Result<(Job, Vec<Binding>), String> {
+    let mut case = case.clone();
+    for input in &mut case.inputs {
+        // A binding starts at its first byte: what lies before the first element is put in order.
+        if input.array.strides.iter().any(|s| *s < 0) {
+            input.array = input.array.contiguous();
+        }
+    }
+    let names: Vec<&str> = case.inputs.iter().map(|i| i.name).collect();
+    let outputs: Vec<&str> = case.outputs.iter().map(|o| o.name).collect();
+    let kernel = CustomKernel::new(
+        case.name,
+        &names,
+        &outputs,
+        case.source,
+        case.header,
+        case.ensure_row_contiguous,
+        case.atomic_outputs,
+    )
+    .map_err(|e| e.to_string())?;
+    let inputs = case.bound_inputs();
+    let info = |a: &Array| InputInfo { dtype: dtype(a.dtype), ndim: a.shape.len(), size: a.len() as u64 };
+    let template = case.template.iter().map(|(name, value)| {
+        let value = match value {
+            TemplateArg::Type(d) => TemplateValue::Dtype(dtype(*d)),
+            TemplateArg::Int(i) => TemplateValue::Int(*i as i32),
+            TemplateArg::Bool(b) => TemplateValue::Bool(*b),
+        };
+        ((*name).to_string(), value)
+    });
+    let call = CallInfo {
+        inputs: inputs.iter().map(info).collect(),
+        template: template.collect(),
+        output_dtypes: case.outputs.iter().map(|o| dtype(o.dtype)).collect(),
+    };
+    let special = kernel.specialise(&call).map_err(|e| e.to_string())?;
+    let (mut args, mut elements) = (Vec::new(), Vec::new());
+    for binding in &special.bindings {
+        let mut element = None;
+        args.push(match *binding {
+            Binding::Input(i) => inputs[i].storage[inputs[i].offset * inputs[i].dtype.size()..].to_vec(),
+            Binding::Shape(i) => inputs[i].shape.iter().flat_map(|n| (*n as i32).to_le_bytes()).collect(),
+            Binding::Strides(i) => inputs[i].strides.iter().flat_map(|n| n.to_le_bytes()).collect(),
+            Binding::Ndim(i) => (inputs[i].shape.len() as i32).to_le_bytes().to_vec(),
+            Binding::Output(i) => {
+                element = Some(scalar(case.outputs[i].dtype));
+                case.initial_output(i, 0)
+            }
+        });
+        elements.push(element);
+    }
+    let three = |v: [usize; 3]| v.map(|x| x as u64);
+    let launch = Launch::new(three(case.grid), three(case.threadgroup)).map_err(|e| e.to_string())?;
+    let job = Job { kernel: special.kernel, launch, args, elements };
+    Ok((job, special.bindings))
+}
+
+/// The outputs of a case, in its order, from those of its job.
+pub fn outputs_of(case: &Case, bindings: &[Binding], outputs: &Outputs) -> Vec<Vec<u8>> {
+    let mut ordered = vec![Vec::new(); case.outputs.len()];
+    for (binding, bytes) in bindings.iter().zip(outputs) {
+        if let Binding::Output(i) = binding {
+            ordered[*i].clone_from(bytes);
+        }
+    }
+    ordered
+}

@@ -1,0 +1,239 @@
+//! The device: text to code, jobs to launches, by the driver's calls alone.
+//!
+//! A launch is given a few seconds. Nothing can end a kernel that hangs but the end of its process, so
+//! the caller is told, and must go.
+
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hesper_cuda::compiler::Compiler;
+use hesper_cuda::context::{Context, Current};
+use hesper_cuda::disk::Compiled;
+use hesper_cuda::sys::{
+    CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+    CU_FUNC_ATTRIBUTE_NUM_REGS, CUdeviceptr, CUfunction, CUstream,
+};
+use hesper_cuda::{CudaError, Specialisation};
+use hesper_kernel::cuda::{COMPILE_OPTIONS, CudaSource, Slot};
+use hesper_kernel::launch::Launch;
+
+use crate::job::{Job, Outputs};
+
+/// The longest a launch may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why a launch gave no answer.
+pub enum Trouble {
+    /// It was refused or failed; the context may be lost.
+    Failed(String),
+    /// It still runs.
+    Hangs,
+}
+
+impl From<CudaError> for Trouble {
+    fn from(error: CudaError) -> Self {
+        Trouble::Failed(error.to_string())
+    }
+}
+
+/// Compiles a text.
+pub fn compile(compiler: &Compiler, source: &CudaSource) -> Result<Compiled, String> {
+    let wanted = Specialisation {
+        entry: source.entry.clone(),
+        options: COMPILE_OPTIONS.iter().map(|o| (*o).to_string()).collect(),
+        shared: source.dynamic_shared as u32,
+        grid: true,
+    };
+    compiler.compile_afresh(&source.entry, &source.text, &wanted).map_err(|e| e.to_string())
+}
+
+/// A device with a stream.
+pub struct Gpu {
+    context: Arc<Context>,
+    stream: CUstream,
+}
+
+/// What the compiler made of a kernel.
+pub struct Resources {
+    pub registers: usize,
+    pub local_bytes: usize,
+}
+
+impl Gpu {
+    pub fn open() -> Result<Gpu, CudaError> {
+        let context = Context::create(0)?;
+        let stream = context.enter()?.create_stream()?;
+        Ok(Gpu { context, stream })
+    }
+
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Runs a job.
+    pub fn run(
+        &self,
+        job: &Job,
+        source: &CudaSource,
+        code: &Compiled,
+    ) -> Result<(Outputs, Resources), Trouble> {
+        let current = self.context.enter()?;
+        let module = current.load_module(&code.image)?;
+        let name = CString::new(code.name.as_str()).map_err(|e| Trouble::Failed(e.to_string()))?;
+        let mut buffers = Vec::new();
+        // SAFETY: the module stays loaded and the buffers allocated until the launch has completed;
+        // after a hang they are left to the end of the process.
+        let outcome = unsafe {
+            (|| -> Result<(Outputs, Resources), Trouble> {
+                let function = current.function(module, &name)?;
+                if source.dynamic_shared > 0 {
+                    current.allow_shared(function, source.dynamic_shared as usize)?;
+                }
+                for bytes in &job.args {
+                    let at = current.allocate(bytes.len().max(16))?;
+                    buffers.push(at);
+                    current.copy_in(at, bytes.as_ptr().cast(), bytes.len(), self.stream)?;
+                }
+                self.launch(&current, function, job, source, &buffers)?;
+                self.wait(&current)?;
+                let mut outputs = vec![Vec::new(); job.args.len()];
+                for (i, bytes) in outputs.iter_mut().enumerate().filter(|(i, _)| job.writes(*i)) {
+                    bytes.resize(job.args[i].len(), 0);
+                    current.copy_out(bytes.as_mut_ptr().cast(), buffers[i], bytes.len(), self.stream)?;
+                }
+                current.synchronize_stream(self.stream)?;
+                let resources = Resources {
+                    registers: current.function_attribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+                    local_bytes: current.function_attribute(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+                };
+                Ok((outputs, resources))
+            })()
+        };
+        if !matches!(outcome, Err(Trouble::Hangs)) {
+            for at in buffers {
+                // SAFETY: nothing runs any more.
+                let _ = unsafe { current.free(at) };
+            }
+            // SAFETY: as above.
+            let _ = unsafe { current.unload_module(module) };
+        }
+        outcome
+    }
+
+    /// # Safety
+    /// The function is loaded and takes the job's parameters; the buffers are alive.
+    unsafe fn launch(
+        &self,
+        current: &Current<'_>,
+        function: CUfunction,
+        job: &Job,
+        source: &CudaSource,
+        buffers: &[CUdeviceptr],
+    ) -> Result<(), Trouble> {
+        // Each parameter in a place of its own; the driver knows their sizes.
+        let mut places: Vec<[u64; 4]> = source
+            .slots
+            .iter()
+            .map(|slot| match *slot {
+                Slot::Buffer(i) => [buffers[i as usize], 0, 0, 0],
+                Slot::Length(i) => [job.args[i as usize].len() as u64, 0, 0, 0],
+                Slot::Value(i) => {
+                    let mut words = [0u64; 4];
+                    for (w, c) in words.iter_mut().zip(job.args[i as usize].chunks(8)) {
+                        let mut bytes = [0; 8];
+                        bytes[..c.len()].copy_from_slice(c);
+                        *w = u64::from_le_bytes(bytes);
+                    }
+                    words
+                }
+                Slot::Grid => [job.launch.grid[0], job.launch.grid[1], job.launch.grid[2], 0],
+            })
+            .collect();
+        let mut addresses: Vec<*mut c_void> = places.iter_mut().map(|p| p.as_mut_ptr().cast()).collect();
+        let (grid, block) = dimensions(&job.launch);
+        let shared = source.dynamic_shared as u32;
+        // SAFETY: the caller's promise; the places outlive the call, which copies them.
+        unsafe { current.launch(function, grid, block, shared, self.stream, addresses.as_mut_ptr()) }?;
+        Ok(())
+    }
+
+    /// # Safety
+    /// The stream is alive.
+    unsafe fn wait(&self, current: &Current<'_>) -> Result<(), Trouble> {
+        let event = current.create_event(CU_EVENT_DISABLE_TIMING)?;
+        // SAFETY: event and stream are of this context and alive.
+        unsafe {
+            current.record(event, self.stream)?;
+            let start = Instant::now();
+            while !current.query(event)? {
+                if start.elapsed() > PATIENCE {
+                    return Err(Trouble::Hangs);
+                }
+                if start.elapsed() > Duration::from_millis(2) {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+            current.destroy_event(event)?;
+        }
+        Ok(())
+    }
+
+    /// Milliseconds of each launch of a job, the best of several, and of a copy of the same bytes.
+    pub fn time(
+        &self,
+        job: &Job,
+        source: &CudaSource,
+        code: &Compiled,
+        copied: usize,
+    ) -> Result<(f32, f32), Trouble> {
+        let current = self.context.enter()?;
+        let module = current.load_module(&code.image)?;
+        let name = CString::new(code.name.as_str()).map_err(|e| Trouble::Failed(e.to_string()))?;
+        let (mut best, mut best_copy) = (f32::INFINITY, f32::INFINITY);
+        // SAFETY: everything named is made here and lives until the end of the block, where the stream
+        // is idle.
+        unsafe {
+            let function = current.function(module, &name)?;
+            let mut buffers = Vec::new();
+            for bytes in &job.args {
+                let at = current.allocate(bytes.len().max(16))?;
+                buffers.push(at);
+                current.copy_in(at, bytes.as_ptr().cast(), bytes.len(), self.stream)?;
+            }
+            let (from, to) = (current.allocate(copied)?, current.allocate(copied)?);
+            let start = current.create_event(CU_EVENT_DEFAULT)?;
+            let end = current.create_event(CU_EVENT_DEFAULT)?;
+            for _ in 0..12 {
+                current.record(start, self.stream)?;
+                self.launch(&current, function, job, source, &buffers)?;
+                current.record(end, self.stream)?;
+                current.synchronize(end)?;
+                best = best.min(current.elapsed(start, end)?);
+                current.record(start, self.stream)?;
+                current.copy(to, from, copied, self.stream)?;
+                current.record(end, self.stream)?;
+                current.synchronize(end)?;
+                best_copy = best_copy.min(current.elapsed(start, end)?);
+            }
+            for at in buffers.into_iter().chain([from, to]) {
+                current.free(at)?;
+            }
+            current.destroy_event(start)?;
+            current.destroy_event(end)?;
+            current.unload_module(module)?;
+        }
+        Ok((best, best_copy))
+    }
+}
+
+/// Blocks and threads of a launch; all blocks along x where there are too many along another axis.
+fn dimensions(launch: &Launch) -> ([u32; 3], [u32; 3]) {
+    let groups = launch.groups();
+    let grid = if groups[1] > 65535 || groups[2] > 65535 {
+        [launch.group_count() as u32, 1, 1]
+    } else {
+        groups.map(|g| g as u32)
+    };
+    (grid, launch.threadgroup.map(|t| t as u32))
+}

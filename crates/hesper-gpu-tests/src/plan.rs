@@ -1,0 +1,177 @@
+//! The list of checks, and their preparation on all cores: compilation and the host's answers.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex};
+
+use hesper_corpus::Case;
+use hesper_cuda::compiler::Compiler;
+use hesper_cuda::disk::Compiled;
+use hesper_kernel::cuda::{CudaSource, Options, emit};
+use hesper_kernel::custom::Binding;
+
+use crate::job::{Job, Outputs};
+use crate::{corpus, fuzz, gpu, sweep};
+
+type Maker = Box<dyn Fn() -> Result<Job, String> + Send + Sync>;
+
+enum Kind {
+    /// A case of the corpus, judged by its reference, too.
+    Corpus(Box<Case>),
+    /// Judged by the host's executors alone.
+    Own(Maker),
+}
+
+/// One check.
+pub struct Check {
+    pub name: String,
+    kind: Kind,
+    options: Options,
+}
+
+/// A check, ready to be launched.
+pub struct Prepared {
+    pub job: Job,
+    pub source: CudaSource,
+    pub interpreted: Outputs,
+    /// What the fast executor answered, or why it did not.
+    pub executed: Result<Outputs, String>,
+    judge: Option<(Box<Case>, Vec<Binding>)>,
+}
+
+/// Every check, in the order in which they are run.
+pub fn checks(seeds: u64) -> Vec<Check> {
+    let plain = Options::default();
+    let bounds = Options { bounds: true, ..plain };
+    let own = |name: String, options, make: Maker| Check { name, kind: Kind::Own(make), options };
+    let mut all: Vec<Check> =
+        sweep::sweeps().into_iter().map(|(name, make)| own(format!("sweep {name}"), plain, make)).collect();
+    for (i, case) in hesper_corpus::cases().into_iter().enumerate() {
+        let case = Box::new(case);
+        if i % 4 == 0 {
+            let (name, kind) = (format!("bounds {}", case.name), Kind::Corpus(case.clone()));
+            all.push(Check { name, kind, options: bounds });
+        }
+        all.push(Check { name: format!("corpus {}", case.name), kind: Kind::Corpus(case), options: plain });
+    }
+    for seed in 0..seeds {
+        let make: Maker = Box::new(move || fuzz::job(seed));
+        all.push(own(format!("fuzz {seed}"), bounds, make));
+    }
+    all
+}
+
+impl Check {
+    /// Makes the job and its text.
+    pub fn text(&self) -> Result<(Job, CudaSource, Option<(Box<Case>, Vec<Binding>)>), String> {
+        let (job, judge) = match &self.kind {
+            Kind::Corpus(case) => {
+                let (job, bindings) = corpus::job(case)?;
+                (job, Some((case.clone(), bindings)))
+            }
+            Kind::Own(make) => (make()?, None),
+        };
+        let source = emit(&job.kernel, &self.options);
+        Ok((job, source, judge))
+    }
+
+    /// The text and the host's answers.
+    pub fn on_host(&self) -> Result<Prepared, String> {
+        let (job, source, judge) = self.text()?;
+        let interpreted = job.interpreted().map_err(|e| format!("interpreter: {e}"))?;
+        let executed = job.executed();
+        Ok(Prepared { job, source, interpreted, executed, judge })
+    }
+
+    fn prepare(&self, compiler: &Compiler) -> Result<(Prepared, Compiled), String> {
+        let prepared = self.on_host()?;
+        let code = gpu::compile(compiler, &prepared.source)?;
+        Ok((prepared, code))
+    }
+}
+
+impl Prepared {
+    /// What is wrong with the device's answer.
+    pub fn judge(&self, device: &Outputs) -> Result<String, String> {
+        if let Some((case, bindings)) = &self.judge {
+            case.check(&corpus::outputs_of(case, bindings, device))?;
+        }
+        let ordered = !self.judge.as_ref().is_some_and(|(case, _)| depends_on_order(case));
+        let host = self.job.difference(&self.interpreted, device);
+        match (host, ordered) {
+            (Some(found), true) => return Err(format!("differs from the interpreter: {found}")),
+            (Some(found), false) => return Ok(format!("matches its reference; order matters: {found}")),
+            (None, _) => {}
+        }
+        match &self.executed {
+            Err(e) => Ok(format!("interpreter's bits; the executor refuses it: {e}")),
+            Ok(executed) => match self.job.difference(executed, device) {
+                Some(found) => Err(format!("interpreter's bits, but differs from the executor: {found}")),
+                None => Ok("same bits".to_string()),
+            },
+        }
+    }
+}
+
+/// Whether threads race for the result by design: float atomics, and outputs in any order.
+fn depends_on_order(case: &Case) -> bool {
+    let float_atomics = case.atomic_outputs && case.outputs.iter().any(|o| o.dtype.is_float());
+    float_atomics || case.outputs.iter().any(|o| o.tolerance == hesper_corpus::Tolerance::Unordered)
+}
+
+/// Prepares checks on several threads and hands them out in order.
+pub struct Kitchen<'a> {
+    checks: &'a [Check],
+    compiler: &'a Compiler,
+    state: Mutex<State>,
+    ready: Condvar,
+}
+
+struct State {
+    next: usize,
+    done: Vec<Option<Result<(Prepared, Compiled), String>>>,
+}
+
+impl<'a> Kitchen<'a> {
+    pub fn new(checks: &'a [Check], compiler: &'a Compiler, first: usize) -> Self {
+        let done = checks.iter().map(|_| None).collect();
+        Kitchen { checks, compiler, state: Mutex::new(State { next: first, done }), ready: Condvar::new() }
+    }
+
+    /// Prepares until nothing is left.
+    pub fn work(&self) {
+        loop {
+            let i = {
+                let mut state = self.lock();
+                let i = state.next;
+                state.next += 1;
+                i
+            };
+            let Some(check) = self.checks.get(i) else { return };
+            let made = check.prepare(self.compiler);
+            self.lock().done[i] = Some(made);
+            self.ready.notify_all();
+        }
+    }
+
+    /// Waits for a check to be prepared.
+    pub fn take(&self, i: usize) -> Result<(Prepared, Compiled), String> {
+        let mut state = self.lock();
+        loop {
+            if let Some(made) = state.done[i].take() {
+                return made;
+            }
+            state = self.ready.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// The last lines of a compiler's log, on one line.
+pub fn brief(text: &str) -> String {
+    let mut lines: VecDeque<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    lines.truncate(6);
+    lines.make_contiguous().join(" | ").chars().take(600).collect()
+}

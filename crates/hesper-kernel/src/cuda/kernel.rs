@@ -1,0 +1,187 @@
+//! The frame of a kernel's text: prelude, tables, entry, memory, variables.
+
+use super::analysis::{Flow, flows};
+use super::control::Place;
+use super::memory::memory_type;
+use super::prelude::{Section, sections};
+use super::scalar::type_name;
+use super::{CudaSource, Options, STATIC_SHARED_LIMIT, Slot};
+use crate::ir::*;
+
+/// Writes one kernel.
+pub(super) struct Emitter<'a> {
+    pub kernel: &'a Kernel,
+    pub options: Options,
+    pub flows: Vec<Flow>,
+    pub places: Vec<Place>,
+    pub indent: usize,
+    pub shared_offsets: Vec<u64>,
+    /// Pointers may be null, and stay so under arithmetic.
+    pub has_null: bool,
+    text: String,
+    next: u32,
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(kernel: &'a Kernel, options: Options) -> Self {
+        let insts = || kernel.blocks.iter().flat_map(|b| &b.insts);
+        Emitter {
+            kernel,
+            options,
+            flows: flows(kernel),
+            places: Vec::new(),
+            indent: 0,
+            shared_offsets: kernel.threadgroup_layout().1,
+            has_null: insts().any(|i| matches!(i.op, Op::NullPtr)),
+            text: String::new(),
+            next: 0,
+        }
+    }
+
+    /// Appends a line.
+    pub fn line(&mut self, line: &str) {
+        for _ in 0..self.indent {
+            self.text.push_str("  ");
+        }
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    /// A number not used in names before.
+    pub fn fresh(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub fn run(mut self) -> CudaSource {
+        let entry = entry_name(&self.kernel.name);
+        for section in self.prelude() {
+            self.text.push_str(section.text());
+        }
+        self.tables();
+        let slots = self.slots();
+        let shared = self.kernel.threadgroup_layout().0.next_multiple_of(16);
+        let dynamic = shared > STATIC_SHARED_LIMIT;
+        let align = alignment(&self.kernel.threadgroup_vars);
+        if dynamic {
+            self.line(&format!("extern __shared__ __align__({align}) u8 shared[];"));
+        }
+        let parameters: Vec<String> = slots.iter().map(|s| self.parameter(*s)).collect();
+        self.line(&format!(
+            "extern \"C\" __global__ void __launch_bounds__({}) {entry}({}) {{",
+            self.options.max_threads,
+            parameters.join(", ")
+        ));
+        self.indent = 1;
+        self.line("const thread_place at = place_of(grid);");
+        self.line("if (at.index >= at.threads) return;");
+        if shared > 0 && !dynamic {
+            self.line(&format!("__shared__ __align__({align}) u8 shared[{shared}];"));
+        }
+        if shared > 0 && self.options.zero_memory {
+            self.line(&format!("zero(shared, {shared}u, at.index, at.threads);"));
+            self.line("threadgroup_barrier();");
+        }
+        self.locals();
+        let body = self.kernel.body;
+        let mask = self.flows[body.index()].lanes.then(|| self.fresh());
+        if let Some(m) = mask {
+            self.line(&format!("const u32 m{m} = lanes_of(at);"));
+        }
+        self.block(body, mask);
+        self.indent = 0;
+        self.line("}");
+        CudaSource {
+            text: self.text,
+            entry,
+            slots,
+            static_shared: if dynamic { 0 } else { shared },
+            dynamic_shared: if dynamic { shared } else { 0 },
+        }
+    }
+
+    fn prelude(&self) -> Vec<Section> {
+        sections(self.kernel, self.options.bounds)
+    }
+
+    /// Constant tables, as words.
+    fn tables(&mut self) {
+        for (i, table) in self.kernel.const_vars.iter().enumerate() {
+            let words: Vec<String> = table
+                .data
+                .chunks(8)
+                .map(|c| {
+                    let mut word = [0; 8];
+                    word[..c.len()].copy_from_slice(c);
+                    format!("{:#x}ull", u64::from_le_bytes(word))
+                })
+                .collect();
+            let align = table.align.max(16);
+            let words = if words.is_empty() { "0ull".to_string() } else { words.join(", ") };
+            self.line(&format!("static __device__ const __align__({align}) u64 c{i}[] = {{{words}}};"));
+        }
+    }
+
+    fn slots(&self) -> Vec<Slot> {
+        let of = |buffer: bool| {
+            let chosen = move |p: &&Param| matches!(p.kind, ParamKind::Buffer { .. }) == buffer;
+            self.kernel.params.iter().enumerate().filter(move |(_, p)| chosen(p)).map(|(i, _)| i as u32)
+        };
+        let mut slots: Vec<Slot> = of(true).map(Slot::Buffer).collect();
+        slots.extend(of(false).map(Slot::Value));
+        if self.options.bounds {
+            slots.extend(of(true).map(Slot::Length));
+        }
+        slots.push(Slot::Grid);
+        slots
+    }
+
+    fn parameter(&self, slot: Slot) -> String {
+        match slot {
+            Slot::Buffer(i) => match self.kernel.params[i as usize].kind {
+                // What nobody writes may be read early; what is written must respect barriers.
+                ParamKind::Buffer { access: Access::Read, .. } => format!("const u8* __restrict__ p{i}"),
+                _ => format!("u8* p{i}"),
+            },
+            Slot::Value(i) => match self.kernel.params[i as usize].kind {
+                ParamKind::Value(ty) => format!("const {} p{i}", type_name(memory_type(ty))),
+                ParamKind::Buffer { .. } => String::new(),
+            },
+            Slot::Length(i) => format!("const u64 n{i}"),
+            Slot::Grid => "const launch_grid grid".to_string(),
+        }
+    }
+
+    fn locals(&mut self) {
+        let kernel = self.kernel;
+        for (i, v) in kernel.thread_vars.iter().enumerate() {
+            let size = v.size.max(1).next_multiple_of(16);
+            let align = alignment(std::slice::from_ref(v));
+            let init = if self.options.zero_memory { " = {}" } else { "" };
+            self.line(&format!("__align__({align}) u8 t{i}[{size}]{init};"));
+        }
+        for (i, v) in kernel.vars.iter().enumerate() {
+            let ty = self.type_of(v.ty);
+            self.line(&format!("{ty} x{i} = {};", zero_value(v.ty, self.options.bounds)));
+        }
+    }
+}
+
+fn zero_value(ty: Type, bounds: bool) -> String {
+    match ty {
+        Type::Ptr(_) if bounds => "{}".to_string(),
+        Type::Ptr(_) => "(u8*)0".to_string(),
+        _ => "{}".to_string(),
+    }
+}
+
+fn alignment(vars: &[MemVar]) -> u32 {
+    vars.iter().map(|v| v.align).max().unwrap_or(1).max(16)
+}
+
+/// A C identifier that is no keyword and no name of the prelude, from any kernel name.
+fn entry_name(name: &str) -> String {
+    let clean: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(200).collect();
+    format!("hesper_{clean}")
+}

@@ -1,0 +1,187 @@
+//! Pointers, loads, stores and atomics, plain or with bounds.
+
+use super::kernel::Emitter;
+use super::scalar::{COMPONENTS, compare_operator, type_name};
+use crate::ir::*;
+
+/// The type of a value's bytes in memory: a `Bool` is a byte.
+pub(super) fn memory_type(ty: Type) -> Type {
+    if ty.scalar() == Some(Scalar::Bool) { ty.with_scalar(Scalar::U8) } else { ty }
+}
+
+/// A value of `ty` from its bytes in memory.
+pub(super) fn from_memory(ty: Type, bytes: &str) -> String {
+    match ty {
+        Type::Scalar(Scalar::Bool) => format!("{bytes} != (u8)0"),
+        Type::Vec(Scalar::Bool, n) => {
+            let parts: Vec<String> =
+                COMPONENTS[..usize::from(n)].iter().map(|c| format!("{bytes}.{c} != (u8)0")).collect();
+            format!("vec{n}<bool>{{{}}}", parts.join(", "))
+        }
+        _ => bytes.to_string(),
+    }
+}
+
+fn to_memory(ty: Type, value: &str) -> String {
+    match ty {
+        Type::Scalar(Scalar::Bool) => format!("(u8){value}"),
+        Type::Vec(Scalar::Bool, n) => {
+            let parts: Vec<String> =
+                COMPONENTS[..usize::from(n)].iter().map(|c| format!("(u8){value}.{c}")).collect();
+            format!("vec{n}<u8>{{{}}}", parts.join(", "))
+        }
+        _ => value.to_string(),
+    }
+}
+
+impl Emitter<'_> {
+    /// The C++ type of a value or variable.
+    pub(super) fn type_of(&self, ty: Type) -> String {
+        if ty.is_ptr() && self.options.bounds { "checked_ptr".to_string() } else { type_name(ty) }
+    }
+
+    /// A pointer to the start of an object.
+    fn object(&self, address: String, size: &str, writable: bool) -> String {
+        if self.options.bounds { format!("checked_ptr{{{address}, 0, {size}, {writable}}}") } else { address }
+    }
+
+    fn offset(&self, ptr: ValueId, index: ValueId, stride: i64) -> String {
+        let bytes = match self.kernel.ty(index) {
+            Type::I32 => format!("(i64)v{} * {stride}ll", index.0),
+            Type::U32 => format!("(i64)((u64)v{} * {}ull)", index.0, stride as u64),
+            _ => format!("(i64)((u64)v{} * {}ull)", index.0, stride as u64),
+        };
+        if self.options.bounds {
+            format!("moved(v{}, {bytes})", ptr.0)
+        } else if self.has_null {
+            format!("v{0} ? v{0} + {bytes} : v{0}", ptr.0)
+        } else {
+            format!("v{} + {bytes}", ptr.0)
+        }
+    }
+
+    /// A comparison of pointers.
+    pub(super) fn compare_pointers(&self, op: CmpOp, a: ValueId, b: ValueId) -> String {
+        let (a, b) = (a.0, b.0);
+        if !self.options.bounds {
+            return format!("v{a} {} v{b}", compare_operator(op));
+        }
+        match op {
+            CmpOp::Eq => format!("same(v{a}, v{b})"),
+            CmpOp::Ne => format!("!same(v{a}, v{b})"),
+            CmpOp::Lt => format!("before(v{a}, v{b})"),
+            CmpOp::Le => format!("!before(v{b}, v{a})"),
+            CmpOp::Gt => format!("before(v{b}, v{a})"),
+            CmpOp::Ge => format!("!before(v{a}, v{b})"),
+        }
+    }
+
+    /// Pointer operations that give a value.
+    pub(super) fn pointer_value(&self, op: &Op) -> Option<String> {
+        let kernel = self.kernel;
+        Some(match *op {
+            Op::NullPtr if self.options.bounds => "checked_ptr{}".to_string(),
+            Op::NullPtr => "(u8*)0".to_string(),
+            Op::ParamPtr(i) => {
+                let writes = match kernel.params[i as usize].kind {
+                    ParamKind::Buffer { access, .. } => access.writes(),
+                    ParamKind::Value(_) => false,
+                };
+                self.object(format!("(u8*)p{i}"), &format!("n{i}"), writes)
+            }
+            Op::ThreadgroupPtr(i) => {
+                let at = self.shared_offsets[i as usize];
+                let size = kernel.threadgroup_vars[i as usize].size;
+                self.object(format!("shared + {at}"), &format!("{size}ull"), true)
+            }
+            Op::ThreadPtr(i) => {
+                let size = kernel.thread_vars[i as usize].size;
+                self.object(format!("t{i}"), &format!("{size}ull"), true)
+            }
+            Op::ConstPtr(i) => {
+                let size = kernel.const_vars[i as usize].data.len();
+                self.object(format!("(u8*)c{i}"), &format!("{size}ull"), false)
+            }
+            Op::PtrOffset { ptr, index, stride } => self.offset(ptr, index, stride),
+            Op::PtrDiff { a, b, stride } => {
+                if self.options.bounds {
+                    format!("distance(v{}, v{}) / {stride}ll", a.0, b.0)
+                } else {
+                    format!("(i64)(v{} - v{}) / {stride}ll", a.0, b.0)
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    /// A load.
+    pub(super) fn load(&mut self, result: ValueId, ptr: ValueId, align: u32) {
+        let ty = self.kernel.ty(result);
+        let stored = type_name(memory_type(ty));
+        let load = format!("load<{align}, {stored}>(v{})", ptr.0);
+        if ty.scalar() == Some(Scalar::Bool) && ty.is_vec() {
+            self.line(&format!("const {stored} b{} = {load};", result.0));
+            let text = from_memory(ty, &format!("b{}", result.0));
+            self.define(result, &text);
+        } else {
+            let text = from_memory(ty, &load);
+            self.define(result, &text);
+        }
+    }
+
+    /// A store.
+    pub(super) fn store(&mut self, ptr: ValueId, value: ValueId, align: u32) {
+        let value = to_memory(self.kernel.ty(value), &format!("v{}", value.0));
+        self.line(&format!("store<{align}>(v{}, {value});", ptr.0));
+    }
+
+    /// An atomic instruction.
+    pub(super) fn atomic(&mut self, inst: &Inst) {
+        let (ptr, call, writes, size) = match inst.op {
+            Op::AtomicRmw { op, ptr, value } => {
+                let name = match op {
+                    AtomicOp::Exchange => "exchange",
+                    AtomicOp::Add => "add",
+                    AtomicOp::Sub => "sub",
+                    AtomicOp::Min => "min",
+                    AtomicOp::Max => "max",
+                    AtomicOp::And => "and",
+                    AtomicOp::Or => "or",
+                    AtomicOp::Xor => "xor",
+                };
+                let size = self.kernel.ty(value).size();
+                (ptr, format!("atomic_{name}(@, v{})", value.0), true, size)
+            }
+            Op::AtomicLoad { ptr } => {
+                let ty = inst.result.map_or(Type::U32, |v| self.kernel.ty(v));
+                (ptr, format!("atomic_load<{}>(@)", type_name(ty)), false, ty.size())
+            }
+            Op::AtomicStore { ptr, value } => {
+                (ptr, format!("atomic_store(@, v{})", value.0), true, self.kernel.ty(value).size())
+            }
+            Op::AtomicCompareExchange { ptr, expected, desired } => {
+                let size = self.kernel.ty(desired).size();
+                (ptr, format!("atomic_cas(@, v{}, v{})", expected.0, desired.0), true, size)
+            }
+            _ => return,
+        };
+        if !self.options.bounds {
+            let call = call.replace('@', &format!("v{}", ptr.0));
+            return match inst.result {
+                Some(v) => self.define(v, &call),
+                None => self.line(&format!("{call};")),
+            };
+        }
+        let to = self.fresh();
+        let check = if writes { "inside_to_write" } else { "inside" };
+        self.line(&format!("u8* const a{to} = {check}(v{}, {size}ull);", ptr.0));
+        let call = call.replace('@', &format!("a{to}"));
+        match inst.result {
+            Some(v) => {
+                let ty = type_name(self.kernel.ty(v));
+                self.define(v, &format!("a{to} ? {call} : {ty}{{}}"));
+            }
+            None => self.line(&format!("if (a{to}) {call};")),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! CUDA text: a kernel as complete C++ for NVRTC, with the meaning of the reference interpreter.
+//!
+//! [`emit`] relies on a verified kernel and promises text that depends on the kernel and the
+//! options alone: it can be a cache key. No header is included; what the text needs of the
+//! language's semantics is a prelude of our own in front of it, cut to what the kernel uses.
+//!
+//! * **Numbers.** Every operation rounds to its type; nothing is contracted
+//!   ([`COMPILE_OPTIONS`] says so to the compiler). The f32 functions are the definitions of
+//!   [`crate::math`], operation by operation, so they give the host's bits; the exceptions are
+//!   the payload of NaNs, and the f64 functions, which are the device's.
+//! * **Threads.** Blocks have the threadgroup's dimensions and cover the grid, rounded up.
+//!   Threads outside the grid end at once, which CUDA's barriers allow for; the others are
+//!   numbered within the actual group, so SIMD groups are warps in cut groups, too.
+//! * **Divergence.** Where a kernel uses operations of SIMD groups, the set of active lanes is
+//!   computed at every structured fork and join (see `control`) and given to each of them:
+//!   they wait for exactly the lanes that take part, whatever order the hardware runs them in.
+//! * **Memory.** Pointers are plain addresses unless [`Options::bounds`] is set.
+//!
+//! ```
+//! use hesper_kernel::cuda::{Options, emit};
+//! use hesper_kernel::ir::{Access, Builder, Builtin, Space, Type};
+//!
+//! let mut b = Builder::new("twice");
+//! let x = b.buffer("x", Space::Device, Type::F32, Access::ReadWrite);
+//! let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+//! let p = b.param_ptr(x);
+//! let p = b.ptr_offset(p, i, 4);
+//! let v = b.load(Type::F32, p);
+//! let v = b.add(v, v);
+//! b.store(p, v);
+//! let source = emit(&b.finish()?, &Options::default());
+//! assert!(source.text.contains(&source.entry));
+//! # Ok::<(), hesper_kernel::ir::IrError>(())
+//! ```
+
+mod analysis;
+mod control;
+mod instruction;
+mod kernel;
+mod memory;
+mod prelude;
+mod scalar;
+
+#[cfg(test)]
+mod tests;
+
+use crate::ir::Kernel;
+
+/// What NVRTC must be told besides the architecture: no contraction, IEEE division and root,
+/// subnormals kept. Generated text has unused values in plenty, so warnings are off.
+pub const COMPILE_OPTIONS: [&str; 5] =
+    ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "--disable-warnings"];
+
+/// Shared memory a kernel may declare without asking the driver for more.
+pub const STATIC_SHARED_LIMIT: u64 = 48 << 10;
+
+/// How to write the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// Pointers carry their object and every access is checked: reads outside give zero, writes
+    /// outside (or to read-only memory) are dropped, misaligned accesses go byte by byte. Off by
+    /// default, for user kernels too: an access outside is then as undefined as in any CUDA
+    /// kernel. Each buffer takes a length with its pointer ([`Slot::Length`]).
+    pub bounds: bool,
+    /// Threadgroup and thread memory start as zeros, as on the host. On by default.
+    pub zero_memory: bool,
+    /// The most threads of a threadgroup; the compiler limits registers to make them fit.
+    pub max_threads: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { bounds: false, zero_memory: true, max_threads: 1024 }
+    }
+}
+
+/// What stands at one place of the entry's parameter list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// The address of buffer parameter `i` (8 bytes).
+    Buffer(u32),
+    /// The packed bytes of by-value parameter `i`, aligned like its scalar.
+    Value(u32),
+    /// The length in bytes of buffer parameter `i` (`u64`); with [`Options::bounds`] only.
+    Length(u32),
+    /// The grid in threads (`u64[3]`). Always last.
+    Grid,
+}
+
+/// The text of a kernel and how to launch it.
+///
+/// Launch with blocks of the threadgroup's dimensions and `ceil(grid / threadgroup)` blocks along
+/// each axis; where that exceeds what CUDA allows along y or z, with all of them along x (x
+/// fastest, then y): the kernel sees which from the grid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaSource {
+    /// Complete C++.
+    pub text: String,
+    /// Name of the `extern "C"` entry.
+    pub entry: String,
+    /// Parameters of the entry: buffers, values, lengths, the grid.
+    pub slots: Vec<Slot>,
+    /// Bytes of shared memory that the text declares.
+    pub static_shared: u64,
+    /// Bytes of dynamic shared memory to launch with; not 0 only above [`STATIC_SHARED_LIMIT`].
+    pub dynamic_shared: u64,
+}
+
+/// Writes a verified kernel as CUDA C++.
+pub fn emit(kernel: &Kernel, options: &Options) -> CudaSource {
+    kernel::Emitter::new(kernel, *options).run()
+}
+
+impl CudaSource {
+    /// What the CUDA device's pipelines want to know beside the text, one item to a line: entry,
+    /// compiler options, dynamic shared memory, and that the grid is a parameter.
+    pub fn specialisation(&self) -> String {
+        let mut lines = vec![format!("entry {}", self.entry)];
+        lines.extend(COMPILE_OPTIONS.iter().map(|o| format!("option {o}")));
+        if self.dynamic_shared > 0 {
+            lines.push(format!("shared {}", self.dynamic_shared));
+        }
+        lines.push("grid".to_string());
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,60 @@
+// Where a thread is. The grid counts threads; blocks may come numbered along x alone.
+struct launch_grid { u64 x, y, z; };
+struct thread_place {
+  u64 gx, gy, gz;       // threadgroup
+  u32 sx, sy, sz;       // actual size of the threadgroup
+  u32 px, py, pz;       // thread in threadgroup
+  u32 index, threads;   // the same, counted x fastest
+};
+HESPER_FN u64 groups_along(u64 threads, u32 size) { return (threads + size - 1) / size; }
+HESPER_FN u32 group_size(u64 threads, u32 size, u64 group) {
+  const u64 rest = threads - group * size;
+  return rest < size ? (u32)rest : size;
+}
+// The group of a flat number, where blocks are numbered along x alone.
+HESPER_FN void flat_group(const launch_grid& g, thread_place& t) {
+  const u64 nx = groups_along(g.x, blockDim.x), ny = groups_along(g.y, blockDim.y);
+  const u64 flat = blockIdx.x;
+  t.gx = flat % nx;
+  t.gy = flat / nx % ny;
+  t.gz = flat / nx / ny;
+}
+HESPER_FN thread_place place_of(const launch_grid& g) {
+  thread_place t;
+  // Most launches have one axis: that is a few instructions.
+  if (g.y == 1ull && g.z == 1ull && blockDim.y * blockDim.z == 1u) {
+    t.gx = blockIdx.x;
+    t.gy = t.gz = 0ull;
+    t.sx = group_size(g.x, blockDim.x, t.gx);
+    t.sy = t.sz = 1u;
+    t.px = threadIdx.x;
+    t.py = t.pz = 0u;
+    t.index = threadIdx.x;
+    t.threads = t.sx;
+    return t;
+  }
+  t.gx = blockIdx.x;
+  t.gy = blockIdx.y;
+  t.gz = blockIdx.z;
+  if ((u64)gridDim.y * blockDim.y < g.y || (u64)gridDim.z * blockDim.z < g.z) flat_group(g, t);
+  t.sx = group_size(g.x, blockDim.x, t.gx);
+  t.sy = group_size(g.y, blockDim.y, t.gy);
+  t.sz = group_size(g.z, blockDim.z, t.gz);
+  t.threads = t.sx * t.sy * t.sz;
+  t.index = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  t.px = threadIdx.x;
+  t.py = threadIdx.y;
+  t.pz = threadIdx.z;
+  // A group cut along x or y: its threads are the first ones, packed.
+  if (t.sx != blockDim.x || t.sy != blockDim.y) {
+    t.px = t.index % t.sx;
+    t.py = t.index / t.sx % t.sy;
+    t.pz = t.index / t.sx / t.sy;
+  }
+  return t;
+}
+// The lanes of the thread's SIMD group that exist.
+HESPER_FN u32 lanes_of(const thread_place& t) {
+  const u32 rest = t.threads - (t.index & ~31u);
+  return rest >= 32u ? 0xffffffffu : (1u << rest) - 1u;
+}
