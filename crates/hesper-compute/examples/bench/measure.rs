@@ -46,9 +46,7 @@ fn fma_loop(rounds: usize) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: detected.
-        unsafe {
-            if is_x86_feature_detected!("avx512f") { fma512(rounds) } else { fma256(rounds) }
-        }
+        unsafe { if is_x86_feature_detected!("avx512f") { fma512(rounds) } else { fma256(rounds) } }
     }
     #[cfg(not(target_arch = "x86_64"))]
     {

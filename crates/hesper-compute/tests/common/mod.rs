@@ -40,8 +40,7 @@ pub fn levels() -> Vec<(AtLevel<Serial>, AtLevel<Threads>)> {
 /// Fails where two numbers differ by more than `tol`, relative above one and absolute below.
 #[track_caller]
 pub fn close(got: f32, want: f32, tol: f32, what: impl std::fmt::Debug) {
-    let ok = got == want
-        || (got.is_nan() && want.is_nan())
-        || (got - want).abs() <= tol * want.abs().max(1.0);
+    let ok =
+        got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= tol * want.abs().max(1.0);
     assert!(ok, "{what:?}: got {got}, want {want}");
 }
