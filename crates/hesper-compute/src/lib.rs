@@ -6,6 +6,8 @@
 //! instructions of the machine at run time ([`Simd`]); their results do not depend on the number of threads.
 //! They may differ in rounding between SIMD levels.
 
+#![allow(clippy::needless_range_loop, reason = "a kernel's loops run over several arrays by one index")]
+
 mod attention;
 mod conv;
 mod copy;

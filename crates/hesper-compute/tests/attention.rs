@@ -1,5 +1,7 @@
 //! Attention against the definition: masks, grouped heads, sinks, odd sizes, every SIMD level.
 
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
 mod common;
 
 use common::{Rng, close, levels};

@@ -1,5 +1,7 @@
 //! Convolutions against the definition.
 
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
 mod common;
 
 use common::{Rng, close, levels};

@@ -1,5 +1,7 @@
 //! Operations along an axis, and copies, against plain loops.
 
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
 mod common;
 
 use common::{Rng, close, levels};

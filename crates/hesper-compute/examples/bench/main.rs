@@ -2,6 +2,8 @@
 //!
 //!     cargo run --release -p hesper-compute --example bench -- gemm [threads]
 
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
 mod attention;
 mod gemm;
 mod measure;
