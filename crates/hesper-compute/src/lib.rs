@@ -6,15 +6,35 @@
 //! instructions of the machine at run time ([`Simd`]); their results do not depend on the number of threads.
 //! They may differ in rounding between SIMD levels.
 
+#![allow(clippy::needless_range_loop, reason = "a kernel's loops run over several arrays by one index")]
+
+mod attention;
+mod conv;
+mod copy;
 mod error;
 mod gemm;
 mod mat;
 mod par;
+mod quant;
+mod rows;
 mod scratch;
 mod simd;
 
+pub use attention::{AttentionShape, Heads, HeadsMut, Mask, attention};
+pub use conv::{ConvShape, conv};
+pub use copy::{cast, copy_rows, copy_strided, gather_rows};
 pub use error::Mismatch;
 pub use gemm::{BatchItem, Element, GemmOptions, Hook, gemm, gemm_batched};
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};
+pub use quant::{
+    Activations, GgufFormat, GgufMat, QuantFormat, QuantMat, Scales, dequantize, gguf_dequantize,
+    gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
+};
+pub use rows::Axis;
+pub use rows::arg::{Ordered, arg_extreme};
+pub use rows::norm::{layer_norm, logsumexp, rms_norm, softmax};
+pub use rows::reduce::{Reduce, Reduction, reduce};
+pub use rows::scan::{Scan, Scannable, scan};
+pub use rows::sort::{Sortable, argpartition, argsort, partition, sort, top_k};
 pub use simd::{Float, Simd};

@@ -101,14 +101,27 @@ impl<'a, T> MatMut<'a, T> {
     /// # Safety
     /// Every element the strides name is valid for reads and writes during `'a`, nobody else touches it
     /// meanwhile, and no two of them are the same.
-    pub unsafe fn from_raw(ptr: *mut T, rows: usize, cols: usize, row_stride: isize, col_stride: isize) -> Self {
+    pub unsafe fn from_raw(
+        ptr: *mut T,
+        rows: usize,
+        cols: usize,
+        row_stride: isize,
+        col_stride: isize,
+    ) -> Self {
         Self { ptr, rows, cols, row_stride, col_stride, of: PhantomData }
     }
 
     /// The rows of a slice, one after the other.
     pub fn row_major(data: &'a mut [T], rows: usize, cols: usize) -> Result<Self, Mismatch> {
         check(data.len(), rows, cols)?;
-        Ok(Self { ptr: data.as_mut_ptr(), rows, cols, row_stride: cols as isize, col_stride: 1, of: PhantomData })
+        Ok(Self {
+            ptr: data.as_mut_ptr(),
+            rows,
+            cols,
+            row_stride: cols as isize,
+            col_stride: 1,
+            of: PhantomData,
+        })
     }
 
     /// The same elements with rows and columns exchanged.
@@ -130,7 +143,8 @@ impl<'a, T> MatMut<'a, T> {
 }
 
 fn check(len: usize, rows: usize, cols: usize) -> Result<(), Mismatch> {
-    let need = rows.checked_mul(cols).ok_or(Mismatch { what: "matrix size", expected: usize::MAX, given: len })?;
+    let need =
+        rows.checked_mul(cols).ok_or(Mismatch { what: "matrix size", expected: usize::MAX, given: len })?;
     if len < need {
         return Err(Mismatch { what: "elements of a matrix", expected: need, given: len });
     }

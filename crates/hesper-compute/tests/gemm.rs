@@ -1,5 +1,7 @@
 //! Matrix products against the definition, over sizes, strides, types and SIMD levels.
 
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
 mod common;
 
 use common::{Rng, close, levels};

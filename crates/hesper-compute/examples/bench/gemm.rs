@@ -72,6 +72,13 @@ fn matvec<T: Element>(
 pub fn run(par: &dyn Par, filter: &str) {
     let peak = peak_flops(par);
     println!("threads {}, f32 peak {:.1} GFLOP/s, simd {:?}", par.threads(), peak / 1e9, par.simd());
+    if filter == "quick" {
+        for n in [512, 768, 1024] {
+            product(par, "f32", (n, n, n), false, peak, |x| x);
+            product(par, "f32", (n, n, n), true, peak, |x| x);
+        }
+        return;
+    }
     let want = |s: &str| filter.is_empty() || s.contains(filter);
     for n in [128, 256, 512, 1024, 2048] {
         for turn in [false, true] {

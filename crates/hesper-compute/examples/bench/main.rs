@@ -2,9 +2,14 @@
 //!
 //!     cargo run --release -p hesper-compute --example bench -- gemm [threads]
 
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
+mod attention;
 mod gemm;
 mod measure;
 mod pool;
+mod quant;
+mod rows;
 
 use pool::Pool;
 
@@ -16,6 +21,9 @@ fn main() {
     let par = Pool::new(threads);
     match what.as_str() {
         "gemm" => gemm::run(&par, &filter),
-        other => eprintln!("no benchmark called {other}: gemm"),
+        "quant" => quant::run(&par),
+        "attention" => attention::run(&par),
+        "rows" => rows::run(&par),
+        other => eprintln!("no benchmark called {other}: gemm, quant, attention, rows"),
     }
 }

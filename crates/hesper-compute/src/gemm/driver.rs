@@ -4,16 +4,17 @@
 //! left operand and computes a block of the result over the whole of K. If one block of rows is all there
 //! is, the left operand is packed once instead and tasks pack their columns on the fly.
 
+use super::columns::Columns;
 use super::kind::Kind;
 use super::micro::{Column, NV, Tile};
 use super::{Epilogue, Problem};
 use crate::mat::MatMut;
 use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
-use crate::simd::{Isa, Kernel, Simd, dispatch};
+use crate::simd::{Isa, Kernel, Simd, dispatch, dispatch_dot};
 
 /// Packed steps along K that are multiplied between two updates of the sums.
-const KC: usize = 384;
+const KC: usize = 256;
 /// Row panels in a block: with `KC` steps they stay in the second-level cache.
 const MC_PANELS: usize = 16;
 /// Bytes of the packed right operand.
@@ -40,6 +41,11 @@ impl<P: Kind> Kernel for SizesOf<P> {
     }
 }
 
+/// Dispatches to the levels that make a difference for the kind.
+fn go<P: Kind, K: Kernel>(simd: Simd, kernel: K) -> K::Out {
+    if P::PAIRED { dispatch_dot(simd, kernel) } else { dispatch(simd, kernel) }
+}
+
 /// Where the sums of a block go.
 enum Sink<A> {
     /// Straight into a matrix of sums with contiguous rows, added to what is there if asked.
@@ -49,9 +55,9 @@ enum Sink<A> {
 }
 
 /// `c = alpha * a b + beta * c`, with the epilogue.
-pub(super) fn run<P: Kind>(par: &dyn Par, p: &Problem<'_, P>) {
+pub(crate) fn run<P: Kind, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Problem<'_, P, B, A>) {
     let simd = par.simd();
-    let sizes = dispatch(simd, SizesOf::<P>(std::marker::PhantomData));
+    let sizes = go::<P, _>(simd, SizesOf::<P>(std::marker::PhantomData));
     let plain = p.epilogue.alpha == P::ONE && p.epilogue.beta == P::ZERO;
     let direct = P::OUT_IS_ACC && plain && p.c.col_stride == 1 && p.c.row_stride >= 0;
     if direct {
@@ -78,7 +84,7 @@ pub(super) fn run<P: Kind>(par: &dyn Par, p: &Problem<'_, P>) {
 }
 
 /// The result of a sum over nothing.
-pub(super) fn empty<P: Kind>(par: &dyn Par, p: &Problem<'_, P>) {
+pub(crate) fn empty<P: Kind, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Problem<'_, P, B, A>) {
     let zeros = vec![P::ZERO; p.n];
     for i in 0..p.m {
         finish_rows(par.simd(), p, i, 1, 0, p.n, zeros.as_ptr(), 0);
@@ -86,11 +92,11 @@ pub(super) fn empty<P: Kind>(par: &dyn Par, p: &Problem<'_, P>) {
 }
 
 /// The product over `k0..k0 + k`.
-fn pass<P: Kind>(
+fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
     par: &dyn Par,
     simd: Simd,
     sizes: Sizes,
-    p: &Problem<'_, P>,
+    p: &Problem<'_, P, B, A>,
     k0: usize,
     k: usize,
     sink: &Sink<P::Acc>,
@@ -107,12 +113,12 @@ fn pass<P: Kind>(
         par.run(k.div_ceil(KC * P::step()), &|c| {
             let from = c * KC * P::step();
             let len = (k - from).min(KC * P::step());
-            dispatch(simd, PackRows { p, i0: 0, rows: p.m, k0: k0 + from, k: len, packed, from: c * KC });
+            go::<P, _>(simd, PackRows { p, i0: 0, rows: p.m, k0: k0 + from, k: len, packed, from: c * KC });
         });
         let groups = if threads == 1 { 1 } else { (threads * 4).min(col_panels) };
         par.run(groups, &|g| {
             let (c0, c1) = (g * col_panels / groups, (g + 1) * col_panels / groups);
-            dispatch(simd, OnTheFly { p, sink, a: packed, k0, k, c0, c1 });
+            go::<P, _>(simd, OnTheFly { p, sink, a: packed, k0, k, c0, c1 });
         });
         return;
     }
@@ -129,22 +135,24 @@ fn pass<P: Kind>(
         let panels = c1 - c0;
         par.run(panels.div_ceil(GROUP), &|i| {
             let (g0, g1) = (c0 + i * GROUP, c1.min(c0 + (i + 1) * GROUP));
-            dispatch(simd, PackColumns { p, k0, k, g0, g1, first: c0, panels, packed });
+            go::<P, _>(simd, PackColumns { p, k0, k, g0, g1, first: c0, panels, packed });
         });
-        let splits = if threads == 1 { 1 } else { (threads * 4).div_ceil(row_blocks).clamp(1, panels.div_ceil(8)) };
+        let splits =
+            if threads == 1 { 1 } else { (threads * 4).div_ceil(row_blocks).clamp(1, panels.div_ceil(8)) };
         par.run(row_blocks * splits, &|t| {
             let (rb, cb) = (t / splits, t % splits);
             let (r0, r1) = (rb * row_panels / row_blocks, (rb + 1) * row_panels / row_blocks);
             let (q0, q1) = (cb * panels / splits, (cb + 1) * panels / splits);
-            let block = Block { p, sink, b: packed, k0, k, first: c0, panels, r0, r1, c0: c0 + q0, c1: c0 + q1 };
-            dispatch(simd, block);
+            let block =
+                Block { p, sink, b: packed, k0, k, first: c0, panels, r0, r1, c0: c0 + q0, c1: c0 + q1 };
+            go::<P, _>(simd, block);
         });
     }
 }
 
 /// Packs rows of the left operand for one range of steps, all panels after `from` steps.
-struct PackRows<'a, 'b, P: Kind> {
-    p: &'a Problem<'b, P>,
+struct PackRows<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
+    p: &'a Problem<'b, P, B, A>,
     i0: usize,
     rows: usize,
     k0: usize,
@@ -153,7 +161,7 @@ struct PackRows<'a, 'b, P: Kind> {
     from: usize,
 }
 
-impl<P: Kind> Kernel for PackRows<'_, '_, P> {
+impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -163,17 +171,16 @@ impl<P: Kind> Kernel for PackRows<'_, '_, P> {
         let base = packed.get().wrapping_add(from * padded);
         let last = rows.div_ceil(S::MR) - 1;
         for panel in 0..=last {
-            let (src, valid) = (p.a.at(i0 + panel * S::MR, k0), (rows - panel * S::MR).min(S::MR));
+            let (line, valid) = (i0 + panel * S::MR, (rows - panel * S::MR).min(S::MR));
             let dst = base.wrapping_add(panel * S::MR * steps);
-            let (ws, ks) = (p.a.row_stride, p.a.col_stride);
-            // SAFETY: the view holds the source; the buffer has room for every range of steps. The last
+            // SAFETY: the lines exist; the buffer has room for every range of steps. The last
             // panel of a range is packed apart, because what it writes past its end is another task's.
             unsafe {
                 if panel < last {
-                    P::pack(s, src, ws, ks, valid, S::MR, k, dst);
+                    p.a.pack(s, k0, k, line, valid, S::MR, dst);
                 } else {
                     let own = Scratch::<P::Acc>::new(S::MR * steps);
-                    P::pack(s, src, ws, ks, valid, S::MR, k, own.ptr());
+                    p.a.pack(s, k0, k, line, valid, S::MR, own.ptr());
                     std::ptr::copy_nonoverlapping(own.ptr(), dst, S::MR * steps);
                 }
             }
@@ -182,8 +189,8 @@ impl<P: Kind> Kernel for PackRows<'_, '_, P> {
 }
 
 /// Packs the panels `g0..g1` of columns over the whole range of K.
-struct PackColumns<'a, 'b, P: Kind> {
-    p: &'a Problem<'b, P>,
+struct PackColumns<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
+    p: &'a Problem<'b, P, B, A>,
     k0: usize,
     k: usize,
     g0: usize,
@@ -193,7 +200,7 @@ struct PackColumns<'a, 'b, P: Kind> {
     packed: Shared<P::Acc>,
 }
 
-impl<P: Kind> Kernel for PackColumns<'_, '_, P> {
+impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackColumns<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -212,9 +219,9 @@ impl<P: Kind> Kernel for PackColumns<'_, '_, P> {
 
 /// Packs neighbouring panels a few steps at a time, so that rows of the operand are read in long runs.
 #[inline(always)]
-fn pack_group<S: Isa, P: Kind>(
+fn pack_group<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
     s: S,
-    p: &Problem<'_, P>,
+    p: &Problem<'_, P, B, A>,
     k0: usize,
     len: usize,
     g0: usize,
@@ -223,25 +230,23 @@ fn pack_group<S: Isa, P: Kind>(
 ) {
     let nr = NV * P::lanes::<S>();
     let stride = nr * len.div_ceil(P::step());
-    let run = if p.b.col_stride == 1 { 16 } else { len };
+    let run = if p.b.lies_along_k() { len } else { 16 };
     let mut from = 0;
     while from < len {
         let n = (len - from).min(run);
         for panel in g0..g1 {
             let valid = (p.n - panel * nr).min(nr);
-            let src = p.b.at(k0 + from, panel * nr);
             let to = dst.wrapping_add((panel - g0) * stride + from / P::step() * nr);
-            // SAFETY: the view holds the source, the buffer the group; panels of whole vectors are written
-            // without running over.
-            unsafe { P::pack(s, src, p.b.col_stride, p.b.row_stride, valid, nr, n, to) };
+            // SAFETY: the buffer holds the group; panels of whole vectors are written without running over.
+            unsafe { p.b.pack(s, k0 + from, n, panel * nr, valid, nr, to) };
         }
         from += n;
     }
 }
 
 /// Computes panels of columns for one packed block of rows, packing each panel before it is used.
-struct OnTheFly<'a, 'b, P: Kind> {
-    p: &'a Problem<'b, P>,
+struct OnTheFly<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
+    p: &'a Problem<'b, P, B, A>,
     sink: &'a Sink<P::Acc>,
     a: Shared<P::Acc>,
     k0: usize,
@@ -250,7 +255,7 @@ struct OnTheFly<'a, 'b, P: Kind> {
     c1: usize,
 }
 
-impl<P: Kind> Kernel for OnTheFly<'_, '_, P> {
+impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -258,7 +263,7 @@ impl<P: Kind> Kernel for OnTheFly<'_, '_, P> {
         let nr = NV * P::lanes::<S>();
         let padded = p.m.div_ceil(S::MR) * S::MR;
         // Columns that are contiguous along K are read well one panel at a time, rows only in long runs.
-        let group = if p.b.row_stride == 1 { 1 } else { GROUP };
+        let group = if p.b.lies_along_k() { 1 } else { GROUP };
         let b = Scratch::<P::Acc>::new(group * nr * KC);
         let own = Scratch::<P::Acc>::new(if matches!(sink, Sink::Result) { p.m * group * nr } else { 0 });
         let mut g0 = c0;
@@ -277,10 +282,7 @@ impl<P: Kind> Kernel for OnTheFly<'_, '_, P> {
                     let first = Tile::<P::Core> {
                         k: steps,
                         a: a.get().wrapping_add(from / P::step() * padded),
-                        ars: 1,
-                        aks: S::MR,
                         b: b.ptr().wrapping_add((panel - g0) * nr * steps),
-                        bks: nr,
                         c: c.wrapping_add((panel - g0) * nr),
                         ldc,
                         cols: (p.n - panel * nr).min(nr),
@@ -299,8 +301,8 @@ impl<P: Kind> Kernel for OnTheFly<'_, '_, P> {
 }
 
 /// Computes a block of the result from packed columns.
-struct Block<'a, 'b, P: Kind> {
-    p: &'a Problem<'b, P>,
+struct Block<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
+    p: &'a Problem<'b, P, B, A>,
     sink: &'a Sink<P::Acc>,
     b: Shared<P::Acc>,
     k0: usize,
@@ -313,7 +315,7 @@ struct Block<'a, 'b, P: Kind> {
     c1: usize,
 }
 
-impl<P: Kind> Kernel for Block<'_, '_, P> {
+impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -333,20 +335,17 @@ impl<P: Kind> Kernel for Block<'_, '_, P> {
             let len = (k - from).min(KC * P::step());
             let steps = len.div_ceil(P::step());
             for panel in r0..r1 {
-                let (src, valid) = (p.a.at(panel * S::MR, k0 + from), (p.m - panel * S::MR).min(S::MR));
+                let valid = (p.m - panel * S::MR).min(S::MR);
                 let dst = a.ptr().wrapping_add((panel - r0) * S::MR * steps);
-                // SAFETY: the view holds the source, the buffer the block, with room after it.
-                unsafe { P::pack(s, src, p.a.row_stride, p.a.col_stride, valid, S::MR, len, dst) };
+                // SAFETY: the lines exist; the buffer holds the block, with room after it.
+                unsafe { p.a.pack(s, k0 + from, len, panel * S::MR, valid, S::MR, dst) };
             }
             let base = b.get().wrapping_add(from / P::step() * nr * panels);
             for panel in c0..c1 {
                 let first = Tile::<P::Core> {
                     k: steps,
                     a: a.ptr(),
-                    ars: 1,
-                    aks: S::MR,
                     b: base.wrapping_add((panel - first) * nr * steps),
-                    bks: nr,
                     c: c.wrapping_add((panel - c0) * nr),
                     ldc,
                     cols: (p.n - panel * nr).min(nr),
@@ -363,9 +362,9 @@ impl<P: Kind> Kernel for Block<'_, '_, P> {
 }
 
 /// [`finish_in`] from outside a kernel.
-fn finish_rows<P: Kind>(
+fn finish_rows<P: Kind, B: Columns<P>, A: Columns<P>>(
     simd: Simd,
-    p: &Problem<'_, P>,
+    p: &Problem<'_, P, B, A>,
     i0: usize,
     rows: usize,
     j0: usize,
@@ -373,24 +372,32 @@ fn finish_rows<P: Kind>(
     sums: *const P::Acc,
     ld: usize,
 ) {
-    struct Finish<'a, 'b, P: Kind>(&'a Problem<'b, P>, usize, usize, usize, usize, *const P::Acc, usize);
-    impl<P: Kind> Kernel for Finish<'_, '_, P> {
+    struct Finish<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>>(
+        &'a Problem<'b, P, B, A>,
+        usize,
+        usize,
+        usize,
+        usize,
+        *const P::Acc,
+        usize,
+    );
+    impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Finish<'_, '_, P, B, A> {
         type Out = ();
         #[inline(always)]
         fn run<S: Isa>(self, s: S) {
             finish_in(s, self.0, self.1, self.2, self.3, self.4, self.5, self.6);
         }
     }
-    dispatch(simd, Finish(p, i0, rows, j0, cols, sums, ld));
+    go::<P, _>(simd, Finish(p, i0, rows, j0, cols, sums, ld));
 }
 
 /// Writes sums to the result: scaled, added to the old result and the bias, rounded, handed to the hook.
 ///
 /// Sums may lie in the result itself.
 #[inline(always)]
-pub(super) fn finish_in<S: Isa, P: Kind>(
+pub(super) fn finish_in<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
     s: S,
-    p: &Problem<'_, P>,
+    p: &Problem<'_, P, B, A>,
     i0: usize,
     rows: usize,
     j0: usize,
@@ -415,7 +422,14 @@ pub(super) fn finish_in<S: Isa, P: Kind>(
 
 /// A row of a result whose columns are not contiguous, through a buffer.
 #[inline(always)]
-fn strided_row<S: Isa, P: Kind>(s: S, p: &Problem<'_, P>, from: *const P::Acc, i: usize, j0: usize, cols: usize) {
+fn strided_row<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
+    s: S,
+    p: &Problem<'_, P, B, A>,
+    from: *const P::Acc,
+    i: usize,
+    j0: usize,
+    cols: usize,
+) {
     let row = Scratch::<P::Out>::new(cols);
     let c: &MatMut<'_, P::Out> = &p.c;
     // SAFETY: the buffer holds a row; the block lies in the result, and this task alone writes it.

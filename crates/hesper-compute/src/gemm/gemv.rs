@@ -26,7 +26,7 @@ pub(super) fn run<P: Kind>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
     for i in 0..p.m {
         for k in 0..p.k {
             // SAFETY: the buffer has `m * k` elements, the view holds the source.
-            unsafe { *x.ptr().add(i * p.k + k) = P::from_in(*p.a.at(i, k)) };
+            unsafe { *x.ptr().add(i * p.k + k) = P::from_in(*p.a.0.at(i, k)) };
         }
     }
     let x = Shared::new(x.ptr());

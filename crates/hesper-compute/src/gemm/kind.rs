@@ -27,8 +27,11 @@ pub(crate) trait Kind: Sized + Send + Sync + 'static {
     const OUT_IS_ACC: bool;
 
     fn lanes<S: Isa>() -> usize;
+    /// Whether one packed element holds two steps, for the bfloat16 dot product.
+    const PAIRED: bool = false;
+    #[inline(always)]
     fn step() -> usize {
-        1
+        if Self::PAIRED { 2 } else { 1 }
     }
     fn splat<S: Isa>(s: S, x: Self::Acc) -> Self::V<S>;
     unsafe fn load<S: Isa>(s: S, p: *const Self::Acc) -> Self::V<S>;
@@ -186,11 +189,9 @@ impl Kind for Pairs {
     type Out = bf16;
     type Core = Self;
     const OUT_IS_ACC: bool = false;
+    const PAIRED: bool = true;
     f32_sums!();
 
-    fn step() -> usize {
-        2
-    }
     #[inline(always)]
     fn mul_add<S: Isa>(s: S, a: S::F, b: S::F, c: S::F) -> S::F {
         s.dot_bf16(a, b, c)

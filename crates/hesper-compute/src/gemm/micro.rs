@@ -9,34 +9,32 @@ use crate::simd::{Isa, Local};
 /// Columns of a tile, in vectors.
 pub(crate) const NV: usize = 2;
 
-/// `acc[i][j] += a[i] * b[j]` over `k` packed steps; `a` advances by `aks`, `b` by `bks`.
+/// `acc[i][j] += a[i] * b[j]` over `k` packed steps of `S::MR` and `NV` vectors.
 ///
 /// # Safety
-/// `a` is readable at `i * ars + k * aks`, `b` at `k * bks` for `V` vectors.
+/// The packed operands are readable for `k` steps.
 #[inline(always)]
 unsafe fn product<S: Isa, P: Kind, const M: usize, const V: usize>(
     s: S,
     k: usize,
     mut a: *const P::Acc,
-    ars: usize,
-    aks: usize,
     mut b: *const P::Acc,
-    bks: usize,
 ) -> [[P::V<S>; V]; M] {
+    let (aks, bks) = (S::MR, NV * P::lanes::<S>());
     let mut acc = [[P::splat(s, P::ZERO); V]; M];
     // SAFETY: the caller's promise.
     unsafe {
-        for _ in 0..k {
-            let mut bv = [P::splat(s, P::ZERO); V];
-            for (j, v) in bv.iter_mut().enumerate() {
-                *v = P::load(s, b.add(j * P::lanes::<S>()));
-            }
-            for (i, row) in acc.iter_mut().enumerate() {
-                let av = P::splat(s, *a.add(i * ars));
-                for (c, v) in row.iter_mut().zip(bv) {
-                    *c = P::mul_add(s, av, v, *c);
-                }
-            }
+        for _ in 0..k / 4 {
+            // Unrolled by hand: the compiler leaves a body of this size as it is.
+            step::<S, P, M, V>(s, &mut acc, a, b);
+            step::<S, P, M, V>(s, &mut acc, a.wrapping_add(aks), b.wrapping_add(bks));
+            step::<S, P, M, V>(s, &mut acc, a.wrapping_add(2 * aks), b.wrapping_add(2 * bks));
+            step::<S, P, M, V>(s, &mut acc, a.wrapping_add(3 * aks), b.wrapping_add(3 * bks));
+            a = a.wrapping_add(4 * aks);
+            b = b.wrapping_add(4 * bks);
+        }
+        for _ in 0..k % 4 {
+            step::<S, P, M, V>(s, &mut acc, a, b);
             a = a.wrapping_add(aks);
             b = b.wrapping_add(bks);
         }
@@ -44,17 +42,38 @@ unsafe fn product<S: Isa, P: Kind, const M: usize, const V: usize>(
     acc
 }
 
+/// One step along K.
+///
+/// # Safety
+/// The step is readable in both operands.
+#[inline(always)]
+unsafe fn step<S: Isa, P: Kind, const M: usize, const V: usize>(
+    s: S,
+    acc: &mut [[P::V<S>; V]; M],
+    a: *const P::Acc,
+    b: *const P::Acc,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut bv = [P::splat(s, P::ZERO); V];
+        for (j, v) in bv.iter_mut().enumerate() {
+            *v = P::load(s, b.add(j * P::lanes::<S>()));
+        }
+        for (i, row) in acc.iter_mut().enumerate() {
+            let av = P::splat(s, *a.add(i));
+            for (c, v) in row.iter_mut().zip(bv) {
+                *c = P::mul_add(s, av, v, *c);
+            }
+        }
+    }
+}
+
 /// One tile: where its operands lie and where the sums go.
 pub(crate) struct Tile<P: Kind> {
     /// Packed steps along K.
     pub k: usize,
     pub a: *const P::Acc,
-    /// Distance of rows and of steps in `a`.
-    pub ars: usize,
-    pub aks: usize,
     pub b: *const P::Acc,
-    /// Distance of steps in `b`.
-    pub bks: usize,
     /// Sums, with their row distance.
     pub c: *mut P::Acc,
     pub ldc: usize,
@@ -71,7 +90,7 @@ unsafe fn tile_of<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Til
     let lanes = P::lanes::<S>();
     // SAFETY: the caller's promise.
     unsafe {
-        let acc = product::<S, P, M, V>(s, t.k, t.a, t.ars, t.aks, t.b, t.bks);
+        let acc = product::<S, P, M, V>(s, t.k, t.a, t.b);
         for (i, row) in acc.into_iter().enumerate() {
             for (j, v) in row.into_iter().enumerate() {
                 let p = t.c.add(i * t.ldc + j * lanes);

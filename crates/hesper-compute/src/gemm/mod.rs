@@ -20,7 +20,8 @@
 //! ```
 
 mod batch;
-mod driver;
+pub(crate) mod columns;
+pub(crate) mod driver;
 mod gemv;
 pub(crate) mod kind;
 pub(crate) mod micro;
@@ -29,6 +30,7 @@ mod pack;
 use half::{bf16, f16};
 
 pub use batch::{BatchItem, gemm_batched};
+use columns::{Columns, Rows};
 use kind::{Double, Kind, Pairs, Single};
 
 use crate::error::{Mismatch, same};
@@ -109,9 +111,7 @@ macro_rules! element {
 element!(f32, f32, |_simd| product::<Single<f32>>);
 element!(f64, f64, |_simd| product::<Double>);
 element!(f16, f32, |_simd| product::<Single<f16>>);
-element!(bf16, f32, |simd| {
-    if simd.has_fast_bf16() { product::<Pairs> } else { product::<Single<bf16>> }
-});
+element!(bf16, f32, |simd| { if simd.has_fast_bf16() { product::<Pairs> } else { product::<Single<bf16>> } });
 
 /// `c = alpha * a b + beta * c + bias`.
 pub fn gemm<T: Element>(
@@ -150,12 +150,17 @@ pub(crate) struct Epilogue<'a, P: Kind> {
 }
 
 /// One product.
-pub(crate) struct Problem<'a, P: Kind> {
+pub(crate) struct Problem<
+    'a,
+    P: Kind,
+    B: Columns<P> = MatRef<'a, <P as Kind>::In>,
+    A: Columns<P> = Rows<'a, <P as Kind>::In>,
+> {
     pub m: usize,
     pub n: usize,
     pub k: usize,
-    pub a: MatRef<'a, P::In>,
-    pub b: MatRef<'a, P::In>,
+    pub a: A,
+    pub b: B,
     pub c: MatMut<'a, P::Out>,
     pub epilogue: Epilogue<'a, P>,
 }
@@ -182,9 +187,17 @@ fn product<P>(
     let turned = if m <= gemv::ROWS || n <= gemv::ROWS { n < m } else { by_columns };
     let free = epilogue.bias.is_none() && epilogue.hook.is_none();
     let p = if turned && free {
-        Problem::<P> { m: n, n: m, k, a: b.transposed(), b: a.transposed(), c: c.transposed(), epilogue }
+        Problem::<P> {
+            m: n,
+            n: m,
+            k,
+            a: Rows(b.transposed()),
+            b: a.transposed(),
+            c: c.transposed(),
+            epilogue,
+        }
     } else {
-        Problem::<P> { m, n, k, a, b, c, epilogue }
+        Problem::<P> { m, n, k, a: Rows(a), b, c, epilogue }
     };
     if k == 0 {
         driver::empty(par, &p);

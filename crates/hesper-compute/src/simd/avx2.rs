@@ -2,8 +2,9 @@
 
 use std::arch::x86_64::*;
 
+use super::Kernel;
+use super::avx512::{shifts, windows};
 use super::isa::{Isa, Local};
-use super::{Kernel, plain};
 
 /// The token of the AVX2 level; exists only where AVX2, FMA and F16C were detected.
 #[derive(Clone, Copy)]
@@ -142,6 +143,7 @@ impl Isa for Avx2 {
     type F = __m256;
     type D = __m256d;
     type M = __m256;
+    type Table = (__m256, __m256);
 
     #[inline(always)]
     fn call<K: Local<Self>>(self, part: K) {
@@ -175,12 +177,9 @@ impl Isa for Avx2 {
             _mm256_mul_ps(_mm256_mul_ps(a, h), l)
         }
         fn lt(a: __m256, b: __m256) -> __m256 { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }
-        fn unordered(a: __m256, b: __m256) -> __m256 { _mm256_cmp_ps::<_CMP_UNORD_Q>(a, b) }
         fn select(m: __m256, a: __m256, b: __m256) -> __m256 { _mm256_blendv_ps(b, a, m) }
-        fn bits(m: __m256) -> u32 { _mm256_movemask_ps(m) as u32 }
         fn reduce_add(a: __m256) -> f32 { fold!(a, _mm_add_ps, _mm_add_ss) }
         fn reduce_max(a: __m256) -> f32 { fold!(a, _mm_max_ps, _mm_max_ss) }
-        fn reduce_min(a: __m256) -> f32 { fold!(a, _mm_min_ps, _mm_min_ss) }
         @unsafe fn load_bf16(p: *const u16) -> __m256 { from_bf16(_mm_loadu_si128(p.cast())) }
         @unsafe fn load_f16(p: *const u16) -> __m256 { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
         @unsafe fn store_bf16(p: *mut u16, v: __m256) { _mm_storeu_si128(p.cast(), to_bf16(v)) }
@@ -215,6 +214,68 @@ impl Isa for Avx2 {
                 _mm256_storeu_ps(dst.add((i + 4) * stride), _mm256_permute2f128_ps::<0x31>(top[i], low[i]));
             }
         }
+        fn field(words: __m256, mask: u32) -> __m256 {
+            let v = _mm256_and_si256(_mm256_castps_si256(words), _mm256_set1_epi32(mask as i32));
+            // The conversion is signed: a field that holds the top bit goes through it halved.
+            if mask >> 31 == 0 {
+                _mm256_cvtepi32_ps(v)
+            } else {
+                _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32::<8>(v)), _mm256_set1_ps(256.0))
+            }
+        }
+        fn table(t: &[f32; 16]) -> (__m256, __m256) {
+            (_mm256_loadu_ps(t.as_ptr()), _mm256_loadu_ps(t.as_ptr().add(8)))
+        }
+        fn lookup(t: (__m256, __m256), words: __m256, shift: u32) -> __m256 {
+            let i = _mm256_srl_epi32(_mm256_castps_si256(words), _mm_cvtsi32_si128(shift as i32));
+            let (l, h) = (_mm256_permutevar8x32_ps(t.0, i), _mm256_permutevar8x32_ps(t.1, i));
+            _mm256_blendv_ps(l, h, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(i)))
+        }
+        @unsafe fn nibbles(p: *const u8) -> (__m256, __m256) {
+            let b = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
+            let l = _mm256_and_si256(b, _mm256_set1_epi32(15));
+            (_mm256_cvtepi32_ps(l), _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(b)))
+        }
+        @unsafe fn repeat(p: *const f32, n: usize) -> __m256 {
+            match n {
+                1 => _mm256_loadu_ps(p),
+                2 => {
+                    let v = _mm256_castps128_ps256(_mm_loadu_ps(p));
+                    _mm256_permutevar8x32_ps(v, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3))
+                }
+                4 => _mm256_insertf128_ps::<1>(_mm256_set1_ps(*p), _mm_set1_ps(*p.add(1))),
+                _ => _mm256_set1_ps(*p),
+            }
+        }
+        @unsafe fn pieces(p: [*const u8; 4]) -> __m256 {
+            let l = _mm256_castsi128_si256(_mm_loadu_si128(p[0].cast()));
+            _mm256_castsi256_ps(_mm256_inserti128_si256::<1>(l, _mm_loadu_si128(p[1].cast())))
+        }
+        @unsafe fn dot_u4(w: __m256, x: *const i8) -> __m256 {
+            let (b, mask) = (_mm256_castps_si256(w), _mm256_set1_epi8(15));
+            let l = _mm256_and_si256(b, mask);
+            let h = _mm256_and_si256(_mm256_srli_epi16::<4>(b), mask);
+            let l = _mm256_maddubs_epi16(l, _mm256_loadu_si256(x.cast()));
+            let h = _mm256_maddubs_epi16(h, _mm256_loadu_si256(x.add(32).cast()));
+            _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_add_epi16(l, h), _mm256_set1_epi16(1)))
+        }
+        @unsafe fn dot_u8(w: __m256, flip: u8, x: *const i8) -> __m256 {
+            let b = _mm256_xor_si256(_mm256_castps_si256(w), _mm256_set1_epi8(flip as i8));
+            let x = _mm256_loadu_si256(x.cast());
+            // Even and odd bytes apart, as 16-bit numbers: products of whole bytes would saturate.
+            let low = _mm256_set1_epi16(0xff);
+            let even = _mm256_madd_epi16(
+                _mm256_and_si256(b, low),
+                _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(x)),
+            );
+            let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(b), _mm256_srai_epi16::<8>(x));
+            _mm256_cvtepi32_ps(_mm256_add_epi32(even, odd))
+        }
+        fn pair_bf16(low: __m256, high: __m256) -> __m256 {
+            let l = _mm256_cvtepu16_epi32(to_bf16(low));
+            let h = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(to_bf16(high)));
+            _mm256_castsi256_ps(_mm256_or_si256(l, h))
+        }
         fn d_splat(x: f64) -> __m256d { _mm256_set1_pd(x) }
         @unsafe fn d_load(p: *const f64) -> __m256d { _mm256_loadu_pd(p) }
         @unsafe fn d_load_n(p: *const f64, n: usize) -> __m256d {
@@ -227,14 +288,10 @@ impl Isa for Avx2 {
             _mm256_maskstore_pd(p, m, v)
         }
         fn d_add(a: __m256d, b: __m256d) -> __m256d { _mm256_add_pd(a, b) }
-        fn d_mul(a: __m256d, b: __m256d) -> __m256d { _mm256_mul_pd(a, b) }
         fn d_fma(a: __m256d, b: __m256d, c: __m256d) -> __m256d { _mm256_fmadd_pd(a, b, c) }
         fn d_reduce_add(a: __m256d) -> f64 {
             let q = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd::<1>(a));
             _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)))
-        }
-        fn widen(a: __m256) -> (__m256d, __m256d) {
-            (_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps::<1>(a)))
         }
     }
 
@@ -246,18 +303,24 @@ impl Isa for Avx2 {
                 return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));
             }
             if BITS == 4 || BITS == 2 {
-                let word =
-                    if BITS == 4 { p.cast::<i32>().read_unaligned() } else { p.cast::<i16>().read_unaligned().into() };
+                let word = if BITS == 4 {
+                    p.cast::<i32>().read_unaligned()
+                } else {
+                    p.cast::<i16>().read_unaligned().into()
+                };
                 let b = BITS as i32;
                 let shift = _mm256_setr_epi32(0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b);
                 let v = _mm256_srlv_epi32(_mm256_set1_epi32(word), shift);
                 return _mm256_cvtepi32_ps(_mm256_and_si256(v, _mm256_set1_epi32((1 << BITS) - 1)));
             }
-            let mut r = [0.0f32; 8];
-            for (i, x) in r.iter_mut().enumerate() {
-                *x = plain::code::<BITS>(p, i) as f32;
-            }
-            _mm256_loadu_ps(r.as_ptr())
+            let mut word = 0u64;
+            std::ptr::copy_nonoverlapping(p, (&raw mut word).cast(), BITS);
+            let bytes = _mm256_broadcastsi128_si256(_mm_cvtsi64_si128(word as i64));
+            let window = const { windows::<BITS>() };
+            let shift = const { shifts::<BITS>() };
+            let v = _mm256_shuffle_epi8(bytes, _mm256_loadu_si256(window.as_ptr().cast()));
+            let v = _mm256_srlv_epi32(v, _mm256_loadu_si256(shift.as_ptr().cast()));
+            _mm256_cvtepi32_ps(_mm256_and_si256(v, _mm256_set1_epi32((1 << BITS) - 1)))
         }
     }
 }

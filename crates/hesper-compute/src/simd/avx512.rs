@@ -1,10 +1,10 @@
-//! AVX-512, without and with the dot product instructions (BF16, VNNI, VBMI).
+//! AVX-512, without and with the dot product instructions (BF16, VNNI).
 
 use std::arch::x86_64::*;
 
+use super::Kernel;
 use super::avx2::methods;
 use super::isa::{Isa, Local};
-use super::{Kernel, plain};
 
 /// The token of the AVX-512 levels; exists only where the features were detected.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Out {
 /// # Safety
 /// The features were detected.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-#[target_feature(enable = "avx512vbmi,avx512vnni,avx512bf16")]
+#[target_feature(enable = "avx512vnni,avx512bf16")]
 pub(super) unsafe fn run_dot<K: Kernel>(kernel: K) -> K::Out {
     kernel.run(Avx512::<true>(()))
 }
@@ -36,7 +36,7 @@ unsafe fn local<const DOT: bool, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part: K)
 /// # Safety
 /// The features were detected.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
-#[target_feature(enable = "avx512vbmi,avx512vnni,avx512bf16")]
+#[target_feature(enable = "avx512vnni,avx512bf16")]
 #[inline(never)]
 unsafe fn local_dot<const DOT: bool, K: Local<Avx512<DOT>>>(s: Avx512<DOT>, part: K) {
     part.run(s);
@@ -95,21 +95,21 @@ unsafe fn columns(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512; 4] {
 }
 
 /// For each 32-bit lane the byte where its code of `BITS` bits begins, and the byte after.
-const fn windows<const BITS: usize>() -> [u8; 64] {
+pub(super) const fn windows<const BITS: usize>() -> [u8; 64] {
     let mut t = [0; 64];
     let mut i = 0;
     while i < 16 {
         t[4 * i] = (i * BITS / 8) as u8;
         t[4 * i + 1] = (i * BITS / 8 + 1) as u8;
-        // Bytes past those the codes occupy: masked to zero when loaded.
-        t[4 * i + 2] = 63;
-        t[4 * i + 3] = 63;
+        // A shuffle makes these zero.
+        t[4 * i + 2] = 0x80;
+        t[4 * i + 3] = 0x80;
         i += 1;
     }
     t
 }
 
-const fn shifts<const BITS: usize>() -> [u32; 16] {
+pub(super) const fn shifts<const BITS: usize>() -> [u32; 16] {
     let mut t = [0; 16];
     let mut i = 0;
     while i < 16 {
@@ -122,10 +122,10 @@ const fn shifts<const BITS: usize>() -> [u32; 16] {
 impl<const DOT: bool> Isa for Avx512<DOT> {
     const LANES: usize = 16;
     const MR: usize = 12;
-    const BF16_DOT: bool = DOT;
     type F = __m512;
     type D = __m512d;
     type M = __mmask16;
+    type Table = __m512;
 
     #[inline(always)]
     fn call<K: Local<Self>>(self, part: K) {
@@ -151,12 +151,9 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
         }
         fn scale2(a: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(a, n) }
         fn lt(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
-        fn unordered(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, b) }
         fn select(m: __mmask16, a: __m512, b: __m512) -> __m512 { _mm512_mask_blend_ps(m, b, a) }
-        fn bits(m: __mmask16) -> u32 { u32::from(m) }
         fn reduce_add(a: __m512) -> f32 { fold!(a, _mm256_add_ps, _mm_add_ps, _mm_add_ss) }
         fn reduce_max(a: __m512) -> f32 { fold!(a, _mm256_max_ps, _mm_max_ps, _mm_max_ss) }
-        fn reduce_min(a: __m512) -> f32 { fold!(a, _mm256_min_ps, _mm_min_ps, _mm_min_ss) }
         @unsafe fn load_bf16(p: *const u16) -> __m512 { from_bf16(_mm256_loadu_si256(p.cast())) }
         @unsafe fn load_f16(p: *const u16) -> __m512 { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
         @unsafe fn store_bf16(p: *mut u16, v: __m512) { _mm256_storeu_si256(p.cast(), to_bf16(v)) }
@@ -222,6 +219,74 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                 _mm512_storeu_ps(dst.add(i * stride), v);
             }
         }
+        fn field(words: __m512, mask: u32) -> __m512 {
+            let v = _mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi32(mask as i32));
+            _mm512_cvtepu32_ps(v)
+        }
+        fn table(t: &[f32; 16]) -> __m512 { _mm512_loadu_ps(t.as_ptr()) }
+        fn lookup(t: __m512, words: __m512, shift: u32) -> __m512 {
+            let i = _mm512_srl_epi32(_mm512_castps_si512(words), _mm_cvtsi32_si128(shift as i32));
+            _mm512_permutexvar_ps(i, t)
+        }
+        @unsafe fn nibbles(p: *const u8) -> (__m512, __m512) {
+            let b = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
+            let l = _mm512_and_si512(b, _mm512_set1_epi32(15));
+            (_mm512_cvtepi32_ps(l), _mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(b)))
+        }
+        @unsafe fn repeat(p: *const f32, n: usize) -> __m512 {
+            match n {
+                1 => _mm512_loadu_ps(p),
+                2 => {
+                    let i = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+                    _mm512_permutexvar_ps(i, _mm512_castps256_ps512(_mm256_loadu_ps(p)))
+                }
+                4 => {
+                    let i = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+                    _mm512_permutexvar_ps(i, _mm512_castps128_ps512(_mm_loadu_ps(p)))
+                }
+                8 => _mm512_insertf32x8::<1>(_mm512_set1_ps(*p), _mm256_set1_ps(*p.add(1))),
+                _ => _mm512_set1_ps(*p),
+            }
+        }
+        @unsafe fn pieces(p: [*const u8; 4]) -> __m512 {
+            let v = _mm512_castsi128_si512(_mm_loadu_si128(p[0].cast()));
+            let v = _mm512_inserti32x4::<1>(v, _mm_loadu_si128(p[1].cast()));
+            let v = _mm512_inserti32x4::<2>(v, _mm_loadu_si128(p[2].cast()));
+            _mm512_castsi512_ps(_mm512_inserti32x4::<3>(v, _mm_loadu_si128(p[3].cast())))
+        }
+        @unsafe fn dot_u4(w: __m512, x: *const i8) -> __m512 {
+            let (b, mask) = (_mm512_castps_si512(w), _mm512_set1_epi8(15));
+            let l = _mm512_and_si512(b, mask);
+            let h = _mm512_and_si512(_mm512_srli_epi16::<4>(b), mask);
+            let (xl, xh) = (_mm512_loadu_si512(x.cast()), _mm512_loadu_si512(x.add(64).cast()));
+            if DOT {
+                let r = _mm512_dpbusd_epi32(_mm512_setzero_si512(), l, xl);
+                _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(r, h, xh))
+            } else {
+                let r = _mm512_add_epi16(_mm512_maddubs_epi16(l, xl), _mm512_maddubs_epi16(h, xh));
+                _mm512_cvtepi32_ps(_mm512_madd_epi16(r, _mm512_set1_epi16(1)))
+            }
+        }
+        @unsafe fn dot_u8(w: __m512, flip: u8, x: *const i8) -> __m512 {
+            let b = _mm512_xor_si512(_mm512_castps_si512(w), _mm512_set1_epi8(flip as i8));
+            let x = _mm512_loadu_si512(x.cast());
+            if DOT {
+                _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), b, x))
+            } else {
+                // Even and odd bytes apart, as 16-bit numbers: products of whole bytes would saturate.
+                let even = _mm512_madd_epi16(
+                    _mm512_and_si512(b, _mm512_set1_epi16(0xff)),
+                    _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x)),
+                );
+                let odd = _mm512_madd_epi16(_mm512_srli_epi16::<8>(b), _mm512_srai_epi16::<8>(x));
+                _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd))
+            }
+        }
+        fn pair_bf16(low: __m512, high: __m512) -> __m512 {
+            let l = _mm512_cvtepu16_epi32(to_bf16(low));
+            let h = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(to_bf16(high)));
+            _mm512_castsi512_ps(_mm512_or_si512(l, h))
+        }
         fn d_splat(x: f64) -> __m512d { _mm512_set1_pd(x) }
         @unsafe fn d_load(p: *const f64) -> __m512d { _mm512_loadu_pd(p) }
         @unsafe fn d_load_n(p: *const f64, n: usize) -> __m512d { _mm512_maskz_loadu_pd(first(n) as u8, p) }
@@ -230,15 +295,11 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             _mm512_mask_storeu_pd(p, first(n) as u8, v)
         }
         fn d_add(a: __m512d, b: __m512d) -> __m512d { _mm512_add_pd(a, b) }
-        fn d_mul(a: __m512d, b: __m512d) -> __m512d { _mm512_mul_pd(a, b) }
         fn d_fma(a: __m512d, b: __m512d, c: __m512d) -> __m512d { _mm512_fmadd_pd(a, b, c) }
         fn d_reduce_add(a: __m512d) -> f64 {
             let h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd::<1>(a));
             let q = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd::<1>(h));
             _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)))
-        }
-        fn widen(a: __m512) -> (__m512d, __m512d) {
-            (_mm512_cvtps_pd(_mm512_castps512_ps256(a)), _mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(a)))
         }
     }
 
@@ -258,26 +319,32 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                     (_mm512_set1_epi32(p.cast::<i32>().read_unaligned()), 8 * b)
                 };
                 let shift = _mm512_setr_epi32(
-                    0, b, 2 * b, 3 * b, 4 * b, 5 * b, 6 * b, 7 * b,
-                    step, step + b, step + 2 * b, step + 3 * b, step + 4 * b, step + 5 * b, step + 6 * b, step + 7 * b,
+                    0,
+                    b,
+                    2 * b,
+                    3 * b,
+                    4 * b,
+                    5 * b,
+                    6 * b,
+                    7 * b,
+                    step,
+                    step + b,
+                    step + 2 * b,
+                    step + 3 * b,
+                    step + 4 * b,
+                    step + 5 * b,
+                    step + 6 * b,
+                    step + 7 * b,
                 );
                 let v = _mm512_srlv_epi32(words, shift);
                 return _mm512_cvtepi32_ps(_mm512_and_si512(v, _mm512_set1_epi32((1 << BITS) - 1)));
             }
-            if DOT {
-                let bytes = _mm512_castsi128_si512(_mm_maskz_loadu_epi8(first(2 * BITS), p.cast()));
-                let bytes = _mm512_maskz_mov_epi8(0xffff, bytes);
-                let window = const { windows::<BITS>() };
-                let shift = const { shifts::<BITS>() };
-                let v = _mm512_permutexvar_epi8(_mm512_loadu_si512(window.as_ptr().cast()), bytes);
-                let v = _mm512_srlv_epi32(v, _mm512_loadu_si512(shift.as_ptr().cast()));
-                return _mm512_cvtepi32_ps(_mm512_and_si512(v, _mm512_set1_epi32((1 << BITS) - 1)));
-            }
-            let mut r = [0.0f32; 16];
-            for (i, x) in r.iter_mut().enumerate() {
-                *x = plain::code::<BITS>(p, i) as f32;
-            }
-            _mm512_loadu_ps(r.as_ptr())
+            let bytes = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(first(2 * BITS), p.cast()));
+            let window = const { windows::<BITS>() };
+            let shift = const { shifts::<BITS>() };
+            let v = _mm512_shuffle_epi8(bytes, _mm512_loadu_si512(window.as_ptr().cast()));
+            let v = _mm512_srlv_epi32(v, _mm512_loadu_si512(shift.as_ptr().cast()));
+            _mm512_cvtepi32_ps(_mm512_and_si512(v, _mm512_set1_epi32((1 << BITS) - 1)))
         }
     }
 }

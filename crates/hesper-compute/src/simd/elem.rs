@@ -12,7 +12,9 @@ mod sealed {
 }
 
 /// A float that kernels read and write as vectors of `f32`: `f32`, `bf16` or `f16`.
-pub trait Float: sealed::Sealed + FloatLanes + Copy + Send + Sync + PartialOrd + std::fmt::Debug + 'static {
+pub trait Float:
+    sealed::Sealed + FloatLanes + Copy + Send + Sync + PartialOrd + std::fmt::Debug + 'static
+{
     /// Which of them it is.
     const KIND: FloatKind;
     /// The number as `f32`, exactly.

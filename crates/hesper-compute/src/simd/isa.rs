@@ -19,8 +19,6 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Rows of the register tile of a matrix product.
     const MR: usize;
-    /// Whether `dot_bf16` is one instruction.
-    const BF16_DOT: bool = false;
 
     type F: Copy;
     type D: Copy;
@@ -48,15 +46,10 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// `a * 2^n` for whole `n` in -200..=200.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
     fn lt(self, a: Self::F, b: Self::F) -> Self::M;
-    /// True where either is NaN.
-    fn unordered(self, a: Self::F, b: Self::F) -> Self::M;
     /// `m ? a : b`.
     fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
-    /// One bit for each lane.
-    fn bits(self, m: Self::M) -> u32;
     fn reduce_add(self, a: Self::F) -> f32;
     fn reduce_max(self, a: Self::F) -> f32;
-    fn reduce_min(self, a: Self::F) -> f32;
 
     unsafe fn load_bf16(self, p: *const u16) -> Self::F;
     unsafe fn load_f16(self, p: *const u16) -> Self::F;
@@ -78,17 +71,35 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// `LANES * BITS / 8` bytes.
     unsafe fn codes<const BITS: usize>(self, p: *const u8) -> Self::F;
 
+    /// `(words & mask) as f32`, the words unsigned.
+    fn field(self, words: Self::F, mask: u32) -> Self::F;
+    /// A table of sixteen floats.
+    type Table: Copy;
+    fn table(self, t: &[f32; 16]) -> Self::Table;
+    /// The table's entry for four bits of each word, from bit `shift` on.
+    fn lookup(self, t: Self::Table, words: Self::F, shift: u32) -> Self::F;
+    /// The low and the high four bits of `LANES` bytes, as floats.
+    unsafe fn nibbles(self, p: *const u8) -> (Self::F, Self::F);
+    /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).
+    unsafe fn repeat(self, p: *const f32, n: usize) -> Self::F;
+    /// `LANES / 4` pieces of sixteen bytes, side by side.
+    unsafe fn pieces(self, p: [*const u8; 4]) -> Self::F;
+    /// For each of `LANES` words, the sum of its eight four-bit numbers times bytes of `x`: its low four
+    /// bits times `x[4 i..]`, its high ones times `x[4 * LANES + 4 i..]`.
+    unsafe fn dot_u4(self, w: Self::F, x: *const i8) -> Self::F;
+    /// For each of `LANES` words, the sum of its four bytes, each with `flip` exclusive-or, times those of `x`.
+    unsafe fn dot_u8(self, w: Self::F, flip: u8, x: *const i8) -> Self::F;
+    /// Two vectors rounded to bfloat16, as pairs.
+    fn pair_bf16(self, low: Self::F, high: Self::F) -> Self::F;
+
     fn d_splat(self, x: f64) -> Self::D;
     unsafe fn d_load(self, p: *const f64) -> Self::D;
     unsafe fn d_load_n(self, p: *const f64, n: usize) -> Self::D;
     unsafe fn d_store(self, p: *mut f64, v: Self::D);
     unsafe fn d_store_n(self, p: *mut f64, v: Self::D, n: usize);
     fn d_add(self, a: Self::D, b: Self::D) -> Self::D;
-    fn d_mul(self, a: Self::D, b: Self::D) -> Self::D;
     fn d_fma(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D;
     fn d_reduce_add(self, a: Self::D) -> f64;
-    /// The low and the high half of a vector of floats, widened.
-    fn widen(self, a: Self::F) -> (Self::D, Self::D);
 
     fn zero(self) -> Self::F {
         self.splat(0.0)

@@ -32,7 +32,7 @@ pub enum Simd {
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
-    /// AVX-512 with VBMI, VNNI and BF16.
+    /// AVX-512 with VNNI and BF16.
     Avx512Dot,
 }
 
@@ -68,10 +68,7 @@ impl Simd {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
-        let dot = avx512
-            && is_x86_feature_detected!("avx512vbmi")
-            && is_x86_feature_detected!("avx512vnni")
-            && is_x86_feature_detected!("avx512bf16");
+        let dot = avx512 && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512bf16");
         match (avx2, avx512, dot) {
             (_, _, true) => Self::Avx512Dot,
             (_, true, _) => Self::Avx512,
@@ -117,20 +114,31 @@ pub(crate) trait Kernel {
 }
 
 /// Runs the kernel compiled for the level, or for the widest available level below it.
+///
+/// The dot product level is left to [`dispatch_dot`]: few kernels gain from it, and each level costs its
+/// compilation.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     match level.min(Simd::detect()) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
-        Simd::Avx512Dot => unsafe { avx512::run_dot(kernel) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the level was detected.
-        Simd::Avx512 => unsafe { avx512::run(kernel) },
+        Simd::Avx512Dot | Simd::Avx512 => unsafe { avx512::run(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
         Simd::Avx2 => unsafe { avx2::run(kernel) },
         #[cfg(target_arch = "aarch64")]
         Simd::Neon => neon::run(kernel),
         _ => kernel.run(plain::Plain),
+    }
+}
+
+/// [`dispatch`] for kernels that multiply bytes or bfloat16 pairs.
+#[inline]
+pub(crate) fn dispatch_dot<K: Kernel>(level: Simd, kernel: K) -> K::Out {
+    match level.min(Simd::detect()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the level was detected.
+        Simd::Avx512Dot => unsafe { avx512::run_dot(kernel) },
+        _ => dispatch(level, kernel),
     }
 }

@@ -40,6 +40,35 @@ pub(super) unsafe fn code<const BITS: usize>(p: *const u8, i: usize) -> u32 {
     }
 }
 
+/// [`Isa::dot_u4`] on eight words.
+///
+/// # Safety
+/// 32 bytes of `w` and 64 of `x` are readable.
+#[inline(always)]
+pub(super) unsafe fn dot_u4(w: *const u8, x: *const i8) -> [f32; 8] {
+    let mut r = [0i32; 8];
+    for i in 0..32 {
+        // SAFETY: the caller's promise.
+        let (b, l, h) = unsafe { (*w.add(i), *x.add(i), *x.add(32 + i)) };
+        r[i / 4] += i32::from(b & 15) * i32::from(l) + i32::from(b >> 4) * i32::from(h);
+    }
+    r.map(|x| x as f32)
+}
+
+/// [`Isa::dot_u8`] on eight words.
+///
+/// # Safety
+/// 32 bytes of both are readable.
+#[inline(always)]
+pub(super) unsafe fn dot_u8(w: *const u8, flip: u8, x: *const i8) -> [f32; 8] {
+    let mut r = [0i32; 8];
+    for i in 0..32 {
+        // SAFETY: the caller's promise.
+        r[i / 4] += unsafe { i32::from(*w.add(i) ^ flip) * i32::from(*x.add(i)) };
+    }
+    r.map(|x| x as f32)
+}
+
 #[inline(never)]
 fn local<K: Local<Plain>>(s: Plain, part: K) {
     part.run(s);
@@ -139,14 +168,6 @@ impl Isa for Plain {
         r
     }
     #[inline(always)]
-    fn unordered(self, a: Self::F, b: Self::F) -> Self::M {
-        let mut r = [false; 8];
-        for i in 0..8 {
-            r[i] = a[i].is_nan() || b[i].is_nan();
-        }
-        r
-    }
-    #[inline(always)]
     fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F {
         let mut r = b;
         for i in 0..8 {
@@ -157,24 +178,12 @@ impl Isa for Plain {
         r
     }
     #[inline(always)]
-    fn bits(self, m: Self::M) -> u32 {
-        let mut r = 0;
-        for (i, b) in m.into_iter().enumerate() {
-            r |= u32::from(b) << i;
-        }
-        r
-    }
-    #[inline(always)]
     fn reduce_add(self, a: Self::F) -> f32 {
         halves(a, |x, y| x + y)
     }
     #[inline(always)]
     fn reduce_max(self, a: Self::F) -> f32 {
         halves(a, |x, y| if x > y { x } else { y })
-    }
-    #[inline(always)]
-    fn reduce_min(self, a: Self::F) -> f32 {
-        halves(a, |x, y| if x < y { x } else { y })
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const u16) -> Self::F {
@@ -242,9 +251,8 @@ impl Isa for Plain {
     #[inline(always)]
     unsafe fn zip_bf16(self, low: *const u16, high: *const u16) -> (Self::F, Self::F) {
         // SAFETY: the caller's promise.
-        let at = |i: usize| unsafe {
-            f32::from_bits(u32::from(*low.add(i)) | (u32::from(*high.add(i)) << 16))
-        };
+        let at =
+            |i: usize| unsafe { f32::from_bits(u32::from(*low.add(i)) | (u32::from(*high.add(i)) << 16)) };
         (std::array::from_fn(at), std::array::from_fn(|i| at(i + 8)))
     }
     #[inline(always)]
@@ -264,6 +272,55 @@ impl Isa for Plain {
             *x = unsafe { code::<BITS>(p, i) } as f32;
         }
         r
+    }
+    #[inline(always)]
+    fn field(self, words: Self::F, mask: u32) -> Self::F {
+        words.map(|w| (w.to_bits() & mask) as f32)
+    }
+    type Table = [f32; 16];
+    #[inline(always)]
+    fn table(self, t: &[f32; 16]) -> [f32; 16] {
+        *t
+    }
+    #[inline(always)]
+    fn lookup(self, t: [f32; 16], words: Self::F, shift: u32) -> Self::F {
+        words.map(|w| t[(w.to_bits() >> shift) as usize & 15])
+    }
+    #[inline(always)]
+    unsafe fn nibbles(self, p: *const u8) -> (Self::F, Self::F) {
+        // SAFETY: the caller's promise.
+        let b = unsafe { p.cast::<[u8; 8]>().read_unaligned() };
+        (b.map(|b| f32::from(b & 15)), b.map(|b| f32::from(b >> 4)))
+    }
+    #[inline(always)]
+    unsafe fn repeat(self, p: *const f32, n: usize) -> Self::F {
+        // SAFETY: the caller's promise.
+        std::array::from_fn(|i| unsafe { *p.add(i / n) })
+    }
+    #[inline(always)]
+    unsafe fn pieces(self, p: [*const u8; 4]) -> Self::F {
+        let mut r = [0.0f32; 8];
+        // SAFETY: the caller's promise.
+        unsafe {
+            std::ptr::copy_nonoverlapping(p[0], r.as_mut_ptr().cast(), 16);
+            std::ptr::copy_nonoverlapping(p[1], r.as_mut_ptr().add(4).cast(), 16);
+        }
+        r
+    }
+    #[inline(always)]
+    unsafe fn dot_u4(self, w: Self::F, x: *const i8) -> Self::F {
+        // SAFETY: the caller's promise of 64 bytes of `x`.
+        unsafe { dot_u4(w.as_ptr().cast(), x) }
+    }
+    #[inline(always)]
+    unsafe fn dot_u8(self, w: Self::F, flip: u8, x: *const i8) -> Self::F {
+        // SAFETY: the caller's promise of 32 bytes of `x`.
+        unsafe { dot_u8(w.as_ptr().cast(), flip, x) }
+    }
+    #[inline(always)]
+    fn pair_bf16(self, low: Self::F, high: Self::F) -> Self::F {
+        let bits = |x| u32::from(bf16::from_f32(x).to_bits());
+        map2(low, high, |l, h| f32::from_bits(bits(l) | (bits(h) << 16)))
     }
     #[inline(always)]
     fn d_splat(self, x: f64) -> Self::D {
@@ -300,20 +357,11 @@ impl Isa for Plain {
         [a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]]
     }
     #[inline(always)]
-    fn d_mul(self, a: Self::D, b: Self::D) -> Self::D {
-        [a[0] * b[0], a[1] * b[1], a[2] * b[2], a[3] * b[3]]
-    }
-    #[inline(always)]
     fn d_fma(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D {
-        self.d_add(self.d_mul(a, b), c)
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
     #[inline(always)]
     fn d_reduce_add(self, a: Self::D) -> f64 {
         (a[0] + a[2]) + (a[1] + a[3])
-    }
-    #[inline(always)]
-    fn widen(self, a: Self::F) -> (Self::D, Self::D) {
-        let w = a.map(f64::from);
-        ([w[0], w[1], w[2], w[3]], [w[4], w[5], w[6], w[7]])
     }
 }

@@ -1,0 +1,84 @@
+//! Quantized products: time, and bytes of the matrix read per second.
+
+use half::bf16;
+use hesper_compute::{
+    Activations, Float, GgufFormat, GgufMat, MatMut, MatRef, Par, QuantFormat, QuantMat, Scales, gguf_matmul,
+    qmatmul,
+};
+
+use crate::measure::{best, read_rate};
+
+fn product<T: Float>(
+    par: &dyn Par,
+    name: &str,
+    (m, n, k): (usize, usize, usize),
+    format: QuantFormat,
+    mode: Activations,
+    rate: f64,
+) {
+    let packed: Vec<u32> = (0..n * format.words(k)).map(|i| (i as u32).wrapping_mul(2_654_435_761)).collect();
+    let groups = n * k / format.group();
+    let (s, b) = (vec![bf16::from_f32(0.01); groups], vec![bf16::from_f32(-0.08); groups]);
+    let bytes = vec![120u8; groups];
+    let affine = matches!(format, QuantFormat::Affine { .. });
+    let scales = if affine { Scales::Bf16(&s) } else { Scales::Bytes(&bytes) };
+    let w = QuantMat::new(format, n, k, &packed, scales, affine.then_some(Scales::Bf16(&b))).unwrap();
+    let x: Vec<T> = (0..m * k).map(|i| T::from_f32((i % 17) as f32 / 8.0 - 1.0)).collect();
+    let mut y = vec![T::from_f32(0.0); m * n];
+    let t = best(|| {
+        let (x, y) = (MatRef::row_major(&x, m, k).unwrap(), MatMut::row_major(&mut y, m, n).unwrap());
+        qmatmul(par, x, &w, true, y, mode).unwrap();
+    });
+    let read = (packed.len() * 4 + groups * if affine { 4 } else { 1 }) as f64 / t;
+    println!(
+        "{name:10} {mode:?} m={m:3} {n}x{k} {:8.3} ms {:6.1} GB/s {:5.2} of a read {:7.1} GFLOP/s",
+        t * 1e3,
+        read / 1e9,
+        read / rate,
+        2.0 * (m * n * k) as f64 / t / 1e9
+    );
+}
+
+pub fn run(par: &dyn Par) {
+    let rate = read_rate(par, 10 << 20);
+    println!("threads {}, read of 10 MiB {:.1} GB/s", par.threads(), rate / 1e9);
+    let q4 = QuantFormat::Affine { bits: 4, group: 64 };
+    for (n, k) in [(4096, 4096), (14336, 4096)] {
+        product::<f32>(par, "q4 f32", (1, n, k), q4, Activations::Exact, rate);
+        product::<bf16>(par, "q4 bf16", (1, n, k), q4, Activations::Exact, rate);
+        product::<f32>(par, "q4 f32", (1, n, k), q4, Activations::Int8, rate);
+    }
+    for m in [2, 4, 8, 16, 32, 128] {
+        product::<f32>(par, "q4 f32", (m, 4096, 4096), q4, Activations::Exact, rate);
+        product::<bf16>(par, "q4 bf16", (m, 4096, 4096), q4, Activations::Exact, rate);
+        product::<f32>(par, "q4 f32", (m, 4096, 4096), q4, Activations::Int8, rate);
+    }
+    for bits in [2, 3, 5, 6, 8] {
+        let format = QuantFormat::Affine { bits, group: 64 };
+        product::<f32>(par, &format!("q{bits} f32"), (1, 4096, 4096), format, Activations::Exact, rate);
+    }
+    for (format, name) in
+        [(QuantFormat::Mxfp4, "mxfp4"), (QuantFormat::Mxfp8, "mxfp8"), (QuantFormat::Nvfp4, "nvfp4")]
+    {
+        product::<f32>(par, name, (1, 4096, 4096), format, Activations::Exact, rate);
+    }
+    for format in [GgufFormat::Q4_0, GgufFormat::Q4_1, GgufFormat::Q8_0] {
+        let (n, k) = (4096, 4096);
+        let data = vec![0x31u8; n * k / 32 * format.block_bytes()];
+        let w = GgufMat::new(format, n, k, &data).unwrap();
+        let (x, mut y) = (vec![0.5f32; k], vec![0.0f32; n]);
+        for mode in [Activations::Exact, Activations::Int8] {
+            let t = best(|| {
+                let (x, y) = (MatRef::row_major(&x, 1, k).unwrap(), MatMut::row_major(&mut y, 1, n).unwrap());
+                gguf_matmul(par, x, &w, y, mode).unwrap();
+            });
+            let read = data.len() as f64 / t;
+            println!(
+                "{format:?} {mode:?} {:8.3} ms {:6.1} GB/s {:5.2} of a read",
+                t * 1e3,
+                read / 1e9,
+                read / rate
+            );
+        }
+    }
+}

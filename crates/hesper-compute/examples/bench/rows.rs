@@ -1,0 +1,103 @@
+//! Operations along an axis, copies and convolutions beside the rate of a copy.
+
+use half::bf16;
+use hesper_compute::{
+    Axis, ConvShape, Par, Reduction, Scan, arg_extreme, argsort, cast, conv, copy_strided, gather_rows,
+    layer_norm, reduce, rms_norm, scan, softmax, sort,
+};
+
+use crate::measure::{best, copy_rate, peak_flops};
+
+pub fn run(par: &dyn Par) {
+    let rate = copy_rate(par, 64 << 20);
+    let peak = peak_flops(par);
+    println!("threads {}, copy {:.1} GB/s, f32 peak {:.1} GFLOP/s", par.threads(), rate / 1e9, peak / 1e9);
+    let n = 4096;
+    let x: Vec<f32> = (0..n * n).map(|i| ((i * 7919) % 10_007) as f32 / 5000.0 - 1.0).collect();
+    let mut y = vec![0.0f32; n * n];
+    let w = vec![1.0f32; n];
+    let all = (n * n * 4) as f64;
+    let show = |name: &str, bytes: f64, t: f64| {
+        println!(
+            "{name:24} {:8.3} ms {:6.1} GB/s {:5.2} of a copy",
+            t * 1e3,
+            bytes / t / 1e9,
+            bytes / t / rate
+        );
+    };
+    show("softmax", 2.0 * all, best(|| softmax(par, &x, n, &mut y).unwrap()));
+    show("layer_norm", 2.0 * all, best(|| layer_norm(par, &x, n, Some(&w), Some(&w), 1e-5, &mut y).unwrap()));
+    show("rms_norm", 2.0 * all, best(|| rms_norm(par, &x, n, Some(&w), 1e-5, &mut y).unwrap()));
+    for (name, axis) in [
+        ("sum all", Axis::last(1, n * n)),
+        ("sum axis 0", Axis { outer: 1, len: n, inner: n }),
+        ("sum axis 1", Axis::last(n, n)),
+    ] {
+        let mut out = vec![0.0f32; axis.outer * axis.inner];
+        show(name, all, best(|| reduce(par, Reduction::Sum, &x, axis, &mut out).unwrap()));
+    }
+    let mut out = vec![0.0f32; n];
+    show("max axis 1", all, best(|| reduce(par, Reduction::Max, &x, Axis::last(n, n), &mut out).unwrap()));
+    let mut at = vec![0u32; n];
+    show("argmax axis 1", all, best(|| arg_extreme(par, true, &x, Axis::last(n, n), &mut at).unwrap()));
+    show(
+        "cumsum axis 1",
+        2.0 * all,
+        best(|| scan(par, Scan::Sum, &x, Axis::last(n, n), false, true, &mut y).unwrap()),
+    );
+    show("transpose copy", 2.0 * all, {
+        let (shape, src, dst) = ([n, n], [1, n as isize], [n as isize, 1]);
+        // SAFETY: a transposed view of the whole vector.
+        best(|| unsafe { copy_strided(par, &shape, x.as_ptr(), &src, y.as_mut_ptr(), &dst).unwrap() })
+    });
+    let mut half = vec![bf16::ZERO; n * n];
+    show("cast to bf16", 1.5 * all, best(|| cast(par, &x, &mut half).unwrap()));
+    let big: Vec<f32> = vec![1.0; 65536 * 256];
+    // SAFETY: the bytes of a vector of floats.
+    let bytes = unsafe { std::slice::from_raw_parts(big.as_ptr().cast::<u8>(), big.len() * 4) };
+    let indices: Vec<usize> = (0..4096).map(|i| i * 7919 % 16384).collect();
+    let mut rows = vec![0u8; 4096 * 4096];
+    show(
+        "gather 4096 rows of 4 KiB",
+        2.0 * rows.len() as f64,
+        best(|| gather_rows(par, bytes, 4096, &indices, &mut rows).unwrap()),
+    );
+    let m = 1 << 20;
+    let keys: Vec<f32> = (0..m).map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 8) as f32).collect();
+    let mut sorted = vec![0.0f32; m];
+    let mut places = vec![0u32; m];
+    println!("sort 1M                  {:8.3} ms", best(|| sort(par, &keys, m, &mut sorted).unwrap()) * 1e3);
+    println!(
+        "argsort 1M               {:8.3} ms",
+        best(|| argsort(par, &keys, m, &mut places).unwrap()) * 1e3
+    );
+    println!(
+        "sort 1024 x 1024         {:8.3} ms",
+        best(|| sort(par, &keys, 1024, &mut sorted).unwrap()) * 1e3
+    );
+    let one = [1; 3];
+    let s = ConvShape {
+        batch: 8,
+        input: [1, 56, 56],
+        channels: 64,
+        kernel: [1, 3, 3],
+        out_channels: 64,
+        groups: 1,
+        stride: one,
+        padding_low: [0, 1, 1],
+        padding_high: [0, 1, 1],
+        dilation: one,
+        input_dilation: one,
+        flip: false,
+    };
+    let (cx, cw) = (vec![0.5f32; 8 * 56 * 56 * 64], vec![0.25f32; 64 * 9 * 64]);
+    let mut cy = vec![0.0f32; 8 * 56 * 56 * 64];
+    let t = best(|| conv(par, &s, &cx, &cw, &mut cy).unwrap());
+    let flops = 2.0 * (8 * 56 * 56 * 64 * 9 * 64) as f64 / t;
+    println!(
+        "conv 8x56x56x64 3x3 64   {:8.3} ms {:6.1} GFLOP/s {:5.2} of f32 peak",
+        t * 1e3,
+        flops / 1e9,
+        flops / peak
+    );
+}

@@ -1,0 +1,219 @@
+//! Attention: `softmax(q k^T * scale + mask) v` without ever building the matrix of scores.
+//!
+//! Queries come in blocks, keys in blocks; each row keeps its largest score and the sum of exponentials so
+//! far, and rescales what it has when a larger score turns up. Many queries go through the packed products
+//! of [`crate::gemm`] ([`prefill`]); a few are bound by reading keys and values, which the query heads that
+//! share them then read together ([`decode`]). Keys are always cut in the same places, so the number of
+//! threads does not show.
+
+mod decode;
+mod prefill;
+mod softmax;
+
+use crate::error::{Mismatch, same};
+use crate::par::Par;
+use crate::simd::{Float, FloatKind};
+
+/// The sizes of an attention.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttentionShape {
+    /// Independent sequences.
+    pub batch: usize,
+    /// Heads of the queries; a multiple of `kv_heads`.
+    pub q_heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Queries of a head.
+    pub q_len: usize,
+    /// Keys of a head.
+    pub kv_len: usize,
+    /// Length of queries and keys.
+    pub head_dim: usize,
+    /// Length of values.
+    pub value_dim: usize,
+}
+
+/// Rows of heads: row `i` of head `h` of sequence `b` begins at `ptr + b * s[0] + h * s[1] + i * s[2]` and is
+/// contiguous.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads<T> {
+    /// The first element.
+    pub ptr: *const T,
+    /// Distances of sequences, heads and rows, in elements.
+    pub strides: [isize; 3],
+}
+
+/// [`Heads`] to write.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadsMut<T> {
+    /// The first element.
+    pub ptr: *mut T,
+    /// Distances of sequences, heads and rows, in elements.
+    pub strides: [isize; 3],
+}
+
+/// Which keys a query sees.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Mask<T> {
+    /// All.
+    #[default]
+    All,
+    /// Those not after it; the last query stands beside the last key.
+    Causal,
+    /// Those marked true. A query that sees none gives all the same weight.
+    Marked {
+        /// The first mark.
+        ptr: *const bool,
+        /// Distances of sequences, query heads, queries and keys; zero where it is broadcast.
+        strides: [isize; 4],
+    },
+    /// All, with numbers added to the scores.
+    Added {
+        /// The first number.
+        ptr: *const T,
+        /// Distances of sequences, query heads, queries and keys; zero where it is broadcast.
+        strides: [isize; 4],
+    },
+}
+
+/// Everything that a kernel needs to know, with pointers of the element type left out.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    shape: AttentionShape,
+    q: Heads<()>,
+    k: Heads<()>,
+    v: Heads<()>,
+    out: HeadsMut<()>,
+    scale: f32,
+    mask: Mask<()>,
+    sinks: Option<&'a [f32]>,
+}
+
+// SAFETY: tasks read the inputs and write rows of their own.
+unsafe impl Sync for Job<'_> {}
+// SAFETY: as above.
+unsafe impl Send for Job<'_> {}
+
+/// Queries of a key head below which keys and values are streamed.
+const FEW: usize = 16;
+
+/// `out = softmax(q k^T * scale + mask) v` for every head; `sinks`, one for each query head, are scores
+/// without a value.
+///
+/// # Safety
+/// All elements that shapes and strides name are valid, the outputs distinct and touched by nobody else.
+pub unsafe fn attention<T: Float>(
+    par: &dyn Par,
+    shape: AttentionShape,
+    q: Heads<T>,
+    k: Heads<T>,
+    v: Heads<T>,
+    out: HeadsMut<T>,
+    scale: f32,
+    mask: Mask<T>,
+    sinks: Option<&[f32]>,
+) -> Result<(), Mismatch> {
+    let heads = shape.kv_heads.max(1);
+    same("query heads in whole groups", shape.q_heads / heads * heads, shape.q_heads)?;
+    if let Some(sinks) = sinks {
+        same("sinks", shape.q_heads, sinks.len())?;
+    }
+    if shape.kv_heads == 0 || shape.batch == 0 || shape.q_len == 0 || shape.value_dim == 0 {
+        return same("key heads", shape.kv_heads.max(usize::from(shape.q_heads > 0)), shape.kv_heads);
+    }
+    let plain = |h: Heads<T>| Heads { ptr: h.ptr.cast::<()>(), strides: h.strides };
+    let mask = match mask {
+        Mask::All => Mask::All,
+        Mask::Causal => Mask::Causal,
+        Mask::Marked { ptr, strides } => Mask::Marked { ptr, strides },
+        Mask::Added { ptr, strides } => Mask::Added { ptr: ptr.cast::<()>(), strides },
+    };
+    let out = HeadsMut { ptr: out.ptr.cast::<()>(), strides: out.strides };
+    let job = Job { shape, q: plain(q), k: plain(k), v: plain(v), out, scale, mask, sinks };
+    match T::KIND {
+        FloatKind::F32 => run_f32(par, &job),
+        FloatKind::Bf16 => run_bf16(par, &job),
+        FloatKind::F16 => run_f16(par, &job),
+    }
+    Ok(())
+}
+
+fn run_f32(par: &dyn Par, job: &Job<'_>) {
+    run::<f32>(par, job);
+}
+
+fn run_bf16(par: &dyn Par, job: &Job<'_>) {
+    run::<half::bf16>(par, job);
+}
+
+fn run_f16(par: &dyn Par, job: &Job<'_>) {
+    run::<half::f16>(par, job);
+}
+
+fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
+    let s = &job.shape;
+    if s.q_heads / s.kv_heads * s.q_len <= FEW {
+        decode::run::<T>(par, job);
+    } else {
+        prefill::run::<T>(par, job);
+    }
+}
+
+impl Job<'_> {
+    /// The address of a row.
+    #[inline(always)]
+    fn row<T>(h: &Heads<()>, b: usize, head: usize, i: usize) -> *const T {
+        let s = h.strides;
+        h.ptr.cast::<T>().wrapping_offset(b as isize * s[0] + head as isize * s[1] + i as isize * s[2])
+    }
+
+    /// The address of a row of the result.
+    #[inline(always)]
+    fn out_row<T>(&self, b: usize, head: usize, i: usize) -> *mut T {
+        let (h, s) = (&self.out, self.out.strides);
+        h.ptr.cast::<T>().wrapping_offset(b as isize * s[0] + head as isize * s[1] + i as isize * s[2])
+    }
+
+    /// Keys that query `i` may see, counted from the first; none at all leaves all.
+    #[inline(always)]
+    fn seen(&self, i: usize) -> usize {
+        let (q, kv) = (self.shape.q_len, self.shape.kv_len);
+        match self.mask {
+            Mask::Causal if i + 1 + kv > q => i + 1 + kv - q,
+            _ => kv,
+        }
+    }
+
+    /// Applies the mask to the scores of query `i` for keys `k0..k0 + row.len()`.
+    #[inline(always)]
+    fn apply<T: Float>(&self, b: usize, head: usize, i: usize, k0: usize, row: &mut [f32]) {
+        let offset = |s: &[isize; 4]| {
+            b as isize * s[0] + head as isize * s[1] + i as isize * s[2] + k0 as isize * s[3]
+        };
+        match &self.mask {
+            Mask::All => {}
+            Mask::Causal => {
+                // Where no key may be seen, all are equally far out of sight.
+                let none = i + 1 + self.shape.kv_len <= self.shape.q_len;
+                let seen = if none { 0 } else { self.seen(i).saturating_sub(k0).min(row.len()) };
+                row[seen..].fill(f32::MIN);
+            }
+            Mask::Marked { ptr, strides } => {
+                let p = ptr.wrapping_offset(offset(strides));
+                for (j, x) in row.iter_mut().enumerate() {
+                    // SAFETY: the caller of `attention` promised a mark for every score.
+                    if unsafe { !*p.wrapping_offset(j as isize * strides[3]) } {
+                        *x = f32::MIN;
+                    }
+                }
+            }
+            Mask::Added { ptr, strides } => {
+                let p = ptr.cast::<T>().wrapping_offset(offset(strides));
+                for (j, x) in row.iter_mut().enumerate() {
+                    // SAFETY: the caller of `attention` promised a number for every score.
+                    *x += unsafe { *p.wrapping_offset(j as isize * strides[3]) }.to_f32();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Moving elements: strided copies with tiled transposes, casts between float types, rows picked or joined.
+
+use std::marker::PhantomData;
+
+use crate::error::{Mismatch, at_least, product, same};
+use crate::par::{Par, Shared, chunks, grain};
+use crate::simd::{Float, FloatKind, Isa, Kernel, Simd, dispatch};
+
+/// Elements a task moves at least.
+const GRAIN: usize = 1 << 15;
+/// Side of a tile of a transpose.
+const TILE: usize = 64;
+
+/// Converts between float types, rounding to nearest.
+pub fn cast<A: Float, B: Float>(par: &dyn Par, x: &[A], out: &mut [B]) -> Result<(), Mismatch> {
+    same("elements of the result", x.len(), out.len())?;
+    cast_any(A::KIND, B::KIND, par, x.as_ptr().cast(), out.as_mut_ptr().cast(), x.len());
+    Ok(())
+}
+
+fn cast_any(a: FloatKind, b: FloatKind, par: &dyn Par, x: *const (), out: *mut (), n: usize) {
+    use half::{bf16, f16};
+    let (x, out, simd) = (Shared::new(x.cast_mut()), Shared::new(out), par.simd());
+    macro_rules! pick {
+        ($($ka:ident $kb:ident: $a:ty, $b:ty;)*) => {
+            match (a, b) {
+                $((FloatKind::$ka, FloatKind::$kb) => {
+                    chunks(par, n, grain(par, n, GRAIN), |i, j| {
+                        // SAFETY: the kinds are those of the types; parts are this task's own.
+                        let (x, out) = unsafe {
+                            (
+                                std::slice::from_raw_parts(x.get().cast::<$a>().add(i), j - i),
+                                std::slice::from_raw_parts_mut(out.get().cast::<$b>().add(i), j - i),
+                            )
+                        };
+                        cast_run(simd, x, out);
+                    });
+                })*
+            }
+        };
+    }
+    pick! {
+        F32 F32: f32, f32; F32 Bf16: f32, bf16; F32 F16: f32, f16;
+        Bf16 F32: bf16, f32; Bf16 Bf16: bf16, bf16; Bf16 F16: bf16, f16;
+        F16 F32: f16, f32; F16 Bf16: f16, bf16; F16 F16: f16, f16;
+    }
+}
+
+/// Converts on the calling thread.
+pub(crate) fn cast_run<A: Float, B: Float>(simd: Simd, x: &[A], out: &mut [B]) {
+    dispatch(simd, Cast(x, out.as_mut_ptr(), PhantomData));
+}
+
+struct Cast<'a, A, B>(&'a [A], *mut B, PhantomData<B>);
+
+impl<A: Float, B: Float> Kernel for Cast<'_, A, B> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let (x, out, n) = (self.0.as_ptr(), self.1, self.0.len());
+        let mut i = 0;
+        // SAFETY: both hold `n` elements.
+        unsafe {
+            while i + S::LANES <= n {
+                B::store(s, out.add(i), A::load(s, x.add(i)));
+                i += S::LANES;
+            }
+            if i < n {
+                B::store_n(s, out.add(i), A::load_n(s, x.add(i), n - i), n - i);
+            }
+        }
+    }
+}
+
+/// Copies rows of `row` bytes between strided places: how arrays are joined and cut.
+///
+/// # Safety
+/// `rows` rows are valid at both places, those of `dst` distinct and touched by nobody else.
+pub unsafe fn copy_rows(
+    par: &dyn Par,
+    src: *const u8,
+    src_stride: isize,
+    dst: *mut u8,
+    dst_stride: isize,
+    row: usize,
+    rows: usize,
+) {
+    // One row after the other without a gap is one long row.
+    if src_stride == row as isize && dst_stride == row as isize {
+        let (src, dst, n) = (Shared::new(src.cast_mut()), Shared::new(dst), row * rows);
+        let chunk = grain(par, n, 1 << 18).next_multiple_of(64);
+        chunks(par, n, chunk, |a, b| {
+            // SAFETY: the caller's promise; parts are this task's own.
+            unsafe { std::ptr::copy_nonoverlapping(src.get().add(a), dst.get().add(a), b - a) };
+        });
+        return;
+    }
+    let (src, dst) = (Shared::new(src.cast_mut()), Shared::new(dst));
+    chunks(par, rows, grain(par, rows, ((1 << 18) / row.max(1)).max(1)), |a, b| {
+        for i in a..b {
+            let (from, to) = (
+                src.get().wrapping_offset(i as isize * src_stride),
+                dst.get().wrapping_offset(i as isize * dst_stride),
+            );
+            // SAFETY: the caller's promise; rows are this task's own.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, row) };
+        }
+    });
+}
+
+/// Copies rows of `row` bytes of `src`, picked by index. An index beyond the last row is an error.
+pub fn gather_rows(
+    par: &dyn Par,
+    src: &[u8],
+    row: usize,
+    indices: &[usize],
+    out: &mut [u8],
+) -> Result<(), Mismatch> {
+    same("bytes of the result", product("bytes of the result", &[row, indices.len()])?, out.len())?;
+    let rows = src.len().checked_div(row).unwrap_or(usize::MAX);
+    if let Some(&bad) = indices.iter().find(|i| **i >= rows) {
+        return at_least("rows to pick from", bad.saturating_add(1), rows);
+    }
+    let to = Shared::new(out.as_mut_ptr());
+    let n = indices.len();
+    chunks(par, n, grain(par, n, ((1 << 16) / row.max(1)).max(1)), |a, b| {
+        for i in a..b {
+            // SAFETY: the index was checked; rows of the output are this task's own.
+            unsafe {
+                std::ptr::copy_nonoverlapping(src.as_ptr().add(indices[i] * row), to.get().add(i * row), row)
+            };
+        }
+    });
+    Ok(())
+}
+
+/// Copies an array between any strides (in elements, possibly negative or zero in `src`).
+///
+/// Axes that lie together are treated as one; an innermost axis that is not contiguous in `src` while
+/// another is, is transposed in tiles.
+///
+/// # Safety
+/// Every element that shape and strides name is valid, those of `dst` distinct and touched by nobody else.
+pub unsafe fn copy_strided<T: Copy + Send + Sync + 'static>(
+    par: &dyn Par,
+    shape: &[usize],
+    src: *const T,
+    src_strides: &[isize],
+    dst: *mut T,
+    dst_strides: &[isize],
+) -> Result<(), Mismatch> {
+    same("strides of the source", shape.len(), src_strides.len())?;
+    same("strides of the result", shape.len(), dst_strides.len())?;
+    let (src, dst) = (src.cast::<()>(), dst.cast::<()>());
+    let axes = collapse(shape, src_strides, dst_strides);
+    if shape.contains(&0) {
+        return Ok(());
+    }
+    let (src, dst) = (Shared::new(src.cast_mut()), Shared::new(dst));
+    // Elements are moved as plain words of their size.
+    match (size_of::<T>(), align_of::<T>()) {
+        (1, _) => walk::<u8>(par, &axes, src, dst),
+        (2, 2) => walk::<u16>(par, &axes, src, dst),
+        (4, 4) => walk::<u32>(par, &axes, src, dst),
+        (8, 8) => walk::<u64>(par, &axes, src, dst),
+        (8, 4) => walk::<[u32; 2]>(par, &axes, src, dst),
+        (n, _) => return Err(Mismatch { what: "bytes of an element", expected: 8, given: n }),
+    }
+    Ok(())
+}
+
+/// Size, source stride, destination stride.
+type Dim = (usize, isize, isize);
+
+/// Joins axes that lie together in both, outermost first.
+fn collapse(shape: &[usize], src: &[isize], dst: &[isize]) -> Vec<Dim> {
+    let mut axes: Vec<Dim> = vec![];
+    for i in 0..shape.len() {
+        if shape[i] == 1 {
+            continue;
+        }
+        let next = (shape[i], src[i], dst[i]);
+        match axes.last_mut() {
+            Some(last) if last.1 == next.0 as isize * next.1 && last.2 == next.0 as isize * next.2 => {
+                *last = (last.0 * next.0, next.1, next.2);
+            }
+            _ => axes.push(next),
+        }
+    }
+    axes
+}
+
+fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Shared<()>, dst: Shared<()>) {
+    let Some((&(n, ss, ds), outer)) = axes.split_last() else {
+        // SAFETY: a single element, which the caller promised.
+        unsafe { *dst.get().cast::<W>() = *src.get().cast::<W>() };
+        return;
+    };
+    // The axis along which the source is contiguous, if it is not the last.
+    let turned = if ss.abs() != 1 { outer.iter().rposition(|a| a.1 == 1 && a.0 >= 8) } else { None };
+    if let Some(t) = turned.filter(|_| ds == 1 && n >= 8) {
+        let (m, _, tds) = outer[t];
+        let rest: Vec<Dim> = outer.iter().enumerate().filter(|(i, _)| *i != t).map(|(_, a)| *a).collect();
+        let tiles = n.div_ceil(TILE);
+        let count: usize = rest.iter().map(|a| a.0).product();
+        let simd = par.simd();
+        // A task is a band of the source: `TILE` rows, all columns.
+        chunks(par, count * tiles, (GRAIN / (m * TILE)).max(1), |a, b| {
+            for i in a..b {
+                let (so, dof) = offset(&rest, i / tiles);
+                let j0 = i % tiles * TILE;
+                let band = Turn {
+                    rows: TILE.min(n - j0),
+                    cols: m,
+                    src: src.get().cast::<W>().wrapping_offset(so + j0 as isize * ss),
+                    ss,
+                    dst: dst.get().cast::<W>().wrapping_offset(dof + j0 as isize),
+                    ds: tds,
+                };
+                dispatch(simd, band);
+            }
+        });
+        return;
+    }
+    let count: usize = outer.iter().map(|a| a.0).product();
+    if count == 1 {
+        chunks(par, n, grain(par, n, GRAIN), |a, b| {
+            // SAFETY: the caller's promise; parts are this task's own.
+            unsafe {
+                line::<W>(
+                    src.get().cast::<W>().wrapping_offset(a as isize * ss),
+                    ss,
+                    dst.get().cast::<W>().wrapping_offset(a as isize * ds),
+                    ds,
+                    b - a,
+                );
+            }
+        });
+        return;
+    }
+    chunks(par, count, grain(par, count, (GRAIN / n).max(1)), |a, b| {
+        for i in a..b {
+            let (so, dof) = offset(outer, i);
+            // SAFETY: the caller's promise; lines are this task's own.
+            unsafe {
+                line::<W>(
+                    src.get().cast::<W>().wrapping_offset(so),
+                    ss,
+                    dst.get().cast::<W>().wrapping_offset(dof),
+                    ds,
+                    n,
+                );
+            }
+        }
+    });
+}
+
+/// Where block `i` of the outer axes begins.
+fn offset(axes: &[Dim], mut i: usize) -> (isize, isize) {
+    let (mut s, mut d) = (0, 0);
+    for a in axes.iter().rev() {
+        let k = (i % a.0) as isize;
+        (s, d) = (s + k * a.1, d + k * a.2);
+        i /= a.0;
+    }
+    (s, d)
+}
+
+/// # Safety
+/// `n` elements are valid at both places.
+unsafe fn line<W: Copy>(src: *const W, ss: isize, dst: *mut W, ds: isize, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (ss, ds) {
+            (1, 1) => std::ptr::copy_nonoverlapping(src, dst, n),
+            (0, 1) => std::slice::from_raw_parts_mut(dst, n).fill(*src),
+            (_, 1) => {
+                for i in 0..n {
+                    *dst.add(i) = *src.offset(i as isize * ss);
+                }
+            }
+            _ => {
+                for i in 0..n {
+                    *dst.offset(i as isize * ds) = *src.offset(i as isize * ss);
+                }
+            }
+        }
+    }
+}
+
+/// `dst[c * ds + r] = src[r * ss + c]`.
+struct Turn<W> {
+    rows: usize,
+    cols: usize,
+    src: *const W,
+    ss: isize,
+    dst: *mut W,
+    ds: isize,
+}
+
+impl<W: Copy + 'static> Kernel for Turn<W> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { rows, cols, src, ss, dst, ds } = self;
+        let fast = size_of::<W>() == 4 && ds > 0;
+        let mut c0 = 0;
+        while c0 < cols {
+            let cn = TILE.min(cols - c0);
+            let mut r0 = 0;
+            while r0 < rows {
+                let (rn, n) = (S::LANES.min(rows - r0), S::LANES);
+                let mut c = 0;
+                while c < cn {
+                    let m = n.min(cn - c);
+                    let from = src.wrapping_offset(r0 as isize * ss + (c0 + c) as isize);
+                    let to = dst.wrapping_offset((c0 + c) as isize * ds + r0 as isize);
+                    // SAFETY: the maker of the band promised its elements.
+                    unsafe {
+                        if fast && rn == n && m == n {
+                            let mut v = [s.zero(); 16];
+                            for (i, v) in v.iter_mut().enumerate().take(n) {
+                                *v = s.load(from.offset(i as isize * ss).cast());
+                            }
+                            s.transpose(&v, to.cast(), ds as usize);
+                        } else {
+                            for j in 0..m {
+                                for i in 0..rn {
+                                    *to.offset(j as isize * ds).add(i) = *from.offset(i as isize * ss).add(j);
+                                }
+                            }
+                        }
+                    }
+                    c += m;
+                }
+                r0 += rn;
+            }
+            c0 += cn;
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Quantized matrices in MLX's layouts, their products, and the blocks of GGUF files.
+//!
+//! A quantized matrix keeps its codes along its rows, packed little-endian into 32-bit words, and a scale
+//! (and a bias) for every group of neighbouring codes. [`qmatmul`] multiplies by it without writing the
+//! dequantized matrix anywhere: a few rows of activations read it once, at the speed of memory; many rows
+//! dequantize panels into the buffers of the packed product.
+//!
+//! With [`Activations::Exact`] the activations keep their type, and products are summed in `f32`. With
+//! [`Activations::Int8`] they are rounded to 8 bits in blocks of 32 first: each activation is off by at most
+//! 1/254 of the largest of its block, and so the result by at most that times the sum of `|w|` in each block.
+
+mod columns;
+mod convert;
+mod exact;
+mod gguf;
+mod int8;
+mod tables;
+
+pub use convert::{dequantize, quantize_affine, quantize_fp};
+pub use gguf::{GgufFormat, GgufMat, gguf_dequantize, gguf_matmul, gguf_quantize};
+use half::{bf16, f16};
+
+use crate::error::{Mismatch, at_least, product, same};
+use crate::gemm::columns::{Columns, Rows};
+use crate::gemm::kind::{Kind, Pairs, Single};
+use crate::gemm::{Epilogue, Problem, driver};
+use crate::mat::{MatMut, MatRef};
+use crate::par::{Par, Shared, chunks, grain};
+use crate::scratch::Scratch;
+use crate::simd::{Float, FloatKind};
+
+/// How numbers became codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuantFormat {
+    /// `scale * code + bias` with codes of 2, 3, 4, 5, 6 or 8 bits, in groups of 32, 64 or 128.
+    Affine {
+        /// Bits of a code.
+        bits: usize,
+        /// Codes that share scale and bias.
+        group: usize,
+    },
+    /// 4-bit floats (E2M1) in groups of 32 with a power of two as scale (E8M0).
+    Mxfp4,
+    /// 8-bit floats (E4M3) in groups of 32 with a power of two as scale (E8M0).
+    Mxfp8,
+    /// 4-bit floats (E2M1) in groups of 16 with an 8-bit float as scale (E4M3).
+    Nvfp4,
+}
+
+impl QuantFormat {
+    /// Bits of a code.
+    pub fn bits(self) -> usize {
+        match self {
+            Self::Affine { bits, .. } => bits,
+            Self::Mxfp4 | Self::Nvfp4 => 4,
+            Self::Mxfp8 => 8,
+        }
+    }
+
+    /// Codes that share a scale.
+    pub fn group(self) -> usize {
+        match self {
+            Self::Affine { group, .. } => group,
+            Self::Mxfp4 | Self::Mxfp8 => 32,
+            Self::Nvfp4 => 16,
+        }
+    }
+
+    /// 32-bit words that hold `n` codes.
+    pub fn words(self, n: usize) -> usize {
+        n / 32 * self.bits()
+    }
+
+    /// Whether the format exists and rows of `cols` codes can have it.
+    pub fn check(self, cols: usize) -> Result<(), Mismatch> {
+        if let Self::Affine { bits, group } = self {
+            if !matches!(bits, 2..=6 | 8) {
+                return Err(Mismatch { what: "bits of a code", expected: 4, given: bits });
+            }
+            if !matches!(group, 32 | 64 | 128) {
+                return Err(Mismatch { what: "codes of a group", expected: 64, given: group });
+            }
+        }
+        let unit = self.group().max(32);
+        same("columns of a quantized matrix", cols / unit * unit, cols)
+    }
+}
+
+/// The scales or biases of a quantized matrix, row by row.
+#[derive(Clone, Copy, Debug)]
+pub enum Scales<'a> {
+    /// Single precision.
+    F32(&'a [f32]),
+    /// Half precision.
+    F16(&'a [f16]),
+    /// Bfloat16.
+    Bf16(&'a [bf16]),
+    /// The bytes of the floating point formats: E8M0 or E4M3, as the format says.
+    Bytes(&'a [u8]),
+}
+
+impl Scales<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::F32(s) => s.len(),
+            Self::F16(s) => s.len(),
+            Self::Bf16(s) => s.len(),
+            Self::Bytes(s) => s.len(),
+        }
+    }
+
+    /// One of them; bytes are read as the format's scale type.
+    #[inline(always)]
+    fn get(&self, i: usize, format: QuantFormat) -> f32 {
+        match self {
+            Self::F32(s) => s[i],
+            Self::F16(s) => s[i].to_f32(),
+            Self::Bf16(s) => s[i].to_f32(),
+            Self::Bytes(s) if format == QuantFormat::Nvfp4 => tables::e4m3(s[i]),
+            Self::Bytes(s) => tables::e8m0(s[i]),
+        }
+    }
+}
+
+/// A quantized matrix to read.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantMat<'a> {
+    format: QuantFormat,
+    rows: usize,
+    cols: usize,
+    packed: &'a [u32],
+    scales: Scales<'a>,
+    biases: Option<Scales<'a>>,
+}
+
+impl<'a> QuantMat<'a> {
+    /// A matrix of `rows` times `cols` codes. Affine formats need biases, the others have none.
+    pub fn new(
+        format: QuantFormat,
+        rows: usize,
+        cols: usize,
+        packed: &'a [u32],
+        scales: Scales<'a>,
+        biases: Option<Scales<'a>>,
+    ) -> Result<Self, Mismatch> {
+        format.check(cols)?;
+        let groups = product("groups of a quantized matrix", &[rows, cols / format.group()])?;
+        let words = product("words of a quantized matrix", &[rows, format.words(cols)])?;
+        at_least("words of a quantized matrix", words, packed.len())?;
+        at_least("scales of a quantized matrix", groups, scales.len())?;
+        let affine = matches!(format, QuantFormat::Affine { .. });
+        same(
+            "kinds of scale that fit the format",
+            1,
+            usize::from(affine != matches!(scales, Scales::Bytes(_))),
+        )?;
+        match biases {
+            Some(b) if affine => {
+                at_least("biases of a quantized matrix", groups, b.len())?;
+                same("biases that are bytes", 0, usize::from(matches!(b, Scales::Bytes(_))))?;
+            }
+            given => same("bias arrays of the format", usize::from(affine), usize::from(given.is_some()))?,
+        }
+        Ok(Self { format, rows, cols, packed, scales, biases })
+    }
+
+    /// Words of a row.
+    fn row_words(&self) -> usize {
+        self.format.words(self.cols)
+    }
+
+    /// Groups of a row.
+    fn row_groups(&self) -> usize {
+        self.cols / self.format.group()
+    }
+
+    /// Scale and bias of group `g` of a row.
+    #[inline(always)]
+    fn scale(&self, row: usize, g: usize) -> (f32, f32) {
+        let i = row * self.row_groups() + g;
+        (self.scales.get(i, self.format), self.biases.map_or(0.0, |b| b.get(i, self.format)))
+    }
+}
+
+/// What may happen to activations before they are multiplied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// They are multiplied as they are.
+    #[default]
+    Exact,
+    /// They are rounded to 8 bits in blocks of 32, and multiplied as integers.
+    ///
+    /// Only for matrices whose codes have 4 or 8 bits, used transposed; others are multiplied exactly.
+    Int8,
+}
+
+/// Rows of activations up to which the matrix is read as it is.
+const FEW: usize = 4;
+
+/// `y = x w^T` (`transpose`) or `y = x w`.
+///
+/// With `bf16` activations in more than a few rows, dequantized weights are rounded to `bf16` where the
+/// machine multiplies those faster.
+pub fn qmatmul<T: Float>(
+    par: &dyn Par,
+    x: MatRef<'_, T>,
+    w: &QuantMat<'_>,
+    transpose: bool,
+    y: MatMut<'_, T>,
+    activations: Activations,
+) -> Result<(), Mismatch> {
+    let (n, k) = if transpose { (w.rows, w.cols) } else { (w.cols, w.rows) };
+    same("columns of the activations", k, x.cols)?;
+    same("rows of the result", x.rows, y.rows)?;
+    same("columns of the result", n, y.cols)?;
+    if x.rows == 0 || n == 0 {
+        return Ok(());
+    }
+    let pairs = T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16();
+    if pairs && x.rows > FEW && !(transpose && activations == Activations::Int8 && int8::fits(w)) {
+        // SAFETY: `T` is `bf16`.
+        let (a, c) = unsafe {
+            (
+                MatRef::from_raw(x.ptr.cast::<bf16>(), x.rows, x.cols, x.row_stride, x.col_stride),
+                MatMut::from_raw(y.ptr.cast::<bf16>(), y.rows, y.cols, y.row_stride, y.col_stride),
+            )
+        };
+        panels::<Pairs>(par, a, w, transpose, c);
+        return Ok(());
+    }
+    in_f32(par, x, y, &|x, y| {
+        if transpose && activations == Activations::Int8 && int8::fits(w) {
+            int8::run(par, x, w, y);
+        } else if transpose && x.rows <= FEW && k > 0 {
+            exact::run(par, x, w, y);
+        } else {
+            // SAFETY: the same view, which nobody else writes.
+            let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
+            panels::<Single<f32>>(par, x, w, transpose, y);
+        }
+    });
+    Ok(())
+}
+
+/// Calls `f` with contiguous activations and result in `f32`: those given, or copies of them.
+fn in_f32<T: Float>(
+    par: &dyn Par,
+    x: MatRef<'_, T>,
+    y: MatMut<'_, T>,
+    f: &dyn Fn(MatRef<'_, f32>, &MatMut<'_, f32>),
+) {
+    let (m, k, n) = (x.rows, x.cols, y.cols);
+    let single = T::KIND == FloatKind::F32;
+    let (x_in, y_in) = (single && x.col_stride == 1 && x.row_stride == k as isize, single);
+    let xs = Scratch::<f32>::new(if x_in { 0 } else { m * k });
+    let ys = Scratch::<f32>::new(if y_in { 0 } else { m * n });
+    // SAFETY: in place only where `T` is `f32`; otherwise the buffers have the size of the views.
+    unsafe {
+        let x = if x_in {
+            MatRef::from_raw(x.ptr.cast(), m, k, k as isize, 1)
+        } else {
+            let to = Shared::new(xs.ptr());
+            chunks(par, m, grain(par, m, 8), |a, b| {
+                for i in a..b {
+                    for j in 0..k {
+                        *to.get().add(i * k + j) = (*x.at(i, j)).to_f32();
+                    }
+                }
+            });
+            MatRef::from_raw(xs.ptr(), m, k, k as isize, 1)
+        };
+        if y_in {
+            f(x, &MatMut::from_raw(y.ptr.cast(), m, n, y.row_stride, y.col_stride));
+            return;
+        }
+        f(x, &MatMut::from_raw(ys.ptr(), m, n, n as isize, 1));
+        let from = Shared::new(ys.ptr());
+        chunks(par, m, grain(par, m, 8), |a, b| {
+            for i in a..b {
+                for j in 0..n {
+                    *y.at(i, j) = T::from_f32(*from.get().add(i * n + j));
+                }
+            }
+        });
+    }
+}
+
+/// Many rows: the packed product, its right operand dequantized while it is packed.
+fn panels<P: Kind<Acc = f32>>(
+    par: &dyn Par,
+    a: MatRef<'_, P::In>,
+    w: &QuantMat<'_>,
+    transpose: bool,
+    c: MatMut<'_, P::Out>,
+) where
+    for<'a> columns::QuantColumns<'a>: Columns<P>,
+{
+    let (m, n, k) = (a.rows, c.cols, a.cols);
+    let b = columns::QuantColumns { w: *w, transpose };
+    let epilogue = Epilogue { alpha: 1.0, beta: 0.0, bias: None, hook: None };
+    let p = Problem::<P, _> { m, n, k, a: Rows(a), b, c, epilogue };
+    if k == 0 { driver::empty(par, &p) } else { driver::run(par, &p) }
+}

@@ -1,0 +1,35 @@
+//! Operations along one axis, at the speed of memory: softmax and norms, reductions, scans, sorts.
+//!
+//! An axis of an array with contiguous elements is described by [`Axis`]: `outer` blocks of `len` rows of
+//! `inner` elements. The last axis has `inner == 1`, the first `outer == 1`, a whole array both. Sums are
+//! cut into the same parts whatever the number of threads.
+
+pub(crate) mod arg;
+pub(crate) mod norm;
+pub(crate) mod reduce;
+pub(crate) mod scan;
+pub(crate) mod sort;
+
+use crate::error::{Mismatch, product};
+
+/// An axis of a contiguous array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Product of the sizes before the axis.
+    pub outer: usize,
+    /// Size of the axis.
+    pub len: usize,
+    /// Product of the sizes after the axis.
+    pub inner: usize,
+}
+
+impl Axis {
+    /// The last axis of `rows` rows.
+    pub fn last(rows: usize, len: usize) -> Self {
+        Self { outer: rows, len, inner: 1 }
+    }
+
+    fn elements(self) -> Result<usize, Mismatch> {
+        product("elements of an array", &[self.outer, self.len, self.inner])
+    }
+}

@@ -1,0 +1,307 @@
+//! Softmax, log-sum-exp, layer norm and RMS norm over rows, computed in `f32` and rounded once.
+
+use std::marker::PhantomData;
+
+use crate::error::{Mismatch, same};
+use crate::par::{Par, Shared, chunks, grain};
+use crate::scratch::Scratch;
+use crate::simd::{Float, FloatKind, Isa, Kernel, dispatch, math};
+
+/// What is done to a row.
+#[derive(Clone, Copy)]
+enum Op {
+    Softmax,
+    LogSumExp,
+    /// Weight, bias, epsilon.
+    LayerNorm(*const (), *const (), f32),
+    /// Weight, epsilon.
+    RmsNorm(*const (), f32),
+}
+
+#[derive(Clone, Copy)]
+struct Rows {
+    op: Op,
+    x: *const (),
+    out: *mut (),
+    rows: usize,
+    n: usize,
+}
+
+// SAFETY: tasks read shared rows and write rows of their own.
+unsafe impl Sync for Rows {}
+// SAFETY: as above.
+unsafe impl Send for Rows {}
+
+/// `e^x / sum(e^x)` of every row of `n` elements.
+pub fn softmax<T: Float>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Result<(), Mismatch> {
+    same("elements of the result", x.len(), out.len())?;
+    run(T::KIND, par, rows(Op::Softmax, x, n, out.as_mut_ptr().cast())?);
+    Ok(())
+}
+
+/// `log(sum(e^x))` of every row of `n` elements.
+pub fn logsumexp<T: Float>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Result<(), Mismatch> {
+    let job = rows(Op::LogSumExp, x, n, out.as_mut_ptr().cast())?;
+    same("elements of the result", job.rows, out.len())?;
+    run(T::KIND, par, job);
+    Ok(())
+}
+
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` of every row.
+pub fn layer_norm<T: Float>(
+    par: &dyn Par,
+    x: &[T],
+    n: usize,
+    weight: Option<&[T]>,
+    bias: Option<&[T]>,
+    eps: f32,
+    out: &mut [T],
+) -> Result<(), Mismatch> {
+    same("elements of the result", x.len(), out.len())?;
+    let (w, b) = (vector(weight, n)?, vector(bias, n)?);
+    run(T::KIND, par, rows(Op::LayerNorm(w, b, eps), x, n, out.as_mut_ptr().cast())?);
+    Ok(())
+}
+
+/// `x / sqrt(mean(x^2) + eps) * weight` of every row.
+pub fn rms_norm<T: Float>(
+    par: &dyn Par,
+    x: &[T],
+    n: usize,
+    weight: Option<&[T]>,
+    eps: f32,
+    out: &mut [T],
+) -> Result<(), Mismatch> {
+    same("elements of the result", x.len(), out.len())?;
+    let w = vector(weight, n)?;
+    run(T::KIND, par, rows(Op::RmsNorm(w, eps), x, n, out.as_mut_ptr().cast())?);
+    Ok(())
+}
+
+fn vector<T>(v: Option<&[T]>, n: usize) -> Result<*const (), Mismatch> {
+    match v {
+        Some(v) => same("elements of weight or bias", n, v.len()).map(|()| v.as_ptr().cast()),
+        None => Ok(std::ptr::null()),
+    }
+}
+
+fn rows<T>(op: Op, x: &[T], n: usize, out: *mut ()) -> Result<Rows, Mismatch> {
+    let rows = x.len().checked_div(n).unwrap_or(0);
+    same("elements in whole rows", rows * n, x.len())?;
+    Ok(Rows { op, x: x.as_ptr().cast(), out, rows, n })
+}
+
+fn run(kind: FloatKind, par: &dyn Par, job: Rows) {
+    let simd = par.simd();
+    let job = &job;
+    let chunk = grain(par, job.rows, (8192 / job.n.max(1)).max(1));
+    chunks(par, job.rows, chunk, |a, b| match kind {
+        FloatKind::F32 => dispatch(simd, Part::<f32>(job, a, b, PhantomData)),
+        FloatKind::Bf16 => dispatch(simd, Part::<half::bf16>(job, a, b, PhantomData)),
+        FloatKind::F16 => dispatch(simd, Part::<half::f16>(job, a, b, PhantomData)),
+    });
+}
+
+struct Part<'a, T>(&'a Rows, usize, usize, PhantomData<T>);
+
+impl<T: Float> Kernel for Part<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self(job, a, b, _) = self;
+        let n = job.n;
+        let buf = Scratch::<f32>::new(n);
+        let (x, out) = (job.x.cast::<T>(), Shared::new(job.out.cast::<T>()));
+        for i in a..b {
+            // SAFETY: the row lies in the input, and in the part of the output that is this task's.
+            unsafe {
+                let row = x.add(i * n);
+                match job.op {
+                    Op::Softmax => {
+                        let top = largest(s, row, n);
+                        let sum = exps(s, row, n, top, buf.ptr());
+                        let by = s.splat(1.0 / sum);
+                        each(n, S::LANES, |j, m| {
+                            T::store_n(
+                                s,
+                                out.get().add(i * n + j),
+                                s.mul(s.load_n(buf.ptr().add(j), m), by),
+                                m,
+                            );
+                        });
+                    }
+                    Op::LogSumExp => {
+                        let top = largest(s, row, n);
+                        let sum = exps(s, row, n, top, buf.ptr());
+                        let shift = if top.is_finite() { top } else { 0.0 };
+                        let r = if top == f32::INFINITY { top } else { sum.ln() + shift };
+                        *out.get().add(i) = T::from_f32(r);
+                    }
+                    Op::LayerNorm(w, b, eps) => {
+                        layer::<S, T>(s, row, n, w.cast(), b.cast(), eps, out.get().add(i * n));
+                    }
+                    Op::RmsNorm(w, eps) => {
+                        let (zero, m) = (s.zero(), n as f32);
+                        let squares = total(s, row, n, zero, true);
+                        let by = s.splat(1.0 / (squares / m + eps).sqrt());
+                        scaled::<S, T>(s, row, n, zero, by, w.cast(), std::ptr::null(), out.get().add(i * n));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Calls `f(j, m)` for every vector of a row.
+#[inline(always)]
+fn each(n: usize, lanes: usize, mut f: impl FnMut(usize, usize)) {
+    let mut j = 0;
+    while j + lanes <= n {
+        f(j, lanes);
+        j += lanes;
+    }
+    if j < n {
+        f(j, n - j);
+    }
+}
+
+/// # Safety
+/// The row holds `n` elements.
+#[inline(always)]
+unsafe fn largest<S: Isa, T: Float>(s: S, row: *const T, n: usize) -> f32 {
+    let low = s.splat(f32::NEG_INFINITY);
+    let mut top = [low; 4];
+    let step = 4 * S::LANES;
+    let mut j = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while j + step <= n {
+            for (c, t) in top.iter_mut().enumerate() {
+                *t = s.max(T::load(s, row.add(j + c * S::LANES)), *t);
+            }
+            j += step;
+        }
+        let mut r = s.reduce_max(s.max(s.max(top[0], top[1]), s.max(top[2], top[3])));
+        while j < n {
+            r = r.max((*row.add(j)).to_f32());
+            j += 1;
+        }
+        r
+    }
+}
+
+/// Writes `e^(x - top)` and returns their sum.
+///
+/// # Safety
+/// Row and buffer hold `n` elements.
+#[inline(always)]
+unsafe fn exps<S: Isa, T: Float>(s: S, row: *const T, n: usize, top: f32, buf: *mut f32) -> f32 {
+    let at = s.splat(if top.is_finite() { top } else { 0.0 });
+    let mut sums = [s.zero(); 2];
+    let mut j = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while j + 2 * S::LANES <= n {
+            for (c, sum) in sums.iter_mut().enumerate() {
+                let e = math::exp(s, s.sub(T::load(s, row.add(j + c * S::LANES)), at));
+                *sum = s.add(*sum, e);
+                s.store(buf.add(j + c * S::LANES), e);
+            }
+            j += 2 * S::LANES;
+        }
+        let mut tail = 0.0;
+        while j < n {
+            let m = (n - j).min(S::LANES);
+            let e = math::exp(s, s.sub(T::load_n(s, row.add(j), m), at));
+            s.store_n(buf.add(j), e, m);
+            for i in 0..m {
+                tail += *buf.add(j + i);
+            }
+            j += m;
+        }
+        s.reduce_add(s.add(sums[0], sums[1])) + tail
+    }
+}
+
+/// The sum of `x - shift` or of its squares.
+///
+/// # Safety
+/// The row holds `n` elements.
+#[inline(always)]
+unsafe fn total<S: Isa, T: Float>(s: S, row: *const T, n: usize, shift: S::F, square: bool) -> f32 {
+    let mut sums = [s.zero(); 4];
+    let step = 4 * S::LANES;
+    let mut j = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while j + step <= n {
+            for (c, sum) in sums.iter_mut().enumerate() {
+                let v = s.sub(T::load(s, row.add(j + c * S::LANES)), shift);
+                *sum = if square { s.fma(v, v, *sum) } else { s.add(*sum, v) };
+            }
+            j += step;
+        }
+        let mut buf = [0.0f32; 16];
+        s.store(buf.as_mut_ptr(), shift);
+        let mut tail = 0.0;
+        while j < n {
+            let v = (*row.add(j)).to_f32() - buf[0];
+            tail += if square { v * v } else { v };
+            j += 1;
+        }
+        s.reduce_add(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3]))) + tail
+    }
+}
+
+/// # Safety
+/// All rows hold `n` elements, weight and bias may be null.
+#[inline(always)]
+unsafe fn layer<S: Isa, T: Float>(
+    s: S,
+    row: *const T,
+    n: usize,
+    w: *const T,
+    b: *const T,
+    eps: f32,
+    out: *mut T,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mean = total(s, row, n, s.zero(), false) / n as f32;
+        let shift = s.splat(mean);
+        let variance = total(s, row, n, shift, true) / n as f32;
+        let by = s.splat(1.0 / (variance + eps).sqrt());
+        scaled(s, row, n, shift, by, w, b, out);
+    }
+}
+
+/// `(x - shift) * by * w + b`.
+///
+/// # Safety
+/// All rows hold `n` elements, weight and bias may be null.
+#[inline(always)]
+unsafe fn scaled<S: Isa, T: Float>(
+    s: S,
+    row: *const T,
+    n: usize,
+    shift: S::F,
+    by: S::F,
+    w: *const T,
+    b: *const T,
+    out: *mut T,
+) {
+    each(n, S::LANES, |j, m| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = if m == S::LANES { T::load(s, row.add(j)) } else { T::load_n(s, row.add(j), m) };
+            let mut v = s.mul(s.sub(x, shift), by);
+            if !w.is_null() {
+                v = s.mul(v, T::load_n(s, w.add(j), m));
+            }
+            if !b.is_null() {
+                v = s.add(v, T::load_n(s, b.add(j), m));
+            }
+            if m == S::LANES { T::store(s, out.add(j), v) } else { T::store_n(s, out.add(j), v, m) }
+        }
+    });
+}

@@ -1,0 +1,394 @@
+//! Sums, products, minima and maxima along an axis, with fixed trees.
+//!
+//! A row is summed in blocks of [`BLOCK`], each in 64 separate sums that are then folded in halves; blocks
+//! are added pairwise. Along other axes, rows are added four at a time within ranges of [`RANGE`] rows, and
+//! ranges in order. NaN wins every minimum and maximum.
+
+use half::{bf16, f16};
+
+use super::Axis;
+use crate::error::{Mismatch, same};
+use crate::par::{Par, Shared};
+use crate::scratch::Scratch;
+use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
+
+/// Elements of a row summed before partial sums are added.
+const BLOCK: usize = 4096;
+/// Blocks of a task.
+const BLOCKS: usize = 16;
+/// Rows of a task along other axes.
+const RANGE: usize = 512;
+/// Columns of a task along other axes.
+const STRIP: usize = 2048;
+
+/// How elements are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Their sum.
+    Sum,
+    /// Their product.
+    Prod,
+    /// The smallest; NaN if there is one.
+    Min,
+    /// The largest; NaN if there is one.
+    Max,
+    /// Their sum divided by their number; of integers, rounded towards zero.
+    Mean,
+}
+
+/// A type that can be reduced. `Acc` is what it is reduced in.
+pub trait Reduce: Copy + Send + Sync + 'static {
+    /// The type of sums, minima and of the result.
+    type Acc: Acc;
+    #[doc(hidden)]
+    fn widen_block(level: Simd, x: &[Self], out: &mut [Self::Acc]);
+    #[doc(hidden)]
+    fn run(par: &dyn Par, op: Reduction, x: &[Self], axis: Axis, out: &mut [Self::Acc]);
+}
+
+/// A type to reduce in.
+#[doc(hidden)]
+pub trait Acc: Copy + Send + Sync + 'static {
+    fn start(op: Reduction) -> Self;
+    fn join(op: Reduction, a: Self, b: Self) -> Self;
+    fn divide(a: Self, n: usize) -> Self;
+    /// Reduces a block in 64 lanes.
+    fn fold(level: Simd, op: Reduction, x: &[Self]) -> Self;
+    /// Adds four rows, or one, to sums.
+    fn add_rows(level: Simd, op: Reduction, rows: &[&[Self]], acc: &mut [Self]);
+}
+
+macro_rules! accumulator {
+    ($acc:ty, $zero:expr, $one:expr, $low:expr, $high:expr, $add:expr, $mul:expr, $div:expr) => {
+        impl Acc for $acc {
+            #[inline(always)]
+            fn start(op: Reduction) -> $acc {
+                match op {
+                    Reduction::Sum | Reduction::Mean => $zero,
+                    Reduction::Prod => $one,
+                    Reduction::Min => $high,
+                    Reduction::Max => $low,
+                }
+            }
+            #[inline(always)]
+            #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
+            fn join(op: Reduction, a: $acc, b: $acc) -> $acc {
+                match op {
+                    Reduction::Sum | Reduction::Mean => $add(a, b),
+                    Reduction::Prod => $mul(a, b),
+                    Reduction::Min => {
+                        if a != a || a <= b {
+                            a
+                        } else {
+                            b
+                        }
+                    }
+                    Reduction::Max => {
+                        if a != a || a >= b {
+                            a
+                        } else {
+                            b
+                        }
+                    }
+                }
+            }
+            fn divide(a: $acc, n: usize) -> $acc {
+                $div(a, n)
+            }
+            fn fold(level: Simd, op: Reduction, x: &[$acc]) -> $acc {
+                dispatch(level, Fold { op, x })
+            }
+            fn add_rows(level: Simd, op: Reduction, rows: &[&[$acc]], acc: &mut [$acc]) {
+                dispatch(level, AddRows { op, rows, acc });
+            }
+        }
+    };
+}
+
+macro_rules! integer_accumulators {
+    ($($acc:ty)*) => {$(
+        accumulator!($acc, 0, 1, <$acc>::MIN, <$acc>::MAX, <$acc>::wrapping_add, <$acc>::wrapping_mul,
+            |a: $acc, n: usize| a / (n.max(1) as $acc));
+    )*};
+}
+
+integer_accumulators!(u32 u64 i32 i64);
+
+macro_rules! float_accumulators {
+    ($($acc:ident)*) => {$(
+        accumulator!($acc, 0.0, 1.0, $acc::NEG_INFINITY, $acc::INFINITY, |a: $acc, b: $acc| a + b,
+            |a: $acc, b: $acc| a * b, |a: $acc, n: usize| a / n as $acc);
+    )*};
+}
+
+float_accumulators!(f32 f64);
+
+macro_rules! reduce {
+    ($($t:ty => $acc:ty, $block:expr;)*) => {$(
+        impl Reduce for $t {
+            type Acc = $acc;
+            fn widen_block(level: Simd, x: &[$t], out: &mut [$acc]) {
+                $block(level, x, out);
+            }
+            fn run(par: &dyn Par, op: Reduction, x: &[$t], axis: Axis, out: &mut [$acc]) {
+                along(par, op, x, axis, out);
+            }
+        }
+    )*};
+}
+
+reduce! {
+    u8 => u32, plainly; u16 => u32, plainly; u32 => u32, plainly; u64 => u64, plainly;
+    i8 => i32, plainly; i16 => i32, plainly; i32 => i32, plainly; i64 => i64, plainly;
+    f32 => f32, plainly; f64 => f64, plainly; bf16 => f32, widened; f16 => f32, widened;
+}
+
+fn plainly<T: Copy + Into<A>, A>(_: Simd, x: &[T], out: &mut [A]) {
+    for (o, x) in out.iter_mut().zip(x) {
+        *o = (*x).into();
+    }
+}
+
+fn widened<T: Float>(level: Simd, x: &[T], out: &mut [f32]) {
+    crate::copy::cast_run(level, x, out);
+}
+
+/// Reduces an axis; `out` holds `outer * inner` elements. Of an axis without elements: 0, 1, infinities.
+pub fn reduce<T: Reduce>(
+    par: &dyn Par,
+    op: Reduction,
+    x: &[T],
+    axis: Axis,
+    out: &mut [T::Acc],
+) -> Result<(), Mismatch> {
+    same("elements of the input", axis.elements()?, x.len())?;
+    same("elements of the result", axis.outer * axis.inner, out.len())?;
+    T::run(par, op, x, axis, out);
+    Ok(())
+}
+
+fn along<T: Reduce>(par: &dyn Par, op: Reduction, x: &[T], axis: Axis, out: &mut [T::Acc]) {
+    let Axis { outer, len, inner } = axis;
+    if len == 0 || outer == 0 || inner == 0 {
+        out.fill(T::Acc::start(op));
+        return;
+    }
+    let to = Shared::new(out.as_mut_ptr());
+    let simd = par.simd();
+    if inner == 1 {
+        rows(par, simd, op, x, outer, len, to);
+    } else {
+        columns(par, simd, op, x, axis, to);
+    }
+    if op == Reduction::Mean {
+        for i in 0..outer * inner {
+            // SAFETY: in the result; the tasks are done.
+            unsafe { *to.get().add(i) = T::Acc::divide(*to.get().add(i), len) };
+        }
+    }
+}
+
+fn rows<T: Reduce>(
+    par: &dyn Par,
+    simd: Simd,
+    op: Reduction,
+    x: &[T],
+    outer: usize,
+    len: usize,
+    to: Shared<T::Acc>,
+) {
+    let part = BLOCK * BLOCKS;
+    if len <= part {
+        let chunk = crate::par::grain(par, outer, (16384 / len).max(1));
+        crate::par::chunks(par, outer, chunk, |a, b| {
+            for i in a..b {
+                let r = row(simd, op, &x[i * len..][..len]);
+                // SAFETY: rows are this task's own.
+                unsafe { *to.get().add(i) = r };
+            }
+        });
+        return;
+    }
+    let parts = len.div_ceil(part);
+    let partial = Scratch::<T::Acc>::new(outer * parts);
+    let sums = Shared::new(partial.ptr());
+    par.run(outer * parts, &|t| {
+        let (i, p) = (t / parts, t % parts);
+        let r = row(simd, op, &x[i * len..][p * part..len.min((p + 1) * part)]);
+        // SAFETY: parts are this task's own.
+        unsafe { *sums.get().add(t) = r };
+    });
+    for i in 0..outer {
+        // SAFETY: all parts were written.
+        unsafe { *to.get().add(i) = pairwise::<T>(op, sums.slice(i * parts, parts)) };
+    }
+}
+
+/// Adds neighbours until one is left.
+fn pairwise<T: Reduce>(op: Reduction, parts: &mut [T::Acc]) -> T::Acc {
+    let mut n = parts.len();
+    while n > 1 {
+        for i in 0..n / 2 {
+            parts[i] = T::Acc::join(op, parts[2 * i], parts[2 * i + 1]);
+        }
+        if n % 2 == 1 {
+            parts[n / 2] = parts[n - 1];
+        }
+        n = n.div_ceil(2);
+    }
+    parts[0]
+}
+
+/// The block itself where it needs no widening, or a wide copy of it.
+fn wide<'a, T: Reduce>(simd: Simd, x: &'a [T], buf: &'a Scratch<T::Acc>) -> &'a [T::Acc] {
+    if size_of::<T>() == size_of::<T::Acc>() {
+        // SAFETY: `Acc` has the size of `T` only where it is `T`.
+        return unsafe { std::slice::from_raw_parts(x.as_ptr().cast(), x.len()) };
+    }
+    // SAFETY: the caller's buffer holds as many elements.
+    let out = unsafe { std::slice::from_raw_parts_mut(buf.ptr(), x.len()) };
+    T::widen_block(simd, x, out);
+    out
+}
+
+/// Reduces at most [`BLOCKS`] blocks.
+fn row<T: Reduce>(simd: Simd, op: Reduction, x: &[T]) -> T::Acc {
+    let mut parts = [T::Acc::start(op); BLOCKS];
+    let buf = Scratch::<T::Acc>::new(BLOCK);
+    let mut n = 0;
+    for (block, part) in x.chunks(BLOCK).zip(&mut parts) {
+        *part = T::Acc::fold(simd, op, wide(simd, block, &buf));
+        n += 1;
+    }
+    pairwise::<T>(op, &mut parts[..n.max(1)])
+}
+
+struct Fold<'a, A> {
+    op: Reduction,
+    x: &'a [A],
+}
+
+impl<A: Acc> Kernel for Fold<'_, A> {
+    type Out = A;
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) -> A {
+        // The operation is decided outside the loops, so that each is compiled for itself.
+        match self.op {
+            Reduction::Sum | Reduction::Mean => fold(Reduction::Sum, self.x),
+            Reduction::Prod => fold(Reduction::Prod, self.x),
+            Reduction::Min => fold(Reduction::Min, self.x),
+            Reduction::Max => fold(Reduction::Max, self.x),
+        }
+    }
+}
+
+#[inline(always)]
+fn fold<A: Acc>(op: Reduction, x: &[A]) -> A {
+    let mut acc = [A::start(op); 64];
+    let chunks = x.chunks_exact(64);
+    let tail = chunks.remainder();
+    for c in chunks {
+        for i in 0..64 {
+            acc[i] = A::join(op, acc[i], c[i]);
+        }
+    }
+    for (a, x) in acc.iter_mut().zip(tail) {
+        *a = A::join(op, *a, *x);
+    }
+    let mut n = 32;
+    while n > 0 {
+        for i in 0..n {
+            acc[i] = A::join(op, acc[i], acc[i + n]);
+        }
+        n /= 2;
+    }
+    acc[0]
+}
+
+fn columns<T: Reduce>(par: &dyn Par, simd: Simd, op: Reduction, x: &[T], axis: Axis, to: Shared<T::Acc>) {
+    let Axis { outer, len, inner } = axis;
+    let (ranges, strips) = (len.div_ceil(RANGE), inner.div_ceil(STRIP));
+    let partial = Scratch::<T::Acc>::new(if ranges > 1 { outer * ranges * inner } else { 0 });
+    let sums = if ranges > 1 { Shared::new(partial.ptr()) } else { to };
+    let tasks = outer * ranges * strips;
+    let group = (16384 / (len.min(RANGE) * inner.min(STRIP))).max(1);
+    crate::par::chunks(par, tasks, group, |a, b| {
+        for t in a..b {
+            let (o, r, s) = (t / (ranges * strips), t / strips % ranges, t % strips);
+            let (j0, j1) = (s * STRIP, inner.min((s + 1) * STRIP));
+            let (k0, k1) = (r * RANGE, len.min((r + 1) * RANGE));
+            let first = (o * len + k0) * inner + j0;
+            // SAFETY: this part of the sums is the task's own.
+            let acc = unsafe { sums.slice((o * ranges + r) * inner + j0, j1 - j0) };
+            strip(simd, op, &x[first..], k1 - k0, inner, acc);
+        }
+    });
+    if ranges > 1 {
+        for o in 0..outer {
+            for r in 0..ranges {
+                for j in 0..inner {
+                    // SAFETY: all parts were written; the result is in bounds.
+                    unsafe {
+                        let (p, out) =
+                            (sums.get().add((o * ranges + r) * inner + j), to.get().add(o * inner + j));
+                        *out = if r == 0 { *p } else { T::Acc::join(op, *out, *p) };
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reduces `rows` rows, `stride` apart, into `acc`.
+fn strip<T: Reduce>(simd: Simd, op: Reduction, x: &[T], rows: usize, stride: usize, acc: &mut [T::Acc]) {
+    let n = acc.len();
+    acc.fill(T::Acc::start(op));
+    let bufs: [Scratch<T::Acc>; 4] = std::array::from_fn(|_| Scratch::new(n));
+    let mut k = 0;
+    while k < rows {
+        let step = if k + 4 <= rows { 4 } else { 1 };
+        let mut lines: [&[T::Acc]; 4] = [&[]; 4];
+        for (i, (line, buf)) in lines.iter_mut().zip(&bufs).enumerate().take(step) {
+            *line = wide(simd, &x[(k + i) * stride..][..n], buf);
+        }
+        T::Acc::add_rows(simd, op, &lines[..step], acc);
+        k += step;
+    }
+}
+
+struct AddRows<'a, 'b, A> {
+    op: Reduction,
+    rows: &'a [&'b [A]],
+    acc: &'a mut [A],
+}
+
+impl<A: Acc> Kernel for AddRows<'_, '_, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        match self.op {
+            Reduction::Sum | Reduction::Mean => add_rows(Reduction::Sum, self.rows, self.acc),
+            Reduction::Prod => add_rows(Reduction::Prod, self.rows, self.acc),
+            Reduction::Min => add_rows(Reduction::Min, self.rows, self.acc),
+            Reduction::Max => add_rows(Reduction::Max, self.rows, self.acc),
+        }
+    }
+}
+
+#[inline(always)]
+fn add_rows<A: Acc>(op: Reduction, rows: &[&[A]], acc: &mut [A]) {
+    let n = acc.len();
+    if let [a, b, c, d] = rows {
+        let (a, b, c, d) = (&a[..n], &b[..n], &c[..n], &d[..n]);
+        for j in 0..n {
+            let four = A::join(op, A::join(op, a[j], b[j]), A::join(op, c[j], d[j]));
+            acc[j] = A::join(op, acc[j], four);
+        }
+        return;
+    }
+    for row in rows {
+        for (a, x) in acc.iter_mut().zip(*row) {
+            *a = A::join(op, *a, *x);
+        }
+    }
+}

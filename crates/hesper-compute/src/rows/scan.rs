@@ -1,0 +1,287 @@
+//! Cumulative sums, products, minima, maxima and log-sum-exps along an axis.
+//!
+//! A long row is cut into parts of [`PART`] elements, whatever the number of threads: parts are scanned on
+//! their own, then joined with the total of those before. Shorter rows are scanned several at a time.
+
+use super::Axis;
+use crate::error::{Mismatch, same};
+use crate::par::{Par, Shared, chunks, grain};
+use crate::scratch::Scratch;
+
+/// Elements of a part of a long row.
+const PART: usize = 32768;
+/// Rows scanned side by side.
+const SIDE: usize = 8;
+
+/// What is accumulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// The sum so far.
+    Sum,
+    /// The product so far.
+    Prod,
+    /// The smallest so far; NaN once there was one.
+    Min,
+    /// The largest so far; NaN once there was one.
+    Max,
+    /// The logarithm of the sum of exponentials so far; of integers the sum.
+    LogSumExp,
+}
+
+/// A type that can be accumulated.
+pub trait Scannable: Copy + Send + Sync + 'static {
+    #[doc(hidden)]
+    fn start(op: Scan) -> Self;
+    #[doc(hidden)]
+    fn join(op: Scan, a: Self, b: Self) -> Self;
+    #[doc(hidden)]
+    fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]);
+}
+
+macro_rules! integers {
+    ($($t:ty)*) => {$(
+        impl Scannable for $t {
+            #[inline(always)]
+            fn start(op: Scan) -> Self {
+                match op {
+                    Scan::Sum | Scan::LogSumExp => 0,
+                    Scan::Prod => 1,
+                    Scan::Min => Self::MAX,
+                    Scan::Max => Self::MIN,
+                }
+            }
+            #[inline(always)]
+            fn join(op: Scan, a: Self, b: Self) -> Self {
+                match op {
+                    Scan::Sum | Scan::LogSumExp => a.wrapping_add(b),
+                    Scan::Prod => a.wrapping_mul(b),
+                    Scan::Min => a.min(b),
+                    Scan::Max => a.max(b),
+                }
+            }
+            fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]) {
+                along(par, op, x, axis, reverse, inclusive, out);
+            }
+        }
+    )*};
+}
+
+integers!(u8 u16 u32 u64 i8 i16 i32 i64);
+
+macro_rules! floats {
+    ($($t:ty)*) => {$(
+        impl Scannable for $t {
+            #[inline(always)]
+            fn start(op: Scan) -> Self {
+                match op {
+                    Scan::Sum => 0.0,
+                    Scan::Prod => 1.0,
+                    Scan::Min => Self::INFINITY,
+                    Scan::Max | Scan::LogSumExp => Self::NEG_INFINITY,
+                }
+            }
+            #[inline(always)]
+            #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
+            fn join(op: Scan, a: Self, b: Self) -> Self {
+                match op {
+                    Scan::Sum => a + b,
+                    Scan::Prod => a * b,
+                    Scan::Min => if a != a || a < b { a } else { b },
+                    Scan::Max => if a != a || a > b { a } else { b },
+                    Scan::LogSumExp => {
+                        let (low, high) = if a < b { (a, b) } else { (b, a) };
+                        if low == Self::NEG_INFINITY || high == Self::INFINITY {
+                            if low != low { low } else { high }
+                        } else {
+                            high + (low - high).exp().ln_1p()
+                        }
+                    }
+                }
+            }
+            fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]) {
+                along(par, op, x, axis, reverse, inclusive, out);
+            }
+        }
+    )*};
+}
+
+floats!(f32 f64);
+
+/// Accumulates along an axis, from its end if `reverse`. Unless `inclusive`, an element counts only for those
+/// after it.
+pub fn scan<T: Scannable>(
+    par: &dyn Par,
+    op: Scan,
+    x: &[T],
+    axis: Axis,
+    reverse: bool,
+    inclusive: bool,
+    out: &mut [T],
+) -> Result<(), Mismatch> {
+    same("elements of the input", axis.elements()?, x.len())?;
+    same("elements of the result", x.len(), out.len())?;
+    if !x.is_empty() {
+        T::run(par, op, x, axis, reverse, inclusive, out);
+    }
+    Ok(())
+}
+
+/// One direction and kind of scan over a range of rows.
+#[derive(Clone, Copy)]
+struct Way {
+    op: Scan,
+    reverse: bool,
+    inclusive: bool,
+}
+
+fn along<T: Scannable>(
+    par: &dyn Par,
+    op: Scan,
+    x: &[T],
+    axis: Axis,
+    reverse: bool,
+    inclusive: bool,
+    out: &mut [T],
+) {
+    let Axis { outer, len, inner } = axis;
+    let to = Shared::new(out.as_mut_ptr());
+    let way = Way { op, reverse, inclusive };
+    if inner > 1 {
+        let strip = 512;
+        let strips = inner.div_ceil(strip);
+        par.run(outer * strips, &|t| {
+            let (o, j0) = (t / strips, t % strips * strip);
+            let n = strip.min(inner - j0);
+            each_op(&Strip { way, x: &x[o * len * inner..], to, base: o * len * inner, j0, n, len, inner });
+        });
+        return;
+    }
+    if len <= PART {
+        let chunk = grain(par, outer, (16384 / len).max(1)).next_multiple_of(SIDE);
+        chunks(par, outer, chunk, |a, b| {
+            // SAFETY: rows are this task's own.
+            let out = unsafe { to.slice(a * len, (b - a) * len) };
+            rows(Rows { way, x: &x[a * len..b * len], out, len, start: T::start(op) });
+        });
+        return;
+    }
+    // Long rows: totals of the parts, what comes before each, then the scan of each from there.
+    let parts = len.div_ceil(PART);
+    let range = move |p: usize| {
+        let p = if reverse { parts - 1 - p } else { p };
+        p * PART..len.min((p + 1) * PART)
+    };
+    let totals = Scratch::<T>::new(outer * parts);
+    let sums = Shared::new(totals.ptr());
+    par.run(outer * parts, &|t| {
+        let row = &x[t / parts * len..][range(t % parts)];
+        let join = |a, b: &T| T::join(op, a, *b);
+        let start = T::start(op);
+        let total = if reverse { row.iter().rev().fold(start, join) } else { row.iter().fold(start, join) };
+        // SAFETY: every task writes its own.
+        unsafe { *sums.get().add(t) = total };
+    });
+    for o in 0..outer {
+        let mut before = T::start(op);
+        for p in 0..parts {
+            // SAFETY: all totals were written.
+            unsafe {
+                let t = sums.get().add(o * parts + p);
+                let next = T::join(op, before, *t);
+                *t = before;
+                before = next;
+            }
+        }
+    }
+    par.run(outer * parts, &|t| {
+        let (o, r) = (t / parts, range(t % parts));
+        // SAFETY: parts are this task's own, and what comes before was written.
+        let (out, start) = unsafe { (to.slice(o * len + r.start, r.len()), *sums.get().add(t)) };
+        let n = r.len();
+        rows(Rows { way, x: &x[o * len..][r], out, len: n, start });
+    });
+}
+
+struct Rows<'a, T> {
+    way: Way,
+    x: &'a [T],
+    out: &'a mut [T],
+    len: usize,
+    start: T,
+}
+
+fn rows<T: Scannable>(rows: Rows<'_, T>) {
+    let Rows { way, x, out, len, start } = rows;
+    // The operation is decided outside the loops, so that each is compiled for itself.
+    match way.op {
+        Scan::Sum => side_by_side(Scan::Sum, way, x, out, len, start),
+        Scan::Prod => side_by_side(Scan::Prod, way, x, out, len, start),
+        Scan::Min => side_by_side(Scan::Min, way, x, out, len, start),
+        Scan::Max => side_by_side(Scan::Max, way, x, out, len, start),
+        Scan::LogSumExp => side_by_side(Scan::LogSumExp, way, x, out, len, start),
+    }
+}
+
+/// Rows depend on nothing but themselves, so several chains run at once.
+#[inline(always)]
+fn side_by_side<T: Scannable>(op: Scan, way: Way, x: &[T], out: &mut [T], len: usize, start: T) {
+    let mut rows = x.chunks_exact(len * SIDE);
+    let mut outs = out.chunks_exact_mut(len * SIDE);
+    for (x, out) in (&mut rows).zip(&mut outs) {
+        let mut acc = [start; SIDE];
+        for k in 0..len {
+            let k = if way.reverse { len - 1 - k } else { k };
+            for (r, a) in acc.iter_mut().enumerate() {
+                let next = T::join(op, *a, x[r * len + k]);
+                out[r * len + k] = if way.inclusive { next } else { *a };
+                *a = next;
+            }
+        }
+    }
+    for (x, out) in rows.remainder().chunks_exact(len).zip(outs.into_remainder().chunks_exact_mut(len)) {
+        let mut acc = start;
+        for k in 0..len {
+            let k = if way.reverse { len - 1 - k } else { k };
+            let next = T::join(op, acc, x[k]);
+            out[k] = if way.inclusive { next } else { acc };
+            acc = next;
+        }
+    }
+}
+
+struct Strip<'a, T> {
+    way: Way,
+    x: &'a [T],
+    to: Shared<T>,
+    base: usize,
+    j0: usize,
+    n: usize,
+    len: usize,
+    inner: usize,
+}
+
+fn each_op<T: Scannable>(t: &Strip<'_, T>) {
+    match t.way.op {
+        Scan::Sum => strip(Scan::Sum, t),
+        Scan::Prod => strip(Scan::Prod, t),
+        Scan::Min => strip(Scan::Min, t),
+        Scan::Max => strip(Scan::Max, t),
+        Scan::LogSumExp => strip(Scan::LogSumExp, t),
+    }
+}
+
+#[inline(always)]
+fn strip<T: Scannable>(op: Scan, t: &Strip<'_, T>) {
+    let mut acc = [T::start(op); 512];
+    for k in 0..t.len {
+        let k = if t.way.reverse { t.len - 1 - k } else { k };
+        let x = &t.x[k * t.inner + t.j0..][..t.n];
+        // SAFETY: columns are this task's own.
+        let out = unsafe { t.to.slice(t.base + k * t.inner + t.j0, t.n) };
+        for j in 0..t.n {
+            let next = T::join(op, acc[j], x[j]);
+            out[j] = if t.way.inclusive { next } else { acc[j] };
+            acc[j] = next;
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Convolutions against the definition.
+
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
+mod common;
+
+use common::{Rng, close, levels};
+use half::bf16;
+use hesper_compute::{ConvShape, Float, Par, Serial, conv};
+
+fn reference<T: Float>(s: &ConvShape, x: &[T], w: &[T]) -> Vec<f32> {
+    let o = s.output().unwrap();
+    let (cg, ng) = (s.channels / s.groups, s.out_channels / s.groups);
+    let mut out = vec![];
+    for i in 0..s.batch * o[0] * o[1] * o[2] {
+        let (n, place) = (i / (o[0] * o[1] * o[2]), [i / (o[1] * o[2]) % o[0], i / o[2] % o[1], i % o[2]]);
+        for co in 0..s.out_channels {
+            let mut sum = 0.0f64;
+            for tap in 0..s.kernel.iter().product() {
+                let k =
+                    [tap / (s.kernel[1] * s.kernel[2]), tap / s.kernel[2] % s.kernel[1], tap % s.kernel[2]];
+                let mut at = n;
+                let mut inside = true;
+                for d in 0..3 {
+                    let k = if s.flip { s.kernel[d] - 1 - k[d] } else { k[d] };
+                    let p = (place[d] * s.stride[d] + k * s.dilation[d]) as isize - s.padding_low[d] as isize;
+                    let step = s.input_dilation[d] as isize;
+                    inside &= p >= 0 && p % step == 0 && p / step < s.input[d] as isize;
+                    at = at * s.input[d] + (p / step).max(0) as usize;
+                }
+                if inside {
+                    for c in 0..cg {
+                        let x = x[at * s.channels + co / ng * cg + c].to_f32();
+                        sum += f64::from(x)
+                            * f64::from(w[(co * s.kernel.iter().product::<usize>() + tap) * cg + c].to_f32());
+                    }
+                }
+            }
+            out.push(sum as f32);
+        }
+    }
+    out
+}
+
+fn shapes() -> Vec<ConvShape> {
+    let one = [1; 3];
+    let base = ConvShape {
+        batch: 2,
+        input: [1, 9, 8],
+        channels: 5,
+        kernel: [1, 3, 3],
+        out_channels: 7,
+        groups: 1,
+        stride: one,
+        padding_low: [0, 1, 1],
+        padding_high: [0, 1, 1],
+        dilation: one,
+        input_dilation: one,
+        flip: false,
+    };
+    vec![
+        base,
+        ConvShape { stride: [1, 2, 3], ..base },
+        ConvShape { dilation: [1, 2, 2], padding_high: [0, 3, 0], ..base },
+        ConvShape { input_dilation: [1, 2, 3], flip: true, ..base },
+        ConvShape { channels: 6, out_channels: 9, groups: 3, ..base },
+        ConvShape { channels: 20, out_channels: 20, groups: 20, ..base },
+        ConvShape {
+            batch: 1,
+            input: [4, 5, 6],
+            kernel: [2, 3, 1],
+            padding_low: [1, 0, 0],
+            padding_high: [0; 3],
+            ..base
+        },
+        ConvShape { input: [1, 1, 50], kernel: [1, 1, 5], padding_low: [0; 3], padding_high: [0; 3], ..base },
+        ConvShape { batch: 3, input: [1, 16, 16], channels: 33, out_channels: 34, ..base },
+    ]
+}
+
+fn check<T: Float>(tol: f32) {
+    let mut rng = Rng::new(6);
+    for s in shapes() {
+        let x: Vec<T> = rng.floats(s.batch * s.input.iter().product::<usize>() * s.channels);
+        let w: Vec<T> =
+            rng.floats(s.out_channels * s.kernel.iter().product::<usize>() * s.channels / s.groups);
+        let want = reference(&s, &x, &w);
+        for (one, three) in levels() {
+            let mut runs = vec![];
+            for par in [&one as &dyn Par, &three] {
+                let mut out = vec![T::from_f32(f32::NAN); want.len()];
+                conv(par, &s, &x, &w, &mut out).unwrap();
+                for (g, w) in out.iter().zip(&want) {
+                    close(g.to_f32(), *w, tol, (s, one.1));
+                }
+                runs.push(out.iter().map(|v| v.to_f32().to_bits()).collect::<Vec<_>>());
+            }
+            assert_eq!(runs[0], runs[1], "threads differ");
+        }
+    }
+}
+
+#[test]
+fn f32_convolutions_match_the_definition() {
+    check::<f32>(1e-5);
+}
+
+#[test]
+fn bf16_convolutions_match_the_definition() {
+    check::<bf16>(2e-2);
+}
+
+#[test]
+fn a_kernel_larger_than_the_padded_input_is_refused() {
+    let s = ConvShape { kernel: [1, 30, 3], ..shapes()[0] };
+    assert!(s.output().is_err());
+    let s = ConvShape { stride: [1, 0, 1], ..shapes()[0] };
+    assert!(conv::<f32>(&Serial, &s, &[], &[], &mut []).is_err());
+    let s = ConvShape { groups: 2, ..shapes()[0] };
+    assert!(conv::<f32>(&Serial, &s, &[], &[], &mut []).is_err());
+}

@@ -1,0 +1,326 @@
+//! Quantized matrices: the bits against MLX's, the products against the definition.
+
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
+mod common;
+
+use common::{Rng, close, levels};
+use half::{bf16, f16};
+use hesper_compute::{
+    Activations, Float, GgufFormat, GgufMat, MatMut, MatRef, Par, QuantFormat, QuantMat, Scales, Serial,
+    dequantize, gguf_dequantize, gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
+};
+use std::collections::HashMap;
+
+fn golden() -> HashMap<String, Vec<u32>> {
+    include_str!("golden/quantize.txt")
+        .lines()
+        .filter_map(|l| l.split_once(':'))
+        .map(|(k, v)| {
+            let words = v.split_whitespace().map(|w| u32::from_str_radix(w, 16).unwrap()).collect();
+            (k.to_string(), words)
+        })
+        .collect()
+}
+
+fn bits<T: Float>(v: &[T]) -> Vec<u32> {
+    v.iter().map(|x| x.to_f32().to_bits()).collect()
+}
+
+trait Named: Float {
+    const NAME: &'static str;
+    fn scales(s: &[Self]) -> Scales<'_>;
+}
+
+impl Named for f32 {
+    const NAME: &'static str = "f32";
+    fn scales(s: &[Self]) -> Scales<'_> {
+        Scales::F32(s)
+    }
+}
+
+impl Named for f16 {
+    const NAME: &'static str = "f16";
+    fn scales(s: &[Self]) -> Scales<'_> {
+        Scales::F16(s)
+    }
+}
+
+impl Named for bf16 {
+    const NAME: &'static str = "bf16";
+    fn scales(s: &[Self]) -> Scales<'_> {
+        Scales::Bf16(s)
+    }
+}
+
+fn all_affine() -> impl Iterator<Item = QuantFormat> {
+    [2, 3, 4, 5, 6, 8]
+        .into_iter()
+        .flat_map(|bits| [32, 64, 128].map(|group| QuantFormat::Affine { bits, group }))
+}
+
+fn quantizes_like_mlx<T: Named>() {
+    let golden = golden();
+    let name = T::NAME;
+    let input: Vec<T> =
+        golden[&format!("input {name}")].iter().map(|b| T::from_f32(f32::from_bits(*b))).collect();
+    let n = input.len();
+    for format in all_affine() {
+        let QuantFormat::Affine { bits: b, group } = format else { unreachable!() };
+        let key = format!("affine {b} {group} {name}");
+        let zero = T::from_f32(0.0);
+        let mut packed = vec![0; format.words(n)];
+        let (mut scales, mut biases) = (vec![zero; n / group], vec![zero; n / group]);
+        quantize_affine(&Serial, format, &input, n, &mut packed, &mut scales, &mut biases).unwrap();
+        assert_eq!(packed, golden[&format!("{key} packed")], "{key}");
+        assert_eq!(bits(&scales), golden[&format!("{key} scales")], "{key}");
+        assert_eq!(bits(&biases), golden[&format!("{key} biases")], "{key}");
+        let w = QuantMat::new(format, 1, n, &packed, T::scales(&scales), Some(T::scales(&biases))).unwrap();
+        let mut values = vec![zero; n];
+        dequantize(&Serial, &w, &mut values).unwrap();
+        assert_eq!(bits(&values), golden[&format!("{key} values")], "{key}");
+    }
+    for (format, mode) in
+        [(QuantFormat::Mxfp4, "mxfp4"), (QuantFormat::Mxfp8, "mxfp8"), (QuantFormat::Nvfp4, "nvfp4")]
+    {
+        let key = format!("{mode} {name}");
+        let mut packed = vec![0; format.words(n)];
+        let mut scales = vec![0; n / format.group()];
+        quantize_fp(&Serial, format, &input, n, &mut packed, &mut scales).unwrap();
+        let as_words: Vec<u32> = scales.iter().map(|s| u32::from(*s)).collect();
+        assert_eq!(as_words, golden[&format!("{key} scales")], "{key}");
+        for (i, (g, w)) in packed.iter().zip(&golden[&format!("{key} packed")]).enumerate() {
+            assert_eq!(format!("{g:08x}"), format!("{w:08x}"), "{key} word {i}");
+        }
+        let w = QuantMat::new(format, 1, n, &packed, Scales::Bytes(&scales), None).unwrap();
+        let mut values = vec![T::from_f32(0.0); n];
+        dequantize(&Serial, &w, &mut values).unwrap();
+        for (g, w) in bits(&values).iter().zip(&golden[&format!("{key} values")]) {
+            assert_eq!(f32::from_bits(*g), f32::from_bits(*w), "{key}");
+        }
+    }
+}
+
+#[test]
+fn f32_is_quantized_bit_for_bit_like_mlx() {
+    quantizes_like_mlx::<f32>();
+}
+
+#[test]
+fn f16_is_quantized_bit_for_bit_like_mlx() {
+    quantizes_like_mlx::<f16>();
+}
+
+#[test]
+fn bf16_is_quantized_bit_for_bit_like_mlx() {
+    quantizes_like_mlx::<bf16>();
+}
+
+/// A quantized random matrix and what it stands for.
+struct Sample {
+    format: QuantFormat,
+    rows: usize,
+    cols: usize,
+    packed: Vec<u32>,
+    scales: Vec<f32>,
+    biases: Vec<f32>,
+    bytes: Vec<u8>,
+    values: Vec<f32>,
+}
+
+impl Sample {
+    fn new(format: QuantFormat, rows: usize, cols: usize, rng: &mut Rng) -> Self {
+        let w: Vec<f32> = rng.floats(rows * cols);
+        let groups = rows * cols / format.group();
+        let mut packed = vec![0; rows * format.words(cols)];
+        let (mut scales, mut biases, mut bytes) = (vec![0.0; groups], vec![0.0; groups], vec![0u8; groups]);
+        if matches!(format, QuantFormat::Affine { .. }) {
+            quantize_affine(&Serial, format, &w, cols, &mut packed, &mut scales, &mut biases).unwrap();
+        } else {
+            quantize_fp(&Serial, format, &w, cols, &mut packed, &mut bytes).unwrap();
+        }
+        let mut s =
+            Self { format, rows, cols, packed, scales, biases, bytes, values: vec![0.0; rows * cols] };
+        let mut values = std::mem::take(&mut s.values);
+        dequantize(&Serial, &s.mat(), &mut values).unwrap();
+        s.values = values;
+        s
+    }
+
+    fn mat(&self) -> QuantMat<'_> {
+        let affine = matches!(self.format, QuantFormat::Affine { .. });
+        let scales = if affine { Scales::F32(&self.scales) } else { Scales::Bytes(&self.bytes) };
+        let biases = affine.then_some(Scales::F32(&self.biases[..]));
+        QuantMat::new(self.format, self.rows, self.cols, &self.packed, scales, biases).unwrap()
+    }
+}
+
+fn formats() -> Vec<QuantFormat> {
+    all_affine().chain([QuantFormat::Mxfp4, QuantFormat::Mxfp8, QuantFormat::Nvfp4]).collect()
+}
+
+fn check_products<T: Float>(tol: f32) {
+    let mut rng = Rng::new(21);
+    for format in formats() {
+        let unit = format.group().max(32);
+        for (m, rows, groups) in [(1, 5, 1), (2, 67, 3), (4, 9, 5), (7, 33, 2), (20, 40, 3)] {
+            let cols = unit * groups;
+            let w = Sample::new(format, rows, cols, &mut rng);
+            for transpose in [true, false] {
+                let (n, k, w_of): (usize, usize, &dyn Fn(usize, usize) -> f32) = if transpose {
+                    (rows, cols, &|j, p| w.values[j * cols + p])
+                } else {
+                    (cols, rows, &|j, p| w.values[p * cols + j])
+                };
+                let x: Vec<T> = rng.floats(m * k);
+                for (one, three) in levels() {
+                    let mut runs = vec![];
+                    for par in [&one as &dyn Par, &three] {
+                        let mut y = vec![T::from_f32(f32::NAN); m * n];
+                        let xm = MatRef::row_major(&x, m, k).unwrap();
+                        let ym = MatMut::row_major(&mut y, m, n).unwrap();
+                        qmatmul(par, xm, &w.mat(), transpose, ym, Activations::Exact).unwrap();
+                        runs.push(y);
+                    }
+                    assert_eq!(bits(&runs[0]), bits(&runs[1]), "threads differ at {format:?}");
+                    for i in 0..m {
+                        for j in 0..n {
+                            let want: f64 = (0..k)
+                                .map(|p| f64::from(x[i * k + p].to_f32()) * f64::from(w_of(j, p)))
+                                .sum();
+                            let what = (format, m, n, k, transpose, one.1, i, j);
+                            close(runs[0][i * n + j].to_f32(), want as f32, tol * (k as f32).sqrt(), what);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_with_f32_activations_match_the_dequantized_matrix() {
+    check_products::<f32>(3e-6);
+}
+
+#[test]
+fn products_with_bf16_activations_match_the_dequantized_matrix() {
+    check_products::<bf16>(8e-3);
+}
+
+#[test]
+fn products_with_f16_activations_match_the_dequantized_matrix() {
+    check_products::<f16>(1e-3);
+}
+
+#[test]
+fn scales_of_16_bits_are_read_as_such() {
+    let mut rng = Rng::new(8);
+    let w: Vec<bf16> = rng.floats(6 * 192);
+    let format = QuantFormat::Affine { bits: 4, group: 64 };
+    let (mut packed, mut s, mut b) = (vec![0; 6 * 24], vec![bf16::ZERO; 18], vec![bf16::ZERO; 18]);
+    quantize_affine(&Serial, format, &w, 192, &mut packed, &mut s, &mut b).unwrap();
+    let q = QuantMat::new(format, 6, 192, &packed, Scales::Bf16(&s), Some(Scales::Bf16(&b))).unwrap();
+    let mut values = vec![0.0f32; 6 * 192];
+    dequantize(&Serial, &q, &mut values).unwrap();
+    let x: Vec<f32> = rng.floats(192);
+    let mut y = vec![0.0f32; 6];
+    let (xm, ym) = (MatRef::row_major(&x, 1, 192).unwrap(), MatMut::row_major(&mut y, 1, 6).unwrap());
+    qmatmul(&Serial, xm, &q, true, ym, Activations::Exact).unwrap();
+    for (j, y) in y.iter().enumerate() {
+        let want: f32 = (0..192).map(|k| x[k] * values[j * 192 + k]).sum();
+        close(*y, want, 1e-5, j);
+    }
+}
+
+/// The bound of the module's documentation: 1/254 of the largest activation of a block times the sum of `|w|`.
+fn int8_bound(x: &[f32], w: &[f32]) -> f32 {
+    x.chunks(32)
+        .zip(w.chunks(32))
+        .map(|(x, w)| {
+            let top = x.iter().fold(0.0f32, |t, v| t.max(v.abs()));
+            top / 254.0 * w.iter().map(|w| w.abs()).sum::<f32>()
+        })
+        .sum::<f32>()
+}
+
+#[test]
+fn rounding_activations_to_8_bits_stays_within_the_documented_bound() {
+    let mut rng = Rng::new(4);
+    for bits in [4, 8] {
+        for group in [32, 64, 128] {
+            let format = QuantFormat::Affine { bits, group };
+            for (m, rows, cols) in [(1, 7, group), (3, 20, 3 * group), (6, 5, 640)] {
+                let w = Sample::new(format, rows, cols, &mut rng);
+                let x: Vec<f32> = rng.floats(m * cols);
+                for (one, three) in levels() {
+                    for par in [&one as &dyn Par, &three] {
+                        let mut y = vec![f32::NAN; m * rows];
+                        let xm = MatRef::row_major(&x, m, cols).unwrap();
+                        let ym = MatMut::row_major(&mut y, m, rows).unwrap();
+                        qmatmul(par, xm, &w.mat(), true, ym, Activations::Int8).unwrap();
+                        for i in 0..m {
+                            for j in 0..rows {
+                                let (x, w) = (&x[i * cols..][..cols], &w.values[j * cols..][..cols]);
+                                let want: f32 = x.iter().zip(w).map(|(a, b)| a * b).sum();
+                                let bound = int8_bound(x, w) * 1.01 + 1e-5;
+                                let got = y[i * rows + j];
+                                assert!((got - want).abs() <= bound, "{format:?} {:?}: {got} {want}", one.1);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gguf_blocks_are_multiplied_as_they_lie_in_the_file() {
+    let mut rng = Rng::new(14);
+    for format in [GgufFormat::Q4_0, GgufFormat::Q4_1, GgufFormat::Q8_0] {
+        for (m, rows, cols) in [(1, 3, 32), (2, 5, 96), (5, 9, 224), (1, 4, 640)] {
+            let raw: Vec<f32> = rng.floats(rows * cols);
+            let mut data = vec![0u8; rows * cols / 32 * format.block_bytes()];
+            gguf_quantize(format, &raw, &mut data).unwrap();
+            let w = GgufMat::new(format, rows, cols, &data).unwrap();
+            let mut values = vec![0.0f32; rows * cols];
+            gguf_dequantize(&Serial, &w, &mut values).unwrap();
+            let coarse = if format == GgufFormat::Q8_0 { 0.005 } else { 0.14 };
+            for (v, r) in values.iter().zip(&raw) {
+                assert!((v - r).abs() < coarse, "{format:?}: {v} stands for {r}");
+            }
+            let x: Vec<f32> = rng.floats(m * cols);
+            for (one, _) in levels() {
+                for mode in [Activations::Exact, Activations::Int8] {
+                    let mut y = vec![f32::NAN; m * rows];
+                    let xm = MatRef::row_major(&x, m, cols).unwrap();
+                    gguf_matmul(&one, xm, &w, MatMut::row_major(&mut y, m, rows).unwrap(), mode).unwrap();
+                    for i in 0..m {
+                        for j in 0..rows {
+                            let (x, v) = (&x[i * cols..][..cols], &values[j * cols..][..cols]);
+                            let want: f32 = x.iter().zip(v).map(|(a, b)| a * b).sum();
+                            let slack = if mode == Activations::Int8 { int8_bound(x, v) * 1.01 } else { 0.0 };
+                            let got = y[i * rows + j];
+                            let what = (format, mode, one.1, m, rows, cols);
+                            assert!((got - want).abs() <= slack + 2e-5, "{what:?}: {got} {want}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn formats_that_do_not_exist_are_refused() {
+    let bad = [QuantFormat::Affine { bits: 7, group: 64 }, QuantFormat::Affine { bits: 4, group: 48 }];
+    for format in bad {
+        assert!(QuantMat::new(format, 1, 64, &[0; 64], Scales::F32(&[0.0; 4]), None).is_err());
+    }
+    let affine = QuantFormat::Affine { bits: 4, group: 64 };
+    assert!(QuantMat::new(affine, 1, 96, &[0; 64], Scales::F32(&[0.0; 4]), None).is_err());
+    assert!(QuantMat::new(affine, 1, 64, &[0; 8], Scales::F32(&[0.0; 4]), None).is_err());
+    assert!(QuantMat::new(affine, 1, 64, &[0; 8], Scales::Bytes(&[0; 4]), None).is_err());
+    assert!(QuantMat::new(QuantFormat::Mxfp4, 1, 64, &[0; 8], Scales::F32(&[0.0; 4]), None).is_err());
+}

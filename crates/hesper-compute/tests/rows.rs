@@ -1,0 +1,405 @@
+//! Operations along an axis, and copies, against plain loops.
+
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
+mod common;
+
+use common::{Rng, close, levels};
+use half::{bf16, f16};
+use hesper_compute::{
+    Axis, Float, Par, Reduction, Scan, Serial, Threads, arg_extreme, argpartition, argsort, cast, copy_rows,
+    copy_strided, gather_rows, layer_norm, logsumexp, partition, reduce, rms_norm, scan, softmax, sort,
+    top_k,
+};
+
+fn bits<T: Float>(v: &[T]) -> Vec<u32> {
+    v.iter().map(|x| x.to_f32().to_bits()).collect()
+}
+
+/// Runs on every level with one and three threads, which must agree to the bit.
+fn everywhere<T: Float>(out: usize, f: impl Fn(&dyn Par, &mut [T])) -> Vec<Vec<T>> {
+    let mut all = vec![];
+    for (one, three) in levels() {
+        let (mut a, mut b) = (vec![T::from_f32(f32::NAN); out], vec![T::from_f32(f32::NAN); out]);
+        f(&one, &mut a);
+        f(&three, &mut b);
+        assert_eq!(bits(&a), bits(&b), "threads differ at {:?}", one.1);
+        all.push(a);
+    }
+    all
+}
+
+fn check_norms<T: Float>(tol: f32) {
+    let mut rng = Rng::new(1);
+    for (rows, n) in [(1, 1), (3, 7), (2, 16), (5, 100), (70, 33), (2, 5000)] {
+        let x: Vec<T> = (0..rows * n).map(|_| T::from_f32(rng.float() * 8.0)).collect();
+        let (w, b): (Vec<T>, Vec<T>) = (rng.floats(n), rng.floats(n));
+        let wide: Vec<f64> = x.iter().map(|v| f64::from(v.to_f32())).collect();
+        for got in everywhere::<T>(rows * n, |p, o| softmax(p, &x, n, o).unwrap()) {
+            for r in 0..rows {
+                let row = &wide[r * n..][..n];
+                let top = row.iter().copied().fold(f64::MIN, f64::max);
+                let sum: f64 = row.iter().map(|v| (v - top).exp()).sum();
+                for j in 0..n {
+                    let want = ((row[j] - top).exp() / sum) as f32;
+                    close(got[r * n + j].to_f32(), want, tol, ("softmax", rows, n));
+                }
+            }
+        }
+        for got in everywhere::<T>(rows, |p, o| logsumexp(p, &x, n, o).unwrap()) {
+            for r in 0..rows {
+                let want = wide[r * n..][..n].iter().map(|v| v.exp()).sum::<f64>().ln();
+                close(got[r].to_f32(), want as f32, tol, ("logsumexp", rows, n));
+            }
+        }
+        for got in
+            everywhere::<T>(rows * n, |p, o| layer_norm(p, &x, n, Some(&w), Some(&b), 1e-5, o).unwrap())
+        {
+            for r in 0..rows {
+                let row = &wide[r * n..][..n];
+                let mean = row.iter().sum::<f64>() / n as f64;
+                let var = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64;
+                for j in 0..n {
+                    let v = (row[j] - mean) / (var + 1e-5).sqrt();
+                    let want = v * f64::from(w[j].to_f32()) + f64::from(b[j].to_f32());
+                    close(got[r * n + j].to_f32(), want as f32, tol, ("layer_norm", rows, n));
+                }
+            }
+        }
+        for got in everywhere::<T>(rows * n, |p, o| rms_norm(p, &x, n, Some(&w), 1e-5, o).unwrap()) {
+            for r in 0..rows {
+                let row = &wide[r * n..][..n];
+                let mean = row.iter().map(|v| v * v).sum::<f64>() / n as f64;
+                for j in 0..n {
+                    let want = row[j] / (mean + 1e-5).sqrt() * f64::from(w[j].to_f32());
+                    close(got[r * n + j].to_f32(), want as f32, tol, ("rms_norm", rows, n));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_of_f32_match_the_definition() {
+    check_norms::<f32>(4e-6);
+}
+
+#[test]
+fn norms_of_bf16_are_rounded_once() {
+    check_norms::<bf16>(4e-3);
+}
+
+#[test]
+fn norms_of_f16_are_rounded_once() {
+    check_norms::<f16>(6e-4);
+}
+
+#[test]
+fn softmax_survives_infinities() {
+    let x = [f32::NEG_INFINITY, 0.0, 0.0, f32::NEG_INFINITY, 1000.0, -1000.0];
+    for got in everywhere::<f32>(6, |p, o| softmax(p, &x, 3, o).unwrap()) {
+        assert_eq!(got, [0.0, 0.5, 0.5, 0.0, 1.0, 0.0]);
+    }
+    let all = [f32::NEG_INFINITY; 2];
+    for got in everywhere::<f32>(1, |p, o| logsumexp(p, &all, 2, o).unwrap()) {
+        assert_eq!(got[0], f32::NEG_INFINITY);
+    }
+}
+
+const AXES: [(usize, usize, usize); 12] = [
+    (1, 1, 1),
+    (3, 5, 1),
+    (2, 64, 1),
+    (4, 1000, 1),
+    (1, 70_001, 1),
+    (3, 66_000, 1),
+    (1, 9, 7),
+    (2, 600, 33),
+    (1, 1300, 70),
+    (5, 3, 2100),
+    (2, 0, 3),
+    (0, 4, 1),
+];
+
+#[test]
+fn reductions_match_plain_loops_on_every_axis() {
+    let mut rng = Rng::new(2);
+    for (outer, len, inner) in AXES {
+        let axis = Axis { outer, len, inner };
+        let x: Vec<f32> = rng.floats(outer * len * inner);
+        let half: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
+        let ints: Vec<i16> = x.iter().map(|v| (v * 30000.0) as i16).collect();
+        let column = |o: usize, j: usize| (0..len).map(move |k| (o * len + k) * inner + j);
+        for got in
+            everywhere::<f32>(outer * inner, |p, out| reduce(p, Reduction::Sum, &x, axis, out).unwrap())
+        {
+            for (i, g) in got.iter().enumerate() {
+                let want: f64 = column(i / inner, i % inner).map(|k| f64::from(x[k])).sum();
+                close(*g, want as f32, 1e-6 * (len as f32).sqrt().max(1.0), ("sum", axis));
+            }
+        }
+        for got in
+            everywhere::<f32>(outer * inner, |p, out| reduce(p, Reduction::Mean, &half, axis, out).unwrap())
+        {
+            for (i, g) in got.iter().enumerate().filter(|_| len > 0) {
+                let sum: f64 = column(i / inner, i % inner).map(|k| f64::from(half[k].to_f32())).sum();
+                close(*g, (sum / len as f64) as f32, 1e-5, ("mean", axis));
+            }
+        }
+        for (op, max) in [(Reduction::Min, false), (Reduction::Max, true)] {
+            for (one, three) in levels() {
+                for par in [&one as &dyn Par, &three] {
+                    let mut out = vec![0i32; outer * inner];
+                    reduce(par, op, &ints, axis, &mut out).unwrap();
+                    let mut at = vec![0u32; outer * inner];
+                    let args = arg_extreme(par, max, &ints, axis, &mut at);
+                    assert_eq!(args.is_err(), len == 0 && outer * inner > 0);
+                    for (i, g) in out.iter().enumerate().filter(|_| len > 0) {
+                        let all = column(i / inner, i % inner).map(|k| i32::from(ints[k]));
+                        let want = if max { all.clone().max() } else { all.clone().min() };
+                        assert_eq!(Some(*g), want, "{op:?} {axis:?}");
+                        assert_eq!(at[i] as usize, all.clone().position(|v| Some(v) == want).unwrap());
+                    }
+                }
+            }
+        }
+        let small: Vec<u8> = x.iter().map(|v| (v * 3.0).abs() as u8).collect();
+        let mut out = vec![0u32; outer * inner];
+        reduce(&Serial, Reduction::Prod, &small, axis, &mut out).unwrap();
+        for (i, g) in out.iter().enumerate() {
+            let want = column(i / inner, i % inner).fold(1u32, |a, k| a.wrapping_mul(u32::from(small[k])));
+            assert_eq!(*g, want, "prod {axis:?}");
+        }
+    }
+}
+
+#[test]
+fn nan_wins_minima_and_maxima_but_is_never_the_place_of_one() {
+    let mut x = vec![1.0f32; 5000];
+    x[17] = f32::NAN;
+    x[18] = 3.0;
+    for op in [Reduction::Min, Reduction::Max] {
+        for got in everywhere::<f32>(1, |p, out| reduce(p, op, &x, Axis::last(1, 5000), out).unwrap()) {
+            assert!(got[0].is_nan());
+        }
+    }
+    let mut at = [0];
+    arg_extreme(&Serial, true, &x, Axis::last(1, 5000), &mut at).unwrap();
+    assert_eq!(at, [18]);
+}
+
+#[test]
+fn a_long_sum_loses_no_more_than_its_tree_allows() {
+    let x = vec![0.1f32; 10_000_000];
+    let mut out = [0.0];
+    reduce(&Threads(2), Reduction::Sum, &x, Axis::last(1, x.len()), &mut out).unwrap();
+    assert!((out[0] - 1_000_000.0).abs() < 1.0, "{}", out[0]);
+}
+
+#[test]
+fn scans_match_plain_loops_in_both_directions() {
+    let mut rng = Rng::new(3);
+    for (outer, len, inner) in [(1, 1, 1), (3, 7, 1), (19, 40, 1), (1, 70_000, 1), (2, 9, 5), (1, 20, 600)] {
+        let axis = Axis { outer, len, inner };
+        let x: Vec<f32> = rng.floats(outer * len * inner);
+        for op in [Scan::Sum, Scan::Prod, Scan::Min, Scan::Max, Scan::LogSumExp] {
+            for (reverse, inclusive) in [(false, true), (true, true), (false, false), (true, false)] {
+                let runs = everywhere::<f32>(x.len(), |p, out| {
+                    scan(p, op, &x, axis, reverse, inclusive, out).unwrap();
+                });
+                for o in 0..outer {
+                    for j in 0..inner {
+                        let mut acc = match op {
+                            Scan::Sum => 0.0,
+                            Scan::Prod => 1.0,
+                            Scan::Min => f64::INFINITY,
+                            Scan::Max | Scan::LogSumExp => f64::NEG_INFINITY,
+                        };
+                        for k in 0..len {
+                            let k = if reverse { len - 1 - k } else { k };
+                            let at = (o * len + k) * inner + j;
+                            let v = f64::from(x[at]);
+                            let next = match op {
+                                Scan::Sum => acc + v,
+                                Scan::Prod => acc * v,
+                                Scan::Min => acc.min(v),
+                                Scan::Max => acc.max(v),
+                                Scan::LogSumExp => (acc.exp() + v.exp()).ln(),
+                            };
+                            for got in &runs {
+                                let want = if inclusive { next } else { acc };
+                                close(got[at], want as f32, 2e-4, (op, axis, reverse, inclusive, k));
+                            }
+                            acc = next;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let mut out = [0i8; 3];
+    scan(&Serial, Scan::Sum, &[100i8, 100, 1], Axis::last(1, 3), false, true, &mut out).unwrap();
+    assert_eq!(out, [100, -56, -55]);
+}
+
+fn check_sort<T: hesper_compute::Sortable + PartialOrd + std::fmt::Debug>(make: impl Fn(&mut Rng) -> T) {
+    let mut rng = Rng::new(4);
+    for (rows, n) in [(1, 1), (4, 3), (3, 100), (2, 1000), (1, 70_000), (0, 5)] {
+        let x: Vec<T> = (0..rows * n).map(|_| make(&mut rng)).collect();
+        let order = |a: &T, b: &T| a.partial_cmp(b).unwrap();
+        for par in [&Serial as &dyn Par, &Threads(3)] {
+            let mut out = x.clone();
+            sort(par, &x, n, &mut out).unwrap();
+            let mut places = vec![0u32; x.len()];
+            argsort(par, &x, n, &mut places).unwrap();
+            for r in 0..rows {
+                let row = &x[r * n..][..n];
+                let mut want = row.to_vec();
+                want.sort_by(order);
+                assert_eq!(out[r * n..][..n], want[..]);
+                let mut at: Vec<u32> = (0..n as u32).collect();
+                at.sort_by(|a, b| order(&row[*a as usize], &row[*b as usize]));
+                assert_eq!(places[r * n..][..n], at[..]);
+                let k = n / 3;
+                let (mut parted, mut from) = (row.to_vec(), vec![0u32; n]);
+                partition(par, row, n, k, &mut parted).unwrap();
+                argpartition(par, row, n, k, &mut from).unwrap();
+                assert_eq!(parted[k], want[k]);
+                assert!(
+                    parted[..k].iter().all(|v| *v <= want[k]) && parted[k..].iter().all(|v| *v >= want[k])
+                );
+                assert!(row[from[k] as usize] == want[k]);
+                let mut top = vec![row[0]; n - k];
+                top_k(par, row, n, n - k, &mut top).unwrap();
+                assert_eq!(top[..], want[k..]);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_type_is_sorted_in_its_own_order() {
+    check_sort::<f32>(|r| (r.float() * 100.0).round());
+    check_sort::<f64>(|r| f64::from(r.float()));
+    check_sort::<f16>(|r| f16::from_f32(r.float()));
+    check_sort::<bf16>(|r| bf16::from_f32(r.float()));
+    check_sort::<i8>(|r| r.bits() as i8);
+    check_sort::<u16>(|r| r.bits() as u16);
+    check_sort::<i32>(|r| r.bits() as i32);
+    check_sort::<u32>(|r| r.bits() as u32);
+    check_sort::<i64>(|r| r.bits() as i64);
+    check_sort::<u64>(|r| r.bits());
+}
+
+#[test]
+fn nans_are_sorted_last_and_zeros_are_equal() {
+    let x = [f32::NAN, 1.0, -f32::NAN, f32::NEG_INFINITY, 0.0, -0.0, f32::INFINITY];
+    let mut out = [0.0; 7];
+    sort(&Serial, &x, 7, &mut out).unwrap();
+    assert_eq!(out[..5], [f32::NEG_INFINITY, 0.0, 0.0, 1.0, f32::INFINITY]);
+    assert!(out[5].is_nan() && out[6].is_nan());
+    let mut at = [0; 7];
+    argsort(&Serial, &x, 7, &mut at).unwrap();
+    assert_eq!(at, [3, 4, 5, 1, 6, 0, 2]);
+}
+
+#[test]
+fn casts_round_to_nearest_on_every_level() {
+    let mut x: Vec<f32> = (0..70_003u32).map(|i| f32::from_bits(i.wrapping_mul(61_417))).collect();
+    x.extend([f32::NAN, f32::INFINITY, -0.0, 1e-40, 65_520.0, 3.39e38]);
+    for got in everywhere::<bf16>(x.len(), |p, o| cast(p, &x, o).unwrap()) {
+        assert!(got.iter().zip(&x).all(|(g, x)| g.to_bits() == bf16::from_f32(*x).to_bits()));
+        for back in everywhere::<f32>(x.len(), |p, o| cast(p, &got, o).unwrap()) {
+            assert_eq!(bits(&back), bits(&got));
+        }
+    }
+    for got in everywhere::<f16>(x.len(), |p, o| cast(p, &x, o).unwrap()) {
+        for (g, x) in got.iter().zip(&x) {
+            let want = f16::from_f32(*x);
+            assert!(g.to_bits() == want.to_bits() || (g.is_nan() && want.is_nan()), "{x}: {g} {want}");
+        }
+    }
+}
+
+fn check_copies<T: Copy + Send + Sync + PartialEq + std::fmt::Debug + 'static>(make: impl Fn(usize) -> T) {
+    // Shape, source strides, source offset.
+    let cases: [(&[usize], &[isize], usize); 9] = [
+        (&[], &[], 3),
+        (&[5], &[-2], 20),
+        (&[70, 90], &[1, 70], 0),
+        (&[130, 129], &[1, 140], 2),
+        (&[3, 40, 50], &[2000, 1, 40], 0),
+        (&[9, 10, 11], &[1, 9, 90], 0),
+        (&[4, 6, 5], &[0, 5, 1], 0),
+        (&[4, 100], &[1, 0], 0),
+        (&[2, 0, 3], &[3, 3, 1], 0),
+    ];
+    for (shape, strides, offset) in cases {
+        let span: usize =
+            shape.iter().zip(strides).map(|(n, s)| n.saturating_sub(1) * s.unsigned_abs()).sum();
+        let src: Vec<T> = (0..span + offset + 1).map(&make).collect();
+        let n: usize = shape.iter().product();
+        let mut dst_strides = vec![1isize; shape.len()];
+        for i in (1..shape.len()).rev() {
+            dst_strides[i - 1] = dst_strides[i] * shape[i] as isize;
+        }
+        let index = |mut i: usize| {
+            let mut at = offset as isize;
+            for (n, s) in shape.iter().zip(strides).rev() {
+                at += (i % n) as isize * s;
+                i /= n;
+            }
+            src[at as usize]
+        };
+        let want: Vec<T> = (0..n).map(index).collect();
+        for (one, three) in levels() {
+            for par in [&one as &dyn Par, &three] {
+                let mut out = vec![make(0); n];
+                // SAFETY: the strides stay within the vectors.
+                unsafe {
+                    copy_strided(
+                        par,
+                        shape,
+                        src.as_ptr().add(offset),
+                        strides,
+                        out.as_mut_ptr(),
+                        &dst_strides,
+                    )
+                    .unwrap();
+                }
+                assert_eq!(out, want, "{shape:?} {strides:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn strided_copies_move_every_element_size() {
+    check_copies::<u8>(|i| i as u8);
+    check_copies::<u16>(|i| i as u16);
+    check_copies::<f32>(|i| i as f32);
+    check_copies::<f64>(|i| i as f64);
+    check_copies::<[f32; 2]>(|i| [i as f32, -(i as f32)]);
+}
+
+#[test]
+fn rows_are_picked_by_index_and_bad_indices_named() {
+    let src: Vec<u8> = (0..60).collect();
+    let mut out = [0; 15];
+    gather_rows(&Threads(2), &src, 5, &[11, 0, 3], &mut out).unwrap();
+    assert_eq!(out, [55, 56, 57, 58, 59, 0, 1, 2, 3, 4, 15, 16, 17, 18, 19]);
+    let e = gather_rows(&Serial, &src, 5, &[12, 0, 3], &mut out).unwrap_err();
+    assert_eq!(e.to_string(), "rows to pick from: expected 13, given 12");
+}
+
+#[test]
+fn rows_are_joined_side_by_side() {
+    let (a, b) = ([1u8, 2, 3, 4], [5u8, 6]);
+    let mut out = [0u8; 6];
+    // SAFETY: two rows of two and of one byte, into rows of three.
+    unsafe {
+        copy_rows(&Serial, a.as_ptr(), 2, out.as_mut_ptr(), 3, 2, 2);
+        copy_rows(&Threads(2), b.as_ptr(), 1, out.as_mut_ptr().add(2), 3, 1, 2);
+    }
+    assert_eq!(out, [1, 2, 5, 3, 4, 6]);
+}
