@@ -19,6 +19,7 @@ pub use dtype::{Category, Dtype, Element};
 pub use error::{Error, Result};
 pub use eval::{async_eval, eval};
 pub use ops::custom::{CustomKernel, KernelCall};
-pub use ops::elementwise::select;
+pub use ops::elementwise::elementwise_names;
+pub use ops::logic::{Tolerance, select};
 pub use scalar::Operand;
 pub use shape::{Shape, Strides};
