@@ -172,6 +172,24 @@ macro_rules! table {
 }
 pub(crate) use table;
 
+/// Defines other names for methods of the table.
+macro_rules! other_names {
+    ($($other:ident($($x:ident),*) is $method:ident),* $(,)?) => {
+        impl Array {
+            $(#[doc = concat!("Another name for [`Array::", stringify!($method), "`].")]
+            pub fn $other(&self $(, $x: impl Into<crate::Operand>)*) -> Result<Array> {
+                self.$method($($x),*)
+            })*
+        }
+    };
+}
+
+other_names! {
+    acos() is arccos, acosh() is arccosh, asin() is arcsin, asinh() is arcsinh, atan() is arctan,
+    atan2(other) is arctan2, atanh() is arctanh, conj() is conjugate, pow(other) is power,
+    bitwise_left_shift(other) is left_shift, bitwise_right_shift(other) is right_shift,
+}
+
 /// The names of all element-wise ops that are methods of [`Array`], and how many inputs each has.
 pub fn elementwise_names() -> impl Iterator<Item = (&'static str, usize)> {
     let tables = [super::arithmetic::NAMES, super::functions::NAMES, super::logic::NAMES];

@@ -132,11 +132,6 @@ table! {
 }
 
 impl Array {
-    /// The complex conjugate, by its short name.
-    pub fn conj(&self) -> Result<Array> {
-        self.conjugate()
-    }
-
     /// The array itself.
     pub fn positive(&self) -> Result<Array> {
         Ok(self.clone())

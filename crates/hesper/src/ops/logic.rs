@@ -15,7 +15,15 @@ use crate::error::Result;
 use crate::shape::broadcast;
 
 fn compare(b: &mut Builder, op: CmpOp, x: ValueId, y: ValueId) -> ValueId {
-    if number(b, x) == Number::Complex { complex::compare(b, op, x, y) } else { b.compare(op, x, y) }
+    match number(b, x) {
+        Number::Complex => complex::compare(b, op, x, y),
+        Number::Bool => {
+            // Bools have no order in a kernel.
+            let (x, y) = (b.convert(x, Scalar::U8), b.convert(y, Scalar::U8));
+            b.compare(op, x, y)
+        }
+        Number::Integer | Number::Float => b.compare(op, x, y),
+    }
 }
 
 /// Classifies floats; complex numbers by either part (by both for "finite"); integers are finite.

@@ -7,11 +7,14 @@
 
 pub mod arithmetic;
 pub mod complex;
+pub mod creation;
 pub mod custom;
+pub mod diagonal;
 pub mod elementwise;
 pub mod functions;
 pub mod logic;
 pub mod matmul;
+pub mod random;
 pub mod reduce;
 pub mod view;
 
