@@ -178,22 +178,23 @@ impl Recipe {
     fn collapse(&mut self, shape: &[usize]) {
         let mut lengths: SmallVec<[usize; 6]> = SmallVec::new();
         let mut kept: SmallVec<[usize; 6]> = SmallVec::new();
-        for axis in 0..shape.len() {
-            if shape[axis] == 1 {
+        for (axis, &length) in shape.iter().enumerate() {
+            if length == 1 {
                 continue;
             }
             let joins = kept.last().is_some_and(|&before: &usize| {
-                self.inputs.iter().filter(|input| input.layout != Layout::Known).all(|input| {
-                    input.strides[before] == input.strides[axis].saturating_mul(shape[axis] as isize)
-                })
+                self.inputs
+                    .iter()
+                    .filter(|input| input.layout != Layout::Known)
+                    .all(|input| input.strides[before] == input.strides[axis].saturating_mul(length as isize))
             });
             match (joins, lengths.last_mut(), kept.last_mut()) {
-                (true, Some(length), Some(axis_kept)) => {
-                    *length *= shape[axis];
+                (true, Some(joined), Some(axis_kept)) => {
+                    *joined *= length;
                     *axis_kept = axis;
                 }
                 _ => {
-                    lengths.push(shape[axis]);
+                    lengths.push(length);
                     kept.push(axis);
                 }
             }

@@ -108,7 +108,7 @@ impl Array {
         match self.ndim() {
             2 => self.diagonal(k, 0, 1),
             1 => {
-                let side = self.size().checked_add(k.unsigned_abs()).unwrap_or(usize::MAX);
+                let side = self.size().saturating_add(k.unsigned_abs());
                 let op = OpRef::new(Diag(k));
                 Array::lazy(smallvec![side, side], self.dtype(), op, smallvec![self.clone()])
             }
