@@ -314,6 +314,8 @@ impl Recipe {
 
     /// Builds the kernel. Parameters come in the order in which `dispatch` passes them.
     fn build(&self) -> Result<Kernel> {
+        // Complex numbers are in memory as words of their size.
+        let stored = |dtype: Dtype| Type::Scalar(dtype.scalar().unwrap_or(Scalar::U64));
         let mut b = Builder::new("fused");
         let long = Type::Scalar(Scalar::I64);
         let rank = self.lengths.len();
@@ -355,12 +357,12 @@ impl Recipe {
 
         let mut values: Vec<ValueId> = Vec::new();
         for (at, input) in self.inputs.iter().enumerate() {
-            let ty = type_of(input.dtype);
             values.push(match input.layout {
-                Layout::Known => b.value_param(format!("k{at}"), ty),
+                Layout::Known => b.value_param(format!("k{at}"), type_of(input.dtype)),
                 Layout::Plain => {
-                    let pointer = b.buffer(format!("x{at}"), Space::Device, ty, Access::Read);
-                    b.load_index(pointer, linear, ty)
+                    let pointer =
+                        b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), Access::Read);
+                    load(&mut b, pointer, linear, input.dtype)
                 }
                 Layout::Strided(inner) => {
                     let mut index = b.value_param(format!("offset{at}"), long);
@@ -375,8 +377,9 @@ impl Recipe {
                         };
                         index = b.add(index, step);
                     }
-                    let pointer = b.buffer(format!("x{at}"), Space::Device, ty, Access::Read);
-                    b.load_index(pointer, index, ty)
+                    let pointer =
+                        b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), Access::Read);
+                    load(&mut b, pointer, index, input.dtype)
                 }
             });
         }
@@ -397,9 +400,11 @@ impl Recipe {
             computed.push(convert(&mut b, value, member.dtype));
         }
         for (at, output) in self.outputs.iter().enumerate() {
-            let ty = type_of(self.members[*output].dtype);
+            let ty = stored(self.members[*output].dtype);
             let pointer = b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
-            b.store_index(pointer, linear, computed[*output]);
+            let value = computed[*output];
+            let value = if b.ty(value).is_vec() { complex::to_bits(&mut b, value) } else { value };
+            b.store_index(pointer, linear, value);
         }
         b.finish().map_err(|error| Error::Kernel(format!("a fused kernel is not well formed: {error}")))
     }
@@ -411,6 +416,17 @@ fn recipe_input(input: &Array, shape: &[usize]) -> Result<Input> {
         return Ok(Input { dtype: input.dtype(), layout: Layout::Known, known: *known, data: None, strides });
     }
     Ok(Input::memory(input.data()?, input.dtype(), input.shape(), shape))
+}
+
+/// An element in memory. A complex number is loaded whole, as neighbours then are one load.
+fn load(b: &mut Builder, pointer: ValueId, index: ValueId, dtype: Dtype) -> ValueId {
+    match dtype.scalar() {
+        Some(scalar) => b.load_index(pointer, index, Type::Scalar(scalar)),
+        None => {
+            let bits = b.load_index(pointer, index, Type::Scalar(Scalar::U64));
+            complex::from_bits(b, bits)
+        }
+    }
 }
 
 /// The type of an element in a kernel.

@@ -81,15 +81,41 @@ fn floor_divide(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
         }
         Number::Integer => {
             let (divisor, is_zero) = nonzero(b, y);
-            let (quotient, rest) = (b.div(x, divisor), b.binary(BinaryOp::Rem, x, divisor));
-            let moved = other_sign(b, rest, divisor);
-            let ty = b.ty(x);
-            let (zero, one) = (b.number(ty, 0.0), b.number(ty, 1.0));
-            let below = b.sub(quotient, one);
-            let quotient = b.select(moved, below, quotient);
+            let quotient = floored(b, x, divisor);
+            let zero = b.number(b.ty(x), 0.0);
             b.select(is_zero, zero, quotient)
         }
     }
+}
+
+/// The quotient of integers, rounded down. Those of up to 32 bits are divided as floats that hold them
+/// exactly: a quotient is further from the next integer than the float's rounding, and floats divide in
+/// vectors.
+fn floored(b: &mut Builder, x: ValueId, divisor: ValueId) -> ValueId {
+    let own = b.ty(x).scalar().unwrap_or(Scalar::I64);
+    let float = match own.bits() {
+        64.. => {
+            let (quotient, rest) = (b.div(x, divisor), b.binary(BinaryOp::Rem, x, divisor));
+            let moved = other_sign(b, rest, divisor);
+            let one = b.number(b.ty(x), 1.0);
+            let below = b.sub(quotient, one);
+            return b.select(moved, below, quotient);
+        }
+        32 => Scalar::F64,
+        _ => Scalar::F32,
+    };
+    let (dividend, by) = (b.convert(x, float), b.convert(divisor, float));
+    let quotient = b.div(dividend, by);
+    let quotient = b.unary(UnaryOp::Floor, quotient);
+    let quotient = b.convert(quotient, own);
+    if own.is_unsigned_int() {
+        return quotient;
+    }
+    // The least integer over -1 wraps.
+    let minus_one = b.number(b.ty(x), -1.0);
+    let negates = b.compare(CmpOp::Eq, divisor, minus_one);
+    let negative = b.unary(UnaryOp::Neg, x);
+    b.select(negates, negative, quotient)
 }
 
 fn remainder(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
@@ -100,10 +126,9 @@ fn remainder(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
         }
         Number::Integer => {
             let (divisor, is_zero) = nonzero(b, y);
-            let rest = b.binary(BinaryOp::Rem, x, divisor);
-            let moved = other_sign(b, rest, divisor);
-            let sum = b.add(rest, divisor);
-            let rest = b.select(moved, sum, rest);
+            let quotient = floored(b, x, divisor);
+            let taken = b.mul(quotient, divisor);
+            let rest = b.sub(x, taken);
             b.select(is_zero, x, rest)
         }
         Number::Float | Number::Complex => {
@@ -127,32 +152,24 @@ fn power(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     }
 }
 
-/// By squaring; wraps. A negative exponent gives zero.
+/// By squaring, bit by bit of the exponent; wraps. A negative exponent gives zero.
 fn integer_power(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     let ty = b.ty(x);
+    let bits = ty.scalar().map_or(64, Scalar::bits);
     let (zero, one) = (b.number(ty, 0.0), b.number(ty, 1.0));
+    let (mut product, mut base, mut rest) = (one, x, y);
+    for bit in 0..bits {
+        let last = b.binary(BinaryOp::And, rest, one);
+        let odd = b.compare(CmpOp::Ne, last, zero);
+        let taken = b.mul(product, base);
+        product = b.select(odd, taken, product);
+        if bit + 1 < bits {
+            base = b.mul(base, base);
+            rest = b.binary(BinaryOp::Shr, rest, one);
+        }
+    }
     let negative = b.compare(CmpOp::Lt, y, zero);
-    let start = b.select(negative, zero, one);
-    let (result, base, rest) = (b.var_init("power", start), b.var_init("base", x), b.var_init("rest", y));
-    b.loop_(
-        |b| {
-            let left = b.get(rest);
-            let done = b.compare(CmpOp::Le, left, zero);
-            b.if_(done, Builder::break_);
-            let bit = b.binary(BinaryOp::And, left, one);
-            let odd = b.compare(CmpOp::Ne, bit, zero);
-            let (product, square) = (b.get(result), b.get(base));
-            let taken = b.mul(product, square);
-            let next = b.select(odd, taken, product);
-            b.set(result, next);
-            let squared = b.mul(square, square);
-            b.set(base, squared);
-            let halved = b.binary(BinaryOp::Shr, left, one);
-            b.set(rest, halved);
-        },
-        |_| {},
-    );
-    b.get(result)
+    b.select(negative, zero, product)
 }
 
 fn logaddexp(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {

@@ -1,7 +1,7 @@
 //! Complex numbers inside of kernels: vectors of two float32, real part first.
 //!
-//! Products are computed in float32. What would overflow or cancel there (quotients, roots, logarithms,
-//! inverse functions) is computed in float64 and rounded once; the formulas for the inverse functions
+//! Products and exponentials are computed in float32. What would overflow or cancel there (quotients, roots,
+//! logarithms, inverse functions) is computed in float64 and rounded once; the formulas for the inverse functions
 //! are those that keep signs on branch cuts.
 
 use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, Scalar, TestOp, Type, UnaryOp, ValueId};
@@ -147,7 +147,9 @@ pub(super) fn sqrt(b: &mut Builder, z: ValueId) -> ValueId {
 
 fn sqrt_parts(b: &mut Builder, z: Pair) -> Pair {
     // With t = sqrt((|z| + |re|) / 2) the parts are t and im / 2t, or the other way round.
-    let length = b.binary(BinaryOp::Hypot, z.re, z.im);
+    // Squares of float32 are in the range of float64.
+    let square = squared(b, z);
+    let length = b.unary(UnaryOp::Sqrt, square);
     let size = b.unary(UnaryOp::Abs, z.re);
     let sum = b.add(length, size);
     let half = scaled(b, sum, 0.5);
@@ -174,9 +176,9 @@ pub(super) fn rsqrt(b: &mut Builder, z: ValueId) -> ValueId {
 
 /// The exponential.
 pub(super) fn exp(b: &mut Builder, z: ValueId) -> ValueId {
-    let z = wide(b, z);
+    let z = parts(b, z);
     let result = exp_parts(b, z);
-    narrow(b, result)
+    join(b, result)
 }
 
 fn exp_parts(b: &mut Builder, z: Pair) -> Pair {
@@ -184,7 +186,7 @@ fn exp_parts(b: &mut Builder, z: Pair) -> Pair {
     let (cos, sin) = (b.unary(UnaryOp::Cos, z.im), b.unary(UnaryOp::Sin, z.im));
     let (re, im) = (b.mul(size, cos), b.mul(size, sin));
     // An infinite size times no angle is no number, but the number is real.
-    let zero = b.f64(0.0);
+    let zero = b.number(b.ty(z.im), 0.0);
     let real = b.compare(CmpOp::Eq, z.im, zero);
     Pair { re, im: b.select(real, z.im, im) }
 }
@@ -291,14 +293,14 @@ pub(super) fn cosh(b: &mut Builder, z: ValueId) -> ValueId {
 
 /// `f(re) g(im) + i h(re) k(im)`, the imaginary part negated on demand.
 fn products(b: &mut Builder, z: ValueId, re: [UnaryOp; 2], im: [UnaryOp; 2], negate: bool) -> ValueId {
-    let z = wide(b, z);
+    let z = parts(b, z);
     let mut product = |[f, g]: [UnaryOp; 2]| {
         let (x, y) = (b.unary(f, z.re), b.unary(g, z.im));
         b.mul(x, y)
     };
     let (re, im) = (product(re), product(im));
     let im = if negate { neg(b, im) } else { im };
-    narrow(b, Pair { re, im })
+    join(b, Pair { re, im })
 }
 
 /// The tangent: that of the hyperbolic one, turned.
@@ -429,6 +431,25 @@ pub(crate) fn to_real(b: &mut Builder, z: ValueId, scalar: Scalar) -> ValueId {
     }
     let (re, im) = (b.convert(re, Scalar::Bool), b.convert(im, Scalar::Bool));
     b.binary(BinaryOp::Or, re, im)
+}
+
+/// A complex number of its eight bytes as one word, the real part in the lower half.
+pub(crate) fn from_bits(b: &mut Builder, bits: ValueId) -> ValueId {
+    let half = b.u64(32);
+    let upper = b.binary(BinaryOp::Shr, bits, half);
+    let (re, im) = (b.convert(bits, Scalar::U32), b.convert(upper, Scalar::U32));
+    let (re, im) = (b.bitcast(re, Type::F32), b.bitcast(im, Type::F32));
+    b.compose(&[re, im])
+}
+
+/// A complex number's eight bytes as one word.
+pub(crate) fn to_bits(b: &mut Builder, z: ValueId) -> ValueId {
+    let Pair { re, im } = parts(b, z);
+    let (re, im) = (b.bitcast(re, Type::U32), b.bitcast(im, Type::U32));
+    let (re, im) = (b.convert(re, Scalar::U64), b.convert(im, Scalar::U64));
+    let half = b.u64(32);
+    let upper = b.binary(BinaryOp::Shl, im, half);
+    b.binary(BinaryOp::Or, re, upper)
 }
 
 /// The type of complex numbers in kernels.

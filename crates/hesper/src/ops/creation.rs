@@ -2,7 +2,7 @@
 //! windows. They are element-wise ops of an element's place, so a consumer's kernel makes them as it goes
 //! and nothing is stored that nobody asked for.
 
-use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, Scalar, UnaryOp, ValueId};
+use hesper_kernel::ir::{Builder, Scalar, UnaryOp, ValueId};
 use smallvec::smallvec;
 
 use super::elementwise::{Elementwise, Types};
@@ -24,9 +24,20 @@ static COUNT: Elementwise = Elementwise::indexed("count", |b, inputs| {
 /// The same in float64, rounded once at the end.
 static RANGE: Elementwise = Elementwise::indexed("range", |b, inputs| {
     let place = b.convert(inputs[2], Scalar::F64);
+    range(b, inputs, place)
+});
+
+/// The same for places of 32 bits, which become floats faster.
+static SHORT_RANGE: Elementwise = Elementwise::indexed("short range", |b, inputs| {
+    let place = b.convert(inputs[2], Scalar::I32);
+    let place = b.convert(place, Scalar::F64);
+    range(b, inputs, place)
+});
+
+fn range(b: &mut Builder, inputs: &[ValueId], place: ValueId) -> ValueId {
     let steps = b.mul(inputs[1], place);
     b.add(inputs[0], steps)
-});
+}
 
 /// Between two numbers, in parts of the third.
 static LINSPACE: Elementwise = Elementwise::indexed("linspace", |b, inputs| {
@@ -37,27 +48,6 @@ static LINSPACE: Elementwise = Elementwise::indexed("linspace", |b, inputs| {
     let (from, to) = (b.mul(inputs[0], rest), b.mul(inputs[1], part));
     b.add(from, to)
 });
-
-/// Whether the column, less the row, is at most a number. Inputs: rows, columns, that number.
-static LOWER: Elementwise = Elementwise::indexed("tri", |b, inputs| {
-    let distance = above_diagonal(b, inputs);
-    b.compare(CmpOp::Le, distance, inputs[2])
-});
-
-/// Whether the column, less the row, is a number.
-static DIAGONAL: Elementwise = Elementwise::indexed("eye", |b, inputs| {
-    let distance = above_diagonal(b, inputs);
-    b.compare(CmpOp::Eq, distance, inputs[2])
-});
-
-/// How far right of the main diagonal an element is, in a stack of matrices.
-fn above_diagonal(b: &mut Builder, inputs: &[ValueId]) -> ValueId {
-    let (rows, columns, place) = (inputs[0], inputs[1], inputs[3]);
-    let column = b.binary(BinaryOp::Rem, place, columns);
-    let row = b.div(place, columns);
-    let row = b.binary(BinaryOp::Rem, row, rows);
-    b.sub(column, row)
-}
 
 /// `cos(factor * pi * place / last)`, in float64.
 fn wave(b: &mut Builder, inputs: &[ValueId], factor: f64) -> ValueId {
@@ -284,7 +274,10 @@ impl Array {
                 let step = next.wrapping_sub(start as i64);
                 COUNT.generate(&[length], dtype, smallvec![int(start as i64)?, int(step)?])
             }
-            _ => RANGE.generate(&[length], dtype, smallvec![float(start)?, float(step)?]),
+            _ => {
+                let op = if length <= i32::MAX as usize { &SHORT_RANGE } else { &RANGE };
+                op.generate(&[length], dtype, smallvec![float(start)?, float(step)?])
+            }
         }
     }
 
@@ -296,7 +289,8 @@ impl Array {
 
     /// A matrix with ones on a diagonal: the main one, or `k` columns to its right.
     pub fn eye(rows: usize, columns: usize, k: isize, dtype: Dtype) -> Result<Array> {
-        DIAGONAL.generate(&[rows, columns], dtype, matrix(rows, columns, k)?)
+        let (row, column) = places(rows, columns, k)?;
+        column.equal(&row)?.astype(dtype)
     }
 
     /// The square matrix with ones on its main diagonal.
@@ -306,30 +300,30 @@ impl Array {
 
     /// A matrix with ones on and below a diagonal: the main one, or `k` columns to its right.
     pub fn tri(rows: usize, columns: usize, k: isize, dtype: Dtype) -> Result<Array> {
-        LOWER.generate(&[rows, columns], dtype, matrix(rows, columns, k)?)
+        let (row, column) = places(rows, columns, k)?;
+        column.less_equal(&row)?.astype(dtype)
     }
 
     /// The matrices of the last two axes with zeros above a diagonal: the main one, or `k` columns to its
     /// right.
     pub fn tril(&self, k: isize) -> Result<Array> {
-        let lower = self.lower("tril", k)?;
-        select(&lower, self, &Array::scalar(0.0, self.dtype())?)
+        let (row, column) = self.places("tril", k)?;
+        select(&column.less_equal(&row)?, self, &Array::scalar(0.0, self.dtype())?)
     }
 
     /// The matrices of the last two axes with zeros below a diagonal: the main one, or `k` columns to its
     /// right.
     pub fn triu(&self, k: isize) -> Result<Array> {
-        let lower = self.lower("triu", k.saturating_sub(1))?;
-        select(&lower, &Array::scalar(0.0, self.dtype())?, self)
+        let (row, column) = self.places("triu", k)?;
+        select(&column.less(&row)?, &Array::scalar(0.0, self.dtype())?, self)
     }
 
-    /// Bools of the same shape: where matrices are on or below a diagonal.
-    fn lower(&self, op: &str, k: isize) -> Result<Array> {
-        let [.., rows, columns] = *self.shape() else {
-            let what = format!("an array of shape {:?} has no matrices", self.shape());
-            return Err(Error::shape(op, what));
-        };
-        LOWER.generate(self.shape(), Dtype::Bool, matrix(rows, columns, k)?)
+    /// The places in the matrices of the last two axes.
+    fn places(&self, op: &str, k: isize) -> Result<(Array, Array)> {
+        match *self.shape() {
+            [.., rows, columns] => places(rows, columns, k),
+            _ => Err(Error::shape(op, format!("an array of shape {:?} has no matrices", self.shape()))),
+        }
     }
 
     /// The window `0.5 - 0.5 cos(2 pi n / (count - 1))`.
@@ -353,8 +347,13 @@ impl Array {
     }
 }
 
-fn matrix(rows: usize, columns: usize, k: isize) -> Result<smallvec::SmallVec<[Array; 3]>> {
-    Ok(smallvec![int(rows as i64)?, int(columns as i64)?, int(k as i64)?])
+/// For each row (as a column) the place of a diagonal in it, and the places of the columns (as a row).
+fn places(rows: usize, columns: usize, k: isize) -> Result<(Array, Array)> {
+    // A diagonal outside of the matrix is outside, however far.
+    let k = k.clamp(-(rows.min(1 << 62) as isize), columns.min(1 << 62) as isize) as i64;
+    let row = Array::arange(Range::Int(k, k.saturating_add(rows as i64), 1), Some(Dtype::Int64))?;
+    let column = Array::arange(Range::Int(0, columns as i64, 1), Some(Dtype::Int64))?;
+    Ok((row.reshape(&[-1, 1])?, column))
 }
 
 fn window(op: &'static Elementwise, count: usize) -> Result<Array> {
