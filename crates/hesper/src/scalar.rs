@@ -18,6 +18,8 @@ pub enum Operand {
     Int(i64),
     /// A floating-point number.
     Float(f64),
+    /// A complex number: real and imaginary part.
+    Complex([f32; 2]),
 }
 
 impl Operand {
@@ -33,7 +35,14 @@ impl Operand {
                 let dtype = if theirs.is(Category::Inexact) { theirs } else { Dtype::Float32 };
                 Array::scalar(value, dtype)
             }
+            Operand::Complex(value) => Array::known(bytemuck::bytes_of(&value), Dtype::Complex64),
         }
+    }
+}
+
+impl From<[f32; 2]> for Operand {
+    fn from(value: [f32; 2]) -> Self {
+        Operand::Complex(value)
     }
 }
 
@@ -119,12 +128,23 @@ operators!(
     Sub sub subtract,
     Mul mul multiply,
     Div div divide,
+    Rem rem remainder,
     BitAnd bitand bitwise_and,
     BitOr bitor bitwise_or,
     BitXor bitxor bitwise_xor,
     Shl shl left_shift,
     Shr shr right_shift
 );
+
+impl std::ops::Not for &Array {
+    type Output = Array;
+    fn not(self) -> Array {
+        match self.bitwise_invert() {
+            Ok(array) => array,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
 
 impl std::ops::Neg for &Array {
     type Output = Array;

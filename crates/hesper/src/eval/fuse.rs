@@ -2,7 +2,7 @@
 //!
 //! A kernel is built once for each expression, set of types and kind of layout; lengths, strides,
 //! offsets and known numbers are arguments. Each intermediate is rounded to its type, as if every
-//! op had been a kernel of its own: fusion changes no number.
+//! op had been a kernel of its own: fusion changes no number. A complex number is a vector of two floats.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,6 +16,7 @@ use super::plan::Group;
 use crate::array::{Array, Call, Data, State};
 use crate::error::{Error, Result};
 use crate::ops::Kind;
+use crate::ops::complex;
 use crate::ops::elementwise::Elementwise;
 use crate::shape::{Strides, row_major};
 use crate::{Dtype, place};
@@ -55,6 +56,8 @@ struct Input {
 
 struct Member {
     op: &'static str,
+    /// Whether the expression gets the element's place after its inputs.
+    indexed: bool,
     emit: fn(&mut Builder, &[ValueId]) -> ValueId,
     sources: SmallVec<[Source; 3]>,
     dtype: Dtype,
@@ -102,6 +105,7 @@ pub(super) fn copy(stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) 
         inputs: vec![Input::memory(data.clone(), carrier, shape, shape)],
         members: vec![Member {
             op: "copy",
+            indexed: false,
             emit: |_, inputs| inputs[0],
             sources: SmallVec::from_slice(&[Source::Input(0)]),
             dtype: carrier,
@@ -144,7 +148,7 @@ impl Recipe {
                 State::Claimed(call) => call.clone(),
                 _ => return Err(Error::value("evaluation", "a member of a group is not claimed")),
             };
-            let Kind::Elementwise(Elementwise { emit, name, .. }) = op.get().kind() else {
+            let Kind::Elementwise(Elementwise { emit, name, indexed, .. }) = op.get().kind() else {
                 return Err(Error::value(op.name(), "is no element-wise op"));
             };
             let mut sources = SmallVec::new();
@@ -164,7 +168,8 @@ impl Recipe {
             if group.outputs.contains(&at) {
                 recipe.outputs.push(recipe.members.len());
             }
-            recipe.members.push(Member { op: name, emit: *emit, sources, dtype: node.dtype() });
+            let (indexed, dtype) = (*indexed, node.dtype());
+            recipe.members.push(Member { op: name, indexed, emit: *emit, sources, dtype });
         }
         Ok(recipe)
     }
@@ -173,22 +178,23 @@ impl Recipe {
     fn collapse(&mut self, shape: &[usize]) {
         let mut lengths: SmallVec<[usize; 6]> = SmallVec::new();
         let mut kept: SmallVec<[usize; 6]> = SmallVec::new();
-        for axis in 0..shape.len() {
-            if shape[axis] == 1 {
+        for (axis, &length) in shape.iter().enumerate() {
+            if length == 1 {
                 continue;
             }
             let joins = kept.last().is_some_and(|&before: &usize| {
-                self.inputs.iter().filter(|input| input.layout != Layout::Known).all(|input| {
-                    input.strides[before] == input.strides[axis].saturating_mul(shape[axis] as isize)
-                })
+                self.inputs
+                    .iter()
+                    .filter(|input| input.layout != Layout::Known)
+                    .all(|input| input.strides[before] == input.strides[axis].saturating_mul(length as isize))
             });
             match (joins, lengths.last_mut(), kept.last_mut()) {
-                (true, Some(length), Some(axis_kept)) => {
-                    *length *= shape[axis];
+                (true, Some(joined), Some(axis_kept)) => {
+                    *joined *= length;
                     *axis_kept = axis;
                 }
                 _ => {
-                    lengths.push(shape[axis]);
+                    lengths.push(length);
                     kept.push(axis);
                 }
             }
@@ -308,6 +314,8 @@ impl Recipe {
 
     /// Builds the kernel. Parameters come in the order in which `dispatch` passes them.
     fn build(&self) -> Result<Kernel> {
+        // Complex numbers are in memory as words of their size.
+        let stored = |dtype: Dtype| Type::Scalar(dtype.scalar().unwrap_or(Scalar::U64));
         let mut b = Builder::new("fused");
         let long = Type::Scalar(Scalar::I64);
         let rank = self.lengths.len();
@@ -349,13 +357,12 @@ impl Recipe {
 
         let mut values: Vec<ValueId> = Vec::new();
         for (at, input) in self.inputs.iter().enumerate() {
-            let scalar = scalar_of(input.dtype)?;
-            let ty = Type::Scalar(scalar);
             values.push(match input.layout {
-                Layout::Known => b.value_param(format!("k{at}"), ty),
+                Layout::Known => b.value_param(format!("k{at}"), type_of(input.dtype)),
                 Layout::Plain => {
-                    let pointer = b.buffer(format!("x{at}"), Space::Device, ty, Access::Read);
-                    b.load_index(pointer, linear, ty)
+                    let pointer =
+                        b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), Access::Read);
+                    load(&mut b, pointer, linear, input.dtype)
                 }
                 Layout::Strided(inner) => {
                     let mut index = b.value_param(format!("offset{at}"), long);
@@ -370,15 +377,15 @@ impl Recipe {
                         };
                         index = b.add(index, step);
                     }
-                    let pointer = b.buffer(format!("x{at}"), Space::Device, ty, Access::Read);
-                    b.load_index(pointer, index, ty)
+                    let pointer =
+                        b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), Access::Read);
+                    load(&mut b, pointer, index, input.dtype)
                 }
             });
         }
         let mut computed: Vec<ValueId> = Vec::new();
         for member in &self.members {
-            let scalar = scalar_of(member.dtype)?;
-            let arguments: SmallVec<[ValueId; 3]> = member
+            let mut arguments: SmallVec<[ValueId; 4]> = member
                 .sources
                 .iter()
                 .map(|source| match source {
@@ -386,13 +393,18 @@ impl Recipe {
                     Source::Member(at) => computed[*at],
                 })
                 .collect();
+            if member.indexed {
+                arguments.push(linear);
+            }
             let value = (member.emit)(&mut b, &arguments);
-            computed.push(b.convert(value, scalar));
+            computed.push(convert(&mut b, value, member.dtype));
         }
         for (at, output) in self.outputs.iter().enumerate() {
-            let ty = Type::Scalar(scalar_of(self.members[*output].dtype)?);
+            let ty = stored(self.members[*output].dtype);
             let pointer = b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
-            b.store_index(pointer, linear, computed[*output]);
+            let value = computed[*output];
+            let value = if b.ty(value).is_vec() { complex::to_bits(&mut b, value) } else { value };
+            b.store_index(pointer, linear, value);
         }
         b.finish().map_err(|error| Error::Kernel(format!("a fused kernel is not well formed: {error}")))
     }
@@ -406,10 +418,28 @@ fn recipe_input(input: &Array, shape: &[usize]) -> Result<Input> {
     Ok(Input::memory(input.data()?, input.dtype(), input.shape(), shape))
 }
 
-fn scalar_of(dtype: Dtype) -> Result<Scalar> {
-    dtype.scalar().ok_or_else(|| Error::Type {
-        op: "evaluation".into(),
-        what: "no element-wise kernel for an array".into(),
-        dtype,
-    })
+/// An element in memory. A complex number is loaded whole, as neighbours then are one load.
+fn load(b: &mut Builder, pointer: ValueId, index: ValueId, dtype: Dtype) -> ValueId {
+    match dtype.scalar() {
+        Some(scalar) => b.load_index(pointer, index, Type::Scalar(scalar)),
+        None => {
+            let bits = b.load_index(pointer, index, Type::Scalar(Scalar::U64));
+            complex::from_bits(b, bits)
+        }
+    }
+}
+
+/// The type of an element in a kernel.
+fn type_of(dtype: Dtype) -> Type {
+    dtype.scalar().map_or(complex::TYPE, Type::Scalar)
+}
+
+/// A value as an element of a type.
+fn convert(b: &mut Builder, value: ValueId, dtype: Dtype) -> ValueId {
+    match (b.ty(value).is_vec(), dtype.scalar()) {
+        (true, None) => value,
+        (false, None) => complex::from_real(b, value),
+        (true, Some(scalar)) => complex::to_real(b, value, scalar),
+        (false, Some(scalar)) => b.convert(value, scalar),
+    }
 }

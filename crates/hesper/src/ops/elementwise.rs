@@ -1,10 +1,14 @@
-//! Element-wise ops: one table.
+//! Element-wise ops: what they are, and the table that defines them.
 //!
 //! An entry gives an op's name, its documentation, the rule for its types and its expression in the
 //! kernel language. From it follow the Rust method, the code for every device, and the fusion of
-//! chains of such ops. Adding an op is adding an entry.
+//! chains of such ops. Adding an op is adding an entry to one of the tables:
+//! [`arithmetic`](super::arithmetic), [`functions`](super::functions), [`logic`](super::logic).
+//!
+//! In an expression a complex number is a vector of two float32, and its operations are those of
+//! [`complex`](super::complex); every other type is a scalar.
 
-use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, TestOp, UnaryOp, ValueId};
+use hesper_kernel::ir::{Builder, ValueId};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Kind, Op, OpRef};
@@ -13,7 +17,6 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::scalar::Operand;
 use crate::shape::broadcast;
 
 /// How an op's types follow from its inputs'.
@@ -21,24 +24,34 @@ use crate::shape::broadcast;
 pub enum Types {
     /// Inputs are promoted to one type, which is the result's.
     Same,
-    /// The same, but integers become float32.
+    /// The same, but complex numbers are refused.
+    Real,
+    /// The same, but bools are refused.
+    Number,
+    /// The same, but complex numbers give float32.
+    Part,
+    /// Inputs are promoted to one type, integers to float32; the result has that type.
     Inexact,
+    /// The same, but complex numbers are refused.
+    RealInexact,
     /// Inputs are promoted to one type; the result is bool.
     Compare,
     /// Inputs become bool, and so does the result.
     Logical,
     /// Inputs are promoted to one type, which must be an integer or bool.
     Integral,
+    /// The same, but bools become uint8.
+    Shift,
 }
 
 /// An element-wise op.
 pub struct Elementwise {
     /// Its name.
     pub name: &'static str,
-    /// How many inputs it has.
-    pub arity: usize,
     /// How its types follow.
     pub types: Types,
+    /// Whether its expression gets the element's place (int64, row by row) after the inputs.
+    pub(crate) indexed: bool,
     /// Its expression.
     pub(crate) emit: fn(&mut Builder, &[ValueId]) -> ValueId,
 }
@@ -64,27 +77,44 @@ impl Op for Elementwise {
 }
 
 impl Elementwise {
+    /// An op of elements.
+    pub(crate) const fn new(
+        name: &'static str,
+        types: Types,
+        emit: fn(&mut Builder, &[ValueId]) -> ValueId,
+    ) -> Self {
+        Elementwise { name, types, indexed: false, emit }
+    }
+
+    /// An op of elements and of their place.
+    pub(crate) const fn indexed(name: &'static str, emit: fn(&mut Builder, &[ValueId]) -> ValueId) -> Self {
+        Elementwise { name, types: Types::Same, indexed: true, emit }
+    }
+
     /// The type that inputs are converted to, and the type of the result.
     pub(crate) fn types_for(&self, inputs: &[Dtype]) -> Result<(Dtype, Dtype)> {
         let promoted = inputs.iter().copied().reduce(Dtype::promote).unwrap_or(Dtype::Float32);
         let refuse =
             |what: &str| Err(Error::Type { op: self.name.into(), what: what.into(), dtype: promoted });
-        if promoted == Dtype::Complex64 {
-            return refuse("not defined yet for an array");
-        }
+        let complex = promoted == Dtype::Complex64;
         Ok(match self.types {
-            Types::Same => (promoted, promoted),
-            Types::Inexact => (promoted.to_inexact(), promoted.to_inexact()),
+            Types::Real | Types::RealInexact if complex => return refuse("not defined for an array"),
+            Types::Same | Types::Real => (promoted, promoted),
+            Types::Number if promoted == Dtype::Bool => return refuse("use logical_not for an array"),
+            Types::Number => (promoted, promoted),
+            Types::Part => (promoted, if complex { Dtype::Float32 } else { promoted }),
+            Types::Inexact | Types::RealInexact => (promoted.to_inexact(), promoted.to_inexact()),
             Types::Compare => (promoted, Dtype::Bool),
             Types::Logical => (Dtype::Bool, Dtype::Bool),
-            Types::Integral if promoted.is(Category::Inexact) => {
+            Types::Integral | Types::Shift if promoted.is(Category::Inexact) => {
                 return refuse("takes integers, and was given an array");
             }
-            Types::Integral => (promoted, promoted),
+            Types::Shift if promoted == Dtype::Bool => (Dtype::Uint8, Dtype::Uint8),
+            Types::Integral | Types::Shift => (promoted, promoted),
         })
     }
 
-    fn apply(&'static self, inputs: SmallVec<[Array; 3]>) -> Result<Array> {
+    pub(crate) fn apply(&'static self, inputs: SmallVec<[Array; 3]>) -> Result<Array> {
         let types: SmallVec<[Dtype; 3]> = inputs.iter().map(Array::dtype).collect();
         let (compute, result) = self.types_for(&types)?;
         let mut shape = inputs[0].0.shape.clone();
@@ -94,172 +124,74 @@ impl Elementwise {
         let inputs = inputs.iter().map(|input| input.astype(compute)).collect::<Result<_>>()?;
         Array::lazy(shape, result, OpRef::Static(self), inputs)
     }
+
+    /// An array of a shape and type that the op makes of inputs as they are.
+    pub(crate) fn generate(
+        &'static self,
+        shape: &[usize],
+        dtype: Dtype,
+        inputs: SmallVec<[Array; 3]>,
+    ) -> Result<Array> {
+        Array::lazy(shape.into(), dtype, OpRef::Static(self), inputs)
+    }
 }
 
-static ASTYPE: Elementwise =
-    Elementwise { name: "astype", arity: 1, types: Types::Same, emit: |_, inputs| inputs[0] };
+static ASTYPE: Elementwise = Elementwise::new("astype", Types::Same, |_, inputs| inputs[0]);
 
 impl Array {
-    /// The array with its elements converted to another type.
+    /// The array with its elements converted to another type. Complex numbers lose their imaginary part,
+    /// except that as bools they are true unless both parts are zero.
     pub fn astype(&self, dtype: Dtype) -> Result<Array> {
         if self.dtype() == dtype {
             return Ok(self.clone());
-        }
-        if self.dtype() == Dtype::Complex64 || dtype == Dtype::Complex64 {
-            let what = format!("conversion to {dtype} is not defined yet for an array");
-            return Err(Error::Type { op: "astype".into(), what, dtype: self.dtype() });
         }
         Array::lazy(self.0.shape.clone(), dtype, OpRef::Static(&ASTYPE), smallvec![self.clone()])
     }
 }
 
-/// Defines the table, and a method of [`Array`] for each entry.
+/// Defines a table, and a method of [`Array`] for each entry.
 macro_rules! table {
     ($($(#[doc = $doc:literal])+ $method:ident($($other:ident),*): $types:ident
         = |$b:ident, $($x:ident),+| $body:expr;)*) => {
-        impl Array {
+        impl $crate::Array {
             $($(#[doc = $doc])+
-            pub fn $method(&self $(, $other: impl Into<Operand>)*) -> Result<Array> {
-                static OP: Elementwise = Elementwise {
-                    name: stringify!($method),
-                    arity: table!(@count $($x)+),
-                    types: Types::$types,
-                    emit: |$b, inputs| {
-                        let [$($x),+] = *inputs else { return inputs[0] };
-                        $body
-                    },
-                };
-                OP.apply(smallvec![self.clone() $(, $other.into().beside(self)?)*])
+            pub fn $method(&self $(, $other: impl Into<$crate::Operand>)*) -> $crate::Result<$crate::Array> {
+                use $crate::ops::elementwise::{Elementwise, Types};
+                static OP: Elementwise = Elementwise::new(stringify!($method), Types::$types, |$b, inputs| {
+                    let [$($x),+] = *inputs else { return inputs[0] };
+                    $body
+                });
+                OP.apply(smallvec::smallvec![self.clone() $(, $other.into().beside(self)?)*])
             })*
         }
 
-        /// The names of all element-wise ops and how many inputs each has.
-        pub const NAMES: &[(&str, usize)] = &[$((stringify!($method), table!(@count $($x)+))),*];
+        /// The names of this table's ops and how many inputs each has.
+        pub(crate) const NAMES: &[(&str, usize)] =
+            &[$((stringify!($method), [$(stringify!($x)),+].len())),*];
     };
-    (@count $($x:ident)+) => { [$(stringify!($x)),+].len() };
 }
+pub(crate) use table;
 
-/// Bools add as "or" and multiply as "and"; everything else as numbers.
-fn arithmetic(b: &mut Builder, op: BinaryOp, on_bool: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
-    let is_bool = b.ty(x).scalar() == Some(hesper_kernel::ir::Scalar::Bool);
-    b.binary(if is_bool { on_bool } else { op }, x, y)
-}
-
-table! {
-    /// The sum, element by element.
-    add(other): Same = |b, x, y| arithmetic(b, BinaryOp::Add, BinaryOp::Or, x, y);
-    /// The difference, element by element.
-    subtract(other): Same = |b, x, y| arithmetic(b, BinaryOp::Sub, BinaryOp::Xor, x, y);
-    /// The product, element by element.
-    multiply(other): Same = |b, x, y| arithmetic(b, BinaryOp::Mul, BinaryOp::And, x, y);
-    /// The quotient, element by element; of integers as float32.
-    divide(other): Inexact = |b, x, y| b.div(x, y);
-    /// The larger of two, element by element; NaN if either is.
-    maximum(other): Same = |b, x, y| arithmetic(b, BinaryOp::MaxNan, BinaryOp::Or, x, y);
-    /// The smaller of two, element by element; NaN if either is.
-    minimum(other): Same = |b, x, y| arithmetic(b, BinaryOp::MinNan, BinaryOp::And, x, y);
-    /// The power, element by element.
-    power(other): Same = |b, x, y| b.binary(BinaryOp::Pow, x, y);
-    /// Whether elements are equal.
-    equal(other): Compare = |b, x, y| b.compare(CmpOp::Eq, x, y);
-    /// Whether elements differ.
-    not_equal(other): Compare = |b, x, y| b.compare(CmpOp::Ne, x, y);
-    /// Whether elements are less.
-    less(other): Compare = |b, x, y| b.compare(CmpOp::Lt, x, y);
-    /// Whether elements are less or equal.
-    less_equal(other): Compare = |b, x, y| b.compare(CmpOp::Le, x, y);
-    /// Whether elements are greater.
-    greater(other): Compare = |b, x, y| b.compare(CmpOp::Gt, x, y);
-    /// Whether elements are greater or equal.
-    greater_equal(other): Compare = |b, x, y| b.compare(CmpOp::Ge, x, y);
-    /// Logical and.
-    logical_and(other): Logical = |b, x, y| b.binary(BinaryOp::And, x, y);
-    /// Logical or.
-    logical_or(other): Logical = |b, x, y| b.binary(BinaryOp::Or, x, y);
-    /// Logical not.
-    logical_not(): Logical = |b, x| b.unary(UnaryOp::Not, x);
-    /// Bitwise and.
-    bitwise_and(other): Integral = |b, x, y| b.binary(BinaryOp::And, x, y);
-    /// Bitwise or.
-    bitwise_or(other): Integral = |b, x, y| b.binary(BinaryOp::Or, x, y);
-    /// Bitwise exclusive or.
-    bitwise_xor(other): Integral = |b, x, y| b.binary(BinaryOp::Xor, x, y);
-    /// Bits shifted to the left.
-    left_shift(other): Integral = |b, x, y| b.binary(BinaryOp::Shl, x, y);
-    /// Bits shifted to the right.
-    right_shift(other): Integral = |b, x, y| b.binary(BinaryOp::Shr, x, y);
-    /// The negative.
-    negative(): Same = |b, x| b.unary(UnaryOp::Neg, x);
-    /// The absolute value.
-    abs(): Same = |b, x| b.unary(UnaryOp::Abs, x);
-    /// -1, 0 or 1.
-    sign(): Same = |b, x| b.unary(UnaryOp::Sign, x);
-    /// The square.
-    square(): Same = |b, x| b.mul(x, x);
-    /// The exponential.
-    exp(): Inexact = |b, x| b.unary(UnaryOp::Exp, x);
-    /// The exponential, less one, exact near zero.
-    expm1(): Inexact = |b, x| b.unary(UnaryOp::Expm1, x);
-    /// The natural logarithm.
-    log(): Inexact = |b, x| b.unary(UnaryOp::Log, x);
-    /// The logarithm to base 2.
-    log2(): Inexact = |b, x| b.unary(UnaryOp::Log2, x);
-    /// The logarithm to base 10.
-    log10(): Inexact = |b, x| b.unary(UnaryOp::Log10, x);
-    /// The natural logarithm of one more, exact near zero.
-    log1p(): Inexact = |b, x| b.unary(UnaryOp::Log1p, x);
-    /// The sine.
-    sin(): Inexact = |b, x| b.unary(UnaryOp::Sin, x);
-    /// The cosine.
-    cos(): Inexact = |b, x| b.unary(UnaryOp::Cos, x);
-    /// The tangent.
-    tan(): Inexact = |b, x| b.unary(UnaryOp::Tan, x);
-    /// The inverse sine.
-    arcsin(): Inexact = |b, x| b.unary(UnaryOp::Asin, x);
-    /// The inverse cosine.
-    arccos(): Inexact = |b, x| b.unary(UnaryOp::Acos, x);
-    /// The inverse tangent.
-    arctan(): Inexact = |b, x| b.unary(UnaryOp::Atan, x);
-    /// The hyperbolic sine.
-    sinh(): Inexact = |b, x| b.unary(UnaryOp::Sinh, x);
-    /// The hyperbolic cosine.
-    cosh(): Inexact = |b, x| b.unary(UnaryOp::Cosh, x);
-    /// The hyperbolic tangent.
-    tanh(): Inexact = |b, x| b.unary(UnaryOp::Tanh, x);
-    /// The error function.
-    erf(): Inexact = |b, x| b.unary(UnaryOp::Erf, x);
-    /// The inverse of the error function.
-    erfinv(): Inexact = |b, x| b.unary(UnaryOp::ErfInv, x);
-    /// The logistic function.
-    sigmoid(): Inexact = |b, x| b.unary(UnaryOp::Sigmoid, x);
-    /// The square root.
-    sqrt(): Inexact = |b, x| b.unary(UnaryOp::Sqrt, x);
-    /// One over the square root.
-    rsqrt(): Inexact = |b, x| b.unary(UnaryOp::Rsqrt, x);
-    /// Rounded down.
-    floor(): Same = |b, x| b.unary(UnaryOp::Floor, x);
-    /// Rounded up.
-    ceil(): Same = |b, x| b.unary(UnaryOp::Ceil, x);
-    /// Whether elements are NaN.
-    isnan(): Compare = |b, x| b.test(TestOp::IsNan, x);
-    /// Whether elements are infinite.
-    isinf(): Compare = |b, x| b.test(TestOp::IsInf, x);
-    /// Whether elements are finite.
-    isfinite(): Compare = |b, x| b.test(TestOp::IsFinite, x);
-}
-
-/// `if_true` where `condition` holds, else `if_false`, element by element.
-pub fn select(condition: &Array, if_true: &Array, if_false: &Array) -> Result<Array> {
-    static OP: Elementwise = Elementwise {
-        name: "where",
-        arity: 3,
-        types: Types::Same,
-        emit: |b, inputs| b.select(inputs[0], inputs[1], inputs[2]),
+/// Defines other names for methods of the table.
+macro_rules! other_names {
+    ($($other:ident($($x:ident),*) is $method:ident),* $(,)?) => {
+        impl Array {
+            $(#[doc = concat!("Another name for [`Array::", stringify!($method), "`].")]
+            pub fn $other(&self $(, $x: impl Into<crate::Operand>)*) -> Result<Array> {
+                self.$method($($x),*)
+            })*
+        }
     };
-    let condition = condition.astype(Dtype::Bool)?;
-    let (_, dtype) = OP.types_for(&[if_true.dtype(), if_false.dtype()])?;
-    let shape = broadcast("where", condition.shape(), if_true.shape())?;
-    let shape = broadcast("where", &shape, if_false.shape())?;
-    let inputs = smallvec![condition, if_true.astype(dtype)?, if_false.astype(dtype)?];
-    Array::lazy(shape, dtype, OpRef::Static(&OP), inputs)
+}
+
+other_names! {
+    acos() is arccos, acosh() is arccosh, asin() is arcsin, asinh() is arcsinh, atan() is arctan,
+    atan2(other) is arctan2, atanh() is arctanh, conj() is conjugate, pow(other) is power,
+    bitwise_left_shift(other) is left_shift, bitwise_right_shift(other) is right_shift,
+}
+
+/// The names of all element-wise ops that are methods of [`Array`], and how many inputs each has.
+pub fn elementwise_names() -> impl Iterator<Item = (&'static str, usize)> {
+    let tables = [super::arithmetic::NAMES, super::functions::NAMES, super::logic::NAMES];
+    tables.into_iter().flatten().copied()
 }

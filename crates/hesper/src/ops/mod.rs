@@ -2,12 +2,19 @@
 //!
 //! An op is a value that says what it computes; it holds no array. What it is applied to is declared
 //! in its call, and its lowering sees only that: an input that was not declared cannot be used.
-//! Element-wise ops are entries of one table ([`elementwise`]); the planner fuses them. Any other op is
+//! Element-wise ops are entries of a table ([`elementwise`]); the planner fuses them. Any other op is
 //! a type of its own that implements [`Op`].
 
+pub mod arithmetic;
+pub mod complex;
+pub mod creation;
 pub mod custom;
+pub mod diagonal;
 pub mod elementwise;
+pub mod functions;
+pub mod logic;
 pub mod matmul;
+pub mod random;
 pub mod reduce;
 pub mod view;
 

@@ -1,0 +1,138 @@
+//! Arrays from the host's own collections: nested vectors, slices, iterators, bools.
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::{Dtype, Element};
+
+/// Numbers, or lists of lists of numbers of one type.
+pub trait Nested {
+    /// The type of the numbers.
+    const DTYPE: Dtype;
+
+    /// Adds the lengths of its lists, the outermost first; those of first elements stand for all.
+    fn lengths(&self, shape: &mut Shape);
+
+    /// Adds the bytes of its numbers; fails where a list is not of the length that `shape` says.
+    fn write(&self, shape: &[usize], bytes: &mut Vec<u8>) -> Result<()>;
+}
+
+macro_rules! numbers {
+    ($($t:ty),*) => {
+        $(impl Nested for $t {
+            const DTYPE: Dtype = <$t as Element>::DTYPE;
+
+            fn lengths(&self, _: &mut Shape) {}
+
+            fn write(&self, _: &[usize], bytes: &mut Vec<u8>) -> Result<()> {
+                bytes.extend_from_slice(bytemuck::bytes_of(self));
+                Ok(())
+            }
+        })*
+    };
+}
+
+numbers!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64, half::f16, half::bf16);
+
+impl Nested for bool {
+    const DTYPE: Dtype = Dtype::Bool;
+
+    fn lengths(&self, _: &mut Shape) {}
+
+    fn write(&self, _: &[usize], bytes: &mut Vec<u8>) -> Result<()> {
+        bytes.push(u8::from(*self));
+        Ok(())
+    }
+}
+
+impl<T: Nested> Nested for [T] {
+    const DTYPE: Dtype = T::DTYPE;
+
+    fn lengths(&self, shape: &mut Shape) {
+        shape.push(self.len());
+        if let Some(first) = self.first() {
+            first.lengths(shape);
+        }
+    }
+
+    fn write(&self, shape: &[usize], bytes: &mut Vec<u8>) -> Result<()> {
+        let Some((_, rest)) = shape.split_first().filter(|(length, _)| **length == self.len()) else {
+            let what =
+                format!("a list of {} elements where the first one has {:?}", self.len(), shape.first());
+            return Err(Error::shape("array", what));
+        };
+        self.iter().try_for_each(|element| element.write(rest, bytes))
+    }
+}
+
+impl<T: Nested> Nested for Vec<T> {
+    const DTYPE: Dtype = T::DTYPE;
+
+    fn lengths(&self, shape: &mut Shape) {
+        self.as_slice().lengths(shape);
+    }
+
+    fn write(&self, shape: &[usize], bytes: &mut Vec<u8>) -> Result<()> {
+        self.as_slice().write(shape, bytes)
+    }
+}
+
+impl<T: Nested, const N: usize> Nested for [T; N] {
+    const DTYPE: Dtype = T::DTYPE;
+
+    fn lengths(&self, shape: &mut Shape) {
+        self.as_slice().lengths(shape);
+    }
+
+    fn write(&self, shape: &[usize], bytes: &mut Vec<u8>) -> Result<()> {
+        self.as_slice().write(shape, bytes)
+    }
+}
+
+impl<T: Nested + ?Sized> Nested for &T {
+    const DTYPE: Dtype = T::DTYPE;
+
+    fn lengths(&self, shape: &mut Shape) {
+        (**self).lengths(shape);
+    }
+
+    fn write(&self, shape: &[usize], bytes: &mut Vec<u8>) -> Result<()> {
+        (**self).write(shape, bytes)
+    }
+}
+
+impl Array {
+    /// An array of a number, or of lists of lists of numbers; all lists of a level have one length.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::from_nested(&[[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]])?;
+    /// assert_eq!(x.shape(), [3, 2]);
+    /// assert!(Array::from_nested(&vec![vec![1, 2], vec![3]]).is_err());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn from_nested<T: Nested + ?Sized>(lists: &T) -> Result<Array> {
+        let mut shape = Shape::new();
+        lists.lengths(&mut shape);
+        let mut bytes = Vec::new();
+        lists.write(&shape, &mut bytes)?;
+        Array::from_bytes(&bytes, T::DTYPE, &shape)
+    }
+
+    /// The elements of an array of bools, row by row.
+    pub fn to_bools(&self) -> Result<Vec<bool>> {
+        if self.dtype() != Dtype::Bool {
+            let what = "elements of bool asked of an array".into();
+            return Err(Error::Type { op: "read".into(), what, dtype: self.dtype() });
+        }
+        self.read_bytes(|bytes| bytes.iter().map(|byte| *byte != 0).collect())
+    }
+}
+
+/// A one-dimensional array. Panics where the host has no memory for it, as a vector does.
+impl<T: Element> FromIterator<T> for Array {
+    fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
+        let elements: Vec<T> = elements.into_iter().collect();
+        Array::from_slice(&elements)
+    }
+}

@@ -1,0 +1,132 @@
+//! Diagonals: as views of matrices, as matrices made of vectors, and their sums.
+
+use hesper_runtime::NativeResult;
+use smallvec::smallvec;
+
+use super::{Kind, Op, OpRef};
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::{Shape, Strides, axis};
+
+/// A diagonal of two axes as the last axis.
+#[derive(Debug)]
+struct Diagonal {
+    axes: [usize; 2],
+    /// Where it starts, along each of the axes.
+    start: [usize; 2],
+}
+
+impl Op for Diagonal {
+    fn name(&self) -> &'static str {
+        "diagonal"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let data = l.input(0);
+        let [first, second] = self.axes;
+        let mut strides: Strides = data
+            .strides
+            .iter()
+            .enumerate()
+            .filter(|(axis, _)| !self.axes.contains(axis))
+            .map(|(_, stride)| *stride)
+            .collect();
+        strides.push(data.strides[first] + data.strides[second]);
+        let moved =
+            self.start[0] as isize * data.strides[first] + self.start[1] as isize * data.strides[second];
+        // A diagonal of no elements starts outside.
+        let moved = if l.shape().contains(&0) { 0 } else { moved };
+        Ok(Data { buffer: data.buffer.clone(), offset: data.offset + moved, strides })
+    }
+}
+
+/// A square matrix with a vector on a diagonal.
+#[derive(Debug)]
+struct Diag(isize);
+
+impl Op for Diag {
+    fn name(&self) -> &'static str {
+        "diag"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let input = l.row_major(0)?;
+        let output = l.output()?;
+        let size = l.dtype().size();
+        let (count, side) = (l.input_shape(0)[0], l.shape()[0]);
+        let (row, column) = ((-self.0).max(0) as usize, self.0.max(0) as usize);
+        let start = input.offset as usize * size;
+        let bytes = start..start + count * size;
+        l.stream().encode(self.name()).read_range(&input.buffer, bytes).write(&output).run(
+            move |native| -> NativeResult {
+                let [from, to] = native.take()?;
+                let from = from.bytes()?;
+                let to = to.bytes_mut()?;
+                to.fill(0);
+                for at in 0..count {
+                    let place = ((row + at) * side + column + at) * size;
+                    to[place..place + size].copy_from_slice(&from[at * size..(at + 1) * size]);
+                }
+                Ok(())
+            },
+        )?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+impl Array {
+    /// The diagonal of two axes, `offset` places along the second, as a view: those axes go, and the
+    /// diagonal is the last one.
+    pub fn diagonal(&self, offset: isize, axis1: isize, axis2: isize) -> Result<Array> {
+        let op = "diagonal";
+        if self.ndim() < 2 {
+            let what = format!("an array of shape {:?} has no two axes", self.shape());
+            return Err(Error::shape(op, what));
+        }
+        let axes = [axis(op, axis1, self.ndim())?, axis(op, axis2, self.ndim())?];
+        if axes[0] == axes[1] {
+            return Err(Error::RepeatedAxis { op: op.into(), axes: vec![axis1, axis2] });
+        }
+        let [rows, columns] = axes.map(|axis| self.shape()[axis]);
+        let start = [offset.min(0).unsigned_abs(), offset.max(0).unsigned_abs()];
+        let length = rows.saturating_sub(start[0]).min(columns.saturating_sub(start[1]));
+        let mut shape: Shape =
+            (0..self.ndim()).filter(|axis| !axes.contains(axis)).map(|axis| self.shape()[axis]).collect();
+        shape.push(length);
+        Array::lazy(shape, self.dtype(), OpRef::new(Diagonal { axes, start }), smallvec![self.clone()])
+    }
+
+    /// Of a matrix a diagonal; of a vector the square matrix that has it on its diagonal and is zero
+    /// elsewhere. `k` places to the right of the main one.
+    pub fn diag(&self, k: isize) -> Result<Array> {
+        match self.ndim() {
+            2 => self.diagonal(k, 0, 1),
+            1 => {
+                let side = self.size().saturating_add(k.unsigned_abs());
+                let op = OpRef::new(Diag(k));
+                Array::lazy(smallvec![side, side], self.dtype(), op, smallvec![self.clone()])
+            }
+            _ => {
+                let what = format!("takes a vector or a matrix, not an array of shape {:?}", self.shape());
+                Err(Error::shape("diag", what))
+            }
+        }
+    }
+
+    /// The sum of a diagonal of two axes, in a type of its own if asked.
+    pub fn trace(&self, offset: isize, axis1: isize, axis2: isize, dtype: Option<Dtype>) -> Result<Array> {
+        let diagonal = self.diagonal(offset, axis1, axis2)?;
+        let diagonal = match dtype {
+            Some(dtype) => diagonal.astype(dtype)?,
+            None => diagonal,
+        };
+        let sum = diagonal.sum(Some(&[-1]), false)?;
+        sum.astype(dtype.unwrap_or(sum.dtype()))
+    }
+}

@@ -1,0 +1,324 @@
+//! The commands behind [`random`](crate::random): words of a key, random order, choice, and the root of a
+//! covariance.
+
+use std::sync::Mutex;
+
+use hesper_cpu::Compute;
+use hesper_runtime::NativeResult;
+use smallvec::{SmallVec, smallvec};
+
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::error::Result;
+use crate::eval::Lowering;
+use crate::shape::{Shape, row_major};
+
+const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
+
+/// Counters that are worked on side by side, for the compiler to put into vectors.
+const LANES: usize = 16;
+
+/// Threefry-2x32 with twenty rounds, on several counters.
+#[inline(always)]
+fn threefry_lanes<const N: usize>(key: [u32; 2], mut a: [u32; N], mut b: [u32; N]) -> ([u32; N], [u32; N]) {
+    let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1bd1_1bda];
+    for lane in 0..N {
+        a[lane] = a[lane].wrapping_add(keys[0]);
+        b[lane] = b[lane].wrapping_add(keys[1]);
+    }
+    for round in 0..5 {
+        for rotation in ROTATIONS[round % 2] {
+            for lane in 0..N {
+                a[lane] = a[lane].wrapping_add(b[lane]);
+                b[lane] = b[lane].rotate_left(rotation) ^ a[lane];
+            }
+        }
+        let (first, second) = (keys[(round + 1) % 3], keys[(round + 2) % 3]);
+        for lane in 0..N {
+            a[lane] = a[lane].wrapping_add(first);
+            b[lane] = b[lane].wrapping_add(second).wrapping_add(round as u32 + 1);
+        }
+    }
+    (a, b)
+}
+
+/// The two words of a key and two counters.
+pub(crate) fn threefry(key: [u32; 2], counters: [u32; 2]) -> [u32; 2] {
+    let ([a], [b]) = threefry_lanes(key, [counters[0]], [counters[1]]);
+    [a, b]
+}
+
+/// Fills the same places of both halves of the words, beginning at `start`.
+fn fill(key: [u32; 2], start: usize, half: usize, count: usize, first: &mut [u32], second: &mut [u32]) {
+    for (block, first) in first.chunks_mut(LANES).enumerate() {
+        let from = start + block * LANES;
+        let counter = |lane: usize| (from + lane) as u32;
+        let other = |lane: usize| if half + from + lane < count { (half + from + lane) as u32 } else { 0 };
+        let (a, b) = threefry_lanes::<LANES>(key, std::array::from_fn(counter), std::array::from_fn(other));
+        first.copy_from_slice(&a[..first.len()]);
+        let rest = second.get_mut(block * LANES..).unwrap_or_default();
+        let length = rest.len().min(first.len());
+        rest[..length].copy_from_slice(&b[..length]);
+    }
+}
+
+/// Words of a key.
+#[derive(Debug)]
+struct Bits;
+
+impl Op for Bits {
+    fn name(&self) -> &'static str {
+        "random bits"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let key = l.row_major(0)?;
+        let output = l.output()?;
+        let start = key.offset as usize * 4;
+        l.stream().encode(self.name()).read_range(&key.buffer, start..start + 8).write(&output).run(
+            |native| -> NativeResult {
+                let [key, words] = native.take()?;
+                let [k0, k1] = *key.as_slice::<u32>()? else { return Err("a key has two words".into()) };
+                let words = words.as_mut_slice::<u32>()?;
+                /// Counters of one task.
+                const GRAIN: usize = 1 << 14;
+                let (count, half) = (words.len(), words.len().div_ceil(2));
+                let (first, second) = words.split_at_mut(half);
+                let tasks = half.div_ceil(GRAIN);
+                let mut second = second.chunks_mut(GRAIN);
+                let slots: Vec<Mutex<(&mut [u32], &mut [u32])>> = first
+                    .chunks_mut(GRAIN)
+                    .map(|chunk| Mutex::new((chunk, second.next().unwrap_or_default())))
+                    .collect();
+                Compute::global().run(tasks, &|task| {
+                    let mut slot = slots[task].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    let (first, second) = &mut *slot;
+                    fill([k0, k1], task * GRAIN, half, count, first, second);
+                });
+                Ok(())
+            },
+        )?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+/// Words of a key, in a shape.
+pub(crate) fn bits_of(key: Array, shape: &[usize]) -> Result<Array> {
+    Array::lazy(shape.into(), Dtype::Uint32, OpRef::Static(&Bits), smallvec![key])
+}
+
+/// Rows of an array in the order that sorts random words; equal words keep their order.
+#[derive(Debug)]
+struct PermuteRows;
+
+impl Op for PermuteRows {
+    fn name(&self) -> &'static str {
+        "permutation"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let (rows, words) = (l.row_major(0)?, l.row_major(1)?);
+        let output = l.output()?;
+        let count = l.shape()[0];
+        let bytes = l.shape().iter().product::<usize>() * l.dtype().size();
+        let row = bytes / count.max(1);
+        let (start, first) = (rows.offset as usize * l.dtype().size(), words.offset as usize * 4);
+        l.stream()
+            .encode(self.name())
+            .read_range(&rows.buffer, start..start + bytes)
+            .read_range(&words.buffer, first..first + count * 4)
+            .write(&output)
+            .run(move |native| -> NativeResult {
+                let [rows, words, out] = native.take()?;
+                let (rows, words) = (rows.bytes()?, words.as_slice::<u32>()?);
+                let mut order: Vec<usize> = (0..count).collect();
+                order.sort_by_key(|at| words[*at]);
+                if row > 0 {
+                    for (to, from) in out.bytes_mut()?.chunks_exact_mut(row).zip(order) {
+                        to.copy_from_slice(&rows[from * row..(from + 1) * row]);
+                    }
+                }
+                Ok(())
+            })?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+/// The rows in the order that sorts `words`.
+pub(crate) fn permute_rows(rows: &Array, words: &Array) -> Result<Array> {
+    let inputs = smallvec![rows.clone(), words.clone()];
+    Array::lazy(rows.0.shape.clone(), rows.dtype(), OpRef::Static(&PermuteRows), inputs)
+}
+
+/// The place of the largest float32 of each row.
+#[derive(Debug)]
+struct Choose;
+
+impl Op for Choose {
+    fn name(&self) -> &'static str {
+        "categorical"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let input = l.row_major(0)?;
+        let output = l.output()?;
+        let shape = l.input_shape(0);
+        let length = shape[shape.len() - 1];
+        let bytes = shape.iter().product::<usize>() * 4;
+        let start = input.offset as usize * 4;
+        l.stream().encode(self.name()).read_range(&input.buffer, start..start + bytes).write(&output).run(
+            move |native| -> NativeResult {
+                let [from, to] = native.take()?;
+                let from = from.as_slice::<f32>()?;
+                let to = to.as_mut_slice::<u32>()?;
+                let grain = (65536 / length.max(1)).max(1);
+                let slots: Vec<Mutex<&mut [u32]>> = to.chunks_mut(grain).map(Mutex::new).collect();
+                Compute::global().run(slots.len(), &|task| {
+                    let mut slot = slots[task].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    for (at, out) in slot.iter_mut().enumerate() {
+                        let row = task * grain + at;
+                        *out = largest(&from[row * length..(row + 1) * length]);
+                    }
+                });
+                Ok(())
+            },
+        )?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+/// The first place of the largest number.
+fn largest(row: &[f32]) -> u32 {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (at, value) in row.iter().enumerate() {
+        if *value > best.1 {
+            best = (at, *value);
+        }
+    }
+    best.0 as u32
+}
+
+/// Where along an axis the largest number is.
+pub(crate) fn choose(numbers: &Array, axis: usize) -> Result<Array> {
+    let axis = axis as isize;
+    let mut order: SmallVec<[isize; 6]> = (0..numbers.ndim() as isize).filter(|one| *one != axis).collect();
+    order.push(axis);
+    let last = numbers.transpose(&order)?;
+    let [rest @ .., length] = last.shape() else { return Ok(last) };
+    if *length == 0 {
+        let what = format!("a distribution over no values, in logits of shape {:?}", numbers.shape());
+        return Err(crate::Error::value("categorical", what));
+    }
+    let shape: Shape = rest.into();
+    Array::lazy(shape, Dtype::Uint32, OpRef::Static(&Choose), smallvec![last])
+}
+
+/// Pairs of float32 as complex numbers: the same memory.
+#[derive(Debug)]
+struct AsComplex;
+
+impl Op for AsComplex {
+    fn name(&self) -> &'static str {
+        "as complex"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let pairs = l.row_major(0)?;
+        Ok(Data { buffer: pairs.buffer, offset: pairs.offset / 2, strides: row_major(l.shape()) })
+    }
+}
+
+/// Pairs of float32 as complex numbers of a shape.
+pub(crate) fn as_complex(pairs: &Array, shape: &[usize]) -> Result<Array> {
+    Array::lazy(shape.into(), Dtype::Complex64, OpRef::Static(&AsComplex), smallvec![pairs.clone()])
+}
+
+/// The symmetric root of symmetric matrices of float32.
+#[derive(Debug)]
+struct SymmetricRoot;
+
+impl Op for SymmetricRoot {
+    fn name(&self) -> &'static str {
+        "covariance root"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let input = l.row_major(0)?;
+        let output = l.output()?;
+        let side = l.shape()[l.shape().len() - 1];
+        let start = input.offset as usize * 4;
+        let bytes = l.shape().iter().product::<usize>() * 4;
+        l.stream().encode(self.name()).read_range(&input.buffer, start..start + bytes).write(&output).run(
+            move |native| -> NativeResult {
+                let [from, to] = native.take()?;
+                let from = from.as_slice::<f32>()?;
+                let to = to.as_mut_slice::<f32>()?;
+                let matrix = (side * side).max(1);
+                for (from, to) in from.chunks_exact(matrix).zip(to.chunks_exact_mut(matrix)) {
+                    root(from, to, side);
+                }
+                Ok(())
+            },
+        )?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+/// The symmetric root of one matrix by Jacobi's rotations: `V sqrt(D) V^T` of `V D V^T`.
+fn root(from: &[f32], to: &mut [f32], n: usize) {
+    let at = |row: usize, column: usize| row * n + column;
+    let mut a: Vec<f64> = from.iter().map(|x| f64::from(*x)).collect();
+    let mut v = vec![0.0f64; n * n];
+    (0..n).for_each(|i| v[at(i, i)] = 1.0);
+    // Converges quadratically; thirty sweeps are far more than any matrix needs.
+    for _ in 0..30 {
+        let off: f64 =
+            (0..n).flat_map(|i| (0..i).map(move |j| (i, j))).map(|(i, j)| a[at(i, j)] * a[at(i, j)]).sum();
+        let diagonal: f64 = (0..n).map(|i| a[at(i, i)] * a[at(i, i)]).sum();
+        if off.is_nan() || off <= diagonal * 1e-30 {
+            break;
+        }
+        for p in 0..n {
+            for q in p + 1..n {
+                rotate(&mut a, &mut v, n, p, q);
+            }
+        }
+    }
+    for row in 0..n {
+        for column in 0..n {
+            let sum: f64 =
+                (0..n).map(|k| v[at(row, k)] * a[at(k, k)].max(0.0).sqrt() * v[at(column, k)]).sum();
+            to[at(row, column)] = sum as f32;
+        }
+    }
+}
+
+/// The rotation that makes the element at `(p, q)` zero.
+fn rotate(a: &mut [f64], v: &mut [f64], n: usize, p: usize, q: usize) {
+    let at = |row: usize, column: usize| row * n + column;
+    let off = a[at(p, q)];
+    if off == 0.0 {
+        return;
+    }
+    let theta = (a[at(q, q)] - a[at(p, p)]) / (2.0 * off);
+    let t = theta.signum() / (theta.abs() + (theta * theta + 1.0).sqrt());
+    let c = 1.0 / (t * t + 1.0).sqrt();
+    let s = t * c;
+    for k in 0..n {
+        let (x, y) = (a[at(k, p)], a[at(k, q)]);
+        (a[at(k, p)], a[at(k, q)]) = (c * x - s * y, s * x + c * y);
+    }
+    for k in 0..n {
+        let (x, y) = (a[at(p, k)], a[at(q, k)]);
+        (a[at(p, k)], a[at(q, k)]) = (c * x - s * y, s * x + c * y);
+        let (x, y) = (v[at(k, p)], v[at(k, q)]);
+        (v[at(k, p)], v[at(k, q)]) = (c * x - s * y, s * x + c * y);
+    }
+}
+
+/// The symmetric root of the matrices of the last two axes.
+pub(crate) fn symmetric_root(matrices: &Array) -> Result<Array> {
+    let op = OpRef::Static(&SymmetricRoot);
+    Array::lazy(matrices.0.shape.clone(), Dtype::Float32, op, smallvec![matrices.clone()])
+}
