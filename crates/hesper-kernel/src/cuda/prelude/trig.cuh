@@ -33,12 +33,10 @@ HESPER_FN reduced reduce_huge(f32 x) {
     hi = hi << s | lo >> (64u - s);
     lo = lo << s | two_over_pi(w + 4u) >> (32u - s);
   }
-  const i32 wanted = 2 - e;
-  const u32 shift = wanted < 0 ? 0u : wanted > 64 ? 64u : (u32)wanted;
-  if (shift == 64u) {
-    lo = hi;
-    hi = 0ull;
-  } else if (shift != 0u) {
+  // Beyond the limit of the small reduction e is -4 at least, so this shifts by six at most. (A general
+  // shift, with a case for all 64 bits, is miscompiled by the device's compiler.)
+  if (e < 2) {
+    const u32 shift = (u32)(2 - e) & 7u;
     lo = lo >> shift | hi << (64u - shift);
     hi = hi >> shift;
   }
