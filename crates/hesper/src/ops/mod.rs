@@ -5,11 +5,27 @@
 //! Element-wise ops are entries of one table ([`elementwise`]); the planner fuses them. Any other op is
 //! a type of its own that implements [`Op`].
 
+mod along;
+mod combine;
+pub mod concat;
+pub mod conv;
+mod conv_kernel;
+pub(crate) mod copy;
 pub mod custom;
 pub mod elementwise;
+pub mod fft;
+mod gather;
+pub mod index;
 pub mod matmul;
+pub mod movement;
+pub mod pad;
 pub mod reduce;
+mod reinterpret;
+mod scatter;
+mod slices;
+mod stft;
 pub mod view;
+pub(crate) mod walk;
 
 use std::fmt;
 use std::sync::Arc;
