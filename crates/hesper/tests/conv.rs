@@ -1,5 +1,8 @@
 //! Convolutions, against golden cases and a plain sum.
 
+// A test that cannot go on should say so at once.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{cases, numbers};

@@ -1,5 +1,8 @@
 //! Fourier transforms, against golden cases and by their identities.
 
+// A test that cannot go on should say so at once.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{cases, numbers};

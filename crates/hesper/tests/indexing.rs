@@ -1,5 +1,8 @@
 //! Indexing, gathers, scatters and slices, against golden cases and by their promises.
 
+// A test that cannot go on should say so at once.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{cases, numbers};

@@ -42,6 +42,9 @@ enum Rows {
     ComplexToReal,
 }
 
+/// Reads a row of the input.
+type Reader<'a> = dyn Fn(usize, &mut [Complex<f32>]) + Sync + 'a;
+
 /// A transform of the rows of the last axis.
 #[derive(Debug, Clone)]
 struct Transform {
@@ -68,7 +71,7 @@ impl Op for Transform {
                 let [from, to] = native.take()?;
                 let (Some(&given), Some(&row)) = (shape.last(), result.last()) else { return Ok(()) };
                 let plan = plan(op.length, op.inverse);
-                let read: Box<dyn Fn(usize, &mut [Complex<f32>]) + Sync> = if real {
+                let read: Box<Reader<'_>> = if real {
                     let from = from.as_slice::<f32>()?;
                     Box::new(move |at, line| {
                         let line = line.iter_mut();

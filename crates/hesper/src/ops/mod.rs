@@ -15,6 +15,8 @@ pub mod custom;
 pub mod elementwise;
 pub mod fft;
 mod gather;
+pub mod grouped;
+pub mod hadamard;
 pub mod index;
 pub mod matmul;
 pub mod movement;
