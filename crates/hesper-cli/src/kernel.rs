@@ -61,17 +61,12 @@ pub fn run(command: Command) -> Result<(), String> {
                     println!("{kernel}");
                 }
                 if cuda {
-                    println!("{}", cuda_text(&kernel)?);
+                    println!("{}", hesper_kernel::cuda::emit(&kernel, &Default::default()).text);
                 }
             }
             Ok(())
         }
     }
-}
-
-fn cuda_text(kernel: &Kernel) -> Result<String, String> {
-    let source = hesper_kernel::cuda::emit(kernel, &Default::default()).map_err(|error| error.to_string())?;
-    Ok(source.text)
 }
 
 fn read(path: &Path) -> Result<String, String> {

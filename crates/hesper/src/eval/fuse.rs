@@ -92,37 +92,6 @@ pub(super) fn lower(nodes: &[Array], group: &Group) -> Result<Vec<(usize, Data)>
     Ok(group.outputs.iter().copied().zip(outputs.into_iter().map(data)).collect())
 }
 
-/// A copy of strided memory, row by row.
-pub(super) fn copy(stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
-    // Any type of that size will do: bits are copied.
-    let carrier = match dtype.size() {
-        1 => Dtype::Uint8,
-        2 => Dtype::Uint16,
-        4 => Dtype::Uint32,
-        _ => Dtype::Uint64,
-    };
-    let mut recipe = Recipe {
-        inputs: vec![Input::memory(data.clone(), carrier, shape, shape)],
-        members: vec![Member {
-            op: "copy",
-            indexed: false,
-            emit: |_, inputs| inputs[0],
-            sources: SmallVec::from_slice(&[Source::Input(0)]),
-            dtype: carrier,
-        }],
-        outputs: vec![0],
-        lengths: SmallVec::new(),
-    };
-    recipe.collapse(shape);
-    let output = stream.alloc(shape.iter().product::<usize>() * dtype.size())?;
-    if output.is_empty() {
-        stream.encode("empty").write(&output).run(|_| Ok(()))?;
-    } else {
-        recipe.dispatch(stream, std::slice::from_ref(&output))?;
-    }
-    Ok(output)
-}
-
 impl Input {
     /// An input in memory, stretched to `shape`.
     fn memory(data: Data, dtype: Dtype, own: &[usize], shape: &[usize]) -> Self {

@@ -104,6 +104,11 @@ impl Lowering<'_> {
         self.array.dtype()
     }
 
+    /// How many inputs there are.
+    pub(crate) fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
     /// Where an input is.
     pub(crate) fn input(&self, at: usize) -> &Data {
         &self.inputs[at]
@@ -125,7 +130,7 @@ impl Lowering<'_> {
         if crate::shape::is_row_major(shape, &data.strides) {
             return Ok(data.clone());
         }
-        let buffer = fuse::copy(self.stream(), data, shape, self.input_dtype(at))?;
+        let buffer = crate::ops::copy::copy(self.stream(), data, shape, self.input_dtype(at))?;
         Ok(Data::contiguous(buffer, shape))
     }
 
@@ -136,7 +141,12 @@ impl Lowering<'_> {
 
     /// The output, copied from strided memory.
     pub(crate) fn copy_of(&self, at: usize) -> Result<Data> {
-        let buffer = fuse::copy(self.stream(), self.input(at), self.input_shape(at), self.input_dtype(at))?;
+        let buffer = crate::ops::copy::copy(
+            self.stream(),
+            self.input(at),
+            self.input_shape(at),
+            self.input_dtype(at),
+        )?;
         Ok(Data::contiguous(buffer, self.shape()))
     }
 }

@@ -1,0 +1,194 @@
+//! Elements along one axis, found by an array of indices that has the same axes.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::combine::{Combine, Mode, with_combine};
+use super::gather::{Indices, check_indices};
+use super::walk::{Carrier, Cursor, GRAIN, Strided, par_chunks, with_carrier};
+use super::{Op, OpRef};
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::{Shape, Strides, axis, broadcast, row_major};
+
+#[derive(Debug)]
+struct TakeAlong(usize);
+
+impl Op for TakeAlong {
+    fn name(&self) -> &'static str {
+        "take_along_axis"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        with_carrier!(l.dtype(), take::<_>(self.0, l))
+    }
+}
+
+/// Strides without the step along an axis: the indices make it.
+fn still(strides: &[isize], along: usize) -> Strides {
+    let mut strides: Strides = strides.into();
+    strides[along] = 0;
+    strides
+}
+
+fn take<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
+    let (source, list, dtype) = (Strided::input(l, 0), Strided::input(l, 1), l.input_dtype(1));
+    let shape: Shape = l.shape().into();
+    let output = l.output()?;
+    let buffers = [source.data.buffer.clone(), list.data.buffer.clone()];
+    l.stream()
+        .encode("take_along_axis")
+        .read_range(&buffers[0], source.bytes.clone())
+        .read_range(&buffers[1], list.bytes.clone())
+        .write(&output)
+        .run(move |native| {
+            let [from, view, to] = native.take()?;
+            let (from, indices) = (from.as_slice::<T>()?, Indices::of(view, dtype)?);
+            let rest = still(source.strides(), along);
+            let (length, step) = (source.shape[along], source.strides()[along]);
+            par_chunks(to.as_mut_slice::<T>()?, GRAIN, |first, part| {
+                let mut cursor = Cursor::new(&shape, [&rest, list.strides()], first);
+                for element in part {
+                    let index = indices.get(list.offset + cursor.at[1], length, 1);
+                    *element = from[(source.offset + cursor.at[0] + index * step) as usize];
+                    cursor.advance();
+                }
+            });
+            Ok(())
+        })?;
+    Ok(Data::contiguous(output, l.shape()))
+}
+
+#[derive(Debug)]
+struct PutAlong(usize, Mode);
+
+impl Op for PutAlong {
+    fn name(&self) -> &'static str {
+        "put_along_axis"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        with_combine!(l.dtype(), put::<_>(self, l))
+    }
+}
+
+fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
+    let (along, mode) = (op.0, op.1.on(l.dtype()));
+    let source = Strided::row_major(l, 0)?;
+    let (list, dtype, new) = (Strided::input(l, 1), l.input_dtype(1), Strided::input(l, 2));
+    let output = l.output()?;
+    let buffers = [source.data.buffer.clone(), list.data.buffer.clone(), new.data.buffer.clone()];
+    l.stream()
+        .encode("put_along_axis")
+        .read_range(&buffers[0], source.bytes.clone())
+        .read_range(&buffers[1], list.bytes.clone())
+        .read_range(&buffers[2], new.bytes.clone())
+        .write(&output)
+        .run(move |native| {
+            let [old, view, new_view, to] = native.take()?;
+            let (old, indices) = (old.as_slice::<T>()?, Indices::of(view, dtype)?);
+            let (from, to) = (new_view.as_slice::<T>()?, to.as_mut_slice::<T>()?);
+            let combine = match mode {
+                Mode::Set => |_, new| new,
+                Mode::Add => T::add,
+                Mode::Multiply => T::multiply,
+                Mode::Max => T::max,
+                Mode::Min => T::min,
+            };
+            if to.is_empty() {
+                return Ok(());
+            }
+            let strides = row_major(&source.shape);
+            let rest = still(&strides, along);
+            let (length, step) = (source.shape[along], strides[along]);
+            // Updates meet only inside of one element of the axes before; a task has some of those.
+            let block: usize = source.shape[along..].iter().product();
+            let updates: usize = list.shape[along..].iter().product();
+            par_chunks(to, (GRAIN / block).max(1) * block, |first, part| {
+                part.copy_from_slice(&old[first..first + part.len()]);
+                let count = part.len() / block * updates;
+                let mut cursor =
+                    Cursor::new(&list.shape, [&rest, list.strides(), new.strides()], first / block * updates);
+                for _ in 0..count {
+                    let index = indices.get(list.offset + cursor.at[1], length, 1);
+                    let element = &mut part[(cursor.at[0] + index * step) as usize - first];
+                    *element = combine(*element, from[(new.offset + cursor.at[2]) as usize]);
+                    cursor.advance();
+                }
+            });
+            Ok(())
+        })?;
+    Ok(Data::contiguous(output, l.shape()))
+}
+
+impl Array {
+    /// The elements that `indices` point at along an axis. Except along it, both broadcast. Without an
+    /// axis, both are one row.
+    pub fn take_along_axis(&self, indices: &Array, along: Option<isize>) -> Result<Array> {
+        let Some(along) = along else {
+            return self.reshape(&[-1])?.take_along_axis(&indices.reshape(&[-1])?, Some(0));
+        };
+        let (along, source, indices) = self.align("take_along_axis", indices, along)?;
+        let (shape, op) = (indices.0.shape.clone(), OpRef::new(TakeAlong(along)));
+        Array::lazy(shape, self.dtype(), op, smallvec![source, indices])
+    }
+
+    /// The array with `values` in place of the elements that `indices` point at along an axis; without
+    /// an axis, of the array as one row. Where several meet, the last one stays.
+    pub fn put_along_axis(&self, indices: &Array, values: &Array, along: Option<isize>) -> Result<Array> {
+        self.put_by(Mode::Set, "put_along_axis", indices, values, along)
+    }
+
+    /// Like [`put_along_axis`](Array::put_along_axis), adding the values.
+    pub fn scatter_add_axis(&self, indices: &Array, values: &Array, along: isize) -> Result<Array> {
+        self.put_by(Mode::Add, "scatter_add_axis", indices, values, Some(along))
+    }
+
+    fn put_by(
+        &self,
+        mode: Mode,
+        op: &'static str,
+        indices: &Array,
+        values: &Array,
+        along: Option<isize>,
+    ) -> Result<Array> {
+        let Some(along) = along else {
+            let shape: SmallVec<[isize; 6]> = self.shape().iter().map(|x| *x as isize).collect();
+            let row = self.reshape(&[-1])?;
+            let (indices, values) = (indices.reshape(&[-1])?, values.broadcast_to(indices.shape())?);
+            return row.put_by(mode, op, &indices, &values.reshape(&[-1])?, Some(0))?.reshape(&shape);
+        };
+        let (along, source, indices) = self.align(op, indices, along)?;
+        if source.shape() != self.shape() {
+            let what = format!("indices of shape {:?} for an array of {:?}", indices.shape(), self.shape());
+            return Err(Error::shape(op, what));
+        }
+        let values = values.astype(self.dtype())?.broadcast_to(indices.shape())?;
+        let inputs = smallvec![self.clone(), indices, values];
+        Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::new(PutAlong(along, mode)), inputs)
+    }
+
+    /// The axis from the front, and both arrays broadcast along the others.
+    fn align(&self, op: &str, indices: &Array, along: isize) -> Result<(usize, Array, Array)> {
+        check_indices(op, indices)?;
+        let along = axis(op, along, self.ndim())?;
+        if indices.ndim() != self.ndim() {
+            let what = format!("indices of shape {:?} for an array of {:?}", indices.shape(), self.shape());
+            return Err(Error::shape(op, what));
+        }
+        if self.shape()[along] == 0 && indices.size() > 0 {
+            let what = format!("axis {along} of an array of shape {:?} has no elements", self.shape());
+            return Err(Error::value(op, what));
+        }
+        let without = |array: &Array| -> Shape {
+            let mut shape = array.0.shape.clone();
+            shape[along] = 1;
+            shape
+        };
+        let mut shape = broadcast(op, &without(self), &without(indices))?;
+        shape[along] = self.shape()[along];
+        let source = self.broadcast_to(&shape)?;
+        shape[along] = indices.shape()[along];
+        Ok((along, source, indices.broadcast_to(&shape)?))
+    }
+}

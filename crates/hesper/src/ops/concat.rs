@@ -1,0 +1,116 @@
+//! Joining arrays.
+
+use smallvec::SmallVec;
+
+use super::walk::{Carrier, GRAIN, Strided, collapse, copy_range, par_chunks, with_carrier};
+use super::{Op, OpRef};
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::{Shape, axis};
+
+#[derive(Debug)]
+struct Concatenate(usize);
+
+impl Op for Concatenate {
+    fn name(&self) -> &'static str {
+        "concatenate"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        with_carrier!(l.dtype(), run::<_>(self.0, l))
+    }
+}
+
+fn run<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
+    let parts: Vec<Strided> = (0..l.input_count()).map(|at| Strided::input(l, at)).collect();
+    let output = l.output()?;
+    let buffers: Vec<_> = parts.iter().map(|part| part.data.buffer.clone()).collect();
+    let mut encoder = l.stream().encode("concatenate");
+    for (part, buffer) in parts.iter().zip(&buffers) {
+        encoder = encoder.read_range(buffer, part.bytes.clone());
+    }
+    let row: usize = l.shape()[along..].iter().product();
+    encoder.write(&output).run(move |native| {
+        let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
+        let from: Vec<&[T]> = views.iter().map(|view| view.as_slice::<T>()).collect::<Result<_, _>>()?;
+        let layouts: Vec<_> = parts.iter().map(|part| collapse(&part.shape, [part.strides()])).collect();
+        // Elements of each input for one step along the axes before.
+        let widths: Vec<usize> = parts.iter().map(|part| part.shape[along..].iter().product()).collect();
+        par_chunks(to.as_mut_slice::<T>()?, GRAIN, |first, part| {
+            let (mut outer, mut inside) = (first / row, first % row);
+            let mut rest = part;
+            let mut at = 0;
+            while !rest.is_empty() {
+                while inside >= widths[at] {
+                    inside -= widths[at];
+                    at += 1;
+                    if at == widths.len() {
+                        (at, outer) = (0, outer + 1);
+                    }
+                }
+                let count = (widths[at] - inside).min(rest.len());
+                let (piece, others) = rest.split_at_mut(count);
+                let (shape, [strides]) = &layouts[at];
+                copy_range(piece, from[at], parts[at].offset, shape, strides, outer * widths[at] + inside);
+                (rest, inside) = (others, inside + count);
+            }
+        });
+        Ok(())
+    })?;
+    Ok(Data::contiguous(output, l.shape()))
+}
+
+/// Arrays one behind the other along an axis, promoted to one type. Along other axes they must agree.
+///
+/// ```
+/// use hesper::{Array, concatenate};
+/// let (a, b) = (Array::from_slice(&[1, 2]), Array::from_slice(&[3.5f32]));
+/// assert_eq!(concatenate(&[a, b], 0)?.to_vec::<f32>()?, [1.0, 2.0, 3.5]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn concatenate(arrays: &[Array], along: isize) -> Result<Array> {
+    let [first, others @ ..] = arrays else {
+        return Err(Error::value("concatenate", "no arrays were given"));
+    };
+    if others.is_empty() {
+        return Ok(first.clone());
+    }
+    let along = axis("concatenate", along, first.ndim())?;
+    let mut shape: Shape = first.0.shape.clone();
+    let mut dtype = first.dtype();
+    for other in others {
+        let fits = other.ndim() == first.ndim()
+            && (0..shape.len()).all(|at| at == along || other.shape()[at] == shape[at]);
+        if !fits {
+            let what = format!("shapes {:?} and {:?} along axis {along}", first.shape(), other.shape());
+            return Err(Error::shape("concatenate", what));
+        }
+        shape[along] += other.shape()[along];
+        dtype = dtype.promote(other.dtype());
+    }
+    // Empty arrays add nothing but their type.
+    let inputs: SmallVec<[Array; 3]> = arrays
+        .iter()
+        .filter(|array| array.shape()[along] > 0)
+        .map(|array| array.astype(dtype))
+        .collect::<Result<_>>()?;
+    if inputs.is_empty() {
+        return first.astype(dtype);
+    }
+    Array::lazy(shape, dtype, OpRef::new(Concatenate(along)), inputs)
+}
+
+/// Arrays of one shape along a new axis.
+pub fn stack(arrays: &[Array], along: isize) -> Result<Array> {
+    let [first, others @ ..] = arrays else {
+        return Err(Error::value("stack", "no arrays were given"));
+    };
+    if let Some(other) = others.iter().find(|other| other.shape() != first.shape()) {
+        let what = format!("shapes {:?} and {:?} differ", first.shape(), other.shape());
+        return Err(Error::shape("stack", what));
+    }
+    let along = axis("stack", along, first.ndim() + 1)? as isize;
+    let rows: Vec<Array> = arrays.iter().map(|array| array.expand_dims(&[along])).collect::<Result<_>>()?;
+    concatenate(&rows, along)
+}

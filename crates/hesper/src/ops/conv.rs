@@ -1,0 +1,346 @@
+//! Convolutions. Inputs have the axes batch, space, channels; weights output channels, space, and the
+//! input channels of one group.
+
+use half::{bf16, f16};
+use smallvec::{SmallVec, smallvec};
+
+use super::conv_kernel::{Axis, Geometry, Number, convolve as compute};
+use super::walk::Strided;
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::Shape;
+
+/// How a convolution goes over its input. One number is for all spatial axes.
+#[derive(Debug, Clone)]
+pub struct Conv {
+    /// Positions from one output to the next.
+    pub stride: Vec<usize>,
+    /// Zeros before and after; negative numbers cut elements of the input off.
+    pub padding: Vec<(isize, isize)>,
+    /// Distance of taps.
+    pub kernel_dilation: Vec<usize>,
+    /// Distance of the input's elements, with zeros in between.
+    pub input_dilation: Vec<usize>,
+    /// Groups of channels that do not see each other.
+    pub groups: usize,
+    /// Whether the weights are turned round, as in a convolution of signals.
+    pub flip: bool,
+}
+
+impl Default for Conv {
+    fn default() -> Self {
+        Conv {
+            stride: vec![1],
+            padding: vec![(0, 0)],
+            kernel_dilation: vec![1],
+            input_dilation: vec![1],
+            groups: 1,
+            flip: false,
+        }
+    }
+}
+
+/// Which part of a convolution of signals is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConvolveMode {
+    /// All of it.
+    Full,
+    /// As much as the longer signal, from the middle.
+    Same,
+    /// Where both overlap whole.
+    Valid,
+}
+
+#[derive(Debug)]
+struct Convolution(Geometry);
+
+impl Op for Convolution {
+    fn name(&self) -> &'static str {
+        "conv"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        match l.dtype() {
+            Dtype::Float32 => run::<f32>(&self.0, l),
+            Dtype::Float16 => run::<f16>(&self.0, l),
+            Dtype::Bfloat16 => run::<bf16>(&self.0, l),
+            dtype => Err(no_type(dtype)),
+        }
+    }
+}
+
+fn no_type(dtype: Dtype) -> Error {
+    let what = "takes float32, float16 and bfloat16, and was given an array".into();
+    Error::Type { op: "conv".into(), what, dtype }
+}
+
+fn run<T: Number>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
+    let (input, weight) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?);
+    let output = l.output()?;
+    let geometry = geometry.clone();
+    l.stream()
+        .encode("conv")
+        .read_range(&input.data.buffer, input.bytes.clone())
+        .read_range(&weight.data.buffer, weight.bytes.clone())
+        .write(&output)
+        .run(move |native| {
+            let [input, weight, output] = native.take()?;
+            let output = output.as_mut_slice::<T>()?;
+            compute(&geometry, input.as_slice()?, weight.as_slice()?, output)
+                .map_err(|error| error.to_string().into())
+        })?;
+    Ok(Data::contiguous(output, l.shape()))
+}
+
+/// One number for each axis.
+fn each<T: Copy>(what: &str, list: &[T], rank: usize) -> Result<SmallVec<[T; 3]>> {
+    match list {
+        [one] => Ok(SmallVec::from_iter(std::iter::repeat_n(*one, rank))),
+        list if list.len() == rank => Ok(list.iter().copied().collect()),
+        list => Err(Error::shape("conv", format!("{} numbers of {what} for {rank} axes", list.len()))),
+    }
+}
+
+impl Array {
+    /// The convolution of an input of one to three spatial axes with `weight`.
+    ///
+    /// ```
+    /// use hesper::{Array, Conv};
+    /// let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[1, 4, 1])?;
+    /// let w = Array::try_from_slice(&[1.0f32, 10.0], &[1, 2, 1])?;
+    /// let y = x.conv_general(&w, &Conv::default())?;
+    /// assert_eq!(y.to_vec::<f32>()?, [21.0, 32.0, 43.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn conv_general(&self, weight: &Array, conv: &Conv) -> Result<Array> {
+        let rank = self.ndim().saturating_sub(2);
+        let padding = each("padding", &conv.padding, rank)?;
+        if padding.iter().all(|(low, high)| *low >= 0 && *high >= 0) {
+            return self.conv_padded(weight, conv);
+        }
+        // Negative padding cuts the input before it is spread by its dilation.
+        let mut cut = self.clone();
+        for (at, (low, high)) in padding.iter().enumerate() {
+            let length = self.shape()[at + 1] as isize;
+            let stop = length.saturating_add((*high).min(0)).max(0);
+            cut = cut.slice_axis(at + 1, low.saturating_neg().clamp(0, length), stop, 1)?;
+        }
+        let padding = padding.iter().map(|(low, high)| ((*low).max(0), (*high).max(0))).collect();
+        cut.conv_padded(weight, &Conv { padding, ..conv.clone() })
+    }
+
+    /// The convolution with padding as it is: negative numbers cut positions of the spread input off.
+    fn conv_padded(&self, weight: &Array, conv: &Conv) -> Result<Array> {
+        let fail = |what: &str| {
+            let what = format!("{what}: input {:?} and weights {:?}", self.shape(), weight.shape());
+            Err(Error::shape("conv", what))
+        };
+        let dtype = self.dtype().promote(weight.dtype());
+        if !matches!(dtype, Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16) {
+            return Err(no_type(dtype));
+        }
+        if !(3..=5).contains(&self.ndim()) || self.ndim() != weight.ndim() {
+            return fail("both need batch or output channels, one to three spatial axes, and channels");
+        }
+        let rank = self.ndim() - 2;
+        let (channels, outs) = (self.shape()[rank + 1], weight.shape()[0]);
+        let groups = conv.groups;
+        if groups == 0 || !channels.is_multiple_of(groups) || !outs.is_multiple_of(groups) {
+            return fail(&format!("{groups} groups do not divide the channels"));
+        }
+        if weight.shape()[rank + 1] != channels / groups {
+            return fail(&format!("input channels in {groups} groups do not match"));
+        }
+        let stride = each("stride", &conv.stride, rank)?;
+        let padding = each("padding", &conv.padding, rank)?;
+        let kernel_dilation = each("kernel dilation", &conv.kernel_dilation, rank)?;
+        let input_dilation = each("input dilation", &conv.input_dilation, rank)?;
+        let mut output: Shape = smallvec![self.shape()[0]];
+        let mut axes = SmallVec::new();
+        for at in 0..rank {
+            let axis = Axis {
+                stride: stride[at],
+                low: padding[at].0,
+                kernel_dilation: kernel_dilation[at],
+                input_dilation: input_dilation[at],
+            };
+            if axis.stride == 0 || axis.kernel_dilation == 0 || axis.input_dilation == 0 {
+                return fail("strides and dilations must be positive");
+            }
+            let (length, taps) = (self.shape()[at + 1] as i128, weight.shape()[at + 1] as i128);
+            let spread = |count: i128, by: usize| (count - 1) * by as i128 + 1;
+            let seen = spread(length, axis.input_dilation) + padding[at].0 as i128 + padding[at].1 as i128
+                - spread(taps, axis.kernel_dilation);
+            if seen < 0 || taps == 0 || length == 0 || seen > isize::MAX as i128 / 4 {
+                return fail(&format!("along spatial axis {at} the weights do not fit the padded input"));
+            }
+            output.push((seen / axis.stride as i128) as usize + 1);
+            axes.push(axis);
+        }
+        output.push(outs);
+        let turned: SmallVec<[isize; 3]> = (1..=rank as isize).collect();
+        let weight = if conv.flip { weight.flip(Some(&turned))? } else { weight.clone() };
+        let geometry = Geometry {
+            input: self.0.shape.clone(),
+            weight: weight.0.shape.clone(),
+            output: output.clone(),
+            axes,
+            groups,
+        };
+        let inputs = smallvec![self.astype(dtype)?, weight.astype(dtype)?];
+        Array::lazy(output, dtype, OpRef::new(Convolution(geometry)), inputs)
+    }
+
+    /// [`conv_general`](Array::conv_general) with as many spatial axes as lengths are given.
+    fn conv_nd<const N: usize>(
+        &self,
+        weight: &Array,
+        stride: [usize; N],
+        padding: [isize; N],
+        dilation: [usize; N],
+        groups: usize,
+    ) -> Result<Array> {
+        let conv = Conv {
+            stride: stride.into(),
+            padding: padding.map(|both| (both, both)).into(),
+            kernel_dilation: dilation.into(),
+            groups,
+            ..Conv::default()
+        };
+        self.has_axes(N)?.conv_general(weight, &conv)
+    }
+
+    fn has_axes(&self, spatial: usize) -> Result<&Array> {
+        if self.ndim() != spatial + 2 {
+            let what = format!("{spatial} spatial axes expected, input {:?}", self.shape());
+            return Err(Error::shape("conv", what));
+        }
+        Ok(self)
+    }
+
+    /// A convolution over one spatial axis.
+    pub fn conv1d(
+        &self,
+        weight: &Array,
+        stride: usize,
+        padding: isize,
+        dilation: usize,
+        groups: usize,
+    ) -> Result<Array> {
+        self.conv_nd(weight, [stride], [padding], [dilation], groups)
+    }
+
+    /// A convolution over two spatial axes.
+    pub fn conv2d(
+        &self,
+        weight: &Array,
+        stride: [usize; 2],
+        padding: [isize; 2],
+        dilation: [usize; 2],
+        groups: usize,
+    ) -> Result<Array> {
+        self.conv_nd(weight, stride, padding, dilation, groups)
+    }
+
+    /// A convolution over three spatial axes.
+    pub fn conv3d(
+        &self,
+        weight: &Array,
+        stride: [usize; 3],
+        padding: [isize; 3],
+        dilation: [usize; 3],
+        groups: usize,
+    ) -> Result<Array> {
+        self.conv_nd(weight, stride, padding, dilation, groups)
+    }
+
+    /// The transpose of a convolution by `stride`: its input's elements are spread by the stride, and
+    /// the weights turned round.
+    fn conv_transpose_nd<const N: usize>(
+        &self,
+        weight: &Array,
+        stride: [usize; N],
+        padding: [isize; N],
+        dilation: [usize; N],
+        output_padding: [isize; N],
+        groups: usize,
+    ) -> Result<Array> {
+        self.has_axes(N)?;
+        let padding = (0..N)
+            .map(|at| {
+                let taps = weight.shape().get(at + 1).copied().unwrap_or(1).max(1) as isize - 1;
+                let low = taps.saturating_mul(dilation[at] as isize).saturating_sub(padding[at]);
+                (low, low.saturating_add(output_padding[at]))
+            })
+            .collect();
+        let conv = Conv {
+            padding,
+            kernel_dilation: dilation.into(),
+            input_dilation: stride.into(),
+            groups,
+            flip: true,
+            ..Conv::default()
+        };
+        self.conv_padded(weight, &conv)
+    }
+
+    /// A transposed convolution over one spatial axis.
+    pub fn conv_transpose1d(
+        &self,
+        weight: &Array,
+        stride: usize,
+        padding: isize,
+        dilation: usize,
+        output_padding: isize,
+        groups: usize,
+    ) -> Result<Array> {
+        self.conv_transpose_nd(weight, [stride], [padding], [dilation], [output_padding], groups)
+    }
+
+    /// A transposed convolution over two spatial axes.
+    pub fn conv_transpose2d(
+        &self,
+        weight: &Array,
+        stride: [usize; 2],
+        padding: [isize; 2],
+        dilation: [usize; 2],
+        output_padding: [isize; 2],
+        groups: usize,
+    ) -> Result<Array> {
+        self.conv_transpose_nd(weight, stride, padding, dilation, output_padding, groups)
+    }
+
+    /// A transposed convolution over three spatial axes.
+    pub fn conv_transpose3d(
+        &self,
+        weight: &Array,
+        stride: [usize; 3],
+        padding: [isize; 3],
+        dilation: [usize; 3],
+        output_padding: [isize; 3],
+        groups: usize,
+    ) -> Result<Array> {
+        self.conv_transpose_nd(weight, stride, padding, dilation, output_padding, groups)
+    }
+
+    /// The convolution of two signals of one axis.
+    pub fn convolve(&self, other: &Array, mode: ConvolveMode) -> Result<Array> {
+        if self.ndim() != 1 || other.ndim() != 1 || self.size() == 0 || other.size() == 0 {
+            let what =
+                format!("signals need one axis and elements: {:?} and {:?}", self.shape(), other.shape());
+            return Err(Error::shape("convolve", what));
+        }
+        let (long, short) = if self.size() < other.size() { (other, self) } else { (self, other) };
+        let more = short.size() as isize - 1;
+        let padding = match mode {
+            ConvolveMode::Full => (more, more),
+            ConvolveMode::Same => (more - more / 2, more / 2),
+            ConvolveMode::Valid => (0, 0),
+        };
+        let conv = Conv { padding: vec![padding], flip: true, ..Conv::default() };
+        long.reshape(&[1, -1, 1])?.conv_general(&short.reshape(&[1, -1, 1])?, &conv)?.reshape(&[-1])
+    }
+}

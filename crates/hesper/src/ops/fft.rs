@@ -1,0 +1,313 @@
+//! Fourier transforms along axes, as `fft::fft(&x, None, -1, Norm::Backward)`.
+//!
+//! One primitive transforms the rows of the last axis: complex to complex, real to complex with the
+//! frequencies that are not negative, and back. Transforms along other axes move the axis, and those of
+//! several axes are one after the other. Rows are transformed side by side; the algorithms and plans for
+//! any length come from rustfft.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use rustfft::num_complex::Complex;
+use rustfft::{Fft, FftDirection, FftPlanner};
+use smallvec::{SmallVec, smallvec};
+
+use super::walk::{GRAIN, Strided, par_chunks};
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::{Shape, axes as check_axes, axis};
+
+pub use super::stft::{Istft, Stft, istft, stft};
+
+/// Which direction is scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Norm {
+    /// The inverse, by one over the length.
+    #[default]
+    Backward,
+    /// Both, by one over the square root of the length.
+    Ortho,
+    /// The transform, by one over the length.
+    Forward,
+}
+
+/// What a row becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rows {
+    Complex,
+    RealToComplex,
+    ComplexToReal,
+}
+
+/// Reads a row of the input.
+type Reader<'a> = dyn Fn(usize, &mut [Complex<f32>]) + Sync + 'a;
+
+/// A transform of the rows of the last axis.
+#[derive(Debug, Clone)]
+struct Transform {
+    rows: Rows,
+    inverse: bool,
+    /// How many elements are transformed; rows are cut or filled with zeros.
+    length: usize,
+    scale: f32,
+}
+
+impl Op for Transform {
+    fn name(&self) -> &'static str {
+        "fft"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let input = Strided::row_major(l, 0)?;
+        let output = l.output()?;
+        let (op, real) = (self.clone(), l.input_dtype(0) == Dtype::Float32);
+        let (shape, result): (Shape, Shape) = (l.input_shape(0).into(), l.shape().into());
+        let buffer = input.data.buffer.clone();
+        l.stream().encode("fft").read_range(&buffer, input.bytes.clone()).write(&output).run(
+            move |native| {
+                let [from, to] = native.take()?;
+                let (Some(&given), Some(&row)) = (shape.last(), result.last()) else { return Ok(()) };
+                let plan = plan(op.length, op.inverse);
+                let read: Box<Reader<'_>> = if real {
+                    let from = from.as_slice::<f32>()?;
+                    Box::new(move |at, line| {
+                        let line = line.iter_mut();
+                        line.zip(&from[at * given..][..given])
+                            .for_each(|(to, x)| *to = Complex::new(*x, 0.0));
+                    })
+                } else {
+                    let from = from.as_slice::<[f32; 2]>()?;
+                    Box::new(move |at, line| {
+                        let line = line.iter_mut();
+                        line.zip(&from[at * given..][..given])
+                            .for_each(|(to, [re, im])| *to = Complex::new(*re, *im));
+                    })
+                };
+                let transform =
+                    |first: usize, count: usize, store: &mut dyn FnMut(usize, &[Complex<f32>])| {
+                        let zero = Complex::new(0.0, 0.0);
+                        let mut line = vec![zero; op.length];
+                        let mut scratch = vec![zero; plan.get_inplace_scratch_len()];
+                        for at in 0..count {
+                            let kept = match op.rows {
+                                Rows::ComplexToReal => op.length / 2 + 1,
+                                _ => op.length,
+                            };
+                            line[given.min(op.length)..].fill(zero);
+                            read(first + at, &mut line[..kept]);
+                            match op.rows {
+                                Rows::ComplexToReal => mirror(&mut line),
+                                Rows::RealToComplex => line.iter_mut().for_each(|x| x.im = 0.0),
+                                Rows::Complex => {}
+                            }
+                            plan.process_with_scratch(&mut line, &mut scratch);
+                            store(at, &line[..row]);
+                        }
+                    };
+                let chunk = (GRAIN / op.length.max(row)).max(1) * row;
+                if op.rows == Rows::ComplexToReal {
+                    par_chunks(to.as_mut_slice::<f32>()?, chunk, |first, part| {
+                        transform(first / row, part.len() / row, &mut |at, line| {
+                            let part = part[at * row..(at + 1) * row].iter_mut();
+                            part.zip(line).for_each(|(to, x)| *to = x.re * op.scale);
+                        });
+                    });
+                } else {
+                    par_chunks(to.as_mut_slice::<[f32; 2]>()?, chunk, |first, part| {
+                        transform(first / row, part.len() / row, &mut |at, line| {
+                            let part = part[at * row..(at + 1) * row].iter_mut();
+                            part.zip(line).for_each(|(to, x)| *to = [x.re * op.scale, x.im * op.scale]);
+                        });
+                    });
+                }
+                Ok(())
+            },
+        )?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+/// Fills the negative frequencies of a real signal.
+fn mirror(line: &mut [Complex<f32>]) {
+    let length = line.len();
+    for at in 1..length.div_ceil(2) {
+        line[length - at] = line[at].conj();
+    }
+}
+
+/// A plan, from the cache or made now.
+fn plan(length: usize, inverse: bool) -> Arc<dyn Fft<f32>> {
+    type Plans = HashMap<(usize, bool), Arc<dyn Fft<f32>>>;
+    const MOST: usize = 64;
+    static PLANS: OnceLock<Mutex<Plans>> = OnceLock::new();
+    let plans = PLANS.get_or_init(Mutex::default);
+    let lock = || plans.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(found) = lock().get(&(length, inverse)) {
+        return found.clone();
+    }
+    let direction = if inverse { FftDirection::Inverse } else { FftDirection::Forward };
+    let made = FftPlanner::new().plan_fft(length, direction);
+    let mut plans = lock();
+    if plans.len() >= MOST {
+        plans.clear();
+    }
+    plans.insert((length, inverse), made.clone());
+    made
+}
+
+/// The transform of one axis.
+fn one(
+    x: &Array,
+    rows: Rows,
+    inverse: bool,
+    length: Option<usize>,
+    along: usize,
+    norm: Norm,
+) -> Result<Array> {
+    let given = x.shape()[along];
+    let length = length.unwrap_or(match rows {
+        Rows::ComplexToReal => 2 * given.saturating_sub(1),
+        _ => given,
+    });
+    if length == 0 {
+        let what = format!("a transform of no elements along axis {along} of shape {:?}", x.shape());
+        return Err(Error::value("fft", what));
+    }
+    let input = match x.dtype() {
+        Dtype::Complex64 | Dtype::Float32 => x.clone(),
+        _ => x.astype(Dtype::Float32)?,
+    };
+    let scale = match (norm, inverse) {
+        (Norm::Ortho, _) => 1.0 / (length as f64).sqrt(),
+        (Norm::Backward, true) | (Norm::Forward, false) => 1.0 / length as f64,
+        _ => 1.0,
+    };
+    let last = input.moveaxis(along as isize, -1)?;
+    let mut shape = last.0.shape.clone();
+    let rank = shape.len();
+    shape[rank - 1] = if rows == Rows::RealToComplex { length / 2 + 1 } else { length };
+    let dtype = if rows == Rows::ComplexToReal { Dtype::Float32 } else { Dtype::Complex64 };
+    let op = Transform { rows, inverse, length, scale: scale as f32 };
+    Array::lazy(shape, dtype, OpRef::new(op), smallvec![last])?.moveaxis(-1, along as isize)
+}
+
+/// Axes from the front and the length of each, if it is given.
+type Plan = SmallVec<[(usize, Option<usize>); 4]>;
+
+fn resolve(op: &str, x: &Array, lengths: Option<&[usize]>, along: Option<&[isize]>) -> Result<Plan> {
+    if x.ndim() == 0 {
+        return Err(Error::shape(op, "an array without axes has no transform"));
+    }
+    let all: SmallVec<[isize; 6]> = (0..x.ndim() as isize).collect();
+    if along.is_none() && lengths.is_some() {
+        return Err(Error::shape(op, "lengths are given, and no axes"));
+    }
+    let along = along.unwrap_or(&all);
+    check_axes(op, along, x.ndim())?;
+    if lengths.is_some_and(|lengths| lengths.len() != along.len()) {
+        return Err(Error::shape(op, format!("lengths {lengths:?} for axes {along:?}")));
+    }
+    along
+        .iter()
+        .enumerate()
+        .map(|(at, one)| Ok((axis(op, *one, x.ndim())?, lengths.map(|lengths| lengths[at]))))
+        .collect()
+}
+
+/// Complex transforms of all axes, one after the other.
+fn complex(x: &Array, plan: &[(usize, Option<usize>)], inverse: bool, norm: Norm) -> Result<Array> {
+    plan.iter()
+        .rev()
+        .try_fold(x.clone(), |x, (along, length)| one(&x, Rows::Complex, inverse, *length, *along, norm))
+}
+
+macro_rules! transforms {
+    ($($(#[doc = $doc:literal])+ $name:ident, $name2:ident, $namen:ident: |$x:ident, $plan:ident, $norm:ident| $body:expr;)*) => {
+        $($(#[doc = $doc])+
+        ///
+        /// Along one axis, which is cut or filled with zeros to `n` elements.
+        pub fn $name(x: &Array, n: Option<usize>, along: isize, norm: Norm) -> Result<Array> {
+            let lengths = n.map(|n| [n]);
+            $namen(x, lengths.as_ref().map(|n| &n[..]), Some(&[along]), norm)
+        }
+
+        $(#[doc = $doc])+
+        ///
+        /// Along two axes.
+        pub fn $name2(x: &Array, s: Option<[usize; 2]>, along: [isize; 2], norm: Norm) -> Result<Array> {
+            $namen(x, s.as_ref().map(|s| &s[..]), Some(&along), norm)
+        }
+
+        $(#[doc = $doc])+
+        ///
+        /// Along several axes, or all.
+        pub fn $namen(
+            $x: &Array,
+            s: Option<&[usize]>,
+            along: Option<&[isize]>,
+            $norm: Norm,
+        ) -> Result<Array> {
+            let $plan = resolve(stringify!($namen), $x, s, along)?;
+            $body
+        })*
+    };
+}
+
+transforms! {
+    /// The discrete Fourier transform.
+    fft, fft2, fftn: |x, plan, norm| complex(x, &plan, false, norm);
+    /// The inverse of the discrete Fourier transform.
+    ifft, ifft2, ifftn: |x, plan, norm| complex(x, &plan, true, norm);
+    /// The discrete Fourier transform of real numbers: the frequencies of the last axis that are not
+    /// negative.
+    rfft, rfft2, rfftn: |x, plan, norm| {
+        let Some(((along, length), others)) = plan.split_last() else { return Ok(x.clone()) };
+        complex(&one(x, Rows::RealToComplex, false, *length, *along, norm)?, others, false, norm)
+    };
+    /// The inverse of the discrete Fourier transform of real numbers.
+    irfft, irfft2, irfftn: |x, plan, norm| {
+        let Some(((along, length), others)) = plan.split_last() else { return Ok(x.clone()) };
+        one(&complex(x, others, true, norm)?, Rows::ComplexToReal, true, *length, *along, norm)
+    };
+}
+
+/// The frequency zero moved to the middle of axes, or of all.
+pub fn fftshift(x: &Array, along: Option<&[isize]>) -> Result<Array> {
+    shift(x, along, |length| length / 2)
+}
+
+/// The inverse of [`fftshift`].
+pub fn ifftshift(x: &Array, along: Option<&[isize]>) -> Result<Array> {
+    shift(x, along, |length| -(length / 2))
+}
+
+fn shift(x: &Array, along: Option<&[isize]>, by: fn(isize) -> isize) -> Result<Array> {
+    let all: SmallVec<[isize; 6]> = (0..x.ndim() as isize).collect();
+    along.unwrap_or(&all).iter().try_fold(x.clone(), |x, one| {
+        let length = x.shape()[axis("fftshift", *one, x.ndim())?];
+        x.roll(&[by(length as isize)], Some(&[*one]))
+    })
+}
+
+fn frequencies(op: &str, n: usize, d: f64, list: impl Iterator<Item = isize>) -> Result<Array> {
+    if n == 0 || d == 0.0 {
+        return Err(Error::value(op, format!("{n} elements at a distance of {d}")));
+    }
+    let unit = 1.0 / (n as f64 * d);
+    let list: Vec<f32> = list.map(|k| (k as f64 * unit) as f32).collect();
+    Array::try_from_slice(&list, &[list.len()])
+}
+
+/// The frequencies of a transform of `n` elements at a distance of `d`.
+pub fn fftfreq(n: usize, d: f64) -> Result<Array> {
+    let half = n.div_ceil(2) as isize;
+    frequencies("fftfreq", n, d, (0..half).chain(-(n as isize / 2)..0))
+}
+
+/// The frequencies of a transform of `n` real elements at a distance of `d`.
+pub fn rfftfreq(n: usize, d: f64) -> Result<Array> {
+    frequencies("rfftfreq", n, d, 0..(n / 2 + 1) as isize)
+}

@@ -1,0 +1,275 @@
+//! Gathers: elements and slices found by index arrays.
+//!
+//! Indices count from the back if negative. One that is out of range is moved to the nearest slice that
+//! is inside: a command never reads beyond an array.
+
+use hesper_runtime::{NativeError, View};
+use smallvec::{SmallVec, smallvec};
+
+use super::walk::{Carrier, Cursor, GRAIN, Strided, collapse, copy_range, par_chunks, with_carrier};
+use super::{Op, OpRef};
+use crate::array::{Array, Data};
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::{Shape, axis, broadcast};
+use crate::{Dtype, Operand};
+
+/// Integers of any type, read as indices.
+#[derive(Clone, Copy)]
+pub(super) enum Indices<'a> {
+    U8(&'a [u8]),
+    U16(&'a [u16]),
+    U32(&'a [u32]),
+    U64(&'a [u64]),
+    I8(&'a [i8]),
+    I16(&'a [i16]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+}
+
+impl<'a> Indices<'a> {
+    /// The elements of a view.
+    pub(super) fn of(view: &'a View<'_>, dtype: Dtype) -> std::result::Result<Self, NativeError> {
+        Ok(match dtype {
+            Dtype::Uint8 => Indices::U8(view.as_slice()?),
+            Dtype::Uint16 => Indices::U16(view.as_slice()?),
+            Dtype::Uint32 => Indices::U32(view.as_slice()?),
+            Dtype::Uint64 => Indices::U64(view.as_slice()?),
+            Dtype::Int8 => Indices::I8(view.as_slice()?),
+            Dtype::Int16 => Indices::I16(view.as_slice()?),
+            Dtype::Int32 => Indices::I32(view.as_slice()?),
+            Dtype::Int64 => Indices::I64(view.as_slice()?),
+            dtype => return Err(format!("{dtype} is no type of indices").into()),
+        })
+    }
+
+    /// An index, counted from the front, such that `size` elements from there are inside of `length`.
+    #[inline(always)]
+    pub(super) fn get(&self, at: isize, length: usize, size: usize) -> isize {
+        let at = at as usize;
+        let index = match self {
+            Indices::U8(all) => i64::from(all[at]),
+            Indices::U16(all) => i64::from(all[at]),
+            Indices::U32(all) => i64::from(all[at]),
+            Indices::U64(all) => i64::try_from(all[at]).unwrap_or(i64::MAX),
+            Indices::I8(all) => i64::from(all[at]),
+            Indices::I16(all) => i64::from(all[at]),
+            Indices::I32(all) => i64::from(all[at]),
+            Indices::I64(all) => all[at],
+        };
+        let length = length as i64;
+        let from_front = if index < 0 { index + length } else { index };
+        from_front.clamp(0, length - size as i64) as isize
+    }
+}
+
+/// Refuses what is no array of indices.
+pub(super) fn check_indices(op: &str, indices: &Array) -> Result<()> {
+    if !indices.dtype().is(Category::Integer) {
+        let what = "indices must be integers, and are an array".into();
+        return Err(Error::Type { op: op.into(), what, dtype: indices.dtype() });
+    }
+    Ok(())
+}
+
+/// Index arrays stretched to one shape, and that shape.
+pub(super) fn broadcast_indices(op: &str, indices: &[Array]) -> Result<(Shape, Vec<Array>)> {
+    let mut shape = Shape::new();
+    for one in indices {
+        check_indices(op, one)?;
+        shape = broadcast(op, &shape, one.shape())?;
+    }
+    let all = indices.iter().map(|one| one.broadcast_to(&shape)).collect::<Result<_>>()?;
+    Ok((shape, all))
+}
+
+/// For each element of the index arrays, the slice of the source that they point at. The axes of the
+/// index arrays stand in the result behind `before` axes of the slices.
+#[derive(Debug, Clone)]
+struct Gather {
+    axes: SmallVec<[usize; 6]>,
+    sizes: Shape,
+    before: usize,
+}
+
+impl Op for Gather {
+    fn name(&self) -> &'static str {
+        "gather"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        with_carrier!(l.dtype(), run::<_>(self, l))
+    }
+}
+
+fn run<T: Carrier>(op: &Gather, l: &Lowering<'_>) -> Result<Data> {
+    let op = op.clone();
+    let source = Strided::input(l, 0);
+    let lists: Vec<(Strided, Dtype)> =
+        (0..op.axes.len()).map(|at| (Strided::input(l, at + 1), l.input_dtype(at + 1))).collect();
+    let output = l.output()?;
+    let mut encoder = l.stream().encode("gather").read_range(&source.data.buffer, source.bytes.clone());
+    for (list, _) in &lists {
+        encoder = encoder.read_range(&list.data.buffer, list.bytes.clone());
+    }
+    let (source_, lists_) = (source.clone(), lists.clone());
+    encoder.write(&output).run(move |native| {
+        let (source, lists) = (source_, lists_);
+        let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
+        let to = to.as_mut_slice::<T>()?;
+        if to.is_empty() {
+            return Ok(());
+        }
+        let from = views[0].as_slice::<T>()?;
+        let indices: SmallVec<[Indices<'_>; 4]> = views[1..]
+            .iter()
+            .zip(&lists)
+            .map(|(view, (_, dtype))| Indices::of(view, *dtype))
+            .collect::<std::result::Result<_, _>>()?;
+        let strides = source.strides();
+        let points = lists.first().map_or(1, |(list, _)| list.shape.iter().product::<usize>());
+        let (outer, [outer_strides]) = collapse(&op.sizes[..op.before], [&strides[..op.before]]);
+        let (inner, [inner_strides]) = collapse(&op.sizes[op.before..], [&strides[op.before..]]);
+        let row = inner.iter().product::<usize>();
+        let point = |at: usize| -> SmallVec<[Cursor<'_, 1>; 4]> {
+            lists.iter().map(|(list, _)| Cursor::new(&list.shape, [list.strides()], at)).collect()
+        };
+        par_chunks(to, (GRAIN / row).max(1) * row, |first, part| {
+            let first = first / row;
+            let mut outside = Cursor::new(&outer, [&outer_strides], first / points);
+            let mut at = first % points;
+            let mut cursors = point(at);
+            for target in part.chunks_mut(row) {
+                let mut start = source.offset + outside.at[0];
+                for (k, cursor) in cursors.iter_mut().enumerate() {
+                    let axis = op.axes[k];
+                    let place = lists[k].0.offset + cursor.at[0];
+                    start += indices[k].get(place, source.shape[axis], op.sizes[axis]) * strides[axis];
+                    cursor.advance();
+                }
+                copy_range(target, from, start, &inner, &inner_strides, 0);
+                at += 1;
+                if at == points {
+                    // The cursors of the indices are at their first element again.
+                    at = 0;
+                    outside.advance();
+                }
+            }
+        });
+        Ok(())
+    })?;
+    Ok(Data::contiguous(output, l.shape()))
+}
+
+impl Array {
+    /// For each element of the index arrays (broadcast to one shape), the slice of `sizes` that starts
+    /// where they point along `axes`. The result has the axes of the indices, then those of the slices.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::try_from_slice(&[0, 1, 2, 3, 4, 5], &[3, 2])?;
+    /// let rows = x.gather(&[Array::from_slice(&[2, 0])], &[0], &[1, 2])?;
+    /// assert_eq!(rows.shape(), [2, 1, 2]);
+    /// assert_eq!(rows.to_vec::<i32>()?, [4, 5, 0, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn gather(&self, indices: &[Array], axes: &[isize], sizes: &[usize]) -> Result<Array> {
+        let named = crate::shape::axes("gather", axes, self.ndim())?;
+        if indices.len() != axes.len() || sizes.len() != self.ndim() {
+            let what = format!(
+                "{} index arrays along axes {axes:?} with slices of {sizes:?} of an array of shape {:?}",
+                indices.len(),
+                self.shape()
+            );
+            return Err(Error::shape("gather", what));
+        }
+        let fits = |axis: usize| {
+            sizes[axis] <= self.shape()[axis] && (named.contains(&axis) || sizes[axis] == self.shape()[axis])
+        };
+        // A slice along an axis without indices starts at its first element.
+        if (0..self.ndim()).any(|axis| sizes[axis] > self.shape()[axis]) {
+            let what = format!("slices of {sizes:?} of an array of shape {:?}", self.shape());
+            return Err(Error::shape("gather", what));
+        }
+        let source = if (0..self.ndim()).all(fits) {
+            self.clone()
+        } else {
+            let stop: SmallVec<[isize; 6]> = (0..self.ndim())
+                .map(|at| if named.contains(&at) { self.shape()[at] } else { sizes[at] } as isize)
+                .collect();
+            self.slice(&smallvec_of(0, self.ndim()), &stop, &smallvec_of(1, self.ndim()))?
+        };
+        let axes: SmallVec<[usize; 6]> =
+            axes.iter().map(|one| axis("gather", *one, self.ndim())).collect::<Result<_>>()?;
+        source.gather_at(indices, axes, sizes.into(), 0)
+    }
+
+    /// The gather with the axes of the indices behind `before` axes of the slices.
+    pub(super) fn gather_at(
+        &self,
+        indices: &[Array],
+        axes: SmallVec<[usize; 6]>,
+        sizes: Shape,
+        before: usize,
+    ) -> Result<Array> {
+        let (points, indices) = broadcast_indices("gather", indices)?;
+        let shape: Shape = sizes[..before].iter().chain(&points).chain(&sizes[before..]).copied().collect();
+        let empty = axes.iter().any(|axis| self.shape()[*axis] < sizes[*axis].max(1));
+        if empty && !shape.contains(&0) {
+            let what = format!("no element to take from an array of shape {:?}", self.shape());
+            return Err(Error::value("gather", what));
+        }
+        let mut inputs: SmallVec<[Array; 3]> = smallvec![self.clone()];
+        inputs.extend(indices);
+        Array::lazy(shape, self.dtype(), OpRef::new(Gather { axes, sizes, before }), inputs)
+    }
+
+    /// The elements at `indices` along an axis, or of the array as one row. The axes of the indices take
+    /// the place of that axis.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// let columns = x.take(Array::from_slice(&[1, 1, -2]), Some(1))?;
+    /// assert_eq!(columns.to_vec::<f32>()?, [2.0, 2.0, 1.0, 4.0, 4.0, 3.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn take(&self, indices: impl Into<Operand>, along: Option<isize>) -> Result<Array> {
+        let Some(along) = along else { return self.reshape(&[-1])?.take(indices, Some(0)) };
+        let along = axis("take", along, self.ndim())?;
+        let indices = match indices.into() {
+            Operand::Array(indices) => indices,
+            Operand::Int(index) => {
+                let length = self.shape()[along];
+                Array::integer(
+                    super::index::host_index("take", index as isize, length)? as i64,
+                    Dtype::Int64,
+                )?
+            }
+            _ => return Err(Error::value("take", "an index must be an integer")),
+        };
+        check_indices("take", &indices)?;
+        if self.shape()[along] == 0 && indices.size() > 0 {
+            let what = format!("axis {along} of an array of shape {:?} has no elements", self.shape());
+            return Err(Error::value("take", what));
+        }
+        let mut sizes = self.0.shape.clone();
+        sizes[along] = 1;
+        let shape: SmallVec<[isize; 6]> = self.shape()[..along]
+            .iter()
+            .chain(indices.shape())
+            .chain(&self.shape()[along + 1..])
+            .map(|length| *length as isize)
+            .collect();
+        if self.shape()[along] == 0 {
+            sizes[along] = 0;
+        }
+        self.gather_at(&[indices], smallvec![along], sizes, along)?.reshape(&shape)
+    }
+}
+
+/// `count` times the same number.
+pub(super) fn smallvec_of(value: isize, count: usize) -> SmallVec<[isize; 6]> {
+    smallvec![value; count]
+}

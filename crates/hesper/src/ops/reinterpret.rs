@@ -1,0 +1,117 @@
+//! Other readings of an array's memory: as another type, or by any strides.
+
+use smallvec::smallvec;
+
+use super::{Kind, Op, OpRef};
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::{Shape, Strides, row_major, size_of};
+
+/// The bits as another type; the input lies row by row unless sizes are the same.
+#[derive(Debug)]
+struct View;
+
+impl Op for View {
+    fn name(&self) -> &'static str {
+        "view"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let (from, to) = (l.input_dtype(0).size(), l.dtype().size());
+        if from == to {
+            return Ok(l.input(0).clone());
+        }
+        let mut data = l.row_major(0)?;
+        let start = data.offset as usize * from;
+        if !start.is_multiple_of(to) {
+            // Elements of the other type would begin between two of the buffer's.
+            data = Data::contiguous(
+                super::copy::copy(l.stream(), &data, l.input_shape(0), l.input_dtype(0))?,
+                l.input_shape(0),
+            );
+        }
+        let offset = (data.offset as usize * from / to) as isize;
+        Ok(Data { buffer: data.buffer, offset, strides: row_major(l.shape()) })
+    }
+}
+
+impl Array {
+    /// The bits of the elements as another type. If that has another size, the last axis changes its
+    /// length.
+    pub fn view(&self, dtype: Dtype) -> Result<Array> {
+        if dtype == self.dtype() {
+            return Ok(self.clone());
+        }
+        let (from, to) = (self.dtype().size(), dtype.size());
+        let mut shape: Shape = self.0.shape.clone();
+        if from != to {
+            let bytes = shape.last().map(|last| last * from);
+            match (shape.last_mut(), bytes) {
+                (Some(last), Some(bytes)) if bytes.is_multiple_of(to) => *last = bytes / to,
+                _ => {
+                    let what =
+                        format!("the last axis of {} and shape {:?} as {dtype}", self.dtype(), self.shape());
+                    return Err(Error::shape("view", what));
+                }
+            }
+        }
+        if dtype == Dtype::Bool {
+            // A bool holds no other bits than zero and one.
+            return self.view(Dtype::Uint8)?.not_equal(0);
+        }
+        Array::lazy(shape, dtype, OpRef::Static(&View), smallvec![self.clone()])
+    }
+
+    /// The array, as if it lay row by row, seen by any shape, strides and offset, in elements. All that
+    /// the view reaches must be inside of the array.
+    pub fn as_strided(&self, shape: &[usize], strides: &[isize], offset: usize) -> Result<Array> {
+        let fail = |why: &str| {
+            let what = format!(
+                "shape {shape:?} by strides {strides:?} from {offset} {why} an array of shape {:?}",
+                self.shape()
+            );
+            Err(Error::shape("as_strided", what))
+        };
+        if shape.len() != strides.len() {
+            return fail("does not describe a view of");
+        }
+        if size_of(shape)? > 0 {
+            let (mut low, mut high) = (offset as i128, offset as i128);
+            for (length, stride) in shape.iter().zip(strides) {
+                let span = (*length as i128 - 1) * *stride as i128;
+                low += span.min(0);
+                high += span.max(0);
+            }
+            if low < 0 || high >= self.size() as i128 {
+                return fail("reaches beyond");
+            }
+        }
+        let op = AsStrided { strides: strides.into(), offset: offset as isize };
+        Array::lazy(shape.into(), self.dtype(), OpRef::new(op), smallvec![self.contiguous()?])
+    }
+}
+
+#[derive(Debug)]
+struct AsStrided {
+    strides: Strides,
+    offset: isize,
+}
+
+impl Op for AsStrided {
+    fn name(&self) -> &'static str {
+        "as_strided"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let data = l.row_major(0)?;
+        let empty = l.shape().contains(&0);
+        let offset = if empty { data.offset } else { data.offset + self.offset };
+        Ok(Data { buffer: data.buffer, offset, strides: self.strides.clone() })
+    }
+}

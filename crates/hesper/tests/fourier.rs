@@ -1,0 +1,127 @@
+//! Fourier transforms, against golden cases and by their identities.
+
+// A test that cannot go on should say so at once.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{cases, numbers};
+use hesper::fft::{self, Istft, Norm, Stft};
+use hesper::{Array, Dtype, Pad, Result};
+
+fn norm(name: &str) -> Norm {
+    match name {
+        "ortho" => Norm::Ortho,
+        "forward" => Norm::Forward,
+        _ => Norm::Backward,
+    }
+}
+
+fn run(case: &common::Case) -> Result<Array> {
+    type One = fn(&Array, Option<usize>, isize, Norm) -> Result<Array>;
+    type Two = fn(&Array, Option<[usize; 2]>, [isize; 2], Norm) -> Result<Array>;
+    type Many = fn(&Array, Option<&[usize]>, Option<&[isize]>, Norm) -> Result<Array>;
+    let parts: Vec<&str> = case.args.split(';').collect();
+    let number = |at: usize| parts[at].parse::<usize>().ok();
+    let input = case.inputs.first();
+    let x = || input.expect("an input");
+    let one = |f: One| f(x(), number(0), parts[1].parse().unwrap(), norm(parts[2]));
+    let two = |f: Two| f(x(), None, [-2, -1], Norm::Backward);
+    let many = |f: Many| {
+        let (s, axes) = (numbers(parts[0], ','), numbers(parts[1], ','));
+        let (s, axes) = ((!s.is_empty()).then_some(&s[..]), (!axes.is_empty()).then_some(&axes[..]));
+        f(x(), s, axes, norm(parts[2]))
+    };
+    let axes = || numbers::<isize>(parts[0], ',');
+    let shift = |f: fn(&Array, Option<&[isize]>) -> Result<Array>| {
+        f(x(), (!axes().is_empty()).then_some(&axes()[..]))
+    };
+    match case.op.as_str() {
+        "fft" => one(fft::fft),
+        "ifft" => one(fft::ifft),
+        "rfft" => one(fft::rfft),
+        "irfft" => one(fft::irfft),
+        "fft2" => two(fft::fft2),
+        "ifft2" => two(fft::ifft2),
+        "rfft2" => two(fft::rfft2),
+        "irfft2" => two(fft::irfft2),
+        "fftn" => many(fft::fftn),
+        "ifftn" => many(fft::ifftn),
+        "rfftn" => many(fft::rfftn),
+        "irfftn" => many(fft::irfftn),
+        "fftshift" => shift(fft::fftshift),
+        "ifftshift" => shift(fft::ifftshift),
+        "fftfreq" => fft::fftfreq(number(0).unwrap(), parts[1].parse().unwrap()),
+        "rfftfreq" => fft::rfftfreq(number(0).unwrap(), parts[1].parse().unwrap()),
+        "stft" => {
+            let mode = match parts[4] {
+                "edge" => Pad::Edge,
+                "constant" => Pad::Constant(0.into()),
+                _ => Pad::Reflect,
+            };
+            let options = Stft {
+                n_fft: number(0).unwrap(),
+                hop_length: number(1),
+                win_length: number(2),
+                window: case.inputs.get(1).cloned(),
+                center: (parts[3] == "1").then_some(mode),
+                norm: norm(parts[5]),
+                onesided: number(6).map(|one| one == 1),
+            };
+            fft::stft(x(), &options)
+        }
+        "istft" => {
+            let options = Istft {
+                n_fft: number(0),
+                hop_length: number(1),
+                win_length: number(2),
+                window: case.inputs.get(1).cloned(),
+                center: parts[3] == "1",
+                norm: norm(parts[4]),
+                onesided: parts[5] != "0",
+                length: number(6),
+            };
+            fft::istft(x(), &options)
+        }
+        other => panic!("no op {other}"),
+    }
+}
+
+#[test]
+fn transforms_agree_with_the_reference() {
+    let mut count = 0;
+    for case in cases(include_str!("golden/fft.txt")) {
+        let result = run(&case).unwrap_or_else(|error| panic!("{error} for {}", case.line));
+        case.check(&[result], 2e-6);
+        count += 1;
+    }
+    assert!(count > 200, "{count} cases");
+}
+
+#[test]
+fn a_transform_and_back_gives_the_rows_again() {
+    let numbers: Vec<f32> = (0..300 * 211).map(|at| ((at * 31) % 97) as f32 / 10.0).collect();
+    let x = Array::try_from_slice(&numbers, &[300, 211]).unwrap();
+    for along in [0, 1] {
+        let there = fft::rfft(&x, None, along, Norm::Ortho).unwrap();
+        let back = fft::irfft(&there, Some(x.shape()[along as usize]), along, Norm::Ortho).unwrap();
+        let back = back.to_vec::<f32>().unwrap();
+        assert!(back.iter().zip(&numbers).all(|(a, b)| (a - b).abs() < 1e-4));
+    }
+}
+
+#[test]
+fn what_has_no_transform_is_an_error() {
+    let x = Array::from_slice(&[1.0f32, 2.0, 3.0]);
+    let none = Norm::Backward;
+    assert!(fft::fft(&x, Some(0), 0, none).is_err() && fft::fft(&x, None, 1, none).is_err());
+    assert!(fft::irfft(&x, Some(0), 0, none).is_err() && fft::fft2(&x, None, [-2, -1], none).is_err());
+    assert!(fft::fftn(&x, Some(&[2]), None, none).is_err());
+    assert!(fft::fftn(&x, None, Some(&[0, 0]), none).is_err());
+    assert!(fft::fftn(&x, Some(&[2, 2]), Some(&[0]), none).is_err());
+    assert!(fft::fft(&Array::scalar(1.0, Dtype::Float32).unwrap(), None, 0, none).is_err());
+    assert!(fft::fftfreq(0, 1.0).is_err() && fft::rfftfreq(3, 0.0).is_err());
+    let short = Stft { n_fft: 8, center: None, ..Stft::default() };
+    assert!(fft::stft(&x, &short).is_err() && fft::istft(&x, &Istft::default()).is_err());
+    assert!(fft::stft(&x, &Stft { n_fft: 2, hop_length: Some(0), ..Stft::default() }).is_err());
+}

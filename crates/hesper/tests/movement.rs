@@ -1,0 +1,109 @@
+//! Data movement, against golden cases and by its promises.
+
+// A test that cannot go on should say so at once.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Case, cases, numbers};
+use hesper::{Array, Dtype, Pad, Result, Split, concatenate, stack};
+
+fn run(case: &Case) -> Result<Vec<Array>> {
+    let x = &case.inputs[0];
+    let list = |text: &str| numbers::<isize>(text, ',');
+    let (first, second) = case.args.split_once(';').unwrap_or((&case.args, ""));
+    let all: Vec<isize> = first.split(',').filter_map(|number| number.parse().ok()).collect();
+    let one = |array: Result<Array>| array.map(|array| vec![array]);
+    match case.op.as_str() {
+        "moveaxis" => one(x.moveaxis(all[0], all[1])),
+        "swapaxes" => one(x.swapaxes(all[0], all[1])),
+        "flatten" => one(x.flatten(all[0], all[1])),
+        "flip" => one(x.flip((!all.is_empty()).then_some(&all[..]))),
+        "expand_dims" => one(x.expand_dims(&all)),
+        "squeeze" => one(x.squeeze((!all.is_empty()).then_some(&all[..]))),
+        "tile" => one(x.tile(&numbers(&case.args, ','))),
+        "repeat" => one(x.repeat(all[0] as usize, all.get(1).copied())),
+        "roll" => one(x.roll(&all, (!second.is_empty()).then(|| list(second)).as_deref())),
+        "pad" => {
+            let mode = match first {
+                "constant" => Pad::Constant(0.into()),
+                "edge" => Pad::Edge,
+                "reflect" => Pad::Reflect,
+                _ => Pad::Symmetric,
+            };
+            let widths: Vec<usize> = numbers(second, ',');
+            let widths: Vec<(usize, usize)> = widths.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+            one(x.pad(&widths, &mode))
+        }
+        "split" => x.split(Split::Indices(&all), list(second)[0]),
+        "split_sections" => x.split(Split::Sections(all[0] as usize), list(second)[0]),
+        "unstack" => x.unstack(all[0]),
+        "unflatten" => one(x.unflatten(all[0], &list(second))),
+        "atleast" => one(match all[0] {
+            1 => x.atleast_1d(),
+            2 => x.atleast_2d(),
+            _ => x.atleast_3d(),
+        }),
+        "as_strided" => {
+            let (strides, offset) = second.split_once(';').unwrap();
+            one(x.as_strided(&numbers(first, ','), &list(strides), offset.parse().unwrap()))
+        }
+        "contiguous" => one(x.contiguous()),
+        "view" => one(x.view(*Dtype::ALL.iter().find(|dtype| dtype.name() == case.args).unwrap())),
+        "concatenate" => one(concatenate(&case.inputs, all[0])),
+        "stack" => one(stack(&case.inputs, all[0])),
+        other => panic!("no op {other}"),
+    }
+}
+
+#[test]
+fn movement_agrees_with_the_reference() {
+    let mut count = 0;
+    for case in cases(include_str!("golden/movement.txt")) {
+        case.check(&run(&case).unwrap_or_else(|error| panic!("{error} for {}", case.line)), 1e-6);
+        count += 1;
+    }
+    assert!(count > 200, "{count} cases");
+}
+
+#[test]
+fn large_copies_in_blocks_move_every_element() {
+    for shape in [[70usize, 33, 50], [5, 300, 41], [1, 129, 257]] {
+        let size = shape.iter().product::<usize>();
+        let x = Array::try_from_slice(&(0..size as i32).collect::<Vec<i32>>(), &shape).unwrap();
+        for order in [[2isize, 1, 0], [0, 2, 1], [1, 2, 0], [2, 0, 1]] {
+            let y = x.transpose(&order).unwrap().contiguous().unwrap().to_vec::<i32>().unwrap();
+            let dims: Vec<usize> = order.iter().map(|axis| shape[*axis as usize]).collect();
+            let steps = [shape[1] * shape[2], shape[2], 1];
+            for (at, found) in y.iter().enumerate() {
+                let place = [at / (dims[1] * dims[2]), at / dims[2] % dims[1], at % dims[2]];
+                let expected: usize = (0..3).map(|k| place[k] * steps[order[k] as usize]).sum();
+                assert_eq!(*found, expected as i32, "{shape:?} {order:?} {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_that_shows_the_shapes() {
+    let x = Array::try_from_slice(&[0.0f32; 6], &[2, 3]).unwrap();
+    let error = concatenate(&[x.clone(), x.t().unwrap()], 0).unwrap_err().to_string();
+    assert!(error.contains("[2, 3]") && error.contains("[3, 2]"), "{error}");
+    assert!(concatenate(&[], 0).is_err() && stack(&[], 0).is_err());
+    assert!(stack(&[x.clone(), x.t().unwrap()], 0).is_err() && stack(&[x.clone(), x.clone()], 4).is_err());
+    assert!(x.as_strided(&[7], &[1], 0).is_err() && x.as_strided(&[2], &[-1], 0).is_err());
+    assert!(x.as_strided(&[usize::MAX / 64], &[isize::MAX], 1).is_err());
+    assert!(x.view(Dtype::Int64).is_err() && x.squeeze(Some(&[0])).is_err());
+    assert!(x.expand_dims(&[0, 0]).is_err() && x.expand_dims(&[9]).is_err());
+    assert!(x.flatten(1, 0).is_err() && x.unflatten(0, &[3, -1]).is_err() && x.unflatten(0, &[]).is_err());
+    assert!(x.tile(&[usize::MAX, 2]).is_err() && x.repeat(usize::MAX, None).is_err());
+    assert!(x.pad(&[(usize::MAX, 2)], &Pad::Edge).is_err() && x.pad(&[(1, 1); 3], &Pad::Edge).is_err());
+    assert!(x.roll(&[1, 2], Some(&[0, 1, 0])).is_err());
+}
+
+#[test]
+fn a_view_that_starts_between_elements_of_the_other_type_is_right() {
+    let x = Array::from_slice(&[1i16, 2, 3, 4, 5]);
+    let odd = x.slice(&[1], &[5], &[1]).unwrap().view(Dtype::Int32).unwrap();
+    assert_eq!(odd.to_vec::<i32>().unwrap(), [2 | 3 << 16, 4 | 5 << 16]);
+}
