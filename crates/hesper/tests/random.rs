@@ -20,7 +20,7 @@ fn run(case: &Case) -> Result<Vec<Array>, Error> {
     let key = Some(key);
     Ok(vec![match (case.op.as_str(), &case.inputs[..]) {
         ("key", _) => random::key(params[0].parse().unwrap())?,
-        ("split", _) => random::split(key.unwrap(), shape[0])?,
+        ("split", _) => random::split(&random::key(params[0].parse().unwrap())?, shape[0])?,
         ("uniform", _) => random::uniform(-2, 3, &shape, of(2), key)?,
         ("normal", _) => random::normal(&shape, of(2), 0, 1, key)?,
         ("normal1", _) => random::normal(&shape, of(2), 1.0, 3.0, key)?,
