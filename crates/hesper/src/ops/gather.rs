@@ -6,7 +6,9 @@
 use hesper_runtime::{NativeError, View};
 use smallvec::{SmallVec, smallvec};
 
-use super::walk::{Carrier, Cursor, GRAIN, Strided, collapse, copy_range, par_chunks, with_carrier};
+use super::walk::{
+    Carrier, Cursor, GRAIN, Strided, collapse, copy_range, copy_row, par_chunks, with_carrier,
+};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::dtype::Category;
@@ -148,7 +150,11 @@ fn run<T: Carrier>(op: &Gather, l: &Lowering<'_>) -> Result<Data> {
                     start += indices[k].get(place, source.shape[axis], op.sizes[axis]) * strides[axis];
                     cursor.advance();
                 }
-                copy_range(target, from, start, &inner, &inner_strides, 0);
+                match (inner.len(), row) {
+                    (_, 1) => target[0] = from[start as usize],
+                    (1, _) => copy_row(target, from, start, inner_strides[0]),
+                    _ => copy_range(target, from, start, &inner, &inner_strides, 0),
+                }
                 at += 1;
                 if at == points {
                     // The cursors of the indices are at their first element again.
