@@ -39,7 +39,8 @@ fn inputs_with_strides_shapes_and_scalars_reach_the_kernel() {
         uint at = elem_to_loc(i, x_shape, x_strides, x_ndim);
         out[i] = x[at] * scale;
     ";
-    let strided = CustomKernel::with_options("scale", &["x", "scale"], &["out"], source, "", false, false).unwrap();
+    let strided =
+        CustomKernel::with_options("scale", &["x", "scale"], &["out"], source, "", false, false).unwrap();
     let numbers: Vec<f32> = (0..12).map(|at| at as f32).collect();
     let x = Array::try_from_slice(&numbers, &[3, 4]).unwrap().t().unwrap();
     let scale = Array::scalar(10.0, Dtype::Float32).unwrap();

@@ -135,7 +135,12 @@ impl Program {
     }
 
     /// Runs all threadgroups on the calling thread.
-    pub fn run(&self, bindings: &Bindings<'_>, launch: &Launch, cancel: &Cancel<'_>) -> Result<(), ExecError> {
+    pub fn run(
+        &self,
+        bindings: &Bindings<'_>,
+        launch: &Launch,
+        cancel: &Cancel<'_>,
+    ) -> Result<(), ExecError> {
         self.run_groups(0..launch.group_count(), bindings, launch, cancel)
     }
 

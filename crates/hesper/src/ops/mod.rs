@@ -5,29 +5,29 @@
 //! Element-wise ops are entries of a table ([`elementwise`]); the planner fuses them. Any other op is
 //! a type of its own that implements [`Op`].
 
-pub mod arithmetic;
-pub mod complex;
-pub mod creation;
 mod along;
+pub mod arithmetic;
 mod combine;
+pub mod complex;
 pub mod concat;
 pub mod conv;
 mod conv_kernel;
 pub(crate) mod copy;
+pub mod creation;
 pub mod custom;
 pub mod diagonal;
 pub mod elementwise;
-pub mod functions;
-pub mod logic;
-pub mod matmul;
-pub mod random;
 pub mod fft;
+pub mod functions;
 mod gather;
 pub mod grouped;
 pub mod hadamard;
 pub mod index;
+pub mod logic;
+pub mod matmul;
 pub mod movement;
 pub mod pad;
+pub mod random;
 pub mod reduce;
 mod reinterpret;
 mod scatter;
