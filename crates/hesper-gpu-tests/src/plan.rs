@@ -12,7 +12,10 @@ use hesper_kernel::custom::Binding;
 use crate::job::{Job, Outputs};
 use crate::{corpus, fuzz, gpu, sweep};
 
-type Maker = Box<dyn Fn() -> Result<Job, String> + Send + Sync>;
+/// How a check's job is made.
+pub type Maker = Box<dyn Fn() -> Result<Job, String> + Send + Sync>;
+/// A case of the corpus, and which parameters its outputs are.
+type Judge = Option<(Box<Case>, Vec<Binding>)>;
 
 enum Kind {
     /// A case of the corpus, judged by its reference, too.
@@ -35,7 +38,7 @@ pub struct Prepared {
     pub interpreted: Outputs,
     /// What the fast executor answered, or why it did not.
     pub executed: Result<Outputs, String>,
-    judge: Option<(Box<Case>, Vec<Binding>)>,
+    judge: Judge,
 }
 
 /// Every check, in the order in which they are run.
@@ -62,7 +65,7 @@ pub fn checks(seeds: u64) -> Vec<Check> {
 
 impl Check {
     /// Makes the job and its text.
-    pub fn text(&self) -> Result<(Job, CudaSource, Option<(Box<Case>, Vec<Binding>)>), String> {
+    pub fn text(&self) -> Result<(Job, CudaSource, Judge), String> {
         let (job, judge) = match &self.kind {
             Kind::Corpus(case) => {
                 let (job, bindings) = corpus::job(case)?;

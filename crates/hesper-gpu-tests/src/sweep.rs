@@ -9,6 +9,7 @@ use hesper_kernel::math::scalar::convert;
 use hesper_kernel::testing::Random;
 
 use crate::job::{Job, is_nan};
+use crate::plan::Maker;
 
 const N: u64 = 8192;
 
@@ -300,8 +301,8 @@ fn conversions(s: Scalar) -> Result<Job, String> {
 }
 
 /// The sweeps: a name, and how to make the job.
-pub fn sweeps() -> Vec<(String, Box<dyn Fn() -> Result<Job, String> + Send + Sync>)> {
-    let mut all: Vec<(String, Box<dyn Fn() -> Result<Job, String> + Send + Sync>)> = Vec::new();
+pub fn sweeps() -> Vec<(String, Maker)> {
+    let mut all: Vec<(String, Maker)> = Vec::new();
     for s in Scalar::ALL {
         if s.is_float() {
             for part in 0..3 {
