@@ -6,9 +6,17 @@
 //! a type of its own that implements [`Op`].
 
 pub mod custom;
+pub mod einsum;
 pub mod elementwise;
+pub(crate) mod float;
 pub mod matmul;
+pub(crate) mod native;
+pub mod norm;
+pub mod product;
 pub mod reduce;
+pub mod scan;
+pub mod sort;
+pub mod vector_norm;
 pub mod view;
 
 use std::fmt;
