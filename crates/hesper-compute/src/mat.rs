@@ -51,6 +51,30 @@ impl<'a, T> MatRef<'a, T> {
         Ok(Self { ptr: data.as_ptr(), rows, cols, row_stride: cols as isize, col_stride: 1, of: PhantomData })
     }
 
+    /// A view of elements of a slice by strides, from the one at `first`; an error if it reaches out of it.
+    pub fn strided(
+        data: &'a [T],
+        first: usize,
+        rows: usize,
+        cols: usize,
+        row_stride: isize,
+        col_stride: isize,
+    ) -> Result<Self, Mismatch> {
+        if rows == 0 || cols == 0 {
+            return Self::row_major(&data[..0], rows, cols);
+        }
+        let reach = |count: usize, stride: isize| (count as i128 - 1) * stride as i128;
+        let (down, across) = (reach(rows, row_stride), reach(cols, col_stride));
+        let low = first as i128 + down.min(0) + across.min(0);
+        let high = first as i128 + down.max(0) + across.max(0);
+        if low < 0 || high >= data.len() as i128 {
+            let expected = usize::try_from(high + 1).unwrap_or(usize::MAX);
+            return Err(Mismatch { what: "elements that a strided matrix reaches", expected, given: data.len() });
+        }
+        let ptr = data.as_ptr().wrapping_add(first);
+        Ok(Self { ptr, rows, cols, row_stride, col_stride, of: PhantomData })
+    }
+
     /// The same elements with rows and columns exchanged.
     pub fn transposed(self) -> Self {
         Self {
@@ -60,6 +84,16 @@ impl<'a, T> MatRef<'a, T> {
             col_stride: self.row_stride,
             ..self
         }
+    }
+
+    /// The element of a row and a column; both must exist.
+    pub fn get(&self, row: usize, col: usize) -> T
+    where
+        T: Copy,
+    {
+        assert!(row < self.rows && col < self.cols, "element ({row}, {col}) of {} x {}", self.rows, self.cols);
+        // SAFETY: every element that the strides name can be read.
+        unsafe { *self.at(row, col) }
     }
 
     /// The number of rows.

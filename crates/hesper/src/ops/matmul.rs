@@ -1,10 +1,12 @@
-//! Matrix products.
+//! Matrix products. Operands are read as they lie, by strides: neither transposed, sliced nor broadcast
+//! ones are copied.
 
 use half::{bf16, f16};
-use hesper_compute::{GemmOptions, MatMut, MatRef, gemm};
+use hesper_compute::{GemmOptions, MatMut, MatRef, Par, Serial, gemm};
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
+use super::native::{par_chunks_mut, reach};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::dtype::Category;
@@ -13,81 +15,206 @@ use crate::eval::Lowering;
 use crate::shape::{Shape, broadcast};
 use crate::{Dtype, Element};
 
+/// `alpha` times the product of the first two inputs, plus `beta` times the third, if there is one.
 #[derive(Debug)]
-struct Matmul;
+struct Matmul {
+    alpha: f64,
+    beta: f64,
+    add: bool,
+}
+
+/// Multiply-adds below which a product of many stays on one core.
+const SMALL: usize = 1 << 21;
+
+/// Matrices of one operand: where they lie in what the command reads.
+struct Matrices {
+    bytes: std::ops::Range<usize>,
+    first: usize,
+    /// Strides of the axes before the last two; zero where the operand is broadcast.
+    batch: SmallVec<[isize; 6]>,
+    rows: isize,
+    cols: isize,
+}
+
+impl Matrices {
+    /// Of an input that broadcasts to axes `batch` before its last two.
+    fn of(l: &Lowering<'_>, at: usize, batch: usize, size: usize) -> Self {
+        let (shape, data) = (l.input_shape(at), l.input(at));
+        let (bytes, first) = reach(data, shape, size);
+        let stride = |axis: usize| if shape[axis] == 1 { 0 } else { data.strides[axis] };
+        let own = shape.len().saturating_sub(2);
+        let missing = batch - own.min(batch);
+        let batch = (0..batch).map(|axis| axis.checked_sub(missing).map_or(0, stride)).collect();
+        let last = |back: usize| shape.len().checked_sub(back).map_or(0, stride);
+        Matrices { bytes, first, batch, rows: last(2), cols: last(1) }
+    }
+
+    fn start(&self, lengths: &[usize], mut number: usize) -> usize {
+        let mut start = self.first as isize;
+        for (length, stride) in lengths.iter().zip(&self.batch).rev() {
+            start += (number % length) as isize * stride;
+            number /= length;
+        }
+        start as usize
+    }
+
+    /// Copies the matrix at `start` to `out`, row by row.
+    fn copy<T: Copy>(&self, all: &[T], start: usize, cols: usize, out: &mut [T]) {
+        for (row, out) in out.chunks_mut(cols).enumerate() {
+            let first = start as isize + row as isize * self.rows;
+            for (col, out) in out.iter_mut().enumerate() {
+                *out = all[(first + col as isize * self.cols) as usize];
+            }
+        }
+    }
+
+    fn view<'a, T>(
+        &self,
+        all: &'a [T],
+        start: usize,
+        rows: usize,
+        cols: usize,
+    ) -> std::result::Result<MatRef<'a, T>, String> {
+        MatRef::strided(all, start, rows, cols, self.rows, self.cols).map_err(|error| error.to_string())
+    }
+}
+
+/// A type that products are computed of.
+trait Dense: Element + hesper_compute::Element {
+    fn factor(value: f64) -> Self::Sum;
+}
+
+macro_rules! dense {
+    ($($t:ty)*) => { $(impl Dense for $t {
+        fn factor(value: f64) -> Self::Sum { value as Self::Sum }
+    })* };
+}
+
+dense!(f16 bf16 f32 f64);
 
 impl Matmul {
-    fn run<T: Element + hesper_compute::Element>(&self, l: &Lowering<'_>) -> Result<Data> {
-        let (a, b) = (Operand::of::<T>(l, 0)?, Operand::of::<T>(l, 1)?);
+    /// Encodes products, each of which `one` computes: operands, old and new contents, cores to use.
+    fn encode<T: Element>(
+        &self,
+        l: &Lowering<'_>,
+        one: impl Fn(MatRef<'_, T>, MatRef<'_, T>, &mut [T], &dyn Par) -> std::result::Result<(), String>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<Data> {
         let shape = l.shape();
-        let (m, n) = (shape[shape.len() - 2], shape[shape.len() - 1]);
-        let k = l.input_shape(0)[shape.len() - 1];
+        let axes = shape.len() - 2;
+        let size = T::DTYPE.size();
+        let (mut m, n) = (shape[axes], shape[axes + 1]);
+        let k = l.input_shape(0)[l.input_shape(0).len() - 1];
+        let mut batch: Shape = shape[..axes].into();
+        let (mut a, mut b) = (Matrices::of(l, 0, axes, size), Matrices::of(l, 1, axes, size));
+        let c = self.add.then(|| Matrices::of(l, 2, axes, size));
+        // Products with one right operand are one product of more rows, where these are evenly spaced.
+        while let (Some(&length), Some(&stride), Some(0), None) =
+            (batch.last(), a.batch.last(), b.batch.last(), &c)
+        {
+            match m {
+                1 => a.rows = stride,
+                _ if stride == a.rows * m as isize => {}
+                _ => break,
+            }
+            m *= length;
+            (batch.pop(), a.batch.pop(), b.batch.pop());
+        }
         let output = l.output()?;
-        let batch: usize = shape[..shape.len() - 2].iter().product();
-        let encoder = l.stream().encode("matmul");
-        let encoder = encoder.read_range(&a.data.buffer, a.bytes).read_range(&b.data.buffer, b.bytes);
-        encoder.write(&output).run(move |native| {
-            let [left, right, out] = native.take()?;
-            let (left, right) = (left.as_slice::<T>()?, right.as_slice::<T>()?);
+        let mut command = l.stream().encode(self.name());
+        command = command.read_range(&l.input(0).buffer, a.bytes.clone());
+        command = command.read_range(&l.input(1).buffer, b.bytes.clone());
+        if let Some(c) = &c {
+            command = command.read_range(&l.input(2).buffer, c.bytes.clone());
+        }
+        command.write(&output).run(move |native| {
+            let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
+            let (left, right) = (inputs[0].as_slice::<T>()?, inputs[1].as_slice::<T>()?);
+            let added = if c.is_some() { inputs[2].as_slice::<T>()? } else { &[] };
             let out = out.as_mut_slice::<T>()?;
-            for at in 0..batch {
-                let matrix = |all: &'_ [T], size: usize| -> std::ops::Range<usize> {
-                    let _ = all;
-                    at * size..(at + 1) * size
-                };
-                let (x, y) = (&left[matrix(left, m * k)], &right[matrix(right, k * n)]);
-                let x = view(x, m, k, a.transposed).map_err(|error| error.to_string())?;
-                let y = view(y, k, n, b.transposed).map_err(|error| error.to_string())?;
-                let z = MatMut::row_major(&mut out[at * m * n..(at + 1) * m * n], m, n)
-                    .map_err(|error| error.to_string())?;
-                gemm(&Cores, x, y, z, &GemmOptions::default()).map_err(|error| error.to_string())?;
+            if out.is_empty() {
+                return Ok(());
+            }
+            let product = |number: usize, out: &mut [T], par: &dyn Par| {
+                if let Some(c) = &c {
+                    c.copy(added, c.start(&batch, number), n, out);
+                }
+                let x = a.view(left, a.start(&batch, number), m, k)?;
+                let y = b.view(right, b.start(&batch, number), k, n)?;
+                one(x, y, out, par)
+            };
+            if out.len() > m * n && m.saturating_mul(n).saturating_mul(k) < SMALL {
+                let failed = std::sync::Mutex::new(None);
+                let lines = (SMALL / 16 / (m * n * k).max(1)).max(1);
+                par_chunks_mut(out, lines * m * n, |task, out| {
+                    for (at, out) in out.chunks_mut(m * n).enumerate() {
+                        if let Err(error) = product(task * lines + at, out, &Serial) {
+                            *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
+                        }
+                    }
+                });
+                let failed = failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+                return failed.map_or(Ok(()), |error| Err(error.into()));
+            }
+            for (number, out) in out.chunks_mut(m * n).enumerate() {
+                product(number, out, &Cores)?;
             }
             Ok(())
         })?;
         Ok(Data::contiguous(output, shape))
     }
-}
 
-fn view<T>(
-    data: &[T],
-    rows: usize,
-    cols: usize,
-    transposed: bool,
-) -> std::result::Result<MatRef<'_, T>, hesper_compute::Mismatch> {
-    if transposed {
-        Ok(MatRef::row_major(data, cols, rows)?.transposed())
-    } else {
-        MatRef::row_major(data, rows, cols)
+    fn run<T: Dense>(&self, l: &Lowering<'_>) -> Result<Data> {
+        let (alpha, beta) = (T::factor(self.alpha), T::factor(if self.add { self.beta } else { 0.0 }));
+        self.encode::<T>(l, move |a, b, out, par| {
+            let options = GemmOptions { alpha, beta, ..GemmOptions::default() };
+            let to = MatMut::row_major(out, a.rows(), b.cols()).map_err(|error| error.to_string())?;
+            gemm(par, a, b, to, &options).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Complex products are four real ones, of real and of imaginary parts.
+    fn run_complex(&self, l: &Lowering<'_>) -> Result<Data> {
+        let (alpha, beta) = (self.alpha as f32, if self.add { self.beta as f32 } else { 0.0 });
+        self.encode::<[f32; 2]>(l, move |a, b, out, par| {
+            let (m, n, k) = (a.rows(), b.cols(), a.cols());
+            let (a, b) = (parts(&a), parts(&b));
+            let mut sums = [vec![0.0f32; m * n], vec![0.0f32; m * n]];
+            for (part, x, y, sign) in [(0, 0, 0, 1.0), (0, 1, 1, -1.0), (1, 0, 1, 1.0), (1, 1, 0, 1.0)] {
+                let left = MatRef::row_major(&a[x], m, k).map_err(|error| error.to_string())?;
+                let right = MatRef::row_major(&b[y], k, n).map_err(|error| error.to_string())?;
+                let to = MatMut::row_major(&mut sums[part], m, n).map_err(|error| error.to_string())?;
+                let options = GemmOptions { alpha: alpha * sign, beta: 1.0, ..GemmOptions::default() };
+                gemm(par, left, right, to, &options).map_err(|error| error.to_string())?;
+            }
+            for (out, (re, im)) in out.iter_mut().zip(sums[0].iter().zip(&sums[1])) {
+                // What is not asked for is not read: it may be anything.
+                let old = if beta == 0.0 { [0.0; 2] } else { [beta * out[0], beta * out[1]] };
+                *out = [re + old[0], im + old[1]];
+            }
+            Ok(())
+        })
     }
 }
 
-/// An operand in memory that lies row by row, or column by column.
-struct Operand {
-    data: Data,
-    bytes: std::ops::Range<usize>,
-    transposed: bool,
-}
-
-impl Operand {
-    fn of<T: Element>(l: &Lowering<'_>, at: usize) -> Result<Self> {
-        let (shape, strides) = (l.input_shape(at), &l.input(at).strides);
-        let rank = shape.len();
-        let mut swapped: SmallVec<[usize; 6]> = shape.into();
-        let mut order: SmallVec<[isize; 6]> = strides.clone();
-        swapped.swap(rank - 1, rank - 2);
-        order.swap(rank - 1, rank - 2);
-        let transposed =
-            crate::shape::is_row_major(&swapped, &order) && !crate::shape::is_row_major(shape, strides);
-        let data = if transposed { l.input(at).clone() } else { l.row_major(at)? };
-        let start = data.offset as usize * T::DTYPE.size();
-        let bytes = start..start + shape.iter().product::<usize>() * T::DTYPE.size();
-        Ok(Operand { data, bytes, transposed })
+/// Real and imaginary parts of a matrix, row by row.
+fn parts(matrix: &MatRef<'_, [f32; 2]>) -> [Vec<f32>; 2] {
+    let mut parts = [Vec::new(), Vec::new()];
+    for row in 0..matrix.rows() {
+        for col in 0..matrix.cols() {
+            let [re, im] = matrix.get(row, col);
+            parts[0].push(re);
+            parts[1].push(im);
+        }
     }
+    parts
 }
 
 impl Op for Matmul {
     fn name(&self) -> &'static str {
-        "matmul"
+        if self.add { "addmm" } else { "matmul" }
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -96,50 +223,79 @@ impl Op for Matmul {
             Dtype::Float64 => self.run::<f64>(l),
             Dtype::Float16 => self.run::<f16>(l),
             Dtype::Bfloat16 => self.run::<bf16>(l),
-            dtype => {
-                Err(Error::Type { op: "matmul".into(), what: "takes floats, not an array".into(), dtype })
-            }
+            Dtype::Complex64 => self.run_complex(l),
+            dtype => Err(not_inexact(self.name(), dtype)),
         }
     }
 }
 
+fn not_inexact(op: &str, dtype: Dtype) -> Error {
+    Error::Type { op: op.into(), what: "takes floating-point numbers, not an array".into(), dtype }
+}
+
 impl Array {
     /// The matrix product over the last two axes; the others broadcast. A vector counts as a row on the
-    /// left and as a column on the right.
+    /// left and as a column on the right. Integers alone are refused.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.matmul(&x.t()?)?.to_vec::<f32>()?, [5.0, 11.0, 11.0, 25.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
     pub fn matmul(&self, other: &Array) -> Result<Array> {
+        let op = Matmul { alpha: 1.0, beta: 0.0, add: false };
         let dtype = self.dtype().promote(other.dtype());
-        if !dtype.is(Category::Floating) {
-            return Err(Error::Type {
-                op: "matmul".into(),
-                what: "takes floats, not an array".into(),
-                dtype,
-            });
+        self.product("matmul", other, None, dtype, op)
+    }
+
+    /// `alpha` times the matrix product of `a` and `b`, plus `beta` times this array, which broadcasts.
+    pub fn addmm(&self, a: &Array, b: &Array, alpha: f32, beta: f32) -> Result<Array> {
+        let op = Matmul { alpha: f64::from(alpha), beta: f64::from(beta), add: true };
+        let dtype = a.dtype().promote(b.dtype()).promote(self.dtype());
+        a.product("addmm", b, Some(self), dtype, op)
+    }
+
+    fn product(
+        &self,
+        name: &'static str,
+        other: &Array,
+        added: Option<&Array>,
+        dtype: Dtype,
+        op: Matmul,
+    ) -> Result<Array> {
+        if !dtype.is(Category::Inexact) {
+            return Err(not_inexact(name, dtype));
         }
         let fail = |what: &str| {
             let what = format!("{what}: shapes {:?} and {:?}", self.shape(), other.shape());
-            Err(Error::shape("matmul", what))
+            Err(Error::shape(name, what))
         };
         if self.ndim() == 0 || other.ndim() == 0 {
             return fail("a number is no matrix");
         }
-        let left = if self.ndim() == 1 { self.reshape(&[1, -1])? } else { self.clone() };
-        let right = if other.ndim() == 1 { other.reshape(&[-1, 1])? } else { other.clone() };
+        let left = if self.ndim() == 1 { self.reshape(&[1, self.size() as isize])? } else { self.clone() };
+        let right =
+            if other.ndim() == 1 { other.reshape(&[other.size() as isize, 1])? } else { other.clone() };
         let (a, b) = (left.shape(), right.shape());
         let (m, k, n) = (a[a.len() - 2], a[a.len() - 1], b[b.len() - 1]);
         if b[b.len() - 2] != k {
             return fail("inner dimensions differ");
         }
-        let batch = broadcast("matmul", &a[..a.len() - 2], &b[..b.len() - 2])?;
-        let with = |last: [usize; 2]| -> Shape { batch.iter().copied().chain(last).collect() };
-        let left = left.astype(dtype)?.broadcast_to(&with([m, k]))?;
-        let right = right.astype(dtype)?.broadcast_to(&with([k, n]))?;
-        let mut product = Array::lazy(with([m, n]), dtype, OpRef::Static(&Matmul), smallvec![left, right])?;
-        let mut shape: SmallVec<[isize; 6]> = batch.iter().map(|axis| *axis as isize).collect();
-        shape.extend((self.ndim() > 1).then_some(m as isize));
-        shape.extend((other.ndim() > 1).then_some(n as isize));
-        if self.ndim() == 1 || other.ndim() == 1 {
-            product = product.reshape(&shape)?;
+        let batch = broadcast(name, &a[..a.len() - 2], &b[..b.len() - 2])?;
+        let full: Shape = batch.iter().copied().chain([m, n]).collect();
+        let mut shape: Shape = batch;
+        shape.extend((self.ndim() > 1).then_some(m));
+        shape.extend((other.ndim() > 1).then_some(n));
+        let mut inputs = smallvec![left.astype(dtype)?, right.astype(dtype)?];
+        if let Some(added) = added {
+            // Broadcast to the result, then with the axes that vectors lack.
+            let whole = added.astype(dtype)?.broadcast_to(&shape)?;
+            let full: SmallVec<[isize; 6]> = full.iter().map(|length| *length as isize).collect();
+            inputs.push(whole.reshape(&full)?);
         }
-        Ok(product)
+        let product = Array::lazy(full, dtype, OpRef::new(op), inputs)?;
+        let shape: SmallVec<[isize; 6]> = shape.iter().map(|length| *length as isize).collect();
+        product.reshape(&shape)
     }
 }

@@ -1,0 +1,3 @@
+//! Fused ops that networks spend their time in.
+
+pub use crate::ops::norm::{cross_entropy, layer_norm, rms_norm};

@@ -1,0 +1,3 @@
+//! Linear algebra.
+
+pub use crate::ops::vector_norm::{Norm, norm};

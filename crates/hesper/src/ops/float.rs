@@ -1,0 +1,169 @@
+//! Floating-point rows: converted to a type to compute in and back, and functions of whole rows.
+//!
+//! Half precision is computed in single precision. Loops are written so that they are vectorised for
+//! whatever the target has.
+
+use bytemuck::Pod;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use super::reduce::{max_of, sum_of};
+
+/// A type that rows are computed in.
+pub(crate) trait Wide: Pod + Send + Sync + PartialOrd {
+    /// From a double.
+    fn of(value: f64) -> Self;
+    /// Difference.
+    fn minus(self, other: Self) -> Self;
+    /// Product.
+    fn times(self, other: Self) -> Self;
+    /// Product and sum.
+    fn times_plus(self, factor: Self, more: Self) -> Self;
+    /// Natural logarithm.
+    fn log(self) -> Self;
+    /// Exponential of a number that is not positive (or is NaN).
+    fn exp(self) -> Self;
+    /// One over the root.
+    fn rsqrt(self) -> Self;
+    /// One over it.
+    fn inverse(self) -> Self;
+    /// As a float32.
+    fn single(self) -> f32;
+    /// Whether it is neither infinite nor NaN.
+    fn finite(self) -> bool;
+    /// The sum of a row.
+    fn sum(row: &[Self]) -> Self;
+    /// The largest of a row, NaN if there is one.
+    fn max(row: &[Self]) -> Self;
+}
+
+macro_rules! wide {
+    ($($t:ident, $exp:expr;)*) => { $(
+        impl Wide for $t {
+            #[inline(always)]
+            fn of(value: f64) -> Self { value as $t }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self { self - other }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self { self * other }
+            #[inline(always)]
+            fn times_plus(self, factor: Self, more: Self) -> Self { self * factor + more }
+            fn log(self) -> Self { self.ln() }
+            #[inline(always)]
+            fn exp(self) -> Self { let f: fn($t) -> $t = $exp; f(self) }
+            fn rsqrt(self) -> Self { 1.0 / self.sqrt() }
+            fn inverse(self) -> Self { 1.0 / self }
+            fn single(self) -> f32 { self as f32 }
+            fn finite(self) -> bool { self.is_finite() }
+            fn sum(row: &[Self]) -> Self { sum_of(row) }
+            fn max(row: &[Self]) -> Self { max_of(row) }
+        }
+    )* };
+}
+
+wide! {
+    f32, |x| exp(x);
+    f64, |x| x.exp();
+}
+
+/// `e^x` for x that is not positive, to about two units in the last place. No branch, call or conversion
+/// keeps a loop over it from being vectorised.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    // Adding and taking off 1.5 * 2^23 rounds to an integer, which is then in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    // Keeps NaN, unlike `f32::max`.
+    let clamped = if x < -87.0 { -87.0 } else { x };
+    let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
+    let n = shifted - ROUND;
+    // ln 2 in two parts, the first short enough for an exact product.
+    let r = (clamped - n * 0.693_359_4) + n * 2.121_944_4e-4;
+    let p = 1.987_569_2e-4 * r + 1.398_199_9e-3;
+    let p = p * r + 8.333_452e-3;
+    let p = p * r + 4.166_579_6e-2;
+    let p = p * r + 1.666_666_5e-1;
+    let p = p * r + 0.5;
+    let value = p * r * r + r + 1.0;
+    let scale = f32::from_bits((shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23);
+    if x < -87.0 { 0.0 } else { value * scale }
+}
+
+/// An element of a row.
+pub(crate) trait Float: crate::Element {
+    /// What it is computed in.
+    type Wide: Wide;
+    /// Converts a row.
+    fn load(from: &[Self], to: &mut [Self::Wide]);
+    /// Converts a row back.
+    fn store(from: &[Self::Wide], to: &mut [Self]);
+}
+
+macro_rules! same {
+    ($($t:ty)*) => { $(
+        impl Float for $t {
+            type Wide = $t;
+            fn load(from: &[Self], to: &mut [Self]) { to.copy_from_slice(from) }
+            fn store(from: &[Self], to: &mut [Self]) { to.copy_from_slice(from) }
+        }
+    )* };
+}
+
+macro_rules! halves {
+    ($($t:ty)*) => { $(
+        impl Float for $t {
+            type Wide = f32;
+            fn load(from: &[Self], to: &mut [f32]) { from.convert_to_f32_slice(to) }
+            fn store(from: &[f32], to: &mut [Self]) { to.convert_from_f32_slice(from) }
+        }
+    )* };
+}
+
+same!(f32 f64);
+halves!(f16 bf16);
+
+/// Replaces a row by exponentials of its distances to `top`; gives their sum.
+pub(crate) fn exp_and_sum<W: Wide>(row: &mut [W], top: W) -> W {
+    const BLOCK: usize = 512;
+    let mut partial = [W::of(0.0); 128];
+    let mut sums = Vec::new();
+    let mut filled = 0;
+    for block in row.chunks_mut(BLOCK) {
+        for x in block.iter_mut() {
+            *x = x.minus(top).exp();
+        }
+        if filled == partial.len() {
+            sums.push(W::sum(&partial));
+            filled = 0;
+        }
+        partial[filled] = W::sum(block);
+        filled += 1;
+    }
+    sums.push(W::sum(&partial[..filled]));
+    W::sum(&sums)
+}
+
+/// The logarithm of the sum of exponentials of a row, which is overwritten.
+pub(crate) fn logsumexp<W: Wide>(row: &mut [W]) -> W {
+    let top = W::max(row);
+    if !top.finite() {
+        return top;
+    }
+    exp_and_sum(row, top).log().minus(W::of(0.0).minus(top))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponentials_are_right_to_a_few_units_in_the_last_place() {
+        for step in 0..9000 {
+            let x = -(step as f32) * 0.0097;
+            let (got, want) = (exp(x), f64::from(x).exp());
+            assert!((f64::from(got) - want).abs() <= 4e-7 * want + 1e-38, "{x}: {got} and {want}");
+        }
+        assert_eq!(exp(0.0), 1.0);
+        assert_eq!(exp(f32::NEG_INFINITY), 0.0);
+        assert!(exp(f32::NAN).is_nan());
+    }
+}

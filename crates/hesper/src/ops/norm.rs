@@ -1,0 +1,321 @@
+//! Rows as a whole: softmax, norms, sums of exponentials, cross entropy. Each reads its row once from
+//! memory and writes its result once.
+
+use half::{bf16, f16};
+use smallvec::{SmallVec, smallvec};
+
+use super::float::{self, Float, Wide};
+use super::native::{GRAIN, par_chunks_mut, reach};
+use super::reduce::axes_or_all;
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+
+/// What becomes of each row. Weights and biases are further inputs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Rows {
+    Softmax,
+    LogSumExp,
+    RmsNorm { eps: f64, weight: bool },
+    LayerNorm { eps: f64, weight: bool, bias: bool },
+}
+
+impl Rows {
+    /// Computes a row; gives how many elements of it are the result.
+    fn apply<W: Wide>(self, row: &mut [W], weight: &[W], bias: &[W]) -> usize {
+        let length = W::of(row.len() as f64);
+        let scale_by = |row: &mut [W], factor: W| {
+            if weight.is_empty() {
+                row.iter_mut().for_each(|x| *x = x.times(factor));
+            } else {
+                row.iter_mut().zip(weight).for_each(|(x, w)| *x = x.times(factor).times(*w));
+            }
+        };
+        match self {
+            Rows::Softmax => {
+                let top = W::max(row);
+                let scale = float::exp_and_sum(row, top).inverse();
+                scale_by(row, scale);
+                row.len()
+            }
+            Rows::LogSumExp => {
+                row[0] = float::logsumexp(row);
+                1
+            }
+            Rows::RmsNorm { eps, .. } => {
+                let squares = squares_about(row, W::of(0.0));
+                let factor = squares.times(length.inverse()).minus(W::of(-eps)).rsqrt();
+                scale_by(row, factor);
+                row.len()
+            }
+            Rows::LayerNorm { eps, .. } => {
+                let mean = W::sum(row).times(length.inverse());
+                row.iter_mut().for_each(|x| *x = x.minus(mean));
+                let squares = squares_about(row, W::of(0.0));
+                let factor = squares.times(length.inverse()).minus(W::of(-eps)).rsqrt();
+                scale_by(row, factor);
+                row.iter_mut().zip(bias).for_each(|(x, b)| *x = x.times_plus(W::of(1.0), *b));
+                row.len()
+            }
+        }
+    }
+
+    fn run<T: Float>(self, l: &Lowering<'_>) -> Result<Data> {
+        let shape = l.input_shape(0);
+        let length = shape[shape.len() - 1];
+        let rows: usize = shape[..shape.len() - 1].iter().product();
+        let (weight, bias) = match self {
+            Rows::RmsNorm { weight, .. } => (weight, false),
+            Rows::LayerNorm { weight, bias, .. } => (weight, bias),
+            _ => (false, false),
+        };
+        let output = l.output()?;
+        let count = 1 + usize::from(weight) + usize::from(bias);
+        let inputs = (0..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
+        let mut command = l.stream().encode(self.name());
+        for (at, data) in inputs.iter().enumerate() {
+            let (bytes, _) = reach(data, l.input_shape(at), T::DTYPE.size());
+            command = command.read_range(&data.buffer, bytes);
+        }
+        command.write(&output).run(move |native| {
+            let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
+            let load = |at: usize| -> std::result::Result<Vec<T::Wide>, hesper_runtime::NativeError> {
+                let from = inputs[at].as_slice::<T>()?;
+                let mut to = vec![T::Wide::of(0.0); from.len()];
+                T::load(from, &mut to);
+                Ok(to)
+            };
+            let weights = if weight { load(1)? } else { Vec::new() };
+            let biases = if bias { load(1 + usize::from(weight))? } else { Vec::new() };
+            let (x, out) = (inputs[0].as_slice::<T>()?, out.as_mut_slice::<T>()?);
+            if x.is_empty() {
+                return Ok(());
+            }
+            let kept = out.len() / rows;
+            let grain = (GRAIN / length).max(1);
+            par_chunks_mut(out, grain * kept, |task, piece| {
+                let mut row = vec![T::Wide::of(0.0); length];
+                let from = x[task * grain * length..].chunks_exact(length);
+                for (to, from) in piece.chunks_exact_mut(kept).zip(from) {
+                    T::load(from, &mut row);
+                    let kept = self.apply(&mut row, &weights, &biases);
+                    T::store(&row[..kept], to);
+                }
+            });
+            Ok(())
+        })?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+fn squares_about<W: Wide>(row: &[W], center: W) -> W {
+    let mut squares = [W::of(0.0); 256];
+    let mut total = W::of(0.0);
+    for block in row.chunks(256) {
+        for (square, x) in squares.iter_mut().zip(block) {
+            let distance = x.minus(center);
+            *square = distance.times(distance);
+        }
+        total = W::sum(&squares[..block.len()]).minus(W::of(0.0).minus(total));
+    }
+    total
+}
+
+impl Op for Rows {
+    fn name(&self) -> &'static str {
+        match self {
+            Rows::Softmax => "softmax",
+            Rows::LogSumExp => "logsumexp",
+            Rows::RmsNorm { .. } => "rms_norm",
+            Rows::LayerNorm { .. } => "layer_norm",
+        }
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        match l.input_dtype(0) {
+            Dtype::Float16 => self.run::<f16>(l),
+            Dtype::Bfloat16 => self.run::<bf16>(l),
+            Dtype::Float32 => self.run::<f32>(l),
+            Dtype::Float64 => self.run::<f64>(l),
+            dtype => Err(not_floats(self.name(), dtype)),
+        }
+    }
+}
+
+fn not_floats(op: &str, dtype: Dtype) -> Error {
+    Error::Type { op: op.into(), what: "takes floating-point numbers, and was given an array".into(), dtype }
+}
+
+impl Array {
+    /// The exponentials over axes, or over all, divided by their sum. Half precision is computed in
+    /// single precision, `precise` or not.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let p = Array::from_slice(&[0.0f32, 0.0]).softmax(None, false)?;
+    /// assert_eq!(p.to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn softmax(&self, over: Option<&[isize]>, precise: bool) -> Result<Array> {
+        let over = axes_or_all("softmax", over, self.ndim())?;
+        let input = self.astype(self.dtype().to_inexact())?;
+        if self.size() == 0 {
+            return Ok(input);
+        }
+        let length: usize = over.iter().map(|at| self.shape()[*at]).product();
+        let last = over.iter().rev().enumerate().all(|(back, at)| at + back + 1 == self.ndim());
+        // A few long rows are shared among cores by reductions, many rows one by one.
+        let long = length > 4 * GRAIN && self.size() / length < 16;
+        if last && !over.is_empty() && !long && input.dtype().is(Category::Floating) {
+            let rows = input.rows_over(&over)?;
+            let op = OpRef::Static(&Rows::Softmax);
+            let result = Array::lazy(rows.0.shape.clone(), input.dtype(), op, smallvec![rows])?;
+            let shape: SmallVec<[isize; 6]> = self.shape().iter().map(|length| *length as isize).collect();
+            return result.reshape(&shape);
+        }
+        let _ = precise;
+        let over: SmallVec<[isize; 6]> = over.iter().map(|at| *at as isize).collect();
+        let wide = if input.dtype().size() < 4 { Dtype::Float32 } else { input.dtype() };
+        let x = input.astype(wide)?;
+        let powers = x.subtract(&x.max(Some(&over), true)?)?.exp()?;
+        powers.divide(&powers.sum(Some(&over), true)?)?.astype(input.dtype())
+    }
+
+    /// The logarithm of the softmax over axes, or over all.
+    pub fn log_softmax(&self, over: Option<&[isize]>) -> Result<Array> {
+        let input = self.astype(self.dtype().to_inexact())?;
+        if self.size() == 0 {
+            return Ok(input);
+        }
+        input.subtract(&input.logsumexp(over, true)?)
+    }
+
+    /// For each row the logarithm of its sum of exponentials.
+    pub(crate) fn logsumexp_rows(&self) -> Result<Array> {
+        let shape = self.shape()[..self.ndim() - 1].into();
+        Array::lazy(shape, self.dtype(), OpRef::Static(&Rows::LogSumExp), smallvec![self.clone()])
+    }
+}
+
+/// A weight or bias must be a vector as long as the last axis.
+fn check_vector(op: &str, what: &str, x: &Array, vector: &Array) -> Result<()> {
+    let length = x.shape().last().copied().unwrap_or(0);
+    if vector.shape() != [length] {
+        let what = format!("a {what} of shape {:?} for an array of shape {:?}", vector.shape(), x.shape());
+        return Err(Error::shape(op, what));
+    }
+    Ok(())
+}
+
+fn check_rows(op: &str, x: &Array, dtype: Dtype) -> Result<()> {
+    if x.ndim() == 0 {
+        return Err(Error::shape(op, "a number has no last axis: the array's shape is []"));
+    }
+    if dtype.is(Category::Floating) { Ok(()) } else { Err(not_floats(op, dtype)) }
+}
+
+/// Each row divided by the root of the mean of its squares, times a weight.
+///
+/// ```
+/// use hesper::{Array, fast};
+/// let x = Array::from_slice(&[3.0f32, 3.0]);
+/// assert_eq!(fast::rms_norm(&x, None, 0.0)?.to_vec::<f32>()?, [1.0, 1.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Result<Array> {
+    let dtype = weight.map_or(x.dtype(), |weight| x.dtype().promote(weight.dtype()));
+    check_rows("rms_norm", x, dtype)?;
+    let mut inputs = smallvec![x.astype(dtype)?];
+    if let Some(weight) = weight {
+        check_vector("rms_norm", "weight", x, weight)?;
+        inputs.push(weight.astype(dtype)?);
+    }
+    let op = Rows::RmsNorm { eps: f64::from(eps), weight: weight.is_some() };
+    Array::lazy(x.0.shape.clone(), dtype, OpRef::new(op), inputs)
+}
+
+/// Each row less its mean, divided by its standard deviation, times a weight, plus a bias.
+pub fn layer_norm(x: &Array, weight: Option<&Array>, bias: Option<&Array>, eps: f32) -> Result<Array> {
+    let vectors = [("weight", weight), ("bias", bias)];
+    let given = || vectors.iter().filter_map(|(what, vector)| vector.map(|vector| (*what, vector)));
+    let dtype = given().fold(x.dtype(), |dtype, (_, vector)| dtype.promote(vector.dtype()));
+    check_rows("layer_norm", x, dtype)?;
+    let mut inputs = smallvec![x.astype(dtype)?];
+    for (what, vector) in given() {
+        check_vector("layer_norm", what, x, vector)?;
+        inputs.push(vector.astype(dtype)?);
+    }
+    let op = Rows::LayerNorm { eps: f64::from(eps), weight: weight.is_some(), bias: bias.is_some() };
+    Array::lazy(x.0.shape.clone(), dtype, OpRef::new(op), inputs)
+}
+
+/// For each row of logits the logarithm of its sum of exponentials, less the logit of its target.
+#[derive(Debug)]
+struct CrossEntropy;
+
+impl CrossEntropy {
+    fn run<T: Float>(&self, l: &Lowering<'_>) -> Result<Data> {
+        let (logits, targets, output) = (l.row_major(0)?, l.row_major(1)?, l.output()?);
+        let shape = l.input_shape(0);
+        let length = shape[shape.len() - 1];
+        let (logits_bytes, _) = reach(&logits, shape, T::DTYPE.size());
+        let (targets_bytes, _) = reach(&targets, l.input_shape(1), 8);
+        let command = l.stream().encode("cross_entropy").read_range(&logits.buffer, logits_bytes);
+        let command = command.read_range(&targets.buffer, targets_bytes);
+        command.write(&output).run(move |native| {
+            let [logits, targets, out] = native.take()?;
+            let (logits, targets) = (logits.as_slice::<T>()?, targets.as_slice::<i64>()?);
+            let grain = (GRAIN / length).max(1);
+            par_chunks_mut(out.as_mut_slice::<f32>()?, grain, |task, losses| {
+                let mut row = vec![T::Wide::of(0.0); length];
+                for (at, loss) in losses.iter_mut().enumerate() {
+                    let at = task * grain + at;
+                    T::load(&logits[at * length..(at + 1) * length], &mut row);
+                    let target = if targets[at] < 0 { targets[at] + length as i64 } else { targets[at] };
+                    let logit = usize::try_from(target).ok().and_then(|target| row.get(target)).copied();
+                    *loss = match logit {
+                        Some(logit) => float::logsumexp(&mut row).minus(logit).single(),
+                        None => f32::NAN,
+                    };
+                }
+            });
+            Ok(())
+        })?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+impl Op for CrossEntropy {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        match l.input_dtype(0) {
+            Dtype::Float16 => self.run::<f16>(l),
+            Dtype::Bfloat16 => self.run::<bf16>(l),
+            Dtype::Float32 => self.run::<f32>(l),
+            Dtype::Float64 => self.run::<f64>(l),
+            dtype => Err(not_floats("cross_entropy", dtype)),
+        }
+    }
+}
+
+/// The cross entropy of logits along the last axis with class indices as targets, as float32. Negative
+/// targets count from the back; the loss of a target that names no class is NaN.
+pub fn cross_entropy(logits: &Array, targets: &Array) -> Result<Array> {
+    check_rows("cross_entropy", logits, logits.dtype())?;
+    if !targets.dtype().is(Category::Integer) {
+        let what = "targets are class indices, and not an array".into();
+        return Err(Error::Type { op: "cross_entropy".into(), what, dtype: targets.dtype() });
+    }
+    if targets.shape() != &logits.shape()[..logits.ndim() - 1] || logits.size() == 0 {
+        let what = format!("targets of shape {:?} for logits of shape {:?}", targets.shape(), logits.shape());
+        return Err(Error::shape("cross_entropy", what));
+    }
+    let inputs = smallvec![logits.clone(), targets.astype(Dtype::Int64)?];
+    Array::lazy(targets.0.shape.clone(), Dtype::Float32, OpRef::Static(&CrossEntropy), inputs)
+}

@@ -1,0 +1,109 @@
+//! Products of vectors and tensors, composed of matrix products and element-wise ops.
+
+use smallvec::SmallVec;
+
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::shape::axis;
+
+type Axes = SmallVec<[isize; 6]>;
+
+fn lengths(shape: &[usize]) -> Axes {
+    shape.iter().map(|length| *length as isize).collect()
+}
+
+impl Array {
+    /// The sums of products over the last axes of both; with a number, the product.
+    pub fn inner(&self, other: &Array) -> Result<Array> {
+        if self.ndim() == 0 || other.ndim() == 0 {
+            return self.multiply(other);
+        }
+        let (last, others_last) = (self.ndim() - 1, other.ndim() - 1);
+        if self.shape()[last] != other.shape()[others_last] {
+            let what = format!("last axes differ: shapes {:?} and {:?}", self.shape(), other.shape());
+            return Err(Error::shape("inner", what));
+        }
+        self.tensordot(other, &[last as isize], &[others_last as isize])
+    }
+
+    /// The product of every element with every element of another array, both flattened.
+    pub fn outer(&self, other: &Array) -> Result<Array> {
+        let column = self.reshape(&[self.size() as isize, 1])?;
+        column.multiply(other.reshape(&[1, other.size() as isize])?)
+    }
+
+    /// The sums of products over axes of this array paired with axes of another.
+    pub fn tensordot(&self, other: &Array, axes: &[isize], others: &[isize]) -> Result<Array> {
+        let fail = |what: &str| {
+            let (a, b) = (self.shape(), other.shape());
+            Err(Error::shape("tensordot", format!("{what}: axes {axes:?} of {a:?} and {others:?} of {b:?}")))
+        };
+        if axes.len() != others.len() {
+            return fail("different numbers of axes");
+        }
+        crate::shape::axes("tensordot", axes, self.ndim())?;
+        crate::shape::axes("tensordot", others, other.ndim())?;
+        let resolve = |list: &[isize], rank: usize| -> Result<SmallVec<[usize; 6]>> {
+            list.iter().map(|one| axis("tensordot", *one, rank)).collect()
+        };
+        let (axes, others) = (resolve(axes, self.ndim())?, resolve(others, other.ndim())?);
+        if axes.iter().zip(&others).any(|(a, b)| self.shape()[*a] != other.shape()[*b]) {
+            return fail("lengths differ");
+        }
+        let kept = |rank: usize, used: &[usize]| -> SmallVec<[usize; 6]> {
+            (0..rank).filter(|at| !used.contains(at)).collect()
+        };
+        let (mine, theirs) = (kept(self.ndim(), &axes), kept(other.ndim(), &others));
+        let to_axes =
+            |list: &mut dyn Iterator<Item = &usize>| -> Axes { list.map(|at| *at as isize).collect() };
+        let k: usize = axes.iter().map(|at| self.shape()[*at]).product();
+        let m: usize = mine.iter().map(|at| self.shape()[*at]).product();
+        let n: usize = theirs.iter().map(|at| other.shape()[*at]).product();
+        let left = self.transpose(&to_axes(&mut mine.iter().chain(&axes)))?;
+        let right = other.transpose(&to_axes(&mut others.iter().chain(&theirs)))?;
+        let shape: Axes = mine
+            .iter()
+            .map(|at| self.shape()[*at] as isize)
+            .chain(theirs.iter().map(|at| other.shape()[*at] as isize))
+            .collect();
+        let product =
+            left.reshape(&[m as isize, k as isize])?.matmul(&right.reshape(&[k as isize, n as isize])?)?;
+        product.reshape(&shape)
+    }
+
+    /// The sum of products along an axis of both arrays, whose other axes broadcast. Of complex numbers the
+    /// left ones are conjugated.
+    pub fn vecdot(&self, other: &Array, along: isize) -> Result<Array> {
+        let at = axis("vecdot", along, self.ndim())?;
+        if self.dtype().promote(other.dtype()).is(Category::Complex) {
+            let what = "conjugation is not defined yet for an array".into();
+            return Err(Error::Type { op: "vecdot".into(), what, dtype: self.dtype() });
+        }
+        let from_back = if along < 0 { axis("vecdot", along, other.ndim())? } else { at };
+        if from_back != at || at >= other.ndim() || self.shape()[at] != other.shape()[at] {
+            let (a, b) = (self.shape(), other.shape());
+            let what = format!("axis {along} is not of one length in both: shapes {a:?} and {b:?}");
+            return Err(Error::shape("vecdot", what));
+        }
+        self.multiply(other)?.sum(Some(&[at as isize]), false)
+    }
+
+    /// The Kronecker product: every element times the whole other array, laid out in blocks.
+    pub fn kron(&self, other: &Array) -> Result<Array> {
+        if self.size() == 0 || other.size() == 0 {
+            let what = format!("shapes {:?} and {:?} have no elements", self.shape(), other.shape());
+            return Err(Error::shape("kron", what));
+        }
+        let rank = self.ndim().max(other.ndim());
+        let padded = |array: &Array| -> Axes {
+            let missing = rank - array.ndim();
+            std::iter::repeat_n(1, missing).chain(lengths(array.shape())).collect()
+        };
+        let (mine, theirs) = (padded(self), padded(other));
+        let left: Axes = mine.iter().flat_map(|length| [*length, 1]).collect();
+        let right: Axes = theirs.iter().flat_map(|length| [1, *length]).collect();
+        let shape: Axes = mine.iter().zip(&theirs).map(|(a, b)| a * b).collect();
+        self.reshape(&left)?.multiply(other.reshape(&right)?)?.reshape(&shape)
+    }
+}

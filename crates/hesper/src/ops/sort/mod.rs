@@ -1,0 +1,246 @@
+//! Sorting and selecting along an axis. Sorts are stable; NaN comes last.
+
+mod key;
+mod radix;
+mod search;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::native::{GRAIN, par_chunks_mut, with_element};
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::axis;
+use key::Key;
+
+pub use search::Different;
+
+/// What is done with each row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// All elements in order.
+    Sorted,
+    /// The one at a place in order; smaller ones before it, larger ones behind.
+    Around(usize),
+    /// The one in the middle.
+    Middle,
+}
+
+/// Rows longer than this are sorted one after the other, each on all cores.
+const LONG: usize = 1 << 19;
+
+/// Orders the rows of the last axis; gives elements, or their places.
+#[derive(Debug)]
+struct Sort {
+    order: Order,
+    places: bool,
+}
+
+impl Sort {
+    fn run<T: Key>(&self, l: &Lowering<'_>) -> Result<Data> {
+        let shape = l.input_shape(0);
+        let length = shape[shape.len() - 1];
+        let (input, output) = (l.row_major(0)?, l.output()?);
+        let start = input.offset as usize * size_of::<T>();
+        let bytes = start..start + shape.iter().product::<usize>() * size_of::<T>();
+        let (order, places) = (self.order, self.places);
+        let command = l.stream().encode(self.name()).read_range(&input.buffer, bytes);
+        command.write(&output).run(move |native| {
+            let [from, to] = native.take()?;
+            let from = from.as_slice::<T>()?;
+            if from.is_empty() {
+                return Ok(());
+            }
+            let rows = from.len() / length;
+            let grain = if length > LONG { rows } else { (GRAIN / length).max(1) };
+            match (order, places) {
+                (Order::Middle, _) => {
+                    par_chunks_mut(to.as_mut_slice::<T>()?, grain, |task, out| {
+                        let from = from[task * grain * length..].chunks(length);
+                        out.iter_mut().zip(from).for_each(|(out, row)| *out = middle(row));
+                    });
+                }
+                (order, true) => {
+                    par_chunks_mut(to.as_mut_slice::<u32>()?, grain * length, |task, out| {
+                        let from = from[task * grain * length..].chunks(length);
+                        for (out, row) in out.chunks_mut(length).zip(from) {
+                            let order = ordered(row, order);
+                            out.iter_mut().zip(order).for_each(|(out, at)| *out = T::place(at));
+                        }
+                    });
+                }
+                (order, false) => {
+                    par_chunks_mut(to.as_mut_slice::<T>()?, grain * length, |task, out| {
+                        let from = from[task * grain * length..].chunks(length);
+                        for (out, row) in out.chunks_mut(length).zip(from) {
+                            sort_row(row, out, order);
+                        }
+                    });
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+impl Op for Sort {
+    fn name(&self) -> &'static str {
+        match (self.order, self.places) {
+            (Order::Sorted, false) => "sort",
+            (Order::Sorted, true) => "argsort",
+            (Order::Around(_), false) => "partition",
+            (Order::Around(_), true) => "argpartition",
+            (Order::Middle, _) => "median",
+        }
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        with_element!(l.input_dtype(0), T => self.run::<T>(l))
+    }
+}
+
+/// Keys with places, in order.
+fn ordered<T: Key>(row: &[T], order: Order) -> Vec<T::Placed> {
+    let mut placed: Vec<T::Placed> = row.iter().enumerate().map(|(at, x)| x.placed(at as u32)).collect();
+    match order {
+        Order::Around(place) => {
+            placed.select_nth_unstable(place);
+        }
+        _ => radix::sort_long(&mut placed, 4..4 + T::BYTES),
+    }
+    placed
+}
+
+fn sort_row<T: Key>(row: &[T], out: &mut [T], order: Order) {
+    if order != Order::Sorted || T::SHARED && T::BYTES == 8 {
+        let order = ordered(row, order);
+        return out.iter_mut().zip(order).for_each(|(out, at)| *out = row[T::place(at) as usize]);
+    }
+    let mut keys: Vec<T::Bits> = row.iter().map(|x| x.key()).collect();
+    radix::sort_long(&mut keys, 0..T::BYTES);
+    out.iter_mut().zip(&keys).for_each(|(out, key)| *out = T::of(*key));
+    // Zeros and NaN are put back as they were, in their order.
+    if T::SHARED {
+        let of_zero = T::zeroed().key();
+        let mut zero = keys.partition_point(|key| *key < of_zero);
+        let zeros_end = keys.partition_point(|key| *key <= of_zero);
+        let mut nan = out.len() - out.iter().rev().take_while(|x| x.nan()).count();
+        if zero < zeros_end || nan < out.len() {
+            for x in row.iter().filter(|x| x.shares()) {
+                let place = if x.nan() { &mut nan } else { &mut zero };
+                out[*place] = *x;
+                *place += 1;
+            }
+        }
+    }
+}
+
+fn middle<T: Key>(row: &[T]) -> T {
+    if let Some(nan) = row.iter().find(|x| x.nan()) {
+        return *nan;
+    }
+    let mut keys: Vec<T::Bits> = row.iter().map(|x| x.key()).collect();
+    let (below, at, _) = keys.select_nth_unstable(row.len() / 2);
+    let at = T::of(*at);
+    match below.iter().max() {
+        Some(before) if row.len().is_multiple_of(2) => T::of(*before).halfway(at),
+        _ => at,
+    }
+}
+
+impl Array {
+    /// The elements in order along an axis, or of the flattened array; NaN last.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::from_slice(&[3.0f32, f32::NAN, 1.0]);
+    /// assert_eq!(x.sort(Some(-1))?.to_vec::<f32>()?[..2], [1.0, 3.0]);
+    /// assert_eq!(x.argsort(Some(-1))?.to_vec::<u32>()?, [2, 0, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn sort(&self, along: Option<isize>) -> Result<Array> {
+        self.ordered("sort", along, false, |_| Ok(Order::Sorted))
+    }
+
+    /// The places of elements that put them in order along an axis, or in the flattened array. Equal
+    /// elements keep their order.
+    pub fn argsort(&self, along: Option<isize>) -> Result<Array> {
+        self.ordered("argsort", along, true, |_| Ok(Order::Sorted))
+    }
+
+    /// The elements along an axis with the `kth` in its sorted place, smaller ones before and larger ones
+    /// behind it. A negative `kth` counts from the back.
+    pub fn partition(&self, kth: isize, along: Option<isize>) -> Result<Array> {
+        self.ordered("partition", along, false, |length| around("partition", kth, length))
+    }
+
+    /// The places of elements that [`partition`](Array::partition) them.
+    pub fn argpartition(&self, kth: isize, along: Option<isize>) -> Result<Array> {
+        self.ordered("argpartition", along, true, |length| around("argpartition", kth, length))
+    }
+
+    /// The `k` largest elements along an axis, or of the flattened array, in no order.
+    pub fn topk(&self, k: usize, along: Option<isize>) -> Result<Array> {
+        let (input, at) = match along {
+            None => (self.reshape(&[-1])?, 0),
+            Some(along) => (self.clone(), axis("topk", along, self.ndim())?),
+        };
+        let length = input.shape()[at];
+        if k > length {
+            let what = format!("{k} elements along axis {at} of an array of shape {:?}", input.shape());
+            return Err(Error::value("topk", what));
+        }
+        if k == length {
+            return Ok(input);
+        }
+        let mut start: SmallVec<[isize; 6]> = smallvec![0; input.ndim()];
+        start[at] = (length - k) as isize;
+        let stop: SmallVec<[isize; 6]> = input.shape().iter().map(|length| *length as isize).collect();
+        let step: SmallVec<[isize; 6]> = smallvec![1; input.ndim()];
+        let chosen = if k == 0 { input } else { input.partition(-(k as isize), Some(at as isize))? };
+        chosen.slice(&start, &stop, &step)
+    }
+
+    fn ordered(
+        &self,
+        op: &'static str,
+        along: Option<isize>,
+        places: bool,
+        order: impl Fn(usize) -> Result<Order>,
+    ) -> Result<Array> {
+        let Some(along) = along else {
+            return self.reshape(&[-1])?.ordered(op, Some(0), places, order);
+        };
+        let at = axis(op, along, self.ndim())?;
+        let length = self.shape()[at];
+        if length > u32::MAX as usize {
+            let what = format!("axis {at} of an array of shape {:?} is too long to sort", self.shape());
+            return Err(Error::value(op, what));
+        }
+        let sort = OpRef::new(Sort { order: order(length)?, places });
+        let dtype = if places { Dtype::Uint32 } else { self.dtype() };
+        let last = self.ndim() - 1;
+        let mut swapped: SmallVec<[isize; 6]> = (0..self.ndim() as isize).collect();
+        swapped.swap(at, last);
+        let rows = if at == last { self.clone() } else { self.transpose(&swapped)? };
+        let sorted = Array::lazy(rows.0.shape.clone(), dtype, sort, smallvec![rows])?;
+        if at == last { Ok(sorted) } else { sorted.transpose(&swapped) }
+    }
+
+    /// The middle element of each row.
+    pub(crate) fn middle(&self) -> Result<Array> {
+        let op = OpRef::new(Sort { order: Order::Middle, places: false });
+        Array::lazy(self.shape()[..self.ndim() - 1].into(), self.dtype(), op, smallvec![self.clone()])
+    }
+}
+
+fn around(op: &str, kth: isize, length: usize) -> Result<Order> {
+    let from_front = if kth < 0 { kth.checked_add(length as isize) } else { Some(kth) };
+    match from_front.and_then(|at| usize::try_from(at).ok()) {
+        Some(at) if at < length => Ok(Order::Around(at)),
+        _ => Err(Error::value(op, format!("there is no element {kth} along an axis of length {length}"))),
+    }
+}

@@ -1,0 +1,77 @@
+//! Norms of vectors and matrices.
+
+use smallvec::SmallVec;
+
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+
+/// Which norm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Norm {
+    /// The root of the sum of squares: of vectors, matrices, or all elements.
+    Euclidean,
+    /// The same, of matrices only.
+    Frobenius,
+    /// The norm of an order: of a vector any, of a matrix 1, -1, infinity or its negative.
+    Order(f64),
+}
+
+/// A norm over axes: of vectors along one, of matrices along two. Without axes the array must be a vector
+/// or a matrix, unless the norm is [`Norm::Euclidean`], which then is of all elements.
+///
+/// ```
+/// use hesper::{Array, linalg};
+/// let x = Array::from_slice(&[3.0f32, 4.0]);
+/// assert_eq!(linalg::norm(&x, linalg::Norm::Euclidean, None, false)?.item::<f32>()?, 5.0);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn norm(x: &Array, norm: Norm, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+    let all: SmallVec<[isize; 6]> = (0..x.ndim() as isize).collect();
+    let axes = over.unwrap_or(&all);
+    let x = x.astype(x.dtype().to_inexact())?;
+    let fail = |what: String| Err(Error::value("norm", what));
+    let euclidean = || -> Result<Array> {
+        let squares = if x.dtype().is(Category::Complex) { x.abs()?.square()? } else { x.square()? };
+        squares.sum(Some(axes), keepdims)?.sqrt()
+    };
+    match (norm, axes) {
+        (Norm::Euclidean, _) if over.is_none() || axes.len() <= 2 => euclidean(),
+        (Norm::Frobenius, [_, _]) => euclidean(),
+        (Norm::Order(order), [_]) => vector(&x, order, axes, keepdims),
+        (Norm::Order(order), [rows, columns]) => matrix(&x, order, *rows, *columns, keepdims),
+        (Norm::Frobenius, _) => fail(format!("the Frobenius norm is of matrices, not over {axes:?}")),
+        _ => fail(format!("over {} axes of an array of shape {:?}", axes.len(), x.shape())),
+    }
+}
+
+fn vector(x: &Array, order: f64, axes: &[isize], keepdims: bool) -> Result<Array> {
+    let over = Some(axes);
+    let result = if order == 0.0 {
+        x.count_nonzero(over, keepdims)?.astype(x.dtype())
+    } else if order == f64::INFINITY {
+        x.abs()?.max(over, keepdims)
+    } else if order == f64::NEG_INFINITY {
+        x.abs()?.min(over, keepdims)
+    } else if order == 1.0 {
+        x.abs()?.sum(over, keepdims)
+    } else if order == 2.0 {
+        x.abs()?.square()?.sum(over, keepdims)?.sqrt()
+    } else {
+        x.abs()?.power(order)?.sum(over, keepdims)?.power(1.0 / order)
+    }?;
+    result.astype(x.dtype())
+}
+
+fn matrix(x: &Array, order: f64, rows: isize, columns: isize, keepdims: bool) -> Result<Array> {
+    crate::shape::axes("norm", &[rows, columns], x.ndim())?;
+    // The axis that is summed over, then the one that is chosen from.
+    let (summed, chosen) = if order.abs() == 1.0 { (rows, columns) } else { (columns, rows) };
+    if order.abs() != 1.0 && order.is_finite() || order.is_nan() {
+        let what = format!("order {order} of a matrix of shape {:?} is not defined", x.shape());
+        return Err(Error::value("norm", what));
+    }
+    let sums = x.abs()?.sum(Some(&[summed]), true)?;
+    let kept = if order > 0.0 { sums.max(Some(&[chosen]), true)? } else { sums.min(Some(&[chosen]), true)? };
+    if keepdims { Ok(kept) } else { kept.sum(Some(&[rows, columns]), false) }
+}

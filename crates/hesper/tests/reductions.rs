@@ -1,0 +1,183 @@
+//! Reductions, scans and sorts of sizes that reach all paths: segments, blocks, wide rows, many cores.
+
+use hesper::{Array, Dtype};
+
+/// Whole numbers whose sums are exact in float32.
+fn grid(shape: &[usize]) -> (Vec<f32>, Array) {
+    let numbers: Vec<f32> =
+        (0..shape.iter().product::<usize>()).map(|at| (at * 7919 % 13) as f32 - 6.0).collect();
+    let array = Array::try_from_slice(&numbers, shape).unwrap();
+    (numbers, array)
+}
+
+#[test]
+fn sums_over_any_axis_of_large_arrays_are_exact() {
+    let (a, b, c) = (37, 260, 41);
+    let (numbers, x) = grid(&[a, b, c]);
+    let at = |i: usize, j: usize, k: usize| numbers[(i * b + j) * c + k];
+    let all: f32 = numbers.iter().sum();
+    assert_eq!(x.sum(None, false).unwrap().item::<f32>().unwrap(), all);
+    let expect = |over: &[isize], f: &dyn Fn(usize, usize, usize) -> usize, size: usize| {
+        let mut sums = vec![0.0; size];
+        for i in 0..a {
+            for j in 0..b {
+                for k in 0..c {
+                    sums[f(i, j, k)] += at(i, j, k);
+                }
+            }
+        }
+        assert_eq!(x.sum(Some(over), false).unwrap().to_vec::<f32>().unwrap(), sums, "over {over:?}");
+    };
+    expect(&[0], &|_, j, k| j * c + k, b * c);
+    expect(&[1], &|i, _, k| i * c + k, a * c);
+    expect(&[2], &|i, j, _| i * b + j, a * b);
+    expect(&[0, 1], &|_, _, k| k, c);
+    expect(&[0, 2], &|_, j, _| j, b);
+    expect(&[1, 2], &|i, _, _| i, a);
+}
+
+#[test]
+fn transposed_reversed_and_strided_views_reduce_without_a_copy_and_right() {
+    let (_, x) = grid(&[300, 500]);
+    let views = [
+        x.t().unwrap(),
+        x.slice(&[-1, -1], &[-301, -501], &[-1, -1]).unwrap(),
+        x.slice(&[0, 1], &[300, 500], &[3, 2]).unwrap(),
+        x.slice(&[0, 0], &[1, 500], &[1, 1]).unwrap().broadcast_to(&[40, 500]).unwrap(),
+    ];
+    for view in views {
+        let copy = Array::try_from_slice(&view.to_vec::<f32>().unwrap(), view.shape()).unwrap();
+        for over in [Some(&[0isize][..]), Some(&[1]), None] {
+            let (a, b) = (view.sum(over, true).unwrap(), copy.sum(over, true).unwrap());
+            assert_eq!(a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap(), "{view:?} over {over:?}");
+        }
+        for over in [Some(0), Some(1), None] {
+            let (a, b) = (view.argmax(over, false).unwrap(), copy.argmax(over, false).unwrap());
+            assert_eq!(a.to_vec::<u32>().unwrap(), b.to_vec::<u32>().unwrap(), "{view:?} over {over:?}");
+        }
+    }
+}
+
+#[test]
+fn sums_of_floats_are_near_the_true_sum() {
+    let numbers: Vec<f32> = (0..1_000_000).map(|at| 0.1 + (at % 10) as f32 * 1e-3).collect();
+    let exact: f64 = numbers.iter().map(|x| f64::from(*x)).sum();
+    let x = Array::from_slice(&numbers);
+    let sum = f64::from(x.sum(None, false).unwrap().item::<f32>().unwrap());
+    assert!((sum / exact - 1.0).abs() < 1e-6, "{sum} and {exact}");
+    let column = x.reshape(&[500_000, 2]).unwrap().sum(Some(&[0]), false).unwrap();
+    let sum: f64 = column.to_vec::<f32>().unwrap().iter().map(|x| f64::from(*x)).sum();
+    assert!((sum / exact - 1.0).abs() < 1e-6, "{sum} and {exact}");
+}
+
+#[test]
+fn variance_survives_a_large_mean() {
+    let numbers: Vec<f32> = (0..10_000).map(|at| 10_000.0 + (at % 2) as f32).collect();
+    let var = Array::from_slice(&numbers).var(None, false, 0).unwrap().item::<f32>().unwrap();
+    assert!((var - 0.25).abs() < 1e-4, "{var}");
+}
+
+#[test]
+fn the_first_of_equal_extremes_is_found_in_long_rows() {
+    let mut numbers = vec![0i32; 200_000];
+    (numbers[70_001], numbers[150_000], numbers[70_000]) = (9, 9, 8);
+    let x = Array::from_slice(&numbers);
+    assert_eq!(x.argmax(None, false).unwrap().item::<u32>().unwrap(), 70_001);
+    assert_eq!(x.argmin(None, false).unwrap().item::<u32>().unwrap(), 0);
+}
+
+#[test]
+fn long_running_sums_equal_short_ones_in_every_direction() {
+    let (numbers, x) = grid(&[150_000]);
+    for (reverse, inclusive) in [(false, true), (false, false), (true, true), (true, false)] {
+        let mut acc = 0.0f32;
+        let mut expected = vec![0.0; numbers.len()];
+        for step in 0..numbers.len() {
+            let at = if reverse { numbers.len() - 1 - step } else { step };
+            let before = acc;
+            acc += numbers[at];
+            expected[at] = if inclusive { acc } else { before };
+        }
+        let got = x.cumsum(None, reverse, inclusive).unwrap().to_vec::<f32>().unwrap();
+        assert!(got == expected, "reverse {reverse}, inclusive {inclusive}");
+    }
+    let (_, wide) = grid(&[30, 1100]);
+    let columns = wide.cumsum(Some(0), false, true).unwrap().to_vec::<f32>().unwrap();
+    let rows = wide.t().unwrap().cumsum(Some(1), false, true).unwrap().t().unwrap().to_vec::<f32>().unwrap();
+    assert!(columns == rows);
+}
+
+#[test]
+fn long_rows_are_sorted_with_nan_last_and_zeros_in_place() {
+    let mut numbers: Vec<f32> =
+        (0..700_000u64).map(|at| (at * 2_654_435_761 % 100_003) as f32 - 50_000.0).collect();
+    (numbers[10], numbers[600_000]) = (f32::NAN, f32::NAN);
+    let (zero, minus) = (numbers.len() - 1, numbers.len() - 2);
+    (numbers[minus], numbers[zero]) = (-0.0, 0.0);
+    let x = Array::from_slice(&numbers);
+    let sorted = x.sort(Some(0)).unwrap().to_vec::<f32>().unwrap();
+    assert!(sorted[..699_998].is_sorted() && sorted[699_998..].iter().all(|x| x.is_nan()));
+    let order = x.argsort(Some(0)).unwrap().to_vec::<u32>().unwrap();
+    let by_order: Vec<u32> = order.iter().map(|at| numbers[*at as usize].to_bits()).collect();
+    assert!(sorted.iter().map(|x| x.to_bits()).eq(by_order), "sort and argsort differ");
+}
+
+#[test]
+fn partitions_put_one_element_in_its_place() {
+    let (numbers, x) = grid(&[4, 999]);
+    let parts = x.partition(-10, Some(-1)).unwrap().to_vec::<f32>().unwrap();
+    let places = x.argpartition(-10, Some(-1)).unwrap().to_vec::<u32>().unwrap();
+    for row in 0..4 {
+        let original = &numbers[row * 999..(row + 1) * 999];
+        let mut sorted = original.to_vec();
+        sorted.sort_by(f32::total_cmp);
+        let by_place: Vec<f32> =
+            places[row * 999..(row + 1) * 999].iter().map(|at| original[*at as usize]).collect();
+        for part in [&parts[row * 999..(row + 1) * 999], &by_place] {
+            assert_eq!(part[989], sorted[989]);
+            assert!(
+                part[..989].iter().all(|x| *x <= part[989]) && part[989..].iter().all(|x| *x >= part[989])
+            );
+        }
+    }
+    let mut top = x.topk(3, None).unwrap().to_vec::<f32>().unwrap();
+    top.sort_by(f32::total_cmp);
+    assert_eq!(top, [6.0, 6.0, 6.0]);
+    assert!(x.topk(1000, Some(-1)).is_err() && x.partition(999, Some(-1)).is_err());
+}
+
+#[test]
+fn softmax_of_long_and_of_middle_axes_sums_to_one() {
+    let (_, x) = grid(&[3, 50, 70]);
+    for over in [&[0isize][..], &[1], &[2], &[0, 2]] {
+        let sums = x.softmax(Some(over), false).unwrap().sum(Some(over), false).unwrap();
+        assert!(sums.to_vec::<f32>().unwrap().iter().all(|sum| (sum - 1.0).abs() < 1e-5), "over {over:?}");
+    }
+    let half = x.astype(Dtype::Float16).unwrap().softmax(Some(&[-1]), true).unwrap();
+    assert_eq!(half.dtype(), Dtype::Float16);
+}
+
+#[test]
+fn products_of_batches_read_broadcast_operands_in_place() {
+    let (_, a) = grid(&[6, 5, 8]);
+    let (_, b) = grid(&[8, 9]);
+    let once = a.matmul(&b).unwrap().to_vec::<f32>().unwrap();
+    let stretched = a.matmul(&b.broadcast_to(&[6, 8, 9]).unwrap()).unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(once, stretched);
+    let sliced = a.slice(&[0, 1, 2], &[6, 5, 8], &[2, 2, 3]).unwrap();
+    let copy = Array::try_from_slice(&sliced.to_vec::<f32>().unwrap(), sliced.shape()).unwrap();
+    let right = b.slice(&[0, 0], &[2, 9], &[1, 2]).unwrap();
+    let want = copy.matmul(&right.contiguous().unwrap()).unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(sliced.matmul(&right).unwrap().to_vec::<f32>().unwrap(), want);
+}
+
+#[test]
+fn paths_of_contractions_are_cheap_and_reported() {
+    let (_, a) = grid(&[2, 10]);
+    let (_, b) = grid(&[10, 10]);
+    let (_, c) = grid(&[10, 2]);
+    let (path, report) = hesper::einsum_path("ij,jk,kl->il", &[&a, &b, &c]).unwrap();
+    assert_eq!(path, [[0, 1], [0, 1]]);
+    assert!(report.contains("Naive FLOP count:  1200\n"), "{report}");
+    assert!(report.contains("Optimized FLOP count:  480\n"), "{report}");
+}
