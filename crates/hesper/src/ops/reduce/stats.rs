@@ -7,7 +7,7 @@ use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
-use crate::ops::elementwise::select;
+use crate::ops::logic::select;
 
 impl Array {
     /// The mean over axes, or over all; of integers as float32.
