@@ -150,7 +150,8 @@ array(1.5, dtype=float32) | 1.5
 array(True, dtype=bool) | True
 array(1+2j, dtype=complex64) | 1+2j
 array([], dtype=float32) | []
-array([0.1, 1e-08, 1e+10, 123456, 1.23457e+06, nan, inf, -0], dtype=float32) | [0.1, 1e-8, 1e10, 123456., 1234567., float("nan"), float("inf"), -0.0]
+array([0.1, 1e-08, 1e+10, 123456], dtype=float32) | [0.1, 1e-8, 1e10, 123456.]
+array([1.23457e+06, nan, inf, -0], dtype=float32) | [1234567., float("nan"), float("inf"), -0.0]
 """
 
 
