@@ -18,6 +18,8 @@ pub struct KernelArgs<'a> {
     pub bindings: &'a [Binding],
     /// Where parallel loops run.
     pub compute: &'static Compute,
+    /// Whether the work has been cancelled; a kernel that loops looks now and then.
+    pub cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// A kernel for the host, made by somebody who knows its language.
@@ -95,7 +97,9 @@ impl HostKernel for IrKernel {
             Launch::new(args.dispatch.grid, args.dispatch.threadgroup).map_err(|error| error.to_string())?;
         let compute = args.compute;
         self.program
-            .run_parallel(&bindings, &launch, &Cancel::new(), &|count, body| compute.run(count, body))
+            .run_parallel(&bindings, &launch, &Cancel::watching(args.cancelled), &|count, body| {
+                compute.run(count, body)
+            })
             .map_err(|error| error.to_string())
     }
 

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use hesper_runtime::{Progress, RawStream, Work};
+use hesper_runtime::{Binding, Dispatch, Progress, RawStream, Work};
 
 use crate::compute::{Compute, Job};
 use crate::kernel::{Compiled, KernelArgs};
@@ -118,6 +118,13 @@ impl Schedule {
     /// submission `mine` is left to the caller.
     fn run(self: &Arc<Self>, stream: u64, mut work: Work, mine: u64) {
         let index = work.index();
+        let cancelled = work.cancellation();
+        let dispatch = |dispatch: &Dispatch, bindings: &[Binding]| {
+            // SAFETY: the pipeline's number is the address of a kernel that the device made, and the work
+            // that is being run holds the pipeline.
+            let Compiled(kernel) = unsafe { &*(dispatch.pipeline().0 as *const Compiled) };
+            kernel.run(&KernelArgs { dispatch, bindings, compute: Compute::global(), cancelled: &cancelled })
+        };
         for position in 0..work.len() {
             // SAFETY: commands run one after the other in the order of their submission, submissions
             // in the order of their stream, after what they wait for; host memory is host-visible.
@@ -185,11 +192,4 @@ impl Job for Schedule {
             self.run(stream, work, 0);
         }
     }
-}
-
-fn dispatch(dispatch: &hesper_runtime::Dispatch, bindings: &[hesper_runtime::Binding]) -> Result<(), String> {
-    // SAFETY: the pipeline's number is the address of a kernel that the device made, and the work
-    // that is being run holds the pipeline.
-    let Compiled(kernel) = unsafe { &*(dispatch.pipeline().0 as *const Compiled) };
-    kernel.run(&KernelArgs { dispatch, bindings, compute: Compute::global() })
 }

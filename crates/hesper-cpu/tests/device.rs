@@ -1,4 +1,5 @@
 //! The host is a real asynchronous device.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -302,4 +303,32 @@ fn kernels_are_dispatched_with_their_grid_and_constants() {
     assert_eq!(out.read().unwrap().bytes(), [7u8; 1000]);
     let unknown = runtime.pipeline(&PipelineSource::new("k", "klingon", "nuqneH"));
     assert!(matches!(unknown, Err(Error::Compile { .. })));
+}
+
+#[test]
+fn a_runaway_kernel_can_be_cancelled() {
+    let text = "kernel void spin(device uint* out [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+        uint n = 0;
+        while (out[0] != 7u) { n += 1; if (n == 0xffffffffu) { n = 0; } }
+        out[i] = n;
+    }";
+    let kernel = hesper_kernel::front::compile_file("spin.metal", text).unwrap().kernels.remove(0);
+    let runtime = cpu();
+    let stream = runtime.stream().unwrap();
+    let source = PipelineSource::new("spin", "metal", text).with_payload(Arc::new(kernel));
+    let pipeline = runtime.pipeline(&source).unwrap();
+    let out = runtime.upload(&[0u32; 64]).unwrap();
+    stream.encode("spin").read_write(&out).dispatch(&pipeline, [64, 1, 1], [32, 1, 1]).unwrap();
+    let submission = stream.commit().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!submission.is_done(), "it runs for ever");
+    stream.cancel();
+    assert!(submission.wait().is_err());
+    assert!(out.read().is_err(), "what it would have written is spoilt");
+    let x = runtime.upload(&[1u64]).unwrap();
+    assert_eq!(
+        add_one(&stream, &x).read().unwrap().as_slice::<u64>(),
+        Some(&[2u64][..]),
+        "the stream works on"
+    );
 }

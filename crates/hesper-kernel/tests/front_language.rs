@@ -424,3 +424,47 @@ fn whole_kernel_functions_take_their_parameters_by_attribute() {
     assert_eq!(names, ["fill", "scale_float", "scale_half"]);
     assert_eq!(compiled.kernels[1].params.len(), 3);
 }
+
+#[test]
+fn declarations_take_every_form() {
+    let header = "struct P { float a; float b; bool operator==(P o) const { return a == o.a && b == o.b; } P operator-() const { return P{-a, -b}; } \
+                  bool operator<(P o) const { return a < o.a; } }; template <int N = 2, typename T = float> T scaled(T v, T by = T(N)) { return v * by; }";
+    let body = "
+        constexpr auto n = 4; static constexpr int m = n * 2; float u{1.5f}; int3 v{1, 2, 3}; auto p = float2{4, 5}; (void)x; out[0] = n + m + u;
+        out[1] = v.z + p.y; device float& r = out[2]; r = 7; r += 1; threadgroup float tile[2][2]; threadgroup float* t = &tile[0][0]; t[3] = 6; out[3] = tile[1][1];
+        if (int w = k[3]; w > 2) { out[4] = w; } else { out[4] = -w; } if (int z = k[0]) { out[5] = z; } else { out[5] = 9; }
+        P a = {1, 2}; P b{1, 2}; out[6] = (a == b) + 2 * (a < P{3, 0}) + (-a).b; int i = 3; while (i --> 0) { out[7] += i; } out[8] = out[9] = 4;
+        out[10] = scaled(3.0f) + scaled<5>(1.0f) + scaled(2.0f, 3.0f); uint3 g = thread_position_in_grid; out[11] = g.x + threads_per_threadgroup.x;
+        half4x4 h = half4x4(float4x4(2.0f)); out[12] = h[1][1]; bool2 both = bool2(true, false); out[13] = all(both) ? 1 : any(both) ? 2 : 3; unsigned int ui = 5u; unsigned char uc = 255; long long ll = 1; out[14] = ui + uc + ll;
+        float sum = 0; for (auto q = x; q != x + 4; ++q) sum += *q; out[15] = sum; uint8_t bytes[4] = {1, 2, 3, 4}; out[16] = *(thread uint*)bytes == 0x04030201u ? 1 : 0;";
+    check(
+        header,
+        body,
+        F32,
+        &[13.5, 8.0, 8.0, 6.0, 3.0, 9.0, 1.0, 3.0, 4.0, 4.0, 17.0, 1.0, 2.0, 2.0, 261.0, 3.0, 1.0],
+    );
+}
+
+#[test]
+fn scopes_shadow_and_loops_redeclare() {
+    let body = "
+        int a = 1; { int a = 2; out[0] = a; { float a = 2.5f; out[1] = int(a * 2); } } out[2] = a;
+        for (int i = 0; i < 3; ++i) { int seen = 0; seen += i; out[3 + i] = seen; }
+        int total = 0; for (int i = 0; i < 100; ++i) { if (i % 2) continue; total += i; if (total > 30) { break; } } out[6] = total;
+        int c = 0; for (int i = 0; i < 3; ++i) { switch (i) { case 1: continue; } c += 10; } out[7] = c;";
+    ints(body, &[2.0, 5.0, 1.0, 0.0, 1.0, 2.0, 42.0, 20.0]);
+}
+
+#[test]
+fn structs_keep_pointers_beside_arrays_and_tables_are_passed_on() {
+    let header = "
+        struct State { const device float* p; float acc[20]; int n; void take(int i) { acc[i] = p[i]; n++; } };
+        float third(thread const float* v, int i) { return v[i]; } float fixed(constant float* v, int i) { return v[i]; }
+        constant float TABLE[3] = {5, 6, 7};";
+    let body = "
+        State s; s.p = x; s.n = 0; for (int i = 0; i < 20; ++i) { s.take(i); } s.p += 2; out[0] = s.acc[19] + s.n; out[1] = *s.p;
+        const float local[3] = {1, 2, 3}; out[2] = third(local, k[2]); out[3] = fixed(TABLE, k[1]); constexpr float known[2] = {8, 9}; out[4] = known[k[1]];
+        constant float here[2] = {3, 4}; out[5] = fixed(here, k[1]); int n = 5; thread int& r = n; r = 6; out[6] = n;
+        device float* o[2] = {out, out + 7}; o[1][0] = 11; float2 v = float2(1, 2); thread float2& w = v; w.y = 9; out[8] = v.y;";
+    check(header, body, F32, &[29.5, 1.0, 3.0, 6.0, 9.0, 4.0, 6.0, 11.0, 9.0]);
+}

@@ -89,6 +89,20 @@ fn growth_without_bound_is_refused() {
 }
 
 #[test]
+fn loops_that_unroll_to_too_much_are_kept() {
+    let mut header = String::from(
+        "float f0(float v) { float s = 0; for (int i = 0; i < 8; ++i) { s += v * i; } return s; }\n",
+    );
+    for i in 1..7 {
+        let below = i - 1;
+        header.push_str(&format!(
+            "float f{i}(float v) {{ float s = 0; for (int i = 0; i < 8; ++i) {{ s += f{below}(v + i); }} return s; }}\n"
+        ));
+    }
+    compile(&header, "out[0] = f6(x[0]);").unwrap();
+}
+
+#[test]
 fn recursion_names_the_cycle() {
     let header =
         "float b(float v); float a(float v) { return b(v) + 1; } float b(float v) { return a(v) * 2; }";
@@ -315,4 +329,15 @@ fn mutated_kernels_never_crash_or_hang() {
     }
     println!("{accepted} accepted, {refused} refused, slowest {slowest:?}");
     assert!(refused > 100 && accepted > 10);
+}
+
+#[test]
+fn thousands_of_distinct_kernels_compile_in_one_process() {
+    let started = Instant::now();
+    for i in 0..500 {
+        let body = format!("uint i = thread_position_in_grid.x; out[i] = x[i] * {i}.5f + k[i];");
+        support::compile(&support::program("", &body, DType::F32, 4, 1)).unwrap();
+    }
+    println!("{:?} per kernel", started.elapsed() / 500);
+    assert!(started.elapsed() < Duration::from_secs(30));
 }

@@ -144,7 +144,7 @@ pub(crate) struct Handle {
 
 impl Handle {
     #[track_caller]
-    pub(crate) fn new(lease: Lease, shared: Arc<Shared>) -> Buffer {
+    pub(crate) fn take(lease: Lease, shared: Arc<Shared>) -> Buffer {
         let note = LeaseNote::Taken { label: &lease.label, place: Location::caller() };
         shared.device.note_lease(&lease.block.memory, lease.id, note);
         Buffer(Arc::new(Handle { lease: Arc::new(lease), shared }))

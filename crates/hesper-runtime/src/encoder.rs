@@ -36,51 +36,60 @@ pub struct Encoder<'a> {
     stream: &'a Stream,
     label: Arc<str>,
     drafts: SmallVec<[Draft<'a>; 8]>,
-    error: Option<Error>,
+    /// Boxed: an encoder is moved with every binding.
+    error: Option<Box<Error>>,
     constants: SmallVec<[u8; 32]>,
 }
 
 impl<'a> Encoder<'a> {
+    #[inline]
     pub(crate) fn new(stream: &'a Stream, label: Arc<str>) -> Self {
         Encoder { stream, label, drafts: SmallVec::new(), error: None, constants: SmallVec::new() }
     }
 
     /// Binds a buffer to be read.
+    #[inline]
     pub fn read(self, buffer: &'a Buffer) -> Self {
         self.bind(buffer, .., Access::Read)
     }
 
     /// Binds some bytes of a buffer to be read.
+    #[inline]
     pub fn read_range(self, buffer: &'a Buffer, range: impl RangeBounds<usize>) -> Self {
         self.bind(buffer, range, Access::Read)
     }
 
     /// Binds a buffer to be overwritten.
+    #[inline]
     pub fn write(self, buffer: &'a Buffer) -> Self {
         self.bind(buffer, .., Access::Write)
     }
 
     /// Binds some bytes of a buffer to be overwritten.
+    #[inline]
     pub fn write_range(self, buffer: &'a Buffer, range: impl RangeBounds<usize>) -> Self {
         self.bind(buffer, range, Access::Write)
     }
 
     /// Binds a buffer to be read and written.
+    #[inline]
     pub fn read_write(self, buffer: &'a Buffer) -> Self {
         self.bind(buffer, .., Access::ReadWrite)
     }
 
     /// Binds some bytes of a buffer to be read and written.
+    #[inline]
     pub fn read_write_range(self, buffer: &'a Buffer, range: impl RangeBounds<usize>) -> Self {
         self.bind(buffer, range, Access::ReadWrite)
     }
 
     /// Binds any range with any access. A mistake is told by the call that ends the command.
+    #[inline]
     pub fn bind(mut self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) -> Self {
         match self.check(buffer, range, access) {
             Ok(draft) => self.drafts.push(draft),
             Err(error) => {
-                self.error.get_or_insert(error);
+                self.error.get_or_insert_with(|| Box::new(error));
             }
         }
         self
@@ -115,7 +124,7 @@ impl<'a> Encoder<'a> {
             threadgroup,
             constants: std::mem::take(&mut self.constants),
         };
-        self.finish(Op::Dispatch(dispatch))
+        self.finish(Op::Dispatch(Box::new(dispatch)))
     }
 
     /// Ends the command: runs a closure on exactly the views that were bound, in order.
@@ -145,7 +154,7 @@ impl<'a> Encoder<'a> {
 
     fn finish(self, op: Op) -> Result<()> {
         if let Some(error) = self.error {
-            return Err(error);
+            return Err(*error);
         }
         self.check_aliases()?;
         let shared = self.stream.shared();
@@ -170,6 +179,7 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
+    #[inline]
     fn check(&self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) -> Result<Draft<'a>> {
         let lease = &buffer.0.lease;
         let command = || self.label.to_string();

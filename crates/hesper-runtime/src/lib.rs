@@ -19,11 +19,13 @@
 //! | errors are values | [`Error`] for a refused call, [`Fault`] for accepted work, attached to what it spoils |
 //! | bounded | pool, pipeline cache, work in flight and trace have limits and counters |
 
+mod alloc;
 mod block;
 mod device;
 mod encoder;
 mod error;
 mod guard;
+mod handover;
 mod history;
 mod ledger;
 mod native;
@@ -53,4 +55,4 @@ pub use stream::{Stream, Submission};
 pub use sync::coop::{Cooperative, install as install_cooperative};
 pub use trace::Trace;
 pub use validate::{Report, Rule, Validator, Violation};
-pub use work::{Access, Binding, CommandRef, Dispatch, OpRef, Wait, Work};
+pub use work::{Access, Binding, CommandRef, Dispatch, HostDispatch, OpRef, Wait, Work};

@@ -1,7 +1,6 @@
 //! The runtime: an opened device with its memory, streams and pipelines.
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64 as IdCounter, Ordering as IdOrdering};
@@ -9,22 +8,20 @@ use std::sync::{Arc, OnceLock};
 
 use crate::block::{Block, Buffer, Handle, Kind, Lease, SlotBin};
 use crate::device::{Device, DeviceError, DeviceInfo};
-use crate::error::{Error, Fault, Result};
-use crate::history::Users;
-use crate::ledger::{FaultCell, Ledger};
+use crate::error::{Fault, Result};
+use crate::ledger::Ledger;
 use crate::pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineCache, PipelineSource};
-use crate::pool::{Taker, class_of};
+use crate::pool::Taker;
 use crate::stream::{Stream, StreamShared};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Lock, Rank};
 use crate::trace::Trace;
 use crate::validate::{Report, Validator};
-use crate::work::{Batch, Work};
 
 /// Numbers that no two things of the process share. Plain atomics: ids carry no order.
 static IDS: IdCounter = IdCounter::new(1);
 
-fn new_id() -> u64 {
+pub(crate) fn new_id() -> u64 {
     IDS.fetch_add(1, IdOrdering::Relaxed)
 }
 
@@ -34,14 +31,14 @@ pub(crate) struct Shared {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) ledger: Lock<Ledger>,
     /// Held while closed submissions go to the device, so that they arrive in order.
-    commit: Lock<()>,
+    pub(crate) commit: Lock<()>,
     cache: PipelineCache,
     pub(crate) batch: usize,
     pub(crate) trace: Trace,
-    slots: Arc<SlotBin>,
-    allocated: Arc<AtomicUsize>,
-    memory_limit: AtomicUsize,
-    cache_limit: AtomicUsize,
+    pub(crate) slots: Arc<SlotBin>,
+    pub(crate) allocated: Arc<AtomicUsize>,
+    pub(crate) memory_limit: AtomicUsize,
+    pub(crate) cache_limit: AtomicUsize,
     faults: AtomicU64,
     lost: OnceLock<Fault>,
     report: Option<Arc<Report>>,
@@ -262,7 +259,7 @@ impl Runtime {
                     Some(owner),
                 );
                 let lease = Lease::new(Arc::new(block), new_id(), len, what.into(), true);
-                let buffer = Handle::new(lease, self.0.clone());
+                let buffer = Handle::take(lease, self.0.clone());
                 self.0.device.note_lease(&memory, buffer.id(), crate::device::LeaseNote::Filled);
                 Ok(buffer)
             }
@@ -413,38 +410,6 @@ unsafe impl HostMemory for Arc<[u8]> {
     }
 }
 
-thread_local! {
-    /// The runtimes whose closed submissions the current thread is handing over.
-    static COMMITTING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Marks the current thread as handing over the submissions of a runtime.
-struct Committing(u64);
-
-impl Committing {
-    /// `None` if it is at it already.
-    fn enter(runtime: u64) -> Option<Self> {
-        // The model checker's tasks share one thread, whose mark would say nothing.
-        if cfg!(hesper_model) {
-            return Some(Committing(runtime));
-        }
-        COMMITTING.with(|list| {
-            let mut list = list.borrow_mut();
-            if list.contains(&runtime) {
-                return None;
-            }
-            list.push(runtime);
-            Some(Committing(runtime))
-        })
-    }
-}
-
-impl Drop for Committing {
-    fn drop(&mut self) {
-        COMMITTING.with(|list| list.borrow_mut().retain(|runtime| *runtime != self.0));
-    }
-}
-
 impl Shared {
     pub(crate) fn name(&self) -> String {
         self.device.info().name.clone()
@@ -478,228 +443,5 @@ impl Shared {
         let first = self.lost.get_or_init(|| fault).clone();
         self.count_fault();
         first
-    }
-
-    /// Takes memory from the pool or the device.
-    #[track_caller]
-    pub(crate) fn alloc(this: &Arc<Shared>, len: usize, taker: Taker, label: Arc<str>) -> Result<Buffer> {
-        let limit = this.device.info().max_buffer;
-        let class = match class_of(len) {
-            Some(class) if class <= limit => class,
-            _ => return Err(Error::SizeOverflow { requested: len, limit }),
-        };
-        if let Some(fault) = this.lost() {
-            return Err(fault.into());
-        }
-        let pooled = this.take_pooled(class, taker);
-        let block = match pooled {
-            Some(block) => block,
-            None => this.alloc_block(class, taker)?,
-        };
-        this.trace.allocated(class);
-        Ok(Handle::new(Lease::new(block, new_id(), len, label, false), this.clone()))
-    }
-
-    fn take_pooled(&self, class: usize, taker: Taker) -> Option<Arc<Block>> {
-        let mut ledger = self.ledger.lock();
-        let block = ledger.take(class, taker)?;
-        self.note_peak(&mut ledger);
-        Some(block)
-    }
-
-    fn note_peak(&self, ledger: &mut Ledger) {
-        let active = self.allocated.load(Ordering::Relaxed).saturating_sub(ledger.pool.cached());
-        ledger.peak = ledger.peak.max(active);
-    }
-
-    /// New memory from the device; on exhaustion commits, trims, retires and waits before it gives up.
-    fn alloc_block(self: &Arc<Shared>, class: usize, taker: Taker) -> Result<Arc<Block>> {
-        self.make_room(class);
-        let mut waited = false;
-        loop {
-            let limit = self.memory_limit.load(Ordering::Acquire);
-            let allocated = self.allocated.load(Ordering::Relaxed);
-            let cause = if allocated.saturating_add(class) > limit {
-                "the limit is reached".to_string()
-            } else {
-                match self.device.allocate(class) {
-                    Ok(memory) => return Ok(self.new_block(memory)),
-                    Err(DeviceError::OutOfMemory(message)) => message,
-                    Err(error) => return Err(self.device_error("allocate memory", error)),
-                }
-            };
-            // Everything that can give memory back does: the pool, then work in flight.
-            if !crate::native::inside() {
-                self.commit_all();
-                self.device.poll();
-            }
-            let (garbage, pending) = {
-                let mut ledger = self.ledger.lock();
-                (ledger.pool.trim(0), ledger.oldest_in_flight())
-            };
-            let freed = !garbage.is_empty();
-            drop(garbage);
-            match pending {
-                Some((stream, index)) if !crate::native::inside() => {
-                    stream.wait(index);
-                    waited = true;
-                }
-                _ if freed || std::mem::take(&mut waited) => {}
-                _ => {
-                    let cached = self.ledger.lock().pool.cached();
-                    return Err(Error::OutOfMemory {
-                        device: self.name(),
-                        requested: class,
-                        active: self.allocated.load(Ordering::Relaxed).saturating_sub(cached),
-                        cached,
-                        limit,
-                        cause,
-                    });
-                }
-            }
-            // What was waited for may have come back to the pool meanwhile.
-            if let Some(block) = self.take_pooled(class, taker) {
-                return Ok(block);
-            }
-        }
-    }
-
-    /// Keeps the pool from hoarding sizes that nobody asks for any more: before new memory is taken, old
-    /// free blocks go, if the pool is large beside what is in use, or if the limit is near.
-    fn make_room(&self, class: usize) {
-        const ALWAYS: usize = 64 << 20;
-        let garbage = {
-            let mut ledger = self.ledger.lock();
-            let allocated = self.allocated.load(Ordering::Relaxed);
-            let active = allocated.saturating_sub(ledger.pool.cached());
-            let limit = self.memory_limit.load(Ordering::Acquire);
-            let by_limit = limit.saturating_sub(active).saturating_sub(class);
-            let by_use = (active / 2).max(ALWAYS);
-            ledger.pool.trim(by_limit.min(by_use))
-        };
-        drop(garbage);
-    }
-
-    fn new_block(&self, memory: crate::device::RawMemory) -> Arc<Block> {
-        self.allocated.fetch_add(memory.len, Ordering::Relaxed);
-        let mut ledger = self.ledger.lock();
-        let slot = ledger.new_slot(&self.slots);
-        self.note_peak(&mut ledger);
-        Arc::new(Block::new(
-            memory,
-            Kind::Owned,
-            slot,
-            self.device.clone(),
-            self.slots.clone(),
-            Some((memory.len, self.allocated.clone())),
-            None,
-        ))
-    }
-
-    /// A buffer's last handle is gone: its block is free, for whom the history says.
-    pub(crate) fn take_back(&self, lease: &Lease) {
-        if lease.block.kind != Kind::Owned {
-            return;
-        }
-        let garbage = {
-            let mut ledger = self.ledger.lock();
-            let users = self.free_for(&mut ledger, &lease.block);
-            if users == Users::Nobody {
-                ledger.forget(&lease.block);
-            }
-            ledger.pool.put(lease.block.clone(), users);
-            let limit = self.cache_limit.load(Ordering::Acquire);
-            if ledger.pool.cached() > limit { ledger.pool.trim(limit) } else { Vec::new() }
-        };
-        drop(garbage);
-    }
-
-    /// Who must be ordered behind the block's pending uses.
-    fn free_for(&self, ledger: &mut Ledger, block: &Block) -> Users {
-        #[cfg(feature = "sim")]
-        if self.ablation == crate::sim::Ablation::ReuseOrder {
-            // What unsafe pools do: a block that was given back is anybody's.
-            return Users::Nobody;
-        }
-        ledger.users(block)
-    }
-
-    /// Closes and submits what a stream has open, and whatever else is closed. Gives the index of its
-    /// last closed submission.
-    pub(crate) fn commit(self: &Arc<Shared>, stream: u64) -> u64 {
-        self.submit_closed(None, |ledger| ledger.close(self, stream))
-    }
-
-    /// The same for a caller who waits for the stream next, and may then run its work himself.
-    pub(crate) fn commit_awaited(self: &Arc<Shared>, stream: u64) -> u64 {
-        self.submit_closed(Some(stream), |ledger| ledger.close(self, stream))
-    }
-
-    pub(crate) fn commit_watched(self: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
-        self.submit_closed(None, |ledger| ledger.close_watched(self, stream))
-    }
-
-    pub(crate) fn commit_all(self: &Arc<Shared>) {
-        self.submit_closed(None, |ledger| ledger.close_all(self));
-    }
-
-    /// Hands closed submissions to the device in their order. A refused one is spoilt before the next
-    /// is submitted, so that nothing that depends on it can run; it is reported after the lock is gone.
-    fn submit_closed<R>(self: &Arc<Shared>, awaited: Option<u64>, close: impl FnOnce(&mut Ledger) -> R) -> R {
-        // A native command that its device runs while it takes the work may encode, or drop a stream:
-        // what it closes goes out with the submissions that this thread is handing over.
-        let Some(committing) = Committing::enter(self.id) else { return close(&mut self.ledger.lock()) };
-        let mut refused: Vec<Work> = Vec::new();
-        let result = {
-            let _commit = self.commit.lock();
-            let result = close(&mut self.ledger.lock());
-            loop {
-                let Some(mut work) = self.ledger.lock().next_closed() else { break };
-                if awaited == Some(work.stream()) {
-                    work.set_awaited();
-                }
-                self.trace.submitted(&work);
-                let (stream, index) = (work.stream(), work.index());
-                // SAFETY: the work holds what it names (its bindings and dispatches are references),
-                // everything was checked to be this device's at encode time, and closed submissions
-                // come in an order in which waits point backwards.
-                let outcome = unsafe { self.device.submit(work.raw_stream(), work) };
-                if let Err((mut work, error)) = outcome {
-                    work.spoil(&error);
-                    self.ledger.lock().refused(stream, index);
-                    refused.push(work);
-                }
-            }
-            result
-        };
-        drop(committing);
-        refused.into_iter().for_each(Work::finish);
-        result
-    }
-
-    /// Waits while too much of a stream is in flight.
-    pub(crate) fn throttle(&self, stream: &StreamShared) {
-        if crate::native::inside() {
-            return;
-        }
-        let most = self.device.info().max_in_flight.max(1) as u64;
-        let over = self.ledger.lock().over_limit(stream.id(), most);
-        if let Some(index) = over {
-            stream.wait(index);
-        }
-    }
-
-    /// A submission is finished: whoever waits is told.
-    pub(crate) fn retire(&self, stream: &StreamShared, index: u64, fault: Option<Fault>, recycled: Batch) {
-        self.trace.finished(stream.id(), index, fault.as_ref());
-        let (completed, over) = self.ledger.lock().finished(stream.id(), index, recycled);
-        stream.publish(completed);
-        drop(over);
-    }
-
-    /// A stream's last handle is gone.
-    pub(crate) fn abandon(self: &Arc<Shared>, stream: &StreamShared) {
-        let over = self.submit_closed(None, |ledger| ledger.orphan(self, stream.id()));
-        drop(over);
     }
 }

@@ -111,8 +111,8 @@ impl Dispatch {
 
 /// What a command does.
 pub(crate) enum Op {
-    /// Runs a compiled kernel.
-    Dispatch(Dispatch),
+    /// Runs a compiled kernel. Boxed: a command is moved a few times on its way.
+    Dispatch(Box<Dispatch>),
     /// Runs a native closure: on the host's device when its turn comes, on another device when the
     /// submission is recorded (there the closure launches library calls).
     Native(Option<NativeFn>),
@@ -182,6 +182,9 @@ impl Batch {
         &self.bindings[start as usize..end as usize]
     }
 }
+
+/// How a device on the host runs a dispatched kernel.
+pub type HostDispatch<'a> = &'a dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>;
 
 type FinishHook = Box<dyn FnOnce(Option<&Fault>) + Send>;
 
@@ -284,6 +287,12 @@ impl Work {
         self.0.hooks.push(Box::new(hook));
     }
 
+    /// Tells, for as long as it lives, whether the work has been cancelled.
+    pub fn cancellation(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let (stream, index) = (self.0.stream.clone(), self.0.index);
+        move || stream.cancelled(index)
+    }
+
     /// The fault that keeps a command from running: of something it reads, or a cancellation.
     pub fn blocked_by(&self, index: usize) -> Option<Fault> {
         if self.0.stream.cancelled(self.0.index) {
@@ -316,11 +325,7 @@ impl Work {
     /// # Safety
     /// The caller is the device that has this work, every command that this one is ordered after
     /// has run, none that is ordered after it has begun, and all its memory has a host address.
-    pub unsafe fn run_on_host(
-        &mut self,
-        index: usize,
-        dispatch: &dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>,
-    ) {
+    pub unsafe fn run_on_host(&mut self, index: usize, dispatch: HostDispatch<'_>) {
         if let Some(fault) = self.blocked_by(index) {
             return self.fail_command(index, fault);
         }
@@ -350,8 +355,10 @@ impl Work {
         };
         self.0.shared.trace.ran(&self.0.batch.commands[index].label, self.0.stream.id(), begun);
         if let Err(error) = outcome {
-            let fault =
-                self.fault_at(&self.0.batch.commands[index].label, error.kind, Scope::Command, error.message);
+            let cancelled = self.0.stream.cancelled(self.0.index);
+            let kind = if cancelled { FaultKind::Cancelled } else { error.kind };
+            let label = &self.0.batch.commands[index].label;
+            let fault = self.fault_at(label, kind, Scope::Command, error.message);
             self.fail_command(index, fault);
         }
     }

@@ -1,4 +1,5 @@
 //! Faults: first cause kept, given to every dependent result as often as it is read, to nothing else.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_runtime::sim::{Call, Failure, Sim};
 use hesper_runtime::{Buffer, Error, FaultKind, Runtime, Scope, Stream};

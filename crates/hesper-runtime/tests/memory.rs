@@ -1,4 +1,5 @@
 //! Handles and blocks: retention keeps memory alive and costs none.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
 //! Bad input gets a clear error that names the culprit, and everything works on.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_runtime::sim::Sim;
 use hesper_runtime::{Error, PipelineSource, Runtime};

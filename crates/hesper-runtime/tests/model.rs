@@ -2,6 +2,7 @@
 //! thousands of schedules.
 //!
 //! `RUSTFLAGS="--cfg hesper_model" cargo test -p hesper-runtime --test model --target-dir target/model`
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #![cfg(hesper_model)]
 

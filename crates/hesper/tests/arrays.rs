@@ -1,4 +1,5 @@
 //! Arrays: ops, views, evaluation.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

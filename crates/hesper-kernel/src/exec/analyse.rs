@@ -95,6 +95,8 @@ pub(super) struct Analysis {
     pub exact: bool,
     /// Positions that close a region.
     pub region_end: Vec<bool>,
+    /// Positions of loops with a `Continue`.
+    pub has_continue: Vec<bool>,
 }
 
 struct Walk<'k> {
@@ -338,6 +340,11 @@ impl Walk<'_> {
             }
         }
         sets.iter_mut().for_each(|s| s.reverse());
+        let has_continue = self
+            .items
+            .iter()
+            .map(|i| matches!(i.inst.op, Op::Loop { body, .. } if self.has_continue(body)))
+            .collect();
         let mut region_end = vec![false; items];
         for b in kernel.blocks.iter().enumerate().filter(|(b, _)| *b != kernel.body.index()) {
             if let Some(end) = region_end.get_mut(self.place[b.0].1 as usize) {
@@ -356,6 +363,7 @@ impl Walk<'_> {
             pending: self.pending,
             exact,
             region_end,
+            has_continue,
         }
     }
 

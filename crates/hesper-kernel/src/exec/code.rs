@@ -214,19 +214,29 @@ pub(super) enum Ins {
         body: Pc,
         dead: Pc,
     },
-    /// The active lanes leave the loop; `next` is where the enclosing region ends.
-    Break {
+    /// The active lanes leave; `next` is where the enclosing region ends.
+    Leave {
+        how: Leave,
         next: Pc,
     },
-    /// The active lanes wait for `continuing`.
-    Continue {
-        next: Pc,
-    },
-    /// The active lanes end.
-    Return {
+    /// The active lanes where the condition holds leave.
+    LeaveIf {
+        cond: Reg,
+        how: Leave,
         next: Pc,
     },
     End,
+}
+
+/// Where lanes go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Leave {
+    /// Out of the loop.
+    Break,
+    /// To the loop's `continuing`.
+    Continue,
+    /// To their end.
+    Return,
 }
 
 /// Questions to the lanes of a group.
@@ -285,6 +295,13 @@ impl Code {
     /// Bytes per lane of all full registers.
     pub fn lane_bytes(&self) -> usize {
         self.regs.iter().filter(|r| !r.small).map(|r| r.size as usize).sum()
+    }
+
+    /// Bytes per lane that are likely in use: 64-bit registers mostly hold addresses, which are
+    /// mostly affine and never laid out.
+    pub fn hot_bytes(&self) -> usize {
+        let weight = |r: &RegInfo| if r.size == 8 { 2 } else { r.size as usize };
+        self.regs.iter().filter(|r| !r.small).map(weight).sum()
     }
 
     /// Bytes the code takes.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::analyse::{Analysis, VarSet, analyse};
 use super::code::*;
-use super::lanes::{Fn3, arith, compare, unary};
+use super::lanes::{Fn2, Fn3, arith, compare, unary};
 use super::level::SimdLevel;
 use crate::ir::*;
 
@@ -82,6 +82,7 @@ pub(super) struct Compiler<'k> {
     segment: usize,
     small: usize,
     open: usize,
+    mul_f32: Fn2,
 }
 
 /// Compiles a verified kernel.
@@ -131,6 +132,7 @@ pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Result<Code, Compile
         segment: 0,
         small: 0,
         open: 0,
+        mul_f32: arith::binary(BinaryOp::Mul, Scalar::F32, level).map(|f| f.0).ok_or_else(missing)?,
         info,
     };
     for (v, range) in c.info.var_range.iter().enumerate() {
@@ -162,6 +164,11 @@ impl Compiler<'_> {
             return r;
         }
         self.new_reg(size, false)
+    }
+
+    /// A register that nothing used before.
+    pub fn alloc_own(&mut self, size: u8) -> Reg {
+        self.new_reg(size, self.hoist)
     }
 
     fn alloc_small(&mut self, size: u8) -> Reg {
@@ -307,7 +314,7 @@ impl Compiler<'_> {
             let hoist = std::mem::replace(&mut self.hoist, false);
             let mut r = [0; 4];
             for (r, size) in r.iter_mut().zip(&sizes) {
-                *r = self.alloc(*size);
+                *r = if self.info.zeroed[v as usize] { self.alloc_own(*size) } else { self.alloc(*size) };
                 self.retain(*r);
                 if self.info.zeroed[v as usize] {
                     self.code.zeroed.push(*r);
@@ -467,7 +474,7 @@ impl Compiler<'_> {
         let end = self.code.body.len() as Pc;
         for at in self.patches.pop().unwrap_or_default() {
             match &mut self.code.body[at] {
-                Ins::Break { next } | Ins::Continue { next } | Ins::Return { next } => *next = end,
+                Ins::Leave { next, .. } | Ins::LeaveIf { next, .. } => *next = end,
                 Ins::EndIf { dead } | Ins::LoopEnd { dead, .. } => *dead = end,
                 _ => {}
             }
@@ -501,9 +508,19 @@ impl Compiler<'_> {
         self.segment = self.code.body.len();
         let at = self.position;
         match op {
-            Op::Break => self.leave(Ins::Break { next: 0 }),
-            Op::Continue => self.leave(Ins::Continue { next: 0 }),
-            Op::Return => self.leave(Ins::Return { next: 0 }),
+            Op::Break => self.leave(Ins::Leave { how: Leave::Break, next: 0 }),
+            Op::Continue => self.leave(Ins::Leave { how: Leave::Continue, next: 0 }),
+            Op::Return => self.leave(Ins::Leave { how: Leave::Return, next: 0 }),
+            Op::If { cond, then, els } if self.is_leave(then, els).is_some() => {
+                let how = self.is_leave(then, els).unwrap_or(Leave::Return);
+                let cond_reg = self.reg(cond)?;
+                self.leave(Ins::LeaveIf { cond: cond_reg, how, next: 0 });
+                if self.info.end[cond.index()] == at {
+                    self.drop_value(cond);
+                }
+                // The jump and the end of the region have numbers, too.
+                self.position += 2;
+            }
             Op::If { cond, then, els } => {
                 let cond_reg = self.reg(cond)?;
                 let begin = self.code.body.len();
@@ -536,20 +553,43 @@ impl Compiler<'_> {
                 self.open_region(0, at);
                 self.block(body)?;
                 self.close_pending(at);
+                let waits = self.info.has_continue[at as usize];
                 let middle = self.code.body.len();
-                self.close_region(Ins::Continuing { end: 0 });
-                self.open_region(1, at);
+                if waits {
+                    self.close_region(Ins::Continuing { end: 0 });
+                    self.open_region(1, at);
+                } else {
+                    // Lanes leave the body only for good: its end is the loop's.
+                    let body = self.patches.pop().unwrap_or_default();
+                    self.open_region(1, at);
+                    self.patches.last_mut().into_iter().for_each(|p| p.extend(&body));
+                }
                 self.block(continuing)?;
                 self.close_pending(at);
                 let end = self.code.body.len();
                 self.close_region(Ins::LoopEnd { body: start, dead: 0 });
                 self.jumps_to_end();
-                self.code.body[middle] = Ins::Continuing { end: end as Pc };
+                if waits {
+                    self.code.body[middle] = Ins::Continuing { end: end as Pc };
+                }
                 self.open -= 1;
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether an `if` only lets lanes leave.
+    fn is_leave(&self, then: BlockId, els: BlockId) -> Option<Leave> {
+        if !self.kernel.block(els).insts.is_empty() {
+            return None;
+        }
+        match self.kernel.block(then).insts[..] {
+            [Inst { op: Op::Break, .. }] => Some(Leave::Break),
+            [Inst { op: Op::Continue, .. }] => Some(Leave::Continue),
+            [Inst { op: Op::Return, .. }] => Some(Leave::Return),
+            _ => None,
+        }
     }
 
     fn enter(&mut self) {
@@ -585,6 +625,22 @@ impl Compiler<'_> {
             return;
         }
         self.emit(Ins::Store(index));
+    }
+
+    /// If the last instruction multiplied f32 lanes into `r`, which has no other user: takes it
+    /// back and gives its operands.
+    pub fn take_last_product(&mut self, r: Reg) -> Option<(Reg, Reg)> {
+        let at = self.uses[r as usize].def?;
+        if at + 1 != self.code.body.len() || at < self.segment || self.uses[r as usize].count != 1 {
+            return None;
+        }
+        match self.code.body[at] {
+            Ins::Bin { f, d, a, b, .. } if d == r && std::ptr::fn_addr_eq(f, self.mul_f32) => {
+                self.code.body.pop();
+                Some((a, b))
+            }
+            _ => None,
+        }
     }
 
     /// The instruction that wrote `r`, if it can move to the end of the code.

@@ -2,7 +2,7 @@
 //!
 //! A mask is a byte per lane. A condition that is the same for all active lanes moves no mask.
 
-use super::code::{Ins, Reg};
+use super::code::{Leave, Reg};
 use super::lanes::BLOCK;
 use super::machine::{Frame, Lanes, Machine};
 
@@ -55,6 +55,19 @@ impl Machine<'_> {
         }
     }
 
+    /// Splits the active lanes by a varying condition: into mask `then` those where it holds.
+    fn split(&self, cond: Reg, then: *mut u8) -> Lanes {
+        let state = self.regs[cond as usize];
+        let (first, span) = self.span();
+        let at = first * BLOCK;
+        // SAFETY: masks and the condition hold every block; outside the span no lane is active.
+        unsafe {
+            std::ptr::write_bytes(then, 0, self.bytes());
+            (self.code.and)(then.add(at), self.mask(0).add(at), BLOCK, state.ptr.add(at), BLOCK, span);
+        }
+        self.count(then)
+    }
+
     /// Begins an `if`. Whether execution goes on with the first block.
     pub fn begin_if(&mut self, cond: Reg) -> bool {
         if let Some(c) = self.uniform(cond) {
@@ -63,24 +76,17 @@ impl Machine<'_> {
         }
         let depth = self.frames.len();
         let (then, els, cur) = (self.saved(depth), self.other(depth), self.mask(0));
-        let blocks = self.blocks();
-        let state = self.regs[cond as usize];
-        let step = BLOCK;
-        let (first, span) = self.span();
-        let at = first * BLOCK;
-        // SAFETY: masks and the condition hold every block; outside the span no lane is active.
-        unsafe {
-            std::ptr::write_bytes(then, 0, blocks * BLOCK);
-            (self.code.and)(then.add(at), cur.add(at), step, state.ptr.add(at), step, span);
-        }
-        let taken = self.count(then);
+        let taken = self.split(cond, then);
         if taken.count == self.active.count || taken.count == 0 {
             self.frames.push(Frame::Straight);
             return taken.count != 0;
         }
-        // SAFETY: as above. `then` moves into the current mask, the current one into its place.
-        unsafe { (self.code.and_not)(els, cur, step, then, step, blocks) };
+        let blocks = self.blocks();
+        // SAFETY: masks hold every block. `then` moves into the current mask, the current one
+        // into its place.
+        unsafe { (self.code.and_not)(els, cur, BLOCK, then, BLOCK, blocks) };
         let not_taken = self.count(els);
+        self.full_mask = 0;
         for k in (0..blocks * BLOCK).step_by(BLOCK) {
             // SAFETY: block k of both masks.
             unsafe { std::ptr::swap_nonoverlapping(cur.add(k), then.add(k), BLOCK) };
@@ -88,6 +94,31 @@ impl Machine<'_> {
         self.frames.push(Frame::Parted { before: self.active, els: not_taken });
         self.active = taken;
         true
+    }
+
+    /// Lets the lanes leave where a condition holds. Whether there are lanes left.
+    pub fn leave_if(&mut self, cond: Reg, how: Leave) -> bool {
+        if let Some(c) = self.uniform(cond) {
+            if c != 0 {
+                self.leave(how);
+            }
+            return c == 0;
+        }
+        let depth = self.frames.len();
+        let (then, rest, cur) = (self.saved(depth), self.other(depth), self.mask(0));
+        let taken = self.split(cond, then);
+        if taken.count == 0 {
+            return true;
+        }
+        // SAFETY: masks hold every block.
+        unsafe { (self.code.and_not)(rest, cur, BLOCK, then, BLOCK, self.blocks()) };
+        let left = self.count(rest);
+        self.copy_mask(cur, then);
+        self.active = taken;
+        self.leave(how);
+        self.copy_mask(cur, rest);
+        self.active = left;
+        left.count > 0
     }
 
     /// Begins the second block of an `if`. Whether there are lanes for it.
@@ -144,9 +175,10 @@ impl Machine<'_> {
 
     /// Takes the active lanes out of the regions inside the innermost loop (or out of all), so
     /// that they do not come back when those end.
-    pub fn leave(&mut self, ins: Ins) {
+    pub fn leave(&mut self, how: Leave) {
+        self.full_mask = 0;
         let cur = self.mask(0);
-        let everything = matches!(ins, Ins::Return { .. });
+        let everything = how == Leave::Return;
         for depth in (0..self.frames.len()).rev() {
             match self.frames[depth] {
                 Frame::Straight => {}
@@ -156,7 +188,7 @@ impl Machine<'_> {
                     self.frames[depth] = Frame::Parted { before, els };
                 }
                 Frame::Loop { waiting, entered } if !everything => {
-                    if matches!(ins, Ins::Continue { .. }) {
+                    if how == Leave::Continue {
                         let other = self.other(depth);
                         if waiting.count == 0 {
                             self.copy_mask(other, cur);

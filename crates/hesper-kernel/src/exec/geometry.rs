@@ -34,6 +34,17 @@ pub(super) enum Chunk {
 enum Number {
     /// `base + lane * stride`.
     Linear(u64, u64),
+    /// `base` plus the quotient of `start + lane`, or plus its remainder.
+    Quotient {
+        base: u64,
+        start: u64,
+        by: u64,
+    },
+    Remainder {
+        base: u64,
+        start: u64,
+        by: u64,
+    },
     /// One by one.
     Each(Vec<u64>),
 }
@@ -50,28 +61,38 @@ impl Piece {
         if axis == 2 && first / sx / sy == last / sx / sy {
             return Number::Linear(at(first), 0);
         }
+        if axis == 0 {
+            return Number::Remainder { base: 0, start: first, by: sx };
+        }
+        if axis == 1 && first / sx / sy == last / sx / sy {
+            return Number::Quotient { base: 0, start: first % (sx * sy), by: sx };
+        }
         Number::Each((first..=last).map(at).collect())
     }
 }
 
-fn plus(n: Number, by: u64) -> Number {
+fn plus(n: Number, x: u64) -> Number {
     match n {
-        Number::Linear(base, stride) => Number::Linear(base.wrapping_add(by), stride),
-        Number::Each(v) => Number::Each(v.into_iter().map(|x| x.wrapping_add(by)).collect()),
+        Number::Linear(base, stride) => Number::Linear(base.wrapping_add(x), stride),
+        Number::Quotient { base, start, by } => Number::Quotient { base: base + x, start, by },
+        Number::Remainder { base, start, by } => Number::Remainder { base: base + x, start, by },
+        Number::Each(v) => Number::Each(v.into_iter().map(|y| y.wrapping_add(x)).collect()),
     }
-}
-
-/// `f` of the consecutive numbers `start..start + n`.
-fn index(start: u64, n: u64, f: impl Fn(u64) -> u64) -> Number {
-    Number::Each((start..start + n).map(f).collect())
 }
 
 impl Machine<'_> {
     /// Fills the registers of the builtins for the lanes of a chunk.
     pub fn place(&mut self, chunk: &Chunk, launch: &Launch) {
+        let shape = match chunk {
+            Chunk::Flat(_) => None,
+            Chunk::Group(piece) => Some((piece.size, piece.start, self.n)),
+            Chunk::Groups { size, .. } => Some((*size, u64::MAX, self.n)),
+        };
+        let known = shape.is_some() && shape == self.shape;
+        self.shape = shape;
         for i in 0..self.code.builtins.len() {
             let b = self.code.builtins[i];
-            if super::lower::is_launch_wide(b.what) {
+            if super::lower::is_launch_wide(b.what) || known && is_local(b.what) {
                 continue;
             }
             let number = match chunk {
@@ -107,22 +128,51 @@ impl Machine<'_> {
                 let base = if b.wide { base as i64 } else { i64::from(base as u32) };
                 self.set_affine(b.reg, base, if self.n == 1 { 0 } else { stride as i64 });
             }
+            Number::Quotient { base, start, by } => {
+                let (mut q, mut r) = (base + start / by, start % by);
+                self.fill(b, || {
+                    let now = q;
+                    r += 1;
+                    (q, r) = if r == by { (q + 1, 0) } else { (q, r) };
+                    now
+                });
+            }
+            Number::Remainder { base, start, by } => {
+                let mut r = start % by;
+                self.fill(b, || {
+                    let now = base + r;
+                    r = if r + 1 == by { 0 } else { r + 1 };
+                    now
+                });
+            }
             Number::Each(values) => {
-                let own = self.regs[b.reg as usize].own;
-                for (lane, v) in values.into_iter().take(self.n).enumerate() {
-                    // SAFETY: a lane of the register, which has room for `width >= n` lanes.
-                    unsafe {
-                        if b.wide {
-                            own.cast::<u64>().add(lane).write_unaligned(v);
-                        } else {
-                            own.cast::<u32>().add(lane).write_unaligned(v as u32);
-                        }
-                    }
-                }
-                self.set_varying(b.reg);
+                let mut values = values.into_iter();
+                self.fill(b, || values.next().unwrap_or(0));
             }
         }
     }
+
+    /// Fills the lanes of a builtin one after another.
+    fn fill(&mut self, b: &BuiltinReg, mut next: impl FnMut() -> u64) {
+        let own = self.regs[b.reg as usize].own;
+        for lane in 0..self.n {
+            let v = next();
+            // SAFETY: a lane of the register, which has room for `width >= n` lanes.
+            unsafe {
+                if b.wide {
+                    own.cast::<u64>().add(lane).write_unaligned(v);
+                } else {
+                    own.cast::<u32>().add(lane).write_unaligned(v as u32);
+                }
+            }
+        }
+        self.set_varying(b.reg);
+    }
+}
+
+/// Whether a builtin depends on the shape of the threadgroup only, not on its place.
+fn is_local(what: Builtin) -> bool {
+    !matches!(what, Builtin::ThreadPositionInGrid | Builtin::ThreadgroupPositionInGrid)
 }
 
 /// A builtin for the lanes of a piece of one threadgroup (or of a box of the grid, for those
@@ -133,13 +183,17 @@ fn position(b: &BuiltinReg, piece: &Piece, launch: &Launch, n: u64) -> Number {
     let one = |x: u64| Number::Linear(x, 0);
     let last = piece.start + n.max(1) - 1;
     let split = |by: u64| -> Number {
-        if piece.start / by == last / by { one(piece.start / by) } else { index(piece.start, n, |i| i / by) }
+        if piece.start / by == last / by {
+            one(piece.start / by)
+        } else {
+            Number::Quotient { base: 0, start: piece.start, by }
+        }
     };
     let rest = |by: u64| -> Number {
         if piece.start / by == last / by {
             Number::Linear(piece.start % by, 1)
         } else {
-            index(piece.start, n, |i| i % by)
+            Number::Remainder { base: 0, start: piece.start, by }
         }
     };
     match b.what {
@@ -164,23 +218,32 @@ fn many(b: &BuiltinReg, first: u64, size: [u64; 3], launch: &Launch, n: u64) -> 
     let axis = b.axis as usize;
     let threads: u64 = size.iter().product::<u64>().max(1);
     let one = |x: u64| Number::Linear(x, 0);
-    let local = |i: u64| {
-        let i = i % threads;
-        [i % size[0], i / size[0] % size[1], i / size[0] / size[1]][axis]
+    // The same numbers in each group.
+    let each = |local: &dyn Fn(u64) -> u64| {
+        let local: Vec<u64> = (0..threads).map(local).collect();
+        Number::Each(local.iter().copied().cycle().take(n as usize).collect())
     };
-    let group = |i: u64| launch.group_at(first + i / threads)[axis];
-    let each = |f: &dyn Fn(u64) -> u64| index(0, n, f);
+    let local = |i: u64| [i % size[0], i / size[0] % size[1], i / size[0] / size[1]][axis];
     match b.what {
-        Builtin::ThreadPositionInGrid => each(&|i| group(i) * launch.threadgroup[axis] + local(i)),
+        Builtin::ThreadPositionInGrid | Builtin::ThreadgroupPositionInGrid => {
+            let in_grid = b.what == Builtin::ThreadPositionInGrid;
+            let by = if in_grid { launch.threadgroup[axis] } else { 1 };
+            let mut values = Vec::with_capacity(n as usize);
+            let local: Vec<u64> = (0..threads).map(|i| if in_grid { local(i) } else { 0 }).collect();
+            for g in first..first + n / threads {
+                let at = launch.group_at(g)[axis] * by;
+                values.extend(local.iter().map(|l| at + l));
+            }
+            Number::Each(values)
+        }
         Builtin::ThreadPositionInThreadgroup => each(&local),
-        Builtin::ThreadgroupPositionInGrid => each(&group),
         Builtin::ThreadsPerThreadgroup => one(size[axis]),
-        Builtin::ThreadIndexInThreadgroup => each(&|i| i % threads),
-        Builtin::SimdgroupIndexInThreadgroup => each(&|i| i % threads / SIMD_WIDTH),
-        Builtin::ThreadIndexInSimdgroup => each(&|i| i % threads % SIMD_WIDTH),
+        Builtin::ThreadIndexInThreadgroup => each(&|i| i),
+        Builtin::SimdgroupIndexInThreadgroup => each(&|i| i / SIMD_WIDTH),
+        Builtin::ThreadIndexInSimdgroup => each(&|i| i % SIMD_WIDTH),
         Builtin::SimdgroupsPerThreadgroup => one(threads.div_ceil(SIMD_WIDTH)),
-        Builtin::QuadgroupIndexInThreadgroup => each(&|i| i % threads / 4),
-        Builtin::ThreadIndexInQuadgroup => each(&|i| i % threads % 4),
+        Builtin::QuadgroupIndexInThreadgroup => each(&|i| i / 4),
+        Builtin::ThreadIndexInQuadgroup => each(&|i| i % 4),
         Builtin::QuadgroupsPerThreadgroup => one(threads.div_ceil(4)),
         _ => one(0),
     }

@@ -22,15 +22,23 @@ unsafe fn masked<T: Copy>(a: *const u8, mask: *const u8, identity: u64) -> [T; B
     // SAFETY: T is a plain number of at most 8 bytes; a block and its mask are readable.
     unsafe {
         let id = (&raw const identity).cast::<T>().read_unaligned();
-        let x = a.cast::<[T; BLOCK]>().read_unaligned();
+        let mut x = a.cast::<[T; BLOCK]>().read_unaligned();
         let m = mask.cast::<[u8; BLOCK]>().read_unaligned();
-        std::array::from_fn(|i| if m[i] != 0 { x[i] } else { id })
+        for i in 0..BLOCK {
+            x[i] = if m[i] != 0 { x[i] } else { id };
+        }
+        x
     }
 }
 
 #[inline(always)]
 fn butterfly<O: Op2<A = T, B = T, R = T>, T: Copy, const S: usize>(v: [T; BLOCK]) -> [T; BLOCK] {
-    std::array::from_fn(|i| O::f(v[i], v[i ^ S]))
+    // Plain loops: closures of library functions do not take on the SIMD level.
+    let mut r = v;
+    for i in 0..BLOCK {
+        r[i] = O::f(v[i], v[i ^ S]);
+    }
+    r
 }
 
 #[inline(always)]
@@ -61,7 +69,11 @@ unsafe fn reduce_body<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
 
 #[inline(always)]
 fn step<O: Op2<A = T, B = T, R = T>, T: Copy>(v: [T; BLOCK], s: usize, width: usize) -> [T; BLOCK] {
-    std::array::from_fn(|i| if i % width >= s { O::f(v[i - s], v[i]) } else { v[i] })
+    let mut r = v;
+    for i in 0..BLOCK {
+        r[i] = if i % width >= s { O::f(v[i - s], v[i]) } else { v[i] };
+    }
+    r
 }
 
 #[inline(always)]
@@ -87,7 +99,9 @@ unsafe fn scan<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
             }
             if !inclusive {
                 let id = (&raw const identity).cast::<O::A>().read_unaligned();
-                v = std::array::from_fn(|i| if i % width == 0 { id } else { v[i - 1] });
+                for i in (0..BLOCK).rev() {
+                    v[i] = if i % width == 0 { id } else { v[i - 1] };
+                }
             }
             d.cast::<[O::A; BLOCK]>().add(k).write_unaligned(v);
         }
@@ -138,19 +152,21 @@ multiversion! {
         d: *mut u8, a: *const u8, sa: usize, mask: *const u8, identity: u64, group: Group, blocks: usize
     ) -> FnGroup = inclusive_body::<O>
 }
-multiversion! {
-    /// An exclusive scan at a level.
-    pick_exclusive<O: Fold>(
-        d: *mut u8, a: *const u8, sa: usize, mask: *const u8, identity: u64, group: Group, blocks: usize
-    ) -> FnGroup = exclusive_body::<O>
-}
-
 /// What a reduction is over: all lanes, or those up to the lane.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Over {
     All,
     Inclusive,
     Exclusive,
+}
+
+/// The one kernel of a rare reduction or scan, for every level.
+pub(super) fn only_fold<O: Fold>(over: Over) -> FnGroup {
+    match over {
+        Over::All => reduce_body::<O>,
+        Over::Inclusive => inclusive_body::<O>,
+        Over::Exclusive => exclusive_body::<O>,
+    }
 }
 
 /// The kernel of a reduction or scan.
@@ -219,13 +235,13 @@ unsafe fn shuffle_body<L: Lane>(
             let v = a.add(k * sa).cast::<[L::T; BLOCK]>().read_unaligned();
             let n = arg.add(k * sarg).cast::<[u32; BLOCK]>().read_unaligned();
             let m = mask.add(k * BLOCK).cast::<[u8; BLOCK]>().read_unaligned();
-            let r: [L::T; BLOCK] = std::array::from_fn(|i| {
+            let mut r = v;
+            for i in 0..BLOCK {
                 let lane = i as u32 % w;
                 let base = i as u32 - lane;
-                let from = source_lane(kind, lane, n[i], w);
-                let from = (base + from) as usize % BLOCK;
-                if m[from] != 0 { v[from] } else { v[i] }
-            });
+                let from = (base + source_lane(kind, lane, n[i], w)) as usize % BLOCK;
+                r[i] = if m[from] != 0 { v[from] } else { v[i] };
+            }
             d.cast::<[L::T; BLOCK]>().add(k).write_unaligned(r);
         }
     }
@@ -366,11 +382,10 @@ unsafe fn matrix_body<O: Round>(
 ) {
     for k in 0..blocks {
         // SAFETY: block k of the registers and the mask.
-        let (m, a, b, mut c) = unsafe {
+        let (a, b, mut c) = unsafe {
             let m = mask.add(k * BLOCK).cast::<[u8; BLOCK]>().read_unaligned();
-            (m, matrix(a, &m, k), matrix(b, &m, k), matrix(c, &m, k))
+            (matrix(a, &m, k), matrix(b, &m, k), matrix(c, &m, k))
         };
-        let _ = m;
         for i in 0..8 {
             for j in 0..8 {
                 for x in 0..8 {
@@ -379,8 +394,7 @@ unsafe fn matrix_body<O: Round>(
             }
         }
         let mut r = [[0f32; BLOCK]; 2];
-        for lane in 0..BLOCK {
-            let (row, column) = const { positions() }[lane];
+        for (lane, (row, column)) in (const { positions() }).into_iter().enumerate() {
             r[0][lane] = O::round(c[row as usize][column as usize]);
             r[1][lane] = O::round(c[row as usize][column as usize + 1]);
         }

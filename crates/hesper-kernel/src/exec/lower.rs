@@ -110,7 +110,8 @@ impl Compiler<'_> {
             Op::Param(i) => {
                 let mut r = [0; 4];
                 for (j, r) in r.iter_mut().enumerate().take(ty.lanes() as usize) {
-                    *r = self.alloc(lane_size(s));
+                    *r = self.alloc_own(lane_size(s));
+                    self.retain(*r);
                     self.code.values.push((*r, i, j as u32 * s.size() as u32, s));
                 }
                 self.define(d, Val::Regs(r, ty.lanes()));
@@ -124,7 +125,12 @@ impl Compiler<'_> {
                 self.scalar(d, r);
             }
             Op::Unary(op, a) => self.map(d, a, |c, a| c.unary(op, s, a))?,
-            Op::Binary(op, a, b) => self.map2(d, a, b, |c, a, b| c.binary(op, s, a, b))?,
+            Op::Binary(op, a, b) => {
+                if ty == Type::F32 && self.fused_product(d, op, a, b)? {
+                    return Ok(());
+                }
+                self.map2(d, a, b, |c, a, b| c.binary(op, s, a, b))?;
+            }
             Op::Compare(op, a, b) => {
                 let at = self.kernel.ty(a);
                 if at.is_ptr() {
@@ -447,6 +453,47 @@ impl Compiler<'_> {
         Ok(self.rounded(s, d, round))
     }
 
+    /// A sum whose one operand is the product just emitted, and used here only: both in one pass.
+    fn fused_product(
+        &mut self,
+        d: ValueId,
+        op: BinaryOp,
+        a: ValueId,
+        b: ValueId,
+    ) -> Result<bool, CompileError> {
+        if self.hoist || a == b || !matches!(op, BinaryOp::Add | BinaryOp::Sub) {
+            return Ok(false);
+        }
+        for (product, other, on_left) in [(a, b, true), (b, a, false)] {
+            let r = self.reg(product)?;
+            if self.info.uses[product.index()] != 1 || self.info.end[product.index()] != self.position {
+                continue;
+            }
+            let Some((x, y)) = self.take_last_product(r) else {
+                continue;
+            };
+            let how = match (op, on_left) {
+                (BinaryOp::Add, _) => arith::Product::Plus,
+                (_, true) => arith::Product::Minus,
+                (_, false) => arith::Product::From,
+            };
+            let f = arith::product(how, self.level);
+            let c = self.reg(other)?;
+            // The factors may have died with the product; the result must not take their place.
+            let mut taken = Vec::new();
+            let mut out = self.alloc(4);
+            while out == x || out == y {
+                taken.push(std::mem::replace(&mut out, 0));
+                out = self.alloc(4);
+            }
+            taken.into_iter().for_each(|r| self.discard(r));
+            self.emit(Ins::Tern { f, d: out, a: x, b: y, c });
+            self.scalar(d, out);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
     fn compare(&mut self, op: CmpOp, s: Scalar, a: Reg, b: Reg) -> Result<Reg, CompileError> {
         let f = compare::compare(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
         let d = self.alloc(1);
@@ -529,8 +576,8 @@ impl Compiler<'_> {
         if let Some(b) = known {
             return b.reg;
         }
-        let reg = self.alloc(if wide { 8 } else { 4 });
-        // Lives for the whole kernel: every block of lanes fills it at the start.
+        // Every block of lanes fills it at the start, so it serves nothing else.
+        let reg = self.alloc_own(if wide { 8 } else { 4 });
         self.retain(reg);
         self.code.builtins.push(BuiltinReg { what, axis, wide, reg });
         reg
@@ -601,14 +648,19 @@ impl Compiler<'_> {
         self.discard(diff);
         self.discard(whole);
         let out = match (ra, rb) {
-            (a, b) if a == b => out,
+            (Root::Object(a), Root::Object(b)) if a == b && a != NULL => out,
             _ => {
+                // Different objects and nulls are no distance apart.
                 let (x, y) = (self.object_reg(ra), self.object_reg(rb));
-                let same = self.compare(CmpOp::Eq, Scalar::U32, x, y)?;
+                let null = self.constant(4, u64::from(NULL));
                 let zero = self.constant(8, 0);
-                let r = self.choose(8, same, out, zero);
-                self.discard(same);
-                self.discard(out);
+                let same = self.compare(CmpOp::Eq, Scalar::U32, x, y)?;
+                let real = self.compare(CmpOp::Ne, Scalar::U32, x, null)?;
+                let both = self.binary(BinaryOp::And, Scalar::Bool, same, real)?;
+                let r = self.choose(8, both, out, zero);
+                for t in [same, real, both, out] {
+                    self.discard(t);
+                }
                 r
             }
         };

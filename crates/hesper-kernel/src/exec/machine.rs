@@ -115,6 +115,15 @@ pub(super) struct Machine<'a> {
     pub pc: usize,
     /// A direct store in flight: register, its own storage.
     pub aimed: Option<(Reg, *mut u8)>,
+    /// Stores went past the caches and are not ordered yet.
+    pub streamed: bool,
+    /// Where the next block of lanes will probably read, for the streams read in place.
+    pub ahead: [*const u8; 4],
+    pub ahead_count: usize,
+    /// The mask of active lanes holds the first so many lanes and no others.
+    pub full_mask: usize,
+    /// Size, start and lanes of the threadgroup piece that the local builtins hold.
+    pub shape: Option<([u64; 3], u64, usize)>,
     masks: *mut u8,
     pub scratch: *mut u8,
     thread_memory: *mut u8,
@@ -180,6 +189,11 @@ impl<'a> Machine<'a> {
             frames: Vec::with_capacity(code.depth + 1),
             pc: 0,
             aimed: None,
+            streamed: false,
+            ahead: [std::ptr::null(); 4],
+            ahead_count: 0,
+            full_mask: 0,
+            shape: None,
             masks,
             scratch,
             thread_memory,
@@ -196,15 +210,19 @@ impl<'a> Machine<'a> {
         self.frames.clear();
         self.pc = 0;
         self.aimed = None;
+        self.ahead_count = 0;
         for r in &mut self.regs {
             // Pointers into buffers were checked for the lanes of an earlier block only.
             r.ptr = r.own;
         }
-        let full = self.blocks() * BLOCK;
-        // SAFETY: the mask of active lanes has room for `width >= full` bytes.
-        unsafe {
-            std::ptr::write_bytes(self.mask(0), 1, n);
-            std::ptr::write_bytes(self.mask(0).add(n), 0, full - n);
+        if self.full_mask != n {
+            let full = self.blocks() * BLOCK;
+            // SAFETY: the mask of active lanes has room for `width >= full` bytes.
+            unsafe {
+                std::ptr::write_bytes(self.mask(0), 1, n);
+                std::ptr::write_bytes(self.mask(0).add(n), 0, full - n);
+            }
+            self.full_mask = n;
         }
         if self.thread_bytes > 0 {
             // SAFETY: the thread memory of this machine.
@@ -212,6 +230,13 @@ impl<'a> Machine<'a> {
         }
         for &r in &self.code.zeroed {
             self.set_uniform(r, 0);
+        }
+    }
+
+    /// Orders stores that went past the caches before everything after.
+    pub fn settle(&mut self) {
+        if std::mem::take(&mut self.streamed) {
+            super::stream::finish();
         }
     }
 
@@ -342,15 +367,20 @@ impl<'a> Machine<'a> {
         // SAFETY: own storage has room for all blocks; affine registers are never small.
         unsafe {
             if s.size == 4 {
-                let (base, stride) = (s.base as u32, s.stride as u32);
-                for k in 0..blocks * BLOCK {
-                    let v = base.wrapping_add(stride.wrapping_mul(k as u32));
-                    s.own.cast::<u32>().add(k).write_unaligned(v);
+                let steps: [u32; BLOCK] = std::array::from_fn(|i| (s.stride as u32).wrapping_mul(i as u32));
+                let mut base = s.base as u32;
+                for k in 0..blocks {
+                    let lanes = steps.map(|x| x.wrapping_add(base));
+                    s.own.cast::<[u32; BLOCK]>().add(k).write_unaligned(lanes);
+                    base = base.wrapping_add((s.stride as u32).wrapping_mul(BLOCK as u32));
                 }
             } else {
-                for k in 0..blocks * BLOCK {
-                    let v = s.base.wrapping_add(s.stride.wrapping_mul(k as i64));
-                    s.own.cast::<i64>().add(k).write_unaligned(v);
+                let steps: [i64; BLOCK] = std::array::from_fn(|i| s.stride.wrapping_mul(i as i64));
+                let mut base = s.base;
+                for k in 0..blocks {
+                    let lanes = steps.map(|x| x.wrapping_add(base));
+                    s.own.cast::<[i64; BLOCK]>().add(k).write_unaligned(lanes);
+                    base = base.wrapping_add(s.stride.wrapping_mul(BLOCK as i64));
                 }
             }
         }
@@ -391,12 +421,22 @@ impl<'a> Machine<'a> {
     }
 
     /// Values of the first and last lane if no lane wraps around the type's range.
+    #[inline]
     fn ends(&self, (base, stride): (i64, i64), s: Scalar) -> Option<(i128, i128)> {
+        let steps = self.n.max(1) as i64 - 1;
+        if s.size() == 4 {
+            // Both fit 32 bits, so nothing overflows.
+            let last = base + stride * steps;
+            let fits = if s == Scalar::I32 {
+                last == i64::from(last as i32)
+            } else {
+                last == i64::from(last as u32)
+            };
+            return fits.then_some((i128::from(base), i128::from(last)));
+        }
         let first = if s == Scalar::U64 { i128::from(base as u64) } else { i128::from(base) };
-        let last = first + i128::from(stride) * (self.n.max(1) - 1) as i128;
+        let last = first + i128::from(stride) * i128::from(steps);
         let range = match s {
-            Scalar::I32 => i128::from(i32::MIN)..=i128::from(i32::MAX),
-            Scalar::U32 => 0..=i128::from(u32::MAX),
             Scalar::I64 => i128::from(i64::MIN)..=i128::from(i64::MAX),
             _ => 0..=i128::from(u64::MAX),
         };

@@ -9,6 +9,7 @@
 use super::code::{MemAccess, Reg, Root};
 use super::lanes::BLOCK;
 use super::machine::{Form, Machine, Object};
+use super::stream::{self, STREAM_BYTES};
 
 /// Lanes that an access touches and where.
 pub(super) struct Plan {
@@ -72,8 +73,9 @@ impl Machine<'_> {
     }
 
     fn lanes_inside(&self, plan: &Plan, size: u64, len: u64, lo: usize, hi: usize) -> bool {
-        let at = |lane: usize| i128::from(plan.base) + i128::from(plan.stride) * lane as i128;
-        let fits = |x: i128| x >= 0 && x + i128::from(size) <= i128::from(len);
+        let at =
+            |lane: usize| -> Option<i64> { plan.stride.checked_mul(lane as i64)?.checked_add(plan.base) };
+        let fits = |x: Option<i64>| x.is_some_and(|x| inside(x, size, len));
         plan.offsets.is_none() && hi > lo && fits(at(lo)) && fits(at(hi - 1))
     }
 
@@ -157,6 +159,10 @@ impl Machine<'_> {
                 let s = &mut self.regs[d as usize];
                 s.ptr = lane0;
                 s.form = Form::Varying;
+                if self.ahead_count < self.ahead.len() {
+                    self.ahead[self.ahead_count] = lane0.wrapping_add(self.n * size);
+                    self.ahead_count += 1;
+                }
                 return;
             }
             None => {
@@ -337,7 +343,7 @@ impl Machine<'_> {
         plan.offsets.is_none()
             && plan.stride == 0
             && u64::from(object.cell) == size
-            && plan.base as u64 % size == 0
+            && (plan.base as u64).is_multiple_of(size)
     }
 
     fn load_thread(&mut self, acc: &MemAccess, plan: &Plan, object: Object) {
@@ -377,7 +383,7 @@ impl Machine<'_> {
                 T::default()
             } else {
                 let at = at as u64 + u64::from(j) * size;
-                if u64::from(o.cell) == size && at % size == 0 {
+                if u64::from(o.cell) == size && at.is_multiple_of(size) {
                     // SAFETY: the value is one cell of the object.
                     unsafe { o.ptr.wrapping_add(self.cell_at(o, at, lane)).cast::<T>().read_unaligned() }
                 } else {
@@ -406,6 +412,7 @@ impl Machine<'_> {
         let fits = stride == size as i64
             && object.writable
             && object.cell == 0
+            && object.len < STREAM_BYTES
             && self.all_inside(&plan, size, object.len);
         fits.then(|| object.ptr.wrapping_offset(plan.base as isize))
     }
@@ -449,12 +456,13 @@ impl Machine<'_> {
                 return self.store_thread_rows(acc, &plan, &o);
             }
         }
-        if acc.n == 1 && plan.offsets.is_none() && self.active.is_dense() {
-            if let Some(o) = object {
-                if o.cell == 0 && plan.stride == size as i64 && self.all_inside(&plan, total, o.len) {
-                    return self.store_contiguous(acc, &plan, &o);
-                }
-            }
+        let neighbours = acc.n == 1 && plan.stride == size as i64 && self.active.is_dense();
+        if let Some(o) = object
+            && neighbours
+            && o.cell == 0
+            && self.all_inside(&plan, total, o.len)
+        {
+            return self.store_contiguous(acc, &plan, &o);
         }
         for j in 0..acc.n {
             let from = self.packed(acc, j);
@@ -501,11 +509,14 @@ impl Machine<'_> {
                     lane += n;
                 }
             } else {
-                std::ptr::copy_nonoverlapping(
-                    from.wrapping_add(lo * size),
-                    lane0.wrapping_add(lo * size),
-                    (hi - lo) * size,
-                );
+                let (from, to) = (from.wrapping_add(lo * size), lane0.wrapping_add(lo * size));
+                if o.len >= STREAM_BYTES {
+                    stream::copy(from, to, (hi - lo) * size, &self.ahead[..self.ahead_count]);
+                    self.ahead_count = 0;
+                    self.streamed = true;
+                } else {
+                    std::ptr::copy_nonoverlapping(from, to, (hi - lo) * size);
+                }
             }
         }
     }

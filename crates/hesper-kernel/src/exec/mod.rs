@@ -29,6 +29,7 @@ mod memory;
 mod program;
 mod roots;
 mod run;
+mod stream;
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ const REGISTER_BUDGET: usize = 24 << 10;
 /// leaves one SIMD group.
 const MEMORY_BUDGET: usize = 1 << 20;
 /// The most lanes of a block.
-const MAX_WIDTH: usize = 1024;
+const MAX_WIDTH: usize = 2048;
 /// Fewest threads worth a task of their own.
 const THREADS_PER_TASK: u64 = 1 << 15;
 /// The most tasks of a launch.
@@ -28,23 +28,31 @@ const MAX_TASKS: u64 = 256;
 
 /// A request to stop, shared with a running launch. It is looked at when a loop goes round and
 /// between blocks of lanes.
-#[derive(Debug, Default)]
-pub struct Cancel(AtomicBool);
+#[derive(Default)]
+pub struct Cancel<'a> {
+    requested: AtomicBool,
+    elsewhere: Option<&'a (dyn Fn() -> bool + Sync)>,
+}
 
-impl Cancel {
+impl<'a> Cancel<'a> {
     /// Nothing requested yet.
-    pub const fn new() -> Cancel {
-        Cancel(AtomicBool::new(false))
+    pub const fn new() -> Cancel<'a> {
+        Cancel { requested: AtomicBool::new(false), elsewhere: None }
+    }
+
+    /// The same, where the stop may also be requested elsewhere: `requested` tells.
+    pub fn watching(requested: &'a (dyn Fn() -> bool + Sync)) -> Cancel<'a> {
+        Cancel { elsewhere: Some(requested), ..Cancel::new() }
     }
 
     /// Requests the stop.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.requested.store(true, Ordering::Relaxed);
     }
 
     /// Whether the stop was requested.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.requested.load(Ordering::Relaxed) || self.elsewhere.is_some_and(|requested| requested())
     }
 }
 
@@ -127,7 +135,7 @@ impl Program {
     }
 
     /// Runs all threadgroups on the calling thread.
-    pub fn run(&self, bindings: &Bindings<'_>, launch: &Launch, cancel: &Cancel) -> Result<(), ExecError> {
+    pub fn run(&self, bindings: &Bindings<'_>, launch: &Launch, cancel: &Cancel<'_>) -> Result<(), ExecError> {
         self.run_groups(0..launch.group_count(), bindings, launch, cancel)
     }
 
@@ -136,7 +144,7 @@ impl Program {
         &self,
         bindings: &Bindings<'_>,
         launch: &Launch,
-        cancel: &Cancel,
+        cancel: &Cancel<'_>,
         parallel: Parallel<'_>,
     ) -> Result<(), ExecError> {
         self.check(bindings, launch)?;
@@ -178,7 +186,7 @@ impl Program {
         groups: Range<u64>,
         bindings: &Bindings<'_>,
         launch: &Launch,
-        cancel: &Cancel,
+        cancel: &Cancel<'_>,
     ) -> Result<(), ExecError> {
         self.check(bindings, launch)?;
         let all = launch.group_count();
@@ -195,20 +203,21 @@ impl Program {
         groups: Range<u64>,
         bindings: &Bindings<'_>,
         launch: &Launch,
-        cancel: &Cancel,
+        cancel: &Cancel<'_>,
     ) -> Result<(), ExecError> {
         if groups.is_empty() {
             return Ok(());
         }
         let worker = Worker { program: self, bindings, launch, cancel };
         let done = if self.code.grouped { worker.grouped(groups) } else { worker.flat(groups) };
+        super::stream::finish();
         if done { Ok(()) } else { Err(ExecError::Cancelled(self.signature.name.clone())) }
     }
 
     /// Lanes of a block for at most `threads` threads.
     fn width(&self, threads: u64) -> usize {
         let lane = self.code.lane_bytes() + 1;
-        let fit = REGISTER_BUDGET / lane;
+        let fit = REGISTER_BUDGET / self.code.hot_bytes().max(1);
         let most = MEMORY_BUDGET / (lane + self.thread_bytes as usize);
         let width = fit.clamp(128, MAX_WIDTH).min(most).min(threads.min(MAX_WIDTH as u64) as usize);
         width.next_multiple_of(BLOCK).clamp(BLOCK, MAX_WIDTH)
@@ -234,7 +243,7 @@ struct Worker<'a> {
     program: &'a Program,
     bindings: &'a Bindings<'a>,
     launch: &'a Launch,
-    cancel: &'a Cancel,
+    cancel: &'a Cancel<'a>,
 }
 
 impl Worker<'_> {
@@ -318,7 +327,7 @@ impl Worker<'_> {
         m.reset(n);
         m.place(chunk, self.launch);
         loop {
-            match m.run(&self.cancel.0) {
+            match m.run(self.cancel) {
                 Stop::Done => return true,
                 Stop::Cancelled => return false,
                 // All threads of the group are in this block.
@@ -456,7 +465,7 @@ impl Worker<'_> {
         let mut running = vec![true; used];
         while running.iter().any(|&r| r) {
             for (m, running) in machines.iter_mut().zip(&mut running).filter(|(_, r)| **r) {
-                match m.run(&self.cancel.0) {
+                match m.run(self.cancel) {
                     Stop::Barrier => {}
                     Stop::Done => *running = false,
                     Stop::Cancelled => return false,

@@ -1,10 +1,11 @@
 //! The interpreter loop over the bytecode.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use super::code::{Affine, Ins, Reg, Vote, size_index};
 use super::lanes::BLOCK;
 use super::machine::{Form, Machine};
+use super::program::Cancel;
 use crate::ir::{Group, ShuffleKind};
 
 /// Why a block of lanes stopped.
@@ -18,7 +19,7 @@ pub(super) enum Stop {
 
 impl Machine<'_> {
     /// Runs until the next barrier or the end.
-    pub fn run(&mut self, cancel: &AtomicBool) -> Stop {
+    pub fn run(&mut self, cancel: &Cancel<'_>) -> Stop {
         let code = self.code;
         self.execute(&code.body, cancel)
     }
@@ -27,15 +28,15 @@ impl Machine<'_> {
     pub fn run_prologue(&mut self) {
         let code = self.code;
         self.reset(1);
-        let never = AtomicBool::new(false);
+        let never = Cancel::new();
         self.execute(&code.prologue, &never);
     }
 
-    fn execute(&mut self, body: &[Ins], cancel: &AtomicBool) -> Stop {
+    fn execute(&mut self, body: &[Ins], cancel: &Cancel<'_>) -> Stop {
         loop {
-            let ins = body[self.pc];
+            let ins = &body[self.pc];
             self.pc += 1;
-            match ins {
+            match *ins {
                 Ins::Un { f, d, a, affine } => self.un(f, d, a, affine),
                 Ins::Bin { f, d, a, b, affine } => self.bin(f, d, a, b, affine),
                 Ins::Cmp { f, d, a, b, op, scalar } => {
@@ -71,7 +72,10 @@ impl Machine<'_> {
                 Ins::Store(i) => self.store(&self.code.accesses[i as usize]),
                 Ins::Aim(i) => self.aim(&self.code.accesses[i as usize]),
                 Ins::Atomic(i) => self.atomic(&self.code.atomics[i as usize]),
-                Ins::Fence => fence(Ordering::SeqCst),
+                Ins::Fence => {
+                    self.settle();
+                    fence(Ordering::SeqCst);
+                }
 
                 Ins::Reduce { f, d, a, identity, group } => {
                     self.group_op(f, d, a, identity, group);
@@ -98,7 +102,10 @@ impl Machine<'_> {
                     unsafe { f(to, a, b, c, self.mask(0), self.blocks()) };
                     d.into_iter().for_each(|r| self.set_varying(r));
                 }
-                Ins::Barrier => return Stop::Barrier,
+                Ins::Barrier => {
+                    self.settle();
+                    return Stop::Barrier;
+                }
 
                 Ins::If { cond, els } => {
                     if !self.begin_if(cond) {
@@ -123,7 +130,7 @@ impl Machine<'_> {
                 }
                 Ins::LoopEnd { body, dead } => {
                     if self.active.count > 0 {
-                        if cancel.load(Ordering::Relaxed) {
+                        if cancel.is_cancelled() {
                             return Stop::Cancelled;
                         }
                         self.pc = body as usize;
@@ -131,9 +138,14 @@ impl Machine<'_> {
                         self.pc = dead as usize;
                     }
                 }
-                Ins::Break { next } | Ins::Continue { next } | Ins::Return { next } => {
-                    self.leave(ins);
+                Ins::Leave { how, next } => {
+                    self.leave(how);
                     self.pc = next as usize;
+                }
+                Ins::LeaveIf { cond, how, next } => {
+                    if !self.leave_if(cond, how) {
+                        self.pc = next as usize;
+                    }
                 }
                 Ins::End => return Stop::Done,
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::interp;
-use crate::ir::{Kernel, SourceLoc};
+use crate::ir::Kernel;
 use crate::launch::{Arg, Bindings, Launch};
 use crate::testing::{GROUP, random_kernel};
 
@@ -58,9 +58,8 @@ fn assert_same(seed: u64, what: &str, want: &(Vec<u8>, Vec<u8>), got: &(Vec<u8>,
 
 #[test]
 fn random_kernels_give_the_interpreters_results_at_every_level() {
-    for seed in 0..400 {
-        let mut kernel = random_kernel(seed);
-        kernel.locs = vec![SourceLoc::default()];
+    for seed in 0..1500 {
+        let kernel = random_kernel(seed);
         let threads = [1, 31, 48, 100, 250][seed as usize % 5];
         let want = interpreted(&kernel, threads);
         for level in SimdLevel::all().into_iter().filter(|l| l.is_available()) {

@@ -12,6 +12,22 @@ use std::collections::HashSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeclId(pub u32);
 
+/// Names that a function writes.
+#[derive(Clone, Debug, Default)]
+pub struct Assigned {
+    /// Assigned whole, stepped, or with their address taken.
+    pub whole: HashSet<Name>,
+    /// Written through a member or an index; for a pointer that leaves the pointer itself as it is.
+    pub parts: HashSet<Name>,
+}
+
+impl Assigned {
+    /// Whether the name is written in any way.
+    pub fn any(&self, name: &Name) -> bool {
+        self.whole.contains(name) || self.parts.contains(name)
+    }
+}
+
 /// An address space as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceSyntax {
@@ -96,6 +112,8 @@ pub enum TypeBase {
     Auto,
     /// `decltype(e)`
     Decltype(Box<Expr>),
+    /// `typename decltype(e)::type`
+    MemberOf(Box<Expr>, Path),
 }
 
 /// A pointer or reference declarator.
@@ -258,6 +276,8 @@ pub enum ExprKind {
         arrow: bool,
         member: Segment,
     },
+    /// `decltype(x)::member`
+    TypeMember(Box<TypeSyntax>, Segment),
     Cast(CastKind, Box<TypeSyntax>, Box<Expr>),
     /// `T(a, b)` or `T{a, b}`.
     Construct {
@@ -287,7 +307,7 @@ pub struct Lambda {
     /// The body.
     pub body: Block,
     /// Names that the body assigns.
-    pub assigned: HashSet<Name>,
+    pub assigned: Assigned,
 }
 
 /// A parameter of a function.
@@ -454,7 +474,7 @@ pub struct FnDecl {
     /// `: a(x), b(y)` of constructors.
     pub inits: Vec<(Name, Vec<Expr>, Span)>,
     /// Names that the body assigns or takes the address of.
-    pub assigned: HashSet<Name>,
+    pub assigned: Assigned,
     /// `kernel` or `[[kernel]]`
     pub is_kernel: bool,
     /// `static` member.

@@ -19,6 +19,7 @@ use lower::{Body, EntryParam, Unit};
 use parser::{Names, Parser};
 use preprocess::Preprocessor;
 use source::{Sources, Span};
+use std::sync::OnceLock;
 
 /// Longest text that is compiled, header and body together.
 pub const MAX_TEXT: usize = 4 << 20;
@@ -47,6 +48,26 @@ pub struct Compiled {
     pub warnings: String,
 }
 
+/// The prelude, parsed once: its text, its declarations and the names it brings into scope.
+struct Library {
+    sources: Sources,
+    items: Vec<ast::Item>,
+    names: Names,
+}
+
+fn library() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let mut sources = Sources::default();
+        let mut sink = Sink::default();
+        let prelude = sources.add("library", PRELUDE);
+        let tokens = Preprocessor::new(&mut sources).run(prelude, &mut sink);
+        let (items, names) = Parser::new(tokens, Names::default(), true, &mut sink).parse_items();
+        debug_assert!(sink.is_empty(), "the prelude does not parse");
+        Library { sources, items, names }
+    })
+}
+
 fn render_all(sources: &Sources, list: &[Diagnostic], wanted: Severity) -> String {
     let mut out = String::new();
     for d in list.iter().filter(|d| d.severity == wanted) {
@@ -65,15 +86,17 @@ fn finish(sources: Sources, sink: Sink, kernels: Vec<Kernel>) -> Result<Compiled
     Ok(Compiled { kernels, warnings: render_all(&sources, &diagnostics, Severity::Warning) })
 }
 
+/// An error that has no place in the text.
+fn refused(text: &str) -> CompileError {
+    let mut sources = Sources::default();
+    let file = sources.add("kernel", "");
+    let span = Span { file, lo: 0, hi: 0, expansion: 0 };
+    let d = Diagnostic::error(Kind::Limit, span, text);
+    CompileError { text: format!("error[limit]: {text}\n"), diagnostics: vec![d], sources }
+}
+
 /// Runs the compiler on a thread with a large stack.
 fn on_large_stack<T: Send>(f: impl FnOnce() -> Result<T, CompileError> + Send) -> Result<T, CompileError> {
-    let refused = |text: &str| {
-        let mut sources = Sources::default();
-        let file = sources.add("kernel", "");
-        let span = Span { file, lo: 0, hi: 0, expansion: 0 };
-        let d = Diagnostic::error(Kind::Limit, span, text);
-        CompileError { text: format!("error[limit]: {text}\n"), diagnostics: vec![d], sources }
-    };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("kernel compiler".into()).stack_size(STACK);
         match thread.spawn_scoped(scope, f) {
@@ -86,8 +109,7 @@ fn on_large_stack<T: Send>(f: impl FnOnce() -> Result<T, CompileError> + Send) -
     })
 }
 
-fn too_long(sources: &Sources, sink: &mut Sink, span: Span, length: usize) -> bool {
-    let _ = sources;
+fn too_long(sink: &mut Sink, span: Span, length: usize) -> bool {
     if length > MAX_TEXT {
         let text = format!("the text is {length} bytes long; {MAX_TEXT} are allowed");
         sink.push(Diagnostic::error(Kind::Limit, span, text));
@@ -105,23 +127,21 @@ fn too_long(sources: &Sources, sink: &mut Sink, span: Span, length: usize) -> bo
 /// ```
 pub fn compile_file(label: &str, text: &str) -> Result<Compiled, CompileError> {
     on_large_stack(|| {
-        let mut sources = Sources::default();
+        let library = library();
+        let mut sources = library.sources.clone();
         let mut sink = Sink::default();
-        let prelude = sources.add("library", PRELUDE);
         let file = sources.add(label, text);
         let start = Span { file, lo: 0, hi: 0, expansion: 0 };
-        if too_long(&sources, &mut sink, start, text.len()) {
+        if too_long(&mut sink, start, text.len()) {
             return finish(sources, sink, Vec::new());
         }
         let mut pre = Preprocessor::new(&mut sources);
-        let library = pre.run(prelude, &mut sink);
         let tokens = pre.run(file, &mut sink);
-        let (mut items, names) = Parser::new(library, Names::default(), true, &mut sink).parse_items();
-        let (user, _) = Parser::new(tokens, names, false, &mut sink).parse_items();
-        items.extend(user);
+        let (items, _) = Parser::new(tokens, library.names.clone(), false, &mut sink).parse_items();
         let mut kernels = Vec::new();
         if !sink.has_errors() {
-            kernels = lower::lower_kernels(&Unit { items }, &sources, &mut sink);
+            let unit = Unit { library: &library.items, items };
+            kernels = lower::lower_kernels(&unit, &sources, &mut sink);
         }
         finish(sources, sink, kernels)
     })
@@ -138,22 +158,24 @@ pub(crate) struct BodySource<'a> {
 /// Compiles the body of a custom kernel.
 pub(crate) fn compile_body(source: BodySource<'_>) -> Result<(Kernel, String), CompileError> {
     on_large_stack(move || {
-        let mut sources = Sources::default();
+        let library = library();
+        let mut sources = library.sources.clone();
         let mut sink = Sink::default();
-        let prelude = sources.add("library", PRELUDE);
         let header = sources.add("header", source.header);
         let body = sources.add("body", source.body);
         let start = Span { file: body, lo: 0, hi: 0, expansion: 0 };
-        if too_long(&sources, &mut sink, start, source.header.len().saturating_add(source.body.len())) {
-            return finish(sources, sink, Vec::new()).map(|_| unreachable_kernel());
+        let first = |c: Compiled| match c.kernels.into_iter().next() {
+            Some(k) => Ok((k, c.warnings)),
+            None => Err(refused("the compiler gave no kernel for this text; please report it")),
+        };
+        if too_long(&mut sink, start, source.header.len().saturating_add(source.body.len())) {
+            return finish(sources, sink, Vec::new()).and_then(first);
         }
         let mut pre = Preprocessor::new(&mut sources);
-        let library = pre.run(prelude, &mut sink);
         let header_tokens = pre.run(header, &mut sink);
         let body_tokens = pre.run(body, &mut sink);
-        let (mut items, names) = Parser::new(library, Names::default(), true, &mut sink).parse_items();
-        let (user, mut names) = Parser::new(header_tokens, names, false, &mut sink).parse_items();
-        items.extend(user);
+        let (items, mut names) =
+            Parser::new(header_tokens, library.names.clone(), false, &mut sink).parse_items();
         let mut params = Vec::new();
         for (name, spec) in source.params {
             match spec {
@@ -165,21 +187,11 @@ pub(crate) fn compile_body(source: BodySource<'_>) -> Result<(Kernel, String), C
         let (block, assigned, _) = Parser::new(body_tokens, names, false, &mut sink).parse_body();
         let mut kernels = Vec::new();
         if !sink.has_errors() {
-            let unit = Unit { items };
+            let unit = Unit { library: &library.items, items };
             let entry =
                 Body { name: source.name, block: &block, assigned: &assigned, params: &params, span: start };
             kernels.extend(lower::lower_body(&unit, &sources, &entry, &mut sink));
         }
-        let compiled = finish(sources, sink, kernels)?;
-        match compiled.kernels.into_iter().next() {
-            Some(k) => Ok((k, compiled.warnings)),
-            None => Ok(unreachable_kernel()),
-        }
+        finish(sources, sink, kernels).and_then(first)
     })
-}
-
-/// Stands where a failed compilation has already returned its error.
-fn unreachable_kernel() -> (Kernel, String) {
-    let empty = crate::ir::Builder::new("empty").kernel().clone();
-    (empty, String::new())
 }

@@ -29,6 +29,21 @@ template <typename T> constant constexpr bool is_floating_point_v = is_floating_
 template <typename T> constant constexpr bool is_signed_v = is_signed<T>::value;
 template <typename T> constant constexpr bool is_unsigned_v = is_unsigned<T>::value;
 
+template <typename A, typename B = false_type, typename C = false_type, typename D = false_type,
+          typename E = false_type, typename F = false_type>
+struct disjunction {
+  static constant constexpr bool value =
+      A::value || B::value || C::value || D::value || E::value || F::value;
+};
+template <typename A, typename B = true_type, typename C = true_type, typename D = true_type,
+          typename E = true_type, typename F = true_type>
+struct conjunction {
+  static constant constexpr bool value =
+      A::value && B::value && C::value && D::value && E::value && F::value;
+};
+template <typename A, typename B = false_type, typename C = false_type, typename D = false_type,
+          typename E = false_type, typename F = false_type>
+using _disjunction = disjunction<A, B, C, D, E, F>;
 template <bool condition, typename T = void> struct enable_if {};
 template <typename T> struct enable_if<true, T> { using type = T; };
 template <bool condition, typename T = void> using enable_if_t = typename enable_if<condition, T>::type;
@@ -146,6 +161,8 @@ template <typename T, int C, int R> struct matrix;
   thread vec<T, R>& operator[](int i) { return columns[i]; }
 template <typename T, int R> struct matrix<T, 2, R> {
   vec<T, R> columns[2];
+  template <typename U> matrix(matrix<U, 2, R> m)
+      : columns{vec<T, R>(m.columns[0]), vec<T, R>(m.columns[1])} {}
   matrix() : columns{vec<T, R>(0), vec<T, R>(0)} {}
   matrix(T d) : columns{vec<T, R>(0), vec<T, R>(0)} { columns[0][0] = d; columns[1][1] = d; }
   matrix(vec<T, R> a, vec<T, R> b) : columns{a, b} {}
@@ -154,6 +171,8 @@ template <typename T, int R> struct matrix<T, 2, R> {
 };
 template <typename T, int R> struct matrix<T, 3, R> {
   vec<T, R> columns[3];
+  template <typename U> matrix(matrix<U, 3, R> m)
+      : columns{vec<T, R>(m.columns[0]), vec<T, R>(m.columns[1]), vec<T, R>(m.columns[2])} {}
   matrix() : columns{vec<T, R>(0), vec<T, R>(0), vec<T, R>(0)} {}
   matrix(T d) : columns{vec<T, R>(0), vec<T, R>(0), vec<T, R>(0)} {
     columns[0][0] = d;
@@ -167,6 +186,9 @@ template <typename T, int R> struct matrix<T, 3, R> {
 };
 template <typename T, int R> struct matrix<T, 4, R> {
   vec<T, R> columns[4];
+  template <typename U> matrix(matrix<U, 4, R> m)
+      : columns{vec<T, R>(m.columns[0]), vec<T, R>(m.columns[1]),
+                vec<T, R>(m.columns[2]), vec<T, R>(m.columns[3])} {}
   matrix() : columns{vec<T, R>(0), vec<T, R>(0), vec<T, R>(0), vec<T, R>(0)} {}
   matrix(T d) : columns{vec<T, R>(0), vec<T, R>(0), vec<T, R>(0), vec<T, R>(0)} {
     columns[0][0] = d;
@@ -183,6 +205,7 @@ template <typename T, int R> struct matrix<T, 4, R> {
 using float2x2 = matrix<float, 2, 2>; using float2x3 = matrix<float, 2, 3>; using float2x4 = matrix<float, 2, 4>;
 using float3x2 = matrix<float, 3, 2>; using float3x3 = matrix<float, 3, 3>; using float3x4 = matrix<float, 3, 4>;
 using float4x2 = matrix<float, 4, 2>; using float4x3 = matrix<float, 4, 3>; using float4x4 = matrix<float, 4, 4>;
+using bfloat4x4 = matrix<bfloat, 4, 4>;
 using half2x2 = matrix<half, 2, 2>; using half2x3 = matrix<half, 2, 3>; using half2x4 = matrix<half, 2, 4>;
 using half3x2 = matrix<half, 3, 2>; using half3x3 = matrix<half, 3, 3>; using half3x4 = matrix<half, 3, 4>;
 using half4x2 = matrix<half, 4, 2>; using half4x3 = matrix<half, 4, 3>; using half4x4 = matrix<half, 4, 4>;

@@ -401,13 +401,14 @@ impl<'s> Preprocessor<'s> {
             let t = &body[i];
             let pasted = i > 1 && body[i - 1].is("##");
             let pastes = body.get(i + 1).is_some_and(|n| n.is("##"));
-            if t.is("#") && found.params.is_some() {
-                if let Some(k) = body.get(i + 1).and_then(index) {
-                    let text = spell(&args[k]);
-                    out.push(mark(&Token { tok: Tok::Str(text.as_str().into()), ..t.clone() }));
-                    i += 2;
-                    continue;
-                }
+            if t.is("#")
+                && found.params.is_some()
+                && let Some(k) = body.get(i + 1).and_then(index)
+            {
+                let text = spell(&args[k]);
+                out.push(mark(&Token { tok: Tok::Str(text.as_str().into()), ..t.clone() }));
+                i += 2;
+                continue;
             }
             if t.is("##") && i > 0 && i + 1 < body.len() {
                 i += 1;
@@ -433,10 +434,13 @@ impl<'s> Preprocessor<'s> {
             if pasted && empty && found.variadic && body[i - 2].is(",") {
                 // `, ## __VA_ARGS__` without arguments drops the comma.
                 out.pop();
-            } else if pasted && !left_empty && !empty && !body[i - 2].is(",") {
-                if let (Some(left), Some(right)) = (out.pop(), piece.next()) {
-                    out.push(self.paste(left, right, sink));
-                }
+            } else if pasted
+                && !left_empty
+                && !empty
+                && !body[i - 2].is(",")
+                && let (Some(left), Some(right)) = (out.pop(), piece.next())
+            {
+                out.push(self.paste(left, right, sink));
             }
             left_empty = empty && (!pasted || left_empty);
             out.extend(piece);

@@ -92,7 +92,7 @@ pub fn run_with(case: &Case, options: &Options<'_>) -> Result<Vec<Vec<u8>>, Stri
     let shapes: Vec<Vec<u8>> =
         inputs.iter().map(|a| a.shape.iter().flat_map(|n| (*n as i32).to_le_bytes()).collect()).collect();
     let strides: Vec<Vec<u8>> =
-        inputs.iter().map(|a| a.strides.iter().flat_map(|n| (*n as i64).to_le_bytes()).collect()).collect();
+        inputs.iter().map(|a| a.strides.iter().flat_map(|n| (*n).to_le_bytes()).collect()).collect();
     let ndims: Vec<[u8; 4]> = inputs.iter().map(|a| (a.shape.len() as i32).to_le_bytes()).collect();
     let mut outputs: Vec<Vec<u8>> = (0..case.outputs.len()).map(|i| case.initial_output(i, 0)).collect();
     let mut free: Vec<Option<&mut Vec<u8>>> = outputs.iter_mut().map(Some).collect();

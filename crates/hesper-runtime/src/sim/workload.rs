@@ -125,7 +125,7 @@ impl Decode {
             .build();
         let report = runtime.validation();
         let mut rng = Rng::new(self.seed);
-        let numbers: Vec<u32> = (0..LEN * LAYERS).map(|_| rng.next() as u32).collect();
+        let numbers: Vec<u32> = (0..LEN * LAYERS).map(|_| rng.bits() as u32).collect();
         let mut outcome = Outcome::default();
         let (mut wrong, mut errors) = (Vec::new(), Vec::new());
         match runtime.upload(&numbers) {
@@ -166,7 +166,7 @@ impl Decode {
 fn decode(world: &World, task: usize, steps: usize, seed: u64) -> Result<()> {
     let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(task as u64));
     let stream = world.runtime.stream()?;
-    let numbers: Vec<u32> = (0..LEN).map(|_| rng.next() as u32).collect();
+    let numbers: Vec<u32> = (0..LEN).map(|_| rng.bits() as u32).collect();
     let mut x = Known { buffer: world.runtime.upload(&numbers)?, numbers };
     for step in 0..steps {
         match rng.below(12) {

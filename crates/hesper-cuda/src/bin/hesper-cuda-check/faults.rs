@@ -51,7 +51,8 @@ fn works(runtime: &Runtime) -> Result<(), String> {
     ensure(values(&x)?.iter().all(|v| *v == 61), || "wrong numbers".into())
 }
 
-/// A kernel that faults loses its device and nothing else; `bystander` is another runtime.
+/// A kernel that faults loses its device; all that lived there answers with the first cause, and the
+/// process goes on. `bystander` is another runtime.
 pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome {
     let runtime = open(options.clone())?;
     let (one, two) = (runtime.stream().map_err(words)?, runtime.stream().map_err(words)?);
@@ -103,24 +104,37 @@ pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome 
         ensure(answered, || format!("{what} did not answer that the device is lost: {error:?}"))?;
     }
     ensure(runtime.lost().is_some(), || "the runtime does not know".into())?;
+    // On current drivers a sticky error is the process's: every context is gone, and none can be made.
+    // What matters is that all of it is told as an error.
     let beside = match works(bystander) {
-        Ok(()) => "another context goes on".to_string(),
-        Err(error) => format!("ANOTHER CONTEXT FAILS TOO ({error})"),
+        Ok(()) => "another context goes on",
+        Err(_) => "another context of the process is lost with it",
     };
-    let early = match open(options.clone()).and_then(|runtime| works(&runtime)) {
-        Ok(()) => "a new one opens beside it".to_string(),
-        Err(error) => format!("A NEW ONE DOES NOT OPEN BESIDE IT ({error})"),
-    };
-    let held = free();
     let weak = std::sync::Arc::downgrade(&shared(&runtime)?);
     drop((ballast, bad, good, long, x, y, z, one, two, first, elsewhere, runtime));
     ensure(weak.strong_count() == 0, || format!("{} hold the lost device", weak.strong_count()))?;
-    let sum: u64 = (0..1000u64).sum();
-    ensure(sum == 499_500, || "the host".into())?;
-    let again = open(options.clone())?;
-    works(&again).map_err(|error| format!("the reopened device: {error}"))?;
-    let memory = format!("MiB free before, lost, dropped: {before}, {held}, {}", free());
-    Ok(format!(
-        "{fault}; {memory}; noticed after {noticed:.1} ms; {other}; {beside}; {early}; reopened after it works"
-    ))
+    let again = match open(options.clone()).and_then(|runtime| works(&runtime)) {
+        Ok(()) => "a new device opens in this process",
+        Err(_) => "no new device opens in this process",
+    };
+    Ok(format!("{fault}; {before} MiB were free; noticed after {noticed:.1} ms; {other}; {beside}; {again}"))
+}
+
+/// Says to a process of this program which fault to make.
+const CHILD: &str = "HESPER_CUDA_CHECK_FAULT";
+
+/// Makes a fault in a process of its own: it must end well, whatever the device does.
+pub fn in_child(entry: &str, graphs: bool) -> Outcome {
+    let program = std::env::current_exe().map_err(words)?;
+    let what = format!("{entry} {}", if graphs { "graphs" } else { "plain" });
+    let child = std::process::Command::new(program).env(CHILD, what).output().map_err(words)?;
+    let text = String::from_utf8_lossy(&child.stdout).trim().to_string();
+    if child.status.success() { Ok(text) } else { Err(format!("{}: {text}", child.status)) }
+}
+
+/// The fault that this process was started to make, if it was.
+pub fn child() -> Option<(String, bool)> {
+    let what = std::env::var(CHILD).ok()?;
+    let (entry, form) = what.split_once(' ')?;
+    Some((entry.to_string(), form == "graphs"))
 }

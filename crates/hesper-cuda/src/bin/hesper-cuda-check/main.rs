@@ -32,6 +32,16 @@ fn main() {
         }
     };
     let runtime = Runtime::new(device);
+    if let Some((entry, graphs)) = faults::child() {
+        let options = CudaOptions { graph_from: if graphs { 2 } else { options.graph_from }, ..options };
+        match faults::lost(&options, &entry, &runtime) {
+            Ok(text) => return println!("{text}"),
+            Err(text) => {
+                println!("{text}");
+                std::process::exit(1);
+            }
+        }
+    }
     let report = run(&runtime, &options);
     let found = runtime.validation();
     drop(runtime);
@@ -90,10 +100,10 @@ fn run(runtime: &Runtime, options: &CudaOptions) -> Report {
     check("measure: transfers", &mut || measure::bandwidth(runtime));
     check("measure: device copies", &mut || measure::device_copies(runtime));
     check("out of memory", &mut || faults::out_of_memory(options));
-    check("lost by an address nobody has", &mut || faults::lost(options, "wild", runtime));
-    check("lost by a write out of bounds", &mut || faults::lost(options, "far", runtime));
-    check("lost by a trap", &mut || faults::lost(options, "trap", runtime));
-    check("lost by a misaligned write, graphs", &mut || faults::lost(&graphs, "odd", runtime));
+    check("lost by an address nobody has", &mut || faults::in_child("wild", false));
+    check("lost by a write out of bounds", &mut || faults::in_child("far", false));
+    check("lost by a trap", &mut || faults::in_child("trap", false));
+    check("lost by a misaligned write, graphs", &mut || faults::in_child("odd", true));
     check("after all faults", &mut || order::hazards(&graphs, 2, 2));
     report
 }

@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use super::half::{round_bf16, round_f16, to_odd};
-use super::{Fn2, Fn3, Op2, Op3, by_scalar, pick2, pick3};
-use crate::exec::groups::{FnGroup, Over, pick_exclusive, pick_inclusive, pick_reduce};
+use super::{Fn2, Fn3, Op2, Op3, by_scalar, only2, only3, pick2, pick3};
+use crate::exec::groups::{FnGroup, Over, only_fold, pick_inclusive, pick_reduce};
 use crate::exec::level::SimdLevel;
 use crate::ir::{BinaryOp, ReduceOp, Scalar, TernaryOp};
 use crate::math;
@@ -129,15 +129,24 @@ int_ops!(
 /// Operations that do not care about the sign.
 macro_rules! any_sign {
     ($op:ident, $s:expr, $level:expr) => {
-        by_scalar!(pick2, $s, $level, $op: Bool => u8, I8 => u8, U8 => u8, I16 => u16, U16 => u16,
-            I32 => u32, U32 => u32, I64 => u64, U64 => u64)
+        by_scalar!($s, $level, $op:
+            pick2 { Bool => u8, I32 => u32, U32 => u32, I64 => u64, U64 => u64 }
+            only2 { I8 => u8, U8 => u8, I16 => u16, U16 => u16 })
     };
 }
 
 macro_rules! signed {
     ($op:ident, $s:expr, $level:expr) => {
-        by_scalar!(pick2, $s, $level, $op: Bool => u8, I8 => i8, U8 => u8, I16 => i16, U16 => u16,
-            I32 => i32, U32 => u32, I64 => i64, U64 => u64)
+        by_scalar!($s, $level, $op:
+            pick2 { I32 => i32, U32 => u32, I64 => i64, U64 => u64 }
+            only2 { I8 => i8, U8 => u8, I16 => i16, U16 => u16 })
+    };
+}
+
+macro_rules! rare {
+    ($op:ident, $s:expr, $level:expr) => {
+        by_scalar!($s, $level, $op:
+            only2 { I8 => i8, U8 => u8, I16 => i16, U16 => u16, I32 => i32, U32 => u32, I64 => i64, U64 => u64 })
     };
 }
 
@@ -274,18 +283,18 @@ pub(in crate::exec) fn binary(op: BinaryOp, s: Scalar, level: SimdLevel) -> Opti
         B::Or => any_sign!(Or, s, level),
         B::Xor => any_sign!(Xor, s, level),
         B::Shl => any_sign!(Shl, s, level),
-        B::Rotate => any_sign!(Rotate, s, level),
+        B::Rotate => rare!(Rotate, s, level),
         B::Div => signed!(Div, s, level),
         B::Rem => signed!(Rem, s, level),
         B::Min | B::MinNan => signed!(Min, s, level),
         B::Max | B::MaxNan => signed!(Max, s, level),
         B::Shr => signed!(Shr, s, level),
-        B::MulHi => signed!(MulHi, s, level),
-        B::AddSat => signed!(AddSat, s, level),
-        B::SubSat => signed!(SubSat, s, level),
-        B::AbsDiff => signed!(AbsDiff, s, level),
-        B::Hadd => signed!(Hadd, s, level),
-        B::Rhadd => signed!(Rhadd, s, level),
+        B::MulHi => rare!(MulHi, s, level),
+        B::AddSat => rare!(AddSat, s, level),
+        B::SubSat => rare!(SubSat, s, level),
+        B::AbsDiff => rare!(AbsDiff, s, level),
+        B::Hadd => rare!(Hadd, s, level),
+        B::Rhadd => rare!(Rhadd, s, level),
         _ => None,
     };
     f.map(|f| (f, false))
@@ -293,19 +302,21 @@ pub(in crate::exec) fn binary(op: BinaryOp, s: Scalar, level: SimdLevel) -> Opti
 
 fn float(op: BinaryOp, s: Scalar, level: SimdLevel) -> Option<(Fn2, bool)> {
     macro_rules! pick {
-        ($($n:literal)+) => {
+        ($($hot:literal)+; $($n:literal)+) => {
             match (s, FLOAT.iter().position(|&f| f == op)?) {
-                $((Scalar::F64, $n) => pick2::<F64<$n>>(level),)+
+                $((Scalar::F64, $hot) => pick2::<F64<$hot>>(level),)+
+                $((Scalar::F64, $n) => only2::<F64<$n>>(level),)+
+                $((_, $hot) => pick2::<F32<$hot>>(level),)+
                 $((_, $n) => pick2::<F32<$n>>(level),)+
                 _ => return None,
             }
         };
     }
     Some(match (op, s) {
-        (BinaryOp::Ldexp, Scalar::F64) => (pick2::<LdexpF64>(level), false),
+        (BinaryOp::Ldexp, Scalar::F64) => (only2::<LdexpF64>(level), false),
         (BinaryOp::Ldexp, _) => (pick2::<LdexpF32>(level), true),
-        (BinaryOp::NextAfter, Scalar::F16) => (pick2::<NextF16>(level), false),
-        (BinaryOp::NextAfter, Scalar::BF16) => (pick2::<NextBf16>(level), false),
+        (BinaryOp::NextAfter, Scalar::F16) => (only2::<NextF16>(level), false),
+        (BinaryOp::NextAfter, Scalar::BF16) => (only2::<NextBf16>(level), false),
         (BinaryOp::Add, Scalar::F16) => (pick2::<F16<0>>(level), false),
         (BinaryOp::Sub, Scalar::F16) => (pick2::<F16<1>>(level), false),
         (BinaryOp::Mul, Scalar::F16) => (pick2::<F16<2>>(level), false),
@@ -319,7 +330,7 @@ fn float(op: BinaryOp, s: Scalar, level: SimdLevel) -> Option<(Fn2, bool)> {
                 op,
                 BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan | BinaryOp::CopySign
             );
-            (pick!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15), !exact)
+            (pick!(0 1 2 3; 4 5 6 7 8 9 10 11 12 13 14 15), !exact)
         }
     })
 }
@@ -362,12 +373,35 @@ macro_rules! op3 {
 }
 
 op3! {
+    MulAdd, f32, |a, b, c| a * b + c;
+    MulSub, f32, |a, b, c| a * b - c;
+    SubMul, f32, |a, b, c| c - a * b;
     FmaF32, f32, |a, b, c| a.mul_add(b, c);
     FmaF64, f64, |a, b, c| a.mul_add(b, c);
     FmaF16, f32, |a, b, c| round_f16(to_odd(f64::from(a) * f64::from(b) + f64::from(c)));
     FmaBf16, f32, |a, b, c| round_bf16(to_odd(f64::from(a) * f64::from(b) + f64::from(c)));
     ClampF32, f32, |a, b, c| math::min_f32(math::max_f32(a, b), c);
     ClampF64, f64, |a, b, c| math::min_f64(math::max_f64(a, b), c);
+}
+
+/// What a product of f32 lanes, rounded, is combined with in the same pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::exec) enum Product {
+    /// `a * b + c`.
+    Plus,
+    /// `a * b - c`.
+    Minus,
+    /// `c - a * b`.
+    From,
+}
+
+/// The kernel of a product and a sum in one pass, each rounded.
+pub(in crate::exec) fn product(how: Product, level: SimdLevel) -> Fn3 {
+    match how {
+        Product::Plus => pick3::<MulAdd>(level),
+        Product::Minus => pick3::<MulSub>(level),
+        Product::From => pick3::<SubMul>(level),
+    }
 }
 
 /// The kernel of a three-operand operation; it rounds to the type.
@@ -377,12 +411,14 @@ pub(in crate::exec) fn ternary(op: TernaryOp, s: Scalar, level: SimdLevel) -> Op
         (TernaryOp::Fma, Scalar::BF16) => Some(pick3::<FmaBf16>(level)),
         (TernaryOp::Fma, Scalar::F32) => Some(pick3::<FmaF32>(level)),
         (TernaryOp::Fma, Scalar::F64) => Some(pick3::<FmaF64>(level)),
-        (TernaryOp::Fma, _) => by_scalar!(pick3, s, level, FmaInt: I8 => u8, U8 => u8, I16 => u16,
-            U16 => u16, I32 => u32, U32 => u32, I64 => u64, U64 => u64),
-        (TernaryOp::Clamp, Scalar::F64) => Some(pick3::<ClampF64>(level)),
+        (TernaryOp::Fma, _) => by_scalar!(s, level, FmaInt:
+            pick3 { I32 => u32, U32 => u32 }
+            only3 { I8 => u8, U8 => u8, I16 => u16, U16 => u16, I64 => u64, U64 => u64 }),
+        (TernaryOp::Clamp, Scalar::F64) => Some(only3::<ClampF64>(level)),
         (TernaryOp::Clamp, Scalar::F16 | Scalar::BF16 | Scalar::F32) => Some(pick3::<ClampF32>(level)),
-        (TernaryOp::Clamp, _) => by_scalar!(pick3, s, level, ClampInt: I8 => i8, U8 => u8, I16 => i16,
-            U16 => u16, I32 => i32, U32 => u32, I64 => i64, U64 => u64),
+        (TernaryOp::Clamp, _) => by_scalar!(s, level, ClampInt:
+            pick3 { I32 => i32, U32 => u32 }
+            only3 { I8 => i8, U8 => u8, I16 => i16, U16 => u16, I64 => i64, U64 => u64 }),
     }
 }
 
@@ -393,26 +429,26 @@ pub(in crate::exec) fn fold(over: Over, op: ReduceOp, s: Scalar, level: SimdLeve
             match over {
                 Over::All => pick_reduce::<$o>(level),
                 Over::Inclusive => pick_inclusive::<$o>(level),
-                Over::Exclusive => pick_exclusive::<$o>(level),
+                Over::Exclusive => only_fold::<$o>(over),
             }
         };
     }
-    macro_rules! reduce_only {
+    macro_rules! only {
         ($o:ty) => {
-            pick_reduce::<$o>(level)
+            only_fold::<$o>(over)
         };
     }
     macro_rules! ints {
-        ($pick:ident, $op:ident, $i8:ty, $i16:ty, $i32:ty, $i64:ty) => {
+        ($op:ident, $i8:ty, $i16:ty, $i32:ty, $i64:ty) => {
             match s {
-                Scalar::I8 => $pick!($op<$i8>),
-                Scalar::U8 | Scalar::Bool => $pick!($op<u8>),
-                Scalar::I16 => $pick!($op<$i16>),
-                Scalar::U16 => $pick!($op<u16>),
-                Scalar::I32 => $pick!($op<$i32>),
-                Scalar::U32 => $pick!($op<u32>),
-                Scalar::I64 => $pick!($op<$i64>),
-                Scalar::U64 => $pick!($op<u64>),
+                Scalar::I8 => only!($op<$i8>),
+                Scalar::U8 | Scalar::Bool => only!($op<u8>),
+                Scalar::I16 => only!($op<$i16>),
+                Scalar::U16 => only!($op<u16>),
+                Scalar::I32 => pick!($op<$i32>),
+                Scalar::U32 => pick!($op<u32>),
+                Scalar::I64 => only!($op<$i64>),
+                Scalar::U64 => only!($op<u64>),
                 _ => return None,
             }
         };
@@ -421,21 +457,21 @@ pub(in crate::exec) fn fold(over: Over, op: ReduceOp, s: Scalar, level: SimdLeve
         (ReduceOp::Sum, Scalar::F16) => pick!(F16<0>),
         (ReduceOp::Sum, Scalar::BF16) => pick!(Bf16<0>),
         (ReduceOp::Sum, Scalar::F32) => pick!(F32<0>),
-        (ReduceOp::Sum, Scalar::F64) => pick!(F64<0>),
-        (ReduceOp::Product, Scalar::F16) => pick!(F16<2>),
-        (ReduceOp::Product, Scalar::BF16) => pick!(Bf16<2>),
+        (ReduceOp::Sum, Scalar::F64) => only!(F64<0>),
+        (ReduceOp::Product, Scalar::F16) => only!(F16<2>),
+        (ReduceOp::Product, Scalar::BF16) => only!(Bf16<2>),
         (ReduceOp::Product, Scalar::F32) => pick!(F32<2>),
-        (ReduceOp::Product, Scalar::F64) => pick!(F64<2>),
-        (ReduceOp::Min, Scalar::F64) => reduce_only!(F64<5>),
-        (ReduceOp::Max, Scalar::F64) => reduce_only!(F64<6>),
-        (ReduceOp::Min, Scalar::F16 | Scalar::BF16 | Scalar::F32) => reduce_only!(F32<5>),
-        (ReduceOp::Max, Scalar::F16 | Scalar::BF16 | Scalar::F32) => reduce_only!(F32<6>),
-        (ReduceOp::Sum, _) => ints!(pick, Add, u8, u16, u32, u64),
-        (ReduceOp::Product, _) => ints!(pick, Mul, u8, u16, u32, u64),
-        (ReduceOp::Min, _) => ints!(reduce_only, Min, i8, i16, i32, i64),
-        (ReduceOp::Max, _) => ints!(reduce_only, Max, i8, i16, i32, i64),
-        (ReduceOp::And, _) => ints!(reduce_only, And, u8, u16, u32, u64),
-        (ReduceOp::Or, _) => ints!(reduce_only, Or, u8, u16, u32, u64),
-        (ReduceOp::Xor, _) => ints!(reduce_only, Xor, u8, u16, u32, u64),
+        (ReduceOp::Product, Scalar::F64) => only!(F64<2>),
+        (ReduceOp::Min, Scalar::F64) => only!(F64<5>),
+        (ReduceOp::Max, Scalar::F64) => only!(F64<6>),
+        (ReduceOp::Min, Scalar::F16 | Scalar::BF16 | Scalar::F32) => pick!(F32<5>),
+        (ReduceOp::Max, Scalar::F16 | Scalar::BF16 | Scalar::F32) => pick!(F32<6>),
+        (ReduceOp::Sum, _) => ints!(Add, u8, u16, u32, u64),
+        (ReduceOp::Product, _) => ints!(Mul, u8, u16, u32, u64),
+        (ReduceOp::Min, _) => ints!(Min, i8, i16, i32, i64),
+        (ReduceOp::Max, _) => ints!(Max, i8, i16, i32, i64),
+        (ReduceOp::And, _) => ints!(And, u8, u16, u32, u64),
+        (ReduceOp::Or, _) => ints!(Or, u8, u16, u32, u64),
+        (ReduceOp::Xor, _) => ints!(Xor, u8, u16, u32, u64),
     })
 }

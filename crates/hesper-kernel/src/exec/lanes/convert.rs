@@ -100,25 +100,33 @@ conversions!(
 pub(in crate::exec) fn convert(from: Scalar, to: Scalar, level: SimdLevel) -> Option<Fn1> {
     macro_rules! to {
         ($op:ident) => {
-            by_scalar!(pick1, from, level, $op: Bool => u8, I8 => i8, U8 => u8, I16 => i16, U16 => u16,
-                I32 => i32, U32 => u32, I64 => i64, U64 => u64, F16 => f32, BF16 => f32, F32 => f32,
-                F64 => f64)
+            by_scalar!(from, level, $op:
+                pick1 { Bool => u8, I8 => i8, U8 => u8, I16 => i16, U16 => u16, I32 => i32, U32 => u32,
+                    F16 => f32, BF16 => f32, F32 => f32 }
+                only1 { I64 => i64, U64 => u64, F64 => f64 })
+        };
+    }
+    macro_rules! rarely {
+        ($op:ident) => {
+            by_scalar!(from, level, $op:
+                only1 { Bool => u8, I8 => i8, U8 => u8, I16 => i16, U16 => u16, I32 => i32, U32 => u32,
+                    I64 => i64, U64 => u64, F16 => f32, BF16 => f32, F32 => f32, F64 => f64 })
         };
     }
     match to {
-        Scalar::Bool => to!(ToBool),
-        Scalar::I8 => to!(ToI8),
-        Scalar::I16 => to!(ToI16),
+        Scalar::Bool => rarely!(ToBool),
+        Scalar::I8 => rarely!(ToI8),
+        Scalar::I16 => rarely!(ToI16),
         Scalar::I32 => to!(ToI32),
-        Scalar::I64 => to!(ToI64),
-        Scalar::U8 => to!(ToU8),
-        Scalar::U16 => to!(ToU16),
+        Scalar::I64 => rarely!(ToI64),
+        Scalar::U8 => rarely!(ToU8),
+        Scalar::U16 => rarely!(ToU16),
         Scalar::U32 => to!(ToU32),
-        Scalar::U64 => to!(ToU64),
+        Scalar::U64 => rarely!(ToU64),
         Scalar::F16 => to!(ToF16),
         Scalar::BF16 => to!(ToBf16),
         Scalar::F32 => to!(ToF32),
-        Scalar::F64 => to!(ToF64),
+        Scalar::F64 => rarely!(ToF64),
     }
 }
 
@@ -145,5 +153,5 @@ impl<T: From1> Op3 for Address<T> {
 /// `offset + index * stride` as i64 (operands: index, offset, stride) for an index of 32 or 64
 /// bits.
 pub(in crate::exec) fn address(s: Scalar, level: SimdLevel) -> Option<Fn3> {
-    by_scalar!(pick3, s, level, Address: I32 => i32, U32 => u32, I64 => i64, U64 => i64)
+    by_scalar!(s, level, Address: pick3 { I32 => i32, U32 => u32, I64 => i64, U64 => i64 })
 }

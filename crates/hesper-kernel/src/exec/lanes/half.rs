@@ -31,7 +31,10 @@ pub(in crate::exec) fn f32_to_f16(x: f32) -> u16 {
     let small = (f32::from_bits(abs) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
     let r = if abs < 0x3880_0000 { small } else { normal };
     let r = if abs >= 0x4780_0000 { 0x7c00 } else { r };
-    let r = if abs > 0x7f80_0000 { 0x7e00 } else { r };
+    // A NaN keeps what it can of its payload, so that loads and stores keep their bits.
+    let payload = (abs >> 13) & 0x3ff;
+    let nan = 0x7c00 | if payload == 0 { 0x200 } else { payload };
+    let r = if abs > 0x7f80_0000 { nan } else { r };
     (r | sign) as u16
 }
 
@@ -59,7 +62,8 @@ pub(in crate::exec) fn round_bf16(x: f32) -> f32 {
     let bits = x.to_bits();
     let even = (bits >> 16) & 1;
     let rounded = bits.wrapping_add(0x7fff + even) & 0xffff_0000;
-    let nan = (bits & 0xffff_0000) | 0x0040_0000;
+    let nan = bits & 0xffff_0000;
+    let nan = if nan & 0x007f_0000 == 0 { nan | 0x0040_0000 } else { nan };
     f32::from_bits(if x.is_nan() { nan } else { rounded })
 }
 

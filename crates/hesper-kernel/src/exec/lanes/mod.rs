@@ -16,7 +16,7 @@ pub(super) mod unary;
 
 use std::mem::MaybeUninit;
 
-use super::level::multiversion;
+use super::level::{SimdLevel, multiversion};
 
 /// Lanes of a block: a SIMD group.
 pub(super) const BLOCK: usize = 32;
@@ -180,14 +180,30 @@ multiversion! {
     ) -> Fn3 = body3::<O>
 }
 
+/// The one kernel of a rare one-operand operation, for every level.
+pub(super) fn only1<O: Op1>(_: SimdLevel) -> Fn1 {
+    body1::<O>
+}
+
+/// The one kernel of a rare two-operand operation, for every level.
+pub(super) fn only2<O: Op2>(_: SimdLevel) -> Fn2 {
+    body2::<O>
+}
+
+/// The one kernel of a rare three-operand operation, for every level.
+pub(super) fn only3<O: Op3>(_: SimdLevel) -> Fn3 {
+    body3::<O>
+}
+
 /// Names a generic operation for each of several scalar types and picks its kernel:
-/// `by_scalar!(pick2, scalar, level, Add: I32 => i32, U32 => u32)`; other scalars give `None`.
+/// `by_scalar!(scalar, level, Add: pick2 { I32 => i32 } only2 { U8 => u8 })`; other scalars give
+/// `None`.
 macro_rules! by_scalar {
-    ($pick:ident, $s:expr, $level:expr, $op:ident: $($scalar:ident => $t:ty),+ $(,)?) => {{
+    ($s:expr, $level:expr, $op:ident: $($pick:ident { $($scalar:ident => $t:ty),+ $(,)? })+) => {{
         let s: crate::ir::Scalar = $s;
-        $(if s == crate::ir::Scalar::$scalar {
+        $($(if s == crate::ir::Scalar::$scalar {
             Some(crate::exec::lanes::$pick::<$op<$t>>($level))
-        } else)+ {
+        } else)+)+ {
             None
         }
     }};

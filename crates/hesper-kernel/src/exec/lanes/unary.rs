@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Fn1, Op1, by_scalar, pick1};
+use super::{Fn1, Op1, by_scalar, only1, pick1};
 use crate::exec::level::SimdLevel;
 use crate::ir::{Scalar, TestOp, UnaryOp};
 use crate::math;
@@ -177,7 +177,7 @@ macro_rules! trigonometric {
 }
 trigonometric!(Sin sin_core sin, Cos cos_core cos, Tan tan_core tan);
 
-/// f64 functions are rare and mostly the platform's: one kernel per operation, one level.
+/// f64 functions are rare and mostly the platform's: one kernel serves every level.
 struct F64<const OP: usize>;
 impl<const OP: usize> Op1 for F64<OP> {
     type A = f64;
@@ -212,14 +212,16 @@ pub(in crate::exec) fn unary(op: UnaryOp, s: Scalar, level: SimdLevel) -> Option
     }
     macro_rules! any_sign {
         ($op:ident) => {
-            by_scalar!(pick1, s, level, $op: I8 => u8, U8 => u8, I16 => u16, U16 => u16, I32 => u32,
-                U32 => u32, I64 => u64, U64 => u64)
+            by_scalar!(s, level, $op:
+                pick1 { I32 => u32, U32 => u32 }
+                only1 { I8 => u8, U8 => u8, I16 => u16, U16 => u16, I64 => u64, U64 => u64 })
         };
     }
     macro_rules! signed {
         ($op:ident) => {
-            by_scalar!(pick1, s, level, $op: I8 => i8, U8 => u8, I16 => i16, U16 => u16, I32 => i32,
-                U32 => u32, I64 => i64, U64 => u64)
+            by_scalar!(s, level, $op:
+                pick1 { I32 => i32, U32 => u32 }
+                only1 { I8 => i8, U8 => u8, I16 => i16, U16 => u16, I64 => i64, U64 => u64 })
         };
     }
     let f = match op {
@@ -241,17 +243,16 @@ fn float(op: UnaryOp, s: Scalar, level: SimdLevel) -> Option<(Fn1, bool)> {
     macro_rules! pick {
         ($($n:literal)+) => {
             match (s, FLOAT.iter().position(|&f| f == op)?) {
-                // Vector instructions matter only for the exact ones and the root.
-                $((Scalar::F64, $n) => pick1::<F64<$n>>(if $n <= EXACT + 1 { level } else { SimdLevel::Plain }),)+
+                $((Scalar::F64, $n) => only1::<F64<$n>>(level),)+
                 $((_, $n) => pick1::<F32<$n>>(level),)+
                 _ => return None,
             }
         };
     }
     let f = match (op, s) {
-        (UnaryOp::Sin, Scalar::F64) => pick1::<Sin64>(SimdLevel::Plain),
-        (UnaryOp::Cos, Scalar::F64) => pick1::<Cos64>(SimdLevel::Plain),
-        (UnaryOp::Tan, Scalar::F64) => pick1::<Tan64>(SimdLevel::Plain),
+        (UnaryOp::Sin, Scalar::F64) => only1::<Sin64>(level),
+        (UnaryOp::Cos, Scalar::F64) => only1::<Cos64>(level),
+        (UnaryOp::Tan, Scalar::F64) => only1::<Tan64>(level),
         (UnaryOp::Sin, _) => pick1::<Sin>(level),
         (UnaryOp::Cos, _) => pick1::<Cos>(level),
         (UnaryOp::Tan, _) => pick1::<Tan>(level),
@@ -280,7 +281,7 @@ frexp_exp!(FrexpExp64, f64, math::frexp_f64);
 
 /// The exponent of `frexp`.
 pub(in crate::exec) fn frexp_exp(s: Scalar, level: SimdLevel) -> Fn1 {
-    if s == Scalar::F64 { pick1::<FrexpExp64>(level) } else { pick1::<FrexpExp32>(level) }
+    if s == Scalar::F64 { only1::<FrexpExp64>(level) } else { only1::<FrexpExp32>(level) }
 }
 
 const TESTS: [TestOp; 5] =
@@ -320,12 +321,12 @@ impl Op1 for NormalF16 {
 /// The kernel of a classification.
 pub(in crate::exec) fn test(op: TestOp, s: Scalar, level: SimdLevel) -> Option<Fn1> {
     if (op, s) == (TestOp::IsNormal, Scalar::F16) {
-        return Some(pick1::<NormalF16>(level));
+        return Some(only1::<NormalF16>(level));
     }
     macro_rules! pick {
         ($($n:literal)+) => {
             match (s == Scalar::F64, TESTS.iter().position(|&t| t == op)?) {
-                $((true, $n) => Some(pick1::<Test64<$n>>(level)),)+
+                $((true, $n) => Some(only1::<Test64<$n>>(level)),)+
                 $((false, $n) => Some(pick1::<Test32<$n>>(level)),)+
                 _ => None,
             }

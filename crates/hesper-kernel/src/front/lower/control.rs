@@ -58,11 +58,13 @@ impl<'a> Lower<'a> {
             let returns = contains_return(s);
             let flag = self.frames.last().and_then(|f| f.flag);
             let inlined = self.frames.last().is_some_and(|f| !f.is_entry);
-            if inlined && returns && flag.is_none() {
-                if let StmtKind::If { .. } = &s.kind {
-                    self.stmt_with_rest(s, &list[i + 1..]);
-                    return;
-                }
+            if inlined
+                && returns
+                && flag.is_none()
+                && let StmtKind::If { .. } = &s.kind
+            {
+                self.stmt_with_rest(s, &list[i + 1..]);
+                return;
             }
             self.stmt(s);
             if self.dead || !returns || !inlined {

@@ -3,7 +3,7 @@
 use super::value::{Cv, Ex, Rv, Val};
 use super::*;
 use crate::front::types::Pointer;
-use crate::ir::{CmpOp, Scalar, Type};
+use crate::ir::{CmpOp, Scalar, Space, Type};
 
 /// How well an argument fits a parameter; smaller is better.
 pub(crate) type Rank = u32;
@@ -114,7 +114,11 @@ impl<'a> Lower<'a> {
         if a.space.is_some() && b.space.is_some() && a.space != b.space {
             let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
             let text = format!("expected `{to}`, found `{from}`: the address spaces differ");
-            return fail(Kind::Type, span, text);
+            let mut d = Diagnostic::error(Kind::Type, span, text);
+            if (a.space, b.space) == (Some(Space::Constant), Some(Space::Device)) {
+                d = d.help("inputs with fewer than 8 elements are in constant memory; `auto` takes either");
+            }
+            return Err(Fail::Diag(Box::new(d)));
         }
         if !explicit {
             let same =
@@ -125,7 +129,8 @@ impl<'a> Lower<'a> {
                     .help("pointers to different types convert with a cast");
                 return Err(Fail::Diag(Box::new(d)));
             }
-            if a.is_const && !b.is_const {
+            // Constant memory cannot be written anyway, so nothing is lost there.
+            if a.is_const && !b.is_const && space != Some(Space::Constant) {
                 let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
                 let text = format!("expected `{to}`, found `{from}`: `const` would be lost");
                 return fail(Kind::Type, span, text);
@@ -167,7 +172,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A condition: anything that converts to `bool`.
-    pub(super) fn to_bool(&mut self, v: Rv, span: Span) -> R<Rv> {
+    pub(super) fn truth(&mut self, v: Rv, span: Span) -> R<Rv> {
         if v.ty.is_vector() {
             let text = format!("a condition must be a scalar, found `{}`", self.type_name(&v.ty));
             let d = Diagnostic::error(Kind::Type, span, text).help("use `all(...)` or `any(...)`");
@@ -258,7 +263,7 @@ fn pointer_rank(a: &Pointer, b: &Pointer) -> Option<Rank> {
     if a.space.is_some() && b.space.is_some() && a.space != b.space {
         return None;
     }
-    if a.is_const && !b.is_const {
+    if a.is_const && !b.is_const && a.space != Some(Space::Constant) {
         return None;
     }
     let cost = u32::from(a.is_const != b.is_const);

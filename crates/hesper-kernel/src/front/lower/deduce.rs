@@ -28,10 +28,11 @@ impl<'a> Lower<'a> {
                 None => false,
             },
             (TemplateArg::Value(e), _) => {
-                if let ExprKind::Name(p) = &e.kind {
-                    if p.segments.len() == 1 && params.iter().any(|q| q.name == p.segments[0].name) {
-                        return bind_param(params, bound, &p.segments[0].name, actual.clone());
-                    }
+                if let ExprKind::Name(p) = &e.kind
+                    && p.segments.len() == 1
+                    && params.iter().any(|q| q.name == p.segments[0].name)
+                {
+                    return bind_param(params, bound, &p.segments[0].name, actual.clone());
                 }
                 match (self.in_scope(scope, |l| l.template_arg(pattern)), actual) {
                     (Ok(TArg::Value(v, _)), TArg::Value(w, _)) => v == *w,
@@ -59,15 +60,10 @@ impl<'a> Lower<'a> {
         for e in &pattern.extents {
             match &ty {
                 Ty::Array(t, n) => {
-                    if let Some(ExprKind::Name(p)) = e.as_ref().map(|e| &e.kind) {
-                        if p.segments.len() == 1 {
-                            bind_param(
-                                params,
-                                bound,
-                                &p.segments[0].name,
-                                TArg::Value(*n as i64, Scalar::U64),
-                            );
-                        }
+                    if let Some(ExprKind::Name(p)) = e.as_ref().map(|e| &e.kind)
+                        && p.segments.len() == 1
+                    {
+                        bind_param(params, bound, &p.segments[0].name, TArg::Value(*n as i64, Scalar::U64));
                     }
                     ty = (**t).clone();
                 }
@@ -174,7 +170,7 @@ fn mentions(t: &TypeSyntax, params: &[TemplateParam]) -> bool {
     t.extents.iter().flatten().any(|e| expr(e, params))
         || match &t.base {
             TypeBase::Path(p) => path(p, params),
-            TypeBase::Decltype(e) => expr(e, params),
+            TypeBase::Decltype(e) | TypeBase::MemberOf(e, _) => expr(e, params),
             TypeBase::Auto => false,
         }
 }

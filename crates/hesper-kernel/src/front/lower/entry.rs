@@ -44,7 +44,7 @@ pub(crate) struct EntryParam {
 pub(crate) struct Body<'a> {
     pub name: &'a str,
     pub block: &'a Block,
-    pub assigned: &'a HashSet<Name>,
+    pub assigned: &'a Assigned,
     pub params: &'a [EntryParam],
     /// A place in the body's text, for errors without another.
     pub span: Span,
@@ -74,9 +74,17 @@ fn repeat<'a>(
     mut walk: impl FnMut(&mut Lower<'a>),
 ) -> Option<Kernel> {
     let mut storage = HashMap::new();
+    let mut unroll = true;
     for pass in 0..MAX_PASSES {
         let mut l = Lower::new(name, unit, sources, storage);
+        l.unroll = unroll;
         walk(&mut l);
+        if l.too_large && unroll {
+            // Unrolled it is too large: once more with its loops as they are.
+            unroll = false;
+            storage = HashMap::new();
+            continue;
+        }
         if l.restart && pass + 1 < MAX_PASSES && !l.aborted {
             storage = std::mem::take(&mut l.storage);
             continue;
@@ -134,10 +142,10 @@ fn mark_atomics(k: &mut Kernel) {
         return;
     }
     for p in &mut k.params {
-        if let ParamKind::Buffer { access, .. } = &mut p.kind {
-            if *access == Access::ReadWrite {
-                *access = Access::Atomic;
-            }
+        if let ParamKind::Buffer { access, .. } = &mut p.kind
+            && *access == Access::ReadWrite
+        {
+            *access = Access::Atomic;
         }
     }
 }
@@ -226,7 +234,7 @@ fn lower_kernel<'a>(
 }
 
 impl<'a> Lower<'a> {
-    fn open_entry(&mut self, assigned: &'a HashSet<Name>, span: Span) {
+    fn open_entry(&mut self, assigned: &'a Assigned, span: Span) {
         self.frames.push(Frame {
             decl: None,
             name: "kernel".into(),
@@ -346,13 +354,13 @@ impl<'a> Lower<'a> {
 
     /// A parameter that the body assigns is a variable.
     fn entry_value(&mut self, p: &EntryParam, v: Rv) -> Lv {
-        if self.storage_of(p.id) == value::Storage::Var {
-            if let Some(t) = v.ty.ir() {
-                let id = self.ir(&v);
-                let var = self.b.var(p.name.to_string(), t);
-                self.b.set(var, id);
-                return Lv { ty: v.ty.clone(), place: Place::Var(var), is_const: false, decl: Some(p.id) };
-            }
+        if self.storage_of(p.id) == value::Storage::Var
+            && let Some(t) = v.ty.ir()
+        {
+            let id = self.ir(&v);
+            let var = self.b.var(p.name.to_string(), t);
+            self.b.set(var, id);
+            return Lv { ty: v.ty.clone(), place: Place::Var(var), is_const: false, decl: Some(p.id) };
         }
         Lv { ty: v.ty.clone(), place: Place::Value(v), is_const: false, decl: Some(p.id) }
     }
@@ -373,10 +381,10 @@ impl<'a> Lower<'a> {
 
     /// Parameters of a whole `kernel` function, bound by their attributes.
     fn kernel_params(&mut self, f: &'a FnDecl) -> R<()> {
-        if let Some(ret) = &f.ret {
-            if self.resolve_type(ret)?.ty != Ty::Void {
-                return fail(Kind::Type, ret.span, "a kernel returns `void`");
-            }
+        if let Some(ret) = &f.ret
+            && self.resolve_type(ret)?.ty != Ty::Void
+        {
+            return fail(Kind::Type, ret.span, "a kernel returns `void`");
         }
         // Buffers are numbered by `[[buffer(n)]]`; those without follow in order.
         let mut order: Vec<(u64, usize)> = Vec::new();

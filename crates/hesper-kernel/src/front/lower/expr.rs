@@ -103,6 +103,14 @@ impl<'a> Lower<'a> {
                 self.at(span);
                 self.static_or_field(b, &member.name, member.span)?
             }
+            ExprKind::TypeMember(t, seg) => {
+                let ty = self.resolve_type(t)?.ty;
+                let Ty::Struct(id) = ty else {
+                    let name = self.type_name(&ty);
+                    return fail(Kind::Type, seg.span, format!("`{name}` has no members"));
+                };
+                self.struct_value(id, seg)?
+            }
             ExprKind::Cast(kind, ty, inner) => self.cast(*kind, ty, inner, span)?,
             ExprKind::Construct { ty, args, braces } => {
                 let ty = self.constructed_type(ty)?;
@@ -258,12 +266,17 @@ impl<'a> Lower<'a> {
             return Ok(Some(Ex::R(v)));
         }
         let Some(Ty::Struct(id)) = self.path_type(&p.segments[..n - 1])? else { return Ok(None) };
+        self.struct_value(id, seg).map(Some)
+    }
+
+    /// `S::name`: a static member or enumerator of a struct.
+    fn struct_value(&mut self, id: crate::front::types::StructId, seg: &'a Segment) -> R<Ex> {
         let scope = self.struct_info(id).scope.clone();
         match scope.local(&seg.name) {
-            Some(Entity::Static(sid, i)) => Ok(Some(Ex::L(self.static_member(sid, i, seg.span)?))),
-            Some(Entity::Object(lv)) => Ok(Some(Ex::L(lv))),
+            Some(Entity::Static(sid, i)) => Ok(Ex::L(self.static_member(sid, i, seg.span)?)),
+            Some(Entity::Object(lv)) => Ok(Ex::L(lv)),
             Some(Entity::Field) if self.frames.last().is_some_and(|f| f.this.is_some()) => {
-                self.in_scope(&scope, |l| l.entity_value(Entity::Field, seg)).map(Some)
+                self.in_scope(&scope, |l| l.entity_value(Entity::Field, seg))
             }
             _ => {
                 let text = format!("`{}` has no static member `{}`", self.struct_name(id), seg.name);
@@ -412,10 +425,10 @@ impl<'a> Lower<'a> {
         }
         let (mut x, mut y) = (self.rvalue_of(x, span)?, self.rvalue_of(y, span)?);
         for v in [&mut x, &mut y] {
-            if let Ty::Struct(id) = v.ty {
-                if let Some(converted) = self.conversion_operator(id, &v.clone(), &Ty::FLOAT, span)? {
-                    *v = converted;
-                }
+            if let Ty::Struct(id) = v.ty
+                && let Some(converted) = self.conversion_operator(id, &v.clone(), &Ty::FLOAT, span)?
+            {
+                *v = converted;
             }
         }
         Ok(Ex::R(self.binary_op(op, x, y, span)?))
@@ -427,19 +440,19 @@ impl<'a> Lower<'a> {
             let text = format!("operator `{}` does not work on `{}`", op.text(), self.type_name(&x.ty));
             return fail(Kind::Type, span, text);
         }
-        let x = self.to_bool(x, a.span)?;
+        let x = self.truth(x, a.span)?;
         let is_and = op == BinOp::LogicalAnd;
         match x.as_bool() {
             Some(known) if known != is_and => return Ok(Rv::bool(known)),
             Some(_) => {
                 let y = self.rvalue(b)?;
-                return self.to_bool(y, b.span);
+                return self.truth(y, b.span);
             }
             None => {}
         }
         if self.is_cheap(b, &mut 12) {
             let y = self.rvalue(b)?;
-            let y = self.to_bool(y, b.span)?;
+            let y = self.truth(y, b.span)?;
             self.at(span);
             return self.binary_op(op, x, y, span);
         }
@@ -448,7 +461,7 @@ impl<'a> Lower<'a> {
         let var = self.b.var_init(if is_and { "and" } else { "or" }, cond);
         let test = if is_and { cond } else { self.b.unary(crate::ir::UnaryOp::Not, cond) };
         self.begin_if(test);
-        let y = self.rvalue(b).and_then(|y| self.to_bool(y, b.span));
+        let y = self.rvalue(b).and_then(|y| self.truth(y, b.span));
         if let Ok(y) = &y {
             let id = self.ir(y);
             self.b.set(var, id);
@@ -476,7 +489,7 @@ impl<'a> Lower<'a> {
             let id = self.b.select(c, x, y);
             return Ok(Ex::R(Rv::ir(ty, id)));
         }
-        let cond = self.to_bool(cond, c.span)?;
+        let cond = self.truth(cond, c.span)?;
         if let Some(known) = cond.as_bool() {
             return self.known_choice(known, a, b, span);
         }
@@ -554,10 +567,11 @@ impl<'a> Lower<'a> {
         if a == b {
             return Ok(a);
         }
-        if let (Ty::Pointer(p), Ty::Pointer(q)) = (&a, &b) {
-            if p.pointee == q.pointee && p.space == q.space {
-                return Ok(Ty::pointer(p.pointee.clone(), p.space, p.is_const || q.is_const));
-            }
+        if let (Ty::Pointer(p), Ty::Pointer(q)) = (&a, &b)
+            && p.pointee == q.pointee
+            && p.space == q.space
+        {
+            return Ok(Ty::pointer(p.pointee.clone(), p.space, p.is_const || q.is_const));
         }
         match (&a, &b) {
             (Ty::Pointer(_), Ty::Null) => return Ok(a),
@@ -696,10 +710,10 @@ impl<'a> Lower<'a> {
             let is_const = to.is_const || space == Space::Constant;
             return Ok(Ex::L(Lv { ty: to.ty, place: Place::Mem { ptr, space }, is_const, decl: None }));
         }
-        if let (Ex::L(lv), Ty::Struct(_)) = (&x, &to.ty) {
-            if lv.ty == to.ty {
-                return Ok(x);
-            }
+        if let (Ex::L(lv), Ty::Struct(_)) = (&x, &to.ty)
+            && lv.ty == to.ty
+        {
+            return Ok(x);
         }
         let v = self.rvalue_of(x, inner.span)?;
         self.at(span);

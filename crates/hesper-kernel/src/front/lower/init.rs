@@ -79,6 +79,20 @@ impl<'a> Lower<'a> {
         Ok(Place::Mem { ptr, space: Space::Thread })
     }
 
+    /// Memory for an object; pointers inside it, which memory cannot hold, stay in variables.
+    fn memory_place(&mut self, ty: &Ty, name: &str, span: Span) -> R<Place> {
+        if !self.holds_pointer(ty) {
+            return self.thread_memory(ty, name, span);
+        }
+        let parts = match ty {
+            Ty::Struct(_) => self.part_types(ty, 0),
+            Ty::Array(t, n) if *n <= 4096 => vec![(**t).clone(); *n as usize],
+            _ => return self.var_place(ty, name, span),
+        };
+        let places = parts.iter().map(|t| self.memory_place(t, name, span)).collect::<R<Vec<_>>>()?;
+        Ok(Place::Parts(Rc::new(places)))
+    }
+
     /// An object for a declared variable or parameter, in the cheapest storage that serves, initialised if there
     /// is an initial value.
     pub(super) fn make_local(
@@ -97,7 +111,9 @@ impl<'a> Lower<'a> {
             let v = init.unwrap_or_else(Rv::void);
             return Ok(Lv { ty: ty.clone(), place: Place::Value(v), is_const, decl: Some(decl) });
         }
-        if need == Storage::Value && (self.is_assigned(name) || (composite && !constant) || init.is_none()) {
+        if need == Storage::Value
+            && (self.is_assigned(name, ty) || (composite && !constant) || init.is_none())
+        {
             need = Storage::Var;
         }
         let large = composite && self.leaf_count(ty) > MAX_PARTS && !self.holds_pointer(ty) && !constant;
@@ -113,13 +129,35 @@ impl<'a> Lower<'a> {
                 return Ok(Lv { ty: ty.clone(), place: Place::Value(v), is_const, decl: Some(decl) });
             }
             Storage::Var => self.var_place(ty, name, span)?,
-            Storage::Memory => self.thread_memory(ty, name, span)?,
+            Storage::Memory => self.memory_place(ty, name, span)?,
         };
         let lv = Lv { ty: ty.clone(), place, is_const, decl: Some(decl) };
-        if let Some(v) = init {
-            self.store_init(&lv, &v, span)?;
+        match init {
+            Some(v) => self.store_init(&lv, &v, span)?,
+            None => self.clear_aggregates(&lv.place.clone(), ty, false, span)?,
         }
         Ok(lv)
+    }
+
+    /// Vectors and structs are written part by part but read whole: their unwritten parts start as zero. Scalars
+    /// and arrays of them stay uninitialised, so that checked mode can tell.
+    fn clear_aggregates(&mut self, place: &Place, ty: &Ty, in_struct: bool, span: Span) -> R<()> {
+        match place {
+            Place::Var(_) if in_struct || !matches!(ty, Ty::Scalar(_) | Ty::Pointer(_) | Ty::Enum(..)) => {
+                let zero = self.zero(ty, span)?;
+                let lv = Lv { ty: ty.clone(), place: place.clone(), is_const: false, decl: None };
+                self.store_init(&lv, &zero, span)
+            }
+            Place::Parts(parts) => {
+                let inside = in_struct || matches!(ty, Ty::Struct(_));
+                let types = self.part_types(ty, parts.len());
+                for (p, t) in parts.iter().zip(types) {
+                    self.clear_aggregates(p, &t, inside, span)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The value of an initialiser for an object of this type.
@@ -128,15 +166,15 @@ impl<'a> Lower<'a> {
             return self.init_list(ty, items, e.span);
         }
         let x = self.expr(e)?;
-        if let (Ty::Array(..) | Ty::Struct(_), Ex::L(lv)) = (ty, &x) {
-            if lv.ty == *ty {
-                return self.load(lv, e.span);
-            }
+        if let (Ty::Array(..) | Ty::Struct(_), Ex::L(lv)) = (ty, &x)
+            && lv.ty == *ty
+        {
+            return self.load(lv, e.span);
         }
-        if *x.ty() == *ty {
-            if let Ex::R(v) = x {
-                return Ok(v);
-            }
+        if *x.ty() == *ty
+            && let Ex::R(v) = x
+        {
+            return Ok(v);
         }
         let v = self.rvalue_of(x, e.span)?;
         self.convert(v, ty, false, e.span)
@@ -306,13 +344,13 @@ impl<'a> Lower<'a> {
         match ty {
             Ty::Struct(id) => {
                 let args = args.iter().map(|e| self.argument(e)).collect::<R<Vec<_>>>()?;
-                if let [Arg::Ex(x, _)] = args.as_slice() {
-                    if x.ty() == ty {
-                        return match x.clone() {
-                            Ex::L(lv) => self.load(&lv, span),
-                            Ex::R(v) => Ok(v),
-                        };
-                    }
+                if let [Arg::Ex(x, _)] = args.as_slice()
+                    && x.ty() == ty
+                {
+                    return match x.clone() {
+                        Ex::L(lv) => self.load(&lv, span),
+                        Ex::R(v) => Ok(v),
+                    };
                 }
                 self.construct_with(*id, args, span)
             }
@@ -489,9 +527,7 @@ impl<'a> Lower<'a> {
                     // Left uninitialised, unless it must be a value.
                     let this = self.frames.last().and_then(|f| f.this.clone());
                     match this.map(|t| t.place) {
-                        Some(Place::Parts(p)) if matches!(p[i], Place::Value(_)) => {
-                            self.zero(&field.ty, field.span)?
-                        }
+                        Some(Place::Parts(_)) => self.zero(&field.ty, field.span)?,
                         _ => continue,
                     }
                 }
@@ -510,10 +546,10 @@ impl<'a> Lower<'a> {
                     return self.init_value(ty, e);
                 }
                 let x = self.expr(e)?;
-                if let (Ty::Array(..), Ex::L(lv)) = (ty, &x) {
-                    if lv.ty == *ty {
-                        return self.load(lv, span);
-                    }
+                if let (Ty::Array(..), Ex::L(lv)) = (ty, &x)
+                    && lv.ty == *ty
+                {
+                    return self.load(lv, span);
                 }
                 let v = self.rvalue_of(x, e.span)?;
                 self.convert(v, ty, false, span)
@@ -524,16 +560,16 @@ impl<'a> Lower<'a> {
 
     fn set_member(&mut self, i: usize, value: Rv, span: Span) -> R<()> {
         let Some(this) = self.frames.last().and_then(|f| f.this.clone()) else { return Err(Fail::Reported) };
-        if let Place::Parts(parts) = &this.place {
-            if matches!(parts[i], Place::Value(_)) {
-                let mut parts = (**parts).clone();
-                parts[i] = Place::Value(value);
-                let place = Place::Parts(Rc::new(parts));
-                if let Some(frame) = self.frames.last_mut() {
-                    frame.this = Some(Lv { place, ..this });
-                }
-                return Ok(());
+        if let Place::Parts(parts) = &this.place
+            && matches!(parts[i], Place::Value(_))
+        {
+            let mut parts = (**parts).clone();
+            parts[i] = Place::Value(value);
+            let place = Place::Parts(Rc::new(parts));
+            if let Some(frame) = self.frames.last_mut() {
+                frame.this = Some(Lv { place, ..this });
             }
+            return Ok(());
         }
         let Ex::L(part) = self.part(Ex::L(this), i, span)? else { return Err(Fail::Reported) };
         self.store_init(&part, &value, span)

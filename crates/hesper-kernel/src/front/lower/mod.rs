@@ -16,11 +16,14 @@ mod deduce;
 mod entry;
 mod expr;
 mod init;
+mod loops;
 mod ops;
+mod overload;
 mod place;
 mod scope;
 mod stmt;
 mod structs;
+mod switch;
 mod types;
 mod value;
 
@@ -45,6 +48,8 @@ const MAX_DEPTH: usize = 1500;
 const MAX_CALLS: usize = 128;
 /// Most instructions after inlining; a kernel beyond this would take forever to compile.
 const MAX_INSTS: usize = 400_000;
+/// Most instructions of a kernel whose loops are unrolled; beyond, it is lowered again with its loops kept.
+const MAX_UNROLLED_INSTS: usize = 60_000;
 /// Most loop iterations at compile time.
 const MAX_CONST_STEPS: usize = 200_000;
 /// Most inlined calls in one kernel.
@@ -66,6 +71,9 @@ pub(crate) fn fail<T>(kind: Kind, span: Span, message: impl Into<String>) -> R<T
 
 /// All declarations of a kernel's texts.
 pub(crate) struct Unit {
+    /// Those of the prelude.
+    pub library: &'static [Item],
+    /// The user's.
     pub items: Vec<Item>,
 }
 
@@ -86,7 +94,7 @@ struct Frame<'a> {
     /// Template arguments as text, for notes.
     bindings: String,
     call_span: Span,
-    assigned: &'a HashSet<Name>,
+    assigned: &'a Assigned,
     this: Option<Lv>,
     /// Declared return type; none for `auto`, set by the first return.
     ret_ty: Option<Ty>,
@@ -117,7 +125,7 @@ struct LambdaInfo<'a> {
     lambda: &'a Lambda,
     scope: Rc<Scope<'a>>,
     this: Option<Lv>,
-    assigned: &'a HashSet<Name>,
+    assigned: &'a Assigned,
 }
 
 pub(crate) struct Lower<'a> {
@@ -145,6 +153,8 @@ pub(crate) struct Lower<'a> {
     threadgroup_vars: HashMap<(DeclId, u64), u32>,
     threadgroup_bytes: u64,
     loc_cache: HashMap<(Span, Option<Loc>), Loc>,
+    /// Whether short loops are unrolled.
+    unroll: bool,
     /// Size limit reported.
     too_large: bool,
     /// A limit was reached: the walk ends.
@@ -184,6 +194,7 @@ impl<'a> Lower<'a> {
             threadgroup_vars: HashMap::new(),
             threadgroup_bytes: 0,
             loc_cache: HashMap::new(),
+            unroll: true,
             too_large: false,
             aborted: false,
             const_mode: 0,
@@ -199,10 +210,9 @@ impl<'a> Lower<'a> {
     fn enter_globals(&mut self, unit: &'a Unit) {
         let mut g = Globals::default();
         let mut enums = Vec::new();
-        for item in &unit.items {
+        for item in unit.library.iter().chain(&unit.items) {
             match item {
                 Item::Function(f) => {
-                    // A user's function of the same signature takes the place of one of the prelude's.
                     let list = g.functions.entry(f.name.clone()).or_default();
                     // A later definition completes an earlier declaration.
                     list.push(f);
@@ -231,10 +241,10 @@ impl<'a> Lower<'a> {
             }
         }
         for item in &unit.items {
-            if let Item::StaticAssert(e, text, span) = item {
-                if let Err(f) = self.static_assert(e, text.as_deref(), *span) {
-                    self.report(f);
-                }
+            if let Item::StaticAssert(e, text, span) = item
+                && let Err(f) = self.static_assert(e, text.as_deref(), *span)
+            {
+                self.report(f);
             }
         }
     }
@@ -256,7 +266,7 @@ impl<'a> Lower<'a> {
         };
         let ty = Ty::Enum(index, s);
         let mut next = 0i64;
-        for (name, value, span) in &e.items {
+        for (name, value, _) in &e.items {
             if let Some(v) = value {
                 next = self.const_int(v)?;
             }
@@ -264,7 +274,6 @@ impl<'a> Lower<'a> {
                 ty: ty.clone(),
                 val: value::Val::Const(Rc::new([value::Cv::I(consts::wrap(next, s))])),
             };
-            let _ = span;
             let qualified: Name = format!("{}::{name}", e.name).into();
             self.scope.insert(&qualified, Entity::Object(Lv::value(v.clone())));
             if !e.scoped {
@@ -304,7 +313,7 @@ impl<'a> Lower<'a> {
             return fail(Kind::Limit, span, "the kernel nests too deeply");
         }
         let insts = self.b.kernel().values.len();
-        if insts > MAX_INSTS {
+        if insts > if self.unroll { MAX_UNROLLED_INSTS } else { MAX_INSTS } {
             if std::mem::replace(&mut self.too_large, true) {
                 return Err(Fail::Reported);
             }
@@ -355,8 +364,9 @@ impl<'a> Lower<'a> {
         self.storage.get(&decl).copied().unwrap_or(Storage::Value)
     }
 
-    fn is_assigned(&self, name: &Name) -> bool {
-        self.frames.last().is_none_or(|f| f.assigned.contains(name))
+    /// Whether the current function writes a variable of this name, as far as the text tells.
+    fn is_assigned(&self, name: &Name, ty: &Ty) -> bool {
+        self.frames.last().is_none_or(|f| writes(f.assigned, name, ty))
     }
 
     /// Runs `f` in a fresh scope.
@@ -379,4 +389,9 @@ impl<'a> Lower<'a> {
         self.scope.insert(name, Entity::Object(lv));
         Ok(())
     }
+}
+
+/// Whether a variable of this type and name is written: `p[i] = x` changes a vector, but not a pointer.
+fn writes(assigned: &Assigned, name: &Name, ty: &Ty) -> bool {
+    assigned.whole.contains(name) || (!matches!(ty, Ty::Pointer(_)) && assigned.parts.contains(name))
 }

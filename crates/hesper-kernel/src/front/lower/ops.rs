@@ -10,7 +10,7 @@ impl<'a> Lower<'a> {
     pub(super) fn unary_op(&mut self, op: UnOp, v: Rv, span: Span) -> R<Rv> {
         let Some(s) = v.ty.scalar() else {
             if op == UnOp::Not && matches!(v.ty, Ty::Pointer(_) | Ty::Struct(_)) {
-                let b = self.to_bool(v, span)?;
+                let b = self.truth(v, span)?;
                 return self.unary_op(op, b, span);
             }
             let text = format!("operator `{}` does not work on `{}`", op.text(), self.type_name(&v.ty));
@@ -97,7 +97,7 @@ impl<'a> Lower<'a> {
             return self.shift(op, a, b, span);
         }
         if matches!(op, BinOp::LogicalAnd | BinOp::LogicalOr) {
-            let (a, b) = (self.to_bool(a, span)?, self.to_bool(b, span)?);
+            let (a, b) = (self.truth(a, span)?, self.truth(b, span)?);
             return Ok(self.arith(op, Scalar::Bool, a, b));
         }
         let Some(ty) = self.common_type(&a.ty, &b.ty) else {
@@ -222,7 +222,7 @@ impl<'a> Lower<'a> {
             (Ty::Pointer(_), _) | (_, Ty::Pointer(_))
                 if matches!(op, BinOp::LogicalAnd | BinOp::LogicalOr) =>
             {
-                let (a, b) = (self.to_bool(a, span)?, self.to_bool(b, span)?);
+                let (a, b) = (self.truth(a, span)?, self.truth(b, span)?);
                 Ok(self.arith(op, Scalar::Bool, a, b))
             }
             _ => self.operands_do_not_fit(op, &a.ty, &b.ty, span),

@@ -489,6 +489,14 @@ impl<'a> Lower<'a> {
                     }
                     Ex::L(lv) if matches!(lv.place, Place::Parts(_) | Place::Value(_)) => {
                         let is_const = lv.is_const;
+                        if let Place::Value(v) = &lv.place
+                            && v.is_const()
+                            && is_const
+                        {
+                            // A table that nobody points at may live in constant memory.
+                            let (ptr, space) = self.spill(v, span)?;
+                            return self.element(ptr, Some(space), t, index, true, span);
+                        }
                         let (ptr, space) = self.address(&lv, span)?;
                         self.element(ptr, Some(space), t, index, is_const, span)
                     }
@@ -588,7 +596,7 @@ impl<'a> Lower<'a> {
                 let size = base.ty.scalar().map_or(4, Scalar::size);
                 Ok((self.b.ptr_offset(ptr, *index, size as i64), space))
             }
-            Place::Value(v) if v.is_const() && lv.is_const => self.spill(v, span),
+            Place::Value(v) if v.is_const() && lv.is_const && lv.decl.is_none() => self.spill(v, span),
             _ if self.const_mode > 0 => {
                 fail(Kind::Constant, span, "the address of a variable is not known at compile time")
             }

@@ -76,12 +76,29 @@ impl<'a> Lower<'a> {
                 continue;
             }
             let mut bound: Vec<Option<TArg>> = vec![None; params.len()];
-            let fits =
-                patterns.iter().zip(&args).all(|(p, a)| self.unify_arg(p, a, params, &mut bound, &scope));
-            if !fits {
-                continue;
+            // What cannot be deduced from (`enable_if_t<...>`) must come out the same once the rest is known.
+            let mut later = Vec::new();
+            for (p, a) in patterns.iter().zip(&args) {
+                let mut trial = bound.clone();
+                if self.unify_arg(p, a, params, &mut trial, &scope) {
+                    bound = trial;
+                } else {
+                    later.push((p, a));
+                }
             }
             let Ok(bound) = self.fill_template_args(params, bound, scope.clone(), span) else { continue };
+            if !later.is_empty() {
+                let inner = Scope::new(Some(scope.clone()));
+                bind(&inner, params, &bound);
+                let same = |l: &mut Self, p: &'a TemplateArg, a: &TArg| match (l.template_arg(p), a) {
+                    (Ok(TArg::Value(v, _)), TArg::Value(w, _)) => v == *w,
+                    (Ok(t), a) => t == *a,
+                    (Err(_), _) => false,
+                };
+                if !later.into_iter().all(|(p, a)| self.in_scope(&inner, |l| same(l, p, a))) {
+                    continue;
+                }
+            }
             // The fewer parameters are left open, the more special it is.
             if best.as_ref().is_none_or(|(n, _, _)| params.len() < *n) {
                 best = Some((params.len(), spec, bound));
@@ -164,10 +181,10 @@ impl<'a> Lower<'a> {
             // The names of a base are visible inside.
             let inherited = self.structs[base.0 as usize].scope.clone();
             for name in inherited.visible_own() {
-                if let (Some(e), None) = (inherited.local(&name), scope.local(&name)) {
-                    if !matches!(e, Entity::Field) {
-                        scope.insert(&name, e);
-                    }
+                if let (Some(e), None) = (inherited.local(&name), scope.local(&name))
+                    && !matches!(e, Entity::Field)
+                {
+                    scope.insert(&name, e);
                 }
             }
             let name: Name = format!("(base {})", self.struct_name(base)).into();
@@ -270,11 +287,11 @@ impl<'a> Lower<'a> {
             return Some(vec![i]);
         }
         for (i, f) in fields.iter().enumerate().filter(|(_, f)| f.transparent) {
-            if let Ty::Struct(inner) = f.ty {
-                if let Some(mut rest) = self.find_field(inner, name) {
-                    rest.insert(0, i);
-                    return Some(rest);
-                }
+            if let Ty::Struct(inner) = f.ty
+                && let Some(mut rest) = self.find_field(inner, name)
+            {
+                rest.insert(0, i);
+                return Some(rest);
             }
         }
         None

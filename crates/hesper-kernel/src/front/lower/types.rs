@@ -66,6 +66,14 @@ impl<'a> Lower<'a> {
                 let ty = self.expr_type(e)?;
                 Resolved { ty, is_const: false, is_ref: false, space: None, auto, unsized_array: false }
             }
+            TypeBase::MemberOf(e, p) => {
+                let ty = self.expr_type(e)?;
+                let Ty::Struct(id) = ty else {
+                    return fail(Kind::Type, t.span, format!("`{}` has no members", self.type_name(&ty)));
+                };
+                let scope = self.struct_info(id).scope.clone();
+                self.in_scope(&scope, |l| l.resolve_path(p))?
+            }
             TypeBase::Path(p) => self.resolve_path(p)?,
         };
         out.is_const |= t.quals.is_const;
@@ -302,22 +310,20 @@ impl<'a> Lower<'a> {
         match a {
             TemplateArg::Type(t) => {
                 // A name may turn out to be a constant after all.
-                if let (TypeBase::Path(p), true) = (&t.base, t.wraps.is_empty() && t.extents.is_empty()) {
-                    if p.segments.len() == 1 {
-                        if let Some((Entity::Object(lv), _)) = self.scope.lookup(&p.segments[0].name) {
-                            if let super::value::Place::Value(v) = &lv.place {
-                                return targ_value(v, t.span);
-                            }
-                        }
-                    }
+                if let (TypeBase::Path(p), true) = (&t.base, t.wraps.is_empty() && t.extents.is_empty())
+                    && p.segments.len() == 1
+                    && let Some((Entity::Object(lv), _)) = self.scope.lookup(&p.segments[0].name)
+                    && let super::value::Place::Value(v) = &lv.place
+                {
+                    return targ_value(v, t.span);
                 }
                 Ok(TArg::Type(self.resolve_type(t)?.ty))
             }
             TemplateArg::Value(e) => {
-                if let ExprKind::Name(p) = &e.kind {
-                    if self.names_type(p) {
-                        return Ok(TArg::Type(self.resolve_path(p)?.ty));
-                    }
+                if let ExprKind::Name(p) = &e.kind
+                    && self.names_type(p)
+                {
+                    return Ok(TArg::Type(self.resolve_path(p)?.ty));
                 }
                 let v = self.const_value(e)?;
                 targ_value(&v, e.span)

@@ -44,6 +44,10 @@ impl Parser<'_> {
                 out.extend(self.using(None)?.map(Item::Alias));
                 Ok(())
             }
+            "typedef" if self.typedef_enum() => {
+                out.push(Item::Enum(self.enum_decl()?));
+                Ok(())
+            }
             "typedef" if self.typedef_defines() => {
                 out.push(Item::Struct(self.typedef_struct()?));
                 Ok(())
@@ -323,7 +327,7 @@ impl Parser<'_> {
         specs: &Specs,
     ) -> Parsed<FnDecl> {
         self.push_scope();
-        self.assigned.push(HashSet::new());
+        self.assigned.push(Assigned::default());
         let r = self.function_parts(ret);
         let assigned = self.assigned.pop().unwrap_or_default();
         self.pop_scope();
@@ -479,6 +483,11 @@ impl Parser<'_> {
         Ok(Some(AliasDecl { template, name, ty, span }))
     }
 
+    /// `typedef enum { ... } name;`
+    fn typedef_enum(&self) -> bool {
+        self.peek(1).ident().is_some_and(|n| &**n == "enum") && (self.peek(2).is("{") || self.peek(3).is("{"))
+    }
+
     /// `typedef struct { ... } name;`
     pub(super) fn typedef_defines(&self) -> bool {
         let word = |i: usize, w: &str| self.peek(i).ident().is_some_and(|n| &**n == w);
@@ -512,6 +521,9 @@ impl Parser<'_> {
 
     /// Whether `struct` here defines or declares a type, and does not just name one.
     pub(super) fn defines_struct(&self) -> bool {
+        if self.peek(1).ident().is_some_and(|n| matches!(&**n, "__attribute__" | "alignas")) {
+            return true;
+        }
         let mut i = 1;
         while i < 64 {
             let t = self.peek(i);
@@ -519,7 +531,6 @@ impl Parser<'_> {
                 Tok::Punct("{" | ":" | ";") => return true,
                 Tok::Punct("<") if i == 2 => return true,
                 Tok::Ident(_) if i == 1 => {}
-                Tok::Ident(n) if matches!(&**n, "__attribute__" | "alignas") => return true,
                 Tok::Punct("[") if i == 1 => return true,
                 _ => return false,
             }
@@ -530,6 +541,7 @@ impl Parser<'_> {
 
     pub(super) fn enum_decl(&mut self) -> Parsed<EnumDecl> {
         let start = self.span();
+        let typedef = self.eat_word("typedef");
         self.bump();
         let scoped = self.eat_word("class") || self.eat_word("struct");
         let name = self.optional_name();
@@ -551,6 +563,11 @@ impl Parser<'_> {
             }
         }
         self.expect("}")?;
+        let mut name = name;
+        if typedef {
+            (name, _) = self.ident("the name of a type")?;
+            self.declare(&name, NameKind::Type);
+        }
         self.expect(";")?;
         Ok(EnumDecl { name, scoped, underlying, items, span: start })
     }

@@ -371,6 +371,27 @@ impl Parser<'_> {
                 self.sink.push(Diagnostic::error(Kind::Unsupported, span, text));
                 Err(Failed)
             }
+            "decltype" => {
+                self.bump();
+                self.expect("(")?;
+                let e = self.expr()?;
+                self.expect(")")?;
+                let mut ty = named_type(Path { segments: Vec::new(), span }, span);
+                ty.base = TypeBase::Decltype(Box::new(e));
+                if !self.eat("::") {
+                    return self.construct_args(ty, span);
+                }
+                let at = self.span();
+                let (name, _) = self.ident("the name of a member")?;
+                let args = if self.is("<") && self.names.member_templates.contains(&name) {
+                    Some(self.template_args()?)
+                } else {
+                    None
+                };
+                let member = Segment { name, args, span: at };
+                let span = span.to(self.last_span());
+                self.node(ExprKind::TypeMember(Box::new(ty), member), span)
+            }
             "typename" | "unsigned" | "signed" => self.construct(span),
             _ if is_keyword(&name) && !is_builtin_type(&name) => Err(self.expected("an expression")),
             _ if is_keyword(&name) => self.construct(span),
@@ -413,18 +434,17 @@ impl Parser<'_> {
         if self.is("(") {
             let mark = self.mark();
             self.bump();
-            if self.starts_type() {
-                if let Ok(ty) = self.type_id() {
-                    if self.eat(")") {
-                        let span = span.to(self.last_span());
-                        let kind = if word == "sizeof" {
-                            ExprKind::SizeofType(Box::new(ty))
-                        } else {
-                            ExprKind::AlignofType(Box::new(ty))
-                        };
-                        return self.node(kind, span);
-                    }
-                }
+            if self.starts_type()
+                && let Ok(ty) = self.type_id()
+                && self.eat(")")
+            {
+                let span = span.to(self.last_span());
+                let kind = if word == "sizeof" {
+                    ExprKind::SizeofType(Box::new(ty))
+                } else {
+                    ExprKind::AlignofType(Box::new(ty))
+                };
+                return self.node(kind, span);
             }
             self.reset(&mark);
         }
@@ -482,13 +502,14 @@ impl Parser<'_> {
         }
         self.expect("]")?;
         self.push_scope();
-        self.assigned.push(HashSet::new());
+        self.assigned.push(Assigned::default());
         let r = self.lambda_rest();
         let assigned = self.assigned.pop().unwrap_or_default();
         self.pop_scope();
         // What a lambda assigns by reference, its surroundings assign.
         if let Some(top) = self.assigned.last_mut() {
-            top.extend(assigned.iter().cloned());
+            top.whole.extend(assigned.whole.iter().cloned());
+            top.parts.extend(assigned.parts.iter().cloned());
         }
         let (params, ret, body) = r?;
         let lambda = Lambda { params, ret, by_value, all_by_value, body, assigned };

@@ -45,7 +45,7 @@ pub struct Parser<'a> {
     work: usize,
     namespace: Vec<Name>,
     /// Assigned names of the functions being parsed, innermost last.
-    assigned: Vec<HashSet<Name>>,
+    assigned: Vec<Assigned>,
     is_prelude: bool,
     /// `>` closes template arguments here and does not compare.
     no_greater: bool,
@@ -148,8 +148,8 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the body of a custom kernel: statements up to the end.
-    pub fn parse_body(mut self) -> (Block, HashSet<Name>, Names) {
-        self.assigned.push(HashSet::new());
+    pub fn parse_body(mut self) -> (Block, Assigned, Names) {
+        self.assigned.push(Assigned::default());
         self.push_scope();
         let mut block = Block::default();
         while !self.at_end() && !self.sink.is_full() {
@@ -368,15 +368,20 @@ impl<'a> Parser<'a> {
     /// Notes that the variable at the root of `e` is written or its address taken.
     fn note_assigned(&mut self, e: &Expr) {
         let mut at = e;
+        let mut part = false;
         loop {
             match &at.kind {
                 ExprKind::Name(p) if p.segments.len() == 1 => {
                     if let Some(top) = self.assigned.last_mut() {
-                        top.insert(p.segments[0].name.clone());
+                        let set = if part { &mut top.parts } else { &mut top.whole };
+                        set.insert(p.segments[0].name.clone());
                     }
                     return;
                 }
-                ExprKind::Member { base, .. } | ExprKind::Index(base, _) => at = base,
+                ExprKind::Member { base, .. } | ExprKind::Index(base, _) => {
+                    part = true;
+                    at = base;
+                }
                 ExprKind::Unary(UnOp::PreInc | UnOp::PreDec, inner) => at = inner,
                 ExprKind::Ternary(_, a, b) => {
                     self.note_assigned(a);

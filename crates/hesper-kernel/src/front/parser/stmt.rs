@@ -207,11 +207,11 @@ impl Parser<'_> {
         let mark = self.mark();
         let start = self.span();
         if self.declaration_ahead() {
-            if let Ok(vars) = self.var_decls() {
-                if self.eat(";") {
-                    let span = start.to(self.last_span());
-                    init = Some(Box::new(Stmt { kind: StmtKind::Vars(vars), span }));
-                }
+            if let Ok(vars) = self.var_decls()
+                && self.eat(";")
+            {
+                let span = start.to(self.last_span());
+                init = Some(Box::new(Stmt { kind: StmtKind::Vars(vars), span }));
             }
             if init.is_none() {
                 self.reset(&mark);

@@ -77,7 +77,11 @@ impl Parser<'_> {
             self.expect("(")?;
             let e = self.expr()?;
             self.expect(")")?;
-            TypeBase::Decltype(Box::new(e))
+            if self.eat("::") {
+                TypeBase::MemberOf(Box::new(e), self.path(true)?)
+            } else {
+                TypeBase::Decltype(Box::new(e))
+            }
         } else {
             TypeBase::Path(self.type_path()?)
         };
@@ -139,13 +143,13 @@ impl Parser<'_> {
     fn type_path(&mut self) -> Parsed<Path> {
         // `unsigned int`, `long long` and the like become one name.
         let start = self.span();
-        let (mut unsigned, mut signed, mut longs, mut short) = (false, false, 0, false);
+        let (mut unsigned, mut longs, mut short) = (false, 0, false);
         let mut base: Option<Name> = None;
         let mut any = false;
         while let Some(name) = self.token().ident() {
             match &**name {
                 "unsigned" => unsigned = true,
-                "signed" => signed = true,
+                "signed" => {}
                 "long" => longs += 1,
                 "short" => short = true,
                 "int" | "char" if base.is_none() => base = Some(name.clone()),
@@ -161,7 +165,6 @@ impl Parser<'_> {
                 (_, _, 1..) => "long",
                 _ => "int",
             };
-            let _ = signed;
             let name: Name = if unsigned { format!("u{signless}").into() } else { signless.into() };
             let span = start.to(self.last_span());
             return Ok(Path { segments: vec![Segment { name, args: None, span }], span });
@@ -232,11 +235,11 @@ impl Parser<'_> {
     fn template_arg(&mut self) -> Parsed<TemplateArg> {
         if self.starts_type() {
             let mark = self.mark();
-            if let Ok(ty) = self.type_id() {
-                if self.is(",") || self.is(">") || self.is(">>") || self.is(">=") || self.is("...") {
-                    self.eat("...");
-                    return Ok(TemplateArg::Type(ty));
-                }
+            if let Ok(ty) = self.type_id()
+                && (self.is(",") || self.is(">") || self.is(">>") || self.is(">=") || self.is("..."))
+            {
+                self.eat("...");
+                return Ok(TemplateArg::Type(ty));
             }
             // It only began like a type: `T(1) + 2`, `sizeof(T)`, `N * 2`.
             self.reset(&mark);
@@ -262,20 +265,20 @@ impl Parser<'_> {
                         depth += 1;
                     } else if self.is(")") {
                         depth = depth.saturating_sub(1);
-                    } else if depth == 0 {
-                        if let Some(name) = self.token().ident().cloned() {
-                            let span = self.span();
-                            let paren = self.peek(1).is("(");
-                            let arg = match (&self.peek(2).tok, paren) {
-                                (Tok::Int { value, .. }, true) => Some(*value),
-                                _ => None,
-                            };
-                            let text = match (&self.peek(2).tok, paren) {
-                                (Tok::Str(s), true) => Some(s.clone()),
-                                _ => None,
-                            };
-                            out.push(Attr { name, arg, text, span });
-                        }
+                    } else if depth == 0
+                        && let Some(name) = self.token().ident().cloned()
+                    {
+                        let span = self.span();
+                        let paren = self.peek(1).is("(");
+                        let arg = match (&self.peek(2).tok, paren) {
+                            (Tok::Int { value, .. }, true) => Some(*value),
+                            _ => None,
+                        };
+                        let text = match (&self.peek(2).tok, paren) {
+                            (Tok::Str(s), true) => Some(s.clone()),
+                            _ => None,
+                        };
+                        out.push(Attr { name, arg, text, span });
                     }
                     self.bump();
                 }

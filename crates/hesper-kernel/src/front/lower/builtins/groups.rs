@@ -134,7 +134,7 @@ impl<'a> Lower<'a> {
             }
             GroupFun::Ballot | GroupFun::All | GroupFun::Any => {
                 let v = self.values(name, &args, 1..=1, span)?.remove(0);
-                let v = self.to_bool(v, span)?;
+                let v = self.truth(v, span)?;
                 let id = self.ir(&v);
                 match g {
                     GroupFun::Ballot => {

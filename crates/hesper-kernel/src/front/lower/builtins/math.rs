@@ -103,7 +103,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn to_common(&mut self, vals: Vec<Rv>, ty: &Ty, span: Span) -> R<Vec<ValueId>> {
+    fn common_values(&mut self, vals: Vec<Rv>, ty: &Ty, span: Span) -> R<Vec<ValueId>> {
         let mut out = Vec::new();
         for v in vals {
             let v = self.convert(v, ty, true, span)?;
@@ -263,7 +263,7 @@ impl<'a> Lower<'a> {
             Math::Select => self.select(v, name, span)?,
             Math::Clamp | Math::Max3 | Math::Min3 | Math::Median3 => {
                 let ty = self.common_of(&v, name, span)?;
-                let v = self.to_common(v, &ty, span)?;
+                let v = self.common_values(v, &ty, span)?;
                 let id = match m {
                     Math::Clamp => self.b.ternary(TernaryOp::Clamp, v[0], v[1], v[2]),
                     Math::Max3 => {
@@ -285,7 +285,7 @@ impl<'a> Lower<'a> {
             }
             Math::MulAdd | Math::MulHiAdd | Math::MulAddSat => {
                 let ty = self.int_of(&v, name, span)?;
-                let v = self.to_common(v, &ty, span)?;
+                let v = self.common_values(v, &ty, span)?;
                 let op = if m == Math::MulHiAdd { BinaryOp::MulHi } else { BinaryOp::Mul };
                 let product = self.b.binary(op, v[0], v[1]);
                 let sum = if m == Math::MulAddSat { BinaryOp::AddSat } else { BinaryOp::Add };
@@ -301,7 +301,7 @@ impl<'a> Lower<'a> {
             }
             Math::Ilogb => {
                 let ty = self.float_of(&v, name, span)?;
-                let x = self.to_common(v, &ty, span)?;
+                let x = self.common_values(v, &ty, span)?;
                 let e = self.b.frexp_exp(x[0]);
                 let one = self.b.number(self.b.ty(e), 1.0);
                 Rv::ir(ty.with_scalar(Scalar::I32), self.b.sub(e, one))
@@ -316,7 +316,7 @@ impl<'a> Lower<'a> {
             Math::Unpack { signed, bits, half } => self.unpack(signed, bits, half, v.remove(0), span)?,
             _ => {
                 let ty = self.float_of(&v, name, span)?;
-                let v = self.to_common(v, &ty, span)?;
+                let v = self.common_values(v, &ty, span)?;
                 self.float_math(m, &ty, &v, name, span)?
             }
         }))
@@ -463,7 +463,7 @@ impl<'a> Lower<'a> {
         if lanes != 1 && lanes != ty.lanes() {
             return self.wrong_argument(name, &v[2].ty, "a condition of the same length", span);
         }
-        let ids = self.to_common(v[..2].to_vec(), &ty, span)?;
+        let ids = self.common_values(v[..2].to_vec(), &ty, span)?;
         let c = self.ir(&cond);
         Ok(Rv::ir(ty, self.b.select(c, ids[1], ids[0])))
     }
@@ -472,7 +472,7 @@ impl<'a> Lower<'a> {
         let head = if m == Math::InsertBits { 2 } else { 1 };
         let ty = self.int_of(&v[..head], name, span)?;
         let s = ty.scalar().unwrap_or(Scalar::U32);
-        let ids = self.to_common(v, &ty, span)?;
+        let ids = self.common_values(v, &ty, span)?;
         let ir = self.b.ty(ids[0]);
         let width = self.b.number(ir, f64::from(s.bits()));
         let (zero, one) = (self.b.number(ir, 0.0), self.b.number(ir, 1.0));
@@ -509,7 +509,7 @@ impl<'a> Lower<'a> {
         let v = self.values(name, &args[..1], 1..=1, span)?;
         let out = self.object(&args[1], name, span)?;
         let ty = self.float_of(&v, name, span)?;
-        let x = self.to_common(v, &ty, span)?[0];
+        let x = self.common_values(v, &ty, span)?[0];
         let (second, first) = match m {
             Math::Frexp => {
                 let e = self.b.frexp_exp(x);

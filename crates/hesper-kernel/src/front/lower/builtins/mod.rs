@@ -505,10 +505,10 @@ impl<'a> Lower<'a> {
             match a {
                 Arg::Ex(x, s) => {
                     let mut v = self.rvalue_of(x.clone(), *s)?;
-                    if let Ty::Struct(id) = v.ty {
-                        if let Some(c) = self.conversion_operator(id, &v, &Ty::FLOAT, *s)? {
-                            v = c;
-                        }
+                    if let Ty::Struct(id) = v.ty
+                        && let Some(c) = self.conversion_operator(id, &v, &Ty::FLOAT, *s)?
+                    {
+                        v = c;
                     }
                     out.push(v);
                 }

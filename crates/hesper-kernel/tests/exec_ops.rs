@@ -1,0 +1,337 @@
+//! Every operation on every type that has it, on the executor at every SIMD level, against the
+//! reference interpreter, bit for bit (all NaNs count as equal).
+
+// The helpers of these tests are tests themselves.
+#![allow(clippy::unwrap_used)]
+
+use hesper_kernel::exec::{Cancel, Program, SimdLevel};
+use hesper_kernel::interp;
+use hesper_kernel::ir::*;
+use hesper_kernel::launch::{Arg, Bindings, Launch};
+
+/// More than one block of lanes, and a partial one.
+const THREADS: usize = 100;
+
+/// Interesting bits of a type, one for each thread; `salt` gives another order.
+fn samples(s: Scalar, salt: u64) -> Vec<u64> {
+    let floats = [
+        0.0f64,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -2.5,
+        3.5,
+        1e-3,
+        -7.25,
+        100.0,
+        65504.0,
+        1e-8,
+        1e30,
+        -1e38,
+        1e-42,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        12345.678,
+        -0.999,
+        2.0,
+        33.0,
+        1e5,
+        -1e7,
+    ];
+    let ints = [
+        0u64,
+        1,
+        2,
+        3,
+        5,
+        7,
+        31,
+        32,
+        63,
+        127,
+        128,
+        255,
+        256,
+        32767,
+        32768,
+        65535,
+        0x7fff_ffff,
+        0x8000_0000,
+        0xffff_ffff,
+        0x7fff_ffff_ffff_ffff,
+        0x8000_0000_0000_0000,
+        u64::MAX,
+        u64::MAX - 6,
+        1_000_000_007,
+    ];
+    let mut state = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..THREADS)
+        .map(|i| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let at = if salt == 0 { i } else { (state >> 20) as usize } % floats.len();
+            let random = i >= 72;
+            match s {
+                Scalar::Bool => state >> 40 & 1,
+                Scalar::F64 if random => f64::from_bits(state).to_bits(),
+                Scalar::F64 => floats[at].to_bits(),
+                Scalar::F32 if random => u64::from(state as u32),
+                Scalar::F32 => u64::from((floats[at] as f32).to_bits()),
+                Scalar::F16 if random => u64::from(state as u16),
+                Scalar::F16 => u64::from(half::f16::from_f64(floats[at]).to_bits()),
+                Scalar::BF16 if random => u64::from(state as u16),
+                Scalar::BF16 => u64::from(half::bf16::from_f64(floats[at]).to_bits()),
+                _ => (if random { state } else { ints[at] }) & (u64::MAX >> (64 - s.bits())),
+            }
+        })
+        .collect()
+}
+
+fn packed(s: Scalar, bits: &[u64]) -> Vec<u8> {
+    bits.iter().flat_map(|b| b.to_le_bytes()[..s.size() as usize].to_vec()).collect()
+}
+
+fn is_nan(s: Scalar, x: &[u8]) -> bool {
+    match s {
+        Scalar::F16 => half::f16::from_le_bytes([x[0], x[1]]).is_nan(),
+        Scalar::BF16 => half::bf16::from_le_bytes([x[0], x[1]]).is_nan(),
+        Scalar::F32 => f32::from_le_bytes([x[0], x[1], x[2], x[3]]).is_nan(),
+        Scalar::F64 => f64::from_le_bytes(std::array::from_fn(|i| x[i])).is_nan(),
+        _ => false,
+    }
+}
+
+/// Builds `out[i] = op(a[i], b[i], c[i])`; the last operand is loaded uniformly if asked. `None`
+/// where the IR has no such operation.
+fn build(
+    types: &[Scalar],
+    uniform: bool,
+    op: &dyn Fn(&mut Builder, &[ValueId]) -> ValueId,
+) -> Option<(Kernel, Scalar)> {
+    let mut b = Builder::new("op");
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    let mut values = Vec::new();
+    for (k, &s) in types.iter().enumerate() {
+        let p = b.buffer(format!("x{k}"), Space::Device, s.into(), Access::Read);
+        let five = b.u32(5);
+        let at = if uniform && k + 1 == types.len() { five } else { i };
+        values.push(b.load_index(p, at, s.into()));
+    }
+    let y = op(&mut b, &values);
+    let out = b.ty(y).scalar()?;
+    let p = b.buffer("out", Space::Device, out.into(), Access::ReadWrite);
+    b.store_index(p, i, y);
+    Some((b.finish().ok()?, out))
+}
+
+fn check(name: &str, types: &[Scalar], op: &dyn Fn(&mut Builder, &[ValueId]) -> ValueId) -> bool {
+    for uniform in [false, true] {
+        let Some((kernel, out)) = build(types, uniform, op) else {
+            return false;
+        };
+        let inputs: Vec<Vec<u8>> =
+            types.iter().enumerate().map(|(k, &s)| packed(s, &samples(s, k as u64))).collect();
+        let launch = Launch::linear(THREADS as u64, 64).unwrap();
+        let run = |f: &dyn Fn(&mut Bindings<'_>)| {
+            let mut y = vec![0u8; THREADS * out.size() as usize];
+            let mut args: Vec<Arg<'_>> = inputs.iter().map(|x| Arg::read(x)).collect();
+            args.push(Arg::write(&mut y));
+            f(&mut Bindings::new(args).unwrap());
+            y
+        };
+        let want = run(&|b| {
+            interp::run(&kernel, &launch, b, &interp::Options::default()).unwrap();
+        });
+        for level in SimdLevel::all().into_iter().filter(|l| l.is_available()) {
+            let program = Program::compile_for(&kernel, level).unwrap();
+            let got = run(&|b| program.run(b, &launch, &Cancel::new()).unwrap());
+            let size = out.size() as usize;
+            for (i, (w, g)) in want.chunks(size).zip(got.chunks(size)).enumerate() {
+                let same = w == g || (is_nan(out, w) && is_nan(out, g));
+                let bits: Vec<String> = types
+                    .iter()
+                    .enumerate()
+                    .map(|(k, &s)| format!("{:#x}", samples(s, k as u64)[i]))
+                    .collect();
+                assert!(
+                    same,
+                    "{name} of {types:?} at {level:?}, uniform {uniform}: {bits:?} gives {g:x?}, not {w:x?}"
+                );
+            }
+        }
+    }
+    true
+}
+
+#[test]
+fn one_operand_operations_agree() {
+    use UnaryOp::*;
+    let ops = [
+        Neg,
+        Not,
+        Abs,
+        Sign,
+        PopCount,
+        Clz,
+        Ctz,
+        ReverseBits,
+        Sqrt,
+        Rsqrt,
+        Cbrt,
+        Exp,
+        Exp2,
+        Exp10,
+        Expm1,
+        Log,
+        Log2,
+        Log10,
+        Log1p,
+        Sin,
+        Cos,
+        Tan,
+        SinPi,
+        CosPi,
+        TanPi,
+        Asin,
+        Acos,
+        Atan,
+        Sinh,
+        Cosh,
+        Tanh,
+        Asinh,
+        Acosh,
+        Atanh,
+        Erf,
+        Erfc,
+        ErfInv,
+        Lgamma,
+        Floor,
+        Ceil,
+        Round,
+        Rint,
+        Trunc,
+        Fract,
+        FrexpMant,
+        Sigmoid,
+    ];
+    let mut done = 0;
+    for op in ops {
+        for s in Scalar::ALL {
+            done += usize::from(check(&format!("{op:?}"), &[s], &|b, x| b.unary(op, x[0])));
+        }
+    }
+    assert!(done > 200, "only {done} combinations exist");
+}
+
+#[test]
+fn two_operand_operations_agree() {
+    use BinaryOp::*;
+    let ops = [
+        Add, Sub, Mul, Div, Rem, Min, Max, MinNan, MaxNan, And, Or, Xor, Shl, Shr, Rotate, MulHi, AddSat,
+        SubSat, AbsDiff, Hadd, Rhadd, Pow, Atan2, IeeeRem, CopySign, NextAfter, Fdim, Hypot,
+    ];
+    let mut done = 0;
+    for op in ops {
+        for s in Scalar::ALL {
+            done += usize::from(check(&format!("{op:?}"), &[s, s], &|b, x| b.binary(op, x[0], x[1])));
+        }
+    }
+    for s in [Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64] {
+        assert!(check("Ldexp", &[s, Scalar::I32], &|b, x| b.binary(Ldexp, x[0], x[1])));
+    }
+    assert!(done > 200, "only {done} combinations exist");
+}
+
+#[test]
+fn three_operand_operations_comparisons_and_tests_agree() {
+    for s in Scalar::ALL {
+        for op in [TernaryOp::Fma, TernaryOp::Clamp] {
+            check(&format!("{op:?}"), &[s, s, s], &|b, x| b.ternary(op, x[0], x[1], x[2]));
+        }
+        for op in [CmpOp::Eq, CmpOp::Ne, CmpOp::Lt, CmpOp::Le, CmpOp::Gt, CmpOp::Ge] {
+            check(&format!("{op:?}"), &[s, s], &|b, x| b.compare(op, x[0], x[1]));
+        }
+        for op in [TestOp::IsNan, TestOp::IsInf, TestOp::IsFinite, TestOp::IsNormal, TestOp::SignBit] {
+            check(&format!("{op:?}"), &[s], &|b, x| b.test(op, x[0]));
+        }
+        check("select", &[Scalar::Bool, s, s], &|b, x| b.select(x[0], x[1], x[2]));
+        check("frexp", &[s], &|b, x| b.frexp_exp(x[0]));
+    }
+    // A product and a sum in one pass, both ways round.
+    let f = Scalar::F32;
+    check("a*b+c", &[f, f, f], &|b, x| {
+        let p = b.mul(x[0], x[1]);
+        b.add(p, x[2])
+    });
+    check("c-a*b", &[f, f, f], &|b, x| {
+        let p = b.mul(x[0], x[1]);
+        b.sub(x[2], p)
+    });
+    check("a*b-c", &[f, f, f], &|b, x| {
+        let p = b.mul(x[0], x[1]);
+        b.sub(p, x[2])
+    });
+}
+
+#[test]
+fn conversions_and_bitcasts_agree() {
+    for from in Scalar::ALL {
+        for to in Scalar::ALL.into_iter().filter(|&t| t != from) {
+            assert!(check("convert", &[from], &|b, x| b.convert(x[0], to)), "{from} to {to}");
+            if from.size() == to.size() && from != Scalar::Bool && to != Scalar::Bool {
+                assert!(check("bitcast", &[from], &|b, x| b.bitcast(x[0], to.into())), "{from} to {to}");
+            }
+        }
+    }
+    // Across sizes: four bytes of a word, two halves of it, and back.
+    for (part, lanes) in [(Scalar::U8, 4), (Scalar::I16, 2), (Scalar::F16, 2)] {
+        check("split", &[Scalar::U32], &|b, x| {
+            let v = b.bitcast(x[0], Type::Vec(part, lanes));
+            b.extract(v, lanes - 1)
+        });
+        check("join", &[part, part], &|b, x| {
+            let parts: Vec<ValueId> = (0..lanes as usize).map(|i| x[i % 2]).collect();
+            let v = b.compose(&parts);
+            b.bitcast(v, Type::U32)
+        });
+    }
+}
+
+#[test]
+fn operations_of_groups_agree() {
+    for s in Scalar::ALL {
+        for group in [Group::Simd, Group::Quad] {
+            use ReduceOp::*;
+            for op in [Sum, Product, Min, Max, And, Or, Xor] {
+                check(&format!("reduce {op:?}"), &[s], &|b, x| b.group_reduce(group, op, x[0]));
+                for inclusive in [false, true] {
+                    check(&format!("scan {op:?}"), &[s], &|b, x| b.group_scan(group, op, inclusive, x[0]));
+                }
+            }
+            check("first", &[s], &|b, x| b.group_broadcast_first(group, x[0]));
+            for kind in [
+                ShuffleKind::Lane,
+                ShuffleKind::Up,
+                ShuffleKind::Down,
+                ShuffleKind::Xor,
+                ShuffleKind::RotateUp,
+                ShuffleKind::RotateDown,
+            ] {
+                for by in [Scalar::U32, Scalar::I32, Scalar::U16, Scalar::I16] {
+                    check(&format!("{kind:?}"), &[s, by], &|b, x| b.group_shuffle(group, kind, x[0], x[1]));
+                }
+            }
+        }
+    }
+    for group in [Group::Simd, Group::Quad] {
+        let bool = Scalar::Bool;
+        assert!(check("ballot", &[bool], &|b, x| b.group_ballot(group, x[0])));
+        assert!(check("all", &[bool], &|b, x| b.group_all(group, x[0])));
+        assert!(check("any", &[bool], &|b, x| b.group_any(group, x[0])));
+        assert!(check("is first", &[bool], &|b, _| b.group_is_first(group)));
+        assert!(check("active", &[bool], &|b, _| b.group_active_mask(group)));
+    }
+}

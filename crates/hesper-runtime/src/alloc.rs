@@ -1,0 +1,158 @@
+//! Allocation: the pool first, then the device; on exhaustion everything that can give memory back does.
+
+use std::sync::Arc;
+
+use crate::block::{Block, Buffer, Handle, Kind, Lease};
+use crate::device::{DeviceError, RawMemory};
+use crate::error::{Error, Result};
+use crate::history::Users;
+use crate::ledger::Ledger;
+use crate::pool::{Taker, class_of};
+use crate::runtime::{Shared, new_id};
+use crate::sync::atomic::Ordering;
+
+impl Shared {
+    /// Takes memory from the pool or the device.
+    #[track_caller]
+    pub(crate) fn alloc(this: &Arc<Shared>, len: usize, taker: Taker, label: Arc<str>) -> Result<Buffer> {
+        let limit = this.device.info().max_buffer;
+        let class = match class_of(len) {
+            Some(class) if class <= limit => class,
+            _ => return Err(Error::SizeOverflow { requested: len, limit }),
+        };
+        if let Some(fault) = this.lost() {
+            return Err(fault.into());
+        }
+        let pooled = this.take_pooled(class, taker);
+        let block = match pooled {
+            Some(block) => block,
+            None => this.alloc_block(class, taker)?,
+        };
+        this.trace.allocated(class);
+        Ok(Handle::take(Lease::new(block, new_id(), len, label, false), this.clone()))
+    }
+
+    fn take_pooled(&self, class: usize, taker: Taker) -> Option<Arc<Block>> {
+        let mut ledger = self.ledger.lock();
+        let block = ledger.take(class, taker)?;
+        self.note_peak(&mut ledger);
+        Some(block)
+    }
+
+    fn note_peak(&self, ledger: &mut Ledger) {
+        let active = self.allocated.load(Ordering::Relaxed).saturating_sub(ledger.pool.cached());
+        ledger.peak = ledger.peak.max(active);
+    }
+
+    /// New memory from the device; on exhaustion commits, trims, retires and waits before it gives up.
+    fn alloc_block(self: &Arc<Shared>, class: usize, taker: Taker) -> Result<Arc<Block>> {
+        self.make_room(class);
+        let mut waited = false;
+        loop {
+            let limit = self.memory_limit.load(Ordering::Acquire);
+            let allocated = self.allocated.load(Ordering::Relaxed);
+            let cause = if allocated.saturating_add(class) > limit {
+                "the limit is reached".to_string()
+            } else {
+                match self.device.allocate(class) {
+                    Ok(memory) => return Ok(self.new_block(memory)),
+                    Err(DeviceError::OutOfMemory(message)) => message,
+                    Err(error) => return Err(self.device_error("allocate memory", error)),
+                }
+            };
+            // Everything that can give memory back does: the pool, then work in flight.
+            if !crate::native::inside() {
+                self.commit_all();
+                self.device.poll();
+            }
+            let (garbage, pending) = {
+                let mut ledger = self.ledger.lock();
+                (ledger.pool.trim(0), ledger.oldest_in_flight())
+            };
+            let freed = !garbage.is_empty();
+            drop(garbage);
+            match pending {
+                Some((stream, index)) if !crate::native::inside() => {
+                    stream.wait(index);
+                    waited = true;
+                }
+                _ if freed || std::mem::take(&mut waited) => {}
+                _ => {
+                    let cached = self.ledger.lock().pool.cached();
+                    return Err(Error::OutOfMemory {
+                        device: self.name(),
+                        requested: class,
+                        active: self.allocated.load(Ordering::Relaxed).saturating_sub(cached),
+                        cached,
+                        limit,
+                        cause,
+                    });
+                }
+            }
+            // What was waited for may have come back to the pool meanwhile.
+            if let Some(block) = self.take_pooled(class, taker) {
+                return Ok(block);
+            }
+        }
+    }
+
+    /// Keeps the pool from hoarding sizes that nobody asks for any more: before new memory is taken, old
+    /// free blocks go, if the pool is large beside what is in use, or if the limit is near.
+    fn make_room(&self, class: usize) {
+        const ALWAYS: usize = 64 << 20;
+        let garbage = {
+            let mut ledger = self.ledger.lock();
+            let allocated = self.allocated.load(Ordering::Relaxed);
+            let active = allocated.saturating_sub(ledger.pool.cached());
+            let limit = self.memory_limit.load(Ordering::Acquire);
+            let by_limit = limit.saturating_sub(active).saturating_sub(class);
+            let by_use = (active / 2).max(ALWAYS);
+            ledger.pool.trim(by_limit.min(by_use))
+        };
+        drop(garbage);
+    }
+
+    fn new_block(&self, memory: RawMemory) -> Arc<Block> {
+        self.allocated.fetch_add(memory.len, Ordering::Relaxed);
+        let mut ledger = self.ledger.lock();
+        let slot = ledger.new_slot(&self.slots);
+        self.note_peak(&mut ledger);
+        Arc::new(Block::new(
+            memory,
+            Kind::Owned,
+            slot,
+            self.device.clone(),
+            self.slots.clone(),
+            Some((memory.len, self.allocated.clone())),
+            None,
+        ))
+    }
+
+    /// A buffer's last handle is gone: its block is free, for whom the history says.
+    pub(crate) fn take_back(&self, lease: &Lease) {
+        if lease.block.kind != Kind::Owned {
+            return;
+        }
+        let garbage = {
+            let mut ledger = self.ledger.lock();
+            let users = self.free_for(&mut ledger, &lease.block);
+            if users == Users::Nobody {
+                ledger.forget(&lease.block);
+            }
+            ledger.pool.put(lease.block.clone(), users);
+            let limit = self.cache_limit.load(Ordering::Acquire);
+            if ledger.pool.cached() > limit { ledger.pool.trim(limit) } else { Vec::new() }
+        };
+        drop(garbage);
+    }
+
+    /// Who must be ordered behind the block's pending uses.
+    fn free_for(&self, ledger: &mut Ledger, block: &Block) -> Users {
+        #[cfg(feature = "sim")]
+        if self.ablation == crate::sim::Ablation::ReuseOrder {
+            // What unsafe pools do: a block that was given back is anybody's.
+            return Users::Nobody;
+        }
+        ledger.users(block)
+    }
+}

@@ -1,0 +1,123 @@
+//! The way of a submission: closed, handed to the device, finished.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::error::Fault;
+use crate::ledger::{FaultCell, Ledger};
+use crate::runtime::Shared;
+use crate::stream::StreamShared;
+use crate::work::{Batch, Work};
+
+thread_local! {
+    /// The runtimes whose closed submissions the current thread is handing over.
+    static COMMITTING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Marks the current thread as handing over the submissions of a runtime.
+struct Committing(u64);
+
+impl Committing {
+    /// `None` if it is at it already.
+    fn enter(runtime: u64) -> Option<Self> {
+        // The model checker's tasks share one thread, whose mark would say nothing.
+        if cfg!(hesper_model) {
+            return Some(Committing(runtime));
+        }
+        COMMITTING.with(|list| {
+            let mut list = list.borrow_mut();
+            if list.contains(&runtime) {
+                return None;
+            }
+            list.push(runtime);
+            Some(Committing(runtime))
+        })
+    }
+}
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        COMMITTING.with(|list| list.borrow_mut().retain(|runtime| *runtime != self.0));
+    }
+}
+
+impl Shared {
+    /// Closes and submits what a stream has open, and whatever else is closed. Gives the index of its
+    /// last closed submission.
+    pub(crate) fn commit(self: &Arc<Shared>, stream: u64) -> u64 {
+        self.submit_closed(None, |ledger| ledger.close(self, stream))
+    }
+
+    /// The same for a caller who waits for the stream next, and may then run its work himself.
+    pub(crate) fn commit_awaited(self: &Arc<Shared>, stream: u64) -> u64 {
+        self.submit_closed(Some(stream), |ledger| ledger.close(self, stream))
+    }
+
+    pub(crate) fn commit_watched(self: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
+        self.submit_closed(None, |ledger| ledger.close_watched(self, stream))
+    }
+
+    pub(crate) fn commit_all(self: &Arc<Shared>) {
+        self.submit_closed(None, |ledger| ledger.close_all(self));
+    }
+
+    /// Hands closed submissions to the device in their order. A refused one is spoilt before the next
+    /// is submitted, so that nothing that depends on it can run; it is reported after the lock is gone.
+    fn submit_closed<R>(self: &Arc<Shared>, awaited: Option<u64>, close: impl FnOnce(&mut Ledger) -> R) -> R {
+        // A native command that its device runs while it takes the work may encode, or drop a stream:
+        // what it closes goes out with the submissions that this thread is handing over.
+        let Some(committing) = Committing::enter(self.id) else { return close(&mut self.ledger.lock()) };
+        let mut refused: Vec<Work> = Vec::new();
+        let result = {
+            let _commit = self.commit.lock();
+            let result = close(&mut self.ledger.lock());
+            loop {
+                let Some(mut work) = self.ledger.lock().next_closed() else { break };
+                if awaited == Some(work.stream()) {
+                    work.set_awaited();
+                }
+                self.trace.submitted(&work);
+                let (stream, index) = (work.stream(), work.index());
+                // SAFETY: the work holds what it names (its bindings and dispatches are references),
+                // everything was checked to be this device's at encode time, and closed submissions
+                // come in an order in which waits point backwards.
+                let outcome = unsafe { self.device.submit(work.raw_stream(), work) };
+                if let Err((mut work, error)) = outcome {
+                    work.spoil(&error);
+                    self.ledger.lock().refused(stream, index);
+                    refused.push(work);
+                }
+            }
+            result
+        };
+        drop(committing);
+        refused.into_iter().for_each(Work::finish);
+        result
+    }
+
+    /// Waits while too much of a stream is in flight.
+    pub(crate) fn throttle(&self, stream: &StreamShared) {
+        if crate::native::inside() {
+            return;
+        }
+        let most = self.device.info().max_in_flight.max(1) as u64;
+        let over = self.ledger.lock().over_limit(stream.id(), most);
+        if let Some(index) = over {
+            stream.wait(index);
+        }
+    }
+
+    /// A submission is finished: whoever waits is told.
+    pub(crate) fn retire(&self, stream: &StreamShared, index: u64, fault: Option<Fault>, recycled: Batch) {
+        self.trace.finished(stream.id(), index, fault.as_ref());
+        let (completed, over) = self.ledger.lock().finished(stream.id(), index, recycled);
+        stream.publish(completed);
+        drop(over);
+    }
+
+    /// A stream's last handle is gone.
+    pub(crate) fn abandon(self: &Arc<Shared>, stream: &StreamShared) {
+        let over = self.submit_closed(None, |ledger| ledger.orphan(self, stream.id()));
+        drop(over);
+    }
+}

@@ -1,0 +1,97 @@
+//! Custom kernels as arrays see them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use hesper::{Array, CustomKernel, Dtype, place};
+
+/// Resident memory in KiB, where the system tells.
+fn resident() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[test]
+fn thousands_of_distinct_sources_leave_memory_bounded() {
+    let x = Array::from_slice(&[1.0f32, 2.0]);
+    let run = |from: usize, to: usize| {
+        for k in from..to {
+            let source = format!("uint i = thread_position_in_grid.x; out[i] = x[i] * {k}.0f + {k};");
+            let kernel = CustomKernel::new("one_name", &["x"], &["out"], &source).unwrap();
+            let call = kernel.call(std::slice::from_ref(&x)).grid([2, 1, 1]).threadgroup([2, 1, 1]);
+            let out = call.output(&[2], Dtype::Float32).run().unwrap();
+            assert_eq!(out[0].to_vec::<f32>().unwrap(), [2.0 * k as f32, 3.0 * k as f32]);
+        }
+    };
+    run(0, 2000);
+    let before = resident();
+    run(2000, 8000);
+    let counters = place::cpu().counters().pipelines;
+    assert!(counters.count <= 1024, "{counters:?}");
+    if let (Some(before), Some(after)) = (before, resident()) {
+        assert!(after < before + 48 * 1024, "from {before} to {after} KiB");
+    }
+}
+
+#[test]
+fn inputs_with_strides_shapes_and_scalars_reach_the_kernel() {
+    let source = "
+        uint i = thread_position_in_grid.x;
+        uint at = elem_to_loc(i, x_shape, x_strides, x_ndim);
+        out[i] = x[at] * scale;
+    ";
+    let strided = CustomKernel::with_options("scale", &["x", "scale"], &["out"], source, "", false, false).unwrap();
+    let numbers: Vec<f32> = (0..12).map(|at| at as f32).collect();
+    let x = Array::try_from_slice(&numbers, &[3, 4]).unwrap().t().unwrap();
+    let scale = Array::scalar(10.0, Dtype::Float32).unwrap();
+    let call = strided.call(&[x.clone(), scale]).grid([12, 1, 1]).threadgroup([5, 1, 1]);
+    let out = call.output(&[4, 3], Dtype::Float32).run().unwrap();
+    let expected: Vec<f32> = x.to_vec::<f32>().unwrap().iter().map(|x| x * 10.0).collect();
+    assert_eq!(out[0].to_vec::<f32>().unwrap(), expected);
+}
+
+#[test]
+fn atomic_outputs_start_from_their_initial_value() {
+    let kernel = CustomKernel::with_options(
+        "histogram",
+        &["x"],
+        &["bins"],
+        "atomic_fetch_add_explicit(&bins[x[thread_position_in_grid.x]], 1u, memory_order_relaxed);",
+        "",
+        true,
+        true,
+    )
+    .unwrap();
+    let numbers: Vec<u32> = (0..1000).map(|at| (at * at) % 7).collect();
+    let call = kernel.call(&[Array::from_slice(&numbers)]).grid([1000, 1, 1]).threadgroup([64, 1, 1]);
+    let bins = call.output(&[7], Dtype::Uint32).init_value(5.0).run().unwrap();
+    let mut expected = [5u32; 7];
+    numbers.iter().for_each(|number| expected[*number as usize] += 1);
+    assert_eq!(bins[0].to_vec::<u32>().unwrap(), expected);
+}
+
+#[test]
+fn several_outputs_of_several_types_come_from_one_call() {
+    let source = "uint i = thread_position_in_grid.x; half_of[i] = x[i] / 2; odd[i] = x[i] % 2 != 0;";
+    let kernel = CustomKernel::new("split", &["x"], &["half_of", "odd"], source).unwrap();
+    let x = Array::from_slice(&[3i32, 4, 7]);
+    let call = kernel.call(&[x]).grid([3, 1, 1]).threadgroup([3, 1, 1]);
+    let out = call.output(&[3], Dtype::Int32).output(&[3, 1], Dtype::Bool).run().unwrap();
+    assert_eq!(out[0].to_vec::<i32>().unwrap(), [1, 2, 3]);
+    let odd = out[1].astype(Dtype::Int32).unwrap();
+    assert_eq!((odd.shape(), odd.to_vec::<i32>().unwrap()), (&[3, 1][..], vec![1, 0, 1]));
+}
+
+#[test]
+fn launches_that_make_no_sense_are_refused_at_the_call() {
+    let kernel = CustomKernel::new("k", &["x"], &["out"], "out[0] = x[0];").unwrap();
+    let x = Array::from_slice(&[1.0f32]);
+    let call = || kernel.call(std::slice::from_ref(&x)).output(&[1], Dtype::Float32);
+    for (grid, group) in [([0, 1, 1], [1, 1, 1]), ([1, 1, 1], [0, 1, 1]), ([1, 1, 1], [2048, 1, 1])] {
+        assert!(call().grid(grid).threadgroup(group).run().is_err(), "{grid:?} {group:?}");
+    }
+    assert!(kernel.call(&[]).output(&[1], Dtype::Float32).run().is_err(), "an input is missing");
+    assert!(kernel.call(std::slice::from_ref(&x)).run().is_err(), "an output is missing");
+    assert!(CustomKernel::new("k", &["x"], &[], "").is_err(), "no outputs at all");
+    assert!(CustomKernel::new("k", &["x", "x"], &["out"], "").is_err(), "a name twice");
+    assert!(call().output(&[1 << 40, 1 << 40], Dtype::Float32).run().is_err(), "too many outputs, too large");
+}
