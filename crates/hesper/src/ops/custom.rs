@@ -147,9 +147,13 @@ impl KernelCall<'_> {
         self
     }
 
-    /// Ends the call; gives the outputs. The text is compiled now, and its errors are told now.
-    pub fn run(self) -> Result<Vec<Array>> {
-        let call = CallInfo {
+    /// The whole text of the kernel that this call asks for, its signature included.
+    pub fn text(&self) -> String {
+        self.kernel.definition.generated_text(&self.info())
+    }
+
+    fn info(&self) -> CallInfo {
+        CallInfo {
             inputs: self
                 .inputs
                 .iter()
@@ -159,9 +163,14 @@ impl KernelCall<'_> {
                     size: input.size() as u64,
                 })
                 .collect(),
-            template: self.template,
+            template: self.template.clone(),
             output_dtypes: self.outputs.iter().map(|(_, dtype)| kernel_dtype(*dtype)).collect(),
-        };
+        }
+    }
+
+    /// Ends the call; gives the outputs. The text is compiled now, and its errors are told now.
+    pub fn run(self) -> Result<Vec<Array>> {
+        let call = self.info();
         let specialised =
             self.kernel.definition.specialise(&call).map_err(|error| Error::Kernel(error.to_string()))?;
         let launch = Launch::new(self.grid, self.threadgroup).map_err(|error| {

@@ -1,0 +1,243 @@
+//! What functions take: arrays and numbers, shapes, axes, streams.
+//!
+//! Every type here reads one kind of argument, so that a function's signature says what it takes and
+//! its body starts with Rust values.
+
+use hesper::{Array, Category, Dtype};
+use hesper_runtime::Stream;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PySequence, PyTuple};
+use smallvec::{SmallVec, smallvec};
+
+use crate::array::{PyArray, convert};
+use crate::device::{self, PyDevice, PyStream};
+use crate::error::raise;
+
+/// An array, or a number whose type gives way to that of the array beside it.
+pub enum Value {
+    /// An array, or what converts to one.
+    Array(Array),
+    /// A truth value.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+    /// A complex number.
+    Complex([f32; 2]),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Value {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(array) = object.cast::<PyArray>() {
+            return Ok(Value::Array(array.get().value()));
+        }
+        if let Some(number) = Value::number(&object)? {
+            return Ok(number);
+        }
+        if object.is_none() {
+            return Err(PyTypeError::new_err("expected an array or a number, not None"));
+        }
+        if convert::is_container(&object) {
+            let name = object.get_type().name()?;
+            return Err(PyValueError::new_err(format!(
+                "Invalid type {name} received in array initialization."
+            )));
+        }
+        convert::array(&object, None).map(Value::Array)
+    }
+}
+
+impl Value {
+    /// The object as a number, if it is one.
+    pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
+        Ok(Some(if object.is_instance_of::<PyFloat>() {
+            Value::Float(object.extract()?)
+        } else if object.is_instance_of::<PyBool>() {
+            Value::Bool(object.extract()?)
+        } else if object.is_instance_of::<PyInt>() {
+            Value::Int(object.extract::<i64>().map_err(|_| {
+                PyRuntimeError::new_err(format!("the integer {object} has more than 64 bits"))
+            })?)
+        } else if let Ok(complex) = object.cast::<PyComplex>() {
+            use pyo3::types::PyComplexMethods;
+            Value::Complex([complex.real() as f32, complex.imag() as f32])
+        } else {
+            return Ok(None);
+        }))
+    }
+
+    /// The value as an array of its own type.
+    pub fn alone(self) -> PyResult<Array> {
+        match self {
+            Value::Array(array) => Ok(array),
+            Value::Bool(value) => Array::scalar(f64::from(u8::from(value)), Dtype::Bool),
+            Value::Int(value) if i32::try_from(value).is_ok() => Array::integer(value, Dtype::Int32),
+            Value::Int(value) => Array::integer(value, Dtype::Int64),
+            Value::Float(value) => Array::scalar(value, Dtype::Float32),
+            Value::Complex(parts) => Array::try_from_slice(&[parts], &[]),
+        }
+        .map_err(raise)
+    }
+
+    /// The value as an array beside one of a type: a number takes that type where it can.
+    pub fn beside(self, theirs: Dtype) -> PyResult<Array> {
+        match self {
+            Value::Bool(value) => Array::scalar(f64::from(u8::from(value)), theirs).map_err(raise),
+            Value::Int(value) if theirs == Dtype::Bool => Array::integer(value, Dtype::Int32).map_err(raise),
+            Value::Int(value) => {
+                if theirs.is(Category::Integer) && !fits(value, theirs) {
+                    let what = format!("Converting {value} to {theirs} would result in overflow.");
+                    return Err(PyValueError::new_err(what));
+                }
+                Array::integer(value, theirs).map_err(raise)
+            }
+            Value::Float(value) if theirs.is(Category::Inexact) => {
+                Array::scalar(value, theirs).map_err(raise)
+            }
+            other => other.alone(),
+        }
+    }
+
+    /// Two values as arrays.
+    pub fn pair(a: Value, b: Value) -> PyResult<(Array, Array)> {
+        match (a, b) {
+            (Value::Array(a), b) => {
+                let b = b.beside_or_own(a.dtype())?;
+                Ok((a, b))
+            }
+            (a, Value::Array(b)) => Ok((a.beside(b.dtype())?, b)),
+            (a, b) => Ok((a.alone()?, b.alone()?)),
+        }
+    }
+
+    fn beside_or_own(self, theirs: Dtype) -> PyResult<Array> {
+        match self {
+            Value::Array(array) => Ok(array),
+            number => number.beside(theirs),
+        }
+    }
+}
+
+fn fits(value: i64, dtype: Dtype) -> bool {
+    match dtype {
+        Dtype::Uint8 => u8::try_from(value).is_ok(),
+        Dtype::Uint16 => u16::try_from(value).is_ok(),
+        Dtype::Uint32 => u32::try_from(value).is_ok(),
+        Dtype::Int8 => i8::try_from(value).is_ok(),
+        Dtype::Int16 => i16::try_from(value).is_ok(),
+        Dtype::Int32 => i32::try_from(value).is_ok(),
+        _ => true,
+    }
+}
+
+/// Integers: one, or a sequence of them.
+fn integers(object: &Bound<'_, PyAny>, alone: bool) -> PyResult<SmallVec<[isize; 6]>> {
+    let one = |item: &Bound<'_, PyAny>| -> PyResult<isize> {
+        if item.is_instance_of::<PyBool>() || item.is_instance_of::<PyFloat>() {
+            let name = item.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("expected an integer, not {name}")));
+        }
+        item.extract::<isize>()
+    };
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return tuple.iter().map(|item| one(&item)).collect();
+    }
+    if let Ok(list) = object.cast::<PyList>() {
+        return list.iter().map(|item| one(&item)).collect();
+    }
+    if object.is_instance_of::<PyInt>() {
+        if alone {
+            return Ok(smallvec![one(object)?]);
+        }
+    } else if object.cast::<PySequence>().is_ok() && !object.is_instance_of::<pyo3::types::PyString>() {
+        return object.try_iter()?.map(|item| one(&item?)).collect();
+    }
+    let name = object.get_type().name()?;
+    Err(PyTypeError::new_err(format!(
+        "expected {}a sequence of integers, not {name}",
+        if alone { "an integer or " } else { "" }
+    )))
+}
+
+/// A sequence of integers, as for `reshape`.
+pub struct Ints(pub SmallVec<[isize; 6]>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Ints {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        integers(&object, false).map(Ints)
+    }
+}
+
+/// An integer or a sequence of integers: axes.
+pub struct Axes(pub SmallVec<[isize; 6]>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Axes {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        integers(&object, true).map(Axes)
+    }
+}
+
+/// A shape: one length, or a sequence of them, none negative.
+pub struct Lengths(pub SmallVec<[usize; 6]>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Lengths {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        lengths(&integers(&object, true)?).map(Lengths)
+    }
+}
+
+/// A shape from integers that must not be negative.
+pub fn lengths(shape: &[isize]) -> PyResult<SmallVec<[usize; 6]>> {
+    let negative = || PyValueError::new_err(format!("Negative dimensions not allowed: {shape:?}."));
+    shape.iter().map(|axis| usize::try_from(*axis).map_err(|_| negative())).collect()
+}
+
+/// The integers of a method that takes them one by one or as one sequence, as `a.reshape(2, 3)`.
+pub fn spread(arguments: &Bound<'_, PyTuple>) -> PyResult<SmallVec<[isize; 6]>> {
+    if arguments.len() == 1 {
+        return integers(&arguments.get_item(0)?, true);
+    }
+    integers(arguments.as_any(), true)
+}
+
+/// Where to run: a stream, or a device that stands for its default stream.
+pub struct On(pub Stream);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for On {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(stream) = object.cast::<PyStream>() {
+            return Ok(On(stream.get().stream.clone()));
+        }
+        if let Ok(device) = PyDevice::extract(object) {
+            return device::default_stream_of(device).map(|stream| On(stream.stream));
+        }
+        let name = object.get_type().name()?;
+        Err(PyTypeError::new_err(format!("stream: expected a Stream, a Device or None, not {name}")))
+    }
+}
+
+/// Builds something on the stream that the call or the current scope names.
+pub fn on<R>(stream: Option<On>, build: impl FnOnce() -> hesper::Result<R>) -> PyResult<R> {
+    match stream {
+        Some(On(stream)) => hesper::place::with_stream(&stream, build),
+        None => device::in_scope(build),
+    }
+    .map_err(raise)
+}
+
+/// The same for one array.
+pub fn array_on(stream: Option<On>, build: impl FnOnce() -> hesper::Result<Array>) -> PyResult<PyArray> {
+    on(stream, build).map(PyArray::new)
+}

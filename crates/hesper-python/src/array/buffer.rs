@@ -1,0 +1,95 @@
+//! The buffer protocol: NumPy and others see an array's memory without a copy.
+//!
+//! A view holds a guard on the memory: it stays where it is, unchanged, for as long as the view lives,
+//! whatever becomes of the array. Views are read-only, because arrays are values.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+
+use hesper::{Dtype, HostArray};
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::{PyArray, evaluated};
+
+/// What a view points into.
+struct Export {
+    host: HostArray,
+    shape: Vec<ffi::Py_ssize_t>,
+    strides: Vec<ffi::Py_ssize_t>,
+}
+
+/// The code of an element type in struct's syntax.
+fn format(dtype: Dtype) -> PyResult<&'static CStr> {
+    Ok(match dtype {
+        Dtype::Bool => c"?",
+        Dtype::Uint8 => c"B",
+        Dtype::Uint16 => c"H",
+        Dtype::Uint32 => c"I",
+        Dtype::Uint64 => c"Q",
+        Dtype::Int8 => c"b",
+        Dtype::Int16 => c"h",
+        Dtype::Int32 => c"i",
+        Dtype::Int64 => c"q",
+        Dtype::Float16 => c"e",
+        Dtype::Float32 => c"f",
+        Dtype::Float64 => c"d",
+        Dtype::Complex64 => c"Zf",
+        Dtype::Bfloat16 => {
+            return Err(PyValueError::new_err("bfloat16 has no buffer format; convert it with astype first"));
+        }
+    })
+}
+
+#[pymethods]
+impl PyArray {
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no place for the view was given"));
+        }
+        if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
+            return Err(PyBufferError::new_err("views of an array are read-only"));
+        }
+        let py = slf.py();
+        let array = slf.get().value();
+        let format = format(array.dtype())?;
+        let strided = flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES;
+        let order = ffi::PyBUF_C_CONTIGUOUS & !ffi::PyBUF_STRIDES;
+        // Who cannot follow strides gets the elements row by row.
+        let in_rows = !strided || flags & order == order;
+        let array = if in_rows { array.contiguous().map_err(crate::error::raise)? } else { array };
+        let host = evaluated(py, &array)?;
+        let size = array.dtype().size() as isize;
+        let export = Box::new(Export {
+            shape: host.shape().iter().map(|axis| *axis as isize).collect(),
+            strides: host.strides().iter().map(|stride| stride * size).collect(),
+            host,
+        });
+        let wants = |flag: c_int| flags & flag == flag;
+        let data = export.host.as_ptr();
+        let export = Box::into_raw(export);
+        // SAFETY: the caller gives a structure to fill; the pointers into the export live until
+        // `__releasebuffer__` frees it, which the interpreter calls once for each view that was given.
+        unsafe {
+            (*view).obj = slf.into_any().into_ptr();
+            (*view).buf = data.cast_mut().cast::<c_void>();
+            (*view).len = (array.nbytes()) as isize;
+            (*view).readonly = 1;
+            (*view).itemsize = size;
+            (*view).format =
+                if wants(ffi::PyBUF_FORMAT) { format.as_ptr().cast_mut() } else { ptr::null_mut() };
+            (*view).ndim = array.ndim() as c_int;
+            (*view).shape = if wants(ffi::PyBUF_ND) { (*export).shape.as_mut_ptr() } else { ptr::null_mut() };
+            (*view).strides = if strided { (*export).strides.as_mut_ptr() } else { ptr::null_mut() };
+            (*view).suboffsets = ptr::null_mut();
+            (*view).internal = export.cast::<c_void>();
+        }
+        Ok(())
+    }
+
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: `internal` is the export that `__getbuffer__` leaked for this view.
+        unsafe { drop(Box::from_raw((*view).internal.cast::<Export>())) };
+    }
+}

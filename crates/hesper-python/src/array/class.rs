@@ -1,0 +1,225 @@
+//! Construction, properties and Python's protocols of `array`.
+
+use hesper::{Array, Category};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use super::{PyArray, convert, evaluated, format, host, index, to_list};
+use crate::args::{On, array_on};
+use crate::dtype::{self, PyDtype};
+use crate::error::raise;
+
+/// What a pickled array is made of: bytes, element type, shape.
+type Parts = (Py<PyBytes>, Py<PyDtype>, Vec<usize>);
+
+#[pymethods]
+impl PyArray {
+    #[new]
+    #[pyo3(signature = (val, dtype = None))]
+    fn construct(val: &Bound<'_, PyAny>, dtype: Option<PyDtype>) -> PyResult<Self> {
+        crate::eval::usable()?;
+        convert::array(val, dtype.map(|dtype| dtype.0)).map(PyArray::new)
+    }
+
+    /// The lengths of the axes.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.value().shape())
+    }
+
+    /// The type of the elements.
+    #[getter]
+    fn dtype(&self, py: Python<'_>) -> PyResult<Py<PyDtype>> {
+        dtype::object(py, self.value().dtype())
+    }
+
+    /// The number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.value().ndim()
+    }
+
+    /// The number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.value().size()
+    }
+
+    /// Bytes of all elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.value().nbytes()
+    }
+
+    /// Bytes of one element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.value().dtype().size()
+    }
+
+    /// The array with its axes in reverse order.
+    #[getter(T)]
+    fn reversed_axes(&self) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(None, || own.t())
+    }
+
+    /// The one element as a Python number.
+    fn item(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        host::item(py, &self.value())
+    }
+
+    /// The elements as nested lists; a number if the array has no axes.
+    fn tolist(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        to_list(py, &evaluated(py, &self.value())?)
+    }
+
+    /// The array with its elements converted to another type.
+    #[pyo3(signature = (dtype, stream = None))]
+    fn astype(&self, dtype: PyDtype, stream: Option<On>) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(stream, || own.astype(dtype.0))
+    }
+
+    /// The array as a NumPy array: a read-only view, or a copy where `copy` asks for it.
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let numpy = py.import("numpy")?;
+        let view = numpy.call_method1("asarray", (pyo3::types::PyMemoryView::from(slf.as_any())?,))?;
+        let arguments = PyDict::new(py);
+        arguments.set_item("dtype", dtype)?;
+        match copy {
+            // A copy is made unless views are asked for: those are read-only.
+            None | Some(true) => arguments.set_item("copy", true)?,
+            Some(false) => arguments.set_item("copy", false)?,
+        }
+        numpy.getattr("array")?.call((view,), Some(&arguments))
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        self.item(py)?.bind(py).is_truthy()
+    }
+
+    fn __int__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        py.get_type::<pyo3::types::PyInt>().call1((self.item(py)?,)).map(Bound::unbind)
+    }
+
+    fn __float__(&self, py: Python<'_>) -> PyResult<f64> {
+        self.item(py)?.bind(py).call_method0("__float__")?.extract()
+    }
+
+    fn __complex__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.get_type::<pyo3::types::PyComplex>().call1((self.item(py)?,))
+    }
+
+    fn __index__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let own = self.value();
+        if own.ndim() != 0 || !own.dtype().is(Category::Integer) {
+            return Err(PyTypeError::new_err(
+                "Only 0-dimensional integer arrays can be converted to an index.",
+            ));
+        }
+        host::item(py, &own)
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        let own = self.value();
+        own.shape().first().copied().ok_or_else(|| PyTypeError::new_err("len() 0-dimensional array."))
+    }
+
+    fn __iter__(&self) -> PyResult<ArrayIterator> {
+        let array = self.value();
+        if array.ndim() == 0 {
+            return Err(PyTypeError::new_err("iter() 0-dimensional array."));
+        }
+        Ok(ArrayIterator { array, at: std::sync::atomic::AtomicUsize::new(0) })
+    }
+
+    fn __hash__(slf: &Bound<'_, Self>) -> isize {
+        // By identity, as for any object that may change.
+        (slf.as_ptr() as usize >> 4) as isize
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format::text(&evaluated(py, &self.value())?))
+    }
+
+    fn __format__(slf: &Bound<'_, Self>, spec: &str) -> PyResult<String> {
+        let py = slf.py();
+        if spec.is_empty() {
+            return slf.get().__repr__(py);
+        }
+        slf.get().item(py)?.bind(py).call_method1("__format__", (spec,))?.extract()
+    }
+
+    fn __bytes__(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        let own = self.value();
+        let bytes = py.detach(|| own.read_bytes(<[u8]>::to_vec)).map_err(raise)?;
+        Ok(PyBytes::new(py, &bytes).unbind())
+    }
+
+    fn __copy__(&self) -> PyArray {
+        PyArray::new(self.value())
+    }
+
+    fn __deepcopy__(&self, _memo: &Bound<'_, PyAny>) -> PyArray {
+        PyArray::new(self.value())
+    }
+
+    fn __getstate__(&self, py: Python<'_>) -> PyResult<Parts> {
+        Ok((self.__bytes__(py)?, self.dtype(py)?, self.value().shape().to_vec()))
+    }
+
+    fn __setstate__(&self, state: (Vec<u8>, PyDtype, Vec<usize>)) -> PyResult<()> {
+        let (bytes, dtype, shape) = state;
+        self.replace(Array::from_bytes(&bytes, dtype.0, &shape).map_err(raise)?);
+        Ok(())
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (bool,), Parts)> {
+        let state = slf.get().__getstate__(slf.py())?;
+        Ok((slf.get_type().into_any(), (false,), state))
+    }
+
+    #[pyo3(signature = (*, api_version = None))]
+    fn __array_namespace__<'py>(
+        &self,
+        py: Python<'py>,
+        api_version: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _ = api_version;
+        py.import("hesper.core")?.into_bound_py_any(py)
+    }
+}
+
+/// Goes through the first axis of an array.
+#[pyclass(module = "hesper.core", frozen)]
+pub struct ArrayIterator {
+    array: Array,
+    at: std::sync::atomic::AtomicUsize,
+}
+
+#[pymethods]
+impl ArrayIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyArray>> {
+        let at = self.at.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if at >= self.array.shape()[0] {
+            return Ok(None);
+        }
+        match index::get(&self.array, &at.into_bound_py_any(py)?) {
+            Err(error) if error.is_instance_of::<PyIndexError>(py) => Ok(None),
+            other => other.map(|array| Some(PyArray::new(array))),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The class `array`.
+//!
+//! A Python object holds a place for an [`Array`], because Python lets programs change an array object
+//! (`a += 1`, `a[0] = 2`). Changing it puts another array into the place: graphs that were built before
+//! hold the array that was there, and do not see the change.
+
+mod buffer;
+mod class;
+pub mod convert;
+pub mod format;
+mod host;
+mod index;
+mod methods;
+mod operators;
+
+use std::sync::{Mutex, PoisonError};
+
+use hesper::Array;
+use pyo3::prelude::*;
+
+pub use host::{evaluated, to_list};
+
+/// An N-dimensional array.
+///
+/// Parameters
+/// ----------
+/// val : scalar, list, tuple, array or any object with a buffer
+///     What the array holds.
+/// dtype : Dtype, optional
+///     The type of its elements. By default bools make ``bool_``, integers
+///     ``int32``, floats ``float32``, complex numbers ``complex64``.
+///
+/// Examples
+/// --------
+/// >>> mx.array([1, 2, 3])
+/// array([1, 2, 3], dtype=int32)
+#[pyclass(name = "array", module = "hesper.core", frozen, weakref, skip_from_py_object)]
+pub struct PyArray {
+    place: Mutex<Array>,
+}
+
+impl PyArray {
+    pub fn new(array: Array) -> Self {
+        PyArray { place: Mutex::new(array) }
+    }
+
+    /// The array in the place.
+    pub fn value(&self) -> Array {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another array into the place.
+    pub fn replace(&self, array: Array) {
+        let old = std::mem::replace(&mut *self.place.lock().unwrap_or_else(PoisonError::into_inner), array);
+        drop(old);
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for PyArray {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(array) = object.cast::<PyArray>() {
+            return Ok(PyArray::new(array.get().value()));
+        }
+        let name = object.get_type().name()?;
+        Err(pyo3::exceptions::PyTypeError::new_err(format!("expected an array, not {name}")))
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyArray>()?;
+    m.add_class::<class::ArrayIterator>()
+}

@@ -1,0 +1,229 @@
+//! Python's operators: one table.
+#![allow(unsafe_op_in_unsafe_fn, reason = "what PyO3 generates for methods that a macro writes")]
+
+use hesper::{Array, Category, Dtype};
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt, types::PyBool};
+
+use super::{PyArray, convert};
+use crate::args::{Value, array_on};
+use crate::error::raise;
+
+/// The other operand beside `own`; `what` names the operation in errors.
+fn operand(other: &Bound<'_, PyAny>, own: &Array, what: &str) -> PyResult<Array> {
+    if let Ok(array) = other.cast::<PyArray>() {
+        return Ok(array.get().value());
+    }
+    if let Some(number) = Value::number(other)? {
+        return number.beside(own.dtype());
+    }
+    if other.is_none() {
+        return Err(PyTypeError::new_err(format!("Cannot perform {what} on an array and None")));
+    }
+    if convert::is_container(other) {
+        return Err(mismatch(other, what));
+    }
+    convert::array(other, None).map_err(|_| mismatch(other, what))
+}
+
+fn mismatch(other: &Bound<'_, PyAny>, what: &str) -> PyErr {
+    match other.get_type().name() {
+        Ok(name) => PyValueError::new_err(format!("Cannot perform {what} on an array and {name}")),
+        Err(error) => error,
+    }
+}
+
+type Binary = fn(&Array, &Array) -> hesper::Result<Array>;
+
+fn forward(own: &PyArray, other: &Bound<'_, PyAny>, what: &str, f: Binary) -> PyResult<PyArray> {
+    let own = own.value();
+    let other = operand(other, &own, what)?;
+    array_on(None, || f(&own, &other))
+}
+
+fn reflected(own: &PyArray, other: &Bound<'_, PyAny>, what: &str, f: Binary) -> PyResult<PyArray> {
+    let own = own.value();
+    let other = operand(other, &own, what)?;
+    array_on(None, || f(&other, &own))
+}
+
+fn in_place(own: &PyArray, other: &Bound<'_, PyAny>, what: &str, f: Binary) -> PyResult<()> {
+    let result = forward(own, other, what, f)?;
+    own.replace(result.value());
+    Ok(())
+}
+
+/// Bitwise operators take no floats.
+fn integral(own: &PyArray, other: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+    let float = |dtype: Dtype| dtype.is(Category::Inexact);
+    let theirs = match other.cast::<PyArray>() {
+        Ok(array) => float(array.get().value().dtype()),
+        Err(_) => matches!(Value::number(other)?, Some(Value::Float(_) | Value::Complex(_))),
+    };
+    if theirs || float(own.value().dtype()) {
+        return Err(PyValueError::new_err(format!("Floating point types not allowed with {what}.")));
+    }
+    Ok(())
+}
+
+fn matrix(other: &Bound<'_, PyAny>) -> PyResult<Array> {
+    if let Ok(array) = other.cast::<PyArray>() {
+        return Ok(array.get().value());
+    }
+    if convert::is_container(other) || Value::number(other)?.is_some() {
+        let name = other.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("a matrix product needs an array, not {name}")));
+    }
+    convert::array(other, None)
+}
+
+/// The methods of the arithmetic operators, of their reflected forms and of their in-place forms.
+macro_rules! operators {
+    (
+        arithmetic { $($what:literal: $name:ident $swapped:ident $placed:ident = $f:expr;)* }
+        bitwise { $($bits:literal: $bname:ident $bplaced:ident = $bf:expr;)* }
+        compare { $($compared:literal: $op:ident = $cf:expr;)* }
+    ) => {
+        #[pymethods]
+        impl PyArray {
+            $(
+                fn $name(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                    forward(self, other, $what, $f)
+                }
+
+                fn $swapped(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                    reflected(self, other, $what, $f)
+                }
+
+                fn $placed(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+                    in_place(self, other, $what, $f)
+                }
+            )*
+            $(
+                fn $bname(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                    integral(self, other, $bits)?;
+                    forward(self, other, $bits, $bf)
+                }
+
+                fn $bplaced(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+                    integral(self, other, $bits)?;
+                    in_place(self, other, $bits, $bf)
+                }
+            )*
+
+            fn __pow__(&self, other: &Bound<'_, PyAny>, modulo: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                no_modulo(modulo)?;
+                forward(self, other, "power", |a, b| a.power(b))
+            }
+
+            fn __rpow__(&self, other: &Bound<'_, PyAny>, modulo: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                no_modulo(modulo)?;
+                reflected(self, other, "power", |a, b| a.power(b))
+            }
+
+            fn __ipow__(&self, other: &Bound<'_, PyAny>, modulo: &Bound<'_, PyAny>) -> PyResult<()> {
+                no_modulo(modulo)?;
+                in_place(self, other, "power", |a, b| a.power(b))
+            }
+
+            fn __matmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                let (own, other) = (self.value(), matrix(other)?);
+                array_on(None, || own.matmul(&other))
+            }
+
+            fn __rmatmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                let (own, other) = (self.value(), matrix(other)?);
+                array_on(None, || other.matmul(&own))
+            }
+
+            fn __imatmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+                let product = self.__matmul__(other)?;
+                self.replace(product.value());
+                Ok(())
+            }
+
+            fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+                let py = other.py();
+                // Whatever is no array equals none.
+                let comparable = is_operand(other)?;
+                match op {
+                    CompareOp::Eq if !comparable => return PyBool::new(py, false).into_py_any(py),
+                    CompareOp::Ne if !comparable => return PyBool::new(py, true).into_py_any(py),
+                    $(CompareOp::$op => forward(self, other, $compared, $cf)?.into_py_any(py),)*
+                }
+            }
+        }
+    };
+}
+
+/// Whether an object can be the other operand. `None` counts, so that comparing with it is an error.
+fn is_operand(other: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(other.is_instance_of::<PyArray>()
+        || other.is_none()
+        || Value::number(other)?.is_some()
+        || (!convert::is_container(other) && convert::array(other, None).is_ok()))
+}
+
+fn no_modulo(modulo: &Bound<'_, PyAny>) -> PyResult<()> {
+    if modulo.is_none() { Ok(()) } else { Err(PyTypeError::new_err("pow() of an array takes no modulus")) }
+}
+
+operators! {
+    arithmetic {
+        "addition": __add__ __radd__ __iadd__ = |a, b| a.add(b);
+        "subtraction": __sub__ __rsub__ __isub__ = |a, b| a.subtract(b);
+        "multiplication": __mul__ __rmul__ __imul__ = |a, b| a.multiply(b);
+        "division": __truediv__ __rtruediv__ __itruediv__ = |a, b| a.divide(b);
+    }
+    bitwise {
+        "bitwise and": __and__ __iand__ = |a, b| a.bitwise_and(b);
+        "bitwise or": __or__ __ior__ = |a, b| a.bitwise_or(b);
+        "bitwise xor": __xor__ __ixor__ = |a, b| a.bitwise_xor(b);
+        "left shift": __lshift__ __ilshift__ = |a, b| a.left_shift(b);
+        "right shift": __rshift__ __irshift__ = |a, b| a.right_shift(b);
+    }
+    compare {
+        "equal": Eq = |a, b| a.equal(b);
+        "not equal": Ne = |a, b| a.not_equal(b);
+        "less than": Lt = |a, b| a.less(b);
+        "less than or equal": Le = |a, b| a.less_equal(b);
+        "greater than": Gt = |a, b| a.greater(b);
+        "greater than or equal": Ge = |a, b| a.greater_equal(b);
+    }
+}
+
+#[pymethods]
+impl PyArray {
+    fn __neg__(&self) -> PyResult<PyArray> {
+        let own = self.value();
+        if own.dtype() == Dtype::Bool {
+            return Err(PyValueError::new_err("[negative] Not supported for bool, use logical_not instead."));
+        }
+        array_on(None, || own.negative())
+    }
+
+    fn __pos__(&self) -> PyArray {
+        PyArray::new(self.value())
+    }
+
+    fn __abs__(&self) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(None, || own.abs())
+    }
+
+    fn __invert__(&self) -> PyResult<PyArray> {
+        let own = self.value();
+        match own.dtype() {
+            Dtype::Bool => array_on(None, || own.logical_not()),
+            dtype if dtype.is(Category::Inexact) => {
+                Err(PyValueError::new_err("Floating point types not allowed with bitwise inversion."))
+            }
+            dtype => {
+                let ones = Array::integer(-1, dtype).map_err(raise)?;
+                array_on(None, || own.bitwise_xor(&ones))
+            }
+        }
+    }
+}

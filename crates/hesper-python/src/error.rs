@@ -1,0 +1,22 @@
+//! Which Python exception an error becomes.
+
+use hesper::Error;
+use pyo3::PyErr;
+use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
+
+/// The exception for an error of the array library.
+pub fn raise(error: Error) -> PyErr {
+    match &error {
+        Error::Axis { .. } => PyIndexError::new_err(error.to_string()),
+        Error::Type { op, .. } if op.starts_with("bitwise") || op.ends_with("shift") => {
+            PyRuntimeError::new_err(error.to_string())
+        }
+        Error::Broadcast { .. }
+        | Error::Shape { .. }
+        | Error::RepeatedAxis { .. }
+        | Error::Type { .. }
+        | Error::TooLarge { .. }
+        | Error::Value { .. } => PyValueError::new_err(error.to_string()),
+        _ => PyRuntimeError::new_err(error.to_string()),
+    }
+}

@@ -1,0 +1,26 @@
+//! The functions of the module, one file for each way of being called.
+//!
+//! Most are rows of a table: a documentation line, the Python name, the method of [`hesper::Array`]. The
+//! table's macro gives the signature, reads the arguments and builds on the right stream. Adding a
+//! function is adding its row; a function that is called in a way of its own is written out.
+
+mod create;
+mod elementwise;
+mod reduce;
+pub mod shape;
+
+use pyo3::prelude::*;
+
+use crate::args::Axes;
+
+/// The axes of a reduction as the array library takes them.
+pub fn axes_of(axis: &Option<Axes>) -> Option<&[isize]> {
+    axis.as_ref().map(|Axes(axes)| &axes[..])
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    elementwise::register(m)?;
+    reduce::register(m)?;
+    shape::register(m)?;
+    create::register(m)
+}

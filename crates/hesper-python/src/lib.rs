@@ -1,0 +1,37 @@
+//! The Python package `hesper`: its native half.
+//!
+//! The module is `hesper._core`; `hesper.core` re-exports it. Everything here converts between Python's
+//! objects and [`hesper::Array`]s and holds no meaning of its own: functions are rows of tables, one
+//! table for each way of being called ([`functions`]), over the same helpers for arguments ([`args`]).
+//! The interpreter's lock is released while arrays are evaluated or waited for, and no lock of ours is
+//! held while it is taken.
+
+mod args;
+mod array;
+mod device;
+mod dtype;
+mod error;
+mod eval;
+mod functions;
+mod kernel;
+mod memory;
+
+use pyo3::prelude::*;
+
+/// Arrays, functions on them, and custom kernels.
+#[pymodule]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    dtype::register(m)?;
+    device::register(m)?;
+    array::register(m)?;
+    eval::register(m)?;
+    memory::register(m)?;
+    functions::register(m)?;
+    kernel::register(m)?;
+    m.add("pi", std::f64::consts::PI)?;
+    m.add("e", std::f64::consts::E)?;
+    m.add("euler_gamma", 0.577_215_664_901_532_9)?;
+    m.add("inf", f64::INFINITY)?;
+    m.add("nan", f64::NAN)?;
+    m.add("newaxis", m.py().None())
+}

@@ -1,0 +1,78 @@
+//! An evaluated array as the host sees it: its memory, held still, and where its elements lie.
+
+use hesper_runtime::HostRead;
+
+use crate::array::Array;
+use crate::error::Result;
+use crate::shape::{Shape, Strides};
+use crate::{Dtype, eval};
+
+/// Read access to an array's elements where they are. Nobody writes them while it lives.
+pub struct HostArray {
+    guard: HostRead,
+    /// Of the first element, in bytes.
+    start: usize,
+    shape: Shape,
+    strides: Strides,
+    dtype: Dtype,
+}
+
+impl Array {
+    /// Computes the array and gives its elements in place, without a copy.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0]).reshape(&[2, 2])?.t()?;
+    /// let host = x.host()?;
+    /// assert_eq!((host.shape(), host.strides()), (&[2, 2][..], &[1, 2][..]));
+    /// assert_eq!(host.element(1), 2.0f32.to_ne_bytes());
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn host(&self) -> Result<HostArray> {
+        eval::schedule(&[self])?;
+        let data = self.data()?;
+        let guard = data.buffer.read()?;
+        Ok(HostArray {
+            guard,
+            start: data.offset as usize * self.dtype().size(),
+            shape: self.shape().into(),
+            strides: data.strides,
+            dtype: self.dtype(),
+        })
+    }
+}
+
+impl HostArray {
+    /// The lengths of its axes.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// By how many elements a step along each axis moves; may be zero or negative.
+    pub fn strides(&self) -> &[isize] {
+        &self.strides
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Where its first element is. Valid for as long as this value lives, and never null.
+    pub fn as_ptr(&self) -> *const u8 {
+        match self.guard.bytes().get(self.start..) {
+            Some(bytes) => bytes.as_ptr(),
+            None => self.guard.bytes().as_ptr(),
+        }
+    }
+
+    /// The bytes of the element that is `moved` elements away from the first, as the strides say.
+    /// Empty if there is none.
+    pub fn element(&self, moved: isize) -> &[u8] {
+        let size = self.dtype.size();
+        let Some(start) = self.start.checked_add_signed(moved.saturating_mul(size as isize)) else {
+            return &[];
+        };
+        self.guard.bytes().get(start..start.saturating_add(size)).unwrap_or_default()
+    }
+}

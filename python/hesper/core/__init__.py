@@ -1,0 +1,24 @@
+"""Arrays, functions on them, streams and custom kernels.
+
+The names are those of native code; this module gives them their place.
+
+Examples
+--------
+>>> import hesper.core as mx
+>>> x = mx.array([1.0, 2.0, 3.0])
+>>> (x * 2 + 1).tolist()
+[3.0, 5.0, 7.0]
+"""
+
+import os as _os
+
+from hesper import _core
+from hesper._core import *  # noqa: F403
+
+from . import cuda, fast, metal
+
+__version__ = "0.1.0"
+
+# Compute threads do not come along into a forked process: it is told so instead of waiting for ever.
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_core._forked)

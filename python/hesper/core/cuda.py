@@ -1,0 +1,8 @@
+"""What programs ask about CUDA."""
+
+__all__ = ["is_available"]
+
+
+def is_available() -> bool:
+    """Whether arrays can be computed on an NVIDIA GPU."""
+    return False

@@ -1,0 +1,133 @@
+"""Runs programs that were written for MLX.
+
+``install()`` puts Hesper's modules in the place of MLX's, so that ``import
+mlx.core`` finds ``hesper.core``, whether or not MLX itself is installed::
+
+    import hesper.mlx
+
+    hesper.mlx.install()
+    import mlx.core as mx
+
+From the command line, ``python -m hesper.mlx script.py arguments`` does the
+same for a script, and ``python -m hesper.mlx -m module arguments`` for a
+module. With ``--metal-kernels`` the host is presented as a GPU with Metal, so
+that programs take the path with their own kernels.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import runpy
+import sys
+from types import ModuleType
+
+__all__ = ["install", "uninstall"]
+
+_PARTS = ("core", "nn", "optimizers", "utils")
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Answers imports of ``mlx`` and of all below it with Hesper's modules."""
+
+    def __init__(self):
+        self._own_specs = {}
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname == "mlx":
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        if not fullname.startswith("mlx.") or fullname.split(".")[1] not in _PARTS:
+            return None
+        try:
+            module = importlib.import_module(_own_name(fullname))
+        except ModuleNotFoundError:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=hasattr(module, "__path__"))
+
+    def create_module(self, spec):
+        if spec.name == "mlx":
+            return ModuleType("mlx", "Hesper in the place of MLX.")
+        module = sys.modules[_own_name(spec.name)]
+        self._own_specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module):
+        """The module has run already; it gets back what importing it again has changed."""
+        own = self._own_specs.pop(module.__spec__.name, None)
+        if own is not None:
+            module.__spec__ = own
+
+
+def _own_name(name: str) -> str:
+    return "hesper" + name[len("mlx") :]
+
+
+_finder = _Finder()
+
+
+def _forget() -> None:
+    for name in [name for name in sys.modules if name == "mlx" or name.startswith("mlx.")]:
+        if name == "mlx" or name.split(".")[1] in _PARTS:
+            del sys.modules[name]
+
+
+def install(metal_kernels: bool = False) -> None:
+    """Makes ``import mlx.core`` and its sisters resolve to Hesper in this process.
+
+    Parameters
+    ----------
+    metal_kernels : bool
+        Whether to present the host as a GPU with Metal: ``mx.metal.is_available()``
+        is then true, the default device is ``gpu``, and programs that bring Metal
+        kernels run them, on the host.
+    """
+    core = importlib.import_module("hesper._core")
+    core._present_as_mlx(True)
+    core._present_as_metal(bool(metal_kernels))
+    if _finder not in sys.meta_path:
+        _forget()
+        sys.meta_path.insert(0, _finder)
+    # Names that programs look up without importing them.
+    package = importlib.import_module("mlx")
+    package.core = importlib.import_module("mlx.core")
+
+
+def uninstall() -> None:
+    """Ends what ``install`` began; modules that were imported meanwhile stay as they are."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+        _forget()
+    core = importlib.import_module("hesper._core")
+    core._present_as_mlx(False)
+    core._present_as_metal(False)
+
+
+def _main(arguments: list[str]) -> None:
+    usage = "usage: python -m hesper.mlx [--metal-kernels] (script.py | -m module) [arguments ...]"
+    metal_kernels = False
+    while arguments and arguments[0].startswith("--"):
+        option = arguments.pop(0)
+        if option == "--metal-kernels":
+            metal_kernels = True
+        elif option == "--help":
+            print(usage)
+            return
+        else:
+            sys.exit(f"unknown option {option}\n{usage}")
+    if not arguments or (arguments[0] == "-m" and len(arguments) < 2):
+        sys.exit(usage)
+    install(metal_kernels)
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        return
+    sys.argv = arguments
+    script = importlib.import_module("pathlib").Path(arguments[0])
+    sys.path[0] = str(script.resolve().parent)
+    runpy.run_path(str(script), run_name="__main__")
+
+
+if __name__ == "__main__":
+    # `python -m` runs a copy of this module: the real one keeps the state.
+    from hesper.mlx import _main as _run
+
+    _run(sys.argv[1:])

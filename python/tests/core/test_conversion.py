@@ -1,0 +1,192 @@
+"""From Python's and NumPy's objects to arrays and back."""
+
+import array as plain
+import copy
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+
+import hesper.core as mx
+
+NUMERIC = ["bool_", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
+FLOATS = ["float16", "float32"]
+
+
+@pytest.mark.parametrize(
+    "value, dtype",
+    [
+        (True, "bool_"),
+        (1, "int32"),
+        (-(2**31), "int32"),
+        (2**31, "int64"),
+        (1.5, "float32"),
+        (1j, "complex64"),
+        ([], "float32"),
+        ([True, False], "bool_"),
+        ([True, 2], "int32"),
+        ([1, 2.5], "float32"),
+        ([1, 2**40], "int64"),
+        ([[1, 2], [3, 4]], "int32"),
+        (((1.0,), (2.0,)), "float32"),
+    ],
+)
+def test_types_follow_from_the_widest_element(value, dtype):
+    made = mx.array(value)
+    assert made.dtype == getattr(mx, dtype)
+    assert made.shape == np.array(value).shape
+    assert made.tolist() == np.array(value).tolist()
+
+
+def test_a_type_given_by_name_converts_as_the_machine_does():
+    assert mx.array([1.7, -1.7], dtype=mx.int8).tolist() == [1, -1]
+    assert mx.array([300], mx.uint8).tolist() == [44]
+    assert mx.array(3, mx.bool_).item() is True
+    assert mx.array([0.1], mx.float64).item() == 0.1
+    assert mx.array([1j, 2], mx.float32).tolist() == [0, 2]
+    assert mx.array(mx.array([1, 2]), mx.float32).tolist() == [1.0, 2.0]
+
+
+def test_arrays_in_lists_are_stacked():
+    parts = [mx.array([1, 2]), mx.array([3.5, 4])]
+    assert mx.array(parts).tolist() == [[1, 2], [3.5, 4]]
+    assert mx.array([mx.array(1), 2.0]).tolist() == [1, 2]
+    assert mx.array([[mx.array(1), 2], [3, 4]]).shape == (2, 2)
+
+
+@pytest.mark.parametrize("name", NUMERIC + FLOATS + ["complex64"])
+def test_numpy_arrays_come_and_go_unchanged(name):
+    dtype = np.dtype(name.rstrip("_"))
+    values = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    for source in (values, values.T, values[:, ::-1], values[:, :0]):
+        made = mx.array(source)
+        assert made.dtype == getattr(mx, name)
+        back = np.array(made)
+        assert back.dtype == dtype
+        np.testing.assert_array_equal(back, source)
+        assert back.flags.writeable
+
+
+def test_double_precision_is_had_only_by_name():
+    values = np.array([0.1])
+    assert mx.array(values).dtype == mx.float32
+    assert mx.array(values, mx.float64).item() == 0.1
+
+
+def test_buffers_of_plain_python_are_taken():
+    assert mx.array(plain.array("h", [1, -2])).dtype == mx.int16
+    assert mx.array(memoryview(b"ab")).tolist() == [97, 98]
+
+
+def test_big_endian_and_records_are_refused_with_their_format():
+    with pytest.raises(ValueError, match=">f"):
+        mx.array(np.zeros(2, ">f4"))
+    with pytest.raises(ValueError):
+        mx.array(np.zeros(2, [("a", "f4"), ("b", "i4")]))
+
+
+def test_views_show_the_memory_itself_and_are_read_only():
+    values = mx.array([[1, 2, 3], [4, 5, 6]])
+    view = memoryview(values)
+    assert (view.shape, view.format, view.readonly) == ((2, 3), "i", True)
+    assert view.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert memoryview(values.T).strides == (4, 12)
+    assert np.asarray(memoryview(values))[1, 2] == 6
+    with pytest.raises((ValueError, TypeError)):
+        np.array(values, copy=False)[0, 0] = 1
+
+
+def test_strided_views_reach_numpy_right():
+    values = mx.array(np.arange(24).reshape(4, 6))
+    for part in (values.T, values[::-1], values[1:, ::-2], values[:, 2], mx.broadcast_to(values[0], (3, 6))):
+        np.testing.assert_array_equal(np.array(part), np.array(part.tolist()))
+
+
+def test_bfloat16_has_no_buffer_format():
+    with pytest.raises(ValueError, match="bfloat16"):
+        memoryview(mx.array([1.0], mx.bfloat16))
+
+
+def test_one_element_converts_to_python_numbers():
+    assert mx.array(2.5).item() == 2.5
+    assert int(mx.array([7])) == 7
+    assert float(mx.array(1.5)) == 1.5
+    assert complex(mx.array(1.5)) == 1.5
+    assert bool(mx.array([0])) is False
+    assert [10, 20, 30][mx.array(1)] == 20
+    assert f"{mx.array(1.234):.1f}" == "1.2"
+    with pytest.raises(ValueError):
+        mx.array([1, 2]).item()
+    with pytest.raises(TypeError):
+        [1, 2][mx.array(1.0)]
+
+
+def test_properties():
+    values = mx.array([[1, 2, 3], [4, 5, 6]])
+    assert (values.ndim, values.size, values.nbytes, values.itemsize) == (2, 6, 24, 4)
+    assert len(values) == 2
+    assert values.T.shape == (3, 2)
+    assert [row.tolist() for row in values] == [[1, 2, 3], [4, 5, 6]]
+    assert values.dtype is mx.int32
+
+
+def test_arrays_pickle_copy_hash_and_are_weakly_referenced():
+    for values in (mx.array([[1, 2], [3, 4]]).T, mx.array(2.5, mx.bfloat16), mx.array([])):
+        back = pickle.loads(pickle.dumps(values))
+        assert (back.tolist(), back.dtype, back.shape) == (values.tolist(), values.dtype, values.shape)
+    values = mx.array([1, 2])
+    shallow, deep = copy.copy(values), copy.deepcopy({"a": values})["a"]
+    values += 1
+    assert shallow.tolist() == deep.tolist() == [1, 2]
+    assert len({values, shallow}) == 2
+    assert weakref.ref(values)() is values
+    assert pickle.loads(pickle.dumps(mx.float16)) is mx.float16
+
+
+REPRS = """
+array(1, dtype=int32) | 1
+array(1.5, dtype=float32) | 1.5
+array(True, dtype=bool) | True
+array(1+2j, dtype=complex64) | 1+2j
+array([], dtype=float32) | []
+array([0.1, 1e-08, 1e+10, 123456], dtype=float32) | [0.1, 1e-8, 1e10, 123456.]
+array([1.23457e+06, nan, inf, -0], dtype=float32) | [1234567., float("nan"), float("inf"), -0.0]
+"""
+
+
+@pytest.mark.parametrize("line", REPRS.strip().splitlines())
+def test_repr_shows_values_as_short_as_they_go(line):
+    text, value = line.split(" | ")
+    assert repr(mx.array(eval(value))) == text
+
+
+def test_repr_of_long_axes_shows_the_ends():
+    rows = mx.array(np.arange(49).reshape(7, 7))
+    text = repr(rows)
+    assert text.startswith("array([[0, 1, 2, ..., 4, 5, 6],\n       [7, 8, 9, ..., 11, 12, 13],\n")
+    assert text.count("...") == 7
+    assert repr(mx.array(np.arange(6)))[:25] == "array([0, 1, 2, 3, 4, 5],"
+
+
+def test_repr_equals_the_reference(mlx):
+    for value in (
+        np.arange(60).reshape(2, 3, 10).astype(np.float32) / 7,
+        np.zeros((2, 0), np.float32),
+        np.array([1e-5, 99999.95, 3e38, -1e-30], np.float32),
+        np.array([[1 + 2j, -1.5 - 0.25j]], np.complex64),
+        np.array([True, False]),
+    ):
+        assert repr(mx.array(value)) == repr(mlx.array(value))
+
+
+def test_types_have_names_sizes_and_limits():
+    assert (mx.float32.size, mx.bool_.size, mx.complex64.size) == (4, 1, 8)
+    assert repr(mx.float32) == "hesper.core.float32"
+    assert mx.issubdtype(mx.float16, mx.floating) and mx.issubdtype(mx.floating, mx.inexact)
+    assert not mx.issubdtype(mx.bool_, mx.number)
+    assert mx.finfo(mx.float16).max == 65504 and mx.finfo(mx.float32).eps == 2**-23
+    assert (mx.iinfo(mx.int8).min, mx.iinfo(mx.uint64).max) == (-128, 2**64 - 1)
+    assert mx.result_type(mx.int8, mx.uint8) is mx.int16
+    with pytest.raises(ValueError):
+        mx.finfo(mx.int8)

@@ -1,0 +1,101 @@
+"""Which exception an error is."""
+
+import numpy as np
+import pytest
+
+import hesper.core as mx
+
+A = mx.array([1, 2, 3])
+F = mx.array([1.0, 2.0])
+
+CASES = [
+    (ValueError, lambda m, a, f: a + m.array([1, 2]) + m.zeros((4,))),
+    (ValueError, lambda m, a, f: m.array([[1], [1, 2]])),
+    (ValueError, lambda m, a, f: m.array([1, [1, 2]])),
+    (ValueError, lambda m, a, f: m.array("a")),
+    (TypeError, lambda m, a, f: m.array(None)),
+    (RuntimeError, lambda m, a, f: m.array(2**63)),
+    (ValueError, lambda m, a, f: a[0, 0]),
+    (ValueError, lambda m, a, f: a["x"]),
+    (ValueError, lambda m, a, f: a[1.0]),
+    (ValueError, lambda m, a, f: a[True]),
+    (ValueError, lambda m, a, f: a[..., ...]),
+    (IndexError, lambda m, a, f: m.sum(a, axis=3)),
+    (ValueError, lambda m, a, f: m.sum(a, axis=(0, 0))),
+    (TypeError, lambda m, a, f: m.sum(a, axis="x")),
+    (TypeError, lambda m, a, f: m.sum([1, 2])),
+    (ValueError, lambda m, a, f: m.exp([1.0])),
+    (TypeError, lambda m, a, f: m.exp(a=a)),
+    (TypeError, lambda m, a, f: m.exp()),
+    (ValueError, lambda m, a, f: a + "x"),
+    (TypeError, lambda m, a, f: a + None),
+    (ValueError, lambda m, a, f: a + [1]),
+    (ValueError, lambda m, a, f: a & 1.0),
+    (RuntimeError, lambda m, a, f: m.bitwise_and(a, 1.0)),
+    (ValueError, lambda m, a, f: a.item()),
+    (ValueError, lambda m, a, f: bool(a)),
+    (TypeError, lambda m, a, f: len(m.array(1))),
+    (TypeError, lambda m, a, f: list(m.array(1))),
+    (ValueError, lambda m, a, f: a @ a),
+    (TypeError, lambda m, a, f: f @ 2),
+    (ValueError, lambda m, a, f: a.reshape(2, 2)),
+    (ValueError, lambda m, a, f: m.reshape(a, (-1, -1))),
+    (TypeError, lambda m, a, f: m.reshape(a, 3)),
+    (IndexError, lambda m, a, f: a.transpose(1)),
+    (ValueError, lambda m, a, f: m.transpose(a, [0, 0])),
+    (ValueError, lambda m, a, f: m.broadcast_to(a, (2, 4))),
+    (ValueError, lambda m, a, f: a < "x"),
+    (TypeError, lambda m, a, f: 1 << a),
+    (TypeError, lambda m, a, f: a.astype("x")),
+    (TypeError, lambda m, a, f: a.astype(np.float32)),
+    (ValueError, lambda m, a, f: m.squeeze(a, 0)),
+    (ValueError, lambda m, a, f: ~f),
+    (ValueError, lambda m, a, f: -m.array([True])),
+    (TypeError, lambda m, a, f: m.add(a, a, stream=5)),
+    (ValueError, lambda m, a, f: m.new_stream(m.gpu)),
+    (ValueError, lambda m, a, f: m.set_default_device(m.gpu)),
+    (ValueError, lambda m, a, f: m.zeros((-1,))),
+    (ValueError, lambda m, a, f: m.iinfo(m.float32)),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_errors_have_their_type(number):
+    expected, call = CASES[number]
+    with pytest.raises(expected) as error:
+        call(mx, A, F)
+    assert type(error.value) is expected and str(error.value)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_errors_have_the_type_that_the_reference_gives(mlx, number):
+    expected, call = CASES[number]
+    with pytest.raises(expected) as error:
+        call(mlx, mlx.array([1, 2, 3]), mlx.array([1.0, 2.0]))
+    assert type(error.value) is expected
+
+
+def test_an_index_beyond_the_end_is_an_error():
+    for index in (3, -4, 2**62):
+        with pytest.raises(IndexError):
+            A[index]
+
+
+def test_lists_that_contain_themselves_are_refused():
+    loop = []
+    loop.append(loop)
+    with pytest.raises(ValueError, match="nested"):
+        mx.array(loop)
+    with pytest.raises(RecursionError):
+        mx.eval(loop)
+
+
+def test_what_does_not_fit_in_memory_is_an_error_and_later_work_succeeds():
+    with pytest.raises((RuntimeError, ValueError)):
+        mx.eval(mx.zeros((2**40,)) + 1)
+    assert (A + 1).tolist() == [2, 3, 4]
+
+
+def test_errors_name_the_shapes():
+    with pytest.raises(ValueError, match=r"3.*4"):
+        A + mx.zeros(4)

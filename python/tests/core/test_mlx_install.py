@@ -1,0 +1,55 @@
+"""Programs for MLX on Hesper."""
+
+import subprocess
+import sys
+import textwrap
+
+
+def run(arguments, **options):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, **options)
+
+
+def test_imports_of_mlx_find_hesper():
+    done = run(
+        [
+            "-c",
+            textwrap.dedent(
+                """
+                import hesper.mlx
+                hesper.mlx.install()
+                import mlx.core as mx
+                import mlx.core.fast
+                import hesper.core
+                assert mx is hesper.core, mx
+                assert mx.fast is mlx.core.fast
+                assert hesper.core.__spec__.name == "hesper.core"
+                assert str(mx.float32) == "mlx.core.float32"
+                assert not mx.metal.is_available()
+                print((mx.array([1, 2]) + 1).tolist())
+                hesper.mlx.uninstall()
+                assert "mlx" not in __import__("sys").modules
+                """
+            ),
+        ]
+    )
+    assert (done.stdout, done.stderr) == ("[2, 3]\n", "")
+
+
+def test_a_script_runs_with_its_arguments(tmp_path):
+    (tmp_path / "beside.py").write_text("NUMBER = 5\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nimport mlx.core as mx\nfrom beside import NUMBER\n"
+        "assert __name__ == '__main__'\n"
+        "print(sys.argv[1:], mx.metal.is_available(), mx.default_device() == mx.gpu, mx.array(NUMBER).item())\n"
+        "print(mx.add(1, 2, stream=mx.gpu).item() if mx.metal.is_available() else 3)\n"
+    )
+    done = run(["-m", "hesper.mlx", str(script), "a", "--b"])
+    assert (done.stdout, done.stderr) == ("['a', '--b'] False False 5\n3\n", "")
+    done = run(["-m", "hesper.mlx", "--metal-kernels", str(script)])
+    assert (done.stdout, done.stderr) == ("[] True True 5\n3\n", "")
+
+
+def test_wrong_options_say_how_to_call():
+    done = run(["-m", "hesper.mlx"])
+    assert done.returncode != 0 and "usage" in done.stderr
