@@ -106,7 +106,7 @@ impl Value {
     pub fn pair(a: Value, b: Value) -> PyResult<(Array, Array)> {
         match (a, b) {
             (Value::Array(a), b) => {
-                let b = b.beside_or_own(a.dtype())?;
+                let b = b.beside_array(&a)?;
                 Ok((a, b))
             }
             (a, Value::Array(b)) => Ok((a.beside(b.dtype())?, b)),
@@ -114,10 +114,11 @@ impl Value {
         }
     }
 
-    fn beside_or_own(self, theirs: Dtype) -> PyResult<Array> {
+    /// The value as an array beside another.
+    pub fn beside_array(self, other: &Array) -> PyResult<Array> {
         match self {
             Value::Array(array) => Ok(array),
-            number => number.beside(theirs),
+            number => number.beside(other.dtype()),
         }
     }
 }

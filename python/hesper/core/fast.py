@@ -2,6 +2,5 @@
 
 from hesper._core import fast as _fast
 
-metal_kernel = _fast.metal_kernel
-
-__all__ = ["metal_kernel"]
+__all__ = list(_fast.__all__)
+globals().update({name: getattr(_fast, name) for name in __all__})

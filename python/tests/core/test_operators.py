@@ -7,7 +7,15 @@ import pytest
 
 import hesper.core as mx
 
-ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.truediv, operator.pow]
+ARITHMETIC = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.pow,
+]
 COMPARE = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
 BITWISE = [operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift]
 
@@ -106,6 +114,20 @@ mx.expand_dims(x,(0,2)) mx.swapaxes(x,0,1) mx.moveaxis(x[None],0,-1) mx.broadcas
 mx.arange(5) mx.arange(1,7,2) mx.arange(0,1,0.25) mx.arange(5,0,-2) mx.arange(3,dtype=mx.float16) mx.zeros((2,3)) mx.ones(3,mx.int8)
 mx.full((2,2),1.5) mx.full(3,2) mx.zeros_like(x) mx.full_like(x,3) mx.atleast_2d(mx.array(1)) mx.astype(x,mx.int32)
 x.astype(mx.float16) mx.equal(x,x) mx.logical_and(x,1) mx.power(mx.abs(x),0.5) x.sum() x.mean(0) x.max(axis=1,keepdims=True)
+x//0.75 x%0.75 mx.arctan2(x,x[::-1]) mx.logaddexp(x,0) mx.trunc(x) mx.round(x,1) mx.nan_to_num(x/0) mx.isclose(x,x) mx.allclose(x,x+1)
+mx.array_equal(x,x) mx.divmod(x,0.75)[1] mx.degrees(x) mx.arcsinh(x) mx.reciprocal(x+5) mx.linspace(0,1,5) mx.eye(3,4,k=1)
+mx.identity(2) mx.tri(3) mx.tril(x) mx.triu(x,1) mx.hanning(5) mx.meshgrid(x[0],x[:,0])[0] mx.split(x,2,axis=1)[1] x.split([1,2])[2]
+mx.concatenate([x,x]) mx.concatenate([x,x],axis=1) mx.concatenate([x,x],axis=None) mx.stack([x,x],axis=1) mx.tile(x,(2,1)) mx.repeat(x,2,axis=0)
+mx.roll(x,1) mx.roll(x,(1,2),(0,1)) mx.flip(x,0) mx.pad(x,1) mx.pad(x,((1,0),(0,2)),constant_values=3) mx.pad(x,(1,2),mode="edge")
+mx.take(x,mx.array([2,0]),axis=1) mx.take(x,3) mx.take_along_axis(x,mx.array([[0],[1],[2]]),axis=1) mx.diagonal(x) mx.diag(x) mx.diag(x[0],1) mx.trace(x)
+mx.view(x,mx.int32) mx.as_strided(x,(2,2),(1,2),1) mx.unstack(x,axis=1)[2] x[mx.array([2,0])] x[:,mx.array([1,1,3])] x[mx.array([[0,1],[2,0]]),1]
+x[mx.array([0,2]),mx.array([1,3])] x[...,mx.array(1)] mx.zeros(3).at[mx.array([1,1,2])].add(2) x.at[0].multiply(3) x.at[:,1].maximum(0)
+mx.conv1d(x[None],mx.ones((2,2,4))) mx.conv2d(x[None,:,:,None],mx.ones((1,2,2,1)),stride=(1,2),padding=1) mx.convolve(x[0],x[1],mode="same")
+mx.conv_general(x[None],mx.ones((2,2,4)),padding=([1],[0])) mx.conv_transpose1d(x[None],mx.ones((2,2,4)),stride=2)
+mx.fft.rfft(x) mx.fft.ifft(mx.fft.fft(x)) mx.fft.fft2(x) mx.fft.fftshift(x) mx.fft.fftfreq(5) mx.fft.rfftn(x,axes=(0,1))
+mx.random.uniform(shape=(4,),key=mx.random.key(3)) mx.random.normal((3,2),key=mx.random.key(1)) mx.random.randint(0,10,(5,),key=mx.random.key(2))
+mx.random.split(mx.random.key(5),3) mx.random.bernoulli(0.3,(9,),key=mx.random.key(4)) mx.random.permutation(7,key=mx.random.key(6))
+mx.random.categorical(x,key=mx.random.key(7)) mx.random.gumbel((3,),key=mx.random.key(8)) mx.slice(x,mx.array([1]),(0,),(2,4))
 x*2-1 1/(x+10) x>0.25 mx.left_shift(mx.array([1,2]),3) mx.add(x,x,stream=mx.cpu) mx.contiguous(x.T) x.T[1:,::-1]
 """.split()
 
@@ -118,6 +140,31 @@ def test_functions_agree_with_the_reference(mlx, text):
     assert own.shape == reference.shape
     assert repr(own.dtype).split(".")[-1] == repr(reference.dtype).split(".")[-1]
     np.testing.assert_allclose(np.array(own), np.array(reference), rtol=2e-6, atol=2e-6)
+
+
+ASSIGNMENTS = ["0", "1:", "::-2", "..., 1", "-1, ::2", "None", "()", "[2, 0]", "[[0, 1], [1, 2]], 1", ":, [3, 0]"]
+
+
+@pytest.mark.parametrize("index", ASSIGNMENTS)
+def test_assignments_are_those_of_numpy(index):
+    values = np.arange(60).reshape(3, 4, 5).astype(np.float32)
+    own, captured = mx.array(values), mx.array(values)
+    graph = own + captured
+    exec(f"own[{index}] = 7; values[{index}] = 7", {"own": own, "values": values})
+    np.testing.assert_array_equal(np.array(own), values)
+    np.testing.assert_array_equal(np.array(graph), 2 * np.array(captured))
+
+
+def test_masks_pick_and_assign():
+    values = np.arange(12).reshape(3, 4)
+    own = mx.array(values)
+    assert own[own > 5].tolist() == [6, 7, 8, 9, 10, 11]
+    own[own > 5] = 0
+    values[values > 5] = 0
+    assert own.tolist() == values.tolist()
+    own[1] = mx.array([1, 2, 3, 4])
+    own[:, 0] = [9, 9, 9]
+    assert own.tolist() == [[9, 1, 2, 3], [9, 2, 3, 4], [9, 0, 0, 0]]
 
 
 def test_streams_and_devices():

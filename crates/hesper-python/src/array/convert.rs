@@ -280,33 +280,23 @@ fn stacked(object: &Bound<'_, PyAny>, dtype: Option<Dtype>) -> PyResult<Array> {
         items(object)?
             .map(|item| {
                 let item = item?;
-                if is_container(&item) {
-                    stack(item.py(), &parts(&item, depth + 1)?)
-                } else {
-                    array(&item, None)
-                }
+                if is_container(&item) { stack(&parts(&item, depth + 1)?) } else { array(&item, None) }
             })
             .collect()
     }
-    let array = stack(object.py(), &parts(object, 0)?)?;
+    let array = stack(&parts(object, 0)?)?;
     dtype.map_or(Ok(array.clone()), |dtype| array.astype(dtype)).map_err(raise)
 }
 
 /// Arrays of one shape as one array with another axis in front.
-fn stack(py: Python<'_>, parts: &[Array]) -> PyResult<Array> {
+fn stack(parts: &[Array]) -> PyResult<Array> {
     let Some(first) = parts.first() else {
         return Array::from_bytes(&[], Dtype::Float32, &[0]).map_err(raise);
     };
     if parts.iter().any(|part| part.shape() != first.shape()) {
         return Err(PyValueError::new_err("Initialization encountered non-uniform length."));
     }
-    let dtype = parts.iter().map(Array::dtype).reduce(Dtype::promote).unwrap_or(Dtype::Float32);
-    let mut bytes = Vec::new();
-    for part in parts {
-        py.detach(|| part.astype(dtype)?.read_bytes(|own| bytes.extend_from_slice(own))).map_err(raise)?;
-    }
-    let shape: Vec<usize> = std::iter::once(parts.len()).chain(first.shape().iter().copied()).collect();
-    Array::from_bytes(&bytes, dtype, &shape).map_err(raise)
+    hesper::stack(parts, 0).map_err(raise)
 }
 
 fn invalid(object: &Bound<'_, PyAny>) -> PyErr {

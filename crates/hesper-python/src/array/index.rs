@@ -1,28 +1,30 @@
-//! `a[...]` with integers, slices, `None` and `...`.
+//! `a[...]`, `a[...] = ...` and `a.at[...]`: integers, slices, `None`, `...`, arrays and masks.
+#![allow(unsafe_op_in_unsafe_fn, reason = "what PyO3 generates for methods that a macro writes")]
 
-use hesper::Array;
+use hesper::{Array, Dtype, Index, Update};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyEllipsis, PyFloat, PySlice, PyTuple};
+use pyo3::types::{PyBool, PyEllipsis, PyFloat, PyList, PySlice, PyString, PyTuple};
 use smallvec::SmallVec;
 
-use super::PyArray;
-use crate::args::on;
+use super::{PyArray, convert};
+use crate::args::{Value, on};
 
-/// One entry of an index.
-enum Entry {
-    At(isize),
-    Range { start: Option<isize>, stop: Option<isize>, step: isize },
-    New,
-    Rest,
+type Parts = SmallVec<[Index; 4]>;
+
+fn index_of(object: &Bound<'_, PyAny>) -> PyResult<isize> {
+    object.call_method0(pyo3::intern!(object.py(), "__index__"))?.extract()
 }
 
-fn entry(object: &Bound<'_, PyAny>) -> PyResult<Entry> {
+fn part(object: &Bound<'_, PyAny>) -> PyResult<Index> {
+    if let Ok(at) = object.cast_exact::<pyo3::types::PyInt>() {
+        return at.extract().map(Index::Int);
+    }
     if object.is_none() {
-        return Ok(Entry::New);
+        return Ok(Index::NewAxis);
     }
     if object.is_instance_of::<PyEllipsis>() {
-        return Ok(Entry::Rest);
+        return Ok(Index::Ellipsis);
     }
     if let Ok(slice) = object.cast::<PySlice>() {
         let bound = |name: &str| -> PyResult<Option<isize>> {
@@ -33,90 +35,86 @@ fn entry(object: &Bound<'_, PyAny>) -> PyResult<Entry> {
         if step == 0 {
             return Err(PyValueError::new_err("slice step cannot be zero"));
         }
-        return Ok(Entry::Range { start: bound("start")?, stop: bound("stop")?, step });
+        return Ok(Index::Slice { start: bound("start")?, stop: bound("stop")?, step });
     }
-    let refused = object.is_instance_of::<PyBool>() || object.is_instance_of::<PyFloat>();
-    if !refused && let Ok(at) = index_of(object) {
-        return Ok(Entry::At(at));
+    if let Ok(array) = object.cast::<PyArray>() {
+        return Ok(list(&array.get().value()));
+    }
+    let refused = object.is_instance_of::<PyBool>()
+        || object.is_instance_of::<PyFloat>()
+        || object.is_instance_of::<PyString>();
+    if !refused {
+        if let Ok(at) = index_of(object) {
+            return Ok(Index::Int(at));
+        }
+        if object.is_instance_of::<PyList>() || object.hasattr("__array__")? {
+            return convert::array(object, None).map(|array| list(&array));
+        }
     }
     Err(PyValueError::new_err("Cannot index an array using the given type."))
 }
 
-fn index_of(object: &Bound<'_, PyAny>) -> PyResult<isize> {
-    object.call_method0(pyo3::intern!(object.py(), "__index__"))?.extract()
+fn list(array: &Array) -> Index {
+    if array.dtype() == Dtype::Bool { Index::Mask(array.clone()) } else { Index::Array(array.clone()) }
+}
+
+fn parts(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Parts> {
+    let parts: Parts = match index.cast::<PyTuple>() {
+        Ok(tuple) => tuple.iter().map(|item| part(&item)).collect::<PyResult<_>>()?,
+        Err(_) => std::iter::once(part(index)?).collect(),
+    };
+    if parts.iter().filter(|part| matches!(part, Index::Ellipsis)).count() > 1 {
+        return Err(PyValueError::new_err("An index can only have a single ellipsis (...)"));
+    }
+    let rank = array.ndim();
+    let named: usize = parts
+        .iter()
+        .map(|part| match part {
+            Index::NewAxis | Index::Ellipsis => 0,
+            Index::Mask(mask) => mask.ndim(),
+            _ => 1,
+        })
+        .sum();
+    if named > rank {
+        return Err(PyValueError::new_err(format!("Too many indices for array with {rank} dimensions.")));
+    }
+    // An integer that is out of range ends a loop over the array, as Python expects.
+    let mut axis = 0;
+    for part in &parts {
+        match part {
+            Index::NewAxis => {}
+            Index::Ellipsis => axis += rank - named,
+            Index::Mask(mask) => axis += mask.ndim(),
+            Index::Int(at) => {
+                let length = array.shape()[axis] as isize;
+                if *at >= length || *at < -length {
+                    let what = format!("index {at} is out of bounds for axis {axis} with size {length}");
+                    return Err(PyIndexError::new_err(what));
+                }
+                axis += 1;
+            }
+            _ => axis += 1,
+        }
+    }
+    Ok(parts)
+}
+
+/// Whether building the result has to wait for numbers, which is done without the interpreter's lock.
+fn waits(parts: &Parts) -> bool {
+    parts.iter().any(|part| matches!(part, Index::Mask(_)))
 }
 
 /// The part of an array that an index names.
 pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
-    let entries: SmallVec<[Entry; 4]> = match index.cast::<PyTuple>() {
-        Ok(tuple) => tuple.iter().map(|item| entry(&item)).collect::<PyResult<_>>()?,
-        Err(_) => std::iter::once(entry(index)?).collect(),
-    };
-    let named = entries.iter().filter(|entry| matches!(entry, Entry::At(_) | Entry::Range { .. })).count();
-    if entries.iter().filter(|entry| matches!(entry, Entry::Rest)).count() > 1 {
-        return Err(PyValueError::new_err("An index can only have a single ellipsis (...)"));
-    }
-    let rank = array.ndim();
-    if named > rank {
-        return Err(PyValueError::new_err(format!("Too many indices for array with {rank} dimensions.")));
-    }
-    let mut start: SmallVec<[isize; 6]> = SmallVec::new();
-    let mut stop: SmallVec<[isize; 6]> = SmallVec::new();
-    let mut step: SmallVec<[isize; 6]> = SmallVec::new();
-    // Axes of the result: those of the slice, or new ones.
-    let mut kept: SmallVec<[Option<usize>; 6]> = SmallVec::new();
-    let whole = |start: &mut SmallVec<[isize; 6]>,
-                 stop: &mut SmallVec<[isize; 6]>,
-                 step: &mut SmallVec<[isize; 6]>| {
-        let axis = start.len();
-        start.push(0);
-        stop.push(array.shape()[axis] as isize);
-        step.push(1);
-        Some(axis)
-    };
-    for entry in &entries {
-        let axis = start.len();
-        match *entry {
-            Entry::New => kept.push(None),
-            Entry::Rest => {
-                for _ in 0..rank - named {
-                    let axis = whole(&mut start, &mut stop, &mut step);
-                    kept.push(axis);
-                }
-            }
-            Entry::At(at) => {
-                let length = array.shape()[axis] as isize;
-                let place = if at < 0 { at.saturating_add(length) } else { at };
-                if place < 0 || place >= length {
-                    let what = format!("index {at} is out of bounds for axis {axis} with size {length}");
-                    return Err(PyIndexError::new_err(what));
-                }
-                start.push(place);
-                stop.push(place + 1);
-                step.push(1);
-            }
-            Entry::Range { start: from, stop: to, step: by } => {
-                let length = array.shape()[axis] as isize;
-                start.push(from.unwrap_or(if by > 0 { 0 } else { isize::MAX }));
-                // Going backwards, the place before the first element has no other name.
-                stop.push(to.unwrap_or(if by > 0 { length } else { isize::MIN }));
-                step.push(by);
-                kept.push(Some(axis));
-            }
-        }
-    }
-    while start.len() < rank {
-        let axis = whole(&mut start, &mut stop, &mut step);
-        kept.push(axis);
-    }
-    let changed = (0..rank)
-        .any(|axis| start[axis] != 0 || step[axis] != 1 || stop[axis] != array.shape()[axis] as isize);
-    on(None, || {
-        let part = if changed { array.slice(&start, &stop, &step)? } else { array.clone() };
-        let shape: SmallVec<[isize; 6]> =
-            kept.iter().map(|axis| axis.map_or(1, |axis| part.shape()[axis] as isize)).collect();
-        part.reshape(&shape)
-    })
+    let parts = parts(array, index)?;
+    let build = || on(None, || array.index(&parts));
+    if waits(&parts) { index.py().detach(build) } else { build() }
+}
+
+fn update(array: &Array, index: &Bound<'_, PyAny>, value: Array, how: Update) -> PyResult<Array> {
+    let parts = parts(array, index)?;
+    let build = || on(None, || array.index_update(&parts, &value, how));
+    if waits(&parts) { index.py().detach(build) } else { build() }
 }
 
 #[pymethods]
@@ -124,4 +122,79 @@ impl PyArray {
     fn __getitem__(&self, index: &Bound<'_, PyAny>) -> PyResult<PyArray> {
         get(&self.value(), index).map(PyArray::new)
     }
+
+    fn __setitem__(&self, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let own = self.value();
+        let value = match Value::number(value)? {
+            // A number is converted as it is stored.
+            Some(number) => number.alone()?,
+            None => convert::array(value, None)?,
+        };
+        self.replace(update(&own, index, value, Update::Set)?);
+        Ok(())
+    }
+
+    /// Updates at indices that also count indices that occur more than once.
+    ///
+    /// Examples
+    /// --------
+    /// >>> a = mx.array([0, 0])
+    /// >>> a.at[mx.array([0, 1, 0, 1])].add(1)
+    /// array([2, 2], dtype=int32)
+    #[getter]
+    fn at(&self) -> ArrayAt {
+        ArrayAt { array: self.value(), index: None }
+    }
+}
+
+/// Updates of an array at indices; see ``array.at``.
+#[pyclass(module = "hesper.core", frozen)]
+pub struct ArrayAt {
+    array: Array,
+    index: Option<Py<PyAny>>,
+}
+
+impl ArrayAt {
+    fn apply(&self, value: &Bound<'_, PyAny>, how: Update) -> PyResult<PyArray> {
+        let Some(index) = &self.index else {
+            return Err(PyValueError::new_err("Must give indices to array.at first, as in a.at[0].add(1)."));
+        };
+        let py = value.py();
+        let value = value.extract::<Value>()?.beside_array(&self.array)?;
+        update(&self.array, index.bind(py), value, how).map(PyArray::new)
+    }
+}
+
+/// The ways to update.
+macro_rules! updates {
+    ($($(#[doc = $doc:literal])+ $name:ident = $how:ident;)*) => {
+        #[pymethods]
+        impl ArrayAt {
+            fn __getitem__(&self, index: Py<PyAny>) -> ArrayAt {
+                ArrayAt { array: self.array.clone(), index: Some(index) }
+            }
+
+            $(
+                $(#[doc = $doc])+
+                fn $name(&self, value: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+                    self.apply(value, Update::$how)
+                }
+            )*
+        }
+    };
+}
+
+updates! {
+    /// Adds to the elements.
+    add = Add;
+    /// Subtracts from the elements.
+    subtract = Subtract;
+    /// Multiplies the elements.
+    multiply = Multiply;
+    /// Divides the elements.
+    divide = Divide;
+    /// Keeps the larger of both.
+    maximum = Max;
+    /// Keeps the smaller of both.
+    minimum = Min;
 }

@@ -5,8 +5,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::PyArray;
-use crate::args::{Axes, On, array_on, spread};
-use crate::functions::{axes_of, shape};
+use crate::args::{Axes, On, array_on, on, spread};
+use crate::dtype::PyDtype;
+use crate::functions::axes_of;
+use crate::functions::movement::Cuts;
 
 /// Methods without arguments, and reductions.
 macro_rules! methods {
@@ -37,7 +39,7 @@ macro_rules! methods {
 }
 
 methods! {
-    unary { abs square exp log log2 log10 log1p sin cos sqrt rsqrt }
+    unary { abs conj cos exp imag log log10 log1p log2 real reciprocal rsqrt sin sqrt square }
     reduce { sum mean max min }
 }
 
@@ -57,27 +59,67 @@ impl PyArray {
         array_on(stream, || if axes.is_empty() { own.t() } else { own.transpose(&axes) })
     }
 
+    /// See the function ``round``.
+    #[pyo3(signature = (decimals = 0, *, stream = None))]
+    fn round(&self, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(stream, || own.round(decimals))
+    }
+
+    /// See the function ``split``.
+    #[pyo3(signature = (indices_or_sections, axis = 0, *, stream = None))]
+    fn split(&self, indices_or_sections: Cuts, axis: isize, stream: Option<On>) -> PyResult<Vec<PyArray>> {
+        let own = self.value();
+        let parts = on(stream, || own.split(indices_or_sections.as_split(), axis))?;
+        Ok(parts.into_iter().map(PyArray::new).collect())
+    }
+
+    /// See the function ``view``.
+    #[pyo3(signature = (dtype, *, stream = None))]
+    fn view(&self, dtype: PyDtype, stream: Option<On>) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(stream, || own.view(dtype.0))
+    }
+
+    /// See the function ``diag``.
+    #[pyo3(signature = (k = 0, *, stream = None))]
+    fn diag(&self, k: isize, stream: Option<On>) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(stream, || own.diag(k))
+    }
+
+    /// See the function ``diagonal``.
+    #[pyo3(signature = (offset = 0, axis1 = 0, axis2 = 1, stream = None))]
+    fn diagonal(&self, offset: isize, axis1: isize, axis2: isize, stream: Option<On>) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(stream, || own.diagonal(offset, axis1, axis2))
+    }
+
     /// See the function ``flatten``.
     #[pyo3(signature = (start_axis = 0, end_axis = -1, *, stream = None))]
     fn flatten(&self, start_axis: isize, end_axis: isize, stream: Option<On>) -> PyResult<PyArray> {
-        shape::flatten_array(&self.value(), start_axis, end_axis, stream)
+        let own = self.value();
+        array_on(stream, || own.flatten(start_axis, end_axis))
     }
 
     /// See the function ``squeeze``.
     #[pyo3(signature = (axis = None, *, stream = None))]
     fn squeeze(&self, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
-        shape::squeeze_array(&self.value(), axis, stream)
+        let own = self.value();
+        array_on(stream, || own.squeeze(axes_of(&axis)))
     }
 
     /// See the function ``swapaxes``.
     #[pyo3(signature = (axis1, axis2, *, stream = None))]
     fn swapaxes(&self, axis1: isize, axis2: isize, stream: Option<On>) -> PyResult<PyArray> {
-        shape::swapped(&self.value(), axis1, axis2, stream)
+        let own = self.value();
+        array_on(stream, || own.swapaxes(axis1, axis2))
     }
 
     /// See the function ``moveaxis``.
     #[pyo3(signature = (source, destination, *, stream = None))]
     fn moveaxis(&self, source: isize, destination: isize, stream: Option<On>) -> PyResult<PyArray> {
-        shape::moved(&self.value(), source, destination, stream)
+        let own = self.value();
+        array_on(stream, || own.moveaxis(source, destination))
     }
 }

@@ -70,5 +70,6 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PyArray {
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyArray>()?;
+    m.add_class::<index::ArrayAt>()?;
     m.add_class::<class::ArrayIterator>()
 }

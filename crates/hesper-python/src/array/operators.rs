@@ -9,7 +9,6 @@ use pyo3::{IntoPyObjectExt, types::PyBool};
 
 use super::{PyArray, convert};
 use crate::args::{Value, array_on};
-use crate::error::raise;
 
 /// The other operand beside `own`; `what` names the operation in errors.
 fn operand(other: &Bound<'_, PyAny>, own: &Array, what: &str) -> PyResult<Array> {
@@ -176,6 +175,8 @@ operators! {
         "subtraction": __sub__ __rsub__ __isub__ = |a, b| a.subtract(b);
         "multiplication": __mul__ __rmul__ __imul__ = |a, b| a.multiply(b);
         "division": __truediv__ __rtruediv__ __itruediv__ = |a, b| a.divide(b);
+        "floor division": __floordiv__ __rfloordiv__ __ifloordiv__ = |a, b| a.floor_divide(b);
+        "modulus": __mod__ __rmod__ __imod__ = |a, b| a.remainder(b);
     }
     bitwise {
         "bitwise and": __and__ __iand__ = |a, b| a.bitwise_and(b);
@@ -215,15 +216,9 @@ impl PyArray {
 
     fn __invert__(&self) -> PyResult<PyArray> {
         let own = self.value();
-        match own.dtype() {
-            Dtype::Bool => array_on(None, || own.logical_not()),
-            dtype if dtype.is(Category::Inexact) => {
-                Err(PyValueError::new_err("Floating point types not allowed with bitwise inversion."))
-            }
-            dtype => {
-                let ones = Array::integer(-1, dtype).map_err(raise)?;
-                array_on(None, || own.bitwise_xor(&ones))
-            }
+        if own.dtype().is(Category::Inexact) {
+            return Err(PyValueError::new_err("Floating point types not allowed with bitwise inversion."));
         }
+        array_on(None, || own.bitwise_invert())
     }
 }

@@ -1,16 +1,16 @@
 //! Functions that make arrays from numbers.
 
-use hesper::{Array, Category, Dtype};
-use pyo3::exceptions::PyValueError;
+use hesper::{Array, Dtype, Indexing, Range};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::args::{Lengths, On, Value, array_on, on};
 use crate::array::{PyArray, convert};
 use crate::dtype::PyDtype;
 
-/// An array of a shape that holds one number everywhere, in memory of one element.
+/// An array of a shape that holds one number everywhere.
 fn filled(number: f64, dtype: Dtype, shape: &[usize], stream: Option<On>) -> PyResult<PyArray> {
-    array_on(stream, || Array::scalar(number, dtype)?.broadcast_to(shape))
+    array_on(stream, || Array::full(shape, number, Some(dtype)))
 }
 
 /// Arrays of one number, of a given shape and of the shape of another array.
@@ -73,7 +73,7 @@ constants! {
 #[pyo3(signature = (shape, vals, dtype = None, *, stream = None))]
 fn full(shape: Lengths, vals: Value, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
     let value = vals.alone()?;
-    array_on(stream, || value.astype(dtype.map_or(value.dtype(), |dtype| dtype.0))?.broadcast_to(&shape.0))
+    array_on(stream, || Array::full(&shape.0, &value, dtype.map(|dtype| dtype.0)))
 }
 
 /// The given value everywhere, in the shape and type of an array.
@@ -81,7 +81,7 @@ fn full(shape: Lengths, vals: Value, dtype: Option<PyDtype>, stream: Option<On>)
 #[pyo3(signature = (a, /, vals, dtype = None, *, stream = None))]
 fn full_like(a: PyArray, vals: Value, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
     let (a, value) = (a.value(), vals.alone()?);
-    array_on(stream, || value.astype(dtype.map_or(a.dtype(), |dtype| dtype.0))?.broadcast_to(a.shape()))
+    array_on(stream, || a.full_like(&value, dtype.map(|dtype| dtype.0)))
 }
 
 /// Numbers from `start` to below `stop`, `step` apart; ``arange(stop)`` starts at zero.
@@ -106,40 +106,138 @@ fn arange(
         None => (Value::Int(0), start),
     };
     let step = step.unwrap_or(Value::Int(1));
-    let whole = [&start, &stop, &step].iter().all(|value| matches!(value, Value::Int(_) | Value::Bool(_)));
     let number = |value: &Value| match value {
         Value::Int(value) => Ok(*value as f64),
         Value::Float(value) => Ok(*value),
         Value::Bool(value) => Ok(f64::from(u8::from(*value))),
-        _ => Err(pyo3::exceptions::PyTypeError::new_err("arange takes integers and floats")),
+        _ => Err(PyTypeError::new_err("arange takes integers and floats")),
     };
-    let (start, stop, step) = (number(&start)?, number(&stop)?, number(&step)?);
-    let dtype = dtype.map_or(if whole { Dtype::Int32 } else { Dtype::Float32 }, |dtype| dtype.0);
-    let count = ((stop - start) / step).ceil();
-    if start.is_nan() || stop.is_nan() || step.is_nan() || count.is_nan() {
-        return Err(PyValueError::new_err("[arange] Cannot compute length."));
-    }
-    if count > i32::MAX as f64 {
-        return Err(PyValueError::new_err("[arange] Maximum size exceeded."));
-    }
-    if dtype == Dtype::Bool {
-        return Err(PyValueError::new_err("[arange] Does not support bool."));
-    }
-    let count = count.max(0.0) as usize;
-    // Integers step by whole numbers, whatever the arguments were.
-    let whole = dtype.is(Category::Integer);
-    let (start, step) =
-        if whole { (start.trunc(), (start + step).trunc() - start.trunc()) } else { (start, step) };
-    on(stream, || {
-        if whole {
-            let numbers: Vec<i64> = (0..count as i64).map(|at| start as i64 + at * step as i64).collect();
-            Array::try_from_slice(&numbers, &[count])?.astype(dtype)
-        } else {
-            let numbers: Vec<f64> = (0..count).map(|at| start + at as f64 * step).collect();
-            Array::try_from_slice(&numbers, &[count])?.astype(dtype)
+    let range = match (&start, &stop, &step) {
+        (Value::Int(start), Value::Int(stop), Value::Int(step)) => Range::Int(*start, *stop, *step),
+        _ => Range::Float(number(&start)?, number(&stop)?, number(&step)?),
+    };
+    array_on(stream, || Array::arange(range, dtype.map(|dtype| dtype.0)))
+}
+
+/// Evenly spaced numbers from `start` to `stop`, which is left out if `endpoint` is false.
+#[pyfunction]
+#[pyo3(signature = (start, stop, num = 50, endpoint = true, dtype = None, stream = None))]
+fn linspace(
+    start: f64,
+    stop: f64,
+    num: Option<isize>,
+    endpoint: bool,
+    dtype: Option<PyDtype>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let count = usize::try_from(num.unwrap_or(50))
+        .map_err(|_| PyValueError::new_err("[linspace] number of samples must be non-negative."))?;
+    let dtype = dtype.map_or(Dtype::Float32, |dtype| dtype.0);
+    let last = if endpoint || count == 0 { stop } else { stop - (stop - start) / count as f64 };
+    array_on(stream, || Array::linspace(start, last, count, dtype))
+}
+
+/// A matrix with ones on a diagonal: the main one, or `k` columns to its right.
+#[pyfunction]
+#[pyo3(signature = (n, m = None, k = 0, dtype = None, *, stream = None))]
+fn eye(
+    n: usize,
+    m: Option<usize>,
+    k: isize,
+    dtype: Option<PyDtype>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    array_on(stream, || Array::eye(n, m.unwrap_or(n), k, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
+}
+
+/// The square matrix with ones on its main diagonal.
+#[pyfunction]
+#[pyo3(signature = (n, dtype = None, *, stream = None))]
+fn identity(n: usize, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
+    array_on(stream, || Array::identity(n, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
+}
+
+/// A matrix with ones on and below a diagonal.
+#[pyfunction]
+#[pyo3(signature = (n, m = None, k = 0, dtype = None, *, stream = None))]
+fn tri(
+    n: usize,
+    m: Option<usize>,
+    k: isize,
+    dtype: Option<PyDtype>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    array_on(stream, || Array::tri(n, m.unwrap_or(n), k, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
+}
+
+/// The array with zeros above a diagonal.
+#[pyfunction]
+#[pyo3(signature = (x, k = 0, *, stream = None))]
+fn tril(x: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
+    let x = x.value();
+    array_on(stream, || x.tril(k))
+}
+
+/// The array with zeros below a diagonal.
+#[pyfunction]
+#[pyo3(signature = (x, k = 0, *, stream = None))]
+fn triu(x: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
+    let x = x.value();
+    array_on(stream, || x.triu(k))
+}
+
+/// Windows of signals.
+macro_rules! windows {
+    ($($(#[doc = $doc:literal])+ $name:ident;)*) => {
+        $(
+            $(#[doc = $doc])+
+            #[pyfunction]
+            #[pyo3(signature = (M, *, stream = None))]
+            #[allow(non_snake_case, reason = "the name of the argument in Python")]
+            fn $name(M: isize, stream: Option<On>) -> PyResult<PyArray> {
+                array_on(stream, || Array::$name(M.max(0) as usize))
+            }
+        )*
+
+        fn register_windows(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+            Ok(())
         }
-    })
-    .map(PyArray::new)
+    };
+}
+
+windows! {
+    /// The Bartlett window of `M` elements.
+    bartlett;
+    /// The Blackman window of `M` elements.
+    blackman;
+    /// The Hamming window of `M` elements.
+    hamming;
+    /// The Hann window of `M` elements.
+    hanning;
+}
+
+/// Coordinates of a grid from those of its axes.
+#[pyfunction]
+#[pyo3(signature = (*arrays, sparse = false, indexing = "xy", stream = None))]
+fn meshgrid(
+    arrays: Vec<PyArray>,
+    sparse: Option<bool>,
+    indexing: Option<&str>,
+    stream: Option<On>,
+) -> PyResult<Vec<PyArray>> {
+    let indexing = match indexing {
+        None | Some("xy") => Indexing::Xy,
+        Some("ij") => Indexing::Ij,
+        Some(_) => {
+            return Err(PyValueError::new_err(
+                "[meshgrid] Invalid indexing value. Valid values are 'xy' and 'ij'.",
+            ));
+        }
+    };
+    let arrays: Vec<Array> = arrays.iter().map(PyArray::value).collect();
+    let grids = on(stream, || hesper::meshgrid(&arrays, sparse.unwrap_or(false), indexing))?;
+    Ok(grids.into_iter().map(PyArray::new).collect())
 }
 
 /// An array from any object that holds numbers; an array stays as it is unless its type must change.
@@ -157,5 +255,13 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(full, m)?)?;
     m.add_function(wrap_pyfunction!(full_like, m)?)?;
     m.add_function(wrap_pyfunction!(arange, m)?)?;
+    m.add_function(wrap_pyfunction!(linspace, m)?)?;
+    m.add_function(wrap_pyfunction!(eye, m)?)?;
+    m.add_function(wrap_pyfunction!(identity, m)?)?;
+    m.add_function(wrap_pyfunction!(tri, m)?)?;
+    m.add_function(wrap_pyfunction!(tril, m)?)?;
+    m.add_function(wrap_pyfunction!(triu, m)?)?;
+    m.add_function(wrap_pyfunction!(meshgrid, m)?)?;
+    register_windows(m)?;
     m.add_function(wrap_pyfunction!(asarray, m)?)
 }

@@ -1,9 +1,10 @@
 //! Element-wise functions.
 
-use hesper::Array;
+use hesper::{Array, Tolerance};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::args::{On, Value, array_on};
+use crate::args::{On, Value, array_on, on};
 use crate::array::PyArray;
 
 fn unary_on(a: Value, stream: Option<On>, f: fn(&Array) -> hesper::Result<Array>) -> PyResult<PyArray> {
@@ -83,16 +84,28 @@ table! {
         abs = abs;
         /// The inverse cosine.
         arccos, acos = arccos;
+        /// The inverse hyperbolic cosine.
+        arccosh, acosh = arccosh;
         /// The inverse sine.
         arcsin, asin = arcsin;
+        /// The inverse hyperbolic sine.
+        arcsinh, asinh = arcsinh;
         /// The inverse tangent.
         arctan, atan = arctan;
+        /// The inverse hyperbolic tangent.
+        arctanh, atanh = arctanh;
+        /// All bits turned over.
+        bitwise_invert = bitwise_invert;
         /// Rounded up.
         ceil = ceil;
+        /// The complex conjugate.
+        conjugate, conj = conjugate;
         /// The cosine.
         cos = cos;
         /// The hyperbolic cosine.
         cosh = cosh;
+        /// Radians as degrees.
+        degrees = degrees;
         /// The error function.
         erf = erf;
         /// The inverse of the error function.
@@ -103,10 +116,16 @@ table! {
         expm1 = expm1;
         /// Rounded down.
         floor = floor;
+        /// The imaginary part.
+        imag = imag;
         /// Whether elements are finite.
         isfinite = isfinite;
         /// Whether elements are infinite.
         isinf = isinf;
+        /// Whether elements are negative infinity.
+        isneginf = isneginf;
+        /// Whether elements are positive infinity.
+        isposinf = isposinf;
         /// Whether elements are NaN.
         isnan = isnan;
         /// The natural logarithm.
@@ -121,6 +140,14 @@ table! {
         logical_not = logical_not;
         /// The negative.
         negative = negative;
+        /// The number itself.
+        positive = positive;
+        /// Degrees as radians.
+        radians = radians;
+        /// The real part.
+        real = real;
+        /// One over the number.
+        reciprocal = reciprocal;
         /// One over the square root.
         rsqrt = rsqrt;
         /// The logistic function.
@@ -139,10 +166,14 @@ table! {
         tan = tan;
         /// The hyperbolic tangent.
         tanh = tanh;
+        /// Rounded towards zero.
+        trunc = trunc;
     }
     binary {
         /// The sum.
         add = add;
+        /// The angle of the point (b, a).
+        arctan2, atan2 = arctan2;
         /// Bitwise and.
         bitwise_and = bitwise_and;
         /// Bitwise or.
@@ -153,6 +184,8 @@ table! {
         divide = divide;
         /// Whether elements are equal.
         equal = equal;
+        /// The quotient, rounded down.
+        floor_divide = floor_divide;
         /// Whether elements of the first are greater.
         greater = greater;
         /// Whether elements of the first are greater or equal.
@@ -163,10 +196,14 @@ table! {
         less = less;
         /// Whether elements of the first are less or equal.
         less_equal = less_equal;
+        /// The logarithm of the sum of exponentials.
+        logaddexp = logaddexp;
         /// Logical and.
         logical_and = logical_and;
         /// Logical or.
         logical_or = logical_or;
+        /// Logical exclusive or.
+        logical_xor = logical_xor;
         /// The larger of two; NaN if either is.
         maximum = maximum;
         /// The smaller of two; NaN if either is.
@@ -177,6 +214,8 @@ table! {
         not_equal = not_equal;
         /// The power.
         power, pow = power;
+        /// The remainder, with the sign of the divisor.
+        remainder = remainder;
         /// Bits shifted to the right.
         right_shift, bitwise_right_shift = right_shift;
         /// The difference.
@@ -217,32 +256,93 @@ fn matmul(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 #[pyfunction]
 #[pyo3(signature = (a, /, a_min, a_max, *, stream = None))]
 fn clip(a: Value, a_min: Option<Value>, a_max: Option<Value>, stream: Option<On>) -> PyResult<PyArray> {
-    let mut a = a.alone()?;
+    let a = a.alone()?;
     if a_min.is_none() && a_max.is_none() {
-        return Err(pyo3::exceptions::PyValueError::new_err(
-            "[clip] At most one of a_min and a_max may be None.",
-        ));
+        return Err(PyValueError::new_err("[clip] At most one of a_min and a_max may be None."));
     }
-    let bound = |bound: Option<Value>| match bound {
-        Some(Value::Array(array)) => Ok(Some(array)),
-        Some(number) => number.beside(a.dtype()).map(Some),
-        None => Ok(None),
-    };
+    let bound = |bound: Option<Value>| bound.map(|bound| bound.beside_array(&a)).transpose();
     let (low, high) = (bound(a_min)?, bound(a_max)?);
-    array_on(stream, || {
-        if let Some(low) = &low {
-            a = a.maximum(low)?;
-        }
-        if let Some(high) = &high {
-            a = a.minimum(high)?;
-        }
-        Ok(a)
-    })
+    array_on(stream, || a.clip(low.as_ref(), high.as_ref()))
+}
+
+/// Quotient, rounded down, and remainder.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, *, stream = None))]
+fn divmod(a: Value, b: Value, stream: Option<On>) -> PyResult<Vec<PyArray>> {
+    let (a, b) = Value::pair(a, b)?;
+    let (quotient, remainder) = on(stream, || a.divmod(&b))?;
+    Ok(vec![PyArray::new(quotient), PyArray::new(remainder)])
+}
+
+/// Rounded to a number of decimals; halves go to the even neighbour.
+#[pyfunction]
+#[pyo3(signature = (a, /, decimals = 0, stream = None))]
+fn round(a: Value, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.alone()?;
+    array_on(stream, || a.round(decimals))
+}
+
+/// Numbers in the place of NaN and of infinities; by default those of largest magnitude.
+#[pyfunction]
+#[pyo3(signature = (a, nan = 0.0, posinf = None, neginf = None, *, stream = None))]
+fn nan_to_num(
+    a: Value,
+    nan: f64,
+    posinf: Option<f64>,
+    neginf: Option<f64>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let a = a.alone()?;
+    array_on(stream, || a.nan_to_num(nan, posinf, neginf))
+}
+
+/// Whether elements are close: ``abs(a - b) <= atol + rtol * abs(b)``.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, rtol = 1e-5, atol = 1e-8, *, equal_nan = false, stream = None))]
+fn isclose(
+    a: Value,
+    b: Value,
+    rtol: f64,
+    atol: f64,
+    equal_nan: bool,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (a, b) = Value::pair(a, b)?;
+    array_on(stream, || a.isclose(&b, Tolerance { relative: rtol, absolute: atol, equal_nan }))
+}
+
+/// Whether all elements are close; see ``isclose``.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, rtol = 1e-5, atol = 1e-8, *, equal_nan = false, stream = None))]
+fn allclose(
+    a: Value,
+    b: Value,
+    rtol: f64,
+    atol: f64,
+    equal_nan: bool,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (a, b) = Value::pair(a, b)?;
+    array_on(stream, || a.allclose(&b, Tolerance { relative: rtol, absolute: atol, equal_nan }))
+}
+
+/// Whether two arrays have one shape and equal elements.
+#[pyfunction]
+#[pyo3(signature = (a, b, equal_nan = false, stream = None))]
+fn array_equal(a: Value, b: Value, equal_nan: bool, stream: Option<On>) -> PyResult<PyArray> {
+    let (a, b) = Value::pair(a, b)?;
+    array_on(stream, || a.array_equal(&b, equal_nan))
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     register_table(m)?;
     m.add_function(wrap_pyfunction!(select, m)?)?;
     m.add_function(wrap_pyfunction!(matmul, m)?)?;
+    m.add_function(wrap_pyfunction!(divmod, m)?)?;
+    m.add_function(wrap_pyfunction!(round, m)?)?;
+    m.add_function(wrap_pyfunction!(nan_to_num, m)?)?;
+    m.add_function(wrap_pyfunction!(isclose, m)?)?;
+    m.add_function(wrap_pyfunction!(allclose, m)?)?;
+    m.add_function(wrap_pyfunction!(array_equal, m)?)?;
     m.add_function(wrap_pyfunction!(clip, m)?)
 }

@@ -4,10 +4,14 @@
 //! table's macro gives the signature, reads the arguments and builds on the right stream. Adding a
 //! function is adding its row; a function that is called in a way of its own is written out.
 
+mod conv;
 mod create;
 mod elementwise;
+mod fft;
+pub mod movement;
+mod random;
 mod reduce;
-pub mod shape;
+mod shape;
 
 use pyo3::prelude::*;
 
@@ -22,5 +26,9 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     elementwise::register(m)?;
     reduce::register(m)?;
     shape::register(m)?;
-    create::register(m)
+    create::register(m)?;
+    movement::register(m)?;
+    conv::register(m)?;
+    fft::register(m)?;
+    random::register(m)
 }

@@ -1,0 +1,231 @@
+//! Convolutions.
+
+use hesper::{Conv, ConvolveMode};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::args::{Axes, On, array_on};
+use crate::array::PyArray;
+
+/// One number for all spatial axes, or one for each.
+struct Each(Vec<isize>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Each {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        Axes::extract(object).map(|Axes(list)| Each(list.to_vec()))
+    }
+}
+
+impl Each {
+    /// A number for each of `N` axes.
+    fn spread<const N: usize>(&self, what: &str) -> PyResult<[isize; N]> {
+        match self.0[..] {
+            [one] => Ok([one; N]),
+            ref list => list.try_into().map_err(|_| {
+                PyValueError::new_err(format!(
+                    "[conv] {what} has {} numbers for {N} spatial axes",
+                    list.len()
+                ))
+            }),
+        }
+    }
+
+    fn lengths<const N: usize>(&self, what: &str) -> PyResult<[usize; N]> {
+        let spread = self.spread::<N>(what)?;
+        let mut lengths = [0; N];
+        for (length, value) in lengths.iter_mut().zip(spread) {
+            *length = positive(what, value)?;
+        }
+        Ok(lengths)
+    }
+}
+
+fn positive(what: &str, value: isize) -> PyResult<usize> {
+    match usize::try_from(value) {
+        Ok(value) if value > 0 => Ok(value),
+        _ => Err(PyValueError::new_err(format!("[conv] {what} must be positive, and is {value}"))),
+    }
+}
+
+fn one() -> Each {
+    Each(vec![1])
+}
+
+fn zero() -> Each {
+    Each(vec![0])
+}
+
+/// A convolution over one spatial axis.
+#[pyfunction]
+#[pyo3(signature = (input, weight, /, stride = 1, padding = 0, dilation = 1, groups = 1, *, stream = None))]
+fn conv1d(
+    input: PyArray,
+    weight: PyArray,
+    stride: isize,
+    padding: isize,
+    dilation: isize,
+    groups: isize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (input, weight) = (input.value(), weight.value());
+    let (stride, dilation) = (positive("stride", stride)?, positive("dilation", dilation)?);
+    let groups = positive("groups", groups)?;
+    array_on(stream, || input.conv1d(&weight, stride, padding, dilation, groups))
+}
+
+/// A transposed convolution over one spatial axis.
+#[pyfunction]
+#[pyo3(signature = (input, weight, /, stride = 1, padding = 0, dilation = 1, output_padding = 0, groups = 1, *,
+    stream = None))]
+fn conv_transpose1d(
+    input: PyArray,
+    weight: PyArray,
+    stride: isize,
+    padding: isize,
+    dilation: isize,
+    output_padding: isize,
+    groups: isize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (input, weight) = (input.value(), weight.value());
+    let (stride, dilation) = (positive("stride", stride)?, positive("dilation", dilation)?);
+    let groups = positive("groups", groups)?;
+    array_on(stream, || input.conv_transpose1d(&weight, stride, padding, dilation, output_padding, groups))
+}
+
+/// Convolutions over several axes, and their transposes.
+macro_rules! convolutions {
+    ($($axes:literal: $(#[doc = $doc:literal])+ $name:ident, $(#[doc = $tdoc:literal])+ $transposed:ident;)*) => {
+        $(
+            $(#[doc = $doc])+
+            #[pyfunction]
+            #[pyo3(signature = (input, weight, /, stride = one(), padding = zero(), dilation = one(), groups = 1, *,
+                stream = None), text_signature = "(input, weight, /, stride=1, padding=0, dilation=1, groups=1, *, stream=None)")]
+            fn $name(
+                input: PyArray,
+                weight: PyArray,
+                stride: Each,
+                padding: Each,
+                dilation: Each,
+                groups: isize,
+                stream: Option<On>,
+            ) -> PyResult<PyArray> {
+                let (input, weight) = (input.value(), weight.value());
+                let (stride, dilation) = (stride.lengths::<$axes>("stride")?, dilation.lengths("dilation")?);
+                let (padding, groups) = (padding.spread("padding")?, positive("groups", groups)?);
+                array_on(stream, || input.$name(&weight, stride, padding, dilation, groups))
+            }
+
+            $(#[doc = $tdoc])+
+            #[pyfunction]
+            #[pyo3(signature = (input, weight, /, stride = one(), padding = zero(), dilation = one(),
+                output_padding = zero(), groups = 1, *, stream = None),
+                text_signature = "(input, weight, /, stride=1, padding=0, dilation=1, output_padding=0, groups=1, *, stream=None)")]
+            fn $transposed(
+                input: PyArray,
+                weight: PyArray,
+                stride: Each,
+                padding: Each,
+                dilation: Each,
+                output_padding: Each,
+                groups: isize,
+                stream: Option<On>,
+            ) -> PyResult<PyArray> {
+                let (input, weight) = (input.value(), weight.value());
+                let (stride, dilation) = (stride.lengths::<$axes>("stride")?, dilation.lengths("dilation")?);
+                let (padding, groups) = (padding.spread("padding")?, positive("groups", groups)?);
+                let more = output_padding.spread("output_padding")?;
+                array_on(stream, || input.$transposed(&weight, stride, padding, dilation, more, groups))
+            }
+        )*
+
+        fn register_table(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;
+            m.add_function(wrap_pyfunction!($transposed, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+convolutions! {
+    2:
+    /// A convolution over two spatial axes.
+    conv2d,
+    /// A transposed convolution over two spatial axes.
+    conv_transpose2d;
+    3:
+    /// A convolution over three spatial axes.
+    conv3d,
+    /// A transposed convolution over three spatial axes.
+    conv_transpose3d;
+}
+
+/// A convolution over one to three spatial axes, with padding on each side and dilated input.
+///
+/// `padding` is a number, one for each axis, or a pair of lists: before and after.
+#[pyfunction]
+#[pyo3(signature = (input, weight, /, stride = one(), padding = None, kernel_dilation = one(),
+    input_dilation = one(), groups = 1, flip = false, *, stream = None),
+    text_signature = "(input, weight, /, stride=1, padding=0, kernel_dilation=1, input_dilation=1, groups=1, flip=False, *, stream=None)")]
+fn conv_general(
+    input: PyArray,
+    weight: PyArray,
+    stride: Each,
+    padding: Option<&Bound<'_, PyAny>>,
+    kernel_dilation: Each,
+    input_dilation: Each,
+    groups: isize,
+    flip: bool,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (input, weight) = (input.value(), weight.value());
+    let list = |what: &str, each: &Each| {
+        each.0.iter().map(|value| positive(what, *value)).collect::<PyResult<Vec<_>>>()
+    };
+    let conv = Conv {
+        stride: list("stride", &stride)?,
+        padding: padding.map_or_else(|| Ok(vec![(0, 0)]), paddings)?,
+        kernel_dilation: list("kernel_dilation", &kernel_dilation)?,
+        input_dilation: list("input_dilation", &input_dilation)?,
+        groups: positive("groups", groups)?,
+        flip,
+    };
+    array_on(stream, || input.conv_general(&weight, &conv))
+}
+
+fn paddings(object: &Bound<'_, PyAny>) -> PyResult<Vec<(isize, isize)>> {
+    if let Ok(Each(list)) = object.extract::<Each>() {
+        return Ok(list.into_iter().map(|value| (value, value)).collect());
+    }
+    let (Each(before), Each(after)) = object
+        .extract::<(Each, Each)>()
+        .map_err(|_| PyTypeError::new_err("padding: expected integers, or a pair of lists of integers"))?;
+    if before.len() != after.len() {
+        return Err(PyValueError::new_err("[conv] the paddings before and after have different lengths"));
+    }
+    Ok(before.into_iter().zip(after).collect())
+}
+
+/// The convolution of two signals of one axis; `mode` is 'full', 'same' or 'valid'.
+#[pyfunction]
+#[pyo3(signature = (a, v, /, mode = "full", *, stream = None))]
+fn convolve(a: PyArray, v: PyArray, mode: &str, stream: Option<On>) -> PyResult<PyArray> {
+    let mode = match mode {
+        "full" => ConvolveMode::Full,
+        "same" => ConvolveMode::Same,
+        "valid" => ConvolveMode::Valid,
+        _ => return Err(PyValueError::new_err("[convolve] unsupported mode")),
+    };
+    let (a, v) = (a.value(), v.value());
+    array_on(stream, || a.convolve(&v, mode))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_table(m)?;
+    m.add_function(wrap_pyfunction!(conv1d, m)?)?;
+    m.add_function(wrap_pyfunction!(conv_transpose1d, m)?)?;
+    m.add_function(wrap_pyfunction!(conv_general, m)?)?;
+    m.add_function(wrap_pyfunction!(convolve, m)?)
+}

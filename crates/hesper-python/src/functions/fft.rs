@@ -1,0 +1,231 @@
+//! The module `fft`.
+
+use hesper::fft::{self as transforms, Istft, Norm, Stft};
+use hesper::{Array, Pad};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::axes_of;
+use crate::args::{Axes, Ints, Lengths, On, array_on};
+use crate::array::PyArray;
+
+fn norm_of(norm: &str) -> PyResult<Norm> {
+    match norm {
+        "backward" => Ok(Norm::Backward),
+        "ortho" => Ok(Norm::Ortho),
+        "forward" => Ok(Norm::Forward),
+        _ => Err(PyValueError::new_err(format!(
+            "[fft] Invalid norm {norm:?}: 'backward', 'ortho' or 'forward'."
+        ))),
+    }
+}
+
+type Along = fn(&Array, Option<usize>, isize, Norm) -> hesper::Result<Array>;
+type Over = fn(&Array, Option<&[usize]>, Option<&[isize]>, Norm) -> hesper::Result<Array>;
+
+fn along(
+    a: PyArray,
+    n: Option<usize>,
+    axis: isize,
+    norm: &str,
+    stream: Option<On>,
+    f: Along,
+) -> PyResult<PyArray> {
+    let (a, norm) = (a.value(), norm_of(norm)?);
+    array_on(stream, || f(&a, n, axis, norm))
+}
+
+fn over(
+    a: PyArray,
+    s: Option<Lengths>,
+    axes: Option<&[isize]>,
+    norm: &str,
+    stream: Option<On>,
+    f: Over,
+) -> PyResult<PyArray> {
+    let (a, norm) = (a.value(), norm_of(norm)?);
+    array_on(stream, || f(&a, s.as_ref().map(|Lengths(s)| &s[..]), axes, norm))
+}
+
+/// Transforms along one axis, two axes and several: documentation and names.
+macro_rules! table {
+    ($($(#[doc = $doc:literal])+ $one:ident $two:ident $several:ident;)*) => {
+        $(
+            $(#[doc = $doc])+
+            ///
+            /// Along one axis, which is cut or filled with zeros to `n` elements.
+            #[pyfunction]
+            #[pyo3(signature = (a, n = None, axis = -1, norm = "backward", stream = None))]
+            fn $one(a: PyArray, n: Option<usize>, axis: isize, norm: &str, stream: Option<On>) -> PyResult<PyArray> {
+                along(a, n, axis, norm, stream, transforms::$one)
+            }
+
+            $(#[doc = $doc])+
+            ///
+            /// Along two axes, by default the last ones.
+            #[pyfunction]
+            #[pyo3(signature = (a, s = None, axes = None, norm = "backward", stream = None),
+                text_signature = "(a, s=None, axes=[-2, -1], norm='backward', stream=None)")]
+            fn $two(
+                a: PyArray,
+                s: Option<Lengths>,
+                axes: Option<Ints>,
+                norm: &str,
+                stream: Option<On>,
+            ) -> PyResult<PyArray> {
+                let axes = axes.map_or_else(|| [-2, -1].into_iter().collect(), |Ints(axes)| axes);
+                over(a, s, Some(&axes), norm, stream, transforms::$several)
+            }
+
+            $(#[doc = $doc])+
+            ///
+            /// Along several axes, by default all.
+            #[pyfunction]
+            #[pyo3(signature = (a, s = None, axes = None, norm = "backward", stream = None))]
+            fn $several(
+                a: PyArray,
+                s: Option<Lengths>,
+                axes: Option<Axes>,
+                norm: &str,
+                stream: Option<On>,
+            ) -> PyResult<PyArray> {
+                let last: Vec<isize>;
+                let axes = match (&axes, &s) {
+                    // Lengths without axes are those of the last ones.
+                    (None, Some(Lengths(s))) => {
+                        last = (-(s.len() as isize)..0).collect();
+                        Some(&last[..])
+                    }
+                    _ => axes_of(&axes),
+                };
+                over(a, s, axes, norm, stream, transforms::$several)
+            }
+        )*
+
+        fn register_table(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($one, m)?)?;
+            m.add_function(wrap_pyfunction!($two, m)?)?;
+            m.add_function(wrap_pyfunction!($several, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+table! {
+    /// The discrete Fourier transform.
+    fft fft2 fftn;
+    /// The inverse of the discrete Fourier transform.
+    ifft ifft2 ifftn;
+    /// The discrete Fourier transform of real numbers.
+    rfft rfft2 rfftn;
+    /// The inverse of the discrete Fourier transform of real numbers.
+    irfft irfft2 irfftn;
+}
+
+/// The frequency zero moved to the middle of axes, by default of all.
+#[pyfunction]
+#[pyo3(signature = (a, axes = None, stream = None))]
+fn fftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || transforms::fftshift(&a, axes_of(&axes)))
+}
+
+/// The inverse of ``fftshift``.
+#[pyfunction]
+#[pyo3(signature = (a, axes = None, stream = None))]
+fn ifftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || transforms::ifftshift(&a, axes_of(&axes)))
+}
+
+/// The frequencies of a transform of `n` elements at a distance of `d`.
+#[pyfunction]
+#[pyo3(signature = (n, d = 1.0, stream = None))]
+fn fftfreq(n: usize, d: f64, stream: Option<On>) -> PyResult<PyArray> {
+    array_on(stream, || transforms::fftfreq(n, d))
+}
+
+/// The frequencies of a transform of `n` real elements at a distance of `d`.
+#[pyfunction]
+#[pyo3(signature = (n, d = 1.0, stream = None))]
+fn rfftfreq(n: usize, d: f64, stream: Option<On>) -> PyResult<PyArray> {
+    array_on(stream, || transforms::rfftfreq(n, d))
+}
+
+/// The transforms of overlapping frames of the last axis.
+#[pyfunction]
+#[pyo3(signature = (x, n_fft = 2048, hop_length = None, win_length = None, window = None, center = true,
+    pad_mode = "reflect", norm = "backward", onesided = None, stream = None))]
+fn stft(
+    x: PyArray,
+    n_fft: usize,
+    hop_length: Option<usize>,
+    win_length: Option<usize>,
+    window: Option<PyArray>,
+    center: bool,
+    pad_mode: &str,
+    norm: &str,
+    onesided: Option<bool>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let mode = match pad_mode {
+        "reflect" => Pad::Reflect,
+        "constant" => Pad::Constant(0.into()),
+        "edge" => Pad::Edge,
+        "symmetric" => Pad::Symmetric,
+        _ => return Err(PyValueError::new_err(format!("[stft] Invalid pad_mode {pad_mode:?}."))),
+    };
+    let options = Stft {
+        n_fft,
+        hop_length,
+        win_length,
+        window: window.map(|window| window.value()),
+        center: center.then_some(mode),
+        norm: norm_of(norm)?,
+        onesided,
+    };
+    let x = x.value();
+    array_on(stream, || transforms::stft(&x, &options))
+}
+
+/// The signal from the transforms of its frames.
+#[pyfunction]
+#[pyo3(signature = (stft_matrix, n_fft = None, hop_length = None, win_length = None, window = None,
+    center = true, norm = "backward", onesided = None, length = None, stream = None))]
+fn istft(
+    stft_matrix: PyArray,
+    n_fft: Option<usize>,
+    hop_length: Option<usize>,
+    win_length: Option<usize>,
+    window: Option<PyArray>,
+    center: bool,
+    norm: &str,
+    onesided: Option<bool>,
+    length: Option<usize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let options = Istft {
+        n_fft,
+        hop_length,
+        win_length,
+        window: window.map(|window| window.value()),
+        center,
+        norm: norm_of(norm)?,
+        onesided: onesided.unwrap_or(true),
+        length,
+    };
+    let x = stft_matrix.value();
+    array_on(stream, || transforms::istft(&x, &options))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let fft = PyModule::new(m.py(), "fft")?;
+    register_table(&fft)?;
+    fft.add_function(wrap_pyfunction!(fftshift, &fft)?)?;
+    fft.add_function(wrap_pyfunction!(ifftshift, &fft)?)?;
+    fft.add_function(wrap_pyfunction!(fftfreq, &fft)?)?;
+    fft.add_function(wrap_pyfunction!(rfftfreq, &fft)?)?;
+    fft.add_function(wrap_pyfunction!(stft, &fft)?)?;
+    fft.add_function(wrap_pyfunction!(istft, &fft)?)?;
+    m.add_submodule(&fft)
+}

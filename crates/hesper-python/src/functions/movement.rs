@@ -1,0 +1,347 @@
+//! Functions that join, cut, repeat and pick elements.
+
+use hesper::{Array, Pad, Split};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyInt;
+
+use super::axes_of;
+use crate::args::{Axes, Ints, Lengths, On, Value, array_on, on};
+use crate::array::PyArray;
+use crate::dtype::PyDtype;
+
+/// A list of arrays.
+struct Arrays(Vec<Array>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Arrays {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(array) = object.cast::<PyArray>() {
+            // An array is the list of its rows.
+            let rows = array.get().value();
+            return rows.unstack(0).map(Arrays).map_err(crate::error::raise);
+        }
+        let list = object.try_iter()?.map(|item| item?.extract::<Value>()?.alone());
+        list.collect::<PyResult<_>>().map(Arrays)
+    }
+}
+
+/// Where to split: a number of parts, or the places of the cuts.
+pub enum Cuts {
+    Sections(usize),
+    Places(Ints),
+}
+
+impl Cuts {
+    pub fn as_split(&self) -> Split<'_> {
+        match self {
+            Cuts::Sections(count) => Split::Sections(*count),
+            Cuts::Places(Ints(places)) => Split::Indices(places),
+        }
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Cuts {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyInt>() {
+            let negative = |_| PyValueError::new_err("[split] The number of parts must be positive.");
+            return object.extract().map(Cuts::Sections).map_err(negative);
+        }
+        Ints::extract(object).map(Cuts::Places)
+    }
+}
+
+/// Arrays joined along an axis that they have; with None, flattened first.
+#[pyfunction]
+#[pyo3(signature = (arrays, axis = 0, *, stream = None))]
+fn concatenate(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+    array_on(stream, || match axis {
+        Some(axis) => hesper::concatenate(&arrays.0, axis),
+        None => {
+            let flat =
+                arrays.0.iter().map(|array| array.flatten(0, -1)).collect::<hesper::Result<Vec<_>>>()?;
+            hesper::concatenate(&flat, 0)
+        }
+    })
+}
+
+/// Arrays joined along an axis that they have; with None, flattened first.
+#[pyfunction]
+#[pyo3(signature = (arrays, axis = 0, *, stream = None))]
+fn concat(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+    concatenate(arrays, axis, stream)
+}
+
+/// Arrays of one shape joined along a new axis.
+#[pyfunction]
+#[pyo3(signature = (arrays, axis = 0, *, stream = None))]
+fn stack(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+    array_on(stream, || hesper::stack(&arrays.0, axis.unwrap_or(0)))
+}
+
+/// An array cut along an axis, into equal parts or at the given places.
+#[pyfunction]
+#[pyo3(signature = (a, /, indices_or_sections, axis = 0, *, stream = None))]
+fn split(a: PyArray, indices_or_sections: Cuts, axis: isize, stream: Option<On>) -> PyResult<Vec<PyArray>> {
+    let a = a.value();
+    let parts = on(stream, || a.split(indices_or_sections.as_split(), axis))?;
+    Ok(parts.into_iter().map(PyArray::new).collect())
+}
+
+/// The parts of an array along an axis, which they lose.
+#[pyfunction]
+#[pyo3(signature = (x, /, *, axis = 0, stream = None))]
+fn unstack<'py>(
+    py: Python<'py>,
+    x: PyArray,
+    axis: isize,
+    stream: Option<On>,
+) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+    let x = x.value();
+    let parts = on(stream, || x.unstack(axis))?;
+    pyo3::types::PyTuple::new(py, parts.into_iter().map(PyArray::new))
+}
+
+/// An array repeated along its axes.
+#[pyfunction]
+#[pyo3(signature = (a, reps, /, *, stream = None))]
+fn tile(a: PyArray, reps: Lengths, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.tile(&reps.0))
+}
+
+/// Elements repeated along an axis; with None, of the flattened array.
+#[pyfunction]
+#[pyo3(signature = (array, repeats, axis = None, *, stream = None))]
+fn repeat(array: PyArray, repeats: usize, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+    let a = array.value();
+    array_on(stream, || a.repeat(repeats, axis))
+}
+
+/// Elements moved along axes; those that leave one end come in at the other.
+#[pyfunction]
+#[pyo3(signature = (a, shift, axis = None, /, *, stream = None))]
+fn roll(a: PyArray, shift: Axes, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.roll(&shift.0, axes_of(&axis)))
+}
+
+/// Elements in reverse order along axes; by default all.
+#[pyfunction]
+#[pyo3(signature = (a, /, axis = None, *, stream = None))]
+fn flip(a: PyArray, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.flip(axes_of(&axis)))
+}
+
+/// Elements put around an array.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// pad_width : int, (before, after) or a list of pairs
+/// mode : 'constant', 'edge', 'reflect' or 'symmetric'
+/// constant_values : array or number
+/// stream : Stream or Device, optional
+#[pyfunction]
+#[pyo3(signature = (a, pad_width, mode = "constant", constant_values = None, *, stream = None))]
+fn pad(
+    a: PyArray,
+    pad_width: &Bound<'_, PyAny>,
+    mode: &str,
+    constant_values: Option<Value>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let a = a.value();
+    let widths = pad_widths(pad_width, a.ndim())?;
+    let mode = match mode {
+        "constant" => {
+            let value = constant_values.unwrap_or(Value::Int(0)).beside_array(&a)?;
+            Pad::Constant(value.into())
+        }
+        "edge" => Pad::Edge,
+        "reflect" => Pad::Reflect,
+        "symmetric" => Pad::Symmetric,
+        _ => return Err(PyValueError::new_err(format!("Invalid padding mode ({mode}) passed to pad"))),
+    };
+    array_on(stream, || a.pad(&widths, &mode))
+}
+
+fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, usize)>> {
+    let negative = || PyValueError::new_err("Invalid high or low padding size passed to pad: it is negative");
+    let width = |value: isize| usize::try_from(value).map_err(|_| negative());
+    if let Ok(Axes(ints)) = object.extract::<Axes>() {
+        return match ints[..] {
+            [one] => Ok(vec![(width(one)?, width(one)?); rank]),
+            [before, after] => Ok(vec![(width(before)?, width(after)?); rank]),
+            _ => Err(PyValueError::new_err(format!("{} padding sizes for {rank} axes", ints.len()))),
+        };
+    }
+    let mut widths = Vec::new();
+    for item in object.try_iter()? {
+        let Ints(pair) = item?.extract()?;
+        match pair[..] {
+            [one] => widths.push((width(one)?, width(one)?)),
+            [before, after] => widths.push((width(before)?, width(after)?)),
+            _ => return Err(PyTypeError::new_err("pad_width: expected pairs of integers")),
+        }
+    }
+    if let ([one], true) = (&widths[..], rank != 1) {
+        return Ok(vec![*one; rank]);
+    }
+    Ok(widths)
+}
+
+/// Elements at indices along an axis; with None, of the flattened array.
+#[pyfunction]
+#[pyo3(signature = (a, /, indices, axis = None, *, stream = None))]
+fn take(a: Value, indices: Value, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+    let (a, indices) = (a.alone()?, indices.alone()?);
+    array_on(stream, || a.take(&indices, axis))
+}
+
+/// Elements at indices along an axis, position by position.
+#[pyfunction]
+#[pyo3(signature = (a, /, indices, axis = -1, *, stream = None))]
+fn take_along_axis(
+    a: PyArray,
+    indices: PyArray,
+    axis: Option<isize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (a, indices) = (a.value(), indices.value());
+    array_on(stream, || a.take_along_axis(&indices, axis))
+}
+
+/// The array with values put at indices along an axis, position by position.
+#[pyfunction]
+#[pyo3(signature = (a, /, indices, values, axis = None, *, stream = None))]
+fn put_along_axis(
+    a: PyArray,
+    indices: PyArray,
+    values: Value,
+    axis: Option<isize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (a, indices) = (a.value(), indices.value());
+    let values = values.beside_array(&a)?;
+    array_on(stream, || a.put_along_axis(&indices, &values, axis))
+}
+
+/// A diagonal of two axes, as the last axis.
+#[pyfunction]
+#[pyo3(signature = (a, offset = 0, axis1 = 0, axis2 = 1, stream = None))]
+fn diagonal(a: PyArray, offset: isize, axis1: isize, axis2: isize, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.diagonal(offset, axis1, axis2))
+}
+
+/// The diagonal of a matrix, or a matrix with a diagonal.
+#[pyfunction]
+#[pyo3(signature = (a, /, k = 0, *, stream = None))]
+fn diag(a: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.diag(k))
+}
+
+/// The sum of a diagonal.
+#[pyfunction]
+#[pyo3(signature = (a, /, offset = 0, axis1 = 0, axis2 = 1, dtype = None, *, stream = None))]
+fn trace(
+    a: PyArray,
+    offset: isize,
+    axis1: isize,
+    axis2: isize,
+    dtype: Option<PyDtype>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.trace(offset, axis1, axis2, dtype.map(|dtype| dtype.0)))
+}
+
+/// The same bytes as elements of another type.
+#[pyfunction]
+#[pyo3(signature = (a, dtype, stream = None))]
+fn view(a: Value, dtype: PyDtype, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.alone()?;
+    array_on(stream, || a.view(dtype.0))
+}
+
+/// The array's memory in another shape with other strides.
+#[pyfunction]
+#[pyo3(signature = (a, /, shape = None, strides = None, offset = 0, *, stream = None))]
+fn as_strided(
+    a: PyArray,
+    shape: Option<Lengths>,
+    strides: Option<Ints>,
+    offset: usize,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let a = a.value();
+    let shape = shape.map_or_else(|| a.shape().into(), |Lengths(shape)| shape);
+    let strides = strides.map_or_else(
+        || {
+            let mut strides: smallvec::SmallVec<[isize; 6]> = smallvec::smallvec![1; shape.len()];
+            for axis in (1..shape.len()).rev() {
+                strides[axis - 1] = strides[axis].saturating_mul(shape[axis] as isize);
+            }
+            strides
+        },
+        |Ints(strides)| strides,
+    );
+    array_on(stream, || a.as_strided(&shape, &strides, offset))
+}
+
+/// A slice of fixed size whose start is an array.
+#[pyfunction]
+#[pyo3(name = "slice", signature = (a, start_indices, axes, slice_size, *, stream = None))]
+fn slice_at(
+    a: PyArray,
+    start_indices: PyArray,
+    axes: Axes,
+    slice_size: Lengths,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (a, start) = (a.value(), start_indices.value());
+    array_on(stream, || a.dynamic_slice(&start, &axes.0, &slice_size.0))
+}
+
+/// The array with a slice replaced whose start is an array.
+#[pyfunction]
+#[pyo3(signature = (a, update, start_indices, axes, *, stream = None))]
+fn slice_update(
+    a: PyArray,
+    update: PyArray,
+    start_indices: PyArray,
+    axes: Axes,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (a, update, start) = (a.value(), update.value(), start_indices.value());
+    array_on(stream, || a.dynamic_slice_update(&update, &start, &axes.0))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(concatenate, m)?)?;
+    m.add_function(wrap_pyfunction!(concat, m)?)?;
+    m.add_function(wrap_pyfunction!(stack, m)?)?;
+    m.add_function(wrap_pyfunction!(split, m)?)?;
+    m.add_function(wrap_pyfunction!(unstack, m)?)?;
+    m.add_function(wrap_pyfunction!(tile, m)?)?;
+    m.add_function(wrap_pyfunction!(repeat, m)?)?;
+    m.add_function(wrap_pyfunction!(roll, m)?)?;
+    m.add_function(wrap_pyfunction!(flip, m)?)?;
+    m.add_function(wrap_pyfunction!(pad, m)?)?;
+    m.add_function(wrap_pyfunction!(take, m)?)?;
+    m.add_function(wrap_pyfunction!(take_along_axis, m)?)?;
+    m.add_function(wrap_pyfunction!(put_along_axis, m)?)?;
+    m.add_function(wrap_pyfunction!(diagonal, m)?)?;
+    m.add_function(wrap_pyfunction!(diag, m)?)?;
+    m.add_function(wrap_pyfunction!(trace, m)?)?;
+    m.add_function(wrap_pyfunction!(view, m)?)?;
+    m.add_function(wrap_pyfunction!(as_strided, m)?)?;
+    m.add_function(wrap_pyfunction!(slice_at, m)?)?;
+    m.add_function(wrap_pyfunction!(slice_update, m)?)
+}

@@ -1,0 +1,238 @@
+//! The module `random`.
+
+use hesper::random::{self, Draws};
+use hesper::{Array, Dtype};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+
+use crate::args::{Lengths, On, Value, array_on};
+use crate::array::PyArray;
+use crate::dtype::PyDtype;
+
+type Shape = SmallVec<[usize; 6]>;
+
+fn shape_of(shape: Option<Lengths>) -> Shape {
+    shape.map_or_else(Shape::new, |Lengths(shape)| shape)
+}
+
+fn type_of(dtype: Option<PyDtype>, usual: Dtype) -> Dtype {
+    dtype.map_or(usual, |dtype| dtype.0)
+}
+
+fn key_of(key: Option<PyArray>) -> Option<Array> {
+    key.map(|key| key.value())
+}
+
+/// A key: what random numbers are computed from.
+#[pyfunction]
+fn key(seed: u64) -> PyResult<PyArray> {
+    array_on(None, || random::key(seed))
+}
+
+/// Sets the key from which calls without a key take theirs.
+#[pyfunction]
+fn seed(seed: u64) {
+    random::seed(seed);
+}
+
+/// New keys from one.
+#[pyfunction]
+#[pyo3(signature = (key, num = 2, stream = None))]
+fn split(key: PyArray, num: usize, stream: Option<On>) -> PyResult<PyArray> {
+    let key = key.value();
+    array_on(stream, || random::split(&key, num))
+}
+
+/// Evenly distributed numbers from `low` up to and without `high`.
+#[pyfunction]
+#[pyo3(signature = (low = Value::Int(0), high = Value::Int(1), shape = None, dtype = None, key = None, stream = None),
+    text_signature = "(low=0, high=1, shape=[], dtype=float32, key=None, stream=None)")]
+fn uniform(
+    low: Value,
+    high: Value,
+    shape: Option<Lengths>,
+    dtype: Option<PyDtype>,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key));
+    let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Float32));
+    array_on(stream, || random::uniform(&low, &high, &shape, dtype, key.as_ref()))
+}
+
+/// Normally distributed numbers with a mean and a standard deviation.
+#[pyfunction]
+#[pyo3(signature = (shape = None, dtype = None, loc = None, scale = None, key = None, stream = None),
+    text_signature = "(shape=[], dtype=float32, loc=None, scale=None, key=None, stream=None)")]
+fn normal(
+    shape: Option<Lengths>,
+    dtype: Option<PyDtype>,
+    loc: Option<Value>,
+    scale: Option<Value>,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let loc = loc.unwrap_or(Value::Int(0)).alone()?;
+    let scale = scale.unwrap_or(Value::Int(1)).alone()?;
+    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key));
+    array_on(stream, || random::normal(&shape, dtype, &loc, &scale, key.as_ref()))
+}
+
+/// Integers from `low` up to and without `high`.
+#[pyfunction]
+#[pyo3(signature = (low, high, shape = None, dtype = None, key = None, stream = None),
+    text_signature = "(low, high, shape=[], dtype=int32, key=None, stream=None)")]
+fn randint(
+    low: Value,
+    high: Value,
+    shape: Option<Lengths>,
+    dtype: Option<PyDtype>,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key));
+    let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Int32));
+    array_on(stream, || random::randint(&low, &high, &shape, dtype, key.as_ref()))
+}
+
+/// Truth values that hold with probability `p`.
+#[pyfunction]
+#[pyo3(signature = (p = Value::Float(0.5), shape = None, key = None, stream = None),
+    text_signature = "(p=0.5, shape=None, key=None, stream=None)")]
+fn bernoulli(
+    p: Value,
+    shape: Option<Lengths>,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (p, key) = (p.alone()?, key_of(key));
+    array_on(stream, || random::bernoulli(&p, shape.as_ref().map(|Lengths(shape)| &shape[..]), key.as_ref()))
+}
+
+/// Normally distributed numbers between bounds.
+#[pyfunction]
+#[pyo3(signature = (lower, upper, shape = None, dtype = None, key = None, stream = None),
+    text_signature = "(lower, upper, shape=None, dtype=float32, key=None, stream=None)")]
+fn truncated_normal(
+    lower: Value,
+    upper: Value,
+    shape: Option<Lengths>,
+    dtype: Option<PyDtype>,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (lower, upper, key) = (lower.alone()?, upper.alone()?, key_of(key));
+    let dtype = type_of(dtype, Dtype::Float32);
+    let shape = shape.as_ref().map(|Lengths(shape)| &shape[..]);
+    array_on(stream, || random::truncated_normal(&lower, &upper, shape, dtype, key.as_ref()))
+}
+
+/// Numbers of the standard Gumbel distribution.
+#[pyfunction]
+#[pyo3(signature = (shape = None, dtype = None, key = None, stream = None),
+    text_signature = "(shape=[], dtype=float32, key=None, stream=None)")]
+fn gumbel(
+    shape: Option<Lengths>,
+    dtype: Option<PyDtype>,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key));
+    array_on(stream, || random::gumbel(&shape, dtype, key.as_ref()))
+}
+
+/// Numbers of the Laplace distribution.
+#[pyfunction]
+#[pyo3(signature = (shape = None, dtype = None, loc = 0.0, scale = 1.0, key = None, stream = None),
+    text_signature = "(shape=[], dtype=float32, loc=0.0, scale=1.0, key=None, stream=None)")]
+fn laplace(
+    shape: Option<Lengths>,
+    dtype: Option<PyDtype>,
+    loc: f64,
+    scale: f64,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key));
+    array_on(stream, || random::laplace(&shape, dtype, loc, scale, key.as_ref()))
+}
+
+/// Indices along an axis of `logits`, each as likely as the exponential of its logit says.
+#[pyfunction]
+#[pyo3(signature = (logits, axis = -1, shape = None, num_samples = None, key = None, stream = None))]
+fn categorical(
+    logits: PyArray,
+    axis: isize,
+    shape: Option<Lengths>,
+    num_samples: Option<usize>,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (logits, key) = (logits.value(), key_of(key));
+    let draws = match (&shape, num_samples) {
+        (Some(_), Some(_)) => {
+            return Err(PyValueError::new_err(
+                "[categorical] Only one of shape or num_samples can be specified.",
+            ));
+        }
+        (Some(Lengths(shape)), None) => Draws::Shape(shape),
+        (None, Some(count)) => Draws::Many(count),
+        (None, None) => Draws::One,
+    };
+    array_on(stream, || random::categorical(&logits, axis, draws, key.as_ref()))
+}
+
+/// The integers below a number, or the entries of an array along an axis, in random order.
+#[pyfunction]
+#[pyo3(signature = (x, axis = 0, key = None, stream = None))]
+fn permutation(x: Value, axis: isize, key: Option<PyArray>, stream: Option<On>) -> PyResult<PyArray> {
+    let key = key_of(key);
+    match x {
+        Value::Int(count) => {
+            let count = usize::try_from(count).map_err(|_| {
+                PyValueError::new_err(format!("[permutation] {count} integers have no order"))
+            })?;
+            array_on(stream, || random::permutation(count, key.as_ref()))
+        }
+        other => {
+            let array = other.alone()?;
+            array_on(stream, || random::permute(&array, axis, key.as_ref()))
+        }
+    }
+}
+
+/// Vectors of normally distributed numbers with a mean and a covariance.
+#[pyfunction]
+#[pyo3(signature = (mean, cov, shape = None, dtype = None, key = None, stream = None),
+    text_signature = "(mean, cov, shape=[], dtype=float32, key=None, stream=None)")]
+fn multivariate_normal(
+    mean: PyArray,
+    cov: PyArray,
+    shape: Option<Lengths>,
+    dtype: Option<PyDtype>,
+    key: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (mean, cov, key) = (mean.value(), cov.value(), key_of(key));
+    let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Float32));
+    array_on(stream, || random::multivariate_normal(&mean, &cov, &shape, dtype, key.as_ref()))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let random = PyModule::new(m.py(), "random")?;
+    random.add_function(wrap_pyfunction!(key, &random)?)?;
+    random.add_function(wrap_pyfunction!(seed, &random)?)?;
+    random.add_function(wrap_pyfunction!(split, &random)?)?;
+    random.add_function(wrap_pyfunction!(uniform, &random)?)?;
+    random.add_function(wrap_pyfunction!(normal, &random)?)?;
+    random.add_function(wrap_pyfunction!(randint, &random)?)?;
+    random.add_function(wrap_pyfunction!(bernoulli, &random)?)?;
+    random.add_function(wrap_pyfunction!(truncated_normal, &random)?)?;
+    random.add_function(wrap_pyfunction!(gumbel, &random)?)?;
+    random.add_function(wrap_pyfunction!(laplace, &random)?)?;
+    random.add_function(wrap_pyfunction!(categorical, &random)?)?;
+    random.add_function(wrap_pyfunction!(permutation, &random)?)?;
+    random.add_function(wrap_pyfunction!(multivariate_normal, &random)?)?;
+    m.add_submodule(&random)
+}

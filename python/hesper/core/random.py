@@ -1,0 +1,6 @@
+"""Random numbers. Calls without a key take theirs from the process's, which ``seed`` sets."""
+
+from hesper._core import random as _random
+
+__all__ = list(_random.__all__)
+globals().update({name: getattr(_random, name) for name in __all__})
