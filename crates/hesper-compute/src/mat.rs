@@ -69,7 +69,11 @@ impl<'a, T> MatRef<'a, T> {
         let high = first as i128 + down.max(0) + across.max(0);
         if low < 0 || high >= data.len() as i128 {
             let expected = usize::try_from(high + 1).unwrap_or(usize::MAX);
-            return Err(Mismatch { what: "elements that a strided matrix reaches", expected, given: data.len() });
+            return Err(Mismatch {
+                what: "elements that a strided matrix reaches",
+                expected,
+                given: data.len(),
+            });
         }
         let ptr = data.as_ptr().wrapping_add(first);
         Ok(Self { ptr, rows, cols, row_stride, col_stride, of: PhantomData })
@@ -91,7 +95,12 @@ impl<'a, T> MatRef<'a, T> {
     where
         T: Copy,
     {
-        assert!(row < self.rows && col < self.cols, "element ({row}, {col}) of {} x {}", self.rows, self.cols);
+        assert!(
+            row < self.rows && col < self.cols,
+            "element ({row}, {col}) of {} x {}",
+            self.rows,
+            self.cols
+        );
         // SAFETY: every element that the strides name can be read.
         unsafe { *self.at(row, col) }
     }

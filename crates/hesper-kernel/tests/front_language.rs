@@ -1,4 +1,5 @@
 //! Small programs in the dialect, each run on the reference interpreter against numbers worked out by hand.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
