@@ -40,7 +40,7 @@ fn shapes_broadcast_and_errors_show_them() {
     let column = Array::try_from_slice(&[1.0f32, 2.0, 3.0], &[3, 1]).unwrap();
     let row = Array::try_from_slice(&[10.0f32, 20.0], &[1, 2]).unwrap();
     assert_eq!((&column + &row).to_vec::<f32>().unwrap(), [11.0, 21.0, 12.0, 22.0, 13.0, 23.0]);
-    let error = column.add(&grid(2, 2)).unwrap_err().to_string();
+    let error = column.add(grid(2, 2)).unwrap_err().to_string();
     assert!(error.contains("add") && error.contains("[3, 1]") && error.contains("[2, 2]"), "{error}");
 }
 

@@ -93,7 +93,7 @@ fn integers_divided_by_zero_give_zero_and_leave_the_dividend() {
     }
     let least = Array::from_slice(&[i32::MIN]);
     assert_eq!(least.floor_divide(-1).unwrap().item::<i32>().unwrap(), i32::MIN);
-    assert_eq!((&least % -1).item::<i32>().unwrap(), 0);
+    assert_eq!(least.remainder(-1).unwrap().item::<i32>().unwrap(), 0);
 }
 
 #[test]

@@ -93,9 +93,9 @@ fn indices_of_other_types_are_refused() {
     assert!(x.index(&[Index::Ellipsis, Index::Ellipsis]).is_err());
     assert!(x.index(&[Index::Int(0), Index::Int(0), Index::Int(0)]).is_err());
     assert!(x.index(&[Index::slice(None, None, 0)]).is_err());
-    assert!(x.index_update(&[Index::all()], &Array::from_slice(&[1, 2, 3]), Update::Set).is_err());
+    assert!(x.index_update(&[Index::all()], Array::from_slice(&[1, 2, 3]), Update::Set).is_err());
     let empty = x.slice(&[0, 0], &[0, 4], &[1, 1]).unwrap();
-    assert!(empty.take(&Array::from_slice(&[0]), Some(0)).is_err());
+    assert!(empty.take(Array::from_slice(&[0]), Some(0)).is_err());
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn masks_select_and_update_in_order() {
     assert_eq!(set.to_vec::<i32>().unwrap(), [0, 10, 2, 20, 4, 30, 6, 40, 8, 50, 10, 60]);
     let zero = x.index_update(&[Index::Mask(rows)], 0, Update::Set).unwrap();
     assert_eq!(zero.to_vec::<i32>().unwrap(), [0, 0, 0, 0, 4, 5, 6, 7, 0, 0, 0, 0]);
-    assert!(x.index_update(&[Index::Mask(odd)], &Array::from_slice(&[1, 2]), Update::Set).is_err());
+    assert!(x.index_update(&[Index::Mask(odd)], Array::from_slice(&[1, 2]), Update::Set).is_err());
     let none = x.less(0).unwrap();
     assert_eq!(x.masked_select(&none).unwrap().shape(), [0]);
     let places = x.greater(9).unwrap().nonzero().unwrap();
@@ -128,7 +128,8 @@ fn updates_that_meet_are_all_applied_in_order_by_any_number_of_threads() {
     let values: Vec<f32> = (0..256).map(|at| at as f32).collect();
     let updates = Array::try_from_slice(&values, &[256, 1]).unwrap();
     let at = Index::Array(Array::from_slice(&list));
-    let sum = x.index_update(&[at.clone()], &updates, Update::Add).unwrap().to_vec::<f32>().unwrap();
+    let sum =
+        x.index_update(std::slice::from_ref(&at), &updates, Update::Add).unwrap().to_vec::<f32>().unwrap();
     let last = x.index_update(&[at], &updates, Update::Set).unwrap().to_vec::<f32>().unwrap();
     for row in 0..rows {
         let own: Vec<f32> =
