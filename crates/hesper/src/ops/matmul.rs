@@ -120,7 +120,9 @@ impl Matmul {
                 _ => break,
             }
             m *= length;
-            (batch.pop(), a.batch.pop(), b.batch.pop());
+            batch.pop();
+            a.batch.pop();
+            b.batch.pop();
         }
         let output = l.output()?;
         let mut command = l.stream().encode(self.name());

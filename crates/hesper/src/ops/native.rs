@@ -29,7 +29,7 @@ pub(crate) fn reach(data: &Data, shape: &[usize], size: usize) -> (Range<usize>,
 /// Calls `f` with every piece of `len` elements and its number, on all cores.
 pub(crate) fn par_chunks_mut<T: Send>(all: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     let pieces: Vec<&mut [T]> = all.chunks_mut(len.max(1)).collect();
-    par_pieces(pieces, |at, piece| f(at, piece));
+    par_pieces(pieces, f);
 }
 
 /// Calls `f` with every one of some disjoint pieces and its number, on all cores.

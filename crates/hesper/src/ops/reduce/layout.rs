@@ -35,8 +35,7 @@ impl Layout {
             turned: bool,
         }
         let (mut kept, mut reduced): (Vec<Axis>, Vec<Axis>) = (Vec::new(), Vec::new());
-        for at in 0..shape.len() {
-            let (length, stride) = (shape[at], data.strides[at]);
+        for (at, (&length, &stride)) in shape.iter().zip(&data.strides).enumerate() {
             if length == 1 {
                 continue;
             }
