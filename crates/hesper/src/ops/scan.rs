@@ -294,15 +294,17 @@ impl Scan {
         Ok(Data::contiguous(output, shape))
     }
 
-    fn typed<T: Number>(self, l: &Lowering<'_>) -> Result<Data> {
-        let of = PhantomData::<T>;
+    fn totals<T: Number>(self, l: &Lowering<'_>) -> Result<Data> {
         match self.kind {
-            Kind::Sum => self.run(l, Sums(of)),
-            Kind::Product => self.run(l, Products(of)),
+            Kind::Product => self.run(l, Products(PhantomData::<T>)),
+            _ => self.run(l, Sums(PhantomData::<T>)),
+        }
+    }
+
+    fn extremes<T: Number>(self, l: &Lowering<'_>) -> Result<Data> {
+        match self.kind {
             Kind::Max => self.run(l, Extremes::<T, true> { identity: T::Wide::LOWEST }),
-            Kind::Min if l.dtype() == Dtype::Bool => self.run(l, Extremes::<u8, false> { identity: 1 }),
-            Kind::Min => self.run(l, Extremes::<T, false> { identity: T::Wide::HIGHEST }),
-            Kind::LogSum => Err(no_log(l.dtype())),
+            _ => self.run(l, Extremes::<T, false> { identity: T::Wide::HIGHEST }),
         }
     }
 }
@@ -328,7 +330,20 @@ impl Op for Scan {
             (Kind::LogSum, Dtype::Bfloat16) => self.run(l, LogSums(PhantomData::<bf16>)),
             (Kind::LogSum, Dtype::Float32) => self.run(l, LogSums(PhantomData::<f32>)),
             (Kind::LogSum, Dtype::Float64) => self.run(l, LogSums(PhantomData::<f64>)),
-            (_, dtype) => with_element!(dtype, T => self.typed::<T>(l)),
+            (Kind::LogSum, dtype) => Err(no_log(dtype)),
+            // The largest of bools is one, not the largest byte.
+            (Kind::Min, Dtype::Bool) => self.run(l, Extremes::<u8, false> { identity: 1 }),
+            (Kind::Max | Kind::Min, dtype) => with_element!(dtype, T => self.extremes::<T>(l)),
+            // Integers wrap alike, signed or not.
+            (_, Dtype::Bool | Dtype::Uint8 | Dtype::Int8) => self.totals::<u8>(l),
+            (_, Dtype::Uint16 | Dtype::Int16) => self.totals::<u16>(l),
+            (_, Dtype::Uint32 | Dtype::Int32) => self.totals::<u32>(l),
+            (_, Dtype::Uint64 | Dtype::Int64) => self.totals::<u64>(l),
+            (_, Dtype::Float16) => self.totals::<f16>(l),
+            (_, Dtype::Bfloat16) => self.totals::<bf16>(l),
+            (_, Dtype::Float32) => self.totals::<f32>(l),
+            (_, Dtype::Float64) => self.totals::<f64>(l),
+            (_, Dtype::Complex64) => self.totals::<[f32; 2]>(l),
         }
     }
 }

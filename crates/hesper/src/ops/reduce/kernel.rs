@@ -172,8 +172,8 @@ fn side_by_side<R: Reducer>(reducer: &R, layout: &Layout, x: &[R::In], out: &mut
     let (width, step) = inner[0];
     let length = layout.length();
     let cell = width.min(WIDTH);
-    // Rows of a segment: a multiple of the block.
-    let rows = (4 * GRAIN / cell).next_multiple_of(BLOCK);
+    // Rows of a segment: a multiple of the block, and at most as many blocks as a block has rows.
+    let rows = (4 * GRAIN / cell).next_multiple_of(BLOCK).min(BLOCK * BLOCK);
     let segments = length.div_ceil(rows);
     let compute = |line: usize, column: usize, acc: &mut [R::Acc], scratch: &mut Vec<R::Acc>| {
         let base = locate(outer, line / segments) + column * step;

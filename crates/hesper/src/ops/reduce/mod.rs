@@ -11,18 +11,20 @@ mod stats;
 
 use std::marker::PhantomData;
 
+use half::{bf16, f16};
 use smallvec::{SmallVec, smallvec};
 
 use super::native::{reach, with_element};
 use super::{Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
+use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, axes};
 use kernel::Reducer;
 use layout::Layout;
-use reducers::{CountSet, Extreme, Moments, Place, Product, Sum, Truth};
+use reducers::{Bits, CountSet, Extreme, Moments, Place, Product, Sum, Truth};
 pub(super) use reducers::{Number, Total, Wide};
 
 /// What elements are combined by.
@@ -114,20 +116,33 @@ impl Reduce {
         Ok(data)
     }
 
-    fn typed<T: Number>(&self, l: &Lowering<'_>) -> Result<Data> {
+    /// Sums and products. Signed integers wrap as unsigned ones do.
+    fn arithmetic<T: Number>(&self, l: &Lowering<'_>, scale: f64) -> Result<Data> {
+        match self.kind {
+            Kind::Product => self.run(l, |_| Product(PhantomData::<T>)),
+            _ => self.run(l, |_| Sum(scale, PhantomData::<T>)),
+        }
+    }
+
+    /// The largest and the smallest elements, and their places.
+    fn extremes<T: Number>(&self, l: &Lowering<'_>) -> Result<Data> {
         let of = PhantomData::<T>;
         let turned = |layout: &Layout| layout.turned.then(|| layout.length());
         match self.kind {
-            Kind::Sum(scale) => self.run(l, |_| Sum(scale, of)),
-            Kind::Product => self.run(l, |_| Product(of)),
             Kind::Max => self.run(l, |_| Extreme::<T, true>(of)),
-            Kind::Min => self.run(l, |_| Extreme::<T, false>(of)),
-            Kind::All => self.run(l, |_| Truth::<T, true>(of)),
-            Kind::Any => self.run(l, |_| Truth::<T, false>(of)),
-            Kind::Count => self.run(l, |_| CountSet(of)),
-            Kind::Variance { count, ddof, root } => self.run(l, |_| Moments { count, ddof, root, of }),
             Kind::ArgMax => self.run(l, |layout| Place::<T, true> { turned: turned(layout), of }),
             Kind::ArgMin => self.run(l, |layout| Place::<T, false> { turned: turned(layout), of }),
+            _ => self.run(l, |_| Extreme::<T, false>(of)),
+        }
+    }
+
+    /// Which elements are set.
+    fn flags<T: Bits>(&self, l: &Lowering<'_>, mask: u64) -> Result<Data> {
+        let of = PhantomData::<T>;
+        match self.kind {
+            Kind::All => self.run(l, |_| Truth::<T, true> { mask, of }),
+            Kind::Any => self.run(l, |_| Truth::<T, false> { mask, of }),
+            _ => self.run(l, |_| CountSet { mask, of }),
         }
     }
 }
@@ -138,7 +153,49 @@ impl Op for Reduce {
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        with_element!(l.input_dtype(0), T => self.typed::<T>(l))
+        let dtype = l.input_dtype(0);
+        let all = !dtype.is(Category::Inexact);
+        match (self.kind, dtype) {
+            (Kind::Max | Kind::Min | Kind::ArgMax | Kind::ArgMin, _) => {
+                with_element!(dtype, T => self.extremes::<T>(l))
+            }
+            (Kind::All | Kind::Any | Kind::Count, _) => match dtype.size() {
+                1 => self.flags::<u8>(l, u64::MAX),
+                2 => self.flags::<u16>(l, if all { u64::MAX } else { 0x7fff }),
+                4 => self.flags::<u32>(l, if all { u64::MAX } else { 0x7fff_ffff }),
+                _ if dtype == Dtype::Complex64 => self.flags::<u64>(l, 0x7fff_ffff_7fff_ffff),
+                _ => self.flags::<u64>(l, if all { u64::MAX } else { u64::MAX >> 1 }),
+            },
+            (Kind::Variance { count, ddof, root }, Dtype::Float16) => {
+                self.run(l, |_| Moments { count, ddof, root, of: PhantomData::<f16> })
+            }
+            (Kind::Variance { count, ddof, root }, Dtype::Bfloat16) => {
+                self.run(l, |_| Moments { count, ddof, root, of: PhantomData::<bf16> })
+            }
+            (Kind::Variance { count, ddof, root }, Dtype::Float32) => {
+                self.run(l, |_| Moments { count, ddof, root, of: PhantomData::<f32> })
+            }
+            (Kind::Variance { .. }, _) => {
+                let what = "single and half precision only, not an array".into();
+                Err(Error::Type { op: self.name().into(), what, dtype })
+            }
+            (Kind::Sum(_) | Kind::Product, _) => {
+                let scale = if let Kind::Sum(scale) = self.kind { scale } else { 1.0 };
+                match dtype {
+                    Dtype::Bool | Dtype::Uint8 => self.arithmetic::<u8>(l, scale),
+                    Dtype::Uint16 => self.arithmetic::<u16>(l, scale),
+                    Dtype::Uint32 | Dtype::Int32 => self.arithmetic::<u32>(l, scale),
+                    Dtype::Uint64 | Dtype::Int64 => self.arithmetic::<u64>(l, scale),
+                    Dtype::Int8 => self.arithmetic::<i8>(l, scale),
+                    Dtype::Int16 => self.arithmetic::<i16>(l, scale),
+                    Dtype::Float16 => self.arithmetic::<f16>(l, scale),
+                    Dtype::Bfloat16 => self.arithmetic::<bf16>(l, scale),
+                    Dtype::Float32 => self.arithmetic::<f32>(l, scale),
+                    Dtype::Float64 => self.arithmetic::<f64>(l, scale),
+                    Dtype::Complex64 => self.arithmetic::<[f32; 2]>(l, scale),
+                }
+            }
+        }
     }
 }
 

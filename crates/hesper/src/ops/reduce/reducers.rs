@@ -21,7 +21,6 @@ pub(in crate::ops) trait Number: Pod + Send + Sync {
     fn total(self) -> Self::Total;
     fn sum(total: Self::Total, scale: f64) -> Self::Sum;
     fn from_total(total: Self::Total) -> Self;
-    fn is_set(self) -> bool;
     /// The number as a double, where it has one.
     fn real(self) -> f64;
     /// A result from a double.
@@ -116,7 +115,7 @@ impl Total for [f32; 2] {
 
 macro_rules! numbers {
     ($($t:ty: wide $wide:ty, $widen:expr, $narrow:expr; total $total:ty, $to:expr, $own:expr;
-       sum $sum:ty, $from:expr; set $set:expr; real $real:expr, $back:expr;)*) => { $(
+       sum $sum:ty, $from:expr; real $real:expr, $back:expr;)*) => { $(
         impl Number for $t {
             type Wide = $wide;
             type Total = $total;
@@ -132,8 +131,6 @@ macro_rules! numbers {
             #[inline(always)]
             fn from_total(total: $total) -> Self { let f: fn($total) -> $t = $own; f(total) }
             #[inline(always)]
-            fn is_set(self) -> bool { let f: fn($t) -> bool = $set; f(self) }
-            #[inline(always)]
             fn real(self) -> f64 { let f: fn($t) -> f64 = $real; f(self) }
             #[inline(always)]
             fn from_real(value: f64) -> Self { let f: fn(f64) -> $t = $back; f(value) }
@@ -143,7 +140,7 @@ macro_rules! numbers {
 
 macro_rules! whole_numbers {
     ($($t:ty as $sum:ty),*) => { numbers! { $(
-        $t: wide $t, |x| x, |x| x; total $sum, |x| x as $sum, |x| x as $t; sum $sum, |x, _| x; set |x| x != 0;
+        $t: wide $t, |x| x, |x| x; total $sum, |x| x as $sum, |x| x as $t; sum $sum, |x, _| x;
         real |x| x as f64, |x| x as $t;
     )* } };
 }
@@ -152,17 +149,17 @@ whole_numbers!(u8 as u32, u16 as u32, u32 as u32, u64 as u64, i8 as i32, i16 as 
 
 numbers! {
     f16: wide f32, |x| x.to_f32(), f16::from_f32; total f32, |x| x.to_f32(), f16::from_f32;
-        sum f16, |x, scale| f16::from_f32(x * scale as f32); set |x| x != f16::ZERO;
+        sum f16, |x, scale| f16::from_f32(x * scale as f32);
         real |x| x.to_f64(), f16::from_f64;
     bf16: wide f32, |x| bf16_to_f32(x), bf16::from_f32; total f32, |x| bf16_to_f32(x), bf16::from_f32;
-        sum bf16, |x, scale| bf16::from_f32(x * scale as f32); set |x| x != bf16::ZERO;
+        sum bf16, |x, scale| bf16::from_f32(x * scale as f32);
         real |x| f64::from(bf16_to_f32(x)), bf16::from_f64;
-    f32: wide f32, |x| x, |x| x; total f32, |x| x, |x| x; sum f32, |x, scale| x * scale as f32; set |x| x != 0.0;
+    f32: wide f32, |x| x, |x| x; total f32, |x| x, |x| x; sum f32, |x, scale| x * scale as f32;
         real |x| f64::from(x), |x| x as f32;
-    f64: wide f64, |x| x, |x| x; total f64, |x| x, |x| x; sum f64, |x, scale| x * scale; set |x| x != 0.0;
+    f64: wide f64, |x| x, |x| x; total f64, |x| x, |x| x; sum f64, |x, scale| x * scale;
         real |x| x, |x| x;
     [f32; 2]: wide [f32; 2], |x| x, |x| x; total [f32; 2], |x| x, |x| x;
-        sum [f32; 2], |x, scale| [x[0] * scale as f32, x[1] * scale as f32]; set |x| x != [0.0; 2];
+        sum [f32; 2], |x, scale| [x[0] * scale as f32, x[1] * scale as f32];
         real |x| f64::from(x[0]), |x| [x as f32, 0.0];
 }
 
@@ -196,10 +193,31 @@ impl<T: Number> Reducer for Sum<T> {
     }
 }
 
-/// The sum of bools, which are bytes here: an int32.
-pub(in crate::ops) struct CountSet<T>(pub(super) PhantomData<T>);
+/// Elements as unsigned integers, of which any bit under a mask says that they are set: all bits of an
+/// integer, all but the sign of a float.
+pub(in crate::ops) trait Bits: Pod + Send + Sync {
+    /// One if it is set.
+    fn flag(self, mask: u64) -> u8;
+}
 
-impl<T: Number> Reducer for CountSet<T> {
+macro_rules! bits {
+    ($($t:ident)*) => { $(
+        impl Bits for $t {
+            #[inline(always)]
+            fn flag(self, mask: u64) -> u8 { u8::from(self & mask as $t != 0) }
+        }
+    )* };
+}
+
+bits!(u8 u16 u32 u64);
+
+/// How many elements are set.
+pub(in crate::ops) struct CountSet<T> {
+    pub(super) mask: u64,
+    pub(super) of: PhantomData<T>,
+}
+
+impl<T: Bits> Reducer for CountSet<T> {
     type In = T;
     type Acc = i32;
     type Out = i32;
@@ -209,7 +227,7 @@ impl<T: Number> Reducer for CountSet<T> {
     }
     #[inline(always)]
     fn load(&self, x: T, _: usize) -> i32 {
-        i32::from(x.is_set())
+        i32::from(x.flag(self.mask))
     }
     #[inline(always)]
     fn combine(&self, a: i32, b: i32) -> i32 {
@@ -279,9 +297,12 @@ impl<T: Number, const LARGEST: bool> Reducer for Extreme<T, LARGEST> {
 }
 
 /// Whether all elements are set, or any.
-pub(in crate::ops) struct Truth<T, const ALL: bool>(pub(super) PhantomData<T>);
+pub(in crate::ops) struct Truth<T, const ALL: bool> {
+    pub(super) mask: u64,
+    pub(super) of: PhantomData<T>,
+}
 
-impl<T: Number, const ALL: bool> Reducer for Truth<T, ALL> {
+impl<T: Bits, const ALL: bool> Reducer for Truth<T, ALL> {
     type In = T;
     type Acc = u8;
     type Out = u8;
@@ -291,7 +312,7 @@ impl<T: Number, const ALL: bool> Reducer for Truth<T, ALL> {
     }
     #[inline(always)]
     fn load(&self, x: T, _: usize) -> u8 {
-        u8::from(x.is_set())
+        x.flag(self.mask)
     }
     #[inline(always)]
     fn combine(&self, a: u8, b: u8) -> u8 {
