@@ -225,8 +225,6 @@ fn metal_kernel(
     Ok(MetalKernel { kernel, name, inputs: inputs.len(), outputs: outputs.len() })
 }
 
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    let fast = PyModule::new(m.py(), "fast")?;
-    fast.add_function(wrap_pyfunction!(metal_kernel, &fast)?)?;
-    m.add_submodule(&fast)
+pub fn register(fast: &Bound<'_, PyModule>) -> PyResult<()> {
+    fast.add_function(wrap_pyfunction!(metal_kernel, fast)?)
 }

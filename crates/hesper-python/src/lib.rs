@@ -12,6 +12,7 @@ mod device;
 mod dtype;
 mod error;
 mod eval;
+mod fast;
 mod functions;
 mod kernel;
 mod memory;
@@ -27,7 +28,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     eval::register(m)?;
     memory::register(m)?;
     functions::register(m)?;
-    kernel::register(m)?;
+    fast::register(m)?;
     m.add("pi", std::f64::consts::PI)?;
     m.add("e", std::f64::consts::E)?;
     m.add("euler_gamma", 0.577_215_664_901_532_9)?;

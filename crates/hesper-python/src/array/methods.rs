@@ -10,11 +10,14 @@ use crate::dtype::PyDtype;
 use crate::functions::axes_of;
 use crate::functions::movement::Cuts;
 
-/// Methods without arguments, and reductions.
+/// Methods without arguments, reductions and scans.
 macro_rules! methods {
     (
         unary { $($unary:ident)* }
         reduce { $($reduce:ident)* }
+        place { $($place:ident)* }
+        scan { $($scan:ident)* }
+        spread { $($spread:ident)* }
     ) => {
         #[pymethods]
         impl PyArray {
@@ -34,13 +37,53 @@ macro_rules! methods {
                     array_on(stream, || own.$reduce(axes_of(&axis), keepdims))
                 }
             )*
+            $(
+                #[doc = concat!("See the function ``", stringify!($place), "``.")]
+                #[pyo3(signature = (axis = None, keepdims = false, *, stream = None))]
+                fn $place(&self, axis: Option<isize>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
+                    let own = self.value();
+                    array_on(stream, || own.$place(axis, keepdims))
+                }
+            )*
+            $(
+                #[doc = concat!("See the function ``", stringify!($scan), "``.")]
+                #[pyo3(signature = (axis = None, *, reverse = false, inclusive = true, stream = None))]
+                fn $scan(
+                    &self,
+                    axis: Option<isize>,
+                    reverse: bool,
+                    inclusive: bool,
+                    stream: Option<On>,
+                ) -> PyResult<PyArray> {
+                    let own = self.value();
+                    array_on(stream, || own.$scan(axis, reverse, inclusive))
+                }
+            )*
+            $(
+                #[doc = concat!("See the function ``", stringify!($spread), "``.")]
+                #[pyo3(signature = (axis = None, keepdims = false, ddof = 0, *, correction = None, stream = None))]
+                fn $spread(
+                    &self,
+                    axis: Option<Axes>,
+                    keepdims: bool,
+                    ddof: usize,
+                    correction: Option<usize>,
+                    stream: Option<On>,
+                ) -> PyResult<PyArray> {
+                    let own = self.value();
+                    array_on(stream, || own.$spread(axes_of(&axis), keepdims, correction.unwrap_or(ddof)))
+                }
+            )*
         }
     };
 }
 
 methods! {
     unary { abs conj cos exp imag log log10 log1p log2 real reciprocal rsqrt sin sqrt square }
-    reduce { sum mean max min }
+    reduce { all any logsumexp max mean min prod sum }
+    place { argmax argmin }
+    scan { cummax cummin cumprod cumsum logcumsumexp }
+    spread { std var }
 }
 
 #[pymethods]

@@ -9,9 +9,11 @@ mod create;
 mod elementwise;
 mod fft;
 pub mod movement;
+mod product;
 mod random;
 mod reduce;
 mod shape;
+mod sort;
 
 use pyo3::prelude::*;
 
@@ -29,6 +31,8 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     create::register(m)?;
     movement::register(m)?;
     conv::register(m)?;
+    product::register(m)?;
+    sort::register(m)?;
     fft::register(m)?;
     random::register(m)
 }

@@ -4,8 +4,9 @@ use hesper::Array;
 use pyo3::prelude::*;
 
 use super::axes_of;
-use crate::args::{Axes, On, array_on};
+use crate::args::{Axes, On, array_on, on};
 use crate::array::PyArray;
+use crate::dtype::PyDtype;
 
 type Reduction = fn(&Array, Option<&[isize]>, bool) -> hesper::Result<Array>;
 
@@ -45,7 +46,7 @@ macro_rules! table {
             }
         )*
 
-        pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+        fn register_table(m: &Bound<'_, PyModule>) -> PyResult<()> {
             $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
             Ok(())
         }
@@ -53,12 +54,190 @@ macro_rules! table {
 }
 
 table! {
-    /// The sum. Bools and small integers are summed as ``int32`` or ``uint32``.
-    sum = sum;
-    /// The mean.
-    mean = mean;
+    /// Whether all elements are true.
+    all = all;
+    /// Whether any element is true.
+    any = any;
+    /// The logarithm of the sum of exponentials.
+    logsumexp = logsumexp;
     /// The largest element.
     max = max;
+    /// The mean.
+    mean = mean;
+    /// The median.
+    median = median;
     /// The smallest element.
     min = min;
+    /// The product.
+    prod = prod;
+    /// The sum. Bools and small integers are summed as ``int32`` or ``uint32``.
+    sum = sum;
+}
+
+/// The smallest and the largest element.
+#[pyfunction]
+#[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
+fn minmax(
+    a: PyArray,
+    axis: Option<Axes>,
+    keepdims: bool,
+    stream: Option<On>,
+) -> PyResult<(PyArray, PyArray)> {
+    let a = a.value();
+    let (low, high) = on(stream, || a.minmax(axes_of(&axis), keepdims))?;
+    Ok((PyArray::new(low), PyArray::new(high)))
+}
+
+/// How many elements are not zero.
+#[pyfunction]
+#[pyo3(signature = (a, /, *, axis = None, keepdims = false, stream = None))]
+fn count_nonzero(a: PyArray, axis: Option<Axes>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
+    reduce_on(a, axis, keepdims, stream, Array::count_nonzero)
+}
+
+/// The variance; `ddof` is taken off the number of elements.
+#[pyfunction]
+#[pyo3(signature = (a, /, axis = None, keepdims = false, ddof = 0, *, correction = None, stream = None))]
+fn var(
+    a: PyArray,
+    axis: Option<Axes>,
+    keepdims: bool,
+    ddof: usize,
+    correction: Option<usize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.var(axes_of(&axis), keepdims, correction.unwrap_or(ddof)))
+}
+
+/// The standard deviation; `ddof` is taken off the number of elements.
+#[pyfunction]
+#[pyo3(signature = (a, /, axis = None, keepdims = false, ddof = 0, *, correction = None, stream = None))]
+fn std(
+    a: PyArray,
+    axis: Option<Axes>,
+    keepdims: bool,
+    ddof: usize,
+    correction: Option<usize>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.std(axes_of(&axis), keepdims, correction.unwrap_or(ddof)))
+}
+
+/// Exponentials divided by their sum over axes, by default over all.
+///
+/// `precise` computes half-precision numbers in single precision.
+#[pyfunction]
+#[pyo3(signature = (a, /, axis = None, *, precise = false, stream = None))]
+fn softmax(a: PyArray, axis: Option<Axes>, precise: bool, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.softmax(axes_of(&axis), precise))
+}
+
+/// Functions that give places: documentation, Python's name, the array's method.
+macro_rules! places {
+    ($($(#[doc = $doc:literal])+ $name:ident;)*) => {
+        $(
+            $(#[doc = $doc])+
+            ///
+            /// Along an axis; by default in the flattened array.
+            #[pyfunction]
+            #[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
+            fn $name(a: PyArray, axis: Option<isize>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
+                let a = a.value();
+                array_on(stream, || a.$name(axis, keepdims))
+            }
+        )*
+
+        fn register_places(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+places! {
+    /// The place of the largest element.
+    argmax;
+    /// The place of the smallest element.
+    argmin;
+}
+
+/// Running reductions: documentation, Python's names, the array's method.
+macro_rules! scans {
+    ($($(#[doc = $doc:literal])+ $method:ident;)*) => {
+        $(
+            $(#[doc = $doc])+
+            ///
+            /// Parameters
+            /// ----------
+            /// a : array
+            /// axis : int, optional
+            ///     By default the array is flattened.
+            /// reverse : bool
+            ///     Whether to begin at the end.
+            /// inclusive : bool
+            ///     Whether each result includes the element at its place.
+            /// dtype : Dtype, optional
+            ///     What elements are converted to first.
+            /// stream : Stream or Device, optional
+            #[pyfunction]
+            #[pyo3(signature = (a, /, axis = None, *, reverse = false, inclusive = true, dtype = None, stream = None))]
+            fn $method(
+                a: PyArray,
+                axis: Option<isize>,
+                reverse: bool,
+                inclusive: bool,
+                dtype: Option<PyDtype>,
+                stream: Option<On>,
+            ) -> PyResult<PyArray> {
+                let a = a.value();
+                array_on(stream, || {
+                    let a = dtype.map_or_else(|| Ok(a.clone()), |dtype| a.astype(dtype.0))?;
+                    a.$method(axis, reverse, inclusive)
+                })
+            }
+        )*
+
+        fn register_scans(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($method, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+scans! {
+    /// The running maximum.
+    cummax;
+    /// The running minimum.
+    cummin;
+    /// The running product.
+    cumprod;
+    /// The running sum.
+    cumsum;
+    /// The running logarithm of the sum of exponentials.
+    logcumsumexp;
+}
+
+/// Differences of neighbours along an axis, `n` times.
+#[pyfunction]
+#[pyo3(signature = (a, /, n = 1, axis = -1, *, stream = None))]
+fn diff(a: PyArray, n: usize, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.diff(n, axis))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_table(m)?;
+    register_places(m)?;
+    register_scans(m)?;
+    m.add("cumulative_sum", m.getattr("cumsum")?)?;
+    m.add("cumulative_prod", m.getattr("cumprod")?)?;
+    m.add_function(wrap_pyfunction!(minmax, m)?)?;
+    m.add_function(wrap_pyfunction!(count_nonzero, m)?)?;
+    m.add_function(wrap_pyfunction!(var, m)?)?;
+    m.add_function(wrap_pyfunction!(self::std, m)?)?;
+    m.add_function(wrap_pyfunction!(softmax, m)?)?;
+    m.add_function(wrap_pyfunction!(diff, m)?)
 }

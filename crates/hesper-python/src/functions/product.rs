@@ -1,0 +1,177 @@
+//! Products of arrays.
+
+use hesper::Array;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyInt;
+
+use crate::args::{Axes, On, array_on};
+use crate::array::PyArray;
+
+/// Products of two arrays without further arguments.
+macro_rules! table {
+    ($($(#[doc = $doc:literal])+ $name:ident;)*) => {
+        $(
+            $(#[doc = $doc])+
+            #[pyfunction]
+            #[pyo3(signature = (a, b, /, *, stream = None))]
+            fn $name(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
+                let (a, b) = (a.value(), b.value());
+                array_on(stream, || a.$name(&b))
+            }
+        )*
+
+        fn register_table(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+table! {
+    /// The sum of products over the last axes.
+    inner;
+    /// The products of all pairs of elements.
+    outer;
+}
+
+/// The Kronecker product.
+#[pyfunction]
+#[pyo3(signature = (a, b, *, stream = None))]
+fn kron(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
+    let (a, b) = (a.value(), b.value());
+    array_on(stream, || a.kron(&b))
+}
+
+/// The sum of products along an axis.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, *, axis = -1, stream = None))]
+fn vecdot(a: PyArray, b: PyArray, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
+    let (a, b) = (a.value(), b.value());
+    array_on(stream, || a.vecdot(&b, axis))
+}
+
+/// The sum of products over axes: the last of `a` and the first of `b`, or two lists of axes.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, axes = None, *, stream = None), text_signature = "(a, b, /, axes=2, *, stream=None)")]
+fn tensordot(
+    a: PyArray,
+    b: PyArray,
+    axes: Option<&Bound<'_, PyAny>>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (a, b) = (a.value(), b.value());
+    let (left, right) = match axes {
+        Some(axes) if !axes.is_instance_of::<PyInt>() => {
+            let Ok((Axes(left), Axes(right))) = axes.extract::<(Axes, Axes)>() else {
+                let (Axes(left), Axes(right)) = (axes.get_item(0)?.extract()?, axes.get_item(1)?.extract()?);
+                return array_on(stream, || a.tensordot(&b, &left, &right));
+            };
+            (left, right)
+        }
+        count => {
+            let count: isize = count.map_or(Ok(2), |count| count.extract())?;
+            if count < 0 || count > a.ndim().min(b.ndim()) as isize {
+                let what = format!(
+                    "[tensordot] {count} axes of arrays of shapes {:?} and {:?}.",
+                    a.shape(),
+                    b.shape()
+                );
+                return Err(PyValueError::new_err(what));
+            }
+            ((-count..0).collect(), (0..count).collect())
+        }
+    };
+    array_on(stream, || a.tensordot(&b, &left, &right))
+}
+
+/// ``beta * c + alpha * (a @ b)``.
+#[pyfunction]
+#[pyo3(signature = (c, a, b, /, alpha = 1.0, beta = 1.0, *, stream = None))]
+fn addmm(c: PyArray, a: PyArray, b: PyArray, alpha: f32, beta: f32, stream: Option<On>) -> PyResult<PyArray> {
+    let (c, a, b) = (c.value(), a.value(), b.value());
+    array_on(stream, || c.addmm(&a, &b, alpha, beta))
+}
+
+/// Sums of products as a text of indices says: ``einsum("ij,jk->ik", a, b)``.
+#[pyfunction]
+#[pyo3(signature = (subscripts, *operands, stream = None))]
+fn einsum(subscripts: &str, operands: Vec<PyArray>, stream: Option<On>) -> PyResult<PyArray> {
+    let operands: Vec<Array> = operands.iter().map(PyArray::value).collect();
+    let operands: Vec<&Array> = operands.iter().collect();
+    array_on(stream, || hesper::einsum(subscripts, &operands))
+}
+
+/// In which order ``einsum`` multiplies, and a report on it.
+#[pyfunction]
+#[pyo3(signature = (subscripts, *operands))]
+fn einsum_path(subscripts: &str, operands: Vec<PyArray>) -> PyResult<(Vec<Vec<usize>>, String)> {
+    let operands: Vec<Array> = operands.iter().map(PyArray::value).collect();
+    let operands: Vec<&Array> = operands.iter().collect();
+    hesper::einsum_path(subscripts, &operands).map_err(crate::error::raise)
+}
+
+/// Matrix products of chosen matrices of two batches.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, lhs_indices = None, rhs_indices = None, *, sorted_indices = false, stream = None))]
+fn gather_mm(
+    a: PyArray,
+    b: PyArray,
+    lhs_indices: Option<PyArray>,
+    rhs_indices: Option<PyArray>,
+    sorted_indices: bool,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    // Indices in order change the speed on some devices, never the result.
+    let _ = sorted_indices;
+    let (a, b) = (a.value(), b.value());
+    let (left, right) = (lhs_indices.map(|list| list.value()), rhs_indices.map(|list| list.value()));
+    array_on(stream, || a.gather_mm(&b, left.as_ref(), right.as_ref()))
+}
+
+/// Matrix products over segments of the inner axis.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, segments, *, stream = None))]
+fn segmented_mm(a: PyArray, b: PyArray, segments: PyArray, stream: Option<On>) -> PyResult<PyArray> {
+    let (a, b, segments) = (a.value(), b.value(), segments.value());
+    array_on(stream, || a.segmented_mm(&b, &segments))
+}
+
+/// A matrix product of which blocks are masked.
+#[pyfunction]
+#[pyo3(signature = (a, b, /, block_size = 64, mask_out = None, mask_lhs = None, mask_rhs = None, *, stream = None))]
+fn block_masked_mm(
+    a: PyArray,
+    b: PyArray,
+    block_size: usize,
+    mask_out: Option<PyArray>,
+    mask_lhs: Option<PyArray>,
+    mask_rhs: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (a, b) = (a.value(), b.value());
+    let [out, left, right] = [mask_out, mask_lhs, mask_rhs].map(|mask| mask.map(|mask| mask.value()));
+    array_on(stream, || a.block_masked_mm(&b, block_size, out.as_ref(), left.as_ref(), right.as_ref()))
+}
+
+/// The Walsh-Hadamard transform of the last axis, scaled by one over the root of its length by default.
+#[pyfunction]
+#[pyo3(signature = (a, scale = None, stream = None))]
+fn hadamard_transform(a: PyArray, scale: Option<f32>, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || a.hadamard_transform(scale))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_table(m)?;
+    m.add_function(wrap_pyfunction!(kron, m)?)?;
+    m.add_function(wrap_pyfunction!(vecdot, m)?)?;
+    m.add_function(wrap_pyfunction!(tensordot, m)?)?;
+    m.add_function(wrap_pyfunction!(addmm, m)?)?;
+    m.add_function(wrap_pyfunction!(einsum, m)?)?;
+    m.add_function(wrap_pyfunction!(einsum_path, m)?)?;
+    m.add_function(wrap_pyfunction!(gather_mm, m)?)?;
+    m.add_function(wrap_pyfunction!(segmented_mm, m)?)?;
+    m.add_function(wrap_pyfunction!(block_masked_mm, m)?)?;
+    m.add_function(wrap_pyfunction!(hadamard_transform, m)?)
+}

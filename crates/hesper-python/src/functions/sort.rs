@@ -1,0 +1,94 @@
+//! Sorting and searching.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt, types::PyTuple};
+
+use crate::args::{On, Value, array_on, on};
+use crate::array::PyArray;
+
+/// An axis argument whose default is the last axis, and which may be None for the flattened array.
+macro_rules! sorts {
+    ($($(#[doc = $doc:literal])+ $name:ident($($more:ident: $type:ty),*);)*) => {
+        $(
+            $(#[doc = $doc])+
+            ///
+            /// Along an axis, by default the last; with None, of the flattened array.
+            #[pyfunction]
+            #[pyo3(signature = (a, /, $($more,)* axis = -1, *, stream = None))]
+            fn $name(a: PyArray, $($more: $type,)* axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+                let a = a.value();
+                array_on(stream, || a.$name($($more,)* axis))
+            }
+        )*
+
+        fn register_table(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+sorts! {
+    /// The elements in order.
+    sort();
+    /// The places of the elements in order.
+    argsort();
+    /// The elements with the `kth` at its place, smaller ones before it.
+    partition(kth: isize);
+    /// The places of the elements with the `kth` at its place, smaller ones before it.
+    argpartition(kth: isize);
+    /// The `k` largest elements, in no order.
+    topk(k: usize);
+}
+
+/// Where values would be inserted in a sorted vector.
+#[pyfunction]
+#[pyo3(signature = (sorted_sequence, values, /, side = "left", *, stream = None))]
+fn searchsorted(
+    sorted_sequence: PyArray,
+    values: Value,
+    side: &str,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let right = match side {
+        "left" => false,
+        "right" => true,
+        _ => return Err(PyValueError::new_err("[searchsorted] side must be 'left' or 'right'.")),
+    };
+    let sequence = sorted_sequence.value();
+    let values = values.beside_array(&sequence)?;
+    array_on(stream, || sequence.searchsorted(&values, right))
+}
+
+/// The different elements in order, `size` of them; what is missing is filled up.
+#[pyfunction]
+#[pyo3(signature = (a, /, size, return_index = false, return_inverse = false, return_counts = false,
+    fill_value = None, *, stream = None))]
+fn unique<'py>(
+    py: Python<'py>,
+    a: PyArray,
+    size: usize,
+    return_index: bool,
+    return_inverse: bool,
+    return_counts: bool,
+    fill_value: Option<Value>,
+    stream: Option<On>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let a = a.value();
+    let fill = fill_value.map(|value| value.beside_array(&a)).transpose()?;
+    let found = on(stream, || a.unique(size, fill.as_ref()))?;
+    let mut parts = vec![PyArray::new(found.values)];
+    let more = [(return_index, found.index), (return_inverse, found.inverse), (return_counts, found.counts)];
+    parts.extend(more.into_iter().filter(|(wanted, _)| *wanted).map(|(_, array)| PyArray::new(array)));
+    match parts.len() {
+        1 => parts.pop().into_bound_py_any(py),
+        _ => PyTuple::new(py, parts).map(Bound::into_any),
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_table(m)?;
+    m.add_function(wrap_pyfunction!(searchsorted, m)?)?;
+    m.add_function(wrap_pyfunction!(unique, m)?)
+}
