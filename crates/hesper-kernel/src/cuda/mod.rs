@@ -23,9 +23,8 @@
 //! let mut b = Builder::new("twice");
 //! let x = b.buffer("x", Space::Device, Type::F32, Access::ReadWrite);
 //! let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
-//! let p = b.param_ptr(x);
-//! let p = b.ptr_offset(p, i, 4);
-//! let v = b.load(Type::F32, p);
+//! let p = b.ptr_offset(x, i, 4);
+//! let v = b.load(p, Type::F32);
 //! let v = b.add(v, v);
 //! b.store(p, v);
 //! let source = emit(&b.finish()?, &Options::default());
