@@ -11,7 +11,7 @@ static CLAIMING: Mutex<()> = Mutex::new(());
 static ENDED: Condvar = Condvar::new();
 
 /// The nodes that one evaluation has taken, inputs first. Whatever it does not resolve is lazy again when it
-/// is dropped.
+/// is dropped: what was not lowered, and what was computed inside of a kernel and is held by nobody.
 pub(super) struct Claim {
     nodes: Vec<Array>,
     /// Calls of resolved nodes, dropped at the end: their inputs may be large graphs or memory.
@@ -52,10 +52,6 @@ impl Claim {
             self.calls.push(call);
         }
     }
-
-    /// All is lowered. Nodes at `inner` were computed inside of a kernel and not kept: nobody holds
-    /// them, or somebody took hold of one meanwhile, and then it is simply lazy.
-    pub(super) fn finish(self, _inner: &[usize]) {}
 }
 
 impl Drop for Claim {

@@ -66,7 +66,6 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
             }
         }
     }
-    claim.finish(&plan.inner);
     Ok(())
 }
 

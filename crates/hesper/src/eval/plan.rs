@@ -31,8 +31,6 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
-    /// Members that are no outputs.
-    pub(super) inner: Vec<usize>,
 }
 
 static FUSION: AtomicU8 = AtomicU8::new(2);
@@ -90,16 +88,14 @@ pub(super) fn plan(nodes: &[Array]) -> Plan {
     for at in (0..nodes.len()).filter(|at| elementwise[*at]) {
         members.entry(group[at]).or_default().push(at);
     }
-    let mut plan = Plan { steps: Vec::new(), inner: Vec::new() };
+    let mut plan = Plan { steps: Vec::new() };
     for at in 0..nodes.len() {
         if !elementwise[at] {
             plan.steps.push(Step::Op(at));
         } else if group[at] == at {
             let members = members.remove(&at).unwrap_or_default();
-            let (outputs, inner): (Vec<usize>, Vec<usize>) = members
-                .iter()
-                .partition(|member| **member == at || is_held(&nodes[**member], &consumers[**member]));
-            plan.inner.extend(inner);
+            let held = |member: &usize| *member == at || is_held(&nodes[*member], &consumers[*member]);
+            let outputs = members.iter().copied().filter(held).collect();
             plan.steps.push(Step::Group(Group { members, outputs }));
         }
     }

@@ -5,9 +5,7 @@
 //! parts of an output to the threads. Splits are fixed, so results do not depend on their number.
 
 use std::ops::Range;
-use std::sync::Mutex;
 
-use hesper_cpu::Compute;
 use smallvec::{SmallVec, smallvec};
 
 use crate::Dtype;
@@ -22,11 +20,7 @@ pub(crate) const GRAIN: usize = 1 << 15;
 /// Calls `body` with the first index and the elements of each part of `to`, side by side.
 pub(crate) fn par_chunks<T: Send>(to: &mut [T], chunk: usize, body: impl Fn(usize, &mut [T]) + Sync) {
     let chunk = chunk.max(1);
-    let slots: Vec<Mutex<&mut [T]>> = to.chunks_mut(chunk).map(Mutex::new).collect();
-    Compute::global().run(slots.len(), &|task| {
-        let mut slot = slots[task].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        body(task * chunk, &mut slot);
-    });
+    super::native::par_chunks_mut(to, chunk, |at, piece| body(at * chunk, piece));
 }
 
 /// An unsigned type that carries the bits of any element of its size.
