@@ -9,7 +9,7 @@ mod order;
 mod report;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ struct Books {
     streams: HashMap<u64, u64>,
     clocks: HashMap<u64, Vec<(u64, Clock)>>,
     submitted: HashMap<u64, u64>,
-    unfinished: usize,
+    unfinished: HashSet<(u64, u64)>,
 }
 
 impl Books {
@@ -186,10 +186,14 @@ impl Validator {
         }
         books.clocks.entry(work.stream()).or_default().push((work.index(), clock));
         books.submitted.insert(work.raw_stream().0, work.index());
-        books.unfinished += 1;
+        books.unfinished.insert((work.stream(), work.index()));
     }
 
+    /// Forgets a submission that is finished, or that the device refused: it uses nothing any more.
     fn leave(books: &mut Books, stream: u64, index: u64) {
+        if !books.unfinished.remove(&(stream, index)) {
+            return;
+        }
         for memory in books.memory.values_mut() {
             memory.uses.retain(|old| (old.stream, old.index) != (stream, index));
         }
@@ -202,7 +206,6 @@ impl Validator {
             let newest = clocks.last().map_or(0, |(index, _)| *index);
             clocks.retain(|(at, _)| *at > index || *at == newest);
         }
-        books.unfinished -= 1;
     }
 
     fn clock(books: &Books, work: &Work) -> Clock {
@@ -400,7 +403,12 @@ unsafe impl Device for Validator {
         let (id, index, books) = (work.stream(), work.index(), self.books.clone());
         work.on_finish(move |_| Self::leave(&mut books.lock(), id, index));
         // SAFETY: the caller's promise.
-        unsafe { self.inner.submit(stream, work) }
+        let submitted = unsafe { self.inner.submit(stream, work) };
+        if submitted.is_err() {
+            // Nobody waits for what never ran; its finish comes later and finds it gone.
+            Self::leave(&mut self.books.lock(), id, index);
+        }
+        submitted
     }
 
     fn wait(&self, stream: RawStream, index: u64) -> Progress {
@@ -447,7 +455,7 @@ impl Drop for Validator {
         let (memory, pipelines, streams, unfinished) = {
             let books = self.books.lock();
             let pipelines = books.pipelines.values().filter(|book| book.alive).count();
-            (books.memory.len(), pipelines, books.streams.len(), books.unfinished)
+            (books.memory.len(), pipelines, books.streams.len(), books.unfinished.len())
         };
         let leak = |count: usize, what: &str| {
             if count > 0 {
