@@ -21,7 +21,8 @@ mod scratch;
 mod simd;
 
 pub use attention::{
-    AttentionShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, attention, attention_slices,
+    AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, attention,
+    attention_slices, gated_delta,
 };
 pub use conv::{ConvShape, conv};
 pub use copy::{cast, copy_rows, copy_strided, gather_rows};

@@ -7,10 +7,12 @@
 //! threads does not show.
 
 mod decode;
+mod delta;
 mod prefill;
 mod slices;
 mod softmax;
 
+pub use delta::{DeltaInputs, DeltaShape, gated_delta};
 pub use slices::{HeadSlice, MaskSlice, attention_slices};
 
 use crate::error::{Mismatch, same};

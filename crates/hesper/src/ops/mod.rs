@@ -22,6 +22,7 @@ pub mod elementwise;
 pub mod fft;
 pub(crate) mod float;
 pub mod functions;
+pub mod gated_delta;
 mod gather;
 pub mod grouped;
 pub mod hadamard;

@@ -4,6 +4,7 @@
 //! Rows of codes are packed into 32-bit words, first code lowest. Products read the codes where they lie;
 //! the dequantized matrix is never written.
 
+mod both;
 mod convert;
 mod gathered;
 mod matmul;
@@ -21,7 +22,7 @@ use crate::{Array, Dtype};
 /// What codes mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum QuantMode {
-    /// `scale * code + bias`; codes of 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 or 128.
+    /// `scale * code + bias`; codes of 1, 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 or 128.
     #[default]
     Affine,
     /// 4-bit floats (E2M1) in groups of 32, with a power of two as scale.
@@ -67,8 +68,8 @@ impl QuantMode {
                     format!("groups of {group}: there are groups of 32, 64 and 128"),
                 ));
             }
-            if !matches!(bits, 2..=6 | 8) {
-                let what = format!("codes of {bits} bits: there are codes of 2, 3, 4, 5, 6 and 8 bits");
+            if !matches!(bits, 1..=6 | 8) {
+                let what = format!("codes of {bits} bits: there are codes of 1, 2, 3, 4, 5, 6 and 8 bits");
                 return Err(Error::value(op, what));
             }
             return Ok(QuantFormat::Affine { bits, group });
