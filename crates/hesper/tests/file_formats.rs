@@ -39,7 +39,7 @@ fn every_type_and_shape_comes_back_bit_for_bit() {
     for name in ["a.safetensors", "a.npz", "b.npz"] {
         for mapped in [true, false] {
             let options = io::Options { mapped, ..Default::default() };
-            let file = io::load_with(&folder.path(name), &options).unwrap();
+            let file = io::load_with(folder.path(name), &options).unwrap();
             assert_eq!(file.arrays().len(), arrays.len());
             for (name, array) in &arrays {
                 same(file.require(name).unwrap(), array);
@@ -280,7 +280,7 @@ fn a_format_that_is_not_the_files_is_an_error() {
     io::save_npy(folder.path("a.npy"), &of(Dtype::Float32, &[3])).unwrap();
     for format in [io::Format::Safetensors, io::Format::Npz, io::Format::Gguf] {
         let options = io::Options { format: Some(format), ..Default::default() };
-        let error = io::load_with(&folder.path("a.npy"), &options).unwrap_err();
+        let error = io::load_with(folder.path("a.npy"), &options).unwrap_err();
         assert!(matches!(error, Error::File(_)) && error.to_string().contains("a.npy"), "{error}");
     }
     assert!(io::load(folder.path("none")).unwrap_err().to_string().contains("none"));
