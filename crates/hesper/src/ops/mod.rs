@@ -7,6 +7,7 @@
 
 mod along;
 pub mod arithmetic;
+pub mod attention;
 mod combine;
 pub mod complex;
 pub mod concat;
@@ -30,11 +31,14 @@ pub mod matmul;
 pub mod movement;
 pub(crate) mod native;
 pub mod norm;
+pub mod packed;
 pub mod pad;
 pub mod product;
+pub mod quant;
 pub mod random;
 pub mod reduce;
 mod reinterpret;
+pub mod rope;
 pub mod scan;
 mod scatter;
 mod slices;
