@@ -139,6 +139,11 @@ impl HostRead {
         unsafe { slice(&self.place, &self.buffer.0.lease) }
     }
 
+    /// Whether the bytes may go while they are read (see [`Watch`](crate::Watch)).
+    pub fn is_watched(&self) -> bool {
+        self.buffer.0.lease.block.watch().is_some()
+    }
+
     /// Whether the bytes were what they should be, for whoever has used them: those of a mapped file may have
     /// gone meanwhile (see [`Watch`](crate::Watch)).
     pub fn check(&self) -> Result<()> {

@@ -40,6 +40,16 @@ impl Array {
             dtype: self.dtype(),
         })
     }
+
+    /// As [`host`](Array::host), but nobody can take the elements away: those of a mapped file are copied, and
+    /// found to be whole.
+    pub fn host_kept(&self) -> Result<HostArray> {
+        let host = self.host()?;
+        if !host.guard.is_watched() {
+            return Ok(host);
+        }
+        self.read_bytes(|bytes| Array::from_bytes(bytes, self.dtype(), self.shape()))??.host()
+    }
 }
 
 impl HostArray {

@@ -213,6 +213,34 @@ fn quantised_tensors_are_affine_floats_or_blocks_as_asked() {
 }
 
 #[test]
+fn packed_matrices_are_multiplied_and_saved_as_they_lie_in_the_file() {
+    let folder = Folder::new("packed");
+    for kind in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0] {
+        let (bytes, data) = quantised(kind, "w", 6, 64);
+        std::fs::write(folder.path("a.gguf"), bytes).unwrap();
+        let file = io::load(folder.path("a.gguf")).unwrap();
+        let packed = file.packed("w").unwrap().unwrap();
+        let x = of(Dtype::Uint8, &[3, 64]).astype(Dtype::Float32).unwrap();
+        let product = packed.matmul(&x).unwrap().to_vec::<f32>().unwrap();
+        let dense = file.blocks("w").unwrap().dequantize(Dtype::Float32).unwrap();
+        let want = x.matmul(&dense.t().unwrap()).unwrap().to_vec::<f32>().unwrap();
+        for (got, want) in product.iter().zip(&want) {
+            assert!((got - want).abs() <= want.abs() * 1e-4, "{kind:?}: {got} {want}");
+        }
+        let bias = of(Dtype::Float32, &[6]);
+        let tensors = [("w", io::GgufTensor::from(&packed)), ("bias", (&bias).into())];
+        io::save_gguf(folder.path("b.gguf"), tensors, &[]).unwrap();
+        let again = io::load(folder.path("b.gguf")).unwrap();
+        let blocks = again.blocks("w").unwrap();
+        assert_eq!((blocks.kind(), blocks.shape()), (kind, &[6, 64][..]));
+        assert_eq!(blocks.bytes().to_vec::<u8>().unwrap(), data);
+        same(again.require("bias").unwrap(), &bias);
+    }
+    let (bytes, _) = quantised(GgmlType::Q5_0, "w", 2, 64);
+    assert!(io::load_bytes(bytes).unwrap().packed("w").unwrap().is_none());
+}
+
+#[test]
 fn other_blocks_are_float16_where_they_can_be_decoded_and_bytes_in_any_case() {
     let decoded = [GgmlType::Q5_0, GgmlType::Q5_1, GgmlType::Q2_K, GgmlType::Q6_K, GgmlType::Iq4Nl];
     for kind in decoded {
@@ -285,4 +313,49 @@ fn a_format_that_is_not_the_files_is_an_error() {
     }
     assert!(io::load(folder.path("none")).unwrap_err().to_string().contains("none"));
     assert!(io::load_bytes(b"".to_vec()).is_err());
+}
+
+#[test]
+fn mutated_files_become_arrays_or_errors_and_nothing_worse() {
+    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../hesper-files/tests/golden");
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize % below.max(1)
+    };
+    let options = io::Options {
+        limits: io::Limits { inflated_bytes: 1 << 24, ..Default::default() },
+        ..Default::default()
+    };
+    let (mut computed, mut refused) = (0, 0);
+    for name in ["all.safetensors", "all.gguf", "c_order.npy", "fortran.npy", "deflated.npz", "stored.npz"] {
+        let good = std::fs::read(golden.join(name)).unwrap();
+        for _ in 0..150 {
+            let mut bytes = good.clone();
+            for _ in 0..1 + random(3) {
+                // Headers are where the structure is.
+                let at = random(bytes.len().min(1500));
+                bytes[at] = if random(2) == 0 {
+                    bytes[at] ^ (1 << random(8))
+                } else {
+                    b"0123456789[],{}:\xff\0"[random(18)]
+                };
+            }
+            let Ok(file) = io::load_with(io::Source::from_bytes(bytes), &options) else {
+                refused += 1;
+                continue;
+            };
+            for (_, array) in file.arrays().iter().filter(|(_, array)| array.size() < 1 << 16) {
+                let result =
+                    array.t().and_then(|turned| turned.astype(Dtype::Float32)).and_then(|x| x.eval());
+                match result {
+                    Ok(()) => computed += 1,
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+    }
+    assert!(computed > 500 && refused > 100, "{computed} computed, {refused} refused");
 }

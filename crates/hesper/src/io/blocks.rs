@@ -11,13 +11,13 @@ use hesper_files::{GgmlType, Result as FileResult, quant};
 use hesper_runtime::{Native, NativeResult};
 use smallvec::smallvec;
 
-use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::ops::native::{GRAIN, par_chunks_mut};
 use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
+use crate::{Dtype, PackedArray, PackedFormat};
 
 /// A tensor of quantised blocks.
 #[derive(Clone, Debug)]
@@ -91,6 +91,17 @@ impl Blocks {
             bits: bits as usize,
             group_size: quant::AFFINE_GROUP,
         }))
+    }
+
+    /// The matrix that is multiplied as it lies in the file; `None` for types that no product takes.
+    pub fn packed(&self) -> Result<Option<PackedArray>> {
+        let format = match self.kind {
+            GgmlType::Q4_0 => PackedFormat::Q4_0,
+            GgmlType::Q4_1 => PackedFormat::Q4_1,
+            GgmlType::Q8_0 => PackedFormat::Q8_0,
+            _ => return Ok(None),
+        };
+        PackedArray::new(&self.bytes, format, &self.shape).map(Some)
     }
 
     fn decode(&self, shape: Shape, dtype: Dtype, to: Decoded) -> Result<Array> {

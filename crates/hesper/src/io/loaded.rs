@@ -132,6 +132,12 @@ impl Loaded {
         self.blocks.iter().find(|(other, _)| other == name).map(|(_, blocks)| blocks)
     }
 
+    /// A quantised matrix by name, to be multiplied as it lies in the file. `None` if there is none of that
+    /// name, or if no product takes its type.
+    pub fn packed(&self, name: &str) -> Result<Option<crate::PackedArray>> {
+        self.blocks(name).map_or(Ok(None), Blocks::packed)
+    }
+
     /// All quantised tensors in the order of their data.
     pub fn all_blocks(&self) -> &[(String, Blocks)] {
         &self.blocks

@@ -39,6 +39,11 @@ pub use hesper_files::{
 pub use loaded::Loaded;
 pub use open::{Input, Options, Quantized, load, load_bytes, load_reader, load_with};
 pub use save::{
-    save_gguf, save_npy, save_npz, save_npz_compressed, save_safetensors, write_npy, write_npz,
-    write_npz_compressed, write_safetensors,
+    GgufTensor, save_gguf, save_npy, save_npz, save_npz_compressed, save_safetensors, write_gguf, write_npy,
+    write_npz, write_npz_compressed, write_safetensors,
 };
+
+/// The examples of the document for users.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/files.md")]
+struct Document;

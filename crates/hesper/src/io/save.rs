@@ -4,11 +4,12 @@ use std::io::{Seek, Write};
 use std::path::Path;
 
 use hesper_files::write::{self, Compression, ProducerError};
-use hesper_files::{FileDtype, MetaValue, TensorSpec};
+use hesper_files::{FileDtype, GgmlType, MetaValue, TensorSpec};
 
-use crate::Dtype;
+use super::blocks::Blocks;
 use crate::array::Array;
 use crate::error::Result;
+use crate::{Dtype, PackedArray, PackedFormat};
 
 /// Saves a safetensors file: a temporary file that takes the place of the old one when all went well.
 pub fn save_safetensors<'a, N: Into<String>>(
@@ -44,14 +45,74 @@ pub fn save_npz_compressed<'a, N: Into<String>>(
     Ok(write::save_npz(path, &specs, Compression::Deflated, &mut producer(&arrays))?)
 }
 
-/// Saves a GGUF file.
-pub fn save_gguf<'a, N: Into<String>>(
+/// What a GGUF file holds under a name.
+#[derive(Debug, Clone, Copy)]
+pub enum GgufTensor<'a> {
+    /// Elements.
+    Array(&'a Array),
+    /// A packed matrix, written as its blocks are.
+    Packed(&'a PackedArray),
+    /// Blocks of any type.
+    Blocks(&'a Blocks),
+}
+
+impl<'a> From<&'a Array> for GgufTensor<'a> {
+    fn from(array: &'a Array) -> Self {
+        GgufTensor::Array(array)
+    }
+}
+
+impl<'a> From<&'a PackedArray> for GgufTensor<'a> {
+    fn from(packed: &'a PackedArray) -> Self {
+        GgufTensor::Packed(packed)
+    }
+}
+
+impl<'a> From<&'a Blocks> for GgufTensor<'a> {
+    fn from(blocks: &'a Blocks) -> Self {
+        GgufTensor::Blocks(blocks)
+    }
+}
+
+/// Saves a GGUF file of arrays, packed matrices and blocks.
+pub fn save_gguf<'a, N: Into<String>, T: Into<GgufTensor<'a>>>(
     path: impl AsRef<Path>,
-    arrays: impl IntoIterator<Item = (N, &'a Array)>,
+    tensors: impl IntoIterator<Item = (N, T)>,
     metadata: &[(String, MetaValue)],
 ) -> Result<()> {
-    let (specs, arrays) = specs(arrays);
+    let (specs, arrays) = gguf_specs(tensors);
     Ok(write::save_gguf(path, &specs, metadata, &mut producer(&arrays))?)
+}
+
+/// Writes a GGUF file to a writer.
+pub fn write_gguf<'a, N: Into<String>, T: Into<GgufTensor<'a>>>(
+    out: &mut dyn Write,
+    tensors: impl IntoIterator<Item = (N, T)>,
+    metadata: &[(String, MetaValue)],
+) -> Result<()> {
+    let (specs, arrays) = gguf_specs(tensors);
+    Ok(write::gguf(out, &specs, metadata, &mut producer(&arrays))?)
+}
+
+fn gguf_specs<'a, N: Into<String>, T: Into<GgufTensor<'a>>>(
+    tensors: impl IntoIterator<Item = (N, T)>,
+) -> (Vec<TensorSpec>, Vec<&'a Array>) {
+    let blocks = |name: N, kind: GgmlType, shape: &[usize]| spec(name, FileDtype::Block(kind), shape);
+    tensors
+        .into_iter()
+        .map(|(name, tensor)| match tensor.into() {
+            GgufTensor::Array(array) => (spec(name, file_dtype(array.dtype()), array.shape()), array),
+            GgufTensor::Blocks(tensor) => (blocks(name, tensor.kind(), tensor.shape()), tensor.bytes()),
+            GgufTensor::Packed(tensor) => {
+                let kind = match tensor.format() {
+                    PackedFormat::Q4_0 => GgmlType::Q4_0,
+                    PackedFormat::Q4_1 => GgmlType::Q4_1,
+                    PackedFormat::Q8_0 => GgmlType::Q8_0,
+                };
+                (blocks(name, kind, tensor.shape()), tensor.bytes())
+            }
+        })
+        .unzip()
 }
 
 /// Writes a safetensors file to a writer.
@@ -93,11 +154,12 @@ fn specs<'a, N: Into<String>>(
 ) -> (Vec<TensorSpec>, Vec<&'a Array>) {
     arrays
         .into_iter()
-        .map(|(name, array)| {
-            let shape: Vec<u64> = array.shape().iter().map(|&dim| dim as u64).collect();
-            (TensorSpec::new(name, file_dtype(array.dtype()), shape), array)
-        })
+        .map(|(name, array)| (spec(name, file_dtype(array.dtype()), array.shape()), array))
         .unzip()
+}
+
+fn spec(name: impl Into<String>, dtype: FileDtype, shape: &[usize]) -> TensorSpec {
+    TensorSpec::new(name, dtype, shape.iter().map(|&dim| dim as u64).collect::<Vec<_>>())
 }
 
 fn file_dtype(dtype: Dtype) -> FileDtype {
