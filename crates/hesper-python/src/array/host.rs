@@ -12,7 +12,7 @@ use crate::error::raise;
 /// Computes an array without the interpreter's lock and gives its elements.
 pub fn evaluated(py: Python<'_>, array: &Array) -> PyResult<HostArray> {
     crate::eval::usable()?;
-    let host = py.detach(|| array.host()).map_err(raise)?;
+    let host = py.detach(|| array.host_kept()).map_err(raise)?;
     py.check_signals()?;
     Ok(host)
 }
