@@ -1,7 +1,7 @@
 //! Measurements as JSON lines, one for each workload.
 //!
 //! A line has the workload's name and parameters, the median and the best time in milliseconds, how often
-//! it was measured, a rate, and how many cores others used meanwhile. Each measurement is warmed up (three
+//! it was measured, a rate, the processor time of a call, and how many cores others used meanwhile. Each measurement is warmed up (three
 //! calls, or half a second), then repeated seven times at least and for a second, twelve seconds at most.
 
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ impl Lines {
                 break;
             }
         }
-        let (begun, before) = (Instant::now(), others());
+        let (begun, before) = (Instant::now(), Busy::now());
         let mut times = Vec::new();
         loop {
             let start = Instant::now();
@@ -75,8 +75,13 @@ impl Lines {
                 break;
             }
         }
-        let disturbed = before.zip(others()).map(|(a, b)| (b - a).max(0.0) / begun.elapsed().as_secs_f64());
-        self.line(workload, params, times, unit, disturbed);
+        let elapsed = begun.elapsed().as_secs_f64();
+        let calls = times.len() as f64;
+        let busy = before.zip(Busy::now()).map(|(before, after)| Busy {
+            own: (after.own - before.own) / calls,
+            others: (after.others - before.others).max(0.0) / elapsed,
+        });
+        self.line(workload, params, times, unit, busy);
     }
 
     /// Prints the line of one call that was measured elsewhere.
@@ -84,11 +89,13 @@ impl Lines {
         self.line(workload, params, vec![seconds], Unit::Calls, None);
     }
 
-    fn line(&self, workload: &str, params: &str, mut times: Vec<f64>, unit: Unit, disturbed: Option<f64>) {
+    fn line(&self, workload: &str, params: &str, mut times: Vec<f64>, unit: Unit, busy: Option<Busy>) {
         times.sort_by(f64::total_cmp);
         let (middle, best) = (times[times.len() / 2], times[0]);
         let (name, amount) = unit.name_and_amount();
-        let others = disturbed.map_or(String::new(), |cores| format!(", \"others_cpu\": {cores:.2}"));
+        let others = busy.map_or(String::new(), |busy| {
+            format!(", \"cpu_ms\": {:.4}, \"others_cpu\": {:.2}", busy.own * 1e3, busy.others)
+        });
         println!(
             "{{\"peer\": \"{}\", \"workload\": \"{workload}\", \"params\": {{{params}}}, \"median_ms\": {:.5}, \
              \"min_ms\": {:.5}, \"reps\": {}, \"{name}\": {:.4}, \"{name}_best\": {:.4}{others}}}",
@@ -110,16 +117,27 @@ impl Lines {
     }
 }
 
-/// Seconds that all cores together have been busy with anything but this process, where the system tells.
-fn others() -> Option<f64> {
-    /// The unit of the system's counters.
-    const TICKS: f64 = 100.0;
-    let all = std::fs::read_to_string("/proc/stat").ok()?;
-    let fields: Vec<f64> =
-        all.lines().next()?.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
-    let busy: f64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|at| fields.get(*at)).sum();
-    let own = std::fs::read_to_string("/proc/self/stat").ok()?;
-    let (_, own) = own.rsplit_once(')')?;
-    let own: f64 = own.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
-    Some((busy - own) / TICKS)
+/// Seconds for which cores were busy, where the system tells.
+#[derive(Debug, Clone, Copy)]
+struct Busy {
+    /// With this process.
+    own: f64,
+    /// With anything else.
+    others: f64,
+}
+
+impl Busy {
+    fn now() -> Option<Busy> {
+        /// The unit of the system's counters.
+        const TICKS: f64 = 100.0;
+        let all = std::fs::read_to_string("/proc/stat").ok()?;
+        let fields: Vec<f64> =
+            all.lines().next()?.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+        let busy: f64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|at| fields.get(*at)).sum();
+        let own = std::fs::read_to_string("/proc/self/stat").ok()?;
+        let (_, own) = own.rsplit_once(')')?;
+        let own: f64 =
+            own.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();
+        Some(Busy { own: own / TICKS, others: (busy - own) / TICKS })
+    }
 }

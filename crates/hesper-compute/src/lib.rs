@@ -22,7 +22,7 @@ mod simd;
 
 pub use attention::{AttentionShape, Heads, HeadsMut, Mask, attention};
 pub use conv::{ConvShape, conv};
-pub use copy::{cast, copy_rows, copy_strided, gather_rows};
+pub use copy::{Place, cast, copy_elements, copy_rows, copy_strided, gather_rows};
 pub use error::Mismatch;
 pub use gemm::{BatchItem, Element, GemmOptions, Hook, gemm, gemm_batched};
 pub use mat::{MatMut, MatRef};

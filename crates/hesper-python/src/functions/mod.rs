@@ -8,6 +8,7 @@ mod conv;
 mod create;
 mod elementwise;
 mod fft;
+mod linalg;
 pub mod movement;
 mod product;
 mod random;
@@ -34,5 +35,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     product::register(m)?;
     sort::register(m)?;
     fft::register(m)?;
+    linalg::register(m)?;
     random::register(m)
 }

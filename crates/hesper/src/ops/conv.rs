@@ -2,16 +2,17 @@
 //! input channels of one group.
 
 use half::{bf16, f16};
+use hesper_compute::{ConvShape, Float, GemmOptions, MatMut, MatRef, Mismatch, conv, gemm};
+use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::conv_kernel::{Axis, Geometry, Number, convolve as compute};
 use super::walk::Strided;
 use super::{Op, OpRef};
-use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::Shape;
+use crate::{Dtype, Element};
 
 /// How a convolution goes over its input. One number is for all spatial axes.
 #[derive(Debug, Clone)]
@@ -55,7 +56,7 @@ pub enum ConvolveMode {
 }
 
 #[derive(Debug)]
-struct Convolution(Geometry);
+struct Convolution(ConvShape);
 
 impl Op for Convolution {
     fn name(&self) -> &'static str {
@@ -77,10 +78,10 @@ fn no_type(dtype: Dtype) -> Error {
     Error::Type { op: "conv".into(), what, dtype }
 }
 
-fn run<T: Number>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
+fn run<T: Float + Element + hesper_compute::Element>(shape: &ConvShape, l: &Lowering<'_>) -> Result<Data> {
     let (input, weight) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?);
     let output = l.output()?;
-    let geometry = geometry.clone();
+    let shape = *shape;
     l.stream()
         .encode("conv")
         .read_range(&input.data.buffer, input.bytes.clone())
@@ -89,10 +90,29 @@ fn run<T: Number>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
         .run(move |native| {
             let [input, weight, output] = native.take()?;
             let output = output.as_mut_slice::<T>()?;
-            compute(&geometry, input.as_slice()?, weight.as_slice()?, output)
-                .map_err(|error| error.to_string().into())
+            let (input, weight) = (input.as_slice::<T>()?, weight.as_slice::<T>()?);
+            convolve(&shape, input, weight, output).map_err(|error| error.to_string().into())
         })?;
     Ok(Data::contiguous(output, l.shape()))
+}
+
+fn convolve<T: Float + hesper_compute::Element>(
+    shape: &ConvShape,
+    input: &[T],
+    weight: &[T],
+    output: &mut [T],
+) -> std::result::Result<(), Mismatch> {
+    let (channels, outs) = (shape.channels, shape.out_channels);
+    let one_tap = shape.kernel == [1; 3] && shape.groups == 1;
+    let plain = shape.stride == [1; 3] && shape.input_dilation == [1; 3] && shape.padding_low == [0; 3];
+    // One tap at every place: the product of two matrices as they lie.
+    if one_tap && plain && shape.padding_high == [0; 3] && channels > 0 && !output.is_empty() {
+        let rows = output.len() / outs;
+        let a = MatRef::row_major(input, rows, channels)?;
+        let b = MatRef::row_major(weight, outs, channels)?.transposed();
+        return gemm(&Cores, a, b, MatMut::row_major(output, rows, outs)?, &GemmOptions::default());
+    }
+    conv(&Cores, shape, input, weight, output)
 }
 
 /// One number for each axis.
@@ -159,39 +179,40 @@ impl Array {
         let kernel_dilation = each("kernel dilation", &conv.kernel_dilation, rank)?;
         let input_dilation = each("input dilation", &conv.input_dilation, rank)?;
         let mut output: Shape = smallvec![self.shape()[0]];
-        let mut axes = SmallVec::new();
+        let mut shape = ConvShape {
+            batch: self.shape()[0],
+            input: [1; 3],
+            channels,
+            kernel: [1; 3],
+            out_channels: outs,
+            groups,
+            stride: [1; 3],
+            padding_low: [0; 3],
+            padding_high: [0; 3],
+            dilation: [1; 3],
+            input_dilation: [1; 3],
+            flip: conv.flip,
+        };
         for at in 0..rank {
-            let axis = Axis {
-                stride: stride[at],
-                low: padding[at].0,
-                kernel_dilation: kernel_dilation[at],
-                input_dilation: input_dilation[at],
-            };
-            if axis.stride == 0 || axis.kernel_dilation == 0 || axis.input_dilation == 0 {
+            if stride[at] == 0 || kernel_dilation[at] == 0 || input_dilation[at] == 0 {
                 return fail("strides and dilations must be positive");
             }
             let (length, taps) = (self.shape()[at + 1] as i128, weight.shape()[at + 1] as i128);
             let spread = |count: i128, by: usize| (count - 1) * by as i128 + 1;
-            let seen = spread(length, axis.input_dilation) + padding[at].0 as i128 + padding[at].1 as i128
-                - spread(taps, axis.kernel_dilation);
+            let seen = spread(length, input_dilation[at]) + padding[at].0 as i128 + padding[at].1 as i128
+                - spread(taps, kernel_dilation[at]);
             if seen < 0 || taps == 0 || length == 0 || seen > isize::MAX as i128 / 4 {
                 return fail(&format!("along spatial axis {at} the weights do not fit the padded input"));
             }
-            output.push((seen / axis.stride as i128) as usize + 1);
-            axes.push(axis);
+            output.push((seen / stride[at] as i128) as usize + 1);
+            (shape.input[at], shape.kernel[at]) = (self.shape()[at + 1], weight.shape()[at + 1]);
+            (shape.padding_low[at], shape.padding_high[at]) = padding[at];
+            (shape.stride[at], shape.dilation[at]) = (stride[at], kernel_dilation[at]);
+            shape.input_dilation[at] = input_dilation[at];
         }
         output.push(outs);
-        let turned: SmallVec<[isize; 3]> = (1..=rank as isize).collect();
-        let weight = if conv.flip { weight.flip(Some(&turned))? } else { weight.clone() };
-        let geometry = Geometry {
-            input: self.0.shape.clone(),
-            weight: weight.0.shape.clone(),
-            output: output.clone(),
-            axes,
-            groups,
-        };
         let inputs = smallvec![self.astype(dtype)?, weight.astype(dtype)?];
-        Array::lazy(output, dtype, OpRef::new(Convolution(geometry)), inputs)
+        Array::lazy(output, dtype, OpRef::new(Convolution(shape)), inputs)
     }
 
     /// [`conv_general`](Array::conv_general) with as many spatial axes as lengths are given.

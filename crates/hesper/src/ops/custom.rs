@@ -214,9 +214,9 @@ impl KernelCall<'_> {
     }
 }
 
-/// One output of a call: a part of its memory.
+/// One of several results that share memory: the part of it from a byte on.
 #[derive(Debug)]
-struct Part(usize);
+pub(super) struct Part(pub(super) usize);
 
 impl Op for Part {
     fn name(&self) -> &'static str {

@@ -1,4 +1,4 @@
-//! Floating-point rows: converted to a type to compute in and back, and functions of whole rows.
+//! Floating-point rows: converted to a type to compute in, and functions of whole rows.
 //!
 //! Half precision is computed in single precision. Loops are written so that they are vectorised for
 //! whatever the target has.
@@ -15,18 +15,12 @@ pub(crate) trait Wide: Pod + Send + Sync + PartialOrd {
     fn of(value: f64) -> Self;
     /// Difference.
     fn minus(self, other: Self) -> Self;
-    /// Product.
-    fn times(self, other: Self) -> Self;
-    /// Product and sum.
-    fn times_plus(self, factor: Self, more: Self) -> Self;
     /// Natural logarithm.
     fn log(self) -> Self;
     /// Exponential of a number that is not positive (or is NaN).
     fn exp(self) -> Self;
     /// One over the root.
     fn rsqrt(self) -> Self;
-    /// One over it.
-    fn inverse(self) -> Self;
     /// As a float32.
     fn single(self) -> f32;
     /// Whether it is neither infinite nor NaN.
@@ -44,15 +38,10 @@ macro_rules! wide {
             fn of(value: f64) -> Self { value as $t }
             #[inline(always)]
             fn minus(self, other: Self) -> Self { self - other }
-            #[inline(always)]
-            fn times(self, other: Self) -> Self { self * other }
-            #[inline(always)]
-            fn times_plus(self, factor: Self, more: Self) -> Self { self * factor + more }
             fn log(self) -> Self { self.ln() }
             #[inline(always)]
             fn exp(self) -> Self { let f: fn($t) -> $t = $exp; f(self) }
             fn rsqrt(self) -> Self { 1.0 / self.sqrt() }
-            fn inverse(self) -> Self { 1.0 / self }
             fn single(self) -> f32 { self as f32 }
             fn finite(self) -> bool { self.is_finite() }
             fn sum(row: &[Self]) -> Self { sum_of(row) }
@@ -94,8 +83,6 @@ pub(crate) trait Float: crate::Element {
     type Wide: Wide;
     /// Converts a row.
     fn load(from: &[Self], to: &mut [Self::Wide]);
-    /// Converts a row back.
-    fn store(from: &[Self::Wide], to: &mut [Self]);
 }
 
 macro_rules! same {
@@ -103,7 +90,6 @@ macro_rules! same {
         impl Float for $t {
             type Wide = $t;
             fn load(from: &[Self], to: &mut [Self]) { to.copy_from_slice(from) }
-            fn store(from: &[Self], to: &mut [Self]) { to.copy_from_slice(from) }
         }
     )* };
 }
@@ -113,7 +99,6 @@ macro_rules! halves {
         impl Float for $t {
             type Wide = f32;
             fn load(from: &[Self], to: &mut [f32]) { from.convert_to_f32_slice(to) }
-            fn store(from: &[f32], to: &mut [Self]) { to.convert_from_f32_slice(from) }
         }
     )* };
 }

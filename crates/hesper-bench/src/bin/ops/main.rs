@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use hesper::{Array, Dtype, Result, concatenate, eval, fast, fft, random};
+use hesper::{Array, Dtype, Result, concatenate, eval, fast, fft, linalg, random};
 use hesper_bench::lines::{Lines, Unit};
 
 const ALL: &str = "W1,W2,W3,W4,W5,W7,W8,W9";
@@ -47,8 +47,7 @@ fn w1(lines: &Lines) -> Result<()> {
 fn w2(lines: &Lines) -> Result<()> {
     let n = 16usize << 20;
     let x = rand32(21, &[n])?;
-    let chain =
-        || computed(x.multiply(1.3)?.add(0.7)?.tanh()?.multiply(&x.sigmoid()?)?.add(&x)?);
+    let chain = || computed(x.multiply(1.3)?.add(0.7)?.tanh()?.multiply(&x.sigmoid()?)?.add(&x)?);
     let begun = Instant::now();
     chain()?;
     lines.once("W2.compile_first_call", &format!("\"n\": {n}"), begun.elapsed().as_secs_f64());
@@ -136,6 +135,34 @@ fn w8(lines: &Lines) -> Result<()> {
     let params = format!("\"n\": {n}, \"dtype\": \"c64\"");
     let unit = Unit::Gflops(5e-9 * n as f64 * 20.0);
     lines.measure("W8.fft", &params, unit, || computed(fft::fft(&z, None, -1, fft::Norm::default())?));
+    let a = rand32(82, &[512, 512])?;
+    lines.measure("W8.svd", "\"n\": 512", Unit::Calls, || {
+        let (u, s, vt) = linalg::svd(&a)?;
+        hesper::eval([&u, &s, &vt])
+    });
+    let s = computed(a.add(&a.t()?)?)?;
+    lines.measure("W8.eigh", "\"n\": 512", Unit::Calls, || {
+        let (values, vectors) = linalg::eigh(&s, false)?;
+        hesper::eval([&values, &vectors])
+    });
+    let b = rand32(83, &[1024, 1024])?;
+    let cube = |n: f64| 1e-9 * n.powi(3);
+    lines.measure("W8.qr", "\"n\": 1024", Unit::Gflops(8.0 / 3.0 * cube(1024.0)), || {
+        let (q, r) = linalg::qr(&b)?;
+        hesper::eval([&q, &r])
+    });
+    let n = 2048usize;
+    let (c, eye) = (rand32(84, &[n, n])?, Array::identity(n, Dtype::Float32)?);
+    let symmetric = computed(c.matmul(&c.t()?)?.divide(n as f64)?.add(&eye.multiply(2.0)?)?)?;
+    let params = format!("\"n\": {n}");
+    lines.measure("W8.cholesky", &params, Unit::Gflops(cube(n as f64) / 3.0), || {
+        computed(linalg::cholesky(&symmetric, false)?)
+    });
+    let (general, side) = (computed(c.add(&eye.multiply(50.0)?)?)?, rand32(85, &[n, 1])?);
+    let params = format!("\"n\": {n}, \"rhs\": 1");
+    lines.measure("W8.solve", &params, Unit::Gflops(2.0 / 3.0 * cube(n as f64)), || {
+        computed(linalg::solve(&general, &side)?)
+    });
     Ok(())
 }
 
@@ -152,7 +179,12 @@ fn w9(lines: &Lines) -> Result<()> {
     let fused = eval::fusion_enabled();
     for mode in ["lazy", "lazy, fusion off"] {
         eval::set_fusion(mode == "lazy");
-        lines.measure("W9.add_chain", &format!("\"ops\": 10000, \"mode\": \"{mode}\""), Unit::Mops(1e-2), chain);
+        lines.measure(
+            "W9.add_chain",
+            &format!("\"ops\": 10000, \"mode\": \"{mode}\""),
+            Unit::Mops(1e-2),
+            chain,
+        );
     }
     eval::set_fusion(fused);
     Ok(())
