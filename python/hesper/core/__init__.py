@@ -15,7 +15,7 @@ import os as _os
 from hesper import _core
 from hesper._core import *  # noqa: F403
 
-from . import cuda, fast, fft, metal, random
+from . import cuda, fast, fft, linalg, metal, random
 
 __version__ = "0.1.0"
 

@@ -9,6 +9,7 @@ mod create;
 mod elementwise;
 mod fft;
 mod io;
+mod linalg;
 pub mod movement;
 mod product;
 mod random;
@@ -36,5 +37,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     sort::register(m)?;
     fft::register(m)?;
     io::register(m)?;
+    linalg::register(m)?;
     random::register(m)
 }
