@@ -1,6 +1,6 @@
 //! Claims: which evaluation computes a node.
 
-use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::plan::{Plan, plan};
@@ -8,13 +8,14 @@ use crate::array::{Array, Data, State};
 use crate::error::{Error, Result};
 
 /// Held while claims are taken, so that they are taken all together.
-static CLAIMING: Mutex<()> = Mutex::new(());
+static CLAIMING: Mutex<u64> = Mutex::new(0);
 /// Told when claims end.
 static ENDED: Condvar = Condvar::new();
 
 /// The nodes that one evaluation has taken, inputs first. Whatever it does not resolve is lazy again when it
 /// is dropped: what was not lowered, and what was computed inside of a kernel and is held by nobody.
 pub(super) struct Claim {
+    number: u64,
     nodes: Vec<Option<Array>>,
 }
 
@@ -22,9 +23,10 @@ impl Claim {
     /// Takes everything lazy that `roots` need. If another evaluation has some of it, waits until that
     /// one has ended, holding nothing.
     pub(super) fn take(roots: &[&Array]) -> (Claim, Plan) {
-        let mut lock: MutexGuard<'_, ()> = CLAIMING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut lock: MutexGuard<'_, u64> = CLAIMING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         loop {
-            match collect(roots) {
+            *lock += 1;
+            match collect(roots, *lock) {
                 Some(nodes) => {
                     for node in &nodes {
                         let mut state = node.state();
@@ -34,13 +36,19 @@ impl Claim {
                             other => other,
                         };
                     }
+                    let number = *lock;
                     drop(lock);
-                    let plan = plan(&nodes);
-                    return (Claim { nodes: nodes.into_iter().map(Some).collect() }, plan);
+                    let plan = plan(&nodes, number);
+                    return (Claim { number, nodes: nodes.into_iter().map(Some).collect() }, plan);
                 }
                 None => lock = ENDED.wait(lock).unwrap_or_else(|poisoned| poisoned.into_inner()),
             }
         }
+    }
+
+    /// The place of a node among the claimed ones, if it is one of them.
+    pub(super) fn place(&self, node: &Array) -> Option<usize> {
+        place(node, self.number)
     }
 
     /// A node that is still needed.
@@ -94,31 +102,41 @@ impl Drop for Claim {
 
 /// The lazy nodes that `roots` need, inputs first; `None` if one of them is claimed by somebody else.
 /// Goes through the graph without recursion.
-fn collect(roots: &[&Array]) -> Option<Vec<Array>> {
+fn collect(roots: &[&Array], number: u64) -> Option<Vec<Array>> {
     enum Visit {
         Enter(Array),
         Leave(Array),
     }
-    let mut seen: HashSet<u64> = HashSet::new();
     let mut nodes = Vec::new();
     let mut stack: Vec<Visit> = roots.iter().rev().map(|root| Visit::Enter((*root).clone())).collect();
     while let Some(visit) = stack.pop() {
         match visit {
-            Visit::Leave(array) => nodes.push(array),
+            Visit::Leave(array) => {
+                array.0.visit.place.store(nodes.len(), Ordering::Relaxed);
+                nodes.push(array);
+            }
             Visit::Enter(array) => {
-                if seen.contains(&array.0.id) {
+                if array.0.visit.number.load(Ordering::Relaxed) == number {
                     continue;
                 }
-                let inputs = match &*array.state() {
+                let at = stack.len();
+                match &*array.state() {
                     State::Ready(_) | State::Kept(..) | State::Known(_) => continue,
                     State::Claimed(_) => return None,
-                    State::Lazy(call) => call.inputs.clone(),
-                };
-                seen.insert(array.0.id);
-                stack.push(Visit::Leave(array));
-                stack.extend(inputs.into_iter().rev().map(Visit::Enter));
+                    State::Lazy(call) => {
+                        stack.extend(call.inputs.iter().rev().map(|input| Visit::Enter(input.clone())));
+                    }
+                }
+                array.0.visit.number.store(number, Ordering::Relaxed);
+                stack.insert(at, Visit::Leave(array));
             }
         }
     }
     Some(nodes)
+}
+
+/// The place of a node among those of an evaluation, if that one has claimed it.
+pub(super) fn place(node: &Array, number: u64) -> Option<usize> {
+    let visit = &node.0.visit;
+    (visit.number.load(Ordering::Relaxed) == number).then(|| visit.place.load(Ordering::Relaxed))
 }

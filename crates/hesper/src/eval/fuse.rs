@@ -102,7 +102,6 @@ struct Recipe<'a> {
 pub(super) fn lower(claim: &Claim, group: &Group) -> Result<Vec<(usize, Data)>> {
     let last = claim.node(group.members[group.members.len() - 1])?;
     let mut expression = Expression::new(last.0.shape.clone());
-    let mut place: HashMap<u64, Source> = HashMap::new();
     let mut inputs: SmallVec<[Array; 8]> = SmallVec::new();
     for &at in &group.members {
         let node = claim.node(at)?;
@@ -113,14 +112,16 @@ pub(super) fn lower(claim: &Claim, group: &Group) -> Result<Vec<(usize, Data)>> 
         let sources = given
             .iter()
             .map(|input| {
-                *place.entry(input.0.id).or_insert_with(|| {
+                // Members are in order of their places.
+                let member = claim.place(input).and_then(|place| group.members.binary_search(&place).ok());
+                let known = || inputs.iter().position(|known| known.same(input)).map(Source::Input);
+                member.map(Source::Member).or_else(known).unwrap_or_else(|| {
                     inputs.push(input.clone());
                     expression.input(input)
                 })
             })
             .collect();
-        let member = expression.member(op, sources, node.dtype(), group.outputs.contains(&at))?;
-        place.insert(node.0.id, member);
+        expression.member(op, sources, node.dtype(), group.outputs.contains(&at))?;
     }
     let data = inputs
         .iter()

@@ -5,12 +5,12 @@
 //! the group and back in, so the group can be computed at once. A node that somebody still holds becomes
 //! an output of its group: it is computed once, and never left lazy.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use smallvec::SmallVec;
 
+use super::claim::place;
 use crate::array::{Array, State};
 use crate::ops::Kind;
 
@@ -95,9 +95,9 @@ impl Graph<'_> {
             }
         }
 
-        let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
-        for at in (0..count).filter(|at| self.elementwise[*at] && sizes[group[*at]] > 1) {
-            members.entry(group[at]).or_default().push(at);
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for at in (0..count).filter(|at| self.elementwise[*at]) {
+            members[group[at]].push(at);
         }
         let mut steps = Vec::new();
         // The step of each node; that of the last step that reads it.
@@ -107,7 +107,7 @@ impl Graph<'_> {
             if !self.elementwise[at] {
                 steps.push(Step::Op(at));
             } else if group[at] == at {
-                let members = members.remove(&at).unwrap_or_else(|| vec![at]);
+                let members = std::mem::take(&mut members[at]);
                 let held = |member: &usize| *member == at || (self.held)(*member, consumers[*member].len());
                 let outputs = members.iter().copied().filter(held).collect();
                 steps.push(Step::Group(Group { members, outputs }));
@@ -133,10 +133,10 @@ impl Graph<'_> {
     }
 }
 
-pub(super) fn plan(nodes: &[Array]) -> Plan {
-    let index: HashMap<u64, usize> = nodes.iter().enumerate().map(|(at, node)| (node.0.id, at)).collect();
+/// The plan of the nodes that an evaluation has claimed.
+pub(super) fn plan(nodes: &[Array], number: u64) -> Plan {
     let graph = Graph {
-        inputs: nodes.iter().map(|node| inputs_of(node, &index)).collect(),
+        inputs: nodes.iter().map(|node| inputs_of(node, number)).collect(),
         elementwise: nodes.iter().map(is_elementwise).collect(),
         alike: &|one, other| {
             let (one, other) = (&nodes[one].0, &nodes[other].0);
@@ -155,11 +155,9 @@ fn is_elementwise(node: &Array) -> bool {
     }
 }
 
-fn inputs_of(node: &Array, index: &HashMap<u64, usize>) -> SmallVec<[usize; 3]> {
+fn inputs_of(node: &Array, number: u64) -> SmallVec<[usize; 3]> {
     match &*node.state() {
-        State::Claimed(call) => {
-            call.inputs.iter().filter_map(|input| index.get(&input.0.id).copied()).collect()
-        }
+        State::Claimed(call) => call.inputs.iter().filter_map(|input| place(input, number)).collect(),
         _ => SmallVec::new(),
     }
 }
