@@ -10,6 +10,7 @@ mod elementwise;
 mod fft;
 pub mod movement;
 mod product;
+mod quant;
 mod random;
 mod reduce;
 mod shape;
@@ -32,6 +33,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     movement::register(m)?;
     conv::register(m)?;
     product::register(m)?;
+    quant::register(m)?;
     sort::register(m)?;
     fft::register(m)?;
     random::register(m)

@@ -216,7 +216,7 @@ impl KernelCall<'_> {
 
 /// One output of a call: a part of its memory.
 #[derive(Debug)]
-pub(super) struct Part(pub(super) usize);
+struct Part(usize);
 
 impl Op for Part {
     fn name(&self) -> &'static str {

@@ -30,6 +30,7 @@ pub mod index;
 pub mod logic;
 pub mod matmul;
 pub mod movement;
+mod multi;
 pub(crate) mod native;
 pub mod norm;
 pub mod packed;
