@@ -19,6 +19,7 @@ mod print;
 pub mod random;
 mod scalar;
 mod shape;
+pub mod transform;
 
 pub use array::Array;
 pub use dtype::{Category, Dtype, Element};
@@ -36,7 +37,9 @@ pub use ops::fft;
 pub use ops::index::{Index, Update};
 pub use ops::logic::{Tolerance, select};
 pub use ops::movement::Split;
+pub use ops::packed::{PackedArray, PackedFormat, packed_matmul};
 pub use ops::pad::Pad;
+pub use ops::quant::{Activations, QuantMode};
 pub use ops::sort::Different;
 pub use print::{PrintOptions, print_options, set_print_options};
 pub use scalar::Operand;

@@ -11,7 +11,8 @@ use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::Shape;
+use crate::shape::{Shape, signed};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 
 /// How a convolution goes over its input. One number is for all spatial axes.
@@ -55,8 +56,64 @@ pub enum ConvolveMode {
     Valid,
 }
 
+/// What a convolution is, beyond its operands.
+#[derive(Debug, Clone)]
+struct Geometry {
+    /// Batch, positions and channels of the input.
+    input: Shape,
+    /// Output channels, taps, and input channels of one group.
+    weight: Shape,
+    /// Batch, positions and channels of the output.
+    output: Shape,
+    /// For each spatial axis.
+    axes: SmallVec<[Axis; 3]>,
+    groups: usize,
+}
+
+/// A spatial axis.
+#[derive(Debug, Clone, Copy)]
+struct Axis {
+    stride: usize,
+    /// Padding before the first element; after the last it follows from the output.
+    low: isize,
+    kernel_dilation: usize,
+    input_dilation: usize,
+}
+
+impl Geometry {
+    /// As the kernels take it.
+    fn shape(&self) -> ConvShape {
+        let rank = self.axes.len();
+        let mut shape = ConvShape {
+            batch: self.input[0],
+            input: [1; 3],
+            channels: self.input[rank + 1],
+            kernel: [1; 3],
+            out_channels: self.weight[0],
+            groups: self.groups,
+            stride: [1; 3],
+            padding_low: [0; 3],
+            padding_high: [0; 3],
+            dilation: [1; 3],
+            input_dilation: [1; 3],
+            flip: false,
+        };
+        for (at, axis) in self.axes.iter().enumerate() {
+            (shape.input[at], shape.kernel[at]) = (self.input[at + 1], self.weight[at + 1]);
+            (shape.stride[at], shape.dilation[at]) = (axis.stride, axis.kernel_dilation);
+            shape.input_dilation[at] = axis.input_dilation;
+            // So much that the last window ends with the padded input.
+            let spread = (self.input[at + 1] as isize - 1) * axis.input_dilation as isize + 1;
+            let window = (self.weight[at + 1] as isize - 1) * axis.kernel_dilation as isize + 1;
+            let seen = (self.output[at + 1] as isize - 1) * axis.stride as isize + window;
+            (shape.padding_low[at], shape.padding_high[at]) = (axis.low, seen - spread - axis.low);
+        }
+        shape
+    }
+}
+
 #[derive(Debug)]
-struct Convolution(ConvShape);
+struct Convolution(Geometry);
 
 impl Op for Convolution {
     fn name(&self) -> &'static str {
@@ -71,6 +128,106 @@ impl Op for Convolution {
             dtype => Err(no_type(dtype)),
         }
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let cotangent = rule.cotangent()?;
+        rule.each(|at| {
+            Ok(Some(match at {
+                0 => self.input_cotangent(&rule.inputs[1], &cotangent)?,
+                _ => self.weight_cotangent(&rule.inputs[0], &cotangent)?,
+            }))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.is_batched(1) {
+            return rule.one_by_one();
+        }
+        // One more batch is a larger batch.
+        let joined = |shape: &Shape| -> Shape {
+            std::iter::once(rule.size * shape[0]).chain(shape[1..].iter().copied()).collect()
+        };
+        let geometry =
+            Geometry { input: joined(&self.0.input), output: joined(&self.0.output), ..self.0.clone() };
+        let input = rule.front(0)?.reshape(&signed(&geometry.input))?;
+        let shape = geometry.output.clone();
+        let op = OpRef::new(Convolution(geometry));
+        let out = Array::lazy(shape, rule.output.dtype(), op, smallvec![input, rule.inputs[1].clone()])?;
+        Ok((out.reshape(&signed(&rule.shape()))?, 0))
+    }
+}
+
+impl Convolution {
+    /// The cotangent spread by the stride, convolved with the weights turned round, channels exchanged.
+    fn input_cotangent(&self, weight: &Array, cotangent: &Array) -> Result<Array> {
+        let Geometry { input, weight: taps, output, axes, groups } = &self.0;
+        let padding = (0..axes.len())
+            .map(|at| {
+                let axis = &axes[at];
+                let reach = (taps[at + 1] as isize - 1) * axis.kernel_dilation as isize;
+                let low = reach - axis.low;
+                let wanted = (input[at + 1] as isize - 1) * axis.input_dilation as isize + reach;
+                (low, wanted - (output[at + 1] as isize - 1) * axis.stride as isize - low)
+            })
+            .collect();
+        let conv = Conv {
+            stride: axes.iter().map(|axis| axis.input_dilation).collect(),
+            padding,
+            kernel_dilation: axes.iter().map(|axis| axis.kernel_dilation).collect(),
+            input_dilation: axes.iter().map(|axis| axis.stride).collect(),
+            groups: *groups,
+            flip: true,
+        };
+        cotangent.conv_padded(&exchange(weight, 0, *groups)?, &conv)
+    }
+
+    /// The input convolved with the cotangent: what was summed over, the batch, are the channels, and what
+    /// was a channel is the batch.
+    fn weight_cotangent(&self, x: &Array, cotangent: &Array) -> Result<Array> {
+        let Geometry { input, weight: taps, output, axes, groups } = &self.0;
+        let padding = (0..axes.len())
+            .map(|at| {
+                let axis = &axes[at];
+                let wanted = (taps[at + 1] as isize - 1) * axis.kernel_dilation as isize
+                    + (output[at + 1] as isize - 1) * axis.stride as isize;
+                (axis.low, wanted - (input[at + 1] as isize - 1) * axis.input_dilation as isize - axis.low)
+            })
+            .collect();
+        let conv = Conv {
+            stride: axes.iter().map(|axis| axis.kernel_dilation).collect(),
+            padding,
+            kernel_dilation: axes.iter().map(|axis| axis.stride).collect(),
+            input_dilation: axes.iter().map(|axis| axis.input_dilation).collect(),
+            groups: *groups,
+            flip: false,
+        };
+        let last = cotangent.ndim() as isize - 1;
+        let turned = exchange(x, last as usize, *groups)?;
+        turned.conv_padded(&cotangent.swapaxes(0, last)?, &conv)?.swapaxes(0, last)
+    }
+}
+
+/// The first axis in the place of the last and the other way round, where the axis `grouped` keeps its
+/// groups outermost: `[g * a, ..., b]` becomes `[g * b, ..., a]`, or `[a, ..., g * b]` becomes
+/// `[b, ..., g * a]`.
+fn exchange(x: &Array, grouped: usize, groups: usize) -> Result<Array> {
+    let last = x.ndim() - 1;
+    if groups == 1 {
+        return x.swapaxes(0, last as isize);
+    }
+    let (mut split, mut joined) = (signed(x.shape()), signed(x.shape()));
+    split[grouped] /= groups as isize;
+    (joined[0], joined[last]) = (split[last], split[0]);
+    joined[grouped] *= groups as isize;
+    split.insert(grouped, groups as isize);
+    // The groups stand before the axis that has them; that axis and the one at the other end change places.
+    let parts = x.reshape(&split)?;
+    let parts = if grouped == 0 {
+        parts.swapaxes(1, last as isize + 1)?
+    } else {
+        parts.swapaxes(0, last as isize + 1)?
+    };
+    parts.reshape(&joined)
 }
 
 fn no_type(dtype: Dtype) -> Error {
@@ -78,10 +235,10 @@ fn no_type(dtype: Dtype) -> Error {
     Error::Type { op: "conv".into(), what, dtype }
 }
 
-fn run<T: Float + Element + hesper_compute::Element>(shape: &ConvShape, l: &Lowering<'_>) -> Result<Data> {
+fn run<T: Float + Element + hesper_compute::Element>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
     let (input, weight) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?);
     let output = l.output()?;
-    let shape = *shape;
+    let shape = geometry.shape();
     l.stream()
         .encode("conv")
         .read_range(&input.data.buffer, input.bytes.clone())
@@ -91,12 +248,12 @@ fn run<T: Float + Element + hesper_compute::Element>(shape: &ConvShape, l: &Lowe
             let [input, weight, output] = native.take()?;
             let output = output.as_mut_slice::<T>()?;
             let (input, weight) = (input.as_slice::<T>()?, weight.as_slice::<T>()?);
-            convolve(&shape, input, weight, output).map_err(|error| error.to_string().into())
+            compute(&shape, input, weight, output).map_err(|error| error.to_string().into())
         })?;
     Ok(Data::contiguous(output, l.shape()))
 }
 
-fn convolve<T: Float + hesper_compute::Element>(
+fn compute<T: Float + hesper_compute::Element>(
     shape: &ConvShape,
     input: &[T],
     weight: &[T],
@@ -179,40 +336,39 @@ impl Array {
         let kernel_dilation = each("kernel dilation", &conv.kernel_dilation, rank)?;
         let input_dilation = each("input dilation", &conv.input_dilation, rank)?;
         let mut output: Shape = smallvec![self.shape()[0]];
-        let mut shape = ConvShape {
-            batch: self.shape()[0],
-            input: [1; 3],
-            channels,
-            kernel: [1; 3],
-            out_channels: outs,
-            groups,
-            stride: [1; 3],
-            padding_low: [0; 3],
-            padding_high: [0; 3],
-            dilation: [1; 3],
-            input_dilation: [1; 3],
-            flip: conv.flip,
-        };
+        let mut axes = SmallVec::new();
         for at in 0..rank {
-            if stride[at] == 0 || kernel_dilation[at] == 0 || input_dilation[at] == 0 {
+            let axis = Axis {
+                stride: stride[at],
+                low: padding[at].0,
+                kernel_dilation: kernel_dilation[at],
+                input_dilation: input_dilation[at],
+            };
+            if axis.stride == 0 || axis.kernel_dilation == 0 || axis.input_dilation == 0 {
                 return fail("strides and dilations must be positive");
             }
             let (length, taps) = (self.shape()[at + 1] as i128, weight.shape()[at + 1] as i128);
             let spread = |count: i128, by: usize| (count - 1) * by as i128 + 1;
-            let seen = spread(length, input_dilation[at]) + padding[at].0 as i128 + padding[at].1 as i128
-                - spread(taps, kernel_dilation[at]);
+            let seen = spread(length, axis.input_dilation) + padding[at].0 as i128 + padding[at].1 as i128
+                - spread(taps, axis.kernel_dilation);
             if seen < 0 || taps == 0 || length == 0 || seen > isize::MAX as i128 / 4 {
                 return fail(&format!("along spatial axis {at} the weights do not fit the padded input"));
             }
-            output.push((seen / stride[at] as i128) as usize + 1);
-            (shape.input[at], shape.kernel[at]) = (self.shape()[at + 1], weight.shape()[at + 1]);
-            (shape.padding_low[at], shape.padding_high[at]) = padding[at];
-            (shape.stride[at], shape.dilation[at]) = (stride[at], kernel_dilation[at]);
-            shape.input_dilation[at] = input_dilation[at];
+            output.push((seen / axis.stride as i128) as usize + 1);
+            axes.push(axis);
         }
         output.push(outs);
+        let turned: SmallVec<[isize; 3]> = (1..=rank as isize).collect();
+        let weight = if conv.flip { weight.flip(Some(&turned))? } else { weight.clone() };
+        let geometry = Geometry {
+            input: self.0.shape.clone(),
+            weight: weight.0.shape.clone(),
+            output: output.clone(),
+            axes,
+            groups,
+        };
         let inputs = smallvec![self.astype(dtype)?, weight.astype(dtype)?];
-        Array::lazy(output, dtype, OpRef::new(Convolution(shape)), inputs)
+        Array::lazy(output, dtype, OpRef::new(Convolution(geometry)), inputs)
     }
 
     /// [`conv_general`](Array::conv_general) with as many spatial axes as lengths are given.

@@ -1,4 +1,4 @@
-//! Floating-point rows: converted to a type to compute in, and functions of whole rows.
+//! Floating-point rows: converted to a type to compute in and back, and functions of whole rows.
 //!
 //! Half precision is computed in single precision. Loops are written so that they are vectorised for
 //! whatever the target has.
@@ -15,6 +15,8 @@ pub(crate) trait Wide: Pod + Send + Sync + PartialOrd {
     fn of(value: f64) -> Self;
     /// Difference.
     fn minus(self, other: Self) -> Self;
+    /// Product.
+    fn times(self, other: Self) -> Self;
     /// Natural logarithm.
     fn log(self) -> Self;
     /// Exponential of a number that is not positive (or is NaN).
@@ -38,6 +40,8 @@ macro_rules! wide {
             fn of(value: f64) -> Self { value as $t }
             #[inline(always)]
             fn minus(self, other: Self) -> Self { self - other }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self { self * other }
             fn log(self) -> Self { self.ln() }
             #[inline(always)]
             fn exp(self) -> Self { let f: fn($t) -> $t = $exp; f(self) }
@@ -83,6 +87,8 @@ pub(crate) trait Float: crate::Element {
     type Wide: Wide;
     /// Converts a row.
     fn load(from: &[Self], to: &mut [Self::Wide]);
+    /// Converts a row back.
+    fn store(from: &[Self::Wide], to: &mut [Self]);
 }
 
 macro_rules! same {
@@ -90,6 +96,7 @@ macro_rules! same {
         impl Float for $t {
             type Wide = $t;
             fn load(from: &[Self], to: &mut [Self]) { to.copy_from_slice(from) }
+            fn store(from: &[Self], to: &mut [Self]) { to.copy_from_slice(from) }
         }
     )* };
 }
@@ -99,6 +106,7 @@ macro_rules! halves {
         impl Float for $t {
             type Wide = f32;
             fn load(from: &[Self], to: &mut [f32]) { from.convert_to_f32_slice(to) }
+            fn store(from: &[f32], to: &mut [Self]) { to.convert_from_f32_slice(from) }
         }
     )* };
 }

@@ -6,13 +6,9 @@ use super::concat::concatenate;
 use super::gather::smallvec_of;
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::shape::{axes, axis, broadcast};
+use crate::shape::{axes, axis, broadcast, signed};
 
 type Signed = SmallVec<[isize; 6]>;
-
-fn signed(shape: &[usize]) -> Signed {
-    shape.iter().map(|length| *length as isize).collect()
-}
 
 /// Where [`Array::split`] cuts.
 #[derive(Debug, Clone, Copy)]
@@ -130,13 +126,7 @@ impl Array {
     }
 
     /// A slice along one axis.
-    pub(in crate::ops) fn slice_axis(
-        &self,
-        along: usize,
-        start: isize,
-        stop: isize,
-        step: isize,
-    ) -> Result<Array> {
+    pub(crate) fn slice_axis(&self, along: usize, start: isize, stop: isize, step: isize) -> Result<Array> {
         let mut bounds = [smallvec_of(0, self.ndim()), signed(self.shape()), smallvec_of(1, self.ndim())];
         (bounds[0][along], bounds[1][along], bounds[2][along]) = (start, stop, step);
         self.slice(&bounds[0], &bounds[1], &bounds[2])
