@@ -1,11 +1,11 @@
 //! Claims: which evaluation computes a node.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::plan::{Plan, plan};
 use crate::array::{Array, Data, State};
 use crate::error::{Error, Result};
+use crate::ids::IdSet;
 
 /// Held while claims are taken, so that they are taken all together.
 static CLAIMING: Mutex<()> = Mutex::new(());
@@ -99,7 +99,7 @@ fn collect(roots: &[&Array]) -> Option<Vec<Array>> {
         Enter(Array),
         Leave(Array),
     }
-    let mut seen: HashSet<u64> = HashSet::new();
+    let mut seen = IdSet::default();
     let mut nodes = Vec::new();
     let mut stack: Vec<Visit> = roots.iter().rev().map(|root| Visit::Enter((*root).clone())).collect();
     while let Some(visit) = stack.pop() {

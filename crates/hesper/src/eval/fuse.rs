@@ -16,6 +16,7 @@ use super::claim::Claim;
 use super::plan::Group;
 use crate::array::{Array, Call, Data, State};
 use crate::error::{Error, Result};
+use crate::ids::IdMap;
 use crate::ops::complex;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::{Kind, OpRef};
@@ -102,7 +103,7 @@ struct Recipe<'a> {
 pub(super) fn lower(claim: &Claim, group: &Group) -> Result<Vec<(usize, Data)>> {
     let last = claim.node(group.members[group.members.len() - 1])?;
     let mut expression = Expression::new(last.0.shape.clone());
-    let mut place: HashMap<u64, Source> = HashMap::new();
+    let mut place: IdMap<Source> = IdMap::default();
     let mut inputs: SmallVec<[Array; 8]> = SmallVec::new();
     for &at in &group.members {
         let node = claim.node(at)?;

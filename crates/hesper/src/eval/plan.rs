@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use smallvec::SmallVec;
 
 use crate::array::{Array, State};
+use crate::ids::IdMap;
 use crate::ops::Kind;
 
 /// Most nodes of a group.
@@ -134,7 +135,7 @@ impl Graph<'_> {
 }
 
 pub(super) fn plan(nodes: &[Array]) -> Plan {
-    let index: HashMap<u64, usize> = nodes.iter().enumerate().map(|(at, node)| (node.0.id, at)).collect();
+    let index: IdMap<usize> = nodes.iter().enumerate().map(|(at, node)| (node.0.id, at)).collect();
     let graph = Graph {
         inputs: nodes.iter().map(|node| inputs_of(node, &index)).collect(),
         elementwise: nodes.iter().map(is_elementwise).collect(),
@@ -155,7 +156,7 @@ fn is_elementwise(node: &Array) -> bool {
     }
 }
 
-fn inputs_of(node: &Array, index: &HashMap<u64, usize>) -> SmallVec<[usize; 3]> {
+fn inputs_of(node: &Array, index: &IdMap<usize>) -> SmallVec<[usize; 3]> {
     match &*node.state() {
         State::Claimed(call) => {
             call.inputs.iter().filter_map(|input| index.get(&input.0.id).copied()).collect()
