@@ -267,3 +267,82 @@ fn norms_of_singular_values() {
     assert!((norm(linalg::Norm::Order(2.0)) - 4.0).abs() < 1e-5);
     assert!((norm(linalg::Norm::Order(-2.0)) - 3.0).abs() < 1e-5);
 }
+
+/// The derivative of a sum along a direction, by its gradient and by a small step.
+fn slopes(f: impl Fn(&Array) -> hesper::Result<Array>, a: &Array, direction: &Array) -> (f64, f64) {
+    let total = |x: &Array| f(x).unwrap().sum(None, false).unwrap();
+    let gradient = hesper::transform::grad(|x: &[Array]| f(&x[0])?.sum(None, false), &[0]);
+    let gradient = gradient(std::slice::from_ref(a)).unwrap().remove(0);
+    let by_gradient = gradient.multiply(direction).unwrap().sum(None, false).unwrap().item::<f64>().unwrap();
+    let step = direction.multiply(1e-6).unwrap();
+    let (up, down) = (total(&a.add(&step).unwrap()), total(&a.subtract(&step).unwrap()));
+    (by_gradient, up.subtract(&down).unwrap().item::<f64>().unwrap() / 2e-6)
+}
+
+#[test]
+fn gradients_agree_with_small_steps() {
+    type Function = fn(&Array) -> hesper::Result<Array>;
+    // Weights make every element of a result count for itself.
+    fn weighed(x: &Array) -> hesper::Result<Array> {
+        x.multiply(matrix(9, x.shape(), Dtype::Float64))
+    }
+    let general: [(&str, Function); 9] = [
+        ("inv", |a| weighed(&linalg::inv(a)?)),
+        ("tri_inv", |a| weighed(&linalg::tri_inv(a, true)?)),
+        ("solve", |a| weighed(&linalg::solve(a, &matrix(8, &[4, 2], Dtype::Float64))?)),
+        ("solve, right side", |b| weighed(&linalg::solve(&matrix(8, &[4, 4], Dtype::Float64), b)?)),
+        ("solve_triangular", |a| {
+            weighed(&linalg::solve_triangular(a, &matrix(8, &[4, 2], Dtype::Float64), false)?)
+        }),
+        ("det", linalg::det),
+        ("slogdet", |a| Ok(linalg::slogdet(a)?.1)),
+        ("qr", |a| {
+            let (q, r) = linalg::qr(a)?;
+            weighed(&q)?.add(&weighed(&r)?)
+        }),
+        ("singular values", |a| weighed(&linalg::singular_values(a)?)),
+    ];
+    let a = matrix(1, &[4, 4], Dtype::Float64)
+        .add(&Array::identity(4, Dtype::Float64).unwrap().multiply(3.0).unwrap());
+    let (a, direction) = (a.unwrap(), matrix(2, &[4, 4], Dtype::Float64));
+    for (name, f) in general {
+        let (by_gradient, by_step) = slopes(f, &a, &direction);
+        assert!(
+            (by_gradient - by_step).abs() < 1e-4 * by_step.abs().max(1.0),
+            "{name}: {by_gradient} and {by_step}"
+        );
+    }
+    let of_symmetric: [(&str, Function); 4] = [
+        ("cholesky", |a| weighed(&linalg::cholesky(a, false)?)),
+        ("upper cholesky", |a| weighed(&linalg::cholesky(a, true)?)),
+        ("eigvalsh", |a| weighed(&linalg::eigvalsh(a, false)?)),
+        ("eigh", |a| {
+            let (w, v) = linalg::eigh(a, false)?;
+            weighed(&v.square()?)?.add(&w)
+        }),
+    ];
+    let symmetric = a.matmul(&turned(&a)).unwrap();
+    let direction = direction.add(&turned(&direction)).unwrap();
+    for (name, f) in of_symmetric {
+        let (by_gradient, by_step) = slopes(f, &symmetric, &direction);
+        assert!(
+            (by_gradient - by_step).abs() < 1e-4 * by_step.abs().max(1.0),
+            "{name}: {by_gradient} and {by_step}"
+        );
+    }
+}
+
+#[test]
+fn functions_of_matrices_are_mapped_over_one_axis_more() {
+    let a = matrix(3, &[4, 4, 3], Dtype::Float32);
+    let each = |f: fn(&Array) -> hesper::Result<Array>| {
+        let mapped = hesper::transform::vmap(move |x: &[Array]| Ok(vec![f(&x[0])?]), &[Some(2)], &[Some(0)]);
+        let together = mapped(std::slice::from_ref(&a)).unwrap().remove(0);
+        let front = a.moveaxis(2, 0).unwrap();
+        assert!(apart(&together, &f(&front).unwrap()) < 1e-3);
+    };
+    each(linalg::inv);
+    each(linalg::det);
+    each(|a| Ok(linalg::qr(a)?.1));
+    each(|a| Ok(linalg::svd(a)?.1));
+}

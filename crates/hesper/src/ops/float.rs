@@ -1,4 +1,4 @@
-//! Floating-point rows: converted to a type to compute in, and functions of whole rows.
+//! Floating-point rows: converted to a type to compute in and back, and functions of whole rows.
 //!
 //! Half precision is computed in single precision. Loops are written so that they are vectorised for
 //! whatever the target has.

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::eval::fuse::{Expression, Source};
 use crate::eval::plan::{Graph, Plan, Step};
 use crate::eval::{Bound, Lowering};
+use crate::ids::IdMap;
 use crate::ops::{Kind, Op, OpRef};
 use crate::shape::Shape;
 
@@ -86,7 +87,7 @@ impl Program {
             over: Vec::new(),
             outputs: Vec::new(),
         };
-        let mut places: HashMap<u64, Place> = HashMap::new();
+        let mut places: IdMap<Place> = IdMap::default();
         for (number, argument) in arguments.iter().enumerate() {
             places.insert(argument.0.id, Place::Argument(number));
         }
@@ -106,7 +107,7 @@ impl Program {
     }
 
     /// The place of an array: one that is known, or a constant.
-    fn place(&mut self, places: &mut HashMap<u64, Place>, array: &Array) -> Place {
+    fn place(&mut self, places: &mut IdMap<Place>, array: &Array) -> Place {
         *places.entry(array.0.id).or_insert_with(|| {
             self.constants.push(array.clone());
             Place::Constant(self.constants.len() - 1)

@@ -15,6 +15,7 @@ use crate::ops::custom::Part;
 use crate::ops::native::{par_pieces, reach};
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, size_of};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// What is done with each matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +93,8 @@ struct Factor {
     work: Work,
     /// Where each result begins in the memory of all, and the bytes of it for one matrix.
     parts: SmallVec<[(usize, usize); 3]>,
+    /// Shapes and types of the results, batch included.
+    outputs: SmallVec<[Output; 3]>,
 }
 
 /// The results of work on every matrix of `a`; inputs have the same batch.
@@ -109,24 +112,31 @@ pub(super) fn factor(work: Work, inputs: SmallVec<[Array; 3]>, outputs: &[Output
         parts.push((end, bytes));
         end = end.checked_add(all).ok_or_else(|| Error::TooLarge { shape: shape.to_vec() })?;
     }
-    let whole = |shape: &Shape| batch.iter().chain(shape).copied().collect::<Shape>();
-    let op = OpRef::new(Factor { work, parts: parts.clone() });
-    if let [(shape, dtype)] = outputs {
-        return Ok(vec![Array::lazy(whole(shape), *dtype, op, inputs)?]);
+    let outputs: SmallVec<[Output; 3]> =
+        outputs.iter().map(|(shape, dtype)| (batch.iter().chain(shape).copied().collect(), *dtype)).collect();
+    let op = Factor { work, parts, outputs };
+    if let [(shape, dtype)] = &op.outputs[..] {
+        let (shape, dtype) = (shape.clone(), *dtype);
+        return Ok(vec![Array::lazy(shape, dtype, OpRef::new(op), inputs)?]);
     }
-    let memory = Array::lazy(smallvec![end], Dtype::Uint8, op, inputs)?;
-    outputs
-        .iter()
-        .zip(parts)
-        .enumerate()
-        .map(|(number, ((shape, dtype), (start, _)))| {
-            let part = OpRef::new(Part { start, number });
-            Array::lazy(whole(shape), *dtype, part, smallvec![memory.clone()])
-        })
-        .collect()
+    let memory = Array::lazy(smallvec![end], Dtype::Uint8, OpRef::new(op.clone()), inputs)?;
+    op.split(&memory)
 }
 
 impl Factor {
+    /// The results as views of the memory that they share.
+    fn split(&self, memory: &Array) -> Result<Vec<Array>> {
+        self.outputs
+            .iter()
+            .zip(&self.parts)
+            .enumerate()
+            .map(|(number, ((shape, dtype), (start, _)))| {
+                let part = OpRef::new(Part { start: *start, number });
+                Array::lazy(shape.clone(), *dtype, part, smallvec![memory.clone()])
+            })
+            .collect()
+    }
+
     fn run<T>(&self, l: &Lowering<'_>) -> Result<Data>
     where
         T: General<Real: Pod> + Pod,
@@ -205,5 +215,27 @@ impl Op for Factor {
                 Err(Error::Type { op: self.name().into(), what, dtype })
             }
         }
+    }
+
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        (self.outputs.len() > 1).then(|| self.outputs.to_vec())
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let results =
+            if self.outputs.len() > 1 { self.split(rule.output)? } else { vec![rule.output.clone()] };
+        super::rules::cotangents(self.work, rule, &results)
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if self.outputs.len() > 1 {
+            return rule.one_by_one();
+        }
+        // One more batch is a larger batch.
+        let (_, bytes) = self.parts[0];
+        let outputs = smallvec![(rule.shape(), rule.output.dtype())];
+        let op = Factor { work: self.work, parts: smallvec![(0, bytes)], outputs };
+        let inputs = (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
+        rule.apply(OpRef::new(op), inputs)
     }
 }

@@ -1,6 +1,7 @@
 //! Factors of matrices, equations, and products of vectors.
 
 mod factor;
+mod rules;
 
 use smallvec::smallvec;
 
