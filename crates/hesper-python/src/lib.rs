@@ -16,6 +16,8 @@ mod fast;
 mod functions;
 mod kernel;
 mod memory;
+mod options;
+mod waiting;
 
 use pyo3::prelude::*;
 
@@ -27,6 +29,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     array::register(m)?;
     eval::register(m)?;
     memory::register(m)?;
+    options::register(m)?;
+    waiting::register(m)?;
     functions::register(m)?;
     fast::register(m)?;
     m.add("pi", std::f64::consts::PI)?;

@@ -2,7 +2,7 @@
 
 use hesper::{Array, Category};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -64,6 +64,26 @@ impl PyArray {
     fn reversed_axes(&self) -> PyResult<PyArray> {
         let own = self.value();
         array_on(None, || own.t())
+    }
+
+    /// The array with its last two axes exchanged.
+    #[getter(mT)]
+    fn transposed_matrices(&self) -> PyResult<PyArray> {
+        crate::functions::shape::transposed_matrices(&self.value(), None)
+    }
+
+    /// The real parts.
+    #[getter]
+    fn real(&self) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(None, || own.real())
+    }
+
+    /// The imaginary parts.
+    #[getter]
+    fn imag(&self) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(None, || own.imag())
     }
 
     /// The one element as a Python number.
@@ -194,7 +214,9 @@ impl PyArray {
         py: Python<'py>,
         api_version: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let _ = api_version;
+        if api_version.is_some() {
+            return Err(PyValueError::new_err("Explicitly specifying api_version is not yet implemented."));
+        }
         py.import("hesper.core")?.into_bound_py_any(py)
     }
 }

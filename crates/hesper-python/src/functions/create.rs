@@ -78,7 +78,7 @@ fn full(shape: Lengths, vals: Value, dtype: Option<PyDtype>, stream: Option<On>)
 
 /// The given value everywhere, in the shape and type of an array.
 #[pyfunction]
-#[pyo3(signature = (a, /, vals, dtype = None, *, stream = None))]
+#[pyo3(signature = (a, vals, dtype = None, *, stream = None))]
 fn full_like(a: PyArray, vals: Value, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
     let (a, value) = (a.value(), vals.alone()?);
     array_on(stream, || a.full_like(&value, dtype.map(|dtype| dtype.0)))
@@ -244,8 +244,13 @@ fn meshgrid(
 #[pyfunction]
 #[pyo3(signature = (a, dtype = None, *, copy = None))]
 fn asarray(a: &Bound<'_, PyAny>, dtype: Option<PyDtype>, copy: Option<bool>) -> PyResult<PyArray> {
-    if copy == Some(false) && !a.is_instance_of::<PyArray>() {
-        return Err(PyValueError::new_err("[asarray] Unable to avoid a copy."));
+    if copy == Some(false) {
+        let adopts = dtype.is_none() && !a.is_instance_of::<PyArray>() && a.hasattr("__dlpack__")?;
+        if !adopts {
+            let what = "Unable to avoid copy while creating an array as requested.";
+            return Err(PyValueError::new_err(what));
+        }
+        return crate::array::dlpack::import(a, copy).map(PyArray::new);
     }
     convert::array(a, dtype.map(|dtype| dtype.0)).map(PyArray::new)
 }

@@ -50,7 +50,7 @@ macro_rules! table {
         /// -------
         /// array
         #[pyfunction]
-        #[pyo3(signature = (a, /, *, stream = None))]
+        #[pyo3(signature = (a, stream = None))]
         fn $name(a: Value, stream: Option<On>) -> PyResult<PyArray> {
             unary_on(a, stream, Array::$method)
         }
@@ -71,7 +71,7 @@ macro_rules! table {
         /// -------
         /// array
         #[pyfunction]
-        #[pyo3(signature = (a, b, /, *, stream = None))]
+        #[pyo3(signature = (a, b, stream = None))]
         fn $name(a: Value, b: Value, stream: Option<On>) -> PyResult<PyArray> {
             binary_on(a, b, stream, |a, b| a.$method(b))
         }
@@ -267,7 +267,7 @@ fn clip(a: Value, a_min: Option<Value>, a_max: Option<Value>, stream: Option<On>
 
 /// Quotient, rounded down, and remainder.
 #[pyfunction]
-#[pyo3(signature = (a, b, /, *, stream = None))]
+#[pyo3(signature = (a, b, stream = None))]
 fn divmod(a: Value, b: Value, stream: Option<On>) -> PyResult<Vec<PyArray>> {
     let (a, b) = Value::pair(a, b)?;
     let (quotient, remainder) = on(stream, || a.divmod(&b))?;

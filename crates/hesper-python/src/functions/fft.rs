@@ -55,7 +55,8 @@ macro_rules! table {
             ///
             /// Along one axis, which is cut or filled with zeros to `n` elements.
             #[pyfunction]
-            #[pyo3(signature = (a, n = None, axis = -1, norm = "backward", stream = None))]
+            #[pyo3(signature = (a, n = None, axis = -1, norm = "backward", stream = None),
+    text_signature = "(a, n=None, axis=-1, norm='backward', stream=None)")]
             fn $one(a: PyArray, n: Option<usize>, axis: isize, norm: &str, stream: Option<On>) -> PyResult<PyArray> {
                 along(a, n, axis, norm, stream, transforms::$one)
             }

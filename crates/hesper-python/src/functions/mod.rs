@@ -10,9 +10,9 @@ mod elementwise;
 mod fft;
 pub mod movement;
 mod product;
-mod random;
+pub mod random;
 mod reduce;
-mod shape;
+pub mod shape;
 mod sort;
 
 use pyo3::prelude::*;

@@ -205,7 +205,8 @@ fn take(a: Value, indices: Value, axis: Option<isize>, stream: Option<On>) -> Py
 
 /// Elements at indices along an axis, position by position.
 #[pyfunction]
-#[pyo3(signature = (a, /, indices, axis = -1, *, stream = None))]
+#[pyo3(signature = (a, /, indices, axis = -1, *, stream = None),
+    text_signature = "(a, /, indices, axis=-1, *, stream=None)")]
 fn take_along_axis(
     a: PyArray,
     indices: PyArray,

@@ -45,7 +45,8 @@ fn kron(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 
 /// The sum of products along an axis.
 #[pyfunction]
-#[pyo3(signature = (a, b, /, *, axis = -1, stream = None))]
+#[pyo3(signature = (a, b, /, *, axis = -1, stream = None),
+    text_signature = "(a, b, /, *, axis=-1, stream=None)")]
 fn vecdot(a: PyArray, b: PyArray, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
     array_on(stream, || a.vecdot(&b, axis))

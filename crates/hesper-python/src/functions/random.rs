@@ -1,14 +1,19 @@
 //! The module `random`.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use hesper::random::{self, Draws};
 use hesper::{Array, Dtype};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyList};
 use smallvec::SmallVec;
 
 use crate::args::{Lengths, On, Value, array_on};
 use crate::array::PyArray;
+use crate::device;
 use crate::dtype::PyDtype;
+use crate::error::raise;
 
 type Shape = SmallVec<[usize; 6]>;
 
@@ -20,8 +25,70 @@ fn type_of(dtype: Option<PyDtype>, usual: Dtype) -> Dtype {
     dtype.map_or(usual, |dtype| dtype.0)
 }
 
-fn key_of(key: Option<PyArray>) -> Option<Array> {
-    key.map(|key| key.value())
+/// The process's key where a program works with it as an array; without one it is the array library's.
+static STATE: Mutex<Option<Array>> = Mutex::new(None);
+
+fn held() -> MutexGuard<'static, Option<Array>> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The key that was given, or the next one of a state that is an array.
+fn key_of(key: Option<PyArray>) -> PyResult<Option<Array>> {
+    if let Some(key) = key {
+        return Ok(Some(key.value()));
+    }
+    let mut state = held();
+    let Some(own) = state.as_ref() else { return Ok(None) };
+    let halves = device::in_scope(|| random::split(own, 2)?.unstack(0)).map_err(raise)?;
+    let [next, key] = <[Array; 2]>::try_from(halves)
+        .map_err(|_| PyValueError::new_err("[random] a key did not split into two"))?;
+    *state = Some(next);
+    Ok(Some(key))
+}
+
+/// The process's key.
+pub fn state() -> PyResult<Array> {
+    match &*held() {
+        Some(state) => Ok(state.clone()),
+        None => random::state().map_err(raise),
+    }
+}
+
+/// Sets the process's key.
+pub fn set_state(key: Array) {
+    let old = held().replace(key);
+    drop(old);
+}
+
+/// The process's key as a list of one array, ``mx.random.state``: what a compiled function that draws
+/// random numbers names among its inputs and outputs.
+#[pyclass(module = "hesper.core.random", name = "_RandomState", frozen)]
+pub struct RandomState;
+
+#[pymethods]
+impl RandomState {
+    fn __len__(&self) -> usize {
+        1
+    }
+
+    fn __getitem__(&self, index: isize) -> PyResult<PyArray> {
+        if !(-1..1).contains(&index) {
+            return Err(PyIndexError::new_err("the random state has one array"));
+        }
+        state().map(PyArray::new)
+    }
+
+    fn __setitem__(&self, index: isize, key: PyArray) -> PyResult<()> {
+        if !(-1..1).contains(&index) {
+            return Err(PyIndexError::new_err("the random state has one array"));
+        }
+        set_state(key.value());
+        Ok(())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, [state().map(PyArray::new)?])?.try_iter()
+    }
 }
 
 /// A key: what random numbers are computed from.
@@ -33,6 +100,8 @@ fn key(seed: u64) -> PyResult<PyArray> {
 /// Sets the key from which calls without a key take theirs.
 #[pyfunction]
 fn seed(seed: u64) {
+    let old = held().take();
+    drop(old);
     random::seed(seed);
 }
 
@@ -47,7 +116,7 @@ fn split(key: PyArray, num: usize, stream: Option<On>) -> PyResult<PyArray> {
 /// Evenly distributed numbers from `low` up to and without `high`.
 #[pyfunction]
 #[pyo3(signature = (low = Value::Int(0), high = Value::Int(1), shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(low=0, high=1, shape=[], dtype=float32, key=None, stream=None)")]
+    text_signature = "(low=0, high=1, shape=[], dtype=None, key=None, stream=None)")]
 fn uniform(
     low: Value,
     high: Value,
@@ -56,7 +125,7 @@ fn uniform(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key));
+    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key)?);
     let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Float32));
     array_on(stream, || random::uniform(&low, &high, &shape, dtype, key.as_ref()))
 }
@@ -64,7 +133,7 @@ fn uniform(
 /// Normally distributed numbers with a mean and a standard deviation.
 #[pyfunction]
 #[pyo3(signature = (shape = None, dtype = None, loc = None, scale = None, key = None, stream = None),
-    text_signature = "(shape=[], dtype=float32, loc=None, scale=None, key=None, stream=None)")]
+    text_signature = "(shape=[], dtype=None, loc=None, scale=None, key=None, stream=None)")]
 fn normal(
     shape: Option<Lengths>,
     dtype: Option<PyDtype>,
@@ -75,14 +144,14 @@ fn normal(
 ) -> PyResult<PyArray> {
     let loc = loc.unwrap_or(Value::Int(0)).alone()?;
     let scale = scale.unwrap_or(Value::Int(1)).alone()?;
-    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key));
+    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::normal(&shape, dtype, &loc, &scale, key.as_ref()))
 }
 
 /// Integers from `low` up to and without `high`.
 #[pyfunction]
 #[pyo3(signature = (low, high, shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(low, high, shape=[], dtype=int32, key=None, stream=None)")]
+    text_signature = "(low, high, shape=[], dtype=None, key=None, stream=None)")]
 fn randint(
     low: Value,
     high: Value,
@@ -91,7 +160,7 @@ fn randint(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key));
+    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key)?);
     let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Int32));
     array_on(stream, || random::randint(&low, &high, &shape, dtype, key.as_ref()))
 }
@@ -106,14 +175,14 @@ fn bernoulli(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (p, key) = (p.alone()?, key_of(key));
+    let (p, key) = (p.alone()?, key_of(key)?);
     array_on(stream, || random::bernoulli(&p, shape.as_ref().map(|Lengths(shape)| &shape[..]), key.as_ref()))
 }
 
 /// Normally distributed numbers between bounds.
 #[pyfunction]
 #[pyo3(signature = (lower, upper, shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(lower, upper, shape=None, dtype=float32, key=None, stream=None)")]
+    text_signature = "(lower, upper, shape=None, dtype=None, key=None, stream=None)")]
 fn truncated_normal(
     lower: Value,
     upper: Value,
@@ -122,7 +191,7 @@ fn truncated_normal(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (lower, upper, key) = (lower.alone()?, upper.alone()?, key_of(key));
+    let (lower, upper, key) = (lower.alone()?, upper.alone()?, key_of(key)?);
     let dtype = type_of(dtype, Dtype::Float32);
     let shape = shape.as_ref().map(|Lengths(shape)| &shape[..]);
     array_on(stream, || random::truncated_normal(&lower, &upper, shape, dtype, key.as_ref()))
@@ -131,21 +200,21 @@ fn truncated_normal(
 /// Numbers of the standard Gumbel distribution.
 #[pyfunction]
 #[pyo3(signature = (shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(shape=[], dtype=float32, key=None, stream=None)")]
+    text_signature = "(shape=[], dtype=None, key=None, stream=None)")]
 fn gumbel(
     shape: Option<Lengths>,
     dtype: Option<PyDtype>,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key));
+    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::gumbel(&shape, dtype, key.as_ref()))
 }
 
 /// Numbers of the Laplace distribution.
 #[pyfunction]
 #[pyo3(signature = (shape = None, dtype = None, loc = 0.0, scale = 1.0, key = None, stream = None),
-    text_signature = "(shape=[], dtype=float32, loc=0.0, scale=1.0, key=None, stream=None)")]
+    text_signature = "(shape=[], dtype=None, loc=0.0, scale=1.0, key=None, stream=None)")]
 fn laplace(
     shape: Option<Lengths>,
     dtype: Option<PyDtype>,
@@ -154,13 +223,14 @@ fn laplace(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key));
+    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::laplace(&shape, dtype, loc, scale, key.as_ref()))
 }
 
 /// Indices along an axis of `logits`, each as likely as the exponential of its logit says.
 #[pyfunction]
-#[pyo3(signature = (logits, axis = -1, shape = None, num_samples = None, key = None, stream = None))]
+#[pyo3(signature = (logits, axis = -1, shape = None, num_samples = None, key = None, stream = None),
+    text_signature = "(logits, axis=-1, shape=None, num_samples=None, key=None, stream=None)")]
 fn categorical(
     logits: PyArray,
     axis: isize,
@@ -169,7 +239,7 @@ fn categorical(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (logits, key) = (logits.value(), key_of(key));
+    let (logits, key) = (logits.value(), key_of(key)?);
     let draws = match (&shape, num_samples) {
         (Some(_), Some(_)) => {
             return Err(PyValueError::new_err(
@@ -187,7 +257,7 @@ fn categorical(
 #[pyfunction]
 #[pyo3(signature = (x, axis = 0, key = None, stream = None))]
 fn permutation(x: Value, axis: isize, key: Option<PyArray>, stream: Option<On>) -> PyResult<PyArray> {
-    let key = key_of(key);
+    let key = key_of(key)?;
     match x {
         Value::Int(count) => {
             let count = usize::try_from(count).map_err(|_| {
@@ -205,7 +275,7 @@ fn permutation(x: Value, axis: isize, key: Option<PyArray>, stream: Option<On>) 
 /// Vectors of normally distributed numbers with a mean and a covariance.
 #[pyfunction]
 #[pyo3(signature = (mean, cov, shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(mean, cov, shape=[], dtype=float32, key=None, stream=None)")]
+    text_signature = "(mean, cov, shape=[], dtype=None, key=None, stream=None)")]
 fn multivariate_normal(
     mean: PyArray,
     cov: PyArray,
@@ -214,13 +284,15 @@ fn multivariate_normal(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (mean, cov, key) = (mean.value(), cov.value(), key_of(key));
+    let (mean, cov, key) = (mean.value(), cov.value(), key_of(key)?);
     let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Float32));
     array_on(stream, || random::multivariate_normal(&mean, &cov, &shape, dtype, key.as_ref()))
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let random = PyModule::new(m.py(), "random")?;
+    random.add_class::<RandomState>()?;
+    random.add("state", RandomState)?;
     random.add_function(wrap_pyfunction!(key, &random)?)?;
     random.add_function(wrap_pyfunction!(seed, &random)?)?;
     random.add_function(wrap_pyfunction!(split, &random)?)?;

@@ -222,7 +222,8 @@ scans! {
 
 /// Differences of neighbours along an axis, `n` times.
 #[pyfunction]
-#[pyo3(signature = (a, /, n = 1, axis = -1, *, stream = None))]
+#[pyo3(signature = (a, /, n = 1, axis = -1, *, stream = None),
+    text_signature = "(a, /, n=1, axis=-1, *, stream=None)")]
 fn diff(a: PyArray, n: usize, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.diff(n, axis))

@@ -95,7 +95,8 @@ fn broadcast_arrays<'py>(arrays: &Bound<'py, PyTuple>, stream: Option<On>) -> Py
 
 /// Neighbouring axes as one; by default all.
 #[pyfunction]
-#[pyo3(signature = (a, /, start_axis = 0, end_axis = -1, *, stream = None))]
+#[pyo3(signature = (a, /, start_axis = 0, end_axis = -1, *, stream = None),
+    text_signature = "(a, /, start_axis=0, end_axis=-1, *, stream=None)")]
 fn flatten(a: PyArray, start_axis: isize, end_axis: isize, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.flatten(start_axis, end_axis))
@@ -139,6 +140,27 @@ fn swapaxes(a: PyArray, axis1: isize, axis2: isize, stream: Option<On>) -> PyRes
 fn moveaxis(a: PyArray, source: isize, destination: isize, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.moveaxis(source, destination))
+}
+
+/// The last two axes exchanged.
+///
+/// Examples
+/// --------
+/// >>> mx.matrix_transpose(mx.ones((4, 2, 3))).shape
+/// (4, 3, 2)
+#[pyfunction]
+#[pyo3(signature = (a, /, *, stream = None))]
+fn matrix_transpose(a: PyArray, stream: Option<On>) -> PyResult<PyArray> {
+    transposed_matrices(&a.value(), stream)
+}
+
+/// An array with its last two axes exchanged.
+pub fn transposed_matrices(a: &Array, stream: Option<On>) -> PyResult<PyArray> {
+    if a.ndim() < 2 {
+        let what = "[matrix_transpose] Input array must have at least 2 dimensions.";
+        return Err(PyValueError::new_err(what));
+    }
+    array_on(stream, || a.swapaxes(-1, -2))
 }
 
 /// The array in memory that lies row by row.
@@ -212,6 +234,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(expand_dims, m)?)?;
     m.add_function(wrap_pyfunction!(swapaxes, m)?)?;
     m.add_function(wrap_pyfunction!(moveaxis, m)?)?;
+    m.add_function(wrap_pyfunction!(matrix_transpose, m)?)?;
     m.add_function(wrap_pyfunction!(contiguous, m)?)?;
     m.add_function(wrap_pyfunction!(astype, m)?)?;
     m.add_function(wrap_pyfunction!(atleast_1d, m)?)?;

@@ -9,13 +9,13 @@ use crate::array::PyArray;
 
 /// An axis argument whose default is the last axis, and which may be None for the flattened array.
 macro_rules! sorts {
-    ($($(#[doc = $doc:literal])+ $name:ident($($more:ident: $type:ty),*);)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident($($more:ident: $type:ty),*) $text:literal;)*) => {
         $(
             $(#[doc = $doc])+
             ///
             /// Along an axis, by default the last; with None, of the flattened array.
             #[pyfunction]
-            #[pyo3(signature = (a, /, $($more,)* axis = -1, *, stream = None))]
+            #[pyo3(signature = (a, /, $($more,)* axis = -1, *, stream = None), text_signature = $text)]
             fn $name(a: PyArray, $($more: $type,)* axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
                 let a = a.value();
                 array_on(stream, || a.$name($($more,)* axis))
@@ -31,15 +31,15 @@ macro_rules! sorts {
 
 sorts! {
     /// The elements in order.
-    sort();
+    sort() "(a, /, axis=-1, *, stream=None)";
     /// The places of the elements in order.
-    argsort();
+    argsort() "(a, /, axis=-1, *, stream=None)";
     /// The elements with the `kth` at its place, smaller ones before it.
-    partition(kth: isize);
+    partition(kth: isize) "(a, /, kth, axis=-1, *, stream=None)";
     /// The places of the elements with the `kth` at its place, smaller ones before it.
-    argpartition(kth: isize);
+    argpartition(kth: isize) "(a, /, kth, axis=-1, *, stream=None)";
     /// The `k` largest elements, in no order.
-    topk(k: usize);
+    topk(k: usize) "(a, /, k, axis=-1, *, stream=None)";
 }
 
 /// Where values would be inserted in a sorted vector.

@@ -1,0 +1,89 @@
+//! Waiting for the device without the interpreter's lock, in a way that Ctrl-C can end.
+//!
+//! Only Python's main thread handles signals. While it waits for something long, the wait is done by
+//! a helper and the main thread looks for signals in between; what was started runs to its end. A wait
+//! that is likely to be short is done in place: the last one tells.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+/// Waits that end sooner than this need not be interrupted.
+const SHORT: Duration = Duration::from_millis(10);
+/// How often the main thread looks for signals.
+const LOOK: Duration = Duration::from_millis(20);
+/// More bytes than this are a reason to expect a long wait.
+const LARGE: usize = 1 << 24;
+
+static MAIN: OnceLock<Option<ThreadId>> = OnceLock::new();
+/// Whether the main thread's last wait was short.
+static QUICK: AtomicBool = AtomicBool::new(false);
+
+fn on_main_thread() -> bool {
+    MAIN.get().is_some_and(|main| *main == Some(thread::current().id()))
+}
+
+/// Runs something that may wait, without the interpreter's lock. `bytes` is how much is asked for.
+pub fn wait<T, F>(py: Python<'_>, bytes: usize, f: F) -> PyResult<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    if !on_main_thread() {
+        return Ok(py.detach(f));
+    }
+    let started = Instant::now();
+    let result = if QUICK.load(Ordering::Relaxed) && bytes < LARGE {
+        let result = py.detach(f);
+        py.check_signals()?;
+        result
+    } else {
+        interruptible(py, f)?
+    };
+    QUICK.store(started.elapsed() < SHORT, Ordering::Relaxed);
+    Ok(result)
+}
+
+fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
+    let (send, receive) = sync_channel(1);
+    let mut receive = Some(receive);
+    let helper = thread::Builder::new().name("hesper-wait".into());
+    // Nobody takes the result of a wait that was interrupted.
+    let spawned = helper.spawn(move || send.send(f()).unwrap_or_default());
+    if let Err(error) = spawned {
+        return Err(PyRuntimeError::new_err(format!("no thread to wait with: {error}")));
+    }
+    loop {
+        // The receiver is no thing to share, so it is lent as a whole.
+        let receiver = receive.take();
+        let (received, receiver) = py.detach(move || {
+            let received = receiver.as_ref().map(|receiver| receiver.recv_timeout(LOOK));
+            (received.unwrap_or(Err(RecvTimeoutError::Disconnected)), receiver)
+        });
+        receive = receiver;
+        match received {
+            Ok(result) => {
+                py.check_signals()?;
+                return Ok(result);
+            }
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("waiting for the device failed"));
+            }
+        }
+    }
+}
+
+/// Called by the thread that imports the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let threading = m.py().import("threading")?;
+    let main = threading.call_method0("main_thread")?;
+    let is_main = threading.call_method0("current_thread")?.is(&main);
+    MAIN.get_or_init(|| is_main.then(|| thread::current().id()));
+    Ok(())
+}
