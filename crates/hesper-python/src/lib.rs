@@ -17,6 +17,8 @@ mod functions;
 mod kernel;
 mod memory;
 mod options;
+mod transform;
+mod tree;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -30,6 +32,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     eval::register(m)?;
     memory::register(m)?;
     options::register(m)?;
+    transform::register(m)?;
     waiting::register(m)?;
     functions::register(m)?;
     fast::register(m)?;

@@ -15,7 +15,9 @@ import os as _os
 from hesper import _core
 from hesper._core import *  # noqa: F403
 
-from . import cuda, fast, fft, metal, random
+from . import cuda, distributed, fast, fft, metal, random
+from ._composed import *  # noqa: F403
+from ._functions import *  # noqa: F403
 
 __version__ = "0.1.0"
 

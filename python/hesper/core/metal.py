@@ -3,7 +3,6 @@
 from hesper import _core
 from hesper._core import (
     clear_cache,
-    device_info,
     get_active_memory,
     get_cache_memory,
     get_peak_memory,
@@ -38,16 +37,34 @@ def is_available() -> bool:
 
 
 def start_capture(path: str) -> None:
-    """Starts Metal's capture of commands, which only a GPU with Metal has.
+    """Starts Metal's capture of commands. Without a GPU with Metal there is nothing to capture.
 
     Parameters
     ----------
     path : str
         Where the capture would be written.
+
+    Examples
+    --------
+    >>> mx.metal.start_capture("trace.gputrace")
     """
-    raise RuntimeError(f"[metal::start_capture] there is no Metal device to capture to {path!r}")
 
 
 def stop_capture() -> None:
-    """Ends a capture. There is none."""
-    raise RuntimeError("[metal::stop_capture] there is no Metal device to capture")
+    """Ends a capture. Without a GPU with Metal there is none.
+
+    Examples
+    --------
+    >>> mx.metal.stop_capture()
+    """
+
+
+def device_info() -> dict[str, str | int]:
+    """What is known of the GPU with Metal; nothing without one.
+
+    Examples
+    --------
+    >>> mx.metal.device_info()
+    {}
+    """
+    return _core.device_info(_core.gpu)

@@ -114,12 +114,18 @@ def accepts(own: list, other: list) -> bool:
             place += 1
             if kind == "both" and mine[0] == "positional":
                 return False
-            if (default == "") != (mine[2] == "") or (default and default != mine[2]):
+            if (default == "") != (mine[2] == "") or not same(default, mine[2]):
                 return False
         else:
-            if name not in named or named[name][0] == "positional" or named[name][1] != default:
+            if name not in named or named[name][0] == "positional" or not same(default, named[name][1]):
                 return False
     return True
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two defaults are the same; ``None`` stands for the usual type where a Dtype is taken."""
+    usual = ("float32", "int32", "bfloat16")
+    return one == other or (one in usual and other == "None")
 
 
 def names(module) -> list[str]:
@@ -130,13 +136,15 @@ def differences(core, reference):
     """What is missing, and which signatures differ: (missing, differing)."""
     missing, differing = [], {}
 
-    def compare(label, own, other):
+    def compare(label, own, other, method=False):
         if inspect.ismodule(other) or inspect.isclass(other):
             return
         overloads = theirs(other)
         if overloads is None or own is None:
             return
         mine = ours(own)
+        if method and mine is not None:
+            mine, overloads = mine[1:], [overload[1:] for overload in overloads]
         if mine is None or not all(accepts(mine, overload) for overload in overloads):
             differing[label] = (mine, overloads)
 
@@ -154,7 +162,7 @@ def differences(core, reference):
         if not hasattr(core.array, item):
             missing.append(f"array.{item}")
         elif not item.startswith("__"):
-            compare(f"array.{item}", getattr(core.array, item), getattr(reference.array, item))
+            compare(f"array.{item}", getattr(core.array, item), getattr(reference.array, item), method=True)
     return missing, differing
 
 
