@@ -213,12 +213,25 @@ pub fn default_stream_of(device: PyDevice) -> PyResult<PyStream> {
 }
 
 /// The device on which ops run unless they are told otherwise.
+///
+/// Examples
+/// --------
+/// >>> mx.default_device()
+/// Device(cpu, 0)
 #[pyfunction]
 fn default_device() -> PyDevice {
     default_device_now()
 }
 
 /// Sets the device on which ops run unless they are told otherwise.
+///
+/// Parameters
+/// ----------
+/// device : Device or DeviceType
+///
+/// Examples
+/// --------
+/// >>> mx.set_default_device(mx.cpu)
 #[pyfunction]
 fn set_default_device(device: PyDevice) -> PyResult<()> {
     device.check("set_default_device", "set gpu device")?;
@@ -227,12 +240,29 @@ fn set_default_device(device: PyDevice) -> PyResult<()> {
 }
 
 /// The default stream of a device.
+///
+/// Parameters
+/// ----------
+/// device : Device or DeviceType
+///
+/// Examples
+/// --------
+/// >>> mx.default_stream(mx.cpu).device
+/// Device(cpu, 0)
 #[pyfunction]
 fn default_stream(device: PyDevice) -> PyResult<PyStream> {
     default_stream_of(device)
 }
 
 /// Sets the default stream of the stream's device, for this thread.
+///
+/// Parameters
+/// ----------
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.set_default_stream(mx.default_stream(mx.cpu))
 #[pyfunction]
 fn set_default_stream(stream: Place) -> PyResult<()> {
     let stream = stream.stream()?;
@@ -241,6 +271,15 @@ fn set_default_stream(stream: Place) -> PyResult<()> {
 }
 
 /// A new stream on a device. Any thread may use it.
+///
+/// Parameters
+/// ----------
+/// device : Device or DeviceType
+///
+/// Examples
+/// --------
+/// >>> mx.new_stream(mx.cpu).device
+/// Device(cpu, 0)
 #[pyfunction]
 fn new_stream(device: PyDevice) -> PyResult<PyStream> {
     device.check("new_stream", "make gpu stream")?;
@@ -254,7 +293,7 @@ fn new_stream(device: PyDevice) -> PyResult<PyStream> {
 /// Examples
 /// --------
 /// >>> with mx.stream(mx.cpu):
-/// ...     y = mx.exp(x)
+/// ...     y = mx.exp(mx.array(1.0))
 #[pyfunction]
 fn stream(s: Place) -> StreamContext {
     StreamContext { place: s }
@@ -404,6 +443,14 @@ impl StreamContext {
 }
 
 /// Waits until the work on a stream is done: by default, on the default stream.
+///
+/// Parameters
+/// ----------
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.synchronize()
 #[pyfunction]
 #[pyo3(signature = (stream = None))]
 fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
@@ -415,18 +462,45 @@ fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
 }
 
 /// Whether a device can be used.
+///
+/// Parameters
+/// ----------
+/// d : Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.is_available(mx.cpu)
+/// True
 #[pyfunction]
 fn is_available(device: PyDevice) -> bool {
     device.exists()
 }
 
 /// How many devices of a kind there are.
+///
+/// Parameters
+/// ----------
+/// d : Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.device_count(mx.cpu)
+/// 1
 #[pyfunction]
 fn device_count(device_type: &Bound<'_, PyDeviceType>) -> usize {
     usize::from(PyDevice { kind: *device_type.get(), index: 0 }.exists())
 }
 
 /// What is known of a device: its name, its architecture, its memory.
+///
+/// Parameters
+/// ----------
+/// d : Device, optional
+///
+/// Examples
+/// --------
+/// >>> "architecture" in mx.device_info()
+/// True
 #[pyfunction]
 #[pyo3(signature = (d = None))]
 fn device_info(py: Python<'_>, d: Option<PyDevice>) -> PyResult<Py<PyDict>> {

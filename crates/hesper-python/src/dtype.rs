@@ -333,6 +333,16 @@ fn type_of(object: &Bound<'_, PyAny>) -> PyResult<Dtype> {
 }
 
 /// Whether values of one type, or of an array's type, become another without a change of kind.
+///
+/// Parameters
+/// ----------
+/// from_ : array or Dtype
+/// to : Dtype
+///
+/// Examples
+/// --------
+/// >>> mx.can_cast(mx.int32, mx.float32)
+/// True
 #[pyfunction]
 #[pyo3(signature = (from_, to))]
 fn can_cast(from_: &Bound<'_, PyAny>, to: PyDtype) -> PyResult<bool> {

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
 pub fn raise(error: Error) -> PyErr {
     match &error {
         Error::Axis { .. } => PyIndexError::new_err(error.to_string()),
-        Error::Type { op, .. } if op.starts_with("bitwise") || op.ends_with("shift") => {
+        Error::Type { op, .. } if (op.starts_with("bitwise") || op.ends_with("shift")) && op != "bitwise_invert" => {
             PyRuntimeError::new_err(error.to_string())
         }
         Error::Broadcast { .. }

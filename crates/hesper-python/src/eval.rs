@@ -84,6 +84,15 @@ fn eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
 /// Starts computing arrays, or trees of arrays, and returns at once.
 ///
 /// What goes wrong is told when the array that it spoils is used.
+///
+/// Parameters
+/// ----------
+/// args : arrays or trees of arrays
+///
+/// Examples
+/// --------
+/// >>> y = mx.exp(mx.array([0.0]))
+/// >>> mx.async_eval(y)
 #[pyfunction]
 #[pyo3(signature = (*args))]
 fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
@@ -91,7 +100,7 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     usable()?;
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(&item, 0, &mut arrays))?;
-    py.detach(|| hesper::async_eval(&arrays)).map_err(raise)
+    waiting::detached(py, || hesper::async_eval(&arrays)).map_err(raise)
 }
 
 /// Bytes of the memory under evaluated arrays, or trees of arrays; memory that arrays share counts once.

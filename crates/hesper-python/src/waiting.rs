@@ -5,7 +5,7 @@
 //! that is likely to be short is done in place: the last one tells.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -24,6 +24,39 @@ static MAIN: OnceLock<Option<ThreadId>> = OnceLock::new();
 /// Whether the main thread's last wait was short.
 static QUICK: AtomicBool = AtomicBool::new(false);
 
+/// Set when the interpreter is about to end: threads must not ask for its lock any more.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// How many threads are at work without the interpreter's lock.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs something without the interpreter's lock.
+///
+/// A thread that asks for the lock of an interpreter that ends is unwound by it, which native code does
+/// not survive. So when the end has begun, a thread that comes back stays here instead.
+pub fn detached<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
+    py.detach(|| {
+        INSIDE.fetch_add(1, Ordering::AcqRel);
+        let result = f();
+        if ENDING.load(Ordering::Acquire) && !on_main_thread() {
+            loop {
+                thread::park();
+            }
+        }
+        INSIDE.fetch_sub(1, Ordering::AcqRel);
+        result
+    })
+}
+
+/// Called when the interpreter is about to end.
+#[pyfunction]
+fn _ending(py: Python<'_>) {
+    ENDING.store(true, Ordering::Release);
+    // Threads that were about to take the lock get it now, and stay at their next call.
+    if INSIDE.load(Ordering::Acquire) > 0 {
+        py.detach(|| thread::sleep(LOOK));
+    }
+}
+
 fn on_main_thread() -> bool {
     MAIN.get().is_some_and(|main| *main == Some(thread::current().id()))
 }
@@ -35,11 +68,11 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     if !on_main_thread() {
-        return Ok(py.detach(f));
+        return Ok(detached(py, f));
     }
     let started = Instant::now();
     let result = if QUICK.load(Ordering::Relaxed) && bytes < LARGE {
-        let result = py.detach(f);
+        let result = detached(py, f);
         py.check_signals()?;
         result
     } else {
@@ -61,7 +94,7 @@ fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send
     loop {
         // The receiver is no thing to share, so it is lent as a whole.
         let receiver = receive.take();
-        let (received, receiver) = py.detach(move || {
+        let (received, receiver) = detached(py, move || {
             let received = receiver.as_ref().map(|receiver| receiver.recv_timeout(LOOK));
             (received.unwrap_or(Err(RecvTimeoutError::Disconnected)), receiver)
         });
@@ -85,5 +118,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let main = threading.call_method0("main_thread")?;
     let is_main = threading.call_method0("current_thread")?.is(&main);
     MAIN.get_or_init(|| is_main.then(|| thread::current().id()));
-    Ok(())
+    let ending = wrap_pyfunction!(_ending, m)?;
+    m.py().import("atexit")?.call_method1("register", (ending,)).map(|_| ())
 }

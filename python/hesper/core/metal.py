@@ -32,6 +32,11 @@ def is_available() -> bool:
     """Whether there is a GPU with Metal, or the host is presented as one.
 
     See ``hesper.mlx.install``.
+
+    Examples
+    --------
+    >>> mx.metal.is_available()
+    False
     """
     return _core.is_available(_core.gpu)
 

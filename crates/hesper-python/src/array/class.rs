@@ -10,6 +10,7 @@ use super::{PyArray, convert, evaluated, format, host, index, to_list};
 use crate::args::{On, array_on};
 use crate::dtype::{self, PyDtype};
 use crate::error::raise;
+use crate::waiting;
 
 /// What a pickled array is made of: bytes, element type, shape.
 type Parts = (Py<PyBytes>, Py<PyDtype>, Vec<usize>);
@@ -162,6 +163,12 @@ impl PyArray {
         Ok(ArrayIterator { array, at: std::sync::atomic::AtomicUsize::new(0) })
     }
 
+    fn __reversed__(&self) -> PyResult<ArrayIterator> {
+        let own = self.value();
+        let array = crate::args::on(None, || own.flip(Some(&[0])))?;
+        Ok(ArrayIterator { array, at: std::sync::atomic::AtomicUsize::new(0) })
+    }
+
     fn __hash__(slf: &Bound<'_, Self>) -> isize {
         // By identity, as for any object that may change.
         (slf.as_ptr() as usize >> 4) as isize
@@ -181,7 +188,7 @@ impl PyArray {
 
     fn __bytes__(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
         let own = self.value();
-        let bytes = py.detach(|| own.read_bytes(<[u8]>::to_vec)).map_err(raise)?;
+        let bytes = waiting::detached(py, || own.read_bytes(<[u8]>::to_vec)).map_err(raise)?;
         Ok(PyBytes::new(py, &bytes).unbind())
     }
 

@@ -427,6 +427,7 @@ fn element_type(format: &CStr, size: usize) -> Option<Foreign> {
     let kind = match text {
         "?" => return Some(Foreign::Own(Dtype::Bool)),
         "e" => return Some(Foreign::Own(Dtype::Float16)),
+        "bfloat16" => return Some(Foreign::Own(Dtype::Bfloat16)),
         "f" => return Some(Foreign::Own(Dtype::Float32)),
         "d" => return Some(Foreign::Own(Dtype::Float64)),
         "Zf" => return Some(Foreign::Own(Dtype::Complex64)),

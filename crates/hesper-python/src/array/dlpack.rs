@@ -18,6 +18,7 @@ use pyo3::{ffi, intern};
 
 use super::{PyArray, evaluated};
 use crate::error::raise;
+use crate::waiting;
 
 const PLAIN: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -200,7 +201,7 @@ impl PyArray {
 
 /// A copy of an array that nobody else holds.
 fn private(py: Python<'_>, array: &Array) -> PyResult<Array> {
-    py.detach(|| array.read_bytes(|bytes| Array::from_bytes(bytes, array.dtype(), array.shape())))
+    waiting::detached(py, || array.read_bytes(|bytes| Array::from_bytes(bytes, array.dtype(), array.shape())))
         .and_then(|copy| copy)
         .map_err(raise)
 }

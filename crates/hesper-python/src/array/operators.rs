@@ -98,6 +98,10 @@ macro_rules! operators {
                 }
 
                 fn $placed(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+                    if $what == "division" && !self.value().dtype().is(Category::Inexact) {
+                        let what = "In place division cannot be performed on integers.";
+                        return Err(PyValueError::new_err(what));
+                    }
                     in_place(self, other, $what, $f)
                 }
             )*

@@ -92,12 +92,31 @@ impl RandomState {
 }
 
 /// A key: what random numbers are computed from.
+///
+/// Parameters
+/// ----------
+/// seed : int
+///
+/// Examples
+/// --------
+/// >>> mx.random.key(0)
+/// array([0, 0], dtype=uint32)
 #[pyfunction]
 fn key(seed: u64) -> PyResult<PyArray> {
     array_on(None, || random::key(seed))
 }
 
 /// Sets the key from which calls without a key take theirs.
+///
+/// Parameters
+/// ----------
+/// key : array, optional
+/// num : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.seed(0)
 #[pyfunction]
 fn seed(seed: u64) {
     let old = held().take();
@@ -106,6 +125,17 @@ fn seed(seed: u64) {
 }
 
 /// New keys from one.
+///
+/// Parameters
+/// ----------
+/// key : array, optional
+/// num : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.split(mx.random.key(0)).shape
+/// (2, 2)
 #[pyfunction]
 #[pyo3(signature = (key, num = 2, stream = None))]
 fn split(key: PyArray, num: usize, stream: Option<On>) -> PyResult<PyArray> {
@@ -114,6 +144,20 @@ fn split(key: PyArray, num: usize, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// Evenly distributed numbers from `low` up to and without `high`.
+///
+/// Parameters
+/// ----------
+/// low : number
+/// high : number
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.uniform(shape=(2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (low = Value::Int(0), high = Value::Int(1), shape = None, dtype = None, key = None, stream = None),
     text_signature = "(low=0, high=1, shape=[], dtype=None, key=None, stream=None)")]
@@ -131,6 +175,20 @@ fn uniform(
 }
 
 /// Normally distributed numbers with a mean and a standard deviation.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// loc : number, optional
+/// scale : float, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.normal((2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (shape = None, dtype = None, loc = None, scale = None, key = None, stream = None),
     text_signature = "(shape=[], dtype=None, loc=None, scale=None, key=None, stream=None)")]
@@ -149,6 +207,20 @@ fn normal(
 }
 
 /// Integers from `low` up to and without `high`.
+///
+/// Parameters
+/// ----------
+/// low : number
+/// high : number
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.randint(0, 10, (2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (low, high, shape = None, dtype = None, key = None, stream = None),
     text_signature = "(low, high, shape=[], dtype=None, key=None, stream=None)")]
@@ -166,6 +238,18 @@ fn randint(
 }
 
 /// Truth values that hold with probability `p`.
+///
+/// Parameters
+/// ----------
+/// p : number
+/// shape : int or sequence of int
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.bernoulli(0.5, (2, 3)).dtype.size
+/// 1
 #[pyfunction]
 #[pyo3(signature = (p = Value::Float(0.5), shape = None, key = None, stream = None),
     text_signature = "(p=0.5, shape=None, key=None, stream=None)")]
@@ -180,6 +264,20 @@ fn bernoulli(
 }
 
 /// Normally distributed numbers between bounds.
+///
+/// Parameters
+/// ----------
+/// lower : number
+/// upper : number
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.truncated_normal(-1.0, 1.0, (2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (lower, upper, shape = None, dtype = None, key = None, stream = None),
     text_signature = "(lower, upper, shape=None, dtype=None, key=None, stream=None)")]
@@ -198,6 +296,18 @@ fn truncated_normal(
 }
 
 /// Numbers of the standard Gumbel distribution.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.gumbel((2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (shape = None, dtype = None, key = None, stream = None),
     text_signature = "(shape=[], dtype=None, key=None, stream=None)")]
@@ -212,6 +322,20 @@ fn gumbel(
 }
 
 /// Numbers of the Laplace distribution.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// loc : number, optional
+/// scale : float, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.laplace((2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (shape = None, dtype = None, loc = 0.0, scale = 1.0, key = None, stream = None),
     text_signature = "(shape=[], dtype=None, loc=0.0, scale=1.0, key=None, stream=None)")]
@@ -228,6 +352,20 @@ fn laplace(
 }
 
 /// Indices along an axis of `logits`, each as likely as the exponential of its logit says.
+///
+/// Parameters
+/// ----------
+/// logits : array
+/// axis : int, optional
+/// shape : int or sequence of int
+/// num_samples : int, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.categorical(mx.array([0.0, -mx.inf]))
+/// array(0, dtype=uint32)
 #[pyfunction]
 #[pyo3(signature = (logits, axis = -1, shape = None, num_samples = None, key = None, stream = None),
     text_signature = "(logits, axis=-1, shape=None, num_samples=None, key=None, stream=None)")]
@@ -254,6 +392,18 @@ fn categorical(
 }
 
 /// The integers below a number, or the entries of an array along an axis, in random order.
+///
+/// Parameters
+/// ----------
+/// x : array
+/// axis : int, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.permutation(4).shape
+/// (4,)
 #[pyfunction]
 #[pyo3(signature = (x, axis = 0, key = None, stream = None))]
 fn permutation(x: Value, axis: isize, key: Option<PyArray>, stream: Option<On>) -> PyResult<PyArray> {
@@ -273,6 +423,20 @@ fn permutation(x: Value, axis: isize, key: Option<PyArray>, stream: Option<On>) 
 }
 
 /// Vectors of normally distributed numbers with a mean and a covariance.
+///
+/// Parameters
+/// ----------
+/// mean : array
+/// cov : array
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.multivariate_normal(mx.zeros((2,)), mx.eye(2)).shape
+/// (2,)
 #[pyfunction]
 #[pyo3(signature = (mean, cov, shape = None, dtype = None, key = None, stream = None),
     text_signature = "(mean, cov, shape=[], dtype=None, key=None, stream=None)")]
