@@ -72,12 +72,20 @@ pub enum Error {
     /// A custom kernel's text, arguments or launch.
     #[error("{0}")]
     Kernel(String),
+    /// A function of the user's failed while it was transformed.
+    #[error("{0}")]
+    User(std::sync::Arc<dyn std::error::Error + Send + Sync>),
     /// The runtime refused a call, or work failed: the first cause.
     #[error(transparent)]
     Runtime(#[from] hesper_runtime::Error),
 }
 
 impl Error {
+    /// The error of a user's function.
+    pub fn user(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Error::User(std::sync::Arc::new(error))
+    }
+
     pub(crate) fn shape(op: &str, what: impl Into<String>) -> Self {
         Error::Shape { op: op.to_string(), what: what.into() }
     }

@@ -8,6 +8,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, axis};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 
 #[derive(Debug)]
 struct Concatenate(usize);
@@ -19,6 +20,32 @@ impl Op for Concatenate {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_carrier!(l.dtype(), run::<_>(self.0, l))
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let cotangent = rule.cotangent()?;
+        let mut end = 0;
+        let starts: Vec<isize> = rule
+            .inputs
+            .iter()
+            .map(|input| {
+                end += input.shape()[self.0] as isize;
+                end - input.shape()[self.0] as isize
+            })
+            .collect();
+        rule.each(|at| {
+            let stop = starts[at] + rule.inputs[at].shape()[self.0] as isize;
+            Ok(Some(cotangent.slice_axis(self.0, starts[at], stop, 1)?))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let inputs = (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
+        rule.apply(OpRef::new(Concatenate(self.0 + 1)), inputs)
     }
 }
 

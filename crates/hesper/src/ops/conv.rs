@@ -11,7 +11,8 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::Shape;
+use crate::shape::{Shape, signed};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// How a convolution goes over its input. One number is for all spatial axes.
 #[derive(Debug, Clone)]
@@ -70,6 +71,106 @@ impl Op for Convolution {
             dtype => Err(no_type(dtype)),
         }
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let cotangent = rule.cotangent()?;
+        rule.each(|at| {
+            Ok(Some(match at {
+                0 => self.input_cotangent(&rule.inputs[1], &cotangent)?,
+                _ => self.weight_cotangent(&rule.inputs[0], &cotangent)?,
+            }))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.is_batched(1) {
+            return rule.one_by_one();
+        }
+        // One more batch is a larger batch.
+        let joined = |shape: &Shape| -> Shape {
+            std::iter::once(rule.size * shape[0]).chain(shape[1..].iter().copied()).collect()
+        };
+        let geometry =
+            Geometry { input: joined(&self.0.input), output: joined(&self.0.output), ..self.0.clone() };
+        let input = rule.front(0)?.reshape(&signed(&geometry.input))?;
+        let shape = geometry.output.clone();
+        let op = OpRef::new(Convolution(geometry));
+        let out = Array::lazy(shape, rule.output.dtype(), op, smallvec![input, rule.inputs[1].clone()])?;
+        Ok((out.reshape(&signed(&rule.shape()))?, 0))
+    }
+}
+
+impl Convolution {
+    /// The cotangent spread by the stride, convolved with the weights turned round, channels exchanged.
+    fn input_cotangent(&self, weight: &Array, cotangent: &Array) -> Result<Array> {
+        let Geometry { input, weight: taps, output, axes, groups } = &self.0;
+        let padding = (0..axes.len())
+            .map(|at| {
+                let axis = &axes[at];
+                let reach = (taps[at + 1] as isize - 1) * axis.kernel_dilation as isize;
+                let low = reach - axis.low;
+                let wanted = (input[at + 1] as isize - 1) * axis.input_dilation as isize + reach;
+                (low, wanted - (output[at + 1] as isize - 1) * axis.stride as isize - low)
+            })
+            .collect();
+        let conv = Conv {
+            stride: axes.iter().map(|axis| axis.input_dilation).collect(),
+            padding,
+            kernel_dilation: axes.iter().map(|axis| axis.kernel_dilation).collect(),
+            input_dilation: axes.iter().map(|axis| axis.stride).collect(),
+            groups: *groups,
+            flip: true,
+        };
+        cotangent.conv_padded(&exchange(weight, 0, *groups)?, &conv)
+    }
+
+    /// The input convolved with the cotangent: what was summed over, the batch, are the channels, and what
+    /// was a channel is the batch.
+    fn weight_cotangent(&self, x: &Array, cotangent: &Array) -> Result<Array> {
+        let Geometry { input, weight: taps, output, axes, groups } = &self.0;
+        let padding = (0..axes.len())
+            .map(|at| {
+                let axis = &axes[at];
+                let wanted = (taps[at + 1] as isize - 1) * axis.kernel_dilation as isize
+                    + (output[at + 1] as isize - 1) * axis.stride as isize;
+                (axis.low, wanted - (input[at + 1] as isize - 1) * axis.input_dilation as isize - axis.low)
+            })
+            .collect();
+        let conv = Conv {
+            stride: axes.iter().map(|axis| axis.kernel_dilation).collect(),
+            padding,
+            kernel_dilation: axes.iter().map(|axis| axis.stride).collect(),
+            input_dilation: axes.iter().map(|axis| axis.input_dilation).collect(),
+            groups: *groups,
+            flip: false,
+        };
+        let last = cotangent.ndim() as isize - 1;
+        let turned = exchange(x, last as usize, *groups)?;
+        turned.conv_padded(&cotangent.swapaxes(0, last)?, &conv)?.swapaxes(0, last)
+    }
+}
+
+/// The first axis in the place of the last and the other way round, where the axis `grouped` keeps its
+/// groups outermost: `[g * a, ..., b]` becomes `[g * b, ..., a]`, or `[a, ..., g * b]` becomes
+/// `[b, ..., g * a]`.
+fn exchange(x: &Array, grouped: usize, groups: usize) -> Result<Array> {
+    let last = x.ndim() - 1;
+    if groups == 1 {
+        return x.swapaxes(0, last as isize);
+    }
+    let (mut split, mut joined) = (signed(x.shape()), signed(x.shape()));
+    split[grouped] /= groups as isize;
+    (joined[0], joined[last]) = (split[last], split[0]);
+    joined[grouped] *= groups as isize;
+    split.insert(grouped, groups as isize);
+    // The groups stand before the axis that has them; that axis and the one at the other end change places.
+    let parts = x.reshape(&split)?;
+    let parts = if grouped == 0 {
+        parts.swapaxes(1, last as isize + 1)?
+    } else {
+        parts.swapaxes(0, last as isize + 1)?
+    };
+    parts.reshape(&joined)
 }
 
 fn no_type(dtype: Dtype) -> Error {

@@ -20,7 +20,8 @@ use super::{Kind, Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{is_row_major, row_major, size_of};
+use crate::shape::{Shape, Strides, is_row_major, row_major, size_of};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, place};
 
 /// A kernel from text.
@@ -206,8 +207,9 @@ impl KernelCall<'_> {
         self.outputs
             .iter()
             .zip(parts)
-            .map(|((shape, dtype), (start, _))| {
-                let part = OpRef::new(Part(start));
+            .enumerate()
+            .map(|(number, ((shape, dtype), (start, _)))| {
+                let part = OpRef::new(Part { start, number });
                 Array::lazy(shape.as_slice().into(), *dtype, part, smallvec![memory.clone()])
             })
             .collect()
@@ -216,7 +218,10 @@ impl KernelCall<'_> {
 
 /// One output of a call: a part of its memory.
 #[derive(Debug)]
-struct Part(usize);
+struct Part {
+    start: usize,
+    number: usize,
+}
 
 impl Op for Part {
     fn name(&self) -> &'static str {
@@ -228,8 +233,20 @@ impl Op for Part {
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let offset = (self.0 / l.dtype().size()) as isize;
-        Ok(Data { buffer: l.input(0).buffer.clone(), offset, strides: row_major(l.shape()) })
+        let (data, size) = (l.input(0), l.dtype().size() as isize);
+        // Before the bytes of a call there may be axes over calls.
+        let calls = data.strides.len() - 1;
+        let mut strides: Strides = data.strides[..calls].iter().map(|stride| stride / size).collect();
+        strides.extend(row_major(&l.shape()[calls..]));
+        Ok(Data { buffer: data.buffer.clone(), offset: (data.offset + self.start as isize) / size, strides })
+    }
+
+    fn part(&self) -> Option<usize> {
+        Some(self.number)
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?.contiguous()?])
     }
 }
 
@@ -333,6 +350,20 @@ impl Call {
 impl Op for Call {
     fn name(&self) -> &'static str {
         "custom kernel"
+    }
+
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        let parts = self.parts.iter().zip(&self.types);
+        Some(parts.map(|((_, bytes), dtype)| (smallvec![bytes / dtype.size()], *dtype)).collect())
+    }
+
+    fn vjp(&self, _: &Backward<'_>) -> Result<Cotangents> {
+        let what = format!("`{}` has no derivative: give it one with transform::CustomFunction", self.name);
+        Err(Error::value("custom kernel", what))
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

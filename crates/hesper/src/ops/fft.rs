@@ -12,6 +12,7 @@ use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftDirection, FftPlanner};
 use smallvec::{SmallVec, smallvec};
 
+use super::pad::Pad;
 use super::walk::{GRAIN, Strided, par_chunks};
 use super::{Op, OpRef};
 use crate::Dtype;
@@ -19,6 +20,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, axes as check_axes, axis};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 
 pub use super::stft::{Istft, Stft, istft, stft};
 
@@ -127,6 +129,49 @@ impl Op for Transform {
             },
         )?;
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (x, cotangent) = (&rule.inputs[0], rule.cotangent()?);
+        let given = x.shape()[x.ndim() - 1];
+        let row = |length: usize| -> Shape {
+            cotangent.shape()[..x.ndim() - 1].iter().copied().chain([length]).collect()
+        };
+        let turned = match self.rows {
+            Rows::Complex | Rows::RealToComplex => {
+                let op = Transform { rows: Rows::Complex, inverse: !self.inverse, ..self.clone() };
+                Array::lazy(row(self.length), Dtype::Complex64, OpRef::new(op), smallvec![cotangent.clone()])?
+            }
+            Rows::ComplexToReal => {
+                let kept = self.length / 2 + 1;
+                let op = Transform { rows: Rows::RealToComplex, inverse: false, ..self.clone() };
+                let whole =
+                    Array::lazy(row(kept), Dtype::Complex64, OpRef::new(op), smallvec![cotangent.clone()])?;
+                // All but the first frequency, and the last of an even length, stand for two.
+                let twice: Vec<f32> =
+                    (0..kept).map(|at| if at == 0 || 2 * at == self.length { 1.0 } else { 2.0 }).collect();
+                whole.multiply(Array::from_slice(&twice))?
+            }
+        };
+        let turned = if x.dtype() == Dtype::Complex64 { turned } else { turned.real()? };
+        // What was cut off has no part in the result, and what was filled up none in the input.
+        let length = turned.shape()[x.ndim() - 1];
+        let cut = turned.slice_axis(x.ndim() - 1, 0, length.min(given) as isize, 1)?;
+        let mut widths = vec![(0, 0); x.ndim()];
+        widths[x.ndim() - 1].1 = given - length.min(given);
+        rule.only(if widths[x.ndim() - 1].1 == 0 {
+            Ok(cut)
+        } else {
+            cut.pad(&widths, &Pad::Constant(0.into()))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
     }
 }
 

@@ -13,6 +13,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 
 /// What becomes of each row. Weights and biases are further inputs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -143,6 +144,67 @@ impl Op for Rows {
             dtype => Err(not_floats(self.name(), dtype)),
         }
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (dtype, last) = (rule.inputs[0].dtype(), Some(&[-1isize][..]));
+        let wide = if dtype.size() < 4 { Dtype::Float32 } else { dtype };
+        let x = rule.inputs[0].astype(wide)?;
+        let (out, cotangent) = (rule.output.astype(wide)?, rule.cotangent()?.astype(wide)?);
+        let mean = |y: Array| y.mean(last, true);
+        match *self {
+            Rows::Softmax => {
+                let along = cotangent.multiply(&out)?.sum(last, true)?;
+                rule.only(cotangent.subtract(along)?.multiply(&out))
+            }
+            Rows::LogSumExp => {
+                let share = x.subtract(out.expand_dims(&[-1])?)?.exp()?;
+                rule.only(share.multiply(cotangent.expand_dims(&[-1])?))
+            }
+            Rows::RmsNorm { eps, weight } => {
+                let scale = mean(x.square()?)?.add(eps)?.rsqrt()?;
+                let normal = x.multiply(&scale)?;
+                rule.each(|at| match at {
+                    0 => {
+                        let g = weighted(&cotangent, weight.then(|| &rule.inputs[1]), wide)?;
+                        let along = mean(g.multiply(&normal)?)?;
+                        Ok(Some(g.subtract(normal.multiply(along)?)?.multiply(&scale)?))
+                    }
+                    _ => Ok(Some(unbroadcast(&cotangent.multiply(&normal)?, rule.inputs[at].shape())?)),
+                })
+            }
+            Rows::LayerNorm { eps, weight, .. } => {
+                let distance = x.subtract(mean(x.clone())?)?;
+                let scale = mean(distance.square()?)?.add(eps)?.rsqrt()?;
+                let normal = distance.multiply(&scale)?;
+                rule.each(|at| {
+                    let shape = rule.inputs[at].shape();
+                    match at {
+                        0 => {
+                            let g = weighted(&cotangent, weight.then(|| &rule.inputs[1]), wide)?;
+                            let along = normal.multiply(mean(g.multiply(&normal)?)?)?;
+                            Ok(Some(g.subtract(mean(g.clone())?)?.subtract(along)?.multiply(&scale)?))
+                        }
+                        1 if weight => Ok(Some(unbroadcast(&cotangent.multiply(&normal)?, shape)?)),
+                        _ => Ok(Some(unbroadcast(&cotangent, shape)?)),
+                    }
+                })
+            }
+        }
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if (1..rule.inputs.len()).any(|at| rule.is_batched(at)) {
+            return rule.one_by_one();
+        }
+        let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+        inputs[0] = rule.front(0)?;
+        rule.apply(rule.op.clone(), inputs)
+    }
+}
+
+/// A cotangent times the weight of a norm, if it has one.
+fn weighted(cotangent: &Array, weight: Option<&Array>, wide: Dtype) -> Result<Array> {
+    weight.map_or_else(|| Ok(cotangent.clone()), |weight| cotangent.multiply(weight.astype(wide)?))
 }
 
 fn not_floats(op: &str, dtype: Dtype) -> Error {
@@ -301,6 +363,18 @@ impl Op for CrossEntropy {
             Dtype::Float64 => self.run::<f64>(l),
             dtype => Err(not_floats("cross_entropy", dtype)),
         }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let logits = &rule.inputs[0];
+        let cotangent = rule.cotangent()?.expand_dims(&[-1])?;
+        let shares = logits.astype(Dtype::Float32)?.softmax(Some(&[-1]), true)?.multiply(&cotangent)?;
+        let targets = rule.inputs[1].expand_dims(&[-1])?;
+        rule.only(shares.scatter_add_axis(&targets, &cotangent.negative()?, -1))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.full(0)?, rule.full(1)?])
     }
 }
 

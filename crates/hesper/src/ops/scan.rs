@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use half::{bf16, f16};
 use smallvec::{SmallVec, smallvec};
 
+use super::logic::select;
 use super::native::{GRAIN, par_chunks_mut, par_pieces, reach, with_element};
 use super::reduce::{Number, Total, Wide};
 use super::{Op, OpRef};
@@ -18,6 +19,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::axis;
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// Elements of a chunk of a long row.
 const CHUNK: usize = GRAIN / 4;
@@ -345,6 +347,46 @@ impl Op for Scan {
             (_, Dtype::Float64) => self.totals::<f64>(l),
             (_, Dtype::Complex64) => self.totals::<[f32; 2]>(l),
         }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (x, out, cotangent) = (&rule.inputs[0], rule.output, rule.cotangent()?);
+        let along = Some(self.along as isize);
+        let back = |y: Array, kind: Kind| y.scan(kind, along, !self.reverse, self.inclusive);
+        rule.only(match self.kind {
+            Kind::Sum => back(cotangent, Kind::Sum),
+            Kind::Product => back(cotangent.multiply(out)?, Kind::Sum)?.divide(x),
+            Kind::LogSum => {
+                // Sums of exponentials again, of positive and of negative cotangents.
+                let side = |part: Array| back(part.log()?.subtract(out)?, Kind::LogSum)?.add(x)?.exp();
+                side(cotangent.maximum(0)?)?.subtract(side(cotangent.negative()?.maximum(0)?)?)
+            }
+            Kind::Max | Kind::Min => {
+                if !self.inclusive {
+                    let what = "has no derivative without the element itself";
+                    return Err(Error::value(self.name(), what));
+                }
+                // Where the extreme was met last.
+                let length = x.shape()[self.along];
+                let mut shape: SmallVec<[isize; 6]> = smallvec![1; x.ndim()];
+                shape[self.along] = length as isize;
+                let places: Vec<i64> = (0..length as i64).collect();
+                let places = Array::from_slice(&places).reshape(&shape)?;
+                let (none, kind) = if self.reverse { (length as i64, Kind::Min) } else { (-1, Kind::Max) };
+                let none = Array::integer(none, Dtype::Int64)?;
+                let met = select(&x.equal(out)?, &places, &none)?.scan(kind, along, self.reverse, true)?;
+                zeros_like(x)?.scatter_add_axis(&met, &cotangent, self.along as isize)
+            }
+        })
+    }
+
+    fn is_linear(&self) -> bool {
+        self.kind == Kind::Sum
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let op = Scan { along: self.along + 1, ..*self };
+        rule.apply(OpRef::new(op), smallvec![rule.front(0)?])
     }
 }
 

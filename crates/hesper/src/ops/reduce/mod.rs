@@ -21,7 +21,8 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{Shape, axes};
+use crate::shape::{Shape, axes, signed};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use kernel::Reducer;
 use layout::Layout;
 use reducers::{Bits, CountSet, Extreme, Moments, Place, Product, Sum, Truth};
@@ -197,6 +198,61 @@ impl Op for Reduce {
             }
         }
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let x = &rule.inputs[0];
+        let kept = signed(&without(x.shape(), &self.over, true));
+        let over: SmallVec<[isize; 6]> = self.over.iter().map(|at| *at as isize).collect();
+        let cotangent = rule.cotangent()?.reshape(&kept)?;
+        let whole = |y: Array| y.broadcast_to(x.shape());
+        let result = match self.kind {
+            Kind::Sum(scale) => {
+                let part = if scale == 1.0 { cotangent } else { cotangent.multiply(scale)? };
+                whole(part)?
+            }
+            Kind::Product => cotangent.multiply(others_product(x, &self.over)?)?,
+            Kind::Max | Kind::Min => {
+                let mask = x.equal(rule.output.reshape(&kept)?)?.astype(x.dtype())?;
+                let shared = cotangent.divide(mask.sum(Some(&over), true)?)?;
+                mask.multiply(shared)?
+            }
+            Kind::Variance { count, ddof, root } => {
+                let distance = x.subtract(x.mean(Some(&over), true)?)?;
+                let free = (count - ddof).max(0.0);
+                let factor = if root {
+                    cotangent.divide(rule.output.reshape(&kept)?)?.divide(free)?
+                } else {
+                    cotangent.multiply(2.0 / free)?
+                };
+                distance.multiply(factor)?
+            }
+            Kind::All | Kind::Any | Kind::Count | Kind::ArgMax | Kind::ArgMin => {
+                return rule.each(|_| Ok(None));
+            }
+        };
+        rule.only(Ok(result))
+    }
+
+    fn is_linear(&self) -> bool {
+        matches!(self.kind, Kind::Sum(_))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let over = self.over.iter().map(|at| at + 1).collect();
+        rule.apply(OpRef::new(Reduce { kind: self.kind, over }), smallvec![rule.front(0)?])
+    }
+}
+
+/// For each element the product of all others over axes, zeros among them or not.
+fn others_product(x: &Array, over: &[usize]) -> Result<Array> {
+    let rows = x.rows_over(over)?;
+    let product = rows.cumprod(Some(-1), false, false)?.multiply(rows.cumprod(Some(-1), true, false)?)?;
+    let order: SmallVec<[usize; 6]> =
+        (0..x.ndim()).filter(|at| !over.contains(at)).chain(over.iter().copied()).collect();
+    let shape: SmallVec<[isize; 6]> = order.iter().map(|at| x.shape()[*at] as isize).collect();
+    let mut back: SmallVec<[isize; 6]> = smallvec![0; x.ndim()];
+    order.iter().enumerate().for_each(|(to, from)| back[*from] = to as isize);
+    product.reshape(&shape)?.transpose(&back)
 }
 
 /// All axes, if none are named; else those named, in order, each at most once.

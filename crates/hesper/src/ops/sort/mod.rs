@@ -13,6 +13,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::axis;
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use key::Key;
 
 pub use search::Different;
@@ -99,6 +100,32 @@ impl Op for Sort {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_element!(l.input_dtype(0), T => self.run::<T>(l))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        if self.places {
+            return rule.each(|_| Ok(None));
+        }
+        let (x, mut cotangent) = (&rule.inputs[0], rule.cotangent()?);
+        let places = match self.order {
+            Order::Middle => {
+                let length = x.shape()[x.ndim() - 1] as isize;
+                cotangent = cotangent.expand_dims(&[-1])?;
+                if length % 2 == 0 {
+                    cotangent = cotangent.multiply(0.5)?;
+                }
+                x.argsort(Some(-1))?.slice_axis(x.ndim() - 1, (length - 1) / 2, length / 2 + 1, 1)?
+            }
+            order => {
+                let op = OpRef::new(Sort { order, places: true });
+                Array::lazy(x.0.shape.clone(), Dtype::Uint32, op, smallvec![x.clone()])?
+            }
+        };
+        rule.only(zeros_like(x)?.scatter_add_axis(&places, &cotangent, -1))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
     }
 }
 
