@@ -8,6 +8,7 @@
 
 mod args;
 mod array;
+mod custom;
 mod device;
 mod dtype;
 mod error;
@@ -33,6 +34,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     memory::register(m)?;
     options::register(m)?;
     transform::register(m)?;
+    custom::register(m)?;
     waiting::register(m)?;
     functions::register(m)?;
     fast::register(m)?;

@@ -34,6 +34,8 @@ impl From<PyErr> for Raised {
 enum Kind {
     /// Gradients with respect to arguments; with the value, or without.
     Gradient { numbers: Vec<usize>, names: Vec<String>, value: bool },
+    /// The function, computed again for its gradient.
+    Checkpoint,
     /// The function over one axis more.
     Over { inputs: Py<PyAny>, outputs: Py<PyAny> },
 }
@@ -57,6 +59,7 @@ impl Transformed {
         let fun = self.fun.bind(args.py());
         match &self.kind {
             Kind::Gradient { numbers, names, value } => gradient(fun, numbers, names, *value, args, kwargs),
+            Kind::Checkpoint => crate::custom::checkpointed(fun, args, kwargs),
             Kind::Over { inputs, outputs } => over(fun, inputs, outputs, args, kwargs),
         }
     }
@@ -85,7 +88,7 @@ impl Transformed {
     }
 }
 
-fn callable(fun: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+pub fn callable(fun: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     if fun.is_callable() {
         return Ok(());
     }
@@ -209,7 +212,7 @@ fn gradient<'py>(
         result = Some(returned);
         Ok(vec![first])
     };
-    let seed = |outputs: &[Array]| -> Result<Vec<Array>, Raised> {
+    let seed = |outputs: &[Array]| -> Result<Vec<Option<Array>>, Raised> {
         let mut seeds = Vec::new();
         for output in outputs {
             if output.ndim() != 0 {
@@ -220,7 +223,7 @@ fn gradient<'py>(
                 );
                 return Err(PyValueError::new_err(what).into());
             }
-            seeds.push(Array::scalar(1.0, output.dtype())?);
+            seeds.push(Some(Array::scalar(1.0, output.dtype())?));
         }
         Ok(seeds)
     };
@@ -356,7 +359,7 @@ fn vjp(
     cotangents: ArrayList,
 ) -> PyResult<(Vec<PyArray>, Vec<PyArray>)> {
     callable(fun, "vjp")?;
-    let seeds = |outputs: &[Array]| -> Result<Vec<Array>, Raised> {
+    let seeds = |outputs: &[Array]| -> Result<Vec<Option<Array>>, Raised> {
         if outputs.len() != cotangents.0.len() {
             let what = format!(
                 "[vjp] Number of outputs to compute gradients for ({}) does not match number of cotangents ({}).",
@@ -375,7 +378,7 @@ fn vjp(
                 return Err(PyValueError::new_err(what).into());
             }
         }
-        Ok(cotangents.0.clone())
+        Ok(cotangents.0.iter().cloned().map(Some).collect())
     };
     let run = |varied: &[Array]| call_with(fun, varied, &primals.0);
     let (outputs, found) = transform::vjp_with(run, &primals.0, seeds).map_err(|Raised(error)| error)?;
@@ -558,6 +561,27 @@ fn over<'py>(
     }
 }
 
+/// The function with its intermediate arrays computed again for its derivative, not kept until then.
+///
+/// Parameters
+/// ----------
+/// fun : callable
+///     Takes and gives arrays or trees of arrays.
+///
+/// Returns
+/// -------
+/// callable
+///
+/// Examples
+/// --------
+/// >>> mx.grad(mx.checkpoint(lambda x: mx.exp(mx.sin(x))))(mx.array(0.0))
+/// array(1, dtype=float32)
+#[pyfunction]
+fn checkpoint(fun: &Bound<'_, PyAny>) -> PyResult<Transformed> {
+    callable(fun, "checkpoint")?;
+    Ok(Transformed { fun: fun.clone().unbind(), kind: Kind::Checkpoint })
+}
+
 /// The array, as a constant to derivatives.
 ///
 /// Parameters
@@ -587,5 +611,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(grad, m)?)?;
     m.add_function(wrap_pyfunction!(value_and_grad, m)?)?;
     m.add_function(wrap_pyfunction!(vmap, m)?)?;
+    m.add_function(wrap_pyfunction!(checkpoint, m)?)?;
     m.add_function(wrap_pyfunction!(stop_gradient, m)?)
 }

@@ -39,15 +39,6 @@ impl Tree {
         Tree::at(object, leaves, 0, &mut |array| arrays.push(array.get().value()))
     }
 
-    /// The same with the objects that hold the arrays.
-    pub fn of_objects(
-        object: &Bound<'_, PyAny>,
-        leaves: Leaves,
-        objects: &mut Vec<Py<PyArray>>,
-    ) -> PyResult<Tree> {
-        Tree::at(object, leaves, 0, &mut |array| objects.push(array.clone().unbind()))
-    }
-
     fn at(
         object: &Bound<'_, PyAny>,
         leaves: Leaves,

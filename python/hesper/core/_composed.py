@@ -2,7 +2,7 @@
 
 from hesper import _core as mx
 
-__all__ = ["ArrayLike", "depends", "from_fp8", "to_fp8"]
+__all__ = ["ArrayLike", "from_fp8", "to_fp8"]
 
 
 class ArrayLike:
@@ -24,39 +24,6 @@ class ArrayLike:
     def __init__(self, arg: object, /) -> None:
         if hasattr(arg, "__mlx_array__"):
             self.__mlx_array__ = arg.__mlx_array__
-
-
-def depends(inputs, dependencies):
-    """Arrays that are computed only when others have been.
-
-    Parameters
-    ----------
-    inputs : array or sequence of array
-        What is given back, unchanged in its numbers.
-    dependencies : array or sequence of array
-        What has to be computed before.
-
-    Returns
-    -------
-    array or list of array
-
-    Examples
-    --------
-    >>> mx.depends(mx.array([1, 2]), mx.array(3))
-    array([1, 2], dtype=int32)
-    """
-
-    def listed(arrays):
-        return [arrays] if isinstance(arrays, mx.array) else list(arrays)
-
-    before = [mx.flatten(array)[:0] for array in listed(dependencies)]
-
-    def after(array):
-        parts = [mx.flatten(array), *(mx.astype(part, array.dtype) for part in before)]
-        return mx.reshape(mx.concatenate(parts), array.shape)
-
-    results = [after(array) for array in listed(inputs)]
-    return results[0] if isinstance(inputs, mx.array) else results
 
 
 def to_fp8(x, *, stream=None):

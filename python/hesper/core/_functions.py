@@ -2,7 +2,7 @@
 
 import functools
 
-__all__ = ["checkpoint", "compile", "custom_function", "disable_compile", "enable_compile"]
+__all__ = ["compile", "disable_compile", "enable_compile"]
 
 
 def _callable(fun, name):
@@ -19,38 +19,6 @@ def compile(fun, inputs=None, outputs=None, shapeless=False):
         return fun(*args, **kwargs)
 
     return compiled
-
-
-def checkpoint(fun):
-    """The function, computed again for its gradient instead of being remembered."""
-    _callable(fun, "checkpoint")
-
-    @functools.wraps(fun)
-    def checkpointed(*args, **kwargs):
-        return fun(*args, **kwargs)
-
-    return checkpointed
-
-
-class custom_function:
-    """A function with derivatives of its own."""
-
-    def __init__(self, f):
-        _callable(f, "custom_function")
-        self._f = f
-        functools.update_wrapper(self, f)
-
-    def __call__(self, *args, **kwargs):
-        return self._f(*args, **kwargs)
-
-    def vjp(self, f):
-        return self
-
-    def jvp(self, f):
-        return self
-
-    def vmap(self, f):
-        return self
 
 
 def disable_compile() -> None:
