@@ -20,7 +20,10 @@ mod rows;
 mod scratch;
 mod simd;
 
-pub use attention::{AttentionShape, Heads, HeadsMut, Mask, attention};
+pub use attention::{
+    AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, attention,
+    attention_slices, gated_delta,
+};
 pub use conv::{ConvShape, conv};
 pub use copy::{cast, copy_rows, copy_strided, gather_rows};
 pub use error::Mismatch;

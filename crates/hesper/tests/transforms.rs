@@ -206,7 +206,12 @@ fn reductions() -> Vec<Case> {
         case("cumprod without itself", &[t.clone()], |x| x[0].cumprod(Some(2), false, false)),
         case("cummax", &[t.clone()], |x| x[0].cummax(Some(2), false, true)),
         case("cummin back", &[t.clone()], |x| x[0].cummin(Some(1), true, true)),
-        case("logcumsumexp", &[t.clone()], |x| x[0].logcumsumexp(Some(2), false, true)),
+        // Its derivative is not smooth in the cotangents' signs.
+        Case {
+            step: 1e-3,
+            tolerance: 1e-4,
+            ..case("logcumsumexp", &[t.clone()], |x| x[0].logcumsumexp(Some(2), false, true))
+        },
         case("diff", &[t.clone()], |x| x[0].diff(1, 2)),
         case("rms_norm", &[t.clone(), x(2, &[4])], |x| fast::rms_norm(&x[0], Some(&x[1]), 1e-5)),
         case("layer_norm", &[t.clone(), x(3, &[4]), x(4, &[4])], |x| {

@@ -1,5 +1,6 @@
 //! Quantized matrices as the right operand of a packed product: panels are dequantized as they are packed.
 
+use super::gguf::{DecodeLine, GgufMat};
 use super::tables::{COUNT, E2M1, E4M3};
 use super::{QuantFormat, QuantMat};
 use crate::gemm::columns::Columns;
@@ -7,15 +8,27 @@ use crate::gemm::kind::{Kind, Pairs, Single};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Local};
 
-/// A quantized matrix, as it is or transposed.
-pub(super) struct QuantColumns<'a> {
-    pub w: QuantMat<'a>,
-    pub transpose: bool,
+/// A quantized matrix as a right operand.
+pub(super) enum QuantColumns<'a> {
+    /// Codes in words, as they are or transposed.
+    Words { w: QuantMat<'a>, transpose: bool },
+    /// Blocks, transposed.
+    Blocks(GgufMat<'a>),
+}
+
+impl QuantColumns<'_> {
+    /// Whether the rows of the matrix are the columns of the operand.
+    fn transposed(&self) -> bool {
+        match self {
+            Self::Words { transpose, .. } => *transpose,
+            Self::Blocks(_) => true,
+        }
+    }
 }
 
 impl Columns<Single<f32>> for QuantColumns<'_> {
     fn lies_along_k(&self) -> bool {
-        self.transpose
+        self.transposed()
     }
 
     #[inline(always)]
@@ -36,7 +49,7 @@ impl Columns<Single<f32>> for QuantColumns<'_> {
 
 impl Columns<Pairs> for QuantColumns<'_> {
     fn lies_along_k(&self) -> bool {
-        self.transpose
+        self.transposed()
     }
 
     #[inline(always)]
@@ -70,17 +83,24 @@ unsafe fn pack<S: Isa, const PAIRS: bool>(
 ) {
     // SAFETY: the caller's promise; a whole panel of zeros is not asked for.
     unsafe {
-        if q.transpose && q.w.format.bits() == 4 {
-            return s.call(TurnWords::<PAIRS> { w: &q.w, k0, len, j0, valid, width, dst });
+        if let QuantColumns::Words { w, transpose: true } = q
+            && w.format.bits() == 4
+        {
+            return s.call(TurnWords::<PAIRS> { w, k0, len, j0, valid, width, dst });
         }
         // Through a buffer of dequantized numbers, laid out like the matrix itself.
-        let (lines, run) = if q.transpose { (valid, len) } else { (len, valid) };
-        let (first, from) = if q.transpose { (j0, k0) } else { (k0, j0) };
+        let transposed = q.transposed();
+        let (lines, run) = if transposed { (valid, len) } else { (len, valid) };
+        let (first, from) = if transposed { (j0, k0) } else { (k0, j0) };
         let buf = Scratch::<f32>::new(lines * run);
         for i in 0..lines {
-            s.call(Dequant { w: &q.w, row: first + i, from, len: run, dst: buf.ptr().add(i * run) });
+            let (row, dst) = (first + i, buf.ptr().add(i * run));
+            match q {
+                QuantColumns::Words { w, .. } => s.call(Dequant { w, row, from, len: run, dst }),
+                QuantColumns::Blocks(w) => s.call(DecodeLine { w, row, from, len: run, dst }),
+            }
         }
-        let (ws, ks) = if q.transpose { (run as isize, 1) } else { (1, run as isize) };
+        let (ws, ks) = if transposed { (run as isize, 1) } else { (1, run as isize) };
         if PAIRS {
             let half = Scratch::<half::bf16>::new(lines * run);
             let mut i = 0;
@@ -150,7 +170,7 @@ unsafe fn dequant<S: Isa>(s: S, d: &Dequant<'_, '_>) {
             }
         };
     }
-    affine!(2 3 4 5 6 8);
+    affine!(1 2 3 4 5 6 8);
 }
 
 /// # Safety

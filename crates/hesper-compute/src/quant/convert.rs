@@ -68,6 +68,14 @@ fn affine_group<T: Float>(x: &[T], bits: usize, codes: &mut [u8]) -> (f32, f32) 
         low = low.min(v.to_f32());
         high = high.max(v.to_f32());
     }
+    if bits == 1 {
+        // With two codes both ends are met exactly, and zero is not.
+        let scale = (high - low).max(1e-7);
+        for (c, v) in codes.iter_mut().zip(x) {
+            *c = ((v.to_f32() - low) / scale).round_ties_even().clamp(0.0, bins) as u8;
+        }
+        return (scale, low);
+    }
     let from_low = low.abs() > high.abs();
     let scale = ((high - low) / bins).max(1e-7);
     let scale = if from_low { scale } else { -scale };

@@ -123,6 +123,7 @@ impl<const M: usize> Kernel for Rows<'_, '_, '_, M> {
                     QuantFormat::Affine { bits: 4, .. } => words::<S, M, 4, false>(s, w, x, j, scales.ptr()),
                     QuantFormat::Affine { bits: 8, .. } => words::<S, M, 8, false>(s, w, x, j, scales.ptr()),
                     QuantFormat::Affine { bits: 2, .. } => words::<S, M, 2, false>(s, w, x, j, scales.ptr()),
+                    QuantFormat::Affine { bits: 1, .. } => ordered::<S, M, 1>(s, w, x, j, scales.ptr()),
                     QuantFormat::Affine { bits: 3, .. } => ordered::<S, M, 3>(s, w, x, j, scales.ptr()),
                     QuantFormat::Affine { bits: 5, .. } => ordered::<S, M, 5>(s, w, x, j, scales.ptr()),
                     QuantFormat::Affine { .. } => ordered::<S, M, 6>(s, w, x, j, scales.ptr()),

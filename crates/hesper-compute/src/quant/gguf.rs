@@ -6,18 +6,22 @@
 
 use half::f16;
 
+use super::columns::QuantColumns;
 use super::int8::{Order, Prepare, Ready};
-use super::{Activations, in_f32};
+use super::{Activations, as_bf16, in_f32, panels};
 use crate::error::{Mismatch, at_least, product, same};
+use crate::gemm::kind::{Pairs, Single};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{Float, Isa, Kernel, dispatch_dot};
+use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch_dot};
 
 /// Numbers of a block.
 const BLOCK: usize = 32;
 /// Rows of activations multiplied together.
 const TILE: usize = 4;
+/// Rows of activations up to which blocks are taken apart for each tile of them.
+const FEW: usize = 2 * TILE;
 
 /// A block layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +174,19 @@ pub fn gguf_matmul<T: Float>(
     if x.rows == 0 || w.rows == 0 {
         return Ok(());
     }
+    let many = x.rows > FEW && activations == Activations::Exact && w.cols > 0;
+    if many && T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16() {
+        // SAFETY: `T` is `bf16`.
+        let (a, c) = unsafe { as_bf16(x, y) };
+        panels::<Pairs>(par, a, QuantColumns::Blocks(*w), c);
+        return Ok(());
+    }
     in_f32(par, x, y, &|x, y| {
+        if many {
+            // SAFETY: the same view, which nobody else writes.
+            let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
+            return panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), y);
+        }
         let simd = par.simd();
         let chunk = grain(par, w.rows, (65536 / w.cols.max(1) / x.rows).max(1));
         if activations == Activations::Int8 {
@@ -184,6 +200,74 @@ pub fn gguf_matmul<T: Float>(
         }
     });
     Ok(())
+}
+
+/// A part of a row of numbers; whoever makes one promises what [`decode_line`] asks for.
+pub(super) struct DecodeLine<'a, 'b> {
+    pub w: &'a GgufMat<'b>,
+    pub row: usize,
+    pub from: usize,
+    pub len: usize,
+    pub dst: *mut f32,
+}
+
+impl<S: Isa> Local<S> for DecodeLine<'_, '_> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        // SAFETY: the maker's promise.
+        unsafe { decode_line(s, &self) }
+    }
+}
+
+/// Writes `len` numbers of a row from `from` on.
+///
+/// # Safety
+/// They exist, and `dst` has room for them.
+#[inline(always)]
+unsafe fn decode_line<S: Isa>(s: S, line: &DecodeLine<'_, '_>) {
+    let DecodeLine { w, row, from, len, dst } = *line;
+    let mut i = 0;
+    while i < len {
+        let (b, inside) = ((from + i) / BLOCK, (from + i) % BLOCK);
+        let n = (BLOCK - inside).min(len - i);
+        let mut numbers = [0.0f32; BLOCK];
+        // SAFETY: the caller's promise; a whole block fits where all of it is asked for.
+        unsafe {
+            let to = if n == BLOCK { dst.add(i) } else { numbers.as_mut_ptr() };
+            decode_block(s, w.format, w.block(row, b), to);
+            if n < BLOCK {
+                std::ptr::copy_nonoverlapping(numbers.as_ptr().add(inside), dst.add(i), n);
+            }
+        }
+        i += n;
+    }
+}
+
+/// The 32 numbers of a block, in vectors.
+///
+/// # Safety
+/// The block is readable, and `to` has room.
+#[inline(always)]
+unsafe fn decode_block<S: Isa>(s: S, format: GgufFormat, p: *const u8, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (d, o) = head(format, p);
+        let (q, d, o) = (p.add(format.head()), s.splat(d), s.splat(o));
+        let mut e = 0;
+        if format == GgufFormat::Q8_0 {
+            while e < BLOCK {
+                s.store(to.add(e), s.mul(signed_bytes(s, q.add(e)), d));
+                e += S::LANES;
+            }
+            return;
+        }
+        while e < BLOCK / 2 {
+            let (low, high) = s.nibbles(q.add(e));
+            s.store(to.add(e), s.fma(low, d, o));
+            s.store(to.add(BLOCK / 2 + e), s.fma(high, d, o));
+            e += S::LANES;
+        }
+    }
 }
 
 struct ExactRows<'a, 'b, 'c> {

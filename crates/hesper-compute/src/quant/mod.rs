@@ -32,7 +32,7 @@ use crate::simd::{Float, FloatKind};
 /// How numbers became codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantFormat {
-    /// `scale * code + bias` with codes of 2, 3, 4, 5, 6 or 8 bits, in groups of 32, 64 or 128.
+    /// `scale * code + bias` with codes of 1, 2, 3, 4, 5, 6 or 8 bits, in groups of 32, 64 or 128.
     Affine {
         /// Bits of a code.
         bits: usize,
@@ -68,20 +68,20 @@ impl QuantFormat {
 
     /// 32-bit words that hold `n` codes.
     pub fn words(self, n: usize) -> usize {
-        n / 32 * self.bits()
+        n / 16 * self.bits() / 2
     }
 
     /// Whether the format exists and rows of `cols` codes can have it.
     pub fn check(self, cols: usize) -> Result<(), Mismatch> {
         if let Self::Affine { bits, group } = self {
-            if !matches!(bits, 2..=6 | 8) {
+            if !matches!(bits, 1..=6 | 8) {
                 return Err(Mismatch { what: "bits of a code", expected: 4, given: bits });
             }
             if !matches!(group, 32 | 64 | 128) {
                 return Err(Mismatch { what: "codes of a group", expected: 64, given: group });
             }
         }
-        let unit = self.group().max(32);
+        let unit = self.group();
         same("columns of a quantized matrix", cols / unit * unit, cols)
     }
 }
@@ -219,13 +219,8 @@ pub fn qmatmul<T: Float>(
     let pairs = T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16();
     if pairs && x.rows > FEW && !(transpose && activations == Activations::Int8 && int8::fits(w)) {
         // SAFETY: `T` is `bf16`.
-        let (a, c) = unsafe {
-            (
-                MatRef::from_raw(x.ptr.cast::<bf16>(), x.rows, x.cols, x.row_stride, x.col_stride),
-                MatMut::from_raw(y.ptr.cast::<bf16>(), y.rows, y.cols, y.row_stride, y.col_stride),
-            )
-        };
-        panels::<Pairs>(par, a, w, transpose, c);
+        let (a, c) = unsafe { as_bf16(x, y) };
+        panels::<Pairs>(par, a, columns::QuantColumns::Words { w: *w, transpose }, c);
         return Ok(());
     }
     in_f32(par, x, y, &|x, y| {
@@ -236,10 +231,27 @@ pub fn qmatmul<T: Float>(
         } else {
             // SAFETY: the same view, which nobody else writes.
             let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
-            panels::<Single<f32>>(par, x, w, transpose, y);
+            panels::<Single<f32>>(par, x, columns::QuantColumns::Words { w: *w, transpose }, y);
         }
     });
     Ok(())
+}
+
+/// The same views with their type by its name.
+///
+/// # Safety
+/// `T` is `bf16`.
+unsafe fn as_bf16<'a, 'b, T: Float>(
+    x: MatRef<'a, T>,
+    y: MatMut<'b, T>,
+) -> (MatRef<'a, bf16>, MatMut<'b, bf16>) {
+    // SAFETY: the caller's promise: the same elements.
+    unsafe {
+        (
+            MatRef::from_raw(x.ptr.cast(), x.rows, x.cols, x.row_stride, x.col_stride),
+            MatMut::from_raw(y.ptr.cast(), y.rows, y.cols, y.row_stride, y.col_stride),
+        )
+    }
 }
 
 /// Calls `f` with contiguous activations and result in `f32`: those given, or copies of them.
@@ -289,14 +301,12 @@ fn in_f32<T: Float>(
 fn panels<P: Kind<Acc = f32>>(
     par: &dyn Par,
     a: MatRef<'_, P::In>,
-    w: &QuantMat<'_>,
-    transpose: bool,
+    b: columns::QuantColumns<'_>,
     c: MatMut<'_, P::Out>,
 ) where
     for<'a> columns::QuantColumns<'a>: Columns<P>,
 {
     let (m, n, k) = (a.rows, c.cols, a.cols);
-    let b = columns::QuantColumns { w: *w, transpose };
     let epilogue = Epilogue { alpha: 1.0, beta: 0.0, bias: None, hook: None };
     let p = Problem::<P, _> { m, n, k, a: Rows(a), b, c, epilogue };
     if k == 0 { driver::empty(par, &p) } else { driver::run(par, &p) }

@@ -218,9 +218,9 @@ impl KernelCall<'_> {
 
 /// One output of a call: a part of its memory.
 #[derive(Debug)]
-struct Part {
-    start: usize,
-    number: usize,
+pub(super) struct Part {
+    pub(super) start: usize,
+    pub(super) number: usize,
 }
 
 impl Op for Part {

@@ -19,7 +19,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::axis;
-use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
+use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents, zeros_like};
 
 /// Elements of a chunk of a long row.
 const CHUNK: usize = GRAIN / 4;
@@ -382,6 +382,19 @@ impl Op for Scan {
 
     fn is_linear(&self) -> bool {
         self.kind == Kind::Sum
+    }
+
+    fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
+        let Some(tangent) = rule.tangents[0].as_ref().filter(|_| self.kind == Kind::LogSum) else {
+            return rule.transposed_twice();
+        };
+        let side = |part: Array| {
+            let sums = part.log()?.add(&rule.call.inputs[0])?;
+            let sums = sums.scan(Kind::LogSum, Some(self.along as isize), self.reverse, self.inclusive)?;
+            sums.subtract(rule.output)?.exp()
+        };
+        let whole = side(tangent.maximum(0)?)?.subtract(side(tangent.negative()?.maximum(0)?)?)?;
+        Ok(smallvec![Some(whole)])
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {

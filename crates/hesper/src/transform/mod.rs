@@ -8,9 +8,11 @@
 //! do not: there an evaluation is an error.
 
 mod batch;
+mod compile;
 mod custom;
 mod depends;
 mod forward;
+mod program;
 mod reverse;
 pub(crate) mod rule;
 pub(crate) mod scope;
@@ -27,6 +29,7 @@ use rule::zeros_like;
 use scope::Opened;
 use tape::Tape;
 
+pub use compile::{Cache, compile, compile_enabled, set_compile};
 pub use custom::{CustomFunction, checkpoint};
 pub use depends::depends;
 pub use source::stop_gradient;

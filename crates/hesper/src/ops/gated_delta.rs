@@ -1,0 +1,205 @@
+//! The gated delta rule: a recurrent memory of keys and values, taken through all steps by one command.
+
+use half::{bf16, f16};
+use hesper_compute::{DeltaInputs, DeltaShape, gated_delta};
+use hesper_cpu::Cores;
+use smallvec::{SmallVec, smallvec};
+
+use super::custom::Part;
+use super::walk::Strided;
+use super::{Op, OpRef};
+use crate::array::{Array, Data};
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::Shape;
+use crate::{Dtype, Element, concatenate, select};
+
+const NAME: &str = "gated_delta_update";
+
+/// Inputs: queries, keys, values, decays, rates, then the state and the mask if there are any. The last state
+/// lies behind the answers, in one memory.
+#[derive(Debug)]
+struct GatedDelta {
+    shape: DeltaShape,
+    state: bool,
+    mask: bool,
+    /// Where the last state begins.
+    start: usize,
+}
+
+impl GatedDelta {
+    fn run<T: Element + hesper_compute::Float>(&self, l: &Lowering<'_>) -> Result<Data> {
+        let bound: SmallVec<[Strided; 7]> =
+            (0..l.input_count()).map(|at| Strided::row_major(l, at)).collect::<Result<_>>()?;
+        let s = self.shape;
+        let answers = s.batch * s.length * s.v_heads * s.value_dim * T::DTYPE.size();
+        let numbers = s.batch * s.v_heads * s.value_dim * s.key_dim * 4;
+        let output = l.output()?;
+        let buffers: SmallVec<[_; 7]> = bound.iter().map(|one| one.data.buffer.clone()).collect();
+        let mut command = l.stream().encode(NAME);
+        for (buffer, one) in buffers.iter().zip(&bound) {
+            command = command.read_range(buffer, one.bytes.clone());
+        }
+        command = command.write_range(&output, 0..answers);
+        let (has_state, mask) = (self.state, self.mask);
+        command.write_range(&output, self.start..self.start + numbers).run(move |native| {
+            let Some((state, rest)) = native.views().split_last_mut() else { return Ok(()) };
+            let Some((out, inputs)) = rest.split_last_mut() else { return Ok(()) };
+            let state = state.as_mut_slice::<f32>()?;
+            if has_state {
+                state.copy_from_slice(inputs[5].as_slice::<f32>()?);
+            } else {
+                state.fill(0.0);
+            }
+            let marks = if mask { Some(inputs[inputs.len() - 1].as_slice::<u8>()?) } else { None };
+            let given = DeltaInputs {
+                q: inputs[0].as_slice::<T>()?,
+                k: inputs[1].as_slice()?,
+                v: inputs[2].as_slice()?,
+                decay: inputs[3].as_slice()?,
+                rate: inputs[4].as_slice()?,
+                marks,
+            };
+            gated_delta(&Cores, s, &given, state, out.as_mut_slice()?)
+                .map_err(|error| error.to_string().into())
+        })?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+impl Op for GatedDelta {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        match l.input_dtype(0) {
+            Dtype::Float16 => self.run::<f16>(l),
+            Dtype::Bfloat16 => self.run::<bf16>(l),
+            _ => self.run::<f32>(l),
+        }
+    }
+}
+
+/// Takes a memory of keys and values through all steps of sequences; gives the answers to the queries, and
+/// the memory after the last step, in single precision.
+///
+/// Queries and keys have axes batch, steps, key heads, key features; values batch, steps, value heads, value
+/// features; value heads are a multiple of key heads. The state has a row for each value feature: batch, value
+/// heads, value features, key features; without one, it begins with zeros. At each step the state is multiplied
+/// by `gamma` (batch, steps, value heads, and key features where each decays by itself), `beta` of what the
+/// value has more than the state says under the key is added, and the state is asked for the query. A step
+/// that `mask` (batch, steps) leaves out changes nothing and gives zeros.
+///
+/// ```
+/// use hesper::{Array, Dtype, fast};
+/// let key = Array::try_from_slice(&[1.0f32, 0.0], &[1, 1, 1, 2])?;
+/// let value = Array::try_from_slice(&[3.0f32], &[1, 1, 1, 1])?;
+/// let one = Array::ones(&[1, 1, 1], Dtype::Float32)?;
+/// let (answer, state) = fast::gated_delta_update(&key, &key, &value, &one, &one, None, None)?;
+/// assert_eq!(answer.to_vec::<f32>()?, [3.0]);
+/// assert_eq!(state.to_vec::<f32>()?, [3.0, 0.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn gated_delta_update(
+    q: &Array,
+    k: &Array,
+    v: &Array,
+    gamma: &Array,
+    beta: &Array,
+    state: Option<&Array>,
+    mask: Option<&Array>,
+) -> Result<(Array, Array)> {
+    let fail = |what: String| Err(Error::shape(NAME, what));
+    let shapes = || format!("shapes {:?}, {:?} and {:?}", q.shape(), k.shape(), v.shape());
+    let ([batch, length, k_heads, key_dim], [_, _, v_heads, value_dim]) = match (q.shape(), v.shape()) {
+        (&[a, b, c, d], &[e, f, g, h]) => ([a, b, c, d], [e, f, g, h]),
+        _ => return fail(format!("four axes expected: {}", shapes())),
+    };
+    if k.shape() != q.shape() || v.shape()[..2] != [batch, length] {
+        return fail(format!("queries, keys and values differ: {}", shapes()));
+    }
+    if k_heads == 0 || !v_heads.is_multiple_of(k_heads) {
+        return fail(format!("value heads are no multiple of key heads: {}", shapes()));
+    }
+    let steps = [batch, length, v_heads];
+    if beta.shape() != steps || (gamma.shape() != steps && gamma.shape() != [batch, length, v_heads, key_dim])
+    {
+        let (gamma, beta) = (gamma.shape(), beta.shape());
+        return fail(format!("gamma of shape {gamma:?} and beta of shape {beta:?} for {}", shapes()));
+    }
+    let held: Shape = smallvec![batch, v_heads, value_dim, key_dim];
+    if let Some(state) = state
+        && state.shape() != &held[..]
+    {
+        return fail(format!("a state of shape {:?}, not {held:?}", state.shape()));
+    }
+    if let Some(mask) = mask
+        && mask.shape() != [batch, length]
+    {
+        return fail(format!("a mask of shape {:?} for {}", mask.shape(), shapes()));
+    }
+    let dtype = q.dtype().promote(k.dtype()).to_inexact();
+    if !dtype.is(Category::Floating) {
+        let what = "takes floating-point numbers, and was given arrays".into();
+        return Err(Error::Type { op: NAME.into(), what, dtype });
+    }
+    let wide = if dtype == Dtype::Float64 { dtype } else { Dtype::Float32 };
+    let state = state.map(|state| state.astype(wide)).transpose()?;
+    let marks = mask.map(|mask| mask.astype(Dtype::Bool)).transpose()?;
+    let mut inputs: SmallVec<[Array; 3]> = smallvec![q.astype(dtype)?, k.astype(dtype)?, v.astype(dtype)?];
+    inputs.extend([gamma.astype(wide)?, beta.astype(wide)?]);
+    if dtype == Dtype::Float64 {
+        return composed(&inputs, state, marks.as_ref());
+    }
+    let (has_state, has_mask) = (state.is_some(), marks.is_some());
+    inputs.extend(state.into_iter().chain(marks));
+    let shape = DeltaShape { batch, length, k_heads, v_heads, key_dim, value_dim };
+    let answers = v.size() * dtype.size();
+    let start = answers.next_multiple_of(64);
+    let end = start + held.iter().product::<usize>() * 4;
+    let op = OpRef::new(GatedDelta { shape, state: has_state, mask: has_mask, start });
+    let memory = Array::lazy(smallvec![end], Dtype::Uint8, op, inputs)?;
+    let part = |number: usize, start: usize, shape: Shape, dtype: Dtype| {
+        Array::lazy(shape, dtype, OpRef::new(Part { start, number }), smallvec![memory.clone()])
+    };
+    Ok((part(0, 0, v.shape().into(), dtype)?, part(1, start, held, wide)?))
+}
+
+/// The same from other ops, step by step.
+fn composed(inputs: &[Array], state: Option<Array>, marks: Option<&Array>) -> Result<(Array, Array)> {
+    let [q, k, v, gamma, beta] = inputs else {
+        return Err(Error::value(NAME, "five arrays expected"));
+    };
+    let ([batch, length, k_heads, key_dim], [_, _, v_heads, value_dim]) =
+        <([usize; 4], [usize; 4])>::from([q, v].map(|array| std::array::from_fn(|axis| array.shape()[axis])));
+    let mut state = match state {
+        Some(state) => state,
+        None => Array::zeros(&[batch, v_heads, value_dim, key_dim], v.dtype())?,
+    };
+    let each = v_heads / k_heads;
+    let step = |array: &Array, t: usize| array.take(t as i64, Some(1));
+    let heads = |array: Array| if each > 1 { array.repeat(each, Some(1)) } else { Ok(array) };
+    let mut answers = Vec::with_capacity(length);
+    for t in 0..length {
+        let (query, key) = (heads(step(q, t)?)?.expand_dims(&[-2])?, heads(step(k, t)?)?.expand_dims(&[-2])?);
+        let decay = step(gamma, t)?;
+        let decay =
+            if decay.ndim() == 2 { decay.expand_dims(&[-1, -2])? } else { decay.expand_dims(&[-2])? };
+        let decayed = state.multiply(&decay)?;
+        let known = decayed.multiply(&key)?.sum(Some(&[-1]), false)?;
+        let more = step(v, t)?.subtract(&known)?.multiply(&step(beta, t)?.expand_dims(&[-1])?)?;
+        let mut next = decayed.add(&more.expand_dims(&[-1])?.multiply(&key)?)?;
+        let mut answer = next.multiply(&query)?.sum(Some(&[-1]), false)?;
+        if let Some(marks) = marks {
+            let mark = step(marks, t)?.reshape(&[batch as isize, 1, 1])?;
+            answer = select(&mark, &answer, &answer.zeros_like()?)?;
+            next = select(&mark.expand_dims(&[-1])?, &next, &state)?;
+        }
+        state = next;
+        answers.push(answer.expand_dims(&[1])?);
+    }
+    let all = if answers.is_empty() { v.clone() } else { concatenate(&answers, 1)? };
+    Ok((all, state))
+}
