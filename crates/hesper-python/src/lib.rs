@@ -8,6 +8,7 @@
 
 mod args;
 mod array;
+mod compile;
 mod custom;
 mod device;
 mod dtype;
@@ -35,6 +36,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     options::register(m)?;
     transform::register(m)?;
     custom::register(m)?;
+    compile::register(m)?;
     waiting::register(m)?;
     functions::register(m)?;
     fast::register(m)?;

@@ -21,7 +21,6 @@ for _name in ("fast", "fft", "linalg", "random"):
 
 from . import cuda, distributed, fast, fft, metal, random  # noqa: E402
 from ._composed import *  # noqa: E402, F403
-from ._functions import *  # noqa: E402, F403
 
 __version__ = "0.1.0"
 
