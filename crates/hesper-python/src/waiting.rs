@@ -4,10 +4,10 @@
 //! a helper and the main thread looks for signals in between; what was started runs to its end. A wait
 //! that is likely to be short is done in place: the last one tells.
 
-use std::sync::OnceLock;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::thread::{self, ThreadId};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
@@ -20,7 +20,10 @@ const LOOK: Duration = Duration::from_millis(20);
 /// More bytes than this are a reason to expect a long wait.
 const LARGE: usize = 1 << 24;
 
-static MAIN: OnceLock<Option<ThreadId>> = OnceLock::new();
+thread_local! {
+    /// Whether this is the thread that handles signals.
+    static MAIN: Cell<bool> = const { Cell::new(false) };
+}
 /// Whether the main thread's last wait was short.
 static QUICK: AtomicBool = AtomicBool::new(false);
 
@@ -58,7 +61,7 @@ fn _ending(py: Python<'_>) {
 }
 
 fn on_main_thread() -> bool {
-    MAIN.get().is_some_and(|main| *main == Some(thread::current().id()))
+    MAIN.with(Cell::get)
 }
 
 /// Runs something that may wait, without the interpreter's lock. `bytes` is how much is asked for.
@@ -117,7 +120,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let threading = m.py().import("threading")?;
     let main = threading.call_method0("main_thread")?;
     let is_main = threading.call_method0("current_thread")?.is(&main);
-    MAIN.get_or_init(|| is_main.then(|| thread::current().id()));
+    MAIN.with(|main| main.set(is_main));
     let ending = wrap_pyfunction!(_ending, m)?;
     m.py().import("atexit")?.call_method1("register", (ending,)).map(|_| ())
 }

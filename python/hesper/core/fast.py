@@ -104,7 +104,7 @@ def precompiled_cuda_kernel(
     threadgroup,
     shared_memory: int = 0,
     init_value: float | None = None,
-    ensure_row_contiguous: bool = True,
+    ensure_row_contiguous: bool = False,
     stream=None,
 ):
     """A compiled CUDA kernel, which only an NVIDIA GPU runs.

@@ -60,8 +60,9 @@ def theirs(function) -> list[list[tuple[str, str, str]]] | None:
                 parameters.append(("rest", part[1:].split(":")[0].strip(), ""))
                 kind = "keyword"
             else:
-                name, _, default = part.partition("=")
-                name = name.split(":")[0].strip()
+                name = part.partition("=")[0].split(":")[0].strip()
+                # A type may have an equals sign in brackets; that of a default has spaces around it.
+                default = part.partition(" = ")[2]
                 place = re.fullmatch(r"\s*\\(\d+)\s*", default)
                 if place:
                     default = repr(defaults[int(place.group(1))])
