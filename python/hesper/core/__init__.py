@@ -19,7 +19,7 @@ from hesper._core import *  # noqa: F403
 for _name in ("fast", "fft", "linalg", "random"):
     globals().pop(_name, None)
 
-from . import cuda, distributed, fast, fft, metal, random  # noqa: E402
+from . import cuda, distributed, fast, fft, linalg, metal, random  # noqa: E402
 from ._composed import *  # noqa: E402, F403
 
 __version__ = "0.1.0"

@@ -13,7 +13,7 @@ use crate::error::raise;
 pub fn evaluated(py: Python<'_>, array: &Array) -> PyResult<HostArray> {
     crate::eval::usable()?;
     let (array, bytes) = (array.clone(), array.nbytes());
-    crate::waiting::wait(py, bytes, move || array.host())?.map_err(raise)
+    crate::waiting::wait(py, bytes, move || array.host_kept())?.map_err(raise)
 }
 
 /// An element as a Python object.

@@ -8,6 +8,8 @@ mod conv;
 mod create;
 mod elementwise;
 mod fft;
+mod io;
+mod linalg;
 pub mod movement;
 mod product;
 pub mod random;
@@ -34,5 +36,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     product::register(m)?;
     sort::register(m)?;
     fft::register(m)?;
+    io::register(m)?;
+    linalg::register(m)?;
     random::register(m)
 }

@@ -2,17 +2,18 @@
 //! input channels of one group.
 
 use half::{bf16, f16};
+use hesper_compute::{ConvShape, Float, GemmOptions, MatMut, MatRef, Mismatch, conv, gemm};
+use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::conv_kernel::{Axis, Geometry, Number, convolve as compute};
 use super::walk::Strided;
 use super::{Op, OpRef};
-use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
+use crate::{Dtype, Element};
 
 /// How a convolution goes over its input. One number is for all spatial axes.
 #[derive(Debug, Clone)]
@@ -56,7 +57,7 @@ pub enum ConvolveMode {
 }
 
 #[derive(Debug)]
-struct Convolution(Geometry);
+struct Convolution(ConvShape);
 
 impl Op for Convolution {
     fn name(&self) -> &'static str {
@@ -87,15 +88,14 @@ impl Op for Convolution {
             return rule.one_by_one();
         }
         // One more batch is a larger batch.
-        let joined = |shape: &Shape| -> Shape {
+        let joined = |shape: &[usize]| -> Shape {
             std::iter::once(rule.size * shape[0]).chain(shape[1..].iter().copied()).collect()
         };
-        let geometry =
-            Geometry { input: joined(&self.0.input), output: joined(&self.0.output), ..self.0.clone() };
-        let input = rule.front(0)?.reshape(&signed(&geometry.input))?;
-        let shape = geometry.output.clone();
-        let op = OpRef::new(Convolution(geometry));
-        let out = Array::lazy(shape, rule.output.dtype(), op, smallvec![input, rule.inputs[1].clone()])?;
+        let front = rule.front(0)?;
+        let input = front.reshape(&signed(&joined(&front.shape()[1..])))?;
+        let op = OpRef::new(Convolution(ConvShape { batch: rule.size * self.0.batch, ..self.0 }));
+        let (shape, inputs) = (joined(rule.output.shape()), smallvec![input, rule.inputs[1].clone()]);
+        let out = Array::lazy(shape, rule.output.dtype(), op, inputs)?;
         Ok((out.reshape(&signed(&rule.shape()))?, 0))
     }
 }
@@ -103,50 +103,51 @@ impl Op for Convolution {
 impl Convolution {
     /// The cotangent spread by the stride, convolved with the weights turned round, channels exchanged.
     fn input_cotangent(&self, weight: &Array, cotangent: &Array) -> Result<Array> {
-        let Geometry { input, weight: taps, output, axes, groups } = &self.0;
-        let padding = (0..axes.len())
+        let (op, rank) = (&self.0, cotangent.ndim() - 2);
+        let padding = (0..rank)
             .map(|at| {
-                let axis = &axes[at];
-                let reach = (taps[at + 1] as isize - 1) * axis.kernel_dilation as isize;
-                let low = reach - axis.low;
-                let wanted = (input[at + 1] as isize - 1) * axis.input_dilation as isize + reach;
-                (low, wanted - (output[at + 1] as isize - 1) * axis.stride as isize - low)
+                let reach = (op.kernel[at] as isize - 1) * op.dilation[at] as isize;
+                let low = reach - op.padding_low[at];
+                let wanted = (op.input[at] as isize - 1) * op.input_dilation[at] as isize + reach;
+                (low, wanted - (cotangent.shape()[at + 1] as isize - 1) * op.stride[at] as isize - low)
             })
             .collect();
         let conv = Conv {
-            stride: axes.iter().map(|axis| axis.input_dilation).collect(),
+            stride: op.input_dilation[..rank].into(),
             padding,
-            kernel_dilation: axes.iter().map(|axis| axis.kernel_dilation).collect(),
-            input_dilation: axes.iter().map(|axis| axis.stride).collect(),
-            groups: *groups,
-            flip: true,
+            kernel_dilation: op.dilation[..rank].into(),
+            input_dilation: op.stride[..rank].into(),
+            groups: op.groups,
+            flip: !op.flip,
         };
-        cotangent.conv_padded(&exchange(weight, 0, *groups)?, &conv)
+        cotangent.conv_padded(&exchange(weight, 0, op.groups)?, &conv)
     }
 
     /// The input convolved with the cotangent: what was summed over, the batch, are the channels, and what
     /// was a channel is the batch.
     fn weight_cotangent(&self, x: &Array, cotangent: &Array) -> Result<Array> {
-        let Geometry { input, weight: taps, output, axes, groups } = &self.0;
-        let padding = (0..axes.len())
+        let (op, rank) = (&self.0, cotangent.ndim() - 2);
+        let padding = (0..rank)
             .map(|at| {
-                let axis = &axes[at];
-                let wanted = (taps[at + 1] as isize - 1) * axis.kernel_dilation as isize
-                    + (output[at + 1] as isize - 1) * axis.stride as isize;
-                (axis.low, wanted - (input[at + 1] as isize - 1) * axis.input_dilation as isize - axis.low)
+                let wanted = (op.kernel[at] as isize - 1) * op.dilation[at] as isize
+                    + (cotangent.shape()[at + 1] as isize - 1) * op.stride[at] as isize;
+                let low = op.padding_low[at];
+                (low, wanted - (op.input[at] as isize - 1) * op.input_dilation[at] as isize - low)
             })
             .collect();
         let conv = Conv {
-            stride: axes.iter().map(|axis| axis.kernel_dilation).collect(),
+            stride: op.dilation[..rank].into(),
             padding,
-            kernel_dilation: axes.iter().map(|axis| axis.stride).collect(),
-            input_dilation: axes.iter().map(|axis| axis.input_dilation).collect(),
-            groups: *groups,
+            kernel_dilation: op.stride[..rank].into(),
+            input_dilation: op.input_dilation[..rank].into(),
+            groups: op.groups,
             flip: false,
         };
-        let last = cotangent.ndim() as isize - 1;
-        let turned = exchange(x, last as usize, *groups)?;
-        turned.conv_padded(&cotangent.swapaxes(0, last)?, &conv)?.swapaxes(0, last)
+        let last = rank as isize + 1;
+        let turned = exchange(x, last as usize, op.groups)?;
+        let weight = turned.conv_padded(&cotangent.swapaxes(0, last)?, &conv)?.swapaxes(0, last)?;
+        let space: SmallVec<[isize; 3]> = (1..last).collect();
+        if op.flip { weight.flip(Some(&space)) } else { Ok(weight) }
     }
 }
 
@@ -178,10 +179,10 @@ fn no_type(dtype: Dtype) -> Error {
     Error::Type { op: "conv".into(), what, dtype }
 }
 
-fn run<T: Number>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
+fn run<T: Float + Element + hesper_compute::Element>(shape: &ConvShape, l: &Lowering<'_>) -> Result<Data> {
     let (input, weight) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?);
     let output = l.output()?;
-    let geometry = geometry.clone();
+    let shape = *shape;
     l.stream()
         .encode("conv")
         .read_range(&input.data.buffer, input.bytes.clone())
@@ -190,10 +191,29 @@ fn run<T: Number>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
         .run(move |native| {
             let [input, weight, output] = native.take()?;
             let output = output.as_mut_slice::<T>()?;
-            compute(&geometry, input.as_slice()?, weight.as_slice()?, output)
-                .map_err(|error| error.to_string().into())
+            let (input, weight) = (input.as_slice::<T>()?, weight.as_slice::<T>()?);
+            convolve(&shape, input, weight, output).map_err(|error| error.to_string().into())
         })?;
     Ok(Data::contiguous(output, l.shape()))
+}
+
+fn convolve<T: Float + hesper_compute::Element>(
+    shape: &ConvShape,
+    input: &[T],
+    weight: &[T],
+    output: &mut [T],
+) -> std::result::Result<(), Mismatch> {
+    let (channels, outs) = (shape.channels, shape.out_channels);
+    let one_tap = shape.kernel == [1; 3] && shape.groups == 1;
+    let plain = shape.stride == [1; 3] && shape.input_dilation == [1; 3] && shape.padding_low == [0; 3];
+    // One tap at every place: the product of two matrices as they lie.
+    if one_tap && plain && shape.padding_high == [0; 3] && channels > 0 && !output.is_empty() {
+        let rows = output.len() / outs;
+        let a = MatRef::row_major(input, rows, channels)?;
+        let b = MatRef::row_major(weight, outs, channels)?.transposed();
+        return gemm(&Cores, a, b, MatMut::row_major(output, rows, outs)?, &GemmOptions::default());
+    }
+    conv(&Cores, shape, input, weight, output)
 }
 
 /// One number for each axis.
@@ -260,39 +280,40 @@ impl Array {
         let kernel_dilation = each("kernel dilation", &conv.kernel_dilation, rank)?;
         let input_dilation = each("input dilation", &conv.input_dilation, rank)?;
         let mut output: Shape = smallvec![self.shape()[0]];
-        let mut axes = SmallVec::new();
+        let mut shape = ConvShape {
+            batch: self.shape()[0],
+            input: [1; 3],
+            channels,
+            kernel: [1; 3],
+            out_channels: outs,
+            groups,
+            stride: [1; 3],
+            padding_low: [0; 3],
+            padding_high: [0; 3],
+            dilation: [1; 3],
+            input_dilation: [1; 3],
+            flip: conv.flip,
+        };
         for at in 0..rank {
-            let axis = Axis {
-                stride: stride[at],
-                low: padding[at].0,
-                kernel_dilation: kernel_dilation[at],
-                input_dilation: input_dilation[at],
-            };
-            if axis.stride == 0 || axis.kernel_dilation == 0 || axis.input_dilation == 0 {
+            if stride[at] == 0 || kernel_dilation[at] == 0 || input_dilation[at] == 0 {
                 return fail("strides and dilations must be positive");
             }
             let (length, taps) = (self.shape()[at + 1] as i128, weight.shape()[at + 1] as i128);
             let spread = |count: i128, by: usize| (count - 1) * by as i128 + 1;
-            let seen = spread(length, axis.input_dilation) + padding[at].0 as i128 + padding[at].1 as i128
-                - spread(taps, axis.kernel_dilation);
+            let seen = spread(length, input_dilation[at]) + padding[at].0 as i128 + padding[at].1 as i128
+                - spread(taps, kernel_dilation[at]);
             if seen < 0 || taps == 0 || length == 0 || seen > isize::MAX as i128 / 4 {
                 return fail(&format!("along spatial axis {at} the weights do not fit the padded input"));
             }
-            output.push((seen / axis.stride as i128) as usize + 1);
-            axes.push(axis);
+            output.push((seen / stride[at] as i128) as usize + 1);
+            (shape.input[at], shape.kernel[at]) = (self.shape()[at + 1], weight.shape()[at + 1]);
+            (shape.padding_low[at], shape.padding_high[at]) = padding[at];
+            (shape.stride[at], shape.dilation[at]) = (stride[at], kernel_dilation[at]);
+            shape.input_dilation[at] = input_dilation[at];
         }
         output.push(outs);
-        let turned: SmallVec<[isize; 3]> = (1..=rank as isize).collect();
-        let weight = if conv.flip { weight.flip(Some(&turned))? } else { weight.clone() };
-        let geometry = Geometry {
-            input: self.0.shape.clone(),
-            weight: weight.0.shape.clone(),
-            output: output.clone(),
-            axes,
-            groups,
-        };
         let inputs = smallvec![self.astype(dtype)?, weight.astype(dtype)?];
-        Array::lazy(output, dtype, OpRef::new(Convolution(geometry)), inputs)
+        Array::lazy(output, dtype, OpRef::new(Convolution(shape)), inputs)
     }
 
     /// [`conv_general`](Array::conv_general) with as many spatial axes as lengths are given.

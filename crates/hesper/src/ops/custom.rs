@@ -216,7 +216,7 @@ impl KernelCall<'_> {
     }
 }
 
-/// One output of a call: a part of its memory.
+/// One of several results that share memory: the part of it from a byte on.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) start: usize,

@@ -3,14 +3,14 @@
 use half::{bf16, f16};
 use smallvec::smallvec;
 
-use super::conv_kernel::Number;
 use super::walk::{GRAIN, Strided, par_chunks};
 use super::{Op, OpRef};
-use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::transform::rule::{Backward, Batch, Cotangents};
+use crate::{Dtype, Element};
+use hesper_compute::Float;
 
 /// Four by four circulant blocks, each given by its first row.
 type Blocks = [&'static str; 16];
@@ -92,7 +92,7 @@ impl Op for Hadamard {
     }
 }
 
-fn run<T: Number>(op: &Hadamard, l: &Lowering<'_>) -> Result<Data> {
+fn run<T: Float + Element>(op: &Hadamard, l: &Lowering<'_>) -> Result<Data> {
     let (op, input, output) = (op.clone(), Strided::row_major(l, 0)?, l.output()?);
     let length = l.shape()[l.shape().len() - 1];
     let buffer = input.data.buffer.clone();
@@ -106,13 +106,13 @@ fn run<T: Number>(op: &Hadamard, l: &Lowering<'_>) -> Result<Data> {
                 let (mut line, mut mixed) = (vec![0.0f32; length], vec![0.0f32; length]);
                 for (at, row) in rows.chunks_mut(length).enumerate() {
                     let from = &from[first + at * length..][..length];
-                    line.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
+                    line.iter_mut().zip(from).for_each(|(to, x)| *to = x.to_f32());
                     line.chunks_mut(part).for_each(butterflies);
                     if op.order > 1 {
                         mix(&signs, op.order, &line, &mut mixed);
                         std::mem::swap(&mut line, &mut mixed);
                     }
-                    row.iter_mut().zip(&line).for_each(|(to, x)| *to = T::narrow(x * op.scale));
+                    row.iter_mut().zip(&line).for_each(|(to, x)| *to = T::from_f32(x * op.scale));
                 }
             });
             Ok(())

@@ -238,12 +238,23 @@ impl Op for Matmul {
         rule.each(|at| {
             let product = match at {
                 0 => scaled(cotangent.matmul(&adjoint(b)?)?, self.alpha)?,
-                // One right matrix for many left ones: their rows are one matrix.
-                1 if b.ndim() == 2 && a.ndim() > 2 => {
-                    let rows = |x: &Array| x.reshape(&[-1, x.shape()[x.ndim() - 1] as isize]);
-                    scaled(adjoint(&rows(a)?)?.matmul(&rows(&cotangent)?)?, self.alpha)?
+                1 => {
+                    // One right matrix for many left ones: their rows are one matrix.
+                    let joined = b.ndim() == 2 && a.ndim() > 2;
+                    let rows = |x: &Array| match joined {
+                        true => x.reshape(&[-1, x.shape()[x.ndim() - 1] as isize]),
+                        false => Ok(x.clone()),
+                    };
+                    let (a, cotangent) = (rows(a)?, rows(&cotangent)?);
+                    // The cotangent of a matrix that was turned round is turned round once more: it then
+                    // lies row by row.
+                    let turned = b.call().is_some_and(|call| call.op.name() == "transpose");
+                    let product = match turned && a.dtype() != Dtype::Complex64 {
+                        true => adjoint(&adjoint(&cotangent)?.matmul(&a)?)?,
+                        false => adjoint(&a)?.matmul(&cotangent)?,
+                    };
+                    scaled(product, self.alpha)?
                 }
-                1 => scaled(adjoint(a)?.matmul(&cotangent)?, self.alpha)?,
                 _ => scaled(cotangent.clone(), self.beta)?,
             };
             Ok(Some(unbroadcast(&product, rule.inputs[at].shape())?))

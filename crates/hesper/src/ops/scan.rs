@@ -7,10 +7,11 @@
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
+use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
 use super::logic::select;
-use super::native::{GRAIN, par_chunks_mut, par_pieces, reach, with_element};
+use super::native::{GRAIN, par_chunks_mut, par_pieces, reach};
 use super::reduce::{Number, Total, Wide};
 use super::{Op, OpRef};
 use crate::Dtype;
@@ -296,6 +297,33 @@ impl Scan {
         Ok(Data::contiguous(output, shape))
     }
 
+    /// By the kernels of contiguous axes.
+    fn dense<T: hesper_compute::Scannable + bytemuck::Pod>(self, l: &Lowering<'_>) -> Result<Data> {
+        let (input, output) = (l.row_major(0)?, l.output()?);
+        let shape = l.shape();
+        let axis = hesper_compute::Axis {
+            outer: shape[..self.along].iter().product(),
+            len: shape[self.along],
+            inner: shape[self.along + 1..].iter().product(),
+        };
+        let kind = match self.kind {
+            Kind::Sum => hesper_compute::Scan::Sum,
+            Kind::Product => hesper_compute::Scan::Prod,
+            Kind::Max => hesper_compute::Scan::Max,
+            Kind::Min => hesper_compute::Scan::Min,
+            Kind::LogSum => hesper_compute::Scan::LogSumExp,
+        };
+        let (bytes, _) = reach(&input, shape, size_of::<T>());
+        let command = l.stream().encode(self.name()).read_range(&input.buffer, bytes);
+        command.write(&output).run(move |native| {
+            let [x, out] = native.take()?;
+            let (x, out) = (x.as_slice::<T>()?, out.as_mut_slice::<T>()?);
+            hesper_compute::scan(&Cores, kind, x, axis, self.reverse, self.inclusive, out)
+                .map_err(|error| error.to_string().into())
+        })?;
+        Ok(Data::contiguous(output, shape))
+    }
+
     fn totals<T: Number>(self, l: &Lowering<'_>) -> Result<Data> {
         match self.kind {
             Kind::Product => self.run(l, Products(PhantomData::<T>)),
@@ -335,16 +363,21 @@ impl Op for Scan {
             (Kind::LogSum, dtype) => Err(no_log(dtype)),
             // The largest of bools is one, not the largest byte.
             (Kind::Min, Dtype::Bool) => self.run(l, Extremes::<u8, false> { identity: 1 }),
-            (Kind::Max | Kind::Min, dtype) => with_element!(dtype, T => self.extremes::<T>(l)),
-            // Integers wrap alike, signed or not.
-            (_, Dtype::Bool | Dtype::Uint8 | Dtype::Int8) => self.totals::<u8>(l),
-            (_, Dtype::Uint16 | Dtype::Int16) => self.totals::<u16>(l),
-            (_, Dtype::Uint32 | Dtype::Int32) => self.totals::<u32>(l),
-            (_, Dtype::Uint64 | Dtype::Int64) => self.totals::<u64>(l),
+            (_, Dtype::Bool | Dtype::Uint8) => self.dense::<u8>(l),
+            (_, Dtype::Uint16) => self.dense::<u16>(l),
+            (_, Dtype::Uint32) => self.dense::<u32>(l),
+            (_, Dtype::Uint64) => self.dense::<u64>(l),
+            (_, Dtype::Int8) => self.dense::<i8>(l),
+            (_, Dtype::Int16) => self.dense::<i16>(l),
+            (_, Dtype::Int32) => self.dense::<i32>(l),
+            (_, Dtype::Int64) => self.dense::<i64>(l),
+            (_, Dtype::Float32) => self.dense::<f32>(l),
+            (_, Dtype::Float64) => self.dense::<f64>(l),
+            (Kind::Max | Kind::Min, Dtype::Float16) => self.extremes::<f16>(l),
+            (Kind::Max | Kind::Min, Dtype::Bfloat16) => self.extremes::<bf16>(l),
+            (Kind::Max | Kind::Min, Dtype::Complex64) => self.extremes::<[f32; 2]>(l),
             (_, Dtype::Float16) => self.totals::<f16>(l),
             (_, Dtype::Bfloat16) => self.totals::<bf16>(l),
-            (_, Dtype::Float32) => self.totals::<f32>(l),
-            (_, Dtype::Float64) => self.totals::<f64>(l),
             (_, Dtype::Complex64) => self.totals::<[f32; 2]>(l),
         }
     }

@@ -283,8 +283,7 @@ fn slice<T: Carrier>(axes: &SmallVec<[usize; 6]>, l: &Lowering<'_>) -> Result<Da
             let moved: isize =
                 starts.iter().zip(source.strides()).map(|(start, stride)| start * stride).sum();
             let part = Strided { offset: source.offset + moved, shape: sizes, ..source };
-            copy_all(to.as_mut_slice::<T>()?, from.as_slice::<T>()?, &part);
-            Ok(())
+            copy_all(to.as_mut_slice::<T>()?, from.as_slice::<T>()?, &part)
         })?;
     Ok(Data::contiguous(output, l.shape()))
 }
