@@ -13,9 +13,9 @@ mod linalg;
 pub mod movement;
 mod product;
 mod quant;
-mod random;
+pub mod random;
 mod reduce;
-mod shape;
+pub mod shape;
 mod sort;
 
 use pyo3::prelude::*;
