@@ -1,3 +1,4 @@
 //! Fused ops that networks spend their time in.
 
+pub use crate::ops::append::append;
 pub use crate::ops::norm::{cross_entropy, layer_norm, rms_norm};
