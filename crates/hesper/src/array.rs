@@ -183,7 +183,10 @@ impl Array {
         let guard = data.buffer.read()?;
         let start = data.offset as usize * self.dtype().size();
         let bytes = guard.bytes().get(start..start + self.nbytes()).unwrap_or_default();
-        Ok(f(bytes))
+        let result = f(bytes);
+        // Those of a mapped file may have gone while they were read.
+        guard.check()?;
+        Ok(result)
     }
 
     /// The elements, row by row.

@@ -66,6 +66,12 @@ impl HostArray {
         }
     }
 
+    /// Whether the elements were what they should be, for whoever has used them: those of a mapped file may
+    /// have gone meanwhile.
+    pub fn check(&self) -> Result<()> {
+        Ok(self.guard.check()?)
+    }
+
     /// The bytes of the element that is `moved` elements away from the first, as the strides say.
     /// Empty if there is none.
     pub fn element(&self, moved: isize) -> &[u8] {

@@ -11,6 +11,7 @@ mod error;
 pub mod eval;
 pub mod fast;
 mod host;
+pub mod io;
 pub mod linalg;
 mod nested;
 mod ops;
