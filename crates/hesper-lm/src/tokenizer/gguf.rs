@@ -101,7 +101,7 @@ impl Tokenizer {
     }
 }
 
-type Vocabulary = ahash::AHashMap<String, u32>;
+use tokenizers::models::bpe::Vocab as Vocabulary;
 
 fn vocabulary(tokens: &[String]) -> Vocabulary {
     tokens.iter().zip(0..).map(|(token, id)| (token.clone(), id)).collect()
