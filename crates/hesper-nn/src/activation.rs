@@ -32,11 +32,11 @@ impl Activation {
     /// Applies it.
     pub fn forward(self, x: &Array) -> Result<Array> {
         Ok(match self {
-            Activation::Silu => x * &x.sigmoid()?,
-            Activation::Gelu => (x * std::f64::consts::FRAC_1_SQRT_2).erf()?.add(1.0)?.mul(x)?.mul(0.5)?,
+            Activation::Silu => x.multiply(&x.sigmoid()?)?,
+            Activation::Gelu => x.multiply(std::f64::consts::FRAC_1_SQRT_2)?.erf()?.add(1.0)?.multiply(x)?.multiply(0.5)?,
             Activation::GeluTanh => {
-                let inner = (x.mul(x)?.mul(x)?.mul(0.044715)?.add(x)?).mul((2.0 / std::f64::consts::PI).sqrt())?;
-                inner.tanh()?.add(1.0)?.mul(x)?.mul(0.5)?
+                let inner = (x.multiply(x)?.multiply(x)?.multiply(0.044715)?.add(x)?).multiply((2.0 / std::f64::consts::PI).sqrt())?;
+                inner.tanh()?.add(1.0)?.multiply(x)?.multiply(0.5)?
             }
             Activation::Relu => x.maximum(0.0)?,
         })

@@ -28,7 +28,7 @@ impl Mlp {
     pub fn forward(&self, x: &Array) -> Result<Array> {
         let up = self.up_proj.forward(x)?;
         let hidden = match &self.gate_proj {
-            Some(gate) => self.activation.forward(&gate.forward(x)?)?.mul(&up)?,
+            Some(gate) => self.activation.forward(&gate.forward(x)?)?.multiply(&up)?,
             None => self.activation.forward(&up)?,
         };
         self.down_proj.forward(&hidden)
