@@ -20,7 +20,9 @@ mod rows;
 mod scratch;
 mod simd;
 
-pub use attention::{AttentionShape, Heads, HeadsMut, Mask, attention};
+pub use attention::{
+    AttentionShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, attention, attention_slices,
+};
 pub use conv::{ConvShape, conv};
 pub use copy::{cast, copy_rows, copy_strided, gather_rows};
 pub use error::Mismatch;

@@ -51,7 +51,7 @@ impl<T: Float> Case<T> {
             Kind::Causal => Mask::Causal,
             // One for every head, shared by the batch.
             Kind::Marked => {
-                Mask::Marked { ptr: self.marks.as_ptr(), strides: [0, scores, s.kv_len as isize, 1] }
+                Mask::Marked { ptr: self.marks.as_ptr().cast(), strides: [0, scores, s.kv_len as isize, 1] }
             }
             // One for every sequence, shared by the heads.
             Kind::Added => {

@@ -8,7 +8,10 @@
 
 mod decode;
 mod prefill;
+mod slices;
 mod softmax;
+
+pub use slices::{HeadSlice, MaskSlice, attention_slices};
 
 use crate::error::{Mismatch, same};
 use crate::par::Par;
@@ -60,10 +63,10 @@ pub enum Mask<T> {
     All,
     /// Those not after it; the last query stands beside the last key.
     Causal,
-    /// Those marked true. A query that sees none gives all the same weight.
+    /// Those whose mark is not zero. A query that sees none gives all the same weight.
     Marked {
         /// The first mark.
-        ptr: *const bool,
+        ptr: *const u8,
         /// Distances of sequences, query heads, queries and keys; zero where it is broadcast.
         strides: [isize; 4],
     },
@@ -202,7 +205,7 @@ impl Job<'_> {
                 let p = ptr.wrapping_offset(offset(strides));
                 for (j, x) in row.iter_mut().enumerate() {
                     // SAFETY: the caller of `attention` promised a mark for every score.
-                    if unsafe { !*p.wrapping_offset(j as isize * strides[3]) } {
+                    if unsafe { *p.wrapping_offset(j as isize * strides[3]) } == 0 {
                         *x = f32::MIN;
                     }
                 }

@@ -216,7 +216,7 @@ impl KernelCall<'_> {
 
 /// One output of a call: a part of its memory.
 #[derive(Debug)]
-struct Part(usize);
+pub(super) struct Part(pub(super) usize);
 
 impl Op for Part {
     fn name(&self) -> &'static str {

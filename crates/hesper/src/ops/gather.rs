@@ -46,11 +46,11 @@ impl<'a> Indices<'a> {
         })
     }
 
-    /// An index, counted from the front, such that `size` elements from there are inside of `length`.
+    /// The number at a place.
     #[inline(always)]
-    pub(super) fn get(&self, at: isize, length: usize, size: usize) -> isize {
+    pub(super) fn number(&self, at: isize) -> i64 {
         let at = at as usize;
-        let index = match self {
+        match self {
             Indices::U8(all) => i64::from(all[at]),
             Indices::U16(all) => i64::from(all[at]),
             Indices::U32(all) => i64::from(all[at]),
@@ -59,7 +59,13 @@ impl<'a> Indices<'a> {
             Indices::I16(all) => i64::from(all[at]),
             Indices::I32(all) => i64::from(all[at]),
             Indices::I64(all) => all[at],
-        };
+        }
+    }
+
+    /// An index, counted from the front, such that `size` elements from there are inside of `length`.
+    #[inline(always)]
+    pub(super) fn get(&self, at: isize, length: usize, size: usize) -> isize {
+        let index = self.number(at);
         let length = length as i64;
         let from_front = if index < 0 { index + length } else { index };
         from_front.clamp(0, length - size as i64) as isize

@@ -169,7 +169,7 @@ fn segmented<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<D
 }
 
 /// Numbers from zero, in the shape of the batch axes.
-fn all_of(batch: &[usize]) -> Result<Array> {
+pub(super) fn all_of(batch: &[usize]) -> Result<Array> {
     let list: Vec<i64> = (0..batch.iter().product::<usize>() as i64).collect();
     Array::try_from_slice(&list, batch)
 }

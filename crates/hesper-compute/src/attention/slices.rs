@@ -1,0 +1,154 @@
+//! Attention over slices: the same kernels behind checks that every row lies inside of its slice.
+
+use super::{AttentionShape, Heads, HeadsMut, Mask, attention};
+use crate::error::{Mismatch, same};
+use crate::par::Par;
+use crate::simd::Float;
+
+/// Rows of heads in a slice: row `i` of head `h` of sequence `b` begins at
+/// `first + b * strides[0] + h * strides[1] + i * strides[2]` and is contiguous.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadSlice<'a, T> {
+    /// The elements.
+    pub data: &'a [T],
+    /// Where the first row begins.
+    pub first: usize,
+    /// Distances of sequences, heads and rows, in elements.
+    pub strides: [isize; 3],
+}
+
+/// Which keys a query sees, as slices say.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum MaskSlice<'a, T> {
+    /// All.
+    #[default]
+    All,
+    /// Those not after it; the last query stands beside the last key.
+    Causal,
+    /// Those whose mark is not zero. A query that sees none gives all the same weight.
+    Marked {
+        /// The marks.
+        data: &'a [u8],
+        /// Where the first one is.
+        first: usize,
+        /// Distances of sequences, query heads, queries and keys; zero where it is broadcast.
+        strides: [isize; 4],
+    },
+    /// All, with numbers added to the scores.
+    Added {
+        /// The numbers.
+        data: &'a [T],
+        /// Where the first one is.
+        first: usize,
+        /// Distances of sequences, query heads, queries and keys; zero where it is broadcast.
+        strides: [isize; 4],
+    },
+}
+
+/// `Ok` if all that the strides name, and `row` elements from there, lie in a slice of `len`.
+fn inside(
+    what: &'static str,
+    len: usize,
+    first: usize,
+    counts: &[usize],
+    strides: &[isize],
+    row: usize,
+) -> Result<(), Mismatch> {
+    if counts.contains(&0) || row == 0 {
+        return Ok(());
+    }
+    let (mut low, mut high) = (first as i128, first as i128 + row as i128);
+    for (count, stride) in counts.iter().zip(strides) {
+        let far = (*count as i128 - 1) * *stride as i128;
+        low += far.min(0);
+        high += far.max(0);
+    }
+    if low < 0 || high > len as i128 {
+        let expected = usize::try_from(high).unwrap_or(usize::MAX);
+        return Err(Mismatch { what, expected, given: len });
+    }
+    Ok(())
+}
+
+/// `softmax(q k^T * scale + mask) v` for every head, written as sequences, queries, query heads, values: the
+/// heads of a query lie together, as the next product wants them. `sinks`, one for each query head, are
+/// scores without a value.
+pub fn attention_slices<T: Float>(
+    par: &dyn Par,
+    shape: AttentionShape,
+    q: HeadSlice<'_, T>,
+    k: HeadSlice<'_, T>,
+    v: HeadSlice<'_, T>,
+    out: &mut [T],
+    scale: f32,
+    mask: MaskSlice<'_, T>,
+    sinks: Option<&[f32]>,
+) -> Result<(), Mismatch> {
+    let s = &shape;
+    let rows = |heads: HeadSlice<'_, T>, what, heads_count, len, width| {
+        let counts = [s.batch, heads_count, len];
+        inside(what, heads.data.len(), heads.first, &counts, &heads.strides, width)
+    };
+    rows(q, "elements of the queries", s.q_heads, s.q_len, s.head_dim)?;
+    rows(k, "elements of the keys", s.kv_heads, s.kv_len, s.head_dim)?;
+    rows(v, "elements of the values", s.kv_heads, s.kv_len, s.value_dim)?;
+    let sizes = [s.batch, s.q_heads, s.q_len, s.value_dim];
+    same("elements of the result", crate::error::product("elements of the result", &sizes)?, out.len())?;
+    let scores = [s.batch, s.q_heads, s.q_len, s.kv_len];
+    let mask = match mask {
+        MaskSlice::All => Mask::All,
+        MaskSlice::Causal => Mask::Causal,
+        MaskSlice::Marked { data, first, strides } => {
+            inside("marks of the mask", data.len(), first, &scores, &strides, 1)?;
+            Mask::Marked { ptr: data.as_ptr().wrapping_add(first), strides }
+        }
+        MaskSlice::Added { data, first, strides } => {
+            inside("numbers of the mask", data.len(), first, &scores, &strides, 1)?;
+            Mask::Added { ptr: data.as_ptr().wrapping_add(first), strides }
+        }
+    };
+    let heads = |heads: HeadSlice<'_, T>| Heads {
+        ptr: heads.data.as_ptr().wrapping_add(heads.first),
+        strides: heads.strides,
+    };
+    let (row, heads_of) = (s.value_dim as isize, s.q_heads as isize);
+    let strides = [row * heads_of * s.q_len as isize, row, row * heads_of];
+    let to = HeadsMut { ptr: out.as_mut_ptr(), strides };
+    // SAFETY: every row, mark and number that shapes and strides name was found inside of its slice, and
+    // the rows of the result are distinct parts of a slice that is borrowed mutably.
+    unsafe { attention(par, shape, heads(q), heads(k), heads(v), to, scale, mask, sinks) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::par::Serial;
+
+    #[test]
+    fn rows_that_leave_their_slice_are_refused() {
+        let shape = AttentionShape {
+            batch: 1,
+            q_heads: 2,
+            kv_heads: 1,
+            q_len: 1,
+            kv_len: 3,
+            head_dim: 4,
+            value_dim: 4,
+        };
+        let data = [0.5f32; 16];
+        let mut out = [0.0f32; 8];
+        let at = |first, strides| HeadSlice { data: &data, first, strides };
+        let mut run = |k, mask| {
+            let (q, v) = (at(0, [0, 4, 4]), at(4, [0, 0, 4]));
+            attention_slices(&Serial, shape, q, k, v, &mut out, 1.0, mask, None)
+        };
+        let good = at(12, [0, 0, -4]);
+        assert!(run(good, MaskSlice::All).is_ok());
+        assert!(run(at(5, [0, 0, 4]), MaskSlice::All).is_err());
+        assert!(run(at(4, [0, 0, -4]), MaskSlice::All).is_err());
+        let marks = [1u8; 5];
+        let marked = |strides| MaskSlice::Marked { data: &marks, first: 0, strides };
+        assert!(run(good, marked([0, 2, 0, 1])).is_ok());
+        assert!(run(good, marked([0, 3, 0, 1])).is_err());
+    }
+}

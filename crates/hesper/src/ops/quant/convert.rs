@@ -1,0 +1,206 @@
+//! Quantizing and dequantizing.
+
+use half::{bf16, f16};
+use hesper_compute::{QuantFormat, dequantize, quantize_affine, quantize_fp};
+use hesper_cpu::Cores;
+use smallvec::smallvec;
+
+use super::weights::Weights;
+use super::{QuantMode, Quantized};
+use crate::array::{Array, Data};
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::ops::custom::Part;
+use crate::ops::walk::Strided;
+use crate::ops::{Op, OpRef};
+use crate::shape::Shape;
+use crate::{Dtype, Element};
+
+/// Codes, scales and biases, one after the other in one memory.
+#[derive(Debug)]
+struct Quantize {
+    format: QuantFormat,
+    /// Where scales begin, and biases.
+    starts: [usize; 2],
+}
+
+impl Quantize {
+    fn run<T: Element + hesper_compute::Float>(&self, l: &Lowering<'_>) -> Result<Data> {
+        let x = Strided::row_major(l, 0)?;
+        let cols = x.shape[x.shape.len() - 1];
+        let rows: usize = x.shape[..x.shape.len() - 1].iter().product();
+        let (format, starts) = (self.format, self.starts);
+        let (words, groups) = (rows * format.words(cols), rows * cols / format.group());
+        let output = l.output()?;
+        let buffer = x.data.buffer.clone();
+        let ranges = [0..words * 4, starts[0]..starts[0] + groups * T::DTYPE.size()];
+        let command = l.stream().encode("quantize").read_range(&buffer, x.bytes.clone());
+        if !matches!(format, QuantFormat::Affine { .. }) {
+            let scales = starts[0]..starts[0] + groups;
+            let command = command.write_range(&output, ranges[0].clone()).write_range(&output, scales);
+            command.run(move |native| {
+                let [x, words, scales] = native.take()?;
+                let (words, scales) = (words.as_mut_slice()?, scales.as_mut_slice()?);
+                quantize_fp::<T>(&Cores, format, x.as_slice()?, cols, words, scales)
+                    .map_err(|error| error.to_string().into())
+            })?;
+            return Ok(Data::contiguous(output, l.shape()));
+        }
+        let biases = starts[1]..starts[1] + groups * T::DTYPE.size();
+        let [words, scales] = ranges;
+        let command = command.write_range(&output, words).write_range(&output, scales);
+        command.write_range(&output, biases).run(move |native| {
+            let [x, words, scales, biases] = native.take()?;
+            let (words, scales) = (words.as_mut_slice()?, scales.as_mut_slice()?);
+            quantize_affine::<T>(&Cores, format, x.as_slice()?, cols, words, scales, biases.as_mut_slice()?)
+                .map_err(|error| error.to_string().into())
+        })?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+impl Op for Quantize {
+    fn name(&self) -> &'static str {
+        "quantize"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        match l.input_dtype(0) {
+            Dtype::Float16 => self.run::<f16>(l),
+            Dtype::Bfloat16 => self.run::<bf16>(l),
+            _ => self.run::<f32>(l),
+        }
+    }
+}
+
+/// The numbers that codes stand for.
+#[derive(Debug)]
+struct Dequantize(QuantFormat);
+
+impl Dequantize {
+    fn run<T: Element + hesper_compute::Float>(&self, l: &Lowering<'_>) -> Result<Data> {
+        let weights = Weights::of(l, 0, self.0)?;
+        let output = l.output()?;
+        let bound = weights.bind(l.stream().encode("dequantize")).write(&output);
+        bound.run({
+            let weights = weights.clone();
+            move |native| {
+                let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
+                let out = out.as_mut_slice::<T>()?;
+                let count = weights.batch().iter().product::<usize>().max(1);
+                let each = (out.len() / count).max(1);
+                for (number, out) in out.chunks_mut(each).enumerate() {
+                    dequantize::<T>(&Cores, &weights.matrix(inputs, number)?, out)
+                        .map_err(|error| error.to_string())?;
+                }
+                Ok(())
+            }
+        })?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}
+
+impl Op for Dequantize {
+    fn name(&self) -> &'static str {
+        "dequantize"
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        match l.dtype() {
+            Dtype::Float16 => self.run::<f16>(l),
+            Dtype::Bfloat16 => self.run::<bf16>(l),
+            _ => self.run::<f32>(l),
+        }
+    }
+}
+
+impl Array {
+    /// Codes, scales and (where the mode has them) biases of a matrix or a stack of matrices, whose last
+    /// axis is a multiple of the group. float64 is rounded to float32 first.
+    ///
+    /// ```
+    /// use hesper::{Array, QuantMode};
+    /// let x = Array::arange(0.0..64.0, None)?.reshape(&[2, 32])?;
+    /// let (codes, scales, biases) = x.quantize(Some(32), Some(8), QuantMode::Affine)?;
+    /// assert_eq!((codes.shape(), scales.shape()), (&[2, 8][..], &[2, 1][..]));
+    /// let back = codes.dequantize(&scales, biases.as_ref(), Some(32), Some(8), QuantMode::Affine, None)?;
+    /// let off = back.subtract(&x)?.abs()?.max(None, false)?.item::<f32>()?;
+    /// assert!(off < 0.1);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn quantize(
+        &self,
+        group_size: Option<usize>,
+        bits: Option<usize>,
+        mode: QuantMode,
+    ) -> Result<(Array, Array, Option<Array>)> {
+        let format = mode.format("quantize", group_size, bits)?;
+        let dtype = self.dtype();
+        if !dtype.is(Category::Floating) {
+            let what = "takes floating-point numbers, and was given an array".into();
+            return Err(Error::Type { op: "quantize".into(), what, dtype });
+        }
+        let cols = self.shape().last().copied().unwrap_or(0);
+        if self.ndim() < 2 || !cols.is_multiple_of(format.group()) {
+            let what = format!("an array of shape {:?} in groups of {}", self.shape(), format.group());
+            return Err(Error::shape("quantize", what));
+        }
+        if dtype == Dtype::Float64 {
+            let (codes, scales, biases) = self.astype(Dtype::Float32)?.quantize(group_size, bits, mode)?;
+            if mode != QuantMode::Affine {
+                return Ok((codes, scales, None));
+            }
+            let biases = biases.map(|biases| biases.astype(dtype)).transpose()?;
+            return Ok((codes, scales.astype(dtype)?, biases));
+        }
+        let affine = mode == QuantMode::Affine;
+        let last = |length: usize| -> Shape {
+            let (rows, _) = self.shape().split_at(self.ndim() - 1);
+            rows.iter().copied().chain([length]).collect()
+        };
+        let (words, groups) = (last(format.words(cols)), last(cols / format.group()));
+        let scale_type = if affine { dtype } else { Dtype::Uint8 };
+        let bytes = |shape: &[usize], size: usize| shape.iter().product::<usize>() * size;
+        let first = bytes(&words, 4).next_multiple_of(64);
+        let second = first + bytes(&groups, scale_type.size()).next_multiple_of(64);
+        let end = if affine { second + (second - first) } else { second };
+        let op = OpRef::new(Quantize { format, starts: [first, second] });
+        let memory = Array::lazy(smallvec![end], Dtype::Uint8, op, smallvec![self.clone()])?;
+        let part = |start: usize, shape: &Shape, dtype: Dtype| {
+            Array::lazy(shape.clone(), dtype, OpRef::new(Part(start)), smallvec![memory.clone()])
+        };
+        let codes = part(0, &words, Dtype::Uint32)?;
+        let scales = part(first, &groups, scale_type)?;
+        let biases = if affine { Some(part(second, &groups, dtype)?) } else { None };
+        Ok((codes, scales, biases))
+    }
+
+    /// The numbers that the codes of this array stand for, in the type of scales and biases, or bfloat16
+    /// where scales are bytes, unless a type is given.
+    pub fn dequantize(
+        &self,
+        scales: &Array,
+        biases: Option<&Array>,
+        group_size: Option<usize>,
+        bits: Option<usize>,
+        mode: QuantMode,
+        dtype: Option<Dtype>,
+    ) -> Result<Array> {
+        let q = Quantized::new("dequantize", self, scales, biases, group_size, bits, mode)?;
+        let usual = match biases {
+            Some(biases) => scales.dtype().promote(biases.dtype()),
+            None => Dtype::Bfloat16,
+        };
+        let dtype = dtype.unwrap_or(usual);
+        if !dtype.is(Category::Floating) {
+            let what = "gives floating-point numbers, and was asked for an array".into();
+            return Err(Error::Type { op: "dequantize".into(), what, dtype });
+        }
+        let made = if dtype == Dtype::Float64 { Dtype::Float32 } else { dtype };
+        let mut shape = self.0.shape.clone();
+        let last = shape.len() - 1;
+        shape[last] = q.cols;
+        Array::lazy(shape, made, OpRef::new(Dequantize(q.format)), q.inputs([]))?.astype(dtype)
+    }
+}

@@ -1,0 +1,249 @@
+//! Attention and rotary positions against their definitions.
+
+#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+
+use hesper::fast::{AttentionMask, rope, scaled_dot_product_attention};
+use hesper::{Array, Dtype};
+
+/// Numbers that look random and are the same every time.
+fn noise(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
+    (0..count)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+fn array(shape: &[usize], seed: u32, dtype: Dtype) -> Array {
+    let count = shape.iter().product();
+    Array::try_from_slice(&noise(count, seed), shape).unwrap().astype(dtype).unwrap()
+}
+
+fn doubles(array: &Array) -> Vec<f64> {
+    array.astype(Dtype::Float64).unwrap().to_vec::<f64>().unwrap()
+}
+
+/// What a query adds to the score of a key; `None` where it does not see it.
+type Sees<'a> = &'a dyn Fn(usize, usize, usize, usize) -> Option<f64>;
+
+fn reference(q: &Array, k: &Array, v: &Array, scale: f64, sees: Sees<'_>, sinks: Option<&[f64]>) -> Vec<f64> {
+    let (qs, ks, vs) = (q.shape(), k.shape(), v.shape());
+    let (q, k, v) = (doubles(q), doubles(k), doubles(v));
+    let (width, depth) = (qs[3], vs[3]);
+    let mut out = Vec::new();
+    for b in 0..qs[0] {
+        for h in 0..qs[1] {
+            let shared = b * ks[1] + h / (qs[1] / ks[1]);
+            for i in 0..qs[2] {
+                let query = &q[((b * qs[1] + h) * qs[2] + i) * width..][..width];
+                let scores: Vec<f64> = (0..ks[2])
+                    .map(|j| {
+                        let key = &k[(shared * ks[2] + j) * width..][..width];
+                        let dot: f64 = query.iter().zip(key).map(|(a, b)| a * b).sum();
+                        sees(b, h, i, j).map_or(f64::from(f32::MIN), |more| dot * scale + more)
+                    })
+                    .collect();
+                let sink = sinks.map(|sinks| sinks[h]);
+                let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+                let sum: f64 = scores.iter().copied().chain(sink).map(|s| (s - top).exp()).sum();
+                for e in 0..depth {
+                    let weighed = scores
+                        .iter()
+                        .enumerate()
+                        .map(|(j, score)| (score - top).exp() * v[(shared * vs[2] + j) * depth + e]);
+                    out.push(weighed.sum::<f64>() / sum);
+                }
+            }
+        }
+    }
+    out
+}
+
+fn close(given: &Array, wanted: &[f64], tolerance: f64, what: &str) {
+    let given = doubles(given);
+    assert_eq!(given.len(), wanted.len(), "{what}");
+    for (at, (a, b)) in given.iter().zip(wanted).enumerate() {
+        assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{what}: element {at} is {a}, not {b}");
+    }
+}
+
+const TYPES: [(Dtype, f64); 4] =
+    [(Dtype::Float32, 2e-5), (Dtype::Float16, 2e-3), (Dtype::Bfloat16, 1.6e-2), (Dtype::Float64, 1e-10)];
+
+#[test]
+fn every_mask_type_and_grouping_agrees_with_the_definition() {
+    for (dtype, tolerance) in TYPES {
+        for (heads, shared, queries, keys) in [(4, 2, 3, 7), (2, 2, 1, 70), (4, 1, 33, 40), (3, 3, 5, 2)] {
+            let q = array(&[2, heads, queries, 24], 1, dtype);
+            let (k, v) = (array(&[2, shared, keys, 24], 2, dtype), array(&[2, shared, keys, 16], 3, dtype));
+            let marks: Vec<bool> =
+                noise(heads * queries * keys, 4).iter().map(|number| *number > -0.3).collect();
+            let bytes: Vec<u8> = marks.iter().map(|mark| u8::from(*mark)).collect();
+            let marked = Array::try_from_slice(&bytes, &[heads, queries, keys]).unwrap();
+            let marked = marked.astype(Dtype::Bool).unwrap();
+            let added = array(&[2, 1, 1, keys], 5, dtype);
+            let numbers = doubles(&added);
+            let sinks = array(&[heads], 6, dtype);
+            let what = format!("{dtype}, {heads} heads on {shared}, {queries} queries, {keys} keys");
+            let causal = |_: usize, _: usize, i: usize, j: usize| (j + queries <= i + keys).then_some(0.0);
+            let by_marks =
+                |_: usize, h: usize, i: usize, j: usize| marks[(h * queries + i) * keys + j].then_some(0.0);
+            let by_numbers = |b: usize, _: usize, _: usize, j: usize| Some(numbers[b * keys + j]);
+            let all = |_: usize, _: usize, _: usize, _: usize| Some(0.0);
+            let masks: [(AttentionMask<'_>, Sees<'_>); 4] = [
+                (AttentionMask::None, &all),
+                (AttentionMask::Causal, &causal),
+                (AttentionMask::Array(&marked), &by_marks),
+                (AttentionMask::Array(&added), &by_numbers),
+            ];
+            for (mask, sees) in masks {
+                let given = scaled_dot_product_attention(&q, &k, &v, 0.25, mask, None).unwrap();
+                assert_eq!((given.shape(), given.dtype()), (&[2, heads, queries, 16][..], dtype));
+                close(
+                    &given,
+                    &reference(&q, &k, &v, 0.25, sees, None),
+                    tolerance,
+                    &format!("{what}, {mask:?}"),
+                );
+                let given = scaled_dot_product_attention(&q, &k, &v, 0.25, mask, Some(&sinks)).unwrap();
+                let wanted = reference(&q, &k, &v, 0.25, sees, Some(&doubles(&sinks)));
+                close(&given, &wanted, tolerance, &format!("{what}, {mask:?}, sinks"));
+            }
+        }
+    }
+}
+
+#[test]
+fn slices_of_a_longer_cache_and_turned_heads_give_the_same_numbers() {
+    // Heads as a projection makes them: beside each other in a row.
+    let q = array(&[2, 3, 4, 8], 1, Dtype::Float32).transpose(&[0, 2, 1, 3]).unwrap();
+    let (ks, vs) = (array(&[2, 2, 50, 8], 2, Dtype::Float32), array(&[2, 2, 50, 8], 3, Dtype::Float32));
+    let part = |cache: &Array| cache.slice(&[0, 0, 10, 0], &[2, 2, 31, 8], &[1, 1, 1, 1]).unwrap();
+    let (k, v) = (part(&ks), part(&vs));
+    let given = scaled_dot_product_attention(&q, &k, &v, 0.5, AttentionMask::Causal, None).unwrap();
+    let copied =
+        |array: &Array| Array::try_from_slice(&array.to_vec::<f32>().unwrap(), array.shape()).unwrap();
+    let causal = |_: usize, _: usize, i: usize, j: usize| (j + 3 <= i + 21).then_some(0.0);
+    close(&given, &reference(&copied(&q), &copied(&k), &copied(&v), 0.5, &causal, None), 2e-5, "slices");
+    // Rows that run backwards or across are copied first, and give the same.
+    let across = copied(&k).swapaxes(-1, -2).unwrap();
+    let across = copied(&across).swapaxes(-1, -2).unwrap();
+    let again = scaled_dot_product_attention(&q, &across, &v, 0.5, AttentionMask::Causal, None).unwrap();
+    assert_eq!(again.to_vec::<f32>().unwrap(), given.to_vec::<f32>().unwrap());
+}
+
+#[test]
+fn empty_keys_give_zeros_and_what_does_not_fit_is_an_error() {
+    let x = |shape: &[usize]| array(shape, 1, Dtype::Float32);
+    let run = |q: &Array, k: &Array, v: &Array| {
+        scaled_dot_product_attention(q, k, v, 1.0, AttentionMask::None, None)
+    };
+    let q = x(&[1, 2, 3, 4]);
+    let none = run(&q, &x(&[1, 2, 0, 4]), &x(&[1, 2, 0, 5])).unwrap();
+    assert_eq!(none.to_vec::<f32>().unwrap(), [0.0; 30]);
+    assert_eq!(run(&x(&[1, 2, 0, 4]), &q, &q).unwrap().shape(), [1, 2, 0, 4]);
+    for (k, v) in [
+        (x(&[1, 2, 3, 5]), x(&[1, 2, 3, 4])),
+        (x(&[1, 2, 3, 4]), x(&[1, 2, 4, 4])),
+        (x(&[2, 2, 3, 4]), x(&[2, 2, 3, 4])),
+        (x(&[1, 3, 3, 4]), x(&[1, 3, 3, 4])),
+        (x(&[1, 0, 3, 4]), x(&[1, 0, 3, 4])),
+        (x(&[2, 3, 4]), x(&[2, 3, 4])),
+    ] {
+        assert!(run(&q, &k, &v).is_err(), "{k:?} and {v:?}");
+    }
+    let ints = Array::zeros(&[1, 2, 3, 4], Dtype::Int32).unwrap();
+    assert!(run(&ints, &ints, &ints).is_err());
+    let half = q.astype(Dtype::Float16).unwrap();
+    for mask in [x(&[3, 4]), x(&[1, 1, 1, 3, 3])] {
+        let masked = scaled_dot_product_attention(&q, &q, &q, 1.0, AttentionMask::Array(&mask), None);
+        assert!(masked.is_err(), "{mask:?}");
+    }
+    let wide = AttentionMask::Array(&q);
+    assert!(scaled_dot_product_attention(&half, &half, &half, 1.0, wide, None).is_err());
+    let sinks = x(&[3]);
+    assert!(scaled_dot_product_attention(&q, &q, &q, 1.0, AttentionMask::None, Some(&sinks)).is_err());
+}
+
+fn turned(
+    x: &Array,
+    dims: usize,
+    traditional: bool,
+    scale: f64,
+    starts: &[f64],
+    step: &dyn Fn(usize) -> f64,
+) -> Vec<f64> {
+    let shape = x.shape();
+    let (width, length) = (shape[shape.len() - 1], shape[shape.len() - 2]);
+    let mut out = doubles(x);
+    let each = out.len() / shape[0] / width;
+    for (number, row) in out.chunks_mut(width).enumerate() {
+        let position = ((number % length) as f64 + starts[number / each % starts.len()]) * scale;
+        for pair in 0..dims / 2 {
+            let (a, b) = if traditional { (2 * pair, 2 * pair + 1) } else { (pair, pair + dims / 2) };
+            let (sin, cos) = (position * step(pair)).sin_cos();
+            (row[a], row[b]) = (row[a] * cos - row[b] * sin, row[a] * sin + row[b] * cos);
+        }
+    }
+    out
+}
+
+#[test]
+fn rotary_positions_agree_with_their_definition() {
+    for (dtype, tolerance) in
+        [(Dtype::Float32, 2e-5), (Dtype::Float16, 2e-3), (Dtype::Bfloat16, 1.6e-2), (Dtype::Float64, 2e-5)]
+    {
+        for shape in [&[2, 5, 16][..], &[2, 3, 5, 16], &[1, 2, 2, 5, 16]] {
+            let x = array(shape, 7, dtype);
+            for (dims, traditional) in [(16, false), (16, true), (8, false), (10, true)] {
+                let what = format!("{dtype}, {shape:?}, {dims} features, traditional: {traditional}");
+                let step = |pair: usize| 1e4f64.powf(-(pair as f64) / (dims / 2) as f64);
+                let given = rope(&x, dims, traditional, Some(1e4), 0.5, 11, None).unwrap();
+                assert_eq!((given.shape(), given.dtype()), (shape, dtype));
+                close(&given, &turned(&x, dims, traditional, 0.5, &[11.0], &step), tolerance, &what);
+                let waves: Vec<f32> = (0..dims / 2).map(|pair| 1.0 + pair as f32).collect();
+                let starts: Vec<i32> = (0..shape[0] as i32).map(|at| 3 * at + 1).collect();
+                let wanted: Vec<f64> = starts.iter().map(|start| f64::from(*start)).collect();
+                let offsets = Array::from_slice(&starts);
+                let freqs = Array::from_slice(&waves);
+                let given = rope(&x, dims, traditional, None, 1.0, &offsets, Some(&freqs)).unwrap();
+                let step = |pair: usize| 1.0 / (1.0 + pair as f64);
+                close(&given, &turned(&x, dims, traditional, 1.0, &wanted, &step), tolerance, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn rotary_positions_of_turned_heads_and_many_rows_agree_with_their_definition() {
+    let x = array(&[2, 700, 3, 32], 8, Dtype::Float32).transpose(&[0, 2, 1, 3]).unwrap();
+    let step = |pair: usize| 1e4f64.powf(-(pair as f64) / 16.0);
+    let offset = Array::integer(5, Dtype::Int64).unwrap();
+    let given = rope(&x, 32, false, Some(1e4), 1.0, &offset, None).unwrap();
+    // Angles of hundreds keep four digits in single precision.
+    close(&given, &turned(&x, 32, false, 1.0, &[5.0], &step), 2e-4, "turned heads");
+    let across = x.swapaxes(-1, -2).unwrap().contiguous().unwrap().swapaxes(-1, -2).unwrap();
+    let again = rope(&across, 32, false, Some(1e4), 1.0, 5, None).unwrap();
+    assert_eq!(again.to_vec::<f32>().unwrap(), given.to_vec::<f32>().unwrap());
+}
+
+#[test]
+fn rotary_positions_refuse_what_does_not_fit() {
+    let x = array(&[2, 3, 8], 1, Dtype::Float32);
+    let waves = Array::from_slice(&[1.0f32; 4]);
+    let base = Some(1e4);
+    assert!(rope(&x, 7, false, base, 1.0, 0, None).is_err());
+    assert!(rope(&x, 0, false, base, 1.0, 0, None).is_err());
+    assert!(rope(&x, 10, false, base, 1.0, 0, None).is_err());
+    assert!(rope(&x, 8, false, base, 1.0, 0, Some(&waves)).is_err());
+    assert!(rope(&x, 8, false, None, 1.0, 0, None).is_err());
+    assert!(rope(&x, 6, false, None, 1.0, 0, Some(&waves)).is_err());
+    assert!(rope(&x, 8, false, base, 1.0, Array::from_slice(&[1, 2, 3]), None).is_err());
+    assert!(rope(&x, 8, false, base, 1.0, Array::from_slice(&[1.0f32]), None).is_err());
+    let row = Array::from_slice(&[1.0f32; 8]);
+    assert!(rope(&row, 8, false, base, 1.0, 0, None).is_err());
+    let none = Array::zeros(&[2, 0, 8], Dtype::Float32).unwrap();
+    assert_eq!(rope(&none, 8, false, base, 1.0, 0, None).unwrap().shape(), [2, 0, 8]);
+}
