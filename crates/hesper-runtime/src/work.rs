@@ -186,6 +186,9 @@ impl Batch {
 /// How a device on the host runs a dispatched kernel.
 pub type HostDispatch<'a> = &'a dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>;
 
+/// A watch and what it said.
+type Asked<'a> = (&'a Arc<dyn Watch>, Option<Fault>);
+
 type FinishHook = Box<dyn FnOnce(Option<&Fault>) + Send>;
 
 /// A submission on its way through a device. It owns what its commands name.
@@ -428,7 +431,7 @@ impl Work {
 
     /// Foreign memory may have gone while commands read it: asks each watch once, and spoils what it watches.
     fn ask_watches(&mut self) {
-        let mut asked: SmallVec<[(&Arc<dyn Watch>, Option<Fault>); 2]> = SmallVec::new();
+        let mut asked: SmallVec<[Asked<'_>; 2]> = SmallVec::new();
         for (index, command) in self.0.batch.commands.iter().enumerate() {
             for lease in self.0.batch.bindings_of(index).iter().filter_map(|binding| binding.lease.as_ref()) {
                 let Some(watch) = lease.block.watch() else { continue };

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::ops::OpRef;
 use crate::shape::{Shape, Strides, is_row_major, row_major, size_of};
+use crate::transform::scope::{Scope, outermost};
 use crate::{Dtype, Element, place};
 
 /// A lazy array. Cloning is cheap; any thread may build, evaluate, read or drop it.
@@ -36,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) shape: Shape,
     pub(crate) dtype: Dtype,
     pub(crate) stream: Stream,
+    /// The outermost transformation that the node was built in, if it depends on what that one varies.
+    pub(crate) scope: Option<Arc<Scope>>,
     state: Mutex<State>,
 }
 
@@ -47,6 +50,8 @@ pub(crate) enum State {
     Claimed(Call),
     /// Its memory, filled or about to be: the runtime knows what fills it.
     Ready(Data),
+    /// The same, and the call that made it: a transformation still needs it.
+    Kept(Data, Call),
     /// A single number that the host knows, as the bytes of one element; gets memory when needed.
     Known([u8; 8]),
 }
@@ -76,20 +81,46 @@ impl Data {
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Array {
-    pub(crate) fn new(shape: Shape, dtype: Dtype, stream: Stream, state: State) -> Self {
+    fn new(shape: Shape, dtype: Dtype, stream: Stream, scope: Option<Arc<Scope>>, state: State) -> Self {
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Array(Arc::new(Node { id, shape, dtype, stream, state: Mutex::new(state) }))
+        Array(Arc::new(Node { id, shape, dtype, stream, scope, state: Mutex::new(state) }))
     }
 
     /// An array that `op` will compute from `inputs`.
     pub(crate) fn lazy(shape: Shape, dtype: Dtype, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Self> {
         size_of(&shape)?;
-        Ok(Array::new(shape, dtype, place::current_stream()?, State::Lazy(Call { op, inputs })))
+        let scope = outermost(&inputs);
+        Ok(Array::new(shape, dtype, place::current_stream()?, scope, State::Lazy(Call { op, inputs })))
+    }
+
+    /// The same on a given stream.
+    pub(crate) fn lazy_on(
+        stream: Stream,
+        shape: Shape,
+        dtype: Dtype,
+        op: OpRef,
+        inputs: SmallVec<[Array; 3]>,
+    ) -> Self {
+        let scope = outermost(&inputs);
+        Array::new(shape, dtype, stream, scope, State::Lazy(Call { op, inputs }))
+    }
+
+    /// An array that a transformation varies.
+    pub(crate) fn varied(
+        scope: &Arc<Scope>,
+        shape: Shape,
+        dtype: Dtype,
+        op: OpRef,
+        inputs: SmallVec<[Array; 3]>,
+    ) -> Result<Self> {
+        let scope = outermost(&inputs).unwrap_or_else(|| scope.clone());
+        let state = State::Lazy(Call { op, inputs });
+        Ok(Array::new(shape, dtype, place::current_stream()?, Some(scope), state))
     }
 
     /// An array on memory that exists.
     pub(crate) fn ready(shape: Shape, dtype: Dtype, data: Data) -> Result<Self> {
-        Ok(Array::new(shape, dtype, place::current_stream()?, State::Ready(data)))
+        Ok(Array::new(shape, dtype, place::current_stream()?, None, State::Ready(data)))
     }
 
     /// The lengths of its axes.
@@ -119,7 +150,7 @@ impl Array {
 
     /// Whether its memory exists (what fills it may still be under way).
     pub fn is_evaluated(&self) -> bool {
-        matches!(*self.state(), State::Ready(_) | State::Known(_))
+        matches!(*self.state(), State::Ready(_) | State::Kept(..) | State::Known(_))
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -130,13 +161,13 @@ impl Array {
     pub(crate) fn known(bytes: &[u8], dtype: Dtype) -> Result<Self> {
         let mut element = [0; 8];
         element[..bytes.len()].copy_from_slice(bytes);
-        Ok(Array::new(Shape::new(), dtype, place::current_stream()?, State::Known(element)))
+        Ok(Array::new(Shape::new(), dtype, place::current_stream()?, None, State::Known(element)))
     }
 
     /// The memory of an array that is not lazy.
     pub(crate) fn data(&self) -> Result<Data> {
         let element = match &*self.state() {
-            State::Ready(data) => return Ok(data.clone()),
+            State::Ready(data) | State::Kept(data, _) => return Ok(data.clone()),
             State::Known(element) => *element,
             State::Lazy(call) | State::Claimed(call) => {
                 let what = format!("{} needs an array that is not evaluated", call.op.name());
@@ -147,6 +178,29 @@ impl Array {
         let data = Data::contiguous(buffer, &[]);
         *self.state() = State::Ready(data.clone());
         Ok(data)
+    }
+
+    /// The call that makes the array, as far as it is still known.
+    pub(crate) fn call(&self) -> Option<Call> {
+        match &*self.state() {
+            State::Lazy(call) | State::Claimed(call) | State::Kept(_, call) => Some(call.clone()),
+            State::Ready(_) | State::Known(_) => None,
+        }
+    }
+
+    /// Forgets how an evaluated array was made, unless a transformation needs it.
+    pub(crate) fn forget(&self) {
+        if self.0.scope.as_ref().is_some_and(|scope| scope.is_open()) {
+            return;
+        }
+        let mut state = self.state();
+        if let State::Kept(data, _) = &*state {
+            let data = data.clone();
+            let old = std::mem::replace(&mut *state, State::Ready(data));
+            // The call's inputs may be a large graph: they go when the lock is free.
+            drop(state);
+            drop(old);
+        }
     }
 
     /// Whether both are the same node.
@@ -257,12 +311,12 @@ impl Array {
 impl Drop for Node {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (State::Lazy(call) | State::Claimed(call)) = state else { return };
+        let (State::Lazy(call) | State::Claimed(call) | State::Kept(_, call)) = state else { return };
         let mut list: Vec<Array> = call.inputs.drain(..).collect();
         while let Some(array) = list.pop() {
             let Some(mut node) = Arc::into_inner(array.0) else { continue };
             let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if let State::Lazy(call) | State::Claimed(call) = state {
+            if let State::Lazy(call) | State::Claimed(call) | State::Kept(_, call) = state {
                 list.extend(call.inputs.drain(..));
             }
         }
@@ -274,7 +328,7 @@ impl fmt::Debug for Array {
         let state = match &*self.state() {
             State::Lazy(call) => format!("lazy {}", call.op.name()),
             State::Claimed(call) => format!("being evaluated {}", call.op.name()),
-            State::Ready(_) | State::Known(_) => "evaluated".to_string(),
+            State::Ready(_) | State::Kept(..) | State::Known(_) => "evaluated".to_string(),
         };
         write!(f, "Array({:?}, {}, {state})", self.shape(), self.dtype())
     }

@@ -20,6 +20,7 @@ mod print;
 pub mod random;
 mod scalar;
 mod shape;
+pub mod transform;
 
 pub use array::Array;
 pub use dtype::{Category, Dtype, Element};

@@ -21,8 +21,7 @@ fn ramp(len: usize) -> Vec<f32> {
 
 /// A safetensors file of several tensors of `LEN` floats, larger than a few pages each.
 fn write(path: &Path, count: usize) {
-    let arrays: Vec<Array> =
-        (0..count).map(|at| (Array::from_slice(&ramp(LEN)) + at as f32).unwrap()).collect();
+    let arrays: Vec<Array> = (0..count).map(|at| Array::from_slice(&ramp(LEN)) + at as f32).collect();
     let named = arrays.iter().enumerate().map(|(at, array)| (format!("t{at}"), array));
     io::save_safetensors(path, named, &[]).unwrap();
 }
@@ -64,7 +63,7 @@ fn lazy_arrays_enter_fused_and_custom_kernels_before_and_after_they_are_evaluate
                 eval([x, y]).unwrap();
             }
             let custom = doubled(x);
-            let fused = (x * 2.0).unwrap().add(y).unwrap();
+            let fused = (x * 2.0).add(y).unwrap();
             let sum = fused.sum(None, false).unwrap();
             assert_eq!(
                 custom.to_vec::<f32>().unwrap(),
@@ -90,7 +89,7 @@ fn sixty_four_threads_use_the_arrays_of_one_file() {
                 scope.spawn(move || {
                     let at = thread % 8;
                     let x = file.require(&format!("t{at}")).unwrap();
-                    let y = if thread % 2 == 0 { doubled(x) } else { (x * 2.0).unwrap() };
+                    let y = if thread % 2 == 0 { doubled(x) } else { x * 2.0 };
                     let want: Vec<f32> = expected(at).iter().map(|x| x * 2.0).collect();
                     assert_eq!(y.to_vec::<f32>().unwrap(), want);
                 });
@@ -134,7 +133,7 @@ fn a_load_that_failed_is_tried_again_and_only_then_is_done() {
     let (reader, fails, reads) = flaky(bytes);
     let file = io::load_reader(reader).unwrap();
     let w = file.require("w").unwrap();
-    let y = (w * 2.0).unwrap();
+    let y = w * 2.0;
     fails.store(true, Ordering::Relaxed);
     for _ in 0..3 {
         let error = y.eval().unwrap_err();
@@ -160,7 +159,7 @@ fn threads_that_share_a_failing_load_all_get_its_error_and_none_hangs() {
     fails.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
         for _ in 0..16 {
-            scope.spawn(|| assert!((w + 1.0).unwrap().eval().is_err()));
+            scope.spawn(|| assert!((w + 1.0).eval().is_err()));
         }
     });
     fails.store(false, Ordering::Relaxed);
@@ -183,7 +182,7 @@ fn tensors_without_elements_load_compute_and_save() {
         let file = io::load(&path).unwrap();
         let loaded = file.require("empty").unwrap();
         assert_eq!(loaded.shape(), [3, 0, 2], "{end}");
-        assert_eq!((loaded + 1.0).unwrap().to_vec::<f32>().unwrap(), []);
+        assert_eq!((loaded + 1.0).to_vec::<f32>().unwrap(), []);
         assert_eq!(loaded.sum(None, false).unwrap().item::<f32>().unwrap(), 0.0);
         assert_eq!(file.require("one").unwrap().to_vec::<f32>().unwrap(), [1.0]);
     }
@@ -219,7 +218,7 @@ fn lazy_arrays_can_be_saved_over_the_file_they_come_from() {
     let file = io::load(&path).unwrap();
     let evaluated = file.require("t1").unwrap();
     evaluated.eval().unwrap();
-    let changed = (file.require("t0").unwrap() * 10.0).unwrap();
+    let changed = file.require("t0").unwrap() * 10.0;
     let arrays = [("t2", file.require("t2").unwrap()), ("t1", evaluated), ("t0", &changed)];
     io::save_safetensors(&path, arrays, &[]).unwrap();
     assert_eq!(
@@ -244,7 +243,7 @@ fn a_file_that_was_replaced_or_deleted_still_gives_its_old_content() {
         let file = io::load_with(&path, &io::Options { mapped, ..Default::default() }).unwrap();
         std::fs::write(folder.path("new"), b"nothing").unwrap();
         std::fs::rename(folder.path("new"), &path).unwrap();
-        assert_eq!((file.require("t0").unwrap() + 1.0).unwrap().to_vec::<f32>().unwrap(), expected(1));
+        assert_eq!((file.require("t0").unwrap() + 1.0).to_vec::<f32>().unwrap(), expected(1));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(file.require("t0").unwrap().to_vec::<f32>().unwrap(), expected(0));
     }
@@ -265,9 +264,9 @@ fn a_file_that_was_truncated_gives_errors_before_and_after_evaluation() {
                 write(&path, 2);
                 let file = io::load_with(&path, &io::Options { mapped, ..Default::default() }).unwrap();
                 let (x, y) = (file.require("t0").unwrap(), file.require("t1").unwrap());
-                let copy = (x + 0.0).unwrap();
+                let copy = x + 0.0;
                 copy.eval().unwrap();
-                let fused = (x * 2.0).unwrap().add(y).unwrap();
+                let fused = (x * 2.0).add(y).unwrap();
                 if evaluated {
                     eval([x, y]).unwrap();
                 }
@@ -299,14 +298,13 @@ fn a_file_truncated_under_running_kernels_gives_right_numbers_or_an_error() {
         let path = folder.path(&format!("{round}.safetensors"));
         write(&path, 8);
         let file = io::load(&path).unwrap();
-        let results: Vec<Array> =
-            (0..8).map(|at| (file.require(&format!("t{at}")).unwrap() * 2.0).unwrap()).collect();
+        let results: Vec<Array> = (0..8).map(|at| file.require(&format!("t{at}")).unwrap() * 2.0).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(std::time::Duration::from_micros(60 * round));
                 cut(&path, 4096);
             });
-            async_eval(&results).unwrap_or(());
+            let _ = async_eval(&results);
         });
         for (at, result) in results.iter().enumerate() {
             match result.to_vec::<f32>() {
@@ -359,7 +357,7 @@ impl Write for Disk {
 
 #[test]
 fn a_full_disk_is_an_error_and_the_arrays_stay_usable() {
-    let x = (Array::from_slice(&ramp(LEN)) * 2.0).unwrap();
+    let x = Array::from_slice(&ramp(LEN)) * 2.0;
     for room in [0, 100, LEN] {
         let error = io::write_safetensors(&mut Disk(room), [("x", &x)], &[]).unwrap_err();
         match error {
@@ -385,6 +383,7 @@ fn memory_that_is_not_there_is_an_error_and_the_load_can_be_tried_again() {
     io::write_safetensors(&mut bytes, [("w", &Array::from_slice(&ramp(LEN)))], &[]).unwrap();
     let (reader, ..) = flaky(bytes);
     let file = io::load_reader(reader).unwrap();
+    place::cpu().clear_cache();
     let limit = place::cpu().set_memory_limit(1000);
     let w = file.require("w").unwrap();
     let error = w.eval().unwrap_err();
@@ -400,7 +399,7 @@ fn arrays_belong_to_the_stream_that_they_were_loaded_for() {
     write(&path, 1);
     let stream = place::cpu().stream().unwrap();
     let file = place::with_stream(&stream, || io::load(&path)).unwrap();
-    let y = (file.require("t0").unwrap() + 1.0).unwrap();
+    let y = file.require("t0").unwrap() + 1.0;
     assert_eq!(y.to_vec::<f32>().unwrap(), expected(1));
     stream.close();
     drop(file);

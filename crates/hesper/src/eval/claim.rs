@@ -47,10 +47,17 @@ impl Claim {
 
     /// A node has its memory.
     pub(super) fn resolve(&mut self, at: usize, data: Data) {
-        let old = std::mem::replace(&mut *self.nodes[at].state(), State::Ready(data));
-        if let State::Claimed(call) = old {
+        let node = &self.nodes[at];
+        let kept = node.0.scope.as_ref().is_some_and(|scope| scope.is_open());
+        let mut state = node.state();
+        if let State::Claimed(call) = std::mem::replace(&mut *state, State::Known([0; 8])) {
+            if kept {
+                *state = State::Kept(data, call);
+                return;
+            }
             self.calls.push(call);
         }
+        *state = State::Ready(data);
     }
 }
 
@@ -88,7 +95,7 @@ fn collect(roots: &[&Array]) -> Option<Vec<Array>> {
                     continue;
                 }
                 let inputs = match &*array.state() {
-                    State::Ready(_) | State::Known(_) => continue,
+                    State::Ready(_) | State::Kept(..) | State::Known(_) => continue,
                     State::Claimed(_) => return None,
                     State::Lazy(call) => call.inputs.clone(),
                 };

@@ -5,7 +5,10 @@
 use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, Scalar, TestOp, UnaryOp, ValueId};
 
 use super::complex;
+use super::elementwise::Factor::{self, If, MinusOne, One, Times, Unless};
 use super::elementwise::table;
+use super::logic::select;
+use crate::Dtype;
 use crate::array::Array;
 use crate::error::Result;
 use crate::scalar::Operand;
@@ -188,35 +191,57 @@ fn logaddexp(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     b.select(either, high, sum)
 }
 
+/// By the base: the exponent times the next lower power. By the exponent: the power times the logarithm of the
+/// base, which is left out where the base is zero.
+fn power_slope(x: &[Array], out: &Array, at: usize) -> Result<Factor> {
+    let (base, exponent) = (&x[0], &x[1]);
+    Ok(Times(if at == 0 {
+        exponent.multiply(base.power(exponent.subtract(1)?)?)?
+    } else {
+        let zero = Array::scalar(0.0, base.dtype())?;
+        out.multiply(select(&base.equal(&zero)?, &zero, &base.log()?)?)?
+    }))
+}
+
 table! {
     /// The sum, element by element.
-    add(other): Same = |b, x, y| arithmetic(b, BinaryOp::Add, BinaryOp::Or, x, y);
+    add(other): Same = |b, x, y| arithmetic(b, BinaryOp::Add, BinaryOp::Or, x, y)
+        => |_, _, _| Ok(One);
     /// The difference, element by element.
-    subtract(other): Same = |b, x, y| arithmetic(b, BinaryOp::Sub, BinaryOp::Xor, x, y);
+    subtract(other): Same = |b, x, y| arithmetic(b, BinaryOp::Sub, BinaryOp::Xor, x, y)
+        => |_, _, at| Ok(if at == 0 { One } else { MinusOne });
     /// The product, element by element.
     multiply(other): Same = |b, x, y| match number(b, x) {
         Number::Complex => complex::multiply(b, x, y),
         _ => arithmetic(b, BinaryOp::Mul, BinaryOp::And, x, y),
-    };
+    }
+        => |x, _, at| Ok(Times(x[1 - at].clone()));
     /// The quotient, element by element; of integers as float32.
     divide(other): Inexact = |b, x, y| match number(b, x) {
         Number::Complex => complex::divide(b, x, y),
         _ => b.div(x, y),
-    };
+    }
+        => |x, out, at| Ok(Times(if at == 0 { x[1].reciprocal()? } else { out.divide(&x[1])?.negative()? }));
     /// The quotient rounded down. Integers stay integers; by zero they give zero.
     floor_divide(other): Same = |b, x, y| floor_divide(b, x, y);
     /// What is left of a division, with the sign of the divisor. Integers divided by zero are left as they are.
-    remainder(other): Real = |b, x, y| remainder(b, x, y);
+    remainder(other): Real = |b, x, y| remainder(b, x, y)
+        => |x, _, at| Ok(if at == 0 { One } else { Times(x[0].floor_divide(&x[1])?.negative()?) });
     /// The larger of two, element by element; NaN if either is.
-    maximum(other): Same = |b, x, y| extreme(b, BinaryOp::MaxNan, BinaryOp::Or, CmpOp::Gt, x, y);
+    maximum(other): Same = |b, x, y| extreme(b, BinaryOp::MaxNan, BinaryOp::Or, CmpOp::Gt, x, y)
+        => |x, _, at| { let first = x[0].greater(&x[1])?; Ok(if at == 0 { If(first) } else { Unless(first) }) };
     /// The smaller of two, element by element; NaN if either is.
-    minimum(other): Same = |b, x, y| extreme(b, BinaryOp::MinNan, BinaryOp::And, CmpOp::Lt, x, y);
+    minimum(other): Same = |b, x, y| extreme(b, BinaryOp::MinNan, BinaryOp::And, CmpOp::Lt, x, y)
+        => |x, _, at| { let first = x[0].less(&x[1])?; Ok(if at == 0 { If(first) } else { Unless(first) }) };
     /// The power, element by element. Integers stay integers: they wrap, and give zero for a negative exponent.
-    power(other): Same = |b, x, y| power(b, x, y);
+    power(other): Same = |b, x, y| power(b, x, y)
+        => power_slope;
     /// The angle of the point with this height and `other` as its width.
-    arctan2(other): RealInexact = |b, x, y| b.binary(BinaryOp::Atan2, x, y);
+    arctan2(other): RealInexact = |b, x, y| b.binary(BinaryOp::Atan2, x, y)
+        => |x, _, at| { let square = x[0].square()?.add(x[1].square()?)?; let other = if at == 0 { x[1].clone() } else { x[0].negative()? }; Ok(Times(other.divide(square)?)) };
     /// The logarithm of the sum of exponentials, without overflow.
-    logaddexp(other): Inexact = |b, x, y| logaddexp(b, x, y);
+    logaddexp(other): Inexact = |b, x, y| logaddexp(b, x, y)
+        => |x, out, at| Ok(Times(if out.dtype() == Dtype::Complex64 { x[at].subtract(out)?.exp()? } else { x[at].subtract(&x[1 - at])?.sigmoid()? }));
 }
 
 impl Array {

@@ -5,7 +5,7 @@
 use hesper_kernel::ir::{Builder, Scalar, UnaryOp, ValueId};
 use smallvec::smallvec;
 
-use super::elementwise::{Elementwise, Types};
+use super::elementwise::{Elementwise, Factor, Types};
 use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -13,7 +13,8 @@ use crate::ops::logic::select;
 use crate::scalar::Operand;
 use crate::shape::broadcast;
 
-static FULL: Elementwise = Elementwise::new("full", Types::Same, |_, inputs| inputs[0]);
+static FULL: Elementwise =
+    Elementwise::new("full", Types::Same, |_, inputs| inputs[0]).sloped(|_, _, _| Ok(Factor::One));
 
 /// `start + step * place`, in int64.
 static COUNT: Elementwise = Elementwise::indexed("count", |b, inputs| {

@@ -1,8 +1,8 @@
 //! Element-wise ops: what they are, and the table that defines them.
 //!
-//! An entry gives an op's name, its documentation, the rule for its types and its expression in the
-//! kernel language. From it follow the Rust method, the code for every device, and the fusion of
-//! chains of such ops. Adding an op is adding an entry to one of the tables:
+//! An entry gives an op's name, its documentation, the rule for its types, its expression in the kernel
+//! language and its derivatives. From it follow the Rust method, the code for every device, the fusion of
+//! chains of such ops, and what all transformations make of it. Adding an op is adding an entry to one of the tables:
 //! [`arithmetic`](super::arithmetic), [`functions`](super::functions), [`logic`](super::logic).
 //!
 //! In an expression a complex number is a vector of two float32, and its operations are those of
@@ -17,7 +17,9 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::ops::logic::select;
 use crate::shape::broadcast;
+use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents, unbroadcast};
 
 /// How an op's types follow from its inputs'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub struct Elementwise {
     pub(crate) indexed: bool,
     /// Its expression.
     pub(crate) emit: fn(&mut Builder, &[ValueId]) -> ValueId,
+    /// How it changes with an input; without one it is flat wherever it is smooth.
+    pub(crate) slope: Option<Slope>,
 }
 
 impl std::fmt::Debug for Elementwise {
@@ -74,6 +78,90 @@ impl Op for Elementwise {
     fn lower(&self, _: &mut Lowering<'_>) -> Result<Data> {
         Err(Error::value(self.name, "element-wise ops are lowered by the planner"))
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let Some(slope) = self.slope else { return rule.each(|_| Ok(None)) };
+        let cotangent = rule.cotangent()?;
+        rule.each(|at| {
+            let input = &rule.inputs[at];
+            let whole = slope(rule.inputs, rule.output, at)?.pull(&cotangent)?;
+            whole.map(|whole| unbroadcast(&whole, input.shape())).transpose()
+        })
+    }
+
+    fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
+        let Some(slope) = self.slope else { return Ok(smallvec![None]) };
+        let mut sum: Option<Array> = None;
+        for (at, tangent) in rule.tangents.iter().enumerate() {
+            let Some(tangent) = tangent else { continue };
+            let Some(part) = slope(&rule.call.inputs, rule.output, at)?.push(tangent)? else { continue };
+            sum = Some(match sum {
+                Some(sum) => sum.add(&part)?,
+                None => part,
+            });
+        }
+        let output = rule.output;
+        let fit = |sum: Array| sum.broadcast_to(output.shape())?.astype(output.dtype());
+        Ok(smallvec![sum.map(fit).transpose()?])
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if self.indexed {
+            return rule.one_by_one();
+        }
+        let rank = rule.output.ndim();
+        let inputs = (0..rule.inputs.len()).map(|at| rule.aligned(at, rank)).collect::<Result<_>>()?;
+        rule.apply(rule.op.clone(), inputs)
+    }
+}
+
+/// How an output changes with an input: of the inputs, the output and the input's number.
+pub(crate) type Slope = fn(&[Array], &Array, usize) -> Result<Factor>;
+
+/// What a change of an input is multiplied by.
+pub(crate) enum Factor {
+    /// Nothing comes of it.
+    Zero,
+    /// It is the output's.
+    One,
+    /// It is the output's, negated.
+    MinusOne,
+    /// It is multiplied.
+    Times(Array),
+    /// It counts where these bools are true.
+    If(Array),
+    /// It counts where these bools are false.
+    Unless(Array),
+    /// The real part counts of the product with the conjugate of this.
+    Part(Array),
+    /// Its conjugate is the output's.
+    Conjugate,
+}
+
+impl Factor {
+    /// The input's cotangent from the output's.
+    fn pull(self, cotangent: &Array) -> Result<Option<Array>> {
+        Ok(Some(match self {
+            Factor::Zero => return Ok(None),
+            Factor::One => cotangent.clone(),
+            Factor::MinusOne => cotangent.negative()?,
+            Factor::Times(by) if by.dtype() == Dtype::Complex64 => cotangent.multiply(by.conjugate()?)?,
+            Factor::Times(by) | Factor::Part(by) => cotangent.multiply(by)?,
+            Factor::If(place) => select(&place, cotangent, &Array::scalar(0.0, cotangent.dtype())?)?,
+            Factor::Unless(place) => select(&place, &Array::scalar(0.0, cotangent.dtype())?, cotangent)?,
+            Factor::Conjugate => cotangent.conjugate()?,
+        }))
+    }
+
+    /// The output's tangent from the input's.
+    fn push(self, tangent: &Array) -> Result<Option<Array>> {
+        match self {
+            Factor::Times(by) => Ok(Some(tangent.multiply(by)?)),
+            Factor::Part(by) => Ok(Some(tangent.multiply(by.conjugate()?)?.real()?)),
+            // The others are the same in both directions.
+            other => other.pull(tangent),
+        }
+    }
 }
 
 impl Elementwise {
@@ -83,12 +171,18 @@ impl Elementwise {
         types: Types,
         emit: fn(&mut Builder, &[ValueId]) -> ValueId,
     ) -> Self {
-        Elementwise { name, types, indexed: false, emit }
+        Elementwise { name, types, indexed: false, emit, slope: None }
+    }
+
+    /// The same op, which changes with its inputs.
+    pub(crate) const fn sloped(mut self, slope: Slope) -> Self {
+        self.slope = Some(slope);
+        self
     }
 
     /// An op of elements and of their place.
     pub(crate) const fn indexed(name: &'static str, emit: fn(&mut Builder, &[ValueId]) -> ValueId) -> Self {
-        Elementwise { name, types: Types::Same, indexed: true, emit }
+        Elementwise { name, types: Types::Same, indexed: true, emit, slope: None }
     }
 
     /// The type that inputs are converted to, and the type of the result.
@@ -136,7 +230,8 @@ impl Elementwise {
     }
 }
 
-static ASTYPE: Elementwise = Elementwise::new("astype", Types::Same, |_, inputs| inputs[0]);
+static ASTYPE: Elementwise =
+    Elementwise::new("astype", Types::Same, |_, inputs| inputs[0]).sloped(|_, _, _| Ok(Factor::One));
 
 impl Array {
     /// The array with its elements converted to another type. Complex numbers lose their imaginary part,
@@ -149,10 +244,11 @@ impl Array {
     }
 }
 
-/// Defines a table, and a method of [`Array`] for each entry.
+/// Defines a table, and a method of [`Array`] for each entry. After `=>` stands how the op changes with its
+/// inputs; where nothing stands, it is flat.
 macro_rules! table {
     ($($(#[doc = $doc:literal])+ $method:ident($($other:ident),*): $types:ident
-        = |$b:ident, $($x:ident),+| $body:expr;)*) => {
+        = |$b:ident, $($x:ident),+| $body:expr $(=> $slope:expr)?;)*) => {
         impl $crate::Array {
             $($(#[doc = $doc])+
             pub fn $method(&self $(, $other: impl Into<$crate::Operand>)*) -> $crate::Result<$crate::Array> {
@@ -160,7 +256,7 @@ macro_rules! table {
                 static OP: Elementwise = Elementwise::new(stringify!($method), Types::$types, |$b, inputs| {
                     let [$($x),+] = *inputs else { return inputs[0] };
                     $body
-                });
+                })$(.sloped($slope))?;
                 OP.apply(smallvec::smallvec![self.clone() $(, $other.into().beside(self)?)*])
             })*
         }

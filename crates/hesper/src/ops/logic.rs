@@ -7,7 +7,7 @@ use smallvec::smallvec;
 use super::OpRef;
 use super::arithmetic::{Number, number};
 use super::complex;
-use super::elementwise::{Elementwise, Types, table};
+use super::elementwise::{Elementwise, Factor, Types, table};
 use super::functions::infinity;
 use crate::Dtype;
 use crate::array::Array;
@@ -99,7 +99,9 @@ table! {
 /// `if_true` where `condition` holds, else `if_false`, element by element: `where` in other languages.
 pub fn select(condition: &Array, if_true: &Array, if_false: &Array) -> Result<Array> {
     static OP: Elementwise =
-        Elementwise::new("where", Types::Same, |b, inputs| b.select(inputs[0], inputs[1], inputs[2]));
+        Elementwise::new("where", Types::Same, |b, inputs| b.select(inputs[0], inputs[1], inputs[2])).sloped(
+            |x, _, at| Ok(if at == 1 { Factor::If(x[0].clone()) } else { Factor::Unless(x[0].clone()) }),
+        );
     let condition = condition.astype(Dtype::Bool)?;
     let (_, dtype) = OP.types_for(&[if_true.dtype(), if_false.dtype()])?;
     let shape = broadcast("where", condition.shape(), if_true.shape())?;

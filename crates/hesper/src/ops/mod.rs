@@ -52,9 +52,12 @@ pub(crate) mod walk;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::array::Data;
-use crate::error::Result;
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::shape::Shape;
+use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 use elementwise::Elementwise;
 
 /// What the planner does with an op.
@@ -80,6 +83,44 @@ pub(crate) trait Op: Send + Sync + fmt::Debug {
     /// Makes the output from inputs that are ready. A view gives the input's memory with other strides;
     /// an op with commands encodes them and gives the memory that they fill.
     fn lower(&self, lowering: &mut Lowering<'_>) -> Result<Data>;
+
+    /// What else tells it from other ops of its type: ops of one name and identity that are applied to the
+    /// same inputs give the same array. `None` if that cannot be said.
+    fn identity(&self) -> Option<String> {
+        Some(format!("{self:?}"))
+    }
+
+    /// If the op takes one of several outputs of its first input: which.
+    fn part(&self) -> Option<usize> {
+        None
+    }
+
+    /// The shapes and types of its outputs, if it has several and its array stands for all of them.
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        None
+    }
+
+    /// Cotangents of the inputs, from those of the output.
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let _ = rule;
+        Err(Error::value(self.name(), "has no derivative"))
+    }
+
+    /// Whether the op applied to sums is the sum of the op applied to the parts, in all inputs together.
+    fn is_linear(&self) -> bool {
+        false
+    }
+
+    /// Tangents of the outputs, from those of the inputs. Follows from [`vjp`](Op::vjp).
+    fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
+        rule.transposed_twice()
+    }
+
+    /// The op on inputs that have one axis more: the result and where its new axis is. Done one by one where
+    /// the op knows no better.
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.one_by_one()
+    }
 }
 
 /// A reference to an op: most have no parameters and are statics.

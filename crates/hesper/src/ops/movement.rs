@@ -130,7 +130,7 @@ impl Array {
     }
 
     /// A slice along one axis.
-    pub(super) fn slice_axis(&self, along: usize, start: isize, stop: isize, step: isize) -> Result<Array> {
+    pub(crate) fn slice_axis(&self, along: usize, start: isize, stop: isize, step: isize) -> Result<Array> {
         let mut bounds = [smallvec_of(0, self.ndim()), signed(self.shape()), smallvec_of(1, self.ndim())];
         (bounds[0][along], bounds[1][along], bounds[2][along]) = (start, stop, step);
         self.slice(&bounds[0], &bounds[1], &bounds[2])

@@ -1,4 +1,5 @@
 //! A folder that cleans up after itself.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

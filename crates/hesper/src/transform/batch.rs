@@ -1,0 +1,63 @@
+//! Over one axis more: the graph of a function of slices becomes that of a function of whole arrays.
+
+use super::rule::Batch;
+use super::tape::Tape;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::ops::OpRef;
+use smallvec::SmallVec;
+
+/// Goes along a tape from the sources' whole arrays and the places of their new axes; gives the outputs'.
+pub(crate) fn batched(
+    tape: &Tape,
+    outputs: &[Array],
+    sources: Vec<(Array, Option<usize>)>,
+    size: usize,
+) -> Result<Vec<(Array, Option<usize>)>> {
+    let mut known: Vec<Option<(Array, Option<usize>)>> = sources.into_iter().map(Some).collect();
+    known.resize(tape.len(), None);
+    let find = |known: &[Option<(Array, Option<usize>)>], array: &Array| {
+        tape.place(array).and_then(|place| known[place].clone()).unwrap_or_else(|| (array.clone(), None))
+    };
+    for (at, entry) in tape.entries.iter().enumerate() {
+        let (inputs, axes): (SmallVec<[Array; 3]>, SmallVec<[Option<usize>; 4]>) =
+            entry.call.inputs.iter().map(|input| find(&known, input)).unzip();
+        let output = &entry.array;
+        let result = if axes.iter().any(Option::is_some) {
+            let rule = Batch { op: &entry.call.op, inputs: &inputs, axes: &axes, size, output };
+            let (array, axis) = entry.call.op.get().vmap(&rule)?;
+            (array, Some(axis))
+        } else {
+            (again(output, &entry.call.op, inputs)?, None)
+        };
+        known[tape.place_of(at)] = Some(result);
+    }
+    Ok(outputs.iter().map(|output| find(&known, output)).collect())
+}
+
+/// An op once more, on other inputs of the same shapes.
+pub(crate) fn again(output: &Array, op: &OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Array> {
+    Ok(Array::lazy_on(output.0.stream.clone(), output.0.shape.clone(), output.dtype(), op.clone(), inputs))
+}
+
+/// The length of the new axes, which all arrays that have one must share.
+pub(crate) fn common_size(arrays: &[Array], axes: &[Option<usize>]) -> Result<usize> {
+    let mut found: Option<(usize, usize)> = None;
+    for (number, (array, axis)) in arrays.iter().zip(axes).enumerate() {
+        let Some(axis) = axis else { continue };
+        let length = array.shape()[*axis];
+        match found {
+            Some((_, size)) if size == length => {}
+            None => found = Some((number, length)),
+            Some((first, size)) => {
+                let what = format!(
+                    "argument {first} has {size} elements along its axis, and argument {number}, of shape \
+                     {:?}, has {length}",
+                    array.shape()
+                );
+                return Err(Error::shape("vmap", what));
+            }
+        }
+    }
+    found.map(|(_, size)| size).ok_or_else(|| Error::value("vmap", "no argument has an axis to go over"))
+}

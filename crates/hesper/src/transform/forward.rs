@@ -1,0 +1,36 @@
+//! Forward mode: from the sources' tangents on to the outputs'.
+
+use smallvec::SmallVec;
+
+use super::rule::{Forward, Tangents};
+use super::tape::Tape;
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::Result;
+
+/// Goes along a tape from the tangents of its sources; gives those of its outputs, where there are any.
+pub(crate) fn forward(tape: &Tape, outputs: &[Array], seeds: &[Array]) -> Result<Vec<Option<Array>>> {
+    let mut known: Vec<Tangents> =
+        seeds.iter().map(|seed| Tangents::from_iter([Some(seed.clone())])).collect();
+    known.resize(tape.len(), Tangents::new());
+    let first = |known: &[Tangents], array: &Array| -> Option<Array> {
+        tape.place(array).and_then(|place| known[place].first().cloned().flatten())
+    };
+    for (at, entry) in tape.entries.iter().enumerate() {
+        let (op, inputs) = (entry.call.op.get(), &entry.call.inputs);
+        let place = tape.place_of(at);
+        if let Some(part) = op.part() {
+            let tangent = tape.place(&inputs[0]).and_then(|from| known[from].get(part).cloned().flatten());
+            known[place] = Tangents::from_iter([tangent]);
+            continue;
+        }
+        let tangents: SmallVec<[Option<Array>; 4]> =
+            inputs.iter().map(|input| first(&known, input)).collect();
+        let real = op.outputs().is_some() || entry.array.dtype().is(Category::Inexact);
+        if real && tangents.iter().any(Option::is_some) {
+            let rule = Forward { call: &entry.call, output: &entry.array, tangents: &tangents };
+            known[place] = op.jvp(&rule)?;
+        }
+    }
+    Ok(outputs.iter().map(|output| first(&known, output)).collect())
+}

@@ -1,0 +1,73 @@
+//! Reverse mode: from the outputs' cotangents back to the sources'.
+
+use smallvec::SmallVec;
+
+use super::rule::Backward;
+use super::tape::Tape;
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+
+/// Cotangents of a node's outputs: one, or one for each part.
+type Slots = SmallVec<[Option<Array>; 1]>;
+
+fn accumulate(slots: &mut Slots, at: usize, cotangent: Array) -> Result<()> {
+    if slots.len() <= at {
+        slots.resize(at + 1, None);
+    }
+    slots[at] = Some(match slots[at].take() {
+        Some(sum) => sum.add(&cotangent)?,
+        None => cotangent,
+    });
+    Ok(())
+}
+
+/// Goes back over a tape from the cotangents of its outputs; gives those of its sources.
+pub(crate) fn backward(tape: &Tape, outputs: &[Array], seeds: &[Array]) -> Result<Vec<Option<Array>>> {
+    let mut slots: Vec<Slots> = vec![Slots::new(); tape.len()];
+    for (output, seed) in outputs.iter().zip(seeds) {
+        if let Some(place) = tape.place(output).filter(|_| output.dtype().is(Category::Inexact)) {
+            accumulate(&mut slots[place], 0, seed.clone())?;
+        }
+    }
+    for (at, entry) in tape.entries.iter().enumerate().rev() {
+        let mut own = std::mem::take(&mut slots[tape.place_of(at)]);
+        if own.iter().all(Option::is_none) {
+            continue;
+        }
+        let (op, inputs) = (entry.call.op.get(), &entry.call.inputs);
+        if let Some(part) = op.part() {
+            if let (Some(place), Some(Some(cotangent))) = (tape.place(&inputs[0]), own.pop()) {
+                accumulate(&mut slots[place], part, cotangent)?;
+            }
+            continue;
+        }
+        if let Some(outputs) = op.outputs() {
+            own.resize(outputs.len(), None);
+        }
+        let wanted: SmallVec<[bool; 4]> = inputs
+            .iter()
+            .map(|input| {
+                tape.place(input).is_some() && (input.dtype().is(Category::Inexact) || has_parts(input))
+            })
+            .collect();
+        let rule = Backward { inputs, output: &entry.array, cotangents: &own, wanted: &wanted };
+        for (input, cotangent) in inputs.iter().zip(op.vjp(&rule)?) {
+            let (Some(place), Some(cotangent)) = (tape.place(input), cotangent) else { continue };
+            if cotangent.shape() != input.shape() {
+                let what = format!(
+                    "a cotangent of shape {:?} for an input of shape {:?}",
+                    cotangent.shape(),
+                    input.shape()
+                );
+                return Err(Error::shape(op.name(), what));
+            }
+            accumulate(&mut slots[place], 0, cotangent.astype(input.dtype())?)?;
+        }
+    }
+    Ok(slots.into_iter().map(|mut own| own.pop().flatten()).collect())
+}
+
+fn has_parts(array: &Array) -> bool {
+    array.call().is_some_and(|call| call.op.get().outputs().is_some())
+}

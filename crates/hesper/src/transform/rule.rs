@@ -1,0 +1,219 @@
+//! What the rules of ops get and give: backward, forward and over one axis more.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::reverse::backward;
+use super::scope::Opened;
+use super::source::placeholder;
+use super::tape::Tape;
+use crate::array::{Array, Call};
+use crate::dtype::Category;
+use crate::error::Result;
+use crate::ops::OpRef;
+use crate::shape::Shape;
+
+/// For each input its cotangent, if it has one.
+pub(crate) type Cotangents = SmallVec<[Option<Array>; 3]>;
+
+/// For each output its tangent, if it has one.
+pub(crate) type Tangents = SmallVec<[Option<Array>; 1]>;
+
+/// What a rule for cotangents gets.
+pub(crate) struct Backward<'a> {
+    /// What the op was applied to.
+    pub(crate) inputs: &'a [Array],
+    /// What it gave.
+    pub(crate) output: &'a Array,
+    /// For each output its cotangent. An op with one output is asked only if there is one.
+    pub(crate) cotangents: &'a [Option<Array>],
+    /// Which inputs' cotangents are asked for.
+    pub(crate) wanted: &'a [bool],
+}
+
+impl Backward<'_> {
+    /// The cotangent of an only output.
+    pub(crate) fn cotangent(&self) -> Result<Array> {
+        match &self.cotangents[0] {
+            Some(cotangent) => Ok(cotangent.clone()),
+            None => zeros_like(self.output),
+        }
+    }
+
+    /// A rule for each input that is asked for.
+    pub(crate) fn each(&self, mut rule: impl FnMut(usize) -> Result<Option<Array>>) -> Result<Cotangents> {
+        (0..self.inputs.len()).map(|at| if self.wanted[at] { rule(at) } else { Ok(None) }).collect()
+    }
+
+    /// The cotangent of an only input.
+    pub(crate) fn only(&self, cotangent: Result<Array>) -> Result<Cotangents> {
+        Ok(std::iter::once(Some(cotangent?)).chain((1..self.inputs.len()).map(|_| None)).collect())
+    }
+}
+
+/// What a rule for tangents gets.
+pub(crate) struct Forward<'a> {
+    /// The op and what it was applied to.
+    pub(crate) call: &'a Call,
+    /// What it gave.
+    pub(crate) output: &'a Array,
+    /// For each input its tangent; at least one has one.
+    pub(crate) tangents: &'a [Option<Array>],
+}
+
+impl Forward<'_> {
+    /// The op on the tangents themselves, with zeros for those that are none.
+    pub(crate) fn linear(&self) -> Result<Tangents> {
+        let inputs = self
+            .tangents
+            .iter()
+            .zip(&self.call.inputs)
+            .map(|(tangent, input)| tangent.clone().map_or_else(|| zeros_like(input), Ok))
+            .collect::<Result<_>>()?;
+        let output = &self.output.0;
+        Ok(smallvec![Some(Array::lazy(output.shape.clone(), output.dtype, self.call.op.clone(), inputs)?)])
+    }
+
+    /// The tangents from the rule for cotangents, which is linear in these: its own cotangents.
+    pub(crate) fn transposed_twice(&self) -> Result<Tangents> {
+        let op = self.call.op.get();
+        if op.is_linear() {
+            return self.linear();
+        }
+        let opened = Opened::new();
+        let outputs =
+            op.outputs().unwrap_or_else(|| vec![(self.output.0.shape.clone(), self.output.dtype())]);
+        let sources = outputs
+            .into_iter()
+            .map(|(shape, dtype)| placeholder(opened.scope(), "a derivative", shape, dtype))
+            .collect::<Result<Vec<Array>>>()?;
+        let cotangents: Vec<Option<Array>> = sources
+            .iter()
+            .map(|source| source.dtype().is(Category::Inexact).then(|| source.clone()))
+            .collect();
+        let wanted: SmallVec<[bool; 4]> = self.tangents.iter().map(Option::is_some).collect();
+        let rule = Backward {
+            inputs: &self.call.inputs,
+            output: self.output,
+            cotangents: &cotangents,
+            wanted: &wanted,
+        };
+        let (mut given, mut seeds) = (Vec::new(), Vec::new());
+        for (cotangent, tangent) in op.vjp(&rule)?.into_iter().zip(self.tangents) {
+            if let (Some(cotangent), Some(tangent)) = (cotangent, tangent) {
+                seeds.push(tangent.astype(cotangent.dtype())?);
+                given.push(cotangent);
+            }
+        }
+        let tape = Tape::new(&given, &sources);
+        Ok(backward(&tape, &given, &seeds)?.into_iter().take(sources.len()).collect())
+    }
+}
+
+/// What a rule for one axis more gets.
+pub(crate) struct Batch<'a> {
+    /// The op and what it is applied to, some of it with one axis more.
+    pub(crate) op: &'a OpRef,
+    /// The inputs.
+    pub(crate) inputs: &'a [Array],
+    /// Where the new axis of each input is, if it has one; at least one has one.
+    pub(crate) axes: &'a [Option<usize>],
+    /// The length of the new axes.
+    pub(crate) size: usize,
+    /// What the op gives without them.
+    pub(crate) output: &'a Array,
+}
+
+impl Batch<'_> {
+    /// Whether an input has a new axis.
+    pub(crate) fn is_batched(&self, at: usize) -> bool {
+        self.axes[at].is_some()
+    }
+
+    /// An input with its new axis in front, if it has one.
+    pub(crate) fn front(&self, at: usize) -> Result<Array> {
+        match self.axes[at] {
+            Some(axis) => self.inputs[at].moveaxis(axis as isize, 0),
+            None => Ok(self.inputs[at].clone()),
+        }
+    }
+
+    /// An input with a new axis in front, stretched along it if it had none.
+    pub(crate) fn full(&self, at: usize) -> Result<Array> {
+        if self.is_batched(at) {
+            return self.front(at);
+        }
+        let input = &self.inputs[at];
+        let shape: Shape = std::iter::once(self.size).chain(input.shape().iter().copied()).collect();
+        input.broadcast_to(&shape)
+    }
+
+    /// An input with its new axis in front and, behind it, axes of length one up to `rank` without it. One
+    /// without a new axis gets none.
+    pub(crate) fn aligned(&self, at: usize, rank: usize) -> Result<Array> {
+        let input = self.front(at)?;
+        let Some(size) = self.axes[at].map(|_| input.shape()[0]) else { return Ok(input) };
+        let missing = (rank + 1).saturating_sub(input.ndim());
+        if missing == 0 {
+            return Ok(input);
+        }
+        let shape: SmallVec<[isize; 6]> = std::iter::once(size as isize)
+            .chain(std::iter::repeat_n(1, missing))
+            .chain(input.shape()[1..].iter().map(|length| *length as isize))
+            .collect();
+        input.reshape(&shape)
+    }
+
+    /// The shape of the result with the new axis in front.
+    pub(crate) fn shape(&self) -> Shape {
+        std::iter::once(self.size).chain(self.output.shape().iter().copied()).collect()
+    }
+
+    /// An op on inputs that have the new axis in front, for a result that has.
+    pub(crate) fn apply(&self, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<(Array, usize)> {
+        Ok((Array::lazy(self.shape(), self.output.dtype(), op, inputs)?, 0))
+    }
+
+    /// The op on each slice along the new axes, put together.
+    pub(crate) fn one_by_one(&self) -> Result<(Array, usize)> {
+        let output = &self.output.0;
+        if self.size == 0 {
+            return Ok((Array::zeros(&self.shape(), output.dtype)?, 0));
+        }
+        let results = (0..self.size)
+            .map(|number| {
+                let inputs = (0..self.inputs.len())
+                    .map(|at| match self.axes[at] {
+                        None => Ok(self.inputs[at].clone()),
+                        Some(axis) => {
+                            let number = number as isize;
+                            let part = self.inputs[at].slice_axis(axis, number, number + 1, 1)?;
+                            part.squeeze(Some(&[axis as isize]))
+                        }
+                    })
+                    .collect::<Result<_>>()?;
+                Array::lazy(output.shape.clone(), output.dtype, self.op.clone(), inputs)
+            })
+            .collect::<Result<Vec<Array>>>()?;
+        Ok((crate::stack(&results, 0)?, 0))
+    }
+}
+
+/// Zeros of an array's shape and type.
+pub(crate) fn zeros_like(array: &Array) -> Result<Array> {
+    Array::zeros(array.shape(), array.dtype())
+}
+
+/// The sum of a cotangent over the axes that broadcasting has stretched.
+pub(crate) fn unbroadcast(cotangent: &Array, shape: &[usize]) -> Result<Array> {
+    if cotangent.shape() == shape {
+        return Ok(cotangent.clone());
+    }
+    let missing = cotangent.ndim() - shape.len();
+    let over: SmallVec<[isize; 6]> = (0..cotangent.ndim())
+        .filter(|axis| *axis < missing || shape[axis - missing] == 1 && cotangent.shape()[*axis] != 1)
+        .map(|axis| axis as isize)
+        .collect();
+    let sum = if over.is_empty() { cotangent.clone() } else { cotangent.sum(Some(&over), false)? };
+    let shape: SmallVec<[isize; 6]> = shape.iter().map(|length| *length as isize).collect();
+    sum.reshape(&shape)?.astype(cotangent.dtype())
+}

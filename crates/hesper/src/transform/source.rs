@@ -1,0 +1,121 @@
+//! Sources: the arrays that a transformation varies.
+
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::scope::Scope;
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::ops::{Kind, Op, OpRef};
+use crate::shape::Shape;
+use crate::transform::rule::{Backward, Batch, Cotangents};
+
+/// The input itself; where derivatives begin.
+#[derive(Debug)]
+struct Watched;
+
+impl Op for Watched {
+    fn name(&self) -> &'static str {
+        "watched"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        Ok(l.input(0).clone())
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(rule.cotangent())
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        Ok((rule.front(0)?, 0))
+    }
+}
+
+/// An array that has the value of `value`, and that a scope varies.
+pub(crate) fn watched(scope: &Arc<Scope>, value: &Array) -> Result<Array> {
+    let inputs = smallvec![value.clone()];
+    Array::varied(scope, value.0.shape.clone(), value.dtype(), OpRef::Static(&Watched), inputs)
+}
+
+/// An array without a value.
+#[derive(Debug)]
+struct Placeholder(&'static str);
+
+impl Op for Placeholder {
+    fn name(&self) -> &'static str {
+        "placeholder"
+    }
+
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
+    fn lower(&self, _: &mut Lowering<'_>) -> Result<Data> {
+        let what = format!(
+            "an argument of a function that is being transformed by {} has no value: \
+             it cannot be evaluated there, nor can what is computed from it",
+            self.0
+        );
+        Err(Error::value("eval", what))
+    }
+}
+
+/// An array without a value that a scope of `what` varies.
+pub(crate) fn placeholder(
+    scope: &Arc<Scope>,
+    what: &'static str,
+    shape: Shape,
+    dtype: Dtype,
+) -> Result<Array> {
+    Array::varied(scope, shape, dtype, OpRef::new(Placeholder(what)), SmallVec::new())
+}
+
+/// The input itself; where derivatives end.
+#[derive(Debug)]
+struct StopGradient;
+
+impl Op for StopGradient {
+    fn name(&self) -> &'static str {
+        "stop_gradient"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        Ok(l.input(0).clone())
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.each(|_| Ok(None))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        Ok((stop_gradient(&rule.front(0)?)?, 0))
+    }
+}
+
+/// The array, as a constant to derivatives.
+///
+/// ```
+/// use hesper::{Array, transform};
+/// let slope = transform::grad(|x| x[0].multiply(transform::stop_gradient(&x[0])?), &[0]);
+/// assert_eq!(slope(&[Array::scalar(3.0, hesper::Dtype::Float32)?])?[0].item::<f32>()?, 3.0);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn stop_gradient(x: &Array) -> Result<Array> {
+    Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::Static(&StopGradient), smallvec![x.clone()])
+}
