@@ -106,7 +106,10 @@ fn batch(language: &LanguageModel, args: &Bench) -> Result<f64, Failure> {
     let count = args.tokens.min(64);
     for text in 0..args.batch as u32 {
         let prompt: Vec<u32> = (0..32).map(|at| (at * 104_729 + text * 31 + 5) % vocabulary).collect();
-        batch.add(&prompt, &GenerateOptions { max_tokens: count + 2, ignore_end: true, ..Default::default() })?;
+        batch.add(
+            &prompt,
+            &GenerateOptions { max_tokens: count + 2, ignore_end: true, ..Default::default() },
+        )?;
     }
     // The first step also gives what came with the prompts.
     batch.step()?;

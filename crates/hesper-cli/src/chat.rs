@@ -32,7 +32,11 @@ struct Talk<'a> {
 }
 
 impl<'a> Talk<'a> {
-    fn new(language: &'a LanguageModel, options: GenerateOptions, system: Option<&str>) -> Result<Self, Failure> {
+    fn new(
+        language: &'a LanguageModel,
+        options: GenerateOptions,
+        system: Option<&str>,
+    ) -> Result<Self, Failure> {
         let cache = Cache::new(language.model().config(), options.cache)?;
         let messages = system.iter().map(|text| Message::new("system", *text)).collect();
         Ok(Talk { language, options, messages, cache, held: Vec::new() })
@@ -62,7 +66,13 @@ impl<'a> Talk<'a> {
     fn try_answer(&mut self, out: &mut dyn Write) -> Result<String, Failure> {
         let tokens = self.language.conversation_tokens(&self.messages)?;
         // What the cache holds already is not computed again.
-        let mut same = self.held.iter().zip(&tokens).take_while(|(a, b)| a == b).count().min(tokens.len().saturating_sub(1));
+        let mut same = self
+            .held
+            .iter()
+            .zip(&tokens)
+            .take_while(|(a, b)| a == b)
+            .count()
+            .min(tokens.len().saturating_sub(1));
         if same < self.held.len() && self.cache.truncate(same).is_err() {
             self.cache = Cache::new(self.language.model().config(), self.options.cache)?;
             same = 0;
@@ -89,12 +99,16 @@ impl<'a> Talk<'a> {
     }
 }
 
-const HELP: &str = "Commands: /reset forgets the conversation, /help shows this, /exit leaves (so does Ctrl-D).";
+const HELP: &str =
+    "Commands: /reset forgets the conversation, /help shows this, /exit leaves (so does Ctrl-D).";
 
 pub fn run(args: &Chat) -> Result<(), Failure> {
     let (language, _) = args.model.load(false)?;
     if !language.can_chat() {
-        let what = format!("{} was not made to chat: it has no chat template. `hesper generate` continues texts.", args.model.model);
+        let what = format!(
+            "{} was not made to chat: it has no chat template. `hesper generate` continues texts.",
+            args.model.model
+        );
         return Err(what.into());
     }
     let mut talk = Talk::new(&language, args.sampling.options(0.7), args.system.as_deref())?;
@@ -109,7 +123,8 @@ pub fn run(args: &Chat) -> Result<(), Failure> {
         }
         interrupt::patient(false);
         let mut line = Vec::new();
-        let count = input.lock().read_until(b'\n', &mut line).map_err(|error| format!("no more input: {error}"))?;
+        let count =
+            input.lock().read_until(b'\n', &mut line).map_err(|error| format!("no more input: {error}"))?;
         if count == 0 {
             return Ok(());
         }

@@ -11,7 +11,8 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 
 /// The families that are supported, for messages.
-pub const FAMILIES: &str = "llama, qwen2, qwen3, gpt2 (also those that are built like them: SmolLM2, Mistral)";
+pub const FAMILIES: &str =
+    "llama, qwen2, qwen3, gpt2 (also those that are built like them: SmolLM2, Mistral)";
 
 /// A family of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +113,10 @@ impl Fields<'_> {
         let Some((name, value)) = self.find(names) else { return Ok(None) };
         match value.as_u64() {
             Some(size @ 1..=MOST) => Ok(Some(size as usize)),
-            _ => Err(Error::config(name, format!("{value} where a positive number of reasonable size is needed"))),
+            _ => Err(Error::config(
+                name,
+                format!("{value} where a positive number of reasonable size is needed"),
+            )),
         }
     }
 
@@ -199,8 +203,12 @@ impl Config {
         if self.family != Family::Gpt2 && !self.head_width.is_multiple_of(2) {
             return bad(format!("heads of {} numbers cannot have rotary positions", self.head_width));
         }
-        if self.head_width == 0 || (self.family == Family::Gpt2 && self.head_width * self.heads != self.width) {
-            return bad(format!("{} numbers are not {} heads of {}", self.width, self.heads, self.head_width));
+        if self.head_width == 0 || (self.family == Family::Gpt2 && self.head_width * self.heads != self.width)
+        {
+            return bad(format!(
+                "{} numbers are not {} heads of {}",
+                self.width, self.heads, self.head_width
+            ));
         }
         Ok(())
     }
@@ -239,7 +247,8 @@ fn quantizations(map: &serde_json::Map<String, Value>) -> Result<Quantizations> 
     if let Some(Value::Object(other)) = map.get("quantization_config")
         && let Some(method) = other.get("quant_method").and_then(Value::as_str)
     {
-        let what = format!("weights quantized by {method:?} are not supported; affine ones in MLX's layout are");
+        let what =
+            format!("weights quantized by {method:?} are not supported; affine ones in MLX's layout are");
         return Err(Error::config("quantization_config", what));
     }
     let Some(Value::Object(all)) = map.get("quantization") else { return Ok(Quantizations::default()) };

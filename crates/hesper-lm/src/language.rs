@@ -105,7 +105,9 @@ impl LanguageModel {
     pub fn conversation(&self, messages: &[Message]) -> Result<String> {
         match &self.template {
             Some(template) => template.render(messages, true, &Value::Null),
-            None => Err(Error::Template("the model has none: it continues texts and was not made to chat".into())),
+            None => {
+                Err(Error::Template("the model has none: it continues texts and was not made to chat".into()))
+            }
         }
     }
 

@@ -33,7 +33,8 @@ pub use cache::{Cache, CacheKind};
 pub use config::{Config, Family, Quantizations};
 pub use error::{Error, Result};
 pub use generate::{
-    Batch, Event, Finish, GenerateOptions, Generated, Generation, PREFILL, Piece, Stats, batch_generate, generate,
+    Batch, Event, Finish, GenerateOptions, Generated, Generation, PREFILL, Piece, Stats, batch_generate,
+    generate,
 };
 pub use language::{LanguageModel, LoadOptions};
 pub use model::Model;

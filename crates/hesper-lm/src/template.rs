@@ -43,9 +43,12 @@ impl ChatTemplate {
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_function("raise_exception", |message: String| -> std::result::Result<String, Jinja> {
-            Err(Jinja::new(ErrorKind::InvalidOperation, message))
-        });
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> std::result::Result<String, Jinja> {
+                Err(Jinja::new(ErrorKind::InvalidOperation, message))
+            },
+        );
         environment.add_function("strftime_now", |format: String| strftime(&format, now()));
         environment.set_fuel(Some(10_000_000));
         environment.add_template_owned(NAME, source.to_string()).map_err(|error| problem(&error))?;
@@ -88,7 +91,17 @@ fn now() -> u64 {
 }
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 
@@ -163,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_template_that_refuses_tells_why() {
-        let source = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}ok";
+        let source =
+            "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}ok";
         assert_eq!(render(source, &[Message::new("user", "")]).unwrap(), "ok");
         let error = render(source, &[Message::new("system", "")]).unwrap_err().to_string();
         assert!(error.contains("no system role"), "{error}");
@@ -178,7 +192,9 @@ mod tests {
 
     #[test]
     fn values_become_json_and_extra_variables_are_known() {
-        let template = ChatTemplate::new("{{ messages[0] | tojson }}{{ mode }}{{ missing is defined }}", "", "").unwrap();
+        let template =
+            ChatTemplate::new("{{ messages[0] | tojson }}{{ mode }}{{ missing is defined }}", "", "")
+                .unwrap();
         let text = template.render(&[Message::new("user", "a\"b")], false, &json!({ "mode": 3 })).unwrap();
         assert_eq!(text, r#"{"role":"user","content":"a\"b"}3false"#);
     }

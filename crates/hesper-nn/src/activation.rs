@@ -33,9 +33,12 @@ impl Activation {
     pub fn forward(self, x: &Array) -> Result<Array> {
         Ok(match self {
             Activation::Silu => x.multiply(&x.sigmoid()?)?,
-            Activation::Gelu => x.multiply(std::f64::consts::FRAC_1_SQRT_2)?.erf()?.add(1.0)?.multiply(x)?.multiply(0.5)?,
+            Activation::Gelu => {
+                x.multiply(std::f64::consts::FRAC_1_SQRT_2)?.erf()?.add(1.0)?.multiply(x)?.multiply(0.5)?
+            }
             Activation::GeluTanh => {
-                let inner = (x.multiply(x)?.multiply(x)?.multiply(0.044715)?.add(x)?).multiply((2.0 / std::f64::consts::PI).sqrt())?;
+                let inner = (x.multiply(x)?.multiply(x)?.multiply(0.044715)?.add(x)?)
+                    .multiply((2.0 / std::f64::consts::PI).sqrt())?;
                 inner.tanh()?.add(1.0)?.multiply(x)?.multiply(0.5)?
             }
             Activation::Relu => x.maximum(0.0)?,

@@ -18,6 +18,11 @@ pub trait KeyValues {
     /// Positions of the first new token: one for all sequences, or an array with one for each.
     fn offset(&self) -> fast::Offset;
 
+    /// How many sequences there are.
+    fn sequences(&self) -> usize {
+        1
+    }
+
     /// Remembers new keys and values and attends to all that may be seen. All have the shape
     /// (sequences, heads, tokens, width).
     fn attend(&mut self, queries: &Array, keys: &Array, values: &Array, scale: f32) -> hesper::Result<Array>;
@@ -88,7 +93,9 @@ impl Attention {
         }
         let expect = |name: &str, layer: &Linear, outputs: usize| match layer.weight().shape() {
             [given, _] if given == outputs => Ok(()),
-            [given, _] => Err(Error::Shape { path: name.into(), given: vec![given], expected: vec![outputs] }),
+            [given, _] => {
+                Err(Error::Shape { path: name.into(), given: vec![given], expected: vec![outputs] })
+            }
         };
         let (q, k) = (heads.queries * heads.width, heads.keys * heads.width);
         match &projections {
@@ -102,10 +109,16 @@ impl Attention {
         Ok(Attention { heads, projections, output, norms, rope })
     }
 
-    /// Applies it to tokens of shape (sequences, tokens, width).
+    /// Applies it to tokens of shape (sequences, tokens, width), or of shape (tokens, width) with those of all
+    /// sequences one behind the other.
     pub fn forward(&self, x: &Array, memory: &mut dyn KeyValues) -> Result<Array> {
-        let &[sequences, tokens, _] = x.shape() else {
-            return Err(Error::Setting(format!("attention of an array of shape {:?}", x.shape())));
+        let refused = || Error::Setting(format!("attention of an array of shape {:?}", x.shape()));
+        let (sequences, tokens) = match *x.shape() {
+            [sequences, tokens, _] => (sequences, tokens),
+            [rows, _] if memory.sequences() > 0 && rows.is_multiple_of(memory.sequences()) => {
+                (memory.sequences(), rows / memory.sequences())
+            }
+            _ => return Err(refused()),
         };
         let Heads { queries, keys, width } = self.heads;
         let [q, k, v] = match &self.projections {
@@ -115,7 +128,8 @@ impl Attention {
             Projections::Joined(layer) => {
                 let cuts = [(queries * width) as isize, ((queries + keys) * width) as isize];
                 let parts = layer.forward(x)?.split(Split::Indices(&cuts), -1)?;
-                <[Array; 3]>::try_from(parts).map_err(|_| Error::Setting("a projection in three parts".into()))?
+                <[Array; 3]>::try_from(parts)
+                    .map_err(|_| Error::Setting("a projection in three parts".into()))?
             }
         };
         let heads = |x: &Array, count: usize| -> Result<Array> {
@@ -138,7 +152,11 @@ impl Attention {
         if tokens > 1 {
             y = y.transpose(&[0, 2, 1, 3])?;
         }
-        self.output.forward(&y.reshape(&[sequences as isize, tokens as isize, -1])?)
+        let mut shape: Vec<isize> = x.shape().iter().map(|length| *length as isize).collect();
+        if let Some(last) = shape.last_mut() {
+            *last = (queries * width) as isize;
+        }
+        self.output.forward(&y.reshape(&shape)?)
     }
 }
 

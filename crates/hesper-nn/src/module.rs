@@ -4,9 +4,9 @@
 //! reads and one that may replace; everything else ([`ModuleExt`]) is written with them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use hesper::{Array, PackedArray};
-
+use hesper::{Array, PackedArray, io};
 
 use crate::error::{Error, Result};
 
@@ -74,11 +74,8 @@ pub trait Module {
     fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>));
 
     /// Calls `f` with the path of every leaf and the leaf, until it fails.
-    fn visit_mut(
-        &mut self,
-        prefix: &str,
-        f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
-    ) -> Result<()>;
+    fn visit_mut(&mut self, prefix: &str, f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>)
+    -> Result<()>;
 }
 
 /// Implements [`Module`](crate::Module) for a struct: its fields that are modules, in order.
@@ -267,6 +264,34 @@ pub trait ModuleExt: Module {
             return Err(Error::Unknown { path: path.clone() });
         }
         self.map(|path, old| Ok(given.get(path).unwrap_or(old).clone()))
+    }
+
+    /// Saves the parameters by path as a safetensors file. Packed blocks have no place in one.
+    fn save(&self, path: impl AsRef<Path>) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let mut packed = None;
+        self.visit("", &mut |path, leaf| {
+            if matches!(leaf, Leaf::Packed(_)) {
+                packed.get_or_insert(path);
+            }
+        });
+        if let Some(path) = packed {
+            return Err(Error::Setting(format!(
+                "{path} is packed in blocks, which safetensors files do not hold"
+            )));
+        }
+        Ok(io::save_safetensors(path, &self.parameters(), &[])?)
+    }
+
+    /// Takes parameters from a file, lazily; see [`ModuleExt::load`].
+    fn load_file(&mut self, path: impl AsRef<Path>, strict: bool) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let given = io::load(path)?.into_arrays().into_iter().collect();
+        self.load(&given, strict)
     }
 }
 

@@ -40,7 +40,9 @@ impl Rope {
     /// otherwise.
     pub fn new(dims: usize, traditional: bool, base: f32, scaling: Option<&RopeScaling>) -> Result<Self> {
         if dims == 0 || !dims.is_multiple_of(2) {
-            return Err(Error::Setting(format!("rotary positions need an even number of dimensions, not {dims}")));
+            return Err(Error::Setting(format!(
+                "rotary positions need an even number of dimensions, not {dims}"
+            )));
         }
         let mut rope = Rope { dims, traditional, base, scale: 1.0, periods: None };
         let own = |pair: usize| base.powf(2.0 * pair as f32 / dims as f32);

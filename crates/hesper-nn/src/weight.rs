@@ -29,7 +29,8 @@ impl Quantization {
             other => (group, bits) == other.defaults(),
         };
         if !known {
-            let what = format!("there is no quantization {:?} with {bits} bits in groups of {group}", mode.name());
+            let what =
+                format!("there is no quantization {:?} with {bits} bits in groups of {group}", mode.name());
             return Err(Error::Setting(what));
         }
         Ok(Quantization { group, bits, mode })

@@ -216,6 +216,10 @@ impl KeyValues for LayerStep<'_> {
         self.step.offset.clone()
     }
 
+    fn sequences(&self) -> usize {
+        self.step.starts.len()
+    }
+
     fn attend(&mut self, queries: &Array, keys: &Array, values: &Array, scale: f32) -> hesper::Result<Array> {
         match self.layer {
             Layer::Growing(layer) => layer.attend(self.step, queries, keys, values, scale),

@@ -23,7 +23,8 @@ type Rows = [Array; 3];
 impl Quantized {
     pub(super) fn new(bits: usize, group: usize, width: usize) -> Result<Self> {
         if !matches!(bits, 4 | 8) || !matches!(group, 32 | 64 | 128) || !width.is_multiple_of(group) {
-            let what = format!("heads of {width} numbers cannot be kept in groups of {group} with {bits} bits");
+            let what =
+                format!("heads of {width} numbers cannot be kept in groups of {group} with {bits} bits");
             return Err(Error::Setting(what));
         }
         Ok(Quantized { bits, group, blocks: None })
@@ -56,7 +57,8 @@ impl Quantized {
     }
 
     fn decode(&self, block: &Rows, rows: usize) -> hesper::Result<Array> {
-        let [codes, scales, biases] = [head(&block[0], rows)?, head(&block[1], rows)?, head(&block[2], rows)?];
+        let [codes, scales, biases] =
+            [head(&block[0], rows)?, head(&block[1], rows)?, head(&block[2], rows)?];
         let (group, bits) = (Some(self.group), Some(self.bits));
         codes.dequantize(&scales, Some(&biases), group, bits, QuantMode::Affine, None)
     }

@@ -61,15 +61,16 @@ pub fn write(folder: impl AsRef<Path>) -> Result<()> {
     let folder = folder.as_ref();
     let Parts { config, tokenizer, tokenizer_config, weights } = parts()?;
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-    let files = [
-        ("config.json", config),
-        ("tokenizer.json", tokenizer),
-        ("tokenizer_config.json", tokenizer_config),
-    ];
+    let files =
+        [("config.json", config), ("tokenizer.json", tokenizer), ("tokenizer_config.json", tokenizer_config)];
     for (name, value) in files {
         let path = folder.join(name);
         std::fs::write(&path, format!("{value:#}\n")).map_err(Error::io(&path))?;
     }
-    io::save_safetensors(folder.join("model.safetensors"), weights.iter().map(|(name, one)| (name.clone(), one)), &[])?;
+    io::save_safetensors(
+        folder.join("model.safetensors"),
+        weights.iter().map(|(name, one)| (name.clone(), one)),
+        &[],
+    )?;
     Ok(())
 }

@@ -96,7 +96,8 @@ impl<'a> Batch<'a> {
         let pieces = scores.read(|scores: &[f32]| {
             let rows = scores.chunks(scores.len() / texts.len());
             let each = texts.iter_mut().zip(rows).zip(&lengths);
-            each.map(|((text, row), length)| text.state.next(language, row, *length)).collect::<Result<Vec<_>>>()
+            each.map(|((text, row), length)| text.state.next(language, row, *length))
+                .collect::<Result<Vec<_>>>()
         })??;
         let mut gone = Vec::new();
         for (at, piece) in pieces.into_iter().enumerate() {

@@ -30,9 +30,15 @@ impl Model {
             true => None,
             false => {
                 let factors = checkpoint.find("rope_freqs.weight");
-                let factors = factors.map(|factors| factors.astype(Dtype::Float32)?.to_vec::<f32>()).transpose()?;
+                let factors =
+                    factors.map(|factors| factors.astype(Dtype::Float32)?.to_vec::<f32>()).transpose()?;
                 let scaling = factors.map(RopeScaling::Factors).or(config.rope_scaling.clone());
-                Some(Rope::new(config.head_width, config.rope_traditional, config.rope_base, scaling.as_ref())?)
+                Some(Rope::new(
+                    config.head_width,
+                    config.rope_traditional,
+                    config.rope_base,
+                    scaling.as_ref(),
+                )?)
             }
         };
         let blocks = (0..config.layers)

@@ -50,19 +50,22 @@ impl Model {
     /// The scores of the token after the last one, for every text: an array of shape (texts, vocabulary) of
     /// float32. `ids` has the shape (texts, tokens), and `cache` as many texts.
     pub fn step(&self, ids: &Array, cache: &mut Cache) -> Result<Array> {
-        let hidden = self.hidden(ids, cache)?;
-        let &[texts, tokens, width] = hidden.shape() else {
-            return Err(Error::Setting(format!("a model gave an array of shape {:?}", hidden.shape())));
-        };
-        let (texts, tokens, width) = (texts as isize, tokens as isize, width as isize);
-        let last = hidden.slice(&[0, tokens - 1, 0], &[texts, tokens, width], &[1, 1, 1])?;
-        self.scores(&last.reshape(&[texts, width])?)
+        let mut hidden = self.hidden(ids, cache)?;
+        let (texts, tokens) = (ids.shape()[0] as isize, ids.shape()[1] as isize);
+        if tokens > 1 {
+            let width = self.config.width as isize;
+            hidden = hidden.reshape(&[texts, tokens, width])?;
+            hidden = hidden.slice(&[0, tokens - 1, 0], &[texts, tokens, width], &[1, 1, 1])?;
+            hidden = hidden.reshape(&[texts, width])?;
+        }
+        self.scores(&hidden)
     }
 
     /// The scores after every token: an array of shape (texts, tokens, vocabulary) of float32.
     pub fn all_scores(&self, ids: &Array, cache: &mut Cache) -> Result<Array> {
         let hidden = self.hidden(ids, cache)?;
-        self.scores(&hidden)
+        let (texts, tokens) = (ids.shape()[0] as isize, ids.shape()[1] as isize);
+        Ok(self.scores(&hidden)?.reshape(&[texts, tokens, -1])?)
     }
 
     fn scores(&self, hidden: &Array) -> Result<Array> {
@@ -74,7 +77,7 @@ impl Model {
         Ok(scores.astype(hesper::Dtype::Float32)?)
     }
 
-    /// What goes into the last norm.
+    /// What goes into the last norm: a row for every token, those of all texts one behind the other.
     fn hidden(&self, ids: &Array, cache: &mut Cache) -> Result<Array> {
         let &[texts, tokens] = ids.shape() else {
             return Err(Error::Setting(format!("tokens of shape {:?} are not those of texts", ids.shape())));
@@ -90,14 +93,14 @@ impl Model {
         if longest > self.config.context {
             return Err(Error::Context { tokens: longest, limit: self.config.context });
         }
-        let mut x = self.tokens.forward(ids)?;
+        let mut x = self.tokens.forward(&ids.reshape(&[-1])?)?;
         if let Some(table) = &self.positions {
             let places: Vec<i32> = cache
                 .lengths()
                 .iter()
                 .flat_map(|start| (0..tokens).map(move |token| (start + token) as i32))
                 .collect();
-            x = x.add(&table.forward(&Array::try_from_slice(&places, &[texts, tokens])?)?)?;
+            x = x.add(&table.forward(&Array::try_from_slice(&places, &[places.len()])?)?)?;
         }
         cache.begin(tokens)?;
         for (at, block) in self.blocks.iter().enumerate() {

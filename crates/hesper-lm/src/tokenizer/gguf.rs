@@ -17,7 +17,9 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence as Pieces;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, DecoderWrapper, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
+use tokenizers::{
+    AddedToken, DecoderWrapper, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior,
+};
 
 use super::Tokenizer;
 use crate::error::{Error, Result};
@@ -50,14 +52,16 @@ impl Tokenizer {
             Some(MetaValue::Array(array)) => Some(array),
             _ => None,
         };
-        let tokens = list("tokens").and_then(MetaArray::as_strings).ok_or_else(|| bad("the file has no tokens"))?;
+        let tokens =
+            list("tokens").and_then(MetaArray::as_strings).ok_or_else(|| bad("the file has no tokens"))?;
         let kinds: &[i32] = match list("token_type") {
             Some(MetaArray::I32(kinds)) if kinds.len() == tokens.len() => kinds,
             None => &[],
             Some(_) => return Err(bad("the kinds of tokens are no list as long as that of tokens")),
         };
         let id = |name: &str| {
-            let id = key(metadata, name).and_then(|value| value.as_u64()).and_then(|id| u32::try_from(id).ok());
+            let id =
+                key(metadata, name).and_then(|value| value.as_u64()).and_then(|id| u32::try_from(id).ok());
             id.filter(|id| (*id as usize) < tokens.len())
         };
         let model = metadata.get("tokenizer.ggml.model").and_then(MetaValue::as_str).unwrap_or("");
@@ -72,7 +76,8 @@ impl Tokenizer {
                     Some(MetaArray::F32(scores)) if scores.len() == tokens.len() => scores,
                     _ => return Err(bad("there is no score for every token")),
                 };
-                let space = key(metadata, "add_space_prefix").and_then(|value| value.as_bool()).unwrap_or(true);
+                let space =
+                    key(metadata, "add_space_prefix").and_then(|value| value.as_bool()).unwrap_or(true);
                 pieces(tokens, scores, space, id("unknown_token_id"))?
             }
             other => return Err(bad(format!("the kind {other:?} is not supported; gpt2 and llama are"))),
@@ -86,7 +91,8 @@ impl Tokenizer {
         inner.add_tokens(&defined);
         let text = |id: Option<u32>| id.map_or(String::new(), |id| tokens[id as usize].clone());
         let (bos, eos) = (id("bos_token_id"), id("eos_token_id"));
-        let begin = key(metadata, "add_bos_token").and_then(|value| value.as_bool()).unwrap_or(model == "llama");
+        let begin =
+            key(metadata, "add_bos_token").and_then(|value| value.as_bool()).unwrap_or(model == "llama");
         let mut ends: Vec<u32> = eos.into_iter().chain(id("eot_token_id")).collect();
         ends.dedup();
         Ok(Tokenizer {
@@ -119,7 +125,10 @@ fn bytes(tokens: &[String], merges: &[String], pre: &str) -> Result<tokenizers::
         }
         pairs.push((pair.0.to_string(), pair.1.to_string()));
     }
-    let model = BPE::builder().vocab_and_merges(vocabulary, pairs).build().map_err(failed)?;
+    let llama3 = matches!(pre, "llama-bpe" | "llama3" | "llama-v3");
+    // Llama 3 takes words that are tokens as they are, whatever the merges say.
+    let model = BPE::builder().vocab_and_merges(vocabulary, pairs).ignore_merges(llama3);
+    let model = model.build().map_err(failed)?;
     let mut tokenizer = tokenizers::Tokenizer::new(model);
     let cut = |pattern: &str| -> Result<PreTokenizerWrapper> {
         let pattern = SplitPattern::Regex(pattern.to_string());
@@ -128,7 +137,7 @@ fn bytes(tokens: &[String], merges: &[String], pre: &str) -> Result<tokenizers::
     // With a pattern of its own, the byte level only writes bytes as letters.
     let level = |own: bool| PreTokenizerWrapper::from(ByteLevel::new(false, true, own));
     let steps = match pre {
-        "llama-bpe" | "llama3" | "llama-v3" => vec![cut(LLAMA3)?, level(false)],
+        _ if llama3 => vec![cut(LLAMA3)?, level(false)],
         "qwen2" | "deepseek-r1-qwen" => vec![cut(QWEN2)?, level(false)],
         "smollm" | "starcoder" | "refact" | "command-r" => vec![Digits::new(true).into(), level(true)],
         "default" | "gpt-2" | "gpt2" | "" => vec![level(true)],
@@ -147,7 +156,8 @@ fn pieces(
     unknown: Option<u32>,
 ) -> Result<tokenizers::Tokenizer> {
     let vocabulary = vocabulary(tokens);
-    let ids: HashMap<&str, usize> = tokens.iter().enumerate().map(|(id, token)| (token.as_str(), id)).collect();
+    let ids: HashMap<&str, usize> =
+        tokens.iter().enumerate().map(|(id, token)| (token.as_str(), id)).collect();
     // Every pair that makes a token, best scores first.
     let mut pairs: Vec<(f32, usize, usize)> = Vec::new();
     for (id, token) in tokens.iter().enumerate() {

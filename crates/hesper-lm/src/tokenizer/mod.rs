@@ -91,7 +91,8 @@ impl Tokenizer {
             .encode(text, begin && self.begins)
             .map_err(|error| Error::Tokenizer(error.to_string()))?;
         let mut ids = encoding.get_ids().to_vec();
-        if begin && !self.begins
+        if begin
+            && !self.begins
             && let Some(bos) = self.bos
             && ids.first() != Some(&bos)
         {

@@ -64,11 +64,13 @@ fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
         let last = starts.iter().enumerate().map(|(at, start)| to.row(at, to.heads - 1, start + count)).max();
         let base = old.data.offset as usize;
         let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
-        encoder.read_write_range(&output, (base + first) * size..(base + last) * size).run(move |native| {
-            let [from, view] = native.take()?;
-            put(view.as_mut_slice::<T>()?, first, from.as_slice::<T>()?, &rows, to, &starts);
-            Ok(())
-        })?;
+        encoder.read_write_range(&output, (base + first) * size..(base + last) * size).run(
+            move |native| {
+                let [from, view] = native.take()?;
+                put(view.as_mut_slice::<T>()?, first, from.as_slice::<T>()?, &rows, to, &starts);
+                Ok(())
+            },
+        )?;
         return Ok(old.data);
     }
     encoder.read_range(&buffers[0], old.bytes.clone()).write(&output).run(move |native| {
@@ -91,14 +93,7 @@ fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
 }
 
 /// Copies rows to their places; `to` begins at element `first` of the block.
-fn put<T: Carrier>(
-    to: &mut [T],
-    first: usize,
-    from: &[T],
-    rows: &Strided,
-    block: Block,
-    starts: &[usize],
-) {
+fn put<T: Carrier>(to: &mut [T], first: usize, from: &[T], rows: &Strided, block: Block, starts: &[usize]) {
     let strides = rows.strides();
     for (sequence, &start) in starts.iter().enumerate() {
         for head in 0..block.heads {
@@ -139,7 +134,8 @@ pub fn append(block: &Array, rows: &Array, starts: &[usize], room: usize) -> Res
         && from[3] == to[3]
         && starts.iter().all(|start| start.checked_add(from[2]).is_some_and(|end| end <= room));
     if !fits {
-        let what = format!("rows of shape {from:?} at {starts:?} for a block of shape {to:?} and room for {room}");
+        let what =
+            format!("rows of shape {from:?} at {starts:?} for a block of shape {to:?} and room for {room}");
         return Err(Error::shape("append", what));
     }
     let rows = rows.astype(block.dtype())?;
