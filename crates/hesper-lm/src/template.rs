@@ -36,6 +36,9 @@ pub struct ChatTemplate {
 
 const NAME: &str = "chat";
 
+/// Steps after which a template is taken for one that never ends.
+const FUEL: u64 = 1_000_000;
+
 impl ChatTemplate {
     /// Compiles a template; `bos` and `eos` are the texts of the tokens that begin and end a text.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self> {
@@ -50,7 +53,8 @@ impl ChatTemplate {
             },
         );
         environment.add_function("strftime_now", |format: String| strftime(&format, now()));
-        environment.set_fuel(Some(10_000_000));
+        environment.add_filter("tojson", tojson);
+        environment.set_fuel(Some(FUEL));
         environment.add_template_owned(NAME, source.to_string()).map_err(|error| problem(&error))?;
         Ok(ChatTemplate { environment, bos: bos.to_string(), eos: eos.to_string() })
     }
@@ -83,6 +87,44 @@ impl std::fmt::Debug for ChatTemplate {
 fn problem(error: &Jinja) -> Error {
     let place = error.line().map_or(String::new(), |line| format!(" (line {line})"));
     Error::Template(format!("{}{place}", error.detail().map_or(error.to_string(), str::to_string)))
+}
+
+/// A value as JSON, spaced as Python does it: that is what models have seen.
+fn tojson(value: &minijinja::Value) -> std::result::Result<minijinja::Value, Jinja> {
+    let value = serde_json::to_value(value)
+        .map_err(|error| Jinja::new(ErrorKind::BadSerialization, error.to_string()))?;
+    let mut text = String::new();
+    spaced(&value, &mut text);
+    Ok(minijinja::Value::from_safe_string(text))
+}
+
+fn spaced(value: &Value, text: &mut String) {
+    let mut first = true;
+    let mut next = |text: &mut String| {
+        if !std::mem::take(&mut first) {
+            text.push_str(", ");
+        }
+    };
+    match value {
+        Value::Array(list) => {
+            text.push('[');
+            for value in list {
+                next(text);
+                spaced(value, text);
+            }
+            text.push(']');
+        }
+        Value::Object(map) => {
+            text.push('{');
+            for (key, value) in map {
+                next(text);
+                text.push_str(&format!("{}: ", Value::from(key.as_str())));
+                spaced(value, text);
+            }
+            text.push('}');
+        }
+        other => text.push_str(&other.to_string()),
+    }
 }
 
 /// Seconds since 1970.
@@ -171,7 +213,7 @@ mod tests {
             [{{ message.content | trim }}]{% else %}{{ message['content'].strip().split('x')[-1] }}{{ eos_token }}\
             {% endif %}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}";
         let messages = [Message::new("user", " hi "), Message::new("assistant", " ax bc ")];
-        assert_eq!(render(source, &messages).unwrap(), "<s>[hi]\n bc</s>\n>");
+        assert_eq!(render(source, &messages).unwrap(), "<s>[hi] bc</s>>");
     }
 
     #[test]
@@ -196,7 +238,7 @@ mod tests {
             ChatTemplate::new("{{ messages[0] | tojson }}{{ mode }}{{ missing is defined }}", "", "")
                 .unwrap();
         let text = template.render(&[Message::new("user", "a\"b")], false, &json!({ "mode": 3 })).unwrap();
-        assert_eq!(text, r#"{"role":"user","content":"a\"b"}3false"#);
+        assert_eq!(text, r#"{"content": "a\"b", "role": "user"}3False"#);
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn the_demo_says_its_text_again() {
     let language = demo::model().unwrap();
     let prompt = language.prompt_tokens("A language model").unwrap();
     let made = generate(&language, &prompt, &options(12)).unwrap();
-    assert_eq!(made.text, " reads a text and guesses the next word. Then it");
+    assert_eq!(made.text, " reads a text and guesses the next word. Then it reads");
     assert_eq!((made.finish, made.tokens.len()), (Finish::Length, 12));
     let prompt = language.prompt_tokens("For a model that").unwrap();
     let made = generate(&language, &prompt, &options(100)).unwrap();
