@@ -143,7 +143,9 @@ fn parse(
     }
     for (at, other) in names.iter().enumerate() {
         if names[..at].contains(other) {
-            return Err(PyValueError::new_err(format!("[{name}] Duplicate argument name {other} is not allowed.")));
+            return Err(PyValueError::new_err(format!(
+                "[{name}] Duplicate argument name {other} is not allowed."
+            )));
         }
     }
     if numbers.is_empty() && names.is_empty() {
@@ -299,11 +301,7 @@ fn outputs_of(returned: &Bound<'_, PyAny>) -> PyResult<Vec<Array>> {
 }
 
 /// Calls a function with the arrays that a transformation varies.
-fn call_with(
-    fun: &Bound<'_, PyAny>,
-    varied: &[Array],
-    originals: &[Array],
-) -> Result<Vec<Array>, Raised> {
+fn call_with(fun: &Bound<'_, PyAny>, varied: &[Array], originals: &[Array]) -> Result<Vec<Array>, Raised> {
     let py = fun.py();
     let objects = fresh(py, varied)?;
     let returned = fun.call1(PyTuple::new(py, &objects)?)?;

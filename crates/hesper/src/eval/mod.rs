@@ -12,6 +12,8 @@ mod claim;
 pub(crate) mod fuse;
 pub(crate) mod plan;
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use hesper_runtime::{Buffer, Stream};
@@ -53,7 +55,7 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
     for (step, over) in plan.steps.iter().zip(&plan.over) {
         match step {
             plan::Step::Op(at) => {
-                let data = lower(claim.node(*at)?)?;
+                let data = lower(&claim, claim.node(*at)?)?;
                 claim.resolve(*at, data)?;
             }
             plan::Step::Group(group) => {
@@ -67,15 +69,27 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
     Ok(())
 }
 
-fn lower(array: &Array) -> Result<Data> {
+fn lower(claim: &Claim, array: &Array) -> Result<Data> {
     let call = match &*array.state() {
         State::Claimed(call) => call.clone(),
         _ => return array.data(),
     };
+    // A transformation may ask for everything again.
+    let kept = array.0.scope.as_ref().is_some_and(|scope| scope.is_open());
     let inputs = call
         .inputs
         .iter()
-        .map(|input| Ok(Bound { shape: input.shape(), dtype: input.dtype(), data: input.data()? }))
+        .map(|input| {
+            let data = input.data()?;
+            // The array is held by the call and its copy here, and by the claim if it came with it; its memory
+            // by the array and by `data`.
+            let holders = 2 + usize::from(claim.place(input).is_some());
+            let donated = !kept
+                && Arc::strong_count(&input.0) == holders
+                && data.buffer.writable()
+                && data.buffer.handles() == 2;
+            Ok(Bound { shape: input.shape(), dtype: input.dtype(), data, donated })
+        })
         .collect::<Result<_>>()?;
     let node = &array.0;
     call.op.get().lower(&mut Lowering::new(&node.stream, &node.shape, node.dtype, inputs))
@@ -86,6 +100,8 @@ pub(crate) struct Bound<'a> {
     pub(crate) shape: &'a [usize],
     pub(crate) dtype: Dtype,
     pub(crate) data: Data,
+    /// Whether nobody can ask for it again.
+    pub(crate) donated: bool,
 }
 
 /// What an op's lowering gets: its declared inputs, and nothing else.
@@ -129,6 +145,11 @@ impl<'a> Lowering<'a> {
     /// Where an input is.
     pub(crate) fn input(&self, at: usize) -> &Data {
         &self.inputs[at].data
+    }
+
+    /// Whether nobody but this op can ask for an input again, so that its memory may be overwritten.
+    pub(crate) fn is_donated(&self, at: usize) -> bool {
+        self.inputs[at].donated
     }
 
     /// Shape of an input.

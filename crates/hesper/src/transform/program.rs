@@ -246,7 +246,18 @@ impl Program {
                         .iter()
                         .map(|place| {
                             let (shape, dtype) = self.meta(*place);
-                            Ok(Bound { shape, dtype, data: find(&made, *place)? })
+                            let mut data = None;
+                            // What nothing needs after this op is the op's to use.
+                            if let Place::Node(from) = place
+                                && over.contains(from)
+                                && node.inputs.iter().filter(|other| *other == place).count() == 1
+                            {
+                                data = made[*from].take();
+                            }
+                            let taken = data.is_some();
+                            let data = data.map_or_else(|| find(&made, *place), Ok)?;
+                            let donated = taken && data.buffer.writable() && data.buffer.handles() == 1;
+                            Ok(Bound { shape, dtype, data, donated })
                         })
                         .collect::<Result<_>>()?;
                     let mut lowering = Lowering::new(&node.stream, &node.shape, node.dtype, inputs);
