@@ -11,7 +11,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::ops::custom::Part;
+use crate::ops::multi::Part;
 use crate::ops::native::{par_pieces, reach};
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, size_of};
