@@ -326,3 +326,21 @@ fn sixty_four_tasks_with_custom_kernels_and_dropped_temporaries_get_right_number
         }
     });
 }
+
+#[test]
+fn why_two_ops_are_not_one_kernel_is_told() {
+    use hesper::eval::{Apart, why_apart};
+    let x = Array::from_slice(&[1.0f32, 2.0]);
+    let y = x.exp().unwrap();
+    assert_eq!(why_apart(&x, &y), Some(Apart::Computed(0)));
+    assert_eq!(why_apart(&y, &x.add(1).unwrap()), Some(Apart::Unrelated));
+    let wide = y.add(Array::zeros(&[3, 2], Dtype::Float32).unwrap()).unwrap();
+    assert_eq!(why_apart(&y, &wide), Some(Apart::Shapes(vec![2], vec![3, 2])));
+    let both = y.subtract(y.sum(None, false).unwrap()).unwrap();
+    assert_eq!(why_apart(&y, &both), Some(Apart::OtherReader("sum")));
+    let mut long = y.clone();
+    for _ in 0..100 {
+        long = long.add(1).unwrap();
+    }
+    assert_eq!(why_apart(&y, &long), Some(Apart::Full));
+}

@@ -9,6 +9,7 @@
 //!    lazy again, and can be tried again.
 
 mod claim;
+mod explain;
 pub(crate) mod fuse;
 pub(crate) mod plan;
 
@@ -23,6 +24,7 @@ use crate::array::{Array, Data, State};
 use crate::error::Result;
 use claim::Claim;
 
+pub use explain::{Apart, why_apart};
 pub use plan::{fusion_enabled, set_fusion};
 
 /// Computes arrays; returns when all are computed. An error is the first array's that failed.

@@ -15,7 +15,7 @@ use crate::array::{Array, State};
 use crate::ops::Kind;
 
 /// Most nodes of a group.
-const MOST_NODES: usize = 64;
+pub(super) const MOST_NODES: usize = 64;
 
 /// A kernel to be: members inputs first, and those that are outputs.
 #[derive(Debug, Default)]

@@ -1,0 +1,139 @@
+//! Why two ops do not become one kernel.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::plan::{Graph, MOST_NODES, Step, fusion_enabled};
+use crate::array::{Array, State};
+use crate::ids::IdMap;
+use crate::ops::Kind;
+
+/// Why the ops of two arrays are not computed in one kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Apart {
+    /// One is computed already, or is no op: by its number, 0 for the first.
+    Computed(usize),
+    /// One is not element-wise: its name.
+    NotElementwise(&'static str),
+    /// The second does not depend on the first.
+    Unrelated,
+    /// They have different shapes.
+    Shapes(Vec<usize>, Vec<usize>),
+    /// They run on different streams.
+    Streams,
+    /// Fusion is switched off.
+    Off,
+    /// An op that is not of the second's kernel reads the first as well: its name.
+    OtherReader(&'static str),
+    /// The kernel has as many ops as a kernel may have.
+    Full,
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Apart::Computed(0) => f.write_str("the first array is computed already"),
+            Apart::Computed(_) => f.write_str("the second array is computed already"),
+            Apart::NotElementwise(op) => write!(f, "{op} is not element-wise"),
+            Apart::Unrelated => f.write_str("the second array is not computed from the first"),
+            Apart::Shapes(first, second) => write!(f, "shapes {first:?} and {second:?} differ"),
+            Apart::Streams => f.write_str("they run on different streams"),
+            Apart::Off => f.write_str("fusion is switched off"),
+            Apart::OtherReader(op) => {
+                write!(f, "{op}, which is in another kernel, reads the first array too")
+            }
+            Apart::Full => write!(f, "a kernel has at most {MOST_NODES} ops"),
+        }
+    }
+}
+
+/// Why the op of `first` and that of `second`, which is computed from it, would not become one kernel if
+/// `second` were evaluated now; `None` if they would.
+///
+/// ```
+/// use hesper::{Array, eval};
+/// let x = Array::from_slice(&[1.0f32, 2.0]);
+/// let y = x.exp()?;
+/// assert_eq!(eval::why_apart(&y, &y.add(1.0)?), None);
+/// let sum = y.sum(None, false)?;
+/// assert_eq!(eval::why_apart(&y, &sum).map(|why| why.to_string()), Some("sum is not element-wise".into()));
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
+    for (number, array) in [first, second].into_iter().enumerate() {
+        match &*array.state() {
+            State::Lazy(call) | State::Claimed(call) => {
+                if !matches!(call.op.get().kind(), Kind::Elementwise(_)) {
+                    return Some(Apart::NotElementwise(call.op.name()));
+                }
+            }
+            _ => return Some(Apart::Computed(number)),
+        }
+    }
+    let (nodes, places) = lazy_nodes(second);
+    let Some(&start) = places.get(&first.0.id) else { return Some(Apart::Unrelated) };
+    let end = nodes.len() - 1;
+    if first.shape() != second.shape() {
+        return Some(Apart::Shapes(first.shape().to_vec(), second.shape().to_vec()));
+    }
+    if first.0.stream.id() != second.0.stream.id() {
+        return Some(Apart::Streams);
+    }
+    if !fusion_enabled() {
+        return Some(Apart::Off);
+    }
+    let calls: Vec<_> = nodes.iter().map(Array::call).collect();
+    let kinds: Vec<bool> = calls
+        .iter()
+        .map(|call| call.as_ref().is_some_and(|call| matches!(call.op.get().kind(), Kind::Elementwise(_))))
+        .collect();
+    let reads = |at: usize| -> SmallVec<[usize; 3]> {
+        let inputs = calls[at].iter().flat_map(|call| &call.inputs);
+        inputs.filter_map(|input| places.get(&input.0.id).copied()).collect()
+    };
+    let graph = Graph {
+        inputs: (0..nodes.len()).map(reads).collect(),
+        elementwise: kinds,
+        alike: &|one, other| {
+            let (one, other) = (&nodes[one].0, &nodes[other].0);
+            one.shape == other.shape && one.stream.id() == other.stream.id()
+        },
+        held: &|at, uses| Arc::strong_count(&nodes[at].0) > uses + 1,
+    };
+    let plan = graph.plan();
+    let group = plan.steps.iter().find_map(|step| match step {
+        Step::Group(group) if group.members.contains(&end) => Some(&group.members),
+        _ => None,
+    })?;
+    if group.contains(&start) {
+        return None;
+    }
+    let other = (0..nodes.len()).find(|at| graph.inputs[*at].contains(&start) && !group.contains(at));
+    Some(match other.and_then(|at| calls[at].as_ref()) {
+        Some(call) if group.len() < MOST_NODES => Apart::OtherReader(call.op.name()),
+        _ => Apart::Full,
+    })
+}
+
+/// The nodes that an array needs and that are not computed, inputs first, and their places.
+fn lazy_nodes(root: &Array) -> (Vec<Array>, IdMap<usize>) {
+    let (mut nodes, mut places) = (Vec::new(), IdMap::default());
+    let mut stack = vec![(root.clone(), false)];
+    while let Some((array, done)) = stack.pop() {
+        if places.contains_key(&array.0.id) || array.is_evaluated() {
+            continue;
+        }
+        if done {
+            places.insert(array.0.id, nodes.len());
+            nodes.push(array);
+            continue;
+        }
+        let inputs = array.call().map(|call| call.inputs).unwrap_or_default();
+        stack.push((array, true));
+        stack.extend(inputs.into_iter().rev().map(|input| (input, false)));
+    }
+    (nodes, places)
+}
