@@ -62,7 +62,8 @@ fn quantize<'py>(
     let w = w.value();
     let (codes, scales, biases) =
         on(stream, || rescaled(&w, scale.as_ref(), true)?.quantize(group_size, bits, mode))?;
-    PyTuple::new(py, [codes, scales].into_iter().chain(biases).map(PyArray::new))
+    let all: Vec<PyArray> = [codes, scales].into_iter().chain(biases).map(PyArray::new).collect();
+    PyTuple::new(py, all)
 }
 
 /// The numbers that codes stand for.
