@@ -1,5 +1,7 @@
 //! What the benchmarks share: timing that survives a noisy machine.
 
+pub mod lines;
+
 use std::time::Instant;
 
 /// The best time of one call of `f` in nanoseconds, over `rounds` rounds of `calls` calls each. On a

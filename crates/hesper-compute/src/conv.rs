@@ -37,10 +37,10 @@ pub struct ConvShape {
     pub groups: usize,
     /// Distance of windows.
     pub stride: [usize; 3],
-    /// Zeros before the input.
-    pub padding_low: [usize; 3],
-    /// Zeros after the input.
-    pub padding_high: [usize; 3],
+    /// Zeros before the input; a negative number cuts places of it off.
+    pub padding_low: [isize; 3],
+    /// Zeros after the input; a negative number cuts places of it off.
+    pub padding_high: [isize; 3],
     /// Distance of the places of a window.
     pub dilation: [usize; 3],
     /// Distance of the elements of the input, zeros between.
@@ -59,7 +59,10 @@ impl ConvShape {
             crate::error::at_least("stride, dilation and extent of a kernel", 1, positive)?;
             let dilated =
                 self.input[d].saturating_sub(1) * self.input_dilation[d] + usize::from(self.input[d] > 0);
-            let padded = dilated + self.padding_low[d] + self.padding_high[d];
+            let padded = (dilated as isize)
+                .saturating_add(self.padding_low[d])
+                .saturating_add(self.padding_high[d])
+                .max(0) as usize;
             let window = (self.kernel[d] - 1) * self.dilation[d] + 1;
             crate::error::at_least("extent of the padded input", window, padded)?;
             *out = (padded - window) / self.stride[d] + 1;
@@ -83,8 +86,8 @@ impl ConvShape {
         let mut index = place[0];
         for d in 0..3 {
             let k = if self.flip { self.kernel[d] - 1 - at[d] } else { at[d] };
-            let i =
-                (place[d + 1] * self.stride[d] + k * self.dilation[d]).checked_sub(self.padding_low[d])?;
+            let i = (place[d + 1] * self.stride[d] + k * self.dilation[d]) as isize - self.padding_low[d];
+            let i = usize::try_from(i).ok()?;
             let (i, between) = (i / self.input_dilation[d], i % self.input_dilation[d]);
             if between != 0 || i >= self.input[d] {
                 return None;

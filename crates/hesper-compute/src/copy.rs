@@ -169,6 +169,63 @@ pub unsafe fn copy_strided<T: Copy + Send + Sync + 'static>(
     Ok(())
 }
 
+/// A side of a copy: elements, the place of the first, and what a step along each axis moves by.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Of the first element.
+    pub offset: isize,
+    /// For each axis.
+    pub strides: &'a [isize],
+}
+
+impl Place<'_> {
+    /// `Ok` if every element of a shape lies within `len` elements.
+    fn within(self, shape: &[usize], len: usize) -> Result<(), Mismatch> {
+        same("strides", shape.len(), self.strides.len())?;
+        let (mut low, mut high) = (self.offset as i128, self.offset as i128);
+        for (n, stride) in shape.iter().zip(self.strides) {
+            let far = (*n as i128 - 1) * *stride as i128;
+            low += far.min(0);
+            high += far.max(0);
+        }
+        let what = "elements that strides reach";
+        if low < 0 {
+            return Err(Mismatch { what, expected: 0, given: usize::MAX });
+        }
+        at_least(what, usize::try_from(high + 1).unwrap_or(usize::MAX), len)
+    }
+
+    /// `Ok` if no two elements of a shape share a place: each axis steps over all that follow.
+    fn distinct(self, shape: &[usize]) -> Result<(), Mismatch> {
+        let mut reach = 1usize;
+        for (n, stride) in shape.iter().zip(self.strides).rev().filter(|(n, _)| **n > 1) {
+            at_least("a step of the result's axis", reach, usize::try_from(*stride).unwrap_or(0))?;
+            reach = product("elements of the result", &[*stride as usize, *n])?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies elements of `src` that any strides name to `dst`, whose axes must be in the order of memory.
+pub fn copy_elements<T: Copy + Send + Sync + 'static>(
+    par: &dyn Par,
+    shape: &[usize],
+    src: &[T],
+    from: Place<'_>,
+    dst: &mut [T],
+    to: Place<'_>,
+) -> Result<(), Mismatch> {
+    if shape.contains(&0) {
+        return Ok(());
+    }
+    from.within(shape, src.len())?;
+    to.within(shape, dst.len())?;
+    to.distinct(shape)?;
+    let (src, dst) = (src.as_ptr().wrapping_offset(from.offset), dst.as_mut_ptr().wrapping_offset(to.offset));
+    // SAFETY: all elements are within the slices; those of the result are distinct, and borrowed for writing.
+    unsafe { copy_strided(par, shape, src, from.strides, dst, to.strides) }
+}
+
 /// Size, source stride, destination stride.
 type Dim = (usize, isize, isize);
 

@@ -25,7 +25,7 @@ pub use attention::{
     attention_slices, gated_delta,
 };
 pub use conv::{ConvShape, conv};
-pub use copy::{cast, copy_rows, copy_strided, gather_rows};
+pub use copy::{Place, cast, copy_elements, copy_rows, copy_strided, gather_rows};
 pub use error::Mismatch;
 pub use gemm::{BatchItem, Element, GemmOptions, Hook, gemm, gemm_batched};
 pub use mat::{MatMut, MatRef};

@@ -23,7 +23,7 @@ fn reference<T: Float>(s: &ConvShape, x: &[T], w: &[T]) -> Vec<f32> {
                 let mut inside = true;
                 for d in 0..3 {
                     let k = if s.flip { s.kernel[d] - 1 - k[d] } else { k[d] };
-                    let p = (place[d] * s.stride[d] + k * s.dilation[d]) as isize - s.padding_low[d] as isize;
+                    let p = (place[d] * s.stride[d] + k * s.dilation[d]) as isize - s.padding_low[d];
                     let step = s.input_dilation[d] as isize;
                     inside &= p >= 0 && p % step == 0 && p / step < s.input[d] as isize;
                     at = at * s.input[d] + (p / step).max(0) as usize;

@@ -174,7 +174,7 @@ fn reductions_match_plain_loops_on_every_axis() {
 }
 
 #[test]
-fn nan_wins_minima_and_maxima_but_is_never_the_place_of_one() {
+fn nan_wins_minima_and_maxima_and_is_their_place() {
     let mut x = vec![1.0f32; 5000];
     x[17] = f32::NAN;
     x[18] = 3.0;
@@ -184,8 +184,21 @@ fn nan_wins_minima_and_maxima_but_is_never_the_place_of_one() {
         }
     }
     let mut at = [0];
-    arg_extreme(&Serial, true, &x, Axis::last(1, 5000), &mut at).unwrap();
-    assert_eq!(at, [18]);
+    for max in [true, false] {
+        arg_extreme(&Serial, max, &x, Axis::last(1, 5000), &mut at).unwrap();
+        assert_eq!(at, [17]);
+    }
+    // In a row that is searched in parts, and down columns.
+    let mut long = vec![2.0f32; 200_000];
+    (long[150_000], long[70_000]) = (5.0, 5.0);
+    arg_extreme(&Threads(2), true, &long, Axis::last(1, 200_000), &mut at).unwrap();
+    assert_eq!(at, [70_000]);
+    (long[199_999], long[190_000]) = (f32::NAN, f32::NAN);
+    arg_extreme(&Threads(2), true, &long, Axis::last(1, 200_000), &mut at).unwrap();
+    assert_eq!(at, [190_000]);
+    let mut columns = vec![0; 1000];
+    arg_extreme(&Threads(2), true, &long, Axis { outer: 1, len: 200, inner: 1000 }, &mut columns).unwrap();
+    assert!(columns[0] == 190 && columns[999] == 199 && columns[1] == 0);
 }
 
 #[test]

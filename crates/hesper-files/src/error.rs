@@ -145,11 +145,13 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(action: &'static str, path: Option<&Path>, source: io::Error) -> Self {
+    /// An error of the operating system.
+    pub fn io(action: &'static str, path: Option<&Path>, source: io::Error) -> Self {
         Error::Io { action, path: path.map(Path::to_path_buf), source }
     }
 
-    pub(crate) fn in_file(self, path: &Path) -> Self {
+    /// The error, with the file that it happened in where it does not name one.
+    pub fn in_file(self, path: &Path) -> Self {
         match self {
             // These name their file already.
             e @ (Error::InFile { .. } | Error::NotAFile(_) | Error::Cancelled) => e,

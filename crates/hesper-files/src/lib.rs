@@ -1,6 +1,7 @@
 //! Tensor files: safetensors, npy, npz and GGUF, read lazily and written atomically.
 //!
-//! This crate knows bytes, names, dtypes and shapes; it knows nothing of arrays or devices. It promises:
+//! This crate knows bytes, names, dtypes and shapes; it knows nothing of arrays or devices, and of the runtime
+//! only what memory has to promise that a buffer is made of. It promises:
 //!
 //! - **Lazy.** Opening a file reads its header and nothing else: time and memory follow the header, not the
 //!   file. Tensor bytes are reached by range, in place in a mapping where layout and alignment allow it.
@@ -29,7 +30,8 @@
 //! # }
 //! ```
 //!
-//! Unsafe code lives in [`source`] alone: the mapping and its fault handler.
+//! Unsafe code lives in [`source`] alone: the mapping, its fault handler, and the promise that mapped bytes
+//! stay where they are.
 
 #![deny(unsafe_code)]
 
@@ -55,6 +57,6 @@ pub use error::{Error, Result};
 pub use load::{Cancel, LoadOptions, Progress, Request, load_into};
 pub use metadata::{MetaArray, MetaValue, Metadata};
 pub use shards::{ShardIndex, ShardedFile};
-pub use source::{FileState, Identity, Source};
+pub use source::{FileState, Identity, SharedBytes, SharedSource, Source};
 pub use tensor::{Format, Layout, Limits, Storage, TensorFile, TensorInfo};
 pub use write::TensorSpec;

@@ -119,16 +119,29 @@ pub struct ShardedFile {
 impl ShardedFile {
     /// Opens an index file and all of its shards.
     pub fn open(index: impl AsRef<Path>) -> Result<Self> {
-        let path = index.as_ref();
-        let index = ShardIndex::open(path)?;
+        Self::open_with(index.as_ref(), &Limits::default(), &|shard| TensorFile::open(shard))
+    }
+
+    /// Opens an index file within limits, and each of its shards by `open`.
+    pub fn open_with(
+        path: &Path,
+        limits: &Limits,
+        open: &dyn Fn(&Path) -> Result<TensorFile>,
+    ) -> Result<Self> {
+        let index = ShardIndex::open_with(path, limits)?;
         let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
-        let files = index.shards.iter().map(|shard| TensorFile::open(folder.join(shard)));
+        let files = index.shards.iter().map(|shard| open(&folder.join(shard)));
         Self::assemble(index.tensors, files.collect::<Result<_>>()?).map_err(|e| e.in_file(path))
     }
 
     /// Opens files that are a checkpoint together without an index; no two may share a tensor name.
     pub fn open_all(paths: &[PathBuf]) -> Result<Self> {
-        let files: Vec<TensorFile> = paths.iter().map(TensorFile::open).collect::<Result<_>>()?;
+        Self::open_all_with(paths, &|path| TensorFile::open(path))
+    }
+
+    /// As [`open_all`](Self::open_all), each file by `open`.
+    pub fn open_all_with(paths: &[PathBuf], open: &dyn Fn(&Path) -> Result<TensorFile>) -> Result<Self> {
+        let files: Vec<TensorFile> = paths.iter().map(|path| open(path)).collect::<Result<_>>()?;
         let mut names = Vec::new();
         for (shard, file) in files.iter().enumerate() {
             names.extend(file.tensors().iter().map(|tensor| (tensor.name.clone(), shard)));
@@ -154,6 +167,11 @@ impl ShardedFile {
             tensors.push((name, shard, index));
         }
         Ok(ShardedFile { files, tensors })
+    }
+
+    /// The shards, and for each tensor its name, its shard and its place in the shard, sorted by name.
+    pub fn into_parts(self) -> (Vec<TensorFile>, Vec<(String, usize, usize)>) {
+        (self.files, self.tensors)
     }
 
     /// The shards.

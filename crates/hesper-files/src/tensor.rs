@@ -155,11 +155,17 @@ impl TensorFile {
 
     /// Parses a source within limits.
     pub fn parse_with(source: Source, limits: &Limits) -> Result<Self> {
-        match detect(&source)? {
+        let format = detect(&source)?;
+        Self::parse_as(source, format, limits)
+    }
+
+    /// Parses a source as a format, whatever its first bytes say.
+    pub fn parse_as(source: Source, format: Format, limits: &Limits) -> Result<Self> {
+        match format {
             Format::Npy => npy::parse(source, limits),
             Format::Npz => npz::parse(source, limits),
             Format::Gguf => gguf::parse(source, limits),
-            _ => safetensors::parse(source, limits),
+            Format::Safetensors | Format::ShardIndex => safetensors::parse(source, limits),
         }
     }
 

@@ -328,7 +328,7 @@ impl CustomKernel {
     }
 
     /// Checks what a call brings against the names.
-    fn check(&self, call: &CallInfo) -> Result<(), CustomKernelError> {
+    pub fn check(&self, call: &CallInfo) -> Result<(), CustomKernelError> {
         let count = |what, expected: usize, found: usize| {
             if expected == found {
                 return Ok(());

@@ -11,13 +11,15 @@ use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PySequence, PyTuple
 use smallvec::{SmallVec, smallvec};
 
 use crate::array::{PyArray, convert};
-use crate::device::{self, PyDevice, PyStream};
+use crate::device::{self, Place, PyStream};
 use crate::error::raise;
 
 /// An array, or a number whose type gives way to that of the array beside it.
 pub enum Value {
-    /// An array, or what converts to one.
+    /// An array, or what converts to one by its own method.
     Array(Array),
+    /// An array from another library.
+    Foreign(Array),
     /// A truth value.
     Bool(bool),
     /// An integer.
@@ -47,7 +49,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Value {
                 "Invalid type {name} received in array initialization."
             )));
         }
-        convert::array(&object, None).map(Value::Array)
+        let array = convert::array(&object, None)?;
+        Ok(if convert::is_own(&object)? { Value::Array(array) } else { Value::Foreign(array) })
     }
 }
 
@@ -73,7 +76,7 @@ impl Value {
     /// The value as an array of its own type.
     pub fn alone(self) -> PyResult<Array> {
         match self {
-            Value::Array(array) => Ok(array),
+            Value::Array(array) | Value::Foreign(array) => Ok(array),
             Value::Bool(value) => Array::scalar(f64::from(u8::from(value)), Dtype::Bool),
             Value::Int(value) if i32::try_from(value).is_ok() => Array::integer(value, Dtype::Int32),
             Value::Int(value) => Array::integer(value, Dtype::Int64),
@@ -87,6 +90,7 @@ impl Value {
     pub fn beside(self, theirs: Dtype) -> PyResult<Array> {
         match self {
             Value::Bool(value) => Array::scalar(f64::from(u8::from(value)), theirs).map_err(raise),
+            Value::Foreign(array) => array.astype(theirs).map_err(raise),
             Value::Int(value) if theirs == Dtype::Bool => Array::integer(value, Dtype::Int32).map_err(raise),
             Value::Int(value) => {
                 if theirs.is(Category::Integer) && !fits(value, theirs) {
@@ -221,11 +225,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for On {
         if let Ok(stream) = object.cast::<PyStream>() {
             return Ok(On(stream.get().stream.clone()));
         }
-        if let Ok(device) = PyDevice::extract(object) {
-            return device::default_stream_of(device).map(|stream| On(stream.stream));
-        }
-        let name = object.get_type().name()?;
-        Err(PyTypeError::new_err(format!("stream: expected a Stream, a Device or None, not {name}")))
+        Place::extract(object)?.stream().map(|stream| On(stream.stream))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Devices and streams as Python objects, and the stream of the current scope.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -35,6 +36,21 @@ impl PyDeviceType {
             PyDeviceType::cpu => "DeviceType.cpu",
             PyDeviceType::gpu => "DeviceType.gpu",
         }
+    }
+
+    /// The name of the kind.
+    #[getter]
+    fn name(&self) -> &'static str {
+        match self {
+            PyDeviceType::cpu => "cpu",
+            PyDeviceType::gpu => "gpu",
+        }
+    }
+
+    /// The number of the kind.
+    #[getter]
+    fn value(&self) -> u8 {
+        *self as u8
     }
 }
 
@@ -141,6 +157,7 @@ impl PyStream {
 }
 
 static INDICES: AtomicUsize = AtomicUsize::new(0);
+static LOCAL_INDICES: AtomicUsize = AtomicUsize::new(0);
 
 /// The default streams that all threads share, for the host and for the device presented as a GPU.
 fn shared(device: PyDevice) -> PyResult<PyStream> {
@@ -164,6 +181,8 @@ fn shared(device: PyDevice) -> PyResult<PyStream> {
 thread_local! {
     /// The streams of the thread's `with` blocks.
     static SCOPES: RefCell<Vec<PyStream>> = const { RefCell::new(Vec::new()) };
+    /// The thread's own streams, by the number of the ``ThreadLocalStream``.
+    static LOCALS: RefCell<HashMap<usize, PyStream>> = RefCell::new(HashMap::new());
     /// What `set_default_stream` said on this thread.
     static DEFAULT: RefCell<Option<PyStream>> = const { RefCell::new(None) };
 }
@@ -194,12 +213,25 @@ pub fn default_stream_of(device: PyDevice) -> PyResult<PyStream> {
 }
 
 /// The device on which ops run unless they are told otherwise.
+///
+/// Examples
+/// --------
+/// >>> mx.default_device()
+/// Device(cpu, 0)
 #[pyfunction]
 fn default_device() -> PyDevice {
     default_device_now()
 }
 
 /// Sets the device on which ops run unless they are told otherwise.
+///
+/// Parameters
+/// ----------
+/// device : Device or DeviceType
+///
+/// Examples
+/// --------
+/// >>> mx.set_default_device(mx.cpu)
 #[pyfunction]
 fn set_default_device(device: PyDevice) -> PyResult<()> {
     device.check("set_default_device", "set gpu device")?;
@@ -208,18 +240,46 @@ fn set_default_device(device: PyDevice) -> PyResult<()> {
 }
 
 /// The default stream of a device.
+///
+/// Parameters
+/// ----------
+/// device : Device or DeviceType
+///
+/// Examples
+/// --------
+/// >>> mx.default_stream(mx.cpu).device
+/// Device(cpu, 0)
 #[pyfunction]
 fn default_stream(device: PyDevice) -> PyResult<PyStream> {
     default_stream_of(device)
 }
 
 /// Sets the default stream of the stream's device, for this thread.
+///
+/// Parameters
+/// ----------
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.set_default_stream(mx.default_stream(mx.cpu))
 #[pyfunction]
-fn set_default_stream(stream: &Bound<'_, PyStream>) {
-    DEFAULT.with(|default| *default.borrow_mut() = Some(stream.get().clone()));
+fn set_default_stream(stream: Place) -> PyResult<()> {
+    let stream = stream.stream()?;
+    DEFAULT.with(|default| *default.borrow_mut() = Some(stream));
+    Ok(())
 }
 
 /// A new stream on a device. Any thread may use it.
+///
+/// Parameters
+/// ----------
+/// device : Device or DeviceType
+///
+/// Examples
+/// --------
+/// >>> mx.new_stream(mx.cpu).device
+/// Device(cpu, 0)
 #[pyfunction]
 fn new_stream(device: PyDevice) -> PyResult<PyStream> {
     device.check("new_stream", "make gpu stream")?;
@@ -233,26 +293,147 @@ fn new_stream(device: PyDevice) -> PyResult<PyStream> {
 /// Examples
 /// --------
 /// >>> with mx.stream(mx.cpu):
-/// ...     y = mx.exp(x)
+/// ...     y = mx.exp(mx.array(1.0))
 #[pyfunction]
-fn stream(py: Python<'_>, s: &Bound<'_, PyAny>) -> PyResult<Py<StreamContext>> {
-    let stream = match s.cast::<PyStream>() {
-        Ok(stream) => stream.get().clone(),
-        Err(_) => default_stream_of(s.extract()?)?,
-    };
-    Py::new(py, StreamContext { stream })
+fn stream(s: Place) -> StreamContext {
+    StreamContext { place: s }
+}
+
+/// What names a stream: itself, one for each thread, or a device.
+#[derive(Clone)]
+pub enum Place {
+    Stream(PyStream),
+    Local(ThreadLocalStream),
+    Device(PyDevice),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Place {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(stream) = object.cast::<PyStream>() {
+            return Ok(Place::Stream(stream.get().clone()));
+        }
+        if let Ok(stream) = object.cast::<ThreadLocalStream>() {
+            return Ok(Place::Local(stream.get().clone()));
+        }
+        if let Ok(device) = PyDevice::extract(object) {
+            return Ok(Place::Device(device));
+        }
+        let name = object.get_type().name()?;
+        Err(PyTypeError::new_err(format!("stream: expected a Stream, a Device or None, not {name}")))
+    }
+}
+
+impl Place {
+    /// The stream that is meant on this thread.
+    pub fn stream(&self) -> PyResult<PyStream> {
+        match self {
+            Place::Stream(stream) => Ok(stream.clone()),
+            Place::Local(stream) => stream.here(),
+            Place::Device(device) => default_stream_of(*device),
+        }
+    }
+}
+
+/// A stream of which every thread has its own; see ``new_thread_local_stream``.
+#[pyclass(module = "hesper.core", frozen, skip_from_py_object)]
+#[derive(Clone)]
+pub struct ThreadLocalStream {
+    device: PyDevice,
+    index: usize,
+}
+
+impl ThreadLocalStream {
+    fn here(&self) -> PyResult<PyStream> {
+        if let Some(stream) = LOCALS.with(|locals| locals.borrow().get(&self.index).cloned()) {
+            return Ok(stream);
+        }
+        let stream = new_stream(self.device)?;
+        LOCALS.with(|locals| locals.borrow_mut().insert(self.index, stream.clone()));
+        Ok(stream)
+    }
+}
+
+#[pymethods]
+impl ThreadLocalStream {
+    /// The device of the streams.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        self.device
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ThreadLocalStream({}, {})", self.device.__repr__(), self.index)
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<ThreadLocalStream>().is_ok_and(|other| other.get().index == self.index)
+    }
+
+    fn __hash__(&self) -> isize {
+        self.index as isize
+    }
+}
+
+/// A stream of which every thread that uses it has its own.
+///
+/// Parameters
+/// ----------
+/// device : Device or DeviceType
+///
+/// Examples
+/// --------
+/// >>> with mx.stream(mx.new_thread_local_stream(mx.cpu)):
+/// ...     y = mx.exp(mx.array(1.0))
+#[pyfunction]
+fn new_thread_local_stream(device: PyDevice) -> PyResult<ThreadLocalStream> {
+    device.check("new_thread_local_stream", "make gpu stream")?;
+    Ok(ThreadLocalStream { device, index: LOCAL_INDICES.fetch_add(1, Ordering::Relaxed) })
+}
+
+/// A new stream on a device. Any thread may use it, as any stream.
+///
+/// Parameters
+/// ----------
+/// device : Device or DeviceType
+///
+/// Examples
+/// --------
+/// >>> s = mx.new_thread_unsafe_stream(mx.cpu)
+#[pyfunction]
+fn new_thread_unsafe_stream(device: PyDevice) -> PyResult<PyStream> {
+    new_stream(device)
+}
+
+/// Forgets the thread's own streams and its default stream; work that is under way on them goes on.
+///
+/// Examples
+/// --------
+/// >>> mx.clear_streams()
+#[pyfunction]
+fn clear_streams() {
+    LOCALS.with(|locals| locals.borrow_mut().clear());
+    DEFAULT.with(|default| *default.borrow_mut() = None);
 }
 
 /// The scope of a stream; see `stream`.
 #[pyclass(module = "hesper.core", frozen)]
 struct StreamContext {
-    stream: PyStream,
+    place: Place,
 }
 
 #[pymethods]
 impl StreamContext {
-    fn __enter__(&self) {
-        SCOPES.with(|scopes| scopes.borrow_mut().push(self.stream.clone()));
+    #[new]
+    fn new(s: Place) -> Self {
+        StreamContext { place: s }
+    }
+
+    fn __enter__(&self) -> PyResult<()> {
+        let stream = self.place.stream()?;
+        SCOPES.with(|scopes| scopes.borrow_mut().push(stream));
+        Ok(())
     }
 
     #[pyo3(signature = (*_exception))]
@@ -262,6 +443,14 @@ impl StreamContext {
 }
 
 /// Waits until the work on a stream is done: by default, on the default stream.
+///
+/// Parameters
+/// ----------
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.synchronize()
 #[pyfunction]
 #[pyo3(signature = (stream = None))]
 fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
@@ -269,28 +458,56 @@ fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
         Some(On(stream)) => stream,
         None => default_stream_of(default_device_now())?.stream,
     };
-    py.detach(|| stream.synchronize()).map_err(|error| raise(error.into()))?;
-    py.check_signals()
+    crate::waiting::wait(py, usize::MAX, move || stream.synchronize())?.map_err(|error| raise(error.into()))
 }
 
 /// Whether a device can be used.
+///
+/// Parameters
+/// ----------
+/// d : Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.is_available(mx.cpu)
+/// True
 #[pyfunction]
 fn is_available(device: PyDevice) -> bool {
     device.exists()
 }
 
 /// How many devices of a kind there are.
+///
+/// Parameters
+/// ----------
+/// d : Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.device_count(mx.cpu)
+/// 1
 #[pyfunction]
 fn device_count(device_type: &Bound<'_, PyDeviceType>) -> usize {
     usize::from(PyDevice { kind: *device_type.get(), index: 0 }.exists())
 }
 
 /// What is known of a device: its name, its architecture, its memory.
+///
+/// Parameters
+/// ----------
+/// d : Device, optional
+///
+/// Examples
+/// --------
+/// >>> "architecture" in mx.device_info()
+/// True
 #[pyfunction]
 #[pyo3(signature = (d = None))]
 fn device_info(py: Python<'_>, d: Option<PyDevice>) -> PyResult<Py<PyDict>> {
-    d.unwrap_or_else(default_device_now).check("device_info", "get gpu info")?;
     let info = PyDict::new(py);
+    if !d.unwrap_or_else(default_device_now).exists() {
+        return Ok(info.unbind());
+    }
     info.set_item("architecture", std::env::consts::ARCH)?;
     info.set_item("device_name", &place::cpu().info().name)?;
     info.set_item("memory_size", place::cpu().memory_limit())?;
@@ -309,6 +526,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyDevice>()?;
     m.add_class::<PyStream>()?;
     m.add_class::<StreamContext>()?;
+    m.add_class::<ThreadLocalStream>()?;
     m.add("cpu", PyDeviceType::cpu)?;
     m.add("gpu", PyDeviceType::gpu)?;
     m.add_function(wrap_pyfunction!(default_device, m)?)?;
@@ -317,6 +535,9 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(set_default_stream, m)?)?;
     m.add_function(wrap_pyfunction!(new_stream, m)?)?;
     m.add_function(wrap_pyfunction!(stream, m)?)?;
+    m.add_function(wrap_pyfunction!(new_thread_local_stream, m)?)?;
+    m.add_function(wrap_pyfunction!(new_thread_unsafe_stream, m)?)?;
+    m.add_function(wrap_pyfunction!(clear_streams, m)?)?;
     m.add_function(wrap_pyfunction!(synchronize, m)?)?;
     m.add_function(wrap_pyfunction!(is_available, m)?)?;
     m.add_function(wrap_pyfunction!(device_count, m)?)?;

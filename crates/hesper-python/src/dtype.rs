@@ -151,7 +151,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Kind {
             return Ok(Kind::Category(*category.get()));
         }
         let name = object.get_type().name()?;
-        Err(PyTypeError::new_err(format!("expected a Dtype or a DtypeCategory, not {name}")))
+        Err(PyValueError::new_err(format!("[issubdtype] expected a Dtype or a DtypeCategory, not {name}.")))
     }
 }
 
@@ -162,7 +162,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Kind {
 /// >>> mx.issubdtype(mx.float32, mx.floating)
 /// True
 #[pyfunction]
-#[pyo3(signature = (arg1, arg2, /))]
+#[pyo3(signature = (arg1, arg2))]
 fn issubdtype(arg1: Kind, arg2: Kind) -> bool {
     match (arg1, arg2) {
         (Kind::Type(one), Kind::Type(other)) => one == other,
@@ -325,15 +325,67 @@ fn result_type(arrays_and_dtypes: &Bound<'_, PyTuple>) -> PyResult<Py<PyDtype>> 
 fn type_of(object: &Bound<'_, PyAny>) -> PyResult<Dtype> {
     match object.cast::<crate::array::PyArray>() {
         Ok(array) => Ok(array.get().value().dtype()),
-        Err(_) => Ok(object.extract::<PyDtype>()?.0),
+        Err(_) => match object.cast::<PyDtype>() {
+            Ok(dtype) => Ok(dtype.get().0),
+            Err(_) => Err(PyValueError::new_err("[result_type] Inputs must be arrays or dtypes.")),
+        },
     }
 }
 
 /// Whether values of one type, or of an array's type, become another without a change of kind.
+///
+/// Parameters
+/// ----------
+/// from_ : array or Dtype
+/// to : Dtype
+///
+/// Examples
+/// --------
+/// >>> mx.can_cast(mx.int32, mx.float32)
+/// True
 #[pyfunction]
-#[pyo3(signature = (from_, to, /))]
+#[pyo3(signature = (from_, to))]
 fn can_cast(from_: &Bound<'_, PyAny>, to: PyDtype) -> PyResult<bool> {
     Ok(type_of(from_)?.promote(to.0) == to.0)
+}
+
+/// Whether a type is of a kind.
+///
+/// Parameters
+/// ----------
+/// dtype : Dtype
+/// kind : Dtype, str or tuple of these
+///     A type, or one of ``"bool"``, ``"signed integer"``, ``"unsigned integer"``,
+///     ``"integral"``, ``"real floating"``, ``"complex floating"``, ``"numeric"``.
+///
+/// Examples
+/// --------
+/// >>> mx.isdtype(mx.float32, "real floating")
+/// True
+#[pyfunction]
+fn isdtype(dtype: PyDtype, kind: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let dtype = dtype.0;
+    if let Ok(kinds) = kind.cast::<PyTuple>() {
+        let mut found = false;
+        for kind in kinds {
+            found |= isdtype(PyDtype(dtype), &kind)?;
+        }
+        return Ok(found);
+    }
+    if let Ok(other) = kind.cast::<PyDtype>() {
+        return Ok(other.get().0 == dtype);
+    }
+    let name: String = kind.extract()?;
+    Ok(match name.as_str() {
+        "bool" => dtype == Dtype::Bool,
+        "signed integer" => dtype.is(Category::Signed),
+        "unsigned integer" => dtype.is(Category::Unsigned),
+        "integral" => dtype.is(Category::Integer),
+        "real floating" => dtype.is(Category::Floating),
+        "complex floating" => dtype.is(Category::Complex),
+        "numeric" => dtype.is(Category::Number),
+        _ => return Err(PyValueError::new_err(format!("[isdtype] Unknown data type kind: '{name}'."))),
+    })
 }
 
 /// Shows types as ``mlx.core.float32``, for programs that compare the text.
@@ -359,6 +411,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     }
     m.add_function(wrap_pyfunction!(issubdtype, m)?)?;
     m.add_function(wrap_pyfunction!(result_type, m)?)?;
+    m.add_function(wrap_pyfunction!(isdtype, m)?)?;
     m.add_function(wrap_pyfunction!(can_cast, m)?)?;
     m.add_function(wrap_pyfunction!(_present_as_mlx, m)?)
 }

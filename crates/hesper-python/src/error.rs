@@ -1,14 +1,21 @@
 //! Which Python exception an error becomes.
 
 use hesper::Error;
-use pyo3::PyErr;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
+use pyo3::{PyErr, Python};
 
 /// The exception for an error of the array library.
 pub fn raise(error: Error) -> PyErr {
     match &error {
+        // An exception on its way through the array library.
+        Error::User(user) => match user.downcast_ref::<PyErr>() {
+            Some(exception) => Python::attach(|py| exception.clone_ref(py)),
+            None => PyRuntimeError::new_err(error.to_string()),
+        },
         Error::Axis { .. } => PyIndexError::new_err(error.to_string()),
-        Error::Type { op, .. } if op.starts_with("bitwise") || op.ends_with("shift") => {
+        Error::Type { op, .. }
+            if (op.starts_with("bitwise") || op.ends_with("shift")) && op != "bitwise_invert" =>
+        {
             PyRuntimeError::new_err(error.to_string())
         }
         Error::Broadcast { .. }

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hesper::Array;
-use pyo3::exceptions::{PyRecursionError, PyRuntimeError};
+use pyo3::exceptions::{PyRecursionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::array::PyArray;
 use crate::error::raise;
+use crate::waiting;
 
 /// Deepest tree that is searched; deeper ones usually contain themselves.
 const DEEPEST: usize = 512;
@@ -76,13 +77,22 @@ fn eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     usable()?;
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(&item, 0, &mut arrays))?;
-    py.detach(|| hesper::eval(&arrays)).map_err(raise)?;
-    py.check_signals()
+    let bytes = arrays.iter().map(Array::nbytes).sum();
+    waiting::wait(py, bytes, move || hesper::eval(&arrays))?.map_err(raise)
 }
 
 /// Starts computing arrays, or trees of arrays, and returns at once.
 ///
 /// What goes wrong is told when the array that it spoils is used.
+///
+/// Parameters
+/// ----------
+/// args : arrays or trees of arrays
+///
+/// Examples
+/// --------
+/// >>> y = mx.exp(mx.array([0.0]))
+/// >>> mx.async_eval(y)
 #[pyfunction]
 #[pyo3(signature = (*args))]
 fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
@@ -90,11 +100,54 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     usable()?;
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(&item, 0, &mut arrays))?;
-    py.detach(|| hesper::async_eval(&arrays)).map_err(raise)
+    waiting::detached(py, || hesper::async_eval(&arrays)).map_err(raise)
+}
+
+/// Bytes of the memory under evaluated arrays, or trees of arrays; memory that arrays share counts once.
+///
+/// Parameters
+/// ----------
+/// *args
+///     Arrays, or lists, tuples and dicts of arrays. Whatever else is in them
+///     is ignored.
+///
+/// Examples
+/// --------
+/// >>> a = mx.zeros((4,))
+/// >>> mx.eval(a)
+/// >>> mx.get_array_buffer_size(a, a)
+/// 16
+#[pyfunction]
+#[pyo3(signature = (*args))]
+fn get_array_buffer_size(args: &Bound<'_, PyTuple>) -> PyResult<usize> {
+    let mut arrays = Vec::with_capacity(args.len());
+    args.iter().try_for_each(|item| collect(&item, 0, &mut arrays))?;
+    if arrays.iter().any(|array| !array.is_evaluated()) {
+        let what = "[get_array_buffer_size] Arrays must be evaluated before querying buffer size.";
+        return Err(PyValueError::new_err(what));
+    }
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for array in arrays.iter().filter(|array| array.size() > 0) {
+        let host = crate::array::evaluated(args.py(), array)?;
+        let mut part = (host.as_ptr() as usize, host.as_ptr() as usize + array.dtype().size());
+        for (length, stride) in host.shape().iter().zip(host.strides()) {
+            let reach = (*length as isize - 1) * stride * array.dtype().size() as isize;
+            part = (part.0.saturating_add_signed(reach.min(0)), part.1.saturating_add_signed(reach.max(0)));
+        }
+        parts.push(part);
+    }
+    parts.sort_unstable();
+    let (mut total, mut end) = (0, 0);
+    for part in parts {
+        total += part.1.saturating_sub(part.0.max(end));
+        end = end.max(part.1);
+    }
+    Ok(total)
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(eval, m)?)?;
     m.add_function(wrap_pyfunction!(async_eval, m)?)?;
+    m.add_function(wrap_pyfunction!(get_array_buffer_size, m)?)?;
     m.add_function(wrap_pyfunction!(_forked, m)?)
 }

@@ -9,6 +9,18 @@ use crate::args::{On, array_on, on};
 use crate::array::PyArray;
 
 /// Rows divided by the root of their mean square, times a weight.
+///
+/// Parameters
+/// ----------
+/// x : array
+/// weight : array
+/// eps : float
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.fast.rms_norm(mx.array([3.0, 4.0]), None, 0.0)
+/// array([0.848528, 1.13137], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (x, weight, eps, *, stream = None))]
 fn rms_norm(x: PyArray, weight: Option<PyArray>, eps: f32, stream: Option<On>) -> PyResult<PyArray> {
@@ -17,6 +29,19 @@ fn rms_norm(x: PyArray, weight: Option<PyArray>, eps: f32, stream: Option<On>) -
 }
 
 /// Rows with mean zero and variance one, times a weight, plus a bias.
+///
+/// Parameters
+/// ----------
+/// x : array
+/// weight : array
+/// bias : array, optional
+/// eps : float
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.fast.layer_norm(mx.array([1.0, 3.0]), None, None, 0.0)
+/// array([-1, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (x, weight, bias, eps, *, stream = None))]
 fn layer_norm(
@@ -31,6 +56,17 @@ fn layer_norm(
 }
 
 /// The cross entropy of logits and the indices of the right classes.
+///
+/// Parameters
+/// ----------
+/// logits : array
+/// targets : array
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.fast.cross_entropy(mx.array([[0.0, 0.0]]), mx.array([1]))
+/// array([0.693147], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (logits, targets, *, stream = None))]
 fn cross_entropy(logits: PyArray, targets: PyArray, stream: Option<On>) -> PyResult<PyArray> {

@@ -8,6 +8,8 @@
 
 mod args;
 mod array;
+mod compile;
+mod custom;
 mod device;
 mod dtype;
 mod error;
@@ -16,6 +18,10 @@ mod fast;
 mod functions;
 mod kernel;
 mod memory;
+mod options;
+mod transform;
+mod tree;
+mod waiting;
 
 use pyo3::prelude::*;
 
@@ -27,6 +33,11 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     array::register(m)?;
     eval::register(m)?;
     memory::register(m)?;
+    options::register(m)?;
+    transform::register(m)?;
+    custom::register(m)?;
+    compile::register(m)?;
+    waiting::register(m)?;
     functions::register(m)?;
     fast::register(m)?;
     m.add("pi", std::f64::consts::PI)?;

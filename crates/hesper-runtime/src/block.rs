@@ -14,8 +14,8 @@ use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 use crate::device::{Device, LeaseNote, RawMemory};
-use crate::error::Fault;
-use crate::runtime::Shared;
+use crate::error::{Fault, FaultKind, Result, Scope};
+use crate::runtime::{Shared, Watch};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Whose memory a block is.
@@ -37,8 +37,13 @@ pub(crate) struct Block {
     slots: Arc<SlotBin>,
     /// Bytes counted as allocated, and where.
     counted: Option<(usize, Arc<AtomicUsize>)>,
-    /// Keeps foreign memory alive.
-    _owner: Option<Box<dyn Any + Send + Sync>>,
+    owner: Option<Owner>,
+}
+
+/// Who keeps foreign memory alive, and who knows whether it is still what it was.
+pub(crate) struct Owner {
+    pub(crate) _value: Box<dyn Any + Send + Sync>,
+    pub(crate) watch: Option<Arc<dyn Watch>>,
 }
 
 /// Slots whose blocks are gone, to be used again.
@@ -52,9 +57,14 @@ impl Block {
         device: Arc<dyn Device>,
         slots: Arc<SlotBin>,
         counted: Option<(usize, Arc<AtomicUsize>)>,
-        owner: Option<Box<dyn Any + Send + Sync>>,
+        owner: Option<Owner>,
     ) -> Self {
-        Block { memory, kind, slot, device, slots, counted, _owner: owner }
+        Block { memory, kind, slot, device, slots, counted, owner }
+    }
+
+    /// Who knows whether the bytes are still what they were; nobody doubts the device's own memory.
+    pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
+        self.owner.as_ref()?.watch.as_ref()
     }
 }
 
@@ -180,6 +190,11 @@ impl Buffer {
         self.writable() && Arc::strong_count(&self.0) == 1
     }
 
+    /// How many handles there are, this one included.
+    pub fn handles(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// Whether both are handles on the same memory.
     pub fn same(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -194,6 +209,13 @@ impl Buffer {
     pub fn fail(&self, fault: &Fault) {
         self.0.shared.count_fault();
         self.0.lease.set_fault(fault);
+    }
+
+    /// Asks whether foreign memory is still what it was; if not, the buffer is spoilt from here on.
+    pub(crate) fn check_source(&self, call: &'static str) -> Result<()> {
+        let Some(Err(message)) = self.0.lease.block.watch().map(|watch| watch.check()) else { return Ok(()) };
+        self.fail(&Fault::new(FaultKind::Source, Scope::Command, call, 0, 0, message));
+        self.fault().map_or(Ok(()), |fault| Err(fault.into()))
     }
 
     /// The runtime it belongs to.

@@ -63,6 +63,7 @@ impl Buffer {
         if !self.is_empty() && !self.0.lease.filled.load(Ordering::Acquire) {
             return Err(Error::Unfilled { buffer: self.0.lease.name(), command: "Buffer::read".into() });
         }
+        self.check_source("Buffer::read")?;
         guard.place = self.place(true)?;
         Ok(guard)
     }
@@ -136,6 +137,17 @@ impl HostRead {
         // SAFETY: the address holds `len` bytes for as long as the buffer lives, which this guard keeps;
         // no command writes them while the guard is counted.
         unsafe { slice(&self.place, &self.buffer.0.lease) }
+    }
+
+    /// Whether the bytes may go while they are read (see [`Watch`](crate::Watch)).
+    pub fn is_watched(&self) -> bool {
+        self.buffer.0.lease.block.watch().is_some()
+    }
+
+    /// Whether the bytes were what they should be, for whoever has used them: those of a mapped file may have
+    /// gone meanwhile (see [`Watch`](crate::Watch)).
+    pub fn check(&self) -> Result<()> {
+        self.buffer.check_source("HostRead::check")
     }
 
     /// The bytes as values of one type; `None` if size or alignment do not fit.

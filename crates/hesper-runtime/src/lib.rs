@@ -49,7 +49,7 @@ pub use error::{Error, Fault, FaultKind, Result, Scope};
 pub use guard::{HostRead, HostWrite};
 pub use native::{Native, NativeError, NativeFn, NativeResult, View};
 pub use pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineSource, Text};
-pub use runtime::{Counters, HostMemory, Runtime, RuntimeBuilder};
+pub use runtime::{Counters, HostMemory, Runtime, RuntimeBuilder, Watch};
 pub use stream::{Stream, Submission};
 #[cfg(feature = "sim")]
 pub use sync::coop::{Cooperative, install as install_cooperative};

@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64 as IdCounter, Ordering as IdOrdering};
 use std::sync::{Arc, OnceLock};
 
-use crate::block::{Block, Buffer, Handle, Kind, Lease, SlotBin};
+use crate::block::{Block, Buffer, Handle, Kind, Lease, Owner, SlotBin};
 use crate::device::{Device, DeviceError, DeviceInfo};
-use crate::error::{Fault, Result};
+use crate::error::{Fault, FaultKind, Result, Scope};
 use crate::ledger::Ledger;
 use crate::pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineCache, PipelineSource};
 use crate::pool::Taker;
@@ -225,9 +225,10 @@ impl Runtime {
             let bytes = owner.bytes();
             (NonNull::from(bytes).cast::<u8>(), bytes.len())
         };
+        let owner = Owner { watch: owner.watch(), _value: Box::new(owner) };
         // SAFETY: `HostMemory` promises that the bytes stay in place and unchanged while the owner
         // lives, and the owner is moved into the block.
-        unsafe { self.import(address, len, Box::new(owner), what) }
+        unsafe { self.import_owned(address, len, owner, what) }
     }
 
     /// As [`adopt`](Runtime::adopt), from an address.
@@ -240,6 +241,20 @@ impl Runtime {
         address: NonNull<u8>,
         len: usize,
         owner: Box<dyn Any + Send + Sync>,
+        what: &'static str,
+    ) -> Result<Buffer> {
+        // SAFETY: the caller's promise.
+        unsafe { self.import_owned(address, len, Owner { _value: owner, watch: None }, what) }
+    }
+
+    /// # Safety
+    /// As for [`import`](Runtime::import).
+    #[track_caller]
+    unsafe fn import_owned(
+        &self,
+        address: NonNull<u8>,
+        len: usize,
+        owner: Owner,
         what: &'static str,
     ) -> Result<Buffer> {
         if len == 0 {
@@ -265,9 +280,13 @@ impl Runtime {
             }
             Err(DeviceError::Unsupported(_)) => {
                 // SAFETY: the caller's promise.
-                let buffer = self.upload(unsafe { std::slice::from_raw_parts(address.as_ptr(), len) });
-                drop(owner);
-                buffer
+                let buffer = self.upload(unsafe { std::slice::from_raw_parts(address.as_ptr(), len) })?;
+                match owner.watch.as_ref().map(|watch| watch.check()) {
+                    Some(Err(why)) => {
+                        Err(Fault::new(FaultKind::Source, Scope::Command, what, 0, 0, why).into())
+                    }
+                    _ => Ok(buffer),
+                }
             }
             Err(error) => Err(self.0.device_error("import memory", error)),
         }
@@ -394,6 +413,22 @@ impl fmt::Debug for Runtime {
 pub unsafe trait HostMemory: Send + Sync + 'static {
     /// The bytes.
     fn bytes(&self) -> &[u8];
+
+    /// Who knows whether the bytes can still be relied on. Nobody, by default: they can.
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        None
+    }
+}
+
+/// Knows whether foreign memory is still what it was when it was adopted: the file behind a mapping may
+/// have been truncated, and a plain memory access cannot say so.
+///
+/// The runtime asks after the bytes were used: when a submission that reads them is finished, and when
+/// the host reads them. An error spoils the buffer and what was computed from it, as a fault of the kind
+/// [`FaultKind::Source`]. One watch for all buffers of one file makes that one question.
+pub trait Watch: Send + Sync + 'static {
+    /// An error says, in words for people, why what was read so far cannot be relied on.
+    fn check(&self) -> Result<(), String>;
 }
 
 // SAFETY: the heap allocation does not move with the vector, and nobody else can change it.

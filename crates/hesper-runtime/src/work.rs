@@ -15,7 +15,7 @@ use crate::device::{DeviceError, RawMemory, RawPipeline, RawStream};
 use crate::error::{Fault, FaultKind, Scope};
 use crate::native::{Native, NativeFn, NativeResult, View};
 use crate::pipeline::Pipeline;
-use crate::runtime::Shared;
+use crate::runtime::{Shared, Watch};
 use crate::stream::StreamShared;
 
 /// How a command uses a range of memory.
@@ -185,6 +185,9 @@ impl Batch {
 
 /// How a device on the host runs a dispatched kernel.
 pub type HostDispatch<'a> = &'a dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>;
+
+/// A watch and what it said.
+type Asked<'a> = (&'a Arc<dyn Watch>, Option<Fault>);
 
 type FinishHook = Box<dyn FnOnce(Option<&Fault>) + Send>;
 
@@ -426,10 +429,33 @@ impl Work {
         }
     }
 
+    /// Foreign memory may have gone while commands read it: asks each watch once, and spoils what it watches.
+    fn ask_watches(&mut self) {
+        let mut asked: SmallVec<[Asked<'_>; 2]> = SmallVec::new();
+        for (index, command) in self.0.batch.commands.iter().enumerate() {
+            for lease in self.0.batch.bindings_of(index).iter().filter_map(|binding| binding.lease.as_ref()) {
+                let Some(watch) = lease.block.watch() else { continue };
+                let known = asked.iter().position(|(other, _)| Arc::ptr_eq(watch, other));
+                let at = known.unwrap_or_else(|| {
+                    let fault = watch.check().err().map(|message| {
+                        self.0.shared.count_fault();
+                        self.fault_at(&command.label, FaultKind::Source, Scope::Command, message)
+                    });
+                    asked.push((watch, fault));
+                    asked.len() - 1
+                });
+                if let Some(fault) = &asked[at].1 {
+                    lease.set_fault(fault);
+                }
+            }
+        }
+    }
+
     fn conclude(&mut self) {
         if std::mem::replace(&mut self.0.finished, true) {
             return;
         }
+        self.ask_watches();
         // Devices that cannot skip a command have run it on spoilt inputs: mark what it wrote.
         if self.0.shared.any_fault() {
             for index in 0..self.len() {

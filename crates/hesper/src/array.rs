@@ -6,7 +6,7 @@
 //! and the inputs that made it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hesper_runtime::{Buffer, Stream};
@@ -39,7 +39,16 @@ pub(crate) struct Node {
     pub(crate) stream: Stream,
     /// The outermost transformation that the node was built in, if it depends on what that one varies.
     pub(crate) scope: Option<Arc<Scope>>,
+    pub(crate) visit: Visit,
     state: Mutex<State>,
+}
+
+/// Which evaluation met the node last, and where it is among that one's nodes. Changed only while claims are
+/// taken, and then read only by the evaluation that has claimed the node.
+#[derive(Default)]
+pub(crate) struct Visit {
+    pub(crate) number: AtomicU64,
+    pub(crate) place: AtomicUsize,
 }
 
 /// What is known of a node's value.
@@ -83,7 +92,8 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 impl Array {
     fn new(shape: Shape, dtype: Dtype, stream: Stream, scope: Option<Arc<Scope>>, state: State) -> Self {
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Array(Arc::new(Node { id, shape, dtype, stream, scope, state: Mutex::new(state) }))
+        let visit = Visit::default();
+        Array(Arc::new(Node { id, shape, dtype, stream, scope, visit, state: Mutex::new(state) }))
     }
 
     /// An array that `op` will compute from `inputs`.
@@ -237,7 +247,10 @@ impl Array {
         let guard = data.buffer.read()?;
         let start = data.offset as usize * self.dtype().size();
         let bytes = guard.bytes().get(start..start + self.nbytes()).unwrap_or_default();
-        Ok(f(bytes))
+        let result = f(bytes);
+        // Those of a mapped file may have gone while they were read.
+        guard.check()?;
+        Ok(result)
     }
 
     /// The elements, row by row.

@@ -1,5 +1,7 @@
 //! What can go wrong with arrays.
 
+use std::sync::Arc;
+
 use crate::Dtype;
 
 /// The result of this crate's fallible calls.
@@ -72,12 +74,46 @@ pub enum Error {
     /// A custom kernel's text, arguments or launch.
     #[error("{0}")]
     Kernel(String),
+    /// A function of the user's failed while it was transformed.
+    #[error("{0}")]
+    User(Arc<dyn std::error::Error + Send + Sync>),
+    /// A tensor file: what is wrong with it, or with reading or writing it.
+    #[error(transparent)]
+    File(Arc<hesper_files::Error>),
     /// The runtime refused a call, or work failed: the first cause.
     #[error(transparent)]
     Runtime(#[from] hesper_runtime::Error),
 }
 
+impl From<hesper_files::Error> for Error {
+    fn from(error: hesper_files::Error) -> Self {
+        Error::File(Arc::new(error))
+    }
+}
+
 impl Error {
+    /// The error of a user's function.
+    pub fn user(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Error::User(Arc::new(error))
+    }
+
+    /// Whether a file that an array comes from was truncated or changed after it was loaded.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Error::File(error) => match error.root() {
+                hesper_files::Error::Producer { cause, .. } => match cause.downcast_ref::<Error>() {
+                    Some(cause) => cause.is_damage(),
+                    None => error.is_damage(),
+                },
+                _ => error.is_damage(),
+            },
+            Error::Runtime(error) => {
+                error.fault().is_some_and(|fault| fault.kind() == hesper_runtime::FaultKind::Source)
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn shape(op: &str, what: impl Into<String>) -> Self {
         Error::Shape { op: op.to_string(), what: what.into() }
     }

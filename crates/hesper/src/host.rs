@@ -40,6 +40,16 @@ impl Array {
             dtype: self.dtype(),
         })
     }
+
+    /// As [`host`](Array::host), but nobody can take the elements away: those of a mapped file are copied, and
+    /// found to be whole.
+    pub fn host_kept(&self) -> Result<HostArray> {
+        let host = self.host()?;
+        if !host.guard.is_watched() {
+            return Ok(host);
+        }
+        self.read_bytes(|bytes| Array::from_bytes(bytes, self.dtype(), self.shape()))??.host()
+    }
 }
 
 impl HostArray {
@@ -64,6 +74,12 @@ impl HostArray {
             Some(bytes) => bytes.as_ptr(),
             None => self.guard.bytes().as_ptr(),
         }
+    }
+
+    /// Whether the elements were what they should be, for whoever has used them: those of a mapped file may
+    /// have gone meanwhile.
+    pub fn check(&self) -> Result<()> {
+        Ok(self.guard.check()?)
     }
 
     /// The bytes of the element that is `moved` elements away from the first, as the strides say.

@@ -11,6 +11,8 @@ mod error;
 pub mod eval;
 pub mod fast;
 mod host;
+mod ids;
+pub mod io;
 pub mod linalg;
 mod nested;
 mod ops;

@@ -44,13 +44,24 @@ pub fn seed(seed: u64) {
     *GLOBAL.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(words(seed));
 }
 
+/// What the process's key is until it is set.
+fn from_the_clock() -> [u32; 2] {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    words(now.map_or(0, |time| time.as_nanos() as u64))
+}
+
+/// The process's key.
+pub fn state() -> Result<Array> {
+    let mut global = GLOBAL.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let own = *global.get_or_insert_with(from_the_clock);
+    drop(global);
+    Array::try_from_slice(&own, &[2])
+}
+
 /// The next key of the process.
 fn next() -> Result<Array> {
     let mut global = GLOBAL.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let own = *global.get_or_insert_with(|| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        words(now.map_or(0, |time| time.as_nanos() as u64))
-    });
+    let own = *global.get_or_insert_with(from_the_clock);
     // As `split` does: four words, of which two are the process's new key.
     let ([a, c], [b, d]) = (threefry(own, [0, 2]), threefry(own, [1, 3]));
     *global = Some([a, b]);

@@ -23,6 +23,11 @@ pub fn size_of(shape: &[usize]) -> Result<usize> {
         .ok_or_else(|| Error::TooLarge { shape: shape.to_vec() })
 }
 
+/// Lengths as the signed numbers that reshapes and slices take.
+pub(crate) fn signed(shape: &[usize]) -> SmallVec<[isize; 6]> {
+    shape.iter().map(|length| *length as isize).collect()
+}
+
 /// The strides of an array that lies row by row.
 pub fn row_major(shape: &[usize]) -> Strides {
     let mut strides = Strides::from_elem(0, shape.len());

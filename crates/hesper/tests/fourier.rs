@@ -111,6 +111,30 @@ fn a_transform_and_back_gives_the_rows_again() {
 }
 
 #[test]
+fn a_long_row_has_its_waves_where_they_belong() {
+    let (n, wave) = (1usize << 16, 12_345usize);
+    let angle = |at: usize| std::f64::consts::TAU * (at * wave % n) as f64 / n as f64;
+    let parts: Vec<f32> = (0..n).flat_map(|at| [angle(at).cos() as f32, angle(at).sin() as f32]).collect();
+    let x = Array::try_from_slice(&parts, &[n, 2]).unwrap().view(Dtype::Complex64).unwrap();
+    let x = x.reshape(&[1, n as isize]).unwrap();
+    let spectrum = fft::fft(&x, None, -1, Norm::Forward).unwrap();
+    for (at, size) in spectrum.abs().unwrap().to_vec::<f32>().unwrap().into_iter().enumerate() {
+        assert!((size - f32::from(u8::from(at == wave))).abs() < 1e-5, "{at}: {size}");
+    }
+    // The transform of real numbers is the first half of theirs, and leads back, cut or filled up.
+    let real: Vec<f32> = (0..2 * n - 77).map(|at| ((at * 31) % 97) as f32 / 10.0).collect();
+    let real = Array::try_from_slice(&real, &[1, 2 * n - 77]).unwrap();
+    let half = fft::rfft(&real, Some(2 * n), -1, Norm::Backward).unwrap();
+    let whole = fft::fft(&real, Some(2 * n), -1, Norm::Backward).unwrap();
+    let apart =
+        half.subtract(whole.slice(&[0, 0], &[1, n as isize + 1], &[1, 1]).unwrap()).unwrap().abs().unwrap();
+    assert!(apart.max(None, false).unwrap().item::<f32>().unwrap() < 1e-1);
+    let back = fft::irfft(&half, Some(2 * n), -1, Norm::Backward).unwrap().to_vec::<f32>().unwrap();
+    let real = real.to_vec::<f32>().unwrap();
+    assert!(back.iter().zip(real.iter().chain(&[0.0; 77])).all(|(a, b)| (a - b).abs() < 1e-4));
+}
+
+#[test]
 fn what_has_no_transform_is_an_error() {
     let x = Array::from_slice(&[1.0f32, 2.0, 3.0]);
     let none = Norm::Backward;

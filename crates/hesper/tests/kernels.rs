@@ -96,3 +96,12 @@ fn launches_that_make_no_sense_are_refused_at_the_call() {
     assert!(CustomKernel::new("k", &["x", "x"], &["out"], "").is_err(), "a name twice");
     assert!(call().output(&[1 << 40, 1 << 40], Dtype::Float32).run().is_err(), "too many outputs, too large");
 }
+
+#[test]
+fn a_call_with_too_many_inputs_is_refused_although_the_kernel_is_known() {
+    let kernel = CustomKernel::new("one", &["x"], &["out"], "out[0] = x[0];").unwrap();
+    let x = Array::from_slice(&[1.0f32, 2.0]);
+    let call = |inputs: &[Array]| kernel.call(inputs).output(&[1], Dtype::Float32).run();
+    assert_eq!(call(&[x.clone()]).unwrap()[0].to_vec::<f32>().unwrap(), [1.0]);
+    assert!(call(&[x.clone(), x]).is_err());
+}

@@ -15,7 +15,12 @@ import os as _os
 from hesper import _core
 from hesper._core import *  # noqa: F403
 
-from . import cuda, fast, fft, metal, random
+# The native modules of these names are re-exported by modules of this package.
+for _name in ("fast", "fft", "linalg", "random"):
+    globals().pop(_name, None)
+
+from . import cuda, distributed, fast, fft, linalg, metal, random  # noqa: E402
+from ._composed import *  # noqa: E402, F403
 
 __version__ = "0.1.0"
 

@@ -4,5 +4,11 @@ __all__ = ["is_available"]
 
 
 def is_available() -> bool:
-    """Whether arrays can be computed on an NVIDIA GPU."""
+    """Whether arrays can be computed on an NVIDIA GPU.
+
+    Examples
+    --------
+    >>> mx.cuda.is_available()
+    False
+    """
     return False

@@ -3,7 +3,6 @@
 from hesper import _core
 from hesper._core import (
     clear_cache,
-    device_info,
     get_active_memory,
     get_cache_memory,
     get_peak_memory,
@@ -33,21 +32,44 @@ def is_available() -> bool:
     """Whether there is a GPU with Metal, or the host is presented as one.
 
     See ``hesper.mlx.install``.
+
+    Examples
+    --------
+    >>> mx.metal.is_available()
+    False
     """
     return _core.is_available(_core.gpu)
 
 
 def start_capture(path: str) -> None:
-    """Starts Metal's capture of commands, which only a GPU with Metal has.
+    """Starts Metal's capture of commands. Without a GPU with Metal there is nothing to capture.
 
     Parameters
     ----------
     path : str
         Where the capture would be written.
+
+    Examples
+    --------
+    >>> mx.metal.start_capture("trace.gputrace")
     """
-    raise RuntimeError(f"[metal::start_capture] there is no Metal device to capture to {path!r}")
 
 
 def stop_capture() -> None:
-    """Ends a capture. There is none."""
-    raise RuntimeError("[metal::stop_capture] there is no Metal device to capture")
+    """Ends a capture. Without a GPU with Metal there is none.
+
+    Examples
+    --------
+    >>> mx.metal.stop_capture()
+    """
+
+
+def device_info() -> dict[str, str | int]:
+    """What is known of the GPU with Metal; nothing without one.
+
+    Examples
+    --------
+    >>> mx.metal.device_info()
+    {}
+    """
+    return _core.device_info(_core.gpu)

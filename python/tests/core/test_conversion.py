@@ -103,9 +103,12 @@ def test_strided_views_reach_numpy_right():
         np.testing.assert_array_equal(np.array(part), np.array(part.tolist()))
 
 
-def test_bfloat16_has_no_buffer_format():
+def test_bfloat16_has_a_buffer_format_that_numpy_does_not_know():
+    array = mx.array([1.0, 2.5], mx.bfloat16)
+    assert memoryview(array).format == "bfloat16"
     with pytest.raises(ValueError, match="bfloat16"):
-        memoryview(mx.array([1.0], mx.bfloat16))
+        np.array(array)
+    assert mx.array(memoryview(array)).tolist() == [1.0, 2.5]
 
 
 def test_one_element_converts_to_python_numbers():

@@ -94,9 +94,9 @@ def test_a_process_ends_with_work_in_flight():
     done = run(
         """
         import hesper.core as mx
-        x = mx.ones((512, 512))
+        x = mx.ones((128, 128))
         for _ in range(20):
-            x = (x @ x) / 512
+            x = (x @ x) / 128
         mx.async_eval(x)
         view = memoryview(mx.arange(10) + 1)
         """

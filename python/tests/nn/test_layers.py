@@ -55,7 +55,7 @@ CASES = {
     ),
     "transposed conv3d": case(lambda nn: nn.ConvTranspose3d(2, 3, 2), (1, 3, 4, 3, 2)),
     "transposed conv3d with settings": case(
-        lambda nn: nn.ConvTranspose3d(2, 3, (3, 2, 1), 2, 1, 1, (1, 0, 1), False), (1, 4, 4, 4, 2)
+        lambda nn: nn.ConvTranspose3d(2, 3, (3, 2, 2), 2, 1, 1, (1, 0, 1), False), (1, 4, 4, 4, 2)
     ),
     "layer norm": case(lambda nn: nn.LayerNorm(4), (2, 3, 4)),
     "layer norm without bias": case(lambda nn: nn.LayerNorm(4, bias=False), (2, 4)),
@@ -231,7 +231,8 @@ def test_layer_in_half_precision(name, dtype, convert):
         inputs = [lib.normal(*shape, seed=i, dtype=dtype) for i, shape in enumerate(shapes)]
         return layer(*inputs, **call), layer.parameters()
 
-    compare(scenario)
+    # Statistics in half precision are rounded in another order than the reference's.
+    compare(scenario, tol={"float16": 4e-3, "bfloat16": 3e-2}[dtype])
 
 
 @pytest.mark.parametrize(

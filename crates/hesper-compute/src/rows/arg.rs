@@ -1,13 +1,19 @@
-//! Where the largest or smallest element of an axis is: the first of equals. NaN is never chosen over a
-//! number.
+//! Where the largest or smallest element of an axis is: the first of equals, or the first NaN.
+//!
+//! A long row is searched in parts of [`PART`] elements, rows side by side in strips of [`STRIP`] columns.
 
 use super::Axis;
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
+use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, dispatch};
 
 /// Elements that are compared before one of them is looked for.
 const BLOCK: usize = 1024;
+/// Elements of a row that one task searches.
+const PART: usize = 1 << 16;
+/// Columns that one task searches.
+const STRIP: usize = 512;
 
 /// A type with an order.
 pub trait Ordered: Copy + Send + Sync + PartialOrd + 'static {
@@ -38,7 +44,7 @@ ordered! {
     half::bf16: Self::NEG_INFINITY, Self::INFINITY; half::f16: Self::NEG_INFINITY, Self::INFINITY;
 }
 
-/// The position of the largest (`max`) or smallest element along an axis; 0 if all are NaN.
+/// The position of the largest (`max`) or smallest element along an axis, or of the first NaN.
 pub fn arg_extreme<T: Ordered>(
     par: &dyn Par,
     max: bool,
@@ -62,52 +68,98 @@ fn along<T: Ordered>(par: &dyn Par, max: bool, x: &[T], axis: Axis, out: &mut [u
     }
     let to = Shared::new(out.as_mut_ptr());
     let simd = par.simd();
-    let chunk = grain(par, outer, (16384 / (len * inner)).max(1));
-    chunks(par, outer, chunk, |a, b| {
-        for o in a..b {
-            // SAFETY: blocks are this task's own.
-            let out = unsafe { to.slice(o * inner, inner) };
-            dispatch(simd, Block { max, x: &x[o * len * inner..][..len * inner], len, inner, out });
-        }
+    if inner > 1 {
+        let strips = inner.div_ceil(STRIP);
+        let group = (16384 / (len * inner.min(STRIP))).max(1);
+        chunks(par, outer * strips, group, |a, b| {
+            for task in a..b {
+                let (o, j0) = (task / strips, task % strips * STRIP);
+                // SAFETY: columns are this task's own.
+                let out = unsafe { to.slice(o * inner + j0, STRIP.min(inner - j0)) };
+                dispatch(simd, Columns { max, x: &x[o * len * inner + j0..], len, inner, out });
+            }
+        });
+        return;
+    }
+    if len <= PART {
+        chunks(par, outer, grain(par, outer, (16384 / len).max(1)), |a, b| {
+            for o in a..b {
+                let found = dispatch(simd, Row { max, x: &x[o * len..][..len] });
+                // SAFETY: rows are this task's own.
+                unsafe { *to.get().add(o) = found };
+            }
+        });
+        return;
+    }
+    let parts = len.div_ceil(PART);
+    let places = Scratch::<u32>::new(outer * parts);
+    let found = Shared::new(places.ptr());
+    par.run(outer * parts, &|task| {
+        let start = task % parts * PART;
+        let row = &x[task / parts * len..][start..len.min(start + PART)];
+        let place = dispatch(simd, Row { max, x: row }) as usize + start;
+        // SAFETY: every task writes its own.
+        unsafe { *found.get().add(task) = place as u32 };
     });
+    for o in 0..outer {
+        let row = &x[o * len..][..len];
+        // SAFETY: all places were written.
+        let places = unsafe { &*found.slice(o * parts, parts) };
+        let better = |a: T, b: T| if max { a > b } else { a < b };
+        let mut best = places[0];
+        for &place in &places[1..] {
+            if beats(row[place as usize], row[best as usize], better) {
+                best = place;
+            }
+        }
+        // SAFETY: within the result.
+        unsafe { *to.get().add(o) = best };
+    }
 }
 
-struct Block<'a, T> {
+/// Whether a later element is chosen over an earlier one: the first NaN beats everything.
+#[inline(always)]
+#[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
+fn beats<T: Ordered>(later: T, earlier: T, better: impl Fn(T, T) -> bool) -> bool {
+    (better(later, earlier) | (later != later)) & (earlier == earlier)
+}
+
+struct Row<'a, T> {
     max: bool,
     x: &'a [T],
-    len: usize,
-    inner: usize,
-    out: &'a mut [u32],
 }
 
-impl<T: Ordered> Kernel for Block<'_, T> {
-    type Out = ();
+impl<T: Ordered> Kernel for Row<'_, T> {
+    type Out = u32;
     #[inline(always)]
-    fn run<S: Isa>(self, _: S) {
-        match (self.inner, self.max) {
-            (1, true) => self.out[0] = row(self.x, T::LOWEST, |a, b| a > b),
-            (1, false) => self.out[0] = row(self.x, T::HIGHEST, |a, b| a < b),
-            (_, true) => columns(self, |a, b| a > b),
-            (_, false) => columns(self, |a, b| a < b),
-        }
+    fn run<S: Isa>(self, _: S) -> u32 {
+        if self.max { row(self.x, T::LOWEST, |a, b| a > b) } else { row(self.x, T::HIGHEST, |a, b| a < b) }
     }
 }
 
 #[inline(always)]
+#[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
 fn row<T: Ordered>(x: &[T], worst: T, better: impl Fn(T, T) -> bool) -> u32 {
     let (mut best, mut at, mut found) = (worst, 0, false);
     for (b, block) in x.chunks(BLOCK).enumerate() {
         // First only the best value, which vectorises; its place is looked for when it is a new best.
-        let mut acc = [worst; 64];
+        let (mut acc, mut nans) = ([worst; 64], [false; 64]);
         let chunks = block.chunks_exact(64);
         let tail = chunks.remainder();
         for c in chunks {
             for i in 0..64 {
                 acc[i] = if better(c[i], acc[i]) { c[i] } else { acc[i] };
+                nans[i] |= c[i] != c[i];
             }
         }
-        for (a, v) in acc.iter_mut().zip(tail) {
-            *a = if better(*v, *a) { *v } else { *a };
+        for (i, v) in tail.iter().enumerate() {
+            acc[i] = if better(*v, acc[i]) { *v } else { acc[i] };
+            nans[i] |= *v != *v;
+        }
+        if nans.contains(&true)
+            && let Some(i) = block.iter().position(|v| *v != *v)
+        {
+            return (b * BLOCK + i) as u32;
         }
         let top = acc.into_iter().fold(worst, |t, v| if better(v, t) { v } else { t });
         if (!found || better(top, best))
@@ -119,17 +171,36 @@ fn row<T: Ordered>(x: &[T], worst: T, better: impl Fn(T, T) -> bool) -> u32 {
     at as u32
 }
 
+struct Columns<'a, T> {
+    max: bool,
+    /// From the first column of the strip on.
+    x: &'a [T],
+    len: usize,
+    inner: usize,
+    out: &'a mut [u32],
+}
+
+impl<T: Ordered> Kernel for Columns<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        if self.max { columns(self, |a, b| a > b) } else { columns(self, |a, b| a < b) }
+    }
+}
+
 #[inline(always)]
-fn columns<T: Ordered>(b: Block<'_, T>, better: impl Fn(T, T) -> bool) {
-    let mut best = b.x[..b.inner].to_vec();
-    b.out.fill(0);
-    for k in 1..b.len {
-        let row = &b.x[k * b.inner..][..b.inner];
-        for j in 0..b.inner {
-            #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
-            let take = better(row[j], best[j]) || (best[j] != best[j] && row[j] == row[j]);
+fn columns<T: Ordered>(c: Columns<'_, T>, better: impl Fn(T, T) -> bool) {
+    let n = c.out.len();
+    let mut best = [T::LOWEST; STRIP];
+    let (best, out) = (&mut best[..n], c.out);
+    best.copy_from_slice(&c.x[..n]);
+    out.fill(0);
+    for k in 1..c.len {
+        let row = &c.x[k * c.inner..][..n];
+        for j in 0..n {
+            let take = beats(row[j], best[j], &better);
             best[j] = if take { row[j] } else { best[j] };
-            b.out[j] = if take { k as u32 } else { b.out[j] };
+            out[j] = if take { k as u32 } else { out[j] };
         }
     }
 }

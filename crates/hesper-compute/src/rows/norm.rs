@@ -196,7 +196,8 @@ unsafe fn largest<S: Isa, T: Float>(s: S, row: *const T, n: usize) -> f32 {
 /// Row and buffer hold `n` elements.
 #[inline(always)]
 unsafe fn exps<S: Isa, T: Float>(s: S, row: *const T, n: usize, top: f32, buf: *mut f32) -> f32 {
-    let at = s.splat(if top.is_finite() { top } else { 0.0 });
+    // Nothing is subtracted where all is minus infinity.
+    let at = s.splat(if top == f32::NEG_INFINITY { 0.0 } else { top });
     let mut sums = [s.zero(); 2];
     let mut j = 0;
     // SAFETY: the caller's promise.

@@ -1,14 +1,14 @@
 //! Sums, products, minima and maxima along an axis, with fixed trees.
 //!
 //! A row is summed in blocks of [`BLOCK`], each in 64 separate sums that are then folded in halves; blocks
-//! are added pairwise. Along other axes, rows are added four at a time within ranges of [`RANGE`] rows, and
-//! ranges in order. NaN wins every minimum and maximum.
+//! are added pairwise. Along other axes, rows are added four at a time in runs of [`RUN`], runs within ranges of
+//! [`RANGE`] rows, and ranges pairwise. NaN wins every minimum and maximum.
 
 use half::{bf16, f16};
 
 use super::Axis;
 use crate::error::{Mismatch, same};
-use crate::par::{Par, Shared};
+use crate::par::{Par, Shared, chunks};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 
@@ -18,8 +18,12 @@ const BLOCK: usize = 4096;
 const BLOCKS: usize = 16;
 /// Rows of a task along other axes.
 const RANGE: usize = 512;
+/// Rows added to one sum before it is added to the others.
+const RUN: usize = 32;
 /// Columns of a task along other axes.
 const STRIP: usize = 2048;
+/// Results whose ranges one task adds.
+const GATHER: usize = 1024;
 
 /// How elements are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +204,7 @@ fn rows<T: Reduce>(
     let part = BLOCK * BLOCKS;
     if len <= part {
         let chunk = crate::par::grain(par, outer, (16384 / len).max(1));
-        crate::par::chunks(par, outer, chunk, |a, b| {
+        chunks(par, outer, chunk, |a, b| {
             for i in a..b {
                 let r = row(simd, op, &x[i * len..][..len]);
                 // SAFETY: rows are this task's own.
@@ -312,7 +316,7 @@ fn columns<T: Reduce>(par: &dyn Par, simd: Simd, op: Reduction, x: &[T], axis: A
     let sums = if ranges > 1 { Shared::new(partial.ptr()) } else { to };
     let tasks = outer * ranges * strips;
     let group = (16384 / (len.min(RANGE) * inner.min(STRIP))).max(1);
-    crate::par::chunks(par, tasks, group, |a, b| {
+    chunks(par, tasks, group, |a, b| {
         for t in a..b {
             let (o, r, s) = (t / (ranges * strips), t / strips % ranges, t % strips);
             let (j0, j1) = (s * STRIP, inner.min((s + 1) * STRIP));
@@ -324,18 +328,19 @@ fn columns<T: Reduce>(par: &dyn Par, simd: Simd, op: Reduction, x: &[T], axis: A
         }
     });
     if ranges > 1 {
-        for o in 0..outer {
-            for r in 0..ranges {
-                for j in 0..inner {
-                    // SAFETY: all parts were written; the result is in bounds.
-                    unsafe {
-                        let (p, out) =
-                            (sums.get().add((o * ranges + r) * inner + j), to.get().add(o * inner + j));
-                        *out = if r == 0 { *p } else { T::Acc::join(op, *out, *p) };
+        chunks(par, outer * inner, GATHER, |a, b| {
+            let mut parts = vec![T::Acc::start(op); ranges];
+            for at in a..b {
+                let (o, j) = (at / inner, at % inner);
+                // SAFETY: all parts were written; every task writes its own results.
+                unsafe {
+                    for (r, part) in parts.iter_mut().enumerate() {
+                        *part = *sums.get().add((o * ranges + r) * inner + j);
                     }
+                    *to.get().add(at) = pairwise::<T>(op, &mut parts);
                 }
             }
-        }
+        });
     }
 }
 
@@ -344,15 +349,23 @@ fn strip<T: Reduce>(simd: Simd, op: Reduction, x: &[T], rows: usize, stride: usi
     let n = acc.len();
     acc.fill(T::Acc::start(op));
     let bufs: [Scratch<T::Acc>; 4] = std::array::from_fn(|_| Scratch::new(n));
+    let run = Scratch::<T::Acc>::new(n);
+    // SAFETY: the buffer holds as many elements, and is filled before it is read.
+    let run = unsafe { std::slice::from_raw_parts_mut(run.ptr(), n) };
     let mut k = 0;
     while k < rows {
-        let step = if k + 4 <= rows { 4 } else { 1 };
-        let mut lines: [&[T::Acc]; 4] = [&[]; 4];
-        for (i, (line, buf)) in lines.iter_mut().zip(&bufs).enumerate().take(step) {
-            *line = wide(simd, &x[(k + i) * stride..][..n], buf);
+        let end = rows.min(k + RUN);
+        run.fill(T::Acc::start(op));
+        while k < end {
+            let step = if k + 4 <= end { 4 } else { 1 };
+            let mut lines: [&[T::Acc]; 4] = [&[]; 4];
+            for (i, (line, buf)) in lines.iter_mut().zip(&bufs).enumerate().take(step) {
+                *line = wide(simd, &x[(k + i) * stride..][..n], buf);
+            }
+            T::Acc::add_rows(simd, op, &lines[..step], run);
+            k += step;
         }
-        T::Acc::add_rows(simd, op, &lines[..step], acc);
-        k += step;
+        T::Acc::add_rows(simd, op, &[&*run], acc);
     }
 }
 

@@ -116,6 +116,26 @@ sortable! {
     bf16, u16: float_key!(bf16, u16), float_back!(bf16, u16), |x: bf16| if x == bf16::ZERO { bf16::ZERO } else { x };
 }
 
+/// Complex numbers: by their real parts, then by their imaginary ones; any NaN makes one last.
+impl Sortable for [f32; 2] {
+    const BYTES: usize = 8;
+    fn key(self) -> u64 {
+        if self[0].is_nan() || self[1].is_nan() {
+            return u64::MAX;
+        }
+        Sortable::key(self[0]) << 32 | Sortable::key(self[1])
+    }
+    fn from_key(k: u64) -> Self {
+        [<f32 as Sortable>::from_key(k >> 32), <f32 as Sortable>::from_key(k & 0xffff_ffff)]
+    }
+    fn rank(self) -> u64 {
+        Sortable::key([self[0] + 0.0, self[1] + 0.0])
+    }
+    fn run(par: &dyn Par, x: &[Self], n: usize, to: To<'_, Self>) {
+        rows::<Self, u64, u128>(par, x, n, to);
+    }
+}
+
 /// Sorts every row of `n` elements, NaN last.
 pub fn sort<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Result<(), Mismatch> {
     check(x.len(), n, out.len())?;

@@ -30,29 +30,20 @@ pub fn to_affine(
     scales: &mut [f16],
     biases: &mut [f16],
 ) -> Result<()> {
-    let wrong = |detail: String| Error::Quant { dtype: dtype.name(), detail };
-    let bits = affine_bits(dtype).ok_or_else(|| wrong("has no affine form".into()))?;
-    let count = block_count(dtype, blocks, scales.len().saturating_mul(AFFINE_GROUP))?;
-    if words.len() != count * bits as usize || biases.len() != count {
-        let (words, biases) = (words.len(), biases.len());
-        return Err(wrong(format!("{count} blocks do not fit {words} words and {biases} biases")));
-    }
-    let groups = scales.iter_mut().zip(biases).zip(words.chunks_exact_mut(bits as usize));
-    let (_, block_bytes) = dtype.block();
-    for (block, ((scale, bias), words)) in blocks.chunks_exact(block_bytes as usize).zip(groups) {
-        let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
-        *scale = half(0);
+    affine_words(dtype, blocks, words)?;
+    affine_scales(dtype, blocks, scales)?;
+    affine_biases(dtype, blocks, biases)
+}
+
+/// The packed words of whole blocks; see [`to_affine`].
+pub fn affine_words(dtype: GgmlType, blocks: &[u8], words: &mut [u32]) -> Result<()> {
+    let bits = affine_bits(dtype).ok_or_else(|| not_affine(dtype))? as usize;
+    require(dtype, blocks, words.len(), bits)?;
+    for (block, words) in each(dtype, blocks).zip(words.chunks_exact_mut(bits)) {
         match dtype {
-            GgmlType::Q4_0 => {
-                *bias = f16::from_f32(-8.0 * scale.to_f32());
-                pack_nibbles(&block[2..], words);
-            }
-            GgmlType::Q4_1 => {
-                *bias = half(2);
-                pack_nibbles(&block[4..], words);
-            }
+            GgmlType::Q4_0 => pack_nibbles(&block[2..], words),
+            GgmlType::Q4_1 => pack_nibbles(&block[4..], words),
             _ => {
-                *bias = f16::from_f32(-128.0 * scale.to_f32());
                 let (bytes, _) = block[2..].as_chunks::<4>();
                 for (word, bytes) in words.iter_mut().zip(bytes) {
                     // Adding 128 to a signed byte flips its highest bit.
@@ -62,6 +53,51 @@ pub fn to_affine(
         }
     }
     Ok(())
+}
+
+/// The scales of whole blocks; see [`to_affine`].
+pub fn affine_scales(dtype: GgmlType, blocks: &[u8], scales: &mut [f16]) -> Result<()> {
+    require(dtype, blocks, scales.len(), 1)?;
+    for (block, scale) in each(dtype, blocks).zip(scales) {
+        *scale = half_of(block, 0);
+    }
+    Ok(())
+}
+
+/// The biases of whole blocks; see [`to_affine`].
+pub fn affine_biases(dtype: GgmlType, blocks: &[u8], biases: &mut [f16]) -> Result<()> {
+    require(dtype, blocks, biases.len(), 1)?;
+    for (block, bias) in each(dtype, blocks).zip(biases) {
+        *bias = match dtype {
+            GgmlType::Q4_1 => half_of(block, 2),
+            GgmlType::Q4_0 => f16::from_f32(-8.0 * half_of(block, 0).to_f32()),
+            _ => f16::from_f32(-128.0 * half_of(block, 0).to_f32()),
+        };
+    }
+    Ok(())
+}
+
+fn not_affine(dtype: GgmlType) -> Error {
+    Error::Quant { dtype: dtype.name(), detail: "has no affine form".into() }
+}
+
+/// Fails unless each block has `per_block` of the `outputs`.
+fn require(dtype: GgmlType, blocks: &[u8], outputs: usize, per_block: usize) -> Result<()> {
+    affine_bits(dtype).ok_or_else(|| not_affine(dtype))?;
+    let elements = (outputs / per_block).saturating_mul(AFFINE_GROUP);
+    if !outputs.is_multiple_of(per_block) {
+        let detail = format!("{outputs} words are no multiple of the {per_block} of a block");
+        return Err(Error::Quant { dtype: dtype.name(), detail });
+    }
+    block_count(dtype, blocks, elements).map(|_| ())
+}
+
+fn each(dtype: GgmlType, blocks: &[u8]) -> impl Iterator<Item = &[u8]> {
+    blocks.chunks_exact(dtype.block().1 as usize)
+}
+
+fn half_of(block: &[u8], at: usize) -> f16 {
+    f16::from_le_bytes([block[at], block[at + 1]])
 }
 
 /// From nibbles split in halves to nibbles in order: words 0 and 1 are the low ones, 2 and 3 the high ones.

@@ -12,7 +12,7 @@ use half::f16;
 use crate::dtype::GgmlType;
 use crate::error::{Error, Result};
 
-pub use affine::{AFFINE_GROUP, affine_bits, to_affine};
+pub use affine::{AFFINE_GROUP, affine_biases, affine_bits, affine_scales, affine_words, to_affine};
 
 /// Whether [`dequantize`] knows the type.
 pub fn is_supported(dtype: GgmlType) -> bool {

@@ -23,6 +23,8 @@
 #[cfg(unix)]
 #[allow(unsafe_code)]
 mod map;
+#[allow(unsafe_code)]
+mod shared;
 #[cfg(unix)]
 #[allow(unsafe_code)]
 mod sigbus;
@@ -37,6 +39,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
+
+pub use shared::{SharedBytes, SharedSource};
 
 /// Mappings that may be alive at once; further files are read by position.
 pub const MAX_MAPPINGS: usize = 4096;
@@ -64,6 +68,7 @@ enum Kind {
     #[cfg(unix)]
     Mapped(map::Mapping, File),
     File(File),
+    Bytes(Vec<u8>),
     Owner(Box<dyn AsRef<[u8]> + Send + Sync>),
     Reader(Mutex<Box<dyn ReadSeek>>),
 }
@@ -131,7 +136,9 @@ impl Source {
 
     /// Takes bytes that are in memory.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Self {
-        Self::from_owner(bytes.into())
+        let bytes = bytes.into();
+        let len = bytes.len() as u64;
+        Self::with(Kind::Bytes(bytes), len, None, None)
     }
 
     /// Takes whatever owns bytes, without a copy.
@@ -198,6 +205,7 @@ impl Source {
         let all: &[u8] = match &self.0.kind {
             #[cfg(unix)]
             Kind::Mapped(mapping, _) => mapping.as_slice(),
+            Kind::Bytes(bytes) => bytes,
             Kind::Owner(owner) => (**owner).as_ref(),
             Kind::File(_) | Kind::Reader(_) => return Ok(None),
         };
@@ -206,6 +214,17 @@ impl Source {
             .zip(usize::try_from(range.end).ok())
             .and_then(|(start, end)| all.get(start..end));
         slice.map(Some).ok_or_else(|| self.out_of_range(&range))
+    }
+
+    /// As [`in_place`](Self::in_place), for bytes that stay where they are while the source lives: those of a
+    /// mapping or of a vector, not those of an owner who may give others when he is asked again.
+    fn fixed(&self, range: Range<u64>) -> Result<Option<&[u8]>> {
+        match &self.0.kind {
+            #[cfg(unix)]
+            Kind::Mapped(..) => self.in_place(range),
+            Kind::Bytes(_) => self.in_place(range),
+            Kind::File(_) | Kind::Owner(_) | Kind::Reader(_) => Ok(None),
+        }
     }
 
     /// Uses the bytes of a range and then checks that they were what was opened.
@@ -224,7 +243,7 @@ impl Source {
             #[cfg(unix)]
             Kind::Mapped(_, file) => self.read_file(file, &range, out),
             Kind::File(file) => self.read_file(file, &range, out),
-            Kind::Owner(_) => {
+            Kind::Bytes(_) | Kind::Owner(_) => {
                 let bytes = self.in_place(range.clone())?.ok_or_else(|| self.out_of_range(&range))?;
                 out.copy_from_slice(bytes);
                 Ok(())
@@ -268,7 +287,7 @@ impl Source {
                 self.check_file(file, &range)
             }
             Kind::File(file) => self.check_file(file, &range),
-            Kind::Owner(_) | Kind::Reader(_) => Ok(()),
+            Kind::Bytes(_) | Kind::Owner(_) | Kind::Reader(_) => Ok(()),
         }
     }
 
@@ -347,7 +366,7 @@ impl fmt::Debug for Source {
             #[cfg(unix)]
             Kind::Mapped(..) => "mapped",
             Kind::File(_) => "file",
-            Kind::Owner(_) => "bytes",
+            Kind::Bytes(_) | Kind::Owner(_) => "bytes",
             Kind::Reader(_) => "reader",
         };
         f.debug_struct("Source")

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
 use hesper::{Dtype, HostArray};
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -21,8 +21,8 @@ struct Export {
 }
 
 /// The code of an element type in struct's syntax.
-fn format(dtype: Dtype) -> PyResult<&'static CStr> {
-    Ok(match dtype {
+fn format(dtype: Dtype) -> &'static CStr {
+    match dtype {
         Dtype::Bool => c"?",
         Dtype::Uint8 => c"B",
         Dtype::Uint16 => c"H",
@@ -36,10 +36,9 @@ fn format(dtype: Dtype) -> PyResult<&'static CStr> {
         Dtype::Float32 => c"f",
         Dtype::Float64 => c"d",
         Dtype::Complex64 => c"Zf",
-        Dtype::Bfloat16 => {
-            return Err(PyValueError::new_err("bfloat16 has no buffer format; convert it with astype first"));
-        }
-    })
+        // No code of struct's syntax: who reads the buffer says whether he knows the type.
+        Dtype::Bfloat16 => c"bfloat16",
+    }
 }
 
 #[pymethods]
@@ -53,7 +52,7 @@ impl PyArray {
         }
         let py = slf.py();
         let array = slf.get().value();
-        let format = format(array.dtype())?;
+        let format = format(array.dtype());
         let strided = flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES;
         let order = ffi::PyBUF_C_CONTIGUOUS & !ffi::PyBUF_STRIDES;
         // Who cannot follow strides gets the elements row by row.

@@ -2,7 +2,7 @@
 
 use hesper::{Array, Category};
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -10,6 +10,7 @@ use super::{PyArray, convert, evaluated, format, host, index, to_list};
 use crate::args::{On, array_on};
 use crate::dtype::{self, PyDtype};
 use crate::error::raise;
+use crate::waiting;
 
 /// What a pickled array is made of: bytes, element type, shape.
 type Parts = (Py<PyBytes>, Py<PyDtype>, Vec<usize>);
@@ -64,6 +65,26 @@ impl PyArray {
     fn reversed_axes(&self) -> PyResult<PyArray> {
         let own = self.value();
         array_on(None, || own.t())
+    }
+
+    /// The array with its last two axes exchanged.
+    #[getter(mT)]
+    fn transposed_matrices(&self) -> PyResult<PyArray> {
+        crate::functions::shape::transposed_matrices(&self.value(), None)
+    }
+
+    /// The real parts.
+    #[getter]
+    fn real(&self) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(None, || own.real())
+    }
+
+    /// The imaginary parts.
+    #[getter]
+    fn imag(&self) -> PyResult<PyArray> {
+        let own = self.value();
+        array_on(None, || own.imag())
     }
 
     /// The one element as a Python number.
@@ -142,6 +163,12 @@ impl PyArray {
         Ok(ArrayIterator { array, at: std::sync::atomic::AtomicUsize::new(0) })
     }
 
+    fn __reversed__(&self) -> PyResult<ArrayIterator> {
+        let own = self.value();
+        let array = crate::args::on(None, || own.flip(Some(&[0])))?;
+        Ok(ArrayIterator { array, at: std::sync::atomic::AtomicUsize::new(0) })
+    }
+
     fn __hash__(slf: &Bound<'_, Self>) -> isize {
         // By identity, as for any object that may change.
         (slf.as_ptr() as usize >> 4) as isize
@@ -161,7 +188,7 @@ impl PyArray {
 
     fn __bytes__(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
         let own = self.value();
-        let bytes = py.detach(|| own.read_bytes(<[u8]>::to_vec)).map_err(raise)?;
+        let bytes = waiting::detached(py, || own.read_bytes(<[u8]>::to_vec)).map_err(raise)?;
         Ok(PyBytes::new(py, &bytes).unbind())
     }
 
@@ -194,7 +221,9 @@ impl PyArray {
         py: Python<'py>,
         api_version: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let _ = api_version;
+        if api_version.is_some() {
+            return Err(PyValueError::new_err("Explicitly specifying api_version is not yet implemented."));
+        }
         py.import("hesper.core")?.into_bound_py_any(py)
     }
 }

@@ -21,6 +21,11 @@ pub fn is_container(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()
 }
 
+/// Whether an object is an array of ours, or says itself how it becomes one.
+pub fn is_own(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(object.is_instance_of::<PyArray>() || object.hasattr(intern!(object.py(), "__mlx_array__"))?)
+}
+
 /// An array from any object that holds numbers.
 pub fn array(object: &Bound<'_, PyAny>, dtype: Option<Dtype>) -> PyResult<Array> {
     if let Ok(array) = object.cast::<PyArray>() {
@@ -61,7 +66,7 @@ impl Numbers {
             Value::Int(_) => Numbers::Ints(Vec::new()),
             Value::Float(_) => Numbers::Floats(Vec::new()),
             Value::Complex(_) => Numbers::Complexes(Vec::new()),
-            Value::Bool(_) | Value::Array(_) => Numbers::Bools(Vec::new()),
+            Value::Bool(_) | Value::Array(_) | Value::Foreign(_) => Numbers::Bools(Vec::new()),
         }
     }
 
@@ -138,7 +143,7 @@ fn real(number: &Value) -> f64 {
         Value::Int(value) => *value as f64,
         Value::Float(value) => *value,
         Value::Complex(value) => f64::from(value[0]),
-        Value::Array(_) => 0.0,
+        Value::Array(_) | Value::Foreign(_) => 0.0,
     }
 }
 
@@ -334,6 +339,9 @@ fn foreign(object: &Bound<'_, PyAny>) -> PyResult<Array> {
     if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } == 1 {
         return from_buffer(object);
     }
+    if object.hasattr(intern!(py, "__dlpack__"))? {
+        return super::dlpack::import(object, None);
+    }
     if let Some(convert) = object.getattr_opt(intern!(py, "__array__"))? {
         return from_buffer(&convert.call0()?);
     }
@@ -419,6 +427,7 @@ fn element_type(format: &CStr, size: usize) -> Option<Foreign> {
     let kind = match text {
         "?" => return Some(Foreign::Own(Dtype::Bool)),
         "e" => return Some(Foreign::Own(Dtype::Float16)),
+        "bfloat16" => return Some(Foreign::Own(Dtype::Bfloat16)),
         "f" => return Some(Foreign::Own(Dtype::Float32)),
         "d" => return Some(Foreign::Own(Dtype::Float64)),
         "Zf" => return Some(Foreign::Own(Dtype::Complex64)),

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::{PyArray, convert};
 use crate::args::{Value, on};
+use crate::waiting;
 
 type Parts = SmallVec<[Index; 4]>;
 
@@ -108,13 +109,13 @@ fn waits(parts: &Parts) -> bool {
 pub fn get(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Array> {
     let parts = parts(array, index)?;
     let build = || on(None, || array.index(&parts));
-    if waits(&parts) { index.py().detach(build) } else { build() }
+    if waits(&parts) { waiting::detached(index.py(), build) } else { build() }
 }
 
 fn update(array: &Array, index: &Bound<'_, PyAny>, value: Array, how: Update) -> PyResult<Array> {
     let parts = parts(array, index)?;
     let build = || on(None, || array.index_update(&parts, &value, how));
-    if waits(&parts) { index.py().detach(build) } else { build() }
+    if waits(&parts) { waiting::detached(index.py(), build) } else { build() }
 }
 
 #[pymethods]

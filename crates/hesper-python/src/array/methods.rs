@@ -79,7 +79,7 @@ macro_rules! methods {
 }
 
 methods! {
-    unary { abs conj cos exp imag log log10 log1p log2 real reciprocal rsqrt sin sqrt square }
+    unary { abs conj cos exp log log10 log1p log2 reciprocal rsqrt sin sqrt square }
     reduce { all any logsumexp max mean min prod sum }
     place { argmax argmin }
     scan { cummax cummin cumprod cumsum logcumsumexp }
@@ -139,7 +139,8 @@ impl PyArray {
     }
 
     /// See the function ``flatten``.
-    #[pyo3(signature = (start_axis = 0, end_axis = -1, *, stream = None))]
+    #[pyo3(signature = (start_axis = 0, end_axis = -1, *, stream = None),
+    text_signature = "($self, start_axis=0, end_axis=-1, *, stream=None)")]
     fn flatten(&self, start_axis: isize, end_axis: isize, stream: Option<On>) -> PyResult<PyArray> {
         let own = self.value();
         array_on(stream, || own.flatten(start_axis, end_axis))

@@ -7,6 +7,7 @@
 mod buffer;
 mod class;
 pub mod convert;
+pub mod dlpack;
 pub mod format;
 mod host;
 mod index;
@@ -70,6 +71,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PyArray {
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyArray>()?;
+    dlpack::register(m)?;
     m.add_class::<index::ArrayAt>()?;
     m.add_class::<class::ArrayIterator>()
 }

@@ -24,7 +24,8 @@ fn operand(other: &Bound<'_, PyAny>, own: &Array, what: &str) -> PyResult<Array>
     if convert::is_container(other) {
         return Err(mismatch(other, what));
     }
-    convert::array(other, None).map_err(|_| mismatch(other, what))
+    let dtype = if convert::is_own(other)? { None } else { Some(own.dtype()) };
+    convert::array(other, dtype).map_err(|_| mismatch(other, what))
 }
 
 fn mismatch(other: &Bound<'_, PyAny>, what: &str) -> PyErr {
@@ -97,6 +98,10 @@ macro_rules! operators {
                 }
 
                 fn $placed(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+                    if $what == "division" && !self.value().dtype().is(Category::Inexact) {
+                        let what = "In place division cannot be performed on integers.";
+                        return Err(PyValueError::new_err(what));
+                    }
                     in_place(self, other, $what, $f)
                 }
             )*
@@ -197,6 +202,16 @@ operators! {
 
 #[pymethods]
 impl PyArray {
+    /// Division, by its old name.
+    fn __div__(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+        forward(self, other, "division", |a, b| a.divide(b))
+    }
+
+    /// Division of another operand, by its old name.
+    fn __rdiv__(&self, other: &Bound<'_, PyAny>) -> PyResult<PyArray> {
+        reflected(self, other, "division", |a, b| a.divide(b))
+    }
+
     fn __neg__(&self) -> PyResult<PyArray> {
         let own = self.value();
         if own.dtype() == Dtype::Bool {

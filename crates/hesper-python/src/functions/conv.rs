@@ -58,6 +58,21 @@ fn zero() -> Each {
 }
 
 /// A convolution over one spatial axis.
+///
+/// Parameters
+/// ----------
+/// input : array
+/// weight : array
+/// stride : int or sequence of int
+/// padding : int or sequence of int
+/// dilation : int or sequence of int
+/// groups : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.conv1d(mx.ones((1, 4, 1)), mx.ones((1, 2, 1))).shape
+/// (1, 3, 1)
 #[pyfunction]
 #[pyo3(signature = (input, weight, /, stride = 1, padding = 0, dilation = 1, groups = 1, *, stream = None))]
 fn conv1d(
@@ -76,6 +91,22 @@ fn conv1d(
 }
 
 /// A transposed convolution over one spatial axis.
+///
+/// Parameters
+/// ----------
+/// input : array
+/// weight : array
+/// stride : int or sequence of int
+/// padding : int or sequence of int
+/// dilation : int or sequence of int
+/// output_padding : int
+/// groups : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.conv_transpose1d(mx.ones((1, 4, 1)), mx.ones((1, 2, 1))).shape
+/// (1, 5, 1)
 #[pyfunction]
 #[pyo3(signature = (input, weight, /, stride = 1, padding = 0, dilation = 1, output_padding = 0, groups = 1, *,
     stream = None))]
@@ -97,9 +128,24 @@ fn conv_transpose1d(
 
 /// Convolutions over several axes, and their transposes.
 macro_rules! convolutions {
-    ($($axes:literal: $(#[doc = $doc:literal])+ $name:ident, $(#[doc = $tdoc:literal])+ $transposed:ident;)*) => {
+    ($($axes:literal, $sizes:literal: $(#[doc = $doc:literal])+ $name:ident, $(#[doc = $tdoc:literal])+ $transposed:ident;)*) => {
         $(
             $(#[doc = $doc])+
+            ///
+            /// Parameters
+            /// ----------
+            /// input : array
+            ///     Channels last: ``[N, ..., C_in]``.
+            /// weight : array
+            ///     Channels last: ``[C_out, ..., C_in / groups]``.
+            /// stride, padding, dilation : int or tuple of int
+            /// groups : int
+            /// stream : Stream or Device, optional
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.", stringify!($name), "(mx.ones([1, ", $sizes, "2]), mx.ones([3, ", $sizes, "2])).size")]
+            /// 3
             #[pyfunction]
             #[pyo3(signature = (input, weight, /, stride = one(), padding = zero(), dilation = one(), groups = 1, *,
                 stream = None), text_signature = "(input, weight, /, stride=1, padding=0, dilation=1, groups=1, *, stream=None)")]
@@ -119,6 +165,21 @@ macro_rules! convolutions {
             }
 
             $(#[doc = $tdoc])+
+            ///
+            /// Parameters
+            /// ----------
+            /// input : array
+            ///     Channels last: ``[N, ..., C_in]``.
+            /// weight : array
+            ///     Channels last: ``[C_out, ..., C_in / groups]``.
+            /// stride, padding, dilation : int or tuple of int
+            /// groups : int
+            /// stream : Stream or Device, optional
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.", stringify!($transposed), "(mx.ones([1, ", $sizes, "2]), mx.ones([3, ", $sizes, "2])).size")]
+            /// 3
             #[pyfunction]
             #[pyo3(signature = (input, weight, /, stride = one(), padding = zero(), dilation = one(),
                 output_padding = zero(), groups = 1, *, stream = None),
@@ -150,12 +211,12 @@ macro_rules! convolutions {
 }
 
 convolutions! {
-    2:
+    2, "1, 1, ":
     /// A convolution over two spatial axes.
     conv2d,
     /// A transposed convolution over two spatial axes.
     conv_transpose2d;
-    3:
+    3, "1, 1, 1, ":
     /// A convolution over three spatial axes.
     conv3d,
     /// A transposed convolution over three spatial axes.
@@ -165,6 +226,23 @@ convolutions! {
 /// A convolution over one to three spatial axes, with padding on each side and dilated input.
 ///
 /// `padding` is a number, one for each axis, or a pair of lists: before and after.
+///
+/// Parameters
+/// ----------
+/// input : array
+/// weight : array
+/// stride : int or sequence of int
+/// padding : int or sequence of int
+/// kernel_dilation : int or sequence of int
+/// input_dilation : int or sequence of int
+/// groups : int
+/// flip : bool
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.conv_general(mx.ones((1, 4, 1)), mx.ones((1, 2, 1)), padding=([1], [0])).shape
+/// (1, 4, 1)
 #[pyfunction]
 #[pyo3(signature = (input, weight, /, stride = one(), padding = None, kernel_dilation = one(),
     input_dilation = one(), groups = 1, flip = false, *, stream = None),
@@ -209,6 +287,18 @@ fn paddings(object: &Bound<'_, PyAny>) -> PyResult<Vec<(isize, isize)>> {
 }
 
 /// The convolution of two signals of one axis; `mode` is 'full', 'same' or 'valid'.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// v : array
+/// mode : str
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.convolve(mx.array([1.0, 2.0]), mx.array([1.0, 1.0]))
+/// array([1, 3, 2], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, v, /, mode = "full", *, stream = None))]
 fn convolve(a: PyArray, v: PyArray, mode: &str, stream: Option<On>) -> PyResult<PyArray> {

@@ -25,6 +25,11 @@ macro_rules! constants {
             /// dtype : Dtype, optional
             ///     By default ``float32``.
             /// stream : Stream or Device, optional
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.", stringify!($name), "((2, 3)).shape")]
+            /// (2, 3)
             #[pyfunction]
             #[pyo3(signature = (shape, dtype = None, *, stream = None))]
             fn $name(shape: Lengths, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
@@ -32,6 +37,18 @@ macro_rules! constants {
             }
 
             $(#[doc = $like_doc])+
+            ///
+            /// Parameters
+            /// ----------
+            /// a : array
+            /// dtype : Dtype, optional
+            ///     By default that of the array.
+            /// stream : Stream or Device, optional
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.", stringify!($like), "(mx.array([[1, 2]])).shape")]
+            /// (1, 2)
             #[pyfunction]
             #[pyo3(signature = (a, /, dtype = None, *, stream = None))]
             fn $like(a: PyArray, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
@@ -77,8 +94,20 @@ fn full(shape: Lengths, vals: Value, dtype: Option<PyDtype>, stream: Option<On>)
 }
 
 /// The given value everywhere, in the shape and type of an array.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// vals : array or number
+/// dtype : Dtype, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.full_like(mx.array([1, 2]), 7)
+/// array([7, 7], dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (a, /, vals, dtype = None, *, stream = None))]
+#[pyo3(signature = (a, vals, dtype = None, *, stream = None))]
 fn full_like(a: PyArray, vals: Value, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
     let (a, value) = (a.value(), vals.alone()?);
     array_on(stream, || a.full_like(&value, dtype.map(|dtype| dtype.0)))
@@ -120,6 +149,20 @@ fn arange(
 }
 
 /// Evenly spaced numbers from `start` to `stop`, which is left out if `endpoint` is false.
+///
+/// Parameters
+/// ----------
+/// start : float
+/// stop : float
+/// num : int
+/// endpoint : bool
+/// dtype : Dtype, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.linspace(0, 1, 3)
+/// array([0, 0.5, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (start, stop, num = 50, endpoint = true, dtype = None, stream = None))]
 fn linspace(
@@ -138,6 +181,19 @@ fn linspace(
 }
 
 /// A matrix with ones on a diagonal: the main one, or `k` columns to its right.
+///
+/// Parameters
+/// ----------
+/// n : int
+/// m : int, optional
+/// k : int
+/// dtype : Dtype, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.eye(3).shape
+/// (3, 3)
 #[pyfunction]
 #[pyo3(signature = (n, m = None, k = 0, dtype = None, *, stream = None))]
 fn eye(
@@ -151,6 +207,17 @@ fn eye(
 }
 
 /// The square matrix with ones on its main diagonal.
+///
+/// Parameters
+/// ----------
+/// n : int
+/// dtype : Dtype, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.identity(2).tolist()
+/// [[1.0, 0.0], [0.0, 1.0]]
 #[pyfunction]
 #[pyo3(signature = (n, dtype = None, *, stream = None))]
 fn identity(n: usize, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
@@ -158,6 +225,19 @@ fn identity(n: usize, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<Py
 }
 
 /// A matrix with ones on and below a diagonal.
+///
+/// Parameters
+/// ----------
+/// n : int
+/// m : int, optional
+/// k : int
+/// dtype : Dtype, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.tri(2).tolist()
+/// [[1.0, 0.0], [1.0, 1.0]]
 #[pyfunction]
 #[pyo3(signature = (n, m = None, k = 0, dtype = None, *, stream = None))]
 fn tri(
@@ -171,6 +251,17 @@ fn tri(
 }
 
 /// The array with zeros above a diagonal.
+///
+/// Parameters
+/// ----------
+/// x : array
+/// k : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.tril(mx.ones((2, 2))).tolist()
+/// [[1.0, 0.0], [1.0, 1.0]]
 #[pyfunction]
 #[pyo3(signature = (x, k = 0, *, stream = None))]
 fn tril(x: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
@@ -179,6 +270,17 @@ fn tril(x: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// The array with zeros below a diagonal.
+///
+/// Parameters
+/// ----------
+/// x : array
+/// k : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.triu(mx.ones((2, 2))).tolist()
+/// [[1.0, 1.0], [0.0, 1.0]]
 #[pyfunction]
 #[pyo3(signature = (x, k = 0, *, stream = None))]
 fn triu(x: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
@@ -188,9 +290,14 @@ fn triu(x: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
 
 /// Windows of signals.
 macro_rules! windows {
-    ($($(#[doc = $doc:literal])+ $name:ident;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident, $arg:literal, $out:literal;)*) => {
         $(
             $(#[doc = $doc])+
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.", stringify!($name), "(", $arg, ")")]
+            #[doc = $out]
             #[pyfunction]
             #[pyo3(signature = (M, *, stream = None))]
             #[allow(non_snake_case, reason = "the name of the argument in Python")]
@@ -208,16 +315,28 @@ macro_rules! windows {
 
 windows! {
     /// The Bartlett window of `M` elements.
-    bartlett;
+    bartlett, "3", "array([0, 1, 0], dtype=float32)";
     /// The Blackman window of `M` elements.
-    blackman;
+    blackman, "1", "array([1], dtype=float32)";
     /// The Hamming window of `M` elements.
-    hamming;
+    hamming, "3", "array([0.08, 1, 0.08], dtype=float32)";
     /// The Hann window of `M` elements.
-    hanning;
+    hanning, "1", "array([1], dtype=float32)";
 }
 
 /// Coordinates of a grid from those of its axes.
+///
+/// Parameters
+/// ----------
+/// arrays : sequence of array
+/// sparse : bool
+/// indexing : str
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> [grid.tolist() for grid in mx.meshgrid(mx.array([1, 2]), mx.array([3]))]
+/// [[[1, 2]], [[3, 3]]]
 #[pyfunction]
 #[pyo3(signature = (*arrays, sparse = false, indexing = "xy", stream = None))]
 fn meshgrid(
@@ -241,11 +360,27 @@ fn meshgrid(
 }
 
 /// An array from any object that holds numbers; an array stays as it is unless its type must change.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// dtype : Dtype, optional
+/// copy : bool, optional
+///
+/// Examples
+/// --------
+/// >>> mx.asarray([1, 2])
+/// array([1, 2], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, dtype = None, *, copy = None))]
 fn asarray(a: &Bound<'_, PyAny>, dtype: Option<PyDtype>, copy: Option<bool>) -> PyResult<PyArray> {
-    if copy == Some(false) && !a.is_instance_of::<PyArray>() {
-        return Err(PyValueError::new_err("[asarray] Unable to avoid a copy."));
+    if copy == Some(false) {
+        let adopts = dtype.is_none() && !a.is_instance_of::<PyArray>() && a.hasattr("__dlpack__")?;
+        if !adopts {
+            let what = "Unable to avoid copy while creating an array as requested.";
+            return Err(PyValueError::new_err(what));
+        }
+        return crate::array::dlpack::import(a, copy).map(PyArray::new);
     }
     convert::array(a, dtype.map(|dtype| dtype.0)).map(PyArray::new)
 }

@@ -25,11 +25,11 @@ fn binary_on(
 /// Functions of one array and of two: documentation, Python's names, the array's method.
 macro_rules! table {
     (
-        unary { $($(#[doc = $udoc:literal])+ $($uname:ident),+ = $umethod:ident;)* }
-        binary { $($(#[doc = $bdoc:literal])+ $($bname:ident),+ = $bmethod:ident;)* }
+        unary { $($(#[doc = $udoc:literal])+ $($uname:ident),+ = $umethod:ident, $uarg:literal, $uout:literal;)* }
+        binary { $($(#[doc = $bdoc:literal])+ $($bname:ident),+ = $bmethod:ident, $barg:literal, $bout:literal;)* }
     ) => {
-        $(table!(@unary [$($udoc)+] [$($uname)+] $umethod);)*
-        $(table!(@binary [$($bdoc)+] [$($bname)+] $bmethod);)*
+        $(table!(@unary [$($udoc)+] [$($uname)+] $umethod [$uarg $uout]);)*
+        $(table!(@binary [$($bdoc)+] [$($bname)+] $bmethod [$barg $bout]);)*
 
         fn register_table(m: &Bound<'_, PyModule>) -> PyResult<()> {
             $($(m.add_function(wrap_pyfunction!($uname, m)?)?;)+)*
@@ -37,8 +37,8 @@ macro_rules! table {
             Ok(())
         }
     };
-    (@unary $docs:tt [$($name:ident)+] $method:ident) => { $(table!(@one $docs $name $method);)+ };
-    (@one [$($doc:literal)+] $name:ident $method:ident) => {
+    (@unary $docs:tt [$($name:ident)+] $method:ident $example:tt) => { $(table!(@one $docs $name $method $example);)+ };
+    (@one [$($doc:literal)+] $name:ident $method:ident [$arg:literal $out:literal]) => {
         $(#[doc = $doc])+
         ///
         /// Parameters
@@ -49,14 +49,19 @@ macro_rules! table {
         /// Returns
         /// -------
         /// array
+        ///
+        /// Examples
+        /// --------
+        #[doc = concat!(">>> mx.", stringify!($name), "(", $arg, ")")]
+        #[doc = $out]
         #[pyfunction]
-        #[pyo3(signature = (a, /, *, stream = None))]
+        #[pyo3(signature = (a, stream = None))]
         fn $name(a: Value, stream: Option<On>) -> PyResult<PyArray> {
             unary_on(a, stream, Array::$method)
         }
     };
-    (@binary $docs:tt [$($name:ident)+] $method:ident) => { $(table!(@two $docs $name $method);)+ };
-    (@two [$($doc:literal)+] $name:ident $method:ident) => {
+    (@binary $docs:tt [$($name:ident)+] $method:ident $example:tt) => { $(table!(@two $docs $name $method $example);)+ };
+    (@two [$($doc:literal)+] $name:ident $method:ident [$arg:literal $out:literal]) => {
         $(#[doc = $doc])+
         ///
         /// Shapes are broadcast, types promoted; a plain number takes the type of the
@@ -70,8 +75,13 @@ macro_rules! table {
         /// Returns
         /// -------
         /// array
+        ///
+        /// Examples
+        /// --------
+        #[doc = concat!(">>> mx.", stringify!($name), "(", $arg, ")")]
+        #[doc = $out]
         #[pyfunction]
-        #[pyo3(signature = (a, b, /, *, stream = None))]
+        #[pyo3(signature = (a, b, stream = None))]
         fn $name(a: Value, b: Value, stream: Option<On>) -> PyResult<PyArray> {
             binary_on(a, b, stream, |a, b| a.$method(b))
         }
@@ -81,145 +91,145 @@ macro_rules! table {
 table! {
     unary {
         /// The absolute value.
-        abs = abs;
+        abs = abs, "mx.array([-1.5, 2.0])", "array([1.5, 2], dtype=float32)";
         /// The inverse cosine.
-        arccos, acos = arccos;
+        arccos, acos = arccos, "mx.array([0.0, 0.5])", "array([1.5708, 1.0472], dtype=float32)";
         /// The inverse hyperbolic cosine.
-        arccosh, acosh = arccosh;
+        arccosh, acosh = arccosh, "mx.array([1.0, 2.0])", "array([0, 1.31696], dtype=float32)";
         /// The inverse sine.
-        arcsin, asin = arcsin;
+        arcsin, asin = arcsin, "mx.array([0.0, 0.5])", "array([0, 0.523599], dtype=float32)";
         /// The inverse hyperbolic sine.
-        arcsinh, asinh = arcsinh;
+        arcsinh, asinh = arcsinh, "mx.array([0.0, 0.5])", "array([0, 0.481212], dtype=float32)";
         /// The inverse tangent.
-        arctan, atan = arctan;
+        arctan, atan = arctan, "mx.array([0.0, 0.5])", "array([0, 0.463648], dtype=float32)";
         /// The inverse hyperbolic tangent.
-        arctanh, atanh = arctanh;
+        arctanh, atanh = arctanh, "mx.array([0.0, 0.5])", "array([0, 0.549306], dtype=float32)";
         /// All bits turned over.
-        bitwise_invert = bitwise_invert;
+        bitwise_invert = bitwise_invert, "mx.array([0, 5])", "array([-1, -6], dtype=int32)";
         /// Rounded up.
-        ceil = ceil;
+        ceil = ceil, "mx.array([0.5, 1.0])", "array([1, 1], dtype=float32)";
         /// The complex conjugate.
-        conjugate, conj = conjugate;
+        conjugate, conj = conjugate, "mx.array([1 + 2j])", "array([1-2j], dtype=complex64)";
         /// The cosine.
-        cos = cos;
+        cos = cos, "mx.array([0.0, 0.5])", "array([1, 0.877583], dtype=float32)";
         /// The hyperbolic cosine.
-        cosh = cosh;
+        cosh = cosh, "mx.array([0.0, 0.5])", "array([1, 1.12763], dtype=float32)";
         /// Radians as degrees.
-        degrees = degrees;
+        degrees = degrees, "mx.array([0.0, mx.pi])", "array([0, 180], dtype=float32)";
         /// The error function.
-        erf = erf;
+        erf = erf, "mx.array([0.5])", "array([0.5205], dtype=float32)";
         /// The inverse of the error function.
-        erfinv = erfinv;
+        erfinv = erfinv, "mx.array([0.0, 0.5])", "array([0, 0.476936], dtype=float32)";
         /// The exponential.
-        exp = exp;
+        exp = exp, "mx.array([0.0, 0.5])", "array([1, 1.64872], dtype=float32)";
         /// The exponential less one, exact near zero.
-        expm1 = expm1;
+        expm1 = expm1, "mx.array([0.0, 0.5])", "array([0, 0.648721], dtype=float32)";
         /// Rounded down.
-        floor = floor;
+        floor = floor, "mx.array([-0.5, 1.5])", "array([-1, 1], dtype=float32)";
         /// The imaginary part.
-        imag = imag;
+        imag = imag, "mx.array([1 + 2j])", "array([2], dtype=float32)";
         /// Whether elements are finite.
-        isfinite = isfinite;
+        isfinite = isfinite, "mx.array([1.0, mx.inf])", "array([True, False], dtype=bool)";
         /// Whether elements are infinite.
-        isinf = isinf;
+        isinf = isinf, "mx.array([1.0, mx.inf])", "array([False, True], dtype=bool)";
         /// Whether elements are negative infinity.
-        isneginf = isneginf;
+        isneginf = isneginf, "mx.array([1.0, -mx.inf])", "array([False, True], dtype=bool)";
         /// Whether elements are positive infinity.
-        isposinf = isposinf;
+        isposinf = isposinf, "mx.array([1.0, mx.inf])", "array([False, True], dtype=bool)";
         /// Whether elements are NaN.
-        isnan = isnan;
+        isnan = isnan, "mx.array([1.0, mx.nan])", "array([False, True], dtype=bool)";
         /// The natural logarithm.
-        log = log;
+        log = log, "mx.array([1.0, mx.e])", "array([0, 1], dtype=float32)";
         /// The logarithm to base 10.
-        log10 = log10;
+        log10 = log10, "mx.array([1.0, 100.0])", "array([0, 2], dtype=float32)";
         /// The natural logarithm of one more, exact near zero.
-        log1p = log1p;
+        log1p = log1p, "mx.array([0.0, 0.5])", "array([0, 0.405465], dtype=float32)";
         /// The logarithm to base 2.
-        log2 = log2;
+        log2 = log2, "mx.array([2.0, 8.0])", "array([1, 3], dtype=float32)";
         /// Logical not.
-        logical_not = logical_not;
+        logical_not = logical_not, "mx.array([True, False])", "array([False, True], dtype=bool)";
         /// The negative.
-        negative = negative;
+        negative = negative, "mx.array([1, -2])", "array([-1, 2], dtype=int32)";
         /// The number itself.
-        positive = positive;
+        positive = positive, "mx.array([1, -2])", "array([1, -2], dtype=int32)";
         /// Degrees as radians.
-        radians = radians;
+        radians = radians, "mx.array([0.0, 180.0])", "array([0, 3.14159], dtype=float32)";
         /// The real part.
-        real = real;
+        real = real, "mx.array([1 + 2j])", "array([1], dtype=float32)";
         /// One over the number.
-        reciprocal = reciprocal;
+        reciprocal = reciprocal, "mx.array([2.0, 4.0])", "array([0.5, 0.25], dtype=float32)";
         /// One over the square root.
-        rsqrt = rsqrt;
+        rsqrt = rsqrt, "mx.array([4.0, 16.0])", "array([0.5, 0.25], dtype=float32)";
         /// The logistic function.
-        sigmoid = sigmoid;
+        sigmoid = sigmoid, "mx.array([0.0, 0.5])", "array([0.5, 0.622459], dtype=float32)";
         /// -1, 0 or 1.
-        sign = sign;
+        sign = sign, "mx.array([-2, 0, 3])", "array([-1, 0, 1], dtype=int32)";
         /// The sine.
-        sin = sin;
+        sin = sin, "mx.array([0.0, 0.5])", "array([0, 0.479426], dtype=float32)";
         /// The hyperbolic sine.
-        sinh = sinh;
+        sinh = sinh, "mx.array([0.0, 0.5])", "array([0, 0.521095], dtype=float32)";
         /// The square root.
-        sqrt = sqrt;
+        sqrt = sqrt, "mx.array([4.0, 9.0])", "array([2, 3], dtype=float32)";
         /// The square.
-        square = square;
+        square = square, "mx.array([2, 3])", "array([4, 9], dtype=int32)";
         /// The tangent.
-        tan = tan;
+        tan = tan, "mx.array([0.0, 0.5])", "array([0, 0.546302], dtype=float32)";
         /// The hyperbolic tangent.
-        tanh = tanh;
+        tanh = tanh, "mx.array([0.0, 0.5])", "array([0, 0.462117], dtype=float32)";
         /// Rounded towards zero.
-        trunc = trunc;
+        trunc = trunc, "mx.array([-1.5, 1.5])", "array([-1, 1], dtype=float32)";
     }
     binary {
         /// The sum.
-        add = add;
+        add = add, "mx.array([7, 4]), mx.array([2, 4])", "array([9, 8], dtype=int32)";
         /// The angle of the point (b, a).
-        arctan2, atan2 = arctan2;
+        arctan2, atan2 = arctan2, "mx.array([7, 4]), mx.array([2, 4])", "array([1.2925, 0.785398], dtype=float32)";
         /// Bitwise and.
-        bitwise_and = bitwise_and;
+        bitwise_and = bitwise_and, "mx.array([6, 3]), 2", "array([2, 2], dtype=int32)";
         /// Bitwise or.
-        bitwise_or = bitwise_or;
+        bitwise_or = bitwise_or, "mx.array([6, 3]), 1", "array([7, 3], dtype=int32)";
         /// Bitwise exclusive or.
-        bitwise_xor = bitwise_xor;
+        bitwise_xor = bitwise_xor, "mx.array([6, 3]), 2", "array([4, 1], dtype=int32)";
         /// The quotient; of integers as ``float32``.
-        divide = divide;
+        divide = divide, "mx.array([7, 4]), mx.array([2, 4])", "array([3.5, 1], dtype=float32)";
         /// Whether elements are equal.
-        equal = equal;
+        equal = equal, "mx.array([7, 4]), mx.array([2, 4])", "array([False, True], dtype=bool)";
         /// The quotient, rounded down.
-        floor_divide = floor_divide;
+        floor_divide = floor_divide, "mx.array([7, 4]), mx.array([2, 4])", "array([3, 1], dtype=int32)";
         /// Whether elements of the first are greater.
-        greater = greater;
+        greater = greater, "mx.array([7, 4]), mx.array([2, 4])", "array([True, False], dtype=bool)";
         /// Whether elements of the first are greater or equal.
-        greater_equal = greater_equal;
+        greater_equal = greater_equal, "mx.array([7, 4]), mx.array([2, 4])", "array([True, True], dtype=bool)";
         /// Bits shifted to the left.
-        left_shift, bitwise_left_shift = left_shift;
+        left_shift, bitwise_left_shift = left_shift, "mx.array([1, 3]), 2", "array([4, 12], dtype=int32)";
         /// Whether elements of the first are less.
-        less = less;
+        less = less, "mx.array([7, 4]), mx.array([2, 4])", "array([False, False], dtype=bool)";
         /// Whether elements of the first are less or equal.
-        less_equal = less_equal;
+        less_equal = less_equal, "mx.array([7, 4]), mx.array([2, 4])", "array([False, True], dtype=bool)";
         /// The logarithm of the sum of exponentials.
-        logaddexp = logaddexp;
+        logaddexp = logaddexp, "mx.array([7, 4]), mx.array([2, 4])", "array([7.00672, 4.69315], dtype=float32)";
         /// Logical and.
-        logical_and = logical_and;
+        logical_and = logical_and, "mx.array([True, False]), True", "array([True, False], dtype=bool)";
         /// Logical or.
-        logical_or = logical_or;
+        logical_or = logical_or, "mx.array([True, False]), False", "array([True, False], dtype=bool)";
         /// Logical exclusive or.
-        logical_xor = logical_xor;
+        logical_xor = logical_xor, "mx.array([True, False]), True", "array([False, True], dtype=bool)";
         /// The larger of two; NaN if either is.
-        maximum = maximum;
+        maximum = maximum, "mx.array([7, 4]), mx.array([2, 4])", "array([7, 4], dtype=int32)";
         /// The smaller of two; NaN if either is.
-        minimum = minimum;
+        minimum = minimum, "mx.array([7, 4]), mx.array([2, 4])", "array([2, 4], dtype=int32)";
         /// The product.
-        multiply = multiply;
+        multiply = multiply, "mx.array([7, 4]), mx.array([2, 4])", "array([14, 16], dtype=int32)";
         /// Whether elements differ.
-        not_equal = not_equal;
+        not_equal = not_equal, "mx.array([7, 4]), mx.array([2, 4])", "array([True, False], dtype=bool)";
         /// The power.
-        power, pow = power;
+        power, pow = power, "mx.array([7, 4]), mx.array([2, 4])", "array([49, 256], dtype=int32)";
         /// The remainder, with the sign of the divisor.
-        remainder = remainder;
+        remainder = remainder, "mx.array([7, 4]), mx.array([2, 4])", "array([1, 0], dtype=int32)";
         /// Bits shifted to the right.
-        right_shift, bitwise_right_shift = right_shift;
+        right_shift, bitwise_right_shift = right_shift, "mx.array([8, 3]), 1", "array([4, 1], dtype=int32)";
         /// The difference.
-        subtract = subtract;
+        subtract = subtract, "mx.array([7, 4]), mx.array([2, 4])", "array([5, 0], dtype=int32)";
     }
 }
 
@@ -240,6 +250,17 @@ fn select(condition: Value, x: Value, y: Value, stream: Option<On>) -> PyResult<
 /// The matrix product over the last two axes; the others broadcast.
 ///
 /// A vector counts as a row on the left and as a column on the right.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// b : array
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.matmul(mx.array([[1.0, 2.0]]), mx.array([3.0, 4.0]))
+/// array([11], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, b, /, *, stream = None))]
 fn matmul(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
@@ -266,8 +287,19 @@ fn clip(a: Value, a_min: Option<Value>, a_max: Option<Value>, stream: Option<On>
 }
 
 /// Quotient, rounded down, and remainder.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// b : array
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.divmod(mx.array([7]), 2)
+/// [array([3], dtype=int32), array([1], dtype=int32)]
 #[pyfunction]
-#[pyo3(signature = (a, b, /, *, stream = None))]
+#[pyo3(signature = (a, b, stream = None))]
 fn divmod(a: Value, b: Value, stream: Option<On>) -> PyResult<Vec<PyArray>> {
     let (a, b) = Value::pair(a, b)?;
     let (quotient, remainder) = on(stream, || a.divmod(&b))?;
@@ -275,6 +307,17 @@ fn divmod(a: Value, b: Value, stream: Option<On>) -> PyResult<Vec<PyArray>> {
 }
 
 /// Rounded to a number of decimals; halves go to the even neighbour.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// decimals : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.round(mx.array([0.5, 1.5, 2.25]))
+/// array([0, 2, 2], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, /, decimals = 0, stream = None))]
 fn round(a: Value, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
@@ -283,6 +326,19 @@ fn round(a: Value, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// Numbers in the place of NaN and of infinities; by default those of largest magnitude.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// nan : float
+/// posinf : float, optional
+/// neginf : float, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.nan_to_num(mx.array([mx.nan, 1.0]))
+/// array([0, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, nan = 0.0, posinf = None, neginf = None, *, stream = None))]
 fn nan_to_num(
@@ -297,6 +353,20 @@ fn nan_to_num(
 }
 
 /// Whether elements are close: ``abs(a - b) <= atol + rtol * abs(b)``.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// b : array
+/// rtol : float
+/// atol : float
+/// equal_nan : bool
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.isclose(mx.array([1.0, 2.0]), mx.array([1.0, 2.1]))
+/// array([True, False], dtype=bool)
 #[pyfunction]
 #[pyo3(signature = (a, b, /, rtol = 1e-5, atol = 1e-8, *, equal_nan = false, stream = None))]
 fn isclose(
@@ -312,6 +382,20 @@ fn isclose(
 }
 
 /// Whether all elements are close; see ``isclose``.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// b : array
+/// rtol : float
+/// atol : float
+/// equal_nan : bool
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.allclose(mx.array([1.0]), mx.array([1.0]))
+/// array(True, dtype=bool)
 #[pyfunction]
 #[pyo3(signature = (a, b, /, rtol = 1e-5, atol = 1e-8, *, equal_nan = false, stream = None))]
 fn allclose(
@@ -327,6 +411,18 @@ fn allclose(
 }
 
 /// Whether two arrays have one shape and equal elements.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// b : array
+/// equal_nan : bool
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.array_equal(mx.array([1, 2]), mx.array([1, 2]))
+/// array(True, dtype=bool)
 #[pyfunction]
 #[pyo3(signature = (a, b, equal_nan = false, stream = None))]
 fn array_equal(a: Value, b: Value, equal_nan: bool, stream: Option<On>) -> PyResult<PyArray> {

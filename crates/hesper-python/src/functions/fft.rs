@@ -54,8 +54,14 @@ macro_rules! table {
             $(#[doc = $doc])+
             ///
             /// Along one axis, which is cut or filled with zeros to `n` elements.
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.fft.", stringify!($one), "(mx.array([1.0, 2.0, 3.0, 4.0])).ndim")]
+            /// 1
             #[pyfunction]
-            #[pyo3(signature = (a, n = None, axis = -1, norm = "backward", stream = None))]
+            #[pyo3(signature = (a, n = None, axis = -1, norm = "backward", stream = None),
+    text_signature = "(a, n=None, axis=-1, norm='backward', stream=None)")]
             fn $one(a: PyArray, n: Option<usize>, axis: isize, norm: &str, stream: Option<On>) -> PyResult<PyArray> {
                 along(a, n, axis, norm, stream, transforms::$one)
             }
@@ -63,6 +69,11 @@ macro_rules! table {
             $(#[doc = $doc])+
             ///
             /// Along two axes, by default the last ones.
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.fft.", stringify!($two), "(mx.ones((4, 4))).ndim")]
+            /// 2
             #[pyfunction]
             #[pyo3(signature = (a, s = None, axes = None, norm = "backward", stream = None),
                 text_signature = "(a, s=None, axes=[-2, -1], norm='backward', stream=None)")]
@@ -80,6 +91,11 @@ macro_rules! table {
             $(#[doc = $doc])+
             ///
             /// Along several axes, by default all.
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.fft.", stringify!($several), "(mx.ones((4, 4))).ndim")]
+            /// 2
             #[pyfunction]
             #[pyo3(signature = (a, s = None, axes = None, norm = "backward", stream = None))]
             fn $several(
@@ -123,6 +139,17 @@ table! {
 }
 
 /// The frequency zero moved to the middle of axes, by default of all.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axes : int or sequence of int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.fft.fftshift(mx.array([0, 1, 2]))
+/// array([2, 0, 1], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, axes = None, stream = None))]
 fn fftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
@@ -131,6 +158,17 @@ fn fftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyAr
 }
 
 /// The inverse of ``fftshift``.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axes : int or sequence of int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.fft.ifftshift(mx.array([2, 0, 1]))
+/// array([0, 1, 2], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, axes = None, stream = None))]
 fn ifftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
@@ -139,6 +177,17 @@ fn ifftshift(a: PyArray, axes: Option<Axes>, stream: Option<On>) -> PyResult<PyA
 }
 
 /// The frequencies of a transform of `n` elements at a distance of `d`.
+///
+/// Parameters
+/// ----------
+/// n : int
+/// d : Device, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.fft.fftfreq(4)
+/// array([0, 0.25, -0.5, -0.25], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (n, d = 1.0, stream = None))]
 fn fftfreq(n: usize, d: f64, stream: Option<On>) -> PyResult<PyArray> {
@@ -146,6 +195,17 @@ fn fftfreq(n: usize, d: f64, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// The frequencies of a transform of `n` real elements at a distance of `d`.
+///
+/// Parameters
+/// ----------
+/// n : int
+/// d : Device, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.fft.rfftfreq(4)
+/// array([0, 0.25, 0.5], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (n, d = 1.0, stream = None))]
 fn rfftfreq(n: usize, d: f64, stream: Option<On>) -> PyResult<PyArray> {
@@ -153,6 +213,24 @@ fn rfftfreq(n: usize, d: f64, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// The transforms of overlapping frames of the last axis.
+///
+/// Parameters
+/// ----------
+/// x : array
+/// n_fft : int
+/// hop_length : int, optional
+/// win_length : int, optional
+/// window : array or str, optional
+/// center : bool
+/// pad_mode : str
+/// norm : str
+/// onesided : bool
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.fft.stft(mx.ones((64,)), n_fft=16).ndim
+/// 2
 #[pyfunction]
 #[pyo3(signature = (x, n_fft = 2048, hop_length = None, win_length = None, window = None, center = true,
     pad_mode = "reflect", norm = "backward", onesided = None, stream = None))]
@@ -189,6 +267,24 @@ fn stft(
 }
 
 /// The signal from the transforms of its frames.
+///
+/// Parameters
+/// ----------
+/// stft_matrix : array
+/// n_fft : int
+/// hop_length : int, optional
+/// win_length : int, optional
+/// window : array or str, optional
+/// center : bool
+/// norm : str
+/// onesided : bool
+/// length : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.fft.istft(mx.fft.stft(mx.ones((64,)), n_fft=16), n_fft=16).ndim
+/// 1
 #[pyfunction]
 #[pyo3(signature = (stft_matrix, n_fft = None, hop_length = None, win_length = None, window = None,
     center = true, norm = "backward", onesided = None, length = None, stream = None))]

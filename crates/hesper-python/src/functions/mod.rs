@@ -8,12 +8,14 @@ mod conv;
 mod create;
 mod elementwise;
 mod fft;
+mod io;
+mod linalg;
 pub mod movement;
 mod product;
 mod quant;
-mod random;
+pub mod random;
 mod reduce;
-mod shape;
+pub mod shape;
 mod sort;
 
 use pyo3::prelude::*;
@@ -36,5 +38,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     quant::register(m)?;
     sort::register(m)?;
     fft::register(m)?;
+    io::register(m)?;
+    linalg::register(m)?;
     random::register(m)
 }

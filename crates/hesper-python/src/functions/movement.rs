@@ -55,6 +55,17 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Cuts {
 }
 
 /// Arrays joined along an axis that they have; with None, flattened first.
+///
+/// Parameters
+/// ----------
+/// arrays : sequence of array
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.concatenate([mx.array([1]), mx.array([2, 3])])
+/// array([1, 2, 3], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (arrays, axis = 0, *, stream = None))]
 fn concatenate(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
@@ -69,6 +80,17 @@ fn concatenate(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyRes
 }
 
 /// Arrays joined along an axis that they have; with None, flattened first.
+///
+/// Parameters
+/// ----------
+/// arrays : sequence of array
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.concat([mx.array([1]), mx.array([2, 3])])
+/// array([1, 2, 3], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (arrays, axis = 0, *, stream = None))]
 fn concat(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
@@ -76,6 +98,17 @@ fn concat(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<P
 }
 
 /// Arrays of one shape joined along a new axis.
+///
+/// Parameters
+/// ----------
+/// arrays : sequence of array
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.stack([mx.array([1, 2]), mx.array([3, 4])]).shape
+/// (2, 2)
 #[pyfunction]
 #[pyo3(signature = (arrays, axis = 0, *, stream = None))]
 fn stack(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
@@ -83,6 +116,18 @@ fn stack(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<Py
 }
 
 /// An array cut along an axis, into equal parts or at the given places.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// indices_or_sections : int or sequence of int
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.split(mx.array([1, 2, 3, 4]), 2)
+/// [array([1, 2], dtype=int32), array([3, 4], dtype=int32)]
 #[pyfunction]
 #[pyo3(signature = (a, /, indices_or_sections, axis = 0, *, stream = None))]
 fn split(a: PyArray, indices_or_sections: Cuts, axis: isize, stream: Option<On>) -> PyResult<Vec<PyArray>> {
@@ -92,6 +137,17 @@ fn split(a: PyArray, indices_or_sections: Cuts, axis: isize, stream: Option<On>)
 }
 
 /// The parts of an array along an axis, which they lose.
+///
+/// Parameters
+/// ----------
+/// x : array
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.unstack(mx.array([1, 2]))
+/// (array(1, dtype=int32), array(2, dtype=int32))
 #[pyfunction]
 #[pyo3(signature = (x, /, *, axis = 0, stream = None))]
 fn unstack<'py>(
@@ -106,6 +162,17 @@ fn unstack<'py>(
 }
 
 /// An array repeated along its axes.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// reps : int or sequence of int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.tile(mx.array([1, 2]), 2)
+/// array([1, 2, 1, 2], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, reps, /, *, stream = None))]
 fn tile(a: PyArray, reps: Lengths, stream: Option<On>) -> PyResult<PyArray> {
@@ -114,6 +181,18 @@ fn tile(a: PyArray, reps: Lengths, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// Elements repeated along an axis; with None, of the flattened array.
+///
+/// Parameters
+/// ----------
+/// array : array
+/// repeats : int
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.repeat(mx.array([1, 2]), 2)
+/// array([1, 1, 2, 2], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (array, repeats, axis = None, *, stream = None))]
 fn repeat(array: PyArray, repeats: usize, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
@@ -122,6 +201,18 @@ fn repeat(array: PyArray, repeats: usize, axis: Option<isize>, stream: Option<On
 }
 
 /// Elements moved along axes; those that leave one end come in at the other.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// shift : int or sequence of int
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.roll(mx.array([1, 2, 3]), 1)
+/// array([3, 1, 2], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, shift, axis = None, /, *, stream = None))]
 fn roll(a: PyArray, shift: Axes, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
@@ -130,6 +221,17 @@ fn roll(a: PyArray, shift: Axes, axis: Option<Axes>, stream: Option<On>) -> PyRe
 }
 
 /// Elements in reverse order along axes; by default all.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.flip(mx.array([1, 2, 3]))
+/// array([3, 2, 1], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis = None, *, stream = None))]
 fn flip(a: PyArray, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
@@ -146,8 +248,14 @@ fn flip(a: PyArray, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray>
 /// mode : 'constant', 'edge', 'reflect' or 'symmetric'
 /// constant_values : array or number
 /// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.pad(mx.array([1, 2]), 1)
+/// array([0, 1, 2, 0], dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (a, pad_width, mode = "constant", constant_values = None, *, stream = None))]
+#[pyo3(signature = (a, pad_width, mode = "constant", constant_values = None, *, stream = None),
+    text_signature = "(a, pad_width, mode='constant', constant_values=0, *, stream=None)")]
 fn pad(
     a: PyArray,
     pad_width: &Bound<'_, PyAny>,
@@ -196,6 +304,18 @@ fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
 }
 
 /// Elements at indices along an axis; with None, of the flattened array.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// indices : array
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.take(mx.array([5, 6, 7]), mx.array([2, 0]))
+/// array([7, 5], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, indices, axis = None, *, stream = None))]
 fn take(a: Value, indices: Value, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
@@ -204,8 +324,21 @@ fn take(a: Value, indices: Value, axis: Option<isize>, stream: Option<On>) -> Py
 }
 
 /// Elements at indices along an axis, position by position.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// indices : array
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.take_along_axis(mx.array([5, 6, 7]), mx.array([2, 0]), axis=0)
+/// array([7, 5], dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (a, /, indices, axis = -1, *, stream = None))]
+#[pyo3(signature = (a, /, indices, axis = -1, *, stream = None),
+    text_signature = "(a, /, indices, axis=-1, *, stream=None)")]
 fn take_along_axis(
     a: PyArray,
     indices: PyArray,
@@ -217,6 +350,19 @@ fn take_along_axis(
 }
 
 /// The array with values put at indices along an axis, position by position.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// indices : array
+/// values : array or number
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.put_along_axis(mx.array([5, 6, 7]), mx.array([1]), mx.array([0]), axis=0)
+/// array([5, 0, 7], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, indices, values, axis = None, *, stream = None))]
 fn put_along_axis(
@@ -232,6 +378,19 @@ fn put_along_axis(
 }
 
 /// A diagonal of two axes, as the last axis.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// offset : int
+/// axis1 : int
+/// axis2 : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.diagonal(mx.array([[1, 2], [3, 4]]))
+/// array([1, 4], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, offset = 0, axis1 = 0, axis2 = 1, stream = None))]
 fn diagonal(a: PyArray, offset: isize, axis1: isize, axis2: isize, stream: Option<On>) -> PyResult<PyArray> {
@@ -240,6 +399,17 @@ fn diagonal(a: PyArray, offset: isize, axis1: isize, axis2: isize, stream: Optio
 }
 
 /// The diagonal of a matrix, or a matrix with a diagonal.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// k : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.diag(mx.array([[1, 2], [3, 4]]))
+/// array([1, 4], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, k = 0, *, stream = None))]
 fn diag(a: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
@@ -248,6 +418,20 @@ fn diag(a: PyArray, k: isize, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// The sum of a diagonal.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// offset : int
+/// axis1 : int
+/// axis2 : int
+/// dtype : Dtype, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.trace(mx.array([[1, 2], [3, 4]]))
+/// array(5, dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, offset = 0, axis1 = 0, axis2 = 1, dtype = None, *, stream = None))]
 fn trace(
@@ -263,6 +447,17 @@ fn trace(
 }
 
 /// The same bytes as elements of another type.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// dtype : Dtype, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.view(mx.array([1.0]), mx.int32)
+/// array([1065353216], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, dtype, stream = None))]
 fn view(a: Value, dtype: PyDtype, stream: Option<On>) -> PyResult<PyArray> {
@@ -271,6 +466,19 @@ fn view(a: Value, dtype: PyDtype, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// The array's memory in another shape with other strides.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// shape : int or sequence of int
+/// strides : sequence of int, optional
+/// offset : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.as_strided(mx.array([1, 2, 3]), (2, 2), (1, 1)).tolist()
+/// [[1, 2], [2, 3]]
 #[pyfunction]
 #[pyo3(signature = (a, /, shape = None, strides = None, offset = 0, *, stream = None))]
 fn as_strided(
@@ -296,6 +504,19 @@ fn as_strided(
 }
 
 /// A slice of fixed size whose start is an array.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// start_indices : array
+/// axes : int or sequence of int
+/// slice_size : sequence of int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.slice(mx.array([1, 2, 3]), mx.array([1]), (0,), (2,))
+/// array([2, 3], dtype=int32)
 #[pyfunction]
 #[pyo3(name = "slice", signature = (a, start_indices, axes, slice_size, *, stream = None))]
 fn slice_at(
@@ -310,6 +531,19 @@ fn slice_at(
 }
 
 /// The array with a slice replaced whose start is an array.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// update : array
+/// start_indices : array
+/// axes : int or sequence of int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.slice_update(mx.array([1, 2, 3]), mx.array([9]), mx.array([1]), (0,))
+/// array([1, 9, 3], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, update, start_indices, axes, *, stream = None))]
 fn slice_update(

@@ -1,14 +1,19 @@
 //! The module `random`.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use hesper::random::{self, Draws};
 use hesper::{Array, Dtype};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyList};
 use smallvec::SmallVec;
 
 use crate::args::{Lengths, On, Value, array_on};
 use crate::array::PyArray;
+use crate::device;
 use crate::dtype::PyDtype;
+use crate::error::raise;
 
 type Shape = SmallVec<[usize; 6]>;
 
@@ -20,23 +25,117 @@ fn type_of(dtype: Option<PyDtype>, usual: Dtype) -> Dtype {
     dtype.map_or(usual, |dtype| dtype.0)
 }
 
-fn key_of(key: Option<PyArray>) -> Option<Array> {
-    key.map(|key| key.value())
+/// The process's key where a program works with it as an array; without one it is the array library's.
+static STATE: Mutex<Option<Array>> = Mutex::new(None);
+
+fn held() -> MutexGuard<'static, Option<Array>> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The key that was given, or the next one of a state that is an array.
+fn key_of(key: Option<PyArray>) -> PyResult<Option<Array>> {
+    if let Some(key) = key {
+        return Ok(Some(key.value()));
+    }
+    let mut state = held();
+    let Some(own) = state.as_ref() else { return Ok(None) };
+    let halves = device::in_scope(|| random::split(own, 2)?.unstack(0)).map_err(raise)?;
+    let [next, key] = <[Array; 2]>::try_from(halves)
+        .map_err(|_| PyValueError::new_err("[random] a key did not split into two"))?;
+    *state = Some(next);
+    Ok(Some(key))
+}
+
+/// The process's key.
+pub fn state() -> PyResult<Array> {
+    match &*held() {
+        Some(state) => Ok(state.clone()),
+        None => random::state().map_err(raise),
+    }
+}
+
+/// Sets the process's key.
+pub fn set_state(key: Array) {
+    let old = held().replace(key);
+    drop(old);
+}
+
+/// The process's key as a list of one array, ``mx.random.state``: what a compiled function that draws
+/// random numbers names among its inputs and outputs.
+#[pyclass(module = "hesper.core.random", name = "_RandomState", frozen)]
+pub struct RandomState;
+
+#[pymethods]
+impl RandomState {
+    fn __len__(&self) -> usize {
+        1
+    }
+
+    fn __getitem__(&self, index: isize) -> PyResult<PyArray> {
+        if !(-1..1).contains(&index) {
+            return Err(PyIndexError::new_err("the random state has one array"));
+        }
+        state().map(PyArray::new)
+    }
+
+    fn __setitem__(&self, index: isize, key: PyArray) -> PyResult<()> {
+        if !(-1..1).contains(&index) {
+            return Err(PyIndexError::new_err("the random state has one array"));
+        }
+        set_state(key.value());
+        Ok(())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, [state().map(PyArray::new)?])?.try_iter()
+    }
 }
 
 /// A key: what random numbers are computed from.
+///
+/// Parameters
+/// ----------
+/// seed : int
+///
+/// Examples
+/// --------
+/// >>> mx.random.key(0)
+/// array([0, 0], dtype=uint32)
 #[pyfunction]
 fn key(seed: u64) -> PyResult<PyArray> {
     array_on(None, || random::key(seed))
 }
 
 /// Sets the key from which calls without a key take theirs.
+///
+/// Parameters
+/// ----------
+/// key : array, optional
+/// num : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.seed(0)
 #[pyfunction]
 fn seed(seed: u64) {
+    let old = held().take();
+    drop(old);
     random::seed(seed);
 }
 
 /// New keys from one.
+///
+/// Parameters
+/// ----------
+/// key : array, optional
+/// num : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.split(mx.random.key(0)).shape
+/// (2, 2)
 #[pyfunction]
 #[pyo3(signature = (key, num = 2, stream = None))]
 fn split(key: PyArray, num: usize, stream: Option<On>) -> PyResult<PyArray> {
@@ -45,9 +144,23 @@ fn split(key: PyArray, num: usize, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// Evenly distributed numbers from `low` up to and without `high`.
+///
+/// Parameters
+/// ----------
+/// low : number
+/// high : number
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.uniform(shape=(2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (low = Value::Int(0), high = Value::Int(1), shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(low=0, high=1, shape=[], dtype=float32, key=None, stream=None)")]
+    text_signature = "(low=0, high=1, shape=[], dtype=None, key=None, stream=None)")]
 fn uniform(
     low: Value,
     high: Value,
@@ -56,15 +169,29 @@ fn uniform(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key));
+    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key)?);
     let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Float32));
     array_on(stream, || random::uniform(&low, &high, &shape, dtype, key.as_ref()))
 }
 
 /// Normally distributed numbers with a mean and a standard deviation.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// loc : number, optional
+/// scale : float, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.normal((2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (shape = None, dtype = None, loc = None, scale = None, key = None, stream = None),
-    text_signature = "(shape=[], dtype=float32, loc=None, scale=None, key=None, stream=None)")]
+    text_signature = "(shape=[], dtype=None, loc=None, scale=None, key=None, stream=None)")]
 fn normal(
     shape: Option<Lengths>,
     dtype: Option<PyDtype>,
@@ -75,14 +202,28 @@ fn normal(
 ) -> PyResult<PyArray> {
     let loc = loc.unwrap_or(Value::Int(0)).alone()?;
     let scale = scale.unwrap_or(Value::Int(1)).alone()?;
-    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key));
+    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::normal(&shape, dtype, &loc, &scale, key.as_ref()))
 }
 
 /// Integers from `low` up to and without `high`.
+///
+/// Parameters
+/// ----------
+/// low : number
+/// high : number
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.randint(0, 10, (2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (low, high, shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(low, high, shape=[], dtype=int32, key=None, stream=None)")]
+    text_signature = "(low, high, shape=[], dtype=None, key=None, stream=None)")]
 fn randint(
     low: Value,
     high: Value,
@@ -91,12 +232,24 @@ fn randint(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key));
+    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key)?);
     let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Int32));
     array_on(stream, || random::randint(&low, &high, &shape, dtype, key.as_ref()))
 }
 
 /// Truth values that hold with probability `p`.
+///
+/// Parameters
+/// ----------
+/// p : number
+/// shape : int or sequence of int
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.bernoulli(0.5, (2, 3)).dtype.size
+/// 1
 #[pyfunction]
 #[pyo3(signature = (p = Value::Float(0.5), shape = None, key = None, stream = None),
     text_signature = "(p=0.5, shape=None, key=None, stream=None)")]
@@ -106,14 +259,28 @@ fn bernoulli(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (p, key) = (p.alone()?, key_of(key));
+    let (p, key) = (p.alone()?, key_of(key)?);
     array_on(stream, || random::bernoulli(&p, shape.as_ref().map(|Lengths(shape)| &shape[..]), key.as_ref()))
 }
 
 /// Normally distributed numbers between bounds.
+///
+/// Parameters
+/// ----------
+/// lower : number
+/// upper : number
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.truncated_normal(-1.0, 1.0, (2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (lower, upper, shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(lower, upper, shape=None, dtype=float32, key=None, stream=None)")]
+    text_signature = "(lower, upper, shape=None, dtype=None, key=None, stream=None)")]
 fn truncated_normal(
     lower: Value,
     upper: Value,
@@ -122,30 +289,56 @@ fn truncated_normal(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (lower, upper, key) = (lower.alone()?, upper.alone()?, key_of(key));
+    let (lower, upper, key) = (lower.alone()?, upper.alone()?, key_of(key)?);
     let dtype = type_of(dtype, Dtype::Float32);
     let shape = shape.as_ref().map(|Lengths(shape)| &shape[..]);
     array_on(stream, || random::truncated_normal(&lower, &upper, shape, dtype, key.as_ref()))
 }
 
 /// Numbers of the standard Gumbel distribution.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.gumbel((2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(shape=[], dtype=float32, key=None, stream=None)")]
+    text_signature = "(shape=[], dtype=None, key=None, stream=None)")]
 fn gumbel(
     shape: Option<Lengths>,
     dtype: Option<PyDtype>,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key));
+    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::gumbel(&shape, dtype, key.as_ref()))
 }
 
 /// Numbers of the Laplace distribution.
+///
+/// Parameters
+/// ----------
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// loc : number, optional
+/// scale : float, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.laplace((2, 3)).shape
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (shape = None, dtype = None, loc = 0.0, scale = 1.0, key = None, stream = None),
-    text_signature = "(shape=[], dtype=float32, loc=0.0, scale=1.0, key=None, stream=None)")]
+    text_signature = "(shape=[], dtype=None, loc=0.0, scale=1.0, key=None, stream=None)")]
 fn laplace(
     shape: Option<Lengths>,
     dtype: Option<PyDtype>,
@@ -154,13 +347,28 @@ fn laplace(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key));
+    let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
     array_on(stream, || random::laplace(&shape, dtype, loc, scale, key.as_ref()))
 }
 
 /// Indices along an axis of `logits`, each as likely as the exponential of its logit says.
+///
+/// Parameters
+/// ----------
+/// logits : array
+/// axis : int, optional
+/// shape : int or sequence of int
+/// num_samples : int, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.categorical(mx.array([0.0, -mx.inf]))
+/// array(0, dtype=uint32)
 #[pyfunction]
-#[pyo3(signature = (logits, axis = -1, shape = None, num_samples = None, key = None, stream = None))]
+#[pyo3(signature = (logits, axis = -1, shape = None, num_samples = None, key = None, stream = None),
+    text_signature = "(logits, axis=-1, shape=None, num_samples=None, key=None, stream=None)")]
 fn categorical(
     logits: PyArray,
     axis: isize,
@@ -169,7 +377,7 @@ fn categorical(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (logits, key) = (logits.value(), key_of(key));
+    let (logits, key) = (logits.value(), key_of(key)?);
     let draws = match (&shape, num_samples) {
         (Some(_), Some(_)) => {
             return Err(PyValueError::new_err(
@@ -184,10 +392,22 @@ fn categorical(
 }
 
 /// The integers below a number, or the entries of an array along an axis, in random order.
+///
+/// Parameters
+/// ----------
+/// x : array
+/// axis : int, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.permutation(4).shape
+/// (4,)
 #[pyfunction]
 #[pyo3(signature = (x, axis = 0, key = None, stream = None))]
 fn permutation(x: Value, axis: isize, key: Option<PyArray>, stream: Option<On>) -> PyResult<PyArray> {
-    let key = key_of(key);
+    let key = key_of(key)?;
     match x {
         Value::Int(count) => {
             let count = usize::try_from(count).map_err(|_| {
@@ -203,9 +423,23 @@ fn permutation(x: Value, axis: isize, key: Option<PyArray>, stream: Option<On>) 
 }
 
 /// Vectors of normally distributed numbers with a mean and a covariance.
+///
+/// Parameters
+/// ----------
+/// mean : array
+/// cov : array
+/// shape : int or sequence of int
+/// dtype : Dtype, optional
+/// key : array, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.random.multivariate_normal(mx.zeros((2,)), mx.eye(2)).shape
+/// (2,)
 #[pyfunction]
 #[pyo3(signature = (mean, cov, shape = None, dtype = None, key = None, stream = None),
-    text_signature = "(mean, cov, shape=[], dtype=float32, key=None, stream=None)")]
+    text_signature = "(mean, cov, shape=[], dtype=None, key=None, stream=None)")]
 fn multivariate_normal(
     mean: PyArray,
     cov: PyArray,
@@ -214,13 +448,15 @@ fn multivariate_normal(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (mean, cov, key) = (mean.value(), cov.value(), key_of(key));
+    let (mean, cov, key) = (mean.value(), cov.value(), key_of(key)?);
     let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Float32));
     array_on(stream, || random::multivariate_normal(&mean, &cov, &shape, dtype, key.as_ref()))
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let random = PyModule::new(m.py(), "random")?;
+    random.add_class::<RandomState>()?;
+    random.add("state", RandomState)?;
     random.add_function(wrap_pyfunction!(key, &random)?)?;
     random.add_function(wrap_pyfunction!(seed, &random)?)?;
     random.add_function(wrap_pyfunction!(split, &random)?)?;

@@ -23,7 +23,7 @@ fn reduce_on(
 
 /// Functions over axes: documentation, Python's name, the array's method.
 macro_rules! table {
-    ($($(#[doc = $doc:literal])+ $name:ident = $method:ident;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $method:ident, $arg:literal, $out:literal;)*) => {
         $(
             $(#[doc = $doc])+
             ///
@@ -39,6 +39,11 @@ macro_rules! table {
             /// Returns
             /// -------
             /// array
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.", stringify!($name), "(", $arg, ")")]
+            #[doc = $out]
             #[pyfunction]
             #[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
             fn $name(a: PyArray, axis: Option<Axes>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
@@ -55,26 +60,38 @@ macro_rules! table {
 
 table! {
     /// Whether all elements are true.
-    all = all;
+    all = all, "mx.array([True, False])", "array(False, dtype=bool)";
     /// Whether any element is true.
-    any = any;
+    any = any, "mx.array([True, False])", "array(True, dtype=bool)";
     /// The logarithm of the sum of exponentials.
-    logsumexp = logsumexp;
+    logsumexp = logsumexp, "mx.array([0.0, 0.0])", "array(0.693147, dtype=float32)";
     /// The largest element.
-    max = max;
+    max = max, "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0", "array([3, 4], dtype=float32)";
     /// The mean.
-    mean = mean;
+    mean = mean, "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0", "array([2, 3], dtype=float32)";
     /// The median.
-    median = median;
+    median = median, "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0", "array([2, 3], dtype=float32)";
     /// The smallest element.
-    min = min;
+    min = min, "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0", "array([1, 2], dtype=float32)";
     /// The product.
-    prod = prod;
+    prod = prod, "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0", "array([3, 8], dtype=float32)";
     /// The sum. Bools and small integers are summed as ``int32`` or ``uint32``.
-    sum = sum;
+    sum = sum, "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0", "array([4, 6], dtype=float32)";
 }
 
 /// The smallest and the largest element.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis : int, optional
+/// keepdims : bool
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.minmax(mx.array([3, 1, 2]))
+/// (array(1, dtype=int32), array(3, dtype=int32))
 #[pyfunction]
 #[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
 fn minmax(
@@ -89,6 +106,18 @@ fn minmax(
 }
 
 /// How many elements are not zero.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis : int, optional
+/// keepdims : bool
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.count_nonzero(mx.array([0, 1, 2]))
+/// array(2, dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, *, axis = None, keepdims = false, stream = None))]
 fn count_nonzero(a: PyArray, axis: Option<Axes>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
@@ -96,6 +125,20 @@ fn count_nonzero(a: PyArray, axis: Option<Axes>, keepdims: bool, stream: Option<
 }
 
 /// The variance; `ddof` is taken off the number of elements.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis : int, optional
+/// keepdims : bool
+/// ddof : int
+/// correction : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.var(mx.array([1.0, 3.0]))
+/// array(1, dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis = None, keepdims = false, ddof = 0, *, correction = None, stream = None))]
 fn var(
@@ -111,6 +154,20 @@ fn var(
 }
 
 /// The standard deviation; `ddof` is taken off the number of elements.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis : int, optional
+/// keepdims : bool
+/// ddof : int
+/// correction : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.std(mx.array([1.0, 3.0]))
+/// array(1, dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis = None, keepdims = false, ddof = 0, *, correction = None, stream = None))]
 fn std(
@@ -128,6 +185,18 @@ fn std(
 /// Exponentials divided by their sum over axes, by default over all.
 ///
 /// `precise` computes half-precision numbers in single precision.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis : int, optional
+/// precise : bool
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.softmax(mx.array([0.0, 0.0]))
+/// array([0.5, 0.5], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis = None, *, precise = false, stream = None))]
 fn softmax(a: PyArray, axis: Option<Axes>, precise: bool, stream: Option<On>) -> PyResult<PyArray> {
@@ -137,11 +206,16 @@ fn softmax(a: PyArray, axis: Option<Axes>, precise: bool, stream: Option<On>) ->
 
 /// Functions that give places: documentation, Python's name, the array's method.
 macro_rules! places {
-    ($($(#[doc = $doc:literal])+ $name:ident;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident, $arg:literal, $out:literal;)*) => {
         $(
             $(#[doc = $doc])+
             ///
             /// Along an axis; by default in the flattened array.
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.", stringify!($name), "(", $arg, ")")]
+            #[doc = $out]
             #[pyfunction]
             #[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
             fn $name(a: PyArray, axis: Option<isize>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
@@ -159,14 +233,14 @@ macro_rules! places {
 
 places! {
     /// The place of the largest element.
-    argmax;
+    argmax, "mx.array([1, 3, 2])", "array(1, dtype=uint32)";
     /// The place of the smallest element.
-    argmin;
+    argmin, "mx.array([1, 3, 2])", "array(0, dtype=uint32)";
 }
 
 /// Running reductions: documentation, Python's names, the array's method.
 macro_rules! scans {
-    ($($(#[doc = $doc:literal])+ $method:ident;)*) => {
+    ($($(#[doc = $doc:literal])+ $method:ident, $arg:literal, $out:literal;)*) => {
         $(
             $(#[doc = $doc])+
             ///
@@ -182,6 +256,11 @@ macro_rules! scans {
             /// dtype : Dtype, optional
             ///     What elements are converted to first.
             /// stream : Stream or Device, optional
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.", stringify!($method), "(", $arg, ")")]
+            #[doc = $out]
             #[pyfunction]
             #[pyo3(signature = (a, /, axis = None, *, reverse = false, inclusive = true, dtype = None, stream = None))]
             fn $method(
@@ -209,20 +288,33 @@ macro_rules! scans {
 
 scans! {
     /// The running maximum.
-    cummax;
+    cummax, "mx.array([1.0, 3.0, 2.0])", "array([1, 3, 3], dtype=float32)";
     /// The running minimum.
-    cummin;
+    cummin, "mx.array([1.0, 3.0, 2.0])", "array([1, 1, 1], dtype=float32)";
     /// The running product.
-    cumprod;
+    cumprod, "mx.array([1.0, 3.0, 2.0])", "array([1, 3, 6], dtype=float32)";
     /// The running sum.
-    cumsum;
+    cumsum, "mx.array([1.0, 3.0, 2.0])", "array([1, 4, 6], dtype=float32)";
     /// The running logarithm of the sum of exponentials.
-    logcumsumexp;
+    logcumsumexp, "mx.array([1.0, 3.0, 2.0])", "array([1, 3.12693, 3.40761], dtype=float32)";
 }
 
 /// Differences of neighbours along an axis, `n` times.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// n : int
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.diff(mx.array([1, 4, 9]))
+/// array([3, 5], dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (a, /, n = 1, axis = -1, *, stream = None))]
+#[pyo3(signature = (a, /, n = 1, axis = -1, *, stream = None),
+    text_signature = "(a, /, n=1, axis=-1, *, stream=None)")]
 fn diff(a: PyArray, n: usize, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.diff(n, axis))

@@ -26,6 +26,17 @@ fn reshape(a: PyArray, shape: Ints, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// The axes in another order; by default reversed.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axes : int or sequence of int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.transpose(mx.ones((2, 3))).shape
+/// (3, 2)
 #[pyfunction]
 #[pyo3(signature = (a, /, axes = None, *, stream = None))]
 fn transpose(a: PyArray, axes: Option<Ints>, stream: Option<On>) -> PyResult<PyArray> {
@@ -34,6 +45,17 @@ fn transpose(a: PyArray, axes: Option<Ints>, stream: Option<On>) -> PyResult<PyA
 }
 
 /// The axes in another order.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axes : int or sequence of int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.permute_dims(mx.ones((2, 3, 4)), (1, 0, 2)).shape
+/// (3, 2, 4)
 #[pyfunction]
 #[pyo3(signature = (a, /, axes = None, *, stream = None))]
 fn permute_dims(a: PyArray, axes: Option<Ints>, stream: Option<On>) -> PyResult<PyArray> {
@@ -41,6 +63,17 @@ fn permute_dims(a: PyArray, axes: Option<Ints>, stream: Option<On>) -> PyResult<
 }
 
 /// The array stretched to a shape that it broadcasts to.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// shape : int or sequence of int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.broadcast_to(mx.array([1, 2]), (3, 2)).shape
+/// (3, 2)
 #[pyfunction]
 #[pyo3(signature = (a, /, shape, *, stream = None))]
 fn broadcast_to(a: Value, shape: Lengths, stream: Option<On>) -> PyResult<PyArray> {
@@ -49,6 +82,15 @@ fn broadcast_to(a: Value, shape: Lengths, stream: Option<On>) -> PyResult<PyArra
 }
 
 /// The shape that shapes broadcast to.
+///
+/// Parameters
+/// ----------
+/// shapes : sequence of int
+///
+/// Examples
+/// --------
+/// >>> mx.broadcast_shapes((2, 1), (1, 3))
+/// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (*shapes))]
 fn broadcast_shapes<'py>(shapes: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
@@ -80,6 +122,16 @@ fn common_shape(shapes: &[SmallVec<[usize; 6]>]) -> PyResult<SmallVec<[usize; 6]
 }
 
 /// Arrays stretched to the shape that they broadcast to together.
+///
+/// Parameters
+/// ----------
+/// arrays : sequence of array
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> [array.shape for array in mx.broadcast_arrays(mx.ones((2, 1)), mx.ones((3,)))]
+/// [(2, 3), (2, 3)]
 #[pyfunction]
 #[pyo3(signature = (*arrays, stream = None))]
 fn broadcast_arrays<'py>(arrays: &Bound<'py, PyTuple>, stream: Option<On>) -> PyResult<Bound<'py, PyTuple>> {
@@ -94,14 +146,39 @@ fn broadcast_arrays<'py>(arrays: &Bound<'py, PyTuple>, stream: Option<On>) -> Py
 }
 
 /// Neighbouring axes as one; by default all.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// start_axis : int
+/// end_axis : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.flatten(mx.ones((2, 3))).shape
+/// (6,)
 #[pyfunction]
-#[pyo3(signature = (a, /, start_axis = 0, end_axis = -1, *, stream = None))]
+#[pyo3(signature = (a, /, start_axis = 0, end_axis = -1, *, stream = None),
+    text_signature = "(a, /, start_axis=0, end_axis=-1, *, stream=None)")]
 fn flatten(a: PyArray, start_axis: isize, end_axis: isize, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.flatten(start_axis, end_axis))
 }
 
 /// One axis as several, of the given lengths; one may be -1.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis : int, optional
+/// shape : int or sequence of int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.unflatten(mx.ones((2, 6)), 1, (2, 3)).shape
+/// (2, 2, 3)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis, shape, *, stream = None))]
 fn unflatten(a: PyArray, axis: isize, shape: Ints, stream: Option<On>) -> PyResult<PyArray> {
@@ -110,6 +187,17 @@ fn unflatten(a: PyArray, axis: isize, shape: Ints, stream: Option<On>) -> PyResu
 }
 
 /// Axes of length one taken away; by default all of them.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.squeeze(mx.ones((1, 3))).shape
+/// (3,)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis = None, *, stream = None))]
 fn squeeze(a: PyArray, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
@@ -118,6 +206,17 @@ fn squeeze(a: PyArray, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArr
 }
 
 /// New axes of length one at the given places of the result.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis : int, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.expand_dims(mx.ones((3,)), 0).shape
+/// (1, 3)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis, *, stream = None))]
 fn expand_dims(a: PyArray, axis: Axes, stream: Option<On>) -> PyResult<PyArray> {
@@ -126,6 +225,18 @@ fn expand_dims(a: PyArray, axis: Axes, stream: Option<On>) -> PyResult<PyArray> 
 }
 
 /// Two axes exchanged.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// axis1 : int
+/// axis2 : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.swapaxes(mx.ones((2, 3, 4)), 0, 2).shape
+/// (4, 3, 2)
 #[pyfunction]
 #[pyo3(signature = (a, /, axis1, axis2, *, stream = None))]
 fn swapaxes(a: PyArray, axis1: isize, axis2: isize, stream: Option<On>) -> PyResult<PyArray> {
@@ -134,6 +245,18 @@ fn swapaxes(a: PyArray, axis1: isize, axis2: isize, stream: Option<On>) -> PyRes
 }
 
 /// An axis moved to another place; the others keep their order.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// source : int
+/// destination : int
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.moveaxis(mx.ones((2, 3, 4)), 0, 2).shape
+/// (3, 4, 2)
 #[pyfunction]
 #[pyo3(signature = (a, /, source, destination, *, stream = None))]
 fn moveaxis(a: PyArray, source: isize, destination: isize, stream: Option<On>) -> PyResult<PyArray> {
@@ -141,7 +264,39 @@ fn moveaxis(a: PyArray, source: isize, destination: isize, stream: Option<On>) -
     array_on(stream, || a.moveaxis(source, destination))
 }
 
+/// The last two axes exchanged.
+///
+/// Examples
+/// --------
+/// >>> mx.matrix_transpose(mx.ones((4, 2, 3))).shape
+/// (4, 3, 2)
+#[pyfunction]
+#[pyo3(signature = (a, /, *, stream = None))]
+fn matrix_transpose(a: PyArray, stream: Option<On>) -> PyResult<PyArray> {
+    transposed_matrices(&a.value(), stream)
+}
+
+/// An array with its last two axes exchanged.
+pub fn transposed_matrices(a: &Array, stream: Option<On>) -> PyResult<PyArray> {
+    if a.ndim() < 2 {
+        let what = "[matrix_transpose] Input array must have at least 2 dimensions.";
+        return Err(PyValueError::new_err(what));
+    }
+    array_on(stream, || a.swapaxes(-1, -2))
+}
+
 /// The array in memory that lies row by row.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// allow_col_major : bool
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.contiguous(mx.ones((2, 3)).T).shape
+/// (3, 2)
 #[pyfunction]
 #[pyo3(signature = (a, /, allow_col_major = false, *, stream = None))]
 fn contiguous(a: PyArray, allow_col_major: bool, stream: Option<On>) -> PyResult<PyArray> {
@@ -152,6 +307,17 @@ fn contiguous(a: PyArray, allow_col_major: bool, stream: Option<On>) -> PyResult
 }
 
 /// The array with its elements converted to another type.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// dtype : Dtype, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.astype(mx.array([1.5]), mx.int32)
+/// array([1], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, dtype, /, *, stream = None))]
 fn astype(a: PyArray, dtype: PyDtype, stream: Option<On>) -> PyResult<PyArray> {
@@ -179,6 +345,16 @@ fn each<'py>(
 }
 
 /// Arrays with at least one axis.
+///
+/// Parameters
+/// ----------
+/// arys : array
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.atleast_1d(mx.array(1)).shape
+/// (1,)
 #[pyfunction]
 #[pyo3(signature = (*arys, stream = None))]
 fn atleast_1d<'py>(arys: &Bound<'py, PyTuple>, stream: Option<On>) -> PyResult<Bound<'py, PyAny>> {
@@ -186,6 +362,16 @@ fn atleast_1d<'py>(arys: &Bound<'py, PyTuple>, stream: Option<On>) -> PyResult<B
 }
 
 /// Arrays with at least two axes.
+///
+/// Parameters
+/// ----------
+/// arys : array
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.atleast_2d(mx.array(1)).shape
+/// (1, 1)
 #[pyfunction]
 #[pyo3(signature = (*arys, stream = None))]
 fn atleast_2d<'py>(arys: &Bound<'py, PyTuple>, stream: Option<On>) -> PyResult<Bound<'py, PyAny>> {
@@ -193,6 +379,16 @@ fn atleast_2d<'py>(arys: &Bound<'py, PyTuple>, stream: Option<On>) -> PyResult<B
 }
 
 /// Arrays with at least three axes.
+///
+/// Parameters
+/// ----------
+/// arys : array
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.atleast_3d(mx.array(1)).shape
+/// (1, 1, 1)
 #[pyfunction]
 #[pyo3(signature = (*arys, stream = None))]
 fn atleast_3d<'py>(arys: &Bound<'py, PyTuple>, stream: Option<On>) -> PyResult<Bound<'py, PyAny>> {
@@ -212,6 +408,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(expand_dims, m)?)?;
     m.add_function(wrap_pyfunction!(swapaxes, m)?)?;
     m.add_function(wrap_pyfunction!(moveaxis, m)?)?;
+    m.add_function(wrap_pyfunction!(matrix_transpose, m)?)?;
     m.add_function(wrap_pyfunction!(contiguous, m)?)?;
     m.add_function(wrap_pyfunction!(astype, m)?)?;
     m.add_function(wrap_pyfunction!(atleast_1d, m)?)?;

@@ -9,13 +9,18 @@ use crate::array::PyArray;
 
 /// An axis argument whose default is the last axis, and which may be None for the flattened array.
 macro_rules! sorts {
-    ($($(#[doc = $doc:literal])+ $name:ident($($more:ident: $type:ty),*);)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident($($more:ident: $type:ty),*) $text:literal, $arg:literal, $out:literal;)*) => {
         $(
             $(#[doc = $doc])+
             ///
             /// Along an axis, by default the last; with None, of the flattened array.
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> mx.", stringify!($name), "(", $arg, ")")]
+            #[doc = $out]
             #[pyfunction]
-            #[pyo3(signature = (a, /, $($more,)* axis = -1, *, stream = None))]
+            #[pyo3(signature = (a, /, $($more,)* axis = -1, *, stream = None), text_signature = $text)]
             fn $name(a: PyArray, $($more: $type,)* axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
                 let a = a.value();
                 array_on(stream, || a.$name($($more,)* axis))
@@ -31,18 +36,30 @@ macro_rules! sorts {
 
 sorts! {
     /// The elements in order.
-    sort();
+    sort() "(a, /, axis=-1, *, stream=None)", "mx.array([3, 1, 2])", "array([1, 2, 3], dtype=int32)";
     /// The places of the elements in order.
-    argsort();
+    argsort() "(a, /, axis=-1, *, stream=None)", "mx.array([3, 1, 2])", "array([1, 2, 0], dtype=uint32)";
     /// The elements with the `kth` at its place, smaller ones before it.
-    partition(kth: isize);
+    partition(kth: isize) "(a, /, kth, axis=-1, *, stream=None)", "mx.array([3, 1, 2]), 1", "array([1, 2, 3], dtype=int32)";
     /// The places of the elements with the `kth` at its place, smaller ones before it.
-    argpartition(kth: isize);
+    argpartition(kth: isize) "(a, /, kth, axis=-1, *, stream=None)", "mx.array([3, 1, 2]), 1", "array([1, 2, 0], dtype=uint32)";
     /// The `k` largest elements, in no order.
-    topk(k: usize);
+    topk(k: usize) "(a, /, k, axis=-1, *, stream=None)", "mx.array([3, 1, 2]), 1", "array([3], dtype=int32)";
 }
 
 /// Where values would be inserted in a sorted vector.
+///
+/// Parameters
+/// ----------
+/// sorted_sequence : array
+/// values : array or number
+/// side : str
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.searchsorted(mx.array([1, 3, 5]), mx.array([3, 4]))
+/// array([1, 2], dtype=uint32)
 #[pyfunction]
 #[pyo3(signature = (sorted_sequence, values, /, side = "left", *, stream = None))]
 fn searchsorted(
@@ -62,6 +79,21 @@ fn searchsorted(
 }
 
 /// The different elements in order, `size` of them; what is missing is filled up.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// size : int
+/// return_index : bool
+/// return_inverse : bool
+/// return_counts : bool
+/// fill_value : number, optional
+/// stream : Stream or Device, optional
+///
+/// Examples
+/// --------
+/// >>> mx.unique(mx.array([3, 1, 3]), size=2)
+/// array([1, 3], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, /, size, return_index = false, return_inverse = false, return_counts = false,
     fill_value = None, *, stream = None))]

@@ -12,13 +12,14 @@ use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Kernel, Scalar, Spac
 use hesper_runtime::{Buffer, Pipeline, PipelineSource, Stream};
 use smallvec::SmallVec;
 
+use super::claim::Claim;
 use super::plan::Group;
 use crate::array::{Array, Call, Data, State};
 use crate::error::{Error, Result};
-use crate::ops::Kind;
 use crate::ops::complex;
 use crate::ops::elementwise::Elementwise;
-use crate::shape::{Strides, row_major};
+use crate::ops::{Kind, OpRef};
+use crate::shape::{Shape, Strides, row_major};
 use crate::{Dtype, place};
 
 /// How a kernel finds an input's element.
@@ -41,19 +42,30 @@ enum Inner {
 
 /// What a member of a group reads.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+pub(crate) enum Source {
     Input(usize),
     Member(usize),
 }
 
-struct Input {
+/// An input of an expression, wherever it will be.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Shape,
+    /// The number, if it is one that the host knows.
+    pub(crate) known: Option<[u8; 8]>,
+}
+
+/// An input of a kernel.
+struct Input<'a> {
     dtype: Dtype,
     layout: Layout,
     known: [u8; 8],
-    data: Option<Data>,
+    data: Option<&'a Data>,
     strides: Strides,
 }
 
+#[derive(Debug)]
 struct Member {
     op: &'static str,
     /// Whether the expression gets the element's place after its inputs.
@@ -63,38 +75,150 @@ struct Member {
     dtype: Dtype,
 }
 
-/// A kernel to be found or built: all that its content depends on.
-struct Recipe {
-    inputs: Vec<Input>,
+/// A group of element-wise ops as one expression over inputs that may lie anywhere.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    pub(crate) inputs: Vec<Given>,
     members: Vec<Member>,
     /// Members that are stored.
     outputs: Vec<usize>,
+    shape: Shape,
+    /// The kernel for the layouts that were met last.
+    last: Mutex<Option<(Layouts, Arc<Pipeline>)>>,
+}
+
+/// The number of axes, and how each input is found.
+type Layouts = (usize, SmallVec<[Layout; 8]>);
+
+/// A kernel to be found or built: all that its content depends on.
+struct Recipe<'a> {
+    expression: &'a Expression,
+    inputs: SmallVec<[Input<'a>; 8]>,
     /// Collapsed lengths of the iteration, outermost first; at least one.
     lengths: SmallVec<[usize; 6]>,
 }
 
 /// Lowers a group; gives the memory of each output.
-pub(super) fn lower(nodes: &[Array], group: &Group) -> Result<Vec<(usize, Data)>> {
-    let root = &nodes[group.members[group.members.len() - 1]];
-    let mut recipe = Recipe::gather(nodes, group, root.shape())?;
-    recipe.collapse(root.shape());
-    let stream = &root.0.stream;
-    let outputs: Vec<Buffer> =
-        group.outputs.iter().map(|at| Ok(stream.alloc(nodes[*at].nbytes())?)).collect::<Result<_>>()?;
-    if root.size() > 0 {
-        recipe.dispatch(stream, &outputs)?;
-    } else {
-        for output in &outputs {
-            stream.encode("empty").write(output).run(|_| Ok(()))?;
-        }
+pub(super) fn lower(claim: &Claim, group: &Group) -> Result<Vec<(usize, Data)>> {
+    let last = claim.node(group.members[group.members.len() - 1])?;
+    let mut expression = Expression::new(last.0.shape.clone());
+    let mut inputs: SmallVec<[Array; 8]> = SmallVec::new();
+    for &at in &group.members {
+        let node = claim.node(at)?;
+        let state = node.state();
+        let State::Claimed(Call { op, inputs: given }) = &*state else {
+            return Err(Error::value("evaluation", "a member of a group is not claimed"));
+        };
+        let sources = given
+            .iter()
+            .map(|input| {
+                // Members are in order of their places.
+                let member = claim.place(input).and_then(|place| group.members.binary_search(&place).ok());
+                let known = || inputs.iter().position(|known| known.same(input)).map(Source::Input);
+                member.map(Source::Member).or_else(known).unwrap_or_else(|| {
+                    inputs.push(input.clone());
+                    expression.input(input)
+                })
+            })
+            .collect();
+        expression.member(op, sources, node.dtype(), group.outputs.contains(&at))?;
     }
-    let data = |buffer: Buffer| Data::contiguous(buffer, root.shape());
-    Ok(group.outputs.iter().copied().zip(outputs.into_iter().map(data)).collect())
+    let data = inputs
+        .iter()
+        .zip(&expression.inputs)
+        .map(|(input, given)| if given.known.is_some() { Ok(None) } else { input.data().map(Some) })
+        .collect::<Result<SmallVec<[Option<Data>; 8]>>>()?;
+    let outputs = expression.run(&last.0.stream, &data)?;
+    Ok(group.outputs.iter().copied().zip(outputs).collect())
 }
 
-impl Input {
+impl Expression {
+    pub(crate) fn new(shape: Shape) -> Self {
+        Expression {
+            inputs: Vec::new(),
+            members: Vec::new(),
+            outputs: Vec::new(),
+            shape,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// One more input.
+    pub(crate) fn input(&mut self, input: &Array) -> Source {
+        let known = if let State::Known(known) = &*input.state() { Some(*known) } else { None };
+        self.inputs.push(Given { dtype: input.dtype(), shape: input.0.shape.clone(), known });
+        Source::Input(self.inputs.len() - 1)
+    }
+
+    /// One more input, in memory.
+    pub(crate) fn memory(&mut self, shape: Shape, dtype: Dtype) -> Source {
+        self.inputs.push(Given { dtype, shape, known: None });
+        Source::Input(self.inputs.len() - 1)
+    }
+
+    /// One more op.
+    pub(crate) fn member(
+        &mut self,
+        op: &OpRef,
+        sources: SmallVec<[Source; 3]>,
+        dtype: Dtype,
+        stored: bool,
+    ) -> Result<Source> {
+        let Kind::Elementwise(Elementwise { emit, name, indexed, .. }) = op.get().kind() else {
+            return Err(Error::value(op.name(), "is no element-wise op"));
+        };
+        if stored {
+            self.outputs.push(self.members.len());
+        }
+        let (indexed, emit) = (*indexed, *emit);
+        self.members.push(Member { op: name, indexed, emit, sources, dtype });
+        Ok(Source::Member(self.members.len() - 1))
+    }
+
+    /// Computes the expression on a stream, from memory where inputs are not known; gives the memory of
+    /// what is stored.
+    pub(crate) fn run(&self, stream: &Stream, data: &[Option<Data>]) -> Result<Vec<Data>> {
+        let size: usize = self.shape.iter().product();
+        let outputs: SmallVec<[Buffer; 4]> = self
+            .outputs
+            .iter()
+            .map(|at| Ok(stream.alloc(size * self.members[*at].dtype.size())?))
+            .collect::<Result<_>>()?;
+        if size > 0 {
+            self.recipe(data).dispatch(stream, &outputs)?;
+        } else {
+            for output in &outputs {
+                stream.encode("empty").write(output).run(|_| Ok(()))?;
+            }
+        }
+        Ok(outputs.into_iter().map(|buffer| Data::contiguous(buffer, &self.shape)).collect())
+    }
+
+    fn recipe<'a>(&'a self, data: &'a [Option<Data>]) -> Recipe<'a> {
+        let inputs = self
+            .inputs
+            .iter()
+            .zip(data)
+            .map(|(given, data)| match (given.known, data) {
+                (None, Some(data)) => Input::memory(data, given.dtype, &given.shape, &self.shape),
+                (known, _) => Input {
+                    dtype: given.dtype,
+                    layout: Layout::Known,
+                    known: known.unwrap_or_default(),
+                    data: None,
+                    strides: Strides::new(),
+                },
+            })
+            .collect();
+        let mut recipe = Recipe { expression: self, inputs, lengths: SmallVec::new() };
+        recipe.collapse(&self.shape);
+        recipe
+    }
+}
+
+impl<'a> Input<'a> {
     /// An input in memory, stretched to `shape`.
-    fn memory(data: Data, dtype: Dtype, own: &[usize], shape: &[usize]) -> Self {
+    fn memory(data: &'a Data, dtype: Dtype, own: &[usize], shape: &[usize]) -> Self {
         let missing = shape.len() - own.len();
         let strides: Strides = (0..shape.len())
             .map(|axis| match axis.checked_sub(missing) {
@@ -106,43 +230,7 @@ impl Input {
     }
 }
 
-impl Recipe {
-    fn gather(nodes: &[Array], group: &Group, shape: &[usize]) -> Result<Self> {
-        let mut place: HashMap<u64, Source> = HashMap::new();
-        let mut recipe =
-            Recipe { inputs: Vec::new(), members: Vec::new(), outputs: Vec::new(), lengths: SmallVec::new() };
-        for &at in &group.members {
-            let node = &nodes[at];
-            let Call { op, inputs } = match &*node.state() {
-                State::Claimed(call) => call.clone(),
-                _ => return Err(Error::value("evaluation", "a member of a group is not claimed")),
-            };
-            let Kind::Elementwise(Elementwise { emit, name, indexed, .. }) = op.get().kind() else {
-                return Err(Error::value(op.name(), "is no element-wise op"));
-            };
-            let mut sources = SmallVec::new();
-            for input in &inputs {
-                let source = match place.get(&input.0.id) {
-                    Some(source) => *source,
-                    None => {
-                        let source = Source::Input(recipe.inputs.len());
-                        recipe.inputs.push(recipe_input(input, shape)?);
-                        place.insert(input.0.id, source);
-                        source
-                    }
-                };
-                sources.push(source);
-            }
-            place.insert(node.0.id, Source::Member(recipe.members.len()));
-            if group.outputs.contains(&at) {
-                recipe.outputs.push(recipe.members.len());
-            }
-            let (indexed, dtype) = (*indexed, node.dtype());
-            recipe.members.push(Member { op: name, indexed, emit: *emit, sources, dtype });
-        }
-        Ok(recipe)
-    }
-
+impl Recipe<'_> {
     /// Joins neighbouring axes that all inputs walk through as one, and decides how each is found.
     fn collapse(&mut self, shape: &[usize]) {
         let mut lengths: SmallVec<[usize; 6]> = SmallVec::new();
@@ -174,7 +262,7 @@ impl Recipe {
         for input in self.inputs.iter_mut().filter(|input| input.layout != Layout::Known) {
             let mut strides: Strides = kept.iter().map(|axis| input.strides[*axis]).collect();
             strides.resize(lengths.len(), 0);
-            let offset = input.data.as_ref().map_or(0, |data| data.offset);
+            let offset = input.data.map_or(0, |data| data.offset);
             let plain = offset == 0 && lengths[..] != [1] && strides == row_major(&lengths);
             input.layout = match strides.last() {
                 _ if plain => Layout::Plain,
@@ -189,7 +277,8 @@ impl Recipe {
 
     /// The kernel's content as text: what the pipeline is found by.
     fn key(&self) -> String {
-        let mut key = String::with_capacity(64 + 16 * (self.inputs.len() + self.members.len()));
+        let members = &self.expression.members;
+        let mut key = String::with_capacity(64 + 16 * (self.inputs.len() + members.len()));
         let _ = write!(key, "{}d", self.lengths.len());
         for input in &self.inputs {
             let layout = match input.layout {
@@ -201,7 +290,7 @@ impl Recipe {
             };
             let _ = write!(key, ";{layout}{}", input.dtype);
         }
-        for member in &self.members {
+        for member in members {
             let _ = write!(key, ";{}:{}", member.op, member.dtype);
             for source in &member.sources {
                 let _ = match source {
@@ -210,7 +299,7 @@ impl Recipe {
                 };
             }
         }
-        let _ = write!(key, ";out {:?}", self.outputs);
+        let _ = write!(key, ";out {:?}", self.expression.outputs);
         key
     }
 
@@ -224,7 +313,7 @@ impl Recipe {
         }
         let mut command = stream.encode(self.label());
         for input in &self.inputs {
-            match (input.layout, &input.data) {
+            match (input.layout, input.data) {
                 (Layout::Known, _) | (_, None) => constants.extend_from_slice(&input.known),
                 (layout, Some(data)) => {
                     if let Layout::Strided(inner) = layout {
@@ -253,7 +342,7 @@ impl Recipe {
 
     /// For people: the op, or how many of them.
     fn label(&self) -> Arc<str> {
-        match &self.members[..] {
+        match &self.expression.members[..] {
             [only] => only.op.into(),
             all => format!("fused {} ops", all.len()).into(),
         }
@@ -264,10 +353,19 @@ impl Recipe {
         /// Most entries; a full cache starts anew (the runtime keeps what is in use).
         const MOST: usize = 4096;
         static CACHE: OnceLock<Mutex<HashMap<String, Arc<Pipeline>>>> = OnceLock::new();
+        let layouts: Layouts = (self.lengths.len(), self.inputs.iter().map(|input| input.layout).collect());
+        let lock = || self.expression.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((met, found)) = &*lock()
+            && *met == layouts
+        {
+            return Ok(found.clone());
+        }
         let cache = CACHE.get_or_init(Mutex::default);
         let key = self.key();
-        if let Some(found) = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key) {
-            return Ok(found.clone());
+        let known = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key).cloned();
+        if let Some(found) = known {
+            *lock() = Some((layouts, found.clone()));
+            return Ok(found);
         }
         let kernel = self.build()?;
         let source =
@@ -278,6 +376,7 @@ impl Recipe {
             cache.clear();
         }
         cache.insert(key, pipeline.clone());
+        *lock() = Some((layouts, pipeline.clone()));
         Ok(pipeline)
     }
 
@@ -353,7 +452,7 @@ impl Recipe {
             });
         }
         let mut computed: Vec<ValueId> = Vec::new();
-        for member in &self.members {
+        for member in &self.expression.members {
             let mut arguments: SmallVec<[ValueId; 4]> = member
                 .sources
                 .iter()
@@ -368,8 +467,8 @@ impl Recipe {
             let value = (member.emit)(&mut b, &arguments);
             computed.push(convert(&mut b, value, member.dtype));
         }
-        for (at, output) in self.outputs.iter().enumerate() {
-            let ty = stored(self.members[*output].dtype);
+        for (at, output) in self.expression.outputs.iter().enumerate() {
+            let ty = stored(self.expression.members[*output].dtype);
             let pointer = b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
             let value = computed[*output];
             let value = if b.ty(value).is_vec() { complex::to_bits(&mut b, value) } else { value };
@@ -377,14 +476,6 @@ impl Recipe {
         }
         b.finish().map_err(|error| Error::Kernel(format!("a fused kernel is not well formed: {error}")))
     }
-}
-
-fn recipe_input(input: &Array, shape: &[usize]) -> Result<Input> {
-    if let State::Known(known) = &*input.state() {
-        let strides = Strides::new();
-        return Ok(Input { dtype: input.dtype(), layout: Layout::Known, known: *known, data: None, strides });
-    }
-    Ok(Input::memory(input.data()?, input.dtype(), input.shape(), shape))
 }
 
 /// An element in memory. A complex number is loaded whole, as neighbours then are one load.

@@ -9,8 +9,10 @@
 //!    lazy again, and can be tried again.
 
 mod claim;
-mod fuse;
-mod plan;
+pub(crate) mod fuse;
+pub(crate) mod plan;
+
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -19,7 +21,6 @@ use hesper_runtime::{Buffer, Stream};
 use crate::Dtype;
 use crate::array::{Array, Data, State};
 use crate::error::Result;
-use crate::ops::Kind;
 use claim::Claim;
 
 pub use plan::{fusion_enabled, set_fusion};
@@ -50,57 +51,90 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
     if arrays.iter().all(|array| array.is_evaluated()) {
         return Ok(());
     }
-    let mut claim = Claim::take(arrays);
-    let plan = plan::plan(claim.nodes());
-    for step in &plan.steps {
+    let (mut claim, plan) = Claim::take(arrays);
+    for (step, over) in plan.steps.iter().zip(&plan.over) {
         match step {
             plan::Step::Op(at) => {
-                let array = &claim.nodes()[*at];
-                let data = lower(array)?;
-                claim.resolve(*at, data);
+                let data = lower(&claim, claim.node(*at)?)?;
+                claim.resolve(*at, data)?;
             }
             plan::Step::Group(group) => {
-                for (at, data) in fuse::lower(claim.nodes(), group)? {
-                    claim.resolve(at, data);
+                for (at, data) in fuse::lower(&claim, group)? {
+                    claim.resolve(at, data)?;
                 }
             }
         }
+        over.iter().for_each(|at| claim.release(*at));
     }
     Ok(())
 }
 
-fn lower(array: &Array) -> Result<Data> {
+fn lower(claim: &Claim, array: &Array) -> Result<Data> {
     let call = match &*array.state() {
         State::Claimed(call) => call.clone(),
         _ => return array.data(),
     };
-    let op = call.op.get();
-    debug_assert!(!matches!(op.kind(), Kind::Elementwise(_)));
-    let inputs = call.inputs.iter().map(Array::data).collect::<Result<_>>()?;
-    op.lower(&mut Lowering { array, arrays: &call.inputs, inputs })
+    // A transformation may ask for everything again.
+    let kept = array.0.scope.as_ref().is_some_and(|scope| scope.is_open());
+    let inputs = call
+        .inputs
+        .iter()
+        .map(|input| {
+            let data = input.data()?;
+            // The array is held by the call and its copy here, and by the claim if it came with it; its memory
+            // by the array and by `data`.
+            let holders = 2 + usize::from(claim.place(input).is_some());
+            let donated = !kept
+                && Arc::strong_count(&input.0) == holders
+                && data.buffer.writable()
+                && data.buffer.handles() == 2;
+            Ok(Bound { shape: input.shape(), dtype: input.dtype(), data, donated })
+        })
+        .collect::<Result<_>>()?;
+    let node = &array.0;
+    call.op.get().lower(&mut Lowering::new(&node.stream, &node.shape, node.dtype, inputs))
+}
+
+/// An input of an op, and where it is.
+pub(crate) struct Bound<'a> {
+    pub(crate) shape: &'a [usize],
+    pub(crate) dtype: Dtype,
+    pub(crate) data: Data,
+    /// Whether nobody can ask for it again.
+    pub(crate) donated: bool,
 }
 
 /// What an op's lowering gets: its declared inputs, and nothing else.
 pub(crate) struct Lowering<'a> {
-    array: &'a Array,
-    arrays: &'a [Array],
-    inputs: SmallVec<[Data; 3]>,
+    stream: &'a Stream,
+    shape: &'a [usize],
+    dtype: Dtype,
+    inputs: SmallVec<[Bound<'a>; 3]>,
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
+    pub(crate) fn new(
+        stream: &'a Stream,
+        shape: &'a [usize],
+        dtype: Dtype,
+        inputs: SmallVec<[Bound<'a>; 3]>,
+    ) -> Self {
+        Lowering { stream, shape, dtype, inputs }
+    }
+
     /// The stream for the commands.
     pub(crate) fn stream(&self) -> &Stream {
-        &self.array.0.stream
+        self.stream
     }
 
     /// Shape of the output.
     pub(crate) fn shape(&self) -> &[usize] {
-        self.array.shape()
+        self.shape
     }
 
     /// Element type of the output.
     pub(crate) fn dtype(&self) -> Dtype {
-        self.array.dtype()
+        self.dtype
     }
 
     /// How many inputs there are.
@@ -110,22 +144,27 @@ impl Lowering<'_> {
 
     /// Where an input is.
     pub(crate) fn input(&self, at: usize) -> &Data {
-        &self.inputs[at]
+        &self.inputs[at].data
+    }
+
+    /// Whether nobody but this op can ask for an input again, so that its memory may be overwritten.
+    pub(crate) fn is_donated(&self, at: usize) -> bool {
+        self.inputs[at].donated
     }
 
     /// Shape of an input.
     pub(crate) fn input_shape(&self, at: usize) -> &[usize] {
-        self.arrays[at].shape()
+        self.inputs[at].shape
     }
 
     /// Element type of an input.
     pub(crate) fn input_dtype(&self, at: usize) -> Dtype {
-        self.arrays[at].dtype()
+        self.inputs[at].dtype
     }
 
     /// An input row by row: itself, or a copy made on the op's stream.
     pub(crate) fn row_major(&self, at: usize) -> Result<Data> {
-        let (data, shape) = (&self.inputs[at], self.input_shape(at));
+        let (data, shape) = (self.input(at), self.input_shape(at));
         if crate::shape::is_row_major(shape, &data.strides) {
             return Ok(data.clone());
         }
@@ -135,7 +174,8 @@ impl Lowering<'_> {
 
     /// Memory for the output.
     pub(crate) fn output(&self) -> Result<Buffer> {
-        Ok(self.stream().alloc(self.array.nbytes())?)
+        let size: usize = self.shape.iter().product();
+        Ok(self.stream().alloc(size * self.dtype.size())?)
     }
 
     /// The output, copied from strided memory.

@@ -5,10 +5,12 @@
 //! the group and back in, so the group can be computed at once. A node that somebody still holds becomes
 //! an output of its group: it is computed once, and never left lazy.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use smallvec::SmallVec;
+
+use super::claim::place;
 use crate::array::{Array, State};
 use crate::ops::Kind;
 
@@ -17,20 +19,22 @@ const MOST_NODES: usize = 64;
 
 /// A kernel to be: members inputs first, and those that are outputs.
 #[derive(Debug, Default)]
-pub(super) struct Group {
-    pub(super) members: Vec<usize>,
-    pub(super) outputs: Vec<usize>,
+pub(crate) struct Group {
+    pub(crate) members: Vec<usize>,
+    pub(crate) outputs: Vec<usize>,
 }
 
 #[derive(Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Op(usize),
     Group(Group),
 }
 
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    /// For each step the nodes that nothing needs after it, consumers first.
+    pub(crate) over: Vec<SmallVec<[usize; 4]>>,
 }
 
 static FUSION: AtomicU8 = AtomicU8::new(2);
@@ -53,59 +57,95 @@ pub fn set_fusion(on: bool) {
     FUSION.store(u8::from(on), Ordering::Relaxed);
 }
 
-pub(super) fn plan(nodes: &[Array]) -> Plan {
-    let index: HashMap<u64, usize> = nodes.iter().enumerate().map(|(at, node)| (node.0.id, at)).collect();
-    let inputs: Vec<Vec<usize>> = nodes.iter().map(|node| inputs_of(node, &index)).collect();
-    let elementwise: Vec<bool> = nodes.iter().map(is_elementwise).collect();
-    let mut consumers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-    for (at, list) in inputs.iter().enumerate() {
-        for input in list {
-            consumers[*input].push(at);
-        }
-    }
-
-    // From results to inputs: the group of each node, named by its last member.
-    let most = if fusion_enabled() { MOST_NODES } else { 1 };
-    let mut group: Vec<usize> = (0..nodes.len()).collect();
-    let mut count = vec![1usize; nodes.len()];
-    for at in (0..nodes.len()).rev().filter(|at| elementwise[*at]) {
-        let Some((&first, others)) = consumers[at].split_first() else { continue };
-        let root = group[first];
-        let same = |other: usize| {
-            nodes[other].0.shape == nodes[at].0.shape && nodes[other].0.stream.id() == nodes[at].0.stream.id()
-        };
-        if elementwise[first]
-            && others.iter().all(|other| elementwise[*other] && group[*other] == root)
-            && same(root)
-            && count[root] < most
-        {
-            group[at] = root;
-            count[root] += 1;
-        }
-    }
-
-    let mut members: HashMap<usize, Vec<usize>> = HashMap::new();
-    for at in (0..nodes.len()).filter(|at| elementwise[*at]) {
-        members.entry(group[at]).or_default().push(at);
-    }
-    let mut plan = Plan { steps: Vec::new() };
-    for at in 0..nodes.len() {
-        if !elementwise[at] {
-            plan.steps.push(Step::Op(at));
-        } else if group[at] == at {
-            let members = members.remove(&at).unwrap_or_default();
-            let held = |member: &usize| *member == at || is_held(&nodes[*member], &consumers[*member]);
-            let outputs = members.iter().copied().filter(held).collect();
-            plan.steps.push(Step::Group(Group { members, outputs }));
-        }
-    }
-    plan
+/// What the plan of a graph depends on. Nodes come inputs first.
+pub(crate) struct Graph<'a> {
+    /// For each node the nodes that it reads, one entry for each time.
+    pub(crate) inputs: Vec<SmallVec<[usize; 3]>>,
+    /// Whether a node is element-wise.
+    pub(crate) elementwise: Vec<bool>,
+    /// Whether two element-wise nodes have one shape and stream.
+    pub(crate) alike: &'a dyn Fn(usize, usize) -> bool,
+    /// Whether a node of so many uses is wanted for itself.
+    pub(crate) held: &'a dyn Fn(usize, usize) -> bool,
 }
 
-/// Whether anybody but the consumers in this plan holds the node.
-fn is_held(node: &Array, consumers: &[usize]) -> bool {
-    // One reference is the claim's own. A consumer that uses the node twice counts twice.
-    Arc::strong_count(&node.0) > consumers.len() + 1
+impl Graph<'_> {
+    pub(crate) fn plan(&self) -> Plan {
+        let count = self.inputs.len();
+        let mut consumers: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new(); count];
+        for (at, list) in self.inputs.iter().enumerate() {
+            for input in list {
+                consumers[*input].push(at);
+            }
+        }
+        // From results to inputs: the group of each node, named by its last member.
+        let most = if fusion_enabled() { MOST_NODES } else { 1 };
+        let mut group: Vec<usize> = (0..count).collect();
+        let mut sizes = vec![1usize; count];
+        for at in (0..count).rev().filter(|at| self.elementwise[*at]) {
+            let Some((&first, others)) = consumers[at].split_first() else { continue };
+            let root = group[first];
+            if self.elementwise[first]
+                && others.iter().all(|other| self.elementwise[*other] && group[*other] == root)
+                && sizes[root] < most
+                && (self.alike)(root, at)
+            {
+                group[at] = root;
+                sizes[root] += 1;
+            }
+        }
+
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for at in (0..count).filter(|at| self.elementwise[*at]) {
+            members[group[at]].push(at);
+        }
+        let mut steps = Vec::new();
+        // The step of each node; that of the last step that reads it.
+        let mut last: Vec<usize> = vec![0; count];
+        for at in 0..count {
+            let step = steps.len();
+            if !self.elementwise[at] {
+                steps.push(Step::Op(at));
+            } else if group[at] == at {
+                let members = std::mem::take(&mut members[at]);
+                let held = |member: &usize| *member == at || (self.held)(*member, consumers[*member].len());
+                let outputs = members.iter().copied().filter(held).collect();
+                steps.push(Step::Group(Group { members, outputs }));
+            } else {
+                continue;
+            }
+            let of_step = match &steps[step] {
+                Step::Op(at) => std::slice::from_ref(at),
+                Step::Group(group) => &group.members,
+            };
+            for member in of_step {
+                last[*member] = step;
+                for input in &self.inputs[*member] {
+                    last[*input] = step;
+                }
+            }
+        }
+        let mut over: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new(); steps.len()];
+        for at in (0..count).rev() {
+            over[last[at]].push(at);
+        }
+        Plan { steps, over }
+    }
+}
+
+/// The plan of the nodes that an evaluation has claimed.
+pub(super) fn plan(nodes: &[Array], number: u64) -> Plan {
+    let graph = Graph {
+        inputs: nodes.iter().map(|node| inputs_of(node, number)).collect(),
+        elementwise: nodes.iter().map(is_elementwise).collect(),
+        alike: &|one, other| {
+            let (one, other) = (&nodes[one].0, &nodes[other].0);
+            one.shape == other.shape && one.stream.id() == other.stream.id()
+        },
+        // Each use is a reference, and one is the claim's own.
+        held: &|at, uses| Arc::strong_count(&nodes[at].0) > uses + 1,
+    };
+    graph.plan()
 }
 
 fn is_elementwise(node: &Array) -> bool {
@@ -115,11 +155,9 @@ fn is_elementwise(node: &Array) -> bool {
     }
 }
 
-fn inputs_of(node: &Array, index: &HashMap<u64, usize>) -> Vec<usize> {
+fn inputs_of(node: &Array, number: u64) -> SmallVec<[usize; 3]> {
     match &*node.state() {
-        State::Claimed(call) => {
-            call.inputs.iter().filter_map(|input| index.get(&input.0.id).copied()).collect()
-        }
-        _ => Vec::new(),
+        State::Claimed(call) => call.inputs.iter().filter_map(|input| place(input, number)).collect(),
+        _ => SmallVec::new(),
     }
 }

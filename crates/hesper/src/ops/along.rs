@@ -10,6 +10,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, Strides, axis, broadcast, row_major};
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 #[derive(Debug)]
 struct TakeAlong(usize);
@@ -21,6 +22,15 @@ impl Op for TakeAlong {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_carrier!(l.dtype(), take::<_>(self.0, l))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let zeros = zeros_like(&rule.inputs[0])?;
+        rule.only(zeros.scatter_add_axis(&rule.inputs[1], &rule.cotangent()?, self.0 as isize))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(OpRef::new(TakeAlong(self.0 + 1)), smallvec![rule.full(0)?, rule.full(1)?])
     }
 }
 
@@ -69,6 +79,26 @@ impl Op for PutAlong {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_combine!(l.dtype(), put::<_>(self, l))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let [_, indices, values] = rule.inputs else { return rule.each(|_| Ok(None)) };
+        let (cotangent, along) = (rule.cotangent()?, Some(self.0 as isize));
+        if !matches!(self.1, Mode::Set | Mode::Add) {
+            return Err(Error::value(self.name(), "has a derivative only if it sets or adds"));
+        }
+        rule.each(|at| {
+            Ok(Some(match at {
+                0 if self.1 == Mode::Set => cotangent.put_along_axis(indices, &zeros_like(values)?, along)?,
+                0 => cotangent.clone(),
+                _ => cotangent.take_along_axis(indices, along)?,
+            }))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let inputs = smallvec![rule.full(0)?, rule.full(1)?, rule.full(2)?];
+        rule.apply(OpRef::new(PutAlong(self.0 + 1, self.1)), inputs)
     }
 }
 

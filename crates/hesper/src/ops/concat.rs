@@ -2,12 +2,14 @@
 
 use smallvec::SmallVec;
 
-use super::walk::{Carrier, GRAIN, Strided, collapse, copy_range, par_chunks, with_carrier};
+use super::copy::copy_to;
+use super::walk::{Carrier, Strided, with_carrier};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{Shape, axis};
+use crate::shape::{Shape, axis, row_major};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 
 #[derive(Debug)]
 struct Concatenate(usize);
@@ -20,6 +22,32 @@ impl Op for Concatenate {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_carrier!(l.dtype(), run::<_>(self.0, l))
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let cotangent = rule.cotangent()?;
+        let mut end = 0;
+        let starts: Vec<isize> = rule
+            .inputs
+            .iter()
+            .map(|input| {
+                end += input.shape()[self.0] as isize;
+                end - input.shape()[self.0] as isize
+            })
+            .collect();
+        rule.each(|at| {
+            let stop = starts[at] + rule.inputs[at].shape()[self.0] as isize;
+            Ok(Some(cotangent.slice_axis(self.0, starts[at], stop, 1)?))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let inputs = (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
+        rule.apply(OpRef::new(Concatenate(self.0 + 1)), inputs)
+    }
 }
 
 fn run<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
@@ -30,32 +58,15 @@ fn run<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
     for (part, buffer) in parts.iter().zip(&buffers) {
         encoder = encoder.read_range(buffer, part.bytes.clone());
     }
-    let row: usize = l.shape()[along..].iter().product();
+    let strides = row_major(l.shape());
     encoder.write(&output).run(move |native| {
         let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
-        let from: Vec<&[T]> = views.iter().map(|view| view.as_slice::<T>()).collect::<Result<_, _>>()?;
-        let layouts: Vec<_> = parts.iter().map(|part| collapse(&part.shape, [part.strides()])).collect();
-        // Elements of each input for one step along the axes before.
-        let widths: Vec<usize> = parts.iter().map(|part| part.shape[along..].iter().product()).collect();
-        par_chunks(to.as_mut_slice::<T>()?, GRAIN, |first, part| {
-            let (mut outer, mut inside) = (first / row, first % row);
-            let mut rest = part;
-            let mut at = 0;
-            while !rest.is_empty() {
-                while inside >= widths[at] {
-                    inside -= widths[at];
-                    at += 1;
-                    if at == widths.len() {
-                        (at, outer) = (0, outer + 1);
-                    }
-                }
-                let count = (widths[at] - inside).min(rest.len());
-                let (piece, others) = rest.split_at_mut(count);
-                let (shape, [strides]) = &layouts[at];
-                copy_range(piece, from[at], parts[at].offset, shape, strides, outer * widths[at] + inside);
-                (rest, inside) = (others, inside + count);
-            }
-        });
+        let to = to.as_mut_slice::<T>()?;
+        let mut first = 0;
+        for (view, part) in views.iter().zip(&parts) {
+            copy_to(to, first, &strides, view.as_slice::<T>()?, part)?;
+            first += part.shape[along] * strides[along] as usize;
+        }
         Ok(())
     })?;
     Ok(Data::contiguous(output, l.shape()))

@@ -2,16 +2,18 @@
 //! input channels of one group.
 
 use half::{bf16, f16};
+use hesper_compute::{ConvShape, Float, GemmOptions, MatMut, MatRef, Mismatch, conv, gemm};
+use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::conv_kernel::{Axis, Geometry, Number, convolve as compute};
 use super::walk::Strided;
 use super::{Op, OpRef};
-use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::Shape;
+use crate::shape::{Shape, signed};
+use crate::transform::rule::{Backward, Batch, Cotangents};
+use crate::{Dtype, Element};
 
 /// How a convolution goes over its input. One number is for all spatial axes.
 #[derive(Debug, Clone)]
@@ -54,6 +56,62 @@ pub enum ConvolveMode {
     Valid,
 }
 
+/// What a convolution is, beyond its operands.
+#[derive(Debug, Clone)]
+struct Geometry {
+    /// Batch, positions and channels of the input.
+    input: Shape,
+    /// Output channels, taps, and input channels of one group.
+    weight: Shape,
+    /// Batch, positions and channels of the output.
+    output: Shape,
+    /// For each spatial axis.
+    axes: SmallVec<[Axis; 3]>,
+    groups: usize,
+}
+
+/// A spatial axis.
+#[derive(Debug, Clone, Copy)]
+struct Axis {
+    stride: usize,
+    /// Padding before the first element; after the last it follows from the output.
+    low: isize,
+    kernel_dilation: usize,
+    input_dilation: usize,
+}
+
+impl Geometry {
+    /// As the kernels take it.
+    fn shape(&self) -> ConvShape {
+        let rank = self.axes.len();
+        let mut shape = ConvShape {
+            batch: self.input[0],
+            input: [1; 3],
+            channels: self.input[rank + 1],
+            kernel: [1; 3],
+            out_channels: self.weight[0],
+            groups: self.groups,
+            stride: [1; 3],
+            padding_low: [0; 3],
+            padding_high: [0; 3],
+            dilation: [1; 3],
+            input_dilation: [1; 3],
+            flip: false,
+        };
+        for (at, axis) in self.axes.iter().enumerate() {
+            (shape.input[at], shape.kernel[at]) = (self.input[at + 1], self.weight[at + 1]);
+            (shape.stride[at], shape.dilation[at]) = (axis.stride, axis.kernel_dilation);
+            shape.input_dilation[at] = axis.input_dilation;
+            // So much that the last window ends with the padded input.
+            let spread = (self.input[at + 1] as isize - 1) * axis.input_dilation as isize + 1;
+            let window = (self.weight[at + 1] as isize - 1) * axis.kernel_dilation as isize + 1;
+            let seen = (self.output[at + 1] as isize - 1) * axis.stride as isize + window;
+            (shape.padding_low[at], shape.padding_high[at]) = (axis.low, seen - spread - axis.low);
+        }
+        shape
+    }
+}
+
 #[derive(Debug)]
 struct Convolution(Geometry);
 
@@ -70,6 +128,106 @@ impl Op for Convolution {
             dtype => Err(no_type(dtype)),
         }
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let cotangent = rule.cotangent()?;
+        rule.each(|at| {
+            Ok(Some(match at {
+                0 => self.input_cotangent(&rule.inputs[1], &cotangent)?,
+                _ => self.weight_cotangent(&rule.inputs[0], &cotangent)?,
+            }))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.is_batched(1) {
+            return rule.one_by_one();
+        }
+        // One more batch is a larger batch.
+        let joined = |shape: &Shape| -> Shape {
+            std::iter::once(rule.size * shape[0]).chain(shape[1..].iter().copied()).collect()
+        };
+        let geometry =
+            Geometry { input: joined(&self.0.input), output: joined(&self.0.output), ..self.0.clone() };
+        let input = rule.front(0)?.reshape(&signed(&geometry.input))?;
+        let shape = geometry.output.clone();
+        let op = OpRef::new(Convolution(geometry));
+        let out = Array::lazy(shape, rule.output.dtype(), op, smallvec![input, rule.inputs[1].clone()])?;
+        Ok((out.reshape(&signed(&rule.shape()))?, 0))
+    }
+}
+
+impl Convolution {
+    /// The cotangent spread by the stride, convolved with the weights turned round, channels exchanged.
+    fn input_cotangent(&self, weight: &Array, cotangent: &Array) -> Result<Array> {
+        let Geometry { input, weight: taps, output, axes, groups } = &self.0;
+        let padding = (0..axes.len())
+            .map(|at| {
+                let axis = &axes[at];
+                let reach = (taps[at + 1] as isize - 1) * axis.kernel_dilation as isize;
+                let low = reach - axis.low;
+                let wanted = (input[at + 1] as isize - 1) * axis.input_dilation as isize + reach;
+                (low, wanted - (output[at + 1] as isize - 1) * axis.stride as isize - low)
+            })
+            .collect();
+        let conv = Conv {
+            stride: axes.iter().map(|axis| axis.input_dilation).collect(),
+            padding,
+            kernel_dilation: axes.iter().map(|axis| axis.kernel_dilation).collect(),
+            input_dilation: axes.iter().map(|axis| axis.stride).collect(),
+            groups: *groups,
+            flip: true,
+        };
+        cotangent.conv_padded(&exchange(weight, 0, *groups)?, &conv)
+    }
+
+    /// The input convolved with the cotangent: what was summed over, the batch, are the channels, and what
+    /// was a channel is the batch.
+    fn weight_cotangent(&self, x: &Array, cotangent: &Array) -> Result<Array> {
+        let Geometry { input, weight: taps, output, axes, groups } = &self.0;
+        let padding = (0..axes.len())
+            .map(|at| {
+                let axis = &axes[at];
+                let wanted = (taps[at + 1] as isize - 1) * axis.kernel_dilation as isize
+                    + (output[at + 1] as isize - 1) * axis.stride as isize;
+                (axis.low, wanted - (input[at + 1] as isize - 1) * axis.input_dilation as isize - axis.low)
+            })
+            .collect();
+        let conv = Conv {
+            stride: axes.iter().map(|axis| axis.kernel_dilation).collect(),
+            padding,
+            kernel_dilation: axes.iter().map(|axis| axis.stride).collect(),
+            input_dilation: axes.iter().map(|axis| axis.input_dilation).collect(),
+            groups: *groups,
+            flip: false,
+        };
+        let last = cotangent.ndim() as isize - 1;
+        let turned = exchange(x, last as usize, *groups)?;
+        turned.conv_padded(&cotangent.swapaxes(0, last)?, &conv)?.swapaxes(0, last)
+    }
+}
+
+/// The first axis in the place of the last and the other way round, where the axis `grouped` keeps its
+/// groups outermost: `[g * a, ..., b]` becomes `[g * b, ..., a]`, or `[a, ..., g * b]` becomes
+/// `[b, ..., g * a]`.
+fn exchange(x: &Array, grouped: usize, groups: usize) -> Result<Array> {
+    let last = x.ndim() - 1;
+    if groups == 1 {
+        return x.swapaxes(0, last as isize);
+    }
+    let (mut split, mut joined) = (signed(x.shape()), signed(x.shape()));
+    split[grouped] /= groups as isize;
+    (joined[0], joined[last]) = (split[last], split[0]);
+    joined[grouped] *= groups as isize;
+    split.insert(grouped, groups as isize);
+    // The groups stand before the axis that has them; that axis and the one at the other end change places.
+    let parts = x.reshape(&split)?;
+    let parts = if grouped == 0 {
+        parts.swapaxes(1, last as isize + 1)?
+    } else {
+        parts.swapaxes(0, last as isize + 1)?
+    };
+    parts.reshape(&joined)
 }
 
 fn no_type(dtype: Dtype) -> Error {
@@ -77,10 +235,10 @@ fn no_type(dtype: Dtype) -> Error {
     Error::Type { op: "conv".into(), what, dtype }
 }
 
-fn run<T: Number>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
+fn run<T: Float + Element + hesper_compute::Element>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
     let (input, weight) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?);
     let output = l.output()?;
-    let geometry = geometry.clone();
+    let shape = geometry.shape();
     l.stream()
         .encode("conv")
         .read_range(&input.data.buffer, input.bytes.clone())
@@ -89,10 +247,29 @@ fn run<T: Number>(geometry: &Geometry, l: &Lowering<'_>) -> Result<Data> {
         .run(move |native| {
             let [input, weight, output] = native.take()?;
             let output = output.as_mut_slice::<T>()?;
-            compute(&geometry, input.as_slice()?, weight.as_slice()?, output)
-                .map_err(|error| error.to_string().into())
+            let (input, weight) = (input.as_slice::<T>()?, weight.as_slice::<T>()?);
+            compute(&shape, input, weight, output).map_err(|error| error.to_string().into())
         })?;
     Ok(Data::contiguous(output, l.shape()))
+}
+
+fn compute<T: Float + hesper_compute::Element>(
+    shape: &ConvShape,
+    input: &[T],
+    weight: &[T],
+    output: &mut [T],
+) -> std::result::Result<(), Mismatch> {
+    let (channels, outs) = (shape.channels, shape.out_channels);
+    let one_tap = shape.kernel == [1; 3] && shape.groups == 1;
+    let plain = shape.stride == [1; 3] && shape.input_dilation == [1; 3] && shape.padding_low == [0; 3];
+    // One tap at every place: the product of two matrices as they lie.
+    if one_tap && plain && shape.padding_high == [0; 3] && channels > 0 && !output.is_empty() {
+        let rows = output.len() / outs;
+        let a = MatRef::row_major(input, rows, channels)?;
+        let b = MatRef::row_major(weight, outs, channels)?.transposed();
+        return gemm(&Cores, a, b, MatMut::row_major(output, rows, outs)?, &GemmOptions::default());
+    }
+    conv(&Cores, shape, input, weight, output)
 }
 
 /// One number for each axis.

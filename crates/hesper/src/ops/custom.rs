@@ -5,22 +5,26 @@
 //! device. A kernel is its content: calls that share a name and differ in text, types or template
 //! arguments are different kernels.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use hesper_kernel::custom::{
-    Binding, CallInfo, CustomKernel as Definition, InputInfo, KernelDtype, Specialised, TemplateValue,
+    Binding, CallInfo, ContentKey, CustomKernel as Definition, CustomKernelError, InputInfo, KernelDtype,
+    Specialised, TemplateValue,
 };
 use hesper_kernel::interp;
 use hesper_kernel::ir::ParamKind;
 use hesper_kernel::launch::{Arg, Bindings, Launch};
 use hesper_runtime::{Buffer, Native, NativeResult, PipelineSource};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
-use super::{Kind, Op, OpRef};
+use super::multi::Parts;
+use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{is_row_major, row_major, size_of};
+use crate::shape::{Shape, is_row_major};
+use crate::transform::rule::{Backward, Cotangents};
 use crate::{Dtype, place};
 
 /// A kernel from text.
@@ -42,7 +46,12 @@ use crate::{Dtype, place};
 #[derive(Debug, Clone)]
 pub struct CustomKernel {
     definition: Arc<Definition>,
+    /// Specialisations that calls have asked for.
+    known: Arc<Mutex<HashMap<ContentKey, Arc<Specialised>>>>,
 }
+
+/// Most specialisations of one kernel that are kept; a full list starts anew.
+const MOST_KNOWN: usize = 256;
 
 impl CustomKernel {
     /// A kernel of a name, named inputs and outputs, and a body.
@@ -64,7 +73,26 @@ impl CustomKernel {
         let definition =
             Definition::new(name, inputs, outputs, source, header, ensure_row_contiguous, atomic_outputs)
                 .map_err(|error| Error::Kernel(error.to_string()))?;
-        Ok(CustomKernel { definition: Arc::new(definition) })
+        Ok(CustomKernel { definition: Arc::new(definition), known: Arc::default() })
+    }
+
+    /// The kernel for a call: compiled now, or before.
+    fn specialise(&self, call: &CallInfo) -> Result<Arc<Specialised>> {
+        let lock = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let failed = |error: CustomKernelError| Error::Kernel(error.to_string());
+        self.definition.check(call).map_err(failed)?;
+        let key = self.definition.key(call);
+        let known = lock().get(&key).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let fresh = self.definition.specialise(call).map_err(failed)?;
+        let (fresh, mut known) = (Arc::new(fresh), lock());
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(key, fresh.clone());
+        Ok(fresh)
     }
 
     /// Begins a call.
@@ -91,7 +119,7 @@ pub struct KernelCall<'a> {
     template: Vec<(String, TemplateValue)>,
     grid: [u64; 3],
     threadgroup: [u64; 3],
-    outputs: Vec<(Vec<usize>, Dtype)>,
+    outputs: Vec<(Shape, Dtype)>,
     init_value: Option<f64>,
     checked: bool,
 }
@@ -129,7 +157,7 @@ impl KernelCall<'_> {
 
     /// The shape and type of the next output.
     pub fn output(mut self, shape: &[usize], dtype: Dtype) -> Self {
-        self.outputs.push((shape.to_vec(), dtype));
+        self.outputs.push((shape.into(), dtype));
         self
     }
 
@@ -171,8 +199,7 @@ impl KernelCall<'_> {
     /// Ends the call; gives the outputs. The text is compiled now, and its errors are told now.
     pub fn run(self) -> Result<Vec<Array>> {
         let call = self.info();
-        let specialised =
-            self.kernel.definition.specialise(&call).map_err(|error| Error::Kernel(error.to_string()))?;
+        let specialised = self.kernel.specialise(&call)?;
         let launch = Launch::new(self.grid, self.threadgroup).map_err(|error| {
             Error::Kernel(format!("custom kernel `{}`: {error}", self.kernel.definition.name()))
         })?;
@@ -183,53 +210,16 @@ impl KernelCall<'_> {
                 self.grid
             )));
         }
-        // All outputs share one piece of memory; each is a view of its part.
-        let mut parts: Vec<(usize, usize)> = Vec::new();
-        let mut end = 0usize;
-        for (shape, dtype) in &self.outputs {
-            let bytes = size_of(shape)? * dtype.size();
-            parts.push((end, bytes));
-            end = end
-                .checked_add(bytes.next_multiple_of(64))
-                .ok_or_else(|| Error::TooLarge { shape: shape.clone() })?;
-        }
+        let parts = Parts::new(self.outputs)?;
         let op = Call {
-            specialised: Arc::new(specialised),
+            specialised,
             name: self.kernel.definition.name().into(),
             launch,
             parts: parts.clone(),
-            types: self.outputs.iter().map(|(_, dtype)| *dtype).collect(),
             init_value: self.init_value,
             checked: self.checked,
         };
-        let memory = Array::lazy(smallvec![end], Dtype::Uint8, OpRef::new(op), self.inputs)?;
-        self.outputs
-            .iter()
-            .zip(parts)
-            .map(|((shape, dtype), (start, _))| {
-                let part = OpRef::new(Part(start));
-                Array::lazy(shape.as_slice().into(), *dtype, part, smallvec![memory.clone()])
-            })
-            .collect()
-    }
-}
-
-/// One output of a call: a part of its memory.
-#[derive(Debug)]
-struct Part(usize);
-
-impl Op for Part {
-    fn name(&self) -> &'static str {
-        "output"
-    }
-
-    fn kind(&self) -> Kind<'_> {
-        Kind::View
-    }
-
-    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let offset = (self.0 / l.dtype().size()) as isize;
-        Ok(Data { buffer: l.input(0).buffer.clone(), offset, strides: row_major(l.shape()) })
+        parts.arrays(OpRef::new(op), self.inputs)
     }
 }
 
@@ -238,8 +228,7 @@ struct Call {
     specialised: Arc<Specialised>,
     name: Arc<str>,
     launch: Launch,
-    parts: Vec<(usize, usize)>,
-    types: Vec<Dtype>,
+    parts: Parts,
     init_value: Option<f64>,
     checked: bool,
 }
@@ -288,10 +277,7 @@ impl Call {
                     let end = if l.input_shape(at).contains(&0) { start } else { start + (reach + 1) * size };
                     Ok(Bound::Read(data.buffer.clone(), start..end))
                 }
-                Binding::Output(at) => {
-                    let (start, len) = self.parts[at];
-                    Ok(Bound::Output(start..start + len))
-                }
+                Binding::Output(at) => Ok(Bound::Output(self.parts.range(at))),
                 Binding::Ndim(at) if matches!(param.kind, ParamKind::Value(_)) => {
                     let mut bytes = [0; 8];
                     bytes[..4].copy_from_slice(&(l.input_shape(at).len() as i32).to_ne_bytes());
@@ -312,13 +298,13 @@ impl Call {
 
     /// Fills the outputs with a number, converted to each one's type.
     fn fill(&self, l: &Lowering<'_>, output: &Buffer, value: f64) -> Result<()> {
-        for ((start, len), dtype) in self.parts.iter().zip(&self.types) {
+        for (at, (_, dtype)) in self.parts.outputs.iter().enumerate() {
             let element = match &*Array::scalar(value, *dtype)?.state() {
                 crate::array::State::Known(element) => *element,
                 _ => [0; 8],
             };
             let size = dtype.size();
-            l.stream().encode("init_value").write_range(output, *start..start + len).run(move |native| {
+            l.stream().encode("init_value").write_range(output, self.parts.range(at)).run(move |native| {
                 let [out] = native.take()?;
                 out.bytes_mut()?
                     .chunks_exact_mut(size)
@@ -333,6 +319,19 @@ impl Call {
 impl Op for Call {
     fn name(&self) -> &'static str {
         "custom kernel"
+    }
+
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        Some(self.parts.outputs.clone())
+    }
+
+    fn vjp(&self, _: &Backward<'_>) -> Result<Cotangents> {
+        let what = format!("`{}` has no derivative: give it one with transform::CustomFunction", self.name);
+        Err(Error::value("custom kernel", what))
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

@@ -3,12 +3,14 @@
 use hesper_runtime::NativeResult;
 use smallvec::smallvec;
 
+use super::reinterpret::strided_sum;
 use super::{Kind, Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{Shape, Strides, axis};
+use crate::shape::{Shape, Strides, axis, row_major};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// A diagonal of two axes as the last axis.
 #[derive(Debug)]
@@ -44,6 +46,26 @@ impl Op for Diagonal {
         let moved = if l.shape().contains(&0) { 0 } else { moved };
         Ok(Data { buffer: data.buffer.clone(), offset: data.offset + moved, strides })
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let shape = rule.inputs[0].shape();
+        let all = row_major(shape);
+        let [first, second] = self.axes;
+        let mut strides: Strides =
+            (0..all.len()).filter(|at| !self.axes.contains(at)).map(|at| all[at]).collect();
+        strides.push(all[first] + all[second]);
+        let offset = self.start[0] as isize * all[first] + self.start[1] as isize * all[second];
+        rule.only(strided_sum(&rule.cotangent()?, shape, &strides, offset))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let op = Diagonal { axes: self.axes.map(|at| at + 1), start: self.start };
+        rule.apply(OpRef::new(op), smallvec![rule.front(0)?])
+    }
 }
 
 /// A square matrix with a vector on a diagonal.
@@ -77,6 +99,14 @@ impl Op for Diag {
             },
         )?;
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(rule.cotangent()?.diagonal(self.0, 0, 1))
     }
 }
 

@@ -8,11 +8,13 @@ mod path;
 
 use smallvec::{SmallVec, smallvec};
 
+use super::reinterpret::strided_sum;
 use super::{Kind, Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::Shape;
+use crate::shape::{Shape, row_major};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use path::{Contraction, Label};
 
 /// The names of one operand's axes.
@@ -35,6 +37,23 @@ impl Op for Diagonal {
         let data = l.input(0);
         let strides = self.0.iter().map(|axes| axes.iter().map(|at| data.strides[*at]).sum()).collect();
         Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let shape = rule.inputs[0].shape();
+        let all = row_major(shape);
+        let strides: Vec<isize> = self.0.iter().map(|axes| axes.iter().map(|at| all[*at]).sum()).collect();
+        rule.only(strided_sum(&rule.cotangent()?, shape, &strides, 0))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let later = self.0.iter().map(|axes| axes.iter().map(|at| at + 1).collect());
+        let op = Diagonal(std::iter::once(vec![0]).chain(later).collect());
+        rule.apply(OpRef::new(op), smallvec![rule.front(0)?])
     }
 }
 

@@ -12,6 +12,8 @@ use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftDirection, FftPlanner};
 use smallvec::{SmallVec, smallvec};
 
+use super::fft_long::Long;
+use super::pad::Pad;
 use super::walk::{GRAIN, Strided, par_chunks};
 use super::{Op, OpRef};
 use crate::Dtype;
@@ -19,6 +21,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, axes as check_axes, axis};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 
 pub use super::stft::{Istft, Stft, istft, stft};
 
@@ -33,6 +36,9 @@ pub enum Norm {
     /// The transform, by one over the length.
     Forward,
 }
+
+/// Fewer rows than this are transformed one after the other, each on all cores, if they are long.
+const FEW: usize = 4;
 
 /// What a row becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +71,12 @@ impl Op for Transform {
         let output = l.output()?;
         let (op, real) = (self.clone(), l.input_dtype(0) == Dtype::Float32);
         let (shape, result): (Shape, Shape) = (l.input_shape(0).into(), l.shape().into());
+        let rows: usize = shape[..shape.len().saturating_sub(1)].iter().product();
+        if rows < FEW
+            && let Some(long) = Long::plan(self.length, self.inverse)
+        {
+            return self.lower_long(l, &input, real, long);
+        }
         let buffer = input.data.buffer.clone();
         l.stream().encode("fft").read_range(&buffer, input.bytes.clone()).write(&output).run(
             move |native| {
@@ -128,6 +140,115 @@ impl Op for Transform {
         )?;
         Ok(Data::contiguous(output, l.shape()))
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (x, cotangent) = (&rule.inputs[0], rule.cotangent()?);
+        let given = x.shape()[x.ndim() - 1];
+        let row = |length: usize| -> Shape {
+            cotangent.shape()[..x.ndim() - 1].iter().copied().chain([length]).collect()
+        };
+        let turned = match self.rows {
+            Rows::Complex | Rows::RealToComplex => {
+                let op = Transform { rows: Rows::Complex, inverse: !self.inverse, ..self.clone() };
+                Array::lazy(row(self.length), Dtype::Complex64, OpRef::new(op), smallvec![cotangent.clone()])?
+            }
+            Rows::ComplexToReal => {
+                let kept = self.length / 2 + 1;
+                let op = Transform { rows: Rows::RealToComplex, inverse: false, ..self.clone() };
+                let whole =
+                    Array::lazy(row(kept), Dtype::Complex64, OpRef::new(op), smallvec![cotangent.clone()])?;
+                // All but the first frequency, and the last of an even length, stand for two.
+                let twice: Vec<f32> =
+                    (0..kept).map(|at| if at == 0 || 2 * at == self.length { 1.0 } else { 2.0 }).collect();
+                whole.multiply(Array::from_slice(&twice))?
+            }
+        };
+        let turned = if x.dtype() == Dtype::Complex64 { turned } else { turned.real()? };
+        // What was cut off has no part in the result, and what was filled up none in the input.
+        let length = turned.shape()[x.ndim() - 1];
+        let cut = turned.slice_axis(x.ndim() - 1, 0, length.min(given) as isize, 1)?;
+        let mut widths = vec![(0, 0); x.ndim()];
+        widths[x.ndim() - 1].1 = given - length.min(given);
+        rule.only(if widths[x.ndim() - 1].1 == 0 {
+            Ok(cut)
+        } else {
+            cut.pad(&widths, &Pad::Constant(0.into()))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
+    }
+}
+
+impl Transform {
+    /// A few long rows, each on all cores.
+    fn lower_long(&self, l: &Lowering<'_>, input: &Strided, real: bool, long: Arc<Long>) -> Result<Data> {
+        let output = l.output()?;
+        let bytes = self.length * size_of::<[f32; 2]>();
+        let (first, second) = (l.stream().alloc(bytes)?, l.stream().alloc(bytes)?);
+        let (op, shape): (_, Shape) = (self.clone(), l.shape().into());
+        let given = l.input_shape(0).last().copied().unwrap_or(0);
+        let command = l.stream().encode("fft").read_range(&input.data.buffer, input.bytes.clone());
+        command.write(&first).write(&second).write(&output).run(move |native| {
+            let [from, first, second, to] = native.take()?;
+            let (first, second) = (first.as_mut_slice::<[f32; 2]>()?, second.as_mut_slice::<[f32; 2]>()?);
+            let row = shape.last().copied().unwrap_or(0);
+            for at in 0..shape[..shape.len() - 1].iter().product() {
+                if real {
+                    let from = &from.as_slice::<f32>()?[at * given..][..given];
+                    long.run(&|start, piece| op.fill(start, piece, from, |x| [x, 0.0]), first, second);
+                } else {
+                    let from = &from.as_slice::<[f32; 2]>()?[at * given..][..given];
+                    long.run(&|start, piece| op.fill(start, piece, from, |x| x), first, second);
+                }
+                let (second, scale) = (&*second, op.scale);
+                if op.rows == Rows::ComplexToReal {
+                    let to = &mut to.as_mut_slice::<f32>()?[at * row..][..row];
+                    collect(&long, second, to, |x| x[0] * scale);
+                } else {
+                    let to = &mut to.as_mut_slice::<[f32; 2]>()?[at * row..][..row];
+                    collect(&long, second, to, |x| [x[0] * scale, x[1] * scale]);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+
+    /// Elements of a row from `start` on: as they are given, then zeros; of a spectrum of real numbers also
+    /// the half that follows from the other.
+    fn fill<T: Copy>(
+        &self,
+        start: usize,
+        piece: &mut [Complex<f32>],
+        from: &[T],
+        get: impl Fn(T) -> [f32; 2],
+    ) {
+        let half = self.length / 2;
+        for (at, to) in piece.iter_mut().enumerate() {
+            let place = start + at;
+            let mirrored = self.rows == Rows::ComplexToReal && place > half;
+            let [re, im] =
+                from.get(if mirrored { self.length - place } else { place }).map_or([0.0; 2], |x| get(*x));
+            let im = if self.rows == Rows::RealToComplex { 0.0 } else { im };
+            *to = Complex::new(re, if mirrored { -im } else { im });
+        }
+    }
+}
+
+/// Writes numbers of consecutive frequencies, changed by `map`.
+fn collect<T: Send>(long: &Long, from: &[[f32; 2]], to: &mut [T], map: impl Fn([f32; 2]) -> T + Sync) {
+    par_chunks(to, GRAIN, |start, part| {
+        for (at, to) in part.chunks_mut(Long::TOGETHER).enumerate() {
+            let from = &from[long.place(start + at * Long::TOGETHER)..];
+            to.iter_mut().zip(from).for_each(|(to, x)| *to = map(*x));
+        }
+    });
 }
 
 /// Fills the negative frequencies of a real signal.

@@ -17,16 +17,12 @@ pub(crate) trait Wide: Pod + Send + Sync + PartialOrd {
     fn minus(self, other: Self) -> Self;
     /// Product.
     fn times(self, other: Self) -> Self;
-    /// Product and sum.
-    fn times_plus(self, factor: Self, more: Self) -> Self;
     /// Natural logarithm.
     fn log(self) -> Self;
     /// Exponential of a number that is not positive (or is NaN).
     fn exp(self) -> Self;
     /// One over the root.
     fn rsqrt(self) -> Self;
-    /// One over it.
-    fn inverse(self) -> Self;
     /// As a float32.
     fn single(self) -> f32;
     /// Whether it is neither infinite nor NaN.
@@ -46,13 +42,10 @@ macro_rules! wide {
             fn minus(self, other: Self) -> Self { self - other }
             #[inline(always)]
             fn times(self, other: Self) -> Self { self * other }
-            #[inline(always)]
-            fn times_plus(self, factor: Self, more: Self) -> Self { self * factor + more }
             fn log(self) -> Self { self.ln() }
             #[inline(always)]
             fn exp(self) -> Self { let f: fn($t) -> $t = $exp; f(self) }
             fn rsqrt(self) -> Self { 1.0 / self.sqrt() }
-            fn inverse(self) -> Self { 1.0 / self }
             fn single(self) -> f32 { self as f32 }
             fn finite(self) -> bool { self.is_finite() }
             fn sum(row: &[Self]) -> Self { sum_of(row) }

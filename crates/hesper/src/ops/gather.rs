@@ -15,6 +15,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, axis, broadcast};
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Operand};
 
 /// Integers of any type, read as indices.
@@ -108,6 +109,47 @@ impl Op for Gather {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_carrier!(l.dtype(), run::<_>(self, l))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (source, lists) = (&rule.inputs[0], &rule.inputs[1..]);
+        let cotangent = rule.cotangent()?;
+        let points = cotangent.ndim() - self.sizes.len();
+        // The axes of the indices come first in an update.
+        let (middle, end) = (self.before, self.before + points);
+        let order: SmallVec<[isize; 6]> =
+            (middle..end).chain(0..middle).chain(end..cotangent.ndim()).map(|at| at as isize).collect();
+        let axes: SmallVec<[isize; 6]> = self.axes.iter().map(|at| *at as isize).collect();
+        let sum = zeros_like(source)?.scatter_add(lists, &cotangent.transpose(&order)?, &axes)?;
+        Ok(std::iter::once(Some(sum)).chain(lists.iter().map(|_| None)).collect())
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let lists = 1..rule.inputs.len();
+        let indexed = lists.clone().any(|at| rule.is_batched(at));
+        let source = rule.front(0)?;
+        let ahead =
+            |length: usize| -> Shape { std::iter::once(length).chain(self.sizes.iter().copied()).collect() };
+        if !indexed {
+            let axes = self.axes.iter().map(|at| at + 1).collect();
+            let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+            inputs[0] = source;
+            let op = Gather { axes, sizes: ahead(rule.size), before: self.before + 1 };
+            return rule.apply(OpRef::new(op), inputs);
+        }
+        let mut indices = lists.map(|at| rule.full(at)).collect::<Result<Vec<Array>>>()?;
+        if !rule.is_batched(0) {
+            let gathered = source.gather_at(&indices, self.axes.clone(), self.sizes.clone(), self.before)?;
+            return Ok((gathered, self.before));
+        }
+        // Each slice has its own source: its number is one more index.
+        let mut own: SmallVec<[isize; 6]> = smallvec![1; indices[0].ndim()];
+        own[0] = rule.size as isize;
+        let numbers: Vec<i64> = (0..rule.size as i64).collect();
+        indices.insert(0, Array::from_slice(&numbers).reshape(&own)?);
+        let axes = std::iter::once(0).chain(self.axes.iter().map(|at| at + 1)).collect();
+        let gathered = source.gather_at(&indices, axes, ahead(1), self.before + 1)?;
+        Ok((gathered.squeeze(Some(&[0]))?, self.before))
     }
 }
 

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use hesper_compute::{GemmOptions, MatMut, MatRef, gemm};
 use hesper_cpu::Cores;
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use super::gather::{Indices, broadcast_indices, check_indices};
 use super::walk::{Cursor, Strided};
@@ -12,14 +12,9 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{Shape, is_row_major};
+use crate::shape::{Shape, is_row_major, signed};
+use crate::transform::rule::{Backward, Cotangents, zeros_like};
 use crate::{Dtype, Element, select};
-
-type Signed = SmallVec<[isize; 6]>;
-
-fn signed(shape: &[usize]) -> Signed {
-    shape.iter().map(|length| *length as isize).collect()
-}
 
 /// Runs a generic lowering for a type that matrices are made of.
 macro_rules! with_float {
@@ -49,6 +44,32 @@ impl Op for GatherMm {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_float!(l.dtype(), "gather_mm", gathered::<_>(l))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let [a, b, left, right] = rule.inputs else { return rule.each(|_| Ok(None)) };
+        let cotangent = rule.cotangent()?;
+        let each = all_of(left.shape())?;
+        let sum = |into: &Array, parts: Array, places: &Array| {
+            let mut shape = signed(places.shape());
+            shape.push(1);
+            shape.extend(signed(&into.shape()[1..]));
+            let places = std::slice::from_ref(places);
+            zeros_like(into)?.scatter_add(places, &parts.reshape(&shape)?, &[0])
+        };
+        rule.each(|at| {
+            Ok(match at {
+                0 => {
+                    let parts = cotangent.gather_mm(&b.swapaxes(-1, -2)?, Some(&each), Some(right))?;
+                    Some(sum(a, parts, left)?)
+                }
+                1 => {
+                    let parts = a.swapaxes(-1, -2)?.gather_mm(&cotangent, Some(left), Some(&each))?;
+                    Some(sum(b, parts, right)?)
+                }
+                _ => None,
+            })
+        })
     }
 }
 
@@ -124,6 +145,32 @@ impl Op for SegmentedMm {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_float!(l.dtype(), "segmented_mm", segmented::<_>(l))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let [a, b, segments] = rule.inputs else { return rule.each(|_| Ok(None)) };
+        let (m, k, n) = (a.shape()[0] as isize, a.shape()[1] as isize, b.shape()[1] as isize);
+        let cotangent = rule.cotangent()?.reshape(&[-1, m, n])?;
+        let bounds = segments.astype(Dtype::Int64)?.reshape(&[-1, 2])?;
+        let places: Vec<i64> = (0..k as i64).collect();
+        let places = Array::from_slice(&places);
+        let inside = places
+            .greater_equal(bounds.slice_axis(1, 0, 1, 1)?)?
+            .logical_and(places.less(bounds.slice_axis(1, 1, 2, 1)?)?)?;
+        let zero = Array::scalar(0.0, cotangent.dtype())?;
+        rule.each(|at| {
+            Ok(match at {
+                0 => {
+                    let all = cotangent.matmul(&b.t()?)?;
+                    Some(select(&inside.expand_dims(&[1])?, &all, &zero)?.sum(Some(&[0]), false)?)
+                }
+                1 => {
+                    let all = a.t()?.matmul(&cotangent)?;
+                    Some(select(&inside.expand_dims(&[2])?, &all, &zero)?.sum(Some(&[0]), false)?)
+                }
+                _ => None,
+            })
+        })
     }
 }
 

@@ -3,13 +3,14 @@
 use half::{bf16, f16};
 use smallvec::smallvec;
 
-use super::conv_kernel::Number;
 use super::walk::{GRAIN, Strided, par_chunks};
 use super::{Op, OpRef};
-use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::transform::rule::{Backward, Batch, Cotangents};
+use crate::{Dtype, Element};
+use hesper_compute::Float;
 
 /// Four by four circulant blocks, each given by its first row.
 type Blocks = [&'static str; 16];
@@ -27,7 +28,7 @@ const TWENTY_EIGHT: Blocks = [
 ];
 
 /// The Hadamard matrix of an order that is no power of two, row by row.
-fn matrix(order: usize) -> Vec<f32> {
+fn matrix(order: usize, turned: bool) -> Vec<f32> {
     let element = |row: usize, column: usize| -> bool {
         let blocks = match order {
             12 => {
@@ -47,13 +48,19 @@ fn matrix(order: usize) -> Vec<f32> {
         let first = blocks[row / size * 4 + column / size].as_bytes();
         first[(column % size + size - row % size) % size] == b'+'
     };
-    (0..order * order).map(|at| if element(at / order, at % order) { 1.0 } else { -1.0 }).collect()
+    let sign = |row: usize, column: usize| {
+        let (row, column) = if turned { (column, row) } else { (row, column) };
+        if element(row, column) { 1.0 } else { -1.0 }
+    };
+    (0..order * order).map(|at| sign(at / order, at % order)).collect()
 }
 
 #[derive(Debug, Clone)]
 struct Hadamard {
     /// The factor of the length that is no power of two, or one.
     order: usize,
+    /// Whether the matrix of that order is turned round.
+    turned: bool,
     scale: f32,
 }
 
@@ -69,9 +76,23 @@ impl Op for Hadamard {
             _ => run::<f32>(self, l),
         }
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let op = OpRef::new(Hadamard { turned: !self.turned, ..self.clone() });
+        let cotangent = rule.cotangent()?;
+        rule.only(Array::lazy(cotangent.0.shape.clone(), cotangent.dtype(), op, smallvec![cotangent]))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
+    }
 }
 
-fn run<T: Number>(op: &Hadamard, l: &Lowering<'_>) -> Result<Data> {
+fn run<T: Float + Element>(op: &Hadamard, l: &Lowering<'_>) -> Result<Data> {
     let (op, input, output) = (op.clone(), Strided::row_major(l, 0)?, l.output()?);
     let length = l.shape()[l.shape().len() - 1];
     let buffer = input.data.buffer.clone();
@@ -79,19 +100,19 @@ fn run<T: Number>(op: &Hadamard, l: &Lowering<'_>) -> Result<Data> {
         move |native| {
             let [from, to] = native.take()?;
             let from = from.as_slice::<T>()?;
-            let signs = if op.order > 1 { matrix(op.order) } else { Vec::new() };
+            let signs = if op.order > 1 { matrix(op.order, op.turned) } else { Vec::new() };
             let part = length / op.order;
             par_chunks(to.as_mut_slice::<T>()?, (GRAIN / length).max(1) * length, |first, rows| {
                 let (mut line, mut mixed) = (vec![0.0f32; length], vec![0.0f32; length]);
                 for (at, row) in rows.chunks_mut(length).enumerate() {
                     let from = &from[first + at * length..][..length];
-                    line.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
+                    line.iter_mut().zip(from).for_each(|(to, x)| *to = x.to_f32());
                     line.chunks_mut(part).for_each(butterflies);
                     if op.order > 1 {
                         mix(&signs, op.order, &line, &mut mixed);
                         std::mem::swap(&mut line, &mut mixed);
                     }
-                    row.iter_mut().zip(&line).for_each(|(to, x)| *to = T::narrow(x * op.scale));
+                    row.iter_mut().zip(&line).for_each(|(to, x)| *to = T::from_f32(x * op.scale));
                 }
             });
             Ok(())
@@ -147,7 +168,7 @@ impl Array {
         let scale = scale.unwrap_or(1.0 / (length as f32).sqrt());
         let shape: smallvec::SmallVec<[isize; 6]> = self.shape().iter().map(|x| *x as isize).collect();
         let input = if self.ndim() == 0 { self.reshape(&[1])? } else { self.clone() }.astype(dtype)?;
-        let op = OpRef::new(Hadamard { order, scale });
+        let op = OpRef::new(Hadamard { order, turned: false, scale });
         Array::lazy(input.0.shape.clone(), dtype, op, smallvec![input])?.reshape(&shape)
     }
 }

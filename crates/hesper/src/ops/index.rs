@@ -12,7 +12,7 @@ use super::gather::{check_indices, smallvec_of};
 use super::slices::fit;
 use crate::array::{Array, State};
 use crate::error::{Error, Result};
-use crate::shape::Shape;
+use crate::shape::{Shape, signed};
 use crate::{Category, Dtype, Operand, select};
 
 /// One part of an index.
@@ -284,10 +284,6 @@ fn known(list: &Array) -> Option<isize> {
         Dtype::Uint64 => isize::try_from(wide as u64).unwrap_or(isize::MAX),
         _ => wide as isize,
     })
-}
-
-fn signed(shape: &[usize]) -> SmallVec<[isize; 6]> {
-    shape.iter().map(|length| *length as isize).collect()
 }
 
 impl Array {

@@ -13,6 +13,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, broadcast};
+use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 use crate::{Dtype, Element};
 
 /// `alpha` times the product of the first two inputs, plus `beta` times the third, if there is one.
@@ -229,6 +230,48 @@ impl Op for Matmul {
             dtype => Err(not_inexact(self.name(), dtype)),
         }
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (a, b) = (&rule.inputs[0], &rule.inputs[1]);
+        let cotangent = rule.cotangent()?;
+        let scaled = |x: Array, by: f64| if by == 1.0 { Ok(x) } else { x.multiply(by) };
+        rule.each(|at| {
+            let product = match at {
+                0 => scaled(cotangent.matmul(&adjoint(b)?)?, self.alpha)?,
+                1 => {
+                    // One right matrix for many left ones: their rows are one matrix.
+                    let joined = b.ndim() == 2 && a.ndim() > 2;
+                    let rows = |x: &Array| match joined {
+                        true => x.reshape(&[-1, x.shape()[x.ndim() - 1] as isize]),
+                        false => Ok(x.clone()),
+                    };
+                    let (a, cotangent) = (rows(a)?, rows(&cotangent)?);
+                    // The cotangent of a matrix that was turned round is turned round once more: it then
+                    // lies row by row.
+                    let turned = b.call().is_some_and(|call| call.op.name() == "transpose");
+                    let product = match turned && a.dtype() != Dtype::Complex64 {
+                        true => adjoint(&adjoint(&cotangent)?.matmul(&a)?)?,
+                        false => adjoint(&a)?.matmul(&cotangent)?,
+                    };
+                    scaled(product, self.alpha)?
+                }
+                _ => scaled(cotangent.clone(), self.beta)?,
+            };
+            Ok(Some(unbroadcast(&product, rule.inputs[at].shape())?))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let rank = rule.output.ndim();
+        let inputs = (0..rule.inputs.len()).map(|at| rule.aligned(at, rank)).collect::<Result<_>>()?;
+        rule.apply(rule.op.clone(), inputs)
+    }
+}
+
+/// The matrices turned round, and conjugated if they are complex.
+fn adjoint(x: &Array) -> Result<Array> {
+    let turned = x.swapaxes(-1, -2)?;
+    if x.dtype() == Dtype::Complex64 { turned.conjugate() } else { Ok(turned) }
 }
 
 fn not_inexact(op: &str, dtype: Dtype) -> Error {

@@ -6,13 +6,13 @@
 //! a type of its own that implements [`Op`].
 
 mod along;
+pub mod append;
 pub mod arithmetic;
 pub mod attention;
 mod combine;
 pub mod complex;
 pub mod concat;
 pub mod conv;
-mod conv_kernel;
 pub(crate) mod copy;
 pub mod creation;
 pub mod custom;
@@ -20,6 +20,7 @@ pub mod diagonal;
 pub mod einsum;
 pub mod elementwise;
 pub mod fft;
+mod fft_long;
 pub(crate) mod float;
 pub mod functions;
 pub mod gated_delta;
@@ -27,6 +28,7 @@ mod gather;
 pub mod grouped;
 pub mod hadamard;
 pub mod index;
+pub mod linalg;
 pub mod logic;
 pub mod matmul;
 pub mod movement;

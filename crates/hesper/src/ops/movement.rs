@@ -6,13 +6,9 @@ use super::concat::concatenate;
 use super::gather::smallvec_of;
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::shape::{axes, axis, broadcast};
+use crate::shape::{axes, axis, broadcast, signed};
 
 type Signed = SmallVec<[isize; 6]>;
-
-fn signed(shape: &[usize]) -> Signed {
-    shape.iter().map(|length| *length as isize).collect()
-}
 
 /// Where [`Array::split`] cuts.
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,8 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{Shape, row_major, size_of};
+use crate::shape::{Shape, Strides, row_major, size_of};
+use crate::transform::rule::Batch;
 
 /// Where outputs lie in their memory.
 #[derive(Debug, Clone)]
@@ -45,21 +46,21 @@ impl Parts {
         let outputs = self.outputs.iter().zip(&self.starts).enumerate();
         outputs
             .map(|(number, ((shape, dtype), start))| {
-                let part = OpRef::new(Output { number, start: *start });
+                let part = OpRef::new(Part { number, start: *start });
                 Array::lazy(shape.clone(), *dtype, part, smallvec![memory.clone()])
             })
             .collect()
     }
 }
 
-/// One of several outputs.
+/// One of several results that share memory: the part of it from a byte on.
 #[derive(Debug)]
-struct Output {
-    number: usize,
-    start: usize,
+pub(super) struct Part {
+    pub(super) start: usize,
+    pub(super) number: usize,
 }
 
-impl Op for Output {
+impl Op for Part {
     fn name(&self) -> &'static str {
         "output"
     }
@@ -69,12 +70,19 @@ impl Op for Output {
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let memory = l.input(0);
-        let offset = (memory.offset + self.start as isize) / l.dtype().size() as isize;
-        Ok(Data { buffer: memory.buffer.clone(), offset, strides: row_major(l.shape()) })
+        let (data, size) = (l.input(0), l.dtype().size() as isize);
+        // Before the bytes of a call there may be axes over calls.
+        let calls = data.strides.len() - 1;
+        let mut strides: Strides = data.strides[..calls].iter().map(|stride| stride / size).collect();
+        strides.extend(row_major(&l.shape()[calls..]));
+        Ok(Data { buffer: data.buffer.clone(), offset: (data.offset + self.start as isize) / size, strides })
     }
 
     fn part(&self) -> Option<usize> {
         Some(self.number)
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?.contiguous()?])
     }
 }

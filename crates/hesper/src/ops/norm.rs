@@ -2,6 +2,8 @@
 //! memory and writes its result once.
 
 use half::{bf16, f16};
+use hesper_compute::Mismatch;
+use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
 use super::float::{self, Float, Wide};
@@ -13,6 +15,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 
 /// What becomes of each row. Weights and biases are further inputs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,54 +27,80 @@ enum Rows {
 }
 
 impl Rows {
-    /// Computes a row; gives how many elements of it are the result.
-    fn apply<W: Wide>(self, row: &mut [W], weight: &[W], bias: &[W]) -> usize {
-        let length = W::of(row.len() as f64);
-        let scale_by = |row: &mut [W], factor: W| {
-            if weight.is_empty() {
-                row.iter_mut().for_each(|x| *x = x.times(factor));
-            } else {
-                row.iter_mut().zip(weight).for_each(|(x, w)| *x = x.times(factor).times(*w));
-            }
-        };
+    /// Whether a weight and a bias follow.
+    fn vectors(self) -> (bool, bool) {
         match self {
-            Rows::Softmax => {
-                let top = W::max(row);
-                let scale = float::exp_and_sum(row, top).inverse();
-                scale_by(row, scale);
-                row.len()
-            }
-            Rows::LogSumExp => {
-                row[0] = float::logsumexp(row);
-                1
-            }
-            Rows::RmsNorm { eps, .. } => {
-                let squares = squares_about(row, W::of(0.0));
-                let factor = squares.times(length.inverse()).minus(W::of(-eps)).rsqrt();
-                scale_by(row, factor);
-                row.len()
-            }
+            Rows::RmsNorm { weight, .. } => (weight, false),
+            Rows::LayerNorm { weight, bias, .. } => (weight, bias),
+            _ => (false, false),
+        }
+    }
+
+    /// Computes rows of up to single precision.
+    fn single<T: hesper_compute::Float>(
+        self,
+        x: &[T],
+        length: usize,
+        weight: Option<&[T]>,
+        bias: Option<&[T]>,
+        out: &mut [T],
+    ) -> std::result::Result<(), Mismatch> {
+        match self {
+            Rows::Softmax => hesper_compute::softmax(&Cores, x, length, out),
+            Rows::LogSumExp => hesper_compute::logsumexp(&Cores, x, length, out),
+            Rows::RmsNorm { eps, .. } => hesper_compute::rms_norm(&Cores, x, length, weight, eps as f32, out),
             Rows::LayerNorm { eps, .. } => {
-                let mean = W::sum(row).times(length.inverse());
-                row.iter_mut().for_each(|x| *x = x.minus(mean));
-                let squares = squares_about(row, W::of(0.0));
-                let factor = squares.times(length.inverse()).minus(W::of(-eps)).rsqrt();
-                scale_by(row, factor);
-                row.iter_mut().zip(bias).for_each(|(x, b)| *x = x.times_plus(W::of(1.0), *b));
-                row.len()
+                hesper_compute::layer_norm(&Cores, x, length, weight, bias, eps as f32, out)
             }
         }
     }
 
-    fn run<T: Float>(self, l: &Lowering<'_>) -> Result<Data> {
+    /// Computes rows of double precision.
+    fn double(self, x: &[f64], length: usize, weight: Option<&[f64]>, bias: Option<&[f64]>, out: &mut [f64]) {
+        let kept = if self == Rows::LogSumExp { 1 } else { length };
+        let grain = (GRAIN / length).max(1);
+        par_chunks_mut(out, grain * kept, |task, piece| {
+            let from = x[task * grain * length..].chunks_exact(length);
+            for (to, from) in piece.chunks_exact_mut(kept).zip(from) {
+                self.double_row(from, weight, bias, to);
+            }
+        });
+    }
+
+    fn double_row(self, row: &[f64], weight: Option<&[f64]>, bias: Option<&[f64]>, out: &mut [f64]) {
+        let by = |out: &mut [f64], factor: f64| match weight {
+            Some(weight) => out.iter_mut().zip(weight).for_each(|(x, w)| *x = *x * factor * w),
+            None => out.iter_mut().for_each(|x| *x *= factor),
+        };
+        let length = row.len() as f64;
+        match self {
+            Rows::Softmax => {
+                out.copy_from_slice(row);
+                let top = Wide::max(row);
+                let sum = float::exp_and_sum(out, top);
+                by(out, 1.0 / sum);
+            }
+            Rows::LogSumExp => out[0] = float::logsumexp(&mut row.to_vec()),
+            Rows::RmsNorm { eps, .. } => {
+                out.copy_from_slice(row);
+                by(out, (squares(row) / length + eps).rsqrt());
+            }
+            Rows::LayerNorm { eps, .. } => {
+                let mean = Wide::sum(row) / length;
+                out.iter_mut().zip(row).for_each(|(to, x)| *to = x - mean);
+                let factor = (squares(out) / length + eps).rsqrt();
+                by(out, factor);
+                if let Some(bias) = bias {
+                    out.iter_mut().zip(bias).for_each(|(x, b)| *x += b);
+                }
+            }
+        }
+    }
+
+    fn run<T: crate::Element>(self, l: &Lowering<'_>, compute: Compute<T>) -> Result<Data> {
         let shape = l.input_shape(0);
         let length = shape[shape.len() - 1];
-        let rows: usize = shape[..shape.len() - 1].iter().product();
-        let (weight, bias) = match self {
-            Rows::RmsNorm { weight, .. } => (weight, false),
-            Rows::LayerNorm { weight, bias, .. } => (weight, bias),
-            _ => (false, false),
-        };
+        let (weight, bias) = self.vectors();
         let output = l.output()?;
         let count = 1 + usize::from(weight) + usize::from(bias);
         let inputs = (0..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
@@ -82,44 +111,31 @@ impl Rows {
         }
         command.write(&output).run(move |native| {
             let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
-            let load = |at: usize| -> std::result::Result<Vec<T::Wide>, hesper_runtime::NativeError> {
-                let from = inputs[at].as_slice::<T>()?;
-                let mut to = vec![T::Wide::of(0.0); from.len()];
-                T::load(from, &mut to);
-                Ok(to)
-            };
-            let weights = if weight { load(1)? } else { Vec::new() };
-            let biases = if bias { load(1 + usize::from(weight))? } else { Vec::new() };
-            let (x, out) = (inputs[0].as_slice::<T>()?, out.as_mut_slice::<T>()?);
+            let mut vectors = inputs[1..].iter().map(|view| view.as_slice::<T>());
+            let weight = if weight { vectors.next().transpose()? } else { None };
+            let bias = if bias { vectors.next().transpose()? } else { None };
+            let x = inputs[0].as_slice::<T>()?;
             if x.is_empty() {
                 return Ok(());
             }
-            let kept = out.len() / rows;
-            let grain = (GRAIN / length).max(1);
-            par_chunks_mut(out, grain * kept, |task, piece| {
-                let mut row = vec![T::Wide::of(0.0); length];
-                let from = x[task * grain * length..].chunks_exact(length);
-                for (to, from) in piece.chunks_exact_mut(kept).zip(from) {
-                    T::load(from, &mut row);
-                    let kept = self.apply(&mut row, &weights, &biases);
-                    T::store(&row[..kept], to);
-                }
-            });
-            Ok(())
+            compute(self, x, length, weight, bias, out.as_mut_slice::<T>()?)
+                .map_err(|error| error.to_string().into())
         })?;
         Ok(Data::contiguous(output, l.shape()))
     }
 }
 
-fn squares_about<W: Wide>(row: &[W], center: W) -> W {
-    let mut squares = [W::of(0.0); 256];
-    let mut total = W::of(0.0);
+/// Computes rows: what, elements, length of a row, weight, bias, results.
+type Compute<T> =
+    fn(Rows, &[T], usize, Option<&[T]>, Option<&[T]>, &mut [T]) -> std::result::Result<(), Mismatch>;
+
+/// The sum of squares.
+fn squares(row: &[f64]) -> f64 {
+    let mut squares = [0.0; 256];
+    let mut total = 0.0;
     for block in row.chunks(256) {
-        for (square, x) in squares.iter_mut().zip(block) {
-            let distance = x.minus(center);
-            *square = distance.times(distance);
-        }
-        total = W::sum(&squares[..block.len()]).minus(W::of(0.0).minus(total));
+        squares.iter_mut().zip(block).for_each(|(square, x)| *square = x * x);
+        total += Wide::sum(&squares[..block.len()]);
     }
     total
 }
@@ -136,13 +152,77 @@ impl Op for Rows {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         match l.input_dtype(0) {
-            Dtype::Float16 => self.run::<f16>(l),
-            Dtype::Bfloat16 => self.run::<bf16>(l),
-            Dtype::Float32 => self.run::<f32>(l),
-            Dtype::Float64 => self.run::<f64>(l),
+            Dtype::Float16 => self.run::<f16>(l, Rows::single),
+            Dtype::Bfloat16 => self.run::<bf16>(l, Rows::single),
+            Dtype::Float32 => self.run::<f32>(l, Rows::single),
+            Dtype::Float64 => self.run::<f64>(l, |rows, x, length, weight, bias, out| {
+                rows.double(x, length, weight, bias, out);
+                Ok(())
+            }),
             dtype => Err(not_floats(self.name(), dtype)),
         }
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (dtype, last) = (rule.inputs[0].dtype(), Some(&[-1isize][..]));
+        let wide = if dtype.size() < 4 { Dtype::Float32 } else { dtype };
+        let x = rule.inputs[0].astype(wide)?;
+        let (out, cotangent) = (rule.output.astype(wide)?, rule.cotangent()?.astype(wide)?);
+        let mean = |y: Array| y.mean(last, true);
+        match *self {
+            Rows::Softmax => {
+                let along = cotangent.multiply(&out)?.sum(last, true)?;
+                rule.only(cotangent.subtract(along)?.multiply(&out))
+            }
+            Rows::LogSumExp => {
+                let share = x.subtract(out.expand_dims(&[-1])?)?.exp()?;
+                rule.only(share.multiply(cotangent.expand_dims(&[-1])?))
+            }
+            Rows::RmsNorm { eps, weight } => {
+                let scale = mean(x.square()?)?.add(eps)?.rsqrt()?;
+                let normal = x.multiply(&scale)?;
+                rule.each(|at| match at {
+                    0 => {
+                        let g = weighted(&cotangent, weight.then(|| &rule.inputs[1]), wide)?;
+                        let along = mean(g.multiply(&normal)?)?;
+                        Ok(Some(g.subtract(normal.multiply(along)?)?.multiply(&scale)?))
+                    }
+                    _ => Ok(Some(unbroadcast(&cotangent.multiply(&normal)?, rule.inputs[at].shape())?)),
+                })
+            }
+            Rows::LayerNorm { eps, weight, .. } => {
+                let distance = x.subtract(mean(x.clone())?)?;
+                let scale = mean(distance.square()?)?.add(eps)?.rsqrt()?;
+                let normal = distance.multiply(&scale)?;
+                rule.each(|at| {
+                    let shape = rule.inputs[at].shape();
+                    match at {
+                        0 => {
+                            let g = weighted(&cotangent, weight.then(|| &rule.inputs[1]), wide)?;
+                            let along = normal.multiply(mean(g.multiply(&normal)?)?)?;
+                            Ok(Some(g.subtract(mean(g.clone())?)?.subtract(along)?.multiply(&scale)?))
+                        }
+                        1 if weight => Ok(Some(unbroadcast(&cotangent.multiply(&normal)?, shape)?)),
+                        _ => Ok(Some(unbroadcast(&cotangent, shape)?)),
+                    }
+                })
+            }
+        }
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if (1..rule.inputs.len()).any(|at| rule.is_batched(at)) {
+            return rule.one_by_one();
+        }
+        let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+        inputs[0] = rule.front(0)?;
+        rule.apply(rule.op.clone(), inputs)
+    }
+}
+
+/// A cotangent times the weight of a norm, if it has one.
+fn weighted(cotangent: &Array, weight: Option<&Array>, wide: Dtype) -> Result<Array> {
+    weight.map_or_else(|| Ok(cotangent.clone()), |weight| cotangent.multiply(weight.astype(wide)?))
 }
 
 fn not_floats(op: &str, dtype: Dtype) -> Error {
@@ -301,6 +381,18 @@ impl Op for CrossEntropy {
             Dtype::Float64 => self.run::<f64>(l),
             dtype => Err(not_floats("cross_entropy", dtype)),
         }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let logits = &rule.inputs[0];
+        let cotangent = rule.cotangent()?.expand_dims(&[-1])?;
+        let shares = logits.astype(Dtype::Float32)?.softmax(Some(&[-1]), true)?.multiply(&cotangent)?;
+        let targets = rule.inputs[1].expand_dims(&[-1])?;
+        rule.only(shares.scatter_add_axis(&targets, &cotangent.negative()?, -1))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.full(0)?, rule.full(1)?])
     }
 }
 

@@ -12,7 +12,8 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
-use crate::shape::{Shape, row_major};
+use crate::shape::{Shape, row_major, signed};
+use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 
@@ -143,6 +144,12 @@ impl Op for PermuteRows {
             })?;
         Ok(Data::contiguous(output, l.shape()))
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let order = rule.inputs[1].argsort(Some(0))?;
+        let rows = rule.cotangent()?.expand_dims(&[1])?;
+        rule.only(zeros_like(&rule.inputs[0])?.scatter_add(&[order], &rows, &[0]))
+    }
 }
 
 /// The rows in the order that sorts `words`.
@@ -226,6 +233,16 @@ impl Op for AsComplex {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         let pairs = l.row_major(0)?;
         Ok(Data { buffer: pairs.buffer, offset: pairs.offset / 2, strides: row_major(l.shape()) })
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let cotangent = rule.cotangent()?;
+        let pairs = crate::stack(&[cotangent.real()?, cotangent.imag()?], -1)?;
+        rule.only(pairs.reshape(&signed(rule.inputs[0].shape())))
     }
 }
 

@@ -1,13 +1,14 @@
 //! Other readings of an array's memory: as another type, or by any strides.
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{Kind, Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{Shape, Strides, row_major, size_of};
+use crate::shape::{Shape, Strides, row_major, signed, size_of};
+use crate::transform::rule::{Backward, Cotangents};
 
 /// The bits as another type; the input lies row by row unless sizes are the same.
 #[derive(Debug)]
@@ -114,4 +115,27 @@ impl Op for AsStrided {
         let offset = if empty { data.offset } else { data.offset + self.offset };
         Ok(Data { buffer: data.buffer, offset, strides: self.strides.clone() })
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(strided_sum(&rule.cotangent()?, rule.inputs[0].shape(), &self.strides, self.offset))
+    }
+}
+
+/// Zeros of a shape, and added to them an array whose elements have places there by strides and an offset:
+/// what a strided view's cotangent is to the array that was viewed.
+pub(super) fn strided_sum(parts: &Array, shape: &[usize], strides: &[isize], offset: isize) -> Result<Array> {
+    let mut places = Array::integer(offset as i64, Dtype::Int64)?;
+    for (at, stride) in strides.iter().enumerate() {
+        let steps: Vec<i64> = (0..parts.shape()[at] as i64).map(|step| step * *stride as i64).collect();
+        let mut along: SmallVec<[isize; 6]> = smallvec![1; parts.ndim() - at];
+        along[0] = steps.len() as isize;
+        places = places.add(Array::from_slice(&steps).reshape(&along)?)?;
+    }
+    let flat = Array::zeros(&[shape.iter().product()], parts.dtype())?;
+    let places = places.broadcast_to(parts.shape())?.reshape(&[-1])?;
+    flat.scatter_add(&[places], &parts.reshape(&[-1, 1])?, &[0])?.reshape(&signed(shape))
 }

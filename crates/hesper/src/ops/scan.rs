@@ -7,9 +7,11 @@
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
+use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::native::{GRAIN, par_chunks_mut, par_pieces, reach, with_element};
+use super::logic::select;
+use super::native::{GRAIN, par_chunks_mut, par_pieces, reach};
 use super::reduce::{Number, Total, Wide};
 use super::{Op, OpRef};
 use crate::Dtype;
@@ -18,6 +20,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::axis;
+use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents, zeros_like};
 
 /// Elements of a chunk of a long row.
 const CHUNK: usize = GRAIN / 4;
@@ -294,6 +297,33 @@ impl Scan {
         Ok(Data::contiguous(output, shape))
     }
 
+    /// By the kernels of contiguous axes.
+    fn dense<T: hesper_compute::Scannable + bytemuck::Pod>(self, l: &Lowering<'_>) -> Result<Data> {
+        let (input, output) = (l.row_major(0)?, l.output()?);
+        let shape = l.shape();
+        let axis = hesper_compute::Axis {
+            outer: shape[..self.along].iter().product(),
+            len: shape[self.along],
+            inner: shape[self.along + 1..].iter().product(),
+        };
+        let kind = match self.kind {
+            Kind::Sum => hesper_compute::Scan::Sum,
+            Kind::Product => hesper_compute::Scan::Prod,
+            Kind::Max => hesper_compute::Scan::Max,
+            Kind::Min => hesper_compute::Scan::Min,
+            Kind::LogSum => hesper_compute::Scan::LogSumExp,
+        };
+        let (bytes, _) = reach(&input, shape, size_of::<T>());
+        let command = l.stream().encode(self.name()).read_range(&input.buffer, bytes);
+        command.write(&output).run(move |native| {
+            let [x, out] = native.take()?;
+            let (x, out) = (x.as_slice::<T>()?, out.as_mut_slice::<T>()?);
+            hesper_compute::scan(&Cores, kind, x, axis, self.reverse, self.inclusive, out)
+                .map_err(|error| error.to_string().into())
+        })?;
+        Ok(Data::contiguous(output, shape))
+    }
+
     fn totals<T: Number>(self, l: &Lowering<'_>) -> Result<Data> {
         match self.kind {
             Kind::Product => self.run(l, Products(PhantomData::<T>)),
@@ -333,18 +363,76 @@ impl Op for Scan {
             (Kind::LogSum, dtype) => Err(no_log(dtype)),
             // The largest of bools is one, not the largest byte.
             (Kind::Min, Dtype::Bool) => self.run(l, Extremes::<u8, false> { identity: 1 }),
-            (Kind::Max | Kind::Min, dtype) => with_element!(dtype, T => self.extremes::<T>(l)),
-            // Integers wrap alike, signed or not.
-            (_, Dtype::Bool | Dtype::Uint8 | Dtype::Int8) => self.totals::<u8>(l),
-            (_, Dtype::Uint16 | Dtype::Int16) => self.totals::<u16>(l),
-            (_, Dtype::Uint32 | Dtype::Int32) => self.totals::<u32>(l),
-            (_, Dtype::Uint64 | Dtype::Int64) => self.totals::<u64>(l),
+            (_, Dtype::Bool | Dtype::Uint8) => self.dense::<u8>(l),
+            (_, Dtype::Uint16) => self.dense::<u16>(l),
+            (_, Dtype::Uint32) => self.dense::<u32>(l),
+            (_, Dtype::Uint64) => self.dense::<u64>(l),
+            (_, Dtype::Int8) => self.dense::<i8>(l),
+            (_, Dtype::Int16) => self.dense::<i16>(l),
+            (_, Dtype::Int32) => self.dense::<i32>(l),
+            (_, Dtype::Int64) => self.dense::<i64>(l),
+            (_, Dtype::Float32) => self.dense::<f32>(l),
+            (_, Dtype::Float64) => self.dense::<f64>(l),
+            (Kind::Max | Kind::Min, Dtype::Float16) => self.extremes::<f16>(l),
+            (Kind::Max | Kind::Min, Dtype::Bfloat16) => self.extremes::<bf16>(l),
+            (Kind::Max | Kind::Min, Dtype::Complex64) => self.extremes::<[f32; 2]>(l),
             (_, Dtype::Float16) => self.totals::<f16>(l),
             (_, Dtype::Bfloat16) => self.totals::<bf16>(l),
-            (_, Dtype::Float32) => self.totals::<f32>(l),
-            (_, Dtype::Float64) => self.totals::<f64>(l),
             (_, Dtype::Complex64) => self.totals::<[f32; 2]>(l),
         }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (x, out, cotangent) = (&rule.inputs[0], rule.output, rule.cotangent()?);
+        let along = Some(self.along as isize);
+        let back = |y: Array, kind: Kind| y.scan(kind, along, !self.reverse, self.inclusive);
+        rule.only(match self.kind {
+            Kind::Sum => back(cotangent, Kind::Sum),
+            Kind::Product => back(cotangent.multiply(out)?, Kind::Sum)?.divide(x),
+            Kind::LogSum => {
+                // Sums of exponentials again, of positive and of negative cotangents.
+                let side = |part: Array| back(part.log()?.subtract(out)?, Kind::LogSum)?.add(x)?.exp();
+                side(cotangent.maximum(0)?)?.subtract(side(cotangent.negative()?.maximum(0)?)?)
+            }
+            Kind::Max | Kind::Min => {
+                if !self.inclusive {
+                    let what = "has no derivative without the element itself";
+                    return Err(Error::value(self.name(), what));
+                }
+                // Where the extreme was met last.
+                let length = x.shape()[self.along];
+                let mut shape: SmallVec<[isize; 6]> = smallvec![1; x.ndim()];
+                shape[self.along] = length as isize;
+                let places: Vec<i64> = (0..length as i64).collect();
+                let places = Array::from_slice(&places).reshape(&shape)?;
+                let (none, kind) = if self.reverse { (length as i64, Kind::Min) } else { (-1, Kind::Max) };
+                let none = Array::integer(none, Dtype::Int64)?;
+                let met = select(&x.equal(out)?, &places, &none)?.scan(kind, along, self.reverse, true)?;
+                zeros_like(x)?.scatter_add_axis(&met, &cotangent, self.along as isize)
+            }
+        })
+    }
+
+    fn is_linear(&self) -> bool {
+        self.kind == Kind::Sum
+    }
+
+    fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
+        let Some(tangent) = rule.tangents[0].as_ref().filter(|_| self.kind == Kind::LogSum) else {
+            return rule.transposed_twice();
+        };
+        let side = |part: Array| {
+            let sums = part.log()?.add(&rule.call.inputs[0])?;
+            let sums = sums.scan(Kind::LogSum, Some(self.along as isize), self.reverse, self.inclusive)?;
+            sums.subtract(rule.output)?.exp()
+        };
+        let whole = side(tangent.maximum(0)?)?.subtract(side(tangent.negative()?.maximum(0)?)?)?;
+        Ok(smallvec![Some(whole)])
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let op = Scan { along: self.along + 1, ..*self };
+        rule.apply(OpRef::new(op), smallvec![rule.front(0)?])
     }
 }
 

@@ -7,6 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::combine::{Combine, Mode, combine_row, with_combine};
 use super::gather::{Indices, broadcast_indices};
+use super::logic::select;
 use super::walk::{Cursor, GRAIN, Strided, collapse, par_chunks};
 use super::{Op, OpRef};
 use crate::Dtype;
@@ -14,6 +15,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{axis, row_major};
+use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
 /// Contiguous elements of a slice from which on threads share the output.
 const WIDE: usize = 16;
@@ -31,6 +33,31 @@ impl Op for Scatter {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_combine!(l.dtype(), run::<_>(self, l))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let [source, updates, lists @ ..] = rule.inputs else { return rule.each(|_| Ok(None)) };
+        let (out, cotangent) = (rule.output, rule.cotangent()?);
+        let axes: SmallVec<[isize; 6]> = self.axes.iter().map(|at| *at as isize).collect();
+        let sizes = &updates.shape()[updates.ndim() - source.ndim()..];
+        let at_points = |x: &Array| x.gather(lists, &axes, sizes);
+        let zero = Array::scalar(0.0, cotangent.dtype())?;
+        rule.each(|at| {
+            Ok(Some(match (at, self.mode) {
+                (0, Mode::Set) => cotangent.scatter(lists, &zeros_like(updates)?, &axes)?,
+                (0, Mode::Add) => cotangent.clone(),
+                (0, Mode::Multiply) => {
+                    cotangent.multiply(source.ones_like()?.scatter_prod(lists, updates, &axes)?)?
+                }
+                (0, Mode::Max | Mode::Min) => select(&out.equal(source)?, &cotangent, &zero)?,
+                (1, Mode::Set | Mode::Add) => at_points(&cotangent)?,
+                (1, Mode::Multiply) => at_points(&cotangent.multiply(out)?)?.divide(updates)?,
+                (1, Mode::Max | Mode::Min) => {
+                    select(&at_points(out)?.equal(updates)?, &at_points(&cotangent)?, &zero)?
+                }
+                _ => return Ok(None),
+            }))
+        })
     }
 }
 

@@ -9,12 +9,15 @@ use smallvec::{SmallVec, smallvec};
 use super::combine::{Combine, Mode, combine_row, with_combine};
 use super::copy::copy_all;
 use super::gather::{Indices, check_indices};
+use super::logic::select;
+use super::view::slice_of;
 use super::walk::{Carrier, Cursor, GRAIN, Strided, copy_range, par_chunks, with_carrier};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, Strides, axis, broadcast};
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// Where a slice starts.
 #[derive(Debug, Clone)]
@@ -39,6 +42,50 @@ impl Op for SliceUpdate {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_combine!(l.dtype(), update::<_>(self, l))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let [source, update, ..] = rule.inputs else { return rule.each(|_| Ok(None)) };
+        let (out, cotangent) = (rule.output, rule.cotangent()?);
+        let zero = Array::scalar(0.0, cotangent.dtype())?;
+        let starts = rule.inputs.get(2);
+        let put = |into: &Array, update: Array, mode: Mode| {
+            let op = SliceUpdate { mode, ..self.clone() };
+            let inputs = [Some(into), Some(&update), starts].into_iter().flatten().cloned().collect();
+            Array::lazy(into.0.shape.clone(), into.dtype(), OpRef::new(op), inputs)
+        };
+        let cut = |x: &Array| match (&self.starts, starts) {
+            (Starts::Given(axes), Some(starts)) => {
+                let axes: SmallVec<[isize; 6]> = axes.iter().map(|at| *at as isize).collect();
+                x.dynamic_slice(starts, &axes, update.shape())
+            }
+            (Starts::At(starts), _) => slice_of(x, starts, &self.steps, update.shape()),
+            (Starts::Given(_), None) => Err(Error::value("slice_update", "a slice has no start")),
+        };
+        rule.each(|at| {
+            Ok(Some(match (at, self.mode) {
+                (0, Mode::Set) => put(&cotangent, zeros_like(update)?, Mode::Set)?,
+                (0, Mode::Add) => cotangent.clone(),
+                (0, Mode::Multiply) => {
+                    cotangent.multiply(put(&source.ones_like()?, update.clone(), Mode::Multiply)?)?
+                }
+                (0, Mode::Max | Mode::Min) => select(&out.equal(source)?, &cotangent, &zero)?,
+                (1, Mode::Set | Mode::Add) => cut(&cotangent)?,
+                (1, Mode::Multiply) => cut(&cotangent)?.multiply(cut(source)?)?,
+                (1, Mode::Max | Mode::Min) => select(&cut(out)?.equal(update)?, &cut(&cotangent)?, &zero)?,
+                _ => return Ok(None),
+            }))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let Starts::At(starts) = &self.starts else { return rule.one_by_one() };
+        let op = SliceUpdate {
+            starts: Starts::At(std::iter::once(0).chain(starts.iter().copied()).collect()),
+            steps: std::iter::once(1).chain(self.steps.iter().copied()).collect(),
+            mode: self.mode,
+        };
+        rule.apply(OpRef::new(op), smallvec![rule.full(0)?, rule.full(1)?])
     }
 }
 
@@ -204,6 +251,20 @@ impl Op for DynamicSlice {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_carrier!(l.dtype(), slice::<_>(&self.0, l))
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let axes: SmallVec<[isize; 6]> = self.0.iter().map(|at| *at as isize).collect();
+        let zeros = zeros_like(&rule.inputs[0])?;
+        rule.only(zeros.dynamic_slice_update(&rule.cotangent()?, &rule.inputs[1], &axes))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.is_batched(1) {
+            return rule.one_by_one();
+        }
+        let axes = self.0.iter().map(|at| at + 1).collect();
+        rule.apply(OpRef::new(DynamicSlice(axes)), smallvec![rule.front(0)?, rule.inputs[1].clone()])
+    }
 }
 
 fn slice<T: Carrier>(axes: &SmallVec<[usize; 6]>, l: &Lowering<'_>) -> Result<Data> {
@@ -222,8 +283,7 @@ fn slice<T: Carrier>(axes: &SmallVec<[usize; 6]>, l: &Lowering<'_>) -> Result<Da
             let moved: isize =
                 starts.iter().zip(source.strides()).map(|(start, stride)| start * stride).sum();
             let part = Strided { offset: source.offset + moved, shape: sizes, ..source };
-            copy_all(to.as_mut_slice::<T>()?, from.as_slice::<T>()?, &part);
-            Ok(())
+            copy_all(to.as_mut_slice::<T>()?, from.as_slice::<T>()?, &part)
         })?;
     Ok(Data::contiguous(output, l.shape()))
 }

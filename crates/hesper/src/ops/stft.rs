@@ -6,6 +6,7 @@ use super::fft::{Norm, fft, ifft, irfft, rfft};
 use super::pad::Pad;
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::shape::signed;
 use crate::{Dtype, Operand, select};
 
 /// How a signal is cut into frames.
@@ -76,10 +77,6 @@ impl Default for Istft {
             length: None,
         }
     }
-}
-
-fn signed(shape: &[usize]) -> SmallVec<[isize; 6]> {
-    shape.iter().map(|length| *length as isize).collect()
 }
 
 /// The window in the middle of a frame, as float32.

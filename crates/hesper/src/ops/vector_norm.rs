@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use super::linalg::singular_values;
+use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
@@ -13,7 +15,9 @@ pub enum Norm {
     Euclidean,
     /// The same, of matrices only.
     Frobenius,
-    /// The norm of an order: of a vector any, of a matrix 1, -1, infinity or its negative.
+    /// The sum of singular values, of matrices only.
+    Nuclear,
+    /// The norm of an order: of a vector any, of a matrix 1, 2, infinity or their negatives.
     Order(f64),
 }
 
@@ -40,6 +44,10 @@ pub fn norm(x: &Array, norm: Norm, over: Option<&[isize]>, keepdims: bool) -> Re
         (Norm::Frobenius, [_, _]) => euclidean(),
         (Norm::Order(order), [_]) => vector(&x, order, axes, keepdims),
         (Norm::Order(order), [rows, columns]) => matrix(&x, order, *rows, *columns, keepdims),
+        (Norm::Nuclear, [rows, columns]) => {
+            singular(&x, *rows, *columns, keepdims, |values| values.sum(Some(&[-1]), false))
+        }
+        (Norm::Nuclear, _) => fail(format!("the nuclear norm is of matrices, not over {axes:?}")),
         (Norm::Frobenius, _) => fail(format!("the Frobenius norm is of matrices, not over {axes:?}")),
         _ => fail(format!("over {} axes of an array of shape {:?}", axes.len(), x.shape())),
     }
@@ -63,8 +71,33 @@ fn vector(x: &Array, order: f64, axes: &[isize], keepdims: bool) -> Result<Array
     result.astype(x.dtype())
 }
 
+/// A norm that is made of the singular values of each matrix.
+fn singular(
+    x: &Array,
+    rows: isize,
+    columns: isize,
+    keepdims: bool,
+    of: impl FnOnce(Array) -> Result<Array>,
+) -> Result<Array> {
+    let over = crate::shape::axes("norm", &[rows, columns], x.ndim())?;
+    let wide = if x.dtype().size() < 4 { x.astype(Dtype::Float32)? } else { x.clone() };
+    let matrices = wide.moveaxis(over[0] as isize, -1)?.moveaxis(over[1] as isize - 1, -1)?;
+    let result = of(singular_values(&matrices)?)?;
+    let result = if x.dtype().is(Category::Complex) { result } else { result.astype(x.dtype())? };
+    if !keepdims {
+        return Ok(result);
+    }
+    let places: SmallVec<[isize; 2]> = over.iter().map(|at| *at as isize).collect();
+    result.expand_dims(&places)
+}
+
 fn matrix(x: &Array, order: f64, rows: isize, columns: isize, keepdims: bool) -> Result<Array> {
     crate::shape::axes("norm", &[rows, columns], x.ndim())?;
+    if order.abs() == 2.0 {
+        return singular(x, rows, columns, keepdims, |values| {
+            if order > 0.0 { values.max(Some(&[-1]), false) } else { values.min(Some(&[-1]), false) }
+        });
+    }
     // The axis that is summed over, then the one that is chosen from.
     let (summed, chosen) = if order.abs() == 1.0 { (rows, columns) } else { (columns, rows) };
     if order.abs() != 1.0 && order.is_finite() || order.is_nan() {

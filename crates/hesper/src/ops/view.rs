@@ -7,7 +7,8 @@ use super::{Kind, Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{Shape, Strides, axis, is_row_major, row_major, size_of};
+use crate::shape::{Shape, Strides, axis, is_row_major, row_major, signed, size_of};
+use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast, zeros_like};
 
 #[derive(Debug)]
 struct Reshape;
@@ -24,6 +25,18 @@ impl Op for Reshape {
         }
         let row_by_row = l.copy_of(0)?;
         Ok(Data { strides: row_major(l.shape()), ..row_by_row })
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(rule.cotangent()?.reshape(&signed(rule.inputs[0].shape())))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        Ok((rule.front(0)?.reshape(&signed(&rule.shape()))?, 0))
     }
 }
 
@@ -82,6 +95,22 @@ impl Op for Transpose {
         let strides = self.0.iter().map(|axis| data.strides[*axis]).collect();
         Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let mut back: SmallVec<[isize; 6]> = smallvec![0; self.0.len()];
+        self.0.iter().enumerate().for_each(|(to, from)| back[*from] = to as isize);
+        rule.only(rule.cotangent()?.transpose(&back))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let order: SmallVec<[isize; 6]> =
+            std::iter::once(0).chain(self.0.iter().map(|axis| *axis as isize + 1)).collect();
+        Ok((rule.front(0)?.transpose(&order)?, 0))
+    }
 }
 
 #[derive(Debug)]
@@ -106,6 +135,18 @@ impl Op for BroadcastTo {
             })
             .collect();
         Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(unbroadcast(&rule.cotangent()?, rule.inputs[0].shape()))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        Ok((rule.aligned(0, rule.output.ndim())?.broadcast_to(&rule.shape())?, 0))
     }
 }
 
@@ -138,6 +179,29 @@ impl Op for Slice {
         let strides = self.steps.iter().zip(&data.strides).map(|(step, stride)| step * stride).collect();
         Ok(Data { buffer: data.buffer.clone(), offset: data.offset + moved, strides })
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let stop: SmallVec<[isize; 6]> = (0..self.starts.len())
+            .map(|at| {
+                let stop = self.starts[at] + self.steps[at] * rule.output.shape()[at] as isize;
+                // Before the first element, which no count from the back can be taken for.
+                if stop < 0 { isize::MIN } else { stop }
+            })
+            .collect();
+        let zeros = zeros_like(&rule.inputs[0])?;
+        rule.only(zeros.slice_update(&rule.cotangent()?, &self.starts, &stop, &self.steps))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let ahead =
+            |first: isize, list: &[isize]| std::iter::once(first).chain(list.iter().copied()).collect();
+        let op = Slice { starts: ahead(0, &self.starts), steps: ahead(1, &self.steps) };
+        rule.apply(OpRef::new(op), smallvec![rule.front(0)?])
+    }
 }
 
 #[derive(Debug)]
@@ -154,6 +218,24 @@ impl Op for Contiguous {
         }
         l.copy_of(0)
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(rule.cotangent())
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        Ok((rule.front(0)?.contiguous()?, 0))
+    }
+}
+
+/// The slice of a shape that starts and goes on as said, inside of an array.
+pub(super) fn slice_of(array: &Array, starts: &[isize], steps: &[isize], shape: &[usize]) -> Result<Array> {
+    let op = Slice { starts: starts.into(), steps: steps.into() };
+    Array::lazy(shape.into(), array.dtype(), OpRef::new(op), smallvec![array.clone()])
 }
 
 impl Array {

@@ -8,7 +8,11 @@
 //! do not: there an evaluation is an error.
 
 mod batch;
+mod compile;
+mod custom;
+mod depends;
 mod forward;
+mod program;
 mod reverse;
 pub(crate) mod rule;
 pub(crate) mod scope;
@@ -25,6 +29,9 @@ use rule::zeros_like;
 use scope::Opened;
 use tape::Tape;
 
+pub use compile::{Cache, compile, compile_enabled, set_compile};
+pub use custom::{CustomFunction, checkpoint};
+pub use depends::depends;
 pub use source::stop_gradient;
 
 /// Runs a function on arrays that are varied, and hands what it gave to `then`.
@@ -88,22 +95,23 @@ pub fn vjp(
 ) -> Result<(Vec<Array>, Vec<Array>)> {
     vjp_with(f, primals, |outputs| {
         check("vjp", "cotangent", cotangents, outputs)?;
-        Ok(cotangents.to_vec())
+        Ok(cotangents.iter().cloned().map(Some).collect())
     })
 }
 
-/// The same with errors of any type, and with cotangents that are made when the outputs are known.
+/// The same with errors of any type, and with cotangents, where there are any, that are
+/// made when the outputs are known.
 pub fn vjp_with<E: From<Error>>(
     f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
     primals: &[Array],
-    cotangents: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
+    cotangents: impl FnOnce(&[Array]) -> Result<Vec<Option<Array>>, E>,
 ) -> Result<(Vec<Array>, Vec<Array>), E> {
     run(f, primals, |tape, outputs| {
         let seeds = cotangents(outputs)?
             .iter()
             .zip(outputs)
-            .map(|(seed, output)| seed.astype(output.dtype()))
-            .collect::<Result<Vec<Array>>>()?;
+            .map(|(seed, output)| seed.as_ref().map(|seed| seed.astype(output.dtype())).transpose())
+            .collect::<Result<Vec<Option<Array>>>>()?;
         let found = reverse::backward(tape, outputs, &seeds)?;
         let found = found.into_iter().zip(primals);
         Ok(found
@@ -202,11 +210,8 @@ pub fn gradient<E: From<Error>>(
                 format!("the function's value must be a single number; its shape is {:?}", value.shape());
             return Err(Error::shape("grad", what).into());
         }
-        let mut seeds = vec![Array::scalar(1.0, value.dtype())?];
-        for other in others {
-            seeds.push(zeros_like(other)?);
-        }
-        Ok(seeds)
+        let one = Array::scalar(1.0, value.dtype())?;
+        Ok(std::iter::once(Some(one)).chain(others.iter().map(|_| None)).collect())
     })
 }
 

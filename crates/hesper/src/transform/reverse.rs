@@ -23,10 +23,15 @@ fn accumulate(slots: &mut Slots, at: usize, cotangent: Array) -> Result<()> {
 }
 
 /// Goes back over a tape from the cotangents of its outputs; gives those of its sources.
-pub(crate) fn backward(tape: &Tape, outputs: &[Array], seeds: &[Array]) -> Result<Vec<Option<Array>>> {
+pub(crate) fn backward(
+    tape: &Tape,
+    outputs: &[Array],
+    seeds: &[Option<Array>],
+) -> Result<Vec<Option<Array>>> {
     let mut slots: Vec<Slots> = vec![Slots::new(); tape.len()];
     for (output, seed) in outputs.iter().zip(seeds) {
-        if let Some(place) = tape.place(output).filter(|_| output.dtype().is(Category::Inexact)) {
+        let place = tape.place(output).filter(|_| output.dtype().is(Category::Inexact));
+        if let (Some(place), Some(seed)) = (place, seed) {
             accumulate(&mut slots[place], 0, seed.clone())?;
         }
     }

@@ -100,7 +100,7 @@ impl Forward<'_> {
         let (mut given, mut seeds) = (Vec::new(), Vec::new());
         for (cotangent, tangent) in op.vjp(&rule)?.into_iter().zip(self.tangents) {
             if let (Some(cotangent), Some(tangent)) = (cotangent, tangent) {
-                seeds.push(tangent.astype(cotangent.dtype())?);
+                seeds.push(Some(tangent.astype(cotangent.dtype())?));
                 given.push(cotangent);
             }
         }

@@ -1,8 +1,7 @@
 //! The tape: the nodes between what a transformation varies and what a function gave, inputs first.
 
-use std::collections::{HashMap, HashSet};
-
 use crate::array::{Array, Call};
+use crate::ids::{IdMap, IdSet};
 
 /// A node and the call that makes it.
 pub(crate) struct Entry {
@@ -14,7 +13,7 @@ pub(crate) struct Entry {
 pub(crate) struct Tape {
     sources: usize,
     pub(crate) entries: Vec<Entry>,
-    places: HashMap<u64, usize>,
+    places: IdMap<usize>,
 }
 
 impl Tape {
@@ -25,10 +24,10 @@ impl Tape {
             Enter(Array),
             Leave(Array, Call),
         }
-        let mut places: HashMap<u64, usize> =
+        let mut places: IdMap<usize> =
             sources.iter().enumerate().map(|(place, source)| (source.0.id, place)).collect();
         let mut entries = Vec::new();
-        let mut seen: HashSet<u64> = HashSet::new();
+        let mut seen = IdSet::default();
         let mut stack: Vec<Visit> = outputs.iter().rev().map(|output| Visit::Enter(output.clone())).collect();
         while let Some(visit) = stack.pop() {
             match visit {

@@ -4,6 +4,7 @@
 //! order of memory, turned to go forwards, and joined where one continues the other. The result is laid
 //! out in the order in which its input lies, so no input is ever transposed or copied.
 
+use hesper_compute::Axis;
 use smallvec::SmallVec;
 
 use crate::array::Data;
@@ -28,19 +29,19 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(data: &Data, shape: &[usize], over: &[usize]) -> Layout {
-        struct Axis {
+        struct Walked {
             at: usize,
             length: usize,
             stride: usize,
             turned: bool,
         }
-        let (mut kept, mut reduced): (Vec<Axis>, Vec<Axis>) = (Vec::new(), Vec::new());
+        let (mut kept, mut reduced): (Vec<Walked>, Vec<Walked>) = (Vec::new(), Vec::new());
         for (at, (&length, &stride)) in shape.iter().zip(&data.strides).enumerate() {
             if length == 1 {
                 continue;
             }
             let turned = stride < 0;
-            let axis = Axis { at, length, stride: stride.unsigned_abs(), turned };
+            let axis = Walked { at, length, stride: stride.unsigned_abs(), turned };
             let list = if over.contains(&at) { &mut reduced } else { &mut kept };
             list.push(axis);
         }
@@ -58,7 +59,7 @@ impl Layout {
             }
             step *= axis.length as isize;
         }
-        let join = |list: &[Axis]| {
+        let join = |list: &[Walked]| {
             let mut dims: SmallVec<[Dim; 6]> = SmallVec::new();
             for axis in list {
                 match dims.last_mut() {
@@ -86,6 +87,19 @@ impl Layout {
     /// Elements that each result is made of.
     pub(super) fn length(&self) -> usize {
         self.reduced.iter().map(|dim| dim.0).product()
+    }
+
+    /// The reduced axis, where the walk goes through memory without a gap.
+    pub(super) fn axis(&self) -> Option<Axis> {
+        let [(len, step)] = self.reduced[..] else { return None };
+        let axis = match self.kept[..] {
+            [] if step == 1 => Axis { outer: 1, len, inner: 1 },
+            [(outer, far)] if step == 1 && far == len => Axis { outer, len, inner: 1 },
+            [(inner, 1)] if step == inner => Axis { outer: 1, len, inner },
+            [(outer, far), (inner, 1)] if step == inner && far == len * inner => Axis { outer, len, inner },
+            _ => return None,
+        };
+        Some(axis)
     }
 
     /// How many neighbouring results are computed side by side: the innermost kept axis where it is

@@ -12,20 +12,26 @@ mod stats;
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
+use hesper_compute::Reduction;
+use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::native::{reach, with_element};
+use super::native::reach;
 use super::{Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{Shape, axes};
+use crate::shape::{Shape, axes, signed};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use kernel::Reducer;
 use layout::Layout;
 use reducers::{Bits, CountSet, Extreme, Moments, Place, Product, Sum, Truth};
 pub(super) use reducers::{Number, Total, Wide};
+
+/// Axes shorter than this are reduced by the general kernels: there is no second pass over the results.
+const DENSE_FROM: usize = 16;
 
 /// What elements are combined by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -93,6 +99,37 @@ impl Reduce {
         l: &Lowering<'_>,
         reducer: impl FnOnce(&Layout) -> R,
     ) -> Result<Data> {
+        self.run_by(l, reducer, kernel::run)
+    }
+
+    /// By kernels of contiguous axes where the input lies so.
+    fn run_dense<R>(&self, l: &Lowering<'_>, reducer: R, reduction: Reduction) -> Result<Data>
+    where
+        R: Reducer<In: hesper_compute::Reduce<Acc = <R as Reducer>::Acc>> + Send + 'static,
+    {
+        self.run_by(
+            l,
+            |_| reducer,
+            move |reducer, layout, x, out| {
+                let dense = layout.axis().filter(|axis| axis.len >= DENSE_FROM).is_some_and(|axis| {
+                    let mut sums = vec![reducer.identity(); out.len()];
+                    let done = hesper_compute::reduce(&Cores, reduction, x, axis, &mut sums).is_ok();
+                    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = reducer.finish(sum));
+                    done
+                });
+                if !dense {
+                    kernel::run(reducer, layout, x, out);
+                }
+            },
+        )
+    }
+
+    fn run_by<R: Reducer + Send + 'static>(
+        &self,
+        l: &Lowering<'_>,
+        reducer: impl FnOnce(&Layout) -> R,
+        kernel: impl FnOnce(&R, &Layout, &[R::In], &mut [R::Out]) + Send + 'static,
+    ) -> Result<Data> {
         let layout = Layout::new(l.input(0), l.input_shape(0), &self.over);
         let reducer = reducer(&layout);
         let buffer = l.stream().alloc(layout.outputs() * size_of::<R::Out>())?;
@@ -110,29 +147,59 @@ impl Reduce {
         let command = l.stream().encode(self.name()).read_range(&l.input(0).buffer, bytes);
         command.write(&data.buffer).run(move |native| {
             let [from, to] = native.take()?;
-            kernel::run(&reducer, &layout, from.as_slice::<R::In>()?, to.as_mut_slice::<R::Out>()?);
+            kernel(&reducer, &layout, from.as_slice::<R::In>()?, to.as_mut_slice::<R::Out>()?);
             Ok(())
         })?;
         Ok(data)
     }
 
     /// Sums and products. Signed integers wrap as unsigned ones do.
-    fn arithmetic<T: Number>(&self, l: &Lowering<'_>, scale: f64) -> Result<Data> {
+    fn arithmetic<T>(&self, l: &Lowering<'_>, scale: f64) -> Result<Data>
+    where
+        T: Number + hesper_compute::Reduce<Acc = <T as Number>::Total>,
+    {
         match self.kind {
-            Kind::Product => self.run(l, |_| Product(PhantomData::<T>)),
-            _ => self.run(l, |_| Sum(scale, PhantomData::<T>)),
+            Kind::Product => self.run_dense(l, Product(PhantomData::<T>), Reduction::Prod),
+            _ => self.run_dense(l, Sum(scale, PhantomData::<T>), Reduction::Sum),
         }
     }
 
-    /// The largest and the smallest elements, and their places.
+    /// The largest and the smallest elements.
     fn extremes<T: Number>(&self, l: &Lowering<'_>) -> Result<Data> {
-        let of = PhantomData::<T>;
-        let turned = |layout: &Layout| layout.turned.then(|| layout.length());
         match self.kind {
-            Kind::Max => self.run(l, |_| Extreme::<T, true>(of)),
-            Kind::ArgMax => self.run(l, |layout| Place::<T, true> { turned: turned(layout), of }),
-            Kind::ArgMin => self.run(l, |layout| Place::<T, false> { turned: turned(layout), of }),
-            _ => self.run(l, |_| Extreme::<T, false>(of)),
+            Kind::Max => self.run(l, |_| Extreme::<T, true>(PhantomData)),
+            _ => self.run(l, |_| Extreme::<T, false>(PhantomData)),
+        }
+    }
+
+    /// The same, of types that are compared as they are, or as float32.
+    fn dense_extremes<T>(&self, l: &Lowering<'_>) -> Result<Data>
+    where
+        T: Number + hesper_compute::Reduce<Acc = <T as Number>::Wide>,
+    {
+        match self.kind {
+            Kind::Max => self.run_dense(l, Extreme::<T, true>(PhantomData), Reduction::Max),
+            _ => self.run_dense(l, Extreme::<T, false>(PhantomData), Reduction::Min),
+        }
+    }
+
+    /// Places of the largest and the smallest elements.
+    fn places<T: Number + hesper_compute::Ordered>(&self, l: &Lowering<'_>) -> Result<Data> {
+        match self.kind {
+            Kind::ArgMax => self.run_by(l, Place::<T, true>::new, |place, layout, x, out| {
+                let dense = layout.axis().filter(|_| place.turned.is_none());
+                let done = |axis| hesper_compute::arg_extreme(&Cores, true, x, axis, out).is_ok();
+                if !dense.is_some_and(done) {
+                    kernel::run(place, layout, x, out);
+                }
+            }),
+            _ => self.run_by(l, Place::<T, false>::new, |place, layout, x, out| {
+                let dense = layout.axis().filter(|_| place.turned.is_none());
+                let done = |axis| hesper_compute::arg_extreme(&Cores, false, x, axis, out).is_ok();
+                if !dense.is_some_and(done) {
+                    kernel::run(place, layout, x, out);
+                }
+            }),
         }
     }
 
@@ -156,9 +223,39 @@ impl Op for Reduce {
         let dtype = l.input_dtype(0);
         let all = !dtype.is(Category::Inexact);
         match (self.kind, dtype) {
-            (Kind::Max | Kind::Min | Kind::ArgMax | Kind::ArgMin, _) => {
-                with_element!(dtype, T => self.extremes::<T>(l))
-            }
+            (Kind::Max | Kind::Min, _) => match dtype {
+                Dtype::Float32 => self.dense_extremes::<f32>(l),
+                Dtype::Float64 => self.dense_extremes::<f64>(l),
+                Dtype::Float16 => self.dense_extremes::<f16>(l),
+                Dtype::Bfloat16 => self.dense_extremes::<bf16>(l),
+                Dtype::Int32 => self.dense_extremes::<i32>(l),
+                Dtype::Uint32 => self.dense_extremes::<u32>(l),
+                Dtype::Int64 => self.dense_extremes::<i64>(l),
+                Dtype::Uint64 => self.dense_extremes::<u64>(l),
+                Dtype::Bool | Dtype::Uint8 => self.extremes::<u8>(l),
+                Dtype::Int8 => self.extremes::<i8>(l),
+                Dtype::Uint16 => self.extremes::<u16>(l),
+                Dtype::Int16 => self.extremes::<i16>(l),
+                Dtype::Complex64 => self.extremes::<[f32; 2]>(l),
+            },
+            (Kind::ArgMax | Kind::ArgMin, _) => match dtype {
+                Dtype::Float32 => self.places::<f32>(l),
+                Dtype::Float64 => self.places::<f64>(l),
+                Dtype::Float16 => self.places::<f16>(l),
+                Dtype::Bfloat16 => self.places::<bf16>(l),
+                Dtype::Int8 => self.places::<i8>(l),
+                Dtype::Int16 => self.places::<i16>(l),
+                Dtype::Int32 => self.places::<i32>(l),
+                Dtype::Int64 => self.places::<i64>(l),
+                Dtype::Bool | Dtype::Uint8 => self.places::<u8>(l),
+                Dtype::Uint16 => self.places::<u16>(l),
+                Dtype::Uint32 => self.places::<u32>(l),
+                Dtype::Uint64 => self.places::<u64>(l),
+                Dtype::Complex64 => match self.kind {
+                    Kind::ArgMax => self.run(l, Place::<[f32; 2], true>::new),
+                    _ => self.run(l, Place::<[f32; 2], false>::new),
+                },
+            },
             (Kind::All | Kind::Any | Kind::Count, _) => match dtype.size() {
                 1 => self.flags::<u8>(l, u64::MAX),
                 2 => self.flags::<u16>(l, if all { u64::MAX } else { 0x7fff }),
@@ -192,11 +289,69 @@ impl Op for Reduce {
                     Dtype::Bfloat16 => self.arithmetic::<bf16>(l, scale),
                     Dtype::Float32 => self.arithmetic::<f32>(l, scale),
                     Dtype::Float64 => self.arithmetic::<f64>(l, scale),
-                    Dtype::Complex64 => self.arithmetic::<[f32; 2]>(l, scale),
+                    Dtype::Complex64 => match self.kind {
+                        Kind::Product => self.run(l, |_| Product(PhantomData::<[f32; 2]>)),
+                        _ => self.run(l, |_| Sum(scale, PhantomData::<[f32; 2]>)),
+                    },
                 }
             }
         }
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let x = &rule.inputs[0];
+        let kept = signed(&without(x.shape(), &self.over, true));
+        let over: SmallVec<[isize; 6]> = self.over.iter().map(|at| *at as isize).collect();
+        let cotangent = rule.cotangent()?.reshape(&kept)?;
+        let whole = |y: Array| y.broadcast_to(x.shape());
+        let result = match self.kind {
+            Kind::Sum(scale) => {
+                let part = if scale == 1.0 { cotangent } else { cotangent.multiply(scale)? };
+                whole(part)?
+            }
+            Kind::Product => cotangent.multiply(others_product(x, &self.over)?)?,
+            Kind::Max | Kind::Min => {
+                let mask = x.equal(rule.output.reshape(&kept)?)?.astype(x.dtype())?;
+                let shared = cotangent.divide(mask.sum(Some(&over), true)?)?;
+                mask.multiply(shared)?
+            }
+            Kind::Variance { count, ddof, root } => {
+                let distance = x.subtract(x.mean(Some(&over), true)?)?;
+                let free = (count - ddof).max(0.0);
+                let factor = if root {
+                    cotangent.divide(rule.output.reshape(&kept)?)?.divide(free)?
+                } else {
+                    cotangent.multiply(2.0 / free)?
+                };
+                distance.multiply(factor)?
+            }
+            Kind::All | Kind::Any | Kind::Count | Kind::ArgMax | Kind::ArgMin => {
+                return rule.each(|_| Ok(None));
+            }
+        };
+        rule.only(Ok(result))
+    }
+
+    fn is_linear(&self) -> bool {
+        matches!(self.kind, Kind::Sum(_))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let over = self.over.iter().map(|at| at + 1).collect();
+        rule.apply(OpRef::new(Reduce { kind: self.kind, over }), smallvec![rule.front(0)?])
+    }
+}
+
+/// For each element the product of all others over axes, zeros among them or not.
+fn others_product(x: &Array, over: &[usize]) -> Result<Array> {
+    let rows = x.rows_over(over)?;
+    let product = rows.cumprod(Some(-1), false, false)?.multiply(rows.cumprod(Some(-1), true, false)?)?;
+    let order: SmallVec<[usize; 6]> =
+        (0..x.ndim()).filter(|at| !over.contains(at)).chain(over.iter().copied()).collect();
+    let shape: SmallVec<[isize; 6]> = order.iter().map(|at| x.shape()[*at] as isize).collect();
+    let mut back: SmallVec<[isize; 6]> = smallvec![0; x.ndim()];
+    order.iter().enumerate().for_each(|(to, from)| back[*from] = to as isize);
+    product.reshape(&shape)?.transpose(&back)
 }
 
 /// All axes, if none are named; else those named, in order, each at most once.

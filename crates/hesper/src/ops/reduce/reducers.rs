@@ -6,6 +6,7 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 
 use super::kernel::Reducer;
+use super::layout::Layout;
 
 /// An element and the types that it is reduced in.
 pub(in crate::ops) trait Number: Pod + Send + Sync {
@@ -362,7 +363,13 @@ impl<T: Number> Reducer for Moments<T> {
 pub(in crate::ops) struct Place<T, const LARGEST: bool> {
     /// For an axis that is walked through backwards: its length.
     pub(super) turned: Option<usize>,
-    pub(super) of: PhantomData<T>,
+    of: PhantomData<T>,
+}
+
+impl<T, const LARGEST: bool> Place<T, LARGEST> {
+    pub(super) fn new(layout: &Layout) -> Self {
+        Place { turned: layout.turned.then(|| layout.length()), of: PhantomData }
+    }
 }
 
 impl<T: Number, const LARGEST: bool> Reducer for Place<T, LARGEST> {

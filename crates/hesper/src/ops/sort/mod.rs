@@ -1,9 +1,10 @@
 //! Sorting and selecting along an axis. Sorts are stable; NaN comes last.
 
 mod key;
-mod radix;
 mod search;
 
+use hesper_compute::Mismatch;
+use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
 use super::native::{GRAIN, par_chunks_mut, with_element};
@@ -13,6 +14,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::axis;
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use key::Key;
 
 pub use search::Different;
@@ -27,9 +29,6 @@ enum Order {
     /// The one in the middle.
     Middle,
 }
-
-/// Rows longer than this are sorted one after the other, each on all cores.
-const LONG: usize = 1 << 19;
 
 /// Orders the rows of the last axis; gives elements, or their places.
 #[derive(Debug)]
@@ -53,34 +52,25 @@ impl Sort {
             if from.is_empty() {
                 return Ok(());
             }
-            let rows = from.len() / length;
-            let grain = if length > LONG { rows } else { (GRAIN / length).max(1) };
-            match (order, places) {
+            let done = match (order, places) {
                 (Order::Middle, _) => {
+                    let grain = (GRAIN / length).max(1);
                     par_chunks_mut(to.as_mut_slice::<T>()?, grain, |task, out| {
                         let from = from[task * grain * length..].chunks(length);
                         out.iter_mut().zip(from).for_each(|(out, row)| *out = middle(row));
                     });
+                    Ok(())
                 }
-                (order, true) => {
-                    par_chunks_mut(to.as_mut_slice::<u32>()?, grain * length, |task, out| {
-                        let from = from[task * grain * length..].chunks(length);
-                        for (out, row) in out.chunks_mut(length).zip(from) {
-                            let order = ordered(row, order);
-                            out.iter_mut().zip(order).for_each(|(out, at)| *out = T::place(at));
-                        }
-                    });
+                (Order::Sorted, true) => hesper_compute::argsort(&Cores, from, length, to.as_mut_slice()?),
+                (Order::Around(kth), true) => {
+                    hesper_compute::argpartition(&Cores, from, length, kth, to.as_mut_slice()?)
                 }
-                (order, false) => {
-                    par_chunks_mut(to.as_mut_slice::<T>()?, grain * length, |task, out| {
-                        let from = from[task * grain * length..].chunks(length);
-                        for (out, row) in out.chunks_mut(length).zip(from) {
-                            sort_row(row, out, order);
-                        }
-                    });
+                (Order::Sorted, false) => sort(from, length, to.as_mut_slice()?),
+                (Order::Around(kth), false) => {
+                    hesper_compute::partition(&Cores, from, length, kth, to.as_mut_slice()?)
                 }
-            }
-            Ok(())
+            };
+            done.map_err(|error| error.to_string().into())
         })?;
         Ok(Data::contiguous(output, l.shape()))
     }
@@ -100,40 +90,65 @@ impl Op for Sort {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_element!(l.input_dtype(0), T => self.run::<T>(l))
     }
-}
 
-/// Keys with places, in order.
-fn ordered<T: Key>(row: &[T], order: Order) -> Vec<T::Placed> {
-    let mut placed: Vec<T::Placed> = row.iter().enumerate().map(|(at, x)| x.placed(at as u32)).collect();
-    match order {
-        Order::Around(place) => {
-            placed.select_nth_unstable(place);
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        if self.places {
+            return rule.each(|_| Ok(None));
         }
-        _ => radix::sort_long(&mut placed, 4..4 + T::BYTES),
+        let (x, mut cotangent) = (&rule.inputs[0], rule.cotangent()?);
+        let places = match self.order {
+            Order::Middle => {
+                let length = x.shape()[x.ndim() - 1] as isize;
+                cotangent = cotangent.expand_dims(&[-1])?;
+                if length % 2 == 0 {
+                    cotangent = cotangent.multiply(0.5)?;
+                }
+                x.argsort(Some(-1))?.slice_axis(x.ndim() - 1, (length - 1) / 2, length / 2 + 1, 1)?
+            }
+            order => {
+                let op = OpRef::new(Sort { order, places: true });
+                Array::lazy(x.0.shape.clone(), Dtype::Uint32, op, smallvec![x.clone()])?
+            }
+        };
+        rule.only(zeros_like(x)?.scatter_add_axis(&places, &cotangent, -1))
     }
-    placed
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
+    }
 }
 
-fn sort_row<T: Key>(row: &[T], out: &mut [T], order: Order) {
-    if order != Order::Sorted || T::SHARED && T::BYTES == 8 {
-        let order = ordered(row, order);
-        return out.iter_mut().zip(order).for_each(|(out, at)| *out = row[T::place(at) as usize]);
+/// Rows in order, elements as they were.
+fn sort<T: Key>(from: &[T], length: usize, to: &mut [T]) -> std::result::Result<(), Mismatch> {
+    if T::BY_PLACE {
+        let mut places = vec![0u32; from.len()];
+        hesper_compute::argsort(&Cores, from, length, &mut places)?;
+        for ((to, places), row) in to.chunks_mut(length).zip(places.chunks(length)).zip(from.chunks(length)) {
+            to.iter_mut().zip(places).for_each(|(to, at)| *to = row[*at as usize]);
+        }
+        return Ok(());
     }
-    let mut keys: Vec<T::Bits> = row.iter().map(|x| x.key()).collect();
-    radix::sort_long(&mut keys, 0..T::BYTES);
-    out.iter_mut().zip(&keys).for_each(|(out, key)| *out = T::of(*key));
-    // Zeros and NaN are put back as they were, in their order.
+    hesper_compute::sort(&Cores, from, length, to)?;
     if T::SHARED {
-        let of_zero = T::zeroed().key();
-        let mut zero = keys.partition_point(|key| *key < of_zero);
-        let zeros_end = keys.partition_point(|key| *key <= of_zero);
-        let mut nan = out.len() - out.iter().rev().take_while(|x| x.nan()).count();
-        if zero < zeros_end || nan < out.len() {
-            for x in row.iter().filter(|x| x.shares()) {
-                let place = if x.nan() { &mut nan } else { &mut zero };
-                out[*place] = *x;
-                *place += 1;
-            }
+        let grain = (GRAIN / length).max(1) * length;
+        par_chunks_mut(to, grain, |task, to| {
+            let from = from[task * grain..].chunks(length);
+            to.chunks_mut(length).zip(from).for_each(|(to, row)| put_back(row, to));
+        });
+    }
+    Ok(())
+}
+
+/// Zeros and NaN of a row are put back in their order in its sorted copy.
+fn put_back<T: Key>(row: &[T], sorted: &mut [T]) {
+    let of_zero = T::zeroed().bits();
+    let mut zero = sorted.partition_point(|x| x.bits() < of_zero);
+    let mut nan = sorted.len() - sorted.iter().rev().take_while(|x| x.nan()).count();
+    if sorted.get(zero).is_some_and(|x| x.bits() == of_zero) || nan < sorted.len() {
+        for x in row.iter().filter(|x| x.shares()) {
+            let place = if x.nan() { &mut nan } else { &mut zero };
+            sorted[*place] = *x;
+            *place += 1;
         }
     }
 }
@@ -142,7 +157,7 @@ fn middle<T: Key>(row: &[T]) -> T {
     if let Some(nan) = row.iter().find(|x| x.nan()) {
         return *nan;
     }
-    let mut keys: Vec<T::Bits> = row.iter().map(|x| x.key()).collect();
+    let mut keys: Vec<T::Bits> = row.iter().map(|x| x.bits()).collect();
     let (below, at, _) = keys.select_nth_unstable(row.len() / 2);
     let at = T::of(*at);
     match below.iter().max() {

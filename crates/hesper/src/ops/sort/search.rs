@@ -28,11 +28,11 @@ impl Search {
             let (row, values) = (row.as_slice::<T>()?, values.as_slice::<T>()?);
             par_chunks_mut(out.as_mut_slice::<u32>()?, GRAIN / 16, |task, out| {
                 for (out, value) in out.iter_mut().zip(&values[task * (GRAIN / 16)..]) {
-                    let key = value.key();
+                    let key = value.bits();
                     let found = if right {
-                        row.partition_point(|x| x.key() <= key)
+                        row.partition_point(|x| x.bits() <= key)
                     } else {
-                        row.partition_point(|x| x.key() < key)
+                        row.partition_point(|x| x.bits() < key)
                     };
                     *out = found as u32;
                 }
@@ -126,7 +126,7 @@ impl Unique {
 fn differs<T: Key>(row: &[T], order: &[u32], at: usize) -> bool {
     at == 0 || {
         let (before, this) = (row[order[at - 1] as usize], row[order[at] as usize]);
-        this.nan() || before.key() != this.key()
+        this.nan() || before.bits() != this.bits()
     }
 }
 

@@ -1,0 +1,319 @@
+//! `hesper files`: what tensor files hold, whether they are whole, and their conversion.
+
+use std::fmt::Write as _;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Subcommand, ValueEnum};
+use hesper::Dtype;
+use hesper::io::{self as arrays, Format, Loaded, MetaArray, MetaValue, Quantized};
+use hesper_files::{Error as FileError, FileDtype, ShardedFile, TensorFile, TensorInfo, write};
+
+use crate::progress::Progress;
+use crate::{Failure, interrupt};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List a file's tensors and what it says about itself
+    Show {
+        /// A safetensors, npy, npz or GGUF file, or the index file of a sharded checkpoint
+        file: PathBuf,
+    },
+    /// Read all of a file, compare checksums where it has them, and count numbers that are not finite
+    Check {
+        /// A safetensors, npy, npz or GGUF file, or the index file of a sharded checkpoint
+        file: PathBuf,
+    },
+    /// Write a file in another format, as the extension says
+    Convert {
+        /// A safetensors, npy, npz or GGUF file, the index file of a sharded checkpoint, or a folder with one
+        from: PathBuf,
+        /// The file to write
+        to: PathBuf,
+        /// What becomes of quantised tensors; between GGUF files they stay as they are
+        #[arg(long, value_enum, default_value = "affine")]
+        quantized: Form,
+        /// Compress (npz)
+        #[arg(long)]
+        compress: bool,
+    },
+}
+
+/// What quantised tensors become.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Form {
+    /// Packed words, scales and biases
+    Affine,
+    /// Half precision
+    Float16,
+    /// The upper half of single precision
+    Bfloat16,
+    /// Single precision
+    Float32,
+}
+
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Show { file } => show(&Files::open(&file)?),
+        Command::Check { file } => {
+            interrupt::patient(true);
+            check(&Files::open(&file)?)
+        }
+        Command::Convert { from, to, quantized, compress } => {
+            interrupt::patient(true);
+            convert(&from, &to, quantized, compress)
+        }
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    if interrupt::asked() { Failure::Interrupted } else { Failure::Message(error.to_string()) }
+}
+
+/// One file, or those of a sharded checkpoint.
+enum Files {
+    One(TensorFile),
+    Many(ShardedFile),
+}
+
+impl Files {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let index = path.extension().is_some_and(|extension| extension == "json");
+        if index {
+            return ShardedFile::open(path).map(Files::Many).map_err(failed);
+        }
+        TensorFile::open(path).map(Files::One).map_err(failed)
+    }
+
+    fn tensors(&self) -> Vec<(&TensorFile, &TensorInfo)> {
+        match self {
+            Files::One(file) => file.tensors().iter().map(|tensor| (file, tensor)).collect(),
+            Files::Many(files) => files.tensors().collect(),
+        }
+    }
+
+    fn first(&self) -> Option<&TensorFile> {
+        match self {
+            Files::One(file) => Some(file),
+            Files::Many(files) => files.files().first(),
+        }
+    }
+}
+
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut size = count as f64;
+    let mut unit = 0;
+    while size >= 1024.0 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{size:.1} {}", UNITS[unit]) }
+}
+
+fn show(files: &Files) -> Result<(), Failure> {
+    let mut text = String::new();
+    let tensors = files.tensors();
+    if let Some(file) = files.first() {
+        let _ = writeln!(text, "format {}", file.format());
+        for (key, value) in file.metadata().entries() {
+            let _ = writeln!(text, "  {key} = {}", value_of(value));
+        }
+    }
+    let width = tensors.iter().map(|(_, tensor)| tensor.name.chars().count()).max().unwrap_or(0).min(60);
+    for (_, tensor) in &tensors {
+        let shape = tensor.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ");
+        let _ = writeln!(
+            text,
+            "{:width$}  {:8}  {:>10}  [{shape}]",
+            printable(&tensor.name),
+            tensor.dtype.to_string(),
+            bytes(tensor.byte_len),
+        );
+    }
+    let total: u64 = tensors.iter().map(|(_, tensor)| tensor.byte_len).sum();
+    let _ = writeln!(text, "{} tensors, {}", tensors.len(), bytes(total));
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::output)
+}
+
+/// A stranger's text without what would move the cursor.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// A value in one line, long ones cut.
+fn value_of(value: &MetaValue) -> String {
+    let text = match value {
+        MetaValue::String(text) => format!("{:?}", text.chars().take(100).collect::<String>()),
+        MetaValue::U8(v) => v.to_string(),
+        MetaValue::I8(v) => v.to_string(),
+        MetaValue::U16(v) => v.to_string(),
+        MetaValue::I16(v) => v.to_string(),
+        MetaValue::U32(v) => v.to_string(),
+        MetaValue::I32(v) => v.to_string(),
+        MetaValue::U64(v) => v.to_string(),
+        MetaValue::I64(v) => v.to_string(),
+        MetaValue::F32(v) => v.to_string(),
+        MetaValue::F64(v) => v.to_string(),
+        MetaValue::Bool(v) => v.to_string(),
+        MetaValue::Array(MetaArray::String(texts)) => {
+            let first: Vec<&String> = texts.iter().take(4).collect();
+            format!("{} strings {first:?}", texts.len())
+        }
+        MetaValue::Array(values) => format!("{} values", values.len()),
+    };
+    printable(&text)
+}
+
+/// Counts what passes through, tells it, and ends when the user asks for it.
+struct Meter<'a, W> {
+    out: W,
+    what: &'a str,
+    done: u64,
+    total: u64,
+    progress: Progress,
+}
+
+impl<'a, W> Meter<'a, W> {
+    fn new(out: W, what: &'a str, total: u64) -> Self {
+        Meter { out, what, done: 0, total, progress: Progress::new(false) }
+    }
+
+    fn passed(&mut self, len: u64) -> io::Result<()> {
+        if interrupt::asked() {
+            return Err(io::Error::other("interrupted"));
+        }
+        self.done += len;
+        let percent = (self.done * 100).checked_div(self.total).unwrap_or(100).min(100);
+        self.progress.say(&format!("{} {percent}% of {}", self.what, bytes(self.total)));
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for Meter<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // In pieces, so that progress is seen and Ctrl-C heard within a large tensor.
+        let written = self.out.write(&bytes[..bytes.len().min(4 << 20)])?;
+        self.passed(written as u64)?;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl<W: Seek> Seek for Meter<'_, W> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.out.seek(to)
+    }
+}
+
+/// Counts the floating-point numbers that are not finite.
+struct Numbers {
+    dtype: FileDtype,
+    strange: u64,
+}
+
+impl Write for Numbers {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // An exponent of all ones is an infinity or no number.
+        let count = |size: usize, high: usize, mask: u16| -> u64 {
+            let all_ones = |element: &[u8]| u16::from_le_bytes([element[high - 1], element[high]]) & mask == mask;
+            bytes.chunks_exact(size).filter(|element| all_ones(element)).count() as u64
+        };
+        self.strange += match self.dtype {
+            FileDtype::F16 => count(2, 1, 0x7c00),
+            FileDtype::BF16 => count(2, 1, 0x7f80),
+            FileDtype::F32 | FileDtype::C64 => count(4, 3, 0x7f80),
+            FileDtype::F64 => count(8, 7, 0x7ff0),
+            _ => 0,
+        };
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn check(files: &Files) -> Result<(), Failure> {
+    let tensors = files.tensors();
+    let total = tensors.iter().map(|(_, tensor)| tensor.byte_len).sum();
+    let mut meter = Meter::new(Numbers { dtype: FileDtype::U8, strange: 0 }, "checking", total);
+    let mut found = String::new();
+    for (file, tensor) in &tensors {
+        meter.out = Numbers { dtype: tensor.dtype, strange: 0 };
+        file.copy_to(tensor, &mut meter).and_then(|()| file.verify(tensor)).map_err(failed)?;
+        if meter.out.strange > 0 {
+            let _ = writeln!(found, "{}: {} numbers are not finite", printable(&tensor.name), meter.out.strange);
+        }
+    }
+    drop(meter);
+    let _ = writeln!(found, "{} tensors, {}: all can be read", tensors.len(), bytes(total));
+    io::stdout().write_all(found.as_bytes()).map_err(Failure::output)
+}
+
+fn convert(from: &Path, to: &Path, form: Form, compress: bool) -> Result<(), Failure> {
+    let format = match to.extension().and_then(|extension| extension.to_str()) {
+        Some("safetensors") => Format::Safetensors,
+        Some("npz") => Format::Npz,
+        Some("npy") => Format::Npy,
+        Some("gguf") => Format::Gguf,
+        _ => {
+            let what = "the extension of the file to write must be safetensors, npz, npy or gguf";
+            return Err(Failure::Message(format!("{}: {what}", to.display())));
+        }
+    };
+    let quantized = match form {
+        _ if format == Format::Gguf => Quantized::Blocks,
+        Form::Affine => Quantized::Affine,
+        Form::Float16 => Quantized::Float(Dtype::Float16),
+        Form::Bfloat16 => Quantized::Float(Dtype::Bfloat16),
+        Form::Float32 => Quantized::Float(Dtype::Float32),
+    };
+    let options = arrays::Options { quantized, ..Default::default() };
+    let file = arrays::load_with(from, &options).map_err(failed)?;
+    let blocks: usize = match quantized {
+        Quantized::Blocks => file.all_blocks().iter().map(|(_, blocks)| blocks.bytes().nbytes()).sum(),
+        _ => 0,
+    };
+    let total = file.arrays().iter().map(|(_, array)| array.nbytes()).sum::<usize>() + blocks;
+    write::replace(to, |out| {
+        let mut out = Meter::new(out, "writing", total as u64);
+        put(&mut out, &file, format, compress).map_err(|error| FileError::Producer {
+            name: to.display().to_string(),
+            cause: Box::new(error),
+        })
+    })
+    .map_err(failed)?;
+    println!("{}: {} arrays, {}", to.display(), file.arrays().len() + file.all_blocks().len(), bytes(total as u64));
+    Ok(())
+}
+
+fn put(out: &mut (impl Write + Seek), file: &Loaded, format: Format, compress: bool) -> hesper::Result<()> {
+    let named = || file.arrays().iter().map(|(name, array)| (name.as_str(), array));
+    match format {
+        Format::Npz if compress => arrays::write_npz_compressed(out, named()),
+        Format::Npz => arrays::write_npz(out, named()),
+        Format::Npy => match file.arrays() {
+            [(_, array)] => arrays::write_npy(out, array),
+            all => {
+                let what = format!("npy holds one array, not {}", all.len());
+                Err(FileError::UnknownFormat(what).into())
+            }
+        },
+        Format::Gguf => {
+            let plain = file.arrays().iter().map(|(name, array)| (name.as_str(), array.into()));
+            let blocks = file.all_blocks().iter().map(|(name, blocks)| (name.as_str(), blocks.into()));
+            let tensors: Vec<(&str, arrays::GgufTensor<'_>)> = plain.chain(blocks).collect();
+            arrays::write_gguf(out, tensors, file.metadata().entries())
+        }
+        _ => {
+            let text = |value: &MetaValue| value.as_str().map_or_else(|| value_of(value), str::to_owned);
+            let metadata: Vec<(String, String)> =
+                file.metadata().entries().iter().map(|(key, value)| (key.clone(), text(value))).collect();
+            arrays::write_safetensors(out, named(), &metadata)
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Between slices, row by row, and faer's matrices, column by column.
+
+use faer::traits::ComplexField;
+use faer::{Mat, MatRef, c32};
+
+use crate::Failure;
+
+/// Rows or columns that are moved at once, so that both sides use whole cache lines.
+const BLOCK: usize = 16;
+
+/// An element of a matrix: f32, f64, or the parts of a complex number.
+pub trait Entry: Copy + Send + Sync + 'static {
+    /// What faer computes with.
+    #[doc(hidden)]
+    type Field: ComplexField + Copy;
+    /// Its real part.
+    type Real: Entry;
+    #[doc(hidden)]
+    fn enter(self) -> Self::Field;
+    #[doc(hidden)]
+    fn leave(field: Self::Field) -> Self;
+    #[doc(hidden)]
+    fn real(field: Self::Field) -> Self::Real;
+    #[doc(hidden)]
+    fn of_real(real: <Self::Field as ComplexField>::Real) -> Self::Real;
+    #[doc(hidden)]
+    fn finite(self) -> bool;
+}
+
+macro_rules! reals {
+    ($($t:ty)*) => { $(
+        impl Entry for $t {
+            type Field = $t;
+            type Real = $t;
+            #[inline(always)]
+            fn enter(self) -> $t { self }
+            #[inline(always)]
+            fn leave(field: $t) -> $t { field }
+            fn real(field: $t) -> $t { field }
+            fn of_real(real: $t) -> $t { real }
+            fn finite(self) -> bool { self.is_finite() }
+        }
+    )* };
+}
+
+reals!(f32 f64);
+
+impl Entry for [f32; 2] {
+    type Field = c32;
+    type Real = f32;
+    #[inline(always)]
+    fn enter(self) -> c32 {
+        c32::new(self[0], self[1])
+    }
+    #[inline(always)]
+    fn leave(field: c32) -> [f32; 2] {
+        [field.re, field.im]
+    }
+    fn real(field: c32) -> f32 {
+        field.re
+    }
+    fn of_real(real: f32) -> f32 {
+        real
+    }
+    fn finite(self) -> bool {
+        self[0].is_finite() && self[1].is_finite()
+    }
+}
+
+/// `Ok` if a slice has the elements of its matrix.
+pub(crate) fn check(rows: usize, columns: usize, given: usize) -> Result<(), Failure> {
+    if rows.checked_mul(columns) == Some(given) {
+        Ok(())
+    } else {
+        Err(Failure::Size { rows, columns, given })
+    }
+}
+
+/// `Ok` if all elements are numbers.
+pub(crate) fn check_finite<T: Entry>(a: &[T]) -> Result<(), Failure> {
+    if a.iter().all(|x| x.finite()) { Ok(()) } else { Err(Failure::NotFinite) }
+}
+
+/// A matrix from its elements, row by row.
+pub(crate) fn load<T: Entry>(rows: usize, columns: usize, a: &[T]) -> Result<Mat<T::Field>, Failure> {
+    check(rows, columns, a.len())?;
+    let mut matrix = Mat::<T::Field>::zeros(rows, columns);
+    for first in (0..rows).step_by(BLOCK) {
+        let count = BLOCK.min(rows - first);
+        let block = &a[first * columns..][..count * columns];
+        for column in 0..columns {
+            let to = &mut matrix.col_as_slice_mut(column)[first..first + count];
+            for (at, to) in to.iter_mut().enumerate() {
+                *to = block[at * columns + column].enter();
+            }
+        }
+    }
+    Ok(matrix)
+}
+
+/// The elements of a matrix, row by row.
+pub(crate) fn store<T: Entry>(matrix: MatRef<'_, T::Field>, out: &mut [T]) -> Result<(), Failure> {
+    let (rows, columns) = (matrix.nrows(), matrix.ncols());
+    check(rows, columns, out.len())?;
+    for first in (0..columns).step_by(BLOCK) {
+        let count = BLOCK.min(columns - first);
+        let block = matrix.get(.., first..first + count);
+        for row in 0..rows {
+            let to = &mut out[row * columns + first..][..count];
+            for (at, to) in to.iter_mut().enumerate() {
+                *to = T::leave(block[(row, at)]);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    #[test]
+    fn a_matrix_comes_back_as_it_went_in() {
+        for (rows, columns) in [(0, 3), (1, 1), (17, 40), (33, 16)] {
+            let a: Vec<f32> = (0..rows * columns).map(|at| at as f32).collect();
+            let matrix = load(rows, columns, &a).unwrap();
+            assert!((0..rows).all(|row| {
+                (0..columns).all(|column| matrix[(row, column)] == a[row * columns + column])
+            }));
+            let mut back = vec![0.0f32; a.len()];
+            store(matrix.as_ref(), &mut back).unwrap();
+            assert_eq!(a, back);
+        }
+        assert!(load(2, 2, &[1.0f32]).is_err() && load(usize::MAX, 2, &[1.0f32]).is_err());
+    }
+}

@@ -1,0 +1,484 @@
+//! DLPack: arrays exchanged with other libraries without going through Python's numbers.
+//!
+//! An array is given away as it lies in memory, marked read-only, because arrays are values; whoever
+//! cannot be told so gets a copy. What is taken in is copied, unless its owner says that nobody writes it,
+//! or the caller promises so with ``copy=False``. Memory of another library is given back through a queue
+//! that a thread with the interpreter's lock empties: a worker that drops an array never takes that lock.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use hesper::{Array, Dtype, HostArray};
+use hesper_runtime::HostMemory;
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+use pyo3::{ffi, intern};
+
+use super::{PyArray, evaluated};
+use crate::error::raise;
+use crate::waiting;
+
+const PLAIN: &CStr = c"dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+const CPU: i32 = 1;
+const READ_ONLY: u64 = 1;
+const COPIED: u64 = 2;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Device {
+    kind: i32,
+    id: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ElementType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Tensor {
+    data: *mut c_void,
+    device: Device,
+    ndim: i32,
+    dtype: ElementType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+#[repr(C)]
+struct Plain {
+    tensor: Tensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Plain)>,
+}
+
+#[repr(C)]
+struct Versioned {
+    major: u32,
+    minor: u32,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
+    flags: u64,
+    tensor: Tensor,
+}
+
+fn code(dtype: Dtype) -> ElementType {
+    let code = match dtype {
+        Dtype::Int8 | Dtype::Int16 | Dtype::Int32 | Dtype::Int64 => 0,
+        Dtype::Uint8 | Dtype::Uint16 | Dtype::Uint32 | Dtype::Uint64 => 1,
+        Dtype::Float16 | Dtype::Float32 | Dtype::Float64 => 2,
+        Dtype::Bfloat16 => 4,
+        Dtype::Complex64 => 5,
+        Dtype::Bool => 6,
+    };
+    ElementType { code, bits: (dtype.size() * 8) as u8, lanes: 1 }
+}
+
+fn dtype_of(element: ElementType) -> PyResult<Dtype> {
+    let same = |dtype: &Dtype| {
+        let own = code(*dtype);
+        (own.code, own.bits) == (element.code, element.bits) && element.lanes == 1
+    };
+    Dtype::ALL.into_iter().find(same).ok_or_else(|| {
+        let ElementType { code, bits, lanes } = element;
+        PyValueError::new_err(format!(
+            "[from_dlpack] elements of code {code}, {bits} bits and {lanes} lanes do not make an array"
+        ))
+    })
+}
+
+/// What a capsule of ours owns.
+struct Given {
+    host: HostArray,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+impl Given {
+    fn new(host: HostArray) -> Box<Given> {
+        let shape = host.shape().iter().map(|axis| *axis as i64).collect();
+        let strides = host.strides().iter().map(|stride| *stride as i64).collect();
+        Box::new(Given { host, shape, strides })
+    }
+
+    fn tensor(&mut self) -> Tensor {
+        Tensor {
+            data: self.host.as_ptr().cast_mut().cast(),
+            device: Device { kind: CPU, id: 0 },
+            ndim: self.shape.len() as i32,
+            dtype: code(self.host.dtype()),
+            shape: self.shape.as_mut_ptr(),
+            strides: self.strides.as_mut_ptr(),
+            byte_offset: 0,
+        }
+    }
+}
+
+unsafe extern "C" fn drop_plain(tensor: *mut Plain) {
+    // SAFETY: called once, by the last owner, with what `give` leaked; its context is a `Given`.
+    unsafe {
+        let tensor = Box::from_raw(tensor);
+        drop(Box::from_raw(tensor.context.cast::<Given>()));
+    }
+}
+
+unsafe extern "C" fn drop_versioned(tensor: *mut Versioned) {
+    // SAFETY: as above.
+    unsafe {
+        let tensor = Box::from_raw(tensor);
+        drop(Box::from_raw(tensor.context.cast::<Given>()));
+    }
+}
+
+/// Ends a capsule that nobody has taken the tensor from.
+unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
+    // SAFETY: the interpreter calls this once with a capsule of ours; a consumer renames the capsule when
+    // it takes the tensor, and then the deleter is its own affair.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) == 1 {
+            drop_plain(ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
+        } else if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            drop_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}
+
+fn capsule<'py>(py: Python<'py>, pointer: *mut c_void, name: &CStr) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the pointer is not null, the name is static, the destructor knows both names.
+    unsafe {
+        let capsule = ffi::PyCapsule_New(pointer, name.as_ptr(), Some(drop_capsule));
+        Bound::from_owned_ptr_or_err(py, capsule)
+    }
+}
+
+#[pymethods]
+impl PyArray {
+    /// The array for another library, as a DLPack capsule.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(i32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // The host has no streams that a consumer could name.
+        let _ = stream;
+        if dl_device.is_some_and(|device| device != (CPU, 0)) {
+            return Err(PyBufferError::new_err("arrays are exported to the host, device (1, 0), only"));
+        }
+        let versioned = max_version.is_some_and(|(major, _)| major >= 1);
+        let copy = copy.unwrap_or(!versioned);
+        let array = self.value();
+        let array = if copy { private(py, &array)? } else { array };
+        let mut given = Given::new(evaluated(py, &array)?);
+        let tensor = given.tensor();
+        let context = Box::into_raw(given).cast();
+        if versioned {
+            let flags = if copy { COPIED } else { READ_ONLY };
+            let deleter = Some(drop_versioned as unsafe extern "C" fn(*mut Versioned));
+            let managed = Versioned { major: 1, minor: 0, context, deleter, flags, tensor };
+            return capsule(py, Box::into_raw(Box::new(managed)).cast(), VERSIONED);
+        }
+        let deleter = Some(drop_plain as unsafe extern "C" fn(*mut Plain));
+        capsule(py, Box::into_raw(Box::new(Plain { tensor, context, deleter })).cast(), PLAIN)
+    }
+
+    /// The kind and number of the device on which ``__dlpack__`` gives the array: the host.
+    fn __dlpack_device__(&self) -> (i32, i32) {
+        (CPU, 0)
+    }
+}
+
+/// A copy of an array that nobody else holds.
+fn private(py: Python<'_>, array: &Array) -> PyResult<Array> {
+    waiting::detached(py, || array.read_bytes(|bytes| Array::from_bytes(bytes, array.dtype(), array.shape())))
+        .and_then(|copy| copy)
+        .map_err(raise)
+}
+
+/// A tensor of another library.
+enum Taken {
+    Plain(NonNull<Plain>),
+    Versioned(NonNull<Versioned>),
+}
+
+// SAFETY: the tensor is plain memory and its deleter is only called with the interpreter's lock held.
+unsafe impl Send for Taken {}
+// SAFETY: as above.
+unsafe impl Sync for Taken {}
+
+impl Taken {
+    fn tensor(&self) -> Tensor {
+        // SAFETY: whoever gave the capsule keeps the tensor until its deleter is called.
+        unsafe {
+            match self {
+                Taken::Plain(tensor) => tensor.as_ref().tensor,
+                Taken::Versioned(tensor) => tensor.as_ref().tensor,
+            }
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        match self {
+            Taken::Plain(_) => false,
+            // SAFETY: as above.
+            Taken::Versioned(tensor) => unsafe { tensor.as_ref().flags & READ_ONLY != 0 },
+        }
+    }
+
+    fn is_copied(&self) -> bool {
+        match self {
+            Taken::Plain(_) => false,
+            // SAFETY: as above.
+            Taken::Versioned(tensor) => unsafe { tensor.as_ref().flags & COPIED != 0 },
+        }
+    }
+
+    /// Gives the tensor back. The interpreter's lock is held.
+    fn release(self) {
+        // SAFETY: called once for each tensor, which is not used afterwards.
+        unsafe {
+            match self {
+                Taken::Plain(tensor) => {
+                    if let Some(deleter) = tensor.as_ref().deleter {
+                        deleter(tensor.as_ptr());
+                    }
+                }
+                Taken::Versioned(tensor) => {
+                    if let Some(deleter) = tensor.as_ref().deleter {
+                        deleter(tensor.as_ptr());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tensors that arrays no longer need, until a thread with the interpreter's lock gives them back.
+static OVER: Mutex<Vec<Taken>> = Mutex::new(Vec::new());
+
+/// Gives back what is over. The interpreter's lock is held; ours is not while a deleter runs.
+pub fn release_over(_py: Python<'_>) {
+    let over = std::mem::take(&mut *OVER.lock().unwrap_or_else(PoisonError::into_inner));
+    over.into_iter().for_each(Taken::release);
+}
+
+extern "C" fn release_soon(_: *mut c_void) -> c_int {
+    // SAFETY: the interpreter makes pending calls with its lock held.
+    release_over(unsafe { Python::assume_attached() });
+    0
+}
+
+/// Memory of another library under an array of ours.
+struct Adopted {
+    taken: Option<Taken>,
+    address: *const u8,
+    len: usize,
+}
+
+// SAFETY: a borrow of plain bytes that nobody writes; the owner goes back through the queue.
+unsafe impl Send for Adopted {}
+// SAFETY: as above.
+unsafe impl Sync for Adopted {}
+
+// SAFETY: the bytes stay in place until the tensor is given back, and the owner, or the caller in his
+// name, has said that nobody writes them.
+unsafe impl HostMemory for Adopted {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: address and length are those of the tensor that is held.
+        unsafe { std::slice::from_raw_parts(self.address, self.len) }
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        let Some(taken) = self.taken.take() else { return };
+        OVER.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+        // SAFETY: may be called by any thread, without the interpreter's lock. If its queue is full, the
+        // next import empties ours.
+        unsafe { ffi::Py_AddPendingCall(Some(release_soon), std::ptr::null_mut()) };
+    }
+}
+
+/// The capsule of an object that speaks DLPack.
+fn ask<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let Some(method) = object.getattr_opt(intern!(py, "__dlpack__"))? else {
+        let name = object.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("from_dlpack(): {name} has no __dlpack__")));
+    };
+    let arguments = PyDict::new(py);
+    arguments.set_item("max_version", (1, 0))?;
+    if copy == Some(true) {
+        arguments.set_item("copy", true)?;
+    }
+    match method.call((), Some(&arguments)) {
+        // Producers of the first version of the protocol take no arguments.
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call0(),
+        other => other,
+    }
+}
+
+/// Takes the tensor out of a capsule.
+fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Taken> {
+    let Ok(capsule) = capsule.cast::<PyCapsule>() else {
+        return Err(PyTypeError::new_err("from_dlpack(): __dlpack__ did not give a capsule"));
+    };
+    let pointer = capsule.as_ptr();
+    // SAFETY: the names are those of the protocol; renaming the capsule takes the tensor from it.
+    unsafe {
+        if ffi::PyCapsule_IsValid(pointer, VERSIONED.as_ptr()) == 1 {
+            let tensor = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr()).cast::<Versioned>();
+            if let Some(tensor) = NonNull::new(tensor) {
+                if tensor.as_ref().major > 1 {
+                    return Err(PyBufferError::new_err("from_dlpack(): a newer version of DLPack"));
+                }
+                ffi::PyCapsule_SetName(pointer, c"used_dltensor_versioned".as_ptr());
+                return Ok(Taken::Versioned(tensor));
+            }
+        }
+        if ffi::PyCapsule_IsValid(pointer, PLAIN.as_ptr()) == 1 {
+            let tensor = ffi::PyCapsule_GetPointer(pointer, PLAIN.as_ptr()).cast::<Plain>();
+            if let Some(tensor) = NonNull::new(tensor) {
+                ffi::PyCapsule_SetName(pointer, c"used_dltensor".as_ptr());
+                return Ok(Taken::Plain(tensor));
+            }
+        }
+    }
+    Err(PyValueError::new_err("from_dlpack(): the capsule holds no tensor, or it was taken already"))
+}
+
+/// An array from an object that speaks DLPack.
+pub fn import(object: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Array> {
+    let py = object.py();
+    release_over(py);
+    let taken = take(&ask(object, copy)?)?;
+    let made = build(&taken, copy);
+    match made {
+        Ok(Built::Copied(array)) => {
+            taken.release();
+            Ok(array)
+        }
+        Ok(Built::Adopts { dtype, shape, address, len }) => {
+            let owner = Adopted { taken: Some(taken), address, len };
+            Array::adopt(owner, "a DLPack tensor", dtype, &shape).map_err(raise)
+        }
+        Err(error) => {
+            taken.release();
+            Err(error)
+        }
+    }
+}
+
+enum Built {
+    Copied(Array),
+    Adopts { dtype: Dtype, shape: Vec<usize>, address: *const u8, len: usize },
+}
+
+fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
+    let tensor = taken.tensor();
+    if tensor.device.kind != CPU {
+        let what = format!("[from_dlpack] memory of device {}, not of the host", tensor.device.kind);
+        return Err(PyValueError::new_err(what));
+    }
+    let rank = usize::try_from(tensor.ndim).unwrap_or(0);
+    let complex128 = (tensor.dtype.code, tensor.dtype.bits) == (5, 128);
+    let dtype = if complex128 { Dtype::Complex64 } else { dtype_of(tensor.dtype)? };
+    let shape: Vec<usize> = if rank == 0 {
+        Vec::new()
+    } else {
+        // SAFETY: a tensor has as many lengths as axes.
+        unsafe { std::slice::from_raw_parts(tensor.shape, rank) }.iter().map(|axis| *axis as usize).collect()
+    };
+    let mut rows = vec![1i64; rank];
+    for axis in (1..rank).rev() {
+        rows[axis - 1] = rows[axis].saturating_mul(shape[axis] as i64);
+    }
+    let strides: Vec<i64> = if tensor.strides.is_null() || rank == 0 {
+        rows.clone()
+    } else {
+        // SAFETY: strides that are there are as many as axes.
+        unsafe { std::slice::from_raw_parts(tensor.strides, rank) }.to_vec()
+    };
+    let size: usize = shape.iter().product();
+    // SAFETY: the tensor's first element is this far from its data.
+    let start = unsafe { tensor.data.cast::<u8>().byte_add(tensor.byte_offset as usize) };
+    let width = tensor.dtype.bits as usize / 8;
+    let in_rows = size <= 1 || shape.iter().zip(&strides).zip(&rows).all(|((n, a), b)| *n == 1 || a == b);
+    let unchanged = in_rows && !complex128 && dtype != Dtype::Float64;
+    if unchanged && size > 0 && copy != Some(true) && (copy == Some(false) || taken.is_read_only()) {
+        return Ok(Built::Adopts { dtype, shape, address: start, len: size * width });
+    }
+    if copy == Some(false) && !taken.is_copied() && size > 0 {
+        return Err(PyValueError::new_err("[convert] Cannot import a CPU array without a copy."));
+    }
+    let mut bytes = Vec::with_capacity(size * width);
+    if in_rows && size > 0 {
+        // SAFETY: elements that lie row by row are one stretch of memory.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, size * width) });
+    } else {
+        let mut at = vec![0usize; rank];
+        for _ in 0..size {
+            let moved: i64 = at.iter().zip(&strides).map(|(at, stride)| *at as i64 * stride).sum();
+            // SAFETY: indices below the lengths, so the element is one of the tensor's.
+            let element =
+                unsafe { std::slice::from_raw_parts(start.offset(moved as isize * width as isize), width) };
+            bytes.extend_from_slice(element);
+            for axis in (0..rank).rev() {
+                at[axis] += 1;
+                if at[axis] < shape[axis] {
+                    break;
+                }
+                at[axis] = 0;
+            }
+        }
+    }
+    if complex128 {
+        let narrow =
+            |part: &[u8]| (f64::from_ne_bytes(part.try_into().unwrap_or_default()) as f32).to_ne_bytes();
+        bytes = bytes.chunks_exact(8).flat_map(narrow).collect();
+    }
+    Array::from_bytes(&bytes, dtype, &shape).map(Built::Copied).map_err(raise)
+}
+
+/// An array from an object of another library that speaks DLPack.
+///
+/// Parameters
+/// ----------
+/// x : object with ``__dlpack__``
+/// copy : bool, optional
+///     By default memory is shared only if its owner says that it is read-only.
+///     With ``False`` it is shared, and nobody may write it; with ``True`` it is
+///     copied. Double precision becomes ``float32``, and is copied.
+///
+/// Returns
+/// -------
+/// array
+///
+/// Examples
+/// --------
+/// >>> mx.from_dlpack(numpy.arange(3, dtype="int32"))
+/// array([0, 1, 2], dtype=int32)
+#[pyfunction]
+#[pyo3(signature = (x, /, *, copy = None))]
+fn from_dlpack(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<PyArray> {
+    crate::eval::usable()?;
+    let array = import(x, copy)?;
+    let array =
+        if array.dtype() == Dtype::Float64 { array.astype(Dtype::Float32).map_err(raise)? } else { array };
+    Ok(PyArray::new(array))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(from_dlpack, m)?)
+}

@@ -1,0 +1,331 @@
+//! `custom_function` and `checkpoint`: functions with rules of their own for transformations.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use hesper::transform::{self, CustomFunction, depends};
+use hesper::{Array, Error};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+
+use crate::array::PyArray;
+use crate::error::raise;
+use crate::transform::callable;
+use crate::tree::{Leaves, Tree};
+
+/// One call of a Python function: the shape of its arguments, and of what it gave.
+struct Call {
+    fun: Py<PyAny>,
+    arguments: Tree,
+    result: Mutex<Option<Arc<Tree>>>,
+}
+
+impl Call {
+    /// A call, and the arrays among its arguments.
+    fn new(
+        fun: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<(Arc<Call>, Vec<Array>)> {
+        let py = args.py();
+        let kwargs = kwargs.cloned().unwrap_or_else(|| PyDict::new(py));
+        let all = PyTuple::new(py, [args.as_any(), kwargs.as_any()])?;
+        let mut arrays = Vec::new();
+        let arguments = Tree::of(all.as_any(), Leaves::Any, &mut arrays)?;
+        Ok((Arc::new(Call { fun: fun.clone().unbind(), arguments, result: Mutex::new(None) }), arrays))
+    }
+
+    /// Arguments with the given arrays among them.
+    fn arguments<'py>(
+        &self,
+        py: Python<'py>,
+        arrays: &[Array],
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let both = self.arguments.with_arrays(py, arrays)?;
+        let both = both.cast::<PyTuple>()?;
+        Ok((both.get_item(0)?.cast_into()?, both.get_item(1)?.cast_into()?))
+    }
+
+    /// The same as rules take them: a single positional argument stands for itself.
+    fn primals<'py>(
+        &self,
+        py: Python<'py>,
+        arrays: &[Array],
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyDict>)> {
+        let (args, kwargs) = self.arguments(py, arrays)?;
+        Ok((alone(&args)?, kwargs))
+    }
+
+    /// Calls the function.
+    fn run(&self, arrays: &[Array]) -> hesper::Result<Vec<Array>> {
+        attached(|py| {
+            let (args, kwargs) = self.arguments(py, arrays)?;
+            let returned = self.fun.bind(py).call(args, Some(&kwargs))?;
+            let mut outputs = Vec::new();
+            let tree = Tree::of(&returned, Leaves::Any, &mut outputs)?;
+            *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(tree));
+            Ok(outputs)
+        })
+    }
+
+    fn result(&self) -> PyResult<Arc<Tree>> {
+        let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        result.ok_or_else(|| PyValueError::new_err("the function was not called"))
+    }
+
+    /// What the function gave, with the given arrays in it.
+    fn filled<'py>(&self, py: Python<'py>, arrays: &[Array]) -> PyResult<Bound<'py, PyAny>> {
+        self.result()?.with_arrays(py, arrays)
+    }
+}
+
+/// A single item of a tuple, or the tuple.
+fn alone<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+    if args.len() == 1 { args.get_item(0) } else { Ok(args.clone().into_any()) }
+}
+
+/// Runs Python code on behalf of the array library.
+fn attached<R>(f: impl FnOnce(Python<'_>) -> PyResult<R>) -> hesper::Result<R> {
+    Python::attach(|py| f(py).map_err(Error::user))
+}
+
+/// The arrays of a tree.
+fn arrays_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<Array>> {
+    let mut arrays = Vec::new();
+    Tree::of(object, Leaves::Any, &mut arrays)?;
+    Ok(arrays)
+}
+
+/// A function with derivatives and a vectorization of its own.
+///
+/// Parameters
+/// ----------
+/// f : callable
+///     Takes and gives arrays or trees of arrays. What it captures counts as constant.
+///
+/// Examples
+/// --------
+/// >>> @mx.custom_function
+/// ... def f(x):
+/// ...     return mx.sin(x)
+/// >>> @f.vjp
+/// ... def f_vjp(x, cotangent, output):
+/// ...     return cotangent * 7
+/// >>> mx.grad(f)(mx.array(0.0))
+/// array(7, dtype=float32)
+#[pyclass(module = "hesper.core", name = "custom_function", frozen, weakref, dict)]
+struct PyCustomFunction {
+    f: Py<PyAny>,
+    rules: RwLock<[Option<Py<PyAny>>; 3]>,
+}
+
+/// Places of the rules.
+const VJP: usize = 0;
+const JVP: usize = 1;
+const VMAP: usize = 2;
+
+impl PyCustomFunction {
+    fn set(slf: &Bound<'_, Self>, at: usize, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        callable(&f, ["vjp", "jvp", "vmap"][at])?;
+        let mut rules = slf.get().rules.write().unwrap_or_else(PoisonError::into_inner);
+        let old = rules[at].replace(f.clone().unbind());
+        drop(rules);
+        drop(old);
+        Ok(f.unbind())
+    }
+
+    fn rule(&self, py: Python<'_>, at: usize) -> Option<Py<PyAny>> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules[at].as_ref().map(|rule| rule.clone_ref(py))
+    }
+}
+
+#[pymethods]
+impl PyCustomFunction {
+    #[new]
+    fn new(f: &Bound<'_, PyAny>) -> PyResult<Self> {
+        callable(f, "custom_function")?;
+        Ok(PyCustomFunction { f: f.clone().unbind(), rules: RwLock::new([None, None, None]) })
+    }
+
+    /// Sets the rule for cotangents: a function of the arguments, the cotangents of what was given, and
+    /// what was given, which gives the cotangents of the arguments.
+    fn vjp(slf: &Bound<'_, Self>, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Self::set(slf, VJP, f)
+    }
+
+    /// Sets the rule for tangents: a function of the arguments and their tangents.
+    fn jvp(slf: &Bound<'_, Self>, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Self::set(slf, JVP, f)
+    }
+
+    /// Sets the rule for one axis more: a function of the arguments and their axes, which gives the
+    /// outputs and theirs.
+    fn vmap(slf: &Bound<'_, Self>, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Self::set(slf, VMAP, f)
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        let (call, arrays) = Call::new(self.f.bind(py), args, kwargs)?;
+        let function = call.clone();
+        let mut custom = CustomFunction::new(move |inputs| function.run(inputs));
+        if let Some(rule) = self.rule(py, VJP) {
+            let call = call.clone();
+            custom = custom.with_vjp(move |primals, cotangents, outputs| {
+                attached(|py| {
+                    let (args, kwargs) = call.primals(py, primals)?;
+                    let rest = (args, call.filled(py, cotangents)?, call.filled(py, outputs)?);
+                    let found = arrays_of(&rule.bind(py).call(rest, Some(&kwargs))?)?;
+                    if found.len() != primals.len() {
+                        let what = format!(
+                            "[custom vjp] {} cotangents were returned for {} arrays.",
+                            found.len(),
+                            primals.len()
+                        );
+                        return Err(PyValueError::new_err(what));
+                    }
+                    Ok(found)
+                })
+            });
+        }
+        if let Some(rule) = self.rule(py, JVP) {
+            let call = call.clone();
+            custom = custom.with_jvp(move |primals, tangents| {
+                attached(|py| {
+                    let (args, kwargs) = call.primals(py, primals)?;
+                    let mut leaves = Vec::new();
+                    for tangent in tangents {
+                        leaves.push(match tangent {
+                            Some(tangent) => Bound::new(py, PyArray::new(tangent.clone()))?.into_any(),
+                            None => py.None().into_bound(py),
+                        });
+                    }
+                    let both = call.arguments.filled(py, &mut leaves.into_iter())?;
+                    let tangents = both.cast::<PyTuple>()?.get_item(0)?;
+                    let tangents = alone(tangents.cast::<PyTuple>()?)?;
+                    arrays_of(&rule.bind(py).call((args, tangents), Some(&kwargs))?)
+                })
+            });
+        }
+        if let Some(rule) = self.rule(py, VMAP) {
+            let call = call.clone();
+            custom = custom.with_vmap(move |inputs, axes| {
+                attached(|py| {
+                    let (args, kwargs) = call.primals(py, inputs)?;
+                    let leaves = axes.iter().map(|axis| axis.into_pyobject(py).map_err(PyErr::from));
+                    let leaves: Vec<Bound<'_, PyAny>> = leaves.collect::<PyResult<_>>()?;
+                    let both = call.arguments.filled(py, &mut leaves.into_iter())?;
+                    let axes = both.cast::<PyTuple>()?.get_item(0)?;
+                    let axes = alone(axes.cast::<PyTuple>()?)?;
+                    let given = rule.bind(py).call((args, axes), Some(&kwargs))?;
+                    let (outputs, places): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+                        given.extract().map_err(|_| {
+                            PyValueError::new_err(
+                                "[custom vmap] Must return a pair: the outputs and their axes.",
+                            )
+                        })?;
+                    let mut arrays = Vec::new();
+                    let tree = Tree::of(&outputs, Leaves::Any, &mut arrays)?;
+                    let mut found = Vec::new();
+                    tree.axes(&places, &mut found)?;
+                    let places =
+                        found.into_iter().map(|axis| axis.and_then(|axis| usize::try_from(axis).ok()));
+                    Ok((arrays, places.collect()))
+                })
+            });
+        }
+        let outputs = custom.call(&arrays).map_err(raise)?;
+        call.filled(py, &outputs)
+    }
+
+    #[getter]
+    fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
+        self.f.clone_ref(py)
+    }
+
+    #[getter]
+    fn __name__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.f.bind(py).getattr("__name__")
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.f)?;
+        if let Ok(rules) = self.rules.try_read() {
+            rules.iter().flatten().try_for_each(|rule| visit.call(rule))?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        if let Ok(mut rules) = self.rules.try_write() {
+            *rules = [None, None, None];
+        }
+    }
+}
+
+/// Calls a function whose intermediate arrays are computed again for its derivative.
+pub fn checkpointed<'py>(
+    fun: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (call, arrays) = Call::new(fun, args, kwargs)?;
+    let function = call.clone();
+    let run = transform::checkpoint(move |inputs: &[Array]| function.run(inputs));
+    let outputs = run(&arrays).map_err(raise)?;
+    call.filled(args.py(), &outputs)
+}
+
+/// Arrays that are computed only when others have been.
+///
+/// Parameters
+/// ----------
+/// inputs : array or sequence of array
+///     What is given back, unchanged in its numbers.
+/// dependencies : array or sequence of array
+///     What has to be computed before.
+///
+/// Returns
+/// -------
+/// array or list of array
+///
+/// Examples
+/// --------
+/// >>> mx.depends(mx.array([1, 2]), mx.array(3))
+/// array([1, 2], dtype=int32)
+#[pyfunction(name = "depends")]
+#[pyo3(signature = (inputs, dependencies))]
+fn after<'py>(inputs: &Bound<'py, PyAny>, dependencies: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = inputs.py();
+    let list = |object: &Bound<'py, PyAny>| -> PyResult<Vec<Array>> {
+        if let Ok(array) = object.cast::<PyArray>() {
+            return Ok(vec![array.get().value()]);
+        }
+        if !(object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()) {
+            let name = object.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("depends(): expected arrays, not {name}")));
+        }
+        object.try_iter()?.map(|item| Ok(item?.extract::<PyArray>()?.value())).collect()
+    };
+    let (arrays, others) = (list(inputs)?, list(dependencies)?);
+    let made = crate::args::on(None, || depends(&arrays, &others))?;
+    let mut made: Vec<PyArray> = made.into_iter().map(PyArray::new).collect();
+    if inputs.is_instance_of::<PyArray>()
+        && let Some(one) = made.pop()
+    {
+        return Ok(Bound::new(py, one)?.into_any());
+    }
+    Ok(made.into_pyobject(py)?.into_any())
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyCustomFunction>()?;
+    m.add_function(wrap_pyfunction!(after, m)?)
+}

@@ -1,0 +1,204 @@
+//! The module `linalg`.
+
+use hesper::{Array, linalg as algebra};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::axes_of;
+use crate::args::{Axes, On, array_on, on};
+use crate::array::PyArray;
+
+type Pair = (PyArray, PyArray);
+type Triple = (PyArray, PyArray, PyArray);
+
+fn pair_on(stream: Option<On>, build: impl FnOnce() -> hesper::Result<(Array, Array)>) -> PyResult<Pair> {
+    on(stream, build).map(|(a, b)| (PyArray::new(a), PyArray::new(b)))
+}
+
+fn triple_on(
+    stream: Option<On>,
+    build: impl FnOnce() -> hesper::Result<(Array, Array, Array)>,
+) -> PyResult<Triple> {
+    on(stream, build).map(|(a, b, c)| (PyArray::new(a), PyArray::new(b), PyArray::new(c)))
+}
+
+/// Functions of matrices without further arguments: documentation, name, how many arrays they give.
+macro_rules! table {
+    ($($(#[doc = $doc:literal])+ $name:ident: $on:ident -> $result:ty;)*) => {
+        $(
+            $(#[doc = $doc])+
+            #[pyfunction]
+            #[pyo3(signature = (a, *, stream = None))]
+            fn $name(a: PyArray, stream: Option<On>) -> PyResult<$result> {
+                let a = a.value();
+                $on(stream, || algebra::$name(&a))
+            }
+        )*
+
+        fn register_table(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+table! {
+    /// The inverses of square matrices.
+    inv: array_on -> PyArray;
+    /// The pseudo-inverses of matrices.
+    pinv: array_on -> PyArray;
+    /// The determinants of square matrices.
+    det: array_on -> PyArray;
+    /// The eigenvalues of square matrices, complex.
+    eigvals: array_on -> PyArray;
+    /// Orthonormal columns and upper triangular matrices.
+    qr: pair_on -> Pair;
+    /// The eigenvalues and eigenvectors of square matrices, complex.
+    eig: pair_on -> Pair;
+    /// The signs of determinants and the logarithms of their absolute values.
+    slogdet: pair_on -> Pair;
+    /// Lower and upper factors in one matrix, and row exchanges.
+    lu_factor: pair_on -> Pair;
+    /// Where rows have gone, lower factors and upper factors: ``L[P, :] @ U`` is the matrix.
+    lu: triple_on -> Triple;
+}
+
+/// Functions of matrices of which one triangle is looked at.
+macro_rules! triangular {
+    ($($(#[doc = $doc:literal])+ $name:ident;)*) => {
+        $(
+            $(#[doc = $doc])+
+            #[pyfunction]
+            #[pyo3(signature = (a, upper = false, *, stream = None))]
+            fn $name(a: PyArray, upper: bool, stream: Option<On>) -> PyResult<PyArray> {
+                let a = a.value();
+                array_on(stream, || algebra::$name(&a, upper))
+            }
+        )*
+
+        fn register_triangular(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(m.add_function(wrap_pyfunction!($name, m)?)?;)*
+            Ok(())
+        }
+    };
+}
+
+triangular! {
+    /// The inverses of triangular matrices.
+    tri_inv;
+    /// The triangular matrices that are, times their transposes, the given ones.
+    cholesky;
+    /// The inverses of matrices that are given by their Cholesky factors.
+    cholesky_inv;
+}
+
+/// Whether the upper triangle is named.
+fn is_upper(op: &str, name: &str) -> PyResult<bool> {
+    match name {
+        "L" | "l" => Ok(false),
+        "U" | "u" => Ok(true),
+        _ => Err(PyValueError::new_err(format!("[linalg::{op}] UPLO must be 'L' or 'U', and is {name:?}."))),
+    }
+}
+
+/// The eigenvalues and eigenvectors of symmetric matrices.
+#[pyfunction]
+#[pyo3(signature = (a, UPLO = "L", *, stream = None))]
+#[allow(non_snake_case, reason = "the argument's name is part of the interface")]
+fn eigh(a: PyArray, UPLO: &str, stream: Option<On>) -> PyResult<Pair> {
+    let (a, upper) = (a.value(), is_upper("eigh", UPLO)?);
+    pair_on(stream, || algebra::eigh(&a, upper))
+}
+
+/// The eigenvalues of symmetric matrices.
+#[pyfunction]
+#[pyo3(signature = (a, UPLO = "L", *, stream = None))]
+#[allow(non_snake_case, reason = "the argument's name is part of the interface")]
+fn eigvalsh(a: PyArray, UPLO: &str, stream: Option<On>) -> PyResult<PyArray> {
+    let (a, upper) = (a.value(), is_upper("eigvalsh", UPLO)?);
+    array_on(stream, || algebra::eigvalsh(&a, upper))
+}
+
+/// The singular value decomposition: left vectors, values, right vectors; or the values alone.
+#[pyfunction]
+#[pyo3(signature = (a, compute_uv = true, *, stream = None))]
+fn svd<'py>(
+    py: Python<'py>,
+    a: PyArray,
+    compute_uv: bool,
+    stream: Option<On>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let a = a.value();
+    if compute_uv {
+        return Ok(triple_on(stream, || algebra::svd(&a))?.into_pyobject(py)?.into_any());
+    }
+    Ok(array_on(stream, || algebra::singular_values(&a))?.into_pyobject(py)?.into_any())
+}
+
+/// The solutions of ``a x = b``.
+#[pyfunction]
+#[pyo3(signature = (a, b, *, stream = None))]
+fn solve(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
+    let (a, b) = (a.value(), b.value());
+    array_on(stream, || algebra::solve(&a, &b))
+}
+
+/// The solutions of ``a x = b`` for triangular ``a``.
+#[pyfunction]
+#[pyo3(signature = (a, b, *, upper = false, stream = None))]
+fn solve_triangular(a: PyArray, b: PyArray, upper: bool, stream: Option<On>) -> PyResult<PyArray> {
+    let (a, b) = (a.value(), b.value());
+    array_on(stream, || algebra::solve_triangular(&a, &b, upper))
+}
+
+/// The cross products of vectors of two or three elements along an axis.
+#[pyfunction]
+#[pyo3(signature = (a, b, axis = -1, *, stream = None))]
+fn cross(a: PyArray, b: PyArray, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
+    let (a, b) = (a.value(), b.value());
+    array_on(stream, || algebra::cross(&a, &b, axis))
+}
+
+/// The norm of vectors or matrices.
+#[pyfunction]
+#[pyo3(signature = (a, /, ord = None, axis = None, keepdims = false, *, stream = None))]
+fn norm(
+    a: PyArray,
+    ord: Option<&Bound<'_, PyAny>>,
+    axis: Option<Axes>,
+    keepdims: bool,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let kind = match ord {
+        None => algebra::Norm::Euclidean,
+        Some(ord) => match ord.extract::<f64>() {
+            Ok(order) => algebra::Norm::Order(order),
+            Err(_) => match ord.extract::<String>()?.as_str() {
+                "fro" | "f" => algebra::Norm::Frobenius,
+                "nuc" => algebra::Norm::Nuclear,
+                "inf" => algebra::Norm::Order(f64::INFINITY),
+                "-inf" => algebra::Norm::Order(f64::NEG_INFINITY),
+                other => {
+                    let what = format!("[linalg::norm] Invalid ord value {other:?}.");
+                    return Err(PyValueError::new_err(what));
+                }
+            },
+        },
+    };
+    let a = a.value();
+    array_on(stream, || algebra::norm(&a, kind, axes_of(&axis), keepdims))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let linalg = PyModule::new(m.py(), "linalg")?;
+    register_table(&linalg)?;
+    register_triangular(&linalg)?;
+    linalg.add_function(wrap_pyfunction!(eigh, &linalg)?)?;
+    linalg.add_function(wrap_pyfunction!(eigvalsh, &linalg)?)?;
+    linalg.add_function(wrap_pyfunction!(svd, &linalg)?)?;
+    linalg.add_function(wrap_pyfunction!(solve, &linalg)?)?;
+    linalg.add_function(wrap_pyfunction!(solve_triangular, &linalg)?)?;
+    linalg.add_function(wrap_pyfunction!(cross, &linalg)?)?;
+    linalg.add_function(wrap_pyfunction!(norm, &linalg)?)?;
+    m.add_submodule(&linalg)
+}

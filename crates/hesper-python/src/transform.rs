@@ -1,0 +1,614 @@
+//! Transformations of Python functions: `grad`, `value_and_grad`, `vjp`, `jvp`, `vmap`.
+//!
+//! A Python function is called with fresh array objects that hold what the transformation varies. Where a
+//! function keeps such an object (a module that is given its parameters does), it holds the array
+//! that it stood for again when the function has returned.
+
+use hesper::{Array, transform};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+
+use crate::args::{On, array_on};
+use crate::array::PyArray;
+use crate::error::raise;
+use crate::tree::{Leaves, Tree};
+
+/// An exception on its way through the array library.
+pub struct Raised(pub PyErr);
+
+impl From<hesper::Error> for Raised {
+    fn from(error: hesper::Error) -> Self {
+        Raised(raise(error))
+    }
+}
+
+impl From<PyErr> for Raised {
+    fn from(error: PyErr) -> Self {
+        Raised(error)
+    }
+}
+
+/// What a transformed function does when it is called.
+enum Kind {
+    /// Gradients with respect to arguments; with the value, or without.
+    Gradient { numbers: Vec<usize>, names: Vec<String>, value: bool },
+    /// The function, computed again for its gradient.
+    Checkpoint,
+    /// The function over one axis more.
+    Over { inputs: Py<PyAny>, outputs: Py<PyAny> },
+}
+
+/// A transformed function.
+#[pyclass(module = "hesper.core", name = "_function", frozen, weakref, dict)]
+pub struct Transformed {
+    fun: Py<PyAny>,
+    kind: Kind,
+}
+
+#[pymethods]
+impl Transformed {
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crate::eval::usable()?;
+        let fun = self.fun.bind(args.py());
+        match &self.kind {
+            Kind::Gradient { numbers, names, value } => gradient(fun, numbers, names, *value, args, kwargs),
+            Kind::Checkpoint => crate::custom::checkpointed(fun, args, kwargs),
+            Kind::Over { inputs, outputs } => over(fun, inputs, outputs, args, kwargs),
+        }
+    }
+
+    fn __getattr__<'py>(&self, py: Python<'py>, name: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        self.fun.bind(py).getattr(name)
+    }
+
+    #[getter]
+    fn __wrapped__(&self, py: Python<'_>) -> Py<PyAny> {
+        self.fun.clone_ref(py)
+    }
+
+    #[getter]
+    fn __name__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.fun.bind(py).getattr("__name__")
+    }
+
+    #[getter]
+    fn __doc__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.fun.bind(py).getattr("__doc__")
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.fun)
+    }
+}
+
+pub fn callable(fun: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+    if fun.is_callable() {
+        return Ok(());
+    }
+    let name = fun.get_type().name()?;
+    Err(PyTypeError::new_err(format!("{what}(): expected a function, not {name}")))
+}
+
+/// Puts the arrays back that fresh objects stood for, unless they hold another one by now.
+fn restore(objects: &[Py<PyArray>], varied: &[Array], originals: &[Array]) {
+    for ((object, varied), original) in objects.iter().zip(varied).zip(originals) {
+        if object.get().value().same(varied) {
+            object.get().replace(original.clone());
+        }
+    }
+}
+
+fn fresh<'py>(py: Python<'py>, arrays: &[Array]) -> PyResult<Vec<Bound<'py, PyArray>>> {
+    arrays.iter().map(|array| Bound::new(py, PyArray::new(array.clone()))).collect()
+}
+
+fn parse(
+    name: &str,
+    fun: &Bound<'_, PyAny>,
+    argnums: Option<&Bound<'_, PyAny>>,
+    argnames: Option<&Bound<'_, PyAny>>,
+) -> PyResult<(Vec<usize>, Vec<String>)> {
+    callable(fun, name)?;
+    let names: Vec<String> = match argnames {
+        None => Vec::new(),
+        Some(one) if one.is_instance_of::<PyString>() => vec![one.extract()?],
+        Some(list) => list.extract()?,
+    };
+    let listed: Vec<isize> = match argnums {
+        None if names.is_empty() => vec![0],
+        None => Vec::new(),
+        Some(one) if one.is_instance_of::<PyInt>() && !one.is_instance_of::<PyBool>() => vec![one.extract()?],
+        Some(list) => list.extract()?,
+    };
+    let mut numbers = Vec::new();
+    for number in listed {
+        let what = match usize::try_from(number) {
+            Err(_) => format!("[{name}] Can't compute the gradient of negative argument index {number}"),
+            Ok(number) if numbers.contains(&number) => {
+                format!("[{name}] Duplicate argument index {number} is not allowed.")
+            }
+            Ok(number) => {
+                numbers.push(number);
+                continue;
+            }
+        };
+        return Err(PyValueError::new_err(what));
+    }
+    for (at, other) in names.iter().enumerate() {
+        if names[..at].contains(other) {
+            return Err(PyValueError::new_err(format!(
+                "[{name}] Duplicate argument name {other} is not allowed."
+            )));
+        }
+    }
+    if numbers.is_empty() && names.is_empty() {
+        return Err(PyValueError::new_err(format!("[{name}] Gradient wrt no argument requested")));
+    }
+    Ok((numbers, names))
+}
+
+fn gradient<'py>(
+    fun: &Bound<'py, PyAny>,
+    numbers: &[usize],
+    names: &[String],
+    value: bool,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = args.py();
+    let call = if value { "value_and_grad" } else { "grad" };
+    let mut arrays = Vec::new();
+    let mut trees = Vec::new();
+    let mut ends = Vec::new();
+    for number in numbers {
+        if *number >= args.len() {
+            return Err(PyValueError::new_err(format!(
+                "[{call}] Can't compute the gradient of argument index {number} because the function is called \
+                 with only {} positional arguments.",
+                args.len()
+            )));
+        }
+        trees.push(Tree::of(&args.get_item(*number)?, Leaves::Arrays, &mut arrays)?);
+        ends.push(arrays.len());
+    }
+    for name in names {
+        let Some(argument) = kwargs.map(|kwargs| kwargs.get_item(name)).transpose()?.flatten() else {
+            let given: Vec<String> = match kwargs {
+                Some(kwargs) => kwargs.keys().iter().map(|key| key.to_string()).collect(),
+                None => Vec::new(),
+            };
+            return Err(PyValueError::new_err(format!(
+                "[{call}] Can't compute the gradient of keyword argument '{name}' because the function is called \
+                 with the following keyword arguments {{{}}}",
+                given.join(",")
+            )));
+        };
+        trees.push(Tree::of(&argument, Leaves::Arrays, &mut arrays)?);
+        ends.push(arrays.len());
+    }
+    let mut result = None;
+    let run = |varied: &[Array]| -> Result<Vec<Array>, Raised> {
+        let objects = fresh(py, varied)?;
+        let mut leaves = objects.iter().map(|object| object.clone().into_any());
+        let mut arguments: Vec<Bound<'py, PyAny>> = args.iter().collect();
+        let named = kwargs.map(|kwargs| kwargs.copy()).transpose()?;
+        for (at, tree) in trees.iter().enumerate() {
+            let tree = tree.filled(py, &mut leaves)?;
+            match (numbers.get(at), &named) {
+                (Some(number), _) => arguments[*number] = tree,
+                (None, Some(named)) => named.set_item(&names[at - numbers.len()], tree)?,
+                (None, None) => {}
+            }
+        }
+        let returned = fun.call(PyTuple::new(py, arguments)?, named.as_ref())?;
+        let objects: Vec<Py<PyArray>> = objects.into_iter().map(Bound::unbind).collect();
+        let first = loss(&returned, value)?;
+        restore(&objects, varied, &arrays);
+        result = Some(returned);
+        Ok(vec![first])
+    };
+    let seed = |outputs: &[Array]| -> Result<Vec<Option<Array>>, Raised> {
+        let mut seeds = Vec::new();
+        for output in outputs {
+            if output.ndim() != 0 {
+                let what = format!(
+                    "[vjp] Output shape {} does not match cotangent shape (). If you are using grad your function \
+                     must return a scalar.",
+                    shape_text(output)
+                );
+                return Err(PyValueError::new_err(what).into());
+            }
+            seeds.push(Some(Array::scalar(1.0, output.dtype())?));
+        }
+        Ok(seeds)
+    };
+    let (_, found) = transform::vjp_with(run, &arrays, seed).map_err(|Raised(error)| error)?;
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for (tree, end) in trees.iter().zip(&ends) {
+        parts.push(tree.with_arrays(py, &found[start..*end])?);
+        start = *end;
+    }
+    let by_name = parts.split_off(numbers.len());
+    let positional = match parts.len() {
+        0 => py.None().into_bound(py),
+        1 => parts.remove(0),
+        _ => PyTuple::new(py, parts)?.into_any(),
+    };
+    let gradients = if names.is_empty() {
+        positional
+    } else {
+        let named = PyDict::new(py);
+        for (name, part) in names.iter().zip(by_name) {
+            named.set_item(name, part)?;
+        }
+        PyTuple::new(py, [positional, named.into_any()])?.into_any()
+    };
+    match result {
+        Some(returned) if value => Ok(PyTuple::new(py, [returned, gradients])?.into_any()),
+        _ => Ok(gradients),
+    }
+}
+
+fn shape_text(array: &Array) -> String {
+    let lengths: Vec<String> = array.shape().iter().map(usize::to_string).collect();
+    format!("({})", lengths.join(","))
+}
+
+/// The array whose gradient is wanted.
+fn loss(returned: &Bound<'_, PyAny>, value: bool) -> PyResult<Array> {
+    if let Ok(array) = returned.cast::<PyArray>() {
+        return Ok(array.get().value());
+    }
+    let name = returned.get_type().name()?;
+    if !value {
+        return Err(PyValueError::new_err(format!(
+            "[grad] The return value of the function whose gradient we want to compute should be a scalar \
+             array; but {name} was returned."
+        )));
+    }
+    let what = || {
+        PyValueError::new_err(format!(
+            "[value_and_grad] The return value of the function whose gradient we want to compute should be \
+             either a scalar array or a tuple with the first value being a scalar array \
+             (Union[array, tuple[array, Any, ...]]); but {name} was returned."
+        ))
+    };
+    let tuple = returned.cast::<PyTuple>().map_err(|_| what())?;
+    let first = tuple.get_item(0).map_err(|_| what())?;
+    let array = first.cast::<PyArray>().map_err(|_| what())?;
+    Ok(array.get().value())
+}
+
+/// The outputs of a function that gives an array or a sequence of arrays.
+fn outputs_of(returned: &Bound<'_, PyAny>) -> PyResult<Vec<Array>> {
+    if let Ok(array) = returned.cast::<PyArray>() {
+        return Ok(vec![array.get().value()]);
+    }
+    let name = returned.get_type().name()?;
+    let what = || PyValueError::new_err(format!("the function must give arrays, and gave {name}"));
+    if !(returned.is_instance_of::<PyList>() || returned.is_instance_of::<PyTuple>()) {
+        return Err(what());
+    }
+    returned.try_iter()?.map(|item| Ok(item?.cast::<PyArray>().map_err(|_| what())?.get().value())).collect()
+}
+
+/// Calls a function with the arrays that a transformation varies.
+fn call_with(fun: &Bound<'_, PyAny>, varied: &[Array], originals: &[Array]) -> Result<Vec<Array>, Raised> {
+    let py = fun.py();
+    let objects = fresh(py, varied)?;
+    let returned = fun.call1(PyTuple::new(py, &objects)?)?;
+    let outputs = outputs_of(&returned)?;
+    let objects: Vec<Py<PyArray>> = objects.into_iter().map(Bound::unbind).collect();
+    restore(&objects, varied, originals);
+    Ok(outputs)
+}
+
+/// A list of arrays.
+pub struct ArrayList(Vec<Array>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for ArrayList {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if !(object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()) {
+            let name = object.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("expected a list of arrays, not {name}")));
+        }
+        let list = object.try_iter()?.map(|item| Ok(item?.extract::<PyArray>()?.value()));
+        list.collect::<PyResult<_>>().map(ArrayList)
+    }
+}
+
+fn wrapped(arrays: Vec<Array>) -> Vec<PyArray> {
+    arrays.into_iter().map(PyArray::new).collect()
+}
+
+/// The outputs of a function, and the products of cotangents with its Jacobian.
+///
+/// Parameters
+/// ----------
+/// fun : callable
+///     Takes arrays and gives an array or a sequence of arrays.
+/// primals : list of array
+///     Where the Jacobian is taken.
+/// cotangents : list of array
+///     As many, and of the same shapes, as the outputs of `fun`.
+///
+/// Returns
+/// -------
+/// tuple of two lists of array
+///
+/// Examples
+/// --------
+/// >>> mx.vjp(mx.square, [mx.array(3.0)], [mx.array(1.0)])
+/// ([array(9, dtype=float32)], [array(6, dtype=float32)])
+#[pyfunction]
+fn vjp(
+    fun: &Bound<'_, PyAny>,
+    primals: ArrayList,
+    cotangents: ArrayList,
+) -> PyResult<(Vec<PyArray>, Vec<PyArray>)> {
+    callable(fun, "vjp")?;
+    let seeds = |outputs: &[Array]| -> Result<Vec<Option<Array>>, Raised> {
+        if outputs.len() != cotangents.0.len() {
+            let what = format!(
+                "[vjp] Number of outputs to compute gradients for ({}) does not match number of cotangents ({}).",
+                outputs.len(),
+                cotangents.0.len()
+            );
+            return Err(PyValueError::new_err(what).into());
+        }
+        for (output, cotangent) in outputs.iter().zip(&cotangents.0) {
+            if output.shape() != cotangent.shape() {
+                let what = format!(
+                    "[vjp] Output shape {} does not match cotangent shape {}.",
+                    shape_text(output),
+                    shape_text(cotangent)
+                );
+                return Err(PyValueError::new_err(what).into());
+            }
+        }
+        Ok(cotangents.0.iter().cloned().map(Some).collect())
+    };
+    let run = |varied: &[Array]| call_with(fun, varied, &primals.0);
+    let (outputs, found) = transform::vjp_with(run, &primals.0, seeds).map_err(|Raised(error)| error)?;
+    Ok((wrapped(outputs), wrapped(found)))
+}
+
+/// The outputs of a function, and the products of its Jacobian with tangents.
+///
+/// Parameters
+/// ----------
+/// fun : callable
+///     Takes arrays and gives an array or a sequence of arrays.
+/// primals : list of array
+///     Where the Jacobian is taken.
+/// tangents : list of array
+///     As many, and of the same shapes, as `primals`.
+///
+/// Returns
+/// -------
+/// tuple of two lists of array
+///
+/// Examples
+/// --------
+/// >>> mx.jvp(mx.square, [mx.array(3.0)], [mx.array(1.0)])
+/// ([array(9, dtype=float32)], [array(6, dtype=float32)])
+#[pyfunction]
+fn jvp(
+    fun: &Bound<'_, PyAny>,
+    primals: ArrayList,
+    tangents: ArrayList,
+) -> PyResult<(Vec<PyArray>, Vec<PyArray>)> {
+    callable(fun, "jvp")?;
+    let run = |varied: &[Array]| call_with(fun, varied, &primals.0);
+    let (outputs, found) =
+        transform::jvp_with(run, &primals.0, &tangents.0).map_err(|Raised(error)| error)?;
+    Ok((wrapped(outputs), wrapped(found)))
+}
+
+/// The function that gives a function's gradient.
+///
+/// Parameters
+/// ----------
+/// fun : callable
+///     Gives a single number as an array.
+/// argnums : int or sequence of int, optional
+///     Which positional arguments; by default the first. They are arrays or trees
+///     of arrays.
+/// argnames : str or sequence of str
+///     Which keyword arguments.
+///
+/// Returns
+/// -------
+/// callable
+///     Gives the gradient with the structure of the argument; a tuple of gradients
+///     for several arguments; a pair of these and a dict where `argnames` are given.
+///
+/// Examples
+/// --------
+/// >>> mx.grad(lambda x: x * x)(mx.array(3.0))
+/// array(6, dtype=float32)
+#[pyfunction]
+#[pyo3(signature = (fun, argnums = None, argnames = None), text_signature = "(fun, argnums=None, argnames=[])")]
+fn grad(
+    fun: &Bound<'_, PyAny>,
+    argnums: Option<&Bound<'_, PyAny>>,
+    argnames: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Transformed> {
+    let (numbers, names) = parse("grad", fun, argnums, argnames)?;
+    Ok(Transformed { fun: fun.clone().unbind(), kind: Kind::Gradient { numbers, names, value: false } })
+}
+
+/// The function that gives a function's value and its gradient.
+///
+/// Parameters
+/// ----------
+/// fun : callable
+///     Gives a single number as an array, or a tuple that begins with one.
+/// argnums : int or sequence of int, optional
+///     Which positional arguments; by default the first. They are arrays or trees
+///     of arrays.
+/// argnames : str or sequence of str
+///     Which keyword arguments.
+///
+/// Returns
+/// -------
+/// callable
+///     Gives a pair: what `fun` gives, and the gradient as ``grad`` gives it.
+///
+/// Examples
+/// --------
+/// >>> mx.value_and_grad(lambda x: x * x)(mx.array(3.0))
+/// (array(9, dtype=float32), array(6, dtype=float32))
+#[pyfunction]
+#[pyo3(signature = (fun, argnums = None, argnames = None), text_signature = "(fun, argnums=None, argnames=[])")]
+fn value_and_grad(
+    fun: &Bound<'_, PyAny>,
+    argnums: Option<&Bound<'_, PyAny>>,
+    argnames: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Transformed> {
+    let (numbers, names) = parse("value_and_grad", fun, argnums, argnames)?;
+    Ok(Transformed { fun: fun.clone().unbind(), kind: Kind::Gradient { numbers, names, value: true } })
+}
+
+/// The function over one axis more: what it computes of arrays, for each slice of larger ones.
+///
+/// Parameters
+/// ----------
+/// fun : callable
+///     Takes and gives arrays or trees of arrays.
+/// in_axes : int or tree of int and None
+///     Which axis of each argument is gone over; None where it is taken as a whole.
+/// out_axes : int or tree of int and None
+///     Where the axis goes in each result.
+///
+/// Returns
+/// -------
+/// callable
+///
+/// Examples
+/// --------
+/// >>> mx.vmap(mx.sum)(mx.array([[1, 2], [3, 4]]))
+/// array([3, 7], dtype=int32)
+#[pyfunction]
+#[pyo3(signature = (fun, in_axes = None, out_axes = None), text_signature = "(fun, in_axes=0, out_axes=0)")]
+fn vmap(
+    py: Python<'_>,
+    fun: &Bound<'_, PyAny>,
+    in_axes: Option<&Bound<'_, PyAny>>,
+    out_axes: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Transformed> {
+    callable(fun, "vmap")?;
+    let axes = |given: Option<&Bound<'_, PyAny>>| -> Py<PyAny> {
+        given.map_or_else(|| PyInt::new(py, 0).into_any().unbind(), |axes| axes.clone().unbind())
+    };
+    let kind = Kind::Over { inputs: axes(in_axes), outputs: axes(out_axes) };
+    Ok(Transformed { fun: fun.clone().unbind(), kind })
+}
+
+fn over<'py>(
+    fun: &Bound<'py, PyAny>,
+    inputs: &Py<PyAny>,
+    outputs: &Py<PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = args.py();
+    if kwargs.is_some_and(|kwargs| !kwargs.is_empty()) {
+        return Err(PyTypeError::new_err("[vmap] Keyword arguments are not supported."));
+    }
+    let mut arrays = Vec::new();
+    let tree = Tree::of(args.as_any(), Leaves::Arrays, &mut arrays)?;
+    let mut axes = Vec::new();
+    tree.axes(inputs.bind(py), &mut axes)?;
+    let (mut shape, mut places) = (None, Vec::new());
+    let run = |varied: &[Array]| -> Result<Vec<Array>, Raised> {
+        let objects = fresh(py, varied)?;
+        let arguments = tree.filled(py, &mut objects.iter().map(|object| object.clone().into_any()))?;
+        let arguments = arguments.cast_into::<PyTuple>().map_err(PyErr::from)?;
+        let returned = fun.call1(arguments)?;
+        let mut found = Vec::new();
+        let result = Tree::of(&returned, Leaves::Arrays, &mut found)?;
+        result.axes(outputs.bind(py), &mut places)?;
+        let objects: Vec<Py<PyArray>> = objects.into_iter().map(Bound::unbind).collect();
+        restore(&objects, varied, &arrays);
+        shape = Some(result);
+        Ok(found)
+    };
+    let made = transform::over(run, &arrays, &axes, |count| Ok(vec![Some(0); count]))
+        .map_err(|Raised(error)| error)?;
+    let mut moved = Vec::with_capacity(made.len());
+    for (array, place) in made.into_iter().zip(places) {
+        moved.push(match place {
+            Some(0) | None => array,
+            Some(place) => array.moveaxis(0, place).map_err(raise)?,
+        });
+    }
+    match shape {
+        Some(tree) => tree.with_arrays(py, &moved),
+        None => Err(PyValueError::new_err("[vmap] the function was not called")),
+    }
+}
+
+/// The function with its intermediate arrays computed again for its derivative, not kept until then.
+///
+/// Parameters
+/// ----------
+/// fun : callable
+///     Takes and gives arrays or trees of arrays.
+///
+/// Returns
+/// -------
+/// callable
+///
+/// Examples
+/// --------
+/// >>> mx.grad(mx.checkpoint(lambda x: mx.exp(mx.sin(x))))(mx.array(0.0))
+/// array(1, dtype=float32)
+#[pyfunction]
+fn checkpoint(fun: &Bound<'_, PyAny>) -> PyResult<Transformed> {
+    callable(fun, "checkpoint")?;
+    Ok(Transformed { fun: fun.clone().unbind(), kind: Kind::Checkpoint })
+}
+
+/// The array, as a constant to derivatives.
+///
+/// Parameters
+/// ----------
+/// a : array
+/// stream : Stream or Device, optional
+///
+/// Returns
+/// -------
+/// array
+///
+/// Examples
+/// --------
+/// >>> mx.grad(lambda x: x * mx.stop_gradient(x))(mx.array(3.0))
+/// array(3, dtype=float32)
+#[pyfunction]
+#[pyo3(signature = (a, /, *, stream = None))]
+fn stop_gradient(a: PyArray, stream: Option<On>) -> PyResult<PyArray> {
+    let a = a.value();
+    array_on(stream, || transform::stop_gradient(&a))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Transformed>()?;
+    m.add_function(wrap_pyfunction!(vjp, m)?)?;
+    m.add_function(wrap_pyfunction!(jvp, m)?)?;
+    m.add_function(wrap_pyfunction!(grad, m)?)?;
+    m.add_function(wrap_pyfunction!(value_and_grad, m)?)?;
+    m.add_function(wrap_pyfunction!(vmap, m)?)?;
+    m.add_function(wrap_pyfunction!(checkpoint, m)?)?;
+    m.add_function(wrap_pyfunction!(stop_gradient, m)?)
+}

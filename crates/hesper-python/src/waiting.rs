@@ -1,0 +1,126 @@
+//! Waiting for the device without the interpreter's lock, in a way that Ctrl-C can end.
+//!
+//! Only Python's main thread handles signals. While it waits for something long, the wait is done by
+//! a helper and the main thread looks for signals in between; what was started runs to its end. A wait
+//! that is likely to be short is done in place: the last one tells.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+/// Waits that end sooner than this need not be interrupted.
+const SHORT: Duration = Duration::from_millis(10);
+/// How often the main thread looks for signals.
+const LOOK: Duration = Duration::from_millis(20);
+/// More bytes than this are a reason to expect a long wait.
+const LARGE: usize = 1 << 24;
+
+thread_local! {
+    /// Whether this is the thread that handles signals.
+    static MAIN: Cell<bool> = const { Cell::new(false) };
+}
+/// Whether the main thread's last wait was short.
+static QUICK: AtomicBool = AtomicBool::new(false);
+
+/// Set when the interpreter is about to end: threads must not ask for its lock any more.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// How many threads are at work without the interpreter's lock.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs something without the interpreter's lock.
+///
+/// A thread that asks for the lock of an interpreter that ends is unwound by it, which native code does
+/// not survive. So when the end has begun, a thread that comes back stays here instead.
+pub fn detached<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
+    py.detach(|| {
+        INSIDE.fetch_add(1, Ordering::AcqRel);
+        let result = f();
+        if ENDING.load(Ordering::Acquire) && !on_main_thread() {
+            loop {
+                thread::park();
+            }
+        }
+        INSIDE.fetch_sub(1, Ordering::AcqRel);
+        result
+    })
+}
+
+/// Called when the interpreter is about to end.
+#[pyfunction]
+fn _ending(py: Python<'_>) {
+    ENDING.store(true, Ordering::Release);
+    // Threads that were about to take the lock get it now, and stay at their next call.
+    if INSIDE.load(Ordering::Acquire) > 0 {
+        py.detach(|| thread::sleep(LOOK));
+    }
+}
+
+fn on_main_thread() -> bool {
+    MAIN.with(Cell::get)
+}
+
+/// Runs something that may wait, without the interpreter's lock. `bytes` is how much is asked for.
+pub fn wait<T, F>(py: Python<'_>, bytes: usize, f: F) -> PyResult<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    if !on_main_thread() {
+        return Ok(detached(py, f));
+    }
+    let started = Instant::now();
+    let result = if QUICK.load(Ordering::Relaxed) && bytes < LARGE {
+        let result = detached(py, f);
+        py.check_signals()?;
+        result
+    } else {
+        interruptible(py, f)?
+    };
+    QUICK.store(started.elapsed() < SHORT, Ordering::Relaxed);
+    Ok(result)
+}
+
+fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
+    let (send, receive) = sync_channel(1);
+    let mut receive = Some(receive);
+    let helper = thread::Builder::new().name("hesper-wait".into());
+    // Nobody takes the result of a wait that was interrupted.
+    let spawned = helper.spawn(move || send.send(f()).unwrap_or_default());
+    if let Err(error) = spawned {
+        return Err(PyRuntimeError::new_err(format!("no thread to wait with: {error}")));
+    }
+    loop {
+        // The receiver is no thing to share, so it is lent as a whole.
+        let receiver = receive.take();
+        let (received, receiver) = detached(py, move || {
+            let received = receiver.as_ref().map(|receiver| receiver.recv_timeout(LOOK));
+            (received.unwrap_or(Err(RecvTimeoutError::Disconnected)), receiver)
+        });
+        receive = receiver;
+        match received {
+            Ok(result) => {
+                py.check_signals()?;
+                return Ok(result);
+            }
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("waiting for the device failed"));
+            }
+        }
+    }
+}
+
+/// Called by the thread that imports the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let threading = m.py().import("threading")?;
+    let main = threading.call_method0("main_thread")?;
+    let is_main = threading.call_method0("current_thread")?.is(&main);
+    MAIN.with(|main| main.set(is_main));
+    let ending = wrap_pyfunction!(_ending, m)?;
+    m.py().import("atexit")?.call_method1("register", (ending,)).map(|_| ())
+}

@@ -1,0 +1,169 @@
+//! Opening: paths, folders, index files, bytes, readers.
+
+use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
+
+use hesper_files::{Error as FileError, Format, Limits, ShardedFile, Source, TensorFile};
+
+use super::loaded::{Loaded, Part};
+use super::tensor::OpenFile;
+use crate::Dtype;
+use crate::error::Result;
+
+/// Where a file comes from.
+#[derive(Debug)]
+pub enum Input {
+    /// A file, the index file of a sharded checkpoint, or a folder that holds one.
+    Path(PathBuf),
+    /// Bytes, a reader, or a file that is open already.
+    Source(Source),
+}
+
+impl<P: AsRef<Path> + ?Sized> From<&P> for Input {
+    fn from(path: &P) -> Self {
+        Input::Path(path.as_ref().to_path_buf())
+    }
+}
+
+impl From<PathBuf> for Input {
+    fn from(path: PathBuf) -> Self {
+        Input::Path(path)
+    }
+}
+
+impl From<Source> for Input {
+    fn from(source: Source) -> Self {
+        Input::Source(source)
+    }
+}
+
+/// What becomes of quantised tensors among [`Loaded::arrays`]. Their blocks can be had in each case
+/// ([`Loaded::blocks`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Quantized {
+    /// `x.weight`, `x.scales` and `x.biases` in the affine layout for Q4_0, Q4_1 and Q8_0; float16 for all
+    /// others that can be decoded.
+    #[default]
+    Affine,
+    /// Decoded to floating-point numbers.
+    Float(Dtype),
+    /// They are not among the arrays.
+    Blocks,
+}
+
+/// How to load.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The format; by default what the first bytes say.
+    pub format: Option<Format>,
+    /// What becomes of quantised tensors.
+    pub quantized: Quantized,
+    /// Whether files are mapped, so that arrays use their bytes in place. If not, they are read.
+    pub mapped: bool,
+    /// Bounds on what a file may ask for.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { format: None, quantized: Quantized::default(), mapped: true, limits: Limits::default() }
+    }
+}
+
+/// Loads a file, a sharded checkpoint by its index file, or a folder with either: reads headers only.
+pub fn load(path: impl AsRef<Path>) -> Result<Loaded> {
+    load_with(path.as_ref(), &Options::default())
+}
+
+/// Loads from bytes, whose tensors are used in place.
+pub fn load_bytes(bytes: impl Into<Vec<u8>>) -> Result<Loaded> {
+    load_with(Source::from_bytes(bytes), &Options::default())
+}
+
+/// Loads from a reader. It is asked for a tensor's bytes when an array is evaluated.
+pub fn load_reader(reader: impl Read + Seek + Send + 'static) -> Result<Loaded> {
+    load_with(Source::from_reader(reader)?, &Options::default())
+}
+
+/// Loads with options. Arrays belong to the current stream (see [`place`](crate::place)).
+pub fn load_with(input: impl Into<Input>, options: &Options) -> Result<Loaded> {
+    let file = match input.into() {
+        Input::Source(source) => parse(source, options)?,
+        Input::Path(path) if path.is_dir() => match in_folder(&path)? {
+            Found::Index(index) => return sharded(by_index(&index, options)?, options),
+            Found::Files(files) => {
+                let open = |path: &Path| open(path, options);
+                return sharded(ShardedFile::open_all_with(&files, &open)?, options);
+            }
+        },
+        Input::Path(path) if is_index(&path) => return sharded(by_index(&path, options)?, options),
+        Input::Path(path) => open(&path, options)?,
+    };
+    let (format, metadata, count) = (file.format(), file.metadata().clone(), file.tensors().len());
+    let file = OpenFile::new(file);
+    let parts = (0..count).map(|tensor| (file.clone(), tensor)).collect();
+    Loaded::new(format, metadata, parts, options.quantized)
+}
+
+fn parse(source: Source, options: &Options) -> Result<TensorFile, FileError> {
+    match options.format {
+        Some(format) => TensorFile::parse_as(source, format, &options.limits),
+        None => TensorFile::parse_with(source, &options.limits),
+    }
+}
+
+fn open(path: &Path, options: &Options) -> Result<TensorFile, FileError> {
+    let source = if options.mapped { Source::open(path)? } else { Source::open_unmapped(path)? };
+    parse(source, options).map_err(|e| e.in_file(path))
+}
+
+fn by_index(path: &Path, options: &Options) -> Result<ShardedFile, FileError> {
+    ShardedFile::open_with(path, &options.limits, &|shard| open(shard, options))
+}
+
+fn sharded(checkpoint: ShardedFile, options: &Options) -> Result<Loaded> {
+    let (files, tensors) = checkpoint.into_parts();
+    let format = files.first().map_or(Format::ShardIndex, TensorFile::format);
+    let metadata = files.first().map(|file| file.metadata().clone()).unwrap_or_default();
+    let files: Vec<_> = files.into_iter().map(OpenFile::new).collect();
+    let parts: Vec<Part> =
+        tensors.into_iter().map(|(_, file, tensor)| (files[file].clone(), tensor)).collect();
+    Loaded::new(format, metadata, parts, options.quantized)
+}
+
+fn is_index(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+}
+
+enum Found {
+    Index(PathBuf),
+    Files(Vec<PathBuf>),
+}
+
+/// What a folder holds: the index of a checkpoint, or files that are one together.
+fn in_folder(folder: &Path) -> Result<Found, FileError> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|e| FileError::io("cannot list", Some(folder), e))? {
+        names.push(entry.map_err(|e| FileError::io("cannot list", Some(folder), e))?.path());
+    }
+    names.sort_unstable();
+    let ends = |path: &PathBuf, end: &str| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(end))
+    };
+    let index: Vec<&PathBuf> = names.iter().filter(|path| ends(path, ".safetensors.index.json")).collect();
+    match index[..] {
+        [index] => return Ok(Found::Index(index.clone())),
+        [] => {}
+        [..] => {
+            let found = format!("{} holds {} index files; name one", folder.display(), index.len());
+            return Err(FileError::UnknownFormat(found));
+        }
+    }
+    for end in [".safetensors", ".gguf", ".npz"] {
+        let files: Vec<PathBuf> = names.iter().filter(|path| ends(path, end)).cloned().collect();
+        if !files.is_empty() {
+            return Ok(Found::Files(files));
+        }
+    }
+    Err(FileError::UnknownFormat(format!("{} holds no such file", folder.display())))
+}

@@ -1,0 +1,146 @@
+//! Compiled functions: traced once for each signature, then run without being called again.
+//!
+//! A signature is the arguments' shapes and types, the stream, and whatever else the caller says the function
+//! depends on. The function is called with arguments that have no values; what it gives is made into a
+//! [`Program`]. Inside of another transformation a compiled function is its graph.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+use smallvec::SmallVec;
+
+use super::program::{Program, call};
+use super::scope::{Opened, outermost};
+use super::source::placeholder;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::{Dtype, place};
+
+/// Programs of one function that are kept; with more, all are made anew when needed.
+const MOST_PROGRAMS: usize = 256;
+
+static ENABLED: AtomicU8 = AtomicU8::new(2);
+
+/// Whether functions are compiled: yes, unless `HESPER_COMPILE=0` or [`set_compile`] says no.
+pub fn compile_enabled() -> bool {
+    match ENABLED.load(Ordering::Relaxed) {
+        0 => false,
+        1 => true,
+        _ => {
+            let on = std::env::var_os("HESPER_COMPILE").is_none_or(|value| value != "0");
+            ENABLED.store(u8::from(on), Ordering::Relaxed);
+            on
+        }
+    }
+}
+
+/// Switches compilation on or off for the process. Compiled functions are then called as they are.
+pub fn set_compile(on: bool) {
+    ENABLED.store(u8::from(on), Ordering::Relaxed);
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Signature {
+    arrays: SmallVec<[(Shape, Dtype); 4]>,
+    stream: u64,
+    rest: Vec<u8>,
+}
+
+/// The programs of one function. `T` is what else a trace gives: it is given again with each run.
+pub struct Cache<T> {
+    programs: Mutex<HashMap<Signature, (Arc<Program>, Arc<T>)>>,
+}
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Cache { programs: Mutex::default() }
+    }
+}
+
+impl<T> Cache<T> {
+    /// Calls a function on arrays. It is run only if there is no program for the arrays' shapes and types
+    /// and for `rest`: all that the function depends on besides.
+    pub fn call<E: From<Error>>(
+        &self,
+        rest: &[u8],
+        inputs: &[Array],
+        f: impl FnOnce(&[Array]) -> Result<(Vec<Array>, T), E>,
+    ) -> Result<(Vec<Array>, Arc<T>), E> {
+        let signature = Signature {
+            arrays: inputs.iter().map(|input| (input.0.shape.clone(), input.dtype())).collect(),
+            stream: place::current_stream()?.id(),
+            rest: rest.into(),
+        };
+        let lock = || self.programs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let found = lock().get(&signature).cloned();
+        let (program, more) = match found {
+            Some(found) => found,
+            None => {
+                let (program, more) = trace(inputs, f)?;
+                let made = (Arc::new(program), Arc::new(more));
+                // What depends on the arrays of a transformation under way ends with it.
+                if outermost(made.0.constants()).is_some() {
+                    return Ok((made.0.inline(inputs), made.1));
+                }
+                let mut programs = lock();
+                if programs.len() >= MOST_PROGRAMS {
+                    programs.clear();
+                }
+                programs.insert(signature, made.clone());
+                made
+            }
+        };
+        let outputs =
+            if outermost(inputs).is_some() { program.inline(inputs) } else { call(&program, inputs)? };
+        Ok((outputs, more))
+    }
+
+    /// How many programs there are.
+    pub fn len(&self) -> usize {
+        self.programs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Runs a function on arguments without values; gives the program that it is.
+fn trace<T, E: From<Error>>(
+    inputs: &[Array],
+    f: impl FnOnce(&[Array]) -> Result<(Vec<Array>, T), E>,
+) -> Result<(Program, T), E> {
+    let opened = Opened::new();
+    let arguments = inputs
+        .iter()
+        .map(|input| placeholder(opened.scope(), "compile", input.0.shape.clone(), input.dtype()))
+        .collect::<Result<Vec<Array>>>()?;
+    let (outputs, more) = f(&arguments)?;
+    Ok((Program::new(&outputs, &arguments)?, more))
+}
+
+/// The function, compiled: called once for each set of shapes and types, run as a whole after that.
+///
+/// ```
+/// use hesper::{Array, transform};
+/// let f = transform::compile(|x| Ok(vec![x[0].multiply(&x[1])?.add(1.0)?.exp()?]));
+/// let x = Array::from_slice(&[0.0f32, 1.0]);
+/// let y = &f(&[x.clone(), x])?[0];
+/// assert!((y.to_vec::<f32>()?[1] - 2f32.exp()).abs() < 1e-4);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn compile<F>(f: F) -> impl Fn(&[Array]) -> Result<Vec<Array>> + use<F>
+where
+    F: Fn(&[Array]) -> Result<Vec<Array>>,
+{
+    let cache = Cache::<()>::default();
+    move |inputs| {
+        if !compile_enabled() {
+            return f(inputs);
+        }
+        Ok(cache.call(&[], inputs, |arguments| Ok::<_, Error>((f(arguments)?, ())))?.0)
+    }
+}

@@ -1,0 +1,375 @@
+//! Programs: a function's graph with everything about it decided, to be run again and again.
+//!
+//! A program is made from a tape. Equal ops on equal inputs are one; what does not depend on the arguments
+//! is computed once; element-wise ops are groups; the order and the moment at which each intermediate
+//! array is let go are fixed. A run looks at nothing but where the arguments lie. Intermediate memory
+//! comes from the stream's pool, which hands it on in stream order, so runs share nothing: many threads
+//! may run a program at once, and results of earlier runs stay as they are.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use hesper_runtime::Stream;
+use smallvec::{SmallVec, smallvec};
+
+use super::scope::outermost;
+use super::tape::Tape;
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::fuse::{Expression, Source};
+use crate::eval::plan::{Graph, Plan, Step};
+use crate::eval::{Bound, Lowering};
+use crate::ids::IdMap;
+use crate::ops::{Kind, Op, OpRef};
+use crate::shape::Shape;
+
+/// What an op reads, or what a program gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Argument(usize),
+    Constant(usize),
+    Node(usize),
+}
+
+struct Node {
+    op: OpRef,
+    inputs: SmallVec<[Place; 3]>,
+    shape: Shape,
+    dtype: Dtype,
+    stream: Stream,
+}
+
+/// One command, or several of one op.
+enum Work {
+    Op(usize),
+    Group { expression: Expression, inputs: Vec<Place>, outputs: Vec<usize>, stream: Stream },
+}
+
+/// A function of arrays, ready to run.
+pub(crate) struct Program {
+    arguments: Vec<(Shape, Dtype)>,
+    nodes: Vec<Node>,
+    constants: Vec<Array>,
+    work: Vec<Work>,
+    /// For each piece of work the nodes that nothing needs after it.
+    over: Vec<SmallVec<[usize; 4]>>,
+    outputs: Vec<Place>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a program of {} ops in {} steps", self.nodes.len(), self.work.len())
+    }
+}
+
+/// What makes two nodes the same.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity {
+    name: &'static str,
+    text: String,
+    inputs: SmallVec<[Place; 3]>,
+    shape: Shape,
+    dtype: Dtype,
+    stream: u64,
+}
+
+impl Program {
+    /// The program that computes `outputs` from `arguments`.
+    pub(crate) fn new(outputs: &[Array], arguments: &[Array]) -> Result<Program> {
+        let tape = Tape::new(outputs, arguments);
+        let mut program = Program {
+            arguments: arguments.iter().map(|one| (one.0.shape.clone(), one.dtype())).collect(),
+            nodes: Vec::new(),
+            constants: Vec::new(),
+            work: Vec::new(),
+            over: Vec::new(),
+            outputs: Vec::new(),
+        };
+        let mut places: IdMap<Place> = IdMap::default();
+        for (number, argument) in arguments.iter().enumerate() {
+            places.insert(argument.0.id, Place::Argument(number));
+        }
+        let mut met: HashMap<Identity, usize> = HashMap::new();
+        for entry in &tape.entries {
+            let inputs = entry.call.inputs.iter().map(|input| program.place(&mut places, input)).collect();
+            let node = &entry.array.0;
+            let at = program.node(&mut met, entry.call.op.clone(), inputs, node)?;
+            places.insert(node.id, Place::Node(at));
+        }
+        program.outputs = outputs.iter().map(|output| program.place(&mut places, output)).collect();
+        if outermost(&program.constants).is_none() {
+            crate::eval::schedule(&program.constants.iter().collect::<Vec<_>>())?;
+        }
+        program.schedule()?;
+        Ok(program)
+    }
+
+    /// The place of an array: one that is known, or a constant.
+    fn place(&mut self, places: &mut IdMap<Place>, array: &Array) -> Place {
+        *places.entry(array.0.id).or_insert_with(|| {
+            self.constants.push(array.clone());
+            Place::Constant(self.constants.len() - 1)
+        })
+    }
+
+    /// A node, or the one that is there already and the same.
+    fn node(
+        &mut self,
+        met: &mut HashMap<Identity, usize>,
+        op: OpRef,
+        inputs: SmallVec<[Place; 3]>,
+        node: &crate::array::Node,
+    ) -> Result<usize> {
+        let fresh = self.nodes.len();
+        if let Some(text) = op.get().identity() {
+            let identity = Identity {
+                name: op.name(),
+                text,
+                inputs: inputs.clone(),
+                shape: node.shape.clone(),
+                dtype: node.dtype,
+                stream: node.stream.id(),
+            };
+            let at = *met.entry(identity).or_insert(fresh);
+            if at != fresh {
+                return Ok(at);
+            }
+        }
+        let (shape, dtype, stream) = (node.shape.clone(), node.dtype, node.stream.clone());
+        self.nodes.push(Node { op, inputs, shape, dtype, stream });
+        Ok(fresh)
+    }
+
+    /// Decides on groups, order and lifetimes.
+    fn schedule(&mut self) -> Result<()> {
+        let nodes = &self.nodes;
+        let mut wanted = vec![false; nodes.len()];
+        for output in &self.outputs {
+            if let Place::Node(at) = output {
+                wanted[*at] = true;
+            }
+        }
+        let reads = |node: &Node| {
+            node.inputs
+                .iter()
+                .filter_map(|place| if let Place::Node(at) = place { Some(*at) } else { None })
+                .collect()
+        };
+        let graph = Graph {
+            inputs: nodes.iter().map(reads).collect(),
+            elementwise: nodes
+                .iter()
+                .map(|node| matches!(node.op.get().kind(), Kind::Elementwise(_)))
+                .collect(),
+            alike: &|one, other| {
+                nodes[one].shape == nodes[other].shape && nodes[one].stream.id() == nodes[other].stream.id()
+            },
+            held: &|at, _| wanted[at],
+        };
+        let Plan { steps, over } = graph.plan();
+        let mut work = Vec::new();
+        for step in steps {
+            work.push(match step {
+                Step::Op(at) => Work::Op(at),
+                Step::Group(group) => self.group(&group.members, group.outputs)?,
+            });
+        }
+        self.work = work;
+        self.over =
+            over.into_iter().map(|list| list.into_iter().filter(|at| !wanted[*at]).collect()).collect();
+        Ok(())
+    }
+
+    fn group(&self, members: &[usize], outputs: Vec<usize>) -> Result<Work> {
+        let last = &self.nodes[members[members.len() - 1]];
+        let mut expression = Expression::new(last.shape.clone());
+        let mut inputs: Vec<Place> = Vec::new();
+        let mut sources: HashMap<Place, Source> = HashMap::new();
+        for &at in members {
+            let node = &self.nodes[at];
+            let mut reads = SmallVec::new();
+            for place in &node.inputs {
+                let source = match sources.get(place) {
+                    Some(source) => *source,
+                    None => {
+                        inputs.push(*place);
+                        let source = self.source(&mut expression, *place);
+                        sources.insert(*place, source);
+                        source
+                    }
+                };
+                reads.push(source);
+            }
+            let source = expression.member(&node.op, reads, node.dtype, outputs.contains(&at))?;
+            sources.insert(Place::Node(at), source);
+        }
+        Ok(Work::Group { expression, inputs, outputs, stream: last.stream.clone() })
+    }
+
+    /// One more input of an expression.
+    fn source(&self, expression: &mut Expression, place: Place) -> Source {
+        match place {
+            Place::Constant(at) => expression.input(&self.constants[at]),
+            _ => {
+                let (shape, dtype) = self.meta(place);
+                expression.memory(shape.into(), dtype)
+            }
+        }
+    }
+
+    fn meta(&self, place: Place) -> (&[usize], Dtype) {
+        match place {
+            Place::Argument(at) => (&self.arguments[at].0, self.arguments[at].1),
+            Place::Constant(at) => (self.constants[at].shape(), self.constants[at].dtype()),
+            Place::Node(at) => (&self.nodes[at].shape, self.nodes[at].dtype),
+        }
+    }
+
+    /// Encodes everything for arguments that lie somewhere; gives where the outputs lie.
+    pub(crate) fn run(&self, arguments: &[Data]) -> Result<Vec<Data>> {
+        let mut made: Vec<Option<Data>> = vec![None; self.nodes.len()];
+        let find = |made: &[Option<Data>], place: Place| match place {
+            Place::Argument(at) => Ok(arguments[at].clone()),
+            Place::Constant(at) => self.constants[at].data(),
+            Place::Node(at) => {
+                made[at].clone().ok_or_else(|| Error::value("compile", "a node was let go too early"))
+            }
+        };
+        for (work, over) in self.work.iter().zip(&self.over) {
+            match work {
+                Work::Op(at) => {
+                    let node = &self.nodes[*at];
+                    let inputs = node
+                        .inputs
+                        .iter()
+                        .map(|place| {
+                            let (shape, dtype) = self.meta(*place);
+                            let mut data = None;
+                            // What nothing needs after this op is the op's to use.
+                            if let Place::Node(from) = place
+                                && over.contains(from)
+                                && node.inputs.iter().filter(|other| *other == place).count() == 1
+                            {
+                                data = made[*from].take();
+                            }
+                            let taken = data.is_some();
+                            let data = data.map_or_else(|| find(&made, *place), Ok)?;
+                            let donated = taken && data.buffer.writable() && data.buffer.handles() == 1;
+                            Ok(Bound { shape, dtype, data, donated })
+                        })
+                        .collect::<Result<_>>()?;
+                    let mut lowering = Lowering::new(&node.stream, &node.shape, node.dtype, inputs);
+                    made[*at] = Some(node.op.get().lower(&mut lowering)?);
+                }
+                Work::Group { expression, inputs, outputs, stream } => {
+                    let data = inputs
+                        .iter()
+                        .zip(&expression.inputs)
+                        .map(|(place, given)| match given.known {
+                            Some(_) => Ok(None),
+                            None => find(&made, *place).map(Some),
+                        })
+                        .collect::<Result<SmallVec<[Option<Data>; 8]>>>()?;
+                    for (at, data) in outputs.iter().zip(expression.run(stream, &data)?) {
+                        made[*at] = Some(data);
+                    }
+                }
+            }
+            over.iter().for_each(|at| made[*at] = None);
+        }
+        self.outputs.iter().map(|place| find(&made, *place)).collect()
+    }
+
+    /// The program's graph on arrays: for transformations to go over.
+    pub(crate) fn inline(&self, arguments: &[Array]) -> Vec<Array> {
+        let mut made: Vec<Array> = Vec::with_capacity(self.nodes.len());
+        let find = |made: &[Array], place: &Place| match place {
+            Place::Argument(at) => arguments[*at].clone(),
+            Place::Constant(at) => self.constants[*at].clone(),
+            Place::Node(at) => made[*at].clone(),
+        };
+        for node in &self.nodes {
+            let inputs = node.inputs.iter().map(|place| find(&made, place)).collect();
+            let (stream, shape) = (node.stream.clone(), node.shape.clone());
+            made.push(Array::lazy_on(stream, shape, node.dtype, node.op.clone(), inputs));
+        }
+        self.outputs.iter().map(|place| find(&made, place)).collect()
+    }
+
+    /// The shapes and types of the outputs.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = (&[usize], Dtype)> {
+        self.outputs.iter().map(|place| self.meta(*place))
+    }
+
+    /// What the function took from around it.
+    pub(crate) fn constants(&self) -> &[Array] {
+        &self.constants
+    }
+}
+
+/// A run of a program, when its turn comes. Its array holds no elements: outputs are its parts.
+#[derive(Debug)]
+struct Run {
+    program: Arc<Program>,
+    results: Mutex<Option<Vec<Data>>>,
+}
+
+impl Op for Run {
+    fn name(&self) -> &'static str {
+        "compiled function"
+    }
+
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let arguments: SmallVec<[Data; 8]> = (0..l.input_count()).map(|at| l.input(at).clone()).collect();
+        let results = self.program.run(&arguments)?;
+        *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(results);
+        Ok(Data::contiguous(l.stream().alloc(0)?, l.shape()))
+    }
+}
+
+/// An output of a run.
+#[derive(Debug)]
+struct Output {
+    run: Arc<Run>,
+    number: usize,
+}
+
+impl Op for Output {
+    fn name(&self) -> &'static str {
+        "output"
+    }
+
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, _: &mut Lowering<'_>) -> Result<Data> {
+        let results = self.run.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let found = results.as_ref().and_then(|results| results.get(self.number)).cloned();
+        found.ok_or_else(|| Error::value("compiled function", "it has not run"))
+    }
+}
+
+/// The outputs of a program on arrays, not computed yet.
+pub(crate) fn call(program: &Arc<Program>, arguments: &[Array]) -> Result<Vec<Array>> {
+    let run = Arc::new(Run { program: program.clone(), results: Mutex::new(None) });
+    let whole = Array::lazy(smallvec![0], Dtype::Uint8, OpRef::Shared(run.clone()), arguments.into())?;
+    program
+        .outputs()
+        .enumerate()
+        .map(|(number, (shape, dtype))| {
+            let output = OpRef::new(Output { run: run.clone(), number });
+            Array::lazy(shape.into(), dtype, output, smallvec![whole.clone()])
+        })
+        .collect()
+}
