@@ -181,7 +181,6 @@ def test_quantised_tensors_are_what_mlx_makes_of_them(tmp_path, mlx, kind):
     array = np.random.default_rng(2).normal(size=(5, 128)).astype("f4")
     writer = gguf.GGUFWriter(tmp_path / "a.gguf", "test")
     writer.add_tensor("x.weight", quants.quantize(array, kind), raw_dtype=kind)
-    writer.add_tensor("plainname", quants.quantize(array, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -253,8 +252,8 @@ def test_file_objects_of_all_kinds(tmp_path):
     with open(tmp_path / "a.npz", "rb") as file:
         lazy = mx.load(file)["arr_0"]
     assert lazy.tolist() == array.tolist(), "the file object is closed, the array still has its file"
-    with pytest.raises(ValueError):
-        mx.load(open(tmp_path / "a.npz", encoding="latin1"), format="npz").keys()  # noqa: SIM115
+    with open(tmp_path / "a.npz", encoding="latin1") as text, pytest.raises(ValueError, match="binary mode"):
+        mx.load(text)
 
 
 class Full(io.RawIOBase):
@@ -279,7 +278,7 @@ def test_arrays_are_lazy_and_outlive_their_file(tmp_path):
     mx.save_safetensors(str(path), {"a": mx.arange(100_000), "b": mx.ones((3, 4))})
     loaded = mx.load(path)
     path.unlink()
-    assert (loaded["a"] * 2).sum().item() == sum(range(100_000)) * 2
+    assert np.array_equal(np.array(loaded["a"] * 2), np.arange(100_000) * 2)
     assert loaded["b"].tolist() == [[1.0] * 4] * 3
 
 

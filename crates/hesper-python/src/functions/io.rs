@@ -78,6 +78,9 @@ fn mapped_path(file: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
 
 /// What a file object holds from where it stands.
 fn content(file: &Bound<'_, PyAny>) -> PyResult<Input> {
+    if !file.call_method1("read", (0,))?.is_instance_of::<PyBytes>() {
+        return Err(not_a_file("load"));
+    }
     if let Some(path) = mapped_path(file)? {
         return Ok(path.into());
     }
@@ -455,10 +458,10 @@ fn gguf_value(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Meta
     if let Ok(text) = value.extract::<String>() {
         return Ok(MetaValue::String(text));
     }
-    if let Ok(texts) = value.extract::<Vec<String>>() {
-        return Ok(MetaValue::Array(MetaArray::String(texts)));
-    }
     let Ok(array) = value.extract::<PyArray>() else {
+        if let Ok(texts) = value.extract::<Vec<String>>() {
+            return Ok(MetaValue::Array(MetaArray::String(texts)));
+        }
         let what = format!("[save_gguf] metadata {key} must be an array, a string or a list of strings");
         return Err(PyRuntimeError::new_err(what));
     };
