@@ -1,9 +1,11 @@
 //! The module `fast`: functions with implementations of their own, and custom kernels.
 
-use hesper::fast;
+use hesper::Array;
+use hesper::fast::{self, AttentionMask, Offset};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::args::{On, array_on};
+use crate::args::{On, array_on, on};
 use crate::array::PyArray;
 
 /// Rows divided by the root of their mean square, times a weight.
@@ -72,11 +74,111 @@ fn cross_entropy(logits: PyArray, targets: PyArray, stream: Option<On>) -> PyRes
     array_on(stream, || fast::cross_entropy(&logits, &targets))
 }
 
+/// Pairs of features turned by their position times a frequency.
+#[pyfunction]
+#[pyo3(signature = (a, dims, *, traditional, base, scale, offset, freqs = None, stream = None))]
+fn rope(
+    a: PyArray,
+    dims: isize,
+    traditional: bool,
+    base: Option<f32>,
+    scale: f32,
+    offset: &Bound<'_, PyAny>,
+    freqs: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let offset: Offset = match offset.cast::<PyArray>() {
+        Ok(offset) => offset.get().value().into(),
+        Err(_) => offset.extract::<i32>()?.into(),
+    };
+    let dims = usize::try_from(dims)
+        .map_err(|_| PyValueError::new_err(format!("[rope] dims must be positive but got {dims}.")))?;
+    let (a, freqs) = (a.value(), freqs.map(|freqs| freqs.value()));
+    array_on(stream, || fast::rope(&a, dims, traditional, base, scale, offset, freqs.as_ref()))
+}
+
+/// What a mask argument says: nothing, the name of a mask, or an array.
+enum MaskArgument {
+    All,
+    Causal,
+    Array(Array),
+}
+
+impl MaskArgument {
+    fn of(mask: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let Some(mask) = mask else { return Ok(MaskArgument::All) };
+        if let Ok(name) = mask.extract::<String>() {
+            return match name.as_str() {
+                "causal" => Ok(MaskArgument::Causal),
+                "" => Ok(MaskArgument::All),
+                _ => Err(PyValueError::new_err(format!(
+                    "[scaled_dot_product_attention] invalid mask option '{name}'. Must be 'causal', or an array."
+                ))),
+            };
+        }
+        match mask.cast::<PyArray>() {
+            Ok(mask) => Ok(MaskArgument::Array(mask.get().value())),
+            Err(_) => {
+                let name = mask.get_type().name()?;
+                Err(PyTypeError::new_err(format!("mask: expected None, a string or an array, not {name}")))
+            }
+        }
+    }
+}
+
+/// Attention: the values, weighed by the softmax of the products of queries and keys.
+#[pyfunction]
+#[pyo3(signature = (q, k, v, *, scale, mask = None, sinks = None, force_fused = false, stream = None))]
+fn scaled_dot_product_attention(
+    q: PyArray,
+    k: PyArray,
+    v: PyArray,
+    scale: f32,
+    mask: Option<&Bound<'_, PyAny>>,
+    sinks: Option<PyArray>,
+    force_fused: bool,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    // The scores are never built, asked for or not.
+    let _ = force_fused;
+    let mask = MaskArgument::of(mask)?;
+    let mask = match &mask {
+        MaskArgument::All => AttentionMask::None,
+        MaskArgument::Causal => AttentionMask::Causal,
+        MaskArgument::Array(mask) => AttentionMask::Array(mask),
+    };
+    let (q, k, v, sinks) = (q.value(), k.value(), v.value(), sinks.map(|sinks| sinks.value()));
+    array_on(stream, || fast::scaled_dot_product_attention(&q, &k, &v, scale, mask, sinks.as_ref()))
+}
+
+/// A memory of keys and values, taken through all steps of sequences.
+#[pyfunction]
+#[pyo3(signature = (q, k, v, gamma, beta, initial_state = None, mask = None, stream = None))]
+fn gated_delta_update(
+    q: PyArray,
+    k: PyArray,
+    v: PyArray,
+    gamma: PyArray,
+    beta: PyArray,
+    initial_state: Option<PyArray>,
+    mask: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<Vec<PyArray>> {
+    let (q, k, v, gamma, beta) = (q.value(), k.value(), v.value(), gamma.value(), beta.value());
+    let (state, mask) = (initial_state.map(|state| state.value()), mask.map(|mask| mask.value()));
+    let (answers, state) =
+        on(stream, || fast::gated_delta_update(&q, &k, &v, &gamma, &beta, state.as_ref(), mask.as_ref()))?;
+    Ok(vec![PyArray::new(answers), PyArray::new(state)])
+}
+
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let fast = PyModule::new(m.py(), "fast")?;
     crate::kernel::register(&fast)?;
     fast.add_function(wrap_pyfunction!(rms_norm, &fast)?)?;
     fast.add_function(wrap_pyfunction!(layer_norm, &fast)?)?;
     fast.add_function(wrap_pyfunction!(cross_entropy, &fast)?)?;
+    fast.add_function(wrap_pyfunction!(rope, &fast)?)?;
+    fast.add_function(wrap_pyfunction!(scaled_dot_product_attention, &fast)?)?;
+    fast.add_function(wrap_pyfunction!(gated_delta_update, &fast)?)?;
     m.add_submodule(&fast)
 }

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
 
-use hesper::fast::{AttentionMask, rope, scaled_dot_product_attention};
-use hesper::{Array, Dtype};
+use hesper::fast::{AttentionMask, gated_delta_update, rope, scaled_dot_product_attention};
+use hesper::{Array, Dtype, transform};
 
 /// Numbers that look random and are the same every time.
 fn noise(count: usize, seed: u32) -> Vec<f32> {
@@ -246,4 +246,147 @@ fn rotary_positions_refuse_what_does_not_fit() {
     assert!(rope(&row, 8, false, base, 1.0, 0, None).is_err());
     let none = Array::zeros(&[2, 0, 8], Dtype::Float32).unwrap();
     assert_eq!(rope(&none, 8, false, base, 1.0, 0, None).unwrap().shape(), [2, 0, 8]);
+}
+
+/// The slope of a function's sum along each of some elements, by differences of doubles.
+fn slopes(f: &dyn Fn(&Array) -> Array, at: &Array, elements: &[usize]) -> Vec<f64> {
+    let start = doubles(at);
+    let value = |element: usize, step: f64| {
+        let mut moved = start.clone();
+        moved[element] += step;
+        let moved = Array::try_from_slice(&moved, at.shape()).unwrap();
+        doubles(&f(&moved)).iter().enumerate().map(|(at, x)| x * (1.0 + (at % 5) as f64)).sum::<f64>()
+    };
+    elements.iter().map(|element| (value(*element, 1e-5) - value(*element, -1e-5)) / 2e-5).collect()
+}
+
+/// Compares the derivative of a function with differences.
+fn check_slope(f: &dyn Fn(&Array) -> Array, at: &Array, tolerance: f64, what: &str) {
+    let weighed = |x: &[Array]| {
+        let y = f(&x[0]);
+        let weights: Vec<f64> = (0..y.size()).map(|at| 1.0 + (at % 5) as f64).collect();
+        let weights = Array::try_from_slice(&weights, y.shape())?.astype(y.dtype())?;
+        Ok(vec![y.multiply(&weights)?.sum(None, false)?])
+    };
+    let (_, given) = transform::gradient::<hesper::Error>(weighed, &[at.clone()], &[0]).unwrap();
+    let given = doubles(&given[0]);
+    let elements: Vec<usize> = (0..at.size()).step_by(at.size().div_ceil(12)).collect();
+    let wide = at.astype(Dtype::Float64).unwrap();
+    for (element, slope) in elements.iter().zip(slopes(f, &wide, &elements)) {
+        let off = (given[*element] - slope).abs();
+        assert!(off <= tolerance * (1.0 + slope.abs()), "{what}: {} for {slope}", given[*element]);
+    }
+}
+
+#[test]
+fn derivatives_of_attention_and_rotary_positions_are_those_of_differences() {
+    let wide = |array: &Array, like: &Array| array.astype(like.dtype()).unwrap();
+    let (q, k) = (array(&[1, 4, 3, 8], 1, Dtype::Float32), array(&[1, 2, 5, 8], 2, Dtype::Float32));
+    let (v, mask) = (array(&[1, 2, 5, 4], 3, Dtype::Float32), array(&[3, 5], 4, Dtype::Float32));
+    let run = |q: &Array, k: &Array, v: &Array, mask: AttentionMask<'_>| {
+        scaled_dot_product_attention(q, k, v, 0.5, mask, None).unwrap()
+    };
+    let causal = AttentionMask::Causal;
+    check_slope(&|x| run(x, &wide(&k, x), &wide(&v, x), causal), &q, 1e-3, "queries");
+    check_slope(&|x| run(&wide(&q, x), x, &wide(&v, x), causal), &k, 1e-3, "keys");
+    check_slope(&|x| run(&wide(&q, x), &wide(&k, x), x, causal), &v, 1e-3, "values");
+    let masked = |x: &Array| run(&wide(&q, x), &wide(&k, x), &wide(&v, x), AttentionMask::Array(x));
+    check_slope(&masked, &mask, 1e-3, "mask");
+    for traditional in [false, true] {
+        let turn = |x: &Array| rope(x, 6, traditional, Some(100.0), 1.0, 3, None).unwrap();
+        check_slope(&turn, &q, 1e-3, "rope");
+    }
+}
+
+#[test]
+fn attention_and_rotary_positions_over_one_axis_more_are_those_of_slices() {
+    let q = array(&[3, 1, 4, 2, 8], 1, Dtype::Float32);
+    let k = array(&[1, 2, 5, 8], 2, Dtype::Float32);
+    let one = |q: &Array| {
+        let turned = rope(q, 8, false, Some(100.0), 1.0, 3, None)?;
+        scaled_dot_product_attention(&turned, &k, &k, 0.5, AttentionMask::Causal, None)
+    };
+    let all = transform::vmap(|x: &[Array]| Ok(vec![one(&x[0])?]), &[Some(0)], &[Some(0)]);
+    let given = &all(std::slice::from_ref(&q)).unwrap()[0];
+    let slices: Vec<Array> = (0..3).map(|at| one(&q.take(at, Some(0)).unwrap()).unwrap()).collect();
+    let wanted = hesper::stack(&slices, 0).unwrap();
+    assert_eq!(given.shape(), wanted.shape());
+    close(given, &doubles(&wanted), 1e-5, "slices");
+}
+
+/// The gated delta rule, step by step.
+fn remembered(
+    [q, k, v, gamma, beta]: [&Array; 5],
+    state: Option<&Array>,
+    mask: Option<&[bool]>,
+) -> (Vec<f64>, Vec<f64>) {
+    let (ks, vs, each) = (k.shape().to_vec(), v.shape().to_vec(), gamma.ndim() == 4);
+    let [q, k, v, gamma, beta] = [q, k, v, gamma, beta].map(doubles);
+    let (length, kh, dk, vh, dv) = (ks[1], ks[2], ks[3], vs[2], vs[3]);
+    let mut held = state.map_or_else(|| vec![0.0; ks[0] * vh * dv * dk], doubles);
+    let mut out = vec![0.0; v.len()];
+    for (step, h) in (0..ks[0] * length).flat_map(|step| (0..vh).map(move |h| (step, h))) {
+        if mask.is_some_and(|mask| !mask[step]) {
+            continue;
+        }
+        let at = step * vh + h;
+        let line = (step * kh + h / (vh / kh)) * dk;
+        for i in 0..dv {
+            let row = &mut held[((step / length * vh + h) * dv + i) * dk..][..dk];
+            for (j, x) in row.iter_mut().enumerate() {
+                *x *= if each { gamma[at * dk + j] } else { gamma[at] };
+            }
+            let known: f64 = row.iter().zip(&k[line..]).map(|(a, b)| a * b).sum();
+            let more = (v[at * dv + i] - known) * beta[at];
+            row.iter_mut().zip(&k[line..]).for_each(|(x, k)| *x += more * k);
+            out[at * dv + i] = row.iter().zip(&q[line..]).map(|(a, b)| a * b).sum();
+        }
+    }
+    (out, held)
+}
+
+#[test]
+fn the_gated_delta_rule_agrees_with_its_definition() {
+    for (dtype, tolerance) in TYPES {
+        for wide in [false, true] {
+            let (q, k) = (array(&[2, 5, 2, 20], 1, dtype), array(&[2, 5, 2, 20], 2, dtype));
+            let (v, state) = (array(&[2, 5, 4, 37], 3, dtype), array(&[2, 4, 37, 20], 4, Dtype::Float32));
+            let gamma = array(if wide { &[2, 5, 4, 20] } else { &[2, 5, 4] }, 5, dtype);
+            let beta = array(&[2, 5, 4], 6, dtype).multiply(0.25).unwrap();
+            let marks = [true, false, true, true, true, true, true, false, false, true];
+            let mask = Array::try_from_slice(&marks.map(u8::from), &[2, 5]).unwrap();
+            let given = [&q, &k, &v, &gamma, &beta];
+            for (state, mask, marks) in [(None, None, None), (Some(&state), Some(&mask), Some(&marks[..]))] {
+                let (out, held) = gated_delta_update(&q, &k, &v, &gamma, &beta, state, mask).unwrap();
+                let (wanted, left) = remembered(given, state, marks);
+                let what = format!("{dtype}, decays for each feature: {wide}");
+                close(&out, &wanted, 10.0 * tolerance, &what);
+                close(&held, &left, 10.0 * tolerance, &what);
+            }
+        }
+    }
+    let q = array(&[1, 3, 1, 4], 1, Dtype::Float32);
+    let one = Array::ones(&[1, 3, 1], Dtype::Float32).unwrap();
+    assert!(gated_delta_update(&q, &q, &q, &one, &q, None, None).is_err());
+    assert!(gated_delta_update(&q, &q, &q, &one, &one, Some(&q), None).is_err());
+    let none = Array::zeros(&[1, 0, 1, 4], Dtype::Float32).unwrap();
+    let steps = Array::zeros(&[1, 0, 1], Dtype::Float32).unwrap();
+    let (out, held) = gated_delta_update(&none, &none, &none, &steps, &steps, None, None).unwrap();
+    assert_eq!((out.shape(), held.to_vec::<f32>().unwrap()), (&[1, 0, 1, 4][..], vec![0.0; 16]));
+}
+
+#[test]
+fn derivatives_of_the_gated_delta_rule_are_those_of_differences() {
+    let (q, k) = (array(&[1, 3, 1, 4], 1, Dtype::Float32), array(&[1, 3, 1, 4], 2, Dtype::Float32));
+    let (v, steps) = (array(&[1, 3, 2, 5], 3, Dtype::Float32), array(&[1, 3, 2], 4, Dtype::Float32));
+    let wide = |array: &Array, like: &Array| array.astype(like.dtype()).unwrap();
+    let run = |q: &Array, k: &Array, v: &Array, steps: &Array, state: bool| {
+        let (out, held) = gated_delta_update(q, k, v, steps, steps, None, None).unwrap();
+        if state { held } else { out }
+    };
+    for state in [false, true] {
+        check_slope(&|x| run(&wide(&q, x), x, &wide(&v, x), &wide(&steps, x), state), &k, 1e-3, "keys");
+        check_slope(&|x| run(&wide(&q, x), &wide(&k, x), x, &wide(&steps, x), state), &v, 1e-3, "values");
+        check_slope(&|x| run(&wide(&q, x), &wide(&k, x), &wide(&v, x), x, state), &steps, 1e-3, "rates");
+    }
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
 
-use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat, QuantMode, packed_matmul};
+use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat, QuantMode, packed_matmul, transform};
 
 /// Numbers that look random and are the same every time.
 fn noise(count: usize, seed: u32) -> Vec<f32> {
@@ -26,7 +26,7 @@ fn doubles(array: &Array) -> Vec<f64> {
 
 fn formats() -> Vec<(QuantMode, usize, usize)> {
     let mut all = vec![];
-    for bits in [2, 3, 4, 5, 6, 8] {
+    for bits in [1, 2, 3, 4, 5, 6, 8] {
         for group in [32, 64, 128] {
             all.push((QuantMode::Affine, group, bits));
         }
@@ -315,4 +315,96 @@ fn blocks_are_multiplied_where_they_lie() {
     assert!(PackedArray::new(&adopted, PackedFormat::Q4_1, &[16, 64]).is_err());
     assert!(PackedArray::new(&adopted, PackedFormat::Q4_0, &[16 * 64]).is_err());
     assert!(mapped.matmul(&array(&[2, 32], 1, Dtype::Float32)).is_err());
+}
+
+/// The derivatives of a sum of products, by the dequantized matrix.
+#[test]
+fn derivatives_of_products_are_those_of_the_dequantized_matrix() {
+    let (mode, size) = (QuantMode::Affine, Some(32));
+    let w = array(&[3, 32, 64], 15, Dtype::Float32);
+    let (codes, scales, biases) = w.quantize(size, Some(4), mode).unwrap();
+    let biases = biases.unwrap();
+    for transpose in [true, false] {
+        let x = array(&[3, 5, if transpose { 64 } else { 32 }], 16, Dtype::Float32);
+        let weights = array(&[3, 5, if transpose { 32 } else { 64 }], 17, Dtype::Float32);
+        let list = Array::from_slice(&[2, 0, 2]);
+        let sum = |y: Array| Ok(vec![y.multiply(&weights)?.sum(None, false)?]);
+        let wide = |scales: &Array, biases: &Array| {
+            let w = codes.dequantize(scales, Some(biases), size, Some(4), mode, None)?;
+            if transpose { w.swapaxes(-1, -2) } else { Ok(w) }
+        };
+        let fused = |a: &[Array]| {
+            sum(a[0].quantized_matmul(&codes, &a[1], Some(&a[2]), transpose, size, Some(4), mode)?)
+        };
+        let dense = |a: &[Array]| sum(a[0].matmul(&wide(&a[1], &a[2])?)?);
+        let chosen = |a: &[Array]| {
+            let (w, s, b) = (&codes, &a[1], Some(&a[2]));
+            sum(a[0].gather_qmm(w, s, b, None, Some(&list), transpose, size, Some(4), mode)?)
+        };
+        let picked = |a: &[Array]| sum(a[0].matmul(&wide(&a[1], &a[2])?.take(list.clone(), Some(0))?)?);
+        let inputs = [x, scales.clone(), biases.clone()];
+        let slopes = |f: &dyn Fn(&[Array]) -> hesper::Result<Vec<Array>>| {
+            transform::gradient::<hesper::Error>(f, &inputs, &[0, 1, 2]).unwrap().1
+        };
+        for (given, wanted) in [(slopes(&fused), slopes(&dense)), (slopes(&chosen), slopes(&picked))] {
+            for (given, wanted) in given.iter().zip(&wanted) {
+                assert_eq!(given.shape(), wanted.shape());
+                for (a, b) in doubles(given).iter().zip(doubles(wanted)) {
+                    assert!((a - b).abs() < 1e-3 * (1.0 + b.abs()), "{a} for {b}, transpose {transpose}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_over_one_axis_more_are_those_of_slices() {
+    let mode = QuantMode::Affine;
+    let w = array(&[16, 64], 18, Dtype::Float32);
+    let (codes, scales, biases) = w.quantize(None, None, mode).unwrap();
+    let x = array(&[4, 3, 64], 19, Dtype::Float32);
+    let times = |x: &Array| x.quantized_matmul(&codes, &scales, biases.as_ref(), true, None, None, mode);
+    let all = transform::vmap(|x: &[Array]| Ok(vec![times(&x[0])?]), &[Some(1)], &[Some(0)]);
+    let given = &all(std::slice::from_ref(&x)).unwrap()[0];
+    let wanted = times(&x).unwrap().swapaxes(0, 1).unwrap();
+    assert_eq!(given.shape(), wanted.shape());
+    for (a, b) in doubles(given).iter().zip(doubles(&wanted)) {
+        assert!((a - b).abs() < 1e-4, "{a} for {b}");
+    }
+}
+
+#[test]
+fn both_sides_quantized_and_small_floats_round_as_their_formats_say() {
+    let (x, w) = (array(&[3, 64], 20, Dtype::Float32), array(&[8, 64], 21, Dtype::Float32));
+    for mode in [QuantMode::Nvfp4, QuantMode::Mxfp8, QuantMode::Mxfp4] {
+        let rounded = |array: &Array| {
+            let (codes, scales, _) = array.quantize(None, None, mode).unwrap();
+            codes.dequantize(&scales, None, None, None, mode, Some(Dtype::Float32)).unwrap()
+        };
+        let wanted = product(&doubles(&rounded(&x)), &doubles(&rounded(&w)), 3, 8, 64, true);
+        close(&x.qqmm(&w, None, None, None, mode).unwrap(), &wanted, 1e-6, mode.name());
+        let (codes, scales, _) = w.quantize(None, None, mode).unwrap();
+        close(&x.qqmm(&codes, Some(&scales), None, None, mode).unwrap(), &wanted, 1e-6, mode.name());
+        assert!(x.qqmm(&codes, None, None, None, mode).is_err());
+    }
+    assert!(x.qqmm(&w, None, None, None, QuantMode::Affine).is_err());
+    let codes: Vec<u8> = (0..=255).filter(|code| code & 0x7f != 0x7f).collect();
+    let numbers = Array::from_slice(&codes).from_fp8(Dtype::Float32).unwrap();
+    assert_eq!(numbers.to_fp8().unwrap().to_vec::<u8>().unwrap(), codes);
+    let between = Array::from_slice(&[17.0f32, 19.0, 1e-3 * 2f32.powi(-9), -500.0]);
+    let rounded = between.to_fp8().unwrap().from_fp8(Dtype::Float32).unwrap();
+    assert_eq!(rounded.to_vec::<f32>().unwrap(), [16.0, 20.0, 0.0, -448.0]);
+}
+
+#[test]
+fn the_derivative_of_a_packed_product_is_that_of_the_unpacked_one() {
+    let packed = PackedArray::quantize(&array(&[8, 64], 22, Dtype::Float32), PackedFormat::Q8_0).unwrap();
+    let x = array(&[3, 64], 23, Dtype::Float32);
+    let f = |x: &[Array]| Ok(vec![packed.matmul(&x[0])?.sum(None, false)?]);
+    let (_, given) = transform::gradient::<hesper::Error>(f, &[x], &[0]).unwrap();
+    let wide = doubles(&packed.dequantize(Dtype::Float32).unwrap());
+    for (at, slope) in doubles(&given[0]).iter().enumerate() {
+        let wanted: f64 = (0..8).map(|row| wide[row * 64 + at % 64]).sum();
+        assert!((slope - wanted).abs() < 1e-4, "{slope} for {wanted}");
+    }
 }

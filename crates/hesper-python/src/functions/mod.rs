@@ -12,6 +12,7 @@ mod io;
 mod linalg;
 pub mod movement;
 mod product;
+mod quant;
 pub mod random;
 mod reduce;
 pub mod shape;
@@ -34,6 +35,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     movement::register(m)?;
     conv::register(m)?;
     product::register(m)?;
+    quant::register(m)?;
     sort::register(m)?;
     fft::register(m)?;
     io::register(m)?;

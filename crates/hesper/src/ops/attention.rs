@@ -14,6 +14,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, Strides};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, select};
 
 /// Which keys a query sees.
@@ -131,6 +132,47 @@ impl Op for Attention {
             Dtype::Bfloat16 => self.run::<bf16>(l),
             _ => self.run::<f32>(l),
         }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        // Marks have no derivative; everything else is varied.
+        let varied: SmallVec<[usize; 5]> = (0..rule.inputs.len()).filter(|at| rule.wanted[*at]).collect();
+        let primals: Vec<Array> = varied.iter().map(|at| rule.inputs[*at].clone()).collect();
+        let again = |arrays: &[Array]| {
+            let mut inputs = rule.inputs.to_vec();
+            for (at, array) in varied.iter().zip(arrays) {
+                inputs[*at] = array.clone();
+            }
+            Ok(vec![self.composed(&inputs)?])
+        };
+        let (_, found) = crate::transform::vjp(again, &primals, &[rule.cotangent()?])?;
+        let mut found = found.into_iter();
+        rule.each(|_| Ok(found.next()))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let sinks = self.sinks.then(|| rule.inputs.len() - 1);
+        if sinks.is_some_and(|at| rule.is_batched(at)) || rule.output.size() == 0 {
+            return rule.one_by_one();
+        }
+        // The new axis and the batch are one batch.
+        let mut inputs: SmallVec<[Array; 3]> = SmallVec::new();
+        for at in 0..rule.inputs.len() {
+            if sinks == Some(at) {
+                inputs.push(rule.inputs[at].clone());
+                continue;
+            }
+            let full = rule.full(at)?;
+            let joined = [full.shape()[0] * full.shape()[1]];
+            let shape: SmallVec<[isize; 6]> =
+                joined.iter().chain(&full.shape()[2..]).map(|length| *length as isize).collect();
+            inputs.push(full.reshape(&shape)?);
+        }
+        let mut shape = rule.output.0.shape.clone();
+        shape[0] *= rule.size;
+        let result = Array::lazy(shape, rule.output.dtype(), rule.op.clone(), inputs)?;
+        let shape: SmallVec<[isize; 6]> = rule.shape().iter().map(|length| *length as isize).collect();
+        Ok((result.reshape(&shape)?, 0))
     }
 }
 

@@ -5,7 +5,7 @@ use hesper_compute::{DeltaInputs, DeltaShape, gated_delta};
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::custom::Part;
+use super::multi::Parts;
 use super::walk::Strided;
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
@@ -13,6 +13,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::Shape;
+use crate::transform::rule::{Backward, Cotangents};
 use crate::{Dtype, Element, concatenate, select};
 
 const NAME: &str = "gated_delta_update";
@@ -24,8 +25,7 @@ struct GatedDelta {
     shape: DeltaShape,
     state: bool,
     mask: bool,
-    /// Where the last state begins.
-    start: usize,
+    parts: Parts,
 }
 
 impl GatedDelta {
@@ -33,17 +33,15 @@ impl GatedDelta {
         let bound: SmallVec<[Strided; 7]> =
             (0..l.input_count()).map(|at| Strided::row_major(l, at)).collect::<Result<_>>()?;
         let s = self.shape;
-        let answers = s.batch * s.length * s.v_heads * s.value_dim * T::DTYPE.size();
-        let numbers = s.batch * s.v_heads * s.value_dim * s.key_dim * 4;
         let output = l.output()?;
         let buffers: SmallVec<[_; 7]> = bound.iter().map(|one| one.data.buffer.clone()).collect();
         let mut command = l.stream().encode(NAME);
         for (buffer, one) in buffers.iter().zip(&bound) {
             command = command.read_range(buffer, one.bytes.clone());
         }
-        command = command.write_range(&output, 0..answers);
+        command = command.write_range(&output, self.parts.range(0)).write_range(&output, self.parts.range(1));
         let (has_state, mask) = (self.state, self.mask);
-        command.write_range(&output, self.start..self.start + numbers).run(move |native| {
+        command.run(move |native| {
             let Some((state, rest)) = native.views().split_last_mut() else { return Ok(()) };
             let Some((out, inputs)) = rest.split_last_mut() else { return Ok(()) };
             let state = state.as_mut_slice::<f32>()?;
@@ -79,6 +77,28 @@ impl Op for GatedDelta {
             Dtype::Bfloat16 => self.run::<bf16>(l),
             _ => self.run::<f32>(l),
         }
+    }
+
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        Some(self.parts.outputs.clone())
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let marks = self.mask.then(|| rule.inputs[rule.inputs.len() - 1].clone());
+        let floats = &rule.inputs[..5 + usize::from(self.state)];
+        let cotangents = rule
+            .cotangents
+            .iter()
+            .zip(&self.parts.outputs)
+            .map(|(given, (shape, dtype))| given.clone().map_or_else(|| Array::zeros(shape, *dtype), Ok));
+        let cotangents = cotangents.collect::<Result<Vec<Array>>>()?;
+        let again = |inputs: &[Array]| {
+            let (answers, state) = composed(&inputs[..5], inputs.get(5).cloned(), marks.as_ref())?;
+            Ok(vec![answers.astype(self.parts.outputs[0].1)?, state])
+        };
+        let (_, found) = crate::transform::vjp(again, floats, &cotangents)?;
+        let mut found = found.into_iter();
+        rule.each(|_| Ok(found.next()))
     }
 }
 
@@ -156,15 +176,13 @@ pub fn gated_delta_update(
     let (has_state, has_mask) = (state.is_some(), marks.is_some());
     inputs.extend(state.into_iter().chain(marks));
     let shape = DeltaShape { batch, length, k_heads, v_heads, key_dim, value_dim };
-    let answers = v.size() * dtype.size();
-    let start = answers.next_multiple_of(64);
-    let end = start + held.iter().product::<usize>() * 4;
-    let op = OpRef::new(GatedDelta { shape, state: has_state, mask: has_mask, start });
-    let memory = Array::lazy(smallvec![end], Dtype::Uint8, op, inputs)?;
-    let part = |number: usize, start: usize, shape: Shape, dtype: Dtype| {
-        Array::lazy(shape, dtype, OpRef::new(Part { start, number }), smallvec![memory.clone()])
-    };
-    Ok((part(0, 0, v.shape().into(), dtype)?, part(1, start, held, wide)?))
+    let parts = Parts::new(vec![(v.shape().into(), dtype), (held, wide)])?;
+    let op = OpRef::new(GatedDelta { shape, state: has_state, mask: has_mask, parts: parts.clone() });
+    let mut arrays = parts.arrays(op, inputs)?.into_iter();
+    match (arrays.next(), arrays.next()) {
+        (Some(answers), Some(state)) => Ok((answers, state)),
+        _ => Err(Error::value(NAME, "answers and a state expected")),
+    }
 }
 
 /// The same from other ops, step by step.
@@ -176,7 +194,7 @@ fn composed(inputs: &[Array], state: Option<Array>, marks: Option<&Array>) -> Re
         <([usize; 4], [usize; 4])>::from([q, v].map(|array| std::array::from_fn(|axis| array.shape()[axis])));
     let mut state = match state {
         Some(state) => state,
-        None => Array::zeros(&[batch, v_heads, value_dim, key_dim], v.dtype())?,
+        None => Array::zeros(&[batch, v_heads, value_dim, key_dim], gamma.dtype())?,
     };
     let each = v_heads / k_heads;
     let step = |array: &Array, t: usize| array.take(t as i64, Some(1));

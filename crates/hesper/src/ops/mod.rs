@@ -31,6 +31,7 @@ pub mod linalg;
 pub mod logic;
 pub mod matmul;
 pub mod movement;
+mod multi;
 pub(crate) mod native;
 pub mod norm;
 pub mod packed;

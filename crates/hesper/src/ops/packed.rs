@@ -14,6 +14,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::shape::{Shape, size_of};
+use crate::transform::rule::{Backward, Cotangents};
 use crate::{Dtype, Element};
 
 pub use hesper_compute::GgufFormat as PackedFormat;
@@ -293,5 +294,12 @@ impl Op for PackedMatmul {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (x, cotangent) = (&rule.inputs[0], rule.cotangent()?);
+        let shape = [cotangent.shape()[1], x.shape()[1]];
+        let whole = PackedArray::new(&rule.inputs[1], self.format, &shape)?.dequantize(x.dtype())?;
+        rule.only(cotangent.matmul(&whole))
     }
 }

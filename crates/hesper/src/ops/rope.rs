@@ -4,7 +4,7 @@
 //! single precision.
 
 use half::{bf16, f16};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::float::{Float, Wide};
 use super::gather::Indices;
@@ -16,6 +16,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 
 /// The position of the first row: one for all sequences, or one for each.
 #[derive(Debug, Clone)]
@@ -53,6 +54,8 @@ struct Rope {
     base: Option<f32>,
     scale: f32,
     offset: Option<i32>,
+    /// Whether features are turned back.
+    back: bool,
 }
 
 impl Rope {
@@ -139,6 +142,7 @@ impl Rope {
                     let (cos, sin) = turn.split_at_mut(half);
                     for ((step, cos), sin) in steps.iter().zip(cos).zip(sin) {
                         (*sin, *cos) = (position * step).sin_cos();
+                        *sin = if self.back { -*sin } else { *sin };
                     }
                 }
             });
@@ -178,6 +182,34 @@ impl Op for Rope {
             Dtype::Float64 => self.run::<f64>(l),
             _ => self.run::<f32>(l),
         }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+        inputs[0] = rule.cotangent()?;
+        let op = OpRef::new(Rope { back: !self.back, ..*self });
+        rule.only(Array::lazy(rule.output.0.shape.clone(), rule.output.dtype(), op, inputs))
+    }
+
+    fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
+        let Some(tangent) = &rule.tangents[0] else { return Ok(smallvec![None]) };
+        let mut inputs = rule.call.inputs.clone();
+        inputs[0] = tangent.clone();
+        let (shape, dtype) = (rule.output.0.shape.clone(), rule.output.dtype());
+        Ok(smallvec![Some(Array::lazy(shape, dtype, rule.call.op.clone(), inputs)?)])
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        // A new axis in front is a batch like any other, unless sequences have positions of their own.
+        if rule.axes[1..].iter().any(Option::is_some) || rule.inputs[1..].iter().any(|one| one.ndim() > 1) {
+            return rule.one_by_one();
+        }
+        if self.offset.is_none() && rule.inputs[1].size() > 1 {
+            return rule.one_by_one();
+        }
+        let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+        inputs[0] = rule.front(0)?;
+        rule.apply(rule.op.clone(), inputs)
     }
 }
 
@@ -246,6 +278,6 @@ pub fn rope(
     if x.size() == 0 {
         return Ok(x.clone());
     }
-    let op = Rope { dims, traditional, base, scale, offset: number };
+    let op = Rope { dims, traditional, base, scale, offset: number, back: false };
     Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::new(op), inputs)
 }

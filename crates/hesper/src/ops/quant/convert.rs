@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use hesper_compute::{QuantFormat, dequantize, quantize_affine, quantize_fp};
 use hesper_cpu::Cores;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::weights::Weights;
 use super::{QuantMode, Quantized};
@@ -11,34 +11,32 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::ops::custom::Part;
+use crate::ops::multi::Parts;
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
+use crate::transform::rule::{Backward, Cotangents};
 use crate::{Dtype, Element};
 
 /// Codes, scales and biases, one after the other in one memory.
 #[derive(Debug)]
 struct Quantize {
     format: QuantFormat,
-    /// Where scales begin, and biases.
-    starts: [usize; 2],
+    parts: Parts,
 }
 
 impl Quantize {
     fn run<T: Element + hesper_compute::Float>(&self, l: &Lowering<'_>) -> Result<Data> {
         let x = Strided::row_major(l, 0)?;
         let cols = x.shape[x.shape.len() - 1];
-        let rows: usize = x.shape[..x.shape.len() - 1].iter().product();
-        let (format, starts) = (self.format, self.starts);
-        let (words, groups) = (rows * format.words(cols), rows * cols / format.group());
+        let format = self.format;
         let output = l.output()?;
         let buffer = x.data.buffer.clone();
-        let ranges = [0..words * 4, starts[0]..starts[0] + groups * T::DTYPE.size()];
-        let command = l.stream().encode("quantize").read_range(&buffer, x.bytes.clone());
+        let mut command = l.stream().encode("quantize").read_range(&buffer, x.bytes.clone());
+        for number in 0..self.parts.outputs.len() {
+            command = command.write_range(&output, self.parts.range(number));
+        }
         if !matches!(format, QuantFormat::Affine { .. }) {
-            let scales = starts[0]..starts[0] + groups;
-            let command = command.write_range(&output, ranges[0].clone()).write_range(&output, scales);
             command.run(move |native| {
                 let [x, words, scales] = native.take()?;
                 let (words, scales) = (words.as_mut_slice()?, scales.as_mut_slice()?);
@@ -47,10 +45,7 @@ impl Quantize {
             })?;
             return Ok(Data::contiguous(output, l.shape()));
         }
-        let biases = starts[1]..starts[1] + groups * T::DTYPE.size();
-        let [words, scales] = ranges;
-        let command = command.write_range(&output, words).write_range(&output, scales);
-        command.write_range(&output, biases).run(move |native| {
+        command.run(move |native| {
             let [x, words, scales, biases] = native.take()?;
             let (words, scales) = (words.as_mut_slice()?, scales.as_mut_slice()?);
             quantize_affine::<T>(&Cores, format, x.as_slice()?, cols, words, scales, biases.as_mut_slice()?)
@@ -71,6 +66,10 @@ impl Op for Quantize {
             Dtype::Bfloat16 => self.run::<bf16>(l),
             _ => self.run::<f32>(l),
         }
+    }
+
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        Some(self.parts.outputs.clone())
     }
 }
 
@@ -113,6 +112,38 @@ impl Op for Dequantize {
             _ => self.run::<f32>(l),
         }
     }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (w, scales, biases) = (&rule.inputs[0], &rule.inputs[1], rule.inputs.get(2));
+        let cotangent = rule.cotangent()?;
+        rule.each(|at| match (at, biases) {
+            (1 | 2, Some(biases)) => of_groups(self.0, &cotangent, w, [scales, biases], at == 1).map(Some),
+            _ => Ok(None),
+        })
+    }
+}
+
+/// The cotangent of affine scales or biases, from that of the numbers: sums over groups.
+pub(super) fn of_groups(
+    format: QuantFormat,
+    cotangent: &Array,
+    w: &Array,
+    [scales, biases]: [&Array; 2],
+    of_scales: bool,
+) -> Result<Array> {
+    let (group, bits) = (Some(format.group()), Some(format.bits()));
+    let grouped = |array: &Array| {
+        let groups = scales.shape().iter().map(|length| *length as isize);
+        let shape: SmallVec<[isize; 6]> = groups.chain([format.group() as isize]).collect();
+        array.reshape(&shape)
+    };
+    let mut shares = grouped(cotangent)?;
+    if of_scales {
+        let (one, zero) = (scales.ones_like()?, biases.zeros_like()?);
+        let codes = w.dequantize(&one, Some(&zero), group, bits, QuantMode::Affine, None)?;
+        shares = shares.multiply(&grouped(&codes)?)?;
+    }
+    shares.sum(Some(&[-1]), false)
 }
 
 impl Array {
@@ -161,20 +192,15 @@ impl Array {
         };
         let (words, groups) = (last(format.words(cols)), last(cols / format.group()));
         let scale_type = if affine { dtype } else { Dtype::Uint8 };
-        let bytes = |shape: &[usize], size: usize| shape.iter().product::<usize>() * size;
-        let first = bytes(&words, 4).next_multiple_of(64);
-        let second = first + bytes(&groups, scale_type.size()).next_multiple_of(64);
-        let end = if affine { second + (second - first) } else { second };
-        let op = OpRef::new(Quantize { format, starts: [first, second] });
-        let memory = Array::lazy(smallvec![end], Dtype::Uint8, op, smallvec![self.clone()])?;
-        let part = |number: usize, start: usize, shape: &Shape, dtype: Dtype| {
-            let op = OpRef::new(Part { start, number });
-            Array::lazy(shape.clone(), dtype, op, smallvec![memory.clone()])
-        };
-        let codes = part(0, 0, &words, Dtype::Uint32)?;
-        let scales = part(1, first, &groups, scale_type)?;
-        let biases = if affine { Some(part(2, second, &groups, dtype)?) } else { None };
-        Ok((codes, scales, biases))
+        let mut outputs = vec![(words, Dtype::Uint32), (groups.clone(), scale_type)];
+        outputs.extend(affine.then_some((groups, dtype)));
+        let parts = Parts::new(outputs)?;
+        let op = OpRef::new(Quantize { format, parts: parts.clone() });
+        let mut arrays = parts.arrays(op, smallvec![self.clone()])?.into_iter();
+        match (arrays.next(), arrays.next()) {
+            (Some(codes), Some(scales)) => Ok((codes, scales, arrays.next())),
+            _ => Err(Error::value("quantize", "codes and scales expected")),
+        }
     }
 
     /// The numbers that the codes of this array stand for, in the type of scales and biases, or bfloat16

@@ -5,6 +5,7 @@ use hesper_compute::{Activations, MatMut, MatRef, QuantFormat, qmatmul};
 use hesper_cpu::Cores;
 use smallvec::SmallVec;
 
+use super::convert::of_groups;
 use super::matmul::{check_inner, product_type};
 use super::weights::Weights;
 use super::{QuantMode, Quantized};
@@ -15,6 +16,7 @@ use crate::ops::gather::{Indices, broadcast_indices};
 use crate::ops::grouped::all_of;
 use crate::ops::walk::{Cursor, Strided};
 use crate::ops::{Op, OpRef};
+use crate::transform::rule::{Backward, Cotangents};
 use crate::{Dtype, Element};
 
 /// Inputs: activations `[batch, m, k]`, two lists of indices of one shape, and a stack of weights.
@@ -93,6 +95,42 @@ impl Op for GatherQmm {
             Dtype::Bfloat16 => self.run::<bf16>(l),
             _ => self.run::<f32>(l),
         }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (x, left, right) = (&rule.inputs[0], &rule.inputs[1], &rule.inputs[2]);
+        let cotangent = rule.cotangent()?;
+        // For each product one matrix, added where its operand came from.
+        let collect = |of: &Array, list: &Array, shares: &Array| {
+            let updates = shares.expand_dims(&[-3])?;
+            of.scatter_add(std::slice::from_ref(list), &updates, &[0])
+        };
+        rule.each(|at| match (at, rule.inputs.get(5)) {
+            (0, _) => {
+                let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+                let count = left.size() as isize;
+                let (rows, cols) = (cotangent.shape()[left.ndim()], cotangent.shape()[left.ndim() + 1]);
+                inputs[0] = cotangent.reshape(&[count, rows as isize, cols as isize])?;
+                inputs[1] = all_of(left.shape())?;
+                let op = GatherQmm { format: self.format, transpose: !self.transpose };
+                let mut shape = cotangent.0.shape.clone();
+                let last = shape.len() - 1;
+                shape[last] = x.shape()[2];
+                let shares = Array::lazy(shape, x.dtype(), OpRef::new(op), inputs)?;
+                collect(&x.zeros_like()?, left, &shares).map(Some)
+            }
+            (4 | 5, Some(biases)) => {
+                let (w, scales) = (&rule.inputs[3], &rule.inputs[4]);
+                let own = x.take(left.clone(), Some(0))?;
+                let (a, b) = if self.transpose { (&cotangent, &own) } else { (&own, &cotangent) };
+                let shares = a.swapaxes(-1, -2)?.matmul(b)?;
+                let matrix = &shares.shape()[shares.ndim() - 2..];
+                let zeros = Array::zeros(&[w.shape()[0], matrix[0], matrix[1]], shares.dtype())?;
+                let dense = collect(&zeros, right, &shares)?;
+                of_groups(self.format, &dense, w, [scales, biases], at == 4).map(Some)
+            }
+            _ => Ok(None),
+        })
     }
 }
 

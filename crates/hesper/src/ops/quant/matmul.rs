@@ -5,6 +5,7 @@ use hesper_compute::{Activations, MatMut, MatRef, QuantFormat, qmatmul};
 use hesper_cpu::Cores;
 use smallvec::SmallVec;
 
+use super::convert::of_groups;
 use super::weights::Weights;
 use super::{QuantMode, Quantized};
 use crate::array::{Array, Data};
@@ -14,10 +15,11 @@ use crate::eval::Lowering;
 use crate::ops::walk::{Cursor, Strided};
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, broadcast};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 
 /// Inputs: activations and the parts of the weights, all with the same batch axes.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct QuantizedMatmul {
     format: QuantFormat,
     transpose: bool,
@@ -68,6 +70,44 @@ impl Op for QuantizedMatmul {
             Dtype::Bfloat16 => self.run::<bf16>(l),
             _ => self.run::<f32>(l),
         }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (x, cotangent) = (&rule.inputs[0], rule.cotangent()?);
+        rule.each(|at| match (at, rule.inputs.get(3)) {
+            (0, _) => {
+                let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+                inputs[0] = cotangent.clone();
+                let op = QuantizedMatmul { transpose: !self.transpose, ..*self };
+                Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::new(op), inputs).map(Some)
+            }
+            (2 | 3, Some(biases)) => {
+                let (w, scales) = (&rule.inputs[1], &rule.inputs[2]);
+                let (left, right) = if self.transpose { (&cotangent, x) } else { (x, &cotangent) };
+                let dense = left.swapaxes(-1, -2)?.matmul(right)?;
+                of_groups(self.format, &dense, w, [scales, biases], at == 2).map(Some)
+            }
+            _ => Ok(None),
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.output.size() == 0 || rule.size == 0 {
+            return rule.one_by_one();
+        }
+        if rule.axes[1..].iter().all(Option::is_none) && rule.output.ndim() == 2 {
+            // One matrix for all: more rows.
+            let x = rule.front(0)?;
+            let rows = x.shape()[0] * x.shape()[1];
+            let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+            inputs[0] = x.reshape(&[rows as isize, x.shape()[2] as isize])?;
+            let shape: Shape = [rows, rule.output.shape()[1]].into_iter().collect();
+            let result = Array::lazy(shape, rule.output.dtype(), rule.op.clone(), inputs)?;
+            let shape: SmallVec<[isize; 6]> = rule.shape().iter().map(|length| *length as isize).collect();
+            return Ok((result.reshape(&shape)?, 0));
+        }
+        let inputs = (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
+        rule.apply(rule.op.clone(), inputs)
     }
 }
 

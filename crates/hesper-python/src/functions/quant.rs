@@ -1,0 +1,198 @@
+//! Quantization: codes of a few bits, and products with them.
+
+use hesper::{Array, Category, Dtype, QuantMode};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::args::{On, array_on, on};
+use crate::array::PyArray;
+use crate::dtype::PyDtype;
+
+/// What the scale of scales of nvfp4 is measured by: the largest code times the largest scale.
+const NVFP4_RANGE: f32 = 448.0 * 6.0;
+
+fn mode_of(op: &str, mode: &str) -> PyResult<QuantMode> {
+    mode.parse().map_err(|_| PyValueError::new_err(format!("[{op}] Invalid quantization mode '{mode}'.")))
+}
+
+fn given(array: Option<PyArray>) -> Option<Array> {
+    array.map(|array| array.value())
+}
+
+/// Refuses a scale of scales that the mode has not, or that is no number.
+fn check_global(op: &str, mode: QuantMode, scale: Option<&Array>) -> PyResult<()> {
+    let Some(scale) = scale else { return Ok(()) };
+    let fail = |what: String| Err(PyValueError::new_err(format!("[{op}] {what}")));
+    if mode != QuantMode::Nvfp4 {
+        return fail("Global scale is only supported for 'nvfp4' quantization mode.".into());
+    }
+    if scale.size() != 1 {
+        return fail(format!("Global scale must be a scalar but got shape {:?}.", scale.shape()));
+    }
+    if scale.dtype() != Dtype::Float32 {
+        return fail(format!("Global scale must have dtype float32 but got {}.", scale.dtype()));
+    }
+    Ok(())
+}
+
+/// The array with the scale of scales taken out, or put back.
+fn rescaled(array: &Array, scale: Option<&Array>, out: bool) -> hesper::Result<Array> {
+    let Some(scale) = scale else { return Ok(array.clone()) };
+    let scale = scale.reshape(&[])?;
+    let range = Array::scalar(f64::from(NVFP4_RANGE), Dtype::Float32)?;
+    let factor = if out { range.divide(&scale)? } else { scale.divide(&range)? };
+    array.multiply(factor.astype(array.dtype())?)
+}
+
+/// Codes, scales and, for affine ones, biases of a matrix.
+#[pyfunction]
+#[pyo3(signature = (w, /, group_size = None, bits = None, mode = "affine", *, global_scale = None, stream = None))]
+fn quantize<'py>(
+    py: Python<'py>,
+    w: PyArray,
+    group_size: Option<usize>,
+    bits: Option<usize>,
+    mode: &str,
+    global_scale: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let (mode, scale) = (mode_of("quantize", mode)?, given(global_scale));
+    check_global("quantize", mode, scale.as_ref())?;
+    let w = w.value();
+    let (codes, scales, biases) =
+        on(stream, || rescaled(&w, scale.as_ref(), true)?.quantize(group_size, bits, mode))?;
+    PyTuple::new(py, [codes, scales].into_iter().chain(biases).map(PyArray::new))
+}
+
+/// The numbers that codes stand for.
+#[pyfunction]
+#[pyo3(signature = (w, /, scales, biases = None, group_size = None, bits = None, mode = "affine", global_scale = None, dtype = None, *, stream = None))]
+fn dequantize(
+    w: PyArray,
+    scales: PyArray,
+    biases: Option<PyArray>,
+    group_size: Option<usize>,
+    bits: Option<usize>,
+    mode: &str,
+    global_scale: Option<PyArray>,
+    dtype: Option<PyDtype>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let (mode, scale) = (mode_of("dequantize", mode)?, given(global_scale));
+    check_global("dequantize", mode, scale.as_ref())?;
+    let (w, scales, biases, dtype) = (w.value(), scales.value(), given(biases), dtype.map(|dtype| dtype.0));
+    array_on(stream, || {
+        let numbers = w.dequantize(&scales, biases.as_ref(), group_size, bits, mode, dtype)?;
+        rescaled(&numbers, scale.as_ref(), false)
+    })
+}
+
+/// The product with a quantized matrix, or with its transpose.
+#[pyfunction]
+#[pyo3(signature = (x, w, /, scales, biases = None, transpose = true, group_size = None, bits = None, mode = "affine", *, stream = None))]
+fn quantized_matmul(
+    x: PyArray,
+    w: PyArray,
+    scales: PyArray,
+    biases: Option<PyArray>,
+    transpose: bool,
+    group_size: Option<usize>,
+    bits: Option<usize>,
+    mode: &str,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let mode = mode_of("quantized_matmul", mode)?;
+    let (x, w, scales, biases) = (x.value(), w.value(), scales.value(), given(biases));
+    array_on(stream, || x.quantized_matmul(&w, &scales, biases.as_ref(), transpose, group_size, bits, mode))
+}
+
+/// Products with quantized matrices that indices choose.
+#[pyfunction]
+#[pyo3(signature = (x, w, /, scales, biases = None, lhs_indices = None, rhs_indices = None, transpose = true, group_size = None, bits = None, mode = "affine", global_scale = None, *, sorted_indices = false, stream = None))]
+fn gather_qmm(
+    x: PyArray,
+    w: PyArray,
+    scales: PyArray,
+    biases: Option<PyArray>,
+    lhs_indices: Option<PyArray>,
+    rhs_indices: Option<PyArray>,
+    transpose: bool,
+    group_size: Option<usize>,
+    bits: Option<usize>,
+    mode: &str,
+    global_scale: Option<PyArray>,
+    sorted_indices: bool,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    // Products with one matrix are found together, sorted or not.
+    let _ = sorted_indices;
+    let (mode, scale) = (mode_of("gather_qmm", mode)?, given(global_scale));
+    check_global("gather_qmm", mode, scale.as_ref())?;
+    let (x, w, scales, biases) = (x.value(), w.value(), scales.value(), given(biases));
+    let (left, right) = (given(lhs_indices), given(rhs_indices));
+    let (left, right) = (left.as_ref(), right.as_ref());
+    array_on(stream, || {
+        let products =
+            x.gather_qmm(&w, &scales, biases.as_ref(), left, right, transpose, group_size, bits, mode)?;
+        rescaled(&products, scale.as_ref(), false)
+    })
+}
+
+/// The product with the transpose of a matrix, both quantized.
+#[pyfunction]
+#[pyo3(signature = (x, w, scales = None, group_size = None, bits = None, mode = "nvfp4", global_scale_x = None, global_scale_w = None, *, stream = None))]
+fn qqmm(
+    x: PyArray,
+    w: PyArray,
+    scales: Option<PyArray>,
+    group_size: Option<usize>,
+    bits: Option<usize>,
+    mode: &str,
+    global_scale_x: Option<PyArray>,
+    global_scale_w: Option<PyArray>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    let mode = mode_of("qqmm", mode)?;
+    let (own, theirs) = (given(global_scale_x), given(global_scale_w));
+    check_global("qqmm", mode, own.as_ref())?;
+    check_global("qqmm", mode, theirs.as_ref())?;
+    if own.is_some() != theirs.is_some() {
+        let what = "[qqmm] For nvfp4 mode, either both global_scale_x and global_scale_w must be provided, or neither.";
+        return Err(PyValueError::new_err(what));
+    }
+    let (x, w, scales) = (x.value(), w.value(), given(scales));
+    array_on(stream, || {
+        // A matrix that is quantized already has had its scale of scales taken out.
+        let floats = w.dtype().is(Category::Floating);
+        let w = if floats { rescaled(&w, theirs.as_ref(), true)? } else { w.clone() };
+        let product = rescaled(&x, own.as_ref(), true)?.qqmm(&w, scales.as_ref(), group_size, bits, mode)?;
+        rescaled(&rescaled(&product, own.as_ref(), false)?, theirs.as_ref(), false)
+    })
+}
+
+/// Numbers as 8-bit floats (E4M3), in bytes.
+#[pyfunction]
+#[pyo3(signature = (x, *, stream = None))]
+fn to_fp8(x: PyArray, stream: Option<On>) -> PyResult<PyArray> {
+    let x = x.value();
+    array_on(stream, || x.to_fp8())
+}
+
+/// 8-bit floats (E4M3) as numbers of another type.
+#[pyfunction]
+#[pyo3(signature = (x, dtype = None, *, stream = None), text_signature = "(x, dtype=bfloat16, *, stream=None)")]
+fn from_fp8(x: PyArray, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
+    let (x, dtype) = (x.value(), dtype.map_or(Dtype::Bfloat16, |dtype| dtype.0));
+    array_on(stream, || x.from_fp8(dtype))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(quantize, m)?)?;
+    m.add_function(wrap_pyfunction!(dequantize, m)?)?;
+    m.add_function(wrap_pyfunction!(quantized_matmul, m)?)?;
+    m.add_function(wrap_pyfunction!(gather_qmm, m)?)?;
+    m.add_function(wrap_pyfunction!(qqmm, m)?)?;
+    m.add_function(wrap_pyfunction!(to_fp8, m)?)?;
+    m.add_function(wrap_pyfunction!(from_fp8, m)?)
+}
