@@ -75,6 +75,11 @@ fn cross_entropy(logits: PyArray, targets: PyArray, stream: Option<On>) -> PyRes
 }
 
 /// Pairs of features turned by their position times a frequency.
+///
+/// Examples
+/// --------
+/// >>> mx.fast.rope(mx.ones((1, 1, 2, 4)), 4, traditional=False, base=10000.0, scale=1.0, offset=0).shape
+/// (1, 1, 2, 4)
 #[pyfunction]
 #[pyo3(signature = (a, dims, *, traditional, base, scale, offset, freqs = None, stream = None))]
 fn rope(
@@ -127,6 +132,11 @@ impl MaskArgument {
 }
 
 /// Attention: the values, weighed by the softmax of the products of queries and keys.
+///
+/// Examples
+/// --------
+/// >>> mx.fast.scaled_dot_product_attention(mx.ones((1, 1, 2, 4)), mx.ones((1, 1, 3, 4)), mx.ones((1, 1, 3, 4)), scale=0.5).shape
+/// (1, 1, 2, 4)
 #[pyfunction]
 #[pyo3(signature = (q, k, v, *, scale, mask = None, sinks = None, force_fused = false, stream = None))]
 fn scaled_dot_product_attention(
@@ -152,6 +162,11 @@ fn scaled_dot_product_attention(
 }
 
 /// A memory of keys and values, taken through all steps of sequences.
+///
+/// Examples
+/// --------
+/// >>> [part.shape for part in mx.fast.gated_delta_update(mx.ones((1, 2, 1, 32)), mx.ones((1, 2, 1, 32)), mx.ones((1, 2, 1, 16)), mx.ones((1, 2, 1)), mx.ones((1, 2, 1)))]
+/// [(1, 2, 1, 16), (1, 1, 16, 32)]
 #[pyfunction]
 #[pyo3(signature = (q, k, v, gamma, beta, initial_state = None, mask = None, stream = None))]
 fn gated_delta_update(

@@ -20,7 +20,9 @@ for _name in ("fast", "fft", "linalg", "random"):
     globals().pop(_name, None)
 
 from . import cuda, distributed, fast, fft, linalg, metal, random  # noqa: E402
-from ._composed import *  # noqa: E402, F403
+from ._array_like import ArrayLike  # noqa: E402
+
+matrix_norm = linalg.norm
 
 __version__ = "0.1.0"
 

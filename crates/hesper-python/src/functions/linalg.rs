@@ -27,6 +27,10 @@ macro_rules! table {
     ($($(#[doc = $doc:literal])+ $name:ident: $on:ident -> $result:ty;)*) => {
         $(
             $(#[doc = $doc])+
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> result = mx.linalg.", stringify!($name), "(mx.eye(2))")]
             #[pyfunction]
             #[pyo3(signature = (a, *, stream = None))]
             fn $name(a: PyArray, stream: Option<On>) -> PyResult<$result> {
@@ -68,6 +72,10 @@ macro_rules! triangular {
     ($($(#[doc = $doc:literal])+ $name:ident;)*) => {
         $(
             $(#[doc = $doc])+
+            ///
+            /// Examples
+            /// --------
+            #[doc = concat!(">>> result = mx.linalg.", stringify!($name), "(mx.eye(2))")]
             #[pyfunction]
             #[pyo3(signature = (a, upper = false, *, stream = None))]
             fn $name(a: PyArray, upper: bool, stream: Option<On>) -> PyResult<PyArray> {
@@ -102,6 +110,11 @@ fn is_upper(op: &str, name: &str) -> PyResult<bool> {
 }
 
 /// The eigenvalues and eigenvectors of symmetric matrices.
+///
+/// Examples
+/// --------
+/// >>> mx.linalg.eigh(mx.eye(2))[0]
+/// array([1, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, UPLO = "L", *, stream = None))]
 #[allow(non_snake_case, reason = "the argument's name is part of the interface")]
@@ -111,6 +124,11 @@ fn eigh(a: PyArray, UPLO: &str, stream: Option<On>) -> PyResult<Pair> {
 }
 
 /// The eigenvalues of symmetric matrices.
+///
+/// Examples
+/// --------
+/// >>> mx.linalg.eigvalsh(mx.eye(2))
+/// array([1, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, UPLO = "L", *, stream = None))]
 #[allow(non_snake_case, reason = "the argument's name is part of the interface")]
@@ -120,6 +138,11 @@ fn eigvalsh(a: PyArray, UPLO: &str, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// The singular value decomposition: left vectors, values, right vectors; or the values alone.
+///
+/// Examples
+/// --------
+/// >>> mx.linalg.svd(mx.eye(2), compute_uv=False)
+/// array([1, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, compute_uv = true, *, stream = None))]
 fn svd<'py>(
@@ -136,6 +159,11 @@ fn svd<'py>(
 }
 
 /// The solutions of ``a x = b``.
+///
+/// Examples
+/// --------
+/// >>> mx.linalg.solve(mx.array([[2.0, 0.0], [0.0, 4.0]]), mx.array([2.0, 4.0]))
+/// array([1, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, b, *, stream = None))]
 fn solve(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
@@ -144,6 +172,11 @@ fn solve(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// The solutions of ``a x = b`` for triangular ``a``.
+///
+/// Examples
+/// --------
+/// >>> mx.linalg.solve_triangular(mx.array([[2.0, 0.0], [0.0, 4.0]]), mx.array([2.0, 4.0]))
+/// array([1, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, b, *, upper = false, stream = None))]
 fn solve_triangular(a: PyArray, b: PyArray, upper: bool, stream: Option<On>) -> PyResult<PyArray> {
@@ -152,6 +185,11 @@ fn solve_triangular(a: PyArray, b: PyArray, upper: bool, stream: Option<On>) -> 
 }
 
 /// The cross products of vectors of two or three elements along an axis.
+///
+/// Examples
+/// --------
+/// >>> mx.linalg.cross(mx.array([1.0, 0.0, 0.0]), mx.array([0.0, 1.0, 0.0]))
+/// array([0, 0, 1], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, b, axis = -1, *, stream = None))]
 fn cross(a: PyArray, b: PyArray, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
@@ -160,6 +198,11 @@ fn cross(a: PyArray, b: PyArray, axis: isize, stream: Option<On>) -> PyResult<Py
 }
 
 /// The norm of vectors or matrices.
+///
+/// Examples
+/// --------
+/// >>> mx.linalg.norm(mx.array([3.0, 4.0]))
+/// array(5, dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (a, /, ord = None, axis = None, keepdims = false, *, stream = None))]
 fn norm(

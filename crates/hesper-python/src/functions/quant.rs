@@ -46,6 +46,11 @@ fn rescaled(array: &Array, scale: Option<&Array>, out: bool) -> hesper::Result<A
 }
 
 /// Codes, scales and, for affine ones, biases of a matrix.
+///
+/// Examples
+/// --------
+/// >>> [part.shape for part in mx.quantize(mx.ones((2, 64)))]
+/// [(2, 8), (2, 1), (2, 1)]
 #[pyfunction]
 #[pyo3(signature = (w, /, group_size = None, bits = None, mode = "affine", *, global_scale = None, stream = None))]
 fn quantize<'py>(
@@ -67,6 +72,11 @@ fn quantize<'py>(
 }
 
 /// The numbers that codes stand for.
+///
+/// Examples
+/// --------
+/// >>> mx.dequantize(*mx.quantize(mx.ones((2, 64)))).shape
+/// (2, 64)
 #[pyfunction]
 #[pyo3(signature = (w, /, scales, biases = None, group_size = None, bits = None, mode = "affine", global_scale = None, dtype = None, *, stream = None))]
 fn dequantize(
@@ -90,6 +100,11 @@ fn dequantize(
 }
 
 /// The product with a quantized matrix, or with its transpose.
+///
+/// Examples
+/// --------
+/// >>> mx.quantized_matmul(mx.ones((1, 64)), *mx.quantize(mx.ones((2, 64)))).shape
+/// (1, 2)
 #[pyfunction]
 #[pyo3(signature = (x, w, /, scales, biases = None, transpose = true, group_size = None, bits = None, mode = "affine", *, stream = None))]
 fn quantized_matmul(
@@ -109,6 +124,11 @@ fn quantized_matmul(
 }
 
 /// Products with quantized matrices that indices choose.
+///
+/// Examples
+/// --------
+/// >>> mx.gather_qmm(mx.ones((1, 1, 64)), *mx.quantize(mx.ones((3, 2, 64))), rhs_indices=mx.array([1])).shape
+/// (1, 1, 2)
 #[pyfunction]
 #[pyo3(signature = (x, w, /, scales, biases = None, lhs_indices = None, rhs_indices = None, transpose = true, group_size = None, bits = None, mode = "affine", global_scale = None, *, sorted_indices = false, stream = None))]
 fn gather_qmm(
@@ -173,6 +193,11 @@ fn qqmm(
 }
 
 /// Numbers as 8-bit floats (E4M3), in bytes.
+///
+/// Examples
+/// --------
+/// >>> mx.to_fp8(mx.array([1.0, 2.5]))
+/// array([56, 66], dtype=uint8)
 #[pyfunction]
 #[pyo3(signature = (x, *, stream = None))]
 fn to_fp8(x: PyArray, stream: Option<On>) -> PyResult<PyArray> {
@@ -181,6 +206,11 @@ fn to_fp8(x: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 }
 
 /// 8-bit floats (E4M3) as numbers of another type.
+///
+/// Examples
+/// --------
+/// >>> mx.from_fp8(mx.array([56, 66], mx.uint8), mx.float32)
+/// array([1, 2.5], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (x, dtype = None, *, stream = None), text_signature = "(x, dtype=bfloat16, *, stream=None)")]
 fn from_fp8(x: PyArray, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
