@@ -49,7 +49,7 @@ pub fn run(args: &Generate) -> Result<(), Failure> {
     interrupt::patient(true);
     let (mut text, mut ids) = (String::new(), Vec::new());
     let mut out = std::io::stdout().lock();
-    while let Some(piece) = generation.next() {
+    for piece in &mut generation {
         let piece = piece?;
         ids.push(piece.token);
         if args.json {

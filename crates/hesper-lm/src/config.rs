@@ -166,7 +166,16 @@ impl Config {
         let width = fields.need(&["hidden_size", "n_embd"])?;
         let heads = fields.need(&["num_attention_heads", "n_head"])?;
         let activation = fields.text(&["hidden_act", "activation_function"]);
-        let context = fields.size(&["max_position_embeddings", "n_positions", "n_ctx"])?;
+        let mut context = fields.size(&["max_position_embeddings", "n_positions", "n_ctx"])?;
+        // Up to the length of a window there is none.
+        if fields.flag("use_sliding_window") != Some(false)
+            && let Some(window) = fields.size(&["sliding_window"])?
+        {
+            context = Some(context.map_or(window, |context| context.min(window)));
+        }
+        if fields.number(&["partial_rotary_factor"])?.is_some_and(|part| part != 1.0) {
+            return Err(Error::config("partial_rotary_factor", "heads that are turned in part are not supported"));
+        }
         let config = Config {
             family,
             vocabulary: fields.need(&["vocab_size"])?,
@@ -294,6 +303,7 @@ mod tests {
             (r#""model_type": "llama", "num_key_value_heads": 3"#, "heads"),
             (r#""model_type": "llama", "rope_theta": "x""#, "rope_theta"),
             (r#""model_type": "llama", "head_dim": 5"#, "rotary"),
+            (r#""model_type": "llama", "partial_rotary_factor": 0.5"#, "partial_rotary_factor"),
             (r#""model_type": "llama", "rope_scaling": {"rope_type": "new"}"#, "new"),
             (r#""model_type": "llama", "quantization_config": {"quant_method": "gptq"}"#, "gptq"),
         ] {
@@ -312,6 +322,9 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.ends, [1, 2]);
+        assert_eq!(config.context, 2048);
+        let window = with(r#""model_type": "mistral", "sliding_window": 64, "max_position_embeddings": 512"#);
+        assert_eq!(window.unwrap().context, 64);
         assert_eq!(config.head_width, 16);
         assert!(matches!(config.rope_scaling, Some(RopeScaling::Llama3 { factor: 8.0, .. })));
         let bits = |layer: &str| config.quantizations.of(layer).map(|one| one.bits());
