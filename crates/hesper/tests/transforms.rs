@@ -492,3 +492,11 @@ fn a_checkpoint_changes_no_number() {
         assert_eq!(one.to_vec::<f64>().unwrap(), other.to_vec::<f64>().unwrap());
     }
 }
+
+#[test]
+fn a_graph_is_drawn_as_the_documentation_shows_it() {
+    let x = Array::from_slice(&[1.0f32, 2.0]);
+    let sum = x.exp().unwrap().add(1.0).unwrap().sum(None, false).unwrap();
+    let shown = include_str!("../../../docs/transforms.md");
+    assert!(shown.contains(&transform::to_dot(&[sum])));
+}

@@ -11,6 +11,7 @@ mod batch;
 mod compile;
 mod custom;
 mod depends;
+mod dot;
 mod forward;
 mod program;
 mod reverse;
@@ -32,6 +33,7 @@ use tape::Tape;
 pub use compile::{Cache, compile, compile_enabled, set_compile};
 pub use custom::{CustomFunction, checkpoint};
 pub use depends::depends;
+pub use dot::{named_dot, to_dot};
 pub use source::stop_gradient;
 
 /// Runs a function on arrays that are varied, and hands what it gave to `then`.
