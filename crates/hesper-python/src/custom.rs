@@ -227,13 +227,16 @@ impl PyCustomFunction {
                     let given = rule.bind(py).call((args, axes), Some(&kwargs))?;
                     let (outputs, places): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
                         given.extract().map_err(|_| {
-                            PyValueError::new_err("[custom vmap] Must return a pair: the outputs and their axes.")
+                            PyValueError::new_err(
+                                "[custom vmap] Must return a pair: the outputs and their axes.",
+                            )
                         })?;
                     let mut arrays = Vec::new();
                     let tree = Tree::of(&outputs, Leaves::Any, &mut arrays)?;
                     let mut found = Vec::new();
                     tree.axes(&places, &mut found)?;
-                    let places = found.into_iter().map(|axis| axis.and_then(|axis| usize::try_from(axis).ok()));
+                    let places =
+                        found.into_iter().map(|axis| axis.and_then(|axis| usize::try_from(axis).ok()));
                     Ok((arrays, places.collect()))
                 })
             });

@@ -1,8 +1,8 @@
 //! Which Python exception an error becomes.
 
 use hesper::Error;
-use pyo3::{PyErr, Python};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
+use pyo3::{PyErr, Python};
 
 /// The exception for an error of the array library.
 pub fn raise(error: Error) -> PyErr {
@@ -13,7 +13,9 @@ pub fn raise(error: Error) -> PyErr {
             None => PyRuntimeError::new_err(error.to_string()),
         },
         Error::Axis { .. } => PyIndexError::new_err(error.to_string()),
-        Error::Type { op, .. } if (op.starts_with("bitwise") || op.ends_with("shift")) && op != "bitwise_invert" => {
+        Error::Type { op, .. }
+            if (op.starts_with("bitwise") || op.ends_with("shift")) && op != "bitwise_invert" =>
+        {
             PyRuntimeError::new_err(error.to_string())
         }
         Error::Broadcast { .. }

@@ -143,7 +143,9 @@ fn parse(
     }
     for (at, other) in names.iter().enumerate() {
         if names[..at].contains(other) {
-            return Err(PyValueError::new_err(format!("[{name}] Duplicate argument name {other} is not allowed.")));
+            return Err(PyValueError::new_err(format!(
+                "[{name}] Duplicate argument name {other} is not allowed."
+            )));
         }
     }
     if numbers.is_empty() && names.is_empty() {
@@ -190,6 +192,9 @@ fn gradient<'py>(
         };
         trees.push(Tree::of(&argument, Leaves::Arrays, &mut arrays)?);
         ends.push(arrays.len());
+    }
+    if arrays.is_empty() {
+        return Err(PyValueError::new_err(format!("[{call}] There is no array to compute the gradient of.")));
     }
     let mut result = None;
     let run = |varied: &[Array]| -> Result<Vec<Array>, Raised> {
@@ -299,11 +304,7 @@ fn outputs_of(returned: &Bound<'_, PyAny>) -> PyResult<Vec<Array>> {
 }
 
 /// Calls a function with the arrays that a transformation varies.
-fn call_with(
-    fun: &Bound<'_, PyAny>,
-    varied: &[Array],
-    originals: &[Array],
-) -> Result<Vec<Array>, Raised> {
+fn call_with(fun: &Bound<'_, PyAny>, varied: &[Array], originals: &[Array]) -> Result<Vec<Array>, Raised> {
     let py = fun.py();
     let objects = fresh(py, varied)?;
     let returned = fun.call1(PyTuple::new(py, &objects)?)?;

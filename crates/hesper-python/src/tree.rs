@@ -81,9 +81,9 @@ impl Tree {
         leaves: &mut dyn Iterator<Item = Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         Ok(match self {
-            Tree::Array => {
-                leaves.next().ok_or_else(|| PyValueError::new_err("a tree has more arrays than were given"))?
-            }
+            Tree::Array => leaves
+                .next()
+                .ok_or_else(|| PyValueError::new_err("a tree has more arrays than were given"))?,
             Tree::Other(object) => object.bind(py).clone(),
             Tree::List(items) => {
                 let list = PyList::empty(py);
@@ -137,7 +137,9 @@ impl Tree {
             }
             Tree::Array | Tree::Other(_) => return Err(invalid()),
         };
-        if !(axes.is_instance_of::<PyList>() || axes.is_instance_of::<PyTuple>()) || axes.len()? != items.len() {
+        if !(axes.is_instance_of::<PyList>() || axes.is_instance_of::<PyTuple>())
+            || axes.len()? != items.len()
+        {
             return Err(invalid());
         }
         items.iter().zip(axes.try_iter()?).try_for_each(|(item, axes)| item.axes(&axes?, found))

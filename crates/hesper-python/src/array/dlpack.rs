@@ -431,9 +431,8 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
         for _ in 0..size {
             let moved: i64 = at.iter().zip(&strides).map(|(at, stride)| *at as i64 * stride).sum();
             // SAFETY: indices below the lengths, so the element is one of the tensor's.
-            let element = unsafe {
-                std::slice::from_raw_parts(start.offset(moved as isize * width as isize), width)
-            };
+            let element =
+                unsafe { std::slice::from_raw_parts(start.offset(moved as isize * width as isize), width) };
             bytes.extend_from_slice(element);
             for axis in (0..rank).rev() {
                 at[axis] += 1;
@@ -445,7 +444,8 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
         }
     }
     if complex128 {
-        let narrow = |part: &[u8]| (f64::from_ne_bytes(part.try_into().unwrap_or_default()) as f32).to_ne_bytes();
+        let narrow =
+            |part: &[u8]| (f64::from_ne_bytes(part.try_into().unwrap_or_default()) as f32).to_ne_bytes();
         bytes = bytes.chunks_exact(8).flat_map(narrow).collect();
     }
     Array::from_bytes(&bytes, dtype, &shape).map(Built::Copied).map_err(raise)
@@ -474,7 +474,8 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
 fn from_dlpack(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<PyArray> {
     crate::eval::usable()?;
     let array = import(x, copy)?;
-    let array = if array.dtype() == Dtype::Float64 { array.astype(Dtype::Float32).map_err(raise)? } else { array };
+    let array =
+        if array.dtype() == Dtype::Float64 { array.astype(Dtype::Float32).map_err(raise)? } else { array };
     Ok(PyArray::new(array))
 }
 
