@@ -193,6 +193,9 @@ fn gradient<'py>(
         trees.push(Tree::of(&argument, Leaves::Arrays, &mut arrays)?);
         ends.push(arrays.len());
     }
+    if arrays.is_empty() {
+        return Err(PyValueError::new_err(format!("[{call}] There is no array to compute the gradient of.")));
+    }
     let mut result = None;
     let run = |varied: &[Array]| -> Result<Vec<Array>, Raised> {
         let objects = fresh(py, varied)?;

@@ -53,3 +53,48 @@ def test_a_script_runs_with_its_arguments(tmp_path):
 def test_wrong_options_say_how_to_call():
     done = run(["-m", "hesper.mlx"])
     assert done.returncode != 0 and "usage" in done.stderr
+
+
+PROGRAM = """
+from functools import partial
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx.optimizers as optim
+from mlx.utils import tree_flatten
+
+mx.random.seed(0)
+model = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))
+optimizer = optim.AdamW(learning_rate=1e-2)
+x = mx.random.normal((128, 2))
+y = (x[:, :1] * x[:, 1:] > 0).astype(mx.float32)
+state = [model.state, optimizer.state, mx.random.state]
+
+
+def loss(model, x, y):
+    return nn.losses.binary_cross_entropy(model(x), y)
+
+
+@partial(mx.compile, inputs=state, outputs=state)
+def step(x, y):
+    value, gradients = nn.value_and_grad(model, loss)(model, x, y)
+    optimizer.update(model, gradients)
+    return value
+
+
+for _ in range(60):
+    value = step(x, y)
+    mx.eval(state)
+assert mx.__name__ == "hesper.core"
+assert len(tree_flatten(model.parameters())) == 4
+assert value.item() < 0.3, value
+print("learnt")
+"""
+
+
+def test_a_program_for_mlx_trains_a_compiled_model(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    command = [sys.executable, "-m", "hesper.mlx", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "learnt\n", done.stderr
