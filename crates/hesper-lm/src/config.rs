@@ -174,7 +174,10 @@ impl Config {
             context = Some(context.map_or(window, |context| context.min(window)));
         }
         if fields.number(&["partial_rotary_factor"])?.is_some_and(|part| part != 1.0) {
-            return Err(Error::config("partial_rotary_factor", "heads that are turned in part are not supported"));
+            return Err(Error::config(
+                "partial_rotary_factor",
+                "heads that are turned in part are not supported",
+            ));
         }
         let config = Config {
             family,
