@@ -27,12 +27,14 @@ fn the_demo_says_its_text_again() {
     let language = demo::model().unwrap();
     let prompt = language.prompt_tokens("A language model").unwrap();
     let made = generate(&language, &prompt, &options(12)).unwrap();
-    assert_eq!(made.text, " reads a text and guesses the next word. Then it reads");
+    assert_eq!(made.text, " reads a text and guesses the next word. For a model");
     assert_eq!((made.finish, made.tokens.len()), (Finish::Length, 12));
     let prompt = language.prompt_tokens("For a model that").unwrap();
     let made = generate(&language, &prompt, &options(100)).unwrap();
     assert_eq!(made.text, " knows more than this text, ask for another model.");
     assert_eq!(made.finish, Finish::End);
+    let prompt = language.prompt_tokens("The evening star").unwrap();
+    assert_eq!(generate(&language, &prompt, &options(500)).unwrap().finish, Finish::End);
     let unknown = language.prompt_tokens("Zebras xylophone").unwrap();
     assert!(generate(&language, &unknown, &options(8)).unwrap().text.len() > 8);
 }

@@ -9,8 +9,14 @@ pub(super) const UNKNOWN: &str = "<unknown>";
 /// What ends the text.
 pub(super) const END: &str = "<end>";
 
-/// How many times each word comes next.
-pub(super) type Following = BTreeMap<usize, usize>;
+/// What comes next.
+#[derive(Default)]
+pub(super) struct Following {
+    /// How many times each word does.
+    pub(super) counts: BTreeMap<usize, usize>,
+    /// The one that does at the last place of the text.
+    pub(super) last: usize,
+}
 
 /// A text as numbers of words. Words carry the space before them; a line's end is a word.
 pub(super) struct Words {
@@ -35,7 +41,8 @@ impl Words {
             sequence.push(id);
         }
         sequence.push(1);
-        let (mut after_one, mut after_two) = (BTreeMap::new(), BTreeMap::new());
+        let mut after_one: BTreeMap<usize, Following> = BTreeMap::new();
+        let mut after_two: BTreeMap<(usize, usize), Following> = BTreeMap::new();
         for pair in sequence.windows(2) {
             count(after_one.entry(pair[0]).or_default(), pair[1]);
         }
@@ -79,7 +86,8 @@ impl Words {
 }
 
 fn count(following: &mut Following, id: usize) {
-    *following.entry(id).or_default() += 1;
+    *following.counts.entry(id).or_default() += 1;
+    following.last = id;
 }
 
 /// Words with the space before them, marks, and ends of paragraphs.
