@@ -108,8 +108,11 @@ ERRORS = [
 @pytest.mark.parametrize("kind, text", ERRORS)
 def test_errors_have_the_type_that_the_reference_gives(mlx, kind, text):
     for core in (mx, mlx):
+        core.enable_compile()
         with pytest.raises(kind):
             eval(text, {"mx": core, "x": core.array([0.5, -1.0, 2.0])})
+    # Other tests have it switched off there: it takes long.
+    mlx.disable_compile()
 
 
 def test_a_compiled_function_is_called_once_for_each_signature():

@@ -279,11 +279,11 @@ impl Array {
 
     /// The axes in another order.
     pub fn transpose(&self, order: &[isize]) -> Result<Array> {
-        crate::shape::axes("transpose", order, self.ndim())?;
         if order.len() != self.ndim() {
             let what = format!("axes {order:?} for an array of shape {:?}", self.shape());
             return Err(Error::shape("transpose", what));
         }
+        crate::shape::axes("transpose", order, self.ndim())?;
         let order: SmallVec<[usize; 6]> =
             order.iter().map(|one| axis("transpose", *one, self.ndim())).collect::<Result<_>>()?;
         let shape = order.iter().map(|axis| self.shape()[*axis]).collect();
