@@ -67,7 +67,8 @@ fn quantize<'py>(
     let w = w.value();
     let (codes, scales, biases) =
         on(stream, || rescaled(&w, scale.as_ref(), true)?.quantize(group_size, bits, mode))?;
-    PyTuple::new(py, [codes, scales].into_iter().chain(biases).map(PyArray::new))
+    let parts: Vec<PyArray> = [codes, scales].into_iter().chain(biases).map(PyArray::new).collect();
+    PyTuple::new(py, parts)
 }
 
 /// The numbers that codes stand for.
