@@ -401,8 +401,8 @@ fn new_thread_local_stream(device: PyDevice) -> PyResult<ThreadLocalStream> {
 /// Examples
 /// --------
 /// >>> s = mx.new_thread_unsafe_stream(mx.cpu)
-#[pyfunction]
-fn new_thread_unsafe_stream(device: PyDevice) -> PyResult<PyStream> {
+#[pyfunction(name = "new_thread_unsafe_stream")]
+fn new_stream_for_any_thread(device: PyDevice) -> PyResult<PyStream> {
     new_stream(device)
 }
 
@@ -536,7 +536,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(new_stream, m)?)?;
     m.add_function(wrap_pyfunction!(stream, m)?)?;
     m.add_function(wrap_pyfunction!(new_thread_local_stream, m)?)?;
-    m.add_function(wrap_pyfunction!(new_thread_unsafe_stream, m)?)?;
+    m.add_function(wrap_pyfunction!(new_stream_for_any_thread, m)?)?;
     m.add_function(wrap_pyfunction!(clear_streams, m)?)?;
     m.add_function(wrap_pyfunction!(synchronize, m)?)?;
     m.add_function(wrap_pyfunction!(is_available, m)?)?;
