@@ -190,6 +190,11 @@ impl Buffer {
         self.writable() && Arc::strong_count(&self.0) == 1
     }
 
+    /// How many handles there are, this one included.
+    pub fn handles(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// Whether both are handles on the same memory.
     pub fn same(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -12,6 +12,8 @@ mod claim;
 mod fuse;
 mod plan;
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use hesper_runtime::{Buffer, Stream};
@@ -111,6 +113,13 @@ impl Lowering<'_> {
     /// Where an input is.
     pub(crate) fn input(&self, at: usize) -> &Data {
         &self.inputs[at]
+    }
+
+    /// Whether nobody but this op can ask for an input again, so that its memory may be overwritten.
+    pub(crate) fn is_donated(&self, at: usize) -> bool {
+        // The array is held by the claimed call and its copy; the memory by the array and by `inputs`.
+        let buffer = &self.inputs[at].buffer;
+        Arc::strong_count(&self.arrays[at].0) == 2 && buffer.writable() && buffer.handles() == 2
     }
 
     /// Shape of an input.

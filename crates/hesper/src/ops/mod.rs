@@ -6,6 +6,7 @@
 //! a type of its own that implements [`Op`].
 
 mod along;
+pub mod append;
 pub mod arithmetic;
 pub mod attention;
 mod combine;

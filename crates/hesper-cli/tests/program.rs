@@ -1,0 +1,161 @@
+//! The program as a user runs it: what it prints, what it refuses, and its exit codes.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn hesper(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hesper"));
+    command.args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    told(hesper(arguments).output().unwrap())
+}
+
+fn told(output: Output) -> (Option<i32>, String, String) {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn with_input(arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
+    let mut child = hesper(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that refuses its arguments does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    told(child.wait_with_output().unwrap())
+}
+
+fn folder(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("hesper-cli-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    path
+}
+
+#[test]
+fn generate_continues_a_prompt_and_says_what_it_did() {
+    let (code, out, err) = run(&["generate", "--model", "demo", "-n", "8", "A language model"]);
+    assert_eq!((code, out.as_str()), (Some(0), " reads a text and guesses the next word\n"));
+    assert!(err.contains("tokens/s") && err.contains("as many tokens as asked for"), "{err}");
+    let (code, out, err) = run(&["generate", "--model", "demo", "-n", "8", "-q", "A language model"]);
+    assert_eq!(
+        (code, out.as_str(), err.as_str()),
+        (Some(0), " reads a text and guesses the next word\n", "")
+    );
+    let (code, out, _) = with_input(&["generate", "--model", "demo", "-n", "8"], b"A language model\n");
+    assert_eq!((code, out.as_str()), (Some(0), " reads a text and guesses the next word\n"));
+}
+
+#[test]
+fn machines_get_one_object() {
+    let (code, out, err) = run(&["generate", "--model", "demo", "-n", "5", "--json", "The old poets"]);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((value["finish"].as_str(), value["generated_tokens"].as_u64()), (Some("length"), Some(5)));
+    assert_eq!(value["tokens"].as_array().unwrap().len(), 5);
+    let (code, out, _) = run(&[
+        "bench", "--model", "demo", "--prompt", "8", "--tokens", "4", "--batch", "2", "--runs", "1", "--json",
+    ]);
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(code == Some(0) && value["decode"]["tokens_per_second"].as_f64().unwrap() > 0.0, "{out}");
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_a_reason_and_a_code() {
+    let refused = |arguments: &[&str], reason: &str, expected: i32| {
+        let (code, _, err) = with_input(arguments, b"");
+        assert_eq!(code, Some(expected), "{arguments:?}: {err}");
+        assert!(err.contains(reason), "{arguments:?}: {err}");
+    };
+    refused(&["generate", "--model", "demo", "  "], "empty", 1);
+    refused(&["generate", "--model", "demo"], "empty", 1);
+    refused(&["generate", "--model", "no/such/model", "x"], "no/such/model", 1);
+    refused(&["generate", "--model", "demo", "--top-p", "7", "x"], "top_p", 1);
+    refused(&["generate", "--model", "demo", "--window", "3", "x"], "window", 1);
+    refused(&["generate", "--model", "demo", "--system", "be kind", "x"], "--system", 1);
+    refused(&["generate", "--no-such-flag"], "--no-such-flag", 2);
+    refused(&["chat", "--model", "demo"], "not made to chat", 1);
+    refused(&["quantize", "demo", "/tmp", "--bits", "7"], "7 bits", 1);
+    let (code, _, err) = with_input(&["generate", "--model", "demo"], b"\xff\xfe");
+    assert!(code == Some(1) && err.contains("UTF-8"), "{err}");
+    let long = "star ".repeat(5000);
+    let (code, _, err) = with_input(&["generate", "--model", "demo"], long.as_bytes());
+    assert!(code == Some(1) && err.contains("4096"), "{err}");
+}
+
+#[test]
+fn a_cut_or_foreign_file_is_no_model() {
+    let path = folder("cut");
+    std::fs::create_dir_all(&path).unwrap();
+    for (name, bytes) in [("a.gguf", &b"GGUF\x03\0\0\0"[..]), ("b.gguf", b"hello"), ("c.gguf", b"")] {
+        let file = path.join(name);
+        std::fs::write(&file, bytes).unwrap();
+        let (code, _, err) = run(&["generate", "--model", &file.to_string_lossy(), "x"]);
+        assert!(code == Some(1) && !err.is_empty() && !err.contains("panicked"), "{name}: {err}");
+    }
+    let (code, _, err) = run(&["generate", "--model", &path.to_string_lossy(), "x"]);
+    assert!(code == Some(1) && err.contains("3 GGUF files"), "{err}");
+    std::fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn without_a_network_the_demo_is_offered() {
+    let cache = folder("cache");
+    let output = hesper(&["generate", "x"]).env("HESPER_CACHE", &cache).env("PATH", "").output().unwrap();
+    let (code, _, err) = told(output);
+    assert!(code == Some(1) && err.contains("--model demo"), "{err}");
+    let left = std::fs::read_dir(cache.join("models")).unwrap().count();
+    assert_eq!(left, 0, "a failed fetch leaves files behind");
+    std::fs::remove_dir_all(cache).unwrap();
+}
+
+#[test]
+fn quantize_makes_a_smaller_model_that_works() {
+    let to = folder("codes");
+    let path = to.to_string_lossy().to_string();
+    let (code, out, err) = run(&["quantize", "demo", &path, "--bits", "8"]);
+    assert!(code == Some(0) && out.contains("matrices quantized"), "{out}{err}");
+    let (code, out, _) = run(&["generate", "--model", &path, "-n", "8", "A language model"]);
+    assert_eq!((code, out.as_str()), (Some(0), " reads a text and guesses the next word\n"));
+    let (code, _, err) = run(&["quantize", "demo", &path]);
+    assert!(code == Some(1) && err.contains("already"), "{err}");
+    std::fs::remove_dir_all(to).unwrap();
+}
+
+#[test]
+fn help_and_completions_name_every_command() {
+    let (code, help, _) = run(&["--help"]);
+    assert_eq!(code, Some(0));
+    let (_, completions, _) = run(&["completions", "bash"]);
+    for command in ["generate", "chat", "quantize", "bench", "kernel", "info"] {
+        assert!(help.contains(command) && completions.contains(command), "{command}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_generation_ends_with_130() {
+    use std::io::Read;
+    // So hot that any word follows any other, and hardly ever the end.
+    let mut child =
+        hesper(&["generate", "--model", "demo", "-n", "100000", "-t", "50", "--seed", "3", "The"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+    let mut first = [0; 1];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &id]).status().unwrap();
+    assert!(sent.success());
+    let mut rest = Vec::new();
+    child.stdout.as_mut().unwrap().read_to_end(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(String::from_utf8(rest).is_ok());
+}

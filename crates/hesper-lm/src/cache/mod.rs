@@ -1,0 +1,241 @@
+//! Caches of keys and values.
+//!
+//! A [`Cache`] belongs to one text, or to a batch of texts that are decoded together. It holds the keys and
+//! values of every layer in one of three ways ([`CacheKind`]): growing in steps, rotating over a window of the
+//! last tokens, or quantized. New rows are written into memory that the cache owns alone
+//! ([`hesper::fast::append`]), so a step costs what it adds.
+//!
+//! A step of a model is: [`Cache::begin`] with the number of new tokens, one [`KeyValues::attend`] for each layer,
+//! [`Cache::end`]. Positions advance at the end, when every layer has seen the tokens.
+
+mod growing;
+mod quantized;
+mod rotating;
+
+use hesper::fast::Offset;
+use hesper::{Array, Dtype};
+use hesper_nn::KeyValues;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use growing::Growing;
+use quantized::Quantized;
+use rotating::Rotating;
+
+/// Rows by which caches grow.
+pub(crate) const STEP: usize = 256;
+
+/// How keys and values are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CacheKind {
+    /// All of them, as they are.
+    #[default]
+    Growing,
+    /// The first `keep` tokens and the last ones, `window` in all.
+    Rotating {
+        /// Tokens at the beginning that are never forgotten.
+        keep: usize,
+        /// Most tokens that are remembered.
+        window: usize,
+    },
+    /// All of them, in groups of codes.
+    Quantized {
+        /// Bits of a code: 4 or 8.
+        bits: usize,
+        /// Codes that share a scale.
+        group: usize,
+    },
+}
+
+#[derive(Debug)]
+enum Layer {
+    Growing(Growing),
+    Rotating(Rotating),
+    Quantized(Quantized),
+}
+
+/// What all layers of a step share.
+#[derive(Debug, Clone)]
+struct Step {
+    /// Rows of each sequence before the step.
+    starts: Vec<usize>,
+    /// New tokens of every sequence.
+    tokens: usize,
+    offset: Offset,
+    /// For sequences of several lengths: which rows each may see.
+    marks: Option<Array>,
+}
+
+/// Keys and values of all layers.
+#[derive(Debug)]
+pub struct Cache {
+    kind: CacheKind,
+    layers: Vec<Layer>,
+    /// Tokens of each sequence so far.
+    lengths: Vec<usize>,
+    step: Option<Step>,
+}
+
+impl Cache {
+    /// An empty cache for one text.
+    pub fn new(config: &Config, kind: CacheKind) -> Result<Self> {
+        let layer = || -> Result<Layer> {
+            Ok(match kind {
+                CacheKind::Growing => Layer::Growing(Growing::default()),
+                CacheKind::Rotating { keep, window } => Layer::Rotating(Rotating::new(keep, window)?),
+                CacheKind::Quantized { bits, group } => {
+                    Layer::Quantized(Quantized::new(bits, group, config.head_width)?)
+                }
+            })
+        };
+        let layers = (0..config.layers).map(|_| layer()).collect::<Result<_>>()?;
+        Ok(Cache { kind, layers, lengths: vec![0], step: None })
+    }
+
+    /// How keys and values are kept.
+    pub fn kind(&self) -> CacheKind {
+        self.kind
+    }
+
+    /// Tokens of each text so far.
+    pub fn lengths(&self) -> &[usize] {
+        &self.lengths
+    }
+
+    /// Bytes that keys and values take.
+    pub fn nbytes(&self) -> usize {
+        let layer = |layer: &Layer| match layer {
+            Layer::Growing(layer) => layer.nbytes(),
+            Layer::Rotating(layer) => layer.nbytes(),
+            Layer::Quantized(layer) => layer.nbytes(),
+        };
+        self.layers.iter().map(layer).sum()
+    }
+
+    /// Begins a step of `tokens` new tokens for every text.
+    pub(crate) fn begin(&mut self, tokens: usize) -> Result<()> {
+        let starts = self.lengths.clone();
+        let position = |start: &usize| {
+            i32::try_from(*start).map_err(|_| Error::Setting(format!("position {start} is too large")))
+        };
+        let (offset, marks) = match &starts[..] {
+            [one] => (Offset::Number(position(one)?), None),
+            all => {
+                let positions = all.iter().map(position).collect::<Result<Vec<i32>>>()?;
+                (Offset::Array(Array::try_from_slice(&positions, &[all.len()])?), Some(marks(all, tokens)?))
+            }
+        };
+        self.step = Some(Step { starts, tokens, offset, marks });
+        Ok(())
+    }
+
+    /// Ends a step: every layer has seen the tokens.
+    pub(crate) fn end(&mut self) {
+        if let Some(step) = self.step.take() {
+            self.lengths.iter_mut().for_each(|length| *length += step.tokens);
+        }
+    }
+
+    /// A layer, for the step that was begun.
+    pub(crate) fn layer(&mut self, at: usize) -> Result<LayerStep<'_>> {
+        match (&self.step, self.layers.get_mut(at)) {
+            (Some(step), Some(layer)) => Ok(LayerStep { layer, step }),
+            _ => Err(Error::Setting(format!("the cache has no step for layer {at}"))),
+        }
+    }
+
+    /// Arrays that hold the state: to be evaluated with the result of a step.
+    pub(crate) fn arrays(&self) -> Vec<&Array> {
+        let mut all = Vec::new();
+        for layer in &self.layers {
+            match layer {
+                Layer::Growing(layer) => all.extend(layer.arrays()),
+                Layer::Rotating(layer) => all.extend(layer.arrays()),
+                Layer::Quantized(layer) => all.extend(layer.arrays()),
+            }
+        }
+        all
+    }
+
+    /// Forgets all but the first `length` tokens of a single text. Only where all are kept.
+    pub fn truncate(&mut self, length: usize) -> Result<()> {
+        if !matches!(self.kind, CacheKind::Growing | CacheKind::Quantized { .. }) {
+            return Err(Error::Setting("a rotating cache cannot go back".into()));
+        }
+        // Rows behind the length are overwritten by what comes next, and never seen before that.
+        self.lengths.iter_mut().for_each(|own| *own = (*own).min(length));
+        Ok(())
+    }
+
+    /// Adds the texts of another cache behind its own.
+    pub(crate) fn join(&mut self, other: Cache) -> Result<()> {
+        for (own, new) in self.layers.iter_mut().zip(other.layers) {
+            match (own, new) {
+                (Layer::Growing(own), Layer::Growing(new)) => own.join(new)?,
+                _ => return Err(Error::Setting("only growing caches are decoded together".into())),
+            }
+        }
+        self.lengths.extend(other.lengths);
+        Ok(())
+    }
+
+    /// Takes a text out; the last one takes its place.
+    pub(crate) fn leave(&mut self, at: usize) -> Result<()> {
+        let last = self.lengths.len() - 1;
+        let rows = self.lengths[last];
+        for layer in &mut self.layers {
+            match layer {
+                Layer::Growing(layer) => layer.leave(at, last, rows)?,
+                _ => return Err(Error::Setting("only growing caches are decoded together".into())),
+            }
+        }
+        self.lengths.swap_remove(at);
+        Ok(())
+    }
+}
+
+/// Which rows the one new token of each text may see, as bools of shape (texts, 1, 1, rows).
+fn marks(starts: &[usize], tokens: usize) -> Result<Array> {
+    if tokens != 1 {
+        return Err(Error::Setting("texts of several lengths are decoded one token at a time".into()));
+    }
+    let rows = starts.iter().max().map_or(0, |longest| longest + 1);
+    let bytes: Vec<u8> =
+        starts.iter().flat_map(|start| (0..rows).map(move |row| u8::from(row <= *start))).collect();
+    Ok(Array::from_bytes(&bytes, Dtype::Bool, &[starts.len(), 1, 1, rows])?)
+}
+
+/// A layer during a step.
+pub(crate) struct LayerStep<'a> {
+    layer: &'a mut Layer,
+    step: &'a Step,
+}
+
+impl KeyValues for LayerStep<'_> {
+    fn offset(&self) -> Offset {
+        self.step.offset.clone()
+    }
+
+    fn sequences(&self) -> usize {
+        self.step.starts.len()
+    }
+
+    fn attend(&mut self, queries: &Array, keys: &Array, values: &Array, scale: f32) -> hesper::Result<Array> {
+        match self.layer {
+            Layer::Growing(layer) => layer.attend(self.step, queries, keys, values, scale),
+            Layer::Rotating(layer) => layer.attend(self.step, queries, keys, values, scale),
+            Layer::Quantized(layer) => layer.attend(self.step, queries, keys, values, scale),
+        }
+    }
+}
+
+/// The first `rows` rows of a block.
+fn head(block: &Array, rows: usize) -> hesper::Result<Array> {
+    let end: Vec<isize> = block.shape().iter().map(|length| *length as isize).collect();
+    block.slice(&[0, 0, 0, 0], &[end[0], end[1], rows as isize, end[3]], &[1, 1, 1, 1])
+}
+
+/// Room for `rows` rows, in steps; what there is, if it is enough.
+fn room(block: &Array, rows: usize) -> usize {
+    if rows <= block.shape()[2] { block.shape()[2] } else { rows.next_multiple_of(STEP) }
+}

@@ -1,0 +1,249 @@
+//! Chat templates: from messages to the text that a model was trained on.
+//!
+//! Templates are those of `tokenizer_config.json` and of GGUF files, written for Jinja with
+//! `trim_blocks` and `lstrip_blocks`. They may call `raise_exception`, `strftime_now` and the methods of Python's
+//! strings, lists and dictionaries.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use minijinja::{Environment, Error as Jinja, ErrorKind, context};
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result};
+
+/// One turn of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Who speaks: `system`, `user` or `assistant`.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// A turn of `role`.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Message { role: role.into(), content: content.into() }
+    }
+}
+
+/// A compiled chat template.
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    bos: String,
+    eos: String,
+}
+
+const NAME: &str = "chat";
+
+/// Steps after which a template is taken for one that never ends.
+const FUEL: u64 = 1_000_000;
+
+impl ChatTemplate {
+    /// Compiles a template; `bos` and `eos` are the texts of the tokens that begin and end a text.
+    pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self> {
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> std::result::Result<String, Jinja> {
+                Err(Jinja::new(ErrorKind::InvalidOperation, message))
+            },
+        );
+        environment.add_function("strftime_now", |format: String| strftime(&format, now()));
+        environment.add_filter("tojson", tojson);
+        environment.set_fuel(Some(FUEL));
+        environment.add_template_owned(NAME, source.to_string()).map_err(|error| problem(&error))?;
+        Ok(ChatTemplate { environment, bos: bos.to_string(), eos: eos.to_string() })
+    }
+
+    /// The text of a conversation; with `answer`, up to the place where the assistant begins to speak.
+    /// `extra` are further variables that the template may know.
+    pub fn render(&self, messages: &[Message], answer: bool, extra: &Value) -> Result<String> {
+        let list: Vec<Value> = messages
+            .iter()
+            .map(|message| json!({ "role": message.role, "content": message.content }))
+            .collect();
+        let template = self.environment.get_template(NAME).map_err(|error| problem(&error))?;
+        let own = context! {
+            messages => list,
+            add_generation_prompt => answer,
+            bos_token => self.bos,
+            eos_token => self.eos,
+        };
+        let extra = minijinja::Value::from_serialize(extra);
+        template.render(context! { ..own, ..extra }).map_err(|error| problem(&error))
+    }
+}
+
+impl std::fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChatTemplate").field("bos", &self.bos).field("eos", &self.eos).finish_non_exhaustive()
+    }
+}
+
+fn problem(error: &Jinja) -> Error {
+    let place = error.line().map_or(String::new(), |line| format!(" (line {line})"));
+    Error::Template(format!("{}{place}", error.detail().map_or(error.to_string(), str::to_string)))
+}
+
+/// A value as JSON, spaced as Python does it: that is what models have seen.
+fn tojson(value: &minijinja::Value) -> std::result::Result<minijinja::Value, Jinja> {
+    let value = serde_json::to_value(value)
+        .map_err(|error| Jinja::new(ErrorKind::BadSerialization, error.to_string()))?;
+    let mut text = String::new();
+    spaced(&value, &mut text);
+    Ok(minijinja::Value::from_safe_string(text))
+}
+
+fn spaced(value: &Value, text: &mut String) {
+    let mut first = true;
+    let mut next = |text: &mut String| {
+        if !std::mem::take(&mut first) {
+            text.push_str(", ");
+        }
+    };
+    match value {
+        Value::Array(list) => {
+            text.push('[');
+            for value in list {
+                next(text);
+                spaced(value, text);
+            }
+            text.push(']');
+        }
+        Value::Object(map) => {
+            text.push('{');
+            for (key, value) in map {
+                next(text);
+                text.push_str(&format!("{}: ", Value::from(key.as_str())));
+                spaced(value, text);
+            }
+            text.push('}');
+        }
+        other => text.push_str(&other.to_string()),
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
+const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+
+/// A time in UTC by the formats that templates use.
+fn strftime(format: &str, seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    let mut text = String::new();
+    let mut characters = format.chars();
+    while let Some(character) = characters.next() {
+        if character != '%' {
+            text.push(character);
+            continue;
+        }
+        match characters.next() {
+            Some('Y') => text.push_str(&year.to_string()),
+            Some('m') => text.push_str(&format!("{month:02}")),
+            Some('d') => text.push_str(&format!("{day:02}")),
+            Some('B') => text.push_str(MONTHS[month - 1]),
+            Some('b') => text.push_str(&MONTHS[month - 1][..3]),
+            Some('A') => text.push_str(DAYS[(days % 7) as usize]),
+            Some('a') => text.push_str(&DAYS[(days % 7) as usize][..3]),
+            Some('H') => text.push_str(&format!("{:02}", rest / 3600)),
+            Some('M') => text.push_str(&format!("{:02}", rest / 60 % 60)),
+            Some('S') => text.push_str(&format!("{:02}", rest % 60)),
+            Some('%') => text.push('%'),
+            Some(other) => text.extend(['%', other]),
+            None => text.push('%'),
+        }
+    }
+    text
+}
+
+/// Year, month and day of a number of days since 1970.
+fn date(mut days: u64) -> (u64, usize, u64) {
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    // Whole periods of 400 years at once.
+    let mut year = 1970 + days / 146_097 * 400;
+    days %= 146_097;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= lengths[month] {
+        days -= lengths[month];
+        month += 1;
+    }
+    (year, month + 1, days + 1)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn render(source: &str, messages: &[Message]) -> Result<String> {
+        ChatTemplate::new(source, "<s>", "</s>")?.render(messages, true, &Value::Null)
+    }
+
+    #[test]
+    fn conversations_become_the_text_of_the_template() {
+        let source = "{{ bos_token }}{% for message in messages %}\n  {% if message['role'] == 'user' %}\n\
+            [{{ message.content | trim }}]{% else %}{{ message['content'].strip().split('x')[-1] }}{{ eos_token }}\
+            {% endif %}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}";
+        let messages = [Message::new("user", " hi "), Message::new("assistant", " ax bc ")];
+        assert_eq!(render(source, &messages).unwrap(), "<s>[hi] bc</s>>");
+    }
+
+    #[test]
+    fn a_template_that_refuses_tells_why() {
+        let source =
+            "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}ok";
+        assert_eq!(render(source, &[Message::new("user", "")]).unwrap(), "ok");
+        let error = render(source, &[Message::new("system", "")]).unwrap_err().to_string();
+        assert!(error.contains("no system role"), "{error}");
+        assert!(ChatTemplate::new("{% if %}", "", "").is_err());
+    }
+
+    #[test]
+    fn templates_that_would_never_end_are_stopped() {
+        let source = "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}";
+        assert!(render(source, &[]).is_err());
+    }
+
+    #[test]
+    fn values_become_json_and_extra_variables_are_known() {
+        let template =
+            ChatTemplate::new("{{ messages[0] | tojson }}{{ mode }}{{ missing is defined }}", "", "")
+                .unwrap();
+        let text = template.render(&[Message::new("user", "a\"b")], false, &json!({ "mode": 3 })).unwrap();
+        assert_eq!(text, r#"{"content": "a\"b", "role": "user"}3False"#);
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(strftime("%d %b %Y %H:%M:%S %A", 1_709_210_096), "29 Feb 2024 12:34:56 Thursday");
+        assert_eq!(strftime("%Y-%m-%d %B", 4_102_444_800), "2100-01-01 January");
+    }
+}

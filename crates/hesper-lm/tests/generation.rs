@@ -1,0 +1,183 @@
+//! Texts: one by one, on many threads, and in batches, which must all be the same.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use hesper_lm::{
+    Batch, Cache, CacheKind, Finish, GenerateOptions, Generation, LanguageModel, LoadOptions, Sampling,
+    batch_generate, demo, generate,
+};
+use support::{Folder, Small, some_tokens};
+
+fn random_model(name: &str) -> (Folder, LanguageModel) {
+    let folder = Folder::new(name);
+    Small::new("llama", 21, true, None).write(&folder.0);
+    let language = LanguageModel::load(&folder.0, &LoadOptions::default()).unwrap();
+    (folder, language)
+}
+
+fn options(max_tokens: usize) -> GenerateOptions {
+    GenerateOptions { max_tokens, ..GenerateOptions::default() }
+}
+
+#[test]
+fn the_demo_says_its_text_again() {
+    let language = demo::model().unwrap();
+    let prompt = language.prompt_tokens("A language model").unwrap();
+    let made = generate(&language, &prompt, &options(12)).unwrap();
+    assert_eq!(made.text, " reads a text and guesses the next word. Then it reads");
+    assert_eq!((made.finish, made.tokens.len()), (Finish::Length, 12));
+    let prompt = language.prompt_tokens("For a model that").unwrap();
+    let made = generate(&language, &prompt, &options(100)).unwrap();
+    assert_eq!(made.text, " knows more than this text, ask for another model.");
+    assert_eq!(made.finish, Finish::End);
+    let unknown = language.prompt_tokens("Zebras xylophone").unwrap();
+    assert!(generate(&language, &unknown, &options(8)).unwrap().text.len() > 8);
+}
+
+#[test]
+fn the_demo_is_the_same_model_from_files_and_with_rounded_weights() {
+    let (folder, small) = (Folder::new("demo"), Folder::new("demo-codes"));
+    demo::write(&folder.0).unwrap();
+    let quantization = hesper_nn::Quantization::new(64, 8, "affine").unwrap();
+    hesper_lm::quantize(&folder.0, &small.0, quantization).unwrap();
+    let text = |language: &LanguageModel| {
+        let prompt = language.prompt_tokens("The old poets").unwrap();
+        generate(language, &prompt, &options(20)).unwrap().text
+    };
+    let expected = text(&demo::model().unwrap());
+    assert_eq!(text(&LanguageModel::load(&folder.0, &LoadOptions::default()).unwrap()), expected);
+    assert_eq!(text(&LanguageModel::load(&small.0, &LoadOptions::default()).unwrap()), expected);
+}
+
+#[test]
+fn chance_takes_other_ways_and_a_seed_the_same() {
+    let language = demo::model().unwrap();
+    let prompt = language.prompt_tokens("The").unwrap();
+    let with = |seed| {
+        let sampling = Sampling { temperature: 1.5, seed, ..Sampling::default() };
+        generate(&language, &prompt, &GenerateOptions { sampling, ..options(40) }).unwrap().text
+    };
+    assert_eq!(with(1), with(1));
+    assert!((2..8).any(|seed| with(seed) != with(1)));
+}
+
+#[test]
+fn a_stop_text_ends_a_generation_and_is_not_part_of_it() {
+    let language = demo::model().unwrap();
+    let prompt = language.prompt_tokens("A language model").unwrap();
+    let stops = vec!["next word".to_string()];
+    let made = generate(&language, &prompt, &GenerateOptions { stops, ..options(50) }).unwrap();
+    assert_eq!((made.text.as_str(), made.finish), (" reads a text and guesses the ", Finish::Stop));
+}
+
+#[test]
+fn prompts_that_cannot_be_continued_are_refused() {
+    let (_folder, language) = random_model("refused");
+    let error = |prompt: &[u32]| generate(&language, prompt, &options(4)).unwrap_err().to_string();
+    assert!(error(&[]).contains("empty"), "{}", error(&[]));
+    assert!(error(&[1; 128]).contains("128"), "{}", error(&[1; 128]));
+    assert!(error(&[5000]).contains("5000"), "{}", error(&[5000]));
+    // A text that reaches the end of the context ends there.
+    let made = generate(&language, &[1; 120], &options(500)).unwrap();
+    assert_eq!((made.finish, made.tokens.len()), (Finish::Context, 8));
+    let none = generate(&language, &[1, 2], &options(0)).unwrap();
+    assert_eq!((none.text.as_str(), none.tokens.len()), ("", 0));
+}
+
+#[test]
+fn a_text_goes_on_where_its_cache_ends() {
+    let (_folder, language) = random_model("goes-on");
+    let prompt = some_tokens(10, 96, 3);
+    let whole = generate(&language, &prompt, &options(30)).unwrap().tokens;
+    let mut cache = Cache::new(language.model().config(), CacheKind::Growing).unwrap();
+    let run = |prompt: &[u32], cache: &mut Cache, count: usize| -> Vec<u32> {
+        let generation = Generation::new(&language, prompt, cache, &options(count)).unwrap();
+        generation.map(|piece| piece.unwrap().token).collect()
+    };
+    let first = run(&prompt, &mut cache, 12);
+    let second = run(&first[11..], &mut cache, 18);
+    assert_eq!([first, second].concat(), whole);
+    cache.truncate(10).unwrap();
+    assert_eq!(run(&whole[..1], &mut cache, 5), whole[1..6]);
+}
+
+/// Prompts of several lengths, one by one.
+fn one_by_one(language: &LanguageModel, count: usize) -> Vec<(Vec<u32>, Vec<u32>)> {
+    (0..count)
+        .map(|at| {
+            let prompt = some_tokens(1 + at * 7 % 23, 96, 100 + at as u64);
+            let tokens = generate(language, &prompt, &options(5 + at * 5 % 17)).unwrap().tokens;
+            (prompt, tokens)
+        })
+        .collect()
+}
+
+#[test]
+fn threads_that_share_a_model_give_the_texts_of_one() {
+    let (_folder, language) = random_model("threads");
+    let expected = one_by_one(&language, 16);
+    for threads in [16, 17, 32, 64] {
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (language, expected) = (&language, &expected);
+                scope.spawn(move || {
+                    let (prompt, tokens) = &expected[thread % expected.len()];
+                    let made = generate(language, prompt, &options(tokens.len())).unwrap();
+                    assert_eq!(made.tokens, *tokens, "thread {thread} of {threads}");
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn texts_decoded_together_are_those_decoded_alone() {
+    let (_folder, language) = random_model("together");
+    let expected = one_by_one(&language, 17);
+    let prompts: Vec<_> =
+        expected.iter().map(|(prompt, tokens)| (prompt.clone(), options(tokens.len()))).collect();
+    let made = batch_generate(&language, &prompts).unwrap();
+    for (at, (made, (_, tokens))) in made.iter().zip(&expected).enumerate() {
+        assert_eq!(made.tokens, *tokens, "text {at}");
+        assert_eq!(made.finish, Finish::Length);
+    }
+}
+
+#[test]
+fn texts_join_and_leave_a_batch_at_any_step() {
+    let (_folder, language) = random_model("join");
+    let expected = one_by_one(&language, 9);
+    let mut batch = Batch::new(&language);
+    let mut made: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    let mut waiting = expected.iter();
+    let mut cancelled = None;
+    for step in 0.. {
+        if step % 3 == 0
+            && let Some((prompt, tokens)) = waiting.next()
+        {
+            batch.add(prompt, &options(tokens.len())).unwrap();
+        }
+        if step == 10 {
+            let id = batch.add(&[3, 4, 5], &options(50)).unwrap();
+            cancelled = Some(id);
+        }
+        if step == 14
+            && let Some(id) = cancelled
+        {
+            assert!(batch.cancel(id).unwrap() && !batch.cancel(id).unwrap());
+        }
+        for event in batch.step().unwrap() {
+            made.entry(event.id).or_default().push(event.piece.token);
+        }
+        if batch.is_empty() && waiting.len() == 0 {
+            break;
+        }
+    }
+    made.remove(&cancelled.unwrap());
+    let made: Vec<Vec<u32>> = made.into_values().collect();
+    let tokens: Vec<Vec<u32>> = expected.into_iter().map(|(_, tokens)| tokens).collect();
+    assert_eq!(made, tokens);
+}

@@ -1,0 +1,133 @@
+//! Trees of parameters, and weights in every form.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+
+use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat};
+use hesper_nn::{Activation, Embedding, Linear, Mlp, ModuleExt, Quantization, RmsNorm, Weight, module};
+
+fn numbers(shape: &[usize]) -> Array {
+    let count = shape.iter().product::<usize>();
+    let list: Vec<f32> = (0..count).map(|at| ((at * 37 + 11) % 101) as f32 / 50.0 - 1.0).collect();
+    Array::try_from_slice(&list, shape).unwrap()
+}
+
+struct Net {
+    table: Embedding,
+    norms: Vec<RmsNorm>,
+    mlp: Mlp,
+}
+
+module!(Net { table, norms, mlp });
+
+fn net() -> Net {
+    let linear = |shape: &[usize]| Linear::new(numbers(shape).into(), None).unwrap();
+    let up = Linear::new(numbers(&[6, 4]).into(), Some(numbers(&[6]))).unwrap();
+    Net {
+        table: Embedding::new(numbers(&[5, 4]).into()),
+        norms: vec![RmsNorm::new(numbers(&[4]), 1e-5), RmsNorm::new(numbers(&[4]), 1e-5)],
+        mlp: Mlp::new(Some(linear(&[6, 4])), up, linear(&[4, 6]), Activation::Silu),
+    }
+}
+
+#[test]
+fn parameters_have_the_paths_of_their_fields() {
+    let net = net();
+    let paths: Vec<String> = net.parameters().into_keys().collect();
+    assert_eq!(
+        paths,
+        [
+            "mlp.down_proj.weight",
+            "mlp.gate_proj.weight",
+            "mlp.up_proj.bias",
+            "mlp.up_proj.weight",
+            "norms.0.weight",
+            "norms.1.weight",
+            "table.weight"
+        ]
+    );
+    assert_eq!((net.count(), net.nbytes()), (20 + 8 + 24 * 3 + 6, 4 * 106));
+}
+
+#[test]
+fn frozen_parameters_are_not_trained() {
+    let mut net = net();
+    net.freeze(|path| path.starts_with("norms"));
+    assert!(!net.trainable().contains_key("norms.1.weight"));
+    assert_eq!(net.trainable().len(), 5);
+    net.unfreeze(|_| true);
+    assert_eq!(net.trainable().len(), 7);
+}
+
+#[test]
+fn a_load_that_does_not_fit_changes_nothing_and_names_the_parameter() {
+    let mut net = net();
+    let before = net.parameters();
+    let doubled: BTreeMap<String, Array> =
+        before.iter().map(|(path, array)| (path.clone(), array.multiply(2.0).unwrap())).collect();
+    let mut missing = doubled.clone();
+    missing.remove("table.weight");
+    assert!(net.load(&missing, false).unwrap_err().to_string().contains("table.weight"));
+    let mut wrong = doubled.clone();
+    wrong.insert("norms.0.weight".into(), numbers(&[3]));
+    assert!(net.load(&wrong, false).unwrap_err().to_string().contains("[3]"));
+    let mut more = doubled.clone();
+    more.insert("other".into(), numbers(&[1]));
+    assert!(net.load(&more, true).unwrap_err().to_string().contains("other"));
+    let sum = |net: &Net| net.parameters()["table.weight"].sum(None, false).unwrap().item::<f32>().unwrap();
+    let old = sum(&net);
+    net.load(&more, false).unwrap();
+    assert!((sum(&net) - 2.0 * old).abs() < 1e-4);
+}
+
+#[test]
+fn what_is_saved_is_loaded_again() {
+    let path = std::env::temp_dir().join(format!("hesper-nn-{}.safetensors", std::process::id()));
+    let saved = net();
+    saved.save(&path).unwrap();
+    let mut loaded = net();
+    loaded.map(|_, array| Ok(array.zeros_like()?)).unwrap();
+    loaded.load_file(&path, true).unwrap();
+    for (name, array) in saved.parameters() {
+        let other = loaded.parameters()[&name].to_vec::<f32>().unwrap();
+        assert_eq!(array.to_vec::<f32>().unwrap(), other, "{name}");
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn packed_and_quantized_weights_are_close_to_dense_ones() {
+    let (dense, x) = (numbers(&[8, 64]), numbers(&[3, 64]));
+    let expected = Weight::from(dense.clone()).apply(&x).unwrap().to_vec::<f32>().unwrap();
+    let quantization = Quantization::new(32, 8, "affine").unwrap();
+    let blocks = PackedArray::quantize(&dense, PackedFormat::Q8_0).unwrap();
+    let ids = Array::from_slice(&[2u32, 7]);
+    let rows = Weight::from(dense.clone()).rows(&ids).unwrap().to_vec::<f32>().unwrap();
+    for activations in [Activations::Exact, Activations::Int8] {
+        let quantized = Weight::from(dense.clone()).quantize(quantization, activations).unwrap();
+        let packed = Weight::Packed { blocks: blocks.clone(), activations };
+        for weight in [quantized, packed] {
+            assert_eq!((weight.shape(), weight.dtype()), ([8, 64], Dtype::Float32));
+            let close = |given: Vec<f32>, expected: &[f32], bound: f32| {
+                let off = given.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(off < bound, "{weight:?} {activations:?}: off by {off}");
+            };
+            close(weight.apply(&x).unwrap().to_vec::<f32>().unwrap(), &expected, 0.4);
+            close(weight.rows(&ids).unwrap().to_vec::<f32>().unwrap(), &rows, 0.01);
+        }
+    }
+    let table = Embedding::new(Weight::Packed { blocks, activations: Activations::Exact });
+    assert_eq!(table.count(), 512);
+    assert!(table.save(std::env::temp_dir().join("never")).unwrap_err().to_string().contains("packed"));
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    assert!(Quantization::new(48, 4, "affine").is_err());
+    assert!(Quantization::new(64, 7, "affine").is_err());
+    assert!(Quantization::new(32, 4, "new").is_err());
+    assert!(Activation::named("cube").is_err());
+    let bias = Linear::new(numbers(&[3, 2]).into(), Some(numbers(&[2])));
+    assert!(bias.unwrap_err().to_string().contains("[2]"));
+    assert!(hesper_nn::Rope::new(7, false, 10_000.0, None).is_err());
+}

@@ -1,0 +1,73 @@
+//! Blocks that rows are appended to: in place where nobody looks, by copy where somebody does.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use hesper::{Array, Dtype, fast};
+
+fn rows(values: &[f32], shape: &[usize]) -> Array {
+    Array::try_from_slice(values, shape).unwrap()
+}
+
+fn address(array: &Array) -> usize {
+    array.host().unwrap().as_ptr() as usize
+}
+
+#[test]
+fn a_block_that_nobody_else_holds_keeps_its_memory() {
+    let mut block = Array::zeros(&[1, 2, 0, 2], Dtype::Float32).unwrap();
+    block = fast::append(&block, &rows(&[1.0; 4], &[1, 2, 1, 2]), &[0], 8).unwrap();
+    block.eval().unwrap();
+    let first = address(&block);
+    for step in 1..8 {
+        block = fast::append(&block, &rows(&[step as f32; 4], &[1, 2, 1, 2]), &[step], 8).unwrap();
+        let used = block.slice(&[0, 0, 0, 0], &[1, 2, step as isize + 1, 2], &[1, 1, 1, 1]).unwrap();
+        let sum = used.sum(None, false).unwrap();
+        let expected = 4.0 * (1 + (1..=step).sum::<usize>()) as f32;
+        assert_eq!(sum.item::<f32>().unwrap(), expected);
+        drop((used, sum));
+        assert_eq!(address(&block), first, "step {step} moved the block");
+    }
+}
+
+#[test]
+fn an_old_block_that_is_still_held_keeps_its_numbers() {
+    let empty = Array::zeros(&[1, 1, 0, 1], Dtype::Float32).unwrap();
+    let one = fast::append(&empty, &rows(&[1.0], &[1, 1, 1, 1]), &[0], 2).unwrap();
+    one.eval().unwrap();
+    let seen = one.slice(&[0, 0, 0, 0], &[1, 1, 2, 1], &[1, 1, 1, 1]).unwrap();
+    seen.eval().unwrap();
+    let held = one.clone();
+    let two = fast::append(&one, &rows(&[2.0], &[1, 1, 1, 1]), &[1], 2).unwrap();
+    drop(one);
+    assert_eq!(two.to_vec::<f32>().unwrap(), [1.0, 2.0]);
+    assert_eq!(held.to_vec::<f32>().unwrap(), [1.0, 0.0]);
+    drop(held);
+    assert_eq!(seen.to_vec::<f32>().unwrap(), [1.0, 0.0]);
+    let lazy_reader = &two * 10.0;
+    let three = fast::append(&two, &rows(&[3.0], &[1, 1, 1, 1]), &[1], 2).unwrap();
+    drop(two);
+    assert_eq!(three.to_vec::<f32>().unwrap(), [1.0, 3.0]);
+    assert_eq!(lazy_reader.to_vec::<f32>().unwrap(), [10.0, 20.0]);
+}
+
+#[test]
+fn sequences_are_written_at_places_of_their_own_and_blocks_grow() {
+    let empty = Array::zeros(&[3, 1, 0, 1], Dtype::Float32).unwrap();
+    let block = fast::append(&empty, &rows(&[1.0, 2.0, 3.0], &[3, 1, 1, 1]), &[0, 1, 2], 3).unwrap();
+    let expected = [1.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 3.0];
+    assert_eq!(block.to_vec::<f32>().unwrap(), expected);
+    // A transposed update for the first two sequences, and room for one more.
+    let update = rows(&[7.0, 8.0, 9.0, 6.0], &[1, 2, 1, 2]).transpose(&[1, 0, 3, 2]).unwrap();
+    let grown = fast::append(&block, &update, &[2, 1], 4).unwrap();
+    let expected = [1.0, 0.0, 7.0, 8.0, 0.0, 9.0, 6.0, 0.0, 0.0, 0.0, 3.0, 0.0];
+    assert_eq!(grown.to_vec::<f32>().unwrap(), expected);
+}
+
+#[test]
+fn rows_that_do_not_fit_are_refused_with_their_shapes() {
+    let block = Array::zeros(&[1, 1, 4, 2], Dtype::Float32).unwrap();
+    let error = fast::append(&block, &rows(&[0.0; 2], &[1, 1, 1, 2]), &[4], 4).unwrap_err();
+    assert!(error.to_string().contains("[1, 1, 4, 2]"), "{error}");
+    assert!(fast::append(&block, &rows(&[0.0; 3], &[1, 1, 1, 3]), &[0], 4).is_err());
+    assert!(fast::append(&block, &rows(&[0.0; 2], &[1, 1, 1, 2]), &[usize::MAX], 4).is_err());
+    assert!(fast::append(&block, &rows(&[0.0; 2], &[1, 1, 1, 2]), &[0, 1], 4).is_err());
+}
