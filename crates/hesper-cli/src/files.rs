@@ -219,7 +219,8 @@ impl Write for Numbers {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // An exponent of all ones is an infinity or no number.
         let count = |size: usize, high: usize, mask: u16| -> u64 {
-            let all_ones = |element: &[u8]| u16::from_le_bytes([element[high - 1], element[high]]) & mask == mask;
+            let all_ones =
+                |element: &[u8]| u16::from_le_bytes([element[high - 1], element[high]]) & mask == mask;
             bytes.chunks_exact(size).filter(|element| all_ones(element)).count() as u64
         };
         self.strange += match self.dtype {
@@ -246,7 +247,8 @@ fn check(files: &Files) -> Result<(), Failure> {
         meter.out = Numbers { dtype: tensor.dtype, strange: 0 };
         file.copy_to(tensor, &mut meter).and_then(|()| file.verify(tensor)).map_err(failed)?;
         if meter.out.strange > 0 {
-            let _ = writeln!(found, "{}: {} numbers are not finite", printable(&tensor.name), meter.out.strange);
+            let _ =
+                writeln!(found, "{}: {} numbers are not finite", printable(&tensor.name), meter.out.strange);
         }
     }
     drop(meter);
@@ -281,13 +283,16 @@ fn convert(from: &Path, to: &Path, form: Form, compress: bool) -> Result<(), Fai
     let total = file.arrays().iter().map(|(_, array)| array.nbytes()).sum::<usize>() + blocks;
     write::replace(to, |out| {
         let mut out = Meter::new(out, "writing", total as u64);
-        put(&mut out, &file, format, compress).map_err(|error| FileError::Producer {
-            name: to.display().to_string(),
-            cause: Box::new(error),
-        })
+        put(&mut out, &file, format, compress)
+            .map_err(|error| FileError::Producer { name: to.display().to_string(), cause: Box::new(error) })
     })
     .map_err(failed)?;
-    println!("{}: {} arrays, {}", to.display(), file.arrays().len() + file.all_blocks().len(), bytes(total as u64));
+    println!(
+        "{}: {} arrays, {}",
+        to.display(),
+        file.arrays().len() + file.all_blocks().len(),
+        bytes(total as u64)
+    );
     Ok(())
 }
 

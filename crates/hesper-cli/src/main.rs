@@ -3,6 +3,7 @@
 mod bench;
 mod chat;
 mod failure;
+mod files;
 mod generate;
 mod info;
 mod interrupt;
@@ -40,6 +41,9 @@ enum Command {
     Quantize(quantize::Quantize),
     /// Measure how fast a model runs here
     Bench(bench::Bench),
+    /// Show, check or convert tensor files
+    #[command(subcommand)]
+    Files(files::Command),
     /// Check custom kernels, or show what becomes of them
     #[command(subcommand)]
     Kernel(kernel::Command),
@@ -60,6 +64,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::run(&args),
         Command::Quantize(args) => quantize::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Files(command) => files::run(command),
         Command::Kernel(command) => kernel::run(command).map_err(Failure::from),
         Command::Info => {
             info::print();

@@ -143,7 +143,17 @@ fn load<'py>(
     }
     let parser = if kind == Format::ShardIndex { None } else { Some(kind) };
     let options = io::Options { format: parser, ..Default::default() };
-    let loaded = py.detach(|| on(stream, || io::load_with(input, &options)))?;
+    let missing = match &input {
+        Input::Path(path) => !path.exists(),
+        _ => false,
+    };
+    let loaded = py.detach(|| on(stream, || io::load_with(input, &options))).map_err(|error| {
+        // Programs for MLX expect this of files of these kinds that are not there.
+        match missing && matches!(kind, Format::Npz | Format::Gguf) {
+            true => PyValueError::new_err(error.value(py).to_string()),
+            false => error,
+        }
+    })?;
     if let Some(array) = loaded.single() {
         return PyArray::new(array.clone()).into_bound_py_any(py);
     }

@@ -191,7 +191,7 @@ fn solve_triangular(a: PyArray, b: PyArray, upper: bool, stream: Option<On>) -> 
 /// >>> mx.linalg.cross(mx.array([1.0, 0.0, 0.0]), mx.array([0.0, 1.0, 0.0]))
 /// array([0, 0, 1], dtype=float32)
 #[pyfunction]
-#[pyo3(signature = (a, b, axis = -1, *, stream = None))]
+#[pyo3(signature = (a, b, axis = -1, *, stream = None), text_signature = "(a, b, axis=-1, *, stream=None)")]
 fn cross(a: PyArray, b: PyArray, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
     array_on(stream, || algebra::cross(&a, &b, axis))
