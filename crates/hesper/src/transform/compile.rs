@@ -48,9 +48,12 @@ struct Signature {
     rest: Vec<u8>,
 }
 
+/// A program, and what else its trace gave.
+type Traced<T> = (Arc<Program>, Arc<T>);
+
 /// The programs of one function. `T` is what else a trace gives: it is given again with each run.
 pub struct Cache<T> {
-    programs: Mutex<HashMap<Signature, (Arc<Program>, Arc<T>)>>,
+    programs: Mutex<HashMap<Signature, Traced<T>>>,
 }
 
 impl<T> Default for Cache<T> {

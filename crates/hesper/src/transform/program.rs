@@ -44,7 +44,7 @@ struct Node {
 /// One command, or several of one op.
 enum Work {
     Op(usize),
-    Group { expression: Expression, inputs: Vec<Place>, outputs: Vec<usize>, stream: Stream },
+    Group { expression: Box<Expression>, inputs: Vec<Place>, outputs: Vec<usize>, stream: Stream },
 }
 
 /// A function of arrays, ready to run.
@@ -205,7 +205,8 @@ impl Program {
             let source = expression.member(&node.op, reads, node.dtype, outputs.contains(&at))?;
             sources.insert(Place::Node(at), source);
         }
-        Ok(Work::Group { expression, inputs, outputs, stream: last.stream.clone() })
+        let (expression, stream) = (Box::new(expression), last.stream.clone());
+        Ok(Work::Group { expression, inputs, outputs, stream })
     }
 
     /// One more input of an expression.
