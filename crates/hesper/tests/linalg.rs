@@ -60,7 +60,7 @@ fn products_of_factors_are_the_matrices() {
         let mut stop: Vec<isize> = u.shape().iter().map(|length| *length as isize).collect();
         *stop.last_mut().unwrap() = k as isize;
         let (start, step) = (vec![0; stop.len()], vec![1; stop.len()]);
-        let thin = u.slice(&start, &stop, &step).unwrap().multiply(&s.expand_dims(&[-2]).unwrap()).unwrap();
+        let thin = u.slice(&start, &stop, &step).unwrap().multiply(s.expand_dims(&[-2]).unwrap()).unwrap();
         let mut stop: Vec<isize> = vt.shape().iter().map(|length| *length as isize).collect();
         let rows = stop.len() - 2;
         stop[rows] = k as isize;
@@ -84,7 +84,7 @@ fn square_matrices_are_inverted_and_solved() {
         let a = matrix(100 + seed as u64, &shape, dtype);
         let n = *shape.last().unwrap();
         // Far from singular.
-        let a = a.add(&eye(n, &a).multiply(3.0 * n as f64).unwrap()).unwrap();
+        let a = a.add(eye(n, &a).multiply(3.0 * n as f64).unwrap()).unwrap();
         let near = near(dtype);
         assert!(apart(&a.matmul(&linalg::inv(&a).unwrap()).unwrap(), &eye(n, &a)) < near);
         let side = matrix(7, &[n, 4], dtype);
@@ -111,10 +111,10 @@ fn square_matrices_are_inverted_and_solved() {
 fn eigenvectors_are_stretched_by_their_eigenvalues() {
     for (seed, (dtype, shape)) in cases().filter(|(_, shape)| is_square(shape)).enumerate() {
         let a = matrix(200 + seed as u64, &shape, dtype);
-        let symmetric = a.add(&turned(&a)).unwrap();
+        let symmetric = a.add(turned(&a)).unwrap();
         for upper in [false, true] {
             let (values, vectors) = linalg::eigh(&symmetric, upper).unwrap();
-            let stretched = vectors.multiply(&values.expand_dims(&[-2]).unwrap()).unwrap();
+            let stretched = vectors.multiply(values.expand_dims(&[-2]).unwrap()).unwrap();
             assert!(apart(&symmetric.matmul(&vectors).unwrap(), &stretched) < 5.0 * near(dtype));
             assert!(apart(&linalg::eigvalsh(&symmetric, upper).unwrap(), &values) < near(dtype));
             let sorted = values.sort(Some(-1)).unwrap();
@@ -123,7 +123,7 @@ fn eigenvectors_are_stretched_by_their_eigenvalues() {
         let (values, vectors) = linalg::eig(&a).unwrap();
         assert_eq!((values.dtype(), vectors.dtype()), (Dtype::Complex64, Dtype::Complex64));
         let complex = a.astype(Dtype::Complex64).unwrap();
-        let stretched = vectors.multiply(&values.expand_dims(&[-2]).unwrap()).unwrap();
+        let stretched = vectors.multiply(values.expand_dims(&[-2]).unwrap()).unwrap();
         assert!(apart(&complex.matmul(&vectors).unwrap(), &stretched) < 2e-2, "eig of {shape:?}");
         let lengths = vectors.abs().unwrap().square().unwrap().sum(Some(&[-2]), false).unwrap();
         assert!(apart(&lengths, &lengths.ones_like().unwrap()) < 1e-4);
@@ -148,14 +148,14 @@ fn complex_matrices_have_singular_values_and_eigenvalues() {
     let adjoint = turned(&a).conjugate().unwrap();
     let (u, s, vt) = linalg::svd(&a).unwrap();
     assert_eq!(s.dtype(), Dtype::Float32);
-    let again = u.multiply(&s.expand_dims(&[-2]).unwrap()).unwrap().matmul(&vt).unwrap();
+    let again = u.multiply(s.expand_dims(&[-2]).unwrap()).unwrap().matmul(&vt).unwrap();
     assert!(apart(&again, &a) < 1e-4);
     let hermitian = a.add(&adjoint).unwrap();
     let (values, vectors) = linalg::eigh(&hermitian, false).unwrap();
-    let stretched = vectors.multiply(&values.expand_dims(&[-2]).unwrap()).unwrap();
+    let stretched = vectors.multiply(values.expand_dims(&[-2]).unwrap()).unwrap();
     assert!(apart(&hermitian.matmul(&vectors).unwrap(), &stretched) < 1e-4);
     let (values, vectors) = linalg::eig(&a).unwrap();
-    let stretched = vectors.multiply(&values.expand_dims(&[-2]).unwrap()).unwrap();
+    let stretched = vectors.multiply(values.expand_dims(&[-2]).unwrap()).unwrap();
     assert!(apart(&a.matmul(&vectors).unwrap(), &stretched) < 1e-4);
 }
 
@@ -303,7 +303,7 @@ fn gradients_agree_with_small_steps() {
         ("singular values", |a| weighed(&linalg::singular_values(a)?)),
     ];
     let a = matrix(1, &[4, 4], Dtype::Float64)
-        .add(&Array::identity(4, Dtype::Float64).unwrap().multiply(3.0).unwrap());
+        .add(Array::identity(4, Dtype::Float64).unwrap().multiply(3.0).unwrap());
     let (a, direction) = (a.unwrap(), matrix(2, &[4, 4], Dtype::Float64));
     for (name, f) in general {
         let (by_gradient, by_step) = slopes(f, &a, &direction);
@@ -322,7 +322,7 @@ fn gradients_agree_with_small_steps() {
         }),
     ];
     let symmetric = a.matmul(&turned(&a)).unwrap();
-    let direction = direction.add(&turned(&direction)).unwrap();
+    let direction = direction.add(turned(&direction)).unwrap();
     for (name, f) in of_symmetric {
         let (by_gradient, by_step) = slopes(f, &symmetric, &direction);
         assert!(
