@@ -25,6 +25,15 @@ pub trait Entry: Copy + Send + Sync + 'static {
     fn of_real(real: <Self::Field as ComplexField>::Real) -> Self::Real;
     #[doc(hidden)]
     fn finite(self) -> bool;
+    /// `self - a * b`.
+    #[doc(hidden)]
+    fn less(self, a: Self, b: Self) -> Self;
+    /// `self / by`.
+    #[doc(hidden)]
+    fn over(self, by: Self) -> Self;
+    /// Its absolute value, or one that orders alike.
+    #[doc(hidden)]
+    fn size(self) -> f64;
 }
 
 macro_rules! reals {
@@ -39,6 +48,9 @@ macro_rules! reals {
             fn real(field: $t) -> $t { field }
             fn of_real(real: $t) -> $t { real }
             fn finite(self) -> bool { self.is_finite() }
+            fn less(self, a: $t, b: $t) -> $t { self - a * b }
+            fn over(self, by: $t) -> $t { self / by }
+            fn size(self) -> f64 { f64::from(self.abs()) }
         }
     )* };
 }
@@ -64,6 +76,15 @@ impl Entry for [f32; 2] {
     }
     fn finite(self) -> bool {
         self[0].is_finite() && self[1].is_finite()
+    }
+    fn less(self, a: Self, b: Self) -> Self {
+        Self::leave(self.enter() - a.enter() * b.enter())
+    }
+    fn over(self, by: Self) -> Self {
+        Self::leave(self.enter() / by.enter())
+    }
+    fn size(self) -> f64 {
+        f64::from(self[0]).hypot(f64::from(self[1]))
     }
 }
 

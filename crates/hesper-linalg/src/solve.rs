@@ -28,6 +28,21 @@ pub fn lu<T: Entry>(
     }
     let found = PartialPivLu::new(matrix.as_ref());
     let (from, _) = found.P().arrays();
+    let (lower, upper) = (found.L(), found.U());
+    let both =
+        Mat::from_fn(
+            rows,
+            columns,
+            |row, column| {
+                if row > column { lower[(row, column)] } else { upper[(row, column)] }
+            },
+        );
+    store(both.as_ref(), factors)?;
+    let mut from = from.to_vec();
+    // A column of zeros has no pivot to divide by; it is left as it is.
+    if !factors.iter().all(|x| x.finite()) && a.iter().all(|x| x.finite()) {
+        from = eliminate(rows, columns, a, factors);
+    }
     // Which row is where while rows are exchanged one after the other.
     let mut now: Vec<usize> = (0..rows).collect();
     let mut at: Vec<usize> = (0..rows).collect();
@@ -40,16 +55,38 @@ pub fn lu<T: Entry>(
     for (to, from) in from.iter().enumerate() {
         places[*from] = to as u32;
     }
-    let (lower, upper) = (found.L(), found.U());
-    let both =
-        Mat::from_fn(
-            rows,
-            columns,
-            |row, column| {
-                if row > column { lower[(row, column)] } else { upper[(row, column)] }
-            },
-        );
-    store(both.as_ref(), factors)
+    Ok(())
+}
+
+/// The factors column by column, skipping those without a pivot; gives the row that each row comes from.
+fn eliminate<T: Entry>(rows: usize, columns: usize, a: &[T], factors: &mut [T]) -> Vec<usize> {
+    factors.copy_from_slice(a);
+    let mut from: Vec<usize> = (0..rows).collect();
+    for step in 0..rows.min(columns) {
+        let mut pivot = step;
+        for row in step + 1..rows {
+            if factors[row * columns + step].size() > factors[pivot * columns + step].size() {
+                pivot = row;
+            }
+        }
+        if pivot != step {
+            from.swap(step, pivot);
+            (0..columns).for_each(|column| factors.swap(step * columns + column, pivot * columns + column));
+        }
+        let (above, below) = factors.split_at_mut((step + 1) * columns);
+        let top = &above[step * columns..];
+        if top[step].size() == 0.0 {
+            continue;
+        }
+        for row in below.chunks_exact_mut(columns) {
+            let factor = row[step].over(top[step]);
+            row[step] = factor;
+            for column in step + 1..columns {
+                row[column] = row[column].less(factor, top[column]);
+            }
+        }
+    }
+    from
 }
 
 /// Whether a number on the diagonal is zero.
