@@ -63,7 +63,7 @@ impl Array {
     /// ```
     /// use hesper::{Array, Dtype, QuantMode};
     /// let x = Array::ones(&[2, 32], Dtype::Float32)?;
-    /// let y = x.qqmm(&x, None, None, None, QuantMode::Nvfp4)?;
+    /// let y = x.qqmm(&x, None, None, None, QuantMode::Mxfp8)?;
     /// assert_eq!(y.to_vec::<f32>()?, [32.0; 4]);
     /// # Ok::<(), hesper::Error>(())
     /// ```

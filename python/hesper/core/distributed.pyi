@@ -1,0 +1,221 @@
+# Written by scripts/stubs.py from the built package; do not edit.
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
+
+
+
+
+class Group:
+    """A group of processes: this one alone.
+
+    Examples
+    --------
+    >>> mx.distributed.init().size()
+    1
+    """
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def rank(self) -> int:
+        """The number of this process in the group.
+
+        Examples
+        --------
+        >>> mx.distributed.init().rank()
+        0
+        """
+        ...
+    def size(self) -> int:
+        """How many processes are in the group.
+
+        Examples
+        --------
+        >>> mx.distributed.init().size()
+        1
+        """
+        ...
+    def split(self, color: int, key: int = -1) -> 'Group':
+        """Splits the group into one for each color. A group of one cannot be split.
+
+        Parameters
+        ----------
+        color : int
+            Processes of one color come into one group.
+        key : int
+            Their order in it; by default that of their ranks.
+
+        Raises
+        ------
+        RuntimeError
+            Always, for a group of one.
+        """
+        ...
+
+def all_gather(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+    """The arrays of all processes, joined along the first axis.
+
+    Parameters
+    ----------
+    x : array
+    group : Group, optional
+    stream : Stream or Device, optional
+
+    Examples
+    --------
+    >>> mx.distributed.all_gather(mx.array([1, 2]))
+    array([1, 2], dtype=int32)
+    """
+    ...
+
+def all_max(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+    """The largest elements of the arrays of all processes.
+
+    Parameters
+    ----------
+    x : array
+    group : Group, optional
+    stream : Stream or Device, optional
+
+    Examples
+    --------
+    >>> mx.distributed.all_max(mx.array([1, 2]))
+    array([1, 2], dtype=int32)
+    """
+    ...
+
+def all_min(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+    """The smallest elements of the arrays of all processes.
+
+    Parameters
+    ----------
+    x : array
+    group : Group, optional
+    stream : Stream or Device, optional
+
+    Examples
+    --------
+    >>> mx.distributed.all_min(mx.array([1, 2]))
+    array([1, 2], dtype=int32)
+    """
+    ...
+
+def all_sum(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+    """The sum of the arrays of all processes.
+
+    Parameters
+    ----------
+    x : array
+    group : Group, optional
+    stream : Stream or Device, optional
+
+    Examples
+    --------
+    >>> mx.distributed.all_sum(mx.array([1, 2]))
+    array([1, 2], dtype=int32)
+    """
+    ...
+
+def init(strict: bool = False, backend: str = 'any', *, all_gather_factory: collections.abc.Callable[[int, int], collections.abc.Callable[[bytes, int], bytes]] | None = None) -> distributed.Group:
+    """The group of all processes: this one.
+
+    Parameters
+    ----------
+    strict : bool
+        Whether it is an error that no backend connects this process to others.
+    backend : str
+        Which backend to use.
+    all_gather_factory : callable, optional
+        How processes find each other; not needed by one.
+
+    Examples
+    --------
+    >>> mx.distributed.init().rank()
+    0
+    """
+    ...
+
+def is_available(backend: str = 'any') -> bool:
+    """Whether processes can communicate through a backend.
+
+    Parameters
+    ----------
+    backend : str
+        One of ``"any"``, ``"mpi"``, ``"nccl"``, ``"jaccl"``, ``"ring"``.
+
+    Examples
+    --------
+    >>> mx.distributed.is_available("unknown")
+    False
+    """
+    ...
+
+def recv(shape: collections.abc.Sequence[int], dtype: Dtype | None, src: int, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+    """Receives an array from another process.
+
+    Parameters
+    ----------
+    shape : sequence of int
+    dtype : Dtype
+    src : int
+        The rank of the sender.
+    group : Group, optional
+    stream : Stream or Device, optional
+
+    Raises
+    ------
+    ValueError
+        In a group of one, where there is nobody to receive from.
+    """
+    ...
+
+def recv_like(x: array, src: int, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+    """Receives an array with the shape and type of another.
+
+    Parameters
+    ----------
+    x : array
+    src : int
+        The rank of the sender.
+    group : Group, optional
+    stream : Stream or Device, optional
+
+    Raises
+    ------
+    ValueError
+        In a group of one, where there is nobody to receive from.
+    """
+    ...
+
+def send(x: array, dst: int, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+    """Sends an array to another process.
+
+    Parameters
+    ----------
+    x : array
+    dst : int
+        The rank of the receiver.
+    group : Group, optional
+    stream : Stream or Device, optional
+
+    Raises
+    ------
+    ValueError
+        In a group of one, where there is nobody to send to.
+    """
+    ...
+
+def sum_scatter(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+    """This process's part, along the first axis, of the sum of the arrays of all processes.
+
+    Parameters
+    ----------
+    x : array
+    group : Group, optional
+    stream : Stream or Device, optional
+
+    Examples
+    --------
+    >>> mx.distributed.sum_scatter(mx.array([1, 2]))
+    array([1, 2], dtype=int32)
+    """
+    ...
