@@ -150,13 +150,16 @@ impl Schedule {
     pub(crate) fn help(self: &Arc<Self>, stream: RawStream, index: u64) -> Progress {
         loop {
             let next = {
-                let queues = self.queues();
+                let mut queues = self.queues();
                 if is_done(&queues, stream.0, index) {
                     return Progress::Done;
                 }
                 let mut next = stream.0;
                 let mut hops = 0;
                 while let Some(other) = obstacle(&queues, next) {
+                    // The caller may sleep while somebody else runs what stands in the way: whoever does must
+                    // know who comes next.
+                    Self::is_ready(&mut queues, next);
                     next = other;
                     hops += 1;
                     if hops > queues.len() {

@@ -310,3 +310,37 @@ fn a_runaway_kernel_can_be_cancelled() {
         "the stream works on"
     );
 }
+
+#[test]
+fn a_sleeper_is_woken_although_what_it_waits_for_became_ready_while_it_slept() {
+    let runtime = cpu();
+    let (done, finished) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let [first, second, third] = [0, 1, 2].map(|_| runtime.stream().unwrap());
+        let slow = second.alloc(512).unwrap();
+        let (begin, begun) = std::sync::mpsc::channel();
+        second
+            .encode("slow")
+            .write(&slow)
+            .run(move |native| {
+                let [out] = native.take()?;
+                begin.send(()).map_err(|_| "nobody waits")?;
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                out.bytes_mut()?.fill(0);
+                Ok(())
+            })
+            .unwrap();
+        second.commit().unwrap();
+        // On a thread of the pool, so that the wait below finds it under way.
+        begun.recv().unwrap();
+        let x = runtime.upload(&[0u64; 64]).unwrap();
+        // Closed by the third stream's use of it, and not submitted before the wait below.
+        let one = add_one(&first, &x);
+        let _other = add_one(&third, &one);
+        // A submission of its own, which waits for the second stream.
+        let two = add_one(&first, &slow);
+        assert_eq!(two.read().unwrap().as_slice::<u64>(), Some(&[1u64; 64][..]));
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(std::time::Duration::from_secs(20)).expect("the wait ends");
+}

@@ -109,7 +109,7 @@ impl Buffer {
                 }
             };
             let (stream, index) = pending;
-            self.0.shared.commit_awaited(stream.id());
+            self.0.shared.commit_awaited(stream.id(), index);
             stream.wait(index);
         }
     }

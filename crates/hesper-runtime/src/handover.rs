@@ -48,9 +48,10 @@ impl Shared {
         self.submit_closed(None, |ledger| ledger.close(self, stream))
     }
 
-    /// The same for a caller who waits for the stream next, and may then run its work himself.
-    pub(crate) fn commit_awaited(self: &Arc<Shared>, stream: u64) -> u64 {
-        self.submit_closed(Some(stream), |ledger| ledger.close(self, stream))
+    /// The same for a caller who waits for the stream's submissions up to `last` next, and may then run them
+    /// himself.
+    pub(crate) fn commit_awaited(self: &Arc<Shared>, stream: u64, last: u64) -> u64 {
+        self.submit_closed(Some((stream, last)), |ledger| ledger.close(self, stream))
     }
 
     pub(crate) fn commit_watched(self: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
@@ -63,7 +64,11 @@ impl Shared {
 
     /// Hands closed submissions to the device in their order. A refused one is spoilt before the next
     /// is submitted, so that nothing that depends on it can run; it is reported after the lock is gone.
-    fn submit_closed<R>(self: &Arc<Shared>, awaited: Option<u64>, close: impl FnOnce(&mut Ledger) -> R) -> R {
+    fn submit_closed<R>(
+        self: &Arc<Shared>,
+        awaited: Option<(u64, u64)>,
+        close: impl FnOnce(&mut Ledger) -> R,
+    ) -> R {
         // A native command that its device runs while it takes the work may encode, or drop a stream:
         // what it closes goes out with the submissions that this thread is handing over.
         let Some(committing) = Committing::enter(self.id) else { return close(&mut self.ledger.lock()) };
@@ -73,7 +78,7 @@ impl Shared {
             let result = close(&mut self.ledger.lock());
             loop {
                 let Some(mut work) = self.ledger.lock().next_closed() else { break };
-                if awaited == Some(work.stream()) {
+                if awaited.is_some_and(|(stream, last)| work.stream() == stream && work.index() <= last) {
                     work.set_awaited();
                 }
                 self.trace.submitted(&work);

@@ -165,7 +165,7 @@ impl Stream {
     /// by the result; this gives an error only if the device is lost.
     pub fn synchronize(&self) -> Result<()> {
         crate::native::refuse_inside("Stream::synchronize")?;
-        let index = self.0.shared.commit_awaited(self.id());
+        let index = self.0.shared.commit_awaited(self.id(), u64::MAX);
         self.0.stream.wait(index);
         match self.0.shared.lost() {
             Some(fault) => Err(fault.into()),
