@@ -231,10 +231,14 @@ impl Isa for Avx2 {
             let (l, h) = (_mm256_permutevar8x32_ps(t.0, i), _mm256_permutevar8x32_ps(t.1, i));
             _mm256_blendv_ps(l, h, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(i)))
         }
-        @unsafe fn nibbles(p: *const u8) -> (__m256, __m256) {
+        @unsafe fn nibbles(p: *const u8, scale: __m256, offset: __m256) -> (__m256, __m256) {
             let b = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
-            let l = _mm256_and_si256(b, _mm256_set1_epi32(15));
-            (_mm256_cvtepi32_ps(l), _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(b)))
+            let l = _mm256_cvtepi32_ps(_mm256_and_si256(b, _mm256_set1_epi32(15)));
+            let h = _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(b));
+            (_mm256_fmadd_ps(l, scale, offset), _mm256_fmadd_ps(h, scale, offset))
+        }
+        @unsafe fn signed(p: *const u8) -> __m256 {
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())))
         }
         @unsafe fn repeat(p: *const f32, n: usize) -> __m256 {
             match n {

@@ -228,10 +228,17 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             let i = _mm512_srl_epi32(_mm512_castps_si512(words), _mm_cvtsi32_si128(shift as i32));
             _mm512_permutexvar_ps(i, t)
         }
-        @unsafe fn nibbles(p: *const u8) -> (__m512, __m512) {
+        @unsafe fn nibbles(p: *const u8, scale: __m512, offset: __m512) -> (__m512, __m512) {
+            // All sixteen numbers there can be are computed, and looked up: only the low four bits count.
+            let codes = _mm512_setr_ps(
+                0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
+            );
+            let t = _mm512_fmadd_ps(codes, scale, offset);
             let b = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
-            let l = _mm512_and_si512(b, _mm512_set1_epi32(15));
-            (_mm512_cvtepi32_ps(l), _mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(b)))
+            (_mm512_permutexvar_ps(b, t), _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(b), t))
+        }
+        @unsafe fn signed(p: *const u8) -> __m512 {
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())))
         }
         @unsafe fn repeat(p: *const f32, n: usize) -> __m512 {
             match n {

@@ -78,8 +78,10 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn table(self, t: &[f32; 16]) -> Self::Table;
     /// The table's entry for four bits of each word, from bit `shift` on.
     fn lookup(self, t: Self::Table, words: Self::F, shift: u32) -> Self::F;
-    /// The low and the high four bits of `LANES` bytes, as floats.
-    unsafe fn nibbles(self, p: *const u8) -> (Self::F, Self::F);
+    /// The low and the high four bits of `LANES` bytes, each times `scale` plus `offset`.
+    unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F);
+    /// `LANES` signed bytes.
+    unsafe fn signed(self, p: *const u8) -> Self::F;
     /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).
     unsafe fn repeat(self, p: *const f32, n: usize) -> Self::F;
     /// `LANES / 4` pieces of sixteen bytes, side by side.

@@ -316,10 +316,16 @@ impl Isa for Neon {
         from_array(words(v).map(|w| t[(w >> shift) as usize & 15]))
     }
     #[inline(always)]
-    unsafe fn nibbles(self, p: *const u8) -> (F, F) {
+    unsafe fn nibbles(self, p: *const u8, scale: F, offset: F) -> (F, F) {
         // SAFETY: the caller's promise.
         let b = unsafe { p.cast::<[u8; 8]>().read_unaligned() };
-        (from_array(b.map(|b| f32::from(b & 15))), from_array(b.map(|b| f32::from(b >> 4))))
+        let (low, high) = (b.map(|b| f32::from(b & 15)), b.map(|b| f32::from(b >> 4)));
+        (self.fma(from_array(low), scale, offset), self.fma(from_array(high), scale, offset))
+    }
+    #[inline(always)]
+    unsafe fn signed(self, p: *const u8) -> F {
+        // SAFETY: the caller's promise.
+        from_array(unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from))
     }
     #[inline(always)]
     unsafe fn repeat(self, p: *const f32, n: usize) -> F {

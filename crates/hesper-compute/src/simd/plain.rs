@@ -287,10 +287,16 @@ impl Isa for Plain {
         words.map(|w| t[(w.to_bits() >> shift) as usize & 15])
     }
     #[inline(always)]
-    unsafe fn nibbles(self, p: *const u8) -> (Self::F, Self::F) {
+    unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F) {
         // SAFETY: the caller's promise.
         let b = unsafe { p.cast::<[u8; 8]>().read_unaligned() };
-        (b.map(|b| f32::from(b & 15)), b.map(|b| f32::from(b >> 4)))
+        let (low, high) = (b.map(|b| f32::from(b & 15)), b.map(|b| f32::from(b >> 4)));
+        (self.fma(low, scale, offset), self.fma(high, scale, offset))
+    }
+    #[inline(always)]
+    unsafe fn signed(self, p: *const u8) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from)
     }
     #[inline(always)]
     unsafe fn repeat(self, p: *const f32, n: usize) -> Self::F {
