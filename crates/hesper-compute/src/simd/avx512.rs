@@ -124,7 +124,6 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
     const MR: usize = 12;
     type F = __m512;
     type D = __m512d;
-    type M = __mmask16;
     type Table = __m512;
 
     #[inline(always)]
@@ -150,8 +149,6 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
         }
         fn scale2(a: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(a, n) }
-        fn lt(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
-        fn select(m: __mmask16, a: __m512, b: __m512) -> __m512 { _mm512_mask_blend_ps(m, b, a) }
         fn reduce_add(a: __m512) -> f32 { fold!(a, _mm256_add_ps, _mm_add_ps, _mm_add_ss) }
         fn reduce_max(a: __m512) -> f32 { fold!(a, _mm256_max_ps, _mm_max_ps, _mm_max_ss) }
         @unsafe fn load_bf16(p: *const u16) -> __m512 { from_bf16(_mm256_loadu_si256(p.cast())) }

@@ -22,7 +22,6 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
 
     type F: Copy;
     type D: Copy;
-    type M: Copy;
 
     /// Runs a part of a kernel out of line, still compiled for this level.
     fn call<K: Local<Self>>(self, part: K);
@@ -45,9 +44,6 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn round(self, a: Self::F) -> Self::F;
     /// `a * 2^n` for whole `n` in -200..=200.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
-    fn lt(self, a: Self::F, b: Self::F) -> Self::M;
-    /// `m ? a : b`.
-    fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
     fn reduce_add(self, a: Self::F) -> f32;
     fn reduce_max(self, a: Self::F) -> f32;
 
