@@ -328,6 +328,11 @@ impl<B: Blocks> Kernel for ExactRows<'_, '_, '_, B> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let heads: [Heads; 4] = std::array::from_fn(|_| Heads::new::<S>(self.w));
+        // What nobody has fetched ahead yet: the first rows of the part.
+        let begin = self.w.block(self.j0, 0);
+        for line in 0..AHEAD / 64 {
+            s.prefetch(begin.wrapping_add(64 * line));
+        }
         let most = tile_rows::<S>(self.w.cols);
         let mut i = 0;
         while i < self.m {
