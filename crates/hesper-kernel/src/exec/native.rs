@@ -66,10 +66,14 @@ impl Program {
     ) -> Result<(), ExecError> {
         let threads = launch.threads();
         let worth = if jit.has_calls() { 2 } else { 1 };
-        let tasks = (threads.saturating_mul(worth) / THREADS_PER_TASK).clamp(1, MAX_TASKS);
+        let tasks = (threads.saturating_mul(worth) / THREADS_PER_TASK).min(MAX_TASKS);
+        if tasks <= 1 {
+            let done = self.run_native(jit, 0..threads, bindings, launch, cancel);
+            return if done { Ok(()) } else { Err(self.cancelled()) };
+        }
         let each = threads.div_ceil(tasks);
-        let each = each.next_multiple_of(if launch.grid[0] <= each { launch.grid[0].max(1) } else { ALIGNED });
-        let tasks = threads.div_ceil(each.max(1));
+        let each = each.next_multiple_of(if launch.grid[0] <= each { launch.grid[0] } else { ALIGNED });
+        let tasks = threads.div_ceil(each);
         let stopped = AtomicBool::new(false);
         let run = |task: u64| {
             let range = task * each..((task + 1) * each).min(threads);
@@ -77,11 +81,7 @@ impl Program {
                 stopped.store(true, Ordering::Relaxed);
             }
         };
-        match tasks {
-            0 => {}
-            1 => run(0),
-            _ => parallel(tasks as usize, &|task| run(task as u64)),
-        }
+        parallel(tasks as usize, &|task| run(task as u64));
         if stopped.into_inner() { Err(self.cancelled()) } else { Ok(()) }
     }
 
@@ -96,13 +96,19 @@ impl Program {
     ) -> bool {
         let mut rows = Rows::new(self, jit, bindings, launch, cancel);
         let [nx, ny, _] = launch.grid;
-        let mut at = threads.start;
+        let [mut x, mut y, mut z] = [0; 3];
+        if threads.start > 0 {
+            let row = threads.start / nx;
+            [x, y, z] = [threads.start % nx, row % ny, row / ny];
+        }
+        let mut left = threads.end - threads.start;
         let mut going = true;
-        while going && at < threads.end {
-            let (x, rest) = (at % nx, at / nx);
-            let n = (nx - x).min(threads.end - at);
-            going = rows.row([x, rest % ny, rest / ny], n);
-            at += n;
+        while going && left > 0 {
+            let n = (nx - x).min(left);
+            going = rows.row([x, y, z], n);
+            left -= n;
+            x = 0;
+            (y, z) = if y + 1 == ny { (0, z + 1) } else { (y + 1, z) };
         }
         rows.finish();
         going
@@ -120,9 +126,8 @@ impl Program {
         let mut rows = Rows::new(self, jit, bindings, launch, cancel);
         let worker = rows.worker;
         let done = worker.boxes(groups, |origin, size| {
-            (0..size[2]).all(|z| {
-                (0..size[1]).all(|y| rows.row([origin[0], origin[1] + y, origin[2] + z], size[0]))
-            })
+            (0..size[2])
+                .all(|z| (0..size[1]).all(|y| rows.row([origin[0], origin[1] + y, origin[2] + z], size[0])))
         });
         rows.finish();
         if done { Ok(()) } else { Err(self.cancelled()) }

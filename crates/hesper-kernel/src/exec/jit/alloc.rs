@@ -12,9 +12,19 @@ use super::node::{Node, Operand, Value};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     /// Emit a node.
-    Node { at: Value, d: Vr, held: [Vr; 3] },
-    Spill { r: Vr, slot: u16 },
-    Reload { r: Vr, slot: u16 },
+    Node {
+        at: Value,
+        d: Vr,
+        held: [Vr; 3],
+    },
+    Spill {
+        r: Vr,
+        slot: u16,
+    },
+    Reload {
+        r: Vr,
+        slot: u16,
+    },
 }
 
 /// A function call between two segments: the node, the slots of its operands that have lanes,

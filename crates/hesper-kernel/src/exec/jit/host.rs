@@ -21,8 +21,16 @@ pub(super) const MAX_OPS: usize = 512;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum HostOp {
     Const(u64),
-    Param { param: u32, offset: u32, scalar: Scalar },
-    Builtin { what: Builtin, axis: u8, wide: bool },
+    Param {
+        param: u32,
+        offset: u32,
+        scalar: Scalar,
+    },
+    Builtin {
+        what: Builtin,
+        axis: u8,
+        wide: bool,
+    },
     Unary(UnaryOp, Scalar, Slot),
     Binary(BinaryOp, Scalar, Slot, Slot),
     Ternary(TernaryOp, Scalar, Slot, Slot, Slot),
@@ -32,11 +40,22 @@ pub(super) enum HostOp {
     Convert(Scalar, Scalar, Slot),
     FrexpExp(Scalar, Slot),
     /// A component of a value in memory that nobody writes.
-    Load { param: u32, offset: Slot, within: u64, total: u64, scalar: Scalar },
+    Load {
+        param: u32,
+        offset: Slot,
+        within: u64,
+        total: u64,
+        scalar: Scalar,
+    },
     LinearBinary(BinaryOp, Scalar, Slot, Slot),
     LinearConvert(Scalar, Scalar, Slot),
     /// `offset + index * stride` in bytes.
-    Address { index: Slot, scalar: Scalar, offset: Slot, stride: i64 },
+    Address {
+        index: Slot,
+        scalar: Scalar,
+        offset: Slot,
+        stride: i64,
+    },
     /// All lanes of an integer fit an `I32`; else the row is not for machine code.
     Fits(Scalar, Slot),
 }

@@ -33,10 +33,20 @@ pub(super) enum Function {
 /// are extended to 32 bits; a `Bool` is all ones or zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Node {
-    Load { access: u16, scalar: Scalar },
-    Store { access: u16, scalar: Scalar, value: Operand },
+    Load {
+        access: u16,
+        scalar: Scalar,
+    },
+    Store {
+        access: u16,
+        scalar: Scalar,
+        value: Operand,
+    },
     /// `base + lane * stride`, integers of 32 bits.
-    Linear { base: Operand, stride: Operand },
+    Linear {
+        base: Operand,
+        stride: Operand,
+    },
     Unary(UnaryOp, Scalar, Operand),
     Binary(BinaryOp, Scalar, Operand, Operand),
     Ternary(TernaryOp, Scalar, Operand, Operand, Operand),

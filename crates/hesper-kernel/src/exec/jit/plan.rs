@@ -30,7 +30,11 @@ enum Part {
 enum Val {
     Parts([Part; 4], u8),
     /// A pointer into a parameter's buffer.
-    Pointer { param: u32, offset: Slot, linear: bool },
+    Pointer {
+        param: u32,
+        offset: Slot,
+        linear: bool,
+    },
 }
 
 /// A split kernel.

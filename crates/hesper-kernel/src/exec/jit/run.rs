@@ -127,7 +127,8 @@ impl<'a> Session<'a> {
             direct &= p.is_contiguous() && p.holds(0, lanes);
         }
         // SAFETY: the first so many were just written.
-        let places = unsafe { std::slice::from_raw_parts(places.as_ptr().cast::<Place>(), jit.accesses.len()) };
+        let places =
+            unsafe { std::slice::from_raw_parts(places.as_ptr().cast::<Place>(), jit.accesses.len()) };
         let apart = |&(a, b): &(u16, u16)| places[a as usize].keeps_apart(&places[b as usize], lanes);
         if !jit.meetings.iter().all(apart) {
             return Answer::Refused;
