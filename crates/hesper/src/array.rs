@@ -105,7 +105,13 @@ impl Array {
     pub(crate) fn lazy(shape: Shape, dtype: Dtype, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Self> {
         size_of(&shape)?;
         let scope = outermost(&inputs);
-        Ok(Array::new(shape, dtype, place::current_stream()?, scope, State::Lazy { call: Call { op, inputs }, claimed: false }))
+        Ok(Array::new(
+            shape,
+            dtype,
+            place::current_stream()?,
+            scope,
+            State::Lazy { call: Call { op, inputs }, claimed: false },
+        ))
     }
 
     /// The same on a given stream.

@@ -417,8 +417,8 @@ impl Recipe<'_> {
             return Ok(found);
         }
         let (kernel, label) = (self.build()?, self.label());
-        let source =
-            PipelineSource::new(label.clone(), "hesper-ir", self.key().as_str()).with_payload(Arc::new(kernel));
+        let source = PipelineSource::new(label.clone(), "hesper-ir", self.key().as_str())
+            .with_payload(Arc::new(kernel));
         let built = (place::cpu().pipeline(&source)?, label);
         let mut cache = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if cache.len() >= MOST {
