@@ -623,3 +623,86 @@ fn a_launch_of_machine_code_can_be_cancelled() {
         assert_eq!(r, Err(ExecError::Cancelled("map".into())));
     }
 }
+
+/// `y[r, c] = x[r, c] * 2` for the threads that a condition on their position lets through.
+fn guarded(form: usize) -> Kernel {
+    let mut b = Builder::new("guarded");
+    let src = b.buffer("src", Space::Device, Type::F32, Access::Read);
+    let dst = b.buffer("dst", Space::Device, Type::F32, Access::ReadWrite);
+    let (w, h) = (b.value_param("w", Type::U32), b.value_param("h", Type::U32));
+    let [c, r] = [0, 1].map(|axis| b.builtin(Builtin::ThreadPositionInGrid, axis));
+    let width = b.builtin(Builtin::ThreadsPerGrid, 0);
+    let row = b.mul(r, width);
+    let i = b.add(row, c);
+    let body = |b: &mut Builder| {
+        let x = b.load_index(src, i, Type::F32);
+        let y = b.add(x, x);
+        b.store_index(dst, i, y);
+    };
+    let left = |b: &mut Builder, from_right: bool| {
+        let far = b.sub(w, c);
+        let far = b.convert(far, Scalar::I32);
+        let two = b.i32(2);
+        if from_right { b.compare(CmpOp::Le, far, two) } else { b.compare(CmpOp::Gt, two, far) }
+    };
+    match form {
+        0 | 1 => {
+            let out = if form == 0 { b.compare(CmpOp::Ge, c, w) } else { left(&mut b, true) };
+            b.if_(out, |b| b.return_());
+            body(&mut b);
+        }
+        2 | 3 => {
+            let inside = if form == 2 { b.compare(CmpOp::Le, c, w) } else { left(&mut b, false) };
+            b.if_(inside, body);
+        }
+        4 => {
+            let (x, y) = (b.compare(CmpOp::Ge, c, w), b.compare(CmpOp::Ge, r, h));
+            let out = b.binary(BinaryOp::Or, x, y);
+            b.if_(out, |b| b.return_());
+            body(&mut b);
+        }
+        5 => {
+            let (x, y) = (b.compare(CmpOp::Lt, c, w), b.compare(CmpOp::Lt, h, r));
+            let inside = b.binary(BinaryOp::And, x, y);
+            b.if_(inside, body);
+        }
+        _ => {
+            let any = b.compare(CmpOp::Gt, w, h);
+            let none = b.unary(UnaryOp::Not, any);
+            b.if_(none, |b| b.return_());
+            let x = b.compare(CmpOp::Gt, h, c);
+            b.if_(x, body);
+        }
+    }
+    b.finish().unwrap()
+}
+
+#[test]
+fn threads_that_their_position_leaves_out_store_nothing() {
+    for form in 0..7 {
+        let kernel = guarded(form);
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            for (grid, w, h) in [
+                ([100, 1, 1], 100u32, 1u32),
+                ([100, 1, 1], 77, 3),
+                ([100, 1, 1], 0, 0),
+                ([100, 1, 1], u32::MAX, 0),
+                ([37, 9, 1], 20, 5),
+                ([37, 9, 1], 1000, 8),
+                ([1, 9, 1], 1, 2),
+            ] {
+                let launch = Launch::new(grid, [16, 1, 1]).unwrap();
+                let n: u64 = grid.iter().product();
+                let run = |program: &Program| {
+                    let (x, mut y) = (floats(n as usize), vec![0x11u8; n as usize * 4]);
+                    let (w, h) = (w.to_le_bytes(), h.to_le_bytes());
+                    let args = vec![Arg::read(&x), Arg::write(&mut y), Arg::read(&w), Arg::read(&h)];
+                    program.run(&Bindings::new(args).unwrap(), &launch, &Cancel::new()).unwrap();
+                    y
+                };
+                assert_eq!(run(&bytecode), run(&native), "form {form}, {grid:?}, {w} by {h}, {level:?}");
+            }
+        }
+    }
+}
