@@ -458,30 +458,36 @@ fn every_rounding_to_16_bits_is_the_bytecodes() {
 #[test]
 fn large_outputs_are_complete_at_every_alignment() {
     // Beyond 16 MiB stores go past the caches, which asks for aligned addresses.
-    let n = (17 << 20) / 4;
-    let kernel = map(Type::F32, Type::F32, |b, x| {
-        let two = b.f32(2.0);
-        b.mul(x, two)
-    });
-    let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
-    let input: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let mut memory = vec![0u8; n * 4 + 128];
-    let launch = Launch::linear(n as u64, 1024).unwrap();
-    for level in levels() {
-        let (native, _) = programs(&kernel, level);
-        for shift in [0, 4, 52, 61] {
-            memory.fill(0xee);
-            {
-                let out = &mut memory[shift..shift + n * 4];
-                let bindings = Bindings::new(vec![Arg::read(&input), Arg::write(out)]).unwrap();
+    let bytes = 17 << 20;
+    let period = floats(1001);
+    let input = period.repeat(2 * bytes / period.len() + 1);
+    let mut memory = vec![0u8; bytes + 128];
+    let byte = Type::Scalar(Scalar::U8);
+    for (from, to) in [(Type::F32, Type::F32), (Type::F32, Type::BF16), (byte, Type::BOOL)] {
+        let kernel = map(from, to, |b, x| {
+            let y = b.add(x, x);
+            b.convert(y, to.scalar().unwrap())
+        });
+        let n = bytes / to.size() as usize;
+        let launch = Launch::linear(n as u64, 1024).unwrap();
+        let input = &input[..n * from.size() as usize];
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            let few = (period.len() as u64) / from.size();
+            let once = few as usize * to.size() as usize;
+            let once = run_map(&bytecode, &period, once, &Launch::linear(few, 64).unwrap());
+            let want = once.repeat(bytes / once.len() + 1);
+            for shift in [0, 4, 61] {
+                memory.fill(0xee);
+                let out = &mut memory[shift..shift + bytes];
+                let bindings = Bindings::new(vec![Arg::read(input), Arg::write(out)]).unwrap();
                 native.run(&bindings, &launch, &Cancel::new()).unwrap();
+                drop(bindings);
+                let what = format!("{from} to {to} at {level:?}, shifted by {shift}");
+                assert!(memory[shift..shift + bytes] == want[..bytes], "{what}");
+                let outside = [&memory[..shift], &memory[shift + bytes..]].concat();
+                assert!(outside.iter().all(|&b| b == 0xee), "{what}");
             }
-            let right = memory[shift..shift + n * 4]
-                .chunks(4)
-                .zip(&x)
-                .all(|(y, x)| f32::from_le_bytes(y.try_into().unwrap()) == 2.0 * x);
-            assert!(right, "{level:?}, shifted by {shift}");
-            assert!(memory[..shift].iter().chain(&memory[shift + n * 4..]).all(|&b| b == 0xee));
         }
     }
 }
@@ -595,18 +601,42 @@ fn kernels_that_are_not_straight_lines_stay_bytecode() {
     }
 }
 
+/// Mappings of this process, where the system tells.
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count())
+}
+
 #[test]
 fn machine_code_counts_and_goes_with_its_program() {
     let kernel = map(Type::F32, Type::F32, |b, x| b.unary(UnaryOp::Exp, x));
     for level in levels() {
         let (native, bytecode) = programs(&kernel, level);
         assert!(native.size_bytes() >= bytecode.size_bytes() + 4096);
-        // More than a process may have mappings, were they kept.
-        for _ in 0..if level == SimdLevel::Avx512 { 70_000 } else { 0 } {
+        let before = mappings();
+        for _ in 0..500 {
             drop(Program::compile_for(&kernel, level).unwrap());
         }
+        assert!(mappings() < before + 400, "code outlives its program");
         assert!(Program::compile_for(&kernel, level).unwrap().is_machine_code());
     }
+}
+
+#[test]
+fn the_environment_switches_machine_code_off() {
+    const CHILD: &str = "HESPER_JIT_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        let kernel = map(Type::F32, Type::F32, |b, x| b.add(x, x));
+        assert!(!Program::compile(&kernel).unwrap().is_machine_code());
+        return;
+    }
+    let test = "the_environment_switches_machine_code_off";
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env(CHILD, "1")
+        .env("HESPER_JIT", "0")
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
 }
 
 #[test]
