@@ -458,30 +458,36 @@ fn every_rounding_to_16_bits_is_the_bytecodes() {
 #[test]
 fn large_outputs_are_complete_at_every_alignment() {
     // Beyond 16 MiB stores go past the caches, which asks for aligned addresses.
-    let n = (17 << 20) / 4;
-    let kernel = map(Type::F32, Type::F32, |b, x| {
-        let two = b.f32(2.0);
-        b.mul(x, two)
-    });
-    let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
-    let input: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let mut memory = vec![0u8; n * 4 + 128];
-    let launch = Launch::linear(n as u64, 1024).unwrap();
-    for level in levels() {
-        let (native, _) = programs(&kernel, level);
-        for shift in [0, 4, 52, 61] {
-            memory.fill(0xee);
-            {
-                let out = &mut memory[shift..shift + n * 4];
-                let bindings = Bindings::new(vec![Arg::read(&input), Arg::write(out)]).unwrap();
+    let bytes = 17 << 20;
+    let period = floats(1001);
+    let input = period.repeat(2 * bytes / period.len() + 1);
+    let mut memory = vec![0u8; bytes + 128];
+    let byte = Type::Scalar(Scalar::U8);
+    for (from, to) in [(Type::F32, Type::F32), (Type::F32, Type::BF16), (byte, Type::BOOL)] {
+        let kernel = map(from, to, |b, x| {
+            let y = b.add(x, x);
+            b.convert(y, to.scalar().unwrap())
+        });
+        let n = bytes / to.size() as usize;
+        let launch = Launch::linear(n as u64, 1024).unwrap();
+        let input = &input[..n * from.size() as usize];
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            let few = (period.len() as u64) / from.size();
+            let once = few as usize * to.size() as usize;
+            let once = run_map(&bytecode, &period, once, &Launch::linear(few, 64).unwrap());
+            let want = once.repeat(bytes / once.len() + 1);
+            for shift in [0, 4, 61] {
+                memory.fill(0xee);
+                let out = &mut memory[shift..shift + bytes];
+                let bindings = Bindings::new(vec![Arg::read(input), Arg::write(out)]).unwrap();
                 native.run(&bindings, &launch, &Cancel::new()).unwrap();
+                drop(bindings);
+                let what = format!("{from} to {to} at {level:?}, shifted by {shift}");
+                assert!(memory[shift..shift + bytes] == want[..bytes], "{what}");
+                let outside = [&memory[..shift], &memory[shift + bytes..]].concat();
+                assert!(outside.iter().all(|&b| b == 0xee), "{what}");
             }
-            let right = memory[shift..shift + n * 4]
-                .chunks(4)
-                .zip(&x)
-                .all(|(y, x)| f32::from_le_bytes(y.try_into().unwrap()) == 2.0 * x);
-            assert!(right, "{level:?}, shifted by {shift}");
-            assert!(memory[..shift].iter().chain(&memory[shift + n * 4..]).all(|&b| b == 0xee));
         }
     }
 }
@@ -595,18 +601,42 @@ fn kernels_that_are_not_straight_lines_stay_bytecode() {
     }
 }
 
+/// Mappings of this process, where the system tells.
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count())
+}
+
 #[test]
 fn machine_code_counts_and_goes_with_its_program() {
     let kernel = map(Type::F32, Type::F32, |b, x| b.unary(UnaryOp::Exp, x));
     for level in levels() {
         let (native, bytecode) = programs(&kernel, level);
         assert!(native.size_bytes() >= bytecode.size_bytes() + 4096);
-        // More than a process may have mappings, were they kept.
-        for _ in 0..if level == SimdLevel::Avx512 { 70_000 } else { 0 } {
+        let before = mappings();
+        for _ in 0..500 {
             drop(Program::compile_for(&kernel, level).unwrap());
         }
+        assert!(mappings() < before + 400, "code outlives its program");
         assert!(Program::compile_for(&kernel, level).unwrap().is_machine_code());
     }
+}
+
+#[test]
+fn the_environment_switches_machine_code_off() {
+    const CHILD: &str = "HESPER_JIT_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        let kernel = map(Type::F32, Type::F32, |b, x| b.add(x, x));
+        assert!(!Program::compile(&kernel).unwrap().is_machine_code());
+        return;
+    }
+    let test = "the_environment_switches_machine_code_off";
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env(CHILD, "1")
+        .env("HESPER_JIT", "0")
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
 }
 
 #[test]
@@ -621,5 +651,88 @@ fn a_launch_of_machine_code_can_be_cancelled() {
         let launch = Launch::linear(1000, 64).unwrap();
         let r = native.run(&bindings, &launch, &cancel);
         assert_eq!(r, Err(ExecError::Cancelled("map".into())));
+    }
+}
+
+/// `y[r, c] = x[r, c] * 2` for the threads that a condition on their position lets through.
+fn guarded(form: usize) -> Kernel {
+    let mut b = Builder::new("guarded");
+    let src = b.buffer("src", Space::Device, Type::F32, Access::Read);
+    let dst = b.buffer("dst", Space::Device, Type::F32, Access::ReadWrite);
+    let (w, h) = (b.value_param("w", Type::U32), b.value_param("h", Type::U32));
+    let [c, r] = [0, 1].map(|axis| b.builtin(Builtin::ThreadPositionInGrid, axis));
+    let width = b.builtin(Builtin::ThreadsPerGrid, 0);
+    let row = b.mul(r, width);
+    let i = b.add(row, c);
+    let body = |b: &mut Builder| {
+        let x = b.load_index(src, i, Type::F32);
+        let y = b.add(x, x);
+        b.store_index(dst, i, y);
+    };
+    let left = |b: &mut Builder, from_right: bool| {
+        let far = b.sub(w, c);
+        let far = b.convert(far, Scalar::I32);
+        let two = b.i32(2);
+        if from_right { b.compare(CmpOp::Le, far, two) } else { b.compare(CmpOp::Gt, two, far) }
+    };
+    match form {
+        0 | 1 => {
+            let out = if form == 0 { b.compare(CmpOp::Ge, c, w) } else { left(&mut b, true) };
+            b.if_(out, |b| b.return_());
+            body(&mut b);
+        }
+        2 | 3 => {
+            let inside = if form == 2 { b.compare(CmpOp::Le, c, w) } else { left(&mut b, false) };
+            b.if_(inside, body);
+        }
+        4 => {
+            let (x, y) = (b.compare(CmpOp::Ge, c, w), b.compare(CmpOp::Ge, r, h));
+            let out = b.binary(BinaryOp::Or, x, y);
+            b.if_(out, |b| b.return_());
+            body(&mut b);
+        }
+        5 => {
+            let (x, y) = (b.compare(CmpOp::Lt, c, w), b.compare(CmpOp::Lt, h, r));
+            let inside = b.binary(BinaryOp::And, x, y);
+            b.if_(inside, body);
+        }
+        _ => {
+            let any = b.compare(CmpOp::Gt, w, h);
+            let none = b.unary(UnaryOp::Not, any);
+            b.if_(none, |b| b.return_());
+            let x = b.compare(CmpOp::Gt, h, c);
+            b.if_(x, body);
+        }
+    }
+    b.finish().unwrap()
+}
+
+#[test]
+fn threads_that_their_position_leaves_out_store_nothing() {
+    for form in 0..7 {
+        let kernel = guarded(form);
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            for (grid, w, h) in [
+                ([100, 1, 1], 100u32, 1u32),
+                ([100, 1, 1], 77, 3),
+                ([100, 1, 1], 0, 0),
+                ([100, 1, 1], u32::MAX, 0),
+                ([37, 9, 1], 20, 5),
+                ([37, 9, 1], 1000, 8),
+                ([1, 9, 1], 1, 2),
+            ] {
+                let launch = Launch::new(grid, [16, 1, 1]).unwrap();
+                let n: u64 = grid.iter().product();
+                let run = |program: &Program| {
+                    let (x, mut y) = (floats(n as usize), vec![0x11u8; n as usize * 4]);
+                    let (w, h) = (w.to_le_bytes(), h.to_le_bytes());
+                    let args = vec![Arg::read(&x), Arg::write(&mut y), Arg::read(&w), Arg::read(&h)];
+                    program.run(&Bindings::new(args).unwrap(), &launch, &Cancel::new()).unwrap();
+                    y
+                };
+                assert_eq!(run(&bytecode), run(&native), "form {form}, {grid:?}, {w} by {h}, {level:?}");
+            }
+        }
     }
 }

@@ -12,6 +12,10 @@ use crate::launch::{Bindings, Launch};
 /// Threads that one task starts and ends at, where rows are long.
 const ALIGNED: u64 = 1024;
 
+/// Of many rows shorter than this, the bytecode runs several side by side and is faster.
+const LEAST_ROW: u64 = 32;
+const FEW_ROWS: u64 = 4;
+
 /// The rows of one task.
 struct Rows<'a> {
     worker: Worker<'a>,
@@ -55,6 +59,12 @@ impl<'a> Rows<'a> {
 }
 
 impl Program {
+    /// The machine code, where it is the better choice for a launch.
+    pub(super) fn native(&self, launch: &Launch) -> Option<&Jit> {
+        let [x, y, z] = launch.grid;
+        self.jit.as_ref().filter(|_| x >= LEAST_ROW || y.saturating_mul(z) <= FEW_ROWS)
+    }
+
     /// Runs all threads as tasks of `parallel`.
     pub(super) fn run_native_parallel(
         &self,

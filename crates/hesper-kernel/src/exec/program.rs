@@ -171,7 +171,7 @@ impl Program {
         parallel: Parallel<'_>,
     ) -> Result<(), ExecError> {
         self.check(bindings, launch)?;
-        if let Some(jit) = &self.jit {
+        if let Some(jit) = self.native(launch) {
             return self.run_native_parallel(jit, bindings, launch, cancel, parallel);
         }
         let groups = launch.group_count();
@@ -235,7 +235,7 @@ impl Program {
             return Ok(());
         }
         let worker = Worker { program: self, bindings, launch, cancel };
-        let done = match &self.jit {
+        let done = match self.native(launch) {
             Some(jit) => return self.run_native_groups(jit, groups, bindings, launch, cancel),
             None if self.code.grouped => worker.grouped(groups),
             None => worker.flat(groups),

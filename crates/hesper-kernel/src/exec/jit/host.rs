@@ -56,6 +56,18 @@ pub(super) enum HostOp {
         offset: Slot,
         stride: i64,
     },
+    /// The lanes in which `a < b` (or `a <= b`, if not strict), which follow one another: the
+    /// first in the bits, the end as growth.
+    Within {
+        strict: bool,
+        scalar: Scalar,
+        a: Slot,
+        b: Slot,
+    },
+    /// The lanes of two such ranges.
+    Both(Slot, Slot),
+    /// All lanes where a `Bool` is so, else none.
+    When(Slot, bool),
     /// All lanes of an integer fit an `I32`; else the row is not for machine code.
     Fits(Scalar, Slot),
 }
@@ -66,6 +78,8 @@ impl HostOp {
         let of = |s: Slot| row[s as usize];
         match *self {
             HostOp::Const(_) | HostOp::Param { .. } => false,
+            // Ranges depend on the row's length.
+            HostOp::Within { .. } | HostOp::Both(..) | HostOp::When(..) => true,
             HostOp::Builtin { what, .. } => !is_launch_wide(what),
             HostOp::Unary(_, _, a)
             | HostOp::Test(_, _, a)
@@ -114,6 +128,19 @@ fn is_even(n: Number, s: Scalar, lanes: u64) -> bool {
     let last = scalar::to_int(s, n.bits) + i128::from(n.stride) * i128::from(lanes.max(1) - 1);
     let (least, most) = scalar::int_range(s);
     (least..=most).contains(&last)
+}
+
+/// The lanes in which `d + lane * step` is negative, or not positive if not `strict`.
+fn range(d: i128, step: i128, strict: bool, lanes: u64) -> Number {
+    // In integers `d <= 0` is `d - 1 < 0`.
+    let d = if strict { d } else { d - 1 };
+    let n = i128::from(lanes);
+    let (first, end) = match step {
+        0 => (0, if d < 0 { n } else { 0 }),
+        1.. => (0, if d < 0 { (-d + step - 1) / step } else { 0 }),
+        _ => (if d < 0 { 0 } else { d / -step + 1 }, n),
+    };
+    Number { bits: first.min(n) as u64, stride: end.min(n) as i64 }
 }
 
 /// Reads up to 8 bytes at a checked place.
@@ -191,6 +218,22 @@ impl Env<'_> {
                 let by = (scalar::to_int(scalar, x.bits) as i64).wrapping_mul(stride);
                 let growth = o.stride.wrapping_add(x.stride.wrapping_mul(stride));
                 return Some(Number { bits: o.bits.wrapping_add(by as u64), stride: growth });
+            }
+            HostOp::Within { strict, scalar, a, b } => {
+                let (x, y) = (of(a), of(b));
+                if !is_even(x, scalar, row.lanes) || !is_even(y, scalar, row.lanes) {
+                    return None;
+                }
+                let d = scalar::to_int(scalar, x.bits) - scalar::to_int(scalar, y.bits);
+                return Some(range(d, i128::from(x.stride) - i128::from(y.stride), strict, row.lanes));
+            }
+            HostOp::Both(a, b) => {
+                let (x, y) = (of(a), of(b));
+                return Some(Number { bits: x.bits.max(y.bits), stride: x.stride.min(y.stride) });
+            }
+            HostOp::When(c, wanted) => {
+                let all = (bits(c) != 0) == wanted;
+                return Some(Number { bits: 0, stride: if all { row.lanes as i64 } else { 0 } });
             }
             HostOp::Fits(s, a) => {
                 let x = of(a);

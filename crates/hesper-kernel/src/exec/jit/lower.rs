@@ -176,7 +176,7 @@ impl Vector<'_> {
     fn store_as(&mut self, s: Scalar, a: Vr, m: Mem) {
         match s {
             Scalar::F16 => {
-                self.to_half(T3, a);
+                self.narrow_half(T3, a);
                 self.op2(ZERO_WORDS, T3, T3);
                 self.shift(Shift::RightSigned, T0, a, 13);
                 self.shift(Shift::RightSigned, T1, a, 16);
@@ -205,7 +205,7 @@ impl Vector<'_> {
     /// Rounds f32 lanes to a 16-bit type. `T0` may be the operand.
     fn round_to(&mut self, s: Scalar, d: Vr, a: Vr) {
         if s == Scalar::F16 {
-            self.to_half(T3, a);
+            self.narrow_half(T3, a);
             self.op2(HALF_TO_PS, d, T3);
             return;
         }

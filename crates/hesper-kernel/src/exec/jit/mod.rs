@@ -44,6 +44,8 @@ pub(super) struct Jit {
     ops: Vec<HostOp>,
     per_launch: Vec<Slot>,
     per_row: Vec<Slot>,
+    /// Slots of the ranges of lanes that run.
+    guards: Vec<Slot>,
     accesses: Vec<Access>,
     entries: Vec<Entry>,
     /// Accesses to one buffer, at least one of them a store.
@@ -86,6 +88,7 @@ pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Option<Jit> {
         per_row: which(true),
         meetings: meetings(&plan.accesses),
         ops: plan.ops,
+        guards: plan.guards,
         accesses: plan.accesses,
         entries: plan.table.entries,
         code: Executable::new(&emitted.code)?,
@@ -118,6 +121,7 @@ impl Jit {
             + size(&self.ops[..])
             + size(&self.per_launch[..])
             + size(&self.per_row[..])
+            + size(&self.guards[..])
             + size(&self.accesses[..])
             + size(&self.entries[..])
             + size(&self.meetings[..])

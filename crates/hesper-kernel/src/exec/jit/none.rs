@@ -11,6 +11,7 @@ pub(super) enum Jit {}
 
 /// What became of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(dead_code, reason = "the same type as where there is machine code")]
 pub(super) enum Answer {
     Done,
     Refused,

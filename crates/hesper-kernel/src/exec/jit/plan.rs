@@ -1,6 +1,7 @@
 //! Splits a straight-line kernel into what the host computes per row and what machine code
-//! computes per lane. Gives up (`None`) on whatever does not fit this form: control flow,
-//! addresses that depend on data, 64-bit lanes, threads that see their group.
+//! computes per lane. Gives up (`None`) on whatever does not fit this form: control flow (other
+//! than leaving threads out by their position), addresses that depend on data, 64-bit lanes,
+//! threads that see their group.
 
 use std::collections::HashMap;
 
@@ -15,6 +16,8 @@ use crate::ir::{Access as IrAccess, *};
 /// The most instructions of a kernel, and the most nodes it may become.
 const MAX_INSTS: usize = 4096;
 const MAX_NODES: usize = 1024;
+/// The deepest nesting of a condition that threads leave by.
+const MAX_CONDITIONS: u32 = 16;
 
 /// A component of a value.
 #[derive(Clone, Copy)]
@@ -43,6 +46,15 @@ pub(super) struct Plan {
     pub nodes: Vec<Node>,
     pub accesses: Vec<Access>,
     pub table: Table,
+    /// Ranges of lanes; the kernel runs in those that are in all of them.
+    pub guards: Vec<Slot>,
+}
+
+/// A straight line of instructions, with the conditions that threads leave by.
+enum Item<'k> {
+    Inst(&'k Inst),
+    /// The rest is for threads where the condition is this.
+    Guard(ValueId, bool),
 }
 
 struct Planner<'k> {
@@ -55,17 +67,26 @@ struct Planner<'k> {
     laid_out: HashMap<Slot, Value>,
     stored: Vec<u32>,
     groups: u32,
+    /// The operation of each value.
+    ops: Vec<Option<Op>>,
 }
 
 /// Splits a kernel for a level; its steps have `lanes` lanes.
 pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan> {
-    let body = &kernel.block(kernel.body).insts;
-    if body.len() > MAX_INSTS {
+    let items = items(kernel)?;
+    if items.len() > MAX_INSTS {
         return None;
     }
-    let live = live_values(kernel, body);
+    let mut ops = vec![None; kernel.values.len()];
+    for item in &items {
+        if let Item::Inst(Inst { result: Some(r), op, .. }) = item {
+            ops[r.index()] = Some(*op);
+        }
+    }
+    let live = live_values(&items, &ops);
     let table = Table::new(lanes);
-    let plan = Plan { ops: Vec::new(), nodes: Vec::new(), accesses: Vec::new(), table };
+    let (nodes, accesses) = (Vec::new(), Vec::new());
+    let plan = Plan { ops: Vec::new(), nodes, accesses, table, guards: Vec::new() };
     let mut p = Planner {
         kernel,
         level,
@@ -75,13 +96,20 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
         laid_out: HashMap::new(),
         stored: Vec::new(),
         groups: 0,
+        ops,
     };
-    for inst in body {
-        if inst.op == Op::Return {
-            break;
-        }
-        if inst.result.is_none_or(|r| live[r.index()]) {
-            p.inst(inst)?;
+    for item in &items {
+        match *item {
+            Item::Guard(cond, so) => {
+                // What was stored before is stored by all.
+                if !p.stored.is_empty() {
+                    return None;
+                }
+                let range = p.range(cond, so, MAX_CONDITIONS)?;
+                p.plan.guards.push(range);
+            }
+            Item::Inst(inst) if inst.result.is_none_or(|r| live[r.index()]) => p.inst(inst)?,
+            Item::Inst(_) => {}
         }
         if p.plan.nodes.len() > MAX_NODES || p.plan.ops.len() > MAX_OPS {
             return None;
@@ -90,12 +118,59 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
     (!p.stored.is_empty() && p.plan.accesses.len() <= MAX_ACCESSES).then_some(p.plan)
 }
 
+/// The kernel as a straight line: `if (c) return;` and a last `if (c) { .. }` are guards.
+fn items(kernel: &Kernel) -> Option<Vec<Item<'_>>> {
+    let mut items = Vec::new();
+    let mut block = Some(kernel.body);
+    while let Some(b) = block.take() {
+        let insts = &kernel.block(b).insts;
+        for (i, inst) in insts.iter().enumerate() {
+            let is_last = matches!(insts[i + 1..], [] | [Inst { op: Op::Return, .. }]);
+            match inst.op {
+                Op::Return => break,
+                Op::If { cond, then, els } if kernel.block(els).insts.is_empty() => {
+                    if matches!(kernel.block(then).insts[..], [Inst { op: Op::Return, .. }]) {
+                        items.push(Item::Guard(cond, false));
+                    } else if is_last {
+                        items.push(Item::Guard(cond, true));
+                        block = Some(then);
+                        break;
+                    } else {
+                        return None;
+                    }
+                }
+                Op::If { .. } | Op::Loop { .. } => return None,
+                _ => items.push(Item::Inst(inst)),
+            }
+        }
+    }
+    Some(items)
+}
+
 /// Which values something depends on.
-fn live_values(kernel: &Kernel, body: &[Inst]) -> Vec<bool> {
-    let mut live = vec![false; kernel.values.len()];
-    for inst in body.iter().rev() {
-        if inst.result.is_none_or(|r| live[r.index()]) {
-            inst.op.for_each_operand(|v| live[v.index()] = true);
+fn live_values(items: &[Item<'_>], ops: &[Option<Op>]) -> Vec<bool> {
+    let mut live = vec![false; ops.len()];
+    for item in items.iter().rev() {
+        match item {
+            Item::Inst(inst) if inst.result.is_none_or(|r| live[r.index()]) => {
+                inst.op.for_each_operand(|v| live[v.index()] = true);
+            }
+            Item::Inst(_) => {}
+            // Conditions are taken apart; what they compare is needed, they are not.
+            Item::Guard(cond, _) => {
+                let mut open = vec![*cond];
+                while let Some(v) = open.pop() {
+                    match ops[v.index()] {
+                        Some(Op::Compare(_, a, b)) => {
+                            live[a.index()] = true;
+                            live[b.index()] = true;
+                        }
+                        Some(Op::Binary(_, a, b)) => open.extend([a, b]),
+                        Some(Op::Unary(UnaryOp::Not, a)) => open.push(a),
+                        _ => live[v.index()] = true,
+                    }
+                }
+            }
         }
     }
     live
@@ -455,6 +530,42 @@ impl Planner<'_> {
             out = self.binary(op, Scalar::Bool, out, part)?;
         }
         Some(Val::Parts([out; 4], 1))
+    }
+
+    /// The range of lanes in which a condition is `so`, where it is one.
+    fn range(&mut self, cond: ValueId, so: bool, depth: u32) -> Option<Slot> {
+        let depth = depth.checked_sub(1)?;
+        match self.ops[cond.index()] {
+            Some(Op::Compare(op, a, b)) => {
+                let scalar = self.kernel.ty(a).scalar().filter(|s| s.is_int() && s.size() >= 4)?;
+                let of = |v: ValueId| match self.parts(v)?.0[0] {
+                    Part::Uniform(slot) | Part::Linear(slot) => Some(slot),
+                    Part::Lanes(_) => None,
+                };
+                let (a, b) = (of(a)?, of(b)?);
+                let (strict, a, b) = match (op, so) {
+                    (CmpOp::Lt, true) | (CmpOp::Ge, false) => (true, a, b),
+                    (CmpOp::Le, true) | (CmpOp::Gt, false) => (false, a, b),
+                    (CmpOp::Gt, true) | (CmpOp::Le, false) => (true, b, a),
+                    (CmpOp::Ge, true) | (CmpOp::Lt, false) => (false, b, a),
+                    (CmpOp::Eq | CmpOp::Ne, _) => return None,
+                };
+                Some(self.host(HostOp::Within { strict, scalar, a, b }))
+            }
+            Some(Op::Binary(op, a, b)) => {
+                let together = if so { BinaryOp::And } else { BinaryOp::Or };
+                if op != together {
+                    return None;
+                }
+                let (a, b) = (self.range(a, so, depth)?, self.range(b, so, depth)?);
+                Some(self.host(HostOp::Both(a, b)))
+            }
+            Some(Op::Unary(UnaryOp::Not, a)) => self.range(a, !so, depth),
+            _ => match self.parts(cond)?.0[0] {
+                Part::Uniform(slot) => Some(self.host(HostOp::When(slot, so))),
+                _ => None,
+            },
+        }
     }
 
     // ---- Memory ----

@@ -104,6 +104,17 @@ impl<'a> Session<'a> {
         if !self.perform(&jit.per_row, &row) {
             return Answer::Refused;
         }
+        let (mut from, mut to) = (0, lanes);
+        for &slot in &jit.guards {
+            let range = self.number(slot);
+            (from, to) = (from.max(range.bits), to.min(range.stride as u64));
+        }
+        if from >= to {
+            return Answer::Done;
+        }
+        if to - from < lanes {
+            return self.row([first[0] + from, first[1], first[2]], to - from, cancel);
+        }
         let mut places = [MaybeUninit::<Place>::uninit(); MAX_ACCESSES];
         let mut direct = true;
         for (access, place) in jit.accesses.iter().zip(&mut places) {

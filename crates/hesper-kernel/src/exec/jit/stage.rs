@@ -83,14 +83,16 @@ impl Place {
 
     unsafe fn gather_as<T: Copy + Default>(&self, first: u64, n: u64, whole: bool, to: *mut u8) {
         let to: *mut T = to.cast();
+        let mut from = self.address(first);
         for i in 0..n {
             let mut value = T::default();
             if whole || inside(self.at(first + i), self.total, self.len) {
                 // SAFETY: the value lies in the buffer.
-                value = unsafe { self.address(first + i).cast::<T>().read_unaligned() };
+                value = unsafe { from.cast::<T>().read_unaligned() };
             }
             // SAFETY: one of the `n` lanes.
             unsafe { to.add(i as usize).write_unaligned(value) };
+            from = from.wrapping_offset(self.stride as isize);
         }
     }
 
@@ -120,14 +122,13 @@ impl Place {
 
     unsafe fn scatter_as<T: Copy>(&self, first: u64, n: u64, whole: bool, from: *const u8) {
         let from: *const T = from.cast();
+        let mut to = self.address(first);
         for i in 0..n {
             if whole || inside(self.at(first + i), self.total, self.len) {
                 // SAFETY: one of the `n` lanes; the value lies in the buffer.
-                unsafe {
-                    let value = from.add(i as usize).read_unaligned();
-                    self.address(first + i).cast::<T>().write_unaligned(value);
-                }
+                unsafe { to.cast::<T>().write_unaligned(from.add(i as usize).read_unaligned()) };
             }
+            to = to.wrapping_offset(self.stride as isize);
         }
     }
 }

@@ -274,7 +274,7 @@ impl<'t> Vector<'t> {
     }
 
     /// f32 lanes to f16 in the low half of `d`; NaN becomes quiet.
-    pub fn to_half(&mut self, d: Vr, a: Vr) {
+    pub fn narrow_half(&mut self, d: Vr, a: Vr) {
         self.asm.vector(PS_TO_HALF, self.full(), a, 0, d.into(), 0, Some(0));
     }
 
