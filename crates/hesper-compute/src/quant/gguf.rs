@@ -206,7 +206,7 @@ pub fn gguf_matmul<T: Float>(
             return panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), y);
         }
         let simd = par.simd();
-        let chunk = grain(par, w.rows, (65536 / w.cols.max(1) / x.rows).max(1));
+        let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
         if activations == Activations::Int8 && x.rows <= FEW_ROUNDED {
             let order = if w.format == GgufFormat::Q8_0 { Order::Bytes } else { Order::Halves };
             let ready = dispatch_dot(simd, Prepare { x, order, group: BLOCK });
