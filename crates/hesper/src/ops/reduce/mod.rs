@@ -23,6 +23,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, axes, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use kernel::Reducer;
@@ -217,6 +218,15 @@ impl Reduce {
 impl Op for Reduce {
     fn name(&self) -> &'static str {
         self.kind.name()
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new("reduce").with("kind", self.kind.name()).with("axes", &self.over[..]);
+        match self.kind {
+            Kind::Sum(scale) => record.with("scale", scale).into(),
+            Kind::Variance { count, ddof, .. } => record.with("count", count).with("ddof", ddof).into(),
+            _ => record.into(),
+        }
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -460,4 +470,58 @@ pub(super) fn sum_of<T: Number<Total = T>>(row: &[T]) -> T {
 /// The largest number of a row; NaN if there is one.
 pub(super) fn max_of<T: Number<Wide = T>>(row: &[T]) -> T {
     Extreme::<T, true>(PhantomData).fold(row, 0)
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let over = axes(replay.op, &replay.axes("axes")?, x.ndim())?;
+    let empty = over.iter().any(|at| x.shape()[*at] == 0);
+    let long = over.iter().any(|at| x.shape()[*at] > u32::MAX as usize);
+    let floats = matches!(x.dtype(), Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32);
+    let count =
+        |shape: &[usize]| over.iter().map(|at| shape.get(*at).copied().unwrap_or(1) as f64).product::<f64>();
+    let before = replay.traced.first().map_or(1.0, |traced| count(traced));
+    let now = count(x.shape());
+    let kind = match replay.text("kind")? {
+        "sum" => Kind::Sum(scale_of(replay, before, now)?),
+        "prod" => Kind::Product,
+        "max" if !empty => Kind::Max,
+        "min" if !empty => Kind::Min,
+        "all" => Kind::All,
+        "any" => Kind::Any,
+        "count_nonzero" => Kind::Count,
+        name @ ("var" | "std") if floats => {
+            let count =
+                if replay.free && before == replay.float("count")? { now } else { replay.float("count")? };
+            Kind::Variance { count, ddof: replay.float("ddof")?, root: name == "std" }
+        }
+        "argmax" if over.len() == 1 && !long && x.size() > 0 => Kind::ArgMax,
+        "argmin" if over.len() == 1 && !long && x.size() > 0 => Kind::ArgMin,
+        other => return Err(replay.wrong(format!("a kind {other:?} that its input does not have"))),
+    };
+    if matches!(kind, Kind::Sum(scale) if scale != 1.0) && !x.dtype().is(Category::Inexact) {
+        return Err(replay.wrong("a scaled sum of integers"));
+    }
+    // Axes of length one in the place of those that are gone.
+    let kept = replay.shape().len() == x.ndim();
+    x.reduce_axes(kind, over, kept)
+}
+
+/// What a sum of `now` elements is multiplied by, if one of `before` elements was multiplied by one over their
+/// number, or over a few less.
+fn scale_of(replay: &Replay<'_>, before: f64, now: f64) -> Result<f64> {
+    let scale = replay.float("scale")?;
+    if !replay.free || before == now {
+        return Ok(scale);
+    }
+    let less = before - (1.0 / scale).round();
+    match scale == 1.0 {
+        // A mean of one element cannot be told from a sum.
+        true if before == 1.0 && replay.dtype().is(Category::Inexact) => Err(replay.not_free()),
+        true => Ok(1.0),
+        false if (0.0..before).contains(&less) && 1.0 / (before - less) == scale => {
+            Ok(1.0 / (now - less).max(0.0))
+        }
+        false => Err(replay.not_free()),
+    }
 }
