@@ -41,9 +41,8 @@ fn arguments(
     let dict = |object: &Bound<'_, PyDict>| -> PyResult<Vec<(String, Array)>> {
         object.iter().map(|(key, item)| Ok((key.extract().map_err(|_| wrong())?, array(&item)?))).collect()
     };
-    let sequence = |object: &Bound<'_, PyAny>| {
-        object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>()
-    };
+    let sequence =
+        |object: &Bound<'_, PyAny>| object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>();
     let given: Vec<Bound<'_, PyAny>> = args.iter().collect();
     let named = kwargs.filter(|kwargs| !kwargs.is_empty());
     match (&given[..], named) {
@@ -72,7 +71,8 @@ fn trace(fun: &Bound<'_, PyAny>, (positional, named): &Arguments, shapeless: boo
         }
         let returned = fun.call(PyTuple::new(py, &objects[..positional.len()])?, Some(&kwargs))?;
         let wrong = || {
-            let what = "[export_function] Outputs can be either a single array, a tuple, or a list of arrays.";
+            let what =
+                "[export_function] Outputs can be either a single array, a tuple, or a list of arrays.";
             PyErr::from(PyValueError::new_err(what))
         };
         if let Ok(array) = returned.cast::<PyArray>() {
@@ -170,10 +170,12 @@ fn export_function(
     }
     let mut exporter = started(file_of("export_function", file_or_callback)?, shapeless, metadata);
     let graph = trace(fun, &given, shapeless)?;
-    fun.py().detach(|| {
-        exporter.add(graph)?;
-        exporter.finish()
-    }).map_err(raise)
+    fun.py()
+        .detach(|| {
+            exporter.add(graph)?;
+            exporter.finish()
+        })
+        .map_err(raise)
 }
 
 /// A, B, ..., Z, AA, AB, ...
@@ -190,7 +192,7 @@ fn letters(mut number: usize) -> String {
 }
 
 /// Tells a graph to a function, one dict at a time.
-fn tell(callback: &Bound<'_, PyAny>, graph: &Graph) -> PyResult<()> {
+fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
     let py = callback.py();
     let mut names: HashMap<Place, String> = HashMap::new();
     let mut name = |place: Place| {
@@ -198,24 +200,28 @@ fn tell(callback: &Bound<'_, PyAny>, graph: &Graph) -> PyResult<()> {
         names.entry(place).or_insert_with(|| letters(next)).clone()
     };
     // Values are found by their numbers: once for all of them.
-    let values: Vec<(&[usize], Dtype)> =
-        graph.steps().iter().flat_map(|step| &step.outputs).map(|(shape, dtype)| (&shape[..], *dtype)).collect();
+    let values: Vec<(&[usize], Dtype)> = graph
+        .steps()
+        .iter()
+        .flat_map(|step| &step.outputs)
+        .map(|(shape, dtype)| (&shape[..], *dtype))
+        .collect();
     let meta = |place: Place| match place {
         Place::Value(at) => values.get(at).copied(),
         place => graph.meta(place),
     };
-    let entry = |place: Place, name: String| -> PyResult<Bound<'_, PyAny>> {
+    let entry = |place: Place, name: String| -> PyResult<Bound<'py, PyAny>> {
         let (shape, dtype) = meta(place).unwrap_or((&[], Dtype::Float32));
         (name, PyTuple::new(py, shape)?, PyDtype(dtype)).into_bound_py_any(py)
     };
-    let send = |kind: &str, items: &[(&str, Bound<'_, PyAny>)]| -> PyResult<()> {
+    let send = |kind: &str, items: &[(&str, Bound<'py, PyAny>)]| -> PyResult<()> {
         let dict = PyDict::new(py);
         dict.set_item("type", kind)?;
         items.iter().try_for_each(|(key, item)| dict.set_item(key, item))?;
         callback.call1((dict,)).map(|_| ())
     };
     let signature = graph.signature();
-    let list = |items: Vec<Bound<'_, PyAny>>| PyList::new(py, items).map(Bound::into_any);
+    let list = |items: Vec<Bound<'py, PyAny>>| PyList::new(py, items).map(Bound::into_any);
     let inputs = (0..signature.arguments.len())
         .map(|at| entry(Place::Argument(at), name(Place::Argument(at))))
         .collect::<PyResult<Vec<_>>>()?;
@@ -255,8 +261,12 @@ fn tell(callback: &Bound<'_, PyAny>, graph: &Graph) -> PyResult<()> {
         });
         let arguments = arguments.collect::<PyResult<Vec<_>>>()?;
         let op = step.op.as_ref().into_bound_py_any(py)?;
-        let items =
-            [("name", op), ("inputs", list(inputs)?), ("outputs", list(outputs)?), ("arguments", list(arguments)?)];
+        let items = [
+            ("name", op),
+            ("inputs", list(inputs)?),
+            ("outputs", list(outputs)?),
+            ("arguments", list(arguments)?),
+        ];
         send("primitive", &items)?;
     }
     Ok(())
@@ -297,7 +307,8 @@ impl PyFunctionExporter {
         crate::eval::usable()?;
         let py = args.py();
         let given = arguments("export_function", args, kwargs)?;
-        let closed = || PyRuntimeError::new_err("[export_function] Attempting to write after exporting is closed.");
+        let closed =
+            || PyRuntimeError::new_err("[export_function] Attempting to write after exporting is closed.");
         if self.open.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             return Err(closed());
         }
@@ -493,9 +504,8 @@ fn export_to_dot(
         let key: String = key.extract()?;
         names.extend(named.into_iter().map(|array| (key.clone(), array)));
     }
-    let find = |array: &Array| {
-        names.iter().find(|(_, named)| named.same(array)).map(|(name, _)| name.clone())
-    };
+    let find =
+        |array: &Array| names.iter().find(|(_, named)| named.same(array)).map(|(name, _)| name.clone());
     let text = transform::named_dot(&arrays, find);
     if let Some(path) = path_of(file)? {
         return Ok(std::fs::write(path, text)?);

@@ -260,11 +260,13 @@ fn gather_qqmm(
         let (codes, scales) = match &scales {
             Some(scales) => (w.clone(), scales.clone()),
             None => {
-                let (codes, scales, _) = rescaled(&w, theirs.as_ref(), true)?.quantize(group_size, bits, mode)?;
+                let (codes, scales, _) =
+                    rescaled(&w, theirs.as_ref(), true)?.quantize(group_size, bits, mode)?;
                 (codes, scales)
             }
         };
-        let (own_codes, own_scales, _) = rescaled(&x, own.as_ref(), true)?.quantize(group_size, bits, mode)?;
+        let (own_codes, own_scales, _) =
+            rescaled(&x, own.as_ref(), true)?.quantize(group_size, bits, mode)?;
         let x = own_codes.dequantize(&own_scales, None, group_size, bits, mode, Some(x.dtype()))?;
         let (left, right) = (left.as_ref(), right.as_ref());
         let product = x.gather_qmm(&codes, &scales, None, left, right, true, group_size, bits, mode)?;

@@ -104,7 +104,7 @@ impl Graph {
             arguments: all.iter().map(|array| (array.0.shape.clone(), array.dtype())).collect(),
             shapeless,
         };
-        let opened = Opened::new();
+        let opened = Opened::with(shapeless);
         let arguments = signature
             .arguments
             .iter()
@@ -242,12 +242,7 @@ impl Builder {
             return Ok(*place);
         }
         if tape.place(array).is_none() {
-            let fresh = self.graph.constants.len();
-            let at = *self.constants.entry(array.0.id).or_insert(fresh);
-            if at == fresh {
-                self.graph.constants.push(array.clone());
-            }
-            return Ok(Place::Constant(at));
+            return Ok(self.constant(array));
         }
         // The first on the way here that has no place itself is the culprit.
         let mut culprit = array.clone();
@@ -262,6 +257,45 @@ impl Builder {
         }
         let name = culprit.call().map_or("an argument of another transformation", |call| call.op.name());
         Err(Error::value("export_function", format!("`{name}` cannot be written to a file here")))
+    }
+}
+
+impl Builder {
+    /// The place of a constant. One that is another way to look at an array is that array and a step: it is stored as
+    /// it lies, and once for all ways to look at it.
+    fn constant(&mut self, array: &Array) -> Place {
+        let mut views = Vec::new();
+        let mut base = array.clone();
+        while !base.is_evaluated()
+            && !self.known.contains_key(&base.0.id)
+            && let Some(call) = base.call()
+            && matches!(call.op.name(), "transpose" | "broadcast_to" | "reshape")
+            && let Export::Step(record) = call.op.get().export()
+        {
+            let input = call.inputs[0].clone();
+            views.push((base, record));
+            base = input;
+        }
+        let mut place = match self.known.get(&base.0.id) {
+            Some(place) => *place,
+            None => {
+                let fresh = self.graph.constants.len();
+                let at = *self.constants.entry(base.0.id).or_insert(fresh);
+                if at == fresh {
+                    self.graph.constants.push(base);
+                }
+                Place::Constant(at)
+            }
+        };
+        for (view, record) in views.into_iter().rev() {
+            let outputs = vec![(view.0.shape.clone(), view.dtype())];
+            let (op, attributes) = (Cow::Borrowed(record.name), record.attributes);
+            self.graph.steps.push(Step { op, attributes, inputs: vec![place], outputs });
+            place = Place::Value(self.values);
+            self.values += 1;
+            self.known.insert(view.0.id, place);
+        }
+        place
     }
 }
 

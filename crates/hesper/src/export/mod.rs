@@ -21,4 +21,4 @@ pub use exporter::{Exporter, export_function};
 pub use graph::{Graph, Place, Signature, Step};
 pub use imported::{Imported, import_function};
 pub use record::{Attributes, Value};
-pub(crate) use record::{Export, Reader, Record, Replay};
+pub(crate) use record::{Export, ReadOne, Reader, Record, Replay};

@@ -101,10 +101,13 @@ impl From<Record> for Export {
     }
 }
 
-/// Makes an op's output again.
+/// Makes the one output of an op again.
+pub(crate) type ReadOne = fn(&Replay<'_>) -> Result<Array>;
+
+/// Makes an op's outputs again.
 #[derive(Clone, Copy)]
 pub(crate) enum Reader {
-    One(fn(&Replay<'_>) -> Result<Array>),
+    One(ReadOne),
     Several(fn(&Replay<'_>) -> Result<Vec<Array>>),
 }
 

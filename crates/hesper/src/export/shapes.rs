@@ -9,8 +9,8 @@ use crate::shape::{Shape, size_of};
 
 /// The shape that a reshape gives.
 ///
-/// With an axis that was left open, the others keep their lengths. Else runs of axes with equal products belong
-/// together, and a run that became one axis is their product.
+/// Runs of axes with equal products belong together, and a run that became one axis is their product. An axis that
+/// was left open takes what others leave, where these keep their lengths. Both must say the same.
 pub(crate) fn reshaped(replay: &Replay<'_>, open: Option<usize>) -> Result<Shape> {
     let (Some(input), Some(before)) = (replay.inputs.first(), replay.traced.first()) else {
         return Err(replay.wrong("no input"));
@@ -19,23 +19,30 @@ pub(crate) fn reshaped(replay: &Replay<'_>, open: Option<usize>) -> Result<Shape
     if !replay.moved() {
         return Ok(after.into());
     }
-    if let Some(open) = open.filter(|open| *open < after.len()) {
-        let mut shape: Shape = after.into();
-        shape[open] = 1;
-        let others = size_of(&shape)?;
-        if others == 0 || !input.size().is_multiple_of(others) {
-            return Err(replay.not_free());
-        }
-        shape[open] = input.size() / others;
-        return Ok(shape);
-    }
     if now.len() != before.len() {
         return Err(replay.not_free());
     }
-    runs(before, after, now).ok_or_else(|| replay.not_free())
+    let left = open.and_then(|open| rest(after, open, input.size()));
+    match (runs(before, after, now, open), left) {
+        (Some(shape), None) | (None, Some(shape)) => Ok(shape),
+        (Some(shape), Some(left)) if shape == left => Ok(shape),
+        _ => Err(replay.not_free()),
+    }
 }
 
-fn runs(before: &[usize], after: &[usize], now: &[usize]) -> Option<Shape> {
+/// The lengths with that of an open axis such that there are `size` elements.
+fn rest(lengths: &[usize], open: usize, size: usize) -> Option<Shape> {
+    let mut shape: Shape = lengths.into();
+    *shape.get_mut(open)? = 1;
+    let others = size_of(&shape).ok()?;
+    if others == 0 || !size.is_multiple_of(others) {
+        return None;
+    }
+    shape[open] = size / others;
+    Some(shape)
+}
+
+fn runs(before: &[usize], after: &[usize], now: &[usize], open: Option<usize>) -> Option<Shape> {
     let mut shape = Shape::new();
     let (mut from, mut to) = (0, 0);
     while from < before.len() || to < after.len() {
@@ -69,10 +76,11 @@ fn runs(before: &[usize], after: &[usize], now: &[usize]) -> Option<Shape> {
                 }
                 if now[first..from] == before[first..from] {
                     shape.extend_from_slice(&after[start..to]);
-                } else if to == start + 1 {
-                    shape.push(now[first..from].iter().try_fold(1usize, |all, one| all.checked_mul(*one))?);
                 } else {
-                    return None;
+                    let size = now[first..from].iter().try_fold(1usize, |all, one| all.checked_mul(*one))?;
+                    let open =
+                        if to == start + 1 { Some(0) } else { open.and_then(|open| open.checked_sub(start)) };
+                    shape.extend(rest(&after[start..to], open?, size)?);
                 }
             }
         }
@@ -167,13 +175,15 @@ mod tests {
 
     #[test]
     fn axes_that_belong_together_follow_each_other() {
-        let same =
-            |before: &[usize], after: &[usize], now: &[usize]| runs(before, after, now).map(Shape::into_vec);
+        let same = |before: &[usize], after: &[usize], now: &[usize]| {
+            runs(before, after, now, None).map(Shape::into_vec)
+        };
         assert_eq!(same(&[4, 6], &[4, 2, 3], &[5, 6]), Some(vec![5, 2, 3]));
         assert_eq!(same(&[4, 6], &[24], &[5, 7]), Some(vec![35]));
         assert_eq!(same(&[4, 1, 6], &[4, 6, 1], &[5, 1, 7]), Some(vec![5, 7, 1]));
         assert_eq!(same(&[4, 6], &[8, 3], &[5, 6]), None);
         assert_eq!(same(&[4, 1], &[4], &[4, 2]), None);
+        assert_eq!(runs(&[4, 6], &[8, 3], &[5, 6], Some(0)).as_deref(), Some(&[10, 3][..]));
     }
 
     #[test]

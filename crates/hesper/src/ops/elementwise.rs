@@ -271,10 +271,7 @@ macro_rules! table {
             &[$((stringify!($method), [$(stringify!($x)),+].len())),*];
 
         /// Makes this table's ops again, from files.
-        pub(super) const READERS: &[(
-            &str,
-            fn(&$crate::export::Replay<'_>) -> $crate::Result<$crate::Array>,
-        )] = &[$((stringify!($method), |replay| {
+        pub(super) const READERS: &[(&str, $crate::export::ReadOne)] = &[$((stringify!($method), |replay| {
             let [$($x),+] = replay.inputs()?;
             let mut rest = [$($x),+].into_iter();
             let Some(first) = rest.next() else { return Err(replay.wrong("no input")) };

@@ -98,9 +98,7 @@ impl Array {
             return fail();
         }
         let mut shape = signed(&self.shape()[..at]);
-        // A length that is left open stays so where it can: other shapes change it.
-        let left = self.size() > 0;
-        shape.extend(lengths.iter().map(|x| if *x == -1 && !left { rest as isize } else { *x }));
+        shape.extend(lengths.iter().map(|x| if *x == -1 { rest as isize } else { *x }));
         shape.extend(signed(&self.shape()[at + 1..]));
         self.reshape(&shape)
     }

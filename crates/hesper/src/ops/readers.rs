@@ -23,6 +23,7 @@ const READERS: &[(&str, Reader)] = &[
     ("concatenate", One(concat::read)),
     ("contiguous", One(view::read_contiguous)),
     ("conv", One(conv::read)),
+    ("count_elements", One(reduce::count::read)),
     ("cross_entropy", One(norm::read_cross_entropy)),
     ("custom_kernel", Several(custom::read)),
     ("decode_blocks", One(crate::io::read_decode)),

@@ -10,7 +10,7 @@ use super::combine::{Combine, Mode, combine_row, with_combine};
 use super::copy::copy_all;
 use super::gather::{Indices, check_indices};
 use super::logic::select;
-use super::view::slice_of;
+use super::view::{near_steps, slice_of};
 use super::walk::{Carrier, Cursor, GRAIN, Strided, copy_range, par_chunks, with_carrier};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
@@ -341,7 +341,7 @@ impl Array {
                 from.clamp(0, length - 1)
             })
             .collect();
-        let op = SliceUpdate { starts: Starts::At(starts), steps: step.into(), mode };
+        let op = SliceUpdate { starts: Starts::At(starts), steps: near_steps(step, slice.shape()), mode };
         Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::new(op), smallvec![self.clone(), update])
     }
 

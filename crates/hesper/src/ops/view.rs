@@ -269,6 +269,11 @@ impl Op for Contiguous {
     }
 }
 
+/// Steps as they are taken: where there is no second element any step will do, and a large one would lead far away.
+pub(super) fn near_steps(steps: &[isize], shape: &[usize]) -> SmallVec<[isize; 6]> {
+    steps.iter().zip(shape).map(|(step, length)| if *length > 1 { *step } else { 1 }).collect()
+}
+
 /// The slice of a shape that starts and goes on as said, inside of an array.
 pub(super) fn slice_of(array: &Array, starts: &[isize], steps: &[isize], shape: &[usize]) -> Result<Array> {
     let op = Slice { starts: starts.into(), steps: steps.into() };
@@ -359,7 +364,7 @@ impl Array {
             shape.push(if span > 0 { (span as usize).div_ceil(step[at].unsigned_abs()) } else { 0 });
             starts.push(from);
         }
-        let op = Slice { starts, steps: step.into() };
+        let op = Slice { starts, steps: near_steps(step, &shape) };
         Array::lazy(shape, self.dtype(), OpRef::new(op), smallvec![self.clone()])
     }
 

@@ -4,6 +4,7 @@
 //! [`kernel`]). Everything else is composed of these.
 
 mod arg;
+pub(super) mod count;
 mod kernel;
 mod layout;
 mod reducers;
@@ -26,6 +27,7 @@ use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, axes, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
+use count::Count;
 use kernel::Reducer;
 use layout::Layout;
 use reducers::{Bits, CountSet, Extreme, Moments, Place, Product, Sum, Truth};
@@ -316,7 +318,15 @@ impl Op for Reduce {
         let whole = |y: Array| y.broadcast_to(x.shape());
         let result = match self.kind {
             Kind::Sum(scale) => {
-                let part = if scale == 1.0 { cotangent } else { cotangent.multiply(scale)? };
+                let part = if scale == 1.0 {
+                    cotangent
+                } else {
+                    let elements: usize = self.over.iter().map(|at| x.shape()[*at]).product();
+                    match divisor(scale, elements as f64) {
+                        Some(less) => self.count(less, Some(1.0)).scale(&cotangent, x, false)?,
+                        None => cotangent.multiply(scale)?,
+                    }
+                };
                 whole(part)?
             }
             Kind::Product => cotangent.multiply(others_product(x, &self.over)?)?,
@@ -325,13 +335,13 @@ impl Op for Reduce {
                 let shared = cotangent.divide(mask.sum(Some(&over), true)?)?;
                 mask.multiply(shared)?
             }
-            Kind::Variance { count, ddof, root } => {
+            Kind::Variance { ddof, root, .. } => {
                 let distance = x.subtract(x.mean(Some(&over), true)?)?;
-                let free = (count - ddof).max(0.0);
                 let factor = if root {
-                    cotangent.divide(rule.output.reshape(&kept)?)?.divide(free)?
+                    let part = cotangent.divide(rule.output.reshape(&kept)?)?;
+                    self.count(ddof, None).scale(&part, x, true)?
                 } else {
-                    cotangent.multiply(2.0 / free)?
+                    self.count(ddof, Some(2.0)).scale(&cotangent, x, false)?
                 };
                 distance.multiply(factor)?
             }
@@ -350,6 +360,19 @@ impl Op for Reduce {
         let over = self.over.iter().map(|at| at + 1).collect();
         rule.apply(OpRef::new(Reduce { kind: self.kind, over }), smallvec![rule.front(0)?])
     }
+}
+
+impl Reduce {
+    /// The number of elements that it is over, less a number, or a number divided by that.
+    fn count(&self, less: f64, divided: Option<f64>) -> Count {
+        Count { over: self.over.clone(), less, divided }
+    }
+}
+
+/// How much less than their number the sum of so many elements is divided by, if it is by a whole number.
+fn divisor(scale: f64, elements: f64) -> Option<f64> {
+    let less = elements - (1.0 / scale).round();
+    ((0.0..elements).contains(&less) && 1.0 / (elements - less) == scale).then_some(less)
 }
 
 /// For each element the product of all others over axes, zeros among them or not.
