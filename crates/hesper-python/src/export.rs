@@ -73,7 +73,7 @@ fn trace(fun: &Bound<'_, PyAny>, (positional, named): &Arguments, shapeless: boo
         let wrong = || {
             let what =
                 "[export_function] Outputs can be either a single array, a tuple, or a list of arrays.";
-            PyErr::from(PyValueError::new_err(what))
+            PyValueError::new_err(what)
         };
         if let Ok(array) = returned.cast::<PyArray>() {
             return Ok(vec![array.get().value()]);

@@ -426,7 +426,8 @@ fn free(f: impl Fn(&[Array]) -> Result<Vec<Array>>, traced: &[Array], given: &[A
 #[test]
 fn shapes_may_be_free() {
     type One = Box<dyn Fn(&[Array]) -> Result<Array>>;
-    let list: Vec<(&str, One, Vec<&[usize]>, Vec<&[usize]>)> = vec![
+    type Shapes = Vec<&'static [usize]>;
+    let list: Vec<(&str, One, Shapes, Shapes)> = vec![
         ("add", Box::new(|x| x[0].add(&x[1])), vec![&[3], &[3]], vec![&[5], &[1]]),
         ("reshape", Box::new(|x| x[0].reshape(&[-1, 2])), vec![&[4, 6]], vec![&[3, 6]]),
         (
