@@ -14,6 +14,7 @@ mod device;
 mod dtype;
 mod error;
 mod eval;
+mod export;
 mod fast;
 mod functions;
 mod kernel;
@@ -38,6 +39,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     transform::register(m)?;
     custom::register(m)?;
     compile::register(m)?;
+    export::register(m)?;
     waiting::register(m)?;
     functions::register(m)?;
     fast::register(m)?;

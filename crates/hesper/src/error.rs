@@ -74,6 +74,9 @@ pub enum Error {
     /// A custom kernel's text, arguments or launch.
     #[error("{0}")]
     Kernel(String),
+    /// A function that was exported, or its file.
+    #[error("{0}")]
+    Export(String),
     /// A function of the user's failed while it was transformed.
     #[error("{0}")]
     User(Arc<dyn std::error::Error + Send + Sync>),

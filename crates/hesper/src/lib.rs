@@ -9,6 +9,7 @@ mod array;
 mod dtype;
 mod error;
 pub mod eval;
+pub mod export;
 pub mod fast;
 mod host;
 mod ids;

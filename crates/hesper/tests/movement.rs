@@ -107,3 +107,16 @@ fn a_view_that_starts_between_elements_of_the_other_type_is_right() {
     let odd = x.slice(&[1], &[5], &[1]).unwrap().view(Dtype::Int32).unwrap();
     assert_eq!(odd.to_vec::<i32>().unwrap(), [2 | 3 << 16, 4 | 5 << 16]);
 }
+
+#[test]
+fn a_step_beyond_the_end_of_an_axis_is_taken_by_nobody() {
+    let x = Array::arange(0.0..12.0, None).unwrap().reshape(&[4, 3]).unwrap();
+    for step in [isize::MAX, isize::MIN + 1] {
+        let first = x.slice(&[1, 0], &[if step > 0 { 4 } else { isize::MIN }, 3], &[step, 1]).unwrap();
+        assert_eq!(first.to_vec::<f32>().unwrap(), [3.0, 4.0, 5.0]);
+        let ones = Array::ones(&[1, 3], hesper::Dtype::Float32).unwrap();
+        let stop = if step > 0 { 4 } else { isize::MIN };
+        let put = x.slice_update(&ones, &[1, 0], &[stop, 3], &[step, 1]).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(put[2..7], [2.0, 1.0, 1.0, 1.0, 6.0]);
+    }
+}

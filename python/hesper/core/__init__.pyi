@@ -123,6 +123,27 @@ class DtypeCategory:
     signedinteger: DtypeCategory
     unsignedinteger: DtypeCategory
 
+class FunctionExporter:
+    """Writes several traces of one function to a file; made by `exporter`.
+
+    Called with arrays it adds a trace for arguments like these. As a context manager it writes the file when the
+    block is left.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "sum.hesperfn")
+    >>> with mx.exporter(path, lambda *args: sum(args)) as exporter:
+    ...     exporter(mx.array(1))
+    ...     exporter(mx.array(1), mx.array(2))
+    >>> mx.import_function(path)(mx.array(3), mx.array(4))
+    (array(7, dtype=int32),)
+    """
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def close(self) -> array:
+        """Writes the file. Nothing can be added after that."""
+        ...
+
 class PrintOptions:
     """How arrays are printed.
 
@@ -2246,6 +2267,111 @@ def expm1(a: array | scalar, stream: StreamOrDevice = None) -> array:
     """
     ...
 
+def export_function(file_or_callback: Any, fun: Callable[..., Any], *args: Any, shapeless: bool = False, metadata: Any = None, **kwargs: Any) -> None:
+    """Write a function to a file.
+
+    The function is called once, with arrays that have no values; what it computes is written, together with
+    the arrays that it takes from around it. It can then be imported and called without the program that made
+    it, by this package in Python and in Rust.
+
+    Parameters
+    ----------
+    file_or_callback : str, path or callable
+        Where to write. A callable is given the graph instead, as a dict for the inputs, the keyword inputs,
+        the outputs, the constants and each op.
+    fun : callable
+        Takes arrays and gives an array or a sequence of arrays.
+    *args : array
+        Arguments as the function is to be called with. A tuple of arrays, and a dict of arrays behind it, will do, too.
+    shapeless : bool
+        Whether the function can be called with other shapes that have as many axes. What such a call cannot
+        know, as where a slice ends, is an error then.
+    metadata : str, optional
+        A text that the file holds besides the function.
+    **kwargs : array
+        Arguments by name.
+
+    Raises
+    ------
+    ValueError
+        If arguments or results are not arrays, if an op cannot be written, or if there is metadata for a callable.
+    RuntimeError
+        If the file cannot be written.
+
+    See Also
+    --------
+    exporter : for several traces of a function in one file.
+    import_function : calls what was written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "add.hesperfn")
+    >>> mx.export_function(path, lambda x, y: x + y, mx.array(1), y=mx.array([1, 2]))
+    >>> mx.import_function(path)(mx.array(5), y=mx.array([1, 2]))
+    (array([6, 7], dtype=int32),)
+    """
+    ...
+
+def export_to_dot(file: Any, *args: Any, **kwargs: Any) -> None:
+    """Write the graph that computes arrays as text for Graphviz.
+
+    Parameters
+    ----------
+    file : str, path or file object
+        Where to write; a file object must take text.
+    *args : array
+        What the graph computes; trees of arrays will do, too.
+    **kwargs : array
+        Names for arrays of the graph.
+
+    Examples
+    --------
+    >>> import io
+    >>> text, x = io.StringIO(), mx.array(1)
+    >>> mx.export_to_dot(text, mx.exp(x + 2), x=x)
+    >>> text.getvalue().startswith("digraph {") and '"x"' in text.getvalue()
+    True
+    """
+    ...
+
+def exporter(file: Any, fun: Callable[..., Any], *, shapeless: bool = False, metadata: Any = None) -> FunctionExporter:
+    """An object that writes several traces of a function to one file.
+
+    Arrays that the traces share are written once.
+
+    Parameters
+    ----------
+    file : str or path
+        Where to write.
+    fun : callable
+        Takes arrays and gives an array or a sequence of arrays.
+    shapeless : bool
+        Whether the traces are for other shapes that have as many axes, too.
+    metadata : str, optional
+        A text that the file holds besides the function.
+
+    Returns
+    -------
+    FunctionExporter
+
+    Raises
+    ------
+    RuntimeError
+        By the object, if a trace is added for the same arguments twice, or after it was closed.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "square.hesperfn")
+    >>> with mx.exporter(path, mx.square) as exporter:
+    ...     exporter(mx.array(1.0))
+    ...     exporter(mx.array([1, 2]))
+    >>> mx.import_function(path)(mx.array([3, 4]))
+    (array([9, 16], dtype=int32),)
+    """
+    ...
+
 def eye(n: Any, m: Any = None, k: int = 0, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> array:
     """A matrix with ones on a diagonal: the main one, or `k` columns to its right.
 
@@ -2423,6 +2549,42 @@ def gather_qmm(x: array, w: array, /, scales: Any, biases: Any = None, lhs_indic
     --------
     >>> mx.gather_qmm(mx.ones((1, 1, 64)), *mx.quantize(mx.ones((3, 2, 64))), rhs_indices=mx.array([1])).shape
     (1, 1, 2)
+    """
+    ...
+
+def gather_qqmm(x: array, w: array, /, scales: Any = None, lhs_indices: Any = None, rhs_indices: Any = None, group_size: Any = None, bits: Any = None, mode: str = 'nvfp4', global_scale_x: Any = None, global_scale_w: Any = None, *, sorted_indices: bool = False, stream: StreamOrDevice = None) -> array:
+    """Products of matrices with the transposes of others, both quantized, and both chosen by indices.
+
+    Parameters
+    ----------
+    x : array
+        Matrices in the last two axes; they are quantized first.
+    w : array
+        Matrices, quantized if there are `scales`, else of numbers that are quantized as `x` is.
+    scales : array, optional
+        The scales of quantized matrices.
+    lhs_indices, rhs_indices : array, optional
+        Which matrices of `x` and of `w` are multiplied: flat indices of the axes before the last two. They
+        broadcast; without them a side's matrices are taken in order.
+    group_size, bits : int, optional
+        Numbers that share a scale, and bits of a number, as the mode has them.
+    mode : str
+        ``nvfp4``, ``mxfp8`` or ``mxfp4``.
+    global_scale_x, global_scale_w : array, optional
+        Scales of scales for ``nvfp4``; both or neither.
+    sorted_indices : bool
+        Whether indices are sorted. It makes no difference.
+    stream : Stream or Device, optional
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> x, w = mx.ones((2, 1, 32)), mx.ones((3, 4, 32))
+    >>> mx.gather_qqmm(x, w, rhs_indices=mx.array([2, 0]), mode="mxfp8").shape
+    (2, 1, 4)
     """
     ...
 
@@ -2632,6 +2794,41 @@ def imag(a: array | scalar, stream: StreamOrDevice = None) -> array:
     --------
     >>> mx.imag(mx.array([1 + 2j]))
     array([2], dtype=float32)
+    """
+    ...
+
+def import_function(file: Any, return_metadata: bool = False) -> Any:
+    """Read a function from a file that `export_function` or `exporter` has written.
+
+    All of the file is checked when it is opened. Arrays that the function holds stay in the file, which is
+    mapped, and are read when they are used.
+
+    Parameters
+    ----------
+    file : str or path
+    return_metadata : bool
+        Whether to return the text that the file holds besides the function, too.
+
+    Returns
+    -------
+    callable, or a tuple of it and a str
+        The function takes arrays as it was exported with, or a tuple and a dict of them, and gives a tuple of
+        arrays.
+
+    Raises
+    ------
+    RuntimeError
+        If the file cannot be read, is damaged, or is of another version.
+    ValueError
+        By the function, if no trace is for arguments of these shapes and types.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "exp.hesperfn")
+    >>> mx.export_function(path, mx.exp, mx.zeros((2,)), shapeless=True)
+    >>> mx.import_function(path)(mx.zeros((3,)))
+    (array([1, 1, 1], dtype=float32),)
     """
     ...
 

@@ -21,7 +21,7 @@ use crate::error::raise;
 type Named = Vec<(String, Array)>;
 
 /// The path that an object names, if it names one.
-fn path_of(file: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
+pub fn path_of(file: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
     if file.is_instance_of::<PyString>() || file.hasattr("__fspath__")? {
         return file.extract().map(Some);
     }

@@ -8,7 +8,7 @@ mod conv;
 mod create;
 mod elementwise;
 mod fft;
-mod io;
+pub mod io;
 mod linalg;
 pub mod movement;
 mod product;

@@ -192,6 +192,88 @@ fn qqmm(
     })
 }
 
+/// Products of matrices with the transposes of others, both quantized, and both chosen by indices.
+///
+/// Parameters
+/// ----------
+/// x : array
+///     Matrices in the last two axes; they are quantized first.
+/// w : array
+///     Matrices, quantized if there are `scales`, else of numbers that are quantized as `x` is.
+/// scales : array, optional
+///     The scales of quantized matrices.
+/// lhs_indices, rhs_indices : array, optional
+///     Which matrices of `x` and of `w` are multiplied: flat indices of the axes before the last two. They
+///     broadcast; without them a side's matrices are taken in order.
+/// group_size, bits : int, optional
+///     Numbers that share a scale, and bits of a number, as the mode has them.
+/// mode : str
+///     ``nvfp4``, ``mxfp8`` or ``mxfp4``.
+/// global_scale_x, global_scale_w : array, optional
+///     Scales of scales for ``nvfp4``; both or neither.
+/// sorted_indices : bool
+///     Whether indices are sorted. It makes no difference.
+/// stream : Stream or Device, optional
+///
+/// Returns
+/// -------
+/// array
+///
+/// Examples
+/// --------
+/// >>> x, w = mx.ones((2, 1, 32)), mx.ones((3, 4, 32))
+/// >>> mx.gather_qqmm(x, w, rhs_indices=mx.array([2, 0]), mode="mxfp8").shape
+/// (2, 1, 4)
+#[pyfunction]
+#[pyo3(signature = (x, w, /, scales = None, lhs_indices = None, rhs_indices = None, group_size = None, bits = None, mode = "nvfp4", global_scale_x = None, global_scale_w = None, *, sorted_indices = false, stream = None))]
+fn gather_qqmm(
+    x: PyArray,
+    w: PyArray,
+    scales: Option<PyArray>,
+    lhs_indices: Option<PyArray>,
+    rhs_indices: Option<PyArray>,
+    group_size: Option<usize>,
+    bits: Option<usize>,
+    mode: &str,
+    global_scale_x: Option<PyArray>,
+    global_scale_w: Option<PyArray>,
+    sorted_indices: bool,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
+    // Products with one matrix are found together, sorted or not.
+    let _ = sorted_indices;
+    let mode = mode_of("gather_qqmm", mode)?;
+    if mode == QuantMode::Affine {
+        let what = "[gather_qqmm] Affine codes are not multiplied with each other.";
+        return Err(PyValueError::new_err(what));
+    }
+    let (own, theirs) = (given(global_scale_x), given(global_scale_w));
+    check_global("gather_qqmm", mode, own.as_ref())?;
+    check_global("gather_qqmm", mode, theirs.as_ref())?;
+    if own.is_some() != theirs.is_some() {
+        let what = "[gather_qqmm] For nvfp4 mode, either both global_scale_x and global_scale_w must be provided, or neither.";
+        return Err(PyValueError::new_err(what));
+    }
+    let (x, w, scales) = (x.value(), w.value(), given(scales));
+    let (left, right) = (given(lhs_indices), given(rhs_indices));
+    array_on(stream, || {
+        let (codes, scales) = match &scales {
+            Some(scales) => (w.clone(), scales.clone()),
+            None => {
+                let (codes, scales, _) =
+                    rescaled(&w, theirs.as_ref(), true)?.quantize(group_size, bits, mode)?;
+                (codes, scales)
+            }
+        };
+        let (own_codes, own_scales, _) =
+            rescaled(&x, own.as_ref(), true)?.quantize(group_size, bits, mode)?;
+        let x = own_codes.dequantize(&own_scales, None, group_size, bits, mode, Some(x.dtype()))?;
+        let (left, right) = (left.as_ref(), right.as_ref());
+        let product = x.gather_qmm(&codes, &scales, None, left, right, true, group_size, bits, mode)?;
+        rescaled(&rescaled(&product, own.as_ref(), false)?, theirs.as_ref(), false)
+    })
+}
+
 /// Numbers as 8-bit floats (E4M3), in bytes.
 ///
 /// Examples
@@ -224,6 +306,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(quantized_matmul, m)?)?;
     m.add_function(wrap_pyfunction!(gather_qmm, m)?)?;
     m.add_function(wrap_pyfunction!(qqmm, m)?)?;
+    m.add_function(wrap_pyfunction!(gather_qqmm, m)?)?;
     m.add_function(wrap_pyfunction!(to_fp8, m)?)?;
     m.add_function(wrap_pyfunction!(from_fp8, m)?)
 }

@@ -14,6 +14,7 @@ use smallvec::smallvec;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::ops::native::{GRAIN, par_chunks_mut};
 use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
@@ -134,6 +135,16 @@ impl Op for Decode {
         }
     }
 
+    fn export(&self) -> Export {
+        let to = match self.to {
+            Decoded::Floats => "floats",
+            Decoded::Words => "words",
+            Decoded::Scales => "scales",
+            Decoded::Biases => "biases",
+        };
+        Record::new("decode_blocks").with("kind", self.kind.name()).with("to", to).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         let input = l.row_major(0)?;
         let start = input.offset as usize;
@@ -196,4 +207,31 @@ fn each_block<T: Pod + Send>(
         Some(error) => Err(error.to_string().into()),
         None => Ok(()),
     }
+}
+
+pub(crate) fn read_decode(replay: &Replay<'_>) -> Result<Array> {
+    let [bytes] = replay.inputs()?;
+    replay.unmoved()?;
+    let name = replay.text("kind")?;
+    let found = GgmlType::ALL.iter().copied().find(|kind| kind.name() == name);
+    let Some(kind) = found.filter(|kind| quant::is_supported(*kind)) else {
+        return Err(replay.wrong(format!("no decoder for blocks of {name:?}")));
+    };
+    let (elements, size) = kind.block();
+    let count = bytes.size() / size as usize;
+    let whole = bytes.dtype() == Dtype::Uint8 && bytes.size().is_multiple_of(size as usize);
+    let floats = matches!(replay.dtype(), Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16);
+    let affine = quant::affine_bits(kind).is_some();
+    let (to, each) = match replay.text("to")? {
+        "floats" if floats => (Decoded::Floats, elements as usize),
+        "words" if affine && replay.dtype() == Dtype::Uint32 => (Decoded::Words, words_of(kind)),
+        "scales" if affine && replay.dtype() == Dtype::Float16 => (Decoded::Scales, 1),
+        "biases" if affine && replay.dtype() == Dtype::Float16 => (Decoded::Biases, 1),
+        _ => return Err(replay.wrong("an output that blocks do not hold")),
+    };
+    let shape: Shape = replay.shape().into();
+    if !whole || count.checked_mul(each) != Some(crate::shape::size_of(&shape)?) {
+        return Err(replay.wrong("a shape that its blocks do not fill"));
+    }
+    Blocks::new(bytes.clone(), kind, shape.clone()).decode(shape, replay.dtype(), to)
 }

@@ -31,6 +31,7 @@ mod open;
 mod save;
 mod tensor;
 
+pub(crate) use blocks::read_decode;
 pub use blocks::{Affine, Blocks};
 pub use hesper_files::{
     Cancel, Format, GgmlType, Limits, LoadOptions as Reading, MetaArray, MetaValue, Metadata, Progress,

@@ -9,6 +9,7 @@ use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, Strides, axis, broadcast, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -18,6 +19,10 @@ struct TakeAlong(usize);
 impl Op for TakeAlong {
     fn name(&self) -> &'static str {
         "take_along_axis"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("take_along_axis").with("axis", self.0).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -75,6 +80,10 @@ struct PutAlong(usize, Mode);
 impl Op for PutAlong {
     fn name(&self) -> &'static str {
         "put_along_axis"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("put_along_axis").with("axis", self.0).with("mode", self.1.name()).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -221,4 +230,15 @@ impl Array {
         shape[along] = indices.shape()[along];
         Ok((along, source, indices.broadcast_to(&shape)?))
     }
+}
+
+pub(super) fn read_take(replay: &Replay<'_>) -> Result<Array> {
+    let [x, indices] = replay.inputs()?;
+    x.take_along_axis(indices, Some(replay.axis("axis")?))
+}
+
+pub(super) fn read_put(replay: &Replay<'_>) -> Result<Array> {
+    let [x, indices, values] = replay.inputs()?;
+    let mode = replay.choice("mode", &Mode::NAMES)?;
+    x.put_by(mode, "put_along_axis", indices, values, Some(replay.axis("axis")?))
 }

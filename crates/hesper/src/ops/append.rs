@@ -11,6 +11,7 @@ use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, row_major};
 
 /// Writes the second input into the first: sequence `n` at `starts[n]` along the axis before the last.
@@ -22,6 +23,10 @@ struct Append {
 impl Op for Append {
     fn name(&self) -> &'static str {
         "append"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("append").with("starts", &self.starts[..]).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -142,4 +147,10 @@ pub fn append(block: &Array, rows: &Array, starts: &[usize], room: usize) -> Res
     let shape: Shape = smallvec![to[0], to[1], room, to[3]];
     let op = Append { starts: starts.to_vec() };
     Array::lazy(shape, block.dtype(), OpRef::new(op), smallvec![block.clone(), rows])
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [block, rows] = replay.inputs()?;
+    let room = replay.shape().get(2).copied().unwrap_or(0);
+    append(block, rows, &replay.lengths("starts")?, room)
 }

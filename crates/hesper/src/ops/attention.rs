@@ -13,6 +13,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, Strides};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, select};
@@ -124,6 +125,12 @@ impl Attention {
 impl Op for Attention {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new("attention").with("scale", self.scale).with("causal", self.causal);
+        let record = record.with("mask", self.mask).with("sinks", self.sinks);
+        if self.mask { record.stretching(3).into() } else { record.into() }
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -312,4 +319,19 @@ impl Attention {
         let out = weights.matmul(&v.expand_dims(&[2])?)?;
         out.reshape(&[batch as isize, heads as isize, queries as isize, v.shape()[3] as isize])
     }
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let (causal, masked, sinks) = (replay.flag("causal")?, replay.flag("mask")?, replay.flag("sinks")?);
+    let [q, k, v, others @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
+    if others.len() != usize::from(masked) + usize::from(sinks) || causal && masked {
+        return Err(replay.wrong("inputs that do not fit its attributes"));
+    }
+    let mask = match others.first().filter(|_| masked) {
+        Some(mask) => AttentionMask::Array(mask),
+        None if causal => AttentionMask::Causal,
+        None => AttentionMask::None,
+    };
+    let sinks = others.last().filter(|_| sinks);
+    scaled_dot_product_attention(q, k, v, replay.float("scale")? as f32, mask, sinks)
 }

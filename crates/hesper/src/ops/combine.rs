@@ -20,6 +20,20 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
+    /// All modes by name.
+    pub(crate) const NAMES: [(&'static str, Mode); 5] = [
+        ("set", Mode::Set),
+        ("add", Mode::Add),
+        ("multiply", Mode::Multiply),
+        ("max", Mode::Max),
+        ("min", Mode::Min),
+    ];
+
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        Mode::NAMES.iter().find(|(_, mode)| *mode == self).map_or("set", |(name, _)| name)
+    }
+
     /// The mode for the bytes of a type: bools add as "or" and multiply as "and".
     pub(crate) fn on(self, dtype: Dtype) -> Self {
         match self {

@@ -8,6 +8,7 @@ use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, axis, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -17,6 +18,10 @@ struct Concatenate(usize);
 impl Op for Concatenate {
     fn name(&self) -> &'static str {
         "concatenate"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("concatenate").with("axis", self.0).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -124,4 +129,8 @@ pub fn stack(arrays: &[Array], along: isize) -> Result<Array> {
     let along = axis("stack", along, first.ndim() + 1)? as isize;
     let rows: Vec<Array> = arrays.iter().map(|array| array.expand_dims(&[along])).collect::<Result<_>>()?;
     concatenate(&rows, along)
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    concatenate(replay.inputs, replay.axis("axis")?)
 }

@@ -11,6 +11,7 @@ use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
@@ -76,6 +77,8 @@ struct Axis {
     stride: usize,
     /// Padding before the first element; after the last it follows from the output.
     low: isize,
+    /// Padding after the last element as it was given, of which the last windows may not see all.
+    high: isize,
     kernel_dilation: usize,
     input_dilation: usize,
 }
@@ -118,6 +121,18 @@ struct Convolution(Geometry);
 impl Op for Convolution {
     fn name(&self) -> &'static str {
         "conv"
+    }
+
+    fn export(&self) -> Export {
+        let each = |of: fn(&Axis) -> isize| self.0.axes.iter().map(of).collect::<Vec<isize>>();
+        Record::new("conv")
+            .with("stride", &each(|axis| axis.stride as isize)[..])
+            .with("low", &each(|axis| axis.low)[..])
+            .with("high", &each(|axis| axis.high)[..])
+            .with("kernel_dilation", &each(|axis| axis.kernel_dilation as isize)[..])
+            .with("input_dilation", &each(|axis| axis.input_dilation as isize)[..])
+            .with("groups", self.0.groups)
+            .into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -341,6 +356,7 @@ impl Array {
             let axis = Axis {
                 stride: stride[at],
                 low: padding[at].0,
+                high: padding[at].1,
                 kernel_dilation: kernel_dilation[at],
                 input_dilation: input_dilation[at],
             };
@@ -520,4 +536,36 @@ impl Array {
         let conv = Conv { padding: vec![padding], flip: true, ..Conv::default() };
         long.reshape(&[1, -1, 1])?.conv_general(&short.reshape(&[1, -1, 1])?, &conv)?.reshape(&[-1])
     }
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    /// More than any axis of a convolution has; sums and products of such numbers can be computed.
+    const MOST: usize = 1 << 31;
+    let [x, weight] = replay.inputs()?;
+    let lengths = |name: &str| -> Result<Vec<usize>> {
+        let list = replay.lengths(name)?.into_vec();
+        if list.iter().all(|one| *one < MOST) {
+            Ok(list)
+        } else {
+            Err(replay.wrong("numbers that are too large"))
+        }
+    };
+    let (low, high) = (replay.axes("low")?, replay.axes("high")?);
+    let padding: Vec<(isize, isize)> = low.iter().copied().zip(high.iter().copied()).collect();
+    let small = |one: &isize| one.unsigned_abs() < MOST;
+    if low.len() != high.len() || !low.iter().chain(&high).all(small) {
+        return Err(replay.wrong("a padding that is none"));
+    }
+    let conv = Conv {
+        stride: lengths("stride")?,
+        padding,
+        kernel_dilation: lengths("kernel_dilation")?,
+        input_dilation: lengths("input_dilation")?,
+        groups: replay.length("groups")?,
+        flip: false,
+    };
+    if x.shape().iter().chain(weight.shape()).any(|length| *length >= MOST) {
+        return Err(replay.wrong("inputs that are too large"));
+    }
+    x.conv_padded(weight, &conv)
 }

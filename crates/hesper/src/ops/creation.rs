@@ -9,6 +9,7 @@ use super::elementwise::{Elementwise, Factor, Types};
 use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::export::Replay;
 use crate::ops::logic::select;
 use crate::scalar::Operand;
 use crate::shape::broadcast;
@@ -382,4 +383,9 @@ pub fn meshgrid(arrays: &[Array], sparse: bool, indexing: Indexing) -> Result<Ve
             if sparse { Ok(array) } else { array.broadcast_to(&shape) }
         })
         .collect()
+}
+
+pub(super) fn read_full(replay: &Replay<'_>) -> Result<Array> {
+    let [value] = replay.inputs()?;
+    Array::full(&crate::export::shapes::stretched(replay)?, value, Some(replay.dtype()))
 }

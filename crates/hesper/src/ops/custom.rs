@@ -23,6 +23,7 @@ use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, is_row_major};
 use crate::transform::rule::{Backward, Cotangents};
 use crate::{Dtype, place};
@@ -46,8 +47,20 @@ use crate::{Dtype, place};
 #[derive(Debug, Clone)]
 pub struct CustomKernel {
     definition: Arc<Definition>,
+    text: Arc<Text>,
     /// Specialisations that calls have asked for.
     known: Arc<Mutex<HashMap<ContentKey, Arc<Specialised>>>>,
+}
+
+/// What a kernel was made of.
+#[derive(Debug)]
+struct Text {
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    source: String,
+    header: String,
+    ensure_row_contiguous: bool,
+    atomic_outputs: bool,
 }
 
 /// Most specialisations of one kernel that are kept; a full list starts anew.
@@ -73,7 +86,16 @@ impl CustomKernel {
         let definition =
             Definition::new(name, inputs, outputs, source, header, ensure_row_contiguous, atomic_outputs)
                 .map_err(|error| Error::Kernel(error.to_string()))?;
-        Ok(CustomKernel { definition: Arc::new(definition), known: Arc::default() })
+        let owned = |list: &[&str]| list.iter().map(|name| (*name).to_string()).collect();
+        let text = Text {
+            inputs: owned(inputs),
+            outputs: owned(outputs),
+            source: source.into(),
+            header: header.into(),
+            ensure_row_contiguous,
+            atomic_outputs,
+        };
+        Ok(CustomKernel { definition: Arc::new(definition), text: Arc::new(text), known: Arc::default() })
     }
 
     /// The kernel for a call: compiled now, or before.
@@ -213,6 +235,8 @@ impl KernelCall<'_> {
         let parts = Parts::new(self.outputs)?;
         let op = Call {
             specialised,
+            text: self.kernel.text.clone(),
+            template: self.template,
             name: self.kernel.definition.name().into(),
             launch,
             parts: parts.clone(),
@@ -226,6 +250,8 @@ impl KernelCall<'_> {
 /// A specialised kernel and its launch.
 struct Call {
     specialised: Arc<Specialised>,
+    text: Arc<Text>,
+    template: Vec<(String, TemplateValue)>,
     name: Arc<str>,
     launch: Launch,
     parts: Parts,
@@ -321,6 +347,31 @@ impl Op for Call {
         "custom kernel"
     }
 
+    fn export(&self) -> Export {
+        let text = &self.text;
+        let template = self.template.iter().map(|(name, value)| match value {
+            TemplateValue::Dtype(own) => {
+                let dtype = Dtype::ALL.into_iter().find(|dtype| kernel_dtype(*dtype) == *own);
+                format!("{name}=dtype:{}", dtype.unwrap_or(Dtype::Float32))
+            }
+            TemplateValue::Int(value) => format!("{name}=int:{value}"),
+            TemplateValue::Bool(value) => format!("{name}=bool:{value}"),
+        });
+        Record::new("custom_kernel")
+            .with("name", &*self.name)
+            .with("inputs", text.inputs.clone())
+            .with("outputs", text.outputs.clone())
+            .with("source", text.source.as_str())
+            .with("header", text.header.as_str())
+            .with("ensure_row_contiguous", text.ensure_row_contiguous)
+            .with("atomic_outputs", text.atomic_outputs)
+            .with("template", template.collect::<Vec<String>>())
+            .with("grid", &self.launch.grid[..])
+            .with("threadgroup", &self.launch.threadgroup[..])
+            .maybe("init_value", self.init_value)
+            .into()
+    }
+
     fn identity(&self) -> Option<String> {
         None
     }
@@ -413,4 +464,41 @@ fn run_checked(
 
 fn kernel_dtype(dtype: Dtype) -> KernelDtype {
     dtype.scalar().map_or(KernelDtype::Complex64, KernelDtype::Scalar)
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Vec<Array>> {
+    // What a grid and outputs mean to a kernel only its author knows.
+    replay.unmoved()?;
+    let kernel = CustomKernel::with_options(
+        replay.text("name")?,
+        &replay.texts("inputs")?,
+        &replay.texts("outputs")?,
+        replay.text("source")?,
+        replay.text("header")?,
+        replay.flag("ensure_row_contiguous")?,
+        replay.flag("atomic_outputs")?,
+    )?;
+    let mut call = kernel.call(replay.inputs).grid(replay.words("grid")?);
+    call = call.threadgroup(replay.words("threadgroup")?);
+    for argument in replay.texts("template")? {
+        let parts = argument.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
+        let dtype = |text: &str| Dtype::ALL.into_iter().find(|dtype| dtype.name() == text);
+        call = match parts {
+            Some((name, ("int", value))) if value.parse::<i32>().is_ok() => {
+                call.template_int(name, value.parse().unwrap_or(0))
+            }
+            Some((name, ("bool", value @ ("true" | "false")))) => call.template_bool(name, value == "true"),
+            Some((name, ("dtype", value))) if dtype(value).is_some() => {
+                call.template_dtype(name, dtype(value).unwrap_or(Dtype::Float32))
+            }
+            _ => return Err(replay.wrong(format!("no valid template argument {argument:?}"))),
+        };
+    }
+    for (shape, dtype) in replay.outputs {
+        call = call.output(shape, *dtype);
+    }
+    match replay.maybe_float("init_value") {
+        Some(value) => call.init_value(value).run(),
+        None => call.run(),
+    }
 }

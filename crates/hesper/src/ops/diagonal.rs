@@ -9,6 +9,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, Strides, axis, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -23,6 +24,11 @@ struct Diagonal {
 impl Op for Diagonal {
     fn name(&self) -> &'static str {
         "diagonal"
+    }
+
+    fn export(&self) -> Export {
+        let offset = self.start[1] as isize - self.start[0] as isize;
+        Record::new("diagonal").with("axes", &self.axes[..]).with("offset", offset).into()
     }
 
     fn kind(&self) -> Kind<'_> {
@@ -75,6 +81,10 @@ struct Diag(isize);
 impl Op for Diag {
     fn name(&self) -> &'static str {
         "diag"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("diag").with("k", self.0).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -159,4 +169,19 @@ impl Array {
         let sum = diagonal.sum(Some(&[-1]), false)?;
         sum.astype(dtype.unwrap_or(sum.dtype()))
     }
+}
+
+pub(super) fn read_diagonal(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let axes = replay.axes("axes")?;
+    let [first, second] = axes[..] else { return Err(replay.wrong("no two axes")) };
+    x.diagonal(replay.axis("offset")?, first, second)
+}
+
+pub(super) fn read_diag(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    if x.ndim() != 1 {
+        return Err(replay.wrong("an input that is no vector"));
+    }
+    x.diag(replay.axis("k")?)
 }

@@ -13,6 +13,7 @@ use super::{Kind, Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use path::{Contraction, Label};
@@ -27,6 +28,11 @@ struct Diagonal(Vec<Vec<usize>>);
 impl Op for Diagonal {
     fn name(&self) -> &'static str {
         "diagonal"
+    }
+
+    fn export(&self) -> Export {
+        let lengths: Vec<usize> = self.0.iter().map(Vec::len).collect();
+        Record::new("joined_axes").with("lengths", &lengths[..]).with("axes", &self.0.concat()[..]).into()
     }
 
     fn kind(&self) -> Kind<'_> {
@@ -313,4 +319,26 @@ pub fn einsum_path(text: &str, operands: &[&Array]) -> Result<(Vec<Vec<usize>>, 
     let steps =
         if operands.len() == 1 { vec![vec![0]] } else { order.iter().map(|(a, b)| vec![*a, *b]).collect() };
     Ok((steps, report))
+}
+
+/// Axes joined to diagonals: as many as `lengths` says for each axis of the result.
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let (lengths, axes) = (replay.lengths("lengths")?, replay.axes("axes")?);
+    let named = crate::shape::axes("joined_axes", &axes, x.ndim())?;
+    let count = lengths.iter().try_fold(0usize, |all, one| all.checked_add(*one));
+    if named.len() != x.ndim() || count != Some(axes.len()) || lengths.contains(&0) {
+        return Err(replay.wrong("axes that are not those of its input"));
+    }
+    let mut rest = axes.iter().map(|at| if *at < 0 { *at + x.ndim() as isize } else { *at } as usize);
+    let groups: Vec<Vec<usize>> = lengths.iter().map(|count| rest.by_ref().take(*count).collect()).collect();
+    let mut shape = Shape::new();
+    for group in &groups {
+        let length = x.shape()[group[0]];
+        if group.iter().any(|at| x.shape()[*at] != length) {
+            return Err(replay.wrong("axes of different lengths that are joined"));
+        }
+        shape.push(length);
+    }
+    Array::lazy(shape, x.dtype(), OpRef::new(Diagonal(groups)), smallvec![x.clone()])
 }

@@ -17,6 +17,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Reader, Record, Replay};
 use crate::ops::logic::select;
 use crate::shape::broadcast;
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents, unbroadcast};
@@ -69,6 +70,10 @@ impl std::fmt::Debug for Elementwise {
 impl Op for Elementwise {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn export(&self) -> Export {
+        Record::new(self.name).into()
     }
 
     fn kind(&self) -> Kind<'_> {
@@ -267,6 +272,17 @@ macro_rules! table {
         /// The names of this table's ops and how many inputs each has.
         pub(crate) const NAMES: &[(&str, usize)] =
             &[$((stringify!($method), [$(stringify!($x)),+].len())),*];
+
+        /// Makes this table's ops again, from files.
+        pub(super) const READERS: &[(&str, $crate::export::ReadOne)] = &[$((stringify!($method), |replay| {
+            let [$($x),+] = replay.inputs()?;
+            let mut rest = [$($x),+].into_iter();
+            let Some(first) = rest.next() else { return Err(replay.wrong("no input")) };
+            first.$method($({
+                let Some($other) = rest.next() else { return Err(replay.wrong("too few inputs")) };
+                $other
+            }),*)
+        })),*];
     };
 }
 pub(crate) use table;
@@ -293,4 +309,16 @@ other_names! {
 pub fn elementwise_names() -> impl Iterator<Item = (&'static str, usize)> {
     let tables = [super::arithmetic::NAMES, super::functions::NAMES, super::logic::NAMES];
     tables.into_iter().flatten().copied()
+}
+
+pub(super) fn read_astype(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.astype(replay.dtype())
+}
+
+/// The readers of all element-wise ops that are methods of [`Array`].
+pub(super) fn find_reader(name: &str) -> Option<Reader> {
+    let tables = [super::arithmetic::READERS, super::functions::READERS, super::logic::READERS];
+    let found = tables.into_iter().flatten().find(|(other, _)| *other == name);
+    found.map(|(_, read)| Reader::One(*read))
 }

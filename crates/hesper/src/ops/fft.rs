@@ -20,6 +20,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, axes as check_axes, axis};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -64,6 +65,16 @@ struct Transform {
 impl Op for Transform {
     fn name(&self) -> &'static str {
         "fft"
+    }
+
+    fn export(&self) -> Export {
+        let kind = match self.rows {
+            Rows::Complex => "complex",
+            Rows::RealToComplex => "real_to_complex",
+            Rows::ComplexToReal => "complex_to_real",
+        };
+        let record = Record::new("fft").with("kind", kind).with("inverse", self.inverse);
+        record.with("length", self.length).with("scale", self.scale).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -431,4 +442,29 @@ pub fn fftfreq(n: usize, d: f64) -> Result<Array> {
 /// The frequencies of a transform of `n` real elements at a distance of `d`.
 pub fn rfftfreq(n: usize, d: f64) -> Result<Array> {
     frequencies("rfftfreq", n, d, 0..(n / 2 + 1) as isize)
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let kinds = [
+        ("complex", Rows::Complex),
+        ("real_to_complex", Rows::RealToComplex),
+        ("complex_to_real", Rows::ComplexToReal),
+    ];
+    let rows = replay.choice("kind", &kinds)?;
+    let (inverse, length) = (replay.flag("inverse")?, replay.length("length")?);
+    let fits = matches!(x.dtype(), Dtype::Float32 | Dtype::Complex64);
+    let mut shape = x.0.shape.clone();
+    let Some(last) = shape.last_mut().filter(|_| fits && length > 0 && length < 1 << 40) else {
+        return Err(replay.wrong("no rows that can be transformed"));
+    };
+    // The length of rows and the scale belong together.
+    let traced = replay.traced.first().and_then(|traced| traced.last().copied());
+    if replay.free && traced != Some(*last) {
+        return Err(replay.not_free());
+    }
+    *last = if rows == Rows::RealToComplex { length / 2 + 1 } else { length };
+    let dtype = if rows == Rows::ComplexToReal { Dtype::Float32 } else { Dtype::Complex64 };
+    let op = Transform { rows, inverse, length, scale: replay.float("scale")? as f32 };
+    Array::lazy(shape, dtype, OpRef::new(op), smallvec![x.clone()])
 }

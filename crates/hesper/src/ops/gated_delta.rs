@@ -12,6 +12,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Cotangents};
 use crate::{Dtype, Element, concatenate, select};
@@ -69,6 +70,10 @@ impl GatedDelta {
 impl Op for GatedDelta {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn export(&self) -> Export {
+        Record::new(NAME).with("state", self.state).with("mask", self.mask).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -219,4 +224,17 @@ fn composed(inputs: &[Array], state: Option<Array>, marks: Option<&Array>) -> Re
     }
     let all = if answers.is_empty() { v.clone() } else { concatenate(&answers, 1)? };
     Ok((all, state))
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Vec<Array>> {
+    let (state, mask) = (replay.flag("state")?, replay.flag("mask")?);
+    let [q, k, v, gamma, beta, others @ ..] = replay.inputs else {
+        return Err(replay.wrong("too few inputs"));
+    };
+    if others.len() != usize::from(state) + usize::from(mask) {
+        return Err(replay.wrong("inputs that do not fit its attributes"));
+    }
+    let (state, mask) = (others.first().filter(|_| state), others.last().filter(|_| mask));
+    let (answers, state) = gated_delta_update(q, k, v, gamma, beta, state, mask)?;
+    Ok(vec![answers, state])
 }

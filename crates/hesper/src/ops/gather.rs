@@ -14,6 +14,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, axis, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Operand};
@@ -105,6 +106,11 @@ struct Gather {
 impl Op for Gather {
     fn name(&self) -> &'static str {
         "gather"
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new("gather").with("axes", &self.axes[..]).with("sizes", &self.sizes[..]);
+        record.with("before", self.before).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -326,4 +332,23 @@ impl Array {
 /// `count` times the same number.
 pub(super) fn smallvec_of(value: isize, count: usize) -> SmallVec<[isize; 6]> {
     smallvec![value; count]
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x, indices @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
+    let axes = replay.axes("axes")?;
+    let sizes = crate::export::shapes::sizes(replay, &replay.lengths("sizes")?)?;
+    let before = replay.length("before")?;
+    crate::shape::axes("gather", &axes, x.ndim())?;
+    let axes: SmallVec<[usize; 6]> =
+        axes.iter().map(|one| axis("gather", *one, x.ndim())).collect::<Result<_>>()?;
+    let fits = indices.len() == axes.len()
+        && !axes.is_empty()
+        && sizes.len() == x.ndim()
+        && before <= sizes.len()
+        && sizes.iter().zip(x.shape()).all(|(size, length)| size <= length);
+    if !fits {
+        return Err(replay.wrong("slices that do not fit its input"));
+    }
+    x.gather_at(indices, axes, sizes, before)
 }

@@ -12,6 +12,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, is_row_major, signed};
 use crate::transform::rule::{Backward, Cotangents, zeros_like};
 use crate::{Dtype, Element, select};
@@ -40,6 +41,10 @@ struct GatherMm;
 impl Op for GatherMm {
     fn name(&self) -> &'static str {
         "gather_mm"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("gather_mm").into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -141,6 +146,10 @@ struct SegmentedMm;
 impl Op for SegmentedMm {
     fn name(&self) -> &'static str {
         "segmented_mm"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("segmented_mm").into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -332,4 +341,14 @@ fn masked(matrix: &Array, mask: Option<&Array>, block: usize) -> Result<Array> {
         return select(&wide, matrix, &Array::scalar(0.0, matrix.dtype())?);
     }
     matrix.multiply(wide.astype(matrix.dtype())?)
+}
+
+pub(super) fn read_gathered(replay: &Replay<'_>) -> Result<Array> {
+    let [a, b, left, right] = replay.inputs()?;
+    a.gather_mm(b, Some(left), Some(right))
+}
+
+pub(super) fn read_segmented(replay: &Replay<'_>) -> Result<Array> {
+    let [a, b, segments] = replay.inputs()?;
+    a.segmented_mm(b, segments)
 }

@@ -8,6 +8,7 @@ use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 use hesper_compute::Float;
@@ -67,6 +68,10 @@ struct Hadamard {
 impl Op for Hadamard {
     fn name(&self) -> &'static str {
         "hadamard_transform"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("hadamard_transform").with("scale", self.scale).with("turned", self.turned).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -171,4 +176,23 @@ impl Array {
         let op = OpRef::new(Hadamard { order, turned: false, scale });
         Array::lazy(input.0.shape.clone(), dtype, op, smallvec![input])?.reshape(&shape)
     }
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    if replay.free {
+        replay.unmoved()?;
+    }
+    let made = x.hadamard_transform(Some(replay.float("scale")? as f32))?;
+    if !replay.flag("turned")? {
+        return Ok(made);
+    }
+    // The other way round it is the transposed matrix.
+    let length = x.shape().last().copied().unwrap_or(1);
+    let order = [1, 12, 20, 28]
+        .into_iter()
+        .find(|order| length.is_multiple_of(*order) && (length / order).is_power_of_two());
+    let op = Hadamard { order: order.unwrap_or(1), turned: true, scale: replay.float("scale")? as f32 };
+    let input = if x.ndim() == 0 { x.reshape(&[1])? } else { x.clone() }.astype(made.dtype())?;
+    Array::lazy(input.0.shape.clone(), made.dtype(), OpRef::new(op), smallvec![input])
 }

@@ -12,6 +12,7 @@ use super::functions::infinity;
 use crate::Dtype;
 use crate::array::Array;
 use crate::error::Result;
+use crate::export::Replay;
 use crate::shape::broadcast;
 
 fn compare(b: &mut Builder, op: CmpOp, x: ValueId, y: ValueId) -> ValueId {
@@ -165,4 +166,9 @@ fn holds(bools: &Array) -> Result<Array> {
         return Array::scalar(1.0, Dtype::Bool);
     }
     bools.astype(Dtype::Uint8)?.min(None, false)?.astype(Dtype::Bool)
+}
+
+pub(super) fn read_where(replay: &Replay<'_>) -> Result<Array> {
+    let [condition, if_true, if_false] = replay.inputs()?;
+    select(condition, if_true, if_false)
 }

@@ -12,6 +12,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 use crate::{Dtype, Element};
@@ -220,6 +221,14 @@ impl Op for Matmul {
         if self.add { "addmm" } else { "matmul" }
     }
 
+    fn export(&self) -> Export {
+        let record = Record::new(self.name());
+        if !self.add {
+            return record.into();
+        }
+        record.with("alpha", self.alpha).with("beta", self.beta).stretching(2).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         match l.dtype() {
             Dtype::Float32 => self.run::<f32>(l),
@@ -343,4 +352,14 @@ impl Array {
         let shape: SmallVec<[isize; 6]> = shape.iter().map(|length| *length as isize).collect();
         product.reshape(&shape)
     }
+}
+
+pub(super) fn read_matmul(replay: &Replay<'_>) -> Result<Array> {
+    let [a, b] = replay.inputs()?;
+    a.matmul(b)
+}
+
+pub(super) fn read_addmm(replay: &Replay<'_>) -> Result<Array> {
+    let [a, b, added] = replay.inputs()?;
+    added.addmm(a, b, replay.float("alpha")? as f32, replay.float("beta")? as f32)
 }

@@ -40,6 +40,7 @@ pub mod pad;
 pub mod product;
 pub mod quant;
 pub mod random;
+pub(crate) mod readers;
 pub mod reduce;
 mod reinterpret;
 pub mod rope;
@@ -59,6 +60,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::Export;
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 use elementwise::Elementwise;
@@ -91,6 +93,11 @@ pub(crate) trait Op: Send + Sync + fmt::Debug {
     /// same inputs give the same array. `None` if that cannot be said.
     fn identity(&self) -> Option<String> {
         Some(format!("{self:?}"))
+    }
+
+    /// What a file holds of it; its reader stands next to it, and in the table of [`readers`].
+    fn export(&self) -> Export {
+        Export::Never
     }
 
     /// If the op takes one of several outputs of its first input: which.

@@ -15,6 +15,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 
 /// What becomes of each row. Weights and biases are further inputs.
@@ -147,6 +148,17 @@ impl Op for Rows {
             Rows::LogSumExp => "logsumexp",
             Rows::RmsNorm { .. } => "rms_norm",
             Rows::LayerNorm { .. } => "layer_norm",
+        }
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new(self.name());
+        match *self {
+            Rows::Softmax | Rows::LogSumExp => record.into(),
+            Rows::RmsNorm { eps, weight } => record.with("eps", eps).with("weight", weight).into(),
+            Rows::LayerNorm { eps, weight, bias } => {
+                record.with("eps", eps).with("weight", weight).with("bias", bias).into()
+            }
         }
     }
 
@@ -373,6 +385,10 @@ impl Op for CrossEntropy {
         "cross_entropy"
     }
 
+    fn export(&self) -> Export {
+        Record::new("cross_entropy").into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         match l.input_dtype(0) {
             Dtype::Float16 => self.run::<f16>(l),
@@ -410,4 +426,47 @@ pub fn cross_entropy(logits: &Array, targets: &Array) -> Result<Array> {
     }
     let inputs = smallvec![logits.clone(), targets.astype(Dtype::Int64)?];
     Array::lazy(targets.0.shape.clone(), Dtype::Float32, OpRef::Static(&CrossEntropy), inputs)
+}
+
+/// Rows that are not empty.
+fn rows_of<'a>(replay: &Replay<'a>) -> Result<&'a Array> {
+    let [x] = replay.inputs()?;
+    check_rows(replay.op, x, x.dtype())?;
+    if x.size() == 0 {
+        return Err(replay.wrong("an input without elements"));
+    }
+    Ok(x)
+}
+
+pub(super) fn read_softmax(replay: &Replay<'_>) -> Result<Array> {
+    let x = rows_of(replay)?;
+    Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::Static(&Rows::Softmax), smallvec![x.clone()])
+}
+
+pub(super) fn read_logsumexp(replay: &Replay<'_>) -> Result<Array> {
+    rows_of(replay)?.logsumexp_rows()
+}
+
+pub(super) fn read_rms_norm(replay: &Replay<'_>) -> Result<Array> {
+    let weight = replay.flag("weight")?;
+    let [x, others @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
+    if others.len() != usize::from(weight) {
+        return Err(replay.wrong("inputs that do not fit its attributes"));
+    }
+    rms_norm(x, others.first(), replay.float("eps")? as f32)
+}
+
+pub(super) fn read_layer_norm(replay: &Replay<'_>) -> Result<Array> {
+    let (weight, bias) = (replay.flag("weight")?, replay.flag("bias")?);
+    let [x, others @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
+    if others.len() != usize::from(weight) + usize::from(bias) {
+        return Err(replay.wrong("inputs that do not fit its attributes"));
+    }
+    let (weight, bias) = (others.first().filter(|_| weight), others.last().filter(|_| bias));
+    layer_norm(x, weight, bias, replay.float("eps")? as f32)
+}
+
+pub(super) fn read_cross_entropy(replay: &Replay<'_>) -> Result<Array> {
+    let [logits, targets] = replay.inputs()?;
+    cross_entropy(logits, targets)
 }

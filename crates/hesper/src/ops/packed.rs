@@ -13,6 +13,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, size_of};
 use crate::transform::rule::{Backward, Cotangents};
 use crate::{Dtype, Element};
@@ -206,6 +207,10 @@ impl Op for Unpack {
         "dequantize"
     }
 
+    fn export(&self) -> Export {
+        Record::new("unpack").with("format", name_of(self.format)).with("cols", self.cols).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
     }
@@ -253,6 +258,11 @@ impl Op for UnpackRows {
         "packed_rows"
     }
 
+    fn export(&self) -> Export {
+        let record = Record::new("unpack_rows").with("format", name_of(self.format));
+        record.with("rows", self.rows).with("cols", self.cols).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
     }
@@ -292,6 +302,11 @@ impl Op for PackedMatmul {
         "packed_matmul"
     }
 
+    fn export(&self) -> Export {
+        let record = Record::new("packed_matmul").with("format", name_of(self.format));
+        record.with("rounded", self.activations == Activations::Int8).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
     }
@@ -302,4 +317,40 @@ impl Op for PackedMatmul {
         let whole = PackedArray::new(&rule.inputs[1], self.format, &shape)?.dequantize(x.dtype())?;
         rule.only(cotangent.matmul(&whole))
     }
+}
+
+const FORMATS: [(&str, PackedFormat); 3] =
+    [("q4_0", PackedFormat::Q4_0), ("q4_1", PackedFormat::Q4_1), ("q8_0", PackedFormat::Q8_0)];
+
+fn name_of(format: PackedFormat) -> &'static str {
+    FORMATS.iter().find(|(_, other)| *other == format).map_or("q8_0", |(name, _)| name)
+}
+
+/// The blocks of a step's input as a matrix of so many columns.
+fn matrix_of(replay: &Replay<'_>, bytes: &Array, cols: usize) -> Result<PackedArray> {
+    let format = replay.choice("format", &FORMATS)?;
+    let row = cols / BLOCK * format.block_bytes();
+    if row == 0 || bytes.ndim() != 1 {
+        return Err(replay.wrong("no rows of blocks"));
+    }
+    PackedArray::new(bytes, format, &[bytes.size() / row, cols])
+}
+
+pub(super) fn read_unpack(replay: &Replay<'_>) -> Result<Array> {
+    let [bytes] = replay.inputs()?;
+    matrix_of(replay, bytes, replay.length("cols")?)?.dequantize(replay.dtype())
+}
+
+pub(super) fn read_rows(replay: &Replay<'_>) -> Result<Array> {
+    let [bytes, indices] = replay.inputs()?;
+    let format = replay.choice("format", &FORMATS)?;
+    let shape = [replay.length("rows")?, replay.length("cols")?];
+    PackedArray::new(bytes, format, &shape)?.rows(indices, replay.dtype())
+}
+
+pub(super) fn read_matmul(replay: &Replay<'_>) -> Result<Array> {
+    let [x, bytes] = replay.inputs()?;
+    let activations = if replay.flag("rounded")? { Activations::Int8 } else { Activations::Exact };
+    let cols = x.shape().last().copied().unwrap_or(0);
+    matrix_of(replay, bytes, cols)?.matmul_with(x, activations)
 }

@@ -12,6 +12,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, row_major, signed};
 use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
@@ -73,6 +74,10 @@ impl Op for Bits {
         "random bits"
     }
 
+    fn export(&self) -> Export {
+        Record::new("random_bits").into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         let key = l.row_major(0)?;
         let output = l.output()?;
@@ -116,6 +121,10 @@ struct PermuteRows;
 impl Op for PermuteRows {
     fn name(&self) -> &'static str {
         "permutation"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("permutation").into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -165,6 +174,10 @@ struct Choose;
 impl Op for Choose {
     fn name(&self) -> &'static str {
         "categorical"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("categorical").into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -230,8 +243,16 @@ impl Op for AsComplex {
         "as complex"
     }
 
+    fn export(&self) -> Export {
+        Record::new("as_complex").into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let pairs = l.row_major(0)?;
+        let mut pairs = l.row_major(0)?;
+        if pairs.offset % 2 != 0 {
+            // A complex number would begin in the middle of another.
+            pairs = l.copy_of(0)?;
+        }
         Ok(Data { buffer: pairs.buffer, offset: pairs.offset / 2, strides: row_major(l.shape()) })
     }
 
@@ -258,6 +279,10 @@ struct SymmetricRoot;
 impl Op for SymmetricRoot {
     fn name(&self) -> &'static str {
         "covariance root"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("symmetric_root").into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -338,4 +363,48 @@ fn rotate(a: &mut [f64], v: &mut [f64], n: usize, p: usize, q: usize) {
 pub(crate) fn symmetric_root(matrices: &Array) -> Result<Array> {
     let op = OpRef::Static(&SymmetricRoot);
     Array::lazy(matrices.0.shape.clone(), Dtype::Float32, op, smallvec![matrices.clone()])
+}
+
+pub(super) fn read_bits(replay: &Replay<'_>) -> Result<Array> {
+    let [key] = replay.inputs()?;
+    if key.dtype() != Dtype::Uint32 || key.size() != 2 {
+        return Err(replay.wrong("no key"));
+    }
+    bits_of(key.clone(), replay.shape())
+}
+
+pub(super) fn read_permutation(replay: &Replay<'_>) -> Result<Array> {
+    let [rows, words] = replay.inputs()?;
+    if words.dtype() != Dtype::Uint32 || words.ndim() != 1 || rows.shape().first() != words.shape().first() {
+        return Err(replay.wrong("words that do not fit its rows"));
+    }
+    permute_rows(rows, words)
+}
+
+pub(super) fn read_categorical(replay: &Replay<'_>) -> Result<Array> {
+    let [numbers] = replay.inputs()?;
+    if numbers.dtype() != Dtype::Float32 || numbers.ndim() == 0 {
+        return Err(replay.wrong("no rows of float32"));
+    }
+    choose(numbers, numbers.ndim() - 1)
+}
+
+pub(super) fn read_as_complex(replay: &Replay<'_>) -> Result<Array> {
+    let [pairs] = replay.inputs()?;
+    replay.unmoved()?;
+    let size = crate::shape::size_of(replay.shape())?;
+    if pairs.dtype() != Dtype::Float32 || size.checked_mul(2) != Some(pairs.size()) {
+        return Err(replay.wrong("no pairs of float32"));
+    }
+    as_complex(pairs, replay.shape())
+}
+
+pub(super) fn read_symmetric_root(replay: &Replay<'_>) -> Result<Array> {
+    let [matrices] = replay.inputs()?;
+    match *matrices.shape() {
+        [.., rows, columns] if rows == columns && matrices.dtype() == Dtype::Float32 => {
+            symmetric_root(matrices)
+        }
+        _ => Err(replay.wrong("no square matrices of float32")),
+    }
 }

@@ -7,6 +7,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, Strides, row_major, signed, size_of};
 use crate::transform::rule::{Backward, Cotangents};
 
@@ -17,6 +18,10 @@ struct View;
 impl Op for View {
     fn name(&self) -> &'static str {
         "view"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("view").into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -105,6 +110,10 @@ impl Op for AsStrided {
         "as_strided"
     }
 
+    fn export(&self) -> Export {
+        Record::new("as_strided").with("strides", &self.strides[..]).with("offset", self.offset).into()
+    }
+
     fn kind(&self) -> Kind<'_> {
         Kind::View
     }
@@ -138,4 +147,14 @@ pub(super) fn strided_sum(parts: &Array, shape: &[usize], strides: &[isize], off
     let flat = Array::zeros(&[shape.iter().product()], parts.dtype())?;
     let places = places.broadcast_to(parts.shape())?.reshape(&[-1])?;
     flat.scatter_add(&[places], &parts.reshape(&[-1, 1])?, &[0])?.reshape(&signed(shape))
+}
+
+pub(super) fn read_view(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.view(replay.dtype())
+}
+
+pub(super) fn read_as_strided(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.as_strided(replay.shape(), &replay.axes("strides")?, replay.length("offset")?)
 }

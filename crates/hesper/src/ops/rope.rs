@@ -16,6 +16,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 
 /// The position of the first row: one for all sequences, or one for each.
@@ -175,6 +176,12 @@ impl Op for Rope {
         "rope"
     }
 
+    fn export(&self) -> Export {
+        let record = Record::new("rope").with("dims", self.dims).with("traditional", self.traditional);
+        let record = record.maybe("base", self.base).with("scale", self.scale).maybe("offset", self.offset);
+        record.with("back", self.back).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         match l.dtype() {
             Dtype::Float16 => self.run::<f16>(l),
@@ -280,4 +287,29 @@ pub fn rope(
     }
     let op = Rope { dims, traditional, base, scale, offset: number, back: false };
     Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::new(op), inputs)
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let (base, number) = (replay.maybe_float("base"), replay.maybe_int("offset"));
+    let [x, others @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
+    if others.len() != usize::from(base.is_none()) + usize::from(number.is_none()) || x.size() == 0 {
+        return Err(replay.wrong("inputs that do not fit its attributes"));
+    }
+    let offset = match (number.map(i32::try_from), others.first()) {
+        (Some(Ok(number)), _) => Offset::Number(number),
+        (None, Some(offset)) => Offset::Array(offset.clone()),
+        _ => return Err(replay.wrong("no valid offset")),
+    };
+    let freqs = others.last().filter(|_| base.is_none());
+    let (dims, traditional) = (replay.length("dims")?, replay.flag("traditional")?);
+    let (base, scale) = (base.map(|base| base as f32), replay.float("scale")? as f32);
+    let made = rope(x, dims, traditional, base, scale, offset, freqs)?;
+    match made.call().filter(|_| replay.flag("back").is_ok_and(|back| back)) {
+        None => Ok(made),
+        Some(call) => {
+            let offset = number.and_then(|number| i32::try_from(number).ok());
+            let op = Rope { dims, traditional, base, scale, offset, back: true };
+            Array::lazy(made.0.shape.clone(), made.dtype(), OpRef::new(op), call.inputs)
+        }
+    }
 }

@@ -19,6 +19,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::axis;
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents, zeros_like};
 
@@ -354,6 +355,11 @@ impl Op for Scan {
         }
     }
 
+    fn export(&self) -> Export {
+        let record = Record::new("scan").with("kind", self.name()).with("axis", self.along);
+        record.with("reverse", self.reverse).with("inclusive", self.inclusive).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         match (self.kind, l.dtype()) {
             (Kind::LogSum, Dtype::Float16) => self.run(l, LogSums(PhantomData::<f16>)),
@@ -501,5 +507,19 @@ impl Array {
             result = next.subtract(result.slice(&start, &last, &step)?)?;
         }
         Ok(result)
+    }
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let (axis, reverse) = (Some(replay.axis("axis")?), replay.flag("reverse")?);
+    let inclusive = replay.flag("inclusive")?;
+    match replay.text("kind")? {
+        "cumsum" => x.cumsum(axis, reverse, inclusive),
+        "cumprod" => x.cumprod(axis, reverse, inclusive),
+        "cummax" => x.cummax(axis, reverse, inclusive),
+        "cummin" => x.cummin(axis, reverse, inclusive),
+        "logcumsumexp" => x.logcumsumexp(axis, reverse, inclusive),
+        other => Err(replay.wrong(format!("an unknown kind {other:?}"))),
     }
 }

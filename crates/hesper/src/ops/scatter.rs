@@ -14,6 +14,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{axis, row_major};
 use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
@@ -29,6 +30,10 @@ struct Scatter {
 impl Op for Scatter {
     fn name(&self) -> &'static str {
         "scatter"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("scatter").with("axes", &self.axes[..]).with("mode", self.mode.name()).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -197,4 +202,9 @@ impl Array {
         inputs.extend(lists);
         Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::new(Scatter { axes, mode }), inputs)
     }
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x, updates, indices @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
+    x.scatter_by(replay.choice("mode", &Mode::NAMES)?, indices, updates, &replay.axes("axes")?)
 }

@@ -10,12 +10,13 @@ use super::combine::{Combine, Mode, combine_row, with_combine};
 use super::copy::copy_all;
 use super::gather::{Indices, check_indices};
 use super::logic::select;
-use super::view::slice_of;
+use super::view::{near_steps, slice_of};
 use super::walk::{Carrier, Cursor, GRAIN, Strided, copy_range, par_chunks, with_carrier};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, Strides, axis, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -38,6 +39,20 @@ struct SliceUpdate {
 impl Op for SliceUpdate {
     fn name(&self) -> &'static str {
         "slice_update"
+    }
+
+    fn export(&self) -> Export {
+        match &self.starts {
+            Starts::At(starts) => Record::new("slice_update")
+                .with("starts", &starts[..])
+                .with("steps", &self.steps[..])
+                .with("mode", self.mode.name())
+                .into(),
+            Starts::Given(axes) if self.mode == Mode::Set => {
+                Record::new("dynamic_slice_update").with("axes", &axes[..]).into()
+            }
+            Starts::Given(_) => Export::Never,
+        }
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -248,6 +263,10 @@ impl Op for DynamicSlice {
         "dynamic_slice"
     }
 
+    fn export(&self) -> Export {
+        Record::new("dynamic_slice").with("axes", &self.0[..]).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_carrier!(l.dtype(), slice::<_>(&self.0, l))
     }
@@ -322,7 +341,7 @@ impl Array {
                 from.clamp(0, length - 1)
             })
             .collect();
-        let op = SliceUpdate { starts: Starts::At(starts), steps: step.into(), mode };
+        let op = SliceUpdate { starts: Starts::At(starts), steps: near_steps(step, slice.shape()), mode };
         Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::new(op), smallvec![self.clone(), update])
     }
 
@@ -386,6 +405,25 @@ pub(super) fn fit(op: &str, update: &Array, shape: &[usize]) -> Result<Array> {
         return Err(Error::shape(op, what));
     }
     update.broadcast_to(shape)
+}
+
+pub(super) fn read_update(replay: &Replay<'_>) -> Result<Array> {
+    let [x, update] = replay.inputs()?;
+    let (starts, steps) = (replay.axes("starts")?, replay.axes("steps")?);
+    let traced = replay.traced.get(1).map_or(update.shape(), |shape| shape);
+    let (start, stop) = crate::export::shapes::slice(replay, &starts, &steps, traced)?;
+    x.slice_update_by(replay.choice("mode", &Mode::NAMES)?, update, &start, &stop, &steps)
+}
+
+pub(super) fn read_dynamic_update(replay: &Replay<'_>) -> Result<Array> {
+    let [x, update, starts] = replay.inputs()?;
+    x.dynamic_slice_update(update, starts, &replay.axes("axes")?)
+}
+
+pub(super) fn read_dynamic(replay: &Replay<'_>) -> Result<Array> {
+    let [x, starts] = replay.inputs()?;
+    let sizes = crate::export::shapes::sizes(replay, replay.shape())?;
+    x.dynamic_slice(starts, &replay.axes("axes")?, &sizes)
 }
 
 #[cfg(test)]

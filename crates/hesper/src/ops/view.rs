@@ -7,15 +7,36 @@ use super::{Kind, Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay, shapes};
 use crate::shape::{Shape, Strides, axis, is_row_major, row_major, signed, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast, zeros_like};
 
 #[derive(Debug)]
-struct Reshape;
+struct Reshape {
+    /// The axis whose length was left open: other shapes change that one.
+    open: Option<usize>,
+}
+
+/// A reshape without an open axis, then one for each of the first that may be open.
+static RESHAPES: [Reshape; 9] = [
+    Reshape { open: None },
+    Reshape { open: Some(0) },
+    Reshape { open: Some(1) },
+    Reshape { open: Some(2) },
+    Reshape { open: Some(3) },
+    Reshape { open: Some(4) },
+    Reshape { open: Some(5) },
+    Reshape { open: Some(6) },
+    Reshape { open: Some(7) },
+];
 
 impl Op for Reshape {
     fn name(&self) -> &'static str {
         "reshape"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("reshape").maybe("open", self.open).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -86,6 +107,10 @@ impl Op for Transpose {
         "transpose"
     }
 
+    fn export(&self) -> Export {
+        Record::new("transpose").with("axes", &self.0[..]).into()
+    }
+
     fn kind(&self) -> Kind<'_> {
         Kind::View
     }
@@ -119,6 +144,10 @@ struct BroadcastTo;
 impl Op for BroadcastTo {
     fn name(&self) -> &'static str {
         "broadcast_to"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("broadcast_to").into()
     }
 
     fn kind(&self) -> Kind<'_> {
@@ -160,6 +189,10 @@ struct Slice {
 impl Op for Slice {
     fn name(&self) -> &'static str {
         "slice"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("slice").with("starts", &self.starts[..]).with("steps", &self.steps[..]).into()
     }
 
     fn kind(&self) -> Kind<'_> {
@@ -212,6 +245,10 @@ impl Op for Contiguous {
         "contiguous"
     }
 
+    fn export(&self) -> Export {
+        Record::new("contiguous").into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         if is_row_major(l.shape(), &l.input(0).strides) {
             return Ok(l.input(0).clone());
@@ -230,6 +267,11 @@ impl Op for Contiguous {
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
         Ok((rule.front(0)?.contiguous()?, 0))
     }
+}
+
+/// Steps as they are taken: where there is no second element any step will do, and a large one would lead far away.
+pub(super) fn near_steps(steps: &[isize], shape: &[usize]) -> SmallVec<[isize; 6]> {
+    steps.iter().zip(shape).map(|(step, length)| if *length > 1 { *step } else { 1 }).collect()
 }
 
 /// The slice of a shape that starts and goes on as said, inside of an array.
@@ -268,7 +310,8 @@ impl Array {
         if target == self.0.shape {
             return Ok(self.clone());
         }
-        Array::lazy(target, self.dtype(), OpRef::Static(&Reshape), smallvec![self.clone()])
+        let op = RESHAPES.get(open.map_or(0, |at| at + 1)).unwrap_or(&RESHAPES[0]);
+        Array::lazy(target, self.dtype(), OpRef::Static(op), smallvec![self.clone()])
     }
 
     /// All axes in reverse order.
@@ -321,7 +364,7 @@ impl Array {
             shape.push(if span > 0 { (span as usize).div_ceil(step[at].unsigned_abs()) } else { 0 });
             starts.push(from);
         }
-        let op = Slice { starts, steps: step.into() };
+        let op = Slice { starts, steps: near_steps(step, &shape) };
         Array::lazy(shape, self.dtype(), OpRef::new(op), smallvec![self.clone()])
     }
 
@@ -329,6 +372,39 @@ impl Array {
     pub fn contiguous(&self) -> Result<Array> {
         Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::Static(&Contiguous), smallvec![self.clone()])
     }
+}
+
+pub(super) fn read_reshape(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let open = replay.maybe_int("open").and_then(|open| usize::try_from(open).ok());
+    let mut shape = signed(&shapes::reshaped(replay, open)?);
+    let left = size_of(replay.shape())? > 0 || replay.free;
+    if let Some(length) = open.filter(|_| left).and_then(|open| shape.get_mut(open)) {
+        *length = -1;
+    }
+    x.reshape(&shape)
+}
+
+pub(super) fn read_transpose(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.transpose(&replay.axes("axes")?)
+}
+
+pub(super) fn read_broadcast_to(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.broadcast_to(&shapes::stretched(replay)?)
+}
+
+pub(super) fn read_slice(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let (starts, steps) = (replay.axes("starts")?, replay.axes("steps")?);
+    let (start, stop) = shapes::slice(replay, &starts, &steps, replay.shape())?;
+    x.slice(&start, &stop, &steps)
+}
+
+pub(super) fn read_contiguous(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.contiguous()
 }
 
 #[cfg(test)]

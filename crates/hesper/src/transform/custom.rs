@@ -16,6 +16,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::Export;
 use crate::ops::{Kind, Op, OpRef};
 use crate::shape::Shape;
 
@@ -264,6 +265,10 @@ struct Part(usize);
 impl Op for Part {
     fn name(&self) -> &'static str {
         "output"
+    }
+
+    fn export(&self) -> Export {
+        Export::Input(1)
     }
 
     fn kind(&self) -> Kind<'_> {

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::export::Export;
 use crate::ops::{Kind, Op, OpRef};
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 
@@ -15,6 +16,10 @@ struct Depends;
 impl Op for Depends {
     fn name(&self) -> &'static str {
         "depends"
+    }
+
+    fn export(&self) -> Export {
+        Export::Input(0)
     }
 
     fn kind(&self) -> Kind<'_> {

@@ -6,6 +6,8 @@
 //!
 //! Derivatives run the function on arrays that have values, so it may look at them. `vmap` and `compile`
 //! do not: there an evaluation is an error.
+//!
+//! Functions take slices of arrays; [`tree`] has the same transformations of functions of structures.
 
 mod batch;
 mod compile;
@@ -19,6 +21,7 @@ pub(crate) mod rule;
 pub(crate) mod scope;
 pub(crate) mod source;
 pub(crate) mod tape;
+pub mod tree;
 
 use smallvec::SmallVec;
 
@@ -35,6 +38,7 @@ pub use custom::{CustomFunction, checkpoint};
 pub use depends::depends;
 pub use dot::{named_dot, to_dot};
 pub use source::stop_gradient;
+pub use tree::Tree;
 
 /// Runs a function on arrays that are varied, and hands what it gave to `then`.
 fn run<R, E: From<Error>>(

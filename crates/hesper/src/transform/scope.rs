@@ -12,6 +12,8 @@ pub(crate) struct Scope {
     /// Scopes nest: an outer one has a smaller number.
     serial: u64,
     open: AtomicBool,
+    /// Whether what is built will be used with other shapes.
+    free: bool,
 }
 
 impl Scope {
@@ -26,9 +28,14 @@ pub(crate) struct Opened(Arc<Scope>);
 
 impl Opened {
     pub(crate) fn new() -> Self {
+        Opened::with(false)
+    }
+
+    /// A scope whose graph will be used with other shapes if they are `free`.
+    pub(crate) fn with(free: bool) -> Self {
         static SERIALS: AtomicU64 = AtomicU64::new(1);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
-        Opened(Arc::new(Scope { serial, open: AtomicBool::new(true) }))
+        Opened(Arc::new(Scope { serial, open: AtomicBool::new(true), free }))
     }
 
     pub(crate) fn scope(&self) -> &Arc<Scope> {
@@ -40,6 +47,11 @@ impl Drop for Opened {
     fn drop(&mut self) {
         self.0.open.store(false, Ordering::Release);
     }
+}
+
+/// Whether an array is part of a graph that will be used with other shapes.
+pub(crate) fn is_free(array: &Array) -> bool {
+    array.0.scope.as_ref().is_some_and(|scope| scope.free && scope.is_open())
 }
 
 /// The outermost open scope among arrays: an array that depends on several lives as long as that one.

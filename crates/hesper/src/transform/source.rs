@@ -9,6 +9,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::ops::{Kind, Op, OpRef};
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Batch, Cotangents};
@@ -20,6 +21,10 @@ struct Watched;
 impl Op for Watched {
     fn name(&self) -> &'static str {
         "watched"
+    }
+
+    fn export(&self) -> Export {
+        Export::Input(0)
     }
 
     fn kind(&self) -> Kind<'_> {
@@ -91,6 +96,10 @@ impl Op for StopGradient {
         "stop_gradient"
     }
 
+    fn export(&self) -> Export {
+        Record::new("stop_gradient").into()
+    }
+
     fn kind(&self) -> Kind<'_> {
         Kind::View
     }
@@ -118,4 +127,9 @@ impl Op for StopGradient {
 /// ```
 pub fn stop_gradient(x: &Array) -> Result<Array> {
     Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::Static(&StopGradient), smallvec![x.clone()])
+}
+
+pub(crate) fn read_stop_gradient(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    stop_gradient(x)
 }

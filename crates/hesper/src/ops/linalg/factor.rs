@@ -11,6 +11,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record};
 use crate::ops::multi::Part;
 use crate::ops::native::{par_pieces, reach};
 use crate::ops::{Op, OpRef};
@@ -203,6 +204,22 @@ impl Factor {
 impl Op for Factor {
     fn name(&self) -> &'static str {
         self.work.name()
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new(match self.work {
+            Work::SingularValues => "singular_values",
+            Work::Eigh { vectors: false, .. } => "eigvalsh",
+            Work::Eig { vectors: false } => "eigvals",
+            work => work.name(),
+        });
+        match self.work {
+            Work::TriangularInverse { upper }
+            | Work::SolveTriangular { upper }
+            | Work::Cholesky { upper }
+            | Work::Eigh { upper, .. } => record.with("upper", upper).into(),
+            _ => record.into(),
+        }
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {

@@ -8,6 +8,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::ops::native::{GRAIN, par_chunks_mut};
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
@@ -19,6 +20,10 @@ struct ToFp8;
 impl Op for ToFp8 {
     fn name(&self) -> &'static str {
         "to_fp8"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("to_fp8").into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -158,4 +163,9 @@ fn e4m3(code: u8) -> f32 {
         _ => (1.0 + fraction / 8.0) * 2f32.powi(exponent - 7),
     };
     if code >= 128 { -size } else { size }
+}
+
+pub(in crate::ops) fn read_to_fp8(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.to_fp8()
 }

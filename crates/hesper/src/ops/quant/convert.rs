@@ -11,6 +11,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::ops::multi::Parts;
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
@@ -60,6 +61,10 @@ impl Op for Quantize {
         "quantize"
     }
 
+    fn export(&self) -> Export {
+        Record::new("quantize").format(self.format).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         match l.input_dtype(0) {
             Dtype::Float16 => self.run::<f16>(l),
@@ -103,6 +108,10 @@ impl Dequantize {
 impl Op for Dequantize {
     fn name(&self) -> &'static str {
         "dequantize"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("dequantize").format(self.0).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -230,4 +239,17 @@ impl Array {
         shape[last] = q.cols;
         Array::lazy(shape, made, OpRef::new(Dequantize(q.format)), q.inputs([]))?.astype(dtype)
     }
+}
+
+pub(in crate::ops) fn read_quantize(replay: &Replay<'_>) -> Result<Vec<Array>> {
+    let [x] = replay.inputs()?;
+    let (mode, group, bits) = super::read_format(replay)?;
+    let (codes, scales, biases) = x.quantize(Some(group), Some(bits), mode)?;
+    Ok([codes, scales].into_iter().chain(biases).collect())
+}
+
+pub(in crate::ops) fn read_dequantize(replay: &Replay<'_>) -> Result<Array> {
+    let [codes, scales, others @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
+    let (mode, group, bits) = super::read_format(replay)?;
+    codes.dequantize(scales, others.first(), Some(group), Some(bits), mode, Some(replay.dtype()))
 }

@@ -12,6 +12,7 @@ use super::{QuantMode, Quantized};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::ops::gather::{Indices, broadcast_indices};
 use crate::ops::grouped::all_of;
 use crate::ops::walk::{Cursor, Strided};
@@ -87,6 +88,10 @@ impl GatherQmm {
 impl Op for GatherQmm {
     fn name(&self) -> &'static str {
         "gather_qmm"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("gather_qmm").format(self.format).with("transpose", self.transpose).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -190,4 +195,13 @@ impl Array {
         let op = GatherQmm { format: q.format, transpose };
         Array::lazy(shape, dtype, OpRef::new(op), q.inputs(before))
     }
+}
+
+pub(in crate::ops) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x, left, right, w, scales, others @ ..] = replay.inputs else {
+        return Err(replay.wrong("too few inputs"));
+    };
+    let (mode, group, bits) = super::read_format(replay)?;
+    let (transpose, lists) = (replay.flag("transpose")?, (Some(left), Some(right)));
+    x.gather_qmm(w, scales, others.first(), lists.0, lists.1, transpose, Some(group), Some(bits), mode)
 }

@@ -12,6 +12,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::ops::walk::{Cursor, Strided};
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, broadcast};
@@ -62,6 +63,11 @@ impl QuantizedMatmul {
 impl Op for QuantizedMatmul {
     fn name(&self) -> &'static str {
         "quantized_matmul"
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new("quantized_matmul").format(self.format).with("transpose", self.transpose);
+        record.with("rounded", self.activations == Activations::Int8).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -236,4 +242,12 @@ impl Array {
         let op = QuantizedMatmul { format: q.format, transpose, activations };
         Array::lazy(full, dtype, OpRef::new(op), q.inputs([x]))?.reshape(&signed(&shape))
     }
+}
+
+pub(in crate::ops) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x, w, scales, others @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
+    let (mode, group, bits) = super::read_format(replay)?;
+    let activations = if replay.flag("rounded")? { Activations::Int8 } else { Activations::Exact };
+    let (biases, transpose) = (others.first(), replay.flag("transpose")?);
+    x.quantized_matmul_with(w, scales, biases, transpose, Some(group), Some(bits), mode, activations)
 }

@@ -4,10 +4,10 @@
 //! Rows of codes are packed into 32-bit words, first code lowest. Products read the codes where they lie;
 //! the dequantized matrix is never written.
 
-mod both;
-mod convert;
-mod gathered;
-mod matmul;
+pub(super) mod both;
+pub(super) mod convert;
+pub(super) mod gathered;
+pub(super) mod matmul;
 mod weights;
 
 use std::fmt;
@@ -17,6 +17,7 @@ pub use hesper_compute::Activations;
 use hesper_compute::QuantFormat;
 
 use crate::error::{Error, Result};
+use crate::export::{Record, Replay};
 use crate::{Array, Dtype};
 
 /// What codes mean.
@@ -183,4 +184,22 @@ impl Quantized {
         let own = [&self.w, &self.scales].into_iter().chain(&self.biases).cloned();
         before.into_iter().chain(own).collect()
     }
+}
+
+impl Record {
+    /// With what codes mean.
+    fn format(self, format: QuantFormat) -> Self {
+        let mode = match format {
+            QuantFormat::Affine { .. } => QuantMode::Affine,
+            QuantFormat::Mxfp4 => QuantMode::Mxfp4,
+            QuantFormat::Mxfp8 => QuantMode::Mxfp8,
+            QuantFormat::Nvfp4 => QuantMode::Nvfp4,
+        };
+        self.with("mode", mode.name()).with("group", format.group()).with("bits", format.bits())
+    }
+}
+
+/// What codes mean: the mode, codes of a group and bits of a code.
+fn read_format(replay: &Replay<'_>) -> Result<(QuantMode, usize, usize)> {
+    Ok((replay.text("mode")?.parse()?, replay.length("group")?, replay.length("bits")?))
 }

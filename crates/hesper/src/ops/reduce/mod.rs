@@ -4,6 +4,7 @@
 //! [`kernel`]). Everything else is composed of these.
 
 mod arg;
+pub(super) mod count;
 mod kernel;
 mod layout;
 mod reducers;
@@ -23,8 +24,10 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, axes, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
+use count::Count;
 use kernel::Reducer;
 use layout::Layout;
 use reducers::{Bits, CountSet, Extreme, Moments, Place, Product, Sum, Truth};
@@ -219,6 +222,15 @@ impl Op for Reduce {
         self.kind.name()
     }
 
+    fn export(&self) -> Export {
+        let record = Record::new("reduce").with("kind", self.kind.name()).with("axes", &self.over[..]);
+        match self.kind {
+            Kind::Sum(scale) => record.with("scale", scale).into(),
+            Kind::Variance { count, ddof, .. } => record.with("count", count).with("ddof", ddof).into(),
+            _ => record.into(),
+        }
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         let dtype = l.input_dtype(0);
         let all = !dtype.is(Category::Inexact);
@@ -306,7 +318,15 @@ impl Op for Reduce {
         let whole = |y: Array| y.broadcast_to(x.shape());
         let result = match self.kind {
             Kind::Sum(scale) => {
-                let part = if scale == 1.0 { cotangent } else { cotangent.multiply(scale)? };
+                let part = if scale == 1.0 {
+                    cotangent
+                } else {
+                    let elements: usize = self.over.iter().map(|at| x.shape()[*at]).product();
+                    match divisor(scale, elements as f64) {
+                        Some(less) => self.count(less, Some(1.0)).scale(&cotangent, x, false)?,
+                        None => cotangent.multiply(scale)?,
+                    }
+                };
                 whole(part)?
             }
             Kind::Product => cotangent.multiply(others_product(x, &self.over)?)?,
@@ -315,13 +335,13 @@ impl Op for Reduce {
                 let shared = cotangent.divide(mask.sum(Some(&over), true)?)?;
                 mask.multiply(shared)?
             }
-            Kind::Variance { count, ddof, root } => {
+            Kind::Variance { ddof, root, .. } => {
                 let distance = x.subtract(x.mean(Some(&over), true)?)?;
-                let free = (count - ddof).max(0.0);
                 let factor = if root {
-                    cotangent.divide(rule.output.reshape(&kept)?)?.divide(free)?
+                    let part = cotangent.divide(rule.output.reshape(&kept)?)?;
+                    self.count(ddof, None).scale(&part, x, true)?
                 } else {
-                    cotangent.multiply(2.0 / free)?
+                    self.count(ddof, Some(2.0)).scale(&cotangent, x, false)?
                 };
                 distance.multiply(factor)?
             }
@@ -340,6 +360,19 @@ impl Op for Reduce {
         let over = self.over.iter().map(|at| at + 1).collect();
         rule.apply(OpRef::new(Reduce { kind: self.kind, over }), smallvec![rule.front(0)?])
     }
+}
+
+impl Reduce {
+    /// The number of elements that it is over, less a number, or a number divided by that.
+    fn count(&self, less: f64, divided: Option<f64>) -> Count {
+        Count { over: self.over.clone(), less, divided }
+    }
+}
+
+/// How much less than their number the sum of so many elements is divided by, if it is by a whole number.
+fn divisor(scale: f64, elements: f64) -> Option<f64> {
+    let less = elements - (1.0 / scale).round();
+    ((0.0..elements).contains(&less) && 1.0 / (elements - less) == scale).then_some(less)
 }
 
 /// For each element the product of all others over axes, zeros among them or not.
@@ -460,4 +493,58 @@ pub(super) fn sum_of<T: Number<Total = T>>(row: &[T]) -> T {
 /// The largest number of a row; NaN if there is one.
 pub(super) fn max_of<T: Number<Wide = T>>(row: &[T]) -> T {
     Extreme::<T, true>(PhantomData).fold(row, 0)
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let over = axes(replay.op, &replay.axes("axes")?, x.ndim())?;
+    let empty = over.iter().any(|at| x.shape()[*at] == 0);
+    let long = over.iter().any(|at| x.shape()[*at] > u32::MAX as usize);
+    let floats = matches!(x.dtype(), Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32);
+    let count =
+        |shape: &[usize]| over.iter().map(|at| shape.get(*at).copied().unwrap_or(1) as f64).product::<f64>();
+    let before = replay.traced.first().map_or(1.0, |traced| count(traced));
+    let now = count(x.shape());
+    let kind = match replay.text("kind")? {
+        "sum" => Kind::Sum(scale_of(replay, before, now)?),
+        "prod" => Kind::Product,
+        "max" if !empty => Kind::Max,
+        "min" if !empty => Kind::Min,
+        "all" => Kind::All,
+        "any" => Kind::Any,
+        "count_nonzero" => Kind::Count,
+        name @ ("var" | "std") if floats => {
+            let count =
+                if replay.free && before == replay.float("count")? { now } else { replay.float("count")? };
+            Kind::Variance { count, ddof: replay.float("ddof")?, root: name == "std" }
+        }
+        "argmax" if over.len() == 1 && !long && x.size() > 0 => Kind::ArgMax,
+        "argmin" if over.len() == 1 && !long && x.size() > 0 => Kind::ArgMin,
+        other => return Err(replay.wrong(format!("a kind {other:?} that its input does not have"))),
+    };
+    if matches!(kind, Kind::Sum(scale) if scale != 1.0) && !x.dtype().is(Category::Inexact) {
+        return Err(replay.wrong("a scaled sum of integers"));
+    }
+    // Axes of length one in the place of those that are gone.
+    let kept = replay.shape().len() == x.ndim();
+    x.reduce_axes(kind, over, kept)
+}
+
+/// What a sum of `now` elements is multiplied by, if one of `before` elements was multiplied by one over their
+/// number, or over a few less.
+fn scale_of(replay: &Replay<'_>, before: f64, now: f64) -> Result<f64> {
+    let scale = replay.float("scale")?;
+    if !replay.free || before == now {
+        return Ok(scale);
+    }
+    let less = before - (1.0 / scale).round();
+    match scale == 1.0 {
+        // A mean of one element cannot be told from a sum.
+        true if before == 1.0 && replay.dtype().is(Category::Inexact) => Err(replay.not_free()),
+        true => Ok(1.0),
+        false if (0.0..before).contains(&less) && 1.0 / (before - less) == scale => {
+            Ok(1.0 / (now - less).max(0.0))
+        }
+        false => Err(replay.not_free()),
+    }
 }

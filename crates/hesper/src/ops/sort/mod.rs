@@ -1,7 +1,7 @@
 //! Sorting and selecting along an axis. Sorts are stable; NaN comes last.
 
 mod key;
-mod search;
+pub(super) mod search;
 
 use hesper_compute::Mismatch;
 use hesper_cpu::Cores;
@@ -13,6 +13,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::shape::axis;
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use key::Key;
@@ -85,6 +86,15 @@ impl Op for Sort {
             (Order::Around(_), true) => "argpartition",
             (Order::Middle, _) => "median",
         }
+    }
+
+    fn export(&self) -> Export {
+        let (order, kth) = match self.order {
+            Order::Sorted => ("sorted", None),
+            Order::Around(kth) => ("around", Some(kth)),
+            Order::Middle => ("middle", None),
+        };
+        Record::new("sort").with("order", order).maybe("kth", kth).with("places", self.places).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -257,5 +267,25 @@ fn around(op: &str, kth: isize, length: usize) -> Result<Order> {
     match from_front.and_then(|at| usize::try_from(at).ok()) {
         Some(at) if at < length => Ok(Order::Around(at)),
         _ => Err(Error::value(op, format!("there is no element {kth} along an axis of length {length}"))),
+    }
+}
+
+pub(super) fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    if x.ndim() == 0 {
+        return Err(replay.wrong("no rows"));
+    }
+    let last = Some(-1);
+    match (replay.text("order")?, replay.flag("places")?) {
+        ("sorted", false) => x.sort(last),
+        ("sorted", true) => x.argsort(last),
+        ("around", places) => {
+            // A place that was counted from the back would be another one now.
+            replay.unmoved()?;
+            let kth = replay.axis("kth")?;
+            if places { x.argpartition(kth, last) } else { x.partition(kth, last) }
+        }
+        ("middle", false) if x.size() > 0 && x.dtype().is(crate::Category::Inexact) => x.middle(),
+        _ => Err(replay.wrong("an order that its input does not have")),
     }
 }

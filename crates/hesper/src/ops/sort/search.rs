@@ -7,6 +7,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay};
 use crate::ops::native::{GRAIN, par_chunks_mut, reach, with_element};
 use crate::ops::{Op, OpRef};
 
@@ -46,6 +47,10 @@ impl Search {
 impl Op for Search {
     fn name(&self) -> &'static str {
         "searchsorted"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("searchsorted").with("right", self.right).into()
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
@@ -149,6 +154,16 @@ impl Op for Unique {
         "unique"
     }
 
+    fn export(&self) -> Export {
+        let wanted = match self.wanted {
+            Wanted::Values => "values",
+            Wanted::Places => "places",
+            Wanted::Inverse => "inverse",
+            Wanted::Counts => "counts",
+        };
+        Record::new("unique").with("wanted", wanted).with("size", self.size).into()
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_element!(l.input_dtype(0), T => self.run::<T>(l))
     }
@@ -220,4 +235,48 @@ impl Array {
             counts: make(Wanted::Counts, &[size], Dtype::Int32)?,
         })
     }
+}
+
+pub(in crate::ops) fn read_search(replay: &Replay<'_>) -> Result<Array> {
+    let [row, values] = replay.inputs()?;
+    row.searchsorted(values, replay.flag("right")?)
+}
+
+pub(in crate::ops) fn read_unique(replay: &Replay<'_>) -> Result<Array> {
+    let [flat, order, others @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
+    if flat.ndim() != 1 || others.len() > 1 {
+        return Err(replay.wrong("inputs that are no row"));
+    }
+    let size = replay.length("size")?;
+    let found = flat.unique(size, others.first())?;
+    let (chosen, wanted) = match replay.text("wanted")? {
+        "values" => (found.values, Wanted::Values),
+        "places" => (found.index, Wanted::Places),
+        "inverse" => (found.inverse, Wanted::Inverse),
+        "counts" => (found.counts, Wanted::Counts),
+        other => return Err(replay.wrong(format!("nothing to say about {other:?}"))),
+    };
+    // The order that is there already, if it is this row's.
+    let sorts = |call: crate::array::Call| call.op.name() == "argsort" && call.inputs[0].same(flat);
+    match (chosen.call(), order.call().is_some_and(sorts)) {
+        (Some(mut call), true) => {
+            call.inputs[1] = order.clone();
+            let op = Unique { wanted, size, filled: call.inputs.len() > 2 };
+            let shape = replay.shape().iter().product::<usize>();
+            let lengths = if wanted == Wanted::Inverse { shape } else { size };
+            let made = Array::lazy(smallvec![lengths], chosen.dtype(), OpRef::new(op), call.inputs)?;
+            if wanted == Wanted::Inverse { inverse_of(replay, flat, made) } else { Ok(made) }
+        }
+        _ if wanted == Wanted::Inverse => inverse_of(replay, flat, chosen),
+        _ => Ok(chosen),
+    }
+}
+
+/// The numbers of all elements in the shape that the array had before it was a row.
+fn inverse_of(replay: &Replay<'_>, flat: &Array, made: Array) -> Result<Array> {
+    replay.unmoved()?;
+    if crate::shape::size_of(replay.shape())? != flat.size() {
+        return Err(replay.wrong("a shape that its input does not fill"));
+    }
+    made.reshape(&crate::shape::signed(replay.shape()))
 }

@@ -1,0 +1,197 @@
+//! Writing functions to files.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::format::{ALIGNMENT, Body, Constant, HEADER, Trace, checksum, header};
+use super::graph::{Graph, Place};
+use crate::Dtype;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::ids::IdMap;
+use crate::shape::Shape;
+
+/// Constants of up to so many bytes are one if their bytes are.
+const SMALL: usize = 64;
+
+/// A file of a function under construction: traces are added, then it is written.
+///
+/// ```
+/// use hesper::{Array, Dtype, export};
+/// # let path = std::env::temp_dir().join(format!("hesper-exporter-{}", std::process::id()));
+/// let mut exporter = export::Exporter::new(&path);
+/// for count in 1..=2 {
+///     let arguments = vec![Array::ones(&[3], Dtype::Float32)?; count];
+///     exporter.trace(&arguments, &[], |x| {
+///         let sum = x[1..].iter().try_fold(x[0].clone(), |sum, one| sum.add(one))?;
+///         Ok::<_, hesper::Error>(vec![sum])
+///     })?;
+/// }
+/// exporter.finish()?;
+/// let f = export::import_function(&path)?;
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0]);
+/// assert_eq!(f.call(&[x.clone(), x.clone()], &[])?[0].to_vec::<f32>()?, [2.0, 4.0, 6.0]);
+/// assert!(f.call(&[x.clone(), x.clone(), x], &[]).is_err());
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Exporter {
+    path: PathBuf,
+    shapeless: bool,
+    metadata: String,
+    traces: Vec<Trace>,
+    constants: Vec<Array>,
+    by_id: IdMap<usize>,
+    by_bytes: HashMap<(Shape, Dtype, Vec<u8>), usize>,
+}
+
+impl Exporter {
+    /// A file to be, without traces. It is written by [`finish`](Exporter::finish).
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Exporter {
+            path: path.as_ref().to_path_buf(),
+            shapeless: false,
+            metadata: String::new(),
+            traces: Vec::new(),
+            constants: Vec::new(),
+            by_id: IdMap::default(),
+            by_bytes: HashMap::new(),
+        }
+    }
+
+    /// Whether the function takes other shapes, with as many axes, than those that it is traced with.
+    pub fn shapeless(mut self, shapeless: bool) -> Self {
+        self.shapeless = shapeless;
+        self
+    }
+
+    /// A text that the file holds besides the function.
+    pub fn metadata(mut self, text: impl Into<String>) -> Self {
+        self.metadata = text.into();
+        self
+    }
+
+    /// Traces the function for arguments by place and by name. It gets both, those by name last and in the order
+    /// of their names.
+    pub fn trace<E: From<Error>>(
+        &mut self,
+        positional: &[Array],
+        named: &[(String, Array)],
+        f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
+    ) -> Result<(), E> {
+        let graph = Graph::trace(positional, named, self.shapeless, f)?;
+        Ok(self.add(graph)?)
+    }
+
+    /// Adds a trace. There can be only one for the same arguments.
+    pub fn add(&mut self, mut graph: Graph) -> Result<()> {
+        if self.traces.iter().any(|trace| trace.signature.same(&graph.signature)) {
+            let what = "a function can be exported only once for arguments of the same shapes and types";
+            return Err(Error::Export(what.into()));
+        }
+        crate::eval(&graph.constants)?;
+        let places = graph
+            .constants
+            .drain(..)
+            .map(|constant| self.constant(constant))
+            .collect::<Result<Vec<usize>>>()?;
+        let change = |place: &mut Place| {
+            if let Place::Constant(at) = place {
+                *at = places[*at];
+            }
+        };
+        graph.steps.iter_mut().flat_map(|step| &mut step.inputs).for_each(change);
+        graph.outputs.iter_mut().for_each(change);
+        self.traces.push(Trace { signature: graph.signature, steps: graph.steps, outputs: graph.outputs });
+        Ok(())
+    }
+
+    /// The number of a constant in the file.
+    fn constant(&mut self, array: Array) -> Result<usize> {
+        let fresh = self.constants.len();
+        let mut at = *self.by_id.entry(array.0.id).or_insert(fresh);
+        if at == fresh && array.nbytes() <= SMALL {
+            let bytes = array.read_bytes(<[u8]>::to_vec)?;
+            at = *self.by_bytes.entry((array.0.shape.clone(), array.dtype(), bytes)).or_insert(fresh);
+            self.by_id.insert(array.0.id, at);
+        }
+        if at == fresh {
+            self.constants.push(array);
+        }
+        Ok(at)
+    }
+
+    /// The bytes of the file up to its constants, and where each of these lies.
+    fn layout(&self) -> Result<(Vec<u8>, Vec<u64>)> {
+        let mut offset = 0u64;
+        let mut constants = Vec::with_capacity(self.constants.len());
+        for array in &self.constants {
+            let checksum = array.read_bytes(checksum)?;
+            constants.push(Constant { shape: array.0.shape.clone(), dtype: array.dtype(), offset, checksum });
+            offset = (offset + array.nbytes() as u64).next_multiple_of(ALIGNMENT);
+        }
+        let offsets: Vec<u64> = constants.iter().map(|constant| constant.offset).collect();
+        let body =
+            Body { metadata: self.metadata.clone(), constants, traces: self.traces.clone() }.write()?;
+        let data = (HEADER as u64 + body.len() as u64).next_multiple_of(ALIGNMENT);
+        let end = match (self.constants.last(), offsets.last()) {
+            (Some(last), Some(offset)) => data + offset + last.nbytes() as u64,
+            _ => HEADER as u64 + body.len() as u64,
+        };
+        let mut bytes = header(&body, end).to_vec();
+        bytes.extend(body);
+        Ok((bytes, offsets.iter().map(|offset| data + offset).collect()))
+    }
+
+    /// Writes the file: a temporary one that takes the place of an old one when all went well.
+    pub fn finish(self) -> Result<()> {
+        let (head, offsets) = self.layout()?;
+        hesper_files::write::replace(&self.path, |out| {
+            let failed = |error| hesper_files::Error::io("cannot write", None, error);
+            out.write_all(&head).map_err(failed)?;
+            let mut at = head.len() as u64;
+            for (array, offset) in self.constants.iter().zip(&offsets) {
+                let padding = [0; ALIGNMENT as usize];
+                out.write_all(&padding[..(offset - at) as usize]).map_err(failed)?;
+                let written = array.read_bytes(|bytes| out.write_all(bytes));
+                match written {
+                    Ok(written) => written.map_err(failed)?,
+                    Err(error) => {
+                        return Err(failed(std::io::Error::other(error.to_string())));
+                    }
+                }
+                at = offset + array.nbytes() as u64;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+/// Writes a function to a file: traced once, for arguments like `arguments`, or with `shapeless` for other shapes
+/// with as many axes, too.
+///
+/// ```
+/// use hesper::{Array, Dtype, export};
+/// # let path = std::env::temp_dir().join(format!("hesper-export-{}", std::process::id()));
+/// let weight = Array::from_slice(&[1.0f32, 10.0]);
+/// let f = |x: &[Array]| Ok(vec![x[0].multiply(&weight)?.sum(Some(&[-1]), false)?]);
+/// export::export_function(&path, f, &[Array::zeros(&[1, 2], Dtype::Float32)?], true)?;
+/// let f = export::import_function(&path)?;
+/// let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// assert_eq!(f.call(&[x], &[])?[0].to_vec::<f32>()?, [21.0, 43.0]);
+/// # std::fs::remove_file(&path).ok();
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn export_function(
+    path: impl AsRef<Path>,
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>>,
+    arguments: &[Array],
+    shapeless: bool,
+) -> Result<()> {
+    let mut exporter = Exporter::new(path).shapeless(shapeless);
+    exporter.trace(arguments, &[], f)?;
+    exporter.finish()
+}

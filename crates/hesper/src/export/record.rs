@@ -1,0 +1,241 @@
+//! What a file says of one op, and what an op's reader gets of it.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use crate::Dtype;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+
+/// An attribute of an op.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Yes or no.
+    Bool(bool),
+    /// A number.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+    /// Text.
+    Text(String),
+    /// Numbers.
+    Ints(Vec<i64>),
+    /// Texts.
+    Texts(Vec<String>),
+}
+
+macro_rules! values {
+    ($($from:ty => |$x:ident| $value:expr;)*) => {
+        $(impl From<$from> for Value {
+            fn from($x: $from) -> Self {
+                $value
+            }
+        })*
+    };
+}
+
+values! {
+    bool => |x| Value::Bool(x);
+    usize => |x| Value::Int(i64::try_from(x).unwrap_or(i64::MAX));
+    isize => |x| Value::Int(x as i64);
+    i32 => |x| Value::Int(i64::from(x));
+    f32 => |x| Value::Float(f64::from(x));
+    f64 => |x| Value::Float(x);
+    &str => |x| Value::Text(x.to_string());
+    &[usize] => |x| Value::Ints(x.iter().map(|one| i64::try_from(*one).unwrap_or(i64::MAX)).collect());
+    &[isize] => |x| Value::Ints(x.iter().map(|one| *one as i64).collect());
+    &[u64] => |x| Value::Ints(x.iter().map(|one| i64::try_from(*one).unwrap_or(i64::MAX)).collect());
+    Vec<String> => |x| Value::Texts(x);
+}
+
+/// Attributes by name.
+pub type Attributes = Vec<(Cow<'static, str>, Value)>;
+
+/// What becomes of an op in a file.
+pub(crate) enum Export {
+    /// It cannot be written.
+    Never,
+    /// It is one of its inputs.
+    Input(usize),
+    /// It is a step.
+    Step(Record),
+}
+
+/// An op as a file holds it.
+pub(crate) struct Record {
+    pub(crate) name: &'static str,
+    pub(crate) attributes: Attributes,
+    /// An input that the op's constructor stretches, whatever its shape.
+    pub(crate) stretched: Option<usize>,
+}
+
+impl Record {
+    pub(crate) fn new(name: &'static str) -> Self {
+        Record { name, attributes: Vec::new(), stretched: None }
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.attributes.push((Cow::Borrowed(name), value.into()));
+        self
+    }
+
+    /// The same, for an attribute that may be missing.
+    pub(crate) fn maybe(self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    pub(crate) fn stretching(mut self, input: usize) -> Self {
+        self.stretched = Some(input);
+        self
+    }
+}
+
+impl From<Record> for Export {
+    fn from(record: Record) -> Self {
+        Export::Step(record)
+    }
+}
+
+/// Makes the one output of an op again.
+pub(crate) type ReadOne = fn(&Replay<'_>) -> Result<Array>;
+
+/// Makes an op's outputs again.
+#[derive(Clone, Copy)]
+pub(crate) enum Reader {
+    One(ReadOne),
+    Several(fn(&Replay<'_>) -> Result<Vec<Array>>),
+}
+
+/// A step of a file, for the constructor of its op. Nothing in it can be trusted: constructors check all that
+/// they get, and what is taken from here is of the type that was asked for and no more.
+pub(crate) struct Replay<'a> {
+    pub(crate) op: &'a str,
+    pub(crate) inputs: &'a [Array],
+    /// The shapes that the inputs had when the function was traced.
+    pub(crate) traced: &'a [Shape],
+    pub(crate) attributes: &'a [(Cow<'static, str>, Value)],
+    /// The shapes and types that came out then; at least one.
+    pub(crate) outputs: &'a [(Shape, Dtype)],
+    /// Whether shapes may be others now.
+    pub(crate) free: bool,
+}
+
+impl<'a> Replay<'a> {
+    /// So many inputs.
+    pub(crate) fn inputs<const N: usize>(&self) -> Result<[&'a Array; N]> {
+        let all: SmallVec<[&Array; 6]> = self.inputs.iter().collect();
+        <[&Array; N]>::try_from(&all[..])
+            .map_err(|_| self.wrong(format!("{} inputs, where {N} are expected", self.inputs.len())))
+    }
+
+    /// The error that something is wrong with the step.
+    pub(crate) fn wrong(&self, what: impl std::fmt::Display) -> Error {
+        Error::Export(format!("a step `{}` has {what}", self.op))
+    }
+
+    /// The error that the step's shape does not follow from other shapes.
+    pub(crate) fn not_free(&self) -> Error {
+        let now: Vec<&[usize]> = self.inputs.iter().map(Array::shape).collect();
+        let traced: Vec<&[usize]> = self.traced.iter().map(|shape| &shape[..]).collect();
+        let what = format!(
+            "the result of `{}` on shapes {now:?} does not follow from what it was on {traced:?}: export the \
+             function for these shapes too",
+            self.op
+        );
+        Error::Shape { op: "import_function".into(), what }
+    }
+
+    /// Whether inputs have other shapes than when the function was traced.
+    pub(crate) fn moved(&self) -> bool {
+        self.free && self.inputs.iter().zip(self.traced).any(|(input, traced)| *input.shape() != **traced)
+    }
+
+    /// An error if they have.
+    pub(crate) fn unmoved(&self) -> Result<()> {
+        if self.moved() { Err(self.not_free()) } else { Ok(()) }
+    }
+
+    fn get(&self, name: &str) -> Option<&'a Value> {
+        self.attributes.iter().find(|(other, _)| other == name).map(|(_, value)| value)
+    }
+
+    fn require<T>(&self, name: &str, found: Option<T>) -> Result<T> {
+        found.ok_or_else(|| self.wrong(format!("no valid attribute {name:?}")))
+    }
+
+    pub(crate) fn maybe_int(&self, name: &str) -> Option<i64> {
+        if let Some(Value::Int(value)) = self.get(name) { Some(*value) } else { None }
+    }
+
+    pub(crate) fn maybe_float(&self, name: &str) -> Option<f64> {
+        if let Some(Value::Float(value)) = self.get(name) { Some(*value) } else { None }
+    }
+
+    pub(crate) fn length(&self, name: &str) -> Result<usize> {
+        self.require(name, self.maybe_int(name).and_then(|value| usize::try_from(value).ok()))
+    }
+
+    pub(crate) fn axis(&self, name: &str) -> Result<isize> {
+        self.require(name, self.maybe_int(name).and_then(|value| isize::try_from(value).ok()))
+    }
+
+    pub(crate) fn float(&self, name: &str) -> Result<f64> {
+        self.require(name, self.maybe_float(name))
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> Result<bool> {
+        let found = if let Some(Value::Bool(value)) = self.get(name) { Some(*value) } else { None };
+        self.require(name, found)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<&'a str> {
+        let found = if let Some(Value::Text(value)) = self.get(name) { Some(value.as_str()) } else { None };
+        self.require(name, found)
+    }
+
+    pub(crate) fn texts(&self, name: &str) -> Result<Vec<&'a str>> {
+        let found = if let Some(Value::Texts(list)) = self.get(name) { Some(list) } else { None };
+        Ok(self.require(name, found)?.iter().map(String::as_str).collect())
+    }
+
+    fn ints<T: TryFrom<i64>>(&self, name: &str) -> Result<Vec<T>> {
+        let found = if let Some(Value::Ints(list)) = self.get(name) { Some(list) } else { None };
+        let list = found.and_then(|list| list.iter().map(|one| T::try_from(*one).ok()).collect());
+        self.require(name, list)
+    }
+
+    pub(crate) fn axes(&self, name: &str) -> Result<SmallVec<[isize; 6]>> {
+        self.ints(name).map(SmallVec::from_vec)
+    }
+
+    pub(crate) fn lengths(&self, name: &str) -> Result<Shape> {
+        self.ints(name).map(Shape::from_vec)
+    }
+
+    pub(crate) fn words<const N: usize>(&self, name: &str) -> Result<[u64; N]> {
+        let list: Vec<u64> = self.ints(name)?;
+        self.require(name, list.try_into().ok())
+    }
+
+    /// One of several values by its name.
+    pub(crate) fn choice<T: Copy>(&self, name: &str, list: &[(&str, T)]) -> Result<T> {
+        let text = self.text(name)?;
+        let found = list.iter().find(|(other, _)| *other == text).map(|(_, value)| *value);
+        self.require(name, found)
+    }
+
+    /// The shape that came out.
+    pub(crate) fn shape(&self) -> &'a [usize] {
+        self.outputs.first().map_or(&[], |(shape, _)| shape)
+    }
+
+    /// The type that came out.
+    pub(crate) fn dtype(&self) -> Dtype {
+        self.outputs.first().map_or(Dtype::Float32, |(_, dtype)| *dtype)
+    }
+}

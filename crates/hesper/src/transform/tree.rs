@@ -1,0 +1,386 @@
+//! Trees of arrays: structures that transformations take and give as a whole.
+//!
+//! A [`Tree`] is an array, or a tuple, a list, a map or a struct of trees. The functions of this module are those
+//! of [`transform`](super) for functions of one tree: what is varied are all of its arrays, in a fixed order.
+//!
+//! ```
+//! use hesper::{Array, Dtype, transform::tree, tree_struct};
+//! struct Linear {
+//!     weight: Array,
+//!     bias: Option<Array>,
+//! }
+//! tree_struct!(Linear { weight, bias });
+//!
+//! let layer = Linear { weight: Array::ones(&[2], Dtype::Float32)?, bias: None };
+//! let x = Array::from_slice(&[3.0f32, 4.0]);
+//! let (loss, slope) = tree::value_and_grad(|layer: &Linear| x.multiply(&layer.weight)?.sum(None, false))(&layer)?;
+//! assert_eq!(loss.item::<f32>()?, 7.0);
+//! assert_eq!(slope.weight.to_vec::<f32>()?, [3.0, 4.0]);
+//! assert!(slope.bias.is_none());
+//! # Ok::<(), hesper::Error>(())
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Cache, compile_enabled};
+use crate::array::Array;
+use crate::error::{Error, Result};
+
+/// A structure of arrays.
+pub trait Tree: Sized {
+    /// Adds its arrays to a list, in the tree's order.
+    fn flatten(&self, into: &mut Vec<Array>);
+
+    /// The same structure with other arrays, in the tree's order.
+    fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self>;
+
+    /// Adds to a list what tells its structure from others of its type: lengths, names, what is missing.
+    fn structure(&self, into: &mut Vec<u8>);
+
+    /// Its arrays, in the tree's order.
+    fn arrays(&self) -> Vec<Array> {
+        let mut arrays = Vec::new();
+        self.flatten(&mut arrays);
+        arrays
+    }
+
+    /// The same structure with as many other arrays.
+    fn with_arrays(&self, arrays: Vec<Array>) -> Result<Self> {
+        let count = arrays.len();
+        let mut rest = arrays.into_iter();
+        let tree = self.rebuild(&mut rest)?;
+        match rest.next() {
+            None => Ok(tree),
+            Some(_) => Err(Error::value("tree", format!("{count} arrays are too many"))),
+        }
+    }
+}
+
+impl Tree for Array {
+    fn flatten(&self, into: &mut Vec<Array>) {
+        into.push(self.clone());
+    }
+
+    fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
+        arrays.next().ok_or_else(|| Error::value("tree", "too few arrays"))
+    }
+
+    fn structure(&self, _: &mut Vec<u8>) {}
+}
+
+macro_rules! tuples {
+    ($(($($name:ident $at:tt),*);)*) => {
+        $(impl<$($name: Tree),*> Tree for ($($name,)*) {
+            fn flatten(&self, _into: &mut Vec<Array>) {
+                $(self.$at.flatten(_into);)*
+            }
+
+            fn rebuild(&self, _arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
+                Ok(($(self.$at.rebuild(_arrays)?,)*))
+            }
+
+            fn structure(&self, _into: &mut Vec<u8>) {
+                $(self.$at.structure(_into);)*
+            }
+        })*
+    };
+}
+
+tuples! {
+    ();
+    (A 0);
+    (A 0, B 1);
+    (A 0, B 1, C 2);
+    (A 0, B 1, C 2, D 3);
+    (A 0, B 1, C 2, D 3, E 4);
+    (A 0, B 1, C 2, D 3, E 4, F 5);
+}
+
+fn number(value: usize, into: &mut Vec<u8>) {
+    into.extend((value as u64).to_le_bytes());
+}
+
+impl<T: Tree> Tree for Vec<T> {
+    fn flatten(&self, into: &mut Vec<Array>) {
+        self.iter().for_each(|one| one.flatten(into));
+    }
+
+    fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
+        self.iter().map(|one| one.rebuild(arrays)).collect()
+    }
+
+    fn structure(&self, into: &mut Vec<u8>) {
+        number(self.len(), into);
+        self.iter().for_each(|one| one.structure(into));
+    }
+}
+
+impl<T: Tree, const N: usize> Tree for [T; N] {
+    fn flatten(&self, into: &mut Vec<Array>) {
+        self.iter().for_each(|one| one.flatten(into));
+    }
+
+    fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
+        let list: Vec<T> = self.iter().map(|one| one.rebuild(arrays)).collect::<Result<_>>()?;
+        list.try_into().map_err(|_| Error::value("tree", "a list of another length"))
+    }
+
+    fn structure(&self, into: &mut Vec<u8>) {
+        self.iter().for_each(|one| one.structure(into));
+    }
+}
+
+impl<T: Tree> Tree for Option<T> {
+    fn flatten(&self, into: &mut Vec<Array>) {
+        self.iter().for_each(|one| one.flatten(into));
+    }
+
+    fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
+        self.as_ref().map(|one| one.rebuild(arrays)).transpose()
+    }
+
+    fn structure(&self, into: &mut Vec<u8>) {
+        into.push(u8::from(self.is_some()));
+        self.iter().for_each(|one| one.structure(into));
+    }
+}
+
+impl<T: Tree> Tree for Box<T> {
+    fn flatten(&self, into: &mut Vec<Array>) {
+        (**self).flatten(into);
+    }
+
+    fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
+        (**self).rebuild(arrays).map(Box::new)
+    }
+
+    fn structure(&self, into: &mut Vec<u8>) {
+        (**self).structure(into);
+    }
+}
+
+fn name(text: &str, into: &mut Vec<u8>) {
+    number(text.len(), into);
+    into.extend(text.as_bytes());
+}
+
+impl<T: Tree> Tree for BTreeMap<String, T> {
+    fn flatten(&self, into: &mut Vec<Array>) {
+        self.values().for_each(|one| one.flatten(into));
+    }
+
+    fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
+        self.iter().map(|(key, one)| Ok((key.clone(), one.rebuild(arrays)?))).collect()
+    }
+
+    fn structure(&self, into: &mut Vec<u8>) {
+        number(self.len(), into);
+        for (key, one) in self {
+            name(key, into);
+            one.structure(into);
+        }
+    }
+}
+
+/// A map's entries in the order of their names.
+fn sorted<T>(map: &HashMap<String, T>) -> Vec<(&String, &T)> {
+    let mut entries: Vec<(&String, &T)> = map.iter().collect();
+    entries.sort_by_key(|(key, _)| *key);
+    entries
+}
+
+impl<T: Tree> Tree for HashMap<String, T> {
+    fn flatten(&self, into: &mut Vec<Array>) {
+        sorted(self).iter().for_each(|(_, one)| one.flatten(into));
+    }
+
+    fn rebuild(&self, arrays: &mut dyn Iterator<Item = Array>) -> Result<Self> {
+        sorted(self).into_iter().map(|(key, one)| Ok((key.clone(), one.rebuild(arrays)?))).collect()
+    }
+
+    fn structure(&self, into: &mut Vec<u8>) {
+        number(self.len(), into);
+        for (key, one) in sorted(self) {
+            name(key, into);
+            one.structure(into);
+        }
+    }
+}
+
+/// Makes a struct a [`Tree`]: of the fields that are named, in that order. What stands after `keeps` is no part of
+/// the tree and is cloned; compiled functions are told apart by it as `Debug` shows it.
+///
+/// ```
+/// use hesper::{Array, transform::tree, tree_struct};
+/// struct Layer { weight: Array, layers: Vec<Layer>, scale: f64 }
+/// tree_struct!(Layer { weight, layers } keeps { scale });
+///
+/// let leaf = Layer { weight: Array::from_slice(&[2.0f32]), layers: vec![], scale: 3.0 };
+/// let layer = Layer { weight: Array::from_slice(&[1.0f32]), layers: vec![leaf], scale: 1.0 };
+/// let f = |layer: &Layer| layer.weight.multiply(&layer.layers[0].weight)?.sum(None, false);
+/// let slope = tree::grad(f)(&layer)?;
+/// assert_eq!(slope.layers[0].weight.to_vec::<f32>()?, [1.0]);
+/// assert_eq!(slope.layers[0].scale, 3.0);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+#[macro_export]
+macro_rules! tree_struct {
+    ($type:ty { $($field:ident),* $(,)? } $(keeps { $($kept:ident),* $(,)? })?) => {
+        impl $crate::transform::tree::Tree for $type {
+            fn flatten(&self, into: &mut Vec<$crate::Array>) {
+                let _ = &into;
+                $($crate::transform::tree::Tree::flatten(&self.$field, into);)*
+            }
+
+            fn rebuild(&self, arrays: &mut dyn Iterator<Item = $crate::Array>) -> $crate::Result<Self> {
+                let _ = &arrays;
+                Ok(Self {
+                    $($field: $crate::transform::tree::Tree::rebuild(&self.$field, arrays)?,)*
+                    $($($kept: self.$kept.clone(),)*)?
+                })
+            }
+
+            fn structure(&self, into: &mut Vec<u8>) {
+                $($crate::transform::tree::Tree::structure(&self.$field, into);)*
+                $($(into.extend(format!("{:?};", self.$kept).into_bytes());)*)?
+            }
+        }
+    };
+}
+
+/// Calls a function of a tree with arrays in the tree's structure; keeps what it gave.
+fn call<T: Tree, U: Tree>(
+    f: impl FnOnce(&T) -> Result<U>,
+    tree: &T,
+    arrays: &[Array],
+    given: &mut Option<U>,
+) -> Result<Vec<Array>> {
+    let made = f(&tree.with_arrays(arrays.to_vec())?)?;
+    let outputs = made.arrays();
+    *given = Some(made);
+    Ok(outputs)
+}
+
+fn filled<U: Tree>(given: Option<U>, arrays: Vec<Array>) -> Result<U> {
+    given.ok_or_else(|| Error::value("tree", "the function was not called"))?.with_arrays(arrays)
+}
+
+/// The outputs of a function, and the product of cotangents with its Jacobian: [`vjp`](super::vjp) of trees.
+///
+/// ```
+/// use hesper::{Array, transform::tree};
+/// let pair = (Array::from_slice(&[2.0f32]), [Array::from_slice(&[5.0f32])]);
+/// let one = Array::from_slice(&[1.0f32]);
+/// let (y, g) = tree::vjp(|(a, [b]): &(Array, [Array; 1])| a.multiply(b), &pair, &one)?;
+/// assert_eq!(y.to_vec::<f32>()?, [10.0]);
+/// assert_eq!((g.0.to_vec::<f32>()?, g.1[0].to_vec::<f32>()?), (vec![5.0], vec![2.0]));
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn vjp<T: Tree, U: Tree>(f: impl FnOnce(&T) -> Result<U>, primals: &T, cotangents: &U) -> Result<(U, T)> {
+    let mut given = None;
+    let (outputs, found) =
+        super::vjp(|arrays| call(f, primals, arrays, &mut given), &primals.arrays(), &cotangents.arrays())?;
+    Ok((filled(given, outputs)?, primals.with_arrays(found)?))
+}
+
+/// The outputs of a function, and the product of its Jacobian with tangents: [`jvp`](super::jvp) of trees.
+pub fn jvp<T: Tree, U: Tree>(f: impl FnOnce(&T) -> Result<U>, primals: &T, tangents: &T) -> Result<(U, U)> {
+    let mut given = None;
+    let (outputs, found) =
+        super::jvp(|arrays| call(f, primals, arrays, &mut given), &primals.arrays(), &tangents.arrays())?;
+    let tangents = match &given {
+        Some(given) => given.with_arrays(found)?,
+        None => return Err(Error::value("tree", "the function was not called")),
+    };
+    Ok((filled(given, outputs)?, tangents))
+}
+
+/// The function that gives a function's outputs and the gradient of the first array of them, a single number,
+/// with respect to all arrays of its tree: [`value_and_grad`](super::value_and_grad) of trees.
+pub fn value_and_grad<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(f: F) -> impl Fn(&T) -> Result<(U, T)> {
+    move |tree| {
+        let (arrays, mut given) = (tree.arrays(), None);
+        let all: Vec<usize> = (0..arrays.len()).collect();
+        let (outputs, found) =
+            super::gradient(|arrays: &[Array]| call(&f, tree, arrays, &mut given), &arrays, &all)?;
+        Ok((filled(given, outputs)?, tree.with_arrays(found)?))
+    }
+}
+
+/// The function that gives the gradient of a function's value: [`grad`](super::grad) of trees.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use hesper::{Array, transform::tree};
+/// let tree: BTreeMap<String, Array> = [("x".to_string(), Array::from_slice(&[3.0f32]))].into();
+/// let slope = tree::grad(|tree: &BTreeMap<String, Array>| tree["x"].square()?.sum(None, false))(&tree)?;
+/// assert_eq!(slope["x"].to_vec::<f32>()?, [6.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn grad<T: Tree, F: Fn(&T) -> Result<Array>>(f: F) -> impl Fn(&T) -> Result<T> {
+    let both = value_and_grad(f);
+    move |tree| Ok(both(tree)?.1)
+}
+
+/// The function over one axis more: [`vmap`](super::vmap) of trees. `inputs` says which axis of each array is gone
+/// over, if any, `outputs` where the new axis of each result goes; one for all, or one for each in the tree's order.
+///
+/// ```
+/// use hesper::{Array, transform::tree};
+/// let rows = vec![Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?];
+/// let sums = tree::vmap(|x: &Vec<Array>| x[0].sum(None, false), &[Some(0)], &[Some(0)]);
+/// assert_eq!(sums(&rows)?.to_vec::<f32>()?, [3.0, 7.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn vmap<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(
+    f: F,
+    inputs: &[Option<isize>],
+    outputs: &[Option<isize>],
+) -> impl Fn(&T) -> Result<U> {
+    let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+    move |tree| {
+        let (arrays, mut given) = (tree.arrays(), None);
+        let axes = super::spread(&inputs, arrays.len())?;
+        let found = super::over(
+            |arrays: &[Array]| call(&f, tree, arrays, &mut given),
+            &arrays,
+            &axes,
+            |count| super::spread(&outputs, count),
+        )?;
+        filled(given, found)
+    }
+}
+
+/// The function, compiled: [`compile`](super::compile) of trees. It is traced for each structure, too.
+///
+/// ```
+/// use hesper::{Array, transform::tree};
+/// let f = tree::compile(|x: &(Array, Option<Array>)| match &x.1 {
+///     Some(y) => x.0.add(y),
+///     None => x.0.negative(),
+/// });
+/// let x = Array::from_slice(&[1.0f32]);
+/// assert_eq!(f(&(x.clone(), None))?.to_vec::<f32>()?, [-1.0]);
+/// assert_eq!(f(&(x.clone(), Some(x)))?.to_vec::<f32>()?, [2.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn compile<T: Tree, U: Tree, F: Fn(&T) -> Result<U>>(f: F) -> impl Fn(&T) -> Result<U> {
+    let cache = Cache::<U>::default();
+    move |tree| {
+        if !compile_enabled() {
+            return f(tree);
+        }
+        let mut structure = Vec::new();
+        tree.structure(&mut structure);
+        let trace = |arrays: &[Array]| {
+            let made = f(&tree.with_arrays(arrays.to_vec())?)?;
+            let outputs = made.arrays();
+            // Of what was given only the structure is kept.
+            let nothing = Array::scalar(0.0, crate::Dtype::Float32)?;
+            let kept = made.rebuild(&mut std::iter::repeat(nothing))?;
+            Ok::<_, Error>((outputs, kept))
+        };
+        let (outputs, kept) = cache.call(&structure, &tree.arrays(), trace)?;
+        kept.with_arrays(outputs)
+    }
+}

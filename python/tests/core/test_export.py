@@ -1,0 +1,279 @@
+"""Functions in files: what is written, what comes back, and which calls are refused."""
+
+import io
+import threading
+
+import pytest
+
+import hesper.core as mx
+import hesper.nn as nn
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "f.hesperfn")
+
+
+def same(found, expected):
+    return len(found) == len(expected) and all(
+        a.shape == b.shape and a.dtype == b.dtype and mx.array_equal(a, b, equal_nan=True)
+        for a, b in zip(found, expected)
+    )
+
+
+def test_a_function_comes_back_as_a_tuple_of_arrays(path):
+    a, b = mx.array([1.0, 2.0]), mx.array([3.0, 4.0])
+    mx.export_function(path, lambda x, y: x + y, a, b)
+    f = mx.import_function(path)
+    for call in (lambda: f(a, b), lambda: f((a, b)), lambda: f([a, b]), lambda: f((a,), {"y": b}), lambda: f(a, y=b)):
+        found = call()
+        assert isinstance(found, tuple) and same(found, (a + b,))
+
+
+def test_arguments_have_names(path):
+    a, b = mx.array([1.0, 2.0]), mx.array([3.0, 4.0])
+    mx.export_function(path, lambda x, *, z, y: [x - y, z], a, z=b, y=b)
+    f = mx.import_function(path)
+    assert same(f(a, y=b, z=a), (a - b, a))
+    assert same(f((a,), {"y": b, "z": a}), (a - b, a))
+    for wrong in (lambda: f(a, b, b), lambda: f({"y": b, "z": a}), lambda: f(a, y=b, z=b, w=b)):
+        with pytest.raises(ValueError, match="1 positional inputs and 2 keyword inputs"):
+            wrong()
+
+
+def test_tuples_and_dicts_of_arguments_are_arguments(path):
+    a, b = mx.array([1.0, 2.0]), mx.array([3.0, 4.0])
+    mx.export_function(path, lambda x, y: x * y, (a, b))
+    assert same(mx.import_function(path)(a, b), (a * b,))
+    mx.export_function(path, lambda x, y: x * y, (a,), {"y": b})
+    assert same(mx.import_function(path)(a, y=b), (a * b,))
+    mx.export_function(path, lambda: mx.array(3))
+    assert same(mx.import_function(path)(), (mx.array(3),))
+
+
+def test_other_shapes_and_types_are_refused_with_what_was_expected(path):
+    a = mx.zeros((2,))
+    mx.export_function(path, mx.exp, a)
+    f = mx.import_function(path)
+    for wrong in (mx.zeros((3,)), mx.zeros((2,), mx.int32), mx.zeros((2, 1))):
+        with pytest.raises(ValueError, match=r"1: \(2\) float32"):
+            f(wrong)
+    with pytest.raises(ValueError):
+        f()
+    with pytest.raises(ValueError, match="single tuple and/or dictionary"):
+        f(1.0)
+
+
+def test_what_is_no_array_cannot_be_exported(path):
+    a = mx.zeros((2,))
+    with pytest.raises(ValueError, match="single tuple and/or dictionary"):
+        mx.export_function(path, lambda x: x, 1.0)
+    for wrong in ({"a": a}, None, 1.0, [[a]]):
+        with pytest.raises(ValueError, match="Outputs can be either"):
+            mx.export_function(path, lambda x, wrong=wrong: wrong, a)
+    with pytest.raises(TypeError):
+        mx.export_function(path, 3, a)
+    with pytest.raises(ZeroDivisionError):
+        mx.export_function(path, lambda x: 1 / 0, a)
+    with pytest.raises(ValueError, match="export_function"):
+        mx.export_function(path, lambda x: mx.eval(x + 1) or x, a)
+
+
+def test_bad_files_are_runtime_errors(tmp_path, path):
+    with pytest.raises(RuntimeError):
+        mx.import_function(str(tmp_path / "nothing"))
+    with pytest.raises(RuntimeError):
+        mx.export_function(str(tmp_path / "no" / "folder"), mx.exp, mx.array(1.0))
+    (tmp_path / "bad").write_bytes(b"abc" * 100)
+    with pytest.raises(RuntimeError, match="does not begin"):
+        mx.import_function(tmp_path / "bad")
+    mx.export_function(path, mx.exp, mx.array(1.0))
+    content = bytearray(open(path, "rb").read())
+    content[70] ^= 1
+    (tmp_path / "bad").write_bytes(content)
+    with pytest.raises(RuntimeError, match="damaged"):
+        mx.import_function(tmp_path / "bad")
+    with pytest.raises(TypeError):
+        mx.import_function(3)
+
+
+def test_several_traces_are_one_function(path):
+    a, b = mx.array([1.0, 2.0]), mx.array([3.0, 4.0])
+    with mx.exporter(path, lambda *args: sum(args)) as exporter:
+        assert isinstance(exporter, mx.FunctionExporter)
+        exporter(a)
+        exporter(a, b)
+        with pytest.raises(RuntimeError, match="only once"):
+            exporter(b, a)
+        exporter(a, b, a)
+    with pytest.raises(RuntimeError, match="closed"):
+        exporter(a)
+    exporter.close()
+    f = mx.import_function(path)
+    assert same(f(a), (a,)) and same(f(a, b), (a + b,)) and same(f(a, b, a), (a + b + a,))
+    with pytest.raises(ValueError):
+        f(a, b, a, b)
+
+
+def test_metadata_is_kept(path):
+    mx.export_function(path, mx.exp, mx.array(1.0), metadata="hello")
+    f, text = mx.import_function(path, return_metadata=True)
+    assert text == "hello" and callable(f)
+    with mx.exporter(path, mx.exp, metadata="more") as exporter:
+        exporter(mx.array(1.0))
+    assert mx.import_function(path, True)[1] == "more"
+    with pytest.raises(ValueError, match="metadata"):
+        mx.export_function(lambda step: None, mx.exp, mx.array(1.0), metadata="hello")
+
+
+def test_shapes_may_be_free(path):
+    a = mx.ones((2, 3))
+    mx.export_function(path, lambda x, y: mx.softmax(x @ y.T, axis=-1).mean(0), a, a, shapeless=True)
+    f = mx.import_function(path)
+    x, y = mx.random.normal((5, 7)), mx.random.normal((4, 7))
+    assert same(f(x, y), (mx.softmax(x @ y.T, axis=-1).mean(0),))
+    for wrong in ((x[0], y), (x.astype(mx.float16), y)):
+        with pytest.raises(ValueError):
+            f(*wrong)
+    mx.export_function(path, lambda x: x[:-1], a, shapeless=True)
+    f = mx.import_function(path)
+    assert same(f(a[:, :2]), (a[:1, :2],))
+    with pytest.raises(ValueError, match="slice"):
+        f(mx.ones((5, 3)))
+
+
+def test_weights_come_along_and_gradients_go_through(path):
+    layers = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2))
+    x = mx.random.normal((3, 4))
+    mx.export_function(path, lambda x: layers(x), x)
+    expected = layers(x)
+    slope = mx.grad(lambda x: layers(x).sum())(x)
+    f = mx.import_function(path)
+    # The file may be replaced: what is open stays as it was.
+    mx.export_function(path, mx.exp, x)
+    assert same(f(x), (expected,))
+    assert mx.allclose(mx.grad(lambda x: f(x)[0].sum())(x), slope)
+    assert same(mx.compile(f)(x), (expected,))
+    assert mx.vmap(lambda x: f(x)[0])(mx.stack([x, x])).shape == (2, 3, 2)
+
+
+def test_random_numbers_are_those_of_the_trace(path):
+    mx.export_function(path, lambda: mx.random.normal((3,)))
+    f = mx.import_function(path)
+    assert same(f(), f())
+
+
+def test_custom_functions_kernels_and_gradients_are_what_they_compute(path):
+    kernel = mx.fast.metal_kernel(
+        name="twice", input_names=["a"], output_names=["b"], source="uint i = thread_position_in_grid.x; b[i] = 2 * a[i];"
+    )
+
+    def twice(a):
+        return kernel(
+            inputs=[a], grid=(a.size, 1, 1), threadgroup=(1, 1, 1), output_shapes=[a.shape], output_dtypes=[a.dtype]
+        )[0]
+
+    @mx.custom_function
+    def odd(x):
+        return mx.sin(x)
+
+    @odd.vjp
+    def odd_vjp(x, cotangent, output):
+        return cotangent * 7
+
+    x = mx.array([1.0, 2.0])
+    fun = lambda x: (twice(x), mx.grad(lambda x: odd(x).sum())(x), mx.checkpoint(mx.exp)(x), mx.compile(mx.cos)(x))
+    mx.export_function(path, fun, x)
+    assert same(mx.import_function(path)(x + 1), fun(x + 1))
+
+
+def test_a_callback_is_told_the_graph():
+    told = []
+    weight = mx.array([1.0, 2.0])
+    mx.export_function(told.append, lambda x, y: (x @ y.T) + weight, mx.ones((2, 2)), y=mx.ones((2, 2)))
+    kinds = [step["type"] for step in told]
+    assert kinds[:4] == ["inputs", "keyword_inputs", "outputs", "constants"]
+    assert set(kinds[4:]) == {"primitive"}
+    assert told[0]["inputs"] == [("A", (2, 2), mx.float32), ("B", (2, 2), mx.float32)]
+    assert told[1]["keywords"] == [("y", "B")]
+    assert same((told[3]["constants"][0][1],), (weight,))
+    assert [step["name"] for step in told[4:]] == ["transpose", "matmul", "add"]
+    assert told[-1]["outputs"] == told[2]["outputs"]
+
+
+def test_many_threads_call_one_imported_function(path):
+    mx.export_function(path, lambda x: mx.exp(x) @ mx.ones((4, 4)), mx.ones((4, 4)))
+    f, x = mx.import_function(path), mx.random.normal((4, 4))
+    expected, wrong = mx.exp(x) @ mx.ones((4, 4)), []
+
+    def run():
+        for _ in range(20):
+            if not same(f(x), (expected,)):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_is_not_closed_is_written_all_the_same(path):
+    exporter = mx.exporter(path, mx.exp)
+    exporter(mx.array(1.0))
+    del exporter
+    assert same(mx.import_function(path)(mx.array(1.0)), (mx.exp(mx.array(1.0)),))
+
+
+def test_graphs_are_text(tmp_path):
+    x = mx.array([1.0, 2.0])
+    y = mx.exp(x + 1)
+    for file in (str(tmp_path / "g.dot"), tmp_path / "h.dot"):
+        mx.export_to_dot(file, y, x=x)
+        text = open(file).read()
+        assert text.startswith("digraph {") and '"x"' in text and "exp" in text
+    text = io.StringIO()
+    mx.export_to_dot(text, [y, {"z": x + 2}], last=y)
+    assert '"last"' in text.getvalue()
+    with pytest.raises(TypeError):
+        mx.export_to_dot(io.BytesIO(), y)
+    for wrong in ((5, y), (str(tmp_path / "g.dot"), 3)):
+        with pytest.raises(ValueError):
+            mx.export_to_dot(*wrong)
+
+
+def test_gather_qqmm_multiplies_what_both_sides_are_rounded_to():
+    x, w = mx.random.normal((4, 3, 64)), mx.random.normal((5, 8, 64))
+    left, right = mx.array([[0], [2]]), mx.array([4, 0, 1])
+    for mode in ("nvfp4", "mxfp8", "mxfp4"):
+        codes, scales = mx.quantize(w, mode=mode)
+        rounded = mx.dequantize(*mx.quantize(x, mode=mode), mode=mode, dtype=mx.float32)
+        whole = mx.dequantize(codes, scales, mode=mode, dtype=mx.float32)
+        expected = mx.gather_mm(rounded, whole.swapaxes(-1, -2), left, right)
+        found = mx.gather_qqmm(x, codes, scales, left, right, mode=mode)
+        assert found.shape == (2, 3, 3, 8) and mx.allclose(found, expected, atol=1e-4, rtol=1e-4)
+        assert mx.array_equal(found, mx.gather_qqmm(x, w, None, left, right, mode=mode, sorted_indices=True))
+        assert mx.gather_qqmm(x, w[:4], mode=mode).shape == (4, 3, 8)
+    half = mx.gather_qqmm(x.astype(mx.bfloat16), codes, scales, left, right, mode=mode)
+    assert half.dtype == mx.bfloat16
+    with pytest.raises(ValueError):
+        mx.gather_qqmm(x, w, mode="nvfp4")
+    with pytest.raises(ValueError):
+        mx.gather_qqmm(x, w, None, left, right, mode="affine")
+    with pytest.raises(ValueError):
+        mx.gather_qqmm(x, w, None, left.astype(mx.float32), right)
+
+
+def test_compiled_functions_take_any_shapes():
+    traced = []
+
+    @lambda f: mx.compile(f, shapeless=True)
+    def f(x):
+        traced.append(x.shape)
+        return x.reshape(x.shape[0], -1).sum(-1) / x.shape[1]
+
+    for shape in ((2, 3, 4), (5, 3, 4), (2, 3, 4), (1, 1, 1), (3, 7, 2)):
+        x = mx.random.normal(shape)
+        assert mx.allclose(f(x), x.reshape(shape[0], -1).sum(-1) / shape[1], atol=1e-5)
+    assert len(traced) == 4
