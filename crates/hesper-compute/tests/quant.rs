@@ -7,8 +7,9 @@ mod common;
 use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Activations, Float, GgufFormat, GgufMat, MatMut, MatRef, Par, QuantFormat, QuantMat, Scales, Serial,
-    dequantize, gguf_dequantize, gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
+    Activations, AtLevel, Float, GgufFormat, GgufMat, MatMut, MatRef, Par, QuantFormat, QuantMat, Scales,
+    Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_matmul, gguf_quantize, qmatmul, quantize_affine,
+    quantize_fp,
 };
 use std::collections::HashMap;
 
@@ -323,4 +324,31 @@ fn formats_that_do_not_exist_are_refused() {
     assert!(QuantMat::new(affine, 1, 64, &[0; 8], Scales::F32(&[0.0; 4]), None).is_err());
     assert!(QuantMat::new(affine, 1, 64, &[0; 8], Scales::Bytes(&[0; 4]), None).is_err());
     assert!(QuantMat::new(QuantFormat::Mxfp4, 1, 64, &[0; 8], Scales::F32(&[0.0; 4]), None).is_err());
+}
+
+#[test]
+fn a_row_gives_the_same_numbers_alone_and_among_others() {
+    const COLS: usize = 352;
+    let rows = 37;
+    let weights: Vec<f32> = (0..rows * COLS).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 504.0).collect();
+    let x: Vec<f32> = (0..64 * COLS).map(|i| ((i * 104_729 % 2003) as f32 - 1001.0) / 300.0).collect();
+    for format in [GgufFormat::Q4_0, GgufFormat::Q4_1, GgufFormat::Q8_0] {
+        let mut data = vec![0u8; rows * COLS / 32 * format.block_bytes()];
+        gguf_quantize(format, &weights, &mut data).unwrap();
+        let w = GgufMat::new(format, rows, COLS, &data).unwrap();
+        for simd in Simd::available() {
+            let product = |from: usize, count: usize| {
+                let mut y = vec![0.0f32; count * rows];
+                let x = MatRef::row_major(&x[from * COLS..][..count * COLS], count, COLS).unwrap();
+                let par = AtLevel(Threads(2), simd);
+                gguf_matmul(&par, x, &w, MatMut::row_major(&mut y, count, rows).unwrap(), Activations::Exact)
+                    .unwrap();
+                y
+            };
+            let alone: Vec<f32> = (0..64).flat_map(|row| product(row, 1)).collect();
+            for count in [2, 3, 4, 7, 8, 15, 16, 17, 33, 64] {
+                assert_eq!(product(0, count), alone[..count * rows], "{format:?}, {simd:?}, {count} rows");
+            }
+        }
+    }
 }

@@ -331,6 +331,37 @@ mod tests {
     }
 
     #[test]
+    fn work_that_comes_when_workers_stop_watching_is_done() {
+        // Pauses around the time after which a worker sleeps.
+        let sum = AtomicU64::new(0);
+        for round in 0..2000u64 {
+            Compute::global().run(4, &|_| {
+                sum.fetch_add(1, Ordering::Relaxed);
+            });
+            let pause = PATIENCE * (round % 5) as u32 / 3;
+            let begun = Instant::now();
+            while begun.elapsed() < pause {
+                std::hint::spin_loop();
+            }
+        }
+        assert_eq!(sum.into_inner(), 8000);
+        let (told, heard) = std::sync::mpsc::channel();
+        struct Tell(Mutex<std::sync::mpsc::Sender<u64>>);
+        impl Job for Tell {
+            fn turn(self: Arc<Self>, key: u64) {
+                self.0.lock().unwrap().send(key).unwrap();
+            }
+        }
+        let job = Arc::new(Tell(Mutex::new(told)));
+        for key in 0..500u64 {
+            Compute::global().push(job.clone(), key);
+            // Nobody else looks: a job whose call was lost would never be done.
+            assert_eq!(heard.recv_timeout(Duration::from_secs(20)), Ok(key));
+            std::thread::sleep(PATIENCE * (key % 4) as u32 / 2);
+        }
+    }
+
+    #[test]
     fn a_panic_in_a_loop_reaches_its_caller_and_the_pool_goes_on() {
         let caught = catch_unwind(|| Compute::global().run(16, &|index| assert!(index != 5, "five")));
         assert!(caught.is_err());

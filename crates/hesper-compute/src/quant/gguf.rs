@@ -607,3 +607,19 @@ unsafe fn int8_row<S: Isa>(
     }
     s.reduce_add(total)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_is_widened_as_the_type_says() {
+        for bits in 0..=u16::MAX {
+            let (ours, theirs) = (widen(bits), f16::from_bits(bits).to_f32());
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{bits:#06x}: {ours} and {theirs}"
+            );
+        }
+    }
+}
