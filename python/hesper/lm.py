@@ -185,7 +185,7 @@ def load(path_or_name: str | os.PathLike, *, round_activations: bool = False) ->
     Examples
     --------
     >>> model, tokenizer = load("demo")
-    >>> tokenizer.decode(tokenizer.encode("The evening star"))
+    >>> tokenizer.decode(tokenizer.encode("The evening star")).strip()
     'The evening star'
     """
     native = _core._LanguageModel.load(os.fspath(path_or_name), round_activations)
