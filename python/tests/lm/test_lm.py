@@ -1,5 +1,6 @@
 """Language models from Python: texts, streams, batches, threads, and what is refused."""
 
+import doctest
 import threading
 
 import pytest
@@ -85,3 +86,7 @@ def test_a_model_tells_what_it_is(demo):
     assert model.nbytes > 0
     assert "numbers" in repr(model)
     assert isinstance(tokenizer.eos_token_ids, set)
+
+
+def test_the_examples_run():
+    assert doctest.testmod(lm).failed == 0
