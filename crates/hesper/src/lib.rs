@@ -10,6 +10,7 @@ mod dtype;
 mod error;
 pub mod eval;
 pub mod fast;
+mod gpu;
 mod host;
 mod ids;
 pub mod io;
