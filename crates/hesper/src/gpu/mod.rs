@@ -6,8 +6,11 @@
 //! A kernel's text is a file beside this one, with [`PRELUDE`] in front. No header of a toolkit is
 //! needed. Kernels are found by text, instance and device.
 
+pub(crate) mod attention;
 pub(crate) mod copy;
 pub(crate) mod matmul;
+pub(crate) mod moves;
+pub(crate) mod quant;
 pub(crate) mod reduce;
 pub(crate) mod rows;
 
