@@ -359,7 +359,9 @@ unsafe impl Device for CudaDevice {
         let payload: Option<&(dyn Any + Send + Sync)> = source.payload.as_deref();
         let loaded = match payload.and_then(|payload| payload.downcast_ref::<ir::Kernel>()) {
             Some(kernel) => {
-                let options = Options { max_threads: most_threads(source)?, ..Options::default() };
+                let fast_half = source.specialisation.as_str().lines().any(|line| line == "fast");
+                let max_threads = most_threads(source)?;
+                let options = Options { max_threads, fast_half, ..Options::default() };
                 let written = cuda::emit(kernel, &options);
                 let mut wanted = Specialisation::parse(&written.specialisation())?;
                 wanted.language = true;

@@ -8,7 +8,7 @@ pub struct Case {
     pub name: String,
     /// Largest error, relative to the size of the numbers; 0 for the same bits.
     pub tolerance: f64,
-    pub run: Box<dyn Fn() -> Result<Vec<Array>, Error>>,
+    pub run: Box<dyn Fn() -> Result<Vec<Array>, Error> + Send + Sync>,
 }
 
 /// Runs a case on the host and on a device.
@@ -57,7 +57,7 @@ fn numbers(array: &Array) -> Result<Vec<f64>, String> {
     place::with_device(Device::Cpu, || -> Result<Vec<f64>, Error> {
         Ok(match array.dtype() {
             Dtype::Complex64 => {
-                let parts = array.contiguous()?.view(Dtype::Float32)?;
+                let parts = array.reshape(&[-1, 1])?.contiguous()?.view(Dtype::Float32)?;
                 parts.to_vec::<f32>()?.into_iter().map(f64::from).collect()
             }
             Dtype::Uint64 => array.to_vec::<u64>()?.into_iter().map(|x| x as f64).collect(),

@@ -10,6 +10,7 @@ mod compare;
 mod stress;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use hesper::place::{self, Device};
@@ -46,35 +47,29 @@ fn main() -> ExitCode {
     ExitCode::from(failures.min(255) as u8)
 }
 
-/// Every case on both devices.
+/// Every case on both devices, several at a time: most of the time goes into compiling kernels.
 fn check(part: &str) -> usize {
-    let mut failures = 0;
-    let mut passed = 0;
-    for case in cases::all().into_iter().filter(|case| case.name.contains(part)) {
-        let before = place::fallbacks();
-        match compare::compare(&case, Device::Gpu(0)) {
-            Ok(how) => {
-                passed += 1;
-                let host = new_fallbacks(&before);
-                println!("ok   {}: {how}{host}", case.name);
-            }
-            Err(why) => {
-                failures += 1;
-                println!(
-                    "FAIL {}: {}",
-                    case.name,
-                    why.replace('\n', " | ").chars().take(600).collect::<String>()
-                );
-            }
+    let cases: Vec<_> = cases::all().into_iter().filter(|case| case.name.contains(part)).collect();
+    let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match compare::compare(case, Device::Gpu(0)) {
+                        Ok(how) => println!("ok   {}: {how}", case.name),
+                        Err(why) => {
+                            failures.fetch_add(1, Ordering::Relaxed);
+                            let why: String = why.replace('\n', " | ").chars().take(600).collect();
+                            println!("FAIL {}: {why}", case.name);
+                        }
+                    }
+                }
+            });
         }
-    }
-    println!("{passed} passed, {failures} failed");
+    });
+    let failures = failures.into_inner();
+    println!("{} passed, {failures} failed", cases.len() - failures);
     println!("computed on the host: {:?}", place::fallbacks());
     failures
-}
-
-fn new_fallbacks(before: &[(&'static str, u64)]) -> String {
-    let names: Vec<&str> =
-        place::fallbacks().into_iter().filter(|one| !before.contains(one)).map(|(name, _)| name).collect();
-    if names.is_empty() { String::new() } else { format!(" [host: {}]", names.join(", ")) }
 }

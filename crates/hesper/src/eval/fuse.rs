@@ -417,7 +417,7 @@ impl Recipe<'_> {
         let source = if runtime.info().host_visible {
             source
         } else {
-            source.specialised(format!("threads {}", wide::THREADS).as_str())
+            source.specialised(format!("threads {}\nfast", wide::THREADS).as_str())
         };
         let pipeline = runtime.pipeline(&source)?;
         let mut cache = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

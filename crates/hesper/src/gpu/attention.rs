@@ -57,10 +57,8 @@ impl Attention {
         let inputs = [rows(l, stream, 0)?, rows(l, stream, 1)?, rows(l, stream, 2)?];
         let output = l.output()?;
         let total = share * queries;
-        let tiled = dtype.size() == 2
-            && width == values
-            && width.is_multiple_of(16)
-            && (32..=256).contains(&width);
+        let tiled =
+            dtype.size() == 2 && width == values && width.is_multiple_of(16) && (32..=256).contains(&width);
         let spread = total <= 16;
         let (mut splits, mut per) = (1, keys);
         if tiled && spread {

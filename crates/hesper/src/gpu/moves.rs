@@ -58,9 +58,11 @@ fn joined(shape: &[usize], strides: &[isize]) -> Vec<(usize, isize)> {
 }
 
 fn walk(constants: Constants, axes: &[(usize, isize)]) -> Constants {
-    constants
-        .longs(axes.iter().map(|axis| axis.0 as isize), MOST, 1)
-        .longs(axes.iter().map(|axis| axis.1), MOST, 0)
+    constants.longs(axes.iter().map(|axis| axis.0 as isize), MOST, 1).longs(
+        axes.iter().map(|axis| axis.1),
+        MOST,
+        0,
+    )
 }
 
 /// All inputs one behind the other along an axis.
@@ -212,16 +214,7 @@ pub(crate) fn gather(
     let row: usize = inner.iter().map(|axis| axis.0).product();
     let n = n / count;
     let mut constants = walk(walk(Constants::default(), &outer), &inner);
-    for number in [
-        outer.len(),
-        inner.len(),
-        points,
-        row,
-        n,
-        first / count,
-        shape[axis],
-        sizes[axis],
-    ] {
+    for number in [outer.len(), inner.len(), points, row, n, first / count, shape[axis], sizes[axis]] {
         constants = constants.long(number as i64);
     }
     let constants = constants.long((stride / parts) as i64);
@@ -368,8 +361,7 @@ impl Turn {
             .int(i32::from(self.traditional))
             .int(i32::from(self.back));
         let index = if listed { type_name(l.input_dtype(1)) } else { "i32" };
-        let entry =
-            format!("turned<{}, {index}, {listed}, {}>", type_name(l.dtype()), waves.is_some());
+        let entry = format!("turned<{}, {index}, {listed}, {}>", type_name(l.dtype()), waves.is_some());
         let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
         command.constants(constants.bytes()).dispatch(&pipeline, [blocks(n) * 256, 1, 1], [256, 1, 1])?;
         Ok(Some(Data::contiguous(output.clone(), shape)))

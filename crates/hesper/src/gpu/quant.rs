@@ -41,7 +41,10 @@ impl Affine {
     /// Whether there are kernels for the parts, which are inputs from `at` on.
     fn fits(self, l: &Lowering<'_>, at: usize) -> bool {
         let scales = l.input_dtype(at + 1);
-        floats(l.dtype()) && floats(scales) && l.input_dtype(at + 2) == scales && matches!(self.bits, 1..=6 | 8)
+        floats(l.dtype())
+            && floats(scales)
+            && l.input_dtype(at + 2) == scales
+            && matches!(self.bits, 1..=6 | 8)
     }
 
     /// The numbers that codes stand for; codes, scales and biases are inputs from `at` on.
@@ -119,7 +122,8 @@ impl Affine {
         // Rows of activations are read in words of sixteen bytes.
         let given = l.input(0);
         let whole = |number: isize| number >= 0 && number % 8 == 0;
-        let lies = (given.strides[1] == 1 || k == 1) && (whole(given.strides[0]) || m == 1) && whole(given.offset);
+        let lies =
+            (given.strides[1] == 1 || k == 1) && (whole(given.strides[0]) || m == 1) && whole(given.offset);
         let x = match lies {
             true => given.clone(),
             false => {
@@ -137,16 +141,10 @@ impl Affine {
             command = command.read_range(&part.buffer, bytes);
         }
         let tiles = m.div_ceil(8);
-        let entry = format!(
-            "few<{}, {}, {}, {}, {tiles}>",
-            type_name(of),
-            type_name(scale),
-            self.bits,
-            self.group
-        );
+        let entry =
+            format!("few<{}, {}, {}, {}, {tiles}>", type_name(of), type_name(scale), self.bits, self.group);
         let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
-        let constants =
-            Constants::default().long(m as i64).long(n as i64).long(k as i64).long(step as i64);
+        let constants = Constants::default().long(m as i64).long(n as i64).long(k as i64).long(step as i64);
         let blocks = n.div_ceil(16) as u64;
         command.write(&output).constants(constants.bytes()).dispatch(
             &pipeline,
