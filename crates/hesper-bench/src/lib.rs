@@ -1,6 +1,7 @@
 //! What the benchmarks share: timing that survives a noisy machine.
 
 pub mod lines;
+pub mod mlp;
 
 use std::time::Instant;
 

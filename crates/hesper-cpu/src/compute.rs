@@ -2,13 +2,19 @@
 //!
 //! The pool runs two kinds of things: *jobs* (the turn of a stream) and *loops* (the iterations of a
 //! parallel loop that some job or caller has begun). At most as many threads compute as there are
-//! places; a thread without a place sleeps. Nobody spins for longer than a few microseconds.
+//! places; a thread without a place sleeps. A worker that has run out of work watches for more for
+//! [`PATIENCE`] before it sleeps: the next loop of a computation comes within microseconds, and to wake a
+//! thread takes longer than most loops.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How long a worker without work watches for more before it sleeps.
+const PATIENCE: Duration = Duration::from_micros(50);
 
 /// A turn that the pool gives to somebody.
 pub(crate) trait Job: Send + Sync {
@@ -23,6 +29,10 @@ struct State {
     busy: usize,
     /// Workers that sleep.
     asleep: usize,
+    /// Workers that watch for work and have not been called.
+    watching: usize,
+    /// Workers that were called while they watched, and have not come yet.
+    called: usize,
     /// Workers that were started.
     started: usize,
 }
@@ -32,6 +42,8 @@ pub struct Compute {
     places: usize,
     state: Mutex<State>,
     wake: Condvar,
+    /// Changes when those who watch are called.
+    calls: AtomicUsize,
 }
 
 /// One parallel loop. It lives on the stack of the thread that runs it; `users` keeps that thread from
@@ -92,9 +104,12 @@ impl Compute {
                 loops: Vec::new(),
                 busy: 0,
                 asleep: 0,
+                watching: 0,
+                called: 0,
                 started: 0,
             }),
             wake: Condvar::new(),
+            calls: AtomicUsize::new(0),
         }
     }
 
@@ -126,7 +141,9 @@ impl Compute {
         {
             let mut state = self.state();
             state.loops.push(shared.clone());
-            for _ in 0..(count - 1).min(self.places) {
+            // The caller works too, whether it holds a place or not.
+            let others = if PLACED.with(Cell::get) { state.busy } else { state.busy + 1 };
+            for _ in 0..(count - 1).min(self.places.saturating_sub(others)) {
                 self.rouse(&mut state);
             }
         }
@@ -159,7 +176,11 @@ impl Compute {
         if state.busy >= self.places {
             return;
         }
-        if state.asleep > 0 {
+        if state.watching > 0 {
+            state.watching -= 1;
+            state.called += 1;
+            self.calls.fetch_add(1, Ordering::Release);
+        } else if state.asleep > 0 {
             self.wake.notify_one();
         } else if state.started < self.places {
             let name = format!("hesper-{}", state.started);
@@ -200,6 +221,7 @@ impl Compute {
     fn worker(&'static self) {
         PLACED.with(|placed| placed.set(true));
         let mut state = self.state();
+        let mut watched = false;
         loop {
             if state.busy < self.places {
                 // Loops first: somebody is waiting for their end.
@@ -216,6 +238,7 @@ impl Compute {
                     shared.users.fetch_sub(1, Ordering::AcqRel);
                     state = self.state();
                     state.busy -= 1;
+                    watched = false;
                     continue;
                 }
                 if let Some((job, key)) = state.jobs.pop_front() {
@@ -224,13 +247,45 @@ impl Compute {
                     job.turn(key);
                     state = self.state();
                     state.busy -= 1;
+                    watched = false;
                     continue;
                 }
+            }
+            if !watched {
+                watched = true;
+                state = self.watch(state);
+                continue;
             }
             state.asleep += 1;
             state = self.wake.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
             state.asleep -= 1;
+            watched = false;
         }
+    }
+
+    /// Waits for a call without sleeping, as long as patience lasts. Whoever called has left work behind, so
+    /// the caller must look for it before it sleeps.
+    fn watch<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let before = self.calls.load(Ordering::Acquire);
+        state.watching += 1;
+        drop(state);
+        let begun = Instant::now();
+        'watching: while begun.elapsed() < PATIENCE {
+            for _ in 0..32 {
+                if self.calls.load(Ordering::Acquire) != before {
+                    break 'watching;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        let mut state = self.state();
+        // Calls name nobody: one that was meant for another is as good.
+        if state.called > 0 {
+            state.called -= 1;
+        } else {
+            state.watching -= 1;
+        }
+        state
     }
 }
 

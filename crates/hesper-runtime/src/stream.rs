@@ -138,7 +138,8 @@ impl Stream {
     /// still use: later ones are ordered behind them.
     #[track_caller]
     pub fn alloc(&self, len: usize) -> Result<Buffer> {
-        self.alloc_labelled(len, "")
+        static NONE: std::sync::OnceLock<Arc<str>> = std::sync::OnceLock::new();
+        self.alloc_labelled(len, NONE.get_or_init(|| "".into()).clone())
     }
 
     /// The same with a label for diagnosis.

@@ -43,20 +43,25 @@ pub(crate) struct Node {
     state: Mutex<State>,
 }
 
-/// Which evaluation met the node last, and where it is among that one's nodes. Changed only while claims are
-/// taken, and then read only by the evaluation that has claimed the node.
+/// Which evaluation met the node last, and where it is among that one's nodes ([`Visit::NOWHERE`] if it is
+/// not one of them). Changed only while claims are taken, and then read only by the evaluation that has
+/// claimed the node.
 #[derive(Default)]
 pub(crate) struct Visit {
     pub(crate) number: AtomicU64,
     pub(crate) place: AtomicUsize,
 }
 
+impl Visit {
+    /// The place of a node that the evaluation met and does not compute.
+    pub(crate) const NOWHERE: usize = usize::MAX;
+}
+
 /// What is known of a node's value.
 pub(crate) enum State {
-    /// Not computed: the op and its inputs.
-    Lazy(Call),
-    /// An evaluation has taken it, and will make it ready or lazy again.
-    Claimed(Call),
+    /// Not computed: the op and its inputs. If an evaluation has claimed it, that one will make it ready or
+    /// give it free again.
+    Lazy { call: Call, claimed: bool },
     /// Its memory, filled or about to be: the runtime knows what fills it.
     Ready(Data),
     /// The same, and the call that made it: a transformation still needs it.
@@ -106,7 +111,13 @@ impl Array {
     pub(crate) fn lazy(shape: Shape, dtype: Dtype, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Self> {
         size_of(&shape)?;
         let scope = outermost(&inputs);
-        Ok(Array::new(shape, dtype, place::current_stream()?, scope, State::Lazy(Call { op, inputs })))
+        Ok(Array::new(
+            shape,
+            dtype,
+            place::current_stream()?,
+            scope,
+            State::Lazy { call: Call { op, inputs }, claimed: false },
+        ))
     }
 
     /// The same on a given stream.
@@ -118,7 +129,7 @@ impl Array {
         inputs: SmallVec<[Array; 3]>,
     ) -> Self {
         let scope = outermost(&inputs);
-        Array::new(shape, dtype, stream, scope, State::Lazy(Call { op, inputs }))
+        Array::new(shape, dtype, stream, scope, State::Lazy { call: Call { op, inputs }, claimed: false })
     }
 
     /// An array that a transformation varies.
@@ -130,7 +141,7 @@ impl Array {
         inputs: SmallVec<[Array; 3]>,
     ) -> Result<Self> {
         let scope = outermost(&inputs).unwrap_or_else(|| scope.clone());
-        let state = State::Lazy(Call { op, inputs });
+        let state = State::Lazy { call: Call { op, inputs }, claimed: false };
         Ok(Array::new(shape, dtype, place::current_stream()?, Some(scope), state))
     }
 
@@ -185,7 +196,7 @@ impl Array {
         let element = match &*self.state() {
             State::Ready(data) | State::Kept(data, _) => return Ok(data.clone()),
             State::Known(element) => *element,
-            State::Lazy(call) | State::Claimed(call) => {
+            State::Lazy { call, .. } => {
                 let what = format!("{} needs an array that is not evaluated", call.op.name());
                 return Err(Error::value("evaluation", what));
             }
@@ -199,7 +210,7 @@ impl Array {
     /// The call that makes the array, as far as it is still known.
     pub(crate) fn call(&self) -> Option<Call> {
         match &*self.state() {
-            State::Lazy(call) | State::Claimed(call) | State::Kept(_, call) => Some(call.clone()),
+            State::Lazy { call, .. } | State::Kept(_, call) => Some(call.clone()),
             State::Ready(_) | State::Known(_) => None,
         }
     }
@@ -326,12 +337,15 @@ impl Array {
 impl Drop for Node {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (State::Lazy(call) | State::Claimed(call) | State::Kept(_, call)) = state else { return };
+        let (State::Lazy { call, .. } | State::Kept(_, call)) = state else { return };
+        if call.inputs.iter().all(|input| Arc::strong_count(&input.0) > 1) {
+            return;
+        }
         let mut list: Vec<Array> = call.inputs.drain(..).collect();
         while let Some(array) = list.pop() {
             let Some(mut node) = Arc::into_inner(array.0) else { continue };
             let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if let State::Lazy(call) | State::Claimed(call) | State::Kept(_, call) = state {
+            if let State::Lazy { call, .. } | State::Kept(_, call) = state {
                 list.extend(call.inputs.drain(..));
             }
         }
@@ -341,8 +355,8 @@ impl Drop for Node {
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &*self.state() {
-            State::Lazy(call) => format!("lazy {}", call.op.name()),
-            State::Claimed(call) => format!("being evaluated {}", call.op.name()),
+            State::Lazy { call, claimed: false } => format!("lazy {}", call.op.name()),
+            State::Lazy { call, claimed: true } => format!("being evaluated {}", call.op.name()),
             State::Ready(_) | State::Kept(..) | State::Known(_) => "evaluated".to_string(),
         };
         write!(f, "Array({:?}, {}, {state})", self.shape(), self.dtype())

@@ -1,4 +1,5 @@
-//! Maps by the numbers of nodes. These are given one after the other, so one multiplication spreads them.
+//! Maps by numbers that need no defence: those of nodes, which are given one after the other, so one
+//! multiplication spreads them, and keys of a few words.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,5 +27,29 @@ impl Hasher for Spread {
         for byte in bytes {
             self.write_u64(self.0 ^ u64::from(*byte));
         }
+    }
+}
+
+/// The hash of some words.
+#[derive(Debug, Default)]
+pub(crate) struct WordHash(u64);
+
+impl Hasher for WordHash {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|word| self.write_u64(u64::from_ne_bytes(*word)));
+        rest.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
     }
 }

@@ -7,10 +7,7 @@
 use std::time::Instant;
 
 use hesper::{Array, Dtype, Result, random, transform};
-
-/// Layers of the network.
-const SIZES: [usize; 4] = [784, 256, 256, 10];
-const BATCH: usize = 32;
+use hesper_bench::mlp::{Rule, Step, Training};
 
 fn main() -> Result<()> {
     training()?;
@@ -31,80 +28,28 @@ fn best(repetitions: usize, count: usize, mut call: impl FnMut() -> Result<()>) 
     Ok(least)
 }
 
-/// The mean cross entropy of a network of three layers.
-fn loss(parameters: &[Array], x: &Array, labels: &Array) -> Result<Array> {
-    let mut y = x.clone();
-    let layers = parameters.chunks(2);
-    let last = layers.len() - 1;
-    for (number, layer) in layers.enumerate() {
-        y = layer[1].addmm(&y, &layer[0].t()?, 1.0, 1.0)?;
-        if number < last {
-            y = y.maximum(0.0)?;
-        }
-    }
-    let chosen = y.take_along_axis(&labels.expand_dims(&[-1])?, Some(-1))?.squeeze(Some(&[-1]))?;
-    y.logsumexp(Some(&[-1]), false)?.subtract(chosen)?.mean(None, false)
-}
-
-/// One step of Adam: parameters, then both moments, then the data; gives the loss and the new ones.
-fn step(inputs: &[Array]) -> Result<Vec<Array>> {
-    let count = 2 * (SIZES.len() - 1);
-    let (state, data) = inputs.split_at(3 * count);
-    let value = |parameters: &[Array]| Ok(vec![loss(parameters, &data[0], &data[1])?]);
-    let arguments: Vec<usize> = (0..count).collect();
-    let (value, slopes) = transform::value_and_grad(value, &arguments)(&state[..count])?;
-    let (mut parameters, mut means, mut squares) = (Vec::new(), Vec::new(), Vec::new());
-    for at in 0..count {
-        let mean = state[count + at].multiply(0.9)?.add(slopes[at].multiply(0.1)?)?;
-        let square = state[2 * count + at].multiply(0.999)?.add(slopes[at].square()?.multiply(0.001)?)?;
-        parameters.push(state[at].subtract(mean.multiply(1e-3)?.divide(square.sqrt()?.add(1e-8)?)?)?);
-        means.push(mean);
-        squares.push(square);
-    }
-    Ok(value.into_iter().chain(parameters).chain(means).chain(squares).collect())
-}
-
 fn training() -> Result<()> {
-    let mut state = Vec::new();
-    for pair in SIZES.windows(2) {
-        let bound = 1.0 / (pair[0] as f64).sqrt();
-        state.push(random::normal(&[pair[1], pair[0]], Dtype::Float32, 0.0, bound, None)?);
-        state.push(Array::zeros(&[pair[1]], Dtype::Float32)?);
-    }
-    let zeros: Vec<Array> = state.iter().map(Array::zeros_like).collect::<Result<_>>()?;
-    state.extend(zeros.iter().chain(&zeros).cloned());
-    let labels: Vec<i32> = (0..BATCH as i32).map(|at| at % 10).collect();
-    let data =
-        [random::normal(&[BATCH, SIZES[0]], Dtype::Float32, 0.0, 1.0, None)?, Array::from_slice(&labels)];
-    hesper::eval(state.iter().chain(&data))?;
-    let compiled = transform::compile(step);
-    for (name, run) in [("compiled", &compiled as &dyn Fn(&[Array]) -> Result<Vec<Array>>), ("plain", &step)]
-    {
-        let mut own = state.clone();
-        let mut last = 0.0f32;
-        let seconds = best(8, 100, || {
-            let inputs: Vec<Array> = own.iter().chain(&data).cloned().collect();
-            let mut outputs = run(&inputs)?;
-            hesper::eval(&outputs)?;
-            let value = outputs.remove(0);
-            own = outputs;
-            last = value.item()?;
-            Ok(())
-        })?;
-        println!(
-            "training step, {name}: {:.0} steps/s ({:.0} us), loss {last:.4}",
-            1.0 / seconds,
-            seconds * 1e6
-        );
-    }
-    if let Some(file) = std::env::args().nth(1) {
-        let inputs: Vec<Array> = state.iter().chain(&data).cloned().collect();
-        hesper::place::cpu().trace().start();
-        for _ in 0..20 {
-            hesper::eval(&compiled(&inputs)?)?;
+    for rule in [Rule::Sgd, Rule::Adam] {
+        let mut training = Training::new(rule)?;
+        let step = training.step();
+        let compiled = transform::compile(training.step());
+        for (name, run) in [("compiled", &compiled as Step<'_>), ("plain", &step)] {
+            let mut last = 0.0;
+            let seconds = best(8, 100, || {
+                last = training.advance(run)?;
+                Ok(())
+            })?;
+            let (rate, micros) = (1.0 / seconds, seconds * 1e6);
+            println!("training step, {rule:?}, {name}: {rate:.0} steps/s ({micros:.0} us), loss {last:.4}");
         }
-        if let Err(error) = std::fs::write(&file, hesper::place::cpu().trace().stop()) {
-            eprintln!("{file}: {error}");
+        if let Some(file) = std::env::args().nth(1) {
+            hesper::place::cpu().trace().start();
+            for _ in 0..20 {
+                training.advance(&compiled)?;
+            }
+            if let Err(error) = std::fs::write(&file, hesper::place::cpu().trace().stop()) {
+                eprintln!("{file}: {error}");
+            }
         }
     }
     Ok(())

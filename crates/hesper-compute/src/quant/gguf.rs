@@ -4,6 +4,8 @@
 //! nibbles for `d q + m`, Q8_0 a half `d` and signed bytes for `d q`. The low nibbles of a block's sixteen
 //! bytes are its first half, the high ones its second. Blocks begin at any address.
 
+use std::marker::PhantomData;
+
 use half::f16;
 
 use super::columns::QuantColumns;
@@ -14,14 +16,14 @@ use crate::gemm::kind::{Pairs, Single};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch_dot};
+use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch, dispatch_dot};
 
 /// Numbers of a block.
 const BLOCK: usize = 32;
-/// Rows of activations multiplied together.
-const TILE: usize = 4;
 /// Rows of activations up to which blocks are taken apart for each tile of them.
-const FEW: usize = 2 * TILE;
+const FEW: usize = 32;
+/// Rows of activations up to which rounding them to 8 bits pays.
+const FEW_ROUNDED: usize = 4;
 
 /// A block layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,19 @@ impl<'a> GgufMat<'a> {
     }
 }
 
+/// A half as a float, in a few instructions that every processor has: a row has one for every 32 numbers,
+/// and a call would cost more than their products.
+#[inline(always)]
+fn widen(half: u16) -> f32 {
+    const UP: f32 = f32::from_bits((127 + 112) << 23);
+    let half = u32::from(half);
+    let bits = (half & 0x7fff) << 13;
+    let finite = (f32::from_bits(bits) * UP).to_bits();
+    // Infinities and what is no number have the largest exponent, which the factor does not reach.
+    let special = u32::from(half & 0x7c00 == 0x7c00).wrapping_neg() & 0x7f80_0000;
+    f32::from_bits(finite | special | (half & 0x8000) << 16)
+}
+
 /// Scale and offset of a block: its numbers are `scale * code + offset`, 8-bit codes taken as signed.
 ///
 /// # Safety
@@ -80,7 +95,7 @@ impl<'a> GgufMat<'a> {
 #[inline(always)]
 unsafe fn head(format: GgufFormat, p: *const u8) -> (f32, f32) {
     // SAFETY: the caller's promise.
-    let half = |i: usize| unsafe { f16::from_bits(p.add(i).cast::<u16>().read_unaligned()).to_f32() };
+    let half = |i: usize| widen(unsafe { p.add(i).cast::<u16>().read_unaligned() });
     let d = half(0);
     match format {
         GgufFormat::Q4_0 => (d, -8.0 * d),
@@ -174,7 +189,7 @@ pub fn gguf_matmul<T: Float>(
     if x.rows == 0 || w.rows == 0 {
         return Ok(());
     }
-    let many = x.rows > FEW && activations == Activations::Exact && w.cols > 0;
+    let many = x.rows > FEW && w.cols > 0;
     if many && T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16() {
         // SAFETY: `T` is `bf16`.
         let (a, c) = unsafe { as_bf16(x, y) };
@@ -189,14 +204,24 @@ pub fn gguf_matmul<T: Float>(
         }
         let simd = par.simd();
         let chunk = grain(par, w.rows, (65536 / w.cols.max(1) / x.rows).max(1));
-        if activations == Activations::Int8 {
+        if activations == Activations::Int8 && x.rows <= FEW_ROUNDED {
             let order = if w.format == GgufFormat::Q8_0 { Order::Bytes } else { Order::Halves };
             let ready = dispatch_dot(simd, Prepare { x, order, group: BLOCK });
             let ready = &ready;
             chunks(par, w.rows, chunk, |j0, j1| dispatch_dot(simd, Int8Rows { w, x: ready, y, j0, j1 }));
         } else {
             let (m, x) = (x.rows, Shared::new(x.ptr.cast_mut()));
-            chunks(par, w.rows, chunk, |j0, j1| dispatch_dot(simd, ExactRows { w, m, x, y, j0, j1 }));
+            chunks(par, w.rows, chunk, |j0, j1| match w.format {
+                GgufFormat::Q4_0 => {
+                    dispatch(simd, ExactRows::<Q4_0> { w, m, x, y, j0, j1, blocks: PhantomData })
+                }
+                GgufFormat::Q4_1 => {
+                    dispatch(simd, ExactRows::<Q4_1> { w, m, x, y, j0, j1, blocks: PhantomData })
+                }
+                GgufFormat::Q8_0 => {
+                    dispatch(simd, ExactRows::<Q8_0> { w, m, x, y, j0, j1, blocks: PhantomData })
+                }
+            });
         }
     });
     Ok(())
@@ -256,110 +281,226 @@ unsafe fn decode_block<S: Isa>(s: S, format: GgufFormat, p: *const u8, to: *mut 
         let mut e = 0;
         if format == GgufFormat::Q8_0 {
             while e < BLOCK {
-                s.store(to.add(e), s.mul(signed_bytes(s, q.add(e)), d));
+                s.store(to.add(e), s.mul(s.signed(q.add(e)), d));
                 e += S::LANES;
             }
             return;
         }
         while e < BLOCK / 2 {
-            let (low, high) = s.nibbles(q.add(e));
-            s.store(to.add(e), s.fma(low, d, o));
-            s.store(to.add(BLOCK / 2 + e), s.fma(high, d, o));
+            let (low, high) = s.nibbles(q.add(e), d, o);
+            s.store(to.add(e), low);
+            s.store(to.add(BLOCK / 2 + e), high);
             e += S::LANES;
         }
     }
 }
 
-struct ExactRows<'a, 'b, 'c> {
+/// How the blocks of a format lie, known when a kernel is compiled.
+trait Blocks {
+    const FORMAT: GgufFormat;
+}
+
+macro_rules! blocks {
+    ($($name:ident),*) => {$(
+        struct $name;
+        impl Blocks for $name {
+            const FORMAT: GgufFormat = GgufFormat::$name;
+        }
+    )*};
+}
+blocks!(Q4_0, Q4_1, Q8_0);
+
+struct ExactRows<'a, 'b, 'c, B> {
     w: &'a GgufMat<'b>,
     m: usize,
     x: Shared<f32>,
     y: &'a MatMut<'c, f32>,
     j0: usize,
     j1: usize,
+    blocks: PhantomData<B>,
 }
 
-impl Kernel for ExactRows<'_, '_, '_> {
+impl<B: Blocks> Kernel for ExactRows<'_, '_, '_, B> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { w, m, x, y, j0, j1 } = self;
-        for j in j0..j1 {
-            let mut i = 0;
-            while i < m {
-                let n = (m - i).min(TILE);
-                let xs = x.get().wrapping_add(i * w.cols);
-                macro_rules! tile {
-                    ($n:literal) => {{
-                        // SAFETY: row `j` and the rows `i..i + n` exist.
-                        let sums = unsafe { exact_row::<S, $n>(s, w, xs, j) };
-                        for (r, v) in sums.into_iter().enumerate() {
-                            // SAFETY: in the result, and this task alone writes it.
-                            unsafe { *y.at(i + r, j) = s.reduce_add(v) };
-                        }
-                    }};
-                }
-                match n {
-                    4 => tile!(4),
-                    3 => tile!(3),
-                    2 => tile!(2),
-                    _ => tile!(1),
-                }
-                i += n;
-            }
+        let heads = [Heads::new::<S>(self.w), Heads::new::<S>(self.w)];
+        let most = tile_rows::<S>(self.w.cols);
+        let mut i = 0;
+        while i < self.m {
+            let left = (self.m - i).min(most);
+            i += match left {
+                16.. => self.tile::<S, 16>(s, &heads, i),
+                8.. => self.tile::<S, 8>(s, &heads, i),
+                4.. => self.tile::<S, 4>(s, &heads, i),
+                2.. => self.tile::<S, 2>(s, &heads, i),
+                _ => self.single(s, &heads, i),
+            };
         }
     }
 }
 
-/// # Safety
-/// The row exists, and `x` holds `M` rows.
+/// Rows of activations to be multiplied with a row of blocks at once: as many as the registers hold, and
+/// the nearest cache.
 #[inline(always)]
-unsafe fn exact_row<S: Isa, const M: usize>(s: S, w: &GgufMat<'_>, x: *const f32, j: usize) -> [S::F; M] {
-    let mut total = [s.zero(); M];
+fn tile_rows<S: Isa>(cols: usize) -> usize {
+    const CACHE: usize = 40 << 10;
+    (CACHE / 4 / cols.max(1)).clamp(4, S::LANES)
+}
+
+impl<B: Blocks> ExactRows<'_, '_, '_, B> {
+    /// Row `i` of activations with two rows of blocks at a time: four sums that need not wait for each other.
+    #[inline(always)]
+    fn single<S: Isa>(&self, s: S, heads: &[Heads; 2], i: usize) -> usize {
+        let x = self.x.get().wrapping_add(i * self.w.cols);
+        let mut j = self.j0;
+        while j < self.j1 {
+            let rows = [j, (j + 1).min(self.j1 - 1)];
+            // SAFETY: the rows exist.
+            let sums = unsafe { dot::<S, B, 2, 1>(s, self.w, rows, x, heads) };
+            for (row, [sum]) in rows.into_iter().zip(sums) {
+                // SAFETY: in the result, and this task alone writes it.
+                unsafe { *self.y.at(i, row) = sum };
+            }
+            j += 2;
+        }
+        1
+    }
+
+    /// Rows `i..i + M` of activations with one row of blocks at a time.
+    #[inline(always)]
+    fn tile<S: Isa, const M: usize>(&self, s: S, heads: &[Heads; 2], i: usize) -> usize {
+        let x = self.x.get().wrapping_add(i * self.w.cols);
+        for j in self.j0..self.j1 {
+            // SAFETY: the rows exist.
+            let [sums] = unsafe { dot::<S, B, 1, M>(s, self.w, [j], x, heads) };
+            for (r, sum) in sums.into_iter().enumerate() {
+                // SAFETY: in the result, and this task alone writes it.
+                unsafe { *self.y.at(i + r, j) = sum };
+            }
+        }
+        M
+    }
+}
+
+/// `R` rows of blocks times `M` rows of activations.
+///
+/// # Safety
+/// The rows exist, and `x` holds `M` rows.
+#[inline(always)]
+unsafe fn dot<S: Isa, B: Blocks, const R: usize, const M: usize>(
+    s: S,
+    w: &GgufMat<'_>,
+    rows: [usize; R],
+    x: *const f32,
+    heads: &[Heads; 2],
+) -> [[f32; M]; R] {
+    let (count, bytes, cols) = (w.cols / BLOCK, B::FORMAT.block_bytes(), w.cols);
+    for (head, row) in heads.iter().zip(rows) {
+        head.read::<B>(w, row);
+    }
+    let mut sums = [[[s.zero(); 2]; M]; R];
     // SAFETY: the caller's promise.
     unsafe {
-        for b in 0..w.cols / BLOCK {
-            let p = w.block(j, b);
-            let (d, o) = head(w.format, p);
-            let q = p.add(w.format.head());
-            let (d, o) = (s.splat(d), s.splat(o));
+        let begins = rows.map(|row| w.block(row, 0).add(B::FORMAT.head()));
+        for b in 0..count {
             let xs = x.add(b * BLOCK);
-            let mut e = 0;
-            if w.format == GgufFormat::Q8_0 {
-                while e < BLOCK {
-                    // Signed bytes: the sign bit is worth -128, which is 128 taken away after a flip.
-                    let v = signed_bytes(s, q.add(e));
-                    let v = s.mul(v, d);
-                    for (m, t) in total.iter_mut().enumerate() {
-                        *t = s.fma(v, s.load(xs.add(m * w.cols + e)), *t);
+            for r in 0..R {
+                let q = begins[r].add(b * bytes);
+                let scale = s.splat(*heads[r].scales().add(b));
+                let offset = s.splat(*heads[r].offsets().add(b));
+                let mut e = 0;
+                while e < BLOCK / 2 {
+                    let (low, high) = if B::FORMAT == GgufFormat::Q8_0 {
+                        (s.mul(s.signed(q.add(e)), scale), s.mul(s.signed(q.add(BLOCK / 2 + e)), scale))
+                    } else {
+                        s.nibbles(q.add(e), scale, offset)
+                    };
+                    for (m, [a, b]) in sums[r].iter_mut().enumerate() {
+                        *a = s.fma(low, s.load(xs.add(m * cols + e)), *a);
+                        let x = s.load(xs.add(m * cols + BLOCK / 2 + e));
+                        // Many rows are many sums already, and would need too many registers for two each.
+                        let to = if M > S::LANES / 2 { a } else { b };
+                        *to = s.fma(high, x, *to);
                     }
                     e += S::LANES;
                 }
-                continue;
-            }
-            while e < 16 {
-                let (l, h) = s.nibbles(q.add(e));
-                let (l, h) = (s.fma(l, d, o), s.fma(h, d, o));
-                for (m, t) in total.iter_mut().enumerate() {
-                    *t = s.fma(l, s.load(xs.add(m * w.cols + e)), *t);
-                    *t = s.fma(h, s.load(xs.add(m * w.cols + 16 + e)), *t);
-                }
-                e += S::LANES;
             }
         }
     }
-    total
+    let mut totals = [[0.0; M]; R];
+    for (totals, sums) in totals.iter_mut().zip(sums) {
+        for (total, [a, b]) in totals.iter_mut().zip(sums) {
+            *total = s.reduce_add(if M > S::LANES / 2 { a } else { s.add(a, b) });
+        }
+    }
+    totals
 }
 
-/// `LANES` signed bytes as floats.
-///
-/// # Safety
-/// They are readable.
-#[inline(always)]
-unsafe fn signed_bytes<S: Isa>(s: S, p: *const u8) -> S::F {
-    // SAFETY: the caller's promise.
-    let v = unsafe { s.codes::<8>(p) };
-    s.select(s.lt(v, s.splat(127.5)), v, s.sub(v, s.splat(256.0)))
+/// Scales and offsets of a row's blocks, followed by zeros.
+struct Heads {
+    room: usize,
+    values: Scratch<f32>,
+    /// The heads as they are in the blocks.
+    words: Scratch<u32>,
+}
+
+impl Heads {
+    #[inline(always)]
+    fn new<S: Isa>(w: &GgufMat<'_>) -> Self {
+        let room = (w.cols / BLOCK).next_multiple_of(16) + S::LANES;
+        let (values, words) = (Scratch::<f32>::new(2 * room), Scratch::<u32>::new(room));
+        for g in 0..2 * room {
+            // SAFETY: the buffer has that many elements.
+            unsafe { *values.ptr().add(g) = 0.0 };
+        }
+        Self { room, values, words }
+    }
+
+    #[inline(always)]
+    fn scales(&self) -> *mut f32 {
+        self.values.ptr()
+    }
+
+    #[inline(always)]
+    fn offsets(&self) -> *mut f32 {
+        self.values.ptr().wrapping_add(self.room)
+    }
+
+    /// Those of row `j`. First all are fetched, then all converted: the second loop is one of vectors.
+    #[inline(always)]
+    fn read<B: Blocks>(&self, w: &GgufMat<'_>, j: usize) {
+        let (blocks, bytes) = (w.cols / BLOCK, B::FORMAT.block_bytes());
+        let (words, scales, offsets) = (self.words.ptr(), self.scales(), self.offsets());
+        // SAFETY: the blocks of the row exist, each has four bytes at least, and the buffers hold a number
+        // for each.
+        unsafe {
+            let mut p = w.block(j, 0);
+            for b in 0..blocks {
+                *words.add(b) = p.cast::<u32>().read_unaligned();
+                p = p.wrapping_add(bytes);
+            }
+            match B::FORMAT {
+                GgufFormat::Q4_1 => {
+                    for b in 0..blocks {
+                        let word = *words.add(b);
+                        (*scales.add(b), *offsets.add(b)) = (widen(word as u16), widen((word >> 16) as u16));
+                    }
+                }
+                GgufFormat::Q4_0 => {
+                    for b in 0..blocks {
+                        let scale = widen(*words.add(b) as u16);
+                        (*scales.add(b), *offsets.add(b)) = (scale, -8.0 * scale);
+                    }
+                }
+                GgufFormat::Q8_0 => {
+                    for b in 0..blocks {
+                        *scales.add(b) = widen(*words.add(b) as u16);
+                    }
+                }
+            }
+        }
+    }
 }
 
 struct Int8Rows<'a, 'b, 'c> {
@@ -375,27 +516,23 @@ impl Kernel for Int8Rows<'_, '_, '_> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { w, x, y, j0, j1 } = self;
-        let blocks = w.cols / BLOCK;
-        let room = x.groups + S::LANES;
-        let heads = Scratch::<f32>::new(2 * room);
-        let offsets = heads.ptr().wrapping_add(room);
-        for g in 0..2 * room {
-            // SAFETY: the buffer has that many elements.
-            unsafe { *heads.ptr().add(g) = 0.0 };
-        }
+        let heads = Heads::new::<S>(w);
         for j in j0..j1 {
-            for b in 0..blocks {
-                // SAFETY: the block exists, and the buffers hold the blocks of a row.
-                unsafe {
-                    let (d, o) = head(w.format, w.block(j, b));
-                    *heads.ptr().add(b) = d;
+            match w.format {
+                GgufFormat::Q4_0 => heads.read::<Q4_0>(w, j),
+                GgufFormat::Q4_1 => heads.read::<Q4_1>(w, j),
+                GgufFormat::Q8_0 => heads.read::<Q8_0>(w, j),
+            }
+            if w.format == GgufFormat::Q8_0 {
+                for b in 0..w.cols / BLOCK {
                     // A flipped sign bit adds 128 to every signed byte.
-                    *offsets.add(b) = if w.format == GgufFormat::Q8_0 { -128.0 * d } else { o };
+                    // SAFETY: the buffers hold the blocks of a row.
+                    unsafe { *heads.offsets().add(b) = -128.0 * *heads.scales().add(b) };
                 }
             }
             for i in 0..x.rows {
                 // SAFETY: the rows exist.
-                let v = unsafe { int8_row(s, w, x, i, j, heads.ptr(), offsets) };
+                let v = unsafe { int8_row(s, w, x, i, j, heads.scales(), heads.offsets()) };
                 // SAFETY: in the result, and this task alone writes it.
                 unsafe { *y.at(i, j) = v };
             }

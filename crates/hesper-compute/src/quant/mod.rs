@@ -188,14 +188,18 @@ pub enum Activations {
     /// They are multiplied as they are.
     #[default]
     Exact,
-    /// They are rounded to 8 bits in blocks of 32, and multiplied as integers.
+    /// They may be rounded to 8 bits in blocks of 32, and multiplied as integers.
     ///
-    /// Only for matrices whose codes have 4 or 8 bits, used transposed; others are multiplied exactly.
+    /// Only for matrices whose codes have 4 or 8 bits, used transposed, and where it is faster: for few
+    /// rows. Others are multiplied exactly.
     Int8,
 }
 
 /// Rows of activations up to which the matrix is read as it is.
 const FEW: usize = 4;
+/// Rows of activations up to which rounding them pays: the packed product of more rows is faster than codes
+/// that are taken apart anew for every few of them.
+const MANY: usize = 8;
 
 /// `y = x w^T` (`transpose`) or `y = x w`.
 ///
@@ -216,15 +220,16 @@ pub fn qmatmul<T: Float>(
     if x.rows == 0 || n == 0 {
         return Ok(());
     }
+    let int8 = transpose && activations == Activations::Int8 && int8::fits(w) && x.rows <= MANY;
     let pairs = T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16();
-    if pairs && x.rows > FEW && !(transpose && activations == Activations::Int8 && int8::fits(w)) {
+    if pairs && x.rows > FEW && !int8 {
         // SAFETY: `T` is `bf16`.
         let (a, c) = unsafe { as_bf16(x, y) };
         panels::<Pairs>(par, a, columns::QuantColumns::Words { w: *w, transpose }, c);
         return Ok(());
     }
     in_f32(par, x, y, &|x, y| {
-        if transpose && activations == Activations::Int8 && int8::fits(w) {
+        if int8 {
             int8::run(par, x, w, y);
         } else if transpose && x.rows <= FEW && k > 0 {
             exact::run(par, x, w, y);

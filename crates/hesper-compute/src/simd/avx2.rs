@@ -142,7 +142,6 @@ impl Isa for Avx2 {
     const MR: usize = 6;
     type F = __m256;
     type D = __m256d;
-    type M = __m256;
     type Table = (__m256, __m256);
 
     #[inline(always)]
@@ -176,8 +175,6 @@ impl Isa for Avx2 {
             let l = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(l, bias)));
             _mm256_mul_ps(_mm256_mul_ps(a, h), l)
         }
-        fn lt(a: __m256, b: __m256) -> __m256 { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }
-        fn select(m: __m256, a: __m256, b: __m256) -> __m256 { _mm256_blendv_ps(b, a, m) }
         fn reduce_add(a: __m256) -> f32 { fold!(a, _mm_add_ps, _mm_add_ss) }
         fn reduce_max(a: __m256) -> f32 { fold!(a, _mm_max_ps, _mm_max_ss) }
         @unsafe fn load_bf16(p: *const u16) -> __m256 { from_bf16(_mm_loadu_si128(p.cast())) }
@@ -231,10 +228,14 @@ impl Isa for Avx2 {
             let (l, h) = (_mm256_permutevar8x32_ps(t.0, i), _mm256_permutevar8x32_ps(t.1, i));
             _mm256_blendv_ps(l, h, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(i)))
         }
-        @unsafe fn nibbles(p: *const u8) -> (__m256, __m256) {
+        @unsafe fn nibbles(p: *const u8, scale: __m256, offset: __m256) -> (__m256, __m256) {
             let b = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
-            let l = _mm256_and_si256(b, _mm256_set1_epi32(15));
-            (_mm256_cvtepi32_ps(l), _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(b)))
+            let l = _mm256_cvtepi32_ps(_mm256_and_si256(b, _mm256_set1_epi32(15)));
+            let h = _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(b));
+            (_mm256_fmadd_ps(l, scale, offset), _mm256_fmadd_ps(h, scale, offset))
+        }
+        @unsafe fn signed(p: *const u8) -> __m256 {
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())))
         }
         @unsafe fn repeat(p: *const f32, n: usize) -> __m256 {
             match n {

@@ -124,7 +124,6 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
     const MR: usize = 12;
     type F = __m512;
     type D = __m512d;
-    type M = __mmask16;
     type Table = __m512;
 
     #[inline(always)]
@@ -150,8 +149,6 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a)
         }
         fn scale2(a: __m512, n: __m512) -> __m512 { _mm512_scalef_ps(a, n) }
-        fn lt(a: __m512, b: __m512) -> __mmask16 { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
-        fn select(m: __mmask16, a: __m512, b: __m512) -> __m512 { _mm512_mask_blend_ps(m, b, a) }
         fn reduce_add(a: __m512) -> f32 { fold!(a, _mm256_add_ps, _mm_add_ps, _mm_add_ss) }
         fn reduce_max(a: __m512) -> f32 { fold!(a, _mm256_max_ps, _mm_max_ps, _mm_max_ss) }
         @unsafe fn load_bf16(p: *const u16) -> __m512 { from_bf16(_mm256_loadu_si256(p.cast())) }
@@ -228,10 +225,17 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             let i = _mm512_srl_epi32(_mm512_castps_si512(words), _mm_cvtsi32_si128(shift as i32));
             _mm512_permutexvar_ps(i, t)
         }
-        @unsafe fn nibbles(p: *const u8) -> (__m512, __m512) {
+        @unsafe fn nibbles(p: *const u8, scale: __m512, offset: __m512) -> (__m512, __m512) {
+            // All sixteen numbers there can be are computed, and looked up: only the low four bits count.
+            let codes = _mm512_setr_ps(
+                0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
+            );
+            let t = _mm512_fmadd_ps(codes, scale, offset);
             let b = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
-            let l = _mm512_and_si512(b, _mm512_set1_epi32(15));
-            (_mm512_cvtepi32_ps(l), _mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(b)))
+            (_mm512_permutexvar_ps(b, t), _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(b), t))
+        }
+        @unsafe fn signed(p: *const u8) -> __m512 {
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())))
         }
         @unsafe fn repeat(p: *const f32, n: usize) -> __m512 {
             match n {

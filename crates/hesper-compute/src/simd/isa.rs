@@ -22,7 +22,6 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
 
     type F: Copy;
     type D: Copy;
-    type M: Copy;
 
     /// Runs a part of a kernel out of line, still compiled for this level.
     fn call<K: Local<Self>>(self, part: K);
@@ -45,9 +44,6 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn round(self, a: Self::F) -> Self::F;
     /// `a * 2^n` for whole `n` in -200..=200.
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
-    fn lt(self, a: Self::F, b: Self::F) -> Self::M;
-    /// `m ? a : b`.
-    fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
     fn reduce_add(self, a: Self::F) -> f32;
     fn reduce_max(self, a: Self::F) -> f32;
 
@@ -78,8 +74,10 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn table(self, t: &[f32; 16]) -> Self::Table;
     /// The table's entry for four bits of each word, from bit `shift` on.
     fn lookup(self, t: Self::Table, words: Self::F, shift: u32) -> Self::F;
-    /// The low and the high four bits of `LANES` bytes, as floats.
-    unsafe fn nibbles(self, p: *const u8) -> (Self::F, Self::F);
+    /// The low and the high four bits of `LANES` bytes, each times `scale` plus `offset`.
+    unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F);
+    /// `LANES` signed bytes.
+    unsafe fn signed(self, p: *const u8) -> Self::F;
     /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).
     unsafe fn repeat(self, p: *const f32, n: usize) -> Self::F;
     /// `LANES / 4` pieces of sixteen bytes, side by side.

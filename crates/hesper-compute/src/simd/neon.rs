@@ -30,7 +30,7 @@ pub(crate) struct D(float64x2_t, float64x2_t);
 
 /// Eight conditions.
 #[derive(Clone, Copy)]
-pub(crate) struct M(uint32x4_t, uint32x4_t);
+struct M(uint32x4_t, uint32x4_t);
 
 /// Applies an operation to both registers.
 macro_rules! both {
@@ -85,7 +85,6 @@ impl Isa for Neon {
     const MR: usize = 6;
     type F = F;
     type D = D;
-    type M = M;
     type Table = [f32; 16];
 
     #[inline(always)]
@@ -150,13 +149,13 @@ impl Isa for Neon {
     }
     #[inline(always)]
     fn min(self, a: F, b: F) -> F {
-        let m = self.lt(a, b);
-        self.select(m, a, b)
+        let m = both!(M, vcltq_f32(a, b));
+        both!(F, vbslq_f32(m, a, b))
     }
     #[inline(always)]
     fn max(self, a: F, b: F) -> F {
-        let m = self.lt(b, a);
-        self.select(m, a, b)
+        let m = both!(M, vcltq_f32(b, a));
+        both!(F, vbslq_f32(m, a, b))
     }
     #[inline(always)]
     fn round(self, a: F) -> F {
@@ -178,14 +177,6 @@ impl Isa for Neon {
                 vmulq_f32(vmulq_f32(a.1, power(h1)), power(l1)),
             )
         }
-    }
-    #[inline(always)]
-    fn lt(self, a: F, b: F) -> M {
-        both!(M, vcltq_f32(a, b))
-    }
-    #[inline(always)]
-    fn select(self, m: M, a: F, b: F) -> F {
-        both!(F, vbslq_f32(m, a, b))
     }
     #[inline(always)]
     fn reduce_add(self, a: F) -> f32 {
@@ -316,10 +307,16 @@ impl Isa for Neon {
         from_array(words(v).map(|w| t[(w >> shift) as usize & 15]))
     }
     #[inline(always)]
-    unsafe fn nibbles(self, p: *const u8) -> (F, F) {
+    unsafe fn nibbles(self, p: *const u8, scale: F, offset: F) -> (F, F) {
         // SAFETY: the caller's promise.
         let b = unsafe { p.cast::<[u8; 8]>().read_unaligned() };
-        (from_array(b.map(|b| f32::from(b & 15))), from_array(b.map(|b| f32::from(b >> 4))))
+        let (low, high) = (b.map(|b| f32::from(b & 15)), b.map(|b| f32::from(b >> 4)));
+        (self.fma(from_array(low), scale, offset), self.fma(from_array(high), scale, offset))
+    }
+    #[inline(always)]
+    unsafe fn signed(self, p: *const u8) -> F {
+        // SAFETY: the caller's promise.
+        from_array(unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from))
     }
     #[inline(always)]
     unsafe fn repeat(self, p: *const f32, n: usize) -> F {

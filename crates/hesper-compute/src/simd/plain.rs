@@ -79,7 +79,6 @@ impl Isa for Plain {
     const MR: usize = 4;
     type F = [f32; 8];
     type D = [f64; 4];
-    type M = [bool; 8];
 
     #[inline(always)]
     fn call<K: Local<Self>>(self, part: K) {
@@ -158,24 +157,6 @@ impl Isa for Plain {
             let two = |e: i32| f32::from_bits(((e + 127) as u32) << 23);
             x * two(h) * two(l)
         })
-    }
-    #[inline(always)]
-    fn lt(self, a: Self::F, b: Self::F) -> Self::M {
-        let mut r = [false; 8];
-        for i in 0..8 {
-            r[i] = a[i] < b[i];
-        }
-        r
-    }
-    #[inline(always)]
-    fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F {
-        let mut r = b;
-        for i in 0..8 {
-            if m[i] {
-                r[i] = a[i];
-            }
-        }
-        r
     }
     #[inline(always)]
     fn reduce_add(self, a: Self::F) -> f32 {
@@ -287,10 +268,16 @@ impl Isa for Plain {
         words.map(|w| t[(w.to_bits() >> shift) as usize & 15])
     }
     #[inline(always)]
-    unsafe fn nibbles(self, p: *const u8) -> (Self::F, Self::F) {
+    unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F) {
         // SAFETY: the caller's promise.
         let b = unsafe { p.cast::<[u8; 8]>().read_unaligned() };
-        (b.map(|b| f32::from(b & 15)), b.map(|b| f32::from(b >> 4)))
+        let (low, high) = (b.map(|b| f32::from(b & 15)), b.map(|b| f32::from(b >> 4)));
+        (self.fma(low, scale, offset), self.fma(high, scale, offset))
+    }
+    #[inline(always)]
+    unsafe fn signed(self, p: *const u8) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from)
     }
     #[inline(always)]
     unsafe fn repeat(self, p: *const f32, n: usize) -> Self::F {

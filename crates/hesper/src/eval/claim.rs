@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::plan::{Plan, plan};
-use crate::array::{Array, Data, State};
+use super::plan::{Graph, Plan, plan};
+use crate::array::{Array, Data, State, Visit};
 use crate::error::{Error, Result};
+use crate::ops::Kind;
 
 /// Held while claims are taken, so that they are taken all together.
 static CLAIMING: Mutex<u64> = Mutex::new(0);
@@ -27,18 +28,10 @@ impl Claim {
         loop {
             *lock += 1;
             match collect(roots, *lock) {
-                Some(nodes) => {
-                    for node in &nodes {
-                        let mut state = node.state();
-                        // The state is replaced for a moment; nobody else looks without the lock on it.
-                        *state = match std::mem::replace(&mut *state, State::Known([0; 8])) {
-                            State::Lazy(call) => State::Claimed(call),
-                            other => other,
-                        };
-                    }
+                Some((nodes, graph)) => {
                     let number = *lock;
                     drop(lock);
-                    let plan = plan(&nodes, number);
+                    let plan = plan(&nodes, &graph);
                     return (Claim { number, nodes: nodes.into_iter().map(Some).collect() }, plan);
                 }
                 None => lock = ENDED.wait(lock).unwrap_or_else(|poisoned| poisoned.into_inner()),
@@ -63,7 +56,7 @@ impl Claim {
         let mut state = node.state();
         let old = std::mem::replace(&mut *state, State::Known([0; 8]));
         *state = match (old, kept) {
-            (State::Claimed(call), true) => State::Kept(data, call),
+            (State::Lazy { call, .. }, true) => State::Kept(data, call),
             (old, _) => {
                 *state = State::Ready(data);
                 // The inputs of the call may go with it; the lock is not held then.
@@ -86,57 +79,79 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        for node in self.nodes.iter().flatten() {
-            let mut state = node.state();
-            if matches!(*state, State::Claimed(_)) {
-                *state = match std::mem::replace(&mut *state, State::Known([0; 8])) {
-                    State::Claimed(call) => State::Lazy(call),
-                    other => other,
-                };
-            }
-        }
+        self.nodes.iter().flatten().for_each(give_free);
         drop(CLAIMING.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         ENDED.notify_all();
     }
 }
 
-/// The lazy nodes that `roots` need, inputs first; `None` if one of them is claimed by somebody else.
-/// Goes through the graph without recursion.
-fn collect(roots: &[&Array], number: u64) -> Option<Vec<Array>> {
-    enum Visit {
+/// Ends the claim on a node.
+fn give_free(node: &Array) {
+    if let State::Lazy { claimed, .. } = &mut *node.state() {
+        *claimed = false;
+    }
+}
+
+/// Claims the lazy nodes that `roots` need, inputs first; claims none and gives `None` if somebody else has
+/// claimed one of them. Goes through the graph without recursion.
+fn collect(roots: &[&Array], number: u64) -> Option<(Vec<Array>, Graph)> {
+    enum Next {
         Enter(Array),
         Leave(Array),
     }
-    let mut nodes = Vec::new();
-    let mut stack: Vec<Visit> = roots.iter().rev().map(|root| Visit::Enter((*root).clone())).collect();
-    while let Some(visit) = stack.pop() {
-        match visit {
-            Visit::Leave(array) => {
+    let (mut nodes, mut graph) = (Vec::new(), Graph::default());
+    let mut stack: Vec<Next> = roots.iter().rev().map(|root| Next::Enter((*root).clone())).collect();
+    while let Some(next) = stack.pop() {
+        match next {
+            Next::Leave(array) => {
+                if let State::Lazy { call, .. } = &*array.state() {
+                    let elementwise = matches!(call.op.get().kind(), Kind::Elementwise(_));
+                    graph.push(call.inputs.iter().filter_map(|input| place(input, number)), elementwise);
+                }
                 array.0.visit.place.store(nodes.len(), Ordering::Relaxed);
                 nodes.push(array);
             }
-            Visit::Enter(array) => {
-                if array.0.visit.number.load(Ordering::Relaxed) == number {
+            Next::Enter(array) => {
+                let visit = &array.0.visit;
+                if visit.number.load(Ordering::Relaxed) == number {
                     continue;
                 }
+                visit.number.store(number, Ordering::Relaxed);
+                visit.place.store(Visit::NOWHERE, Ordering::Relaxed);
                 let at = stack.len();
-                match &*array.state() {
+                match &mut *array.state() {
                     State::Ready(_) | State::Kept(..) | State::Known(_) => continue,
-                    State::Claimed(_) => return None,
-                    State::Lazy(call) => {
-                        stack.extend(call.inputs.iter().rev().map(|input| Visit::Enter(input.clone())));
+                    State::Lazy { claimed: true, .. } => {
+                        nodes.iter().for_each(give_free);
+                        for next in &stack {
+                            if let Next::Leave(node) = next {
+                                give_free(node);
+                            }
+                        }
+                        return None;
+                    }
+                    State::Lazy { call, claimed } => {
+                        *claimed = true;
+                        let unmet = call
+                            .inputs
+                            .iter()
+                            .rev()
+                            .filter(|input| input.0.visit.number.load(Ordering::Relaxed) != number);
+                        stack.extend(unmet.map(|input| Next::Enter(input.clone())));
                     }
                 }
-                array.0.visit.number.store(number, Ordering::Relaxed);
-                stack.insert(at, Visit::Leave(array));
+                stack.insert(at, Next::Leave(array));
             }
         }
     }
-    Some(nodes)
+    Some((nodes, graph))
 }
 
 /// The place of a node among those of an evaluation, if that one has claimed it.
 pub(super) fn place(node: &Array, number: u64) -> Option<usize> {
     let visit = &node.0.visit;
-    (visit.number.load(Ordering::Relaxed) == number).then(|| visit.place.load(Ordering::Relaxed))
+    if visit.number.load(Ordering::Relaxed) != number {
+        return None;
+    }
+    Some(visit.place.load(Ordering::Relaxed)).filter(|place| *place != Visit::NOWHERE)
 }

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::plan::{Graph, MOST_NODES, Step, fusion_enabled};
 use crate::array::{Array, State};
 use crate::ids::IdMap;
@@ -65,7 +63,7 @@ impl fmt::Display for Apart {
 pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     for (number, array) in [first, second].into_iter().enumerate() {
         match &*array.state() {
-            State::Lazy(call) | State::Claimed(call) => {
+            State::Lazy { call, .. } => {
                 if !matches!(call.op.get().kind(), Kind::Elementwise(_)) {
                     return Some(Apart::NotElementwise(call.op.name()));
                 }
@@ -86,24 +84,21 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
         return Some(Apart::Off);
     }
     let calls: Vec<_> = nodes.iter().map(Array::call).collect();
-    let kinds: Vec<bool> = calls
-        .iter()
-        .map(|call| call.as_ref().is_some_and(|call| matches!(call.op.get().kind(), Kind::Elementwise(_))))
-        .collect();
-    let reads = |at: usize| -> SmallVec<[usize; 3]> {
-        let inputs = calls[at].iter().flat_map(|call| &call.inputs);
-        inputs.filter_map(|input| places.get(&input.0.id).copied()).collect()
-    };
-    let graph = Graph {
-        inputs: (0..nodes.len()).map(reads).collect(),
-        elementwise: kinds,
-        alike: &|one, other| {
+    let mut graph = Graph::default();
+    for call in &calls {
+        let inputs = call.iter().flat_map(|call| &call.inputs);
+        let reads = inputs.filter_map(|input| places.get(&input.0.id).copied());
+        let elementwise =
+            call.as_ref().is_some_and(|call| matches!(call.op.get().kind(), Kind::Elementwise(_)));
+        graph.push(reads, elementwise);
+    }
+    let plan = graph.plan(
+        |one, other| {
             let (one, other) = (&nodes[one].0, &nodes[other].0);
             one.shape == other.shape && one.stream.id() == other.stream.id()
         },
-        held: &|at, uses| Arc::strong_count(&nodes[at].0) > uses + 1,
-    };
-    let plan = graph.plan();
+        |at, uses| Arc::strong_count(&nodes[at].0) > uses + 1,
+    );
     let group = plan.steps.iter().find_map(|step| match step {
         Step::Group(group) if group.members.contains(&end) => Some(&group.members),
         _ => None,
@@ -111,7 +106,7 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     if group.contains(&start) {
         return None;
     }
-    let other = (0..nodes.len()).find(|at| graph.inputs[*at].contains(&start) && !group.contains(at));
+    let other = (0..nodes.len()).find(|at| graph.reads(*at).contains(&start) && !group.contains(at));
     Some(match other.and_then(|at| calls[at].as_ref()) {
         Some(call) if group.len() < MOST_NODES => Apart::OtherReader(call.op.name()),
         _ => Apart::Full,

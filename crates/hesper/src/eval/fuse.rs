@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Kernel, Scalar, Space, Type, ValueId};
@@ -13,11 +14,12 @@ use hesper_runtime::{Buffer, Pipeline, PipelineSource, Runtime, Stream};
 use smallvec::SmallVec;
 
 use super::claim::Claim;
-use super::plan::Group;
+use super::plan::{Group, Plan};
 use super::wide;
 use crate::Dtype;
 use crate::array::{Array, Call, Data, State};
 use crate::error::{Error, Result};
+use crate::ids::WordHash;
 use crate::ops::complex;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::{Kind, OpRef};
@@ -32,6 +34,18 @@ enum Layout {
     Plain,
     /// By an offset and strides; the stride of the innermost axis is 0, 1 or an argument.
     Strided(Inner),
+}
+
+impl Layout {
+    fn code(self) -> u64 {
+        match self {
+            Layout::Known => 0,
+            Layout::Plain => 1,
+            Layout::Strided(Inner::Zero) => 2,
+            Layout::Strided(Inner::One) => 3,
+            Layout::Strided(Inner::Any) => 4,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +99,14 @@ pub(crate) struct Expression {
     outputs: Vec<usize>,
     shape: Shape,
     /// The kernel for the layouts that were met last.
-    last: Mutex<Option<(Layouts, Arc<Pipeline>)>>,
+    last: Mutex<Option<(Layouts, Built)>>,
 }
+
+/// A compiled kernel, and its label.
+type Built = (Arc<Pipeline>, Arc<str>);
+
+/// A key in words.
+type Words = SmallVec<[u64; 16]>;
 
 /// The runtime, elements to a thread, the number of axes, and how each input is found.
 type Layouts = (u64, usize, usize, SmallVec<[Layout; 8]>);
@@ -102,21 +122,26 @@ struct Recipe<'a> {
 }
 
 /// Lowers a group; gives the memory of each output.
-pub(super) fn lower(claim: &Claim, group: &Group) -> Result<Vec<(usize, Data)>> {
-    let last = claim.node(group.members[group.members.len() - 1])?;
+pub(super) fn lower(
+    claim: &Claim,
+    plan: &Plan,
+    group: &Group,
+) -> Result<impl Iterator<Item = (usize, Data)> + use<>> {
+    let end = group.members[group.members.len() - 1];
+    let last = claim.node(end)?;
     let mut expression = Expression::new(last.0.shape.clone());
+    expression.members.reserve_exact(group.members.len());
     let mut inputs: SmallVec<[Array; 8]> = SmallVec::new();
     for &at in &group.members {
         let node = claim.node(at)?;
         let state = node.state();
-        let State::Claimed(Call { op, inputs: given }) = &*state else {
+        let State::Lazy { call: Call { op, inputs: given }, .. } = &*state else {
             return Err(Error::value("evaluation", "a member of a group is not claimed"));
         };
         let sources = given
             .iter()
             .map(|input| {
-                // Members are in order of their places.
-                let member = claim.place(input).and_then(|place| group.members.binary_search(&place).ok());
+                let member = claim.place(input).and_then(|place| plan.member(place, end));
                 let known = || inputs.iter().position(|known| known.same(input)).map(Source::Input);
                 member.map(Source::Member).or_else(known).unwrap_or_else(|| {
                     inputs.push(input.clone());
@@ -124,7 +149,7 @@ pub(super) fn lower(claim: &Claim, group: &Group) -> Result<Vec<(usize, Data)>> 
                 })
             })
             .collect();
-        expression.member(op, sources, node.dtype(), group.outputs.contains(&at))?;
+        expression.member(op, sources, node.dtype(), group.outputs.binary_search(&at).is_ok())?;
     }
     let data = inputs
         .iter()
@@ -132,7 +157,8 @@ pub(super) fn lower(claim: &Claim, group: &Group) -> Result<Vec<(usize, Data)>> 
         .map(|(input, given)| if given.known.is_some() { Ok(None) } else { input.data().map(Some) })
         .collect::<Result<SmallVec<[Option<Data>; 8]>>>()?;
     let outputs = expression.run(&last.0.stream, &data)?;
-    Ok(group.outputs.iter().copied().zip(outputs).collect())
+    let places: SmallVec<[usize; 4]> = group.outputs.iter().copied().collect();
+    Ok(places.into_iter().zip(outputs))
 }
 
 impl Expression {
@@ -180,7 +206,7 @@ impl Expression {
 
     /// Computes the expression on a stream, from memory where inputs are not known; gives the memory of
     /// what is stored.
-    pub(crate) fn run(&self, stream: &Stream, data: &[Option<Data>]) -> Result<Vec<Data>> {
+    pub(crate) fn run(&self, stream: &Stream, data: &[Option<Data>]) -> Result<SmallVec<[Data; 1]>> {
         let runtime = stream.runtime();
         if data.iter().flatten().any(|data| !data.buffer.belongs_to(&runtime)) {
             let moved = data
@@ -313,7 +339,7 @@ impl Recipe<'_> {
         }
     }
 
-    /// The kernel's content as text: what the pipeline is found by.
+    /// The kernel's content as text: what the runtime knows the pipeline by.
     fn key(&self) -> String {
         let members = &self.expression.members;
         let mut key = String::with_capacity(64 + 16 * (self.inputs.len() + members.len()));
@@ -342,14 +368,14 @@ impl Recipe<'_> {
     }
 
     fn dispatch(&self, stream: &Stream, runtime: &Runtime, outputs: &[Buffer]) -> Result<()> {
-        let pipeline = self.pipeline(runtime)?;
+        let (pipeline, label) = self.pipeline(runtime)?;
         let rank = self.lengths.len();
         let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
         let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
         for axis in (1..rank.saturating_sub(2)).rev() {
             push(self.lengths[axis] as i64);
         }
-        let mut command = stream.encode(self.label());
+        let mut command = stream.encode(label);
         for input in &self.inputs {
             match (input.layout, input.data) {
                 (Layout::Known, _) | (_, None) => constants.extend_from_slice(&input.known),
@@ -391,11 +417,35 @@ impl Recipe<'_> {
         }
     }
 
-    /// The compiled kernel, from the cache or built now.
-    fn pipeline(&self, runtime: &Runtime) -> Result<Arc<Pipeline>> {
+    /// All that the kernel's content depends on, in words: what it is found by within this process. An op is
+    /// told by the function that writes its expression.
+    fn words(&self, runtime: &Runtime) -> Words {
+        let expression = self.expression;
+        let mut words = Words::with_capacity(6 + self.inputs.len() + 3 * expression.members.len());
+        words.push(runtime.id());
+        words.push(self.lengths.len() as u64 | (self.lanes as u64) << 32);
+        words.push(self.inputs.len() as u64);
+        for input in &self.inputs {
+            words.push(input.dtype as u64 | (input.layout.code() << 32));
+        }
+        for member in &expression.members {
+            words.push(member.emit as usize as u64);
+            words.push(member.dtype as u64 | u64::from(member.indexed) << 32);
+            words.extend(member.sources.iter().map(|source| match source {
+                Source::Input(at) => *at as u64,
+                Source::Member(at) => *at as u64 | 1 << 32,
+            }));
+        }
+        words.extend(expression.outputs.iter().map(|at| *at as u64));
+        words
+    }
+
+    /// The compiled kernel and its label, from the cache or built now.
+    fn pipeline(&self, runtime: &Runtime) -> Result<Built> {
         /// Most entries; a full cache starts anew (the runtime keeps what is in use).
         const MOST: usize = 4096;
-        static CACHE: OnceLock<Mutex<HashMap<(u64, String), Arc<Pipeline>>>> = OnceLock::new();
+        type Known = HashMap<Words, Built, BuildHasherDefault<WordHash>>;
+        static CACHE: OnceLock<Mutex<Known>> = OnceLock::new();
         let layouts = self.inputs.iter().map(|input| input.layout).collect();
         let layouts: Layouts = (runtime.id(), self.lanes, self.lengths.len(), layouts);
         let lock = || self.expression.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -405,28 +455,28 @@ impl Recipe<'_> {
             return Ok(found.clone());
         }
         let cache = CACHE.get_or_init(Mutex::default);
-        let key = (runtime.id(), self.key());
-        let known = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key).cloned();
+        let words = self.words(runtime);
+        let known = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&words).cloned();
         if let Some(found) = known {
             *lock() = Some((layouts, found.clone()));
             return Ok(found);
         }
-        let kernel = self.build()?;
-        let source =
-            PipelineSource::new(self.label(), "hesper-ir", key.1.as_str()).with_payload(Arc::new(kernel));
+        let (kernel, label) = (self.build()?, self.label());
+        let source = PipelineSource::new(label.clone(), "hesper-ir", self.key().as_str())
+            .with_payload(Arc::new(kernel));
         let source = if runtime.info().host_visible {
             source
         } else {
             source.specialised(format!("threads {}\nfast", wide::THREADS).as_str())
         };
-        let pipeline = runtime.pipeline(&source)?;
+        let built = (runtime.pipeline(&source)?, label);
         let mut cache = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if cache.len() >= MOST {
             cache.clear();
         }
-        cache.insert(key, pipeline.clone());
-        *lock() = Some((layouts, pipeline.clone()));
-        Ok(pipeline)
+        cache.insert(words, built.clone());
+        *lock() = Some((layouts, built.clone()));
+        Ok(built)
     }
 
     /// Builds the kernel. Parameters come in the order in which `dispatch` passes them.

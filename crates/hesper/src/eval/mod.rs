@@ -67,7 +67,7 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
                 claim.resolve(*at, data)?;
             }
             plan::Step::Group(group) => {
-                for (at, data) in fuse::lower(&claim, group)? {
+                for (at, data) in fuse::lower(&claim, &plan, group)? {
                     claim.resolve(at, data)?;
                 }
             }
@@ -79,7 +79,7 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
 
 fn lower(claim: &Claim, array: &Array) -> Result<Data> {
     let call = match &*array.state() {
-        State::Claimed(call) => call.clone(),
+        State::Lazy { call, .. } => call.clone(),
         _ => return array.data(),
     };
     // A transformation may ask for everything again.

@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use smallvec::SmallVec;
 
-use super::claim::place;
-use crate::array::{Array, State};
-use crate::ops::Kind;
+use crate::array::Array;
 
 /// Most nodes of a group.
 pub(super) const MOST_NODES: usize = 64;
@@ -35,6 +33,17 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// For each step the nodes that nothing needs after it, consumers first.
     pub(crate) over: Vec<SmallVec<[usize; 4]>>,
+    /// For each element-wise node the last member of its group.
+    group: Vec<usize>,
+    /// Where it is among the members of its group.
+    number: Vec<usize>,
+}
+
+impl Plan {
+    /// Where a node is among the members of the group that ends with `last`, if it is one of them.
+    pub(super) fn member(&self, at: usize, last: usize) -> Option<usize> {
+        (self.group[at] == last).then(|| self.number[at])
+    }
 }
 
 static FUSION: AtomicU8 = AtomicU8::new(2);
@@ -58,61 +67,92 @@ pub fn set_fusion(on: bool) {
 }
 
 /// What the plan of a graph depends on. Nodes come inputs first.
-pub(crate) struct Graph<'a> {
-    /// For each node the nodes that it reads, one entry for each time.
-    pub(crate) inputs: Vec<SmallVec<[usize; 3]>>,
+#[derive(Debug, Default)]
+pub(crate) struct Graph {
+    /// The nodes that nodes read, one entry for each time, those of the first node first.
+    reads: Vec<usize>,
+    /// Where in `reads` those of each node end.
+    ends: Vec<usize>,
     /// Whether a node is element-wise.
-    pub(crate) elementwise: Vec<bool>,
-    /// Whether two element-wise nodes have one shape and stream.
-    pub(crate) alike: &'a dyn Fn(usize, usize) -> bool,
-    /// Whether a node of so many uses is wanted for itself.
-    pub(crate) held: &'a dyn Fn(usize, usize) -> bool,
+    elementwise: Vec<bool>,
 }
 
-impl Graph<'_> {
-    pub(crate) fn plan(&self) -> Plan {
-        let count = self.inputs.len();
-        let mut consumers: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new(); count];
-        for (at, list) in self.inputs.iter().enumerate() {
-            for input in list {
-                consumers[*input].push(at);
-            }
-        }
+/// Of a node: nobody has read it yet.
+const UNREAD: usize = usize::MAX;
+/// Of a node: it is read by more than one group, or by an op that is none.
+const APART: usize = usize::MAX - 1;
+
+impl Graph {
+    /// One more node, by the earlier ones that it reads.
+    pub(crate) fn push(&mut self, reads: impl IntoIterator<Item = usize>, elementwise: bool) {
+        self.reads.extend(reads);
+        self.ends.push(self.reads.len());
+        self.elementwise.push(elementwise);
+    }
+
+    /// The nodes that a node reads.
+    pub(crate) fn reads(&self, at: usize) -> &[usize] {
+        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.reads[begin..self.ends[at]]
+    }
+
+    /// The plan, where `alike` tells whether two element-wise nodes have one shape and stream, and `held`
+    /// whether a node of so many uses is wanted for itself.
+    pub(crate) fn plan(
+        &self,
+        alike: impl Fn(usize, usize) -> bool,
+        held: impl Fn(usize, usize) -> bool,
+    ) -> Plan {
+        let count = self.ends.len();
         // From results to inputs: the group of each node, named by its last member.
         let most = if fusion_enabled() { MOST_NODES } else { 1 };
         let mut group: Vec<usize> = (0..count).collect();
         let mut sizes = vec![1usize; count];
-        for at in (0..count).rev().filter(|at| self.elementwise[*at]) {
-            let Some((&first, others)) = consumers[at].split_first() else { continue };
-            let root = group[first];
-            if self.elementwise[first]
-                && others.iter().all(|other| self.elementwise[*other] && group[*other] == root)
-                && sizes[root] < most
-                && (self.alike)(root, at)
-            {
+        let mut readers = vec![UNREAD; count];
+        let mut uses = vec![0usize; count];
+        for at in (0..count).rev() {
+            let root = readers[at];
+            if self.elementwise[at] && root < APART && sizes[root] < most && alike(root, at) {
                 group[at] = root;
                 sizes[root] += 1;
             }
+            let reader = if self.elementwise[at] { group[at] } else { APART };
+            for &input in self.reads(at) {
+                uses[input] += 1;
+                if readers[input] == UNREAD {
+                    readers[input] = reader;
+                } else if readers[input] != reader {
+                    readers[input] = APART;
+                }
+            }
         }
 
-        let mut members: Vec<Vec<usize>> = vec![Vec::new(); count];
-        for at in (0..count).filter(|at| self.elementwise[*at]) {
-            members[group[at]].push(at);
-        }
         let mut steps = Vec::new();
+        // Groups whose last member has not come yet, and which of them a last member ends.
+        let (mut open, mut slots): (Vec<Vec<usize>>, Vec<usize>) = (Vec::new(), vec![UNREAD; count]);
+        let mut number = vec![0usize; count];
         // The step of each node; that of the last step that reads it.
         let mut last: Vec<usize> = vec![0; count];
         for at in 0..count {
             let step = steps.len();
             if !self.elementwise[at] {
                 steps.push(Step::Op(at));
-            } else if group[at] == at {
-                let members = std::mem::take(&mut members[at]);
-                let held = |member: &usize| *member == at || (self.held)(*member, consumers[*member].len());
+            } else {
+                let root = group[at];
+                if slots[root] == UNREAD {
+                    slots[root] = open.len();
+                    open.push(Vec::with_capacity(sizes[root]));
+                }
+                let members = &mut open[slots[root]];
+                number[at] = members.len();
+                members.push(at);
+                if root != at {
+                    continue;
+                }
+                let members = std::mem::take(members);
+                let held = |member: &usize| *member == at || held(*member, uses[*member]);
                 let outputs = members.iter().copied().filter(held).collect();
                 steps.push(Step::Group(Group { members, outputs }));
-            } else {
-                continue;
             }
             let of_step = match &steps[step] {
                 Step::Op(at) => std::slice::from_ref(at),
@@ -120,7 +160,7 @@ impl Graph<'_> {
             };
             for member in of_step {
                 last[*member] = step;
-                for input in &self.inputs[*member] {
+                for input in self.reads(*member) {
                     last[*input] = step;
                 }
             }
@@ -129,35 +169,18 @@ impl Graph<'_> {
         for at in (0..count).rev() {
             over[last[at]].push(at);
         }
-        Plan { steps, over }
+        Plan { steps, over, group, number }
     }
 }
 
 /// The plan of the nodes that an evaluation has claimed.
-pub(super) fn plan(nodes: &[Array], number: u64) -> Plan {
-    let graph = Graph {
-        inputs: nodes.iter().map(|node| inputs_of(node, number)).collect(),
-        elementwise: nodes.iter().map(is_elementwise).collect(),
-        alike: &|one, other| {
+pub(super) fn plan(nodes: &[Array], graph: &Graph) -> Plan {
+    graph.plan(
+        |one, other| {
             let (one, other) = (&nodes[one].0, &nodes[other].0);
             one.shape == other.shape && one.stream.id() == other.stream.id()
         },
         // Each use is a reference, and one is the claim's own.
-        held: &|at, uses| Arc::strong_count(&nodes[at].0) > uses + 1,
-    };
-    graph.plan()
-}
-
-fn is_elementwise(node: &Array) -> bool {
-    match &*node.state() {
-        State::Claimed(call) => matches!(call.op.get().kind(), Kind::Elementwise(_)),
-        _ => false,
-    }
-}
-
-fn inputs_of(node: &Array, number: u64) -> SmallVec<[usize; 3]> {
-    match &*node.state() {
-        State::Claimed(call) => call.inputs.iter().filter_map(|input| place(input, number)).collect(),
-        _ => SmallVec::new(),
-    }
+        |at, uses| Arc::strong_count(&nodes[at].0) > uses + 1,
+    )
 }

@@ -151,24 +151,20 @@ impl Program {
                 wanted[*at] = true;
             }
         }
-        let reads = |node: &Node| {
-            node.inputs
-                .iter()
-                .filter_map(|place| if let Place::Node(at) = place { Some(*at) } else { None })
-                .collect()
-        };
-        let graph = Graph {
-            inputs: nodes.iter().map(reads).collect(),
-            elementwise: nodes
-                .iter()
-                .map(|node| matches!(node.op.get().kind(), Kind::Elementwise(_)))
-                .collect(),
-            alike: &|one, other| {
+        let mut graph = Graph::default();
+        for node in nodes {
+            let reads = node.inputs.iter().filter_map(|place| match place {
+                Place::Node(at) => Some(*at),
+                _ => None,
+            });
+            graph.push(reads, matches!(node.op.get().kind(), Kind::Elementwise(_)));
+        }
+        let Plan { steps, over, .. } = graph.plan(
+            |one, other| {
                 nodes[one].shape == nodes[other].shape && nodes[one].stream.id() == nodes[other].stream.id()
             },
-            held: &|at, _| wanted[at],
-        };
-        let Plan { steps, over } = graph.plan();
+            |at, _| wanted[at],
+        );
         let mut work = Vec::new();
         for step in steps {
             work.push(match step {

@@ -1,15 +1,21 @@
 //! The speed of arrays: one JSON line for each workload, to stand beside the lines of other libraries.
 //!
 //! `cargo run --release -p hesper-bench --bin ops [W1,W3,...]`: products (W1), element-wise chains (W2),
-//! rows (W3), movement (W4), dense matrix-vector products (W5), convolution (W7), Fourier transforms and
-//! linear algebra (W8), and the cost of an op (W9). Everything goes through the public `hesper::Array`.
+//! rows (W3), movement (W4), quantized and dense products of few rows (W5), attention (W6), convolution
+//! (W7), Fourier transforms and linear algebra (W8), the cost of an op and of a training step (W9).
+//! Everything goes through the public `hesper::Array`.
+
+mod mlp;
 
 use std::time::Instant;
 
-use hesper::{Array, Dtype, Result, concatenate, eval, fast, fft, linalg, random};
+use hesper::fast::AttentionMask;
+use hesper::{
+    Activations, Array, Dtype, QuantMode, Result, concatenate, eval, fast, fft, linalg, random, transform,
+};
 use hesper_bench::lines::{Lines, Unit};
 
-const ALL: &str = "W1,W2,W3,W4,W5,W7,W8,W9";
+const ALL: &str = "W1,W2,W3,W4,W5,W6,W7,W8,W9";
 
 /// Normally distributed numbers, computed.
 fn rand(seed: u64, shape: &[usize], dtype: Dtype) -> Result<Array> {
@@ -47,12 +53,18 @@ fn w1(lines: &Lines) -> Result<()> {
 fn w2(lines: &Lines) -> Result<()> {
     let n = 16usize << 20;
     let x = rand32(21, &[n])?;
-    let chain = || computed(x.multiply(1.3)?.add(0.7)?.tanh()?.multiply(&x.sigmoid()?)?.add(&x)?);
+    let chain = |x: &Array| x.multiply(1.3)?.add(0.7)?.tanh()?.multiply(&x.sigmoid()?)?.add(x);
+    let compiled = transform::compile(move |x| Ok(vec![chain(&x[0])?]));
     let begun = Instant::now();
-    chain()?;
+    eval(&compiled(std::slice::from_ref(&x))?)?;
     lines.once("W2.compile_first_call", &format!("\"n\": {n}"), begun.elapsed().as_secs_f64());
-    let params = format!("\"n\": {n}, \"mode\": \"eager\"");
-    lines.measure("W2.chain", &params, Unit::Gbytes(8e-9 * n as f64), chain);
+    let (params, unit) = (|mode| format!("\"n\": {n}, \"mode\": \"{mode}\""), Unit::Gbytes(8e-9 * n as f64));
+    lines.measure("W2.chain", &params("eager"), unit, || computed(chain(&x)?));
+    lines.measure("W2.chain", &params("compiled"), unit, || {
+        let outputs = compiled(std::slice::from_ref(&x))?;
+        eval(&outputs)?;
+        Ok::<_, hesper::Error>(outputs)
+    });
     Ok(())
 }
 
@@ -107,6 +119,7 @@ fn w4(lines: &Lines) -> Result<()> {
 /// Products of few rows with a large matrix.
 fn w5(lines: &Lines) -> Result<()> {
     for (m, n, k) in [(1usize, 4096usize, 4096usize), (32, 4096, 4096), (1, 14336, 4096)] {
+        quantized(lines, m, n, k)?;
         let (w, x) = (rand32(51, &[n, k])?, rand32(52, &[m, k])?);
         let unit = if m == 1 {
             Unit::Gbytes(4e-9 * (n * k) as f64)
@@ -115,6 +128,61 @@ fn w5(lines: &Lines) -> Result<()> {
         };
         let params = format!("\"m\": {m}, \"n\": {n}, \"k\": {k}, \"dtype\": \"f32\"");
         lines.measure("W5.dense", &params, unit, || computed(x.matmul(&w.t()?)?));
+    }
+    Ok(())
+}
+
+/// The product with a matrix of 4-bit codes in groups of 64, with activations as they are and rounded to
+/// 8 bits.
+fn quantized(lines: &Lines, m: usize, n: usize, k: usize) -> Result<()> {
+    for (dtype, name, size) in [(Dtype::Float32, "f32", 4.0), (Dtype::Bfloat16, "bf16", 2.0)] {
+        let (w, x) = (rand(51, &[n, k], dtype)?, rand(52, &[m, k], dtype)?);
+        let (codes, scales, biases) = w.quantize(Some(64), Some(4), QuantMode::Affine)?;
+        hesper::eval([&codes, &scales].into_iter().chain(&biases))?;
+        let unit = if m == 1 {
+            Unit::Gbytes(1e-9 * (n * k) as f64 * (0.5 + 2.0 * size / 64.0))
+        } else {
+            Unit::Gflops(2e-9 * (m * n * k) as f64)
+        };
+        for (activations, workload) in [(Activations::Exact, "W5.qmm"), (Activations::Int8, "W5.qmm8")] {
+            let params =
+                format!("\"m\": {m}, \"n\": {n}, \"k\": {k}, \"q\": \"affine4g64\", \"x\": \"{name}\"");
+            lines.measure(workload, &params, unit, || {
+                let (group, bits, mode) = (Some(64), Some(4), QuantMode::Affine);
+                let bias = biases.as_ref();
+                let y =
+                    x.quantized_matmul_with(&codes, &scales, bias, true, group, bits, mode, activations)?;
+                computed(y)
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Attention with 32 heads that share 8 of keys.
+fn w6(lines: &Lines) -> Result<()> {
+    let (heads, shared, features) = (32usize, 8usize, 128usize);
+    for (dtype, name, size) in [(Dtype::Float32, "f32", 4.0), (Dtype::Bfloat16, "bf16", 2.0)] {
+        for (kind, queries, keys) in [("decode", 1usize, 4096usize), ("prefill_causal", 1024, 1024)] {
+            let q = rand(61, &[1, heads, queries, features], dtype)?;
+            let k = rand(62, &[1, shared, keys, features], dtype)?;
+            let v = rand(63, &[1, shared, keys, features], dtype)?;
+            let params = format!(
+                "\"H\": {heads}, \"KV\": {shared}, \"D\": {features}, \"q_len\": {queries}, \"kv_len\": {keys}, \
+                 \"dtype\": \"{name}\""
+            );
+            let decode = queries == 1;
+            let unit = if decode {
+                Unit::Gbytes(2e-9 * (shared * keys * features) as f64 * size)
+            } else {
+                Unit::Gflops(2e-9 * (heads * queries * keys * features) as f64)
+            };
+            let scale = 1.0 / (features as f32).sqrt();
+            lines.measure(&format!("W6.sdpa_{kind}"), &params, unit, || {
+                let mask = if decode { AttentionMask::None } else { AttentionMask::Causal };
+                computed(fast::scaled_dot_product_attention(&q, &k, &v, scale, mask, None)?)
+            });
+        }
     }
     Ok(())
 }
@@ -187,7 +255,7 @@ fn w9(lines: &Lines) -> Result<()> {
         );
     }
     eval::set_fusion(fused);
-    Ok(())
+    mlp::measure(lines)
 }
 
 fn main() -> Result<()> {
@@ -200,10 +268,11 @@ fn main() -> Result<()> {
             "W3" => w3(&lines)?,
             "W4" => w4(&lines)?,
             "W5" => w5(&lines)?,
+            "W6" => w6(&lines)?,
             "W7" => w7(&lines)?,
             "W8" => w8(&lines)?,
             "W9" => w9(&lines)?,
-            _ => {}
+            other => eprintln!("no workload {other}: there are {ALL}"),
         }
     }
     Ok(())
