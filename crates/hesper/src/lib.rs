@@ -33,6 +33,7 @@ pub use nested::Nested;
 pub use ops::concat::{concatenate, stack};
 pub use ops::conv::{Conv, ConvolveMode};
 pub use ops::creation::{Indexing, Range, meshgrid};
+pub use ops::cuda::{CudaCall, CudaKernel};
 pub use ops::custom::{CustomKernel, KernelCall};
 pub use ops::einsum::{einsum, einsum_path};
 pub use ops::elementwise::elementwise_names;

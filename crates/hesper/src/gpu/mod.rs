@@ -7,12 +7,14 @@
 //! needed. Kernels are found by text, instance and device.
 
 pub(crate) mod attention;
+pub(crate) mod conv;
 pub(crate) mod copy;
 pub(crate) mod matmul;
 pub(crate) mod moves;
 pub(crate) mod quant;
 pub(crate) mod reduce;
 pub(crate) mod rows;
+pub(crate) mod scan;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

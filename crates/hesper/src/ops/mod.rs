@@ -15,6 +15,7 @@ pub mod concat;
 pub mod conv;
 pub(crate) mod copy;
 pub mod creation;
+pub mod cuda;
 pub mod custom;
 pub mod diagonal;
 pub mod einsum;
