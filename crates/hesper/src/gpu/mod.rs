@@ -15,6 +15,7 @@ pub(crate) mod quant;
 pub(crate) mod reduce;
 pub(crate) mod rows;
 pub(crate) mod scan;
+pub(crate) mod sort;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,6 +1,10 @@
 //! Running sums, products and extremes on GPUs. A few long rows are cut into chunks: their totals first,
 //! then each chunk behind what comes before it.
 
+use std::ops::Range;
+
+use hesper_runtime::{Buffer, Stream};
+
 use super::{Constants, kernel, type_name};
 use crate::Dtype;
 use crate::array::Data;
@@ -70,47 +74,92 @@ impl Scan {
                 .dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
             return Ok(Some(Data::contiguous(output, shape)));
         }
-        let accumulator = dtype.size().max(if dtype.size() == 2 { 4 } else { 1 });
-        let chunk = if outer < BUSY && length > 2 * CHUNK { CHUNK } else { length };
-        let chunks = length.div_ceil(chunk);
-        let constants = || {
-            let sizes = Constants::default().long(length as i64).long(chunk as i64).long(chunks as i64);
-            flags(sizes)
+        let rows = Rows {
+            stream,
+            name,
+            op,
+            accumulator: dtype.size().max(if dtype.size() == 2 { 4 } else { 1 }),
+            rows: outer,
+            length,
+            reverse: self.reverse,
+            inclusive: self.inclusive,
         };
-        let blocks = (outer * chunks) as u64;
+        rows.encode(&x.buffer, bytes, &output)?;
+        Ok(Some(Data::contiguous(output, shape)))
+    }
+}
+
+/// The sums of all counts before each, row by row.
+pub(super) fn running_counts(stream: &Stream, counts: &Buffer, rows: usize, length: usize) -> Result<Buffer> {
+    let output = stream.alloc(rows * length * 4)?;
+    let op = "Sum<u32>".to_string();
+    let (reverse, inclusive) = (false, false);
+    let scan = Rows { stream, name: "running counts", op, accumulator: 4, rows, length, reverse, inclusive };
+    scan.encode(counts, 0..rows * length * 4, &output)?;
+    Ok(output)
+}
+
+/// A scan of rows that lie one after the other.
+struct Rows<'a> {
+    stream: &'a Stream,
+    name: &'static str,
+    op: String,
+    /// Bytes of an accumulator.
+    accumulator: usize,
+    rows: usize,
+    length: usize,
+    reverse: bool,
+    inclusive: bool,
+}
+
+impl Rows<'_> {
+    fn constants(&self, chunk: usize, carried: bool) -> Constants {
+        Constants::default()
+            .long(self.length as i64)
+            .long(chunk as i64)
+            .long(self.length.div_ceil(chunk) as i64)
+            .int(i32::from(self.reverse))
+            .int(i32::from(self.inclusive))
+            .int(i32::from(carried))
+    }
+
+    fn encode(&self, x: &Buffer, bytes: Range<usize>, output: &Buffer) -> Result<()> {
+        let (stream, name, op) = (self.stream, self.name, &self.op);
+        let chunk = if self.rows < BUSY && self.length > 2 * CHUNK { CHUNK } else { self.length };
+        let chunks = self.length.div_ceil(chunk);
+        let blocks = (self.rows * chunks) as u64;
         let mut carries = None;
         if chunks > 1 {
-            let totals = stream.alloc(outer * chunks * accumulator)?;
-            let before = stream.alloc(outer * chunks * accumulator)?;
+            let totals = stream.alloc(self.rows * chunks * self.accumulator)?;
+            let before = stream.alloc(self.rows * chunks * self.accumulator)?;
             let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, true>"), "")?;
             stream
                 .encode(name)
-                .read_range(&x.buffer, bytes.clone())
-                .read_range(&x.buffer, bytes.clone())
+                .read_range(x, bytes.clone())
+                .read_range(x, bytes.clone())
                 .write(&totals)
-                .constants(constants().int(0).bytes())
+                .constants(self.constants(chunk, false).bytes())
                 .dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
             let pipeline = kernel(stream, TEXT, &format!("carried<{op}>"), "")?;
-            let sizes = Constants::default().long(outer as i64).long(chunks as i64);
+            let sizes = Constants::default().long(self.rows as i64).long(chunks as i64);
             stream.encode(name).read(&totals).write(&before).constants(sizes.bytes()).dispatch(
                 &pipeline,
-                [outer.div_ceil(256) as u64 * 256, 1, 1],
+                [self.rows.div_ceil(256) as u64 * 256, 1, 1],
                 [256, 1, 1],
             )?;
             carries = Some(before);
         }
         let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, false>"), "")?;
-        let command = stream.encode(name).read_range(&x.buffer, bytes.clone());
+        let command = stream.encode(name).read_range(x, bytes.clone());
         let command = match &carries {
             Some(before) => command.read(before),
             // Bound in its place, and not read.
-            None => command.read_range(&x.buffer, bytes),
+            None => command.read_range(x, bytes),
         };
-        command.write(&output).constants(constants().int(i32::from(carries.is_some())).bytes()).dispatch(
+        Ok(command.write(output).constants(self.constants(chunk, carries.is_some()).bytes()).dispatch(
             &pipeline,
             [blocks * 256, 1, 1],
             [256, 1, 1],
-        )?;
-        Ok(Some(Data::contiguous(output, shape)))
+        )?)
     }
 }

@@ -307,8 +307,8 @@ impl Op for Call {
             .map(|at| {
                 let (data, shape) = (l.input(at), l.input_shape(at));
                 let backwards = data.strides.iter().any(|stride| *stride < 0);
-                let copy = (self.kernel.ensure_row_contiguous || backwards)
-                    && !is_row_major(shape, &data.strides);
+                let copy =
+                    (self.kernel.ensure_row_contiguous || backwards) && !is_row_major(shape, &data.strides);
                 if copy { l.row_major(at) } else { Ok(data.clone()) }
             })
             .collect::<Result<Vec<Data>>>()?;
