@@ -41,16 +41,8 @@ fn a_copy_is_made_once_and_goes_with_the_buffer() {
 fn what_is_still_being_computed_is_waited_for() {
     for (here, there) in pairs() {
         let stream = here.stream().unwrap();
-        let buffer = stream.alloc(4).unwrap();
-        stream
-            .encode("fill")
-            .write(&buffer)
-            .run(|native| {
-                let [out] = native.take()?;
-                out.bytes_mut()?.fill(7);
-                Ok(())
-            })
-            .unwrap();
+        let (source, buffer) = (here.upload(&[7u8; 4]).unwrap(), stream.alloc(4).unwrap());
+        stream.encode("fill").read(&source).write(&buffer).copy().unwrap();
         assert_eq!(buffer.on(&there).unwrap().read().unwrap().bytes(), [7; 4]);
     }
 }
@@ -61,15 +53,8 @@ fn a_copy_is_forgotten_when_the_buffer_is_written() {
         let stream = here.stream().unwrap();
         let buffer = here.upload(&[1u8; 4]).unwrap();
         let old = buffer.on(&there).unwrap();
-        stream
-            .encode("add")
-            .read_write(&buffer)
-            .run(|native| {
-                let [out] = native.take()?;
-                out.bytes_mut()?.iter_mut().for_each(|byte| *byte += 1);
-                Ok(())
-            })
-            .unwrap();
+        let source = here.upload(&[2u8; 4]).unwrap();
+        stream.encode("overwrite").read(&source).write(&buffer).copy().unwrap();
         assert!(!buffer.has_twin(&there));
         assert_eq!(buffer.on(&there).unwrap().read().unwrap().bytes(), [2; 4]);
         assert_eq!(old.read().unwrap().bytes(), [1; 4]);

@@ -131,6 +131,10 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
   const i64 split = block % h.splits; block /= h.splits;
   const i64 kvh = block % h.kv_heads, b = block / h.kv_heads;
   const i64 row0 = tile_of * (SPREAD ? 16 : 64) + (SPREAD ? 0 : warp * 16);
+  // The query and the head of the two rows that this thread has part in.
+  const i64 query[2] = {(row0 + g) / h.share, (row0 + g + 8) / h.share};
+  const i64 head[2] = {kvh * h.share + (row0 + g) % h.share, kvh * h.share + (row0 + g + 8) % h.share};
+  const i64 ahead = h.keys - h.queries, first_query = row0 / h.share;
 
   // Queries as the left operand.
   u32 qa[DK][4];
@@ -195,7 +199,7 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
         half_math<T>::mma(s[n + 1], qa[d], r[2], r[3]);
       }
     }
-    const bool check = h.causal || h.masked || key0 + NK > end;
+    const bool check = h.masked || key0 + NK > end || (h.causal && key0 + NK - 1 > first_query + ahead);
     float high[2] = {top[0], top[1]};
 #pragma unroll
     for (int n = 0; n < NK / 8; ++n)
@@ -203,9 +207,9 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
       for (int c = 0; c < 4; ++c) {
         float x = s[n][c] * factor;
         if (check) {
-          const i64 key = key0 + n * 8 + t * 2 + c % 2, r = row0 + g + c / 2 * 8;
+          const i64 key = key0 + n * 8 + t * 2 + c % 2;
           x = key >= end ? NOTHING
-              : r < rows ? masked_score<T>(x, h, mask, b, kvh * h.share + r % h.share, r / h.share, key) : x;
+              : query[c / 2] < h.queries ? masked_score<T>(x, h, mask, b, head[c / 2], query[c / 2], key) : x;
         }
         s[n][c] = x;
         high[c / 2] = fmaxf(high[c / 2], x);
@@ -278,17 +282,17 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
         all += f * ends[(w * 16 + r) * 2 + 1];
         sum += f * parts[(w * 16 + r) * D + d];
       }
-      const i64 query = row / h.share, head = kvh * h.share + row % h.share, total = h.kv_heads * h.share;
+      const i64 of = row / h.share, own = kvh * h.share + row % h.share, total = h.kv_heads * h.share;
       if (h.splits == 1) {
         float less = 1.0f;
         if (h.sinks) {
-          const float x = f32(sinks[head]) * LOG2E, higher = fmaxf(x, base);
+          const float x = f32(sinks[own]) * LOG2E, higher = fmaxf(x, base);
           less = exp2f(base - higher);
           all = all * less + exp2f(x - higher);
         }
-        ((T*)out)[((b * h.queries + query) * total + head) * D + d] = from<T>(sum * less / all);
+        ((T*)out)[((b * h.queries + of) * total + own) * D + d] = from<T>(sum * less / all);
       } else {
-        const i64 at = ((b * h.queries + query) * total + head) * h.splits + split;
+        const i64 at = ((b * h.queries + of) * total + own) * h.splits + split;
         float* const to = (float*)out;
         to[at * (D + 2) + 2 + d] = sum;
         if (d == 0) {
@@ -301,16 +305,15 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const i64 row = row0 + g + i * 8;
-    if (row >= rows) continue;
-    const i64 query = row / h.share, head = kvh * h.share + row % h.share, total = h.kv_heads * h.share;
+    if (row0 + g + i * 8 >= rows) continue;
+    const i64 total = h.kv_heads * h.share;
     float all = weight[i], less = 1.0f;
     if (h.sinks) {
-      const float x = f32(sinks[head]) * LOG2E, higher = fmaxf(x, top[i]);
+      const float x = f32(sinks[head[i]]) * LOG2E, higher = fmaxf(x, top[i]);
       less = exp2f(top[i] - higher);
       all = all * less + exp2f(x - higher);
     }
-    T* to = (T*)out + ((b * h.queries + query) * total + head) * D;
+    T* to = (T*)out + ((b * h.queries + query[i]) * total + head[i]) * D;
     const float f = less / all;
 #pragma unroll
     for (int n = 0; n < DN; ++n)
@@ -322,15 +325,22 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
 template <class T, int D>
 __global__ void __launch_bounds__(D) joined(const float* __restrict__ parts, const T* __restrict__ sinks,
                                             T* __restrict__ out, i64 splits, i64 heads, i32 sunk) {
+  __shared__ float tops[512], weights[512];
   const i64 row = blockIdx.x;
   const float* from = parts + row * splits * (D + 2);
+  for (int s = threadIdx.x; s < (int)splits; s += D) {
+    tops[s] = from[s * (D + 2)];
+    weights[s] = from[s * (D + 2) + 1];
+  }
+  __syncthreads();
   float high = NOTHING;
-  for (i64 s = 0; s < splits; ++s) high = fmaxf(high, from[s * (D + 2)]);
+  for (int s = 0; s < (int)splits; ++s) high = fmaxf(high, tops[s]);
   if (sunk) high = fmaxf(high, f32(sinks[row % heads]) * LOG2E);
   float sum = 0.0f, all = sunk ? exp2f(f32(sinks[row % heads]) * LOG2E - high) : 0.0f;
-  for (i64 s = 0; s < splits; ++s) {
-    const float f = exp2f(from[s * (D + 2)] - high);
-    all += f * from[s * (D + 2) + 1];
+#pragma unroll 8
+  for (int s = 0; s < (int)splits; ++s) {
+    const float f = exp2f(tops[s] - high);
+    all += f * weights[s];
     sum += f * from[s * (D + 2) + 2 + threadIdx.x];
   }
   out[row * D + threadIdx.x] = as<T, float>::of(sum / all);

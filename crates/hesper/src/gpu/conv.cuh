@@ -4,17 +4,24 @@ struct window {
   i64 batch, channels, groups;  // channels of one group, in words
 };
 
+#ifndef INDEX
+#define INDEX u32
+#endif
+typedef INDEX index_t;
+
 template <class T>
 __global__ void __launch_bounds__(256) windows(const T* __restrict__ in, T* __restrict__ out, window w, i64 n) {
-  for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < n; i += (i64)gridDim.x * 256) {
-    i64 rest = i;
-    const i64 c = rest % w.channels; rest /= w.channels;
+  for (index_t i = (index_t)blockIdx.x * 256 + threadIdx.x; i < (index_t)n; i += (index_t)gridDim.x * 256) {
+    index_t rest = i;
+    const index_t c = rest % (index_t)w.channels; rest /= (index_t)w.channels;
     i64 tap[3], at[3];
 #pragma unroll
-    for (int a = 2; a >= 0; --a) { tap[a] = rest % w.taps[a]; rest /= w.taps[a]; }
+    for (int a = 2; a >= 0; --a)
+      if (w.taps[a] > 1) { tap[a] = rest % (index_t)w.taps[a]; rest /= (index_t)w.taps[a]; } else tap[a] = 0;
 #pragma unroll
-    for (int a = 2; a >= 0; --a) { at[a] = rest % w.out[a]; rest /= w.out[a]; }
-    const i64 b = rest % w.batch, g = rest / w.batch;
+    for (int a = 2; a >= 0; --a)
+      if (w.out[a] > 1) { at[a] = rest % (index_t)w.out[a]; rest /= (index_t)w.out[a]; } else at[a] = 0;
+    const i64 b = rest % (index_t)w.batch, g = rest / (index_t)w.batch;
     bool there = true;
     i64 from = b;
 #pragma unroll

@@ -89,7 +89,8 @@ impl Windows {
                     .long((channels / count) as i64)
                     .long(groups as i64)
                     .long(n as i64);
-                let pipeline = kernel(stream, TEXT, &format!("windows<{word}>"), "")?;
+                let index = if n < 1 << 31 { "" } else { "define INDEX=u64" };
+                let pipeline = kernel(stream, TEXT, &format!("windows<{word}>"), index)?;
                 command.constants(constants.bytes()).dispatch(
                     &pipeline,
                     [blocks(n) * 256, 1, 1],

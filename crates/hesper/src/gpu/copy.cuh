@@ -58,6 +58,37 @@ __global__ void __launch_bounds__(256) transposed(const T* __restrict__ in, T* _
       out[to + (a0 + a + y) * d.to[0] + (j0 + x) * d.to[1]] = tile[x][a + y];
 }
 
+// The same for elements of two bytes, two at a time: lengths of both axes and all steps are even.
+extern "C" __global__ void __launch_bounds__(256) transposed_pairs(const u16* __restrict__ in, u16* __restrict__ out, dims d, i64 outer, i64 first) {
+  __shared__ u16 tile[64][66];
+  const u32 across = (u32)((d.length[0] + 63) / 64), along = (u32)((d.length[1] + 63) / 64);
+  u32 b = blockIdx.x;
+  const i64 a0 = b % across * 64; b /= across;
+  const i64 j0 = b % along * 64; b /= along;
+  i64 from = first, to = 0;
+  for (int a = 9; a > 1; --a) {
+    if (d.length[a] > 1) {
+      const u32 q = b / (u32)d.length[a], r = b - q * (u32)d.length[a];
+      from += r * d.from[a];
+      to += r * d.to[a];
+      b = q;
+    }
+  }
+  const int x = threadIdx.x % 32 * 2, y = threadIdx.x / 32;
+  u32 pairs[8];
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+    if (a0 + x < d.length[0] && j0 + j * 8 + y < d.length[1])
+      pairs[j] = *(const u32*)(in + from + a0 + x + (j0 + j * 8 + y) * d.from[1]);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) *(u32*)&tile[j * 8 + y][x] = pairs[j];
+  __syncthreads();
+#pragma unroll
+  for (int a = 0; a < 64; a += 8)
+    if (a0 + a + y < d.length[0] && j0 + x < d.length[1])
+      *(u32*)(out + to + (a0 + a + y) * d.to[0] + j0 + x) = (u32)tile[x][a + y] | (u32)tile[x + 1][a + y] << 16;
+}
+
 template <class T> __global__ void __launch_bounds__(256) filled(T* out, u64 element, i64 n) {
   T value;
   memcpy(&value, &element, sizeof(T));

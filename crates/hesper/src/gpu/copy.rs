@@ -141,7 +141,20 @@ pub(crate) fn copy_to(
         let tile = if size <= 2 { 64 } else { 32 };
         let tiles = source.length.div_ceil(tile) * inner.length.div_ceil(tile) * outer;
         let all: Vec<Axis> = [source, inner].into_iter().chain(axes).collect();
-        let entry = format!("transposed<{}, {tile}>", word(size));
+        let even = |number: isize| number % 2 == 0;
+        let pairs = size == 2
+            && [from.start, to.start].iter().all(|start| start.is_multiple_of(4))
+            && even(first as isize)
+            && even(source.length as isize)
+            && even(inner.length as isize)
+            && even(source.to)
+            && even(inner.from)
+            && all[2..].iter().all(|axis| even(axis.from) && even(axis.to))
+            && tiles < 1 << 31;
+        let entry = match pairs {
+            true => "transposed_pairs".to_string(),
+            false => format!("transposed<{}, {tile}>", word(size)),
+        };
         let constants = dims(&all).long(outer as i64).long(first as i64);
         let pipeline = kernel(stream, TEXT, &entry, "")?;
         return Ok(encoder.constants(constants.bytes()).dispatch(

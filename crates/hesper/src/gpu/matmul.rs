@@ -228,7 +228,7 @@ impl Call<'_> {
             && whole(self.b.data.offset)
             && (whole(self.a.rows))
             && whole(self.b.cols);
-        if !half || self.m > 4 || self.n < 64 || !lies || self.bias.is_some() {
+        if !half || self.m > 1 || self.n < 64 || !lies || self.bias.is_some() {
             return Ok(false);
         }
         let entry = format!("few_rows<{}, {}>", type_name(self.dtype), self.m);

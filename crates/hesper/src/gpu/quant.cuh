@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(128) few(const T* __restrict__ x, const u32* _
   const S* blow = biases + (row < n ? row : n - 1) * groups;
   const S* bhigh = biases + (row + 8 < n ? row + 8 : n - 1) * groups;
   float total[TILES][4] = {};
-#pragma unroll 2
+#pragma unroll(TILES == 1 ? 4 : 2)
   for (i64 group = warp; group < groups; group += 4) {
     u32 a[WORDS], b[WORDS];
     const i64 at = group * (GROUP * BITS / 32);

@@ -160,7 +160,11 @@ __global__ void __launch_bounds__(256) rows(const typename Op::T* __restrict__ i
   constexpr int V = 16 / sizeof(T);
   const i64 unit = (i64)blockIdx.x * (256 / THREADS) + threadIdx.x / THREADS;
   const bool there = unit < outputs * chunks;
-  const i64 o = there ? unit / chunks : 0, c = there ? unit % chunks : 0;
+  i64 o = there ? unit : 0, c = 0;
+  if (chunks > 1) {
+    c = (u32)o % (u32)chunks;
+    o = (u32)o / (u32)chunks;
+  }
   const i64 begin = c * chunk, end = !there ? begin : (begin + chunk < length ? begin + chunk : length);
   const T* base = in + place(kept, (int)kept_rank, o);
   const int lane = threadIdx.x % THREADS;
@@ -170,7 +174,16 @@ __global__ void __launch_bounds__(256) rows(const typename Op::T* __restrict__ i
 #pragma unroll
     for (int v = 0; v < V; ++v) several[v] = Op::first();
     i64 i = begin + lane * V;
-#pragma unroll 4
+    for (; i + 3 * THREADS * V + V <= end; i += 4 * THREADS * V) {
+      pack<T> x[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) x[n] = load16(base + i + n * THREADS * V);
+#pragma unroll
+      for (int n = 0; n < 4; ++n)
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+          several[v] = Op::merge(several[v], Op::load(x[n].v[v], i + n * THREADS * V + v, p));
+    }
     for (; i + V <= end; i += THREADS * V) {
       const pack<T> x = load16(base + i);
 #pragma unroll
@@ -208,10 +221,10 @@ __global__ void __launch_bounds__(256) columns(const typename Op::T* __restrict_
   typedef typename Op::T T;
   typedef typename Op::A A;
   __shared__ A parts[8][32 * V];
-  const i64 across = (width + 32 * V - 1) / (32 * V);
-  i64 b = blockIdx.x;
+  const u32 across = (u32)((width + 32 * V - 1) / (32 * V));
+  u32 b = blockIdx.x;
   const i64 cb = b % across; b /= across;
-  const i64 c = b % chunks, o = b / chunks;
+  const i64 c = b % (u32)chunks, o = b / (u32)chunks;
   const int tx = threadIdx.x % 32, ty = threadIdx.x / 32;
   const i64 col = cb * 32 * V + tx * V;
   const i64 begin = c * chunk, end = begin + chunk < length ? begin + chunk : length;

@@ -63,13 +63,14 @@ template <class Op> __device__ __forceinline__ typename Op::A before(typename Op
 }
 
 // The last axis: a block to a row, or to a chunk of one. TOTALS: only the chunk's total is written.
-template <class Op, bool TOTALS>
+// PACKED: rows and chunks begin at multiples of sixteen bytes, and are not reversed.
+template <class Op, bool TOTALS, bool PACKED>
 __global__ void __launch_bounds__(256) along_rows(const typename Op::T* __restrict__ in, const typename Op::A* __restrict__ carries,
                                                   void* __restrict__ out, i64 length, i64 chunk, i64 chunks, i32 reverse,
                                                   i32 inclusive, i32 carried) {
   typedef typename Op::T T;
   typedef typename Op::A A;
-  constexpr int V = 16 / sizeof(T) < 4 ? 4 : 16 / sizeof(T);
+  constexpr int V = PACKED ? 16 / sizeof(T) : 4;
   __shared__ A shared[8];
   const i64 row = blockIdx.x / chunks, c = blockIdx.x % chunks;
   const i64 begin = c * chunk, end = begin + chunk < length ? begin + chunk : length;
@@ -79,22 +80,40 @@ __global__ void __launch_bounds__(256) along_rows(const typename Op::T* __restri
     A x[V];
     const i64 i0 = at + threadIdx.x * V;
     A mine = Op::first();
+    if (PACKED && i0 + V <= end) {
+      const pack<T> loaded = load16(from_row + i0);
 #pragma unroll
-    for (int v = 0; v < V; ++v) {
-      const i64 i = i0 + v;
-      x[v] = i < end ? as<A, T>::of(from_row[reverse ? length - 1 - i : i]) : Op::first();
-      mine = Op::merge(mine, x[v]);
+      for (int v = 0; v < V; ++v) x[v] = as<A, T>::of(loaded.v[v < 16 / sizeof(T) ? v : 0]);
+    } else {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const i64 i = i0 + v;
+        x[v] = i < end ? as<A, T>::of(from_row[reverse ? length - 1 - i : i]) : Op::first();
+      }
     }
+#pragma unroll
+    for (int v = 0; v < V; ++v) mine = Op::merge(mine, x[v]);
     A all;
     A run = Op::merge(carry, before<Op>(mine, shared, &all));
     carry = Op::merge(carry, all);
     if (!TOTALS) {
       T* to = (T*)out + row * length;
+      T results[V];
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         const A next = Op::merge(run, x[v]);
-        if (i0 + v < end) to[reverse ? length - 1 - (i0 + v) : i0 + v] = as<T, A>::of(inclusive ? next : run);
+        results[v] = as<T, A>::of(inclusive ? next : run);
         run = next;
+      }
+      if (PACKED && i0 + V <= end) {
+        pack<T> stored;
+#pragma unroll
+        for (int v = 0; v < V; ++v) stored.v[v < 16 / sizeof(T) ? v : 0] = results[v];
+        store16(to + i0, stored);
+      } else {
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+          if (i0 + v < end) to[reverse ? length - 1 - (i0 + v) : i0 + v] = results[v];
       }
     }
   }

@@ -79,6 +79,7 @@ impl Scan {
             name,
             op,
             accumulator: dtype.size().max(if dtype.size() == 2 { 4 } else { 1 }),
+            size: dtype.size(),
             rows: outer,
             length,
             reverse: self.reverse,
@@ -94,7 +95,8 @@ pub(super) fn running_counts(stream: &Stream, counts: &Buffer, rows: usize, leng
     let output = stream.alloc(rows * length * 4)?;
     let op = "Sum<u32>".to_string();
     let (reverse, inclusive) = (false, false);
-    let scan = Rows { stream, name: "running counts", op, accumulator: 4, rows, length, reverse, inclusive };
+    let name = "running counts";
+    let scan = Rows { stream, name, op, accumulator: 4, size: 4, rows, length, reverse, inclusive };
     scan.encode(counts, 0..rows * length * 4, &output)?;
     Ok(output)
 }
@@ -106,6 +108,8 @@ struct Rows<'a> {
     op: String,
     /// Bytes of an accumulator.
     accumulator: usize,
+    /// Bytes of an element.
+    size: usize,
     rows: usize,
     length: usize,
     reverse: bool,
@@ -128,11 +132,13 @@ impl Rows<'_> {
         let chunk = if self.rows < BUSY && self.length > 2 * CHUNK { CHUNK } else { self.length };
         let chunks = self.length.div_ceil(chunk);
         let blocks = (self.rows * chunks) as u64;
+        let packed =
+            !self.reverse && bytes.start.is_multiple_of(16) && (self.length * self.size).is_multiple_of(16);
         let mut carries = None;
         if chunks > 1 {
             let totals = stream.alloc(self.rows * chunks * self.accumulator)?;
             let before = stream.alloc(self.rows * chunks * self.accumulator)?;
-            let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, true>"), "")?;
+            let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, true, {packed}>"), "")?;
             stream
                 .encode(name)
                 .read_range(x, bytes.clone())
@@ -149,7 +155,7 @@ impl Rows<'_> {
             )?;
             carries = Some(before);
         }
-        let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, false>"), "")?;
+        let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, false, {packed}>"), "")?;
         let command = stream.encode(name).read_range(x, bytes.clone());
         let command = match &carries {
             Some(before) => command.read(before),

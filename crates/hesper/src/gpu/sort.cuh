@@ -76,7 +76,10 @@ __global__ void __launch_bounds__(256) moved(const void* __restrict__ in, const 
                                              u32* __restrict__ places_out, i64 length, i64 tiles, i32 shift) {
   typedef typename key<T>::bits B;
   __shared__ u32 met[8][256];
-  __shared__ u32 start[256];
+  __shared__ u32 start[256], warps[8];
+  extern __shared__ __align__(16) u8 memory[];
+  B* const held = (B*)memory;
+  u32* const from_place = (u32*)(memory + TILE * sizeof(B));
   const i64 row = blockIdx.x / tiles, tile = blockIdx.x % tiles;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (int w = 0; w < 8; ++w) met[w][threadIdx.x] = 0;
@@ -103,23 +106,45 @@ __global__ void __launch_bounds__(256) moved(const void* __restrict__ in, const 
     ranks[r] = base + ahead;
   }
   __syncthreads();
-  u32 sum = start[threadIdx.x];
+  // Where each digit of each warp begins in the tile; then keys in order of digits, so that neighbours are written
+  // by neighbours.
+  u32 count = 0;
   for (int w = 0; w < 8; ++w) {
-    const u32 count = met[w][threadIdx.x];
-    met[w][threadIdx.x] = sum;
-    sum += count;
+    const u32 own = met[w][threadIdx.x];
+    met[w][threadIdx.x] = count;
+    count += own;
   }
+  u32 sum = count;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const u32 y = __shfl_up_sync(FULL, sum, d);
+    if (lane >= d) sum += y;
+  }
+  if (lane == 31) warps[warp] = sum;
+  __syncthreads();
+  u32 base = sum - count;
+  for (int w = 0; w < warp; ++w) base += warps[w];
+  for (int w = 0; w < 8; ++w) met[w][threadIdx.x] += base;
+  start[threadIdx.x] -= base;
   __syncthreads();
 #pragma unroll
   for (int r = 0; r < ROUNDS; ++r) {
     const i64 i = begin + r * 32 + lane;
     if (i >= length) continue;
-    const u32 digit = (u32)(keys[r] >> shift) & 255u;
-    const i64 to = row * length + met[warp][digit] + ranks[r];
+    const u32 at = met[warp][(u32)(keys[r] >> shift) & 255u] + ranks[r];
+    held[at] = keys[r];
+    if (PLACES) from_place[at] = FIRST ? (u32)i : places[row * length + i];
+  }
+  __syncthreads();
+  const i64 left = length - tile * TILE;
+  const int many = left < TILE ? (int)left : TILE;
+  for (int at = threadIdx.x; at < many; at += 256) {
+    const B b = held[at];
+    const i64 to = row * length + (u32)(start[(u32)(b >> shift) & 255u] + at);
     if (!LAST || !PLACES) {
-      if (LAST) ((T*)out)[to] = ordered<T, PLACES>::back(keys[r]);
-      else ((B*)out)[to] = keys[r];
+      if (LAST) ((T*)out)[to] = ordered<T, PLACES>::back(b);
+      else ((B*)out)[to] = b;
     }
-    if (PLACES) places_out[to] = FIRST ? (u32)i : places[row * length + i];
+    if (PLACES) places_out[to] = from_place[at];
   }
 }

@@ -41,7 +41,7 @@ pub(crate) fn lower(l: &mut Lowering<'_>, places: bool) -> Result<Option<Data>> 
         true => [scratch(rows * length * 4)?, scratch(rows * length * 4)?],
         false => [scratch(0)?, scratch(0)?],
     };
-    let pass = Pass { stream, of: type_name(dtype), places, rows, length, tiles };
+    let pass = Pass { stream, of: type_name(dtype), size, places, rows, length, tiles };
     for digit in 0..size {
         let (first, last) = (digit == 0, digit + 1 == size);
         let counts = scratch(rows * 256 * tiles * 4)?;
@@ -61,6 +61,8 @@ pub(crate) fn lower(l: &mut Lowering<'_>, places: bool) -> Result<Option<Data>> 
 struct Pass<'a> {
     stream: &'a Stream,
     of: &'static str,
+    /// Bytes of a key.
+    size: usize,
     places: bool,
     rows: usize,
     length: usize,
@@ -98,7 +100,9 @@ impl Pass<'_> {
         [first, last]: [bool; 2],
     ) -> Result<()> {
         let entry = format!("moved<{}, {}, {first}, {last}>", self.of, self.places);
-        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
+        // A tile of keys, and of places.
+        let shared = TILE * self.size + if self.places { TILE * 4 } else { 0 };
+        let pipeline = kernel(self.stream, TEXT, &entry, &format!("shared {shared}"))?;
         let command = self.stream.encode("sort").read_range(from, range);
         // Places that are not there yet are bound as the counts, and not read.
         let known = self.places && !first;
