@@ -69,10 +69,17 @@ __global__ void __launch_bounds__(256) plain(const T* __restrict__ q, const T* _
     if (i * 32 + lane < values) to[i * 32 + lane] = as<T, float>::of(sum[i] * less / weight);
 }
 
+// Two to the power of a score: a few units in the last place.
+__device__ __forceinline__ float ex2(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+
 template <class T> struct half_math;
 template <> struct half_math<bf16> {
   static __device__ __forceinline__ void mma(float* c, const u32* a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
@@ -84,7 +91,7 @@ template <> struct half_math<bf16> {
 };
 template <> struct half_math<f16> {
   static __device__ __forceinline__ void mma(float* c, const u32* a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
@@ -162,12 +169,32 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
   const T* const keys = k + b * h.k[0] + kvh * h.k[1];
   const T* const vals = v + b * h.v[0] + kvh * h.v[1];
   auto fetch = [&](int stage, i64 from) {
-    for (int i = threadIdx.x; i < KT * (D / 8); i += 128) {
-      const int r = i / (D / 8), c = i % (D / 8) * 8;
-      const bool there = from + r < end;
-      const i64 at = there ? from + r : begin;
-      fetch16(kt + (stage * KT + r) * STEP + c, keys + at * h.k[2] + c, there);
-      fetch16(vt + (stage * KT + r) * STEP + c, vals + at * h.v[2] + c, there);
+    if (128 % (D / 8) == 0) {
+      // Each thread has a column of its own and walks down the rows.
+      constexpr int DOWN = 128 / (D / 8);
+      const int r0 = threadIdx.x / (D / 8), c = threadIdx.x % (D / 8) * 8;
+      const T* kp = keys + (from + r0) * h.k[2] + c;
+      const T* vp = vals + (from + r0) * h.v[2] + c;
+      const i64 kd = DOWN * h.k[2], vd = DOWN * h.v[2];
+      const int left = (int)(end - from < KT ? end - from : KT);
+      T* to_k = kt + (stage * KT + r0) * STEP + c;
+      T* to_v = vt + (stage * KT + r0) * STEP + c;
+#pragma unroll
+      for (int r = 0; r < KT; r += DOWN) {
+        const bool there = r + r0 < left;
+        fetch16(to_k + r * STEP, there ? kp : keys, there);
+        fetch16(to_v + r * STEP, there ? vp : vals, there);
+        kp += kd;
+        vp += vd;
+      }
+    } else {
+      for (int i = threadIdx.x; i < KT * (D / 8); i += 128) {
+        const int r = i / (D / 8), c = i % (D / 8) * 8;
+        const bool there = from + r < end;
+        const i64 at = there ? from + r : begin;
+        fetch16(kt + (stage * KT + r) * STEP + c, keys + at * h.k[2] + c, there);
+        fetch16(vt + (stage * KT + r) * STEP + c, vals + at * h.v[2] + c, there);
+      }
     }
     fetched();
   };
@@ -219,7 +246,7 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
       high[i] = fmaxf(high[i], __shfl_xor_sync(FULL, high[i], 1));
       high[i] = fmaxf(high[i], __shfl_xor_sync(FULL, high[i], 2));
       const float base = high[i] == NOTHING ? 0.0f : high[i];
-      const float old = exp2f(top[i] - base);
+      const float old = ex2(top[i] - base);
       top[i] = high[i];
       weight[i] *= old;
 #pragma unroll
@@ -229,8 +256,8 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
       }
 #pragma unroll
       for (int n = 0; n < NK / 8; ++n) {
-        s[n][i * 2] = exp2f(s[n][i * 2] - base);
-        s[n][i * 2 + 1] = exp2f(s[n][i * 2 + 1] - base);
+        s[n][i * 2] = ex2(s[n][i * 2] - base);
+        s[n][i * 2 + 1] = ex2(s[n][i * 2 + 1] - base);
         weight[i] += s[n][i * 2] + s[n][i * 2 + 1];
       }
     }
@@ -278,7 +305,7 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
       for (int w = 0; w < 4; ++w) high = fmaxf(high, ends[(w * 16 + r) * 2]);
       const float base = high == NOTHING ? 0.0f : high;
       for (int w = 0; w < 4; ++w) {
-        const float f = exp2f(ends[(w * 16 + r) * 2] - base);
+        const float f = ex2(ends[(w * 16 + r) * 2] - base);
         all += f * ends[(w * 16 + r) * 2 + 1];
         sum += f * parts[(w * 16 + r) * D + d];
       }
@@ -287,8 +314,8 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
         float less = 1.0f;
         if (h.sinks) {
           const float x = f32(sinks[own]) * LOG2E, higher = fmaxf(x, base);
-          less = exp2f(base - higher);
-          all = all * less + exp2f(x - higher);
+          less = ex2(base - higher);
+          all = all * less + ex2(x - higher);
         }
         ((T*)out)[((b * h.queries + of) * total + own) * D + d] = from<T>(sum * less / all);
       } else {
@@ -310,8 +337,8 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
     float all = weight[i], less = 1.0f;
     if (h.sinks) {
       const float x = f32(sinks[head[i]]) * LOG2E, higher = fmaxf(x, top[i]);
-      less = exp2f(top[i] - higher);
-      all = all * less + exp2f(x - higher);
+      less = ex2(top[i] - higher);
+      all = all * less + ex2(x - higher);
     }
     T* to = (T*)out + ((b * h.queries + query[i]) * total + head[i]) * D;
     const float f = less / all;
@@ -336,10 +363,10 @@ __global__ void __launch_bounds__(D) joined(const float* __restrict__ parts, con
   float high = NOTHING;
   for (int s = 0; s < (int)splits; ++s) high = fmaxf(high, tops[s]);
   if (sunk) high = fmaxf(high, f32(sinks[row % heads]) * LOG2E);
-  float sum = 0.0f, all = sunk ? exp2f(f32(sinks[row % heads]) * LOG2E - high) : 0.0f;
+  float sum = 0.0f, all = sunk ? ex2(f32(sinks[row % heads]) * LOG2E - high) : 0.0f;
 #pragma unroll 8
   for (int s = 0; s < (int)splits; ++s) {
-    const float f = exp2f(tops[s] - high);
+    const float f = ex2(tops[s] - high);
     all += f * weights[s];
     sum += f * from[s * (D + 2) + 2 + threadIdx.x];
   }

@@ -152,7 +152,7 @@ template <class A> __device__ __forceinline__ A shuffled(A x, int mask) {
 
 // Reduced axes are the innermost: THREADS of a block share a result (or a chunk of one).
 template <class Op, int THREADS, bool PACKED>
-__global__ void __launch_bounds__(256) rows(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
+__global__ void __launch_bounds__(256, 5) rows(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
                                             walk reduced, i64 kept_rank, i64 reduced_rank, i64 outputs, i64 length,
                                             i64 chunk, i64 chunks, params p) {
   typedef typename Op::T T;
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(256) rows(const typename Op::T* __restrict__ i
 
 // The innermost kept axis lies inside of the reduced ones: neighbouring threads have neighbouring results.
 template <class Op, int V>
-__global__ void __launch_bounds__(256) columns(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
+__global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
                                                walk reduced, i64 kept_rank, i64 reduced_rank, i64 outer, i64 width,
                                                i64 length, i64 chunk, i64 chunks, params p) {
   typedef typename Op::T T;
@@ -233,8 +233,22 @@ __global__ void __launch_bounds__(256) columns(const typename Op::T* __restrict_
   for (int v = 0; v < V; ++v) acc[v] = Op::first();
   if (col < width) {
     const T* base = in + (kept_rank > 0 ? place(kept, (int)kept_rank, o) : 0) + col;
-#pragma unroll 4
-    for (i64 r = begin + ty; r < end; r += 8) {
+    i64 r = begin + ty;
+    if (V > 1 && reduced_rank == 1) {
+      const i64 down = 8 * reduced.stride[0];
+      const T* at = base + r * reduced.stride[0];
+      for (; r + 24 < end; r += 32, at += 4 * down) {
+        pack<T> x[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) x[n] = load16(at + n * down);
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+#pragma unroll
+          for (int v = 0; v < V; ++v)
+            acc[v] = Op::merge(acc[v], Op::load(x[n].v[v < 16 / sizeof(T) ? v : 0], r + 8 * n, p));
+      }
+    }
+    for (; r < end; r += 8) {
       const T* at = base + (reduced_rank == 1 ? r * reduced.stride[0] : place(reduced, (int)reduced_rank, r));
       T x[V];
       if (V > 1) {
