@@ -1,6 +1,6 @@
 """Hesper: lazy arrays and neural networks.
 
-The package has four parts:
+The package has five parts:
 
 ``hesper.core``
     Arrays, functions on them and transformations of functions (native code).
@@ -8,6 +8,8 @@ The package has four parts:
     Layers, losses and initialisers, written over ``hesper.core``.
 ``hesper.optimizers``
     Optimizers and learning rate schedules.
+``hesper.lm``
+    Language models: load, generate, in batches and by streams.
 ``hesper.utils``
     Functions on trees of arrays (nested dicts, lists and tuples).
 """

@@ -1,5 +1,6 @@
 //! `hesper bench`: how fast a model runs here.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
@@ -31,6 +32,9 @@ pub struct Bench {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+    /// Also record eight decoding steps, as a trace for Chrome or Perfetto
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 pub fn run(args: &Bench) -> Result<(), Failure> {
@@ -54,6 +58,14 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
             last = step(&language, &[last], &mut cache)?;
         }
         decoding.push(args.tokens as f64 / start.elapsed().as_secs_f64());
+        if let Some(file) = &args.trace {
+            let trace = hesper::place::cpu().trace();
+            trace.start();
+            for _ in 0..8 {
+                last = step(&language, &[last], &mut cache)?;
+            }
+            std::fs::write(file, trace.stop()).map_err(|error| format!("{}: {error}", file.display()))?;
+        }
         if args.batch > 0 {
             together.push(batch(&language, args)?);
         }

@@ -13,16 +13,16 @@ pub struct ModelArgs {
     /// A name (smollm2, demo), a GGUF file, or a folder with config.json, tokenizer.json and safetensors
     #[arg(long, short, value_name = "NAME|PATH", default_value = "smollm2")]
     pub model: String,
-    /// Multiply activations as they are instead of rounding those that meet 4- and 8-bit weights to 8 bits
+    /// Round activations that meet 4- and 8-bit weights to 8 bits where that is faster
     #[arg(long)]
-    pub exact: bool,
+    pub round_activations: bool,
 }
 
 impl ModelArgs {
     /// Loads the model, telling on a terminal what takes time.
     pub fn load(&self, quiet: bool) -> Result<(LanguageModel, f64), String> {
         let start = Instant::now();
-        let options = LoadOptions { exact: self.exact };
+        let options = LoadOptions { round_activations: self.round_activations };
         let mut progress = Progress::new(quiet);
         let model = fetch::load(&self.model, &options, &mut |what| progress.say(what))
             .map_err(|error| error.to_string())?;

@@ -287,7 +287,7 @@ impl Gemm {
         let c = blas.matrix(self.of, self.n, self.m, self.n, (self.count, self.m * self.n))?;
 
         let alignment = |at: u64, step: usize, batch: usize| {
-            let all = at | step as u64 * size | batch as u64 * size;
+            let all = at | (step as u64 * size) | (batch as u64 * size);
             1u32 << all.trailing_zeros().min(8)
         };
         let alignments = [

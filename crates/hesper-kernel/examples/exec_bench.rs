@@ -116,8 +116,17 @@ fn main() {
     if wants("cache") {
         cached();
     }
+    if wants("tiny") {
+        tiny();
+    }
+    if wants("rows") {
+        rows();
+    }
     if wants("memory") {
         memory();
+    }
+    if wants("adam") {
+        adam();
     }
     if wants("gate") {
         elementwise();
@@ -166,6 +175,116 @@ fn cached() {
         }) / 20.0;
         println!("in cache: {name:30} {:.3} ns per element", t / n as f64 * 1e9);
     }
+}
+
+/// A launch of one thread: what a launch costs by itself.
+fn tiny() {
+    for (name, call) in [("y = a*x + b", false), ("tanh(x*a+b)*sigmoid(x)+x", true)] {
+        let kernel = map(name, Type::F32, Type::F32, |b, x| {
+            if call {
+                return gate(b, x);
+            }
+            let (two, three) = (b.f32(2.0), b.f32(3.0));
+            let p = b.mul(x, two);
+            b.add(p, three)
+        });
+        let program = Program::compile(&kernel).expect("a verified kernel");
+        let (x, mut y) = ([1f32], [0f32]);
+        let args = vec![Arg::read(bytes(&x)), Arg::write(bytes_mut(&mut y))];
+        let bindings = Bindings::new(args).expect("no overlap");
+        let launch = Launch::linear(1, 1).expect("a small group");
+        let cancel = Cancel::new();
+        let n = 20_000;
+        let t = best(|| {
+            for _ in 0..n {
+                program.run_parallel(&bindings, &launch, &cancel, &parallel).expect("the kernel runs");
+            }
+        });
+        println!("one element: {name:30} {:.0} ns per launch", t / f64::from(n) * 1e9);
+    }
+}
+
+/// `z[r, c] = x[r, c] + row[c]` over grids of rows, on one thread.
+fn rows() {
+    let n = 1u64 << 18;
+    let mut b = Builder::new("rows");
+    let x = b.buffer("x", Space::Device, Type::F32, Access::Read);
+    let row = b.buffer("row", Space::Device, Type::F32, Access::Read);
+    let z = b.buffer("z", Space::Device, Type::F32, Access::ReadWrite);
+    let offset = b.value_param("offset", Type::I64);
+    let stride = b.value_param("stride", Type::I64);
+    let [c, r] = [0, 1].map(|axis| {
+        let at = b.builtin64(Builtin::ThreadPositionInGrid, axis);
+        b.convert(at, Scalar::I64)
+    });
+    let width = b.builtin64(Builtin::ThreadsPerGrid, 0);
+    let width = b.convert(width, Scalar::I64);
+    let before = b.mul(r, width);
+    let linear = b.add(before, c);
+    let step = b.mul(r, stride);
+    let at = b.add(offset, step);
+    let at = b.add(at, c);
+    let u = b.load_index(x, linear, Type::F32);
+    let v = b.load_index(row, at, Type::F32);
+    let sum = b.add(u, v);
+    b.store_index(z, linear, sum);
+    let program = Program::compile(&b.finish().expect("a well-formed kernel")).expect("a verified kernel");
+    let (data, mut out) = (vec![1f32; n as usize + 4096], vec![0f32; n as usize + 4096]);
+    let zero = 0i64.to_le_bytes();
+    for width in [3, 8, 16, 32, 64, 100, 256, 1024] {
+        let args = vec![
+            Arg::read(bytes(&data)),
+            Arg::read(bytes(&data)),
+            Arg::write(bytes_mut(&mut out)),
+            Arg::read(&zero),
+            Arg::read(&zero),
+        ];
+        let bindings = Bindings::new(args).expect("no overlap");
+        let launch = Launch::new([width, n / width, 1], [width, 1, 1]).expect("a small group");
+        let cancel = Cancel::new();
+        let t = best(|| program.run(&bindings, &launch, &cancel).expect("the kernel runs"));
+        println!("rows of {width:4}: {:.2} ns per element", t / n as f64 * 1e9);
+    }
+}
+
+/// An Adam update: four inputs, three outputs, twelve operations.
+fn adam() {
+    let n = 16 << 20;
+    let mut b = Builder::new("adam");
+    let inputs = ["p", "g", "m", "v"].map(|n| b.buffer(n, Space::Device, Type::F32, Access::Read));
+    let outputs = ["p1", "m1", "v1"].map(|n| b.buffer(n, Space::Device, Type::F32, Access::ReadWrite));
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    let [p, g, m, v] = inputs.map(|x| b.load_index(x, i, Type::F32));
+    let [b1, c1, b2, c2, rate, eps] = [0.9, 0.1, 0.999, 0.001, 1e-3, 1e-8].map(|k| b.f32(k));
+    let (x, y) = (b.mul(m, b1), b.mul(g, c1));
+    let m = b.add(x, y);
+    let square = b.mul(g, g);
+    let (x, y) = (b.mul(v, b2), b.mul(square, c2));
+    let v = b.add(x, y);
+    let root = b.unary(UnaryOp::Sqrt, v);
+    let (below, above) = (b.add(root, eps), b.mul(m, rate));
+    let step = b.div(above, below);
+    let p = b.sub(p, step);
+    for (out, value) in outputs.into_iter().zip([p, m, v]) {
+        b.store_index(out, i, value);
+    }
+    let program = Program::compile(&b.finish().expect("a well-formed kernel")).expect("a verified kernel");
+    let x: Vec<Vec<f32>> = (0..4).map(|k| (0..n).map(|i| ((i + k) % 1000) as f32 * 1e-3).collect()).collect();
+    let mut y = vec![vec![0f32; n]; 3];
+    let mut args: Vec<Arg<'_>> = x.iter().map(|x| Arg::read(bytes(x))).collect();
+    args.extend(y.iter_mut().map(|y| Arg::write(bytes_mut(y))));
+    let bindings = Bindings::new(args).expect("no overlap");
+    let launch = Launch::linear(n as u64, 256).expect("a small group");
+    let cancel = Cancel::new();
+    let mut z = vec![0f32; n];
+    let times = rounds(
+        8,
+        &mut [&mut || by_hand(&x[0], &mut z, |x, y| y.copy_from_slice(x)), &mut || {
+            program.run_parallel(&bindings, &launch, &cancel, &parallel).expect("the kernel runs");
+        }],
+    );
+    row("Adam of 16M f32, kernel", times[1], n * 28, times[0] * 3.5, "copy of as many bytes");
+    println!("Adam: {:.2} ns per element", times[1] / n as f64 * 1e9);
 }
 
 /// Rounds of all candidates in turn, so that noise hits all alike; the best of each.

@@ -6,6 +6,7 @@ mod support;
 use hesper_corpus::{Case, cases, run_cases};
 use hesper_kernel::custom::Binding;
 use hesper_kernel::exec::{Cancel, Program, SimdLevel};
+use hesper_kernel::ir::Kernel;
 use hesper_kernel::launch::{Arg, Bindings, Launch};
 
 /// Two threads that take tasks in turn.
@@ -19,6 +20,15 @@ fn two_threads(n: usize, f: &(dyn Fn(usize) + Sync)) {
 
 /// Compiles a case and runs it on the executor.
 fn run_at(case: &Case, level: SimdLevel, parallel: bool) -> Result<Vec<Vec<u8>>, String> {
+    run_with(case, parallel, &|kernel| Program::compile_for(kernel, level).map_err(|e| e.to_string()))
+}
+
+/// Runs a case as `compile` compiles it.
+fn run_with(
+    case: &Case,
+    parallel: bool,
+    compile: &dyn Fn(&Kernel) -> Result<Program, String>,
+) -> Result<Vec<Vec<u8>>, String> {
     let mut case = case.clone();
     for i in &mut case.inputs {
         if i.array.strides.iter().any(|s| *s < 0) {
@@ -49,7 +59,7 @@ fn run_at(case: &Case, level: SimdLevel, parallel: bool) -> Result<Vec<Vec<u8>>,
     let bindings = Bindings::new(args).map_err(|e| e.to_string())?;
     let three = |v: [usize; 3]| v.map(|x| x as u64);
     let launch = Launch::new(three(case.grid), three(case.threadgroup)).map_err(|e| e.to_string())?;
-    let program = Program::compile_for(&special.kernel, level).map_err(|e| e.to_string())?;
+    let program = compile(&special.kernel)?;
     let cancel = Cancel::new();
     if parallel {
         program.run_parallel(&bindings, &launch, &cancel, &two_threads).map_err(|e| e.to_string())?;
@@ -92,4 +102,36 @@ fn kernels_without_atomics_give_the_interpreters_bytes() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn kernels_that_become_machine_code_give_the_bytecodes_bytes() {
+    use std::cell::Cell;
+    let wanted = std::env::var_os("HESPER_JIT").is_none_or(|v| v != "0");
+    let native = cfg!(all(target_arch = "x86_64", any(unix, windows), not(miri)));
+    for level in [SimdLevel::Avx2, SimdLevel::Avx512] {
+        if !(wanted && native && level.is_available()) {
+            continue;
+        }
+        let mut compiled = 0;
+        for case in cases() {
+            let became = Cell::new(false);
+            let got = run_with(&case, false, &|kernel| {
+                let program = Program::compile_for(kernel, level).map_err(|e| e.to_string())?;
+                became.set(program.is_machine_code());
+                if became.get() { Ok(program) } else { Err("bytecode".into()) }
+            });
+            if !became.get() {
+                println!("{level:?}: {} stays bytecode", case.name);
+                continue;
+            }
+            compiled += 1;
+            let want = run_with(&case, false, &|kernel| {
+                Program::compile_bytecode(kernel, level).map_err(|e| e.to_string())
+            });
+            assert_eq!(want, got, "{} at {level:?}", case.name);
+        }
+        println!("{level:?}: {compiled} kernels are machine code");
+        assert!(compiled >= 10, "only {compiled} kernels became machine code");
+    }
 }

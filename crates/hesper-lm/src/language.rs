@@ -17,9 +17,9 @@ use crate::tokenizer::Tokenizer;
 /// How a model is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
-    /// Multiply activations as they are. Otherwise those that meet 4-bit and 8-bit weights are rounded to 8
-    /// bits in blocks of 32, which is faster.
-    pub exact: bool,
+    /// Whether activations that meet 4-bit and 8-bit weights may be rounded to 8 bits in blocks of 32 where
+    /// that is faster. Otherwise they are multiplied as they are.
+    pub round_activations: bool,
 }
 
 /// Weights, tokenizer and chat template. Any number of threads may generate with one model at once.
@@ -37,7 +37,7 @@ impl LanguageModel {
     /// Weights are mapped, and read when they are used.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self> {
         let path = path.as_ref();
-        let activations = if options.exact { Activations::Exact } else { Activations::Int8 };
+        let activations = if options.round_activations { Activations::Int8 } else { Activations::Exact };
         let found = std::fs::metadata(path).map_err(Error::io(path))?;
         if found.is_file() {
             return load_gguf(path, activations);

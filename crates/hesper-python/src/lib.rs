@@ -17,6 +17,7 @@ mod eval;
 mod fast;
 mod functions;
 mod kernel;
+mod lm;
 mod memory;
 mod options;
 mod transform;
@@ -40,6 +41,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     waiting::register(m)?;
     functions::register(m)?;
     fast::register(m)?;
+    lm::register(m)?;
     m.add("pi", std::f64::consts::PI)?;
     m.add("e", std::f64::consts::E)?;
     m.add("euler_gamma", 0.577_215_664_901_532_9)?;

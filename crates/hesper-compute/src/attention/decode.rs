@@ -11,7 +11,7 @@ use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, dispatch};
 
 /// Keys of a task.
-const PART: usize = 512;
+const PART: usize = 256;
 /// Keys between two looks at the largest score.
 const STEP: usize = 64;
 

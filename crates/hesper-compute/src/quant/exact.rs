@@ -17,7 +17,7 @@ pub(super) fn run(par: &dyn Par, x: MatRef<'_, f32>, w: &QuantMat<'_>, y: &MatMu
     let simd = par.simd();
     let ready = dispatch(simd, Prepare { x, w });
     let (ready, m) = (&ready, x.rows);
-    let chunk = grain(par, w.rows, (65536 / w.cols).max(1));
+    let chunk = grain(par, w.rows, (16384 / w.cols).max(1));
     chunks(par, w.rows, chunk, |j0, j1| match m {
         1 => dispatch(simd, Rows::<1> { w, x: ready, m, y, j0, j1 }),
         2 => dispatch(simd, Rows::<2> { w, x: ready, m, y, j0, j1 }),

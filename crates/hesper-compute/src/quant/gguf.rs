@@ -20,8 +20,11 @@ use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch, dispatch_dot};
 
 /// Numbers of a block.
 const BLOCK: usize = 32;
-/// Rows of activations up to which blocks are taken apart for each tile of them.
-const FEW: usize = 32;
+/// Rows of activations up to which blocks are taken apart for each tile of them: each row then gives the
+/// result that it gives alone.
+const FEW: usize = 64;
+/// Bytes of blocks that are fetched ahead.
+const AHEAD: usize = 8192;
 /// Rows of activations up to which rounding them to 8 bits pays.
 const FEW_ROUNDED: usize = 4;
 
@@ -203,7 +206,7 @@ pub fn gguf_matmul<T: Float>(
             return panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), y);
         }
         let simd = par.simd();
-        let chunk = grain(par, w.rows, (65536 / w.cols.max(1) / x.rows).max(1));
+        let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
         if activations == Activations::Int8 && x.rows <= FEW_ROUNDED {
             let order = if w.format == GgufFormat::Q8_0 { Order::Bytes } else { Order::Halves };
             let ready = dispatch_dot(simd, Prepare { x, order, group: BLOCK });
@@ -324,7 +327,12 @@ impl<B: Blocks> Kernel for ExactRows<'_, '_, '_, B> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let heads = [Heads::new::<S>(self.w), Heads::new::<S>(self.w)];
+        let heads: [Heads; 4] = std::array::from_fn(|_| Heads::new::<S>(self.w));
+        // What nobody has fetched ahead yet: the first rows of the part.
+        let begin = self.w.block(self.j0, 0);
+        for line in 0..AHEAD / 64 {
+            s.prefetch(begin.wrapping_add(64 * line));
+        }
         let most = tile_rows::<S>(self.w.cols);
         let mut i = 0;
         while i < self.m {
@@ -334,7 +342,7 @@ impl<B: Blocks> Kernel for ExactRows<'_, '_, '_, B> {
                 8.. => self.tile::<S, 8>(s, &heads, i),
                 4.. => self.tile::<S, 4>(s, &heads, i),
                 2.. => self.tile::<S, 2>(s, &heads, i),
-                _ => self.single(s, &heads, i),
+                _ => self.tile::<S, 1>(s, &heads, i),
             };
         }
     }
@@ -349,41 +357,45 @@ fn tile_rows<S: Isa>(cols: usize) -> usize {
 }
 
 impl<B: Blocks> ExactRows<'_, '_, '_, B> {
-    /// Row `i` of activations with two rows of blocks at a time: four sums that need not wait for each other.
+    /// Rows `i..i + M` of activations. One or two go with several rows of blocks at a time: a few sums that
+    /// need not wait for each other.
     #[inline(always)]
-    fn single<S: Isa>(&self, s: S, heads: &[Heads; 2], i: usize) -> usize {
-        let x = self.x.get().wrapping_add(i * self.w.cols);
+    fn tile<S: Isa, const M: usize>(&self, s: S, heads: &[Heads; 4], i: usize) -> usize {
         let mut j = self.j0;
         while j < self.j1 {
-            let rows = [j, (j + 1).min(self.j1 - 1)];
-            // SAFETY: the rows exist.
-            let sums = unsafe { dot::<S, B, 2, 1>(s, self.w, rows, x, heads) };
-            for (row, [sum]) in rows.into_iter().zip(sums) {
-                // SAFETY: in the result, and this task alone writes it.
-                unsafe { *self.y.at(i, row) = sum };
-            }
-            j += 2;
-        }
-        1
-    }
-
-    /// Rows `i..i + M` of activations with one row of blocks at a time.
-    #[inline(always)]
-    fn tile<S: Isa, const M: usize>(&self, s: S, heads: &[Heads; 2], i: usize) -> usize {
-        let x = self.x.get().wrapping_add(i * self.w.cols);
-        for j in self.j0..self.j1 {
-            // SAFETY: the rows exist.
-            let [sums] = unsafe { dot::<S, B, 1, M>(s, self.w, [j], x, heads) };
-            for (r, sum) in sums.into_iter().enumerate() {
-                // SAFETY: in the result, and this task alone writes it.
-                unsafe { *self.y.at(i + r, j) = sum };
-            }
+            let left = self.j1 - j;
+            j += match (M, left) {
+                (1, 4..) => self.part::<S, 4, M>(s, heads, i, j),
+                (2, 2..) => self.part::<S, 2, M>(s, heads, i, j),
+                _ => self.part::<S, 1, M>(s, heads, i, j),
+            };
         }
         M
     }
+
+    #[inline(always)]
+    fn part<S: Isa, const R: usize, const M: usize>(
+        &self,
+        s: S,
+        heads: &[Heads; 4],
+        i: usize,
+        j: usize,
+    ) -> usize {
+        let x = self.x.get().wrapping_add(i * self.w.cols);
+        // SAFETY: the rows exist.
+        let sums = unsafe { dot::<S, B, R, M>(s, self.w, j, x, heads) };
+        for (row, sums) in sums.into_iter().enumerate() {
+            for (r, sum) in sums.into_iter().enumerate() {
+                // SAFETY: in the result, and this task alone writes it.
+                unsafe { *self.y.at(i + r, j + row) = sum };
+            }
+        }
+        R
+    }
 }
 
-/// `R` rows of blocks times `M` rows of activations.
+/// `R` rows of blocks from row `j` on times `M` rows of activations. A sum is made in the same order
+/// whatever `R` and `M` are: a row of activations gives the same result alone and among others.
 ///
 /// # Safety
 /// The rows exist, and `x` holds `M` rows.
@@ -391,22 +403,31 @@ impl<B: Blocks> ExactRows<'_, '_, '_, B> {
 unsafe fn dot<S: Isa, B: Blocks, const R: usize, const M: usize>(
     s: S,
     w: &GgufMat<'_>,
-    rows: [usize; R],
+    j: usize,
     x: *const f32,
-    heads: &[Heads; 2],
+    heads: &[Heads; 4],
 ) -> [[f32; M]; R] {
     let (count, bytes, cols) = (w.cols / BLOCK, B::FORMAT.block_bytes(), w.cols);
-    for (head, row) in heads.iter().zip(rows) {
-        head.read::<B>(w, row);
+    for (row, head) in heads.iter().enumerate().take(R) {
+        head.read::<B>(w, j + row);
     }
-    let mut sums = [[[s.zero(); 2]; M]; R];
+    let mut sums = [[s.zero(); M]; R];
+    let row_bytes = count * bytes;
+    let ahead = (AHEAD / (R * row_bytes).max(1)).max(1) * R * row_bytes;
     // SAFETY: the caller's promise.
     unsafe {
-        let begins = rows.map(|row| w.block(row, 0).add(B::FORMAT.head()));
+        let mut begins = [std::ptr::null(); R];
+        for (row, begin) in begins.iter_mut().enumerate() {
+            *begin = w.block(j + row, 0).add(B::FORMAT.head());
+        }
         for b in 0..count {
             let xs = x.add(b * BLOCK);
             for r in 0..R {
                 let q = begins[r].add(b * bytes);
+                // The rows that come next lie behind these; fetching them ahead gets over the ends of pages.
+                if M <= 4 {
+                    s.prefetch(q.wrapping_add(ahead));
+                }
                 let scale = s.splat(*heads[r].scales().add(b));
                 let offset = s.splat(*heads[r].offsets().add(b));
                 let mut e = 0;
@@ -416,22 +437,20 @@ unsafe fn dot<S: Isa, B: Blocks, const R: usize, const M: usize>(
                     } else {
                         s.nibbles(q.add(e), scale, offset)
                     };
-                    for (m, [a, b]) in sums[r].iter_mut().enumerate() {
-                        *a = s.fma(low, s.load(xs.add(m * cols + e)), *a);
-                        let x = s.load(xs.add(m * cols + BLOCK / 2 + e));
-                        // Many rows are many sums already, and would need too many registers for two each.
-                        let to = if M > S::LANES / 2 { a } else { b };
-                        *to = s.fma(high, x, *to);
+                    for (m, sum) in sums[r].iter_mut().enumerate() {
+                        *sum = s.fma(low, s.load(xs.add(m * cols + e)), *sum);
+                        *sum = s.fma(high, s.load(xs.add(m * cols + BLOCK / 2 + e)), *sum);
                     }
                     e += S::LANES;
                 }
             }
         }
     }
+    // Loops, not closures: those would not be compiled for the level's instructions.
     let mut totals = [[0.0; M]; R];
     for (totals, sums) in totals.iter_mut().zip(sums) {
-        for (total, [a, b]) in totals.iter_mut().zip(sums) {
-            *total = s.reduce_add(if M > S::LANES / 2 { a } else { s.add(a, b) });
+        for (total, sum) in totals.iter_mut().zip(sums) {
+            *total = s.reduce_add(sum);
         }
     }
     totals

@@ -28,7 +28,7 @@ pub(super) fn run(par: &dyn Par, x: MatRef<'_, f32>, w: &QuantMat<'_>, y: &MatMu
         Prepare { x, order: if bits == 4 { Order::EvenOdd } else { Order::Bytes }, group: w.format.group() },
     );
     let ready = &ready;
-    let chunk = grain(par, w.rows, (65536 / w.cols.max(1) / x.rows).max(1));
+    let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
     chunks(par, w.rows, chunk, |j0, j1| {
         if bits == 4 {
             dispatch_dot(simd, Rows::<4> { w, x: ready, y, j0, j1 });

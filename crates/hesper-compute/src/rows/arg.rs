@@ -143,32 +143,49 @@ fn row<T: Ordered>(x: &[T], worst: T, better: impl Fn(T, T) -> bool) -> u32 {
     let (mut best, mut at, mut found) = (worst, 0, false);
     for (b, block) in x.chunks(BLOCK).enumerate() {
         // First only the best value, which vectorises; its place is looked for when it is a new best.
-        let (mut acc, mut nans) = ([worst; 64], [false; 64]);
+        // Marks are words, so that they fill vectors as the elements do.
+        let (mut acc, mut nans) = ([worst; 64], [0u32; 64]);
         let chunks = block.chunks_exact(64);
         let tail = chunks.remainder();
         for c in chunks {
             for i in 0..64 {
                 acc[i] = if better(c[i], acc[i]) { c[i] } else { acc[i] };
-                nans[i] |= c[i] != c[i];
+                nans[i] |= u32::from(c[i] != c[i]);
             }
         }
         for (i, v) in tail.iter().enumerate() {
             acc[i] = if better(*v, acc[i]) { *v } else { acc[i] };
-            nans[i] |= *v != *v;
+            nans[i] |= u32::from(*v != *v);
         }
-        if nans.contains(&true)
+        if nans.iter().fold(0, |all, mark| all | mark) != 0
             && let Some(i) = block.iter().position(|v| *v != *v)
         {
             return (b * BLOCK + i) as u32;
         }
         let top = acc.into_iter().fold(worst, |t, v| if better(v, t) { v } else { t });
         if (!found || better(top, best))
-            && let Some(i) = block.iter().position(|v| *v == top)
+            && let Some(i) = first(block, top)
         {
             (best, at, found) = (top, b * BLOCK + i, true);
         }
     }
     at as u32
+}
+
+/// Where the first element equal to `value` is: pieces are looked through as vectors until one has it.
+#[inline(always)]
+fn first<T: Ordered>(block: &[T], value: T) -> Option<usize> {
+    const PIECE: usize = 64;
+    for (number, piece) in block.chunks(PIECE).enumerate() {
+        let mut met = 0u32;
+        for v in piece {
+            met |= u32::from(*v == value);
+        }
+        if met != 0 {
+            return piece.iter().position(|v| *v == value).map(|at| number * PIECE + at);
+        }
+    }
+    None
 }
 
 struct Columns<'a, T> {

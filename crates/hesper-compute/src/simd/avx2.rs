@@ -234,6 +234,7 @@ impl Isa for Avx2 {
             let h = _mm256_cvtepi32_ps(_mm256_srli_epi32::<4>(b));
             (_mm256_fmadd_ps(l, scale, offset), _mm256_fmadd_ps(h, scale, offset))
         }
+        fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
         @unsafe fn signed(p: *const u8) -> __m256 {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())))
         }

@@ -76,6 +76,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn lookup(self, t: Self::Table, words: Self::F, shift: u32) -> Self::F;
     /// The low and the high four bits of `LANES` bytes, each times `scale` plus `offset`.
     unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F);
+    /// Asks for the cache line of an address, which may be any, to be fetched.
+    fn prefetch(self, p: *const u8);
     /// `LANES` signed bytes.
     unsafe fn signed(self, p: *const u8) -> Self::F;
     /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).

@@ -314,6 +314,8 @@ impl Isa for Neon {
         (self.fma(from_array(low), scale, offset), self.fma(from_array(high), scale, offset))
     }
     #[inline(always)]
+    fn prefetch(self, _: *const u8) {}
+    #[inline(always)]
     unsafe fn signed(self, p: *const u8) -> F {
         // SAFETY: the caller's promise.
         from_array(unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from))

@@ -275,6 +275,8 @@ impl Isa for Plain {
         (self.fma(low, scale, offset), self.fma(high, scale, offset))
     }
     #[inline(always)]
+    fn prefetch(self, _: *const u8) {}
+    #[inline(always)]
     unsafe fn signed(self, p: *const u8) -> Self::F {
         // SAFETY: the caller's promise.
         unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from)

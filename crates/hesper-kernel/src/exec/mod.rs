@@ -5,7 +5,8 @@
 //! for several SIMD levels. Blocks are as wide as their registers fit the first-level cache, so
 //! that the cost of an instruction is spread over many lanes. Threadgroups are independent: the
 //! caller spreads ranges of them over threads with [`Program::run_groups`] or
-//! [`Program::run_parallel`].
+//! [`Program::run_parallel`]. Straight-line kernels also become machine code where the
+//! processor has AVX2 or AVX-512 (`jit`), which then runs instead of the bytecode.
 //!
 //! Promises: results equal the reference interpreter's bit for bit (up to the payload of NaN and
 //! the order of atomics), at every SIMD level and for every split into ranges; nothing outside
@@ -21,11 +22,14 @@ mod compile;
 mod control;
 mod geometry;
 mod groups;
+#[cfg_attr(not(all(target_arch = "x86_64", any(unix, windows), not(miri))), path = "jit/none.rs")]
+mod jit;
 mod lanes;
 mod level;
 mod lower;
 mod machine;
 mod memory;
+mod native;
 mod program;
 mod roots;
 mod run;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::code::Code;
 use super::compile::{CompileError, compile};
 use super::geometry::{Chunk, Piece};
+use super::jit::{self, Jit};
 use super::lanes::{BLOCK, half};
 use super::level::SimdLevel;
 use super::machine::{Machine, Object, Storage};
@@ -22,9 +23,9 @@ const MEMORY_BUDGET: usize = 1 << 20;
 /// The most lanes of a block.
 const MAX_WIDTH: usize = 2048;
 /// Fewest threads worth a task of their own.
-const THREADS_PER_TASK: u64 = 1 << 15;
+pub(super) const THREADS_PER_TASK: u64 = 1 << 15;
 /// The most tasks of a launch.
-const MAX_TASKS: u64 = 256;
+pub(super) const MAX_TASKS: u64 = 256;
 
 /// A request to stop, shared with a running launch. It is looked at when a loop goes round and
 /// between blocks of lanes.
@@ -74,7 +75,9 @@ pub type Parallel<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
 /// A kernel compiled for the CPU: immutable, shared between threads.
 #[derive(Debug)]
 pub struct Program {
-    code: Code,
+    pub(super) code: Code,
+    /// Machine code, for kernels that have it; the bytecode serves what it refuses.
+    pub(super) jit: Option<Jit>,
     /// The kernel without its instructions.
     signature: Kernel,
     /// Thread variables: size and cell of the lane-interleaved layout.
@@ -94,6 +97,15 @@ impl Program {
     /// Compiles for a SIMD level (or the best available one below it); results do not depend on
     /// it.
     pub fn compile_for(kernel: &Kernel, level: SimdLevel) -> Result<Program, CompileError> {
+        let mut program = Program::compile_bytecode(kernel, level)?;
+        if !program.code.grouped {
+            program.jit = jit::compile(kernel, program.level);
+        }
+        Ok(program)
+    }
+
+    /// As [`Program::compile_for`], without machine code; results do not depend on it.
+    pub fn compile_bytecode(kernel: &Kernel, level: SimdLevel) -> Result<Program, CompileError> {
         let level = level.or_available();
         let code = compile(kernel, level)?;
         let cell = cell_size(kernel);
@@ -115,7 +127,7 @@ impl Program {
             thread_vars.iter().map(|&(size, cell)| size.next_multiple_of(u64::from(cell))).sum();
         let mut group_memory = kernel.threadgroup_layout();
         group_memory.0 = group_memory.0.next_multiple_of(64);
-        Ok(Program { code, signature, thread_vars, thread_bytes, group_memory, level })
+        Ok(Program { code, jit: None, signature, thread_vars, thread_bytes, group_memory, level })
     }
 
     /// The kernel's name.
@@ -128,10 +140,16 @@ impl Program {
         self.level
     }
 
+    /// Whether it is machine code, not bytecode.
+    pub fn is_machine_code(&self) -> bool {
+        self.jit.is_some()
+    }
+
     /// Bytes the program takes.
     pub fn size_bytes(&self) -> usize {
+        let machine_code = self.jit.as_ref().map_or(0, Jit::size);
         let tables: usize = self.signature.const_vars.iter().map(|t| t.data.len()).sum();
-        size_of::<Program>() + self.code.size() - size_of::<Code>() + tables
+        size_of::<Program>() + self.code.size() - size_of::<Code>() + tables + machine_code
     }
 
     /// Runs all threadgroups on the calling thread.
@@ -153,6 +171,9 @@ impl Program {
         parallel: Parallel<'_>,
     ) -> Result<(), ExecError> {
         self.check(bindings, launch)?;
+        if let Some(jit) = self.native(launch) {
+            return self.run_native_parallel(jit, bindings, launch, cancel, parallel);
+        }
         let groups = launch.group_count();
         let tasks = self.task_count(launch);
         if tasks <= 1 {
@@ -214,13 +235,21 @@ impl Program {
             return Ok(());
         }
         let worker = Worker { program: self, bindings, launch, cancel };
-        let done = if self.code.grouped { worker.grouped(groups) } else { worker.flat(groups) };
+        let done = match self.native(launch) {
+            Some(jit) => return self.run_native_groups(jit, groups, bindings, launch, cancel),
+            None if self.code.grouped => worker.grouped(groups),
+            None => worker.flat(groups),
+        };
         super::stream::finish();
-        if done { Ok(()) } else { Err(ExecError::Cancelled(self.signature.name.clone())) }
+        if done { Ok(()) } else { Err(self.cancelled()) }
+    }
+
+    pub(super) fn cancelled(&self) -> ExecError {
+        ExecError::Cancelled(self.signature.name.clone())
     }
 
     /// Lanes of a block for at most `threads` threads.
-    fn width(&self, threads: u64) -> usize {
+    pub(super) fn width(&self, threads: u64) -> usize {
         let lane = self.code.lane_bytes() + 1;
         let fit = REGISTER_BUDGET / self.code.hot_bytes().max(1);
         let most = MEMORY_BUDGET / (lane + self.thread_bytes as usize);
@@ -244,14 +273,15 @@ fn cell_size(kernel: &Kernel) -> u8 {
 }
 
 /// One range of threadgroups under execution.
-struct Worker<'a> {
-    program: &'a Program,
-    bindings: &'a Bindings<'a>,
-    launch: &'a Launch,
-    cancel: &'a Cancel<'a>,
+#[derive(Clone, Copy)]
+pub(super) struct Worker<'a> {
+    pub program: &'a Program,
+    pub bindings: &'a Bindings<'a>,
+    pub launch: &'a Launch,
+    pub cancel: &'a Cancel<'a>,
 }
 
-impl Worker<'_> {
+impl<'w> Worker<'w> {
     /// Objects of the launch, the threadgroup variables at `group_memory`.
     fn objects(&self, group_memory: *mut u8) -> Vec<Object> {
         let p = self.program;
@@ -289,7 +319,7 @@ impl Worker<'_> {
         objects
     }
 
-    fn machine(&self, width: usize, group_memory: *mut u8) -> Machine<'_> {
+    pub(super) fn machine(&self, width: usize, group_memory: *mut u8) -> Machine<'w> {
         let code = &self.program.code;
         let mut m = Machine::new(code, width, self.objects(group_memory), &self.program.thread_vars);
         for &(r, bits) in &code.consts {
@@ -344,11 +374,18 @@ impl Worker<'_> {
     /// Threads whose grouping the kernel does not see: rows of the grid.
     fn flat(&self, groups: Range<u64>) -> bool {
         let l = self.launch;
-        let across = l.groups();
         let per_group: u64 = l.threadgroup.iter().product();
         let threads = (groups.end - groups.start).saturating_mul(per_group).min(l.threads());
         let width = self.program.width(threads);
         let mut m = self.machine(width, std::ptr::null_mut());
+        self.boxes(groups, |origin, size| self.flat_box(&mut m, origin, size))
+    }
+
+    /// The boxes of threads that a range of threadgroups consists of: origin and size of each,
+    /// as long as `f` holds. Whether it always did.
+    pub(super) fn boxes(&self, groups: Range<u64>, mut f: impl FnMut([u64; 3], [u64; 3]) -> bool) -> bool {
+        let l = self.launch;
+        let across = l.groups();
         let mut g = groups.start;
         while g < groups.end {
             let [gx, gy, gz] = l.group_at(g);
@@ -363,14 +400,14 @@ impl Worker<'_> {
             let origin = [gx * l.threadgroup[0], gy * l.threadgroup[1], gz * l.threadgroup[2]];
             let end = [gx + wide, gy + high, gz + 1];
             let size = [0, 1, 2].map(|a| (end[a] * l.threadgroup[a]).min(l.grid[a]) - origin[a]);
-            if !self.flat_box(&mut m, origin, size) {
+            if !f(origin, size) {
                 return false;
             }
         }
         true
     }
 
-    fn flat_box(&self, m: &mut Machine<'_>, origin: [u64; 3], size: [u64; 3]) -> bool {
+    pub(super) fn flat_box(&self, m: &mut Machine<'_>, origin: [u64; 3], size: [u64; 3]) -> bool {
         let width = m.width as u64;
         if size[0] >= width / 2 || size[1] * size[2] == 1 {
             // Long rows: positions are linear along each.

@@ -77,7 +77,11 @@ impl<'a> Batch<'a> {
         if piece.finish.is_none() {
             match &mut self.cache {
                 None => self.cache = Some(cache),
-                Some(all) => all.join(cache)?,
+                Some(all) => {
+                    all.join(cache)?;
+                    // Otherwise every text that joins would keep the blocks that there were before it.
+                    hesper::async_eval(all.arrays())?;
+                }
             }
             self.texts.push(Text { id, state, last: piece.token });
         }

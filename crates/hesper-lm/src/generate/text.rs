@@ -1,5 +1,6 @@
 //! One text.
 
+use std::borrow::{Borrow, BorrowMut};
 use std::time::Instant;
 
 use hesper::Array;
@@ -99,11 +100,12 @@ pub(super) fn prefill(model: &Model, prompt: &[u32], cache: &mut Cache) -> Resul
     scores.ok_or(Error::EmptyPrompt)
 }
 
-/// A text being generated: an iterator over its pieces.
+/// A text being generated: an iterator over its pieces. It borrows or holds the model (`&LanguageModel`,
+/// `Arc<LanguageModel>`) and the cache (`&mut Cache`, `Cache`).
 #[derive(Debug)]
-pub struct Generation<'a> {
-    language: &'a LanguageModel,
-    cache: &'a mut Cache,
+pub struct Generation<L, C> {
+    language: L,
+    cache: C,
     state: State,
     /// What goes through the model next: the prompt, or the last token.
     next: Vec<u32>,
@@ -113,18 +115,13 @@ pub struct Generation<'a> {
     begun: Option<Instant>,
 }
 
-impl<'a> Generation<'a> {
+impl<L: Borrow<LanguageModel>, C: BorrowMut<Cache>> Generation<L, C> {
     /// Continues the text in `cache` with `prompt`. Afterwards the cache holds all but the last token.
-    pub fn new(
-        language: &'a LanguageModel,
-        prompt: &[u32],
-        cache: &'a mut Cache,
-        options: &GenerateOptions,
-    ) -> Result<Self> {
-        let &[length] = cache.lengths() else {
+    pub fn new(language: L, prompt: &[u32], cache: C, options: &GenerateOptions) -> Result<Self> {
+        let &[length] = cache.borrow().lengths() else {
             return Err(Error::Setting("a batch of texts cannot be continued as one".into()));
         };
-        let config = language.model().config();
+        let config = language.borrow().model().config();
         check_prompt(prompt, length, config.context, config.vocabulary)?;
         let finish = if options.max_tokens == 0 { Some(Finish::Length) } else { None };
         Ok(Generation {
@@ -151,9 +148,10 @@ impl<'a> Generation<'a> {
 
     fn step(&mut self) -> Result<Piece> {
         let start = Instant::now();
-        let scores = prefill(self.language.model(), &self.next, self.cache)?;
-        let length = self.cache.lengths()[0];
-        let piece = scores.read(|scores: &[f32]| self.state.next(self.language, scores, length))??;
+        let (language, cache) = (self.language.borrow(), self.cache.borrow_mut());
+        let scores = prefill(language.model(), &self.next, cache)?;
+        let length = cache.lengths()[0];
+        let piece = scores.read(|scores: &[f32]| self.state.next(language, scores, length))??;
         self.next = vec![piece.token];
         self.finish = piece.finish;
         self.stats.tokens += 1;
@@ -168,7 +166,7 @@ impl<'a> Generation<'a> {
     }
 }
 
-impl Iterator for Generation<'_> {
+impl<L: Borrow<LanguageModel>, C: BorrowMut<Cache>> Iterator for Generation<L, C> {
     type Item = Result<Piece>;
 
     fn next(&mut self) -> Option<Self::Item> {

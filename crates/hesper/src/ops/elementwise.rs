@@ -212,10 +212,13 @@ impl Elementwise {
         let types: SmallVec<[Dtype; 3]> = inputs.iter().map(Array::dtype).collect();
         let (compute, result) = self.types_for(&types)?;
         let mut shape = inputs[0].0.shape.clone();
-        for other in &inputs[1..] {
+        for other in inputs[1..].iter().filter(|other| other.0.shape != inputs[0].0.shape) {
             shape = broadcast(self.name, &shape, other.shape())?;
         }
-        let inputs = inputs.iter().map(|input| input.astype(compute)).collect::<Result<_>>()?;
+        let mut inputs = inputs;
+        for input in inputs.iter_mut().filter(|input| input.dtype() != compute) {
+            *input = input.astype(compute)?;
+        }
         Array::lazy(shape, result, OpRef::Static(self), inputs)
     }
 

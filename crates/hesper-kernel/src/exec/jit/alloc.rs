@@ -1,0 +1,209 @@
+//! Registers for the values of a kernel: one walk over the nodes, and where registers run out
+//! the value that is needed last goes to memory.
+//!
+//! Calls keep no vector register, so they cut the kernel into segments: what a later segment
+//! or a call needs goes to memory when it is computed. Values never change, so memory is
+//! written once.
+
+use super::asm::Vr;
+use super::node::{Node, Operand, Value};
+
+/// A piece of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// Emit a node.
+    Node {
+        at: Value,
+        d: Vr,
+        held: [Vr; 3],
+    },
+    Spill {
+        r: Vr,
+        slot: u16,
+    },
+    Reload {
+        r: Vr,
+        slot: u16,
+    },
+}
+
+/// A function call between two segments: the node, the slots of its operands that have lanes,
+/// and of its result.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallStep {
+    pub at: Value,
+    pub args: [Option<u16>; 2],
+    pub result: u16,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Allocation {
+    /// One more than calls.
+    pub segments: Vec<Vec<Step>>,
+    pub calls: Vec<CallStep>,
+    pub slots: u16,
+}
+
+struct Walk<'n> {
+    nodes: &'n [Node],
+    /// Positions of each value's uses, last first.
+    uses: Vec<Vec<u32>>,
+    register: Vec<Option<Vr>>,
+    slot: Vec<Option<u16>>,
+    free: Vec<Vr>,
+    holds: [Option<Value>; 32],
+    free_slots: Vec<u16>,
+    steps: Vec<Step>,
+    out: Allocation,
+}
+
+/// Places the values of `nodes` in these registers.
+pub(super) fn allocate(nodes: &[Node], registers: std::ops::Range<Vr>) -> Allocation {
+    let mut uses = vec![Vec::new(); nodes.len()];
+    for (i, node) in nodes.iter().enumerate().rev() {
+        for v in node.values() {
+            uses[v as usize].push(i as u32);
+        }
+    }
+    let mut w = Walk {
+        nodes,
+        uses,
+        register: vec![None; nodes.len()],
+        slot: vec![None; nodes.len()],
+        free: registers.clone().rev().collect(),
+        holds: [None; 32],
+        free_slots: Vec::new(),
+        steps: Vec::new(),
+        out: Allocation::default(),
+    };
+    // The next call after each position, to know what outlives its segment.
+    let mut next_call = vec![u32::MAX; nodes.len()];
+    let mut next = u32::MAX;
+    for (i, node) in nodes.iter().enumerate().rev() {
+        if matches!(node, Node::Call(..)) {
+            next = i as u32;
+        }
+        next_call[i] = next;
+    }
+    for (i, node) in nodes.iter().enumerate() {
+        match node {
+            Node::Call(..) => w.call(i as Value, node, registers.clone()),
+            _ => w.node(i as Value, node, next_call[i]),
+        }
+    }
+    w.out.segments.push(std::mem::take(&mut w.steps));
+    w.out
+}
+
+impl Walk<'_> {
+    fn take_slot(&mut self, v: Value) -> u16 {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.out.slots += 1;
+            self.out.slots - 1
+        });
+        self.slot[v as usize] = Some(slot);
+        slot
+    }
+
+    /// A register, freed if need be of the value needed last that is not in `keep`.
+    fn take(&mut self, keep: &[Value]) -> Vr {
+        if let Some(r) = self.free.pop() {
+            return r;
+        }
+        let next_use = |v: Value| self.uses[v as usize].last().copied().unwrap_or(u32::MAX);
+        let candidates = (0..32u8).filter_map(|r| Some((r, self.holds[r as usize]?)));
+        let victim =
+            candidates.filter(|(_, v)| !keep.contains(v)).max_by_key(|&(_, v)| next_use(v)).unwrap_or((0, 0));
+        let (r, v) = victim;
+        if self.slot[v as usize].is_none() {
+            let slot = self.take_slot(v);
+            self.steps.push(Step::Spill { r, slot });
+        }
+        self.register[v as usize] = None;
+        self.holds[r as usize] = None;
+        r
+    }
+
+    fn hold(&mut self, r: Vr, v: Value) {
+        self.register[v as usize] = Some(r);
+        self.holds[r as usize] = Some(v);
+    }
+
+    /// Counts the uses by a node; values without further ones give up their places.
+    fn used(&mut self, at: Value) {
+        let node = self.nodes[at as usize];
+        for v in node.values() {
+            let uses = &mut self.uses[v as usize];
+            while uses.last().is_some_and(|&u| u <= at) {
+                uses.pop();
+            }
+            if uses.is_empty() {
+                self.drop_value(v);
+            }
+        }
+    }
+
+    fn drop_value(&mut self, v: Value) {
+        if let Some(r) = self.register[v as usize].take() {
+            self.holds[r as usize] = None;
+            self.free.push(r);
+        }
+        if let Some(slot) = self.slot[v as usize].take() {
+            self.free_slots.push(slot);
+        }
+    }
+
+    fn node(&mut self, at: Value, node: &Node, next_call: u32) {
+        let keep: Vec<Value> = node.values().collect();
+        let mut held = [0; 3];
+        for (i, o) in node.operands().enumerate() {
+            let Operand::Lanes(v) = o else { continue };
+            held[i] = match (self.register[v as usize], self.slot[v as usize]) {
+                (Some(r), _) => r,
+                (None, slot) => {
+                    let r = self.take(&keep);
+                    self.steps.push(Step::Reload { r, slot: slot.unwrap_or(0) });
+                    self.hold(r, v);
+                    r
+                }
+            };
+        }
+        if matches!(node, Node::Store { .. }) {
+            self.steps.push(Step::Node { at, d: 0, held });
+            return self.used(at);
+        }
+        let d = self.take(&keep);
+        self.steps.push(Step::Node { at, d, held });
+        self.hold(d, at);
+        // Used by a call or behind one: it goes to memory at once.
+        if self.uses[at as usize].first().is_some_and(|&last| last >= next_call) {
+            let slot = self.take_slot(at);
+            self.steps.push(Step::Spill { r: d, slot });
+        }
+        self.used(at);
+        if self.uses[at as usize].is_empty() {
+            self.drop_value(at);
+        }
+    }
+
+    fn call(&mut self, at: Value, node: &Node, registers: std::ops::Range<Vr>) {
+        let mut args = [None; 2];
+        for (i, o) in node.operands().enumerate() {
+            if let Operand::Lanes(v) = o {
+                args[i] = self.slot[v as usize];
+            }
+        }
+        let result = self.take_slot(at);
+        self.used(at);
+        for r in &mut self.register {
+            *r = None;
+        }
+        self.holds = [None; 32];
+        self.free = registers.rev().collect();
+        self.out.calls.push(CallStep { at, args, result });
+        self.out.segments.push(std::mem::take(&mut self.steps));
+        if self.uses[at as usize].is_empty() {
+            self.drop_value(at);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The whole function: loops over steps of lanes, segments, and calls between them.
+//!
+//! `extern "sysv64" fn(*const Frame)`: a kernel without calls is one loop whose body is the
+//! kernel. With calls it goes through the row in chunks, and through a chunk segment by
+//! segment, so that a call serves many lanes.
+
+use std::collections::HashMap;
+
+use super::alloc::{Allocation, Step, allocate};
+use super::asm::*;
+use super::node::*;
+use super::plan::Plan;
+use super::vector::{FIRST, T0, Vector};
+use crate::exec::lanes::BLOCK;
+
+/// Lanes of a chunk between calls, if slots of that many stay small.
+const CHUNK: u32 = 256;
+/// The most bytes of slots, which lie on the caller's stack.
+pub(super) const MAX_SLOT_BYTES: usize = 32 << 10;
+/// Registers for the addresses of accesses, in kernels without calls.
+const POINTERS: [Gr; 10] = [RCX, RDX, RSI, RDI, R8, R9, R10, R11, R13, RBP];
+const SAVED: [Gr; 6] = [RBX, RBP, R12, R13, R14, R15];
+
+/// A call of a lane function: places in the slots, and steps from block to block.
+#[derive(Debug)]
+pub(super) struct Call {
+    function: Function,
+    result: usize,
+    args: [(usize, usize); 2],
+}
+
+/// Runs a call for blocks of lanes.
+///
+/// Machine code gives a call of its own kernel, slots with room for the kernel's, and at most
+/// as many blocks as slots hold.
+unsafe extern "sysv64" fn invoke(call: *const Call, slots: *mut u8, blocks: usize) {
+    // SAFETY: machine code passes the calls it was made with, which live as long as it.
+    let call = unsafe { &*call };
+    let at = |offset: usize| slots.wrapping_add(offset);
+    let d = at(call.result);
+    let [(a, sa), (b, sb)] = call.args;
+    // SAFETY: results and operands are different slots of 4-byte lanes with room for the
+    // blocks; a step of 0 goes with one block of equal lanes.
+    unsafe {
+        match call.function {
+            Function::One(f) => f(d, at(a), sa, blocks),
+            Function::Two(f) => f(d, at(a), sa, at(b), sb, blocks),
+        }
+    }
+}
+
+/// Machine code, not yet executable.
+pub(super) struct Emitted {
+    pub code: Vec<u8>,
+    /// Where the variant starts whose stores go past the caches.
+    pub streaming: usize,
+    pub calls: Box<[Call]>,
+    pub slot_bytes: usize,
+}
+
+struct Layout {
+    /// Lanes of a slot.
+    chunk: u32,
+    /// Uniform operands of calls: entry and offset.
+    splats: Vec<(u16, usize)>,
+    bytes: usize,
+}
+
+/// Emits the code of a plan. `None` where it would be too large.
+pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
+    let end = if evex { 32 } else { 16 };
+    let all = end - FIRST;
+    // A first pass finds out which uniforms are wanted, a second one keeps them in registers.
+    let dry = allocate(&plan.nodes, FIRST..end);
+    let layout = layout(plan, &dry);
+    let mut v = Vector::new(evex, &mut plan.table, Vec::new());
+    function(&mut v, &plan.nodes, &dry, &layout, plan.accesses.len(), &[], false);
+    let wanted = v.wanted;
+    let mut order: Vec<usize> = (0..wanted.len()).filter(|&u| wanted[u] > 0).collect();
+    order.sort_by_key(|&u| std::cmp::Reverse(wanted[u]));
+    order.truncate(if evex { all as usize / 2 } else { 3 });
+    let mut pins = vec![None; wanted.len()];
+    for (i, &u) in order.iter().enumerate() {
+        pins[u] = Some(end - 1 - i as Vr);
+    }
+    if plan.table.entries.len() > MAX_UNIFORMS {
+        return None;
+    }
+
+    let allocation = allocate(&plan.nodes, FIRST..end - order.len() as Vr);
+    let layout = self::layout(plan, &allocation);
+    if layout.bytes > MAX_SLOT_BYTES {
+        return None;
+    }
+    let calls: Box<[Call]> = calls(plan, &allocation, &layout).into();
+    let mut v = Vector::new(evex, &mut plan.table, pins);
+    function(&mut v, &plan.nodes, &allocation, &layout, plan.accesses.len(), &calls, false);
+    v.asm.align();
+    let streaming = v.asm.here();
+    function(&mut v, &plan.nodes, &allocation, &layout, plan.accesses.len(), &calls, true);
+    Some(Emitted { code: v.asm.code, streaming, calls, slot_bytes: layout.bytes })
+}
+
+fn layout(plan: &Plan, a: &Allocation) -> Layout {
+    let mut splats: HashMap<u16, usize> = HashMap::new();
+    for call in &a.calls {
+        for o in plan.nodes[call.at as usize].operands() {
+            if let Operand::Uniform(u) = o {
+                let next = splats.len();
+                splats.entry(u).or_insert(next);
+            }
+        }
+    }
+    let slots = a.slots as usize;
+    let room = MAX_SLOT_BYTES / 2;
+    let chunk = match a.calls.is_empty() {
+        true => plan.table.lanes,
+        false if slots * CHUNK as usize * 4 <= room => CHUNK,
+        false => BLOCK as u32,
+    };
+    let base = slots * chunk as usize * 4;
+    let bytes = base + splats.len() * BLOCK * 4;
+    let splats = splats.into_iter().map(|(u, i)| (u, base + i * BLOCK * 4)).collect();
+    Layout { chunk, splats, bytes }
+}
+
+fn calls(plan: &Plan, a: &Allocation, layout: &Layout) -> Vec<Call> {
+    let offset = |slot: u16| slot as usize * layout.chunk as usize * 4;
+    let one = |call: &super::alloc::CallStep| {
+        let node = plan.nodes[call.at as usize];
+        let Node::Call(function, _) = node else {
+            return None;
+        };
+        let mut args = [(0, 0); 2];
+        for (i, o) in node.operands().enumerate() {
+            args[i] = match o {
+                Operand::Lanes(_) => (offset(call.args[i]?), BLOCK * 4),
+                Operand::Uniform(u) => (layout.splats.iter().find(|s| s.0 == u)?.1, 0),
+            };
+        }
+        Some(Call { function, result: offset(call.result), args })
+    };
+    a.calls.iter().filter_map(one).collect()
+}
+
+/// Emits one variant.
+fn function(
+    v: &mut Vector<'_>,
+    nodes: &[Node],
+    a: &Allocation,
+    layout: &Layout,
+    accesses: usize,
+    calls: &[Call],
+    streaming: bool,
+) {
+    v.streaming = streaming;
+    let lanes = v.table.lanes as i32;
+    for r in SAVED {
+        v.asm.push(r);
+    }
+    v.asm.sub_imm(RSP, 8);
+    v.asm.mov(RBX, RDI);
+    v.asm.load(R15, Mem::at(RBX, LANES_OFFSET));
+    v.asm.load(R14, Mem::at(RBX, SLOTS_OFFSET));
+    v.asm.zero(R12);
+    if a.calls.is_empty() {
+        for (i, r) in POINTERS.into_iter().enumerate().take(accesses) {
+            v.asm.load(r, Mem::at(RBX, pointer_offset(i as u16)));
+        }
+        v.lane = R12;
+        v.slot_lane = None;
+        load_pins(v);
+        v.asm.align();
+        let top = v.asm.here();
+        segment(v, nodes, &a.segments[0], layout, &POINTERS);
+        v.asm.add_imm(R12, lanes);
+        v.asm.compare(R12, R15);
+        v.asm.jump_back(Cond::Below, top);
+    } else {
+        chunks(v, nodes, a, layout, calls);
+    }
+    v.asm.vzeroupper();
+    v.asm.add_imm(RSP, 8);
+    for r in SAVED.into_iter().rev() {
+        v.asm.pop(r);
+    }
+    v.asm.ret();
+}
+
+fn chunks(v: &mut Vector<'_>, nodes: &[Node], a: &Allocation, layout: &Layout, calls: &[Call]) {
+    let lanes = v.table.lanes as i32;
+    v.slot_lane = None;
+    for &(uniform, offset) in &layout.splats {
+        v.broadcast(T0, uniform);
+        for at in (0..BLOCK * 4).step_by(lanes as usize * 4) {
+            v.spill(T0, (offset + at) as i32);
+        }
+    }
+    v.lane = R11;
+    v.slot_lane = Some(R13);
+    let chunk = v.asm.here();
+    v.asm.mov(RBP, R15);
+    v.asm.sub(RBP, R12);
+    v.asm.compare_imm(RBP, layout.chunk as i32);
+    let short = v.asm.jump_ahead(Cond::BelowEqual);
+    v.asm.mov_imm(RBP, u64::from(layout.chunk));
+    v.asm.land(short);
+    for (i, steps) in a.segments.iter().enumerate() {
+        if !steps.is_empty() {
+            load_pins(v);
+            v.asm.zero(R13);
+            let top = v.asm.here();
+            v.asm.lea(R11, Mem { base: R12, index: Some((R13, 0)), disp: 0 });
+            segment(v, nodes, steps, layout, &[]);
+            v.asm.add_imm(R13, lanes);
+            v.asm.compare(R13, RBP);
+            v.asm.jump_back(Cond::Below, top);
+        }
+        if i < a.calls.len() {
+            v.asm.vzeroupper();
+            v.asm.mov_imm(RDI, calls.get(i).map_or(0, |c| &raw const *c as u64));
+            v.asm.mov(RSI, R14);
+            v.asm.lea(RDX, Mem::at(RBP, BLOCK as i32 - 1));
+            v.asm.shift_right(RDX, BLOCK.trailing_zeros() as u8);
+            v.asm.mov_imm(RAX, invoke as *const () as u64);
+            v.asm.call(RAX);
+        }
+    }
+    v.asm.add_imm(R12, layout.chunk as i32);
+    v.asm.compare(R12, R15);
+    v.asm.jump_back(Cond::Below, chunk);
+}
+
+fn load_pins(v: &mut Vector<'_>) {
+    for u in 0..v.pins.len() {
+        if let Some(r) = v.pins[u] {
+            v.broadcast(r, u as u16);
+        }
+    }
+}
+
+fn segment(v: &mut Vector<'_>, nodes: &[Node], steps: &[Step], layout: &Layout, pointers: &[Gr]) {
+    let offset = |slot: u16| (u32::from(slot) * layout.chunk * 4) as i32;
+    for step in steps {
+        match *step {
+            Step::Spill { r, slot } => v.spill(r, offset(slot)),
+            Step::Reload { r, slot } => v.reload(r, offset(slot)),
+            Step::Node { at, d, held } => {
+                let node = &nodes[at as usize];
+                let m = match *node {
+                    Node::Load { access, scalar } | Node::Store { access, scalar, .. } => {
+                        let base = pointers.get(access as usize).copied().unwrap_or_else(|| {
+                            v.asm.load(RAX, Mem::at(RBX, pointer_offset(access)));
+                            RAX
+                        });
+                        let scale = scalar.size().trailing_zeros() as u8;
+                        Mem { base, index: Some((v.lane, scale)), disp: 0 }
+                    }
+                    _ => Mem::at(RBX, 0),
+                };
+                v.node(node, d, held, m);
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The part of a kernel that the host computes: values that are the same for all threads of a
+//! row, and integers that grow evenly from thread to thread (positions, indices, addresses).
+//!
+//! Each has a slot with its bits in the row's first thread and its growth per thread. A row
+//! whose integers wrap around their type's range is no such row: it is left to the bytecode.
+
+use crate::exec::lower::is_launch_wide;
+use crate::exec::memory::inside;
+use crate::ir::{BinaryOp, Builtin, CmpOp, Scalar, TernaryOp, TestOp, UnaryOp};
+use crate::launch::{Bindings, Launch, SIMD_WIDTH};
+use crate::math::scalar;
+
+/// The number of a slot, which is that of the operation that fills it.
+pub(super) type Slot = u16;
+
+/// The most operations.
+pub(super) const MAX_OPS: usize = 512;
+
+/// An operation of the host. Those named `Linear` keep even growth; the others take slots
+/// without growth.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum HostOp {
+    Const(u64),
+    Param {
+        param: u32,
+        offset: u32,
+        scalar: Scalar,
+    },
+    Builtin {
+        what: Builtin,
+        axis: u8,
+        wide: bool,
+    },
+    Unary(UnaryOp, Scalar, Slot),
+    Binary(BinaryOp, Scalar, Slot, Slot),
+    Ternary(TernaryOp, Scalar, Slot, Slot, Slot),
+    Compare(CmpOp, Scalar, Slot, Slot),
+    Test(TestOp, Scalar, Slot),
+    Select(Slot, Slot, Slot),
+    Convert(Scalar, Scalar, Slot),
+    FrexpExp(Scalar, Slot),
+    /// A component of a value in memory that nobody writes.
+    Load {
+        param: u32,
+        offset: Slot,
+        within: u64,
+        total: u64,
+        scalar: Scalar,
+    },
+    LinearBinary(BinaryOp, Scalar, Slot, Slot),
+    LinearConvert(Scalar, Scalar, Slot),
+    /// `offset + index * stride` in bytes.
+    Address {
+        index: Slot,
+        scalar: Scalar,
+        offset: Slot,
+        stride: i64,
+    },
+    /// The lanes in which `a < b` (or `a <= b`, if not strict), which follow one another: the
+    /// first in the bits, the end as growth.
+    Within {
+        strict: bool,
+        scalar: Scalar,
+        a: Slot,
+        b: Slot,
+    },
+    /// The lanes of two such ranges.
+    Both(Slot, Slot),
+    /// All lanes where a `Bool` is so, else none.
+    When(Slot, bool),
+    /// All lanes of an integer fit an `I32`; else the row is not for machine code.
+    Fits(Scalar, Slot),
+}
+
+impl HostOp {
+    /// Whether the result may differ between rows, given which slots do.
+    pub fn depends_on_row(&self, row: &[bool]) -> bool {
+        let of = |s: Slot| row[s as usize];
+        match *self {
+            HostOp::Const(_) | HostOp::Param { .. } => false,
+            // Ranges depend on the row's length.
+            HostOp::Within { .. } | HostOp::Both(..) | HostOp::When(..) => true,
+            HostOp::Builtin { what, .. } => !is_launch_wide(what),
+            HostOp::Unary(_, _, a)
+            | HostOp::Test(_, _, a)
+            | HostOp::Convert(_, _, a)
+            | HostOp::FrexpExp(_, a)
+            | HostOp::Load { offset: a, .. }
+            | HostOp::LinearConvert(_, _, a)
+            | HostOp::Fits(_, a) => of(a),
+            HostOp::Binary(_, _, a, b)
+            | HostOp::Compare(_, _, a, b)
+            | HostOp::LinearBinary(_, _, a, b)
+            | HostOp::Address { index: a, offset: b, .. } => of(a) || of(b),
+            HostOp::Ternary(_, _, a, b, c) | HostOp::Select(a, b, c) => of(a) || of(b) || of(c),
+        }
+    }
+}
+
+/// What a slot holds: the bits (as in the IR) in the row's first thread, and the growth.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Number {
+    pub bits: u64,
+    pub stride: i64,
+}
+
+/// A piece of a row of threads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub first: [u64; 3],
+    pub lanes: u64,
+}
+
+/// A launch, as far as the host's operations see it.
+#[derive(Clone, Copy)]
+pub(super) struct Env<'a> {
+    pub bindings: &'a Bindings<'a>,
+    pub launch: &'a Launch,
+}
+
+/// A growth modulo the type's range, the shortest one.
+fn shortest(stride: i64, s: Scalar) -> i64 {
+    if s.size() == 4 { i64::from(stride as i32) } else { stride }
+}
+
+/// Whether no lane wraps around the range of the type.
+fn is_even(n: Number, s: Scalar, lanes: u64) -> bool {
+    let last = scalar::to_int(s, n.bits) + i128::from(n.stride) * i128::from(lanes.max(1) - 1);
+    let (least, most) = scalar::int_range(s);
+    (least..=most).contains(&last)
+}
+
+/// The lanes in which `d + lane * step` is negative, or not positive if not `strict`.
+fn range(d: i128, step: i128, strict: bool, lanes: u64) -> Number {
+    // In integers `d <= 0` is `d - 1 < 0`.
+    let d = if strict { d } else { d - 1 };
+    let n = i128::from(lanes);
+    let (first, end) = match step {
+        0 => (0, if d < 0 { n } else { 0 }),
+        1.. => (0, if d < 0 { (-d + step - 1) / step } else { 0 }),
+        _ => (if d < 0 { 0 } else { d / -step + 1 }, n),
+    };
+    Number { bits: first.min(n) as u64, stride: end.min(n) as i64 }
+}
+
+/// Reads up to 8 bytes at a checked place.
+fn read(env: &Env<'_>, param: u32, at: u64, scalar: Scalar) -> u64 {
+    let mut bytes = [0u8; 8];
+    let size = scalar.size();
+    if let Some(arg) = env.bindings.args().get(param as usize)
+        && inside(at as i64, size, arg.len())
+    {
+        // SAFETY: the bytes lie in the argument, which is readable for the launch.
+        unsafe {
+            let from = arg.ptr().wrapping_add(at as usize);
+            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), size as usize);
+        }
+    }
+    let bits = u64::from_le_bytes(bytes);
+    if scalar == Scalar::Bool { u64::from(bits != 0) } else { bits }
+}
+
+impl Env<'_> {
+    /// Performs an operation for a row. `None` where the row is not for machine code.
+    pub fn perform(&self, op: &HostOp, numbers: &[Number], row: &Row) -> Option<Number> {
+        let of = |s: Slot| numbers[s as usize];
+        let bits = |s: Slot| of(s).bits;
+        let uniform = match *op {
+            HostOp::Const(x) => x,
+            HostOp::Param { param, offset, scalar } => read(self, param, u64::from(offset), scalar),
+            HostOp::Builtin { what, axis, wide } => {
+                let value = self.builtin(what, axis as usize, row);
+                let stride = i64::from(what == Builtin::ThreadPositionInGrid && axis == 0);
+                let bits = if wide { value } else { u64::from(value as u32) };
+                return Some(Number { bits, stride });
+            }
+            HostOp::Unary(op, s, a) => scalar::unary(op, s, bits(a)),
+            HostOp::Binary(op, s, a, b) => scalar::binary(op, s, bits(a), bits(b)),
+            HostOp::Ternary(op, s, a, b, c) => scalar::ternary(op, s, bits(a), bits(b), bits(c)),
+            HostOp::Compare(op, s, a, b) => u64::from(scalar::compare(op, s, bits(a), bits(b))),
+            HostOp::Test(op, s, a) => u64::from(scalar::test(op, s, bits(a))),
+            HostOp::Select(c, a, b) => bits(if bits(c) != 0 { a } else { b }),
+            HostOp::Convert(from, to, a) => scalar::convert(from, to, bits(a)),
+            HostOp::FrexpExp(s, a) => scalar::frexp_exp(s, bits(a)),
+            HostOp::Load { param, offset, within, total, scalar } => {
+                let at = bits(offset);
+                let len = self.bindings.args().get(param as usize).map_or(0, |a| a.len());
+                if inside(at as i64, total, len) { read(self, param, at + within, scalar) } else { 0 }
+            }
+            HostOp::LinearBinary(op, s, a, b) => {
+                let (x, y) = (of(a), of(b));
+                let stride = match op {
+                    BinaryOp::Add => x.stride.wrapping_add(y.stride),
+                    BinaryOp::Sub => x.stride.wrapping_sub(y.stride),
+                    // One of the two does not grow.
+                    BinaryOp::Mul => {
+                        let factor = |n: Number| scalar::to_int(s, n.bits) as i64;
+                        x.stride.wrapping_mul(factor(y)).wrapping_add(y.stride.wrapping_mul(factor(x)))
+                    }
+                    _ => x.stride.wrapping_shl(y.bits as u32 & (s.bits() - 1)),
+                };
+                let bits = scalar::binary(op, s, x.bits, y.bits);
+                return Some(Number { bits, stride: shortest(stride, s) });
+            }
+            HostOp::LinearConvert(from, to, a) => {
+                let x = of(a);
+                if to.size() > from.size() && !is_even(x, from, row.lanes) {
+                    return None;
+                }
+                let bits = scalar::convert(from, to, x.bits);
+                return Some(Number { bits, stride: shortest(x.stride, to) });
+            }
+            HostOp::Address { index, scalar, offset, stride } => {
+                let (x, o) = (of(index), of(offset));
+                if scalar.size() < 8 && !is_even(x, scalar, row.lanes) {
+                    return None;
+                }
+                let by = (scalar::to_int(scalar, x.bits) as i64).wrapping_mul(stride);
+                let growth = o.stride.wrapping_add(x.stride.wrapping_mul(stride));
+                return Some(Number { bits: o.bits.wrapping_add(by as u64), stride: growth });
+            }
+            HostOp::Within { strict, scalar, a, b } => {
+                let (x, y) = (of(a), of(b));
+                if !is_even(x, scalar, row.lanes) || !is_even(y, scalar, row.lanes) {
+                    return None;
+                }
+                let d = scalar::to_int(scalar, x.bits) - scalar::to_int(scalar, y.bits);
+                return Some(range(d, i128::from(x.stride) - i128::from(y.stride), strict, row.lanes));
+            }
+            HostOp::Both(a, b) => {
+                let (x, y) = (of(a), of(b));
+                return Some(Number { bits: x.bits.max(y.bits), stride: x.stride.min(y.stride) });
+            }
+            HostOp::When(c, wanted) => {
+                let all = (bits(c) != 0) == wanted;
+                return Some(Number { bits: 0, stride: if all { row.lanes as i64 } else { 0 } });
+            }
+            HostOp::Fits(s, a) => {
+                let x = of(a);
+                let first = scalar::to_int(s, x.bits);
+                let last = first + i128::from(x.stride) * i128::from(row.lanes.max(1) - 1);
+                let fits = |v: i128| i32::try_from(v).is_ok();
+                return (fits(first) && fits(last)).then_some(x);
+            }
+        };
+        Some(Number { bits: uniform, stride: 0 })
+    }
+
+    fn builtin(&self, what: Builtin, axis: usize, row: &Row) -> u64 {
+        let l = self.launch;
+        match what {
+            Builtin::ThreadPositionInGrid => row.first[axis],
+            Builtin::DispatchThreadsPerThreadgroup => l.threadgroup[axis],
+            Builtin::ThreadgroupsPerGrid => l.groups()[axis],
+            Builtin::ThreadsPerGrid => l.grid[axis],
+            Builtin::ThreadsPerSimdgroup => SIMD_WIDTH,
+            Builtin::DispatchSimdgroupsPerThreadgroup => {
+                l.threadgroup.iter().product::<u64>().div_ceil(SIMD_WIDTH)
+            }
+            Builtin::DispatchQuadgroupsPerThreadgroup => l.threadgroup.iter().product::<u64>().div_ceil(4),
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Where there is no machine code: nothing is compiled, so nothing below ever runs.
+
+use super::level::SimdLevel;
+use super::program::Cancel;
+use crate::ir::Kernel;
+use crate::launch::{Bindings, Launch};
+
+/// Machine code, which there is none of.
+#[derive(Debug)]
+pub(super) enum Jit {}
+
+/// What became of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(dead_code, reason = "the same type as where there is machine code")]
+pub(super) enum Answer {
+    Done,
+    Refused,
+    Cancelled,
+}
+
+/// A launch on one thread.
+pub(super) struct Session<'a> {
+    jit: &'a Jit,
+    pub streamed: bool,
+}
+
+/// Compiles nothing.
+pub(super) fn compile(_: &Kernel, _: SimdLevel) -> Option<Jit> {
+    None
+}
+
+impl Jit {
+    pub fn size(&self) -> usize {
+        match *self {}
+    }
+
+    pub fn has_calls(&self) -> bool {
+        match *self {}
+    }
+}
+
+impl<'a> Session<'a> {
+    pub fn new(jit: &'a Jit, _: &'a Bindings<'a>, _: &'a Launch) -> Session<'a> {
+        Session { jit, streamed: false }
+    }
+
+    pub fn row(&mut self, _: [u64; 3], _: u64, _: &Cancel<'_>) -> Answer {
+        match *self.jit {}
+    }
+}

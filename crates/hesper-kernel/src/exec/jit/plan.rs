@@ -1,0 +1,645 @@
+//! Splits a straight-line kernel into what the host computes per row and what machine code
+//! computes per lane. Gives up (`None`) on whatever does not fit this form: control flow (other
+//! than leaving threads out by their position), addresses that depend on data, 64-bit lanes,
+//! threads that see their group.
+
+use std::collections::HashMap;
+
+use super::host::{HostOp, MAX_OPS, Slot};
+use super::lower::{fits_a_lane, is_native};
+use super::node::{Access, Entry, Function, MAX_ACCESSES, Node, Operand, Table, Value};
+use crate::exec::lanes::{arith, convert, unary};
+use crate::exec::level::SimdLevel;
+use crate::exec::lower::is_launch_wide;
+use crate::ir::{Access as IrAccess, *};
+
+/// The most instructions of a kernel, and the most nodes it may become.
+const MAX_INSTS: usize = 4096;
+const MAX_NODES: usize = 1024;
+/// The deepest nesting of a condition that threads leave by.
+const MAX_CONDITIONS: u32 = 16;
+
+/// A component of a value.
+#[derive(Clone, Copy)]
+enum Part {
+    /// The same for a row.
+    Uniform(Slot),
+    /// An integer that grows evenly.
+    Linear(Slot),
+    Lanes(Value),
+}
+
+#[derive(Clone, Copy)]
+enum Val {
+    Parts([Part; 4], u8),
+    /// A pointer into a parameter's buffer.
+    Pointer {
+        param: u32,
+        offset: Slot,
+        linear: bool,
+    },
+}
+
+/// A split kernel.
+pub(super) struct Plan {
+    pub ops: Vec<HostOp>,
+    pub nodes: Vec<Node>,
+    pub accesses: Vec<Access>,
+    pub table: Table,
+    /// Ranges of lanes; the kernel runs in those that are in all of them.
+    pub guards: Vec<Slot>,
+}
+
+/// A straight line of instructions, with the conditions that threads leave by.
+enum Item<'k> {
+    Inst(&'k Inst),
+    /// The rest is for threads where the condition is this.
+    Guard(ValueId, bool),
+}
+
+struct Planner<'k> {
+    kernel: &'k Kernel,
+    level: SimdLevel,
+    plan: Plan,
+    vals: Vec<Option<Val>>,
+    vars: Vec<Option<Val>>,
+    /// Nodes that lay out linear slots.
+    laid_out: HashMap<Slot, Value>,
+    stored: Vec<u32>,
+    groups: u32,
+    /// The operation of each value.
+    ops: Vec<Option<Op>>,
+}
+
+/// Splits a kernel for a level; its steps have `lanes` lanes.
+pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan> {
+    let items = items(kernel)?;
+    if items.len() > MAX_INSTS {
+        return None;
+    }
+    let mut ops = vec![None; kernel.values.len()];
+    for item in &items {
+        if let Item::Inst(Inst { result: Some(r), op, .. }) = item {
+            ops[r.index()] = Some(*op);
+        }
+    }
+    let live = live_values(&items, &ops);
+    let table = Table::new(lanes);
+    let (nodes, accesses) = (Vec::new(), Vec::new());
+    let plan = Plan { ops: Vec::new(), nodes, accesses, table, guards: Vec::new() };
+    let mut p = Planner {
+        kernel,
+        level,
+        plan,
+        vals: vec![None; kernel.values.len()],
+        vars: vec![None; kernel.vars.len()],
+        laid_out: HashMap::new(),
+        stored: Vec::new(),
+        groups: 0,
+        ops,
+    };
+    for item in &items {
+        match *item {
+            Item::Guard(cond, so) => {
+                // What was stored before is stored by all.
+                if !p.stored.is_empty() {
+                    return None;
+                }
+                let range = p.range(cond, so, MAX_CONDITIONS)?;
+                p.plan.guards.push(range);
+            }
+            Item::Inst(inst) if inst.result.is_none_or(|r| live[r.index()]) => p.inst(inst)?,
+            Item::Inst(_) => {}
+        }
+        if p.plan.nodes.len() > MAX_NODES || p.plan.ops.len() > MAX_OPS {
+            return None;
+        }
+    }
+    (!p.stored.is_empty() && p.plan.accesses.len() <= MAX_ACCESSES).then_some(p.plan)
+}
+
+/// The kernel as a straight line: `if (c) return;` and a last `if (c) { .. }` are guards.
+fn items(kernel: &Kernel) -> Option<Vec<Item<'_>>> {
+    let mut items = Vec::new();
+    let mut block = Some(kernel.body);
+    while let Some(b) = block.take() {
+        let insts = &kernel.block(b).insts;
+        for (i, inst) in insts.iter().enumerate() {
+            let is_last = matches!(insts[i + 1..], [] | [Inst { op: Op::Return, .. }]);
+            match inst.op {
+                Op::Return => break,
+                Op::If { cond, then, els } if kernel.block(els).insts.is_empty() => {
+                    if matches!(kernel.block(then).insts[..], [Inst { op: Op::Return, .. }]) {
+                        items.push(Item::Guard(cond, false));
+                    } else if is_last {
+                        items.push(Item::Guard(cond, true));
+                        block = Some(then);
+                        break;
+                    } else {
+                        return None;
+                    }
+                }
+                Op::If { .. } | Op::Loop { .. } => return None,
+                _ => items.push(Item::Inst(inst)),
+            }
+        }
+    }
+    Some(items)
+}
+
+/// Which values something depends on.
+fn live_values(items: &[Item<'_>], ops: &[Option<Op>]) -> Vec<bool> {
+    let mut live = vec![false; ops.len()];
+    for item in items.iter().rev() {
+        match item {
+            Item::Inst(inst) if inst.result.is_none_or(|r| live[r.index()]) => {
+                inst.op.for_each_operand(|v| live[v.index()] = true);
+            }
+            Item::Inst(_) => {}
+            // Conditions are taken apart; what they compare is needed, they are not.
+            Item::Guard(cond, _) => {
+                let mut open = vec![*cond];
+                while let Some(v) = open.pop() {
+                    match ops[v.index()] {
+                        Some(Op::Compare(_, a, b)) => {
+                            live[a.index()] = true;
+                            live[b.index()] = true;
+                        }
+                        Some(Op::Binary(_, a, b)) => open.extend([a, b]),
+                        Some(Op::Unary(UnaryOp::Not, a)) => open.push(a),
+                        _ => live[v.index()] = true,
+                    }
+                }
+            }
+        }
+    }
+    live
+}
+
+impl Planner<'_> {
+    fn inst(&mut self, inst: &Inst) -> Option<()> {
+        let Some(d) = inst.result else {
+            return match inst.op {
+                Op::Set(v, value) => {
+                    self.vars[v.index()] = self.vals[value.index()];
+                    Some(())
+                }
+                Op::Store { ptr, value, .. } => self.store(ptr, value),
+                _ => None,
+            };
+        };
+        let val = self.value(inst.op, self.kernel.ty(d))?;
+        self.vals[d.index()] = Some(val);
+        Some(())
+    }
+
+    fn value(&mut self, op: Op, ty: Type) -> Option<Val> {
+        let n = ty.lanes();
+        let s = ty.scalar().unwrap_or(Scalar::U64);
+        let scalar_of = |v: ValueId| self.kernel.ty(v).scalar();
+        match op {
+            Op::Const(bits) => {
+                let slot = self.host(HostOp::Const(bits));
+                Some(Val::Parts([Part::Uniform(slot); 4], 1))
+            }
+            Op::Param(i) => self.each(n, |p, j| {
+                let offset = j as u32 * s.size() as u32;
+                Some(Part::Uniform(p.host(HostOp::Param { param: i, offset, scalar: s })))
+            }),
+            Op::ParamPtr(param) => {
+                let offset = self.host(HostOp::Const(0));
+                Some(Val::Pointer { param, offset, linear: false })
+            }
+            Op::Builtin { what, axis } => {
+                let grid = what == Builtin::ThreadPositionInGrid;
+                if !grid && !is_launch_wide(what) {
+                    return None;
+                }
+                let axis = if what.has_axes() { axis } else { 0 };
+                let slot = self.host(HostOp::Builtin { what, axis, wide: s == Scalar::U64 });
+                let part = if grid && axis == 0 { Part::Linear(slot) } else { Part::Uniform(slot) };
+                Some(Val::Parts([part; 4], 1))
+            }
+            Op::Unary(op, a) => self.map(n, [a; 3], |p, [a, ..]| p.unary(op, s, a)),
+            Op::Binary(op, a, b) => self.map(n, [a, b, b], |p, [a, b, _]| p.binary(op, s, a, b)),
+            Op::Ternary(op, a, b, c) => self.map(n, [a, b, c], |p, [a, b, c]| match (a, b, c) {
+                (Part::Uniform(a), Part::Uniform(b), Part::Uniform(c)) => {
+                    Some(Part::Uniform(p.host(HostOp::Ternary(op, s, a, b, c))))
+                }
+                _ => {
+                    let [a, b, c] = [p.lanes(a, s)?, p.lanes(b, s)?, p.lanes(c, s)?];
+                    p.node(Node::Ternary(op, s, a, b, c))
+                }
+            }),
+            Op::Compare(op, a, b) => {
+                let s = scalar_of(a)?;
+                self.map(n, [a, b, b], |p, [a, b, _]| p.compare(op, s, a, b))
+            }
+            Op::Test(op, a) => {
+                let s = scalar_of(a)?;
+                self.map(n, [a; 3], |p, [a, ..]| match a {
+                    Part::Uniform(a) => Some(Part::Uniform(p.host(HostOp::Test(op, s, a)))),
+                    a => {
+                        let a = p.lanes(a, s)?;
+                        p.node(Node::Test(op, s, a))
+                    }
+                })
+            }
+            Op::Select { cond, if_true, if_false } => {
+                let cond_parts = self.kernel.ty(cond).lanes();
+                let (c, _) = self.parts(cond)?;
+                let ((a, n), (b, _)) = (self.parts(if_true)?, self.parts(if_false)?);
+                self.each(n, |p, i| p.select(s, if cond_parts == 1 { c[0] } else { c[i] }, a[i], b[i]))
+            }
+            Op::Convert(a) => {
+                let from = scalar_of(a)?;
+                self.map(n, [a; 3], |p, [a, ..]| p.convert(from, s, a))
+            }
+            Op::Bitcast(a) => {
+                let from = self.kernel.ty(a);
+                if from.is_ptr() || ty.is_ptr() || from.lanes() != n {
+                    return None;
+                }
+                let from = from.scalar()?;
+                self.map(n, [a; 3], |p, [a, ..]| p.bitcast(from, s, a))
+            }
+            Op::FrexpExp(a) => {
+                let from = scalar_of(a)?;
+                self.map(n, [a; 3], |p, [a, ..]| match a {
+                    Part::Uniform(a) => Some(Part::Uniform(p.host(HostOp::FrexpExp(from, a)))),
+                    a if fits_a_lane(from) => {
+                        let a = p.lanes(a, from)?;
+                        p.node(Node::Call(Function::One(unary::frexp_exp(from, p.level)), [a; 2]))
+                    }
+                    _ => None,
+                })
+            }
+            Op::Splat(a) => {
+                let (p, _) = self.parts(a)?;
+                Some(Val::Parts([p[0]; 4], n))
+            }
+            Op::Compose(list) => {
+                let list: Vec<Part> =
+                    list.as_slice().iter().map(|&v| Some(self.parts(v)?.0[0])).collect::<Option<_>>()?;
+                self.each(n, |_, i| list.get(i).copied())
+            }
+            Op::Extract { vec, lane } => {
+                let (p, _) = self.parts(vec)?;
+                Some(Val::Parts([p[lane as usize & 3]; 4], 1))
+            }
+            Op::Insert { vec, lane, value } => {
+                let (mut p, n) = self.parts(vec)?;
+                p[lane as usize & 3] = self.parts(value)?.0[0];
+                Some(Val::Parts(p, n))
+            }
+            Op::Shuffle { vec, lanes } => {
+                let (p, _) = self.parts(vec)?;
+                self.each(n, |_, i| Some(p[lanes.as_slice()[i] as usize & 3]))
+            }
+            Op::AllOf(a) => self.across(a, BinaryOp::And),
+            Op::AnyOf(a) => self.across(a, BinaryOp::Or),
+            Op::Get(v) => self.vars[v.index()],
+            Op::PtrOffset { ptr, index, stride } => self.offset(ptr, index, stride),
+            Op::Load { ptr, .. } => self.load(ptr, s, n),
+            _ => None,
+        }
+    }
+
+    // ---- Pieces ----
+
+    /// The slot of an operation, the same one for the same operation.
+    fn host(&mut self, op: HostOp) -> Slot {
+        let ops = &mut self.plan.ops;
+        let at = ops.iter().position(|o| *o == op).unwrap_or_else(|| {
+            ops.push(op);
+            ops.len() - 1
+        });
+        at as Slot
+    }
+
+    fn push(&mut self, node: Node) -> Value {
+        self.plan.nodes.push(node);
+        self.plan.nodes.len() as Value - 1
+    }
+
+    /// A node, or the call that does its work.
+    fn node(&mut self, node: Node) -> Option<Part> {
+        if is_native(&node, self.level == SimdLevel::Avx512) {
+            return Some(Part::Lanes(self.push(node)));
+        }
+        let word = |s: Scalar| fits_a_lane(s) && (s.is_float() || s.size() == 4);
+        let (function, args, round, s) = match node {
+            Node::Unary(op, s, a) if word(s) => {
+                let (f, round) = unary::unary(op, s, self.level)?;
+                (Function::One(f), [a; 2], round, s)
+            }
+            Node::Binary(op, s, a, b) if word(s) => {
+                let (f, round) = arith::binary(op, s, self.level)?;
+                (Function::Two(f), [a, b], round, s)
+            }
+            Node::Convert(from, to, a) if word(from) && word(to) => {
+                (Function::One(convert::convert(from, to, self.level)?), [a; 2], false, to)
+            }
+            _ => return None,
+        };
+        let called = self.push(Node::Call(function, args));
+        if round && matches!(s, Scalar::F16 | Scalar::BF16) {
+            return Some(Part::Lanes(self.push(Node::Convert(Scalar::F32, s, Operand::Lanes(called)))));
+        }
+        Some(Part::Lanes(called))
+    }
+
+    fn parts(&self, v: ValueId) -> Option<([Part; 4], u8)> {
+        match self.vals[v.index()]? {
+            Val::Parts(p, n) => Some((p, n)),
+            Val::Pointer { .. } => None,
+        }
+    }
+
+    fn each(&mut self, n: u8, mut f: impl FnMut(&mut Self, usize) -> Option<Part>) -> Option<Val> {
+        let mut parts = [f(self, 0)?; 4];
+        for (i, part) in parts.iter_mut().enumerate().take(n as usize).skip(1) {
+            *part = f(self, i)?;
+        }
+        Some(Val::Parts(parts, n))
+    }
+
+    fn map(
+        &mut self,
+        n: u8,
+        operands: [ValueId; 3],
+        mut f: impl FnMut(&mut Self, [Part; 3]) -> Option<Part>,
+    ) -> Option<Val> {
+        let [(a, _), (b, _), (c, _)] =
+            [self.parts(operands[0])?, self.parts(operands[1])?, self.parts(operands[2])?];
+        self.each(n, |p, i| f(p, [a[i], b[i], c[i]]))
+    }
+
+    /// A component as an operand of a node.
+    fn lanes(&mut self, part: Part, s: Scalar) -> Option<Operand> {
+        if !fits_a_lane(s) {
+            return None;
+        }
+        Some(match part {
+            Part::Lanes(v) => Operand::Lanes(v),
+            Part::Uniform(slot) => Operand::Uniform(self.plan.table.intern(Entry::Value(slot, s))),
+            Part::Linear(slot) => self.lay_out(slot),
+        })
+    }
+
+    /// The lanes of a linear integer, modulo 2^32.
+    fn lay_out(&mut self, slot: Slot) -> Operand {
+        if let Some(v) = self.laid_out.get(&slot) {
+            return Operand::Lanes(*v);
+        }
+        let base = Operand::Uniform(self.plan.table.intern(Entry::Base(slot)));
+        let stride = Operand::Uniform(self.plan.table.intern(Entry::Stride(slot)));
+        let v = self.push(Node::Linear { base, stride });
+        self.laid_out.insert(slot, v);
+        Operand::Lanes(v)
+    }
+
+    /// A 64-bit integer of the host as `I32` lanes, in rows where it fits.
+    fn narrowed(&mut self, part: Part, s: Scalar) -> Option<Operand> {
+        match part {
+            Part::Uniform(slot) => {
+                self.host(HostOp::Fits(s, slot));
+                Some(Operand::Uniform(self.plan.table.intern(Entry::Value(slot, Scalar::I32))))
+            }
+            Part::Linear(slot) => {
+                self.host(HostOp::Fits(s, slot));
+                Some(self.lay_out(slot))
+            }
+            Part::Lanes(_) => None,
+        }
+    }
+
+    // ---- Operations ----
+
+    fn unary(&mut self, op: UnaryOp, s: Scalar, a: Part) -> Option<Part> {
+        match a {
+            Part::Uniform(a) => Some(Part::Uniform(self.host(HostOp::Unary(op, s, a)))),
+            Part::Linear(a) if op == UnaryOp::Neg => {
+                let zero = self.host(HostOp::Const(0));
+                Some(Part::Linear(self.host(HostOp::LinearBinary(BinaryOp::Sub, s, zero, a))))
+            }
+            a => {
+                let a = self.lanes(a, s)?;
+                self.node(Node::Unary(op, s, a))
+            }
+        }
+    }
+
+    fn binary(&mut self, op: BinaryOp, s: Scalar, a: Part, b: Part) -> Option<Part> {
+        use BinaryOp as B;
+        if let (Part::Uniform(a), Part::Uniform(b)) = (a, b) {
+            return Some(Part::Uniform(self.host(HostOp::Binary(op, s, a, b))));
+        }
+        let host = |p: Part| match p {
+            Part::Uniform(s) | Part::Linear(s) => Some(s),
+            Part::Lanes(_) => None,
+        };
+        if let (Some(x), Some(y)) = (host(a), host(b)) {
+            let keeps = match op {
+                B::Add | B::Sub => true,
+                B::Mul => matches!(a, Part::Uniform(_)) || matches!(b, Part::Uniform(_)),
+                B::Shl => matches!(b, Part::Uniform(_)),
+                _ => false,
+            };
+            if keeps && s.is_int() && s.size() >= 4 {
+                return Some(Part::Linear(self.host(HostOp::LinearBinary(op, s, x, y))));
+            }
+        }
+        let by = if op == B::Ldexp { Scalar::I32 } else { s };
+        let (a, b) = (self.lanes(a, s)?, self.lanes(b, by)?);
+        self.node(Node::Binary(op, s, a, b))
+    }
+
+    fn compare(&mut self, op: CmpOp, s: Scalar, a: Part, b: Part) -> Option<Part> {
+        if let (Part::Uniform(a), Part::Uniform(b)) = (a, b) {
+            return Some(Part::Uniform(self.host(HostOp::Compare(op, s, a, b))));
+        }
+        if s.is_int() && s.size() == 8 {
+            let (a, b) = (self.narrowed(a, s)?, self.narrowed(b, s)?);
+            return self.node(Node::Compare(op, Scalar::I32, a, b));
+        }
+        let (a, b) = (self.lanes(a, s)?, self.lanes(b, s)?);
+        self.node(Node::Compare(op, s, a, b))
+    }
+
+    fn select(&mut self, s: Scalar, c: Part, a: Part, b: Part) -> Option<Part> {
+        if let (Part::Uniform(c), Part::Uniform(a), Part::Uniform(b)) = (c, a, b) {
+            return Some(Part::Uniform(self.host(HostOp::Select(c, a, b))));
+        }
+        let (c, a, b) = (self.lanes(c, Scalar::Bool)?, self.lanes(a, s)?, self.lanes(b, s)?);
+        self.node(Node::Select(c, a, b))
+    }
+
+    fn convert(&mut self, from: Scalar, to: Scalar, a: Part) -> Option<Part> {
+        if from == to {
+            return Some(a);
+        }
+        let wide = |s: Scalar| s.is_int() && s.size() >= 4;
+        match a {
+            Part::Uniform(a) => Some(Part::Uniform(self.host(HostOp::Convert(from, to, a)))),
+            Part::Linear(a) if wide(from) && wide(to) => {
+                Some(Part::Linear(self.host(HostOp::LinearConvert(from, to, a))))
+            }
+            _ if !fits_a_lane(to) => None,
+            Part::Linear(_) if from.size() == 8 => {
+                let a = self.narrowed(a, from)?;
+                self.node(Node::Convert(Scalar::I32, to, a))
+            }
+            a => {
+                let free = (from.is_float() && to == Scalar::F32)
+                    || (from.is_int() && to.is_int() && to.size() == 4);
+                let a = self.lanes(a, from)?;
+                match a {
+                    Operand::Lanes(v) if free => Some(Part::Lanes(v)),
+                    a => self.node(Node::Convert(from, to, a)),
+                }
+            }
+        }
+    }
+
+    fn bitcast(&mut self, from: Scalar, to: Scalar, a: Part) -> Option<Part> {
+        if from == to {
+            return Some(a);
+        }
+        let ints = from.is_int() && to.is_int();
+        match a {
+            // Any byte but 0 is a true `Bool` in memory only.
+            Part::Uniform(_) if from != Scalar::Bool && to != Scalar::Bool => Some(a),
+            Part::Linear(_) if ints => Some(a),
+            a if from.size() == 4 => match self.lanes(a, from)? {
+                Operand::Lanes(v) => Some(Part::Lanes(v)),
+                Operand::Uniform(_) => None,
+            },
+            a if ints && from.size() < 4 => {
+                let a = self.lanes(a, from)?;
+                self.node(Node::Convert(from, to, a))
+            }
+            _ => None,
+        }
+    }
+
+    fn across(&mut self, a: ValueId, op: BinaryOp) -> Option<Val> {
+        let (parts, n) = self.parts(a)?;
+        let mut out = parts[0];
+        for &part in &parts[1..n as usize] {
+            out = self.binary(op, Scalar::Bool, out, part)?;
+        }
+        Some(Val::Parts([out; 4], 1))
+    }
+
+    /// The range of lanes in which a condition is `so`, where it is one.
+    fn range(&mut self, cond: ValueId, so: bool, depth: u32) -> Option<Slot> {
+        let depth = depth.checked_sub(1)?;
+        match self.ops[cond.index()] {
+            Some(Op::Compare(op, a, b)) => {
+                let scalar = self.kernel.ty(a).scalar().filter(|s| s.is_int() && s.size() >= 4)?;
+                let of = |v: ValueId| match self.parts(v)?.0[0] {
+                    Part::Uniform(slot) | Part::Linear(slot) => Some(slot),
+                    Part::Lanes(_) => None,
+                };
+                let (a, b) = (of(a)?, of(b)?);
+                let (strict, a, b) = match (op, so) {
+                    (CmpOp::Lt, true) | (CmpOp::Ge, false) => (true, a, b),
+                    (CmpOp::Le, true) | (CmpOp::Gt, false) => (false, a, b),
+                    (CmpOp::Gt, true) | (CmpOp::Le, false) => (true, b, a),
+                    (CmpOp::Ge, true) | (CmpOp::Lt, false) => (false, b, a),
+                    (CmpOp::Eq | CmpOp::Ne, _) => return None,
+                };
+                Some(self.host(HostOp::Within { strict, scalar, a, b }))
+            }
+            Some(Op::Binary(op, a, b)) => {
+                let together = if so { BinaryOp::And } else { BinaryOp::Or };
+                if op != together {
+                    return None;
+                }
+                let (a, b) = (self.range(a, so, depth)?, self.range(b, so, depth)?);
+                Some(self.host(HostOp::Both(a, b)))
+            }
+            Some(Op::Unary(UnaryOp::Not, a)) => self.range(a, !so, depth),
+            _ => match self.parts(cond)?.0[0] {
+                Part::Uniform(slot) => Some(self.host(HostOp::When(slot, so))),
+                _ => None,
+            },
+        }
+    }
+
+    // ---- Memory ----
+
+    fn offset(&mut self, ptr: ValueId, index: ValueId, stride: i64) -> Option<Val> {
+        let Val::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
+            return None;
+        };
+        let scalar = self.kernel.ty(index).scalar()?;
+        let (index, grows) = match self.parts(index)?.0[0] {
+            Part::Uniform(slot) => (slot, false),
+            Part::Linear(slot) => (slot, true),
+            Part::Lanes(_) => return None,
+        };
+        let offset = self.host(HostOp::Address { index, scalar, offset, stride });
+        Some(Val::Pointer { param, offset, linear: linear || grows })
+    }
+
+    fn access(&self, param: u32) -> Option<IrAccess> {
+        match self.kernel.params.get(param as usize)?.kind {
+            ParamKind::Buffer { access, .. } => Some(access),
+            ParamKind::Value(_) => None,
+        }
+    }
+
+    fn load(&mut self, ptr: ValueId, s: Scalar, n: u8) -> Option<Val> {
+        let Val::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
+            return None;
+        };
+        let total = s.size() * u64::from(n);
+        if !linear {
+            if self.access(param)? != IrAccess::Read {
+                return None;
+            }
+            return self.each(n, |p, j| {
+                let within = j as u64 * s.size();
+                Some(Part::Uniform(p.host(HostOp::Load { param, offset, within, total, scalar: s })))
+            });
+        }
+        // What is staged was read before anything is stored.
+        if !fits_a_lane(s) || self.stored.contains(&param) {
+            return None;
+        }
+        self.groups += 1;
+        self.each(n, |p, j| {
+            let access = p.add_access(param, offset, j, s, total, false);
+            Some(Part::Lanes(p.push(Node::Load { access, scalar: s })))
+        })
+    }
+
+    fn store(&mut self, ptr: ValueId, value: ValueId) -> Option<()> {
+        let Val::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
+            return None;
+        };
+        let ty = self.kernel.ty(value);
+        let s = ty.scalar()?;
+        if !linear || !fits_a_lane(s) || !self.access(param)?.writes() {
+            return None;
+        }
+        let (parts, n) = self.parts(value)?;
+        self.groups += 1;
+        self.stored.push(param);
+        for (j, &part) in parts[..n as usize].iter().enumerate() {
+            let value = self.lanes(part, s)?;
+            let access = self.add_access(param, offset, j, s, ty.size(), true);
+            self.push(Node::Store { access, scalar: s, value });
+        }
+        Some(())
+    }
+
+    fn add_access(&mut self, param: u32, offset: Slot, j: usize, s: Scalar, total: u64, store: bool) -> u16 {
+        let (size, group) = (s.size() as u8, self.groups);
+        let within = j as u64 * s.size();
+        self.plan.accesses.push(Access { param, offset, within, size, total, store, group });
+        self.plan.accesses.len() as u16 - 1
+    }
+}

@@ -1,0 +1,302 @@
+//! Runs rows of threads: the host's operations, the checks, then machine code on what passed
+//! them directly and on staged lanes for the rest.
+
+use std::mem::MaybeUninit;
+
+use super::Jit;
+use super::emit::MAX_SLOT_BYTES;
+use super::host::{Env, Number, Row};
+use super::node::{Entry, Frame, MAX_ACCESSES, lane_bits};
+use super::stage::Place;
+use crate::exec::program::Cancel;
+use crate::exec::stream::STREAM_BYTES;
+use crate::launch::{Bindings, Launch};
+
+/// Lanes of the staging area.
+const STAGE: u64 = 256;
+/// Lanes between two looks at whether to stop.
+const PIECE: u64 = 1 << 16;
+/// Rows shorter than this are not written past the caches.
+const LEAST_STREAM: u64 = 4096;
+/// Slots that need no memory of their own.
+const FEW: usize = 48;
+
+/// What became of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::exec) enum Answer {
+    Done,
+    /// Nothing was touched; the row is for the bytecode.
+    Refused,
+    Cancelled,
+}
+
+/// A launch on one thread.
+pub(in crate::exec) struct Session<'a> {
+    jit: &'a Jit,
+    env: Env<'a>,
+    few: [Number; FEW],
+    many: Vec<Number>,
+    frame: MaybeUninit<Frame>,
+    started: bool,
+    /// Stores went past the caches and are not ordered yet.
+    pub streamed: bool,
+}
+
+/// Memory on the stack, not filled.
+#[repr(align(64))]
+struct Room<const N: usize>(MaybeUninit<[u8; N]>);
+
+impl<'a> Session<'a> {
+    pub fn new(jit: &'a Jit, bindings: &'a Bindings<'a>, launch: &'a Launch) -> Session<'a> {
+        let many = if jit.ops.len() > FEW { vec![Number::default(); jit.ops.len()] } else { Vec::new() };
+        Session {
+            jit,
+            env: Env { bindings, launch },
+            few: [Number::default(); FEW],
+            many,
+            frame: MaybeUninit::uninit(),
+            started: false,
+            streamed: false,
+        }
+    }
+
+    fn numbers(&mut self) -> &mut [Number] {
+        if self.many.is_empty() { &mut self.few } else { &mut self.many }
+    }
+
+    fn number(&self, slot: u16) -> Number {
+        if self.many.is_empty() { self.few[slot as usize] } else { self.many[slot as usize] }
+    }
+
+    /// Performs operations of the host. Whether the row is fit for machine code.
+    fn perform(&mut self, which: &[u16], row: &Row) -> bool {
+        let (env, jit) = (self.env, self.jit);
+        for &slot in which {
+            let Some(n) = env.perform(&jit.ops[slot as usize], self.numbers(), row) else {
+                return false;
+            };
+            self.numbers()[slot as usize] = n;
+        }
+        true
+    }
+
+    /// Writes an entry of the frame's table.
+    fn set_uniform(&mut self, at: usize, bits: u32) {
+        // SAFETY: there are at most as many entries as the frame has room for.
+        unsafe { (&raw mut (*self.frame.as_mut_ptr()).uniforms).cast::<u32>().add(at).write(bits) };
+    }
+
+    /// Runs threads `first..first + lanes` along x.
+    pub fn row(&mut self, first: [u64; 3], lanes: u64, cancel: &Cancel<'_>) -> Answer {
+        let row = Row { first, lanes };
+        let jit = self.jit;
+        if !self.started {
+            if !self.perform(&jit.per_launch, &row) {
+                return Answer::Refused;
+            }
+            for (i, entry) in jit.entries.iter().enumerate() {
+                if let Entry::Constant(bits) = *entry {
+                    self.set_uniform(i, bits);
+                }
+            }
+            self.started = true;
+        }
+        if !self.perform(&jit.per_row, &row) {
+            return Answer::Refused;
+        }
+        let (mut from, mut to) = (0, lanes);
+        for &slot in &jit.guards {
+            let range = self.number(slot);
+            (from, to) = (from.max(range.bits), to.min(range.stride as u64));
+        }
+        if from >= to {
+            return Answer::Done;
+        }
+        if to - from < lanes {
+            return self.row([first[0] + from, first[1], first[2]], to - from, cancel);
+        }
+        let mut places = [MaybeUninit::<Place>::uninit(); MAX_ACCESSES];
+        let mut direct = true;
+        for (access, place) in jit.accesses.iter().zip(&mut places) {
+            let Some(arg) = self.env.bindings.args().get(access.param as usize) else {
+                return Answer::Refused;
+            };
+            let at = self.number(access.offset);
+            let p = place.write(Place {
+                ptr: arg.ptr(),
+                len: arg.len(),
+                offset: at.bits as i64,
+                stride: at.stride,
+                total: access.total,
+                within: access.within,
+                size: access.size,
+            });
+            // Threads that store to one place have an order only in the bytecode.
+            if access.store && lanes > 1 && p.stride.unsigned_abs() < p.total {
+                return Answer::Refused;
+            }
+            direct &= p.is_contiguous() && p.holds(0, lanes);
+        }
+        // SAFETY: the first so many were just written.
+        let places =
+            unsafe { std::slice::from_raw_parts(places.as_ptr().cast::<Place>(), jit.accesses.len()) };
+        let apart = |&(a, b): &(u16, u16)| places[a as usize].keeps_apart(&places[b as usize], lanes);
+        if !jit.meetings.iter().all(apart) {
+            return Answer::Refused;
+        }
+        for (i, entry) in jit.entries.iter().enumerate() {
+            match *entry {
+                Entry::Value(slot, s) => self.set_uniform(i, lane_bits(s, self.number(slot).bits)),
+                Entry::Stride(slot) => self.set_uniform(i, self.number(slot).stride as u32),
+                Entry::Base(_) | Entry::Constant(_) => {}
+            }
+        }
+        if jit.slot_bytes == 0 {
+            // SAFETY: nothing uses slots.
+            unsafe { (&raw mut (*self.frame.as_mut_ptr()).slots).write(std::ptr::null_mut()) };
+            self.lanes(places, lanes, direct, cancel)
+        } else {
+            self.with_slots(places, lanes, direct, cancel)
+        }
+    }
+
+    #[inline(never)]
+    fn with_slots(&mut self, places: &[Place], lanes: u64, direct: bool, cancel: &Cancel<'_>) -> Answer {
+        let mut slots = Room::<MAX_SLOT_BYTES>(MaybeUninit::uninit());
+        // SAFETY: a field of the frame; the room lives until the lanes are done.
+        unsafe { (&raw mut (*self.frame.as_mut_ptr()).slots).write(slots.0.as_mut_ptr().cast()) };
+        self.lanes(places, lanes, direct, cancel)
+    }
+
+    /// Runs the lanes of a row that was checked; `direct` says that machine code reaches them.
+    fn lanes(&mut self, places: &[Place], lanes: u64, direct: bool, cancel: &Cancel<'_>) -> Answer {
+        let step = u64::from(self.jit.lanes);
+        if !direct {
+            let mut at = 0;
+            while at < lanes {
+                if cancel.is_cancelled() {
+                    return Answer::Cancelled;
+                }
+                let n = STAGE.min(lanes - at);
+                self.staged(places, at, n);
+                at += n;
+            }
+            return Answer::Done;
+        }
+        let mut at = 0;
+        let head = self.streaming_head(places, lanes);
+        if let Some(head) = head.filter(|&h| h > 0) {
+            self.staged(places, 0, head);
+            at = head;
+        }
+        while lanes - at >= step {
+            if cancel.is_cancelled() {
+                return Answer::Cancelled;
+            }
+            let n = PIECE.min(lanes - at) / step * step;
+            for (i, place) in places.iter().enumerate() {
+                self.set_pointer(i, place.address(at));
+            }
+            // SAFETY: the lanes of every access lie in its buffer, side by side.
+            unsafe { self.call(at, n, head.is_some()) };
+            at += n;
+        }
+        if at < lanes {
+            self.staged(places, at, lanes - at);
+        }
+        Answer::Done
+    }
+
+    /// Whether stores should go past the caches: the lanes before all of them are aligned.
+    fn streaming_head(&mut self, places: &[Place], lanes: u64) -> Option<u64> {
+        if lanes < LEAST_STREAM {
+            return None;
+        }
+        let step = u64::from(self.jit.lanes);
+        let mut head = None;
+        for (place, access) in places.iter().zip(&self.jit.accesses).filter(|(_, a)| a.store) {
+            let read = self.jit.accesses.iter().any(|a| !a.store && a.param == access.param);
+            if read || place.len < STREAM_BYTES {
+                return None;
+            }
+            let (size, address) = (u64::from(place.size), place.address(0) as u64);
+            let line = step * size;
+            let short = (line - address % line) % line;
+            if !short.is_multiple_of(size) || head.is_some_and(|h| h != short / size) {
+                return None;
+            }
+            head = Some(short / size);
+        }
+        self.streamed |= head.is_some();
+        head
+    }
+
+    fn set_pointer(&mut self, access: usize, to: *mut u8) {
+        // SAFETY: there are at most as many accesses as the frame has room for.
+        unsafe { (&raw mut (*self.frame.as_mut_ptr()).pointers).cast::<*mut u8>().add(access).write(to) };
+    }
+
+    /// Runs at most [`STAGE`] lanes through the staging area.
+    #[inline(never)]
+    fn staged(&mut self, places: &[Place], first: u64, n: u64) {
+        const LANE: usize = 4;
+        let mut room = Room::<{ MAX_ACCESSES * STAGE as usize * LANE }>(MaybeUninit::uninit());
+        let room: *mut u8 = room.0.as_mut_ptr().cast();
+        let step = u64::from(self.jit.lanes);
+        let whole = n.next_multiple_of(step);
+        let is_direct = |p: &Place| whole == n && p.is_contiguous() && p.holds(first, n);
+        let jit = self.jit;
+        for (i, (place, access)) in places.iter().zip(&jit.accesses).enumerate() {
+            if is_direct(place) {
+                self.set_pointer(i, place.address(first));
+                continue;
+            }
+            let at = room.wrapping_add(i * STAGE as usize * LANE);
+            self.set_pointer(i, at);
+            if !access.store {
+                let size = place.size as usize;
+                // SAFETY: each access has room for whole steps up to `STAGE` lanes; the buffer
+                // is bound, so readable.
+                unsafe {
+                    place.gather(first, n, at);
+                    std::ptr::write_bytes(at.add(n as usize * size), 0, (whole - n) as usize * size);
+                }
+            }
+        }
+        // SAFETY: pointers lead to checked lanes or to room for whole steps.
+        unsafe { self.call(first, whole, false) };
+        for (i, (place, access)) in places.iter().zip(&jit.accesses).enumerate() {
+            if access.store && !is_direct(place) {
+                let at = room.wrapping_add(i * STAGE as usize * LANE);
+                // SAFETY: machine code wrote the lanes; stored parameters are bound writable.
+                unsafe { place.scatter(first, n, at) };
+            }
+        }
+    }
+
+    /// Runs machine code on lanes from `first` on.
+    ///
+    /// # Safety
+    ///
+    /// The frame's pointers lead to `n` lanes of their accesses, `n` a multiple of a step's and
+    /// not 0, and to memory that may be read or written.
+    unsafe fn call(&mut self, first: u64, n: u64, streaming: bool) {
+        let jit = self.jit;
+        for (i, entry) in jit.entries.iter().enumerate() {
+            if let Entry::Base(slot) = *entry {
+                let x = self.number(slot);
+                let bits = x.bits.wrapping_add((x.stride as u64).wrapping_mul(first));
+                self.set_uniform(i, bits as u32);
+            }
+        }
+        let frame = self.frame.as_mut_ptr();
+        let entry = jit.code.at(if streaming { jit.streaming } else { 0 });
+        // SAFETY: the code was emitted as a function of this type, for instructions this
+        // processor has; all that it reads of the frame is set.
+        unsafe {
+            (&raw mut (*frame).lanes).write(n);
+            let run: unsafe extern "sysv64" fn(*const Frame) = std::mem::transmute(entry);
+            run(frame);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Where an access goes, and the staging area for lanes that machine code cannot reach
+//! directly: the ends of rows, strides, and whatever lies partly outside of its buffer.
+
+use crate::exec::memory::inside;
+
+/// An access along a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The buffer.
+    pub ptr: *mut u8,
+    pub len: u64,
+    /// Bytes from there to the row's first value, and from value to value.
+    pub offset: i64,
+    pub stride: i64,
+    /// The whole value's bytes; the component's place in it, and its bytes.
+    pub total: u64,
+    pub within: u64,
+    pub size: u8,
+}
+
+impl Place {
+    /// Offset of a lane's value.
+    fn at(&self, lane: u64) -> i64 {
+        self.offset.wrapping_add(self.stride.wrapping_mul(lane as i64))
+    }
+
+    /// Whether the values of these lanes lie in the buffer. Growth is even, so both ends do.
+    pub fn holds(&self, first: u64, n: u64) -> bool {
+        let end = |lane: u64| {
+            let by = i128::from(self.stride) * i128::from(lane) + i128::from(self.offset);
+            i64::try_from(by).is_ok_and(|at| inside(at, self.total, self.len))
+        };
+        n == 0 || (end(first) && end(first + n - 1))
+    }
+
+    /// Whether lanes lie side by side.
+    pub fn is_contiguous(&self) -> bool {
+        self.stride == i64::from(self.size) && self.total == u64::from(self.size)
+    }
+
+    /// The address of a lane's component.
+    pub fn address(&self, lane: u64) -> *mut u8 {
+        self.ptr.wrapping_offset(self.at(lane) as isize).wrapping_add(self.within as usize)
+    }
+
+    /// Whether two accesses can meet only in the same lane, or never.
+    pub fn keeps_apart(&self, other: &Place, lanes: u64) -> bool {
+        if self.offset == other.offset && self.stride == other.stride {
+            return self.stride.unsigned_abs() >= self.total.max(other.total);
+        }
+        let range = |p: &Place| {
+            let a = i128::from(p.offset);
+            let b = a + i128::from(p.stride) * i128::from(lanes.max(1) - 1);
+            (a.min(b), a.max(b) + i128::from(p.total))
+        };
+        let (a, b) = (range(self), range(other));
+        a.1 <= b.0 || b.1 <= a.0
+    }
+
+    /// Copies lanes from the buffer side by side to `to`; lanes out of bounds read zero.
+    ///
+    /// # Safety
+    ///
+    /// `to` has room for `n` lanes, and the buffer is readable.
+    pub unsafe fn gather(&self, first: u64, n: u64, to: *mut u8) {
+        let whole = self.holds(first, n);
+        if whole && self.is_contiguous() {
+            // SAFETY: the lanes lie in the buffer, one after another.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.address(first), to, n as usize * self.size as usize)
+            };
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.size {
+                1 => self.gather_as::<u8>(first, n, whole, to),
+                2 => self.gather_as::<u16>(first, n, whole, to),
+                _ => self.gather_as::<u32>(first, n, whole, to),
+            }
+        }
+    }
+
+    unsafe fn gather_as<T: Copy + Default>(&self, first: u64, n: u64, whole: bool, to: *mut u8) {
+        let to: *mut T = to.cast();
+        let mut from = self.address(first);
+        for i in 0..n {
+            let mut value = T::default();
+            if whole || inside(self.at(first + i), self.total, self.len) {
+                // SAFETY: the value lies in the buffer.
+                value = unsafe { from.cast::<T>().read_unaligned() };
+            }
+            // SAFETY: one of the `n` lanes.
+            unsafe { to.add(i as usize).write_unaligned(value) };
+            from = from.wrapping_offset(self.stride as isize);
+        }
+    }
+
+    /// Copies lanes side by side at `from` to the buffer, those in bounds.
+    ///
+    /// # Safety
+    ///
+    /// `from` holds `n` lanes, and the buffer is writable.
+    pub unsafe fn scatter(&self, first: u64, n: u64, from: *const u8) {
+        let whole = self.holds(first, n);
+        if whole && self.is_contiguous() {
+            // SAFETY: the lanes lie in the buffer, one after another.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from, self.address(first), n as usize * self.size as usize)
+            };
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.size {
+                1 => self.scatter_as::<u8>(first, n, whole, from),
+                2 => self.scatter_as::<u16>(first, n, whole, from),
+                _ => self.scatter_as::<u32>(first, n, whole, from),
+            }
+        }
+    }
+
+    unsafe fn scatter_as<T: Copy>(&self, first: u64, n: u64, whole: bool, from: *const u8) {
+        let from: *const T = from.cast();
+        let mut to = self.address(first);
+        for i in 0..n {
+            if whole || inside(self.at(first + i), self.total, self.len) {
+                // SAFETY: one of the `n` lanes; the value lies in the buffer.
+                unsafe { to.cast::<T>().write_unaligned(from.add(i as usize).read_unaligned()) };
+            }
+            to = to.wrapping_offset(self.stride as isize);
+        }
+    }
+}

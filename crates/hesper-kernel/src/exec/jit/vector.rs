@@ -1,0 +1,338 @@
+//! Vector operations that exist on every level, however many instructions they take there.
+//!
+//! A lane is 32 bits. A condition is a mask register under AVX-512 and a vector of all-ones or
+//! zero lanes under AVX2; as a value it always is such a vector.
+
+use super::asm::{Asm, Gr, Len, Mem, Opcode, R14, RBX, Rm, Vr};
+use super::node::{Operand, Table, uniform_offset};
+use crate::ir::CmpOp;
+
+pub(super) const ADD_PS: Opcode = Opcode(0, 1, 0x58);
+pub(super) const MUL_PS: Opcode = Opcode(0, 1, 0x59);
+pub(super) const SUB_PS: Opcode = Opcode(0, 1, 0x5c);
+pub(super) const MIN_PS: Opcode = Opcode(0, 1, 0x5d);
+pub(super) const DIV_PS: Opcode = Opcode(0, 1, 0x5e);
+pub(super) const MAX_PS: Opcode = Opcode(0, 1, 0x5f);
+pub(super) const SQRT_PS: Opcode = Opcode(0, 1, 0x51);
+pub(super) const ROUND_PS: Opcode = Opcode(1, 3, 0x08);
+pub(super) const FMADD_231_PS: Opcode = Opcode(1, 2, 0xb8);
+pub(super) const INT_TO_PS: Opcode = Opcode(0, 1, 0x5b);
+pub(super) const PS_TO_INT: Opcode = Opcode(2, 1, 0x5b);
+pub(super) const UINT_TO_PS: Opcode = Opcode(3, 1, 0x7a);
+pub(super) const PS_TO_UINT: Opcode = Opcode(0, 1, 0x78);
+pub(super) const HALF_TO_PS: Opcode = Opcode(1, 2, 0x13);
+const PS_TO_HALF: Opcode = Opcode(1, 3, 0x1d);
+pub(super) const ADD_D: Opcode = Opcode(1, 1, 0xfe);
+pub(super) const SUB_D: Opcode = Opcode(1, 1, 0xfa);
+pub(super) const MUL_D: Opcode = Opcode(1, 2, 0x40);
+pub(super) const MIN_SD: Opcode = Opcode(1, 2, 0x39);
+pub(super) const MIN_UD: Opcode = Opcode(1, 2, 0x3b);
+pub(super) const MAX_SD: Opcode = Opcode(1, 2, 0x3d);
+pub(super) const MAX_UD: Opcode = Opcode(1, 2, 0x3f);
+pub(super) const ABS_D: Opcode = Opcode(1, 2, 0x1e);
+pub(super) const AND: Opcode = Opcode(1, 1, 0xdb);
+pub(super) const OR: Opcode = Opcode(1, 1, 0xeb);
+pub(super) const XOR: Opcode = Opcode(1, 1, 0xef);
+pub(super) const SHL_VAR: Opcode = Opcode(1, 2, 0x47);
+pub(super) const SHR_VAR: Opcode = Opcode(1, 2, 0x45);
+pub(super) const SAR_VAR: Opcode = Opcode(1, 2, 0x46);
+pub(super) const SIGN_BYTES: Opcode = Opcode(1, 2, 0x21);
+pub(super) const SIGN_WORDS: Opcode = Opcode(1, 2, 0x23);
+pub(super) const ZERO_BYTES: Opcode = Opcode(1, 2, 0x31);
+pub(super) const ZERO_WORDS: Opcode = Opcode(1, 2, 0x33);
+const BROADCAST: Opcode = Opcode(1, 2, 0x18);
+const LOAD: Opcode = Opcode(0, 1, 0x10);
+const STORE: Opcode = Opcode(0, 1, 0x11);
+const STREAM: Opcode = Opcode(0, 1, 0x2b);
+const SHIFT: Opcode = Opcode(1, 1, 0x72);
+
+/// Comparisons of floats that raise nothing.
+pub(super) const EQ: u8 = 0x00;
+pub(super) const LT: u8 = 0x11;
+pub(super) const LE: u8 = 0x12;
+pub(super) const UNORDERED: u8 = 0x03;
+pub(super) const NE: u8 = 0x04;
+pub(super) const GE: u8 = 0x1d;
+pub(super) const GT: u8 = 0x1e;
+
+/// Temporaries of one lowering; its last one holds conditions under AVX2.
+pub(super) const T0: Vr = 0;
+pub(super) const T1: Vr = 1;
+pub(super) const T2: Vr = 2;
+pub(super) const T3: Vr = 3;
+/// Operands that are the same in all lanes and have no register of their own.
+const OPERANDS: Vr = 4;
+/// Constants without a register of their own, in turn.
+const CONSTANTS: [Vr; 2] = [7, 8];
+/// First register for values.
+pub(super) const FIRST: Vr = 9;
+
+/// A shift by a constant.
+#[derive(Clone, Copy)]
+pub(super) enum Shift {
+    Right = 2,
+    RightSigned = 4,
+    Left = 6,
+}
+
+/// A condition, to be used at once: the next one takes its place.
+#[derive(Clone, Copy)]
+pub(super) struct Cond(Vr);
+
+/// Emits the vector code of one variant of a kernel.
+pub(super) struct Vector<'t> {
+    pub asm: Asm,
+    pub table: &'t mut Table,
+    /// Registers of the uniforms that keep one, by number.
+    pub pins: Vec<Option<Vr>>,
+    /// How often each uniform was wanted.
+    pub wanted: Vec<u32>,
+    /// The register of the lane number.
+    pub lane: Gr,
+    /// The register of the lane number within the slots, if slots have more than one step.
+    pub slot_lane: Option<Gr>,
+    /// Stores go past the caches.
+    pub streaming: bool,
+    turn: usize,
+}
+
+impl<'t> Vector<'t> {
+    pub fn new(evex: bool, table: &'t mut Table, pins: Vec<Option<Vr>>) -> Vector<'t> {
+        Vector {
+            asm: Asm::new(evex),
+            table,
+            pins,
+            wanted: Vec::new(),
+            lane: 0,
+            slot_lane: None,
+            streaming: false,
+            turn: 0,
+        }
+    }
+
+    pub fn wide(&self) -> bool {
+        self.asm.evex
+    }
+
+    pub fn full(&self) -> Len {
+        if self.wide() { Len::B512 } else { Len::B256 }
+    }
+
+    // ---- Instructions of three and two operands ----
+
+    pub fn op3(&mut self, o: Opcode, d: Vr, a: Vr, b: impl Into<Rm>) {
+        self.asm.vector(o, self.full(), d, a, b.into(), 0, None);
+    }
+
+    pub fn op2(&mut self, o: Opcode, d: Vr, a: impl Into<Rm>) {
+        self.asm.vector(o, self.full(), d, 0, a.into(), 0, None);
+    }
+
+    pub fn op2_imm(&mut self, o: Opcode, d: Vr, a: Vr, imm: u8) {
+        self.asm.vector(o, self.full(), d, 0, a.into(), 0, Some(imm));
+    }
+
+    pub fn mov(&mut self, d: Vr, a: Vr) {
+        if d != a {
+            self.op2(LOAD, d, a);
+        }
+    }
+
+    pub fn shift(&mut self, how: Shift, d: Vr, a: Vr, by: u8) {
+        self.asm.vector(SHIFT, self.full(), how as u8, d, a.into(), 0, Some(by));
+    }
+
+    // ---- Uniform operands ----
+
+    fn note(&mut self, uniform: u16) {
+        let at = uniform as usize;
+        if self.wanted.len() <= at {
+            self.wanted.resize(at + 1, 0);
+        }
+        self.wanted[at] += 1;
+    }
+
+    fn pin(&self, uniform: u16) -> Option<Vr> {
+        self.pins.get(uniform as usize).copied().flatten()
+    }
+
+    /// All lanes of `d` become a uniform.
+    pub fn broadcast(&mut self, d: Vr, uniform: u16) {
+        self.op2(BROADCAST, d, Mem::at(RBX, uniform_offset(uniform)));
+    }
+
+    /// The register of operand number `i`, whose value is in `held` if it has lanes.
+    pub fn operand(&mut self, i: usize, operand: Operand, held: Vr) -> Vr {
+        let Operand::Uniform(u) = operand else {
+            return held;
+        };
+        self.note(u);
+        self.pin(u).unwrap_or_else(|| {
+            let d = OPERANDS + i as Vr;
+            self.broadcast(d, u);
+            d
+        })
+    }
+
+    /// A register with a constant in all lanes, good until the next but one is wanted.
+    pub fn constant(&mut self, bits: u32) -> Vr {
+        let u = self.table.constant(bits);
+        self.note(u);
+        self.pin(u).unwrap_or_else(|| {
+            self.turn ^= 1;
+            let d = CONSTANTS[self.turn];
+            self.broadcast(d, u);
+            d
+        })
+    }
+
+    pub fn with_constant(&mut self, o: Opcode, d: Vr, a: Vr, bits: u32) {
+        let c = self.constant(bits);
+        self.op3(o, d, a, c);
+    }
+
+    // ---- Conditions ----
+
+    /// Compares floats; under AVX2 the answer lies in `t`.
+    pub fn compare_ps(&mut self, t: Vr, how: u8, a: Vr, b: Vr) -> Cond {
+        const COMPARE: Opcode = Opcode(0, 1, 0xc2);
+        let d = if self.wide() { 1 } else { t };
+        self.asm.vector(COMPARE, self.full(), d, a, b.into(), 0, Some(how));
+        Cond(d)
+    }
+
+    /// Compares integers; under AVX2 the answer lies in `T2`, and `T0` and `T1` are lost.
+    pub fn compare_d(&mut self, op: CmpOp, signed: bool, a: Vr, b: Vr) -> Cond {
+        if self.wide() {
+            let how = match op {
+                CmpOp::Eq => 0,
+                CmpOp::Lt => 1,
+                CmpOp::Le => 2,
+                CmpOp::Ne => 4,
+                CmpOp::Ge => 5,
+                CmpOp::Gt => 6,
+            };
+            let o = Opcode(1, 3, if signed { 0x1f } else { 0x1e });
+            self.asm.vector(o, Len::B512, 1, a, b.into(), 0, Some(how));
+            return Cond(1);
+        }
+        const EQUAL: Opcode = Opcode(1, 1, 0x76);
+        const GREATER: Opcode = Opcode(1, 1, 0x66);
+        let (mut a, mut b) = (a, b);
+        if !signed && !matches!(op, CmpOp::Eq | CmpOp::Ne) {
+            self.with_constant(XOR, T0, a, 1 << 31);
+            self.with_constant(XOR, T1, b, 1 << 31);
+            (a, b) = (T0, T1);
+        }
+        match op {
+            CmpOp::Eq | CmpOp::Ne => self.op3(EQUAL, T2, a, b),
+            CmpOp::Gt | CmpOp::Le => self.op3(GREATER, T2, a, b),
+            CmpOp::Lt | CmpOp::Ge => self.op3(GREATER, T2, b, a),
+        }
+        if matches!(op, CmpOp::Ne | CmpOp::Le | CmpOp::Ge) {
+            self.with_constant(XOR, T2, T2, u32::MAX);
+        }
+        Cond(T2)
+    }
+
+    /// A condition from its lanes.
+    pub fn condition(&mut self, lanes: Vr) -> Cond {
+        if !self.wide() {
+            return Cond(lanes);
+        }
+        self.asm.vector(Opcode(2, 2, 0x39), Len::B512, 1, 0, lanes.into(), 0, None);
+        Cond(1)
+    }
+
+    /// A condition as lanes.
+    pub fn lanes(&mut self, d: Vr, c: Cond) {
+        if self.wide() {
+            self.asm.vector(Opcode(2, 2, 0x38), Len::B512, d, 0, c.0.into(), 0, None);
+        } else {
+            self.mov(d, c.0);
+        }
+    }
+
+    /// `d = c ? yes : no`.
+    pub fn blend(&mut self, d: Vr, c: Cond, yes: Vr, no: Vr) {
+        if self.wide() {
+            self.asm.vector(Opcode(1, 2, 0x65), Len::B512, d, no, yes.into(), c.0, None);
+        } else {
+            self.asm.vector(Opcode(1, 3, 0x4a), Len::B256, d, no, yes.into(), 0, Some(c.0 << 4));
+        }
+    }
+
+    // ---- Narrow forms ----
+
+    /// Bytes of a register that holds a lane in so many bytes.
+    fn part(&self, size: u8) -> Len {
+        match (self.wide(), size) {
+            (true, 4) => Len::B512,
+            (true, 2) | (false, 4) => Len::B256,
+            _ => Len::B128,
+        }
+    }
+
+    /// f32 lanes to f16 in the low half of `d`; NaN becomes quiet.
+    pub fn narrow_half(&mut self, d: Vr, a: Vr) {
+        self.asm.vector(PS_TO_HALF, self.full(), a, 0, d.into(), 0, Some(0));
+    }
+
+    /// The low 2 bytes of each lane side by side in `T3`; `T2` is lost.
+    pub fn narrow(&mut self, a: Vr, size: u8) {
+        if self.wide() {
+            let o = Opcode(2, 2, if size == 2 { 0x33 } else { 0x31 });
+            self.asm.vector(o, Len::B512, a, 0, T3.into(), 0, None);
+            return;
+        }
+        self.with_constant(AND, T3, a, if size == 2 { 0xffff } else { 0xff });
+        self.asm.vector(Opcode(1, 3, 0x39), Len::B256, T3, 0, T2.into(), 0, Some(1));
+        self.asm.vector(Opcode(1, 2, 0x2b), Len::B128, T3, T3, T2.into(), 0, None);
+        if size == 1 {
+            self.asm.vector(Opcode(1, 1, 0x67), Len::B128, T3, T3, T3.into(), 0, None);
+        }
+    }
+
+    // ---- Memory ----
+
+    pub fn load_full(&mut self, d: Vr, m: Mem) {
+        self.op2(LOAD, d, m);
+    }
+
+    /// Stores lanes of so many bytes each.
+    pub fn store(&mut self, a: Vr, m: Mem, size: u8) {
+        if !self.wide() && size == 1 {
+            self.asm.vector(Opcode(1, 1, 0xd6), Len::B128, a, 0, m.into(), 0, None);
+            return;
+        }
+        let o = if self.streaming { STREAM } else { STORE };
+        self.asm.vector(o, self.part(size), a, 0, m.into(), 0, None);
+    }
+
+    fn slot(&self, offset: i32) -> Mem {
+        Mem { base: R14, index: self.slot_lane.map(|r| (r, 2)), disp: offset }
+    }
+
+    pub fn spill(&mut self, a: Vr, offset: i32) {
+        let m = self.slot(offset);
+        self.asm.vector(STORE, self.full(), a, 0, m.into(), 0, None);
+    }
+
+    pub fn reload(&mut self, d: Vr, offset: i32) {
+        let m = self.slot(offset);
+        self.load_full(d, m);
+    }
+
+    /// The number of each lane, as 32 bits.
+    pub fn numbers(&mut self, d: Vr) {
+        let lane = self.lane;
+        if self.wide() {
+            self.asm.vector(Opcode(1, 2, 0x7c), Len::B512, d, 0, lane.into(), 0, None);
+        } else {
+            self.asm.vector(Opcode(1, 1, 0x6e), Len::B128, d, 0, lane.into(), 0, None);
+            self.op2(Opcode(1, 2, 0x58), d, d);
+        }
+        let steps = self.table.steps();
+        self.op3(ADD_D, d, d, Mem::at(RBX, uniform_offset(steps)));
+    }
+}

