@@ -25,7 +25,7 @@ pub use crate::gpu::fallbacks;
 ///
 /// ```
 /// use hesper::place::{self, Device};
-/// let sum = place::with_device(Device::Cpu, || hesper::Array::from_slice(&[1.0f32, 2.0]).sum())??;
+/// let sum = place::with_device(Device::Cpu, || hesper::Array::from_slice(&[1.0f32, 2.0]).sum(None, false))??;
 /// assert_eq!(sum.item::<f32>()?, 3.0);
 /// assert_eq!("gpu:1".parse::<Device>()?, Device::Gpu(1));
 /// # Ok::<(), hesper::Error>(())

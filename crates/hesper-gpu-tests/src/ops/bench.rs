@@ -222,7 +222,7 @@ fn overheads(b: &mut Bench<'_>) -> Result<(), Error> {
     let bytes = vec![1u8; 256 << 20];
     let start = Instant::now();
     let up = Array::from_bytes(&bytes, Dtype::Uint8, &[bytes.len()])?;
-    let there = up.add(1u8 as f64)?;
+    let there = up.add(1)?;
     there.eval()?;
     println!("bench upload of 256 MiB and an add {:24.1} ms", start.elapsed().as_secs_f64() * 1e3);
     let start = Instant::now();

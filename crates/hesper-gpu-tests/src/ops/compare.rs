@@ -44,7 +44,7 @@ fn distance(one: &Array, other: &Array, tolerance: f64) -> Result<f64, String> {
             continue;
         }
         let error = (x - y).abs() / (x.abs() + size).max(f64::MIN_POSITIVE);
-        if !(error <= tolerance) {
+        if error.is_nan() || error > tolerance {
             let wrong = a.iter().zip(&b).filter(|(x, y)| x != y && !(x.is_nan() && y.is_nan())).count();
             return Err(format!("{wrong} of {} differ, first at {at}: host {x:e}, device {y:e}", a.len()));
         }

@@ -69,7 +69,7 @@ fn custom(task: usize, round: usize) -> Result<(), Error> {
     drop((x, y));
     let twice = launch(&once, &once)?;
     drop(once);
-    if round % 50 == 0 {
+    if round.is_multiple_of(50) {
         let sum = twice.sum(None, false)?.item::<f32>()?;
         expect("axpy of axpy", sum, n as f32 * 3.0 * (2.0 * a + b + 1.0))?;
     } else {
@@ -85,7 +85,7 @@ fn renamed(task: usize, round: usize) -> Result<(), Error> {
     let x = Array::full(&[128], 3.0, Some(Dtype::Float32))?;
     let call = kernel.call(&[x]).grid([128, 1, 1]).threadgroup([128, 1, 1]);
     let out = call.output(&[128], Dtype::Float32).run()?.swap_remove(0);
-    if round % 50 == 0 {
+    if round.is_multiple_of(50) {
         return expect("scale", out.sum(None, false)?.item::<f32>()?, 128.0 * 3.0 * factor as f32);
     }
     hesper::async_eval([&out])
@@ -98,7 +98,7 @@ fn dropped(task: usize, round: usize) -> Result<(), Error> {
         hesper::async_eval([&y])?;
         x = y.sum(Some(&[0]), true)?.multiply(1.0 / 64.0)?.broadcast_to(&[64, 64])?;
     }
-    if (task + round) % 50 == 0 {
+    if (task + round).is_multiple_of(50) {
         // 1 is where (x + 1) / 2 stays.
         return expect("mean of means", x.mean(None, false)?.item::<f32>()?, 1.0);
     }
@@ -106,7 +106,7 @@ fn dropped(task: usize, round: usize) -> Result<(), Error> {
 }
 
 fn caches(task: usize, round: usize) -> Result<(), Error> {
-    if round % 10 != 0 {
+    if !round.is_multiple_of(10) {
         return Ok(());
     }
     let weight = Array::full(&[16, 16], 0.0625, Some(Dtype::Float32))?;
