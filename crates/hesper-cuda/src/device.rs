@@ -8,11 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hesper_kernel::cuda::{self, Options};
+use hesper_kernel::ir;
 use hesper_runtime::{
     CompiledPipeline, Device, DeviceError, DeviceInfo, PipelineSource, Progress, RawMemory, RawPipeline,
     RawStream, Work,
 };
 
+use crate::blas::Blas;
 use crate::compiler::Compiler;
 use crate::context::{Context, Properties};
 use crate::disk::DiskCache;
@@ -24,6 +27,9 @@ use crate::options::Specialisation;
 use crate::reap::State;
 use crate::staging::Staging;
 use crate::submit::Lane;
+
+/// Allocations are whole multiples of this.
+const REACH: usize = 512;
 
 /// How a device is opened.
 #[derive(Debug, Clone)]
@@ -100,6 +106,7 @@ pub struct CudaShared {
     /// Kernels that were given back while a submission was under way.
     unloading: Mutex<Vec<Kernel>>,
     pub(crate) counters: Mutex<CudaCounters>,
+    pub(crate) blas: OnceLock<Result<Blas>>,
     ids: AtomicU64,
 }
 
@@ -137,6 +144,7 @@ impl CudaDevice {
             lost: OnceLock::new(),
             unloading: Mutex::new(Vec::new()),
             counters: Mutex::new(CudaCounters::default()),
+            blas: OnceLock::new(),
             ids: AtomicU64::new(1),
             context,
             info,
@@ -221,16 +229,15 @@ impl CudaShared {
         if error.is_sticky() { self.lose(&error) } else { error.into() }
     }
 
-    fn load(&self, source: &PipelineSource, wanted: &Specialisation) -> Result<(Kernel, usize)> {
+    fn load(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<(Kernel, usize)> {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let text = source.text.as_str();
-        let (compiled, from_disk) = self.compiler.compile(&source.label, text, wanted)?;
+        let (compiled, from_disk) = self.compiler.compile(label, text, wanted)?;
         let current = self.context.enter()?;
         let loaded = Kernel::load(&self.context, &current, id, &compiled, wanted);
         match loaded {
             // A file that the driver does not take is replaced, whatever is wrong with it.
             Err(error) if from_disk && !error.is_sticky() => {
-                let compiled = self.compiler.compile_afresh(&source.label, text, wanted)?;
+                let compiled = self.compiler.compile_afresh(label, text, wanted)?;
                 let kernel = Kernel::load(&self.context, &current, id, &compiled, wanted)?;
                 Ok((kernel, compiled.image.len()))
             }
@@ -267,6 +274,17 @@ impl CudaShared {
     }
 }
 
+/// The most threads of a group that a kernel of the kernel language is launched with: `threads N` in its
+/// specialisation, else as many as a group can have.
+fn most_threads(source: &PipelineSource) -> Result<u32, DeviceError> {
+    let said = source.specialisation.as_str().lines().find_map(|line| line.strip_prefix("threads "));
+    match said.map(|number| number.trim().parse::<u32>()) {
+        None => Ok(1024),
+        Some(Ok(threads @ 1..=1024)) => Ok(threads),
+        Some(_) => Err(DeviceError::Compile("`threads` is a number from 1 to 1024".into())),
+    }
+}
+
 // SAFETY: submissions of a stream go to one CUDA stream in order, each behind the events of those that
 // it waits for; graphs honour the `after` edges. A work is kept until its event has completed and is
 // finished by `CudaShared::finish_landed`, one at a time, in an order made by `Flights::collect`.
@@ -279,7 +297,10 @@ unsafe impl Device for CudaDevice {
     fn allocate(&self, len: usize) -> Result<RawMemory, DeviceError> {
         let shared = &self.shared;
         shared.check_lost()?;
-        let address = shared.context.enter().and_then(|current| current.allocate(len));
+        // Kernels that handle several elements at a time may reach past the last one, up to the next
+        // multiple of `REACH` bytes.
+        let address =
+            shared.context.enter().and_then(|current| current.allocate(len.next_multiple_of(REACH)));
         let address = address.map_err(|error| shared.refuse(error))?;
         Ok(RawMemory { id: address, host: None, len })
     }
@@ -335,12 +356,30 @@ unsafe impl Device for CudaDevice {
     fn compile(&self, source: &PipelineSource) -> Result<CompiledPipeline, DeviceError> {
         let shared = &self.shared;
         shared.check_lost()?;
-        if source.language != "cuda" {
-            let language = source.language;
-            return Err(DeviceError::Compile(format!("this device compiles `cuda`, not `{language}`")));
-        }
-        let wanted = Specialisation::parse(source.specialisation.as_str())?;
-        let (kernel, bytes) = shared.load(source, &wanted).map_err(|error| shared.refuse(error))?;
+        let payload: Option<&(dyn Any + Send + Sync)> = source.payload.as_deref();
+        let loaded = match payload.and_then(|payload| payload.downcast_ref::<ir::Kernel>()) {
+            Some(kernel) => {
+                let fast_half = source.specialisation.as_str().lines().any(|line| line == "fast");
+                let max_threads = most_threads(source)?;
+                let options = Options { max_threads, fast_half, ..Options::default() };
+                let written = cuda::emit(kernel, &options);
+                let mut wanted = Specialisation::parse(&written.specialisation())?;
+                wanted.language = true;
+                shared.load(&source.label, &written.text, &wanted)
+            }
+            None if source.language == "cuda" => {
+                let wanted = Specialisation::parse(source.specialisation.as_str())?;
+                shared.load(&source.label, source.text.as_str(), &wanted)
+            }
+            None => {
+                let language = source.language;
+                let what = format!(
+                    "this device compiles `cuda` and kernels of the kernel language, not `{language}`"
+                );
+                return Err(DeviceError::Compile(what));
+            }
+        };
+        let (kernel, bytes) = loaded.map_err(|error| shared.refuse(error))?;
         let raw = RawPipeline(Box::into_raw(Box::new(kernel)) as u64);
         Ok(CompiledPipeline { raw, bytes })
     }

@@ -60,6 +60,16 @@ pub enum CudaError {
         /// Its words.
         message: String,
     },
+    /// A call of another library failed.
+    #[error("{library}: {call} failed with {code}")]
+    Library {
+        /// The library.
+        library: &'static str,
+        /// Its function.
+        call: &'static str,
+        /// The library's number for what went wrong.
+        code: i32,
+    },
     /// The kernel's text or its specialisation is at fault.
     #[error("{0}")]
     Kernel(String),

@@ -21,6 +21,9 @@ pub(crate) struct Kernel {
     pub(crate) function: CUfunction,
     pub(crate) shared: u32,
     grid: bool,
+    /// Whether it is a kernel of the kernel language: constants come each at a multiple of eight bytes, and
+    /// blocks may all be counted along x.
+    language: bool,
     max_threads: usize,
     parameters: Vec<(usize, usize)>,
     module: CUmodule,
@@ -44,6 +47,7 @@ impl Kernel {
             function: CUfunction::NULL,
             shared: wanted.shared,
             grid: wanted.grid,
+            language: wanted.language,
             max_threads: 0,
             parameters: Vec::new(),
             module,
@@ -94,22 +98,28 @@ impl Kernel {
         }
         let (mut grid, mut block) = ([0; 3], [0; 3]);
         let most: [u64; 3] = [i32::MAX as u64, 65535, 65535];
+        let mut blocks = [0u64; 3];
         for axis in 0..3 {
-            let blocks = dispatch.grid[axis].div_ceil(dispatch.threadgroup[axis]);
-            if blocks > most[axis] {
+            blocks[axis] = dispatch.grid[axis].div_ceil(dispatch.threadgroup[axis]);
+            block[axis] = dispatch.threadgroup[axis] as u32;
+        }
+        if self.language && (blocks[1] > most[1] || blocks[2] > most[2]) {
+            blocks = [blocks[0].saturating_mul(blocks[1]).saturating_mul(blocks[2]), 1, 1];
+        }
+        for axis in 0..3 {
+            if blocks[axis] > most[axis] {
                 return Err(format!(
-                    "{blocks} threadgroups in dimension {axis} are more than {}",
-                    most[axis]
+                    "{} threadgroups in dimension {axis} are more than {}",
+                    blocks[axis], most[axis]
                 ));
             }
-            grid[axis] = blocks as u32;
-            block[axis] = dispatch.threadgroup[axis] as u32;
+            grid[axis] = blocks[axis] as u32;
         }
         if block[2] > 64 {
             return Err(format!("a threadgroup of {} threads in dimension 2 is more than 64", block[2]));
         }
         let start = bytes.len();
-        let layout = Layout { parameters: &self.parameters, grid: self.grid };
+        let layout = Layout { parameters: &self.parameters, grid: self.grid, spread: self.language };
         layout.pack(
             bindings.iter().map(|binding| binding.memory().id + binding.offset() as u64),
             &dispatch.constants,
@@ -165,6 +175,8 @@ pub(crate) fn addresses(kernel: &Kernel, parameters: &mut [u8], out: &mut Vec<*m
 struct Layout<'a> {
     parameters: &'a [(usize, usize)],
     grid: bool,
+    /// Whether each constant comes at a multiple of eight bytes.
+    spread: bool,
 }
 
 impl Layout<'_> {
@@ -191,6 +203,13 @@ impl Layout<'_> {
             ));
         }
         let consts = &self.parameters[count..count + fixed];
+        let gathered: Vec<u8>;
+        let constants = if self.spread {
+            gathered = gather(consts, constants)?;
+            &gathered[..]
+        } else {
+            constants
+        };
         let (first, end) = match consts {
             [] => (0, 0),
             [(first, _), ..] => {
@@ -227,6 +246,22 @@ impl Layout<'_> {
     }
 }
 
+/// Constants that come each at a multiple of eight bytes, where the kernel expects them.
+fn gather(parameters: &[(usize, usize)], constants: &[u8]) -> Result<Vec<u8>, String> {
+    let Some((first, _)) = parameters.first() else { return Ok(Vec::new()) };
+    let end = parameters.iter().map(|(offset, size)| offset + size).max().unwrap_or(*first);
+    let mut gathered = vec![0; end - first];
+    let mut at = 0;
+    for (offset, size) in parameters {
+        let value = constants.get(at..at + size).ok_or_else(|| {
+            format!("the command gives {} bytes of constants, the kernel takes more", constants.len())
+        })?;
+        gathered[offset - first..offset - first + size].copy_from_slice(value);
+        at += size.next_multiple_of(8);
+    }
+    Ok(gathered)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,7 +273,7 @@ mod tests {
         constants: &[u8],
     ) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
-        let layout = Layout { parameters, grid };
+        let layout = Layout { parameters, grid, spread: false };
         layout.pack(pointers.iter().copied(), constants, [7, 8, 9], &mut bytes)?;
         Ok(bytes)
     }
@@ -256,6 +291,17 @@ mod tests {
         assert_eq!(bytes[16..20], 5i32.to_ne_bytes());
         assert_eq!(bytes[24..32], 2.5f64.to_ne_bytes());
         assert_eq!((word(32), word(40), word(48)), (7, 8, 9));
+    }
+
+    #[test]
+    fn constants_of_the_kernel_language_are_gathered_from_multiples_of_eight() {
+        let layout = [(8, 4), (12, 1), (16, 8)];
+        let constants: Vec<u8> = (1..=24).collect();
+        let gathered = gather(&layout, &constants).unwrap();
+        assert_eq!(gathered[..5], [1, 2, 3, 4, 9]);
+        assert_eq!(gathered[8..], [17, 18, 19, 20, 21, 22, 23, 24]);
+        assert!(gather(&layout, &constants[..20]).is_err());
+        assert!(gather(&[], &[]).unwrap().is_empty());
     }
 
     #[test]

@@ -16,10 +16,12 @@
 //! | `topology`, `graph` | the shape of a submission, and executable graphs kept by shape |
 //! | `event`, `flight`, `reap` | completion, in order |
 //! | `staging` | host reads and writes |
+//! | [`blas`] | matrix products by cuBLASLt |
 //!
 //! A fault of a kernel ends its context, as CUDA has it: the device is lost, everything in flight on it
 //! fails with the first cause, the process lives, and a new [`CudaDevice`] can be opened.
 
+pub mod blas;
 pub mod compiler;
 pub mod context;
 mod device;

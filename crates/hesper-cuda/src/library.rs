@@ -11,10 +11,13 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use crate::error::{CudaError, Result};
-use crate::sys::{Driver, Nvrtc};
+use crate::sys::{CublasLt, Driver, Nvrtc};
 
 /// Major versions of NVRTC that are known to work, newest first.
 const NVRTC_VERSIONS: [u32; 2] = [13, 12];
+
+/// The same of cuBLASLt.
+const CUBLAS_VERSIONS: [u32; 2] = [13, 12];
 
 /// The driver's library, loaded once and kept.
 pub fn driver() -> Result<&'static Driver> {
@@ -46,6 +49,14 @@ pub fn nvrtc() -> Result<&'static (Nvrtc, String)> {
         Ok((nvrtc, path))
     });
     loaded.as_ref().map_err(Clone::clone)
+}
+
+/// The library for matrix products.
+pub(crate) fn cublas_lt() -> Result<CublasLt> {
+    let candidates = candidates(&toolkits(), &CUBLAS_VERSIONS, "cublasLt", "cublasLt64_");
+    let (library, path) = open("cuBLASLt", &candidates)?;
+    // SAFETY: a library of this name exports these functions.
+    unsafe { CublasLt::load(library) }.map_err(|symbol| CudaError::MissingSymbol { library: path, symbol })
 }
 
 fn open(what: &'static str, candidates: &[PathBuf]) -> Result<(Library, String)> {
@@ -94,13 +105,18 @@ fn driver_candidates() -> Vec<PathBuf> {
 }
 
 fn nvrtc_candidates(toolkits: &[PathBuf]) -> Vec<PathBuf> {
+    candidates(toolkits, &NVRTC_VERSIONS, "nvrtc", "nvrtc64_")
+}
+
+fn candidates(toolkits: &[PathBuf], versions: &[u32], name: &str, windows: &str) -> Vec<PathBuf> {
     let names: Vec<String> = if cfg!(windows) {
-        NVRTC_VERSIONS.iter().map(|version| format!("nvrtc64_{version}0_0.dll")).collect()
+        let suffix = if name == "nvrtc" { "0_0" } else { "" };
+        versions.iter().map(|version| format!("{windows}{version}{suffix}.dll")).collect()
     } else {
-        NVRTC_VERSIONS
+        versions
             .iter()
-            .map(|version| format!("libnvrtc.so.{version}"))
-            .chain(["libnvrtc.so".to_string()])
+            .map(|version| format!("lib{name}.so.{version}"))
+            .chain([format!("lib{name}.so")])
             .collect()
     };
     let folders: &[&str] = if cfg!(windows) {

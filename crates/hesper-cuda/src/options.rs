@@ -32,6 +32,8 @@ pub struct Specialisation {
     pub shared: u32,
     /// Whether the grid is a parameter.
     pub grid: bool,
+    /// Whether the kernel is one of the kernel language; its text does not say so.
+    pub language: bool,
 }
 
 impl Specialisation {

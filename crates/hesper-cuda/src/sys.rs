@@ -232,3 +232,28 @@ table! {
         ptx: ["nvrtcGetPTX"] (NvrtcProgram, *mut c_char) -> NvrtcResult;
     }
 }
+
+table! {
+    /// The functions for matrix products (`libcublasLt`).
+    CublasLt {
+        create: ["cublasLtCreate"] (*mut *mut c_void) -> c_int;
+        destroy: ["cublasLtDestroy"] (*mut c_void) -> c_int;
+        desc_create: ["cublasLtMatmulDescCreate"] (*mut *mut c_void, c_int, c_int) -> c_int;
+        desc_set: ["cublasLtMatmulDescSetAttribute"] (*mut c_void, c_int, *const c_void, usize) -> c_int;
+        desc_destroy: ["cublasLtMatmulDescDestroy"] (*mut c_void) -> c_int;
+        layout_create: ["cublasLtMatrixLayoutCreate"] (*mut *mut c_void, c_int, u64, u64, i64) -> c_int;
+        layout_set: ["cublasLtMatrixLayoutSetAttribute"] (*mut c_void, c_int, *const c_void, usize) -> c_int;
+        layout_destroy: ["cublasLtMatrixLayoutDestroy"] (*mut c_void) -> c_int;
+        preference_create: ["cublasLtMatmulPreferenceCreate"] (*mut *mut c_void) -> c_int;
+        preference_set: ["cublasLtMatmulPreferenceSetAttribute"]
+            (*mut c_void, c_int, *const c_void, usize) -> c_int;
+        preference_destroy: ["cublasLtMatmulPreferenceDestroy"] (*mut c_void) -> c_int;
+        heuristic: ["cublasLtMatmulAlgoGetHeuristic"]
+            (*mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, c_int,
+             *mut c_void, *mut c_int) -> c_int;
+        matmul: ["cublasLtMatmul"]
+            (*mut c_void, *mut c_void, *const c_void, *const c_void, *mut c_void, *const c_void, *mut c_void,
+             *const c_void, *const c_void, *mut c_void, *mut c_void, *mut c_void, *const c_void, *mut c_void,
+             usize, *mut c_void) -> c_int;
+    }
+}

@@ -44,6 +44,7 @@ pub fn compile(compiler: &Compiler, source: &CudaSource) -> Result<Compiled, Str
         options: COMPILE_OPTIONS.iter().map(|o| (*o).to_string()).collect(),
         shared: source.dynamic_shared as u32,
         grid: true,
+        language: true,
     };
     compiler.compile_afresh(&source.entry, &source.text, &wanted).map_err(|e| e.to_string())
 }

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
 
 use hesper::place;
 use hesper_runtime::Stream;
@@ -82,7 +82,31 @@ impl PyDevice {
     const GPU: PyDevice = PyDevice { kind: PyDeviceType::gpu, index: 0 };
 
     fn exists(self) -> bool {
-        self.kind == PyDeviceType::cpu || AS_METAL.load(Ordering::Relaxed)
+        match self.kind {
+            PyDeviceType::cpu => true,
+            PyDeviceType::gpu => AS_METAL.load(Ordering::Relaxed) || self.place() != place::Device::Cpu,
+        }
+    }
+
+    /// Where its ops run: on the host, too, where there is no such GPU.
+    fn place(self) -> place::Device {
+        match usize::try_from(self.index) {
+            Ok(index)
+                if self.kind == PyDeviceType::gpu
+                    && !AS_METAL.load(Ordering::Relaxed)
+                    && index < place::gpu_count() =>
+            {
+                place::Device::Gpu(index)
+            }
+            _ => place::Device::Cpu,
+        }
+    }
+
+    fn of(device: place::Device) -> PyDevice {
+        match device {
+            place::Device::Cpu => PyDevice::CPU,
+            place::Device::Gpu(index) => PyDevice { kind: PyDeviceType::gpu, index: index as i32 },
+        }
     }
 
     fn check(self, call: &str, what: &str) -> PyResult<()> {
@@ -161,21 +185,20 @@ static LOCAL_INDICES: AtomicUsize = AtomicUsize::new(0);
 
 /// The default streams that all threads share, for the host and for the device presented as a GPU.
 fn shared(device: PyDevice) -> PyResult<PyStream> {
-    static STREAMS: [OnceLock<PyStream>; 2] = [OnceLock::new(), OnceLock::new()];
-    static MAKING: Mutex<()> = Mutex::new(());
-    let slot = &STREAMS[device.kind as usize];
-    if let Some(stream) = slot.get() {
+    static STREAMS: Mutex<Vec<PyStream>> = Mutex::new(Vec::new());
+    let mut streams = STREAMS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(stream) = streams.iter().find(|stream| stream.device == device) {
         return Ok(stream.clone());
     }
-    let _making = MAKING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let stream = match device.kind {
-        PyDeviceType::cpu => place::current_stream(),
-        PyDeviceType::gpu => place::cpu().stream().map_err(hesper::Error::from),
+    let stream = match (device.kind, device.place()) {
+        // The host presented as a GPU has a stream of its own.
+        (PyDeviceType::gpu, place::Device::Cpu) => place::Device::Cpu.stream(),
+        (_, found) => place::default_stream(found),
     }
     .map_err(raise)?;
-    Ok(slot
-        .get_or_init(|| PyStream { stream, device, index: INDICES.fetch_add(1, Ordering::Relaxed) })
-        .clone())
+    let stream = PyStream { stream, device, index: INDICES.fetch_add(1, Ordering::Relaxed) };
+    streams.push(stream.clone());
+    Ok(stream)
 }
 
 thread_local! {
@@ -202,7 +225,11 @@ pub fn in_scope<R>(build: impl FnOnce() -> R) -> R {
 }
 
 fn default_device_now() -> PyDevice {
-    let process = if GPU_IS_DEFAULT.load(Ordering::Relaxed) { PyDevice::GPU } else { PyDevice::CPU };
+    let process = if GPU_IS_DEFAULT.load(Ordering::Relaxed) {
+        PyDevice::GPU
+    } else {
+        PyDevice::of(place::default_device())
+    };
     find(|scope| Some(scope.device)).unwrap_or(process)
 }
 
@@ -235,7 +262,9 @@ fn default_device() -> PyDevice {
 #[pyfunction]
 fn set_default_device(device: PyDevice) -> PyResult<()> {
     device.check("set_default_device", "set gpu device")?;
-    GPU_IS_DEFAULT.store(device.kind == PyDeviceType::gpu, Ordering::Relaxed);
+    place::set_default_device(device.place()).map_err(raise)?;
+    let presented = device.kind == PyDeviceType::gpu && device.place() == place::Device::Cpu;
+    GPU_IS_DEFAULT.store(presented, Ordering::Relaxed);
     Ok(())
 }
 
@@ -284,7 +313,7 @@ fn set_default_stream(stream: Place) -> PyResult<()> {
 fn new_stream(device: PyDevice) -> PyResult<PyStream> {
     device.check("new_stream", "make gpu stream")?;
     shared(device)?;
-    let stream = place::cpu().stream().map_err(|error| raise(error.into()))?;
+    let stream = device.place().stream().map_err(raise)?;
     Ok(PyStream { stream, device, index: INDICES.fetch_add(1, Ordering::Relaxed) })
 }
 
@@ -488,7 +517,10 @@ fn is_available(device: PyDevice) -> bool {
 /// 1
 #[pyfunction]
 fn device_count(device_type: &Bound<'_, PyDeviceType>) -> usize {
-    usize::from(PyDevice { kind: *device_type.get(), index: 0 }.exists())
+    match *device_type.get() {
+        PyDeviceType::gpu if !AS_METAL.load(Ordering::Relaxed) => place::gpu_count(),
+        _ => 1,
+    }
 }
 
 /// What is known of a device: its name, its architecture, its memory.
@@ -505,13 +537,22 @@ fn device_count(device_type: &Bound<'_, PyDeviceType>) -> usize {
 #[pyo3(signature = (d = None))]
 fn device_info(py: Python<'_>, d: Option<PyDevice>) -> PyResult<Py<PyDict>> {
     let info = PyDict::new(py);
-    if !d.unwrap_or_else(default_device_now).exists() {
+    let device = d.unwrap_or_else(default_device_now);
+    if !device.exists() {
         return Ok(info.unbind());
     }
-    info.set_item("architecture", std::env::consts::ARCH)?;
-    info.set_item("device_name", &place::cpu().info().name)?;
-    info.set_item("memory_size", place::cpu().memory_limit())?;
+    let runtime = device.place().runtime().map_err(raise)?;
+    let architecture = if runtime.info().host_visible { std::env::consts::ARCH } else { "cuda" };
+    info.set_item("architecture", architecture)?;
+    info.set_item("device_name", &runtime.info().name)?;
+    info.set_item("memory_size", runtime.memory_limit())?;
     Ok(info.unbind())
+}
+
+/// Whether the host is presented as a GPU with Metal.
+#[pyfunction]
+fn _presented_as_metal() -> bool {
+    AS_METAL.load(Ordering::Relaxed)
 }
 
 /// Presents the host as a GPU with Metal, so that programs use their custom kernels.
@@ -542,5 +583,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(is_available, m)?)?;
     m.add_function(wrap_pyfunction!(device_count, m)?)?;
     m.add_function(wrap_pyfunction!(device_info, m)?)?;
+    m.add_function(wrap_pyfunction!(_presented_as_metal, m)?)?;
     m.add_function(wrap_pyfunction!(_present_as_metal, m)?)
 }

@@ -17,6 +17,7 @@ use crate::device::{Device, LeaseNote, RawMemory};
 use crate::error::{Fault, FaultKind, Result, Scope};
 use crate::runtime::{Shared, Watch};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::twin::Twins;
 
 /// Whose memory a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,6 +151,8 @@ pub struct Buffer(pub(crate) Arc<Handle>);
 pub(crate) struct Handle {
     pub(crate) lease: Arc<Lease>,
     pub(crate) shared: Arc<Shared>,
+    /// The same bytes on other devices.
+    pub(crate) twins: OnceLock<Box<Twins>>,
 }
 
 impl Handle {
@@ -157,7 +160,7 @@ impl Handle {
     pub(crate) fn take(lease: Lease, shared: Arc<Shared>) -> Buffer {
         let note = LeaseNote::Taken { label: &lease.label, place: Location::caller() };
         shared.device.note_lease(&lease.block.memory, lease.id, note);
-        Buffer(Arc::new(Handle { lease: Arc::new(lease), shared }))
+        Buffer(Arc::new(Handle { lease: Arc::new(lease), shared, twins: OnceLock::new() }))
     }
 }
 

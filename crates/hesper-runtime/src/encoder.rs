@@ -171,6 +171,7 @@ impl<'a> Encoder<'a> {
         let count = outcome?;
         for draft in self.drafts.iter().filter(|draft| draft.access.writes()) {
             draft.buffer.0.lease.filled.store(true, Ordering::Release);
+            draft.buffer.forget_twins();
         }
         shared.trace.encoded(&self.label, self.stream.id());
         if count >= shared.batch {

@@ -4,11 +4,11 @@
 //! then keeps new commands from racing with it: encoding a command that writes under a read guard
 //! (or uses the bytes at all under a write guard) is an error, not a race.
 
-use std::sync::Arc;
+use std::ops::{Range, RangeBounds};
 
 use bytemuck::Pod;
 
-use crate::block::{Buffer, Kind, Lease, WRITER};
+use crate::block::{Buffer, Kind, WRITER};
 use crate::device::{DeviceError, LeaseNote};
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
@@ -32,6 +32,8 @@ impl Place {
 pub struct HostRead {
     buffer: Buffer,
     place: Place,
+    /// Which bytes.
+    range: Range<usize>,
 }
 
 /// Write access to a buffer's bytes. Nobody else uses them while it lives.
@@ -54,9 +56,48 @@ impl Buffer {
     /// Waits for pending writers and gives the bytes. A fault of the work that fills the buffer is
     /// given to everybody who asks.
     pub fn read(&self) -> Result<HostRead> {
+        self.read_range(..)
+    }
+
+    /// The same for some of the bytes: of memory that the host does not see, only those are copied.
+    pub fn read_range(&self, range: impl RangeBounds<usize>) -> Result<HostRead> {
+        let (start, end) = crate::encoder::resolve(range, self.len());
+        if start > end || end > self.len() {
+            let (buffer, len) = (self.0.lease.name(), self.len());
+            return Err(Error::OutOfRange { buffer, len, start, end, command: "Buffer::read".into() });
+        }
+        let mut guard = self.guarded(start..end)?;
+        guard.place = self.place(start..end, true)?;
+        Ok(guard)
+    }
+
+    /// Waits for pending writers, and tells their fault; copies nothing.
+    pub fn wait(&self) -> Result<()> {
+        self.guarded(0..0).map(drop)
+    }
+
+    /// Copies the bytes to `out`, which is as long as the buffer.
+    pub(crate) fn read_into(&self, out: &mut [u8]) -> Result<()> {
+        let memory = &self.0.lease.block.memory;
+        if memory.host.is_some() {
+            let guard = self.read()?;
+            out.copy_from_slice(guard.bytes());
+            return guard.check();
+        }
+        let _guard = self.guarded(0..0)?;
+        if out.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the lease's length is at most its memory's, and pending writers are done.
+        unsafe { self.0.shared.device.read(memory, 0, &mut out[..self.len()]) }
+            .map_err(|error| self.0.shared.device_error("read memory", error))
+    }
+
+    /// A read guard that knows no address yet.
+    fn guarded(&self, range: Range<usize>) -> Result<HostRead> {
         self.enter(false, "Buffer::read")?;
         // From here on the guard's drop releases the count.
-        let mut guard = HostRead { buffer: self.clone(), place: Place::Staged(Vec::new()) };
+        let guard = HostRead { buffer: self.clone(), place: Place::Staged(Vec::new()), range };
         if let Some(fault) = self.fault() {
             return Err(fault.into());
         }
@@ -64,7 +105,6 @@ impl Buffer {
             return Err(Error::Unfilled { buffer: self.0.lease.name(), command: "Buffer::read".into() });
         }
         self.check_source("Buffer::read")?;
-        guard.place = self.place(true)?;
         Ok(guard)
     }
 
@@ -79,8 +119,9 @@ impl Buffer {
         if let Some(fault) = self.fault() {
             return Err(fault.into());
         }
-        guard.place = self.place(self.0.lease.filled.load(Ordering::Acquire))?;
+        guard.place = self.place(0..self.len(), self.0.lease.filled.load(Ordering::Acquire))?;
         guard.written = false;
+        self.forget_twins();
         Ok(guard)
     }
 
@@ -114,17 +155,18 @@ impl Buffer {
         }
     }
 
-    fn place(&self, copy: bool) -> Result<Place> {
+    fn place(&self, range: Range<usize>, copy: bool) -> Result<Place> {
         let lease = &self.0.lease;
         let memory = &lease.block.memory;
         if let Some(host) = memory.host {
-            return Ok(Place::Host(host.as_ptr()));
+            return Ok(Place::Host(host.as_ptr().wrapping_add(range.start)));
         }
-        let mut words = vec![0u64; self.len().div_ceil(8)];
-        if copy && !self.is_empty() {
+        let mut words = vec![0u64; range.len().div_ceil(8)];
+        if copy && !range.is_empty() {
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
-            // SAFETY: the lease's length is at most its memory's, and pending writers are done.
-            unsafe { self.0.shared.device.read(memory, 0, &mut bytes[..lease.len]) }
+            // SAFETY: the range lies inside of the lease, which is no longer than its memory, and pending
+            // writers are done.
+            unsafe { self.0.shared.device.read(memory, range.start, &mut bytes[..range.len()]) }
                 .map_err(|error| self.0.shared.device_error("read memory", error))?;
         }
         Ok(Place::Staged(words))
@@ -134,9 +176,9 @@ impl Buffer {
 impl HostRead {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the address holds `len` bytes for as long as the buffer lives, which this guard keeps;
-        // no command writes them while the guard is counted.
-        unsafe { slice(&self.place, &self.buffer.0.lease) }
+        // SAFETY: the address holds the range's bytes for as long as the buffer lives, which this guard
+        // keeps; no command writes them while the guard is counted.
+        unsafe { slice(&self.place, self.range.len()) }
     }
 
     /// Whether the bytes may go while they are read (see [`Watch`](crate::Watch)).
@@ -160,7 +202,7 @@ impl HostWrite {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: as for `HostRead`; a write guard is the only user.
-        unsafe { slice(&self.place, &self.buffer.0.lease) }
+        unsafe { slice(&self.place, self.buffer.len()) }
     }
 
     /// The bytes, to change.
@@ -223,11 +265,11 @@ impl Drop for HostWrite {
 }
 
 /// # Safety
-/// The address holds the lease's length of bytes, which nobody writes while the result lives.
-unsafe fn slice<'a>(place: &'a Place, lease: &Arc<Lease>) -> &'a [u8] {
+/// The address holds `len` bytes, which nobody writes while the result lives.
+unsafe fn slice(place: &Place, len: usize) -> &[u8] {
     // SAFETY: the caller's promise; an empty staged vector's address is dangling but aligned, and
     // then the length is zero.
-    unsafe { std::slice::from_raw_parts(place.address(), lease.len) }
+    unsafe { std::slice::from_raw_parts(place.address(), len) }
 }
 
 impl crate::runtime::Shared {

@@ -37,6 +37,7 @@ pub mod sim;
 mod stream;
 mod sync;
 mod trace;
+mod twin;
 mod validate;
 mod work;
 

@@ -177,6 +177,10 @@ impl Runtime {
         }
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+
     pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
         Runtime(shared)
     }
@@ -212,9 +216,7 @@ impl Runtime {
     pub fn upload<T: bytemuck::NoUninit>(&self, data: &[T]) -> Result<Buffer> {
         let bytes: &[u8] = bytemuck::cast_slice(data);
         let buffer = self.alloc(bytes.len())?;
-        let mut guard = buffer.write()?;
-        guard.bytes_mut().copy_from_slice(bytes);
-        guard.finish()?;
+        buffer.fill(bytes)?;
         Ok(buffer)
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use hesper_runtime::{Buffer, Stream};
+use hesper_runtime::{Buffer, Runtime, Stream};
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
@@ -89,6 +89,12 @@ pub(crate) struct Data {
 impl Data {
     pub(crate) fn contiguous(buffer: Buffer, shape: &[usize]) -> Self {
         Data { buffer, offset: 0, strides: row_major(shape) }
+    }
+
+    /// The same elements on a device: itself, or a copy that is kept beside its memory.
+    pub(crate) fn on(&self, runtime: &Runtime) -> Result<Data> {
+        let buffer = self.buffer.on(runtime)?;
+        Ok(Data { buffer, offset: self.offset, strides: self.strides.clone() })
     }
 }
 
@@ -255,10 +261,9 @@ impl Array {
             crate::eval::schedule(&[&row_by_row])?;
             data = row_by_row.data()?;
         }
-        let guard = data.buffer.read()?;
-        let start = data.offset as usize * self.dtype().size();
-        let bytes = guard.bytes().get(start..start + self.nbytes()).unwrap_or_default();
-        let result = f(bytes);
+        let start = if self.size() == 0 { 0 } else { data.offset as usize * self.dtype().size() };
+        let guard = data.buffer.read_range(start..start + self.nbytes())?;
+        let result = f(guard.bytes());
         // Those of a mapped file may have gone while they were read.
         guard.check()?;
         Ok(result)

@@ -1,12 +1,86 @@
 //! Where ops run: devices, their default streams, and the stream of the current scope.
+//!
+//! The host is always there. NVIDIA GPUs are found when somebody asks for them: every library of theirs
+//! is loaded at run time, and on a machine without one nothing is loaded and nothing starts.
+//!
+//! An array is computed on the device of the stream that its op was built for. Inputs that lie elsewhere
+//! are moved: the copy is made once and kept beside the memory it was made of (see
+//! [`Buffer::on`](hesper_runtime::Buffer::on)). An op that a GPU has no kernels for is computed on
+//! the host; its result stays there until something on the GPU needs it.
 
 use std::cell::RefCell;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hesper_cpu::CpuDevice;
+use hesper_cuda::{CudaDevice, CudaOptions};
 use hesper_runtime::{Runtime, Stream};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+pub use crate::gpu::fallbacks;
+
+/// A device.
+///
+/// ```
+/// use hesper::place::{self, Device};
+/// let sum = place::with_device(Device::Cpu, || hesper::Array::from_slice(&[1.0f32, 2.0]).sum(None, false))??;
+/// assert_eq!(sum.item::<f32>()?, 3.0);
+/// assert_eq!("gpu:1".parse::<Device>()?, Device::Gpu(1));
+/// # Ok::<(), hesper::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// The host.
+    Cpu,
+    /// A GPU, by its number.
+    Gpu(usize),
+}
+
+impl Device {
+    /// The device's memory, streams and kernels. An error says what is missing.
+    pub fn runtime(self) -> Result<Runtime> {
+        match self {
+            Device::Cpu => Ok(cpu().clone()),
+            Device::Gpu(number) => gpu(number),
+        }
+    }
+
+    /// Whether it can be used.
+    pub fn is_available(self) -> bool {
+        self.runtime().is_ok()
+    }
+
+    /// A stream of its own on the device.
+    pub fn stream(self) -> Result<Stream> {
+        Ok(self.runtime()?.stream()?)
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            Device::Gpu(number) => write!(f, "gpu:{number}"),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let number = match text {
+            "cpu" => return Ok(Device::Cpu),
+            "gpu" => Some(0),
+            _ => text.strip_prefix("gpu:").and_then(|number| number.parse().ok()),
+        };
+        number
+            .map(Device::Gpu)
+            .ok_or_else(|| Error::value("device", format!("{text:?} is neither cpu, gpu nor gpu:N")))
+    }
+}
 
 /// The host's runtime, opened once for the process.
 pub fn cpu() -> &'static Runtime {
@@ -14,18 +88,113 @@ pub fn cpu() -> &'static Runtime {
     CPU.get_or_init(|| Runtime::new(CpuDevice::new()))
 }
 
+/// How many GPUs there are; none where no driver is found.
+pub fn gpu_count() -> usize {
+    slots().len()
+}
+
+/// What is known of one GPU.
+#[derive(Default)]
+struct Slot {
+    runtime: OnceLock<Result<Runtime>>,
+    stream: OnceLock<Result<Stream>>,
+}
+
+fn slots() -> &'static [Slot] {
+    static SLOTS: OnceLock<Vec<Slot>> = OnceLock::new();
+    SLOTS.get_or_init(|| {
+        let count = hesper_cuda::device_count().unwrap_or(0);
+        (0..count).map(|_| Slot::default()).collect()
+    })
+}
+
+fn slot(number: usize) -> Result<&'static Slot> {
+    slots().get(number).ok_or_else(|| {
+        let what = match slots().len() {
+            0 => "there is no GPU".to_string(),
+            count => format!("there is no GPU {number}: {count} were found"),
+        };
+        Error::value("device", what)
+    })
+}
+
+/// A GPU's runtime, opened once for the process.
+pub fn gpu(number: usize) -> Result<Runtime> {
+    let opened = slot(number)?.runtime.get_or_init(|| {
+        let options = CudaOptions { ordinal: number, ..CudaOptions::default() };
+        let device = CudaDevice::open(options).map_err(|error| Error::value("device", error.to_string()))?;
+        Ok(Runtime::new(device))
+    });
+    opened.clone()
+}
+
+/// The device of a stream; `None` if it belongs to a runtime that was opened elsewhere.
+pub fn device_of(stream: &Stream) -> Option<Device> {
+    let runtime = stream.runtime();
+    if runtime.same(cpu()) {
+        return Some(Device::Cpu);
+    }
+    let same = |slot: &Slot| matches!(slot.runtime.get(), Some(Ok(opened)) if opened.same(&runtime));
+    slots().iter().position(same).map(Device::Gpu)
+}
+
+/// The default device: 0 for the host, one more than a GPU's number, or not decided yet.
+static DEFAULT: AtomicUsize = AtomicUsize::new(UNDECIDED);
+const UNDECIDED: usize = usize::MAX;
+
+/// The device on which ops run unless a scope says otherwise: as `HESPER_DEVICE` says (`cpu`, `gpu`,
+/// `gpu:N`) if there is such a device, else the host; or what [`set_default_device`] has set.
+pub fn default_device() -> Device {
+    match DEFAULT.load(Ordering::Relaxed) {
+        0 => Device::Cpu,
+        UNDECIDED => {
+            let wished = std::env::var("HESPER_DEVICE").ok().and_then(|name| name.parse::<Device>().ok());
+            let device = wished.filter(|device| device.is_available()).unwrap_or(Device::Cpu);
+            remember(device);
+            device
+        }
+        number => Device::Gpu(number - 1),
+    }
+}
+
+/// Sets the device on which ops of all threads run unless a scope says otherwise.
+pub fn set_default_device(device: Device) -> Result<()> {
+    default_stream(device)?;
+    remember(device);
+    Ok(())
+}
+
+fn remember(device: Device) {
+    let number = match device {
+        Device::Cpu => 0,
+        Device::Gpu(number) => number + 1,
+    };
+    DEFAULT.store(number, Ordering::Relaxed);
+}
+
+/// The stream of a device that all threads share.
+pub fn default_stream(device: Device) -> Result<Stream> {
+    static HOST: OnceLock<Result<Stream>> = OnceLock::new();
+    match device {
+        Device::Cpu => HOST.get_or_init(|| Ok(cpu().stream()?)).clone(),
+        Device::Gpu(number) => {
+            let runtime = gpu(number)?;
+            slot(number)?.stream.get_or_init(|| Ok(runtime.stream()?)).clone()
+        }
+    }
+}
+
 thread_local! {
     static SCOPE: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The stream on which the current thread's ops run: that of the innermost [`with_stream`], else the
-/// default stream of the device, which all threads share.
+/// The stream on which the current thread's ops run: that of the innermost [`with_stream`] or
+/// [`with_device`], else the default stream of the default device, which all threads share.
 pub fn current_stream() -> Result<Stream> {
     if let Some(stream) = SCOPE.with(|scope| scope.borrow().last().cloned()) {
         return Ok(stream);
     }
-    static DEFAULT: OnceLock<Result<Stream>> = OnceLock::new();
-    DEFAULT.get_or_init(|| Ok(cpu().stream()?)).clone()
+    default_stream(default_device())
 }
 
 /// Runs `f` with its ops on `stream`.
@@ -39,4 +208,9 @@ pub fn with_stream<R>(stream: &Stream, f: impl FnOnce() -> R) -> R {
     SCOPE.with(|scope| scope.borrow_mut().push(stream.clone()));
     let _leave = Leave;
     f()
+}
+
+/// Runs `f` with its ops on the default stream of a device.
+pub fn with_device<R>(device: Device, f: impl FnOnce() -> R) -> Result<R> {
+    Ok(with_stream(&default_stream(device)?, f))
 }

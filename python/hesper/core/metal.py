@@ -38,7 +38,7 @@ def is_available() -> bool:
     >>> mx.metal.is_available()
     False
     """
-    return _core.is_available(_core.gpu)
+    return _core._presented_as_metal()
 
 
 def start_capture(path: str) -> None:

@@ -82,7 +82,11 @@ impl Emitter<'_> {
             Op::Builtin { what, axis } => builtin(what, axis, ty),
             Op::Unary(f, a) => {
                 let s = self.component_type(a);
-                self.each(ty, &[a], |x| scalar::unary(f, s, &x[0]))
+                let fast = scalar::fast_unary(f, s).filter(|_| self.options.fast_half);
+                self.each(ty, &[a], |x| match fast {
+                    Some(function) => scalar::through_single(function, s, &x[0]),
+                    None => scalar::unary(f, s, &x[0]),
+                })
             }
             Op::Binary(f, a, b) => {
                 let s = self.component_type(a);

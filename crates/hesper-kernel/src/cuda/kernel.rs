@@ -101,7 +101,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn prelude(&self) -> Vec<Section> {
-        sections(self.kernel, self.options.bounds)
+        sections(self.kernel, self.options.bounds, self.options.fast_half)
     }
 
     /// Constant tables, as words.

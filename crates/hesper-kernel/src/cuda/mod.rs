@@ -65,11 +65,14 @@ pub struct Options {
     pub zero_memory: bool,
     /// The most threads of a threadgroup; the compiler limits registers to make them fit.
     pub max_threads: u32,
+    /// Exponentials and their kin of half precision by the device's instructions: a result may be off by
+    /// one unit in its last place from the host's. Off by default.
+    pub fast_half: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { bounds: false, zero_memory: true, max_threads: 1024 }
+        Options { bounds: false, zero_memory: true, max_threads: 1024, fast_half: false }
     }
 }
 

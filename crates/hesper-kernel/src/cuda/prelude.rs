@@ -10,6 +10,7 @@ use super::analysis::needs_lanes;
 pub(super) enum Section {
     Ptx,
     Core,
+    Fast,
     Thread,
     Int,
     Float,
@@ -27,6 +28,7 @@ impl Section {
         match self {
             Section::Ptx => include_str!("prelude/ptx.cuh"),
             Section::Core => include_str!("prelude/core.cuh"),
+            Section::Fast => include_str!("prelude/fast.cuh"),
             Section::Thread => include_str!("prelude/thread.cuh"),
             Section::Int => include_str!("prelude/int.cuh"),
             Section::Float => include_str!("prelude/float.cuh"),
@@ -42,9 +44,12 @@ impl Section {
 }
 
 /// The sections a kernel needs, in order.
-pub(super) fn sections(kernel: &Kernel, bounds: bool) -> Vec<Section> {
+pub(super) fn sections(kernel: &Kernel, bounds: bool, fast: bool) -> Vec<Section> {
     use Section::*;
     let mut wanted = vec![Ptx, Core, Thread, Int, Float];
+    if fast {
+        wanted.push(Fast);
+    }
     if bounds {
         wanted.push(Bounds);
     }

@@ -51,6 +51,22 @@ fn rounded(s: Scalar, text: String) -> String {
     if narrow(s) { format!("to_{}({text})", s.name()) } else { text }
 }
 
+/// The quick form of a function, for types that are computed in single precision and rounded.
+pub(super) fn fast_unary(op: UnaryOp, s: Scalar) -> Option<&'static str> {
+    match op {
+        _ if !narrow(s) => None,
+        UnaryOp::Exp => Some("fast_exp_of"),
+        UnaryOp::Sigmoid => Some("fast_sigmoid_of"),
+        UnaryOp::Tanh => Some("fast_tanh_of"),
+        _ => None,
+    }
+}
+
+/// A function of single precision, rounded.
+pub(super) fn through_single(function: &str, s: Scalar, a: &str) -> String {
+    rounded(s, format!("{function}({})", wide(s, a)))
+}
+
 /// A one-operand operation.
 pub(super) fn unary(op: UnaryOp, s: Scalar, a: &str) -> String {
     use UnaryOp as U;

@@ -10,11 +10,13 @@ use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Kernel, Scalar, Space, Type, ValueId};
-use hesper_runtime::{Buffer, Pipeline, PipelineSource, Stream};
+use hesper_runtime::{Buffer, Pipeline, PipelineSource, Runtime, Stream};
 use smallvec::SmallVec;
 
 use super::claim::Claim;
 use super::plan::{Group, Plan};
+use super::wide;
+use crate::Dtype;
 use crate::array::{Array, Call, Data, State};
 use crate::error::{Error, Result};
 use crate::ids::WordHash;
@@ -22,7 +24,6 @@ use crate::ops::complex;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::{Kind, OpRef};
 use crate::shape::{Shape, Strides, row_major};
-use crate::{Dtype, place};
 
 /// How a kernel finds an input's element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +108,8 @@ type Built = (Arc<Pipeline>, Arc<str>);
 /// A key in words.
 type Words = SmallVec<[u64; 16]>;
 
-/// The number of axes, and how each input is found.
-type Layouts = (usize, SmallVec<[Layout; 8]>);
+/// The runtime, elements to a thread, the number of axes, and how each input is found.
+type Layouts = (u64, usize, usize, SmallVec<[Layout; 8]>);
 
 /// A kernel to be found or built: all that its content depends on.
 struct Recipe<'a> {
@@ -116,6 +117,8 @@ struct Recipe<'a> {
     inputs: SmallVec<[Input<'a>; 8]>,
     /// Collapsed lengths of the iteration, outermost first; at least one.
     lengths: SmallVec<[usize; 6]>,
+    /// How many neighbours a thread handles: one on the host, whose executor vectorises by itself.
+    lanes: usize,
 }
 
 /// Lowers a group; gives the memory of each output.
@@ -204,6 +207,14 @@ impl Expression {
     /// Computes the expression on a stream, from memory where inputs are not known; gives the memory of
     /// what is stored.
     pub(crate) fn run(&self, stream: &Stream, data: &[Option<Data>]) -> Result<SmallVec<[Data; 1]>> {
+        let runtime = stream.runtime();
+        if data.iter().flatten().any(|data| !data.buffer.belongs_to(&runtime)) {
+            let moved = data
+                .iter()
+                .map(|data| data.as_ref().map(|data| data.on(&runtime)).transpose())
+                .collect::<Result<SmallVec<[Option<Data>; 8]>>>()?;
+            return self.run(stream, &moved);
+        }
         let size: usize = self.shape.iter().product();
         let outputs: SmallVec<[Buffer; 4]> = self
             .outputs
@@ -211,7 +222,7 @@ impl Expression {
             .map(|at| Ok(stream.alloc(size * self.members[*at].dtype.size())?))
             .collect::<Result<_>>()?;
         if size > 0 {
-            self.recipe(data).dispatch(stream, &outputs)?;
+            self.recipe(data, runtime.info().host_visible).dispatch(stream, &runtime, &outputs)?;
         } else {
             for output in &outputs {
                 stream.encode("empty").write(output).run(|_| Ok(()))?;
@@ -220,7 +231,7 @@ impl Expression {
         Ok(outputs.into_iter().map(|buffer| Data::contiguous(buffer, &self.shape)).collect())
     }
 
-    fn recipe<'a>(&'a self, data: &'a [Option<Data>]) -> Recipe<'a> {
+    fn recipe<'a>(&'a self, data: &'a [Option<Data>], host: bool) -> Recipe<'a> {
         let inputs = self
             .inputs
             .iter()
@@ -236,8 +247,11 @@ impl Expression {
                 },
             })
             .collect();
-        let mut recipe = Recipe { expression: self, inputs, lengths: SmallVec::new() };
+        let mut recipe = Recipe { expression: self, inputs, lengths: SmallVec::new(), lanes: 1 };
         recipe.collapse(&self.shape);
+        if !host {
+            recipe.widen();
+        }
         recipe
     }
 }
@@ -301,11 +315,35 @@ impl Recipe<'_> {
         self.lengths = lengths;
     }
 
+    /// Lets each thread handle several neighbours, if all inputs allow it.
+    fn widen(&mut self) {
+        let stored = |input: &&Input<'_>| input.layout != Layout::Known;
+        let read = self.inputs.iter().filter(stored).map(|input| input.dtype.size());
+        let members = &self.expression.members;
+        let written = self.expression.outputs.iter().map(|at| members[*at].dtype.size());
+        let lanes = wide::wished(read.chain(written).max().unwrap_or(8), members.len());
+        let rank = self.lengths.len();
+        let inner = self.lengths[rank - 1];
+        let whole = |number: isize| number % lanes as isize == 0;
+        let fits = |input: &Input<'_>| match input.layout {
+            Layout::Known | Layout::Plain | Layout::Strided(Inner::Zero) => true,
+            Layout::Strided(Inner::One) => {
+                input.data.is_some_and(|data| whole(data.offset))
+                    && input.strides[..rank - 1].iter().all(|stride| whole(*stride))
+            }
+            Layout::Strided(Inner::Any) => false,
+        };
+        let size: usize = self.lengths.iter().product();
+        if size >= wide::FEWEST && (rank == 1 || whole(inner as isize)) && self.inputs.iter().all(fits) {
+            self.lanes = lanes;
+        }
+    }
+
     /// The kernel's content as text: what the runtime knows the pipeline by.
     fn key(&self) -> String {
         let members = &self.expression.members;
         let mut key = String::with_capacity(64 + 16 * (self.inputs.len() + members.len()));
-        let _ = write!(key, "{}d", self.lengths.len());
+        let _ = write!(key, "{}d{}", self.lengths.len(), self.lanes);
         for input in &self.inputs {
             let layout = match input.layout {
                 Layout::Known => "k",
@@ -329,8 +367,8 @@ impl Recipe<'_> {
         key
     }
 
-    fn dispatch(&self, stream: &Stream, outputs: &[Buffer]) -> Result<()> {
-        let (pipeline, label) = self.pipeline()?;
+    fn dispatch(&self, stream: &Stream, runtime: &Runtime, outputs: &[Buffer]) -> Result<()> {
+        let (pipeline, label) = self.pipeline(runtime)?;
         let rank = self.lengths.len();
         let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
         let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
@@ -362,8 +400,13 @@ impl Recipe<'_> {
             |from_back: usize| rank.checked_sub(from_back + 1).map_or(1, |axis| self.lengths[axis] as u64);
         let outer: u64 =
             self.lengths.iter().take(rank.saturating_sub(2)).map(|length| *length as u64).product();
-        let grid = [at(0), at(1), outer];
-        Ok(command.constants(&constants).dispatch(&pipeline, grid, [grid[0].min(1024), 1, 1])?)
+        let grid = [at(0).div_ceil(self.lanes as u64), at(1), outer];
+        let threadgroup = if runtime.info().host_visible {
+            [grid[0].min(1024), 1, 1]
+        } else {
+            wide::threadgroup(grid[0], grid[1])
+        };
+        Ok(command.constants(&constants).dispatch(&pipeline, grid, threadgroup)?)
     }
 
     /// For people: the op, or how many of them.
@@ -376,10 +419,11 @@ impl Recipe<'_> {
 
     /// All that the kernel's content depends on, in words: what it is found by within this process. An op is
     /// told by the function that writes its expression.
-    fn words(&self) -> Words {
+    fn words(&self, runtime: &Runtime) -> Words {
         let expression = self.expression;
-        let mut words = Words::with_capacity(4 + self.inputs.len() + 3 * expression.members.len());
-        words.push(self.lengths.len() as u64);
+        let mut words = Words::with_capacity(6 + self.inputs.len() + 3 * expression.members.len());
+        words.push(runtime.id());
+        words.push(self.lengths.len() as u64 | (self.lanes as u64) << 32);
         words.push(self.inputs.len() as u64);
         for input in &self.inputs {
             words.push(input.dtype as u64 | (input.layout.code() << 32));
@@ -397,12 +441,13 @@ impl Recipe<'_> {
     }
 
     /// The compiled kernel and its label, from the cache or built now.
-    fn pipeline(&self) -> Result<Built> {
+    fn pipeline(&self, runtime: &Runtime) -> Result<Built> {
         /// Most entries; a full cache starts anew (the runtime keeps what is in use).
         const MOST: usize = 4096;
         type Known = HashMap<Words, Built, BuildHasherDefault<WordHash>>;
         static CACHE: OnceLock<Mutex<Known>> = OnceLock::new();
-        let layouts: Layouts = (self.lengths.len(), self.inputs.iter().map(|input| input.layout).collect());
+        let layouts = self.inputs.iter().map(|input| input.layout).collect();
+        let layouts: Layouts = (runtime.id(), self.lanes, self.lengths.len(), layouts);
         let lock = || self.expression.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((met, found)) = &*lock()
             && *met == layouts
@@ -410,7 +455,7 @@ impl Recipe<'_> {
             return Ok(found.clone());
         }
         let cache = CACHE.get_or_init(Mutex::default);
-        let words = self.words();
+        let words = self.words(runtime);
         let known = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&words).cloned();
         if let Some(found) = known {
             *lock() = Some((layouts, found.clone()));
@@ -419,7 +464,12 @@ impl Recipe<'_> {
         let (kernel, label) = (self.build()?, self.label());
         let source = PipelineSource::new(label.clone(), "hesper-ir", self.key().as_str())
             .with_payload(Arc::new(kernel));
-        let built = (place::cpu().pipeline(&source)?, label);
+        let source = if runtime.info().host_visible {
+            source
+        } else {
+            source.specialised(format!("threads {}\nfast", wide::THREADS).as_str())
+        };
+        let built = (runtime.pipeline(&source)?, label);
         let mut cache = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if cache.len() >= MOST {
             cache.clear();
@@ -437,7 +487,12 @@ impl Recipe<'_> {
         let long = Type::Scalar(Scalar::I64);
         let rank = self.lengths.len();
         let x = b.builtin64(Builtin::ThreadPositionInGrid, 0);
-        let x = b.convert(x, Scalar::I64);
+        let mut x = b.convert(x, Scalar::I64);
+        let lanes = self.lanes;
+        if lanes > 1 {
+            let wide = b.i64(lanes as i64);
+            x = b.mul(x, wide);
+        }
         // Position along each axis, innermost first.
         let mut position: SmallVec<[ValueId; 6]> = SmallVec::from_slice(&[x]);
         if rank > 1 {
@@ -458,7 +513,11 @@ impl Recipe<'_> {
         }
         if rank > 1 {
             let nx = b.builtin64(Builtin::ThreadsPerGrid, 0);
-            let nx = b.convert(nx, Scalar::I64);
+            let mut nx = b.convert(nx, Scalar::I64);
+            if lanes > 1 {
+                let wide = b.i64(lanes as i64);
+                nx = b.mul(nx, wide);
+            }
             let mut row = position[1];
             if rank > 2 {
                 let ny = b.builtin64(Builtin::ThreadsPerGrid, 1);
@@ -472,56 +531,76 @@ impl Recipe<'_> {
             linear = b.add(before, x);
         }
 
-        let mut values: Vec<ValueId> = Vec::new();
+        // Of each input the elements that the thread handles; one that all lanes share comes once.
+        let mut values: Vec<Vec<ValueId>> = Vec::new();
         for (at, input) in self.inputs.iter().enumerate() {
-            values.push(match input.layout {
-                Layout::Known => b.value_param(format!("k{at}"), type_of(input.dtype)),
-                Layout::Plain => {
-                    let pointer =
-                        b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), Access::Read);
-                    load(&mut b, pointer, linear, input.dtype)
+            if input.layout == Layout::Known {
+                values.push(vec![b.value_param(format!("k{at}"), type_of(input.dtype))]);
+                continue;
+            }
+            let mut index = linear;
+            if let Layout::Strided(inner) = input.layout {
+                index = b.value_param(format!("offset{at}"), long);
+                for (axis, position) in position.iter().enumerate() {
+                    let step = match (axis, inner) {
+                        (0, Inner::Zero) => continue,
+                        (0, Inner::One) => *position,
+                        _ => {
+                            let stride = b.value_param(format!("stride{at}_{axis}"), long);
+                            b.mul(*position, stride)
+                        }
+                    };
+                    index = b.add(index, step);
                 }
-                Layout::Strided(inner) => {
-                    let mut index = b.value_param(format!("offset{at}"), long);
-                    for (axis, position) in position.iter().enumerate() {
-                        let step = match (axis, inner) {
-                            (0, Inner::Zero) => continue,
-                            (0, Inner::One) => *position,
-                            _ => {
-                                let stride = b.value_param(format!("stride{at}_{axis}"), long);
-                                b.mul(*position, stride)
-                            }
-                        };
-                        index = b.add(index, step);
-                    }
-                    let pointer =
-                        b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), Access::Read);
-                    load(&mut b, pointer, index, input.dtype)
+            }
+            let pointer = b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), Access::Read);
+            values.push(if lanes == 1 || input.layout == Layout::Strided(Inner::Zero) {
+                vec![load(&mut b, pointer, index, input.dtype)]
+            } else {
+                let scalar = input.dtype.scalar();
+                let bits = wide::load(&mut b, pointer, index, scalar.unwrap_or(Scalar::U64), lanes);
+                match scalar {
+                    Some(_) => bits,
+                    None => bits.into_iter().map(|bits| complex::from_bits(&mut b, bits)).collect(),
                 }
             });
         }
-        let mut computed: Vec<ValueId> = Vec::new();
-        for member in &self.expression.members {
-            let mut arguments: SmallVec<[ValueId; 4]> = member
-                .sources
-                .iter()
-                .map(|source| match source {
-                    Source::Input(at) => values[*at],
-                    Source::Member(at) => computed[*at],
-                })
-                .collect();
-            if member.indexed {
-                arguments.push(linear);
+        let mut results: Vec<Vec<ValueId>> = vec![Vec::new(); self.expression.outputs.len()];
+        for lane in 0..lanes {
+            let mut place = linear;
+            if lane > 0 && self.expression.members.iter().any(|member| member.indexed) {
+                let lane = b.i64(lane as i64);
+                place = b.add(linear, lane);
             }
-            let value = (member.emit)(&mut b, &arguments);
-            computed.push(convert(&mut b, value, member.dtype));
+            let mut computed: Vec<ValueId> = Vec::new();
+            for member in &self.expression.members {
+                let mut arguments: SmallVec<[ValueId; 4]> = member
+                    .sources
+                    .iter()
+                    .map(|source| match source {
+                        Source::Input(at) => values[*at][lane.min(values[*at].len() - 1)],
+                        Source::Member(at) => computed[*at],
+                    })
+                    .collect();
+                if member.indexed {
+                    arguments.push(place);
+                }
+                let value = (member.emit)(&mut b, &arguments);
+                computed.push(convert(&mut b, value, member.dtype));
+            }
+            for (output, list) in self.expression.outputs.iter().zip(&mut results) {
+                let value = computed[*output];
+                list.push(if b.ty(value).is_vec() { complex::to_bits(&mut b, value) } else { value });
+            }
         }
-        for (at, output) in self.expression.outputs.iter().enumerate() {
+        for (at, (output, list)) in self.expression.outputs.iter().zip(&results).enumerate() {
             let ty = stored(self.expression.members[*output].dtype);
             let pointer = b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
-            let value = computed[*output];
-            let value = if b.ty(value).is_vec() { complex::to_bits(&mut b, value) } else { value };
-            b.store_index(pointer, linear, value);
+            if lanes == 1 {
+                b.store_index(pointer, linear, list[0]);
+            } else {
+                wide::store(&mut b, pointer, linear, list);
+            }
         }
         b.finish().map_err(|error| Error::Kernel(format!("a fused kernel is not well formed: {error}")))
     }

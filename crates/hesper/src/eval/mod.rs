@@ -12,6 +12,7 @@ mod claim;
 mod explain;
 pub(crate) mod fuse;
 pub(crate) mod plan;
+mod wide;
 
 use std::sync::Arc;
 
@@ -19,9 +20,10 @@ use smallvec::SmallVec;
 
 use hesper_runtime::{Buffer, Stream};
 
-use crate::Dtype;
 use crate::array::{Array, Data, State};
 use crate::error::Result;
+use crate::ops::{Kind, Op};
+use crate::{Dtype, place};
 use claim::Claim;
 
 pub use explain::{Apart, why_apart};
@@ -32,8 +34,8 @@ pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     let arrays: Vec<&Array> = arrays.into_iter().collect();
     schedule(&arrays)?;
     for array in arrays {
-        // A guard waits for whatever fills the memory, and tells its fault.
-        drop(array.data()?.buffer.read()?);
+        // Waits for whatever fills the memory, and tells its fault.
+        array.data()?.buffer.wait()?;
     }
     Ok(())
 }
@@ -44,6 +46,10 @@ pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()>
     schedule(&arrays)?;
     for array in arrays {
         array.0.stream.commit()?;
+        // What its device has no kernels for runs on the host.
+        if !array.0.stream.runtime().info().host_visible {
+            place::default_stream(place::Device::Cpu)?.commit()?;
+        }
     }
     Ok(())
 }
@@ -94,7 +100,33 @@ fn lower(claim: &Claim, array: &Array) -> Result<Data> {
         })
         .collect::<Result<_>>()?;
     let node = &array.0;
-    call.op.get().lower(&mut Lowering::new(&node.stream, &node.shape, node.dtype, inputs))
+    lower_op(call.op.get(), Lowering::new(&node.stream, &node.shape, node.dtype, inputs))
+}
+
+/// Lowers an op for the device of its stream, or for the host where that device has no kernels for it.
+pub(crate) fn lower_op(op: &dyn Op, mut l: Lowering<'_>) -> Result<Data> {
+    // A view is one wherever its input lies.
+    if matches!(op.kind(), Kind::View) {
+        return op.lower(&mut l);
+    }
+    if l.on_host() {
+        l.bring()?;
+        return op.lower(&mut l);
+    }
+    if let Some(data) = op.lower_gpu(&mut l)? {
+        return Ok(data);
+    }
+    crate::gpu::count_fallback(op.name());
+    let host = place::default_stream(place::Device::Cpu)?;
+    let inputs = l.inputs.into_iter().map(|Bound { shape, dtype, data, donated }| Bound {
+        shape,
+        dtype,
+        data,
+        donated,
+    });
+    let mut l = Lowering::new(&host, l.shape, l.dtype, inputs.collect());
+    l.bring()?;
+    op.lower(&mut l)
 }
 
 /// An input of an op, and where it is.
@@ -127,6 +159,23 @@ impl<'a> Lowering<'a> {
     /// The stream for the commands.
     pub(crate) fn stream(&self) -> &Stream {
         self.stream
+    }
+
+    /// Whether commands run on the host.
+    pub(crate) fn on_host(&self) -> bool {
+        self.stream.runtime().info().host_visible
+    }
+
+    /// Moves all inputs to where the commands will run. What was moved is not this op's to overwrite.
+    pub(crate) fn bring(&mut self) -> Result<()> {
+        let runtime = self.stream.runtime();
+        for input in &mut self.inputs {
+            if !input.data.buffer.belongs_to(&runtime) {
+                input.data = input.data.on(&runtime)?;
+                input.donated = false;
+            }
+        }
+        Ok(())
     }
 
     /// Shape of the output.

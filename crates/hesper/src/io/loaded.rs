@@ -156,7 +156,7 @@ impl Loaded {
         cancel: &Cancel,
         progress: impl Fn(Progress) + Sync,
     ) -> Result<Loaded> {
-        let runtime = place::current_stream()?.runtime();
+        let runtime = place::cpu().clone();
         let mut wanted = self
             .parts
             .iter()

@@ -29,6 +29,10 @@ impl Op for TakeAlong {
         with_carrier!(l.dtype(), take::<_>(self.0, l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::moves::take_along(l, self.0)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let zeros = zeros_like(&rule.inputs[0])?;
         rule.only(zeros.scatter_add_axis(&rule.inputs[1], &rule.cotangent()?, self.0 as isize))

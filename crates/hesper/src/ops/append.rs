@@ -32,6 +32,10 @@ impl Op for Append {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_carrier!(l.dtype(), run::<_>(self, l))
     }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::moves::append(l, &self.starts)
+    }
 }
 
 /// A block as rows: sequences, heads, room and the length of a row.

@@ -141,6 +141,11 @@ impl Op for Attention {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let Attention { scale, causal, mask, sinks } = *self;
+        crate::gpu::attention::Attention { scale, causal, mask, sinks }.lower(l)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         // Marks have no derivative; everything else is varied.
         let varied: SmallVec<[usize; 5]> = (0..rule.inputs.len()).filter(|at| rule.wanted[*at]).collect();

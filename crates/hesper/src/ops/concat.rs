@@ -28,6 +28,10 @@ impl Op for Concatenate {
         with_carrier!(l.dtype(), run::<_>(self.0, l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::moves::concatenate(l, self.0)
+    }
+
     fn is_linear(&self) -> bool {
         true
     }

@@ -144,6 +144,26 @@ impl Op for Convolution {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let shape = self.0.shape();
+        let mut output = [1; 3];
+        let rank = self.0.axes.len();
+        output[..rank].copy_from_slice(&self.0.output[1..=rank]);
+        let windows = crate::gpu::conv::Windows {
+            batch: shape.batch,
+            input: shape.input,
+            output,
+            taps: shape.kernel,
+            stride: shape.stride,
+            low: shape.padding_low,
+            dilation: shape.dilation,
+            spread: shape.input_dilation,
+            channels: [shape.channels, shape.out_channels],
+            groups: shape.groups,
+        };
+        windows.lower(l)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let cotangent = rule.cotangent()?;
         rule.each(|at| {

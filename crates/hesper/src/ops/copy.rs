@@ -12,6 +12,11 @@ use crate::shape::row_major;
 
 /// A copy of strided memory, row by row.
 pub(crate) fn copy(stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
+    let runtime = stream.runtime();
+    let data = &data.on(&runtime)?;
+    if !runtime.info().host_visible {
+        return crate::gpu::copy::copy(stream, data, shape, dtype.size());
+    }
     let output = stream.alloc(shape.iter().product::<usize>() * dtype.size())?;
     let from = Strided::new(data.clone(), shape, dtype);
     with_carrier!(dtype, encode::<_>(stream, from, &output))?;

@@ -20,13 +20,13 @@ use smallvec::SmallVec;
 
 use super::multi::Parts;
 use super::{Op, OpRef};
+use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, is_row_major};
 use crate::transform::rule::{Backward, Cotangents};
-use crate::{Dtype, place};
 
 /// A kernel from text.
 ///
@@ -284,8 +284,9 @@ impl Call {
                 if copy { l.row_major(at) } else { Ok(data.clone()) }
             })
             .collect::<Result<Vec<Data>>>()?;
+        let runtime = l.stream().runtime();
         let small =
-            |bytes: &[u8]| -> Result<Bound> { Ok(Bound::Read(place::cpu().upload(bytes)?, 0..bytes.len())) };
+            |bytes: &[u8]| -> Result<Bound> { Ok(Bound::Read(runtime.upload(bytes)?, 0..bytes.len())) };
         self.specialised
             .bindings
             .iter()
@@ -330,6 +331,10 @@ impl Call {
                 _ => [0; 8],
             };
             let size = dtype.size();
+            if !l.on_host() {
+                crate::gpu::copy::fill(l.stream(), output, self.parts.range(at), element, size)?;
+                continue;
+            }
             l.stream().encode("init_value").write_range(output, self.parts.range(at)).run(move |native| {
                 let [out] = native.take()?;
                 out.bytes_mut()?
@@ -413,10 +418,19 @@ impl Op for Call {
             let text: String = key.iter().map(|byte| char::from(*byte)).collect();
             let source = PipelineSource::new(self.name.clone(), "hesper-custom", text.as_str())
                 .with_payload(Arc::new(self.specialised.kernel.clone()));
-            let pipeline = place::cpu().pipeline(&source)?;
+            let pipeline = l.stream().runtime().pipeline(&source)?;
             encoder.constants(&constants).dispatch(&pipeline, self.launch.grid, self.launch.threadgroup)?;
         }
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    /// The same text on a GPU; the sanitizer is the host's.
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        if self.checked {
+            return Ok(None);
+        }
+        l.bring()?;
+        self.lower(l).map(Some)
     }
 }
 

@@ -117,6 +117,10 @@ impl Op for Gather {
         with_carrier!(l.dtype(), run::<_>(self, l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::moves::gather(l, &self.axes, &self.sizes, self.before)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let (source, lists) = (&rule.inputs[0], &rule.inputs[1..]);
         let cotangent = rule.cotangent()?;

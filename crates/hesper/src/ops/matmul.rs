@@ -240,6 +240,10 @@ impl Op for Matmul {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::matmul::lower(l, self.alpha, self.beta, self.add)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let (a, b) = (&rule.inputs[0], &rule.inputs[1]);
         let cotangent = rule.cotangent()?;

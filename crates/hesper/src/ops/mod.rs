@@ -15,6 +15,7 @@ pub mod concat;
 pub mod conv;
 pub(crate) mod copy;
 pub mod creation;
+pub mod cuda;
 pub mod custom;
 pub mod diagonal;
 pub mod einsum;
@@ -88,6 +89,13 @@ pub(crate) trait Op: Send + Sync + fmt::Debug {
     /// Makes the output from inputs that are ready. A view gives the input's memory with other strides;
     /// an op with commands encodes them and gives the memory that they fill.
     fn lower(&self, lowering: &mut Lowering<'_>) -> Result<Data>;
+
+    /// The same with kernels for a GPU; `None` if there are none for this op, or for these inputs. Then the op is
+    /// lowered for the host. Inputs may lie on another device until [`Lowering::bring`] moves them.
+    fn lower_gpu(&self, lowering: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let _ = lowering;
+        Ok(None)
+    }
 
     /// What else tells it from other ops of its type: ops of one name and identity that are applied to the
     /// same inputs give the same array. `None` if that cannot be said.

@@ -175,6 +175,17 @@ impl Op for Rows {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let (weight, bias) = self.vectors();
+        let (kind, eps) = match *self {
+            Rows::Softmax => (0, 0.0),
+            Rows::LogSumExp => (1, 0.0),
+            Rows::RmsNorm { eps, .. } => (2, eps),
+            Rows::LayerNorm { eps, .. } => (3, eps),
+        };
+        crate::gpu::rows::Rows { kind, eps, weight, bias }.lower(self.name(), l)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let (dtype, last) = (rule.inputs[0].dtype(), Some(&[-1isize][..]));
         let wide = if dtype.size() < 4 { Dtype::Float32 } else { dtype };

@@ -107,6 +107,13 @@ impl Op for Bits {
         )?;
         Ok(Data::contiguous(output, l.shape()))
     }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        l.bring()?;
+        let (key, output) = (l.row_major(0)?, l.output()?);
+        crate::gpu::moves::words(l.stream(), &key, &output)?;
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
 }
 
 /// Words of a key, in a shape.

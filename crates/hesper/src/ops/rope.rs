@@ -191,6 +191,11 @@ impl Op for Rope {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let Rope { dims, traditional, base, scale, offset, back } = *self;
+        crate::gpu::moves::Turn { dims, traditional, base, scale, offset, back }.lower(l)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
         inputs[0] = rule.cotangent()?;

@@ -388,6 +388,19 @@ impl Op for Scan {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        use crate::gpu::scan::{Combine, Scan as OnGpu};
+        let Scan { along, reverse, inclusive, .. } = *self;
+        let combine = match self.kind {
+            Kind::Sum => Combine::Sum,
+            Kind::Product => Combine::Product,
+            Kind::Max => Combine::Max,
+            Kind::Min => Combine::Min,
+            Kind::LogSum => return Ok(None),
+        };
+        OnGpu { combine, along, reverse, inclusive }.lower(self.name(), l)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let (x, out, cotangent) = (&rule.inputs[0], rule.output, rule.cotangent()?);
         let along = Some(self.along as isize);

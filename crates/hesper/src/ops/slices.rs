@@ -59,6 +59,13 @@ impl Op for SliceUpdate {
         with_combine!(l.dtype(), update::<_>(self, l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        match (&self.starts, self.mode) {
+            (Starts::At(starts), Mode::Set) => crate::gpu::moves::slice_update(l, starts, &self.steps),
+            _ => Ok(None),
+        }
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let [source, update, ..] = rule.inputs else { return rule.each(|_| Ok(None)) };
         let (out, cotangent) = (rule.output, rule.cotangent()?);

@@ -48,6 +48,11 @@ impl Op for Reshape {
         Ok(Data { strides: row_major(l.shape()), ..row_by_row })
     }
 
+    /// What has to be copied is copied where the stream is.
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        self.lower(l).map(Some)
+    }
+
     fn is_linear(&self) -> bool {
         true
     }
@@ -254,6 +259,11 @@ impl Op for Contiguous {
             return Ok(l.input(0).clone());
         }
         l.copy_of(0)
+    }
+
+    /// What has to be copied is copied where the stream is.
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        self.lower(l).map(Some)
     }
 
     fn is_linear(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::fuse::{Expression, Source};
 use crate::eval::plan::{Graph, Plan, Step};
-use crate::eval::{Bound, Lowering};
+use crate::eval::{Bound, Lowering, lower_op};
 use crate::ids::IdMap;
 use crate::ops::{Kind, Op, OpRef};
 use crate::shape::Shape;
@@ -257,8 +257,8 @@ impl Program {
                             Ok(Bound { shape, dtype, data, donated })
                         })
                         .collect::<Result<_>>()?;
-                    let mut lowering = Lowering::new(&node.stream, &node.shape, node.dtype, inputs);
-                    made[*at] = Some(node.op.get().lower(&mut lowering)?);
+                    let lowering = Lowering::new(&node.stream, &node.shape, node.dtype, inputs);
+                    made[*at] = Some(lower_op(node.op.get(), lowering)?);
                 }
                 Work::Group { expression, inputs, outputs, stream } => {
                     let data = inputs
@@ -327,6 +327,11 @@ impl Op for Run {
         let results = self.program.run(&arguments)?;
         *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(results);
         Ok(Data::contiguous(l.stream().alloc(0)?, l.shape()))
+    }
+
+    /// The program's ops say where they run.
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        self.lower(l).map(Some)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::quant::Affine;
 use crate::ops::multi::Parts;
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
@@ -119,6 +120,13 @@ impl Op for Dequantize {
             Dtype::Float16 => self.run::<f16>(l),
             Dtype::Bfloat16 => self.run::<bf16>(l),
             _ => self.run::<f32>(l),
+        }
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        match self.0 {
+            QuantFormat::Affine { bits, group } => Affine { bits, group }.decode(l, 0),
+            _ => Ok(None),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::quant::Affine;
 use crate::ops::walk::{Cursor, Strided};
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, broadcast};
@@ -75,6 +76,13 @@ impl Op for QuantizedMatmul {
             Dtype::Float16 => self.run::<f16>(l),
             Dtype::Bfloat16 => self.run::<bf16>(l),
             _ => self.run::<f32>(l),
+        }
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        match self.format {
+            QuantFormat::Affine { bits, group } => Affine { bits, group }.lower(l, self.transpose),
+            _ => Ok(None),
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod arg;
 pub(super) mod count;
+mod gpu;
 mod kernel;
 mod layout;
 mod reducers;
@@ -135,7 +136,20 @@ impl Reduce {
     ) -> Result<Data> {
         let layout = Layout::new(l.input(0), l.input_shape(0), &self.over);
         let reducer = reducer(&layout);
-        let buffer = l.stream().alloc(layout.outputs() * size_of::<R::Out>())?;
+        let data = self.result(l, &layout, size_of::<R::Out>())?;
+        let (bytes, _) = reach(l.input(0), l.input_shape(0), size_of::<R::In>());
+        let command = l.stream().encode(self.name()).read_range(&l.input(0).buffer, bytes);
+        command.write(&data.buffer).run(move |native| {
+            let [from, to] = native.take()?;
+            kernel(&reducer, &layout, from.as_slice::<R::In>()?, to.as_mut_slice::<R::Out>()?);
+            Ok(())
+        })?;
+        Ok(data)
+    }
+
+    /// Memory for the results, which are of `size` bytes each and lie as their input does.
+    fn result(&self, l: &Lowering<'_>, layout: &Layout, size: usize) -> Result<Data> {
+        let buffer = l.stream().alloc(layout.outputs() * size)?;
         // With the reduced axes gone the others are found in the same order; kept ones have length one.
         let strides = if l.shape().len() == l.input_shape(0).len() {
             layout.strides.clone()
@@ -145,15 +159,7 @@ impl Reduce {
                 .map(|at| layout.strides[at])
                 .collect()
         };
-        let data = Data { buffer, offset: layout.offset, strides };
-        let (bytes, _) = reach(l.input(0), l.input_shape(0), size_of::<R::In>());
-        let command = l.stream().encode(self.name()).read_range(&l.input(0).buffer, bytes);
-        command.write(&data.buffer).run(move |native| {
-            let [from, to] = native.take()?;
-            kernel(&reducer, &layout, from.as_slice::<R::In>()?, to.as_mut_slice::<R::Out>()?);
-            Ok(())
-        })?;
-        Ok(data)
+        Ok(Data { buffer, offset: layout.offset, strides })
     }
 
     /// Sums and products. Signed integers wrap as unsigned ones do.
@@ -308,6 +314,10 @@ impl Op for Reduce {
                 }
             }
         }
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        gpu::lower(self, l)
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

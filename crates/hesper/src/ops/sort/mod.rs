@@ -101,6 +101,14 @@ impl Op for Sort {
         with_element!(l.input_dtype(0), T => self.run::<T>(l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        match self.order {
+            // What is in order is so around any element.
+            Order::Sorted | Order::Around(_) => crate::gpu::sort::lower(l, self.places),
+            Order::Middle => Ok(None),
+        }
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         if self.places {
             return rule.each(|_| Ok(None));

@@ -1,0 +1,232 @@
+//! Speed on the device, one line for each kind of work: time, and bytes or operations in it.
+
+use std::time::Instant;
+
+use hesper::fast::{self, AttentionMask};
+use hesper::place::{self, Device};
+use hesper::{Array, CustomKernel, Dtype, Error, QuantMode, random, transform};
+
+/// How work is measured.
+#[derive(Clone, Copy)]
+enum Unit {
+    Bytes(f64),
+    Operations(f64),
+    Time,
+}
+
+struct Bench<'a> {
+    part: &'a str,
+    failures: usize,
+}
+
+/// All lines whose name contains `part`.
+pub fn run(part: &str) -> usize {
+    let mut bench = Bench { part, failures: 0 };
+    let done = place::with_device(Device::Gpu(0), || {
+        let groups = [elementwise, reductions, products, quantized, attention, sequences, overheads];
+        groups.iter().for_each(|group| {
+            if let Err(error) = group(&mut bench) {
+                bench.failures += 1;
+                println!("FAIL bench: {error}");
+            }
+        });
+    });
+    if let Err(error) = done {
+        println!("FAIL bench: {error}");
+        return 1;
+    }
+    println!("computed on the host: {:?}", place::fallbacks());
+    bench.failures
+}
+
+fn noise(shape: &[usize], dtype: Dtype) -> Result<Array, Error> {
+    let x = random::uniform(-1.0, 1.0, shape, Dtype::Float32, None)?.astype(dtype)?;
+    x.eval()?;
+    Ok(x)
+}
+
+impl Bench<'_> {
+    /// Times a computation: the first call, and then the best of several runs of many calls.
+    fn line(&mut self, name: &str, unit: Unit, f: impl Fn() -> Result<Array, Error>) {
+        if !name.contains(self.part) {
+            return;
+        }
+        match self.measure(&f) {
+            Ok((first, best)) => {
+                let rate = match unit {
+                    Unit::Bytes(bytes) => format!("{:8.0} GB/s", bytes / best / 1e9),
+                    Unit::Operations(count) => format!("{:8.1} TFLOP/s", count / best / 1e12),
+                    Unit::Time => String::new(),
+                };
+                println!("bench {name:44} {:10.1} us {rate} (first {:.1} ms)", best * 1e6, first * 1e3);
+            }
+            Err(error) => {
+                self.failures += 1;
+                println!("FAIL bench {name}: {error}");
+            }
+        }
+    }
+
+    fn measure(&self, f: &dyn Fn() -> Result<Array, Error>) -> Result<(f64, f64), Error> {
+        let start = Instant::now();
+        f()?.eval()?;
+        let first = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        f()?.eval()?;
+        let once = start.elapsed().as_secs_f64();
+        let count = ((0.02 / once) as usize).clamp(3, 200);
+        let mut best = f64::INFINITY;
+        for _ in 0..4 {
+            let start = Instant::now();
+            let mut last = None;
+            for _ in 0..count {
+                let out = f()?;
+                hesper::async_eval([&out])?;
+                last = Some(out);
+            }
+            if let Some(last) = last {
+                last.eval()?;
+            }
+            best = best.min(start.elapsed().as_secs_f64() / count as f64);
+        }
+        Ok((first, best))
+    }
+}
+
+fn elementwise(b: &mut Bench<'_>) -> Result<(), Error> {
+    let n = 1usize << 28;
+    let x = noise(&[n], Dtype::Bfloat16)?;
+    let chain = |x: &Array| x.multiply(1.5)?.add(0.25)?.tanh()?.multiply(x.sigmoid()?)?.add(x);
+    b.line("chain of five, 2^28 bf16", Unit::Bytes(4.0 * n as f64), || chain(&x));
+    let compiled = transform::compile(move |x: &[Array]| Ok(vec![chain(&x[0])?]));
+    b.line("chain of five, 2^28 bf16, compiled", Unit::Bytes(4.0 * n as f64), || {
+        Ok(compiled(&[x.clone()])?.swap_remove(0))
+    });
+    b.line("x + 1, 2^28 bf16", Unit::Bytes(4.0 * n as f64), || x.add(1.0));
+    drop(x);
+    let x = noise(&[1 << 26], Dtype::Float32)?;
+    b.line("x + 1, 2^26 f32", Unit::Bytes(8.0 * x.size() as f64), || x.add(1.0));
+    let text = "uint i = thread_position_in_grid.x; out[i] = 2.0f * x[i] + 1.0f;";
+    let kernel = CustomKernel::new("axpb", &["x"], &["out"], text)?;
+    b.line("custom kernel, 64M f32", Unit::Bytes(8.0 * x.size() as f64), || {
+        let call = kernel.call(&[x.clone()]).grid([x.size() as u64, 1, 1]).threadgroup([256, 1, 1]);
+        Ok(call.output(&[x.size()], Dtype::Float32).run()?.swap_remove(0))
+    });
+    let text = "uint i = thread_position_in_grid.x; float4 v = ((device const float4*)x)[i];
+                ((device float4*)out)[i] = 2.0f * v + 1.0f;";
+    let kernel = CustomKernel::new("axpb4", &["x"], &["out"], text)?;
+    b.line("custom kernel by float4, 64M f32", Unit::Bytes(8.0 * x.size() as f64), || {
+        let call = kernel.call(&[x.clone()]).grid([x.size() as u64 / 4, 1, 1]).threadgroup([256, 1, 1]);
+        Ok(call.output(&[x.size()], Dtype::Float32).run()?.swap_remove(0))
+    });
+    Ok(())
+}
+
+fn reductions(b: &mut Bench<'_>) -> Result<(), Error> {
+    let x = noise(&[16384, 8192], Dtype::Bfloat16)?;
+    let bytes = x.nbytes() as f64;
+    b.line("sum all, 16384x8192 bf16", Unit::Bytes(bytes), || x.sum(None, false));
+    b.line("sum axis 0", Unit::Bytes(bytes), || x.sum(Some(&[0]), false));
+    b.line("sum axis 1", Unit::Bytes(bytes), || x.sum(Some(&[1]), false));
+    b.line("softmax", Unit::Bytes(2.0 * bytes), || x.softmax(Some(&[-1]), false));
+    b.line("rms_norm", Unit::Bytes(2.0 * bytes), || fast::rms_norm(&x, None, 1e-5));
+    b.line("layer_norm", Unit::Bytes(2.0 * bytes), || fast::layer_norm(&x, None, None, 1e-5));
+    b.line("argmax", Unit::Bytes(bytes), || x.argmax(Some(1), false));
+    b.line("transpose copy", Unit::Bytes(2.0 * bytes), || x.t()?.contiguous());
+    b.line("strided copy", Unit::Bytes(2.0 * bytes), || {
+        x.reshape(&[128, 128, 8192])?.transpose(&[1, 0, 2])?.contiguous()
+    });
+    Ok(())
+}
+
+fn products(b: &mut Bench<'_>) -> Result<(), Error> {
+    for n in [4096usize, 8192] {
+        let (x, y) = (noise(&[n, n], Dtype::Bfloat16)?, noise(&[n, n], Dtype::Bfloat16)?);
+        b.line(&format!("matmul {n} bf16"), Unit::Operations(2.0 * (n as f64).powi(3)), || x.matmul(&y));
+        b.line(&format!("matmul {n} bf16, right turned"), Unit::Operations(2.0 * (n as f64).powi(3)), || {
+            x.matmul(&y.t()?)
+        });
+    }
+    let w = noise(&[14336, 4096], Dtype::Bfloat16)?;
+    for m in [1usize, 4, 16, 64] {
+        let x = noise(&[m, 4096], Dtype::Bfloat16)?;
+        b.line(&format!("linear 4096 to 14336 bf16, {m} rows"), Unit::Bytes(w.nbytes() as f64), || {
+            x.matmul(&w.t()?)
+        });
+    }
+    let x = noise(&[32, 56, 56, 256], Dtype::Bfloat16)?;
+    let w = noise(&[256, 3, 3, 256], Dtype::Bfloat16)?;
+    let operations = 2.0 * (32 * 56 * 56) as f64 * 256.0 * 9.0 * 256.0;
+    b.line("conv2d 32x56x56x256, 3x3 bf16", Unit::Operations(operations), || {
+        x.conv2d(&w, [1, 1], [1, 1], [1, 1], 1)
+    });
+    Ok(())
+}
+
+fn quantized(b: &mut Bench<'_>) -> Result<(), Error> {
+    let q = random::bits(&[14336, 512], None)?;
+    let (scales, biases) =
+        (noise(&[14336, 64], Dtype::Bfloat16)?, Some(noise(&[14336, 64], Dtype::Bfloat16)?));
+    hesper::eval([&q])?;
+    let bytes = q.nbytes() + scales.nbytes() * 2;
+    for m in [1usize, 8, 32, 4096] {
+        let x = noise(&[m, 4096], Dtype::Bfloat16)?;
+        let unit = match m {
+            4096 => Unit::Operations(2.0 * m as f64 * 14336.0 * 4096.0),
+            _ => Unit::Bytes(bytes as f64),
+        };
+        b.line(&format!("4 bits, 14336x4096, {m} rows"), unit, || {
+            x.quantized_matmul(&q, &scales, biases.as_ref(), true, Some(64), Some(4), QuantMode::Affine)
+        });
+    }
+    Ok(())
+}
+
+fn attention(b: &mut Bench<'_>) -> Result<(), Error> {
+    let of = Dtype::Bfloat16;
+    for (name, batch, queries, keys, mask) in [
+        ("decode, kv 32768", 1usize, 1usize, 32768usize, AttentionMask::None),
+        ("decode, batch 32, kv 4096", 32, 1, 4096, AttentionMask::None),
+        ("prefill 4096, causal", 1, 4096, 4096, AttentionMask::Causal),
+    ] {
+        let q = noise(&[batch, 32, queries, 128], of)?;
+        let (k, v) = (noise(&[batch, 8, keys, 128], of)?, noise(&[batch, 8, keys, 128], of)?);
+        let unit = match queries {
+            1 => Unit::Bytes((k.nbytes() + v.nbytes()) as f64),
+            _ => Unit::Operations(2.0 * 2.0 * 32.0 * 128.0 * (queries * keys) as f64 / 2.0),
+        };
+        b.line(&format!("attention {name}"), unit, || {
+            fast::scaled_dot_product_attention(&q, &k, &v, 0.088, mask, None)
+        });
+    }
+    Ok(())
+}
+
+fn sequences(b: &mut Bench<'_>) -> Result<(), Error> {
+    if "cumsum, sort".contains(b.part) || b.part.is_empty() {
+        let x = noise(&[16384, 8192], Dtype::Bfloat16)?;
+        b.line("cumsum", Unit::Bytes(2.0 * x.nbytes() as f64), || x.cumsum(Some(1), false, true));
+        let x = noise(&[1 << 24], Dtype::Float32)?;
+        b.line("sort 16M f32", Unit::Time, || x.sort(None));
+    }
+    Ok(())
+}
+
+fn overheads(b: &mut Bench<'_>) -> Result<(), Error> {
+    let x = noise(&[16], Dtype::Float32)?;
+    hesper::eval::set_fusion(false);
+    b.line("chain of 100 tiny adds, unfused", Unit::Time, || (0..100).try_fold(x.clone(), |x, _| x.add(1.0)));
+    hesper::eval::set_fusion(true);
+    let (x, y) = (noise(&[256, 1024], Dtype::Bfloat16)?, noise(&[1024, 4096], Dtype::Bfloat16)?);
+    b.line("tiny matmul 256x1024x4096", Unit::Time, || x.matmul(&y));
+    let bytes = vec![1u8; 256 << 20];
+    let start = Instant::now();
+    let up = Array::from_bytes(&bytes, Dtype::Uint8, &[bytes.len()])?;
+    let there = up.add(1)?;
+    there.eval()?;
+    println!("bench upload of 256 MiB and an add {:24.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    let start = Instant::now();
+    there.read_bytes(|bytes| bytes.len())?;
+    println!("bench read-back of 256 MiB {:32.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    Ok(())
+}

@@ -1,0 +1,631 @@
+//! The computations that are compared: every op, several types, layouts that are contiguous, strided,
+//! transposed, broadcast, empty and odd.
+
+use hesper::fast::{self, AttentionMask};
+use hesper::place::{self, Device};
+use hesper::{Array, Conv, CustomKernel, Dtype, Error, Pad, QuantMode, random, transform};
+
+use crate::compare::Case;
+
+type Made = Result<Vec<Array>, Error>;
+
+const FLOATS: [Dtype; 3] = [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16];
+
+/// Numbers between about -2 and 2 that no formula of interest is special for.
+pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
+    let count: usize = shape.iter().product();
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let numbers: Vec<f32> = (0..count)
+        .map(|_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * 4.0
+        })
+        .collect();
+    let make = || -> Result<Array, Error> {
+        let whole = Array::try_from_slice(&numbers, shape)?;
+        let whole = match dtype {
+            Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32 | Dtype::Float64 | Dtype::Complex64 => whole,
+            Dtype::Bool => whole.greater(0.0)?,
+            _ => whole.multiply(25.0)?.abs()?,
+        };
+        let whole = whole.astype(dtype)?;
+        whole.eval()?;
+        Ok(whole)
+    };
+    match place::with_device(Device::Cpu, make).and_then(|made| made) {
+        Ok(array) => array,
+        Err(error) => panic!("test data: {error}"),
+    }
+}
+
+fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
+    let count: usize = shape.iter().product();
+    let numbers: Vec<i32> =
+        (0..count).map(|at| ((at as u64 * 7919 + seed * 104729 + 13) % most as u64) as i32).collect();
+    match Array::try_from_slice(&numbers, shape) {
+        Ok(array) => array,
+        Err(error) => panic!("test data: {error}"),
+    }
+}
+
+struct Cases(Vec<Case>);
+
+impl Cases {
+    fn add(
+        &mut self,
+        name: impl Into<String>,
+        tolerance: f64,
+        run: impl Fn() -> Made + Send + Sync + 'static,
+    ) {
+        self.0.push(Case { name: name.into(), tolerance, run: Box::new(run) });
+    }
+}
+
+/// Functions of half precision that GPUs compute by instructions of their own.
+fn half_tolerance(name: &str, dtype: Dtype) -> f64 {
+    match (name, dtype) {
+        ("exp" | "tanh" | "sigmoid", Dtype::Bfloat16) => 4e-3,
+        ("exp" | "tanh" | "sigmoid", Dtype::Float16) => 5e-4,
+        _ => 0.0,
+    }
+}
+
+fn tolerance(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::Bfloat16 => 1e-2,
+        Dtype::Float16 => 2e-3,
+        Dtype::Float64 => 1e-11,
+        _ => 2e-5,
+    }
+}
+
+pub fn all() -> Vec<Case> {
+    let mut cases = Cases(Vec::new());
+    elementwise(&mut cases);
+    layouts(&mut cases);
+    reductions(&mut cases);
+    rows(&mut cases);
+    products(&mut cases);
+    movement(&mut cases);
+    networks(&mut cases);
+    sequences(&mut cases);
+    others(&mut cases);
+    custom(&mut cases);
+    transforms(&mut cases);
+    cases.0
+}
+
+type Unary = fn(&Array) -> Result<Array, Error>;
+
+fn elementwise(cases: &mut Cases) {
+    let unary: [(&str, Unary); 22] = [
+        ("abs", |x| x.abs()),
+        ("negative", |x| x.negative()),
+        ("exp", |x| x.exp()),
+        ("expm1", |x| x.expm1()),
+        ("log1p", |x| x.abs()?.log1p()),
+        ("log", |x| x.abs()?.add(0.01)?.log()),
+        ("sqrt", |x| x.abs()?.sqrt()),
+        ("rsqrt", |x| x.abs()?.add(0.1)?.rsqrt()),
+        ("sin", |x| x.sin()),
+        ("cos", |x| x.cos()),
+        ("tanh", |x| x.tanh()),
+        ("sigmoid", |x| x.sigmoid()),
+        ("erf", |x| x.erf()),
+        ("floor", |x| x.floor()),
+        ("ceil", |x| x.ceil()),
+        ("square", |x| x.square()),
+        ("sign", |x| x.sign()),
+        ("arctan", |x| x.arctan()),
+        ("isnan", |x| x.isnan()),
+        ("logical_not", |x| x.logical_not()),
+        ("reciprocal", |x| x.add(3.0)?.reciprocal()),
+        ("round", |x| x.round(1)),
+    ];
+    for (name, f) in unary {
+        for dtype in FLOATS {
+            cases.add(format!("{name} {dtype}"), half_tolerance(name, dtype), move || {
+                // Odd and even lengths, and a view that is not aligned.
+                let x = data(&[1037], dtype, 1);
+                let part = x.slice(&[3], &[900], &[1])?;
+                Ok(vec![f(&x)?, f(&part)?, f(&x.slice(&[0], &[1037], &[2])?)?])
+            });
+        }
+    }
+    for dtype in [
+        Dtype::Int8,
+        Dtype::Uint8,
+        Dtype::Int16,
+        Dtype::Int32,
+        Dtype::Int64,
+        Dtype::Uint32,
+        Dtype::Bool,
+        Dtype::Float64,
+        Dtype::Complex64,
+    ] {
+        cases.add(
+            format!("arithmetic {dtype}"),
+            if dtype == Dtype::Complex64 { 1e-5 } else { 0.0 },
+            move || {
+                let (x, y) = (data(&[33, 40], dtype, 1), data(&[33, 40], dtype, 2));
+                let row = data(&[40], dtype, 3);
+                Ok(vec![x.add(&y)?, x.multiply(&y)?, x.add(&row)?, x.equal(&y)?, x.astype(Dtype::Float32)?])
+            },
+        );
+    }
+    for dtype in [Dtype::Float32, Dtype::Bfloat16] {
+        cases.add(
+            format!("fused chain {dtype}"),
+            if dtype == Dtype::Bfloat16 { 1e-2 } else { 0.0 },
+            move || {
+                let x = data(&[64, 1024], dtype, 5);
+                let (a, b) = (data(&[1024], dtype, 6), data(&[64, 1], dtype, 7));
+                let y = x.multiply(&a)?.add(&b)?.tanh()?.multiply(x.sigmoid()?)?.add(&x)?;
+                Ok(vec![y.clone(), y.multiply(0.001)?.astype(Dtype::Int32)?])
+            },
+        );
+    }
+    cases.add("select and clip", 0.0, || {
+        let (x, y) = (data(&[7, 129], Dtype::Float32, 1), data(&[7, 129], Dtype::Float32, 2));
+        Ok(vec![hesper::select(&x.greater(&y)?, &x, &y)?, x.clip(Some(-0.5), Some(0.5))?])
+    });
+    cases.add("a long row of many axes", 0.0, || {
+        let x = data(&[70000, 2, 3], Dtype::Float32, 3);
+        let turned = x.transpose(&[1, 2, 0])?;
+        Ok(vec![turned.add(1.0)?, x.transpose(&[2, 0, 1])?.multiply(2.0)?])
+    });
+    cases.add("empty", 0.0, || {
+        let x = Array::zeros(&[0, 5], Dtype::Float32)?;
+        Ok(vec![x.add(1.0)?, x.sum(Some(&[0]), false)?, x.exp()?.sum(None, false)?])
+    });
+}
+
+fn layouts(cases: &mut Cases) {
+    for dtype in [Dtype::Uint8, Dtype::Bfloat16, Dtype::Float32, Dtype::Int64] {
+        cases.add(format!("copies {dtype}"), 0.0, move || {
+            let x = data(&[65, 34, 130], dtype, 4);
+            let all = [
+                x.transpose(&[2, 1, 0])?,
+                x.transpose(&[0, 2, 1])?,
+                x.transpose(&[1, 0, 2])?,
+                x.flip(Some(&[0, 2]))?,
+                x.slice(&[1, 2, 3], &[60, 34, 130], &[2, 1, 3])?,
+                x.slice(&[0, 0, 0], &[65, 34, 128], &[1, 1, 1])?,
+                x.slice(&[0, 0, 1], &[1, 34, 2], &[1, 1, 1])?.broadcast_to(&[3, 34, 5])?,
+            ];
+            all.iter().map(Array::contiguous).collect()
+        });
+    }
+    cases.add("reshape, view, tile, repeat, roll", 0.0, || {
+        let x = data(&[12, 18], Dtype::Float32, 4);
+        Ok(vec![
+            x.t()?.reshape(&[9, -1])?,
+            x.view(Dtype::Uint16)?,
+            x.tile(&[2, 3])?,
+            x.repeat(3, Some(1))?,
+            x.roll(&[5], Some(&[1]))?,
+            x.pad(&[(1, 2), (3, 0)], &Pad::Constant(1.5.into()))?,
+        ])
+    });
+}
+
+fn reductions(cases: &mut Cases) {
+    let shapes: [&[usize]; 6] = [&[1000], &[37, 129], &[64, 2048], &[3, 50, 70], &[5, 3, 8], &[2, 70000]];
+    for dtype in [
+        Dtype::Float32,
+        Dtype::Bfloat16,
+        Dtype::Int32,
+        Dtype::Uint8,
+        Dtype::Float64,
+        Dtype::Int64,
+        Dtype::Bool,
+    ] {
+        let name = format!("reductions {dtype}");
+        cases.add(name, tolerance(dtype), move || {
+            let mut results = Vec::new();
+            for shape in shapes {
+                let x = data(shape, dtype, 9);
+                let rank = shape.len() as isize;
+                let mut over: Vec<Vec<isize>> = (0..rank).map(|axis| vec![axis]).collect();
+                over.push((0..rank).collect());
+                if rank == 3 {
+                    over.extend([vec![0, 2], vec![1, 2], vec![0, 1]]);
+                }
+                for axes in &over {
+                    let axes = Some(&axes[..]);
+                    results.push(x.sum(axes, false)?);
+                    results.push(x.max(axes, true)?);
+                    results.push(x.min(axes, false)?);
+                    results.push(x.any(axes, false)?);
+                    results.push(x.all(axes, false)?);
+                    results.push(x.count_nonzero(axes, false)?);
+                }
+            }
+            Ok(results)
+        });
+    }
+    for dtype in FLOATS {
+        cases.add(format!("mean, var, std {dtype}"), tolerance(dtype), move || {
+            let x = data(&[40, 70, 33], dtype, 11);
+            Ok(vec![
+                x.mean(Some(&[1]), false)?,
+                x.var(Some(&[0, 2]), false, 0)?,
+                x.std(Some(&[2]), true, 1)?,
+                x.transpose(&[2, 0, 1])?.sum(Some(&[1]), false)?,
+                x.slice(&[0, 0, 0], &[40, 70, 33], &[1, 2, 1])?.sum(Some(&[1]), false)?,
+            ])
+        });
+        cases.add(format!("argmax, argmin {dtype}"), 0.0, move || {
+            let x = data(&[40, 700, 33], dtype, 12);
+            Ok(vec![
+                x.argmax(Some(0), false)?,
+                x.argmax(Some(1), false)?,
+                x.argmin(Some(2), true)?,
+                x.argmax(None, false)?,
+                x.flip(Some(&[1]))?.argmax(Some(1), false)?,
+            ])
+        });
+    }
+    cases.add("prod and complex", 1e-4, || {
+        let x = data(&[9, 33], Dtype::Float32, 12);
+        let z = data(&[9, 33], Dtype::Complex64, 13);
+        Ok(vec![
+            x.prod(Some(&[0]), false)?,
+            z.sum(Some(&[1]), false)?,
+            z.prod(Some(&[0]), false)?,
+            z.max(None, false)?,
+        ])
+    });
+    cases.add("extremes with nan", 0.0, || {
+        let x = data(&[20, 300], Dtype::Float32, 14);
+        let y = hesper::select(&x.greater(1.99)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &x)?;
+        Ok(vec![
+            y.max(Some(&[1]), false)?,
+            y.min(None, false)?,
+            y.argmax(Some(1), false)?,
+            y.argmin(Some(0), false)?,
+        ])
+    });
+}
+
+fn rows(cases: &mut Cases) {
+    for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16, Dtype::Float64] {
+        for length in [1usize, 7, 64, 1000, 1024, 4096, 8192, 33000] {
+            cases.add(format!("rows {dtype} {length}"), tolerance(dtype), move || {
+                let x = data(&[9, length], dtype, 15);
+                let (w, b) = (data(&[length], dtype, 16), data(&[length], dtype, 17));
+                Ok(vec![
+                    x.softmax(Some(&[-1]), false)?,
+                    x.logsumexp(Some(&[-1]), false)?,
+                    fast::rms_norm(&x, Some(&w), 1e-5)?,
+                    fast::rms_norm(&x, None, 1e-5)?,
+                    fast::layer_norm(&x, Some(&w), Some(&b), 1e-5)?,
+                    fast::layer_norm(&x, None, None, 1e-5)?,
+                ])
+            });
+        }
+    }
+    cases.add("softmax over other axes", 1e-5, || {
+        let x = data(&[6, 17, 40], Dtype::Float32, 18);
+        Ok(vec![x.softmax(Some(&[0]), false)?, x.softmax(Some(&[1, 2]), false)?, x.log_softmax(Some(&[1]))?])
+    });
+    cases.add("cross entropy", 1e-4, || {
+        let x = data(&[33, 1000], Dtype::Float32, 19);
+        Ok(vec![fast::cross_entropy(&x, &indices(&[33], 1000, 1))?])
+    });
+}
+
+fn products(cases: &mut Cases) {
+    for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16, Dtype::Float64, Dtype::Complex64] {
+        let close = if dtype == Dtype::Complex64 { 1e-4 } else { tolerance(dtype) * 5.0 };
+        cases.add(format!("matmul {dtype}"), close, move || {
+            let x = |shape: &[usize], seed| data(shape, dtype, seed);
+            let mut all = vec![
+                x(&[64, 128], 1).matmul(&x(&[128, 96], 2))?,
+                x(&[65, 129], 1).matmul(&x(&[129, 33], 2))?,
+                x(&[1, 256], 1).matmul(&x(&[512, 256], 2).t()?)?,
+                x(&[3, 256], 1).matmul(&x(&[512, 256], 2).t()?)?,
+                x(&[7, 256], 1).matmul(&x(&[512, 256], 2).t()?)?,
+                x(&[128, 64], 1).t()?.matmul(&x(&[128, 64], 2))?,
+                x(&[128, 64], 1).t()?.matmul(&x(&[96, 128], 2).t()?)?,
+                x(&[4, 3, 20, 40], 1).matmul(&x(&[4, 3, 40, 24], 2))?,
+                x(&[4, 3, 20, 40], 1).matmul(&x(&[40, 24], 2))?,
+                x(&[4, 1, 20, 40], 1).matmul(&x(&[3, 40, 24], 2))?,
+                x(&[4, 20, 3, 40], 1).transpose(&[0, 2, 1, 3])?.matmul(&x(&[4, 3, 40, 24], 2))?,
+                x(&[40], 1).matmul(&x(&[40, 24], 2))?,
+                x(&[24, 40], 1).matmul(&x(&[40], 2))?,
+                x(&[40], 1).matmul(&x(&[40], 2))?,
+                x(&[33, 80], 1).slice(&[0, 0], &[33, 80], &[1, 2])?.matmul(&x(&[40, 24], 2))?,
+                x(&[0, 8], 1).matmul(&x(&[8, 4], 2))?,
+                x(&[3, 0], 1).matmul(&x(&[0, 4], 2))?,
+            ];
+            all.push(x(&[24], 3).addmm(&x(&[33, 40], 1), &x(&[40, 24], 2), 1.0, 1.0)?);
+            all.push(x(&[33, 24], 3).addmm(&x(&[33, 40], 1), &x(&[40, 24], 2), 0.5, 2.0)?);
+            all.push(x(&[24], 3).addmm(&x(&[2, 40], 1), &x(&[24, 40], 2).t()?, 1.0, 1.0)?);
+            Ok(all)
+        });
+    }
+    cases.add("einsum, inner, outer, tensordot", 1e-4, || {
+        let (x, y) = (data(&[5, 6, 7], Dtype::Float32, 1), data(&[7, 6, 4], Dtype::Float32, 2));
+        Ok(vec![
+            hesper::einsum("abc,cbd->ad", &[&x, &y])?,
+            x.reshape(&[30, 7])?.inner(&data(&[9, 7], Dtype::Float32, 3))?,
+            data(&[9], Dtype::Float32, 3).outer(&data(&[8], Dtype::Float32, 4))?,
+        ])
+    });
+    cases.add("gather_mm", 1e-4, || {
+        let (x, y) = (data(&[5, 6, 32], Dtype::Float32, 1), data(&[4, 32, 16], Dtype::Float32, 2));
+        Ok(vec![x.gather_mm(&y, None, Some(&indices(&[5], 4, 3)))?])
+    });
+    for (bits, group) in [(4usize, 64usize), (8, 64), (4, 32), (8, 128), (2, 64), (3, 64), (6, 64)] {
+        for dtype in [Dtype::Bfloat16, Dtype::Float32, Dtype::Float16] {
+            cases.add(format!("quantized {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
+                let w = data(&[256, 512], dtype, 1);
+                let made = place::with_device(Device::Cpu, || {
+                    w.quantize(Some(group), Some(bits), QuantMode::Affine)
+                });
+                let (q, scales, biases) = made??;
+                let biases = biases.as_ref();
+                let mut all = Vec::new();
+                for rows in [1usize, 2, 5, 33] {
+                    let x = data(&[rows, 512], dtype, 2);
+                    all.push(x.quantized_matmul(
+                        &q,
+                        &scales,
+                        biases,
+                        true,
+                        Some(group),
+                        Some(bits),
+                        QuantMode::Affine,
+                    )?);
+                }
+                let y = data(&[3, 256], dtype, 3);
+                all.push(y.quantized_matmul(
+                    &q,
+                    &scales,
+                    biases,
+                    false,
+                    Some(group),
+                    Some(bits),
+                    QuantMode::Affine,
+                )?);
+                all.push(q.dequantize(&scales, biases, Some(group), Some(bits), QuantMode::Affine, None)?);
+                Ok(all)
+            });
+        }
+    }
+}
+
+fn movement(cases: &mut Cases) {
+    for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Uint8, Dtype::Int64] {
+        cases.add(format!("concatenate, take, update {dtype}"), 0.0, move || {
+            let (x, y) = (data(&[20, 33], dtype, 1), data(&[20, 7], dtype, 2));
+            Ok(vec![
+                hesper::concatenate(&[x.clone(), y.clone()], 1)?,
+                hesper::concatenate(&[x.clone(), x.slice(&[0, 0], &[5, 33], &[1, 1])?, x.clone()], 0)?,
+                hesper::stack(&[x.clone(), x.flip(Some(&[1]))?], 1)?,
+                x.take(indices(&[4, 5], 20, 3), Some(0))?,
+                x.take(indices(&[6], 33, 4), Some(1))?,
+                x.take_along_axis(&indices(&[20, 5], 33, 5), Some(1))?,
+                x.slice_update(&y, &[0, 4], &[20, 11], &[1, 1])?,
+                x.slice_update(&y.slice(&[0, 0], &[10, 7], &[1, 1])?, &[0, 4], &[20, 11], &[2, 1])?,
+                x.put_along_axis(&indices(&[20, 3], 33, 6), &data(&[20, 3], dtype, 7), Some(1))?,
+                x.diagonal(1, 0, 1)?,
+                x.tril(0)?,
+            ])
+        });
+    }
+    cases.add("scatter", 1e-5, || {
+        let x = data(&[20, 8], Dtype::Float32, 1);
+        let at = indices(&[6], 20, 3);
+        let updates = data(&[6, 1, 8], Dtype::Float32, 2);
+        Ok(vec![
+            x.scatter(&[at.clone()], &updates, &[0])?,
+            x.scatter_add(&[at.clone()], &updates, &[0])?,
+            x.scatter_max(&[at], &updates, &[0])?,
+        ])
+    });
+    cases.add("append", 0.0, || {
+        let mut block = Array::zeros(&[2, 3, 0, 8], Dtype::Float32)?;
+        for step in 0..4 {
+            let row = data(&[2, 3, 1, 8], Dtype::Float32, step as u64);
+            block = fast::append(&block, &row, &[step, step], 4)?;
+        }
+        let grown = fast::append(&block, &data(&[2, 3, 2, 8], Dtype::Float32, 9), &[4, 2], 8)?;
+        Ok(vec![block, grown])
+    });
+}
+
+fn networks(cases: &mut Cases) {
+    for dtype in FLOATS {
+        for (queries, keys, width) in
+            [(1usize, 300usize, 128usize), (1, 5000, 64), (17, 130, 64), (64, 64, 128), (200, 200, 80)]
+        {
+            cases.add(
+                format!("attention {dtype} {queries} of {keys} by {width}"),
+                tolerance(dtype) * 4.0,
+                move || {
+                    let q = data(&[2, 8, queries, width], dtype, 1);
+                    let (k, v) = (data(&[2, 2, keys, width], dtype, 2), data(&[2, 2, keys, width], dtype, 3));
+                    let scale = 1.0 / (width as f32).sqrt();
+                    let mask = data(&[queries, keys], dtype, 4);
+                    let hidden = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
+                    Ok(vec![
+                        fast::scaled_dot_product_attention(&q, &k, &v, scale, AttentionMask::None, None)?,
+                        fast::scaled_dot_product_attention(&q, &k, &v, scale, AttentionMask::Causal, None)?,
+                        fast::scaled_dot_product_attention(
+                            &q,
+                            &k,
+                            &v,
+                            scale,
+                            AttentionMask::Array(&mask),
+                            None,
+                        )?,
+                        fast::scaled_dot_product_attention(
+                            &q,
+                            &k,
+                            &v,
+                            scale,
+                            AttentionMask::Array(&hidden),
+                            None,
+                        )?,
+                        fast::scaled_dot_product_attention(
+                            &q,
+                            &k,
+                            &v,
+                            scale,
+                            AttentionMask::None,
+                            Some(&data(&[8], dtype, 6)),
+                        )?,
+                    ])
+                },
+            );
+        }
+        cases.add(format!("rope {dtype}"), tolerance(dtype), move || {
+            let x = data(&[2, 4, 5, 64], dtype, 1);
+            let freqs = data(&[32], Dtype::Float32, 2).abs()?.add(1.0)?;
+            Ok(vec![
+                fast::rope(&x, 64, false, Some(10000.0), 1.0, 3, None)?,
+                fast::rope(&x, 32, true, Some(10000.0), 0.5, 7, None)?,
+                fast::rope(&x, 64, false, None, 1.0, 3, Some(&freqs))?,
+            ])
+        });
+        cases.add(format!("convolutions {dtype}"), tolerance(dtype) * 5.0, move || {
+            let x = data(&[2, 14, 15, 8], dtype, 1);
+            let w = data(&[16, 3, 3, 8], dtype, 2);
+            let grouped = data(&[16, 3, 3, 2], dtype, 3);
+            let line = data(&[2, 30, 8], dtype, 4);
+            Ok(vec![
+                x.conv2d(&w, [1, 1], [1, 1], [1, 1], 1)?,
+                x.conv2d(&w, [2, 1], [0, 2], [1, 2], 1)?,
+                x.conv2d(&grouped, [1, 1], [1, 1], [1, 1], 4)?,
+                line.conv1d(&data(&[12, 5, 8], dtype, 5), 2, 1, 1, 1)?,
+                x.conv_general(&w, &Conv { flip: true, ..Conv::default() })?,
+            ])
+        });
+    }
+}
+
+fn sequences(cases: &mut Cases) {
+    for dtype in [Dtype::Float32, Dtype::Int32, Dtype::Bfloat16] {
+        cases.add(format!("scans {dtype}"), tolerance(dtype), move || {
+            let x = data(&[7, 301, 5], dtype, 1);
+            Ok(vec![
+                x.cumsum(Some(1), false, true)?,
+                x.cumsum(Some(1), true, false)?,
+                x.cumsum(Some(2), false, true)?,
+                x.cummax(Some(0), false, true)?,
+                x.cummin(Some(1), false, true)?,
+                x.cumsum(None, false, true)?,
+            ])
+        });
+        cases.add(format!("sorts {dtype}"), 0.0, move || {
+            let x = data(&[7, 301], dtype, 2);
+            Ok(vec![
+                x.sort(Some(1))?,
+                x.argsort(Some(1))?,
+                x.sort(Some(0))?,
+                x.topk(5, Some(1))?,
+                x.sort(None)?,
+            ])
+        });
+    }
+    cases.add("long scans and sorts", 1e-3, || {
+        let x = data(&[3, 70001], Dtype::Float32, 2);
+        Ok(vec![x.cumsum(Some(1), false, true)?, x.sort(Some(1))?, x.argsort(Some(1))?])
+    });
+}
+
+fn others(cases: &mut Cases) {
+    cases.add("random", 1e-5, || {
+        let key = random::key(7)?;
+        Ok(vec![
+            random::bits(&[33, 7], Some(&key))?,
+            random::uniform(0.0, 1.0, &[1000], Dtype::Float32, Some(&key))?,
+            random::normal(&[1000], Dtype::Float32, 0.0, 1.0, Some(&key))?,
+            random::split(&key, 5)?,
+        ])
+    });
+    cases.add("arange, eye, linspace", 0.0, || {
+        Ok(vec![
+            Array::arange(1000, None)?,
+            Array::eye(33, 40, 1, Dtype::Float32)?,
+            Array::linspace(0.0, 3.0, 77, Dtype::Float32)?,
+            Array::full(&[5, 7], 3.5, None)?,
+        ])
+    });
+    cases.add("linear algebra", 1e-3, || {
+        let x = data(&[4, 8, 8], Dtype::Float32, 1);
+        let square =
+            x.matmul(&x.swapaxes(-1, -2)?)?.add(&Array::eye(8, 8, 0, Dtype::Float32)?.multiply(4.0)?)?;
+        Ok(vec![hesper::linalg::cholesky(&square, false)?, hesper::linalg::inv(&square)?])
+    });
+    cases.add("fourier transforms", 1e-4, || {
+        let x = data(&[3, 64], Dtype::Float32, 1);
+        Ok(vec![hesper::fft::rfft(&x, None, -1, hesper::fft::Norm::Backward)?])
+    });
+    cases.add("hadamard", 1e-4, || Ok(vec![data(&[3, 64], Dtype::Float32, 1).hadamard_transform(None)?]));
+}
+
+fn custom(cases: &mut Cases) {
+    cases.add("custom kernels", 1e-6, || {
+        let text = "uint i = thread_position_in_grid.x; out[i] = a * x[i] + y[i];";
+        let kernel = CustomKernel::new("axpy", &["a", "x", "y"], &["out"], text)?;
+        let (x, y) = (data(&[1000], Dtype::Float32, 1), data(&[1000], Dtype::Float32, 2));
+        let a = Array::scalar(2.0, Dtype::Float32)?;
+        let run = kernel.call(&[a, x, y]).grid([1000, 1, 1]).threadgroup([256, 1, 1]);
+        let mut all = run.output(&[1000], Dtype::Float32).run()?;
+        let text = "uint i = thread_position_in_grid.x; float v = simd_sum(x[i]);
+                    threadgroup float part[32]; uint lane = thread_index_in_simdgroup;
+                    if (lane == 0) part[simdgroup_index_in_threadgroup] = v;
+                    threadgroup_barrier(mem_flags::mem_threadgroup);
+                    if (thread_position_in_threadgroup.x == 0) {
+                        float s = 0; for (int k = 0; k < 8; ++k) s += part[k];
+                        out[threadgroup_position_in_grid.x] = s; }";
+        let kernel = CustomKernel::new("sums", &["x"], &["out"], text)?;
+        let x = data(&[2048], Dtype::Float32, 3);
+        let run = kernel.call(&[x]).grid([2048, 1, 1]).threadgroup([256, 1, 1]);
+        all.extend(run.output(&[8], Dtype::Float32).run()?);
+        let text = "uint i = thread_position_in_grid.x;
+                    out[i] = x[(i / x_shape[1]) * x_strides[0] + (i % x_shape[1]) * x_strides[1]];";
+        let kernel = CustomKernel::with_options("strided", &["x"], &["out"], text, "", false, false)?;
+        let x = data(&[20, 30], Dtype::Float32, 3).t()?;
+        let run = kernel.call(&[x]).grid([600, 1, 1]).threadgroup([64, 1, 1]).init_value(7.0);
+        all.extend(run.output(&[700], Dtype::Float32).run()?);
+        Ok(all)
+    });
+}
+
+fn transforms(cases: &mut Cases) {
+    cases.add("gradient of a small network", 1e-3, || {
+        let loss = |x: &[Array]| {
+            let h = x[0].matmul(&x[1])?.add(&x[2])?.tanh()?;
+            h.matmul(&x[3])?.square()?.mean(None, false)
+        };
+        let inputs = [
+            data(&[16, 32], Dtype::Float32, 1),
+            data(&[32, 64], Dtype::Float32, 2),
+            data(&[64], Dtype::Float32, 3),
+            data(&[64, 8], Dtype::Float32, 4),
+        ];
+        transform::grad(loss, &[1, 2, 3])(&inputs)
+    });
+    cases.add("compiled function", 1e-5, || {
+        let f = transform::compile(|x: &[Array]| {
+            let y = x[0].multiply(2.0)?.add(&x[1])?.exp()?;
+            Ok(vec![y.sum(Some(&[1]), true)?.multiply(&y)?, y.sort(Some(1))?])
+        });
+        let inputs = [data(&[8, 128], Dtype::Float32, 1), data(&[128], Dtype::Float32, 2)];
+        let mut all = f(&inputs)?;
+        all.extend(f(&inputs)?);
+        Ok(all)
+    });
+    cases.add("both devices in one graph", 1e-5, || {
+        let x = data(&[64, 64], Dtype::Float32, 1);
+        let y = x.exp()?;
+        let here = place::with_device(Device::Cpu, || y.add(1.0))??;
+        let back = here.multiply(&y)?;
+        let sorted = back.sort(Some(1))?;
+        Ok(vec![sorted.add(&y)?, here, sorted.slice(&[0, 3], &[64, 9], &[1, 1])?.sum(Some(&[0]), false)?])
+    });
+}

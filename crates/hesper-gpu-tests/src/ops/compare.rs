@@ -1,0 +1,70 @@
+//! One computation on two devices, and how far apart the results are.
+
+use hesper::place::{self, Device};
+use hesper::{Array, Dtype, Error};
+
+/// A computation with a name.
+pub struct Case {
+    pub name: String,
+    /// Largest error, relative to the size of the numbers; 0 for the same bits.
+    pub tolerance: f64,
+    pub run: Box<dyn Fn() -> Result<Vec<Array>, Error> + Send + Sync>,
+}
+
+/// Runs a case on the host and on a device.
+pub fn compare(case: &Case, device: Device) -> Result<String, String> {
+    let on = |device: Device| -> Result<Vec<Array>, String> {
+        let made = place::with_device(device, || (case.run)()).and_then(|made| made);
+        let arrays = made.map_err(|error| format!("on {device}: {error}"))?;
+        hesper::eval(&arrays).map_err(|error| format!("on {device}: {error}"))?;
+        Ok(arrays)
+    };
+    let (host, gpu) = (on(Device::Cpu)?, on(device)?);
+    if host.len() != gpu.len() {
+        return Err(format!("{} results on the host, {} on the device", host.len(), gpu.len()));
+    }
+    let mut worst = 0.0f64;
+    for (at, (one, other)) in host.iter().zip(&gpu).enumerate() {
+        if one.shape() != other.shape() || one.dtype() != other.dtype() {
+            let (a, b) = ((one.shape(), one.dtype()), (other.shape(), other.dtype()));
+            return Err(format!("result {at} is {a:?} on the host and {b:?} on the device"));
+        }
+        worst = worst.max(distance(one, other, case.tolerance).map_err(|why| format!("result {at}: {why}"))?);
+    }
+    Ok(if worst == 0.0 { "same".to_string() } else { format!("within {worst:.1e}") })
+}
+
+fn distance(one: &Array, other: &Array, tolerance: f64) -> Result<f64, String> {
+    let (a, b) = (numbers(one)?, numbers(other)?);
+    // Errors are measured against the typical size of the numbers around.
+    let size = a.iter().filter(|x| x.is_finite()).map(|x| x.abs()).sum::<f64>() / a.len().max(1) as f64;
+    let mut worst = 0.0f64;
+    for (at, (x, y)) in a.iter().zip(&b).enumerate() {
+        if x == y || (x.is_nan() && y.is_nan()) {
+            continue;
+        }
+        let error = (x - y).abs() / (x.abs() + size).max(f64::MIN_POSITIVE);
+        if error.is_nan() || error > tolerance {
+            let wrong = a.iter().zip(&b).filter(|(x, y)| x != y && !(x.is_nan() && y.is_nan())).count();
+            return Err(format!("{wrong} of {} differ, first at {at}: host {x:e}, device {y:e}", a.len()));
+        }
+        worst = worst.max(error);
+    }
+    Ok(worst)
+}
+
+fn numbers(array: &Array) -> Result<Vec<f64>, String> {
+    place::with_device(Device::Cpu, || -> Result<Vec<f64>, Error> {
+        Ok(match array.dtype() {
+            Dtype::Complex64 => {
+                let parts = array.reshape(&[-1, 1])?.contiguous()?.view(Dtype::Float32)?;
+                parts.to_vec::<f32>()?.into_iter().map(f64::from).collect()
+            }
+            Dtype::Uint64 => array.to_vec::<u64>()?.into_iter().map(|x| x as f64).collect(),
+            Dtype::Int64 => array.to_vec::<i64>()?.into_iter().map(|x| x as f64).collect(),
+            _ => array.astype(Dtype::Float64)?.to_vec::<f64>()?,
+        })
+    })
+    .and_then(|made| made)
+    .map_err(|error| error.to_string())
+}

@@ -1,0 +1,75 @@
+//! Checks arrays on an NVIDIA device: every op against the host, stress, faults, and benchmarks.
+//!
+//! One line for each check, the number of failures as exit status. Without a device it says so and
+//! succeeds. Arguments: nothing or `check [PART]` for the ops (those whose name contains PART), `stress`,
+//! `faults`, `bench [PART]`, `all`.
+
+mod bench;
+mod cases;
+mod compare;
+mod stress;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use hesper::place::{self, Device};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let what = arguments.first().map_or("check", String::as_str);
+    let part = arguments.get(1).map_or("", String::as_str);
+    if place::gpu_count() == 0 {
+        println!("skipped: no GPU");
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match place::gpu(0) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            println!("FAIL open: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("{} of {} GPUs", runtime.info().name, place::gpu_count());
+    let start = Instant::now();
+    let failures = match what {
+        "check" => check(part),
+        "stress" => stress::run(),
+        "faults" => stress::faults(),
+        "bench" => bench::run(part),
+        "all" => check(part) + stress::run() + bench::run(part) + stress::faults(),
+        other => {
+            println!("unknown argument {other:?}: expected check, stress, faults, bench or all");
+            1
+        }
+    };
+    println!("{failures} failures, {:.1} s", start.elapsed().as_secs_f64());
+    ExitCode::from(failures.min(255) as u8)
+}
+
+/// Every case on both devices, several at a time: most of the time goes into compiling kernels.
+fn check(part: &str) -> usize {
+    let cases: Vec<_> = cases::all().into_iter().filter(|case| case.name.contains(part)).collect();
+    let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match compare::compare(case, Device::Gpu(0)) {
+                        Ok(how) => println!("ok   {}: {how}", case.name),
+                        Err(why) => {
+                            failures.fetch_add(1, Ordering::Relaxed);
+                            let why: String = why.replace('\n', " | ").chars().take(600).collect();
+                            println!("FAIL {}: {why}", case.name);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner();
+    println!("{} passed, {failures} failed", cases.len() - failures);
+    println!("computed on the host: {:?}", place::fallbacks());
+    failures
+}

@@ -1,0 +1,101 @@
+//! Copies of buffers on other devices: made once, kept, and never out of date.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use hesper_runtime::Runtime;
+use hesper_runtime::sim::Sim;
+
+/// Two runtimes, of which the host sees the memory of both, of one or of none.
+fn pairs() -> Vec<(Runtime, Runtime)> {
+    let runtime = |seed, visible| Runtime::new(Sim::builder(seed).host_visible(visible).build());
+    [(true, true), (true, false), (false, true), (false, false)]
+        .into_iter()
+        .map(|(here, there)| (runtime(1, here), runtime(2, there)))
+        .collect()
+}
+
+#[test]
+fn a_buffer_on_its_own_runtime_is_itself() {
+    for (here, _) in pairs() {
+        let buffer = here.upload(&[1u8, 2, 3]).unwrap();
+        assert!(buffer.on(&here).unwrap().same(&buffer));
+        assert!(!buffer.has_twin(&here));
+    }
+}
+
+#[test]
+fn a_copy_is_made_once_and_goes_with_the_buffer() {
+    for (here, there) in pairs() {
+        let buffer = here.upload(&[1u8, 2, 3]).unwrap();
+        let twin = buffer.on(&there).unwrap();
+        assert!(twin.belongs_to(&there) && !twin.belongs_to(&here));
+        assert_eq!(twin.read().unwrap().bytes(), [1, 2, 3]);
+        assert!(buffer.on(&there).unwrap().same(&twin));
+        assert_eq!(twin.handles(), 2);
+        drop(buffer);
+        assert_eq!(twin.handles(), 1);
+        assert_eq!(twin.read().unwrap().bytes(), [1, 2, 3]);
+    }
+}
+
+#[test]
+fn what_is_still_being_computed_is_waited_for() {
+    for (here, there) in pairs() {
+        let stream = here.stream().unwrap();
+        let (source, buffer) = (here.upload(&[7u8; 4]).unwrap(), stream.alloc(4).unwrap());
+        stream.encode("fill").read(&source).write(&buffer).copy().unwrap();
+        assert_eq!(buffer.on(&there).unwrap().read().unwrap().bytes(), [7; 4]);
+    }
+}
+
+#[test]
+fn a_copy_is_forgotten_when_the_buffer_is_written() {
+    for (here, there) in pairs() {
+        let stream = here.stream().unwrap();
+        let buffer = here.upload(&[1u8; 4]).unwrap();
+        let old = buffer.on(&there).unwrap();
+        let source = here.upload(&[2u8; 4]).unwrap();
+        stream.encode("overwrite").read(&source).write(&buffer).copy().unwrap();
+        assert!(!buffer.has_twin(&there));
+        assert_eq!(buffer.on(&there).unwrap().read().unwrap().bytes(), [2; 4]);
+        assert_eq!(old.read().unwrap().bytes(), [1; 4]);
+        let mut guard = buffer.write().unwrap();
+        guard.bytes_mut().fill(9);
+        guard.finish().unwrap();
+        assert_eq!(buffer.on(&there).unwrap().read().unwrap().bytes(), [9; 4]);
+    }
+}
+
+#[test]
+fn a_fault_travels_with_the_bytes() {
+    for (here, there) in pairs() {
+        let stream = here.stream().unwrap();
+        let buffer = stream.alloc(4).unwrap();
+        stream.encode("fail").write(&buffer).run(|_| Err("it broke".into())).unwrap();
+        let error = buffer.on(&there).unwrap_err();
+        assert!(error.to_string().contains("it broke"), "{error}");
+        assert!(!buffer.has_twin(&there));
+    }
+}
+
+#[test]
+fn threads_that_want_one_copy_share_it() {
+    for (here, there) in pairs() {
+        let buffer = here.upload(&vec![3u8; 1 << 16]).unwrap();
+        let twins: Vec<_> = std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..8).map(|_| scope.spawn(|| buffer.on(&there).unwrap())).collect();
+            asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(twins.iter().all(|twin| twin.same(&twins[0])));
+    }
+}
+
+#[test]
+fn a_part_of_a_buffer_is_read_alone() {
+    for (here, _) in pairs() {
+        let buffer = here.upload(&[1u8, 2, 3, 4, 5]).unwrap();
+        assert_eq!(buffer.read_range(1..3).unwrap().bytes(), [2, 3]);
+        assert_eq!(buffer.read_range(5..).unwrap().bytes(), [0u8; 0]);
+        assert!(buffer.read_range(3..9).is_err());
+        buffer.wait().unwrap();
+    }
+}

@@ -1,0 +1,81 @@
+// Products of strided matrices, by tiles of 64 by 64: what is used where the library is missing.
+struct batches { i64 length[6], a[6], b[6]; };
+
+template <class T, class A>
+__global__ void __launch_bounds__(256) tiled(const T* __restrict__ left, const T* __restrict__ right, T* __restrict__ out,
+                                             batches w, i64 rank, i64 m, i64 n, i64 k, i64 ar, i64 ac, i64 br, i64 bc,
+                                             i64 a0, i64 b0, A alpha, A beta) {
+  __shared__ A a[16][65], b[16][65];
+  i64 tile = blockIdx.x;
+  const i64 across = (n + 63) / 64, down = (m + 63) / 64;
+  const i64 c0 = tile % across * 64; tile /= across;
+  const i64 r0 = tile % down * 64; tile /= down;
+  const i64 product = tile;
+  for (int x = (int)rank - 1; x >= 0; --x) {
+    const i64 q = tile / w.length[x], r = tile - q * w.length[x];
+    a0 += r * w.a[x];
+    b0 += r * w.b[x];
+    tile = q;
+  }
+  const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+  A sum[4][4] = {};
+  for (i64 k0 = 0; k0 < k; k0 += 16) {
+    for (int i = threadIdx.x; i < 1024; i += 256) {
+      const int kk = i % 16, r = i / 16;
+      a[kk][r] = r0 + r < m && k0 + kk < k ? as<A, T>::of(left[a0 + (r0 + r) * ar + (k0 + kk) * ac]) : (A)0;
+      const int c = i % 64, kb = i / 64;
+      b[kb][c] = c0 + c < n && k0 + kb < k ? as<A, T>::of(right[b0 + (k0 + kb) * br + (c0 + c) * bc]) : (A)0;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int kk = 0; kk < 16; ++kk)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[i][j] += a[kk][ty * 4 + i] * b[kk][tx * 4 + j];
+    __syncthreads();
+  }
+  T* to = out + product * m * n;
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) {
+      const i64 r = r0 + ty * 4 + i, c = c0 + tx * 4 + j;
+      if (r < m && c < n) {
+        A x = alpha * sum[i][j];
+        if (beta != (A)0) x += beta * as<A, T>::of(to[r * n + c]);
+        to[r * n + c] = as<T, A>::of(x);
+      }
+    }
+}
+
+// One or a few rows times a matrix whose columns' elements are neighbours: a warp to a column, memory at full speed.
+template <class T, int ROWS>
+__global__ void __launch_bounds__(256) few_rows(const T* __restrict__ left, const T* __restrict__ right,
+                                                T* __restrict__ out, i64 n, i64 k, i64 ar, i64 bc, float alpha,
+                                                float beta) {
+  constexpr int V = 16 / sizeof(T);
+  const i64 col = (i64)blockIdx.x * 8 + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (col >= n) return;
+  const T* w = right + col * bc;
+  float sum[ROWS] = {};
+#pragma unroll 4
+  for (i64 i = lane * V; i < k; i += 32 * V) {
+    const pack<T> y = load16(w + i);
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      const pack<T> x = load16(left + r * ar + i);
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum[r] += f32(x.v[v]) * f32(y.v[v]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r) {
+#pragma unroll
+    for (int m = 16; m > 0; m /= 2) sum[r] += __shfl_xor_sync(FULL, sum[r], m);
+    if (lane == 0) {
+      float x = alpha * sum[r];
+      if (beta != 0.0f) x += beta * f32(out[r * n + col]);
+      out[r * n + col] = from<T>(x);
+    }
+  }
+}

@@ -1,0 +1,355 @@
+//! Matrix products on GPUs: by the vendor's library where it is installed, by kernels of our own for a few
+//! rows and where it is not. Operands are read as they lie where rows or columns have neighbours.
+
+use hesper_cuda::CudaShared;
+use hesper_cuda::blas::{Gemm, GemmAdd, GemmOperand, GemmType, WORKSPACE};
+use hesper_runtime::{Buffer, Stream};
+
+use super::copy::{Target, copy_to, fill};
+use super::{Constants, kernel, type_name};
+use crate::Dtype;
+use crate::array::Data;
+use crate::error::Result;
+use crate::eval::Lowering;
+use crate::ops::native::reach;
+use crate::shape::{Shape, row_major};
+
+const TEXT: &str = include_str!("matmul.cuh");
+
+/// A batch of matrices in memory.
+#[derive(Clone)]
+pub(crate) struct Matrices {
+    data: Data,
+    shape: Shape,
+    /// Strides of the axes before the last two, of the result's rank; zero where they are broadcast.
+    batch: Vec<isize>,
+    rows: isize,
+    cols: isize,
+}
+
+impl Matrices {
+    /// Of an array that broadcasts to `axes` axes before its last two.
+    pub(crate) fn new(data: Data, shape: &[usize], axes: usize) -> Self {
+        let rank = shape.len();
+        let stride = |axis: usize| if shape[axis] == 1 { 0 } else { data.strides[axis] };
+        let missing = axes + 2 - rank;
+        let batch = (0..axes).map(|axis| axis.checked_sub(missing).map_or(0, stride)).collect();
+        let (rows, cols) = (stride(rank - 2), stride(rank - 1));
+        Matrices { batch, rows, cols, shape: shape.into(), data }
+    }
+
+    /// How far apart rows (or columns, if turned round) lie, if neighbours lie along the other axis.
+    fn step(&self, rows: usize, cols: usize) -> Option<(usize, bool)> {
+        let fits = |along: isize, length: usize, step: isize, count: usize| {
+            (along == 1 || length == 1) && (step >= length as isize || count == 1)
+        };
+        if fits(self.cols, cols, self.rows, rows) {
+            return Some((self.rows.unsigned_abs().max(cols), false));
+        }
+        fits(self.rows, rows, self.cols, cols).then(|| (self.cols.unsigned_abs().max(rows), true))
+    }
+
+    /// As the library can read it: as it lies, or copied row by row.
+    fn readable(self, stream: &Stream, size: usize, rows: usize, cols: usize) -> Result<Self> {
+        if self.step(rows, cols).is_some() && self.batch.iter().all(|stride| *stride >= 0) {
+            return Ok(self);
+        }
+        let axes = self.batch.len();
+        let copied = super::copy::copy(stream, &self.data, &self.shape, size)?;
+        Ok(Matrices::new(Data::contiguous(copied, &self.shape), &self.shape, axes))
+    }
+}
+
+/// A product: `alpha` times left times right, plus `beta` times what is added, if anything is.
+pub(crate) struct Product {
+    pub(crate) alpha: f64,
+    pub(crate) beta: f64,
+    /// What is added, of the result's shape, by strides.
+    pub(crate) added: Option<Data>,
+}
+
+fn library_type(dtype: Dtype) -> Option<GemmType> {
+    Some(match dtype {
+        Dtype::Float16 => GemmType::F16,
+        Dtype::Bfloat16 => GemmType::Bf16,
+        Dtype::Float32 => GemmType::F32,
+        Dtype::Float64 => GemmType::F64,
+        Dtype::Complex64 => GemmType::C64,
+        _ => return None,
+    })
+}
+
+/// Whether the library is there.
+fn library(stream: &Stream) -> bool {
+    let extension = stream.runtime().extension();
+    extension.and_then(|shared| shared.downcast::<CudaShared>().ok()).is_some_and(|cuda| cuda.blas().is_ok())
+}
+
+/// The product of the first two inputs of an op, plus the third if `add`.
+pub(crate) fn lower(l: &mut Lowering<'_>, alpha: f64, beta: f64, add: bool) -> Result<Option<Data>> {
+    if library_type(l.dtype()).is_none() || l.shape().len() > 8 {
+        return Ok(None);
+    }
+    if l.dtype() == Dtype::Complex64 && !library(l.stream()) {
+        return Ok(None);
+    }
+    l.bring()?;
+    let axes = l.shape().len() - 2;
+    let (a, b) = (matrices(l, 0, axes), matrices(l, 1, axes));
+    let added = add.then(|| l.input(2).clone());
+    product(l.stream(), l.shape(), l.dtype(), a, b, Product { alpha, beta, added }).map(Some)
+}
+
+fn matrices(l: &Lowering<'_>, at: usize, axes: usize) -> Matrices {
+    Matrices::new(l.input(at).clone(), l.input_shape(at), axes)
+}
+
+/// Encodes products of matrices that lie on the stream's device.
+pub(crate) fn product(
+    stream: &Stream,
+    shape: &[usize],
+    dtype: Dtype,
+    a: Matrices,
+    b: Matrices,
+    what: Product,
+) -> Result<Data> {
+    let axes = shape.len() - 2;
+    let (m, n) = (shape[axes], shape[axes + 1]);
+    let k = a.shape[a.shape.len() - 1];
+    let size = dtype.size();
+    let output = stream.alloc(shape.iter().product::<usize>() * size)?;
+    let strides = row_major(shape);
+    let result = Data::contiguous(output.clone(), shape);
+    let empty = shape.contains(&0);
+    if k == 0 || empty {
+        // A sum of nothing: what is added alone.
+        fill(stream, &output, 0..output.len(), [0; 8], size)?;
+        if empty || what.added.is_none() {
+            return Ok(result);
+        }
+    }
+    let mut call = Call {
+        stream,
+        dtype,
+        batch: shape[..axes].into(),
+        m,
+        n,
+        k,
+        a,
+        b,
+        alpha: what.alpha,
+        beta: what.beta,
+        bias: None,
+    };
+    let mut added = what.added;
+    if let Some(data) = added.take() {
+        let vector =
+            data.strides[..axes + 1].iter().zip(shape).all(|(stride, length)| *stride == 0 || *length == 1)
+                && (data.strides[axes + 1] == 1 || n == 1);
+        let aligned = (data.offset as usize * size).is_multiple_of(16);
+        if vector
+            && aligned
+            && what.beta == 1.0
+            && k > 0
+            && m > 8
+            && dtype != Dtype::Complex64
+            && library(stream)
+        {
+            call.bias = Some(data);
+            call.beta = 0.0;
+        } else {
+            let to = Target { buffer: &output, offset: 0, strides: &strides, partial: false };
+            copy_to(stream, &data, shape, size, &to)?;
+        }
+    } else {
+        call.beta = 0.0;
+    }
+    if k == 0 {
+        return Ok(result);
+    }
+    let library = library(stream);
+    if library {
+        call.a = call.a.readable(stream, size, m, k)?;
+        call.b = call.b.readable(stream, size, k, n)?;
+    }
+    call.join_rows();
+    if !call.few_rows(&output)? {
+        if library { call.by_library(&output)? } else { call.by_tiles(&output)? }
+    }
+    Ok(result)
+}
+
+struct Call<'a> {
+    stream: &'a Stream,
+    dtype: Dtype,
+    batch: Shape,
+    m: usize,
+    n: usize,
+    k: usize,
+    a: Matrices,
+    b: Matrices,
+    alpha: f64,
+    /// Times what the output holds; zero if it holds nothing.
+    beta: f64,
+    bias: Option<Data>,
+}
+
+impl Call<'_> {
+    /// Products with one right operand are one product of more rows, where these are evenly spaced.
+    fn join_rows(&mut self) {
+        while let (Some(&length), Some(&stride), Some(0)) =
+            (self.batch.last(), self.a.batch.last(), self.b.batch.last())
+        {
+            let side_by_side = self.a.cols == 1 || self.k == 1;
+            match self.m {
+                1 if side_by_side && stride >= self.k as isize => self.a.rows = stride,
+                _ if length == 1 => {}
+                2.. if side_by_side && stride == self.a.rows * self.m as isize => {}
+                _ => return,
+            }
+            self.m *= length;
+            self.batch.pop();
+            self.a.batch.pop();
+            self.b.batch.pop();
+        }
+    }
+
+    /// A vector or a few times a matrix: bound by memory, and faster by a kernel of our own.
+    fn few_rows(&self, output: &Buffer) -> Result<bool> {
+        let size = self.dtype.size();
+        let v = 16 / size;
+        let half = matches!(self.dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32);
+        let whole = |number: isize| number >= 0 && (number as usize).is_multiple_of(v);
+        let lies = self.batch.is_empty()
+            && self.a.cols == 1
+            && (self.b.rows == 1)
+            && self.k.is_multiple_of(v)
+            && whole(self.a.data.offset)
+            && whole(self.b.data.offset)
+            && (whole(self.a.rows))
+            && whole(self.b.cols);
+        if !half || self.m > 1 || self.n < 64 || !lies || self.bias.is_some() {
+            return Ok(false);
+        }
+        let entry = format!("few_rows<{}, {}>", type_name(self.dtype), self.m);
+        let constants = Constants::default()
+            .long(self.n as i64)
+            .long(self.k as i64)
+            .long(self.a.rows as i64)
+            .long(self.b.cols as i64)
+            .float(self.alpha as f32)
+            .float(self.beta as f32);
+        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
+        let (left, _) = reach(&self.a.data, &self.a.shape, size);
+        let (right, _) = reach(&self.b.data, &self.b.shape, size);
+        let command = self.stream.encode("few rows").read_range(&self.a.data.buffer, left);
+        let command = command.read_range(&self.b.data.buffer, right);
+        let command = if self.beta == 0.0 { command.write(output) } else { command.read_write(output) };
+        let blocks = self.n.div_ceil(8) as u64;
+        command.constants(constants.bytes()).dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
+        Ok(true)
+    }
+
+    fn by_library(self, output: &Buffer) -> Result<()> {
+        let size = self.dtype.size();
+        let Some(of) = library_type(self.dtype) else { return Ok(()) };
+        let (a, b) = (self.a, self.b);
+        // The innermost axes that both operands walk through evenly are the library's batch.
+        let mut outer: Vec<(usize, isize, isize)> = Vec::new();
+        for ((&length, &x), &y) in self.batch.iter().zip(&a.batch).zip(&b.batch) {
+            if length == 1 {
+                continue;
+            }
+            match outer.last_mut() {
+                Some(last) if last.1 == x * length as isize && last.2 == y * length as isize => {
+                    *last = (last.0 * length, x, y);
+                }
+                _ => outer.push((length, x, y)),
+            }
+        }
+        let (count, x, y) = outer.pop().unwrap_or((1, 0, 0));
+        let (left, first) = reach(&a.data, &a.shape, size);
+        let (right, second) = reach(&b.data, &b.shape, size);
+        let operand = |matrices: &Matrices, rows, cols, start, batch: isize| {
+            let (step, turned) = matrices.step(rows, cols).unwrap_or((cols, false));
+            GemmOperand { start, step, turned, batch: batch.unsigned_abs() }
+        };
+        let add = match (&self.bias, self.beta) {
+            (Some(_), _) => GemmAdd::Bias,
+            (None, beta) if beta != 0.0 => GemmAdd::Output,
+            _ => GemmAdd::None,
+        };
+        let gemm = Gemm {
+            of,
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            count,
+            a: operand(&a, self.m, self.k, first, x),
+            b: operand(&b, self.k, self.n, second, y),
+            out: 0,
+            alpha: self.alpha,
+            beta: self.beta,
+            add,
+        };
+        let scratch = self.stream.alloc(WORKSPACE)?;
+        let mut command = self.stream.encode("matmul").read_range(&a.data.buffer, left);
+        command = command.read_range(&b.data.buffer, right);
+        if let Some(bias) = &self.bias {
+            let start = bias.offset as usize * size;
+            command = command.read_range(&bias.buffer, start..start + self.n * size);
+        }
+        command = command.write(&scratch);
+        command = if add == GemmAdd::Output { command.read_write(output) } else { command.write(output) };
+        Ok(command.run(move |native| {
+            let total: usize = outer.iter().map(|axis| axis.0).product();
+            for number in 0..total {
+                let mut gemm = gemm.clone();
+                let mut rest = number;
+                for (length, x, y) in outer.iter().rev() {
+                    gemm.a.start += (rest % length) * x.unsigned_abs();
+                    gemm.b.start += (rest % length) * y.unsigned_abs();
+                    rest /= length;
+                }
+                gemm.out = number * gemm.count * gemm.m * gemm.n;
+                gemm.run(native)?;
+            }
+            Ok(())
+        })?)
+    }
+
+    fn by_tiles(&self, output: &Buffer) -> Result<()> {
+        let size = self.dtype.size();
+        let of = if self.dtype == Dtype::Float64 { "double" } else { "float" };
+        let (left, first) = reach(&self.a.data, &self.a.shape, size);
+        let (right, second) = reach(&self.b.data, &self.b.shape, size);
+        let products: usize = self.batch.iter().product();
+        let blocks = self.m.div_ceil(64) * self.n.div_ceil(64) * products;
+        let mut constants = Constants::default()
+            .longs(self.batch.iter().map(|length| *length as isize), 6, 1)
+            .longs(self.a.batch.iter().copied(), 6, 0)
+            .longs(self.b.batch.iter().copied(), 6, 0)
+            .long(self.batch.len() as i64);
+        for number in [self.m as i64, self.n as i64, self.k as i64] {
+            constants = constants.long(number);
+        }
+        for stride in [self.a.rows, self.a.cols, self.b.rows, self.b.cols] {
+            constants = constants.long(stride as i64);
+        }
+        constants = constants.long(first as i64).long(second as i64);
+        constants = match of {
+            "double" => constants.long(self.alpha.to_bits() as i64).long(self.beta.to_bits() as i64),
+            _ => constants.float(self.alpha as f32).float(self.beta as f32),
+        };
+        let entry = format!("tiled<{}, {of}>", type_name(self.dtype));
+        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
+        let command = self.stream.encode("matmul").read_range(&self.a.data.buffer, left);
+        let command = command.read_range(&self.b.data.buffer, right);
+        let command = if self.beta == 0.0 { command.write(output) } else { command.read_write(output) };
+        Ok(command.constants(constants.bytes()).dispatch(
+            &pipeline,
+            [blocks as u64 * 256, 1, 1],
+            [256, 1, 1],
+        )?)
+    }
+}

@@ -1,0 +1,146 @@
+//! What ops do on GPUs: kernels in CUDA C++, and who launches them.
+//!
+//! Element-wise ops and custom kernels come from the kernel language and need nothing here. Every other op may
+//! have a lowering of its own in this module; one that has none is computed on the host.
+//!
+//! A kernel's text is a file beside this one, with [`PRELUDE`] in front. No header of a toolkit is
+//! needed. Kernels are found by text, instance and device.
+
+pub(crate) mod attention;
+pub(crate) mod conv;
+pub(crate) mod copy;
+pub(crate) mod matmul;
+pub(crate) mod moves;
+pub(crate) mod quant;
+pub(crate) mod reduce;
+pub(crate) mod rows;
+pub(crate) mod scan;
+pub(crate) mod sort;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use hesper_runtime::{Pipeline, PipelineSource, Stream};
+
+use crate::error::Result;
+
+/// What all texts begin with.
+pub(crate) const PRELUDE: &str = include_str!("prelude.cuh");
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static FALLBACKS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+
+/// An op of a GPU's stream is computed on the host.
+pub(crate) fn count_fallback(op: &'static str) {
+    *lock(&FALLBACKS).entry(op).or_default() += 1;
+}
+
+/// Which ops of GPUs' streams were computed on the host so far, and how often.
+pub fn fallbacks() -> Vec<(&'static str, u64)> {
+    lock(&FALLBACKS).iter().map(|(name, count)| (*name, *count)).collect()
+}
+
+/// The parameters of a kernel behind its pointers.
+#[derive(Default)]
+pub(crate) struct Constants(Vec<u8>);
+
+impl Constants {
+    fn align(mut self, to: usize) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(to), 0);
+        self
+    }
+
+    /// A number of 64 bits.
+    pub(crate) fn long(self, value: i64) -> Self {
+        let mut this = self.align(8);
+        this.0.extend_from_slice(&value.to_ne_bytes());
+        this
+    }
+
+    /// A number of 32 bits.
+    pub(crate) fn int(self, value: i32) -> Self {
+        let mut this = self.align(4);
+        this.0.extend_from_slice(&value.to_ne_bytes());
+        this
+    }
+
+    /// A float.
+    pub(crate) fn float(self, value: f32) -> Self {
+        let mut this = self.align(4);
+        this.0.extend_from_slice(&value.to_ne_bytes());
+        this
+    }
+
+    /// As many numbers of 64 bits as a kernel has room for, the rest filled up.
+    pub(crate) fn longs(self, values: impl Iterator<Item = isize>, room: usize, fill: i64) -> Self {
+        let mut this = self.align(8);
+        let start = this.0.len();
+        values.for_each(|value| this.0.extend_from_slice(&(value as i64).to_ne_bytes()));
+        while this.0.len() < start + 8 * room {
+            this.0.extend_from_slice(&fill.to_ne_bytes());
+        }
+        this
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A kernel: an instance of a text. `options` are further lines of the specialisation.
+pub(crate) fn kernel(
+    stream: &Stream,
+    text: &'static str,
+    entry: &str,
+    options: &str,
+) -> Result<Arc<Pipeline>> {
+    /// A device, a text and what is made of it.
+    type Key = (u64, usize, String);
+    /// Most entries; a full table starts anew (the runtime keeps what is in use).
+    const MOST: usize = 1024;
+    static KNOWN: OnceLock<Mutex<HashMap<Key, Arc<Pipeline>>>> = OnceLock::new();
+    let runtime = stream.runtime();
+    let specialisation = format!("entry {entry}\n{options}");
+    let key = (runtime.id(), text.as_ptr() as usize, specialisation);
+    let known = KNOWN.get_or_init(Mutex::default);
+    if let Some(found) = lock(known).get(&key) {
+        return Ok(found.clone());
+    }
+    let source =
+        PipelineSource::new(entry, "cuda", format!("{PRELUDE}{text}").as_str()).specialised(key.2.as_str());
+    let pipeline = runtime.pipeline(&source)?;
+    let mut known = lock(known);
+    if known.len() >= MOST {
+        known.clear();
+    }
+    known.insert(key, pipeline.clone());
+    Ok(pipeline)
+}
+
+/// The name of an element type in the texts.
+pub(crate) fn type_name(dtype: crate::Dtype) -> &'static str {
+    use crate::Dtype;
+    match dtype {
+        Dtype::Bool | Dtype::Uint8 => "u8",
+        Dtype::Uint16 => "u16",
+        Dtype::Uint32 => "u32",
+        Dtype::Uint64 => "u64",
+        Dtype::Int8 => "i8",
+        Dtype::Int16 => "i16",
+        Dtype::Int32 => "i32",
+        Dtype::Int64 => "i64",
+        Dtype::Float16 => "f16",
+        Dtype::Bfloat16 => "bf16",
+        Dtype::Float32 => "float",
+        Dtype::Float64 => "double",
+        Dtype::Complex64 => "c64",
+    }
+}
+
+/// How many blocks of 256 threads a loop over `n` elements is given: enough to fill any device.
+pub(crate) fn blocks(n: usize) -> u64 {
+    (n as u64).div_ceil(256).clamp(1, 1 << 20)
+}

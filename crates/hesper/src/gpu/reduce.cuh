@@ -1,0 +1,294 @@
+// Reductions: how elements become accumulators, how these are combined, and what becomes of the last one.
+struct walk { i64 length[6], stride[6]; };
+struct params { double a, b; u64 mask; i64 turned; };
+
+__device__ __forceinline__ i64 place(const walk& w, int rank, i64 n) {
+  i64 at = 0;
+  for (int a = rank - 1; a > 0; --a) {
+    const i64 q = n / w.length[a];
+    at += (n - q * w.length[a]) * w.stride[a];
+    n = q;
+  }
+  return at + n * w.stride[0];
+}
+
+template <class T> struct wide { typedef T type; };
+template <> struct wide<f16> { typedef float type; };
+template <> struct wide<bf16> { typedef float type; };
+template <class T> struct total { typedef T type; };
+template <> struct total<f16> { typedef float type; };
+template <> struct total<bf16> { typedef float type; };
+template <> struct total<u8> { typedef u32 type; };
+template <> struct total<u16> { typedef u32 type; };
+template <> struct total<i8> { typedef i32 type; };
+template <> struct total<i16> { typedef i32 type; };
+template <class T> struct sum_of { typedef typename total<T>::type type; };
+template <> struct sum_of<f16> { typedef f16 type; };
+template <> struct sum_of<bf16> { typedef bf16 type; };
+
+template <class T> __device__ __forceinline__ bool nan(T) { return false; }
+template <> __device__ __forceinline__ bool nan(float x) { return x != x; }
+template <> __device__ __forceinline__ bool nan(double x) { return x != x; }
+template <> __device__ __forceinline__ bool nan(c64 x) { return x.re != x.re || x.im != x.im; }
+template <class T> __device__ __forceinline__ bool above(T a, T b) { return a > b; }
+template <> __device__ __forceinline__ bool above(c64 a, c64 b) {
+  return a.re > b.re || (a.re == b.re && a.im > b.im);
+}
+template <class T> __device__ __forceinline__ T lowest();
+template <class T> __device__ __forceinline__ T highest();
+#define LIMITS(T, LOW, HIGH) \
+  template <> __device__ __forceinline__ T lowest<T>() { return LOW; } \
+  template <> __device__ __forceinline__ T highest<T>() { return HIGH; }
+LIMITS(u8, 0, 255)
+LIMITS(u16, 0, 65535)
+LIMITS(u32, 0, 0xffffffffu)
+LIMITS(u64, 0, ~0ull)
+LIMITS(i8, -128, 127)
+LIMITS(i16, -32768, 32767)
+LIMITS(i32, (i32)0x80000000, 0x7fffffff)
+LIMITS(i64, (i64)(1ull << 63), (i64)~(1ull << 63))
+LIMITS(float, __int_as_float(0xff800000), __int_as_float(0x7f800000))
+LIMITS(double, __longlong_as_double(0xfff0000000000000ull), __longlong_as_double(0x7ff0000000000000ull))
+#define INF __int_as_float(0x7f800000)
+template <> __device__ __forceinline__ c64 lowest<c64>() { return c64{-INF, -INF}; }
+template <> __device__ __forceinline__ c64 highest<c64>() { return c64{INF, INF}; }
+
+template <class T> __device__ __forceinline__ T plus(T a, T b) { return a + b; }
+template <> __device__ __forceinline__ c64 plus(c64 a, c64 b) { return c64{a.re + b.re, a.im + b.im}; }
+template <class T> __device__ __forceinline__ T times(T a, T b) { return a * b; }
+template <> __device__ __forceinline__ c64 times(c64 a, c64 b) {
+  return c64{a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+template <class T> __device__ __forceinline__ T unit() { return (T)1; }
+template <> __device__ __forceinline__ c64 unit<c64>() { return c64{1.0f, 0.0f}; }
+template <class R, class A> struct scaled { static __device__ R of(A x, double) { return (R)x; } };
+template <> struct scaled<float, float> { static __device__ float of(float x, double s) { return x * (float)s; } };
+template <> struct scaled<double, double> { static __device__ double of(double x, double s) { return x * s; } };
+template <> struct scaled<f16, float> { static __device__ f16 of(float x, double s) { return from<f16>(x * (float)s); } };
+template <> struct scaled<bf16, float> { static __device__ bf16 of(float x, double s) { return from<bf16>(x * (float)s); } };
+template <> struct scaled<c64, c64> {
+  static __device__ c64 of(c64 x, double s) { return c64{x.re * (float)s, x.im * (float)s}; }
+};
+
+template <class E> struct Sum {
+  typedef E T; typedef typename total<E>::type A; typedef typename sum_of<E>::type R;
+  static __device__ A first() { return A{}; }
+  static __device__ A load(T x, i64, const params&) { return as<A, T>::of(x); }
+  static __device__ A merge(A a, A b) { return plus(a, b); }
+  static __device__ R finish(A a, const params& p) { return scaled<R, A>::of(a, p.a); }
+};
+template <class E> struct Product {
+  typedef E T; typedef typename total<E>::type A; typedef typename sum_of<E>::type R;
+  static __device__ A first() { return unit<A>(); }
+  static __device__ A load(T x, i64, const params&) { return as<A, T>::of(x); }
+  static __device__ A merge(A a, A b) { return times(a, b); }
+  static __device__ R finish(A a, const params&) { return scaled<R, A>::of(a, 1.0); }
+};
+template <class E, bool LARGEST> struct Extreme {
+  typedef E T; typedef typename wide<E>::type A; typedef E R;
+  static __device__ A first() { return LARGEST ? lowest<A>() : highest<A>(); }
+  static __device__ A load(T x, i64, const params&) { return as<A, T>::of(x); }
+  static __device__ A merge(A a, A b) { return (LARGEST ? above(a, b) : above(b, a)) || nan(a) ? a : b; }
+  static __device__ R finish(A a, const params&) { return as<R, A>::of(a); }
+};
+template <class E, bool LARGEST> struct Arg {
+  typedef E T; typedef u32 R;
+  typedef typename wide<E>::type W;
+  struct A { W x; u32 at; };
+  static __device__ A first() { return A{LARGEST ? lowest<W>() : highest<W>(), 0xffffffffu}; }
+  static __device__ A load(T x, i64 at, const params& p) {
+    return A{as<W, T>::of(x), (u32)(p.turned ? p.turned - 1 - at : at)};
+  }
+  static __device__ A merge(A a, A b) {
+    const bool better = LARGEST ? above(a.x, b.x) : above(b.x, a.x);
+    const bool worse = LARGEST ? above(b.x, a.x) : above(a.x, b.x);
+    const bool an = nan(a.x), bn = nan(b.x), before = a.at <= b.at;
+    return (an || bn ? an && (!bn || before) : better || (!worse && before)) ? a : b;
+  }
+  static __device__ R finish(A a, const params&) { return a.at; }
+};
+template <class E> struct Count {
+  typedef E T; typedef i32 A; typedef i32 R;
+  static __device__ A first() { return 0; }
+  static __device__ A load(T x, i64, const params& p) { return (x & (T)p.mask) != 0; }
+  static __device__ A merge(A a, A b) { return a + b; }
+  static __device__ R finish(A a, const params&) { return a; }
+};
+template <class E, bool ALL> struct Truth {
+  typedef E T; typedef u32 A; typedef u8 R;
+  static __device__ A first() { return ALL; }
+  static __device__ A load(T x, i64, const params& p) { return (x & (T)p.mask) != 0; }
+  static __device__ A merge(A a, A b) { return ALL ? a & b : a | b; }
+  static __device__ R finish(A a, const params&) { return (u8)a; }
+};
+// Sums of numbers and of squares; a: count, b: degrees of freedom, mask: whether the root is asked for.
+template <class E> struct Moments {
+  typedef E T; typedef E R;
+  struct A { double sum, squares; };
+  static __device__ A first() { return A{0.0, 0.0}; }
+  static __device__ A load(T x, i64, const params&) {
+    const double v = (double)as<float, T>::of(x);
+    return A{v, v * v};
+  }
+  static __device__ A merge(A a, A b) { return A{a.sum + b.sum, a.squares + b.squares}; }
+  static __device__ R finish(A a, const params& p) {
+    double above = a.squares - a.sum * a.sum / p.a;
+    if (above < 0.0) above = 0.0;
+    const double free = p.a - p.b;
+    const double v = above / (free > 0.0 ? free : 0.0);
+    return as<R, float>::of((float)(p.mask ? sqrt(v) : v));
+  }
+};
+
+template <class A> __device__ __forceinline__ A shuffled(A x, int mask) {
+  constexpr int N = (sizeof(A) + 3) / 4;
+  u32 w[N] = {};
+  memcpy(w, &x, sizeof(A));
+#pragma unroll
+  for (int i = 0; i < N; ++i) w[i] = __shfl_xor_sync(FULL, w[i], mask);
+  memcpy(&x, w, sizeof(A));
+  return x;
+}
+
+// Reduced axes are the innermost: THREADS of a block share a result (or a chunk of one).
+template <class Op, int THREADS, bool PACKED>
+__global__ void __launch_bounds__(256, 5) rows(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
+                                            walk reduced, i64 kept_rank, i64 reduced_rank, i64 outputs, i64 length,
+                                            i64 chunk, i64 chunks, params p) {
+  typedef typename Op::T T;
+  typedef typename Op::A A;
+  constexpr int V = 16 / sizeof(T);
+  const i64 unit = (i64)blockIdx.x * (256 / THREADS) + threadIdx.x / THREADS;
+  const bool there = unit < outputs * chunks;
+  i64 o = there ? unit : 0, c = 0;
+  if (chunks > 1) {
+    c = (u32)o % (u32)chunks;
+    o = (u32)o / (u32)chunks;
+  }
+  const i64 begin = c * chunk, end = !there ? begin : (begin + chunk < length ? begin + chunk : length);
+  const T* base = in + place(kept, (int)kept_rank, o);
+  const int lane = threadIdx.x % THREADS;
+  A acc = Op::first();
+  if (PACKED) {
+    A several[V];
+#pragma unroll
+    for (int v = 0; v < V; ++v) several[v] = Op::first();
+    i64 i = begin + lane * V;
+    for (; i + 3 * THREADS * V + V <= end; i += 4 * THREADS * V) {
+      pack<T> x[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) x[n] = load16(base + i + n * THREADS * V);
+#pragma unroll
+      for (int n = 0; n < 4; ++n)
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+          several[v] = Op::merge(several[v], Op::load(x[n].v[v], i + n * THREADS * V + v, p));
+    }
+    for (; i + V <= end; i += THREADS * V) {
+      const pack<T> x = load16(base + i);
+#pragma unroll
+      for (int v = 0; v < V; ++v) several[v] = Op::merge(several[v], Op::load(x.v[v], i + v, p));
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) acc = Op::merge(acc, several[v]);
+    const i64 whole = begin + (end - begin) / V * V;
+    if (whole + lane < end) acc = Op::merge(acc, Op::load(base[whole + lane], whole + lane, p));
+  } else {
+#pragma unroll 4
+    for (i64 i = begin + lane; i < end; i += THREADS)
+      acc = Op::merge(acc, Op::load(base[place(reduced, (int)reduced_rank, i)], i, p));
+  }
+#pragma unroll
+  for (int m = (THREADS < 32 ? THREADS : 32) / 2; m > 0; m /= 2) acc = Op::merge(acc, shuffled(acc, m));
+  if (THREADS > 32) {
+    __shared__ A warps[8];
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = acc;
+    __syncthreads();
+    if (threadIdx.x == 0)
+      for (int w = 1; w < THREADS / 32; ++w) acc = Op::merge(acc, warps[w]);
+  }
+  if (lane == 0 && there) {
+    if (chunks == 1) ((typename Op::R*)out)[o] = Op::finish(acc, p);
+    else ((A*)out)[o * chunks + c] = acc;
+  }
+}
+
+// The innermost kept axis lies inside of the reduced ones: neighbouring threads have neighbouring results.
+template <class Op, int V>
+__global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
+                                               walk reduced, i64 kept_rank, i64 reduced_rank, i64 outer, i64 width,
+                                               i64 length, i64 chunk, i64 chunks, params p) {
+  typedef typename Op::T T;
+  typedef typename Op::A A;
+  __shared__ A parts[8][32 * V];
+  const u32 across = (u32)((width + 32 * V - 1) / (32 * V));
+  u32 b = blockIdx.x;
+  const i64 cb = b % across; b /= across;
+  const i64 c = b % (u32)chunks, o = b / (u32)chunks;
+  const int tx = threadIdx.x % 32, ty = threadIdx.x / 32;
+  const i64 col = cb * 32 * V + tx * V;
+  const i64 begin = c * chunk, end = begin + chunk < length ? begin + chunk : length;
+  A acc[V];
+#pragma unroll
+  for (int v = 0; v < V; ++v) acc[v] = Op::first();
+  if (col < width) {
+    const T* base = in + (kept_rank > 0 ? place(kept, (int)kept_rank, o) : 0) + col;
+    i64 r = begin + ty;
+    if (V > 1 && reduced_rank == 1) {
+      const i64 down = 8 * reduced.stride[0];
+      const T* at = base + r * reduced.stride[0];
+      for (; r + 24 < end; r += 32, at += 4 * down) {
+        pack<T> x[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) x[n] = load16(at + n * down);
+#pragma unroll
+        for (int n = 0; n < 4; ++n)
+#pragma unroll
+          for (int v = 0; v < V; ++v)
+            acc[v] = Op::merge(acc[v], Op::load(x[n].v[v < 16 / sizeof(T) ? v : 0], r + 8 * n, p));
+      }
+    }
+    for (; r < end; r += 8) {
+      const T* at = base + (reduced_rank == 1 ? r * reduced.stride[0] : place(reduced, (int)reduced_rank, r));
+      T x[V];
+      if (V > 1) {
+        const pack<T> loaded = load16(at);
+#pragma unroll
+        for (int v = 0; v < V; ++v) x[v] = loaded.v[v];
+      } else {
+        x[0] = *at;
+      }
+#pragma unroll
+      for (int v = 0; v < V; ++v) acc[v] = Op::merge(acc[v], Op::load(x[v], r, p));
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < V; ++v) parts[ty][tx * V + v] = acc[v];
+  __syncthreads();
+  for (int i = threadIdx.x; i < 32 * V; i += 256) {
+    A all = parts[0][i];
+    for (int y = 1; y < 8; ++y) all = Op::merge(all, parts[y][i]);
+    const i64 at = cb * 32 * V + i;
+    if (at < width) {
+      if (chunks == 1) ((typename Op::R*)out)[o * width + at] = Op::finish(all, p);
+      else ((A*)out)[(o * chunks + c) * width + at] = all;
+    }
+  }
+}
+
+// The chunks of each result: `step` accumulators apart, those of the next group of `inner` results behind them.
+template <class Op>
+__global__ void __launch_bounds__(256) chunks_of(const typename Op::A* __restrict__ in, typename Op::R* __restrict__ out,
+                                                 i64 outputs, i64 inner, i64 chunks, params p) {
+  typedef typename Op::A A;
+  const i64 o = (i64)blockIdx.x * 8 + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  A acc = Op::first();
+  if (o < outputs) {
+    const i64 base = o / inner * chunks * inner + o % inner;
+    for (i64 c = lane; c < chunks; c += 32) acc = Op::merge(acc, in[base + c * inner]);
+  }
+#pragma unroll
+  for (int m = 16; m > 0; m /= 2) acc = Op::merge(acc, shuffled(acc, m));
+  if (lane == 0 && o < outputs) out[o] = Op::finish(acc, p);
+}

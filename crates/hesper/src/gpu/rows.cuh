@@ -1,0 +1,173 @@
+// Rows as a whole. KIND 0: softmax, 1: logarithm of the sum of exponentials, 2: root mean square norm, 3: layer norm.
+template <class A> struct math;
+template <> struct math<float> {
+  static __device__ float exp(float x) { return expf(x); }
+  static __device__ float log(float x) { return logf(x); }
+  static __device__ float rsqrt(float x) { return 1.0f / sqrtf(x); }
+  static __device__ float low() { return __int_as_float(0xff800000); }
+};
+template <> struct math<double> {
+  static __device__ double exp(double x) { return ::exp(x); }
+  static __device__ double log(double x) { return ::log(x); }
+  static __device__ double rsqrt(double x) { return 1.0 / sqrt(x); }
+  static __device__ double low() { return __longlong_as_double(0xfff0000000000000ull); }
+};
+
+template <class A, bool MAX, int THREADS> __device__ __forceinline__ A all(A x, A* shared) {
+#pragma unroll
+  for (int m = 16; m > 0; m /= 2) {
+    const A y = __shfl_xor_sync(FULL, x, m);
+    x = MAX ? (x > y || x != x ? x : y) : x + y;
+  }
+  if (THREADS > 32) {
+    const int warp = threadIdx.x / 32;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) shared[warp] = x;
+    __syncthreads();
+    x = shared[0];
+    for (int w = 1; w < THREADS / 32; ++w) {
+      const A y = shared[w];
+      x = MAX ? (x > y || x != x ? x : y) : x + y;
+    }
+  }
+  return x;
+}
+
+// Rows that fit into the registers of a block: N words of sixteen bytes for each thread.
+template <int KIND, class T, class A, int THREADS, int N>
+__global__ void __launch_bounds__(THREADS > 256 ? THREADS : 256)
+held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out, i64 rows,
+     i64 length, A eps, i32 weighted, i32 biased) {
+  constexpr int V = 16 / sizeof(T);
+  constexpr int PER = THREADS >= 256 ? 1 : 256 / THREADS;
+  __shared__ A shared[32];
+  const i64 row = (i64)blockIdx.x * PER + threadIdx.x / THREADS;
+  const bool there = row < rows;
+  const int lane = threadIdx.x % THREADS;
+  const T* from = in + (there ? row : 0) * length;
+  A x[N][V];
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const i64 at = (i64)(n * THREADS + lane) * V;
+    if (at < length) {
+      const pack<T> loaded = load16(from + at);
+#pragma unroll
+      for (int v = 0; v < V; ++v) x[n][v] = as<A, T>::of(loaded.v[v]);
+    } else {
+#pragma unroll
+      for (int v = 0; v < V; ++v) x[n][v] = KIND < 2 ? math<A>::low() : (A)0;
+    }
+  }
+  A factor = 0, shift = 0;
+  if (KIND < 2) {
+    A top = math<A>::low();
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int v = 0; v < V; ++v) top = x[n][v] > top || x[n][v] != x[n][v] ? x[n][v] : top;
+    top = all<A, true, THREADS>(top, shared);
+    if (top == math<A>::low() && KIND == 1) top = 0;
+    A sum = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        x[n][v] = math<A>::exp(x[n][v] - top);
+        if ((i64)(n * THREADS + lane) * V < length) sum += x[n][v];
+      }
+    sum = all<A, false, THREADS>(sum, shared);
+    if (KIND == 1) {
+      if (lane == 0 && there) out[row] = as<T, A>::of(top - top != 0 ? top : math<A>::log(sum) + top);
+      return;
+    }
+    factor = (A)1 / sum;
+  } else {
+    if (KIND == 3) {
+      A sum = 0;
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int v = 0; v < V; ++v) sum += x[n][v];
+      shift = all<A, false, THREADS>(sum, shared) / (A)length;
+    }
+    A squares = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+      if ((i64)(n * THREADS + lane) * V < length)
+#pragma unroll
+        for (int v = 0; v < V; ++v) {
+          x[n][v] -= shift;
+          squares += x[n][v] * x[n][v];
+        }
+    squares = all<A, false, THREADS>(squares, shared);
+    factor = math<A>::rsqrt(squares / (A)length + eps);
+  }
+  if (!there) return;
+  T* to = out + row * length;
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const i64 at = (i64)(n * THREADS + lane) * V;
+    if (at < length) {
+      pack<T> w, b, y;
+      if (KIND >= 2 && weighted) w = load16(weight + at);
+      if (KIND == 3 && biased) b = load16(bias + at);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        A r = x[n][v] * factor;
+        if (KIND >= 2 && weighted) r *= as<A, T>::of(w.v[v]);
+        if (KIND == 3 && biased) r += as<A, T>::of(b.v[v]);
+        y.v[v] = as<T, A>::of(r);
+      }
+      store16(to + at, y);
+    }
+  }
+}
+
+// Rows of any length: read as often as it takes.
+template <int KIND, class T, class A>
+__global__ void __launch_bounds__(256)
+read_again(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict__ bias, T* __restrict__ out,
+           i64 rows, i64 length, A eps, i32 weighted, i32 biased) {
+  __shared__ A shared[32];
+  const i64 row = blockIdx.x;
+  const T* from = in + row * length;
+  A factor = 0, shift = 0;
+  if (KIND < 2) {
+    A top = math<A>::low();
+    for (i64 i = threadIdx.x; i < length; i += 256) {
+      const A x = as<A, T>::of(from[i]);
+      top = x > top || x != x ? x : top;
+    }
+    top = all<A, true, 256>(top, shared);
+    if (top == math<A>::low() && KIND == 1) top = 0;
+    A sum = 0;
+    for (i64 i = threadIdx.x; i < length; i += 256) sum += math<A>::exp(as<A, T>::of(from[i]) - top);
+    sum = all<A, false, 256>(sum, shared);
+    if (KIND == 1) {
+      if (threadIdx.x == 0) out[row] = as<T, A>::of(top - top != 0 ? top : math<A>::log(sum) + top);
+      return;
+    }
+    factor = (A)1 / sum;
+    shift = top;
+  } else {
+    if (KIND == 3) {
+      A sum = 0;
+      for (i64 i = threadIdx.x; i < length; i += 256) sum += as<A, T>::of(from[i]);
+      shift = all<A, false, 256>(sum, shared) / (A)length;
+    }
+    A squares = 0;
+    for (i64 i = threadIdx.x; i < length; i += 256) {
+      const A x = as<A, T>::of(from[i]) - shift;
+      squares += x * x;
+    }
+    squares = all<A, false, 256>(squares, shared);
+    factor = math<A>::rsqrt(squares / (A)length + eps);
+  }
+  for (i64 i = threadIdx.x; i < length; i += 256) {
+    A r = as<A, T>::of(from[i]) - shift;
+    r = (KIND == 0 ? math<A>::exp(r) : r) * factor;
+    if (KIND >= 2 && weighted) r *= as<A, T>::of(weight[i]);
+    if (KIND == 3 && biased) r += as<A, T>::of(bias[i]);
+    out[row * length + i] = as<T, A>::of(r);
+  }
+}

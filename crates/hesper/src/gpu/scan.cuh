@@ -1,0 +1,153 @@
+// Running sums, products and extremes. Reversed scans walk from the end.
+template <class T> struct wide { typedef T type; };
+template <> struct wide<f16> { typedef float type; };
+template <> struct wide<bf16> { typedef float type; };
+template <class A> __device__ __forceinline__ bool not_a_number(A x) { return x != x; }
+#define INF __int_as_float(0x7f800000)
+
+template <class E> struct Sum {
+  typedef E T; typedef typename wide<E>::type A;
+  static __device__ A first() { return (A)0; }
+  static __device__ A merge(A a, A b) { return a + b; }
+};
+template <class E> struct Product {
+  typedef E T; typedef typename wide<E>::type A;
+  static __device__ A first() { return (A)1; }
+  static __device__ A merge(A a, A b) { return a * b; }
+};
+template <class E, bool LARGEST> struct Extreme {
+  typedef E T; typedef typename wide<E>::type A;
+  static __device__ A first();
+  static __device__ A merge(A a, A b) { return (LARGEST ? a > b : b > a) || not_a_number(a) ? a : b; }
+};
+#define LIMITS(T, LOW, HIGH) \
+  template <> __device__ Extreme<T, true>::A Extreme<T, true>::first() { return LOW; } \
+  template <> __device__ Extreme<T, false>::A Extreme<T, false>::first() { return HIGH; }
+LIMITS(u8, 0, 255)
+LIMITS(u16, 0, 65535)
+LIMITS(u32, 0, 0xffffffffu)
+LIMITS(u64, 0, ~0ull)
+LIMITS(i8, -128, 127)
+LIMITS(i16, -32768, 32767)
+LIMITS(i32, (i32)0x80000000, 0x7fffffff)
+LIMITS(i64, (i64)(1ull << 63), (i64)~(1ull << 63))
+LIMITS(float, -INF, INF)
+LIMITS(f16, -INF, INF)
+LIMITS(bf16, -INF, INF)
+LIMITS(double, -(double)INF, (double)INF)
+
+template <class Op> __device__ __forceinline__ typename Op::A before(typename Op::A x, typename Op::A* shared,
+                                                                     typename Op::A* all) {
+  // What is combined of all threads before this one, and of all threads of the block.
+  typedef typename Op::A A;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  A sum = x;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const A y = __shfl_up_sync(FULL, sum, d);
+    if (lane >= d) sum = Op::merge(y, sum);
+  }
+  if (lane == 31) shared[warp] = sum;
+  __syncthreads();
+  A ahead = Op::first();
+  A total = Op::first();
+#pragma unroll
+  for (int w = 0; w < 8; ++w) {
+    if (w == warp) ahead = total;
+    total = Op::merge(total, shared[w]);
+  }
+  *all = total;
+  const A left = __shfl_up_sync(FULL, sum, 1);
+  __syncthreads();
+  return lane == 0 ? ahead : Op::merge(ahead, left);
+}
+
+// The last axis: a block to a row, or to a chunk of one. TOTALS: only the chunk's total is written.
+// PACKED: rows and chunks begin at multiples of sixteen bytes, and are not reversed.
+template <class Op, bool TOTALS, bool PACKED>
+__global__ void __launch_bounds__(256) along_rows(const typename Op::T* __restrict__ in, const typename Op::A* __restrict__ carries,
+                                                  void* __restrict__ out, i64 length, i64 chunk, i64 chunks, i32 reverse,
+                                                  i32 inclusive, i32 carried) {
+  typedef typename Op::T T;
+  typedef typename Op::A A;
+  constexpr int V = PACKED ? 16 / sizeof(T) : 4;
+  __shared__ A shared[8];
+  const i64 row = blockIdx.x / chunks, c = blockIdx.x % chunks;
+  const i64 begin = c * chunk, end = begin + chunk < length ? begin + chunk : length;
+  const T* from_row = in + row * length;
+  A carry = carried ? carries[blockIdx.x] : Op::first();
+  for (i64 at = begin; at < end; at += 256 * V) {
+    A x[V];
+    const i64 i0 = at + threadIdx.x * V;
+    A mine = Op::first();
+    if (PACKED && i0 + V <= end) {
+      const pack<T> loaded = load16(from_row + i0);
+#pragma unroll
+      for (int v = 0; v < V; ++v) x[v] = as<A, T>::of(loaded.v[v < 16 / sizeof(T) ? v : 0]);
+    } else {
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const i64 i = i0 + v;
+        x[v] = i < end ? as<A, T>::of(from_row[reverse ? length - 1 - i : i]) : Op::first();
+      }
+    }
+#pragma unroll
+    for (int v = 0; v < V; ++v) mine = Op::merge(mine, x[v]);
+    A all;
+    A run = Op::merge(carry, before<Op>(mine, shared, &all));
+    carry = Op::merge(carry, all);
+    if (!TOTALS) {
+      T* to = (T*)out + row * length;
+      T results[V];
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        const A next = Op::merge(run, x[v]);
+        results[v] = as<T, A>::of(inclusive ? next : run);
+        run = next;
+      }
+      if (PACKED && i0 + V <= end) {
+        pack<T> stored;
+#pragma unroll
+        for (int v = 0; v < V; ++v) stored.v[v < 16 / sizeof(T) ? v : 0] = results[v];
+        store16(to + i0, stored);
+      } else {
+#pragma unroll
+        for (int v = 0; v < V; ++v)
+          if (i0 + v < end) to[reverse ? length - 1 - (i0 + v) : i0 + v] = results[v];
+      }
+    }
+  }
+  if (TOTALS && threadIdx.x == 0) ((A*)out)[blockIdx.x] = carry;
+}
+
+// What comes before each chunk of a row: a thread to a row.
+template <class Op>
+__global__ void __launch_bounds__(256) carried(const typename Op::A* __restrict__ totals, typename Op::A* __restrict__ out,
+                                               i64 rows, i64 chunks) {
+  const i64 row = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (row >= rows) return;
+  typename Op::A sum = Op::first();
+  for (i64 c = 0; c < chunks; ++c) {
+    out[row * chunks + c] = sum;
+    sum = Op::merge(sum, totals[row * chunks + c]);
+  }
+}
+
+// Another axis: a thread to a column.
+template <class Op>
+__global__ void __launch_bounds__(256) along_columns(const typename Op::T* __restrict__ in, typename Op::T* __restrict__ out,
+                                                     i64 outer, i64 length, i64 inner, i32 reverse, i32 inclusive) {
+  typedef typename Op::T T;
+  typedef typename Op::A A;
+  const i64 column = (i64)blockIdx.x * 256 + threadIdx.x;
+  if (column >= outer * inner) return;
+  const i64 base = column / inner * length * inner + column % inner;
+  A sum = Op::first();
+#pragma unroll 4
+  for (i64 i = 0; i < length; ++i) {
+    const i64 at = base + (reverse ? length - 1 - i : i) * inner;
+    const A next = Op::merge(sum, as<A, T>::of(in[at]));
+    out[at] = as<T, A>::of(inclusive ? next : sum);
+    sum = next;
+  }
+}
