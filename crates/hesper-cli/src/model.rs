@@ -72,11 +72,6 @@ pub struct SamplingArgs {
 impl SamplingArgs {
     /// The options; `temperature` is that of the command where none is given.
     pub fn options(&self, temperature: f32) -> GenerateOptions {
-        let cache = match (self.window, self.kv_bits) {
-            (Some(window), _) => CacheKind::Rotating { keep: 4, window },
-            (None, Some(bits)) => CacheKind::Quantized { bits, group: 32 },
-            (None, None) => CacheKind::Growing,
-        };
         GenerateOptions {
             max_tokens: self.max_tokens,
             sampling: Sampling {
@@ -89,7 +84,7 @@ impl SamplingArgs {
                 seed: self.seed,
             },
             stops: self.stops.clone(),
-            cache,
+            cache: CacheKind::of(self.window, self.kv_bits),
             ignore_end: false,
         }
     }

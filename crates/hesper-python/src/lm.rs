@@ -62,14 +62,9 @@ struct Options {
 
 impl Options {
     fn read(self) -> PyResult<GenerateOptions> {
-        let cache = match (self.window, self.kv_bits) {
-            (Some(_), Some(_)) => {
-                return Err(PyValueError::new_err("a cache with a window cannot be quantized"));
-            }
-            (Some(window), None) => CacheKind::Rotating { keep: 4, window },
-            (None, Some(bits)) => CacheKind::Quantized { bits, group: 32 },
-            (None, None) => CacheKind::Growing,
-        };
+        if self.window.is_some() && self.kv_bits.is_some() {
+            return Err(PyValueError::new_err("a cache with a window cannot be quantized"));
+        }
         Ok(GenerateOptions {
             max_tokens: self.max_tokens,
             sampling: Sampling {
@@ -82,7 +77,7 @@ impl Options {
                 seed: self.seed,
             },
             stops: self.stop,
-            cache,
+            cache: CacheKind::of(self.window, self.kv_bits),
             ignore_end: false,
         })
     }

@@ -215,9 +215,14 @@ impl Array {
         }
     }
 
+    /// Whether a transformation that is under way may ask for it again.
+    pub(crate) fn is_varied(&self) -> bool {
+        self.0.scope.as_ref().is_some_and(|scope| scope.is_open())
+    }
+
     /// Forgets how an evaluated array was made, unless a transformation needs it.
     pub(crate) fn forget(&self) {
-        if self.0.scope.as_ref().is_some_and(|scope| scope.is_open()) {
+        if self.is_varied() {
             return;
         }
         let mut state = self.state();

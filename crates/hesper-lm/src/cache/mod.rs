@@ -47,6 +47,17 @@ pub enum CacheKind {
     },
 }
 
+impl CacheKind {
+    /// As people ask for it: with a window of so many tokens, else in so many bits, else all of them.
+    pub fn of(window: Option<usize>, bits: Option<usize>) -> Self {
+        match (window, bits) {
+            (Some(window), _) => CacheKind::Rotating { keep: 4, window },
+            (None, Some(bits)) => CacheKind::Quantized { bits, group: 32 },
+            (None, None) => CacheKind::Growing,
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Layer {
     Growing(Growing),

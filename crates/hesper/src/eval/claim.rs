@@ -6,7 +6,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use super::plan::{Graph, Plan, plan};
 use crate::array::{Array, Data, State, Visit};
 use crate::error::{Error, Result};
-use crate::ops::Kind;
 
 /// Held while claims are taken, so that they are taken all together.
 static CLAIMING: Mutex<u64> = Mutex::new(0);
@@ -52,7 +51,7 @@ impl Claim {
     /// A node has its memory.
     pub(super) fn resolve(&mut self, at: usize, data: Data) -> Result<()> {
         let node = self.node(at)?;
-        let kept = node.0.scope.as_ref().is_some_and(|scope| scope.is_open());
+        let kept = node.is_varied();
         let mut state = node.state();
         let old = std::mem::replace(&mut *state, State::Known([0; 8]));
         *state = match (old, kept) {
@@ -105,8 +104,8 @@ fn collect(roots: &[&Array], number: u64) -> Option<(Vec<Array>, Graph)> {
         match next {
             Next::Leave(array) => {
                 if let State::Lazy { call, .. } = &*array.state() {
-                    let elementwise = matches!(call.op.get().kind(), Kind::Elementwise(_));
-                    graph.push(call.inputs.iter().filter_map(|input| place(input, number)), elementwise);
+                    let reads = call.inputs.iter().filter_map(|input| place(input, number));
+                    graph.push(reads, call.op.is_elementwise());
                 }
                 array.0.visit.place.store(nodes.len(), Ordering::Relaxed);
                 nodes.push(array);

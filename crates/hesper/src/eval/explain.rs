@@ -1,12 +1,10 @@
 //! Why two ops do not become one kernel.
 
 use std::fmt;
-use std::sync::Arc;
 
-use super::plan::{Graph, MOST_NODES, Step, fusion_enabled};
+use super::plan::{Graph, MOST_NODES, Step, fusion_enabled, plan};
 use crate::array::{Array, State};
 use crate::ids::IdMap;
-use crate::ops::Kind;
 
 /// Why the ops of two arrays are not computed in one kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +62,7 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     for (number, array) in [first, second].into_iter().enumerate() {
         match &*array.state() {
             State::Lazy { call, .. } => {
-                if !matches!(call.op.get().kind(), Kind::Elementwise(_)) {
+                if !call.op.is_elementwise() {
                     return Some(Apart::NotElementwise(call.op.name()));
                 }
             }
@@ -88,17 +86,9 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     for call in &calls {
         let inputs = call.iter().flat_map(|call| &call.inputs);
         let reads = inputs.filter_map(|input| places.get(&input.0.id).copied());
-        let elementwise =
-            call.as_ref().is_some_and(|call| matches!(call.op.get().kind(), Kind::Elementwise(_)));
-        graph.push(reads, elementwise);
+        graph.push(reads, call.as_ref().is_some_and(|call| call.op.is_elementwise()));
     }
-    let plan = graph.plan(
-        |one, other| {
-            let (one, other) = (&nodes[one].0, &nodes[other].0);
-            one.shape == other.shape && one.stream.id() == other.stream.id()
-        },
-        |at, uses| Arc::strong_count(&nodes[at].0) > uses + 1,
-    );
+    let plan = plan(&nodes, &graph);
     let group = plan.steps.iter().find_map(|step| match step {
         Step::Group(group) if group.members.contains(&end) => Some(&group.members),
         _ => None,

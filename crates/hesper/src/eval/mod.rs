@@ -83,7 +83,7 @@ fn lower(claim: &Claim, array: &Array) -> Result<Data> {
         _ => return array.data(),
     };
     // A transformation may ask for everything again.
-    let kept = array.0.scope.as_ref().is_some_and(|scope| scope.is_open());
+    let kept = array.is_varied();
     let inputs = call
         .inputs
         .iter()

@@ -173,14 +173,14 @@ impl Graph {
     }
 }
 
-/// The plan of the nodes that an evaluation has claimed.
+/// The plan of nodes that are held by `nodes` besides whoever uses them: those that an evaluation has claimed.
 pub(super) fn plan(nodes: &[Array], graph: &Graph) -> Plan {
     graph.plan(
         |one, other| {
             let (one, other) = (&nodes[one].0, &nodes[other].0);
             one.shape == other.shape && one.stream.id() == other.stream.id()
         },
-        // Each use is a reference, and one is the claim's own.
+        // Each use is a reference, and one is that of `nodes`.
         |at, uses| Arc::strong_count(&nodes[at].0) > uses + 1,
     )
 }

@@ -8,7 +8,6 @@ use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::ids::IdMap;
-use crate::ops::Kind;
 use crate::shape::{Shape, broadcast};
 use crate::transform::scope::{Opened, outermost};
 use crate::transform::source::placeholder;
@@ -221,8 +220,7 @@ impl Builder {
             if let Some(input) = record.stretched.and_then(|at| inputs.get_mut(at)) {
                 *input = unstretched(input);
             }
-            let elementwise =
-                node.call().is_some_and(|call| matches!(call.op.get().kind(), Kind::Elementwise(_)));
+            let elementwise = node.call().is_some_and(|call| call.op.is_elementwise());
             for at in 0..if elementwise { inputs.len() } else { 0 } {
                 let mut others = inputs.clone();
                 others[at] = unstretched(&inputs[at]);

@@ -62,7 +62,8 @@ fn together(axes: &[Axis], size: usize, starts: [usize; 2]) -> usize {
     [16, 8, 4, 2].into_iter().filter(|count| count * size <= 16).find(fits).unwrap_or(1)
 }
 
-fn word(size: usize) -> &'static str {
+/// The type of a word of so many bytes in kernels.
+pub(super) fn word(size: usize) -> &'static str {
     match size {
         1 => "u8",
         2 => "u16",

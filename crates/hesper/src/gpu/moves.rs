@@ -2,7 +2,7 @@
 
 use hesper_runtime::{Buffer, Stream};
 
-use super::copy::{Target, copy_to, fill};
+use super::copy::{Target, copy_to, fill, word};
 use super::{Constants, blocks, kernel, type_name};
 use crate::Dtype;
 use crate::array::Data;
@@ -14,16 +14,6 @@ use crate::shape::{Strides, row_major};
 const TEXT: &str = include_str!("moves.cuh");
 /// Most axes of a walk.
 const MOST: usize = 6;
-
-fn word(size: usize) -> &'static str {
-    match size {
-        1 => "u8",
-        2 => "u16",
-        4 => "u32",
-        8 => "w8",
-        _ => "w16",
-    }
-}
 
 fn is_index(dtype: Dtype) -> bool {
     matches!(

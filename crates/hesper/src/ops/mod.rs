@@ -163,4 +163,9 @@ impl OpRef {
     pub(crate) fn name(&self) -> &'static str {
         self.get().name()
     }
+
+    /// Whether the planner may fuse it.
+    pub(crate) fn is_elementwise(&self) -> bool {
+        matches!(self.get().kind(), Kind::Elementwise(_))
+    }
 }

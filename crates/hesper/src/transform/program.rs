@@ -157,7 +157,7 @@ impl Program {
                 Place::Node(at) => Some(*at),
                 _ => None,
             });
-            graph.push(reads, matches!(node.op.get().kind(), Kind::Elementwise(_)));
+            graph.push(reads, node.op.is_elementwise());
         }
         let Plan { steps, over, .. } = graph.plan(
             |one, other| {
