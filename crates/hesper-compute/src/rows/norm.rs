@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::source::{Room, Source, pieces};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
@@ -18,64 +19,78 @@ enum Op {
     RmsNorm(*const (), f32),
 }
 
-#[derive(Clone, Copy)]
-struct Rows {
+struct Rows<'a> {
     op: Op,
-    x: *const (),
+    x: &'a dyn Pieces,
     out: *mut (),
     rows: usize,
     n: usize,
 }
 
 // SAFETY: tasks read shared rows and write rows of their own.
-unsafe impl Sync for Rows {}
-// SAFETY: as above.
-unsafe impl Send for Rows {}
+unsafe impl Sync for Rows<'_> {}
+
+/// Rows of some type, whichever.
+trait Pieces: Sync {
+    /// Calls `f(first, rows, elements)` for the rows `a..b` of `n` elements, some at a time.
+    fn each(&self, n: usize, range: (usize, usize), f: &mut dyn FnMut(usize, usize, *const ()));
+}
+
+/// Rows of one type.
+struct Typed<'a, T>(&'a dyn Source<T>);
+
+impl<T> Pieces for Typed<'_, T> {
+    fn each(&self, n: usize, range: (usize, usize), f: &mut dyn FnMut(usize, usize, *const ())) {
+        pieces(self.0, n, range, &mut Room::default(), |first, rows, piece| {
+            f(first, rows, piece.as_ptr().cast());
+        });
+    }
+}
 
 /// `e^x / sum(e^x)` of every row of `n` elements.
-pub fn softmax<T: Float>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Result<(), Mismatch> {
-    same("elements of the result", x.len(), out.len())?;
-    run(T::KIND, par, rows(Op::Softmax, x, n, out.as_mut_ptr().cast())?);
-    Ok(())
+pub fn softmax<T: Float>(par: &dyn Par, x: &dyn Source<T>, n: usize, out: &mut [T]) -> Result<(), Mismatch> {
+    same("elements of the result", x.count(), out.len())?;
+    run(par, Op::Softmax, x, n, out.as_mut_ptr())
 }
 
 /// `log(sum(e^x))` of every row of `n` elements.
-pub fn logsumexp<T: Float>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Result<(), Mismatch> {
-    let job = rows(Op::LogSumExp, x, n, out.as_mut_ptr().cast())?;
-    same("elements of the result", job.rows, out.len())?;
-    run(T::KIND, par, job);
-    Ok(())
+pub fn logsumexp<T: Float>(
+    par: &dyn Par,
+    x: &dyn Source<T>,
+    n: usize,
+    out: &mut [T],
+) -> Result<(), Mismatch> {
+    same("elements of the result", x.count().checked_div(n).unwrap_or(0), out.len())?;
+    run(par, Op::LogSumExp, x, n, out.as_mut_ptr())
 }
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` of every row.
 pub fn layer_norm<T: Float>(
     par: &dyn Par,
-    x: &[T],
+    x: &dyn Source<T>,
     n: usize,
     weight: Option<&[T]>,
     bias: Option<&[T]>,
     eps: f32,
     out: &mut [T],
 ) -> Result<(), Mismatch> {
-    same("elements of the result", x.len(), out.len())?;
+    same("elements of the result", x.count(), out.len())?;
     let (w, b) = (vector(weight, n)?, vector(bias, n)?);
-    run(T::KIND, par, rows(Op::LayerNorm(w, b, eps), x, n, out.as_mut_ptr().cast())?);
-    Ok(())
+    run(par, Op::LayerNorm(w, b, eps), x, n, out.as_mut_ptr())
 }
 
 /// `x / sqrt(mean(x^2) + eps) * weight` of every row.
 pub fn rms_norm<T: Float>(
     par: &dyn Par,
-    x: &[T],
+    x: &dyn Source<T>,
     n: usize,
     weight: Option<&[T]>,
     eps: f32,
     out: &mut [T],
 ) -> Result<(), Mismatch> {
-    same("elements of the result", x.len(), out.len())?;
+    same("elements of the result", x.count(), out.len())?;
     let w = vector(weight, n)?;
-    run(T::KIND, par, rows(Op::RmsNorm(w, eps), x, n, out.as_mut_ptr().cast())?);
-    Ok(())
+    run(par, Op::RmsNorm(w, eps), x, n, out.as_mut_ptr())
 }
 
 fn vector<T>(v: Option<&[T]>, n: usize) -> Result<*const (), Mismatch> {
@@ -85,37 +100,41 @@ fn vector<T>(v: Option<&[T]>, n: usize) -> Result<*const (), Mismatch> {
     }
 }
 
-fn rows<T>(op: Op, x: &[T], n: usize, out: *mut ()) -> Result<Rows, Mismatch> {
-    let rows = x.len().checked_div(n).unwrap_or(0);
-    same("elements in whole rows", rows * n, x.len())?;
-    Ok(Rows { op, x: x.as_ptr().cast(), out, rows, n })
+fn run<T: Float>(par: &dyn Par, op: Op, x: &dyn Source<T>, n: usize, out: *mut T) -> Result<(), Mismatch> {
+    let rows = x.count().checked_div(n).unwrap_or(0);
+    same("elements in whole rows", rows * n, x.count())?;
+    run_kind(T::KIND, par, &Rows { op, x: &Typed(x), out: out.cast(), rows, n });
+    Ok(())
 }
 
-fn run(kind: FloatKind, par: &dyn Par, job: Rows) {
+fn run_kind(kind: FloatKind, par: &dyn Par, job: &Rows<'_>) {
     let simd = par.simd();
-    let job = &job;
     let chunk = grain(par, job.rows, (8192 / job.n.max(1)).max(1));
-    chunks(par, job.rows, chunk, |a, b| match kind {
-        FloatKind::F32 => dispatch(simd, Part::<f32>(job, a, b, PhantomData)),
-        FloatKind::Bf16 => dispatch(simd, Part::<half::bf16>(job, a, b, PhantomData)),
-        FloatKind::F16 => dispatch(simd, Part::<half::f16>(job, a, b, PhantomData)),
+    chunks(par, job.rows, chunk, |a, b| {
+        job.x.each(job.n, (a, b), &mut |first, rows, x| match kind {
+            FloatKind::F32 => dispatch(simd, Part::<f32>(job, x, first, rows, PhantomData)),
+            FloatKind::Bf16 => dispatch(simd, Part::<half::bf16>(job, x, first, rows, PhantomData)),
+            FloatKind::F16 => dispatch(simd, Part::<half::f16>(job, x, first, rows, PhantomData)),
+        });
     });
 }
 
-struct Part<'a, T>(&'a Rows, usize, usize, PhantomData<T>);
+/// Rows of a job: their elements, the number of the first, how many.
+struct Part<'a, T>(&'a Rows<'a>, *const (), usize, usize, PhantomData<T>);
 
 impl<T: Float> Kernel for Part<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self(job, a, b, _) = self;
+        let Self(job, x, first, rows, _) = self;
         let n = job.n;
         let buf = Scratch::<f32>::new(n);
-        let (x, out) = (job.x.cast::<T>(), Shared::new(job.out.cast::<T>()));
-        for i in a..b {
-            // SAFETY: the row lies in the input, and in the part of the output that is this task's.
+        let (x, out) = (x.cast::<T>(), Shared::new(job.out.cast::<T>()));
+        for at in 0..rows {
+            let i = first + at;
+            // SAFETY: the row lies in the piece, and in the part of the output that is this task's.
             unsafe {
-                let row = x.add(i * n);
+                let row = x.add(at * n);
                 match job.op {
                     Op::Softmax => {
                         let top = largest(s, row, n);

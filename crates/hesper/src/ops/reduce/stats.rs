@@ -65,6 +65,10 @@ impl Array {
 
     /// The array with some axes moved to the end and joined to one.
     pub(crate) fn rows_over(&self, over: &[usize]) -> Result<Array> {
+        // The last axis alone is there already: no view stands between what makes the rows and what reads them.
+        if over.len() == 1 && over[0] + 1 == self.ndim() {
+            return Ok(self.clone());
+        }
         let kept: SmallVec<[usize; 6]> = (0..self.ndim()).filter(|at| !over.contains(at)).collect();
         let order: SmallVec<[isize; 6]> = kept.iter().chain(over).map(|at| *at as isize).collect();
         let mut shape: SmallVec<[isize; 6]> = kept.iter().map(|at| self.shape()[*at] as isize).collect();
