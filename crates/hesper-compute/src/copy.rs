@@ -10,6 +10,8 @@ use crate::simd::{Float, FloatKind, Isa, Kernel, Simd, dispatch};
 const GRAIN: usize = 1 << 15;
 /// Side of a tile of a transpose.
 const TILE: usize = 64;
+/// Bytes of a transpose from which on it is stored past the caches: they would not hold it until it is read.
+const FAR: usize = 32 << 20;
 
 /// Converts between float types, rounding to nearest.
 pub fn cast<A: Float, B: Float>(par: &dyn Par, x: &[A], out: &mut [B]) -> Result<(), Mismatch> {
@@ -261,6 +263,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
         let tiles = n.div_ceil(TILE);
         let count: usize = rest.iter().map(|a| a.0).product();
         let simd = par.simd();
+        let far = axes.iter().map(|axis| axis.0).product::<usize>() * size_of::<W>() >= FAR;
         // A task is a band of the source: `TILE` rows, all columns.
         chunks(par, count * tiles, (GRAIN / (m * TILE)).max(1), |a, b| {
             for i in a..b {
@@ -273,6 +276,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
                     ss,
                     dst: dst.get().cast::<W>().wrapping_offset(dof + j0 as isize),
                     ds: tds,
+                    far,
                 };
                 dispatch(simd, band);
             }
@@ -353,14 +357,23 @@ struct Turn<W> {
     ss: isize,
     dst: *mut W,
     ds: isize,
+    /// Whether it is better stored past the caches.
+    far: bool,
 }
+
+/// A tile that is turned, at an address for vectors.
+#[repr(align(64))]
+struct Turned([f32; 256]);
 
 impl<W: Copy + 'static> Kernel for Turn<W> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { rows, cols, src, ss, dst, ds } = self;
+        let Self { rows, cols, src, ss, dst, ds, far } = self;
         let fast = size_of::<W>() == 4 && ds > 0;
+        // Whole vectors begin where vectors may.
+        let far = far && fast && dst.addr().is_multiple_of(4 * S::LANES) && ds as usize % S::LANES == 0;
+        let mut turned = Turned([0.0; 256]);
         let mut c0 = 0;
         while c0 < cols {
             let cn = TILE.min(cols - c0);
@@ -377,9 +390,19 @@ impl<W: Copy + 'static> Kernel for Turn<W> {
                         if fast && rn == n && m == n {
                             let mut v = [s.zero(); 16];
                             for (i, v) in v.iter_mut().enumerate().take(n) {
-                                *v = s.load(from.offset(i as isize * ss).cast());
+                                let line = from.offset(i as isize * ss);
+                                *v = s.load(line.cast());
+                                s.prefetch(line.wrapping_add(TILE).cast());
                             }
-                            s.transpose(&v, to.cast(), ds as usize);
+                            if far {
+                                s.transpose(&v, turned.0.as_mut_ptr(), n);
+                                for i in 0..n {
+                                    let line = s.load(turned.0.as_ptr().add(i * n));
+                                    s.stream(to.offset(i as isize * ds).cast(), line);
+                                }
+                            } else {
+                                s.transpose(&v, to.cast(), ds as usize);
+                            }
                         } else {
                             for j in 0..m {
                                 for i in 0..rn {
@@ -393,6 +416,9 @@ impl<W: Copy + 'static> Kernel for Turn<W> {
                 r0 += rn;
             }
             c0 += cn;
+        }
+        if far {
+            s.fence();
         }
     }
 }
