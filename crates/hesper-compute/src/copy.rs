@@ -10,7 +10,7 @@ use crate::simd::{Float, FloatKind, Isa, Kernel, Simd, dispatch};
 const GRAIN: usize = 1 << 15;
 /// Side of a tile of a transpose.
 const TILE: usize = 64;
-/// Bytes of a transpose from which on it is stored past the caches: they would not hold it until it is read.
+/// Bytes of a result from which on it is stored past the caches: they would not hold it until it is read.
 const FAR: usize = 32 << 20;
 
 /// Converts between float types, rounding to nearest.
@@ -255,6 +255,8 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
         unsafe { *dst.get().cast::<W>() = *src.get().cast::<W>() };
         return;
     };
+    let far = axes.iter().map(|axis| axis.0).product::<usize>() * size_of::<W>() >= FAR;
+    let simd = par.simd();
     // The axis along which the source is contiguous, if it is not the last.
     let turned = if ss.abs() != 1 { outer.iter().rposition(|a| a.1 == 1 && a.0 >= 8) } else { None };
     if let Some(t) = turned.filter(|_| ds == 1 && n >= 8) {
@@ -262,8 +264,6 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
         let rest: Vec<Dim> = outer.iter().enumerate().filter(|(i, _)| *i != t).map(|(_, a)| *a).collect();
         let tiles = n.div_ceil(TILE);
         let count: usize = rest.iter().map(|a| a.0).product();
-        let simd = par.simd();
-        let far = axes.iter().map(|axis| axis.0).product::<usize>() * size_of::<W>() >= FAR;
         // A task is a band of the source: `TILE` rows, all columns.
         chunks(par, count * tiles, (GRAIN / (m * TILE)).max(1), |a, b| {
             for i in a..b {
@@ -294,6 +294,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
                     dst.get().cast::<W>().wrapping_offset(a as isize * ds),
                     ds,
                     b - a,
+                    far.then_some(simd),
                 );
             }
         });
@@ -310,6 +311,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
                     dst.get().cast::<W>().wrapping_offset(dof),
                     ds,
                     n,
+                    far.then_some(simd),
                 );
             }
         }
@@ -327,12 +329,17 @@ fn offset(axes: &[Dim], mut i: usize) -> (isize, isize) {
     (s, d)
 }
 
+/// Copies a line; one that goes `far` by vectors past the caches, if it is contiguous.
+///
 /// # Safety
 /// `n` elements are valid at both places.
-unsafe fn line<W: Copy>(src: *const W, ss: isize, dst: *mut W, ds: isize, n: usize) {
+unsafe fn line<W: Copy>(src: *const W, ss: isize, dst: *mut W, ds: isize, n: usize, far: Option<Simd>) {
     // SAFETY: the caller's promise.
     unsafe {
         match (ss, ds) {
+            (1, 1) if let Some(simd) = far => {
+                dispatch(simd, Move { src: src.cast(), dst: dst.cast(), bytes: n * size_of::<W>() });
+            }
             (1, 1) => std::ptr::copy_nonoverlapping(src, dst, n),
             (0, 1) => std::slice::from_raw_parts_mut(dst, n).fill(*src),
             (_, 1) => {
@@ -346,6 +353,39 @@ unsafe fn line<W: Copy>(src: *const W, ss: isize, dst: *mut W, ds: isize, n: usi
                 }
             }
         }
+    }
+}
+
+/// Copies bytes past the caches. Both places hold them.
+struct Move {
+    src: *const u8,
+    dst: *mut u8,
+    bytes: usize,
+}
+
+impl Kernel for Move {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { src, dst, bytes } = self;
+        let (size, count) = (4 * S::LANES, 4);
+        // SAFETY: the maker promised the bytes; whole vectors begin at multiples of their size.
+        unsafe {
+            let mut i = dst.align_offset(size).min(bytes);
+            std::ptr::copy_nonoverlapping(src, dst, i);
+            while i + count * size <= bytes {
+                let mut v = [s.zero(); 4];
+                for (k, v) in v.iter_mut().enumerate() {
+                    *v = s.load(src.add(i + k * size).cast());
+                }
+                for (k, v) in v.iter().enumerate() {
+                    s.stream(dst.add(i + k * size).cast(), *v);
+                }
+                i += count * size;
+            }
+            std::ptr::copy_nonoverlapping(src.add(i), dst.add(i), bytes - i);
+        }
+        s.fence();
     }
 }
 

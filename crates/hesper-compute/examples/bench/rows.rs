@@ -48,6 +48,11 @@ pub fn run(par: &dyn Par) {
         2.0 * all,
         best(|| scan(par, Scan::Sum, &x, Axis::last(n, n), false, true, y).unwrap()),
     );
+    show("copy into half of rows", all, {
+        let (shape, src, dst) = ([n / 2, n], [n as isize, 1], [2 * n as isize, 1]);
+        // SAFETY: every other row of the result's memory.
+        best(|| unsafe { copy_strided(par, &shape, x.as_ptr(), &src, y.as_mut_ptr(), &dst).unwrap() })
+    });
     show("transpose copy", 2.0 * all, {
         let (shape, src, dst) = ([n, n], [1, n as isize], [n as isize, 1]);
         // SAFETY: a transposed view of the whole vector.
