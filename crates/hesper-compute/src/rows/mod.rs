@@ -29,7 +29,7 @@ impl Axis {
         Self { outer: rows, len, inner: 1 }
     }
 
-    fn elements(self) -> Result<usize, Mismatch> {
+    pub(crate) fn elements(self) -> Result<usize, Mismatch> {
         product("elements of an array", &[self.outer, self.len, self.inner])
     }
 }
