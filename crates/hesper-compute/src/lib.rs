@@ -12,6 +12,7 @@ mod attention;
 mod conv;
 mod copy;
 mod error;
+mod fft;
 mod gemm;
 mod mat;
 mod par;
@@ -27,6 +28,7 @@ pub use attention::{
 pub use conv::{ConvShape, conv};
 pub use copy::{Place, cast, copy_elements, copy_rows, copy_strided, gather_rows};
 pub use error::Mismatch;
+pub use fft::{Fft, Kind as FftKind};
 pub use gemm::{BatchItem, Element, GemmOptions, Hook, gemm, gemm_batched};
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};

@@ -216,6 +216,20 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                 _mm512_storeu_ps(dst.add(i * stride), v);
             }
         }
+        fn unzip(a: __m512, b: __m512) -> (__m512, __m512) {
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
+        }
+        fn zip(even: __m512, odd: __m512) -> (__m512, __m512) {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            (_mm512_permutex2var_ps(even, low, odd), _mm512_permutex2var_ps(even, high, odd))
+        }
+        fn reverse(a: __m512) -> __m512 {
+            let back = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            _mm512_permutexvar_ps(back, a)
+        }
         fn field(words: __m512, mask: u32) -> __m512 {
             let v = _mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi32(mask as i32));
             _mm512_cvtepu32_ps(v)
