@@ -1,10 +1,10 @@
 //! SIMD kernels for the host.
 //!
 //! Pure functions on slices and strided views: matrix products, quantized products, attention, norms,
-//! reductions, scans, sorts, copies and convolutions. They know nothing of arrays, graphs or devices, and
-//! bring no thread pool: every kernel takes a [`Par`], which the device implements. Kernels pick the widest
-//! instructions of the machine at run time ([`Simd`]); their results do not depend on the number of threads.
-//! They may differ in rounding between SIMD levels.
+//! reductions, scans, sorts, Fourier transforms, copies and convolutions. They know nothing of arrays, graphs
+//! or devices, and bring no thread pool: every kernel takes a [`Par`], which the device implements. Kernels
+//! pick the widest instructions of the machine at run time ([`Simd`]); their results do not depend on the
+//! number of threads. They may differ in rounding between SIMD levels.
 
 #![allow(clippy::needless_range_loop, reason = "a kernel's loops run over several arrays by one index")]
 

@@ -354,3 +354,65 @@ fn rows_are_joined_side_by_side() {
     }
     assert_eq!(out, [1, 2, 5, 3, 4, 6]);
 }
+
+#[test]
+fn long_rows_have_their_extremes_found_on_every_level() {
+    let mut rng = Rng::new(21);
+    for n in [1, 15, 16, 64, 100, 511, 4096, 5000] {
+        for round in 0..4 {
+            let mut x: Vec<f32> = (0..n).map(|_| (rng.float() * 50.0).round()).collect();
+            match round {
+                1 => x[n / 2] = f32::NAN,
+                2 => x.fill(f32::NEG_INFINITY),
+                3 => x[n - 1] = f32::INFINITY,
+                _ => {}
+            }
+            for max in [true, false] {
+                let better = |a: f32, b: f32| if max { a > b } else { a < b };
+                let mut want = 0;
+                for i in 1..n {
+                    if !x[want].is_nan() && (x[i].is_nan() || better(x[i], x[want])) {
+                        want = i;
+                    }
+                }
+                let op = if max { Reduction::Max } else { Reduction::Min };
+                for (one, _) in levels() {
+                    let mut at = [u32::MAX];
+                    arg_extreme(&one, max, &x, Axis::last(1, n), &mut at).unwrap();
+                    assert_eq!(at[0] as usize, want, "{n} {round} {max} {:?}", one.1);
+                    let mut value = [0.0];
+                    reduce(&one, op, &x, Axis::last(1, n), &mut value).unwrap();
+                    assert_eq!(value[0].is_nan(), x[want].is_nan());
+                    assert!(value[0] == x[want] || value[0].is_nan());
+                }
+            }
+        }
+    }
+    for (one, _) in levels() {
+        let mut value = [1.0];
+        reduce(&one, Reduction::Min, &[0.0f32; 100], Axis::last(1, 100), &mut value).unwrap();
+        assert!(value[0] == 0.0 && value[0].is_sign_positive());
+    }
+}
+
+#[test]
+fn sums_of_a_row_go_on_where_vectors_end() {
+    for n in [31, 32, 33, 47, 1000, 70_001] {
+        let x: Vec<f32> = (0..n).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
+        for (reverse, inclusive) in [(false, true), (true, true), (false, false), (true, false)] {
+            let mut want = vec![0.0; n];
+            let mut acc = 0.0;
+            for i in 0..n {
+                let at = if reverse { n - 1 - i } else { i };
+                want[at] = if inclusive { acc + x[at] } else { acc };
+                acc += x[at];
+            }
+            // Whole numbers: every order of adding gives the same.
+            for got in everywhere::<f32>(n, |p, o| {
+                scan(p, Scan::Sum, &x, Axis::last(1, n), reverse, inclusive, o).unwrap();
+            }) {
+                assert_eq!(got, want, "{n} {reverse} {inclusive}");
+            }
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! cut into the same parts whatever the number of threads.
 
 pub(crate) mod arg;
+mod extreme;
 pub(crate) mod norm;
 pub(crate) mod reduce;
 pub(crate) mod scan;

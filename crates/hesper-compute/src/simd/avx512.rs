@@ -230,6 +230,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             let back = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
             _mm512_permutexvar_ps(back, a)
         }
+        fn last(a: __m512) -> __m512 { _mm512_permutexvar_ps(_mm512_set1_epi32(15), a) }
         fn field(words: __m512, mask: u32) -> __m512 {
             let v = _mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi32(mask as i32));
             _mm512_cvtepu32_ps(v)
@@ -319,6 +320,20 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             let h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd::<1>(a));
             let q = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd::<1>(h));
             _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)))
+        }
+    }
+
+    #[inline(always)]
+    fn move_up<const D: usize>(self, a: __m512) -> __m512 {
+        // SAFETY: the token proves the instructions.
+        unsafe {
+            let (a, zero) = (_mm512_castps_si512(a), _mm512_setzero_si512());
+            _mm512_castsi512_ps(match D {
+                1 => _mm512_alignr_epi32::<15>(a, zero),
+                2 => _mm512_alignr_epi32::<14>(a, zero),
+                4 => _mm512_alignr_epi32::<12>(a, zero),
+                _ => _mm512_alignr_epi32::<8>(a, zero),
+            })
         }
     }
 

@@ -69,6 +69,10 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn zip(self, even: Self::F, odd: Self::F) -> (Self::F, Self::F);
     /// The lanes from the last to the first.
     fn reverse(self, a: Self::F) -> Self::F;
+    /// Lanes moved up by `D`, 1, 2, 4 or 8 and less than there are; the lowest ones are zero.
+    fn move_up<const D: usize>(self, a: Self::F) -> Self::F;
+    /// The last lane in all lanes.
+    fn last(self, a: Self::F) -> Self::F;
     /// The next `LANES` codes of `BITS` bits (little-endian, first code lowest) as floats. Reads
     /// `LANES * BITS / 8` bytes.
     unsafe fn codes<const BITS: usize>(self, p: *const u8) -> Self::F;

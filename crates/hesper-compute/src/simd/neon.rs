@@ -305,6 +305,23 @@ impl Isa for Neon {
         }
     }
     #[inline(always)]
+    fn move_up<const D: usize>(self, a: F) -> F {
+        // SAFETY: NEON is part of the target.
+        unsafe {
+            let zero = vdupq_n_f32(0.0);
+            match D {
+                1 => F(vextq_f32::<3>(zero, a.0), vextq_f32::<3>(a.0, a.1)),
+                2 => F(vextq_f32::<2>(zero, a.0), vextq_f32::<2>(a.0, a.1)),
+                _ => F(zero, a.0),
+            }
+        }
+    }
+    #[inline(always)]
+    fn last(self, a: F) -> F {
+        // SAFETY: NEON is part of the target.
+        unsafe { F(vdupq_laneq_f32::<3>(a.1), vdupq_laneq_f32::<3>(a.1)) }
+    }
+    #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, p: *const u8) -> F {
         // SAFETY: eight codes are `BITS` bytes, which the caller promises.
         from_array(std::array::from_fn(|i| unsafe { plain::code::<BITS>(p, i) } as f32))

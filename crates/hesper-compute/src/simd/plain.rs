@@ -258,6 +258,16 @@ impl Isa for Plain {
         [a[7], a[6], a[5], a[4], a[3], a[2], a[1], a[0]]
     }
     #[inline(always)]
+    fn move_up<const D: usize>(self, a: Self::F) -> Self::F {
+        let mut r = [0.0; 8];
+        r[D..].copy_from_slice(&a[..8 - D]);
+        r
+    }
+    #[inline(always)]
+    fn last(self, a: Self::F) -> Self::F {
+        [a[7]; 8]
+    }
+    #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, p: *const u8) -> Self::F {
         let mut r = [0.0; 8];
         for (i, x) in r.iter_mut().enumerate() {

@@ -112,3 +112,31 @@ impl<C: Code> Kernel for Decode<'_, C> {
 pub(super) fn decode<C: Code>(simd: Simd, code: C, words: &[C::W], to: &mut [C::O]) {
     dispatch(simd, Decode { code, words, to });
 }
+
+/// Whether words can lie where results belong.
+pub(super) fn in_place<C: Code>() -> bool {
+    size_of::<C::W>() == size_of::<C::O>() && align_of::<C::W>() <= align_of::<C::O>()
+}
+
+struct DecodeInPlace<'a, C: Code> {
+    code: C,
+    words: &'a mut [C::W],
+}
+
+impl<C: Code> Kernel for DecodeInPlace<'_, C> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        for w in self.words {
+            let result = self.code.result(*w);
+            // SAFETY: a result is as large as its word, and both are plain numbers.
+            unsafe { std::ptr::from_mut(w).cast::<C::O>().write(result) };
+        }
+    }
+}
+
+/// Puts what words stand for in their places; only where [`in_place`] says so.
+pub(super) fn decode_in_place<C: Code>(simd: Simd, code: C, words: &mut [C::W]) {
+    debug_assert!(in_place::<C>());
+    dispatch(simd, DecodeInPlace { code, words });
+}

@@ -39,7 +39,6 @@ pub(super) trait Lanes: Copy + Send + Sync + 'static {
     unsafe fn zip(a: Self::V, b: Self::V) -> (Self::V, Self::V);
 }
 
-#[cfg(target_arch = "x86_64")]
 pub(super) mod avx512 {
     use std::arch::x86_64::*;
 

@@ -7,6 +7,7 @@
 
 mod codes;
 mod count;
+#[cfg(target_arch = "x86_64")]
 mod lanes;
 #[cfg(target_arch = "x86_64")]
 mod network;

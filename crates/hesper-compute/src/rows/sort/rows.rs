@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::codes::{Code, Keys, Places, decode, encode};
+use super::codes::{Code, Keys, Places, decode, decode_in_place, encode, in_place};
 use super::words::{self, Way, Word};
 use super::{Sortable, To, count};
 use crate::par::{Par, Shared, chunks, grain};
@@ -80,19 +80,25 @@ fn each<C: Code>(
     }
     let to = Shared::new(out.as_mut_ptr());
     chunks(par, rows, grain(par, rows, (4096 / n).max(1)), |a, b| {
-        let words = Scratch::<C::W>::new(2 * n);
+        let in_place = in_place::<C>();
+        let words = Scratch::<C::W>::new(if in_place { n } else { 2 * n });
         for r in a..b {
-            // SAFETY: the buffer holds two rows, of which nothing is read before it was written; the row of the
-            // output is this task's own.
+            // SAFETY: the buffer holds two rows, or one where the row of the output is the other; nothing is read
+            // before it was written, and the row of the output is this task's own.
             unsafe {
+                let end = if in_place { to.get().add(r * n).cast() } else { words.ptr().add(n) };
                 let row = std::slice::from_raw_parts_mut(words.ptr(), n);
-                let spare = std::slice::from_raw_parts_mut(words.ptr().add(n), n);
+                let sorted = std::slice::from_raw_parts_mut(end, n);
                 encode(way.simd, code, &x[r * n..][..n], 0, row);
                 match kth {
-                    Some(kth) => words::select(way, row, spare, kth, false),
-                    None => words::sort(way, row, spare, false),
+                    Some(kth) => words::select(way, row, sorted, kth, true),
+                    None => words::sort(way, row, sorted, true),
                 }
-                decode(way.simd, code, row, to.slice(r * n, n));
+                if in_place {
+                    decode_in_place(way.simd, code, sorted);
+                } else {
+                    decode(way.simd, code, sorted, to.slice(r * n, n));
+                }
             }
         }
     });
@@ -101,14 +107,20 @@ fn each<C: Code>(
 /// One long row, on all threads.
 fn long<C: Code>(par: &dyn Par, way: Way, code: C, x: &[C::T], out: &mut [C::O]) {
     let n = x.len();
-    let (a, b) = (Scratch::<C::W>::new(n), Scratch::<C::W>::new(n));
-    let (a, b) = (Shared::new(a.ptr()), Shared::new(b.ptr()));
-    encode_all(par, way, code, x, a);
+    // Where words are as large as results, they are sorted where these belong.
+    let in_place = in_place::<C>();
+    let (a, b) = (Scratch::<C::W>::new(n), Scratch::<C::W>::new(if in_place { 0 } else { n }));
     let to = Shared::new(out.as_mut_ptr());
+    let (a, b) = (Shared::new(a.ptr()), Shared::new(if in_place { to.get().cast() } else { b.ptr() }));
+    encode_all(par, way, code, x, a);
     // SAFETY: both hold `n` words, and the first was written; parts of the result do not overlap.
     unsafe {
-        words::sort_long(par, way, a, b, n, &|start, words| {
-            decode(way.simd, code, words, to.slice(start, words.len()));
+        words::sort_long(par, way, a, b, n, &|start, len| {
+            if in_place {
+                decode_in_place(way.simd, code, b.slice(start, len));
+            } else {
+                decode(way.simd, code, b.slice(start, len), to.slice(start, len));
+            }
         });
     }
 }

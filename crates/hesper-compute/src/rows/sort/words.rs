@@ -105,8 +105,8 @@ pub(super) fn select<W: Word>(way: Way, row: &mut [W], spare: &mut [W], kth: usi
     }
 }
 
-/// Sorts a long row of `n` words in `a` on all threads. `done(start, words)` is called for each part of the
-/// sorted row, on any thread, when it is final. `b` is memory of the same length.
+/// Sorts a long row of `n` words of `a` into `b` on all threads. `done(start, len)` is called for each part of
+/// the sorted row, on any thread, when it is final.
 ///
 /// # Safety
 /// Both hold `n` words, and nobody else touches them meanwhile.
@@ -116,7 +116,7 @@ pub(super) unsafe fn sort_long<W: Word>(
     a: Shared<W>,
     b: Shared<W>,
     n: usize,
-    done: &(dyn Fn(usize, &[W]) + Sync),
+    done: &(dyn Fn(usize, usize) + Sync),
 ) {
     #[cfg(target_arch = "x86_64")]
     if way.in_vectors() {
@@ -126,8 +126,8 @@ pub(super) unsafe fn sort_long<W: Word>(
             let (from, spare) = if turned { (b, a) } else { (a, b) };
             par.run(bounds.len() - 1, &|t| {
                 let (start, len) = (bounds[t], bounds[t + 1] - bounds[t]);
-                sort(way, from.slice(start, len), spare.slice(start, len), false);
-                done(start, from.slice(start, len));
+                sort(way, from.slice(start, len), spare.slice(start, len), !turned);
+                done(start, len);
             });
         }
         return;
@@ -146,10 +146,11 @@ unsafe fn by_merging<W: Word>(
     a: Shared<W>,
     b: Shared<W>,
     n: usize,
-    done: &(dyn Fn(usize, &[W]) + Sync),
+    done: &(dyn Fn(usize, usize) + Sync),
 ) {
     let pieces = par.threads().next_power_of_two().min(64);
     let (mut from, mut to) = (a, b);
+    let mut turned = false;
     let cut = |p: usize, of: usize| p * n / of;
     par.run(pieces, &|p| {
         let (i, j) = (cut(p, pieces), cut(p + 1, pieces));
@@ -173,12 +174,16 @@ unsafe fn by_merging<W: Word>(
             }
         });
         std::mem::swap(&mut from, &mut to);
+        turned = !turned;
         runs /= 2;
     }
     par.run(pieces, &|p| {
         let (i, j) = (cut(p, pieces), cut(p + 1, pieces));
-        // SAFETY: all words were written.
-        done(i, unsafe { &*from.slice(i, j - i) });
+        if !turned {
+            // SAFETY: all words were written; pieces are this task's own.
+            unsafe { b.slice(i, j - i).copy_from_slice(a.slice(i, j - i)) };
+        }
+        done(i, j - i);
     });
 }
 
