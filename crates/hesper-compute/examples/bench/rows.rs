@@ -2,8 +2,8 @@
 
 use half::bf16;
 use hesper_compute::{
-    Axis, ConvShape, Par, Reduction, Scan, arg_extreme, argsort, cast, conv, copy_strided, gather_rows,
-    layer_norm, reduce, rms_norm, scan, softmax, sort,
+    Axis, ConvShape, Par, Reduction, Scan, arg_extreme, cast, conv, copy_strided, gather_rows, layer_norm,
+    reduce, rms_norm, scan, softmax,
 };
 
 use crate::measure::{best, copy_rate, peak_flops};
@@ -69,19 +69,6 @@ pub fn run(par: &dyn Par) {
         "gather 4096 rows of 4 KiB",
         2.0 * rows.len() as f64,
         best(|| gather_rows(par, bytes, 4096, &indices, &mut rows).unwrap()),
-    );
-    let m = 1 << 20;
-    let keys: Vec<f32> = (0..m).map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 8) as f32).collect();
-    let mut sorted = vec![0.0f32; m];
-    let mut places = vec![0u32; m];
-    println!("sort 1M                  {:8.3} ms", best(|| sort(par, &keys, m, &mut sorted).unwrap()) * 1e3);
-    println!(
-        "argsort 1M               {:8.3} ms",
-        best(|| argsort(par, &keys, m, &mut places).unwrap()) * 1e3
-    );
-    println!(
-        "sort 1024 x 1024         {:8.3} ms",
-        best(|| sort(par, &keys, 1024, &mut sorted).unwrap()) * 1e3
     );
     let one = [1; 3];
     let s = ConvShape {

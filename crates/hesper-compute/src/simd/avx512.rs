@@ -216,6 +216,21 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                 _mm512_storeu_ps(dst.add(i * stride), v);
             }
         }
+        fn unzip(a: __m512, b: __m512) -> (__m512, __m512) {
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
+        }
+        fn zip(even: __m512, odd: __m512) -> (__m512, __m512) {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            (_mm512_permutex2var_ps(even, low, odd), _mm512_permutex2var_ps(even, high, odd))
+        }
+        fn reverse(a: __m512) -> __m512 {
+            let back = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            _mm512_permutexvar_ps(back, a)
+        }
+        fn last(a: __m512) -> __m512 { _mm512_permutexvar_ps(_mm512_set1_epi32(15), a) }
         fn field(words: __m512, mask: u32) -> __m512 {
             let v = _mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi32(mask as i32));
             _mm512_cvtepu32_ps(v)
@@ -307,6 +322,20 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             let h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd::<1>(a));
             let q = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd::<1>(h));
             _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)))
+        }
+    }
+
+    #[inline(always)]
+    fn move_up<const D: usize>(self, a: __m512) -> __m512 {
+        // SAFETY: the token proves the instructions.
+        unsafe {
+            let (a, zero) = (_mm512_castps_si512(a), _mm512_setzero_si512());
+            _mm512_castsi512_ps(match D {
+                1 => _mm512_alignr_epi32::<15>(a, zero),
+                2 => _mm512_alignr_epi32::<14>(a, zero),
+                4 => _mm512_alignr_epi32::<12>(a, zero),
+                _ => _mm512_alignr_epi32::<8>(a, zero),
+            })
         }
     }
 

@@ -63,6 +63,16 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     unsafe fn zip_bf16(self, low: *const u16, high: *const u16) -> (Self::F, Self::F);
     /// Stores the transpose of the first `LANES` rows, row `i` at `dst + i * stride`.
     unsafe fn transpose(self, rows: &[Self::F; 16], dst: *mut f32, stride: usize);
+    /// Numbers at even and at odd places of two vectors, one after the other.
+    fn unzip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
+    /// The inverse of [`Isa::unzip`].
+    fn zip(self, even: Self::F, odd: Self::F) -> (Self::F, Self::F);
+    /// The lanes from the last to the first.
+    fn reverse(self, a: Self::F) -> Self::F;
+    /// Lanes moved up by `D`, 1, 2, 4 or 8 and less than there are; the lowest ones are zero.
+    fn move_up<const D: usize>(self, a: Self::F) -> Self::F;
+    /// The last lane in all lanes.
+    fn last(self, a: Self::F) -> Self::F;
     /// The next `LANES` codes of `BITS` bits (little-endian, first code lowest) as floats. Reads
     /// `LANES * BITS / 8` bytes.
     unsafe fn codes<const BITS: usize>(self, p: *const u8) -> Self::F;
