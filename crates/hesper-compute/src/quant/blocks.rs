@@ -4,7 +4,7 @@
 //! once for all rows of a tile. A sum is made in the same order whatever the tile is: a row of activations
 //! gives the same bits alone and among others.
 
-use super::gguf::{BLOCK, GgufFormat, GgufMat, widen};
+use super::gguf::{BLOCK, DecodeLine, GgufFormat, GgufMat, decode_line, widen};
 use crate::mat::MatRef;
 use crate::par::Shared;
 use crate::scratch::Scratch;
@@ -65,7 +65,7 @@ impl Tiles {
     ) {
         debug_assert_eq!(self.k, w.cols);
         let sums = Scratch::<f32>::new(TOGETHER * self.m + 16);
-        let heads = Heads::new(TOGETHER * (w.cols / BLOCK));
+        let heads = Heads::new(if w.format.is_plain() { TOGETHER * (w.cols / BLOCK) } else { 0 });
         let mut j = j0;
         while j < j1 {
             let count = (j1 - j).min(TOGETHER);
@@ -75,6 +75,7 @@ impl Tiles {
                 GgufFormat::Q4_0 => dispatch(simd, Of::<Q4_0>(rows, std::marker::PhantomData)),
                 GgufFormat::Q4_1 => dispatch(simd, Of::<Q4_1>(rows, std::marker::PhantomData)),
                 GgufFormat::Q8_0 => dispatch(simd, Of::<Q8_0>(rows, std::marker::PhantomData)),
+                _ => dispatch(simd, Decoded(rows)),
             }
             for r in 0..count {
                 // SAFETY: the kernel has written the sums of every row.
@@ -281,6 +282,73 @@ unsafe fn dot<S: Isa, B: Blocks, const R: usize, const T: usize>(
     }
 }
 
+/// Rows of blocks that are decoded first, each once for all tiles.
+struct Decoded<'a, 'b>(Rows<'a, 'b>);
+
+impl Kernel for Decoded<'_, '_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Rows { x, w, j, count, to, .. } = self.0;
+        let line = Scratch::<f32>::new(x.k);
+        for row in 0..count {
+            // SAFETY: the row exists, and the buffers hold its numbers and its sums.
+            unsafe {
+                decode_line(s, &DecodeLine { w, row: j + row, from: 0, len: x.k, dst: line.ptr() });
+                let to = to.get().add(row * x.m);
+                let mut i = 0;
+                while i < x.m {
+                    let xs = x.values.ptr().add(i * x.k);
+                    i += match tile(x.m - i, x.most) {
+                        16 => line_times::<S, 16>(s, line.ptr(), x.k, xs, to.add(i)),
+                        8 => line_times::<S, 8>(s, line.ptr(), x.k, xs, to.add(i)),
+                        4 => line_times::<S, 4>(s, line.ptr(), x.k, xs, to.add(i)),
+                        2 => line_times::<S, 2>(s, line.ptr(), x.k, xs, to.add(i)),
+                        _ => line_times::<S, 1>(s, line.ptr(), x.k, xs, to.add(i)),
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// A decoded row times a tile of `T` rows.
+///
+/// # Safety
+/// The row holds `k` numbers, the tile as many for each of its rows, and the result has room.
+#[inline(always)]
+unsafe fn line_times<S: Isa, const T: usize>(
+    s: S,
+    line: *const f32,
+    k: usize,
+    xs: *const f32,
+    to: *mut f32,
+) -> usize {
+    let mut sums = [s.zero(); T];
+    // SAFETY: the caller's promise.
+    unsafe {
+        for b in 0..k / BLOCK {
+            let x = xs.add(b * T * BLOCK);
+            let mut e = 0;
+            while e < BLOCK {
+                let w = s.load(line.add(b * BLOCK + e));
+                for t in 0..T {
+                    sums[t] = s.fma(w, s.load(x.add(t * BLOCK + e)), sums[t]);
+                }
+                e += S::LANES;
+            }
+        }
+        let mut all = [s.zero(); 16];
+        for t in 0..T {
+            all[t] = sums[t];
+        }
+        let mut totals = [0.0f32; 16];
+        s.reduce_adds(&all, T, totals.as_mut_ptr());
+        std::ptr::copy_nonoverlapping(totals.as_ptr(), to, T);
+    }
+    T
+}
+
 /// Scales and offsets of the blocks of some rows, row by row, followed by zeros.
 pub(super) struct Heads {
     room: usize,
@@ -340,7 +408,7 @@ impl Heads {
                 *offsets.add(b) = match w.format {
                     GgufFormat::Q4_1 => widen((word >> 16) as u16),
                     GgufFormat::Q4_0 => -8.0 * scale,
-                    GgufFormat::Q8_0 => 0.0,
+                    _ => 0.0,
                 };
             }
             // Behind the last, where a group has written more: zeros.

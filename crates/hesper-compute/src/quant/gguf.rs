@@ -2,22 +2,26 @@
 //!
 //! A block holds 32 numbers: Q4_0 is a half `d` and nibbles `q` for `d (q - 8)`, Q4_1 halves `d` and `m` and
 //! nibbles for `d q + m`, Q8_0 a half `d` and signed bytes for `d q`. The low nibbles of a block's sixteen
-//! bytes are its first half, the high ones its second. Blocks begin at any address.
+//! bytes are its first half, the high ones its second. Other formats are decoded by [`super::wide`]. Blocks begin at any
+//! address.
 
 use half::f16;
 
 use super::blocks::{Heads, Tiles};
 use super::columns::QuantColumns;
 use super::int8::{Order, Prepare, Ready};
+use super::wide::decode_wide;
 use super::{Activations, as_bf16, in_f32, panels};
 use crate::error::{Mismatch, at_least, product, same};
 use crate::gemm::kind::{Pairs, Single};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
-use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch_dot};
+use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch, dispatch_dot};
 
-/// Numbers of a block.
+/// Numbers of a plain block.
 pub(super) const BLOCK: usize = 32;
+/// Numbers of the largest block.
+const MOST: usize = 256;
 /// Rows of activations up to which blocks are taken apart for each tile of them: each row then gives the
 /// result that it gives alone.
 pub(super) const FEW: usize = 64;
@@ -26,6 +30,7 @@ const FEW_ROUNDED: usize = 4;
 
 /// A block layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "these are their names")]
 pub enum GgufFormat {
     /// 4 bits, one scale.
     Q4_0,
@@ -33,6 +38,20 @@ pub enum GgufFormat {
     Q4_1,
     /// 8 bits, one scale.
     Q8_0,
+    /// 5 bits, one scale.
+    Q5_0,
+    /// 5 bits, scale and minimum.
+    Q5_1,
+    /// 2 bits in groups of 16, each with a scale and a minimum of 4 bits.
+    Q2_K,
+    /// 3 bits in groups of 16, each with a scale of 6 bits.
+    Q3_K,
+    /// 4 bits in groups of 32, each with a scale and a minimum of 6 bits.
+    Q4_K,
+    /// 5 bits in groups of 32, each with a scale and a minimum of 6 bits.
+    Q5_K,
+    /// 6 bits in groups of 16, each with a scale of 8 bits.
+    Q6_K,
 }
 
 impl GgufFormat {
@@ -42,7 +61,27 @@ impl GgufFormat {
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
             Self::Q8_0 => 34,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q2_K => 84,
+            Self::Q3_K => 110,
+            Self::Q4_K => 144,
+            Self::Q5_K => 176,
+            Self::Q6_K => 210,
         }
+    }
+
+    /// Numbers of a block.
+    pub fn block_len(self) -> usize {
+        match self {
+            Self::Q2_K | Self::Q3_K | Self::Q4_K | Self::Q5_K | Self::Q6_K => 256,
+            _ => BLOCK,
+        }
+    }
+
+    /// Whether blocks are multiplied code by code; the others are decoded row by row first.
+    pub(super) fn is_plain(self) -> bool {
+        matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q8_0)
     }
 
     /// Bytes before the codes.
@@ -61,16 +100,17 @@ pub struct GgufMat<'a> {
 }
 
 impl<'a> GgufMat<'a> {
-    /// `rows` times `cols` numbers; `cols` is a multiple of 32.
+    /// `rows` times `cols` numbers; rows are whole blocks.
     pub fn new(format: GgufFormat, rows: usize, cols: usize, data: &'a [u8]) -> Result<Self, Mismatch> {
-        same("columns in whole blocks", cols / BLOCK * BLOCK, cols)?;
-        let bytes = product("bytes of blocks", &[rows, cols / BLOCK, format.block_bytes()])?;
+        let unit = format.block_len();
+        same("columns in whole blocks", cols / unit * unit, cols)?;
+        let bytes = product("bytes of blocks", &[rows, cols / unit, format.block_bytes()])?;
         at_least("bytes of blocks", bytes, data.len())?;
         Ok(Self { format, rows, cols, data })
     }
 
     pub(super) fn block(&self, row: usize, b: usize) -> *const u8 {
-        self.data.as_ptr().wrapping_add((row * (self.cols / BLOCK) + b) * self.format.block_bytes())
+        self.data.as_ptr().wrapping_add((row * (self.cols / self.format.block_len()) + b) * self.format.block_bytes())
     }
 }
 
@@ -99,38 +139,25 @@ unsafe fn head(format: GgufFormat, p: *const u8) -> (f32, f32) {
     match format {
         GgufFormat::Q4_0 => (d, -8.0 * d),
         GgufFormat::Q4_1 => (d, half(2)),
-        GgufFormat::Q8_0 => (d, 0.0),
-    }
-}
-
-/// The 32 numbers of a block.
-///
-/// # Safety
-/// The block is readable.
-unsafe fn decode(format: GgufFormat, p: *const u8) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let (d, o) = head(format, p);
-        let q = p.add(format.head());
-        std::array::from_fn(|i| match format {
-            GgufFormat::Q8_0 => d * f32::from(*q.add(i) as i8),
-            _ if i < 16 => d * f32::from(*q.add(i) & 15) + o,
-            _ => d * f32::from(*q.add(i - 16) >> 4) + o,
-        })
+        _ => (d, 0.0),
     }
 }
 
 /// Writes the numbers of the matrix.
 pub fn gguf_dequantize<T: Float>(par: &dyn Par, w: &GgufMat<'_>, out: &mut [T]) -> Result<(), Mismatch> {
     same("dequantized elements", w.rows * w.cols, out.len())?;
-    let blocks = w.rows * w.cols / BLOCK;
+    let (unit, simd) = (w.format.block_len(), par.simd());
+    let blocks = w.rows * w.cols / unit;
+    let whole = GgufMat { format: w.format, rows: blocks, cols: unit, data: w.data };
     let to = Shared::new(out.as_mut_ptr());
-    chunks(par, blocks, grain(par, blocks, 512), |a, b| {
+    chunks(par, blocks, grain(par, blocks, 16384 / unit), |a, b| {
+        let mut numbers = [0.0f32; MOST];
         for i in a..b {
-            // SAFETY: block `i` is in the data, its numbers in the output, and in this task's part.
-            let (out, p) = unsafe { (to.slice(i * BLOCK, BLOCK), w.block(0, i)) };
-            // SAFETY: as above.
-            for (o, v) in out.iter_mut().zip(unsafe { decode(w.format, p) }) {
+            let line = DecodeLine { w: &whole, row: i, from: 0, len: unit, dst: numbers.as_mut_ptr() };
+            dispatch(simd, Line(line));
+            // SAFETY: the numbers of block `i` are in the output, and in this task's part.
+            let out = unsafe { to.slice(i * unit, unit) };
+            for (o, v) in out.iter_mut().zip(numbers) {
                 *o = T::from_f32(v);
             }
         }
@@ -138,8 +165,9 @@ pub fn gguf_dequantize<T: Float>(par: &dyn Par, w: &GgufMat<'_>, out: &mut [T]) 
     Ok(())
 }
 
-/// Rounds numbers to blocks, as GGUF writers do.
+/// Rounds numbers to blocks, as GGUF writers do: to those of Q4_0, Q4_1 and Q8_0.
 pub fn gguf_quantize(format: GgufFormat, x: &[f32], out: &mut [u8]) -> Result<(), Mismatch> {
+    same("formats that numbers can be rounded to", 1, usize::from(format.is_plain()))?;
     same("elements in whole blocks", x.len() / BLOCK * BLOCK, x.len())?;
     same("bytes of blocks", x.len() / BLOCK * format.block_bytes(), out.len())?;
     for (x, out) in x.chunks_exact(BLOCK).zip(out.chunks_exact_mut(format.block_bytes())) {
@@ -147,7 +175,7 @@ pub fn gguf_quantize(format: GgufFormat, x: &[f32], out: &mut [u8]) -> Result<()
         let (d, low) = match format {
             GgufFormat::Q4_0 => (top / -8.0, 0.0),
             GgufFormat::Q8_0 => (top.abs() / 127.0, 0.0),
-            GgufFormat::Q4_1 => {
+            _ => {
                 let low = x.iter().copied().fold(f32::INFINITY, f32::min);
                 let high = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 ((high - low) / 15.0, low)
@@ -203,7 +231,7 @@ pub fn gguf_matmul<T: Float>(
         }
         let simd = par.simd();
         let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
-        if activations == Activations::Int8 && x.rows <= FEW_ROUNDED {
+        if activations == Activations::Int8 && x.rows <= FEW_ROUNDED && w.format.is_plain() {
             let order = if w.format == GgufFormat::Q8_0 { Order::Bytes } else { Order::Halves };
             let ready = dispatch_dot(simd, Prepare { x, order, group: BLOCK });
             let ready = &ready;
@@ -241,23 +269,39 @@ impl<S: Isa> Local<S> for DecodeLine<'_, '_> {
     }
 }
 
+/// The same as a kernel.
+struct Line<'a, 'b>(DecodeLine<'a, 'b>);
+
+impl Kernel for Line<'_, '_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        // SAFETY: the maker's promise.
+        unsafe { decode_line(s, &self.0) }
+    }
+}
+
 /// Writes `len` numbers of a row from `from` on.
 ///
 /// # Safety
 /// They exist, and `dst` has room for them.
 #[inline(always)]
-unsafe fn decode_line<S: Isa>(s: S, line: &DecodeLine<'_, '_>) {
+pub(super) unsafe fn decode_line<S: Isa>(s: S, line: &DecodeLine<'_, '_>) {
     let DecodeLine { w, row, from, len, dst } = *line;
+    let unit = w.format.block_len();
     let mut i = 0;
     while i < len {
-        let (b, inside) = ((from + i) / BLOCK, (from + i) % BLOCK);
-        let n = (BLOCK - inside).min(len - i);
-        let mut numbers = [0.0f32; BLOCK];
+        let (b, inside) = ((from + i) / unit, (from + i) % unit);
+        let n = (unit - inside).min(len - i);
+        let mut numbers = [0.0f32; MOST];
         // SAFETY: the caller's promise; a whole block fits where all of it is asked for.
         unsafe {
-            let to = if n == BLOCK { dst.add(i) } else { numbers.as_mut_ptr() };
-            decode_block(s, w.format, w.block(row, b), to);
-            if n < BLOCK {
+            let to = if n == unit { dst.add(i) } else { numbers.as_mut_ptr() };
+            match w.format.is_plain() {
+                true => decode_block(s, w.format, w.block(row, b), to),
+                false => decode_wide(w.format, w.block(row, b), to),
+            }
+            if n < unit {
                 std::ptr::copy_nonoverlapping(numbers.as_ptr().add(inside), dst.add(i), n);
             }
         }

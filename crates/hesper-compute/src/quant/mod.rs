@@ -17,6 +17,7 @@ mod gguf;
 mod int8;
 mod layer;
 mod tables;
+mod wide;
 
 pub use convert::{dequantize, quantize_affine, quantize_fp};
 pub use gguf::{GgufFormat, GgufMat, gguf_dequantize, gguf_matmul, gguf_quantize};
