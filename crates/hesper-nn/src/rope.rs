@@ -143,6 +143,7 @@ fn llama3(period: f32, factor: f32, low: f32, high: f32, original: f32) -> f32 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
@@ -153,5 +154,47 @@ mod tests {
         assert_eq!(scaled(1e5), 8e5);
         let between = scaled(600.0);
         assert!(between > 600.0 && between < 4800.0, "{between}");
+    }
+
+    /// What `transformers` 5.22 computes for heads of 16 numbers: by how much angles grow, and the gain.
+    #[test]
+    fn angles_and_gains_are_those_of_transformers() {
+        let yarn = |original: f32, fast: f32, slow: f32, gain: f32| RopeScaling::Yarn {
+            factor: 4.0,
+            original,
+            fast,
+            slow,
+            gain,
+        };
+        let gain = |weight: f32| RopeScaling::yarn_gain(4.0, weight);
+        let llama3 = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192.0 };
+        let cases: [(f32, RopeScaling, [f32; 8], f32); 3] = [
+            (
+                1e4,
+                yarn(32768.0, 32.0, 1.0, gain(1.0)),
+                [1.0, 0.31622776, 0.1, 0.03162278, 0.01, 0.002569351, 0.000625, 0.00013834966],
+                1.1386294,
+            ),
+            (
+                1e6,
+                yarn(2048.0, 16.0, 2.0, gain(0.7) / gain(1.0)),
+                [1.0, 0.17782794, 0.019764237, 0.0014058533, 0.00025, 4.4456985e-5, 7.9056936e-6, 1.4058534e-6],
+                0.96347466,
+            ),
+            (
+                5e5,
+                llama3,
+                [1.0, 0.19392276, 0.03760603, 0.007292665, 0.000524846, 3.4281024e-5, 6.6478697e-6, 1.2891732e-6],
+                1.0,
+            ),
+        ];
+        for (base, scaling, steps, gain) in cases {
+            let rope = Rope::new(16, false, base, Some(&scaling)).unwrap();
+            assert!((rope.gain() - gain).abs() < 1e-6, "{scaling:?}: {}", rope.gain());
+            let periods = rope.periods.unwrap().to_vec::<f32>().unwrap();
+            for (period, step) in periods.iter().zip(steps) {
+                assert!((period * step - 1.0).abs() < 1e-5, "{scaling:?}: {period} for {}", 1.0 / step);
+            }
+        }
     }
 }
