@@ -22,8 +22,8 @@ mod scratch;
 mod simd;
 
 pub use attention::{
-    AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, attention,
-    attention_slices, gated_delta,
+    AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, StepShape, Turn,
+    attend_step, attention, attention_slices, gated_delta, keep_step,
 };
 pub use conv::{ConvShape, conv};
 pub use copy::{Place, cast, copy_elements, copy_rows, copy_strided, gather_rows};
@@ -33,8 +33,8 @@ pub use gemm::{BatchItem, Element, GemmOptions, Hook, gemm, gemm_batched};
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};
 pub use quant::{
-    Activations, GgufFormat, GgufMat, QuantFormat, QuantMat, Scales, dequantize, gguf_dequantize,
-    gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
+    Activations, GgufFormat, GgufMat, LayerEnd, QuantFormat, QuantMat, Scales, dequantize, gguf_dequantize,
+    gguf_layer, gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
 };
 pub use rows::Axis;
 pub use rows::arg::{Ordered, arg_extreme};

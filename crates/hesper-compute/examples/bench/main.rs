@@ -23,6 +23,7 @@ fn main() {
     let par = Pool::new(threads);
     match what.as_str() {
         "gemm" => gemm::run(&par, &filter),
+        "quant" if filter == "decoder" => quant::decoder(&par),
         "quant" => quant::run(&par),
         "attention" => attention::run(&par),
         "rows" => rows::run(&par),

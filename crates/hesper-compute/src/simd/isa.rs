@@ -46,6 +46,14 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
     fn reduce_add(self, a: Self::F) -> f32;
     fn reduce_max(self, a: Self::F) -> f32;
+    /// Stores [`Isa::reduce_add`] of the first `n` of sixteen vectors, bit for bit; `to` has room for sixteen.
+    #[inline(always)]
+    unsafe fn reduce_adds(self, v: &[Self::F; 16], n: usize, to: *mut f32) {
+        for i in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(i) = self.reduce_add(v[i]) };
+        }
+    }
 
     unsafe fn load_bf16(self, p: *const u16) -> Self::F;
     unsafe fn load_f16(self, p: *const u16) -> Self::F;
@@ -86,6 +94,19 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn lookup(self, t: Self::Table, words: Self::F, shift: u32) -> Self::F;
     /// The low and the high four bits of `LANES` bytes, each times `scale` plus `offset`.
     unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F);
+    /// The halves at the beginning of sixteen blocks of twenty bytes: a scale and an offset for each. Reads no
+    /// more than the blocks.
+    #[inline(always)]
+    unsafe fn heads_q4_1(self, p: *const u8, scales: *mut f32, offsets: *mut f32) {
+        for b in 0..16 {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let word = p.add(20 * b).cast::<u32>().read_unaligned();
+                *scales.add(b) = half::f16::from_bits(word as u16).to_f32();
+                *offsets.add(b) = half::f16::from_bits((word >> 16) as u16).to_f32();
+            }
+        }
+    }
     /// Asks for the cache line of an address, which may be any, to be fetched.
     fn prefetch(self, p: *const u8);
     /// Stores past the caches, to an address that is a multiple of a vector's size.
