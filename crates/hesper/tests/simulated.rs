@@ -10,7 +10,7 @@ use hesper::{Array, place, transform};
 use hesper_kernel::interp;
 use hesper_kernel::ir::{Kernel, ParamKind};
 use hesper_kernel::launch::{Arg, Bindings, Launch};
-use hesper_runtime::sim::Sim;
+use hesper_runtime::sim::{Failure, Rng, Sim};
 use hesper_runtime::{Dispatch, PipelineSource, Runtime, View};
 use table::{Case, like};
 
@@ -47,9 +47,13 @@ fn interpret(source: &PipelineSource, dispatch: &Dispatch, views: &mut [View<'_>
 }
 
 /// Shapes, types and bytes.
-fn bits(arrays: &[Array]) -> Vec<(Vec<usize>, hesper::Dtype, Vec<u8>)> {
-    let one =
-        |array: &Array| (array.shape().to_vec(), array.dtype(), array.read_bytes(<[u8]>::to_vec).unwrap());
+type Bits = Vec<(Vec<usize>, hesper::Dtype, Vec<u8>)>;
+
+fn bits(arrays: &[Array]) -> hesper::Result<Bits> {
+    let one = |array: &Array| {
+        let bytes = array.read_bytes(<[u8]>::to_vec)?;
+        Ok((array.shape().to_vec(), array.dtype(), bytes))
+    };
     arrays.iter().map(one).collect()
 }
 
@@ -66,7 +70,7 @@ fn all(case: &Case) -> hesper::Result<Vec<Array>> {
 
 fn under_seeds(group: &str, seeds: std::ops::Range<u64>) {
     let cases = table::group(group);
-    let expected: Vec<_> = cases.iter().map(|case| bits(&all(case).unwrap())).collect();
+    let expected: Vec<_> = cases.iter().map(|case| bits(&all(case).unwrap()).unwrap()).collect();
     for seed in seeds {
         let sim = Sim::builder(seed).executor(Arc::new(interpret)).batch(1 + seed as usize % 7).build();
         let runtime = Runtime::builder(sim.clone()).validate(true).build();
@@ -74,7 +78,7 @@ fn under_seeds(group: &str, seeds: std::ops::Range<u64>) {
         for (number, (case, expected)) in cases.iter().zip(&expected).enumerate() {
             // Two streams take turns, so that memory goes from one to the other.
             let stream = &streams[(number + seed as usize) % 2];
-            let found = place::with_stream(stream, || all(case).map(|arrays| bits(&arrays)));
+            let found = place::with_stream(stream, || bits(&all(case)?));
             let found = found.unwrap_or_else(|error| panic!("{} under seed {seed}: {error}", case.name));
             assert_eq!(&found, expected, "{} under seed {seed}", case.name);
         }
@@ -84,6 +88,44 @@ fn under_seeds(group: &str, seeds: std::ops::Range<u64>) {
         assert!(report.violations().is_empty(), "seed {seed}: {:?}", report.violations());
         assert!(sim.calls() > cases.len() as u64, "the cases ran on the device");
     }
+}
+
+/// One call of the device fails: it spoils the case that made it, and no number of any other.
+#[test]
+fn a_call_that_fails_is_an_error_of_the_op_that_made_it() {
+    let (mut cases, mut others) = (table::group("reductions"), table::group("products"));
+    cases.append(&mut others);
+    let expected: Vec<_> = cases.iter().map(|case| bits(&all(case).unwrap()).unwrap()).collect();
+    let run = |failure: Option<u64>| {
+        let mut builder = Sim::builder(failure.unwrap_or(0)).executor(Arc::new(interpret));
+        if let Some(number) = failure {
+            builder = builder.fail(Failure::Any(number));
+        }
+        let sim = builder.build();
+        let runtime = Runtime::builder(sim.clone()).validate(true).build();
+        let stream = runtime.stream();
+        let Ok(stream) = stream else { return (sim.calls(), 1) };
+        let mut failed = 0;
+        // Inputs are moved to each device anew.
+        for (case, expected) in cases.iter().zip(&expected) {
+            match place::with_stream(&stream, || bits(&all(case)?)) {
+                Ok(found) => assert_eq!(&found, expected, "{} after call {failure:?} failed", case.name),
+                Err(_) => failed += 1,
+            }
+        }
+        assert!(sim.violations().is_empty(), "call {failure:?}: {:?}", sim.violations());
+        (sim.calls(), failed)
+    };
+    let (calls, failed) = run(None);
+    assert_eq!(failed, 0);
+    let mut rng = Rng::new(5);
+    let mut seen = 0;
+    for _ in 0..24 {
+        let (_, failed) = run(Some(rng.below(calls as usize) as u64));
+        assert!(failed <= 2, "{failed} cases failed by one call");
+        seen += failed;
+    }
+    assert!(seen > 0, "no call that failed was noticed");
 }
 
 #[test]
