@@ -37,7 +37,8 @@ pub use quant::{
 pub use rows::Axis;
 pub use rows::arg::{Ordered, arg_extreme};
 pub use rows::norm::{layer_norm, logsumexp, rms_norm, softmax};
-pub use rows::reduce::{Reduce, Reduction, reduce};
+pub use rows::reduce::{Reduce, Reduction, reduce, reduce_rows};
 pub use rows::scan::{Scan, Scannable, scan};
 pub use rows::sort::{Sortable, argpartition, argsort, partition, sort, top_k};
+pub use rows::source::{Plain, Room, Source};
 pub use simd::{Float, Simd};

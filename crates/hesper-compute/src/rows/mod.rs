@@ -9,6 +9,7 @@ pub(crate) mod norm;
 pub(crate) mod reduce;
 pub(crate) mod scan;
 pub(crate) mod sort;
+pub(crate) mod source;
 
 use crate::error::{Mismatch, product};
 

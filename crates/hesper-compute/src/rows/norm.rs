@@ -2,10 +2,14 @@
 
 use std::marker::PhantomData;
 
+use super::source::{Room, Source, pieces};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::{Float, FloatKind, Isa, Kernel, dispatch, math};
+
+/// Bytes of a result from which on it is stored past the caches: they would not hold it until it is read.
+const FAR: usize = 32 << 20;
 
 /// What is done to a row.
 #[derive(Clone, Copy)]
@@ -18,64 +22,78 @@ enum Op {
     RmsNorm(*const (), f32),
 }
 
-#[derive(Clone, Copy)]
-struct Rows {
+struct Rows<'a> {
     op: Op,
-    x: *const (),
+    x: &'a dyn Pieces,
     out: *mut (),
     rows: usize,
     n: usize,
 }
 
 // SAFETY: tasks read shared rows and write rows of their own.
-unsafe impl Sync for Rows {}
-// SAFETY: as above.
-unsafe impl Send for Rows {}
+unsafe impl Sync for Rows<'_> {}
+
+/// Rows of some type, whichever.
+trait Pieces: Sync {
+    /// Calls `f(first, rows, elements)` for the rows `a..b` of `n` elements, some at a time.
+    fn each(&self, n: usize, range: (usize, usize), f: &mut dyn FnMut(usize, usize, *const ()));
+}
+
+/// Rows of one type.
+struct Typed<'a, T>(&'a dyn Source<T>);
+
+impl<T> Pieces for Typed<'_, T> {
+    fn each(&self, n: usize, range: (usize, usize), f: &mut dyn FnMut(usize, usize, *const ())) {
+        pieces(self.0, n, range, &mut Room::default(), |first, rows, piece| {
+            f(first, rows, piece.as_ptr().cast());
+        });
+    }
+}
 
 /// `e^x / sum(e^x)` of every row of `n` elements.
-pub fn softmax<T: Float>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Result<(), Mismatch> {
-    same("elements of the result", x.len(), out.len())?;
-    run(T::KIND, par, rows(Op::Softmax, x, n, out.as_mut_ptr().cast())?);
-    Ok(())
+pub fn softmax<T: Float>(par: &dyn Par, x: &dyn Source<T>, n: usize, out: &mut [T]) -> Result<(), Mismatch> {
+    same("elements of the result", x.count(), out.len())?;
+    run(par, Op::Softmax, x, n, out.as_mut_ptr())
 }
 
 /// `log(sum(e^x))` of every row of `n` elements.
-pub fn logsumexp<T: Float>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Result<(), Mismatch> {
-    let job = rows(Op::LogSumExp, x, n, out.as_mut_ptr().cast())?;
-    same("elements of the result", job.rows, out.len())?;
-    run(T::KIND, par, job);
-    Ok(())
+pub fn logsumexp<T: Float>(
+    par: &dyn Par,
+    x: &dyn Source<T>,
+    n: usize,
+    out: &mut [T],
+) -> Result<(), Mismatch> {
+    same("elements of the result", x.count().checked_div(n).unwrap_or(0), out.len())?;
+    run(par, Op::LogSumExp, x, n, out.as_mut_ptr())
 }
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` of every row.
 pub fn layer_norm<T: Float>(
     par: &dyn Par,
-    x: &[T],
+    x: &dyn Source<T>,
     n: usize,
     weight: Option<&[T]>,
     bias: Option<&[T]>,
     eps: f32,
     out: &mut [T],
 ) -> Result<(), Mismatch> {
-    same("elements of the result", x.len(), out.len())?;
+    same("elements of the result", x.count(), out.len())?;
     let (w, b) = (vector(weight, n)?, vector(bias, n)?);
-    run(T::KIND, par, rows(Op::LayerNorm(w, b, eps), x, n, out.as_mut_ptr().cast())?);
-    Ok(())
+    run(par, Op::LayerNorm(w, b, eps), x, n, out.as_mut_ptr())
 }
 
 /// `x / sqrt(mean(x^2) + eps) * weight` of every row.
 pub fn rms_norm<T: Float>(
     par: &dyn Par,
-    x: &[T],
+    x: &dyn Source<T>,
     n: usize,
     weight: Option<&[T]>,
     eps: f32,
     out: &mut [T],
 ) -> Result<(), Mismatch> {
-    same("elements of the result", x.len(), out.len())?;
+    same("elements of the result", x.count(), out.len())?;
     let w = vector(weight, n)?;
-    run(T::KIND, par, rows(Op::RmsNorm(w, eps), x, n, out.as_mut_ptr().cast())?);
-    Ok(())
+    run(par, Op::RmsNorm(w, eps), x, n, out.as_mut_ptr())
 }
 
 fn vector<T>(v: Option<&[T]>, n: usize) -> Result<*const (), Mismatch> {
@@ -85,50 +103,60 @@ fn vector<T>(v: Option<&[T]>, n: usize) -> Result<*const (), Mismatch> {
     }
 }
 
-fn rows<T>(op: Op, x: &[T], n: usize, out: *mut ()) -> Result<Rows, Mismatch> {
-    let rows = x.len().checked_div(n).unwrap_or(0);
-    same("elements in whole rows", rows * n, x.len())?;
-    Ok(Rows { op, x: x.as_ptr().cast(), out, rows, n })
+fn run<T: Float>(par: &dyn Par, op: Op, x: &dyn Source<T>, n: usize, out: *mut T) -> Result<(), Mismatch> {
+    let rows = x.count().checked_div(n).unwrap_or(0);
+    same("elements in whole rows", rows * n, x.count())?;
+    run_kind(T::KIND, par, &Rows { op, x: &Typed(x), out: out.cast(), rows, n });
+    Ok(())
 }
 
-fn run(kind: FloatKind, par: &dyn Par, job: Rows) {
+fn run_kind(kind: FloatKind, par: &dyn Par, job: &Rows<'_>) {
     let simd = par.simd();
-    let job = &job;
     let chunk = grain(par, job.rows, (8192 / job.n.max(1)).max(1));
-    chunks(par, job.rows, chunk, |a, b| match kind {
-        FloatKind::F32 => dispatch(simd, Part::<f32>(job, a, b, PhantomData)),
-        FloatKind::Bf16 => dispatch(simd, Part::<half::bf16>(job, a, b, PhantomData)),
-        FloatKind::F16 => dispatch(simd, Part::<half::f16>(job, a, b, PhantomData)),
+    chunks(par, job.rows, chunk, |a, b| {
+        job.x.each(job.n, (a, b), &mut |first, rows, x| match kind {
+            FloatKind::F32 => dispatch(simd, Part::<f32>(job, x, first, rows, PhantomData)),
+            FloatKind::Bf16 => dispatch(simd, Part::<half::bf16>(job, x, first, rows, PhantomData)),
+            FloatKind::F16 => dispatch(simd, Part::<half::f16>(job, x, first, rows, PhantomData)),
+        });
     });
 }
 
-struct Part<'a, T>(&'a Rows, usize, usize, PhantomData<T>);
+/// Rows of a job: their elements, the number of the first, how many.
+struct Part<'a, T>(&'a Rows<'a>, *const (), usize, usize, PhantomData<T>);
 
 impl<T: Float> Kernel for Part<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self(job, a, b, _) = self;
+        let Self(job, x, first, rows, _) = self;
         let n = job.n;
         let buf = Scratch::<f32>::new(n);
-        let (x, out) = (job.x.cast::<T>(), Shared::new(job.out.cast::<T>()));
-        for i in a..b {
-            // SAFETY: the row lies in the input, and in the part of the output that is this task's.
+        let (x, out) = (x.cast::<T>(), Shared::new(job.out.cast::<T>()));
+        let far = size_of::<T>() == 4 && job.rows * n * size_of::<T>() >= FAR;
+        for at in 0..rows {
+            let i = first + at;
+            // SAFETY: the row lies in the piece, and in the part of the output that is this task's.
             unsafe {
-                let row = x.add(i * n);
+                let row = x.add(at * n);
                 match job.op {
                     Op::Softmax => {
                         let top = largest(s, row, n);
                         let sum = exps(s, row, n, top, buf.ptr());
                         let by = s.splat(1.0 / sum);
-                        each(n, S::LANES, |j, m| {
-                            T::store_n(
-                                s,
-                                out.get().add(i * n + j),
-                                s.mul(s.load_n(buf.ptr().add(j), m), by),
-                                m,
-                            );
-                        });
+                        let to = out.get().add(i * n);
+                        let (mut j, mut m) = (0, lead::<S, T>(to, n, far));
+                        while j < n {
+                            s.prefetch(row.wrapping_add(n + j).cast());
+                            let v = s.mul(s.load_n(buf.ptr().add(j), m), by);
+                            if far && m == S::LANES {
+                                s.stream(to.add(j).cast(), v);
+                            } else {
+                                T::store_n(s, to.add(j), v, m);
+                            }
+                            j += m;
+                            m = (n - j).min(S::LANES);
+                        }
                     }
                     Op::LogSumExp => {
                         let top = largest(s, row, n);
@@ -138,30 +166,21 @@ impl<T: Float> Kernel for Part<'_, T> {
                         *out.get().add(i) = T::from_f32(r);
                     }
                     Op::LayerNorm(w, b, eps) => {
-                        layer::<S, T>(s, row, n, w.cast(), b.cast(), eps, out.get().add(i * n));
+                        layer::<S, T>(s, row, n, w.cast(), b.cast(), eps, out.get().add(i * n), far);
                     }
                     Op::RmsNorm(w, eps) => {
                         let (zero, m) = (s.zero(), n as f32);
                         let squares = total(s, row, n, zero, true);
                         let by = s.splat(1.0 / (squares / m + eps).sqrt());
-                        scaled::<S, T>(s, row, n, zero, by, w.cast(), std::ptr::null(), out.get().add(i * n));
+                        let to = out.get().add(i * n);
+                        scaled::<S, T>(s, row, n, zero, by, w.cast(), std::ptr::null(), to, far);
                     }
                 }
             }
         }
-    }
-}
-
-/// Calls `f(j, m)` for every vector of a row.
-#[inline(always)]
-fn each(n: usize, lanes: usize, mut f: impl FnMut(usize, usize)) {
-    let mut j = 0;
-    while j + lanes <= n {
-        f(j, lanes);
-        j += lanes;
-    }
-    if j < n {
-        f(j, n - j);
+        if far {
+            s.fence();
+        }
     }
 }
 
@@ -265,6 +284,7 @@ unsafe fn layer<S: Isa, T: Float>(
     b: *const T,
     eps: f32,
     out: *mut T,
+    far: bool,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -272,11 +292,11 @@ unsafe fn layer<S: Isa, T: Float>(
         let shift = s.splat(mean);
         let variance = total(s, row, n, shift, true) / n as f32;
         let by = s.splat(1.0 / (variance + eps).sqrt());
-        scaled(s, row, n, shift, by, w, b, out);
+        scaled(s, row, n, shift, by, w, b, out, far);
     }
 }
 
-/// `(x - shift) * by * w + b`.
+/// `(x - shift) * by * w + b`, stored past the caches if it goes `far` (`T` is `f32` then).
 ///
 /// # Safety
 /// All rows hold `n` elements, weight and bias may be null.
@@ -290,19 +310,47 @@ unsafe fn scaled<S: Isa, T: Float>(
     w: *const T,
     b: *const T,
     out: *mut T,
+    far: bool,
 ) {
-    each(n, S::LANES, |j, m| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let x = if m == S::LANES { T::load(s, row.add(j)) } else { T::load_n(s, row.add(j), m) };
-            let mut v = s.mul(s.sub(x, shift), by);
-            if !w.is_null() {
-                v = s.mul(v, T::load_n(s, w.add(j), m));
+    let (mut j, mut m) = (0, lead::<S, T>(out, n, far));
+    // SAFETY: the caller's promise.
+    unsafe {
+        while j < n {
+            // The next row comes while this one goes.
+            s.prefetch(row.wrapping_add(n + j).cast());
+            if m == S::LANES {
+                let mut v = s.mul(s.sub(T::load(s, row.add(j)), shift), by);
+                if !w.is_null() {
+                    v = s.mul(v, T::load(s, w.add(j)));
+                }
+                if !b.is_null() {
+                    v = s.add(v, T::load(s, b.add(j)));
+                }
+                if far {
+                    s.stream(out.add(j).cast(), v);
+                } else {
+                    T::store(s, out.add(j), v);
+                }
+            } else {
+                let mut v = s.mul(s.sub(T::load_n(s, row.add(j), m), shift), by);
+                if !w.is_null() {
+                    v = s.mul(v, T::load_n(s, w.add(j), m));
+                }
+                if !b.is_null() {
+                    v = s.add(v, T::load_n(s, b.add(j), m));
+                }
+                T::store_n(s, out.add(j), v, m);
             }
-            if !b.is_null() {
-                v = s.add(v, T::load_n(s, b.add(j), m));
-            }
-            if m == S::LANES { T::store(s, out.add(j), v) } else { T::store_n(s, out.add(j), v, m) }
+            j += m;
+            m = (n - j).min(S::LANES);
         }
-    });
+    }
+}
+
+/// Elements of a row of `n` that go first: a vector's, or as many as lie before where whole vectors may be stored
+/// past the caches.
+#[inline(always)]
+fn lead<S: Isa, T>(out: *const T, n: usize, far: bool) -> usize {
+    let over = if far { out.addr() % (4 * S::LANES) / size_of::<T>() } else { 0 };
+    (S::LANES - over).min(n)
 }

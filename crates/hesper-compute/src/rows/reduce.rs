@@ -7,6 +7,7 @@
 use half::{bf16, f16};
 
 use super::Axis;
+use super::source::{PIECE, Plain, Room, Source, pieces};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks};
 use crate::scratch::Scratch;
@@ -41,13 +42,15 @@ pub enum Reduction {
 }
 
 /// A type that can be reduced. `Acc` is what it is reduced in.
-pub trait Reduce: Copy + Send + Sync + 'static {
+pub trait Reduce: Plain {
     /// The type of sums, minima and of the result.
     type Acc: Acc;
     #[doc(hidden)]
     fn widen_block(level: Simd, x: &[Self], out: &mut [Self::Acc]);
     #[doc(hidden)]
     fn run(par: &dyn Par, op: Reduction, x: &[Self], axis: Axis, out: &mut [Self::Acc]);
+    #[doc(hidden)]
+    fn run_rows(par: &dyn Par, op: Reduction, x: &dyn Source<Self>, len: usize, out: &mut [Self::Acc]);
 }
 
 /// A type to reduce in.
@@ -137,6 +140,9 @@ macro_rules! reduce {
             fn run(par: &dyn Par, op: Reduction, x: &[$t], axis: Axis, out: &mut [$acc]) {
                 along(par, op, x, axis, out);
             }
+            fn run_rows(par: &dyn Par, op: Reduction, x: &dyn Source<$t>, len: usize, out: &mut [$acc]) {
+                along_rows(par, op, x, len, out);
+            }
         }
     )*};
 }
@@ -171,24 +177,44 @@ pub fn reduce<T: Reduce>(
     Ok(())
 }
 
+/// The same of rows of `len` elements, wherever they come from; `out` holds one element for each row.
+pub fn reduce_rows<T: Reduce>(
+    par: &dyn Par,
+    op: Reduction,
+    x: &dyn Source<T>,
+    len: usize,
+    out: &mut [T::Acc],
+) -> Result<(), Mismatch> {
+    same("elements of the input", Axis::last(out.len(), len).elements()?, x.count())?;
+    T::run_rows(par, op, x, len, out);
+    Ok(())
+}
+
 fn along<T: Reduce>(par: &dyn Par, op: Reduction, x: &[T], axis: Axis, out: &mut [T::Acc]) {
     let Axis { outer, len, inner } = axis;
-    if len == 0 || outer == 0 || inner == 0 {
-        out.fill(T::Acc::start(op));
-        return;
-    }
-    let to = Shared::new(out.as_mut_ptr());
-    let simd = par.simd();
     if inner == 1 {
-        rows(par, simd, op, x, outer, len, to);
+        along_rows(par, op, &x, len, out);
+    } else if len == 0 || outer == 0 || inner == 0 {
+        out.fill(T::Acc::start(op));
     } else {
-        columns(par, simd, op, x, axis, to);
+        columns(par, par.simd(), op, x, axis, Shared::new(out.as_mut_ptr()));
+        mean(op, len, out);
     }
+}
+
+fn along_rows<T: Reduce>(par: &dyn Par, op: Reduction, x: &dyn Source<T>, len: usize, out: &mut [T::Acc]) {
+    if len == 0 || out.is_empty() {
+        out.fill(T::Acc::start(op));
+    } else {
+        rows(par, par.simd(), op, x, len, out);
+        mean(op, len, out);
+    }
+}
+
+/// Sums divided by what they are sums of, if means are asked for.
+fn mean<A: Acc>(op: Reduction, len: usize, sums: &mut [A]) {
     if op == Reduction::Mean {
-        for i in 0..outer * inner {
-            // SAFETY: in the result; the tasks are done.
-            unsafe { *to.get().add(i) = T::Acc::divide(*to.get().add(i), len) };
-        }
+        sums.iter_mut().for_each(|sum| *sum = A::divide(*sum, len));
     }
 }
 
@@ -196,20 +222,23 @@ fn rows<T: Reduce>(
     par: &dyn Par,
     simd: Simd,
     op: Reduction,
-    x: &[T],
-    outer: usize,
+    x: &dyn Source<T>,
     len: usize,
-    to: Shared<T::Acc>,
+    out: &mut [T::Acc],
 ) {
-    let part = BLOCK * BLOCKS;
+    let (part, outer) = (BLOCK * BLOCKS, out.len());
+    let to = Shared::new(out.as_mut_ptr());
     if len <= part {
         let chunk = crate::par::grain(par, outer, (16384 / len).max(1));
         chunks(par, outer, chunk, |a, b| {
-            for i in a..b {
-                let r = row(simd, op, &x[i * len..][..len]);
-                // SAFETY: rows are this task's own.
-                unsafe { *to.get().add(i) = r };
-            }
+            let mut room = Room::default();
+            pieces(x, len, (a, b), &mut room, |first, _, piece| {
+                for (i, x) in piece.chunks_exact(len).enumerate() {
+                    let r = row(simd, op, &x, 0, len, &mut Room::default());
+                    // SAFETY: rows are this task's own.
+                    unsafe { *to.get().add(first + i) = r };
+                }
+            });
         });
         return;
     }
@@ -218,7 +247,8 @@ fn rows<T: Reduce>(
     let sums = Shared::new(partial.ptr());
     par.run(outer * parts, &|t| {
         let (i, p) = (t / parts, t % parts);
-        let r = row(simd, op, &x[i * len..][p * part..len.min((p + 1) * part)]);
+        let (first, end) = (i * len + p * part, (i * len + (p + 1) * part).min((i + 1) * len));
+        let r = row(simd, op, x, first, end - first, &mut Room::default());
         // SAFETY: parts are this task's own.
         unsafe { *sums.get().add(t) = r };
     });
@@ -255,16 +285,27 @@ fn wide<'a, T: Reduce>(simd: Simd, x: &'a [T], buf: &'a Scratch<T::Acc>) -> &'a 
     out
 }
 
-/// Reduces at most [`BLOCKS`] blocks.
-fn row<T: Reduce>(simd: Simd, op: Reduction, x: &[T]) -> T::Acc {
+/// Reduces at most [`BLOCKS`] blocks of elements from `at`.
+fn row<T: Reduce>(
+    simd: Simd,
+    op: Reduction,
+    x: &dyn Source<T>,
+    at: usize,
+    len: usize,
+    room: &mut Room,
+) -> T::Acc {
+    const { assert!(PIECE.is_multiple_of(BLOCK)) };
     let mut parts = [T::Acc::start(op); BLOCKS];
     let buf = Scratch::<T::Acc>::new(BLOCK);
-    let mut n = 0;
-    for (block, part) in x.chunks(BLOCK).zip(&mut parts) {
-        *part = T::Acc::fold(simd, op, wide(simd, block, &buf));
-        n += 1;
+    let mut done = 0;
+    while done < len {
+        let piece = x.piece(at + done, PIECE.min(len - done), room);
+        for (block, part) in piece.chunks(BLOCK).zip(&mut parts[done / BLOCK..]) {
+            *part = T::Acc::fold(simd, op, wide(simd, block, &buf));
+        }
+        done += piece.len();
     }
-    pairwise::<T>(op, &mut parts[..n.max(1)])
+    pairwise::<T>(op, &mut parts[..len.div_ceil(BLOCK).max(1)])
 }
 
 struct Fold<'a, A> {

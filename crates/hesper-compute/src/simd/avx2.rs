@@ -235,6 +235,8 @@ impl Isa for Avx2 {
             (_mm256_fmadd_ps(l, scale, offset), _mm256_fmadd_ps(h, scale, offset))
         }
         fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        @unsafe fn stream(p: *mut f32, v: __m256) { _mm256_stream_ps(p, v) }
+        fn fence() { _mm_sfence() }
         @unsafe fn signed(p: *const u8) -> __m256 {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())))
         }

@@ -235,6 +235,8 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             (_mm512_permutexvar_ps(b, t), _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(b), t))
         }
         fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        @unsafe fn stream(p: *mut f32, v: __m512) { _mm512_stream_ps(p, v) }
+        fn fence() { _mm_sfence() }
         @unsafe fn signed(p: *const u8) -> __m512 {
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())))
         }

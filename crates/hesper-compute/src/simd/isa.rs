@@ -78,6 +78,10 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F);
     /// Asks for the cache line of an address, which may be any, to be fetched.
     fn prefetch(self, p: *const u8);
+    /// Stores past the caches, to an address that is a multiple of a vector's size.
+    unsafe fn stream(self, p: *mut f32, v: Self::F);
+    /// Puts all such stores before whatever follows.
+    fn fence(self);
     /// `LANES` signed bytes.
     unsafe fn signed(self, p: *const u8) -> Self::F;
     /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).

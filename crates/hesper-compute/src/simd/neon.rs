@@ -316,6 +316,13 @@ impl Isa for Neon {
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
     #[inline(always)]
+    unsafe fn stream(self, p: *mut f32, v: F) {
+        // SAFETY: the caller's promise.
+        unsafe { self.store(p, v) }
+    }
+    #[inline(always)]
+    fn fence(self) {}
+    #[inline(always)]
     unsafe fn signed(self, p: *const u8) -> F {
         // SAFETY: the caller's promise.
         from_array(unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from))

@@ -277,6 +277,13 @@ impl Isa for Plain {
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
     #[inline(always)]
+    unsafe fn stream(self, p: *mut f32, v: Self::F) {
+        // SAFETY: the caller's promise.
+        unsafe { self.store(p, v) }
+    }
+    #[inline(always)]
+    fn fence(self) {}
+    #[inline(always)]
     unsafe fn signed(self, p: *const u8) -> Self::F {
         // SAFETY: the caller's promise.
         unsafe { p.cast::<[i8; 8]>().read_unaligned() }.map(f32::from)

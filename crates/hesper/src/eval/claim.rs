@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::plan::{Graph, Plan, plan};
+use super::plan::{Graph, Plan, Role, plan};
 use crate::array::{Array, Data, State, Visit};
 use crate::error::{Error, Result};
 
@@ -30,7 +30,8 @@ impl Claim {
                 Some((nodes, graph)) => {
                     let number = *lock;
                     drop(lock);
-                    let plan = plan(&nodes, &graph);
+                    // Each use is a reference, and one is that of `nodes`.
+                    let plan = plan(&nodes, &graph, |_, uses| uses + 1);
                     return (Claim { number, nodes: nodes.into_iter().map(Some).collect() }, plan);
                 }
                 None => lock = ENDED.wait(lock).unwrap_or_else(|poisoned| poisoned.into_inner()),
@@ -55,7 +56,7 @@ impl Claim {
         let mut state = node.state();
         let old = std::mem::replace(&mut *state, State::Known([0; 8]));
         *state = match (old, kept) {
-            (State::Lazy { call, .. }, true) => State::Kept(data, call),
+            (State::Lazy { call, .. }, true) => State::Kept(Box::new((data, call))),
             (old, _) => {
                 *state = State::Ready(data);
                 // The inputs of the call may go with it; the lock is not held then.
@@ -105,7 +106,10 @@ fn collect(roots: &[&Array], number: u64) -> Option<(Vec<Array>, Graph)> {
             Next::Leave(array) => {
                 if let State::Lazy { call, .. } = &*array.state() {
                     let reads = call.inputs.iter().filter_map(|input| place(input, number));
-                    graph.push(reads, call.op.is_elementwise());
+                    let lazy = |input: &&Array| place(input, number).is_some();
+                    let first = call.inputs.first().filter(lazy).map(|input| &input.0);
+                    let first = first.map(|input| (&input.shape[..], input.dtype, &input.stream));
+                    graph.push(reads, Role::of(&call.op, &array.0.stream, first));
                 }
                 array.0.visit.place.store(nodes.len(), Ordering::Relaxed);
                 nodes.push(array);

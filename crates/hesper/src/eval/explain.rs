@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::plan::{Graph, MOST_NODES, Step, fusion_enabled, plan};
+use super::plan::{Graph, MOST_NODES, Role, Step, fusion_enabled, plan};
 use crate::array::{Array, State};
 use crate::ids::IdMap;
 
@@ -12,8 +12,10 @@ use crate::ids::IdMap;
 pub enum Apart {
     /// One is computed already, or is no op: by its number, 0 for the first.
     Computed(usize),
-    /// One is not element-wise: its name.
+    /// One is neither element-wise nor, being the second, an op that takes the first row by row: its name.
     NotElementwise(&'static str),
+    /// The second takes rows as they are made, and somebody holds the first: it has to go to memory.
+    Held,
     /// The second does not depend on the first.
     Unrelated,
     /// They have different shapes.
@@ -34,6 +36,7 @@ impl fmt::Display for Apart {
             Apart::Computed(0) => f.write_str("the first array is computed already"),
             Apart::Computed(_) => f.write_str("the second array is computed already"),
             Apart::NotElementwise(op) => write!(f, "{op} is not element-wise"),
+            Apart::Held => f.write_str("the first array is held, so it has to go to memory"),
             Apart::Unrelated => f.write_str("the second array is not computed from the first"),
             Apart::Shapes(first, second) => write!(f, "shapes {first:?} and {second:?} differ"),
             Apart::Streams => f.write_str("they run on different streams"),
@@ -47,22 +50,22 @@ impl fmt::Display for Apart {
 }
 
 /// Why the op of `first` and that of `second`, which is computed from it, would not become one kernel if
-/// `second` were evaluated now; `None` if they would.
+/// `second` were evaluated now and the asker did not hold `first`; `None` if they would.
 ///
 /// ```
 /// use hesper::{Array, eval};
 /// let x = Array::from_slice(&[1.0f32, 2.0]);
 /// let y = x.exp()?;
 /// assert_eq!(eval::why_apart(&y, &y.add(1.0)?), None);
-/// let sum = y.sum(None, false)?;
-/// assert_eq!(eval::why_apart(&y, &sum).map(|why| why.to_string()), Some("sum is not element-wise".into()));
+/// let sorted = y.sort(0)?;
+/// assert_eq!(eval::why_apart(&y, &sorted).map(|why| why.to_string()), Some("sort is not element-wise".into()));
 /// # Ok::<(), hesper::Error>(())
 /// ```
 pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     for (number, array) in [first, second].into_iter().enumerate() {
         match &*array.state() {
             State::Lazy { call, .. } => {
-                if !call.op.is_elementwise() {
+                if number == 0 && !call.op.is_elementwise() {
                     return Some(Apart::NotElementwise(call.op.name()));
                 }
             }
@@ -72,8 +75,27 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     let (nodes, places) = lazy_nodes(second);
     let Some(&start) = places.get(&first.0.id) else { return Some(Apart::Unrelated) };
     let end = nodes.len() - 1;
-    if first.shape() != second.shape() {
-        return Some(Apart::Shapes(first.shape().to_vec(), second.shape().to_vec()));
+    let calls: Vec<_> = nodes.iter().map(Array::call).collect();
+    let mut graph = Graph::default();
+    let mut last = Role::Other;
+    for (node, call) in nodes.iter().zip(&calls) {
+        let inputs = call.iter().flat_map(|call| &call.inputs);
+        let reads = inputs.filter_map(|input| places.get(&input.0.id).copied());
+        let lazy = |input: &&Array| places.contains_key(&input.0.id);
+        if let Some(call) = call {
+            let first = call.inputs.first().filter(lazy).map(|input| &input.0);
+            let first = first.map(|input| (&input.shape[..], input.dtype, &input.stream));
+            last = Role::of(&call.op, &node.0.stream, first);
+        }
+        graph.push(reads, last);
+    }
+    if last == Role::Other {
+        return calls[end].as_ref().map(|call| Apart::NotElementwise(call.op.name()));
+    }
+    // All of a group have the shape of what its end reads, or is.
+    let like = if last == Role::Rows { &nodes[graph.reads(end)[0]] } else { second };
+    if first.shape() != like.shape() {
+        return Some(Apart::Shapes(first.shape().to_vec(), like.shape().to_vec()));
     }
     if first.0.stream.id() != second.0.stream.id() {
         return Some(Apart::Streams);
@@ -81,24 +103,23 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     if !fusion_enabled() {
         return Some(Apart::Off);
     }
-    let calls: Vec<_> = nodes.iter().map(Array::call).collect();
-    let mut graph = Graph::default();
-    for call in &calls {
-        let inputs = call.iter().flat_map(|call| &call.inputs);
-        let reads = inputs.filter_map(|input| places.get(&input.0.id).copied());
-        graph.push(reads, call.as_ref().is_some_and(|call| call.op.is_elementwise()));
-    }
-    let plan = plan(&nodes, &graph);
-    let group = plan.steps.iter().find_map(|step| match step {
-        Step::Group(group) if group.members.contains(&end) => Some(&group.members),
+    // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the asker's.
+    let holders = |at: usize, uses: usize| 2 * uses + 1 + usize::from(at == start);
+    let plan = plan(&nodes, &graph, holders);
+    let group: &[usize] = plan.steps.iter().find_map(|step| match step {
+        Step::Group(group) if group.members.contains(&end) => Some(&group.members[..]),
+        Step::Rows(group, op) if *op == end => Some(&group.members[..]),
+        Step::Op(op) if *op == end => Some(&[]),
         _ => None,
     })?;
     if group.contains(&start) {
         return None;
     }
-    let other = (0..nodes.len()).find(|at| graph.reads(*at).contains(&start) && !group.contains(at));
+    let inside = |at: &usize| *at == end || group.contains(at);
+    let other = (0..nodes.len()).find(|at| graph.reads(*at).contains(&start) && !inside(at));
     Some(match other.and_then(|at| calls[at].as_ref()) {
         Some(call) if group.len() < MOST_NODES => Apart::OtherReader(call.op.name()),
+        None if last == Role::Rows && group.len() < MOST_NODES => Apart::Held,
         _ => Apart::Full,
     })
 }

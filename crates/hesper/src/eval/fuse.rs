@@ -27,7 +27,7 @@ use crate::shape::{Shape, Strides, row_major};
 
 /// How a kernel finds an input's element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
+pub(super) enum Layout {
     /// A number passed by value.
     Known,
     /// At the index of the output.
@@ -49,7 +49,7 @@ impl Layout {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Inner {
+pub(super) enum Inner {
     Zero,
     One,
     Any,
@@ -72,12 +72,12 @@ pub(crate) struct Given {
 }
 
 /// An input of a kernel.
-struct Input<'a> {
-    dtype: Dtype,
-    layout: Layout,
-    known: [u8; 8],
-    data: Option<&'a Data>,
-    strides: Strides,
+pub(super) struct Input<'a> {
+    pub(super) dtype: Dtype,
+    pub(super) layout: Layout,
+    pub(super) known: [u8; 8],
+    pub(super) data: Option<&'a Data>,
+    pub(super) strides: Strides,
 }
 
 #[derive(Debug)]
@@ -106,17 +106,17 @@ pub(crate) struct Expression {
 type Built = (Arc<Pipeline>, Arc<str>);
 
 /// A key in words.
-type Words = SmallVec<[u64; 16]>;
+pub(super) type Words = SmallVec<[u64; 16]>;
 
 /// The runtime, elements to a thread, the number of axes, and how each input is found.
 type Layouts = (u64, usize, usize, SmallVec<[Layout; 8]>);
 
 /// A kernel to be found or built: all that its content depends on.
-struct Recipe<'a> {
+pub(super) struct Recipe<'a> {
     expression: &'a Expression,
-    inputs: SmallVec<[Input<'a>; 8]>,
+    pub(super) inputs: SmallVec<[Input<'a>; 8]>,
     /// Collapsed lengths of the iteration, outermost first; at least one.
-    lengths: SmallVec<[usize; 6]>,
+    pub(super) lengths: SmallVec<[usize; 6]>,
     /// How many neighbours a thread handles: one on the host, whose executor vectorises by itself.
     lanes: usize,
 }
@@ -128,7 +128,26 @@ pub(super) fn lower(
     group: &Group,
 ) -> Result<impl Iterator<Item = (usize, Data)> + use<>> {
     let end = group.members[group.members.len() - 1];
-    let last = claim.node(end)?;
+    let (expression, data) = gather(claim, plan, group, end)?;
+    let outputs = expression.run(&claim.node(end)?.0.stream, &data)?;
+    let places: SmallVec<[usize; 4]> = group.outputs.iter().copied().collect();
+    Ok(places.into_iter().zip(outputs))
+}
+
+/// Inputs on a device, if some are not there yet.
+pub(super) fn moved(data: &[Option<Data>], to: &Runtime) -> Result<Option<Places>> {
+    if data.iter().flatten().all(|data| data.buffer.belongs_to(to)) {
+        return Ok(None);
+    }
+    data.iter().map(|data| data.as_ref().map(|data| data.on(to)).transpose()).collect::<Result<_>>().map(Some)
+}
+
+/// Where inputs are, but for those that are known.
+type Places = SmallVec<[Option<Data>; 8]>;
+
+/// The expression of a group that ends with `end`, and where its inputs are.
+pub(super) fn gather(claim: &Claim, plan: &Plan, group: &Group, end: usize) -> Result<(Expression, Places)> {
+    let last = claim.node(group.members[group.members.len() - 1])?;
     let mut expression = Expression::new(last.0.shape.clone());
     expression.members.reserve_exact(group.members.len());
     let mut inputs: SmallVec<[Array; 8]> = SmallVec::new();
@@ -155,10 +174,8 @@ pub(super) fn lower(
         .iter()
         .zip(&expression.inputs)
         .map(|(input, given)| if given.known.is_some() { Ok(None) } else { input.data().map(Some) })
-        .collect::<Result<SmallVec<[Option<Data>; 8]>>>()?;
-    let outputs = expression.run(&last.0.stream, &data)?;
-    let places: SmallVec<[usize; 4]> = group.outputs.iter().copied().collect();
-    Ok(places.into_iter().zip(outputs))
+        .collect::<Result<Places>>()?;
+    Ok((expression, data))
 }
 
 impl Expression {
@@ -204,15 +221,16 @@ impl Expression {
         Ok(Source::Member(self.members.len() - 1))
     }
 
+    /// Whether no op of it asks where its element is.
+    pub(super) fn is_placeless(&self) -> bool {
+        !self.members.iter().any(|member| member.indexed)
+    }
+
     /// Computes the expression on a stream, from memory where inputs are not known; gives the memory of
     /// what is stored.
     pub(crate) fn run(&self, stream: &Stream, data: &[Option<Data>]) -> Result<SmallVec<[Data; 1]>> {
         let runtime = stream.runtime();
-        if data.iter().flatten().any(|data| !data.buffer.belongs_to(&runtime)) {
-            let moved = data
-                .iter()
-                .map(|data| data.as_ref().map(|data| data.on(&runtime)).transpose())
-                .collect::<Result<SmallVec<[Option<Data>; 8]>>>()?;
+        if let Some(moved) = moved(data, &runtime)? {
             return self.run(stream, &moved);
         }
         let size: usize = self.shape.iter().product();
@@ -231,7 +249,7 @@ impl Expression {
         Ok(outputs.into_iter().map(|buffer| Data::contiguous(buffer, &self.shape)).collect())
     }
 
-    fn recipe<'a>(&'a self, data: &'a [Option<Data>], host: bool) -> Recipe<'a> {
+    pub(super) fn recipe<'a>(&'a self, data: &'a [Option<Data>], host: bool) -> Recipe<'a> {
         let inputs = self
             .inputs
             .iter()
@@ -419,10 +437,10 @@ impl Recipe<'_> {
 
     /// All that the kernel's content depends on, in words: what it is found by within this process. An op is
     /// told by the function that writes its expression.
-    fn words(&self, runtime: &Runtime) -> Words {
+    pub(super) fn words(&self, device: u64) -> Words {
         let expression = self.expression;
         let mut words = Words::with_capacity(6 + self.inputs.len() + 3 * expression.members.len());
-        words.push(runtime.id());
+        words.push(device);
         words.push(self.lengths.len() as u64 | (self.lanes as u64) << 32);
         words.push(self.inputs.len() as u64);
         for input in &self.inputs {
@@ -455,7 +473,7 @@ impl Recipe<'_> {
             return Ok(found.clone());
         }
         let cache = CACHE.get_or_init(Mutex::default);
-        let words = self.words(runtime);
+        let words = self.words(runtime.id());
         let known = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&words).cloned();
         if let Some(found) = known {
             *lock() = Some((layouts, found.clone()));
@@ -480,7 +498,7 @@ impl Recipe<'_> {
     }
 
     /// Builds the kernel. Parameters come in the order in which `dispatch` passes them.
-    fn build(&self) -> Result<Kernel> {
+    pub(super) fn build(&self) -> Result<Kernel> {
         // Complex numbers are in memory as words of their size.
         let stored = |dtype: Dtype| Type::Scalar(dtype.scalar().unwrap_or(Scalar::U64));
         let mut b = Builder::new("fused");

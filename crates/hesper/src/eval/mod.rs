@@ -11,6 +11,7 @@
 mod claim;
 mod explain;
 pub(crate) mod fuse;
+pub(crate) mod made;
 pub(crate) mod plan;
 mod wide;
 
@@ -25,6 +26,8 @@ use crate::error::Result;
 use crate::ops::{Kind, Op};
 use crate::{Dtype, place};
 use claim::Claim;
+use fuse::Expression;
+use made::Made;
 
 pub use explain::{Apart, why_apart};
 pub use plan::{fusion_enabled, set_fusion};
@@ -63,7 +66,14 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
     for (step, over) in plan.steps.iter().zip(&plan.over) {
         match step {
             plan::Step::Op(at) => {
-                let data = lower(&claim, claim.node(*at)?)?;
+                let data = lower(&claim, claim.node(*at)?, None)?;
+                claim.resolve(*at, data)?;
+            }
+            plan::Step::Rows(group, at) => {
+                let (expression, inputs) = fuse::gather(&claim, &plan, group, *at)?;
+                let node = claim.node(*at)?;
+                let rows = Rows::of(&expression, &node.0.stream, &inputs)?;
+                let data = lower(&claim, node, Some(rows))?;
                 claim.resolve(*at, data)?;
             }
             plan::Step::Group(group) => {
@@ -77,7 +87,8 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
     Ok(())
 }
 
-fn lower(claim: &Claim, array: &Array) -> Result<Data> {
+/// Lowers the op of an array, whose first input may have been left to be made.
+fn lower(claim: &Claim, array: &Array, mut rows: Option<Rows>) -> Result<Data> {
     let call = match &*array.state() {
         State::Lazy { call, .. } => call.clone(),
         _ => return array.data(),
@@ -88,6 +99,9 @@ fn lower(claim: &Claim, array: &Array) -> Result<Data> {
         .inputs
         .iter()
         .map(|input| {
+            if let Some(data) = rows.as_mut().and_then(|rows| rows.data.take()) {
+                return Ok(Bound { shape: input.shape(), dtype: input.dtype(), data, donated: false });
+            }
             let data = input.data()?;
             // The array is held by the call and its copy here, and by the claim if it came with it; its memory
             // by the array and by `data`.
@@ -100,7 +114,31 @@ fn lower(claim: &Claim, array: &Array) -> Result<Data> {
         })
         .collect::<Result<_>>()?;
     let node = &array.0;
-    lower_op(call.op.get(), Lowering::new(&node.stream, &node.shape, node.dtype, inputs))
+    let made = rows.and_then(|rows| rows.made);
+    lower_op(call.op.get(), Lowering::new(&node.stream, &node.shape, node.dtype, inputs).with_made(made))
+}
+
+/// The first input of an op that goes through it row by row.
+pub(crate) struct Rows {
+    /// Where it is; an empty place if it is made as it is read.
+    pub(crate) data: Option<Data>,
+    pub(crate) made: Option<Made>,
+}
+
+impl Rows {
+    /// The one value of an expression: left to be made, if that can be, or computed.
+    pub(crate) fn of(expression: &Expression, stream: &Stream, inputs: &[Option<Data>]) -> Result<Rows> {
+        if let Some(moved) = fuse::moved(inputs, &stream.runtime())? {
+            return Rows::of(expression, stream, &moved);
+        }
+        Ok(match expression.made(inputs)? {
+            Some(made) => {
+                let nowhere = Data::contiguous(stream.alloc(0)?, &[0]);
+                Rows { data: Some(nowhere), made: Some(made) }
+            }
+            None => Rows { data: expression.run(stream, inputs)?.pop(), made: None },
+        })
+    }
 }
 
 /// Lowers an op for the device of its stream, or for the host where that device has no kernels for it.
@@ -144,6 +182,8 @@ pub(crate) struct Lowering<'a> {
     shape: &'a [usize],
     dtype: Dtype,
     inputs: SmallVec<[Bound<'a>; 3]>,
+    /// What makes the first input, which then is nowhere.
+    made: Option<Made>,
 }
 
 impl<'a> Lowering<'a> {
@@ -153,7 +193,17 @@ impl<'a> Lowering<'a> {
         dtype: Dtype,
         inputs: SmallVec<[Bound<'a>; 3]>,
     ) -> Self {
-        Lowering { stream, shape, dtype, inputs }
+        Lowering { stream, shape, dtype, inputs, made: None }
+    }
+
+    /// The same with a first input that is left to be made.
+    pub(crate) fn with_made(self, made: Option<Made>) -> Self {
+        Lowering { made, ..self }
+    }
+
+    /// What makes the first input, if it is not in memory. Ops that said that they take rows ask for it.
+    pub(crate) fn take_made(&mut self) -> Option<Made> {
+        self.made.take()
     }
 
     /// The stream for the commands.

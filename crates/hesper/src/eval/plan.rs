@@ -4,13 +4,20 @@
 //! if all of them are in that one group and it has their shape and stream. Then no path leads out of
 //! the group and back in, so the group can be computed at once. A node that somebody still holds becomes
 //! an output of its group: it is computed once, and never left lazy.
+//!
+//! An op that goes through its first input row by row (a sum, a softmax, a norm) can be the end of a group too:
+//! it then gets its rows as they are made, and they never go to memory. What somebody holds must go there, so it
+//! does not join such a group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use hesper_runtime::Stream;
 use smallvec::SmallVec;
 
+use crate::Dtype;
 use crate::array::Array;
+use crate::ops::{Kind, OpRef};
 
 /// Most nodes of a group.
 pub(super) const MOST_NODES: usize = 64;
@@ -26,6 +33,37 @@ pub(crate) struct Group {
 pub(crate) enum Step {
     Op(usize),
     Group(Group),
+    /// A group whose one output is what an op reads row by row.
+    Rows(Group, usize),
+}
+
+/// What the planner does with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It may be part of a group.
+    Elementwise,
+    /// It takes the first of its inputs as it is made, and that is the first node it reads.
+    Rows,
+    /// It has commands of its own, or none.
+    Other,
+}
+
+impl Role {
+    /// That of an op on a stream; `first` is its first input, if that is yet to be computed.
+    pub(crate) fn of(op: &OpRef, stream: &Stream, first: Option<(&[usize], Dtype, &Stream)>) -> Role {
+        let op = op.get();
+        match (op.kind(), first) {
+            (Kind::Elementwise(_), _) => Role::Elementwise,
+            (Kind::Commands, Some((shape, dtype, from)))
+                if op.takes_rows(shape, dtype)
+                    && from.id() == stream.id()
+                    && stream.runtime().info().host_visible =>
+            {
+                Role::Rows
+            }
+            _ => Role::Other,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -33,7 +71,7 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// For each step the nodes that nothing needs after it, consumers first.
     pub(crate) over: Vec<SmallVec<[usize; 4]>>,
-    /// For each element-wise node the last member of its group.
+    /// For each element-wise node what its group ends with: its last member, or the op that takes its rows.
     group: Vec<usize>,
     /// Where it is among the members of its group.
     number: Vec<usize>,
@@ -73,8 +111,7 @@ pub(crate) struct Graph {
     reads: Vec<usize>,
     /// Where in `reads` those of each node end.
     ends: Vec<usize>,
-    /// Whether a node is element-wise.
-    elementwise: Vec<bool>,
+    roles: Vec<Role>,
 }
 
 /// Of a node: nobody has read it yet.
@@ -84,10 +121,10 @@ const APART: usize = usize::MAX - 1;
 
 impl Graph {
     /// One more node, by the earlier ones that it reads.
-    pub(crate) fn push(&mut self, reads: impl IntoIterator<Item = usize>, elementwise: bool) {
+    pub(crate) fn push(&mut self, reads: impl IntoIterator<Item = usize>, role: Role) {
         self.reads.extend(reads);
         self.ends.push(self.reads.len());
-        self.elementwise.push(elementwise);
+        self.roles.push(role);
     }
 
     /// The nodes that a node reads.
@@ -111,18 +148,33 @@ impl Graph {
         let mut readers = vec![UNREAD; count];
         let mut uses = vec![0usize; count];
         for at in (0..count).rev() {
-            let root = readers[at];
-            if self.elementwise[at] && root < APART && sizes[root] < most && alike(root, at) {
-                group[at] = root;
-                sizes[root] += 1;
+            let (root, role) = (readers[at], self.roles[at]);
+            if role == Role::Elementwise && root < APART && sizes[root] < most {
+                let joins = match self.roles[root] {
+                    // All members have the shape of what the op reads.
+                    Role::Rows => alike(self.reads(root)[0], at) && !held(at, uses[at]),
+                    _ => alike(root, at),
+                };
+                if joins {
+                    group[at] = root;
+                    sizes[root] += 1;
+                }
             }
-            let reader = if self.elementwise[at] { group[at] } else { APART };
+            let mut reader = match role {
+                Role::Elementwise => group[at],
+                Role::Rows if most > 1 => at,
+                _ => APART,
+            };
             for &input in self.reads(at) {
                 uses[input] += 1;
                 if readers[input] == UNREAD {
                     readers[input] = reader;
                 } else if readers[input] != reader {
                     readers[input] = APART;
+                }
+                if role == Role::Rows {
+                    // What it reads besides lies in memory.
+                    reader = APART;
                 }
             }
         }
@@ -135,8 +187,15 @@ impl Graph {
         let mut last: Vec<usize> = vec![0; count];
         for at in 0..count {
             let step = steps.len();
-            if !self.elementwise[at] {
-                steps.push(Step::Op(at));
+            if self.roles[at] != Role::Elementwise {
+                steps.push(match slots[at] {
+                    UNREAD => Step::Op(at),
+                    slot => {
+                        let members = std::mem::take(&mut open[slot]);
+                        let outputs = members.last().copied().into_iter().collect();
+                        Step::Rows(Group { members, outputs }, at)
+                    }
+                });
             } else {
                 let root = group[at];
                 if slots[root] == UNREAD {
@@ -154,11 +213,12 @@ impl Graph {
                 let outputs = members.iter().copied().filter(held).collect();
                 steps.push(Step::Group(Group { members, outputs }));
             }
-            let of_step = match &steps[step] {
-                Step::Op(at) => std::slice::from_ref(at),
-                Step::Group(group) => &group.members,
+            let (op, members): (Option<&usize>, &[usize]) = match &steps[step] {
+                Step::Op(at) => (Some(at), &[]),
+                Step::Group(group) => (None, &group.members),
+                Step::Rows(group, at) => (Some(at), &group.members),
             };
-            for member in of_step {
+            for member in members.iter().chain(op) {
                 last[*member] = step;
                 for input in self.reads(*member) {
                     last[*input] = step;
@@ -173,14 +233,14 @@ impl Graph {
     }
 }
 
-/// The plan of nodes that are held by `nodes` besides whoever uses them: those that an evaluation has claimed.
-pub(super) fn plan(nodes: &[Array], graph: &Graph) -> Plan {
+/// The plan of nodes, where `holders` tells how many references to a node of so many uses are the planner's own
+/// and its uses': if there are more, somebody holds it.
+pub(super) fn plan(nodes: &[Array], graph: &Graph, holders: impl Fn(usize, usize) -> usize) -> Plan {
     graph.plan(
         |one, other| {
             let (one, other) = (&nodes[one].0, &nodes[other].0);
             one.shape == other.shape && one.stream.id() == other.stream.id()
         },
-        // Each use is a reference, and one is that of `nodes`.
-        |at, uses| Arc::strong_count(&nodes[at].0) > uses + 1,
+        |at, uses| Arc::strong_count(&nodes[at].0) > holders(at, uses),
     )
 }

@@ -159,15 +159,14 @@ impl Array {
         }
     }
 
-    /// The sum of a diagonal of two axes, in a type of its own if asked.
+    /// The sum of a diagonal of two axes, of elements of a type of their own if asked.
     pub fn trace(&self, offset: isize, axis1: isize, axis2: isize, dtype: Option<Dtype>) -> Result<Array> {
         let diagonal = self.diagonal(offset, axis1, axis2)?;
         let diagonal = match dtype {
             Some(dtype) => diagonal.astype(dtype)?,
             None => diagonal,
         };
-        let sum = diagonal.sum(Some(&[-1]), false)?;
-        sum.astype(dtype.unwrap_or(sum.dtype()))
+        diagonal.sum(Some(&[-1]), false)
     }
 }
 

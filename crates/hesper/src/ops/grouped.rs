@@ -282,6 +282,14 @@ impl Array {
         if !dtype.is(Category::Floating) {
             return Err(no_type("gather_mm", dtype));
         }
+        // A vector is a row on the left and a column on the right, as in a product.
+        if self.ndim() == 1 {
+            let rows = if other.ndim() == 1 { -1 } else { -2 };
+            return self.expand_dims(&[0])?.gather_mm(other, left, right)?.squeeze(Some(&[rows]));
+        }
+        if other.ndim() == 1 {
+            return self.gather_mm(&other.expand_dims(&[1])?, left, right)?.squeeze(Some(&[-1]));
+        }
         let fits = self.ndim() >= 2
             && other.ndim() >= 2
             && self.shape()[self.ndim() - 1] == other.shape()[other.ndim() - 2];

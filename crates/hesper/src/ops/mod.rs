@@ -90,7 +90,14 @@ pub(crate) trait Op: Send + Sync + fmt::Debug {
     /// an op with commands encodes them and gives the memory that they fill.
     fn lower(&self, lowering: &mut Lowering<'_>) -> Result<Data>;
 
-    /// The same with kernels for a GPU; `None` if there are none for this op, or for these inputs. Then the op is
+    /// Whether it goes through its first input, of such a shape and type, row by row, so that rows may be made as
+    /// they are read. Its lowering for the host then reads that input by a [`Feed`](crate::eval::made::Feed).
+    fn takes_rows(&self, shape: &[usize], dtype: Dtype) -> bool {
+        let _ = (shape, dtype);
+        false
+    }
+
+    /// [`lower`](Op::lower) with kernels for a GPU; `None` if there are none for this op, or for these inputs. Then the op is
     /// lowered for the host. Inputs may lie on another device until [`Lowering::bring`] moves them.
     fn lower_gpu(&self, lowering: &mut Lowering<'_>) -> Result<Option<Data>> {
         let _ = lowering;

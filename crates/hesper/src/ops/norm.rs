@@ -2,7 +2,7 @@
 //! memory and writes its result once.
 
 use half::{bf16, f16};
-use hesper_compute::Mismatch;
+use hesper_compute::{Mismatch, Par, Plain, Room, Source};
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
@@ -15,6 +15,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::eval::made::Feed;
 use crate::export::{Export, Record, Replay};
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 
@@ -40,7 +41,7 @@ impl Rows {
     /// Computes rows of up to single precision.
     fn single<T: hesper_compute::Float>(
         self,
-        x: &[T],
+        x: &dyn Source<T>,
         length: usize,
         weight: Option<&[T]>,
         bias: Option<&[T]>,
@@ -98,37 +99,47 @@ impl Rows {
         }
     }
 
-    fn run<T: crate::Element>(self, l: &Lowering<'_>, compute: Compute<T>) -> Result<Data> {
+    fn run<T: crate::Element + Plain>(self, l: &mut Lowering<'_>, compute: Compute<T>) -> Result<Data> {
         let shape = l.input_shape(0);
         let length = shape[shape.len() - 1];
         let (weight, bias) = self.vectors();
         let output = l.output()?;
+        let rows = Feed::of::<T>(l)?;
         let count = 1 + usize::from(weight) + usize::from(bias);
-        let inputs = (0..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
-        let mut command = l.stream().encode(self.name());
-        for (at, data) in inputs.iter().enumerate() {
+        let vectors = (1..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
+        let mut command = rows.bind(l.stream().encode(self.name()));
+        for (data, at) in vectors.iter().zip(1..) {
             let (bytes, _) = reach(data, l.input_shape(at), T::DTYPE.size());
             command = command.read_range(&data.buffer, bytes);
         }
-        command.write(&output).run(move |native| {
-            let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
-            let mut vectors = inputs[1..].iter().map(|view| view.as_slice::<T>());
-            let weight = if weight { vectors.next().transpose()? } else { None };
-            let bias = if bias { vectors.next().transpose()? } else { None };
-            let x = inputs[0].as_slice::<T>()?;
-            if x.is_empty() {
-                return Ok(());
-            }
-            compute(self, x, length, weight, bias, out.as_mut_slice::<T>()?)
-                .map_err(|error| error.to_string().into())
+        let command = command.write(&output);
+        let reader = rows.reader();
+        command.run(move |native| {
+            reader.with::<T>(native, |x, rest| {
+                let Some((out, vectors)) = rest.split_last_mut() else { return Ok(()) };
+                let mut vectors = vectors.iter().map(|view| view.as_slice::<T>());
+                let weight = if weight { vectors.next().transpose()? } else { None };
+                let bias = if bias { vectors.next().transpose()? } else { None };
+                if x.count() == 0 {
+                    return Ok(());
+                }
+                compute(self, x, length, weight, bias, out.as_mut_slice::<T>()?)
+                    .map_err(|error| error.to_string().into())
+            })
         })?;
         Ok(Data::contiguous(output, l.shape()))
     }
 }
 
 /// Computes rows: what, elements, length of a row, weight, bias, results.
-type Compute<T> =
-    fn(Rows, &[T], usize, Option<&[T]>, Option<&[T]>, &mut [T]) -> std::result::Result<(), Mismatch>;
+type Compute<T> = fn(
+    Rows,
+    &dyn Source<T>,
+    usize,
+    Option<&[T]>,
+    Option<&[T]>,
+    &mut [T],
+) -> std::result::Result<(), Mismatch>;
 
 /// The sum of squares.
 fn squares(row: &[f64]) -> f64 {
@@ -168,11 +179,19 @@ impl Op for Rows {
             Dtype::Bfloat16 => self.run::<bf16>(l, Rows::single),
             Dtype::Float32 => self.run::<f32>(l, Rows::single),
             Dtype::Float64 => self.run::<f64>(l, |rows, x, length, weight, bias, out| {
-                rows.double(x, length, weight, bias, out);
+                rows.double(x.piece(0, x.count(), &mut Room::default()), length, weight, bias, out);
                 Ok(())
             }),
             dtype => Err(not_floats(self.name(), dtype)),
         }
+    }
+
+    /// Rows are shared out among the cores as a whole: a few long ones are better made by all of them first.
+    fn takes_rows(&self, shape: &[usize], dtype: Dtype) -> bool {
+        let Some((length, outer)) = shape.split_last() else { return false };
+        let rows: usize = outer.iter().product();
+        matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32)
+            && (rows >= 2 * Cores.threads() || rows * length <= GRAIN)
     }
 
     fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {

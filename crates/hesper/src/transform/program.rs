@@ -19,8 +19,8 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::fuse::{Expression, Source};
-use crate::eval::plan::{Graph, Plan, Step};
-use crate::eval::{Bound, Lowering, lower_op};
+use crate::eval::plan::{Graph, Plan, Role, Step};
+use crate::eval::{Bound, Lowering, Rows, lower_op};
 use crate::ids::IdMap;
 use crate::ops::{Kind, Op, OpRef};
 use crate::shape::Shape;
@@ -44,7 +44,18 @@ struct Node {
 /// One command, or several of one op.
 enum Work {
     Op(usize),
-    Group { expression: Box<Expression>, inputs: Vec<Place>, outputs: Vec<usize>, stream: Stream },
+    Group {
+        expression: Box<Expression>,
+        inputs: Vec<Place>,
+        outputs: Vec<usize>,
+        stream: Stream,
+    },
+    /// An op, and the expression whose value it takes row by row as its first input.
+    Rows {
+        expression: Box<Expression>,
+        inputs: Vec<Place>,
+        op: usize,
+    },
 }
 
 /// A function of arrays, ready to run.
@@ -157,7 +168,12 @@ impl Program {
                 Place::Node(at) => Some(*at),
                 _ => None,
             });
-            graph.push(reads, node.op.is_elementwise());
+            let first = match node.inputs.first() {
+                Some(Place::Node(at)) => Some(&nodes[*at]),
+                _ => None,
+            };
+            let first = first.map(|input| (&input.shape[..], input.dtype, &input.stream));
+            graph.push(reads, Role::of(&node.op, &node.stream, first));
         }
         let Plan { steps, over, .. } = graph.plan(
             |one, other| {
@@ -169,7 +185,15 @@ impl Program {
         for step in steps {
             work.push(match step {
                 Step::Op(at) => Work::Op(at),
-                Step::Group(group) => self.group(&group.members, group.outputs)?,
+                Step::Group(group) => {
+                    let (expression, inputs) = self.expression(&group.members, &group.outputs)?;
+                    let stream = nodes[group.members[0]].stream.clone();
+                    Work::Group { expression, inputs, outputs: group.outputs, stream }
+                }
+                Step::Rows(group, op) => {
+                    let (expression, inputs) = self.expression(&group.members, &group.outputs)?;
+                    Work::Rows { expression, inputs, op }
+                }
             });
         }
         self.work = work;
@@ -178,7 +202,8 @@ impl Program {
         Ok(())
     }
 
-    fn group(&self, members: &[usize], outputs: Vec<usize>) -> Result<Work> {
+    /// The expression of a group, and what it reads.
+    fn expression(&self, members: &[usize], outputs: &[usize]) -> Result<(Box<Expression>, Vec<Place>)> {
         let last = &self.nodes[members[members.len() - 1]];
         let mut expression = Expression::new(last.shape.clone());
         let mut inputs: Vec<Place> = Vec::new();
@@ -201,8 +226,7 @@ impl Program {
             let source = expression.member(&node.op, reads, node.dtype, outputs.contains(&at))?;
             sources.insert(Place::Node(at), source);
         }
-        let (expression, stream) = (Box::new(expression), last.stream.clone());
-        Ok(Work::Group { expression, inputs, outputs, stream })
+        Ok((Box::new(expression), inputs))
     }
 
     /// One more input of an expression.
@@ -227,48 +251,26 @@ impl Program {
     /// Encodes everything for arguments that lie somewhere; gives where the outputs lie.
     pub(crate) fn run(&self, arguments: &[Data]) -> Result<Vec<Data>> {
         let mut made: Vec<Option<Data>> = vec![None; self.nodes.len()];
-        let find = |made: &[Option<Data>], place: Place| match place {
-            Place::Argument(at) => Ok(arguments[at].clone()),
-            Place::Constant(at) => self.constants[at].data(),
-            Place::Node(at) => {
-                made[at].clone().ok_or_else(|| Error::value("compile", "a node was let go too early"))
-            }
+        let gather = |made: &[Option<Data>], expression: &Expression, inputs: &[Place]| {
+            inputs
+                .iter()
+                .zip(&expression.inputs)
+                .map(|(place, given)| match given.known {
+                    Some(_) => Ok(None),
+                    None => self.find(arguments, made, *place).map(Some),
+                })
+                .collect::<Result<SmallVec<[Option<Data>; 8]>>>()
         };
         for (work, over) in self.work.iter().zip(&self.over) {
             match work {
-                Work::Op(at) => {
-                    let node = &self.nodes[*at];
-                    let inputs = node
-                        .inputs
-                        .iter()
-                        .map(|place| {
-                            let (shape, dtype) = self.meta(*place);
-                            let mut data = None;
-                            // What nothing needs after this op is the op's to use.
-                            if let Place::Node(from) = place
-                                && over.contains(from)
-                                && node.inputs.iter().filter(|other| *other == place).count() == 1
-                            {
-                                data = made[*from].take();
-                            }
-                            let taken = data.is_some();
-                            let data = data.map_or_else(|| find(&made, *place), Ok)?;
-                            let donated = taken && data.buffer.writable() && data.buffer.handles() == 1;
-                            Ok(Bound { shape, dtype, data, donated })
-                        })
-                        .collect::<Result<_>>()?;
-                    let lowering = Lowering::new(&node.stream, &node.shape, node.dtype, inputs);
-                    made[*at] = Some(lower_op(node.op.get(), lowering)?);
+                Work::Op(at) => made[*at] = Some(self.lower(*at, None, over, arguments, &mut made)?),
+                Work::Rows { expression, inputs, op } => {
+                    let inputs = gather(&made, expression, inputs)?;
+                    let rows = Rows::of(expression, &self.nodes[*op].stream, &inputs)?;
+                    made[*op] = Some(self.lower(*op, Some(rows), over, arguments, &mut made)?);
                 }
                 Work::Group { expression, inputs, outputs, stream } => {
-                    let data = inputs
-                        .iter()
-                        .zip(&expression.inputs)
-                        .map(|(place, given)| match given.known {
-                            Some(_) => Ok(None),
-                            None => find(&made, *place).map(Some),
-                        })
-                        .collect::<Result<SmallVec<[Option<Data>; 8]>>>()?;
+                    let data = gather(&made, expression, inputs)?;
                     for (at, data) in outputs.iter().zip(expression.run(stream, &data)?) {
                         made[*at] = Some(data);
                     }
@@ -276,7 +278,55 @@ impl Program {
             }
             over.iter().for_each(|at| made[*at] = None);
         }
-        self.outputs.iter().map(|place| find(&made, *place)).collect()
+        self.outputs.iter().map(|place| self.find(arguments, &made, *place)).collect()
+    }
+
+    /// Where something is during a run.
+    fn find(&self, arguments: &[Data], made: &[Option<Data>], place: Place) -> Result<Data> {
+        match place {
+            Place::Argument(at) => Ok(arguments[at].clone()),
+            Place::Constant(at) => self.constants[at].data(),
+            Place::Node(at) => {
+                made[at].clone().ok_or_else(|| Error::value("compile", "a node was let go too early"))
+            }
+        }
+    }
+
+    /// Lowers the op of a node, whose first input may have been left to be made.
+    fn lower(
+        &self,
+        at: usize,
+        mut rows: Option<Rows>,
+        over: &[usize],
+        arguments: &[Data],
+        made: &mut [Option<Data>],
+    ) -> Result<Data> {
+        let node = &self.nodes[at];
+        let inputs = node
+            .inputs
+            .iter()
+            .map(|place| {
+                let (shape, dtype) = self.meta(*place);
+                if let Some(data) = rows.as_mut().and_then(|rows| rows.data.take()) {
+                    return Ok(Bound { shape, dtype, data, donated: false });
+                }
+                let mut data = None;
+                // What nothing needs after this op is the op's to use.
+                if let Place::Node(from) = place
+                    && over.contains(from)
+                    && node.inputs.iter().filter(|other| *other == place).count() == 1
+                {
+                    data = made[*from].take();
+                }
+                let taken = data.is_some();
+                let data = data.map_or_else(|| self.find(arguments, made, *place), Ok)?;
+                let donated = taken && data.buffer.writable() && data.buffer.handles() == 1;
+                Ok(Bound { shape, dtype, data, donated })
+            })
+            .collect::<Result<_>>()?;
+        let made = rows.and_then(|rows| rows.made);
+        let lowering = Lowering::new(&node.stream, &node.shape, node.dtype, inputs).with_made(made);
+        lower_op(node.op.get(), lowering)
     }
 
     /// The program's graph on arrays: for transformations to go over.

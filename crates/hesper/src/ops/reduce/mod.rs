@@ -25,6 +25,7 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::eval::made::Feed;
 use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, axes, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
@@ -107,10 +108,13 @@ impl Reduce {
     }
 
     /// By kernels of contiguous axes where the input lies so.
-    fn run_dense<R>(&self, l: &Lowering<'_>, reducer: R, reduction: Reduction) -> Result<Data>
+    fn run_dense<R>(&self, l: &mut Lowering<'_>, reducer: R, reduction: Reduction) -> Result<Data>
     where
-        R: Reducer<In: hesper_compute::Reduce<Acc = <R as Reducer>::Acc>> + Send + 'static,
+        R: Reducer<In: hesper_compute::Reduce<Acc = <R as Reducer>::Acc> + crate::Element> + Send + 'static,
     {
+        if let Some(made) = l.take_made() {
+            return self.run_made(l, Feed::Made(made), reducer, reduction);
+        }
         self.run_by(
             l,
             |_| reducer,
@@ -126,6 +130,29 @@ impl Reduce {
                 }
             },
         )
+    }
+
+    /// Of rows that are made as they are read, with the numbers of [`run_dense`](Self::run_dense).
+    fn run_made<R>(&self, l: &Lowering<'_>, rows: Feed, reducer: R, reduction: Reduction) -> Result<Data>
+    where
+        R: Reducer<In: hesper_compute::Reduce<Acc = <R as Reducer>::Acc> + crate::Element> + Send + 'static,
+    {
+        let length = self.over.iter().map(|at| l.input_shape(0)[*at]).product();
+        let output = l.output()?;
+        let command = rows.bind(l.stream().encode(self.name())).write(&output);
+        let reader = rows.reader();
+        command.run(move |native| {
+            reader.with::<R::In>(native, |x, rest| {
+                let Some(out) = rest.last_mut() else { return Ok(()) };
+                let out = out.as_mut_slice::<R::Out>()?;
+                let mut sums = vec![reducer.identity(); out.len()];
+                hesper_compute::reduce_rows(&Cores, reduction, x, length, &mut sums)
+                    .map_err(|error| error.to_string())?;
+                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = reducer.finish(sum));
+                Ok(())
+            })
+        })?;
+        Ok(Data::contiguous(output, l.shape()))
     }
 
     fn run_by<R: Reducer + Send + 'static>(
@@ -163,9 +190,9 @@ impl Reduce {
     }
 
     /// Sums and products. Signed integers wrap as unsigned ones do.
-    fn arithmetic<T>(&self, l: &Lowering<'_>, scale: f64) -> Result<Data>
+    fn arithmetic<T>(&self, l: &mut Lowering<'_>, scale: f64) -> Result<Data>
     where
-        T: Number + hesper_compute::Reduce<Acc = <T as Number>::Total>,
+        T: Number + crate::Element + hesper_compute::Reduce<Acc = <T as Number>::Total>,
     {
         match self.kind {
             Kind::Product => self.run_dense(l, Product(PhantomData::<T>), Reduction::Prod),
@@ -182,9 +209,9 @@ impl Reduce {
     }
 
     /// The same, of types that are compared as they are, or as float32.
-    fn dense_extremes<T>(&self, l: &Lowering<'_>) -> Result<Data>
+    fn dense_extremes<T>(&self, l: &mut Lowering<'_>) -> Result<Data>
     where
-        T: Number + hesper_compute::Reduce<Acc = <T as Number>::Wide>,
+        T: Number + crate::Element + hesper_compute::Reduce<Acc = <T as Number>::Wide>,
     {
         match self.kind {
             Kind::Max => self.run_dense(l, Extreme::<T, true>(PhantomData), Reduction::Max),
@@ -316,6 +343,18 @@ impl Op for Reduce {
         }
     }
 
+    /// Where whole rows are combined by the kernels of contiguous axes.
+    fn takes_rows(&self, shape: &[usize], dtype: Dtype) -> bool {
+        let combined = match self.kind {
+            Kind::Sum(_) | Kind::Product => true,
+            Kind::Max | Kind::Min => dtype.size() >= 4 || dtype.is(Category::Inexact),
+            _ => false,
+        };
+        let trailing = self.over.iter().rev().zip((0..shape.len()).rev()).all(|(axis, at)| *axis == at);
+        let length: usize = self.over.iter().filter_map(|at| shape.get(*at)).product();
+        combined && dtype != Dtype::Complex64 && trailing && length >= DENSE_FROM
+    }
+
     fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         gpu::lower(self, l)
     }
@@ -433,7 +472,7 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn sum(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        if self.dtype() == Dtype::Bool && over != Some(&[]) {
+        if self.dtype() == Dtype::Bool && over != Some(&[]) && self.ndim() > 0 {
             return self.reduce(Kind::Count, over, keepdims);
         }
         self.reduce_or_same(Kind::Sum(1.0), over, keepdims)
@@ -446,7 +485,7 @@ impl Array {
 
     /// A reduction over no axes gives the array itself, of its own type.
     fn reduce_or_same(&self, kind: Kind, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        if over == Some(&[]) {
+        if axes_or_all(kind.name(), over, self.ndim())?.is_empty() {
             return Ok(self.clone());
         }
         self.reduce(kind, over, keepdims)

@@ -20,16 +20,16 @@ impl Array {
 
     /// The variance over axes, or over all: the mean of squared distances to the mean, with `ddof` taken
     /// off the number that is divided by.
-    pub fn var(&self, over: Option<&[isize]>, keepdims: bool, ddof: usize) -> Result<Array> {
+    pub fn var(&self, over: Option<&[isize]>, keepdims: bool, ddof: isize) -> Result<Array> {
         self.variance(over, keepdims, ddof, false)
     }
 
     /// The standard deviation over axes, or over all: the root of the variance.
-    pub fn std(&self, over: Option<&[isize]>, keepdims: bool, ddof: usize) -> Result<Array> {
+    pub fn std(&self, over: Option<&[isize]>, keepdims: bool, ddof: isize) -> Result<Array> {
         self.variance(over, keepdims, ddof, true)
     }
 
-    fn variance(&self, over: Option<&[isize]>, keepdims: bool, ddof: usize, root: bool) -> Result<Array> {
+    fn variance(&self, over: Option<&[isize]>, keepdims: bool, ddof: isize, root: bool) -> Result<Array> {
         let op = if root { "std" } else { "var" };
         let over = axes_or_all(op, over, self.ndim())?;
         let count = over.iter().map(|at| self.shape()[*at]).product::<usize>() as f64;
@@ -65,6 +65,10 @@ impl Array {
 
     /// The array with some axes moved to the end and joined to one.
     pub(crate) fn rows_over(&self, over: &[usize]) -> Result<Array> {
+        // The last axis alone is there already: no view stands between what makes the rows and what reads them.
+        if over.len() == 1 && over[0] + 1 == self.ndim() {
+            return Ok(self.clone());
+        }
         let kept: SmallVec<[usize; 6]> = (0..self.ndim()).filter(|at| !over.contains(at)).collect();
         let order: SmallVec<[isize; 6]> = kept.iter().chain(over).map(|at| *at as isize).collect();
         let mut shape: SmallVec<[isize; 6]> = kept.iter().map(|at| self.shape()[*at] as isize).collect();
