@@ -33,7 +33,7 @@ pub mod linalg;
 pub mod logic;
 pub mod matmul;
 pub mod movement;
-mod multi;
+pub(crate) mod multi;
 pub(crate) mod native;
 pub mod norm;
 pub mod packed;
@@ -125,6 +125,11 @@ pub(crate) trait Op: Send + Sync + fmt::Debug {
     /// The shapes and types of its outputs, if it has several and its array stands for all of them.
     fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
         None
+    }
+
+    /// Whether it stands for several outputs that are its inputs.
+    fn is_together(&self) -> bool {
+        false
     }
 
     /// Cotangents of the inputs, from those of the output.

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, size_of};
-use crate::transform::rule::{Backward, Cotangents};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 
 pub use hesper_compute::GgufFormat as PackedFormat;
@@ -314,6 +314,18 @@ impl Op for PackedMatmul {
         let shape = [cotangent.shape()[1], x.shape()[1]];
         let whole = PackedArray::new(&rule.inputs[1], self.format, &shape)?.dequantize(x.dtype())?;
         rule.only(cotangent.matmul(&whole))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.is_batched(1) || rule.size == 0 {
+            return rule.one_by_one();
+        }
+        // One matrix for all: more rows.
+        let x = rule.front(0)?;
+        let [rows, columns] = [rule.size * x.shape()[1], rule.output.shape()[1]];
+        let inputs = smallvec![x.reshape(&[rows as isize, x.shape()[2] as isize])?, rule.inputs[1].clone()];
+        let all = Array::lazy(smallvec![rows, columns], rule.output.dtype(), rule.op.clone(), inputs)?;
+        Ok((all.reshape(&signed(&rule.shape()))?, 0))
     }
 }
 

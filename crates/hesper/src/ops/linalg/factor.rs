@@ -12,7 +12,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record};
-use crate::ops::multi::Part;
+use crate::ops::multi::{Part, together};
 use crate::ops::native::{par_pieces, reach};
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, size_of};
@@ -245,14 +245,16 @@ impl Op for Factor {
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
-        if self.outputs.len() > 1 {
-            return rule.one_by_one();
-        }
         // One more batch is a larger batch.
-        let (_, bytes) = self.parts[0];
-        let outputs = smallvec![(rule.shape(), rule.output.dtype())];
-        let op = Factor { work: self.work, parts: smallvec![(0, bytes)], outputs };
-        let inputs = (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
-        rule.apply(OpRef::new(op), inputs)
+        let inputs: SmallVec<[Array; 3]> =
+            (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
+        let batch = inputs[0].ndim() - 3;
+        let each: SmallVec<[Output; 3]> =
+            self.outputs.iter().map(|(shape, dtype)| (shape[batch..].into(), *dtype)).collect();
+        let mut results = factor(self.work, inputs, &each)?;
+        match results.pop() {
+            Some(only) if results.is_empty() => Ok((only, 0)),
+            last => together(rule, results.into_iter().chain(last).collect()),
+        }
     }
 }

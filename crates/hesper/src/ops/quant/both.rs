@@ -12,6 +12,7 @@ use crate::export::{Export, Record, Replay};
 use crate::ops::native::{GRAIN, par_chunks_mut};
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
+use crate::transform::rule::Batch;
 
 /// Single precision as E4M3.
 #[derive(Debug)]
@@ -41,6 +42,10 @@ impl Op for ToFp8 {
             Ok(())
         })?;
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
     }
 }
 

@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::ops::gather::{Indices, broadcast_indices};
-use crate::ops::grouped::all_of;
+use crate::ops::grouped::{all_of, one_list};
 use crate::ops::walk::{Cursor, Strided};
 use crate::ops::{Op, OpRef};
-use crate::transform::rule::{Backward, Cotangents};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 
 /// Inputs: activations `[batch, m, k]`, two lists of indices of one shape, and a stack of weights.
@@ -136,6 +136,18 @@ impl Op for GatherQmm {
             }
             _ => Ok(None),
         })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.size == 0 {
+            return rule.one_by_one();
+        }
+        let (mut inputs, left) = one_list(rule, &[0], 1)?;
+        let stack: SmallVec<[usize; 3]> = (3..rule.inputs.len()).collect();
+        let (weights, right) = one_list(rule, &stack, 2)?;
+        inputs.extend([left, right]);
+        inputs.extend(weights);
+        rule.apply(rule.op.clone(), inputs)
     }
 }
 
