@@ -32,6 +32,7 @@ pub fn all(cases: &mut Cases) {
     many_rows(cases);
     masks(cases);
     layouts(cases);
+    single(cases);
 }
 
 fn small(cases: &mut Cases) {
@@ -95,8 +96,11 @@ fn few_rows(cases: &mut Cases) {
 
 /// Rows enough for the kernels of tiles, for every width they have.
 fn many_rows(cases: &mut Cases) {
-    for dtype in HALVES {
-        for width in [32usize, 48, 64, 80, 96, 112, 128, 160, 192, 256] {
+    for (dtype, widths) in [
+        (Dtype::Bfloat16, &[32usize, 48, 64, 80, 96, 112, 128, 160, 192, 256][..]),
+        (Dtype::Float16, &[64, 128, 256]),
+    ] {
+        for &width in widths {
             let name = format!("attention {dtype} many rows by {width}");
             cases.add(name, tolerance(dtype) * 4.0, move || {
                 let [q, k, v] = operands([1, 8, 2], 512, 600, width, dtype);
@@ -195,5 +199,33 @@ fn layouts(cases: &mut Cases) {
                 },
             );
         }
+    }
+}
+
+/// Single precision: parts of the keys, whole rows, widths that fill no multiple of anything, and none that fits.
+fn single(cases: &mut Cases) {
+    for (queries, keys, width) in [
+        (1usize, 2000usize, 128usize),
+        (3, 700, 36),
+        (130, 140, 80),
+        (150, 90, 256),
+        (9, 33, 6),
+        (40, 41, 100),
+    ] {
+        let name = format!("attention float32 {queries} of {keys} by {width}, all masks");
+        cases.add(name, tolerance(Dtype::Float32) * 4.0, move || {
+            let of = Dtype::Float32;
+            let [q, k, v] = operands([2, 6, 2], queries, keys, width, of);
+            let hidden = data(&[2, 6, queries, keys], of, 5).greater(0.5)?;
+            let (scale, sinks) = (scale(width), data(&[6], of, 6));
+            let turned = k.swapaxes(2, 3)?.contiguous()?.swapaxes(2, 3)?;
+            let added = data(&[queries, keys], of, 4);
+            Ok(vec![
+                attention(&q, &k, &v, scale, AttentionMask::Causal, Some(&sinks))?,
+                attention(&q, &k, &v, scale, AttentionMask::Array(&added), None)?,
+                attention(&q, &k, &v, scale, AttentionMask::Array(&hidden), Some(&sinks))?,
+                attention(&q, &turned, &v, scale, AttentionMask::None, None)?,
+            ])
+        });
     }
 }

@@ -1,10 +1,12 @@
-//! Attention on GPUs: tensor cores for half precision, a plain kernel for everything else.
+//! Attention on GPUs: tensor cores for half precision, tiles for single precision, a plain kernel for widths
+//! that neither has.
 //!
 //! Few rows (a step of generation) are bound by memory: their keys are spread evenly over all
 //! multiprocessors, in one launch. Many rows are bound by arithmetic: Hopper has a kernel of its own,
 //! other devices one of tiles. Which of two kernels is faster is estimated from the lengths.
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,6 +24,7 @@ use crate::shape::Strides;
 
 const TEXT: &str = include_str!("attention.cuh");
 const FEW: &str = concat!(include_str!("attention.cuh"), include_str!("attention_few.cuh"));
+const SINGLE: &str = concat!(include_str!("attention.cuh"), include_str!("attention_single.cuh"));
 const HOPPER: &str = concat!(include_str!("attention.cuh"), include_str!("attention_hopper.cuh"));
 
 /// What the op says beside its inputs: queries, keys, values, the mask and the sinks, if there are any.
@@ -91,6 +94,11 @@ enum Plan {
     Tiles {
         keys: usize,
     },
+    /// Single precision: so many parts of the keys, and keys of each.
+    Singles {
+        splits: usize,
+        per: usize,
+    },
 }
 
 impl Lengths {
@@ -112,10 +120,14 @@ impl Lengths {
     }
 
     fn plan(&self, dtype: Dtype, chip: Option<Chip>) -> Plan {
-        let half = dtype.size() == 2 && self.width == self.values;
-        let fits = self.width.is_multiple_of(16) && (32..=256).contains(&self.width);
         let Some(chip) = chip.filter(|chip| chip.capability >= (8, 0)) else { return Plan::Plain };
-        if !half || !fits || !self.countable() {
+        if self.width != self.values || self.width > 256 || !self.countable() {
+            return Plan::Plain;
+        }
+        if dtype == Dtype::Float32 {
+            return self.singles(&chip).unwrap_or(Plan::Plain);
+        }
+        if !self.width.is_multiple_of(16) || self.width < 32 {
             return Plan::Plain;
         }
         let hopper = chip.capability == (9, 0) && chip.shared >= 220 << 10;
@@ -136,6 +148,16 @@ impl Lengths {
             true => Plan::Warpgroups { keys, blocks: tiles.min(chip.multiprocessors) },
             false => Plan::Tiles { keys: keys / 2 },
         }
+    }
+
+    fn singles(&self, chip: &Chip) -> Option<Plan> {
+        if !self.width.is_multiple_of(4) || singles_shared(self.width) > chip.shared {
+            return None;
+        }
+        let blocks = self.groups() * self.rows().div_ceil(64);
+        let splits = (2 * chip.multiprocessors / blocks).clamp(1, self.keys.div_ceil(64));
+        let per = self.keys.div_ceil(splits).next_multiple_of(64);
+        Some(Plan::Singles { splits: self.keys.div_ceil(per), per })
     }
 
     fn few(&self, chip: &Chip) -> Option<Plan> {
@@ -172,6 +194,18 @@ fn few_sums(warps: usize, used: usize, blocks: usize, width: usize) -> usize {
     let of_parts = (blocks + 1) * used + 4 + (used * width).max(warps * 128);
     let sums = (warps * used * width).max((2 * blocks + 1) * used).max(of_parts);
     (warps * used * 2 + sums) * 4
+}
+
+/// Bytes of shared memory that `singles` needs: queries, keys, values and weights.
+fn singles_shared(width: usize) -> usize {
+    (2 * 64 * (width + 4) + 64 * width.next_multiple_of(32) + 64 * 68) * 4
+}
+
+/// How many heads are worked on at a time: so many that their keys and values stay in the cache, but
+/// enough for several waves of tiles.
+fn section(groups: usize, bytes: usize, tiles: usize, chip: &Chip) -> usize {
+    let most = (chip.cache * 3 / 4 / bytes.max(1)).max((4 * chip.multiprocessors).div_ceil(tiles)).max(1);
+    groups.div_ceil(groups.div_ceil(most))
 }
 
 /// A number that no other launch of the process has, and that memory hardly holds by accident.
@@ -243,9 +277,10 @@ impl Attention {
                 call.few(&output, [warps, stages, blocks, pieces, used])?;
             }
             (Plan::Warpgroups { keys, blocks }, Some(chip)) => {
-                call.warpgroups(&output, keys, blocks, chip.cache)?;
+                call.warpgroups(&output, keys, blocks, &chip)?;
             }
             (Plan::Tiles { keys }, _) => call.tiles(&output, keys)?,
+            (Plan::Singles { splits, per }, _) => call.singles(&output, splits, per)?,
             _ => call.plain(&output)?,
         }
         // The heads of a query lie together.
@@ -271,13 +306,14 @@ impl Call<'_> {
             None => command.read_range(&self.inputs[0].buffer, queries.clone()),
         };
         match &self.sinks {
-            Some(sinks) => {
-                let start = sinks.offset as usize * size;
-                let heads = self.lengths.kv_heads * self.lengths.share;
-                command.read_range(&sinks.buffer, start..start + heads * size)
-            }
+            Some(sinks) => command.read_range(&sinks.buffer, self.sinks_range(sinks)),
             None => command.read_range(&self.inputs[0].buffer, queries),
         }
+    }
+
+    fn sinks_range(&self, sinks: &Data) -> Range<usize> {
+        let (start, heads) = (sinks.offset as usize, self.lengths.kv_heads * self.lengths.share);
+        start * self.dtype.size()..(start + heads) * self.dtype.size()
     }
 
     /// The kernels' `heads`.
@@ -331,7 +367,7 @@ impl Call<'_> {
         )?)
     }
 
-    fn warpgroups(&self, output: &Buffer, keys: usize, blocks: usize, cache: usize) -> Result<()> {
+    fn warpgroups(&self, output: &Buffer, keys: usize, blocks: usize, chip: &Chip) -> Result<()> {
         let width = self.lengths.width;
         let (of, panels) = (type_name(self.dtype), width.div_ceil(64));
         // Queries, two tiles of keys and two of values, what goes out, barriers; from a multiple of 1024.
@@ -339,9 +375,8 @@ impl Call<'_> {
         let entry = format!("warpgroups<{of}, {width}, {keys}, {}>", self.mode());
         let options = format!("shared {shared}\noption --gpu-architecture=sm_90a");
         let pipeline = kernel(self.stream, HOPPER, &entry, &options)?;
-        // Heads whose keys and values together fit half of the cache.
-        let section = (cache / 2 / (self.lengths.keys * width * 4)).max(1);
-        let constants = self.constants(1, section);
+        let (bytes, tiles) = (self.lengths.keys * width * 4, self.lengths.rows().div_ceil(128));
+        let constants = self.constants(1, section(self.lengths.groups(), bytes, tiles, chip));
         let command = self.encode().write(output).constants(constants.bytes());
         Ok(command.dispatch(&pipeline, [blocks as u64 * 384, 1, 1], [384, 1, 1])?)
     }
@@ -379,6 +414,38 @@ impl Call<'_> {
         Ok(command.dispatch(&pipeline, [blocks * 128, 1, 1], [128, 1, 1])?)
     }
 
+    fn singles(&self, output: &Buffer, splits: usize, per: usize) -> Result<()> {
+        let Lengths { width, kv_heads, share, .. } = self.lengths;
+        let options = format!("shared {}", singles_shared(width));
+        let pipeline = kernel(self.stream, SINGLE, &format!("singles<{width}>"), &options)?;
+        let rows = self.lengths.groups() * self.lengths.rows();
+        let parts = match splits {
+            1 => None,
+            _ => Some((
+                self.stream.alloc(rows * splits * (width + 2) * 4)?,
+                kernel(self.stream, SINGLE, "joined", "")?,
+            )),
+        };
+        let blocks = (self.lengths.groups() * self.lengths.rows().div_ceil(64) * splits) as u64;
+        let constants = self.constants(splits, per);
+        let command = self.encode().write(parts.as_ref().map_or(output, |(parts, _)| parts));
+        command.constants(constants.bytes()).dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
+        let Some((parts, pipeline)) = parts else { return Ok(()) };
+        let mut constants = Constants::default();
+        for length in [rows, splits, kv_heads * share] {
+            constants = constants.long(length as i64);
+        }
+        let constants = constants.int(width as i32).int(i32::from(self.what.sinks));
+        let command = self.stream.encode("attention parts").read(&parts);
+        let command = match &self.sinks {
+            Some(sinks) => command.read_range(&sinks.buffer, self.sinks_range(sinks)),
+            None => command.read(&parts),
+        };
+        let blocks = rows.div_ceil(8) as u64;
+        let command = command.write(output).constants(constants.bytes());
+        Ok(command.dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?)
+    }
+
     fn plain(&self, output: &Buffer) -> Result<()> {
         let Lengths { width, values, .. } = self.lengths;
         let pipeline = kernel(self.stream, TEXT, &format!("plain<{}>", type_name(self.dtype)), "")?;
@@ -386,5 +453,71 @@ impl Call<'_> {
         let constants = self.constants(1, 1).long(width as i64).long(values as i64);
         let command = self.encode().write(output).constants(constants.bytes());
         Ok(command.dispatch(&pipeline, [rows.div_ceil(8) as u64 * 256, 1, 1], [256, 1, 1])?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const H200: Chip = Chip { capability: (9, 0), multiprocessors: 132, shared: 227 << 10, cache: 60 << 20 };
+    const STEP: Lengths =
+        Lengths { batch: 1, kv_heads: 8, share: 4, queries: 1, keys: 32768, width: 128, values: 128 };
+
+    #[test]
+    fn a_step_of_generation_is_spread_over_nearly_all_multiprocessors() {
+        let plan = STEP.plan(Dtype::Bfloat16, Some(H200));
+        assert_eq!(plan, Plan::Few { warps: 8, stages: 3, blocks: 128, pieces: 16, used: 4 });
+        // Whole heads where they come out even, and a line of all where nothing does.
+        let heads = |batch, keys| Lengths { batch, keys, ..STEP }.cut(132, 8);
+        assert_eq!(heads(32, 4096), (128, 0));
+        assert_eq!(heads(20, 4096), (132, 0));
+        assert_eq!(heads(1, 512), (32, 4));
+        assert_eq!(heads(1, 1), (8, 1));
+    }
+
+    #[test]
+    fn blocks_never_have_less_than_a_unit_of_keys() {
+        for heads in 1..300 {
+            for keys in [1, 15, 16, 17, 100, 129, 4096] {
+                let lengths = Lengths { batch: heads, kv_heads: 1, keys, ..STEP };
+                let (blocks, pieces) = lengths.cut(132, 8);
+                let units = keys.div_ceil(16);
+                assert!((1..=132).contains(&blocks) && blocks <= heads * units, "{heads} {keys}");
+                assert!(pieces <= units && (pieces == 0 || blocks == heads * pieces), "{heads} {keys}");
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_are_chosen_by_device_type_and_lengths() {
+        let prompt = Lengths { queries: 4096, keys: 4096, ..STEP };
+        let plan =
+            |lengths: Lengths, dtype, capability| lengths.plan(dtype, Some(Chip { capability, ..H200 }));
+        assert_eq!(plan(prompt, Dtype::Float16, (9, 0)), Plan::Warpgroups { keys: 128, blocks: 132 });
+        assert_eq!(plan(prompt, Dtype::Float16, (8, 0)), Plan::Tiles { keys: 64 });
+        assert_eq!(plan(prompt, Dtype::Float16, (7, 5)), Plan::Plain);
+        assert_eq!(plan(prompt, Dtype::Float32, (9, 0)), Plan::Singles { splits: 1, per: 4096 });
+        assert_eq!(plan(STEP, Dtype::Float32, (9, 0)), Plan::Singles { splits: 32, per: 1024 });
+        let odd = Lengths { width: 72, values: 72, ..prompt };
+        assert_eq!(plan(odd, Dtype::Bfloat16, (9, 0)), Plan::Plain);
+        assert_eq!(plan(Lengths { values: 64, ..prompt }, Dtype::Bfloat16, (9, 0)), Plan::Plain);
+        assert_eq!(prompt.plan(Dtype::Bfloat16, None), Plan::Plain);
+        let long = Lengths { keys: 1 << 40, ..STEP };
+        assert_eq!(plan(long, Dtype::Bfloat16, (9, 0)), Plan::Plain);
+    }
+
+    #[test]
+    fn sections_are_even_and_large_enough_for_several_waves() {
+        assert_eq!(section(8, 4 << 20, 128, &H200), 8);
+        assert_eq!(section(128, 2 << 20, 128, &H200), 22);
+        assert_eq!(section(64, 1 << 30, 32, &H200), 16);
+        assert_eq!(section(1, 1 << 40, 1, &H200), 1);
+    }
+
+    #[test]
+    fn launches_have_numbers_of_their_own() {
+        let (one, other) = (launch_number(), launch_number());
+        assert!(one != other && one % 2 == 1 && other % 2 == 1);
     }
 }

@@ -5,14 +5,13 @@
 // who finds all flags of a head set adds its parts up (if several do, they store the same) and clears them.
 // Of `heads`, splits is the number of units of a tile of rows, per the rows of a tile that are used.
 
-// What a thread wrote before comes before what it does behind, for all of the device.
-__device__ __forceinline__ void order() { asm volatile("fence.sc.gpu;" ::: "memory"); }
+// A flag is set behind what was written before it, and what is read behind a flag is at least as new.
 __device__ __forceinline__ void raise(u64* flag, u64 to) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(to) : "memory");
 }
 __device__ __forceinline__ u64 raised(const u64* flag) {
   u64 found;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(flag) : "memory");
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(flag) : "memory");
   return found;
 }
 
@@ -70,7 +69,7 @@ streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ 
     fetched();
   };
 #pragma unroll
-  for (int s = 0; s < STAGES - 1; ++s) fetch(s);
+  for (int s = 0; s < STAGES; ++s) fetch(s);
 
   u32 qa[DK][4];
   auto load_queries = [&](int tile_head) {
@@ -113,13 +112,11 @@ streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ 
     float o[DN][4] = {};
     float top[2] = {NOTHING, NOTHING}, weight[2] = {0.0f, 0.0f};
     for (int unit = from_unit + warp; unit < to_unit; unit += WARPS) {
-      await<STAGES - 2>();
+      await<STAGES - 1>();
       __syncwarp();
       const T* const kk = ring + stage * 2 * TILE;
       const T* const vv = kk + TILE;
       const int key0 = unit * 16;
-      fetch(stage == 0 ? STAGES - 1 : stage - 1);
-      stage = stage == STAGES - 1 ? 0 : stage + 1;
       float s[2][4] = {};
 #pragma unroll
       for (int d = 0; d < DK; ++d) {
@@ -184,6 +181,10 @@ streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ 
         half_math<T>::mma(o[d], pa, r[0], r[1]);
         half_math<T>::mma(o[d + 1], pa, r[2], r[3]);
       }
+      // All lanes have read: the place is free for what comes.
+      __syncwarp();
+      fetch(stage);
+      stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
     if (at < last) load_queries(tile_head + 1);
     // The warps' parts are added up.
@@ -236,10 +237,11 @@ streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ 
   }
   if (begun < 0 && went_on < 0) return;
   if (threadIdx.x == 0) {
-    order();
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     if (went_on >= 0) raise(flags + own * 2, launch);
     if (begun >= 0) raise(flags + own * 2 + 1, launch);
-    order();
+    // Of two that set their flags, one at least finds the other's.
+    asm volatile("fence.sc.gpu;" ::: "memory");
   }
   __syncthreads();
 #pragma unroll 1
@@ -257,21 +259,29 @@ streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ 
     int set = 1;
     for (int i = threadIdx.x; i < n; i += THREADS) set &= raised(flags + place(i)) == launch;
     if (!__syncthreads_and(set)) continue;
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     const int head_of = tile_head / row_tiles, tile = tile_head - head_of * row_tiles;
     const int b = head_of / kv_heads, kvh = head_of % kv_heads;
-    // Every group of threads takes some of the parts, four features to a thread.
+    // Every group of threads takes some of the parts, four features to a thread; the first are fetched ahead.
+    constexpr int AHEAD = 8;
     const int fours = used * D / 4, groups = THREADS > fours ? THREADS / fours : 1;
     float* const factors = sums;                    // of each part and row
     float* const wholes = factors + n * used;       // of the rows, and then the weights of parts and rows
     float* const added = ends + (((WARPS * used * 2 + (n + 1) * used) + 3) & ~3);   // the groups' sums
-    for (int i = threadIdx.x; i < n; i += THREADS) raise(flags + place(i), 0);
+    auto four_of = [&](int p, int four) { return __ldcg((const float4*)(parts + place(p) * size) + four); };
+    float4 x[AHEAD];
+    {
+      const int group = threadIdx.x / fours, four = threadIdx.x - group * fours;
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i)
+        if (group < groups && group + i * groups < n) x[i] = four_of(group + i * groups, four);
+    }
     for (int i = threadIdx.x; i < n * used; i += THREADS) {
       const int p = i / used, r = i - p * used;
       const float2 end = __ldcg((const float2*)(parts + place(p) * size + used * D + r * 2));
       factors[i] = end.x;
       wholes[used + i] = end.y;
     }
+    for (int i = threadIdx.x; i < n; i += THREADS) raise(flags + place(i), 0);
     __syncthreads();
     for (int r = warp; r < used; r += WARPS) {
       const int row = tile * 16 + r;
@@ -294,15 +304,21 @@ streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ 
     for (int i = threadIdx.x; i < fours * groups; i += THREADS) {
       const int group = i / fours, four = i - group * fours, r = four * 4 / D;
       float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 8
-      for (int p = group; p < n; p += groups) {
+      auto add = [&](int p, const float4& y) {
         const float f = factors[p * used + r];
-        const float4 x = __ldcg((const float4*)(parts + place(p) * size) + four);
-        sum.x += f * x.x;
-        sum.y += f * x.y;
-        sum.z += f * x.z;
-        sum.w += f * x.w;
+        sum.x += f * y.x;
+        sum.y += f * y.y;
+        sum.z += f * y.z;
+        sum.w += f * y.w;
+      };
+      int p = group;
+      if (i < THREADS) {
+#pragma unroll
+        for (int j = 0; j < AHEAD; ++j, p += groups)
+          if (p < n) add(p, x[j]);
       }
+#pragma unroll 8
+      for (; p < n; p += groups) add(p, four_of(p, four));
       *(float4*)(added + i * 4) = sum;
     }
     __syncthreads();
