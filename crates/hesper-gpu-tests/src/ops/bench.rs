@@ -183,20 +183,42 @@ fn quantized(b: &mut Bench<'_>) -> Result<(), Error> {
 }
 
 fn attention(b: &mut Bench<'_>) -> Result<(), Error> {
-    let of = Dtype::Bfloat16;
-    for (name, batch, queries, keys, mask) in [
-        ("decode, kv 32768", 1usize, 1usize, 32768usize, AttentionMask::None),
-        ("decode, batch 32, kv 4096", 32, 1, 4096, AttentionMask::None),
-        ("prefill 4096, causal", 1, 4096, 4096, AttentionMask::Causal),
+    let causal = AttentionMask::Causal;
+    let (half, single) = (Dtype::Bfloat16, Dtype::Float32);
+    for (name, of, [batch, queries, keys, width], mask) in [
+        ("decode, kv 32768", half, [1usize, 1usize, 32768usize, 128usize], AttentionMask::None),
+        ("decode, batch 32, kv 4096", half, [32, 1, 4096, 128], AttentionMask::None),
+        ("decode, kv 512", half, [1, 1, 512, 128], AttentionMask::None),
+        ("decode, batch 64, kv 512", half, [64, 1, 512, 128], AttentionMask::None),
+        ("decode, kv 4096, f32", single, [1, 1, 4096, 128], AttentionMask::None),
+        ("prefill 4096, causal", half, [1, 4096, 4096, 128], causal),
+        ("prefill 4096, causal, f16", Dtype::Float16, [1, 4096, 4096, 128], causal),
+        ("prefill 4096", half, [1, 4096, 4096, 128], AttentionMask::None),
+        ("prefill 4096, causal, width 64", half, [1, 4096, 4096, 64], causal),
+        ("prefill 4096, causal, width 80", half, [1, 4096, 4096, 80], causal),
+        ("prefill 4096, causal, width 96", half, [1, 4096, 4096, 96], causal),
+        ("prefill 4096, causal, width 256", half, [1, 4096, 4096, 256], causal),
+        ("prefill 64 of 4096, causal", half, [1, 64, 4096, 128], causal),
+        ("prefill 512 of 4096, causal", half, [1, 512, 4096, 128], causal),
+        ("prefill 1024, causal, f32", single, [1, 1024, 1024, 128], causal),
     ] {
-        let q = noise(&[batch, 32, queries, 128], of)?;
-        let (k, v) = (noise(&[batch, 8, keys, 128], of)?, noise(&[batch, 8, keys, 128], of)?);
+        if !format!("attention {name}").contains(b.part) {
+            continue;
+        }
+        let q = noise(&[batch, 32, queries, width], of)?;
+        let (k, v) = (noise(&[batch, 8, keys, width], of)?, noise(&[batch, 8, keys, width], of)?);
+        let operations = 2.0 * 2.0 * 32.0 * (width * queries * keys) as f64;
         let unit = match queries {
             1 => Unit::Bytes((k.nbytes() + v.nbytes()) as f64),
-            _ => Unit::Operations(2.0 * 2.0 * 32.0 * 128.0 * (queries * keys) as f64 / 2.0),
+            // A causal query sees half of the last keys.
+            _ if matches!(mask, AttentionMask::Causal) => {
+                Unit::Operations(operations * (1.0 - queries as f64 / keys as f64 / 2.0))
+            }
+            _ => Unit::Operations(operations),
         };
+        let scale = 1.0 / (width as f32).sqrt();
         b.line(&format!("attention {name}"), unit, || {
-            fast::scaled_dot_product_attention(&q, &k, &v, 0.088, mask, None)
+            fast::scaled_dot_product_attention(&q, &k, &v, scale, mask, None)
         });
     }
     Ok(())

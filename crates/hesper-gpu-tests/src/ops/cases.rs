@@ -1,15 +1,17 @@
 //! The computations that are compared: every op, several types, layouts that are contiguous, strided,
 //! transposed, broadcast, empty and odd.
 
-use hesper::fast::{self, AttentionMask};
+use hesper::fast;
 use hesper::place::{self, Device};
 use hesper::{Array, Conv, CustomKernel, Dtype, Error, Pad, QuantMode, random, transform};
 
 use crate::compare::Case;
 
-type Made = Result<Vec<Array>, Error>;
+/// What a case computes.
+pub type Made = Result<Vec<Array>, Error>;
 
-const FLOATS: [Dtype; 3] = [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16];
+/// The types that most ops compute in.
+pub const FLOATS: [Dtype; 3] = [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16];
 
 /// Numbers between about -2 and 2 that no formula of interest is special for.
 pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
@@ -48,10 +50,11 @@ fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
     }
 }
 
-struct Cases(Vec<Case>);
+/// Cases, as they are gathered.
+pub struct Cases(Vec<Case>);
 
 impl Cases {
-    fn add(
+    pub fn add(
         &mut self,
         name: impl Into<String>,
         tolerance: f64,
@@ -70,7 +73,8 @@ fn half_tolerance(name: &str, dtype: Dtype) -> f64 {
     }
 }
 
-fn tolerance(dtype: Dtype) -> f64 {
+/// How far apart results of a type may be, relative to the numbers around.
+pub fn tolerance(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::Bfloat16 => 1e-2,
         Dtype::Float16 => 2e-3,
@@ -88,6 +92,7 @@ pub fn all() -> Vec<Case> {
     products(&mut cases);
     movement(&mut cases);
     networks(&mut cases);
+    crate::attention::all(&mut cases);
     sequences(&mut cases);
     others(&mut cases);
     custom(&mut cases);
@@ -438,49 +443,6 @@ fn movement(cases: &mut Cases) {
 
 fn networks(cases: &mut Cases) {
     for dtype in FLOATS {
-        for (queries, keys, width) in
-            [(1usize, 300usize, 128usize), (1, 5000, 64), (17, 130, 64), (64, 64, 128), (200, 200, 80)]
-        {
-            cases.add(
-                format!("attention {dtype} {queries} of {keys} by {width}"),
-                tolerance(dtype) * 4.0,
-                move || {
-                    let q = data(&[2, 8, queries, width], dtype, 1);
-                    let (k, v) = (data(&[2, 2, keys, width], dtype, 2), data(&[2, 2, keys, width], dtype, 3));
-                    let scale = 1.0 / (width as f32).sqrt();
-                    let mask = data(&[queries, keys], dtype, 4);
-                    let hidden = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
-                    Ok(vec![
-                        fast::scaled_dot_product_attention(&q, &k, &v, scale, AttentionMask::None, None)?,
-                        fast::scaled_dot_product_attention(&q, &k, &v, scale, AttentionMask::Causal, None)?,
-                        fast::scaled_dot_product_attention(
-                            &q,
-                            &k,
-                            &v,
-                            scale,
-                            AttentionMask::Array(&mask),
-                            None,
-                        )?,
-                        fast::scaled_dot_product_attention(
-                            &q,
-                            &k,
-                            &v,
-                            scale,
-                            AttentionMask::Array(&hidden),
-                            None,
-                        )?,
-                        fast::scaled_dot_product_attention(
-                            &q,
-                            &k,
-                            &v,
-                            scale,
-                            AttentionMask::None,
-                            Some(&data(&[8], dtype, 6)),
-                        )?,
-                    ])
-                },
-            );
-        }
         cases.add(format!("rope {dtype}"), tolerance(dtype), move || {
             let x = data(&[2, 4, 5, 64], dtype, 1);
             let freqs = data(&[32], Dtype::Float32, 2).abs()?.add(1.0)?;

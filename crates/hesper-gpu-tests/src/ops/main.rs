@@ -4,6 +4,7 @@
 //! succeeds. Arguments: nothing or `check [PART]` for the ops (those whose name contains PART), `stress`,
 //! `faults`, `bench [PART]`, `all`.
 
+mod attention;
 mod bench;
 mod cases;
 mod compare;

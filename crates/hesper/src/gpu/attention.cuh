@@ -2,8 +2,8 @@
 // its key head. Scores are in base two.
 struct heads {
   i64 batch, kv_heads, share, queries, keys;
-  i64 q[3], k[3], v[3], mask[4];       // strides of batch, head, row; of the mask also of the column
-  i64 splits, per;                     // parts of the keys, and keys of each
+  i64 q[3], k[3], v[3], mask[5];       // strides of batch, head, row; of the mask also of the column, and its start
+  i64 splits, per;                     // as a kernel says
   float scale;
   i32 causal, masked, marked, sinks;   // masked: a mask is given; marked: it is of bools
 };
@@ -15,7 +15,7 @@ template <class T>
 __device__ __forceinline__ float masked_score(float s, const heads& h, const void* mask, i64 b, i64 head, i64 query, i64 key) {
   if (h.causal && key > query + h.keys - h.queries) return NEVER;
   if (h.masked) {
-    const i64 at = b * h.mask[0] + head * h.mask[1] + query * h.mask[2] + key * h.mask[3];
+    const i64 at = h.mask[4] + b * h.mask[0] + head * h.mask[1] + query * h.mask[2] + key * h.mask[3];
     if (h.marked) return ((const u8*)mask)[at] ? s : NEVER;
     return s + f32(((const T*)mask)[at]) * LOG2E;
   }
@@ -117,27 +117,24 @@ __device__ __forceinline__ void matrices_turned(u32* r, u32 at) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
 }
 
-// Tiles of KT keys go through shared memory. SPREAD: the four warps share sixteen rows and each takes a quarter of a
-// tile's keys; otherwise each warp has sixteen rows of its own and all keys.
-template <class T, int D, int KT, bool SPREAD>
+// Tiles of KT keys go through shared memory; each of four warps has sixteen rows.
+template <class T, int D, int KT>
 __global__ void __launch_bounds__(128)
 tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, const void* __restrict__ mask,
-      const T* __restrict__ sinks, void* __restrict__ out, heads h) {
+      const T* __restrict__ sinks, T* __restrict__ out, heads h) {
   constexpr int STEP = D + 8;               // elements from row to row in shared memory
-  constexpr int NK = SPREAD ? KT / 4 : KT;  // keys of a tile that a warp handles
   constexpr int DK = D / 16, DN = D / 8;
   extern __shared__ __align__(16) u8 memory[];
   T* const kt = (T*)memory;                 // two tiles of keys, two of values
   T* const vt = kt + 2 * KT * STEP;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const i64 rows = h.share * h.queries;
-  const i64 row_tiles = (rows + (SPREAD ? 15 : 63)) / (SPREAD ? 16 : 64);
+  const i64 row_tiles = (rows + 63) / 64;
   i64 block = blockIdx.x;
   // Long causal rows first.
   const i64 tile_of = row_tiles - 1 - block % row_tiles; block /= row_tiles;
-  const i64 split = block % h.splits; block /= h.splits;
   const i64 kvh = block % h.kv_heads, b = block / h.kv_heads;
-  const i64 row0 = tile_of * (SPREAD ? 16 : 64) + (SPREAD ? 0 : warp * 16);
+  const i64 row0 = tile_of * 64 + warp * 16;
   // The query and the head of the two rows that this thread has part in.
   const i64 query[2] = {(row0 + g) / h.share, (row0 + g + 8) / h.share};
   const i64 head[2] = {kvh * h.share + (row0 + g) % h.share, kvh * h.share + (row0 + g + 8) % h.share};
@@ -158,11 +155,10 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
       }
     }
   }
-  const i64 begin = split * h.per;
-  i64 end = begin + h.per < h.keys ? begin + h.per : h.keys;
+  i64 end = h.keys;
   if (h.causal && h.keys >= h.queries) {
     // No row of this block sees a key behind that of its last query.
-    const i64 last = (tile_of + 1) * (SPREAD ? 16 : 64) - 1;
+    const i64 last = (tile_of + 1) * 64 - 1;
     const i64 limit = (last < rows ? last : rows - 1) / h.share + h.keys - h.queries + 1;
     end = end < limit ? end : limit;
   }
@@ -191,7 +187,7 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
       for (int i = threadIdx.x; i < KT * (D / 8); i += 128) {
         const int r = i / (D / 8), c = i % (D / 8) * 8;
         const bool there = from + r < end;
-        const i64 at = there ? from + r : begin;
+        const i64 at = there ? from + r : 0;
         fetch16(kt + (stage * KT + r) * STEP + c, keys + at * h.k[2] + c, there);
         fetch16(vt + (stage * KT + r) * STEP + c, vals + at * h.v[2] + c, there);
       }
@@ -202,8 +198,8 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
   float top[2] = {NOTHING, NOTHING}, weight[2] = {0.0f, 0.0f};
   const float factor = h.scale * LOG2E;
   int stage = 0;
-  if (begin < end) fetch(0, begin);
-  for (i64 at = begin; at < end; at += KT, stage ^= 1) {
+  fetch(0, 0);
+  for (i64 at = 0; at < end; at += KT, stage ^= 1) {
     if (at + KT < end) {
       fetch(stage ^ 1, at + KT);
       await<1>();
@@ -211,12 +207,12 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
       await<0>();
     }
     __syncthreads();
-    const T* const kk = kt + stage * KT * STEP + (SPREAD ? warp * NK : 0) * STEP;
-    const T* const vv = vt + stage * KT * STEP + (SPREAD ? warp * NK : 0) * STEP;
-    const i64 key0 = at + (SPREAD ? warp * NK : 0);
-    float s[NK / 8][4] = {};
+    const T* const kk = kt + stage * KT * STEP;
+    const T* const vv = vt + stage * KT * STEP;
+    const i64 key0 = at;
+    float s[KT / 8][4] = {};
 #pragma unroll
-    for (int n = 0; n < NK / 8; n += 2) {
+    for (int n = 0; n < KT / 8; n += 2) {
 #pragma unroll
       for (int d = 0; d < DK; ++d) {
         // Keys n*8 .. n*8+15, features d*16 .. d*16+15.
@@ -226,10 +222,10 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
         half_math<T>::mma(s[n + 1], qa[d], r[2], r[3]);
       }
     }
-    const bool check = h.masked || key0 + NK > end || (h.causal && key0 + NK - 1 > first_query + ahead);
+    const bool check = h.masked || key0 + KT > end || (h.causal && key0 + KT - 1 > first_query + ahead);
     float high[2] = {top[0], top[1]};
 #pragma unroll
-    for (int n = 0; n < NK / 8; ++n)
+    for (int n = 0; n < KT / 8; ++n)
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         float x = s[n][c] * factor;
@@ -255,14 +251,14 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
         o[n][i * 2 + 1] *= old;
       }
 #pragma unroll
-      for (int n = 0; n < NK / 8; ++n) {
+      for (int n = 0; n < KT / 8; ++n) {
         s[n][i * 2] = ex2(s[n][i * 2] - base);
         s[n][i * 2 + 1] = ex2(s[n][i * 2 + 1] - base);
         weight[i] += s[n][i * 2] + s[n][i * 2 + 1];
       }
     }
 #pragma unroll
-    for (int n = 0; n < NK / 16; ++n) {
+    for (int n = 0; n < KT / 16; ++n) {
       const u32 pa[4] = {half_math<T>::both(s[2 * n][0], s[2 * n][1]), half_math<T>::both(s[2 * n][2], s[2 * n][3]),
                          half_math<T>::both(s[2 * n + 1][0], s[2 * n + 1][1]),
                          half_math<T>::both(s[2 * n + 1][2], s[2 * n + 1][3])};
@@ -281,55 +277,6 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
     weight[i] += __shfl_xor_sync(FULL, weight[i], 1);
     weight[i] += __shfl_xor_sync(FULL, weight[i], 2);
   }
-  if (SPREAD) {
-    // The parts of the warps: sums, then highest scores and weights.
-    __syncthreads();
-    float* const parts = (float*)memory;
-    float* const ends = parts + 4 * 16 * D;
-#pragma unroll
-    for (int n = 0; n < DN; ++n)
-#pragma unroll
-      for (int c = 0; c < 4; ++c) parts[(warp * 16 + g + c / 2 * 8) * D + n * 8 + t * 2 + c % 2] = o[n][c];
-    if (t == 0)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        ends[(warp * 16 + g + i * 8) * 2] = top[i];
-        ends[(warp * 16 + g + i * 8) * 2 + 1] = weight[i];
-      }
-    __syncthreads();
-    for (int i = threadIdx.x; i < 16 * D; i += 128) {
-      const int r = i / D, d = i % D;
-      const i64 row = row0 + r;
-      if (row >= rows) continue;
-      float high = NOTHING, sum = 0.0f, all = 0.0f;
-      for (int w = 0; w < 4; ++w) high = fmaxf(high, ends[(w * 16 + r) * 2]);
-      const float base = high == NOTHING ? 0.0f : high;
-      for (int w = 0; w < 4; ++w) {
-        const float f = ex2(ends[(w * 16 + r) * 2] - base);
-        all += f * ends[(w * 16 + r) * 2 + 1];
-        sum += f * parts[(w * 16 + r) * D + d];
-      }
-      const i64 of = row / h.share, own = kvh * h.share + row % h.share, total = h.kv_heads * h.share;
-      if (h.splits == 1) {
-        float less = 1.0f;
-        if (h.sinks) {
-          const float x = f32(sinks[own]) * LOG2E, higher = fmaxf(x, base);
-          less = ex2(base - higher);
-          all = all * less + ex2(x - higher);
-        }
-        ((T*)out)[((b * h.queries + of) * total + own) * D + d] = from<T>(sum * less / all);
-      } else {
-        const i64 at = ((b * h.queries + of) * total + own) * h.splits + split;
-        float* const to = (float*)out;
-        to[at * (D + 2) + 2 + d] = sum;
-        if (d == 0) {
-          to[at * (D + 2)] = high;
-          to[at * (D + 2) + 1] = all;
-        }
-      }
-    }
-    return;
-  }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (row0 + g + i * 8 >= rows) continue;
@@ -340,35 +287,10 @@ tiles(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v,
       less = ex2(top[i] - higher);
       all = all * less + ex2(x - higher);
     }
-    T* to = (T*)out + ((b * h.queries + query[i]) * total + head[i]) * D;
+    T* to = out + ((b * h.queries + query[i]) * total + head[i]) * D;
     const float f = less / all;
 #pragma unroll
     for (int n = 0; n < DN; ++n)
       *(u32*)(to + n * 8 + t * 2) = half_math<T>::both(o[n][i * 2] * f, o[n][i * 2 + 1] * f);
   }
-}
-
-// The parts of the keys, for each row: a block of as many threads as features.
-template <class T, int D>
-__global__ void __launch_bounds__(D) joined(const float* __restrict__ parts, const T* __restrict__ sinks,
-                                            T* __restrict__ out, i64 splits, i64 heads, i32 sunk) {
-  __shared__ float tops[512], weights[512];
-  const i64 row = blockIdx.x;
-  const float* from = parts + row * splits * (D + 2);
-  for (int s = threadIdx.x; s < (int)splits; s += D) {
-    tops[s] = from[s * (D + 2)];
-    weights[s] = from[s * (D + 2) + 1];
-  }
-  __syncthreads();
-  float high = NOTHING;
-  for (int s = 0; s < (int)splits; ++s) high = fmaxf(high, tops[s]);
-  if (sunk) high = fmaxf(high, f32(sinks[row % heads]) * LOG2E);
-  float sum = 0.0f, all = sunk ? ex2(f32(sinks[row % heads]) * LOG2E - high) : 0.0f;
-#pragma unroll 8
-  for (int s = 0; s < (int)splits; ++s) {
-    const float f = ex2(tops[s] - high);
-    all += f * weights[s];
-    sum += f * from[s * (D + 2) + 2 + threadIdx.x];
-  }
-  out[row * D + threadIdx.x] = as<T, float>::of(sum / all);
 }

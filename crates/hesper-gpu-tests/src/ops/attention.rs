@@ -1,0 +1,231 @@
+//! Attention: every kernel that a device may take, every kind of mask, layouts as caches have them.
+
+use hesper::fast::{AttentionMask, scaled_dot_product_attention as attention};
+use hesper::{Array, Dtype, Error};
+
+use crate::cases::{Cases, FLOATS, Made, data, tolerance};
+
+const HALVES: [Dtype; 2] = [Dtype::Bfloat16, Dtype::Float16];
+
+/// Queries, keys and values.
+fn operands(
+    [batch, heads, kv_heads]: [usize; 3],
+    queries: usize,
+    keys: usize,
+    width: usize,
+    dtype: Dtype,
+) -> [Array; 3] {
+    [
+        data(&[batch, heads, queries, width], dtype, 1),
+        data(&[batch, kv_heads, keys, width], dtype, 2),
+        data(&[batch, kv_heads, keys, width], dtype, 3),
+    ]
+}
+
+fn scale(width: usize) -> f32 {
+    1.0 / (width as f32).sqrt()
+}
+
+pub fn all(cases: &mut Cases) {
+    small(cases);
+    few_rows(cases);
+    many_rows(cases);
+    masks(cases);
+    layouts(cases);
+    single(cases);
+}
+
+fn small(cases: &mut Cases) {
+    for dtype in FLOATS {
+        for (queries, keys, width) in
+            [(1usize, 300usize, 128usize), (1, 5000, 64), (17, 130, 64), (64, 64, 128), (200, 200, 80)]
+        {
+            let name = format!("attention {dtype} {queries} of {keys} by {width}");
+            cases.add(name, tolerance(dtype) * 4.0, move || {
+                let [q, k, v] = operands([2, 8, 2], queries, keys, width, dtype);
+                let mask = data(&[queries, keys], dtype, 4);
+                let hidden = data(&[queries, keys], Dtype::Float32, 5).greater(-1.0)?;
+                let (scale, sinks) = (scale(width), data(&[8], dtype, 6));
+                Ok(vec![
+                    attention(&q, &k, &v, scale, AttentionMask::None, None)?,
+                    attention(&q, &k, &v, scale, AttentionMask::Causal, None)?,
+                    attention(&q, &k, &v, scale, AttentionMask::Array(&mask), None)?,
+                    attention(&q, &k, &v, scale, AttentionMask::Array(&hidden), None)?,
+                    attention(&q, &k, &v, scale, AttentionMask::None, Some(&sinks))?,
+                ])
+            });
+        }
+    }
+}
+
+/// A few rows of many keys: pieces of heads, whole heads, and heads that blocks share unevenly.
+fn few_rows(cases: &mut Cases) {
+    for dtype in HALVES {
+        for (batch, heads, kv_heads, queries, keys, width) in [
+            (1usize, 8usize, 8usize, 1usize, 3001usize, 128usize),
+            (1, 32, 8, 1, 517, 128),
+            (3, 40, 2, 1, 700, 64),
+            (20, 32, 8, 1, 129, 128),
+            (64, 4, 4, 1, 65, 32),
+            (33, 8, 4, 1, 90, 96),
+            (1, 6, 2, 3, 1000, 80),
+            (2, 5, 1, 7, 333, 256),
+            (1, 4, 1, 1, 1, 128),
+            (1, 14, 2, 2, 40, 112),
+            (2, 6, 3, 9, 5, 48),
+        ] {
+            let name = format!(
+                "attention {dtype} few rows {batch}x{heads}/{kv_heads} {queries} of {keys} by {width}"
+            );
+            cases.add(name, tolerance(dtype) * 4.0, move || {
+                let [q, k, v] = operands([batch, heads, kv_heads], queries, keys, width, dtype);
+                let (scale, sinks) = (scale(width), data(&[heads], dtype, 6));
+                let hidden = data(&[batch, 1, queries, keys], Dtype::Float32, 5).greater(0.0)?;
+                let mut all = vec![
+                    attention(&q, &k, &v, scale, AttentionMask::Causal, None)?,
+                    attention(&q, &k, &v, scale, AttentionMask::None, Some(&sinks))?,
+                    attention(&q, &k, &v, scale, AttentionMask::Array(&hidden), Some(&sinks))?,
+                ];
+                // The same again: nothing of a launch is left over.
+                all.push(attention(&q, &k, &v, scale, AttentionMask::Causal, None)?);
+                Ok(all)
+            });
+        }
+    }
+}
+
+/// Rows enough for the kernels of tiles, for every width they have.
+fn many_rows(cases: &mut Cases) {
+    for (dtype, widths) in [
+        (Dtype::Bfloat16, &[32usize, 48, 64, 80, 96, 112, 128, 160, 192, 256][..]),
+        (Dtype::Float16, &[64, 128, 256]),
+    ] {
+        for &width in widths {
+            let name = format!("attention {dtype} many rows by {width}");
+            cases.add(name, tolerance(dtype) * 4.0, move || {
+                let [q, k, v] = operands([1, 8, 2], 512, 600, width, dtype);
+                let sinks = data(&[8], dtype, 6);
+                Ok(vec![
+                    attention(&q, &k, &v, scale(width), AttentionMask::Causal, Some(&sinks))?,
+                    attention(&q, &k, &v, scale(width), AttentionMask::None, None)?,
+                ])
+            });
+        }
+    }
+    for (heads, kv_heads, queries, keys) in
+        [(5usize, 1usize, 500usize, 777usize), (12, 12, 260, 259), (16, 2, 300, 301), (7, 7, 600, 400)]
+    {
+        let name = format!("attention many rows {heads}/{kv_heads} {queries} of {keys}");
+        cases.add(name, tolerance(Dtype::Bfloat16) * 4.0, move || {
+            let [q, k, v] = operands([2, heads, kv_heads], queries, keys, 128, Dtype::Bfloat16);
+            Ok(vec![
+                attention(&q, &k, &v, scale(128), AttentionMask::Causal, None)?,
+                attention(&q, &k, &v, -scale(128), AttentionMask::Causal, None)?,
+                attention(&q, &k, &v, 0.0, AttentionMask::None, None)?,
+            ])
+        });
+    }
+}
+
+fn masks(cases: &mut Cases) {
+    for dtype in HALVES {
+        for (name, keys) in [("even", 600usize), ("odd", 599)] {
+            cases.add(
+                format!("attention {dtype} masks of {name} length"),
+                tolerance(dtype) * 4.0,
+                move || {
+                    let [q, k, v] = operands([1, 8, 2], 512, keys, 128, dtype);
+                    let masks = [
+                        data(&[512, keys], dtype, 4),
+                        data(&[8, 512, keys], Dtype::Float32, 5).greater(-1.0)?,
+                        data(&[1, 1, 1, keys], dtype, 6),
+                        data(&[512, 1], dtype, 7),
+                        // Backwards, and one whose first queries see nothing.
+                        data(&[512, keys], dtype, 8).slice(
+                            &[0, keys as isize - 1],
+                            &[512, -(keys as isize) - 1],
+                            &[1, -1],
+                        )?,
+                        Array::arange(512, None)?
+                            .reshape(&[512, 1])?
+                            .greater(Array::arange(keys as i64, None)?.add(3)?)?,
+                    ];
+                    masks
+                        .iter()
+                        .map(|mask| attention(&q, &k, &v, scale(128), AttentionMask::Array(mask), None))
+                        .collect()
+                },
+            );
+        }
+    }
+}
+
+/// Caches: parts of longer ones, heads side by side, features that are not.
+fn layouts(cases: &mut Cases) {
+    for dtype in HALVES {
+        for queries in [1usize, 512] {
+            cases.add(
+                format!("attention {dtype} of views, {queries} queries"),
+                tolerance(dtype) * 4.0,
+                move || {
+                    let long = |seed| -> Result<Array, Error> {
+                        data(&[1, 2, 700, 128], dtype, seed).slice(
+                            &[0, 0, 50, 0],
+                            &[1, 2, 650, 128],
+                            &[1, 1, 1, 1],
+                        )
+                    };
+                    let together = |seed, length: usize, heads: usize| -> Result<Array, Error> {
+                        data(&[1, length, heads, 128], dtype, seed).swapaxes(1, 2)
+                    };
+                    let turned = |seed| -> Result<Array, Error> {
+                        data(&[1, 2, 128, 600], dtype, seed).swapaxes(2, 3)
+                    };
+                    let q = together(1, queries, 8)?;
+                    let unaligned = data(&[1, 2, 600, 131], dtype, 9).slice(
+                        &[0, 0, 0, 3],
+                        &[1, 2, 600, 131],
+                        &[1, 1, 1, 1],
+                    )?;
+                    let run =
+                        |k: &Array, v: &Array| attention(&q, k, v, scale(128), AttentionMask::Causal, None);
+                    let made: Made = Ok(vec![
+                        run(&long(2)?, &long(3)?)?,
+                        run(&together(4, 600, 2)?, &together(5, 600, 2)?)?,
+                        run(&turned(6)?, &turned(7)?)?,
+                        run(&unaligned, &long(8)?)?,
+                    ]);
+                    made
+                },
+            );
+        }
+    }
+}
+
+/// Single precision: parts of the keys, whole rows, widths that fill no multiple of anything, and none that fits.
+fn single(cases: &mut Cases) {
+    for (queries, keys, width) in [
+        (1usize, 2000usize, 128usize),
+        (3, 700, 36),
+        (130, 140, 80),
+        (150, 90, 256),
+        (9, 33, 6),
+        (40, 41, 100),
+    ] {
+        let name = format!("attention float32 {queries} of {keys} by {width}, all masks");
+        cases.add(name, tolerance(Dtype::Float32) * 4.0, move || {
+            let of = Dtype::Float32;
+            let [q, k, v] = operands([2, 6, 2], queries, keys, width, of);
+            let hidden = data(&[2, 6, queries, keys], of, 5).greater(0.5)?;
+            let (scale, sinks) = (scale(width), data(&[6], of, 6));
+            let turned = k.swapaxes(2, 3)?.contiguous()?.swapaxes(2, 3)?;
+            let added = data(&[queries, keys], of, 4);
+            Ok(vec![
+                attention(&q, &k, &v, scale, AttentionMask::Causal, Some(&sinks))?,
+                attention(&q, &k, &v, scale, AttentionMask::Array(&added), None)?,
+                attention(&q, &k, &v, scale, AttentionMask::Array(&hidden), Some(&sinks))?,
+                attention(&q, &turned, &v, scale, AttentionMask::None, None)?,
+            ])
+        });
+    }
+}
