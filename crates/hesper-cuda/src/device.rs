@@ -18,6 +18,7 @@ use hesper_runtime::{
 use crate::blas::Blas;
 use crate::compiler::Compiler;
 use crate::context::{Context, Properties};
+use crate::cudnn::Dnn;
 use crate::disk::DiskCache;
 use crate::error::{CudaError, Result};
 use crate::event::EventPool;
@@ -107,6 +108,7 @@ pub struct CudaShared {
     unloading: Mutex<Vec<Kernel>>,
     pub(crate) counters: Mutex<CudaCounters>,
     pub(crate) blas: OnceLock<Result<Blas>>,
+    pub(crate) dnn: OnceLock<Result<Dnn>>,
     ids: AtomicU64,
 }
 
@@ -145,6 +147,7 @@ impl CudaDevice {
             unloading: Mutex::new(Vec::new()),
             counters: Mutex::new(CudaCounters::default()),
             blas: OnceLock::new(),
+            dnn: OnceLock::new(),
             ids: AtomicU64::new(1),
             context,
             info,

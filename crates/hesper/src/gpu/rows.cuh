@@ -13,6 +13,18 @@ template <> struct math<double> {
   static __device__ double low() { return __longlong_as_double(0xfff0000000000000ull); }
 };
 
+// Exponentials of half precision by the device's instruction.
+template <class T, class A> struct exponential { static __device__ A of(A x) { return math<A>::exp(x); } };
+struct quick_exponential {
+  static __device__ __forceinline__ float of(float x) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.44269504f));
+    return r;
+  }
+};
+template <> struct exponential<f16, float> : quick_exponential {};
+template <> struct exponential<bf16, float> : quick_exponential {};
+
 template <class A, bool MAX, int THREADS> __device__ __forceinline__ A all(A x, A* shared) {
 #pragma unroll
   for (int m = 16; m > 0; m /= 2) {
@@ -72,7 +84,7 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
     for (int n = 0; n < N; ++n)
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        x[n][v] = math<A>::exp(x[n][v] - top);
+        x[n][v] = exponential<T, A>::of(x[n][v] - top);
         if ((i64)(n * THREADS + lane) * V < length) sum += x[n][v];
       }
     sum = all<A, false, THREADS>(sum, shared);
@@ -141,7 +153,7 @@ read_again(const T* __restrict__ in, const T* __restrict__ weight, const T* __re
     top = all<A, true, 256>(top, shared);
     if (top == math<A>::low() && KIND == 1) top = 0;
     A sum = 0;
-    for (i64 i = threadIdx.x; i < length; i += 256) sum += math<A>::exp(as<A, T>::of(from[i]) - top);
+    for (i64 i = threadIdx.x; i < length; i += 256) sum += exponential<T, A>::of(as<A, T>::of(from[i]) - top);
     sum = all<A, false, 256>(sum, shared);
     if (KIND == 1) {
       if (threadIdx.x == 0) out[row] = as<T, A>::of(top - top != 0 ? top : math<A>::log(sum) + top);
@@ -165,7 +177,7 @@ read_again(const T* __restrict__ in, const T* __restrict__ weight, const T* __re
   }
   for (i64 i = threadIdx.x; i < length; i += 256) {
     A r = as<A, T>::of(from[i]) - shift;
-    r = (KIND == 0 ? math<A>::exp(r) : r) * factor;
+    r = (KIND == 0 ? exponential<T, A>::of(r) : r) * factor;
     if (KIND >= 2 && weighted) r *= as<A, T>::of(weight[i]);
     if (KIND == 3 && biased) r += as<A, T>::of(bias[i]);
     out[row * length + i] = as<T, A>::of(r);

@@ -1,10 +1,4 @@
 // Running sums, products and extremes. Reversed scans walk from the end.
-template <class T> struct wide { typedef T type; };
-template <> struct wide<f16> { typedef float type; };
-template <> struct wide<bf16> { typedef float type; };
-template <class A> __device__ __forceinline__ bool not_a_number(A x) { return x != x; }
-#define INF __int_as_float(0x7f800000)
-
 template <class E> struct Sum {
   typedef E T; typedef typename wide<E>::type A;
   static __device__ A first() { return (A)0; }
@@ -17,24 +11,9 @@ template <class E> struct Product {
 };
 template <class E, bool LARGEST> struct Extreme {
   typedef E T; typedef typename wide<E>::type A;
-  static __device__ A first();
-  static __device__ A merge(A a, A b) { return (LARGEST ? a > b : b > a) || not_a_number(a) ? a : b; }
+  static __device__ A first() { return LARGEST ? lowest<A>() : highest<A>(); }
+  static __device__ A merge(A a, A b) { return (LARGEST ? a > b : b > a) || nan(a) ? a : b; }
 };
-#define LIMITS(T, LOW, HIGH) \
-  template <> __device__ Extreme<T, true>::A Extreme<T, true>::first() { return LOW; } \
-  template <> __device__ Extreme<T, false>::A Extreme<T, false>::first() { return HIGH; }
-LIMITS(u8, 0, 255)
-LIMITS(u16, 0, 65535)
-LIMITS(u32, 0, 0xffffffffu)
-LIMITS(u64, 0, ~0ull)
-LIMITS(i8, -128, 127)
-LIMITS(i16, -32768, 32767)
-LIMITS(i32, (i32)0x80000000, 0x7fffffff)
-LIMITS(i64, (i64)(1ull << 63), (i64)~(1ull << 63))
-LIMITS(float, -INF, INF)
-LIMITS(f16, -INF, INF)
-LIMITS(bf16, -INF, INF)
-LIMITS(double, -(double)INF, (double)INF)
 
 template <class Op> __device__ __forceinline__ typename Op::A before(typename Op::A x, typename Op::A* shared,
                                                                      typename Op::A* all) {
