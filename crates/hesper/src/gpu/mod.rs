@@ -7,14 +7,20 @@
 //! needed. Kernels are found by text, instance and device.
 
 pub(crate) mod attention;
+pub(crate) mod compose;
 pub(crate) mod conv;
 pub(crate) mod copy;
+pub(crate) mod delta;
+pub(crate) mod encode;
+pub(crate) mod fft;
 pub(crate) mod matmul;
 pub(crate) mod moves;
 pub(crate) mod quant;
 pub(crate) mod reduce;
 pub(crate) mod rows;
 pub(crate) mod scan;
+pub(crate) mod scatter;
+pub(crate) mod search;
 pub(crate) mod sort;
 
 use std::collections::{BTreeMap, HashMap};
