@@ -33,6 +33,7 @@ mod graph;
 mod kernel;
 pub mod library;
 pub mod options;
+mod queue;
 mod reap;
 mod staging;
 mod submit;

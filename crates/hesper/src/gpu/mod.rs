@@ -109,7 +109,7 @@ pub(crate) fn kernel(
     const MOST: usize = 1024;
     static KNOWN: OnceLock<Mutex<HashMap<Key, Arc<Pipeline>>>> = OnceLock::new();
     let runtime = stream.runtime();
-    let specialisation = format!("entry {entry}\n{options}");
+    let specialisation = format!("entry {entry}\nminimal\n{options}");
     let key = (runtime.id(), text.as_ptr() as usize, specialisation);
     let known = KNOWN.get_or_init(Mutex::default);
     if let Some(found) = lock(known).get(&key) {

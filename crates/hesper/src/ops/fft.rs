@@ -161,7 +161,7 @@ impl Op for Transform {
         };
         let parts = gpu::fft::split(self.length).filter(|_| self.length > gpu::fft::LONGEST);
         let given = if self.rows == Rows::ComplexToReal { self.length / 2 + 1 } else { self.length };
-        let whole = l.input_shape(0).last() == Some(&given);
+        let whole = l.input_shape(0).last() >= Some(&given);
         match parts {
             None => gpu::fft::rows(l, kind, self.inverse, self.length, self.scale),
             Some(parts) if whole => gpu::compose::compose(l, |inputs| {
@@ -170,7 +170,7 @@ impl Op for Transform {
                     let op = Transform { rows: Rows::Complex, length, scale: 1.0, ..self.clone() };
                     Array::lazy(x.0.shape.clone(), Dtype::Complex64, OpRef::new(op), smallvec![x.clone()])
                 };
-                let all = gpu::fft::by_parts(&inputs[0], kind, parts, self.inverse, each)?;
+                let all = gpu::fft::by_parts(&inputs[0].slice_axis(inputs[0].ndim() - 1, 0, given as isize, 1)?, kind, parts, self.inverse, each)?;
                 all.multiply(f64::from(self.scale))
             }),
             _ => Ok(None),
