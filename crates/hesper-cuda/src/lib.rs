@@ -35,6 +35,7 @@ mod graph;
 mod kernel;
 pub mod library;
 pub mod options;
+mod queue;
 mod reap;
 mod staging;
 mod submit;

@@ -38,7 +38,7 @@ pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     }
 }
 
-fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
+pub fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
     let count: usize = shape.iter().product();
     let numbers: Vec<i32> =
         (0..count).map(|at| ((at as u64 * 7919 + seed * 104729 + 13) % most as u64) as i32).collect();
@@ -48,10 +48,10 @@ fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
     }
 }
 
-struct Cases(Vec<Case>);
+pub struct Cases(Vec<Case>);
 
 impl Cases {
-    fn add(
+    pub fn add(
         &mut self,
         name: impl Into<String>,
         tolerance: f64,
@@ -92,6 +92,7 @@ pub fn all() -> Vec<Case> {
     others(&mut cases);
     custom(&mut cases);
     transforms(&mut cases);
+    crate::more_cases::add(&mut cases);
     cases.0
 }
 

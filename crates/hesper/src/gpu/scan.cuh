@@ -9,6 +9,18 @@ template <class E> struct Product {
   static __device__ A first() { return (A)1; }
   static __device__ A merge(A a, A b) { return a * b; }
 };
+// Logarithms of sums of exponentials.
+__device__ __forceinline__ float log1p_exp(float x) { return log1pf(expf(x)); }
+__device__ __forceinline__ double log1p_exp(double x) { return log1p(exp(x)); }
+template <class E> struct LogSum {
+  typedef E T; typedef typename wide<E>::type A;
+  static __device__ A first() { return (A)-INF; }
+  static __device__ A merge(A a, A b) {
+    if (not_a_number(a) || not_a_number(b)) return a + b;
+    const A high = a > b ? a : b, low = a > b ? b : a;
+    return low == (A)-INF || high == (A)INF ? high : high + log1p_exp(low - high);
+  }
+};
 template <class E, bool LARGEST> struct Extreme {
   typedef E T; typedef typename wide<E>::type A;
   static __device__ A first() { return LARGEST ? lowest<A>() : highest<A>(); }

@@ -12,9 +12,9 @@ use crate::transform::rule::Batch;
 
 /// Where outputs lie in their memory.
 #[derive(Debug, Clone)]
-pub(super) struct Parts {
+pub(crate) struct Parts {
     /// Shapes and types.
-    pub(super) outputs: Vec<(Shape, Dtype)>,
+    pub(crate) outputs: Vec<(Shape, Dtype)>,
     /// Where each begins, in bytes.
     pub(super) starts: Vec<usize>,
     /// Bytes of all.
@@ -34,7 +34,7 @@ impl Parts {
     }
 
     /// The bytes of an output.
-    pub(super) fn range(&self, number: usize) -> std::ops::Range<usize> {
+    pub(crate) fn range(&self, number: usize) -> std::ops::Range<usize> {
         let (shape, dtype) = &self.outputs[number];
         let start = self.starts[number];
         start..start + shape.iter().product::<usize>() * dtype.size()

@@ -13,6 +13,7 @@ use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::shape::{Shape, row_major, signed};
 use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
@@ -161,6 +162,10 @@ impl Op for PermuteRows {
         Ok(Data::contiguous(output, l.shape()))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::permuted)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let order = rule.inputs[1].argsort(Some(0))?;
         let rows = rule.cotangent()?.expand_dims(&[1])?;
@@ -213,6 +218,10 @@ impl Op for Choose {
         )?;
         Ok(Data::contiguous(output, l.shape()))
     }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::choose)
+    }
 }
 
 /// The first place of the largest number.
@@ -261,6 +270,11 @@ impl Op for AsComplex {
             pairs = l.copy_of(0)?;
         }
         Ok(Data { buffer: pairs.buffer, offset: pairs.offset / 2, strides: row_major(l.shape()) })
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        l.bring()?;
+        self.lower(l).map(Some)
     }
 
     fn is_linear(&self) -> bool {

@@ -9,6 +9,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::ops::native::{GRAIN, par_chunks_mut};
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
@@ -41,6 +42,10 @@ impl Op for ToFp8 {
             Ok(())
         })?;
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::fp8)
     }
 }
 
