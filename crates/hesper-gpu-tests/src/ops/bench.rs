@@ -169,7 +169,7 @@ fn quantized(b: &mut Bench<'_>) -> Result<(), Error> {
         (noise(&[14336, 64], Dtype::Bfloat16)?, Some(noise(&[14336, 64], Dtype::Bfloat16)?));
     hesper::eval([&q])?;
     let bytes = q.nbytes() + scales.nbytes() * 2;
-    for m in [1usize, 8, 32, 4096] {
+    for m in [1usize, 8, 16, 32, 64, 4096] {
         let x = noise(&[m, 4096], Dtype::Bfloat16)?;
         let unit = match m {
             4096 => Unit::Operations(2.0 * m as f64 * 14336.0 * 4096.0),
@@ -235,7 +235,9 @@ fn overheads(b: &mut Bench<'_>) -> Result<(), Error> {
         let start = Instant::now();
         let sum = there.read_bytes(|bytes| bytes[bytes.len() - 1])?;
         let read = gigabytes(start);
-        println!("bench 256 MiB, {round}: made {made:.1}, upload and add {uploaded:.1}, read back {read:.1} GB/s ({sum})");
+        println!(
+            "bench 256 MiB, {round}: made {made:.1}, upload and add {uploaded:.1}, read back {read:.1} GB/s ({sum})"
+        );
     }
     Ok(())
 }

@@ -86,6 +86,7 @@ pub fn all() -> Vec<Case> {
     reductions(&mut cases);
     rows(&mut cases);
     products(&mut cases);
+    float_codes(&mut cases);
     movement(&mut cases);
     networks(&mut cases);
     sequences(&mut cases);
@@ -419,6 +420,23 @@ fn products(cases: &mut Cases) {
                 )?);
                 all.push(q.dequantize(&scales, biases, Some(group), Some(bits), QuantMode::Affine, None)?);
                 Ok(all)
+            });
+        }
+    }
+}
+
+/// Products with codes that are floats of a few bits.
+fn float_codes(cases: &mut Cases) {
+    for mode in [QuantMode::Mxfp4, QuantMode::Mxfp8, QuantMode::Nvfp4] {
+        for dtype in FLOATS {
+            cases.add(format!("quantized {} {dtype}", mode.name()), 2e-2, move || {
+                let w = data(&[256, 512], dtype, 1);
+                let (q, scales, _) = place::with_device(Device::Cpu, || w.quantize(None, None, mode))??;
+                let product = |rows: usize, width: usize, transpose: bool| {
+                    let x = data(&[rows, width], dtype, 2);
+                    x.quantized_matmul(&q, &scales, None, transpose, None, None, mode)
+                };
+                Ok(vec![product(1, 512, true)?, product(40, 512, true)?, product(3, 256, false)?])
             });
         }
     }

@@ -64,14 +64,14 @@ template <class T> __device__ __forceinline__ void store16(T* p, const pack<T>& 
 #define INF __int_as_float(0x7f800000)
 
 // The type that numbers are compared and added up in.
-template <class T> struct wide { typedef T type; };
-template <> struct wide<f16> { typedef float type; };
-template <> struct wide<bf16> { typedef float type; };
+template <class T> struct widened { typedef T type; };
+template <> struct widened<f16> { typedef float type; };
+template <> struct widened<bf16> { typedef float type; };
 
-template <class T> __device__ __forceinline__ bool nan(T) { return false; }
-template <> __device__ __forceinline__ bool nan(float x) { return x != x; }
-template <> __device__ __forceinline__ bool nan(double x) { return x != x; }
-template <> __device__ __forceinline__ bool nan(c64 x) { return x.re != x.re || x.im != x.im; }
+template <class T> __device__ __forceinline__ bool not_a_number(T) { return false; }
+template <> __device__ __forceinline__ bool not_a_number(float x) { return x != x; }
+template <> __device__ __forceinline__ bool not_a_number(double x) { return x != x; }
+template <> __device__ __forceinline__ bool not_a_number(c64 x) { return x.re != x.re || x.im != x.im; }
 
 template <class T> __device__ __forceinline__ T lowest();
 template <class T> __device__ __forceinline__ T highest();

@@ -59,15 +59,15 @@ template <class E> struct Product {
   static __device__ R finish(A a, const params&) { return scaled<R, A>::of(a, 1.0); }
 };
 template <class E, bool LARGEST> struct Extreme {
-  typedef E T; typedef typename wide<E>::type A; typedef E R;
+  typedef E T; typedef typename widened<E>::type A; typedef E R;
   static __device__ A first() { return LARGEST ? lowest<A>() : highest<A>(); }
   static __device__ A load(T x, i64, const params&) { return as<A, T>::of(x); }
-  static __device__ A merge(A a, A b) { return (LARGEST ? above(a, b) : above(b, a)) || nan(a) ? a : b; }
+  static __device__ A merge(A a, A b) { return (LARGEST ? above(a, b) : above(b, a)) || not_a_number(a) ? a : b; }
   static __device__ R finish(A a, const params&) { return as<R, A>::of(a); }
 };
 template <class E, bool LARGEST> struct Arg {
   typedef E T; typedef u32 R;
-  typedef typename wide<E>::type W;
+  typedef typename widened<E>::type W;
   struct A { W x; u32 at; };
   static __device__ A first() { return A{LARGEST ? lowest<W>() : highest<W>(), 0xffffffffu}; }
   static __device__ A load(T x, i64 at, const params& p) {
@@ -76,7 +76,7 @@ template <class E, bool LARGEST> struct Arg {
   static __device__ A merge(A a, A b) {
     const bool better = LARGEST ? above(a.x, b.x) : above(b.x, a.x);
     const bool worse = LARGEST ? above(b.x, a.x) : above(a.x, b.x);
-    const bool an = nan(a.x), bn = nan(b.x), before = a.at <= b.at;
+    const bool an = not_a_number(a.x), bn = not_a_number(b.x), before = a.at <= b.at;
     return (an || bn ? an && (!bn || before) : better || (!worse && before)) ? a : b;
   }
   static __device__ R finish(A a, const params&) { return a.at; }
@@ -115,13 +115,13 @@ template <class E> struct Moments {
 };
 
 // The extreme of a word's elements; NaN if there is one.
-template <bool LARGEST, class T> __device__ __forceinline__ typename wide<T>::type extreme_of(const pack<T>& x) {
-  typedef typename wide<T>::type W;
+template <bool LARGEST, class T> __device__ __forceinline__ typename widened<T>::type extreme_of(const pack<T>& x) {
+  typedef typename widened<T>::type W;
   W top = as<W, T>::of(x.v[0]);
 #pragma unroll
   for (int v = 1; v < 16 / sizeof(T); ++v) {
     const W y = as<W, T>::of(x.v[v]);
-    top = (LARGEST ? above(top, y) : above(y, top)) || nan(top) ? top : y;
+    top = (LARGEST ? above(top, y) : above(y, top)) || not_a_number(top) ? top : y;
   }
   return top;
 }
@@ -181,7 +181,7 @@ template <class E, bool LARGEST> struct fold<Arg<E, LARGEST>> {
   static constexpr int V = 16 / sizeof(T);
   A best;
   __device__ __forceinline__ fold() : best(Op::first()) {}
-  static __device__ __forceinline__ bool beats(W x, W y) { return (LARGEST ? above(x, y) : above(y, x)) || (nan(x) && !nan(y)); }
+  static __device__ __forceinline__ bool beats(W x, W y) { return (LARGEST ? above(x, y) : above(y, x)) || (not_a_number(x) && !not_a_number(y)); }
   __device__ __forceinline__ void take(const pack<T>& x, i64 at, const params&) {
     W top = extreme_of<LARGEST>(x);
     if (beats(top, best.x) || best.at == 0xffffffffu) best = A{top, (u32)at};
@@ -193,7 +193,7 @@ template <class E, bool LARGEST> struct fold<Arg<E, LARGEST>> {
 #pragma unroll
     for (int v = V - 1; v >= 0; --v) {
       const W y = as<W, T>::of(x.v[v]);
-      if (nan(y) || (!nan(acc.x) && !above(y, acc.x) && !above(acc.x, y))) acc.at = acc.at / V * V + v;
+      if (not_a_number(y) || (!not_a_number(acc.x) && !above(y, acc.x) && !above(acc.x, y))) acc.at = acc.at / V * V + v;
     }
     return acc;
   }

@@ -45,6 +45,31 @@ template <class A, bool MAX, int THREADS> __device__ __forceinline__ A all(A x, 
   return x;
 }
 
+// A sum of exponentials relative to the highest number that is in it.
+template <class T, class A> struct relative {
+  A top, sum;
+  // What the exponentials count for in a sum relative to `other`, which is not lower.
+  __device__ __forceinline__ A weight(A other) const {
+    return top == math<A>::low() ? (A)0 : exponential<T, A>::of(top - other);
+  }
+};
+template <class T, class A, int THREADS>
+__device__ __forceinline__ relative<T, A> all_relative(relative<T, A> x, relative<T, A>* shared) {
+  A high = all<A, true, 32>(x.top, nullptr);
+  A sum = all<A, false, 32>(x.sum * x.weight(high), nullptr);
+  if (THREADS > 32) {
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = relative<T, A>{high, sum};
+    __syncthreads();
+    for (int w = 0; w < THREADS / 32; ++w) {
+      const A top = shared[w].top;
+      high = high > top || high != high ? high : top;
+    }
+    sum = 0;
+    for (int w = 0; w < THREADS / 32; ++w) sum += shared[w].sum * shared[w].weight(high);
+  }
+  return relative<T, A>{high, sum};
+}
+
 // Rows that fit into the registers of a block: N words of sixteen bytes for each thread.
 template <int KIND, class T, class A, int THREADS, int N>
 __global__ void __launch_bounds__(THREADS > 256 ? THREADS : 256)
@@ -52,7 +77,7 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
      i64 length, A eps, i32 weighted, i32 biased) {
   constexpr int V = 16 / sizeof(T);
   constexpr int PER = THREADS >= 256 ? 1 : 256 / THREADS;
-  __shared__ A shared[32];
+  __shared__ A shared[64];
   const i64 row = (i64)blockIdx.x * PER + threadIdx.x / THREADS;
   const bool there = row < rows;
   const int lane = threadIdx.x % THREADS;
@@ -72,27 +97,28 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
   }
   A factor = 0, shift = 0;
   if (KIND < 2) {
+    // Each thread's exponentials are relative to its own highest number; one go tells the highest and the sum of all.
     A top = math<A>::low();
 #pragma unroll
     for (int n = 0; n < N; ++n)
 #pragma unroll
       for (int v = 0; v < V; ++v) top = x[n][v] > top || x[n][v] != x[n][v] ? x[n][v] : top;
-    top = all<A, true, THREADS>(top, shared);
-    if (top == math<A>::low() && KIND == 1) top = 0;
+    const A own = top == math<A>::low() ? (A)0 : top;
     A sum = 0;
 #pragma unroll
     for (int n = 0; n < N; ++n)
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        x[n][v] = exponential<T, A>::of(x[n][v] - top);
-        if ((i64)(n * THREADS + lane) * V < length) sum += x[n][v];
+        x[n][v] = exponential<T, A>::of(x[n][v] - own);
+        sum += x[n][v];
       }
-    sum = all<A, false, THREADS>(sum, shared);
+    const relative<T, A> mine{top, sum}, whole = all_relative<T, A, THREADS>(mine, (relative<T, A>*)shared);
     if (KIND == 1) {
-      if (lane == 0 && there) out[row] = as<T, A>::of(top - top != 0 ? top : math<A>::log(sum) + top);
+      const bool nothing = whole.top == math<A>::low(), plain = whole.top - whole.top == 0;
+      if (lane == 0 && there) out[row] = as<T, A>::of(!plain && !nothing ? whole.top : math<A>::log(whole.sum) + (nothing ? (A)0 : whole.top));
       return;
     }
-    factor = (A)1 / sum;
+    factor = mine.weight(whole.top) / whole.sum;
   } else {
     if (KIND == 3) {
       A sum = 0;

@@ -1,11 +1,11 @@
 // Running sums, products and extremes. Reversed scans walk from the end.
 template <class E> struct Sum {
-  typedef E T; typedef typename wide<E>::type A;
+  typedef E T; typedef typename widened<E>::type A;
   static __device__ A first() { return (A)0; }
   static __device__ A merge(A a, A b) { return a + b; }
 };
 template <class E> struct Product {
-  typedef E T; typedef typename wide<E>::type A;
+  typedef E T; typedef typename widened<E>::type A;
   static __device__ A first() { return (A)1; }
   static __device__ A merge(A a, A b) { return a * b; }
 };
@@ -13,7 +13,7 @@ template <class E> struct Product {
 __device__ __forceinline__ float log1p_exp(float x) { return log1pf(expf(x)); }
 __device__ __forceinline__ double log1p_exp(double x) { return log1p(exp(x)); }
 template <class E> struct LogSum {
-  typedef E T; typedef typename wide<E>::type A;
+  typedef E T; typedef typename widened<E>::type A;
   static __device__ A first() { return (A)-INF; }
   static __device__ A merge(A a, A b) {
     if (not_a_number(a) || not_a_number(b)) return a + b;
@@ -22,9 +22,9 @@ template <class E> struct LogSum {
   }
 };
 template <class E, bool LARGEST> struct Extreme {
-  typedef E T; typedef typename wide<E>::type A;
+  typedef E T; typedef typename widened<E>::type A;
   static __device__ A first() { return LARGEST ? lowest<A>() : highest<A>(); }
-  static __device__ A merge(A a, A b) { return (LARGEST ? a > b : b > a) || nan(a) ? a : b; }
+  static __device__ A merge(A a, A b) { return (LARGEST ? a > b : b > a) || not_a_number(a) ? a : b; }
 };
 
 template <class Op> __device__ __forceinline__ typename Op::A before(typename Op::A x, typename Op::A* shared,

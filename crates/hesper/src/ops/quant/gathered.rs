@@ -112,12 +112,7 @@ impl Op for GatherQmm {
             let (codes, scales) = (of(codes)?, of(scales)?);
             let biases = rest.first().map(of).transpose()?;
             let (group, bits) = (Some(format.group()), Some(format.bits()));
-            let mode = match format {
-                QuantFormat::Affine { .. } => QuantMode::Affine,
-                QuantFormat::Mxfp4 => QuantMode::Mxfp4,
-                QuantFormat::Mxfp8 => QuantMode::Mxfp8,
-                QuantFormat::Nvfp4 => QuantMode::Nvfp4,
-            };
+            let mode = QuantMode::of(format);
             let w = codes.dequantize(&scales, biases.as_ref(), group, bits, mode, Some(x.dtype()))?;
             let w = if transpose { w.swapaxes(-1, -2)? } else { w };
             x.take(left.clone(), Some(0))?.matmul(&w)
