@@ -2,12 +2,14 @@
 //!
 //! One line for each check, the number of failures as exit status. Without a device it says so and
 //! succeeds. Arguments: nothing or `check [PART]` for the ops (those whose name contains PART), `stress`,
-//! `faults`, `bench [PART]`, `all`.
+//! `faults`, `bench [PART]`, `networks [PART]` (a training step, a decoder), `all`.
 
 mod attention;
 mod bench;
 mod cases;
 mod compare;
+mod more_cases;
+mod networks;
 mod stress;
 
 use std::process::ExitCode;
@@ -38,9 +40,10 @@ fn main() -> ExitCode {
         "stress" => stress::run(),
         "faults" => stress::faults(),
         "bench" => bench::run(part),
+        "networks" => networks::run(part),
         "all" => check(part) + stress::run() + bench::run(part) + stress::faults(),
         other => {
-            println!("unknown argument {other:?}: expected check, stress, faults, bench or all");
+            println!("unknown argument {other:?}: expected check, stress, faults, bench, networks or all");
             1
         }
     };

@@ -97,6 +97,10 @@ impl Op for PutAlong {
         with_combine!(l.dtype(), put::<_>(self, l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::scatter::put_along(l, self.0, self.1)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let [_, indices, values] = rule.inputs else { return rule.each(|_| Ok(None)) };
         let (cotangent, along) = (rule.cotangent()?, Some(self.0 as isize));

@@ -10,6 +10,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::shape::{Shape, Strides, axis, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -109,6 +110,11 @@ impl Op for Diag {
             },
         )?;
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let (side, k) = (l.shape()[0], self.0);
+        compose::compose(l, |inputs| compose::diagonal(inputs, side, k))
     }
 
     fn is_linear(&self) -> bool {

@@ -24,6 +24,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu;
 use crate::shape::{Shape, axes as check_axes, axis};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -156,6 +157,36 @@ impl Op for Transform {
             },
         )?;
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let kind = match self.rows {
+            Rows::Complex => gpu::fft::Kind::Complex,
+            Rows::RealToComplex => gpu::fft::Kind::RealToComplex,
+            Rows::ComplexToReal => gpu::fft::Kind::ComplexToReal,
+        };
+        let parts = gpu::fft::split(self.length).filter(|_| self.length > gpu::fft::LONGEST);
+        let given = if self.rows == Rows::ComplexToReal { self.length / 2 + 1 } else { self.length };
+        let whole = l.input_shape(0).last() >= Some(&given);
+        match parts {
+            None => gpu::fft::rows(l, kind, self.inverse, self.length, self.scale),
+            Some(parts) if whole => gpu::compose::compose(l, |inputs| {
+                let each = |x: &Array| {
+                    let length = x.shape()[x.ndim() - 1];
+                    let op = Transform { rows: Rows::Complex, length, scale: 1.0, ..self.clone() };
+                    Array::lazy(x.0.shape.clone(), Dtype::Complex64, OpRef::new(op), smallvec![x.clone()])
+                };
+                let all = gpu::fft::by_parts(
+                    &inputs[0].slice_axis(inputs[0].ndim() - 1, 0, given as isize, 1)?,
+                    kind,
+                    parts,
+                    self.inverse,
+                    each,
+                )?;
+                all.multiply(f64::from(self.scale))
+            }),
+            _ => Ok(None),
+        }
     }
 
     fn is_linear(&self) -> bool {

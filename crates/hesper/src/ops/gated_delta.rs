@@ -84,6 +84,10 @@ impl Op for GatedDelta {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::delta::lower(l, self.shape, self.state, self.mask, &self.parts)
+    }
+
     fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
         Some(self.parts.outputs.clone())
     }

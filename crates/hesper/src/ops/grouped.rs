@@ -13,6 +13,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::shape::{Shape, is_row_major, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Element, select};
@@ -49,6 +50,10 @@ impl Op for GatherMm {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_float!(l.dtype(), "gather_mm", gathered::<_>(l))
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::chosen_products)
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
@@ -198,6 +203,10 @@ impl Op for SegmentedMm {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_float!(l.dtype(), "segmented_mm", segmented::<_>(l))
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::segment_products)
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

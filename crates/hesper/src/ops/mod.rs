@@ -9,7 +9,7 @@ mod along;
 pub mod append;
 pub mod arithmetic;
 pub mod attention;
-mod combine;
+pub(crate) mod combine;
 pub mod complex;
 pub mod concat;
 pub mod conv;

@@ -34,7 +34,7 @@ impl Parts {
     }
 
     /// The bytes of an output.
-    pub(super) fn range(&self, number: usize) -> std::ops::Range<usize> {
+    pub(crate) fn range(&self, number: usize) -> std::ops::Range<usize> {
         let (shape, dtype) = &self.outputs[number];
         let start = self.starts[number];
         start..start + shape.iter().product::<usize>() * dtype.size()

@@ -14,6 +14,7 @@ use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::shape::{Shape, row_major, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -162,6 +163,10 @@ impl Op for PermuteRows {
         Ok(Data::contiguous(output, l.shape()))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::permuted)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let order = rule.inputs[1].argsort(Some(0))?;
         let rows = rule.cotangent()?.expand_dims(&[1])?;
@@ -218,6 +223,10 @@ impl Op for Choose {
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
         rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
     }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::choose)
+    }
 }
 
 /// The first place of the largest number.
@@ -266,6 +275,11 @@ impl Op for AsComplex {
             pairs = l.copy_of(0)?;
         }
         Ok(Data { buffer: pairs.buffer, offset: pairs.offset / 2, strides: row_major(l.shape()) })
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        l.bring()?;
+        self.lower(l).map(Some)
     }
 
     fn is_linear(&self) -> bool {

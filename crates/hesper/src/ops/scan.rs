@@ -397,7 +397,7 @@ impl Op for Scan {
             Kind::Product => Combine::Product,
             Kind::Max => Combine::Max,
             Kind::Min => Combine::Min,
-            Kind::LogSum => return Ok(None),
+            Kind::LogSum => Combine::LogSum,
         };
         OnGpu { combine, along, reverse, inclusive }.lower(self.name(), l)
     }

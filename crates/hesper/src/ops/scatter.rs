@@ -40,6 +40,10 @@ impl Op for Scatter {
         with_combine!(l.dtype(), run::<_>(self, l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::scatter::scatter(l, &self.axes, self.mode)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let [source, updates, lists @ ..] = rule.inputs else { return rule.each(|_| Ok(None)) };
         let (out, cotangent) = (rule.output, rule.cotangent()?);

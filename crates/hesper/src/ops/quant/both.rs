@@ -9,6 +9,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::ops::native::{GRAIN, par_chunks_mut};
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
@@ -46,6 +47,10 @@ impl Op for ToFp8 {
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
         rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::fp8)
     }
 }
 

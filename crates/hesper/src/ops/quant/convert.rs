@@ -74,6 +74,10 @@ impl Op for Quantize {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::encode::encode(l, self.format, &self.parts)
+    }
+
     fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
         Some(self.parts.outputs.clone())
     }
@@ -136,7 +140,7 @@ impl Op for Dequantize {
     fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         match self.0 {
             QuantFormat::Affine { bits, group } => Affine { bits, group }.decode(l, 0),
-            _ => Ok(None),
+            format => crate::gpu::encode::decode(l, format, 0),
         }
     }
 

@@ -102,6 +102,23 @@ impl Op for GatherQmm {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let (format, transpose) = (self.format, self.transpose);
+        crate::gpu::compose::compose(l, |inputs| {
+            let [x, left, right, codes, scales, rest @ ..] = inputs else {
+                return Err(Error::value("gather_qmm", "five inputs expected"));
+            };
+            let of = |array: &Array| array.take(right.clone(), Some(0));
+            let (codes, scales) = (of(codes)?, of(scales)?);
+            let biases = rest.first().map(of).transpose()?;
+            let (group, bits) = (Some(format.group()), Some(format.bits()));
+            let mode = QuantMode::of(format);
+            let w = codes.dequantize(&scales, biases.as_ref(), group, bits, mode, Some(x.dtype()))?;
+            let w = if transpose { w.swapaxes(-1, -2)? } else { w };
+            x.take(left.clone(), Some(0))?.matmul(&w)
+        })
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let (x, left, right) = (&rule.inputs[0], &rule.inputs[1], &rule.inputs[2]);
         let cotangent = rule.cotangent()?;

@@ -54,6 +54,10 @@ impl Op for Count {
         Array::scalar(self.value(l.input_shape(0)), l.dtype())?.data()
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        self.lower(l).map(Some)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         rule.each(|_| Ok(None))
     }
