@@ -65,7 +65,7 @@ pub fn gguf_layer(
         Some((weight, eps)) => {
             // SAFETY: the buffer has that many elements, and the norm writes all of them.
             let to = unsafe { std::slice::from_raw_parts_mut(normed.ptr(), m * k) };
-            rms_norm(par, x, k, Some(weight), eps, to)?;
+            rms_norm(par, &x, k, Some(weight), eps, to)?;
             to
         }
     };
