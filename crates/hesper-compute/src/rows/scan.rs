@@ -18,6 +18,8 @@ const SIDE: usize = 8;
 const VECTORS: usize = 32;
 /// Most columns of a task along other axes.
 const STRIP: usize = 4096;
+/// Bytes of a result from which on it is stored past the caches: they would not hold it until it is read.
+const FAR: usize = 32 << 20;
 
 /// What is accumulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +155,8 @@ pub struct Way {
     op: Scan,
     reverse: bool,
     inclusive: bool,
+    /// Whether results are stored past the caches, where that can be.
+    far: bool,
 }
 
 fn along<T: Scannable>(
@@ -166,7 +170,7 @@ fn along<T: Scannable>(
 ) {
     let Axis { outer, len, inner } = axis;
     let to = Shared::new(out.as_mut_ptr());
-    let (way, simd) = (Way { op, reverse, inclusive }, par.simd());
+    let (way, simd) = (Way { op, reverse, inclusive, far: size_of_val(x) >= FAR }, par.simd());
     if inner > 1 {
         // Wide strips are read faster; narrow ones keep all threads busy.
         let wide = inner.div_ceil(par.threads().max(1)).next_multiple_of(64).clamp(256, STRIP);
@@ -301,6 +305,9 @@ impl Kernel for Sums<'_> {
         let n = self.x.len();
         let (from, to) = (self.x.as_ptr(), self.out.map_or(std::ptr::null_mut(), |out| out.as_mut_ptr()));
         let mut before = s.splat(self.start);
+        // All vectors of a row lie like its first one.
+        let lead = if reverse { n % S::LANES } else { 0 };
+        let far = self.way.far && to.wrapping_add(lead).addr().is_multiple_of(4 * S::LANES);
         for i in 0..n / S::LANES {
             let at = if reverse { n - (i + 1) * S::LANES } else { i * S::LANES };
             // SAFETY: whole vectors of the row, and of the result if it is there, which is as long.
@@ -320,10 +327,17 @@ impl Kernel for Sums<'_> {
                     if reverse {
                         sums = s.reverse(sums);
                     }
-                    s.store(to.add(at), sums);
+                    if far {
+                        s.stream(to.add(at), sums);
+                    } else {
+                        s.store(to.add(at), sums);
+                    }
                 }
                 before = s.add(before, s.last(own));
             }
+        }
+        if far {
+            s.fence();
         }
         let mut acc = s.reduce_max(before);
         for i in n / S::LANES * S::LANES..n {
