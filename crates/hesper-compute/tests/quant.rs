@@ -8,8 +8,8 @@ use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
     Activations, AtLevel, Float, GgufFormat, GgufMat, LayerEnd, MatMut, MatRef, Par, QuantFormat, QuantMat,
-    Scales, Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize, qmatmul,
-    quantize_affine, quantize_fp, rms_norm,
+    Scales, Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize,
+    qmatmul, quantize_affine, quantize_fp, rms_norm,
 };
 use std::collections::HashMap;
 
@@ -383,7 +383,8 @@ fn blocks_that_are_decoded_first_are_multiplied_like_their_numbers() {
                 let mut y = vec![f32::NAN; m * rows];
                 let x = MatRef::row_major(&x[..m * cols], m, cols).unwrap();
                 let par = AtLevel(Threads(2), simd);
-                gguf_matmul(&par, x, &w, MatMut::row_major(&mut y, m, rows).unwrap(), Activations::Exact).unwrap();
+                gguf_matmul(&par, x, &w, MatMut::row_major(&mut y, m, rows).unwrap(), Activations::Exact)
+                    .unwrap();
                 y
             };
             let many = product(23);
@@ -421,7 +422,8 @@ fn a_layer_is_its_norm_its_products_and_what_follows() {
             let product = |w: &GgufMat<'_>, rows: usize| {
                 let mut y = vec![0.0; m * rows];
                 let x = MatRef::row_major(&normed, m, k).unwrap();
-                gguf_matmul(&par, x, w, MatMut::row_major(&mut y, m, rows).unwrap(), Activations::Exact).unwrap();
+                gguf_matmul(&par, x, w, MatMut::row_major(&mut y, m, rows).unwrap(), Activations::Exact)
+                    .unwrap();
                 y
             };
             let (first, second) = (product(&of(0, 40), 40), product(&of(1, 24), 24));

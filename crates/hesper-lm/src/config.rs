@@ -358,7 +358,8 @@ mod tests {
         let window = with(r#""model_type": "mistral", "sliding_window": 64, "max_position_embeddings": 512"#);
         let window = window.unwrap();
         assert_eq!((window.context, window.window), (512, Some(64)));
-        let unused = with(r#""model_type": "qwen2", "sliding_window": 64, "max_position_embeddings": 512"#).unwrap();
+        let unused =
+            with(r#""model_type": "qwen2", "sliding_window": 64, "max_position_embeddings": 512"#).unwrap();
         assert_eq!((unused.context, unused.window), (512, None));
         assert_eq!(config.head_width, 16);
         assert!(matches!(config.rope_scaling, Some(RopeScaling::Llama3 { factor: 8.0, .. })));

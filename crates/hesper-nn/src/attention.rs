@@ -160,7 +160,8 @@ impl Attention {
         norm: &'a Norm,
         x: &Array,
     ) -> Option<(&'a RmsNorm, [&'a PackedArray; 3], &'a PackedArray)> {
-        let (Norm::Rms(norm), Projections::Separate { queries, keys, values }) = (norm, &self.projections) else {
+        let (Norm::Rms(norm), Projections::Separate { queries, keys, values }) = (norm, &self.projections)
+        else {
             return None;
         };
         let inputs = [queries.packed()?, keys.packed()?, values.packed()?];

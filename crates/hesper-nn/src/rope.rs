@@ -123,9 +123,8 @@ impl Rope {
 
 /// The pairs between which rotations become slow: those that turn `fast` and `slow` times in the context of training.
 fn yarn_range(dims: usize, base: f32, original: f32, fast: f32, slow: f32) -> (f32, f32) {
-    let pair = |turns: f32| {
-        dims as f32 * (original / (turns * 2.0 * std::f32::consts::PI)).ln() / (2.0 * base.ln())
-    };
+    let pair =
+        |turns: f32| dims as f32 * (original / (turns * 2.0 * std::f32::consts::PI)).ln() / (2.0 * base.ln());
     let (low, high) = (pair(fast).floor().max(0.0), pair(slow).ceil().min(dims as f32 - 1.0));
     (low, if high == low { high + 0.001 } else { high })
 }
@@ -178,13 +177,31 @@ mod tests {
             (
                 1e6,
                 yarn(2048.0, 16.0, 2.0, gain(0.7) / gain(1.0)),
-                [1.0, 0.17782794, 0.019764237, 0.0014058533, 0.00025, 4.4456985e-5, 7.9056936e-6, 1.4058534e-6],
+                [
+                    1.0,
+                    0.17782794,
+                    0.019764237,
+                    0.0014058533,
+                    0.00025,
+                    4.4456985e-5,
+                    7.9056936e-6,
+                    1.4058534e-6,
+                ],
                 0.96347466,
             ),
             (
                 5e5,
                 llama3,
-                [1.0, 0.19392276, 0.03760603, 0.007292665, 0.000524846, 3.4281024e-5, 6.6478697e-6, 1.2891732e-6],
+                [
+                    1.0,
+                    0.19392276,
+                    0.03760603,
+                    0.007292665,
+                    0.000524846,
+                    3.4281024e-5,
+                    6.6478697e-6,
+                    1.2891732e-6,
+                ],
                 1.0,
             ),
         ];

@@ -147,7 +147,9 @@ impl Weight {
     /// `norm(x) w^T`, in one command where the weight is packed.
     pub fn apply_normed(&self, norm: &Norm, x: &Array) -> Result<Array> {
         match (norm, self) {
-            (Norm::Rms(norm), Weight::Packed { blocks, activations: Activations::Exact }) if joins(norm, x) => {
+            (Norm::Rms(norm), Weight::Packed { blocks, activations: Activations::Exact })
+                if joins(norm, x) =>
+            {
                 Ok(packed_layer(x, Some(norm.parts()), &[blocks], PackedEnd::Plain)?)
             }
             _ => self.apply(&norm.forward(x)?),

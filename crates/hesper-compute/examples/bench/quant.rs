@@ -106,7 +106,8 @@ pub fn decoder(par: &dyn Par) {
                 gguf_matmul(par, x, &w, y, Activations::Exact).unwrap();
             }
         });
-        let flops: usize = layers.iter().filter(|l| m <= 16 || l.0 != 49152).map(|(n, k)| 2 * m * n * k).sum();
+        let flops: usize =
+            layers.iter().filter(|l| m <= 16 || l.0 != 49152).map(|(n, k)| 2 * m * n * k).sum();
         println!(
             "decoder m={m:3} {:8.3} ms {:6.1} GB/s {:5.2} of a read {:7.1} GFLOP/s",
             t * 1e3,

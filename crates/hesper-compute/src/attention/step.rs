@@ -128,7 +128,11 @@ pub fn attend_step(
     let heads = kv_heads.max(1);
     same("query heads in whole groups", q_heads / heads * heads, q_heads)?;
     same("elements of the result", starts.len() * q_heads * width, out.len())?;
-    at_least("elements of the block", product("rows", &[starts.len(), 2 * kv_heads, room, width])?, block.len())?;
+    at_least(
+        "elements of the block",
+        product("rows", &[starts.len(), 2 * kv_heads, room, width])?,
+        block.len(),
+    )?;
     if out.is_empty() || kv_heads == 0 {
         return Ok(());
     }

@@ -110,7 +110,9 @@ impl<'a> GgufMat<'a> {
     }
 
     pub(super) fn block(&self, row: usize, b: usize) -> *const u8 {
-        self.data.as_ptr().wrapping_add((row * (self.cols / self.format.block_len()) + b) * self.format.block_bytes())
+        self.data
+            .as_ptr()
+            .wrapping_add((row * (self.cols / self.format.block_len()) + b) * self.format.block_bytes())
     }
 }
 

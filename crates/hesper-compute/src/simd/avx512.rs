@@ -95,10 +95,7 @@ unsafe fn fold2(a: __m512, b: __m512) -> __m512 {
     // SAFETY: AVX-512, by the caller's token.
     unsafe {
         let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
-        _mm512_add_ps(
-            _mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
-            _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)),
-        )
+        _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)))
     }
 }
 

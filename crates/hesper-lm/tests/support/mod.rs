@@ -303,7 +303,9 @@ fn angle(small: &Small, pair: usize) -> f64 {
 /// What turned queries and keys are multiplied by.
 fn gain(small: &Small) -> f64 {
     match &small.scaling {
-        Some(scaling) if scaling["rope_type"] == "yarn" => 0.1 * scaling["factor"].as_f64().unwrap().ln() + 1.0,
+        Some(scaling) if scaling["rope_type"] == "yarn" => {
+            0.1 * scaling["factor"].as_f64().unwrap().ln() + 1.0
+        }
         _ => 1.0,
     }
 }

@@ -115,7 +115,8 @@ impl Op for Keep {
                 ((sequence * 2 * shape.kv_heads + head) * shape.room + row) * shape.width
             };
             let first = starts.iter().enumerate().map(|(at, start)| row(at, 0, *start)).min();
-            let last = starts.iter().enumerate().map(|(at, start)| row(at, 2 * shape.kv_heads - 1, start + 1));
+            let last =
+                starts.iter().enumerate().map(|(at, start)| row(at, 2 * shape.kv_heads - 1, start + 1));
             let (first, last) = (first.unwrap_or(0), last.max().unwrap_or(0));
             let base = old.offset as usize;
             command.read_write_range(&old.buffer, (base + first) * 4..(base + last) * 4).run(
@@ -189,7 +190,12 @@ pub fn keep_token(
 ) -> Result<Array> {
     heads.check(KEEP, tokens, block, starts)?;
     let op = Keep { heads, starts: starts.to_vec(), turns: turns.cloned() };
-    Array::lazy(block.shape().into(), Dtype::Float32, OpRef::new(op), smallvec![block.clone(), tokens.clone()])
+    Array::lazy(
+        block.shape().into(),
+        Dtype::Float32,
+        OpRef::new(op),
+        smallvec![block.clone(), tokens.clone()],
+    )
 }
 
 /// The attention of one token of each sequence to the rows of its block, its own included: the last `window` of them.
