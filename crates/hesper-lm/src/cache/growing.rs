@@ -34,7 +34,7 @@ impl Growing {
     ) -> hesper::Result<Array> {
         let (heads, rows) = (keys.shape()[1], step.rows());
         let new = concatenate(&[keys.clone(), values.clone()], 1)?;
-        let old = match self.block.take() {
+        let old = match self.block.clone() {
             Some(block) => block,
             None => empty_like(&new)?,
         };
@@ -55,21 +55,13 @@ impl Growing {
     ) -> hesper::Result<Option<Array>> {
         let Heads { queries, keys, width } = heads;
         let heads = StepHeads { queries, keys, width };
-        let old = match &self.block {
+        let old = match self.block.clone() {
             Some(block) if block.dtype() != Dtype::Float32 => return Ok(None),
-            Some(_) => self.block.take(),
-            None => None,
-        };
-        let old = match old {
             Some(block) => block,
             None => Array::zeros(&[step.starts.len(), 2 * keys, 0, width], Dtype::Float32)?,
         };
-        let old = {
-            let wanted = room(&old, step.rows());
-            with_room(old, wanted)?
-        };
-        let block = fast::keep_token(&old, token, &step.starts, heads, turns)?;
-        drop(old);
+        let wanted = room(&old, step.rows());
+        let block = fast::keep_token(&with_room(old, wanted)?, token, &step.starts, heads, turns)?;
         let seen = fast::attend_token(token, &block, &step.starts, heads, turns, scale, step.window)?;
         self.block = Some(block);
         Ok(Some(seen))

@@ -140,8 +140,8 @@ pub fn packed_layer(
     matrices: &[&PackedArray],
     end: PackedEnd<'_>,
 ) -> Result<Array> {
-    let cols = x.shape().last().copied().unwrap_or(0);
     let fail = |what: String| Err(Error::shape(NAME, what));
+    let Some((&cols, lead)) = x.shape().split_last() else { return fail("a number has no rows".into()) };
     let mut all: SmallVec<[(PackedFormat, usize); 3]> = SmallVec::new();
     for matrix in matrices {
         match *matrix.shape() {
@@ -161,7 +161,6 @@ pub fn packed_layer(
         return fail(format!("{} matrices that do not go together", matrices.len()));
     }
     let n = if gated { all[0].1 } else { all.iter().map(|one| one.1).sum() };
-    let lead = &x.shape()[..x.ndim() - 1];
     let rows: usize = lead.iter().product();
     let shape: Shape = lead.iter().copied().chain([n]).collect();
     let mut inputs: SmallVec<[Array; 3]> = smallvec![x.reshape(&[rows as isize, cols as isize])?];
