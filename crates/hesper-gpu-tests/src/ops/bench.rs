@@ -235,7 +235,9 @@ fn overheads(b: &mut Bench<'_>) -> Result<(), Error> {
         let start = Instant::now();
         let sum = there.read_bytes(|bytes| bytes[bytes.len() - 1])?;
         let read = gigabytes(start);
-        println!("bench 256 MiB, {round}: made {made:.1}, upload and add {uploaded:.1}, read back {read:.1} GB/s ({sum})");
+        println!(
+            "bench 256 MiB, {round}: made {made:.1}, upload and add {uploaded:.1}, read back {read:.1} GB/s ({sum})"
+        );
     }
     Ok(())
 }

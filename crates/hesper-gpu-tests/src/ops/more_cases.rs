@@ -116,7 +116,11 @@ fn products(cases: &mut Cases) {
             let (left, right) = (indices(&[3, 7], 5, 1), indices(&[3, 7], 4, 2));
             Ok(vec![
                 x.gather_mm(&y.swapaxes(-1, -2)?, Some(&left), Some(&right))?,
-                data(&[5, 1, 32], dtype, 3).gather_mm(&y.swapaxes(-1, -2)?, None, Some(&indices(&[5], 4, 3)))?,
+                data(&[5, 1, 32], dtype, 3).gather_mm(
+                    &y.swapaxes(-1, -2)?,
+                    None,
+                    Some(&indices(&[5], 4, 3)),
+                )?,
             ])
         });
         cases.add(format!("products over segments {dtype}"), close, move || {
@@ -244,7 +248,8 @@ fn choices(cases: &mut Cases) {
     });
     for length in [1usize, 8, 30, 64, 100, 1024, 97, 2310, 10000, 9009] {
         cases.add(format!("fft {length}"), 1e-4, move || {
-            let z = data(&[3, length], Dtype::Complex64, 1).multiply(data(&[3, length], Dtype::Float32, 2))?;
+            let z =
+                data(&[3, length], Dtype::Complex64, 1).multiply(data(&[3, length], Dtype::Float32, 2))?;
             let x = data(&[3, length], Dtype::Float32, 3);
             Ok(vec![
                 hesper::fft::fft(&z, None, -1, Default::default())?,
@@ -283,23 +288,31 @@ fn cuda_kernels(cases: &mut Cases) {
         let kernel = CudaKernel::new("strided", &["x"], &["y"], body).ensure_row_contiguous(false);
         kernel.call(&[x]).grid([1200, 1, 1]).block([256, 1, 1]).output(&[30, 40], Dtype::Float32).run()
     });
-    cases.add("a CUDA kernel with shared memory, a header and outputs that are filled before", 0.0, move || {
-        let x = indices(&[4096], 16, 1);
-        if on_host() {
-            let ones = Array::ones(&[4096, 1], Dtype::Int32)?;
-            return Ok(vec![Array::zeros(&[16], Dtype::Int32)?.add(7)?.scatter_add(&[x], &ones, &[0])?]);
-        }
-        let header = "__device__ int bin(int x) { return x & 15; }";
-        let body = "extern __shared__ int held[];
+    cases.add(
+        "a CUDA kernel with shared memory, a header and outputs that are filled before",
+        0.0,
+        move || {
+            let x = indices(&[4096], 16, 1);
+            if on_host() {
+                let ones = Array::ones(&[4096, 1], Dtype::Int32)?;
+                return Ok(vec![Array::zeros(&[16], Dtype::Int32)?.add(7)?.scatter_add(
+                    &[x],
+                    &ones,
+                    &[0],
+                )?]);
+            }
+            let header = "__device__ int bin(int x) { return x & 15; }";
+            let body = "extern __shared__ int held[];
                     if (threadIdx.x < 16) held[threadIdx.x] = 0;
                     __syncthreads();
                     atomicAdd(&held[bin(x[blockIdx.x * blockDim.x + threadIdx.x])], 1);
                     __syncthreads();
                     if (threadIdx.x < 16) atomicAdd(&counts[threadIdx.x], held[threadIdx.x]);";
-        let kernel = CudaKernel::new("bins", &["x"], &["counts"], body).header(header).shared_memory(64);
-        let call = kernel.call(&[x]).grid([4096, 1, 1]).block([256, 1, 1]).init_value(7.0);
-        call.output(&[16], Dtype::Int32).run()
-    });
+            let kernel = CudaKernel::new("bins", &["x"], &["counts"], body).header(header).shared_memory(64);
+            let call = kernel.call(&[x]).grid([4096, 1, 1]).block([256, 1, 1]).init_value(7.0);
+            call.output(&[16], Dtype::Int32).run()
+        },
+    );
 }
 
 fn networks(cases: &mut Cases) {

@@ -7,8 +7,8 @@ use hesper::fast::{self, AttentionMask, Offset};
 use hesper::place::{self, Device};
 use hesper::{Activations, Array, Dtype, Error, random, transform};
 use hesper_nn::{
-    Activation, Attention, Embedding, Heads, KeyValues, Linear, Mlp, Projections, Quantization, RmsNorm, Rope,
-    Weight,
+    Activation, Attention, Embedding, Heads, KeyValues, Linear, Mlp, Projections, Quantization, RmsNorm,
+    Rope, Weight,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -131,7 +131,10 @@ impl KeyValues for Memory<'_> {
         let room = old_keys.shape()[2];
         // The old blocks are handed over, so that rows are written in place.
         *self.blocks = [Array::zeros(&[0], Dtype::Float32)?, Array::zeros(&[0], Dtype::Float32)?];
-        let new = [fast::append(&old_keys, keys, &starts, room)?, fast::append(&old_values, values, &starts, room)?];
+        let new = [
+            fast::append(&old_keys, keys, &starts, room)?,
+            fast::append(&old_values, values, &starts, room)?,
+        ];
         drop((old_keys, old_values));
         let head = |block: &Array| {
             let end: Vec<isize> = block.shape().iter().map(|length| *length as isize).collect();
@@ -176,7 +179,8 @@ fn weight(outputs: usize, inputs: usize, bits: Option<usize>) -> Outcome<Weight>
     let Some(bits) = bits else { return Ok(noise(&[outputs, inputs], of, 0.02)?.into()) };
     let codes = random::bits(&[outputs, inputs * bits / 32], None)?;
     codes.eval()?;
-    let (scales, biases) = (noise(&[outputs, inputs / 64], of, 0.004)?, noise(&[outputs, inputs / 64], of, 0.02)?);
+    let (scales, biases) =
+        (noise(&[outputs, inputs / 64], of, 0.004)?, noise(&[outputs, inputs / 64], of, 0.02)?);
     let quantization = Quantization::new(64, bits, "affine")?;
     Ok(Weight::quantized(codes, scales, Some(biases), quantization, Activations::Exact))
 }

@@ -2,11 +2,11 @@
 //! transforms of their factors.
 
 use super::{Constants, kernel};
+use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
 use crate::ops::native::reach;
-use crate::Dtype;
 
 const TEXT: &str = include_str!("fft.cuh");
 /// Longest row that the kernel transforms: three complex numbers for each element are in shared memory.
@@ -50,7 +50,8 @@ fn factors(length: usize) -> Option<(u32, u64)> {
     if !fits {
         return None;
     }
-    let packed = found.iter().enumerate().map(|(at, (radix, times))| ((radix << 4 | times) as u64) << (16 * at));
+    let packed =
+        found.iter().enumerate().map(|(at, (radix, times))| ((radix << 4 | times) as u64) << (16 * at));
     Some((found.iter().map(|one| one.1 as u32).sum(), packed.sum()))
 }
 

@@ -80,7 +80,11 @@ fn starts(stream: &Stream, lists: &[List<'_>], points: usize, of: &str) -> Resul
         let constants = constants.long(list.stride as i64);
         let entry = format!("started<{}, {of}, {}>", type_name(list.dtype), at > 0);
         let pipeline = kernel(stream, TEXT, &entry, "")?;
-        command.constants(constants.bytes()).dispatch(&pipeline, [blocks(points) * 256, 1, 1], [256, 1, 1])?;
+        command.constants(constants.bytes()).dispatch(
+            &pipeline,
+            [blocks(points) * 256, 1, 1],
+            [256, 1, 1],
+        )?;
     }
     Ok(Some(output))
 }
@@ -125,7 +129,8 @@ impl Slices<'_> {
     fn encode(&self, output: &Buffer, starts: Option<&Buffer>, links: Option<&Buffer>) -> Result<bool> {
         let (points, sizes) = self.shape.split_at(self.rank);
         let (point_strides, slice_strides) = self.updates.strides.split_at(self.rank);
-        let (Some(point), Some(slice)) = (axes_of(points, point_strides), pairs(sizes, self.into, slice_strides))
+        let (Some(point), Some(slice)) =
+            (axes_of(points, point_strides), pairs(sizes, self.into, slice_strides))
         else {
             return Ok(false);
         };

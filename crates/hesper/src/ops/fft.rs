@@ -170,7 +170,13 @@ impl Op for Transform {
                     let op = Transform { rows: Rows::Complex, length, scale: 1.0, ..self.clone() };
                     Array::lazy(x.0.shape.clone(), Dtype::Complex64, OpRef::new(op), smallvec![x.clone()])
                 };
-                let all = gpu::fft::by_parts(&inputs[0].slice_axis(inputs[0].ndim() - 1, 0, given as isize, 1)?, kind, parts, self.inverse, each)?;
+                let all = gpu::fft::by_parts(
+                    &inputs[0].slice_axis(inputs[0].ndim() - 1, 0, given as isize, 1)?,
+                    kind,
+                    parts,
+                    self.inverse,
+                    each,
+                )?;
                 all.multiply(f64::from(self.scale))
             }),
             _ => Ok(None),

@@ -67,9 +67,7 @@ impl Op for SliceUpdate {
             (Starts::At(starts), mode) => {
                 crate::gpu::scatter::update_slice(l, starts, &[], &self.steps, mode)
             }
-            (Starts::Given(axes), mode) => {
-                crate::gpu::scatter::update_slice(l, &[], axes, &self.steps, mode)
-            }
+            (Starts::Given(axes), mode) => crate::gpu::scatter::update_slice(l, &[], axes, &self.steps, mode),
         }
     }
 
