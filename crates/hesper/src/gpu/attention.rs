@@ -172,13 +172,15 @@ impl Lengths {
     }
 
     /// How many blocks have the keys, and how many each head, if all have as many: parts of heads cost
-    /// more than a few idle multiprocessors.
+    /// more than a few idle multiprocessors. One block adds all parts of a head up, so that there is a
+    /// number of them beyond which a head takes longer.
     fn cut(&self, multiprocessors: usize, warps: usize) -> (usize, usize) {
         let heads = self.groups() * self.rows().div_ceil(16);
         let units = self.keys.div_ceil(16);
         let enough = multiprocessors - multiprocessors / 8;
         if heads <= multiprocessors {
-            let most = units.div_ceil(warps);
+            let worth = (self.keys as f64 / self.rows().min(16) as f64 / 1.5).sqrt().ceil() as usize;
+            let most = units.div_ceil(warps).min(worth.max(1));
             let pieces = (multiprocessors / heads).min(most);
             if heads * pieces >= enough || pieces == most {
                 return (heads * pieces, pieces);
@@ -474,6 +476,8 @@ mod tests {
         assert_eq!(heads(20, 4096), (132, 0));
         assert_eq!(heads(1, 512), (32, 4));
         assert_eq!(heads(1, 1), (8, 1));
+        let one = Lengths { kv_heads: 1, share: 16, ..STEP };
+        assert_eq!(one.cut(132, 4), (37, 37));
     }
 
     #[test]
