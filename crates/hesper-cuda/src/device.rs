@@ -415,9 +415,10 @@ unsafe impl Device for CudaDevice {
         if let Err(error) = self.start_threads() {
             return Err((work, error));
         }
-        // SAFETY: the caller's promise.
         let outcome = match self.shared.queue.in_use {
+            // SAFETY: the caller's promise.
             true => unsafe { self.shared.enlist(stream, work) },
+            // SAFETY: as above.
             false => unsafe { self.shared.submit(stream, work) },
         };
         self.shared.unload_released();

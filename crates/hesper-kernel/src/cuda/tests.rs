@@ -161,3 +161,25 @@ fn any_kernel_name_makes_an_identifier() {
         assert!(entry.len() <= 220);
     }
 }
+
+#[test]
+fn halves_are_computed_by_the_devices_instructions_if_that_is_asked_for() {
+    let mut b = Builder::new("chain");
+    let x = b.buffer("x", Space::Device, Type::Scalar(Scalar::BF16), Access::ReadWrite);
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    let v = b.load_index(x, i, Type::Scalar(Scalar::BF16));
+    let v = b.mul(v, v);
+    let v = b.unary(UnaryOp::Tanh, v);
+    b.store_index(x, i, v);
+    let kernel = b.finish().unwrap();
+    let exact = emit(&kernel, &Options::default());
+    assert!(body(&exact).contains("to_bf16(tanh_of(") && !exact.text.contains("fast_mul"));
+    let fast = emit(&kernel, &Options { fast_half: true, ..Options::default() });
+    assert!(
+        body(&fast).contains("fast_mul(") && body(&fast).contains("fast_tanh_of_bf16("),
+        "{}",
+        body(&fast)
+    );
+    // What no line uses is not compiled.
+    assert!(!fast.text.contains(" tanh_of("), "the functions of single precision came along");
+}
