@@ -412,10 +412,12 @@ unsafe impl Device for CudaDevice {
         if let Err(error) = self.start_threads() {
             return Err((work, error));
         }
-        // SAFETY: the caller's promise.
-        let outcome = match self.shared.queue.in_use {
-            true => unsafe { self.shared.enlist(stream, work) },
-            false => unsafe { self.shared.submit(stream, work) },
+        let outcome = if self.shared.queue.in_use {
+            // SAFETY: the caller's promise.
+            unsafe { self.shared.enlist(stream, work) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.shared.submit(stream, work) }
         };
         self.shared.unload_released();
         outcome
