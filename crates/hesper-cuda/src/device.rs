@@ -415,11 +415,12 @@ unsafe impl Device for CudaDevice {
         if let Err(error) = self.start_threads() {
             return Err((work, error));
         }
-        let outcome = match self.shared.queue.in_use {
+        let outcome = if self.shared.queue.in_use {
             // SAFETY: the caller's promise.
-            true => unsafe { self.shared.enlist(stream, work) },
-            // SAFETY: as above.
-            false => unsafe { self.shared.submit(stream, work) },
+            unsafe { self.shared.enlist(stream, work) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.shared.submit(stream, work) }
         };
         self.shared.unload_released();
         outcome

@@ -130,9 +130,8 @@ pub(crate) fn hadamard(inputs: &[Array], order: usize, signs: &[f32], scale: f32
     let mut left = length / order;
     while left > 1 {
         let part = left.min(64);
-        let sign = |at: usize| {
-            if ((at / part) & (at % part)).count_ones().is_multiple_of(2) { 1.0f32 } else { -1.0 }
-        };
+        let odd = |at: usize| !((at / part) & (at % part)).count_ones().is_multiple_of(2);
+        let sign = |at: usize| if odd(at) { -1.0f32 } else { 1.0 };
         let matrix: Vec<f32> = (0..part * part).map(sign).collect();
         factors.push((part, Array::try_from_slice(&matrix, &[part, part])?));
         left /= part;
