@@ -54,7 +54,7 @@ pub(crate) fn eigh<T: Scalar + RealField>(
     )
     .map_err(|_| Failure::NoConvergence)?;
     if let Some(scale) = reduced.scale {
-        values.iter_mut().for_each(|value| *value = *value / scale);
+        values.iter_mut().for_each(|value| *value /= scale);
     }
     let Some(vectors) = vectors else { return Ok(()) };
     reduced.restore(par, &mut lines)?;

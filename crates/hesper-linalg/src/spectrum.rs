@@ -7,7 +7,8 @@ use hesper_compute::Par;
 use crate::Failure;
 use crate::matrix::{Entry, check, check_finite, load, store};
 
-/// Left vectors as columns, singular values with the largest first, and right vectors as rows.
+/// Left vectors as columns, singular values with the largest first, and right vectors as rows, all on the
+/// calling thread.
 pub fn svd<T: Entry>(
     _par: &dyn Par,
     rows: usize,
@@ -30,7 +31,7 @@ pub fn svd<T: Entry>(
     Ok(())
 }
 
-/// Singular values alone.
+/// Singular values alone, on the calling thread.
 pub fn singular_values<T: Entry>(
     _par: &dyn Par,
     rows: usize,
@@ -75,7 +76,8 @@ pub fn eigh<T: Entry>(
     T::eigh(par, n, matrix, values, vectors)
 }
 
-/// Eigenvalues of any square matrix, and the vectors as columns of length one if they are wanted.
+/// Eigenvalues of any square matrix, and the vectors as columns of length one if they are wanted, on the
+/// calling thread.
 pub fn eig<T: General>(
     _par: &dyn Par,
     n: usize,

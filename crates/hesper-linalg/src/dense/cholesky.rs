@@ -1,5 +1,7 @@
 //! The triangular factor of a positive matrix.
 
+use std::cmp::Ordering;
+
 use hesper_compute::{Par, Simd, dot};
 
 use super::Scalar;
@@ -73,7 +75,7 @@ fn one_by_one<T: Scalar>(simd: Simd, size: usize, a: &mut [T], stride: usize) ->
         }
         let left = row[i] - dot(simd, &row[..i], &row[..i]);
         // Not for NaN either.
-        if !(left > T::ZERO) {
+        if left.partial_cmp(&T::ZERO) != Some(Ordering::Greater) {
             return Err(Failure::NotPositive);
         }
         row[i] = left.sqrt();
