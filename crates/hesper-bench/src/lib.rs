@@ -2,6 +2,7 @@
 
 pub mod lines;
 pub mod mlp;
+pub mod table;
 
 use std::time::Instant;
 

@@ -30,7 +30,7 @@ pub struct Training {
 
 /// Steps after which training begins anew: a batch that is known by heart has slopes of nearly nothing, and
 /// arithmetic on subnormal numbers is slow.
-const RESTART: usize = 100;
+const RESTART: usize = 10;
 
 /// A step: of state and data; gives the loss and the new state.
 pub type Step<'a> = &'a dyn Fn(&[Array]) -> Result<Vec<Array>>;

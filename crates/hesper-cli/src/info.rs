@@ -1,14 +1,54 @@
-//! `hesper info`.
+//! `hesper info`: what there is to compute on.
 
+use clap::Args;
 use hesper::place;
 use hesper_kernel::exec::SimdLevel;
+use serde_json::{Value, json};
 
-/// Prints what the host offers.
-pub fn print() {
-    let cpu = place::cpu();
-    let info = cpu.info();
-    let gib = info.total_memory as f64 / (1u64 << 30) as f64;
+/// Tells about this machine.
+#[derive(Args)]
+pub struct Info {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// A GPU: its name and bytes of memory, or why it cannot be used.
+fn gpu(number: usize) -> Result<(String, usize), String> {
+    let runtime = place::gpu(number).map_err(|error| error.to_string())?;
+    Ok((runtime.info().name.clone(), runtime.info().total_memory))
+}
+
+pub fn run(args: &Info) {
+    let info = place::cpu().info();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let vectors = format!("{:?}", SimdLevel::detect());
+    let gpus: Vec<_> = (0..place::gpu_count()).map(gpu).collect();
+    if args.json {
+        let gpus: Vec<Value> = (gpus.iter())
+            .map(|gpu| match gpu {
+                Ok((name, memory)) => json!({ "name": name, "memory_bytes": memory }),
+                Err(error) => json!({ "error": error }),
+            })
+            .collect();
+        let report = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "cpu": { "cores": cores, "memory_bytes": info.total_memory, "vectors": vectors },
+            "gpus": gpus,
+        });
+        println!("{report}");
+        return;
+    }
+    let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
     println!("hesper {}", env!("CARGO_PKG_VERSION"));
-    println!("device {}: {cores} cores, {gib:.1} GiB, vectors {:?}", info.name, SimdLevel::detect());
+    println!("device {}: {cores} cores, {:.1} GiB, vectors {vectors}", info.name, gib(info.total_memory));
+    for (number, gpu) in gpus.iter().enumerate() {
+        match gpu {
+            Ok((name, memory)) => println!("device gpu {number}: {name}, {:.1} GiB", gib(*memory)),
+            Err(error) => println!("device gpu {number}: cannot be used: {error}"),
+        }
+    }
+    if gpus.is_empty() {
+        println!("no NVIDIA GPU was found");
+    }
 }

@@ -48,7 +48,7 @@ enum Command {
     #[command(subcommand)]
     Kernel(kernel::Command),
     /// Tell about this machine: devices, vector instructions, memory
-    Info,
+    Info(info::Info),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -66,8 +66,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Files(command) => files::run(command),
         Command::Kernel(command) => kernel::run(command).map_err(Failure::from),
-        Command::Info => {
-            info::print();
+        Command::Info(args) => {
+            info::run(&args);
             Ok(())
         }
         Command::Completions { shell } => {

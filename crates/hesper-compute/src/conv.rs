@@ -11,6 +11,7 @@ use half::{bf16, f16};
 use crate::error::{Mismatch, product, same};
 use crate::gemm::columns::Columns;
 use crate::gemm::kind::{Kind, Single};
+use crate::gemm::pack;
 use crate::gemm::{Epilogue, Problem, driver};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
@@ -95,6 +96,23 @@ impl ConvShape {
             index = index * self.input[d] + i;
         }
         Some(index)
+    }
+
+    /// Whether the places of a window along the last axis lie side by side in the input, channels and all.
+    fn runs_along_rows(&self) -> bool {
+        self.dilation[2] == 1 && self.input_dilation[2] == 1 && !self.flip && self.groups == 1
+    }
+
+    /// Where the window of each output begins: its batch, and the place of its first tap, which may be
+    /// outside of the input.
+    #[inline(always)]
+    fn origin(&self, out: &[usize; 3], i: usize) -> (usize, [isize; 3]) {
+        let [n, place @ ..] = Self::place(out, i);
+        let mut at = [0; 3];
+        for d in 0..3 {
+            at[d] = (place[d] * self.stride[d]) as isize - self.padding_low[d];
+        }
+        (n, at)
     }
 
     /// Batch and place of an output.
@@ -205,6 +223,112 @@ impl<T: Float> Columns<Single<T>> for Windows<'_, '_, T> {
         width: usize,
         dst: *mut f32,
     ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.job.shape.input_dilation == [1; 3] && width <= S::LANES {
+                self.pack_runs(s, k0, len, j0, valid, width, dst);
+            } else {
+                self.pack_lines(s, k0, len, j0, valid, width, dst);
+            }
+        }
+    }
+}
+
+impl<T: Float> Windows<'_, '_, T> {
+    /// Packs run by run: elements of a window that lie side by side in the input are read where they are.
+    ///
+    /// # Safety
+    /// As for [`Columns::pack`], with a panel that is at most a vector wide.
+    #[inline(always)]
+    unsafe fn pack_runs<S: Isa>(
+        &self,
+        s: S,
+        k0: usize,
+        len: usize,
+        j0: usize,
+        valid: usize,
+        width: usize,
+        dst: *mut f32,
+    ) {
+        let shape = self.job.shape;
+        let cg = shape.group_channels();
+        let [_, kh, kw] = shape.kernel;
+        let x = self.job.x.cast::<T>().wrapping_add(self.channel);
+        let mut origins = [(0, [0isize; 3]); 16];
+        for i in 0..valid {
+            origins[i] = shape.origin(&self.job.places, j0 + i);
+        }
+        // A run is a row of the kernel, or a tap of it.
+        let whole = shape.runs_along_rows();
+        let run = if whole { kw * cg } else { cg };
+        let edge = Scratch::<T>::new(valid * run);
+        let mut done = 0;
+        while done < len {
+            let (number, c) = ((k0 + done) / run, (k0 + done) % run);
+            let n = (run - c).min(len - done);
+            let tap = if whole { number * kw } else { number };
+            let mut at = [tap / (kh * kw), tap / kw % kh, tap % kw];
+            if shape.flip {
+                for d in 0..3 {
+                    at[d] = shape.kernel[d] - 1 - at[d];
+                }
+            }
+            let mut lines = [x; 16];
+            for i in 0..valid {
+                let (batch, [z, y, w]) = origins[i];
+                let z = z + (at[0] * shape.dilation[0]) as isize;
+                let y = y + (at[1] * shape.dilation[1]) as isize;
+                let w = w + (at[2] * shape.dilation[2]) as isize;
+                let there = (z as usize) < shape.input[0] && (y as usize) < shape.input[1];
+                let row = if there {
+                    ((batch * shape.input[0] + z as usize) * shape.input[1] + y as usize) * shape.input[2]
+                } else {
+                    0
+                };
+                let wide = if whole { kw as isize } else { 1 };
+                lines[i] = if there && w >= 0 && w + wide <= shape.input[2] as isize {
+                    x.wrapping_add((row + w as usize) * shape.channels + c)
+                } else {
+                    // SAFETY: the buffer holds a run for every line; what is copied lies in the input.
+                    unsafe {
+                        let own = edge.ptr().add(i * run);
+                        std::slice::from_raw_parts_mut(own, n).fill(T::from_f32(0.0));
+                        if whole && there {
+                            // The part of the row of taps that is inside.
+                            let first = (-w).clamp(0, wide) as usize * cg;
+                            let last = (shape.input[2] as isize - w).clamp(0, wide) as usize * cg;
+                            let (from, to) = (first.max(c), last.min(c + n));
+                            if from < to {
+                                let start = (row as isize + w) * shape.channels as isize + from as isize;
+                                let source = x.wrapping_offset(start);
+                                std::ptr::copy_nonoverlapping(source, own.add(from - c), to - from);
+                            }
+                        }
+                        own.cast_const()
+                    }
+                };
+            }
+            // SAFETY: every line has `n` elements, and the panel room for them.
+            unsafe { pack::scattered(s, &lines, valid, width, n, dst.add(done * width)) };
+            done += n;
+        }
+    }
+
+    /// Packs through lines that are gathered tap by tap.
+    ///
+    /// # Safety
+    /// As for [`Columns::pack`].
+    #[inline(always)]
+    unsafe fn pack_lines<S: Isa>(
+        &self,
+        s: S,
+        k0: usize,
+        len: usize,
+        j0: usize,
+        valid: usize,
+        width: usize,
+        dst: *mut f32,
+    ) {
         let shape = self.job.shape;
         let cg = shape.group_channels();
         let lines = Scratch::<T>::new(valid * len);
@@ -264,7 +388,30 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
         let shape = self.job.shape;
         let (taps, c) = (shape.taps(), shape.channels);
         let (x, out) = (self.job.x.cast::<T>(), self.job.out.cast::<T>());
+        // Where the taps of a window that is all inside lie, from its first one.
+        let mut steps = Vec::with_capacity(taps);
+        let plain = shape.input_dilation == [1; 3] && !shape.flip;
+        for tap in 0..taps {
+            let [_, kh, kw] = shape.kernel;
+            let at = [tap / (kh * kw), tap / kw % kh, tap % kw];
+            let row = at[0] * shape.dilation[0] * shape.input[1] + at[1] * shape.dilation[1];
+            steps.push((row * shape.input[2] + at[2] * shape.dilation[2]) * c);
+        }
         for i in self.a..self.b {
+            let (batch, at) = shape.origin(&self.job.places, i);
+            let mut inside = plain;
+            for d in 0..3 {
+                let reach = ((shape.kernel[d] - 1) * shape.dilation[d]) as isize;
+                inside &= at[d] >= 0 && at[d] + reach < shape.input[d] as isize;
+            }
+            if inside {
+                let [z, y, w] = [at[0] as usize, at[1] as usize, at[2] as usize];
+                let row = (batch * shape.input[0] + z) * shape.input[1] + y;
+                let first = x.wrapping_add((row * shape.input[2] + w) * c);
+                // SAFETY: all taps are within the input, and the place is this task's own.
+                unsafe { channels(s, first, &steps, self.w.get(), c, out.add(i * c)) };
+                continue;
+            }
             let place = ConvShape::place(&self.job.places, i);
             let mut j = 0;
             while j < c {
@@ -283,6 +430,46 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
                 unsafe { T::store_n(s, out.add(i * c + j), acc, n) };
                 j += n;
             }
+        }
+    }
+}
+
+/// One place of the output, all channels: `steps` are where its taps lie from the first.
+///
+/// # Safety
+/// Every tap has `c` channels in the input and in the weights, and so has the output.
+#[inline(always)]
+unsafe fn channels<S: Isa, T: Float>(
+    s: S,
+    first: *const T,
+    steps: &[usize],
+    w: *const f32,
+    c: usize,
+    out: *mut T,
+) {
+    let mut j = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while j + 2 * S::LANES <= c {
+            let (mut even, mut odd) = (s.zero(), s.zero());
+            for tap in 0..steps.len() {
+                let (v, w) = (first.add(steps[tap] + j), w.add(tap * c + j));
+                even = s.fma(T::load(s, v), s.load(w), even);
+                odd = s.fma(T::load(s, v.add(S::LANES)), s.load(w.add(S::LANES)), odd);
+            }
+            T::store(s, out.add(j), even);
+            T::store(s, out.add(j + S::LANES), odd);
+            j += 2 * S::LANES;
+        }
+        while j < c {
+            let n = (c - j).min(S::LANES);
+            let mut sum = s.zero();
+            for tap in 0..steps.len() {
+                let v = T::load_n(s, first.add(steps[tap] + j), n);
+                sum = s.fma(v, s.load_n(w.add(tap * c + j), n), sum);
+            }
+            T::store_n(s, out.add(j), sum, n);
+            j += n;
         }
     }
 }

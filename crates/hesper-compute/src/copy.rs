@@ -10,6 +10,8 @@ use crate::simd::{Float, FloatKind, Isa, Kernel, Simd, dispatch};
 const GRAIN: usize = 1 << 15;
 /// Side of a tile of a transpose.
 const TILE: usize = 64;
+/// Bytes of a result from which on it is stored past the caches: they would not hold it until it is read.
+const FAR: usize = 32 << 20;
 
 /// Converts between float types, rounding to nearest.
 pub fn cast<A: Float, B: Float>(par: &dyn Par, x: &[A], out: &mut [B]) -> Result<(), Mismatch> {
@@ -253,6 +255,8 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
         unsafe { *dst.get().cast::<W>() = *src.get().cast::<W>() };
         return;
     };
+    let far = axes.iter().map(|axis| axis.0).product::<usize>() * size_of::<W>() >= FAR;
+    let simd = par.simd();
     // The axis along which the source is contiguous, if it is not the last.
     let turned = if ss.abs() != 1 { outer.iter().rposition(|a| a.1 == 1 && a.0 >= 8) } else { None };
     if let Some(t) = turned.filter(|_| ds == 1 && n >= 8) {
@@ -260,7 +264,6 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
         let rest: Vec<Dim> = outer.iter().enumerate().filter(|(i, _)| *i != t).map(|(_, a)| *a).collect();
         let tiles = n.div_ceil(TILE);
         let count: usize = rest.iter().map(|a| a.0).product();
-        let simd = par.simd();
         // A task is a band of the source: `TILE` rows, all columns.
         chunks(par, count * tiles, (GRAIN / (m * TILE)).max(1), |a, b| {
             for i in a..b {
@@ -273,6 +276,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
                     ss,
                     dst: dst.get().cast::<W>().wrapping_offset(dof + j0 as isize),
                     ds: tds,
+                    far,
                 };
                 dispatch(simd, band);
             }
@@ -290,6 +294,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
                     dst.get().cast::<W>().wrapping_offset(a as isize * ds),
                     ds,
                     b - a,
+                    far.then_some(simd),
                 );
             }
         });
@@ -306,6 +311,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
                     dst.get().cast::<W>().wrapping_offset(dof),
                     ds,
                     n,
+                    far.then_some(simd),
                 );
             }
         }
@@ -323,12 +329,17 @@ fn offset(axes: &[Dim], mut i: usize) -> (isize, isize) {
     (s, d)
 }
 
+/// Copies a line; one that goes `far` by vectors past the caches, if it is contiguous.
+///
 /// # Safety
 /// `n` elements are valid at both places.
-unsafe fn line<W: Copy>(src: *const W, ss: isize, dst: *mut W, ds: isize, n: usize) {
+unsafe fn line<W: Copy>(src: *const W, ss: isize, dst: *mut W, ds: isize, n: usize, far: Option<Simd>) {
     // SAFETY: the caller's promise.
     unsafe {
         match (ss, ds) {
+            (1, 1) if let Some(simd) = far => {
+                dispatch(simd, Move { src: src.cast(), dst: dst.cast(), bytes: n * size_of::<W>() });
+            }
             (1, 1) => std::ptr::copy_nonoverlapping(src, dst, n),
             (0, 1) => std::slice::from_raw_parts_mut(dst, n).fill(*src),
             (_, 1) => {
@@ -345,6 +356,39 @@ unsafe fn line<W: Copy>(src: *const W, ss: isize, dst: *mut W, ds: isize, n: usi
     }
 }
 
+/// Copies bytes past the caches. Both places hold them.
+struct Move {
+    src: *const u8,
+    dst: *mut u8,
+    bytes: usize,
+}
+
+impl Kernel for Move {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { src, dst, bytes } = self;
+        let (size, count) = (4 * S::LANES, 4);
+        // SAFETY: the maker promised the bytes; whole vectors begin at multiples of their size.
+        unsafe {
+            let mut i = dst.align_offset(size).min(bytes);
+            std::ptr::copy_nonoverlapping(src, dst, i);
+            while i + count * size <= bytes {
+                let mut v = [s.zero(); 4];
+                for (k, v) in v.iter_mut().enumerate() {
+                    *v = s.load(src.add(i + k * size).cast());
+                }
+                for (k, v) in v.iter().enumerate() {
+                    s.stream(dst.add(i + k * size).cast(), *v);
+                }
+                i += count * size;
+            }
+            std::ptr::copy_nonoverlapping(src.add(i), dst.add(i), bytes - i);
+        }
+        s.fence();
+    }
+}
+
 /// `dst[c * ds + r] = src[r * ss + c]`.
 struct Turn<W> {
     rows: usize,
@@ -353,14 +397,23 @@ struct Turn<W> {
     ss: isize,
     dst: *mut W,
     ds: isize,
+    /// Whether it is better stored past the caches.
+    far: bool,
 }
+
+/// A tile that is turned, at an address for vectors.
+#[repr(align(64))]
+struct Turned([f32; 256]);
 
 impl<W: Copy + 'static> Kernel for Turn<W> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { rows, cols, src, ss, dst, ds } = self;
+        let Self { rows, cols, src, ss, dst, ds, far } = self;
         let fast = size_of::<W>() == 4 && ds > 0;
+        // Whole vectors begin where vectors may.
+        let far = far && fast && dst.addr().is_multiple_of(4 * S::LANES) && ds as usize % S::LANES == 0;
+        let mut turned = Turned([0.0; 256]);
         let mut c0 = 0;
         while c0 < cols {
             let cn = TILE.min(cols - c0);
@@ -377,9 +430,19 @@ impl<W: Copy + 'static> Kernel for Turn<W> {
                         if fast && rn == n && m == n {
                             let mut v = [s.zero(); 16];
                             for (i, v) in v.iter_mut().enumerate().take(n) {
-                                *v = s.load(from.offset(i as isize * ss).cast());
+                                let line = from.offset(i as isize * ss);
+                                *v = s.load(line.cast());
+                                s.prefetch(line.wrapping_add(TILE).cast());
                             }
-                            s.transpose(&v, to.cast(), ds as usize);
+                            if far {
+                                s.transpose(&v, turned.0.as_mut_ptr(), n);
+                                for i in 0..n {
+                                    let line = s.load(turned.0.as_ptr().add(i * n));
+                                    s.stream(to.offset(i as isize * ds).cast(), line);
+                                }
+                            } else {
+                                s.transpose(&v, to.cast(), ds as usize);
+                            }
                         } else {
                             for j in 0..m {
                                 for i in 0..rn {
@@ -393,6 +456,9 @@ impl<W: Copy + 'static> Kernel for Turn<W> {
                 r0 += rn;
             }
             c0 += cn;
+        }
+        if far {
+            s.fence();
         }
     }
 }

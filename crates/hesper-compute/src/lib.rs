@@ -1,10 +1,10 @@
 //! SIMD kernels for the host.
 //!
 //! Pure functions on slices and strided views: matrix products, quantized products, attention, norms,
-//! reductions, scans, sorts, copies and convolutions. They know nothing of arrays, graphs or devices, and
-//! bring no thread pool: every kernel takes a [`Par`], which the device implements. Kernels pick the widest
-//! instructions of the machine at run time ([`Simd`]); their results do not depend on the number of threads.
-//! They may differ in rounding between SIMD levels.
+//! reductions, scans, sorts, Fourier transforms, copies and convolutions. They know nothing of arrays, graphs
+//! or devices, and bring no thread pool: every kernel takes a [`Par`], which the device implements. Kernels
+//! pick the widest instructions of the machine at run time ([`Simd`]); their results do not depend on the
+//! number of threads. They may differ in rounding between SIMD levels.
 
 #![allow(clippy::needless_range_loop, reason = "a kernel's loops run over several arrays by one index")]
 
@@ -12,6 +12,7 @@ mod attention;
 mod conv;
 mod copy;
 mod error;
+mod fft;
 mod gemm;
 mod mat;
 mod par;
@@ -21,18 +22,19 @@ mod scratch;
 mod simd;
 
 pub use attention::{
-    AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, attention,
-    attention_slices, gated_delta,
+    AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, StepShape, Turn,
+    attend_step, attention, attention_slices, gated_delta, keep_step,
 };
 pub use conv::{ConvShape, conv};
 pub use copy::{Place, cast, copy_elements, copy_rows, copy_strided, gather_rows};
 pub use error::Mismatch;
-pub use gemm::{BatchItem, Element, GemmOptions, Hook, gemm, gemm_batched};
+pub use fft::{Fft, Kind as FftKind};
+pub use gemm::{BatchItem, Element, GemmOptions, Hook, Real, axpy, dot, gemm, gemm_batched};
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};
 pub use quant::{
-    Activations, GgufFormat, GgufMat, QuantFormat, QuantMat, Scales, dequantize, gguf_dequantize,
-    gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
+    Activations, GgufFormat, GgufMat, LayerEnd, QuantFormat, QuantMat, Scales, dequantize, gguf_dequantize,
+    gguf_layer, gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
 };
 pub use rows::Axis;
 pub use rows::arg::{Ordered, arg_extreme};

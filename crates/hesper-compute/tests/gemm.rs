@@ -112,6 +112,8 @@ fn check_floats<T: Float + hesper_compute::Element<Sum = f32>>(tol: f32) {
                     let options = match case {
                         1 => GemmOptions { alpha: 0.5, beta: 2.0, bias: Some(&bias[..]), hook: None },
                         3 => GemmOptions { hook: Some(&twice), bias: Some(&bias[..]), ..Default::default() },
+                        5 => GemmOptions { alpha: -1.0, beta: 1.0, bias: None, hook: None },
+                        6 => GemmOptions { beta: 1.0, ..Default::default() },
                         _ => GemmOptions::default(),
                     };
                     gemm(par, va.view(m, k), vb.view(k, n), c.view_mut(m, n), &options).unwrap();
@@ -121,6 +123,8 @@ fn check_floats<T: Float + hesper_compute::Element<Sum = f32>>(tol: f32) {
                             let w = match case {
                                 1 => 0.5 * w + 2.0 * old[i * n + j].to_f32() + bias[j].to_f32(),
                                 3 => 2.0 * (w + bias[j].to_f32()),
+                                5 => old[i * n + j].to_f32() - w,
+                                6 => old[i * n + j].to_f32() + w,
                                 _ => w,
                             };
                             let t = tol * (k as f32).sqrt().max(1.0);
@@ -252,6 +256,61 @@ fn batches_broadcast_by_repeating_offsets() {
         let want = reference(&wide(&a[i * m * k..][..m * k]), &wide(&b[i % 2 * k * n..][..k * n]), m, n, k);
         for (g, w) in c[i * m * n..][..m * n].iter().zip(&want) {
             close(*g, *w as f32, 1e-5, i);
+        }
+    }
+}
+
+#[test]
+fn a_product_is_subtracted_where_the_result_lies() {
+    let mut rng = Rng::new(17);
+    // One block of rows, several blocks, and a K of several ranges; rows of the result lie apart.
+    for (m, n, k) in [(7, 40, 33), (250, 70, 12), (300, 100, 1100), (230, 33, 700)] {
+        let (a, b): (Vec<f32>, Vec<f32>) = (rng.floats(m * k), rng.floats(k * n));
+        let old: Vec<f32> = rng.floats(m * (n + 3));
+        let wide = |v: &[f32]| v.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
+        let want = reference(&wide(&a), &wide(&b), m, n, k);
+        for (one, three) in levels() {
+            let mut runs = vec![];
+            for par in [&one as &dyn Par, &three] {
+                let mut c = old.clone();
+                let options = GemmOptions { alpha: -1.0, beta: 1.0, bias: None, hook: None };
+                // SAFETY: rows of `n` elements, `n + 3` apart, lie in the vector.
+                let view = unsafe { MatMut::from_raw(c.as_mut_ptr(), m, n, n as isize + 3, 1) };
+                let (a, b) = (MatRef::row_major(&a, m, k).unwrap(), MatRef::row_major(&b, k, n).unwrap());
+                gemm(par, a, b, view, &options).unwrap();
+                for (at, (new, old)) in c.iter().zip(&old).enumerate() {
+                    let (i, j) = (at / (n + 3), at % (n + 3));
+                    if j < n {
+                        close(*new, old - want[i * n + j] as f32, 1e-4, (m, n, k, one.1, i, j));
+                    } else {
+                        assert_eq!(new, old);
+                    }
+                }
+                runs.push(c);
+            }
+            assert_eq!(runs[0], runs[1]);
+        }
+    }
+}
+
+#[test]
+fn vectors_are_summed_and_added_at_every_level() {
+    let mut rng = Rng::new(18);
+    for n in [0, 1, 7, 15, 16, 31, 64, 65, 129, 1000] {
+        let (x, y): (Vec<f32>, Vec<f32>) = (rng.floats(n), rng.floats(n));
+        let want: f64 = x.iter().zip(&y).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum();
+        let (xd, yd): (Vec<f64>, Vec<f64>) =
+            (x.iter().map(|x| f64::from(*x)).collect(), y.iter().map(|y| f64::from(*y)).collect());
+        for (one, _) in levels() {
+            close(hesper_compute::dot(one.1, &x, &y), want as f32, 1e-5, (n, one.1));
+            assert!((hesper_compute::dot(one.1, &xd, &yd) - want).abs() < 1e-12);
+            let (mut sum, mut wide) = (y.clone(), yd.clone());
+            hesper_compute::axpy(one.1, -3.0, &x, &mut sum);
+            hesper_compute::axpy(one.1, -3.0, &xd, &mut wide);
+            for i in 0..n {
+                close(sum[i], y[i] - 3.0 * x[i], 1e-6, (n, one.1, i));
+                assert!((wide[i] - (yd[i] - 3.0 * xd[i])).abs() < 1e-14);
+            }
         }
     }
 }

@@ -7,9 +7,9 @@ mod common;
 use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Activations, AtLevel, Float, GgufFormat, GgufMat, MatMut, MatRef, Par, QuantFormat, QuantMat, Scales,
-    Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_matmul, gguf_quantize, qmatmul, quantize_affine,
-    quantize_fp,
+    Activations, AtLevel, Float, GgufFormat, GgufMat, LayerEnd, MatMut, MatRef, Par, QuantFormat, QuantMat,
+    Scales, Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize,
+    qmatmul, quantize_affine, quantize_fp, rms_norm,
 };
 use std::collections::HashMap;
 
@@ -349,6 +349,102 @@ fn a_row_gives_the_same_numbers_alone_and_among_others() {
             for count in [2, 3, 4, 7, 8, 15, 16, 17, 33, 64] {
                 assert_eq!(product(0, count), alone[..count * rows], "{format:?}, {simd:?}, {count} rows");
             }
+        }
+    }
+}
+
+#[test]
+fn blocks_that_are_decoded_first_are_multiplied_like_their_numbers() {
+    let mut rng = Rng::new(15);
+    let formats = [
+        GgufFormat::Q5_0,
+        GgufFormat::Q5_1,
+        GgufFormat::Q2_K,
+        GgufFormat::Q3_K,
+        GgufFormat::Q4_K,
+        GgufFormat::Q5_K,
+        GgufFormat::Q6_K,
+    ];
+    let (rows, cols) = (5, 512);
+    for format in formats {
+        let count = rows * cols / format.block_len();
+        let mut data: Vec<u8> = (0..count * format.block_bytes()).map(|at| (at * 31 % 251) as u8).collect();
+        for block in data.chunks_exact_mut(format.block_bytes()) {
+            // Small scales, wherever a format keeps them.
+            let end = block.len();
+            (block[1], block[3], block[end - 1], block[end - 3]) = (0x1c, 0x1c, 0x1c, 0x1c);
+        }
+        let w = GgufMat::new(format, rows, cols, &data).unwrap();
+        let mut values = vec![0.0f32; rows * cols];
+        gguf_dequantize(&Serial, &w, &mut values).unwrap();
+        let x: Vec<f32> = rng.floats(64 * cols);
+        for simd in Simd::available() {
+            let product = |m: usize| {
+                let mut y = vec![f32::NAN; m * rows];
+                let x = MatRef::row_major(&x[..m * cols], m, cols).unwrap();
+                let par = AtLevel(Threads(2), simd);
+                gguf_matmul(&par, x, &w, MatMut::row_major(&mut y, m, rows).unwrap(), Activations::Exact)
+                    .unwrap();
+                y
+            };
+            let many = product(23);
+            for (at, got) in many.iter().enumerate() {
+                let (x, v) = (&x[at / rows * cols..][..cols], &values[at % rows * cols..][..cols]);
+                let want: f64 = x.iter().zip(v).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                let size: f64 = x.iter().zip(v).map(|(a, b)| f64::from((a * b).abs())).sum();
+                assert!((f64::from(*got) - want).abs() <= 1e-5 * size, "{format:?}, {simd:?}: {got} {want}");
+            }
+            assert_eq!(product(1), many[..rows], "{format:?}, {simd:?}: alone and among others");
+        }
+        assert!(gguf_quantize(format, &values, &mut data).is_err());
+    }
+}
+
+#[test]
+fn a_layer_is_its_norm_its_products_and_what_follows() {
+    let mut rng = Rng::new(16);
+    let (k, rows) = (96, [40, 24]);
+    let weights: Vec<Vec<u8>> = rows
+        .iter()
+        .map(|rows| {
+            let mut data = vec![0u8; rows * k / 32 * GgufFormat::Q4_1.block_bytes()];
+            gguf_quantize(GgufFormat::Q4_1, &rng.floats(rows * k), &mut data).unwrap();
+            data
+        })
+        .collect();
+    let of = |at: usize, rows: usize| GgufMat::new(GgufFormat::Q4_1, rows, k, &weights[at]).unwrap();
+    let norm: Vec<f32> = rng.floats(k);
+    for m in [1, 3, 16, 21, 70] {
+        let (x, plus): (Vec<f32>, Vec<f32>) = (rng.floats(m * k), rng.floats(m * 64));
+        for (par, _) in levels() {
+            let mut normed = vec![0.0; m * k];
+            rms_norm(&Serial, &x, k, Some(&norm), 1e-5, &mut normed).unwrap();
+            let product = |w: &GgufMat<'_>, rows: usize| {
+                let mut y = vec![0.0; m * rows];
+                let x = MatRef::row_major(&normed, m, k).unwrap();
+                gguf_matmul(&par, x, w, MatMut::row_major(&mut y, m, rows).unwrap(), Activations::Exact)
+                    .unwrap();
+                y
+            };
+            let (first, second) = (product(&of(0, 40), 40), product(&of(1, 24), 24));
+            let mut y = vec![f32::NAN; m * 64];
+            let (both, norm) = ([of(0, 40), of(1, 24)], Some((&norm[..], 1e-5)));
+            gguf_layer(&par, &x, norm, &both, LayerEnd::Plus(&plus), &mut y).unwrap();
+            for (at, y) in y.iter().enumerate() {
+                let (i, j) = (at / 64, at % 64);
+                let product = if j < 40 { first[i * 40 + j] } else { second[i * 24 + j - 40] };
+                assert!((y - product - plus[at]).abs() < 1e-4, "{m} rows: {y}");
+            }
+            let (gate, wide) = (product(&of(0, 24), 24), &second);
+            let mut y = vec![f32::NAN; m * 24];
+            gguf_layer(&par, &x, norm, &[of(0, 24), of(1, 24)], LayerEnd::SiluGate, &mut y).unwrap();
+            for ((y, g), u) in y.iter().zip(&gate).zip(wide) {
+                let want = g / (1.0 + (-g).exp()) * u;
+                assert!((y - want).abs() < 1e-4 + 1e-5 * want.abs(), "{m} rows: {y} {want}");
+            }
+            let mut few = vec![0.0; m * 24];
+            assert!(gguf_layer(&par, &x, norm, &both, LayerEnd::SiluGate, &mut few).is_err());
+            assert!(gguf_layer(&par, &x[1..], norm, &both, LayerEnd::Plain, &mut y).is_err());
         }
     }
 }

@@ -7,9 +7,8 @@ mod common;
 use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Axis, Float, Par, Reduction, Scan, Serial, Threads, arg_extreme, argpartition, argsort, cast, copy_rows,
-    copy_strided, gather_rows, layer_norm, logsumexp, partition, reduce, rms_norm, scan, softmax, sort,
-    top_k,
+    Axis, Float, Par, Reduction, Scan, Serial, Threads, arg_extreme, cast, copy_rows, copy_strided,
+    gather_rows, layer_norm, logsumexp, reduce, rms_norm, scan, softmax,
 };
 
 fn bits<T: Float>(v: &[T]) -> Vec<u32> {
@@ -255,67 +254,6 @@ fn scans_match_plain_loops_in_both_directions() {
     assert_eq!(out, [100, -56, -55]);
 }
 
-fn check_sort<T: hesper_compute::Sortable + PartialOrd + std::fmt::Debug>(make: impl Fn(&mut Rng) -> T) {
-    let mut rng = Rng::new(4);
-    for (rows, n) in [(1, 1), (4, 3), (3, 100), (2, 1000), (1, 70_000), (0, 5)] {
-        let x: Vec<T> = (0..rows * n).map(|_| make(&mut rng)).collect();
-        let order = |a: &T, b: &T| a.partial_cmp(b).unwrap();
-        for par in [&Serial as &dyn Par, &Threads(3)] {
-            let mut out = x.clone();
-            sort(par, &x, n, &mut out).unwrap();
-            let mut places = vec![0u32; x.len()];
-            argsort(par, &x, n, &mut places).unwrap();
-            for r in 0..rows {
-                let row = &x[r * n..][..n];
-                let mut want = row.to_vec();
-                want.sort_by(order);
-                assert_eq!(out[r * n..][..n], want[..]);
-                let mut at: Vec<u32> = (0..n as u32).collect();
-                at.sort_by(|a, b| order(&row[*a as usize], &row[*b as usize]));
-                assert_eq!(places[r * n..][..n], at[..]);
-                let k = n / 3;
-                let (mut parted, mut from) = (row.to_vec(), vec![0u32; n]);
-                partition(par, row, n, k, &mut parted).unwrap();
-                argpartition(par, row, n, k, &mut from).unwrap();
-                assert_eq!(parted[k], want[k]);
-                assert!(
-                    parted[..k].iter().all(|v| *v <= want[k]) && parted[k..].iter().all(|v| *v >= want[k])
-                );
-                assert!(row[from[k] as usize] == want[k]);
-                let mut top = vec![row[0]; n - k];
-                top_k(par, row, n, n - k, &mut top).unwrap();
-                assert_eq!(top[..], want[k..]);
-            }
-        }
-    }
-}
-
-#[test]
-fn every_type_is_sorted_in_its_own_order() {
-    check_sort::<f32>(|r| (r.float() * 100.0).round());
-    check_sort::<f64>(|r| f64::from(r.float()));
-    check_sort::<f16>(|r| f16::from_f32(r.float()));
-    check_sort::<bf16>(|r| bf16::from_f32(r.float()));
-    check_sort::<i8>(|r| r.bits() as i8);
-    check_sort::<u16>(|r| r.bits() as u16);
-    check_sort::<i32>(|r| r.bits() as i32);
-    check_sort::<u32>(|r| r.bits() as u32);
-    check_sort::<i64>(|r| r.bits() as i64);
-    check_sort::<u64>(|r| r.bits());
-}
-
-#[test]
-fn nans_are_sorted_last_and_zeros_are_equal() {
-    let x = [f32::NAN, 1.0, -f32::NAN, f32::NEG_INFINITY, 0.0, -0.0, f32::INFINITY];
-    let mut out = [0.0; 7];
-    sort(&Serial, &x, 7, &mut out).unwrap();
-    assert_eq!(out[..5], [f32::NEG_INFINITY, 0.0, 0.0, 1.0, f32::INFINITY]);
-    assert!(out[5].is_nan() && out[6].is_nan());
-    let mut at = [0; 7];
-    argsort(&Serial, &x, 7, &mut at).unwrap();
-    assert_eq!(at, [3, 4, 5, 1, 6, 0, 2]);
-}
-
 #[test]
 fn casts_round_to_nearest_on_every_level() {
     let mut x: Vec<f32> = (0..70_003u32).map(|i| f32::from_bits(i.wrapping_mul(61_417))).collect();
@@ -415,4 +353,66 @@ fn rows_are_joined_side_by_side() {
         copy_rows(&Threads(2), b.as_ptr(), 1, out.as_mut_ptr().add(2), 3, 1, 2);
     }
     assert_eq!(out, [1, 2, 5, 3, 4, 6]);
+}
+
+#[test]
+fn long_rows_have_their_extremes_found_on_every_level() {
+    let mut rng = Rng::new(21);
+    for n in [1, 15, 16, 64, 100, 511, 4096, 5000] {
+        for round in 0..4 {
+            let mut x: Vec<f32> = (0..n).map(|_| (rng.float() * 50.0).round()).collect();
+            match round {
+                1 => x[n / 2] = f32::NAN,
+                2 => x.fill(f32::NEG_INFINITY),
+                3 => x[n - 1] = f32::INFINITY,
+                _ => {}
+            }
+            for max in [true, false] {
+                let better = |a: f32, b: f32| if max { a > b } else { a < b };
+                let mut want = 0;
+                for i in 1..n {
+                    if !x[want].is_nan() && (x[i].is_nan() || better(x[i], x[want])) {
+                        want = i;
+                    }
+                }
+                let op = if max { Reduction::Max } else { Reduction::Min };
+                for (one, _) in levels() {
+                    let mut at = [u32::MAX];
+                    arg_extreme(&one, max, &x, Axis::last(1, n), &mut at).unwrap();
+                    assert_eq!(at[0] as usize, want, "{n} {round} {max} {:?}", one.1);
+                    let mut value = [0.0];
+                    reduce(&one, op, &x, Axis::last(1, n), &mut value).unwrap();
+                    assert_eq!(value[0].is_nan(), x[want].is_nan());
+                    assert!(value[0] == x[want] || value[0].is_nan());
+                }
+            }
+        }
+    }
+    for (one, _) in levels() {
+        let mut value = [1.0];
+        reduce(&one, Reduction::Min, &[0.0f32; 100], Axis::last(1, 100), &mut value).unwrap();
+        assert!(value[0] == 0.0 && value[0].is_sign_positive());
+    }
+}
+
+#[test]
+fn sums_of_a_row_go_on_where_vectors_end() {
+    for n in [31, 32, 33, 47, 1000, 70_001] {
+        let x: Vec<f32> = (0..n).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
+        for (reverse, inclusive) in [(false, true), (true, true), (false, false), (true, false)] {
+            let mut want = vec![0.0; n];
+            let mut acc = 0.0;
+            for i in 0..n {
+                let at = if reverse { n - 1 - i } else { i };
+                want[at] = if inclusive { acc + x[at] } else { acc };
+                acc += x[at];
+            }
+            // Whole numbers: every order of adding gives the same.
+            for got in everywhere::<f32>(n, |p, o| {
+                scan(p, Scan::Sum, &x, Axis::last(1, n), reverse, inclusive, o).unwrap();
+            }) {
+                assert_eq!(got, want, "{n} {reverse} {inclusive}");
+            }
+        }
+    }
 }

@@ -18,12 +18,14 @@ use hesper_runtime::{
 use crate::blas::Blas;
 use crate::compiler::Compiler;
 use crate::context::{Context, Properties};
+use crate::cudnn::Dnn;
 use crate::disk::DiskCache;
 use crate::error::{CudaError, Result};
 use crate::event::EventPool;
 use crate::graph::GraphCounters;
 use crate::kernel::Kernel;
 use crate::options::Specialisation;
+use crate::queue::Queue;
 use crate::reap::State;
 use crate::staging::Staging;
 use crate::submit::Lane;
@@ -87,7 +89,9 @@ pub struct CudaCounters {
 /// ```
 pub struct CudaDevice {
     shared: Arc<CudaShared>,
-    reaper: Mutex<Option<JoinHandle<()>>>,
+    /// The threads that finish and launch, once they have started.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    started: OnceLock<()>,
 }
 
 /// What a device's users, its reaper and its native commands share; see
@@ -102,11 +106,13 @@ pub struct CudaShared {
     pub(crate) lanes: Mutex<HashMap<u64, Arc<Lane>>>,
     pub(crate) state: Mutex<State>,
     pub(crate) wake: Condvar,
+    pub(crate) queue: Queue,
     pub(crate) lost: OnceLock<String>,
     /// Kernels that were given back while a submission was under way.
     unloading: Mutex<Vec<Kernel>>,
     pub(crate) counters: Mutex<CudaCounters>,
     pub(crate) blas: OnceLock<Result<Blas>>,
+    pub(crate) dnn: OnceLock<Result<Dnn>>,
     ids: AtomicU64,
 }
 
@@ -141,16 +147,18 @@ impl CudaDevice {
             lanes: Mutex::new(HashMap::new()),
             state: Mutex::new(State::new()),
             wake: Condvar::new(),
+            queue: Queue::new(),
             lost: OnceLock::new(),
             unloading: Mutex::new(Vec::new()),
             counters: Mutex::new(CudaCounters::default()),
             blas: OnceLock::new(),
+            dnn: OnceLock::new(),
             ids: AtomicU64::new(1),
             context,
             info,
             options,
         };
-        Ok(CudaDevice { shared: Arc::new(shared), reaper: Mutex::new(None) })
+        Ok(CudaDevice { shared: Arc::new(shared), threads: Mutex::default(), started: OnceLock::new() })
     }
 
     /// What the device shares with its libraries.
@@ -158,17 +166,27 @@ impl CudaDevice {
         &self.shared
     }
 
-    /// Starts the thread that finishes what nobody waits for, with the first submission.
-    fn start_reaper(&self) -> Result<(), DeviceError> {
-        let mut reaper = lock(&self.reaper);
-        if reaper.is_none() {
-            let shared = self.shared.clone();
-            let thread = std::thread::Builder::new()
-                .name("hesper-cuda".into())
-                .spawn(move || shared.reap())
-                .map_err(|error| DeviceError::Failed(format!("no thread to be had: {error}")))?;
-            *reaper = Some(thread);
+    /// Starts the threads that finish what nobody waits for and that launch, with the first submission.
+    fn start_threads(&self) -> Result<(), DeviceError> {
+        if self.started.get().is_some() {
+            return Ok(());
         }
+        let mut threads = lock(&self.threads);
+        if self.started.get().is_some() {
+            return Ok(());
+        }
+        let start = |name: &str, life: fn(Arc<CudaShared>)| {
+            let shared = self.shared.clone();
+            let thread = std::thread::Builder::new().name(name.into()).spawn(move || life(shared));
+            thread.map_err(|error| DeviceError::Failed(format!("no thread to be had: {error}")))
+        };
+        if threads.is_empty() {
+            threads.push(start("hesper-cuda", CudaShared::reap)?);
+        }
+        if self.shared.queue.in_use {
+            threads.push(start("hesper-launch", CudaShared::keep_launching)?);
+        }
+        let _ = self.started.set(());
         Ok(())
     }
 }
@@ -177,10 +195,12 @@ impl Drop for CudaDevice {
     fn drop(&mut self) {
         lock(&self.shared.state).stop = true;
         self.shared.wake.notify_all();
-        let reaper = lock(&self.reaper).take();
-        // The last work may be finished, and so the device dropped, by the reaper itself.
-        if let Some(reaper) = reaper.filter(|reaper| reaper.thread().id() != std::thread::current().id()) {
-            let _ = reaper.join();
+        self.shared.queue.stop();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        // The last work may be finished, and so the device dropped, by one of them.
+        let own = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
+            let _ = thread.join();
         }
     }
 }
@@ -365,6 +385,7 @@ unsafe impl Device for CudaDevice {
                 let written = cuda::emit(kernel, &options);
                 let mut wanted = Specialisation::parse(&written.specialisation())?;
                 wanted.language = true;
+                wanted.minimal = true;
                 shared.load(&source.label, &written.text, &wanted)
             }
             None if source.language == "cuda" => {
@@ -391,16 +412,20 @@ unsafe impl Device for CudaDevice {
     }
 
     unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<(), (Work, DeviceError)> {
-        if let Err(error) = self.start_reaper() {
+        if let Err(error) = self.start_threads() {
             return Err((work, error));
         }
         // SAFETY: the caller's promise.
-        let outcome = unsafe { self.shared.submit(stream, work) };
+        let outcome = match self.shared.queue.in_use {
+            true => unsafe { self.shared.enlist(stream, work) },
+            false => unsafe { self.shared.submit(stream, work) },
+        };
         self.shared.unload_released();
         outcome
     }
 
     fn wait(&self, stream: RawStream, index: u64) -> Progress {
+        self.shared.launch_all();
         self.shared.wait(stream.0, index)
     }
 

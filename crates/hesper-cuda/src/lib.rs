@@ -17,6 +17,7 @@
 //! | `event`, `flight`, `reap` | completion, in order |
 //! | `staging` | host reads and writes |
 //! | [`blas`] | matrix products by cuBLASLt |
+//! | [`cudnn`] | convolutions by cuDNN |
 //!
 //! A fault of a kernel ends its context, as CUDA has it: the device is lost, everything in flight on it
 //! fails with the first cause, the process lives, and a new [`CudaDevice`] can be opened.
@@ -24,6 +25,7 @@
 pub mod blas;
 pub mod compiler;
 pub mod context;
+pub mod cudnn;
 mod device;
 pub mod disk;
 mod error;
@@ -33,6 +35,7 @@ mod graph;
 mod kernel;
 pub mod library;
 pub mod options;
+mod queue;
 mod reap;
 mod staging;
 mod submit;

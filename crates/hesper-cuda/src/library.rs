@@ -11,13 +11,16 @@ use std::sync::OnceLock;
 use libloading::Library;
 
 use crate::error::{CudaError, Result};
-use crate::sys::{CublasLt, Driver, Nvrtc};
+use crate::sys::{CublasLt, Cudnn, Driver, Nvrtc};
 
 /// Major versions of NVRTC that are known to work, newest first.
 const NVRTC_VERSIONS: [u32; 2] = [13, 12];
 
 /// The same of cuBLASLt.
 const CUBLAS_VERSIONS: [u32; 2] = [13, 12];
+
+/// The same of cuDNN.
+const CUDNN_VERSIONS: [u32; 1] = [9];
 
 /// The driver's library, loaded once and kept.
 pub fn driver() -> Result<&'static Driver> {
@@ -57,6 +60,27 @@ pub(crate) fn cublas_lt() -> Result<CublasLt> {
     let (library, path) = open("cuBLASLt", &candidates)?;
     // SAFETY: a library of this name exports these functions.
     unsafe { CublasLt::load(library) }.map_err(|symbol| CudaError::MissingSymbol { library: path, symbol })
+}
+
+/// The library for convolutions: where `HESPER_CUDNN` says (a file or a folder), or as the others.
+pub(crate) fn cudnn() -> Result<Cudnn> {
+    let mut all = named_candidates(env::var_os("HESPER_CUDNN").map(PathBuf::from).as_deref());
+    all.extend(candidates(&toolkits(), &CUDNN_VERSIONS, "cudnn", "cudnn64_"));
+    let (library, path) = open("cuDNN", &all)?;
+    // SAFETY: a library of this name exports these functions.
+    unsafe { Cudnn::load(library) }.map_err(|symbol| CudaError::MissingSymbol { library: path, symbol })
+}
+
+/// A library that is named, or those in a folder that is named.
+fn named_candidates(named: Option<&Path>) -> Vec<PathBuf> {
+    match named {
+        Some(folder) if folder.is_dir() => {
+            let names = candidates(&[], &CUDNN_VERSIONS, "cudnn", "cudnn64_");
+            names.iter().map(|name| folder.join(name)).collect()
+        }
+        Some(file) => vec![file.to_path_buf()],
+        None => Vec::new(),
+    }
 }
 
 fn open(what: &'static str, candidates: &[PathBuf]) -> Result<(Library, String)> {
@@ -166,6 +190,16 @@ mod tests {
         assert!(position("libnvrtc.so") < position("/a/lib64/libnvrtc.so.13"));
         assert!(position("/a/lib64/libnvrtc.so.13") < position("/a/lib64/libnvrtc.so.12"));
         assert!(position("/a/lib/libnvrtc.so") < position("/b/lib64/libnvrtc.so.13"));
+    }
+
+    #[test]
+    fn a_library_that_is_named_is_tried_as_a_file_or_as_a_folder() {
+        assert!(named_candidates(None).is_empty());
+        let file = PathBuf::from("/nowhere/libcudnn.so.9");
+        assert_eq!(named_candidates(Some(&file)), [file.clone()]);
+        let folder = std::env::temp_dir();
+        let all = named_candidates(Some(&folder));
+        assert!(all.len() > 1 && all.iter().all(|path| path.parent() == Some(folder.as_path())), "{all:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | `define NAME` or `define NAME=VALUE` | a macro |
 //! | `option TEXT` | an option for the compiler, as it stands |
 //! | `shared BYTES` | dynamic shared memory of each launch |
+//! | `minimal` | the text uses no textures, and calls no functions of the CUDA runtime: it is compiled faster |
 //! | `grid` | the launch's grid, in threads, is passed as one more parameter after the constants: three `unsigned long long` in a struct |
 //!
 //! Lines may come in any order; the order of defines and options is kept. A kernel's parameters are
@@ -32,6 +33,8 @@ pub struct Specialisation {
     pub shared: u32,
     /// Whether the grid is a parameter.
     pub grid: bool,
+    /// Whether the text uses the core of the language alone.
+    pub minimal: bool,
     /// Whether the kernel is one of the kernel language; its text does not say so.
     pub language: bool,
 }
@@ -77,7 +80,9 @@ impl Specialisation {
                 },
                 "grid" if !value.is_empty() => return fail("grid takes no value"),
                 "grid" => parsed.grid = true,
-                _ => return fail("expected entry, define, option, shared or grid"),
+                "minimal" if !value.is_empty() => return fail("minimal takes no value"),
+                "minimal" => parsed.minimal = true,
+                _ => return fail("expected entry, define, option, shared, grid or minimal"),
             }
         }
         if parsed.entry.is_empty() {

@@ -20,7 +20,7 @@ const CHANNELS: usize = 8;
 /// Transfers of this size and more are shared out.
 const LARGE: usize = 32 << 20;
 /// To how many threads.
-const SHARES: usize = 4;
+const SHARES: usize = 8;
 
 struct Channel {
     stream: CUstream,

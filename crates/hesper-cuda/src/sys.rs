@@ -257,3 +257,19 @@ table! {
              usize, *mut c_void) -> c_int;
     }
 }
+
+table! {
+    /// The functions for graphs of tensor operations (`libcudnn`).
+    Cudnn {
+        create: ["cudnnCreate"] (*mut *mut c_void) -> c_int;
+        destroy: ["cudnnDestroy"] (*mut c_void) -> c_int;
+        set_stream: ["cudnnSetStream"] (*mut c_void, *mut c_void) -> c_int;
+        create_descriptor: ["cudnnBackendCreateDescriptor"] (c_int, *mut *mut c_void) -> c_int;
+        destroy_descriptor: ["cudnnBackendDestroyDescriptor"] (*mut c_void) -> c_int;
+        finalize: ["cudnnBackendFinalize"] (*mut c_void) -> c_int;
+        set_attribute: ["cudnnBackendSetAttribute"] (*mut c_void, c_int, c_int, i64, *const c_void) -> c_int;
+        get_attribute: ["cudnnBackendGetAttribute"]
+            (*mut c_void, c_int, c_int, i64, *mut i64, *mut c_void) -> c_int;
+        execute: ["cudnnBackendExecute"] (*mut c_void, *mut c_void, *mut c_void) -> c_int;
+    }
+}

@@ -1,11 +1,15 @@
 //! Dense linear algebra on matrices in memory.
 //!
-//! Each function takes one matrix as a slice, row by row, and writes its results the same way; who has many
-//! matrices calls it for each, on as many threads as he likes. The algorithms are faer's, run on the
-//! calling thread alone, so results do not depend on the number of threads. What has no answer (a singular
-//! matrix, numbers that are not finite) is a [`Failure`], never a wrong number.
+//! Each function takes one matrix as a slice, row by row, and writes its results the same way, on the executor
+//! it is given; who has many matrices calls it for each. Real matrices are factored here, in blocks whose
+//! products run on all cores ([`dense`]); complex ones, and what follows a reduction to two diagonals, by faer on
+//! the calling thread. Results do not depend on the number of threads. What has no answer (a singular matrix,
+//! numbers that are not finite) is a [`Failure`], never a wrong number.
 
+mod complex;
+mod dense;
 mod matrix;
+mod real;
 mod solve;
 mod spectrum;
 
@@ -38,4 +42,10 @@ pub enum Failure {
         /// Elements of the slice.
         given: usize,
     },
+}
+
+impl From<hesper_compute::Mismatch> for Failure {
+    fn from(mismatch: hesper_compute::Mismatch) -> Self {
+        Self::Size { rows: mismatch.expected, columns: 1, given: mismatch.given }
+    }
 }

@@ -2,6 +2,7 @@
 
 use faer::traits::ComplexField;
 use faer::{Mat, MatRef, c32};
+use hesper_compute::Par;
 
 use crate::Failure;
 
@@ -9,12 +10,18 @@ use crate::Failure;
 const BLOCK: usize = 16;
 
 /// An element of a matrix: f32, f64, or the parts of a complex number.
+///
+/// Slices have the sizes that their matrices ask for, and `n` is not zero: the public functions have looked.
 pub trait Entry: Copy + Send + Sync + 'static {
     /// What faer computes with.
     #[doc(hidden)]
     type Field: ComplexField + Copy;
     /// Its real part.
     type Real: Entry;
+    #[doc(hidden)]
+    const ZERO: Self;
+    #[doc(hidden)]
+    const ONE: Self;
     #[doc(hidden)]
     fn enter(self) -> Self::Field;
     #[doc(hidden)]
@@ -25,15 +32,109 @@ pub trait Entry: Copy + Send + Sync + 'static {
     fn of_real(real: <Self::Field as ComplexField>::Real) -> Self::Real;
     #[doc(hidden)]
     fn finite(self) -> bool;
-    /// `self - a * b`.
+    /// The number with its imaginary part turned around.
     #[doc(hidden)]
-    fn less(self, a: Self, b: Self) -> Self;
-    /// `self / by`.
+    fn conjugate(self) -> Self;
+
+    /// Replaces a matrix by its factors, and says which row each was exchanged with.
     #[doc(hidden)]
-    fn over(self, by: Self) -> Self;
-    /// Its absolute value, or one that orders alike.
+    fn lu(
+        par: &dyn Par,
+        rows: usize,
+        columns: usize,
+        a: &mut [Self],
+        swaps: &mut [u32],
+    ) -> Result<(), Failure>;
+    /// Replaces `b` by the solution for a triangular matrix.
     #[doc(hidden)]
-    fn size(self) -> f64;
+    fn solve_triangular(
+        par: &dyn Par,
+        n: usize,
+        count: usize,
+        a: &[Self],
+        side: Side,
+        b: &mut [Self],
+    ) -> Result<(), Failure>;
+    /// Replaces the lower triangle of a matrix by its factor.
+    #[doc(hidden)]
+    fn cholesky(par: &dyn Par, n: usize, a: &mut [Self]) -> Result<(), Failure>;
+    #[doc(hidden)]
+    fn qr(
+        par: &dyn Par,
+        rows: usize,
+        columns: usize,
+        a: &[Self],
+        q: &mut [Self],
+        r: &mut [Self],
+    ) -> Result<(), Failure>;
+    /// Eigenvalues of a matrix whose lower triangle is given, and vectors.
+    #[doc(hidden)]
+    fn eigh(
+        par: &dyn Par,
+        n: usize,
+        a: Vec<Self>,
+        values: &mut [Self::Real],
+        vectors: Option<&mut [Self]>,
+    ) -> Result<(), Failure>;
+}
+
+/// Which triangle of a matrix counts.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The lower one.
+    Lower,
+    /// The lower one, its diagonal taken as ones.
+    LowerUnit,
+    /// The upper one.
+    Upper,
+}
+
+/// The methods that compute, from a module of functions of the same names.
+macro_rules! methods {
+    ($from:ident) => {
+        fn lu(
+            par: &dyn Par,
+            rows: usize,
+            columns: usize,
+            a: &mut [Self],
+            swaps: &mut [u32],
+        ) -> Result<(), Failure> {
+            crate::$from::lu(par, rows, columns, a, swaps)
+        }
+        fn solve_triangular(
+            par: &dyn Par,
+            n: usize,
+            count: usize,
+            a: &[Self],
+            side: Side,
+            b: &mut [Self],
+        ) -> Result<(), Failure> {
+            crate::$from::solve_triangular(par, n, count, a, side, b)
+        }
+        fn cholesky(par: &dyn Par, n: usize, a: &mut [Self]) -> Result<(), Failure> {
+            crate::$from::cholesky(par, n, a)
+        }
+        fn qr(
+            par: &dyn Par,
+            rows: usize,
+            columns: usize,
+            a: &[Self],
+            q: &mut [Self],
+            r: &mut [Self],
+        ) -> Result<(), Failure> {
+            crate::$from::qr(par, rows, columns, a, q, r)
+        }
+        fn eigh(
+            par: &dyn Par,
+            n: usize,
+            a: Vec<Self>,
+            values: &mut [Self::Real],
+            vectors: Option<&mut [Self]>,
+        ) -> Result<(), Failure> {
+            crate::$from::eigh(par, n, a, values, vectors)
+        }
+    };
 }
 
 macro_rules! reals {
@@ -41,6 +142,8 @@ macro_rules! reals {
         impl Entry for $t {
             type Field = $t;
             type Real = $t;
+            const ZERO: $t = 0.0;
+            const ONE: $t = 1.0;
             #[inline(always)]
             fn enter(self) -> $t { self }
             #[inline(always)]
@@ -48,9 +151,8 @@ macro_rules! reals {
             fn real(field: $t) -> $t { field }
             fn of_real(real: $t) -> $t { real }
             fn finite(self) -> bool { self.is_finite() }
-            fn less(self, a: $t, b: $t) -> $t { self - a * b }
-            fn over(self, by: $t) -> $t { self / by }
-            fn size(self) -> f64 { f64::from(self.abs()) }
+            fn conjugate(self) -> $t { self }
+            methods!(real);
         }
     )* };
 }
@@ -60,6 +162,8 @@ reals!(f32 f64);
 impl Entry for [f32; 2] {
     type Field = c32;
     type Real = f32;
+    const ZERO: Self = [0.0, 0.0];
+    const ONE: Self = [1.0, 0.0];
     #[inline(always)]
     fn enter(self) -> c32 {
         c32::new(self[0], self[1])
@@ -77,15 +181,10 @@ impl Entry for [f32; 2] {
     fn finite(self) -> bool {
         self[0].is_finite() && self[1].is_finite()
     }
-    fn less(self, a: Self, b: Self) -> Self {
-        Self::leave(self.enter() - a.enter() * b.enter())
+    fn conjugate(self) -> [f32; 2] {
+        [self[0], -self[1]]
     }
-    fn over(self, by: Self) -> Self {
-        Self::leave(self.enter() / by.enter())
-    }
-    fn size(self) -> f64 {
-        f64::from(self[0]).hypot(f64::from(self[1]))
-    }
+    methods!(complex);
 }
 
 /// `Ok` if a slice has the elements of its matrix.

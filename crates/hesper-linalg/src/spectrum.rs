@@ -1,13 +1,15 @@
 //! Singular values and eigenvalues, and their vectors.
 
 use faer::c32;
-use faer::linalg::solvers::{Eigen, SelfAdjointEigen, Svd};
+use faer::linalg::solvers::{Eigen, Svd};
+use hesper_compute::Par;
 
 use crate::Failure;
 use crate::matrix::{Entry, check, check_finite, load, store};
 
 /// Left vectors as columns, singular values with the largest first, and right vectors as rows.
 pub fn svd<T: Entry>(
+    _par: &dyn Par,
     rows: usize,
     columns: usize,
     a: &[T],
@@ -30,6 +32,7 @@ pub fn svd<T: Entry>(
 
 /// Singular values alone.
 pub fn singular_values<T: Entry>(
+    _par: &dyn Par,
     rows: usize,
     columns: usize,
     a: &[T],
@@ -49,27 +52,32 @@ pub fn singular_values<T: Entry>(
 /// Eigenvalues of a matrix that is its own adjoint, the smallest first, and the vectors as columns if they
 /// are wanted. Only one triangle of `a` is looked at.
 pub fn eigh<T: Entry>(
+    par: &dyn Par,
     n: usize,
     a: &[T],
     upper: bool,
     values: &mut [T::Real],
     vectors: Option<&mut [T]>,
 ) -> Result<(), Failure> {
+    check(n, n, a.len())?;
     check(n, 1, values.len())?;
+    vectors.as_ref().map_or(Ok(()), |vectors| check(n, n, vectors.len()))?;
     check_finite(a)?;
-    let matrix = load(n, n, a)?;
     if n == 0 {
         return Ok(());
     }
-    let side = if upper { faer::Side::Upper } else { faer::Side::Lower };
-    let found = SelfAdjointEigen::new(matrix.as_ref(), side).map_err(|_| Failure::NoConvergence)?;
-    let list = found.S().column_vector();
-    values.iter_mut().enumerate().for_each(|(at, value)| *value = T::real(list[at]));
-    vectors.map_or(Ok(()), |vectors| store(found.U(), vectors))
+    let mut matrix = a.to_vec();
+    if upper {
+        for row in 0..n {
+            (0..row).for_each(|column| matrix[row * n + column] = a[column * n + row].conjugate());
+        }
+    }
+    T::eigh(par, n, matrix, values, vectors)
 }
 
 /// Eigenvalues of any square matrix, and the vectors as columns of length one if they are wanted.
 pub fn eig<T: General>(
+    _par: &dyn Par,
     n: usize,
     a: &[T],
     values: &mut [[f32; 2]],

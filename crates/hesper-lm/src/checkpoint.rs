@@ -7,8 +7,8 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use hesper::io::{Blocks, GgmlType, Loaded};
-use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat};
+use hesper::io::{Blocks, Loaded};
+use hesper::{Activations, Array, Dtype};
 use hesper_nn::{LayerNorm, Linear, Norm, RmsNorm, Weight};
 
 use crate::config::{Family, Quantizations};
@@ -201,15 +201,11 @@ impl Checkpoint {
     }
 
     fn packed(&self, blocks: &Blocks) -> Result<Weight> {
-        let format = match blocks.kind() {
-            GgmlType::Q4_0 => PackedFormat::Q4_0,
-            GgmlType::Q4_1 => PackedFormat::Q4_1,
-            GgmlType::Q8_0 => PackedFormat::Q8_0,
+        Ok(match blocks.packed()? {
+            Some(blocks) => Weight::Packed { blocks, activations: self.activations },
             // Those that are not multiplied as they are, are decoded when they are first used.
-            _ => return Ok(blocks.dequantize(Dtype::Float32)?.into()),
-        };
-        let blocks = PackedArray::new(&blocks.bytes().reshape(&[-1])?, format, blocks.shape())?;
-        Ok(Weight::Packed { blocks, activations: self.activations })
+            None => blocks.dequantize(Dtype::Float32)?.into(),
+        })
     }
 
     /// A linear layer. `bias` says whether it must have one; where it may, it is taken if it is there.

@@ -81,6 +81,8 @@ pub struct Config {
     pub activation: Activation,
     /// Most tokens of a text.
     pub context: usize,
+    /// How many of the last tokens are seen, if not all.
+    pub window: Option<usize>,
     /// The base of rotary positions.
     pub rope_base: f32,
     /// How rotary positions are stretched.
@@ -167,12 +169,20 @@ impl Config {
         let heads = fields.need(&["num_attention_heads", "n_head"])?;
         let activation = fields.text(&["hidden_act", "activation_function"]);
         let mut context = fields.size(&["max_position_embeddings", "n_positions", "n_ctx"])?;
-        // Up to the length of a window there is none.
-        if fields.flag("use_sliding_window") != Some(false)
-            && let Some(window) = fields.size(&["sliding_window"])?
-        {
-            context = Some(context.map_or(window, |context| context.min(window)));
+        let mut window = fields.size(&["sliding_window"])?;
+        if matches!(family, Family::Qwen2 | Family::Qwen3) {
+            // Only some layers have the window, and only if it is asked for; up to its length there is none.
+            if let (Some(window), Some(true)) = (window, fields.flag("use_sliding_window")) {
+                context = Some(context.map_or(window, |context| context.min(window)));
+            }
+            window = None;
         }
+        // Newer configurations hold all that is known of rotary positions in one object.
+        let rope = ["rope_parameters", "rope_scaling"].iter().find_map(|name| map.get(*name)?.as_object());
+        let base = match rope.and_then(|rope| Fields(rope).number(&["rope_theta"]).transpose()) {
+            Some(base) => Some(base?),
+            None => fields.number(&["rope_theta"])?,
+        };
         if fields.number(&["partial_rotary_factor"])?.is_some_and(|part| part != 1.0) {
             return Err(Error::config(
                 "partial_rotary_factor",
@@ -195,8 +205,9 @@ impl Config {
             eps: fields.number(&["rms_norm_eps", "layer_norm_epsilon"])?.unwrap_or(1e-5),
             activation: Activation::named(activation.unwrap_or(if gpt2 { "gelu_new" } else { "silu" }))?,
             context: context.unwrap_or(if gpt2 { 1024 } else { 2048 }),
-            rope_base: fields.number(&["rope_theta"])?.unwrap_or(10_000.0),
-            rope_scaling: rope_scaling(map, context.unwrap_or(2048))?,
+            window,
+            rope_base: base.unwrap_or(10_000.0),
+            rope_scaling: rope.map_or(Ok(None), |rope| rope_scaling(rope, context.unwrap_or(2048)))?,
             rope_traditional: fields.flag("rope_traditional").unwrap_or(false),
             tied: fields.flag("tie_word_embeddings").unwrap_or(gpt2),
             quantizations: quantizations(map)?,
@@ -236,21 +247,39 @@ pub(crate) fn ends(value: Option<&Value>) -> Vec<u32> {
     }
 }
 
-fn rope_scaling(map: &serde_json::Map<String, Value>, context: usize) -> Result<Option<RopeScaling>> {
-    let Some(Value::Object(scaling)) = map.get("rope_scaling") else { return Ok(None) };
+fn rope_scaling(scaling: &serde_json::Map<String, Value>, context: usize) -> Result<Option<RopeScaling>> {
     let fields = Fields(scaling);
     let need = |name: &str| {
         fields.number(&[name])?.ok_or_else(|| Error::config("rope_scaling", format!("there is no {name}")))
     };
+    let original = fields.number(&["original_max_position_embeddings"])?.unwrap_or(context as f32);
     match fields.text(&["rope_type", "type"]) {
-        Some("default") | None => Ok(None),
+        // Dynamic scaling changes nothing up to the context of training, which is as far as texts go.
+        Some("default" | "dynamic") | None => Ok(None),
         Some("linear") => Ok(Some(RopeScaling::Linear(need("factor")?))),
         Some("llama3") => Ok(Some(RopeScaling::Llama3 {
             factor: need("factor")?,
             low: need("low_freq_factor")?,
             high: need("high_freq_factor")?,
-            original: fields.number(&["original_max_position_embeddings"])?.unwrap_or(context as f32),
+            original,
         })),
+        Some("yarn") => {
+            let factor = match fields.number(&["factor"])? {
+                Some(factor) => factor,
+                None => context as f32 / original,
+            };
+            let weights = (fields.number(&["mscale"])?, fields.number(&["mscale_all_dim"])?);
+            let gain = match (fields.number(&["attention_factor"])?, weights) {
+                (Some(gain), _) => gain,
+                (None, (Some(own), Some(all))) => {
+                    RopeScaling::yarn_gain(factor, own) / RopeScaling::yarn_gain(factor, all)
+                }
+                (None, _) => RopeScaling::yarn_gain(factor, 1.0),
+            };
+            let fast = fields.number(&["beta_fast"])?.unwrap_or(32.0);
+            let slow = fields.number(&["beta_slow"])?.unwrap_or(1.0);
+            Ok(Some(RopeScaling::Yarn { factor, original, fast, slow, gain }))
+        }
         Some(other) => Err(Error::config("rope_scaling", format!("the type {other:?} is not supported"))),
     }
 }
@@ -327,7 +356,11 @@ mod tests {
         assert_eq!(config.ends, [1, 2]);
         assert_eq!(config.context, 2048);
         let window = with(r#""model_type": "mistral", "sliding_window": 64, "max_position_embeddings": 512"#);
-        assert_eq!(window.unwrap().context, 64);
+        let window = window.unwrap();
+        assert_eq!((window.context, window.window), (512, Some(64)));
+        let unused =
+            with(r#""model_type": "qwen2", "sliding_window": 64, "max_position_embeddings": 512"#).unwrap();
+        assert_eq!((unused.context, unused.window), (512, None));
         assert_eq!(config.head_width, 16);
         assert!(matches!(config.rope_scaling, Some(RopeScaling::Llama3 { factor: 8.0, .. })));
         let bits = |layer: &str| config.quantizations.of(layer).map(|one| one.bits());

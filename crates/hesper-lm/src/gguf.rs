@@ -39,6 +39,18 @@ impl Config {
         let scaling = match metadata.get(&format!("{name}.rope.scaling.type")).and_then(MetaValue::as_str) {
             None | Some("none") => None,
             Some("linear") => number("rope.scaling.factor")?.map(RopeScaling::Linear),
+            Some("yarn") => {
+                let context = size("context_length")?.unwrap_or(2048) as f32;
+                let factor = number("rope.scaling.factor")?.unwrap_or(1.0);
+                let gain = number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+                Some(RopeScaling::Yarn {
+                    factor,
+                    original: number("rope.scaling.original_context_length")?.unwrap_or(context),
+                    fast: number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+                    slow: number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+                    gain: gain * RopeScaling::yarn_gain(factor, 1.0),
+                })
+            }
             Some(other) => {
                 let what = format!("the type {other:?} is not supported");
                 return Err(Error::config(format!("{name}.rope.scaling.type"), what));
@@ -64,6 +76,7 @@ impl Config {
             eps: eps.unwrap_or(1e-5),
             activation: if gpt2 { Activation::GeluTanh } else { Activation::Silu },
             context: size("context_length")?.unwrap_or(2048),
+            window: size("attention.sliding_window")?,
             rope_base: number("rope.freq_base")?.unwrap_or(10_000.0),
             rope_scaling: scaling,
             // Queries and keys of Llama are stored so that pairs are neighbours.

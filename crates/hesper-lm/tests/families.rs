@@ -58,6 +58,19 @@ fn stretched_rotations_are_those_of_the_papers() {
         "original_max_position_embeddings": 64 });
     check("llama3", &Small::new("llama", 3, true, Some(llama3)));
     check("linear", &Small::new("llama", 4, true, Some(json!({ "rope_type": "linear", "factor": 2.5 }))));
+    let yarn = json!({ "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256 });
+    check("yarn", &Small::new("llama", 8, true, Some(yarn)));
+}
+
+#[test]
+fn a_model_with_a_window_sees_the_last_tokens_only() {
+    let mut small = Small::new("llama", 9, true, None);
+    small.window = Some(6);
+    check("window", &small);
+    let seen = reference(&small, &some_tokens(TOKENS, small.vocabulary, 5));
+    small.window = None;
+    let all = reference(&small, &some_tokens(TOKENS, small.vocabulary, 5));
+    assert!(seen[5] == all[5] && seen[TOKENS - 1] != all[TOKENS - 1], "the window makes no difference");
 }
 
 #[test]

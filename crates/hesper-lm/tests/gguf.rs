@@ -5,9 +5,11 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use hesper::io::{self, MetaArray, MetaValue};
-use hesper::{Array, Dtype};
-use hesper_lm::{Cache, CacheKind, LanguageModel, LoadOptions, Tokenizer};
+use hesper::io::{self, GgufTensor, MetaArray, MetaValue};
+use hesper::{Array, Dtype, PackedArray, PackedFormat};
+use hesper_lm::{
+    Cache, CacheKind, GenerateOptions, LanguageModel, LoadOptions, Tokenizer, batch_generate, generate,
+};
 use support::{Folder, Small, Tensor, difference, reference, some_tokens};
 
 fn text(value: &str) -> MetaValue {
@@ -53,7 +55,8 @@ fn paired(tensor: &Tensor, head: usize) -> Tensor {
     Tensor { shape: tensor.shape.clone(), data }
 }
 
-fn write(small: &Small, path: &Path, metadata: &[(String, MetaValue)]) {
+/// The weights under the names of GGUF files.
+fn named(small: &Small) -> Vec<(String, Array)> {
     let names = [
         ("model.embed_tokens", "token_embd"),
         ("model.norm", "output_norm"),
@@ -64,11 +67,14 @@ fn write(small: &Small, path: &Path, metadata: &[(String, MetaValue)]) {
         ("self_attn.k_proj", "attn_k"),
         ("self_attn.v_proj", "attn_v"),
         ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("lm_head", "output"),
         ("mlp.gate_proj", "ffn_gate"),
         ("mlp.up_proj", "ffn_up"),
         ("mlp.down_proj", "ffn_down"),
     ];
-    let arrays: Vec<(String, Array)> = small
+    small
         .weights
         .iter()
         .map(|(name, tensor)| {
@@ -78,7 +84,11 @@ fn write(small: &Small, path: &Path, metadata: &[(String, MetaValue)]) {
             let numbers: Vec<f32> = tensor.data.iter().map(|number| *number as f32).collect();
             (short, Array::try_from_slice(&numbers, &tensor.shape).unwrap())
         })
-        .collect();
+        .collect()
+}
+
+fn write(small: &Small, path: &Path, metadata: &[(String, MetaValue)]) {
+    let arrays = named(small);
     io::save_gguf(path, arrays.iter().map(|(name, array)| (name.clone(), array)), metadata).unwrap();
 }
 
@@ -120,6 +130,79 @@ fn gguf_files_hold_the_same_model() {
         let given = language.model().all_scores(&ids, &mut cache).unwrap().to_vec::<f32>().unwrap();
         let off = difference(&given, &expected);
         assert!(off < 2e-4 * largest, "{family}: off by {off} of {largest}");
+    }
+}
+
+/// The numbers that matrices have after they were rounded to blocks.
+fn rounded(small: &mut Small, format: PackedFormat) {
+    for tensor in small.weights.values_mut().filter(|tensor| tensor.shape.len() == 2) {
+        let numbers: Vec<f32> = tensor.data.iter().map(|number| *number as f32).collect();
+        let array = Array::try_from_slice(&numbers, &tensor.shape).unwrap();
+        let packed = PackedArray::quantize(&array, format).unwrap();
+        let numbers = packed.dequantize(Dtype::Float32).unwrap().to_vec::<f32>().unwrap();
+        tensor.data = numbers.into_iter().map(f64::from).collect();
+    }
+}
+
+#[test]
+fn packed_matrices_compute_what_plain_loops_compute_in_pieces_and_token_by_token() {
+    let folder = Folder::new("packed");
+    for (family, window, tied, format) in [
+        ("llama", None, true, PackedFormat::Q4_1),
+        ("llama", Some(6), true, PackedFormat::Q8_0),
+        ("llama", None, false, PackedFormat::Q4_0),
+        ("qwen2", None, true, PackedFormat::Q4_1),
+        ("qwen3", None, true, PackedFormat::Q4_1),
+        ("qwen3", None, false, PackedFormat::Q8_0),
+    ] {
+        let mut small = Small::new(family, 33, tied, None);
+        small.window = window;
+        rounded(&mut small, format);
+        let path = folder.0.join("packed.gguf");
+        let mut metadata = metadata(&small);
+        if let Some(window) = window {
+            metadata.push((format!("{family}.attention.sliding_window"), MetaValue::U32(window as u32)));
+        }
+        let arrays = named(&small);
+        let packed: Vec<(String, Result<PackedArray, Array>)> = (arrays.into_iter())
+            .map(|(name, array)| match array.ndim() {
+                2 => (name, Ok(PackedArray::quantize(&array, format).unwrap())),
+                _ => (name, Err(array)),
+            })
+            .collect();
+        let tensors = packed.iter().map(|(name, tensor)| match tensor {
+            Ok(packed) => (name.clone(), GgufTensor::Packed(packed)),
+            Err(array) => (name.clone(), GgufTensor::Array(array)),
+        });
+        io::save_gguf(&path, tensors, &metadata).unwrap();
+        let language = LanguageModel::load(&path, &LoadOptions::default()).unwrap();
+        let tokens = some_tokens(19, small.vocabulary, 32);
+        let expected = reference(&small, &tokens);
+        let largest = expected.concat().iter().fold(0.0f64, |a, b| a.max(b.abs()));
+        for pieces in [&[19][..], &[7, 1, 1, 10], &[1; 19]] {
+            let mut cache = Cache::new(language.model().config(), CacheKind::Growing).unwrap();
+            let (mut given, mut rest) = (Vec::new(), &tokens[..]);
+            for piece in pieces {
+                let (now, later) = rest.split_at(*piece);
+                let ids = Array::try_from_slice(now, &[1, now.len()]).unwrap();
+                given.extend(language.model().all_scores(&ids, &mut cache).unwrap().to_vec::<f32>().unwrap());
+                rest = later;
+            }
+            let off = difference(&given, &expected);
+            let what = (family, window, format, pieces);
+            assert!(off < 2e-4 * largest, "{what:?}: off by {off} of {largest}");
+        }
+        // Texts of several lengths together, and each alone.
+        let options = GenerateOptions { max_tokens: 9, ignore_end: true, ..GenerateOptions::default() };
+        let prompts: Vec<_> =
+            [1, 4, 13].map(|length| (some_tokens(length, small.vocabulary, 7), options.clone())).into();
+        for ((prompt, options), made) in prompts.iter().zip(batch_generate(&language, &prompts).unwrap()) {
+            assert_eq!(
+                made.tokens,
+                generate(&language, prompt, options).unwrap().tokens,
+                "{family} {window:?}"
+            );
+        }
     }
 }
 

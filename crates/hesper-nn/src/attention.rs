@@ -4,12 +4,12 @@
 //! decided by a [`KeyValues`]. Without memory ([`Causal`]) every token sees those before it.
 
 use hesper::fast::{self, AttentionMask};
-use hesper::{Array, Split};
+use hesper::{Array, Dtype, PackedArray, PackedEnd, Split, packed_layer, place};
 
 use crate::error::{Error, Result};
 use crate::linear::Linear;
 use crate::module::{Module, join};
-use crate::norm::RmsNorm;
+use crate::norm::{Norm, RmsNorm};
 use crate::rope::Rope;
 use crate::{Leaf, LeafMut};
 
@@ -26,6 +26,20 @@ pub trait KeyValues {
     /// Remembers new keys and values and attends to all that may be seen. All have the shape
     /// (sequences, heads, tokens, width).
     fn attend(&mut self, queries: &Array, keys: &Array, values: &Array, scale: f32) -> hesper::Result<Array>;
+
+    /// The same for one new token of each sequence, where the memory knows how: `token` has the shape (sequences,
+    /// numbers) and holds queries, keys and values side by side, which are to be turned. Gives the heads of queries
+    /// side by side.
+    fn attend_token(
+        &mut self,
+        token: &Array,
+        heads: Heads,
+        turns: Option<&fast::Turns>,
+        scale: f32,
+    ) -> hesper::Result<Option<Array>> {
+        let _ = (token, heads, turns, scale);
+        Ok(None)
+    }
 }
 
 /// No memory: every token sees itself and those before it.
@@ -112,26 +126,74 @@ impl Attention {
     /// Applies it to tokens of shape (sequences, tokens, width), or of shape (tokens, width) with those of all
     /// sequences one behind the other.
     pub fn forward(&self, x: &Array, memory: &mut dyn KeyValues) -> Result<Array> {
-        let refused = || Error::Setting(format!("attention of an array of shape {:?}", x.shape()));
-        let (sequences, tokens) = match *x.shape() {
+        let parts = match &self.projections {
+            Projections::Separate { queries, keys, values } => {
+                [queries.forward(x)?, keys.forward(x)?, values.forward(x)?]
+            }
+            Projections::Joined(layer) => self.split(&layer.forward(x)?)?,
+        };
+        self.output.forward(&self.attend(parts, memory)?)
+    }
+
+    /// `x + forward(norm(x))`, in a few commands where the weights are packed.
+    pub fn residual(&self, norm: &Norm, x: &Array, memory: &mut dyn KeyValues) -> Result<Array> {
+        let Some((norm, [q, k, v], output)) = self.packed(norm, x) else {
+            return Ok(x.add(&self.forward(&norm.forward(x)?, memory)?)?);
+        };
+        let joined = packed_layer(x, Some(norm.parts()), &[q, k, v], PackedEnd::Plain)?;
+        let single = x.ndim() == 2 && x.shape()[0] == memory.sequences() && self.norms.is_none();
+        let turns = self.rope.as_ref().map(Rope::turns);
+        let y = match single {
+            true => memory.attend_token(&joined, self.heads, turns, self.scale())?,
+            false => None,
+        };
+        let y = match y {
+            Some(y) => y,
+            None => self.attend(self.split(&joined)?, memory)?,
+        };
+        Ok(packed_layer(&y, None, &[output], PackedEnd::Plus(x))?)
+    }
+
+    /// What [`packed_layer`] needs, if this layer is made of it and the host computes.
+    fn packed<'a>(
+        &'a self,
+        norm: &'a Norm,
+        x: &Array,
+    ) -> Option<(&'a RmsNorm, [&'a PackedArray; 3], &'a PackedArray)> {
+        let (Norm::Rms(norm), Projections::Separate { queries, keys, values }) = (norm, &self.projections)
+        else {
+            return None;
+        };
+        let inputs = [queries.packed()?, keys.packed()?, values.packed()?];
+        joins(norm, x).then_some((norm, inputs, self.output.packed()?))
+    }
+
+    /// Queries, keys and values that lie side by side.
+    fn split(&self, joined: &Array) -> Result<[Array; 3]> {
+        let Heads { queries, keys, width } = self.heads;
+        let cuts = [(queries * width) as isize, ((queries + keys) * width) as isize];
+        let parts = joined.split(Split::Indices(&cuts), -1)?;
+        <[Array; 3]>::try_from(parts).map_err(|_| Error::Setting("a projection in three parts".into()))
+    }
+
+    /// What scores are multiplied by.
+    fn scale(&self) -> f32 {
+        let gain = self.rope.as_ref().map_or(1.0, Rope::gain);
+        (self.heads.width as f32).powf(-0.5) * gain * gain
+    }
+
+    /// Attention of queries to keys and values, each with the heads of a token side by side.
+    fn attend(&self, [q, k, v]: [Array; 3], memory: &mut dyn KeyValues) -> Result<Array> {
+        let refused = || Error::Setting(format!("attention of an array of shape {:?}", q.shape()));
+        let (sequences, tokens) = match *q.shape() {
             [sequences, tokens, _] => (sequences, tokens),
             [rows, _] if memory.sequences() > 0 && rows.is_multiple_of(memory.sequences()) => {
                 (memory.sequences(), rows / memory.sequences())
             }
             _ => return Err(refused()),
         };
+        let shape: Vec<isize> = q.shape().iter().map(|length| *length as isize).collect();
         let Heads { queries, keys, width } = self.heads;
-        let [q, k, v] = match &self.projections {
-            Projections::Separate { queries, keys, values } => {
-                [queries.forward(x)?, keys.forward(x)?, values.forward(x)?]
-            }
-            Projections::Joined(layer) => {
-                let cuts = [(queries * width) as isize, ((queries + keys) * width) as isize];
-                let parts = layer.forward(x)?.split(Split::Indices(&cuts), -1)?;
-                <[Array; 3]>::try_from(parts)
-                    .map_err(|_| Error::Setting("a projection in three parts".into()))?
-            }
-        };
         let heads = |x: &Array, count: usize| -> Result<Array> {
             let (sequences, tokens, count, width) =
                 (sequences as isize, tokens as isize, count as isize, width as isize);
@@ -148,16 +210,18 @@ impl Attention {
         if let Some(rope) = &self.rope {
             (q, k) = (rope.forward(&q, memory.offset())?, rope.forward(&k, memory.offset())?);
         }
-        let mut y = memory.attend(&q, &k, &v, (width as f32).powf(-0.5))?;
+        let mut y = memory.attend(&q, &k, &v, self.scale())?;
         if tokens > 1 {
             y = y.transpose(&[0, 2, 1, 3])?;
         }
-        let mut shape: Vec<isize> = x.shape().iter().map(|length| *length as isize).collect();
-        if let Some(last) = shape.last_mut() {
-            *last = (queries * width) as isize;
-        }
-        self.output.forward(&y.reshape(&shape)?)
+        Ok(y.reshape(&shape)?)
     }
+}
+
+/// Whether [`packed_layer`] takes such a norm and such activations: those of the host, in float32.
+pub(crate) fn joins(norm: &RmsNorm, x: &Array) -> bool {
+    let float = |array: &Array| array.dtype() == Dtype::Float32;
+    float(x) && float(norm.parts().0) && place::default_device() == place::Device::Cpu
 }
 
 impl Module for Attention {

@@ -1,6 +1,6 @@
 //! Affine maps.
 
-use hesper::Array;
+use hesper::{Activations, Array, PackedArray};
 
 use crate::error::{Error, Result};
 use crate::module::{Module, Parameter, join};
@@ -33,6 +33,14 @@ impl Linear {
     /// The weight.
     pub fn weight(&self) -> &Weight {
         &self.weight
+    }
+
+    /// The packed matrix, if it is all there is to the layer and activations are to be used as they are.
+    pub(crate) fn packed(&self) -> Option<&PackedArray> {
+        match (&self.weight, &self.bias) {
+            (Weight::Packed { blocks, activations: Activations::Exact }, None) => Some(blocks),
+            _ => None,
+        }
     }
 
     /// Applies the map to the last axis.

@@ -22,6 +22,11 @@ impl RmsNorm {
         RmsNorm { weight: weight.into(), eps }
     }
 
+    /// Its weight, and the number that keeps its root from zero.
+    pub(crate) fn parts(&self) -> (&Array, f32) {
+        (self.weight.get(), self.eps)
+    }
+
     /// Applies it.
     pub fn forward(&self, x: &Array) -> Result<Array> {
         Ok(fast::rms_norm(x, Some(self.weight.get()), self.eps)?)

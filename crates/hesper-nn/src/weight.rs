@@ -1,9 +1,11 @@
 //! Weights of linear layers and tables, used as they are stored.
 
-use hesper::{Activations, Array, Dtype, PackedArray, QuantMode};
+use hesper::{Activations, Array, Dtype, PackedArray, PackedEnd, QuantMode, packed_layer};
 
+use crate::attention::joins;
 use crate::error::{Error, Result};
 use crate::module::{Module, Parameter, join};
+use crate::norm::Norm;
 use crate::{Leaf, LeafMut};
 
 /// How the rows of a weight were rounded to codes in groups.
@@ -140,6 +142,18 @@ impl Weight {
             }
             Weight::Packed { blocks, activations } => blocks.matmul_with(x, *activations)?,
         })
+    }
+
+    /// `norm(x) w^T`, in one command where the weight is packed.
+    pub fn apply_normed(&self, norm: &Norm, x: &Array) -> Result<Array> {
+        match (norm, self) {
+            (Norm::Rms(norm), Weight::Packed { blocks, activations: Activations::Exact })
+                if joins(norm, x) =>
+            {
+                Ok(packed_layer(x, Some(norm.parts()), &[blocks], PackedEnd::Plain)?)
+            }
+            _ => self.apply(&norm.forward(x)?),
+        }
     }
 
     /// The rows that numbers name, as one more axis.

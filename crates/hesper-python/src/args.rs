@@ -190,6 +190,27 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Axes {
     }
 }
 
+/// How many of something: an integer that must not be negative.
+#[derive(Clone, Copy)]
+pub struct Count(pub usize);
+
+impl From<Count> for usize {
+    fn from(Count(count): Count) -> usize {
+        count
+    }
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Count {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let count = object.extract::<isize>()?;
+        let negative =
+            |_| PyValueError::new_err(format!("expected a number that is not negative, not {count}"));
+        usize::try_from(count).map(Count).map_err(negative)
+    }
+}
+
 /// A shape: one length, or a sequence of them, none negative.
 pub struct Lengths(pub SmallVec<[usize; 6]>);
 

@@ -189,6 +189,7 @@ fn gated_delta_update(
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let fast = PyModule::new(m.py(), "fast")?;
     crate::kernel::register(&fast)?;
+    crate::cuda_kernel::register(&fast)?;
     fast.add_function(wrap_pyfunction!(rms_norm, &fast)?)?;
     fast.add_function(wrap_pyfunction!(layer_norm, &fast)?)?;
     fast.add_function(wrap_pyfunction!(cross_entropy, &fast)?)?;

@@ -9,6 +9,7 @@
 mod args;
 mod array;
 mod compile;
+mod cuda_kernel;
 mod custom;
 mod device;
 mod dtype;

@@ -64,10 +64,21 @@ pub(crate) enum State {
     Lazy { call: Call, claimed: bool },
     /// Its memory, filled or about to be: the runtime knows what fills it.
     Ready(Data),
-    /// The same, and the call that made it: a transformation still needs it.
-    Kept(Data, Call),
+    /// The same, and the call that made it: a transformation still needs it. Apart, as few nodes are so.
+    Kept(Box<(Data, Call)>),
     /// A single number that the host knows, as the bytes of one element; gets memory when needed.
     Known([u8; 8]),
+}
+
+impl State {
+    /// The call that makes the array, as far as it is still known.
+    fn call_mut(&mut self) -> Option<&mut Call> {
+        match self {
+            State::Lazy { call, .. } => Some(call),
+            State::Kept(kept) => Some(&mut kept.1),
+            State::Ready(_) | State::Known(_) => None,
+        }
+    }
 }
 
 /// An op and what it is applied to.
@@ -194,7 +205,8 @@ impl Array {
     /// The memory of an array that is not lazy.
     pub(crate) fn data(&self) -> Result<Data> {
         let element = match &*self.state() {
-            State::Ready(data) | State::Kept(data, _) => return Ok(data.clone()),
+            State::Ready(data) => return Ok(data.clone()),
+            State::Kept(kept) => return Ok(kept.0.clone()),
             State::Known(element) => *element,
             State::Lazy { call, .. } => {
                 let what = format!("{} needs an array that is not evaluated", call.op.name());
@@ -210,7 +222,8 @@ impl Array {
     /// The call that makes the array, as far as it is still known.
     pub(crate) fn call(&self) -> Option<Call> {
         match &*self.state() {
-            State::Lazy { call, .. } | State::Kept(_, call) => Some(call.clone()),
+            State::Lazy { call, .. } => Some(call.clone()),
+            State::Kept(kept) => Some(kept.1.clone()),
             State::Ready(_) | State::Known(_) => None,
         }
     }
@@ -226,8 +239,8 @@ impl Array {
             return;
         }
         let mut state = self.state();
-        if let State::Kept(data, _) = &*state {
-            let data = data.clone();
+        if let State::Kept(kept) = &*state {
+            let data = kept.0.clone();
             let old = std::mem::replace(&mut *state, State::Ready(data));
             // The call's inputs may be a large graph: they go when the lock is free.
             drop(state);
@@ -342,7 +355,7 @@ impl Array {
 impl Drop for Node {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (State::Lazy { call, .. } | State::Kept(_, call)) = state else { return };
+        let Some(call) = state.call_mut() else { return };
         if call.inputs.iter().all(|input| Arc::strong_count(&input.0) > 1) {
             return;
         }
@@ -350,7 +363,7 @@ impl Drop for Node {
         while let Some(array) = list.pop() {
             let Some(mut node) = Arc::into_inner(array.0) else { continue };
             let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if let State::Lazy { call, .. } | State::Kept(_, call) = state {
+            if let Some(call) = state.call_mut() {
                 list.extend(call.inputs.drain(..));
             }
         }

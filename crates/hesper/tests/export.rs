@@ -379,8 +379,7 @@ fn derivatives_come_back_with_the_same_bits() {
 }
 
 #[test]
-fn functions_over_one_axis_more_come_back_or_say_why_not() {
-    let mut refused = Vec::new();
+fn functions_over_one_axis_more_come_back() {
     for Case { name, function, inputs } in all() {
         let batched: Vec<Array> =
             inputs.iter().map(|one| stack(&[one.clone(), one.clone()], 0).unwrap()).collect();
@@ -392,15 +391,9 @@ fn functions_over_one_axis_more_come_back_or_say_why_not() {
         if hesper::eval(&expected).is_err() {
             continue;
         }
-        match round_trip(over, &batched) {
-            Ok(imported) => {
-                assert_eq!(bits(&imported.call(&batched, &[]).unwrap()), bits(&expected), "{name}")
-            }
-            Err(error) if error.to_string().contains("cannot be written") => refused.push(name),
-            Err(error) => panic!("{name}: {error}"),
-        }
+        let imported = round_trip(over, &batched).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(bits(&imported.call(&batched, &[]).unwrap()), bits(&expected), "{name}");
     }
-    assert!(refused.len() < 12, "{refused:?}");
 }
 
 #[test]
@@ -602,12 +595,6 @@ fn arguments_have_places_and_names() {
 
 #[test]
 fn what_cannot_be_written_is_named() {
-    let over = |x: &[Array]| {
-        let qr = |x: &[Array]| linalg::qr(&x[0]).map(|(q, r)| vec![q, r]);
-        transform::over(qr, x, &[Some(0)], |count| Ok(vec![Some(0); count]))
-    };
-    let error = round_trip(over, &[x(1, &[2, 3, 3])]).unwrap_err().to_string();
-    assert!(error.contains("cannot be written"), "{error}");
     let leaked = transform::grad(
         |outer: &[Array]| {
             round_trip(|x| Ok(vec![x[0].add(&outer[0])?]), &[x(1, &[2])])?;

@@ -359,3 +359,31 @@ fn mutated_files_become_arrays_or_errors_and_nothing_worse() {
     }
     assert!(computed > 500 && refused > 100, "{computed} computed, {refused} refused");
 }
+
+#[test]
+fn packed_matrices_of_every_type_hold_the_numbers_of_the_file() {
+    for kind in [
+        GgmlType::Q4_0,
+        GgmlType::Q4_1,
+        GgmlType::Q8_0,
+        GgmlType::Q5_0,
+        GgmlType::Q5_1,
+        GgmlType::Q2_K,
+        GgmlType::Q3_K,
+        GgmlType::Q4_K,
+        GgmlType::Q5_K,
+        GgmlType::Q6_K,
+    ] {
+        let (file, data) = quantised(kind, "w", 3, 512);
+        let mut floats = vec![0.0; 3 * 512];
+        quant::dequantize(kind, &data, &mut floats).unwrap();
+        let largest = floats.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let options = io::Options { quantized: io::Quantized::Blocks, ..Default::default() };
+        let loaded = io::load_with(io::Source::from_bytes(file), &options).unwrap();
+        let packed = loaded.blocks("w").unwrap().packed().unwrap().unwrap();
+        let numbers = packed.dequantize(Dtype::Float32).unwrap().to_vec::<f32>().unwrap();
+        for (at, (own, expected)) in numbers.iter().zip(&floats).enumerate() {
+            assert!((own - expected).abs() <= 1e-6 * largest, "{kind:?} {at}: {own} for {expected}");
+        }
+    }
+}

@@ -135,6 +135,60 @@ fn a_long_row_has_its_waves_where_they_belong() {
 }
 
 #[test]
+fn other_axes_are_transformed_like_the_last() {
+    for (shape, along) in
+        [(vec![64, 24], 0), (vec![3, 32, 5, 9], 1), (vec![2, 8, 16, 3], 2), (vec![128, 1, 8], 0)]
+    {
+        let count = 2 * shape.iter().product::<usize>();
+        let parts: Vec<f32> = (0..count).map(|at| ((at * 37) % 101) as f32 / 50.0 - 1.0).collect();
+        let flat = Array::try_from_slice(&parts, &[count / 2, 2]).unwrap().view(Dtype::Complex64).unwrap();
+        let lengths: Vec<isize> = shape.iter().map(|length| *length as isize).collect();
+        let whole = flat.reshape(&lengths).unwrap();
+        let zeros: Vec<isize> = vec![0; shape.len()];
+        // As it is, and a part of it: without the last of every axis but the one that is transformed.
+        let stop: Vec<isize> = lengths
+            .iter()
+            .enumerate()
+            .map(|(axis, length)| if axis == along || *length == 1 { *length } else { length - 1 })
+            .collect();
+        let part = whole.slice(&zeros, &stop, &vec![1; shape.len()]).unwrap();
+        for x in [whole, part] {
+            let moved = x.moveaxis(along as isize, -1).unwrap();
+            let rows = Array::try_from_slice(
+                &moved.view(Dtype::Float32).unwrap().to_vec::<f32>().unwrap(),
+                &[moved.size(), 2],
+            );
+            let rows = rows.unwrap().view(Dtype::Complex64).unwrap();
+            let rows = rows.reshape(&moved.shape().iter().map(|n| *n as isize).collect::<Vec<_>>()).unwrap();
+            for inverse in [false, true] {
+                let run = if inverse { fft::ifft } else { fft::fft };
+                let got = run(&x, None, along as isize, Norm::Backward).unwrap();
+                let want = run(&rows, None, -1, Norm::Backward).unwrap();
+                let apart = got.moveaxis(along as isize, -1).unwrap().subtract(want).unwrap();
+                let most = apart.abs().unwrap().max(None, false).unwrap().item::<f32>().unwrap();
+                assert!(most < 1e-5, "{shape:?} along {along}: {most}");
+            }
+        }
+    }
+}
+
+#[test]
+fn planes_are_transformed_and_back() {
+    let numbers: Vec<f32> = (0..2 * 64 * 128).map(|at| ((at * 31) % 97) as f32 / 10.0).collect();
+    let x = Array::try_from_slice(&numbers, &[2, 64, 128]).unwrap();
+    let there = fft::rfft2(&x, None, [-2, -1], Norm::Backward).unwrap();
+    let whole = fft::fft2(&x, None, [-2, -1], Norm::Backward).unwrap();
+    let first = whole.slice(&[0, 0, 0], &[2, 64, 65], &[1, 1, 1]).unwrap();
+    let apart = there.subtract(first).unwrap().abs().unwrap();
+    assert!(apart.max(None, false).unwrap().item::<f32>().unwrap() < 2e-2);
+    let back = fft::irfft2(&there, None, [-2, -1], Norm::Backward).unwrap().to_vec::<f32>().unwrap();
+    assert!(back.iter().zip(&numbers).all(|(a, b)| (a - b).abs() < 1e-4));
+    let back = fft::ifft2(&whole, None, [-2, -1], Norm::Backward).unwrap();
+    let back = back.real().unwrap().to_vec::<f32>().unwrap();
+    assert!(back.iter().zip(&numbers).all(|(a, b)| (a - b).abs() < 1e-4));
+}
+
+#[test]
 fn what_has_no_transform_is_an_error() {
     let x = Array::from_slice(&[1.0f32, 2.0, 3.0]);
     let none = Norm::Backward;

@@ -36,7 +36,7 @@ fn what_does_not_fit_is_an_error() {
     assert!(x.segmented_mm(&x, &list).is_err());
     assert!(x.block_masked_mm(&x, 7, None, None, None).is_err());
     assert!(x.hadamard_transform(None).is_err());
-    let row = Array::from_slice(&[1.0f32, 2.0]);
+    let row = Array::from_slice(&[1.0f32, 2.0, 3.0]);
     assert!(
         row.gather_mm(&x, None, None).is_err() && row.block_masked_mm(&x, 32, Some(&x), None, None).is_err()
     );

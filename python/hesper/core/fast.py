@@ -2,37 +2,8 @@
 
 from hesper._core import fast as _fast
 
-__all__ = [*_fast.__all__, "cuda_kernel", "precompiled_cuda_kernel"]
+__all__ = [*_fast.__all__, "precompiled_cuda_kernel"]
 globals().update({name: getattr(_fast, name) for name in _fast.__all__})
-
-
-def cuda_kernel(
-    name: str,
-    input_names,
-    output_names,
-    source: str,
-    header: str = "",
-    ensure_row_contiguous: bool = True,
-    shared_memory: int = 0,
-):
-    """A kernel from text in CUDA's dialect of C++, which only an NVIDIA GPU runs.
-
-    ``metal_kernel`` takes kernels that run on every device.
-
-    Parameters
-    ----------
-    name : str
-    input_names, output_names : sequence of str
-    source, header : str
-    ensure_row_contiguous : bool
-    shared_memory : int
-
-    Raises
-    ------
-    RuntimeError
-        Without such a device.
-    """
-    raise RuntimeError("[cuda_kernel] No CUDA back-end.")
 
 
 def precompiled_cuda_kernel(

@@ -23,18 +23,25 @@ def cross_entropy(logits: Any, targets: Any, *, stream: StreamOrDevice = None) -
     """
     ...
 
-def cuda_kernel(name: str, input_names: Any, output_names: Any, source: str, header: str = '', ensure_row_contiguous: bool = True, shared_memory: int = 0) -> Callable[..., list[array]]:
-    """A kernel from text in CUDA's dialect of C++, which only an NVIDIA GPU runs.
-
-    ``metal_kernel`` takes kernels that run on every device.
+def cuda_kernel(name: Any, input_names: Any, output_names: Any, source: Any, header: str = '', ensure_row_contiguous: bool = True, shared_memory: int = 0) -> Callable[..., list[array]]:
+    """A kernel from text in CUDA C++, which only an NVIDIA GPU runs. ``metal_kernel`` takes kernels that run on
+    every device.
 
     Parameters
     ----------
     name : str
+        A label; kernels of one name and different text are different.
     input_names, output_names : sequence of str
-    source, header : str
+        Names of the parameters in the text. For an input ``x`` the text may also name ``x_shape``, ``x_strides``
+        and ``x_ndim``.
+    source : str
+        The body of the kernel; its signature is generated.
+    header : str
+        Text before the kernel: functions, includes.
     ensure_row_contiguous : bool
+        Whether inputs are copied to lie row by row where they do not.
     shared_memory : int
+        Bytes of dynamic shared memory of each block.
 
     Raises
     ------

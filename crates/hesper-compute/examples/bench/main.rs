@@ -5,11 +5,13 @@
 #![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
 
 mod attention;
+mod fft;
 mod gemm;
 mod measure;
 mod pool;
 mod quant;
 mod rows;
+mod sort;
 
 use pool::Pool;
 
@@ -21,9 +23,12 @@ fn main() {
     let par = Pool::new(threads);
     match what.as_str() {
         "gemm" => gemm::run(&par, &filter),
+        "quant" if filter == "decoder" => quant::decoder(&par),
         "quant" => quant::run(&par),
         "attention" => attention::run(&par),
         "rows" => rows::run(&par),
-        other => eprintln!("no benchmark called {other}: gemm, quant, attention, rows"),
+        "sort" => sort::run(&par),
+        "fft" => fft::run(&par),
+        other => eprintln!("no benchmark called {other}: gemm, quant, attention, rows, sort, fft"),
     }
 }

@@ -62,6 +62,7 @@ pub fn run(par: &dyn Par) {
     {
         product::<f32>(par, name, (1, 4096, 4096), format, Activations::Exact, rate);
     }
+    decoder(par);
     for format in [GgufFormat::Q4_0, GgufFormat::Q4_1, GgufFormat::Q8_0] {
         let (n, k) = (4096, 4096);
         let data = vec![0x31u8; n * k / 32 * format.block_bytes()];
@@ -80,5 +81,39 @@ pub fn run(par: &dyn Par) {
                 read / rate
             );
         }
+    }
+}
+
+/// The matrices of a small decoder of 30 layers, one after the other, as a step reads them.
+pub fn decoder(par: &dyn Par) {
+    let rate = read_rate(par, 64 << 20);
+    let format = GgufFormat::Q4_1;
+    let shapes = [(576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536)];
+    let layers: Vec<(usize, usize)> = (0..30).flat_map(|_| shapes).chain([(49152, 576)]).collect();
+    let matrices: Vec<Vec<u8>> =
+        layers.iter().map(|(n, k)| vec![0x31u8; n * k / 32 * format.block_bytes()]).collect();
+    let bytes: usize = matrices.iter().map(Vec::len).sum();
+    for m in [1, 2, 4, 8, 16, 32, 64, 128, 512] {
+        let (x, mut y) = (vec![0.5f32; m * 1536], vec![0.0f32; m * 49152]);
+        let t = best(|| {
+            for (data, &(n, k)) in matrices.iter().zip(&layers) {
+                if m > 16 && n == 49152 {
+                    continue;
+                }
+                let w = GgufMat::new(format, n, k, data).unwrap();
+                let x = MatRef::row_major(&x[..m * k], m, k).unwrap();
+                let y = MatMut::row_major(&mut y[..m * n], m, n).unwrap();
+                gguf_matmul(par, x, &w, y, Activations::Exact).unwrap();
+            }
+        });
+        let flops: usize =
+            layers.iter().filter(|l| m <= 16 || l.0 != 49152).map(|(n, k)| 2 * m * n * k).sum();
+        println!(
+            "decoder m={m:3} {:8.3} ms {:6.1} GB/s {:5.2} of a read {:7.1} GFLOP/s",
+            t * 1e3,
+            bytes as f64 / t / 1e9,
+            bytes as f64 / t / rate,
+            flops as f64 / t / 1e9
+        );
     }
 }

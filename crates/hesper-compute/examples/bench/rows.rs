@@ -2,8 +2,8 @@
 
 use half::bf16;
 use hesper_compute::{
-    Axis, ConvShape, Par, Reduction, Scan, arg_extreme, argsort, cast, conv, copy_strided, gather_rows,
-    layer_norm, reduce, rms_norm, scan, softmax, sort,
+    Axis, ConvShape, Par, Reduction, Scan, arg_extreme, cast, conv, copy_strided, gather_rows, layer_norm,
+    reduce, rms_norm, scan, softmax,
 };
 
 use crate::measure::{best, copy_rate, peak_flops};
@@ -14,7 +14,10 @@ pub fn run(par: &dyn Par) {
     println!("threads {}, copy {:.1} GB/s, f32 peak {:.1} GFLOP/s", par.threads(), rate / 1e9, peak / 1e9);
     let n = 4096;
     let x: Vec<f32> = (0..n * n).map(|i| ((i * 7919) % 10_007) as f32 / 5000.0 - 1.0).collect();
-    let mut y = vec![0.0f32; n * n];
+    // Arrays begin at cache lines.
+    let mut y = vec![0.0f32; n * n + 16];
+    let line = y.as_ptr().align_offset(64);
+    let y = &mut y[line..line + n * n];
     let w = vec![1.0f32; n];
     let all = (n * n * 4) as f64;
     let show = |name: &str, bytes: f64, t: f64| {
@@ -25,9 +28,9 @@ pub fn run(par: &dyn Par) {
             bytes / t / rate
         );
     };
-    show("softmax", 2.0 * all, best(|| softmax(par, &x, n, &mut y).unwrap()));
-    show("layer_norm", 2.0 * all, best(|| layer_norm(par, &x, n, Some(&w), Some(&w), 1e-5, &mut y).unwrap()));
-    show("rms_norm", 2.0 * all, best(|| rms_norm(par, &x, n, Some(&w), 1e-5, &mut y).unwrap()));
+    show("softmax", 2.0 * all, best(|| softmax(par, &x, n, y).unwrap()));
+    show("layer_norm", 2.0 * all, best(|| layer_norm(par, &x, n, Some(&w), Some(&w), 1e-5, y).unwrap()));
+    show("rms_norm", 2.0 * all, best(|| rms_norm(par, &x, n, Some(&w), 1e-5, y).unwrap()));
     for (name, axis) in [
         ("sum all", Axis::last(1, n * n)),
         ("sum axis 0", Axis { outer: 1, len: n, inner: n }),
@@ -43,8 +46,13 @@ pub fn run(par: &dyn Par) {
     show(
         "cumsum axis 1",
         2.0 * all,
-        best(|| scan(par, Scan::Sum, &x, Axis::last(n, n), false, true, &mut y).unwrap()),
+        best(|| scan(par, Scan::Sum, &x, Axis::last(n, n), false, true, y).unwrap()),
     );
+    show("copy into half of rows", all, {
+        let (shape, src, dst) = ([n / 2, n], [n as isize, 1], [2 * n as isize, 1]);
+        // SAFETY: every other row of the result's memory.
+        best(|| unsafe { copy_strided(par, &shape, x.as_ptr(), &src, y.as_mut_ptr(), &dst).unwrap() })
+    });
     show("transpose copy", 2.0 * all, {
         let (shape, src, dst) = ([n, n], [1, n as isize], [n as isize, 1]);
         // SAFETY: a transposed view of the whole vector.
@@ -61,19 +69,6 @@ pub fn run(par: &dyn Par) {
         "gather 4096 rows of 4 KiB",
         2.0 * rows.len() as f64,
         best(|| gather_rows(par, bytes, 4096, &indices, &mut rows).unwrap()),
-    );
-    let m = 1 << 20;
-    let keys: Vec<f32> = (0..m).map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 8) as f32).collect();
-    let mut sorted = vec![0.0f32; m];
-    let mut places = vec![0u32; m];
-    println!("sort 1M                  {:8.3} ms", best(|| sort(par, &keys, m, &mut sorted).unwrap()) * 1e3);
-    println!(
-        "argsort 1M               {:8.3} ms",
-        best(|| argsort(par, &keys, m, &mut places).unwrap()) * 1e3
-    );
-    println!(
-        "sort 1024 x 1024         {:8.3} ms",
-        best(|| sort(par, &keys, 1024, &mut sorted).unwrap()) * 1e3
     );
     let one = [1; 3];
     let s = ConvShape {

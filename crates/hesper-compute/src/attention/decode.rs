@@ -35,8 +35,8 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
                 job,
                 b: head / s.kv_heads,
                 kv_head: head % s.kv_heads,
-                k0: part * PART,
-                k1: ((part + 1) * PART).min(s.kv_len),
+                k0: (part * PART).max(job.span(head / s.kv_heads).0),
+                k1: ((part + 1) * PART).min(job.span(head / s.kv_heads).1),
                 r0,
                 n,
                 to: to.wrapping_add(r0 * width),
@@ -49,13 +49,19 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
             r0 += n;
         }
     });
-    par.run(heads, &|h| {
+    let join = |h: usize| {
         for r in 0..rows {
             let from = to.get().wrapping_add((h * parts * rows + r) * width);
             let join = Join { job, b: h / s.kv_heads, kv_head: h % s.kv_heads, r, from, parts, rows };
             dispatch(simd, Joined::<T>(join, std::marker::PhantomData));
         }
-    });
+    };
+    // To share a few rows takes longer than to put them together.
+    if heads * parts * rows * width < 1 << 14 {
+        (0..heads).for_each(join);
+    } else {
+        par.run(heads, &join);
+    }
 }
 
 /// Rows `r0..r0 + n` of a key head against the keys `k0..k1`.
@@ -170,9 +176,17 @@ unsafe fn score<S: Isa, T: Float, const R: usize>(
                 }
                 e += n;
             }
-            for (acc, row) in acc.iter().zip(scores.iter_mut()) {
-                for (c, v) in acc.iter().enumerate().take(m - j) {
-                    row[j + c] = s.reduce_add(*v);
+            let mut all = [s.zero(); 16];
+            for r in 0..R {
+                for c in 0..4 {
+                    all[4 * r + c] = acc[r][c];
+                }
+            }
+            let mut sums = [0.0; 16];
+            s.reduce_adds(&all, 4 * R, sums.as_mut_ptr());
+            for r in 0..R {
+                for c in 0..(m - j).min(4) {
+                    scores[r][j + c] = sums[4 * r + c];
                 }
             }
             j += 4;

@@ -11,9 +11,11 @@ mod delta;
 mod prefill;
 mod slices;
 mod softmax;
+mod step;
 
 pub use delta::{DeltaInputs, DeltaShape, gated_delta};
 pub use slices::{HeadSlice, MaskSlice, attention_slices};
+pub use step::{StepShape, Turn, attend_step, keep_step};
 
 use crate::error::{Mismatch, same};
 use crate::par::Par;
@@ -92,6 +94,8 @@ struct Job<'a> {
     scale: f32,
     mask: Mask<()>,
     sinks: Option<&'a [f32]>,
+    /// The keys of each sequence that are there, from one to before another; all, if nothing is said.
+    spans: Option<&'a [(usize, usize)]>,
 }
 
 // SAFETY: tasks read the inputs and write rows of their own.
@@ -134,7 +138,7 @@ pub unsafe fn attention<T: Float>(
         Mask::Added { ptr, strides } => Mask::Added { ptr: ptr.cast::<()>(), strides },
     };
     let out = HeadsMut { ptr: out.ptr.cast::<()>(), strides: out.strides };
-    let job = Job { shape, q: plain(q), k: plain(k), v: plain(v), out, scale, mask, sinks };
+    let job = Job { shape, q: plain(q), k: plain(k), v: plain(v), out, scale, mask, sinks, spans: None };
     match T::KIND {
         FloatKind::F32 => run_f32(par, &job),
         FloatKind::Bf16 => run_bf16(par, &job),
@@ -177,6 +181,12 @@ impl Job<'_> {
     fn out_row<T>(&self, b: usize, head: usize, i: usize) -> *mut T {
         let (h, s) = (&self.out, self.out.strides);
         h.ptr.cast::<T>().wrapping_offset(b as isize * s[0] + head as isize * s[1] + i as isize * s[2])
+    }
+
+    /// The keys of a sequence.
+    #[inline(always)]
+    fn span(&self, b: usize) -> (usize, usize) {
+        self.spans.map_or((0, self.shape.kv_len), |spans| spans[b])
     }
 
     /// Keys that query `i` may see, counted from the first; none at all leaves all.

@@ -9,18 +9,20 @@ use super::kind::Kind;
 use super::micro::{Column, NV, Tile};
 use super::{Epilogue, Problem};
 use crate::mat::MatMut;
-use crate::par::{Par, Shared};
+use crate::par::{AtLevel, Par, Serial, Shared};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, Simd, dispatch, dispatch_dot};
 
-/// Packed steps along K that are multiplied between two updates of the sums.
-const KC: usize = 256;
+/// Most packed steps along K that are multiplied between two updates of the sums.
+const KC: usize = 512;
 /// Row panels in a block: with `KC` steps they stay in the second-level cache.
 const MC_PANELS: usize = 16;
 /// Bytes of the packed right operand.
 const B_BYTES: usize = 12 << 20;
 /// Panels of columns that are packed together.
 const GROUP: usize = 8;
+/// Multiply-adds below which calling other threads takes longer than they save.
+const SMALL: usize = 1 << 18;
 /// Longest K that is packed at once.
 const K_MAX: usize = 16384;
 
@@ -46,6 +48,12 @@ fn go<P: Kind, K: Kernel>(simd: Simd, kernel: K) -> K::Out {
     if P::PAIRED { dispatch_dot(simd, kernel) } else { dispatch(simd, kernel) }
 }
 
+/// Packed steps of each range of K but the last: ranges are even, so that the last is not a sliver.
+fn range_of<P: Kind>(k: usize) -> usize {
+    let steps = k.div_ceil(P::step());
+    steps.div_ceil(steps.div_ceil(KC).max(1)).next_multiple_of(4)
+}
+
 /// Where the sums of a block go.
 enum Sink<A> {
     /// Straight into a matrix of sums with contiguous rows, added to what is there if asked.
@@ -57,27 +65,35 @@ enum Sink<A> {
 /// `c = alpha * a b + beta * c`, with the epilogue.
 pub(crate) fn run<P: Kind, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Problem<'_, P, B, A>) {
     let simd = par.simd();
+    let alone = AtLevel(Serial, simd);
+    let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
+    let par = if work < SMALL { &alone } else { par };
     let sizes = go::<P, _>(simd, SizesOf::<P>(std::marker::PhantomData));
-    let plain = p.epilogue.alpha == P::ONE && p.epilogue.beta == P::ZERO;
-    let direct = P::OUT_IS_ACC && plain && p.c.col_stride == 1 && p.c.row_stride >= 0;
+    let e = &p.epilogue;
+    let plain = e.alpha == P::ONE && e.beta == P::ZERO;
+    // A product that is added or subtracted needs nothing more if nothing follows.
+    let added = (e.alpha == P::ONE || e.alpha == P::MINUS_ONE) && (e.beta == P::ZERO || e.beta == P::ONE);
+    let fits = plain || (added && e.bias.is_none() && e.hook.is_none());
+    let direct = P::OUT_IS_ACC && fits && p.c.col_stride == 1 && p.c.row_stride >= 0;
+    let negate = direct && e.alpha == P::MINUS_ONE;
     if direct {
         let ptr = Shared::new(p.c.ptr.cast::<P::Acc>());
         let ld = p.c.row_stride as usize;
         for (i, k0) in (0..p.k).step_by(K_MAX).enumerate() {
-            let sink = Sink::Sums { ptr, ld, accumulate: i > 0 };
-            pass(par, simd, sizes, p, k0, (p.k - k0).min(K_MAX), &sink);
+            let sink = Sink::Sums { ptr, ld, accumulate: i > 0 || e.beta == P::ONE };
+            pass(par, simd, sizes, p, k0, (p.k - k0).min(K_MAX), &sink, negate);
         }
         if p.epilogue.bias.is_some() || p.epilogue.hook.is_some() {
             par.run(p.m, &|i| finish_rows(simd, p, i, 1, 0, p.n, p.c.at(i, 0).cast(), 0));
         }
     } else if p.k <= K_MAX {
-        pass(par, simd, sizes, p, 0, p.k, &Sink::Result);
+        pass(par, simd, sizes, p, 0, p.k, &Sink::Result, false);
     } else {
         let sums = Scratch::<P::Acc>::new(p.m * p.n);
         let ptr = Shared::new(sums.ptr());
         for (i, k0) in (0..p.k).step_by(K_MAX).enumerate() {
             let sink = Sink::Sums { ptr, ld: p.n, accumulate: i > 0 };
-            pass(par, simd, sizes, p, k0, (p.k - k0).min(K_MAX), &sink);
+            pass(par, simd, sizes, p, k0, (p.k - k0).min(K_MAX), &sink, false);
         }
         par.run(p.m, &|i| finish_rows(simd, p, i, 1, 0, p.n, ptr.get().wrapping_add(i * p.n), p.n));
     }
@@ -91,7 +107,7 @@ pub(crate) fn empty<P: Kind, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Pr
     }
 }
 
-/// The product over `k0..k0 + k`.
+/// The product over `k0..k0 + k`, negative if asked.
 fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
     par: &dyn Par,
     simd: Simd,
@@ -100,6 +116,7 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
     k0: usize,
     k: usize,
     sink: &Sink<P::Acc>,
+    negate: bool,
 ) {
     let steps = k.div_ceil(P::step());
     let row_panels = p.m.div_ceil(sizes.mr);
@@ -110,10 +127,13 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
         // One block of rows: pack it once, columns on the fly.
         let a = Scratch::<P::Acc>::new(row_panels * sizes.mr * steps);
         let packed = Shared::new(a.ptr());
-        par.run(k.div_ceil(KC * P::step()), &|c| {
-            let from = c * KC * P::step();
-            let len = (k - from).min(KC * P::step());
-            go::<P, _>(simd, PackRows { p, i0: 0, rows: p.m, k0: k0 + from, k: len, packed, from: c * KC });
+        let range = range_of::<P>(k);
+        par.run(k.div_ceil(range * P::step()), &|c| {
+            let from = c * range * P::step();
+            let len = (k - from).min(range * P::step());
+            let rows =
+                PackRows { p, i0: 0, rows: p.m, k0: k0 + from, k: len, packed, from: c * range, negate };
+            go::<P, _>(simd, rows);
         });
         let groups = if threads == 1 { 1 } else { (threads * 4).min(col_panels) };
         par.run(groups, &|g| {
@@ -129,7 +149,11 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
     let chunks = col_panels.div_ceil(chunk_panels);
     let b = Scratch::<P::Acc>::new(col_panels.div_ceil(chunks) * sizes.nr * steps);
     let packed = Shared::new(b.ptr());
-    let row_blocks = row_panels.div_ceil(MC_PANELS);
+    let mut row_blocks = row_panels.div_ceil(MC_PANELS);
+    if row_blocks < 8 * threads {
+        // As many for each thread.
+        row_blocks = row_blocks.next_multiple_of(threads).min(row_panels);
+    }
     for chunk in 0..chunks {
         let (c0, c1) = (chunk * col_panels / chunks, (chunk + 1) * col_panels / chunks);
         let panels = c1 - c0;
@@ -143,8 +167,20 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
             let (rb, cb) = (t / splits, t % splits);
             let (r0, r1) = (rb * row_panels / row_blocks, (rb + 1) * row_panels / row_blocks);
             let (q0, q1) = (cb * panels / splits, (cb + 1) * panels / splits);
-            let block =
-                Block { p, sink, b: packed, k0, k, first: c0, panels, r0, r1, c0: c0 + q0, c1: c0 + q1 };
+            let block = Block {
+                p,
+                sink,
+                b: packed,
+                k0,
+                k,
+                first: c0,
+                panels,
+                r0,
+                r1,
+                c0: c0 + q0,
+                c1: c0 + q1,
+                negate,
+            };
             go::<P, _>(simd, block);
         });
     }
@@ -159,13 +195,14 @@ struct PackRows<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
     k: usize,
     packed: Shared<P::Acc>,
     from: usize,
+    negate: bool,
 }
 
 impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { p, i0, rows, k0, k, packed, from } = self;
+        let Self { p, i0, rows, k0, k, packed, from, negate } = self;
         let steps = k.div_ceil(P::step());
         let padded = rows.div_ceil(S::MR) * S::MR;
         let base = packed.get().wrapping_add(from * padded);
@@ -185,6 +222,30 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, B, A>
                 }
             }
         }
+        if negate {
+            // SAFETY: the panels of this range were just packed.
+            unsafe { negative::<S, P>(s, base, padded * steps) };
+        }
+    }
+}
+
+/// Changes the sign of packed elements.
+///
+/// # Safety
+/// `count` elements are readable and writable.
+#[inline(always)]
+unsafe fn negative<S: Isa, P: Kind>(s: S, packed: *mut P::Acc, count: usize) {
+    let (minus, zero) = (P::splat(s, P::MINUS_ONE), P::splat(s, P::ZERO));
+    let lanes = P::lanes::<S>();
+    let mut at = 0;
+    while at < count {
+        let n = (count - at).min(lanes);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let to = packed.add(at);
+            P::store_n(s, to, P::axpy(s, minus, P::load_n(s, to, n), zero), n);
+        }
+        at += n;
     }
 }
 
@@ -206,9 +267,10 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackColumns<'_, '_, P, B,
     fn run<S: Isa>(self, s: S) {
         let Self { p, k0, k, g0, g1, first, panels, packed } = self;
         let nr = NV * P::lanes::<S>();
+        let range = range_of::<P>(k) * P::step();
         let mut from = 0;
         while from < k {
-            let len = (k - from).min(KC * P::step());
+            let len = (k - from).min(range);
             let steps = len.div_ceil(P::step());
             let dst = packed.get().wrapping_add(from / P::step() * nr * panels + (g0 - first) * nr * steps);
             pack_group(s, p, k0 + from, len, g0, g1, dst);
@@ -264,7 +326,8 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, B, A>
         let padded = p.m.div_ceil(S::MR) * S::MR;
         // Columns that are contiguous along K are read well one panel at a time, rows only in long runs.
         let group = if p.b.lies_along_k() { 1 } else { GROUP };
-        let b = Scratch::<P::Acc>::new(group * nr * KC);
+        let range = range_of::<P>(k);
+        let b = Scratch::<P::Acc>::new(group * nr * range);
         let own = Scratch::<P::Acc>::new(if matches!(sink, Sink::Result) { p.m * group * nr } else { 0 });
         let mut g0 = c0;
         while g0 < c1 {
@@ -275,7 +338,7 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, B, A>
             };
             let mut from = 0;
             while from < k {
-                let len = (k - from).min(KC * P::step());
+                let len = (k - from).min(range * P::step());
                 let steps = len.div_ceil(P::step());
                 pack_group(s, p, k0 + from, len, g0, g1, b.ptr());
                 for panel in g0..g1 {
@@ -313,17 +376,19 @@ struct Block<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
     r1: usize,
     c0: usize,
     c1: usize,
+    negate: bool,
 }
 
 impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { p, sink, b, k0, k, first, panels, r0, r1, c0, c1 } = self;
+        let Self { p, sink, b, k0, k, first, panels, r0, r1, c0, c1, negate } = self;
         let nr = NV * P::lanes::<S>();
         let i0 = r0 * S::MR;
         let rows = p.m.min(r1 * S::MR) - i0;
-        let a = Scratch::<P::Acc>::new((r1 - r0) * S::MR * KC);
+        let range = range_of::<P>(k);
+        let a = Scratch::<P::Acc>::new((r1 - r0) * S::MR * range);
         let width = (c1 - c0) * nr;
         let own = Scratch::<P::Acc>::new(if matches!(sink, Sink::Result) { rows * width } else { 0 });
         let (c, ldc, keep) = match *sink {
@@ -332,13 +397,17 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, A> {
         };
         let mut from = 0;
         while from < k {
-            let len = (k - from).min(KC * P::step());
+            let len = (k - from).min(range * P::step());
             let steps = len.div_ceil(P::step());
             for panel in r0..r1 {
                 let valid = (p.m - panel * S::MR).min(S::MR);
                 let dst = a.ptr().wrapping_add((panel - r0) * S::MR * steps);
                 // SAFETY: the lines exist; the buffer holds the block, with room after it.
                 unsafe { p.a.pack(s, k0 + from, len, panel * S::MR, valid, S::MR, dst) };
+            }
+            if negate {
+                // SAFETY: the panels were just packed.
+                unsafe { negative::<S, P>(s, a.ptr(), (r1 - r0) * S::MR * steps) };
             }
             let base = b.get().wrapping_add(from / P::step() * nr * panels);
             for panel in c0..c1 {

@@ -23,6 +23,7 @@ pub(crate) trait Kind: Sized + Send + Sync + 'static {
 
     const ZERO: Self::Acc;
     const ONE: Self::Acc;
+    const MINUS_ONE: Self::Acc;
     /// Whether a sum can be left in the output as it is.
     const OUT_IS_ACC: bool;
 
@@ -82,6 +83,7 @@ macro_rules! f32_sums {
         type V<S: Isa> = S::F;
         const ZERO: f32 = 0.0;
         const ONE: f32 = 1.0;
+        const MINUS_ONE: f32 = -1.0;
 
         #[inline(always)]
         fn lanes<S: Isa>() -> usize {
@@ -221,6 +223,7 @@ impl Kind for Double {
     type V<S: Isa> = S::D;
     const ZERO: f64 = 0.0;
     const ONE: f64 = 1.0;
+    const MINUS_ONE: f64 = -1.0;
     const OUT_IS_ACC: bool = true;
 
     #[inline(always)]

@@ -88,6 +88,14 @@ pub(crate) struct Tile<P: Kind> {
 #[inline(always)]
 unsafe fn tile_of<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Tile<P>) {
     let lanes = P::lanes::<S>();
+    if t.accumulate {
+        // What the sums are added to arrives while they are computed.
+        for i in 0..M {
+            for j in 0..V {
+                s.prefetch(t.c.wrapping_add(i * t.ldc + j * lanes).cast());
+            }
+        }
+    }
     // SAFETY: the caller's promise.
     unsafe {
         let acc = product::<S, P, M, V>(s, t.k, t.a, t.b);

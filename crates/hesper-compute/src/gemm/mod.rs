@@ -25,13 +25,15 @@ pub(crate) mod driver;
 mod gemv;
 pub(crate) mod kind;
 pub(crate) mod micro;
-mod pack;
+pub(crate) mod pack;
+mod vectors;
 
 use half::{bf16, f16};
 
 pub use batch::{BatchItem, gemm_batched};
 use columns::{Columns, Rows};
 use kind::{Double, Kind, Pairs, Single};
+pub use vectors::{Real, axpy, dot};
 
 use crate::error::{Mismatch, same};
 use crate::mat::{MatMut, MatRef};
@@ -71,6 +73,7 @@ pub trait Element: Copy + Send + Sync + sealed::Run + 'static {
 
 mod sealed {
     use super::{GemmOptions, MatMut, MatRef, Par};
+    use crate::simd::Simd;
 
     pub trait Run: Sized {
         fn product(
@@ -81,6 +84,11 @@ mod sealed {
             options: &GemmOptions<'_, Self>,
         ) where
             Self: super::Element;
+    }
+
+    pub trait Vectors: Sized {
+        fn dot(simd: Simd, x: &[Self], y: &[Self]) -> Self;
+        fn axpy(simd: Simd, factor: Self, x: &[Self], y: &mut [Self]);
     }
 }
 

@@ -130,6 +130,46 @@ unsafe fn transposed<S: Isa, T: Float>(
     }
 }
 
+/// Lines that lie anywhere, each contiguous along K, turned in registers; a panel is at most a vector wide.
+///
+/// # Safety
+/// `k` elements of each of the first `valid` lines are readable, `width <= S::LANES`, and `k * width` floats and
+/// 64 bytes more of `dst` are writable.
+#[inline(always)]
+pub(crate) unsafe fn scattered<S: Isa, T: Float>(
+    s: S,
+    lines: &[*const T; 16],
+    valid: usize,
+    width: usize,
+    k: usize,
+    dst: *mut f32,
+) {
+    // SAFETY: the caller's promise; the last block goes through loads of exactly the elements there are.
+    unsafe {
+        let mut kk = 0;
+        while kk + S::LANES <= k {
+            let mut rows = [s.zero(); 16];
+            for i in 0..valid {
+                rows[i] = T::load(s, lines[i].add(kk));
+            }
+            s.transpose(&rows, dst.add(kk * width), width);
+            kk += S::LANES;
+        }
+        if kk < k {
+            let mut rows = [s.zero(); 16];
+            for i in 0..valid {
+                rows[i] = T::load_n(s, lines[i].add(kk), k - kk);
+            }
+            let mut turned = [0.0f32; 256];
+            s.transpose(&rows, turned.as_mut_ptr(), S::LANES);
+            for i in 0..k - kk {
+                let to = dst.add((kk + i) * width);
+                std::ptr::copy_nonoverlapping(turned.as_ptr().add(i * S::LANES), to, width);
+            }
+        }
+    }
+}
+
 /// Bfloat16 to pairs: steps `2 i` and `2 i + 1` share a 32-bit element, the last one padded with zero.
 ///
 /// # Safety

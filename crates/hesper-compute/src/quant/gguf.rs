@@ -2,34 +2,35 @@
 //!
 //! A block holds 32 numbers: Q4_0 is a half `d` and nibbles `q` for `d (q - 8)`, Q4_1 halves `d` and `m` and
 //! nibbles for `d q + m`, Q8_0 a half `d` and signed bytes for `d q`. The low nibbles of a block's sixteen
-//! bytes are its first half, the high ones its second. Blocks begin at any address.
-
-use std::marker::PhantomData;
+//! bytes are its first half, the high ones its second. Other formats are decoded by [`super::wide`]. Blocks begin at any
+//! address.
 
 use half::f16;
 
+use super::blocks::{Heads, Tiles};
 use super::columns::QuantColumns;
 use super::int8::{Order, Prepare, Ready};
+use super::wide::decode_wide;
 use super::{Activations, as_bf16, in_f32, panels};
 use crate::error::{Mismatch, at_least, product, same};
 use crate::gemm::kind::{Pairs, Single};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
-use crate::scratch::Scratch;
 use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch, dispatch_dot};
 
-/// Numbers of a block.
-const BLOCK: usize = 32;
+/// Numbers of a plain block.
+pub(super) const BLOCK: usize = 32;
+/// Numbers of the largest block.
+const MOST: usize = 256;
 /// Rows of activations up to which blocks are taken apart for each tile of them: each row then gives the
 /// result that it gives alone.
-const FEW: usize = 64;
-/// Bytes of blocks that are fetched ahead.
-const AHEAD: usize = 8192;
+pub(super) const FEW: usize = 64;
 /// Rows of activations up to which rounding them to 8 bits pays.
 const FEW_ROUNDED: usize = 4;
 
 /// A block layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types, reason = "these are their names")]
 pub enum GgufFormat {
     /// 4 bits, one scale.
     Q4_0,
@@ -37,6 +38,20 @@ pub enum GgufFormat {
     Q4_1,
     /// 8 bits, one scale.
     Q8_0,
+    /// 5 bits, one scale.
+    Q5_0,
+    /// 5 bits, scale and minimum.
+    Q5_1,
+    /// 2 bits in groups of 16, each with a scale and a minimum of 4 bits.
+    Q2_K,
+    /// 3 bits in groups of 16, each with a scale of 6 bits.
+    Q3_K,
+    /// 4 bits in groups of 32, each with a scale and a minimum of 6 bits.
+    Q4_K,
+    /// 5 bits in groups of 32, each with a scale and a minimum of 6 bits.
+    Q5_K,
+    /// 6 bits in groups of 16, each with a scale of 8 bits.
+    Q6_K,
 }
 
 impl GgufFormat {
@@ -46,11 +61,31 @@ impl GgufFormat {
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
             Self::Q8_0 => 34,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q2_K => 84,
+            Self::Q3_K => 110,
+            Self::Q4_K => 144,
+            Self::Q5_K => 176,
+            Self::Q6_K => 210,
         }
     }
 
+    /// Numbers of a block.
+    pub fn block_len(self) -> usize {
+        match self {
+            Self::Q2_K | Self::Q3_K | Self::Q4_K | Self::Q5_K | Self::Q6_K => 256,
+            _ => BLOCK,
+        }
+    }
+
+    /// Whether blocks are multiplied code by code; the others are decoded row by row first.
+    pub(super) fn is_plain(self) -> bool {
+        matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q8_0)
+    }
+
     /// Bytes before the codes.
-    fn head(self) -> usize {
+    pub(super) fn head(self) -> usize {
         if self == Self::Q4_1 { 4 } else { 2 }
     }
 }
@@ -58,30 +93,33 @@ impl GgufFormat {
 /// A matrix of blocks, row by row.
 #[derive(Clone, Copy, Debug)]
 pub struct GgufMat<'a> {
-    format: GgufFormat,
-    rows: usize,
-    cols: usize,
-    data: &'a [u8],
+    pub(super) format: GgufFormat,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) data: &'a [u8],
 }
 
 impl<'a> GgufMat<'a> {
-    /// `rows` times `cols` numbers; `cols` is a multiple of 32.
+    /// `rows` times `cols` numbers; rows are whole blocks.
     pub fn new(format: GgufFormat, rows: usize, cols: usize, data: &'a [u8]) -> Result<Self, Mismatch> {
-        same("columns in whole blocks", cols / BLOCK * BLOCK, cols)?;
-        let bytes = product("bytes of blocks", &[rows, cols / BLOCK, format.block_bytes()])?;
+        let unit = format.block_len();
+        same("columns in whole blocks", cols / unit * unit, cols)?;
+        let bytes = product("bytes of blocks", &[rows, cols / unit, format.block_bytes()])?;
         at_least("bytes of blocks", bytes, data.len())?;
         Ok(Self { format, rows, cols, data })
     }
 
-    fn block(&self, row: usize, b: usize) -> *const u8 {
-        self.data.as_ptr().wrapping_add((row * (self.cols / BLOCK) + b) * self.format.block_bytes())
+    pub(super) fn block(&self, row: usize, b: usize) -> *const u8 {
+        self.data
+            .as_ptr()
+            .wrapping_add((row * (self.cols / self.format.block_len()) + b) * self.format.block_bytes())
     }
 }
 
 /// A half as a float, in a few instructions that every processor has: a row has one for every 32 numbers,
 /// and a call would cost more than their products.
 #[inline(always)]
-fn widen(half: u16) -> f32 {
+pub(super) fn widen(half: u16) -> f32 {
     const UP: f32 = f32::from_bits((127 + 112) << 23);
     let half = u32::from(half);
     let bits = (half & 0x7fff) << 13;
@@ -103,38 +141,25 @@ unsafe fn head(format: GgufFormat, p: *const u8) -> (f32, f32) {
     match format {
         GgufFormat::Q4_0 => (d, -8.0 * d),
         GgufFormat::Q4_1 => (d, half(2)),
-        GgufFormat::Q8_0 => (d, 0.0),
-    }
-}
-
-/// The 32 numbers of a block.
-///
-/// # Safety
-/// The block is readable.
-unsafe fn decode(format: GgufFormat, p: *const u8) -> [f32; BLOCK] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let (d, o) = head(format, p);
-        let q = p.add(format.head());
-        std::array::from_fn(|i| match format {
-            GgufFormat::Q8_0 => d * f32::from(*q.add(i) as i8),
-            _ if i < 16 => d * f32::from(*q.add(i) & 15) + o,
-            _ => d * f32::from(*q.add(i - 16) >> 4) + o,
-        })
+        _ => (d, 0.0),
     }
 }
 
 /// Writes the numbers of the matrix.
 pub fn gguf_dequantize<T: Float>(par: &dyn Par, w: &GgufMat<'_>, out: &mut [T]) -> Result<(), Mismatch> {
     same("dequantized elements", w.rows * w.cols, out.len())?;
-    let blocks = w.rows * w.cols / BLOCK;
+    let (unit, simd) = (w.format.block_len(), par.simd());
+    let blocks = w.rows * w.cols / unit;
+    let whole = GgufMat { format: w.format, rows: blocks, cols: unit, data: w.data };
     let to = Shared::new(out.as_mut_ptr());
-    chunks(par, blocks, grain(par, blocks, 512), |a, b| {
+    chunks(par, blocks, grain(par, blocks, 16384 / unit), |a, b| {
+        let mut numbers = [0.0f32; MOST];
         for i in a..b {
-            // SAFETY: block `i` is in the data, its numbers in the output, and in this task's part.
-            let (out, p) = unsafe { (to.slice(i * BLOCK, BLOCK), w.block(0, i)) };
-            // SAFETY: as above.
-            for (o, v) in out.iter_mut().zip(unsafe { decode(w.format, p) }) {
+            let line = DecodeLine { w: &whole, row: i, from: 0, len: unit, dst: numbers.as_mut_ptr() };
+            dispatch(simd, Line(line));
+            // SAFETY: the numbers of block `i` are in the output, and in this task's part.
+            let out = unsafe { to.slice(i * unit, unit) };
+            for (o, v) in out.iter_mut().zip(numbers) {
                 *o = T::from_f32(v);
             }
         }
@@ -142,8 +167,9 @@ pub fn gguf_dequantize<T: Float>(par: &dyn Par, w: &GgufMat<'_>, out: &mut [T]) 
     Ok(())
 }
 
-/// Rounds numbers to blocks, as GGUF writers do.
+/// Rounds numbers to blocks, as GGUF writers do: to those of Q4_0, Q4_1 and Q8_0.
 pub fn gguf_quantize(format: GgufFormat, x: &[f32], out: &mut [u8]) -> Result<(), Mismatch> {
+    same("formats that numbers can be rounded to", 1, usize::from(format.is_plain()))?;
     same("elements in whole blocks", x.len() / BLOCK * BLOCK, x.len())?;
     same("bytes of blocks", x.len() / BLOCK * format.block_bytes(), out.len())?;
     for (x, out) in x.chunks_exact(BLOCK).zip(out.chunks_exact_mut(format.block_bytes())) {
@@ -151,7 +177,7 @@ pub fn gguf_quantize(format: GgufFormat, x: &[f32], out: &mut [u8]) -> Result<()
         let (d, low) = match format {
             GgufFormat::Q4_0 => (top / -8.0, 0.0),
             GgufFormat::Q8_0 => (top.abs() / 127.0, 0.0),
-            GgufFormat::Q4_1 => {
+            _ => {
                 let low = x.iter().copied().fold(f32::INFINITY, f32::min);
                 let high = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 ((high - low) / 15.0, low)
@@ -207,23 +233,21 @@ pub fn gguf_matmul<T: Float>(
         }
         let simd = par.simd();
         let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
-        if activations == Activations::Int8 && x.rows <= FEW_ROUNDED {
+        if activations == Activations::Int8 && x.rows <= FEW_ROUNDED && w.format.is_plain() {
             let order = if w.format == GgufFormat::Q8_0 { Order::Bytes } else { Order::Halves };
             let ready = dispatch_dot(simd, Prepare { x, order, group: BLOCK });
             let ready = &ready;
             chunks(par, w.rows, chunk, |j0, j1| dispatch_dot(simd, Int8Rows { w, x: ready, y, j0, j1 }));
         } else {
-            let (m, x) = (x.rows, Shared::new(x.ptr.cast_mut()));
-            chunks(par, w.rows, chunk, |j0, j1| match w.format {
-                GgufFormat::Q4_0 => {
-                    dispatch(simd, ExactRows::<Q4_0> { w, m, x, y, j0, j1, blocks: PhantomData })
-                }
-                GgufFormat::Q4_1 => {
-                    dispatch(simd, ExactRows::<Q4_1> { w, m, x, y, j0, j1, blocks: PhantomData })
-                }
-                GgufFormat::Q8_0 => {
-                    dispatch(simd, ExactRows::<Q8_0> { w, m, x, y, j0, j1, blocks: PhantomData })
-                }
+            let x = Tiles::of(simd, x);
+            let x = &x;
+            chunks(par, w.rows, chunk, |j0, j1| {
+                x.times(simd, w, j0, j1, &mut |j, sums| {
+                    for (i, sum) in sums.iter().enumerate() {
+                        // SAFETY: in the result, and this task alone writes it.
+                        unsafe { *y.at(i, j) = *sum };
+                    }
+                });
             });
         }
     });
@@ -247,23 +271,39 @@ impl<S: Isa> Local<S> for DecodeLine<'_, '_> {
     }
 }
 
+/// The same as a kernel.
+struct Line<'a, 'b>(DecodeLine<'a, 'b>);
+
+impl Kernel for Line<'_, '_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        // SAFETY: the maker's promise.
+        unsafe { decode_line(s, &self.0) }
+    }
+}
+
 /// Writes `len` numbers of a row from `from` on.
 ///
 /// # Safety
 /// They exist, and `dst` has room for them.
 #[inline(always)]
-unsafe fn decode_line<S: Isa>(s: S, line: &DecodeLine<'_, '_>) {
+pub(super) unsafe fn decode_line<S: Isa>(s: S, line: &DecodeLine<'_, '_>) {
     let DecodeLine { w, row, from, len, dst } = *line;
+    let unit = w.format.block_len();
     let mut i = 0;
     while i < len {
-        let (b, inside) = ((from + i) / BLOCK, (from + i) % BLOCK);
-        let n = (BLOCK - inside).min(len - i);
-        let mut numbers = [0.0f32; BLOCK];
+        let (b, inside) = ((from + i) / unit, (from + i) % unit);
+        let n = (unit - inside).min(len - i);
+        let mut numbers = [0.0f32; MOST];
         // SAFETY: the caller's promise; a whole block fits where all of it is asked for.
         unsafe {
-            let to = if n == BLOCK { dst.add(i) } else { numbers.as_mut_ptr() };
-            decode_block(s, w.format, w.block(row, b), to);
-            if n < BLOCK {
+            let to = if n == unit { dst.add(i) } else { numbers.as_mut_ptr() };
+            match w.format.is_plain() {
+                true => decode_block(s, w.format, w.block(row, b), to),
+                false => decode_wide(w.format, w.block(row, b), to),
+            }
+            if n < unit {
                 std::ptr::copy_nonoverlapping(numbers.as_ptr().add(inside), dst.add(i), n);
             }
         }
@@ -298,230 +338,6 @@ unsafe fn decode_block<S: Isa>(s: S, format: GgufFormat, p: *const u8, to: *mut 
     }
 }
 
-/// How the blocks of a format lie, known when a kernel is compiled.
-trait Blocks {
-    const FORMAT: GgufFormat;
-}
-
-macro_rules! blocks {
-    ($($name:ident),*) => {$(
-        struct $name;
-        impl Blocks for $name {
-            const FORMAT: GgufFormat = GgufFormat::$name;
-        }
-    )*};
-}
-blocks!(Q4_0, Q4_1, Q8_0);
-
-struct ExactRows<'a, 'b, 'c, B> {
-    w: &'a GgufMat<'b>,
-    m: usize,
-    x: Shared<f32>,
-    y: &'a MatMut<'c, f32>,
-    j0: usize,
-    j1: usize,
-    blocks: PhantomData<B>,
-}
-
-impl<B: Blocks> Kernel for ExactRows<'_, '_, '_, B> {
-    type Out = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        let heads: [Heads; 4] = std::array::from_fn(|_| Heads::new::<S>(self.w));
-        // What nobody has fetched ahead yet: the first rows of the part.
-        let begin = self.w.block(self.j0, 0);
-        for line in 0..AHEAD / 64 {
-            s.prefetch(begin.wrapping_add(64 * line));
-        }
-        let most = tile_rows::<S>(self.w.cols);
-        let mut i = 0;
-        while i < self.m {
-            let left = (self.m - i).min(most);
-            i += match left {
-                16.. => self.tile::<S, 16>(s, &heads, i),
-                8.. => self.tile::<S, 8>(s, &heads, i),
-                4.. => self.tile::<S, 4>(s, &heads, i),
-                2.. => self.tile::<S, 2>(s, &heads, i),
-                _ => self.tile::<S, 1>(s, &heads, i),
-            };
-        }
-    }
-}
-
-/// Rows of activations to be multiplied with a row of blocks at once: as many as the registers hold, and
-/// the nearest cache.
-#[inline(always)]
-fn tile_rows<S: Isa>(cols: usize) -> usize {
-    const CACHE: usize = 40 << 10;
-    (CACHE / 4 / cols.max(1)).clamp(4, S::LANES)
-}
-
-impl<B: Blocks> ExactRows<'_, '_, '_, B> {
-    /// Rows `i..i + M` of activations. One or two go with several rows of blocks at a time: a few sums that
-    /// need not wait for each other.
-    #[inline(always)]
-    fn tile<S: Isa, const M: usize>(&self, s: S, heads: &[Heads; 4], i: usize) -> usize {
-        let mut j = self.j0;
-        while j < self.j1 {
-            let left = self.j1 - j;
-            j += match (M, left) {
-                (1, 4..) => self.part::<S, 4, M>(s, heads, i, j),
-                (2, 2..) => self.part::<S, 2, M>(s, heads, i, j),
-                _ => self.part::<S, 1, M>(s, heads, i, j),
-            };
-        }
-        M
-    }
-
-    #[inline(always)]
-    fn part<S: Isa, const R: usize, const M: usize>(
-        &self,
-        s: S,
-        heads: &[Heads; 4],
-        i: usize,
-        j: usize,
-    ) -> usize {
-        let x = self.x.get().wrapping_add(i * self.w.cols);
-        // SAFETY: the rows exist.
-        let sums = unsafe { dot::<S, B, R, M>(s, self.w, j, x, heads) };
-        for (row, sums) in sums.into_iter().enumerate() {
-            for (r, sum) in sums.into_iter().enumerate() {
-                // SAFETY: in the result, and this task alone writes it.
-                unsafe { *self.y.at(i + r, j + row) = sum };
-            }
-        }
-        R
-    }
-}
-
-/// `R` rows of blocks from row `j` on times `M` rows of activations. A sum is made in the same order
-/// whatever `R` and `M` are: a row of activations gives the same result alone and among others.
-///
-/// # Safety
-/// The rows exist, and `x` holds `M` rows.
-#[inline(always)]
-unsafe fn dot<S: Isa, B: Blocks, const R: usize, const M: usize>(
-    s: S,
-    w: &GgufMat<'_>,
-    j: usize,
-    x: *const f32,
-    heads: &[Heads; 4],
-) -> [[f32; M]; R] {
-    let (count, bytes, cols) = (w.cols / BLOCK, B::FORMAT.block_bytes(), w.cols);
-    for (row, head) in heads.iter().enumerate().take(R) {
-        head.read::<B>(w, j + row);
-    }
-    let mut sums = [[s.zero(); M]; R];
-    let row_bytes = count * bytes;
-    let ahead = (AHEAD / (R * row_bytes).max(1)).max(1) * R * row_bytes;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mut begins = [std::ptr::null(); R];
-        for (row, begin) in begins.iter_mut().enumerate() {
-            *begin = w.block(j + row, 0).add(B::FORMAT.head());
-        }
-        for b in 0..count {
-            let xs = x.add(b * BLOCK);
-            for r in 0..R {
-                let q = begins[r].add(b * bytes);
-                // The rows that come next lie behind these; fetching them ahead gets over the ends of pages.
-                if M <= 4 {
-                    s.prefetch(q.wrapping_add(ahead));
-                }
-                let scale = s.splat(*heads[r].scales().add(b));
-                let offset = s.splat(*heads[r].offsets().add(b));
-                let mut e = 0;
-                while e < BLOCK / 2 {
-                    let (low, high) = if B::FORMAT == GgufFormat::Q8_0 {
-                        (s.mul(s.signed(q.add(e)), scale), s.mul(s.signed(q.add(BLOCK / 2 + e)), scale))
-                    } else {
-                        s.nibbles(q.add(e), scale, offset)
-                    };
-                    for (m, sum) in sums[r].iter_mut().enumerate() {
-                        *sum = s.fma(low, s.load(xs.add(m * cols + e)), *sum);
-                        *sum = s.fma(high, s.load(xs.add(m * cols + BLOCK / 2 + e)), *sum);
-                    }
-                    e += S::LANES;
-                }
-            }
-        }
-    }
-    // Loops, not closures: those would not be compiled for the level's instructions.
-    let mut totals = [[0.0; M]; R];
-    for (totals, sums) in totals.iter_mut().zip(sums) {
-        for (total, sum) in totals.iter_mut().zip(sums) {
-            *total = s.reduce_add(sum);
-        }
-    }
-    totals
-}
-
-/// Scales and offsets of a row's blocks, followed by zeros.
-struct Heads {
-    room: usize,
-    values: Scratch<f32>,
-    /// The heads as they are in the blocks.
-    words: Scratch<u32>,
-}
-
-impl Heads {
-    #[inline(always)]
-    fn new<S: Isa>(w: &GgufMat<'_>) -> Self {
-        let room = (w.cols / BLOCK).next_multiple_of(16) + S::LANES;
-        let (values, words) = (Scratch::<f32>::new(2 * room), Scratch::<u32>::new(room));
-        for g in 0..2 * room {
-            // SAFETY: the buffer has that many elements.
-            unsafe { *values.ptr().add(g) = 0.0 };
-        }
-        Self { room, values, words }
-    }
-
-    #[inline(always)]
-    fn scales(&self) -> *mut f32 {
-        self.values.ptr()
-    }
-
-    #[inline(always)]
-    fn offsets(&self) -> *mut f32 {
-        self.values.ptr().wrapping_add(self.room)
-    }
-
-    /// Those of row `j`. First all are fetched, then all converted: the second loop is one of vectors.
-    #[inline(always)]
-    fn read<B: Blocks>(&self, w: &GgufMat<'_>, j: usize) {
-        let (blocks, bytes) = (w.cols / BLOCK, B::FORMAT.block_bytes());
-        let (words, scales, offsets) = (self.words.ptr(), self.scales(), self.offsets());
-        // SAFETY: the blocks of the row exist, each has four bytes at least, and the buffers hold a number
-        // for each.
-        unsafe {
-            let mut p = w.block(j, 0);
-            for b in 0..blocks {
-                *words.add(b) = p.cast::<u32>().read_unaligned();
-                p = p.wrapping_add(bytes);
-            }
-            match B::FORMAT {
-                GgufFormat::Q4_1 => {
-                    for b in 0..blocks {
-                        let word = *words.add(b);
-                        (*scales.add(b), *offsets.add(b)) = (widen(word as u16), widen((word >> 16) as u16));
-                    }
-                }
-                GgufFormat::Q4_0 => {
-                    for b in 0..blocks {
-                        let scale = widen(*words.add(b) as u16);
-                        (*scales.add(b), *offsets.add(b)) = (scale, -8.0 * scale);
-                    }
-                }
-                GgufFormat::Q8_0 => {
-                    for b in 0..blocks {
-                        *scales.add(b) = widen(*words.add(b) as u16);
-                    }
-                }
-            }
-        }
-    }
-}
-
 struct Int8Rows<'a, 'b, 'c> {
     w: &'a GgufMat<'b>,
     x: &'a Ready,
@@ -535,13 +351,9 @@ impl Kernel for Int8Rows<'_, '_, '_> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { w, x, y, j0, j1 } = self;
-        let heads = Heads::new::<S>(w);
+        let heads = Heads::new(w.cols / BLOCK);
         for j in j0..j1 {
-            match w.format {
-                GgufFormat::Q4_0 => heads.read::<Q4_0>(w, j),
-                GgufFormat::Q4_1 => heads.read::<Q4_1>(w, j),
-                GgufFormat::Q8_0 => heads.read::<Q8_0>(w, j),
-            }
+            heads.read(s, w, j, 1);
             if w.format == GgufFormat::Q8_0 {
                 for b in 0..w.cols / BLOCK {
                     // A flipped sign bit adds 128 to every signed byte.

@@ -9,15 +9,20 @@
 //! [`Activations::Int8`] they are rounded to 8 bits in blocks of 32 first: each activation is off by at most
 //! 1/254 of the largest of its block, and so the result by at most that times the sum of `|w|` in each block.
 
+mod blocks;
 mod columns;
 mod convert;
 mod exact;
 mod gguf;
 mod int8;
+mod layer;
 mod tables;
+mod wide;
 
 pub use convert::{dequantize, quantize_affine, quantize_fp};
 pub use gguf::{GgufFormat, GgufMat, gguf_dequantize, gguf_matmul, gguf_quantize};
+pub use layer::{LayerEnd, gguf_layer};
+
 use half::{bf16, f16};
 
 use crate::error::{Mismatch, at_least, product, same};

@@ -3,19 +3,21 @@
 //! A long row is searched in parts of [`PART`] elements, rows side by side in strips of [`STRIP`] columns.
 
 use super::Axis;
+use super::extreme::extreme;
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{Isa, Kernel, dispatch};
+use crate::simd::{Float, Isa, Kernel, dispatch};
 
 /// Elements that are compared before one of them is looked for.
-const BLOCK: usize = 1024;
+const BLOCK: usize = 4096;
 /// Elements of a row that one task searches.
 const PART: usize = 1 << 16;
 /// Columns that one task searches.
 const STRIP: usize = 512;
 
 /// A type with an order.
+#[allow(private_bounds, reason = "only this crate calls its methods")]
 pub trait Ordered: Copy + Send + Sync + PartialOrd + 'static {
     /// Below or equal to every number.
     const LOWEST: Self;
@@ -23,26 +25,47 @@ pub trait Ordered: Copy + Send + Sync + PartialOrd + 'static {
     const HIGHEST: Self;
     #[doc(hidden)]
     fn run(par: &dyn Par, max: bool, x: &[Self], axis: Axis, out: &mut [u32]);
+    /// The best of a block and whether it has a NaN, if the type has vectors for it.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn best<S: Isa, const MAX: bool>(_: S, _: &[Self]) -> Option<(Self, bool)> {
+        None
+    }
 }
 
 macro_rules! ordered {
-    ($($t:ty: $low:expr, $high:expr;)*) => {$(
+    ($($t:ty: $low:expr, $high:expr $(, $best:item)?;)*) => {$(
+        #[allow(private_bounds, reason = "only this crate calls its methods")]
         impl Ordered for $t {
             const LOWEST: Self = $low;
             const HIGHEST: Self = $high;
             fn run(par: &dyn Par, max: bool, x: &[Self], axis: Axis, out: &mut [u32]) {
                 along(par, max, x, axis, out);
             }
+            $(#[inline(always)] $best)?
         }
     )*};
+}
+
+macro_rules! ordered_floats {
+    ($($t:ty)*) => {
+        ordered! {$(
+            $t: Self::NEG_INFINITY, Self::INFINITY,
+            fn best<S: Isa, const MAX: bool>(s: S, x: &[Self]) -> Option<(Self, bool)> {
+                let (value, nan) = extreme::<S, $t, MAX>(s, x);
+                Some((<$t as Float>::from_f32(value), nan))
+            };
+        )*}
+    };
 }
 
 ordered! {
     u8: Self::MIN, Self::MAX; u16: Self::MIN, Self::MAX; u32: Self::MIN, Self::MAX; u64: Self::MIN, Self::MAX;
     i8: Self::MIN, Self::MAX; i16: Self::MIN, Self::MAX; i32: Self::MIN, Self::MAX; i64: Self::MIN, Self::MAX;
-    f32: Self::NEG_INFINITY, Self::INFINITY; f64: Self::NEG_INFINITY, Self::INFINITY;
-    half::bf16: Self::NEG_INFINITY, Self::INFINITY; half::f16: Self::NEG_INFINITY, Self::INFINITY;
+    f64: Self::NEG_INFINITY, Self::INFINITY;
 }
+
+ordered_floats!(f32 half::bf16 half::f16);
 
 /// The position of the largest (`max`) or smallest element along an axis, or of the first NaN.
 pub fn arg_extreme<T: Ordered>(
@@ -132,37 +155,28 @@ struct Row<'a, T> {
 impl<T: Ordered> Kernel for Row<'_, T> {
     type Out = u32;
     #[inline(always)]
-    fn run<S: Isa>(self, _: S) -> u32 {
-        if self.max { row(self.x, T::LOWEST, |a, b| a > b) } else { row(self.x, T::HIGHEST, |a, b| a < b) }
+    fn run<S: Isa>(self, s: S) -> u32 {
+        if self.max {
+            row::<S, T, true>(s, self.x, T::LOWEST, |a, b| a > b)
+        } else {
+            row::<S, T, false>(s, self.x, T::HIGHEST, |a, b| a < b)
+        }
     }
 }
 
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
-fn row<T: Ordered>(x: &[T], worst: T, better: impl Fn(T, T) -> bool) -> u32 {
+fn row<S: Isa, T: Ordered, const MAX: bool>(s: S, x: &[T], worst: T, better: impl Fn(T, T) -> bool) -> u32 {
     let (mut best, mut at, mut found) = (worst, 0, false);
     for (b, block) in x.chunks(BLOCK).enumerate() {
-        // First only the best value, which vectorises; its place is looked for when it is a new best.
-        // Marks are words, so that they fill vectors as the elements do.
-        let (mut acc, mut nans) = ([worst; 64], [0u32; 64]);
-        let chunks = block.chunks_exact(64);
-        let tail = chunks.remainder();
-        for c in chunks {
-            for i in 0..64 {
-                acc[i] = if better(c[i], acc[i]) { c[i] } else { acc[i] };
-                nans[i] |= u32::from(c[i] != c[i]);
-            }
-        }
-        for (i, v) in tail.iter().enumerate() {
-            acc[i] = if better(*v, acc[i]) { *v } else { acc[i] };
-            nans[i] |= u32::from(*v != *v);
-        }
-        if nans.iter().fold(0, |all, mark| all | mark) != 0
-            && let Some(i) = block.iter().position(|v| *v != *v)
-        {
+        // First only the best value, in vectors; its place is looked for when it is a new best.
+        let (top, nan) = match T::best::<S, MAX>(s, block) {
+            Some(found) => found,
+            None => best_of(block, worst, &better),
+        };
+        if nan && let Some(i) = block.iter().position(|v| *v != *v) {
             return (b * BLOCK + i) as u32;
         }
-        let top = acc.into_iter().fold(worst, |t, v| if better(v, t) { v } else { t });
         if (!found || better(top, best))
             && let Some(i) = first(block, top)
         {
@@ -172,20 +186,57 @@ fn row<T: Ordered>(x: &[T], worst: T, better: impl Fn(T, T) -> bool) -> u32 {
     at as u32
 }
 
-/// Where the first element equal to `value` is: pieces are looked through as vectors until one has it.
+/// The best of a block and whether it has a NaN, in loops that vectorise.
 #[inline(always)]
-fn first<T: Ordered>(block: &[T], value: T) -> Option<usize> {
-    const PIECE: usize = 64;
-    for (number, piece) in block.chunks(PIECE).enumerate() {
-        let mut met = 0u32;
-        for v in piece {
-            met |= u32::from(*v == value);
-        }
-        if met != 0 {
-            return piece.iter().position(|v| *v == value).map(|at| number * PIECE + at);
+#[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
+fn best_of<T: Ordered>(block: &[T], worst: T, better: &impl Fn(T, T) -> bool) -> (T, bool) {
+    // Marks are words, so that they fill vectors as the elements do.
+    let (mut acc, mut nans) = ([worst; 64], [0u32; 64]);
+    let chunks = block.chunks_exact(64);
+    let tail = chunks.remainder();
+    for c in chunks {
+        for i in 0..64 {
+            acc[i] = if better(c[i], acc[i]) { c[i] } else { acc[i] };
+            nans[i] |= u32::from(c[i] != c[i]);
         }
     }
-    None
+    for (i, v) in tail.iter().enumerate() {
+        acc[i] = if better(*v, acc[i]) { *v } else { acc[i] };
+        nans[i] |= u32::from(*v != *v);
+    }
+    // Folded in halves: one by one, the end of a block would take as long as the block.
+    for half in [32, 16, 8, 4, 2, 1] {
+        for i in 0..half {
+            acc[i] = if better(acc[i + half], acc[i]) { acc[i + half] } else { acc[i] };
+            nans[i] |= nans[i + half];
+        }
+    }
+    (acc[0], nans[0] != 0)
+}
+
+/// Where the first element equal to `value` is: pieces are looked through as vectors until one has it, then
+/// pieces of that.
+#[inline(always)]
+fn first<T: Ordered>(block: &[T], value: T) -> Option<usize> {
+    let (mut from, mut len) = (0, block.len());
+    for piece in [512, 64] {
+        let end = from + len;
+        loop {
+            if from >= end {
+                return None;
+            }
+            len = piece.min(end - from);
+            let mut met = 0u32;
+            for v in &block[from..from + len] {
+                met |= u32::from(*v == value);
+            }
+            if met != 0 {
+                break;
+            }
+            from += len;
+        }
+    }
+    block[from..from + len].iter().position(|v| *v == value).map(|at| from + at)
 }
 
 struct Columns<'a, T> {

@@ -5,6 +5,7 @@
 //! cut into the same parts whatever the number of threads.
 
 pub(crate) mod arg;
+mod extreme;
 pub(crate) mod norm;
 pub(crate) mod reduce;
 pub(crate) mod scan;
@@ -30,7 +31,7 @@ impl Axis {
         Self { outer: rows, len, inner: 1 }
     }
 
-    fn elements(self) -> Result<usize, Mismatch> {
+    pub(crate) fn elements(self) -> Result<usize, Mismatch> {
         product("elements of an array", &[self.outer, self.len, self.inner])
     }
 }

@@ -8,6 +8,9 @@ use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::{Float, FloatKind, Isa, Kernel, dispatch, math};
 
+/// Bytes of a result from which on it is stored past the caches: they would not hold it until it is read.
+const FAR: usize = 32 << 20;
+
 /// What is done to a row.
 #[derive(Clone, Copy)]
 enum Op {
@@ -130,6 +133,7 @@ impl<T: Float> Kernel for Part<'_, T> {
         let n = job.n;
         let buf = Scratch::<f32>::new(n);
         let (x, out) = (x.cast::<T>(), Shared::new(job.out.cast::<T>()));
+        let far = size_of::<T>() == 4 && job.rows * n * size_of::<T>() >= FAR;
         for at in 0..rows {
             let i = first + at;
             // SAFETY: the row lies in the piece, and in the part of the output that is this task's.
@@ -140,14 +144,19 @@ impl<T: Float> Kernel for Part<'_, T> {
                         let top = largest(s, row, n);
                         let sum = exps(s, row, n, top, buf.ptr());
                         let by = s.splat(1.0 / sum);
-                        each(n, S::LANES, |j, m| {
-                            T::store_n(
-                                s,
-                                out.get().add(i * n + j),
-                                s.mul(s.load_n(buf.ptr().add(j), m), by),
-                                m,
-                            );
-                        });
+                        let to = out.get().add(i * n);
+                        let (mut j, mut m) = (0, lead::<S, T>(to, n, far));
+                        while j < n {
+                            s.prefetch(row.wrapping_add(n + j).cast());
+                            let v = s.mul(s.load_n(buf.ptr().add(j), m), by);
+                            if far && m == S::LANES {
+                                s.stream(to.add(j).cast(), v);
+                            } else {
+                                T::store_n(s, to.add(j), v, m);
+                            }
+                            j += m;
+                            m = (n - j).min(S::LANES);
+                        }
                     }
                     Op::LogSumExp => {
                         let top = largest(s, row, n);
@@ -157,30 +166,21 @@ impl<T: Float> Kernel for Part<'_, T> {
                         *out.get().add(i) = T::from_f32(r);
                     }
                     Op::LayerNorm(w, b, eps) => {
-                        layer::<S, T>(s, row, n, w.cast(), b.cast(), eps, out.get().add(i * n));
+                        layer::<S, T>(s, row, n, w.cast(), b.cast(), eps, out.get().add(i * n), far);
                     }
                     Op::RmsNorm(w, eps) => {
                         let (zero, m) = (s.zero(), n as f32);
                         let squares = total(s, row, n, zero, true);
                         let by = s.splat(1.0 / (squares / m + eps).sqrt());
-                        scaled::<S, T>(s, row, n, zero, by, w.cast(), std::ptr::null(), out.get().add(i * n));
+                        let to = out.get().add(i * n);
+                        scaled::<S, T>(s, row, n, zero, by, w.cast(), std::ptr::null(), to, far);
                     }
                 }
             }
         }
-    }
-}
-
-/// Calls `f(j, m)` for every vector of a row.
-#[inline(always)]
-fn each(n: usize, lanes: usize, mut f: impl FnMut(usize, usize)) {
-    let mut j = 0;
-    while j + lanes <= n {
-        f(j, lanes);
-        j += lanes;
-    }
-    if j < n {
-        f(j, n - j);
+        if far {
+            s.fence();
+        }
     }
 }
 
@@ -284,6 +284,7 @@ unsafe fn layer<S: Isa, T: Float>(
     b: *const T,
     eps: f32,
     out: *mut T,
+    far: bool,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -291,11 +292,11 @@ unsafe fn layer<S: Isa, T: Float>(
         let shift = s.splat(mean);
         let variance = total(s, row, n, shift, true) / n as f32;
         let by = s.splat(1.0 / (variance + eps).sqrt());
-        scaled(s, row, n, shift, by, w, b, out);
+        scaled(s, row, n, shift, by, w, b, out, far);
     }
 }
 
-/// `(x - shift) * by * w + b`.
+/// `(x - shift) * by * w + b`, stored past the caches if it goes `far` (`T` is `f32` then).
 ///
 /// # Safety
 /// All rows hold `n` elements, weight and bias may be null.
@@ -309,19 +310,47 @@ unsafe fn scaled<S: Isa, T: Float>(
     w: *const T,
     b: *const T,
     out: *mut T,
+    far: bool,
 ) {
-    each(n, S::LANES, |j, m| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let x = if m == S::LANES { T::load(s, row.add(j)) } else { T::load_n(s, row.add(j), m) };
-            let mut v = s.mul(s.sub(x, shift), by);
-            if !w.is_null() {
-                v = s.mul(v, T::load_n(s, w.add(j), m));
+    let (mut j, mut m) = (0, lead::<S, T>(out, n, far));
+    // SAFETY: the caller's promise.
+    unsafe {
+        while j < n {
+            // The next row comes while this one goes.
+            s.prefetch(row.wrapping_add(n + j).cast());
+            if m == S::LANES {
+                let mut v = s.mul(s.sub(T::load(s, row.add(j)), shift), by);
+                if !w.is_null() {
+                    v = s.mul(v, T::load(s, w.add(j)));
+                }
+                if !b.is_null() {
+                    v = s.add(v, T::load(s, b.add(j)));
+                }
+                if far {
+                    s.stream(out.add(j).cast(), v);
+                } else {
+                    T::store(s, out.add(j), v);
+                }
+            } else {
+                let mut v = s.mul(s.sub(T::load_n(s, row.add(j), m), shift), by);
+                if !w.is_null() {
+                    v = s.mul(v, T::load_n(s, w.add(j), m));
+                }
+                if !b.is_null() {
+                    v = s.add(v, T::load_n(s, b.add(j), m));
+                }
+                T::store_n(s, out.add(j), v, m);
             }
-            if !b.is_null() {
-                v = s.add(v, T::load_n(s, b.add(j), m));
-            }
-            if m == S::LANES { T::store(s, out.add(j), v) } else { T::store_n(s, out.add(j), v, m) }
+            j += m;
+            m = (n - j).min(S::LANES);
         }
-    });
+    }
+}
+
+/// Elements of a row of `n` that go first: a vector's, or as many as lie before where whole vectors may be stored
+/// past the caches.
+#[inline(always)]
+fn lead<S: Isa, T>(out: *const T, n: usize, far: bool) -> usize {
+    let over = if far { out.addr() % (4 * S::LANES) / size_of::<T>() } else { 0 };
+    (S::LANES - over).min(n)
 }

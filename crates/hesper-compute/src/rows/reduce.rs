@@ -7,6 +7,7 @@
 use half::{bf16, f16};
 
 use super::Axis;
+use super::extreme::extreme;
 use super::source::{PIECE, Plain, Room, Source, pieces};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks};
@@ -61,12 +62,16 @@ pub trait Acc: Copy + Send + Sync + 'static {
     fn divide(a: Self, n: usize) -> Self;
     /// Reduces a block in 64 lanes.
     fn fold(level: Simd, op: Reduction, x: &[Self]) -> Self;
+    /// The smallest or largest of a block, if the type has vectors for it.
+    fn extreme(_: Simd, _: Reduction, _: &[Self]) -> Option<Self> {
+        None
+    }
     /// Adds four rows, or one, to sums.
     fn add_rows(level: Simd, op: Reduction, rows: &[&[Self]], acc: &mut [Self]);
 }
 
 macro_rules! accumulator {
-    ($acc:ty, $zero:expr, $one:expr, $low:expr, $high:expr, $add:expr, $mul:expr, $div:expr) => {
+    ($acc:ty, $zero:expr, $one:expr, $low:expr, $high:expr, $add:expr, $mul:expr, $div:expr $(, $extreme:item)?) => {
         impl Acc for $acc {
             #[inline(always)]
             fn start(op: Reduction) -> $acc {
@@ -103,8 +108,9 @@ macro_rules! accumulator {
                 $div(a, n)
             }
             fn fold(level: Simd, op: Reduction, x: &[$acc]) -> $acc {
-                dispatch(level, Fold { op, x })
+                <$acc as Acc>::extreme(level, op, x).unwrap_or_else(|| dispatch(level, Fold { op, x }))
             }
+            $($extreme)?
             fn add_rows(level: Simd, op: Reduction, rows: &[&[$acc]], acc: &mut [$acc]) {
                 dispatch(level, AddRows { op, rows, acc });
             }
@@ -122,13 +128,35 @@ macro_rules! integer_accumulators {
 integer_accumulators!(u32 u64 i32 i64);
 
 macro_rules! float_accumulators {
-    ($($acc:ident)*) => {$(
+    ($($acc:ident $(: $extreme:item)?;)*) => {$(
         accumulator!($acc, 0.0, 1.0, $acc::NEG_INFINITY, $acc::INFINITY, |a: $acc, b: $acc| a + b,
-            |a: $acc, b: $acc| a * b, |a: $acc, n: usize| a / n as $acc);
+            |a: $acc, b: $acc| a * b, |a: $acc, n: usize| a / n as $acc $(, $extreme)?);
     )*};
 }
 
-float_accumulators!(f32 f64);
+float_accumulators! {
+    f32: fn extreme(level: Simd, op: Reduction, x: &[f32]) -> Option<f32> {
+        let max = op == Reduction::Max;
+        (max || op == Reduction::Min).then(|| dispatch(level, Extreme { max, x }))
+    };
+    f64;
+}
+
+/// The smallest or largest number, NaN if there is one.
+struct Extreme<'a> {
+    max: bool,
+    x: &'a [f32],
+}
+
+impl Kernel for Extreme<'_> {
+    type Out = f32;
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) -> f32 {
+        let (value, nan) =
+            if self.max { extreme::<S, f32, true>(s, self.x) } else { extreme::<S, f32, false>(s, self.x) };
+        if nan { f32::NAN } else { value }
+    }
+}
 
 macro_rules! reduce {
     ($($t:ty => $acc:ty, $block:expr;)*) => {$(

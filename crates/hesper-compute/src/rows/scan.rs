@@ -1,17 +1,25 @@
 //! Cumulative sums, products, minima, maxima and log-sum-exps along an axis.
 //!
 //! A long row is cut into parts of [`PART`] elements, whatever the number of threads: parts are scanned on
-//! their own, then joined with the total of those before. Shorter rows are scanned several at a time.
+//! their own, then joined with the total of those before. Shorter rows are scanned several at a time; those
+//! whose sums are taken in `f32` one at a time, in vectors.
 
 use super::Axis;
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// Elements of a part of a long row.
 const PART: usize = 32768;
 /// Rows scanned side by side.
 const SIDE: usize = 8;
+/// The shortest row that is summed in vectors.
+const VECTORS: usize = 32;
+/// Most columns of a task along other axes.
+const STRIP: usize = 4096;
+/// Bytes of a result from which on it is stored past the caches: they would not hold it until it is read.
+const FAR: usize = 32 << 20;
 
 /// What is accumulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +44,12 @@ pub trait Scannable: Copy + Send + Sync + 'static {
     fn join(op: Scan, a: Self, b: Self) -> Self;
     #[doc(hidden)]
     fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]);
+    /// Sums of one row from `start` on, the last of which is returned, and all are stored if there is room for
+    /// them; none if the type has no vectors.
+    #[doc(hidden)]
+    fn sums(_: Simd, _: Way, _: &[Self], _: Option<&mut [Self]>, _: Self) -> Option<Self> {
+        None
+    }
 }
 
 macro_rules! integers {
@@ -69,7 +83,7 @@ macro_rules! integers {
 integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 
 macro_rules! floats {
-    ($($t:ty)*) => {$(
+    ($($t:ty: [$($sums:item)*])*) => {$(
         impl Scannable for $t {
             #[inline(always)]
             fn start(op: Scan) -> Self {
@@ -101,11 +115,19 @@ macro_rules! floats {
             fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]) {
                 along(par, op, x, axis, reverse, inclusive, out);
             }
+            $($sums)*
         }
     )*};
 }
 
-floats!(f32 f64);
+floats! {
+    f32: [
+        fn sums(simd: Simd, way: Way, x: &[f32], out: Option<&mut [f32]>, start: f32) -> Option<f32> {
+            Some(dispatch(simd, Sums { way, x, out, start }))
+        }
+    ]
+    f64: []
+}
 
 /// Accumulates along an axis, from its end if `reverse`. Unless `inclusive`, an element counts only for those
 /// after it.
@@ -127,11 +149,14 @@ pub fn scan<T: Scannable>(
 }
 
 /// One direction and kind of scan over a range of rows.
-#[derive(Clone, Copy)]
-struct Way {
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
     op: Scan,
     reverse: bool,
     inclusive: bool,
+    /// Whether results are stored past the caches, where that can be.
+    far: bool,
 }
 
 fn along<T: Scannable>(
@@ -145,14 +170,16 @@ fn along<T: Scannable>(
 ) {
     let Axis { outer, len, inner } = axis;
     let to = Shared::new(out.as_mut_ptr());
-    let way = Way { op, reverse, inclusive };
+    let (way, simd) = (Way { op, reverse, inclusive, far: size_of_val(x) >= FAR }, par.simd());
     if inner > 1 {
-        let strip = 512;
-        let strips = inner.div_ceil(strip);
+        // Wide strips are read faster; narrow ones keep all threads busy.
+        let wide = inner.div_ceil(par.threads().max(1)).next_multiple_of(64).clamp(256, STRIP);
+        let strips = inner.div_ceil(wide);
         par.run(outer * strips, &|t| {
-            let (o, j0) = (t / strips, t % strips * strip);
-            let n = strip.min(inner - j0);
-            each_op(&Strip { way, x: &x[o * len * inner..], to, base: o * len * inner, j0, n, len, inner });
+            let (o, j0) = (t / strips, t % strips * wide);
+            let n = wide.min(inner - j0);
+            let strip = Strip { way, x: &x[o * len * inner..], to, base: o * len * inner, j0, n, len, inner };
+            if op == Scan::Sum { dispatch(simd, strip) } else { each_op(&strip) }
         });
         return;
     }
@@ -161,7 +188,7 @@ fn along<T: Scannable>(
         chunks(par, outer, chunk, |a, b| {
             // SAFETY: rows are this task's own.
             let out = unsafe { to.slice(a * len, (b - a) * len) };
-            rows(Rows { way, x: &x[a * len..b * len], out, len, start: T::start(op) });
+            rows(Rows { way, simd, x: &x[a * len..b * len], out, len, start: T::start(op) });
         });
         return;
     }
@@ -177,7 +204,12 @@ fn along<T: Scannable>(
         let row = &x[t / parts * len..][range(t % parts)];
         let join = |a, b: &T| T::join(op, a, *b);
         let start = T::start(op);
-        let total = if reverse { row.iter().rev().fold(start, join) } else { row.iter().fold(start, join) };
+        let sum = if op == Scan::Sum { T::sums(simd, way, row, None, start) } else { None };
+        let total = match sum {
+            Some(sum) => sum,
+            None if reverse => row.iter().rev().fold(start, join),
+            None => row.iter().fold(start, join),
+        };
         // SAFETY: every task writes its own.
         unsafe { *sums.get().add(t) = total };
     });
@@ -198,12 +230,13 @@ fn along<T: Scannable>(
         // SAFETY: parts are this task's own, and what comes before was written.
         let (out, start) = unsafe { (to.slice(o * len + r.start, r.len()), *sums.get().add(t)) };
         let n = r.len();
-        rows(Rows { way, x: &x[o * len..][r], out, len: n, start });
+        rows(Rows { way, simd, x: &x[o * len..][r], out, len: n, start });
     });
 }
 
 struct Rows<'a, T> {
     way: Way,
+    simd: Simd,
     x: &'a [T],
     out: &'a mut [T],
     len: usize,
@@ -211,7 +244,13 @@ struct Rows<'a, T> {
 }
 
 fn rows<T: Scannable>(rows: Rows<'_, T>) {
-    let Rows { way, x, out, len, start } = rows;
+    let Rows { way, simd, x, out, len, start } = rows;
+    if way.op == Scan::Sum && len >= VECTORS {
+        let mut lines = x.chunks_exact(len).zip(out.chunks_exact_mut(len));
+        if lines.all(|(x, out)| T::sums(simd, way, x, Some(out), start).is_some()) {
+            return;
+        }
+    }
     // The operation is decided outside the loops, so that each is compiled for itself.
     match way.op {
         Scan::Sum => side_by_side(Scan::Sum, way, x, out, len, start),
@@ -249,6 +288,73 @@ fn side_by_side<T: Scannable>(op: Scan, way: Way, x: &[T], out: &mut [T], len: u
     }
 }
 
+/// The sums of a row. Each vector is summed up for itself, by steps of 1, 2, 4 and 8 lanes, then what was
+/// before it is added.
+struct Sums<'a> {
+    way: Way,
+    x: &'a [f32],
+    out: Option<&'a mut [f32]>,
+    start: f32,
+}
+
+impl Kernel for Sums<'_> {
+    type Out = f32;
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) -> f32 {
+        let Way { reverse, inclusive, .. } = self.way;
+        let n = self.x.len();
+        let (from, to) = (self.x.as_ptr(), self.out.map_or(std::ptr::null_mut(), |out| out.as_mut_ptr()));
+        let mut before = s.splat(self.start);
+        // All vectors of a row lie like its first one.
+        let lead = if reverse { n % S::LANES } else { 0 };
+        let far = self.way.far && to.wrapping_add(lead).addr().is_multiple_of(4 * S::LANES);
+        for i in 0..n / S::LANES {
+            let at = if reverse { n - (i + 1) * S::LANES } else { i * S::LANES };
+            // SAFETY: whole vectors of the row, and of the result if it is there, which is as long.
+            unsafe {
+                let mut v = s.load(from.add(at));
+                if reverse {
+                    v = s.reverse(v);
+                }
+                let mut own = s.add(v, s.move_up::<1>(v));
+                own = s.add(own, s.move_up::<2>(own));
+                own = s.add(own, s.move_up::<4>(own));
+                if S::LANES == 16 {
+                    own = s.add(own, s.move_up::<8>(own));
+                }
+                if !to.is_null() {
+                    let mut sums = s.add(before, if inclusive { own } else { s.move_up::<1>(own) });
+                    if reverse {
+                        sums = s.reverse(sums);
+                    }
+                    if far {
+                        s.stream(to.add(at), sums);
+                    } else {
+                        s.store(to.add(at), sums);
+                    }
+                }
+                before = s.add(before, s.last(own));
+            }
+        }
+        if far {
+            s.fence();
+        }
+        let mut acc = s.reduce_max(before);
+        for i in n / S::LANES * S::LANES..n {
+            let at = if reverse { n - 1 - i } else { i };
+            // SAFETY: within the row, and the result if it is there.
+            unsafe {
+                let next = acc + *from.add(at);
+                if !to.is_null() {
+                    *to.add(at) = if inclusive { next } else { acc };
+                }
+                acc = next;
+            }
+        }
+        acc
+    }
+}
+
 struct Strip<'a, T> {
     way: Way,
     x: &'a [T],
@@ -258,6 +364,14 @@ struct Strip<'a, T> {
     n: usize,
     len: usize,
     inner: usize,
+}
+
+impl<T: Scannable> Kernel for Strip<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        strip(Scan::Sum, &self);
+    }
 }
 
 fn each_op<T: Scannable>(t: &Strip<'_, T>) {
@@ -272,7 +386,14 @@ fn each_op<T: Scannable>(t: &Strip<'_, T>) {
 
 #[inline(always)]
 fn strip<T: Scannable>(op: Scan, t: &Strip<'_, T>) {
-    let mut acc = [T::start(op); 512];
+    let acc = Scratch::<T>::new(t.n);
+    // SAFETY: the buffer has room for as many elements, all of which are written here.
+    let acc = unsafe {
+        for j in 0..t.n {
+            *acc.ptr().add(j) = T::start(op);
+        }
+        std::slice::from_raw_parts_mut(acc.ptr(), t.n)
+    };
     for k in 0..t.len {
         let k = if t.way.reverse { t.len - 1 - k } else { k };
         let x = &t.x[k * t.inner + t.j0..][..t.n];

@@ -211,6 +211,19 @@ impl Isa for Avx2 {
                 _mm256_storeu_ps(dst.add((i + 4) * stride), _mm256_permute2f128_ps::<0x31>(top[i], low[i]));
             }
         }
+        fn unzip(a: __m256, b: __m256) -> (__m256, __m256) {
+            let low = _mm256_permute2f128_ps::<0x20>(a, b);
+            let high = _mm256_permute2f128_ps::<0x31>(a, b);
+            (_mm256_shuffle_ps::<0x88>(low, high), _mm256_shuffle_ps::<0xdd>(low, high))
+        }
+        fn zip(even: __m256, odd: __m256) -> (__m256, __m256) {
+            let (low, high) = (_mm256_unpacklo_ps(even, odd), _mm256_unpackhi_ps(even, odd));
+            (_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high))
+        }
+        fn reverse(a: __m256) -> __m256 {
+            _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0))
+        }
+        fn last(a: __m256) -> __m256 { _mm256_permutevar8x32_ps(a, _mm256_set1_epi32(7)) }
         fn field(words: __m256, mask: u32) -> __m256 {
             let v = _mm256_and_si256(_mm256_castps_si256(words), _mm256_set1_epi32(mask as i32));
             // The conversion is signed: a field that holds the top bit goes through it halved.
@@ -235,6 +248,8 @@ impl Isa for Avx2 {
             (_mm256_fmadd_ps(l, scale, offset), _mm256_fmadd_ps(h, scale, offset))
         }
         fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        @unsafe fn stream(p: *mut f32, v: __m256) { _mm256_stream_ps(p, v) }
+        fn fence() { _mm_sfence() }
         @unsafe fn signed(p: *const u8) -> __m256 {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())))
         }
@@ -294,6 +309,25 @@ impl Isa for Avx2 {
         fn d_reduce_add(a: __m256d) -> f64 {
             let q = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd::<1>(a));
             _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)))
+        }
+    }
+
+    #[inline(always)]
+    fn move_up<const D: usize>(self, a: __m256) -> __m256 {
+        // SAFETY: the token proves the instructions.
+        unsafe {
+            let zero = _mm256_setzero_ps();
+            match D {
+                1 => {
+                    let up = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6));
+                    _mm256_blend_ps::<1>(up, zero)
+                }
+                2 => {
+                    let up = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 0, 0, 1, 2, 3, 4, 5));
+                    _mm256_blend_ps::<3>(up, zero)
+                }
+                _ => _mm256_permute2f128_ps::<0x08>(a, a),
+            }
         }
     }
 

@@ -78,6 +78,27 @@ macro_rules! fold {
     }};
 }
 
+/// Four vectors folded to a quarter each: 8 + 8, then 4 + 4, as [`fold!`] does it.
+#[inline(always)]
+unsafe fn fold4(a: __m512, b: __m512, c: __m512, d: __m512) -> __m512 {
+    // SAFETY: AVX-512, by the caller's token.
+    unsafe {
+        let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+        let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
+        _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xdd>(ab, cd))
+    }
+}
+
+/// The quarters of two vectors folded to halves of a quarter: 2 + 2.
+#[inline(always)]
+unsafe fn fold2(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: AVX-512, by the caller's token.
+    unsafe {
+        let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+        _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)))
+    }
+}
+
 /// Columns `i`, `i + 4`, `i + 8`, `i + 12` of four rows, one in each quarter.
 #[inline(always)]
 unsafe fn columns(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512; 4] {
@@ -216,6 +237,21 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                 _mm512_storeu_ps(dst.add(i * stride), v);
             }
         }
+        fn unzip(a: __m512, b: __m512) -> (__m512, __m512) {
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            (_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
+        }
+        fn zip(even: __m512, odd: __m512) -> (__m512, __m512) {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            (_mm512_permutex2var_ps(even, low, odd), _mm512_permutex2var_ps(even, high, odd))
+        }
+        fn reverse(a: __m512) -> __m512 {
+            let back = _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            _mm512_permutexvar_ps(back, a)
+        }
+        fn last(a: __m512) -> __m512 { _mm512_permutexvar_ps(_mm512_set1_epi32(15), a) }
         fn field(words: __m512, mask: u32) -> __m512 {
             let v = _mm512_and_si512(_mm512_castps_si512(words), _mm512_set1_epi32(mask as i32));
             _mm512_cvtepu32_ps(v)
@@ -234,7 +270,50 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             let b = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
             (_mm512_permutexvar_ps(b, t), _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(b), t))
         }
+        @unsafe fn heads_q4_1(p: *const u8, scales: *mut f32, offsets: *mut f32) {
+            let p = p.cast::<i32>();
+            let rows: [__m512i; 5] = [
+                _mm512_loadu_si512(p.cast()),
+                _mm512_loadu_si512(p.add(16).cast()),
+                _mm512_loadu_si512(p.add(32).cast()),
+                _mm512_loadu_si512(p.add(48).cast()),
+                _mm512_loadu_si512(p.add(64).cast()),
+            ];
+            // Word 5 i of them all, counted from the first of the pair of rows that it lies in.
+            let i = _mm512_setr_epi32(0, 5, 10, 15, 20, 25, 30, 3, 8, 13, 18, 23, 28, 1, 6, 11);
+            let first = _mm512_permutex2var_epi32(rows[0], i, rows[1]);
+            let second = _mm512_permutex2var_epi32(rows[2], i, rows[3]);
+            let both = _mm512_mask_mov_epi32(first, 0b0001_1111_1000_0000, second);
+            let words = _mm512_mask_permutexvar_epi32(both, 0b1110_0000_0000_0000, i, rows[4]);
+            let d = _mm512_cvtepi32_epi16(words);
+            let m = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(words));
+            _mm512_storeu_ps(scales, _mm512_cvtph_ps(d));
+            _mm512_storeu_ps(offsets, _mm512_cvtph_ps(m));
+        }
+        @unsafe fn reduce_adds(v: &[__m512; 16], n: usize, to: *mut f32) {
+            if n <= 4 {
+                let four = fold4(v[0], v[1], v[2], v[3]);
+                let two = _mm512_add_ps(four, _mm512_permute_ps::<0b01_00_11_10>(four));
+                let one = _mm512_add_ps(two, _mm512_permute_ps::<0b10_11_00_01>(two));
+                let i = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+                _mm_storeu_ps(to, _mm512_castps512_ps128(_mm512_permutexvar_ps(i, one)));
+                return;
+            }
+            let q = [
+                fold4(v[0], v[1], v[2], v[3]),
+                fold4(v[4], v[5], v[6], v[7]),
+                fold4(v[8], v[9], v[10], v[11]),
+                fold4(v[12], v[13], v[14], v[15]),
+            ];
+            let (a, b) = (fold2(q[0], q[1]), fold2(q[2], q[3]));
+            let all = _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b));
+            // Quarter `l` holds the sums of vectors `l`, `4 + l`, `8 + l` and `12 + l`.
+            let i = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            _mm512_storeu_ps(to, _mm512_permutexvar_ps(i, all));
+        }
         fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        @unsafe fn stream(p: *mut f32, v: __m512) { _mm512_stream_ps(p, v) }
+        fn fence() { _mm_sfence() }
         @unsafe fn signed(p: *const u8) -> __m512 {
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())))
         }
@@ -305,6 +384,20 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             let h = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd::<1>(a));
             let q = _mm_add_pd(_mm256_castpd256_pd128(h), _mm256_extractf128_pd::<1>(h));
             _mm_cvtsd_f64(_mm_add_sd(q, _mm_unpackhi_pd(q, q)))
+        }
+    }
+
+    #[inline(always)]
+    fn move_up<const D: usize>(self, a: __m512) -> __m512 {
+        // SAFETY: the token proves the instructions.
+        unsafe {
+            let (a, zero) = (_mm512_castps_si512(a), _mm512_setzero_si512());
+            _mm512_castsi512_ps(match D {
+                1 => _mm512_alignr_epi32::<15>(a, zero),
+                2 => _mm512_alignr_epi32::<14>(a, zero),
+                4 => _mm512_alignr_epi32::<12>(a, zero),
+                _ => _mm512_alignr_epi32::<8>(a, zero),
+            })
         }
     }
 

@@ -46,6 +46,14 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
     fn reduce_add(self, a: Self::F) -> f32;
     fn reduce_max(self, a: Self::F) -> f32;
+    /// Stores [`Isa::reduce_add`] of the first `n` of sixteen vectors, bit for bit; `to` has room for sixteen.
+    #[inline(always)]
+    unsafe fn reduce_adds(self, v: &[Self::F; 16], n: usize, to: *mut f32) {
+        for i in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(i) = self.reduce_add(v[i]) };
+        }
+    }
 
     unsafe fn load_bf16(self, p: *const u16) -> Self::F;
     unsafe fn load_f16(self, p: *const u16) -> Self::F;
@@ -63,6 +71,16 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     unsafe fn zip_bf16(self, low: *const u16, high: *const u16) -> (Self::F, Self::F);
     /// Stores the transpose of the first `LANES` rows, row `i` at `dst + i * stride`.
     unsafe fn transpose(self, rows: &[Self::F; 16], dst: *mut f32, stride: usize);
+    /// Numbers at even and at odd places of two vectors, one after the other.
+    fn unzip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
+    /// The inverse of [`Isa::unzip`].
+    fn zip(self, even: Self::F, odd: Self::F) -> (Self::F, Self::F);
+    /// The lanes from the last to the first.
+    fn reverse(self, a: Self::F) -> Self::F;
+    /// Lanes moved up by `D`, 1, 2, 4 or 8 and less than there are; the lowest ones are zero.
+    fn move_up<const D: usize>(self, a: Self::F) -> Self::F;
+    /// The last lane in all lanes.
+    fn last(self, a: Self::F) -> Self::F;
     /// The next `LANES` codes of `BITS` bits (little-endian, first code lowest) as floats. Reads
     /// `LANES * BITS / 8` bytes.
     unsafe fn codes<const BITS: usize>(self, p: *const u8) -> Self::F;
@@ -76,8 +94,25 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn lookup(self, t: Self::Table, words: Self::F, shift: u32) -> Self::F;
     /// The low and the high four bits of `LANES` bytes, each times `scale` plus `offset`.
     unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F);
+    /// The halves at the beginning of sixteen blocks of twenty bytes: a scale and an offset for each. Reads no
+    /// more than the blocks.
+    #[inline(always)]
+    unsafe fn heads_q4_1(self, p: *const u8, scales: *mut f32, offsets: *mut f32) {
+        for b in 0..16 {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let word = p.add(20 * b).cast::<u32>().read_unaligned();
+                *scales.add(b) = half::f16::from_bits(word as u16).to_f32();
+                *offsets.add(b) = half::f16::from_bits((word >> 16) as u16).to_f32();
+            }
+        }
+    }
     /// Asks for the cache line of an address, which may be any, to be fetched.
     fn prefetch(self, p: *const u8);
+    /// Stores past the caches, to an address that is a multiple of a vector's size.
+    unsafe fn stream(self, p: *mut f32, v: Self::F);
+    /// Puts all such stores before whatever follows.
+    fn fence(self);
     /// `LANES` signed bytes.
     unsafe fn signed(self, p: *const u8) -> Self::F;
     /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).

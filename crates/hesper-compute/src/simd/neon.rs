@@ -283,6 +283,45 @@ impl Isa for Neon {
         }
     }
     #[inline(always)]
+    fn unzip(self, a: F, b: F) -> (F, F) {
+        // SAFETY: NEON is part of the target.
+        unsafe {
+            (F(vuzp1q_f32(a.0, a.1), vuzp1q_f32(b.0, b.1)), F(vuzp2q_f32(a.0, a.1), vuzp2q_f32(b.0, b.1)))
+        }
+    }
+    #[inline(always)]
+    fn zip(self, e: F, o: F) -> (F, F) {
+        // SAFETY: NEON is part of the target.
+        unsafe {
+            (F(vzip1q_f32(e.0, o.0), vzip2q_f32(e.0, o.0)), F(vzip1q_f32(e.1, o.1), vzip2q_f32(e.1, o.1)))
+        }
+    }
+    #[inline(always)]
+    fn reverse(self, a: F) -> F {
+        // SAFETY: NEON is part of the target.
+        unsafe {
+            let (low, high) = (vrev64q_f32(a.0), vrev64q_f32(a.1));
+            F(vextq_f32::<2>(high, high), vextq_f32::<2>(low, low))
+        }
+    }
+    #[inline(always)]
+    fn move_up<const D: usize>(self, a: F) -> F {
+        // SAFETY: NEON is part of the target.
+        unsafe {
+            let zero = vdupq_n_f32(0.0);
+            match D {
+                1 => F(vextq_f32::<3>(zero, a.0), vextq_f32::<3>(a.0, a.1)),
+                2 => F(vextq_f32::<2>(zero, a.0), vextq_f32::<2>(a.0, a.1)),
+                _ => F(zero, a.0),
+            }
+        }
+    }
+    #[inline(always)]
+    fn last(self, a: F) -> F {
+        // SAFETY: NEON is part of the target.
+        unsafe { F(vdupq_laneq_f32::<3>(a.1), vdupq_laneq_f32::<3>(a.1)) }
+    }
+    #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, p: *const u8) -> F {
         // SAFETY: eight codes are `BITS` bytes, which the caller promises.
         from_array(std::array::from_fn(|i| unsafe { plain::code::<BITS>(p, i) } as f32))
@@ -315,6 +354,13 @@ impl Isa for Neon {
     }
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
+    #[inline(always)]
+    unsafe fn stream(self, p: *mut f32, v: F) {
+        // SAFETY: the caller's promise.
+        unsafe { self.store(p, v) }
+    }
+    #[inline(always)]
+    fn fence(self) {}
     #[inline(always)]
     unsafe fn signed(self, p: *const u8) -> F {
         // SAFETY: the caller's promise.

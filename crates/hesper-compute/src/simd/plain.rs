@@ -246,6 +246,28 @@ impl Isa for Plain {
         }
     }
     #[inline(always)]
+    fn unzip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        ([a[0], a[2], a[4], a[6], b[0], b[2], b[4], b[6]], [a[1], a[3], a[5], a[7], b[1], b[3], b[5], b[7]])
+    }
+    #[inline(always)]
+    fn zip(self, e: Self::F, o: Self::F) -> (Self::F, Self::F) {
+        ([e[0], o[0], e[1], o[1], e[2], o[2], e[3], o[3]], [e[4], o[4], e[5], o[5], e[6], o[6], e[7], o[7]])
+    }
+    #[inline(always)]
+    fn reverse(self, a: Self::F) -> Self::F {
+        [a[7], a[6], a[5], a[4], a[3], a[2], a[1], a[0]]
+    }
+    #[inline(always)]
+    fn move_up<const D: usize>(self, a: Self::F) -> Self::F {
+        let mut r = [0.0; 8];
+        r[D..].copy_from_slice(&a[..8 - D]);
+        r
+    }
+    #[inline(always)]
+    fn last(self, a: Self::F) -> Self::F {
+        [a[7]; 8]
+    }
+    #[inline(always)]
     unsafe fn codes<const BITS: usize>(self, p: *const u8) -> Self::F {
         let mut r = [0.0; 8];
         for (i, x) in r.iter_mut().enumerate() {
@@ -276,6 +298,13 @@ impl Isa for Plain {
     }
     #[inline(always)]
     fn prefetch(self, _: *const u8) {}
+    #[inline(always)]
+    unsafe fn stream(self, p: *mut f32, v: Self::F) {
+        // SAFETY: the caller's promise.
+        unsafe { self.store(p, v) }
+    }
+    #[inline(always)]
+    fn fence(self) {}
     #[inline(always)]
     unsafe fn signed(self, p: *const u8) -> Self::F {
         // SAFETY: the caller's promise.

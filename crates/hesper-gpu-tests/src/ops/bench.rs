@@ -169,7 +169,7 @@ fn quantized(b: &mut Bench<'_>) -> Result<(), Error> {
         (noise(&[14336, 64], Dtype::Bfloat16)?, Some(noise(&[14336, 64], Dtype::Bfloat16)?));
     hesper::eval([&q])?;
     let bytes = q.nbytes() + scales.nbytes() * 2;
-    for m in [1usize, 8, 32, 4096] {
+    for m in [1usize, 8, 16, 32, 64, 4096] {
         let x = noise(&[m, 4096], Dtype::Bfloat16)?;
         let unit = match m {
             4096 => Unit::Operations(2.0 * m as f64 * 14336.0 * 4096.0),
@@ -241,14 +241,25 @@ fn overheads(b: &mut Bench<'_>) -> Result<(), Error> {
     hesper::eval::set_fusion(true);
     let (x, y) = (noise(&[256, 1024], Dtype::Bfloat16)?, noise(&[1024, 4096], Dtype::Bfloat16)?);
     b.line("tiny matmul 256x1024x4096", Unit::Time, || x.matmul(&y));
+    if !"uploads and read-back".contains(b.part) {
+        return Ok(());
+    }
     let bytes = vec![1u8; 256 << 20];
-    let start = Instant::now();
-    let up = Array::from_bytes(&bytes, Dtype::Uint8, &[bytes.len()])?;
-    let there = up.add(1)?;
-    there.eval()?;
-    println!("bench upload of 256 MiB and an add {:24.1} ms", start.elapsed().as_secs_f64() * 1e3);
-    let start = Instant::now();
-    there.read_bytes(|bytes| bytes.len())?;
-    println!("bench read-back of 256 MiB {:32.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    let gigabytes = |start: Instant| bytes.len() as f64 / start.elapsed().as_secs_f64() / 1e9;
+    for round in ["first", "again", "again", "again"] {
+        let start = Instant::now();
+        let host = Array::from_bytes(&bytes, Dtype::Uint8, &[bytes.len()])?;
+        let made = gigabytes(start);
+        let start = Instant::now();
+        let there = host.add(1)?;
+        there.eval()?;
+        let uploaded = gigabytes(start);
+        let start = Instant::now();
+        let sum = there.read_bytes(|bytes| bytes[bytes.len() - 1])?;
+        let read = gigabytes(start);
+        println!(
+            "bench 256 MiB, {round}: made {made:.1}, upload and add {uploaded:.1}, read back {read:.1} GB/s ({sum})"
+        );
+    }
     Ok(())
 }

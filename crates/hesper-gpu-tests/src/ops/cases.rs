@@ -40,7 +40,7 @@ pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     }
 }
 
-fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
+pub fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
     let count: usize = shape.iter().product();
     let numbers: Vec<i32> =
         (0..count).map(|at| ((at as u64 * 7919 + seed * 104729 + 13) % most as u64) as i32).collect();
@@ -90,6 +90,7 @@ pub fn all() -> Vec<Case> {
     reductions(&mut cases);
     rows(&mut cases);
     products(&mut cases);
+    float_codes(&mut cases);
     movement(&mut cases);
     networks(&mut cases);
     crate::attention::all(&mut cases);
@@ -97,6 +98,7 @@ pub fn all() -> Vec<Case> {
     others(&mut cases);
     custom(&mut cases);
     transforms(&mut cases);
+    crate::more_cases::add(&mut cases);
     cases.0
 }
 
@@ -271,6 +273,23 @@ fn reductions(cases: &mut Cases) {
             ])
         });
     }
+    for dtype in [Dtype::Bfloat16, Dtype::Float16, Dtype::Float32, Dtype::Int32, Dtype::Uint8] {
+        cases.add(format!("many rows and long ones {dtype}"), tolerance(dtype), move || {
+            let mut all = Vec::new();
+            for shape in [[2200, 1032], [2113, 4160], [300, 20000], [3, 300000], [5000, 40]] {
+                // Few values, so that extremes are there several times.
+                let x = data(&shape, dtype, 21).multiply(3.0)?.floor()?.astype(dtype)?;
+                for axis in [0, 1] {
+                    all.extend([x.sum(Some(&[axis]), false)?, x.max(Some(&[axis]), false)?]);
+                    all.extend([x.argmax(Some(axis), false)?, x.argmin(Some(axis), true)?]);
+                }
+                all.extend([x.sum(None, false)?, x.argmax(None, false)?, x.argmin(None, false)?]);
+                let turned = x.flip(Some(&[1]))?;
+                all.extend([turned.argmax(Some(1), false)?, turned.max(Some(&[0]), false)?]);
+            }
+            Ok(all)
+        });
+    }
     cases.add("prod and complex", 1e-4, || {
         let x = data(&[9, 33], Dtype::Float32, 12);
         let z = data(&[9, 33], Dtype::Complex64, 13);
@@ -284,12 +303,21 @@ fn reductions(cases: &mut Cases) {
     cases.add("extremes with nan", 0.0, || {
         let x = data(&[20, 300], Dtype::Float32, 14);
         let y = hesper::select(&x.greater(1.99)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &x)?;
-        Ok(vec![
+        let mut all = vec![
             y.max(Some(&[1]), false)?,
             y.min(None, false)?,
             y.argmax(Some(1), false)?,
             y.argmin(Some(0), false)?,
-        ])
+        ];
+        let low = Array::full(&[2200, 1032], f64::NEG_INFINITY, Some(Dtype::Float32))?;
+        for dtype in FLOATS {
+            let x = data(&[2200, 1032], Dtype::Float32, 15);
+            let y = hesper::select(&x.greater(1.99)?, &Array::scalar(f64::NAN, Dtype::Float32)?, &x)?;
+            let y = y.astype(dtype)?;
+            all.extend([y.argmax(Some(1), false)?, y.argmin(Some(1), false)?, y.max(Some(&[1]), false)?]);
+            all.push(low.astype(dtype)?.argmax(Some(1), false)?);
+        }
+        Ok(all)
     });
 }
 
@@ -384,6 +412,7 @@ fn products(cases: &mut Cases) {
                         QuantMode::Affine,
                     )?);
                 }
+                all.extend(more_rows(group, bits, dtype)?);
                 let y = data(&[3, 256], dtype, 3);
                 all.push(y.quantized_matmul(
                     &q,
@@ -399,6 +428,41 @@ fn products(cases: &mut Cases) {
             });
         }
     }
+}
+
+/// Products with codes that are floats of a few bits.
+fn float_codes(cases: &mut Cases) {
+    for mode in [QuantMode::Mxfp4, QuantMode::Mxfp8, QuantMode::Nvfp4] {
+        for dtype in FLOATS {
+            cases.add(format!("quantized {} {dtype}", mode.name()), 2e-2, move || {
+                let w = data(&[256, 512], dtype, 1);
+                let (q, scales, _) = place::with_device(Device::Cpu, || w.quantize(None, None, mode))??;
+                let product = |rows: usize, width: usize, transpose: bool| {
+                    let x = data(&[rows, width], dtype, 2);
+                    x.quantized_matmul(&q, &scales, None, transpose, None, None, mode)
+                };
+                Ok(vec![product(1, 512, true)?, product(40, 512, true)?, product(3, 256, false)?])
+            });
+        }
+    }
+}
+
+/// Products with codes whose rows are no multiple of a block's, activations of three axes, by steps, and many.
+fn more_rows(group: usize, bits: usize, dtype: Dtype) -> Made {
+    let w = data(&[1000, 1024], dtype, 4);
+    let made = place::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
+    let (q, scales, biases) = made??;
+    let (group, bits) = (Some(group), Some(bits));
+    let product =
+        |x: &Array| x.quantized_matmul(&q, &scales, biases.as_ref(), true, group, bits, QuantMode::Affine);
+    let mut all = Vec::new();
+    for rows in [1usize, 3, 8, 9, 16, 17, 40, 64, 65] {
+        all.push(product(&data(&[rows, 1024], dtype, 5))?);
+    }
+    all.push(product(&data(&[2, 5, 1024], dtype, 6))?);
+    all.push(product(&data(&[12, 2048], dtype, 7).slice(&[0, 512], &[12, 1536], &[2, 1])?)?);
+    all.push(product(&data(&[4, 1027], dtype, 8).slice(&[0, 3], &[4, 1027], &[1, 1])?)?);
+    Ok(all)
 }
 
 fn movement(cases: &mut Cases) {
@@ -463,7 +527,45 @@ fn networks(cases: &mut Cases) {
                 x.conv2d(&grouped, [1, 1], [1, 1], [1, 1], 4)?,
                 line.conv1d(&data(&[12, 5, 8], dtype, 5), 2, 1, 1, 1)?,
                 x.conv_general(&w, &Conv { flip: true, ..Conv::default() })?,
+                x.conv2d(&w, [2, 2], [1, 1], [1, 1], 1)?,
+                x.slice(&[0, 1, 0, 0], &[2, 12, 15, 8], &[1, 1, 1, 1])?.conv2d(
+                    &w,
+                    [1, 2],
+                    [1, 1],
+                    [1, 1],
+                    1,
+                )?,
+                data(&[2, 33, 35, 64], dtype, 6).conv2d(
+                    &data(&[64, 3, 3, 64], dtype, 7),
+                    [1; 2],
+                    [1; 2],
+                    [1; 2],
+                    1,
+                )?,
+                data(&[1, 6, 7, 8, 16], dtype, 8).conv3d(
+                    &data(&[16, 3, 3, 3, 16], dtype, 9),
+                    [1; 3],
+                    [1; 3],
+                    [1; 3],
+                    1,
+                )?,
             ])
+        });
+        cases.add(format!("gradients of convolutions {dtype}"), tolerance(dtype) * 8.0, move || {
+            let mut all = Vec::new();
+            for (stride, groups) in [(1, 1), (2, 1), (1, 4)] {
+                let loss = move |x: &[Array]| {
+                    x[0].conv2d(&x[1], [stride; 2], [1, 1], [1, 1], groups)?.multiply(&x[2])?.sum(None, false)
+                };
+                let out = if stride == 1 { [2, 18, 20, 16] } else { [2, 9, 10, 16] };
+                let inputs = [
+                    data(&[2, 18, 20, 8], dtype, 1),
+                    data(&[16, 3, 3, 8 / groups], dtype, 2),
+                    data(&out, dtype, 3),
+                ];
+                all.extend(transform::grad(loss, &[0, 1])(&inputs)?);
+            }
+            Ok(all)
         });
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! One line for each check, the number of failures as exit status. Without a device it says so and
 //! succeeds. Arguments: nothing or `check [PART]` for the ops (those whose name contains PART), `stress`,
-//! `faults`, `bench [PART]`, `all`.
+//! `faults`, `bench [PART]`, `networks [PART]` (a training step, a decoder), `all`.
 
 mod attention;
 mod bench;
 mod cases;
 mod compare;
+mod more_cases;
+mod networks;
 mod stress;
 
 use std::process::ExitCode;
@@ -38,9 +40,10 @@ fn main() -> ExitCode {
         "stress" => stress::run(),
         "faults" => stress::faults(),
         "bench" => bench::run(part),
+        "networks" => networks::run(part),
         "all" => check(part) + stress::run() + bench::run(part) + stress::faults(),
         other => {
-            println!("unknown argument {other:?}: expected check, stress, faults, bench or all");
+            println!("unknown argument {other:?}: expected check, stress, faults, bench, networks or all");
             1
         }
     };
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
     ExitCode::from(failures.min(255) as u8)
 }
 
-/// Every case on both devices, several at a time: most of the time goes into compiling kernels.
+/// Every case on the host and on one of the GPUs in turn, several at a time: most of the time goes into compiling.
 fn check(part: &str) -> usize {
     let cases: Vec<_> = cases::all().into_iter().filter(|case| case.name.contains(part)).collect();
     let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -56,8 +59,10 @@ fn check(part: &str) -> usize {
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match compare::compare(case, Device::Gpu(0)) {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(case) = cases.get(at) else { break };
+                    match compare::compare(case, Device::Gpu(at % place::gpu_count())) {
                         Ok(how) => println!("ok   {}: {how}", case.name),
                         Err(why) => {
                             failures.fetch_add(1, Ordering::Relaxed);

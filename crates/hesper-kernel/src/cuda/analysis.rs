@@ -1,7 +1,7 @@
 //! What the blocks of a kernel hold: operations that need to know the active lanes, and jumps
 //! that leave them.
 
-use crate::ir::{BlockId, Kernel, Op, Scope};
+use crate::ir::{BlockId, Builtin, Kernel, Op, Scope};
 
 /// What a block, with all that is nested in it, does to control flow.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
@@ -39,6 +39,22 @@ pub(super) fn flows(kernel: &Kernel) -> Vec<Flow> {
     let mut all = vec![Flow::default(); kernel.blocks.len()];
     walk(kernel, kernel.body, &mut all);
     all
+}
+
+/// Whether threads know nothing of their groups: only where they are in the grid.
+pub(super) fn alone(kernel: &Kernel) -> bool {
+    kernel.blocks.iter().flat_map(|block| &block.insts).all(|inst| match inst.op {
+        Op::Builtin { what, .. } => matches!(
+            what,
+            Builtin::ThreadPositionInGrid
+                | Builtin::ThreadsPerGrid
+                | Builtin::ThreadgroupsPerGrid
+                | Builtin::DispatchThreadsPerThreadgroup
+                | Builtin::ThreadsPerSimdgroup
+        ),
+        Op::Barrier { .. } => false,
+        ref op => !needs_lanes(op),
+    })
 }
 
 /// Whether an instruction needs the set of active lanes.

@@ -90,7 +90,11 @@ impl Emitter<'_> {
             }
             Op::Binary(f, a, b) => {
                 let s = self.component_type(a);
-                self.each(ty, &[a, b], |x| scalar::binary(f, s, &x[0], &x[1]))
+                let fast = scalar::fast_binary(f, s).filter(|_| self.options.fast_half);
+                self.each(ty, &[a, b], |x| match fast {
+                    Some(function) => format!("{function}({}, {})", x[0], x[1]),
+                    None => scalar::binary(f, s, &x[0], &x[1]),
+                })
             }
             Op::Compare(f, a, b) if self.kernel.ty(a).is_ptr() => self.compare_pointers(f, a, b),
             Op::Compare(f, a, b) => {

@@ -1,6 +1,6 @@
 //! The frame of a kernel's text: prelude, tables, entry, memory, variables.
 
-use super::analysis::{Flow, flows};
+use super::analysis::{Flow, alone, flows};
 use super::control::Place;
 use super::memory::memory_type;
 use super::prelude::{Section, sections};
@@ -73,8 +73,13 @@ impl<'a> Emitter<'a> {
             parameters.join(", ")
         ));
         self.indent = 1;
-        self.line("const thread_place at = place_of(grid);");
-        self.line("if (at.index >= at.threads) return;");
+        if alone(self.kernel) && shared == 0 {
+            self.line("thread_place at;");
+            self.line("if (!alone_at(grid, at)) return;");
+        } else {
+            self.line("const thread_place at = place_of(grid);");
+            self.line("if (at.index >= at.threads) return;");
+        }
         if shared > 0 && !dynamic {
             self.line(&format!("__shared__ __align__({align}) u8 shared[{shared}];"));
         }

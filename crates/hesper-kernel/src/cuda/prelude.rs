@@ -3,6 +3,7 @@
 use crate::ir::{BinaryOp, Kernel, Op, Scalar, UnaryOp};
 
 use super::analysis::needs_lanes;
+use super::scalar::fast_unary;
 
 /// Sections in the order of the text; each may rely on those before it that are always there
 /// and on those [`sections`] adds with it.
@@ -58,6 +59,7 @@ pub(super) fn sections(kernel: &Kernel, bounds: bool, fast: bool) -> Vec<Section
         match *op {
             Op::Unary(f, a) => match unary(f) {
                 Some(_) if of_double(a) => wanted.push(Double),
+                Some(_) if fast && kernel.ty(a).scalar().is_some_and(|s| fast_unary(f, s).is_some()) => {}
                 Some(section) => wanted.push(section),
                 None => {}
             },

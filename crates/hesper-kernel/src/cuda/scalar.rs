@@ -57,7 +57,19 @@ pub(super) fn fast_unary(op: UnaryOp, s: Scalar) -> Option<&'static str> {
         _ if !narrow(s) => None,
         UnaryOp::Exp => Some("fast_exp_of"),
         UnaryOp::Sigmoid => Some("fast_sigmoid_of"),
+        UnaryOp::Tanh if s == Scalar::BF16 => Some("fast_tanh_of_bf16"),
         UnaryOp::Tanh => Some("fast_tanh_of"),
+        _ => None,
+    }
+}
+
+/// The quick form of an operation on halves: the same bits, without a way through single precision.
+pub(super) fn fast_binary(op: BinaryOp, s: Scalar) -> Option<&'static str> {
+    match op {
+        _ if !narrow(s) => None,
+        BinaryOp::Add => Some("fast_add"),
+        BinaryOp::Sub => Some("fast_sub"),
+        BinaryOp::Mul => Some("fast_mul"),
         _ => None,
     }
 }

@@ -1,20 +1,23 @@
-//! A cache that keeps everything: blocks with room for more, which grow in steps.
+//! A cache that keeps everything: a block with room for more, which grows in steps.
+//!
+//! Keys and values of a layer lie in one block, the heads of keys before those of values.
 
-use hesper::fast::{self, AttentionMask};
-use hesper::{Array, concatenate};
+use hesper::fast::{self, StepHeads};
+use hesper::{Array, Dtype, concatenate};
+use hesper_nn::Heads;
 
-use super::{Step, head, room};
+use super::{Step, room};
 use crate::error::Result;
 
 /// Keys and values of one layer.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
-    blocks: Option<[Array; 2]>,
+    block: Option<Array>,
 }
 
 impl Growing {
     pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
-        self.blocks.iter().flatten()
+        self.block.iter()
     }
 
     pub(super) fn nbytes(&self) -> usize {
@@ -29,62 +32,81 @@ impl Growing {
         values: &Array,
         scale: f32,
     ) -> hesper::Result<Array> {
-        let rows = step.starts.iter().max().map_or(0, |longest| longest + step.tokens);
-        let [old_keys, old_values] = match self.blocks.clone() {
-            Some(blocks) => blocks,
-            None => [empty_like(keys)?, empty_like(values)?],
+        let (heads, rows) = (keys.shape()[1], step.rows());
+        let new = concatenate(&[keys.clone(), values.clone()], 1)?;
+        let old = match self.block.clone() {
+            Some(block) => block,
+            None => empty_like(&new)?,
         };
-        let keys = fast::append(&old_keys, keys, &step.starts, room(&old_keys, rows))?;
-        let values = fast::append(&old_values, values, &step.starts, room(&old_values, rows))?;
-        let mask = match &step.marks {
-            Some(marks) => AttentionMask::Array(marks),
-            None if step.tokens == 1 => AttentionMask::None,
-            None => AttentionMask::Causal,
+        let block = fast::append(&old, &new, &step.starts, room(&old, rows))?;
+        let (keys, values) = (part(&block, 0, heads, rows)?, part(&block, heads, 2 * heads, rows)?);
+        self.block = Some(block);
+        fast::scaled_dot_product_attention(queries, &keys, &values, scale, step.mask()?, None)
+    }
+
+    /// One new token of each sequence, its queries, keys and values side by side.
+    pub(super) fn attend_token(
+        &mut self,
+        step: &Step,
+        token: &Array,
+        heads: Heads,
+        turns: Option<&fast::Turns>,
+        scale: f32,
+    ) -> hesper::Result<Option<Array>> {
+        let Heads { queries, keys, width } = heads;
+        let heads = StepHeads { queries, keys, width };
+        let old = match self.block.clone() {
+            Some(block) if block.dtype() != Dtype::Float32 => return Ok(None),
+            Some(block) => block,
+            None => Array::zeros(&[step.starts.len(), 2 * keys, 0, width], Dtype::Float32)?,
         };
-        let (seen_keys, seen_values) = (head(&keys, rows)?, head(&values, rows)?);
-        self.blocks = Some([keys, values]);
-        fast::scaled_dot_product_attention(queries, &seen_keys, &seen_values, scale, mask, None)
+        let wanted = room(&old, step.rows());
+        let block = fast::keep_token(&with_room(old, wanted)?, token, &step.starts, heads, turns)?;
+        let seen = fast::attend_token(token, &block, &step.starts, heads, turns, scale, step.window)?;
+        self.block = Some(block);
+        Ok(Some(seen))
     }
 
     /// Adds the sequences of another layer.
     pub(super) fn join(&mut self, other: Growing) -> Result<()> {
-        let (Some(own), Some(new)) = (&self.blocks, &other.blocks) else {
-            self.blocks = self.blocks.take().or(other.blocks);
-            return Ok(());
+        let (own, new) = match (self.block.take(), other.block) {
+            (Some(own), Some(new)) => (own, new),
+            (own, new) => {
+                self.block = own.or(new);
+                return Ok(());
+            }
         };
-        let longest = own[0].shape()[2].max(new[0].shape()[2]);
-        let both = |at: usize| -> Result<Array> {
-            let (own, new) = (with_room(&own[at], longest)?, with_room(&new[at], longest)?);
-            Ok(concatenate(&[own, new], 0)?)
-        };
-        self.blocks = Some([both(0)?, both(1)?]);
+        let longest = own.shape()[2].max(new.shape()[2]);
+        self.block = Some(concatenate(&[with_room(own, longest)?, with_room(new, longest)?], 0)?);
         Ok(())
     }
 
     /// Takes sequence `at` out; the first `rows` rows of the last one take its place.
     pub(super) fn leave(&mut self, at: usize, last: usize, rows: usize) -> Result<()> {
-        let Some(blocks) = self.blocks.take() else { return Ok(()) };
+        let Some(block) = self.block.take() else { return Ok(()) };
         if last == 0 {
             return Ok(());
         }
-        let part = |block: &Array, from: usize, to: usize, rows: usize| {
-            let end: Vec<isize> = block.shape().iter().map(|length| *length as isize).collect();
-            block.slice(&[from as isize, 0, 0, 0], &[to as isize, end[1], rows as isize, end[3]], &[1; 4])
+        let (end, length) = (block.shape().to_vec(), block.shape()[2]);
+        let part = |from: usize, to: usize, rows: usize| {
+            let end = [to, end[1], rows, end[3]].map(|length| length as isize);
+            block.slice(&[from as isize, 0, 0, 0], &end, &[1; 4])
         };
-        let without = |block: &Array| -> Result<Array> {
-            let length = block.shape()[2];
-            let mut pieces = vec![part(block, 0, at, length)?];
-            if at < last {
-                let moved = part(block, last, last + 1, rows)?;
-                pieces.push(with_room(&moved, length)?);
-                pieces.push(part(block, at + 1, last, length)?);
-            }
-            pieces.retain(|piece| piece.shape()[0] > 0);
-            Ok(concatenate(&pieces, 0)?)
-        };
-        self.blocks = Some([without(&blocks[0])?, without(&blocks[1])?]);
+        let mut pieces = vec![part(0, at, length)?];
+        if at < last {
+            pieces.push(with_room(part(last, last + 1, rows)?, length)?);
+            pieces.push(part(at + 1, last, length)?);
+        }
+        pieces.retain(|piece| piece.shape()[0] > 0);
+        self.block = Some(concatenate(&pieces, 0)?);
         Ok(())
     }
+}
+
+/// The first `rows` rows of some heads.
+fn part(block: &Array, from: usize, to: usize, rows: usize) -> hesper::Result<Array> {
+    let end = [block.shape()[0], to, rows, block.shape()[3]].map(|length| length as isize);
+    block.slice(&[0, from as isize, 0, 0], &end, &[1; 4])
 }
 
 /// A block without rows for sequences like these.
@@ -94,11 +116,11 @@ pub(super) fn empty_like(rows: &Array) -> hesper::Result<Array> {
 }
 
 /// A block with room for at least `rows` rows.
-fn with_room(block: &Array, rows: usize) -> hesper::Result<Array> {
+fn with_room(block: Array, rows: usize) -> hesper::Result<Array> {
     let shape = block.shape();
     if shape[2] >= rows {
-        return Ok(block.clone());
+        return Ok(block);
     }
     let none = Array::zeros(&[shape[0], shape[1], 0, shape[3]], block.dtype())?;
-    fast::append(block, &none, &vec![0; shape[0]], rows)
+    fast::append(&block, &none, &vec![0; shape[0]], rows)
 }

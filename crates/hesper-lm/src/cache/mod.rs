@@ -12,9 +12,11 @@ mod growing;
 mod quantized;
 mod rotating;
 
-use hesper::fast::Offset;
+use std::sync::OnceLock;
+
+use hesper::fast::{AttentionMask, Offset, Turns};
 use hesper::{Array, Dtype};
-use hesper_nn::KeyValues;
+use hesper_nn::{Heads, KeyValues};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -73,8 +75,49 @@ struct Step {
     /// New tokens of every sequence.
     tokens: usize,
     offset: Offset,
-    /// For sequences of several lengths: which rows each may see.
-    marks: Option<Array>,
+    /// How many of the last tokens are seen, if not all.
+    window: Option<usize>,
+    /// Which rows each token may see, where that has to be told row by row.
+    marks: OnceLock<Array>,
+}
+
+impl Step {
+    /// Rows of the longest sequence behind the step.
+    fn rows(&self) -> usize {
+        self.starts.iter().max().map_or(0, |longest| longest + self.tokens)
+    }
+
+    /// Which rows new tokens see.
+    fn mask(&self) -> hesper::Result<AttentionMask<'_>> {
+        let rows = self.rows();
+        let short = self.window.is_none_or(|window| rows <= window);
+        match (&self.starts[..], self.tokens) {
+            ([_], 1) if short => return Ok(AttentionMask::None),
+            ([_], _) if short => return Ok(AttentionMask::Causal),
+            _ => {}
+        }
+        let marks = match self.marks.get() {
+            Some(marks) => marks,
+            None => {
+                let marks = self.marked(rows)?;
+                self.marks.get_or_init(|| marks)
+            }
+        };
+        Ok(AttentionMask::Array(marks))
+    }
+
+    /// Bools of shape (sequences, 1, tokens, rows).
+    fn marked(&self, rows: usize) -> hesper::Result<Array> {
+        let window = self.window.unwrap_or(usize::MAX);
+        let mut bytes = Vec::with_capacity(self.starts.len() * self.tokens * rows);
+        for start in &self.starts {
+            for token in *start..start + self.tokens {
+                let oldest = (token + 1).saturating_sub(window);
+                bytes.extend((0..rows).map(|row| u8::from(row <= token && row >= oldest)));
+            }
+        }
+        Array::from_bytes(&bytes, Dtype::Bool, &[self.starts.len(), 1, self.tokens, rows])
+    }
 }
 
 /// Keys and values of all layers.
@@ -84,6 +127,7 @@ pub struct Cache {
     layers: Vec<Layer>,
     /// Tokens of each sequence so far.
     lengths: Vec<usize>,
+    window: Option<usize>,
     step: Option<Step>,
 }
 
@@ -100,7 +144,7 @@ impl Cache {
             })
         };
         let layers = (0..config.layers).map(|_| layer()).collect::<Result<_>>()?;
-        Ok(Cache { kind, layers, lengths: vec![0], step: None })
+        Ok(Cache { kind, layers, lengths: vec![0], window: config.window, step: None })
     }
 
     /// How keys and values are kept.
@@ -129,14 +173,14 @@ impl Cache {
         let position = |start: &usize| {
             i32::try_from(*start).map_err(|_| Error::Setting(format!("position {start} is too large")))
         };
-        let (offset, marks) = match &starts[..] {
-            [one] => (Offset::Number(position(one)?), None),
+        let offset = match &starts[..] {
+            [one] => Offset::Number(position(one)?),
             all => {
                 let positions = all.iter().map(position).collect::<Result<Vec<i32>>>()?;
-                (Offset::Array(Array::try_from_slice(&positions, &[all.len()])?), Some(marks(all, tokens)?))
+                Offset::Array(Array::try_from_slice(&positions, &[all.len()])?)
             }
         };
-        self.step = Some(Step { starts, tokens, offset, marks });
+        self.step = Some(Step { starts, tokens, offset, window: self.window, marks: OnceLock::new() });
         Ok(())
     }
 
@@ -205,17 +249,6 @@ impl Cache {
     }
 }
 
-/// Which rows the one new token of each text may see, as bools of shape (texts, 1, 1, rows).
-fn marks(starts: &[usize], tokens: usize) -> Result<Array> {
-    if tokens != 1 {
-        return Err(Error::Setting("texts of several lengths are decoded one token at a time".into()));
-    }
-    let rows = starts.iter().max().map_or(0, |longest| longest + 1);
-    let bytes: Vec<u8> =
-        starts.iter().flat_map(|start| (0..rows).map(move |row| u8::from(row <= *start))).collect();
-    Ok(Array::from_bytes(&bytes, Dtype::Bool, &[starts.len(), 1, 1, rows])?)
-}
-
 /// A layer during a step.
 pub(crate) struct LayerStep<'a> {
     layer: &'a mut Layer,
@@ -236,6 +269,19 @@ impl KeyValues for LayerStep<'_> {
             Layer::Growing(layer) => layer.attend(self.step, queries, keys, values, scale),
             Layer::Rotating(layer) => layer.attend(self.step, queries, keys, values, scale),
             Layer::Quantized(layer) => layer.attend(self.step, queries, keys, values, scale),
+        }
+    }
+
+    fn attend_token(
+        &mut self,
+        token: &Array,
+        heads: Heads,
+        turns: Option<&Turns>,
+        scale: f32,
+    ) -> hesper::Result<Option<Array>> {
+        match self.layer {
+            Layer::Growing(layer) => layer.attend_token(self.step, token, heads, turns, scale),
+            _ => Ok(None),
         }
     }
 }

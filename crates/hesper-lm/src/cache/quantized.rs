@@ -2,7 +2,7 @@
 //!
 //! Rows are rounded when they come and decoded, one layer at a time, when they are attended to.
 
-use hesper::fast::{self, AttentionMask};
+use hesper::fast;
 use hesper::{Array, QuantMode};
 
 use super::growing::empty_like;
@@ -71,7 +71,7 @@ impl Quantized {
         values: &Array,
         scale: f32,
     ) -> hesper::Result<Array> {
-        let rows = step.starts.iter().max().map_or(0, |longest| longest + step.tokens);
+        let rows = step.rows();
         let (old_keys, old_values) = match self.blocks.clone() {
             Some([keys, values]) => (Some(keys), Some(values)),
             None => (None, None),
@@ -80,7 +80,6 @@ impl Quantized {
         let values = self.append(old_values, self.encode(values)?, step, rows)?;
         let (seen_keys, seen_values) = (self.decode(&keys, rows)?, self.decode(&values, rows)?);
         self.blocks = Some([keys, values]);
-        let mask = if step.tokens == 1 { AttentionMask::None } else { AttentionMask::Causal };
-        fast::scaled_dot_product_attention(queries, &seen_keys, &seen_values, scale, mask, None)
+        fast::scaled_dot_product_attention(queries, &seen_keys, &seen_values, scale, step.mask()?, None)
     }
 }

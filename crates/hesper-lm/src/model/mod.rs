@@ -22,8 +22,8 @@ module!(Block { attention_norm, attention, mlp_norm, mlp });
 
 impl Block {
     fn forward(&self, x: &Array, memory: &mut dyn KeyValues) -> Result<Array> {
-        let x = x.add(&self.attention.forward(&self.attention_norm.forward(x)?, memory)?)?;
-        Ok(x.add(&self.mlp.forward(&self.mlp_norm.forward(&x)?)?)?)
+        let x = self.attention.residual(&self.attention_norm, x, memory)?;
+        Ok(self.mlp.residual(&self.mlp_norm, &x)?)
     }
 }
 
@@ -69,10 +69,9 @@ impl Model {
     }
 
     fn scores(&self, hidden: &Array) -> Result<Array> {
-        let hidden = self.norm.forward(hidden)?;
         let scores = match &self.head {
-            Some(head) => head.forward(&hidden)?,
-            None => self.tokens.as_linear(&hidden)?,
+            Some(head) => head.forward(&self.norm.forward(hidden)?)?,
+            None => self.tokens.weight().apply_normed(&self.norm, hidden)?,
         };
         Ok(scores.astype(hesper::Dtype::Float32)?)
     }

@@ -57,6 +57,7 @@ pub struct Small {
     pub mlp: usize,
     pub tied: bool,
     pub scaling: Option<Value>,
+    pub window: Option<usize>,
     pub weights: Weights,
 }
 
@@ -76,6 +77,7 @@ impl Small {
             mlp: 96,
             tied,
             scaling,
+            window: None,
             weights: Weights::new(),
         };
         small.fill(seed);
@@ -163,6 +165,9 @@ impl Small {
         if let Some(scaling) = &self.scaling {
             config["rope_scaling"] = scaling.clone();
         }
+        if let Some(window) = self.window {
+            config["sliding_window"] = json!(window);
+        }
         config
     }
 
@@ -234,25 +239,27 @@ fn layer_norm(x: &[f64], w: &Tensor, b: &Tensor) -> Vec<f64> {
     x.iter().zip(w.data.iter().zip(&b.data)).map(|(x, (w, b))| (x - mean) * scale * w + b).collect()
 }
 
-/// Every query sees the keys up to its own.
-fn attend(q: &Rows, k: &Rows, v: &Rows, heads: usize, kv_heads: usize, head: usize) -> Rows {
+/// Every query sees the keys up to its own, the last `window` of them; scores are multiplied by `gain`.
+fn attend(q: &Rows, k: &Rows, v: &Rows, small: &Small, gain: f64) -> Rows {
+    let &Small { heads, kv_heads, head, .. } = small;
     let group = heads / kv_heads;
     q.iter()
         .enumerate()
         .map(|(token, q)| {
             let mut out = vec![0.0; heads * head];
+            let first = small.window.map_or(0, |window| (token + 1).saturating_sub(window));
             for h in 0..heads {
                 let own = |row: &[f64]| row[h / group * head..][..head].to_vec();
-                let scores: Vec<f64> = k[..=token]
+                let scores: Vec<f64> = k[first..=token]
                     .iter()
                     .map(|k| {
                         let dot: f64 = q[h * head..][..head].iter().zip(own(k)).map(|(a, b)| a * b).sum();
-                        dot / (head as f64).sqrt()
+                        gain * dot / (head as f64).sqrt()
                     })
                     .collect();
                 let top = scores.iter().copied().fold(f64::MIN, f64::max);
                 let total: f64 = scores.iter().map(|score| (score - top).exp()).sum();
-                for (score, v) in scores.iter().zip(v) {
+                for (score, v) in scores.iter().zip(&v[first..]) {
                     let part = (score - top).exp() / total;
                     for (out, v) in out[h * head..].iter_mut().zip(own(v)) {
                         *out += part * v;
@@ -271,6 +278,15 @@ fn angle(small: &Small, pair: usize) -> f64 {
     if scaling["rope_type"] == "linear" {
         return own / number("factor");
     }
+    if scaling["rope_type"] == "yarn" {
+        let (factor, original) = (number("factor"), number("original_max_position_embeddings"));
+        let place = |turns: f64| {
+            small.head as f64 * (original / (turns * 2.0 * std::f64::consts::PI)).ln() / (2.0 * BASE.ln())
+        };
+        let (low, high) = (place(32.0).floor().max(0.0), place(1.0).ceil().min(small.head as f64 - 1.0));
+        let slowed = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
+        return own * (slowed / factor + 1.0 - slowed);
+    }
     let (factor, low, high) = (number("factor"), number("low_freq_factor"), number("high_freq_factor"));
     let original = number("original_max_position_embeddings");
     let wavelength = 2.0 * std::f64::consts::PI / own;
@@ -281,6 +297,16 @@ fn angle(small: &Small, pair: usize) -> f64 {
     } else {
         let smooth = (original / wavelength - low) / (high - low);
         (1.0 - smooth) * own / factor + smooth * own
+    }
+}
+
+/// What turned queries and keys are multiplied by.
+fn gain(small: &Small) -> f64 {
+    match &small.scaling {
+        Some(scaling) if scaling["rope_type"] == "yarn" => {
+            0.1 * scaling["factor"].as_f64().unwrap().ln() + 1.0
+        }
+        _ => 1.0,
     }
 }
 
@@ -320,7 +346,7 @@ fn llama(small: &Small, ids: &[u32]) -> Rows {
                 turn(small, row, position);
             }
         }
-        let seen = attend(&q, &k, &v, small.heads, small.kv_heads, small.head);
+        let seen = attend(&q, &k, &v, small, gain(small).powi(2));
         for (x, seen) in x.iter_mut().zip(&seen) {
             let out = linear(seen, get("self_attn.o_proj.weight").unwrap(), None);
             x.iter_mut().zip(out).for_each(|(x, out)| *x += out);

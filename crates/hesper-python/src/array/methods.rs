@@ -66,8 +66,8 @@ macro_rules! methods {
                     &self,
                     axis: Option<Axes>,
                     keepdims: bool,
-                    ddof: usize,
-                    correction: Option<usize>,
+                    ddof: isize,
+                    correction: Option<isize>,
                     stream: Option<On>,
                 ) -> PyResult<PyArray> {
                     let own = self.value();

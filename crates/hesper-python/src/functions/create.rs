@@ -3,8 +3,9 @@
 use hesper::{Array, Dtype, Indexing, Range};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
-use crate::args::{Lengths, On, Value, array_on, on};
+use crate::args::{Count, Lengths, On, Value, array_on, on};
 use crate::array::{PyArray, convert};
 use crate::dtype::PyDtype;
 
@@ -122,23 +123,31 @@ fn full_like(a: PyArray, vals: Value, dtype: Option<PyDtype>, stream: Option<On>
 /// >>> mx.arange(3)
 /// array([0, 1, 2], dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (start, stop = None, step = None, dtype = None, *, stream = None))]
+#[pyo3(signature = (start = None, stop = None, step = None, dtype = None, *, stream = None),
+    text_signature = "(start, stop=None, step=None, dtype=None, *, stream=None)")]
 fn arange(
-    start: Value,
+    start: Option<Value>,
     stop: Option<Value>,
-    step: Option<Value>,
+    step: Option<&Bound<'_, PyAny>>,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (start, stop) = match stop {
-        Some(stop) => (start, stop),
-        None => (Value::Int(0), start),
+    // In `arange(stop, step, dtype)` the type is where the step is otherwise.
+    let third = step.and_then(|step| step.extract::<PyDtype>().ok()).filter(|_| dtype.is_none());
+    let step = if third.is_some() { None } else { step.map(|step| step.extract::<Value>()).transpose()? };
+    let (start, stop, step) = match (start, stop) {
+        (Some(end), by) if third.is_some() => (Value::Int(0), end, by),
+        (Some(start), Some(stop)) => (start, stop, step),
+        (Some(stop), None) | (None, Some(stop)) => (Value::Int(0), stop, step),
+        (None, None) => return Err(PyTypeError::new_err("arange takes at least where it stops")),
     };
-    let step = step.unwrap_or(Value::Int(1));
+    let (step, dtype) = (step.unwrap_or(Value::Int(1)), dtype.or(third));
+    if [&start, &stop, &step].into_iter().any(|value| matches!(value, Value::Bool(_))) {
+        return Err(PyValueError::new_err("[arange] bool is not supported."));
+    }
     let number = |value: &Value| match value {
         Value::Int(value) => Ok(*value as f64),
         Value::Float(value) => Ok(*value),
-        Value::Bool(value) => Ok(f64::from(u8::from(*value))),
         _ => Err(PyTypeError::new_err("arange takes integers and floats")),
     };
     let range = match (&start, &stop, &step) {
@@ -197,13 +206,13 @@ fn linspace(
 #[pyfunction]
 #[pyo3(signature = (n, m = None, k = 0, dtype = None, *, stream = None))]
 fn eye(
-    n: usize,
-    m: Option<usize>,
+    n: Count,
+    m: Option<Count>,
     k: isize,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    array_on(stream, || Array::eye(n, m.unwrap_or(n), k, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
+    array_on(stream, || Array::eye(n.0, m.unwrap_or(n).0, k, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
 }
 
 /// The square matrix with ones on its main diagonal.
@@ -220,8 +229,8 @@ fn eye(
 /// [[1.0, 0.0], [0.0, 1.0]]
 #[pyfunction]
 #[pyo3(signature = (n, dtype = None, *, stream = None))]
-fn identity(n: usize, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
-    array_on(stream, || Array::identity(n, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
+fn identity(n: Count, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<PyArray> {
+    array_on(stream, || Array::identity(n.0, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
 }
 
 /// A matrix with ones on and below a diagonal.
@@ -241,13 +250,13 @@ fn identity(n: usize, dtype: Option<PyDtype>, stream: Option<On>) -> PyResult<Py
 #[pyfunction]
 #[pyo3(signature = (n, m = None, k = 0, dtype = None, *, stream = None))]
 fn tri(
-    n: usize,
-    m: Option<usize>,
+    n: Count,
+    m: Option<Count>,
     k: isize,
     dtype: Option<PyDtype>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    array_on(stream, || Array::tri(n, m.unwrap_or(n), k, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
+    array_on(stream, || Array::tri(n.0, m.unwrap_or(n).0, k, dtype.map_or(Dtype::Float32, |dtype| dtype.0)))
 }
 
 /// The array with zeros above a diagonal.
@@ -339,12 +348,13 @@ windows! {
 /// [[[1, 2]], [[3, 3]]]
 #[pyfunction]
 #[pyo3(signature = (*arrays, sparse = false, indexing = "xy", stream = None))]
-fn meshgrid(
+fn meshgrid<'py>(
+    py: Python<'py>,
     arrays: Vec<PyArray>,
     sparse: Option<bool>,
     indexing: Option<&str>,
     stream: Option<On>,
-) -> PyResult<Vec<PyArray>> {
+) -> PyResult<Bound<'py, PyTuple>> {
     let indexing = match indexing {
         None | Some("xy") => Indexing::Xy,
         Some("ij") => Indexing::Ij,
@@ -356,7 +366,7 @@ fn meshgrid(
     };
     let arrays: Vec<Array> = arrays.iter().map(PyArray::value).collect();
     let grids = on(stream, || hesper::meshgrid(&arrays, sparse.unwrap_or(false), indexing))?;
-    Ok(grids.into_iter().map(PyArray::new).collect())
+    PyTuple::new(py, grids.into_iter().map(PyArray::new))
 }
 
 /// An array from any object that holds numbers; an array stays as it is unless its type must change.

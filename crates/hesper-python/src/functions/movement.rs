@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
 use super::axes_of;
-use crate::args::{Axes, Ints, Lengths, On, Value, array_on, on};
+use crate::args::{Axes, Count, Ints, Lengths, On, Value, array_on, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
 
@@ -195,9 +195,9 @@ fn tile(a: PyArray, reps: Lengths, stream: Option<On>) -> PyResult<PyArray> {
 /// array([1, 1, 2, 2], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (array, repeats, axis = None, *, stream = None))]
-fn repeat(array: PyArray, repeats: usize, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
+fn repeat(array: PyArray, repeats: Count, axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
     let a = array.value();
-    array_on(stream, || a.repeat(repeats, axis))
+    array_on(stream, || a.repeat(repeats.0, axis))
 }
 
 /// Elements moved along axes; those that leave one end come in at the other.
@@ -215,8 +215,18 @@ fn repeat(array: PyArray, repeats: usize, axis: Option<isize>, stream: Option<On
 /// array([3, 1, 2], dtype=int32)
 #[pyfunction]
 #[pyo3(signature = (a, shift, axis = None, /, *, stream = None))]
-fn roll(a: PyArray, shift: Axes, axis: Option<Axes>, stream: Option<On>) -> PyResult<PyArray> {
+fn roll(
+    a: PyArray,
+    mut shift: Axes,
+    axis: Option<&Bound<'_, PyAny>>,
+    stream: Option<On>,
+) -> PyResult<PyArray> {
     let a = a.value();
+    // Several steps along one axis are one.
+    if axis.is_some_and(|axis| axis.is_instance_of::<PyInt>()) {
+        shift.0 = smallvec::smallvec![shift.0.iter().fold(0, |sum: isize, step| sum.saturating_add(*step))];
+    }
+    let axis = axis.map(|axis| axis.extract::<Axes>()).transpose()?;
     array_on(stream, || a.roll(&shift.0, axes_of(&axis)))
 }
 

@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-use crate::args::{Axes, On, array_on};
+use crate::args::{Axes, Count, On, array_on};
 use crate::array::PyArray;
 
 /// Products of two arrays without further arguments.
@@ -262,11 +262,12 @@ fn segmented_mm(a: PyArray, b: PyArray, segments: PyArray, stream: Option<On>) -
 /// >>> mx.block_masked_mm(mx.ones((32, 32)), mx.ones((32, 32)), 32).shape
 /// (32, 32)
 #[pyfunction]
-#[pyo3(signature = (a, b, /, block_size = 64, mask_out = None, mask_lhs = None, mask_rhs = None, *, stream = None))]
+#[pyo3(signature = (a, b, /, block_size = Count(64), mask_out = None, mask_lhs = None, mask_rhs = None, *, stream = None),
+    text_signature = "(a, b, /, block_size=64, mask_out=None, mask_lhs=None, mask_rhs=None, *, stream=None)")]
 fn block_masked_mm(
     a: PyArray,
     b: PyArray,
-    block_size: usize,
+    block_size: Count,
     mask_out: Option<PyArray>,
     mask_lhs: Option<PyArray>,
     mask_rhs: Option<PyArray>,
@@ -274,7 +275,7 @@ fn block_masked_mm(
 ) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
     let [out, left, right] = [mask_out, mask_lhs, mask_rhs].map(|mask| mask.map(|mask| mask.value()));
-    array_on(stream, || a.block_masked_mm(&b, block_size, out.as_ref(), left.as_ref(), right.as_ref()))
+    array_on(stream, || a.block_masked_mm(&b, block_size.0, out.as_ref(), left.as_ref(), right.as_ref()))
 }
 
 /// The Walsh-Hadamard transform of the last axis, scaled by one over the root of its length by default.

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList};
 use smallvec::SmallVec;
 
-use crate::args::{Lengths, On, Value, array_on};
+use crate::args::{Count, Lengths, On, Value, array_on};
 use crate::array::PyArray;
 use crate::device;
 use crate::dtype::PyDtype;
@@ -137,10 +137,10 @@ fn seed(seed: u64) {
 /// >>> mx.random.split(mx.random.key(0)).shape
 /// (2, 2)
 #[pyfunction]
-#[pyo3(signature = (key, num = 2, stream = None))]
-fn split(key: PyArray, num: usize, stream: Option<On>) -> PyResult<PyArray> {
+#[pyo3(signature = (key, num = Count(2), stream = None), text_signature = "(key, num=2, stream=None)")]
+fn split(key: PyArray, num: Count, stream: Option<On>) -> PyResult<PyArray> {
     let key = key.value();
-    array_on(stream, || random::split(&key, num))
+    array_on(stream, || random::split(&key, num.0))
 }
 
 /// Evenly distributed numbers from `low` up to and without `high`.
@@ -373,7 +373,7 @@ fn categorical(
     logits: PyArray,
     axis: isize,
     shape: Option<Lengths>,
-    num_samples: Option<usize>,
+    num_samples: Option<Count>,
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
@@ -385,7 +385,7 @@ fn categorical(
             ));
         }
         (Some(Lengths(shape)), None) => Draws::Shape(shape),
-        (None, Some(count)) => Draws::Many(count),
+        (None, Some(count)) => Draws::Many(count.0),
         (None, None) => Draws::One,
     };
     array_on(stream, || random::categorical(&logits, axis, draws, key.as_ref()))

@@ -4,7 +4,7 @@ use hesper::Array;
 use pyo3::prelude::*;
 
 use super::axes_of;
-use crate::args::{Axes, On, array_on, on};
+use crate::args::{Axes, Count, On, array_on, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
 
@@ -145,8 +145,8 @@ fn var(
     a: PyArray,
     axis: Option<Axes>,
     keepdims: bool,
-    ddof: usize,
-    correction: Option<usize>,
+    ddof: isize,
+    correction: Option<isize>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let a = a.value();
@@ -174,8 +174,8 @@ fn std(
     a: PyArray,
     axis: Option<Axes>,
     keepdims: bool,
-    ddof: usize,
-    correction: Option<usize>,
+    ddof: isize,
+    correction: Option<isize>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let a = a.value();
@@ -313,11 +313,11 @@ scans! {
 /// >>> mx.diff(mx.array([1, 4, 9]))
 /// array([3, 5], dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (a, /, n = 1, axis = -1, *, stream = None),
+#[pyo3(signature = (a, /, n = Count(1), axis = -1, *, stream = None),
     text_signature = "(a, /, n=1, axis=-1, *, stream=None)")]
-fn diff(a: PyArray, n: usize, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
+fn diff(a: PyArray, n: Count, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
-    array_on(stream, || a.diff(n, axis))
+    array_on(stream, || a.diff(n.0, axis))
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -134,7 +134,7 @@ fn common_shape(shapes: &[SmallVec<[usize; 6]>]) -> PyResult<SmallVec<[usize; 6]
 /// [(2, 3), (2, 3)]
 #[pyfunction]
 #[pyo3(signature = (*arrays, stream = None))]
-fn broadcast_arrays<'py>(arrays: &Bound<'py, PyTuple>, stream: Option<On>) -> PyResult<Bound<'py, PyTuple>> {
+fn broadcast_arrays(arrays: &Bound<'_, PyTuple>, stream: Option<On>) -> PyResult<Vec<PyArray>> {
     let list: Vec<Array> =
         arrays.iter().map(|array| array.extract::<Value>()?.alone()).collect::<PyResult<_>>()?;
     let shapes: Vec<SmallVec<[usize; 6]>> = list.iter().map(|array| array.shape().into()).collect();
@@ -142,7 +142,7 @@ fn broadcast_arrays<'py>(arrays: &Bound<'py, PyTuple>, stream: Option<On>) -> Py
     let stretched = on(stream, || {
         list.iter().map(|array| array.broadcast_to(&shape)).collect::<hesper::Result<Vec<_>>>()
     })?;
-    PyTuple::new(arrays.py(), stretched.into_iter().map(PyArray::new))
+    Ok(stretched.into_iter().map(PyArray::new).collect())
 }
 
 /// Neighbouring axes as one; by default all.

@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, types::PyTuple};
 
-use crate::args::{On, Value, array_on, on};
+use crate::args::{Count, On, Value, array_on, on};
 use crate::array::PyArray;
 
 /// An axis argument whose default is the last axis, and which may be None for the flattened array.
@@ -23,7 +23,7 @@ macro_rules! sorts {
             #[pyo3(signature = (a, /, $($more,)* axis = -1, *, stream = None), text_signature = $text)]
             fn $name(a: PyArray, $($more: $type,)* axis: Option<isize>, stream: Option<On>) -> PyResult<PyArray> {
                 let a = a.value();
-                array_on(stream, || a.$name($($more,)* axis))
+                array_on(stream, || a.$name($($more.into(),)* axis))
             }
         )*
 
@@ -44,7 +44,7 @@ sorts! {
     /// The places of the elements with the `kth` at its place, smaller ones before it.
     argpartition(kth: isize) "(a, /, kth, axis=-1, *, stream=None)", "mx.array([3, 1, 2]), 1", "array([1, 2, 0], dtype=uint32)";
     /// The `k` largest elements, in no order.
-    topk(k: usize) "(a, /, k, axis=-1, *, stream=None)", "mx.array([3, 1, 2]), 1", "array([3], dtype=int32)";
+    topk(k: Count) "(a, /, k, axis=-1, *, stream=None)", "mx.array([3, 1, 2]), 1", "array([3], dtype=int32)";
 }
 
 /// Where values would be inserted in a sorted vector.
@@ -100,7 +100,7 @@ fn searchsorted(
 fn unique<'py>(
     py: Python<'py>,
     a: PyArray,
-    size: usize,
+    size: Count,
     return_index: bool,
     return_inverse: bool,
     return_counts: bool,
@@ -109,7 +109,7 @@ fn unique<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let a = a.value();
     let fill = fill_value.map(|value| value.beside_array(&a)).transpose()?;
-    let found = on(stream, || a.unique(size, fill.as_ref()))?;
+    let found = on(stream, || a.unique(size.0, fill.as_ref()))?;
     let mut parts = vec![PyArray::new(found.values)];
     let more = [(return_index, found.index), (return_inverse, found.inverse), (return_counts, found.counts)];
     parts.extend(more.into_iter().filter(|(wanted, _)| *wanted).map(|(_, array)| PyArray::new(array)));

@@ -56,7 +56,7 @@ impl Claim {
         let mut state = node.state();
         let old = std::mem::replace(&mut *state, State::Known([0; 8]));
         *state = match (old, kept) {
-            (State::Lazy { call, .. }, true) => State::Kept(data, call),
+            (State::Lazy { call, .. }, true) => State::Kept(Box::new((data, call))),
             (old, _) => {
                 *state = State::Ready(data);
                 // The inputs of the call may go with it; the lock is not held then.

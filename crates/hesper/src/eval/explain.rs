@@ -57,7 +57,7 @@ impl fmt::Display for Apart {
 /// let x = Array::from_slice(&[1.0f32, 2.0]);
 /// let y = x.exp()?;
 /// assert_eq!(eval::why_apart(&y, &y.add(1.0)?), None);
-/// let sorted = y.sort(0)?;
+/// let sorted = y.sort(Some(0))?;
 /// assert_eq!(eval::why_apart(&y, &sorted).map(|why| why.to_string()), Some("sort is not element-wise".into()));
 /// # Ok::<(), hesper::Error>(())
 /// ```

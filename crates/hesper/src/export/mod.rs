@@ -17,6 +17,11 @@ mod record;
 mod replay;
 pub(crate) mod shapes;
 
+/// The names of all ops that a graph can have a step of, in no order.
+pub fn op_names() -> impl Iterator<Item = &'static str> {
+    crate::ops::readers::names()
+}
+
 pub use exporter::{Exporter, export_function};
 pub use graph::{Graph, Place, Signature, Step};
 pub use imported::{Imported, import_function};

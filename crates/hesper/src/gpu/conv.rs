@@ -1,8 +1,13 @@
-//! Convolutions on GPUs: windows as rows of a matrix, times the weights.
+//! Convolutions on GPUs: by the vendor's library where it is installed and has a way, else windows as rows of a
+//! matrix, times the weights.
+
+use hesper_cuda::CudaShared;
+use hesper_cuda::cudnn::{Convolution, ConvolutionKind, ConvolutionType, SCRATCH};
 
 use super::copy::{Target, copy_to};
 use super::matmul::{Matrices, Product, product};
 use super::{Constants, blocks, kernel};
+use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
@@ -31,6 +36,121 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
+    /// As the library knows it: two or three axes, zeros around.
+    fn known(&self, kind: ConvolutionKind, dtype: Dtype) -> Option<Convolution> {
+        let of = match dtype {
+            Dtype::Float16 => ConvolutionType::F16,
+            Dtype::Bfloat16 => ConvolutionType::Bf16,
+            Dtype::Float32 => ConvolutionType::F32,
+            _ => return None,
+        };
+        let mut high = [0; 3];
+        for (axis, high) in high.iter_mut().enumerate() {
+            let (length, out, stride) = (self.input[axis], self.output[axis], self.stride[axis]);
+            let window = (self.taps[axis] - 1) * self.dilation[axis] + 1;
+            let low = usize::try_from(self.low[axis]).ok()?;
+            // The same zeros on both sides, if the last windows do not see the difference.
+            let both = (length + 2 * low).checked_sub(window).map(|rest| rest / stride + 1);
+            *high = match both {
+                Some(count) if count == out => low,
+                _ => ((out - 1) * stride + window).checked_sub(length + low)?,
+            };
+        }
+        let low = self.low.map(isize::unsigned_abs);
+        let trivial = |axis: usize| self.input[axis] == 1 && self.taps[axis] == 1 && self.output[axis] == 1;
+        let axes: &[usize] = match (trivial(1), trivial(2)) {
+            (true, true) => &[1, 0],
+            (false, true) => &[0, 1],
+            _ => &[0, 1, 2],
+        };
+        let pick = |list: &[usize; 3]| axes.iter().map(|axis| list[*axis]).collect::<Vec<usize>>();
+        Some(Convolution {
+            kind,
+            of,
+            batch: self.batch,
+            channels: self.channels,
+            groups: self.groups,
+            space: [pick(&self.input), pick(&self.taps), pick(&self.output)],
+            stride: pick(&self.stride),
+            dilation: pick(&self.dilation),
+            padding: [pick(&low), pick(&high)],
+        })
+    }
+
+    /// The convolution whose weights' gradient this is, if the operands lie as such a gradient's: input and
+    /// cotangent with the batch, over which it sums, in the place of the channels.
+    fn whose_gradient(&self, l: &Lowering<'_>) -> Option<Windows> {
+        let swapped = |at: usize| {
+            let (shape, data) = (l.input_shape(at), l.input(at));
+            let last = shape.len() - 1;
+            let mut natural: Shape = shape.into();
+            natural.swap(0, last);
+            let mut strides = row_major(&natural);
+            strides.swap(0, last);
+            shape[0] > 1 && shape[last] > 1 && data.strides == strides
+        };
+        (self.groups == 1 && swapped(0) && swapped(1)).then(|| Windows {
+            batch: self.channels[0],
+            channels: [self.batch, self.channels[1]],
+            output: self.taps,
+            taps: self.output,
+            stride: self.dilation,
+            dilation: self.stride,
+            ..*self
+        })
+    }
+
+    /// What the library is asked for, if it has a way; and whether that is a gradient of weights.
+    fn way(&self, l: &Lowering<'_>) -> Option<(Convolution, bool)> {
+        let shared = l.stream().runtime().extension();
+        let cuda = shared.and_then(|shared| shared.downcast::<CudaShared>().ok())?;
+        let empty = l.shape().contains(&0) || l.input_shape(0).contains(&0) || l.input_shape(1).contains(&0);
+        if empty || self.spread != [1; 3] {
+            return None;
+        }
+        let known = match self.whose_gradient(l) {
+            Some(whole) => (whole.known(ConvolutionKind::Weights, l.dtype())?, true),
+            None => (self.known(ConvolutionKind::Forward, l.dtype())?, false),
+        };
+        cuda.convolution(&known.0).then_some(known)
+    }
+
+    fn by_library(&self, l: &Lowering<'_>, known: Convolution, gradient: bool) -> Result<Data> {
+        let (stream, size) = (l.stream(), l.dtype().size());
+        let swapped = |shape: &[usize]| {
+            let mut natural: Shape = shape.into();
+            natural.swap(0, shape.len() - 1);
+            natural
+        };
+        // Neighbouring channels side by side from a multiple of sixteen bytes on.
+        let operand = |at: usize| -> Result<Data> {
+            let shape = l.input_shape(at);
+            let natural = if gradient { swapped(shape) } else { shape.into() };
+            let data = if gradient { l.input(at).clone() } else { l.row_major(at)? };
+            let data = Data { strides: row_major(&natural), ..data };
+            match reach(&data, &natural, size).0.start.is_multiple_of(16) {
+                true => Ok(data),
+                false => Ok(Data::contiguous(super::copy::copy(stream, &data, &natural, size)?, &natural)),
+            }
+        };
+        let (first, second) = (operand(0)?, operand(1)?);
+        let mut command = stream.encode("conv");
+        for (at, data) in [(0, &first), (1, &second)] {
+            let start = data.offset as usize * size;
+            let bytes = l.input_shape(at).iter().product::<usize>() * size;
+            command = command.read_range(&data.buffer, start..start + bytes);
+        }
+        let (scratch, output) = (stream.alloc(SCRATCH)?, l.output()?);
+        command.write(&scratch).write(&output).run(move |native| known.run(native))?;
+        let mut result = Data::contiguous(output, l.shape());
+        if gradient {
+            // The library writes output channels first.
+            result.strides = row_major(&swapped(l.shape()));
+            result.strides.swap(0, l.shape().len() - 1);
+        }
+        Ok(result)
+    }
+
     pub(crate) fn lower(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         let dtype = l.dtype();
         let size = dtype.size();
@@ -39,6 +159,16 @@ impl Windows {
         let groups = self.groups;
         let [channels, outs] = self.channels.map(|all| all / groups);
         let row = taps * channels;
+        let point = taps == 1
+            && groups == 1
+            && self.stride == [1; 3]
+            && self.low == [0; 3]
+            && self.spread == [1; 3]
+            && self.input == self.output;
+        if !point && let Some((known, gradient)) = self.way(l) {
+            l.bring()?;
+            return self.by_library(l, known, gradient).map(Some);
+        }
         let bytes = positions.checked_mul(row).and_then(|n| n.checked_mul(groups * size));
         if bytes.is_none_or(|bytes| bytes > MOST) {
             return Ok(None);
@@ -47,12 +177,6 @@ impl Windows {
         let stream = l.stream();
         let x = l.row_major(0)?;
         let weight = l.row_major(1)?;
-        let point = taps == 1
-            && groups == 1
-            && self.stride == [1; 3]
-            && self.low == [0; 3]
-            && self.spread == [1; 3]
-            && self.input == self.output;
         let all: Shape = [groups, positions, row].into_iter().collect();
         let windows = if point {
             Data { strides: row_major(&all), ..x }

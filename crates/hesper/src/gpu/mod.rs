@@ -7,14 +7,20 @@
 //! needed. Kernels are found by text, instance and device.
 
 pub(crate) mod attention;
+pub(crate) mod compose;
 pub(crate) mod conv;
 pub(crate) mod copy;
+pub(crate) mod delta;
+pub(crate) mod encode;
+pub(crate) mod fft;
 pub(crate) mod matmul;
 pub(crate) mod moves;
 pub(crate) mod quant;
 pub(crate) mod reduce;
 pub(crate) mod rows;
 pub(crate) mod scan;
+pub(crate) mod scatter;
+pub(crate) mod search;
 pub(crate) mod sort;
 
 use std::collections::{BTreeMap, HashMap};
@@ -103,7 +109,7 @@ pub(crate) fn kernel(
     const MOST: usize = 1024;
     static KNOWN: OnceLock<Mutex<HashMap<Key, Arc<Pipeline>>>> = OnceLock::new();
     let runtime = stream.runtime();
-    let specialisation = format!("entry {entry}\n{options}");
+    let specialisation = format!("entry {entry}\nminimal\n{options}");
     let key = (runtime.id(), text.as_ptr() as usize, specialisation);
     let known = KNOWN.get_or_init(Mutex::default);
     if let Some(found) = lock(known).get(&key) {

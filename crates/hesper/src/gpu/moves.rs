@@ -13,9 +13,9 @@ use crate::shape::{Strides, row_major};
 
 const TEXT: &str = include_str!("moves.cuh");
 /// Most axes of a walk.
-const MOST: usize = 6;
+pub(super) const MOST: usize = 6;
 
-fn is_index(dtype: Dtype) -> bool {
+pub(super) fn is_index(dtype: Dtype) -> bool {
     matches!(
         dtype,
         Dtype::Int8
@@ -30,7 +30,7 @@ fn is_index(dtype: Dtype) -> bool {
 }
 
 /// Lengths and strides of axes, joined where they are walked through as one; at least one axis.
-fn joined(shape: &[usize], strides: &[isize]) -> Vec<(usize, isize)> {
+pub(super) fn joined(shape: &[usize], strides: &[isize]) -> Vec<(usize, isize)> {
     let mut axes: Vec<(usize, isize)> = Vec::new();
     for (&length, &stride) in shape.iter().zip(strides) {
         if length == 1 {
@@ -47,7 +47,7 @@ fn joined(shape: &[usize], strides: &[isize]) -> Vec<(usize, isize)> {
     axes
 }
 
-fn walk(constants: Constants, axes: &[(usize, isize)]) -> Constants {
+pub(super) fn walk(constants: Constants, axes: &[(usize, isize)]) -> Constants {
     constants.longs(axes.iter().map(|axis| axis.0 as isize), MOST, 1).longs(
         axes.iter().map(|axis| axis.1),
         MOST,
@@ -149,11 +149,11 @@ pub(crate) fn gather(
     sizes: &[usize],
     before: usize,
 ) -> Result<Option<Data>> {
-    let [axis] = *axes else { return Ok(None) };
-    if l.input_count() != 2 || !is_index(l.input_dtype(1)) {
+    if (1..l.input_count()).any(|at| !is_index(l.input_dtype(at))) {
         return Ok(None);
     }
     l.bring()?;
+    let [axis] = *axes else { return super::scatter::gather_axes(l, axes, sizes, before) };
     let (source, shape) = (l.input(0), l.input_shape(0));
     let list = l.row_major(1)?;
     let points: usize = l.input_shape(1).iter().product();

@@ -61,3 +61,42 @@ template <class T> __device__ __forceinline__ void store16(T* p, const pack<T>& 
 }
 
 #define FULL 0xffffffffu
+#define INF __int_as_float(0x7f800000)
+
+// The type that numbers are compared and added up in.
+template <class T> struct widened { typedef T type; };
+template <> struct widened<f16> { typedef float type; };
+template <> struct widened<bf16> { typedef float type; };
+
+template <class T> __device__ __forceinline__ bool not_a_number(T) { return false; }
+template <> __device__ __forceinline__ bool not_a_number(float x) { return x != x; }
+template <> __device__ __forceinline__ bool not_a_number(double x) { return x != x; }
+template <> __device__ __forceinline__ bool not_a_number(c64 x) { return x.re != x.re || x.im != x.im; }
+
+template <class T> __device__ __forceinline__ T lowest();
+template <class T> __device__ __forceinline__ T highest();
+#define LIMITS(T, LOW, HIGH) \
+  template <> __device__ __forceinline__ T lowest<T>() { return LOW; } \
+  template <> __device__ __forceinline__ T highest<T>() { return HIGH; }
+LIMITS(u8, 0, 255)
+LIMITS(u16, 0, 65535)
+LIMITS(u32, 0, 0xffffffffu)
+LIMITS(u64, 0, ~0ull)
+LIMITS(i8, -128, 127)
+LIMITS(i16, -32768, 32767)
+LIMITS(i32, (i32)0x80000000, 0x7fffffff)
+LIMITS(i64, (i64)(1ull << 63), (i64)~(1ull << 63))
+LIMITS(float, -INF, INF)
+LIMITS(double, -(double)INF, (double)INF)
+LIMITS(c64, (c64{-INF, -INF}), (c64{INF, INF}))
+
+// What the lane has whose number differs in the bits of `mask`; of any type.
+template <class A> __device__ __forceinline__ A shuffled(A x, int mask) {
+  constexpr int N = (sizeof(A) + 3) / 4;
+  u32 w[N] = {};
+  memcpy(w, &x, sizeof(A));
+#pragma unroll
+  for (int i = 0; i < N; ++i) w[i] = __shfl_xor_sync(FULL, w[i], mask);
+  memcpy(&x, w, sizeof(A));
+  return x;
+}

@@ -33,7 +33,7 @@ template <class T> struct half_math;
 template <> struct half_math<bf16> {
   static constexpr u32 ONES = 0x3f803f80u;
   static __device__ __forceinline__ void mma(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   }
@@ -46,7 +46,7 @@ template <> struct half_math<bf16> {
 template <> struct half_math<f16> {
   static constexpr u32 ONES = 0x3c003c00u;
   static __device__ __forceinline__ void mma(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   }
@@ -57,21 +57,26 @@ template <> struct half_math<f16> {
   }
 };
 
+// The lowest code of both halves of a word, with bits beside it: one instruction.
+template <int BITS> __device__ __forceinline__ u32 masked(u32 word, u32 beside) {
+  u32 r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(word), "r"(((1u << BITS) - 1) * 0x00010001u), "r"(beside));
+  return r;
+}
+
 // Codes of a word as pairs of halves, each too large by OFFSET: pair p holds codes p and p + DISTANCE.
 template <class T, int BITS> struct pairs {
   static constexpr int PER_WORD = 32 / BITS, DISTANCE = 16 / BITS;
   static constexpr float OFFSET = sizeof(T) == 2 ? 128.0f : 0.0f;
   static __device__ __forceinline__ u32 of(u32 word, int p) {
-    constexpr u32 MASK = ((1u << BITS) - 1) * 0x00010001u;
-    return ((word >> (BITS * p)) & MASK) | 0x43004300u;
+    return masked<BITS>(word >> (BITS * p), 0x43004300u);
   }
 };
 template <int BITS> struct pairs<f16, BITS> {
   static constexpr int PER_WORD = 32 / BITS, DISTANCE = 16 / BITS;
   static constexpr float OFFSET = 1024.0f;
   static __device__ __forceinline__ u32 of(u32 word, int p) {
-    constexpr u32 MASK = ((1u << BITS) - 1) * 0x00010001u;
-    return ((word >> (BITS * p)) & MASK) | 0x64006400u;
+    return masked<BITS>(word >> (BITS * p), 0x64006400u);
   }
 };
 // Bytes are whole numbers up to 255, which a brain float holds exactly.
@@ -79,107 +84,365 @@ template <> struct pairs<bf16, 8> {
   static constexpr int PER_WORD = 4, DISTANCE = 2;
   static constexpr float OFFSET = 0.0f;
   static __device__ __forceinline__ u32 of(u32 word, int p) {
-    const float x = __uint_as_float(0x4b000000u | ((word >> (8 * p)) & 255u)) - 8388608.0f;
-    const float y = __uint_as_float(0x4b000000u | ((word >> (8 * p + 16)) & 255u)) - 8388608.0f;
+    const float x = __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7550 | p)) - 8388608.0f;
+    const float y = __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7552 | p)) - 8388608.0f;
     return half_math<bf16>::both(x, y);
   }
 };
 
-// Up to 8 * TILES rows of activations times rows of codes. A warp computes 16 results for each row of activations on
-// tensor cores, codes exactly; the four warps of a block share the groups. Sums of activations come from a product
-// with ones, so that scales and biases are applied once for each group.
-template <class T, class S, int BITS, int GROUP, int TILES>
-__global__ void __launch_bounds__(128) few(const T* __restrict__ x, const u32* __restrict__ codes,
-                                           const S* __restrict__ scales, const S* __restrict__ biases,
-                                           T* __restrict__ out, i64 m, i64 n, i64 k, i64 step) {
-  constexpr int EACH = GROUP / 4;                  // codes of a group that a lane handles
-  constexpr int WORDS = EACH * BITS / 32;          // words of them
-  constexpr int STEPS = EACH / 4;                  // products of sixteen codes
+// Copies from global to shared memory that a thread starts and later waits for.
+template <int BYTES> __device__ __forceinline__ void copy_ahead(u32 to, const void* from) {
+  if (BYTES == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+  else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(BYTES));
+}
+__device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;"); }
+template <int LEFT> __device__ __forceinline__ void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+// What lanes do with a chunk of CHUNK codes of sixteen rows: a warp's tensor cores compute 16 results for each of eight
+// rows of activations, codes exactly. Scales and biases are applied once for each group, with sums of activations.
+template <class T, class S, int BITS, int GROUP, int CHUNK> struct chunk_of {
   typedef pairs<T, BITS> P;
-  __shared__ float parts[4][16][8 * TILES + 1];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int g = lane / 4, t = lane % 4;
-  const i64 row = (i64)blockIdx.x * 16 + g;
-  const i64 groups = k / GROUP, words = k / 32 * BITS;
-  const u32* low = codes + (row < n ? row : n - 1) * words + t * WORDS;
-  const u32* high = codes + (row + 8 < n ? row + 8 : n - 1) * words + t * WORDS;
-  const S* slow = scales + (row < n ? row : n - 1) * groups;
-  const S* shigh = scales + (row + 8 < n ? row + 8 : n - 1) * groups;
-  const S* blow = biases + (row < n ? row : n - 1) * groups;
-  const S* bhigh = biases + (row + 8 < n ? row + 8 : n - 1) * groups;
-  float total[TILES][4] = {};
-#pragma unroll(TILES == 1 ? 4 : 2)
-  for (i64 group = warp; group < groups; group += 4) {
-    u32 a[WORDS], b[WORDS];
-    const i64 at = group * (GROUP * BITS / 32);
-    if (WORDS % 4 == 0) {
+  static constexpr int GROUPS = CHUNK / GROUP;
+  static constexpr int EACH = GROUP / 4;                       // codes of a group that a lane handles
+  static constexpr int WORDS = EACH * BITS / 32;               // words of them
+  static constexpr int STEPS = EACH / 4;                       // products of sixteen codes
+  static constexpr int UNIT = P::PER_WORD < 8 ? 8 : P::PER_WORD;  // activations that change places among themselves
+  static constexpr int CODE_BYTES = CHUNK * BITS / 8, GROUP_BYTES = GROUP * BITS / 8;
+  // Rows lie apart such that the lanes of a warp read from different banks.
+  static constexpr int CODE_STEP = GROUP_BYTES >= 128 || CODE_BYTES / GROUP_BYTES % 2 ? CODE_BYTES : CODE_BYTES + GROUP_BYTES;
+  static constexpr int PART = GROUPS * sizeof(S);              // a row's scales (or biases) of a chunk
+  static constexpr int PER = CODE_BYTES / 16;
+
+  // Activations in the order in which pairs of codes come out of a word.
+  static __device__ __forceinline__ void permute(const u32* v, u32* b) {
 #pragma unroll
-      for (int w = 0; w < WORDS; w += 4) {
-        const w16 l = *(const w16*)(low + at + w), h = *(const w16*)(high + at + w);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) { a[w + i] = l.v[i]; b[w + i] = h.v[i]; }
-      }
-    } else if (WORDS % 2 == 0) {
-#pragma unroll
-      for (int w = 0; w < WORDS; w += 2) {
-        const w8 l = *(const w8*)(low + at + w), h = *(const w8*)(high + at + w);
-        a[w] = l.v[0]; a[w + 1] = l.v[1]; b[w] = h.v[0]; b[w + 1] = h.v[1];
-      }
-    } else {
-#pragma unroll
-      for (int w = 0; w < WORDS; ++w) { a[w] = low[at + w]; b[w] = high[at + w]; }
-    }
-    const float s0 = f32(slow[group]), s1 = f32(shigh[group]);
-    const float b0 = f32(blow[group]) - P::OFFSET * s0, b1 = f32(bhigh[group]) - P::OFFSET * s1;
-#pragma unroll
-    for (int tile = 0; tile < TILES; ++tile) {
-      const i64 r = tile * 8 + g;
-      u32 v[EACH / 2];
-      if (r < m) {
-        const T* from = x + r * step + group * GROUP + t * EACH;
-#pragma unroll
-        for (int i = 0; i < EACH / 2; i += 4) {
-          const w16 w = *(const w16*)(from + 2 * i);
-#pragma unroll
-          for (int j = 0; j < 4; ++j) v[i + j] = w.v[j];
-        }
-      } else {
-#pragma unroll
-        for (int i = 0; i < EACH / 2; ++i) v[i] = 0;
-      }
-      float q[4] = {}, ones[4] = {};
-#pragma unroll
-      for (int s = 0; s < STEPS; ++s) {
-        // Pairs 2s and 2s + 1 of the lane's codes.
-        const int p = 2 * s, w = p / (P::PER_WORD / 2), in = p % (P::PER_WORD / 2);
-        const int first = w * P::PER_WORD + in, second = first + 1;
-        // Activations in the order of the pairs: codes i and i + DISTANCE.
-        const int f2 = first + P::DISTANCE, s2 = second + P::DISTANCE;
-        const u32 x0 = __byte_perm(v[first / 2], v[f2 / 2], (first % 2 ? 0x32 : 0x10) | (f2 % 2 ? 0x7600 : 0x5400));
-        const u32 x1 = __byte_perm(v[second / 2], v[s2 / 2], (second % 2 ? 0x32 : 0x10) | (s2 % 2 ? 0x7600 : 0x5400));
-        half_math<T>::mma(q, P::of(a[w], in), P::of(b[w], in), P::of(a[w], in + 1), P::of(b[w], in + 1), x0, x1);
-        half_math<T>::mma(ones, half_math<T>::ONES, half_math<T>::ONES, half_math<T>::ONES, half_math<T>::ONES, x0, x1);
-      }
-      total[tile][0] += s0 * q[0] + b0 * ones[0];
-      total[tile][1] += s0 * q[1] + b0 * ones[1];
-      total[tile][2] += s1 * q[2] + b1 * ones[2];
-      total[tile][3] += s1 * q[3] + b1 * ones[3];
+    for (int p = 0; p < UNIT / 2; ++p) {
+      const int w = p / (P::PER_WORD / 2), in = p % (P::PER_WORD / 2);
+      const int one = w * P::PER_WORD + in, two = one + P::DISTANCE;
+      b[p] = __byte_perm(v[one / 2], v[two / 2], (one % 2 ? 0x32 : 0x10) | (two % 2 ? 0x7600 : 0x5400));
     }
   }
+  static __device__ __forceinline__ void activations(const u8* from, u32* b) {
 #pragma unroll
-  for (int tile = 0; tile < TILES; ++tile) {
-    parts[warp][g][tile * 8 + t * 2] = total[tile][0];
-    parts[warp][g][tile * 8 + t * 2 + 1] = total[tile][1];
-    parts[warp][g + 8][tile * 8 + t * 2] = total[tile][2];
-    parts[warp][g + 8][tile * 8 + t * 2 + 1] = total[tile][3];
+    for (int i = 0; i < EACH / 2; i += 4) {
+      const w16 w = *(const w16*)(from + 4 * i);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) b[i + j] = w.v[j];
+    }
+  }
+  // Codes of a group as halves: of the lane's row and of the one eight rows further.
+  static __device__ __forceinline__ void halves(const u8* from, u32* a) {
+    constexpr int ALIGN = WORDS * 4 < 16 ? WORDS * 4 : 16;
+    u32 low[WORDS], high[WORDS];
+    memcpy(low, __builtin_assume_aligned(from, ALIGN), WORDS * 4);
+    memcpy(high, __builtin_assume_aligned(from + 8 * CODE_STEP, ALIGN), WORDS * 4);
+#pragma unroll
+    for (int p = 0; p < EACH / 2; ++p) {
+      const int w = p / (P::PER_WORD / 2), in = p % (P::PER_WORD / 2);
+      a[2 * p] = P::of(low[w], in);
+      a[2 * p + 1] = P::of(high[w], in);
+    }
+  }
+  static __device__ __forceinline__ void one(float* q, const u32* a, const u32* b) {
+    half_math<T>::mma(q, a[0], a[1], a[2], a[3], b[0], b[1]);
+  }
+  static __device__ __forceinline__ void multiply(float* q, const u32* a, const u32* b) {
+    float other[4] = {};
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s) one(s % 2 ? other : q, a + 4 * s, b + 2 * s);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) q[i] += other[i];
+  }
+  struct affine { S scale[2][GROUPS], bias[2][GROUPS]; };
+  static __device__ __forceinline__ affine parts(const u8* from) {
+    affine r;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      memcpy(r.scale[h], __builtin_assume_aligned(from + h * (16 * PART), PART), PART);
+      memcpy(r.bias[h], __builtin_assume_aligned(from + h * (16 * PART) + PART, PART), PART);
+    }
+    return r;
+  }
+  template <bool BOTH = true>
+  static __device__ __forceinline__ void apply(float* total, const float* q, const affine& p, int group, float x0, float x1) {
+    const float s0 = f32(p.scale[0][group]), s1 = f32(p.scale[1][group]);
+    const float b0 = fmaf(-P::OFFSET, s0, f32(p.bias[0][group])), b1 = fmaf(-P::OFFSET, s1, f32(p.bias[1][group]));
+    total[0] = fmaf(b0, x0, fmaf(s0, q[0], total[0]));
+    total[2] = fmaf(b1, x0, fmaf(s1, q[2], total[2]));
+    if (BOTH) {
+      total[1] = fmaf(b0, x1, fmaf(s0, q[1], total[1]));
+      total[3] = fmaf(b1, x1, fmaf(s1, q[3], total[3]));
+    }
+  }
+};
+
+// Adds up what SPLITS parts of a block have and writes it.
+template <class T, int ROWS, int SPLITS, int TILES>
+__device__ __forceinline__ void finish(u8* memory, const float (*total)[4], T* out, int warp, int split, i64 first, int m, i64 n) {
+  constexpr int COLS = 8 * TILES;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  float (*parts)[16 * ROWS][COLS + 1] = (float (*)[16 * ROWS][COLS + 1])memory;
+  __syncthreads();
+#pragma unroll
+  for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      parts[split][warp * 16 + g + i / 2 * 8][tile * 8 + t * 2 + i % 2] = total[tile][i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < 16 * ROWS * m; i += ROWS * SPLITS * 32) {
+    const int c = i % (16 * ROWS), r = i / (16 * ROWS);
+    float sum = parts[0][c][r];
+#pragma unroll
+    for (int s = 1; s < SPLITS; ++s) sum += parts[s][c][r];
+    if (first + c < n) out[r * n + first + c] = from<T>(sum);
+  }
+}
+
+// Up to eight rows of activations, which are all kept in shared memory, times rows of codes. A block handles 16 * ROWS
+// rows of codes (the last one may repeat some), SPLITS warps share the codes of a row. Each warp copies STAGES
+// chunks ahead for itself.
+template <class T, class S, int BITS, int GROUP, int ROWS, int SPLITS, int STAGES, int CHUNK, int XROWS>
+__global__ void __launch_bounds__(ROWS* SPLITS * 32, 1)
+slim(const T* __restrict__ x, const u32* __restrict__ codes, const S* __restrict__ scales, const S* __restrict__ biases,
+     T* __restrict__ out, i64 m, i64 n, i64 k, i64 step) {
+  typedef chunk_of<T, S, BITS, GROUP, CHUNK> C;
+  constexpr int THREADS = ROWS * SPLITS * 32;
+  constexpr int STAGE = 16 * C::CODE_STEP + 32 * C::PART;
+  extern __shared__ __align__(128) u8 memory[];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % ROWS, split = threadIdx.x / (32 * ROWS);
+  const int g = lane / 4, t = lane % 4;
+  u8* const mine = memory + (warp + split * ROWS) * (STAGES * STAGE);
+  u8* const rows = memory + ROWS * SPLITS * STAGES * STAGE;
+  const int x_step = (int)k * 2 + 16, groups = (int)k / GROUP, chunks = (int)k / CHUNK;
+  float* const sums = (float*)(rows + XROWS * x_step);
+  const i64 first = min((i64)blockIdx.x * (16 * ROWS), n - 16 * ROWS);
+  const i64 row_bytes = k / 8 * BITS;
+  const int each = (chunks + SPLITS - 1) / SPLITS;
+  const int begin = min(split * each, chunks), count = min(each, chunks - begin);
+
+  const i64 row = first + warp * 16;
+  const u8* code = (const u8*)codes + (row + lane / C::PER) * row_bytes + begin * C::CODE_BYTES + lane % C::PER * 16;
+  const S* part = (lane % 2 ? biases : scales) + (row + lane / 2) * groups + begin * C::GROUPS;
+  const u32 shared = (u32)__cvta_generic_to_shared(mine);
+  const u32 code_to = shared + lane / C::PER * C::CODE_STEP + lane % C::PER * 16;
+  const u32 part_to = shared + 16 * C::CODE_STEP + lane * C::PART;
+  const i64 down = row_bytes * (32 / C::PER);
+  auto load = [&](int slot) {
+#pragma unroll
+    for (int i = 0; i < C::PER / 2; ++i)
+      copy_ahead<16>(code_to + slot * STAGE + i * (32 / C::PER * C::CODE_STEP), code + i * down);
+    copy_ahead<C::PART>(part_to + slot * STAGE, part);
+    code += C::CODE_BYTES;
+    part += C::GROUPS;
+  };
+#pragma unroll
+  for (int s = 0; s < STAGES; ++s) {
+    if (s < count) load(s);
+    copies_end();
+  }
+  // Neighbouring threads have neighbouring activations, so the sum of a group comes from neighbouring lanes.
+  constexpr int LANES = GROUP / C::UNIT, AHEAD = 4;
+  const int units = (int)k / C::UNIT, all = units * XROWS;
+  for (int start = threadIdx.x; start - lane < all; start += AHEAD * THREADS) {
+    w16 v[AHEAD][C::UNIT / 8] = {};
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      const int at = start + i * THREADS, r = at / units;
+      if (r < m && at < all)
+#pragma unroll
+        for (int j = 0; j < C::UNIT / 8; ++j) v[i][j] = *(const w16*)(x + r * step + (at - r * units) * C::UNIT + j * 8);
+    }
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      const int at = start + i * THREADS, r = at / units, u = at - r * units;
+      T each[C::UNIT];
+      memcpy(each, v[i], C::UNIT * 2);
+      float sum = 0.0f;
+#pragma unroll
+      for (int e = 0; e < C::UNIT; ++e) sum += f32(each[e]);
+#pragma unroll
+      for (int d = LANES / 2; d > 0; d /= 2) sum += __shfl_xor_sync(FULL, sum, d);
+      u32 b[C::UNIT / 2];
+      C::permute((const u32*)v[i], b);
+      if (at < all) {
+        if (u % LANES == 0) sums[u / LANES * 8 + r] = sum;
+#pragma unroll
+        for (int j = 0; j < C::UNIT / 8; ++j) {
+          w16 w;
+          memcpy(&w, b + 4 * j, 16);
+          *(w16*)(rows + r * x_step + u * (C::UNIT * 2) + j * 16) = w;
+        }
+      }
+    }
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < 16 * 8 * TILES; i += 128) {
-    const int c = i % 16, r = i / 16;
-    const i64 to = (i64)blockIdx.x * 16 + c;
-    if (r < m && to < n) {
-      const float sum = parts[0][c][r] + parts[1][c][r] + parts[2][c][r] + parts[3][c][r];
-      out[r * n + to] = from<T>(sum);
+  float total[1][4] = {};
+  const u8* from_x = rows + (g < XROWS ? g : XROWS - 1) * x_step + begin * (CHUNK * 2) + t * (C::EACH * 2);
+  const float* sum = sums + begin * (C::GROUPS * 8) + t * 2;
+  const u8* from = mine + g * C::CODE_STEP + t * (C::WORDS * 4);
+  const u8* from_part = mine + 16 * C::CODE_STEP + g * (2 * C::PART);
+  int slot = 0;
+  for (int c = 0; c < count; ++c) {
+    copies_wait<STAGES - 1>();
+    __syncwarp();
+    const typename C::affine p = C::parts(from_part + slot * STAGE);
+#pragma unroll
+    for (int group = 0; group < C::GROUPS; ++group) {
+      u32 a[C::EACH], b[C::EACH / 2];
+      C::halves(from + slot * STAGE + group * C::GROUP_BYTES, a);
+      C::activations(from_x + group * (GROUP * 2), b);
+      float q[4] = {};
+      C::multiply(q, a, b);
+      C::template apply<(XROWS > 2)>(total[0], q, p, group, sum[group * 8], sum[group * 8 + 1]);
     }
+    from_x += CHUNK * 2;
+    sum += C::GROUPS * 8;
+    __syncwarp();
+    if (c + STAGES < count) load(slot);
+    copies_end();
+    slot = slot + 1 == STAGES ? 0 : slot + 1;
+  }
+  finish<T, ROWS, SPLITS, 1>(memory, total, out, warp, split, first, (int)m, n);
+}
+
+// Up to 8 * TILES rows of activations (others behind them along the grid's second axis) times rows of codes. A block
+// handles 16 * ROWS rows of codes (the last one may repeat some). Its warps share the codes of a row, chunk by chunk:
+// a warp keeps a chunk's activations in registers while it goes over all rows, whose codes it copies DEPTH tiles ahead.
+template <class T, class S, int BITS, int GROUP, int TILES, int ROWS, int WARPS, int DEPTH, int CHUNK>
+__global__ void __launch_bounds__(WARPS * 32, 1)
+few(const T* __restrict__ x, const u32* __restrict__ codes, const S* __restrict__ scales, const S* __restrict__ biases,
+    T* __restrict__ out, i64 m, i64 n, i64 k, i64 step) {
+  typedef chunk_of<T, S, BITS, GROUP, CHUNK> C;
+  constexpr int COLS = 8 * TILES, X_STEP = CHUNK * 2 + 16;
+  constexpr int STAGE = 16 * C::CODE_STEP + 32 * C::PART;
+  constexpr int WARP = DEPTH * STAGE + COLS * X_STEP + C::GROUPS * COLS * 4;
+  constexpr int X_WORK = COLS * (CHUNK / 8) / 32;
+  extern __shared__ __align__(128) u8 memory[];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int g = lane / 4, t = lane % 4;
+  x += (i64)blockIdx.y * COLS * step;
+  out += (i64)blockIdx.y * COLS * n;
+  const int here = min((int)m - (int)blockIdx.y * COLS, COLS);
+  u8* const mine = memory + warp * WARP;
+  u8* const rows = mine + DEPTH * STAGE;
+  float* const sums = (float*)(rows + COLS * X_STEP);
+  const int chunks = (int)k / CHUNK, groups = (int)k / GROUP;
+  const i64 first = min((i64)blockIdx.x * (16 * ROWS), n - 16 * ROWS);
+  const i64 row_bytes = k / 8 * BITS;
+  const int steps = warp < chunks ? (chunks - warp - 1) / WARPS + 1 : 0, total_ticks = steps * ROWS;
+
+  const u8* code = (const u8*)codes + (first + lane / C::PER) * row_bytes + warp * C::CODE_BYTES + lane % C::PER * 16;
+  const S* part = (lane % 2 ? biases : scales) + (first + lane / 2) * groups + warp * C::GROUPS;
+  const u32 shared = (u32)__cvta_generic_to_shared(mine);
+  const u32 code_to = shared + lane / C::PER * C::CODE_STEP + lane % C::PER * 16;
+  const u32 part_to = shared + 16 * C::CODE_STEP + lane * C::PART;
+  const i64 down = row_bytes * (32 / C::PER), tile_down = row_bytes * 16;
+  const i64 code_back = WARPS * C::CODE_BYTES - tile_down * (ROWS - 1);
+  const i64 part_back = WARPS * C::GROUPS - (i64)groups * 16 * (ROWS - 1);
+  int ahead = 0, ahead_row = 0, ahead_slot = 0;
+  auto load = [&]() {
+    if (ahead < total_ticks) {
+#pragma unroll
+      for (int i = 0; i < C::PER / 2; ++i)
+        copy_ahead<16>(code_to + ahead_slot * STAGE + i * (32 / C::PER * C::CODE_STEP), code + i * down);
+      copy_ahead<C::PART>(part_to + ahead_slot * STAGE, part);
+      const bool last = ahead_row == ROWS - 1;
+      code += last ? code_back : tile_down;
+      part += last ? part_back : (i64)groups * 16;
+      ahead_row = last ? 0 : ahead_row + 1;
+    }
+    ++ahead;
+    ahead_slot = ahead_slot + 1 == DEPTH ? 0 : ahead_slot + 1;
+  };
+  const T* from_memory = x + lane / (CHUNK / 8) * step + warp * CHUNK + lane % (CHUNK / 8) * 8;
+  const u32 x_to = shared + DEPTH * STAGE + lane / (CHUNK / 8) * X_STEP + lane % (CHUNK / 8) * 16;
+  auto load_x = [&]() {
+    constexpr int PER_ROW = CHUNK / 8, AT_ONCE = 32 / PER_ROW;
+#pragma unroll
+    for (int i = 0; i < X_WORK; ++i)
+      if (lane / PER_ROW + i * AT_ONCE < here) copy_ahead<16>(x_to + i * (AT_ONCE * X_STEP), from_memory + (i64)(i * AT_ONCE) * step);
+    from_memory += WARPS * CHUNK;
+  };
+  // Rows of activations that are not there are zeros.
+  for (int i = lane; i < COLS * (CHUNK / 8); i += 32)
+    if (i / (CHUNK / 8) >= here) *(w16*)(rows + i / (CHUNK / 8) * X_STEP + i % (CHUNK / 8) * 16) = w16{};
+  if (steps > 0) load_x();
+#pragma unroll
+  for (int s = 0; s < DEPTH; ++s) {
+    load();
+    copies_end();
+  }
+  float total[ROWS][TILES][4] = {};
+  int slot = 0;
+  for (int s = 0; s < steps; ++s) {
+    copies_wait<(DEPTH < ROWS ? DEPTH : ROWS) - 1>();
+    __syncwarp();
+    u32 b[C::GROUPS][TILES][C::EACH / 2];
+#pragma unroll
+    for (int group = 0; group < C::GROUPS; ++group)
+#pragma unroll
+      for (int tile = 0; tile < TILES; ++tile) {
+        u32 v[C::EACH / 2];
+        C::activations(rows + (tile * 8 + g) * X_STEP + (group * GROUP + t * C::EACH) * 2, v);
+#pragma unroll
+        for (int u = 0; u < C::EACH / C::UNIT; ++u) C::permute(v + u * (C::UNIT / 2), b[group][tile] + u * (C::UNIT / 2));
+        u32 a[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) a[j] = half_math<T>::ONES;
+        float ones[4] = {};
+#pragma unroll
+        for (int i = 0; i < C::STEPS; ++i) C::one(ones, a, b[group][tile] + 2 * i);
+        float* to = sums + group * COLS + tile * 8;
+        if (g == 0) { to[t * 2] = ones[0]; to[t * 2 + 1] = ones[1]; }
+      }
+    __syncwarp();
+    if (s + 1 < steps) load_x();
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+      if (r > 0) {
+        copies_wait<DEPTH - 1>();
+        __syncwarp();
+      }
+      const u8* stage = mine + slot * STAGE;
+      const typename C::affine p = C::parts(stage + 16 * C::CODE_STEP + g * (2 * C::PART));
+#pragma unroll
+      for (int group = 0; group < C::GROUPS; ++group) {
+        u32 a[C::EACH];
+        C::halves(stage + g * C::CODE_STEP + group * C::GROUP_BYTES + t * (C::WORDS * 4), a);
+        float q[TILES][4] = {};
+#pragma unroll
+        for (int i = 0; i < C::STEPS; ++i)
+#pragma unroll
+          for (int tile = 0; tile < TILES; ++tile) C::one(q[tile], a + 4 * i, b[group][tile] + 2 * i);
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) {
+          const float* sum = sums + group * COLS + tile * 8 + t * 2;
+          C::apply(total[r][tile], q[tile], p, group, sum[0], sum[1]);
+        }
+      }
+      __syncwarp();
+      load();
+      copies_end();
+      slot = slot + 1 == DEPTH ? 0 : slot + 1;
+    }
+  }
+  copies_wait<0>();
+  __syncthreads();
+  float (*parts)[16 * ROWS][COLS + 1] = (float (*)[16 * ROWS][COLS + 1])memory;
+#pragma unroll
+  for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+    for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) parts[warp][r * 16 + g + i / 2 * 8][tile * 8 + t * 2 + i % 2] = total[r][tile][i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < 16 * ROWS * here; i += WARPS * 32) {
+    const int c = i % (16 * ROWS), r = i / (16 * ROWS);
+    float sum = parts[0][c][r];
+#pragma unroll
+    for (int w = 1; w < WARPS; ++w) sum += parts[w][c][r];
+    out[r * n + first + c] = from<T>(sum);
   }
 }

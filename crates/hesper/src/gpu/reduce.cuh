@@ -12,9 +12,6 @@ __device__ __forceinline__ i64 place(const walk& w, int rank, i64 n) {
   return at + n * w.stride[0];
 }
 
-template <class T> struct wide { typedef T type; };
-template <> struct wide<f16> { typedef float type; };
-template <> struct wide<bf16> { typedef float type; };
 template <class T> struct total { typedef T type; };
 template <> struct total<f16> { typedef float type; };
 template <> struct total<bf16> { typedef float type; };
@@ -26,33 +23,10 @@ template <class T> struct sum_of { typedef typename total<T>::type type; };
 template <> struct sum_of<f16> { typedef f16 type; };
 template <> struct sum_of<bf16> { typedef bf16 type; };
 
-template <class T> __device__ __forceinline__ bool nan(T) { return false; }
-template <> __device__ __forceinline__ bool nan(float x) { return x != x; }
-template <> __device__ __forceinline__ bool nan(double x) { return x != x; }
-template <> __device__ __forceinline__ bool nan(c64 x) { return x.re != x.re || x.im != x.im; }
 template <class T> __device__ __forceinline__ bool above(T a, T b) { return a > b; }
 template <> __device__ __forceinline__ bool above(c64 a, c64 b) {
   return a.re > b.re || (a.re == b.re && a.im > b.im);
 }
-template <class T> __device__ __forceinline__ T lowest();
-template <class T> __device__ __forceinline__ T highest();
-#define LIMITS(T, LOW, HIGH) \
-  template <> __device__ __forceinline__ T lowest<T>() { return LOW; } \
-  template <> __device__ __forceinline__ T highest<T>() { return HIGH; }
-LIMITS(u8, 0, 255)
-LIMITS(u16, 0, 65535)
-LIMITS(u32, 0, 0xffffffffu)
-LIMITS(u64, 0, ~0ull)
-LIMITS(i8, -128, 127)
-LIMITS(i16, -32768, 32767)
-LIMITS(i32, (i32)0x80000000, 0x7fffffff)
-LIMITS(i64, (i64)(1ull << 63), (i64)~(1ull << 63))
-LIMITS(float, __int_as_float(0xff800000), __int_as_float(0x7f800000))
-LIMITS(double, __longlong_as_double(0xfff0000000000000ull), __longlong_as_double(0x7ff0000000000000ull))
-#define INF __int_as_float(0x7f800000)
-template <> __device__ __forceinline__ c64 lowest<c64>() { return c64{-INF, -INF}; }
-template <> __device__ __forceinline__ c64 highest<c64>() { return c64{INF, INF}; }
-
 template <class T> __device__ __forceinline__ T plus(T a, T b) { return a + b; }
 template <> __device__ __forceinline__ c64 plus(c64 a, c64 b) { return c64{a.re + b.re, a.im + b.im}; }
 template <class T> __device__ __forceinline__ T times(T a, T b) { return a * b; }
@@ -85,15 +59,15 @@ template <class E> struct Product {
   static __device__ R finish(A a, const params&) { return scaled<R, A>::of(a, 1.0); }
 };
 template <class E, bool LARGEST> struct Extreme {
-  typedef E T; typedef typename wide<E>::type A; typedef E R;
+  typedef E T; typedef typename widened<E>::type A; typedef E R;
   static __device__ A first() { return LARGEST ? lowest<A>() : highest<A>(); }
   static __device__ A load(T x, i64, const params&) { return as<A, T>::of(x); }
-  static __device__ A merge(A a, A b) { return (LARGEST ? above(a, b) : above(b, a)) || nan(a) ? a : b; }
+  static __device__ A merge(A a, A b) { return (LARGEST ? above(a, b) : above(b, a)) || not_a_number(a) ? a : b; }
   static __device__ R finish(A a, const params&) { return as<R, A>::of(a); }
 };
 template <class E, bool LARGEST> struct Arg {
   typedef E T; typedef u32 R;
-  typedef typename wide<E>::type W;
+  typedef typename widened<E>::type W;
   struct A { W x; u32 at; };
   static __device__ A first() { return A{LARGEST ? lowest<W>() : highest<W>(), 0xffffffffu}; }
   static __device__ A load(T x, i64 at, const params& p) {
@@ -102,7 +76,7 @@ template <class E, bool LARGEST> struct Arg {
   static __device__ A merge(A a, A b) {
     const bool better = LARGEST ? above(a.x, b.x) : above(b.x, a.x);
     const bool worse = LARGEST ? above(b.x, a.x) : above(a.x, b.x);
-    const bool an = nan(a.x), bn = nan(b.x), before = a.at <= b.at;
+    const bool an = not_a_number(a.x), bn = not_a_number(b.x), before = a.at <= b.at;
     return (an || bn ? an && (!bn || before) : better || (!worse && before)) ? a : b;
   }
   static __device__ R finish(A a, const params&) { return a.at; }
@@ -140,19 +114,109 @@ template <class E> struct Moments {
   }
 };
 
-template <class A> __device__ __forceinline__ A shuffled(A x, int mask) {
-  constexpr int N = (sizeof(A) + 3) / 4;
-  u32 w[N] = {};
-  memcpy(w, &x, sizeof(A));
+// The extreme of a word's elements; NaN if there is one.
+template <bool LARGEST, class T> __device__ __forceinline__ typename widened<T>::type extreme_of(const pack<T>& x) {
+  typedef typename widened<T>::type W;
+  W top = as<W, T>::of(x.v[0]);
 #pragma unroll
-  for (int i = 0; i < N; ++i) w[i] = __shfl_xor_sync(FULL, w[i], mask);
-  memcpy(&x, w, sizeof(A));
-  return x;
+  for (int v = 1; v < 16 / sizeof(T); ++v) {
+    const W y = as<W, T>::of(x.v[v]);
+    top = (LARGEST ? above(top, y) : above(y, top)) || not_a_number(top) ? top : y;
+  }
+  return top;
+}
+#if __CUDA_ARCH__ >= 800
+#define EXTREME2(T, NAME) \
+  template <bool LARGEST> __device__ __forceinline__ float extreme2(const pack<T>& x) { \
+    w16 w; \
+    memcpy(&w, &x, 16); \
+    u32 a, b; \
+    if (LARGEST) { \
+      asm("max.NaN." NAME " %0, %1, %2;" : "=r"(a) : "r"(w.v[0]), "r"(w.v[1])); \
+      asm("max.NaN." NAME " %0, %1, %2;" : "=r"(b) : "r"(w.v[2]), "r"(w.v[3])); \
+      asm("max.NaN." NAME " %0, %0, %1;" : "+r"(a) : "r"(b)); \
+      asm("max.NaN." NAME " %0, %1, %2;" : "=r"(b) : "r"(a), "r"(a >> 16)); \
+    } else { \
+      asm("min.NaN." NAME " %0, %1, %2;" : "=r"(a) : "r"(w.v[0]), "r"(w.v[1])); \
+      asm("min.NaN." NAME " %0, %1, %2;" : "=r"(b) : "r"(w.v[2]), "r"(w.v[3])); \
+      asm("min.NaN." NAME " %0, %0, %1;" : "+r"(a) : "r"(b)); \
+      asm("min.NaN." NAME " %0, %1, %2;" : "=r"(b) : "r"(a), "r"(a >> 16)); \
+    } \
+    return f32(T{(u16)b}); \
+  } \
+  template <> __device__ __forceinline__ float extreme_of<true>(const pack<T>& x) { return extreme2<true>(x); } \
+  template <> __device__ __forceinline__ float extreme_of<false>(const pack<T>& x) { return extreme2<false>(x); }
+EXTREME2(bf16, "bf16x2")
+EXTREME2(f16, "f16x2")
+#endif
+
+// How a thread goes over words of sixteen bytes: an accumulator for each element of a word.
+template <class Op> struct fold {
+  typedef typename Op::T T;
+  typedef typename Op::A A;
+  static constexpr int V = 16 / sizeof(T);
+  A several[V];
+  __device__ __forceinline__ fold() {
+#pragma unroll
+    for (int v = 0; v < V; ++v) several[v] = Op::first();
+  }
+  __device__ __forceinline__ void take(const pack<T>& x, i64 at, const params& p) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) several[v] = Op::merge(several[v], Op::load(x.v[v], at + v, p));
+  }
+  __device__ __forceinline__ A all() const {
+    A acc = several[0];
+#pragma unroll
+    for (int v = 1; v < V; ++v) acc = Op::merge(acc, several[v]);
+    return acc;
+  }
+  static __device__ __forceinline__ A found(A acc, const T*, i64) { return acc; }
+};
+// The place of an extreme: of words first, and of the element in the word once the word is known.
+template <class E, bool LARGEST> struct fold<Arg<E, LARGEST>> {
+  typedef Arg<E, LARGEST> Op;
+  typedef E T;
+  typedef typename Op::A A;
+  typedef typename Op::W W;
+  static constexpr int V = 16 / sizeof(T);
+  A best;
+  __device__ __forceinline__ fold() : best(Op::first()) {}
+  static __device__ __forceinline__ bool beats(W x, W y) { return (LARGEST ? above(x, y) : above(y, x)) || (not_a_number(x) && !not_a_number(y)); }
+  __device__ __forceinline__ void take(const pack<T>& x, i64 at, const params&) {
+    W top = extreme_of<LARGEST>(x);
+    if (beats(top, best.x) || best.at == 0xffffffffu) best = A{top, (u32)at};
+  }
+  __device__ __forceinline__ A all() const { return best; }
+  static __device__ __forceinline__ A found(A acc, const T* base, i64 whole) {
+    if (acc.at >= whole) return acc;
+    const pack<T> x = load16(base + acc.at);
+#pragma unroll
+    for (int v = V - 1; v >= 0; --v) {
+      const W y = as<W, T>::of(x.v[v]);
+      if (not_a_number(y) || (!not_a_number(acc.x) && !above(y, acc.x) && !above(acc.x, y))) acc.at = acc.at / V * V + v;
+    }
+    return acc;
+  }
+};
+
+// As many steps of U words, THREADS words apart, as there are; tells where the next one begins.
+template <int U, int THREADS, class Op>
+__device__ __forceinline__ i64 go_over(fold<Op>& mine, const typename Op::T* base, i64 i, i64 end, const params& p) {
+  constexpr int V = fold<Op>::V;
+  for (; i + (U - 1) * THREADS * V + V <= end; i += U * THREADS * V) {
+    pack<typename Op::T> x[U];
+#pragma unroll
+    for (int n = 0; n < U; ++n) x[n] = load16(base + i + n * THREADS * V);
+#pragma unroll
+    for (int n = 0; n < U; ++n) mine.take(x[n], i + n * THREADS * V, p);
+  }
+  return i;
 }
 
 // Reduced axes are the innermost: THREADS of a block share a result (or a chunk of one).
-template <class Op, int THREADS, bool PACKED>
-__global__ void __launch_bounds__(256, 5) rows(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
+// A thread has U words on their way.
+template <class Op, int THREADS, bool PACKED, int U>
+__global__ void __launch_bounds__(256, U > 8 ? 2 : 4) rows(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
                                             walk reduced, i64 kept_rank, i64 reduced_rank, i64 outputs, i64 length,
                                             i64 chunk, i64 chunks, params p) {
   typedef typename Op::T T;
@@ -169,29 +233,14 @@ __global__ void __launch_bounds__(256, 5) rows(const typename Op::T* __restrict_
   const T* base = in + place(kept, (int)kept_rank, o);
   const int lane = threadIdx.x % THREADS;
   A acc = Op::first();
+  const i64 whole = begin + (end - begin) / V * V;
   if (PACKED) {
-    A several[V];
-#pragma unroll
-    for (int v = 0; v < V; ++v) several[v] = Op::first();
+    fold<Op> mine;
     i64 i = begin + lane * V;
-    for (; i + 3 * THREADS * V + V <= end; i += 4 * THREADS * V) {
-      pack<T> x[4];
-#pragma unroll
-      for (int n = 0; n < 4; ++n) x[n] = load16(base + i + n * THREADS * V);
-#pragma unroll
-      for (int n = 0; n < 4; ++n)
-#pragma unroll
-        for (int v = 0; v < V; ++v)
-          several[v] = Op::merge(several[v], Op::load(x[n].v[v], i + n * THREADS * V + v, p));
-    }
-    for (; i + V <= end; i += THREADS * V) {
-      const pack<T> x = load16(base + i);
-#pragma unroll
-      for (int v = 0; v < V; ++v) several[v] = Op::merge(several[v], Op::load(x.v[v], i + v, p));
-    }
-#pragma unroll
-    for (int v = 0; v < V; ++v) acc = Op::merge(acc, several[v]);
-    const i64 whole = begin + (end - begin) / V * V;
+    i = go_over<U, THREADS>(mine, base, i, end, p);
+    i = go_over<U / 4, THREADS>(mine, base, i, end, p);
+    go_over<1, THREADS>(mine, base, i, end, p);
+    acc = mine.all();
     if (whole + lane < end) acc = Op::merge(acc, Op::load(base[whole + lane], whole + lane, p));
   } else {
 #pragma unroll 4
@@ -204,17 +253,18 @@ __global__ void __launch_bounds__(256, 5) rows(const typename Op::T* __restrict_
     __shared__ A warps[8];
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = acc;
     __syncthreads();
-    if (threadIdx.x == 0)
-      for (int w = 1; w < THREADS / 32; ++w) acc = Op::merge(acc, warps[w]);
+    if (lane == 0)
+      for (int w = 1; w < THREADS / 32; ++w) acc = Op::merge(acc, warps[threadIdx.x / 32 + w]);
   }
   if (lane == 0 && there) {
+    if (PACKED) acc = fold<Op>::found(acc, base, whole);
     if (chunks == 1) ((typename Op::R*)out)[o] = Op::finish(acc, p);
     else ((A*)out)[o * chunks + c] = acc;
   }
 }
 
 // The innermost kept axis lies inside of the reduced ones: neighbouring threads have neighbouring results.
-template <class Op, int V>
+template <class Op, int V, int U>
 __global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restrict__ in, void* __restrict__ out, walk kept,
                                                walk reduced, i64 kept_rank, i64 reduced_rank, i64 outer, i64 width,
                                                i64 length, i64 chunk, i64 chunks, params p) {
@@ -237,12 +287,12 @@ __global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restri
     if (V > 1 && reduced_rank == 1) {
       const i64 down = 8 * reduced.stride[0];
       const T* at = base + r * reduced.stride[0];
-      for (; r + 24 < end; r += 32, at += 4 * down) {
-        pack<T> x[4];
+      for (; r + 8 * (U - 1) < end; r += 8 * U, at += U * down) {
+        pack<T> x[U];
 #pragma unroll
-        for (int n = 0; n < 4; ++n) x[n] = load16(at + n * down);
+        for (int n = 0; n < U; ++n) x[n] = load16(at + n * down);
 #pragma unroll
-        for (int n = 0; n < 4; ++n)
+        for (int n = 0; n < U; ++n)
 #pragma unroll
           for (int v = 0; v < V; ++v)
             acc[v] = Op::merge(acc[v], Op::load(x[n].v[v < 16 / sizeof(T) ? v : 0], r + 8 * n, p));
@@ -276,19 +326,26 @@ __global__ void __launch_bounds__(256, 4) columns(const typename Op::T* __restri
   }
 }
 
-// The chunks of each result: `step` accumulators apart, those of the next group of `inner` results behind them.
-template <class Op>
+// The chunks of each result, which lie `inner` accumulators apart. SIDE neighbouring threads have neighbouring results.
+template <class Op, int SIDE>
 __global__ void __launch_bounds__(256) chunks_of(const typename Op::A* __restrict__ in, typename Op::R* __restrict__ out,
                                                  i64 outputs, i64 inner, i64 chunks, params p) {
   typedef typename Op::A A;
-  const i64 o = (i64)blockIdx.x * 8 + threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
+  constexpr int ACROSS = 256 / SIDE;
+  __shared__ A parts[ACROSS][SIDE];
+  const int tx = threadIdx.x % SIDE, ty = threadIdx.x / SIDE;
+  const i64 o = (i64)blockIdx.x * SIDE + tx;
   A acc = Op::first();
   if (o < outputs) {
     const i64 base = o / inner * chunks * inner + o % inner;
-    for (i64 c = lane; c < chunks; c += 32) acc = Op::merge(acc, in[base + c * inner]);
+#pragma unroll 4
+    for (i64 c = ty; c < chunks; c += ACROSS) acc = Op::merge(acc, in[base + c * inner]);
   }
+  parts[ty][tx] = acc;
 #pragma unroll
-  for (int m = 16; m > 0; m /= 2) acc = Op::merge(acc, shuffled(acc, m));
-  if (lane == 0 && o < outputs) out[o] = Op::finish(acc, p);
+  for (int half = ACROSS / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (ty < half) parts[ty][tx] = acc = Op::merge(acc, parts[ty + half][tx]);
+  }
+  if (ty == 0 && o < outputs) out[o] = Op::finish(acc, p);
 }

@@ -14,8 +14,9 @@ use crate::eval::Lowering;
 const TEXT: &str = include_str!("reduce.cuh");
 /// Most axes that are left of each kind after joining.
 pub(crate) const MOST: usize = 6;
-/// Blocks that keep a large device busy.
-const BUSY: usize = 1056;
+/// Blocks that keep a large device busy: two for each multiprocessor, with many words on their way each. More
+/// of them, with less work each, spend their time on starting and ending.
+const BUSY: usize = 264;
 
 /// A reduction: the walk through memory, and what is done with elements.
 pub(crate) struct Reduction<'a> {
@@ -77,7 +78,7 @@ impl Reduction<'_> {
                 && width >= 8 * v;
             let v = if wide { v } else { 1 };
             let across = width.div_ceil(32 * v) * (outputs / width);
-            let chunks = (2 * BUSY).div_ceil(across).min(length.div_ceil(128)).max(1);
+            let chunks = (BUSY / across).min(length.div_ceil(64)).max(1);
             let chunk = length.div_ceil(chunks).max(1);
             let chunks = length.div_ceil(chunk).max(1);
             let constants = self
@@ -87,20 +88,23 @@ impl Reduction<'_> {
                 .long(length as i64)
                 .long(chunk as i64)
                 .long(chunks as i64);
-            (format!("columns<{}, {v}>", self.op), across * chunks, chunks, width, constants)
+            (format!("columns<{}, {v}, 8>", self.op), across * chunks, chunks, width, constants)
         } else {
             let packed = self.reduced.len() == 1
                 && inner == 1
                 && aligned
                 && self.kept.iter().all(|dim| whole(dim.1))
-                && length >= 4 * v;
-            let threads = match length {
-                0..32 => 4,
-                32..1024 => 32,
-                _ => 256,
+                && length >= 4 * v
+                && self.numbers.3 == 0;
+            // A warp to a result, if that keeps the device busy.
+            let (threads, ahead) = match length {
+                0..32 => (4, 4),
+                32..1024 => (32, 16),
+                _ if outputs >= 8 * BUSY => (32, 16),
+                _ => (256, 8),
             };
             let most = if length < 16384 { 1 } else { length.div_ceil(16384) };
-            let chunks = (2 * BUSY).div_ceil(outputs).min(most).max(1);
+            let chunks = (BUSY / outputs).min(most).max(1);
             let chunk = length.div_ceil(chunks).next_multiple_of(1024).max(1);
             let chunks = length.div_ceil(chunk).max(1);
             let constants = self
@@ -110,7 +114,7 @@ impl Reduction<'_> {
                 .long(chunk as i64)
                 .long(chunks as i64);
             let blocks = (outputs * chunks).div_ceil(256 / threads);
-            (format!("rows<{}, {threads}, {packed}>", self.op), blocks, chunks, 1, constants)
+            (format!("rows<{}, {threads}, {packed}, {ahead}>", self.op), blocks, chunks, 1, constants)
         };
         let constants = self.numbers(constants);
         let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
@@ -125,14 +129,15 @@ impl Reduction<'_> {
             .constants(constants.bytes())
             .dispatch(&pipeline, [blocks as u64 * 256, 1, 1], [256, 1, 1])?;
         if let Some(parts) = &parts {
-            let pipeline = kernel(l.stream(), TEXT, &format!("chunks_of<{}>", self.op), "")?;
+            let side = if width < 32 { 1 } else { 32 };
+            let pipeline = kernel(l.stream(), TEXT, &format!("chunks_of<{}, {side}>", self.op), "")?;
             let constants = Constants::default().long(outputs as i64).long(width as i64).long(chunks as i64);
             l.stream()
                 .encode("reduce chunks")
                 .read(parts)
                 .write(output)
                 .constants(self.numbers(constants).bytes())
-                .dispatch(&pipeline, [outputs.div_ceil(8) as u64 * 256, 1, 1], [256, 1, 1])?;
+                .dispatch(&pipeline, [outputs.div_ceil(side) as u64 * 256, 1, 1], [256, 1, 1])?;
         }
         Ok(true)
     }

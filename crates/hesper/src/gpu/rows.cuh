@@ -13,6 +13,18 @@ template <> struct math<double> {
   static __device__ double low() { return __longlong_as_double(0xfff0000000000000ull); }
 };
 
+// Exponentials of half precision by the device's instruction.
+template <class T, class A> struct exponential { static __device__ A of(A x) { return math<A>::exp(x); } };
+struct quick_exponential {
+  static __device__ __forceinline__ float of(float x) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x * 1.44269504f));
+    return r;
+  }
+};
+template <> struct exponential<f16, float> : quick_exponential {};
+template <> struct exponential<bf16, float> : quick_exponential {};
+
 template <class A, bool MAX, int THREADS> __device__ __forceinline__ A all(A x, A* shared) {
 #pragma unroll
   for (int m = 16; m > 0; m /= 2) {
@@ -33,6 +45,31 @@ template <class A, bool MAX, int THREADS> __device__ __forceinline__ A all(A x, 
   return x;
 }
 
+// A sum of exponentials relative to the highest number that is in it.
+template <class T, class A> struct relative {
+  A top, sum;
+  // What the exponentials count for in a sum relative to `other`, which is not lower.
+  __device__ __forceinline__ A weight(A other) const {
+    return top == math<A>::low() ? (A)0 : exponential<T, A>::of(top - other);
+  }
+};
+template <class T, class A, int THREADS>
+__device__ __forceinline__ relative<T, A> all_relative(relative<T, A> x, relative<T, A>* shared) {
+  A high = all<A, true, 32>(x.top, nullptr);
+  A sum = all<A, false, 32>(x.sum * x.weight(high), nullptr);
+  if (THREADS > 32) {
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = relative<T, A>{high, sum};
+    __syncthreads();
+    for (int w = 0; w < THREADS / 32; ++w) {
+      const A top = shared[w].top;
+      high = high > top || high != high ? high : top;
+    }
+    sum = 0;
+    for (int w = 0; w < THREADS / 32; ++w) sum += shared[w].sum * shared[w].weight(high);
+  }
+  return relative<T, A>{high, sum};
+}
+
 // Rows that fit into the registers of a block: N words of sixteen bytes for each thread.
 template <int KIND, class T, class A, int THREADS, int N>
 __global__ void __launch_bounds__(THREADS > 256 ? THREADS : 256)
@@ -40,7 +77,7 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
      i64 length, A eps, i32 weighted, i32 biased) {
   constexpr int V = 16 / sizeof(T);
   constexpr int PER = THREADS >= 256 ? 1 : 256 / THREADS;
-  __shared__ A shared[32];
+  __shared__ A shared[64];
   const i64 row = (i64)blockIdx.x * PER + threadIdx.x / THREADS;
   const bool there = row < rows;
   const int lane = threadIdx.x % THREADS;
@@ -60,27 +97,28 @@ held(const T* __restrict__ in, const T* __restrict__ weight, const T* __restrict
   }
   A factor = 0, shift = 0;
   if (KIND < 2) {
+    // Each thread's exponentials are relative to its own highest number; one go tells the highest and the sum of all.
     A top = math<A>::low();
 #pragma unroll
     for (int n = 0; n < N; ++n)
 #pragma unroll
       for (int v = 0; v < V; ++v) top = x[n][v] > top || x[n][v] != x[n][v] ? x[n][v] : top;
-    top = all<A, true, THREADS>(top, shared);
-    if (top == math<A>::low() && KIND == 1) top = 0;
+    const A own = top == math<A>::low() ? (A)0 : top;
     A sum = 0;
 #pragma unroll
     for (int n = 0; n < N; ++n)
 #pragma unroll
       for (int v = 0; v < V; ++v) {
-        x[n][v] = math<A>::exp(x[n][v] - top);
-        if ((i64)(n * THREADS + lane) * V < length) sum += x[n][v];
+        x[n][v] = exponential<T, A>::of(x[n][v] - own);
+        sum += x[n][v];
       }
-    sum = all<A, false, THREADS>(sum, shared);
+    const relative<T, A> mine{top, sum}, whole = all_relative<T, A, THREADS>(mine, (relative<T, A>*)shared);
     if (KIND == 1) {
-      if (lane == 0 && there) out[row] = as<T, A>::of(top - top != 0 ? top : math<A>::log(sum) + top);
+      const bool nothing = whole.top == math<A>::low(), plain = whole.top - whole.top == 0;
+      if (lane == 0 && there) out[row] = as<T, A>::of(!plain && !nothing ? whole.top : math<A>::log(whole.sum) + (nothing ? (A)0 : whole.top));
       return;
     }
-    factor = (A)1 / sum;
+    factor = mine.weight(whole.top) / whole.sum;
   } else {
     if (KIND == 3) {
       A sum = 0;
@@ -141,7 +179,7 @@ read_again(const T* __restrict__ in, const T* __restrict__ weight, const T* __re
     top = all<A, true, 256>(top, shared);
     if (top == math<A>::low() && KIND == 1) top = 0;
     A sum = 0;
-    for (i64 i = threadIdx.x; i < length; i += 256) sum += math<A>::exp(as<A, T>::of(from[i]) - top);
+    for (i64 i = threadIdx.x; i < length; i += 256) sum += exponential<T, A>::of(as<A, T>::of(from[i]) - top);
     sum = all<A, false, 256>(sum, shared);
     if (KIND == 1) {
       if (threadIdx.x == 0) out[row] = as<T, A>::of(top - top != 0 ? top : math<A>::log(sum) + top);
@@ -165,7 +203,7 @@ read_again(const T* __restrict__ in, const T* __restrict__ weight, const T* __re
   }
   for (i64 i = threadIdx.x; i < length; i += 256) {
     A r = as<A, T>::of(from[i]) - shift;
-    r = (KIND == 0 ? math<A>::exp(r) : r) * factor;
+    r = (KIND == 0 ? exponential<T, A>::of(r) : r) * factor;
     if (KIND >= 2 && weighted) r *= as<A, T>::of(weight[i]);
     if (KIND == 3 && biased) r += as<A, T>::of(bias[i]);
     out[row * length + i] = as<T, A>::of(r);

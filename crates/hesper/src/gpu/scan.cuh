@@ -1,40 +1,31 @@
 // Running sums, products and extremes. Reversed scans walk from the end.
-template <class T> struct wide { typedef T type; };
-template <> struct wide<f16> { typedef float type; };
-template <> struct wide<bf16> { typedef float type; };
-template <class A> __device__ __forceinline__ bool not_a_number(A x) { return x != x; }
-#define INF __int_as_float(0x7f800000)
-
 template <class E> struct Sum {
-  typedef E T; typedef typename wide<E>::type A;
+  typedef E T; typedef typename widened<E>::type A;
   static __device__ A first() { return (A)0; }
   static __device__ A merge(A a, A b) { return a + b; }
 };
 template <class E> struct Product {
-  typedef E T; typedef typename wide<E>::type A;
+  typedef E T; typedef typename widened<E>::type A;
   static __device__ A first() { return (A)1; }
   static __device__ A merge(A a, A b) { return a * b; }
 };
+// Logarithms of sums of exponentials.
+__device__ __forceinline__ float log1p_exp(float x) { return log1pf(expf(x)); }
+__device__ __forceinline__ double log1p_exp(double x) { return log1p(exp(x)); }
+template <class E> struct LogSum {
+  typedef E T; typedef typename widened<E>::type A;
+  static __device__ A first() { return (A)-INF; }
+  static __device__ A merge(A a, A b) {
+    if (not_a_number(a) || not_a_number(b)) return a + b;
+    const A high = a > b ? a : b, low = a > b ? b : a;
+    return low == (A)-INF || high == (A)INF ? high : high + log1p_exp(low - high);
+  }
+};
 template <class E, bool LARGEST> struct Extreme {
-  typedef E T; typedef typename wide<E>::type A;
-  static __device__ A first();
+  typedef E T; typedef typename widened<E>::type A;
+  static __device__ A first() { return LARGEST ? lowest<A>() : highest<A>(); }
   static __device__ A merge(A a, A b) { return (LARGEST ? a > b : b > a) || not_a_number(a) ? a : b; }
 };
-#define LIMITS(T, LOW, HIGH) \
-  template <> __device__ Extreme<T, true>::A Extreme<T, true>::first() { return LOW; } \
-  template <> __device__ Extreme<T, false>::A Extreme<T, false>::first() { return HIGH; }
-LIMITS(u8, 0, 255)
-LIMITS(u16, 0, 65535)
-LIMITS(u32, 0, 0xffffffffu)
-LIMITS(u64, 0, ~0ull)
-LIMITS(i8, -128, 127)
-LIMITS(i16, -32768, 32767)
-LIMITS(i32, (i32)0x80000000, 0x7fffffff)
-LIMITS(i64, (i64)(1ull << 63), (i64)~(1ull << 63))
-LIMITS(float, -INF, INF)
-LIMITS(f16, -INF, INF)
-LIMITS(bf16, -INF, INF)
-LIMITS(double, -(double)INF, (double)INF)
 
 template <class Op> __device__ __forceinline__ typename Op::A before(typename Op::A x, typename Op::A* shared,
                                                                      typename Op::A* all) {

@@ -25,6 +25,7 @@ pub(crate) enum Combine {
     Product,
     Max,
     Min,
+    LogSum,
 }
 
 /// A scan along an axis.
@@ -57,6 +58,7 @@ impl Scan {
         let op = match self.combine {
             Combine::Sum => format!("Sum<{of}>"),
             Combine::Product => format!("Product<{of}>"),
+            Combine::LogSum => format!("LogSum<{of}>"),
             Combine::Max => format!("Extreme<{of}, true>"),
             Combine::Min => format!("Extreme<{of}, false>"),
         };

@@ -32,30 +32,47 @@ pub(crate) fn lower(l: &mut Lowering<'_>, places: bool) -> Result<Option<Data>> 
         stream.encode("sort").write(&output).run(|_| Ok(()))?;
         return Ok(Some(Data::contiguous(output, l.shape())));
     }
-    let size = dtype.size();
-    let (bytes, _) = reach(&input, shape, size);
-    let tiles = length.div_ceil(TILE);
-    let scratch = |bytes: usize| -> Result<Buffer> { Ok(stream.alloc(bytes)?) };
-    let keys = [scratch(rows * length * size)?, scratch(rows * length * size)?];
-    let order = match places {
-        true => [scratch(rows * length * 4)?, scratch(rows * length * 4)?],
-        false => [scratch(0)?, scratch(0)?],
-    };
-    let pass = Pass { stream, of: type_name(dtype), size, places, rows, length, tiles };
-    for digit in 0..size {
-        let (first, last) = (digit == 0, digit + 1 == size);
-        let counts = scratch(rows * 256 * tiles * 4)?;
-        let (from, range) = match first {
-            true => (&input.buffer, bytes.clone()),
-            false => (&keys[digit % 2], 0..rows * length * size),
-        };
-        pass.count((from, range.clone()), &counts, digit, first)?;
-        let starts = running_counts(stream, &counts, rows, 256 * tiles)?;
-        let to = if last && !places { &output } else { &keys[(digit + 1) % 2] };
-        let placed = if last && places { &output } else { &order[(digit + 1) % 2] };
-        pass.move_keys((from, range), &order[digit % 2], &starts, to, placed, digit, [first, last])?;
-    }
+    let (bytes, _) = reach(&input, shape, dtype.size());
+    Rows { stream, dtype, rows, length }.encode((&input.buffer, bytes), &output, places)?;
     Ok(Some(Data::contiguous(output, l.shape())))
+}
+
+/// Rows that lie one after the other.
+pub(super) struct Rows<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) dtype: Dtype,
+    pub(super) rows: usize,
+    pub(super) length: usize,
+}
+
+impl Rows<'_> {
+    /// Sorts; gives elements, or their places.
+    pub(super) fn encode(&self, input: Read<'_>, output: &Buffer, places: bool) -> Result<()> {
+        let Rows { stream, dtype, rows, length } = *self;
+        let size = dtype.size();
+        let tiles = length.div_ceil(TILE);
+        let scratch = |bytes: usize| -> Result<Buffer> { Ok(stream.alloc(bytes)?) };
+        let keys = [scratch(rows * length * size)?, scratch(rows * length * size)?];
+        let order = match places {
+            true => [scratch(rows * length * 4)?, scratch(rows * length * 4)?],
+            false => [scratch(0)?, scratch(0)?],
+        };
+        let pass = Pass { stream, of: type_name(dtype), size, places, rows, length, tiles };
+        for digit in 0..size {
+            let (first, last) = (digit == 0, digit + 1 == size);
+            let counts = scratch(rows * 256 * tiles * 4)?;
+            let (from, range) = match first {
+                true => input.clone(),
+                false => (&keys[digit % 2], 0..rows * length * size),
+            };
+            pass.count((from, range.clone()), &counts, digit, first)?;
+            let starts = running_counts(stream, &counts, rows, 256 * tiles)?;
+            let to = if last && !places { output } else { &keys[(digit + 1) % 2] };
+            let placed = if last && places { output } else { &order[(digit + 1) % 2] };
+            pass.move_keys((from, range), &order[digit % 2], &starts, to, placed, digit, [first, last])?;
+        }
+        Ok(())
+    }
 }
 
 struct Pass<'a> {
@@ -70,7 +87,7 @@ struct Pass<'a> {
 }
 
 /// A buffer and the bytes of it that are read.
-type Read<'a> = (&'a Buffer, std::ops::Range<usize>);
+pub(super) type Read<'a> = (&'a Buffer, std::ops::Range<usize>);
 
 impl Pass<'_> {
     fn constants(&self, digit: usize) -> Constants {

@@ -96,19 +96,28 @@ impl Blocks {
 
     /// The matrix that is multiplied as it lies in the file; `None` for types that no product takes.
     pub fn packed(&self) -> Result<Option<PackedArray>> {
-        let format = match self.kind {
-            GgmlType::Q4_0 => PackedFormat::Q4_0,
-            GgmlType::Q4_1 => PackedFormat::Q4_1,
-            GgmlType::Q8_0 => PackedFormat::Q8_0,
-            _ => return Ok(None),
-        };
-        PackedArray::new(&self.bytes, format, &self.shape).map(Some)
+        let Some((_, format)) = PACKED.iter().find(|(kind, _)| *kind == self.kind) else { return Ok(None) };
+        PackedArray::new(&self.bytes.reshape(&[-1])?, *format, &self.shape).map(Some)
     }
 
     fn decode(&self, shape: Shape, dtype: Dtype, to: Decoded) -> Result<Array> {
         Array::lazy(shape, dtype, OpRef::new(Decode { kind: self.kind, to }), smallvec![self.bytes.clone()])
     }
 }
+
+/// The types that products take, and what they are called there.
+pub(super) const PACKED: [(GgmlType, PackedFormat); 10] = [
+    (GgmlType::Q4_0, PackedFormat::Q4_0),
+    (GgmlType::Q4_1, PackedFormat::Q4_1),
+    (GgmlType::Q8_0, PackedFormat::Q8_0),
+    (GgmlType::Q5_0, PackedFormat::Q5_0),
+    (GgmlType::Q5_1, PackedFormat::Q5_1),
+    (GgmlType::Q2_K, PackedFormat::Q2_K),
+    (GgmlType::Q3_K, PackedFormat::Q3_K),
+    (GgmlType::Q4_K, PackedFormat::Q4_K),
+    (GgmlType::Q5_K, PackedFormat::Q5_K),
+    (GgmlType::Q6_K, PackedFormat::Q6_K),
+];
 
 /// What is made of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

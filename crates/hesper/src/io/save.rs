@@ -6,10 +6,10 @@ use std::path::Path;
 use hesper_files::write::{self, Compression, ProducerError};
 use hesper_files::{FileDtype, GgmlType, MetaValue, TensorSpec};
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, PACKED};
 use crate::array::Array;
 use crate::error::Result;
-use crate::{Dtype, PackedArray, PackedFormat};
+use crate::{Dtype, PackedArray};
 
 /// Saves a safetensors file: a temporary file that takes the place of the old one when all went well.
 pub fn save_safetensors<'a, N: Into<String>>(
@@ -104,11 +104,8 @@ fn gguf_specs<'a, N: Into<String>, T: Into<GgufTensor<'a>>>(
             GgufTensor::Array(array) => (spec(name, file_dtype(array.dtype()), array.shape()), array),
             GgufTensor::Blocks(tensor) => (blocks(name, tensor.kind(), tensor.shape()), tensor.bytes()),
             GgufTensor::Packed(tensor) => {
-                let kind = match tensor.format() {
-                    PackedFormat::Q4_0 => GgmlType::Q4_0,
-                    PackedFormat::Q4_1 => GgmlType::Q4_1,
-                    PackedFormat::Q8_0 => GgmlType::Q8_0,
-                };
+                let found = PACKED.iter().find(|(_, format)| *format == tensor.format());
+                let kind = found.map_or(GgmlType::Q8_0, |(kind, _)| *kind);
                 (blocks(name, kind, tensor.shape()), tensor.bytes())
             }
         })

@@ -4,8 +4,11 @@ use smallvec::{SmallVec, smallvec};
 
 use super::combine::{Combine, Mode, with_combine};
 use super::gather::{Indices, check_indices};
+use super::logic::select;
+use super::scatter::numbered;
 use super::walk::{Carrier, Cursor, GRAIN, Strided, par_chunks, with_carrier};
 use super::{Op, OpRef};
+use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
@@ -94,6 +97,10 @@ impl Op for PutAlong {
         with_combine!(l.dtype(), put::<_>(self, l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::scatter::put_along(l, self.0, self.1)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let [_, indices, values] = rule.inputs else { return rule.each(|_| Ok(None)) };
         let (cotangent, along) = (rule.cotangent()?, Some(self.0 as isize));
@@ -104,6 +111,15 @@ impl Op for PutAlong {
             Ok(Some(match at {
                 0 if self.1 == Mode::Set => cotangent.put_along_axis(indices, &zeros_like(values)?, along)?,
                 0 => cotangent.clone(),
+                _ if self.1 == Mode::Set => {
+                    // Of values that meet, the one that stayed has a part in the result.
+                    let numbers = numbered(values.shape())?;
+                    let none = Array::zeros(rule.output.shape(), Dtype::Int64)?;
+                    let placed = none.put_along_axis(indices, &numbers, along)?;
+                    let stayed = placed.take_along_axis(indices, along)?.equal(&numbers)?;
+                    let zero = Array::scalar(0.0, cotangent.dtype())?;
+                    select(&stayed, &cotangent.take_along_axis(indices, along)?, &zero)?
+                }
                 _ => cotangent.take_along_axis(indices, along)?,
             }))
         })

@@ -6,6 +6,8 @@
 
 use smallvec::smallvec;
 
+use super::concat::concatenate;
+use super::pad::Pad;
 use super::walk::{Carrier, Cursor, Strided, copy_row, with_carrier};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
@@ -13,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, row_major};
+use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
 /// Writes the second input into the first: sequence `n` at `starts[n]` along the axis before the last.
 #[derive(Debug, Clone)]
@@ -35,6 +38,31 @@ impl Op for Append {
 
     fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         crate::gpu::moves::append(l, &self.starts)
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (block, rows) = (&rule.inputs[0], &rule.inputs[1]);
+        let mut rest = rule.cotangent()?;
+        let [_, heads, room, width] = [0, 1, 2, 3].map(|at| rest.shape()[at] as isize);
+        let length = rows.shape()[2] as isize;
+        let mut taken = Vec::with_capacity(self.starts.len());
+        let nothing = Array::zeros(&[1, heads as usize, length as usize, width as usize], rest.dtype())?;
+        for (number, start) in self.starts.iter().enumerate() {
+            let (number, start) = (number as isize, *start as isize);
+            let (from, to) = ([number, 0, start, 0], [number + 1, heads, start + length, width]);
+            taken.push(rest.slice(&from, &to, &[1; 4])?);
+            rest = rest.slice_update(&nothing, &from, &to, &[1; 4])?;
+        }
+        let known = (block.shape()[2] as isize).min(room);
+        rest = rest.slice_axis(2, 0, known, 1)?;
+        let missing = block.shape()[2] - known as usize;
+        let rest = rest.pad(&[(0, 0), (0, 0), (0, missing), (0, 0)], &Pad::Constant(0.into()))?;
+        let taken = if taken.is_empty() { zeros_like(rows)? } else { concatenate(&taken, 0)? };
+        Ok(smallvec![Some(rest), Some(taken)])
     }
 }
 

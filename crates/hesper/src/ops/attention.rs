@@ -164,8 +164,11 @@ impl Op for Attention {
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
         let sinks = self.sinks.then(|| rule.inputs.len() - 1);
-        if sinks.is_some_and(|at| rule.is_batched(at)) || rule.output.size() == 0 {
+        if rule.output.size() == 0 || rule.size == 0 {
             return rule.one_by_one();
+        }
+        if sinks.is_some_and(|at| rule.is_batched(at)) {
+            return self.over_heads(rule);
         }
         // The new axis and the batch are one batch.
         let mut inputs: SmallVec<[Array; 3]> = SmallVec::new();
@@ -287,6 +290,27 @@ fn check(q: &Array, k: &Array, v: &Array, dtype: Dtype) -> Result<()> {
 }
 
 impl Attention {
+    /// Over one axis more that the sinks have too: the new axis and the heads are one axis of heads.
+    fn over_heads(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let joined = |at: usize| {
+            let full = rule.full(at)?;
+            if full.ndim() == 2 {
+                return full.reshape(&[-1]);
+            }
+            let mut shape: SmallVec<[isize; 6]> =
+                full.shape()[1..].iter().map(|axis| *axis as isize).collect();
+            shape[1] *= rule.size as isize;
+            full.moveaxis(0, 1)?.reshape(&shape)
+        };
+        let inputs = (0..rule.inputs.len()).map(joined).collect::<Result<_>>()?;
+        let mut shape = rule.output.0.shape.clone();
+        shape[1] *= rule.size;
+        let out = Array::lazy(shape, rule.output.dtype(), rule.op.clone(), inputs)?;
+        let mut apart: SmallVec<[isize; 6]> = rule.output.shape().iter().map(|axis| *axis as isize).collect();
+        apart.insert(1, rule.size as isize);
+        Ok((out.reshape(&apart)?, 1))
+    }
+
     /// The same from other ops, scores and all.
     fn composed(&self, inputs: &[Array]) -> Result<Array> {
         let (q, k, v) = (&inputs[0], &inputs[1], &inputs[2]);

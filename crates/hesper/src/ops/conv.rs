@@ -176,7 +176,7 @@ impl Op for Convolution {
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
         if rule.is_batched(1) {
-            return rule.one_by_one();
+            return if rule.size == 0 { rule.one_by_one() } else { self.over_weights(rule) };
         }
         // One more batch is a larger batch.
         let joined = |shape: &Shape| -> Shape {
@@ -193,6 +193,37 @@ impl Op for Convolution {
 }
 
 impl Convolution {
+    /// A batch of weights: of groups with channels of their own, or, where all see one input, of more channels.
+    fn over_weights(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let Geometry { input, weight, output, groups, .. } = &self.0;
+        let (count, last) = (rule.size, output.len() - 1);
+        let shared = !rule.is_batched(0) && *groups == 1;
+        let times = |shape: &Shape, axis: usize| -> Shape {
+            let mut shape = shape.clone();
+            shape[axis] *= count;
+            shape
+        };
+        let geometry = Geometry {
+            input: if shared { input.clone() } else { times(input, last) },
+            weight: times(weight, 0),
+            output: times(output, last),
+            groups: if shared { 1 } else { groups * count },
+            axes: self.0.axes.clone(),
+        };
+        let x = if shared {
+            rule.inputs[0].clone()
+        } else {
+            rule.full(0)?.moveaxis(0, last as isize)?.reshape(&signed(&geometry.input))?
+        };
+        let weights = rule.front(1)?.reshape(&signed(&geometry.weight))?;
+        let mut apart = signed(output);
+        apart.insert(last, count as isize);
+        let shape = geometry.output.clone();
+        let op = OpRef::new(Convolution(geometry));
+        let out = Array::lazy(shape, rule.output.dtype(), op, smallvec![x, weights])?;
+        Ok((out.reshape(&apart)?, last))
+    }
+
     /// The cotangent spread by the stride, convolved with the weights turned round, channels exchanged.
     fn input_cotangent(&self, weight: &Array, cotangent: &Array) -> Result<Array> {
         let Geometry { input, weight: taps, output, axes, groups } = &self.0;

@@ -248,8 +248,8 @@ impl Call {
         {
             text.push_str("#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n");
         }
-        if uses("cooperative_groups") {
-            text.push_str("#include <cooperative_groups.h>\n");
+        if uses("cooperative_groups") || uses("cg::") {
+            text.push_str("#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n");
         }
         let _ = writeln!(text, "{}\n{}", self.template, kernel.header);
         let mut parameters: Vec<String> = Vec::new();

@@ -10,6 +10,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::shape::{Shape, Strides, axis, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -111,6 +112,11 @@ impl Op for Diag {
         Ok(Data::contiguous(output, l.shape()))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let (side, k) = (l.shape()[0], self.0);
+        compose::compose(l, |inputs| compose::diagonal(inputs, side, k))
+    }
+
     fn is_linear(&self) -> bool {
         true
     }
@@ -159,15 +165,14 @@ impl Array {
         }
     }
 
-    /// The sum of a diagonal of two axes, in a type of its own if asked.
+    /// The sum of a diagonal of two axes, of elements of a type of their own if asked.
     pub fn trace(&self, offset: isize, axis1: isize, axis2: isize, dtype: Option<Dtype>) -> Result<Array> {
         let diagonal = self.diagonal(offset, axis1, axis2)?;
         let diagonal = match dtype {
             Some(dtype) => diagonal.astype(dtype)?,
             None => diagonal,
         };
-        let sum = diagonal.sum(Some(&[-1]), false)?;
-        sum.astype(dtype.unwrap_or(sum.dtype()))
+        diagonal.sum(Some(&[-1]), false)
     }
 }
 

@@ -2,12 +2,15 @@
 //!
 //! One primitive transforms the rows of the last axis: complex to complex, real to complex with the
 //! frequencies that are not negative, and back. Transforms along other axes move the axis, and those of
-//! several axes are one after the other. Rows are transformed side by side; the algorithms and plans for
-//! any length come from rustfft.
+//! several axes are one after the other. Rows are transformed side by side: powers of two by
+//! [`hesper_compute::Fft`], which also takes columns where they lie; the algorithms and plans for any other length
+//! come from rustfft.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use hesper_compute::{Axis, FftKind};
+use hesper_cpu::Cores;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftDirection, FftPlanner};
 use smallvec::{SmallVec, smallvec};
@@ -21,6 +24,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu;
 use crate::shape::{Shape, axes as check_axes, axis};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -78,6 +82,9 @@ impl Op for Transform {
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        if let Some(done) = self.lower_powers(l)? {
+            return Ok(done);
+        }
         let input = Strided::row_major(l, 0)?;
         let output = l.output()?;
         let (op, real) = (self.clone(), l.input_dtype(0) == Dtype::Float32);
@@ -152,6 +159,36 @@ impl Op for Transform {
         Ok(Data::contiguous(output, l.shape()))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let kind = match self.rows {
+            Rows::Complex => gpu::fft::Kind::Complex,
+            Rows::RealToComplex => gpu::fft::Kind::RealToComplex,
+            Rows::ComplexToReal => gpu::fft::Kind::ComplexToReal,
+        };
+        let parts = gpu::fft::split(self.length).filter(|_| self.length > gpu::fft::LONGEST);
+        let given = if self.rows == Rows::ComplexToReal { self.length / 2 + 1 } else { self.length };
+        let whole = l.input_shape(0).last() >= Some(&given);
+        match parts {
+            None => gpu::fft::rows(l, kind, self.inverse, self.length, self.scale),
+            Some(parts) if whole => gpu::compose::compose(l, |inputs| {
+                let each = |x: &Array| {
+                    let length = x.shape()[x.ndim() - 1];
+                    let op = Transform { rows: Rows::Complex, length, scale: 1.0, ..self.clone() };
+                    Array::lazy(x.0.shape.clone(), Dtype::Complex64, OpRef::new(op), smallvec![x.clone()])
+                };
+                let all = gpu::fft::by_parts(
+                    &inputs[0].slice_axis(inputs[0].ndim() - 1, 0, given as isize, 1)?,
+                    kind,
+                    parts,
+                    self.inverse,
+                    each,
+                )?;
+                all.multiply(f64::from(self.scale))
+            }),
+            _ => Ok(None),
+        }
+    }
+
     fn is_linear(&self) -> bool {
         true
     }
@@ -197,6 +234,49 @@ impl Op for Transform {
 }
 
 impl Transform {
+    /// Rows whose length is a power of two, if they are many or long.
+    fn lower_powers(&self, l: &Lowering<'_>) -> Result<Option<Data>> {
+        let (shape, real) = (l.input_shape(0), l.input_dtype(0) == Dtype::Float32);
+        let kind = match (self.rows, real, self.inverse) {
+            (Rows::Complex, false, _) => FftKind::Complex,
+            (Rows::Complex, true, _) => FftKind::RealToFull,
+            (Rows::RealToComplex, true, false) => FftKind::RealToHalf,
+            (Rows::ComplexToReal, false, true) => FftKind::HalfToReal,
+            _ => return Ok(None),
+        };
+        let Some((&given, outer)) = shape.split_last() else { return Ok(None) };
+        let rows = outer.iter().product();
+        let Some(fft) = hesper_compute::Fft::new(self.length, rows, kind, self.inverse) else {
+            return Ok(None);
+        };
+        if given == 0 || rows == 0 {
+            return Ok(None);
+        }
+        let (output, scale) = (l.output()?, self.scale);
+        if fft.has_columns()
+            && given == self.length
+            && let Some(axis) = columns(shape, &l.input(0).strides)
+        {
+            let input = Strided::input(l, 0);
+            let command = l.stream().encode("fft").read_range(&input.data.buffer, input.bytes.clone());
+            command.write(&output).run(move |native| {
+                let [from, to] = native.take()?;
+                fft.run_columns(&Cores, from.as_slice()?, axis, to.as_mut_slice()?, scale)
+                    .map_err(|error| error.to_string().into())
+            })?;
+            let strides = input.data.strides.clone();
+            return Ok(Some(Data { buffer: output, offset: 0, strides }));
+        }
+        let input = Strided::row_major(l, 0)?;
+        let command = l.stream().encode("fft").read_range(&input.data.buffer, input.bytes.clone());
+        command.write(&output).run(move |native| {
+            let [from, to] = native.take()?;
+            fft.run(&Cores, from.as_slice()?, given, to.as_mut_slice()?, scale)
+                .map_err(|error| error.to_string().into())
+        })?;
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
+
     /// A few long rows, each on all cores.
     fn lower_long(&self, l: &Lowering<'_>, input: &Strided, real: bool, long: Arc<Long>) -> Result<Data> {
         let output = l.output()?;
@@ -250,6 +330,31 @@ impl Transform {
             *to = Complex::new(re, if mirrored { -im } else { im });
         }
     }
+}
+
+/// How an array lies in memory whose last axis was moved there: as an axis with whole cache lines of columns
+/// beside each other. None if it lies otherwise.
+fn columns(shape: &[usize], strides: &[isize]) -> Option<Axis> {
+    const LEAST: usize = 8;
+    let (&len, outer) = shape.split_last()?;
+    let (&step, strides) = strides.split_last()?;
+    let inner = usize::try_from(step).ok().filter(|inner| *inner >= LEAST)?;
+    // The axes behind it were next to each other, then come those before it.
+    let mut expected = 1;
+    for (&length, &stride) in outer.iter().zip(strides).rev() {
+        if expected == inner {
+            expected *= len;
+        }
+        if length != 1 && usize::try_from(stride).ok() != Some(expected) {
+            return None;
+        }
+        expected *= length;
+    }
+    if expected == inner {
+        expected *= len;
+    }
+    let rows: usize = outer.iter().product();
+    (expected == rows * len && rows.is_multiple_of(inner)).then(|| Axis { outer: rows / inner, len, inner })
 }
 
 /// Writes numbers of consecutive frequencies, changed by `map`.

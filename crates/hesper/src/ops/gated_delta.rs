@@ -5,7 +5,7 @@ use hesper_compute::{DeltaInputs, DeltaShape, gated_delta};
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::multi::Parts;
+use super::multi::{Parts, together};
 use super::walk::Strided;
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
@@ -13,8 +13,8 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
-use crate::shape::Shape;
-use crate::transform::rule::{Backward, Cotangents};
+use crate::shape::{Shape, signed};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element, concatenate, select};
 
 const NAME: &str = "gated_delta_update";
@@ -84,6 +84,10 @@ impl Op for GatedDelta {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::delta::lower(l, self.shape, self.state, self.mask, &self.parts)
+    }
+
     fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
         Some(self.parts.outputs.clone())
     }
@@ -103,6 +107,27 @@ impl Op for GatedDelta {
         };
         let (_, found) = crate::transform::vjp(again, floats, &cotangents)?;
         rule.each(|at| Ok(found.get(at).cloned()))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        // The new axis and the batch are one batch.
+        let joined = |at: usize| {
+            let full = rule.full(at)?;
+            let mut shape = signed(&full.shape()[1..]);
+            shape[0] *= rule.size as isize;
+            full.reshape(&shape)
+        };
+        let inputs = (0..rule.inputs.len()).map(joined).collect::<Result<Vec<Array>>>()?;
+        let others = &inputs[5..];
+        let (state, mask) = (others.first().filter(|_| self.state), others.last().filter(|_| self.mask));
+        let [q, k, v, gamma, beta] = [0, 1, 2, 3, 4].map(|at| &inputs[at]);
+        let (answers, state) = gated_delta_update(q, k, v, gamma, beta, state, mask)?;
+        let apart = |(array, (shape, _)): (Array, &(Shape, Dtype))| {
+            let whole: Shape = std::iter::once(rule.size).chain(shape.iter().copied()).collect();
+            array.reshape(&signed(&whole))
+        };
+        let outputs = [answers, state].into_iter().zip(&self.parts.outputs);
+        together(rule, outputs.map(apart).collect::<Result<Vec<Array>>>()?)
     }
 }
 

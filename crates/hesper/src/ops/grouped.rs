@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use hesper_compute::{GemmOptions, MatMut, MatRef, gemm};
 use hesper_cpu::Cores;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::gather::{Indices, broadcast_indices, check_indices};
 use super::walk::{Cursor, Strided};
@@ -13,8 +13,9 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::shape::{Shape, is_row_major, signed};
-use crate::transform::rule::{Backward, Cotangents, zeros_like};
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Element, select};
 
 /// Runs a generic lowering for a type that matrices are made of.
@@ -51,6 +52,10 @@ impl Op for GatherMm {
         with_float!(l.dtype(), "gather_mm", gathered::<_>(l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::chosen_products)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let [a, b, left, right] = rule.inputs else { return rule.each(|_| Ok(None)) };
         let cotangent = rule.cotangent()?;
@@ -76,6 +81,50 @@ impl Op for GatherMm {
             })
         })
     }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.size == 0 {
+            return rule.one_by_one();
+        }
+        let (mut a, left) = one_list(rule, &[0], 2)?;
+        let (b, right) = one_list(rule, &[1], 3)?;
+        a.extend(b);
+        a.extend([left, right]);
+        rule.apply(rule.op.clone(), a)
+    }
+}
+
+/// A side of chosen products under `vmap`: what its `parts` hold for all slices, one after the other, and the
+/// indices of `list` into that.
+pub(super) fn one_list(
+    rule: &Batch<'_>,
+    parts: &[usize],
+    list: usize,
+) -> Result<(SmallVec<[Array; 3]>, Array)> {
+    let indices = rule.full(list)?;
+    if !parts.iter().any(|at| rule.is_batched(*at)) {
+        return Ok((parts.iter().map(|at| rule.inputs[*at].clone()).collect(), indices));
+    }
+    let all = parts.iter().map(|at| {
+        let full = rule.full(*at)?;
+        let mut shape = signed(&full.shape()[1..]);
+        shape[0] *= rule.size as isize;
+        full.reshape(&shape)
+    });
+    let all = all.collect::<Result<SmallVec<[Array; 3]>>>()?;
+    let each = (all[0].shape()[0] / rule.size) as i64;
+    // Indices count from the front or the back of their slice's own.
+    let indices = indices.astype(Dtype::Int64)?;
+    let ahead = indices.add(select(
+        &indices.less(0)?,
+        &Array::integer(each, Dtype::Int64)?,
+        &indices.zeros_like()?,
+    )?)?;
+    let own = ahead.maximum(0)?.minimum(each - 1)?;
+    let mut shape: SmallVec<[isize; 6]> = smallvec![1; own.ndim()];
+    shape[0] = rule.size as isize;
+    let starts: Vec<i64> = (0..rule.size as i64).map(|slice| slice * each).collect();
+    Ok((all, own.add(Array::from_slice(&starts).reshape(&shape)?)?))
 }
 
 fn gathered<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<Data> {
@@ -154,6 +203,10 @@ impl Op for SegmentedMm {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_float!(l.dtype(), "segmented_mm", segmented::<_>(l))
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::segment_products)
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
@@ -237,6 +290,14 @@ impl Array {
         let dtype = self.dtype().promote(other.dtype());
         if !dtype.is(Category::Floating) {
             return Err(no_type("gather_mm", dtype));
+        }
+        // A vector is a row on the left and a column on the right, as in a product.
+        if self.ndim() == 1 {
+            let rows = if other.ndim() == 1 { -1 } else { -2 };
+            return self.expand_dims(&[0])?.gather_mm(other, left, right)?.squeeze(Some(&[rows]));
+        }
+        if other.ndim() == 1 {
+            return self.gather_mm(&other.expand_dims(&[1])?, left, right)?.squeeze(Some(&[-1]));
         }
         let fits = self.ndim() >= 2
             && other.ndim() >= 2

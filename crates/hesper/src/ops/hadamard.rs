@@ -9,6 +9,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 use hesper_compute::Float;
@@ -80,6 +81,11 @@ impl Op for Hadamard {
             Dtype::Bfloat16 => run::<bf16>(self, l),
             _ => run::<f32>(self, l),
         }
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let signs = if self.order > 1 { matrix(self.order, self.turned) } else { Vec::new() };
+        compose::compose(l, |inputs| compose::hadamard(inputs, self.order, &signs, self.scale))
     }
 
     fn is_linear(&self) -> bool {

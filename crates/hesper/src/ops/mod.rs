@@ -9,7 +9,7 @@ mod along;
 pub mod append;
 pub mod arithmetic;
 pub mod attention;
-mod combine;
+pub(crate) mod combine;
 pub mod complex;
 pub mod concat;
 pub mod conv;
@@ -33,10 +33,11 @@ pub mod linalg;
 pub mod logic;
 pub mod matmul;
 pub mod movement;
-mod multi;
+pub(crate) mod multi;
 pub(crate) mod native;
 pub mod norm;
 pub mod packed;
+pub mod packed_layer;
 pub mod pad;
 pub mod product;
 pub mod quant;
@@ -49,6 +50,7 @@ pub mod scan;
 mod scatter;
 mod slices;
 pub mod sort;
+pub mod step;
 mod stft;
 pub mod vector_norm;
 pub mod view;
@@ -123,6 +125,11 @@ pub(crate) trait Op: Send + Sync + fmt::Debug {
     /// The shapes and types of its outputs, if it has several and its array stands for all of them.
     fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
         None
+    }
+
+    /// Whether it stands for several outputs that are its inputs.
+    fn is_together(&self) -> bool {
+        false
     }
 
     /// Cotangents of the inputs, from those of the output.

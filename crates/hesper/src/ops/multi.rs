@@ -7,14 +7,14 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::shape::{Shape, Strides, row_major, size_of};
-use crate::transform::rule::Batch;
+use crate::shape::{Shape, row_major, size_of};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// Where outputs lie in their memory.
 #[derive(Debug, Clone)]
-pub(super) struct Parts {
+pub(crate) struct Parts {
     /// Shapes and types.
-    pub(super) outputs: Vec<(Shape, Dtype)>,
+    pub(crate) outputs: Vec<(Shape, Dtype)>,
     /// Where each begins, in bytes.
     pub(super) starts: Vec<usize>,
     /// Bytes of all.
@@ -23,7 +23,7 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Outputs one after the other, each well aligned.
-    pub(super) fn new(outputs: Vec<(Shape, Dtype)>) -> Result<Self> {
+    pub(crate) fn new(outputs: Vec<(Shape, Dtype)>) -> Result<Self> {
         let (mut starts, mut end) = (Vec::new(), 0usize);
         for (shape, dtype) in &outputs {
             starts.push(end);
@@ -34,14 +34,14 @@ impl Parts {
     }
 
     /// The bytes of an output.
-    pub(super) fn range(&self, number: usize) -> std::ops::Range<usize> {
+    pub(crate) fn range(&self, number: usize) -> std::ops::Range<usize> {
         let (shape, dtype) = &self.outputs[number];
         let start = self.starts[number];
         start..start + shape.iter().product::<usize>() * dtype.size()
     }
 
     /// The outputs of an op applied to inputs.
-    pub(super) fn arrays(&self, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Vec<Array>> {
+    pub(crate) fn arrays(&self, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Vec<Array>> {
         let memory = Array::lazy(smallvec![self.end], Dtype::Uint8, op, inputs)?;
         let outputs = self.outputs.iter().zip(&self.starts).enumerate();
         outputs
@@ -71,11 +71,8 @@ impl Op for Part {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         let (data, size) = (l.input(0), l.dtype().size() as isize);
-        // Before the bytes of a call there may be axes over calls.
-        let calls = data.strides.len() - 1;
-        let mut strides: Strides = data.strides[..calls].iter().map(|stride| stride / size).collect();
-        strides.extend(row_major(&l.shape()[calls..]));
-        Ok(Data { buffer: data.buffer.clone(), offset: (data.offset + self.start as isize) / size, strides })
+        let offset = (data.offset + self.start as isize) / size;
+        Ok(Data { buffer: data.buffer.clone(), offset, strides: row_major(l.shape()) })
     }
 
     fn part(&self) -> Option<usize> {
@@ -83,6 +80,50 @@ impl Op for Part {
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
-        rule.apply(rule.op.clone(), smallvec![rule.front(0)?.contiguous()?])
+        let outputs = rule.inputs[0].call().filter(|call| call.op.get().is_together());
+        match outputs.and_then(|call| call.inputs.get(self.number).cloned()) {
+            Some(output) => Ok((output, 0)),
+            None => Err(Error::value("vmap", "an output of a call that is not known")),
+        }
     }
+}
+
+/// Stands under `vmap` for a call with several outputs: these are its inputs, each with the new axis in front.
+#[derive(Debug)]
+struct Together(Vec<(Shape, Dtype)>);
+
+impl Op for Together {
+    fn name(&self) -> &'static str {
+        "outputs"
+    }
+
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        Ok(Data::contiguous(l.stream().alloc(0)?, l.shape()))
+    }
+
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        Some(self.0.clone())
+    }
+
+    fn is_together(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        Ok(rule.cotangents.iter().cloned().collect())
+    }
+}
+
+/// What `vmap` makes of a call with several outputs: all of them, with the new axis in front.
+pub(crate) fn together(rule: &Batch<'_>, outputs: Vec<Array>) -> Result<(Array, usize)> {
+    let op = Together(outputs.iter().map(|output| (output.0.shape.clone(), output.dtype())).collect());
+    Ok((Array::lazy(smallvec![rule.size, 0], Dtype::Uint8, OpRef::new(op), outputs.into())?, 0))
 }

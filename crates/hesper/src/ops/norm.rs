@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::eval::made::Feed;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 
 /// What becomes of each row. Weights and biases are further inputs.
@@ -427,6 +428,10 @@ impl Op for CrossEntropy {
             Dtype::Float64 => self.run::<f64>(l),
             dtype => Err(not_floats("cross_entropy", dtype)),
         }
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::cross_entropy)
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

@@ -1,4 +1,4 @@
-//! Matrices as GGUF files hold them: blocks of 32 numbers with their scale, multiplied where they lie.
+//! Matrices as GGUF files hold them: blocks of 32 or 256 numbers with their scales, multiplied where they lie.
 
 use half::{bf16, f16};
 use hesper_compute::{Activations, GgufMat, MatMut, MatRef, gguf_dequantize, gguf_matmul, gguf_quantize};
@@ -15,13 +15,10 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, size_of};
-use crate::transform::rule::{Backward, Cotangents};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 
 pub use hesper_compute::GgufFormat as PackedFormat;
-
-/// Numbers of a block.
-const BLOCK: usize = 32;
 
 /// A matrix in blocks: bytes, and what they mean. The bytes may be those of a mapped file.
 ///
@@ -42,7 +39,7 @@ pub struct PackedArray {
 }
 
 impl PackedArray {
-    /// A matrix of `shape` (rows along its last axis, which is a multiple of 32) over the bytes of its
+    /// A matrix of `shape` (rows along its last axis, in whole blocks) over the bytes of its
     /// blocks, row by row.
     pub fn new(bytes: &Array, format: PackedFormat, shape: &[usize]) -> Result<Self> {
         if bytes.dtype() != Dtype::Uint8 {
@@ -50,8 +47,9 @@ impl PackedArray {
             return Err(Error::Type { op: "packed array".into(), what, dtype: bytes.dtype() });
         }
         let cols = shape.last().copied().unwrap_or(0);
-        let needed = size_of(shape)? / BLOCK * format.block_bytes();
-        if shape.len() < 2 || !cols.is_multiple_of(BLOCK) || bytes.size() != needed {
+        let unit = format.block_len();
+        let needed = size_of(shape)? / unit * format.block_bytes();
+        if shape.len() < 2 || !cols.is_multiple_of(unit) || bytes.size() != needed {
             let what = format!(
                 "{} bytes for blocks of {format:?} and shape {shape:?} ({needed} expected)",
                 bytes.size()
@@ -61,10 +59,10 @@ impl PackedArray {
         Ok(PackedArray { bytes: bytes.reshape(&[needed as isize])?, format, shape: shape.into() })
     }
 
-    /// Rounds a matrix to blocks, as GGUF writers do.
+    /// Rounds a matrix to blocks of Q4_0, Q4_1 or Q8_0, as GGUF writers do.
     pub fn quantize(array: &Array, format: PackedFormat) -> Result<Self> {
         let bytes = array.astype(Dtype::Float32)?.read(|numbers: &[f32]| {
-            let mut bytes = vec![0; numbers.len() / BLOCK * format.block_bytes()];
+            let mut bytes = vec![0; numbers.len() / format.block_len() * format.block_bytes()];
             gguf_quantize(format, numbers, &mut bytes).map(|()| bytes)
         })?;
         let bytes = bytes.map_err(|error| Error::shape("packed array", error.to_string()))?;
@@ -233,7 +231,7 @@ impl UnpackRows {
             let [bytes, list, out] = native.take()?;
             let (bytes, out) = (bytes.as_slice::<u8>()?, out.as_mut_slice::<T>()?);
             let indices = Indices::of(list, dtype)?;
-            let row = cols / BLOCK * format.block_bytes();
+            let row = cols / format.block_len() * format.block_bytes();
             let many = (GRAIN / cols.max(1)).max(1);
             let failed = std::sync::Mutex::new(None);
             par_chunks_mut(out, many * cols, |task, piece| {
@@ -317,10 +315,32 @@ impl Op for PackedMatmul {
         let whole = PackedArray::new(&rule.inputs[1], self.format, &shape)?.dequantize(x.dtype())?;
         rule.only(cotangent.matmul(&whole))
     }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.is_batched(1) || rule.size == 0 {
+            return rule.one_by_one();
+        }
+        // One matrix for all: more rows.
+        let x = rule.front(0)?;
+        let [rows, columns] = [rule.size * x.shape()[1], rule.output.shape()[1]];
+        let inputs = smallvec![x.reshape(&[rows as isize, x.shape()[2] as isize])?, rule.inputs[1].clone()];
+        let all = Array::lazy(smallvec![rows, columns], rule.output.dtype(), rule.op.clone(), inputs)?;
+        Ok((all.reshape(&signed(&rule.shape()))?, 0))
+    }
 }
 
-const FORMATS: [(&str, PackedFormat); 3] =
-    [("q4_0", PackedFormat::Q4_0), ("q4_1", PackedFormat::Q4_1), ("q8_0", PackedFormat::Q8_0)];
+const FORMATS: [(&str, PackedFormat); 10] = [
+    ("q4_0", PackedFormat::Q4_0),
+    ("q4_1", PackedFormat::Q4_1),
+    ("q8_0", PackedFormat::Q8_0),
+    ("q5_0", PackedFormat::Q5_0),
+    ("q5_1", PackedFormat::Q5_1),
+    ("q2_k", PackedFormat::Q2_K),
+    ("q3_k", PackedFormat::Q3_K),
+    ("q4_k", PackedFormat::Q4_K),
+    ("q5_k", PackedFormat::Q5_K),
+    ("q6_k", PackedFormat::Q6_K),
+];
 
 fn name_of(format: PackedFormat) -> &'static str {
     FORMATS.iter().find(|(_, other)| *other == format).map_or("q8_0", |(name, _)| name)
@@ -329,7 +349,7 @@ fn name_of(format: PackedFormat) -> &'static str {
 /// The blocks of a step's input as a matrix of so many columns.
 fn matrix_of(replay: &Replay<'_>, bytes: &Array, cols: usize) -> Result<PackedArray> {
     let format = replay.choice("format", &FORMATS)?;
-    let row = cols / BLOCK * format.block_bytes();
+    let row = cols / format.block_len() * format.block_bytes();
     if row == 0 || bytes.ndim() != 1 {
         return Err(replay.wrong("no rows of blocks"));
     }

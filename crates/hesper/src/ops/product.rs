@@ -75,6 +75,9 @@ impl Array {
     /// The sum of products along an axis of both arrays, whose other axes broadcast. Of complex numbers the
     /// left ones are conjugated.
     pub fn vecdot(&self, other: &Array, along: isize) -> Result<Array> {
+        if self.ndim() == 0 || other.ndim() == 0 {
+            return Err(Error::value("vecdot", "takes arrays of at least one axis"));
+        }
         let at = axis("vecdot", along, self.ndim())?;
         if self.dtype().promote(other.dtype()).is(Category::Complex) {
             let what = "conjugation is not defined yet for an array".into();

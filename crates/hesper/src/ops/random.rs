@@ -7,14 +7,16 @@ use hesper_cpu::Compute;
 use hesper_runtime::NativeResult;
 use smallvec::{SmallVec, smallvec};
 
+use super::logic::select;
 use super::{Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::shape::{Shape, row_major, signed};
-use crate::transform::rule::{Backward, Cotangents, zeros_like};
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 
@@ -161,6 +163,10 @@ impl Op for PermuteRows {
         Ok(Data::contiguous(output, l.shape()))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::permuted)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let order = rule.inputs[1].argsort(Some(0))?;
         let rows = rule.cotangent()?.expand_dims(&[1])?;
@@ -213,6 +219,14 @@ impl Op for Choose {
         )?;
         Ok(Data::contiguous(output, l.shape()))
     }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::choose)
+    }
 }
 
 /// The first place of the largest number.
@@ -263,6 +277,11 @@ impl Op for AsComplex {
         Ok(Data { buffer: pairs.buffer, offset: pairs.offset / 2, strides: row_major(l.shape()) })
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        l.bring()?;
+        self.lower(l).map(Some)
+    }
+
     fn is_linear(&self) -> bool {
         true
     }
@@ -271,6 +290,10 @@ impl Op for AsComplex {
         let cotangent = rule.cotangent()?;
         let pairs = crate::stack(&[cotangent.real()?, cotangent.imag()?], -1)?;
         rule.only(pairs.reshape(&signed(rule.inputs[0].shape())))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
     }
 }
 
@@ -311,6 +334,23 @@ impl Op for SymmetricRoot {
             },
         )?;
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        // With roots `r` on the diagonal, a change of the matrix is divided by `r_i + r_j`.
+        let (values, basis) = crate::linalg::eigh(&rule.inputs[0], false)?;
+        let turned = basis.swapaxes(-1, -2)?;
+        let roots = values.maximum(0)?.sqrt()?;
+        let sums = roots.expand_dims(&[-1])?.add(&roots.expand_dims(&[-2])?)?;
+        let (flat, zero) = (sums.equal(0)?, zeros_like(&sums)?);
+        let factors = select(&flat, &zero, &select(&flat, &sums.ones_like()?, &sums)?.reciprocal()?)?;
+        let inner = turned.matmul(&rule.cotangent()?)?.matmul(&basis)?.multiply(&factors)?;
+        let whole = basis.matmul(&inner)?.matmul(&turned)?;
+        rule.only(whole.add(&whole.swapaxes(-1, -2)?)?.multiply(0.5))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
     }
 }
 

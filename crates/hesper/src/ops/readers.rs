@@ -82,15 +82,19 @@ pub(crate) fn find(name: &str) -> Option<Reader> {
     factor.or_else(|| elementwise::find_reader(name))
 }
 
+/// The names of all ops that a file can hold.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let own = READERS.iter().chain(&linalg::READERS).map(|(name, _)| *name);
+    own.chain(elementwise::elementwise_names().map(|(name, _)| name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_name_stands_for_one_op() {
-        let own = READERS.iter().chain(&linalg::READERS).map(|(name, _)| *name);
-        let mut names: Vec<&str> =
-            own.chain(elementwise::elementwise_names().map(|(name, _)| name)).collect();
+        let mut names: Vec<&str> = names().collect();
         assert!(READERS.is_sorted_by_key(|(name, _)| *name));
         assert!(names.iter().all(|name| find(name).is_some()));
         let count = names.len();

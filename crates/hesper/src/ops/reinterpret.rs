@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, Strides, row_major, signed, size_of};
-use crate::transform::rule::{Backward, Cotangents};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// The bits as another type; the input lies row by row unless sizes are the same.
 #[derive(Debug)]
@@ -45,6 +45,10 @@ impl Op for View {
     /// What has to be copied is copied where the stream is.
     fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         self.lower(l).map(Some)
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
     }
 }
 
@@ -136,6 +140,13 @@ impl Op for AsStrided {
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         rule.only(strided_sum(&rule.cotangent()?, rule.inputs[0].shape(), &self.strides, self.offset))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let whole = rule.front(0)?.contiguous()?;
+        let each: usize = whole.shape()[1..].iter().product();
+        let strides = std::iter::once(each as isize).chain(self.strides.iter().copied()).collect();
+        rule.apply(OpRef::new(AsStrided { strides, offset: self.offset }), smallvec![whole])
     }
 }
 

@@ -59,17 +59,21 @@ struct Rope {
     back: bool,
 }
 
+/// By how much the angle of each pair grows from one position to the next: by powers of a base, or by periods.
+pub(super) fn steps(half: usize, base: Option<f32>, periods: &[f32]) -> Vec<f32> {
+    match base {
+        None => periods.iter().map(|wave| 1.0 / wave).collect(),
+        Some(base) => {
+            let log = -base.ln() / half as f32;
+            (0..half).map(|pair| (pair as f32 * log).exp()).collect()
+        }
+    }
+}
+
 impl Rope {
     /// By how much the angle of each pair grows from one position to the next.
     fn steps(&self, freqs: &[f32]) -> Vec<f32> {
-        let half = self.dims / 2;
-        match self.base {
-            None => freqs.iter().map(|wave| 1.0 / wave).collect(),
-            Some(base) => {
-                let log = -base.ln() / half as f32;
-                (0..half).map(|pair| (pair as f32 * log).exp()).collect()
-            }
-        }
+        steps(self.dims / 2, self.base, freqs)
     }
 
     /// Turns a row; `turn` holds cosines, then sines.

@@ -12,6 +12,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::logic::select;
 use super::native::{GRAIN, par_chunks_mut, par_pieces, reach};
+use super::pad::Pad;
 use super::reduce::{Number, Total, Wide};
 use super::{Op, OpRef};
 use crate::Dtype;
@@ -21,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::shape::axis;
-use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents, zeros_like};
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// Elements of a chunk of a long row.
 const CHUNK: usize = GRAIN / 4;
@@ -396,28 +397,51 @@ impl Op for Scan {
             Kind::Product => Combine::Product,
             Kind::Max => Combine::Max,
             Kind::Min => Combine::Min,
-            Kind::LogSum => return Ok(None),
+            Kind::LogSum => Combine::LogSum,
         };
         OnGpu { combine, along, reverse, inclusive }.lower(self.name(), l)
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        let (x, out, cotangent) = (&rule.inputs[0], rule.output, rule.cotangent()?);
+        let (x, cotangent) = (&rule.inputs[0], rule.cotangent()?);
         let along = Some(self.along as isize);
-        let back = |y: Array, kind: Kind| y.scan(kind, along, !self.reverse, self.inclusive);
-        rule.only(match self.kind {
-            Kind::Sum => back(cotangent, Kind::Sum),
-            Kind::Product => back(cotangent.multiply(out)?, Kind::Sum)?.divide(x),
-            Kind::LogSum => {
-                // Sums of exponentials again, of positive and of negative cotangents.
-                let side = |part: Array| back(part.log()?.subtract(out)?, Kind::LogSum)?.add(x)?.exp();
-                side(cotangent.maximum(0)?)?.subtract(side(cotangent.negative()?.maximum(0)?)?)
+        if self.kind == Kind::Sum {
+            return rule.only(cotangent.scan(Kind::Sum, along, !self.reverse, self.inclusive));
+        }
+        if self.inclusive {
+            return rule.only(self.pulled(x, rule.output, &cotangent));
+        }
+        // Without the element itself a result is that of the element before.
+        let with = x.scan(self.kind, along, self.reverse, true)?;
+        let moved = self.later(&cotangent, 1, 0.0)?;
+        rule.only(Scan { inclusive: true, ..*self }.pulled(x, &with, &moved))
+    }
+
+    fn is_linear(&self) -> bool {
+        self.kind == Kind::Sum
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let op = Scan { along: self.along + 1, ..*self };
+        rule.apply(OpRef::new(op), smallvec![rule.front(0)?])
+    }
+}
+
+/// Derivatives of what is no sum. Products and weighted sums along the axis are made by doubling: after a step the
+/// elements hold what is true of twice as many. No step divides, so zeros are numbers like others, and the
+/// derivative can be differentiated again.
+impl Scan {
+    /// The cotangent of the elements, from that of a result that includes them.
+    fn pulled(&self, x: &Array, out: &Array, cotangent: &Array) -> Result<Array> {
+        match self.kind {
+            Kind::Sum => cotangent.scan(Kind::Sum, Some(self.along as isize), !self.reverse, true),
+            Kind::Product => {
+                let again = |x: &[Array]| Ok(vec![self.doubled_product(&x[0])?]);
+                let found = crate::transform::vjp(again, &[x.clone()], &[cotangent.clone()])?.1;
+                found.into_iter().next().ok_or_else(|| Error::value(self.name(), "has no derivative"))
             }
+            Kind::LogSum => self.pulled_log_sum(x, out, cotangent),
             Kind::Max | Kind::Min => {
-                if !self.inclusive {
-                    let what = "has no derivative without the element itself";
-                    return Err(Error::value(self.name(), what));
-                }
                 // Where the extreme was met last.
                 let length = x.shape()[self.along];
                 let mut shape: SmallVec<[isize; 6]> = smallvec![1; x.ndim()];
@@ -426,32 +450,49 @@ impl Op for Scan {
                 let places = Array::from_slice(&places).reshape(&shape)?;
                 let (none, kind) = if self.reverse { (length as i64, Kind::Min) } else { (-1, Kind::Max) };
                 let none = Array::integer(none, Dtype::Int64)?;
+                let along = Some(self.along as isize);
                 let met = select(&x.equal(out)?, &places, &none)?.scan(kind, along, self.reverse, true)?;
-                zeros_like(x)?.scatter_add_axis(&met, &cotangent, self.along as isize)
+                zeros_like(x)?.scatter_add_axis(&met, cotangent, self.along as isize)
             }
-        })
+        }
     }
 
-    fn is_linear(&self) -> bool {
-        self.kind == Kind::Sum
+    /// For each place what stands `by` places later in the scan's order, and `end` beyond its end; before, if
+    /// `by` is negative.
+    fn later(&self, y: &Array, by: isize, end: f64) -> Result<Array> {
+        let length = y.shape()[self.along] as isize;
+        let by = if self.reverse { -by } else { by };
+        let kept = y.slice_axis(self.along, by.max(0), (length + by.min(0)).max(0), 1)?;
+        let mut widths: SmallVec<[(usize, usize); 6]> = smallvec![(0, 0); y.ndim()];
+        let missing = by.abs().min(length) as usize;
+        widths[self.along] = if by < 0 { (missing, 0) } else { (0, missing) };
+        kept.pad(&widths, &Pad::Constant(end.into()))
     }
 
-    fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
-        let Some(tangent) = rule.tangents[0].as_ref().filter(|_| self.kind == Kind::LogSum) else {
-            return rule.transposed_twice();
-        };
-        let side = |part: Array| {
-            let sums = part.log()?.add(&rule.call.inputs[0])?;
-            let sums = sums.scan(Kind::LogSum, Some(self.along as isize), self.reverse, self.inclusive)?;
-            sums.subtract(rule.output)?.exp()
-        };
-        let whole = side(tangent.maximum(0)?)?.subtract(side(tangent.negative()?.maximum(0)?)?)?;
-        Ok(smallvec![Some(whole)])
+    /// The distances of the steps: powers of two below the length.
+    fn distances(&self, x: &Array) -> impl Iterator<Item = isize> + use<> {
+        let length = x.shape()[self.along] as isize;
+        std::iter::successors(Some(1), |step| Some(step * 2)).take_while(move |step| *step < length)
     }
 
-    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
-        let op = Scan { along: self.along + 1, ..*self };
-        rule.apply(OpRef::new(op), smallvec![rule.front(0)?])
+    /// The running product, of products of ever more neighbours.
+    fn doubled_product(&self, x: &Array) -> Result<Array> {
+        self.distances(x).try_fold(x.clone(), |y, step| y.multiply(self.later(&y, -step, 1.0)?))
+    }
+
+    /// Each element has the part `exp(x - out)` of its own result, and of every later result the part that its own
+    /// has of that: both are at most one.
+    fn pulled_log_sum(&self, x: &Array, out: &Array, cotangent: &Array) -> Result<Array> {
+        // A sum of nothing is minus infinity; an element has no part in it.
+        let known = |y: &Array| select(&y.equal(f64::NEG_INFINITY)?, &zeros_like(y)?, y);
+        let next = self.later(out, 1, f64::INFINITY)?;
+        let mut part = out.subtract(known(&next)?)?.exp()?;
+        let mut sum = cotangent.clone();
+        for step in self.distances(x) {
+            sum = sum.add(part.multiply(self.later(&sum, step, 0.0)?)?)?;
+            part = part.multiply(self.later(&part, step, 0.0)?)?;
+        }
+        x.subtract(known(out)?)?.exp()?.multiply(sum)
     }
 }
 

@@ -15,8 +15,8 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
-use crate::shape::{axis, row_major};
-use crate::transform::rule::{Backward, Cotangents, zeros_like};
+use crate::shape::{axis, row_major, signed};
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// Contiguous elements of a slice from which on threads share the output.
 const WIDE: usize = 16;
@@ -40,6 +40,10 @@ impl Op for Scatter {
         with_combine!(l.dtype(), run::<_>(self, l))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::scatter::scatter(l, &self.axes, self.mode)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let [source, updates, lists @ ..] = rule.inputs else { return rule.each(|_| Ok(None)) };
         let (out, cotangent) = (rule.output, rule.cotangent()?);
@@ -55,8 +59,30 @@ impl Op for Scatter {
                     cotangent.multiply(source.ones_like()?.scatter_prod(lists, updates, &axes)?)?
                 }
                 (0, Mode::Max | Mode::Min) => select(&out.equal(source)?, &cotangent, &zero)?,
-                (1, Mode::Set | Mode::Add) => at_points(&cotangent)?,
-                (1, Mode::Multiply) => at_points(&cotangent.multiply(out)?)?.divide(updates)?,
+                (1, Mode::Set) => {
+                    // Of updates that meet, the one that stayed has a part in the result.
+                    let numbers = numbered(updates.shape())?;
+                    let none = Array::zeros(source.shape(), Dtype::Int64)?;
+                    let stayed = at_points(&none.scatter(lists, &numbers, &axes)?)?.equal(&numbers)?;
+                    select(&stayed, &at_points(&cotangent)?, &zero)?
+                }
+                (1, Mode::Add) => at_points(&cotangent)?,
+                (1, Mode::Multiply) => {
+                    // The product of all other factors: of two zeros neither changes anything.
+                    let one = Array::scalar(1.0, cotangent.dtype())?;
+                    let nonzero = |x: &Array, flat: &Array| select(flat, &one, x);
+                    let (flat, flat_source) = (updates.equal(&zero)?, source.equal(&zero)?);
+                    let divisor = nonzero(updates, &flat)?;
+                    let product = nonzero(source, &flat_source)?.scatter_prod(lists, &divisor, &axes)?;
+                    let zeros = flat_source.astype(Dtype::Int32)?.scatter_add(
+                        lists,
+                        &flat.astype(Dtype::Int32)?,
+                        &axes,
+                    )?;
+                    let others = at_points(&zeros)?.equal(flat.astype(Dtype::Int32)?)?;
+                    let product = at_points(&product)?.divide(&divisor)?;
+                    at_points(&cotangent)?.multiply(select(&others, &product, &zero)?)?
+                }
                 (1, Mode::Max | Mode::Min) => {
                     select(&at_points(out)?.equal(updates)?, &at_points(&cotangent)?, &zero)?
                 }
@@ -64,6 +90,32 @@ impl Op for Scatter {
             }))
         })
     }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.size == 0 {
+            return rule.one_by_one();
+        }
+        let rank = rule.output.ndim();
+        let (source, updates) = (rule.full(0)?, rule.full(1)?);
+        // Each slice has its own source: its number is one more index.
+        let points = updates.ndim() - rank;
+        let mut own: SmallVec<[isize; 6]> = smallvec![1; points];
+        own[0] = rule.size as isize;
+        let numbers: Vec<i64> = (0..rule.size as i64).collect();
+        let mut lists = vec![Array::from_slice(&numbers).reshape(&own)?];
+        for at in 2..rule.inputs.len() {
+            lists.push(rule.full(at)?);
+        }
+        let axes: SmallVec<[isize; 6]> =
+            std::iter::once(0).chain(self.axes.iter().map(|at| *at as isize + 1)).collect();
+        let updates = updates.expand_dims(&[points as isize])?;
+        Ok((source.scatter_by(self.mode, &lists, &updates, &axes)?, 0))
+    }
+}
+
+/// Numbers from one on, in a shape.
+pub(super) fn numbered(shape: &[usize]) -> Result<Array> {
+    Array::ones(shape, Dtype::Int64)?.reshape(&[-1])?.cumsum(Some(0), false, true)?.reshape(&signed(shape))
 }
 
 fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {

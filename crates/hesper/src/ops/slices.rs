@@ -61,8 +61,13 @@ impl Op for SliceUpdate {
 
     fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         match (&self.starts, self.mode) {
-            (Starts::At(starts), Mode::Set) => crate::gpu::moves::slice_update(l, starts, &self.steps),
-            _ => Ok(None),
+            (Starts::At(starts), Mode::Set) if self.steps.iter().all(|step| *step > 0) => {
+                crate::gpu::moves::slice_update(l, starts, &self.steps)
+            }
+            (Starts::At(starts), mode) => {
+                crate::gpu::scatter::update_slice(l, starts, &[], &self.steps, mode)
+            }
+            (Starts::Given(axes), mode) => crate::gpu::scatter::update_slice(l, &[], axes, &self.steps, mode),
         }
     }
 
@@ -276,6 +281,10 @@ impl Op for DynamicSlice {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_carrier!(l.dtype(), slice::<_>(&self.0, l))
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::scatter::dynamic_slice(l, &self.0)
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

@@ -204,14 +204,14 @@ impl Op for Bundle {
                 (0..given.len()).map(|at| whole.full(at)).collect::<Result<Vec<Array>>>()?
             }
         };
-        let rules = self.rules.over(&batched, rule.size);
+        let rules = self.rules.over(&batched);
         Ok((bundle(rules, inputs, outputs, Shape::from_slice(&[rule.size, 0]))?, 0))
     }
 }
 
 impl Rules {
     /// The rules for calls that have one axis more: of the inputs that have it, and of all outputs, the first.
-    fn over(&self, batched: &[bool], size: usize) -> Rules {
+    fn over(&self, batched: &[bool]) -> Rules {
         let axes: Vec<Option<isize>> = batched.iter().map(|has| has.then_some(0)).collect();
         let vjp = self.vjp.clone().map(|own| -> Arc<VjpRule> {
             let axes = axes.clone();
@@ -247,14 +247,8 @@ impl Rules {
                 super::over(each, &all, &all_axes, |count| Ok(vec![Some(0); count]))
             })
         });
-        let vmap = self.vmap.clone().map(|_| -> Arc<VmapRule> {
-            Arc::new(move |_, _| {
-                let what =
-                    format!("its rule for one axis more does not go over a second one ({size} slices)");
-                Err(Error::value("custom function", what))
-            })
-        });
-        Rules { vjp, jvp, vmap }
+        // What the own rule gave is a graph: a second axis goes through that.
+        Rules { vjp, jvp, vmap: None }
     }
 }
 

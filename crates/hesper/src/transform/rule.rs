@@ -6,10 +6,12 @@ use super::reverse::backward;
 use super::scope::Opened;
 use super::source::placeholder;
 use super::tape::Tape;
+use crate::Dtype;
 use crate::array::{Array, Call};
 use crate::dtype::Category;
 use crate::error::Result;
 use crate::ops::OpRef;
+use crate::ops::multi::{Parts, together};
 use crate::shape::Shape;
 
 /// For each input its cotangent, if it has one.
@@ -173,28 +175,46 @@ impl Batch<'_> {
         Ok((Array::lazy(self.shape(), self.output.dtype(), op, inputs)?, 0))
     }
 
+    /// All inputs of one slice along the new axes.
+    fn slice(&self, number: usize) -> Result<SmallVec<[Array; 3]>> {
+        let number = number as isize;
+        let one = |(input, axis): (&Array, &Option<usize>)| match axis {
+            None => Ok(input.clone()),
+            Some(axis) => input.slice_axis(*axis, number, number + 1, 1)?.squeeze(Some(&[*axis as isize])),
+        };
+        self.inputs.iter().zip(self.axes).map(one).collect()
+    }
+
     /// The op on each slice along the new axes, put together.
     pub(crate) fn one_by_one(&self) -> Result<(Array, usize)> {
+        if let Some(outputs) = self.op.get().outputs() {
+            return self.each_with_parts(outputs);
+        }
         let output = &self.output.0;
         if self.size == 0 {
             return Ok((Array::zeros(&self.shape(), output.dtype)?, 0));
         }
-        let results = (0..self.size)
-            .map(|number| {
-                let inputs = (0..self.inputs.len())
-                    .map(|at| match self.axes[at] {
-                        None => Ok(self.inputs[at].clone()),
-                        Some(axis) => {
-                            let number = number as isize;
-                            let part = self.inputs[at].slice_axis(axis, number, number + 1, 1)?;
-                            part.squeeze(Some(&[axis as isize]))
-                        }
-                    })
-                    .collect::<Result<_>>()?;
-                Array::lazy(output.shape.clone(), output.dtype, self.op.clone(), inputs)
-            })
-            .collect::<Result<Vec<Array>>>()?;
+        let one = |number: usize| {
+            Array::lazy(output.shape.clone(), output.dtype, self.op.clone(), self.slice(number)?)
+        };
+        let results = (0..self.size).map(one).collect::<Result<Vec<Array>>>()?;
         Ok((crate::stack(&results, 0)?, 0))
+    }
+
+    /// The same of an op with several outputs.
+    fn each_with_parts(&self, outputs: Vec<(Shape, Dtype)>) -> Result<(Array, usize)> {
+        let parts = Parts::new(outputs)?;
+        let calls = (0..self.size)
+            .map(|number| parts.arrays(self.op.clone(), self.slice(number)?))
+            .collect::<Result<Vec<Vec<Array>>>>()?;
+        let whole = parts.outputs.iter().enumerate().map(|(at, (shape, dtype))| {
+            if calls.is_empty() {
+                let shape: Shape = std::iter::once(0).chain(shape.iter().copied()).collect();
+                return Array::zeros(&shape, *dtype);
+            }
+            crate::stack(&calls.iter().map(|outputs| outputs[at].clone()).collect::<Vec<Array>>(), 0)
+        });
+        together(self, whole.collect::<Result<Vec<Array>>>()?)
     }
 }
 

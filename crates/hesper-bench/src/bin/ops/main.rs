@@ -4,6 +4,8 @@
 //! rows (W3), movement (W4), quantized and dense products of few rows (W5), attention (W6), convolution
 //! (W7), Fourier transforms and linear algebra (W8), the cost of an op and of a training step (W9).
 //! Everything goes through the public `hesper::Array`.
+//!
+//! `ops --table FILE` puts lines of this program and of others into one table.
 
 mod mlp;
 
@@ -260,6 +262,17 @@ fn w9(lines: &Lines) -> Result<()> {
 
 fn main() -> Result<()> {
     let asked = std::env::args().nth(1).unwrap_or_else(|| ALL.to_string());
+    if asked == "--table" {
+        let file = std::env::args().nth(2).unwrap_or_default();
+        match std::fs::read_to_string(&file) {
+            Ok(lines) => print!("{}", hesper_bench::table::table(&lines, "hesper")),
+            Err(error) => {
+                eprintln!("{file}: {error}");
+                std::process::exit(1);
+            }
+        }
+        return Ok(());
+    }
     let lines = Lines::new("hesper");
     for workload in asked.split(',') {
         match workload {

@@ -1,7 +1,14 @@
-// Functions of half precision: a few units in the last place of single precision, rounded once.
+// Functions of half precision: a few units in the last place of single precision, rounded once. Sums, differences and
+// products are rounded once by the device's instructions, which gives the bits of single precision rounded to half.
 HESPER_FN f32 fast_exp2(f32 x) {
   f32 r;
   asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+// Where what is below the normal numbers is added to one.
+HESPER_FN f32 fast_exp2_coarse(f32 x) {
+  f32 r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 HESPER_FN f32 fast_reciprocal(f32 x) {
@@ -10,13 +17,34 @@ HESPER_FN f32 fast_reciprocal(f32 x) {
   return r;
 }
 HESPER_FN f32 fast_exp_of(f32 x) { return fast_exp2(x * f32_of(0x3fb8aa3bu)); }
-HESPER_FN f32 fast_sigmoid_of(f32 x) { return fast_reciprocal(1.0f + fast_exp2(x * f32_of(0xbfb8aa3bu))); }
+HESPER_FN f32 fast_sigmoid_of(f32 x) { return fast_reciprocal(1.0f + fast_exp2_coarse(x * f32_of(0xbfb8aa3bu))); }
 HESPER_FN f32 fast_tanh_of(f32 x) {
   const f32 s = x * x;
-  const f32 near = x * (1.0f - s * (f32_of(0x3eaaaaabu) - s * f32_of(0x3e088889u)));
-  const f32 far = 1.0f - 2.0f * fast_reciprocal(1.0f + fast_exp2(x * f32_of(0x4038aa3bu)));
+  const f32 near = __fmaf_rn(x * s, __fmaf_rn(s, f32_of(0x3e088889u), f32_of(0xbeaaaaabu)), x);
+  const f32 far = __fmaf_rn(-2.0f, fast_reciprocal(1.0f + fast_exp2_coarse(x * f32_of(0x4038aa3bu))), 1.0f);
   return s < 0.01f ? near : far;
 }
+// Right to eleven bits, three more than a brain float has.
+HESPER_FN f32 fast_tanh_of_bf16(f32 x) {
+#if __CUDA_ARCH__ >= 750
+  f32 r;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+#else
+  return fast_tanh_of(x);
+#endif
+}
+#define HESPER_HALF(T, NAME, TEXT) \
+  HESPER_FN T NAME(T a, T b) { \
+    T r; \
+    asm(TEXT : "=h"(r.b) : "h"(a.b), "h"(b.b)); \
+    return r; \
+  }
+#define HESPER_SINGLE(T, NAME, OPERATOR) \
+  HESPER_FN T NAME(T a, T b) { return to_##T(to_f32(a) OPERATOR to_f32(b)); }
+HESPER_HALF(f16, fast_add, "add.rn.f16 %0, %1, %2;")
+HESPER_HALF(f16, fast_sub, "sub.rn.f16 %0, %1, %2;")
+HESPER_HALF(f16, fast_mul, "mul.rn.f16 %0, %1, %2;")
 #if __CUDA_ARCH__ >= 800
 HESPER_FN bf16 fast_to_bf16(f32 x) {
   bf16 r;
@@ -24,4 +52,13 @@ HESPER_FN bf16 fast_to_bf16(f32 x) {
   return r;
 }
 #define to_bf16(x) fast_to_bf16(x)
+#endif
+#if __CUDA_ARCH__ >= 900
+HESPER_HALF(bf16, fast_add, "add.rn.bf16 %0, %1, %2;")
+HESPER_HALF(bf16, fast_sub, "sub.rn.bf16 %0, %1, %2;")
+HESPER_HALF(bf16, fast_mul, "mul.rn.bf16 %0, %1, %2;")
+#else
+HESPER_SINGLE(bf16, fast_add, +)
+HESPER_SINGLE(bf16, fast_sub, -)
+HESPER_SINGLE(bf16, fast_mul, *)
 #endif

@@ -53,6 +53,24 @@ HESPER_FN thread_place place_of(const launch_grid& g) {
   }
   return t;
 }
+// The same for threads that know of their position in the grid alone, and whether there is such a thread.
+HESPER_FN bool alone_at(const launch_grid& g, thread_place& t) {
+  t.gx = blockIdx.x;
+  t.gy = blockIdx.y;
+  t.gz = blockIdx.z;
+  if ((u64)gridDim.y * blockDim.y < g.y || (u64)gridDim.z * blockDim.z < g.z) {
+    // More than 65535 blocks along another axis: along x there are few.
+    const u32 nx = ((u32)g.x + blockDim.x - 1) / blockDim.x, ny = (u32)groups_along(g.y, blockDim.y);
+    const u32 rest = blockIdx.x / nx;
+    t.gx = blockIdx.x - rest * nx;
+    t.gz = rest / ny;
+    t.gy = rest - (u32)t.gz * ny;
+  }
+  t.px = threadIdx.x;
+  t.py = threadIdx.y;
+  t.pz = threadIdx.z;
+  return t.gx * blockDim.x + t.px < g.x && t.gy * blockDim.y + t.py < g.y && t.gz * blockDim.z + t.pz < g.z;
+}
 // The lanes of the thread's SIMD group that exist.
 HESPER_FN u32 lanes_of(const thread_place& t) {
   const u32 rest = t.threads - (t.index & ~31u);

@@ -4,6 +4,8 @@
 use std::sync::Mutex;
 
 use bytemuck::Pod;
+use hesper_compute::{Par, Serial};
+use hesper_cpu::Cores;
 use hesper_linalg::{Failure, General};
 use smallvec::{SmallVec, smallvec};
 
@@ -12,7 +14,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record};
-use crate::ops::multi::Part;
+use crate::ops::multi::{Part, together};
 use crate::ops::native::{par_pieces, reach};
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, size_of};
@@ -51,32 +53,36 @@ impl Work {
     }
 
     /// The results for one matrix `a` and, where there is one, a right side `b` of as many columns.
-    fn compute<T>(self, m: usize, n: usize, a: &[T], b: &[T], out: &mut [&mut [u8]]) -> Outcome
+    fn compute<T>(self, par: &dyn Par, m: usize, n: usize, a: &[T], b: &[T], out: &mut [&mut [u8]]) -> Outcome
     where
         T: General<Real: Pod> + Pod,
     {
         use bytemuck::cast_slice_mut as cast;
         match (self, out) {
-            (Work::Inverse, [out]) => hesper_linalg::inv::<T>(n, a, cast(out)),
-            (Work::TriangularInverse { upper }, [out]) => hesper_linalg::tri_inv::<T>(n, a, upper, cast(out)),
-            (Work::Solve, [out]) => hesper_linalg::solve::<T>(m, n, a, b, cast(out)),
+            (Work::Inverse, [out]) => hesper_linalg::inv::<T>(par, n, a, cast(out)),
+            (Work::TriangularInverse { upper }, [out]) => {
+                hesper_linalg::tri_inv::<T>(par, n, a, upper, cast(out))
+            }
+            (Work::Solve, [out]) => hesper_linalg::solve::<T>(par, m, n, a, b, cast(out)),
             (Work::SolveTriangular { upper }, [out]) => {
-                hesper_linalg::solve_triangular::<T>(m, n, a, b, upper, cast(out))
+                hesper_linalg::solve_triangular::<T>(par, m, n, a, b, upper, cast(out))
             }
-            (Work::Cholesky { upper }, [out]) => hesper_linalg::cholesky::<T>(n, a, upper, cast(out)),
+            (Work::Cholesky { upper }, [out]) => hesper_linalg::cholesky::<T>(par, n, a, upper, cast(out)),
             (Work::Lu, [factors, swaps, places]) => {
-                hesper_linalg::lu::<T>(m, n, a, cast(factors), cast(swaps), cast(places))
+                hesper_linalg::lu::<T>(par, m, n, a, cast(factors), cast(swaps), cast(places))
             }
-            (Work::Qr, [q, r]) => hesper_linalg::qr::<T>(m, n, a, cast(q), cast(r)),
-            (Work::Svd, [u, s, vt]) => hesper_linalg::svd::<T>(m, n, a, cast(u), cast(s), cast(vt)),
-            (Work::SingularValues, [s]) => hesper_linalg::singular_values::<T>(m, n, a, cast(s)),
-            (Work::Eigh { upper, .. }, [values]) => hesper_linalg::eigh::<T>(n, a, upper, cast(values), None),
+            (Work::Qr, [q, r]) => hesper_linalg::qr::<T>(par, m, n, a, cast(q), cast(r)),
+            (Work::Svd, [u, s, vt]) => hesper_linalg::svd::<T>(par, m, n, a, cast(u), cast(s), cast(vt)),
+            (Work::SingularValues, [s]) => hesper_linalg::singular_values::<T>(par, m, n, a, cast(s)),
+            (Work::Eigh { upper, .. }, [values]) => {
+                hesper_linalg::eigh::<T>(par, n, a, upper, cast(values), None)
+            }
             (Work::Eigh { upper, .. }, [values, vectors]) => {
-                hesper_linalg::eigh::<T>(n, a, upper, cast(values), Some(cast(vectors)))
+                hesper_linalg::eigh::<T>(par, n, a, upper, cast(values), Some(cast(vectors)))
             }
-            (Work::Eig { .. }, [values]) => hesper_linalg::eig::<T>(n, a, cast(values), None),
+            (Work::Eig { .. }, [values]) => hesper_linalg::eig::<T>(par, n, a, cast(values), None),
             (Work::Eig { .. }, [values, vectors]) => {
-                hesper_linalg::eig::<T>(n, a, cast(values), Some(cast(vectors)))
+                hesper_linalg::eig::<T>(par, n, a, cast(values), Some(cast(vectors)))
             }
             (_, out) => Err(Failure::Size { rows: m, columns: n, given: out.len() }),
         }
@@ -163,11 +169,13 @@ impl Factor {
             let inputs: SmallVec<[&[T]; 2]> =
                 inputs.iter().map(|view| view.as_slice::<T>()).collect::<std::result::Result<_, _>>()?;
             let failed = Mutex::new(None);
+            // Many matrices side by side, or all cores on each of a few.
+            let par: &dyn Par = if count < 2 * Cores.threads() { &Cores } else { &Serial };
             par_pieces(op.pieces(out.bytes_mut()?, count), |at, mut pieces| {
                 let one = |which: usize| {
                     inputs.get(which).map_or(&[][..], |all| &all[at * sizes[which]..][..sizes[which]])
                 };
-                if let Err(failure) = op.work.compute::<T>(m, n, one(0), one(1), &mut pieces) {
+                if let Err(failure) = op.work.compute::<T>(par, m, n, one(0), one(1), &mut pieces) {
                     let mut failed = failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     // The first matrix that failed, whatever the order in which they were computed.
                     if failed.is_none_or(|(first, _)| at < first) {
@@ -245,14 +253,16 @@ impl Op for Factor {
     }
 
     fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
-        if self.outputs.len() > 1 {
-            return rule.one_by_one();
-        }
         // One more batch is a larger batch.
-        let (_, bytes) = self.parts[0];
-        let outputs = smallvec![(rule.shape(), rule.output.dtype())];
-        let op = Factor { work: self.work, parts: smallvec![(0, bytes)], outputs };
-        let inputs = (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
-        rule.apply(OpRef::new(op), inputs)
+        let inputs: SmallVec<[Array; 3]> =
+            (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
+        let batch = inputs[0].ndim() - 3;
+        let each: SmallVec<[Output; 3]> =
+            self.outputs.iter().map(|(shape, dtype)| (shape[batch..].into(), *dtype)).collect();
+        let mut results = factor(self.work, inputs, &each)?;
+        match results.pop() {
+            Some(only) if results.is_empty() => Ok((only, 0)),
+            last => together(rule, results.into_iter().chain(last).collect()),
+        }
     }
 }

@@ -112,7 +112,8 @@ pub fn pinv(a: &Array) -> Result<Array> {
     let precision = if a.dtype() == Dtype::Float64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let limit = s.max(Some(&[-1]), true)?.multiply(10.0 * m.max(n) as f64 * precision)?;
     let zero = s.zeros_like()?;
-    let inverse = select(&s.greater(&limit)?, &s.reciprocal()?, &zero)?;
+    let counts = s.greater(&limit)?;
+    let inverse = select(&counts, &select(&counts, &s, &s.ones_like()?)?.reciprocal()?, &zero)?;
     v.multiply(&inverse.expand_dims(&[-2])?)?.matmul(&u.swapaxes(-1, -2)?)
 }
 

@@ -9,9 +9,11 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose;
 use crate::ops::native::{GRAIN, par_chunks_mut};
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
+use crate::transform::rule::Batch;
 
 /// Single precision as E4M3.
 #[derive(Debug)]
@@ -41,6 +43,14 @@ impl Op for ToFp8 {
             Ok(())
         })?;
         Ok(Data::contiguous(output, l.shape()))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.front(0)?])
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose::compose(l, compose::fp8)
     }
 }
 

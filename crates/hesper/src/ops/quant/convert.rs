@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::gpu::quant::Affine;
-use crate::ops::multi::Parts;
+use crate::ops::multi::{Parts, together};
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
-use crate::transform::rule::{Backward, Cotangents};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 
 /// Codes, scales and biases, one after the other in one memory.
@@ -74,8 +74,22 @@ impl Op for Quantize {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::encode::encode(l, self.format, &self.parts)
+    }
+
     fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
         Some(self.parts.outputs.clone())
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        // Rows are quantized one by one: more of them are no other work.
+        let ahead = |(shape, dtype): &(Shape, Dtype)| -> (Shape, Dtype) {
+            (std::iter::once(rule.size).chain(shape.iter().copied()).collect(), *dtype)
+        };
+        let parts = Parts::new(self.parts.outputs.iter().map(ahead).collect())?;
+        let op = OpRef::new(Quantize { format: self.format, parts: parts.clone() });
+        together(rule, parts.arrays(op, smallvec![rule.front(0)?])?)
     }
 }
 
@@ -126,7 +140,7 @@ impl Op for Dequantize {
     fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         match self.0 {
             QuantFormat::Affine { bits, group } => Affine { bits, group }.decode(l, 0),
-            _ => Ok(None),
+            format => crate::gpu::encode::decode(l, format, 0),
         }
     }
 
@@ -137,6 +151,11 @@ impl Op for Dequantize {
             (1 | 2, Some(biases)) => of_groups(self.0, &cotangent, w, [scales, biases], at == 1).map(Some),
             _ => Ok(None),
         })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let inputs = (0..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<_>>()?;
+        rule.apply(rule.op.clone(), inputs)
     }
 }
 

@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::ops::gather::{Indices, broadcast_indices};
-use crate::ops::grouped::all_of;
+use crate::ops::grouped::{all_of, one_list};
 use crate::ops::walk::{Cursor, Strided};
 use crate::ops::{Op, OpRef};
-use crate::transform::rule::{Backward, Cotangents};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 
 /// Inputs: activations `[batch, m, k]`, two lists of indices of one shape, and a stack of weights.
@@ -102,6 +102,23 @@ impl Op for GatherQmm {
         }
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let (format, transpose) = (self.format, self.transpose);
+        crate::gpu::compose::compose(l, |inputs| {
+            let [x, left, right, codes, scales, rest @ ..] = inputs else {
+                return Err(Error::value("gather_qmm", "five inputs expected"));
+            };
+            let of = |array: &Array| array.take(right.clone(), Some(0));
+            let (codes, scales) = (of(codes)?, of(scales)?);
+            let biases = rest.first().map(of).transpose()?;
+            let (group, bits) = (Some(format.group()), Some(format.bits()));
+            let mode = QuantMode::of(format);
+            let w = codes.dequantize(&scales, biases.as_ref(), group, bits, mode, Some(x.dtype()))?;
+            let w = if transpose { w.swapaxes(-1, -2)? } else { w };
+            x.take(left.clone(), Some(0))?.matmul(&w)
+        })
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         let (x, left, right) = (&rule.inputs[0], &rule.inputs[1], &rule.inputs[2]);
         let cotangent = rule.cotangent()?;
@@ -136,6 +153,18 @@ impl Op for GatherQmm {
             }
             _ => Ok(None),
         })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if rule.size == 0 {
+            return rule.one_by_one();
+        }
+        let (mut inputs, left) = one_list(rule, &[0], 1)?;
+        let stack: SmallVec<[usize; 3]> = (3..rule.inputs.len()).collect();
+        let (weights, right) = one_list(rule, &stack, 2)?;
+        inputs.extend([left, right]);
+        inputs.extend(weights);
+        rule.apply(rule.op.clone(), inputs)
     }
 }
 

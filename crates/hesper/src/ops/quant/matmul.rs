@@ -13,6 +13,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::gpu::compose::compose;
 use crate::gpu::quant::Affine;
 use crate::ops::walk::{Cursor, Strided};
 use crate::ops::{Op, OpRef};
@@ -82,7 +83,14 @@ impl Op for QuantizedMatmul {
     fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         match self.format {
             QuantFormat::Affine { bits, group } => Affine { bits, group }.lower(l, self.transpose),
-            _ => Ok(None),
+            format => compose(l, |inputs| {
+                let [x, codes, scales, ..] = inputs else {
+                    return Err(Error::value("quantized_matmul", "three inputs expected"));
+                };
+                let (mode, group, bits) = (QuantMode::of(format), Some(format.group()), Some(format.bits()));
+                let w = codes.dequantize(scales, None, group, bits, mode, Some(x.dtype()))?;
+                x.matmul(&if self.transpose { w.swapaxes(-1, -2)? } else { w })
+            }),
         }
     }
 

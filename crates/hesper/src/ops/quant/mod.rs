@@ -38,6 +38,16 @@ impl QuantMode {
     /// All modes.
     pub const ALL: [QuantMode; 4] = [QuantMode::Affine, QuantMode::Mxfp4, QuantMode::Mxfp8, QuantMode::Nvfp4];
 
+    /// The mode of a format.
+    pub(crate) fn of(format: QuantFormat) -> QuantMode {
+        match format {
+            QuantFormat::Affine { .. } => QuantMode::Affine,
+            QuantFormat::Mxfp4 => QuantMode::Mxfp4,
+            QuantFormat::Mxfp8 => QuantMode::Mxfp8,
+            QuantFormat::Nvfp4 => QuantMode::Nvfp4,
+        }
+    }
+
     /// The name, as in `affine`.
     pub fn name(self) -> &'static str {
         match self {
@@ -189,12 +199,7 @@ impl Quantized {
 impl Record {
     /// With what codes mean.
     fn format(self, format: QuantFormat) -> Self {
-        let mode = match format {
-            QuantFormat::Affine { .. } => QuantMode::Affine,
-            QuantFormat::Mxfp4 => QuantMode::Mxfp4,
-            QuantFormat::Mxfp8 => QuantMode::Mxfp8,
-            QuantFormat::Nvfp4 => QuantMode::Nvfp4,
-        };
+        let mode = QuantMode::of(format);
         self.with("mode", mode.name()).with("group", format.group()).with("bits", format.bits())
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::ops::{Op, OpRef};
-use crate::transform::rule::{Backward, Cotangents};
+use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::transform::scope::is_free;
 
 /// How many elements there are over axes, less a number; or a number divided by that.
@@ -54,8 +54,18 @@ impl Op for Count {
         Array::scalar(self.value(l.input_shape(0)), l.dtype())?.data()
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        self.lower(l).map(Some)
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         rule.each(|_| Ok(None))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let op = Count { over: self.over.iter().map(|at| at + 1).collect(), ..self.clone() };
+        let value = Array::lazy(smallvec![], rule.output.dtype(), OpRef::new(op), smallvec![rule.front(0)?])?;
+        Ok((value.broadcast_to(&rule.shape())?, 0))
     }
 }
 

@@ -472,7 +472,7 @@ impl Array {
     /// # Ok::<(), hesper::Error>(())
     /// ```
     pub fn sum(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        if self.dtype() == Dtype::Bool && over != Some(&[]) {
+        if self.dtype() == Dtype::Bool && over != Some(&[]) && self.ndim() > 0 {
             return self.reduce(Kind::Count, over, keepdims);
         }
         self.reduce_or_same(Kind::Sum(1.0), over, keepdims)
@@ -485,7 +485,7 @@ impl Array {
 
     /// A reduction over no axes gives the array itself, of its own type.
     fn reduce_or_same(&self, kind: Kind, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        if over == Some(&[]) {
+        if axes_or_all(kind.name(), over, self.ndim())?.is_empty() {
             return Ok(self.clone());
         }
         self.reduce(kind, over, keepdims)

@@ -20,16 +20,16 @@ impl Array {
 
     /// The variance over axes, or over all: the mean of squared distances to the mean, with `ddof` taken
     /// off the number that is divided by.
-    pub fn var(&self, over: Option<&[isize]>, keepdims: bool, ddof: usize) -> Result<Array> {
+    pub fn var(&self, over: Option<&[isize]>, keepdims: bool, ddof: isize) -> Result<Array> {
         self.variance(over, keepdims, ddof, false)
     }
 
     /// The standard deviation over axes, or over all: the root of the variance.
-    pub fn std(&self, over: Option<&[isize]>, keepdims: bool, ddof: usize) -> Result<Array> {
+    pub fn std(&self, over: Option<&[isize]>, keepdims: bool, ddof: isize) -> Result<Array> {
         self.variance(over, keepdims, ddof, true)
     }
 
-    fn variance(&self, over: Option<&[isize]>, keepdims: bool, ddof: usize, root: bool) -> Result<Array> {
+    fn variance(&self, over: Option<&[isize]>, keepdims: bool, ddof: isize, root: bool) -> Result<Array> {
         let op = if root { "std" } else { "var" };
         let over = axes_or_all(op, over, self.ndim())?;
         let count = over.iter().map(|at| self.shape()[*at]).product::<usize>() as f64;

@@ -105,7 +105,7 @@ impl Op for Sort {
         match self.order {
             // What is in order is so around any element.
             Order::Sorted | Order::Around(_) => crate::gpu::sort::lower(l, self.places),
-            Order::Middle => Ok(None),
+            Order::Middle => crate::gpu::compose::compose(l, crate::gpu::compose::median),
         }
     }
 
@@ -161,8 +161,11 @@ fn sort<T: Key>(from: &[T], length: usize, to: &mut [T]) -> std::result::Result<
 fn put_back<T: Key>(row: &[T], sorted: &mut [T]) {
     let of_zero = T::zeroed().bits();
     let mut zero = sorted.partition_point(|x| x.bits() < of_zero);
+    let zeros = zero..zero + sorted[zero..].partition_point(|x| x.bits() == of_zero);
+    // Zeros are sorted by their signs; if all have the same, they are in order.
+    let mixed = !zeros.is_empty() && sorted[zeros.start].key() != sorted[zeros.end - 1].key();
     let mut nan = sorted.len() - sorted.iter().rev().take_while(|x| x.nan()).count();
-    if sorted.get(zero).is_some_and(|x| x.bits() == of_zero) || nan < sorted.len() {
+    if mixed || nan < sorted.len() {
         for x in row.iter().filter(|x| x.shares()) {
             let place = if x.nan() { &mut nan } else { &mut zero };
             sorted[*place] = *x;

@@ -56,6 +56,10 @@ impl Op for Search {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_element!(l.input_dtype(0), T => self.run::<T>(l))
     }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::search::lower(l, self.right)
+    }
 }
 
 /// What is wanted of different elements.

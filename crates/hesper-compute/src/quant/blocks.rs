@@ -1,0 +1,420 @@
+//! A few rows of activations times the rows of a matrix of blocks, which are taken apart in registers.
+//!
+//! Activations are laid out once in tiles of up to sixteen rows ([`Tiles`]); then each row of blocks is read
+//! once for all rows of a tile. A sum is made in the same order whatever the tile is: a row of activations
+//! gives the same bits alone and among others.
+
+use super::gguf::{BLOCK, DecodeLine, GgufFormat, GgufMat, decode_line, widen};
+use crate::mat::MatRef;
+use crate::par::Shared;
+use crate::scratch::Scratch;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// Bytes of blocks that are fetched ahead.
+const AHEAD: usize = 8192;
+/// Blocks whose heads are read at once.
+const GROUP: usize = 16;
+/// Bytes of a tile that stay in the nearest cache beside the sums and the blocks.
+const NEAR: usize = 36 << 10;
+/// Rows of blocks that go through a tile in pieces together.
+const TOGETHER: usize = 16;
+
+/// Rows of activations, laid out for products: in a tile, the numbers of a block of all its rows lie together.
+pub(super) struct Tiles {
+    m: usize,
+    k: usize,
+    most: usize,
+    values: Scratch<f32>,
+}
+
+// SAFETY: tasks only read the values.
+unsafe impl Sync for Tiles {}
+
+impl Tiles {
+    /// Of contiguous rows.
+    pub(super) fn of(simd: Simd, x: MatRef<'_, f32>) -> Self {
+        let (m, k) = (x.rows, x.cols);
+        let values = Scratch::<f32>::new(m * k);
+        let most = dispatch(simd, Most);
+        let mut i = 0;
+        while i < m {
+            let rows = tile(m - i, most);
+            for b in 0..k / BLOCK {
+                for r in 0..rows {
+                    // SAFETY: a block of a row, and its place in the tile.
+                    unsafe {
+                        let to = values.ptr().add(i * k + (b * rows + r) * BLOCK);
+                        std::ptr::copy_nonoverlapping(x.at(i + r, b * BLOCK), to, BLOCK);
+                    }
+                }
+            }
+            i += rows;
+        }
+        Self { m, k, most, values }
+    }
+
+    /// Products with rows `j0..j1` of a matrix: `sink(j, sums)` gets those of row `j`, one for each row of
+    /// activations.
+    pub(super) fn times(
+        &self,
+        simd: Simd,
+        w: &GgufMat<'_>,
+        j0: usize,
+        j1: usize,
+        sink: &mut dyn FnMut(usize, &[f32]),
+    ) {
+        debug_assert_eq!(self.k, w.cols);
+        let sums = Scratch::<f32>::new(TOGETHER * self.m + 16);
+        let heads = Heads::new(if w.format.is_plain() { TOGETHER * (w.cols / BLOCK) } else { 0 });
+        let mut j = j0;
+        while j < j1 {
+            let count = (j1 - j).min(TOGETHER);
+            let to = Shared::new(sums.ptr());
+            let rows = Rows { x: self, w, j, count, heads: &heads, to };
+            match w.format {
+                GgufFormat::Q4_0 => dispatch(simd, Of::<Q4_0>(rows, std::marker::PhantomData)),
+                GgufFormat::Q4_1 => dispatch(simd, Of::<Q4_1>(rows, std::marker::PhantomData)),
+                GgufFormat::Q8_0 => dispatch(simd, Of::<Q8_0>(rows, std::marker::PhantomData)),
+                _ => dispatch(simd, Decoded(rows)),
+            }
+            for r in 0..count {
+                // SAFETY: the kernel has written the sums of every row.
+                sink(j + r, unsafe { to.slice(r * self.m, self.m) });
+            }
+            j += count;
+        }
+    }
+}
+
+/// Most rows of a tile at a level.
+struct Most;
+
+impl Kernel for Most {
+    type Out = usize;
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) -> usize {
+        S::LANES
+    }
+}
+
+/// Rows of the next tile.
+#[inline(always)]
+fn tile(left: usize, most: usize) -> usize {
+    match left.min(most) {
+        16.. => 16,
+        8.. => 8,
+        4.. => 4,
+        2.. => 2,
+        _ => 1,
+    }
+}
+
+/// How the blocks of a format lie, known when a kernel is compiled.
+trait Blocks {
+    const FORMAT: GgufFormat;
+}
+
+macro_rules! blocks {
+    ($($name:ident),*) => {$(
+        struct $name;
+        impl Blocks for $name {
+            const FORMAT: GgufFormat = GgufFormat::$name;
+        }
+    )*};
+}
+blocks!(Q4_0, Q4_1, Q8_0);
+
+/// Rows `j..j + count` of blocks times all tiles; the sums of a row lie together.
+struct Rows<'a, 'b> {
+    x: &'a Tiles,
+    w: &'a GgufMat<'b>,
+    j: usize,
+    count: usize,
+    heads: &'a Heads,
+    to: Shared<f32>,
+}
+
+struct Of<'a, 'b, B>(Rows<'a, 'b>, std::marker::PhantomData<B>);
+
+impl<B: Blocks> Kernel for Of<'_, '_, B> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Rows { x, w, j, count, heads, .. } = self.0;
+        heads.read(s, w, j, count);
+        let mut i = 0;
+        while i < x.m {
+            // SAFETY: the rows exist, and sums have room.
+            unsafe {
+                i += match tile(x.m - i, x.most) {
+                    16 => self.tile::<S, 1, 16>(s, i),
+                    8 if S::LANES == 16 => self.tile::<S, 2, 8>(s, i),
+                    8 => self.tile::<S, 1, 8>(s, i),
+                    4 if S::LANES == 16 => self.tile::<S, 4, 4>(s, i),
+                    4 => self.tile::<S, 2, 4>(s, i),
+                    2 => self.tile::<S, 4, 2>(s, i),
+                    _ => self.tile::<S, 4, 1>(s, i),
+                };
+            }
+        }
+    }
+}
+
+impl<B: Blocks> Of<'_, '_, B> {
+    /// Rows `i..i + T` of activations with `R` rows of blocks at a time: a few sums that need not wait for each
+    /// other. A tile that is too long for the nearest cache goes in pieces, and the sums wait in memory.
+    ///
+    /// # Safety
+    /// The rows exist, and the result has room.
+    #[inline(always)]
+    unsafe fn tile<S: Isa, const R: usize, const T: usize>(&self, s: S, i: usize) -> usize {
+        let Rows { x, w, j, count, to, .. } = self.0;
+        let blocks = w.cols / BLOCK;
+        let bytes = R * blocks * B::FORMAT.block_bytes();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let xs = x.values.ptr().add(i * x.k);
+            let piece = (NEAR / (T * BLOCK * 4)).max(1);
+            let pieces = blocks.div_ceil(piece).max(1);
+            let piece = blocks.div_ceil(pieces).max(1);
+            let waiting = Scratch::<f32>::new(if pieces > 1 { TOGETHER * T * S::LANES } else { 0 });
+            for p in 0..pieces {
+                let (b0, b1) = (p * piece, ((p + 1) * piece).min(blocks));
+                let mut r0 = 0;
+                while r0 < count {
+                    if i == 0 && p == 0 {
+                        // What comes behind these rows; fetching it ahead gets over the ends of pages.
+                        let begin = w.block(j + r0, 0).wrapping_add(AHEAD.max(TOGETHER / R * bytes));
+                        let mut line = 0;
+                        while line < bytes {
+                            s.prefetch(begin.wrapping_add(line));
+                            line += 64;
+                        }
+                    }
+                    let place = waiting.ptr().add(r0 * T * S::LANES);
+                    let mut sums = [[s.zero(); T]; R];
+                    if p > 0 {
+                        for r in 0..R.min(count - r0) {
+                            for t in 0..T {
+                                sums[r][t] = s.load(place.add((r * T + t) * S::LANES));
+                            }
+                        }
+                    }
+                    dot::<S, B, R, T>(s, &self.0, r0, b0, b1, xs, &mut sums);
+                    if p + 1 < pieces {
+                        for r in 0..R.min(count - r0) {
+                            for t in 0..T {
+                                s.store(place.add((r * T + t) * S::LANES), sums[r][t]);
+                            }
+                        }
+                    } else {
+                        let mut all = [s.zero(); 16];
+                        for r in 0..R {
+                            for t in 0..T {
+                                all[r * T + t] = sums[r][t];
+                            }
+                        }
+                        let mut totals = [0.0f32; 16];
+                        s.reduce_adds(&all, R * T, totals.as_mut_ptr());
+                        for r in 0..R.min(count - r0) {
+                            let row = to.get().add((r0 + r) * x.m + i);
+                            std::ptr::copy_nonoverlapping(totals.as_ptr().add(r * T), row, T);
+                        }
+                    }
+                    r0 += R;
+                }
+            }
+        }
+        T
+    }
+}
+
+/// Blocks `b0..b1` of `R` rows from row `r0` on times a tile of `T` rows, added to sums. Rows behind the last
+/// stand for it.
+///
+/// # Safety
+/// The rows exist, and `xs` is a tile of `T` rows.
+#[inline(always)]
+unsafe fn dot<S: Isa, B: Blocks, const R: usize, const T: usize>(
+    s: S,
+    rows: &Rows<'_, '_>,
+    r0: usize,
+    b0: usize,
+    b1: usize,
+    xs: *const f32,
+    sums: &mut [[S::F; T]; R],
+) {
+    let Rows { w, j, count, heads, .. } = *rows;
+    let (blocks, bytes) = (w.cols / BLOCK, B::FORMAT.block_bytes());
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut codes = [std::ptr::null(); R];
+        let mut at = [0; R];
+        for r in 0..R {
+            let row = (r0 + r).min(count - 1);
+            codes[r] = w.block(j + row, b0).wrapping_add(B::FORMAT.head());
+            at[r] = row * blocks + b0;
+        }
+        let (scales, offsets) = (heads.scales(), heads.offsets());
+        for b in 0..b1 - b0 {
+            let x = xs.add((b0 + b) * T * BLOCK);
+            for r in 0..R {
+                let q = codes[r].wrapping_add(b * bytes);
+                let scale = s.splat(*scales.add(at[r] + b));
+                let offset = s.splat(*offsets.add(at[r] + b));
+                let mut e = 0;
+                while e < BLOCK / 2 {
+                    let (low, high) = if B::FORMAT == GgufFormat::Q8_0 {
+                        (s.mul(s.signed(q.add(e)), scale), s.mul(s.signed(q.add(BLOCK / 2 + e)), scale))
+                    } else {
+                        s.nibbles(q.add(e), scale, offset)
+                    };
+                    for t in 0..T {
+                        sums[r][t] = s.fma(low, s.load(x.add(t * BLOCK + e)), sums[r][t]);
+                    }
+                    for t in 0..T {
+                        sums[r][t] = s.fma(high, s.load(x.add(t * BLOCK + BLOCK / 2 + e)), sums[r][t]);
+                    }
+                    e += S::LANES;
+                }
+            }
+        }
+    }
+}
+
+/// Rows of blocks that are decoded first, each once for all tiles.
+struct Decoded<'a, 'b>(Rows<'a, 'b>);
+
+impl Kernel for Decoded<'_, '_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Rows { x, w, j, count, to, .. } = self.0;
+        let line = Scratch::<f32>::new(x.k);
+        for row in 0..count {
+            // SAFETY: the row exists, and the buffers hold its numbers and its sums.
+            unsafe {
+                decode_line(s, &DecodeLine { w, row: j + row, from: 0, len: x.k, dst: line.ptr() });
+                let to = to.get().add(row * x.m);
+                let mut i = 0;
+                while i < x.m {
+                    let xs = x.values.ptr().add(i * x.k);
+                    i += match tile(x.m - i, x.most) {
+                        16 => line_times::<S, 16>(s, line.ptr(), x.k, xs, to.add(i)),
+                        8 => line_times::<S, 8>(s, line.ptr(), x.k, xs, to.add(i)),
+                        4 => line_times::<S, 4>(s, line.ptr(), x.k, xs, to.add(i)),
+                        2 => line_times::<S, 2>(s, line.ptr(), x.k, xs, to.add(i)),
+                        _ => line_times::<S, 1>(s, line.ptr(), x.k, xs, to.add(i)),
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// A decoded row times a tile of `T` rows.
+///
+/// # Safety
+/// The row holds `k` numbers, the tile as many for each of its rows, and the result has room.
+#[inline(always)]
+unsafe fn line_times<S: Isa, const T: usize>(
+    s: S,
+    line: *const f32,
+    k: usize,
+    xs: *const f32,
+    to: *mut f32,
+) -> usize {
+    let mut sums = [s.zero(); T];
+    // SAFETY: the caller's promise.
+    unsafe {
+        for b in 0..k / BLOCK {
+            let x = xs.add(b * T * BLOCK);
+            let mut e = 0;
+            while e < BLOCK {
+                let w = s.load(line.add(b * BLOCK + e));
+                for t in 0..T {
+                    sums[t] = s.fma(w, s.load(x.add(t * BLOCK + e)), sums[t]);
+                }
+                e += S::LANES;
+            }
+        }
+        let mut all = [s.zero(); 16];
+        for t in 0..T {
+            all[t] = sums[t];
+        }
+        let mut totals = [0.0f32; 16];
+        s.reduce_adds(&all, T, totals.as_mut_ptr());
+        std::ptr::copy_nonoverlapping(totals.as_ptr(), to, T);
+    }
+    T
+}
+
+/// Scales and offsets of the blocks of some rows, row by row, followed by zeros.
+pub(super) struct Heads {
+    room: usize,
+    values: Scratch<f32>,
+    /// The heads as they are in the blocks.
+    words: Scratch<u32>,
+}
+
+impl Heads {
+    /// For so many blocks.
+    pub(super) fn new(blocks: usize) -> Self {
+        let room = blocks.next_multiple_of(GROUP) + GROUP;
+        let (values, words) = (Scratch::<f32>::new(2 * room), Scratch::<u32>::new(room));
+        for g in 0..2 * room {
+            // SAFETY: the buffer has that many elements.
+            unsafe { *values.ptr().add(g) = 0.0 };
+        }
+        Self { room, values, words }
+    }
+
+    #[inline(always)]
+    pub(super) fn scales(&self) -> *mut f32 {
+        self.values.ptr()
+    }
+
+    #[inline(always)]
+    pub(super) fn offsets(&self) -> *mut f32 {
+        self.values.ptr().wrapping_add(self.room)
+    }
+
+    /// Those of `rows` rows from row `j` on: no more blocks than there is room for. Numbers are `scale * code +
+    /// offset`, 8-bit codes taken as signed.
+    #[inline(always)]
+    pub(super) fn read<S: Isa>(&self, s: S, w: &GgufMat<'_>, j: usize, rows: usize) {
+        let (blocks, bytes) = (rows * (w.cols / BLOCK), w.format.block_bytes());
+        let (words, scales, offsets) = (self.words.ptr(), self.scales(), self.offsets());
+        debug_assert!(blocks <= self.room - GROUP);
+        let (begin, end) = (w.block(j, 0), w.data.as_ptr_range().end);
+        let mut from = 0;
+        // SAFETY: the blocks exist, each has four bytes at least, and the buffers hold a number for each and a
+        // group more; groups that reach beyond the data are not read as such.
+        unsafe {
+            if w.format == GgufFormat::Q4_1 {
+                while from < blocks && begin.wrapping_add((from + GROUP) * bytes) <= end {
+                    s.heads_q4_1(begin.add(from * bytes), scales.add(from), offsets.add(from));
+                    from += GROUP;
+                }
+            }
+            // First all are fetched, then all converted: the second loop is one of vectors.
+            for b in from..blocks {
+                *words.add(b) = begin.add(b * bytes).cast::<u32>().read_unaligned();
+            }
+            for b in from..blocks {
+                let word = *words.add(b);
+                let scale = widen(word as u16);
+                *scales.add(b) = scale;
+                *offsets.add(b) = match w.format {
+                    GgufFormat::Q4_1 => widen((word >> 16) as u16),
+                    GgufFormat::Q4_0 => -8.0 * scale,
+                    _ => 0.0,
+                };
+            }
+            // Behind the last, where a group has written more: zeros.
+            for b in blocks..blocks + GROUP {
+                (*scales.add(b), *offsets.add(b)) = (0.0, 0.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What stands between two layers of a decoder, in one pass: a norm before the products, and behind them the sum
+//! with what went in, or one product as the gate of another.
+//!
+//! A step of one token is a few hundred small products; each pass over the activations that is a command of its
+//! own would cost as much as one of them.
+
+use super::blocks::Tiles;
+use super::columns::QuantColumns;
+use super::gguf::{FEW, GgufMat};
+use super::panels;
+use crate::error::{Mismatch, same};
+use crate::gemm::kind::Single;
+use crate::mat::{MatMut, MatRef};
+use crate::par::{Par, Shared, chunks, grain};
+use crate::rows::norm::rms_norm;
+use crate::scratch::Scratch;
+use crate::simd::{Isa, Kernel, dispatch, math};
+
+/// What becomes of the products.
+#[derive(Clone, Copy, Debug)]
+pub enum LayerEnd<'a> {
+    /// Those with each matrix lie side by side.
+    Plain,
+    /// The same, and these numbers, of the shape of the result, are added.
+    Plus(&'a [f32]),
+    /// There are two matrices: `g / (1 + e^-g) * u` for the products `g` with the first and `u` with the second.
+    SiluGate,
+}
+
+/// Products of rows with the transposes of matrices: `y = end(norm(x) w^T)`. `x` holds rows as long as those of the
+/// matrices; `norm` is the weight of a root mean square norm and what keeps its root from zero.
+///
+/// A row gives the same result alone and among up to 64.
+pub fn gguf_layer(
+    par: &dyn Par,
+    x: &[f32],
+    norm: Option<(&[f32], f32)>,
+    matrices: &[GgufMat<'_>],
+    end: LayerEnd<'_>,
+    y: &mut [f32],
+) -> Result<(), Mismatch> {
+    let Some(first) = matrices.first() else { return same("elements of the result", 0, y.len()) };
+    let k = first.cols;
+    for w in matrices {
+        same("columns of the matrices", k, w.cols)?;
+    }
+    let gated = matches!(end, LayerEnd::SiluGate);
+    if gated {
+        same("matrices of a gate", 2, matrices.len())?;
+        same("rows of the gated matrix", first.rows, matrices[1].rows)?;
+    }
+    let n = if gated { first.rows } else { matrices.iter().map(|w| w.rows).sum() };
+    let m = x.len().checked_div(k).unwrap_or(0);
+    same("elements of the activations", m * k, x.len())?;
+    same("elements of the result", m * n, y.len())?;
+    if let LayerEnd::Plus(other) = end {
+        same("elements to be added", y.len(), other.len())?;
+    }
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    let normed = Scratch::<f32>::new(if norm.is_some() { m * k } else { 0 });
+    let x = match norm {
+        None => x,
+        Some((weight, eps)) => {
+            // SAFETY: the buffer has that many elements, and the norm writes all of them.
+            let to = unsafe { std::slice::from_raw_parts_mut(normed.ptr(), m * k) };
+            rms_norm(par, &x, k, Some(weight), eps, to)?;
+            to
+        }
+    };
+    let x = MatRef::row_major(x, m, k)?;
+    if m > FEW {
+        many(par, x, matrices, end, y);
+    } else {
+        few(par, x, matrices, end, y);
+    }
+    Ok(())
+}
+
+fn few(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEnd<'_>, y: &mut [f32]) {
+    let simd = par.simd();
+    let (m, k) = (x.rows, x.cols);
+    let n = y.len() / m;
+    let x = &Tiles::of(simd, x);
+    let to = Shared::new(y.as_mut_ptr());
+    let LayerEnd::SiluGate = end else {
+        let chunk = grain(par, n, (16384 / k / m).max(1));
+        return chunks(par, n, chunk, |j0, j1| {
+            let mut begin = 0;
+            for w in matrices {
+                let (from, until) = (j0.clamp(begin, begin + w.rows), j1.clamp(begin, begin + w.rows));
+                x.times(simd, w, from - begin, until - begin, &mut |j, sums| {
+                    for (i, sum) in sums.iter().enumerate() {
+                        let at = i * n + begin + j;
+                        let plus = if let LayerEnd::Plus(other) = end { other[at] } else { 0.0 };
+                        // SAFETY: in the result, and this task alone writes it.
+                        unsafe { *to.get().add(at) = sum + plus };
+                    }
+                });
+                begin += w.rows;
+            }
+        });
+    };
+    let chunk = grain(par, n, (8192 / k / m).max(1));
+    chunks(par, n, chunk, |j0, j1| {
+        let (gates, wide) = (Scratch::<f32>::new(PIECE * m), Scratch::<f32>::new(PIECE * m));
+        let mut j = j0;
+        while j < j1 {
+            let until = (j + PIECE).min(j1);
+            for (w, to) in matrices.iter().zip([gates.ptr(), wide.ptr()]) {
+                x.times(simd, w, j, until, &mut |row, sums| {
+                    // SAFETY: a row of the piece.
+                    unsafe { std::ptr::copy_nonoverlapping(sums.as_ptr(), to.add((row - j) * m), m) };
+                });
+            }
+            let count = (until - j) * m;
+            dispatch(simd, Gate { gate: gates.ptr(), wide: wide.ptr(), to: gates.ptr(), count });
+            for row in 0..until - j {
+                for i in 0..m {
+                    // SAFETY: in the result, and this task alone writes it.
+                    unsafe { *to.get().add(i * n + j + row) = *gates.ptr().add(row * m + i) };
+                }
+            }
+            j = until;
+        }
+    });
+}
+
+/// Rows whose gates are computed before they are applied.
+const PIECE: usize = 16;
+
+fn many(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEnd<'_>, y: &mut [f32]) {
+    let m = x.rows;
+    let n = y.len() / m;
+    let gated = matches!(end, LayerEnd::SiluGate);
+    let gates = Scratch::<f32>::new(if gated { y.len() } else { 0 });
+    let mut begin = 0;
+    for (number, w) in matrices.iter().enumerate() {
+        let to = if gated && number == 0 { gates.ptr() } else { y.as_mut_ptr().wrapping_add(begin) };
+        // SAFETY: columns of the result that nobody else writes meanwhile.
+        let part = unsafe { MatMut::from_raw(to, m, w.rows, n as isize, 1) };
+        panels::<Single<f32>>(par, x, QuantColumns::Blocks(*w), part);
+        begin += if gated { 0 } else { w.rows };
+    }
+    let simd = par.simd();
+    let (to, gates) = (Shared::new(y.as_mut_ptr()), Shared::new(gates.ptr()));
+    let size = m * n;
+    match end {
+        LayerEnd::Plain => {}
+        LayerEnd::Plus(other) => chunks(par, size, grain(par, size, 1 << 14), |a, b| {
+            // SAFETY: this task's part of the result.
+            let part = unsafe { to.slice(a, b - a) };
+            part.iter_mut().zip(&other[a..b]).for_each(|(y, x)| *y += x);
+        }),
+        LayerEnd::SiluGate => chunks(par, size, grain(par, size, 1 << 12), |a, b| {
+            let (gate, wide) = (gates.get().wrapping_add(a), to.get().wrapping_add(a));
+            dispatch(simd, Gate { gate, wide, to: wide, count: b - a });
+        }),
+    }
+}
+
+/// `to = g / (1 + e^-g) * u`; `to` may be either.
+struct Gate {
+    gate: *const f32,
+    wide: *const f32,
+    to: *mut f32,
+    count: usize,
+}
+
+impl Kernel for Gate {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let one = s.splat(1.0);
+        let mut i = 0;
+        while i < self.count {
+            let n = (self.count - i).min(S::LANES);
+            // SAFETY: whoever made this promises `count` numbers.
+            unsafe {
+                let (g, u) = (s.load_n(self.gate.add(i), n), s.load_n(self.wide.add(i), n));
+                let e = math::exp(s, s.sub(s.zero(), g));
+                s.store_n(self.to.add(i), s.mul(s.div(g, s.add(one, e)), u), n);
+            }
+            i += n;
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The largest or smallest of some floats, and whether one of them is NaN.
+
+use crate::simd::{Float, Isa};
+
+/// Vectors that are compared side by side.
+const SIDE: usize = 4;
+
+/// The largest (`MAX`) or smallest of the numbers that are numbers, or the start if there is none, and whether
+/// there is a NaN.
+#[inline(always)]
+pub(super) fn extreme<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> (f32, bool) {
+    let start = if MAX { f32::NEG_INFINITY } else { f32::INFINITY };
+    let (low, high) = (s.splat(f32::MIN), s.splat(f32::MAX));
+    let mut best = [s.splat(start); SIDE];
+    let mut marks = [s.zero(); SIDE];
+    let whole = x.len() / (SIDE * S::LANES);
+    for i in 0..whole {
+        // SAFETY: whole vectors of the slice.
+        unsafe {
+            let p = x.as_ptr().add(i * SIDE * S::LANES);
+            let v = [
+                T::load(s, p),
+                T::load(s, p.add(S::LANES)),
+                T::load(s, p.add(2 * S::LANES)),
+                T::load(s, p.add(3 * S::LANES)),
+            ];
+            for j in 0..SIDE {
+                // A comparison with NaN is false, and gives the second operand: what was best here, NaN below.
+                best[j] = if MAX { s.max(v[j], best[j]) } else { s.min(v[j], best[j]) };
+                let finite = s.max(low, s.min(high, v[j]));
+                marks[j] = s.fma(finite, s.zero(), marks[j]);
+            }
+        }
+    }
+    for j in 1..SIDE {
+        best[0] = if MAX { s.max(best[j], best[0]) } else { s.min(best[j], best[0]) };
+        marks[0] = s.add(marks[j], marks[0]);
+    }
+    let mut nan = s.reduce_add(marks[0]).is_nan();
+    let mut lanes = [start; 16];
+    // SAFETY: a vector has at most sixteen lanes.
+    unsafe { s.store(lanes.as_mut_ptr(), best[0]) };
+    let mut top = start;
+    for v in lanes {
+        let better = if MAX { v > top } else { v < top };
+        top = if better { v } else { top };
+    }
+    for v in &x[whole * SIDE * S::LANES..] {
+        let v = v.to_f32();
+        let better = if MAX { v > top } else { v < top };
+        top = if better { v } else { top };
+        nan |= v.is_nan();
+    }
+    (top, nan)
+}

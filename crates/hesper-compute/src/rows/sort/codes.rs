@@ -1,0 +1,142 @@
+//! How elements become words and words results.
+//!
+//! The loops are compiled for every SIMD level; they turn into vectors by themselves.
+
+use super::Sortable;
+use super::words::Word;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// What is sorted, and what is kept of it.
+pub(super) trait Code: Copy + Send + Sync {
+    type T: Sortable;
+    type W: Word;
+    type O: Copy + Send + Sync;
+    fn word(self, x: Self::T, place: u32) -> Self::W;
+    fn result(self, w: Self::W) -> Self::O;
+}
+
+/// Elements by their keys.
+pub(super) struct Keys<T, W>(pub(super) std::marker::PhantomData<fn(T, W)>);
+
+impl<T, W> Clone for Keys<T, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, W> Copy for Keys<T, W> {}
+
+impl<T: Sortable, W: Word> Code for Keys<T, W> {
+    type T = T;
+    type W = W;
+    type O = T;
+    #[inline(always)]
+    fn word(self, x: T, _: u32) -> W {
+        W::new(x.key(), 0, 0)
+    }
+    #[inline(always)]
+    fn result(self, w: W) -> T {
+        T::from_key(w.bits())
+    }
+}
+
+/// Places of elements, in `shift` bits below `32 - shift` or more of their keys.
+pub(super) struct Places<T, W> {
+    pub(super) shift: u32,
+    /// Lower bits of the key that are left out.
+    pub(super) skip: u32,
+    pub(super) of: std::marker::PhantomData<fn(T, W)>,
+}
+
+impl<T, W> Clone for Places<T, W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, W> Copy for Places<T, W> {}
+
+impl<T: Sortable, W: Word> Code for Places<T, W> {
+    type T = T;
+    type W = W;
+    type O = u32;
+    #[inline(always)]
+    fn word(self, x: T, place: u32) -> W {
+        W::new(x.rank() >> self.skip, self.shift, place)
+    }
+    #[inline(always)]
+    fn result(self, w: W) -> u32 {
+        (w.bits() & ((1 << self.shift) - 1)) as u32
+    }
+}
+
+struct Encode<'a, C: Code> {
+    code: C,
+    x: &'a [C::T],
+    first: usize,
+    to: &'a mut [C::W],
+}
+
+impl<C: Code> Kernel for Encode<'_, C> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        for (i, (to, x)) in self.to.iter_mut().zip(self.x).enumerate() {
+            *to = self.code.word(*x, (self.first + i) as u32);
+        }
+    }
+}
+
+/// The words of elements, of which the first is at place `first` of its row.
+pub(super) fn encode<C: Code>(simd: Simd, code: C, x: &[C::T], first: usize, to: &mut [C::W]) {
+    dispatch(simd, Encode { code, x, first, to });
+}
+
+struct Decode<'a, C: Code> {
+    code: C,
+    words: &'a [C::W],
+    to: &'a mut [C::O],
+}
+
+impl<C: Code> Kernel for Decode<'_, C> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        for (to, w) in self.to.iter_mut().zip(self.words) {
+            *to = self.code.result(*w);
+        }
+    }
+}
+
+/// What words stand for.
+pub(super) fn decode<C: Code>(simd: Simd, code: C, words: &[C::W], to: &mut [C::O]) {
+    dispatch(simd, Decode { code, words, to });
+}
+
+/// Whether words can lie where results belong.
+pub(super) fn in_place<C: Code>() -> bool {
+    size_of::<C::W>() == size_of::<C::O>() && align_of::<C::W>() <= align_of::<C::O>()
+}
+
+struct DecodeInPlace<'a, C: Code> {
+    code: C,
+    words: &'a mut [C::W],
+}
+
+impl<C: Code> Kernel for DecodeInPlace<'_, C> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        for w in self.words {
+            let result = self.code.result(*w);
+            // SAFETY: a result is as large as its word, and both are plain numbers.
+            unsafe { std::ptr::from_mut(w).cast::<C::O>().write(result) };
+        }
+    }
+}
+
+/// Puts what words stand for in their places; only where [`in_place`] says so.
+pub(super) fn decode_in_place<C: Code>(simd: Simd, code: C, words: &mut [C::W]) {
+    debug_assert!(in_place::<C>());
+    dispatch(simd, DecodeInPlace { code, words });
+}

@@ -1,0 +1,220 @@
+//! Rows of elements: short ones side by side, each on one thread, long ones one after the other on all.
+
+use std::marker::PhantomData;
+
+use super::codes::{Code, Keys, Places, decode, decode_in_place, encode, in_place};
+use super::words::{self, Way, Word};
+use super::{Sortable, To, count};
+use crate::par::{Par, Shared, chunks, grain};
+use crate::scratch::Scratch;
+
+/// Rows from this length on are sorted by all threads together.
+const LONG: usize = 1 << 15;
+
+/// Does what is wanted with rows of `n` elements, whose keys fit into words `K`.
+pub(super) fn run<T: Sortable, K: Word>(par: &dyn Par, x: &[T], n: usize, to: To<'_, T>) {
+    if n == 0 || x.is_empty() {
+        return;
+    }
+    let keys = Keys::<T, K>(PhantomData);
+    match to {
+        To::Values(out) if count::pays::<T>(n) => counted(par, x, n, out),
+        To::Values(out) => each(par, keys, x, n, out, (0, T::BYTES), None),
+        To::Split(out, kth) => each(par, keys, x, n, out, (0, T::BYTES), Some(kth)),
+        To::Places(out) => places(par, x, n, out, None),
+        To::SplitPlaces(out, kth) => places(par, x, n, out, Some(kth)),
+    }
+}
+
+fn counted<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) {
+    if n >= LONG {
+        x.chunks_exact(n).zip(out.chunks_exact_mut(n)).for_each(|(x, out)| count::row(par, x, out));
+        return;
+    }
+    let to = Shared::new(out.as_mut_ptr());
+    let rows = x.len() / n;
+    chunks(par, rows, grain(par, rows, (4096 / n).max(1)), |a, b| {
+        for r in a..b {
+            // SAFETY: rows are this task's own.
+            count::row(&crate::par::Serial, &x[r * n..][..n], unsafe { to.slice(r * n, n) });
+        }
+    });
+}
+
+/// Keys and places together, in the narrowest words that hold both. Equal keys are in order by their places.
+fn places<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32], kth: Option<usize>) {
+    match T::BYTES {
+        1 if n <= 1 << 24 => {
+            let code = Places::<T, u32> { shift: 24, skip: 0, of: PhantomData };
+            each(par, code, x, n, out, (3, 4), kth);
+        }
+        2 if n <= 1 << 16 => {
+            let code = Places::<T, u32> { shift: 16, skip: 0, of: PhantomData };
+            each(par, code, x, n, out, (2, 4), kth);
+        }
+        8 => wide_places(par, x, n, out),
+        bytes => {
+            let code = Places::<T, u64> { shift: 32, skip: 0, of: PhantomData };
+            each(par, code, x, n, out, (4, 4 + bytes), kth);
+        }
+    }
+}
+
+/// Sorts or splits every row as words, which differ in their bytes `low..high`.
+fn each<C: Code>(
+    par: &dyn Par,
+    code: C,
+    x: &[C::T],
+    n: usize,
+    out: &mut [C::O],
+    (low, high): (usize, usize),
+    kth: Option<usize>,
+) {
+    let way = Way { simd: par.simd(), low, high };
+    let rows = x.len() / n;
+    if n >= LONG && kth.is_none() {
+        for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+            long(par, way, code, x, out);
+        }
+        return;
+    }
+    let to = Shared::new(out.as_mut_ptr());
+    chunks(par, rows, grain(par, rows, (4096 / n).max(1)), |a, b| {
+        let in_place = in_place::<C>();
+        let words = Scratch::<C::W>::new(if in_place { n } else { 2 * n });
+        for r in a..b {
+            // SAFETY: the buffer holds two rows, or one where the row of the output is the other; nothing is read
+            // before it was written, and the row of the output is this task's own.
+            unsafe {
+                let end = if in_place { to.get().add(r * n).cast() } else { words.ptr().add(n) };
+                let row = std::slice::from_raw_parts_mut(words.ptr(), n);
+                let sorted = std::slice::from_raw_parts_mut(end, n);
+                encode(way.simd, code, &x[r * n..][..n], 0, row);
+                match kth {
+                    Some(kth) => words::select(way, row, sorted, kth, true),
+                    None => words::sort(way, row, sorted, true),
+                }
+                if in_place {
+                    decode_in_place(way.simd, code, sorted);
+                } else {
+                    decode(way.simd, code, sorted, to.slice(r * n, n));
+                }
+            }
+        }
+    });
+}
+
+/// One long row, on all threads.
+fn long<C: Code>(par: &dyn Par, way: Way, code: C, x: &[C::T], out: &mut [C::O]) {
+    let n = x.len();
+    // Where words are as large as results, they are sorted where these belong.
+    let in_place = in_place::<C>();
+    let (a, b) = (Scratch::<C::W>::new(n), Scratch::<C::W>::new(if in_place { 0 } else { n }));
+    let to = Shared::new(out.as_mut_ptr());
+    let (a, b) = (Shared::new(a.ptr()), Shared::new(if in_place { to.get().cast() } else { b.ptr() }));
+    encode_all(par, way, code, x, a);
+    // SAFETY: both hold `n` words, and the first was written; parts of the result do not overlap.
+    unsafe {
+        words::sort_long(par, way, a, b, n, &|start, len| {
+            if in_place {
+                decode_in_place(way.simd, code, b.slice(start, len));
+            } else {
+                decode(way.simd, code, b.slice(start, len), to.slice(start, len));
+            }
+        });
+    }
+}
+
+fn encode_all<C: Code>(par: &dyn Par, way: Way, code: C, x: &[C::T], to: Shared<C::W>) {
+    chunks(par, x.len(), grain(par, x.len(), 1 << 14), |i, j| {
+        // SAFETY: words are this task's own.
+        encode(way.simd, code, &x[i..j], i, unsafe { to.slice(i, j - i) });
+    });
+}
+
+/// The places of elements of 64 bits: sorted by the upper halves of their keys, then equal ones by the lower.
+/// What is in order is also split around any place.
+fn wide_places<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32]) {
+    let way = Way { simd: par.simd(), low: 4, high: 8 };
+    let upper = Places::<T, u64> { shift: 32, skip: 32, of: PhantomData };
+    let lower = Places::<T, u64> { shift: 32, skip: 0, of: PhantomData };
+    if n >= LONG {
+        for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+            let top = x[0].rank() >> 32;
+            if x.iter().all(|v| v.rank() >> 32 == top) {
+                long(par, way, lower, x, out);
+            } else {
+                long(par, way, upper, x, out);
+                settle_all(par, way, x, out);
+            }
+        }
+        return;
+    }
+    let to = Shared::new(out.as_mut_ptr());
+    let rows = x.len() / n;
+    chunks(par, rows, grain(par, rows, (4096 / n).max(1)), |a, b| {
+        let words = Scratch::<u64>::new(2 * n);
+        for r in a..b {
+            let row = &x[r * n..][..n];
+            // SAFETY: the buffer holds two rows, of which nothing is read before it was written; the row of the
+            // output is this task's own.
+            unsafe {
+                let keys = std::slice::from_raw_parts_mut(words.ptr(), n);
+                let spare = std::slice::from_raw_parts_mut(words.ptr().add(n), n);
+                encode(way.simd, upper, row, 0, keys);
+                words::sort(way, keys, spare, false);
+                let out = to.slice(r * n, n);
+                decode(way.simd, upper, keys, out);
+                settle(way, row, out, 0, n);
+            }
+        }
+    });
+}
+
+/// Runs of places whose elements have equal upper halves, on all threads.
+fn settle_all<T: Sortable>(par: &dyn Par, way: Way, x: &[T], out: &mut [u32]) {
+    let n = out.len();
+    // What a task may write depends on where runs begin, so that is found out first.
+    let step = grain(par, n, 1 << 13);
+    let upper = |at: usize| x[out[at] as usize].rank() >> 32;
+    let cuts: Vec<usize> = (0..n.div_ceil(step))
+        .map(|t| (t * step..n).find(|at| *at == 0 || upper(at - 1) != upper(*at)).unwrap_or(n))
+        .chain([n])
+        .collect();
+    let to = Shared::new(out.as_mut_ptr());
+    par.run(cuts.len() - 1, &|t| {
+        let (a, b) = (cuts[t], cuts[t + 1]);
+        // SAFETY: the parts between cuts do not overlap.
+        settle(way, x, unsafe { to.slice(a, b - a) }, 0, b - a);
+    });
+}
+
+/// Puts runs of places whose elements have equal upper halves in order by the lower ones.
+fn settle<T: Sortable>(way: Way, x: &[T], places: &mut [u32], mut start: usize, n: usize) {
+    while start < n {
+        let top = x[places[start] as usize].rank() >> 32;
+        let mut end = start + 1;
+        while end < n && x[places[end] as usize].rank() >> 32 == top {
+            end += 1;
+        }
+        if end - start > 1 {
+            let len = end - start;
+            let words = Scratch::<u64>::new(2 * len);
+            // SAFETY: the buffer holds as many words twice, of which nothing is read before it was written.
+            let (row, spare) = unsafe {
+                for (i, place) in places[start..end].iter().enumerate() {
+                    *words.ptr().add(i) = u64::new(x[*place as usize].rank(), 32, *place);
+                }
+                (
+                    std::slice::from_raw_parts_mut(words.ptr(), len),
+                    std::slice::from_raw_parts_mut(words.ptr().add(len), len),
+                )
+            };
+            words::sort(way, row, spare, false);
+            for (place, w) in places[start..end].iter_mut().zip(row.iter()) {
+                *place = *w as u32;
+            }
+        }
+        start = end;
+    }
+}

@@ -1,0 +1,75 @@
+//! Results that are stored past the caches are those that are not.
+
+#![allow(clippy::unwrap_used, reason = "a failure is a failed test")]
+
+use hesper_compute::{AtLevel, Par, Place, Simd, Threads, copy_elements, layer_norm, rms_norm, softmax};
+
+/// Rows of one call, so many that their results go past the caches, and of a length that is no multiple of a vector.
+const ROWS: usize = 8200;
+const LENGTH: usize = 1031;
+
+fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7919) % 10_007) as f32 / 5000.0 - 1.0).collect()
+}
+
+/// Calls `f` at every level with results that begin at a cache line and beside one.
+fn everywhere(count: usize, f: impl Fn(&dyn Par, &mut [f32])) -> Vec<Vec<f32>> {
+    let mut all = vec![];
+    for level in Simd::available() {
+        for lead in [0, 3] {
+            let mut room = vec![f32::NAN; count + 32];
+            let line = room.as_ptr().align_offset(64) + lead;
+            f(&AtLevel(Threads(2), level), &mut room[line..line + count]);
+            all.push(room[line..line + count].to_vec());
+        }
+    }
+    all
+}
+
+#[test]
+fn rows_that_go_far_are_the_rows_that_stay_near() {
+    let x = numbers(ROWS * LENGTH);
+    let (w, b) = (numbers(LENGTH), numbers(LENGTH));
+    let near = 1000 * LENGTH;
+    let check = |what: &str, f: &dyn Fn(&dyn Par, &[f32], &mut [f32])| {
+        for (at, far) in everywhere(x.len(), |par, out| f(par, &x, out)).into_iter().enumerate() {
+            let level = Simd::available()[at / 2];
+            for (part, (x, far)) in x.chunks(near).zip(far.chunks(near)).enumerate() {
+                let mut out = vec![f32::NAN; x.len()];
+                f(&AtLevel(Threads(2), level), x, &mut out);
+                assert!(out == far, "{what} at {level:?}, part {part}");
+            }
+        }
+    };
+    check("softmax", &|par, x, out| softmax(par, &x, LENGTH, out).unwrap());
+    check("rms_norm", &|par, x, out| rms_norm(par, &x, LENGTH, Some(&w), 1e-5, out).unwrap());
+    check("layer_norm", &|par, x, out| layer_norm(par, &x, LENGTH, Some(&w), Some(&b), 1e-5, out).unwrap());
+}
+
+#[test]
+fn elements_that_go_far_arrive() {
+    let (rows, columns) = (2064, 4112);
+    let x = numbers(rows * columns);
+    let turn = |par: &dyn Par, out: &mut [f32]| {
+        let from = Place { offset: 0, strides: &[1, columns as isize] };
+        let to = Place { offset: 0, strides: &[rows as isize, 1] };
+        copy_elements(par, &[columns, rows], &x, from, out, to).unwrap();
+    };
+    for got in everywhere(x.len(), turn) {
+        let wrong = (0..x.len()).find(|at| got[*at] != x[at % rows * columns + at / rows]);
+        assert_eq!(wrong, None, "turned");
+    }
+    let wide = columns as isize + 5;
+    let place = |par: &dyn Par, out: &mut [f32]| {
+        out.fill(-7.0);
+        let from = Place { offset: 0, strides: &[columns as isize, 1] };
+        let to = Place { offset: 2, strides: &[wide, 1] };
+        copy_elements(par, &[rows, columns], &x, from, out, to).unwrap();
+    };
+    for got in everywhere(rows * wide as usize, place) {
+        for (row, line) in got.chunks(wide as usize).enumerate() {
+            assert_eq!(line[2..][..columns], x[row * columns..][..columns], "row {row}");
+            assert!([line[0], line[1], line[columns + 2]] == [-7.0; 3], "beside row {row}");
+        }
+    }
+}

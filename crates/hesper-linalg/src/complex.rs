@@ -1,0 +1,123 @@
+//! Complex matrices, by faer, on the calling thread.
+
+use faer::Mat;
+use faer::linalg::solvers::{PartialPivLu, Qr, SelfAdjointEigen};
+use hesper_compute::Par;
+
+use crate::Failure;
+use crate::matrix::{Entry, Side, load, store};
+
+type Complex = [f32; 2];
+
+pub(crate) fn lu(
+    _: &dyn Par,
+    rows: usize,
+    columns: usize,
+    a: &mut [Complex],
+    swaps: &mut [u32],
+) -> Result<(), Failure> {
+    let found = PartialPivLu::new(load(rows, columns, a)?.as_ref());
+    let (lower, upper) = (found.L(), found.U());
+    let part = |row: usize, column: usize| {
+        if row > column { lower[(row, column)] } else { upper[(row, column)] }
+    };
+    let both = Mat::from_fn(rows, columns, part);
+    // A column of zeros has no pivot to divide by; it is left as it is.
+    let lost = (0..columns).any(|column| (0..rows).any(|row| !Complex::leave(both[(row, column)]).finite()));
+    if lost && a.iter().all(|x| x.finite()) {
+        eliminate(rows, columns, a, swaps);
+        return Ok(());
+    }
+    store(both.as_ref(), a)?;
+    // Which row is where while rows are exchanged one after the other.
+    let (from, _) = found.P().arrays();
+    let mut now: Vec<usize> = (0..rows).collect();
+    let mut at: Vec<usize> = (0..rows).collect();
+    for (step, swap) in swaps.iter_mut().enumerate() {
+        let other = at[from[step]];
+        *swap = other as u32;
+        now.swap(step, other);
+        (at[now[step]], at[now[other]]) = (step, other);
+    }
+    Ok(())
+}
+
+/// The factors column by column, skipping those without a pivot.
+fn eliminate(rows: usize, columns: usize, a: &mut [Complex], swaps: &mut [u32]) {
+    let size = |x: Complex| x[0].hypot(x[1]);
+    for (step, swap) in swaps.iter_mut().enumerate() {
+        let mut pivot = step;
+        for row in step + 1..rows {
+            if size(a[row * columns + step]) > size(a[pivot * columns + step]) {
+                pivot = row;
+            }
+        }
+        *swap = pivot as u32;
+        if pivot != step {
+            (0..columns).for_each(|column| a.swap(step * columns + column, pivot * columns + column));
+        }
+        let (above, below) = a.split_at_mut((step + 1) * columns);
+        let top = &above[step * columns..];
+        if size(top[step]) == 0.0 {
+            continue;
+        }
+        for row in below.chunks_exact_mut(columns) {
+            let factor = row[step].enter() / top[step].enter();
+            row[step] = Complex::leave(factor);
+            for column in step + 1..columns {
+                row[column] = Complex::leave(row[column].enter() - factor * top[column].enter());
+            }
+        }
+    }
+}
+
+pub(crate) fn solve_triangular(
+    _: &dyn Par,
+    n: usize,
+    count: usize,
+    a: &[Complex],
+    side: Side,
+    b: &mut [Complex],
+) -> Result<(), Failure> {
+    let (matrix, mut result) = (load(n, n, a)?, load(n, count, b)?);
+    match side {
+        Side::Lower => matrix.as_ref().solve_lower_triangular_in_place(result.as_mut()),
+        Side::LowerUnit => matrix.as_ref().solve_unit_lower_triangular_in_place(result.as_mut()),
+        Side::Upper => matrix.as_ref().solve_upper_triangular_in_place(result.as_mut()),
+    }
+    store(result.as_ref(), b)
+}
+
+pub(crate) fn cholesky(_: &dyn Par, n: usize, a: &mut [Complex]) -> Result<(), Failure> {
+    let matrix = load(n, n, a)?;
+    let found = matrix.as_ref().llt(faer::Side::Lower).map_err(|_| Failure::NotPositive)?;
+    store(found.L(), a)
+}
+
+pub(crate) fn qr(
+    _: &dyn Par,
+    rows: usize,
+    columns: usize,
+    a: &[Complex],
+    q: &mut [Complex],
+    r: &mut [Complex],
+) -> Result<(), Failure> {
+    let found = Qr::new(load(rows, columns, a)?.as_ref());
+    store(found.compute_thin_Q().as_ref(), q)?;
+    store(found.thin_R(), r)
+}
+
+pub(crate) fn eigh(
+    _: &dyn Par,
+    n: usize,
+    a: Vec<Complex>,
+    values: &mut [f32],
+    vectors: Option<&mut [Complex]>,
+) -> Result<(), Failure> {
+    let matrix = load(n, n, &a)?;
+    let found =
+        SelfAdjointEigen::new(matrix.as_ref(), faer::Side::Lower).map_err(|_| Failure::NoConvergence)?;
+    let list = found.S().column_vector();
+    values.iter_mut().enumerate().for_each(|(at, value)| *value = list[at].re);
+    vectors.map_or(Ok(()), |vectors| store(found.U(), vectors))
+}

@@ -1,0 +1,82 @@
+//! The triangular factor of a positive matrix.
+
+use hesper_compute::{Par, Simd, dot};
+
+use super::Scalar;
+use super::block::{Block, rows_mut, subtract, turn};
+use super::triangular::{Factor, half_of, solve_lower};
+use crate::Failure;
+
+/// Rows of a block on the diagonal.
+const BLOCK: usize = 128;
+/// Columns of the rest that are brought up to date in one product: what lies above the diagonal is wasted.
+const STRIP: usize = 256;
+/// Rows that are factored one after the other.
+const FEW: usize = 32;
+
+/// Replaces the lower triangle of a matrix by its factor. What is above the diagonal is overwritten with
+/// anything.
+pub(crate) fn cholesky<T: Scalar>(par: &dyn Par, n: usize, a: &mut [T]) -> Result<(), Failure> {
+    let mut panel = Vec::new();
+    for first in (0..n).step_by(BLOCK) {
+        let width = BLOCK.min(n - first);
+        let (last, height) = (first + width, n - first - width);
+        diagonal(par, width, &mut a[first * n + first..], n)?;
+        if height == 0 {
+            break;
+        }
+        let (above, below) = a.split_at_mut(last * n);
+        let lower = Block::rows(above, n).from(first, first);
+        panel.resize(width * height, T::ZERO);
+        turn(par, (height, width), &below[first..], n, &mut panel, height)?;
+        solve_lower(par, width, Factor { matrix: lower, unit: false }, &mut panel, height, height)?;
+        turn(par, (width, height), &panel, height, &mut below[first..], n)?;
+        let panel = Block::rows(&panel, height);
+        for start in (0..height).step_by(STRIP) {
+            let columns = STRIP.min(height - start);
+            let left = panel.from(0, start).turned().view(height - start, width)?;
+            let right = panel.from(0, start).view(width, columns)?;
+            let rest = &mut below[start * n + last + start..];
+            subtract(par, left, right, rows_mut(rest, height - start, columns, n)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Factors a block on the diagonal by halves.
+fn diagonal<T: Scalar>(par: &dyn Par, size: usize, a: &mut [T], stride: usize) -> Result<(), Failure> {
+    if size <= FEW {
+        return one_by_one(par.simd(), size, a, stride);
+    }
+    let half = half_of(size, FEW);
+    diagonal(par, half, a, stride)?;
+    let (above, below) = a.split_at_mut(half * stride);
+    let rest = size - half;
+    let mut panel = vec![T::ZERO; half * rest];
+    turn(par, (rest, half), below, stride, &mut panel, rest)?;
+    let lower = Factor { matrix: Block::rows(above, stride), unit: false };
+    solve_lower(par, half, lower, &mut panel, rest, rest)?;
+    turn(par, (half, rest), &panel, rest, below, stride)?;
+    let panel = Block::rows(&panel, rest);
+    let (left, right) = (panel.turned().view(rest, half)?, panel.view(half, rest)?);
+    subtract(par, left, right, rows_mut(&mut below[half..], rest, rest, stride)?)?;
+    diagonal(par, rest, &mut below[half..], stride)
+}
+
+fn one_by_one<T: Scalar>(simd: Simd, size: usize, a: &mut [T], stride: usize) -> Result<(), Failure> {
+    for i in 0..size {
+        let (done, rest) = a.split_at_mut(i * stride);
+        let row = &mut rest[..=i];
+        for j in 0..i {
+            let other = &done[j * stride..][..=j];
+            row[j] = (row[j] - dot(simd, &row[..j], &other[..j])) / other[j];
+        }
+        let left = row[i] - dot(simd, &row[..i], &row[..i]);
+        // Not for NaN either.
+        if !(left > T::ZERO) {
+            return Err(Failure::NotPositive);
+        }
+        row[i] = left.sqrt();
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Orthonormal columns and an upper triangular matrix, by blocks of reflections.
+
+use hesper_compute::Par;
+
+use super::block::{Block, turn};
+use super::reflect::{BLOCK, Together, apply_all, reflect, reflection};
+use super::triangular::half_of;
+use super::{Scalar, balance};
+use crate::Failure;
+
+/// Columns that are reflected one after the other.
+const FEW: usize = 16;
+
+/// The factors of `a`: `q` of `rows` x `min(rows, columns)`, and `r`.
+pub(crate) fn qr<T: Scalar>(
+    par: &dyn Par,
+    rows: usize,
+    columns: usize,
+    a: &[T],
+    q: &mut [T],
+    r: &mut [T],
+) -> Result<(), Failure> {
+    let size = rows.min(columns);
+    if size == 0 {
+        return Ok(());
+    }
+    // Columns lie together.
+    let mut work = vec![T::ZERO; rows * columns];
+    turn(par, (rows, columns), a, columns, &mut work, rows)?;
+    let scale = balance(a);
+    if let Some(scale) = scale {
+        work.iter_mut().for_each(|x| *x = *x * scale);
+    }
+    let (mut taus, mut lines) = (vec![T::ZERO; size], vec![T::ZERO; size * rows]);
+    for first in (0..size).step_by(BLOCK) {
+        let last = size.min(first + BLOCK);
+        let (done, rest) = work.split_at_mut(last * rows);
+        factor(par, rows, first, &mut done[first * rows..], &mut taus[first..last])?;
+        write_lines(rows, first, &done[first * rows..], &mut lines[first * rows..last * rows]);
+        if last < columns {
+            let block = Block::rows(&lines, rows).from(first, first);
+            let together = Together::new(par, block, rows - first, &taus[first..last])?;
+            together.apply(par, &mut rest[first..], columns - last, rows, false)?;
+        }
+    }
+    for (column, numbers) in work.chunks_exact_mut(rows).enumerate() {
+        numbers[(column + 1).min(rows)..].fill(T::ZERO);
+        if let Some(scale) = scale {
+            numbers.iter_mut().for_each(|x| *x = *x / scale);
+        }
+    }
+    turn(par, (columns, size), &work, rows, r, columns)?;
+    let mut turned = vec![T::ZERO; size * rows];
+    (0..size).for_each(|at| turned[at * rows + at] = T::ONE);
+    apply_all(par, &lines, rows, 0, &taus, &mut turned, true)?;
+    turn(par, (size, rows), &turned, rows, q, size)
+}
+
+/// Reflects columns of `rows` numbers, the first from row `first` on, by halves.
+fn factor<T: Scalar>(
+    par: &dyn Par,
+    rows: usize,
+    first: usize,
+    columns: &mut [T],
+    taus: &mut [T],
+) -> Result<(), Failure> {
+    let width = taus.len();
+    if width <= FEW {
+        for (at, tau) in taus.iter_mut().enumerate() {
+            let (done, rest) = columns.split_at_mut((at + 1) * rows);
+            let column = &mut done[at * rows..][first + at..];
+            *tau = reflection(par.simd(), column);
+            for other in rest.chunks_exact_mut(rows) {
+                reflect(par.simd(), *tau, column, &mut other[first + at..]);
+            }
+        }
+        return Ok(());
+    }
+    let half = half_of(width, FEW);
+    let (left, right) = columns.split_at_mut(half * rows);
+    let (before, after) = taus.split_at_mut(half);
+    factor(par, rows, first, left, before)?;
+    let mut lines = vec![T::ZERO; half * rows];
+    write_lines(rows, first, left, &mut lines);
+    let block = Block::rows(&lines, rows).from(0, first);
+    let together = Together::new(par, block, rows - first, before)?;
+    together.apply(par, &mut right[first..], width - half, rows, false)?;
+    factor(par, rows, first + half, right, after)
+}
+
+/// The vectors of reflections with their ones, zeros before.
+fn write_lines<T: Scalar>(rows: usize, first: usize, columns: &[T], lines: &mut [T]) {
+    let pairs = columns.chunks_exact(rows).zip(lines.chunks_exact_mut(rows));
+    for (at, (column, line)) in pairs.enumerate() {
+        let one = first + at;
+        line[..one].fill(T::ZERO);
+        line[one] = T::ONE;
+        line[one + 1..].copy_from_slice(&column[one + 1..]);
+    }
+}

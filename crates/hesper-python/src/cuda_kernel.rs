@@ -1,0 +1,169 @@
+//! `fast.cuda_kernel`: kernels in CUDA C++, for NVIDIA GPUs.
+
+use hesper::{CudaKernel, place};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt};
+
+use crate::args::{Lengths, On, Value, on};
+use crate::array::PyArray;
+use crate::dtype::PyDtype;
+
+/// A kernel in CUDA C++, made by ``fast.cuda_kernel``. Calling it builds lazy arrays.
+#[pyclass(module = "hesper.core.fast", frozen, name = "CudaKernel")]
+struct PyCudaKernel {
+    kernel: CudaKernel,
+    name: String,
+    inputs: usize,
+    outputs: usize,
+}
+
+fn size(name: &str, what: &str, (x, y, z): (i64, i64, i64)) -> PyResult<[u64; 3]> {
+    let one = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
+    match (one(x), one(y), one(z)) {
+        (Some(x), Some(y), Some(z)) => Ok([x, y, z]),
+        _ => Err(PyValueError::new_err(format!(
+            "[cuda_kernel] The {what} of `{name}` must be positive: ({x}, {y}, {z})."
+        ))),
+    }
+}
+
+#[pymethods]
+impl PyCudaKernel {
+    /// Builds the outputs of a launch.
+    ///
+    /// Parameters
+    /// ----------
+    /// inputs : list of arrays or numbers
+    /// output_shapes : list of shapes
+    /// output_dtypes : list of Dtype
+    /// grid : (int, int, int)
+    ///     How many threads run; blocks are whole.
+    /// threadgroup : (int, int, int)
+    ///     How many threads make a block.
+    /// template : list of (name, Dtype | int | bool), optional
+    /// init_value : float, optional
+    ///     What the outputs hold before the kernel runs.
+    /// verbose : bool
+    ///     Accepted for compatibility.
+    /// stream : Stream or Device, optional
+    ///
+    /// Returns
+    /// -------
+    /// list of arrays
+    #[pyo3(signature = (*, inputs, output_shapes, output_dtypes, grid, threadgroup, template = None,
+        init_value = None, verbose = false, stream = None))]
+    fn __call__(
+        &self,
+        inputs: Vec<Value>,
+        output_shapes: Vec<Lengths>,
+        output_dtypes: Vec<PyDtype>,
+        grid: (i64, i64, i64),
+        threadgroup: (i64, i64, i64),
+        template: Option<Vec<(String, Bound<'_, PyAny>)>>,
+        init_value: Option<f64>,
+        verbose: bool,
+        stream: Option<On>,
+    ) -> PyResult<Vec<PyArray>> {
+        let _ = verbose;
+        let name = &self.name;
+        for (list, given, expected) in [
+            ("inputs", inputs.len(), self.inputs),
+            ("output_shapes", output_shapes.len(), self.outputs),
+            ("output_dtypes", output_dtypes.len(), self.outputs),
+        ] {
+            if given != expected {
+                let what = format!(
+                    "[cuda_kernel] Expected `{list}` of `{name}` to have size {expected}, got {given}."
+                );
+                return Err(PyValueError::new_err(what));
+            }
+        }
+        let inputs = inputs.into_iter().map(Value::alone).collect::<PyResult<Vec<_>>>()?;
+        let call = self.kernel.call(&inputs).grid(size(name, "grid", grid)?);
+        let mut call = call.block(size(name, "threadgroup", threadgroup)?);
+        for (name, value) in template.iter().flatten() {
+            call = if value.is_instance_of::<PyBool>() {
+                call.template_bool(name, value.extract()?)
+            } else if value.is_instance_of::<PyInt>() {
+                call.template_int(name, value.extract()?)
+            } else if let Ok(dtype) = value.cast::<PyDtype>() {
+                call.template_dtype(name, dtype.get().0)
+            } else {
+                let given = value.get_type().name()?;
+                return Err(PyTypeError::new_err(format!(
+                    "[cuda_kernel] Invalid template argument. Must be `mlx.core.Dtype`, `int` or `bool`, not {given}."
+                )));
+            };
+        }
+        for (shape, dtype) in output_shapes.iter().zip(&output_dtypes) {
+            call = call.output(&shape.0, dtype.0);
+        }
+        if let Some(value) = init_value {
+            call = call.init_value(value);
+        }
+        let outputs = on(stream, || call.run())?;
+        Ok(outputs.into_iter().map(PyArray::new).collect())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<cuda_kernel {}>", self.name)
+    }
+}
+
+/// A kernel from text in CUDA C++, which only an NVIDIA GPU runs. ``metal_kernel`` takes kernels that run on
+/// every device.
+///
+/// Parameters
+/// ----------
+/// name : str
+///     A label; kernels of one name and different text are different.
+/// input_names, output_names : sequence of str
+///     Names of the parameters in the text. For an input ``x`` the text may also name ``x_shape``, ``x_strides``
+///     and ``x_ndim``.
+/// source : str
+///     The body of the kernel; its signature is generated.
+/// header : str
+///     Text before the kernel: functions, includes.
+/// ensure_row_contiguous : bool
+///     Whether inputs are copied to lie row by row where they do not.
+/// shared_memory : int
+///     Bytes of dynamic shared memory of each block.
+///
+/// Raises
+/// ------
+/// RuntimeError
+///     Without such a device.
+#[pyfunction]
+#[pyo3(signature = (name, input_names, output_names, source, header = "", ensure_row_contiguous = true,
+    shared_memory = 0))]
+fn cuda_kernel(
+    name: String,
+    input_names: Vec<String>,
+    output_names: Vec<String>,
+    source: &str,
+    header: &str,
+    ensure_row_contiguous: bool,
+    shared_memory: i64,
+) -> PyResult<PyCudaKernel> {
+    if place::gpu_count() == 0 {
+        return Err(PyRuntimeError::new_err("[cuda_kernel] No CUDA back-end."));
+    }
+    if output_names.is_empty() {
+        return Err(PyValueError::new_err("[cuda_kernel] Must specify at least one output."));
+    }
+    let shared = u32::try_from(shared_memory).map_err(|_| {
+        PyValueError::new_err(format!("[cuda_kernel] {shared_memory} bytes of shared memory."))
+    })?;
+    let inputs: Vec<&str> = input_names.iter().map(String::as_str).collect();
+    let outputs: Vec<&str> = output_names.iter().map(String::as_str).collect();
+    let kernel = CudaKernel::new(&name, &inputs, &outputs, source)
+        .header(header)
+        .ensure_row_contiguous(ensure_row_contiguous)
+        .shared_memory(shared);
+    Ok(PyCudaKernel { kernel, name, inputs: inputs.len(), outputs: outputs.len() })
+}
+
+pub fn register(fast: &Bound<'_, PyModule>) -> PyResult<()> {
+    fast.add_function(wrap_pyfunction!(cuda_kernel, fast)?)
+}
