@@ -4,7 +4,8 @@
 //
 // Tiles lie in panels of 64 features: rows of 128 bytes, whose sixteen-byte pieces are exchanged by the row's number.
 
-#define R8(x, i) "+f"(x[i]), "+f"(x[i + 1]), "+f"(x[i + 2]), "+f"(x[i + 3]), "+f"(x[i + 4]), "+f"(x[i + 5]), "+f"(x[i + 6]), "+f"(x[i + 7])
+#define R4(x, i) "+f"(x[i]), "+f"(x[i + 1]), "+f"(x[i + 2]), "+f"(x[i + 3])
+#define R8(x, i) R4(x, i), R4(x, i + 4)
 #define R16(x, i) R8(x, i), R8(x, i + 8)
 #define R32(x, i) R16(x, i), R16(x, i + 16)
 #define R64(x, i) R32(x, i), R32(x, i + 32)
