@@ -45,6 +45,7 @@ pub fn compile(compiler: &Compiler, source: &CudaSource) -> Result<Compiled, Str
         shared: source.dynamic_shared as u32,
         grid: true,
         language: true,
+        minimal: true,
     };
     compiler.compile_afresh(&source.entry, &source.text, &wanted).map_err(|e| e.to_string())
 }
