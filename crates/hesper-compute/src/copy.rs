@@ -412,7 +412,8 @@ impl<W: Copy + 'static> Kernel for Turn<W> {
         let Self { rows, cols, src, ss, dst, ds, far } = self;
         let fast = size_of::<W>() == 4 && ds > 0;
         // Whole vectors begin where vectors may.
-        let far = far && fast && dst.addr().is_multiple_of(4 * S::LANES) && ds as usize % S::LANES == 0;
+        let lines = dst.addr().is_multiple_of(4 * S::LANES) && ds.unsigned_abs().is_multiple_of(S::LANES);
+        let far = far && fast && lines;
         let mut turned = Turned([0.0; 256]);
         let mut c0 = 0;
         while c0 < cols {
