@@ -383,7 +383,7 @@ fn gpt2(small: &Small, ids: &[u32]) -> Rows {
             .collect();
         let part =
             |at: usize| -> Rows { joined.iter().map(|row| row[at * width..][..width].to_vec()).collect() };
-        let seen = attend(&part(0), &part(1), &part(2), small.heads, small.heads, small.head);
+        let seen = attend(&part(0), &part(1), &part(2), small, 1.0);
         for (x, seen) in x.iter_mut().zip(&seen) {
             let out = conv(seen, get("attn.c_proj.weight"), get("attn.c_proj.bias"));
             x.iter_mut().zip(out).for_each(|(x, out)| *x += out);
