@@ -226,7 +226,7 @@ fn metadata_that_makes_no_sense_is_refused_by_its_key() {
     refused(&|all| set(all, "llama.block_count", MetaValue::U32(0)), "llama.block_count");
     refused(&|all| set(all, "llama.block_count", MetaValue::U32(3)), "blk.2.");
     refused(&|all| set(all, "llama.attention.head_count_kv", MetaValue::U32(3)), "heads");
-    refused(&|all| set(all, "llama.rope.scaling.type", text("longrope")), "yarn");
+    refused(&|all| set(all, "llama.rope.scaling.type", text("longrope")), "longrope");
     refused(&|all| set(all, "tokenizer.ggml.model", text("bert")), "bert");
     refused(&|all| set(all, "tokenizer.ggml.pre", text("klingon")), "klingon");
     refused(&|all| set(all, "tokenizer.ggml.merges", strings(["a q9"])), "a q9");
