@@ -236,7 +236,7 @@ fn packed_matrices_are_multiplied_and_saved_as_they_lie_in_the_file() {
         assert_eq!(blocks.bytes().to_vec::<u8>().unwrap(), data);
         same(again.require("bias").unwrap(), &bias);
     }
-    let (bytes, _) = quantised(GgmlType::Q5_0, "w", 2, 64);
+    let (bytes, _) = quantised(GgmlType::Iq4Nl, "w", 2, 64);
     assert!(io::load_bytes(bytes).unwrap().packed("w").unwrap().is_none());
 }
 
@@ -377,13 +377,16 @@ fn packed_matrices_of_every_type_hold_the_numbers_of_the_file() {
         let (file, data) = quantised(kind, "w", 3, 512);
         let mut floats = vec![0.0; 3 * 512];
         quant::dequantize(kind, &data, &mut floats).unwrap();
-        let largest = floats.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let largest = floats.iter().filter(|x| x.is_finite()).fold(0.0f32, |most, x| most.max(x.abs()));
         let options = io::Options { quantized: io::Quantized::Blocks, ..Default::default() };
         let loaded = io::load_with(io::Source::from_bytes(file), &options).unwrap();
         let packed = loaded.blocks("w").unwrap().packed().unwrap().unwrap();
         let numbers = packed.dequantize(Dtype::Float32).unwrap().to_vec::<f32>().unwrap();
         for (at, (own, expected)) in numbers.iter().zip(&floats).enumerate() {
-            assert!((own - expected).abs() <= 1e-6 * largest, "{kind:?} {at}: {own} for {expected}");
+            // Any bytes are blocks, scales without a value among them.
+            let same = own == expected || own.is_nan() && expected.is_nan();
+            let near = same || (own - expected).abs() <= 1e-6 * largest;
+            assert!(near, "{kind:?} {at}: {own} for {expected}");
         }
     }
 }
