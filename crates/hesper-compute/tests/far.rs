@@ -8,6 +8,9 @@ use hesper_compute::{AtLevel, Par, Place, Simd, Threads, copy_elements, layer_no
 const ROWS: usize = 8200;
 const LENGTH: usize = 1031;
 
+/// Computes rows on an executor.
+type Kernel<'a> = &'a dyn Fn(&dyn Par, &[f32], &mut [f32]);
+
 fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 7919) % 10_007) as f32 / 5000.0 - 1.0).collect()
 }
@@ -31,7 +34,7 @@ fn rows_that_go_far_are_the_rows_that_stay_near() {
     let x = numbers(ROWS * LENGTH);
     let (w, b) = (numbers(LENGTH), numbers(LENGTH));
     let near = 1000 * LENGTH;
-    let check = |what: &str, f: &dyn Fn(&dyn Par, &[f32], &mut [f32])| {
+    let check = |what: &str, f: Kernel<'_>| {
         for (at, far) in everywhere(x.len(), |par, out| f(par, &x, out)).into_iter().enumerate() {
             let level = Simd::available()[at / 2];
             for (part, (x, far)) in x.chunks(near).zip(far.chunks(near)).enumerate() {
