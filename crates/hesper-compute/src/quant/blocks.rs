@@ -339,9 +339,7 @@ unsafe fn line_times<S: Isa, const T: usize>(
             }
         }
         let mut all = [s.zero(); 16];
-        for t in 0..T {
-            all[t] = sums[t];
-        }
+        all[..T].copy_from_slice(&sums);
         let mut totals = [0.0f32; 16];
         s.reduce_adds(&all, T, totals.as_mut_ptr());
         std::ptr::copy_nonoverlapping(totals.as_ptr(), to, T);
