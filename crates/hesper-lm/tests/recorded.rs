@@ -6,8 +6,8 @@ use hesper::Array;
 use hesper_lm::{Cache, CacheKind, LanguageModel, LoadOptions, fetch};
 use serde_json::Value;
 
-/// How far scores may be apart. llama.cpp rounds activations to 8 bits before every product; scores of this model spread
-/// over 25.
+/// How far scores may be apart. llama.cpp rounds activations to 8 bits before every product; a plain forward pass in
+/// NumPy is up to 0.84 away from what was recorded, where scores spread over 25.
 const TOLERANCE: f64 = 1.2;
 
 fn recorded() -> Value {
@@ -43,14 +43,24 @@ fn scores_and_continuations_are_those_of_llama_cpp() {
     let Some(language) = model() else { return };
     let all = recorded();
     let (mut most, mut certain, mut count) = (0.0f64, 0, 0);
-    for text in all["texts"].as_array().unwrap() {
-        let prompt = text["prompt"].as_str().unwrap();
+    for (number, text) in all["texts"].as_array().unwrap().iter().enumerate() {
+        let (prompt, next) = (text["prompt"].as_str().unwrap(), numbers(&text["next"]));
         let mut tokens = language.tokenizer().encode(prompt, false).unwrap();
         assert_eq!(tokens, numbers(&text["tokens"]), "{prompt:?}");
+        let first = tokens.len();
+        tokens.extend(&next[..next.len() - 1]);
+        // The first text goes token by token behind its prompt, the others in one piece.
+        let cuts: Vec<usize> = if number == 0 { (first..tokens.len()).collect() } else { Vec::new() };
         let mut cache = Cache::new(language.model().config(), CacheKind::Growing).unwrap();
-        for (best, next) in text["best"].as_array().unwrap().iter().zip(numbers(&text["next"])) {
-            let ids = Array::try_from_slice(&tokens, &[1, tokens.len()]).unwrap();
-            let scores = language.model().step(&ids, &mut cache).unwrap().to_vec::<f32>().unwrap();
+        let (mut scores, mut begin) = (Vec::new(), 0);
+        for end in cuts.into_iter().chain([tokens.len()]) {
+            let ids = Array::try_from_slice(&tokens[begin..end], &[1, end - begin]).unwrap();
+            let some = language.model().all_scores(&ids, &mut cache).unwrap();
+            scores.extend(some.to_vec::<f32>().unwrap());
+            begin = end;
+        }
+        let rows = scores.chunks(scores.len() / tokens.len()).skip(first - 1);
+        for ((best, next), scores) in text["best"].as_array().unwrap().iter().zip(next).zip(rows) {
             let theirs: Vec<(u64, f64)> = (best.as_array().unwrap().iter())
                 .map(|pair| (pair[0].as_u64().unwrap(), pair[1].as_f64().unwrap()))
                 .collect();
@@ -64,7 +74,6 @@ fn scores_and_continuations_are_those_of_llama_cpp() {
                 assert_eq!(own, Some(next as usize), "{prompt:?}");
                 certain += 1;
             }
-            tokens = vec![next];
         }
     }
     eprintln!("{count} positions, {certain} of them certain; off by up to {most}");
