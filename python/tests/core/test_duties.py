@@ -18,8 +18,17 @@ LONG = "a = mx.ones((500, 500))\nfor _ in range(2000):\n    a = a @ a * 1e-3\n"
 
 def start(program: str) -> subprocess.Popen:
     text = PREAMBLE + textwrap.dedent(program)
+
+    def heed_interrupts():
+        # Whoever runs the tests in the background may have told all its children to ignore them.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     return subprocess.Popen(
-        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", text],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts if os.name == "posix" else None,
     )
 
 
