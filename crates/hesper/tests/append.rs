@@ -1,7 +1,7 @@
 //! Blocks that rows are appended to: in place where nobody looks, by copy where somebody does.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use hesper::{Array, Dtype, fast};
+use hesper::{Array, Dtype, fast, transform};
 
 fn rows(values: &[f32], shape: &[usize]) -> Array {
     Array::try_from_slice(values, shape).unwrap()
@@ -26,6 +26,38 @@ fn a_block_that_nobody_else_holds_keeps_its_memory() {
         drop((used, sum));
         assert_eq!(address(&block), first, "step {step} moved the block");
     }
+}
+
+#[test]
+fn a_compiled_function_overwrites_arguments_that_nobody_else_holds() {
+    let write = transform::compile(|x| Ok(vec![fast::append(&x[0], &x[1], &[1], 4)?]));
+    // The block is looked at once more behind the write: that one gets a copy.
+    let look = transform::compile(|x| {
+        let seen = x[0].reshape(&[-1])?;
+        let written = fast::append(&x[0], &x[1], &[2], 4)?;
+        Ok(vec![written, seen.add(1.0)?])
+    });
+    let start = rows(&[5.0; 8], &[1, 2, 2, 2]);
+    let mut block =
+        fast::append(&Array::zeros(&[1, 2, 0, 2], Dtype::Float32).unwrap(), &start, &[0], 4).unwrap();
+    block.eval().unwrap();
+    let first = address(&block);
+    let row = rows(&[7.0; 4], &[1, 2, 1, 2]);
+    for _ in 0..3 {
+        let mut outputs = write(&[block, row.clone()]).unwrap();
+        block = outputs.remove(0);
+        block.eval().unwrap();
+        assert_eq!(address(&block), first, "the block moved");
+    }
+    let held = block.clone();
+    let copied = write(&[block, rows(&[9.0; 4], &[1, 2, 1, 2])]).unwrap().remove(0);
+    copied.eval().unwrap();
+    assert_ne!(address(&copied), first, "a block that is held was overwritten");
+    assert_eq!(held.to_vec::<f32>().unwrap()[2..4], [7.0, 7.0]);
+    let outputs = look(&[held, row]).unwrap();
+    hesper::eval(&outputs).unwrap();
+    assert_eq!(outputs[1].to_vec::<f32>().unwrap()[..6], [6.0, 6.0, 8.0, 8.0, 1.0, 1.0]);
+    assert_eq!(outputs[0].to_vec::<f32>().unwrap()[..6], [5.0, 5.0, 7.0, 7.0, 7.0, 7.0]);
 }
 
 #[test]

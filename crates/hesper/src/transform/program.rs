@@ -66,6 +66,8 @@ pub(crate) struct Program {
     work: Vec<Work>,
     /// For each piece of work the nodes that nothing needs after it.
     over: Vec<SmallVec<[usize; 4]>>,
+    /// For each argument the piece of work that reads it last, unless it is given back.
+    last: Vec<Option<usize>>,
     outputs: Vec<Place>,
 }
 
@@ -96,6 +98,7 @@ impl Program {
             constants: Vec::new(),
             work: Vec::new(),
             over: Vec::new(),
+            last: Vec::new(),
             outputs: Vec::new(),
         };
         let mut places: IdMap<Place> = IdMap::default();
@@ -196,6 +199,25 @@ impl Program {
                 }
             });
         }
+        let mut last = vec![None; self.arguments.len()];
+        for (step, work) in work.iter().enumerate() {
+            let (inputs, op): (&[Place], Option<usize>) = match work {
+                Work::Op(at) => (&[], Some(*at)),
+                Work::Group { inputs, .. } => (inputs, None),
+                Work::Rows { inputs, op, .. } => (inputs, Some(*op)),
+            };
+            for place in inputs.iter().chain(op.iter().flat_map(|at| &nodes[*at].inputs)) {
+                if let Place::Argument(at) = place {
+                    last[*at] = Some(step);
+                }
+            }
+        }
+        for output in &self.outputs {
+            if let Place::Argument(at) = output {
+                last[*at] = None;
+            }
+        }
+        self.last = last;
         self.work = work;
         self.over =
             over.into_iter().map(|list| list.into_iter().filter(|at| !wanted[*at]).collect()).collect();
@@ -248,8 +270,9 @@ impl Program {
         }
     }
 
-    /// Encodes everything for arguments that lie somewhere; gives where the outputs lie.
-    pub(crate) fn run(&self, arguments: &[Data]) -> Result<Vec<Data>> {
+    /// Encodes everything for arguments that lie somewhere; gives where the outputs lie. An argument that is
+    /// donated is one that nobody can ask for again: an op may overwrite it.
+    pub(crate) fn run(&self, arguments: &[Argument]) -> Result<Vec<Data>> {
         let mut made: Vec<Option<Data>> = vec![None; self.nodes.len()];
         let gather = |made: &[Option<Data>], expression: &Expression, inputs: &[Place]| {
             inputs
@@ -261,13 +284,15 @@ impl Program {
                 })
                 .collect::<Result<SmallVec<[Option<Data>; 8]>>>()
         };
-        for (work, over) in self.work.iter().zip(&self.over) {
+        for (step, (work, over)) in self.work.iter().zip(&self.over).enumerate() {
             match work {
-                Work::Op(at) => made[*at] = Some(self.lower(*at, None, over, arguments, &mut made)?),
+                Work::Op(at) => {
+                    made[*at] = Some(self.lower(*at, None, (step, over), arguments, &mut made)?)
+                }
                 Work::Rows { expression, inputs, op } => {
                     let inputs = gather(&made, expression, inputs)?;
                     let rows = Rows::of(expression, &self.nodes[*op].stream, &inputs)?;
-                    made[*op] = Some(self.lower(*op, Some(rows), over, arguments, &mut made)?);
+                    made[*op] = Some(self.lower(*op, Some(rows), (step, over), arguments, &mut made)?);
                 }
                 Work::Group { expression, inputs, outputs, stream } => {
                     let data = gather(&made, expression, inputs)?;
@@ -282,9 +307,9 @@ impl Program {
     }
 
     /// Where something is during a run.
-    fn find(&self, arguments: &[Data], made: &[Option<Data>], place: Place) -> Result<Data> {
+    fn find(&self, arguments: &[Argument], made: &[Option<Data>], place: Place) -> Result<Data> {
         match place {
-            Place::Argument(at) => Ok(arguments[at].clone()),
+            Place::Argument(at) => Ok(arguments[at].data.clone()),
             Place::Constant(at) => self.constants[at].data(),
             Place::Node(at) => {
                 made[at].clone().ok_or_else(|| Error::value("compile", "a node was let go too early"))
@@ -297,8 +322,8 @@ impl Program {
         &self,
         at: usize,
         mut rows: Option<Rows>,
-        over: &[usize],
-        arguments: &[Data],
+        (step, over): (usize, &[usize]),
+        arguments: &[Argument],
         made: &mut [Option<Data>],
     ) -> Result<Data> {
         let node = &self.nodes[at];
@@ -311,16 +336,27 @@ impl Program {
                     return Ok(Bound { shape, dtype, data, donated: false });
                 }
                 let mut data = None;
+                let once = node.inputs.iter().filter(|other| *other == place).count() == 1;
                 // What nothing needs after this op is the op's to use.
                 if let Place::Node(from) = place
                     && over.contains(from)
-                    && node.inputs.iter().filter(|other| *other == place).count() == 1
+                    && once
                 {
                     data = made[*from].take();
                 }
                 let taken = data.is_some();
                 let data = data.map_or_else(|| self.find(arguments, made, *place), Ok)?;
-                let donated = taken && data.buffer.writable() && data.buffer.handles() == 1;
+                let given = match place {
+                    // As many hold it as must, and this op.
+                    Place::Argument(at) => {
+                        let argument = &arguments[*at];
+                        once && argument.donated
+                            && self.last[*at] == Some(step)
+                            && data.buffer.handles() == Argument::HANDLES + 1
+                    }
+                    _ => taken && data.buffer.handles() == 1,
+                };
+                let donated = given && data.buffer.writable();
                 Ok(Bound { shape, dtype, data, donated })
             })
             .collect::<Result<_>>()?;
@@ -356,6 +392,18 @@ impl Program {
     }
 }
 
+/// An argument of a run.
+pub(crate) struct Argument {
+    pub(crate) data: Data,
+    /// Whether nobody can ask for it again.
+    pub(crate) donated: bool,
+}
+
+impl Argument {
+    /// Handles on the memory of an argument that only the run has: its array's, its lowering's and its own.
+    const HANDLES: usize = 3;
+}
+
 /// A run of a program, when its turn comes. Its array holds no elements: outputs are its parts.
 #[derive(Debug)]
 struct Run {
@@ -373,7 +421,9 @@ impl Op for Run {
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let arguments: SmallVec<[Data; 8]> = (0..l.input_count()).map(|at| l.input(at).clone()).collect();
+        let arguments: SmallVec<[Argument; 8]> = (0..l.input_count())
+            .map(|at| Argument { data: l.input(at).clone(), donated: l.is_donated(at) })
+            .collect();
         let results = self.program.run(&arguments)?;
         *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(results);
         Ok(Data::contiguous(l.stream().alloc(0)?, l.shape()))
