@@ -86,18 +86,7 @@ impl Op for PackedLayer {
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        let varied: SmallVec<[usize; 3]> = (0..rule.inputs.len()).filter(|at| rule.wanted[*at]).collect();
-        let primals: Vec<Array> = varied.iter().map(|at| rule.inputs[*at].clone()).collect();
-        let again = |arrays: &[Array]| {
-            let mut inputs = rule.inputs.to_vec();
-            for (at, array) in varied.iter().zip(arrays) {
-                inputs[*at] = array.clone();
-            }
-            Ok(vec![self.composed(&inputs)?])
-        };
-        let (_, found) = crate::transform::vjp(again, &primals, &[rule.cotangent()?])?;
-        let mut found = found.into_iter();
-        rule.each(|_| Ok(found.next()))
+        rule.through(|inputs| self.composed(inputs))
     }
 }
 

@@ -33,6 +33,22 @@ pub(crate) struct Backward<'a> {
 }
 
 impl Backward<'_> {
+    /// Cotangents of the inputs that are wanted, by way of the same function made of other ops.
+    pub(crate) fn through(&self, composed: impl Fn(&[Array]) -> Result<Array>) -> Result<Cotangents> {
+        let varied: SmallVec<[usize; 5]> = (0..self.inputs.len()).filter(|at| self.wanted[*at]).collect();
+        let primals: Vec<Array> = varied.iter().map(|at| self.inputs[*at].clone()).collect();
+        let again = |arrays: &[Array]| {
+            let mut inputs = self.inputs.to_vec();
+            for (at, array) in varied.iter().zip(arrays) {
+                inputs[*at] = array.clone();
+            }
+            Ok(vec![composed(&inputs)?])
+        };
+        let (_, found) = crate::transform::vjp(again, &primals, &[self.cotangent()?])?;
+        let mut found = found.into_iter();
+        self.each(|_| Ok(found.next()))
+    }
+
     /// The cotangent of an only output.
     pub(crate) fn cotangent(&self) -> Result<Array> {
         match &self.cotangents[0] {
