@@ -4,14 +4,12 @@ use std::marker::PhantomData;
 
 use crate::error::{Mismatch, at_least, product, same};
 use crate::par::{Par, Shared, chunks, grain};
-use crate::simd::{Float, FloatKind, Isa, Kernel, Simd, dispatch};
+use crate::simd::{FAR, Float, FloatKind, Isa, Kernel, Simd, dispatch};
 
 /// Elements a task moves at least.
 const GRAIN: usize = 1 << 15;
 /// Side of a tile of a transpose.
 const TILE: usize = 64;
-/// Bytes of a result from which on it is stored past the caches: they would not hold it until it is read.
-const FAR: usize = 32 << 20;
 
 /// Converts between float types, rounding to nearest.
 pub fn cast<A: Float, B: Float>(par: &dyn Par, x: &[A], out: &mut [B]) -> Result<(), Mismatch> {

@@ -6,10 +6,7 @@ use super::source::{Room, Source, pieces};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{Float, FloatKind, Isa, Kernel, dispatch, math};
-
-/// Bytes of a result from which on it is stored past the caches: they would not hold it until it is read.
-const FAR: usize = 32 << 20;
+use crate::simd::{FAR, Float, FloatKind, Isa, Kernel, dispatch, math};
 
 /// What is done to a row.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@ use super::Axis;
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{Isa, Kernel, Simd, dispatch};
+use crate::simd::{FAR, Isa, Kernel, Simd, dispatch};
 
 /// Elements of a part of a long row.
 const PART: usize = 32768;
@@ -18,8 +18,6 @@ const SIDE: usize = 8;
 const VECTORS: usize = 32;
 /// Most columns of a task along other axes.
 const STRIP: usize = 4096;
-/// Bytes of a result from which on it is stored past the caches: they would not hold it until it is read.
-const FAR: usize = 32 << 20;
 
 /// What is accumulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

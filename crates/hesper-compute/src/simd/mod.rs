@@ -21,6 +21,10 @@ pub use elem::Float;
 pub(crate) use elem::{FloatKind, FloatLanes};
 pub(crate) use isa::{Isa, Local};
 
+/// Bytes of a result from which on it is stored past the caches ([`Isa::stream`]): they would not hold it until it is
+/// read.
+pub(crate) const FAR: usize = 32 << 20;
+
 /// A set of instructions that kernels are compiled for, from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Simd {

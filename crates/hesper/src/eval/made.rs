@@ -43,6 +43,9 @@ struct Maker {
     size: usize,
 }
 
+/// The numbers by which a kernel finds an input's elements.
+type Steps = SmallVec<[[u8; 8]; 3]>;
+
 /// An input of the expression.
 enum Input {
     /// A number, in so many bytes.
@@ -221,23 +224,17 @@ impl Maker {
         bytes: &[&[u8]],
         out: &mut [u8],
     ) -> std::result::Result<(), String> {
-        let words = self.words(at);
-        let mut words = words.iter();
-        let mut word = || words.next().map_or(&[][..], |word| &word[..]);
+        let words: SmallVec<[Steps; 8]> = self.inputs.iter().map(|input| self.words(input, at)).collect();
         let mut bytes = bytes.iter();
         let mut list: Vec<Arg<'_>> = Vec::with_capacity(4 * self.inputs.len() + 1);
-        for input in &self.inputs {
+        for (input, words) in self.inputs.iter().zip(&words) {
+            list.extend(words.iter().map(|word| Arg::read(word)));
             match input {
                 Input::Known(known, size) => list.push(Arg::read(&known[..*size])),
-                Input::Memory(_, layout, strides, size) => {
+                Input::Memory(_, layout, _, size) => {
                     let all = bytes.next().ok_or("a view is missing")?;
-                    let Layout::Strided(inner) = layout else {
-                        list.push(Arg::read(all.get(at * size..).unwrap_or_default()));
-                        continue;
-                    };
-                    let steps = strides.len().min(2) - usize::from(*inner != Inner::Any);
-                    (0..1 + steps).for_each(|_| list.push(Arg::read(word())));
-                    list.push(Arg::read(all));
+                    let first = if *layout == Layout::Plain { at * size } else { 0 };
+                    list.push(Arg::read(all.get(first..).unwrap_or_default()));
                 }
             }
         }
@@ -248,21 +245,17 @@ impl Maker {
         self.program.run(&bindings, &launch, &Cancel::new()).map_err(|error| error.to_string())
     }
 
-    /// Where each strided input begins for the element at `at`, and its steps, innermost first.
-    fn words(&self, at: usize) -> SmallVec<[[u8; 8]; 16]> {
-        let mut words: SmallVec<[[u8; 8]; 16]> = SmallVec::new();
-        for input in &self.inputs {
-            let Input::Memory(offset, Layout::Strided(inner), strides, _) = input else { continue };
-            let (mut rest, mut offset) = (at, *offset as i64);
-            for (length, stride) in self.lengths.iter().zip(strides).rev() {
-                offset += (rest % length) as i64 * *stride as i64;
-                rest /= length;
-            }
-            words.push(offset.to_ne_bytes());
-            let skipped = usize::from(*inner != Inner::Any);
-            let steps = strides.iter().rev().take(2).skip(skipped);
-            words.extend(steps.map(|stride| (*stride as i64).to_ne_bytes()));
+    /// Where a strided input begins for the element at `at`, and its steps, innermost first.
+    fn words(&self, input: &Input, at: usize) -> Steps {
+        let Input::Memory(offset, Layout::Strided(inner), strides, _) = input else { return Steps::new() };
+        let (mut rest, mut offset) = (at, *offset as i64);
+        for (length, stride) in self.lengths.iter().zip(strides).rev() {
+            offset += (rest % length) as i64 * *stride as i64;
+            rest /= length;
         }
-        words
+        // The kernel knows the innermost step, unless it may be any.
+        let known = usize::from(*inner != Inner::Any);
+        let steps = strides.iter().rev().take(2).skip(known).map(|stride| *stride as i64);
+        std::iter::once(offset).chain(steps).map(i64::to_ne_bytes).collect()
     }
 }
