@@ -1,12 +1,15 @@
 //! Elements along one axis, found by an array of indices that has the same axes.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
-use super::combine::{Combine, Mode, with_combine};
-use super::gather::{Indices, check_indices};
+use super::combine::{Combine, Mode, combine_points, with_combine};
+use super::gather::{check_indices, gather_points};
+use super::lists::{Along, Indices};
 use super::logic::select;
 use super::scatter::numbered;
-use super::walk::{Carrier, Cursor, GRAIN, Strided, par_chunks, with_carrier};
+use super::walk::{Carrier, GRAIN, Renewed, Strided, collapse, each_row, par_chunks, with_carrier};
 use super::{Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
@@ -53,9 +56,47 @@ fn still(strides: &[isize], along: usize) -> Strides {
     strides
 }
 
+/// Elements whose places are computed together.
+const PIECE: usize = 1 << 10;
+
+/// Calls `f` with the offsets of elements of `shape`, counted row by row from `first`, a piece at a time:
+/// which of the `count` elements it is, where they are, and where by `others` the first one is and the
+/// next ones go on. An element is where `rest` says, and further along by its index.
+fn each_piece(
+    list: (&Strided, Indices<'_>, Along),
+    strides: [&[isize]; 2],
+    first: usize,
+    count: usize,
+    mut f: impl FnMut(Range<usize>, &mut [isize], isize, isize),
+) {
+    let (list, indices, along) = list;
+    let [rest, others] = strides;
+    let (shape, [rest, places, others]) = collapse(&list.shape, [rest, list.strides(), others]);
+    let mut offsets = [0isize; PIECE];
+    each_row(
+        &shape,
+        [&rest, &places, &others],
+        first,
+        count,
+        |range, [at, place, other], [by, step, stride]| {
+            for begin in range.clone().step_by(PIECE) {
+                let end = (begin + PIECE).min(range.end);
+                let skipped = (begin - range.start) as isize;
+                let offsets = &mut offsets[..end - begin];
+                let mut next = at + skipped * by;
+                for offset in offsets.iter_mut() {
+                    *offset = next;
+                    next += by;
+                }
+                indices.add_to(offsets, list.offset + place + skipped * step, step, along);
+                f(begin..end, offsets, other + skipped * stride, stride);
+            }
+        },
+    );
+}
+
 fn take<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
     let (source, list, dtype) = (Strided::input(l, 0), Strided::input(l, 1), l.input_dtype(1));
-    let shape: Shape = l.shape().into();
     let output = l.output()?;
     let buffers = [source.data.buffer.clone(), list.data.buffer.clone()];
     l.stream()
@@ -67,14 +108,12 @@ fn take<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
             let [from, view, to] = native.take()?;
             let (from, indices) = (from.as_slice::<T>()?, Indices::of(view, dtype)?);
             let rest = still(source.strides(), along);
-            let (length, step) = (source.shape[along], source.strides()[along]);
+            let along = Along { length: source.shape[along], size: 1, stride: source.strides()[along] };
             par_chunks(to.as_mut_slice::<T>()?, GRAIN, |first, part| {
-                let mut cursor = Cursor::new(&shape, [&rest, list.strides()], first);
-                for element in part {
-                    let index = indices.get(list.offset + cursor.at[1], length, 1);
-                    *element = from[(source.offset + cursor.at[0] + index * step) as usize];
-                    cursor.advance();
-                }
+                let count = part.len();
+                each_piece((&list, indices, along), [&rest, &rest], first, count, |range, offsets, _, _| {
+                    gather_points(&mut part[range], from, source.offset, offsets);
+                });
             });
             Ok(())
         })?;
@@ -133,51 +172,39 @@ impl Op for PutAlong {
 
 fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
     let (along, mode) = (op.0, op.1.on(l.dtype()));
-    let source = Strided::row_major(l, 0)?;
+    let result = Renewed::of(l)?;
     let (list, dtype, new) = (Strided::input(l, 1), l.input_dtype(1), Strided::input(l, 2));
-    let output = l.output()?;
-    let buffers = [source.data.buffer.clone(), list.data.buffer.clone(), new.data.buffer.clone()];
-    l.stream()
+    let shape: Shape = l.shape().into();
+    let (result_, buffers) = (result.clone(), [list.data.buffer.clone(), new.data.buffer.clone()]);
+    let encoder = l
+        .stream()
         .encode("put_along_axis")
-        .read_range(&buffers[0], source.bytes.clone())
-        .read_range(&buffers[1], list.bytes.clone())
-        .read_range(&buffers[2], new.bytes.clone())
-        .write(&output)
-        .run(move |native| {
-            let [old, view, new_view, to] = native.take()?;
-            let (old, indices) = (old.as_slice::<T>()?, Indices::of(view, dtype)?);
-            let (from, to) = (new_view.as_slice::<T>()?, to.as_mut_slice::<T>()?);
-            let combine = match mode {
-                Mode::Set => |_, new| new,
-                Mode::Add => T::add,
-                Mode::Multiply => T::multiply,
-                Mode::Max => T::max,
-                Mode::Min => T::min,
-            };
-            if to.is_empty() {
-                return Ok(());
-            }
-            let strides = row_major(&source.shape);
-            let rest = still(&strides, along);
-            let (length, step) = (source.shape[along], strides[along]);
-            // Updates meet only inside of one element of the axes before; a task has some of those.
-            let block: usize = source.shape[along..].iter().product();
-            let updates: usize = list.shape[along..].iter().product();
-            par_chunks(to, (GRAIN / block).max(1) * block, |first, part| {
-                part.copy_from_slice(&old[first..first + part.len()]);
-                let count = part.len() / block * updates;
-                let mut cursor =
-                    Cursor::new(&list.shape, [&rest, list.strides(), new.strides()], first / block * updates);
-                for _ in 0..count {
-                    let index = indices.get(list.offset + cursor.at[1], length, 1);
-                    let element = &mut part[(cursor.at[0] + index * step) as usize - first];
-                    *element = combine(*element, from[(new.offset + cursor.at[2]) as usize]);
-                    cursor.advance();
-                }
+        .read_range(&buffers[0], list.bytes.clone())
+        .read_range(&buffers[1], new.bytes.clone());
+    result.change(encoder).run(move |native| {
+        let (to, views) = result_.open::<T>(native.views())?;
+        let [view, new_view] = views else { return Ok(()) };
+        let (indices, from) = (Indices::of(view, dtype)?, new_view.as_slice::<T>()?);
+        if to.is_empty() {
+            return Ok(());
+        }
+        let strides = row_major(&shape);
+        let rest = still(&strides, along);
+        // Updates meet only inside of one element of the axes before; a task has some of those.
+        let block: usize = shape[along..].iter().product();
+        let updates: usize = list.shape[along..].iter().product();
+        let along = Along { length: shape[along], size: 1, stride: strides[along] };
+        par_chunks(to, (GRAIN / block).max(1) * block, |first, part| {
+            let (at, count) = (first / block * updates, part.len() / block * updates);
+            let list = (&list, indices, along);
+            each_piece(list, [&rest, new.strides()], at, count, |_, offsets, start, stride| {
+                offsets.iter_mut().for_each(|offset| *offset -= first as isize);
+                combine_points(mode, part, offsets, from, new.offset + start, stride);
             });
-            Ok(())
-        })?;
-    Ok(Data::contiguous(output, l.shape()))
+        });
+        Ok(())
+    })?;
+    Ok(result.into_data())
 }
 
 impl Array {

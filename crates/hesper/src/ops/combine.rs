@@ -137,6 +137,43 @@ pub(crate) fn combine_row<T: Combine>(
     }
 }
 
+/// Combines elements of `to`, at offsets from a place, with a row of `from` that starts at `start` and goes
+/// by `stride`, one after the other.
+#[inline]
+pub(crate) fn combine_points<T: Combine>(
+    mode: Mode,
+    to: &mut [T],
+    offsets: &[isize],
+    from: &[T],
+    start: isize,
+    stride: isize,
+) {
+    match mode {
+        Mode::Set => points(to, offsets, from, start, stride, |_, new| new),
+        Mode::Add => points(to, offsets, from, start, stride, T::add),
+        Mode::Multiply => points(to, offsets, from, start, stride, T::multiply),
+        Mode::Max => points(to, offsets, from, start, stride, T::max),
+        Mode::Min => points(to, offsets, from, start, stride, T::min),
+    }
+}
+
+#[inline(always)]
+fn points<T: Combine>(
+    to: &mut [T],
+    offsets: &[isize],
+    from: &[T],
+    start: isize,
+    stride: isize,
+    f: impl Fn(T, T) -> T,
+) {
+    let mut at = start;
+    for offset in offsets {
+        let old = &mut to[*offset as usize];
+        *old = f(*old, from[at as usize]);
+        at += stride;
+    }
+}
+
 #[inline(always)]
 fn each<T: Combine>(
     to: &mut [T],

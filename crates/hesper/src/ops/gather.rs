@@ -1,11 +1,8 @@
 //! Gathers: elements and slices found by index arrays.
-//!
-//! Indices count from the back if negative. One that is out of range is moved to the nearest slice that
-//! is inside: a command never reads beyond an array.
 
-use hesper_runtime::{NativeError, View};
 use smallvec::{SmallVec, smallvec};
 
+use super::lists::{Along, Lists};
 use super::walk::{
     Carrier, Cursor, GRAIN, Strided, collapse, copy_range, copy_row, par_chunks, with_carrier,
 };
@@ -18,61 +15,6 @@ use crate::export::{Export, Record, Replay};
 use crate::shape::{Shape, axis, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Operand};
-
-/// Integers of any type, read as indices.
-#[derive(Clone, Copy)]
-pub(super) enum Indices<'a> {
-    U8(&'a [u8]),
-    U16(&'a [u16]),
-    U32(&'a [u32]),
-    U64(&'a [u64]),
-    I8(&'a [i8]),
-    I16(&'a [i16]),
-    I32(&'a [i32]),
-    I64(&'a [i64]),
-}
-
-impl<'a> Indices<'a> {
-    /// The elements of a view.
-    pub(super) fn of(view: &'a View<'_>, dtype: Dtype) -> std::result::Result<Self, NativeError> {
-        Ok(match dtype {
-            Dtype::Uint8 => Indices::U8(view.as_slice()?),
-            Dtype::Uint16 => Indices::U16(view.as_slice()?),
-            Dtype::Uint32 => Indices::U32(view.as_slice()?),
-            Dtype::Uint64 => Indices::U64(view.as_slice()?),
-            Dtype::Int8 => Indices::I8(view.as_slice()?),
-            Dtype::Int16 => Indices::I16(view.as_slice()?),
-            Dtype::Int32 => Indices::I32(view.as_slice()?),
-            Dtype::Int64 => Indices::I64(view.as_slice()?),
-            dtype => return Err(format!("{dtype} is no type of indices").into()),
-        })
-    }
-
-    /// The number at a place.
-    #[inline(always)]
-    pub(super) fn number(&self, at: isize) -> i64 {
-        let at = at as usize;
-        match self {
-            Indices::U8(all) => i64::from(all[at]),
-            Indices::U16(all) => i64::from(all[at]),
-            Indices::U32(all) => i64::from(all[at]),
-            Indices::U64(all) => i64::try_from(all[at]).unwrap_or(i64::MAX),
-            Indices::I8(all) => i64::from(all[at]),
-            Indices::I16(all) => i64::from(all[at]),
-            Indices::I32(all) => i64::from(all[at]),
-            Indices::I64(all) => all[at],
-        }
-    }
-
-    /// An index, counted from the front, such that `size` elements from there are inside of `length`.
-    #[inline(always)]
-    pub(super) fn get(&self, at: isize, length: usize, size: usize) -> isize {
-        let index = self.number(at);
-        let length = length as i64;
-        let from_front = if index < 0 { index + length } else { index };
-        from_front.clamp(0, length - size as i64) as isize
-    }
-}
 
 /// Refuses what is no array of indices.
 pub(super) fn check_indices(op: &str, indices: &Array) -> Result<()> {
@@ -165,16 +107,11 @@ impl Op for Gather {
 
 fn run<T: Carrier>(op: &Gather, l: &Lowering<'_>) -> Result<Data> {
     let op = op.clone();
-    let source = Strided::input(l, 0);
-    let lists: Vec<(Strided, Dtype)> =
-        (0..op.axes.len()).map(|at| (Strided::input(l, at + 1), l.input_dtype(at + 1))).collect();
+    let (source, lists) = (Strided::input(l, 0), Lists::inputs(l, 1));
     let output = l.output()?;
-    let mut encoder = l.stream().encode("gather").read_range(&source.data.buffer, source.bytes.clone());
-    for (list, _) in &lists {
-        encoder = encoder.read_range(&list.data.buffer, list.bytes.clone());
-    }
     let (source_, lists_) = (source.clone(), lists.clone());
-    encoder.write(&output).run(move |native| {
+    let encoder = l.stream().encode("gather").read_range(&source.data.buffer, source.bytes.clone());
+    lists.read(encoder).write(&output).run(move |native| {
         let (source, lists) = (source_, lists_);
         let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
         let to = to.as_mut_slice::<T>()?;
@@ -182,48 +119,63 @@ fn run<T: Carrier>(op: &Gather, l: &Lowering<'_>) -> Result<Data> {
             return Ok(());
         }
         let from = views[0].as_slice::<T>()?;
-        let indices: SmallVec<[Indices<'_>; 4]> = views[1..]
-            .iter()
-            .zip(&lists)
-            .map(|(view, (_, dtype))| Indices::of(view, *dtype))
-            .collect::<std::result::Result<_, _>>()?;
         let strides = source.strides();
-        let points = lists.first().map_or(1, |(list, _)| list.shape.iter().product::<usize>());
+        let along = |axis: &usize| Along {
+            length: source.shape[*axis],
+            size: op.sizes[*axis],
+            stride: strides[*axis],
+        };
+        let points = lists.points();
+        let lists = lists.open(&views[1..], op.axes.iter().map(along).collect())?;
         let (outer, [outer_strides]) = collapse(&op.sizes[..op.before], [&strides[..op.before]]);
         let (inner, [inner_strides]) = collapse(&op.sizes[op.before..], [&strides[op.before..]]);
         let row = inner.iter().product::<usize>();
-        let point = |at: usize| -> SmallVec<[Cursor<'_, 1>; 4]> {
-            lists.iter().map(|(list, _)| Cursor::new(&list.shape, [list.strides()], at)).collect()
-        };
+        // Indices that are asked for again and again are looked at once.
+        let known = (to.len() > points * row).then(|| lists.all_offsets());
         par_chunks(to, (GRAIN / row).max(1) * row, |first, part| {
             let first = first / row;
             let mut outside = Cursor::new(&outer, [&outer_strides], first / points);
-            let mut at = first % points;
-            let mut cursors = point(at);
-            for target in part.chunks_mut(row) {
-                let mut start = source.offset + outside.at[0];
-                for (k, cursor) in cursors.iter_mut().enumerate() {
-                    let axis = op.axes[k];
-                    let place = lists[k].0.offset + cursor.at[0];
-                    start += indices[k].get(place, source.shape[axis], op.sizes[axis]) * strides[axis];
-                    cursor.advance();
-                }
+            let (mut at, mut rest, mut looked_up) = (first % points, part, Vec::new());
+            while !rest.is_empty() {
+                let count = (points - at).min(rest.len() / row);
+                let (targets, others) = rest.split_at_mut(count * row);
+                let offsets = known.as_ref().map_or_else(
+                    || {
+                        looked_up.resize(count, 0);
+                        lists.offsets(at, &mut looked_up);
+                        &looked_up[..]
+                    },
+                    |known| &known[at..at + count],
+                );
+                let start = source.offset + outside.at[0];
                 match (inner.len(), row) {
-                    (_, 1) => target[0] = from[start as usize],
-                    (1, _) => copy_row(target, from, start, inner_strides[0]),
-                    _ => copy_range(target, from, start, &inner, &inner_strides, 0),
+                    (_, 1) => gather_points(targets, from, start, offsets),
+                    (1, _) => {
+                        for (target, offset) in targets.chunks_exact_mut(row).zip(offsets) {
+                            copy_row(target, from, start + offset, inner_strides[0]);
+                        }
+                    }
+                    _ => {
+                        for (target, offset) in targets.chunks_exact_mut(row).zip(offsets) {
+                            copy_range(target, from, start + offset, &inner, &inner_strides, 0);
+                        }
+                    }
                 }
-                at += 1;
-                if at == points {
-                    // The cursors of the indices are at their first element again.
-                    at = 0;
-                    outside.advance();
-                }
+                (at, rest) = (0, others);
+                outside.advance();
             }
         });
         Ok(())
     })?;
     Ok(Data::contiguous(output, l.shape()))
+}
+
+/// The elements at offsets from a place.
+#[inline]
+pub(super) fn gather_points<T: Copy>(to: &mut [T], from: &[T], start: isize, offsets: &[isize]) {
+    for (element, offset) in to.iter_mut().zip(offsets) {
+        *element = from[(start + offset) as usize];
+    }
 }
 
 impl Array {

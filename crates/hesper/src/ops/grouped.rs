@@ -5,7 +5,8 @@ use hesper_compute::{GemmOptions, MatMut, MatRef, gemm};
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::gather::{Indices, broadcast_indices, check_indices};
+use super::gather::{broadcast_indices, check_indices};
+use super::lists::Indices;
 use super::walk::{Cursor, Strided};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};

@@ -30,6 +30,7 @@ pub mod grouped;
 pub mod hadamard;
 pub mod index;
 pub mod linalg;
+mod lists;
 pub mod logic;
 pub mod matmul;
 pub mod movement;

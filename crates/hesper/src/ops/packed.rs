@@ -5,7 +5,8 @@ use hesper_compute::{Activations, GgufMat, MatMut, MatRef, gguf_dequantize, gguf
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::gather::{Indices, check_indices};
+use super::gather::check_indices;
+use super::lists::Indices;
 use super::native::{GRAIN, par_chunks_mut};
 use super::walk::Strided;
 use super::{Op, OpRef};

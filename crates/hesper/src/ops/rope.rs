@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use smallvec::{SmallVec, smallvec};
 
 use super::float::{Float, Wide};
-use super::gather::Indices;
+use super::lists::Indices;
 use super::native::{GRAIN, par_chunks_mut};
 use super::walk::{Cursor, Strided};
 use super::{Op, OpRef};

@@ -3,19 +3,22 @@
 //! Updates that meet the same element are applied in the order of the index arrays' elements, whatever
 //! the number of threads. Indices are treated as by gathers.
 
+use std::ops::Range;
+
 use smallvec::{SmallVec, smallvec};
 
-use super::combine::{Combine, Mode, combine_row, with_combine};
-use super::gather::{Indices, broadcast_indices};
+use super::combine::{Combine, Mode, combine_points, combine_row, with_combine};
+use super::gather::broadcast_indices;
+use super::lists::{Along, Lists};
 use super::logic::select;
-use super::walk::{Cursor, GRAIN, Strided, collapse, par_chunks};
+use super::walk::{Cursor, GRAIN, Renewed, Strided, collapse, each_row, par_chunks};
 use super::{Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
-use crate::shape::{axis, row_major, signed};
+use crate::shape::{Shape, Strides, axis, row_major, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// Contiguous elements of a slice from which on threads share the output.
@@ -120,82 +123,118 @@ pub(super) fn numbered(shape: &[usize]) -> Result<Array> {
 
 fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
     let (axes, mode) = (op.axes.clone(), op.mode.on(l.dtype()));
-    let source = Strided::row_major(l, 0)?;
-    let updates = Strided::input(l, 1);
-    let lists: Vec<(Strided, Dtype)> =
-        (0..axes.len()).map(|at| (Strided::input(l, at + 2), l.input_dtype(at + 2))).collect();
-    let output = l.output()?;
-    let buffers: Vec<_> = lists.iter().map(|(list, _)| list.data.buffer.clone()).collect();
-    let (source_buffer, update_buffer) = (source.data.buffer.clone(), updates.data.buffer.clone());
-    let mut encoder = l
-        .stream()
-        .encode("scatter")
-        .read_range(&source_buffer, source.bytes.clone())
-        .read_range(&update_buffer, updates.bytes.clone());
-    for ((list, _), buffer) in lists.iter().zip(&buffers) {
-        encoder = encoder.read_range(buffer, list.bytes.clone());
-    }
-    encoder.write(&output).run(move |native| {
-        let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
-        let to = to.as_mut_slice::<T>()?;
-        let old = views[0].as_slice::<T>()?;
-        par_chunks(to, GRAIN, |first, part| part.copy_from_slice(&old[first..first + part.len()]));
-        let new = views[1].as_slice::<T>()?;
-        let indices: SmallVec<[Indices<'_>; 4]> = views[2..]
-            .iter()
-            .zip(&lists)
-            .map(|(view, (_, dtype))| Indices::of(view, *dtype))
-            .collect::<std::result::Result<_, _>>()?;
+    let (result, updates, lists) = (Renewed::of(l)?, Strided::input(l, 1), Lists::inputs(l, 2));
+    let shape: Shape = l.shape().into();
+    let (result_, updates_, lists_) = (result.clone(), updates.clone(), lists.clone());
+    let encoder = l.stream().encode("scatter").read_range(&updates.data.buffer, updates.bytes.clone());
+    result.change(lists.read(encoder)).run(move |native| {
+        let (updates, lists) = (updates_, lists_);
+        let (to, views) = result_.open::<T>(native.views())?;
+        let new = views[0].as_slice::<T>()?;
         if to.is_empty() || new.is_empty() {
             return Ok(());
         }
-        let rank = updates.shape.len() - source.shape.len();
+        let rank = updates.shape.len() - shape.len();
         let (points, sizes) = updates.shape.split_at(rank);
         let (point_strides, size_strides) = updates.strides().split_at(rank);
-        let into = row_major(&source.shape);
-        let (slice, [to_strides, from_strides]) = collapse(sizes, [&into, size_strides]);
-        let last = slice.len() - 1;
-        let (width, step, stride) = (slice[last], to_strides[last], from_strides[last]);
-        let runs: usize = slice[..last].iter().product();
-        let count: usize = points.iter().product();
-        // Each task owns a part of the output and looks for the updates that meet it.
-        let shared = (width == 1 || step == 1) && width >= WIDE && count * runs * width >= GRAIN;
-        let part = if shared { to.len().div_ceil(16).max(GRAIN / 4) } else { to.len() };
-        par_chunks(to, part, |low, part| {
-            let high = low + part.len();
-            let mut cursors: SmallVec<[Cursor<'_, 1>; 4]> =
-                lists.iter().map(|(list, _)| Cursor::new(&list.shape, [list.strides()], 0)).collect();
-            let mut update = Cursor::new(points, [point_strides], 0);
-            for _ in 0..count {
-                let mut start = 0;
-                for (k, cursor) in cursors.iter_mut().enumerate() {
-                    let along = axes[k];
-                    let place = lists[k].0.offset + cursor.at[0];
-                    start += indices[k].get(place, source.shape[along], sizes[along]) * into[along];
+        let into = row_major(&shape);
+        let along = |axis: &usize| Along { length: shape[*axis], size: sizes[*axis], stride: into[*axis] };
+        let offsets = lists.open(&views[1..], axes.iter().map(along).collect())?.all_offsets();
+        let (points, [point_strides]) = collapse(points, [point_strides]);
+
+        // Updates meet only inside of one element of the axes that stand before all indexed ones.
+        let first = axes.iter().copied().min().unwrap_or(0);
+        let before = if sizes[..first] == shape[..first] { first } else { 0 };
+        let blocks = Blocks::new(&sizes[before..], &into[before..], &size_strides[before..]);
+        let update = |to: &mut [T], within: Range<usize>, start: isize| {
+            each_row(&points, [&point_strides], 0, offsets.len(), |range, [from], [step]| {
+                blocks.update(mode, to, &within, &offsets[range], new, updates.offset + start + from, step);
+            });
+        };
+        let block: usize = shape[before..].iter().product();
+        if block < to.len() {
+            par_chunks(to, (GRAIN / block).max(1) * block, |first, part| {
+                let mut cursor = Cursor::new(&shape[..before], [&size_strides[..before]], first / block);
+                for one in part.chunks_exact_mut(block) {
+                    update(one, 0..block, cursor.at[0]);
                     cursor.advance();
                 }
-                let mut run = Cursor::new(&slice[..last], [&to_strides[..last], &from_strides[..last]], 0);
-                for _ in 0..runs {
-                    let (target, from) =
-                        ((start + run.at[0]) as usize, updates.offset + update.at[0] + run.at[1]);
-                    if width == 1 || step == 1 {
-                        let (a, b) = (target.max(low), (target + width).min(high));
-                        if a < b {
-                            let from = from + (a - target) as isize * stride;
-                            combine_row(mode, &mut part[a - low..b - low], 1, new, from, stride);
-                        }
-                    } else {
-                        let end = target + (width - 1) * step as usize + 1;
-                        combine_row(mode, &mut part[target..end], step as usize, new, from, stride);
-                    }
-                    run.advance();
-                }
-                update.advance();
-            }
-        });
+            });
+        } else {
+            // Each task owns a part of the output and looks for the updates that meet it.
+            let shared = blocks.wide() && new.len() >= GRAIN;
+            let part = if shared { to.len().div_ceil(16).max(GRAIN / 4) } else { to.len() };
+            par_chunks(to, part, |low, part| update(part, low..low + part.len(), 0));
+        }
         Ok(())
     })?;
-    Ok(Data::contiguous(output, l.shape()))
+    Ok(result.into_data())
+}
+
+/// The elements of one slice, in what is updated and in the updates.
+struct Blocks {
+    /// All but the last axis.
+    outer: Shape,
+    to_strides: Strides,
+    from_strides: Strides,
+    /// The last axis: elements that may be neighbours in both.
+    width: usize,
+    step: usize,
+    stride: isize,
+}
+
+impl Blocks {
+    fn new(sizes: &[usize], to: &[isize], from: &[isize]) -> Self {
+        let (mut outer, [mut to_strides, mut from_strides]) = collapse(sizes, [to, from]);
+        let width = outer.pop().unwrap_or(1);
+        let (step, stride) = (to_strides.pop().unwrap_or(0), from_strides.pop().unwrap_or(0));
+        let step = if width == 1 { 1 } else { step as usize };
+        Blocks { outer, to_strides, from_strides, width, step, stride }
+    }
+
+    /// Whether threads gain by sharing the output.
+    fn wide(&self) -> bool {
+        self.step == 1 && self.width >= WIDE
+    }
+
+    /// Updates the slices at `offsets`, one after the other, as far as they are `within` a part of the
+    /// whole. The first update is at `start`, the next ones go on by `by`.
+    #[allow(clippy::too_many_arguments, reason = "two sides, each with memory, place and step")]
+    fn update<T: Combine>(
+        &self,
+        mode: Mode,
+        part: &mut [T],
+        within: &Range<usize>,
+        offsets: &[isize],
+        new: &[T],
+        start: isize,
+        by: isize,
+    ) {
+        if self.width == 1 && self.outer.is_empty() {
+            return combine_points(mode, part, offsets, new, start, by);
+        }
+        let runs: usize = self.outer.iter().product();
+        let mut start = start;
+        for offset in offsets {
+            let mut run = Cursor::new(&self.outer, [&self.to_strides, &self.from_strides], 0);
+            for _ in 0..runs {
+                let (target, from) = ((offset + run.at[0]) as usize, start + run.at[1]);
+                if self.step == 1 {
+                    let (a, b) = (target.max(within.start), (target + self.width).min(within.end));
+                    if a < b {
+                        let from = from + (a - target) as isize * self.stride;
+                        let row = &mut part[a - within.start..b - within.start];
+                        combine_row(mode, row, 1, new, from, self.stride);
+                    }
+                } else {
+                    let end = target + (self.width - 1) * self.step + 1;
+                    combine_row(mode, &mut part[target..end], self.step, new, from, self.stride);
+                }
+                run.advance();
+            }
+            start += by;
+        }
+    }
 }
 
 impl Array {

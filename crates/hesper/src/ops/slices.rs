@@ -1,14 +1,15 @@
 //! Updates of slices, and slices whose start is computed.
 //!
-//! An updated array is written in one pass: rows are copied, and combined with the update where it meets
-//! them. Starts that are arrays count from the back if negative, and are moved so that the slice is
+//! An array that nobody else asks for is updated where it is. Others are written in one pass: rows are copied,
+//! and combined with the update where it meets them. Starts that are arrays count from the back if negative, and are moved so that the slice is
 //! inside.
 
 use smallvec::{SmallVec, smallvec};
 
 use super::combine::{Combine, Mode, combine_row, with_combine};
 use super::copy::copy_all;
-use super::gather::{Indices, check_indices};
+use super::gather::check_indices;
+use super::lists::Indices;
 use super::logic::select;
 use super::view::{near_steps, slice_of};
 use super::walk::{Carrier, Cursor, GRAIN, Strided, copy_range, par_chunks, with_carrier};
@@ -17,7 +18,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
-use crate::shape::{Shape, Strides, axis, broadcast};
+use crate::shape::{Shape, Strides, axis, broadcast, is_row_major, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// Where a slice starts.
@@ -168,6 +169,14 @@ impl Update {
         }
         Some(at)
     }
+
+    /// For the outer axes: where the first row is that the update meets, and how far the next ones are.
+    fn moves(&self) -> (isize, Strides) {
+        let own = row_major(&self.shape);
+        let outer = self.shape.len() - 1;
+        let first = (0..outer).map(|axis| self.starts[axis] * own[axis]).sum();
+        (first, (0..outer).map(|axis| self.steps[axis] * own[axis]).collect())
+    }
 }
 
 /// Starts read from an array.
@@ -194,27 +203,35 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
         Starts::At(_) => None,
         Starts::Given(_) => Some((Strided::input(l, 2), l.input_dtype(2))),
     };
-    let output = l.output()?;
+    // What nobody can ask for again is updated where it is.
+    let in_place = l.is_donated(0) && is_row_major(&source.shape, source.strides());
+    let output = if in_place { source.data.buffer.clone() } else { l.output()? };
+    let result = if in_place { source.data.clone() } else { Data::contiguous(output.clone(), l.shape()) };
     let buffers = [source.data.buffer.clone(), new.data.buffer.clone()];
     let list_buffer = list.as_ref().map(|(list, _)| list.data.buffer.clone());
-    let mut encoder = l
-        .stream()
-        .encode("slice_update")
-        .read_range(&buffers[0], source.bytes.clone())
-        .read_range(&buffers[1], new.bytes.clone());
+    let mut encoder = l.stream().encode("slice_update").read_range(&buffers[1], new.bytes.clone());
     if let (Some((list, _)), Some(buffer)) = (&list, &list_buffer) {
         encoder = encoder.read_range(buffer, list.bytes.clone());
     }
-    encoder.write(&output).run(move |native| {
+    encoder = if in_place {
+        encoder.read_write_range(&output, source.bytes.clone())
+    } else {
+        encoder.read_range(&buffers[0], source.bytes.clone()).write(&output)
+    };
+    encoder.run(move |native| {
         let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
         let to = to.as_mut_slice::<T>()?;
-        let (old, from) = (views[0].as_slice::<T>()?, views[1].as_slice::<T>()?);
         if to.is_empty() {
             return Ok(());
         }
+        let from = views[0].as_slice::<T>()?;
+        let old = match views.last() {
+            Some(old) if !in_place => Some(old.as_slice::<T>()?),
+            _ => None,
+        };
         let starts = match (&op.starts, &list) {
             (Starts::Given(axes), Some((list, dtype))) => {
-                let indices = Indices::of(&views[2], *dtype)?;
+                let indices = Indices::of(&views[1], *dtype)?;
                 read_starts(indices, list, axes, &source.shape, &new.shape)
             }
             (Starts::At(starts), _) => starts.clone(),
@@ -231,7 +248,9 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
         };
         update.join(&mut strides);
         let Some((&length, outer)) = update.shape.split_last() else {
-            copy_range(to, old, source.offset, &[], &[], 0);
+            if let Some(old) = old {
+                copy_range(to, old, source.offset, &[], &[], 0);
+            }
             combine_row(mode, to, 1, from, new.offset, 0);
             return Ok(());
         };
@@ -245,25 +264,40 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
             let back = (size - 1) as isize;
             (start + back * step, -step, back * stride, -stride)
         };
+        let put = |row: &mut [T], place: isize| {
+            let end = low as usize + (size - 1) * by as usize + 1;
+            combine_row(mode, &mut row[low as usize..end], by as usize, from, place + first, stride);
+        };
+        let updates: usize = update.sizes.iter().product();
+        if in_place && updates < GRAIN {
+            let (base, moves) = update.moves();
+            let mut cursor = Cursor::new(&update.sizes[..last], [&moves[..last], &update.strides[..last]], 0);
+            for _ in 0..updates / size.max(1) {
+                let row = (base + cursor.at[0]) as usize;
+                put(&mut to[row..row + length], update.offset + cursor.at[1]);
+                cursor.advance();
+            }
+            return Ok(());
+        }
         par_chunks(to, (GRAIN / length).max(1) * length, |begin, part| {
             let mut cursor = Cursor::new(outer, [&strides[..last]], begin / length);
             for row in part.chunks_mut(length) {
                 let at = source.offset + cursor.at[0];
                 let met = if size == 0 { None } else { update.row(cursor.place()) };
-                match met {
-                    Some(_) if mode == Mode::Set && size == length => {}
-                    _ => super::walk::copy_row(row, old, at, strides[last]),
+                match (old, met) {
+                    (None, _) => {}
+                    (_, Some(_)) if mode == Mode::Set && size == length => {}
+                    (Some(old), _) => super::walk::copy_row(row, old, at, strides[last]),
                 }
                 if let Some(place) = met {
-                    let end = low as usize + (size - 1) * by as usize + 1;
-                    combine_row(mode, &mut row[low as usize..end], by as usize, from, place + first, stride);
+                    put(row, place);
                 }
                 cursor.advance();
             }
         });
         Ok(())
     })?;
-    Ok(Data::contiguous(output, l.shape()))
+    Ok(result)
 }
 
 /// A slice of known size that starts where an array says.

@@ -1,18 +1,19 @@
 //! Walking through strided memory: what native commands of data movement share.
 //!
 //! [`Strided`] is an input as a command binds it: the bytes that its elements lie in, and where they lie
-//! there. [`collapse`] joins axes, [`Cursor`] goes through what is left, [`par_chunks`] hands disjoint
+//! there, and [`Renewed`] one that it may change. [`collapse`] joins axes, [`Cursor`] goes through what is left, [`par_chunks`] hands disjoint
 //! parts of an output to the threads. Splits are fixed, so results do not depend on their number.
 
 use std::ops::Range;
 
+use hesper_runtime::{Encoder, NativeError, View};
 use smallvec::{SmallVec, smallvec};
 
 use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
-use crate::shape::{Shape, Strides};
+use crate::shape::{Shape, Strides, is_row_major};
 
 /// Elements that one task moves.
 pub(crate) const GRAIN: usize = 1 << 15;
@@ -79,6 +80,58 @@ impl Strided {
 
     pub(crate) fn strides(&self) -> &Strides {
         &self.data.strides
+    }
+}
+
+/// The first input of an op, as memory that the op may change: the input's own where nobody can ask for it
+/// again, new memory with a copy of it otherwise.
+#[derive(Debug, Clone)]
+pub(crate) struct Renewed {
+    /// What is copied.
+    old: Option<Strided>,
+    /// What is changed, row by row.
+    to: Strided,
+}
+
+impl Renewed {
+    pub(crate) fn of(l: &Lowering<'_>) -> Result<Self> {
+        let own =
+            l.is_donated(0) && l.input_shape(0) == l.shape() && is_row_major(l.shape(), &l.input(0).strides);
+        if own {
+            return Ok(Renewed { old: None, to: Strided::input(l, 0) });
+        }
+        let old = Strided::row_major(l, 0)?;
+        let to = Strided::new(Data::contiguous(l.output()?, l.shape()), l.shape(), l.dtype());
+        Ok(Renewed { old: Some(old), to })
+    }
+
+    /// A command with its last views: what is copied, if anything, and what is changed.
+    pub(crate) fn change<'e>(&'e self, encoder: Encoder<'e>) -> Encoder<'e> {
+        match &self.old {
+            Some(old) => encoder.read_range(&old.data.buffer, old.bytes.clone()).write(&self.to.data.buffer),
+            None => encoder.read_write_range(&self.to.data.buffer, self.to.bytes.clone()),
+        }
+    }
+
+    /// The elements to change, which are the input's by now, and the views ahead of them.
+    pub(crate) fn open<'v, 'm, T: bytemuck::Pod + Send + Sync>(
+        &self,
+        views: &'v mut [View<'m>],
+    ) -> std::result::Result<(&'v mut [T], &'v [View<'m>]), NativeError> {
+        let Some((to, mut views)) = views.split_last_mut() else { return Ok((&mut [], &[])) };
+        let to = to.as_mut_slice::<T>()?;
+        if self.old.is_some() {
+            let Some((old, others)) = views.split_last_mut() else { return Ok((to, &[])) };
+            let old = old.as_slice::<T>()?;
+            par_chunks(to, GRAIN, |first, part| part.copy_from_slice(&old[first..first + part.len()]));
+            views = others;
+        }
+        Ok((to, views))
+    }
+
+    /// Where the result is.
+    pub(crate) fn into_data(self) -> Data {
+        self.to.data
     }
 }
 
@@ -169,6 +222,28 @@ impl<'a, const N: usize> Cursor<'a, N> {
     }
 }
 
+/// Calls `f` for each row of `count` elements of a shape, counted row by row from `first`: which of these
+/// elements it has, where by each set of strides it begins, and by how much it goes on.
+pub(crate) fn each_row<const N: usize>(
+    shape: &[usize],
+    strides: [&[isize]; N],
+    first: usize,
+    count: usize,
+    mut f: impl FnMut(Range<usize>, [isize; N], [isize; N]),
+) {
+    let Some((&length, outer)) = shape.split_last() else { return f(0..count, [0; N], [0; N]) };
+    let length = length.max(1);
+    let steps: [isize; N] = std::array::from_fn(|n| strides[n][outer.len()]);
+    let mut cursor = Cursor::new(outer, strides.map(|strides| &strides[..outer.len()]), first / length);
+    let (mut inside, mut done) = (first % length, 0);
+    while done < count {
+        let end = (done + length - inside).min(count);
+        f(done..end, std::array::from_fn(|n| cursor.at[n] + inside as isize * steps[n]), steps);
+        (done, inside) = (end, 0);
+        cursor.advance();
+    }
+}
+
 /// Copies a row of `from`, which starts at `start` and goes by `stride`.
 #[inline]
 pub(crate) fn copy_row<T: Copy>(to: &mut [T], from: &[T], start: isize, stride: isize) {
@@ -196,18 +271,9 @@ pub(crate) fn copy_range<T: Copy>(
     strides: &[isize],
     first: usize,
 ) {
-    let Some((&length, outer)) = shape.split_last() else { return copy_row(to, from, offset, 0) };
-    let step = strides[outer.len()];
-    let mut cursor = Cursor::new(outer, [&strides[..outer.len()]], first / length.max(1));
-    let mut inside = first % length.max(1);
-    let mut rest = to;
-    while !rest.is_empty() {
-        let count = (length - inside).min(rest.len());
-        let (row, others) = rest.split_at_mut(count);
-        copy_row(row, from, offset + cursor.at[0] + inside as isize * step, step);
-        (rest, inside) = (others, 0);
-        cursor.advance();
-    }
+    each_row(shape, [strides], first, to.len(), |range, [start], [step]| {
+        copy_row(&mut to[range], from, offset + start, step);
+    });
 }
 
 #[cfg(test)]

@@ -1,0 +1,200 @@
+//! Elements found and changed by index arrays, against loops over single elements; and where they are changed.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use hesper::{Array, Dtype, Index};
+
+/// A cheap generator: the same numbers in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 33) as usize) % bound
+    }
+
+    fn floats(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.below(64) as f32 - 32.0).collect()
+    }
+
+    /// Indices along an axis: from both ends, and some beyond.
+    fn indices(&mut self, count: usize, length: usize) -> Vec<i32> {
+        (0..count).map(|_| self.below(2 * length + 6) as i32 - length as i32 - 3).collect()
+    }
+}
+
+fn inside(index: i32, length: usize) -> usize {
+    let length = length as i32;
+    (if index < 0 { index + length } else { index }).clamp(0, length - 1) as usize
+}
+
+/// Shapes as (axes before, the indexed one, axes behind, how many indices): small ones, and some that several
+/// threads share.
+const SHAPES: [(usize, usize, usize, usize); 9] = [
+    (1, 1, 1, 1),
+    (1, 7, 1, 5),
+    (3, 5, 1, 9),
+    (4, 6, 3, 2),
+    (1, 40_000, 1, 70_000),
+    (300, 333, 1, 250),
+    (3, 50, 1_000, 40),
+    (70, 9, 129, 31),
+    (2, 3, 40_000, 4),
+];
+
+#[test]
+fn elements_are_taken_as_a_loop_would() {
+    let mut numbers = Numbers(1);
+    for (before, length, behind, count) in SHAPES {
+        let values = numbers.floats(before * length * behind);
+        let places = numbers.indices(count, length);
+        let flat = Array::try_from_slice(&values, &[before, length, behind]).unwrap();
+        // The same array with its axes lying in another order.
+        let turned = flat.transpose(&[2, 0, 1]).unwrap().add(0.0).unwrap().transpose(&[1, 2, 0]).unwrap();
+        let list = Array::from_slice(&places);
+        let mut expected = Vec::new();
+        for outer in 0..before {
+            for place in &places {
+                let row = (outer * length + inside(*place, length)) * behind;
+                expected.extend_from_slice(&values[row..row + behind]);
+            }
+        }
+        let wide = list.reshape(&[1, -1, 1]).unwrap().broadcast_to(&[before, count, behind]).unwrap();
+        let spread = wide.add(0).unwrap();
+        for x in [&flat, &turned] {
+            assert_eq!(x.take(&list, Some(1)).unwrap().to_vec::<f32>().unwrap(), expected);
+            for indices in [&wide, &spread] {
+                let along = x.take_along_axis(indices, Some(1)).unwrap();
+                assert_eq!(along.to_vec::<f32>().unwrap(), expected, "{before} {length} {behind} {count}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_lists_of_different_strides_point_together() {
+    let mut numbers = Numbers(2);
+    let values = numbers.floats(30 * 40 * 3);
+    let (rows, columns) = (numbers.indices(300, 30), numbers.indices(200, 40));
+    let x = Array::try_from_slice(&values, &[30, 40, 3]).unwrap();
+    let rows_at = Array::from_slice(&rows).reshape(&[300, 1]).unwrap();
+    let taken = x.index(&[Index::Array(rows_at), Index::Array(Array::from_slice(&columns))]).unwrap();
+    let taken = taken.to_vec::<f32>().unwrap();
+    for (at, row) in rows.iter().enumerate() {
+        for (next, column) in columns.iter().enumerate() {
+            let from = (inside(*row, 30) * 40 + inside(*column, 40)) * 3;
+            let to = (at * 200 + next) * 3;
+            assert_eq!(taken[to..to + 3], values[from..from + 3]);
+        }
+    }
+}
+
+/// What an update does, by a loop.
+fn combined(mode: &str, old: f32, new: f32) -> f32 {
+    match mode {
+        "set" => new,
+        "add" => old + new,
+        "multiply" => old * new,
+        "max" => old.max(new),
+        _ => old.min(new),
+    }
+}
+
+#[test]
+fn updates_are_applied_in_order_as_a_loop_would_in_place_and_not() {
+    let mut numbers = Numbers(3);
+    for (before, length, behind, count) in SHAPES {
+        for mode in ["set", "add", "multiply", "max", "min"] {
+            let values = numbers.floats(before * length * behind);
+            let places = numbers.indices(count, length);
+            let changes: Vec<f32> =
+                numbers.floats(before * count * behind).iter().map(|x| (x / 16.0).round()).collect();
+            let mut expected = values.clone();
+            for outer in 0..before {
+                for (at, place) in places.iter().enumerate() {
+                    for column in 0..behind {
+                        let old = &mut expected[(outer * length + inside(*place, length)) * behind + column];
+                        *old = combined(mode, *old, changes[(outer * count + at) * behind + column]);
+                    }
+                }
+            }
+            let list = Array::from_slice(&places);
+            let whole = Array::try_from_slice(&changes, &[before, count, behind]).unwrap();
+            let updates = whole.transpose(&[1, 0, 2]).unwrap().expand_dims(&[2]).unwrap();
+            let x = Array::try_from_slice(&values, &[before, length, behind]).unwrap();
+            let scatter = |x: &Array| {
+                let lists = std::slice::from_ref(&list);
+                match mode {
+                    "set" => x.scatter(lists, &updates, &[1]),
+                    "add" => x.scatter_add(lists, &updates, &[1]),
+                    "multiply" => x.scatter_prod(lists, &updates, &[1]),
+                    "max" => x.scatter_max(lists, &updates, &[1]),
+                    _ => x.scatter_min(lists, &updates, &[1]),
+                }
+                .unwrap()
+            };
+            assert_eq!(scatter(&x).to_vec::<f32>().unwrap(), expected, "{mode}: {before} {length} {behind}");
+            assert_eq!(x.to_vec::<f32>().unwrap(), values, "what is held was changed");
+            let own = { scatter(&x.add(0.0).unwrap()) };
+            assert_eq!(own.to_vec::<f32>().unwrap(), expected, "{mode}: {before} {length} {behind}");
+            let wide = list.reshape(&[1, -1, 1]).unwrap().broadcast_to(&[before, count, behind]).unwrap();
+            let along = match mode {
+                "set" => x.put_along_axis(&wide, &whole, Some(1)).unwrap(),
+                "add" => x.scatter_add_axis(&wide, &whole, 1).unwrap(),
+                _ => continue,
+            };
+            assert_eq!(along.to_vec::<f32>().unwrap(), expected, "{mode}: {before} {length} {behind}");
+        }
+    }
+}
+
+fn address(array: &Array) -> usize {
+    array.host().unwrap().as_ptr() as usize
+}
+
+#[test]
+fn an_array_that_nobody_else_holds_is_updated_where_it_is() {
+    let list = Array::from_slice(&[3, 1]);
+    let along = Array::try_from_slice(&[2i32; 64], &[1, 64]).unwrap();
+    let row = Array::full(&[2, 1, 64], 2.0, Some(Dtype::Float32)).unwrap();
+    let steps: [(&str, Box<dyn Fn(&Array) -> Array>); 5] = [
+        ("scatter", Box::new(|x| x.scatter_add(std::slice::from_ref(&list), &row, &[0]).unwrap())),
+        (
+            "put_along_axis",
+            Box::new(|x| {
+                x.put_along_axis(&along, &Array::scalar(5.0, Dtype::Float32).unwrap(), Some(0)).unwrap()
+            }),
+        ),
+        (
+            "slice_update",
+            Box::new(|x| {
+                x.slice_update(&row.squeeze(Some(&[1])).unwrap(), &[0, 0], &[4, 64], &[2, 1]).unwrap()
+            }),
+        ),
+        (
+            "backwards",
+            Box::new(|x| {
+                x.slice_update(&Array::from_slice(&[1.0f32, 2.0, 3.0]), &[3, 60], &[0, 0], &[-1, -20])
+                    .unwrap()
+            }),
+        ),
+        (
+            "dynamic",
+            Box::new(|x| {
+                x.dynamic_slice_update(&row.squeeze(Some(&[1])).unwrap(), &Array::from_slice(&[1]), &[0])
+                    .unwrap()
+            }),
+        ),
+    ];
+    for (name, step) in &steps {
+        let numbers: Vec<f32> = (0..256).map(|x| x as f32).collect();
+        let held = Array::try_from_slice(&numbers, &[4, 64]).unwrap();
+        let copied = step(&held).to_vec::<f32>().unwrap();
+        assert_eq!(held.to_vec::<f32>().unwrap(), numbers, "{name} changed what is held");
+        let mut x = held.add(0.0).unwrap();
+        x.eval().unwrap();
+        let first = address(&x);
+        x = step(&x);
+        assert_eq!(x.to_vec::<f32>().unwrap(), copied, "{name}");
+        assert_eq!(address(&x), first, "{name} moved the array");
+    }
+}
