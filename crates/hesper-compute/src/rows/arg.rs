@@ -11,6 +11,8 @@ use crate::simd::{Float, Isa, Kernel, dispatch};
 
 /// Elements that are compared before one of them is looked for.
 const BLOCK: usize = 4096;
+/// Rows up to this length are searched element by element.
+const SHORT: usize = 32;
 /// Elements of a row that one task searches.
 const PART: usize = 1 << 16;
 /// Columns that one task searches.
@@ -106,11 +108,9 @@ fn along<T: Ordered>(par: &dyn Par, max: bool, x: &[T], axis: Axis, out: &mut [u
     }
     if len <= PART {
         chunks(par, outer, grain(par, outer, (16384 / len).max(1)), |a, b| {
-            for o in a..b {
-                let found = dispatch(simd, Row { max, x: &x[o * len..][..len] });
-                // SAFETY: rows are this task's own.
-                unsafe { *to.get().add(o) = found };
-            }
+            // SAFETY: rows are this task's own.
+            let out = unsafe { to.slice(a, b - a) };
+            dispatch(simd, Rows { max, x: &x[a * len..b * len], len, out });
         });
         return;
     }
@@ -162,6 +162,47 @@ impl<T: Ordered> Kernel for Row<'_, T> {
             row::<S, T, false>(s, self.x, T::HIGHEST, |a, b| a < b)
         }
     }
+}
+
+/// Rows of `len` elements.
+struct Rows<'a, T> {
+    max: bool,
+    x: &'a [T],
+    len: usize,
+    out: &'a mut [u32],
+}
+
+impl<T: Ordered> Kernel for Rows<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let rows = self.x.chunks_exact(self.len).zip(self.out);
+        if self.len > SHORT {
+            for (x, out) in rows {
+                *out = Row { max: self.max, x }.run(s);
+            }
+        } else if self.max {
+            for (x, out) in rows {
+                *out = short_row(x, |a, b| a > b);
+            }
+        } else {
+            for (x, out) in rows {
+                *out = short_row(x, |a, b| a < b);
+            }
+        }
+    }
+}
+
+/// A row that is too short for vectors.
+#[inline(always)]
+fn short_row<T: Ordered>(x: &[T], better: impl Fn(T, T) -> bool) -> u32 {
+    let (mut best, mut at) = (x[0], 0);
+    for (i, v) in x.iter().enumerate().skip(1) {
+        let take = beats(*v, best, &better);
+        best = if take { *v } else { best };
+        at = if take { i as u32 } else { at };
+    }
+    at
 }
 
 #[inline(always)]

@@ -16,6 +16,8 @@ use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 
 /// Elements of a row summed before partial sums are added.
 const BLOCK: usize = 4096;
+/// Rows up to this length are reduced many at a time.
+const SHORT: usize = 512;
 /// Blocks of a task.
 const BLOCKS: usize = 16;
 /// Rows of a task along other axes.
@@ -66,6 +68,8 @@ pub trait Acc: Copy + Send + Sync + 'static {
     fn extreme(_: Simd, _: Reduction, _: &[Self]) -> Option<Self> {
         None
     }
+    /// Reduces rows of `len` elements, each in at most one block, to a result each.
+    fn fold_rows(level: Simd, op: Reduction, x: &[Self], len: usize, out: &mut [Self]);
     /// Adds four rows, or one, to sums.
     fn add_rows(level: Simd, op: Reduction, rows: &[&[Self]], acc: &mut [Self]);
 }
@@ -111,6 +115,9 @@ macro_rules! accumulator {
                 <$acc as Acc>::extreme(level, op, x).unwrap_or_else(|| dispatch(level, Fold { op, x }))
             }
             $($extreme)?
+            fn fold_rows(level: Simd, op: Reduction, x: &[$acc], len: usize, out: &mut [$acc]) {
+                dispatch(level, FoldRows { op, x, len, out });
+            }
             fn add_rows(level: Simd, op: Reduction, rows: &[&[$acc]], acc: &mut [$acc]) {
                 dispatch(level, AddRows { op, rows, acc });
             }
@@ -260,6 +267,14 @@ fn rows<T: Reduce>(
         let chunk = crate::par::grain(par, outer, (16384 / len).max(1));
         chunks(par, outer, chunk, |a, b| {
             let mut room = Room::default();
+            if len <= SHORT {
+                let buf = Scratch::<T::Acc>::new(widened_len::<T>(PIECE));
+                return pieces(x, len, (a, b), &mut room, |first, rows, piece| {
+                    // SAFETY: rows are this task's own.
+                    let out = unsafe { to.slice(first, rows) };
+                    T::Acc::fold_rows(simd, op, wide(simd, piece, &buf), len, out);
+                });
+            }
             pieces(x, len, (a, b), &mut room, |first, _, piece| {
                 for (i, x) in piece.chunks_exact(len).enumerate() {
                     let r = row(simd, op, &x, 0, len, &mut Room::default());
@@ -301,6 +316,11 @@ fn pairwise<T: Reduce>(op: Reduction, parts: &mut [T::Acc]) -> T::Acc {
     parts[0]
 }
 
+/// How many elements a buffer for the wide copy of `n` elements has.
+fn widened_len<T: Reduce>(n: usize) -> usize {
+    if size_of::<T>() == size_of::<T::Acc>() { 0 } else { n }
+}
+
 /// The block itself where it needs no widening, or a wide copy of it.
 fn wide<'a, T: Reduce>(simd: Simd, x: &'a [T], buf: &'a Scratch<T::Acc>) -> &'a [T::Acc] {
     if size_of::<T>() == size_of::<T::Acc>() {
@@ -324,7 +344,7 @@ fn row<T: Reduce>(
 ) -> T::Acc {
     const { assert!(PIECE.is_multiple_of(BLOCK)) };
     let mut parts = [T::Acc::start(op); BLOCKS];
-    let buf = Scratch::<T::Acc>::new(BLOCK);
+    let buf = Scratch::<T::Acc>::new(widened_len::<T>(BLOCK));
     let mut done = 0;
     while done < len {
         let piece = x.piece(at + done, PIECE.min(len - done), room);
@@ -334,6 +354,61 @@ fn row<T: Reduce>(
         done += piece.len();
     }
     pairwise::<T>(op, &mut parts[..len.div_ceil(BLOCK).max(1)])
+}
+
+struct FoldRows<'a, A> {
+    op: Reduction,
+    x: &'a [A],
+    len: usize,
+    out: &'a mut [A],
+}
+
+impl<A: Acc> Kernel for FoldRows<'_, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        let FoldRows { op, x, len, out } = self;
+        match op {
+            Reduction::Sum | Reduction::Mean => fold_rows(Reduction::Sum, x, len, out),
+            Reduction::Prod => fold_rows(Reduction::Prod, x, len, out),
+            Reduction::Min => fold_rows(Reduction::Min, x, len, out),
+            Reduction::Max => fold_rows(Reduction::Max, x, len, out),
+        }
+    }
+}
+
+#[inline(always)]
+fn fold_rows<A: Acc>(op: Reduction, x: &[A], len: usize, out: &mut [A]) {
+    match len {
+        ..=8 => fold_short::<A, 8>(op, x, len, out),
+        ..=16 => fold_short::<A, 16>(op, x, len, out),
+        ..=32 => fold_short::<A, 32>(op, x, len, out),
+        ..=64 => fold_short::<A, 64>(op, x, len, out),
+        _ => {
+            for (row, out) in x.chunks_exact(len).zip(out) {
+                *out = fold(op, row);
+            }
+        }
+    }
+}
+
+/// Rows of at most `LANES` elements.
+#[inline(always)]
+fn fold_short<A: Acc, const LANES: usize>(op: Reduction, x: &[A], len: usize, out: &mut [A]) {
+    for (row, out) in x.chunks_exact(len).zip(out) {
+        let mut acc = [A::start(op); LANES];
+        for (a, x) in acc.iter_mut().zip(row) {
+            *a = A::join(op, *a, *x);
+        }
+        let mut n = LANES / 2;
+        while n > 0 {
+            for i in 0..n {
+                acc[i] = A::join(op, acc[i], acc[i + n]);
+            }
+            n /= 2;
+        }
+        *out = acc[0];
+    }
 }
 
 struct Fold<'a, A> {
@@ -417,23 +492,27 @@ fn columns<T: Reduce>(par: &dyn Par, simd: Simd, op: Reduction, x: &[T], axis: A
 fn strip<T: Reduce>(simd: Simd, op: Reduction, x: &[T], rows: usize, stride: usize, acc: &mut [T::Acc]) {
     let n = acc.len();
     acc.fill(T::Acc::start(op));
-    let bufs: [Scratch<T::Acc>; 4] = std::array::from_fn(|_| Scratch::new(n));
-    let run = Scratch::<T::Acc>::new(n);
-    // SAFETY: the buffer holds as many elements, and is filled before it is read.
-    let run = unsafe { std::slice::from_raw_parts_mut(run.ptr(), n) };
-    let mut k = 0;
-    while k < rows {
-        let end = rows.min(k + RUN);
-        run.fill(T::Acc::start(op));
+    let bufs: [Scratch<T::Acc>; 4] = std::array::from_fn(|_| Scratch::new(widened_len::<T>(n)));
+    let add = |mut k: usize, end: usize, acc: &mut [T::Acc]| {
         while k < end {
             let step = if k + 4 <= end { 4 } else { 1 };
             let mut lines: [&[T::Acc]; 4] = [&[]; 4];
             for (i, (line, buf)) in lines.iter_mut().zip(&bufs).enumerate().take(step) {
                 *line = wide(simd, &x[(k + i) * stride..][..n], buf);
             }
-            T::Acc::add_rows(simd, op, &lines[..step], run);
+            T::Acc::add_rows(simd, op, &lines[..step], acc);
             k += step;
         }
+    };
+    if rows <= RUN {
+        return add(0, rows, acc);
+    }
+    let run = Scratch::<T::Acc>::new(n);
+    // SAFETY: the buffer holds as many elements, and is filled before it is read.
+    let run = unsafe { std::slice::from_raw_parts_mut(run.ptr(), n) };
+    for k in (0..rows).step_by(RUN) {
+        run.fill(T::Acc::start(op));
+        add(k, rows.min(k + RUN), run);
         T::Acc::add_rows(simd, op, &[&*run], acc);
     }
 }

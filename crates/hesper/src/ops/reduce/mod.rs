@@ -11,6 +11,7 @@ mod layout;
 mod reducers;
 mod stats;
 
+use std::any::TypeId;
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
@@ -18,7 +19,7 @@ use hesper_compute::Reduction;
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
-use super::native::reach;
+use super::native::{GRAIN, par_chunks_mut, reach};
 use super::{Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
@@ -35,8 +36,8 @@ use layout::Layout;
 use reducers::{Bits, CountSet, Extreme, Moments, Place, Product, Sum, Truth};
 pub(super) use reducers::{Number, Total, Wide};
 
-/// Axes shorter than this are reduced by the general kernels: there is no second pass over the results.
-const DENSE_FROM: usize = 16;
+/// Rows shorter than this are not made while they are reduced: it would take longer than their numbers.
+const MADE_FROM: usize = 16;
 
 /// What elements are combined by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,6 +93,31 @@ impl Kind {
 }
 
 /// A reduction over some axes, which may have stayed in the result with length one.
+/// Results of what `reduce` combines, computed where they belong if they are of the type of sums.
+fn finished<R: Reducer<Acc: bytemuck::Pod>, E>(
+    reducer: &R,
+    out: &mut [R::Out],
+    reduce: impl FnOnce(&mut [R::Acc]) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    if TypeId::of::<R::Acc>() == TypeId::of::<R::Out>() {
+        reduce(bytemuck::cast_slice_mut(out))?;
+        par_chunks_mut(out, GRAIN, |_, part| {
+            for result in part {
+                *result = reducer.finish(bytemuck::cast(*result));
+            }
+        });
+        return Ok(());
+    }
+    let mut sums = vec![reducer.identity(); out.len()];
+    reduce(&mut sums)?;
+    par_chunks_mut(out, GRAIN, |task, part| {
+        for (result, sum) in part.iter_mut().zip(&sums[task * GRAIN..]) {
+            *result = reducer.finish(*sum);
+        }
+    });
+    Ok(())
+}
+
 #[derive(Debug)]
 struct Reduce {
     kind: Kind,
@@ -110,7 +136,11 @@ impl Reduce {
     /// By kernels of contiguous axes where the input lies so.
     fn run_dense<R>(&self, l: &mut Lowering<'_>, reducer: R, reduction: Reduction) -> Result<Data>
     where
-        R: Reducer<In: hesper_compute::Reduce<Acc = <R as Reducer>::Acc> + crate::Element> + Send + 'static,
+        R: Reducer<
+                In: hesper_compute::Reduce<Acc = <R as Reducer>::Acc> + crate::Element,
+                Acc: bytemuck::Pod,
+            > + Send
+            + 'static,
     {
         if let Some(made) = l.take_made() {
             return self.run_made(l, Feed::Made(made), reducer, reduction);
@@ -119,11 +149,9 @@ impl Reduce {
             l,
             |_| reducer,
             move |reducer, layout, x, out| {
-                let dense = layout.axis().filter(|axis| axis.len >= DENSE_FROM).is_some_and(|axis| {
-                    let mut sums = vec![reducer.identity(); out.len()];
-                    let done = hesper_compute::reduce(&Cores, reduction, x, axis, &mut sums).is_ok();
-                    out.iter_mut().zip(sums).for_each(|(out, sum)| *out = reducer.finish(sum));
-                    done
+                let dense = layout.axis().is_some_and(|axis| {
+                    let sums = |sums: &mut [R::Acc]| hesper_compute::reduce(&Cores, reduction, x, axis, sums);
+                    finished(reducer, out, sums).is_ok()
                 });
                 if !dense {
                     kernel::run(reducer, layout, x, out);
@@ -135,7 +163,11 @@ impl Reduce {
     /// Of rows that are made as they are read, with the numbers of [`run_dense`](Self::run_dense).
     fn run_made<R>(&self, l: &Lowering<'_>, rows: Feed, reducer: R, reduction: Reduction) -> Result<Data>
     where
-        R: Reducer<In: hesper_compute::Reduce<Acc = <R as Reducer>::Acc> + crate::Element> + Send + 'static,
+        R: Reducer<
+                In: hesper_compute::Reduce<Acc = <R as Reducer>::Acc> + crate::Element,
+                Acc: bytemuck::Pod,
+            > + Send
+            + 'static,
     {
         let length = self.over.iter().map(|at| l.input_shape(0)[*at]).product();
         let output = l.output()?;
@@ -145,11 +177,9 @@ impl Reduce {
             reader.with::<R::In>(native, |x, rest| {
                 let Some(out) = rest.last_mut() else { return Ok(()) };
                 let out = out.as_mut_slice::<R::Out>()?;
-                let mut sums = vec![reducer.identity(); out.len()];
-                hesper_compute::reduce_rows(&Cores, reduction, x, length, &mut sums)
-                    .map_err(|error| error.to_string())?;
-                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = reducer.finish(sum));
-                Ok(())
+                let sums =
+                    |sums: &mut [R::Acc]| hesper_compute::reduce_rows(&Cores, reduction, x, length, sums);
+                finished(&reducer, out, sums).map_err(|error| error.to_string().into())
             })
         })?;
         Ok(Data::contiguous(output, l.shape()))
@@ -352,7 +382,7 @@ impl Op for Reduce {
         };
         let trailing = self.over.iter().rev().zip((0..shape.len()).rev()).all(|(axis, at)| *axis == at);
         let length: usize = self.over.iter().filter_map(|at| shape.get(*at)).product();
-        combined && dtype != Dtype::Complex64 && trailing && length >= DENSE_FROM
+        combined && dtype != Dtype::Complex64 && trailing && length >= MADE_FROM
     }
 
     fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {

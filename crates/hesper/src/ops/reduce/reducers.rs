@@ -11,9 +11,9 @@ use super::layout::Layout;
 /// An element and the types that it is reduced in.
 pub(in crate::ops) trait Number: Pod + Send + Sync {
     /// What it is compared in.
-    type Wide: Wide + 'static;
+    type Wide: Wide + Pod;
     /// What it is added and multiplied in.
-    type Total: Total + 'static;
+    type Total: Total + Pod;
     /// The type of a sum.
     type Sum: Pod + Send + Sync;
 
