@@ -298,22 +298,43 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
         });
         return;
     }
+    let (lines, next_ss, next_ds) = outer[outer.len() - 1];
     chunks(par, count, grain(par, count, (GRAIN / n).max(1)), |a, b| {
-        for i in a..b {
+        let mut i = a;
+        while i < b {
+            let run = (lines - i % lines).min(b - i);
             let (so, dof) = offset(outer, i);
+            let (src, dst) =
+                (src.get().cast::<W>().wrapping_offset(so), dst.get().cast::<W>().wrapping_offset(dof));
+            i += run;
             // SAFETY: the caller's promise; lines are this task's own.
             unsafe {
-                line::<W>(
-                    src.get().cast::<W>().wrapping_offset(so),
-                    ss,
-                    dst.get().cast::<W>().wrapping_offset(dof),
-                    ds,
-                    n,
-                    far.then_some(simd),
-                );
+                match n {
+                    2 if (ss, ds, next_ds) == (0, 1, 2) => spread::<W, 2>(src, next_ss, dst, run),
+                    3 if (ss, ds, next_ds) == (0, 1, 3) => spread::<W, 3>(src, next_ss, dst, run),
+                    4 if (ss, ds, next_ds) == (0, 1, 4) => spread::<W, 4>(src, next_ss, dst, run),
+                    _ => {
+                        for k in 0..run as isize {
+                            let (src, dst) =
+                                (src.wrapping_offset(k * next_ss), dst.wrapping_offset(k * next_ds));
+                            line::<W>(src, ss, dst, ds, n, far.then_some(simd));
+                        }
+                    }
+                }
             }
         }
     });
+}
+
+/// Writes each of `run` elements, `ss` apart, `N` times.
+///
+/// # Safety
+/// The elements are valid at both places.
+unsafe fn spread<W: Copy, const N: usize>(src: *const W, ss: isize, dst: *mut W, run: usize) {
+    for k in 0..run {
+        // SAFETY: the caller's promise.
+        unsafe { dst.cast::<[W; N]>().add(k).write([*src.offset(k as isize * ss); N]) };
+    }
 }
 
 /// Where block `i` of the outer axes begins.

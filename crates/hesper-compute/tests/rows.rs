@@ -274,7 +274,7 @@ fn casts_round_to_nearest_on_every_level() {
 
 fn check_copies<T: Copy + Send + Sync + PartialEq + std::fmt::Debug + 'static>(make: impl Fn(usize) -> T) {
     // Shape, source strides, source offset.
-    let cases: [(&[usize], &[isize], usize); 9] = [
+    let cases: [(&[usize], &[isize], usize); 13] = [
         (&[], &[], 3),
         (&[5], &[-2], 20),
         (&[70, 90], &[1, 70], 0),
@@ -284,6 +284,10 @@ fn check_copies<T: Copy + Send + Sync + PartialEq + std::fmt::Debug + 'static>(m
         (&[4, 6, 5], &[0, 5, 1], 0),
         (&[4, 100], &[1, 0], 0),
         (&[2, 0, 3], &[3, 3, 1], 0),
+        (&[7, 900, 2], &[900, 1, 0], 0),
+        (&[5, 300, 3], &[1, 5, 0], 0),
+        (&[40, 33, 4], &[66, -2, 0], 66),
+        (&[6, 50, 5], &[50, 1, 0], 1),
     ];
     for (shape, strides, offset) in cases {
         let span: usize =
