@@ -212,6 +212,10 @@ impl Op for Unpack {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
     }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::blocks::numbers(l, self.format, None)
+    }
 }
 
 #[derive(Debug)]
@@ -264,6 +268,10 @@ impl Op for UnpackRows {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
     }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::blocks::numbers(l, self.format, Some(self.rows))
+    }
 }
 
 /// Inputs: rows of activations, and blocks.
@@ -307,6 +315,10 @@ impl Op for PackedMatmul {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::blocks::multiply(l, self.format)
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
