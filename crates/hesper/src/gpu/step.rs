@@ -127,8 +127,9 @@ impl Step<'_> {
         // Enough pieces to keep the device busy, of several rows for each lane.
         let pieces = (2 * multiprocessors(l.stream()) / groups).clamp(1, longest.div_ceil(32)).min(64);
         let stream = l.stream();
-        let parts = stream.alloc(if pieces > 1 { groups * pieces * heads * (self.width + 2) * 4 } else { 0 })?;
-        let tickets = stream.alloc(if pieces > 1 { groups * 8 } else { 0 })?;
+        let kept = if pieces > 1 { groups * pieces } else { 1 };
+        let parts = stream.alloc(kept * heads * (self.width + 2) * 4)?;
+        let tickets = stream.alloc(groups * 8)?;
         let size = dtype.size();
         let (read, _) = reach(&tokens, l.input_shape(0), size);
         let (rows, _) = reach(&block, l.input_shape(1), size);
