@@ -223,17 +223,19 @@ template <int M, int R> __device__ __forceinline__ float gathered(const float (&
 
 __device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
 
-// Up to M rows of activations, behind a norm if NORM, times the rows of up to three matrices; a warp to R rows. END 0: side
+// Rows of activations, M at a time, behind a norm if NORM, times the rows of up to three matrices; a warp to R rows. END 0: side
 // by side, 1: and an array is added, 2: the products with the first matrix are a gate for those with the second.
 template <int F0, int F1, int F2, int END, bool NORM, class T, int M, int R>
 __global__ void __launch_bounds__(256)
 few(const T* __restrict__ x, const T* __restrict__ norm, const u8* __restrict__ w0, const u8* __restrict__ w1,
-    const u8* __restrict__ w2, const T* __restrict__ added, T* __restrict__ out, i64 m, i64 n0, i64 n1, i64 n2, i64 k,
+    const u8* __restrict__ w2, const T* __restrict__ added, T* __restrict__ out, i64 all_m, i64 n0, i64 n1, i64 n2, i64 k,
     i64 chunk, float eps) {
   extern __shared__ __align__(16) float kept[];
   __shared__ float squares[M][8];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int step = (int)chunk / 32 * 36;
+  const i64 first_m = (i64)blockIdx.y * M, m = all_m - first_m < M ? all_m - first_m : M;
+  x += first_m * k;
   const i64 g0 = (n0 + R - 1) / R, g1 = END == 2 ? 0 : (n1 + R - 1) / R, g2 = END == 2 ? 0 : (n2 + R - 1) / R;
   const i64 groups = g0 + g1 + g2, total_rows = END == 2 ? n0 : n0 + n1 + n2;
   for (i64 base = (i64)blockIdx.x * 8; base < groups; base += (i64)gridDim.x * 8) {
@@ -296,7 +298,7 @@ few(const T* __restrict__ x, const T* __restrict__ norm, const u8* __restrict__ 
         mine *= factor;
         gated *= factor;
       }
-      const i64 place = at * total_rows + (which == 0 ? 0 : which == 1 ? n0 : n0 + n1) + row + r;
+      const i64 place = (first_m + at) * total_rows + (which == 0 ? 0 : which == 1 ? n0 : n0 + n1) + row + r;
       if (END == 1) mine += f32(added[place]);
       out[place] = from<T>(END == 2 ? silu(mine) * gated : mine);
     }

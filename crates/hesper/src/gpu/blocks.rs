@@ -1,7 +1,7 @@
 //! Matrices in GGUF's blocks on GPUs: a few rows of activations are multiplied with blocks where they lie, bound by memory;
 //! more of them by tiles on tensor cores, whose numbers are decoded on the way.
 //!
-//! Up to eight rows give the same sums alone and together.
+//! Rows that are multiplied where blocks lie give the same sums alone and together.
 
 use hesper_cuda::CudaShared;
 use hesper_runtime::{Buffer, Encoder};
@@ -18,8 +18,12 @@ use crate::ops::native::reach;
 use crate::ops::packed::PackedFormat;
 
 const TEXT: &str = include_str!("blocks.cuh");
-/// Most rows of activations that are multiplied with blocks where they lie.
-pub(crate) const FEW: usize = 8;
+/// Rows of activations that meet a block at a time.
+const TOGETHER: usize = 8;
+/// Most rows that are multiplied with blocks where they lie: of large matrices, and of those that the cache holds.
+const FEW: [usize; 2] = [16, 64];
+/// Bytes that the cache holds.
+const CACHED: usize = 24 << 20;
 /// Rows of half precision from which on a library multiplies decoded numbers faster.
 const MANY: usize = 128;
 /// Bytes of shared memory for activations.
@@ -122,17 +126,25 @@ pub(crate) struct Products<'a> {
 }
 
 impl Products<'_> {
-    /// Encodes them. None with more than [`FEW`] rows where there is a norm or the device [has no tiles](has_tiles).
+    /// Encodes them. None with [many](Products::are_few) rows where there is a norm or the device
+    /// [has no tiles](has_tiles).
     pub(crate) fn lower(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
         l.bring()?;
-        let m = l.shape()[0];
-        if m <= FEW && self.matrices.len() <= 3 {
+        if self.are_few(l) {
             return self.few(l).map(Some);
         }
         if self.eps.is_some() || !has_tiles(l) {
             return Ok(None);
         }
         self.tiles(l).map(Some)
+    }
+
+    /// Whether rows are multiplied with blocks where they lie.
+    fn are_few(&self, l: &Lowering<'_>) -> bool {
+        let k = l.input_shape(0)[1];
+        let bytes = |(format, rows): &(PackedFormat, usize)| rows * k / format.block_len() * format.block_bytes();
+        let cached = self.matrices.iter().map(bytes).sum::<usize>() <= CACHED;
+        l.shape()[0] <= FEW[usize::from(cached)] && self.matrices.len() <= 3
     }
 
     /// Where the blocks of the first matrix are among the inputs.
@@ -155,7 +167,7 @@ impl Products<'_> {
         let rows_of = |at: usize| self.matrices.get(at).map_or(0, |one| one.1);
         let all: usize = if self.end == End::Gate { rows_of(0) } else { (0..3).map(rows_of).sum() };
         // Sums of more rows at a time share activations, where there are enough of them to keep the device busy.
-        let together = m.next_power_of_two();
+        let together = m.min(TOGETHER).next_power_of_two();
         let each = if together <= 2 && all >= 4096 { 2 } else { 1 };
         let room = SHARED / (together * 4 * 36) * 32;
         let chunk = if k <= room { k } else { room / 512 * 512 };
@@ -184,7 +196,7 @@ impl Products<'_> {
             End::Gate => rows_of(0).div_ceil(each),
             _ => (0..3).map(|at| rows_of(at).div_ceil(each)).sum(),
         };
-        let grid = [(groups.div_ceil(8).min(1056) * 256) as u64, 1, 1];
+        let grid = [(groups.div_ceil(8).min(1056) * 256) as u64, m.div_ceil(together) as u64, 1];
         command.write(&output).constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
         Ok(Data::contiguous(output, l.shape()))
     }
@@ -264,8 +276,9 @@ pub(crate) fn multiply(l: &mut Lowering<'_>, format: PackedFormat) -> Result<Opt
     l.bring()?;
     let (m, n, k) = (l.shape()[0], l.shape()[1], l.input_shape(0)[1]);
     let library = l.dtype() != Dtype::Float32 && m > MANY;
-    if m <= FEW || (has_tiles(l) && !library) {
-        return Products { eps: None, matrices: &[(format, n)], end: End::Plain }.lower(l);
+    let products = Products { eps: None, matrices: &[(format, n)], end: End::Plain };
+    if products.are_few(l) || (has_tiles(l) && !library) {
+        return products.lower(l);
     }
     let bytes = aligned(l, 1)?;
     let whole = l.stream().alloc(n * k * l.dtype().size())?;

@@ -61,18 +61,17 @@ template <class T> __device__ __forceinline__ void row4(const T* p, float* v) {
 }
 
 // The attention of turned queries to the rows of a block, the last `window` of them. A block of threads has a piece of the
-// rows of one key head and up to HEADS query heads; eight lanes have a row. The last one to finish of a key head adds the
-// pieces up: tickets of other launches, and whatever the memory held, have other numbers.
+// rows of one key head and up to HEADS query heads; eight lanes have a row. The block of the last piece waits for the others'
+// flags, which are the number of the launch, and adds all pieces up.
 template <class T, int WIDTH, int HEADS, int N, int P>
 __global__ void __launch_bounds__(128)
-attend(const T* __restrict__ tokens, const T* __restrict__ block, float* __restrict__ parts, u64* __restrict__ tickets,
+attend(const T* __restrict__ tokens, const T* __restrict__ block, float* parts, u64* flags,
        T* __restrict__ out, places<N> starts, angles<P> a, turn t, i32 q_heads, i32 kv_heads, i64 room, i64 window, float scale,
        u64 launch) {
   constexpr int RUNS = WIDTH / 32, ROWS = RUNS <= 2 ? 4 : 2;
   __shared__ float queries[HEADS][WIDTH];
   __shared__ float sums[4][HEADS][WIDTH];
   __shared__ float marks[4][HEADS][2];
-  __shared__ bool last;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane % 8;
   const int share = q_heads / kv_heads, tiles = (share + HEADS - 1) / HEADS;
   const int kv = blockIdx.y / tiles, first = blockIdx.y % tiles * HEADS, s = blockIdx.z;
@@ -188,30 +187,48 @@ attend(const T* __restrict__ tokens, const T* __restrict__ block, float* __restr
   if (gridDim.x == 1) return;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    u64 seen = atomicAdd(tickets + group, 0ull), mine;
-    do {
-      mine = seen;
-      const u64 next = mine >> 16 == launch ? mine + 1 : launch << 16 | 1;
-      seen = atomicCAS(tickets + group, mine, next);
-      last = (next & 0xffff) == gridDim.x;
-    } while (seen != mine);
+  volatile u64* const arrived = flags + group * gridDim.x;
+  if (blockIdx.x + 1 < gridDim.x) {
+    if (threadIdx.x == 0) arrived[blockIdx.x] = launch;
+    return;
+  }
+  if (threadIdx.x + 1 < gridDim.x)
+    while (arrived[threadIdx.x] != launch) {}
+  __threadfence();
+  __syncthreads();
+  const float* const all_parts = parts + group * gridDim.x * PART;
+  __shared__ float weights[HEADS][64];
+  // A thread to a piece tells what it counts for.
+  for (int h = 0; h < heads; ++h) {
+    float high = -INF, count = 0.0f;
+    if (threadIdx.x < gridDim.x) {
+      high = __ldcg(all_parts + threadIdx.x * PART + HEADS * WIDTH + 2 * h);
+      count = __ldcg(all_parts + threadIdx.x * PART + HEADS * WIDTH + 2 * h + 1);
+      weights[h][threadIdx.x] = high;
+    }
+    __syncthreads();
+    float top_of_all = -INF;
+    for (int piece = 0; piece < gridDim.x; ++piece) top_of_all = fmaxf(top_of_all, weights[h][piece]);
+    __syncthreads();
+    if (threadIdx.x < gridDim.x) {
+      const float less = exp2_of(high - top_of_all);
+      weights[h][threadIdx.x] = less;
+      count *= less;
+    }
+    // Pieces are at most 64: two warps.
+    if (threadIdx.x < 64) {
+#pragma unroll
+      for (int d = 16; d > 0; d /= 2) count += __shfl_xor_sync(FULL, count, d);
+      if (lane == 0) marks[warp][h][1] = count;
+    }
   }
   __syncthreads();
-  if (!last) return;
-  __threadfence();
-  const volatile float* all_parts = parts + group * gridDim.x * PART;
   for (int i = threadIdx.x; i < heads * WIDTH; i += 128) {
     const int h = i / WIDTH;
-    float high = -INF, x = 0.0f, all = 0.0f;
-    for (int piece = 0; piece < gridDim.x; ++piece) high = fmaxf(high, all_parts[piece * PART + HEADS * WIDTH + 2 * h]);
-    for (int piece = 0; piece < gridDim.x; ++piece) {
-      const volatile float* part = all_parts + piece * PART;
-      const float less = exp2_of(part[HEADS * WIDTH + 2 * h] - high);
-      x = fmaf(part[i], less, x);
-      all = fmaf(part[HEADS * WIDTH + 2 * h + 1], less, all);
-    }
-    result[i] = from<T>(x / all);
+    float x = 0.0f;
+#pragma unroll 8
+    for (int piece = 0; piece < gridDim.x; ++piece) x = fmaf(__ldcg(all_parts + piece * PART + i), weights[h][piece], x);
+    result[i] = from<T>(x / (marks[0][h][1] + marks[1][h][1]));
   }
 }
 

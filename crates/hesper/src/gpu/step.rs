@@ -124,12 +124,13 @@ impl Step<'_> {
         let tiles = share.div_ceil(heads);
         let groups = self.starts.len() * self.kv_heads * tiles;
         let longest = self.starts.iter().max().map_or(1, |start| start + 1).min(window).max(1);
-        // Enough pieces to keep the device busy, of several rows for each lane.
+        // Enough pieces to keep the device busy, of several rows for each lane, and no more than are worked on at once:
+        // one waits for the others.
         let pieces = (2 * multiprocessors(l.stream()) / groups).clamp(1, longest.div_ceil(32)).min(64);
         let stream = l.stream();
         let kept = if pieces > 1 { groups * pieces } else { 1 };
         let parts = stream.alloc(kept * heads * (self.width + 2) * 4)?;
-        let tickets = stream.alloc(groups * 8)?;
+        let flags = stream.alloc(groups * pieces * 8)?;
         let size = dtype.size();
         let (read, _) = reach(&tokens, l.input_shape(0), size);
         let (rows, _) = reach(&block, l.input_shape(1), size);
@@ -141,9 +142,9 @@ impl Step<'_> {
             .long(l.input_shape(1)[2] as i64)
             .long(i64::try_from(window).unwrap_or(i64::MAX))
             .float(scale)
-            .long((launch_number() & ((1 << 48) - 1)) as i64);
+            .long(launch_number() as i64);
         let command = stream.encode("attend_token").read_range(&tokens.buffer, read);
-        let command = command.read_range(&block.buffer, rows).write(&parts).write(&tickets).write(&output);
+        let command = command.read_range(&block.buffer, rows).write(&parts).write(&flags).write(&output);
         let grid = [(pieces * 128) as u64, (self.kv_heads * tiles) as u64, self.starts.len() as u64];
         command.constants(constants.bytes()).dispatch(&pipeline, grid, [128, 1, 1])?;
         Ok(Some(Data::contiguous(output, l.shape())))
