@@ -54,7 +54,9 @@ fn generate_continues_a_prompt_and_says_what_it_did() {
 
 #[test]
 fn a_device_that_is_not_there_is_refused_and_the_host_is_there() {
-    let ask = |device: &str| run(&["generate", "--model", "demo", "-n", "2", "--device", device, "-q", "A language"]);
+    let ask = |device: &str| {
+        run(&["generate", "--model", "demo", "-n", "2", "--device", device, "-q", "A language"])
+    };
     assert_eq!(ask("cpu").0, Some(0));
     let (code, _, err) = ask("gpu:97");
     assert!(code == Some(1) && err.contains("gpu:97") && err.contains("there is no GPU"), "{err}");

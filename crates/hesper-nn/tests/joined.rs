@@ -4,7 +4,8 @@
 
 use hesper::{Activations, Array, Dtype, random};
 use hesper_nn::{
-    Activation, Attention, Causal, Heads, Leaf, LeafMut, Linear, Mlp, Module, Projections, Quantization, Weight,
+    Activation, Attention, Causal, Heads, Leaf, LeafMut, Linear, Mlp, Module, Projections, Quantization,
+    Weight,
 };
 
 fn linear(outputs: usize, inputs: usize, seed: u64, quantized: bool, bias: bool) -> Linear {
@@ -42,14 +43,16 @@ fn joined_layers_give_what_they_gave_and_keep_their_parameters() {
     let x = random::uniform(-1.0, 1.0, &[5, 64], Dtype::Float32, Some(&random::key(9).unwrap())).unwrap();
     for (quantized, bias) in [(false, false), (false, true), (true, false), (true, true)] {
         let make = |outputs: usize, seed: u64| linear(outputs, 64, seed, quantized, bias);
-        let mut mlp = Mlp::new(Some(make(96, 1)), make(96, 2), linear(64, 96, 3, quantized, bias), Activation::Silu);
+        let mut mlp =
+            Mlp::new(Some(make(96, 1)), make(96, 2), linear(64, 96, 3, quantized, bias), Activation::Silu);
         let (before, own) = (mlp.forward(&x).unwrap(), names(&mlp));
         mlp.join().unwrap();
         close(&before, &mlp.forward(&x).unwrap());
         assert_eq!(own, names(&mlp));
 
         let heads = Heads { queries: 4, keys: 2, width: 16 };
-        let projections = Projections::Separate { queries: make(64, 4), keys: make(32, 5), values: make(32, 6) };
+        let projections =
+            Projections::Separate { queries: make(64, 4), keys: make(32, 5), values: make(32, 6) };
         let mut attention = Attention::new(heads, projections, make(64, 7), None, None).unwrap();
         let (before, own) = (attention.forward(&x, &mut Causal).unwrap(), names(&attention));
         attention.join().unwrap();

@@ -76,23 +76,27 @@ fn packed(cases: &mut Cases) {
             ])
         });
         for dtype in FLOATS {
-            cases.add(format!("products with blocks {format:?} {dtype}"), tolerance(dtype).max(2e-4), move || {
-                let mut all = Vec::new();
-                for (m, n, k) in [
-                    (1usize, 70usize, 768usize),
-                    (1, 4100, 512),
-                    (2, 33, 16128),
-                    (3, 130, 1280),
-                    (7, 65, 2560),
-                    (9, 70, 768),
-                    (70, 200, 512),
-                    (150, 64, 256),
-                ] {
-                    let w = matrix(format, n, k, m as u64)?;
-                    all.push(w.matmul(&data(&[m, k], dtype, 3))?);
-                }
-                Ok(all)
-            });
+            cases.add(
+                format!("products with blocks {format:?} {dtype}"),
+                tolerance(dtype).max(2e-4),
+                move || {
+                    let mut all = Vec::new();
+                    for (m, n, k) in [
+                        (1usize, 70usize, 768usize),
+                        (1, 4100, 512),
+                        (2, 33, 16128),
+                        (3, 130, 1280),
+                        (7, 65, 2560),
+                        (9, 70, 768),
+                        (70, 200, 512),
+                        (150, 64, 256),
+                    ] {
+                        let w = matrix(format, n, k, m as u64)?;
+                        all.push(w.matmul(&data(&[m, k], dtype, 3))?);
+                    }
+                    Ok(all)
+                },
+            );
         }
     }
     cases.add("products with blocks of odd lengths", 5e-5, || {

@@ -190,9 +190,8 @@ impl Decoder {
         let linear = |outputs: usize, inputs: usize| -> Outcome<Linear> {
             Ok(Linear::new(weight(outputs, inputs, bits)?, None)?)
         };
-        let norm = || -> Outcome<Norm> {
-            Ok(Norm::Rms(RmsNorm::new(noise(&[WIDTH], Dtype::Bfloat16, 1.0)?, 1e-5)))
-        };
+        let norm =
+            || -> Outcome<Norm> { Ok(Norm::Rms(RmsNorm::new(noise(&[WIDTH], Dtype::Bfloat16, 1.0)?, 1e-5))) };
         let rope = Rope::new(HEADS.width, false, 500_000.0, None)?;
         let one = || -> Outcome<Layer> {
             let projections = Projections::Separate {

@@ -216,7 +216,9 @@ impl<L: Borrow<LanguageModel>, C: BorrowMut<Cache>> Generation<L, C> {
                 }
                 let token = step.best.item::<u32>()?;
                 let piece = match token == UNKNOWN {
-                    true => step.scores.read(|scores: &[f32]| self.state.next(language, scores, length))??,
+                    true => {
+                        step.scores.read(|scores: &[f32]| self.state.next(language, scores, length))??
+                    }
                     false => self.state.push(language, token, length)?,
                 };
                 if piece.finish.is_some() || token == UNKNOWN {

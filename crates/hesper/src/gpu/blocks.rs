@@ -142,7 +142,8 @@ impl Products<'_> {
     /// Whether rows are multiplied with blocks where they lie.
     fn are_few(&self, l: &Lowering<'_>) -> bool {
         let k = l.input_shape(0)[1];
-        let bytes = |(format, rows): &(PackedFormat, usize)| rows * k / format.block_len() * format.block_bytes();
+        let bytes =
+            |(format, rows): &(PackedFormat, usize)| rows * k / format.block_len() * format.block_bytes();
         let cached = self.matrices.iter().map(bytes).sum::<usize>() <= CACHED;
         l.shape()[0] <= FEW[usize::from(cached)] && self.matrices.len() <= 3
     }
@@ -154,7 +155,8 @@ impl Products<'_> {
 
     fn few(&self, l: &Lowering<'_>) -> Result<Data> {
         let (m, k, first) = (l.shape()[0], l.input_shape(0)[1], self.first());
-        let inputs = (0..l.input_count()).map(|at| aligned(l, at)).collect::<Result<SmallVec<[Data; 6]>>>()?;
+        let inputs =
+            (0..l.input_count()).map(|at| aligned(l, at)).collect::<Result<SmallVec<[Data; 6]>>>()?;
         let output = l.output()?;
         let count = self.matrices.len();
         let matrix = |at: usize| first + at.min(count - 1);
@@ -259,8 +261,7 @@ impl Products<'_> {
         };
         let entry = format!("tile<{}, {end}, {}>", number(format), type_name(dtype));
         let parts = if dtype == Dtype::Float32 { 2 } else { 1 };
-        let pipeline =
-            kernel(l.stream(), TEXT, &entry, &format!("shared {}", parts * 2 * 64 * 136 * 2))?;
+        let pipeline = kernel(l.stream(), TEXT, &entry, &format!("shared {}", parts * 2 * 64 * 136 * 2))?;
         let mut constants = Constants::default();
         for number in [m, rows, k, columns, columns, at] {
             constants = constants.long(number as i64);

@@ -144,8 +144,10 @@ impl Attend {
         let q = turned(&self.heads.part(tokens, 0, queries)?, &self.starts, self.turns.as_ref())?;
         let rows = self.starts.iter().max().map_or(0, |start| start + 1);
         let known = block.slice_axis(2, 0, rows as isize, 1)?;
-        let (k, v) =
-            (known.slice_axis(1, 0, keys as isize, 1)?, known.slice_axis(1, keys as isize, 2 * keys as isize, 1)?);
+        let (k, v) = (
+            known.slice_axis(1, 0, keys as isize, 1)?,
+            known.slice_axis(1, keys as isize, 2 * keys as isize, 1)?,
+        );
         let seen = self.starts.iter().flat_map(|start| {
             let oldest = (start + 1).saturating_sub(self.window);
             (0..rows).map(move |row| u8::from(row <= *start && row >= oldest))
@@ -165,11 +167,7 @@ const KEEP: &str = "keep_token";
 const ATTEND: &str = "attend_token";
 
 /// An op of the host that is put together from others.
-fn composed(
-    op: &str,
-    l: &mut Lowering<'_>,
-    build: impl FnOnce(&[Array]) -> Result<Array>,
-) -> Result<Data> {
+fn composed(op: &str, l: &mut Lowering<'_>, build: impl FnOnce(&[Array]) -> Result<Array>) -> Result<Data> {
     compose(l, build)?.ok_or_else(|| Error::value(op, "could not be put together"))
 }
 
