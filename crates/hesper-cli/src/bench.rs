@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use hesper::Array;
-use hesper_lm::{Batch, Cache, CacheKind, GenerateOptions, LanguageModel};
+use hesper::place;
+use hesper_lm::{Batch, Cache, CacheKind, GenerateOptions, Generation, LanguageModel};
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -50,19 +50,24 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     for _ in 0..args.runs {
         let start = Instant::now();
         let mut cache = Cache::new(language.model().config(), CacheKind::Growing)?;
-        let mut last = step(&language, &prompt, &mut cache)?;
+        let more = if args.trace.is_some() { 9 } else { 1 };
+        let options =
+            GenerateOptions { max_tokens: args.tokens + more, ignore_end: true, ..Default::default() };
+        let mut generation = Generation::new(&language, &prompt, &mut cache, &options)?;
+        step(&mut generation)?;
         first.get_or_insert(load_seconds + start.elapsed().as_secs_f64());
         reading.push(args.prompt as f64 / start.elapsed().as_secs_f64());
         let start = Instant::now();
         for _ in 0..args.tokens {
-            last = step(&language, &[last], &mut cache)?;
+            step(&mut generation)?;
         }
         decoding.push(args.tokens as f64 / start.elapsed().as_secs_f64());
         if let Some(file) = &args.trace {
-            let trace = hesper::place::cpu().trace();
+            let runtime = place::default_device().runtime().map_err(|error| error.to_string())?;
+            let trace = runtime.trace();
             trace.start();
             for _ in 0..8 {
-                last = step(&language, &[last], &mut cache)?;
+                step(&mut generation)?;
             }
             std::fs::write(file, trace.stop()).map_err(|error| format!("{}: {error}", file.display()))?;
         }
@@ -100,15 +105,12 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tokens through the model; gives the best next one.
-fn step(language: &LanguageModel, ids: &[u32], cache: &mut Cache) -> Result<u32, Failure> {
-    let ids = Array::try_from_slice(ids, &[1, ids.len()]).map_err(|error| error.to_string())?;
-    let scores = language.model().step(&ids, cache)?;
-    let best = scores.read(|scores: &[f32]| {
-        let best = scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-        best.map_or(0, |(id, _)| id as u32)
-    });
-    Ok(best.map_err(|error| error.to_string())?)
+/// One more token.
+fn step(generation: &mut Generation<&LanguageModel, &mut Cache>) -> Result<(), Failure> {
+    match generation.next() {
+        Some(piece) => Ok(piece.map(|_| ())?),
+        None => Err("the model's context is too short for so many tokens".to_string().into()),
+    }
 }
 
 /// Tokens in a second of texts with prompts of 32 tokens that are decoded together.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use clap::Args;
+use hesper::place::{self, Device};
 use hesper_lm::{CacheKind, GenerateOptions, LanguageModel, LoadOptions, Sampling, fetch};
 
 use crate::progress::Progress;
@@ -16,11 +17,15 @@ pub struct ModelArgs {
     /// Round activations that meet 4- and 8-bit weights to 8 bits where that is faster
     #[arg(long)]
     pub round_activations: bool,
+    /// Where to compute: cpu, gpu or gpu:N (NVIDIA) [default: as HESPER_DEVICE says, else cpu]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<Device>,
 }
 
 impl ModelArgs {
     /// Loads the model, telling on a terminal what takes time.
     pub fn load(&self, quiet: bool) -> Result<(LanguageModel, f64), String> {
+        choose(self.device)?;
         let start = Instant::now();
         let options = LoadOptions { round_activations: self.round_activations };
         let mut progress = Progress::new(quiet);
@@ -29,6 +34,18 @@ impl ModelArgs {
         progress.clear();
         Ok((model, start.elapsed().as_secs_f64()))
     }
+}
+
+/// Makes a device that all ops run on; one that is asked for and cannot be used is an error.
+fn choose(device: Option<Device>) -> Result<(), String> {
+    let (device, who) = match (device, std::env::var("HESPER_DEVICE")) {
+        (Some(device), _) => (device, "--device"),
+        (None, Ok(name)) if !name.is_empty() => {
+            (name.parse().map_err(|error| format!("HESPER_DEVICE: {error}"))?, "HESPER_DEVICE")
+        }
+        _ => return Ok(()),
+    };
+    place::set_default_device(device).map_err(|error| format!("{who} {device}: {error}"))
 }
 
 /// How tokens are chosen and how many.

@@ -53,6 +53,21 @@ fn generate_continues_a_prompt_and_says_what_it_did() {
 }
 
 #[test]
+fn a_device_that_is_not_there_is_refused_and_the_host_is_there() {
+    let ask = |device: &str| {
+        run(&["generate", "--model", "demo", "-n", "2", "--device", device, "-q", "A language"])
+    };
+    assert_eq!(ask("cpu").0, Some(0));
+    let (code, _, err) = ask("gpu:97");
+    assert!(code == Some(1) && err.contains("gpu:97") && err.contains("there is no GPU"), "{err}");
+    let (code, _, err) = ask("toaster");
+    assert!(code == Some(2) && err.contains("toaster"), "{err}");
+    let mut command = hesper(&["generate", "--model", "demo", "-n", "2", "-q", "A language"]);
+    let (code, _, err) = told(command.env("HESPER_DEVICE", "gpu:97").output().unwrap());
+    assert!(code == Some(1) && err.contains("HESPER_DEVICE"), "{err}");
+}
+
+#[test]
 fn machines_get_one_object() {
     let (code, out, err) = run(&["generate", "--model", "demo", "-n", "5", "--json", "The old poets"]);
     assert_eq!((code, err.as_str()), (Some(0), ""));

@@ -1,9 +1,12 @@
 //! From scores to a token.
 //!
 //! Scores are read back and sampled on the host: a token needs one pass over them, and what is random must
-//! not depend on a device. One [`Sampler`] belongs to one text; with the same seed it draws the same tokens.
+//! not depend on a device. One [`Sampler`] belongs to one text; with the same seed it draws the same tokens. Where the best
+//! token is always taken, a GPU finds it by itself ([`best_tokens`]).
 
 use std::collections::HashSet;
+
+use hesper::{Array, Dtype, select};
 
 use crate::error::{Error, Result};
 
@@ -42,6 +45,11 @@ impl Default for Sampling {
 }
 
 impl Sampling {
+    /// Whether the best token is always taken, whatever came before.
+    pub(crate) fn is_best(&self) -> bool {
+        self.temperature == 0.0 && self.repetition_penalty == 1.0
+    }
+
     /// Whether the numbers make sense.
     pub fn check(&self) -> Result<()> {
         let ranges = [
@@ -57,6 +65,18 @@ impl Sampling {
         }
         Ok(())
     }
+}
+
+/// What [`best_tokens`] gives where scores have to be looked at one by one.
+pub(crate) const UNKNOWN: u32 = u32::MAX;
+
+/// The first of the best tokens for each row of scores, as numbers of the shape (rows), found where the scores are; or
+/// [`UNKNOWN`] if there may be scores that are no numbers.
+pub(crate) fn best_tokens(scores: &Array) -> hesper::Result<Array> {
+    let best = scores.argmax(Some(-1), true)?.astype(Dtype::Uint32)?;
+    let odd = scores.take_along_axis(&best, Some(-1))?.isnan()?;
+    let unknown = Array::full(best.shape(), i64::from(UNKNOWN), Some(Dtype::Uint32))?;
+    select(&odd, &unknown, &best)?.reshape(&[-1])
 }
 
 /// SplitMix64: small, and good enough to draw words with.

@@ -4,7 +4,7 @@
 //! decided by a [`KeyValues`]. Without memory ([`Causal`]) every token sees those before it.
 
 use hesper::fast::{self, AttentionMask};
-use hesper::{Array, Dtype, PackedArray, PackedEnd, Split, packed_layer, place};
+use hesper::{Array, Dtype, PackedArray, PackedEnd, Split, packed_layer};
 
 use crate::error::{Error, Result};
 use crate::linear::Linear;
@@ -91,6 +91,8 @@ pub struct Attention {
     output: Linear,
     norms: Option<(RmsNorm, RmsNorm)>,
     rope: Option<Rope>,
+    /// Separate projections as one.
+    joined: Option<Linear>,
 }
 
 impl Attention {
@@ -120,12 +122,24 @@ impl Attention {
             }
             Projections::Joined(layer) => expect("qkv_proj", layer, q + 2 * k)?,
         }
-        Ok(Attention { heads, projections, output, norms, rope })
+        Ok(Attention { heads, projections, output, norms, rope, joined: None })
+    }
+
+    /// Makes separate projections one product, where their weights are stored alike: fewer, larger commands, as GPUs want
+    /// them.
+    pub fn join(&mut self) -> Result<()> {
+        if let Projections::Separate { queries, keys, values } = &mut self.projections {
+            self.joined = Linear::join(&mut [queries, keys, values])?;
+        }
+        Ok(())
     }
 
     /// Applies it to tokens of shape (sequences, tokens, width), or of shape (tokens, width) with those of all
     /// sequences one behind the other.
     pub fn forward(&self, x: &Array, memory: &mut dyn KeyValues) -> Result<Array> {
+        if let Some(joined) = &self.joined {
+            return self.output.forward(&self.attend_joined(&joined.forward(x)?, memory)?);
+        }
         let parts = match &self.projections {
             Projections::Separate { queries, keys, values } => {
                 [queries.forward(x)?, keys.forward(x)?, values.forward(x)?]
@@ -141,20 +155,30 @@ impl Attention {
             return Ok(x.add(&self.forward(&norm.forward(x)?, memory)?)?);
         };
         let joined = packed_layer(x, Some(norm.parts()), &[q, k, v], PackedEnd::Plain)?;
-        let single = x.ndim() == 2 && x.shape()[0] == memory.sequences() && self.norms.is_none();
-        let turns = self.rope.as_ref().map(Rope::turns);
-        let y = match single {
-            true => memory.attend_token(&joined, self.heads, turns, self.scale())?,
-            false => None,
-        };
-        let y = match y {
-            Some(y) => y,
-            None => self.attend(self.split(&joined)?, memory)?,
-        };
+        let y = self.attend_joined(&joined, memory)?;
         Ok(packed_layer(&y, None, &[output], PackedEnd::Plus(x))?)
     }
 
-    /// What [`packed_layer`] needs, if this layer is made of it and the host computes.
+    /// Attention with queries, keys and values that lie side by side.
+    fn attend_joined(&self, joined: &Array, memory: &mut dyn KeyValues) -> Result<Array> {
+        let single = joined.ndim() == 2 && joined.shape()[0] == memory.sequences() && self.norms.is_none();
+        let turns = self.rope.as_ref().map(Rope::turns);
+        let y = match single {
+            true => memory.attend_token(joined, self.heads, turns, self.scale())?,
+            false => None,
+        };
+        match y {
+            Some(y) => Ok(y),
+            None => self.attend(self.split(joined)?, memory),
+        }
+    }
+
+    /// Whether [`residual`](Attention::residual) takes a few commands with such a norm and such tokens.
+    pub fn is_packed(&self, norm: &Norm, x: &Array) -> bool {
+        self.packed(norm, x).is_some()
+    }
+
+    /// What [`packed_layer`] needs, if this layer is made of it.
     fn packed<'a>(
         &'a self,
         norm: &'a Norm,
@@ -218,10 +242,10 @@ impl Attention {
     }
 }
 
-/// Whether [`packed_layer`] takes such a norm and such activations: those of the host, in float32.
+/// Whether [`packed_layer`] takes such a norm and such activations: in float32.
 pub(crate) fn joins(norm: &RmsNorm, x: &Array) -> bool {
     let float = |array: &Array| array.dtype() == Dtype::Float32;
-    float(x) && float(norm.parts().0) && place::default_device() == place::Device::Cpu
+    float(x) && float(norm.parts().0)
 }
 
 impl Module for Attention {
@@ -246,6 +270,7 @@ impl Module for Attention {
         prefix: &str,
         f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
     ) -> Result<()> {
+        self.joined = None;
         match &mut self.projections {
             Projections::Separate { queries, keys, values } => {
                 queries.visit_mut(&join(prefix, "q_proj"), f)?;

@@ -16,6 +16,7 @@ mod linear;
 mod mlp;
 mod module;
 mod norm;
+mod residual;
 mod rope;
 mod weight;
 
@@ -27,5 +28,6 @@ pub use linear::Linear;
 pub use mlp::Mlp;
 pub use module::{Leaf, LeafMut, Module, ModuleExt, Parameter, join};
 pub use norm::{LayerNorm, Norm, RmsNorm};
+pub use residual::Residual;
 pub use rope::{Rope, RopeScaling};
 pub use weight::{Quantization, Weight};

@@ -1,6 +1,6 @@
 //! Affine maps.
 
-use hesper::{Activations, Array, PackedArray};
+use hesper::{Activations, Array, PackedArray, Split, concatenate};
 
 use crate::error::{Error, Result};
 use crate::module::{Module, Parameter, join};
@@ -41,6 +41,39 @@ impl Linear {
             (Weight::Packed { blocks, activations: Activations::Exact }, None) => Some(blocks),
             _ => None,
         }
+    }
+
+    /// One layer that gives what several give, side by side, if their weights are stored alike. The weights of these become
+    /// parts of its own.
+    pub(crate) fn join(layers: &mut [&mut Linear]) -> Result<Option<Linear>> {
+        let Some(first) = layers.first().map(|layer| (**layer).clone()) else { return Ok(None) };
+        let alike = |layer: &Linear| {
+            layer.weight.is_like(&first.weight) && layer.bias.is_some() == first.bias.is_some()
+        };
+        let mut joined = first.clone();
+        let count = joined.parameters_mut().len();
+        if count == 0 || !layers.iter().all(|layer| alike(layer)) {
+            return Ok(None);
+        }
+        for part in 0..count {
+            let own = |layer: &mut Linear| layer.parameters_mut()[part].get().clone();
+            let all: Vec<Array> = layers.iter_mut().map(|layer| own(layer)).collect();
+            let whole = concatenate(&all, 0)?;
+            let ends = all.iter().scan(0, |end, array| {
+                *end += array.shape()[0] as isize;
+                Some(*end)
+            });
+            let cuts: Vec<isize> = ends.take(all.len() - 1).collect();
+            for (layer, rows) in layers.iter_mut().zip(whole.split(Split::Indices(&cuts), 0)?) {
+                layer.parameters_mut()[part].set(rows);
+            }
+            joined.parameters_mut()[part].set(whole);
+        }
+        Ok(Some(joined))
+    }
+
+    fn parameters_mut(&mut self) -> Vec<&mut Parameter> {
+        self.weight.parameters_mut().into_iter().chain(&mut self.bias).collect()
     }
 
     /// Applies the map to the last axis.

@@ -1,13 +1,14 @@
 //! The layers between attentions.
 
-use hesper::{Array, PackedArray, PackedEnd, packed_layer};
+use hesper::{Array, PackedArray, PackedEnd, Split, packed_layer};
 
 use crate::activation::Activation;
 use crate::attention::joins;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::linear::Linear;
-use crate::module;
+use crate::module::{Module, join};
 use crate::norm::Norm;
+use crate::{Leaf, LeafMut};
 
 /// Wide, activated, narrow again; with a gate, the activated gate is multiplied by the wide vector.
 #[derive(Debug, Clone)]
@@ -16,14 +17,42 @@ pub struct Mlp {
     up_proj: Linear,
     down_proj: Linear,
     activation: Activation,
+    /// Gate and wide layer as one.
+    joined: Option<Linear>,
 }
 
-module!(Mlp { gate_proj, up_proj, down_proj });
+impl Module for Mlp {
+    fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>)) {
+        self.gate_proj.visit(&join(prefix, "gate_proj"), f);
+        self.up_proj.visit(&join(prefix, "up_proj"), f);
+        self.down_proj.visit(&join(prefix, "down_proj"), f);
+    }
+
+    fn visit_mut(
+        &mut self,
+        prefix: &str,
+        f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.joined = None;
+        self.gate_proj.visit_mut(&join(prefix, "gate_proj"), f)?;
+        self.up_proj.visit_mut(&join(prefix, "up_proj"), f)?;
+        self.down_proj.visit_mut(&join(prefix, "down_proj"), f)
+    }
+}
 
 impl Mlp {
     /// From its layers.
     pub fn new(gate: Option<Linear>, up: Linear, down: Linear, activation: Activation) -> Self {
-        Mlp { gate_proj: gate, up_proj: up, down_proj: down, activation }
+        Mlp { gate_proj: gate, up_proj: up, down_proj: down, activation, joined: None }
+    }
+
+    /// Makes gate and wide layer one product, where their weights are stored alike: fewer, larger commands, as GPUs want
+    /// them.
+    pub fn join(&mut self) -> Result<()> {
+        if let Some(gate) = &mut self.gate_proj {
+            self.joined = Linear::join(&mut [gate, &mut self.up_proj])?;
+        }
+        Ok(())
     }
 
     /// Gate, wide and narrow layer as packed matrices, if all are and the gate is activated as they need it.
@@ -34,6 +63,11 @@ impl Mlp {
 
     /// Applies it.
     pub fn forward(&self, x: &Array) -> Result<Array> {
+        if let Some(joined) = &self.joined {
+            let both = joined.forward(x)?.split(Split::Sections(2), -1)?;
+            let [gate, up] = &both[..] else { return Err(Error::Setting("a product in two parts".into())) };
+            return self.down_proj.forward(&self.activation.forward(gate)?.multiply(up)?);
+        }
         let up = self.up_proj.forward(x)?;
         let hidden = match &self.gate_proj {
             Some(gate) => self.activation.forward(&gate.forward(x)?)?.multiply(&up)?,

@@ -171,6 +171,30 @@ impl Weight {
         })
     }
 
+    /// Whether rows of both can be those of one weight.
+    pub(crate) fn is_like(&self, other: &Weight) -> bool {
+        let same = self.shape()[1] == other.shape()[1] && self.dtype() == other.dtype();
+        same && match (self, other) {
+            (Weight::Dense(_), Weight::Dense(_)) => true,
+            (
+                Weight::Quantized { biases, quantization, activations, .. },
+                Weight::Quantized { biases: others, quantization: kind, activations: rounding, .. },
+            ) => quantization == kind && activations == rounding && biases.is_some() == others.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Its parameters.
+    pub(crate) fn parameters_mut(&mut self) -> Vec<&mut Parameter> {
+        match self {
+            Weight::Dense(weight) => vec![weight],
+            Weight::Quantized { codes, scales, biases, .. } => {
+                [codes, scales].into_iter().chain(biases.as_mut()).collect()
+            }
+            Weight::Packed { .. } => Vec::new(),
+        }
+    }
+
     /// The type of what it gives for activations of its own type.
     pub fn dtype(&self) -> Dtype {
         match self {

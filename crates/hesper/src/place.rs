@@ -197,6 +197,14 @@ pub fn current_stream() -> Result<Stream> {
     default_stream(default_device())
 }
 
+/// The device on which the current thread's ops run; that of a runtime that was opened elsewhere counts as a GPU if its
+/// memory is not the host's.
+pub fn current_device() -> Device {
+    let Some(stream) = SCOPE.with(|scope| scope.borrow().last().cloned()) else { return default_device() };
+    let elsewhere = if stream.runtime().info().host_visible { Device::Cpu } else { Device::Gpu(0) };
+    device_of(&stream).unwrap_or(elsewhere)
+}
+
 /// Runs `f` with its ops on `stream`.
 pub fn with_stream<R>(stream: &Stream, f: impl FnOnce() -> R) -> R {
     struct Leave;

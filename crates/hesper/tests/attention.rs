@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
 
-use hesper::fast::{AttentionMask, gated_delta_update, rope, scaled_dot_product_attention};
+use hesper::fast::{
+    self, AttentionMask, StepHeads, Turns, gated_delta_update, rope, scaled_dot_product_attention,
+};
 use hesper::{Array, Dtype, transform};
 
 /// Numbers that look random and are the same every time.
@@ -389,4 +391,40 @@ fn derivatives_of_the_gated_delta_rule_are_those_of_differences() {
         check_slope(&|x| run(&wide(&q, x), &wide(&k, x), x, &wide(&steps, x), state), &v, 1e-3, "values");
         check_slope(&|x| run(&wide(&q, x), &wide(&k, x), &wide(&v, x), x, state), &steps, 1e-3, "rates");
     }
+}
+
+#[test]
+fn tokens_of_half_precision_are_kept_and_attend_like_those_of_single_precision() {
+    let heads = StepHeads { queries: 4, keys: 2, width: 16 };
+    let turns = Turns::new(16, false, 10_000.0, 1.0);
+    let starts = [3, 0, 6];
+    let both = |dtype: Dtype| {
+        let tokens = array(&[3, 8 * 16], 1, Dtype::Bfloat16).astype(dtype).unwrap();
+        let block = array(&[3, 4, 8, 16], 2, Dtype::Bfloat16).astype(dtype).unwrap();
+        let kept = fast::keep_token(&block, &tokens, &starts, heads, Some(&turns)).unwrap();
+        let seen = fast::attend_token(&tokens, &kept, &starts, heads, Some(&turns), 0.25, Some(4)).unwrap();
+        assert_eq!((kept.dtype(), seen.dtype()), (dtype, dtype));
+        [doubles(&kept), doubles(&seen)]
+    };
+    for (one, other) in both(Dtype::Float32).iter().zip(both(Dtype::Bfloat16)) {
+        for (a, b) in one.iter().zip(other) {
+            assert!((a - b).abs() < 0.02, "{a} and {b}");
+        }
+    }
+    let tokens = array(&[3, 8 * 16], 1, Dtype::Float16);
+    let block = array(&[3, 4, 8, 16], 2, Dtype::Float32);
+    let error = fast::keep_token(&block, &tokens, &starts, heads, None).unwrap_err();
+    assert!(error.to_string().contains("one type"), "{error}");
+}
+
+#[test]
+fn a_sum_and_its_norm_are_those_of_two_ops() {
+    let (x, y) = (array(&[3, 24], 1, Dtype::Float32), array(&[3, 24], 2, Dtype::Float32));
+    let weight = array(&[24], 3, Dtype::Float32);
+    let (sum, normal) = fast::add_norm(&x, &y, &weight, 1e-5).unwrap();
+    let plain = x.add(&y).unwrap();
+    assert_eq!(doubles(&sum), doubles(&plain));
+    assert_eq!(doubles(&normal), doubles(&fast::rms_norm(&plain, Some(&weight), 1e-5).unwrap()));
+    let error = fast::add_norm(&x, &weight, &weight, 1e-5).unwrap_err();
+    assert!(error.to_string().contains("[24]"), "{error}");
 }

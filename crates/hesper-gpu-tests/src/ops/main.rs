@@ -8,6 +8,7 @@ mod attention;
 mod bench;
 mod cases;
 mod compare;
+mod decoder_cases;
 mod more_cases;
 mod networks;
 mod stress;

@@ -13,6 +13,7 @@ pub fn add(cases: &mut Cases) {
     choices(cases);
     cuda_kernels(cases);
     networks(cases);
+    crate::decoder_cases::add(cases);
 }
 
 fn updates(cases: &mut Cases) {

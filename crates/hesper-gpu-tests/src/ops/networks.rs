@@ -3,12 +3,12 @@
 
 use std::time::Instant;
 
-use hesper::fast::{self, AttentionMask, Offset};
+use hesper::fast::{self, AttentionMask, Offset, StepHeads};
 use hesper::place::{self, Device};
-use hesper::{Activations, Array, Dtype, Error, random, transform};
+use hesper::{Activations, Array, Dtype, Error, concatenate, random, transform};
 use hesper_nn::{
-    Activation, Attention, Embedding, Heads, KeyValues, Linear, Mlp, Projections, Quantization, RmsNorm,
-    Rope, Weight,
+    Activation, Attention, Embedding, Heads, KeyValues, Leaf, Linear, Mlp, Module, Norm, Projections,
+    Quantization, Residual, RmsNorm, Rope, Weight,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -109,9 +109,9 @@ fn training() -> Outcome<()> {
     Ok(())
 }
 
-/// Keys and values of texts of one length.
+/// Keys and values of texts of one length, those of keys in front.
 struct Memory<'a> {
-    blocks: &'a mut [Array; 2],
+    block: &'a mut Array,
     length: usize,
 }
 
@@ -121,42 +121,42 @@ impl KeyValues for Memory<'_> {
     }
 
     fn sequences(&self) -> usize {
-        self.blocks[0].shape()[0]
+        self.block.shape()[0]
     }
 
     fn attend(&mut self, queries: &Array, keys: &Array, values: &Array, scale: f32) -> Result<Array, Error> {
-        let rows = self.length + 1;
+        let (heads, rows) = (keys.shape()[1] as isize, self.length as isize + 1);
         let starts = vec![self.length; self.sequences()];
-        let [old_keys, old_values] = self.blocks.clone();
-        let room = old_keys.shape()[2];
-        // The old blocks are handed over, so that rows are written in place.
-        *self.blocks = [Array::zeros(&[0], Dtype::Float32)?, Array::zeros(&[0], Dtype::Float32)?];
-        let new = [
-            fast::append(&old_keys, keys, &starts, room)?,
-            fast::append(&old_values, values, &starts, room)?,
-        ];
-        drop((old_keys, old_values));
-        let head = |block: &Array| {
-            let end: Vec<isize> = block.shape().iter().map(|length| *length as isize).collect();
-            block.slice(&[0; 4], &[end[0], end[1], rows as isize, end[3]], &[1; 4])
+        let new = concatenate(&[keys.clone(), values.clone()], 1)?;
+        let room = self.block.shape()[2];
+        *self.block = fast::append(self.block, &new, &starts, room)?;
+        let end = [self.block.shape()[0] as isize, 0, rows, self.block.shape()[3] as isize];
+        let part = |from: isize, to: isize| {
+            self.block.slice(&[0, from, 0, 0], &[end[0], to, end[2], end[3]], &[1; 4])
         };
-        let y = fast::scaled_dot_product_attention(
-            queries,
-            &head(&new[0])?,
-            &head(&new[1])?,
-            scale,
-            AttentionMask::None,
-            None,
-        )?;
-        *self.blocks = new;
-        Ok(y)
+        let (keys, values) = (part(0, heads)?, part(heads, 2 * heads)?);
+        fast::scaled_dot_product_attention(queries, &keys, &values, scale, AttentionMask::None, None)
+    }
+
+    fn attend_token(
+        &mut self,
+        token: &Array,
+        heads: Heads,
+        turns: Option<&fast::Turns>,
+        scale: f32,
+    ) -> Result<Option<Array>, Error> {
+        let Heads { queries, keys, width } = heads;
+        let heads = StepHeads { queries, keys, width };
+        let starts = vec![self.length; self.sequences()];
+        *self.block = fast::keep_token(self.block, token, &starts, heads, turns)?;
+        fast::attend_token(token, self.block, &starts, heads, turns, scale, None).map(Some)
     }
 }
 
 struct Layer {
-    before: RmsNorm,
+    before: Norm,
     attention: Attention,
-    between: RmsNorm,
+    between: Norm,
     mlp: Mlp,
 }
 
@@ -164,7 +164,7 @@ struct Layer {
 struct Decoder {
     tokens: Embedding,
     layers: Vec<Layer>,
-    norm: RmsNorm,
+    norm: Norm,
     head: Linear,
 }
 
@@ -190,7 +190,8 @@ impl Decoder {
         let linear = |outputs: usize, inputs: usize| -> Outcome<Linear> {
             Ok(Linear::new(weight(outputs, inputs, bits)?, None)?)
         };
-        let norm = || -> Outcome<RmsNorm> { Ok(RmsNorm::new(noise(&[WIDTH], Dtype::Bfloat16, 1.0)?, 1e-5)) };
+        let norm =
+            || -> Outcome<Norm> { Ok(Norm::Rms(RmsNorm::new(noise(&[WIDTH], Dtype::Bfloat16, 1.0)?, 1e-5))) };
         let rope = Rope::new(HEADS.width, false, 500_000.0, None)?;
         let one = || -> Outcome<Layer> {
             let projections = Projections::Separate {
@@ -199,17 +200,21 @@ impl Decoder {
                 values: linear(HEADS.keys * HEADS.width, WIDTH)?,
             };
             let output = linear(WIDTH, WIDTH)?;
-            Ok(Layer {
-                before: norm()?,
-                attention: Attention::new(HEADS, projections, output, None, Some(rope.clone()))?,
-                between: norm()?,
-                mlp: Mlp::new(
-                    Some(linear(14336, WIDTH)?),
-                    linear(14336, WIDTH)?,
-                    linear(WIDTH, 14336)?,
-                    Activation::Silu,
-                ),
-            })
+            let mut attention = Attention::new(HEADS, projections, output, None, Some(rope.clone()))?;
+            let (gate, up) = (linear(14336, WIDTH)?, linear(14336, WIDTH)?);
+            let mut mlp = Mlp::new(Some(gate), up, linear(WIDTH, 14336)?, Activation::Silu);
+            attention.join()?;
+            mlp.join()?;
+            // Evaluated one by one, so that the parts are not there twice for all layers.
+            let mut weights = Vec::new();
+            attention.visit("", &mut |_, leaf| weights.push(leaf));
+            mlp.visit("", &mut |_, leaf| weights.push(leaf));
+            for leaf in weights {
+                if let Leaf::Parameter(parameter) = leaf {
+                    parameter.get().eval()?;
+                }
+            }
+            Ok(Layer { before: norm()?, attention, between: norm()?, mlp })
         };
         Ok(Decoder {
             tokens: Embedding::new(weight(VOCABULARY, WIDTH, bits)?),
@@ -220,14 +225,15 @@ impl Decoder {
     }
 
     /// The best next token of every text.
-    fn step(&self, ids: &Array, memory: &mut [[Array; 2]], length: usize) -> Outcome<Array> {
-        let mut x = self.tokens.forward(ids)?;
-        for (layer, blocks) in self.layers.iter().zip(memory) {
-            let mut memory = Memory { blocks, length };
-            x = x.add(&layer.attention.forward(&layer.before.forward(&x)?, &mut memory)?)?;
-            x = x.add(&layer.mlp.forward(&layer.between.forward(&x)?)?)?;
+    fn step(&self, ids: &Array, memory: &mut [Array], length: usize) -> Outcome<Array> {
+        let mut x = Residual::new(self.tokens.forward(ids)?);
+        for (layer, block) in self.layers.iter().zip(memory) {
+            let normal = x.normed(&layer.before)?;
+            x.add(layer.attention.forward(&normal, &mut Memory { block, length })?)?;
+            let normal = x.normed(&layer.between)?;
+            x.add(layer.mlp.forward(&normal)?)?;
         }
-        let scores = self.head.forward(&self.norm.forward(&x)?)?;
+        let scores = self.head.forward(&x.normed(&self.norm)?)?;
         Ok(scores.argmax(Some(-1), false)?)
     }
 }
@@ -246,11 +252,10 @@ fn llama(part: &str) -> Outcome<()> {
         let decoder = Decoder::new(layers, bits)?;
         println!("bench Llama 8B {name}: weights made in {:.2} s", start.elapsed().as_secs_f64());
         for batch in [1usize, 16, 64].into_iter().filter(|batch| wanted(*batch)) {
-            let shape = [batch, HEADS.keys, CONTEXT + 256, HEADS.width];
+            let shape = [batch, 2 * HEADS.keys, CONTEXT + 256, HEADS.width];
             let mut memory = Vec::new();
             for _ in 0..layers {
-                let block = || noise(&shape, Dtype::Bfloat16, 1.0);
-                memory.push([block()?, block()?]);
+                memory.push(noise(&shape, Dtype::Bfloat16, 1.0)?);
             }
             let mut ids = Array::from_slice(&vec![17i32; batch]);
             let (mut best, mut first, mut length) = (f64::INFINITY, 0.0, CONTEXT);
@@ -259,7 +264,7 @@ fn llama(part: &str) -> Outcome<()> {
                 let start = Instant::now();
                 for _ in 0..count {
                     ids = decoder.step(&ids, &mut memory, length)?;
-                    hesper::async_eval([&ids].into_iter().chain(memory.iter().flatten()))?;
+                    hesper::async_eval([&ids].into_iter().chain(&memory))?;
                     length += 1;
                 }
                 ids.eval()?;

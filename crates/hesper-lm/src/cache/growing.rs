@@ -3,7 +3,7 @@
 //! Keys and values of a layer lie in one block, the heads of keys before those of values.
 
 use hesper::fast::{self, StepHeads};
-use hesper::{Array, Dtype, concatenate};
+use hesper::{Array, Dtype, concatenate, place};
 use hesper_nn::Heads;
 
 use super::{Step, room};
@@ -55,10 +55,15 @@ impl Growing {
     ) -> hesper::Result<Option<Array>> {
         let Heads { queries, keys, width } = heads;
         let heads = StepHeads { queries, keys, width };
+        // The host's kernels for single tokens are those of single precision.
+        let dtype = token.dtype();
+        if dtype != Dtype::Float32 && place::current_device() == place::Device::Cpu {
+            return Ok(None);
+        }
         let old = match self.block.clone() {
-            Some(block) if block.dtype() != Dtype::Float32 => return Ok(None),
+            Some(block) if block.dtype() != dtype => return Ok(None),
             Some(block) => block,
-            None => Array::zeros(&[step.starts.len(), 2 * keys, 0, width], Dtype::Float32)?,
+            None => Array::zeros(&[step.starts.len(), 2 * keys, 0, width], dtype)?,
         };
         let wanted = room(&old, step.rows());
         let block = fast::keep_token(&with_room(old, wanted)?, token, &step.starts, heads, turns)?;

@@ -222,6 +222,17 @@ impl Cache {
         Ok(())
     }
 
+    /// Takes the last token of every text back, whose rows stay where they are until others are written there. Only where
+    /// all are kept.
+    pub(crate) fn hide_last(&mut self) {
+        self.lengths.iter_mut().for_each(|length| *length = length.saturating_sub(1));
+    }
+
+    /// Undoes [`Cache::hide_last`], if nothing was written since.
+    pub(crate) fn show_last(&mut self) {
+        self.lengths.iter_mut().for_each(|length| *length += 1);
+    }
+
     /// Adds the texts of another cache behind its own.
     pub(crate) fn join(&mut self, other: Cache) -> Result<()> {
         for (own, new) in self.layers.iter_mut().zip(other.layers) {

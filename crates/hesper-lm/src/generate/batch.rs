@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use hesper::Array;
 
-use super::text::{Piece, State, prefill};
+use super::text::{Begun, Piece, State, prefill};
 use super::{Finish, GenerateOptions, Generated, Stats, check_prompt};
 use crate::cache::{Cache, CacheKind};
 use crate::error::{Error, Result};
 use crate::language::LanguageModel;
+use crate::sample::UNKNOWN;
 
 /// What a step gave for one text.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +33,8 @@ pub struct Batch<'a> {
     texts: Vec<Text>,
     /// Pieces that came with prompts and were not given yet.
     waiting: Vec<Event>,
+    /// The step of the next tokens, where it was begun before the last ones were known.
+    ahead: Option<Begun>,
     next_id: u64,
 }
 
@@ -45,7 +48,7 @@ struct Text {
 impl<'a> Batch<'a> {
     /// A batch without texts.
     pub fn new(language: &'a LanguageModel) -> Self {
-        Batch { language, cache: None, texts: Vec::new(), waiting: Vec::new(), next_id: 0 }
+        Batch { language, cache: None, texts: Vec::new(), waiting: Vec::new(), ahead: None, next_id: 0 }
     }
 
     /// How many texts are being generated.
@@ -75,6 +78,7 @@ impl<'a> Batch<'a> {
         let id = self.next_id;
         self.next_id += 1;
         if piece.finish.is_none() {
+            self.ahead = None;
             match &mut self.cache {
                 None => self.cache = Some(cache),
                 Some(all) => {
@@ -93,16 +97,45 @@ impl<'a> Batch<'a> {
     pub fn step(&mut self) -> Result<Vec<Event>> {
         let mut events = std::mem::take(&mut self.waiting);
         let (Some(cache), false) = (&mut self.cache, self.texts.is_empty()) else { return Ok(events) };
-        let ids: Vec<u32> = self.texts.iter().map(|text| text.last).collect();
-        let scores = self.language.model().step(&Array::try_from_slice(&ids, &[ids.len(), 1])?, cache)?;
-        let lengths = cache.lengths().to_vec();
         let (language, texts) = (self.language, &mut self.texts);
-        let pieces = scores.read(|scores: &[f32]| {
-            let rows = scores.chunks(scores.len() / texts.len());
-            let each = texts.iter_mut().zip(rows).zip(&lengths);
-            each.map(|((text, row), length)| text.state.next(language, row, *length))
-                .collect::<Result<Vec<_>>>()
-        })??;
+        let model = language.model();
+        let from_last = |cache: &mut Cache, texts: &[Text]| -> Result<Array> {
+            let ids: Vec<u32> = texts.iter().map(|text| text.last).collect();
+            model.step(&Array::try_from_slice(&ids, &[ids.len(), 1])?, cache)
+        };
+        let pieces = match texts.iter().all(|text| text.state.takes_best()) {
+            true => {
+                let step = match self.ahead.take() {
+                    Some(step) => {
+                        cache.show_last();
+                        step
+                    }
+                    None => Begun::new(from_last(cache, texts)?, cache)?,
+                };
+                let lengths = cache.lengths().to_vec();
+                let mut each = texts.iter().zip(&lengths);
+                if !each.any(|(text, length)| text.state.ends_next(language, *length)) {
+                    self.ahead = Some(step.next(model, cache)?);
+                }
+                let tokens = step.best.to_vec::<u32>()?;
+                match tokens.contains(&UNKNOWN) {
+                    true => {
+                        self.ahead = None;
+                        by_scores(language, texts, &step.scores, &lengths)?
+                    }
+                    false => {
+                        let each = texts.iter_mut().zip(tokens).zip(lengths);
+                        each.map(|((text, token), length)| text.state.push(language, token, length))
+                            .collect::<Result<Vec<_>>>()?
+                    }
+                }
+            }
+            false => {
+                let scores = from_last(cache, texts)?;
+                let lengths = cache.lengths().to_vec();
+                by_scores(language, texts, &scores, &lengths)?
+            }
+        };
         let mut gone = Vec::new();
         for (at, piece) in pieces.into_iter().enumerate() {
             self.texts[at].last = piece.token;
@@ -128,6 +161,7 @@ impl<'a> Batch<'a> {
     }
 
     fn remove(&mut self, at: usize) -> Result<()> {
+        self.ahead = None;
         self.texts.swap_remove(at);
         match (&mut self.cache, self.texts.is_empty()) {
             (_, true) => self.cache = None,
@@ -136,6 +170,20 @@ impl<'a> Batch<'a> {
         }
         Ok(())
     }
+}
+
+/// The next piece of every text, by scores that are read back.
+fn by_scores(
+    language: &LanguageModel,
+    texts: &mut [Text],
+    scores: &Array,
+    lengths: &[usize],
+) -> Result<Vec<Piece>> {
+    scores.read(|scores: &[f32]| {
+        let rows = scores.chunks(scores.len() / texts.len());
+        let each = texts.iter_mut().zip(rows).zip(lengths);
+        each.map(|((text, row), length)| text.state.next(language, row, *length)).collect()
+    })?
 }
 
 /// Generates the continuations of prompts, all together, each with its own options.
@@ -167,4 +215,35 @@ pub fn batch_generate(
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::{demo, generate};
+
+    #[test]
+    fn steps_that_are_begun_early_give_the_texts_of_one_by_one_whoever_joins_and_leaves() {
+        let language = demo::model().unwrap();
+        let prompts = ["The evening star", "The", "It is seen", "A star"];
+        let prompts = prompts.map(|text| language.prompt_tokens(text).unwrap());
+        let options = |at: usize| GenerateOptions { max_tokens: 3 + 7 * at, ..Default::default() };
+        let mut batch = Batch::new(&language);
+        let mut texts = vec![Vec::new(); prompts.len()];
+        for round in 0..60 {
+            // A text joins every fourth round.
+            if round % 4 == 0 && round / 4 < prompts.len() {
+                batch.add(&prompts[round / 4], &options(round / 4)).unwrap();
+                batch.texts.iter_mut().for_each(|text| text.state.take_best());
+            }
+            for event in batch.step().unwrap() {
+                texts[event.id as usize].push(event.piece.token);
+            }
+        }
+        assert!(batch.is_empty());
+        for (at, (prompt, tokens)) in prompts.iter().zip(texts).enumerate() {
+            assert_eq!(tokens, generate(&language, prompt, &options(at)).unwrap().tokens, "text {at}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Models from checkpoints.
 
-use hesper::Dtype;
+use hesper::{Dtype, place};
 use hesper_nn::{Attention, Embedding, Heads, Mlp, Projections, Rope, RopeScaling};
 
 use super::{Block, Model};
@@ -41,9 +41,12 @@ impl Model {
                 )?)
             }
         };
-        let blocks = (0..config.layers)
+        let mut blocks = (0..config.layers)
             .map(|at| block(&config, checkpoint, at, dtype, rope.as_ref()))
             .collect::<Result<Vec<_>>>()?;
+        if place::current_device() != place::Device::Cpu {
+            blocks.iter_mut().try_for_each(Block::join)?;
+        }
         let head = match config.tied && !checkpoint.has(names.head) {
             true => None,
             false => Some(checkpoint.linear(names.head, [config.vocabulary, width])?),

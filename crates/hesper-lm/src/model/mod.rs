@@ -3,7 +3,7 @@
 mod build;
 
 use hesper::Array;
-use hesper_nn::{Attention, Embedding, KeyValues, Linear, Mlp, Norm, module};
+use hesper_nn::{Attention, Embedding, KeyValues, Linear, Mlp, Norm, Residual, module};
 
 use crate::cache::Cache;
 use crate::config::Config;
@@ -21,9 +21,23 @@ pub(crate) struct Block {
 module!(Block { attention_norm, attention, mlp_norm, mlp });
 
 impl Block {
-    fn forward(&self, x: &Array, memory: &mut dyn KeyValues) -> Result<Array> {
-        let x = self.attention.residual(&self.attention_norm, x, memory)?;
-        Ok(self.mlp.residual(&self.mlp_norm, &x)?)
+    fn forward(&self, x: &mut Residual, memory: &mut dyn KeyValues) -> Result<()> {
+        if self.attention.is_packed(&self.attention_norm, x.sum()?) {
+            let behind = self.attention.residual(&self.attention_norm, x.sum()?, memory)?;
+            *x = Residual::new(self.mlp.residual(&self.mlp_norm, &behind)?);
+            return Ok(());
+        }
+        let h = x.normed(&self.attention_norm)?;
+        x.add(self.attention.forward(&h, memory)?)?;
+        let h = x.normed(&self.mlp_norm)?;
+        x.add(self.mlp.forward(&h)?)?;
+        Ok(())
+    }
+
+    /// Makes of several products one, where weights are stored alike.
+    fn join(&mut self) -> Result<()> {
+        self.attention.join()?;
+        Ok(self.mlp.join()?)
     }
 }
 
@@ -102,10 +116,11 @@ impl Model {
             x = x.add(&table.forward(&Array::try_from_slice(&places, &[places.len()])?)?)?;
         }
         cache.begin(tokens)?;
+        let mut x = Residual::new(x);
         for (at, block) in self.blocks.iter().enumerate() {
-            x = block.forward(&x, &mut cache.layer(at)?)?;
+            block.forward(&mut x, &mut cache.layer(at)?)?;
         }
         cache.end();
-        Ok(x)
+        Ok(x.sum()?.clone())
     }
 }

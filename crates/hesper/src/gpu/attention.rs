@@ -211,7 +211,7 @@ fn section(groups: usize, bytes: usize, tiles: usize, chip: &Chip) -> usize {
 }
 
 /// A number that no other launch of the process has, and that memory hardly holds by accident.
-fn launch_number() -> u64 {
+pub(super) fn launch_number() -> u64 {
     static START: OnceLock<u64> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let start = *START.get_or_init(|| RandomState::new().hash_one("attention"));

@@ -7,6 +7,7 @@
 //! needed. Kernels are found by text, instance and device.
 
 pub(crate) mod attention;
+pub(crate) mod blocks;
 pub(crate) mod compose;
 pub(crate) mod conv;
 pub(crate) mod copy;
@@ -22,6 +23,7 @@ pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod search;
 pub(crate) mod sort;
+pub(crate) mod step;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -5,6 +5,7 @@
 //! Element-wise ops are entries of a table ([`elementwise`]); the planner fuses them. Any other op is
 //! a type of its own that implements [`Op`].
 
+pub mod add_norm;
 mod along;
 pub mod append;
 pub mod arithmetic;

@@ -213,6 +213,10 @@ impl Op for Unpack {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
     }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::blocks::numbers(l, self.format, None)
+    }
 }
 
 #[derive(Debug)]
@@ -265,6 +269,10 @@ impl Op for UnpackRows {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
     }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::blocks::numbers(l, self.format, Some(self.rows))
+    }
 }
 
 /// Inputs: rows of activations, and blocks.
@@ -308,6 +316,10 @@ impl Op for PackedMatmul {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         with_narrow!(self, l)
+    }
+
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        crate::gpu::blocks::multiply(l, self.format)
     }
 
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {

@@ -85,12 +85,46 @@ impl Op for PackedLayer {
         Ok(Data::contiguous(output, l.shape()))
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        use crate::gpu::{blocks, compose};
+        let end = match self.end {
+            End::Plain => blocks::End::Plain,
+            End::Plus => blocks::End::Plus,
+            End::SiluGate => blocks::End::Gate,
+        };
+        let products = blocks::Products { eps: self.eps, matrices: &self.matrices, end };
+        if let Some(data) = products.lower(l)? {
+            return Ok(Some(data));
+        }
+        if self.eps.is_some() && blocks::has_tiles(l) {
+            return compose::compose(l, |inputs| self.behind_norm(inputs));
+        }
+        compose::compose(l, |inputs| self.composed(inputs))
+    }
+
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
         rule.through(|inputs| self.composed(inputs))
     }
 }
 
 impl PackedLayer {
+    /// The norm by itself, then the same without it.
+    fn behind_norm(&self, inputs: &[Array]) -> Result<Array> {
+        let x = rms_norm(&inputs[0], Some(&inputs[1]), self.eps.unwrap_or(0.0))?;
+        let shape = [x.shape()[0], self.columns()];
+        let op = PackedLayer { eps: None, matrices: self.matrices.clone(), end: self.end };
+        let inputs = [x].into_iter().chain(inputs[2..].iter().cloned()).collect();
+        Array::lazy(shape.into_iter().collect(), Dtype::Float32, OpRef::new(op), inputs)
+    }
+
+    /// Columns of the result.
+    fn columns(&self) -> usize {
+        match self.end {
+            End::SiluGate => self.matrices[0].1,
+            _ => self.matrices.iter().map(|one| one.1).sum(),
+        }
+    }
+
     /// The same from other ops.
     fn composed(&self, inputs: &[Array]) -> Result<Array> {
         let (mut x, mut first) = (inputs[0].clone(), 1);

@@ -9,12 +9,17 @@ use hesper_compute::{StepShape, Turn, attend_step, keep_step};
 use hesper_cpu::Cores;
 use smallvec::smallvec;
 
+use super::append::append;
+use super::attention::{AttentionMask, scaled_dot_product_attention};
+use super::concat::concatenate;
 use super::walk::Strided;
 use super::{Op, OpRef, rope};
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
+use crate::gpu::compose::compose;
+use crate::gpu::step as gpu;
 use crate::shape::row_major;
 
 /// How the heads of a token are turned by its position, as [`rope`](crate::fast::rope) does it.
@@ -75,18 +80,96 @@ impl StepHeads {
             );
             return Err(Error::shape(op, what));
         }
-        for array in [tokens, block] {
-            if array.dtype() != Dtype::Float32 {
-                let what = "is for float32, not for an array".into();
-                return Err(Error::Type { op: op.into(), what, dtype: array.dtype() });
-            }
+        let dtype = tokens.dtype();
+        if !matches!(dtype, Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16) || block.dtype() != dtype {
+            let what = format!("is for floats of one type, not for blocks of {} and an array", block.dtype());
+            return Err(Error::Type { op: op.into(), what, dtype });
         }
         Ok(())
+    }
+
+    /// Heads of tokens, so many behind as many others, as sequences of one row.
+    fn part(self, tokens: &Array, before: usize, count: usize) -> Result<Array> {
+        let (from, to) = ((before * self.width) as isize, ((before + count) * self.width) as isize);
+        let heads = tokens.slice_axis(1, from, to, 1)?;
+        heads.reshape(&[tokens.shape()[0] as isize, count as isize, 1, self.width as isize])
+    }
+}
+
+/// Heads of one row, turned by the positions of their sequences.
+fn turned(heads: &Array, starts: &[usize], turns: Option<&Turns>) -> Result<Array> {
+    let Some(turns) = turns else { return Ok(heads.clone()) };
+    let positions: Vec<i32> = starts.iter().map(|start| *start as i32).collect();
+    let periods: Vec<f32> = turns.steps.iter().map(|step| 1.0 / step).collect();
+    let (offset, periods) = (Array::from_slice(&positions), Array::from_slice(&periods));
+    let dims = 2 * turns.steps.len();
+    rope::rope(heads, dims, turns.traditional, None, turns.scale, offset, Some(&periods))
+}
+
+impl Keep {
+    /// The same from other ops.
+    fn composed(&self, inputs: &[Array]) -> Result<Array> {
+        let (block, tokens) = (&inputs[0], &inputs[1]);
+        let StepHeads { queries, keys, .. } = self.heads;
+        let new = self.heads.part(tokens, queries, keys)?;
+        let new = turned(&new, &self.starts, self.turns.as_ref())?;
+        let new = concatenate(&[new, self.heads.part(tokens, queries + keys, keys)?], 1)?;
+        append(block, &new, &self.starts, block.shape()[2])
+    }
+
+    fn on_gpu(&self) -> gpu::Step<'_> {
+        self.heads.on_gpu(&self.starts, self.turns.as_ref())
+    }
+}
+
+impl StepHeads {
+    fn on_gpu<'a>(self, starts: &'a [usize], turns: Option<&'a Turns>) -> gpu::Step<'a> {
+        gpu::Step {
+            q_heads: self.queries,
+            kv_heads: self.keys,
+            width: self.width,
+            starts,
+            steps: turns.map_or(&[], |turns| &turns.steps),
+            traditional: turns.is_some_and(|turns| turns.traditional),
+            scale: turns.map_or(1.0, |turns| turns.scale),
+        }
+    }
+}
+
+impl Attend {
+    /// The same from other ops.
+    fn composed(&self, inputs: &[Array]) -> Result<Array> {
+        let (tokens, block) = (&inputs[0], &inputs[1]);
+        let StepHeads { queries, keys, width } = self.heads;
+        let q = turned(&self.heads.part(tokens, 0, queries)?, &self.starts, self.turns.as_ref())?;
+        let rows = self.starts.iter().max().map_or(0, |start| start + 1);
+        let known = block.slice_axis(2, 0, rows as isize, 1)?;
+        let (k, v) = (
+            known.slice_axis(1, 0, keys as isize, 1)?,
+            known.slice_axis(1, keys as isize, 2 * keys as isize, 1)?,
+        );
+        let seen = self.starts.iter().flat_map(|start| {
+            let oldest = (start + 1).saturating_sub(self.window);
+            (0..rows).map(move |row| u8::from(row <= *start && row >= oldest))
+        });
+        let seen: Vec<u8> = seen.collect();
+        let marks = Array::from_bytes(&seen, Dtype::Bool, &[self.starts.len(), 1, 1, rows])?;
+        let mask = match seen.contains(&0) {
+            true => AttentionMask::Array(&marks),
+            false => AttentionMask::None,
+        };
+        let y = scaled_dot_product_attention(&q, &k, &v, self.scale, mask, None)?;
+        y.reshape(&[self.starts.len() as isize, (queries * width) as isize])
     }
 }
 
 const KEEP: &str = "keep_token";
 const ATTEND: &str = "attend_token";
+
+/// An op of the host that is put together from others.
+fn composed(op: &str, l: &mut Lowering<'_>, build: impl FnOnce(&[Array]) -> Result<Array>) -> Result<Data> {
+    compose(l, build)?.ok_or_else(|| Error::value(op, "could not be put together"))
+}
 
 /// Inputs: the block, the tokens.
 #[derive(Debug)]
@@ -101,7 +184,17 @@ impl Op for Keep {
         KEEP
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        match self.on_gpu().keep(l)? {
+            Some(data) => Ok(Some(data)),
+            None => compose(l, |inputs| self.composed(inputs)),
+        }
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        if l.dtype() != Dtype::Float32 {
+            return composed(KEEP, l, |inputs| self.composed(inputs));
+        }
         let donated = l.is_donated(0);
         let tokens = Strided::row_major(l, 1)?;
         let (starts, turns) = (self.starts.clone(), self.turns.clone());
@@ -157,7 +250,18 @@ impl Op for Attend {
         ATTEND
     }
 
+    fn lower_gpu(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let step = self.heads.on_gpu(&self.starts, self.turns.as_ref());
+        match step.attend(l, self.scale, self.window)? {
+            Some(data) => Ok(Some(data)),
+            None => compose(l, |inputs| self.composed(inputs)),
+        }
+    }
+
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        if l.dtype() != Dtype::Float32 {
+            return composed(ATTEND, l, |inputs| self.composed(inputs));
+        }
         let (tokens, block, output) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?, l.output()?);
         let (starts, turns) = (self.starts.clone(), self.turns.clone());
         let (scale, window) = (self.scale, self.window);
@@ -190,12 +294,8 @@ pub fn keep_token(
 ) -> Result<Array> {
     heads.check(KEEP, tokens, block, starts)?;
     let op = Keep { heads, starts: starts.to_vec(), turns: turns.cloned() };
-    Array::lazy(
-        block.shape().into(),
-        Dtype::Float32,
-        OpRef::new(op),
-        smallvec![block.clone(), tokens.clone()],
-    )
+    let inputs = smallvec![block.clone(), tokens.clone()];
+    Array::lazy(block.shape().into(), block.dtype(), OpRef::new(op), inputs)
 }
 
 /// The attention of one token of each sequence to the rows of its block, its own included: the last `window` of them.
@@ -214,5 +314,5 @@ pub fn attend_token(
     let window = window.unwrap_or(usize::MAX);
     let op = Attend { heads, starts: starts.to_vec(), turns: turns.cloned(), scale, window };
     let shape = smallvec![starts.len(), heads.queries * heads.width];
-    Array::lazy(shape, Dtype::Float32, OpRef::new(op), smallvec![tokens.clone(), block.clone()])
+    Array::lazy(shape, tokens.dtype(), OpRef::new(op), smallvec![tokens.clone(), block.clone()])
 }

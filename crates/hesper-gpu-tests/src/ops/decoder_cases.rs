@@ -1,0 +1,174 @@
+//! What decoders are made of: matrices in GGUF's blocks, steps of single tokens, sums with their norms.
+
+use hesper::fast::{self, StepHeads, Turns};
+use hesper::{Array, Dtype, Error, PackedArray, PackedEnd, PackedFormat, packed_layer};
+
+use crate::cases::{Cases, FLOATS, data, indices, tolerance};
+
+const FORMATS: [PackedFormat; 10] = [
+    PackedFormat::Q4_0,
+    PackedFormat::Q4_1,
+    PackedFormat::Q5_0,
+    PackedFormat::Q5_1,
+    PackedFormat::Q8_0,
+    PackedFormat::Q2_K,
+    PackedFormat::Q3_K,
+    PackedFormat::Q4_K,
+    PackedFormat::Q5_K,
+    PackedFormat::Q6_K,
+];
+
+/// All of them.
+pub fn add(cases: &mut Cases) {
+    packed(cases);
+    layers(cases);
+    steps(cases);
+    for dtype in FLOATS {
+        cases.add(format!("sums with their norms {dtype}"), tolerance(dtype), move || {
+            let mut all = Vec::new();
+            for (rows, length) in [(1usize, 4096usize), (5, 576), (3, 40), (2, 8200)] {
+                let (x, y) = (data(&[rows, length], dtype, 1), data(&[rows, length], dtype, 2));
+                let (sum, normal) = fast::add_norm(&x, &y, &data(&[length], dtype, 3), 1e-5)?;
+                all.extend([sum, normal]);
+            }
+            Ok(all)
+        });
+    }
+}
+
+/// Blocks of random bytes, with scales that are numbers.
+fn matrix(format: PackedFormat, rows: usize, cols: usize, seed: u64) -> Result<PackedArray, Error> {
+    let size = format.block_bytes();
+    let count = rows * cols / format.block_len();
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes: Vec<u8> = (0..count * size)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .collect();
+    let halves: &[usize] = match format {
+        PackedFormat::Q4_0 | PackedFormat::Q5_0 | PackedFormat::Q8_0 => &[0],
+        PackedFormat::Q4_1 | PackedFormat::Q5_1 | PackedFormat::Q4_K | PackedFormat::Q5_K => &[0, 2],
+        PackedFormat::Q2_K => &[80, 82],
+        PackedFormat::Q3_K => &[108],
+        PackedFormat::Q6_K => &[208],
+    };
+    for block in bytes.chunks_exact_mut(size) {
+        for at in halves {
+            // Between a 64th and two of them, either sign.
+            block[at + 1] = block[at + 1] & 0x80 | 0x24 | block[at + 1] & 3;
+        }
+    }
+    PackedArray::new(&Array::from_slice(&bytes), format, &[rows, cols])
+}
+
+fn packed(cases: &mut Cases) {
+    for format in FORMATS {
+        cases.add(format!("numbers of blocks {format:?}"), 1e-6, move || {
+            let w = matrix(format, 37, 512, 1)?;
+            let list = indices(&[3, 5], 37, 2);
+            Ok(vec![
+                w.dequantize(Dtype::Float32)?,
+                w.dequantize(Dtype::Bfloat16)?,
+                w.rows(&list, Dtype::Float32)?,
+                w.rows(&list.subtract(37)?, Dtype::Float16)?,
+            ])
+        });
+        for dtype in FLOATS {
+            cases.add(
+                format!("products with blocks {format:?} {dtype}"),
+                tolerance(dtype).max(2e-4),
+                move || {
+                    let mut all = Vec::new();
+                    for (m, n, k) in [
+                        (1usize, 70usize, 768usize),
+                        (1, 4100, 512),
+                        (2, 33, 16128),
+                        (3, 130, 1280),
+                        (7, 65, 2560),
+                        (9, 70, 768),
+                        (70, 200, 512),
+                        (150, 64, 256),
+                    ] {
+                        let w = matrix(format, n, k, m as u64)?;
+                        all.push(w.matmul(&data(&[m, k], dtype, 3))?);
+                    }
+                    Ok(all)
+                },
+            );
+        }
+    }
+    cases.add("products with blocks of odd lengths", 5e-5, || {
+        let w = matrix(PackedFormat::Q4_1, 100, 576, 1)?;
+        let other = matrix(PackedFormat::Q4_0, 100, 96, 1)?;
+        let x = data(&[40, 576], Dtype::Float32, 3);
+        let turned = data(&[576, 5], Dtype::Float32, 4).t()?;
+        Ok(vec![
+            w.matmul(&x)?,
+            w.matmul(&turned)?,
+            other.matmul(&data(&[40, 96], Dtype::Float32, 5))?,
+            other.matmul(&data(&[2, 3, 96], Dtype::Float32, 6))?,
+        ])
+    });
+}
+
+fn layers(cases: &mut Cases) {
+    for m in [1usize, 3, 8, 9, 64, 100] {
+        // Many rows: 16 bits of each number count, and these numbers are all but centred.
+        let close = if m <= 64 { 2e-5 } else { 5e-4 };
+        cases.add(format!("layers of blocks, {m} rows"), close, move || {
+            let x = data(&[m, 768], Dtype::Float32, 1);
+            let norm = data(&[768], Dtype::Float32, 2);
+            let (q, k) = (matrix(PackedFormat::Q4_K, 770, 768, 3)?, matrix(PackedFormat::Q4_1, 130, 768, 4)?);
+            let (v, other) =
+                (matrix(PackedFormat::Q6_K, 129, 768, 5)?, matrix(PackedFormat::Q8_0, 770, 768, 6)?);
+            let plus = data(&[m, 770], Dtype::Float32, 7);
+            let three = data(&[m, 1029], Dtype::Float32, 8);
+            let norm = Some((&norm, 1e-5f32));
+            Ok(vec![
+                packed_layer(&x, norm, &[&q, &k, &v], PackedEnd::Plain)?,
+                packed_layer(&x, None, &[&q, &k, &v], PackedEnd::Plus(&three))?,
+                packed_layer(&x, norm, &[&q, &other], PackedEnd::SiluGate)?,
+                packed_layer(&x, None, &[&other], PackedEnd::Plus(&plus))?,
+                packed_layer(&x, norm, &[&other], PackedEnd::Plain)?,
+            ])
+        });
+    }
+}
+
+fn steps(cases: &mut Cases) {
+    for dtype in FLOATS {
+        for (queries, keys, width) in
+            [(9usize, 3usize, 64usize), (32, 8, 128), (14, 2, 64), (4, 4, 32), (4, 1, 256), (6, 2, 80)]
+        {
+            let name = format!("steps of tokens {dtype} {queries}/{keys} by {width}");
+            cases.add(name, tolerance(dtype) * 4.0, move || {
+                let heads = StepHeads { queries, keys, width };
+                let mut all = Vec::new();
+                let ragged: Vec<usize> = (0..20).map(|at| at * 37 % 290).collect();
+                for (starts, room, window) in [
+                    (vec![0usize], 4usize, None),
+                    (vec![517], 600, None),
+                    (vec![2999], 3000, None),
+                    (vec![300; 17], 301, None),
+                    (ragged, 300, None),
+                    (vec![5, 250], 256, Some(100)),
+                ] {
+                    let n = starts.len();
+                    let tokens = data(&[n, (queries + 2 * keys) * width], dtype, 1);
+                    let block = data(&[n, 2 * keys, room, width], dtype, 2);
+                    let plain = Turns::new(width, false, 10_000.0, 1.0);
+                    let part = Turns::new(width / 2, true, 500.0, 0.5);
+                    for turns in [Some(&plain), Some(&part), None] {
+                        let kept = fast::keep_token(&block, &tokens, &starts, heads, turns)?;
+                        let scale = (width as f32).powf(-0.5);
+                        all.push(fast::attend_token(&tokens, &kept, &starts, heads, turns, scale, window)?);
+                        all.push(kept);
+                    }
+                }
+                Ok(all)
+            });
+        }
+    }
+}

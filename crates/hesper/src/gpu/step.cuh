@@ -1,0 +1,277 @@
+// A step of a decoder: one new token of each of some sequences.
+
+// Rows before the token of each sequence, or one number for all; by how much the angle of each pair grows with the position.
+template <int N> struct places {
+  i32 at[N];
+  __device__ __forceinline__ i32 of(int sequence) const { return at[N == 1 ? 0 : sequence]; }
+};
+template <int P> struct angles { float step[P]; };
+
+struct turn { i32 pairs, traditional; float scale; };
+
+// Both numbers of pair p of a head; pairs that are not turned are neighbours.
+template <class T, int P>
+__device__ __forceinline__ void pair_of(const T* head, int p, i32 position, const angles<P>& a, const turn& t, int& one,
+                                        int& other, float& x, float& y) {
+  if (p >= t.pairs) {
+    one = 2 * p, other = one + 1;
+    x = f32(head[one]), y = f32(head[other]);
+    return;
+  }
+  one = t.traditional ? 2 * p : p, other = t.traditional ? one + 1 : p + t.pairs;
+  const float u = f32(head[one]), v = f32(head[other]);
+  float s, c;
+  sincosf((float)position * t.scale * a.step[p], &s, &c);
+  x = u * c - v * s, y = u * s + v * c;
+}
+
+// Keys, turned, and values of tokens behind the rows of a block; a thread to a pair.
+template <class T, int N, int P>
+__global__ void __launch_bounds__(128)
+keep(const T* __restrict__ tokens, T* __restrict__ block, places<N> starts, angles<P> a, turn t, i32 sequences, i32 q_heads,
+     i32 kv_heads, i32 width, i64 room) {
+  const i32 i = blockIdx.x * 128 + threadIdx.x, half = width / 2;
+  const i32 p = i % half, head = i / half % (2 * kv_heads), s = i / half / (2 * kv_heads);
+  if (s >= sequences) return;
+  const T* from_head = tokens + (i64)s * (q_heads + 2 * kv_heads) * width + (q_heads + head) * width;
+  T* to = block + (((i64)s * 2 * kv_heads + head) * room + starts.of(s)) * width;
+  const turn none = {0, 0, 0.0f};
+  int one, other;
+  float x, y;
+  pair_of(from_head, p, starts.of(s), a, head < kv_heads ? t : none, one, other, x, y);
+  to[one] = from<T>(x);
+  to[other] = from<T>(y);
+}
+
+__device__ __forceinline__ float exp2_of(float x) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+__device__ __forceinline__ void row4(const float* p, float* v) {
+  const w16 w = *(const w16*)p;
+  memcpy(v, &w, 16);
+}
+template <class T> __device__ __forceinline__ void row4(const T* p, float* v) {
+  T each[4];
+  const w8 w = *(const w8*)p;
+  memcpy(each, &w, 8);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] = f32(each[i]);
+}
+
+// The attention of turned queries to the rows of a block, the last `window` of them. A block of threads has a piece of the
+// rows of one key head and up to HEADS query heads; eight lanes have a row. The block of the last piece waits for the others'
+// flags, which are the number of the launch, and adds all pieces up.
+template <class T, int WIDTH, int HEADS, int N, int P>
+__global__ void __launch_bounds__(128)
+attend(const T* __restrict__ tokens, const T* __restrict__ block, float* parts, u64* flags,
+       T* __restrict__ out, places<N> starts, angles<P> a, turn t, i32 q_heads, i32 kv_heads, i64 room, i64 window, float scale,
+       u64 launch) {
+  constexpr int RUNS = WIDTH / 32, ROWS = RUNS <= 2 ? 4 : 2;
+  __shared__ float queries[HEADS][WIDTH];
+  __shared__ float sums[4][HEADS][WIDTH];
+  __shared__ float marks[4][HEADS][2];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, at = lane % 8;
+  const int share = q_heads / kv_heads, tiles = (share + HEADS - 1) / HEADS;
+  const int kv = blockIdx.y / tiles, first = blockIdx.y % tiles * HEADS, s = blockIdx.z;
+  const int heads = min(HEADS, share - first), start = starts.of(s);
+  const T* token = tokens + (i64)s * (q_heads + 2 * kv_heads) * WIDTH + (kv * share + first) * WIDTH;
+  for (int i = threadIdx.x; i < HEADS * (WIDTH / 2); i += 128) {
+    const int h = i / (WIDTH / 2), p = i % (WIDTH / 2);
+    int one = 2 * p, other = 2 * p + 1;
+    float x = 0.0f, y = 0.0f;
+    if (h < heads) pair_of(token + h * WIDTH, p, start, a, t, one, other, x, y);
+    queries[h][one] = x * (scale * 1.44269504f);
+    queries[h][other] = y * (scale * 1.44269504f);
+  }
+  __syncthreads();
+  float q[HEADS][RUNS][4], sum[HEADS][RUNS][4] = {}, top[HEADS], total[HEADS] = {};
+#pragma unroll
+  for (int h = 0; h < HEADS; ++h) {
+    top[h] = -INF;
+#pragma unroll
+    for (int r = 0; r < RUNS; ++r) row4(&queries[h][r * 32 + at * 4], q[h][r]);
+  }
+  const i64 end = (i64)start + 1, begin = end > window ? end - window : 0;
+  const i64 per = ((end - begin) + gridDim.x - 1) / gridDim.x;
+  const i64 from_row = begin + blockIdx.x * per, to_row = min(from_row + per, end);
+  const T* keys = block + ((i64)s * 2 * kv_heads + kv) * room * WIDTH + at * 4;
+  const T* values = keys + (i64)kv_heads * room * WIDTH;
+  for (i64 base = from_row; base < to_row; base += 16 * ROWS) {
+    float k[ROWS][RUNS][4], v[ROWS][RUNS][4], score[HEADS][ROWS];
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+      const i64 row = min(base + i * 16 + warp * 4 + lane / 8, to_row - 1) * WIDTH;
+#pragma unroll
+      for (int r = 0; r < RUNS; ++r) row4(keys + row + r * 32, k[i][r]);
+#pragma unroll
+      for (int r = 0; r < RUNS; ++r) row4(values + row + r * 32, v[i][r]);
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS; ++h) {
+      float high = top[h];
+#pragma unroll
+      for (int i = 0; i < ROWS; ++i) {
+        float dot = 0.0f;
+#pragma unroll
+        for (int r = 0; r < RUNS; ++r)
+#pragma unroll
+          for (int j = 0; j < 4; ++j) dot = fmaf(q[h][r][j], k[i][r][j], dot);
+#pragma unroll
+        for (int d = 4; d > 0; d /= 2) dot += __shfl_xor_sync(FULL, dot, d);
+        score[h][i] = base + i * 16 + warp * 4 + lane / 8 < to_row ? dot : -INF;
+        high = fmaxf(high, score[h][i]);
+      }
+      const float reference = high == -INF ? 0.0f : high, less = exp2_of(top[h] - reference);
+      top[h] = high;
+      total[h] *= less;
+#pragma unroll
+      for (int r = 0; r < RUNS; ++r)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[h][r][j] *= less;
+#pragma unroll
+      for (int i = 0; i < ROWS; ++i) {
+        const float weight = exp2_of(score[h][i] - reference);
+        total[h] += weight;
+#pragma unroll
+        for (int r = 0; r < RUNS; ++r)
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sum[h][r][j] = fmaf(weight, v[i][r][j], sum[h][r][j]);
+      }
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < HEADS; ++h) {
+    const float high = fmaxf(fmaxf(top[h], __shfl_xor_sync(FULL, top[h], 8)),
+                             fmaxf(__shfl_xor_sync(FULL, top[h], 16), __shfl_xor_sync(FULL, top[h], 24)));
+    const float less = high == -INF ? 0.0f : exp2_of(top[h] - high);
+    float all = total[h] * less;
+    all += __shfl_xor_sync(FULL, all, 8);
+    all += __shfl_xor_sync(FULL, all, 16);
+#pragma unroll
+    for (int r = 0; r < RUNS; ++r)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float x = sum[h][r][j] * less;
+        x += __shfl_xor_sync(FULL, x, 8);
+        x += __shfl_xor_sync(FULL, x, 16);
+        if (lane < 8) sums[warp][h][r * 32 + at * 4 + j] = x;
+      }
+    if (lane == 0) marks[warp][h][0] = high, marks[warp][h][1] = all;
+  }
+  __syncthreads();
+  const i64 group = (i64)blockIdx.z * gridDim.y + blockIdx.y;
+  constexpr int PART = HEADS * (WIDTH + 2);
+  T* const result = out + ((i64)s * q_heads + kv * share + first) * WIDTH;
+  for (int i = threadIdx.x; i < HEADS * WIDTH; i += 128) {
+    const int h = i / WIDTH, e = i % WIDTH;
+    float high = marks[0][h][0];
+#pragma unroll
+    for (int w = 1; w < 4; ++w) high = fmaxf(high, marks[w][h][0]);
+    float x = 0.0f, all = 0.0f;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const float less = high == -INF ? 0.0f : exp2_of(marks[w][h][0] - high);
+      x = fmaf(sums[w][h][e], less, x);
+      all = fmaf(marks[w][h][1], less, all);
+    }
+    if (gridDim.x == 1) {
+      if (h < heads) result[i] = from<T>(x / all);
+    } else {
+      float* part = parts + (group * gridDim.x + blockIdx.x) * PART;
+      part[i] = x;
+      if (e == 0) part[HEADS * WIDTH + 2 * h] = high, part[HEADS * WIDTH + 2 * h + 1] = all;
+    }
+  }
+  if (gridDim.x == 1) return;
+  __threadfence();
+  __syncthreads();
+  volatile u64* const arrived = flags + group * gridDim.x;
+  if (blockIdx.x + 1 < gridDim.x) {
+    if (threadIdx.x == 0) arrived[blockIdx.x] = launch;
+    return;
+  }
+  if (threadIdx.x + 1 < gridDim.x)
+    while (arrived[threadIdx.x] != launch) {}
+  __threadfence();
+  __syncthreads();
+  const float* const all_parts = parts + group * gridDim.x * PART;
+  __shared__ float weights[HEADS][64];
+  // A thread to a piece tells what it counts for.
+  for (int h = 0; h < heads; ++h) {
+    float high = -INF, count = 0.0f;
+    if (threadIdx.x < gridDim.x) {
+      high = __ldcg(all_parts + threadIdx.x * PART + HEADS * WIDTH + 2 * h);
+      count = __ldcg(all_parts + threadIdx.x * PART + HEADS * WIDTH + 2 * h + 1);
+      weights[h][threadIdx.x] = high;
+    }
+    __syncthreads();
+    float top_of_all = -INF;
+    for (int piece = 0; piece < gridDim.x; ++piece) top_of_all = fmaxf(top_of_all, weights[h][piece]);
+    __syncthreads();
+    if (threadIdx.x < gridDim.x) {
+      const float less = exp2_of(high - top_of_all);
+      weights[h][threadIdx.x] = less;
+      count *= less;
+    }
+    // Pieces are at most 64: two warps.
+    if (threadIdx.x < 64) {
+#pragma unroll
+      for (int d = 16; d > 0; d /= 2) count += __shfl_xor_sync(FULL, count, d);
+      if (lane == 0) marks[warp][h][1] = count;
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < heads * WIDTH; i += 128) {
+    const int h = i / WIDTH;
+    float x = 0.0f;
+#pragma unroll 8
+    for (int piece = 0; piece < gridDim.x; ++piece) x = fmaf(__ldcg(all_parts + piece * PART + i), weights[h][piece], x);
+    result[i] = from<T>(x / (marks[0][h][1] + marks[1][h][1]));
+  }
+}
+
+// Sums of rows, and their root mean square norms behind all of them. A block of threads to a row, of which each thread holds
+// WORDS times sixteen bytes.
+template <class T, int WORDS>
+__global__ void __launch_bounds__(1024)
+add_norm(const T* __restrict__ x, const T* __restrict__ y, const T* __restrict__ weight, T* __restrict__ out, i64 rows,
+         i32 length, float eps) {
+  constexpr int V = 16 / sizeof(T);
+  __shared__ float shared[32];
+  const i64 row = blockIdx.x;
+  pack<T> kept[WORDS], scales[WORDS];
+  float squares = 0.0f;
+#pragma unroll
+  for (int w = 0; w < WORDS; ++w) {
+    const int at = (w * blockDim.x + threadIdx.x) * V;
+    if (at < length) {
+      const pack<T> one = load16(x + row * length + at), other = load16(y + row * length + at);
+      scales[w] = load16(weight + at);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+        kept[w].v[v] = from<T>(f32(one.v[v]) + f32(other.v[v]));
+        squares = fmaf(f32(kept[w].v[v]), f32(kept[w].v[v]), squares);
+      }
+      store16(out + row * length + at, kept[w]);
+    }
+  }
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(FULL, squares, d);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = squares;
+  __syncthreads();
+  squares = 0.0f;
+  for (int w = 0; w < blockDim.x / 32; ++w) squares += shared[w];
+  const float factor = 1.0f / sqrtf(squares / (float)length + eps);
+#pragma unroll
+  for (int w = 0; w < WORDS; ++w) {
+    const int at = (w * blockDim.x + threadIdx.x) * V;
+    if (at < length) {
+      pack<T> normal;
+#pragma unroll
+      for (int v = 0; v < V; ++v) normal.v[v] = from<T>(f32(kept[w].v[v]) * factor * f32(scales[w].v[v]));
+      store16(out + (rows + row) * length + at, normal);
+    }
+  }
+}
