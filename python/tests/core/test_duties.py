@@ -13,7 +13,12 @@ import pytest
 import hesper.core as mx
 
 PREAMBLE = "import os, signal, sys, threading, time\nimport hesper.core as mx\n"
-LONG = "a = mx.ones((500, 500))\nfor _ in range(2000):\n    a = a @ a * 1e-3\n"
+LONG = """
+n = 500 if mx.default_device() == mx.cpu else 8192
+a = mx.ones((n, n))
+for _ in range(2000):
+    a = a @ a * 1e-3
+"""
 
 
 def start(program: str) -> subprocess.Popen:
