@@ -243,6 +243,17 @@ fn default_device_now() -> PyDevice {
     find(|scope| Some(scope.device)).unwrap_or(process)
 }
 
+/// Whether ops run on the host unless they are told otherwise.
+pub fn on_host() -> bool {
+    default_device_now().place() == place::Device::Cpu
+}
+
+/// Names folders of packages in which libraries of CUDA may lie.
+#[pyfunction]
+fn _look_for_libraries_in(folders: Vec<std::path::PathBuf>) {
+    place::look_for_libraries_in(&folders);
+}
+
 /// The stream that stands for a device.
 pub fn default_stream_of(device: PyDevice) -> PyResult<PyStream> {
     device.check("default_stream", "get gpu stream")?;
@@ -497,7 +508,8 @@ fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
         Some(On(stream)) => stream,
         None => default_stream_of(default_device_now())?.stream,
     };
-    crate::waiting::wait(py, usize::MAX, move || stream.synchronize())?.map_err(|error| raise(error.into()))
+    let bytes = if stream.runtime().info().host_visible { usize::MAX } else { 0 };
+    crate::waiting::wait(py, bytes, move || stream.synchronize())?.map_err(|error| raise(error.into()))
 }
 
 /// Whether a device can be used.
@@ -607,6 +619,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(is_available, m)?)?;
     m.add_function(wrap_pyfunction!(device_count, m)?)?;
     m.add_function(wrap_pyfunction!(device_info, m)?)?;
+    m.add_function(wrap_pyfunction!(_look_for_libraries_in, m)?)?;
     m.add_function(wrap_pyfunction!(_presented_as_metal, m)?)?;
     m.add_function(wrap_pyfunction!(_present_as_metal, m)?)
 }

@@ -10,6 +10,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -138,6 +139,12 @@ pub struct GpuInfo {
     pub total_memory: usize,
     /// Bytes of its memory that nobody uses now.
     pub free_memory: usize,
+}
+
+/// Names folders that hold packages of NVIDIA's, such as `nvidia` in Python's `site-packages`: libraries of CUDA are looked
+/// for there, too. Takes effect once, before a GPU is first asked for.
+pub fn look_for_libraries_in(folders: &[PathBuf]) {
+    hesper_cuda::library::look_in(folders);
 }
 
 /// What is known of a GPU, which is opened for that.

@@ -78,7 +78,8 @@ fn check(part: &str, share: Share) -> usize {
     let cases = cases::all().into_iter().filter(|case| case.name.contains(part));
     let cases: Vec<_> = cases.skip(share.first).step_by(share.step).collect();
     let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let workers = cores.div_ceil(share.step);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {

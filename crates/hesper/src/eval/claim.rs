@@ -119,10 +119,14 @@ fn collect(roots: &[&Array], number: u64) -> Option<(Vec<Array>, Graph)> {
                 if visit.number.load(Ordering::Relaxed) == number {
                     continue;
                 }
-                visit.number.store(number, Ordering::Relaxed);
-                visit.place.store(Visit::NOWHERE, Ordering::Relaxed);
                 let at = stack.len();
-                match &mut *array.state() {
+                let mut state = array.state();
+                // Whoever has claimed it finds its place there while he lowers: it is not written over.
+                if !matches!(*state, State::Lazy { claimed: true, .. }) {
+                    visit.number.store(number, Ordering::Relaxed);
+                    visit.place.store(Visit::NOWHERE, Ordering::Relaxed);
+                }
+                match &mut *state {
                     State::Ready(_) | State::Kept(..) | State::Known(_) => continue,
                     State::Lazy { claimed: true, .. } => {
                         nodes.iter().for_each(give_free);
@@ -143,6 +147,7 @@ fn collect(roots: &[&Array], number: u64) -> Option<(Vec<Array>, Graph)> {
                         stack.extend(unmet.map(|input| Next::Enter(input.clone())));
                     }
                 }
+                drop(state);
                 stack.insert(at, Next::Leave(array));
             }
         }
