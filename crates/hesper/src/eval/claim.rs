@@ -163,3 +163,25 @@ pub(super) fn place(node: &Array, number: u64) -> Option<usize> {
     }
     Some(visit.place.load(Ordering::Relaxed)).filter(|place| *place != Visit::NOWHERE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_that_meets_claimed_nodes_leaves_their_places_alone() {
+        let x = Array::from_slice(&[1.0f32]).add(1.0).unwrap();
+        let y = x.exp().unwrap();
+        let (claim, _) = Claim::take(&[&y]);
+        let places = (claim.place(&x), claim.place(&y));
+        assert_eq!(places, (Some(0), Some(1)));
+        let other = y.multiply(2.0).unwrap();
+        let number = {
+            let mut lock = CLAIMING.lock().unwrap();
+            *lock += 1;
+            *lock
+        };
+        assert!(collect(&[&other], number).is_none());
+        assert_eq!((claim.place(&x), claim.place(&y)), places);
+    }
+}
