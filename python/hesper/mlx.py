@@ -10,8 +10,8 @@ mlx.core`` finds ``hesper.core``, whether or not MLX itself is installed::
 
 From the command line, ``python -m hesper.mlx script.py arguments`` does the
 same for a script, and ``python -m hesper.mlx -m module arguments`` for a
-module. With ``--metal-kernels`` the host is presented as a GPU with Metal, so
-that programs take the path with their own kernels.
+module. With ``--metal-kernels`` the default device is presented as a GPU with
+Metal, so that programs take the path with their own kernels.
 """
 
 import importlib
@@ -76,9 +76,10 @@ def install(metal_kernels: bool = False) -> None:
     Parameters
     ----------
     metal_kernels : bool
-        Whether to present the host as a GPU with Metal: ``mx.metal.is_available()``
-        is then true, the default device is ``gpu``, and programs that bring Metal
-        kernels run them, on the host.
+        Whether to present the default device as a GPU with Metal:
+        ``mx.metal.is_available()`` is then true, the default device is ``gpu``, and
+        programs that bring Metal kernels run them, on the NVIDIA GPU where there is
+        one, else on the host.
     """
     core = importlib.import_module("hesper._core")
     core._present_as_mlx(True)

@@ -100,7 +100,7 @@ impl Compiler {
         if wanted.minimal && tools.version >= (13, 0) {
             options.push("--minimal".into());
         }
-        if let Some(headers) = library::headers() {
+        for headers in library::headers() {
             options.push(format!("--include-path={}", headers.display()));
         }
         options.extend(wanted.options.iter().cloned());

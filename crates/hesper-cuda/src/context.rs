@@ -10,6 +10,7 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::ending::{self, Inside};
 use crate::error::{CudaError, Result};
 use crate::library;
 use crate::sys::{
@@ -87,6 +88,7 @@ impl Context {
         let mut popped = CUcontext::NULL;
         // SAFETY: creation made the context current on this thread; the driver stores one handle.
         driver.check("cuCtxPopCurrent", unsafe { (driver.ctx_pop_current)(&mut popped) })?;
+        ending::watch();
         Ok(Arc::new(Context { driver, raw, properties }))
     }
 
@@ -107,14 +109,17 @@ impl Context {
 
     /// Makes the context current on this thread until the result is dropped.
     pub fn enter(&self) -> Result<Current<'_>> {
+        let inside = ending::enter()?;
         // SAFETY: the context is alive as long as `self` is.
         self.driver.check("cuCtxPushCurrent", unsafe { (self.driver.ctx_push_current)(self.raw) })?;
-        Ok(Current { context: self, driver: self.driver, thread: PhantomData })
+        Ok(Current { context: self, driver: self.driver, _inside: inside, thread: PhantomData })
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
+        // Where the process ends, the driver is about to do it.
+        let Ok(_inside) = ending::enter() else { return };
         // SAFETY: nobody uses the context any more. A lost one gives its fault once more: nothing to do.
         unsafe { (self.driver.ctx_destroy)(self.raw) };
     }
@@ -162,6 +167,7 @@ fn properties(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<Prope
 pub struct Current<'a> {
     context: &'a Context,
     driver: &'static Driver,
+    _inside: Inside,
     /// What is current is the thread's own.
     thread: PhantomData<*const ()>,
 }

@@ -40,6 +40,9 @@ pub enum CudaError {
         /// How many there are.
         count: usize,
     },
+    /// The process is about to end.
+    #[error("the process ends, and takes the device along")]
+    Ending,
     /// A call of the driver failed.
     #[error("{call}: {name} ({code}), {message}")]
     Driver {

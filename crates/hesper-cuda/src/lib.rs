@@ -15,6 +15,7 @@
 //! | `submit` | a submission as launches or as a graph |
 //! | `topology`, `graph` | the shape of a submission, and executable graphs kept by shape |
 //! | `event`, `flight`, `reap` | completion, in order |
+//! | `ending` | the end of the process, which the driver does not wait with |
 //! | `staging` | host reads and writes |
 //! | [`blas`] | matrix products by cuBLASLt |
 //! | [`cudnn`] | convolutions by cuDNN |
@@ -28,6 +29,7 @@ pub mod context;
 pub mod cudnn;
 mod device;
 pub mod disk;
+mod ending;
 mod error;
 mod event;
 mod flight;

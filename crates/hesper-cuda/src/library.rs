@@ -1,8 +1,9 @@
 //! Where the CUDA libraries are looked for.
 //!
 //! A library is tried by name first (the system's loader knows `LD_LIBRARY_PATH` and its cache), then
-//! in the toolkit that `CUDA_HOME` or `CUDA_PATH` names, then where toolkits are usually installed. For
-//! each place the versioned names come newest first. What was tried is told when nothing is found.
+//! in the toolkit that `CUDA_HOME` or `CUDA_PATH` names, then where toolkits are usually installed, last in the
+//! [folders](look_in) of packages that bring them along. For each place the versioned names come newest first. What was
+//! tried is told when nothing is found.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,21 @@ const CUBLAS_VERSIONS: [u32; 2] = [13, 12];
 
 /// The same of cuDNN.
 const CUDNN_VERSIONS: [u32; 1] = [9];
+
+/// Folders of packages, each with a `lib` and perhaps an `include`.
+static PACKAGES: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// Names folders that hold packages of NVIDIA's, such as `nvidia` in Python's `site-packages`: each folder in them that has
+/// a `lib` is a place to look in. Takes effect once, before the first library is looked for.
+pub fn look_in(parents: &[PathBuf]) {
+    let mut packages = Vec::new();
+    for parent in parents {
+        let Ok(entries) = std::fs::read_dir(parent) else { continue };
+        packages.extend(entries.flatten().map(|entry| entry.path()).filter(|path| path.join("lib").is_dir()));
+    }
+    packages.sort();
+    let _ = PACKAGES.set(packages);
+}
 
 /// The driver's library, loaded once and kept.
 pub fn driver() -> Result<&'static Driver> {
@@ -111,7 +127,8 @@ pub fn toolkits() -> Vec<PathBuf> {
     let usual = ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"].iter().map(PathBuf::from);
     let versioned = NVRTC_VERSIONS.iter().map(|version| PathBuf::from(format!("/usr/local/cuda-{version}")));
     let mut found: Vec<PathBuf> = Vec::new();
-    for toolkit in named.chain(usual).chain(versioned) {
+    let packages = PACKAGES.get().into_iter().flatten().cloned();
+    for toolkit in named.chain(usual).chain(versioned).chain(packages) {
         if !toolkit.as_os_str().is_empty() && !found.contains(&toolkit) {
             found.push(toolkit);
         }
@@ -157,10 +174,16 @@ fn candidates(toolkits: &[PathBuf], versions: &[u32], name: &str, windows: &str)
     candidates
 }
 
-/// Where the toolkit's headers (`cuda_fp16.h` and its like) are, if anywhere.
-pub fn headers() -> Option<PathBuf> {
-    static HEADERS: OnceLock<Option<PathBuf>> = OnceLock::new();
-    HEADERS.get_or_init(|| headers_in(&toolkits())).clone()
+/// Where the toolkit's headers (`cuda_fp16.h` and its like) are, if anywhere; and the folder in it that later toolkits keep
+/// the C++ library in, which the headers themselves ask for.
+pub fn headers() -> &'static [PathBuf] {
+    static HEADERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    HEADERS.get_or_init(|| {
+        let found = headers_in(&toolkits());
+        let library = found.iter().map(|folder| folder.join("cccl")).filter(|folder| folder.is_dir());
+        let library: Vec<PathBuf> = library.collect();
+        found.into_iter().chain(library).collect()
+    })
 }
 
 fn headers_in(toolkits: &[PathBuf]) -> Option<PathBuf> {

@@ -8,6 +8,7 @@ use pyo3::types::{PyBool, PyInt};
 use crate::args::{Lengths, On, Value, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
+use crate::kernel::print;
 
 /// A kernel in CUDA C++, made by ``fast.cuda_kernel``. Calling it builds lazy arrays.
 #[pyclass(module = "hesper.core.fast", frozen, name = "CudaKernel")]
@@ -45,7 +46,7 @@ impl PyCudaKernel {
     /// init_value : float, optional
     ///     What the outputs hold before the kernel runs.
     /// verbose : bool
-    ///     Accepted for compatibility.
+    ///     Prints the whole text of the kernel.
     /// stream : Stream or Device, optional
     ///
     /// Returns
@@ -55,6 +56,7 @@ impl PyCudaKernel {
         init_value = None, verbose = false, stream = None))]
     fn __call__(
         &self,
+        py: Python<'_>,
         inputs: Vec<Value>,
         output_shapes: Vec<Lengths>,
         output_dtypes: Vec<PyDtype>,
@@ -65,7 +67,6 @@ impl PyCudaKernel {
         verbose: bool,
         stream: Option<On>,
     ) -> PyResult<Vec<PyArray>> {
-        let _ = verbose;
         let name = &self.name;
         for (list, given, expected) in [
             ("inputs", inputs.len(), self.inputs),
@@ -102,7 +103,18 @@ impl PyCudaKernel {
         if let Some(value) = init_value {
             call = call.init_value(value);
         }
-        let outputs = on(stream, || call.run())?;
+        if verbose {
+            print(py, &format!("Generated source code for `{name}`:\n```\n{}\n```\n", call.text()))?;
+        }
+        let outputs = on(stream, || {
+            let device = place::device_of(&place::current_stream()?);
+            Ok(if device == Some(place::Device::Cpu) { None } else { Some(call.run()?) })
+        })?;
+        let Some(outputs) = outputs else {
+            return Err(PyValueError::new_err(format!(
+                "[cuda_kernel] Only supports the GPU, and `{name}` was called on a stream of the host."
+            )));
+        };
         Ok(outputs.into_iter().map(PyArray::new).collect())
     }
 
@@ -146,7 +158,7 @@ fn cuda_kernel(
     ensure_row_contiguous: bool,
     shared_memory: i64,
 ) -> PyResult<PyCudaKernel> {
-    if place::gpu_count() == 0 {
+    if !place::Device::Gpu(0).is_available() {
         return Err(PyRuntimeError::new_err("[cuda_kernel] No CUDA back-end."));
     }
     if output_names.is_empty() {

@@ -1,4 +1,7 @@
 //! Devices and streams as Python objects, and the stream of the current scope.
+//!
+//! As in MLX a GPU is the default device where there is one. It is opened when the first array is made, not by
+//! the import; `HESPER_DEVICE=cpu` says otherwise.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,7 +18,7 @@ use pyo3::types::PyDict;
 use crate::args::On;
 use crate::error::raise;
 
-/// Whether programs are told that there is a GPU with Metal (their kernels run on the host).
+/// Whether programs are told that there is a GPU with Metal (their kernels run on the host, or on what GPU there is).
 static AS_METAL: AtomicBool = AtomicBool::new(false);
 /// Set by `set_default_device`.
 static GPU_IS_DEFAULT: AtomicBool = AtomicBool::new(false);
@@ -88,15 +91,12 @@ impl PyDevice {
         }
     }
 
-    /// Where its ops run: on the host, too, where there is no such GPU.
+    /// Where its ops run: on the host, too, where no such GPU can be opened.
     fn place(self) -> place::Device {
-        match usize::try_from(self.index) {
-            Ok(index)
-                if self.kind == PyDeviceType::gpu
-                    && !AS_METAL.load(Ordering::Relaxed)
-                    && index < place::gpu_count() =>
-            {
-                place::Device::Gpu(index)
+        match (self.kind, usize::try_from(self.index)) {
+            (PyDeviceType::gpu, Ok(index)) if !presented_on_the_host() => {
+                let gpu = place::Device::Gpu(index);
+                if gpu.is_available() { gpu } else { place::Device::Cpu }
             }
             _ => place::Device::Cpu,
         }
@@ -113,7 +113,12 @@ impl PyDevice {
         if self.exists() {
             return Ok(());
         }
-        Err(PyValueError::new_err(format!("[{call}] Cannot {what} without gpu backend.")))
+        let missing = place::Device::Gpu(self.index.max(0) as usize).runtime().err();
+        let why = match missing.filter(|_| place::gpu_count() > 0) {
+            Some(error) => format!(": {error}"),
+            None => " without gpu backend.".to_string(),
+        };
+        Err(PyValueError::new_err(format!("[{call}] Cannot {what}{why}")))
     }
 }
 
@@ -224,6 +229,11 @@ pub fn in_scope<R>(build: impl FnOnce() -> R) -> R {
     }
 }
 
+/// Whether it is the host that programs are to take for a GPU with Metal, whatever GPU there is.
+fn presented_on_the_host() -> bool {
+    AS_METAL.load(Ordering::Relaxed) && std::env::var("HESPER_DEVICE").is_ok_and(|name| name == "cpu")
+}
+
 fn default_device_now() -> PyDevice {
     let process = if GPU_IS_DEFAULT.load(Ordering::Relaxed) {
         PyDevice::GPU
@@ -233,18 +243,29 @@ fn default_device_now() -> PyDevice {
     find(|scope| Some(scope.device)).unwrap_or(process)
 }
 
+/// Whether ops run on the host unless they are told otherwise.
+pub fn on_host() -> bool {
+    default_device_now().place() == place::Device::Cpu
+}
+
+/// Names folders of packages in which libraries of CUDA may lie.
+#[pyfunction]
+fn _look_for_libraries_in(folders: Vec<std::path::PathBuf>) {
+    place::look_for_libraries_in(&folders);
+}
+
 /// The stream that stands for a device.
 pub fn default_stream_of(device: PyDevice) -> PyResult<PyStream> {
     device.check("default_stream", "get gpu stream")?;
     find(|scope| (scope.device == device).then(|| scope.clone())).map_or_else(|| shared(device), Ok)
 }
 
-/// The device on which ops run unless they are told otherwise.
+/// The device on which ops run unless they are told otherwise: a GPU where there is one.
 ///
 /// Examples
 /// --------
-/// >>> mx.default_device()
-/// Device(cpu, 0)
+/// >>> mx.default_device() in (mx.cpu, mx.gpu)
+/// True
 #[pyfunction]
 fn default_device() -> PyDevice {
     default_device_now()
@@ -487,7 +508,8 @@ fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
         Some(On(stream)) => stream,
         None => default_stream_of(default_device_now())?.stream,
     };
-    crate::waiting::wait(py, usize::MAX, move || stream.synchronize())?.map_err(|error| raise(error.into()))
+    let bytes = if stream.runtime().info().host_visible { usize::MAX } else { 0 };
+    crate::waiting::wait(py, bytes, move || stream.synchronize())?.map_err(|error| raise(error.into()))
 }
 
 /// Whether a device can be used.
@@ -518,8 +540,8 @@ fn is_available(device: PyDevice) -> bool {
 #[pyfunction]
 fn device_count(device_type: &Bound<'_, PyDeviceType>) -> usize {
     match *device_type.get() {
-        PyDeviceType::gpu if !AS_METAL.load(Ordering::Relaxed) => place::gpu_count(),
-        _ => 1,
+        PyDeviceType::gpu => place::gpu_count().max(AS_METAL.load(Ordering::Relaxed).into()),
+        PyDeviceType::cpu => 1,
     }
 }
 
@@ -542,10 +564,23 @@ fn device_info(py: Python<'_>, d: Option<PyDevice>) -> PyResult<Py<PyDict>> {
         return Ok(info.unbind());
     }
     let runtime = device.place().runtime().map_err(raise)?;
-    let architecture = if runtime.info().host_visible { std::env::consts::ARCH } else { "cuda" };
-    info.set_item("architecture", architecture)?;
     info.set_item("device_name", &runtime.info().name)?;
-    info.set_item("memory_size", runtime.memory_limit())?;
+    info.set_item("memory_size", runtime.info().total_memory)?;
+    if AS_METAL.load(Ordering::Relaxed) {
+        info.set_item("max_recommended_working_set_size", runtime.memory_limit())?;
+        info.set_item("max_buffer_length", runtime.info().max_buffer)?;
+    }
+    let place::Device::Gpu(number) = device.place() else {
+        info.set_item("architecture", std::env::consts::ARCH)?;
+        return Ok(info.unbind());
+    };
+    let gpu = place::gpu_info(number).map_err(raise)?;
+    let (major, minor) = gpu.capability;
+    info.set_item("architecture", format!("sm_{major}{minor}"))?;
+    info.set_item("compute_capability_major", major)?;
+    info.set_item("compute_capability_minor", minor)?;
+    info.set_item("total_memory", gpu.total_memory)?;
+    info.set_item("free_memory", gpu.free_memory)?;
     Ok(info.unbind())
 }
 
@@ -555,7 +590,7 @@ fn _presented_as_metal() -> bool {
     AS_METAL.load(Ordering::Relaxed)
 }
 
-/// Presents the host as a GPU with Metal, so that programs use their custom kernels.
+/// Presents the default device as a GPU with Metal, so that programs use their custom kernels.
 #[pyfunction]
 fn _present_as_metal(on: bool) {
     AS_METAL.store(on, Ordering::Relaxed);
@@ -563,6 +598,7 @@ fn _present_as_metal(on: bool) {
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    place::prefer_gpu();
     m.add_class::<PyDeviceType>()?;
     m.add_class::<PyDevice>()?;
     m.add_class::<PyStream>()?;
@@ -583,6 +619,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(is_available, m)?)?;
     m.add_function(wrap_pyfunction!(device_count, m)?)?;
     m.add_function(wrap_pyfunction!(device_info, m)?)?;
+    m.add_function(wrap_pyfunction!(_look_for_libraries_in, m)?)?;
     m.add_function(wrap_pyfunction!(_presented_as_metal, m)?)?;
     m.add_function(wrap_pyfunction!(_present_as_metal, m)?)
 }

@@ -147,7 +147,7 @@ impl MetalKernel {
 }
 
 /// Prints through Python, so that redirected output sees it.
-fn print(py: Python<'_>, text: &str) -> PyResult<()> {
+pub fn print(py: Python<'_>, text: &str) -> PyResult<()> {
     let out = py.import("sys")?.getattr("stdout")?;
     if out.is_none() {
         // A process without standard output has nowhere to print to.

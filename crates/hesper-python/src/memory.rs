@@ -1,9 +1,21 @@
 //! Memory in use, and its limits.
+//!
+//! What is counted is counted over all devices that the process has opened. Limits are those of the default device.
 
 use hesper::place;
+use hesper_runtime::{Counters, Runtime};
 use pyo3::prelude::*;
 
+use crate::error::raise;
 use crate::waiting;
+
+fn total(count: impl Fn(Counters) -> usize) -> usize {
+    place::opened().iter().map(|runtime| count(runtime.counters())).sum()
+}
+
+fn default_runtime() -> PyResult<Runtime> {
+    place::default_device().runtime().map_err(raise)
+}
 
 /// Bytes held by arrays and by work under way.
 ///
@@ -13,7 +25,7 @@ use crate::waiting;
 /// True
 #[pyfunction]
 fn get_active_memory() -> usize {
-    place::cpu().counters().active
+    total(|counters| counters.active)
 }
 
 /// The most bytes that were held at once since the start or the last ``reset_peak_memory``.
@@ -24,7 +36,7 @@ fn get_active_memory() -> usize {
 /// True
 #[pyfunction]
 fn get_peak_memory() -> usize {
-    place::cpu().counters().peak
+    total(|counters| counters.peak)
 }
 
 /// Bytes kept for reuse.
@@ -35,7 +47,7 @@ fn get_peak_memory() -> usize {
 /// True
 #[pyfunction]
 fn get_cache_memory() -> usize {
-    place::cpu().counters().cached
+    total(|counters| counters.cached)
 }
 
 /// Lets the count of ``get_peak_memory`` begin again.
@@ -45,7 +57,7 @@ fn get_cache_memory() -> usize {
 /// >>> mx.reset_peak_memory()
 #[pyfunction]
 fn reset_peak_memory() {
-    place::cpu().reset_peak();
+    place::opened().iter().for_each(Runtime::reset_peak);
 }
 
 /// Gives back the memory that is kept for reuse.
@@ -55,10 +67,10 @@ fn reset_peak_memory() {
 /// >>> mx.clear_cache()
 #[pyfunction]
 fn clear_cache(py: Python<'_>) {
-    waiting::detached(py, || place::cpu().clear_cache());
+    waiting::detached(py, || place::opened().iter().for_each(Runtime::clear_cache));
 }
 
-/// Sets how many bytes may be kept for reuse; gives the former limit.
+/// Sets how many bytes the default device may keep for reuse; gives the former limit.
 ///
 /// Parameters
 /// ----------
@@ -68,11 +80,12 @@ fn clear_cache(py: Python<'_>) {
 /// --------
 /// >>> limit = mx.set_cache_limit(1 << 30)
 #[pyfunction]
-fn set_cache_limit(py: Python<'_>, limit: usize) -> usize {
-    waiting::detached(py, || place::cpu().set_cache_limit(limit))
+fn set_cache_limit(py: Python<'_>, limit: usize) -> PyResult<usize> {
+    let runtime = default_runtime()?;
+    Ok(waiting::detached(py, || runtime.set_cache_limit(limit)))
 }
 
-/// Sets how many bytes arrays may hold; gives the former limit.
+/// Sets how many bytes arrays may hold on the default device; gives the former limit.
 ///
 /// Parameters
 /// ----------
@@ -82,19 +95,19 @@ fn set_cache_limit(py: Python<'_>, limit: usize) -> usize {
 /// --------
 /// >>> limit = mx.set_memory_limit(1 << 30)
 #[pyfunction]
-fn set_memory_limit(limit: usize) -> usize {
-    place::cpu().set_memory_limit(limit)
+fn set_memory_limit(limit: usize) -> PyResult<usize> {
+    Ok(default_runtime()?.set_memory_limit(limit))
 }
 
-/// How many bytes arrays may hold.
+/// How many bytes arrays may hold on the default device.
 ///
 /// Examples
 /// --------
 /// >>> mx.get_memory_limit() > 0
 /// True
 #[pyfunction]
-fn get_memory_limit() -> usize {
-    place::cpu().memory_limit()
+fn get_memory_limit() -> PyResult<usize> {
+    Ok(default_runtime()?.memory_limit())
 }
 
 /// Sets how many bytes a GPU keeps resident; there is none, and the former limit is 0.

@@ -29,34 +29,39 @@ static QUICK: AtomicBool = AtomicBool::new(false);
 
 /// Set when the interpreter is about to end: threads must not ask for its lock any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// How many threads are at work without the interpreter's lock.
-static INSIDE: AtomicUsize = AtomicUsize::new(0);
+/// How many threads are about to take the interpreter's lock again.
+static RETURNING: AtomicUsize = AtomicUsize::new(0);
+/// How long the end waits for those.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs something without the interpreter's lock.
 ///
 /// A thread that asks for the lock of an interpreter that ends is unwound by it, which native code does
 /// not survive. So when the end has begun, a thread that comes back stays here instead.
 pub fn detached<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
-    py.detach(|| {
-        INSIDE.fetch_add(1, Ordering::AcqRel);
+    let result = py.detach(|| {
         let result = f();
-        if ENDING.load(Ordering::Acquire) && !on_main_thread() {
+        RETURNING.fetch_add(1, Ordering::SeqCst);
+        if ENDING.load(Ordering::SeqCst) && !on_main_thread() {
+            RETURNING.fetch_sub(1, Ordering::SeqCst);
             loop {
                 thread::park();
             }
         }
-        INSIDE.fetch_sub(1, Ordering::AcqRel);
         result
-    })
+    });
+    RETURNING.fetch_sub(1, Ordering::SeqCst);
+    result
 }
 
 /// Called when the interpreter is about to end.
 #[pyfunction]
 fn _ending(py: Python<'_>) {
-    ENDING.store(true, Ordering::Release);
+    ENDING.store(true, Ordering::SeqCst);
     // Threads that were about to take the lock get it now, and stay at their next call.
-    if INSIDE.load(Ordering::Acquire) > 0 {
-        py.detach(|| thread::sleep(LOOK));
+    let begun = Instant::now();
+    while RETURNING.load(Ordering::SeqCst) > 0 && begun.elapsed() < PATIENCE {
+        py.detach(|| thread::sleep(Duration::from_millis(1)));
     }
 }
 

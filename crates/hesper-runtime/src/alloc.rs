@@ -97,7 +97,9 @@ impl Shared {
     }
 
     /// Keeps the pool from hoarding sizes that nobody asks for any more: before new memory is taken, old
-    /// free blocks go, if the pool is large beside what is in use, or if the limit is near.
+    /// free blocks go, if the pool is large beside what is in use, or if the limit is near. Memory that the host does not
+    /// see is dear to take and to give back: there it stays as long as all together is about what was in use at once, or
+    /// little of what there is.
     fn make_room(&self, class: usize) {
         const ALWAYS: usize = 64 << 20;
         let garbage = {
@@ -106,7 +108,11 @@ impl Shared {
             let active = allocated.saturating_sub(ledger.pool.cached());
             let limit = self.memory_limit.load(Ordering::Acquire);
             let by_limit = limit.saturating_sub(active).saturating_sub(class);
-            let by_use = (active / 2).max(ALWAYS);
+            let mut by_use = (active / 2).max(ALWAYS);
+            if !self.device.info().host_visible {
+                let peak = ledger.peak.saturating_add(ledger.peak / 4);
+                by_use = by_use.max(limit / 16).max(peak.saturating_sub(active).saturating_sub(class));
+            }
             ledger.pool.trim(by_limit.min(by_use))
         };
         drop(garbage);

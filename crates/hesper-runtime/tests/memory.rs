@@ -169,3 +169,18 @@ fn limits_are_enforced_and_counted() {
     assert_eq!(runtime.set_memory_limit(usize::MAX), 8 * SIZE);
     runtime.alloc(9 * SIZE).unwrap();
 }
+
+#[test]
+fn memory_that_the_host_does_not_see_is_kept_as_long_as_it_was_in_use_at_once() {
+    const MANY: usize = 8 << 20;
+    let sim = Sim::builder(1).host_visible(false).memory(1 << 30).build();
+    let runtime = Runtime::new(sim.clone());
+    let kept = runtime.alloc(12 * MANY).unwrap();
+    let temporaries = || (5..9).map(|times| runtime.alloc(times * MANY).unwrap()).collect::<Vec<_>>();
+    drop(temporaries());
+    let before = sim.calls();
+    let another = runtime.alloc(4 * MANY).unwrap();
+    drop(temporaries());
+    assert_eq!(sim.calls() - before, 1, "only what was not there is asked for");
+    drop((kept, another));
+}

@@ -10,12 +10,13 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hesper_cpu::CpuDevice;
-use hesper_cuda::{CudaDevice, CudaOptions};
+use hesper_cuda::{CudaDevice, CudaOptions, CudaShared};
 use hesper_runtime::{Runtime, Stream};
 
 use crate::error::{Error, Result};
@@ -100,8 +101,9 @@ struct Slot {
     stream: OnceLock<Result<Stream>>,
 }
 
+static SLOTS: OnceLock<Vec<Slot>> = OnceLock::new();
+
 fn slots() -> &'static [Slot] {
-    static SLOTS: OnceLock<Vec<Slot>> = OnceLock::new();
     SLOTS.get_or_init(|| {
         let count = hesper_cuda::device_count().unwrap_or(0);
         (0..count).map(|_| Slot::default()).collect()
@@ -128,6 +130,39 @@ pub fn gpu(number: usize) -> Result<Runtime> {
     opened.clone()
 }
 
+/// What is known of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuInfo {
+    /// Its compute capability.
+    pub capability: (u32, u32),
+    /// Bytes of its memory.
+    pub total_memory: usize,
+    /// Bytes of its memory that nobody uses now.
+    pub free_memory: usize,
+}
+
+/// Names folders that hold packages of NVIDIA's, such as `nvidia` in Python's `site-packages`: libraries of CUDA are looked
+/// for there, too. Takes effect once, before a GPU is first asked for.
+pub fn look_for_libraries_in(folders: &[PathBuf]) {
+    hesper_cuda::library::look_in(folders);
+}
+
+/// What is known of a GPU, which is opened for that.
+pub fn gpu_info(number: usize) -> Result<GpuInfo> {
+    let shared = gpu(number)?.extension().and_then(|found| found.downcast::<CudaShared>().ok());
+    let shared = shared.ok_or_else(|| Error::value("device", format!("GPU {number} is of another kind")))?;
+    let (free_memory, total_memory) =
+        shared.memory_info().map_err(|error| Error::value("device", error.to_string()))?;
+    Ok(GpuInfo { capability: shared.properties().capability, total_memory, free_memory })
+}
+
+/// The runtimes that were opened so far, the host's first.
+pub fn opened() -> Vec<Runtime> {
+    let gpus = SLOTS.get().map(Vec::as_slice).unwrap_or_default();
+    let gpus = gpus.iter().filter_map(|slot| slot.runtime.get()?.as_ref().ok().cloned());
+    std::iter::once(cpu().clone()).chain(gpus).collect()
+}
+
 /// The device of a stream; `None` if it belongs to a runtime that was opened elsewhere.
 pub fn device_of(stream: &Stream) -> Option<Device> {
     let runtime = stream.runtime();
@@ -142,13 +177,26 @@ pub fn device_of(stream: &Stream) -> Option<Device> {
 static DEFAULT: AtomicUsize = AtomicUsize::new(UNDECIDED);
 const UNDECIDED: usize = usize::MAX;
 
+/// Whether a GPU is the default where nothing else was said.
+static GPU_PREFERRED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the first GPU the default device where it can be opened and neither `HESPER_DEVICE` nor
+/// [`set_default_device`] says otherwise. Nothing is opened before the default is first asked for; after that
+/// the call has no effect.
+pub fn prefer_gpu() {
+    GPU_PREFERRED.store(true, Ordering::Relaxed);
+}
+
 /// The device on which ops run unless a scope says otherwise: as `HESPER_DEVICE` says (`cpu`, `gpu`,
-/// `gpu:N`) if there is such a device, else the host; or what [`set_default_device`] has set.
+/// `gpu:N`) if there is such a device, else the host, or a GPU after [`prefer_gpu`]; or what
+/// [`set_default_device`] has set.
 pub fn default_device() -> Device {
     match DEFAULT.load(Ordering::Relaxed) {
         0 => Device::Cpu,
         UNDECIDED => {
-            let wished = std::env::var("HESPER_DEVICE").ok().and_then(|name| name.parse::<Device>().ok());
+            let preferred = GPU_PREFERRED.load(Ordering::Relaxed).then_some(Device::Gpu(0));
+            let named = std::env::var("HESPER_DEVICE").ok().and_then(|name| name.parse::<Device>().ok());
+            let wished = named.or(preferred);
             let device = wished.filter(|device| device.is_available()).unwrap_or(Device::Cpu);
             remember(device);
             device

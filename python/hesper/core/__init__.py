@@ -11,6 +11,7 @@ Examples
 """
 
 import os as _os
+import sys as _sys
 
 from hesper import _core
 from hesper._core import *  # noqa: F403
@@ -25,6 +26,14 @@ from ._array_like import ArrayLike  # noqa: E402
 matrix_norm = linalg.norm
 
 __version__ = "0.1.0"
+
+# MLX's wish for fast products of 32-bit numbers is heeded where it is spoken out.
+if _os.environ.get("MLX_ENABLE_TF32") == "1":
+    _os.environ.setdefault("HESPER_TF32", "1")
+
+# Packages bring libraries of CUDA along, as PyTorch's do: they are looked for there when a GPU is first asked for.
+_packages = [_os.path.join(_entry, "nvidia") for _entry in _sys.path]
+_core._look_for_libraries_in([_folder for _folder in _packages if _os.path.isdir(_folder)])
 
 # Compute threads do not come along into a forked process: it is told so instead of waiting for ever.
 if hasattr(_os, "register_at_fork"):

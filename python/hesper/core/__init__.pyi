@@ -1863,12 +1863,12 @@ def cumulative_sum(a: array | scalar, /, axis: int | Sequence[int] | None = None
     ...
 
 def default_device() -> Device:
-    """The device on which ops run unless they are told otherwise.
+    """The device on which ops run unless they are told otherwise: a GPU where there is one.
 
     Examples
     --------
-    >>> mx.default_device()
-    Device(cpu, 0)
+    >>> mx.default_device() in (mx.cpu, mx.gpu)
+    True
     """
     ...
 
@@ -2627,7 +2627,7 @@ def get_cache_memory() -> int:
     ...
 
 def get_memory_limit() -> int:
-    """How many bytes arrays may hold.
+    """How many bytes arrays may hold on the default device.
 
     Examples
     --------
@@ -4234,7 +4234,7 @@ def segmented_mm(a: array | scalar, b: array | scalar, /, segments: Any, *, stre
     ...
 
 def set_cache_limit(limit: Any) -> int:
-    """Sets how many bytes may be kept for reuse; gives the former limit.
+    """Sets how many bytes the default device may keep for reuse; gives the former limit.
 
     Parameters
     ----------
@@ -4273,7 +4273,7 @@ def set_default_stream(stream: StreamOrDevice) -> None:
     ...
 
 def set_memory_limit(limit: Any) -> int:
-    """Sets how many bytes arrays may hold; gives the former limit.
+    """Sets how many bytes arrays may hold on the default device; gives the former limit.
 
     Parameters
     ----------

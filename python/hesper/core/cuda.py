@@ -13,4 +13,4 @@ def is_available() -> bool:
     >>> mx.cuda.is_available() in (True, False)
     True
     """
-    return not _core._presented_as_metal() and _core.device_count(_core.gpu) > 0
+    return not _core._presented_as_metal() and _core.is_available(_core.gpu)

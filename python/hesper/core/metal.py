@@ -72,4 +72,4 @@ def device_info() -> dict[str, str | int]:
     >>> mx.metal.device_info()
     {}
     """
-    return _core.device_info(_core.gpu)
+    return _core.device_info(_core.gpu) if is_available() else {}

@@ -78,7 +78,7 @@ def reset_peak_memory() -> None:
     ...
 
 def set_cache_limit(limit: Any) -> int:
-    """Sets how many bytes may be kept for reuse; gives the former limit.
+    """Sets how many bytes the default device may keep for reuse; gives the former limit.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def set_cache_limit(limit: Any) -> int:
     ...
 
 def set_memory_limit(limit: Any) -> int:
-    """Sets how many bytes arrays may hold; gives the former limit.
+    """Sets how many bytes arrays may hold on the default device; gives the former limit.
 
     Parameters
     ----------

@@ -125,7 +125,8 @@ def cross_entropy(
     if not probabilities and not mx.issubdtype(targets.dtype, mx.integer):
         targets = targets.astype(mx.int32)
     last = axis in (-1, logits.ndim - 1)
-    if _on_gpu() and last and not probabilities and label_smoothing == 0:
+    floating = mx.issubdtype(logits.dtype, mx.floating)
+    if _on_gpu() and last and floating and not probabilities and label_smoothing == 0:
         # One kernel, which accumulates in 32 bits whatever the type of the logits.
         loss = mx.fast.cross_entropy(logits, targets).astype(logits.dtype)
     else:

@@ -19,6 +19,7 @@ def mlx():
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
-    """Limits and default devices are those of a fresh process after each test."""
+    """The default device is that of a fresh process after each test."""
+    before = mx.default_device()
     yield
-    mx.set_default_device(mx.cpu)
+    mx.set_default_device(before)

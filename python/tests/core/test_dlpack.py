@@ -21,8 +21,9 @@ def test_numpy_takes_arrays_of_every_type(dtype):
 
 
 def test_arrays_are_given_away_without_a_copy_and_read_only():
-    array = mx.arange(12).reshape(3, 4)
-    mx.eval(array)
+    with mx.stream(mx.cpu):
+        array = mx.arange(12).reshape(3, 4)
+        mx.eval(array)
     taken = np.from_dlpack(array)
     assert not taken.flags.writeable
     assert taken.ctypes.data == np.asarray(memoryview(array)).ctypes.data

@@ -13,7 +13,12 @@ import pytest
 import hesper.core as mx
 
 PREAMBLE = "import os, signal, sys, threading, time\nimport hesper.core as mx\n"
-LONG = "a = mx.ones((500, 500))\nfor _ in range(2000):\n    a = a @ a * 1e-3\n"
+LONG = """
+n, times = (500, 2000) if mx.default_device() == mx.cpu else (8192, 300)
+a = mx.ones((n, n))
+for _ in range(times):
+    a = a @ a * 1e-3
+"""
 
 
 def start(program: str) -> subprocess.Popen:
@@ -109,7 +114,7 @@ def test_other_threads_run_while_one_waits():
     "end", ["", "sys.exit(0)", "os._exit(0)", "del a", "threading.Thread(target=lambda: mx.eval(a)).start()"]
 )
 def test_the_interpreter_ends_with_work_in_flight(end):
-    short = LONG.replace("500", "100").replace("2000", "20")
+    short = LONG.replace("500", "100").replace("2000", "20").replace("300", "20")
     run(short + f"mx.async_eval(a)\n{end}\n")
 
 

@@ -51,8 +51,8 @@ CASES = [
     (ValueError, lambda m, a, f: ~f),
     (ValueError, lambda m, a, f: -m.array([True])),
     (TypeError, lambda m, a, f: m.add(a, a, stream=5)),
-    (ValueError, lambda m, a, f: m.new_stream(m.gpu)),
-    (ValueError, lambda m, a, f: m.set_default_device(m.gpu)),
+    (ValueError, lambda m, a, f: m.new_stream(m.Device(m.gpu, 99))),
+    (ValueError, lambda m, a, f: m.set_default_device(m.Device(m.gpu, 99))),
     (ValueError, lambda m, a, f: m.zeros((-1,))),
     (ValueError, lambda m, a, f: m.iinfo(m.float32)),
 ]

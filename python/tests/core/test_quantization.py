@@ -47,7 +47,10 @@ def test_codes_scales_and_biases_are_those_of_the_reference(mlx, mode, bits, gro
     back = mx.dequantize(*given, group_size=group, bits=bits, mode=mode)
     expected = mlx.dequantize(*wanted, group_size=group, bits=bits, mode=mode, stream=mlx.cpu)
     assert str(back.dtype).split(".")[-1] == str(expected.dtype).split(".")[-1]
-    np.testing.assert_allclose(plain(back), plain(expected), rtol=1e-2 if dtype == "bfloat16" else 1e-3, atol=1e-6)
+    rounding = {"bfloat16": 1e-2, "float16": 1e-3}.get(dtype, 1e-3)
+    # A GPU rounds once, at the end, where the host and the reference round the product, too.
+    near = 1e-6 if mx.default_device() == mx.cpu else rounding * np.abs(plain(expected)).max()
+    np.testing.assert_allclose(plain(back), plain(expected), rtol=rounding, atol=near)
 
 
 @pytest.mark.parametrize("dtype", TYPES)

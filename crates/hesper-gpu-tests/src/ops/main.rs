@@ -1,7 +1,8 @@
 //! Checks arrays on an NVIDIA device: every op against the host, stress, faults, and benchmarks.
 //!
 //! One line for each check, the number of failures as exit status. Without a device it says so and
-//! succeeds. Arguments: nothing or `check [PART]` for the ops (those whose name contains PART), `stress`,
+//! succeeds. Arguments: nothing or `check [PART] [K/N]` for the ops (those whose name contains PART; of these the
+//! K-th, counted from 1, and every N-th after it, so that N processes share them), `stress [ROUNDS]`,
 //! `faults`, `bench [PART]`, `networks [PART]` (a training step, a decoder), `all`.
 
 mod attention;
@@ -20,7 +21,12 @@ use std::time::Instant;
 use hesper::place::{self, Device};
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let share = arguments.last().and_then(|last| Share::parse(last));
+    if share.is_some() {
+        arguments.pop();
+    }
+    let share = share.unwrap_or(Share { first: 0, step: 1 });
     let what = arguments.first().map_or("check", String::as_str);
     let part = arguments.get(1).map_or("", String::as_str);
     if place::gpu_count() == 0 {
@@ -37,12 +43,12 @@ fn main() -> ExitCode {
     println!("{} of {} GPUs", runtime.info().name, place::gpu_count());
     let start = Instant::now();
     let failures = match what {
-        "check" => check(part),
-        "stress" => stress::run(),
+        "check" => check(part, share),
+        "stress" => stress::run(part.parse().unwrap_or(stress::ROUNDS)),
         "faults" => stress::faults(),
         "bench" => bench::run(part),
         "networks" => networks::run(part),
-        "all" => check(part) + stress::run() + bench::run(part) + stress::faults(),
+        "all" => check(part, share) + stress::run(stress::ROUNDS) + bench::run(part) + stress::faults(),
         other => {
             println!("unknown argument {other:?}: expected check, stress, faults, bench, networks or all");
             1
@@ -52,11 +58,29 @@ fn main() -> ExitCode {
     ExitCode::from(failures.min(255) as u8)
 }
 
+/// Which of the cases one of several processes takes.
+#[derive(Clone, Copy)]
+struct Share {
+    first: usize,
+    step: usize,
+}
+
+impl Share {
+    /// `2/8`: the second of eight.
+    fn parse(text: &str) -> Option<Self> {
+        let (which, of) = text.split_once('/')?;
+        let (which, step): (usize, usize) = (which.parse().ok()?, of.parse().ok()?);
+        (1..=step).contains(&which).then(|| Share { first: which - 1, step })
+    }
+}
+
 /// Every case on the host and on one of the GPUs in turn, several at a time: most of the time goes into compiling.
-fn check(part: &str) -> usize {
-    let cases: Vec<_> = cases::all().into_iter().filter(|case| case.name.contains(part)).collect();
+fn check(part: &str, share: Share) -> usize {
+    let cases = cases::all().into_iter().filter(|case| case.name.contains(part));
+    let cases: Vec<_> = cases.skip(share.first).step_by(share.step).collect();
     let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let workers = cores.div_ceil(share.step);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {

@@ -6,10 +6,11 @@ use hesper::place::{self, Device};
 use hesper::{Array, CustomKernel, Dtype, Error, fast};
 
 const TASKS: usize = 64;
-const ITERATIONS: usize = 1000;
+/// How often each task does its work, unless that is said.
+pub const ROUNDS: usize = 1000;
 
-/// 64 tasks of a thousand iterations each.
-pub fn run() -> usize {
+/// 64 tasks of so many rounds each.
+pub fn run(rounds: usize) -> usize {
     let failures = AtomicUsize::new(0);
     for (name, task) in [
         ("S1 custom kernels with temporaries", custom as Task),
@@ -23,7 +24,7 @@ pub fn run() -> usize {
             for number in 0..TASKS {
                 let failures = &failures;
                 scope.spawn(move || {
-                    let run = || (0..ITERATIONS).try_for_each(|round| task(number, round));
+                    let run = || (0..rounds).try_for_each(|round| task(number, round));
                     if let Err(error) = place::with_device(Device::Gpu(0), run).and_then(|done| done) {
                         failures.fetch_add(1, Ordering::Relaxed);
                         println!("FAIL {name}: task {number}: {error}");
@@ -35,7 +36,7 @@ pub fn run() -> usize {
         let verdict = if all == before { "ok  " } else { "FAIL" };
         let counters = place::gpu(0).map(|runtime| runtime.counters()).unwrap_or_default();
         println!(
-            "{verdict} {name}: {TASKS} tasks x {ITERATIONS}, {:.1} s, peak {} MiB, {} kernels",
+            "{verdict} {name}: {TASKS} tasks x {rounds}, {:.1} s, peak {} MiB, {} kernels",
             start.elapsed().as_secs_f64(),
             counters.peak >> 20,
             counters.pipelines.count

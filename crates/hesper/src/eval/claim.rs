@@ -119,10 +119,14 @@ fn collect(roots: &[&Array], number: u64) -> Option<(Vec<Array>, Graph)> {
                 if visit.number.load(Ordering::Relaxed) == number {
                     continue;
                 }
-                visit.number.store(number, Ordering::Relaxed);
-                visit.place.store(Visit::NOWHERE, Ordering::Relaxed);
                 let at = stack.len();
-                match &mut *array.state() {
+                let mut state = array.state();
+                // Whoever has claimed it finds its place there while he lowers: it is not written over.
+                if !matches!(*state, State::Lazy { claimed: true, .. }) {
+                    visit.number.store(number, Ordering::Relaxed);
+                    visit.place.store(Visit::NOWHERE, Ordering::Relaxed);
+                }
+                match &mut *state {
                     State::Ready(_) | State::Kept(..) | State::Known(_) => continue,
                     State::Lazy { claimed: true, .. } => {
                         nodes.iter().for_each(give_free);
@@ -143,6 +147,7 @@ fn collect(roots: &[&Array], number: u64) -> Option<(Vec<Array>, Graph)> {
                         stack.extend(unmet.map(|input| Next::Enter(input.clone())));
                     }
                 }
+                drop(state);
                 stack.insert(at, Next::Leave(array));
             }
         }
@@ -157,4 +162,26 @@ pub(super) fn place(node: &Array, number: u64) -> Option<usize> {
         return None;
     }
     Some(visit.place.load(Ordering::Relaxed)).filter(|place| *place != Visit::NOWHERE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_that_meets_claimed_nodes_leaves_their_places_alone() {
+        let x = Array::from_slice(&[1.0f32]).add(1.0).unwrap();
+        let y = x.exp().unwrap();
+        let (claim, _) = Claim::take(&[&y]);
+        let places = (claim.place(&x), claim.place(&y));
+        assert_eq!(places, (Some(0), Some(1)));
+        let other = y.multiply(2.0).unwrap();
+        let number = {
+            let mut lock = CLAIMING.lock().unwrap();
+            *lock += 1;
+            *lock
+        };
+        assert!(collect(&[&other], number).is_none());
+        assert_eq!((claim.place(&x), claim.place(&y)), places);
+    }
 }

@@ -3,7 +3,9 @@
 //! A [`CudaKernel`] has the meaning of MLX's `fast.cuda_kernel`: the body of a `__global__` function, named
 //! inputs and outputs, and at each call a grid, a block, template arguments and output shapes. Its
 //! signature is written for it. Where an array `x` is read by strides the text may name `x_shape`,
-//! `x_strides` and `x_ndim`.
+//! `x_strides` and `x_ndim`. Besides, the text finds what MLX's texts rely on: integers by their sizes
+//! (`int64_t`), `inf`, `elem_to_loc`, and cooperative groups where the toolkit's headers are installed. What the
+//! compiler says of the text counts its lines as the caller wrote them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -147,6 +149,13 @@ impl CudaCall<'_> {
         self
     }
 
+    /// The whole text that is compiled.
+    pub fn text(&self) -> String {
+        let inputs: Vec<_> = self.inputs.iter().map(|array| (array.dtype(), array.ndim())).collect();
+        let outputs: Vec<_> = self.outputs.iter().map(|(_, dtype)| *dtype).collect();
+        self.kernel.text(&inputs, &outputs, &self.template)
+    }
+
     /// Ends the call; gives the outputs. What is wrong with the text is told when they are evaluated.
     pub fn run(self) -> Result<Vec<Array>> {
         let kernel = self.kernel;
@@ -163,10 +172,11 @@ impl CudaCall<'_> {
         if self.grid.contains(&0) || self.block.contains(&0) {
             return fail(format!("grid {:?} and block {:?} must be positive", self.grid, self.block));
         }
+        let text = self.text();
         let parts = Parts::new(self.outputs)?;
         let op = Call {
             kernel: kernel.clone(),
-            template: self.template,
+            text,
             grid: self.grid,
             block: self.block,
             parts: parts.clone(),
@@ -178,7 +188,7 @@ impl CudaCall<'_> {
 
 struct Call {
     kernel: CudaKernel,
-    template: String,
+    text: String,
     grid: [u64; 3],
     block: [u64; 3],
     parts: Parts,
@@ -218,15 +228,47 @@ enum Fact {
     Ndim,
 }
 
-impl Call {
+/// Integers by their sizes, as the toolkit's own headers define them for this compiler.
+const INTEGERS: &str = "typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+";
+
+/// A shape or strides: read as an array, handed on as an address.
+const LIST: &str = "template <typename E> struct HesperList {
+  const E* first;
+  template <typename I> __device__ const E& operator[](I at) const { return first[at]; }
+  __device__ const E* data() const { return first; }
+  __device__ operator const E*() const { return first; }
+};
+";
+
+/// Where an element lies, by its number in row-major order.
+const ELEM_TO_LOC: &str = "template <typename I>
+__device__ long long elem_to_loc(I element, const int* shape, const long long* strides, int ndim) {
+  long long place = 0;
+  for (int axis = ndim - 1; axis >= 0; --axis) {
+    place += (long long)(element % shape[axis]) * strides[axis];
+    element /= shape[axis];
+  }
+  return place;
+}
+";
+
+impl CudaKernel {
     /// Which facts of which inputs the body names, in the order of the parameters.
     fn facts(&self) -> Vec<(usize, Fact)> {
         let mut facts = Vec::new();
-        for (at, name) in self.kernel.inputs.iter().enumerate() {
+        for (at, name) in self.inputs.iter().enumerate() {
             for (fact, suffix) in
                 [(Fact::Shape, "_shape"), (Fact::Strides, "_strides"), (Fact::Ndim, "_ndim")]
             {
-                if self.kernel.body.contains(&format!("{name}{suffix}")) {
+                if self.body.contains(&format!("{name}{suffix}")) {
                     facts.push((at, fact));
                 }
             }
@@ -234,46 +276,65 @@ impl Call {
         facts
     }
 
-    fn text(&self, l: &Lowering<'_>) -> String {
-        let kernel = &self.kernel;
-        let types = (0..l.input_count()).map(|at| l.input_dtype(at));
-        let mut all = types.chain(self.parts.outputs.iter().map(|(_, dtype)| *dtype));
-        let uses = |name: &str| {
-            [&kernel.body, &kernel.header, &self.template].iter().any(|text| text.contains(name))
-        };
+    /// What stands before the caller's text.
+    fn prelude(&self, dtypes: impl Iterator<Item = Dtype>, template: &str) -> String {
+        let uses = |name: &str| [&*self.body, &*self.header, template].iter().any(|text| text.contains(name));
+        let halves = dtypes.into_iter().any(|dtype| matches!(dtype, Dtype::Float16 | Dtype::Bfloat16));
         let mut text = String::new();
-        if all.any(|dtype| matches!(dtype, Dtype::Float16 | Dtype::Bfloat16))
-            || uses("__half")
-            || uses("__nv_bfloat16")
-        {
+        if halves || uses("__half") || uses("__nv_bfloat16") {
             text.push_str("#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n");
         }
         if uses("cooperative_groups") || uses("cg::") {
             text.push_str("#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n");
         }
-        let _ = writeln!(text, "{}\n{}", self.template, kernel.header);
+        if uses("_t") {
+            text.push_str(INTEGERS);
+        }
+        if uses("inf") {
+            text.push_str("#define inf __int_as_float(0x7f800000)\n");
+        }
+        if uses("elem_to_loc") {
+            text.push_str(ELEM_TO_LOC);
+        }
+        if self.facts().iter().any(|(_, fact)| *fact != Fact::Ndim) {
+            text.push_str(LIST);
+        }
+        text
+    }
+
+    /// The whole text for inputs of these types and numbers of axes.
+    fn text(&self, inputs: &[(Dtype, usize)], outputs: &[Dtype], template: &str) -> String {
+        let all = inputs.iter().map(|(dtype, _)| *dtype).chain(outputs.iter().copied());
+        let mut text = self.prelude(all, template);
+        let file: String = self.name.chars().filter(|c| !c.is_control() && !"\"\\".contains(*c)).collect();
+        if !self.header.is_empty() {
+            let _ = writeln!(text, "#line 1 \"{file}, header\"\n{}", self.header);
+        }
         let mut parameters: Vec<String> = Vec::new();
-        for (at, name) in kernel.inputs.iter().enumerate() {
-            parameters.push(format!("const {}* {name}", type_name(l.input_dtype(at))));
+        for (name, (dtype, _)) in self.inputs.iter().zip(inputs) {
+            parameters.push(format!("const {}* {name}", type_name(*dtype)));
         }
+        let mut facts = String::new();
         for (at, fact) in self.facts() {
-            let name = &kernel.inputs[at];
-            match fact {
-                Fact::Shape => parameters.push(format!("const int* {name}_shape")),
-                Fact::Strides => parameters.push(format!("const long long* {name}_strides")),
-                Fact::Ndim => {}
-            }
+            let name = &self.inputs[at];
+            let (what, of) = match fact {
+                Fact::Shape => ("shape", "int"),
+                Fact::Strides => ("strides", "long long"),
+                Fact::Ndim => {
+                    let ndim = inputs.get(at).map_or(0, |(_, ndim)| *ndim);
+                    let _ = writeln!(facts, "constexpr int {name}_ndim = {ndim};");
+                    continue;
+                }
+            };
+            parameters.push(format!("const {of}* {name}_{what}_"));
+            let _ = writeln!(facts, "const HesperList<{of}> {name}_{what}{{{name}_{what}_}};");
         }
-        for (name, (_, dtype)) in kernel.outputs.iter().zip(&self.parts.outputs) {
+        for (name, dtype) in self.outputs.iter().zip(outputs) {
             parameters.push(format!("{}* {name}", type_name(*dtype)));
         }
-        for (at, fact) in self.facts() {
-            if fact == Fact::Ndim {
-                let _ = writeln!(text, "#define {}_ndim {}", kernel.inputs[at], l.input_shape(at).len());
-            }
-        }
         let list = parameters.join(", ");
-        let _ = writeln!(text, "extern \"C\" __global__ void hesper_kernel({list}) {{\n{}\n}}", kernel.body);
+        let _ = writeln!(text, "extern \"C\" __global__ void hesper_kernel({list}) {{\n{facts}{template}");
+        let _ = writeln!(text, "#line 1 \"{file}\"\n{}\n}}", self.body);
         text
     }
 }
@@ -300,7 +361,7 @@ impl Op for Call {
         l.bring()?;
         let runtime = l.stream().runtime();
         let options = format!("entry hesper_kernel\nshared {}", self.kernel.shared_memory);
-        let source = PipelineSource::new(self.kernel.name.clone(), "cuda", self.text(l).as_str())
+        let source = PipelineSource::new(self.kernel.name.clone(), "cuda", self.text.as_str())
             .specialised(options.as_str());
         let pipeline = runtime.pipeline(&source)?;
         let inputs = (0..l.input_count())
@@ -313,7 +374,7 @@ impl Op for Call {
             })
             .collect::<Result<Vec<Data>>>()?;
         let mut facts: Vec<Buffer> = Vec::new();
-        for (at, fact) in self.facts() {
+        for (at, fact) in self.kernel.facts() {
             match fact {
                 Fact::Shape => {
                     let shape: Vec<i32> = l.input_shape(at).iter().map(|axis| *axis as i32).collect();
