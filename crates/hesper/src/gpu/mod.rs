@@ -10,6 +10,7 @@ pub(crate) mod attention;
 pub(crate) mod compose;
 pub(crate) mod conv;
 pub(crate) mod copy;
+mod cut;
 pub(crate) mod delta;
 pub(crate) mod encode;
 pub(crate) mod fft;
