@@ -14,6 +14,9 @@ use crate::error::{CudaError, Result};
 use crate::options::Specialisation;
 use crate::sys::{self, CUdeviceptr, CUfunction, CUmodule};
 
+/// Blocks along x from which on threads take several turns: enough of them are left for any device.
+const MANY: u32 = 8192;
+
 /// A kernel in a device's context.
 pub(crate) struct Kernel {
     /// A number that no other kernel of the process has: handles are used again.
@@ -21,6 +24,7 @@ pub(crate) struct Kernel {
     pub(crate) function: CUfunction,
     pub(crate) shared: u32,
     grid: bool,
+    turns: u32,
     /// Whether it is a kernel of the kernel language: constants come each at a multiple of eight bytes, and
     /// blocks may all be counted along x.
     language: bool,
@@ -47,6 +51,7 @@ impl Kernel {
             function: CUfunction::NULL,
             shared: wanted.shared,
             grid: wanted.grid,
+            turns: wanted.turns.max(1),
             language: wanted.language,
             max_threads: 0,
             parameters: Vec::new(),
@@ -114,6 +119,9 @@ impl Kernel {
                 ));
             }
             grid[axis] = blocks[axis] as u32;
+        }
+        if grid[0] >= MANY {
+            grid[0] = grid[0].div_ceil(self.turns);
         }
         if block[2] > 64 {
             return Err(format!("a threadgroup of {} threads in dimension 2 is more than 64", block[2]));

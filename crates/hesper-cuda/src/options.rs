@@ -9,6 +9,7 @@
 //! | `define NAME` or `define NAME=VALUE` | a macro |
 //! | `option TEXT` | an option for the compiler, as it stands |
 //! | `shared BYTES` | dynamic shared memory of each launch |
+//! | `turns N` | threads take up to so many turns, each in the place of a block one launch further along x: a large grid is started with as few as a part in N of its blocks |
 //! | `minimal` | the text uses no textures, and calls no functions of the CUDA runtime: it is compiled faster |
 //! | `grid` | the launch's grid, in threads, is passed as one more parameter after the constants: three `unsigned long long` in a struct |
 //!
@@ -31,6 +32,8 @@ pub struct Specialisation {
     pub options: Vec<String>,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
+    /// The most turns that a thread takes; 0 is one, too.
+    pub turns: u32,
     /// Whether the grid is a parameter.
     pub grid: bool,
     /// Whether the text uses the core of the language alone.
@@ -78,11 +81,15 @@ impl Specialisation {
                     Ok(bytes) => parsed.shared = bytes,
                     Err(_) => return fail("shared memory is a number of bytes"),
                 },
+                "turns" => match value.parse() {
+                    Ok(turns @ 1..) => parsed.turns = turns,
+                    _ => return fail("turns are a number from one on"),
+                },
                 "grid" if !value.is_empty() => return fail("grid takes no value"),
                 "grid" => parsed.grid = true,
                 "minimal" if !value.is_empty() => return fail("minimal takes no value"),
                 "minimal" => parsed.minimal = true,
-                _ => return fail("expected entry, define, option, shared, grid or minimal"),
+                _ => return fail("expected entry, define, option, shared, turns, grid or minimal"),
             }
         }
         if parsed.entry.is_empty() {
@@ -105,12 +112,11 @@ mod tests {
 
     #[test]
     fn every_item_is_read_and_order_of_options_is_kept() {
-        let text =
-            "shared 65536\noption --use_fast_math\nentry add\n\ndefine T=float\n  grid  \noption -lineinfo";
+        let text = "shared 65536\noption --use_fast_math\nentry add\n\ndefine T=float\n  grid  \nturns 4\noption -lineinfo";
         let parsed = Specialisation::parse(text).unwrap();
         assert_eq!(parsed.entry, "add");
         assert_eq!(parsed.options, ["--use_fast_math", "--define-macro=T=float", "-lineinfo"]);
-        assert_eq!((parsed.shared, parsed.grid), (65536, true));
+        assert_eq!((parsed.shared, parsed.turns, parsed.grid), (65536, 4, true));
         assert!(!parsed.is_expression());
         assert!(Specialisation::parse("entry ns::add<int>").unwrap().is_expression());
     }
@@ -123,6 +129,7 @@ mod tests {
             ("entry", "line 1"),
             ("entry a\nentry b", "line 2"),
             ("entry a\nshared lots", "number of bytes"),
+            ("entry a\nturns 0", "from one on"),
             ("entry a\ngrid 3", "takes no value"),
             ("entry a\n\nbogus x", "line 3"),
             ("entry a\ndefine", "needs a name"),

@@ -43,6 +43,7 @@ pub fn compile(compiler: &Compiler, source: &CudaSource) -> Result<Compiled, Str
         entry: source.entry.clone(),
         options: COMPILE_OPTIONS.iter().map(|o| (*o).to_string()).collect(),
         shared: source.dynamic_shared as u32,
+        turns: source.turns,
         grid: true,
         language: true,
         minimal: true,

@@ -147,12 +147,14 @@ fn products(b: &mut Bench<'_>) -> Result<(), Error> {
             x.matmul(&y.t()?)
         });
     }
-    let w = noise(&[14336, 4096], Dtype::Bfloat16)?;
-    for m in [1usize, 4, 16, 64] {
-        let x = noise(&[m, 4096], Dtype::Bfloat16)?;
-        b.line(&format!("linear 4096 to 14336 bf16, {m} rows"), Unit::Bytes(w.nbytes() as f64), || {
-            x.matmul(&w.t()?)
-        });
+    for (n, k) in [(14336usize, 4096usize), (4096, 4096), (1024, 4096), (4096, 14336)] {
+        let w = noise(&[n, k], Dtype::Bfloat16)?;
+        for m in [1usize, 4, 16, 64] {
+            let x = noise(&[m, k], Dtype::Bfloat16)?;
+            b.line(&format!("linear {k} to {n} bf16, {m} rows"), Unit::Bytes(w.nbytes() as f64), || {
+                x.matmul(&w.t()?)
+            });
+        }
     }
     let x = noise(&[32, 56, 56, 256], Dtype::Bfloat16)?;
     let w = noise(&[256, 3, 3, 256], Dtype::Bfloat16)?;
@@ -164,20 +166,31 @@ fn products(b: &mut Bench<'_>) -> Result<(), Error> {
 }
 
 fn quantized(b: &mut Bench<'_>) -> Result<(), Error> {
-    let q = random::bits(&[14336, 512], None)?;
-    let (scales, biases) =
-        (noise(&[14336, 64], Dtype::Bfloat16)?, Some(noise(&[14336, 64], Dtype::Bfloat16)?));
-    hesper::eval([&q])?;
-    let bytes = q.nbytes() + scales.nbytes() * 2;
-    for m in [1usize, 8, 16, 32, 64, 4096] {
-        let x = noise(&[m, 4096], Dtype::Bfloat16)?;
-        let unit = match m {
-            4096 => Unit::Operations(2.0 * m as f64 * 14336.0 * 4096.0),
-            _ => Unit::Bytes(bytes as f64),
-        };
-        b.line(&format!("4 bits, 14336x4096, {m} rows"), unit, || {
-            x.quantized_matmul(&q, &scales, biases.as_ref(), true, Some(64), Some(4), QuantMode::Affine)
-        });
+    for (n, k, rows) in [
+        (14336usize, 4096usize, &[1usize, 8, 16, 32, 64, 128, 4096][..]),
+        (4096, 4096, &[1, 16, 64]),
+        (1024, 4096, &[1, 16, 64]),
+        (4096, 14336, &[1, 16, 64]),
+    ] {
+        let name = |m: usize| format!("4 bits, {n}x{k}, {m} rows");
+        if !rows.iter().any(|m| name(*m).contains(b.part)) {
+            continue;
+        }
+        let q = random::bits(&[n, k / 8], None)?;
+        let (scales, biases) =
+            (noise(&[n, k / 64], Dtype::Bfloat16)?, Some(noise(&[n, k / 64], Dtype::Bfloat16)?));
+        hesper::eval([&q])?;
+        let bytes = q.nbytes() + scales.nbytes() * 2;
+        for &m in rows {
+            let x = noise(&[m, k], Dtype::Bfloat16)?;
+            let unit = match m {
+                4096 => Unit::Operations(2.0 * (m * n * k) as f64),
+                _ => Unit::Bytes(bytes as f64),
+            };
+            b.line(&name(m), unit, || {
+                x.quantized_matmul(&q, &scales, biases.as_ref(), true, Some(64), Some(4), QuantMode::Affine)
+            });
+        }
     }
     Ok(())
 }

@@ -90,6 +90,8 @@ pub fn all() -> Vec<Case> {
     reductions(&mut cases);
     rows(&mut cases);
     products(&mut cases);
+    wide_codes(&mut cases);
+    rows_by_matrices(&mut cases);
     float_codes(&mut cases);
     movement(&mut cases);
     networks(&mut cases);
@@ -430,6 +432,47 @@ fn products(cases: &mut Cases) {
     }
 }
 
+/// Products with codes of so many rows that a block has several tiles of them, and many activations.
+fn wide_codes(cases: &mut Cases) {
+    type Case = (usize, usize, usize, usize, Dtype, &'static [usize]);
+    let all: [Case; 5] = [
+        (9001, 256, 4, 64, Dtype::Bfloat16, &[13, 100]),
+        (8832, 384, 8, 32, Dtype::Float16, &[30, 64]),
+        (17001, 256, 4, 128, Dtype::Bfloat16, &[16, 40]),
+        (600, 2304, 2, 64, Dtype::Float16, &[6, 64, 200]),
+        (4100, 1280, 4, 32, Dtype::Bfloat16, &[13, 100]),
+    ];
+    for (n, k, bits, group, dtype, rows) in all {
+        cases.add(format!("quantized {n}x{k}, {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {
+            let w = data(&[n, k], dtype, 1);
+            let made =
+                place::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
+            let (q, scales, biases) = made??;
+            let product = |rows: &usize| {
+                let (group, bits) = (Some(group), Some(bits));
+                let x = data(&[*rows, k], dtype, 2);
+                x.quantized_matmul(&q, &scales, biases.as_ref(), true, group, bits, QuantMode::Affine)
+            };
+            rows.iter().map(product).collect()
+        });
+    }
+}
+
+/// A row times matrices of all widths that have a kernel of their own, with what is added.
+fn rows_by_matrices(cases: &mut Cases) {
+    for dtype in FLOATS {
+        cases.add(format!("a row by a matrix {dtype}"), 2e-2, move || {
+            let mut all = Vec::new();
+            for (n, k) in [(70usize, 16usize), (1000, 8200), (3001, 1288), (9000, 1032), (8200, 40)] {
+                let (x, w) = (data(&[1, k], dtype, 1), data(&[n, k], dtype, 2));
+                all.push(x.matmul(&w.t()?)?);
+                all.push(data(&[1, n], dtype, 3).addmm(&x, &w.t()?, 0.5, 2.0)?);
+            }
+            Ok(all)
+        });
+    }
+}
+
 /// Products with codes that are floats of a few bits.
 fn float_codes(cases: &mut Cases) {
     for mode in [QuantMode::Mxfp4, QuantMode::Mxfp8, QuantMode::Nvfp4] {
@@ -656,6 +699,26 @@ fn custom(cases: &mut Cases) {
         let x = data(&[20, 30], Dtype::Float32, 3).t()?;
         let run = kernel.call(&[x]).grid([600, 1, 1]).threadgroup([64, 1, 1]).init_value(7.0);
         all.extend(run.output(&[700], Dtype::Float32).run()?);
+        Ok(all)
+    });
+    // So many threadgroups that a thread takes several turns, the last of which some have not.
+    cases.add("custom kernels of many threads", 0.0, || {
+        let mut all = Vec::new();
+        for (dtype, text) in [
+            (Dtype::Float32, "uint i = thread_position_in_grid.x; out[i] = 2.0f * x[i] + 1.0f;"),
+            (Dtype::Uint8, "uint i = thread_position_in_grid.x; if (x[i] > 3) out[i] = x[i];"),
+        ] {
+            let kernel = CustomKernel::new("each", &["x"], &["out"], text)?;
+            let x = data(&[300_001], dtype, 1);
+            let run = kernel.call(&[x]).grid([300_001, 1, 1]).threadgroup([32, 1, 1]).init_value(7.0);
+            all.extend(run.output(&[300_001], dtype).run()?);
+        }
+        let text = "uint2 i = thread_position_in_grid.xy; uint n = threads_per_grid.x;
+                    out[i.y * n + i.x] = x[i.x * 3 + i.y];";
+        let kernel = CustomKernel::new("turned", &["x"], &["out"], text)?;
+        let x = data(&[32_801, 3], Dtype::Bfloat16, 2);
+        let run = kernel.call(&[x]).grid([32_801, 3, 1]).threadgroup([4, 2, 1]);
+        all.extend(run.output(&[3, 32_801], Dtype::Bfloat16).run()?);
         Ok(all)
     });
 }

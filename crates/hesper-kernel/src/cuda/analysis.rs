@@ -1,7 +1,7 @@
 //! What the blocks of a kernel hold: operations that need to know the active lanes, and jumps
 //! that leave them.
 
-use crate::ir::{BlockId, Builtin, Kernel, Op, Scope};
+use crate::ir::{Access, BlockId, Builtin, Kernel, Op, ParamKind, Scope, ValueId};
 
 /// What a block, with all that is nested in it, does to control flow.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
@@ -55,6 +55,53 @@ pub(super) fn alone(kernel: &Kernel) -> bool {
         Op::Barrier { .. } => false,
         ref op => !needs_lanes(op),
     })
+}
+
+/// How many threads of the grid one of the device is worth. A thread that handles a few bytes has too few of them
+/// under way to keep memory busy; one that does little, straight on, and [`alone`], takes several turns.
+pub(super) fn turns(kernel: &Kernel) -> u32 {
+    let insts = || kernel.blocks.iter().flat_map(|block| &block.insts);
+    let plain = insts().all(|inst| match inst.op {
+        Op::Loop { .. }
+        | Op::Return
+        | Op::AtomicRmw { .. }
+        | Op::AtomicLoad { .. }
+        | Op::AtomicStore { .. }
+        | Op::AtomicCompareExchange { .. } => false,
+        Op::Load { .. } => inst.result.is_none_or(|value| kernel.ty(value).size() <= 4),
+        _ => true,
+    });
+    let memory = kernel.thread_vars.is_empty() && kernel.threadgroup_vars.is_empty();
+    let loads = insts().any(|inst| matches!(inst.op, Op::Load { .. }));
+    // Functions are many instructions.
+    let size: usize = insts().map(|inst| if matches!(inst.op, Op::Unary(..)) { 6 } else { 1 }).sum();
+    match size {
+        ..=24 if plain && memory && loads && alone(kernel) => 8,
+        ..=64 if plain && memory && loads && alone(kernel) => 4,
+        _ => 1,
+    }
+}
+
+/// Whether a pointer leads, by offsets alone, to a buffer that the kernel only reads.
+pub(super) fn only_read(kernel: &Kernel, mut pointer: ValueId) -> bool {
+    let definition = |of: ValueId| {
+        kernel
+            .blocks
+            .iter()
+            .flat_map(|block| &block.insts)
+            .find(|inst| inst.result == Some(of))
+            .map(|inst| inst.op)
+    };
+    loop {
+        match definition(pointer) {
+            Some(Op::PtrOffset { ptr, .. }) => pointer = ptr,
+            Some(Op::ParamPtr(at)) => {
+                let kind = kernel.params.get(at as usize).map(|param| &param.kind);
+                return matches!(kind, Some(ParamKind::Buffer { access: Access::Read, .. }));
+            }
+            _ => return false,
+        }
+    }
 }
 
 /// Whether an instruction needs the set of active lanes.

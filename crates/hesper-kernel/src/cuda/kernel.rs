@@ -1,6 +1,6 @@
 //! The frame of a kernel's text: prelude, tables, entry, memory, variables.
 
-use super::analysis::{Flow, alone, flows};
+use super::analysis::{Flow, alone, flows, turns};
 use super::control::Place;
 use super::memory::memory_type;
 use super::prelude::{Section, sections};
@@ -18,6 +18,8 @@ pub(super) struct Emitter<'a> {
     pub shared_offsets: Vec<u64>,
     /// Pointers may be null, and stay so under arithmetic.
     pub has_null: bool,
+    /// How many threads of the grid a thread handles at most.
+    pub turns: u32,
     text: String,
     next: u32,
 }
@@ -33,6 +35,7 @@ impl<'a> Emitter<'a> {
             indent: 0,
             shared_offsets: kernel.threadgroup_layout().1,
             has_null: insts().any(|i| matches!(i.op, Op::NullPtr)),
+            turns: if options.bounds { 1 } else { turns(kernel) },
             text: String::new(),
             next: 0,
         }
@@ -73,7 +76,11 @@ impl<'a> Emitter<'a> {
             parameters.join(", ")
         ));
         self.indent = 1;
-        if alone(self.kernel) && shared == 0 {
+        let turns = self.turns;
+        if turns > 1 {
+            self.line(&format!("in_turns<{turns}u>(grid, [&](const thread_place& at) {{"));
+            self.indent = 2;
+        } else if alone(self.kernel) && shared == 0 {
             self.line("thread_place at;");
             self.line("if (!alone_at(grid, at)) return;");
         } else {
@@ -94,6 +101,10 @@ impl<'a> Emitter<'a> {
             self.line(&format!("const u32 m{m} = lanes_of(at);"));
         }
         self.block(body, mask);
+        if turns > 1 {
+            self.indent = 1;
+            self.line("});");
+        }
         self.indent = 0;
         self.line("}");
         CudaSource {
@@ -102,6 +113,7 @@ impl<'a> Emitter<'a> {
             slots,
             static_shared: if dynamic { 0 } else { shared },
             dynamic_shared: if dynamic { shared } else { 0 },
+            turns,
         }
     }
 

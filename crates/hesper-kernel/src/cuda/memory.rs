@@ -1,5 +1,6 @@
 //! Pointers, loads, stores and atomics, plain or with bounds.
 
+use super::analysis::only_read;
 use super::kernel::Emitter;
 use super::scalar::{COMPONENTS, compare_operator, type_name};
 use crate::ir::*;
@@ -118,7 +119,8 @@ impl Emitter<'_> {
     pub(super) fn load(&mut self, result: ValueId, ptr: ValueId, align: u32) {
         let ty = self.kernel.ty(result);
         let stored = type_name(memory_type(ty));
-        let load = format!("load<{align}, {stored}>(v{})", ptr.0);
+        let early = self.turns > 1 && only_read(self.kernel, ptr);
+        let load = format!("{}<{align}, {stored}>(v{})", if early { "load_early" } else { "load" }, ptr.0);
         if ty.scalar() == Some(Scalar::Bool) && ty.is_vec() {
             self.line(&format!("const {stored} b{} = {load};", result.0));
             let text = from_memory(ty, &format!("b{}", result.0));

@@ -106,6 +106,9 @@ pub struct CudaSource {
     pub static_shared: u64,
     /// Bytes of dynamic shared memory to launch with; not 0 only above [`STATIC_SHARED_LIMIT`].
     pub dynamic_shared: u64,
+    /// How many threads of the grid a thread handles if it is launched with fewer blocks along x: with as few as a
+    /// part in so many of them.
+    pub turns: u32,
 }
 
 /// Writes a verified kernel as CUDA C++.
@@ -115,12 +118,15 @@ pub fn emit(kernel: &Kernel, options: &Options) -> CudaSource {
 
 impl CudaSource {
     /// What the CUDA device's pipelines want to know beside the text, one item to a line: entry,
-    /// compiler options, dynamic shared memory, and that the grid is a parameter.
+    /// compiler options, dynamic shared memory, turns, and that the grid is a parameter.
     pub fn specialisation(&self) -> String {
         let mut lines = vec![format!("entry {}", self.entry)];
         lines.extend(COMPILE_OPTIONS.iter().map(|o| format!("option {o}")));
         if self.dynamic_shared > 0 {
             lines.push(format!("shared {}", self.dynamic_shared));
+        }
+        if self.turns > 1 {
+            lines.push(format!("turns {}", self.turns));
         }
         lines.push("grid".to_string());
         lines.join("\n")

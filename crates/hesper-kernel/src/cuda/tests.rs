@@ -75,6 +75,23 @@ fn divergent() -> Kernel {
     b.finish().unwrap()
 }
 
+/// One element from one of each input: what a thread has under way is a few bytes.
+fn narrow(returns: bool) -> Kernel {
+    let mut b = Builder::new("narrow");
+    let x = b.buffer("x", Space::Device, Type::F32, Access::Read);
+    let y = b.buffer("y", Space::Device, Type::F32, Access::ReadWrite);
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    if returns {
+        let seven = b.u32(7);
+        let seventh = b.compare(CmpOp::Eq, i, seven);
+        b.if_(seventh, |b| b.return_());
+    }
+    let v = b.load_index(x, i, Type::F32);
+    let v = b.add(v, v);
+    b.store_index(y, i, v);
+    b.finish().unwrap()
+}
+
 fn checked() -> Kernel {
     let mut b = Builder::new("checked");
     let histogram = b.buffer("histogram", Space::Device, Type::U32, Access::Atomic);
@@ -108,6 +125,19 @@ fn tile() -> Kernel {
     let first = b.load(own, Type::F32);
     b.store_index(y, i, first);
     b.finish().unwrap()
+}
+
+#[test]
+fn threads_that_handle_few_bytes_take_several_turns() {
+    let options = Options::default();
+    assert_golden("narrow", &narrow(false), &options);
+    let source = emit(&narrow(false), &options);
+    assert_eq!(source.turns, 8);
+    assert!(source.specialisation().contains("turns 8"));
+    // A thread that returns would take the others' turns with it; checked accesses are slow anyhow.
+    assert_eq!(emit(&narrow(true), &options).turns, 1);
+    assert_eq!(emit(&narrow(false), &Options { bounds: true, ..options }).turns, 1);
+    assert_eq!(emit(&divergent(), &options).turns, 1);
 }
 
 #[test]

@@ -25,7 +25,8 @@ use crate::shape::Strides;
 const TEXT: &str = include_str!("attention.cuh");
 const FEW: &str = concat!(include_str!("attention.cuh"), include_str!("attention_few.cuh"));
 const SINGLE: &str = concat!(include_str!("attention.cuh"), include_str!("attention_single.cuh"));
-const HOPPER: &str = concat!(include_str!("attention.cuh"), include_str!("attention_hopper.cuh"));
+const HOPPER: &str =
+    concat!(include_str!("attention.cuh"), include_str!("hopper.cuh"), include_str!("attention_hopper.cuh"));
 
 /// What the op says beside its inputs: queries, keys, values, the mask and the sinks, if there are any.
 pub(crate) struct Attention {

@@ -47,35 +47,62 @@ __global__ void __launch_bounds__(256) tiled(const T* __restrict__ left, const T
     }
 }
 
-// One or a few rows times a matrix whose columns' elements are neighbours: a warp to a column, memory at full speed.
-template <class T, int ROWS>
-__global__ void __launch_bounds__(256) few_rows(const T* __restrict__ left, const T* __restrict__ right,
-                                                T* __restrict__ out, i64 n, i64 k, i64 ar, i64 bc, float alpha,
-                                                float beta) {
-  constexpr int V = 16 / sizeof(T);
-  const i64 col = (i64)blockIdx.x * 8 + threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  if (col >= n) return;
-  const T* w = right + col * bc;
-  float sum[ROWS] = {};
-#pragma unroll 4
-  for (i64 i = lane * V; i < k; i += 32 * V) {
-    const pack<T> y = load16(w + i);
+// A row times a matrix whose columns' elements are neighbours, at memory speed. A warp has COLUMNS of them, or SPLIT
+// warps share their elements; a lane asks for AT_ONCE pieces of each before it uses the first.
+template <class T, int COLUMNS, int SPLIT, int AT_ONCE, int WARPS>
+__global__ void __launch_bounds__(WARPS * 32) one_row(const T* __restrict__ left, const T* __restrict__ right,
+                                                      T* __restrict__ out, i64 n, i64 k, i64 bc, float alpha,
+                                                      float beta) {
+  constexpr int V = 16 / sizeof(T), STEP = 32 * V;
+  __shared__ float parts[WARPS][COLUMNS];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, part = warp % SPLIT;
+  const i64 first = ((i64)blockIdx.x * (WARPS / SPLIT) + warp / SPLIT) * COLUMNS;
+  const T* w[COLUMNS];
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-      const pack<T> x = load16(left + r * ar + i);
+  for (int c = 0; c < COLUMNS; ++c) w[c] = right + min(first + c, n - 1) * bc + lane * V;
+  const T* const x = left + lane * V;
+  float sum[COLUMNS] = {};
+  auto add = [&](const w16* pieces, i64 at, int apart) {
+    const pack<T> a = load16(x + at);
 #pragma unroll
-      for (int v = 0; v < V; ++v) sum[r] += f32(x.v[v]) * f32(y.v[v]);
+    for (int c = 0; c < COLUMNS; ++c) {
+      pack<T> b;
+      memcpy(&b, pieces + c * apart, 16);
+#pragma unroll
+      for (int v = 0; v < V; ++v) sum[c] += f32(a.v[v]) * f32(b.v[v]);
     }
+  };
+  i64 at = (i64)part * (AT_ONCE * STEP);
+  for (; at + AT_ONCE * STEP <= k; at += SPLIT * AT_ONCE * STEP) {
+    w16 pieces[COLUMNS][AT_ONCE];
+#pragma unroll
+    for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+      for (int u = 0; u < AT_ONCE; ++u) pieces[c][u] = load_once(w[c] + at + u * STEP);
+#pragma unroll
+    for (int u = 0; u < AT_ONCE; ++u) add(&pieces[0][u], at + u * STEP, AT_ONCE);
+  }
+  // The one warp that is in the middle of the rest has it.
+  for (; at + lane * V < k; at += STEP) {
+    w16 pieces[COLUMNS];
+#pragma unroll
+    for (int c = 0; c < COLUMNS; ++c) pieces[c] = load_once(w[c] + at);
+    add(pieces, at, 1);
   }
 #pragma unroll
-  for (int r = 0; r < ROWS; ++r) {
+  for (int c = 0; c < COLUMNS; ++c) {
 #pragma unroll
-    for (int m = 16; m > 0; m /= 2) sum[r] += __shfl_xor_sync(FULL, sum[r], m);
-    if (lane == 0) {
-      float x = alpha * sum[r];
-      if (beta != 0.0f) x += beta * f32(out[r * n + col]);
-      out[r * n + col] = from<T>(x);
-    }
+    for (int m = 16; m > 0; m /= 2) sum[c] += __shfl_xor_sync(FULL, sum[c], m);
+    if (lane == 0) parts[warp][c] = sum[c];
+  }
+  if (SPLIT > 1) __syncthreads();
+  else __syncwarp();
+  if (part == 0 && lane < COLUMNS && first + lane < n) {
+    float all = parts[warp][lane];
+#pragma unroll
+    for (int s = 1; s < SPLIT; ++s) all += parts[warp + s][lane];
+    all *= alpha;
+    if (beta != 0.0f) all += beta * f32(out[first + lane]);
+    out[first + lane] = from<T>(all);
   }
 }

@@ -173,7 +173,7 @@ pub(crate) fn product(
         call.b = call.b.readable(stream, size, k, n)?;
     }
     call.join_rows();
-    if !call.few_rows(&output)? {
+    if !call.one_row(&output)? {
         if library { call.by_library(&output)? } else { call.by_tiles(&output)? }
     }
     Ok(result)
@@ -214,8 +214,8 @@ impl Call<'_> {
         }
     }
 
-    /// A vector or a few times a matrix: bound by memory, and faster by a kernel of our own.
-    fn few_rows(&self, output: &Buffer) -> Result<bool> {
+    /// A vector times a matrix: bound by memory, and faster by a kernel of our own.
+    fn one_row(&self, output: &Buffer) -> Result<bool> {
         let size = self.dtype.size();
         let v = 16 / size;
         let half = matches!(self.dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32);
@@ -226,27 +226,36 @@ impl Call<'_> {
             && self.k.is_multiple_of(v)
             && whole(self.a.data.offset)
             && whole(self.b.data.offset)
-            && (whole(self.a.rows))
             && whole(self.b.cols);
-        if !half || self.m > 1 || self.n < 64 || !lies || self.bias.is_some() {
+        if !half || self.m != 1 || self.n < 64 || !lies || self.bias.is_some() {
             return Ok(false);
         }
-        let entry = format!("few_rows<{}, {}>", type_name(self.dtype), self.m);
+        // Few columns are shared by more warps. All blocks of a matrix of the usual size run at once.
+        let (columns, split, at_once, warps) = match self.n {
+            0..2048 => (1, 8, 2, 8),
+            2048..8192 => (2, 4, 4, 8),
+            _ => (4, 1, 4, 4),
+        };
+        let of = type_name(self.dtype);
+        let entry = format!("one_row<{of}, {columns}, {split}, {at_once}, {warps}>");
         let constants = Constants::default()
             .long(self.n as i64)
             .long(self.k as i64)
-            .long(self.a.rows as i64)
             .long(self.b.cols as i64)
             .float(self.alpha as f32)
             .float(self.beta as f32);
         let pipeline = kernel(self.stream, TEXT, &entry, "")?;
         let (left, _) = reach(&self.a.data, &self.a.shape, size);
         let (right, _) = reach(&self.b.data, &self.b.shape, size);
-        let command = self.stream.encode("few rows").read_range(&self.a.data.buffer, left);
+        let command = self.stream.encode("one row").read_range(&self.a.data.buffer, left);
         let command = command.read_range(&self.b.data.buffer, right);
         let command = if self.beta == 0.0 { command.write(output) } else { command.read_write(output) };
-        let blocks = self.n.div_ceil(8) as u64;
-        command.constants(constants.bytes()).dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
+        let (blocks, threads) = (self.n.div_ceil(columns * (warps / split)) as u64, 32 * warps as u64);
+        command.constants(constants.bytes()).dispatch(
+            &pipeline,
+            [blocks * threads, 1, 1],
+            [threads, 1, 1],
+        )?;
         Ok(true)
     }
 

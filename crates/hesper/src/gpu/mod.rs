@@ -11,6 +11,7 @@ pub(crate) mod blocks;
 pub(crate) mod compose;
 pub(crate) mod conv;
 pub(crate) mod copy;
+mod cut;
 pub(crate) mod delta;
 pub(crate) mod encode;
 pub(crate) mod fft;

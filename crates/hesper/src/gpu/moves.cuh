@@ -1,22 +1,4 @@
 // Elements found by indices, turned features, random words.
-struct walk { i64 length[6], stride[6]; };
-
-__device__ __forceinline__ i64 place(const walk& w, int rank, i64 n) {
-  i64 at = 0;
-  for (int a = rank - 1; a > 0; --a) {
-    const i64 q = n / w.length[a];
-    at += (n - q * w.length[a]) * w.stride[a];
-    n = q;
-  }
-  return at + n * w.stride[0];
-}
-
-template <class I> __device__ __forceinline__ i64 index_of(I index, i64 length, i64 size) {
-  i64 i = (i64)index;
-  if (i < 0) i += length;
-  i = i < length - size ? i : length - size;
-  return i > 0 ? i : 0;
-}
 
 // Slices of a source, one for each index; words of neighbours.
 template <class T, class I>

@@ -1,4 +1,4 @@
-// What all texts share: numbers of two bytes, vectors of sixteen, warps and blocks.
+// What all texts share: numbers of two bytes, vectors of sixteen, walks over axes, warps and blocks.
 typedef signed char i8;
 typedef short i16;
 typedef int i32;
@@ -58,6 +58,34 @@ template <class T> __device__ __forceinline__ void store16(T* p, const pack<T>& 
   w16 w;
   memcpy(&w, &x, 16);
   *(w16*)p = w;
+}
+
+// Sixteen bytes that nobody reads again.
+__device__ __forceinline__ w16 load_once(const void* p) {
+  w16 r;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3]) : "l"(p));
+  return r;
+}
+
+// Axes that are walked through, the last one fastest, and where the element of a number lies.
+struct walk { i64 length[6], stride[6]; };
+
+__device__ __forceinline__ i64 place(const walk& w, int rank, i64 n) {
+  i64 at = 0;
+  for (int a = rank - 1; a > 0; --a) {
+    const i64 q = n / w.length[a];
+    at += (n - q * w.length[a]) * w.stride[a];
+    n = q;
+  }
+  return at + n * w.stride[0];
+}
+
+// An index of a slice of `size` along an axis: from the end where it is negative, and moved inside.
+template <class I> __device__ __forceinline__ i64 index_of(I index, i64 length, i64 size) {
+  i64 i = (i64)index;
+  if (i < 0) i = (I)-1 < (I)0 ? i + length : length;
+  i = i < length - size ? i : length - size;
+  return i > 0 ? i : 0;
 }
 
 #define FULL 0xffffffffu

@@ -1,16 +1,5 @@
 // Reductions: how elements become accumulators, how these are combined, and what becomes of the last one.
-struct walk { i64 length[6], stride[6]; };
 struct params { double a, b; u64 mask; i64 turned; };
-
-__device__ __forceinline__ i64 place(const walk& w, int rank, i64 n) {
-  i64 at = 0;
-  for (int a = rank - 1; a > 0; --a) {
-    const i64 q = n / w.length[a];
-    at += (n - q * w.length[a]) * w.stride[a];
-    n = q;
-  }
-  return at + n * w.stride[0];
-}
 
 template <class T> struct total { typedef T type; };
 template <> struct total<f16> { typedef float type; };

@@ -1,23 +1,5 @@
 // Elements combined with updates that indices point at. Updates that meet one element are applied in the order of the
 // indices: links say which update of an element comes first, and which one next.
-struct walk { i64 length[6], stride[6]; };
-
-__device__ __forceinline__ i64 place(const walk& w, int rank, i64 n) {
-  i64 at = 0;
-  for (int a = rank - 1; a > 0; --a) {
-    const i64 q = n / w.length[a];
-    at += (n - q * w.length[a]) * w.stride[a];
-    n = q;
-  }
-  return at + n * w.stride[0];
-}
-
-template <class I> __device__ __forceinline__ i64 index_of(I index, i64 length, i64 size) {
-  i64 i = (i64)index;
-  if (i < 0) i = (I)-1 < (I)0 ? i + length : length;
-  i = i < length - size ? i : length - size;
-  return i > 0 ? i : 0;
-}
 
 // Where the slice of each point starts: the sum over the axes that are indexed, one launch for each.
 template <class I, class O, bool MORE>

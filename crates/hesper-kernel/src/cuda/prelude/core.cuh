@@ -39,6 +39,21 @@ template <int A, class T> HESPER_FN T load(const u8* p) {
   memcpy(&r, __builtin_assume_aligned(p, A), sizeof(T));
   return r;
 }
+// From memory that the kernel does not write: may be asked for before anything is stored.
+template <int A, class T> HESPER_FN T load_early(const u8* p) {
+  T r;
+  if (sizeof(T) == 4 && A >= 4) {
+    const u32 w = __ldg((const u32*)p);
+    memcpy(&r, &w, sizeof(T));
+  } else if (sizeof(T) == 2 && A >= 2) {
+    const u16 w = __ldg((const u16*)p);
+    memcpy(&r, &w, sizeof(T));
+  } else if (sizeof(T) == 1) {
+    const u8 w = __ldg(p);
+    memcpy(&r, &w, sizeof(T));
+  } else r = load<A, T>(p);
+  return r;
+}
 template <int A, class T> HESPER_FN void store(u8* p, T v) {
   memcpy(__builtin_assume_aligned(p, A), &v, sizeof(T));
 }

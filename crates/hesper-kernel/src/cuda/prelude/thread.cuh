@@ -71,6 +71,24 @@ HESPER_FN bool alone_at(const launch_grid& g, thread_place& t) {
   t.pz = threadIdx.z;
   return t.gx * blockDim.x + t.px < g.x && t.gy * blockDim.y + t.py < g.y && t.gz * blockDim.z + t.pz < g.z;
 }
+// Does `body` for a thread of the grid, and for those a launch further along x each, of which there may be none. If all
+// are there, loads of the later ones need not wait for the first. Blocks numbered along x alone are all there.
+template <u32 TURNS, class F> HESPER_FN void in_turns(const launch_grid& g, const F& body) {
+  thread_place t;
+  if (!alone_at(g, t)) return;
+  const bool flat = (u64)gridDim.y * blockDim.y < g.y || (u64)gridDim.z * blockDim.z < g.z;
+  const u64 step = flat ? 0xffffffffull : (u64)gridDim.x, first = t.gx;
+  if ((first + (TURNS - 1u) * step) * blockDim.x + t.px < g.x) {
+#pragma unroll
+    for (u32 turn = 0u; turn < TURNS; ++turn) {
+      t.gx = first + turn * step;
+      body(t);
+    }
+    return;
+  }
+#pragma unroll 1
+  for (u32 turn = 0u; turn < TURNS && t.gx * blockDim.x + t.px < g.x; ++turn, t.gx += step) body(t);
+}
 // The lanes of the thread's SIMD group that exist.
 HESPER_FN u32 lanes_of(const thread_place& t) {
   const u32 rest = t.threads - (t.index & ~31u);
