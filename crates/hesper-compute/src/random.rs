@@ -93,9 +93,8 @@ pub fn random_words(par: &dyn Par, key: [u32; 2], words: &mut [u32]) {
     // SAFETY: tasks write disjoint places.
     unsafe impl Sync for Words {}
     impl Words {
-        fn piece(&self, from: usize, to: usize) -> &mut [u32] {
-            // SAFETY: callers name places within the words, each once.
-            unsafe { std::slice::from_raw_parts_mut(self.0.add(from), to - from) }
+        fn at(&self, place: usize) -> *mut u32 {
+            self.0.wrapping_add(place)
         }
     }
     let (count, half) = (words.len(), words.len().div_ceil(2));
@@ -103,8 +102,12 @@ pub fn random_words(par: &dyn Par, key: [u32; 2], words: &mut [u32]) {
     let all = Words(words.as_mut_ptr());
     par.run(half.div_ceil(GRAIN), &|task| {
         let (start, end) = (task * GRAIN, ((task + 1) * GRAIN).min(half));
-        let first = all.piece(start, end);
-        let second = all.piece(half + start.min(count - half), (half + end).min(count));
+        let (from, to) = (start.min(count - half), end.min(count - half));
+        // SAFETY: places within the words, which no other task has.
+        let (first, second) = unsafe {
+            use std::slice::from_raw_parts_mut as part;
+            (part(all.at(start), end - start), part(all.at(half + from), to - from))
+        };
         dispatch(level, Fill { key, start, half, first, second });
     });
 }

@@ -12,6 +12,7 @@ pub(super) mod arith;
 pub(super) mod compare;
 pub(super) mod convert;
 pub(super) mod half;
+pub(super) mod rows;
 pub(super) mod unary;
 
 use std::mem::MaybeUninit;
