@@ -1,7 +1,7 @@
 //! SIMD kernels for the host.
 //!
 //! Pure functions on slices and strided views: matrix products, quantized products, attention, norms,
-//! reductions, scans, sorts, Fourier transforms, copies and convolutions. They know nothing of arrays, graphs
+//! reductions, scans, sorts, Fourier transforms, copies, convolutions and random words. They know nothing of arrays, graphs
 //! or devices, and bring no thread pool: every kernel takes a [`Par`], which the device implements. Kernels
 //! pick the widest instructions of the machine at run time ([`Simd`]); their results do not depend on the
 //! number of threads. They may differ in rounding between SIMD levels.
@@ -17,6 +17,7 @@ mod gemm;
 mod mat;
 mod par;
 mod quant;
+mod random;
 mod rows;
 mod scratch;
 mod simd;
@@ -36,6 +37,7 @@ pub use quant::{
     Activations, GgufFormat, GgufMat, LayerEnd, QuantFormat, QuantMat, Scales, dequantize, gguf_dequantize,
     gguf_layer, gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
 };
+pub use random::{random_words, threefry};
 pub use rows::Axis;
 pub use rows::arg::{Ordered, arg_extreme};
 pub use rows::norm::{layer_norm, logsumexp, rms_norm, softmax};

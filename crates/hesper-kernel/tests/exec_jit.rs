@@ -549,6 +549,108 @@ fn vectors_of_a_buffer_are_split_into_their_components() {
 }
 
 #[test]
+fn pairs_of_floats_are_taken_where_they_lie() {
+    // y[i] = (x[a i + c].y - x[i].x, x[i].y * x[a i + c].x), in a buffer of its own or in place.
+    let ty = Type::Vec(Scalar::F32, 2);
+    let build = |step: i64, ahead: i64, in_place: bool| {
+        let mut b = Builder::new("pairs");
+        let src = b.buffer("src", Space::Device, ty, Access::Read);
+        let dst = b.buffer("dst", Space::Device, ty, Access::ReadWrite);
+        let i = b.builtin64(Builtin::ThreadPositionInGrid, 0);
+        let i = b.convert(i, Scalar::I64);
+        let (by, more) = (b.i64(step), b.i64(ahead));
+        let j = b.mul(i, by);
+        let j = b.add(j, more);
+        let u = b.load_index(if in_place { dst } else { src }, i, ty);
+        let v = b.load_index(src, j, ty);
+        let crossed = b.shuffle(v, &[1, 0]);
+        let (difference, product) = (b.sub(crossed, u), b.mul(u, crossed));
+        let x = b.extract(difference, 0);
+        let y = b.extract(product, 1);
+        let z = b.compose(&[x, y]);
+        b.store_index(dst, i, z);
+        b.finish().unwrap()
+    };
+    for (step, ahead, in_place) in [(1, 0, false), (1, 3, true), (2, 1, true), (-1, 70, false), (1, 60, true)]
+    {
+        let kernel = build(step, ahead, in_place);
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            for n in [1, 7, 15, 16, 17, 33, 48, 70, 600] {
+                let run = |p: &Program| {
+                    let (input, mut output) = (floats(160), floats(1200));
+                    let bindings = Bindings::new(vec![Arg::read(&input), Arg::write(&mut output)]).unwrap();
+                    p.run(&bindings, &Launch::linear(n, 64).unwrap(), &Cancel::new()).unwrap();
+                    drop(bindings);
+                    output
+                };
+                assert_eq!(run(&bytecode), run(&native), "{step} {ahead} {in_place}, {n} at {level:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn many_short_rows_of_every_length_give_the_bytecodes_bytes() {
+    // z[r, c] = cast(x[r, c] + column[r]) + row[c], with a function called and without.
+    let build = |to: Scalar, call: bool| {
+        let mut b = Builder::new("rows");
+        let x = b.buffer("x", Space::Device, Type::F32, Access::Read);
+        let small = b.buffer("small", Space::Device, Type::F32, Access::Read);
+        let z = b.buffer("z", Space::Device, Type::Scalar(to), Access::ReadWrite);
+        let [c, r, p] = [0, 1, 2].map(|axis| {
+            let at = b.builtin64(Builtin::ThreadPositionInGrid, axis);
+            b.convert(at, Scalar::I64)
+        });
+        let [nx, ny] = [0, 1].map(|axis| {
+            let n = b.builtin64(Builtin::ThreadsPerGrid, axis);
+            b.convert(n, Scalar::I64)
+        });
+        let plane = b.mul(p, ny);
+        let row = b.add(plane, r);
+        let before = b.mul(row, nx);
+        let linear = b.add(before, c);
+        let u = b.load_index(x, linear, Type::F32);
+        let column = b.load_index(small, row, Type::F32);
+        let along = b.load_index(small, c, Type::F32);
+        let sum = b.add(u, column);
+        let sum = if call { b.unary(UnaryOp::Tanh, sum) } else { sum };
+        let sum = b.add(sum, along);
+        let sum = b.convert(sum, to);
+        b.store_index(z, linear, sum);
+        b.finish().unwrap()
+    };
+    for (to, call) in [
+        (Scalar::F32, false),
+        (Scalar::F16, false),
+        (Scalar::I8, false),
+        (Scalar::I16, false),
+        (Scalar::F32, true),
+    ] {
+        let kernel = build(to, call);
+        for level in levels() {
+            let (native, bytecode) = programs(&kernel, level);
+            for nx in (1..=35).chain([47, 64, 65, 129]) {
+                let grid = [nx, 5, 3];
+                let count = (nx * 15) as usize;
+                // No byte to spare in what is read, some in what is written.
+                let run = |p: &Program| {
+                    let (x, small) = (floats(count), floats(129));
+                    let mut z = vec![7u8; count * to.size() as usize + 64];
+                    let args = vec![Arg::read(&x), Arg::read(&small), Arg::write(&mut z)];
+                    let bindings = Bindings::new(args).unwrap();
+                    let launch = Launch::new(grid, [nx, 1, 1]).unwrap();
+                    p.run_parallel(&bindings, &launch, &Cancel::new(), &|n, f| (0..n).for_each(f)).unwrap();
+                    drop(bindings);
+                    z
+                };
+                assert_eq!(run(&bytecode), run(&native), "{to:?} rows of {nx} at {level:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn indices_that_wrap_around_their_type_are_left_to_the_bytecode() {
     let mut b = Builder::new("wrap");
     let src = b.buffer("src", Space::Device, Type::F32, Access::Read);

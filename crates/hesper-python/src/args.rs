@@ -3,7 +3,7 @@
 //! Every type here reads one kind of argument, so that a function's signature says what it takes and
 //! its body starts with Rust values.
 
-use hesper::{Array, Category, Dtype};
+use hesper::{Array, Category, Dtype, Operand};
 use hesper_runtime::Stream;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -84,6 +84,15 @@ impl Value {
             Value::Complex(parts) => Array::try_from_slice(&[parts], &[]),
         }
         .map_err(raise)
+    }
+
+    /// The value as an operand: a number as it is, the rest as an array of its own type.
+    pub fn operand(self) -> PyResult<Operand> {
+        Ok(match self {
+            Value::Int(value) => Operand::Int(value),
+            Value::Float(value) => Operand::Float(value),
+            other => Operand::Array(other.alone()?),
+        })
     }
 
     /// The value as an array beside one of a type: a number takes that type where it can.

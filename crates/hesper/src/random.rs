@@ -9,11 +9,13 @@
 use std::sync::Mutex;
 use std::time::SystemTime;
 
+use hesper_compute::threefry;
+
 use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::ops::creation::alone;
-use crate::ops::random::{as_complex, bits_of, choose, permute_rows, symmetric_root, threefry};
+use crate::ops::random::{as_complex, bits_of, choose, permute_rows, symmetric_root};
 use crate::scalar::Operand;
 use crate::shape::{axis as axis_of, broadcast};
 use crate::{Dtype, Range};
@@ -118,6 +120,15 @@ fn parameter(value: impl Into<Operand>, dtype: Dtype) -> Result<Array> {
     }
 }
 
+/// A parameter that is a plain number.
+fn plain(value: &Operand) -> Option<f64> {
+    match *value {
+        Operand::Int(value) => Some(value as f64),
+        Operand::Float(value) => Some(value),
+        Operand::Bool(_) | Operand::Complex(_) | Operand::Array(_) => None,
+    }
+}
+
 /// Parameters must broadcast to the shape that is asked for.
 fn fits(op: &str, parameters: &[usize], shape: &[usize]) -> Result<()> {
     if broadcast(op, parameters, shape)?[..] != *shape {
@@ -136,6 +147,18 @@ pub fn uniform(
     key: Option<&Array>,
 ) -> Result<Array> {
     floating("uniform", dtype)?;
+    let (low, high) = (low.into(), high.into());
+    if let (Some(low), Some(high)) = (plain(&low), plain(&high)) {
+        // Numbers are put together here, as float32 or where that changes nothing.
+        let (low, high) = (low as f32, high as f32);
+        let span = high - low;
+        if (low, span) == (0.0, 1.0) {
+            return unit(shape, dtype, key);
+        }
+        if dtype == Dtype::Float32 {
+            return unit(shape, dtype, key)?.multiply(span)?.add(low);
+        }
+    }
     let (low, high) = (parameter(low, dtype)?, parameter(high, dtype)?);
     fits("uniform", &broadcast("uniform", low.shape(), high.shape())?, shape)?;
     let unit = unit(shape, dtype, key)?;
@@ -144,8 +167,9 @@ pub fn uniform(
 
 /// Evenly distributed numbers from zero up to and without one.
 fn unit(shape: &[usize], dtype: Dtype, key: Option<&Array>) -> Result<Array> {
+    // By 2^-32, which is exact and what dividing by the largest word as a float32 is.
     let words = bits(shape, key)?.astype(Dtype::Float32)?;
-    let unit = words.divide(f64::from(u32::MAX))?.astype(dtype)?;
+    let unit = words.multiply(1.0 / 4_294_967_296.0)?.astype(dtype)?;
     unit.minimum(below_one(dtype))
 }
 
@@ -158,6 +182,12 @@ pub fn normal(
     scale: impl Into<Operand>,
     key: Option<&Array>,
 ) -> Result<Array> {
+    let (loc, scale) = (loc.into(), scale.into());
+    if let (Dtype::Float32, Some(loc), Some(scale)) = (dtype, plain(&loc), plain(&scale)) {
+        // Numbers are put together here.
+        let drawn = normal_quantiles(shape, key)?.multiply(scale as f32 * std::f32::consts::SQRT_2)?;
+        return if loc == 0.0 { Ok(drawn) } else { drawn.add(loc) };
+    }
     let (loc, scale) = (parameter(loc, dtype)?, parameter(scale, dtype)?);
     fits("normal", &broadcast("normal", loc.shape(), scale.shape())?, shape)?;
     let (quantiles, spread) = if dtype == Dtype::Complex64 {
@@ -190,6 +220,13 @@ pub fn randint(
         return Err(Error::Type { op: "randint".into(), what, dtype });
     }
     let integer = if dtype == Dtype::Bool { Dtype::Int32 } else { dtype };
+    let (low, high) = (low.into(), high.into());
+    if let (Dtype::Int32 | Dtype::Int64, &Operand::Int(low), &Operand::Int(high)) = (dtype, &low, &high)
+        && (i32::try_from(low).is_ok() && i32::try_from(high).is_ok())
+    {
+        let drawn = uniform(low, high, shape, Dtype::Float32, key)?.floor()?.astype(integer)?;
+        return drawn.minimum(high.saturating_sub(1))?.maximum(low);
+    }
     let (low, high) = (parameter(low, integer)?, parameter(high, integer)?);
     let drawn = uniform(&low, &high, shape, Dtype::Float32, key)?.floor()?.astype(integer)?;
     let last = high.subtract(Array::integer(1, integer)?)?;

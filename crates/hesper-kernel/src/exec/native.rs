@@ -12,8 +12,7 @@ use crate::launch::{Bindings, Launch};
 /// Threads that one task starts and ends at, where rows are long.
 const ALIGNED: u64 = 1024;
 
-/// Of many rows shorter than this, the bytecode runs several side by side and is faster.
-const LEAST_ROW: u64 = 32;
+/// Of more rows than this, if they are short, the bytecode runs several side by side and is faster.
 const FEW_ROWS: u64 = 4;
 
 /// The rows of one task.
@@ -62,7 +61,7 @@ impl Program {
     /// The machine code, where it is the better choice for a launch.
     pub(super) fn native(&self, launch: &Launch) -> Option<&Jit> {
         let [x, y, z] = launch.grid;
-        self.jit.as_ref().filter(|_| x >= LEAST_ROW || y.saturating_mul(z) <= FEW_ROWS)
+        self.jit.as_ref().filter(|jit| x >= jit.least_row() || y.saturating_mul(z) <= FEW_ROWS)
     }
 
     /// Runs all threads as tasks of `parallel`.

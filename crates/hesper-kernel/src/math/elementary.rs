@@ -5,12 +5,12 @@ use super::poly;
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// Adding it to a small float leaves the nearest integer in the low mantissa bits.
 const MAGIC: f32 = 12_582_912.0;
-const MAGIC64: f64 = 6_755_399_441_055_744.0;
+pub(super) const MAGIC64: f64 = 6_755_399_441_055_744.0;
 /// ln 2 in a part short enough for exact products with exponents, and the rest.
 const LN2_HI: f32 = 0.693_145_75;
 const LN2_LO: f32 = 1.428_606_8e-6;
-const LN2_HI64: f64 = 0.693_147_180_369_123_8;
-const LN2_LO64: f64 = 1.908_214_929_270_587_7e-10;
+pub(super) const LN2_HI64: f64 = 0.693_147_180_369_123_8;
+pub(super) const LN2_LO64: f64 = 1.908_214_929_270_587_7e-10;
 
 /// `y * 2^n` for `|n| < 252`, in two exact steps (the last may round into the subnormals); NaN
 /// stays NaN whatever `n`.
@@ -26,12 +26,12 @@ fn scale(y: f32, n: i32) -> f32 {
 pub fn exp(x: f32) -> f32 {
     let c = if x > 89.0 { 89.0 } else { x };
     let c = if c < -104.0 { -104.0 } else { c };
-    let t = c * LOG2_E + MAGIC;
+    let t = c.mul_add(LOG2_E, MAGIC);
     let n = t - MAGIC;
-    let r = (c - n * LN2_HI) - n * LN2_LO;
+    let r = n.mul_add(-LN2_LO, n.mul_add(-LN2_HI, c));
     let p = poly!(r; 0.5, 0.166_666_67, 0.041_666_463, 0.008_333_310_5, 0.001_393_373_1,
         1.989_108e-4);
-    let y = 1.0 + (r + r * r * p);
+    let y = 1.0 + (r * r).mul_add(p, r);
     scale(y, magic_int(t))
 }
 
@@ -50,7 +50,7 @@ pub fn exp2(x: f32) -> f32 {
     let r = c - (t - MAGIC);
     let p = poly!(r; std::f32::consts::LN_2, 0.240_226_5, 0.055_504_11, 0.009_618_056, 0.001_333_350_2,
         1.546_156_1e-4, 1.529_741_3e-5);
-    scale(1.0 + r * p, magic_int(t))
+    scale(r.mul_add(p, 1.0), magic_int(t))
 }
 
 /// `10^x`.
@@ -70,7 +70,7 @@ pub fn expm1(x: f32) -> f32 {
 
 /// `y`, but `x` itself where `x` is a zero (of either sign).
 #[inline(always)]
-fn keep_zero(x: f32, y: f32) -> f32 {
+pub(super) fn keep_zero(x: f32, y: f32) -> f32 {
     if x == 0.0 { x } else { y }
 }
 
@@ -79,14 +79,14 @@ fn keep_zero(x: f32, y: f32) -> f32 {
 pub(super) fn exp64(x: f64) -> f64 {
     let c = if x > 300.0 { 300.0 } else { x };
     let c = if c < -300.0 { -300.0 } else { c };
-    let t = c * std::f64::consts::LOG2_E + MAGIC64;
+    let t = c.mul_add(std::f64::consts::LOG2_E, MAGIC64);
     let n = t - MAGIC64;
-    let r = (c - n * LN2_HI64) - n * LN2_LO64;
+    let r = n.mul_add(-LN2_LO64, n.mul_add(-LN2_HI64, c));
     let p = poly!(r; 0.5, 0.166_666_666_666_666_7, 0.041_666_666_666_666_67,
         0.008_333_333_333_326_136, 0.001_388_888_888_888_374_8, 1.984_126_987_482_062_7e-4,
         2.480_158_732_554_774_3e-5, 2.755_725_540_020_642_2e-6, 2.755_727_364_311_03e-7,
         2.510_521_700_472_074_5e-8, 2.091_468_696_808_687_6e-9);
-    let y = 1.0 + (r + r * r * p);
+    let y = 1.0 + (r * r).mul_add(p, r);
     y * f64::from_bits(1.0f64.to_bits().wrapping_add(t.to_bits() << 52))
 }
 
@@ -105,8 +105,8 @@ pub fn log(x: f32) -> f32 {
     let z = f * f;
     let q = poly!(f; 0.333_333_3, -0.249_999_97, 0.200_007_16, -0.166_678_03, 0.142_490_58,
         -0.124_256_87, 0.116_854_2, -0.114_797_34, 0.069_716_12);
-    let y = f * z * q + e * LN2_LO - 0.5 * z;
-    let r = (f + y) + e * LN2_HI;
+    let y = z.mul_add(-0.5, (f * z).mul_add(q, e * LN2_LO));
+    let r = e.mul_add(LN2_HI, f + y);
     log_special(x, r)
 }
 
@@ -123,7 +123,7 @@ fn log_special(x: f32, r: f32) -> f32 {
 #[inline(always)]
 pub fn log2(x: f32) -> f32 {
     let (e, l) = log_parts(f64::from(x));
-    log_special(x, (e + l * std::f64::consts::LOG2_E) as f32)
+    log_special(x, l.mul_add(std::f64::consts::LOG2_E, e) as f32)
 }
 
 /// Base-10 logarithm.
@@ -156,14 +156,14 @@ fn log_parts(x: f64) -> (f64, f64) {
     let p = poly!(z; 0.333_333_333_333_333_3, 0.199_999_999_999_999_96, 0.142_857_142_857_176_9,
         0.111_111_111_099_262_32, 0.090_909_092_972_852_35, 0.076_922_875_302_802_94,
         0.066_678_208_870_002_9, 0.058_440_270_471_312_8, 0.059_413_136_905_726_44);
-    (f64::from(e), 2.0 * (s + s * z * p))
+    (f64::from(e), 2.0 * (s * z).mul_add(p, s))
 }
 
 /// Natural logarithm in f64 of a positive normal number; garbage for others.
 #[inline(always)]
 pub(super) fn log64(x: f64) -> f64 {
     let (e, l) = log_parts(x);
-    e * LN2_HI64 + (l + e * LN2_LO64)
+    e.mul_add(LN2_HI64, e.mul_add(LN2_LO64, l))
 }
 
 /// Hyperbolic sine.
@@ -191,7 +191,7 @@ pub fn tanh(x: f32) -> f32 {
     let z = x * x;
     let p = poly!(z; -0.333_333_34, 0.133_333_24, -0.053_964_7, 0.021_818_45, -0.008_526_333,
         0.002_526_390_6);
-    let small = x + x * (z * p);
+    let small = x.mul_add(z * p, x);
     let c = if a > 10.0 { 10.0 } else { a };
     let large = 1.0 - 2.0 / (exp(2.0 * c) + 1.0);
     let y = if a < 0.55 { small } else { large };

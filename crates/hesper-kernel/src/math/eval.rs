@@ -56,6 +56,7 @@ pub fn unary_f32(op: UnaryOp, x: f32) -> Option<f32> {
 }
 
 /// A one-operand operation on f64.
+#[inline(always)]
 pub fn unary_f64(op: UnaryOp, x: f64) -> Option<f64> {
     use UnaryOp as U;
     Some(match op {
@@ -65,29 +66,29 @@ pub fn unary_f64(op: UnaryOp, x: f64) -> Option<f64> {
         U::Sqrt => x.sqrt(),
         U::Rsqrt => 1.0 / x.sqrt(),
         U::Cbrt => x.cbrt(),
-        U::Exp => x.exp(),
-        U::Exp2 => x.exp2(),
+        U::Exp => double::exp(x),
+        U::Exp2 => double::exp2(x),
         U::Exp10 => double::exp10(x),
-        U::Expm1 => x.exp_m1(),
-        U::Log => x.ln(),
-        U::Log2 => x.log2(),
+        U::Expm1 => double::exp_m1(x),
+        U::Log => double::log(x),
+        U::Log2 => double::log2(x),
         U::Log10 => x.log10(),
-        U::Log1p => x.ln_1p(),
-        U::Sin => x.sin(),
-        U::Cos => x.cos(),
-        U::Tan => x.tan(),
+        U::Log1p => double::log_1p(x),
+        U::Sin => double::sin64(x),
+        U::Cos => double::cos64(x),
+        U::Tan => double::tan64(x),
         U::SinPi => double::sin_pi(x),
         U::CosPi => double::cos_pi(x),
         U::TanPi => double::sin_pi(x) / double::cos_pi(x),
-        U::Asin => x.asin(),
-        U::Acos => x.acos(),
-        U::Atan => x.atan(),
-        U::Sinh => x.sinh(),
-        U::Cosh => x.cosh(),
-        U::Tanh => x.tanh(),
-        U::Asinh => x.asinh(),
-        U::Acosh => x.acosh(),
-        U::Atanh => x.atanh(),
+        U::Asin => double::asin(x),
+        U::Acos => double::acos(x),
+        U::Atan => double::atan(x),
+        U::Sinh => double::sinh(x),
+        U::Cosh => double::cosh(x),
+        U::Tanh => double::tanh(x),
+        U::Asinh => double::asinh(x),
+        U::Acosh => double::acosh(x),
+        U::Atanh => double::atanh(x),
         U::Erf => double::erf(x),
         U::Erfc => double::erfc(x),
         U::ErfInv => double::erf_inv(x),
@@ -106,7 +107,7 @@ pub fn unary_f64(op: UnaryOp, x: f64) -> Option<f64> {
 
 macro_rules! binary {
     ($(#[$m:meta])* $name:ident, $float:ident, $min:ident, $max:ident, $min_nan:ident,
-     $max_nan:ident, $pow:expr, $atan2:expr, $rem:expr, $next:expr, $hypot:expr) => {
+     $max_nan:ident, $fmod:expr, $pow:expr, $atan2:expr, $rem:expr, $next:expr, $hypot:expr) => {
         $(#[$m])*
         #[inline(always)]
         pub fn $name(op: BinaryOp, a: $float, b: $float) -> Option<$float> {
@@ -116,7 +117,7 @@ macro_rules! binary {
                 B::Sub => a - b,
                 B::Mul => a * b,
                 B::Div => a / b,
-                B::Rem => a % b,
+                B::Rem => $fmod(a, b),
                 B::Min => $min(a, b),
                 B::Max => $max(a, b),
                 B::MinNan => $min_nan(a, b),
@@ -139,12 +140,12 @@ macro_rules! binary {
 
 binary!(
     /// A two-operand operation on f32 (all but `Ldexp`).
-    binary_f32, f32, min_f32, max_f32, min_nan_f32, max_nan_f32, pow, atan2, ieee_rem, next_after,
+    binary_f32, f32, min_f32, max_f32, min_nan_f32, max_nan_f32, fmod, pow, atan2, ieee_rem, next_after,
     hypot
 );
 binary!(
     /// A two-operand operation on f64 (all but `Ldexp`).
-    binary_f64, f64, min_f64, max_f64, min_nan_f64, max_nan_f64, f64::powf, f64::atan2,
+    binary_f64, f64, min_f64, max_f64, min_nan_f64, max_nan_f64, |a: f64, b: f64| a % b, double::pow, f64::atan2,
     double::ieee_rem, double::next_after, f64::hypot
 );
 

@@ -26,7 +26,26 @@ pub fn pow(x: f32, y: f32) -> f32 {
 /// C's `fmod`: exact, with the sign of `a`.
 #[inline(always)]
 pub fn fmod(a: f32, b: f32) -> f32 {
-    a % b
+    if fmod_is_rare(a, b) { a % b } else { fmod_core(a, b) }
+}
+
+/// Whether [`fmod_core`] is not good enough: operands without a remainder, and large quotients.
+#[inline(always)]
+pub fn fmod_is_rare(a: f32, b: f32) -> bool {
+    // Products of `b` and quotients up to here are exact in f64.
+    let few = f64::from(a.abs()) < f64::from(b.abs()) * 536_870_912.0;
+    !few || b.is_infinite()
+}
+
+/// `fmod` unless [`fmod_is_rare`].
+#[inline(always)]
+pub fn fmod_core(a: f32, b: f32) -> f32 {
+    let (x, y) = (f64::from(a.abs()), f64::from(b.abs()));
+    let q = (x / y).trunc();
+    let r = q.mul_add(-y, x);
+    // The quotient may have been rounded up to an integer.
+    let r = if r < 0.0 { r + y } else { r };
+    (r as f32).copysign(a)
 }
 
 /// IEEE remainder: `a - n b`, `n` the nearest integer to `a / b`, halves to even. Exact.

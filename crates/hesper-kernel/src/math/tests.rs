@@ -148,6 +148,116 @@ fn the_gamma_function_is_accurate() {
     check("lgamma", 0.51, lgamma, double::lgamma);
 }
 
+/// Distance of two f64 numbers in units of the last place of the second.
+fn ulps64(got: f64, want: f64) -> f64 {
+    if want.is_nan() || got.is_nan() || want.is_infinite() || got.is_infinite() {
+        let edge = |x: f64| x.abs() >= f64::MAX;
+        let agree = got == want || (got.is_nan() && want.is_nan()) || (edge(got) && edge(want));
+        return if agree { 0.0 } else { f64::INFINITY };
+    }
+    let ulp = want.abs().max(f64::MIN_POSITIVE);
+    (got - want).abs() / (ulp.next_up() - ulp)
+}
+
+/// Arguments in f64: bit patterns over all floats, grids, and next to multiples of pi/2.
+fn wide_samples() -> Vec<f64> {
+    let mut xs: Vec<f64> = Vec::new();
+    let mut s = 11;
+    for _ in 0..60_000 {
+        let bits = random(&mut s) << 16 ^ random(&mut s);
+        let u = random(&mut s) as f64 / (1u64 << 48) as f64;
+        xs.extend([f64::from_bits(bits), u, 1.0 + u * 1e-3, 40.0 * u - 20.0, 1500.0 * u - 750.0]);
+    }
+    for i in 1..20_000 {
+        let x = f64::from(i) * std::f64::consts::FRAC_PI_2;
+        xs.extend([x, x.next_up(), -x.next_down(), x * 1024.0]);
+    }
+    let edges = [0.0, f64::MIN_POSITIVE, 5e-324, 1.0, 2.0, 709.78, 710.475, 745.13, 1e300, f64::MAX];
+    xs.extend(edges.iter().flat_map(|&x| [x, -x]));
+    xs.extend([f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+    xs
+}
+
+#[test]
+fn double_functions_keep_to_a_few_units_of_the_last_place() {
+    let xs = wide_samples();
+    let check = |name: &str, bound: f64, f: fn(f64) -> f64, want: fn(f64) -> f64| {
+        let (mut worst, mut at) = (0.0, 0.0);
+        for &x in &xs {
+            let (y, w) = (f(x), want(x));
+            assert!(y != 0.0 || w != 0.0 || y.is_sign_negative() == w.is_sign_negative(), "{name}({x:e})");
+            let e = ulps64(y, w);
+            if e > worst {
+                (worst, at) = (e, x);
+            }
+        }
+        println!("{name}: {worst:.3} ulp at {at:e}");
+        let (got, exact) = (f(at), want(at));
+        assert!(worst <= bound, "{name}: {worst} ulp at {at:e}: {got:e} instead of {exact:e}");
+    };
+    check("exp", 1.0, double::exp, f64::exp);
+    check("exp2", 1.5, double::exp2, f64::exp2);
+    check("exp_m1", 2.0, double::exp_m1, f64::exp_m1);
+    check("log", 1.0, double::log, f64::ln);
+    check("log2", 1.5, double::log2, f64::log2);
+    check("log_1p", 1.5, double::log_1p, f64::ln_1p);
+    check("sinh", 3.0, double::sinh, f64::sinh);
+    check("cosh", 2.0, double::cosh, f64::cosh);
+    check("tanh", 4.0, double::tanh, f64::tanh);
+    check("asinh", 3.0, double::asinh, |x| {
+        // The standard one squares.
+        let a = x.abs();
+        if a < 1e9 { x.asinh() } else { (a.ln() + std::f64::consts::LN_2).copysign(x) }
+    });
+    check("sin", 1.0, double::sin64, f64::sin);
+    check("cos", 1.0, double::cos64, f64::cos);
+    check("tan", 2.0, double::tan64, f64::tan);
+    check("asin", 4.0, double::asin, f64::asin);
+    check("acos", 4.0, double::acos, f64::acos);
+    check("atan", 2.0, double::atan, f64::atan);
+}
+
+#[test]
+fn double_powers_keep_to_the_last_place_and_exact_ones_are_exact() {
+    let mut s = 5;
+    let mut worst = (0.0, 0.0, 0.0);
+    for _ in 0..200_000 {
+        let u = random(&mut s) as f64 / (1u64 << 48) as f64;
+        let v = random(&mut s) as f64 / (1u64 << 48) as f64;
+        for (x, y) in [((u * 40.0 - 20.0).exp2(), v * 70.0 - 35.0), (1.0 + u * 1e-3, v * 1e5), (u, v)] {
+            let e = ulps64(double::pow(x, y), x.powf(y));
+            if e > worst.0 {
+                worst = (e, x, y);
+            }
+        }
+    }
+    assert!(worst.0 <= 1.01, "{worst:?}");
+    for x in 1..40 {
+        for y in 0..8 {
+            let want = i64::pow(x, y) as f64;
+            assert_eq!(double::pow(x as f64, f64::from(y)), want, "{x}^{y}");
+            assert_eq!(double::pow(-x as f64, f64::from(y)).abs(), want, "-{x}^{y}");
+        }
+    }
+    assert_eq!(double::pow(9.0, 0.5), 3.0);
+    assert!(ulps64(double::pow(2.0, 1023.5), 2f64.powf(1023.5)) <= 1.0);
+    assert_eq!(double::pow(0.0, -1.0), f64::INFINITY);
+    assert_eq!(double::pow(f64::INFINITY, -1.0), 0.0);
+}
+
+#[test]
+fn remainders_of_floats_are_exact() {
+    let mut s = 9;
+    for _ in 0..200_000 {
+        let (a, b) = (f32::from_bits(random(&mut s) as u32), f32::from_bits(random(&mut s) as u32));
+        let near = f32::from_bits((b.to_bits() & 0x807f_ffff) | (a.to_bits() & 0x7f80_0000));
+        for (a, b) in [(a, b), (a, near), (near * 7.0, near), (near * 3.0, near * 0.2)] {
+            let (got, want) = (fmod(a, b), a % b);
+            assert!(got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()), "{a:e} % {b:e}");
+        }
+    }
+}
+
 #[test]
 fn double_special_functions_match_known_values() {
     let close = |got: f64, want: f64| {

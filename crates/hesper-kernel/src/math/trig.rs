@@ -1,6 +1,6 @@
 //! Circular functions in f32 and their inverses.
 //!
-//! The argument is reduced in f64 by a three-part pi/2, exactly enough up to [`TRIG_LIMIT`];
+//! The argument is reduced by pi/2 in several parts, exactly enough up to [`TRIG_LIMIT`];
 //! beyond, against 256 bits of 2/pi in integer arithmetic. The result is right for every f32.
 
 use super::poly;
@@ -9,9 +9,9 @@ use super::poly;
 pub const TRIG_LIMIT: f32 = 524_288.0;
 
 const MAGIC64: f64 = 6_755_399_441_055_744.0;
-const PIO2_HI: f64 = 1.570_796_310_901_641_8;
-const PIO2_MID: f64 = 1.589_325_477_127_645_5e-8;
-const PIO2_LO: f64 = 2.251_741_774_156_217_6e-18;
+/// pi/2 and what it misses.
+const PIO2_HI: f64 = std::f64::consts::FRAC_PI_2;
+const PIO2_LO: f64 = 6.123_233_995_736_766e-17;
 
 /// The fractional bits of 2/pi, most significant word first.
 const TWO_OVER_PI: [u32; 8] =
@@ -21,10 +21,36 @@ const TWO_OVER_PI: [u32; 8] =
 #[inline(always)]
 fn reduce(x: f32) -> (u32, f64) {
     let d = f64::from(x);
-    let t = d * std::f64::consts::FRAC_2_PI + MAGIC64;
+    let t = d.mul_add(std::f64::consts::FRAC_2_PI, MAGIC64);
     let n = t - MAGIC64;
-    let r = ((d - n * PIO2_HI) - n * PIO2_MID) - n * PIO2_LO;
+    let r = n.mul_add(-PIO2_LO, n.mul_add(-PIO2_HI, d));
     (t.to_bits() as u32, r)
+}
+
+/// `n c` rounded, `a` without that, rounded too, and what the latter rounding lost.
+macro_rules! minus_product {
+    ($a:expr, $n:expr, $c:expr) => {{
+        let w = $n * $c;
+        let r = $a - w;
+        let taken = r - $a;
+        (w, r, ($a - (r - taken)) - (w + taken))
+    }};
+}
+pub(super) use minus_product;
+
+/// As [`reduce`], in f32: the remainder and what its rounding lost.
+#[inline(always)]
+fn reduce_pair(x: f32) -> (u32, f32, f32) {
+    const HI: f32 = std::f32::consts::FRAC_PI_2;
+    const MID: f32 = -4.371_138_8e-8;
+    const LO: f32 = -1.715_124_5e-15;
+    const MAGIC: f32 = 12_582_912.0;
+    let t = x.mul_add(std::f32::consts::FRAC_2_PI, MAGIC);
+    let n = t - MAGIC;
+    // Both are multiples of 2^-23 from 1 on, so this is exact.
+    let near = n.mul_add(-HI, x);
+    let (w, r, lost) = minus_product!(near, n, MID);
+    (t.to_bits(), r, n.mul_add(-LO, lost - n.mul_add(MID, -w)))
 }
 
 /// As [`reduce`], for finite `x` of magnitude 4 at least.
@@ -50,30 +76,38 @@ fn reduce_huge(x: f32) -> (u32, f64) {
     if x < 0.0 { (quadrant.wrapping_neg(), -r) } else { (quadrant, r) }
 }
 
-/// Sine of `r + quadrant * pi/2`, `r` in [-pi/4, pi/4].
+/// Sine of `r + lo + quadrant * pi/2`, `r` in [-pi/4, pi/4] and `lo` below its last place.
 #[inline(always)]
-fn sin_quadrant(quadrant: u32, r: f64) -> f32 {
-    let r = r as f32;
+fn sin_quadrant(quadrant: u32, r: f32, lo: f32) -> f32 {
     let z = r * r;
-    let s = r + r * (z * poly!(z; -0.166_666_67, 0.008_333_332, -1.984_008_3e-4, 2.724_931_4e-6));
-    let c = 1.0 - (0.5 * z - z * z * poly!(z; 0.041_666_664, -0.001_388_83, 2.454_743_7e-5));
+    let p = z * poly!(z; -0.166_666_67, 0.008_333_332, -1.984_008_3e-4, 2.724_931_4e-6);
+    let s = r + r.mul_add(p, lo);
+    let p = poly!(z; 0.041_666_664, -0.001_388_83, 2.454_743_7e-5);
+    let c = 1.0 - z.mul_add(0.5, r.mul_add(lo, -(z * z * p)));
     let y = if quadrant & 1 == 0 { s } else { c };
     f32::from_bits(y.to_bits() ^ ((quadrant & 2) << 30))
+}
+
+/// As [`sin_quadrant`], of a remainder in f64.
+#[inline(always)]
+fn sin_quadrant_wide(quadrant: u32, r: f64) -> f32 {
+    let near = r as f32;
+    sin_quadrant(quadrant, near, (r - f64::from(near)) as f32)
 }
 
 /// Sine for `|x| <= TRIG_LIMIT` (and NaN); branch-free.
 #[inline(always)]
 pub fn sin_core(x: f32) -> f32 {
-    let (q, r) = reduce(x);
-    let y = sin_quadrant(q, r);
+    let (q, r, lo) = reduce_pair(x);
+    let y = sin_quadrant(q, r, lo);
     if x == 0.0 { x } else { y }
 }
 
 /// Cosine for `|x| <= TRIG_LIMIT` (and NaN); branch-free.
 #[inline(always)]
 pub fn cos_core(x: f32) -> f32 {
-    let (q, r) = reduce(x);
-    sin_quadrant(q.wrapping_add(1), r)
+    let (q, r, lo) = reduce_pair(x);
+    sin_quadrant(q.wrapping_add(1), r, lo)
 }
 
 /// Sine.
@@ -84,7 +118,7 @@ pub fn sin(x: f32) -> f32 {
             return f32::NAN;
         }
         let (q, r) = reduce_huge(x);
-        return sin_quadrant(q, r);
+        return sin_quadrant_wide(q, r);
     }
     sin_core(x)
 }
@@ -97,25 +131,22 @@ pub fn cos(x: f32) -> f32 {
             return f32::NAN;
         }
         let (q, r) = reduce_huge(x);
-        return sin_quadrant(q.wrapping_add(1), r);
+        return sin_quadrant_wide(q.wrapping_add(1), r);
     }
     cos_core(x)
 }
 
 /// Sine and cosine in f64 of `r` in [-pi/4, pi/4].
 #[inline(always)]
-fn sin_cos64(r: f64) -> (f64, f64) {
+pub(super) fn sin_cos64(r: f64) -> (f64, f64) {
     let z = r * r;
-    let s = r + r
-        * (z * poly!(z; -0.166_666_666_666_666_66, 0.008_333_333_333_330_925,
-            -1.984_126_983_672_241_8e-4, 2.755_731_608_381_636e-6, -2.505_112_794_401_418_4e-8,
-            1.591_784_852_480_803_4e-10));
-    let c = 1.0 - 0.5 * z
-        + z * z
-            * poly!(z; 0.041_666_666_666_666_664, -0.001_388_888_888_888_738_2,
-            2.480_158_729_874_307e-5, -2.755_731_726_000_883_7e-7, 2.087_614_382_799_313e-9,
-            -1.138_245_677_806_116_4e-11);
-    (s, c)
+    let p = poly!(z; -0.166_666_666_666_666_66, 0.008_333_333_333_330_925,
+        -1.984_126_983_672_241_8e-4, 2.755_731_608_381_636e-6, -2.505_112_794_401_418_4e-8,
+        1.591_784_852_480_803_4e-10);
+    let q = poly!(z; 0.041_666_666_666_666_664, -0.001_388_888_888_888_738_2,
+        2.480_158_729_874_307e-5, -2.755_731_726_000_883_7e-7, 2.087_614_382_799_313e-9,
+        -1.138_245_677_806_116_4e-11);
+    (r.mul_add(z * p, r), (z * z).mul_add(q, z.mul_add(-0.5, 1.0)))
 }
 
 #[inline(always)]
@@ -195,7 +226,7 @@ pub fn tan_pi(x: f32) -> f32 {
 
 /// Arc tangent in f64 of `a >= 0` (infinity included), to about 1e-16.
 #[inline(always)]
-fn atan_positive(a: f64) -> f64 {
+pub(super) fn atan_positive(a: f64) -> f64 {
     use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};
     const TAN_PI_8: f64 = 0.414_213_562_373_095;
     let inverted = a > 1.0;
@@ -207,7 +238,7 @@ fn atan_positive(a: f64) -> f64 {
         0.111_111_096_361_479_94, -0.090_908_525_446_833_23, 0.076_910_549_326_920_46,
         -0.066_496_113_110_628_6, 0.057_363_175_465_206_16, -0.044_832_864_550_987_47,
         0.022_749_867_857_123_345);
-    let y = u + u * (z * p);
+    let y = u.mul_add(z * p, u);
     let y = if rotated { y + FRAC_PI_4 } else { y };
     if inverted { FRAC_PI_2 - y } else { y }
 }

@@ -169,9 +169,9 @@ fn uniform(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key)?);
+    let (low, high, key) = (low.operand()?, high.operand()?, key_of(key)?);
     let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Float32));
-    array_on(stream, || random::uniform(&low, &high, &shape, dtype, key.as_ref()))
+    array_on(stream, || random::uniform(low, high, &shape, dtype, key.as_ref()))
 }
 
 /// Normally distributed numbers with a mean and a standard deviation.
@@ -200,10 +200,10 @@ fn normal(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let loc = loc.unwrap_or(Value::Int(0)).alone()?;
-    let scale = scale.unwrap_or(Value::Int(1)).alone()?;
+    let loc = loc.unwrap_or(Value::Int(0)).operand()?;
+    let scale = scale.unwrap_or(Value::Int(1)).operand()?;
     let (shape, dtype, key) = (shape_of(shape), type_of(dtype, Dtype::Float32), key_of(key)?);
-    array_on(stream, || random::normal(&shape, dtype, &loc, &scale, key.as_ref()))
+    array_on(stream, || random::normal(&shape, dtype, loc, scale, key.as_ref()))
 }
 
 /// Integers from `low` up to and without `high`.
@@ -232,9 +232,9 @@ fn randint(
     key: Option<PyArray>,
     stream: Option<On>,
 ) -> PyResult<PyArray> {
-    let (low, high, key) = (low.alone()?, high.alone()?, key_of(key)?);
+    let (low, high, key) = (low.operand()?, high.operand()?, key_of(key)?);
     let (shape, dtype) = (shape_of(shape), type_of(dtype, Dtype::Int32));
-    array_on(stream, || random::randint(&low, &high, &shape, dtype, key.as_ref()))
+    array_on(stream, || random::randint(low, high, &shape, dtype, key.as_ref()))
 }
 
 /// Truth values that hold with probability `p`.

@@ -91,23 +91,24 @@ fn floor_divide(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     }
 }
 
-/// The quotient of integers, rounded down. Those of up to 32 bits are divided as floats that hold them
+/// The quotient of integers, rounded down. Those of up to 16 bits are divided as floats that hold them
 /// exactly: a quotient is further from the next integer than the float's rounding, and floats divide in
 /// vectors.
 fn floored(b: &mut Builder, x: ValueId, divisor: ValueId) -> ValueId {
     let own = b.ty(x).scalar().unwrap_or(Scalar::I64);
-    let float = match own.bits() {
-        64.. => {
-            let (quotient, rest) = (b.div(x, divisor), b.binary(BinaryOp::Rem, x, divisor));
-            let moved = other_sign(b, rest, divisor);
-            let one = b.number(b.ty(x), 1.0);
-            let below = b.sub(quotient, one);
-            return b.select(moved, below, quotient);
+    if own.bits() >= 32 {
+        let quotient = b.div(x, divisor);
+        if own.is_unsigned_int() {
+            return quotient;
         }
-        32 => Scalar::F64,
-        _ => Scalar::F32,
-    };
-    let (dividend, by) = (b.convert(x, float), b.convert(divisor, float));
+        let taken = b.mul(quotient, divisor);
+        let rest = b.sub(x, taken);
+        let moved = other_sign(b, rest, divisor);
+        let one = b.number(b.ty(x), 1.0);
+        let below = b.sub(quotient, one);
+        return b.select(moved, below, quotient);
+    }
+    let (dividend, by) = (b.convert(x, Scalar::F32), b.convert(divisor, Scalar::F32));
     let quotient = b.div(dividend, by);
     let quotient = b.unary(UnaryOp::Floor, quotient);
     let quotient = b.convert(quotient, own);

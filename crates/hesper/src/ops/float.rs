@@ -6,6 +6,7 @@
 use bytemuck::Pod;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use hesper_kernel::ir::UnaryOp;
 
 use super::reduce::{max_of, sum_of};
 
@@ -19,8 +20,8 @@ pub(crate) trait Wide: Pod + Send + Sync + PartialOrd {
     fn times(self, other: Self) -> Self;
     /// Natural logarithm.
     fn log(self) -> Self;
-    /// Exponential of a number that is not positive (or is NaN).
-    fn exp(self) -> Self;
+    /// Replaces numbers by exponentials of their distances to `top`, which is not below them (or NaN).
+    fn exponentials(row: &mut [Self], top: Self);
     /// One over the root.
     fn rsqrt(self) -> Self;
     /// As a float32.
@@ -34,7 +35,7 @@ pub(crate) trait Wide: Pod + Send + Sync + PartialOrd {
 }
 
 macro_rules! wide {
-    ($($t:ident, $exp:expr;)*) => { $(
+    ($($t:ident, $exponentials:expr;)*) => { $(
         impl Wide for $t {
             #[inline(always)]
             fn of(value: f64) -> Self { value as $t }
@@ -43,8 +44,10 @@ macro_rules! wide {
             #[inline(always)]
             fn times(self, other: Self) -> Self { self * other }
             fn log(self) -> Self { self.ln() }
-            #[inline(always)]
-            fn exp(self) -> Self { let f: fn($t) -> $t = $exp; f(self) }
+            fn exponentials(row: &mut [Self], top: Self) {
+                let f: fn(&mut [$t], $t) = $exponentials;
+                f(row, top);
+            }
             fn rsqrt(self) -> Self { 1.0 / self.sqrt() }
             fn single(self) -> f32 { self as f32 }
             fn finite(self) -> bool { self.is_finite() }
@@ -55,8 +58,11 @@ macro_rules! wide {
 }
 
 wide! {
-    f32, |x| exp(x);
-    f64, |x| x.exp();
+    f32, |row, top| row.iter_mut().for_each(|x| *x = exp(*x - top));
+    f64, |row, top| {
+        row.iter_mut().for_each(|x| *x -= top);
+        hesper_kernel::exec::map_doubles(UnaryOp::Exp, row);
+    };
 }
 
 /// `e^x` for x that is not positive, to about two units in the last place; below -87, where it is less than
@@ -121,9 +127,7 @@ pub(crate) fn exp_and_sum<W: Wide>(row: &mut [W], top: W) -> W {
     let mut sums = Vec::new();
     let mut filled = 0;
     for block in row.chunks_mut(BLOCK) {
-        for x in block.iter_mut() {
-            *x = x.minus(top).exp();
-        }
+        W::exponentials(block, top);
         if filled == partial.len() {
             sums.push(W::sum(&partial));
             filled = 0;

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use hesper_cpu::Compute;
+use hesper_cpu::{Compute, Cores};
 use hesper_runtime::NativeResult;
 use smallvec::{SmallVec, smallvec};
 
@@ -17,55 +17,6 @@ use crate::export::{Export, Record, Replay};
 use crate::gpu::compose;
 use crate::shape::{Shape, row_major, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
-
-const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
-
-/// Counters that are worked on side by side, for the compiler to put into vectors.
-const LANES: usize = 16;
-
-/// Threefry-2x32 with twenty rounds, on several counters.
-#[inline(always)]
-fn threefry_lanes<const N: usize>(key: [u32; 2], mut a: [u32; N], mut b: [u32; N]) -> ([u32; N], [u32; N]) {
-    let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1bd1_1bda];
-    for lane in 0..N {
-        a[lane] = a[lane].wrapping_add(keys[0]);
-        b[lane] = b[lane].wrapping_add(keys[1]);
-    }
-    for round in 0..5 {
-        for rotation in ROTATIONS[round % 2] {
-            for lane in 0..N {
-                a[lane] = a[lane].wrapping_add(b[lane]);
-                b[lane] = b[lane].rotate_left(rotation) ^ a[lane];
-            }
-        }
-        let (first, second) = (keys[(round + 1) % 3], keys[(round + 2) % 3]);
-        for lane in 0..N {
-            a[lane] = a[lane].wrapping_add(first);
-            b[lane] = b[lane].wrapping_add(second).wrapping_add(round as u32 + 1);
-        }
-    }
-    (a, b)
-}
-
-/// The two words of a key and two counters.
-pub(crate) fn threefry(key: [u32; 2], counters: [u32; 2]) -> [u32; 2] {
-    let ([a], [b]) = threefry_lanes(key, [counters[0]], [counters[1]]);
-    [a, b]
-}
-
-/// Fills the same places of both halves of the words, beginning at `start`.
-fn fill(key: [u32; 2], start: usize, half: usize, count: usize, first: &mut [u32], second: &mut [u32]) {
-    for (block, first) in first.chunks_mut(LANES).enumerate() {
-        let from = start + block * LANES;
-        let counter = |lane: usize| (from + lane) as u32;
-        let other = |lane: usize| if half + from + lane < count { (half + from + lane) as u32 } else { 0 };
-        let (a, b) = threefry_lanes::<LANES>(key, std::array::from_fn(counter), std::array::from_fn(other));
-        first.copy_from_slice(&a[..first.len()]);
-        let rest = second.get_mut(block * LANES..).unwrap_or_default();
-        let length = rest.len().min(first.len());
-        rest[..length].copy_from_slice(&b[..length]);
-    }
-}
 
 /// Words of a key.
 #[derive(Debug)]
@@ -88,22 +39,7 @@ impl Op for Bits {
             |native| -> NativeResult {
                 let [key, words] = native.take()?;
                 let [k0, k1] = *key.as_slice::<u32>()? else { return Err("a key has two words".into()) };
-                let words = words.as_mut_slice::<u32>()?;
-                /// Counters of one task.
-                const GRAIN: usize = 1 << 14;
-                let (count, half) = (words.len(), words.len().div_ceil(2));
-                let (first, second) = words.split_at_mut(half);
-                let tasks = half.div_ceil(GRAIN);
-                let mut second = second.chunks_mut(GRAIN);
-                let slots: Vec<Mutex<(&mut [u32], &mut [u32])>> = first
-                    .chunks_mut(GRAIN)
-                    .map(|chunk| Mutex::new((chunk, second.next().unwrap_or_default())))
-                    .collect();
-                Compute::global().run(tasks, &|task| {
-                    let mut slot = slots[task].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    let (first, second) = &mut *slot;
-                    fill([k0, k1], task * GRAIN, half, count, first, second);
-                });
+                hesper_compute::random_words(&Cores, [k0, k1], words.as_mut_slice::<u32>()?);
                 Ok(())
             },
         )?;
@@ -151,11 +87,16 @@ impl Op for PermuteRows {
             .run(move |native| -> NativeResult {
                 let [rows, words, out] = native.take()?;
                 let (rows, words) = (rows.bytes()?, words.as_slice::<u32>()?);
-                let mut order: Vec<usize> = (0..count).collect();
-                order.sort_by_key(|at| words[*at]);
-                if row > 0 {
+                let mut order = vec![0u32; count];
+                hesper_compute::argsort(&Cores, words, count, &mut order).map_err(|e| e.to_string())?;
+                if row == 4 {
+                    let (rows, out) = (bytemuck::cast_slice::<_, [u8; 4]>(rows), out.bytes_mut()?);
+                    for (to, from) in out.chunks_exact_mut(4).zip(order) {
+                        to.copy_from_slice(&rows[from as usize]);
+                    }
+                } else if row > 0 {
                     for (to, from) in out.bytes_mut()?.chunks_exact_mut(row).zip(order) {
-                        to.copy_from_slice(&rows[from * row..(from + 1) * row]);
+                        to.copy_from_slice(&rows[from as usize * row..][..row]);
                     }
                 }
                 Ok(())

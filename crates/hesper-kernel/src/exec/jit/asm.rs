@@ -26,7 +26,8 @@ pub(super) const R13: Gr = 13;
 pub(super) const R14: Gr = 14;
 pub(super) const R15: Gr = 15;
 
-/// An opcode with its mandatory prefix (0, 1 = 66, 2 = F3, 3 = F2) and map (1 = 0F, 2 = 0F38,
+/// An opcode with its mandatory prefix (0, 1 = 66, 2 = F3, 3 = F2; 4 more for the forms of wide
+/// elements, EVEX only) and map (1 = 0F, 2 = 0F38,
 /// 3 = 0F3A).
 #[derive(Clone, Copy)]
 pub(super) struct Opcode(pub u8, pub u8, pub u8);
@@ -133,12 +134,12 @@ impl Asm {
             self.put(&[
                 0x62,
                 inverted(reg >> 3, 7) | inverted(x, 6) | inverted(b, 5) | inverted(reg >> 4, 4) | map,
-                (!vvvv & 15) << 3 | 4 | pp,
+                (pp & 4) << 5 | (!vvvv & 15) << 3 | 4 | (pp & 3),
                 (len as u8) << 5 | inverted(vvvv >> 4, 3) | mask,
                 op,
             ]);
         } else {
-            debug_assert!(mask == 0 && len != Len::B512);
+            debug_assert!(mask == 0 && len != Len::B512 && pp < 4);
             self.put(&[
                 0xc4,
                 inverted(reg >> 3, 7) | inverted(x, 6) | inverted(b, 5) | map,
@@ -241,6 +242,13 @@ impl Asm {
 
     pub fn ret(&mut self) {
         self.put(&[0xc3]);
+    }
+
+    /// Sixteen bits at `disp` behind `base`, one of the first eight registers, to a mask register.
+    pub fn load_mask(&mut self, mask: u8, base: Gr, disp: i32) {
+        debug_assert!(base < 8 && base != RSP);
+        self.put(&[0xc5, 0xf8, 0x90, 0x80 | mask << 3 | base]);
+        self.put(&disp.to_le_bytes());
     }
 
     /// Marks the upper halves of the vector registers clean, for code that knows nothing of them.

@@ -10,7 +10,7 @@ use super::alloc::{Allocation, Step, allocate};
 use super::asm::*;
 use super::node::*;
 use super::plan::Plan;
-use super::vector::{FIRST, T0, Vector};
+use super::vector::{FIRST, T0, TAIL, Vector};
 use crate::exec::lanes::BLOCK;
 
 /// Lanes of a chunk between calls, if slots of that many stay small.
@@ -54,6 +54,8 @@ pub(super) struct Emitted {
     pub code: Vec<u8>,
     /// Where the variant starts whose stores go past the caches.
     pub streaming: usize,
+    /// Whether it takes lanes that fill no step.
+    pub has_tail: bool,
     pub calls: Box<[Call]>,
     pub slot_bytes: usize,
 }
@@ -98,7 +100,15 @@ pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
     v.asm.align();
     let streaming = v.asm.here();
     function(&mut v, &plan.nodes, &allocation, &layout, plan.accesses.len(), &calls, true);
-    Some(Emitted { code: v.asm.code, streaming, calls, slot_bytes: layout.bytes })
+    let has_tail = has_tail(evex, &plan.nodes, &allocation);
+    Some(Emitted { code: v.asm.code, streaming, has_tail, calls, slot_bytes: layout.bytes })
+}
+
+/// Whether the function ends with a step for the lanes that fill none.
+fn has_tail(evex: bool, nodes: &[Node], a: &Allocation) -> bool {
+    let is_pair =
+        |n: &Node| matches!(n, Node::Load { pair: Some(_), .. } | Node::Store { pair: Some(_), .. });
+    evex && a.calls.is_empty() && !nodes.iter().any(is_pair)
 }
 
 fn layout(plan: &Plan, a: &Allocation) -> Layout {
@@ -170,12 +180,26 @@ fn function(
         v.lane = R12;
         v.slot_lane = None;
         load_pins(v);
+        let tail = has_tail(v.wide(), nodes, a);
+        v.asm.compare_imm(R15, 0);
+        let none = v.asm.jump_ahead(Cond::BelowEqual);
         v.asm.align();
         let top = v.asm.here();
         segment(v, nodes, &a.segments[0], layout, &POINTERS);
         v.asm.add_imm(R12, lanes);
         v.asm.compare(R12, R15);
         v.asm.jump_back(Cond::Below, top);
+        v.asm.land(none);
+        if tail {
+            v.asm.load(RAX, Mem::at(RBX, TAIL_OFFSET));
+            v.asm.compare_imm(RAX, 0);
+            let whole = v.asm.jump_ahead(Cond::BelowEqual);
+            v.asm.load_mask(TAIL, RBX, TAIL_OFFSET);
+            v.masked = true;
+            segment(v, nodes, &a.segments[0], layout, &POINTERS);
+            v.masked = false;
+            v.asm.land(whole);
+        }
     } else {
         chunks(v, nodes, a, layout, calls);
     }
@@ -248,12 +272,13 @@ fn segment(v: &mut Vector<'_>, nodes: &[Node], steps: &[Step], layout: &Layout, 
             Step::Node { at, d, held } => {
                 let node = &nodes[at as usize];
                 let m = match *node {
-                    Node::Load { access, scalar } | Node::Store { access, scalar, .. } => {
+                    Node::Load { access, scalar, pair } | Node::Store { access, scalar, pair, .. } => {
+                        let access = access - u16::from(pair.unwrap_or(0));
                         let base = pointers.get(access as usize).copied().unwrap_or_else(|| {
                             v.asm.load(RAX, Mem::at(RBX, pointer_offset(access)));
                             RAX
                         });
-                        let scale = scalar.size().trailing_zeros() as u8;
+                        let scale = scalar.size().trailing_zeros() as u8 + u8::from(pair.is_some());
                         Mem { base, index: Some((v.lane, scale)), disp: 0 }
                     }
                     _ => Mem::at(RBX, 0),

@@ -73,26 +73,46 @@ pub(super) enum HostOp {
 }
 
 impl HostOp {
-    /// Whether the result may differ between rows, given which slots do.
-    pub fn depends_on_row(&self, row: &[bool]) -> bool {
-        let of = |s: Slot| row[s as usize];
+    /// Visits the slots that it reads.
+    pub fn for_each_operand(&self, mut f: impl FnMut(Slot)) {
         match *self {
-            HostOp::Const(_) | HostOp::Param { .. } => false,
-            // Ranges depend on the row's length.
-            HostOp::Within { .. } | HostOp::Both(..) | HostOp::When(..) => true,
-            HostOp::Builtin { what, .. } => !is_launch_wide(what),
+            HostOp::Const(_) | HostOp::Param { .. } | HostOp::Builtin { .. } => {}
             HostOp::Unary(_, _, a)
             | HostOp::Test(_, _, a)
             | HostOp::Convert(_, _, a)
             | HostOp::FrexpExp(_, a)
             | HostOp::Load { offset: a, .. }
             | HostOp::LinearConvert(_, _, a)
-            | HostOp::Fits(_, a) => of(a),
+            | HostOp::When(a, _)
+            | HostOp::Fits(_, a) => f(a),
             HostOp::Binary(_, _, a, b)
             | HostOp::Compare(_, _, a, b)
             | HostOp::LinearBinary(_, _, a, b)
-            | HostOp::Address { index: a, offset: b, .. } => of(a) || of(b),
-            HostOp::Ternary(_, _, a, b, c) | HostOp::Select(a, b, c) => of(a) || of(b) || of(c),
+            | HostOp::Within { a, b, .. }
+            | HostOp::Both(a, b)
+            | HostOp::Address { index: a, offset: b, .. } => {
+                f(a);
+                f(b);
+            }
+            HostOp::Ternary(_, _, a, b, c) | HostOp::Select(a, b, c) => {
+                f(a);
+                f(b);
+                f(c);
+            }
+        }
+    }
+
+    /// Whether the result may differ between rows, given which slots do.
+    pub fn depends_on_row(&self, row: &[bool]) -> bool {
+        match *self {
+            // Ranges depend on the row's length.
+            HostOp::Within { .. } | HostOp::Both(..) | HostOp::When(..) => true,
+            HostOp::Builtin { what, .. } => !is_launch_wide(what),
+            _ => {
+                let mut depends = false;
+                self.for_each_operand(|s| depends |= row[s as usize]);
+                depends
+            }
         }
     }
 }

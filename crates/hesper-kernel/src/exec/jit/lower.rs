@@ -104,6 +104,8 @@ impl Vector<'_> {
         }
         let [a, b, c] = r;
         match *node {
+            Node::Load { pair: Some(which), .. } => self.load_pair(d, m, which),
+            Node::Store { pair: Some(which), .. } => self.store_pair(a, m, which),
             Node::Load { scalar, .. } => self.load(scalar, d, m),
             Node::Store { scalar, .. } => self.store_as(scalar, a, m),
             Node::Linear { .. } => {
@@ -147,28 +149,28 @@ impl Vector<'_> {
     fn load(&mut self, s: Scalar, d: Vr, m: Mem) {
         match s {
             Scalar::F16 => {
-                self.op2(HALF_TO_PS, d, m);
+                self.fetch(HALF_TO_PS, d, m);
                 // The instruction makes NaN quiet; a load keeps its bits.
-                self.op2(SIGN_WORDS, T0, m);
+                self.fetch(SIGN_WORDS, T0, m);
                 self.shift(Shift::Left, T0, T0, 13);
                 self.with_constant(OR, T0, T0, INFINITY);
                 let nan = self.compare_ps(T2, UNORDERED, d, d);
                 self.blend(d, nan, T0, d);
             }
             Scalar::BF16 => {
-                self.op2(ZERO_WORDS, d, m);
+                self.fetch(ZERO_WORDS, d, m);
                 self.shift(Shift::Left, d, d, 16);
             }
             Scalar::Bool => {
-                self.op2(ZERO_BYTES, T3, m);
+                self.fetch(ZERO_BYTES, T3, m);
                 let zero = self.constant(0);
                 let cond = self.compare_d(CmpOp::Ne, true, T3, zero);
                 self.lanes(d, cond);
             }
-            Scalar::I8 => self.op2(SIGN_BYTES, d, m),
-            Scalar::U8 => self.op2(ZERO_BYTES, d, m),
-            Scalar::I16 => self.op2(SIGN_WORDS, d, m),
-            Scalar::U16 => self.op2(ZERO_WORDS, d, m),
+            Scalar::I8 => self.fetch(SIGN_BYTES, d, m),
+            Scalar::U8 => self.fetch(ZERO_BYTES, d, m),
+            Scalar::I16 => self.fetch(SIGN_WORDS, d, m),
+            Scalar::U16 => self.fetch(ZERO_WORDS, d, m),
             _ => self.load_full(d, m),
         }
     }

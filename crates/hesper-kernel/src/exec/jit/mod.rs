@@ -18,6 +18,7 @@
 mod alloc;
 mod asm;
 mod emit;
+mod even;
 mod host;
 mod lower;
 mod memory;
@@ -30,6 +31,7 @@ mod vector;
 use std::sync::OnceLock;
 
 use self::emit::Call;
+use self::even::Even;
 use self::host::{HostOp, Slot};
 use self::memory::Executable;
 use self::node::{Access, Entry};
@@ -44,14 +46,21 @@ pub(super) struct Jit {
     ops: Vec<HostOp>,
     per_launch: Vec<Slot>,
     per_row: Vec<Slot>,
+    /// What of it is left to do for a row once a launch has begun.
+    even: Even,
     /// Slots of the ranges of lanes that run.
     guards: Vec<Slot>,
     accesses: Vec<Access>,
     entries: Vec<Entry>,
+    /// Entries that each row sets, and that each call does.
+    row_entries: Vec<u16>,
+    base_entries: Vec<u16>,
     /// Accesses to one buffer, at least one of them a store.
     meetings: Vec<(u16, u16)>,
     code: Executable,
     streaming: usize,
+    /// Whether machine code takes lanes that fill no step.
+    has_tail: bool,
     /// Held for the machine code, which has their addresses.
     calls: Box<[Call]>,
     slot_bytes: usize,
@@ -82,17 +91,26 @@ pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Option<Jit> {
     for op in &plan.ops {
         row.push(op.depends_on_row(&row));
     }
+    let even = even::even(&plan.ops, &row, &plan.accesses, &plan.table.entries);
     let which = |wanted: bool| (0..row.len()).filter(|&i| row[i] == wanted).map(|i| i as Slot).collect();
+    let entries = |f: &dyn Fn(&Entry) -> bool| {
+        let table = plan.table.entries.iter().enumerate();
+        table.filter(|(_, e)| f(e)).map(|(i, _)| i as u16).collect()
+    };
     Some(Jit {
         per_launch: which(false),
         per_row: which(true),
+        even,
         meetings: meetings(&plan.accesses),
         ops: plan.ops,
         guards: plan.guards,
         accesses: plan.accesses,
+        row_entries: entries(&|e| matches!(e, Entry::Value(..) | Entry::Stride(_))),
+        base_entries: entries(&|e| matches!(e, Entry::Base(_))),
         entries: plan.table.entries,
         code: Executable::new(&emitted.code)?,
         streaming: emitted.streaming,
+        has_tail: emitted.has_tail,
         calls: emitted.calls,
         slot_bytes: emitted.slot_bytes,
         lanes,
@@ -121,11 +139,21 @@ impl Jit {
             + size(&self.ops[..])
             + size(&self.per_launch[..])
             + size(&self.per_row[..])
+            + size(&self.even.all[..])
+            + size(&self.even.read[..])
+            + size(&self.even.others[..])
             + size(&self.guards[..])
             + size(&self.accesses[..])
             + size(&self.entries[..])
+            + size(&self.row_entries[..])
+            + size(&self.base_entries[..])
             + size(&self.meetings[..])
             + size(&self.calls[..])
+    }
+
+    /// The shortest of many rows that it runs faster than the bytecode.
+    pub fn least_row(&self) -> u64 {
+        if self.has_tail { 8 } else { 32 }
     }
 
     /// Whether it calls functions, which makes a lane many times as dear.

@@ -33,14 +33,17 @@ pub(super) enum Function {
 /// are extended to 32 bits; a `Bool` is all ones or zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Node {
+    /// With the number of the component where two lie side by side in the value.
     Load {
         access: u16,
         scalar: Scalar,
+        pair: Option<u8>,
     },
     Store {
         access: u16,
         scalar: Scalar,
         value: Operand,
+        pair: Option<u8>,
     },
     /// `base + lane * stride`, integers of 32 bits.
     Linear {
@@ -97,6 +100,8 @@ pub(super) struct Access {
     pub store: bool,
     /// Components of one value have the same number.
     pub group: u32,
+    /// The number of the component, where machine code takes values of two as they lie.
+    pub pair: Option<u8>,
 }
 
 /// What an entry of the table holds.
@@ -150,8 +155,10 @@ impl Table {
 /// What machine code is given.
 #[repr(C)]
 pub(super) struct Frame {
-    /// Lanes, a multiple of those of a step and not 0.
+    /// Lanes in whole steps.
     pub lanes: u64,
+    /// A bit for each lane of a last step that is not whole.
+    pub tail: u64,
     /// Memory for the values that registers do not hold.
     pub slots: *mut u8,
     /// Of each access, where its first lane lies.
@@ -160,6 +167,7 @@ pub(super) struct Frame {
 }
 
 pub(super) const LANES_OFFSET: i32 = std::mem::offset_of!(Frame, lanes) as i32;
+pub(super) const TAIL_OFFSET: i32 = std::mem::offset_of!(Frame, tail) as i32;
 pub(super) const SLOTS_OFFSET: i32 = std::mem::offset_of!(Frame, slots) as i32;
 
 pub(super) fn pointer_offset(access: u16) -> i32 {

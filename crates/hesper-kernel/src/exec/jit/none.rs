@@ -34,6 +34,10 @@ impl Jit {
         match *self {}
     }
 
+    pub fn least_row(&self) -> u64 {
+        match *self {}
+    }
+
     pub fn has_calls(&self) -> bool {
         match *self {}
     }

@@ -612,7 +612,8 @@ impl Planner<'_> {
         self.groups += 1;
         self.each(n, |p, j| {
             let access = p.add_access(param, offset, j, s, total, false);
-            Some(Part::Lanes(p.push(Node::Load { access, scalar: s })))
+            let pair = p.plan.accesses[access as usize].pair;
+            Some(Part::Lanes(p.push(Node::Load { access, scalar: s, pair })))
         })
     }
 
@@ -631,7 +632,8 @@ impl Planner<'_> {
         for (j, &part) in parts[..n as usize].iter().enumerate() {
             let value = self.lanes(part, s)?;
             let access = self.add_access(param, offset, j, s, ty.size(), true);
-            self.push(Node::Store { access, scalar: s, value });
+            let pair = self.plan.accesses[access as usize].pair;
+            self.push(Node::Store { access, scalar: s, value, pair });
         }
         Some(())
     }
@@ -639,7 +641,9 @@ impl Planner<'_> {
     fn add_access(&mut self, param: u32, offset: Slot, j: usize, s: Scalar, total: u64, store: bool) -> u16 {
         let (size, group) = (s.size() as u8, self.groups);
         let within = j as u64 * s.size();
-        self.plan.accesses.push(Access { param, offset, within, size, total, store, group });
+        let is_pair = self.level == SimdLevel::Avx512 && size == 4 && total == 8;
+        let pair = is_pair.then_some(j as u8);
+        self.plan.accesses.push(Access { param, offset, within, size, total, store, group, pair });
         self.plan.accesses.len() as u16 - 1
     }
 }

@@ -5,8 +5,9 @@ use std::mem::MaybeUninit;
 
 use super::Jit;
 use super::emit::MAX_SLOT_BYTES;
+use super::even::Growth;
 use super::host::{Env, Number, Row};
-use super::node::{Entry, Frame, MAX_ACCESSES, lane_bits};
+use super::node::{Access, Entry, Frame, MAX_ACCESSES, lane_bits};
 use super::stage::Place;
 use crate::exec::program::Cancel;
 use crate::exec::stream::STREAM_BYTES;
@@ -30,6 +31,16 @@ pub(in crate::exec) enum Answer {
     Cancelled,
 }
 
+/// How far a launch is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    New,
+    /// Rows are computed operation by operation.
+    Begun,
+    /// There are several rows, and it is known how their numbers grow.
+    Known,
+}
+
 /// A launch on one thread.
 pub(in crate::exec) struct Session<'a> {
     jit: &'a Jit,
@@ -37,7 +48,9 @@ pub(in crate::exec) struct Session<'a> {
     few: [Number; FEW],
     many: Vec<Number>,
     frame: MaybeUninit<Frame>,
-    started: bool,
+    progress: Progress,
+    /// Of the numbers that grow evenly and are read.
+    growth: Vec<Growth>,
     /// Stores went past the caches and are not ordered yet.
     pub streamed: bool,
 }
@@ -55,7 +68,8 @@ impl<'a> Session<'a> {
             few: [Number::default(); FEW],
             many,
             frame: MaybeUninit::uninit(),
-            started: false,
+            progress: Progress::New,
+            growth: Vec::new(),
             streamed: false,
         }
     }
@@ -80,6 +94,59 @@ impl<'a> Session<'a> {
         true
     }
 
+    /// Finds out how the numbers grow that grow evenly: from what they are in the first row and in
+    /// those next to it. Whether they could be computed.
+    fn learn(&mut self) -> bool {
+        let jit = self.jit;
+        self.growth = vec![Growth::default(); jit.even.read.len()];
+        for point in [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]] {
+            if !self.perform(&jit.even.all, &Row { first: point, lanes: 1 }) {
+                return false;
+            }
+            let axis = point.iter().position(|&at| at == 1);
+            for (i, &slot) in jit.even.read.iter().enumerate() {
+                let number = self.number(slot);
+                let growth = &mut self.growth[i];
+                match axis {
+                    None => *growth = Growth { start: number.bits, by: [0; 3], stride: number.stride },
+                    Some(axis) => growth.by[axis] = number.bits.wrapping_sub(growth.start),
+                }
+            }
+        }
+        true
+    }
+
+    /// Computes the host's numbers for a row. Whether the row is fit for machine code.
+    fn prepare(&mut self, row: &Row) -> bool {
+        let jit = self.jit;
+        match self.progress {
+            Progress::New => {
+                if !self.perform(&jit.per_launch, row) {
+                    return false;
+                }
+                for (i, entry) in jit.entries.iter().enumerate() {
+                    if let Entry::Constant(bits) = *entry {
+                        self.set_uniform(i, bits);
+                    }
+                }
+                self.progress = Progress::Begun;
+                return self.perform(&jit.per_row, row);
+            }
+            Progress::Begun => {
+                if !self.learn() {
+                    return self.perform(&jit.per_row, row);
+                }
+                self.progress = Progress::Known;
+            }
+            Progress::Known => {}
+        }
+        for (i, &slot) in jit.even.read.iter().enumerate() {
+            let number = self.growth[i].at(row.first);
+            self.numbers()[slot as usize] = number;
+        }
+        self.perform(&jit.even.others, row)
+    }
+
     /// Writes an entry of the frame's table.
     fn set_uniform(&mut self, at: usize, bits: u32) {
         // SAFETY: there are at most as many entries as the frame has room for.
@@ -90,18 +157,7 @@ impl<'a> Session<'a> {
     pub fn row(&mut self, first: [u64; 3], lanes: u64, cancel: &Cancel<'_>) -> Answer {
         let row = Row { first, lanes };
         let jit = self.jit;
-        if !self.started {
-            if !self.perform(&jit.per_launch, &row) {
-                return Answer::Refused;
-            }
-            for (i, entry) in jit.entries.iter().enumerate() {
-                if let Entry::Constant(bits) = *entry {
-                    self.set_uniform(i, bits);
-                }
-            }
-            self.started = true;
-        }
-        if !self.perform(&jit.per_row, &row) {
+        if !self.prepare(&row) {
             return Answer::Refused;
         }
         let (mut from, mut to) = (0, lanes);
@@ -130,12 +186,13 @@ impl<'a> Session<'a> {
                 total: access.total,
                 within: access.within,
                 size: access.size,
+                paired: access.pair.is_some(),
             });
             // Threads that store to one place have an order only in the bytecode.
             if access.store && lanes > 1 && p.stride.unsigned_abs() < p.total {
                 return Answer::Refused;
             }
-            direct &= p.is_contiguous() && p.holds(0, lanes);
+            direct &= p.is_direct(lanes);
         }
         // SAFETY: the first so many were just written.
         let places =
@@ -144,10 +201,10 @@ impl<'a> Session<'a> {
         if !jit.meetings.iter().all(apart) {
             return Answer::Refused;
         }
-        for (i, entry) in jit.entries.iter().enumerate() {
-            match *entry {
-                Entry::Value(slot, s) => self.set_uniform(i, lane_bits(s, self.number(slot).bits)),
-                Entry::Stride(slot) => self.set_uniform(i, self.number(slot).stride as u32),
+        for &i in &jit.row_entries {
+            match jit.entries[i as usize] {
+                Entry::Value(slot, s) => self.set_uniform(i as usize, lane_bits(s, self.number(slot).bits)),
+                Entry::Stride(slot) => self.set_uniform(i as usize, self.number(slot).stride as u32),
                 Entry::Base(_) | Entry::Constant(_) => {}
             }
         }
@@ -189,17 +246,23 @@ impl<'a> Session<'a> {
             self.staged(places, 0, head);
             at = head;
         }
-        while lanes - at >= step {
+        while at < lanes {
             if cancel.is_cancelled() {
                 return Answer::Cancelled;
             }
-            let n = PIECE.min(lanes - at) / step * step;
+            let left = lanes - at;
+            let n = PIECE.min(left) / step * step;
+            let has_tail = self.jit.has_tail && head.is_none() && left - n < step;
+            let tail = if has_tail { left - n } else { 0 };
+            if n + tail == 0 {
+                break;
+            }
             for (i, place) in places.iter().enumerate() {
                 self.set_pointer(i, place.address(at));
             }
             // SAFETY: the lanes of every access lie in its buffer, side by side.
-            unsafe { self.call(at, n, head.is_some()) };
-            at += n;
+            unsafe { self.call(at, n, tail, head.is_some()) };
+            at += n + tail;
         }
         if at < lanes {
             self.staged(places, at, lanes - at);
@@ -216,7 +279,7 @@ impl<'a> Session<'a> {
         let mut head = None;
         for (place, access) in places.iter().zip(&self.jit.accesses).filter(|(_, a)| a.store) {
             let read = self.jit.accesses.iter().any(|a| !a.store && a.param == access.param);
-            if read || place.len < STREAM_BYTES {
+            if read || place.paired || place.len < STREAM_BYTES {
                 return None;
             }
             let (size, address) = (u64::from(place.size), place.address(0) as u64);
@@ -245,6 +308,8 @@ impl<'a> Session<'a> {
         let step = u64::from(self.jit.lanes);
         let whole = n.next_multiple_of(step);
         let is_direct = |p: &Place| whole == n && p.is_contiguous() && p.holds(first, n);
+        // The second component of a pair goes with the first.
+        let is_second = |access: &Access| access.pair.is_some_and(|which| which > 0);
         let jit = self.jit;
         for (i, (place, access)) in places.iter().zip(&jit.accesses).enumerate() {
             if is_direct(place) {
@@ -253,10 +318,10 @@ impl<'a> Session<'a> {
             }
             let at = room.wrapping_add(i * STAGE as usize * LANE);
             self.set_pointer(i, at);
-            if !access.store {
-                let size = place.size as usize;
-                // SAFETY: each access has room for whole steps up to `STAGE` lanes; the buffer
-                // is bound, so readable.
+            if !access.store && !is_second(access) {
+                let size = place.staged_size();
+                // SAFETY: each access has room for whole steps up to `STAGE` lanes, both components
+                // of a pair together as much as for two; the buffer is bound, so readable.
                 unsafe {
                     place.gather(first, n, at);
                     std::ptr::write_bytes(at.add(n as usize * size), 0, (whole - n) as usize * size);
@@ -264,9 +329,9 @@ impl<'a> Session<'a> {
             }
         }
         // SAFETY: pointers lead to checked lanes or to room for whole steps.
-        unsafe { self.call(first, whole, false) };
+        unsafe { self.call(first, whole, 0, false) };
         for (i, (place, access)) in places.iter().zip(&jit.accesses).enumerate() {
-            if access.store && !is_direct(place) {
+            if access.store && !is_second(access) && !is_direct(place) {
                 let at = room.wrapping_add(i * STAGE as usize * LANE);
                 // SAFETY: machine code wrote the lanes; stored parameters are bound writable.
                 unsafe { place.scatter(first, n, at) };
@@ -278,15 +343,16 @@ impl<'a> Session<'a> {
     ///
     /// # Safety
     ///
-    /// The frame's pointers lead to `n` lanes of their accesses, `n` a multiple of a step's and
-    /// not 0, and to memory that may be read or written.
-    unsafe fn call(&mut self, first: u64, n: u64, streaming: bool) {
+    /// The frame's pointers lead to `n + tail` lanes of their accesses, `n` a multiple of a step's
+    /// and `tail` less than a step's (and 0 unless the code has one), not both 0, and to memory that
+    /// may be read or written.
+    unsafe fn call(&mut self, first: u64, n: u64, tail: u64, streaming: bool) {
         let jit = self.jit;
-        for (i, entry) in jit.entries.iter().enumerate() {
-            if let Entry::Base(slot) = *entry {
+        for &i in &jit.base_entries {
+            if let Entry::Base(slot) = jit.entries[i as usize] {
                 let x = self.number(slot);
                 let bits = x.bits.wrapping_add((x.stride as u64).wrapping_mul(first));
-                self.set_uniform(i, bits as u32);
+                self.set_uniform(i as usize, bits as u32);
             }
         }
         let frame = self.frame.as_mut_ptr();
@@ -295,6 +361,7 @@ impl<'a> Session<'a> {
         // processor has; all that it reads of the frame is set.
         unsafe {
             (&raw mut (*frame).lanes).write(n);
+            (&raw mut (*frame).tail).write((1 << tail) - 1);
             let run: unsafe extern "sysv64" fn(*const Frame) = std::mem::transmute(entry);
             run(frame);
         }

@@ -16,6 +16,8 @@ pub(super) struct Place {
     pub total: u64,
     pub within: u64,
     pub size: u8,
+    /// Machine code takes both components of the value where they lie.
+    pub paired: bool,
 }
 
 impl Place {
@@ -35,7 +37,20 @@ impl Place {
 
     /// Whether lanes lie side by side.
     pub fn is_contiguous(&self) -> bool {
-        self.stride == i64::from(self.size) && self.total == u64::from(self.size)
+        let size = if self.paired { self.total } else { u64::from(self.size) };
+        self.stride == size as i64 && self.total == size
+    }
+
+    /// Whether a row of lanes lies side by side in the buffer.
+    pub fn is_direct(&self, lanes: u64) -> bool {
+        let end = |start: u64| lanes.checked_mul(self.total)?.checked_add(start);
+        let ends = u64::try_from(self.offset).ok().and_then(end);
+        self.is_contiguous() && ends.is_some_and(|end| end <= self.len)
+    }
+
+    /// Bytes of a lane in the staging area.
+    pub fn staged_size(&self) -> usize {
+        if self.paired { self.total as usize } else { self.size as usize }
     }
 
     /// The address of a lane's component.
@@ -67,16 +82,17 @@ impl Place {
         if whole && self.is_contiguous() {
             // SAFETY: the lanes lie in the buffer, one after another.
             unsafe {
-                std::ptr::copy_nonoverlapping(self.address(first), to, n as usize * self.size as usize)
+                std::ptr::copy_nonoverlapping(self.address(first), to, n as usize * self.staged_size())
             };
             return;
         }
         // SAFETY: the caller's promise.
         unsafe {
-            match self.size {
+            match self.staged_size() {
                 1 => self.gather_as::<u8>(first, n, whole, to),
                 2 => self.gather_as::<u16>(first, n, whole, to),
-                _ => self.gather_as::<u32>(first, n, whole, to),
+                4 => self.gather_as::<u32>(first, n, whole, to),
+                _ => self.gather_as::<u64>(first, n, whole, to),
             }
         }
     }
@@ -106,16 +122,17 @@ impl Place {
         if whole && self.is_contiguous() {
             // SAFETY: the lanes lie in the buffer, one after another.
             unsafe {
-                std::ptr::copy_nonoverlapping(from, self.address(first), n as usize * self.size as usize)
+                std::ptr::copy_nonoverlapping(from, self.address(first), n as usize * self.staged_size())
             };
             return;
         }
         // SAFETY: the caller's promise.
         unsafe {
-            match self.size {
+            match self.staged_size() {
                 1 => self.scatter_as::<u8>(first, n, whole, from),
                 2 => self.scatter_as::<u16>(first, n, whole, from),
-                _ => self.scatter_as::<u32>(first, n, whole, from),
+                4 => self.scatter_as::<u32>(first, n, whole, from),
+                _ => self.scatter_as::<u64>(first, n, whole, from),
             }
         }
     }

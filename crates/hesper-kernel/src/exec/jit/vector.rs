@@ -67,6 +67,10 @@ const CONSTANTS: [Vr; 2] = [7, 8];
 /// First register for values.
 pub(super) const FIRST: Vr = 9;
 
+/// The mask register of conditions, and that of the lanes of a step that is not whole.
+const CONDITION: u8 = 1;
+pub(super) const TAIL: u8 = 2;
+
 /// A shift by a constant.
 #[derive(Clone, Copy)]
 pub(super) enum Shift {
@@ -93,6 +97,8 @@ pub(super) struct Vector<'t> {
     pub slot_lane: Option<Gr>,
     /// Stores go past the caches.
     pub streaming: bool,
+    /// Accesses are for the lanes of [`TAIL`] only.
+    pub masked: bool,
     turn: usize,
 }
 
@@ -106,6 +112,7 @@ impl<'t> Vector<'t> {
             lane: 0,
             slot_lane: None,
             streaming: false,
+            masked: false,
             turn: 0,
         }
     }
@@ -295,18 +302,62 @@ impl<'t> Vector<'t> {
 
     // ---- Memory ----
 
+    /// As `op2`, from memory of an access.
+    pub fn fetch(&mut self, o: Opcode, d: Vr, m: Mem) {
+        let mask = if self.masked { TAIL } else { 0 };
+        self.asm.vector(o, self.full(), d, 0, m.into(), mask, None);
+    }
+
     pub fn load_full(&mut self, d: Vr, m: Mem) {
-        self.op2(LOAD, d, m);
+        self.fetch(LOAD, d, m);
     }
 
     /// Stores lanes of so many bytes each.
     pub fn store(&mut self, a: Vr, m: Mem, size: u8) {
+        if self.masked {
+            // Stores of double words, words and bytes.
+            let o = match size {
+                4 => STORE,
+                2 => Opcode(4 | 3, 1, 0x7f),
+                _ => Opcode(3, 1, 0x7f),
+            };
+            return self.asm.vector(o, self.part(size), a, 0, m.into(), TAIL, None);
+        }
         if !self.wide() && size == 1 {
             self.asm.vector(Opcode(1, 1, 0xd6), Len::B128, a, 0, m.into(), 0, None);
             return;
         }
         let o = if self.streaming { STREAM } else { STORE };
         self.asm.vector(o, self.part(size), a, 0, m.into(), 0, None);
+    }
+
+    /// Loads one of two 32-bit components that lie side by side.
+    pub fn load_pair(&mut self, d: Vr, m: Mem, which: u8) {
+        const CHOOSE: Opcode = Opcode(1, 2, 0x77);
+        self.count(d);
+        self.shift(Shift::Left, d, d, 1);
+        if which > 0 {
+            self.with_constant(OR, d, d, 1);
+        }
+        self.op2(LOAD, T0, m);
+        self.op3(CHOOSE, d, T0, Mem { disp: m.disp + 64, ..m });
+    }
+
+    /// Stores one of two 32-bit components that lie side by side.
+    pub fn store_pair(&mut self, a: Vr, m: Mem, which: u8) {
+        const PERMUTE: Opcode = Opcode(1, 2, 0x16);
+        let mask = self.table.constant(0x5555 << which);
+        self.asm.load_mask(CONDITION, RBX, uniform_offset(mask));
+        self.count(T0);
+        self.shift(Shift::Right, T0, T0, 1);
+        for disp in [0, 64] {
+            if disp > 0 {
+                self.with_constant(OR, T0, T0, 8);
+            }
+            self.op3(PERMUTE, T1, T0, a);
+            let m = Mem { disp: m.disp + disp, ..m };
+            self.asm.vector(STORE, self.full(), T1, 0, m.into(), CONDITION, None);
+        }
     }
 
     fn slot(&self, offset: i32) -> Mem {
@@ -320,7 +371,13 @@ impl<'t> Vector<'t> {
 
     pub fn reload(&mut self, d: Vr, offset: i32) {
         let m = self.slot(offset);
-        self.load_full(d, m);
+        self.op2(LOAD, d, m);
+    }
+
+    /// 0, 1, 2, .. in the lanes.
+    fn count(&mut self, d: Vr) {
+        let steps = self.table.steps();
+        self.op2(LOAD, d, Mem::at(RBX, uniform_offset(steps)));
     }
 
     /// The number of each lane, as 32 bits.

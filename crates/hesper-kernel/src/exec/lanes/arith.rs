@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::half::{round_bf16, round_f16};
-use super::{Fn2, Fn3, Op2, Op3, by_scalar, only2, only3, pick2, pick3};
+use super::{Fn2, Fn3, Op2, Op3, by_scalar, only2, pick2, pick3};
 use crate::exec::groups::{FnGroup, Over, only_fold, pick_inclusive, pick_reduce};
 use crate::exec::level::SimdLevel;
 use crate::ir::{BinaryOp, ReduceOp, Scalar, TernaryOp};
@@ -77,13 +77,14 @@ macro_rules! int {
     )+};
 }
 
-// Quotients of at most 32 bits are exact in f64 arithmetic, which vectorises; the guards keep
-// the conversion in range.
+/// Adding it to an integer leaves that in the low bits of the sum, and the other way round.
+const MAGIC: f64 = 6_755_399_441_055_744.0;
+
+// Quotients of at most 32 bits are exact in f64 arithmetic, which vectorises.
 macro_rules! quotient {
     ($a:ident, $b:ident, $t:ident) => {{
         let q = f64::from($a) / f64::from(if $b == 0 { 1 } else { $b });
-        // SAFETY: |q| <= 2^32 fits an i64.
-        let q = unsafe { q.to_int_unchecked::<i64>() };
+        let q = (q.trunc() + MAGIC).to_bits() as u32;
         if $b == 0 { 0 } else { q as $t }
     }};
 }
@@ -179,6 +180,60 @@ impl<const OP: usize> Op2 for F32<OP> {
     fn f(a: f32, b: f32) -> f32 {
         math::binary_f32(const { FLOAT[OP] }, a, b).unwrap_or(f32::NAN)
     }
+}
+
+macro_rules! mostly {
+    ($($(#[$m:meta])* $name:ident $t:ty: $core:path, $rare:path, $full:path;)+) => {$(
+        $(#[$m])*
+        struct $name;
+        impl Op2 for $name {
+            type A = $t;
+            type B = $t;
+            type R = $t;
+            #[inline(always)]
+            fn f(a: $t, b: $t) -> $t {
+                $core(a, b)
+            }
+            const RARE: bool = true;
+            #[inline(always)]
+            fn is_rare(a: $t, b: $t) -> bool {
+                $rare(a, b)
+            }
+            #[inline(always)]
+            fn redo(a: $t, b: $t) -> $t {
+                $full(a, b)
+            }
+        }
+    )+};
+}
+mostly! {
+    RemF32 f32: math::fmod_core, math::fmod_is_rare, math::fmod;
+    PowF64 f64: math::double::pow_core, math::double::pow_is_rare, math::double::pow;
+    /// Quotients of integers that floats hold exactly, as vectors.
+    DivI64 i64: quotient_of_floats, is_beyond_floats, Int::div;
+    RemI64 i64: remainder_of_floats, is_beyond_floats, Int::rem;
+}
+
+/// Whether a float does not hold both integers exactly, or the second is zero.
+#[inline(always)]
+fn is_beyond_floats(a: i64, b: i64) -> bool {
+    const END: u64 = 1 << 51;
+    let beyond = |x: i64| (x as u64).wrapping_add(END) >= 2 * END;
+    beyond(a) | beyond(b) | (b == 0)
+}
+
+/// The quotient of two integers below 2^51. Next to an integer `n` it is further from it than the
+/// rounding of `n`, so that nothing is rounded up to it.
+#[inline(always)]
+fn quotient_of_floats(a: i64, b: i64) -> i64 {
+    let float = |x: i64| f64::from_bits(MAGIC.to_bits().wrapping_add(x as u64)) - MAGIC;
+    let q = (float(a) / float(b)).trunc();
+    ((q + MAGIC).to_bits()).wrapping_sub(MAGIC.to_bits()) as i64
+}
+
+#[inline(always)]
+fn remainder_of_floats(a: i64, b: i64) -> i64 {
+    a.wrapping_sub(quotient_of_floats(a, b).wrapping_mul(b))
 }
 
 struct F64<const OP: usize>;
@@ -284,6 +339,8 @@ pub(in crate::exec) fn binary(op: BinaryOp, s: Scalar, level: SimdLevel) -> Opti
         B::Xor => any_sign!(Xor, s, level),
         B::Shl => any_sign!(Shl, s, level),
         B::Rotate => rare!(Rotate, s, level),
+        B::Div if s == Scalar::I64 => Some(pick2::<DivI64>(level)),
+        B::Rem if s == Scalar::I64 => Some(pick2::<RemI64>(level)),
         B::Div => signed!(Div, s, level),
         B::Rem => signed!(Rem, s, level),
         B::Min | B::MinNan => signed!(Min, s, level),
@@ -313,6 +370,8 @@ fn float(op: BinaryOp, s: Scalar, level: SimdLevel) -> Option<(Fn2, bool)> {
         };
     }
     Some(match (op, s) {
+        (BinaryOp::Pow, Scalar::F64) => (pick2::<PowF64>(level), false),
+        (BinaryOp::Rem, Scalar::F16 | Scalar::BF16 | Scalar::F32) => (pick2::<RemF32>(level), true),
         (BinaryOp::Ldexp, Scalar::F64) => (only2::<LdexpF64>(level), false),
         (BinaryOp::Ldexp, _) => (pick2::<LdexpF32>(level), true),
         (BinaryOp::NextAfter, Scalar::F16) => (only2::<NextF16>(level), false),
@@ -330,7 +389,7 @@ fn float(op: BinaryOp, s: Scalar, level: SimdLevel) -> Option<(Fn2, bool)> {
                 op,
                 BinaryOp::Min | BinaryOp::Max | BinaryOp::MinNan | BinaryOp::MaxNan | BinaryOp::CopySign
             );
-            (pick!(0 1 2 3; 4 5 6 7 8 9 10 11 12 13 14 15), !exact)
+            (pick!(0 1 2 3 5 6 7 8 12; 4 9 10 11 13 14 15), !exact)
         }
     })
 }
@@ -414,7 +473,7 @@ pub(in crate::exec) fn ternary(op: TernaryOp, s: Scalar, level: SimdLevel) -> Op
         (TernaryOp::Fma, _) => by_scalar!(s, level, FmaInt:
             pick3 { I32 => u32, U32 => u32 }
             only3 { I8 => u8, U8 => u8, I16 => u16, U16 => u16, I64 => u64, U64 => u64 }),
-        (TernaryOp::Clamp, Scalar::F64) => Some(only3::<ClampF64>(level)),
+        (TernaryOp::Clamp, Scalar::F64) => Some(pick3::<ClampF64>(level)),
         (TernaryOp::Clamp, Scalar::F16 | Scalar::BF16 | Scalar::F32) => Some(pick3::<ClampF32>(level)),
         (TernaryOp::Clamp, _) => by_scalar!(s, level, ClampInt:
             pick3 { I32 => i32, U32 => u32 }

@@ -27,17 +27,17 @@ pub(in crate::exec) fn compare(op: CmpOp, s: Scalar, level: SimdLevel) -> Option
     macro_rules! equality {
         ($op:ident) => {
             by_scalar!(s, level, $op:
-                pick2 { I32 => u32, U32 => u32, F16 => f32, BF16 => f32, F32 => f32 }
-                only2 { Bool => u8, I8 => u8, U8 => u8, I16 => u16, U16 => u16, I64 => u64, U64 => u64,
-                    F64 => f64 })
+                pick2 { I32 => u32, U32 => u32, I64 => u64, U64 => u64, F16 => f32, BF16 => f32,
+                    F32 => f32, F64 => f64 }
+                only2 { Bool => u8, I8 => u8, U8 => u8, I16 => u16, U16 => u16 })
         };
     }
     macro_rules! order {
         ($op:ident) => {
             by_scalar!(s, level, $op:
-                pick2 { I32 => i32, U32 => u32, F16 => f32, BF16 => f32, F32 => f32 }
-                only2 { Bool => u8, I8 => i8, U8 => u8, I16 => i16, U16 => u16, I64 => i64, U64 => u64,
-                    F64 => f64 })
+                pick2 { I32 => i32, U32 => u32, I64 => i64, U64 => u64, F16 => f32, BF16 => f32,
+                    F32 => f32, F64 => f64 }
+                only2 { Bool => u8, I8 => i8, U8 => u8, I16 => i16, U16 => u16 })
         };
     }
     match op {

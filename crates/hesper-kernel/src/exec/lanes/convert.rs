@@ -102,8 +102,7 @@ pub(in crate::exec) fn convert(from: Scalar, to: Scalar, level: SimdLevel) -> Op
         ($op:ident) => {
             by_scalar!(from, level, $op:
                 pick1 { Bool => u8, I8 => i8, U8 => u8, I16 => i16, U16 => u16, I32 => i32, U32 => u32,
-                    F16 => f32, BF16 => f32, F32 => f32 }
-                only1 { I64 => i64, U64 => u64, F64 => f64 })
+                    I64 => i64, U64 => u64, F16 => f32, BF16 => f32, F32 => f32, F64 => f64 })
         };
     }
     macro_rules! rarely {
@@ -114,11 +113,11 @@ pub(in crate::exec) fn convert(from: Scalar, to: Scalar, level: SimdLevel) -> Op
         };
     }
     match to {
-        Scalar::Bool => rarely!(ToBool),
+        Scalar::Bool => to!(ToBool),
         Scalar::I8 => rarely!(ToI8),
         Scalar::I16 => rarely!(ToI16),
         Scalar::I32 => to!(ToI32),
-        Scalar::I64 => rarely!(ToI64),
+        Scalar::I64 => to!(ToI64),
         Scalar::U8 => rarely!(ToU8),
         Scalar::U16 => rarely!(ToU16),
         Scalar::U32 => to!(ToU32),
@@ -126,7 +125,7 @@ pub(in crate::exec) fn convert(from: Scalar, to: Scalar, level: SimdLevel) -> Op
         Scalar::F16 => to!(ToF16),
         Scalar::BF16 => to!(ToBf16),
         Scalar::F32 => to!(ToF32),
-        Scalar::F64 => rarely!(ToF64),
+        Scalar::F64 => to!(ToF64),
     }
 }
 

@@ -12,6 +12,7 @@ pub(super) mod arith;
 pub(super) mod compare;
 pub(super) mod convert;
 pub(super) mod half;
+pub(super) mod rows;
 pub(super) mod unary;
 
 use std::mem::MaybeUninit;
@@ -53,6 +54,18 @@ pub(super) trait Op2 {
     type R: Copy;
     /// The operation.
     fn f(a: Self::A, b: Self::B) -> Self::R;
+    /// Whether some lanes need [`Op2::redo`].
+    const RARE: bool = false;
+    /// Whether `f` is not good enough for these operands.
+    #[inline(always)]
+    fn is_rare(_: Self::A, _: Self::B) -> bool {
+        false
+    }
+    /// The operation where [`Op2::is_rare`].
+    #[inline(always)]
+    fn redo(a: Self::A, b: Self::B) -> Self::R {
+        Self::f(a, b)
+    }
 }
 
 /// A three-operand operation on lanes.
@@ -121,6 +134,21 @@ unsafe fn body2<O: Op2>(
                 (a.cast::<O::A>().add(i).read_unaligned(), b.cast::<O::B>().add(i).read_unaligned())
             };
             r.write(O::f(x, y));
+        }
+        if O::RARE {
+            // SAFETY: readable blocks.
+            let (x, y) = unsafe {
+                (a.cast::<[O::A; BLOCK]>().read_unaligned(), b.cast::<[O::B; BLOCK]>().read_unaligned())
+            };
+            let mut rare = false;
+            for i in 0..BLOCK {
+                rare |= O::is_rare(x[i], y[i]);
+            }
+            if rare {
+                for i in (0..BLOCK).filter(|&i| O::is_rare(x[i], y[i])) {
+                    r[i].write(O::redo(x[i], y[i]));
+                }
+            }
         }
         // SAFETY: a writable block.
         unsafe { d.cast::<[MaybeUninit<O::R>; BLOCK]>().write_unaligned(r) };

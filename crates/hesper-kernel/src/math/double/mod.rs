@@ -1,37 +1,40 @@
-//! The functions in f64, for the planner's kernels. Most are the platform's own, so the last
-//! bit may differ between platforms; the others are good to about 1e-14.
+//! The functions in f64, for the planner's kernels, good to a few units of the last place. The
+//! common ones choose by selects, so that loops over them vectorise; the rest branch, and some
+//! are the platform's own, so that their last bit may differ between platforms.
 
+mod circular;
+mod exponential;
+mod power;
+
+pub use self::circular::*;
+pub use self::exponential::*;
+pub use self::power::*;
 use super::special::{erf_inv_estimate, erf_small, erfcx, lgamma_positive};
 
 /// The error function.
+#[inline(always)]
 pub fn erf(x: f64) -> f64 {
-    if x.abs() < 0.75 {
-        erf_small(x)
-    } else if x.is_nan() {
-        x
-    } else {
-        (1.0 - erfc(x.abs())).copysign(x)
-    }
+    let a = x.abs();
+    let far = (1.0 - erfc_tail(a)).copysign(x);
+    if a >= 0.75 { far } else { erf_small(x) }
 }
 
 /// `1 - erf(x)`.
+#[inline(always)]
 pub fn erfc(x: f64) -> f64 {
-    if x.is_nan() {
-        return x;
-    }
     let a = x.abs();
-    if a < 0.5 {
-        return 1.0 - erf_small(x);
-    }
-    let tail = if a > 28.0 {
-        0.0
-    } else {
-        // exp(-a^2) with the square in two exact parts.
-        let hi = f64::from_bits(a.to_bits() & !0x07ff_ffff);
-        let lo = a - hi;
-        erfcx(a) * (-hi * hi).exp() * (-lo * (a + hi)).exp()
-    };
-    if x < 0.0 { 2.0 - tail } else { tail }
+    let tail = erfc_tail(a);
+    let far = if x < 0.0 { 2.0 - tail } else { tail };
+    if a >= 0.5 { far } else { 1.0 - erf_small(x) }
+}
+
+/// `erfc(a)` for `a` from 0.5 on.
+#[inline(always)]
+fn erfc_tail(a: f64) -> f64 {
+    let c = if a < 28.0 { a } else { 28.0 };
+    // exp(-c^2) with what rounding the square lost.
+    let square = c * c;
+    erfcx(c) * exp_sum(-square, -c.mul_add(c, -square))
 }
 
 /// Inverse of the error function; infinite at ±1, NaN beyond.
@@ -105,13 +108,6 @@ pub fn lgamma(x: f64) -> f64 {
         return f64::INFINITY;
     }
     (std::f64::consts::PI / s).ln() - lgamma_positive(1.0 - x, f64::ln)
-}
-
-/// `1 / (1 + e^-x)`.
-pub fn sigmoid(x: f64) -> f64 {
-    let e = (-x.abs()).exp();
-    let top = if x < 0.0 { e } else { 1.0 };
-    top / (1.0 + e)
 }
 
 /// IEEE remainder. Exact.
