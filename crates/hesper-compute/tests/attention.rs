@@ -135,7 +135,7 @@ impl<T: Float> Case<T> {
     }
 }
 
-const SHAPES: [(usize, usize, usize, usize, usize, usize, usize); 9] = [
+const SHAPES: [(usize, usize, usize, usize, usize, usize, usize); 11] = [
     (1, 1, 1, 1, 1, 4, 4),
     (2, 4, 2, 1, 70, 64, 64),
     (1, 8, 2, 1, 1100, 32, 40),
@@ -145,6 +145,9 @@ const SHAPES: [(usize, usize, usize, usize, usize, usize, usize); 9] = [
     (2, 2, 2, 30, 301, 40, 33),
     (1, 2, 2, 80, 50, 20, 64),
     (1, 1, 1, 150, 530, 64, 48),
+    // More query heads for a key head than a block takes, and heads that do not fill one.
+    (1, 100, 1, 3, 200, 16, 24),
+    (2, 14, 2, 21, 193, 8, 130),
 ];
 
 fn check<T: Float>(tol: f32) {
@@ -185,6 +188,30 @@ fn bf16_attention_matches_the_definition() {
 #[test]
 fn f16_attention_matches_the_definition() {
     check::<f16>(7e-4);
+}
+
+#[test]
+fn what_is_not_a_number_stays_in_the_rows_that_see_it() {
+    let shape = AttentionShape {
+        batch: 1,
+        q_heads: 2,
+        kv_heads: 2,
+        q_len: 60,
+        kv_len: 200,
+        head_dim: 16,
+        value_dim: 16,
+    };
+    let mut case = Case::<f32>::new(shape, Kind::Causal, false, &mut Rng::new(3));
+    // Key 170 of the first head is seen by the queries from 30 on, its 60 standing beside the last 60 keys.
+    case.k[170 * 16 + 5] = f32::NAN;
+    for (one, _) in levels() {
+        for (i, row) in case.run(&one).chunks(16).enumerate() {
+            let (head, query) = (i / 60, i % 60);
+            let seen = head == 0 && query >= 30;
+            assert_eq!(row.iter().all(|x| x.is_nan()), seen, "head {head} query {query} at {:?}", one.1);
+            assert_eq!(row.iter().any(|x| x.is_nan()), seen, "head {head} query {query} at {:?}", one.1);
+        }
+    }
 }
 
 #[test]

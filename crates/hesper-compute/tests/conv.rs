@@ -104,6 +104,46 @@ fn shapes() -> Vec<ConvShape> {
             ..base
         },
         ConvShape { flip: true, ..base },
+        // Rows of several patches and tiles, steps of every remainder, more output channels than a panel has.
+        ConvShape { batch: 1, input: [1, 3, 230], channels: 3, out_channels: 50, ..base },
+        ConvShape { batch: 1, input: [1, 4, 301], channels: 2, stride: [1, 1, 2], kernel: [1, 2, 5], ..base },
+        ConvShape {
+            batch: 1,
+            input: [2, 7, 61],
+            channels: 18,
+            out_channels: 33,
+            kernel: [2, 3, 4],
+            stride: [1, 2, 4],
+            padding_low: [1, 1, 3],
+            padding_high: [1, 0, 2],
+            dilation: [1, 1, 3],
+            ..base
+        },
+        ConvShape { input: [1, 40, 5], channels: 17, stride: [1, 1, 5], padding_low: [0, 1, 17], ..base },
+        // Windows that see nothing but padding, on either side.
+        ConvShape { padding_low: [0, 4, 9], padding_high: [0, 5, 12], ..base },
+        ConvShape { flip: true, stride: [1, 2, 2], dilation: [1, 1, 2], ..base },
+        ConvShape { channels: 40, out_channels: 80, groups: 2, input: [1, 6, 17], ..base },
+        // A kernel of one place: a product, with and without steps and padding.
+        ConvShape { kernel: [1; 3], padding_low: [0; 3], padding_high: [0; 3], ..base },
+        ConvShape {
+            kernel: [1; 3],
+            padding_low: [0; 3],
+            padding_high: [0; 3],
+            channels: 36,
+            out_channels: 8,
+            groups: 4,
+            ..base
+        },
+        ConvShape {
+            kernel: [1; 3],
+            padding_low: [0; 3],
+            padding_high: [0; 3],
+            stride: [1, 2, 2],
+            channels: 33,
+            ..base
+        },
+        ConvShape { kernel: [1; 3], ..base },
         // One channel for each group: whole vectors and the rest of one, edges, steps, a turned kernel.
         ConvShape {
             channels: 40,
@@ -151,6 +191,35 @@ fn f32_convolutions_match_the_definition() {
 #[test]
 fn bf16_convolutions_match_the_definition() {
     check::<bf16>(2e-2);
+}
+
+#[test]
+fn what_is_not_a_number_reaches_the_windows_that_see_it_alone() {
+    let s = ConvShape { batch: 1, input: [1, 9, 40], ..shapes()[0] };
+    let mut rng = Rng::new(9);
+    let mut x: Vec<f32> = rng.floats(9 * 40 * s.channels);
+    let w: Vec<f32> = rng.floats(s.out_channels * 9 * s.channels);
+    // A place at the end of a row, next to the beginning of another in memory.
+    x[(3 * 40 + 39) * s.channels + 2] = f32::NAN;
+    for (one, _) in levels() {
+        let mut out = vec![0.0; 9 * 40 * s.out_channels];
+        conv(&one, &s, &x, &w, &mut out).unwrap();
+        for (i, place) in out.chunks(s.out_channels).enumerate() {
+            let sees = (i / 40).abs_diff(3) <= 1 && i % 40 >= 38;
+            assert_eq!(place.iter().all(|v| v.is_nan()), sees, "place {i} at {:?}", one.1);
+            assert_eq!(place.iter().any(|v| v.is_nan()), sees, "place {i} at {:?}", one.1);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_convolved_where_there_is_nothing() {
+    let none = ConvShape { batch: 0, ..shapes()[0] };
+    conv::<f32>(&Serial, &none, &[], &[0.5; 7 * 9 * 5], &mut []).unwrap();
+    let no_channels = ConvShape { batch: 1, channels: 0, ..shapes()[0] };
+    let mut out = vec![f32::NAN; 9 * 8 * 7];
+    conv::<f32>(&Serial, &no_channels, &[], &[], &mut out).unwrap();
+    assert!(out.iter().all(|x| *x == 0.0));
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub fn run(par: &dyn Par) {
             r / rate
         );
     }
-    let s = AttentionShape { q_len: 1024, kv_len: 1024, kv_heads: 32, ..base };
+    let s = AttentionShape { q_len: 1024, kv_len: 1024, ..base };
     let flops = 2.0 * (s.q_heads * s.q_len * s.kv_len * s.head_dim * 2) as f64 / 2.0;
     for (name, t) in
         [("f32", time::<f32>(par, s, Mask::Causal)), ("bf16", time::<bf16>(par, s, Mask::Causal))]

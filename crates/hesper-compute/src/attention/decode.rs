@@ -4,7 +4,6 @@
 //! running softmax, and parts are put together in order.
 
 use super::Job;
-use super::prefill::store_row;
 use super::softmax::Running;
 use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
@@ -127,7 +126,7 @@ impl<T: Float, const R: usize> Kernel for Stream<'_, '_, T, R> {
                 let mut before = [1.0f32; R];
                 for r in 0..p.n {
                     let (head, i) = p.query(r);
-                    p.job.apply::<T>(p.b, head, i, k, &mut scores[r][..m]);
+                    p.job.apply::<T>(p.b, head, i, k, &mut scores[r][..m], 1);
                     before[r] = running[r].take(s, &mut scores[r][..m]);
                 }
                 weigh::<S, T, R>(s, &scores, &before, value, p.job.v.strides[2], m, dv, out.ptr(), ld);
@@ -294,5 +293,21 @@ impl<T: Float> Kernel for Joined<'_, '_, T> {
             }
             store_row::<S, T>(s, total.ptr(), job.out_row(b, head, i), dv, sum);
         }
+    }
+}
+
+/// Divides a row by its sum of weights.
+///
+/// # Safety
+/// Both hold `n` elements.
+#[inline(always)]
+unsafe fn store_row<S: Isa, T: Float>(s: S, row: *const f32, to: *mut T, n: usize, sum: f32) {
+    let sum = s.splat(sum);
+    let mut j = 0;
+    while j < n {
+        let m = (n - j).min(S::LANES);
+        // SAFETY: the caller's promise.
+        unsafe { T::store_n(s, to.add(j), s.div(s.load_n(row.add(j), m), sum), m) };
+        j += m;
     }
 }

@@ -199,34 +199,46 @@ impl Job<'_> {
         }
     }
 
-    /// Applies the mask to the scores of query `i` for keys `k0..k0 + row.len()`.
+    /// Keys from the first on whose scores for query `i` the mask leaves as they are.
     #[inline(always)]
-    fn apply<T: Float>(&self, b: usize, head: usize, i: usize, k0: usize, row: &mut [f32]) {
+    fn clear(&self, i: usize) -> usize {
+        match self.mask {
+            Mask::All => self.shape.kv_len,
+            // Where no key may be seen, all are equally far out of sight.
+            Mask::Causal if i + 1 + self.shape.kv_len <= self.shape.q_len => 0,
+            Mask::Causal => self.seen(i),
+            Mask::Marked { .. } | Mask::Added { .. } => 0,
+        }
+    }
+
+    /// Applies the mask to the scores of query `i` for the keys from `k0` on, which lie `apart` numbers from each other.
+    #[inline(always)]
+    fn apply<T: Float>(&self, b: usize, head: usize, i: usize, k0: usize, scores: &mut [f32], apart: usize) {
         let offset = |s: &[isize; 4]| {
             b as isize * s[0] + head as isize * s[1] + i as isize * s[2] + k0 as isize * s[3]
         };
+        let count = scores.len().div_ceil(apart);
         match &self.mask {
             Mask::All => {}
             Mask::Causal => {
-                // Where no key may be seen, all are equally far out of sight.
-                let none = i + 1 + self.shape.kv_len <= self.shape.q_len;
-                let seen = if none { 0 } else { self.seen(i).saturating_sub(k0).min(row.len()) };
-                row[seen..].fill(f32::MIN);
+                for j in self.clear(i).saturating_sub(k0)..count {
+                    scores[j * apart] = f32::MIN;
+                }
             }
             Mask::Marked { ptr, strides } => {
                 let p = ptr.wrapping_offset(offset(strides));
-                for (j, x) in row.iter_mut().enumerate() {
+                for j in 0..count {
                     // SAFETY: the caller of `attention` promised a mark for every score.
                     if unsafe { *p.wrapping_offset(j as isize * strides[3]) } == 0 {
-                        *x = f32::MIN;
+                        scores[j * apart] = f32::MIN;
                     }
                 }
             }
             Mask::Added { ptr, strides } => {
                 let p = ptr.cast::<T>().wrapping_offset(offset(strides));
-                for (j, x) in row.iter_mut().enumerate() {
+                for j in 0..count {
                     // SAFETY: the caller of `attention` promised a number for every score.
-                    *x += unsafe { *p.wrapping_offset(j as isize * strides[3]) }.to_f32();
+                    scores[j * apart] += unsafe { *p.wrapping_offset(j as isize * strides[3]) }.to_f32();
                 }
             }
         }

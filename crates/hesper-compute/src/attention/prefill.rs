@@ -1,53 +1,138 @@
 //! Many queries: blocks of queries times blocks of keys, through the packed products.
+//!
+//! Everything is computed the other way round, a column for every query: a block of scores has a row for each key, so
+//! that the softmax goes over whole vectors of queries and leaves its weights as the product with the values wants
+//! them. Keys and values are packed once, and shared by all queries and all the query heads that see them; those
+//! heads are taken together, so that a block spans few places of the sequence.
 
-use super::Job;
-use super::softmax::Running;
+use std::marker::PhantomData;
+
+use super::{Job, Mask};
 use crate::gemm::kind::{Kind, Single};
-use crate::gemm::micro::{Column, NV, Tile};
-use crate::par::Par;
+use crate::gemm::micro::{Column, Tile};
+use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
-use crate::simd::{Float, Isa, Kernel, dispatch};
+use crate::simd::{Float, Isa, Kernel, dispatch, math};
 
-/// Row panels of a block of queries.
-const PANELS: usize = 6;
-/// Keys of a block.
-const KEYS: usize = 256;
+/// Keys of a block: whole panels at every level.
+const KEYS: usize = 192;
+/// Floats of keys and values that are packed at once, unless one head has more.
+const PACKED: usize = 8 << 20;
 
-struct QueryRows;
+/// The register tile of a level: keys and queries.
+#[derive(Clone, Copy)]
+struct Sizes {
+    mr: usize,
+    nr: usize,
+}
 
-impl Kernel for QueryRows {
-    type Out = usize;
+struct SizesOf;
+
+impl Kernel for SizesOf {
+    type Out = Sizes;
     #[inline(always)]
-    fn run<S: Isa>(self, _: S) -> usize {
-        S::MR * PANELS
+    fn run<S: Isa>(self, _: S) -> Sizes {
+        Sizes { mr: S::MR, nr: S::NV * S::LANES }
     }
 }
 
-/// One task for every block of queries of every head, long ones first.
+/// How the packed keys and values of a head lie.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// Floats of a block of keys, and of their values.
+    keys: usize,
+    values: usize,
+    blocks: usize,
+}
+
+impl Layout {
+    fn head(&self) -> usize {
+        self.blocks * (self.keys + self.values)
+    }
+}
+
+/// Packs keys and values of some heads, then takes a task for every block of their queries, long ones first.
 pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
+    run_within::<T>(par, job, PACKED);
+}
+
+/// The same, with no more than `room` floats packed at once if one head does not need them.
+fn run_within<T: Float>(par: &dyn Par, job: &Job<'_>, room: usize) {
     let simd = par.simd();
-    let rows = dispatch(simd, QueryRows);
+    let Sizes { mr, nr } = dispatch(simd, SizesOf);
     let s = &job.shape;
-    let blocks = s.q_len.div_ceil(rows);
-    par.run(s.batch * s.q_heads * blocks, &|t| {
-        let (b, rest) = (t / (s.q_heads * blocks), t % (s.q_heads * blocks));
-        let (block, head) = (blocks - 1 - rest / s.q_heads, rest % s.q_heads);
-        let q0 = block * rows;
-        let n = rows.min(s.q_len - q0);
-        dispatch(simd, Block::<T> { job, b, head, q0, n, of: std::marker::PhantomData });
-    });
+    let layout = Layout {
+        keys: KEYS * s.head_dim,
+        // Full-width stores run a vector over the end.
+        values: KEYS * s.value_dim.next_multiple_of(mr) + 16,
+        blocks: s.kv_len.div_ceil(KEYS),
+    };
+    // Query heads of a block, and queries of each.
+    let share = s.q_heads / s.kv_heads;
+    let parts = share.div_ceil(nr);
+    let heads = share.div_ceil(parts);
+    let queries = nr / heads;
+    let places = s.q_len.div_ceil(queries);
+
+    let pairs = s.batch * s.kv_heads;
+    let together = (room / layout.head().max(1)).clamp(1, pairs);
+    let packed = Scratch::<f32>::new(together * layout.head() + 64);
+    let packed = Shared::new(packed.ptr());
+    let mut first = 0;
+    while first < pairs {
+        let count = together.min(pairs - first);
+        par.run(count * layout.blocks, &|t| {
+            let (pair, block) = (t / layout.blocks, t % layout.blocks);
+            dispatch(simd, Pack::<T> { job, layout, packed, pair, first, block, of: PhantomData });
+        });
+        par.run(count * parts * places, &|t| {
+            let (pair, rest) = (t / (parts * places), t % (parts * places));
+            let (place, part) = (places - 1 - rest / parts, rest % parts);
+            let (h0, h1) = (part * share / parts, (part + 1) * share / parts);
+            let (q0, q1) = (place * queries, s.q_len.min((place + 1) * queries));
+            let own = packed.get().wrapping_add(pair * layout.head());
+            let (b, kv_head) = ((first + pair) / s.kv_heads, (first + pair) % s.kv_heads);
+            let heads = (kv_head * share + h0, kv_head * share + h1);
+            let block = Block::<T> { job, layout, packed: own, b, heads, queries: (q0, q1), of: PhantomData };
+            dispatch(simd, block);
+        });
+        first += count;
+    }
 }
 
-struct Block<'a, 'b, T> {
+/// Packs one block of keys and values.
+struct Pack<'a, 'b, T> {
     job: &'a Job<'b>,
-    b: usize,
-    head: usize,
-    q0: usize,
-    n: usize,
-    of: std::marker::PhantomData<T>,
+    layout: Layout,
+    packed: Shared<f32>,
+    /// The head, counted from the first that is packed now.
+    pair: usize,
+    first: usize,
+    block: usize,
+    of: PhantomData<T>,
 }
 
-/// Packs `n` lines of `k` elements into panels of `width`.
+impl<T: Float> Kernel for Pack<'_, '_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { job, layout, packed, pair, first, block, .. } = self;
+        let shape = &job.shape;
+        let (b, head) = ((first + pair) / shape.kv_heads, (first + pair) % shape.kv_heads);
+        let k0 = block * KEYS;
+        let n = KEYS.min(shape.kv_len - k0);
+        let to = packed.get().wrapping_add(pair * layout.head() + block * (layout.keys + layout.values));
+        // SAFETY: the keys and values exist; the block has room for whole panels.
+        unsafe {
+            let from = Job::row::<T>(&job.k, b, head, k0);
+            panels::<S, T>(s, from, job.k.strides[2], 1, n, shape.head_dim, to);
+            let from = Job::row::<T>(&job.v, b, head, k0);
+            panels::<S, T>(s, from, 1, job.v.strides[2], shape.value_dim, n, to.add(layout.keys));
+        }
+    }
+}
+
+/// Packs `n` lines of `k` elements into panels as wide as a tile is high.
 ///
 /// # Safety
 /// The lines exist, and `dst` has room for whole panels and 64 bytes more.
@@ -58,7 +143,6 @@ unsafe fn panels<S: Isa, T: Float>(
     ws: isize,
     ks: isize,
     n: usize,
-    width: usize,
     k: usize,
     dst: *mut f32,
 ) {
@@ -66,126 +150,254 @@ unsafe fn panels<S: Isa, T: Float>(
     while at < n {
         let from = src.wrapping_offset(at as isize * ws);
         // SAFETY: the caller's promise.
-        unsafe { Single::<T>::pack(s, from, ws, ks, (n - at).min(width), width, k, dst.add(at * k)) };
-        at += width;
+        unsafe { Single::<T>::pack(s, from, ws, ks, (n - at).min(S::MR), S::MR, k, dst.add(at * k)) };
+        at += S::MR;
     }
+}
+
+/// Queries of heads that share keys and values: a column for each, heads of a query side by side.
+struct Block<'a, 'b, T> {
+    job: &'a Job<'b>,
+    layout: Layout,
+    packed: *const f32,
+    b: usize,
+    /// Query heads, from one to before another.
+    heads: (usize, usize),
+    /// Queries, from one to before another.
+    queries: (usize, usize),
+    of: PhantomData<T>,
 }
 
 impl<T: Float> Kernel for Block<'_, '_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { job, b, head, q0, n, .. } = self;
+        let Self { job, layout, packed, b, heads: (h0, h1), queries: (q0, q1), .. } = self;
         let shape = &job.shape;
         let (d, dv) = (shape.head_dim, shape.value_dim);
-        let kv_head = head / (shape.q_heads / shape.kv_heads);
-        let nr = NV * S::LANES;
-        let mr = S::MR;
-        let rows = PANELS * mr;
-        let dv_padded = dv.next_multiple_of(nr);
-        let q = Scratch::<f32>::new(rows * d);
-        let keys = Scratch::<f32>::new(KEYS * d);
-        let values = Scratch::<f32>::new(KEYS * dv_padded);
-        let scores = Scratch::<f32>::new(rows * KEYS);
-        let weights = Scratch::<f32>::new(rows * KEYS);
-        let out = Scratch::<f32>::new(rows * dv_padded);
-        let mut running = [Running::new(job.sinks.map(|s| s[head])); 12 * PANELS];
+        let (heads, n) = (h1 - h0, (h1 - h0) * (q1 - q0));
+        let nr = S::NV * S::LANES;
+        let width = n.next_multiple_of(S::LANES);
+        let height = dv.next_multiple_of(S::LANES);
+        let q = Scratch::<f32>::new(nr * d);
+        let scores = Scratch::<f32>::new(KEYS * nr);
+        let out = Scratch::<f32>::new(height * nr);
+        // The largest score of each column so far, and its sum of weights relative to that.
+        let mut tops = [f32::NEG_INFINITY; 48];
+        let mut sums = [0.0f32; 48];
+        if let Some(sinks) = job.sinks {
+            for c in 0..n {
+                tops[c] = sinks[h0 + c % heads];
+                sums[c] = 1.0;
+            }
+        }
         // The last query sees most; the first may see none, and then all are needed.
-        let blind = job.seen(q0) > job.seen(q0 + n - 1);
-        let limit = if blind { shape.kv_len } else { job.seen(q0 + n - 1) };
+        let blind = job.seen(q0) > job.seen(q1 - 1);
+        let limit = if blind { shape.kv_len } else { job.seen(q1 - 1) };
 
         // SAFETY: shapes and strides name valid rows; buffers have the sizes of the blocks.
         unsafe {
-            let line = Scratch::<f32>::new(rows * d);
-            for i in 0..n {
-                let from = Job::row::<T>(&job.q, b, head, q0 + i);
-                for j in 0..d {
-                    *line.ptr().add(i * d + j) = (*from.add(j)).to_f32() * job.scale;
-                }
+            let lines = Scratch::<f32>::new(n * d);
+            for c in 0..n {
+                let from = Job::row::<T>(&job.q, b, h0 + c % heads, q0 + c / heads);
+                scale_row::<S, T>(s, from, lines.ptr().add(c * d), d, job.scale);
             }
-            panels(s, line.ptr().cast_const(), d as isize, 1, n, mr, d, q.ptr());
-            for i in 0..n * dv_padded {
-                *out.ptr().add(i) = 0.0;
-            }
+            Single::<f32>::pack(s, lines.ptr(), d as isize, 1, n, nr, d, q.ptr());
+            out.ptr().write_bytes(0, height * nr);
             let mut k0 = 0;
             while k0 < limit {
                 let m = KEYS.min(limit - k0);
-                let stride = job.k.strides[2];
-                panels(s, Job::row::<T>(&job.k, b, kv_head, k0), stride, 1, m, nr, d, keys.ptr());
-                let mut c = 0;
-                while c < m {
-                    let first = Tile::<Single<f32>> {
-                        k: d,
-                        a: q.ptr(),
-                        b: keys.ptr().add(c * d),
-                        c: scores.ptr().add(c),
-                        ldc: KEYS,
-                        cols: (m - c).min(nr),
-                        accumulate: false,
-                    };
-                    s.call(Column { first, rows: n, panel: mr * d });
-                    c += nr;
-                }
-                for (i, running) in running.iter_mut().enumerate().take(n) {
-                    let row = std::slice::from_raw_parts_mut(scores.ptr().add(i * KEYS), m);
-                    job.apply::<T>(b, head, q0 + i, k0, row);
-                    let before = running.take(s, row);
-                    if before != 1.0 {
-                        scale_row(s, out.ptr().add(i * dv_padded), dv_padded, before);
+                let keys = packed.add(k0 / KEYS * (layout.keys + layout.values));
+                let values = keys.add(layout.keys);
+                let first = Tile::<Single<f32>> {
+                    k: d,
+                    a: keys,
+                    b: q.ptr(),
+                    next: values,
+                    c: scores.ptr(),
+                    ldc: nr,
+                    cols: width,
+                    accumulate: false,
+                };
+                s.call(Column { first, rows: m, panel: S::MR * d });
+                for c in 0..n {
+                    let (head, query) = (h0 + c % heads, q0 + c / heads);
+                    if !matches!(job.mask, Mask::All) && k0 + m > job.clear(query) {
+                        let column = std::slice::from_raw_parts_mut(scores.ptr().add(c), (m - 1) * nr + 1);
+                        job.apply::<T>(b, head, query, k0, column, nr);
                     }
                 }
-                panels(s, scores.ptr().cast_const(), KEYS as isize, 1, n, mr, m, weights.ptr());
-                let stride = job.v.strides[2];
-                panels(s, Job::row::<T>(&job.v, b, kv_head, k0), 1, stride, dv, nr, m, values.ptr());
                 let mut c = 0;
-                while c < dv {
-                    let first = Tile::<Single<f32>> {
-                        k: m,
-                        a: weights.ptr(),
-                        b: values.ptr().add(c * m),
-                        c: out.ptr().add(c),
-                        ldc: dv_padded,
-                        cols: (dv - c).min(nr),
-                        accumulate: true,
-                    };
-                    s.call(Column { first, rows: n, panel: mr * m });
-                    c += nr;
+                while c < width {
+                    let (top, sum) = (&mut tops[c..c + S::LANES], &mut sums[c..c + S::LANES]);
+                    let before = weigh(s, scores.ptr().add(c), nr, m, top, sum);
+                    if let Some(before) = before {
+                        for i in 0..dv {
+                            let p = out.ptr().add(i * nr + c);
+                            s.store(p, s.mul(s.load(p), before));
+                        }
+                    }
+                    c += S::LANES;
                 }
+                let first = Tile::<Single<f32>> {
+                    k: m,
+                    a: values,
+                    b: scores.ptr(),
+                    next: values.wrapping_add(layout.values),
+                    c: out.ptr(),
+                    ldc: nr,
+                    cols: width,
+                    accumulate: true,
+                };
+                let packed = KEYS.min(shape.kv_len - k0);
+                s.call(Column { first, rows: dv, panel: S::MR * packed });
                 k0 += m;
             }
-            for (i, running) in running.iter().enumerate().take(n) {
-                let row = out.ptr().add(i * dv_padded);
-                store_row::<S, T>(s, row, job.out_row(b, head, q0 + i), dv, running.sum);
+            finish::<S>(s, out.ptr(), nr, height, width, &sums);
+            for c in 0..n {
+                let to = job.out_row::<T>(b, h0 + c % heads, q0 + c / heads);
+                let from = out.ptr().add(c * height);
+                let mut j = 0;
+                while j < dv {
+                    let m = (dv - j).min(S::LANES);
+                    T::store_n(s, to.add(j), s.load_n(from.add(j), m), m);
+                    j += m;
+                }
             }
         }
     }
 }
 
-/// # Safety
-/// The row holds `n` floats, whole vectors.
-#[inline(always)]
-unsafe fn scale_row<S: Isa>(s: S, row: *mut f32, n: usize, by: f32) {
-    let by = s.splat(by);
-    let mut j = 0;
-    while j < n {
-        // SAFETY: the caller's promise.
-        unsafe { s.store(row.add(j), s.mul(s.load(row.add(j)), by)) };
-        j += S::LANES;
-    }
-}
-
-/// Divides a row by its sum of weights.
+/// `to = from * by`.
 ///
 /// # Safety
 /// Both hold `n` elements.
 #[inline(always)]
-pub(super) unsafe fn store_row<S: Isa, T: Float>(s: S, row: *const f32, to: *mut T, n: usize, sum: f32) {
-    let sum = s.splat(sum);
+unsafe fn scale_row<S: Isa, T: Float>(s: S, from: *const T, to: *mut f32, n: usize, by: f32) {
+    let by = s.splat(by);
     let mut j = 0;
     while j < n {
         let m = (n - j).min(S::LANES);
         // SAFETY: the caller's promise.
-        unsafe { T::store_n(s, to.add(j), s.div(s.load_n(row.add(j), m), sum), m) };
+        unsafe { s.store_n(to.add(j), s.mul(T::load_n(s, from.add(j), m), by), m) };
         j += m;
+    }
+}
+
+/// Turns a vector of columns of `m` scores into weights relative to their new tops; returns the factors for what was
+/// summed before, unless they are all one.
+///
+/// # Safety
+/// `m` rows of a vector each, `ld` apart, are readable and writable.
+#[inline(always)]
+unsafe fn weigh<S: Isa>(
+    s: S,
+    scores: *mut f32,
+    ld: usize,
+    m: usize,
+    tops: &mut [f32],
+    sums: &mut [f32],
+) -> Option<S::F> {
+    // SAFETY: the caller's promise; the slices have a vector each.
+    unsafe {
+        let old = s.load(tops.as_ptr());
+        let mut most = [old; 4];
+        let mut i = 0;
+        while i + 4 <= m {
+            for (j, most) in most.iter_mut().enumerate() {
+                *most = s.max(s.load(scores.add((i + j) * ld)), *most);
+            }
+            i += 4;
+        }
+        while i < m {
+            most[0] = s.max(s.load(scores.add(i * ld)), most[0]);
+            i += 1;
+        }
+        let top = s.max(s.max(most[0], most[1]), s.max(most[2], most[3]));
+        // A column that has seen nothing but minus infinity has no top yet.
+        let at = s.max(top, s.splat(f32::MIN));
+        let mut sum = s.zero();
+        for i in 0..m {
+            let p = scores.add(i * ld);
+            let e = math::exp(s, s.sub(s.load(p), at));
+            sum = s.add(sum, e);
+            s.store(p, e);
+        }
+        let mut grown = [0.0; 16];
+        s.store(grown.as_mut_ptr(), s.sub(at, old));
+        let before = math::exp(s, s.sub(old, at));
+        s.store(sums.as_mut_ptr(), s.fma(s.load(sums.as_ptr()), before, sum));
+        s.store(tops.as_mut_ptr(), top);
+        grown[..S::LANES].iter().any(|x| *x != 0.0).then_some(before)
+    }
+}
+
+/// Divides every column by its sum and turns the block around, in place: column `c` becomes row `c` of `height` numbers.
+///
+/// # Safety
+/// The block has `height` rows of `ld` numbers, of which `width` count; both are whole vectors.
+#[inline(always)]
+unsafe fn finish<S: Isa>(s: S, out: *mut f32, ld: usize, height: usize, width: usize, sums: &[f32; 48]) {
+    let turned = Scratch::<f32>::new(height * width);
+    // SAFETY: the caller's promise; the buffer holds as much.
+    unsafe {
+        let mut c = 0;
+        while c < width {
+            let sum = s.load(sums.as_ptr().add(c));
+            let mut i = 0;
+            while i < height {
+                let mut rows = [s.zero(); 16];
+                for j in 0..S::LANES {
+                    rows[j] = s.div(s.load(out.add((i + j) * ld + c)), sum);
+                }
+                s.transpose(&rows, turned.ptr().add(c * height + i), height);
+                i += S::LANES;
+            }
+            c += S::LANES;
+        }
+        std::ptr::copy_nonoverlapping(turned.ptr(), out, height * width);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::{AttentionShape, Heads, HeadsMut};
+    use crate::par::Serial;
+
+    #[test]
+    fn heads_give_the_same_however_many_are_packed_together() {
+        let shape = AttentionShape {
+            batch: 2,
+            q_heads: 6,
+            kv_heads: 3,
+            q_len: 20,
+            kv_len: 210,
+            head_dim: 12,
+            value_dim: 20,
+        };
+        let value = |i: usize| ((i * 37 % 61) as f32 - 30.0) / 20.0;
+        let numbers = |n: usize| (0..n).map(value).collect::<Vec<f32>>();
+        let (q, k, v) = (numbers(2 * 6 * 20 * 12), numbers(2 * 3 * 210 * 12), numbers(2 * 3 * 210 * 20));
+        let lie = |h: usize, n: usize, d: usize| [(h * n * d) as isize, (n * d) as isize, d as isize];
+        let mut runs = vec![];
+        for room in [1, 20_000, PACKED] {
+            let mut out = vec![f32::NAN; 2 * 6 * 20 * 20];
+            let job = Job {
+                shape,
+                q: Heads { ptr: q.as_ptr().cast(), strides: lie(6, 20, 12) },
+                k: Heads { ptr: k.as_ptr().cast(), strides: lie(3, 210, 12) },
+                v: Heads { ptr: v.as_ptr().cast(), strides: lie(3, 210, 20) },
+                out: HeadsMut { ptr: out.as_mut_ptr().cast(), strides: lie(6, 20, 20) },
+                scale: 0.3,
+                mask: Mask::Causal,
+                sinks: None,
+                spans: None,
+            };
+            run_within::<f32>(&Serial, &job, room);
+            runs.push(out);
+        }
+        assert!(runs[0].iter().all(|x| x.is_finite()));
+        assert!(runs[0] == runs[1] && runs[1] == runs[2]);
     }
 }

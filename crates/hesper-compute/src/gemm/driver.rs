@@ -6,7 +6,7 @@
 
 use super::columns::Columns;
 use super::kind::Kind;
-use super::micro::{Column, NV, Tile};
+use super::micro::{Column, Tile};
 use super::{Epilogue, Problem};
 use crate::mat::MatMut;
 use crate::par::{AtLevel, Par, Serial, Shared};
@@ -15,10 +15,14 @@ use crate::simd::{Isa, Kernel, Simd, dispatch, dispatch_dot};
 
 /// Most packed steps along K that are multiplied between two updates of the sums.
 const KC: usize = 512;
-/// Row panels in a block: with `KC` steps they stay in the second-level cache.
-const MC_PANELS: usize = 16;
+/// Rows of a block: with `KC` steps they stay in the second-level cache.
+const MC: usize = 128;
+/// Rows of a product whose left operand is packed once and shared.
+const FEW_ROWS: usize = 192;
+/// Bytes of a block of the result, which stays in the second-level cache while it is summed up along K.
+const C_BYTES: usize = 768 << 10;
 /// Bytes of the packed right operand.
-const B_BYTES: usize = 12 << 20;
+const B_BYTES: usize = 24 << 20;
 /// Panels of columns that are packed together.
 const GROUP: usize = 8;
 /// Multiply-adds below which calling other threads takes longer than they save.
@@ -39,7 +43,7 @@ impl<P: Kind> Kernel for SizesOf<P> {
     type Out = Sizes;
     #[inline(always)]
     fn run<S: Isa>(self, _: S) -> Sizes {
-        Sizes { mr: S::MR, nr: NV * P::lanes::<S>() }
+        Sizes { mr: S::MR, nr: S::NV * P::lanes::<S>() }
     }
 }
 
@@ -123,7 +127,7 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
     let col_panels = p.n.div_ceil(sizes.nr);
     let threads = par.threads();
 
-    if row_panels <= MC_PANELS {
+    if p.m <= FEW_ROWS {
         // One block of rows: pack it once, columns on the fly.
         let a = Scratch::<P::Acc>::new(row_panels * sizes.mr * steps);
         let packed = Shared::new(a.ptr());
@@ -149,11 +153,13 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
     let chunks = col_panels.div_ceil(chunk_panels);
     let b = Scratch::<P::Acc>::new(col_panels.div_ceil(chunks) * sizes.nr * steps);
     let packed = Shared::new(b.ptr());
-    let mut row_blocks = row_panels.div_ceil(MC_PANELS);
-    if row_blocks < 8 * threads {
-        // As many for each thread.
+    // Enough blocks that no thread waits long for another, as many for each.
+    let wanted = if threads == 1 { 1 } else { 8 * threads };
+    let mut row_blocks = p.m.div_ceil(MC).max(wanted.min(p.m.div_ceil(MC / 2)));
+    if row_blocks < wanted {
         row_blocks = row_blocks.next_multiple_of(threads).min(row_panels);
     }
+    let block_bytes = row_panels.div_ceil(row_blocks) * sizes.mr * sizes.nr * size_of::<P::Acc>();
     for chunk in 0..chunks {
         let (c0, c1) = (chunk * col_panels / chunks, (chunk + 1) * col_panels / chunks);
         let panels = c1 - c0;
@@ -161,8 +167,8 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
             let (g0, g1) = (c0 + i * GROUP, c1.min(c0 + (i + 1) * GROUP));
             go::<P, _>(simd, PackColumns { p, k0, k, g0, g1, first: c0, panels, packed });
         });
-        let splits =
-            if threads == 1 { 1 } else { (threads * 4).div_ceil(row_blocks).clamp(1, panels.div_ceil(8)) };
+        let fit = (panels * block_bytes).div_ceil(C_BYTES);
+        let splits = fit.max(wanted.div_ceil(row_blocks)).clamp(1, panels.div_ceil(4));
         par.run(row_blocks * splits, &|t| {
             let (rb, cb) = (t / splits, t % splits);
             let (r0, r1) = (rb * row_panels / row_blocks, (rb + 1) * row_panels / row_blocks);
@@ -266,7 +272,7 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackColumns<'_, '_, P, B,
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { p, k0, k, g0, g1, first, panels, packed } = self;
-        let nr = NV * P::lanes::<S>();
+        let nr = S::NV * P::lanes::<S>();
         let range = range_of::<P>(k) * P::step();
         let mut from = 0;
         while from < k {
@@ -290,7 +296,7 @@ fn pack_group<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
     g1: usize,
     dst: *mut P::Acc,
 ) {
-    let nr = NV * P::lanes::<S>();
+    let nr = S::NV * P::lanes::<S>();
     let stride = nr * len.div_ceil(P::step());
     let run = if p.b.lies_along_k() { len } else { 16 };
     let mut from = 0;
@@ -322,7 +328,7 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, B, A>
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { p, sink, a, k0, k, c0, c1 } = self;
-        let nr = NV * P::lanes::<S>();
+        let nr = S::NV * P::lanes::<S>();
         let padded = p.m.div_ceil(S::MR) * S::MR;
         // Columns that are contiguous along K are read well one panel at a time, rows only in long runs.
         let group = if p.b.lies_along_k() { 1 } else { GROUP };
@@ -342,10 +348,13 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, B, A>
                 let steps = len.div_ceil(P::step());
                 pack_group(s, p, k0 + from, len, g0, g1, b.ptr());
                 for panel in g0..g1 {
+                    let columns = b.ptr().wrapping_add((panel - g0) * nr * steps);
+                    let next = if panel + 1 < g1 { columns.wrapping_add(nr * steps) } else { b.ptr() };
                     let first = Tile::<P::Core> {
                         k: steps,
                         a: a.get().wrapping_add(from / P::step() * padded),
-                        b: b.ptr().wrapping_add((panel - g0) * nr * steps),
+                        b: columns,
+                        next,
                         c: c.wrapping_add((panel - g0) * nr),
                         ldc,
                         cols: (p.n - panel * nr).min(nr),
@@ -384,7 +393,7 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, A> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { p, sink, b, k0, k, first, panels, r0, r1, c0, c1, negate } = self;
-        let nr = NV * P::lanes::<S>();
+        let nr = S::NV * P::lanes::<S>();
         let i0 = r0 * S::MR;
         let rows = p.m.min(r1 * S::MR) - i0;
         let range = range_of::<P>(k);
@@ -411,10 +420,12 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, A> {
             }
             let base = b.get().wrapping_add(from / P::step() * nr * panels);
             for panel in c0..c1 {
+                let columns = base.wrapping_add((panel - first) * nr * steps);
                 let first = Tile::<P::Core> {
                     k: steps,
                     a: a.ptr(),
-                    b: base.wrapping_add((panel - first) * nr * steps),
+                    b: columns,
+                    next: columns.wrapping_add(nr * steps),
                     c: c.wrapping_add((panel - c0) * nr),
                     ldc,
                     cols: (p.n - panel * nr).min(nr),

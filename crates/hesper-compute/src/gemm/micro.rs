@@ -6,25 +6,37 @@
 use super::kind::Kind;
 use crate::simd::{Isa, Local};
 
-/// Columns of a tile, in vectors.
-pub(crate) const NV: usize = 2;
+/// Bytes of a line of the caches.
+const LINE: usize = 64;
 
-/// `acc[i][j] += a[i] * b[j]` over `k` packed steps of `S::MR` and `NV` vectors.
+/// `acc[i][j] += a[i] * b[j]` over `k` packed steps of `S::MR` and `S::NV` vectors.
+///
+/// Meanwhile asks for the lines of the result, one at a time, and for what follows from `t.next` on.
 ///
 /// # Safety
 /// The packed operands are readable for `k` steps.
 #[inline(always)]
-unsafe fn product<S: Isa, P: Kind, const M: usize, const V: usize>(
-    s: S,
-    k: usize,
-    mut a: *const P::Acc,
-    mut b: *const P::Acc,
-) -> [[P::V<S>; V]; M] {
-    let (aks, bks) = (S::MR, NV * P::lanes::<S>());
+unsafe fn product<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Tile<P>) -> [[P::V<S>; V]; M] {
+    let lanes = P::lanes::<S>();
+    let (aks, bks) = (S::MR, S::NV * lanes);
+    let (k, mut a, mut b, mut next) = (t.k, t.a, t.b, t.next);
+    let (mut c, mut column, mut lines) = (t.c.cast_const(), 0, M * V);
     let mut acc = [[P::splat(s, P::ZERO); V]; M];
     // SAFETY: the caller's promise.
     unsafe {
         for _ in 0..k / 4 {
+            s.prefetch_far(next.cast());
+            next = next.wrapping_add(LINE / size_of::<P::Acc>());
+            if lines > 0 {
+                s.prefetch(c.cast());
+                c = c.wrapping_add(lanes);
+                column += 1;
+                if column == V {
+                    column = 0;
+                    c = c.wrapping_add(t.ldc).wrapping_sub(V * lanes);
+                }
+                lines -= 1;
+            }
             // Unrolled by hand: the compiler leaves a body of this size as it is.
             step::<S, P, M, V>(s, &mut acc, a, b);
             step::<S, P, M, V>(s, &mut acc, a.wrapping_add(aks), b.wrapping_add(bks));
@@ -74,10 +86,12 @@ pub(crate) struct Tile<P: Kind> {
     pub k: usize,
     pub a: *const P::Acc,
     pub b: *const P::Acc,
+    /// What is wanted next, to be fetched meanwhile; may be any address.
+    pub next: *const P::Acc,
     /// Sums, with their row distance.
     pub c: *mut P::Acc,
     pub ldc: usize,
-    /// Columns to write, at most `NV` vectors.
+    /// Columns to write, at most `S::NV` vectors.
     pub cols: usize,
     /// Whether to add to what is there.
     pub accumulate: bool,
@@ -88,17 +102,9 @@ pub(crate) struct Tile<P: Kind> {
 #[inline(always)]
 unsafe fn tile_of<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Tile<P>) {
     let lanes = P::lanes::<S>();
-    if t.accumulate {
-        // What the sums are added to arrives while they are computed.
-        for i in 0..M {
-            for j in 0..V {
-                s.prefetch(t.c.wrapping_add(i * t.ldc + j * lanes).cast());
-            }
-        }
-    }
     // SAFETY: the caller's promise.
     unsafe {
-        let acc = product::<S, P, M, V>(s, t.k, t.a, t.b);
+        let acc = product::<S, P, M, V>(s, t);
         for (i, row) in acc.into_iter().enumerate() {
             for (j, v) in row.into_iter().enumerate() {
                 let p = t.c.add(i * t.ldc + j * lanes);
@@ -128,25 +134,27 @@ impl<S: Isa, P: Kind> Local<S> for Column<P> {
     #[inline(always)]
     fn run(self, s: S) {
         let Self { first: mut t, mut rows, panel } = self;
-        let narrow = t.cols <= P::lanes::<S>();
+        let vectors = t.cols.div_ceil(P::lanes::<S>());
         while rows > 0 {
             let m = rows.min(S::MR);
             macro_rules! of_rows {
                 ($($m:literal)*) => {
                     // SAFETY: whoever made the column promised its memory.
                     unsafe {
-                        match (m, narrow) {
-                            $(($m, false) if $m <= S::MR => tile_of::<S, P, $m, NV>(s, &t),
-                              ($m, true) if $m <= S::MR => tile_of::<S, P, $m, 1>(s, &t),)*
+                        match (m, vectors) {
+                            $(($m, 3) if $m <= S::MR && S::NV == 3 => tile_of::<S, P, $m, 3>(s, &t),
+                              ($m, 2) if $m <= S::MR => tile_of::<S, P, $m, 2>(s, &t),
+                              ($m, 1) if $m <= S::MR => tile_of::<S, P, $m, 1>(s, &t),)*
                             _ => {}
                         }
                     }
                 };
             }
-            of_rows!(12 11 10 9 8 7 6 5 4 3 2 1);
+            of_rows!(8 7 6 5 4 3 2 1);
             rows -= m;
             t.a = t.a.wrapping_add(panel);
             t.c = t.c.wrapping_add(m * t.ldc);
+            t.next = t.next.wrapping_add(t.k / 4 * (LINE / size_of::<P::Acc>()));
         }
     }
 }

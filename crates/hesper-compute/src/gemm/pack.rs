@@ -6,6 +6,9 @@
 
 use crate::simd::{Float, Isa};
 
+/// Steps along K that are asked for ahead where neighbouring steps lie apart.
+const AHEAD: isize = 16;
+
 /// Element by element, for any strides.
 ///
 /// # Safety
@@ -65,6 +68,7 @@ pub(super) unsafe fn floats<S: Isa, T: Float>(
                 let row = src.offset(kk as isize * ks);
                 let mut w = 0;
                 while w < width {
+                    s.prefetch_far(row.wrapping_offset(AHEAD * ks).wrapping_add(w).cast());
                     let n = valid.saturating_sub(w).min(S::LANES);
                     let v = if n == S::LANES { T::load(s, row.add(w)) } else { T::load_n(s, row.add(w), n) };
                     s.store(dst.add(kk * width + w), v);
@@ -93,6 +97,14 @@ unsafe fn transposed<S: Isa, T: Float>(
     k: usize,
     dst: *mut f32,
 ) {
+    if width == 8 && S::LANES == 16 {
+        let mut lines = [src; 16];
+        for i in 0..valid {
+            lines[i] = src.wrapping_offset(i as isize * ws);
+        }
+        // SAFETY: the caller's promise.
+        return unsafe { eights(s, &lines, valid, 8 * ws, k, dst) };
+    }
     // SAFETY: the caller's promise; partial blocks go through loads of exactly the elements there are.
     unsafe {
         let mut w = 0;
@@ -103,7 +115,9 @@ unsafe fn transposed<S: Isa, T: Float>(
                 let mut rows = [s.zero(); 16];
                 for (i, row) in rows.iter_mut().enumerate().take(S::LANES) {
                     if i < lines {
-                        *row = T::load(s, src.offset((w + i) as isize * ws).add(kk));
+                        let from = src.offset((w + i) as isize * ws).add(kk);
+                        *row = T::load(s, from);
+                        s.prefetch_far(from.wrapping_offset(S::LANES as isize * ws).cast());
                     }
                 }
                 s.transpose(&rows, dst.add(kk * width + w), width);
@@ -144,6 +158,10 @@ pub(crate) unsafe fn scattered<S: Isa, T: Float>(
     k: usize,
     dst: *mut f32,
 ) {
+    if width == 8 && S::LANES == 16 {
+        // SAFETY: the caller's promise.
+        return unsafe { eights(s, lines, valid, 0, k, dst) };
+    }
     // SAFETY: the caller's promise; the last block goes through loads of exactly the elements there are.
     unsafe {
         let mut kk = 0;
@@ -166,6 +184,48 @@ pub(crate) unsafe fn scattered<S: Isa, T: Float>(
                 let to = dst.add((kk + i) * width);
                 std::ptr::copy_nonoverlapping(turned.as_ptr().add(i * S::LANES), to, width);
             }
+        }
+    }
+}
+
+/// A panel of eight lines, half as many as a vector has lanes; the next eight lie `ahead` elements further and are
+/// asked for.
+///
+/// # Safety
+/// `k` elements of each of the first `valid` lines are readable, and `8 * k` floats of `dst` writable.
+#[inline(always)]
+unsafe fn eights<S: Isa, T: Float>(
+    s: S,
+    lines: &[*const T; 16],
+    valid: usize,
+    ahead: isize,
+    k: usize,
+    dst: *mut f32,
+) {
+    // SAFETY: the caller's promise; the last block goes through loads of exactly the elements there are.
+    unsafe {
+        let mut kk = 0;
+        while kk + S::LANES <= k {
+            let mut rows = [s.zero(); 8];
+            for i in 0..8 {
+                if i < valid {
+                    rows[i] = T::load(s, lines[i].add(kk));
+                    s.prefetch_far(lines[i].wrapping_offset(kk as isize + ahead).cast());
+                }
+            }
+            s.transpose8(&rows, dst.add(kk * 8));
+            kk += S::LANES;
+        }
+        if kk < k {
+            let mut rows = [s.zero(); 8];
+            for i in 0..8 {
+                if i < valid {
+                    rows[i] = T::load_n(s, lines[i].add(kk), k - kk);
+                }
+            }
+            let mut turned = [0.0f32; 128];
+            s.transpose8(&rows, turned.as_mut_ptr());
+            std::ptr::copy_nonoverlapping(turned.as_ptr(), dst.add(kk * 8), (k - kk) * 8);
         }
     }
 }
@@ -199,21 +259,17 @@ pub(super) unsafe fn pairs<S: Isa>(
                 let mut w = 0;
                 while w < width {
                     let n = valid.saturating_sub(w);
-                    if ws == 1 && n >= 2 * S::LANES {
-                        let (a, b) = s.zip_bf16(low.add(w), high.add(w));
-                        s.store(row.add(w), a);
-                        if w + S::LANES < width {
-                            s.store(row.add(w + S::LANES), b);
-                        }
-                        w += 2 * S::LANES;
+                    if ws == 1 && n >= S::LANES {
+                        s.store(row.add(w), s.join_bf16(low.add(w), high.add(w)));
+                        w += S::LANES;
                         continue;
                     }
-                    for i in w..width.min(w + 2 * S::LANES) {
+                    for i in w..width.min(w + S::LANES) {
                         let o = i as isize * ws;
                         let pair = if i < valid { join(*low.offset(o), *high.offset(o)) } else { 0 };
                         *row.add(i).cast::<u32>() = pair;
                     }
-                    w += 2 * S::LANES;
+                    w += S::LANES;
                 }
             }
         }
@@ -244,6 +300,14 @@ unsafe fn pair_lines<S: Isa>(
     whole: usize,
     dst: *mut f32,
 ) {
+    if width == 8 && S::LANES == 16 {
+        let mut lines = [src.cast::<f32>(); 16];
+        for i in 0..valid {
+            lines[i] = src.wrapping_offset(i as isize * ws).cast();
+        }
+        // SAFETY: the caller's promise.
+        return unsafe { eights(s, &lines, valid, 4 * ws, whole, dst) };
+    }
     // SAFETY: the caller's promise.
     unsafe {
         let mut w = 0;

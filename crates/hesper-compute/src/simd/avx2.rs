@@ -140,6 +140,7 @@ macro_rules! fold {
 impl Isa for Avx2 {
     const LANES: usize = 8;
     const MR: usize = 6;
+    const NV: usize = 2;
     type F = __m256;
     type D = __m256d;
     type Table = (__m256, __m256);
@@ -197,9 +198,7 @@ impl Isa for Avx2 {
             let c = _mm256_fmadd_ps(al, bl, c);
             _mm256_fmadd_ps(_mm256_and_ps(a, top), _mm256_and_ps(b, top), c)
         }
-        @unsafe fn zip_bf16(low: *const u16, high: *const u16) -> (__m256, __m256) {
-            (zip8(low, high), zip8(low.add(8), high.add(8)))
-        }
+        @unsafe fn join_bf16(low: *const u16, high: *const u16) -> __m256 { zip8(low, high) }
         @unsafe fn transpose(rows: &[__m256; 16], dst: *mut f32, stride: usize) {
             let r = rows;
             let top = columns(r[0], r[1], r[2], r[3]);

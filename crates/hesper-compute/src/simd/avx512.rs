@@ -142,7 +142,8 @@ pub(super) const fn shifts<const BITS: usize>() -> [u32; 16] {
 
 impl<const DOT: bool> Isa for Avx512<DOT> {
     const LANES: usize = 16;
-    const MR: usize = 12;
+    const MR: usize = 8;
+    const NV: usize = 3;
     type F = __m512;
     type D = __m512d;
     type Table = __m512;
@@ -204,14 +205,10 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                 _mm512_fmadd_ps(_mm512_and_ps(a, top), _mm512_and_ps(b, top), c)
             }
         }
-        @unsafe fn zip_bf16(low: *const u16, high: *const u16) -> (__m512, __m512) {
+        @unsafe fn join_bf16(low: *const u16, high: *const u16) -> __m512 {
             let l = _mm512_cvtepu16_epi32(_mm256_loadu_si256(low.cast()));
             let h = _mm512_cvtepu16_epi32(_mm256_loadu_si256(high.cast()));
-            let a = _mm512_or_si512(l, _mm512_slli_epi32::<16>(h));
-            let l = _mm512_cvtepu16_epi32(_mm256_loadu_si256(low.add(16).cast()));
-            let h = _mm512_cvtepu16_epi32(_mm256_loadu_si256(high.add(16).cast()));
-            let b = _mm512_or_si512(l, _mm512_slli_epi32::<16>(h));
-            (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b))
+            _mm512_castsi512_ps(_mm512_or_si512(l, _mm512_slli_epi32::<16>(h)))
         }
         @unsafe fn transpose(rows: &[__m512; 16], dst: *mut f32, stride: usize) {
             let r = rows;
@@ -235,6 +232,21 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             }
             for (i, v) in out.into_iter().enumerate() {
                 _mm512_storeu_ps(dst.add(i * stride), v);
+            }
+        }
+        @unsafe fn transpose8(rows: &[__m512; 8], dst: *mut f32) {
+            let low = columns(rows[0], rows[1], rows[2], rows[3]);
+            let high = columns(rows[4], rows[5], rows[6], rows[7]);
+            // Each quarter of `low[i]` and `high[i]` is half of a column: those of two columns make a vector.
+            for i in [0, 2] {
+                let (a, b, c, d) = (low[i], high[i], low[i + 1], high[i + 1]);
+                let (ab, ab2) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                let (cd, cd2) = (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xdd>(c, d));
+                let to = dst.add(8 * i);
+                _mm512_storeu_ps(to, _mm512_shuffle_f32x4::<0x88>(ab, cd));
+                _mm512_storeu_ps(to.add(64), _mm512_shuffle_f32x4::<0xdd>(ab, cd));
+                _mm512_storeu_ps(to.add(32), _mm512_shuffle_f32x4::<0x88>(ab2, cd2));
+                _mm512_storeu_ps(to.add(96), _mm512_shuffle_f32x4::<0xdd>(ab2, cd2));
             }
         }
         fn unzip(a: __m512, b: __m512) -> (__m512, __m512) {
@@ -312,6 +324,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             _mm512_storeu_ps(to, _mm512_permutexvar_ps(i, all));
         }
         fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        fn prefetch_far(p: *const u8) { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
         @unsafe fn stream(p: *mut f32, v: __m512) { _mm512_stream_ps(p, v) }
         fn fence() { _mm_sfence() }
         @unsafe fn signed(p: *const u8) -> __m512 {

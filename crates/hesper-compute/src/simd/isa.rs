@@ -19,6 +19,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Rows of the register tile of a matrix product.
     const MR: usize;
+    /// Columns of the register tile of a matrix product, in vectors: 2 or 3.
+    const NV: usize;
 
     type F: Copy;
     type D: Copy;
@@ -66,11 +68,24 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
 
     /// `c + a.low * b.low + a.high * b.high`, each 32-bit lane of `a` and `b` holding two bfloat16.
     fn dot_bf16(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// Two bfloat16 rows as pairs: lane `i` of the results is `(low[i], high[i])` for `i` in
-    /// `0..LANES` and `LANES..2 * LANES`.
-    unsafe fn zip_bf16(self, low: *const u16, high: *const u16) -> (Self::F, Self::F);
+    /// Two bfloat16 rows as pairs: lane `i` is `(low[i], high[i])`.
+    unsafe fn join_bf16(self, low: *const u16, high: *const u16) -> Self::F;
     /// Stores the transpose of the first `LANES` rows, row `i` at `dst + i * stride`.
     unsafe fn transpose(self, rows: &[Self::F; 16], dst: *mut f32, stride: usize);
+    /// Stores the transpose of eight rows without gaps between the results.
+    #[inline(always)]
+    unsafe fn transpose8(self, rows: &[Self::F; 8], dst: *mut f32) {
+        let mut turned = [0.0; 256];
+        let mut all = [self.zero(); 16];
+        all[..8].copy_from_slice(rows);
+        // SAFETY: the buffer has room for sixteen rows; the caller promises room for eight numbers a lane.
+        unsafe {
+            self.transpose(&all, turned.as_mut_ptr(), Self::LANES);
+            for i in 0..Self::LANES {
+                std::ptr::copy_nonoverlapping(turned.as_ptr().add(i * Self::LANES), dst.add(8 * i), 8);
+            }
+        }
+    }
     /// Numbers at even and at odd places of two vectors, one after the other.
     fn unzip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
     /// The inverse of [`Isa::unzip`].
@@ -109,6 +124,12 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     }
     /// Asks for the cache line of an address, which may be any, to be fetched.
     fn prefetch(self, p: *const u8);
+    /// Asks for the cache line of an address, which may be any, to be fetched to where it is not in the way of what is
+    /// worked on.
+    #[inline(always)]
+    fn prefetch_far(self, p: *const u8) {
+        self.prefetch(p);
+    }
     /// Stores past the caches, to an address that is a multiple of a vector's size.
     unsafe fn stream(self, p: *mut f32, v: Self::F);
     /// Puts all such stores before whatever follows.

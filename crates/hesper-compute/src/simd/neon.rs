@@ -83,6 +83,7 @@ fn turn4(r: [float32x4_t; 4]) -> [float32x4_t; 4] {
 impl Isa for Neon {
     const LANES: usize = 8;
     const MR: usize = 6;
+    const NV: usize = 2;
     type F = F;
     type D = D;
     type Table = [f32; 16];
@@ -258,14 +259,11 @@ impl Isa for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn zip_bf16(self, low: *const u16, high: *const u16) -> (F, F) {
-        // SAFETY: the caller's promise: sixteen elements of both.
+    unsafe fn join_bf16(self, low: *const u16, high: *const u16) -> F {
+        // SAFETY: the caller's promise: eight elements of both.
         unsafe {
-            let pair = |i: usize| {
-                let (l, h) = (vld1q_u16(low.add(i)), vld1q_u16(high.add(i)));
-                F(vreinterpretq_f32_u16(vzip1q_u16(l, h)), vreinterpretq_f32_u16(vzip2q_u16(l, h)))
-            };
-            (pair(0), pair(8))
+            let (l, h) = (vld1q_u16(low), vld1q_u16(high));
+            F(vreinterpretq_f32_u16(vzip1q_u16(l, h)), vreinterpretq_f32_u16(vzip2q_u16(l, h)))
         }
     }
     #[inline(always)]

@@ -77,6 +77,7 @@ fn local<K: Local<Plain>>(s: Plain, part: K) {
 impl Isa for Plain {
     const LANES: usize = 8;
     const MR: usize = 4;
+    const NV: usize = 2;
     type F = [f32; 8];
     type D = [f64; 4];
 
@@ -230,11 +231,11 @@ impl Isa for Plain {
         r
     }
     #[inline(always)]
-    unsafe fn zip_bf16(self, low: *const u16, high: *const u16) -> (Self::F, Self::F) {
+    unsafe fn join_bf16(self, low: *const u16, high: *const u16) -> Self::F {
         // SAFETY: the caller's promise.
         let at =
             |i: usize| unsafe { f32::from_bits(u32::from(*low.add(i)) | (u32::from(*high.add(i)) << 16)) };
-        (std::array::from_fn(at), std::array::from_fn(|i| at(i + 8)))
+        std::array::from_fn(at)
     }
     #[inline(always)]
     unsafe fn transpose(self, rows: &[Self::F; 16], dst: *mut f32, stride: usize) {

@@ -1,0 +1,468 @@
+//! Convolutions without windows: a tile of the output is a run of places along the last axis and two vectors of
+//! output channels, kept in registers over all taps and channels of the input.
+//!
+//! A task takes a patch of the output. It turns the rows of the input that the patch sees so that neighbours along
+//! the last axis lie together, a row for every channel (and for every remainder of the stride): then the places of a
+//! tile read consecutive numbers, whatever the tap. Rows end in zeros, which serve as padding after their own end and
+//! before the beginning of the next. What a sum adds up, and in which order, does not depend on the patch.
+
+use super::Job;
+use crate::gemm::kind::{Kind, Single};
+use crate::par::{AtLevel, Par, Serial, Shared};
+use crate::scratch::Scratch;
+use crate::simd::{Float, Isa, Kernel, Local, Simd, dispatch};
+
+/// Vectors of output channels in a tile.
+const NV: usize = 2;
+/// Places in a patch along the last axis.
+const WIDE: usize = 112;
+/// Floats of the turned input of a patch, about which it stays in the second-level cache.
+const PATCH: usize = 96 << 10;
+/// Fewest places along the last axis that make a tile worth its while.
+const LEAST: usize = 4;
+
+/// Multiply-adds below which calling other threads takes longer than they save.
+const SMALL: usize = 1 << 18;
+
+/// Whether the convolution can be computed this way, and gains by it.
+pub(super) fn fits(job: &Job<'_>) -> bool {
+    let s = job.shape;
+    let channels = s.channels / s.groups;
+    let width = (WIDE.min(job.places[2]) + s.kernel[2] * s.dilation[2]).saturating_add(s.input_dilation[2]);
+    s.input_dilation == [1; 3]
+        && job.places[2] >= LEAST
+        && channels > 0
+        // One row of outputs must fit, and what padding there is must not make rows much longer.
+        && s.kernel[0].saturating_mul(s.kernel[1]).saturating_mul(channels).saturating_mul(width) <= 4 * PATCH
+        && s.kernel[2].saturating_mul(s.dilation[2]) <= 4 * WIDE
+        && s.stride[2] <= 4
+        && s.padding_low[2].unsigned_abs() <= 4 * WIDE
+}
+
+/// How the output is cut into patches, and what a patch needs.
+struct Plan {
+    /// Output channels of a panel of weights.
+    nr: usize,
+    /// Places of a patch along the last axis and the one before.
+    wide: usize,
+    high: usize,
+    /// Patches along these axes.
+    across: usize,
+    down: usize,
+}
+
+/// Packs the weights and computes patch by patch.
+pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
+    let (s, simd) = (job.shape, par.simd());
+    let (cg, ng) = (s.channels / s.groups, s.out_channels / s.groups);
+    let k = s.taps() * cg;
+    let alone = AtLevel(Serial, simd);
+    let work = s.batch * job.places.iter().product::<usize>();
+    let par = if work.saturating_mul(ng).saturating_mul(k) < SMALL { &alone } else { par };
+    let nr = dispatch(simd, Lanes) * NV;
+    let panels = ng.div_ceil(nr);
+    let weights = Scratch::<f32>::new(s.groups * panels * nr * k);
+    let w = Shared::new(weights.ptr());
+    par.run(s.groups * panels, &|t| {
+        dispatch(
+            simd,
+            PackWeights::<T> { job, nr, k, group: t / panels, panel: t % panels, to: w, of: of() },
+        );
+    });
+
+    let [depth, height, width] = job.places;
+    let across = width.div_ceil(WIDE);
+    let wide = width.div_ceil(across);
+    // Rows of outputs whose turned input fits, but enough patches for all threads.
+    let row = (s.kernel[0] * cg * (wide * s.stride[2] + s.kernel[2] * s.dilation[2])).max(1);
+    let reach = (s.kernel[1] - 1) * s.dilation[1] + 1;
+    let rows = (PATCH / row).saturating_sub(reach) / s.stride[1] + 1;
+    let others = s.batch * s.groups * depth * across;
+    let wanted = (par.threads() * 8).div_ceil(others).min(height);
+    let down = height.div_ceil(rows).max(wanted);
+    let high = height.div_ceil(down);
+    let down = height.div_ceil(high);
+    let plan = Plan { nr, wide, high, across, down };
+    par.run(others * down, &|t| patch::<T>(simd, job, &plan, w, t));
+}
+
+fn of<T>() -> std::marker::PhantomData<T> {
+    std::marker::PhantomData
+}
+
+struct Lanes;
+
+impl Kernel for Lanes {
+    type Out = usize;
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) -> usize {
+        S::LANES
+    }
+}
+
+/// Packs the weights of a panel of output channels, all taps and channels one after the other.
+struct PackWeights<'a, 'b, T> {
+    job: &'a Job<'b>,
+    nr: usize,
+    k: usize,
+    group: usize,
+    panel: usize,
+    to: Shared<f32>,
+    of: std::marker::PhantomData<T>,
+}
+
+impl<T: Float> Kernel for PackWeights<'_, '_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { job, nr, k, group, panel, to, .. } = self;
+        let ng = job.shape.out_channels / job.shape.groups;
+        let valid = (ng - panel * nr).min(nr);
+        let from = job.w.cast::<T>().wrapping_add((group * ng + panel * nr) * k);
+        let to = to.get().wrapping_add((group * ng.div_ceil(nr) + panel) * nr * k);
+        // SAFETY: the weights of the channels exist, and the buffer has room for whole panels.
+        unsafe { Single::<T>::pack(s, from, k as isize, 1, valid, nr, k, to) };
+    }
+}
+
+/// The input of a patch, turned: for each plane, row, channel and remainder a row of `pitch` floats.
+struct Turned {
+    /// First place of the input along the last axis that lies in a row.
+    first: usize,
+    pitch: usize,
+    /// Rows of the input for each plane.
+    rows: usize,
+    /// Places of the input for each remainder, of `first` on.
+    last: usize,
+}
+
+fn patch<T: Float>(simd: Simd, job: &Job<'_>, plan: &Plan, w: Shared<f32>, t: usize) {
+    let s = job.shape;
+    let cg = s.channels / s.groups;
+    let [depth, height, width] = job.places;
+    let (x, t) = (t % plan.across, t / plan.across);
+    let (y, t) = (t % plan.down, t / plan.down);
+    let (z, t) = (t % depth, t / depth);
+    let (batch, group) = (t / s.groups, t % s.groups);
+    let (x0, x1) = (x * plan.wide, width.min((x + 1) * plan.wide));
+    let (y0, y1) = (y * plan.high, height.min((y + 1) * plan.high));
+    if x0 >= x1 || y0 >= y1 {
+        return;
+    }
+
+    let step = s.stride[2];
+    let reach = (s.kernel[2] - 1) * s.dilation[2];
+    let from = (x0 * step) as isize - s.padding_low[2];
+    let until = ((x1 - 1) * step + reach) as isize - s.padding_low[2] + 1;
+    let first = from.max(0) as usize;
+    let last = until.clamp(first as isize, (s.input[2].max(first)) as isize) as usize;
+    let before = (first as isize - from) as usize;
+    let places = (last - first).div_ceil(step);
+    let after = (until.max(first as isize) as usize - first).div_ceil(step);
+    // An odd number of lines apart, rows fall into all sets of a cache.
+    let pitch = ((places + before.div_ceil(step)).max(after).div_ceil(16) | 1) * 16;
+    let rows = (y1 - y0 - 1) * s.stride[1] + (s.kernel[1] - 1) * s.dilation[1] + 1;
+    let turned = Turned { first, pitch, rows, last };
+
+    // Where each tap and channel lies from the first place of a tile on.
+    let steps = Scratch::<isize>::new(s.taps() * cg);
+    let mut at = 0;
+    for tap in 0..s.taps() {
+        let [_, kh, kw] = s.kernel;
+        let mut tap = [tap / (kh * kw), tap / kw % kh, tap % kw];
+        if s.flip {
+            for d in 0..3 {
+                tap[d] = s.kernel[d] - 1 - tap[d];
+            }
+        }
+        let over = from + (tap[2] * s.dilation[2]) as isize - first as isize;
+        let (place, rest) = (over.div_euclid(step as isize), over.rem_euclid(step as isize));
+        let row = (tap[0] * rows + tap[1] * s.dilation[1]) * cg;
+        for c in 0..cg {
+            let line = ((row + c) * step) as isize + rest;
+            // SAFETY: the buffer has an entry for each.
+            unsafe { *steps.ptr().add(at) = line * pitch as isize + place };
+            at += 1;
+        }
+    }
+    let corner = [batch, group, z, y0, y1, x0, x1];
+    dispatch(simd, Patch::<T> { job, plan, w, turned, corner, steps: steps.ptr(), of: of() });
+}
+
+struct Patch<'a, 'b, T> {
+    job: &'a Job<'b>,
+    plan: &'a Plan,
+    w: Shared<f32>,
+    turned: Turned,
+    /// Batch, group, plane, rows from and to, places from and to.
+    corner: [usize; 7],
+    steps: *const isize,
+    of: std::marker::PhantomData<T>,
+}
+
+impl<T: Float> Kernel for Patch<'_, '_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { job, plan, w, turned, corner: [batch, group, z, y0, y1, x0, x1], steps, .. } = self;
+        let shape = job.shape;
+        let (cg, ng) = (shape.channels / shape.groups, shape.out_channels / shape.groups);
+        let k = shape.taps() * cg;
+        let line = cg * shape.stride[2] * turned.pitch;
+        // Zeros before the first row and after the last, as far as a tap or a tile may reach.
+        let margin = turned.pitch.next_multiple_of(16) + 32;
+        let input = Scratch::<f32>::new(shape.kernel[0] * turned.rows * line + 2 * margin);
+        // SAFETY: the buffer has the margins and a line for each row; rows of the input are read where they are.
+        let input = unsafe {
+            input.ptr().write_bytes(0, margin);
+            let lines = input.ptr().add(margin);
+            for plane in 0..shape.kernel[0] {
+                for row in 0..turned.rows {
+                    let to = lines.add((plane * turned.rows + row) * line);
+                    turn_line::<S, T>(s, job, &turned, batch, group, z, y0, plane, row, to);
+                }
+            }
+            lines.add(shape.kernel[0] * turned.rows * line).write_bytes(0, margin);
+            lines.cast_const()
+        };
+
+        let pixels = if S::LANES == 16 { 14 } else { 6 };
+        let tiles = (x1 - x0).div_ceil(pixels);
+        let own = Scratch::<f32>::new(14 * plan.nr);
+        let direct = size_of::<T>() == size_of::<f32>();
+        for panel in 0..ng.div_ceil(plan.nr) {
+            let cols = (ng - panel * plan.nr).min(plan.nr);
+            let b = w.get().wrapping_add((group * ng.div_ceil(plan.nr) + panel) * plan.nr * k);
+            for y in y0..y1 {
+                let [_, height, width] = job.places;
+                let row = ((batch * job.places[0] + z) * height + y) * width;
+                for tile in 0..tiles {
+                    let (from, to) = (tile * (x1 - x0) / tiles, (tile + 1) * (x1 - x0) / tiles);
+                    let place = (row + x0 + from) * shape.out_channels + group * ng + panel * plan.nr;
+                    let out = job.out.cast::<T>().wrapping_add(place);
+                    let (c, ldc) =
+                        if direct { (out.cast(), shape.out_channels) } else { (own.ptr(), plan.nr) };
+                    let a = input.wrapping_add((y - y0) * shape.stride[1] * line + from);
+                    s.call(Taps { k, a, steps, b, c, ldc, cols, pixels: to - from });
+                    if !direct {
+                        for i in 0..to - from {
+                            // SAFETY: the sums of the tile, and a place of the output that is this task's own.
+                            unsafe {
+                                let sums = own.ptr().add(i * plan.nr);
+                                store::<S, T>(s, sums, out.add(i * shape.out_channels), cols);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Both hold `n` elements.
+#[inline(always)]
+unsafe fn store<S: Isa, T: Float>(s: S, from: *const f32, to: *mut T, n: usize) {
+    let mut j = 0;
+    while j < n {
+        let m = (n - j).min(S::LANES);
+        // SAFETY: the caller's promise.
+        unsafe { T::store_n(s, to.add(j), s.load_n(from.add(j), m), m) };
+        j += m;
+    }
+}
+
+/// Turns a row of the input that a patch sees, or writes zeros where there is none.
+///
+/// # Safety
+/// `to` has room for the row, for every channel and remainder of the stride.
+#[inline(always)]
+unsafe fn turn_line<S: Isa, T: Float>(
+    s: S,
+    job: &Job<'_>,
+    turned: &Turned,
+    batch: usize,
+    group: usize,
+    z: usize,
+    y0: usize,
+    plane: usize,
+    row: usize,
+    to: *mut f32,
+) {
+    let shape = job.shape;
+    let (cg, step, pitch) = (shape.channels / shape.groups, shape.stride[2], turned.pitch);
+    let z = (z * shape.stride[0] + plane * shape.dilation[0]) as isize - shape.padding_low[0];
+    let y = (y0 * shape.stride[1] + row) as isize - shape.padding_low[1];
+    let there = (z as usize) < shape.input[0] && (y as usize) < shape.input[1] && turned.first < turned.last;
+    // SAFETY: the caller's promise; the places `first..last` of the row exist if the row does.
+    unsafe {
+        if !there {
+            to.write_bytes(0, cg * step * pitch);
+            return;
+        }
+        let line = (batch * shape.input[0] + z as usize) * shape.input[1] + y as usize;
+        for rest in 0..step {
+            let x = turned.first + rest;
+            let valid = turned.last.saturating_sub(x).div_ceil(step);
+            let from =
+                job.x.cast::<T>().wrapping_add((line * shape.input[2] + x) * shape.channels + group * cg);
+            // Rows of one remainder lie `step` rows apart.
+            turn::<S, T>(
+                s,
+                from,
+                step * shape.channels,
+                valid,
+                cg,
+                to.add(rest * pitch),
+                pitch,
+                step * pitch,
+            );
+        }
+    }
+}
+
+/// `to[c * stride + i] = from[i * apart + c]` for `valid` places, then zeros up to `pitch`, a multiple of sixteen.
+///
+/// # Safety
+/// All of that is valid memory.
+#[inline(always)]
+unsafe fn turn<S: Isa, T: Float>(
+    s: S,
+    from: *const T,
+    apart: usize,
+    valid: usize,
+    channels: usize,
+    to: *mut f32,
+    pitch: usize,
+    stride: usize,
+) {
+    let mut i = 0;
+    while i < pitch {
+        let lines = valid.saturating_sub(i).min(S::LANES);
+        let mut c = 0;
+        while c < channels {
+            let n = (channels - c).min(S::LANES);
+            let mut rows = [s.zero(); 16];
+            // SAFETY: the caller's promise; exactly the elements that there are are read.
+            unsafe {
+                for j in 0..lines {
+                    let p = from.add((i + j) * apart + c);
+                    rows[j] = if n == S::LANES { T::load(s, p) } else { T::load_n(s, p, n) };
+                }
+                if n == S::LANES {
+                    s.transpose(&rows, to.add(c * stride + i), stride);
+                } else {
+                    let mut turned = [0.0f32; 256];
+                    s.transpose(&rows, turned.as_mut_ptr(), S::LANES);
+                    for j in 0..n {
+                        let v = s.load(turned.as_ptr().add(j * S::LANES));
+                        s.store(to.add((c + j) * stride + i), v);
+                    }
+                }
+            }
+            c += n;
+        }
+        i += S::LANES;
+    }
+}
+
+/// A tile: neighbouring places of the output and up to `NV` vectors of its channels.
+struct Taps {
+    /// Taps times channels.
+    k: usize,
+    /// The first place of the tile in the turned input.
+    a: *const f32,
+    /// Where each tap and channel lies from there.
+    steps: *const isize,
+    b: *const f32,
+    c: *mut f32,
+    ldc: usize,
+    cols: usize,
+    pixels: usize,
+}
+
+impl<S: Isa> Local<S> for Taps {
+    #[inline(always)]
+    fn run(self, s: S) {
+        macro_rules! of_pixels {
+            ($($m:literal)*) => {
+                // SAFETY: whoever made the tile promised its memory.
+                unsafe {
+                    match (self.pixels, self.cols > S::LANES) {
+                        $(($m, true) if $m <= 6 || S::LANES == 16 => taps::<S, $m, 2>(s, &self),
+                          ($m, false) if $m <= 6 || S::LANES == 16 => taps::<S, $m, 1>(s, &self),)*
+                        _ => {}
+                    }
+                }
+            };
+        }
+        of_pixels!(14 13 12 11 10 9 8 7 6 5 4 3 2 1);
+    }
+}
+
+/// # Safety
+/// All that the tile names is valid memory, for `M` places.
+#[inline(always)]
+unsafe fn taps<S: Isa, const M: usize, const V: usize>(s: S, t: &Taps) {
+    let mut acc = [[s.zero(); V]; M];
+    let mut b = t.b;
+    let (mut c, mut column, mut lines) = (t.c.cast_const(), 0, M * V);
+    // SAFETY: the caller's promise.
+    unsafe {
+        for i in 0..t.k / 2 {
+            // The lines of the output arrive while their sums are computed.
+            if lines > 0 {
+                s.prefetch(c.cast());
+                c = c.wrapping_add(S::LANES);
+                column += 1;
+                if column == V {
+                    column = 0;
+                    c = c.wrapping_add(t.ldc).wrapping_sub(V * S::LANES);
+                }
+                lines -= 1;
+            }
+            for j in 0..2 * NV {
+                s.prefetch(b.wrapping_add((8 * NV + j) * S::LANES).cast());
+            }
+            tap::<S, M, V>(s, &mut acc, t.a.offset(*t.steps.add(2 * i)), b);
+            tap::<S, M, V>(s, &mut acc, t.a.offset(*t.steps.add(2 * i + 1)), b.add(NV * S::LANES));
+            b = b.add(2 * NV * S::LANES);
+        }
+        if t.k % 2 == 1 {
+            tap::<S, M, V>(s, &mut acc, t.a.offset(*t.steps.add(t.k - 1)), b);
+        }
+        for (i, row) in acc.into_iter().enumerate() {
+            for (j, v) in row.into_iter().enumerate() {
+                let p = t.c.add(i * t.ldc + j * S::LANES);
+                let n = t.cols - j * S::LANES;
+                if n >= S::LANES { s.store(p, v) } else { s.store_n(p, v, n) }
+            }
+        }
+    }
+}
+
+/// One tap of one channel.
+///
+/// # Safety
+/// `M` floats of the input and `V` vectors of the weights are readable.
+#[inline(always)]
+unsafe fn tap<S: Isa, const M: usize, const V: usize>(
+    s: S,
+    acc: &mut [[S::F; V]; M],
+    a: *const f32,
+    b: *const f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut bv = [s.zero(); V];
+        for (j, v) in bv.iter_mut().enumerate() {
+            *v = s.load(b.add(j * S::LANES));
+        }
+        for (i, row) in acc.iter_mut().enumerate() {
+            let av = s.splat(*a.add(i));
+            for (c, v) in row.iter_mut().zip(bv) {
+                *c = s.fma(av, v, *c);
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Convolutions in one to three dimensions, channels last.
+//!
+//! A convolution is the product of the windows of the input (a row for every output place) and the weights.
+//! Most are computed row by row of the output from an input whose rows are turned, channels outermost
+//! ([`direct`]); a kernel of one place is a plain product; what is left gathers the windows while they are packed
+//! ([`windows`]). One channel per group goes with vectors along the channels ([`depthwise`]).
+
+mod depthwise;
+mod direct;
+mod windows;
+
+use half::{bf16, f16};
+
+use crate::error::{Mismatch, product, same};
+use crate::gemm::columns::{Columns, Rows};
+use crate::gemm::kind::Single;
+use crate::gemm::{Epilogue, Problem, driver};
+use crate::mat::{MatMut, MatRef};
+use crate::par::Par;
+use crate::simd::{Float, FloatKind};
+use windows::Windows;
+
+/// The sizes of a convolution. Dimensions that are not there have size, stride and dilation one.
+///
+/// The input is `[batch, input.., channels]`, the weights `[out_channels, kernel.., channels / groups]`, the
+/// output `[batch, output.., out_channels]`.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvShape {
+    /// Independent inputs.
+    pub batch: usize,
+    /// Extents of the input.
+    pub input: [usize; 3],
+    /// Channels of the input.
+    pub channels: usize,
+    /// Extents of the kernel.
+    pub kernel: [usize; 3],
+    /// Channels of the output.
+    pub out_channels: usize,
+    /// Groups of channels that do not see each other.
+    pub groups: usize,
+    /// Distance of windows.
+    pub stride: [usize; 3],
+    /// Zeros before the input; a negative number cuts places of it off.
+    pub padding_low: [isize; 3],
+    /// Zeros after the input; a negative number cuts places of it off.
+    pub padding_high: [isize; 3],
+    /// Distance of the places of a window.
+    pub dilation: [usize; 3],
+    /// Distance of the elements of the input, zeros between.
+    pub input_dilation: [usize; 3],
+    /// Whether the kernel is turned around.
+    pub flip: bool,
+}
+
+impl ConvShape {
+    /// Extents of the output.
+    pub fn output(&self) -> Result<[usize; 3], Mismatch> {
+        let mut out = [0; 3];
+        for (d, out) in out.iter_mut().enumerate() {
+            let positive =
+                self.stride[d].min(self.dilation[d]).min(self.input_dilation[d]).min(self.kernel[d]);
+            crate::error::at_least("stride, dilation and extent of a kernel", 1, positive)?;
+            let dilated =
+                self.input[d].saturating_sub(1) * self.input_dilation[d] + usize::from(self.input[d] > 0);
+            let padded = (dilated as isize)
+                .saturating_add(self.padding_low[d])
+                .saturating_add(self.padding_high[d])
+                .max(0) as usize;
+            let window = (self.kernel[d] - 1) * self.dilation[d] + 1;
+            crate::error::at_least("extent of the padded input", window, padded)?;
+            *out = (padded - window) / self.stride[d] + 1;
+        }
+        Ok(out)
+    }
+
+    fn group_channels(&self) -> usize {
+        self.channels / self.groups
+    }
+
+    fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// The element of the input, channels apart, that a tap of the window at `place` looks at.
+    #[inline(always)]
+    fn look(&self, place: &[usize; 4], tap: usize) -> Option<usize> {
+        let [_, kh, kw] = self.kernel;
+        let at = [tap / (kh * kw), tap / kw % kh, tap % kw];
+        let mut index = place[0];
+        for d in 0..3 {
+            let k = if self.flip { self.kernel[d] - 1 - at[d] } else { at[d] };
+            let i = (place[d + 1] * self.stride[d] + k * self.dilation[d]) as isize - self.padding_low[d];
+            let i = usize::try_from(i).ok()?;
+            let (i, between) = (i / self.input_dilation[d], i % self.input_dilation[d]);
+            if between != 0 || i >= self.input[d] {
+                return None;
+            }
+            index = index * self.input[d] + i;
+        }
+        Some(index)
+    }
+
+    /// Whether the places of a window along the last axis lie side by side in the input, channels and all.
+    fn runs_along_rows(&self) -> bool {
+        self.dilation[2] == 1 && self.input_dilation[2] == 1 && !self.flip && self.groups == 1
+    }
+
+    /// Whether every output sees the one place of the input that it stands at.
+    fn is_product(&self) -> bool {
+        let one = [1; 3];
+        self.kernel == one
+            && self.stride == one
+            && self.input_dilation == one
+            && self.padding_low == [0; 3]
+            && self.padding_high == [0; 3]
+    }
+
+    /// Where the window of each output begins: its batch, and the place of its first tap, which may be
+    /// outside of the input.
+    #[inline(always)]
+    fn origin(&self, out: &[usize; 3], i: usize) -> (usize, [isize; 3]) {
+        let [n, place @ ..] = Self::place(out, i);
+        let mut at = [0; 3];
+        for d in 0..3 {
+            at[d] = (place[d] * self.stride[d]) as isize - self.padding_low[d];
+        }
+        (n, at)
+    }
+
+    /// Batch and place of an output.
+    #[inline(always)]
+    fn place(out: &[usize; 3], i: usize) -> [usize; 4] {
+        let [d, h, w] = *out;
+        [i / (d * h * w), i / (h * w) % d, i / w % h, i % w]
+    }
+}
+
+/// Convolves.
+pub fn conv<T: Float>(
+    par: &dyn Par,
+    shape: &ConvShape,
+    x: &[T],
+    w: &[T],
+    out: &mut [T],
+) -> Result<(), Mismatch> {
+    let groups = shape.groups.max(1);
+    same("groups", groups, shape.groups)?;
+    same("channels in whole groups", shape.channels / groups * groups, shape.channels)?;
+    same("output channels in whole groups", shape.out_channels / groups * groups, shape.out_channels)?;
+    let places = shape.output()?;
+    let count =
+        |n: usize, e: &[usize; 3], c: usize| product("elements of an array", &[n, e[0], e[1], e[2], c]);
+    same("elements of the input", count(shape.batch, &shape.input, shape.channels)?, x.len())?;
+    same(
+        "elements of the weights",
+        count(shape.out_channels, &shape.kernel, shape.group_channels())?,
+        w.len(),
+    )?;
+    same("elements of the output", count(shape.batch, &places, shape.out_channels)?, out.len())?;
+    if out.is_empty() {
+        return Ok(());
+    }
+    let job = Job { shape, places, x: x.as_ptr().cast(), w: w.as_ptr().cast(), out: out.as_mut_ptr().cast() };
+    run_any(T::KIND, par, &job);
+    Ok(())
+}
+
+/// A convolution with the element type left out.
+struct Job<'a> {
+    shape: &'a ConvShape,
+    places: [usize; 3],
+    x: *const (),
+    w: *const (),
+    out: *mut (),
+}
+
+// SAFETY: tasks read the inputs and write outputs of their own.
+unsafe impl Sync for Job<'_> {}
+
+fn run_any(kind: FloatKind, par: &dyn Par, job: &Job<'_>) {
+    match kind {
+        FloatKind::F32 => run::<f32>(par, job),
+        FloatKind::Bf16 => run::<bf16>(par, job),
+        FloatKind::F16 => run::<f16>(par, job),
+    }
+}
+
+fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
+    let s = job.shape;
+    if s.groups == s.channels && s.groups == s.out_channels && s.groups > 1 {
+        depthwise::run::<T>(par, job);
+        return;
+    }
+    if s.is_product() {
+        let (m, cg) = (s.batch * s.input.iter().product::<usize>(), s.group_channels());
+        for g in 0..s.groups {
+            // SAFETY: the sizes were checked; group `g` has these channels of every place.
+            let a = unsafe { MatRef::from_raw(job.x.cast::<T>().add(g * cg), m, cg, s.channels as isize, 1) };
+            group(par, job, g, Rows(a));
+        }
+    } else if direct::fits(job) {
+        direct::run::<T>(par, job);
+    } else {
+        for g in 0..s.groups {
+            group(par, job, g, Windows::<T>::new(job, g * s.group_channels()));
+        }
+    }
+}
+
+/// One group of channels, as the product of its windows and its weights.
+fn group<T: Float, A: Columns<Single<T>>>(par: &dyn Par, job: &Job<'_>, g: usize, a: A) {
+    let s = job.shape;
+    let (m, n) = (s.batch * job.places.iter().product::<usize>(), s.out_channels / s.groups);
+    let k = s.taps() * s.group_channels();
+    // SAFETY: the sizes were checked; group `g` has these weights and these columns of the output.
+    let (b, c) = unsafe {
+        (
+            MatRef::from_raw(job.w.cast::<T>().add(g * n * k), k, n, 1, k as isize),
+            MatMut::from_raw(job.out.cast::<T>().add(g * n), m, n, s.out_channels as isize, 1),
+        )
+    };
+    let epilogue = Epilogue { alpha: 1.0, beta: 0.0, bias: None, hook: None };
+    let p = Problem::<Single<T>, _, _> { m, n, k, a, b, c, epilogue };
+    if k == 0 { driver::empty(par, &p) } else { driver::run(par, &p) }
+}

@@ -1,0 +1,173 @@
+//! Windows of the input gathered while they are packed for a product: any stride, dilation and padding.
+
+use std::marker::PhantomData;
+
+use super::{ConvShape, Job};
+use crate::gemm::columns::Columns;
+use crate::gemm::kind::{Kind, Single};
+use crate::gemm::pack;
+use crate::scratch::Scratch;
+use crate::simd::{Float, Isa};
+
+/// The windows of the input as lines of a product.
+pub(super) struct Windows<'a, 'b, T> {
+    job: &'a Job<'b>,
+    channel: usize,
+    of: PhantomData<T>,
+}
+
+// SAFETY: it only reads the input.
+unsafe impl<T> Sync for Windows<'_, '_, T> {}
+
+impl<T: Float> Columns<Single<T>> for Windows<'_, '_, T> {
+    fn lies_along_k(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn pack<S: Isa>(
+        &self,
+        s: S,
+        k0: usize,
+        len: usize,
+        j0: usize,
+        valid: usize,
+        width: usize,
+        dst: *mut f32,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.job.shape.input_dilation == [1; 3] && width <= S::LANES {
+                self.pack_runs(s, k0, len, j0, valid, width, dst);
+            } else {
+                self.pack_lines(s, k0, len, j0, valid, width, dst);
+            }
+        }
+    }
+}
+
+impl<'a, 'b, T: Float> Windows<'a, 'b, T> {
+    /// The windows of a group, whose first channel is named.
+    pub fn new(job: &'a Job<'b>, channel: usize) -> Self {
+        Self { job, channel, of: PhantomData }
+    }
+
+    /// Packs run by run: elements of a window that lie side by side in the input are read where they are.
+    ///
+    /// # Safety
+    /// As for [`Columns::pack`], with a panel that is at most a vector wide.
+    #[inline(always)]
+    unsafe fn pack_runs<S: Isa>(
+        &self,
+        s: S,
+        k0: usize,
+        len: usize,
+        j0: usize,
+        valid: usize,
+        width: usize,
+        dst: *mut f32,
+    ) {
+        let shape = self.job.shape;
+        let cg = shape.group_channels();
+        let [_, kh, kw] = shape.kernel;
+        let x = self.job.x.cast::<T>().wrapping_add(self.channel);
+        let mut origins = [(0, [0isize; 3]); 16];
+        for i in 0..valid {
+            origins[i] = shape.origin(&self.job.places, j0 + i);
+        }
+        // A run is a row of the kernel, or a tap of it.
+        let whole = shape.runs_along_rows();
+        let run = if whole { kw * cg } else { cg };
+        let edge = Scratch::<T>::new(valid * run);
+        let mut done = 0;
+        while done < len {
+            let (number, c) = ((k0 + done) / run, (k0 + done) % run);
+            let n = (run - c).min(len - done);
+            let tap = if whole { number * kw } else { number };
+            let mut at = [tap / (kh * kw), tap / kw % kh, tap % kw];
+            if shape.flip {
+                for d in 0..3 {
+                    at[d] = shape.kernel[d] - 1 - at[d];
+                }
+            }
+            let mut lines = [x; 16];
+            for i in 0..valid {
+                let (batch, [z, y, w]) = origins[i];
+                let z = z + (at[0] * shape.dilation[0]) as isize;
+                let y = y + (at[1] * shape.dilation[1]) as isize;
+                let w = w + (at[2] * shape.dilation[2]) as isize;
+                let there = (z as usize) < shape.input[0] && (y as usize) < shape.input[1];
+                let row = if there {
+                    ((batch * shape.input[0] + z as usize) * shape.input[1] + y as usize) * shape.input[2]
+                } else {
+                    0
+                };
+                let wide = if whole { kw as isize } else { 1 };
+                lines[i] = if there && w >= 0 && w + wide <= shape.input[2] as isize {
+                    x.wrapping_add((row + w as usize) * shape.channels + c)
+                } else {
+                    // SAFETY: the buffer holds a run for every line; what is copied lies in the input.
+                    unsafe {
+                        let own = edge.ptr().add(i * run);
+                        std::slice::from_raw_parts_mut(own, n).fill(T::from_f32(0.0));
+                        if whole && there {
+                            // The part of the row of taps that is inside.
+                            let first = (-w).clamp(0, wide) as usize * cg;
+                            let last = (shape.input[2] as isize - w).clamp(0, wide) as usize * cg;
+                            let (from, to) = (first.max(c), last.min(c + n));
+                            if from < to {
+                                let start = (row as isize + w) * shape.channels as isize + from as isize;
+                                let source = x.wrapping_offset(start);
+                                std::ptr::copy_nonoverlapping(source, own.add(from - c), to - from);
+                            }
+                        }
+                        own.cast_const()
+                    }
+                };
+            }
+            // SAFETY: every line has `n` elements, and the panel room for them.
+            unsafe { pack::scattered(s, &lines, valid, width, n, dst.add(done * width)) };
+            done += n;
+        }
+    }
+
+    /// Packs through lines that are gathered tap by tap.
+    ///
+    /// # Safety
+    /// As for [`Columns::pack`].
+    #[inline(always)]
+    unsafe fn pack_lines<S: Isa>(
+        &self,
+        s: S,
+        k0: usize,
+        len: usize,
+        j0: usize,
+        valid: usize,
+        width: usize,
+        dst: *mut f32,
+    ) {
+        let shape = self.job.shape;
+        let cg = shape.group_channels();
+        let lines = Scratch::<T>::new(valid * len);
+        let x = self.job.x.cast::<T>().wrapping_add(self.channel);
+        for i in 0..valid {
+            let place = ConvShape::place(&self.job.places, j0 + i);
+            let mut done = 0;
+            while done < len {
+                let (tap, c) = ((k0 + done) / cg, (k0 + done) % cg);
+                let n = (cg - c).min(len - done);
+                // SAFETY: the buffer holds the lines; a tap within the input has its channels.
+                unsafe {
+                    let to = lines.ptr().add(i * len + done);
+                    match shape.look(&place, tap) {
+                        Some(at) => std::ptr::copy_nonoverlapping(x.add(at * shape.channels + c), to, n),
+                        None => std::slice::from_raw_parts_mut(to, n).fill(T::from_f32(0.0)),
+                    }
+                }
+                done += n;
+            }
+        }
+        // SAFETY: the caller's promise, and lines of `len` elements.
+        unsafe { Single::<T>::pack(s, lines.ptr(), len as isize, 1, valid, width, len, dst) };
+    }
+}
