@@ -30,7 +30,10 @@ pub use conv::{ConvShape, conv};
 pub use copy::{Place, cast, copy_elements, copy_rows, copy_strided, gather_rows};
 pub use error::Mismatch;
 pub use fft::{Fft, Kind as FftKind};
-pub use gemm::{BatchItem, Element, GemmOptions, Hook, Real, axpy, dot, gemm, gemm_batched};
+pub use gemm::{
+    BatchItem, Element, GemmOptions, Hook, Lines, Real, add_rows, axpy, dot, gemm, gemm_batched, rows_times,
+    symmetric_rows,
+};
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};
 pub use quant::{

@@ -25,7 +25,7 @@ fn timed(name: &str, filter: &str, mut f: impl FnMut()) {
         runs.push(t.elapsed().as_secs_f64() * 1e3);
     }
     runs.sort_by(f64::total_cmp);
-    println!("{name:24} best {:8.2} ms  median {:8.2} ms", runs[0], runs[runs.len() / 2]);
+    println!("{name:24} best {:8.3} ms  median {:8.3} ms", runs[0], runs[runs.len() / 2]);
 }
 
 fn numbers(count: usize, mut seed: u64) -> Vec<f32> {
@@ -45,7 +45,7 @@ fn main() {
     let threads = args.next().and_then(|threads| threads.parse().ok()).unwrap_or(2);
     let filter = args.next().unwrap_or_default();
     let par = pool::Pool::new(threads);
-    for n in [128, 512, 1024] {
+    for n in [8, 32, 128, 512, 1024, 2048] {
         let a = numbers(n * n, 1);
         let mut s = vec![0.0; n];
         let (mut u, mut vt) = (vec![0.0; n * n], vec![0.0; n * n]);
@@ -56,10 +56,15 @@ fn main() {
         timed(&format!("eigvalsh {n}"), &filter, || eigh(&par, n, &both, false, &mut s, None).unwrap());
         timed(&format!("qr {n}"), &filter, || qr(&par, n, n, &a, &mut u, &mut vt).unwrap());
     }
+    for (m, n) in [(2000, 200), (200, 2000), (1000, 800)] {
+        let (a, k) = (numbers(m * n, 5), m.min(n));
+        let (mut u, mut s, mut vt) = (vec![0.0; m * m], vec![0.0; k], vec![0.0; n * n]);
+        timed(&format!("svd {m}x{n}"), &filter, || svd(&par, m, n, &a, &mut u, &mut s, &mut vt).unwrap());
+    }
     let n = 256;
     let (a, mut s, mut u) = (numbers(n * n, 2), vec![[0.0; 2]; n], vec![[0.0; 2]; n * n]);
     timed(&format!("eig {n}"), &filter, || eig(&par, n, &a, &mut s, Some(&mut u)).unwrap());
-    for n in [128, 512, 1024, 2048] {
+    for n in [16, 32, 64, 128, 512, 1024, 2048] {
         let mut a = numbers(n * n, 3);
         (0..n).for_each(|at| a[at * n + at] += 50.0);
         let mut out = vec![0.0; n * n];
@@ -71,6 +76,8 @@ fn main() {
         timed(&format!("lu {n}"), &filter, || lu(&par, n, n, &a, &mut out, &mut swaps, &mut places).unwrap());
         let (b, mut x) = (numbers(n, 4), vec![0.0; n]);
         timed(&format!("solve {n}"), &filter, || solve(&par, n, 1, &a, &b, &mut x).unwrap());
+        let mut many = vec![0.0; n * n];
+        timed(&format!("solve n {n}"), &filter, || solve(&par, n, n, &a, &symmetric, &mut many).unwrap());
         timed(&format!("solve_triangular {n}"), &filter, || {
             solve_triangular(&par, n, 1, &a, &b, true, &mut x).unwrap();
         });

@@ -1,7 +1,7 @@
 //! Complex matrices, by faer, on the calling thread.
 
 use faer::Mat;
-use faer::linalg::solvers::{PartialPivLu, Qr, SelfAdjointEigen};
+use faer::linalg::solvers::{PartialPivLu, Qr, SelfAdjointEigen, Svd};
 use hesper_compute::Par;
 
 use crate::Failure;
@@ -110,14 +110,46 @@ pub(crate) fn qr(
 pub(crate) fn eigh(
     _: &dyn Par,
     n: usize,
-    a: Vec<Complex>,
+    a: &[Complex],
+    upper: bool,
     values: &mut [f32],
     vectors: Option<&mut [Complex]>,
 ) -> Result<(), Failure> {
-    let matrix = load(n, n, &a)?;
+    let side = if upper { faer::Side::Upper } else { faer::Side::Lower };
     let found =
-        SelfAdjointEigen::new(matrix.as_ref(), faer::Side::Lower).map_err(|_| Failure::NoConvergence)?;
+        SelfAdjointEigen::new(load(n, n, a)?.as_ref(), side).map_err(|_| Failure::NoConvergence)?;
     let list = found.S().column_vector();
     values.iter_mut().enumerate().for_each(|(at, value)| *value = list[at].re);
     vectors.map_or(Ok(()), |vectors| store(found.U(), vectors))
+}
+
+pub(crate) fn svd(
+    _: &dyn Par,
+    rows: usize,
+    columns: usize,
+    a: &[Complex],
+    u: &mut [Complex],
+    s: &mut [f32],
+    vt: &mut [Complex],
+) -> Result<(), Failure> {
+    let matrix = load(rows, columns, a)?;
+    let found = Svd::new(matrix.as_ref()).map_err(|_| Failure::NoConvergence)?;
+    store(found.U(), u)?;
+    store(found.V().adjoint().to_owned().as_ref(), vt)?;
+    let values = found.S().column_vector();
+    s.iter_mut().enumerate().for_each(|(at, s)| *s = values[at].re);
+    Ok(())
+}
+
+pub(crate) fn singular_values(
+    _: &dyn Par,
+    rows: usize,
+    columns: usize,
+    a: &[Complex],
+    s: &mut [f32],
+) -> Result<(), Failure> {
+    let matrix = load(rows, columns, a)?;
+    let found = matrix.as_ref().singular_values().map_err(|_| Failure::NoConvergence)?;
+    s.copy_from_slice(&found);
+    Ok(())
 }

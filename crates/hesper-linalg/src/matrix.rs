@@ -27,14 +27,7 @@ pub trait Entry: Copy + Send + Sync + 'static {
     #[doc(hidden)]
     fn leave(field: Self::Field) -> Self;
     #[doc(hidden)]
-    fn real(field: Self::Field) -> Self::Real;
-    #[doc(hidden)]
-    fn of_real(real: <Self::Field as ComplexField>::Real) -> Self::Real;
-    #[doc(hidden)]
     fn finite(self) -> bool;
-    /// The number with its imaginary part turned around.
-    #[doc(hidden)]
-    fn conjugate(self) -> Self;
 
     /// Replaces a matrix by its factors, and says which row each was exchanged with.
     #[doc(hidden)]
@@ -67,14 +60,34 @@ pub trait Entry: Copy + Send + Sync + 'static {
         q: &mut [Self],
         r: &mut [Self],
     ) -> Result<(), Failure>;
-    /// Eigenvalues of a matrix whose lower triangle is given, and vectors.
+    /// Eigenvalues of a matrix of which one triangle is given, and vectors.
     #[doc(hidden)]
     fn eigh(
         par: &dyn Par,
         n: usize,
-        a: Vec<Self>,
+        a: &[Self],
+        upper: bool,
         values: &mut [Self::Real],
         vectors: Option<&mut [Self]>,
+    ) -> Result<(), Failure>;
+    #[doc(hidden)]
+    fn svd(
+        par: &dyn Par,
+        rows: usize,
+        columns: usize,
+        a: &[Self],
+        u: &mut [Self],
+        s: &mut [Self::Real],
+        vt: &mut [Self],
+    ) -> Result<(), Failure>;
+    /// Singular values of a matrix that has some.
+    #[doc(hidden)]
+    fn singular_values(
+        par: &dyn Par,
+        rows: usize,
+        columns: usize,
+        a: &[Self],
+        s: &mut [Self::Real],
     ) -> Result<(), Failure>;
 }
 
@@ -128,11 +141,32 @@ macro_rules! methods {
         fn eigh(
             par: &dyn Par,
             n: usize,
-            a: Vec<Self>,
+            a: &[Self],
+            upper: bool,
             values: &mut [Self::Real],
             vectors: Option<&mut [Self]>,
         ) -> Result<(), Failure> {
-            crate::$from::eigh(par, n, a, values, vectors)
+            crate::$from::eigh(par, n, a, upper, values, vectors)
+        }
+        fn svd(
+            par: &dyn Par,
+            rows: usize,
+            columns: usize,
+            a: &[Self],
+            u: &mut [Self],
+            s: &mut [Self::Real],
+            vt: &mut [Self],
+        ) -> Result<(), Failure> {
+            crate::$from::svd(par, rows, columns, a, u, s, vt)
+        }
+        fn singular_values(
+            par: &dyn Par,
+            rows: usize,
+            columns: usize,
+            a: &[Self],
+            s: &mut [Self::Real],
+        ) -> Result<(), Failure> {
+            crate::$from::singular_values(par, rows, columns, a, s)
         }
     };
 }
@@ -148,10 +182,7 @@ macro_rules! reals {
             fn enter(self) -> $t { self }
             #[inline(always)]
             fn leave(field: $t) -> $t { field }
-            fn real(field: $t) -> $t { field }
-            fn of_real(real: $t) -> $t { real }
             fn finite(self) -> bool { self.is_finite() }
-            fn conjugate(self) -> $t { self }
             methods!(real);
         }
     )* };
@@ -172,17 +203,8 @@ impl Entry for [f32; 2] {
     fn leave(field: c32) -> [f32; 2] {
         [field.re, field.im]
     }
-    fn real(field: c32) -> f32 {
-        field.re
-    }
-    fn of_real(real: f32) -> f32 {
-        real
-    }
     fn finite(self) -> bool {
         self[0].is_finite() && self[1].is_finite()
-    }
-    fn conjugate(self) -> [f32; 2] {
-        [self[0], -self[1]]
     }
     methods!(complex);
 }
@@ -198,7 +220,9 @@ pub(crate) fn check(rows: usize, columns: usize, given: usize) -> Result<(), Fai
 
 /// `Ok` if all elements are numbers.
 pub(crate) fn check_finite<T: Entry>(a: &[T]) -> Result<(), Failure> {
-    if a.iter().all(|x| x.finite()) { Ok(()) } else { Err(Failure::NotFinite) }
+    // Whole chunks at once, which a loop that may stop anywhere does not allow.
+    let whole = |chunk: &[T]| chunk.iter().fold(true, |whole, x| whole & x.finite());
+    if a.chunks(1024).all(whole) { Ok(()) } else { Err(Failure::NotFinite) }
 }
 
 /// A matrix from its elements, row by row.

@@ -1,13 +1,12 @@
-//! Real matrices: our own factorisations, and faer's solution of the tridiagonal eigenvalue problem.
+//! Real matrices: our own factorisations.
 
-use faer::linalg::evd::{ComputeEigenvectors, self_adjoint_evd_scratch, tridiagonal_self_adjoint_evd};
-use faer::traits::RealField;
-use faer::{ColMut, ColRef, MatMut, Spec};
 use hesper_compute::Par;
 
 use crate::Failure;
-use crate::dense::{Block, Factor, Scalar, Tridiagonal, solve_lower, solve_upper, turn};
-pub(crate) use crate::dense::{cholesky, lu, qr};
+use crate::dense::{
+    Block, Factor, Scalar, Tridiagonal, solve_lower, solve_upper, tridiagonal_values, tridiagonal_vectors, turn,
+};
+pub(crate) use crate::dense::{cholesky, lu, qr, singular_values, svd};
 use crate::matrix::Side;
 
 pub(crate) fn solve_triangular<T: Scalar>(
@@ -25,38 +24,27 @@ pub(crate) fn solve_triangular<T: Scalar>(
     }
 }
 
-pub(crate) fn eigh<T: Scalar + RealField>(
+pub(crate) fn eigh<T: Scalar>(
     par: &dyn Par,
     n: usize,
-    mut a: Vec<T>,
+    a: &[T],
+    upper: bool,
     values: &mut [T],
     vectors: Option<&mut [T]>,
 ) -> Result<(), Failure> {
-    for row in 0..n {
-        for column in 0..row {
-            a[column * n + row] = a[row * n + column];
-        }
-    }
-    let reduced = Tridiagonal::new(par, n, &mut a)?;
-    let compute = if vectors.is_some() { ComputeEigenvectors::Yes } else { ComputeEigenvectors::No };
-    let needed = self_adjoint_evd_scratch::<T>(n, compute, faer::Par::Seq, Spec::default());
-    let mut memory = faer::dyn_stack::MemBuffer::new(needed);
+    let reduced = Tridiagonal::new(par, n, a, upper)?;
+    let scale = reduced.scale.map_or(1.0, Scalar::to_f64);
+    let write = |from: Vec<f64>, to: &mut [T]| {
+        to.iter_mut().zip(from).for_each(|(to, value)| *to = T::of(value / scale));
+    };
+    let Some(vectors) = vectors else {
+        let wide = |x: &[T]| x.iter().map(|x| x.to_f64()).collect();
+        write(tridiagonal_values(wide(&reduced.diagonal), wide(&reduced.beside))?, values);
+        return Ok(());
+    };
     // The vectors, one after the other.
-    let mut lines = if vectors.is_some() { a } else { Vec::new() };
-    tridiagonal_self_adjoint_evd(
-        ColRef::from_slice(&reduced.diagonal).as_diagonal(),
-        ColRef::from_slice(&reduced.beside).as_diagonal(),
-        ColMut::from_slice_mut(values).as_diagonal_mut(),
-        vectors.is_some().then(|| MatMut::from_column_major_slice_mut(&mut lines, n, n)),
-        faer::Par::Seq,
-        faer::dyn_stack::MemStack::new(&mut memory),
-        Spec::default(),
-    )
-    .map_err(|_| Failure::NoConvergence)?;
-    if let Some(scale) = reduced.scale {
-        values.iter_mut().for_each(|value| *value /= scale);
-    }
-    let Some(vectors) = vectors else { return Ok(()) };
+    let mut lines = vec![T::ZERO; n * n];
+    write(tridiagonal_vectors(par, &reduced.diagonal, &reduced.beside, &mut lines)?, values);
     reduced.restore(par, &mut lines)?;
     turn(par, (n, n), &lines, n, vectors, n)
 }

@@ -1,16 +1,15 @@
 //! Singular values and eigenvalues, and their vectors.
 
 use faer::c32;
-use faer::linalg::solvers::{Eigen, Svd};
+use faer::linalg::solvers::Eigen;
 use hesper_compute::Par;
 
 use crate::Failure;
 use crate::matrix::{Entry, check, check_finite, load, store};
 
-/// Left vectors as columns, singular values with the largest first, and right vectors as rows, all on the
-/// calling thread.
+/// Left vectors as columns, singular values with the largest first, and right vectors as rows.
 pub fn svd<T: Entry>(
-    _par: &dyn Par,
+    par: &dyn Par,
     rows: usize,
     columns: usize,
     a: &[T],
@@ -18,36 +17,26 @@ pub fn svd<T: Entry>(
     s: &mut [T::Real],
     vt: &mut [T],
 ) -> Result<(), Failure> {
+    check(rows, columns, a.len())?;
     check(rows, rows, u.len())?;
     check(columns, columns, vt.len())?;
     check(rows.min(columns), 1, s.len())?;
     check_finite(a)?;
-    let matrix = load(rows, columns, a)?;
-    let found = Svd::new(matrix.as_ref()).map_err(|_| Failure::NoConvergence)?;
-    store(found.U(), u)?;
-    store(found.V().adjoint().to_owned().as_ref(), vt)?;
-    let values = found.S().column_vector();
-    s.iter_mut().enumerate().for_each(|(at, s)| *s = T::real(values[at]));
-    Ok(())
+    T::svd(par, rows, columns, a, u, s, vt)
 }
 
-/// Singular values alone, on the calling thread.
+/// Singular values alone, the largest first.
 pub fn singular_values<T: Entry>(
-    _par: &dyn Par,
+    par: &dyn Par,
     rows: usize,
     columns: usize,
     a: &[T],
     s: &mut [T::Real],
 ) -> Result<(), Failure> {
+    check(rows, columns, a.len())?;
     check(rows.min(columns), 1, s.len())?;
     check_finite(a)?;
-    let matrix = load(rows, columns, a)?;
-    if s.is_empty() {
-        return Ok(());
-    }
-    let found = matrix.as_ref().singular_values().map_err(|_| Failure::NoConvergence)?;
-    s.iter_mut().zip(found).for_each(|(s, value)| *s = T::of_real(value));
-    Ok(())
+    if s.is_empty() { Ok(()) } else { T::singular_values(par, rows, columns, a, s) }
 }
 
 /// Eigenvalues of a matrix that is its own adjoint, the smallest first, and the vectors as columns if they
@@ -64,16 +53,7 @@ pub fn eigh<T: Entry>(
     check(n, 1, values.len())?;
     vectors.as_ref().map_or(Ok(()), |vectors| check(n, n, vectors.len()))?;
     check_finite(a)?;
-    if n == 0 {
-        return Ok(());
-    }
-    let mut matrix = a.to_vec();
-    if upper {
-        for row in 0..n {
-            (0..row).for_each(|column| matrix[row * n + column] = a[column * n + row].conjugate());
-        }
-    }
-    T::eigh(par, n, matrix, values, vectors)
+    if n == 0 { Ok(()) } else { T::eigh(par, n, a, upper, values, vectors) }
 }
 
 /// Eigenvalues of any square matrix, and the vectors as columns of length one if they are wanted, on the

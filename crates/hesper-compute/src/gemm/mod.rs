@@ -26,6 +26,7 @@ mod gemv;
 pub(crate) mod kind;
 pub(crate) mod micro;
 pub(crate) mod pack;
+mod sweep;
 mod vectors;
 
 use half::{bf16, f16};
@@ -33,6 +34,7 @@ use half::{bf16, f16};
 pub use batch::{BatchItem, gemm_batched};
 use columns::{Columns, Rows};
 use kind::{Double, Kind, Pairs, Single};
+pub use sweep::{Lines, add_rows, rows_times, symmetric_rows};
 pub use vectors::{Real, axpy, dot};
 
 use crate::error::{Mismatch, same};
@@ -89,6 +91,18 @@ mod sealed {
     pub trait Vectors: Sized {
         fn dot(simd: Simd, x: &[Self], y: &[Self]) -> Self;
         fn axpy(simd: Simd, factor: Self, x: &[Self], y: &mut [Self]);
+    }
+
+    pub trait Sweeps: Sized {
+        fn rows_times(simd: Simd, rows: super::Lines<'_, Self>, x: &[Self], y: &mut [Self]);
+        fn add_rows(simd: Simd, rows: super::Lines<'_, Self>, factors: &[Self], y: &mut [Self]);
+        fn symmetric_rows(
+            simd: Simd,
+            rows: super::Lines<'_, Self>,
+            first: usize,
+            x: &[Self],
+            y: &mut [Self],
+        );
     }
 }
 

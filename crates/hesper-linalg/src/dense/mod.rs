@@ -4,11 +4,19 @@
 //! the calling thread. Blocks are cut by the sizes of the matrices alone, so results do not depend on the
 //! number of threads.
 
+mod bidiagonal;
 mod block;
 mod cholesky;
+mod divide;
+mod implicit;
 mod lu;
+mod panel;
 mod qr;
 mod reflect;
+mod secular;
+mod share;
+mod singular;
+mod svd;
 mod triangular;
 mod tridiagonal;
 
@@ -16,8 +24,11 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 pub(crate) use block::{Block, turn};
 pub(crate) use cholesky::cholesky;
+pub(crate) use divide::tridiagonal_vectors;
+pub(crate) use implicit::tridiagonal_values;
 pub(crate) use lu::lu;
 pub(crate) use qr::qr;
+pub(crate) use svd::{singular_values, svd};
 pub(crate) use triangular::{Factor, solve_lower, solve_upper};
 pub(crate) use tridiagonal::Tridiagonal;
 
@@ -33,6 +44,12 @@ pub(crate) trait Scalar:
 {
     /// The smallest number whose reciprocal is finite with room to spare.
     const SMALLEST: Self;
+    /// What added to one is the next number.
+    const EPSILON: Self;
+    /// Whether squares of numbers lose nothing in double precision.
+    const NARROW: bool;
+    /// How well a sum of doubles has to be known for vectors in this type.
+    const ROUGHLY: f64;
     fn abs(self) -> Self;
     fn sqrt(self) -> Self;
     fn of(x: f64) -> Self;
@@ -40,9 +57,12 @@ pub(crate) trait Scalar:
 }
 
 macro_rules! scalars {
-    ($($t:ident)*) => { $(
+    ($($t:ident, $narrow:expr, $roughly:expr;)*) => { $(
         impl Scalar for $t {
             const SMALLEST: $t = $t::MIN_POSITIVE * 4.0;
+            const EPSILON: $t = $t::EPSILON;
+            const NARROW: bool = $narrow;
+            const ROUGHLY: f64 = $roughly;
             fn abs(self) -> $t { $t::abs(self) }
             fn sqrt(self) -> $t { $t::sqrt(self) }
             fn of(x: f64) -> $t { x as $t }
@@ -51,11 +71,34 @@ macro_rules! scalars {
     )* };
 }
 
-scalars!(f32 f64);
+scalars! {
+    f32, true, 1e-12;
+    f64, false, 16.0 * f64::EPSILON;
+}
+
+/// The largest absolute value, or NaN if there are numbers that are not finite.
+pub(crate) fn largest<T: Scalar>(a: &[T]) -> T {
+    let (mut most, mut spoilt) = ([T::ZERO; 16], [T::ZERO; 16]);
+    let (many, rest) = a.as_chunks::<16>();
+    for chunk in many {
+        for lane in 0..16 {
+            let x = chunk[lane];
+            most[lane] = if x.abs() > most[lane] { x.abs() } else { most[lane] };
+            // Zero, unless a number is infinite or NaN.
+            spoilt[lane] = spoilt[lane] + x * T::ZERO;
+        }
+    }
+    for x in rest {
+        most[0] = if x.abs() > most[0] { x.abs() } else { most[0] };
+        spoilt[0] = spoilt[0] + *x * T::ZERO;
+    }
+    let spoilt = spoilt.into_iter().fold(T::ZERO, |sum, x| sum + x);
+    most.into_iter().fold(T::ZERO, |most, x| if x > most { x } else { most }) + spoilt
+}
 
 /// A power of two that brings the largest element near one, if squares of elements could overflow or vanish.
 pub(crate) fn balance<T: Scalar>(a: &[T]) -> Option<T> {
-    let largest = a.iter().fold(T::ZERO, |most, x| if x.abs() > most { x.abs() } else { most }).to_f64();
+    let largest = largest(a).to_f64();
     let tame = (1e-12..1e12).contains(&largest) || largest == 0.0 || !largest.is_finite();
     (!tame).then(|| T::of(2f64.powi(-(largest.log2() as i32).clamp(-120, 120))))
 }

@@ -11,6 +11,53 @@ use crate::Failure;
 /// Columns that are reflected one after the other.
 const FEW: usize = 16;
 
+/// A matrix whose columns were reflected one after the other to those of an upper triangular one.
+pub(super) struct Reflected<T> {
+    rows: usize,
+    /// The triangular matrix, column by column, and something else below it.
+    pub(super) work: Vec<T>,
+    lines: Vec<T>,
+    taus: Vec<T>,
+}
+
+impl<T: Scalar> Reflected<T> {
+    /// Reflects the columns of a matrix multiplied with `scale`.
+    pub(super) fn new(
+        par: &dyn Par,
+        rows: usize,
+        columns: usize,
+        a: &[T],
+        scale: Option<T>,
+    ) -> Result<Self, Failure> {
+        let size = rows.min(columns);
+        // Columns lie together.
+        let mut work = vec![T::ZERO; rows * columns];
+        turn(par, (rows, columns), a, columns, &mut work, rows)?;
+        if let Some(scale) = scale {
+            work.iter_mut().for_each(|x| *x = *x * scale);
+        }
+        let (mut taus, mut lines) = (vec![T::ZERO; size], vec![T::ZERO; size * rows]);
+        for first in (0..size).step_by(BLOCK) {
+            let last = size.min(first + BLOCK);
+            let (done, rest) = work.split_at_mut(last * rows);
+            factor(par, rows, first, &mut done[first * rows..], &mut taus[first..last])?;
+            write_lines(rows, first, &done[first * rows..], &mut lines[first * rows..last * rows]);
+            if last < columns {
+                let block = Block::rows(&lines, rows).from(first, first);
+                let together = Together::new(par, block, rows - first, &taus[first..last])?;
+                together.apply(par, &mut rest[first..], columns - last, rows, false)?;
+            }
+        }
+        Ok(Self { rows, work, lines, taus })
+    }
+
+    /// Multiplies rows from the right by the transposed orthogonal factor. If `skip`, a row is zero before the
+    /// element of its number.
+    pub(super) fn restore(&self, par: &dyn Par, rows: &mut [T], skip: bool) -> Result<(), Failure> {
+        apply_all(par, &self.lines, self.rows, 0, &self.taus, rows, skip)
+    }
+}
+
 /// The factors of `a`: `q` of `rows` x `min(rows, columns)`, and `r`.
 pub(crate) fn qr<T: Scalar>(
     par: &dyn Par,
@@ -24,35 +71,18 @@ pub(crate) fn qr<T: Scalar>(
     if size == 0 {
         return Ok(());
     }
-    // Columns lie together.
-    let mut work = vec![T::ZERO; rows * columns];
-    turn(par, (rows, columns), a, columns, &mut work, rows)?;
     let scale = balance(a);
-    if let Some(scale) = scale {
-        work.iter_mut().for_each(|x| *x = *x * scale);
-    }
-    let (mut taus, mut lines) = (vec![T::ZERO; size], vec![T::ZERO; size * rows]);
-    for first in (0..size).step_by(BLOCK) {
-        let last = size.min(first + BLOCK);
-        let (done, rest) = work.split_at_mut(last * rows);
-        factor(par, rows, first, &mut done[first * rows..], &mut taus[first..last])?;
-        write_lines(rows, first, &done[first * rows..], &mut lines[first * rows..last * rows]);
-        if last < columns {
-            let block = Block::rows(&lines, rows).from(first, first);
-            let together = Together::new(par, block, rows - first, &taus[first..last])?;
-            together.apply(par, &mut rest[first..], columns - last, rows, false)?;
-        }
-    }
-    for (column, numbers) in work.chunks_exact_mut(rows).enumerate() {
+    let mut found = Reflected::new(par, rows, columns, a, scale)?;
+    for (column, numbers) in found.work.chunks_exact_mut(rows).enumerate() {
         numbers[(column + 1).min(rows)..].fill(T::ZERO);
         if let Some(scale) = scale {
             numbers.iter_mut().for_each(|x| *x = *x / scale);
         }
     }
-    turn(par, (columns, size), &work, rows, r, columns)?;
+    turn(par, (columns, size), &found.work, rows, r, columns)?;
     let mut turned = vec![T::ZERO; size * rows];
     (0..size).for_each(|at| turned[at * rows + at] = T::ONE);
-    apply_all(par, &lines, rows, 0, &taus, &mut turned, true)?;
+    found.restore(par, &mut turned, true)?;
     turn(par, (size, rows), &turned, rows, q, size)
 }
 

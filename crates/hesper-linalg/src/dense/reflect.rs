@@ -6,8 +6,8 @@
 
 use hesper_compute::{Par, Simd, axpy, dot};
 
-use super::Scalar;
 use super::block::{Block, multiply, rows_mut, subtract};
+use super::{Scalar, largest};
 use crate::Failure;
 
 /// Reflections of a block.
@@ -18,6 +18,9 @@ pub(super) const BLOCK: usize = 64;
 pub(super) fn reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
     let Some((head, tail)) = x.split_first_mut() else { return T::ZERO };
     let square = dot(simd, tail, tail);
+    if *head * *head + square < T::SMALLEST / (T::EPSILON * T::EPSILON) {
+        return small_reflection(simd, x);
+    }
     if square == T::ZERO {
         return T::ZERO;
     }
@@ -27,6 +30,23 @@ pub(super) fn reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
     let factor = T::ONE / (*head - to);
     tail.iter_mut().for_each(|x| *x = *x * factor);
     *head = to;
+    tau
+}
+
+/// The same for numbers whose squares vanish.
+fn small_reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
+    let most = largest(x);
+    if most < T::SMALLEST {
+        x[1..].fill(T::ZERO);
+        return T::ZERO;
+    }
+    x.iter_mut().for_each(|x| *x = *x / most);
+    let tau = reflection(simd, x);
+    x[0] = x[0] * most;
+    // Without a reflection there is no vector: the rest is what it was.
+    if tau == T::ZERO {
+        x[1..].fill(T::ZERO);
+    }
     tau
 }
 

@@ -1,14 +1,17 @@
 //! A symmetric matrix as a tridiagonal one between orthogonal ones.
 
-use hesper_compute::{Par, axpy, dot};
+use hesper_compute::{Lines, Par, add_rows, axpy, dot, rows_times};
 
-use super::block::{Block, multiply, rows_mut, subtract};
+use super::block::{Block, rows_mut, subtract};
+use super::panel::{Grid, Sweeps};
 use super::reflect::{apply_all, reflection};
-use super::{Scalar, balance};
+use super::{Scalar, balance, turn};
 use crate::Failure;
 
 /// Columns whose changes to the rest of the matrix are made in one product.
 const PANEL: usize = 32;
+/// Rows of the rest that are brought up to date in one product: what lies below the diagonal is wasted.
+const STRIP: usize = 128;
 
 /// The tridiagonal matrix, and the reflections that lead to it.
 pub(crate) struct Tridiagonal<T> {
@@ -25,67 +28,78 @@ pub(crate) struct Tridiagonal<T> {
 }
 
 impl<T: Scalar> Tridiagonal<T> {
-    /// Reduces a whole symmetric matrix, which is overwritten.
-    pub(crate) fn new(par: &dyn Par, n: usize, a: &mut [T]) -> Result<Self, Failure> {
+    /// Reduces a symmetric matrix, of which only one triangle is looked at.
+    pub(crate) fn new(par: &dyn Par, n: usize, from: &[T], upper: bool) -> Result<Self, Failure> {
         let simd = par.simd();
-        let scale = balance(a);
+        let mut a = Grid::new(n, n);
+        let stride = a.stride;
+        if upper {
+            (0..n).for_each(|row| a.row_mut(row)[row..n].copy_from_slice(&from[row * n + row..][..n - row]));
+        } else {
+            turn(par, (n, n), from, n, a.all_mut(), stride)?;
+        }
+        let scale = balance(from);
         if let Some(scale) = scale {
-            a.iter_mut().for_each(|x| *x = *x * scale);
+            a.all_mut().iter_mut().for_each(|x| *x = *x * scale);
         }
         let count = n.saturating_sub(1);
         let mut lines = vec![T::ZERO; count * n];
         let (mut taus, mut diagonal, mut beside) =
             (vec![T::ZERO; count], vec![T::ZERO; n], vec![T::ZERO; count]);
-        // The other vectors of a panel: the rest of the matrix changes by `v w' + w v'`.
-        let mut others = vec![T::ZERO; PANEL * n];
+        // Pairs of vectors, one after the other: the rest of the matrix changes by `v w' + w v'` for each.
+        let most = 2 * PANEL.min(count);
+        let mut pairs = Grid::<T>::new(most, n);
+        let mut others = Grid::<T>::new(most, n);
+        let (mut sweeps, mut w) = (Sweeps::new(n), vec![T::ZERO; n]);
+        let mut v = Grid::new(1, n);
+        let mut factors = [T::ZERO; 2 * PANEL];
         for first in (0..count).step_by(PANEL) {
             let last = count.min(first + PANEL);
             for at in first..last {
-                let (done, now) = lines.split_at_mut(at * n);
-                let (done, row) = (&done[first * n..], &mut a[at * n + at..][..n - at]);
-                let pairs = || done.chunks_exact(n).zip(others.chunks_exact(n));
-                for (v, w) in pairs() {
-                    axpy(simd, -v[at], &w[at..], row);
-                    axpy(simd, -w[at], &v[at..], row);
-                }
+                let done = 2 * (at - first);
+                let row = &mut a.row_mut(at)[at..n];
+                // The factor of a vector is the number of the other one of its pair.
+                (0..done).for_each(|i| factors[i ^ 1] = -pairs.row(i)[at]);
+                let before = |from: usize| Lines::new(&pairs.all()[from..], pairs.stride, done, n - from);
+                add_rows(simd, before(at), &factors[..done], row);
                 diagonal[at] = row[0];
                 let tau = reflection(simd, &mut row[1..]);
                 (beside[at], taus[at]) = (row[1], tau);
-                let line = &mut now[at + 1..n];
+                let line = &mut v.row_mut(0)[at + 1..n];
                 line.copy_from_slice(&row[1..]);
                 line[0] = T::ONE;
-                let mut w = vec![T::ZERO; n - at - 1];
-                if tau != T::ZERO {
-                    let rest = Block::rows(a, n).from(at + 1, at + 1).view(n - at - 1, n - at - 1)?;
-                    let column = Block { data: &*line, first: 0, down: 1, across: 1 };
-                    multiply(par, rest, column.view(n - at - 1, 1)?, rows_mut(&mut w, n - at - 1, 1, 1)?)?;
-                    for (v, other) in pairs() {
-                        let (v, other) = (&v[at + 1..], &other[at + 1..]);
-                        let (along, across) = (dot(simd, v, line), dot(simd, other, line));
-                        axpy(simd, -across, v, &mut w);
-                        axpy(simd, -along, other, &mut w);
-                    }
+                lines[at * n + at + 1..][..n - at - 1].copy_from_slice(line);
+                if tau == T::ZERO {
+                    w.fill(T::ZERO);
+                } else {
+                    sweeps.symmetric(par, &a, at + 1, n, &v.row(0)[..n], &mut w);
+                    let (line, w) = (&v.row(0)[at + 1..n], &mut w[at + 1..]);
+                    let mut along = [T::ZERO; 2 * PANEL];
+                    rows_times(simd, before(at + 1), line, &mut along[..done]);
+                    (0..done).for_each(|i| factors[i ^ 1] = -along[i]);
+                    add_rows(simd, before(at + 1), &factors[..done], w);
                     w.iter_mut().for_each(|w| *w = *w * tau);
-                    let half = tau * dot(simd, &w, line) / T::of(2.0);
-                    axpy(simd, -half, line, &mut w);
+                    let half = tau * dot(simd, w, line) / T::of(2.0);
+                    axpy(simd, -half, line, w);
                 }
-                let other = &mut others[(at - first) * n..][..n];
-                other[..=at].fill(T::ZERO);
-                other[at + 1..].copy_from_slice(&w);
+                for (i, from) in [v.row(0), &w].into_iter().enumerate() {
+                    let to = &mut pairs.row_mut(done + i)[..n];
+                    to[..=at].fill(T::ZERO);
+                    to[at + 1..].copy_from_slice(&from[at + 1..n]);
+                }
             }
-            // Both halves of the change in one product.
-            let (size, rest) = (last - first, n - last);
-            let vectors = &lines[first * n..last * n];
-            let mut both = Vec::with_capacity(4 * size * n);
-            both.extend_from_slice(vectors);
-            both.extend_from_slice(&others[..size * n]);
-            both.extend_from_slice(vectors);
-            let left = Block::rows(&both, n).from(0, last).turned().view(rest, 2 * size)?;
-            let right = Block::rows(&both, n).from(size, last).view(2 * size, rest)?;
-            subtract(par, left, right, rows_mut(&mut a[last * n + last..], rest, rest, n)?)?;
+            let size = 2 * (last - first);
+            (0..size).for_each(|i| others.row_mut(i ^ 1)[last..n].copy_from_slice(&pairs.row(i)[last..n]));
+            for top in (last..n).step_by(STRIP) {
+                let (height, width) = (STRIP.min(n - top), n - top);
+                let left = Block::rows(pairs.all(), pairs.stride).from(0, top).turned().view(height, size)?;
+                let right = Block::rows(others.all(), others.stride).from(0, top).view(size, width)?;
+                let rest = &mut a.all_mut()[top * stride + top..];
+                subtract(par, left, right, rows_mut(rest, height, width, stride)?)?;
+            }
         }
         if let Some(last) = diagonal.last_mut() {
-            *last = a[n * n - 1];
+            *last = a.row(n - 1)[n - 1];
         }
         Ok(Self { n, diagonal, beside, scale, lines, taus })
     }

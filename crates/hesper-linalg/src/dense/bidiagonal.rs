@@ -1,0 +1,140 @@
+//! A tall matrix as a bidiagonal one between orthogonal ones.
+
+use hesper_compute::{Lines, Par, add_rows, rows_times};
+
+use super::Scalar;
+use super::block::{Block, rows_mut, subtract};
+use super::panel::{Grid, Sweeps};
+use super::reflect::{apply_all, reflection};
+use crate::Failure;
+
+/// Columns whose changes to the rest of the matrix are made in one product.
+const PANEL: usize = 32;
+
+/// The bidiagonal matrix, and the reflections of columns and rows that lead to it.
+pub(super) struct Bidiagonal<T> {
+    rows: usize,
+    columns: usize,
+    /// Numbers on the diagonal.
+    pub(super) diagonal: Vec<T>,
+    /// Numbers above it.
+    pub(super) above: Vec<T>,
+    /// The vectors of the columns' reflections: vector `i` has its one at `i`.
+    lefts: Vec<T>,
+    left_taus: Vec<T>,
+    /// The vectors of the rows' reflections: vector `i` has its one at `i + 1`.
+    rights: Vec<T>,
+    right_taus: Vec<T>,
+}
+
+impl<T: Scalar> Bidiagonal<T> {
+    /// Reduces a matrix that has no more columns than rows, `fill` writing its rows.
+    pub(super) fn new(
+        par: &dyn Par,
+        rows: usize,
+        columns: usize,
+        fill: impl FnOnce(&mut [T], usize) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        let simd = par.simd();
+        let mut a = Grid::new(rows, columns);
+        let stride = a.stride;
+        fill(a.all_mut(), stride)?;
+        let mut found = Self {
+            rows,
+            columns,
+            diagonal: vec![T::ZERO; columns],
+            above: vec![T::ZERO; columns.saturating_sub(1)],
+            lefts: vec![T::ZERO; columns * rows],
+            left_taus: vec![T::ZERO; columns],
+            rights: vec![T::ZERO; columns * columns],
+            right_taus: vec![T::ZERO; columns.saturating_sub(1)],
+        };
+        // What is subtracted from the rest: each line of the one as a column times the same of the other as a row.
+        let most = 2 * PANEL.min(columns);
+        let (mut tall, mut wide) = (Grid::<T>::new(most, rows), Grid::<T>::new(most, columns));
+        let mut sweeps = Sweeps::new(rows.max(columns));
+        let (mut column, mut factors) = (vec![T::ZERO; rows], [T::ZERO; 2 * PANEL]);
+        for first in (0..columns).step_by(PANEL) {
+            let last = columns.min(first + PANEL);
+            for at in first..last {
+                let done = 2 * (at - first);
+                // The column, its reflection, and what that subtracts.
+                let v = &mut column[at..];
+                (at..rows).zip(&mut *v).for_each(|(row, v)| *v = a.row(row)[at]);
+                (0..done).for_each(|i| factors[i] = -wide.row(i)[at]);
+                add_rows(simd, lines(&tall, done, at, rows), &factors[..done], v);
+                let tau = reflection(simd, v);
+                found.diagonal[at] = v[0];
+                found.left_taus[at] = tau;
+                v[0] = T::ONE;
+                found.lefts[at * rows + at..][..rows - at].copy_from_slice(v);
+                copy_from(tall.row_mut(done), at, v);
+                let behind = at + 1;
+                let mut y = vec![T::ZERO; columns - behind];
+                if tau != T::ZERO {
+                    sweeps.turned_times(par, &a, (at, behind), v, &mut y);
+                    rows_times(simd, lines(&tall, done, at, rows), v, &mut factors[..done]);
+                    factors[..done].iter_mut().for_each(|x| *x = -*x);
+                    add_rows(simd, lines(&wide, done, behind, columns), &factors[..done], &mut y);
+                    y.iter_mut().for_each(|y| *y = *y * tau);
+                }
+                copy_from(wide.row_mut(done), behind, &y);
+                if behind == columns {
+                    copy_from(tall.row_mut(done + 1), 0, &[]);
+                    copy_from(wide.row_mut(done + 1), 0, &[]);
+                    continue;
+                }
+                // The same for the row.
+                let mut u = a.row(at)[behind..columns].to_vec();
+                (0..=done).for_each(|i| factors[i] = -tall.row(i)[at]);
+                add_rows(simd, lines(&wide, done + 1, behind, columns), &factors[..=done], &mut u);
+                let tau = reflection(simd, &mut u);
+                (found.above[at], found.right_taus[at]) = (u[0], tau);
+                u[0] = T::ONE;
+                found.rights[at * columns + behind..][..columns - behind].copy_from_slice(&u);
+                let mut x = vec![T::ZERO; rows - behind];
+                if tau != T::ZERO {
+                    sweeps.times(par, &a, (behind, behind), &u, &mut x);
+                    rows_times(simd, lines(&wide, done + 1, behind, columns), &u, &mut factors[..=done]);
+                    factors[..=done].iter_mut().for_each(|x| *x = -*x);
+                    add_rows(simd, lines(&tall, done + 1, behind, rows), &factors[..=done], &mut x);
+                    x.iter_mut().for_each(|x| *x = *x * tau);
+                }
+                copy_from(tall.row_mut(done + 1), behind, &x);
+                copy_from(wide.row_mut(done + 1), behind, &u);
+            }
+            if last < columns {
+                let size = 2 * (last - first);
+                let left = Block::rows(tall.all(), tall.stride).from(0, last).turned();
+                let right = Block::rows(wide.all(), wide.stride).from(0, last);
+                let (left, right) = (left.view(rows - last, size)?, right.view(size, columns - last)?);
+                let rest = &mut a.all_mut()[last * stride + last..];
+                subtract(par, left, right, rows_mut(rest, rows - last, columns - last, stride)?)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Turns left vectors of the bidiagonal matrix, as rows of as many numbers as the matrix has rows, into
+    /// those of the matrix.
+    pub(super) fn restore_left(&self, par: &dyn Par, rows: &mut [T]) -> Result<(), Failure> {
+        apply_all(par, &self.lefts, self.rows, 0, &self.left_taus, rows, false)
+    }
+
+    /// The same for right vectors.
+    pub(super) fn restore_right(&self, par: &dyn Par, rows: &mut [T]) -> Result<(), Failure> {
+        apply_all(par, &self.rights, self.columns, 1, &self.right_taus, rows, false)
+    }
+}
+
+/// Lines of a grid from one column to another.
+fn lines<T: Scalar>(grid: &Grid<T>, count: usize, from: usize, to: usize) -> Lines<'_, T> {
+    Lines::new(&grid.all()[from..], grid.stride, count, to - from)
+}
+
+/// Zeros up to a place, and numbers from there on.
+fn copy_from<T: Scalar>(line: &mut [T], at: usize, numbers: &[T]) {
+    line[..at].fill(T::ZERO);
+    line[at..][..numbers.len()].copy_from_slice(numbers);
+    line[at + numbers.len()..].fill(T::ZERO);
+}

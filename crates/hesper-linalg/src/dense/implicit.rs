@@ -1,0 +1,105 @@
+//! Eigenvalues of small tridiagonal matrices, and of large ones whose vectors nobody wants: implicit shifts.
+
+use super::Scalar;
+use crate::Failure;
+
+/// Steps for each eigenvalue at most; two are usual.
+const STEPS: usize = 60;
+
+/// Eigenvalues of a tridiagonal matrix, the smallest first.
+pub(crate) fn tridiagonal_values(mut diagonal: Vec<f64>, mut beside: Vec<f64>) -> Result<Vec<f64>, Failure> {
+    beside.resize(diagonal.len(), 0.0);
+    steps(&mut diagonal, &mut beside, |_, _, _| ())?;
+    diagonal.sort_by(f64::total_cmp);
+    Ok(diagonal)
+}
+
+/// Replaces the diagonal by the eigenvalues in any order, and destroys what is beside it (as many numbers, of
+/// which the last does not count). What is done to the matrix is done to rows of `width` numbers, `stride`
+/// apart.
+pub(super) fn eigenvectors<T: Scalar>(
+    diagonal: &mut [f64],
+    beside: &mut [f64],
+    rows: &mut [T],
+    stride: usize,
+    width: usize,
+) -> Result<(), Failure> {
+    steps(diagonal, beside, |at, cosine, sine| {
+        let (above, below) = rows[at * stride..].split_at_mut(stride);
+        turn_rows(cosine, sine, &mut above[..width], &mut below[..width]);
+    })
+}
+
+/// `one = c one - s other`, `other = s one + c other`.
+pub(super) fn turn_rows<T: Scalar>(cosine: f64, sine: f64, one: &mut [T], other: &mut [T]) {
+    let (cosine, sine) = (T::of(cosine), T::of(sine));
+    for (one, other) in one.iter_mut().zip(other) {
+        let (x, y) = (*one, *other);
+        *one = cosine * x - sine * y;
+        *other = sine * x + cosine * y;
+    }
+}
+
+/// Calls `turned` with the first of two neighbours that were turned, and by what.
+fn steps(
+    diagonal: &mut [f64],
+    beside: &mut [f64],
+    mut turned: impl FnMut(usize, f64, f64),
+) -> Result<(), Failure> {
+    let n = diagonal.len();
+    if let Some(last) = beside.last_mut() {
+        *last = 0.0;
+    }
+    let largest = diagonal.iter().chain(&*beside).fold(0.0, |most: f64, x| most.max(x.abs()));
+    for first in 0..n {
+        for step in 0.. {
+            let parted = |at: &usize| {
+                let size = diagonal[*at].abs() + diagonal[*at + 1].abs();
+                beside[*at].abs() <= f64::EPSILON / 2.0 * size + f64::EPSILON / 8.0 * largest
+            };
+            let last = (first..n - 1).find(parted).unwrap_or(n - 1);
+            if last == first {
+                break;
+            }
+            if step == STEPS {
+                return Err(Failure::NoConvergence);
+            }
+            sweep(diagonal, beside, first, last, &mut turned);
+        }
+    }
+    Ok(())
+}
+
+/// One step on the part from `first` to `last`.
+fn sweep(
+    diagonal: &mut [f64],
+    beside: &mut [f64],
+    first: usize,
+    last: usize,
+    turned: &mut impl FnMut(usize, f64, f64),
+) {
+    let half = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]);
+    let shift = diagonal[first] - beside[first] / (half + half.hypot(1.0).copysign(half));
+    let mut g = diagonal[last] - shift;
+    let (mut sine, mut cosine, mut lost) = (1.0, 1.0, 0.0);
+    for at in (first..last).rev() {
+        let (f, b) = (sine * beside[at], cosine * beside[at]);
+        let length = (f * f + g * g).sqrt();
+        beside[at + 1] = length;
+        if length == 0.0 {
+            diagonal[at + 1] -= lost;
+            beside[last] = 0.0;
+            return;
+        }
+        (sine, cosine) = (f / length, g / length);
+        let d = diagonal[at + 1] - lost;
+        let r = (diagonal[at] - d) * sine + 2.0 * cosine * b;
+        lost = sine * r;
+        diagonal[at + 1] = d + lost;
+        g = cosine * r - b;
+        turned(at, cosine, sine);
+    }
+    diagonal[first] -= lost;
+    beside[first] = g;
+    beside[last] = 0.0;
+}

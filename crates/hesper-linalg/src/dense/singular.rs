@@ -1,0 +1,369 @@
+//! Singular vectors of a bidiagonal matrix, by halves.
+//!
+//! Without its middle row a bidiagonal matrix is two of half the size, the left one with a column more than
+//! rows. Putting the row back makes a matrix of a diagonal and one full row, whose singular values are the
+//! square roots of the roots of a [`Secular`] equation; the new vectors are products with the old ones. Vectors
+//! that the row does not change, and one of each two whose values coincide, are left out of all this.
+//!
+//! Vectors are rows. Those of a part have their numbers in the columns of the part; left and right vectors of
+//! the same value have the same number, and a right vector that belongs to no value is the last.
+
+use hesper_compute::{AtLevel, Par, Serial};
+
+use super::Scalar;
+use super::block::{Block, multiply, rows_mut};
+use super::implicit::turn_rows;
+use super::secular::{Root, Secular};
+use super::share::{each, grain, try_each};
+use crate::Failure;
+
+/// Rows of problems that are solved side by side, each on one core.
+const ALONE: usize = 160;
+/// What stands for zero where a number must not be: too small to change any other.
+const NEXT_TO_NOTHING: f64 = 1e-100;
+
+/// Singular values of an upper bidiagonal matrix, the largest first, and its vectors as the rows of `left` and
+/// `right`, which are zeros before and whose rows lie `strides` apart.
+pub(super) fn bidiagonal_vectors<T: Scalar>(
+    par: &dyn Par,
+    diagonal: &[T],
+    above: &[T],
+    (left, left_stride): (&mut [T], usize),
+    right: &mut [T],
+) -> Result<Vec<f64>, Failure> {
+    let n = diagonal.len();
+    let diagonal: Vec<f64> = diagonal.iter().map(|x| x.to_f64()).collect();
+    let mut above: Vec<f64> = above.iter().map(|x| x.to_f64()).collect();
+    above.resize(n, 0.0);
+    let mut values = vec![0.0; n];
+    let matrix = Matrix { diagonal: &diagonal, above: &above };
+    let alone = AtLevel(Serial, par.simd());
+    let mut whole = Part {
+        first: 0,
+        extra: 0,
+        values: &mut values,
+        left: Vectors { rows: &mut *left, stride: left_stride, first: 0 },
+        right: Vectors { rows: &mut *right, stride: n, first: 0 },
+    };
+    let mut parts = Vec::new();
+    whole.again().split(ALONE, &mut parts);
+    try_each(par, parts.into_iter(), |part| part.solve(&alone, matrix, 0))?;
+    whole.solve(par, matrix, ALONE)?;
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
+    arrange(par, &order, left, left_stride);
+    arrange(par, &order, right, n);
+    Ok(order.iter().map(|at| values[*at]).collect())
+}
+
+/// Puts rows in another order.
+fn arrange<T: Scalar>(par: &dyn Par, order: &[usize], rows: &mut [T], stride: usize) {
+    let n = order.len();
+    let old: Vec<T> = rows.chunks(stride).take(n).flat_map(|row| row[..n].to_vec()).collect();
+    each(par, rows.chunks_mut(stride).zip(order), |(row, from)| {
+        row[..n].copy_from_slice(&old[from * n..][..n]);
+    });
+}
+
+#[derive(Clone, Copy)]
+struct Matrix<'a> {
+    diagonal: &'a [f64],
+    above: &'a [f64],
+}
+
+/// Rows of all vectors of one side, and the first column that they have numbers in.
+struct Vectors<'a, T> {
+    rows: &'a mut [T],
+    stride: usize,
+    first: usize,
+}
+
+impl<'a, T: Scalar> Vectors<'a, T> {
+    fn again(&mut self) -> Vectors<'_, T> {
+        Vectors { rows: self.rows, stride: self.stride, first: self.first }
+    }
+
+    fn split(self, at: usize) -> (Self, Self) {
+        let (stride, first) = (self.stride, self.first);
+        let place = (at * stride).min(self.rows.len());
+        let (rows, rest) = self.rows.split_at_mut(place);
+        (Vectors { rows, stride, first }, Vectors { rows: rest, stride, first: first + at })
+    }
+
+    fn row(&mut self, row: usize, width: usize) -> &mut [T] {
+        &mut self.rows[row * self.stride + self.first..][..width]
+    }
+
+    /// `one = c one - s other`, `other = s one + c other`.
+    fn turn(&mut self, cosine: f64, sine: f64, (one, other): (usize, usize), width: usize) {
+        let (low, high) = (one.min(other), one.max(other));
+        let (above, below) = self.rows.split_at_mut(high * self.stride);
+        let low_row = &mut above[low * self.stride + self.first..][..width];
+        let high_row = &mut below[self.first..][..width];
+        if one == low {
+            turn_rows(cosine, sine, low_row, high_row);
+        } else {
+            turn_rows(cosine, sine, high_row, low_row);
+        }
+    }
+
+    /// Replaces the first rows by products of `mixed` with those `kept`, whose first `lefts` have numbers before
+    /// column `cut`, and whose last `rights` from there on; behind them come those `left_out`.
+    fn replace(
+        &mut self,
+        par: &dyn Par,
+        mixed: &[T],
+        kept: &[usize],
+        left_out: &[usize],
+        [lefts, rights]: [usize; 2],
+        (cut, width): (usize, usize),
+    ) -> Result<(), Failure> {
+        let k = kept.len();
+        let (mut old_left, mut old_right) = (Vec::with_capacity(lefts * cut), Vec::new());
+        old_right.reserve(rights * (width - cut));
+        for (at, from) in kept.iter().enumerate() {
+            let row = self.row(*from, width);
+            if at < lefts {
+                old_left.extend_from_slice(&row[..cut]);
+            }
+            if at >= k - rights {
+                old_right.extend_from_slice(&row[cut..]);
+            }
+        }
+        let unchanged: Vec<T> = left_out.iter().flat_map(|at| self.row(*at, width).to_vec()).collect();
+        for (at, row) in unchanged.chunks_exact(width).enumerate() {
+            self.row(k + at, width).copy_from_slice(row);
+        }
+        let mixed = Block::rows(mixed, k);
+        let (first, stride) = (self.first, self.stride);
+        let to = rows_mut(&mut self.rows[first..], k, cut, stride)?;
+        multiply(par, mixed.view(k, lefts)?, Block::rows(&old_left, cut).view(lefts, cut)?, to)?;
+        if width == cut {
+            return Ok(());
+        }
+        let to = rows_mut(&mut self.rows[first + cut..], k, width - cut, stride)?;
+        let old = Block::rows(&old_right, width - cut).view(rights, width - cut)?;
+        multiply(par, mixed.from(0, k - rights).view(k, rights)?, old, to)
+    }
+}
+
+/// Which columns a vector has numbers in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Where {
+    Left,
+    Both,
+    Right,
+}
+
+/// A part of the problem: a value for each of its rows; it has `extra` (none or one) columns more.
+struct Part<'a, T> {
+    first: usize,
+    extra: usize,
+    values: &'a mut [f64],
+    left: Vectors<'a, T>,
+    right: Vectors<'a, T>,
+}
+
+/// The row in the middle of so many.
+fn middle(n: usize) -> usize {
+    (n - 1) / 2
+}
+
+impl<'a, T: Scalar> Part<'a, T> {
+    fn again(&mut self) -> Part<'_, T> {
+        let (left, right) = (self.left.again(), self.right.again());
+        Part { first: self.first, extra: self.extra, values: &mut *self.values, left, right }
+    }
+
+    /// What is before and behind the row in the middle.
+    fn halves(self) -> [Part<'a, T>; 2] {
+        let at = middle(self.values.len());
+        let (values, rest) = self.values.split_at_mut(at);
+        let (left, left_rest) = self.left.split(at + 1);
+        let (right, right_rest) = self.right.split(at + 1);
+        [
+            Part { first: self.first, extra: 1, values, left, right },
+            Part {
+                first: self.first + at + 1,
+                extra: self.extra,
+                values: &mut rest[1..],
+                left: left_rest,
+                right: right_rest,
+            },
+        ]
+    }
+
+    /// The parts of at most so many rows.
+    fn split(self, most: usize, to: &mut Vec<Part<'a, T>>) {
+        if self.values.len() <= most {
+            return to.push(self);
+        }
+        for half in self.halves() {
+            half.split(most, to);
+        }
+    }
+
+    /// Finds values and vectors, those of parts of at most `solved` rows being there.
+    fn solve(mut self, par: &dyn Par, matrix: Matrix<'_>, solved: usize) -> Result<(), Failure> {
+        let n = self.values.len();
+        if n <= solved {
+            if n == 0 && solved == 0 && self.extra == 1 {
+                self.right.row(0, 1)[0] = T::ONE;
+            }
+            return Ok(());
+        }
+        for half in self.again().halves() {
+            half.solve(par, matrix, solved)?;
+        }
+        self.merge(par, matrix)
+    }
+
+    /// Finds values and vectors from those of the halves.
+    fn merge(&mut self, par: &dyn Par, matrix: Matrix<'_>) -> Result<(), Failure> {
+        let n = self.values.len();
+        let (half, width) = (middle(n), n + self.extra);
+        let (alpha, mut beta) = (matrix.diagonal[self.first + half], matrix.above[self.first + half]);
+        if half + 1 == width {
+            beta = 0.0;
+        }
+        self.left.row(half, n)[half] = T::ONE;
+        self.values[half] = 0.0;
+        // The row in terms of the right vectors.
+        let mut z: Vec<f64> = (0..width)
+            .map(|row| {
+                let numbers = self.right.row(row, width);
+                if row <= half {
+                    numbers[half].to_f64() * alpha
+                } else {
+                    numbers[half + 1].to_f64() * beta
+                }
+            })
+            .collect();
+        if self.extra == 1 {
+            // Of the two vectors without a value one is turned out of the row.
+            let length = z[half].hypot(z[n]);
+            if length > 0.0 {
+                self.right.turn(z[half] / length, -z[n] / length, (half, n), width);
+                z[half] = length;
+            }
+        }
+        let largest = self.values.iter().chain([&alpha, &beta]).fold(0.0, |most: f64, x| most.max(x.abs()));
+        if largest == 0.0 {
+            return Ok(());
+        }
+        let (mut kept, left_out, wheres) = self.deflate(half, largest, &mut z);
+        let k = kept.len();
+        let tiny = NEXT_TO_NOTHING * largest;
+        let mut points: Vec<f64> = kept.iter().map(|at| self.values[*at]).collect();
+        if k > 1 {
+            points[1] = points[1].max(tiny);
+        }
+        if z[half].abs() < tiny {
+            z[half] = tiny;
+        }
+        let weights: Vec<f64> = kept.iter().map(|at| z[*at] * z[*at]).collect();
+        let equation = Secular {
+            points: &points,
+            weights: &weights,
+            constant: 1.0,
+            squared: true,
+            tolerance: T::ROUGHLY,
+        };
+        let roots = equation.roots(par);
+        let mut exact = equation.exact(par, &roots);
+        exact.iter_mut().zip(&kept).for_each(|(exact, at)| *exact = exact.copysign(z[*at]));
+        let mut order: Vec<usize> = (0..k).collect();
+        order.sort_by_key(|at| wheres[kept[*at]]);
+        let (left, right) = mix::<T>(par, &equation, &roots, &exact, &order);
+        let count = |what: Where| kept.iter().filter(|at| wheres[**at] == what).count();
+        let sides = [k - count(Where::Right), k - count(Where::Left)];
+        let old_values: Vec<f64> = left_out.iter().map(|at| self.values[*at]).collect();
+        self.values[k..].copy_from_slice(&old_values);
+        for (value, root) in self.values.iter_mut().zip(&roots) {
+            let square = root.near * root.near + root.beyond;
+            *value = root.near + root.beyond / (root.near + square.max(0.0).sqrt());
+        }
+        kept = order.iter().map(|at| kept[*at]).collect();
+        self.left.replace(par, &left, &kept, &left_out, sides, (half + 1, n))?;
+        self.right.replace(par, &right, &kept, &left_out, sides, (half + 1, width))
+    }
+
+    /// Finds which vectors change, by ascending value, that of the row itself (zero) first, and which do not;
+    /// turns pairs so that one of them does not, if their values are the same for all we know.
+    fn deflate(
+        &mut self,
+        half: usize,
+        largest: f64,
+        z: &mut [f64],
+    ) -> (Vec<usize>, Vec<usize>, Vec<Where>) {
+        let n = self.values.len();
+        let width = n + self.extra;
+        let nothing = T::EPSILON.to_f64() * largest;
+        let mut order: Vec<usize> = (0..n).filter(|at| *at != half).collect();
+        order.sort_by(|a, b| self.values[*a].total_cmp(&self.values[*b]));
+        let mut wheres: Vec<Where> = (0..n)
+            .map(|at| match at.cmp(&half) {
+                std::cmp::Ordering::Less => Where::Left,
+                std::cmp::Ordering::Equal => Where::Both,
+                std::cmp::Ordering::Greater => Where::Right,
+            })
+            .collect();
+        let (mut kept, mut left_out, mut before) = (vec![half], Vec::new(), None::<usize>);
+        for at in order {
+            if z[at].abs() <= nothing {
+                left_out.push(at);
+                continue;
+            }
+            let Some(other) = before.replace(at) else { continue };
+            let length = z[at].hypot(z[other]);
+            let (cosine, sine) = (z[at] / length, z[other] / length);
+            let (a, b) = (self.values[other], self.values[at]);
+            if ((b - a) * cosine * sine).abs() > nothing {
+                kept.push(other);
+                continue;
+            }
+            (z[at], z[other]) = (length, 0.0);
+            if wheres[at] != wheres[other] {
+                wheres[at] = Where::Both;
+            }
+            self.left.turn(cosine, sine, (other, at), n);
+            self.right.turn(cosine, sine, (other, at), width);
+            self.values[other] = a * cosine * cosine + b * sine * sine;
+            self.values[at] = a * sine * sine + b * cosine * cosine;
+            left_out.push(other);
+        }
+        kept.extend(before);
+        (kept, left_out, wheres)
+    }
+}
+
+/// What the new left and right vectors are made of: numbers for the old ones in the given order.
+fn mix<T: Scalar>(
+    par: &dyn Par,
+    equation: &Secular<'_>,
+    roots: &[Root],
+    exact: &[f64],
+    order: &[usize],
+) -> (Vec<T>, Vec<T>) {
+    let k = roots.len();
+    let (mut left, mut right) = (vec![T::ZERO; k * k], vec![T::ZERO; k * k]);
+    let chunk = grain(k);
+    let rows = left.chunks_mut(chunk * k).zip(right.chunks_mut(chunk * k)).zip(roots.chunks(chunk));
+    each(par, rows, |((left, right), roots)| {
+        let mut parts = vec![0.0; k];
+        for ((left, right), root) in left.chunks_exact_mut(k).zip(right.chunks_exact_mut(k)).zip(roots) {
+            equation.parts(*root, exact, &mut parts);
+            write(&parts, order, right);
+            parts.iter_mut().zip(equation.points).for_each(|(part, point)| *part *= point);
+            parts[0] = -1.0;
+            write(&parts, order, left);
+        }
+    });
+    (left, right)
+}
+
+/// Numbers in another order, divided by their length.
+fn write<T: Scalar>(numbers: &[f64], order: &[usize], to: &mut [T]) {
+    let length = numbers.iter().map(|x| x * x).sum::<f64>().sqrt();
+    to.iter_mut().zip(order).for_each(|(to, from)| *to = T::of(numbers[*from] / length));
+}

@@ -1,0 +1,150 @@
+//! Singular values and vectors: to a triangle if the matrix is tall, to two diagonals, by halves, and back.
+
+use hesper_compute::Par;
+
+use super::bidiagonal::Bidiagonal;
+use super::block::turn;
+use super::implicit::tridiagonal_values;
+use super::qr::Reflected;
+use super::singular::bidiagonal_vectors;
+use super::{Scalar, balance};
+use crate::Failure;
+
+/// Left vectors as columns, singular values with the largest first, and right vectors as rows.
+pub(crate) fn svd<T: Scalar>(
+    par: &dyn Par,
+    rows: usize,
+    columns: usize,
+    a: &[T],
+    u: &mut [T],
+    s: &mut [T],
+    vt: &mut [T],
+) -> Result<(), Failure> {
+    let (long, short) = (rows.max(columns), rows.min(columns));
+    if short == 0 {
+        u.iter_mut().enumerate().for_each(|(at, x)| *x = unit(at, rows));
+        vt.iter_mut().enumerate().for_each(|(at, x)| *x = unit(at, columns));
+        return Ok(());
+    }
+    if rows < columns {
+        let mut turned = vec![T::ZERO; a.len()];
+        turn(par, (rows, columns), a, columns, &mut turned, rows)?;
+        let mut right = vec![T::ZERO; short * short];
+        vectors(par, long, short, &turned, vt, s, &mut right)?;
+        turn(par, (rows, rows), &right, rows, u, rows)
+    } else {
+        let mut left = vec![T::ZERO; long * long];
+        vectors(par, long, short, a, &mut left, s, vt)?;
+        turn(par, (rows, rows), &left, rows, u, rows)
+    }
+}
+
+/// The element of a unit matrix of `n` rows.
+fn unit<T: Scalar>(at: usize, n: usize) -> T {
+    if at / n == at % n { T::ONE } else { T::ZERO }
+}
+
+/// Both sides' vectors as rows, for a matrix that has no more columns than rows.
+fn vectors<T: Scalar>(
+    par: &dyn Par,
+    rows: usize,
+    columns: usize,
+    a: &[T],
+    left: &mut [T],
+    s: &mut [T],
+    right: &mut [T],
+) -> Result<(), Failure> {
+    let scale = balance(a);
+    let (first, found) = reduce(par, rows, columns, a, scale)?;
+    left.fill(T::ZERO);
+    right.fill(T::ZERO);
+    let values;
+    if let Some(first) = first {
+        let mut inner = vec![T::ZERO; columns * columns];
+        values =
+            bidiagonal_vectors(par, &found.diagonal, &found.above, (&mut inner, columns), &mut *right)?;
+        found.restore_left(par, &mut inner)?;
+        for (to, from) in left.chunks_exact_mut(rows).zip(inner.chunks_exact(columns)) {
+            to[..columns].copy_from_slice(from);
+        }
+        (columns..rows).for_each(|at| left[at * rows + at] = T::ONE);
+        first.restore(par, left, false)?;
+    } else {
+        values = bidiagonal_vectors(par, &found.diagonal, &found.above, (&mut *left, rows), &mut *right)?;
+        (columns..rows).for_each(|at| left[at * rows + at] = T::ONE);
+        found.restore_left(par, left)?;
+    }
+    found.restore_right(par, right)?;
+    write(&values, scale, s);
+    Ok(())
+}
+
+/// Singular values, the largest first.
+pub(crate) fn singular_values<T: Scalar>(
+    par: &dyn Par,
+    rows: usize,
+    columns: usize,
+    a: &[T],
+    s: &mut [T],
+) -> Result<(), Failure> {
+    let (long, short) = (rows.max(columns), rows.min(columns));
+    let scale = balance(a);
+    let found = if rows < columns {
+        let mut turned = vec![T::ZERO; a.len()];
+        turn(par, (rows, columns), a, columns, &mut turned, rows)?;
+        reduce(par, long, short, &turned, scale)?.1
+    } else {
+        reduce(par, long, short, a, scale)?.1
+    };
+    let diagonal: Vec<f64> = found.diagonal.iter().map(|x| x.to_f64()).collect();
+    let above: Vec<f64> = found.above.iter().map(|x| x.to_f64()).chain([0.0]).collect();
+    let mut values = if T::NARROW {
+        // Squares of single precision lose nothing in double precision.
+        let before = [0.0].iter().chain(&above);
+        let squares = diagonal.iter().zip(before).map(|(x, y)| x * x + y * y).collect();
+        let beside = diagonal.iter().zip(&above).map(|(x, y)| x * y).collect();
+        let squares = tridiagonal_values(squares, beside)?;
+        squares.into_iter().map(|x| x.max(0.0).sqrt()).collect()
+    } else {
+        // Twice the size, each value with both signs.
+        let beside = diagonal.iter().zip(&above).flat_map(|(x, y)| [*x, *y]).collect();
+        tridiagonal_values(vec![0.0; 2 * short], beside)?.split_off(short)
+    };
+    values.reverse();
+    write(&values, scale, s);
+    Ok(())
+}
+
+fn write<T: Scalar>(values: &[f64], scale: Option<T>, to: &mut [T]) {
+    let scale = scale.map_or(1.0, Scalar::to_f64);
+    to.iter_mut().zip(values).for_each(|(to, value)| *to = T::of(value.max(0.0) / scale));
+}
+
+/// Two diagonals, of the matrix or, if it is tall, of its triangular factor.
+fn reduce<T: Scalar>(
+    par: &dyn Par,
+    rows: usize,
+    columns: usize,
+    a: &[T],
+    scale: Option<T>,
+) -> Result<(Option<Reflected<T>>, Bidiagonal<T>), Failure> {
+    if rows > columns + columns / 2 {
+        let first = Reflected::new(par, rows, columns, a, scale)?;
+        let found = Bidiagonal::new(par, columns, columns, |to, stride| {
+            turn(par, (columns, columns), &first.work, rows, to, stride)?;
+            (0..columns).for_each(|row| to[row * stride..][..row].fill(T::ZERO));
+            Ok(())
+        })?;
+        return Ok((Some(first), found));
+    }
+    let found = Bidiagonal::new(par, rows, columns, |to, stride| {
+        for (to, from) in to.chunks_mut(stride).zip(a.chunks_exact(columns)) {
+            match scale {
+                Some(scale) => to.iter_mut().zip(from).for_each(|(to, x)| *to = *x * scale),
+                None => to[..columns].copy_from_slice(from),
+            }
+        }
+        Ok(())
+    })?;
+    Ok((None, found))
+}
