@@ -2,7 +2,8 @@
 //!
 //! A [`Work`] is moved to the device and back. While the device has it, it owns everything that its
 //! commands name: blocks of memory, pipelines, closures. Retention is therefore ownership: there is
-//! no list that somebody could forget to fill, because a binding *is* the reference.
+//! no list that somebody could forget to fill, because a binding is made from the place at which the
+//! submission holds the lease (`Batch::hold`).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
