@@ -4,7 +4,8 @@ use hesper_compute::Par;
 
 use crate::Failure;
 use crate::dense::{
-    Block, Factor, Scalar, Tridiagonal, solve_lower, solve_upper, tridiagonal_values, tridiagonal_vectors, turn,
+    Block, Factor, Scalar, Tridiagonal, solve_lower, solve_upper, tridiagonal_values, tridiagonal_vectors,
+    turn,
 };
 pub(crate) use crate::dense::{cholesky, lu, qr, singular_values, svd};
 use crate::matrix::Side;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::block::{Block, Buffer, Handle, Kind, Lease};
+use crate::block::{Block, Buffer, Handle, Kind, Lease, Room};
 use crate::device::{DeviceError, RawMemory};
 use crate::error::{Error, Result};
 use crate::history::Users;
+use crate::label::Label;
 use crate::ledger::Ledger;
 use crate::pool::{Taker, class_of};
 use crate::runtime::{Shared, new_id};
@@ -14,7 +15,7 @@ use crate::sync::atomic::Ordering;
 impl Shared {
     /// Takes memory from the pool or the device.
     #[track_caller]
-    pub(crate) fn alloc(this: &Arc<Shared>, len: usize, taker: Taker, label: Arc<str>) -> Result<Buffer> {
+    pub(crate) fn alloc(this: &Arc<Shared>, len: usize, taker: Taker, label: Label) -> Result<Buffer> {
         let limit = this.device.info().max_buffer;
         let class = match class_of(len) {
             Some(class) if class <= limit => class,
@@ -23,20 +24,23 @@ impl Shared {
         if let Some(fault) = this.lost() {
             return Err(fault.into());
         }
-        let pooled = this.take_pooled(class, taker);
+        let (pooled, room) = this.take_pooled(class, taker);
         let block = match pooled {
             Some(block) => block,
             None => this.alloc_block(class, taker)?,
         };
         this.trace.allocated(class);
-        Ok(Handle::take(Lease::new(block, new_id(), len, label, false), this.clone()))
+        Ok(Handle::take(Lease::new(block, new_id(), len, label, false), room, this.clone()))
     }
 
-    fn take_pooled(&self, class: usize, taker: Taker) -> Option<Arc<Block>> {
+    /// A free block, and room for the lease on it.
+    fn take_pooled(&self, class: usize, taker: Taker) -> (Option<Arc<Block>>, Option<Room>) {
         let mut ledger = self.ledger.lock();
-        let block = ledger.take(class, taker)?;
-        self.note_peak(&mut ledger);
-        Some(block)
+        let block = ledger.take(class, taker);
+        if block.is_some() {
+            self.note_peak(&mut ledger);
+        }
+        (block, ledger.rooms.pop())
     }
 
     fn note_peak(&self, ledger: &mut Ledger) {
@@ -90,7 +94,7 @@ impl Shared {
                 }
             }
             // What was waited for may have come back to the pool meanwhile.
-            if let Some(block) = self.take_pooled(class, taker) {
+            if let Some(block) = self.take_pooled(class, taker).0 {
                 return Ok(block);
             }
         }

@@ -10,11 +10,15 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::panic::Location;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32 as AtomicPlace, AtomicU64 as AtomicNumber};
 use std::sync::{Arc, OnceLock};
 
 use crate::device::{Device, LeaseNote, RawMemory};
 use crate::error::{Fault, FaultKind, Result, Scope};
+use crate::label::Label;
 use crate::runtime::{Shared, Watch};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::twin::Twins;
@@ -93,19 +97,41 @@ pub(crate) struct Lease {
     pub(crate) block: Arc<Block>,
     pub(crate) id: u64,
     pub(crate) len: usize,
-    pub(crate) label: Arc<str>,
+    pub(crate) label: Label,
     fault: OnceLock<Fault>,
     /// Whether some work or the host has written, or been accepted to write, the memory.
     pub(crate) filled: AtomicBool,
     /// Live host guards: readers, or `WRITER`. Raised under the ledger's lock.
     pub(crate) guards: AtomicUsize,
+    /// The filling of a submission that holds the lease, and where; see [`Mark`].
+    pub(crate) mark: Mark,
+}
+
+/// Where the open submission that named a lease last holds it: the submission's number and the place in its list.
+/// Looked at and changed under the ledger's lock only; plain atomics, as they carry no order.
+#[derive(Debug, Default)]
+pub(crate) struct Mark {
+    number: AtomicNumber,
+    place: AtomicPlace,
+}
+
+impl Mark {
+    /// The place in the list of submission `number`, if that one holds the lease.
+    pub(crate) fn place(&self, number: u64) -> Option<u32> {
+        (self.number.load(Relaxed) == number).then(|| self.place.load(Relaxed))
+    }
+
+    pub(crate) fn set(&self, number: u64, place: u32) {
+        self.number.store(number, Relaxed);
+        self.place.store(place, Relaxed);
+    }
 }
 
 /// The value of [`Lease::guards`] while the host writes.
 pub(crate) const WRITER: usize = usize::MAX;
 
 impl Lease {
-    pub(crate) fn new(block: Arc<Block>, id: u64, len: usize, label: Arc<str>, filled: bool) -> Self {
+    pub(crate) fn new(block: Arc<Block>, id: u64, len: usize, label: Label, filled: bool) -> Self {
         Lease {
             block,
             id,
@@ -114,6 +140,7 @@ impl Lease {
             fault: OnceLock::new(),
             filled: AtomicBool::new(filled),
             guards: AtomicUsize::new(0),
+            mark: Mark::default(),
         }
     }
 
@@ -128,6 +155,32 @@ impl Lease {
 
     pub(crate) fn name(&self) -> String {
         if self.label.is_empty() { format!("#{}", self.id) } else { format!("{} #{}", self.label, self.id) }
+    }
+}
+
+/// Room for a lease. Leases begin on the threads that encode and end on those that run: handed back as room, they need no
+/// allocator that both work on.
+pub(crate) struct Room(Arc<MaybeUninit<Lease>>);
+
+impl Room {
+    /// Ends a lease; gives its room if nobody else held it.
+    pub(crate) fn of(mut lease: Arc<Lease>) -> Option<Room> {
+        Arc::get_mut(&mut lease)?;
+        let place = Arc::into_raw(lease).cast_mut();
+        // SAFETY: nobody else holds the lease, as was just seen, so it can be ended in its place. The room has its layout,
+        // and goes without touching what is in it.
+        unsafe {
+            place.drop_in_place();
+            Some(Room(Arc::from_raw(place.cast::<MaybeUninit<Lease>>())))
+        }
+    }
+
+    fn fill(self, lease: Lease) -> Arc<Lease> {
+        let Room(mut room) = self;
+        let Some(place) = Arc::get_mut(&mut room) else { return Arc::new(lease) };
+        place.write(lease);
+        // SAFETY: it was just written.
+        unsafe { room.assume_init() }
     }
 }
 
@@ -157,10 +210,14 @@ pub(crate) struct Handle {
 
 impl Handle {
     #[track_caller]
-    pub(crate) fn take(lease: Lease, shared: Arc<Shared>) -> Buffer {
+    pub(crate) fn take(lease: Lease, room: Option<Room>, shared: Arc<Shared>) -> Buffer {
         let note = LeaseNote::Taken { label: &lease.label, place: Location::caller() };
         shared.device.note_lease(&lease.block.memory, lease.id, note);
-        Buffer(Arc::new(Handle { lease: Arc::new(lease), shared, twins: OnceLock::new() }))
+        let lease = match room {
+            Some(room) => room.fill(lease),
+            None => Arc::new(lease),
+        };
+        Buffer(Arc::new(Handle { lease, shared, twins: OnceLock::new() }))
     }
 }
 

@@ -12,11 +12,13 @@ use smallvec::SmallVec;
 
 use crate::block::{Buffer, Kind};
 use crate::error::{Error, Result};
+use crate::label::Label;
+use crate::ledger::Launch;
 use crate::native::{Native, NativeResult};
 use crate::pipeline::Pipeline;
 use crate::stream::Stream;
 use crate::sync::atomic::Ordering;
-use crate::work::{Access, Dispatch, Op};
+use crate::work::{Access, Dispatch};
 
 /// A use of memory that is not in a submission yet.
 #[derive(Clone, Copy)]
@@ -34,8 +36,8 @@ pub(crate) struct Draft<'a> {
 #[must_use = "a command takes effect when it is dispatched, run or copied"]
 pub struct Encoder<'a> {
     stream: &'a Stream,
-    label: Arc<str>,
-    drafts: SmallVec<[Draft<'a>; 8]>,
+    label: Label,
+    drafts: SmallVec<[Draft<'a>; 6]>,
     /// Boxed: an encoder is moved with every binding.
     error: Option<Box<Error>>,
     constants: SmallVec<[u8; 32]>,
@@ -43,7 +45,7 @@ pub struct Encoder<'a> {
 
 impl<'a> Encoder<'a> {
     #[inline]
-    pub(crate) fn new(stream: &'a Stream, label: Arc<str>) -> Self {
+    pub(crate) fn new(stream: &'a Stream, label: Label) -> Self {
         Encoder { stream, label, drafts: SmallVec::new(), error: None, constants: SmallVec::new() }
     }
 
@@ -86,13 +88,19 @@ impl<'a> Encoder<'a> {
     /// Binds any range with any access. A mistake is told by the call that ends the command.
     #[inline]
     pub fn bind(mut self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) -> Self {
+        self.add(buffer, range, access);
+        self
+    }
+
+    /// The same for an encoder that stays where it is: moving it with every binding takes as long as checking one.
+    #[inline]
+    pub fn add(&mut self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) {
         match self.check(buffer, range, access) {
             Ok(draft) => self.drafts.push(draft),
             Err(error) => {
                 self.error.get_or_insert_with(|| Box::new(error));
             }
         }
-        self
     }
 
     /// Binds an input behind the runtime's back, as an op does that keeps an array it never
@@ -110,8 +118,14 @@ impl<'a> Encoder<'a> {
 
     /// Adds bytes of constants for the kernel.
     pub fn constants(mut self, bytes: &[u8]) -> Self {
-        self.constants.extend_from_slice(bytes);
+        self.add_constants(bytes);
         self
+    }
+
+    /// The same for an encoder that stays where it is.
+    #[inline]
+    pub fn add_constants(&mut self, bytes: &[u8]) {
+        self.constants.extend_from_slice(bytes);
     }
 
     /// Ends the command: runs a compiled kernel over `grid` threads in groups of `threadgroup`.
@@ -119,24 +133,23 @@ impl<'a> Encoder<'a> {
         self.check_launch(pipeline, grid, threadgroup)?;
         let dispatch = Dispatch {
             pipeline: pipeline.raw(),
-            retained: pipeline.clone(),
             grid,
             threadgroup,
             constants: std::mem::take(&mut self.constants),
         };
-        self.finish(Op::Dispatch(Box::new(dispatch)))
+        self.finish(Launch::Dispatch(pipeline, dispatch))
     }
 
     /// Ends the command: runs a closure on exactly the views that were bound, in order.
     pub fn run(
-        self,
+        mut self,
         closure: impl FnOnce(&mut Native<'_, '_>) -> NativeResult + Send + 'static,
     ) -> Result<()> {
-        self.finish(Op::Native(Some(Box::new(closure))))
+        self.finish(Launch::Native(Box::new(closure)))
     }
 
     /// Ends the command: copies the one range bound to read to the one bound to write.
-    pub fn copy(self) -> Result<()> {
+    pub fn copy(mut self) -> Result<()> {
         if self.error.is_none() {
             let fits = match &self.drafts[..] {
                 [from, to] => from.access == Access::Read && to.access == Access::Write && from.len == to.len,
@@ -149,11 +162,11 @@ impl<'a> Encoder<'a> {
                 });
             }
         }
-        self.finish(Op::Copy)
+        self.finish(Launch::Copy)
     }
 
-    fn finish(self, op: Op) -> Result<()> {
-        if let Some(error) = self.error {
+    fn finish(&mut self, launch: Launch<'_>) -> Result<()> {
+        if let Some(error) = self.error.take() {
             return Err(*error);
         }
         self.check_aliases()?;
@@ -166,7 +179,7 @@ impl<'a> Encoder<'a> {
         }
         let outcome = {
             let mut ledger = shared.ledger.lock();
-            ledger.enter(shared, self.stream.id(), &self.label, op, &self.drafts)
+            ledger.enter(shared, self.stream.id(), &self.label, launch, &self.drafts)
         };
         let count = outcome?;
         for draft in self.drafts.iter().filter(|draft| draft.access.writes()) {

@@ -61,18 +61,17 @@ impl History {
         let live = |old: &Use| {
             old.stream == new.stream && old.submission == new.submission || !done(old.stream, old.submission)
         };
-        self.writes.retain(|old| live(old));
-        for old in self.writes.iter().filter(|old| old.overlaps(&new)) {
-            conflict(old);
-        }
-        if writes {
-            self.reads.retain(|old| live(old));
-            for old in self.reads.iter().filter(|old| old.overlaps(&new)) {
+        // What a write covers is ordered before it, so later uses need to know the write only.
+        let mut stays = |old: &mut Use| {
+            let live = live(old);
+            if live && old.overlaps(&new) {
                 conflict(old);
             }
-            // What the write covers is ordered before it, so later uses need to know the write only.
-            self.writes.retain(|old| !new.covers(old));
-            self.reads.retain(|old| !new.covers(old));
+            live && !(writes && new.covers(old))
+        };
+        self.writes.retain(&mut stays);
+        if writes {
+            self.reads.retain(&mut stays);
             self.writes.push(new);
             merge(&mut self.writes);
         } else {
@@ -106,15 +105,20 @@ impl History {
 
     /// Which streams still use the block.
     pub(crate) fn users(&mut self, done: impl Fn(u64, u64) -> bool) -> Users {
-        self.prune(done);
         let mut users = Users::Nobody;
-        for old in self.writes.iter().chain(&self.reads) {
+        let mut stays = |old: &mut Use| {
+            if done(old.stream, old.submission) {
+                return false;
+            }
             users = match users {
                 Users::Nobody => Users::One(old.stream),
                 Users::One(stream) if stream == old.stream => Users::One(stream),
-                _ => return Users::Many,
+                _ => Users::Many,
             };
-        }
+            true
+        };
+        self.writes.retain(&mut stays);
+        self.reads.retain(&mut stays);
         users
     }
 

@@ -11,15 +11,18 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use crate::block::{Block, Lease, SlotBin, WRITER};
+use crate::block::{Block, Lease, Room, SlotBin, WRITER};
 use crate::encoder::Draft;
 use crate::error::{Error, Fault, Result};
 use crate::history::{History, SOME_COMMAND, Use, Users};
+use crate::label::Label;
+use crate::native::NativeFn;
+use crate::pipeline::Pipeline;
 use crate::pool::Pool;
 use crate::runtime::Shared;
 use crate::stream::StreamShared;
 use crate::sync::atomic::Ordering;
-use crate::work::{Batch, Binding, Command, Op, Wait, Work};
+use crate::work::{Batch, Binding, Command, Dispatch, Op, UNHELD, Wait, Work};
 
 /// Maps from numbers that are already well spread or small.
 pub(crate) type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
@@ -40,6 +43,13 @@ impl Hasher for IdHasher {
     fn write_u64(&mut self, value: u64) {
         self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
+}
+
+/// What a command that is about to enter does.
+pub(crate) enum Launch<'a> {
+    Dispatch(&'a Arc<Pipeline>, Dispatch),
+    Native(NativeFn),
+    Copy,
 }
 
 /// What the ledger knows of a stream.
@@ -79,6 +89,10 @@ pub(crate) struct Ledger {
     closed: VecDeque<(Work, Option<FaultCell>)>,
     pub(crate) pool: Pool,
     spare: Vec<Batch>,
+    /// For the leases to come.
+    pub(crate) rooms: Vec<Room>,
+    /// How many submissions were opened.
+    opened: u64,
     pub(crate) peak: usize,
     pub(crate) encoded: u64,
     pub(crate) barriers: u64,
@@ -122,8 +136,8 @@ impl Ledger {
         &mut self,
         shared: &Arc<Shared>,
         stream: u64,
-        label: &Arc<str>,
-        op: Op,
+        label: &Label,
+        launch: Launch<'_>,
         drafts: &[Draft<'_>],
     ) -> Result<usize> {
         let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.closed) else {
@@ -142,7 +156,10 @@ impl Ledger {
         let submission = state.next;
         let position = state.open.as_ref().map_or(0, |open| open.commands.len()) as u32;
 
-        let mut conflicts: SmallVec<[Use; 8]> = SmallVec::new();
+        // Earlier submissions of the stream are ordered before this one anyway.
+        let mut after: SmallVec<[u32; 8]> = SmallVec::new();
+        let mut everything = false;
+        let mut elsewhere: SmallVec<[Use; 2]> = SmallVec::new();
         for draft in drafts {
             if draft.untracked(shared) {
                 continue;
@@ -160,23 +177,20 @@ impl Ledger {
                 new,
                 draft.access.writes(),
                 |stream, submission| done(streams, stream, submission),
-                |old| conflicts.push(*old),
+                |old| {
+                    if old.stream != stream {
+                        elsewhere.push(*old);
+                    } else if old.submission == submission {
+                        everything |= old.command == SOME_COMMAND;
+                        if old.command < position {
+                            after.push(old.command);
+                        }
+                    }
+                },
             );
         }
-
-        let mut after: SmallVec<[u32; 8]> = SmallVec::new();
         let mut waits: SmallVec<[Wait; 2]> = SmallVec::new();
-        let mut everything = false;
-        for old in conflicts {
-            if old.stream == stream {
-                if old.submission == submission && old.command == SOME_COMMAND {
-                    everything = true;
-                } else if old.submission == submission && old.command != position {
-                    after.push(old.command);
-                }
-                // Earlier submissions of the stream are ordered before this one anyway.
-                continue;
-            }
+        for old in elsewhere {
             waits.extend(self.order_after(shared, stream, old));
         }
         if everything {
@@ -186,11 +200,14 @@ impl Ledger {
         after.sort_unstable();
         after.dedup();
 
-        let spare = &mut self.spare;
+        let (spare, opened) = (&mut self.spare, &mut self.opened);
         let Some(state) = self.streams.get_mut(&stream) else {
             return Err(Error::StreamClosed { stream });
         };
-        let batch = state.open.get_or_insert_with(|| spare.pop().unwrap_or_default());
+        let batch = state.open.get_or_insert_with(|| {
+            *opened += 1;
+            Batch { number: *opened, ..spare.pop().unwrap_or_default() }
+        });
         batch.waits.extend(waits);
         let barrier = after.last().is_some_and(|last| *last >= batch.last_barrier);
         if barrier {
@@ -199,8 +216,20 @@ impl Ledger {
         }
         let first_binding = batch.bindings.len() as u32;
         let first_edge = batch.after.len() as u32;
-        batch.bindings.extend(drafts.iter().map(|draft| draft.bind(shared)));
+        for draft in drafts {
+            let binding = draft.bind(shared, batch);
+            batch.bindings.push(binding);
+        }
         batch.after.extend(after);
+        let op = match launch {
+            Launch::Dispatch(pipeline, dispatch) => {
+                batch.hold_pipeline(pipeline);
+                batch.dispatches.push(dispatch);
+                Op::Dispatch(batch.dispatches.len() as u32 - 1)
+            }
+            Launch::Native(closure) => Op::Native(Some(closure)),
+            Launch::Copy => Op::Copy,
+        };
         batch.commands.push(Command {
             label: label.clone(),
             op,
@@ -290,8 +319,11 @@ impl Ledger {
         &mut self,
         stream: u64,
         index: u64,
-        recycled: Batch,
+        mut recycled: Batch,
     ) -> (u64, Option<StreamState>) {
+        const MOST_ROOMS: usize = 1024;
+        self.rooms.append(&mut recycled.rooms);
+        self.rooms.truncate(MOST_ROOMS);
         if self.spare.len() < 16 && recycled.commands.capacity() <= 4096 {
             self.spare.push(recycled);
         }
@@ -417,8 +449,8 @@ impl Draft<'_> {
         }
     }
 
-    /// The binding that goes into the command: it holds the lease.
-    fn bind(&self, shared: &Shared) -> Binding {
+    /// The binding that goes into the command: the submission holds the lease.
+    fn bind(&self, shared: &Shared, batch: &mut Batch) -> Binding {
         let lease = &self.buffer.0.lease;
         #[cfg(feature = "sim")]
         let retain = shared.ablation != crate::sim::Ablation::Retention && !self.untracked(shared)
@@ -429,7 +461,7 @@ impl Draft<'_> {
             true
         };
         Binding {
-            lease: retain.then(|| lease.clone()),
+            lease: if retain { batch.hold(lease) } else { UNHELD },
             lease_id: lease.id,
             memory: lease.block.memory,
             offset: self.offset,

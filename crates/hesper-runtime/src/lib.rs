@@ -27,6 +27,7 @@ mod error;
 mod guard;
 mod handover;
 mod history;
+mod label;
 mod ledger;
 mod native;
 mod pipeline;
@@ -48,6 +49,7 @@ pub use device::{
 pub use encoder::Encoder;
 pub use error::{Error, Fault, FaultKind, Result, Scope};
 pub use guard::{HostRead, HostWrite};
+pub use label::Label;
 pub use native::{Native, NativeError, NativeFn, NativeResult, View};
 pub use pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineSource, Text};
 pub use runtime::{Counters, HostMemory, Runtime, RuntimeBuilder, Watch};

@@ -276,7 +276,7 @@ impl Runtime {
                     Some(owner),
                 );
                 let lease = Lease::new(Arc::new(block), new_id(), len, what.into(), true);
-                let buffer = Handle::take(lease, self.0.clone());
+                let buffer = Handle::take(lease, None, self.0.clone());
                 self.0.device.note_lease(&memory, buffer.id(), crate::device::LeaseNote::Filled);
                 Ok(buffer)
             }

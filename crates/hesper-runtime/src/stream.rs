@@ -10,6 +10,7 @@ use crate::block::Buffer;
 use crate::device::{Device, Progress, RawStream};
 use crate::encoder::Encoder;
 use crate::error::{Fault, Result};
+use crate::label::Label;
 use crate::ledger::FaultCell;
 use crate::pool::Taker;
 use crate::runtime::Shared;
@@ -130,7 +131,7 @@ impl Stream {
     }
 
     /// Begins a command.
-    pub fn encode(&self, label: impl Into<Arc<str>>) -> Encoder<'_> {
+    pub fn encode(&self, label: impl Into<Label>) -> Encoder<'_> {
         Encoder::new(self, label.into())
     }
 
@@ -138,13 +139,12 @@ impl Stream {
     /// still use: later ones are ordered behind them.
     #[track_caller]
     pub fn alloc(&self, len: usize) -> Result<Buffer> {
-        static NONE: std::sync::OnceLock<Arc<str>> = std::sync::OnceLock::new();
-        self.alloc_labelled(len, NONE.get_or_init(|| "".into()).clone())
+        self.alloc_labelled(len, "")
     }
 
     /// The same with a label for diagnosis.
     #[track_caller]
-    pub fn alloc_labelled(&self, len: usize, label: impl Into<Arc<str>>) -> Result<Buffer> {
+    pub fn alloc_labelled(&self, len: usize, label: impl Into<Label>) -> Result<Buffer> {
         Shared::alloc(&self.0.shared, len, Taker::Stream(self.id()), label.into())
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A [`Work`] is moved to the device and back. While the device has it, it owns everything that its
 //! commands name: blocks of memory, pipelines, closures. Retention is therefore ownership: there is
-//! no list that somebody could forget to fill, because a binding *is* the reference.
+//! no list that somebody could forget to fill, because a binding is made from the place at which the
+//! submission holds the lease (`Batch::hold`).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,9 +11,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::block::Lease;
+use crate::block::{Lease, Room};
 use crate::device::{DeviceError, RawMemory, RawPipeline, RawStream};
 use crate::error::{Fault, FaultKind, Scope};
+use crate::label::Label;
 use crate::native::{Native, NativeFn, NativeResult, View};
 use crate::pipeline::Pipeline;
 use crate::runtime::{Shared, Watch};
@@ -41,10 +43,14 @@ impl Access {
     }
 }
 
-/// One range of memory that a command uses. Holding it keeps the memory alive.
+/// The place of a lease that a submission does not hold.
+pub(crate) const UNHELD: u32 = u32::MAX;
+
+/// One range of memory that a command uses. The submission that it is part of keeps the memory alive.
 #[derive(Debug)]
 pub struct Binding {
-    pub(crate) lease: Option<Arc<Lease>>,
+    /// Where the submission holds the lease; [`UNHELD`] if an ablation has it not do so.
+    pub(crate) lease: u32,
     pub(crate) lease_id: u64,
     pub(crate) memory: RawMemory,
     pub(crate) offset: usize,
@@ -88,7 +94,6 @@ impl Binding {
 #[derive(Debug)]
 pub struct Dispatch {
     pub(crate) pipeline: RawPipeline,
-    pub(crate) retained: Arc<Pipeline>,
     /// Threads in each dimension; the last threadgroups may be partial.
     pub grid: [u64; 3],
     /// Threads of a threadgroup in each dimension.
@@ -98,21 +103,16 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// The compiled kernel.
+    /// The compiled kernel. The submission that the dispatch is part of keeps it.
     pub fn pipeline(&self) -> RawPipeline {
         self.pipeline
-    }
-
-    /// The kernel's label.
-    pub fn label(&self) -> &str {
-        self.retained.label()
     }
 }
 
 /// What a command does.
 pub(crate) enum Op {
-    /// Runs a compiled kernel. Boxed: a command is moved a few times on its way.
-    Dispatch(Box<Dispatch>),
+    /// Runs a compiled kernel: which of the submission's dispatches.
+    Dispatch(u32),
     /// Runs a native closure: on the host's device when its turn comes, on another device when the
     /// submission is recorded (there the closure launches library calls).
     Native(Option<NativeFn>),
@@ -132,7 +132,7 @@ pub enum OpRef<'a> {
 }
 
 pub(crate) struct Command {
-    pub(crate) label: Arc<str>,
+    pub(crate) label: Label,
     pub(crate) op: Op,
     pub(crate) bindings: (u32, u32),
     pub(crate) after: (u32, u32),
@@ -170,6 +170,15 @@ pub struct Wait {
 pub(crate) struct Batch {
     pub(crate) commands: Vec<Command>,
     pub(crate) bindings: Vec<Binding>,
+    pub(crate) dispatches: Vec<Dispatch>,
+    /// What the commands name, once for each time that it had not just been named: a lease that many commands bind and a
+    /// kernel that many run are held once.
+    pub(crate) leases: Vec<Arc<Lease>>,
+    pub(crate) pipelines: Vec<Arc<Pipeline>>,
+    /// What is left of the leases of a submission that is finished.
+    pub(crate) rooms: Vec<Room>,
+    /// No other open submission of the runtime, earlier or later, has it.
+    pub(crate) number: u64,
     pub(crate) after: Vec<u32>,
     pub(crate) waits: SmallVec<[Wait; 2]>,
     /// Commands before this one are ordered before everything that follows.
@@ -180,6 +189,31 @@ impl Batch {
     fn bindings_of(&self, index: usize) -> &[Binding] {
         let (start, end) = self.commands[index].bindings;
         &self.bindings[start as usize..end as usize]
+    }
+
+    /// The lease that a binding is on, unless it is not held.
+    fn lease(&self, binding: &Binding) -> Option<&Arc<Lease>> {
+        self.leases.get(binding.lease as usize)
+    }
+
+    /// Holds a lease; gives its place.
+    pub(crate) fn hold(&mut self, lease: &Arc<Lease>) -> u32 {
+        if let Some(place) = lease.mark.place(self.number) {
+            return place;
+        }
+        let place = self.leases.len() as u32;
+        self.leases.push(lease.clone());
+        lease.mark.set(self.number, place);
+        place
+    }
+
+    /// Holds a kernel.
+    pub(crate) fn hold_pipeline(&mut self, pipeline: &Arc<Pipeline>) {
+        /// How far back it looks: a few kernels taking turns are held once each.
+        const LAST: usize = 4;
+        if !self.pipelines.iter().rev().take(LAST).any(|held| Arc::ptr_eq(held, pipeline)) {
+            self.pipelines.push(pipeline.clone());
+        }
     }
 }
 
@@ -270,7 +304,7 @@ impl Work {
         CommandRef {
             label: &command.label,
             op: match &command.op {
-                Op::Dispatch(dispatch) => OpRef::Dispatch(dispatch),
+                Op::Dispatch(at) => OpRef::Dispatch(&batch.dispatches[*at as usize]),
                 Op::Native(_) => OpRef::Native,
                 Op::Copy => OpRef::Copy,
             },
@@ -305,20 +339,17 @@ impl Work {
         if !self.0.shared.any_fault() {
             return None;
         }
-        self.0.batch.bindings_of(index).iter().find_map(|binding| {
-            let lease = binding.lease.as_ref()?;
-            if binding.access.reads() { lease.fault().cloned() } else { None }
-        })
+        let batch = &self.0.batch;
+        let read = batch.bindings_of(index).iter().filter(|binding| binding.access.reads());
+        read.filter_map(|binding| batch.lease(binding)?.fault().cloned()).next()
     }
 
     /// Records that a command failed: what it writes is spoilt, and so is what is computed from it.
     pub fn fail_command(&mut self, index: usize, fault: Fault) {
         self.0.shared.count_fault();
-        for binding in self.0.batch.bindings_of(index) {
-            if let Some(lease) = binding.lease.as_ref().filter(|_| binding.access.writes()) {
-                lease.set_fault(&fault);
-            }
-        }
+        let batch = &self.0.batch;
+        let written = batch.bindings_of(index).iter().filter(|binding| binding.access.writes());
+        written.filter_map(|binding| batch.lease(binding)).for_each(|lease| lease.set_fault(&fault));
         self.0.fault.get_or_insert(fault);
     }
 
@@ -336,9 +367,10 @@ impl Work {
         let outcome = match &mut self.0.batch.commands[index].op {
             // SAFETY: the caller's promise.
             Op::Native(_) => unsafe { self.run_native(index, None) },
-            Op::Dispatch(_) => {
+            Op::Dispatch(at) => {
+                let at = *at as usize;
                 let batch = &self.0.batch;
-                let Op::Dispatch(launch) = &batch.commands[index].op else { return };
+                let launch = &batch.dispatches[at];
                 catch_unwind(AssertUnwindSafe(|| dispatch(launch, batch.bindings_of(index))))
                     .unwrap_or_else(|panic| Err(panic_message(&*panic)))
                     .map_err(Into::into)
@@ -432,21 +464,22 @@ impl Work {
     /// Foreign memory may have gone while commands read it: asks each watch once, and spoils what it watches.
     fn ask_watches(&mut self) {
         let mut asked: SmallVec<[Asked<'_>; 2]> = SmallVec::new();
-        for (index, command) in self.0.batch.commands.iter().enumerate() {
-            for lease in self.0.batch.bindings_of(index).iter().filter_map(|binding| binding.lease.as_ref()) {
-                let Some(watch) = lease.block.watch() else { continue };
-                let known = asked.iter().position(|(other, _)| Arc::ptr_eq(watch, other));
-                let at = known.unwrap_or_else(|| {
-                    let fault = watch.check().err().map(|message| {
-                        self.0.shared.count_fault();
-                        self.fault_at(&command.label, FaultKind::Source, Scope::Command, message)
-                    });
-                    asked.push((watch, fault));
-                    asked.len() - 1
+        let batch = &self.0.batch;
+        for (place, lease) in batch.leases.iter().enumerate() {
+            let Some(watch) = lease.block.watch() else { continue };
+            let known = asked.iter().position(|(other, _)| Arc::ptr_eq(watch, other));
+            let at = known.unwrap_or_else(|| {
+                let fault = watch.check().err().map(|message| {
+                    self.0.shared.count_fault();
+                    let names = |at: &usize| batch.bindings_of(*at).iter().any(|b| b.lease as usize == place);
+                    let command = (0..batch.commands.len()).find(names).unwrap_or(0);
+                    self.fault_at(&batch.commands[command].label, FaultKind::Source, Scope::Command, message)
                 });
-                if let Some(fault) = &asked[at].1 {
-                    lease.set_fault(fault);
-                }
+                asked.push((watch, fault));
+                asked.len() - 1
+            });
+            if let Some(fault) = &asked[at].1 {
+                lease.set_fault(fault);
             }
         }
     }
@@ -481,6 +514,9 @@ impl Batch {
     fn emptied(mut self) -> Batch {
         self.commands.clear();
         self.bindings.clear();
+        self.dispatches.clear();
+        self.rooms.extend(self.leases.drain(..).filter_map(Room::of));
+        self.pipelines.clear();
         self.after.clear();
         self.waits.clear();
         self.last_barrier = 0;

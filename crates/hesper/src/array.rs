@@ -6,7 +6,7 @@
 //! and the inputs that made it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hesper_runtime::{Buffer, Runtime, Stream};
@@ -43,18 +43,12 @@ pub(crate) struct Node {
     state: Mutex<State>,
 }
 
-/// Which evaluation met the node last, and where it is among that one's nodes ([`Visit::NOWHERE`] if it is
-/// not one of them). Changed only while claims are taken, and then read only by the evaluation that has
-/// claimed the node.
+/// Which evaluation met the node last, and where it is among what that one knows. Changed only while claims are
+/// taken, and then read only by the evaluation that has claimed the node.
 #[derive(Default)]
 pub(crate) struct Visit {
     pub(crate) number: AtomicU64,
-    pub(crate) place: AtomicUsize,
-}
-
-impl Visit {
-    /// The place of a node that the evaluation met and does not compute.
-    pub(crate) const NOWHERE: usize = usize::MAX;
+    pub(crate) place: AtomicU32,
 }
 
 /// What is known of a node's value.
@@ -202,6 +196,15 @@ impl Array {
         Ok(Array::new(Shape::new(), dtype, place::current_stream()?, None, State::Known(element)))
     }
 
+    /// What `f` says of the memory of an array, if it has some.
+    pub(crate) fn with_data<R>(&self, f: impl FnOnce(&Data) -> R) -> Option<R> {
+        match &*self.state() {
+            State::Ready(data) => Some(f(data)),
+            State::Kept(kept) => Some(f(&kept.0)),
+            State::Lazy { .. } | State::Known(_) => None,
+        }
+    }
+
     /// The memory of an array that is not lazy.
     pub(crate) fn data(&self) -> Result<Data> {
         let element = match &*self.state() {
@@ -246,6 +249,11 @@ impl Array {
             drop(state);
             drop(old);
         }
+    }
+
+    /// Whether both have one shape and one stream.
+    pub(crate) fn is_alike(&self, other: &Array) -> bool {
+        self.0.shape == other.0.shape && self.0.stream.id() == other.0.stream.id()
     }
 
     /// Whether both are the same node.

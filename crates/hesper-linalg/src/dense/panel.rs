@@ -97,9 +97,8 @@ impl<T: Scalar> Sweeps<T> {
             let left = 1.0 - (1.0 - part as f64 / parts as f64).sqrt();
             first + ((left * size as f64) as usize).next_multiple_of(4).min(size)
         };
-        let ranges: Vec<(usize, usize)> = (0..parts)
-            .map(|part| (cut(part), if part + 1 == parts { n } else { cut(part + 1) }))
-            .collect();
+        let ranges: Vec<(usize, usize)> =
+            (0..parts).map(|part| (cut(part), if part + 1 == parts { n } else { cut(part + 1) })).collect();
         parted(par, &ranges, &mut self.sums, |from, to, sums| {
             sums[from..n].fill(T::ZERO);
             let rows = Lines::new(&a.all()[from * a.stride..], a.stride, to - from, n);

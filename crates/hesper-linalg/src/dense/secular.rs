@@ -112,7 +112,11 @@ impl Secular<'_> {
             if value.abs() <= self.tolerance * size {
                 break;
             }
-            if value > 0.0 { high = x } else { low = x }
+            if value > 0.0 {
+                high = x
+            } else {
+                low = x
+            }
             if high - low <= 2.0 * f64::EPSILON * x.abs() {
                 break;
             }

@@ -232,11 +232,7 @@ impl<'a, T: Scalar> Part<'a, T> {
         let mut z: Vec<f64> = (0..width)
             .map(|row| {
                 let numbers = self.right.row(row, width);
-                if row <= half {
-                    numbers[half].to_f64() * alpha
-                } else {
-                    numbers[half + 1].to_f64() * beta
-                }
+                if row <= half { numbers[half].to_f64() * alpha } else { numbers[half + 1].to_f64() * beta }
             })
             .collect();
         if self.extra == 1 {
@@ -290,12 +286,7 @@ impl<'a, T: Scalar> Part<'a, T> {
 
     /// Finds which vectors change, by ascending value, that of the row itself (zero) first, and which do not;
     /// turns pairs so that one of them does not, if their values are the same for all we know.
-    fn deflate(
-        &mut self,
-        half: usize,
-        largest: f64,
-        z: &mut [f64],
-    ) -> (Vec<usize>, Vec<usize>, Vec<Where>) {
+    fn deflate(&mut self, half: usize, largest: f64, z: &mut [f64]) -> (Vec<usize>, Vec<usize>, Vec<Where>) {
         let n = self.values.len();
         let width = n + self.extra;
         let nothing = T::EPSILON.to_f64() * largest;

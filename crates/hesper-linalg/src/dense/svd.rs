@@ -61,8 +61,7 @@ fn vectors<T: Scalar>(
     let values;
     if let Some(first) = first {
         let mut inner = vec![T::ZERO; columns * columns];
-        values =
-            bidiagonal_vectors(par, &found.diagonal, &found.above, (&mut inner, columns), &mut *right)?;
+        values = bidiagonal_vectors(par, &found.diagonal, &found.above, (&mut inner, columns), &mut *right)?;
         found.restore_left(par, &mut inner)?;
         for (to, from) in left.chunks_exact_mut(rows).zip(inner.chunks_exact(columns)) {
             to[..columns].copy_from_slice(from);

@@ -1,52 +1,227 @@
-//! Claims: which evaluation computes a node.
+//! Claims: which evaluation computes a node, and what it knows of the graph.
+//!
+//! Nodes are scattered over memory, and a graph of thousands does not fit the near caches: each is looked at once, when it
+//! is claimed. What planning and lowering ask of it (its op, its type, what it reads, who holds it) is written to a
+//! [`Table`] then.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use super::plan::{Graph, Plan, Role, plan};
-use crate::array::{Array, Data, State, Visit};
+use hesper_kernel::ir::{Builder, ValueId};
+
+use super::plan::{Graph, Plan, Role};
+use crate::Dtype;
+use crate::array::{Array, Data, State};
 use crate::error::{Error, Result};
+use crate::ops::Kind;
 
 /// Held while claims are taken, so that they are taken all together.
-static CLAIMING: Mutex<u64> = Mutex::new(0);
+static CLAIMING: Mutex<Claims> = Mutex::new(Claims { taken: 0, spare: None });
 /// Told when claims end.
 static ENDED: Condvar = Condvar::new();
 
+struct Claims {
+    /// How often claims were taken, or tried to be.
+    taken: u64,
+    /// The table of an evaluation that has ended, empty: the next one needs as much room.
+    spare: Option<Table>,
+}
+
+fn claiming() -> MutexGuard<'static, Claims> {
+    CLAIMING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
 /// The nodes that one evaluation has taken, inputs first. Whatever it does not resolve is lazy again when it
 /// is dropped: what was not lowered, and what was computed inside of a kernel and is held by nobody.
-pub(super) struct Claim {
-    number: u64,
+pub(super) struct Claim(Table);
+
+/// The nodes of an evaluation, in the order in which they were met, and what it knows of them.
+#[derive(Default)]
+struct Table {
     nodes: Vec<Option<Array>>,
+    entries: Vec<Entry>,
+    /// What nodes read, in the order of their inputs, those of a node together.
+    edges: Vec<Edge>,
+    /// What is read and was computed before.
+    outside: Vec<Outside>,
+    /// The nodes in the order of evaluation, and the place of each in it.
+    order: Vec<u32>,
+    rank: Vec<u32>,
+    /// Where the walk has to go yet.
+    stack: Vec<Next>,
+}
+
+enum Next {
+    /// A node, and the edge that leads to it.
+    Enter(Array, usize),
+    /// All that the node reads has been met.
+    Leave(u32),
+}
+
+/// A node as it was when it was claimed.
+struct Entry {
+    /// The first of its edges, and how many there are.
+    first: u32,
+    count: u32,
+    /// Nodes of one class have one shape and stream; so may nodes of different classes.
+    class: u32,
+    /// References to the node, that of the table included.
+    holders: u32,
+    dtype: Dtype,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Elementwise(Emit),
+    Commands,
+    View,
+}
+
+/// The expression of an element-wise op.
+#[derive(Clone, Copy)]
+pub(super) struct Emit {
+    pub(super) name: &'static str,
+    pub(super) indexed: bool,
+    pub(super) emit: fn(&mut Builder, &[ValueId]) -> ValueId,
+}
+
+/// An array that was computed before. It is held until the last node that reads it is lowered: its memory may then go
+/// to what comes next.
+struct Outside {
+    array: Option<Array>,
+    /// The number, if it is one that the host knows.
+    known: Option<[u8; 8]>,
+    /// How many edges lead to it from nodes that are not lowered yet.
+    uses: u32,
+}
+
+/// A node by where it was met, or an array that was computed before: then this bit is set.
+type Edge = u32;
+const OUTSIDE: Edge = 1 << 31;
+/// Of an edge, while its end has not been met.
+const OPEN: Edge = u32::MAX;
+
+/// What a node reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    /// A node of the evaluation, by its place.
+    Node(usize),
+    /// An array that was computed before.
+    Outside(usize),
 }
 
 impl Claim {
     /// Takes everything lazy that `roots` need. If another evaluation has some of it, waits until that
     /// one has ended, holding nothing.
     pub(super) fn take(roots: &[&Array]) -> (Claim, Plan) {
-        let mut lock: MutexGuard<'_, u64> = CLAIMING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut claims = claiming();
+        let mut table = claims.spare.take().unwrap_or_default();
         loop {
-            *lock += 1;
-            match collect(roots, *lock) {
-                Some((nodes, graph)) => {
-                    let number = *lock;
-                    drop(lock);
-                    // Each use is a reference, and one is that of `nodes`.
-                    let plan = plan(&nodes, &graph, |_, uses| uses + 1);
-                    return (Claim { number, nodes: nodes.into_iter().map(Some).collect() }, plan);
-                }
-                None => lock = ENDED.wait(lock).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            claims.taken += 1;
+            if table.collect(roots, claims.taken) {
+                drop(claims);
+                let claim = Claim(table);
+                let plan = claim.plan();
+                return (claim, plan);
             }
+            claims = ENDED.wait(claims).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 
-    /// The place of a node among the claimed ones, if it is one of them.
-    pub(super) fn place(&self, node: &Array) -> Option<usize> {
-        place(node, self.number)
+    fn plan(&self) -> Plan {
+        let table = &self.0;
+        let mut graph = Graph::with_capacity(table.order.len(), table.edges.len());
+        for (at, met) in table.order.iter().enumerate() {
+            let entry = &table.entries[*met as usize];
+            let role = match entry.what {
+                What::Elementwise(_) => Role::Elementwise,
+                What::Commands => self.role(at),
+                What::View => Role::Other,
+            };
+            let inside = table.edges(entry).iter().filter(|edge| **edge & OUTSIDE == 0);
+            graph.push(inside.map(|edge| table.rank[*edge as usize] as usize), role);
+        }
+        let entry = |at: usize| &table.entries[table.order[at] as usize];
+        graph.plan(
+            |one, other| {
+                entry(one).class == entry(other).class
+                    || match (self.node(one), self.node(other)) {
+                        (Ok(one), Ok(other)) => one.is_alike(other),
+                        _ => false,
+                    }
+            },
+            // Each use is a reference, and one is that of the table.
+            |at, uses| entry(at).holders as usize > uses + 1,
+        )
+    }
+
+    /// The role of an op that has commands of its own.
+    fn role(&self, at: usize) -> Role {
+        let (Ok(node), Some(Read::Node(first))) = (self.node(at), self.reads(at).next()) else {
+            return Role::Other;
+        };
+        let (Ok(first), State::Lazy { call, .. }) = (self.node(first), &*node.state()) else {
+            return Role::Other;
+        };
+        let first = &first.0;
+        Role::of(&call.op, &node.0.stream, Some((&first.shape[..], first.dtype, &first.stream)))
     }
 
     /// A node that is still needed.
     pub(super) fn node(&self, at: usize) -> Result<&Array> {
-        self.nodes[at].as_ref().ok_or_else(|| Error::value("evaluation", "a node was let go too early"))
+        let table = &self.0;
+        table.nodes[table.order[at] as usize].as_ref().ok_or_else(early)
+    }
+
+    /// What a node reads, in the order of its inputs.
+    pub(super) fn reads(&self, at: usize) -> impl Iterator<Item = Read> {
+        let table = &self.0;
+        let edges = table.edges(&table.entries[table.order[at] as usize]);
+        edges.iter().map(|edge| match edge & OUTSIDE {
+            0 => Read::Node(table.rank[*edge as usize] as usize),
+            _ => Read::Outside((edge & !OUTSIDE) as usize),
+        })
+    }
+
+    /// The expression and the type of an element-wise node.
+    pub(super) fn emit(&self, at: usize) -> Result<(Emit, Dtype)> {
+        let entry = &self.0.entries[self.0.order[at] as usize];
+        match entry.what {
+            What::Elementwise(emit) => Ok((emit, entry.dtype)),
+            _ => Err(Error::value("evaluation", "a member of a group is not element-wise")),
+        }
+    }
+
+    /// What is read, as an array.
+    pub(super) fn array(&self, read: Read) -> Result<&Array> {
+        match read {
+            Read::Node(at) => self.node(at),
+            Read::Outside(at) => self.0.outside[at].array.as_ref().ok_or_else(early),
+        }
+    }
+
+    /// The number that is read, if it is one that the host knows.
+    pub(super) fn known(&self, read: Read) -> Option<[u8; 8]> {
+        match read {
+            Read::Node(_) => None,
+            Read::Outside(at) => self.0.outside[at].known,
+        }
+    }
+
+    /// Nodes were lowered: what was computed before and only they still had to read is let go.
+    pub(super) fn lowered(&mut self, nodes: &[usize]) {
+        let Table { entries, edges, outside, order, .. } = &mut self.0;
+        for at in nodes {
+            let entry = &entries[order[*at] as usize];
+            for edge in edges_of(edges, entry).iter().filter(|edge| **edge & OUTSIDE != 0) {
+                let outside = &mut outside[(edge & !OUTSIDE) as usize];
+                outside.uses -= 1;
+                if outside.uses == 0 {
+                    outside.array = None;
+                }
+            }
+        }
     }
 
     /// A node has its memory.
@@ -71,97 +246,152 @@ impl Claim {
     /// Lets go of a node that nothing in the plan needs any more, and its memory with it, unless somebody
     /// else holds it.
     pub(super) fn release(&mut self, at: usize) {
-        if self.nodes[at].as_ref().is_some_and(|node| Arc::strong_count(&node.0) == 1) {
-            self.nodes[at] = None;
+        let node = &mut self.0.nodes[self.0.order[at] as usize];
+        if node.as_ref().is_some_and(|node| Arc::strong_count(&node.0) == 1) {
+            *node = None;
         }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.nodes.iter().flatten().for_each(give_free);
-        drop(CLAIMING.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        /// Tables for more nodes are not kept.
+        const MOST: usize = 1 << 16;
+        let mut table = std::mem::take(&mut self.0);
+        table.give_free();
+        table.clear();
+        let mut claims = claiming();
+        if table.nodes.capacity() <= MOST {
+            claims.spare = Some(table);
+        }
+        drop(claims);
         ENDED.notify_all();
     }
 }
 
-/// Ends the claim on a node.
-fn give_free(node: &Array) {
-    if let State::Lazy { claimed, .. } = &mut *node.state() {
-        *claimed = false;
-    }
+fn early() -> Error {
+    Error::value("evaluation", "a node was let go too early")
 }
 
-/// Claims the lazy nodes that `roots` need, inputs first; claims none and gives `None` if somebody else has
-/// claimed one of them. Goes through the graph without recursion.
-fn collect(roots: &[&Array], number: u64) -> Option<(Vec<Array>, Graph)> {
-    enum Next {
-        Enter(Array),
-        Leave(Array),
+fn edges_of<'a>(edges: &'a [Edge], entry: &Entry) -> &'a [Edge] {
+    &edges[entry.first as usize..(entry.first + entry.count) as usize]
+}
+
+impl Table {
+    fn edges(&self, entry: &Entry) -> &[Edge] {
+        edges_of(&self.edges, entry)
     }
-    let (mut nodes, mut graph) = (Vec::new(), Graph::default());
-    let mut stack: Vec<Next> = roots.iter().rev().map(|root| Next::Enter((*root).clone())).collect();
-    while let Some(next) = stack.pop() {
-        match next {
-            Next::Leave(array) => {
-                if let State::Lazy { call, .. } = &*array.state() {
-                    let reads = call.inputs.iter().filter_map(|input| place(input, number));
-                    let lazy = |input: &&Array| place(input, number).is_some();
-                    let first = call.inputs.first().filter(lazy).map(|input| &input.0);
-                    let first = first.map(|input| (&input.shape[..], input.dtype, &input.stream));
-                    graph.push(reads, Role::of(&call.op, &array.0.stream, first));
-                }
-                array.0.visit.place.store(nodes.len(), Ordering::Relaxed);
-                nodes.push(array);
-            }
-            Next::Enter(array) => {
-                let visit = &array.0.visit;
-                if visit.number.load(Ordering::Relaxed) == number {
-                    continue;
-                }
-                let at = stack.len();
-                let mut state = array.state();
-                // Whoever has claimed it finds its place there while he lowers: it is not written over.
-                if !matches!(*state, State::Lazy { claimed: true, .. }) {
-                    visit.number.store(number, Ordering::Relaxed);
-                    visit.place.store(Visit::NOWHERE, Ordering::Relaxed);
-                }
-                match &mut *state {
-                    State::Ready(_) | State::Kept(..) | State::Known(_) => continue,
-                    State::Lazy { claimed: true, .. } => {
-                        nodes.iter().for_each(give_free);
-                        for next in &stack {
-                            if let Next::Leave(node) = next {
-                                give_free(node);
-                            }
-                        }
-                        return None;
-                    }
-                    State::Lazy { call, claimed } => {
-                        *claimed = true;
-                        let unmet = call
-                            .inputs
-                            .iter()
-                            .rev()
-                            .filter(|input| input.0.visit.number.load(Ordering::Relaxed) != number);
-                        stack.extend(unmet.map(|input| Next::Enter(input.clone())));
-                    }
-                }
-                drop(state);
-                stack.insert(at, Next::Leave(array));
+
+    /// An edge leads to a place.
+    fn lead(&mut self, edge: usize, place: Edge) {
+        if let Some(open) = self.edges.get_mut(edge) {
+            *open = place;
+            if let Some(outside) = self.outside.get_mut((place ^ OUTSIDE) as usize) {
+                outside.uses += 1;
             }
         }
     }
-    Some((nodes, graph))
-}
 
-/// The place of a node among those of an evaluation, if that one has claimed it.
-pub(super) fn place(node: &Array, number: u64) -> Option<usize> {
-    let visit = &node.0.visit;
-    if visit.number.load(Ordering::Relaxed) != number {
-        return None;
+    /// Forgets everything and keeps the room.
+    fn clear(&mut self) {
+        self.nodes.clear();
+        self.entries.clear();
+        self.edges.clear();
+        self.outside.clear();
+        self.order.clear();
+        self.rank.clear();
+        self.stack.clear();
     }
-    Some(visit.place.load(Ordering::Relaxed)).filter(|place| *place != Visit::NOWHERE)
+
+    /// Ends the claims on what is still there.
+    fn give_free(&self) {
+        for node in self.nodes.iter().flatten() {
+            if let State::Lazy { claimed, .. } = &mut *node.state() {
+                *claimed = false;
+            }
+        }
+    }
+
+    /// Claims the lazy nodes that `roots` need, inputs first; claims none and stays empty if somebody else has
+    /// claimed one of them. Goes through the graph without recursion.
+    fn collect(&mut self, roots: &[&Array], number: u64) -> bool {
+        self.stack.extend(roots.iter().rev().map(|root| Next::Enter((*root).clone(), usize::MAX)));
+        while let Some(next) = self.stack.pop() {
+            let (array, edge) = match next {
+                Next::Enter(array, edge) => (array, edge),
+                Next::Leave(met) => {
+                    self.rank[met as usize] = self.order.len() as u32;
+                    self.order.push(met);
+                    continue;
+                }
+            };
+            let visit = &array.0.visit;
+            let mut place = visit.place.load(Ordering::Relaxed);
+            if visit.number.load(Ordering::Relaxed) == number {
+                // The reference that waited here was counted when the node was met.
+                if let Some(entry) = self.entries.get_mut(place as usize) {
+                    entry.holders -= 1;
+                }
+            } else {
+                visit.number.store(number, Ordering::Relaxed);
+                let mut state = array.state();
+                match &mut *state {
+                    State::Lazy { claimed: true, .. } => {
+                        drop(state);
+                        self.give_free();
+                        self.clear();
+                        return false;
+                    }
+                    State::Lazy { call, claimed } => {
+                        *claimed = true;
+                        place = self.nodes.len() as u32;
+                        self.stack.push(Next::Leave(place));
+                        let (first, count) = (self.edges.len(), call.inputs.len());
+                        self.edges.resize(first + count, OPEN);
+                        for (input, edge) in call.inputs.iter().zip(first..first + count).rev() {
+                            let visit = &input.0.visit;
+                            if visit.number.load(Ordering::Relaxed) == number {
+                                self.lead(edge, visit.place.load(Ordering::Relaxed));
+                            } else {
+                                self.stack.push(Next::Enter(input.clone(), edge));
+                            }
+                        }
+                        let what = match call.op.get().kind() {
+                            Kind::Elementwise(op) => {
+                                What::Elementwise(Emit { name: op.name, indexed: op.indexed, emit: op.emit })
+                            }
+                            Kind::Commands => What::Commands,
+                            Kind::View => What::View,
+                        };
+                        let before = self.nodes.last().and_then(Option::as_ref).zip(self.entries.last());
+                        let class =
+                            before.filter(|(node, _)| node.is_alike(&array)).map(|(_, entry)| entry.class);
+                        self.entries.push(Entry {
+                            first: first as u32,
+                            count: count as u32,
+                            class: class.unwrap_or(place),
+                            holders: Arc::strong_count(&array.0) as u32,
+                            dtype: array.0.dtype,
+                            what,
+                        });
+                        self.rank.push(0);
+                        visit.place.store(place, Ordering::Relaxed);
+                        drop(state);
+                        self.nodes.push(Some(array));
+                    }
+                    State::Ready(_) | State::Kept(..) | State::Known(_) => {
+                        let known = if let State::Known(known) = &*state { Some(*known) } else { None };
+                        drop(state);
+                        place = OUTSIDE | self.outside.len() as u32;
+                        visit.place.store(place, Ordering::Relaxed);
+                        self.outside.push(Outside { array: Some(array), known, uses: 0 });
+                    }
+                }
+            }
+            self.lead(edge, place);
+        }
+        true
+    }
 }
 
 #[cfg(test)]
@@ -169,19 +399,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_that_meets_claimed_nodes_leaves_their_places_alone() {
+    fn a_walk_that_meets_claimed_nodes_leaves_the_claim_alone() {
         let x = Array::from_slice(&[1.0f32]).add(1.0).unwrap();
         let y = x.exp().unwrap();
-        let (claim, _) = Claim::take(&[&y]);
-        let places = (claim.place(&x), claim.place(&y));
-        assert_eq!(places, (Some(0), Some(1)));
         let other = y.multiply(2.0).unwrap();
+        let (claim, _) = Claim::take(&[&y]);
         let number = {
-            let mut lock = CLAIMING.lock().unwrap();
-            *lock += 1;
-            *lock
+            let mut claims = claiming();
+            claims.taken += 1;
+            claims.taken
         };
-        assert!(collect(&[&other], number).is_none());
-        assert_eq!((claim.place(&x), claim.place(&y)), places);
+        assert!(!Table::default().collect(&[&other], number));
+        assert_eq!(claim.reads(1).collect::<Vec<_>>(), [Read::Node(0)]);
+        assert!(Arc::ptr_eq(&claim.node(0).unwrap().0, &x.0) && Arc::ptr_eq(&claim.node(1).unwrap().0, &y.0));
     }
 }

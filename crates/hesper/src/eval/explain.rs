@@ -1,8 +1,9 @@
 //! Why two ops do not become one kernel.
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::plan::{Graph, MOST_NODES, Role, Step, fusion_enabled, plan};
+use super::plan::{Graph, MOST_NODES, Role, Step, fusion_enabled};
 use crate::array::{Array, State};
 use crate::ids::IdMap;
 
@@ -105,10 +106,14 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     }
     // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the asker's.
     let holders = |at: usize, uses: usize| 2 * uses + 1 + usize::from(at == start);
-    let plan = plan(&nodes, &graph, holders);
+    let plan = graph.plan(
+        |one, other| nodes[one].is_alike(&nodes[other]),
+        |at, uses| Arc::strong_count(&nodes[at].0) > holders(at, uses),
+    );
     let group: &[usize] = plan.steps.iter().find_map(|step| match step {
         Step::Group(group) if group.members.contains(&end) => Some(&group.members[..]),
         Step::Rows(group, op) if *op == end => Some(&group.members[..]),
+        Step::One(only) if *only == end => Some(std::slice::from_ref(only)),
         Step::Op(op) if *op == end => Some(&[]),
         _ => None,
     })?;

@@ -7,17 +7,17 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::BuildHasherDefault;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Kernel, Scalar, Space, Type, ValueId};
-use hesper_runtime::{Buffer, Pipeline, PipelineSource, Runtime, Stream};
+use hesper_runtime::{Buffer, Label, Pipeline, PipelineSource, Runtime, Stream};
 use smallvec::SmallVec;
 
-use super::claim::Claim;
+use super::claim::{Claim, Emit, Read};
 use super::plan::{Group, Plan};
 use super::wide;
 use crate::Dtype;
-use crate::array::{Array, Call, Data, State};
+use crate::array::{Array, Data, State};
 use crate::error::{Error, Result};
 use crate::ids::WordHash;
 use crate::ops::complex;
@@ -37,7 +37,7 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    fn code(self) -> u64 {
+    pub(super) fn code(self) -> u64 {
         match self {
             Layout::Known => 0,
             Layout::Plain => 1,
@@ -80,18 +80,13 @@ pub(super) struct Input<'a> {
     pub(super) strides: Strides,
 }
 
-#[derive(Debug)]
 struct Member {
-    op: &'static str,
-    /// Whether the expression gets the element's place after its inputs.
-    indexed: bool,
-    emit: fn(&mut Builder, &[ValueId]) -> ValueId,
+    op: Emit,
     sources: SmallVec<[Source; 3]>,
     dtype: Dtype,
 }
 
 /// A group of element-wise ops as one expression over inputs that may lie anywhere.
-#[derive(Debug)]
 pub(crate) struct Expression {
     pub(crate) inputs: Vec<Given>,
     members: Vec<Member>,
@@ -103,7 +98,7 @@ pub(crate) struct Expression {
 }
 
 /// A compiled kernel, and its label.
-type Built = (Arc<Pipeline>, Arc<str>);
+pub(super) type Built = (Arc<Pipeline>, Label);
 
 /// A key in words.
 pub(super) type Words = SmallVec<[u64; 16]>;
@@ -122,16 +117,10 @@ pub(super) struct Recipe<'a> {
 }
 
 /// Lowers a group; gives the memory of each output.
-pub(super) fn lower(
-    claim: &Claim,
-    plan: &Plan,
-    group: &Group,
-) -> Result<impl Iterator<Item = (usize, Data)> + use<>> {
+pub(super) fn lower(claim: &Claim, plan: &Plan, group: &Group) -> Result<SmallVec<[Data; 1]>> {
     let end = group.members[group.members.len() - 1];
     let (expression, data) = gather(claim, plan, group, end)?;
-    let outputs = expression.run(&claim.node(end)?.0.stream, &data)?;
-    let places: SmallVec<[usize; 4]> = group.outputs.iter().copied().collect();
-    Ok(places.into_iter().zip(outputs))
+    expression.run(&claim.node(end)?.0.stream, &data)
 }
 
 /// Inputs on a device, if some are not there yet.
@@ -150,30 +139,33 @@ pub(super) fn gather(claim: &Claim, plan: &Plan, group: &Group, end: usize) -> R
     let last = claim.node(group.members[group.members.len() - 1])?;
     let mut expression = Expression::new(last.0.shape.clone());
     expression.members.reserve_exact(group.members.len());
-    let mut inputs: SmallVec<[Array; 8]> = SmallVec::new();
+    let mut inputs: SmallVec<[Read; 8]> = SmallVec::new();
     for &at in &group.members {
-        let node = claim.node(at)?;
-        let state = node.state();
-        let State::Lazy { call: Call { op, inputs: given }, .. } = &*state else {
-            return Err(Error::value("evaluation", "a member of a group is not claimed"));
-        };
-        let sources = given
-            .iter()
-            .map(|input| {
-                let member = claim.place(input).and_then(|place| plan.member(place, end));
-                let known = || inputs.iter().position(|known| known.same(input)).map(Source::Input);
-                member.map(Source::Member).or_else(known).unwrap_or_else(|| {
-                    inputs.push(input.clone());
-                    expression.input(input)
-                })
-            })
-            .collect();
-        expression.member(op, sources, node.dtype(), group.outputs.binary_search(&at).is_ok())?;
+        let mut sources: SmallVec<[Source; 3]> = SmallVec::new();
+        for read in claim.reads(at) {
+            let member = match read {
+                Read::Node(place) => plan.member(place, end).map(Source::Member),
+                Read::Outside(_) => None,
+            };
+            let met = || inputs.iter().position(|met| *met == read).map(Source::Input);
+            sources.push(match member.or_else(met) {
+                Some(source) => source,
+                None => {
+                    inputs.push(read);
+                    let array = claim.array(read)?;
+                    expression.given(array.0.shape.clone(), array.dtype(), claim.known(read))
+                }
+            });
+        }
+        let (op, dtype) = claim.emit(at)?;
+        expression.push(op, sources, dtype, group.outputs.binary_search(&at).is_ok());
     }
     let data = inputs
         .iter()
-        .zip(&expression.inputs)
-        .map(|(input, given)| if given.known.is_some() { Ok(None) } else { input.data().map(Some) })
+        .map(|read| match claim.known(*read) {
+            Some(_) => Ok(None),
+            None => claim.array(*read)?.data().map(Some),
+        })
         .collect::<Result<Places>>()?;
     Ok((expression, data))
 }
@@ -192,13 +184,16 @@ impl Expression {
     /// One more input.
     pub(crate) fn input(&mut self, input: &Array) -> Source {
         let known = if let State::Known(known) = &*input.state() { Some(*known) } else { None };
-        self.inputs.push(Given { dtype: input.dtype(), shape: input.0.shape.clone(), known });
-        Source::Input(self.inputs.len() - 1)
+        self.given(input.0.shape.clone(), input.dtype(), known)
     }
 
     /// One more input, in memory.
     pub(crate) fn memory(&mut self, shape: Shape, dtype: Dtype) -> Source {
-        self.inputs.push(Given { dtype, shape, known: None });
+        self.given(shape, dtype, None)
+    }
+
+    fn given(&mut self, shape: Shape, dtype: Dtype, known: Option<[u8; 8]>) -> Source {
+        self.inputs.push(Given { dtype, shape, known });
         Source::Input(self.inputs.len() - 1)
     }
 
@@ -213,17 +208,20 @@ impl Expression {
         let Kind::Elementwise(Elementwise { emit, name, indexed, .. }) = op.get().kind() else {
             return Err(Error::value(op.name(), "is no element-wise op"));
         };
+        Ok(self.push(Emit { name, indexed: *indexed, emit: *emit }, sources, dtype, stored))
+    }
+
+    fn push(&mut self, op: Emit, sources: SmallVec<[Source; 3]>, dtype: Dtype, stored: bool) -> Source {
         if stored {
             self.outputs.push(self.members.len());
         }
-        let (indexed, emit) = (*indexed, *emit);
-        self.members.push(Member { op: name, indexed, emit, sources, dtype });
-        Ok(Source::Member(self.members.len() - 1))
+        self.members.push(Member { op, sources, dtype });
+        Source::Member(self.members.len() - 1)
     }
 
     /// Whether no op of it asks where its element is.
     pub(super) fn is_placeless(&self) -> bool {
-        !self.members.iter().any(|member| member.indexed)
+        !self.members.iter().any(|member| member.op.indexed)
     }
 
     /// Computes the expression on a stream, from memory where inputs are not known; gives the memory of
@@ -373,7 +371,7 @@ impl Recipe<'_> {
             let _ = write!(key, ";{layout}{}", input.dtype);
         }
         for member in members {
-            let _ = write!(key, ";{}:{}", member.op, member.dtype);
+            let _ = write!(key, ";{}:{}", member.op.name, member.dtype);
             for source in &member.sources {
                 let _ = match source {
                     Source::Input(at) => write!(key, " i{at}"),
@@ -428,9 +426,9 @@ impl Recipe<'_> {
     }
 
     /// For people: the op, or how many of them.
-    fn label(&self) -> Arc<str> {
+    fn label(&self) -> Label {
         match &self.expression.members[..] {
-            [only] => only.op.into(),
+            [only] => only.op.name.into(),
             all => format!("fused {} ops", all.len()).into(),
         }
     }
@@ -447,8 +445,8 @@ impl Recipe<'_> {
             words.push(input.dtype as u64 | (input.layout.code() << 32));
         }
         for member in &expression.members {
-            words.push(member.emit as usize as u64);
-            words.push(member.dtype as u64 | u64::from(member.indexed) << 32);
+            words.push(member.op.emit as usize as u64);
+            words.push(member.dtype as u64 | u64::from(member.op.indexed) << 32);
             words.extend(member.sources.iter().map(|source| match source {
                 Source::Input(at) => *at as u64,
                 Source::Member(at) => *at as u64 | 1 << 32,
@@ -460,10 +458,6 @@ impl Recipe<'_> {
 
     /// The compiled kernel and its label, from the cache or built now.
     fn pipeline(&self, runtime: &Runtime) -> Result<Built> {
-        /// Most entries; a full cache starts anew (the runtime keeps what is in use).
-        const MOST: usize = 4096;
-        type Known = HashMap<Words, Built, BuildHasherDefault<WordHash>>;
-        static CACHE: OnceLock<Mutex<Known>> = OnceLock::new();
         let layouts = self.inputs.iter().map(|input| input.layout).collect();
         let layouts: Layouts = (runtime.id(), self.lanes, self.lengths.len(), layouts);
         let lock = || self.expression.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -472,27 +466,21 @@ impl Recipe<'_> {
         {
             return Ok(found.clone());
         }
-        let cache = CACHE.get_or_init(Mutex::default);
         let words = self.words(runtime.id());
-        let known = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&words).cloned();
-        if let Some(found) = known {
+        if let Some(found) = find(&words) {
             *lock() = Some((layouts, found.clone()));
             return Ok(found);
         }
         let (kernel, label) = (self.build()?, self.label());
-        let source = PipelineSource::new(label.clone(), "hesper-ir", self.key().as_str())
-            .with_payload(Arc::new(kernel));
+        let source =
+            PipelineSource::new(&*label, "hesper-ir", self.key().as_str()).with_payload(Arc::new(kernel));
         let source = if runtime.info().host_visible {
             source
         } else {
             source.specialised(format!("threads {}\nfast", wide::THREADS).as_str())
         };
         let built = (runtime.pipeline(&source)?, label);
-        let mut cache = cache.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if cache.len() >= MOST {
-            cache.clear();
-        }
-        cache.insert(words, built.clone());
+        keep(words, built.clone());
         *lock() = Some((layouts, built.clone()));
         Ok(built)
     }
@@ -586,7 +574,7 @@ impl Recipe<'_> {
         let mut results: Vec<Vec<ValueId>> = vec![Vec::new(); self.expression.outputs.len()];
         for lane in 0..lanes {
             let mut place = linear;
-            if lane > 0 && self.expression.members.iter().any(|member| member.indexed) {
+            if lane > 0 && self.expression.members.iter().any(|member| member.op.indexed) {
                 let lane = b.i64(lane as i64);
                 place = b.add(linear, lane);
             }
@@ -600,10 +588,10 @@ impl Recipe<'_> {
                         Source::Member(at) => computed[*at],
                     })
                     .collect();
-                if member.indexed {
+                if member.op.indexed {
                     arguments.push(place);
                 }
-                let value = (member.emit)(&mut b, &arguments);
+                let value = (member.op.emit)(&mut b, &arguments);
                 computed.push(convert(&mut b, value, member.dtype));
             }
             for (output, list) in self.expression.outputs.iter().zip(&mut results) {
@@ -622,6 +610,28 @@ impl Recipe<'_> {
         }
         b.finish().map_err(|error| Error::Kernel(format!("a fused kernel is not well formed: {error}")))
     }
+}
+
+/// Kernels that were built in this process, by what their content depends on.
+fn cache() -> MutexGuard<'static, HashMap<Words, Built, BuildHasherDefault<WordHash>>> {
+    static CACHE: Mutex<HashMap<Words, Built, BuildHasherDefault<WordHash>>> =
+        Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
+    CACHE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A kernel that was built before.
+pub(super) fn find(words: &Words) -> Option<Built> {
+    cache().get(words).cloned()
+}
+
+fn keep(words: Words, built: Built) {
+    /// Most entries; a full cache starts anew (the runtime keeps what is in use).
+    const MOST: usize = 4096;
+    let mut cache = cache();
+    if cache.len() >= MOST {
+        cache.clear();
+    }
+    cache.insert(words, built);
 }
 
 /// An element in memory. A complex number is loaded whole, as neighbours then are one load.

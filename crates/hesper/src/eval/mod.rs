@@ -13,6 +13,7 @@ mod explain;
 pub(crate) mod fuse;
 pub(crate) mod made;
 pub(crate) mod plan;
+mod single;
 mod wide;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::{Dtype, place};
 use claim::Claim;
 use fuse::Expression;
 use made::Made;
+use plan::Group;
 
 pub use explain::{Apart, why_apart};
 pub use plan::{fusion_enabled, set_fusion};
@@ -63,32 +65,51 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
         return Ok(());
     }
     let (mut claim, plan) = Claim::take(arrays);
-    for (step, over) in plan.steps.iter().zip(&plan.over) {
+    let mut memo = single::Memo::default();
+    for (number, step) in plan.steps.iter().enumerate() {
         match step {
             plan::Step::Op(at) => {
-                let data = lower(&claim, claim.node(*at)?, None)?;
+                let data = lower(claim.node(*at)?, None)?;
                 claim.resolve(*at, data)?;
+            }
+            plan::Step::One(at) => {
+                let data = match single::lower(&claim, *at, &mut memo)? {
+                    Some(data) => Some(data),
+                    None => {
+                        let group = Group { members: vec![*at], outputs: vec![*at] };
+                        fuse::lower(&claim, &plan, &group)?.pop()
+                    }
+                };
+                data.into_iter().try_for_each(|data| claim.resolve(*at, data))?;
             }
             plan::Step::Rows(group, at) => {
                 let (expression, inputs) = fuse::gather(&claim, &plan, group, *at)?;
                 let node = claim.node(*at)?;
                 let rows = Rows::of(&expression, &node.0.stream, &inputs)?;
-                let data = lower(&claim, node, Some(rows))?;
+                let data = lower(node, Some(rows))?;
                 claim.resolve(*at, data)?;
             }
             plan::Step::Group(group) => {
-                for (at, data) in fuse::lower(&claim, &plan, group)? {
-                    claim.resolve(at, data)?;
+                for (at, data) in group.outputs.iter().zip(fuse::lower(&claim, &plan, group)?) {
+                    claim.resolve(*at, data)?;
                 }
             }
         }
-        over.iter().for_each(|at| claim.release(*at));
+        match step {
+            plan::Step::Op(at) | plan::Step::One(at) => claim.lowered(&[*at]),
+            plan::Step::Group(group) => claim.lowered(&group.members),
+            plan::Step::Rows(group, at) => {
+                claim.lowered(&group.members);
+                claim.lowered(&[*at]);
+            }
+        }
+        plan.over(number).iter().for_each(|at| claim.release(*at));
     }
     Ok(())
 }
 
-/// Lowers the op of an array, whose first input may have been left to be made.
-fn lower(claim: &Claim, array: &Array, mut rows: Option<Rows>) -> Result<Data> {
+/// Lowers the op of a claimed array, whose first input may have been left to be made.
+fn lower(array: &Array, mut rows: Option<Rows>) -> Result<Data> {
     let call = match &*array.state() {
         State::Lazy { call, .. } => call.clone(),
         _ => return array.data(),
@@ -103,11 +124,9 @@ fn lower(claim: &Claim, array: &Array, mut rows: Option<Rows>) -> Result<Data> {
                 return Ok(Bound { shape: input.shape(), dtype: input.dtype(), data, donated: false });
             }
             let data = input.data()?;
-            // The array is held by the call and its copy here, and by the claim if it came with it; its memory
-            // by the array and by `data`.
-            let holders = 2 + usize::from(claim.place(input).is_some());
+            // The array is held by the call and its copy here, and by the claim; its memory by the array and by `data`.
             let donated = !kept
-                && Arc::strong_count(&input.0) == holders
+                && Arc::strong_count(&input.0) == 3
                 && data.buffer.writable()
                 && data.buffer.handles() == 2;
             Ok(Bound { shape: input.shape(), dtype: input.dtype(), data, donated })

@@ -9,14 +9,11 @@
 //! it then gets its rows as they are made, and they never go to memory. What somebody holds must go there, so it
 //! does not join such a group.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hesper_runtime::Stream;
-use smallvec::SmallVec;
 
 use crate::Dtype;
-use crate::array::Array;
 use crate::ops::{Kind, OpRef};
 
 /// Most nodes of a group.
@@ -32,6 +29,9 @@ pub(crate) struct Group {
 #[derive(Debug)]
 pub(crate) enum Step {
     Op(usize),
+    /// An element-wise node that is a group of its own.
+    One(usize),
+    /// Several of them.
     Group(Group),
     /// A group whose one output is what an op reads row by row.
     Rows(Group, usize),
@@ -69,8 +69,10 @@ impl Role {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
-    /// For each step the nodes that nothing needs after it, consumers first.
-    pub(crate) over: Vec<SmallVec<[usize; 4]>>,
+    /// The nodes that nothing needs after a step, consumers first; those of the first step first.
+    over: Vec<usize>,
+    /// Where in `over` those of each step end.
+    over_ends: Vec<usize>,
     /// For each element-wise node what its group ends with: its last member, or the op that takes its rows.
     group: Vec<usize>,
     /// Where it is among the members of its group.
@@ -78,6 +80,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The nodes that nothing needs after a step, consumers first.
+    pub(crate) fn over(&self, step: usize) -> &[usize] {
+        let begin = step.checked_sub(1).map_or(0, |before| self.over_ends[before]);
+        &self.over[begin..self.over_ends[step]]
+    }
+
     /// Where a node is among the members of the group that ends with `last`, if it is one of them.
     pub(super) fn member(&self, at: usize, last: usize) -> Option<usize> {
         (self.group[at] == last).then(|| self.number[at])
@@ -120,6 +128,14 @@ const UNREAD: usize = usize::MAX;
 const APART: usize = usize::MAX - 1;
 
 impl Graph {
+    pub(super) fn with_capacity(nodes: usize, reads: usize) -> Self {
+        Graph {
+            reads: Vec::with_capacity(reads),
+            ends: Vec::with_capacity(nodes),
+            roles: Vec::with_capacity(nodes),
+        }
+    }
+
     /// One more node, by the earlier ones that it reads.
     pub(crate) fn push(&mut self, reads: impl IntoIterator<Item = usize>, role: Role) {
         self.reads.extend(reads);
@@ -196,6 +212,8 @@ impl Graph {
                         Step::Rows(Group { members, outputs }, at)
                     }
                 });
+            } else if sizes[at] == 1 && group[at] == at {
+                steps.push(Step::One(at));
             } else {
                 let root = group[at];
                 if slots[root] == UNREAD {
@@ -214,7 +232,7 @@ impl Graph {
                 steps.push(Step::Group(Group { members, outputs }));
             }
             let (op, members): (Option<&usize>, &[usize]) = match &steps[step] {
-                Step::Op(at) => (Some(at), &[]),
+                Step::Op(at) | Step::One(at) => (Some(at), &[]),
                 Step::Group(group) => (None, &group.members),
                 Step::Rows(group, at) => (Some(at), &group.members),
             };
@@ -225,22 +243,19 @@ impl Graph {
                 }
             }
         }
-        let mut over: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new(); steps.len()];
-        for at in (0..count).rev() {
-            over[last[at]].push(at);
+        // Counted, then put in their places.
+        let mut over_ends = vec![0; steps.len()];
+        last.iter().for_each(|step| over_ends[*step] += 1);
+        let mut begin = 0;
+        for end in &mut over_ends {
+            begin += std::mem::replace(end, begin);
         }
-        Plan { steps, over, group, number }
+        let mut over = vec![0; count];
+        for at in (0..count).rev() {
+            let end = &mut over_ends[last[at]];
+            over[*end] = at;
+            *end += 1;
+        }
+        Plan { steps, over, over_ends, group, number }
     }
-}
-
-/// The plan of nodes, where `holders` tells how many references to a node of so many uses are the planner's own
-/// and its uses': if there are more, somebody holds it.
-pub(super) fn plan(nodes: &[Array], graph: &Graph, holders: impl Fn(usize, usize) -> usize) -> Plan {
-    graph.plan(
-        |one, other| {
-            let (one, other) = (&nodes[one].0, &nodes[other].0);
-            one.shape == other.shape && one.stream.id() == other.stream.id()
-        },
-        |at, uses| Arc::strong_count(&nodes[at].0) > holders(at, uses),
-    )
 }

@@ -19,7 +19,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::fuse::{Expression, Source};
-use crate::eval::plan::{Graph, Plan, Role, Step};
+use crate::eval::plan::{Graph, Role, Step};
 use crate::eval::{Bound, Lowering, Rows, lower_op};
 use crate::ids::IdMap;
 use crate::ops::{Kind, Op, OpRef};
@@ -178,16 +178,24 @@ impl Program {
             let first = first.map(|input| (&input.shape[..], input.dtype, &input.stream));
             graph.push(reads, Role::of(&node.op, &node.stream, first));
         }
-        let Plan { steps, over, .. } = graph.plan(
+        let plan = graph.plan(
             |one, other| {
                 nodes[one].shape == nodes[other].shape && nodes[one].stream.id() == nodes[other].stream.id()
             },
             |at, _| wanted[at],
         );
+        let unwanted = |at: &&usize| !wanted[**at];
+        let over =
+            (0..plan.steps.len()).map(|step| plan.over(step).iter().filter(unwanted).copied().collect());
+        self.over = over.collect();
         let mut work = Vec::new();
-        for step in steps {
+        for step in plan.steps {
             work.push(match step {
                 Step::Op(at) => Work::Op(at),
+                Step::One(at) => {
+                    let (expression, inputs) = self.expression(&[at], &[at])?;
+                    Work::Group { expression, inputs, outputs: vec![at], stream: nodes[at].stream.clone() }
+                }
                 Step::Group(group) => {
                     let (expression, inputs) = self.expression(&group.members, &group.outputs)?;
                     let stream = nodes[group.members[0]].stream.clone();
@@ -219,8 +227,6 @@ impl Program {
         }
         self.last = last;
         self.work = work;
-        self.over =
-            over.into_iter().map(|list| list.into_iter().filter(|at| !wanted[*at]).collect()).collect();
         Ok(())
     }
 

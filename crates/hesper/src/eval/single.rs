@@ -1,0 +1,131 @@
+//! One element-wise op as a kernel of its own, the short way.
+//!
+//! Where all inputs lie as the output will (row by row, or one element for all), nothing has to be worked out: the kernel
+//! is found by the op, the types and which inputs are which, and its arguments are the inputs. Everything else, and a
+//! kernel that is met for the first time, goes the long way, by an [`Expression`](super::fuse::Expression).
+
+use hesper_runtime::{Access, Buffer, Runtime};
+use smallvec::SmallVec;
+
+use super::claim::{Claim, Read};
+use super::fuse::{self, Built, Inner, Layout, Words};
+use super::wide;
+use crate::array::{Array, Data};
+use crate::error::Result;
+use crate::shape::is_row_major;
+
+/// What was found for the last op: the next one is often of its kind.
+#[derive(Default)]
+pub(super) struct Memo {
+    runtime: Option<(u64, Runtime)>,
+    kernel: Option<(Words, Built)>,
+}
+
+/// Most different inputs.
+const MOST: usize = 3;
+
+/// An input where it lies.
+enum Place {
+    Known([u8; 8]),
+    /// Row by row, from the first byte on.
+    Whole(Buffer),
+    /// One element for all, at an offset.
+    Element(Buffer, isize),
+}
+
+impl Place {
+    fn of(data: &Data, input: &Array, output: &Array, size: usize) -> Option<Place> {
+        let buffer = || data.buffer.clone();
+        let whole = || {
+            data.offset == 0 && input.0.shape == output.0.shape && is_row_major(input.shape(), &data.strides)
+        };
+        if size > 1 && whole() {
+            return Some(Place::Whole(buffer()));
+        }
+        (input.size() == 1).then(|| Place::Element(buffer(), data.offset))
+    }
+
+    fn layout(&self) -> Layout {
+        match self {
+            Place::Known(_) => Layout::Known,
+            Place::Whole(_) => Layout::Plain,
+            Place::Element(..) => Layout::Strided(Inner::Zero),
+        }
+    }
+
+    fn buffer(&self) -> Option<&Buffer> {
+        match self {
+            Place::Known(_) => None,
+            Place::Whole(buffer) | Place::Element(buffer, _) => Some(buffer),
+        }
+    }
+}
+
+/// Lowers a node that is a group of its own; `None` if that takes the long way.
+pub(super) fn lower(claim: &Claim, at: usize, memo: &mut Memo) -> Result<Option<Data>> {
+    let output = claim.node(at)?;
+    let (size, stream) = (output.size(), &output.0.stream);
+    let runtime = match &mut memo.runtime {
+        Some((id, runtime)) if *id == stream.id() => runtime,
+        other => &mut other.insert((stream.id(), stream.runtime())).1,
+    };
+    let info = runtime.info();
+    if size == 0 || !info.host_visible && size >= wide::FEWEST {
+        return Ok(None);
+    }
+    let (op, dtype) = claim.emit(at)?;
+    let mut words = Words::new();
+    let mut reads: SmallVec<[Read; MOST]> = SmallVec::new();
+    let mut places: SmallVec<[Place; MOST]> = SmallVec::new();
+    let mut sources: SmallVec<[u64; 4]> = SmallVec::new();
+    words.extend([runtime.id(), 1 | 1 << 32, 0]);
+    for read in claim.reads(at) {
+        let source = reads.iter().position(|met| *met == read).unwrap_or(reads.len());
+        sources.push(source as u64);
+        if source < reads.len() {
+            continue;
+        }
+        let input = claim.array(read)?;
+        let place = match claim.known(read) {
+            Some(known) => Some(Place::Known(known)),
+            None => input.with_data(|data| Place::of(data, input, output, size)).flatten(),
+        };
+        let Some(place) = place else { return Ok(None) };
+        if reads.len() == MOST || place.buffer().is_some_and(|buffer| !buffer.belongs_to(runtime)) {
+            return Ok(None);
+        }
+        words.push(input.dtype() as u64 | place.layout().code() << 32);
+        reads.push(read);
+        places.push(place);
+    }
+    words[2] = places.len() as u64;
+    words.extend([op.emit as usize as u64, dtype as u64 | u64::from(op.indexed) << 32]);
+    words.extend_from_slice(&sources);
+    words.push(0);
+    let (pipeline, label) = match &mut memo.kernel {
+        Some((met, built)) if *met == words => built,
+        other => match fuse::find(&words) {
+            Some(built) => &mut other.insert((words, built)).1,
+            None => return Ok(None),
+        },
+    };
+
+    let result = stream.alloc(size * dtype.size())?;
+    let mut command = stream.encode(label.clone());
+    for place in &places {
+        match place {
+            Place::Known(number) => command.add_constants(number),
+            Place::Whole(_) => {}
+            Place::Element(_, offset) => command.add_constants(&(*offset as i64).to_ne_bytes()),
+        }
+        if let Some(buffer) = place.buffer() {
+            command.add(buffer, .., Access::Read);
+        }
+    }
+    command.add(&result, .., Access::Write);
+    let threads = size as u64;
+    let threadgroup =
+        if info.host_visible { [threads.min(1024), 1, 1] } else { wide::threadgroup(threads, 1) };
+    command.dispatch(pipeline, [threads, 1, 1], threadgroup)?;
+    Ok(Some(Data::contiguous(result, output.shape())))
+}
