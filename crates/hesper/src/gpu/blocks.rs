@@ -21,7 +21,7 @@ const TEXT: &str = include_str!("blocks.cuh");
 /// Rows of activations that meet a block at a time.
 const TOGETHER: usize = 8;
 /// Most rows that are multiplied with blocks where they lie: of large matrices, and of those that the cache holds.
-const FEW: [usize; 2] = [16, 64];
+const FEW: [usize; 2] = [8, 64];
 /// Bytes that the cache holds.
 const CACHED: usize = 24 << 20;
 /// Rows of half precision from which on a library multiplies decoded numbers faster.
