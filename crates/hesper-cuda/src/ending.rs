@@ -1,9 +1,10 @@
 //! The end of the process.
 //!
 //! When a process ends, the driver takes its contexts apart while threads may still be calling it, and a thread that it
-//! finds inside dies with the process. So every call of the driver is made [inside](enter) of a gate. At the end, before
-//! the driver's own handlers run, the gate is closed: no thread comes in any more, and those that are in come out, which
-//! takes as long as the work that they wait for.
+//! finds inside dies with the process. So every call of the driver is made [inside](enter) of a gate. At the end
+//! the gate is closed: no thread comes in any more, and those that are in come out, which takes as long as the work that
+//! they wait for. A handler of the C library's does so before the driver's own. Libraries that are loaded later have
+//! handlers that come before it, so whoever knows that the process is about to end says so [himself](end).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -81,6 +82,12 @@ pub(crate) fn watch() {
 }
 
 extern "C" fn close() {
+    end();
+}
+
+/// Says that the process is about to end: from now on no thread calls the driver. Waits until those that do are done
+/// with it; what was not launched yet is not launched any more.
+pub fn end() {
     ENDS.with(|ends| ends.set(true));
     CLOSED.store(true, Ordering::SeqCst);
     let own = usize::from(DEPTH.with(Cell::get) > 0);

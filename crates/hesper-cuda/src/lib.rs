@@ -46,6 +46,7 @@ mod topology;
 
 pub use context::{Properties, device_count};
 pub use device::{CudaCounters, CudaDevice, CudaOptions, CudaShared};
+pub use ending::end;
 pub use error::{CudaError, Result, is_sticky};
 pub use graph::GraphCounters;
 pub use options::Specialisation;

@@ -63,6 +63,7 @@ fn _ending(py: Python<'_>) {
     while RETURNING.load(Ordering::SeqCst) > 0 && begun.elapsed() < PATIENCE {
         py.detach(|| thread::sleep(Duration::from_millis(1)));
     }
+    py.detach(hesper::place::end_of_process);
 }
 
 fn on_main_thread() -> bool {

@@ -147,6 +147,12 @@ pub fn look_for_libraries_in(folders: &[PathBuf]) {
     hesper_cuda::library::look_in(folders);
 }
 
+/// Says that the process is about to end: no thread works with a GPU any more, and what was not begun there is not begun.
+/// The end of a process that has work under way would otherwise find threads in libraries that are taken apart.
+pub fn end_of_process() {
+    hesper_cuda::end();
+}
+
 /// What is known of a GPU, which is opened for that.
 pub fn gpu_info(number: usize) -> Result<GpuInfo> {
     let shared = gpu(number)?.extension().and_then(|found| found.downcast::<CudaShared>().ok());
