@@ -141,9 +141,14 @@ impl Cut {
         // Tiles of 64 rows, teams that share their columns in a block, and blocks of a cluster that do. Of larger
         // clusters not as many run at once as there is room for.
         let shapes = [(4, 1, 1), (2, 1, 1), (1, 2, 1), (1, 2, 2), (1, 2, 4)];
-        let work = |(tiles, _, cut): (usize, usize, usize)| {
-            let stage = stage(tiles)?;
-            let room = if cut > 2 { busy - busy / 16 } else { busy };
+        // All have as many stages.
+        let work = |(tiles, teams, cut): (usize, usize, usize)| {
+            let stage = stage(tiles).filter(|stage| (k / stage).is_multiple_of(cut * teams))?;
+            let room = match cut {
+                1 => busy,
+                2 => busy - busy / 32,
+                _ => busy - busy / 16,
+            };
             let rounds = (n.div_ceil(64 * tiles) * cut).div_ceil(room);
             Some(rounds * tiles * (k / stage).div_ceil(cut) * stage)
         };

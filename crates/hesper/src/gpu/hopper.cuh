@@ -32,8 +32,10 @@ __device__ __forceinline__ void barrier_wait(u32 at, u32 phase) {
 __device__ __forceinline__ void written_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Blocks of a cluster: a meeting point, and what lies at the same place of another one's memory.
+// Lanes may come one by one.
 __device__ __forceinline__ void cluster_meets() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 __device__ __forceinline__ float4 four_of_block(u32 at, u32 block) {
   u32 there;
