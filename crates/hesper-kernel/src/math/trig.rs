@@ -42,7 +42,7 @@ pub(super) use minus_product;
 #[inline(always)]
 fn reduce_pair(x: f32) -> (u32, f32, f32) {
     const HI: f32 = std::f32::consts::FRAC_PI_2;
-    const MID: f32 = -4.371_138_8e-8;
+    const MID: f32 = -4.371_139e-8;
     const LO: f32 = -1.715_124_5e-15;
     const MAGIC: f32 = 12_582_912.0;
     let t = x.mul_add(std::f32::consts::FRAC_2_PI, MAGIC);

@@ -168,7 +168,7 @@ impl Walk<'_> {
                 }
             };
         }
-        if matches!(node, Node::Store { .. }) {
+        if matches!(node, Node::Store { .. } | Node::StorePair { .. }) {
             self.steps.push(Step::Node { at, d: 0, held });
             return self.used(at);
         }

@@ -106,8 +106,7 @@ pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
 
 /// Whether the function ends with a step for the lanes that fill none.
 fn has_tail(evex: bool, nodes: &[Node], a: &Allocation) -> bool {
-    let is_pair =
-        |n: &Node| matches!(n, Node::Load { pair: Some(_), .. } | Node::Store { pair: Some(_), .. });
+    let is_pair = |n: &Node| matches!(n, Node::Load { pair: Some(_), .. } | Node::StorePair { .. });
     evex && a.calls.is_empty() && !nodes.iter().any(is_pair)
 }
 
@@ -271,17 +270,23 @@ fn segment(v: &mut Vector<'_>, nodes: &[Node], steps: &[Step], layout: &Layout, 
             Step::Reload { r, slot } => v.reload(r, offset(slot)),
             Step::Node { at, d, held } => {
                 let node = &nodes[at as usize];
-                let m = match *node {
-                    Node::Load { access, scalar, pair } | Node::Store { access, scalar, pair, .. } => {
-                        let access = access - u16::from(pair.unwrap_or(0));
+                let place = match *node {
+                    Node::Load { access, scalar, pair: None } | Node::Store { access, scalar, .. } => {
+                        Some((access, scalar.size()))
+                    }
+                    Node::Load { access, pair: Some(which), .. } => Some((access - u16::from(which), 8)),
+                    Node::StorePair { access, .. } => Some((access, 8)),
+                    _ => None,
+                };
+                let m = match place {
+                    Some((access, size)) => {
                         let base = pointers.get(access as usize).copied().unwrap_or_else(|| {
                             v.asm.load(RAX, Mem::at(RBX, pointer_offset(access)));
                             RAX
                         });
-                        let scale = scalar.size().trailing_zeros() as u8 + u8::from(pair.is_some());
-                        Mem { base, index: Some((v.lane, scale)), disp: 0 }
+                        Mem { base, index: Some((v.lane, size.trailing_zeros() as u8)), disp: 0 }
                     }
-                    _ => Mem::at(RBX, 0),
+                    None => Mem::at(RBX, 0),
                 };
                 v.node(node, d, held, m);
             }

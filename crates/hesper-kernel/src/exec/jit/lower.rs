@@ -105,7 +105,7 @@ impl Vector<'_> {
         let [a, b, c] = r;
         match *node {
             Node::Load { pair: Some(which), .. } => self.load_pair(d, m, which),
-            Node::Store { pair: Some(which), .. } => self.store_pair(a, m, which),
+            Node::StorePair { .. } => self.store_pair(a, b, m),
             Node::Load { scalar, .. } => self.load(scalar, d, m),
             Node::Store { scalar, .. } => self.store_as(scalar, a, m),
             Node::Linear { .. } => {

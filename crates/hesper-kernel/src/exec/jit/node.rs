@@ -43,7 +43,11 @@ pub(super) enum Node {
         access: u16,
         scalar: Scalar,
         value: Operand,
-        pair: Option<u8>,
+    },
+    /// Stores both components of a value side by side; the access is that of the first.
+    StorePair {
+        access: u16,
+        values: [Operand; 2],
     },
     /// `base + lane * stride`, integers of 32 bits.
     Linear {
@@ -67,6 +71,7 @@ impl Node {
         let (list, n) = match *self {
             Node::Load { .. } => ([Operand::Uniform(0); 3], 0),
             Node::Store { value, .. } => ([value; 3], 1),
+            Node::StorePair { values: [a, b], .. } => ([a, b, b], 2),
             Node::Linear { base, stride } => ([base, stride, stride], 2),
             Node::Unary(_, _, a) | Node::Test(_, _, a) | Node::Convert(_, _, a) => ([a; 3], 1),
             Node::Binary(_, _, a, b) | Node::Compare(_, _, a, b) => ([a, b, b], 2),

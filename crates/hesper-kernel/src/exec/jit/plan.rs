@@ -629,11 +629,19 @@ impl Planner<'_> {
         let (parts, n) = self.parts(value)?;
         self.groups += 1;
         self.stored.push(param);
+        let mut stores = Vec::with_capacity(n as usize);
         for (j, &part) in parts[..n as usize].iter().enumerate() {
             let value = self.lanes(part, s)?;
-            let access = self.add_access(param, offset, j, s, ty.size(), true);
-            let pair = self.plan.accesses[access as usize].pair;
-            self.push(Node::Store { access, scalar: s, value, pair });
+            stores.push((self.add_access(param, offset, j, s, ty.size(), true), value));
+        }
+        if let [(access, a), (_, b)] = stores[..]
+            && self.plan.accesses[access as usize].pair.is_some()
+        {
+            self.push(Node::StorePair { access, values: [a, b] });
+            return Some(());
+        }
+        for (access, value) in stores {
+            self.push(Node::Store { access, scalar: s, value });
         }
         Some(())
     }

@@ -67,8 +67,7 @@ const CONSTANTS: [Vr; 2] = [7, 8];
 /// First register for values.
 pub(super) const FIRST: Vr = 9;
 
-/// The mask register of conditions, and that of the lanes of a step that is not whole.
-const CONDITION: u8 = 1;
+/// The mask register of the lanes of a step that is not whole; conditions have the first.
 pub(super) const TAIL: u8 = 2;
 
 /// A shift by a constant.
@@ -343,20 +342,20 @@ impl<'t> Vector<'t> {
         self.op3(CHOOSE, d, T0, Mem { disp: m.disp + 64, ..m });
     }
 
-    /// Stores one of two 32-bit components that lie side by side.
-    pub fn store_pair(&mut self, a: Vr, m: Mem, which: u8) {
-        const PERMUTE: Opcode = Opcode(1, 2, 0x16);
-        let mask = self.table.constant(0x5555 << which);
-        self.asm.load_mask(CONDITION, RBX, uniform_offset(mask));
+    /// Stores 32-bit lanes of two registers in turn.
+    pub fn store_pair(&mut self, a: Vr, b: Vr, m: Mem) {
+        const CHOOSE: Opcode = Opcode(1, 2, 0x77);
+        // The number of the lane, and 16 more for those of the second: 0, 16, 1, 17, ..
         self.count(T0);
+        self.shift(Shift::Left, T1, T0, 4);
+        self.with_constant(AND, T1, T1, 16);
         self.shift(Shift::Right, T0, T0, 1);
-        for disp in [0, 64] {
-            if disp > 0 {
-                self.with_constant(OR, T0, T0, 8);
-            }
-            self.op3(PERMUTE, T1, T0, a);
+        self.op3(OR, T0, T0, T1);
+        self.with_constant(OR, T1, T0, 8);
+        for (index, disp) in [(T0, 0), (T1, 64)] {
+            self.op3(CHOOSE, index, a, b);
             let m = Mem { disp: m.disp + disp, ..m };
-            self.asm.vector(STORE, self.full(), T1, 0, m.into(), CONDITION, None);
+            self.asm.vector(STORE, self.full(), index, 0, m.into(), 0, None);
         }
     }
 

@@ -56,7 +56,7 @@ fn log_pair(x: f64) -> Pair {
 /// neither overflow nor come near to it.
 #[inline(always)]
 pub fn pow_is_rare(x: f64, y: f64) -> bool {
-    let ordinary = x >= f64::MIN_POSITIVE && x < f64::INFINITY && y.abs() < 1e6;
+    let ordinary = (f64::MIN_POSITIVE..f64::INFINITY).contains(&x) && y.abs() < 1e6;
     !ordinary
 }
 
