@@ -116,8 +116,7 @@ pub(crate) fn eigh(
     vectors: Option<&mut [Complex]>,
 ) -> Result<(), Failure> {
     let side = if upper { faer::Side::Upper } else { faer::Side::Lower };
-    let found =
-        SelfAdjointEigen::new(load(n, n, a)?.as_ref(), side).map_err(|_| Failure::NoConvergence)?;
+    let found = SelfAdjointEigen::new(load(n, n, a)?.as_ref(), side).map_err(|_| Failure::NoConvergence)?;
     let list = found.S().column_vector();
     values.iter_mut().enumerate().for_each(|(at, value)| *value = list[at].re);
     vectors.map_or(Ok(()), |vectors| store(found.U(), vectors))

@@ -96,13 +96,7 @@ mod sealed {
     pub trait Sweeps: Sized {
         fn rows_times(simd: Simd, rows: super::Lines<'_, Self>, x: &[Self], y: &mut [Self]);
         fn add_rows(simd: Simd, rows: super::Lines<'_, Self>, factors: &[Self], y: &mut [Self]);
-        fn symmetric_rows(
-            simd: Simd,
-            rows: super::Lines<'_, Self>,
-            first: usize,
-            x: &[Self],
-            y: &mut [Self],
-        );
+        fn symmetric_rows(simd: Simd, rows: super::Lines<'_, Self>, first: usize, x: &[Self], y: &mut [Self]);
     }
 }
 

@@ -24,7 +24,7 @@ impl<T: Scalar> Grid<T> {
     pub(super) fn new(rows: usize, columns: usize) -> Self {
         // Not a multiple of a page, lest rows compete for the same places in the caches.
         let stride = columns.next_multiple_of(16);
-        let stride = if stride % 1024 == 0 { stride + 16 } else { stride };
+        let stride = if stride.is_multiple_of(1024) { stride + 16 } else { stride };
         let data = vec![T::ZERO; rows * stride + 16];
         let start = data.as_ptr().align_offset(64).min(16);
         Self { data, start, stride }
@@ -97,9 +97,8 @@ impl<T: Scalar> Sweeps<T> {
             let left = 1.0 - (1.0 - part as f64 / parts as f64).sqrt();
             first + ((left * size as f64) as usize).next_multiple_of(4).min(size)
         };
-        let ranges: Vec<(usize, usize)> = (0..parts)
-            .map(|part| (cut(part), if part + 1 == parts { n } else { cut(part + 1) }))
-            .collect();
+        let ranges: Vec<(usize, usize)> =
+            (0..parts).map(|part| (cut(part), if part + 1 == parts { n } else { cut(part + 1) })).collect();
         parted(par, &ranges, &mut self.sums, |from, to, sums| {
             sums[from..n].fill(T::ZERO);
             let rows = Lines::new(&a.all()[from * a.stride..], a.stride, to - from, n);
