@@ -2,8 +2,8 @@
 //!
 //! Each function takes one matrix as a slice, row by row, and writes its results the same way, on the executor
 //! it is given; who has many matrices calls it for each. Real matrices are factored here, in blocks whose
-//! products run on all cores; complex ones, and what follows a reduction to two diagonals, by faer on
-//! the calling thread. Results do not depend on the number of threads. What has no answer (a singular matrix,
+//! products run on all cores; complex ones, and matrices without symmetry whose eigenvalues are asked for, by
+//! faer on the calling thread. Results do not depend on the number of threads. What has no answer (a singular matrix,
 //! numbers that are not finite) is a [`Failure`], never a wrong number.
 
 mod complex;

@@ -39,8 +39,7 @@ pub(crate) fn eigh<T: Scalar>(
         to.iter_mut().zip(from).for_each(|(to, value)| *to = T::of(value / scale));
     };
     let Some(vectors) = vectors else {
-        let wide = |x: &[T]| x.iter().map(|x| x.to_f64()).collect();
-        write(tridiagonal_values(wide(&reduced.diagonal), wide(&reduced.beside))?, values);
+        write(tridiagonal_values(par, &reduced.diagonal, &reduced.beside)?, values);
         return Ok(());
     };
     // The vectors, one after the other.

@@ -344,3 +344,51 @@ unsafe fn both<S: Isa, P: Kind, const R: usize>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_give_the_sums_of_plain_loops_at_every_level() {
+        // Multiples of an eighth: all sums are exact.
+        let value = |at: usize| ((at * 37 % 61) as f64 - 30.0) / 8.0;
+        for (n, stride) in [(1, 1), (2, 5), (7, 7), (16, 16), (19, 32), (45, 48), (70, 71)] {
+            let a: Vec<f64> = (0..n * stride).map(value).collect();
+            let x: Vec<f64> = (0..n).map(|at| value(at + 5)).collect();
+            let at = |row: usize, column: usize| a[row * stride + column];
+            for simd in Simd::available() {
+                let narrow = |x: &[f64]| x.iter().map(|x| *x as f32).collect::<Vec<_>>();
+                let (a32, x32) = (narrow(&a), narrow(&x));
+                let mut y = vec![9.0; n];
+                rows_times(simd, Lines::new(&a, stride, n, n), &x, &mut y);
+                let want: Vec<f64> = (0..n).map(|row| (0..n).map(|i| at(row, i) * x[i]).sum()).collect();
+                assert_eq!(y, want, "{n} {simd:?}");
+                let mut y32 = narrow(&x);
+                add_rows(simd, Lines::new(&a32, stride, n, n), &x32, &mut y32);
+                let want: Vec<f64> = (0..n)
+                    .map(|column| x[column] + (0..n).map(|i| at(i, column) * x[i]).sum::<f64>())
+                    .collect();
+                assert_eq!(y32, narrow(&want), "{n} {simd:?}");
+                // In two parts, what lies below the diagonal being something else.
+                let upper = |i: usize, j: usize| at(i.min(j), i.max(j));
+                let want: Vec<f64> = (0..n).map(|row| (0..n).map(|i| upper(row, i) * x[i]).sum()).collect();
+                let (mut y, cut) = (vec![0.0; n], n / 3);
+                symmetric_rows(simd, Lines::new(&a, stride, cut, n), 0, &x, &mut y);
+                let rest = Lines::new(&a[cut * stride..], stride, n - cut, n);
+                symmetric_rows(simd, rest, cut, &x, &mut y);
+                assert_eq!(y, want, "{n} {simd:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_no_more_than_the_slice_holds() {
+        assert_eq!(Lines::new(&[0.0f32; 7], 3, 9, 2).count(), 2);
+        assert_eq!(Lines::new(&[0.0f32; 8], 3, 9, 2).count(), 3);
+        assert_eq!(Lines::new(&[0.0f32; 1], 3, 9, 2).count(), 0);
+        let mut y = [5.0f32; 3];
+        rows_times(Simd::detect(), Lines::new(&[1.0; 2], 2, 3, 2), &[1.0, 1.0], &mut y);
+        assert_eq!(y, [2.0, 5.0, 5.0]);
+    }
+}

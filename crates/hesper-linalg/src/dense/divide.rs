@@ -10,9 +10,9 @@
 use hesper_compute::{AtLevel, Par, Serial};
 
 use super::Scalar;
-use super::block::{Block, multiply, rows_mut};
-use super::implicit::{eigenvectors, turn_rows};
-use super::secular::Secular;
+use super::implicit::eigenvectors;
+use super::lines::{Vectors, Where, sides};
+use super::secular::{Secular, length};
 use super::share::{each, grain, try_each};
 use crate::Failure;
 
@@ -30,17 +30,40 @@ pub(crate) fn tridiagonal_vectors<T: Scalar>(
     vectors: &mut [T],
 ) -> Result<Vec<f64>, Failure> {
     let n = diagonal.len();
+    let mut values = solve(par, diagonal, beside, Vectors::whole(vectors, n, n))?;
+    sort(par, &mut values, vectors, n);
+    Ok(values)
+}
+
+/// The values alone.
+pub(crate) fn tridiagonal_values<T: Scalar>(
+    par: &dyn Par,
+    diagonal: &[T],
+    beside: &[T],
+) -> Result<Vec<f64>, Failure> {
+    let mut ends = vec![T::ZERO; 2 * diagonal.len()];
+    let mut values = solve(par, diagonal, beside, Vectors::ends(&mut ends, diagonal.len()))?;
+    values.sort_by(f64::total_cmp);
+    Ok(values)
+}
+
+/// Values in any order, and vectors in the same.
+fn solve<T: Scalar>(
+    par: &dyn Par,
+    diagonal: &[T],
+    beside: &[T],
+    vectors: Vectors<'_, T>,
+) -> Result<Vec<f64>, Failure> {
     let mut values: Vec<f64> = diagonal.iter().map(|x| x.to_f64()).collect();
     let mut beside: Vec<f64> = beside.iter().map(|x| x.to_f64()).collect();
-    beside.resize(n, 0.0);
+    beside.resize(values.len(), 0.0);
     cut(&mut values, &beside);
-    let mut all = Part { first: 0, stride: n, values: &mut values, beside: &beside, rows: &mut *vectors };
+    let mut all = Part { values: &mut values, beside: &beside, vectors };
     let alone = AtLevel(Serial, par.simd());
     let mut parts = Vec::new();
     all.again().split(ALONE, &mut parts);
     try_each(par, parts.into_iter(), |part| part.solve(&alone, FEW))?;
     all.solve(par, ALONE)?;
-    sort(par, &mut values, vectors, n);
     Ok(values)
 }
 
@@ -76,43 +99,26 @@ fn sort<T: Scalar>(par: &dyn Par, values: &mut Vec<f64>, rows: &mut [T], n: usiz
     *values = order.iter().map(|from| values[*from]).collect();
 }
 
-/// Which columns a vector has numbers in.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Where {
-    Left,
-    Both,
-    Right,
-}
-
-/// A part of the problem: its rows of all vectors, and the first column that they have numbers in.
+/// A part of the problem, and its vectors.
 struct Part<'a, T> {
-    first: usize,
-    stride: usize,
     values: &'a mut [f64],
     beside: &'a [f64],
-    rows: &'a mut [T],
+    vectors: Vectors<'a, T>,
 }
 
 impl<'a, T: Scalar> Part<'a, T> {
     fn again(&mut self) -> Part<'_, T> {
-        Part {
-            first: self.first,
-            stride: self.stride,
-            values: &mut *self.values,
-            beside: self.beside,
-            rows: &mut *self.rows,
-        }
+        Part { values: &mut *self.values, beside: self.beside, vectors: self.vectors.again() }
     }
 
     fn halves(self) -> [Part<'a, T>; 2] {
-        let (at, stride) = (middle(self.values.len()), self.stride);
-        let (values, behind) = self.values.split_at_mut(at);
-        let (beside, beside_behind) = self.beside.split_at(at);
-        let (rows, rows_behind) = self.rows.split_at_mut(at * stride);
-        let first = self.first + at;
+        let at = middle(self.values.len());
+        let (values, right_values) = self.values.split_at_mut(at);
+        let (beside, right_beside) = self.beside.split_at(at);
+        let (vectors, right_vectors) = self.vectors.split(at);
         [
-            Part { first: self.first, stride, values, beside, rows },
-            Part { first, stride, values: behind, beside: beside_behind, rows: rows_behind },
+            Part { values, beside, vectors },
+            Part { values: right_values, beside: right_beside, vectors: right_vectors },
         ]
     }
 
@@ -130,12 +136,12 @@ impl<'a, T: Scalar> Part<'a, T> {
     fn solve(mut self, par: &dyn Par, solved: usize) -> Result<(), Failure> {
         let n = self.values.len();
         if n <= FEW && solved == FEW {
-            (0..n).for_each(|at| self.rows[at * self.stride + self.first + at] = T::ONE);
-            let last = n.saturating_sub(1);
+            let mut vectors = vec![T::ZERO; n * n];
+            vectors.iter_mut().step_by(n + 1).for_each(|x| *x = T::ONE);
             let mut beside = self.beside.to_vec();
-            beside[last..].fill(0.0);
-            let columns = &mut self.rows[self.first..];
-            return eigenvectors(self.values, &mut beside, columns, self.stride, n);
+            eigenvectors(self.values, &mut beside, &mut vectors, n)?;
+            self.vectors.write(&vectors);
+            return Ok(());
         }
         if n <= solved {
             return Ok(());
@@ -146,11 +152,6 @@ impl<'a, T: Scalar> Part<'a, T> {
         self.merge(par)
     }
 
-    fn row(&mut self, row: usize) -> &mut [T] {
-        let n = self.values.len();
-        &mut self.rows[row * self.stride + self.first..][..n]
-    }
-
     /// Finds values and vectors from those of the halves.
     fn merge(&mut self, par: &dyn Par) -> Result<(), Failure> {
         let n = self.values.len();
@@ -159,76 +160,40 @@ impl<'a, T: Scalar> Part<'a, T> {
         // What was cut off is `rho z z'`, `z` of length one.
         let rho = 2.0 * beta.abs();
         let scale = std::f64::consts::FRAC_1_SQRT_2;
-        let mut z: Vec<f64> = (0..n)
-            .map(|row| {
-                let row_numbers = self.row(row);
-                if row < half {
-                    row_numbers[half - 1].to_f64() * scale
-                } else {
-                    row_numbers[half].to_f64() * scale.copysign(beta)
-                }
-            })
-            .collect();
-        let (kept, left_out, wheres) = self.deflate(rho, &mut z);
+        let mut z = self.vectors.join(half, n);
+        let factor = |row: usize| if row < half { scale } else { scale.copysign(beta) };
+        z.iter_mut().enumerate().for_each(|(row, z)| *z *= factor(row));
+        let (mut kept, left_out, wheres) = self.deflate(rho, &mut z);
         let k = kept.len();
         if k == 0 {
             return Ok(());
         }
         let points: Vec<f64> = kept.iter().map(|at| self.values[*at]).collect();
         let weights: Vec<f64> = kept.iter().map(|at| z[*at] * z[*at]).collect();
-        let equation = Secular {
-            points: &points,
-            weights: &weights,
-            constant: 1.0 / rho,
-            squared: false,
-            tolerance: T::ROUGHLY,
-        };
+        let how = (T::ROUGHLY, par.simd());
+        let equation = Secular::new(points, weights, 1.0 / rho, false, how);
         let roots = equation.roots(par);
-        let mut exact = equation.exact(par, &roots);
-        exact.iter_mut().zip(&kept).for_each(|(exact, at)| *exact = exact.copysign(z[*at]));
+        let exact = equation.exact(par, &roots, |at| z[kept[at]]);
         // Old vectors in the order of the columns that they have numbers in.
         let mut order: Vec<usize> = (0..k).collect();
         order.sort_by_key(|at| wheres[kept[*at]]);
-        let count = |what: Where| kept.iter().filter(|at| wheres[**at] == what).count();
-        let (left, right) = (k - count(Where::Right), k - count(Where::Left));
         let mut mixed = vec![T::ZERO; k * k];
         let chunk = grain(k);
-        each(par, mixed.chunks_mut(chunk * k).zip(roots.chunks(chunk)), |(rows, roots)| {
-            let mut parts = vec![0.0; k];
+        each(par, mixed.chunks_mut(chunk * k).zip(roots[..k].chunks(chunk)), |(rows, roots)| {
+            let mut parts = vec![0.0; exact.len()];
             for (row, root) in rows.chunks_exact_mut(k).zip(roots) {
                 equation.parts(*root, &exact, &mut parts);
-                let length = parts.iter().map(|x| x * x).sum::<f64>().sqrt();
-                row.iter_mut().zip(&order).for_each(|(to, from)| *to = T::of(parts[*from] / length));
+                let shorter = 1.0 / length(&parts);
+                row.iter_mut().zip(&order).for_each(|(to, from)| *to = T::of(parts[*from] * shorter));
             }
         });
-        let mut old_left = Vec::with_capacity(left * half);
-        let mut old_right = Vec::with_capacity(right * (n - half));
-        for (at, from) in order.iter().enumerate() {
-            let row = self.row(kept[*from]);
-            if at < left {
-                old_left.extend_from_slice(&row[..half]);
-            }
-            if at >= k - right {
-                old_right.extend_from_slice(&row[half..]);
-            }
-        }
-        let unchanged: Vec<T> = left_out.iter().flat_map(|at| self.row(*at).to_vec()).collect();
         let old_values: Vec<f64> = left_out.iter().map(|at| self.values[*at]).collect();
-        for (at, row) in unchanged.chunks_exact(n).enumerate() {
-            self.row(k + at).copy_from_slice(row);
-        }
         self.values[k..].copy_from_slice(&old_values);
-        for (value, root) in self.values.iter_mut().zip(&roots) {
+        for (value, root) in self.values.iter_mut().zip(&roots[..k]) {
             *value = root.near + root.beyond;
         }
-        let mixed = Block::rows(&mixed, k);
-        let (first, stride) = (self.first, self.stride);
-        let to = rows_mut(&mut self.rows[first..], k, half, stride)?;
-        let old = Block::rows(&old_left, half).view(left, half)?;
-        multiply(par, mixed.view(k, left)?, old, to)?;
-        let to = rows_mut(&mut self.rows[first + half..], k, n - half, stride)?;
-        let old = Block::rows(&old_right, n - half).view(right, n - half)?;
-        multiply(par, mixed.from(0, k - right).view(k, right)?, old, to)
+        kept = order.iter().map(|at| kept[*at]).collect();
+        self.vectors.replace(par, &mixed, &kept, &left_out, sides(&kept, &wheres), half)
     }
 
     /// Finds which vectors change, by ascending value, and which do not; turns pairs so that one of them does
@@ -239,7 +204,7 @@ impl<'a, T: Scalar> Part<'a, T> {
         let mut order: Vec<usize> = (0..n).collect();
         order.sort_by(|a, b| self.values[*a].total_cmp(&self.values[*b]));
         let largest = self.values.iter().fold(rho, |most, x| most.max(x.abs()));
-        let nothing = 4.0 * T::EPSILON.to_f64() * largest;
+        let nothing = T::EPSILON.to_f64() * largest;
         let mut wheres: Vec<Where> =
             (0..n).map(|at| if at < half { Where::Left } else { Where::Right }).collect();
         let (mut kept, mut left_out, mut before) = (Vec::with_capacity(n), Vec::new(), None::<usize>);
@@ -260,12 +225,7 @@ impl<'a, T: Scalar> Part<'a, T> {
             if wheres[at] != wheres[other] {
                 wheres[at] = Where::Both;
             }
-            let (low, high) = (at.min(other), at.max(other));
-            let (first, stride) = (self.first, self.stride);
-            let (above, below) = self.rows.split_at_mut(high * stride);
-            let (low_row, high_row) = (&mut above[low * stride + first..][..n], &mut below[first..][..n]);
-            let (one, two) = if other == low { (low_row, high_row) } else { (high_row, low_row) };
-            turn_rows(cosine, sine, one, two);
+            self.vectors.turn(cosine, sine, (other, at));
             let (a, b) = (self.values[other], self.values[at]);
             self.values[other] = a * cosine * cosine + b * sine * sine;
             self.values[at] = a * sine * sine + b * cosine * cosine;

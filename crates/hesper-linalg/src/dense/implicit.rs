@@ -1,4 +1,4 @@
-//! Eigenvalues of small tridiagonal matrices, and of large ones whose vectors nobody wants: implicit shifts.
+//! Eigenvalues and vectors of small tridiagonal matrices, by implicit shifts.
 
 use super::Scalar;
 use crate::Failure;
@@ -6,27 +6,17 @@ use crate::Failure;
 /// Steps for each eigenvalue at most; two are usual.
 const STEPS: usize = 60;
 
-/// Eigenvalues of a tridiagonal matrix, the smallest first.
-pub(crate) fn tridiagonal_values(mut diagonal: Vec<f64>, mut beside: Vec<f64>) -> Result<Vec<f64>, Failure> {
-    beside.resize(diagonal.len(), 0.0);
-    steps(&mut diagonal, &mut beside, |_, _, _| ())?;
-    diagonal.sort_by(f64::total_cmp);
-    Ok(diagonal)
-}
-
 /// Replaces the diagonal by the eigenvalues in any order, and destroys what is beside it (as many numbers, of
-/// which the last does not count). What is done to the matrix is done to rows of `width` numbers, `stride`
-/// apart.
+/// which the last does not count). What is done to the matrix is done to rows of as many numbers.
 pub(super) fn eigenvectors<T: Scalar>(
     diagonal: &mut [f64],
     beside: &mut [f64],
     rows: &mut [T],
-    stride: usize,
     width: usize,
 ) -> Result<(), Failure> {
     steps(diagonal, beside, |at, cosine, sine| {
-        let (above, below) = rows[at * stride..].split_at_mut(stride);
-        turn_rows(cosine, sine, &mut above[..width], &mut below[..width]);
+        let (above, below) = rows[at * width..].split_at_mut(width);
+        turn_rows(cosine, sine, above, &mut below[..width]);
     })
 }
 

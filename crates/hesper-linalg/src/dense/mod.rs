@@ -9,6 +9,7 @@ mod block;
 mod cholesky;
 mod divide;
 mod implicit;
+mod lines;
 mod lu;
 mod panel;
 mod qr;
@@ -19,13 +20,13 @@ mod singular;
 mod svd;
 mod triangular;
 mod tridiagonal;
+mod wide;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 pub(crate) use block::{Block, turn};
 pub(crate) use cholesky::cholesky;
-pub(crate) use divide::tridiagonal_vectors;
-pub(crate) use implicit::tridiagonal_values;
+pub(crate) use divide::{tridiagonal_values, tridiagonal_vectors};
 pub(crate) use lu::lu;
 pub(crate) use qr::qr;
 pub(crate) use svd::{singular_values, svd};
@@ -46,8 +47,6 @@ pub(crate) trait Scalar:
     const SMALLEST: Self;
     /// What added to one is the next number.
     const EPSILON: Self;
-    /// Whether squares of numbers lose nothing in double precision.
-    const NARROW: bool;
     /// How well a sum of doubles has to be known for vectors in this type.
     const ROUGHLY: f64;
     fn abs(self) -> Self;
@@ -57,11 +56,10 @@ pub(crate) trait Scalar:
 }
 
 macro_rules! scalars {
-    ($($t:ident, $narrow:expr, $roughly:expr;)*) => { $(
+    ($($t:ident, $roughly:expr;)*) => { $(
         impl Scalar for $t {
             const SMALLEST: $t = $t::MIN_POSITIVE * 4.0;
             const EPSILON: $t = $t::EPSILON;
-            const NARROW: bool = $narrow;
             const ROUGHLY: f64 = $roughly;
             fn abs(self) -> $t { $t::abs(self) }
             fn sqrt(self) -> $t { $t::sqrt(self) }
@@ -72,8 +70,8 @@ macro_rules! scalars {
 }
 
 scalars! {
-    f32, true, 1e-12;
-    f64, false, 16.0 * f64::EPSILON;
+    f32, 1e-11;
+    f64, 32.0 * f64::EPSILON;
 }
 
 /// The largest absolute value, or NaN if there are numbers that are not finite.

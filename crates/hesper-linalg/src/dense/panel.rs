@@ -24,7 +24,7 @@ impl<T: Scalar> Grid<T> {
     pub(super) fn new(rows: usize, columns: usize) -> Self {
         // Not a multiple of a page, lest rows compete for the same places in the caches.
         let stride = columns.next_multiple_of(16);
-        let stride = if stride % 1024 == 0 { stride + 16 } else { stride };
+        let stride = if stride.is_multiple_of(1024) { stride + 16 } else { stride };
         let data = vec![T::ZERO; rows * stride + 16];
         let start = data.as_ptr().align_offset(64).min(16);
         Self { data, start, stride }

@@ -6,27 +6,34 @@
 //! need. Poles are the points of the equation or, for singular values, their squares, of which only differences
 //! are ever formed. All of this is in double precision, whatever the vectors are in.
 
-use hesper_compute::Par;
+use hesper_compute::{Par, Simd};
 
 use super::share::{each, grain};
+use super::wide::{Wide, widest};
 
 /// Sums that are formed side by side.
 const LANES: usize = 8;
+/// Factors of as many products, of which one division makes quotients.
+const CHUNK: usize = 4 * LANES;
 /// Steps to a root at most: a step that does not improve halves the bracket.
 const STEPS: usize = 200;
 
+/// A point far behind all others: with it lists are filled up to whole chunks.
+const FAR: f64 = 1e20;
+
 /// The equation.
-pub(super) struct Secular<'a> {
-    /// Points, ascending, none twice.
-    pub(super) points: &'a [f64],
-    /// Weights, all positive.
-    pub(super) weights: &'a [f64],
-    /// The constant, positive.
-    pub(super) constant: f64,
+pub(super) struct Secular {
+    count: usize,
+    /// Points, ascending, none twice, in whole chunks.
+    points: Vec<f64>,
+    /// Weights, all positive; zeros behind.
+    weights: Vec<f64>,
+    constant: f64,
     /// Whether poles are the squares of the points.
-    pub(super) squared: bool,
+    squared: bool,
     /// How small a sum is nothing, relative to its parts.
-    pub(super) tolerance: f64,
+    tolerance: f64,
+    simd: Simd,
 }
 
 /// A root: the point of the nearest pole, and how far from that pole it is.
@@ -43,12 +50,26 @@ struct Sum {
     slope: f64,
 }
 
-impl Secular<'_> {
-    /// All roots, ascending.
+impl Secular {
+    /// The equation with a positive constant and positive weights for points that ascend.
+    pub(super) fn new(
+        mut points: Vec<f64>,
+        mut weights: Vec<f64>,
+        constant: f64,
+        squared: bool,
+        (tolerance, simd): (f64, Simd),
+    ) -> Self {
+        let count = points.len();
+        points.resize(count.next_multiple_of(CHUNK), FAR);
+        weights.resize(points.len(), 0.0);
+        Self { count, points, weights, constant, squared, tolerance, simd }
+    }
+
+    /// All roots, ascending; behind them come others that fill up a chunk.
     pub(super) fn roots(&self, par: &dyn Par) -> Vec<Root> {
-        let mut roots = vec![Root::default(); self.points.len()];
-        let chunk = grain(self.points.len());
-        each(par, roots.chunks_mut(chunk).enumerate(), |(at, roots)| {
+        let mut roots = vec![Root { near: FAR, beyond: 0.0 }; self.points.len()];
+        let chunk = grain(self.count);
+        each(par, roots[..self.count].chunks_mut(chunk).enumerate(), |(at, roots)| {
             let mut distances = vec![0.0; self.points.len()];
             for (i, root) in roots.iter_mut().enumerate() {
                 *root = self.root(at * chunk + i, &mut distances);
@@ -57,23 +78,28 @@ impl Secular<'_> {
         roots
     }
 
+    /// The point of each pole.
+    pub(super) fn points(&self) -> &[f64] {
+        &self.points[..self.count]
+    }
+
     /// The difference of the poles of two points.
     #[inline(always)]
     fn apart(&self, one: f64, other: f64) -> f64 {
-        if self.squared { (one - other) * (one + other) } else { one - other }
+        apart(self.squared, one, other)
     }
 
     /// How far all poles are from that of a point.
     fn distances(&self, point: f64, to: &mut [f64]) {
         if self.squared {
-            to.iter_mut().zip(self.points).for_each(|(to, x)| *to = (x - point) * (x + point));
+            to.iter_mut().zip(&self.points).for_each(|(to, x)| *to = (x - point) * (x + point));
         } else {
-            to.iter_mut().zip(self.points).for_each(|(to, x)| *to = x - point);
+            to.iter_mut().zip(&self.points).for_each(|(to, x)| *to = x - point);
         }
     }
 
     fn root(&self, i: usize, distances: &mut [f64]) -> Root {
-        let count = self.points.len();
+        let count = self.count;
         let mut near = self.points[i];
         if count == 1 {
             return Root { near, beyond: self.weights[0] / self.constant };
@@ -135,79 +161,174 @@ impl Secular<'_> {
 
     /// The sums over poles up to the `i`th, and over those behind, at `x`.
     fn sums(&self, i: usize, distances: &[f64], x: f64) -> [Sum; 2] {
-        let (left, right) = distances.split_at(i + 1);
-        let (before, behind) = self.weights.split_at(i + 1);
-        [sum(before, left, x), sum(behind, right, x)]
+        widest(self.simd, Sums { weights: &self.weights, distances, split: i + 1, x })
     }
 
-    /// Square roots of the weights for which the roots are exact.
-    pub(super) fn exact(&self, par: &dyn Par, roots: &[Root]) -> Vec<f64> {
+    /// Square roots of the weights for which the roots are exact, with the signs of `like`; zeros behind.
+    pub(super) fn exact(
+        &self,
+        par: &dyn Par,
+        roots: &[Root],
+        like: impl Fn(usize) -> f64 + Sync,
+    ) -> Vec<f64> {
         let mut exact = vec![0.0; self.points.len()];
-        let chunk = grain(self.points.len());
-        each(par, exact.chunks_mut(chunk).enumerate(), |(at, exact)| {
+        let chunk = grain(self.count);
+        each(par, exact[..self.count].chunks_mut(chunk).enumerate(), |(at, exact)| {
             for (i, to) in exact.iter_mut().enumerate() {
-                *to = self.exact_one(at * chunk + i, roots);
+                let own = self.points[at * chunk + i];
+                let ratios = Ratios { roots, points: &self.points, own, squared: self.squared };
+                *to = widest(self.simd, ratios).abs().sqrt().copysign(like(at * chunk + i));
             }
         });
         exact
     }
 
-    fn exact_one(&self, j: usize, roots: &[Root]) -> f64 {
-        let own = self.points[j];
-        let (before, behind) = self.points.split_at(j);
-        let (first, second) = roots.split_at(j);
-        let mut product = self.ratios(own, first, before) * self.ratios(own, second, &behind[1..]);
-        if let Some(last) = roots.last() {
-            product *= self.apart(last.near, own) + last.beyond;
-        }
-        product.abs().sqrt()
+    /// Numbers `z[j] / (p[j] - root)`; zeros behind.
+    pub(super) fn parts(&self, root: Root, z: &[f64], to: &mut [f64]) {
+        widest(self.simd, Parts { points: &self.points, z, root, squared: self.squared, to });
     }
+}
 
-    /// The product of distances of roots from a point, divided by those of poles.
-    fn ratios(&self, own: f64, roots: &[Root], points: &[f64]) -> f64 {
-        let mut lanes = [1.0; LANES];
-        let count = roots.len().min(points.len());
-        let (roots, points) = (&roots[..count], &points[..count]);
-        let (many, rest) = roots.as_chunks::<LANES>();
-        let (poles, others) = points.as_chunks::<LANES>();
-        for (roots, points) in many.iter().zip(poles) {
+/// The difference of two points or of their squares.
+#[inline(always)]
+fn apart(squared: bool, one: f64, other: f64) -> f64 {
+    if squared { (one - other) * (one + other) } else { one - other }
+}
+
+struct Ratios<'a> {
+    roots: &'a [Root],
+    points: &'a [f64],
+    own: f64,
+    squared: bool,
+}
+
+impl Wide for Ratios<'_> {
+    type Out = f64;
+    #[inline(always)]
+    fn run(self) -> f64 {
+        if self.squared { ratios::<true>(&self) } else { ratios::<false>(&self) }
+    }
+}
+
+/// The product of distances of all roots from a point, divided by those of all other poles.
+#[inline(always)]
+fn ratios<const SQUARED: bool>(of: &Ratios<'_>) -> f64 {
+    let (roots, points) = (of.roots.as_chunks::<CHUNK>().0, of.points.as_chunks::<CHUNK>().0);
+    let mut lanes = [1.0; LANES];
+    for (roots, points) in roots.iter().zip(points) {
+        let (mut above, mut below) = ([1.0; LANES], [1.0; LANES]);
+        for step in 0..4 {
             for lane in 0..LANES {
-                let above = self.apart(roots[lane].near, own) + roots[lane].beyond;
-                lanes[lane] *= above / self.apart(points[lane], own);
+                let root = roots[step * LANES + lane];
+                above[lane] *= apart(SQUARED, root.near, of.own) + root.beyond;
+                let from = apart(SQUARED, points[step * LANES + lane], of.own);
+                below[lane] *= if from == 0.0 { 1.0 } else { from };
             }
         }
-        for (root, point) in rest.iter().zip(others) {
-            lanes[0] *= (self.apart(root.near, own) + root.beyond) / self.apart(*point, own);
+        for lane in 0..LANES {
+            lanes[lane] *= above[lane] / below[lane];
         }
-        lanes.iter().product()
     }
+    let mut product = 1.0;
+    for lane in lanes {
+        product *= lane;
+    }
+    product
+}
 
-    /// Numbers `z[j] / (p[j] - root)`.
-    pub(super) fn parts(&self, root: Root, z: &[f64], to: &mut [f64]) {
-        for ((to, z), point) in to.iter_mut().zip(z).zip(self.points) {
-            *to = z / (self.apart(*point, root.near) - root.beyond);
+struct Parts<'a> {
+    points: &'a [f64],
+    z: &'a [f64],
+    root: Root,
+    squared: bool,
+    to: &'a mut [f64],
+}
+
+impl Wide for Parts<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        if self.squared { parts::<true>(self) } else { parts::<false>(self) }
+    }
+}
+
+#[inline(always)]
+fn parts<const SQUARED: bool>(of: Parts<'_>) {
+    let (z, points) = (of.z.as_chunks::<LANES>().0, of.points.as_chunks::<LANES>().0);
+    for ((to, z), points) in of.to.as_chunks_mut::<LANES>().0.iter_mut().zip(z).zip(points) {
+        for lane in 0..LANES {
+            to[lane] = z[lane] / (apart(SQUARED, points[lane], of.root.near) - of.root.beyond);
         }
     }
 }
 
-fn sum(weights: &[f64], distances: &[f64], x: f64) -> Sum {
-    let (mut value, mut slope) = ([0.0; LANES], [0.0; LANES]);
-    let (many, rest) = weights.as_chunks::<LANES>();
-    let (far, others) = distances.as_chunks::<LANES>();
-    for (weights, distances) in many.iter().zip(far) {
+struct Sums<'a> {
+    weights: &'a [f64],
+    distances: &'a [f64],
+    split: usize,
+    x: f64,
+}
+
+impl Wide for Sums<'_> {
+    type Out = [Sum; 2];
+    #[inline(always)]
+    fn run(self) -> [Sum; 2] {
+        let weights = self.weights.as_chunks::<LANES>().0;
+        let distances = self.distances.as_chunks::<LANES>().0;
+        let (whole, within) = (self.split / LANES, self.split % LANES);
+        let (mut left, mut right) = ([[0.0; LANES]; 2], [[0.0; LANES]; 2]);
+        for (weights, distances) in weights.iter().zip(distances).take(whole) {
+            add(weights, distances, self.x, &mut left);
+        }
+        let mut rest = whole;
+        if within > 0 {
+            // The numbers that are cut: each side takes its weights.
+            let (mut before, mut behind) = ([0.0; LANES], weights[whole]);
+            for lane in 0..within {
+                (before[lane], behind[lane]) = (behind[lane], 0.0);
+            }
+            add(&before, &distances[whole], self.x, &mut left);
+            add(&behind, &distances[whole], self.x, &mut right);
+            rest += 1;
+        }
+        for (weights, distances) in weights.iter().zip(distances).skip(rest) {
+            add(weights, distances, self.x, &mut right);
+        }
+        [total(&left), total(&right)]
+    }
+}
+
+/// Adds to sums and their slopes.
+#[inline(always)]
+fn add(weights: &[f64; LANES], distances: &[f64; LANES], x: f64, sums: &mut [[f64; LANES]; 2]) {
+    let mut inverses = [0.0; LANES];
+    for lane in 0..LANES {
+        inverses[lane] = 1.0 / (distances[lane] - x);
+    }
+    for lane in 0..LANES {
+        sums[0][lane] += weights[lane] * inverses[lane];
+    }
+    for lane in 0..LANES {
+        sums[1][lane] += weights[lane] * inverses[lane] * inverses[lane];
+    }
+}
+
+#[inline(always)]
+fn total(sums: &[[f64; LANES]; 2]) -> Sum {
+    Sum { value: sums[0].iter().sum(), slope: sums[1].iter().sum() }
+}
+
+/// The length of a vector.
+pub(super) fn length(x: &[f64]) -> f64 {
+    let (many, rest) = x.as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    for chunk in many {
         for lane in 0..LANES {
-            let inverse = 1.0 / (distances[lane] - x);
-            let part = weights[lane] * inverse;
-            value[lane] += part;
-            slope[lane] += part * inverse;
+            sums[lane] += chunk[lane] * chunk[lane];
         }
     }
-    for (weight, distance) in rest.iter().zip(others) {
-        let inverse = 1.0 / (distance - x);
-        value[0] += weight * inverse;
-        slope[0] += weight * inverse * inverse;
-    }
-    Sum { value: value.iter().sum(), slope: slope.iter().sum() }
+    let rest: f64 = rest.iter().map(|x| x * x).sum();
+    (sums.iter().sum::<f64>() + rest).sqrt()
 }
 
 /// Where `rest + s / (a - x) + t / (b - x)` is zero: between `a` and `b`, or behind them. `constant` is the
@@ -233,15 +354,14 @@ mod tests {
     #[test]
     fn roots_lie_between_poles_and_are_exact_for_weights_next_to_those_given() {
         for (count, gap) in [(1, 1.0), (2, 1e-12), (3, 0.5), (50, 1e-6), (129, 1e-14)] {
-            for squared in [false, true] {
+            for (squared, simd) in [(false, Simd::Plain), (true, Simd::detect())] {
                 let points: Vec<f64> =
                     (0..count).map(|at| at as f64 + if at % 3 == 2 { gap - 1.0 } else { 0.0 }).collect();
                 let weights: Vec<f64> =
                     (0..count).map(|at| if at % 5 == 3 { 1e-25 } else { 0.3 + at as f64 }).collect();
-                let equation =
-                    Secular { points: &points, weights: &weights, constant: 0.7, squared, tolerance: 4e-15 };
+                let equation = Secular::new(points.clone(), weights.clone(), 0.7, squared, (8e-15, simd));
                 let roots = equation.roots(&Serial);
-                for (at, root) in roots.iter().enumerate() {
+                for (at, root) in roots[..count].iter().enumerate() {
                     let from = equation.apart(root.near, points[at]) + root.beyond;
                     assert!(from > 0.0, "{count} {gap} {at}");
                     if let Some(next) = points.get(at + 1) {
@@ -249,7 +369,8 @@ mod tests {
                     }
                 }
                 // Weights are divided by the constant there.
-                for (exact, weight) in equation.exact(&Serial, &roots).iter().zip(&weights) {
+                let exact = equation.exact(&Serial, &roots, |_| 1.0);
+                for (exact, weight) in exact.iter().zip(&weights) {
                     let near = (exact * exact * 0.7 / weight - 1.0).abs();
                     assert!(near < 1e-9, "{count} {gap} {squared}: {near}");
                 }

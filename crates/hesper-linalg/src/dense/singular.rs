@@ -11,49 +11,66 @@
 use hesper_compute::{AtLevel, Par, Serial};
 
 use super::Scalar;
-use super::block::{Block, multiply, rows_mut};
-use super::implicit::turn_rows;
-use super::secular::{Root, Secular};
+use super::lines::{Vectors, Where, sides};
+use super::secular::{Root, Secular, length};
 use super::share::{each, grain, try_each};
 use crate::Failure;
 
 /// Rows of problems that are solved side by side, each on one core.
 const ALONE: usize = 160;
 /// What stands for zero where a number must not be: too small to change any other.
-const NEXT_TO_NOTHING: f64 = 1e-100;
+const NEXT_TO_NOTHING: f64 = 1e-30;
 
 /// Singular values of an upper bidiagonal matrix, the largest first, and its vectors as the rows of `left` and
-/// `right`, which are zeros before and whose rows lie `strides` apart.
+/// `right`, which are zeros before. Those of `left` lie `stride` apart.
 pub(super) fn bidiagonal_vectors<T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
     above: &[T],
-    (left, left_stride): (&mut [T], usize),
+    (left, stride): (&mut [T], usize),
     right: &mut [T],
 ) -> Result<Vec<f64>, Failure> {
     let n = diagonal.len();
+    let sides = (Some(Vectors::whole(left, stride, n)), Vectors::whole(right, n, n));
+    let values = solve(par, diagonal, above, sides)?;
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
+    arrange(par, &order, left, stride);
+    arrange(par, &order, right, n);
+    Ok(order.iter().map(|at| values[*at]).collect())
+}
+
+/// The values alone.
+pub(super) fn bidiagonal_values<T: Scalar>(
+    par: &dyn Par,
+    diagonal: &[T],
+    above: &[T],
+) -> Result<Vec<f64>, Failure> {
+    let mut ends = vec![T::ZERO; 2 * diagonal.len()];
+    let mut values = solve(par, diagonal, above, (None, Vectors::ends(&mut ends, diagonal.len())))?;
+    values.sort_by(|a, b| b.total_cmp(a));
+    Ok(values)
+}
+
+/// Values in any order, and vectors in the same.
+fn solve<'a, T: Scalar>(
+    par: &dyn Par,
+    diagonal: &[T],
+    above: &[T],
+    (left, right): (Option<Vectors<'a, T>>, Vectors<'a, T>),
+) -> Result<Vec<f64>, Failure> {
     let diagonal: Vec<f64> = diagonal.iter().map(|x| x.to_f64()).collect();
     let mut above: Vec<f64> = above.iter().map(|x| x.to_f64()).collect();
-    above.resize(n, 0.0);
-    let mut values = vec![0.0; n];
+    above.resize(diagonal.len(), 0.0);
+    let mut values = vec![0.0; diagonal.len()];
     let matrix = Matrix { diagonal: &diagonal, above: &above };
     let alone = AtLevel(Serial, par.simd());
-    let mut whole = Part {
-        first: 0,
-        extra: 0,
-        values: &mut values,
-        left: Vectors { rows: &mut *left, stride: left_stride, first: 0 },
-        right: Vectors { rows: &mut *right, stride: n, first: 0 },
-    };
+    let mut whole = Part { first: 0, extra: 0, values: &mut values, left, right };
     let mut parts = Vec::new();
     whole.again().split(ALONE, &mut parts);
     try_each(par, parts.into_iter(), |part| part.solve(&alone, matrix, 0))?;
     whole.solve(par, matrix, ALONE)?;
-    let mut order: Vec<usize> = (0..n).collect();
-    order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
-    arrange(par, &order, left, left_stride);
-    arrange(par, &order, right, n);
-    Ok(order.iter().map(|at| values[*at]).collect())
+    Ok(values)
 }
 
 /// Puts rows in another order.
@@ -71,96 +88,13 @@ struct Matrix<'a> {
     above: &'a [f64],
 }
 
-/// Rows of all vectors of one side, and the first column that they have numbers in.
-struct Vectors<'a, T> {
-    rows: &'a mut [T],
-    stride: usize,
-    first: usize,
-}
-
-impl<'a, T: Scalar> Vectors<'a, T> {
-    fn again(&mut self) -> Vectors<'_, T> {
-        Vectors { rows: self.rows, stride: self.stride, first: self.first }
-    }
-
-    fn split(self, at: usize) -> (Self, Self) {
-        let (stride, first) = (self.stride, self.first);
-        let place = (at * stride).min(self.rows.len());
-        let (rows, rest) = self.rows.split_at_mut(place);
-        (Vectors { rows, stride, first }, Vectors { rows: rest, stride, first: first + at })
-    }
-
-    fn row(&mut self, row: usize, width: usize) -> &mut [T] {
-        &mut self.rows[row * self.stride + self.first..][..width]
-    }
-
-    /// `one = c one - s other`, `other = s one + c other`.
-    fn turn(&mut self, cosine: f64, sine: f64, (one, other): (usize, usize), width: usize) {
-        let (low, high) = (one.min(other), one.max(other));
-        let (above, below) = self.rows.split_at_mut(high * self.stride);
-        let low_row = &mut above[low * self.stride + self.first..][..width];
-        let high_row = &mut below[self.first..][..width];
-        if one == low {
-            turn_rows(cosine, sine, low_row, high_row);
-        } else {
-            turn_rows(cosine, sine, high_row, low_row);
-        }
-    }
-
-    /// Replaces the first rows by products of `mixed` with those `kept`, whose first `lefts` have numbers before
-    /// column `cut`, and whose last `rights` from there on; behind them come those `left_out`.
-    fn replace(
-        &mut self,
-        par: &dyn Par,
-        mixed: &[T],
-        kept: &[usize],
-        left_out: &[usize],
-        [lefts, rights]: [usize; 2],
-        (cut, width): (usize, usize),
-    ) -> Result<(), Failure> {
-        let k = kept.len();
-        let (mut old_left, mut old_right) = (Vec::with_capacity(lefts * cut), Vec::new());
-        old_right.reserve(rights * (width - cut));
-        for (at, from) in kept.iter().enumerate() {
-            let row = self.row(*from, width);
-            if at < lefts {
-                old_left.extend_from_slice(&row[..cut]);
-            }
-            if at >= k - rights {
-                old_right.extend_from_slice(&row[cut..]);
-            }
-        }
-        let unchanged: Vec<T> = left_out.iter().flat_map(|at| self.row(*at, width).to_vec()).collect();
-        for (at, row) in unchanged.chunks_exact(width).enumerate() {
-            self.row(k + at, width).copy_from_slice(row);
-        }
-        let mixed = Block::rows(mixed, k);
-        let (first, stride) = (self.first, self.stride);
-        let to = rows_mut(&mut self.rows[first..], k, cut, stride)?;
-        multiply(par, mixed.view(k, lefts)?, Block::rows(&old_left, cut).view(lefts, cut)?, to)?;
-        if width == cut {
-            return Ok(());
-        }
-        let to = rows_mut(&mut self.rows[first + cut..], k, width - cut, stride)?;
-        let old = Block::rows(&old_right, width - cut).view(rights, width - cut)?;
-        multiply(par, mixed.from(0, k - rights).view(k, rights)?, old, to)
-    }
-}
-
-/// Which columns a vector has numbers in.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Where {
-    Left,
-    Both,
-    Right,
-}
-
 /// A part of the problem: a value for each of its rows; it has `extra` (none or one) columns more.
 struct Part<'a, T> {
     first: usize,
     extra: usize,
     values: &'a mut [f64],
-    left: Vectors<'a, T>,
+    /// None if only values are wanted.
+    left: Option<Vectors<'a, T>>,
     right: Vectors<'a, T>,
 }
 
@@ -171,7 +105,7 @@ fn middle(n: usize) -> usize {
 
 impl<'a, T: Scalar> Part<'a, T> {
     fn again(&mut self) -> Part<'_, T> {
-        let (left, right) = (self.left.again(), self.right.again());
+        let (left, right) = (self.left.as_mut().map(Vectors::again), self.right.again());
         Part { first: self.first, extra: self.extra, values: &mut *self.values, left, right }
     }
 
@@ -179,7 +113,7 @@ impl<'a, T: Scalar> Part<'a, T> {
     fn halves(self) -> [Part<'a, T>; 2] {
         let at = middle(self.values.len());
         let (values, rest) = self.values.split_at_mut(at);
-        let (left, left_rest) = self.left.split(at + 1);
+        let (left, left_rest) = self.left.map(|left| left.split(at + 1)).unzip();
         let (right, right_rest) = self.right.split(at + 1);
         [
             Part { first: self.first, extra: 1, values, left, right },
@@ -208,7 +142,7 @@ impl<'a, T: Scalar> Part<'a, T> {
         let n = self.values.len();
         if n <= solved {
             if n == 0 && solved == 0 && self.extra == 1 {
-                self.right.row(0, 1)[0] = T::ONE;
+                self.right.set_unit(0, 0);
             }
             return Ok(());
         }
@@ -226,20 +160,16 @@ impl<'a, T: Scalar> Part<'a, T> {
         if half + 1 == width {
             beta = 0.0;
         }
-        self.left.row(half, n)[half] = T::ONE;
+        self.left.iter_mut().for_each(|left| left.set_unit(half, half));
         self.values[half] = 0.0;
         // The row in terms of the right vectors.
-        let mut z: Vec<f64> = (0..width)
-            .map(|row| {
-                let numbers = self.right.row(row, width);
-                if row <= half { numbers[half].to_f64() * alpha } else { numbers[half + 1].to_f64() * beta }
-            })
-            .collect();
+        let mut z = self.right.join(half + 1, width);
+        z.iter_mut().enumerate().for_each(|(row, z)| *z *= if row <= half { alpha } else { beta });
         if self.extra == 1 {
             // Of the two vectors without a value one is turned out of the row.
             let length = z[half].hypot(z[n]);
             if length > 0.0 {
-                self.right.turn(z[half] / length, -z[n] / length, (half, n), width);
+                self.right.turn(z[half] / length, -z[n] / length, (half, n));
                 z[half] = length;
             }
         }
@@ -258,37 +188,30 @@ impl<'a, T: Scalar> Part<'a, T> {
             z[half] = tiny;
         }
         let weights: Vec<f64> = kept.iter().map(|at| z[*at] * z[*at]).collect();
-        let equation = Secular {
-            points: &points,
-            weights: &weights,
-            constant: 1.0,
-            squared: true,
-            tolerance: T::ROUGHLY,
-        };
+        let equation = Secular::new(points, weights, 1.0, true, (T::ROUGHLY, par.simd()));
         let roots = equation.roots(par);
-        let mut exact = equation.exact(par, &roots);
-        exact.iter_mut().zip(&kept).for_each(|(exact, at)| *exact = exact.copysign(z[*at]));
+        let exact = equation.exact(par, &roots, |at| z[kept[at]]);
         let mut order: Vec<usize> = (0..k).collect();
         order.sort_by_key(|at| wheres[kept[*at]]);
-        let (left, right) = mix::<T>(par, &equation, &roots, &exact, &order);
-        let count = |what: Where| kept.iter().filter(|at| wheres[**at] == what).count();
-        let sides = [k - count(Where::Right), k - count(Where::Left)];
+        let (left, right) = mix::<T>(par, &equation, &roots[..k], &exact, &order, self.left.is_some());
         let old_values: Vec<f64> = left_out.iter().map(|at| self.values[*at]).collect();
         self.values[k..].copy_from_slice(&old_values);
-        for (value, root) in self.values.iter_mut().zip(&roots) {
+        for (value, root) in self.values.iter_mut().zip(&roots[..k]) {
             let square = root.near * root.near + root.beyond;
             *value = root.near + root.beyond / (root.near + square.max(0.0).sqrt());
         }
         kept = order.iter().map(|at| kept[*at]).collect();
-        self.left.replace(par, &left, &kept, &left_out, sides, (half + 1, n))?;
-        self.right.replace(par, &right, &kept, &left_out, sides, (half + 1, width))
+        let sides = sides(&kept, &wheres);
+        if let Some(vectors) = &mut self.left {
+            vectors.replace(par, &left, &kept, &left_out, sides, half + 1)?;
+        }
+        self.right.replace(par, &right, &kept, &left_out, sides, half + 1)
     }
 
     /// Finds which vectors change, by ascending value, that of the row itself (zero) first, and which do not;
     /// turns pairs so that one of them does not, if their values are the same for all we know.
     fn deflate(&mut self, half: usize, largest: f64, z: &mut [f64]) -> (Vec<usize>, Vec<usize>, Vec<Where>) {
         let n = self.values.len();
-        let width = n + self.extra;
         let nothing = T::EPSILON.to_f64() * largest;
         let mut order: Vec<usize> = (0..n).filter(|at| *at != half).collect();
         order.sort_by(|a, b| self.values[*a].total_cmp(&self.values[*b]));
@@ -317,8 +240,8 @@ impl<'a, T: Scalar> Part<'a, T> {
             if wheres[at] != wheres[other] {
                 wheres[at] = Where::Both;
             }
-            self.left.turn(cosine, sine, (other, at), n);
-            self.right.turn(cosine, sine, (other, at), width);
+            self.left.iter_mut().for_each(|left| left.turn(cosine, sine, (other, at)));
+            self.right.turn(cosine, sine, (other, at));
             self.values[other] = a * cosine * cosine + b * sine * sine;
             self.values[at] = a * sine * sine + b * cosine * cosine;
             left_out.push(other);
@@ -328,33 +251,42 @@ impl<'a, T: Scalar> Part<'a, T> {
     }
 }
 
-/// What the new left and right vectors are made of: numbers for the old ones in the given order.
+/// What the new left (if they are wanted) and right vectors are made of: numbers for the old ones in the given
+/// order.
 fn mix<T: Scalar>(
     par: &dyn Par,
-    equation: &Secular<'_>,
+    equation: &Secular,
     roots: &[Root],
     exact: &[f64],
     order: &[usize],
+    both: bool,
 ) -> (Vec<T>, Vec<T>) {
     let k = roots.len();
-    let (mut left, mut right) = (vec![T::ZERO; k * k], vec![T::ZERO; k * k]);
+    let mut left = vec![T::ZERO; if both { k * k } else { 0 }];
+    let mut right = vec![T::ZERO; k * k];
     let chunk = grain(k);
-    let rows = left.chunks_mut(chunk * k).zip(right.chunks_mut(chunk * k)).zip(roots.chunks(chunk));
-    each(par, rows, |((left, right), roots)| {
-        let mut parts = vec![0.0; k];
-        for ((left, right), root) in left.chunks_exact_mut(k).zip(right.chunks_exact_mut(k)).zip(roots) {
-            equation.parts(*root, exact, &mut parts);
-            write(&parts, order, right);
-            parts.iter_mut().zip(equation.points).for_each(|(part, point)| *part *= point);
-            parts[0] = -1.0;
-            write(&parts, order, left);
-        }
-    });
+    let lefts = left.chunks_mut(chunk * k).map(Some).chain(std::iter::repeat_with(|| None));
+    each(
+        par,
+        lefts.zip(right.chunks_mut(chunk * k)).zip(roots.chunks(chunk)),
+        |((mut left, right), roots)| {
+            let mut parts = vec![0.0; exact.len()];
+            for (at, (right, root)) in right.chunks_exact_mut(k).zip(roots).enumerate() {
+                equation.parts(*root, exact, &mut parts);
+                write(&parts, order, right);
+                if let Some(left) = &mut left {
+                    parts.iter_mut().zip(equation.points()).for_each(|(part, point)| *part *= point);
+                    parts[0] = -1.0;
+                    write(&parts, order, &mut left[at * k..][..k]);
+                }
+            }
+        },
+    );
     (left, right)
 }
 
 /// Numbers in another order, divided by their length.
 fn write<T: Scalar>(numbers: &[f64], order: &[usize], to: &mut [T]) {
-    let length = numbers.iter().map(|x| x * x).sum::<f64>().sqrt();
-    to.iter_mut().zip(order).for_each(|(to, from)| *to = T::of(numbers[*from] / length));
+    let shorter = 1.0 / length(numbers);
+    to.iter_mut().zip(order).for_each(|(to, from)| *to = T::of(numbers[*from] * shorter));
 }

@@ -4,9 +4,8 @@ use hesper_compute::Par;
 
 use super::bidiagonal::Bidiagonal;
 use super::block::turn;
-use super::implicit::tridiagonal_values;
 use super::qr::Reflected;
-use super::singular::bidiagonal_vectors;
+use super::singular::{bidiagonal_values, bidiagonal_vectors};
 use super::{Scalar, balance};
 use crate::Failure;
 
@@ -95,22 +94,7 @@ pub(crate) fn singular_values<T: Scalar>(
     } else {
         reduce(par, long, short, a, scale)?.1
     };
-    let diagonal: Vec<f64> = found.diagonal.iter().map(|x| x.to_f64()).collect();
-    let above: Vec<f64> = found.above.iter().map(|x| x.to_f64()).chain([0.0]).collect();
-    let mut values = if T::NARROW {
-        // Squares of single precision lose nothing in double precision.
-        let before = [0.0].iter().chain(&above);
-        let squares = diagonal.iter().zip(before).map(|(x, y)| x * x + y * y).collect();
-        let beside = diagonal.iter().zip(&above).map(|(x, y)| x * y).collect();
-        let squares = tridiagonal_values(squares, beside)?;
-        squares.into_iter().map(|x| x.max(0.0).sqrt()).collect()
-    } else {
-        // Twice the size, each value with both signs.
-        let beside = diagonal.iter().zip(&above).flat_map(|(x, y)| [*x, *y]).collect();
-        tridiagonal_values(vec![0.0; 2 * short], beside)?.split_off(short)
-    };
-    values.reverse();
-    write(&values, scale, s);
+    write(&bidiagonal_values(par, &found.diagonal, &found.above)?, scale, s);
     Ok(())
 }
 

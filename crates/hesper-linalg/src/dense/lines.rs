@@ -1,0 +1,174 @@
+//! Vectors of a problem that is solved by halves, as rows: whole ones, or only their ends, which is all that
+//! values alone need.
+
+use hesper_compute::Par;
+
+use super::Scalar;
+use super::block::{Block, multiply, rows_mut};
+use super::implicit::turn_rows;
+use crate::Failure;
+
+/// Which columns of a part a vector has numbers in, of those of its two halves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Where {
+    Left,
+    Both,
+    Right,
+}
+
+/// Rows of the vectors of a part, `stride` apart, and the first column that they have numbers in; or the first
+/// and the last number of each.
+pub(super) struct Vectors<'a, T> {
+    rows: &'a mut [T],
+    stride: usize,
+    first: usize,
+    width: usize,
+    ends: bool,
+}
+
+impl<'a, T: Scalar> Vectors<'a, T> {
+    /// Vectors of so many numbers.
+    pub(super) fn whole(rows: &'a mut [T], stride: usize, width: usize) -> Self {
+        Self { rows, stride, first: 0, width, ends: false }
+    }
+
+    /// The ends of vectors of so many numbers, two for each.
+    pub(super) fn ends(rows: &'a mut [T], width: usize) -> Self {
+        Self { rows, stride: 2, first: 0, width, ends: true }
+    }
+
+    pub(super) fn again(&mut self) -> Vectors<'_, T> {
+        Vectors { rows: &mut *self.rows, ..*self }
+    }
+
+    /// The vectors before and from column `at` on, of the first `at` rows and of the others.
+    pub(super) fn split(self, at: usize) -> (Self, Self) {
+        let Self { stride, first, width, ends, .. } = self;
+        let place = (at * stride).min(self.rows.len());
+        let (rows, rest) = self.rows.split_at_mut(place);
+        let right = if ends { 0 } else { first + at };
+        (
+            Vectors { rows, stride, first, width: at.min(width), ends },
+            Vectors { rows: rest, stride, first: right, width: width.saturating_sub(at), ends },
+        )
+    }
+
+    /// Numbers of a row that are kept.
+    fn kept(&self) -> usize {
+        if self.ends { 2 } else { self.width }
+    }
+
+    fn row(&mut self, row: usize) -> &mut [T] {
+        let kept = self.kept();
+        &mut self.rows[row * self.stride + self.first..][..kept]
+    }
+
+    /// Makes a row that of a unit matrix.
+    pub(super) fn set_unit(&mut self, row: usize, column: usize) {
+        if self.ends {
+            let last = self.width - 1;
+            let ends = [column == 0, column == last].map(|is| if is { T::ONE } else { T::ZERO });
+            self.row(row).copy_from_slice(&ends);
+        } else {
+            self.row(row)[column] = T::ONE;
+        }
+    }
+
+    /// Writes whole vectors, `width` numbers each.
+    pub(super) fn write(&mut self, vectors: &[T]) {
+        let width = self.width;
+        for (at, vector) in vectors.chunks_exact(width).enumerate() {
+            if self.ends {
+                self.row(at).copy_from_slice(&[vector[0], vector[width - 1]]);
+            } else {
+                self.row(at).copy_from_slice(vector);
+            }
+        }
+    }
+
+    /// The numbers on both sides of a cut: for each of the first `cut` rows that in the column before `cut`, for the others that
+    /// behind it. Rows of halves become rows of the whole.
+    pub(super) fn join(&mut self, cut: usize, count: usize) -> Vec<f64> {
+        let (width, ends) = (self.width, self.ends);
+        (0..count)
+            .map(|at| {
+                let row = self.row(at);
+                if !ends {
+                    return row[if at < cut { cut - 1 } else { cut }].to_f64();
+                }
+                let inner = if at < cut { 1 } else { 0 };
+                let number = row[inner].to_f64();
+                // If there are no columns behind the cut, what ends at it ends here.
+                if cut < width {
+                    row[inner] = T::ZERO;
+                }
+                number
+            })
+            .collect()
+    }
+
+    /// `one = c one - s other`, `other = s one + c other`.
+    pub(super) fn turn(&mut self, cosine: f64, sine: f64, (one, other): (usize, usize)) {
+        let kept = self.kept();
+        let (low, high) = (one.min(other), one.max(other));
+        let (above, below) = self.rows.split_at_mut(high * self.stride);
+        let low_row = &mut above[low * self.stride + self.first..][..kept];
+        let high_row = &mut below[self.first..][..kept];
+        if one == low {
+            turn_rows(cosine, sine, low_row, high_row);
+        } else {
+            turn_rows(cosine, sine, high_row, low_row);
+        }
+    }
+
+    /// Replaces the first rows by products of `mixed` with those `kept`, whose first `lefts` have numbers before
+    /// column `cut`, and whose last `rights` from there on; behind them come those `left_out`.
+    pub(super) fn replace(
+        &mut self,
+        par: &dyn Par,
+        mixed: &[T],
+        kept: &[usize],
+        left_out: &[usize],
+        [lefts, rights]: [usize; 2],
+        cut: usize,
+    ) -> Result<(), Failure> {
+        let (k, width) = (kept.len(), self.kept());
+        let cut = match (self.ends, cut < self.width) {
+            (false, _) => cut,
+            (true, true) => 1,
+            (true, false) => 2,
+        };
+        let mut old_left = Vec::with_capacity(lefts * cut);
+        let mut old_right = Vec::with_capacity(rights * (width - cut));
+        for (at, from) in kept.iter().enumerate() {
+            let row = self.row(*from);
+            if at < lefts {
+                old_left.extend_from_slice(&row[..cut]);
+            }
+            if at >= k - rights {
+                old_right.extend_from_slice(&row[cut..]);
+            }
+        }
+        let mut unchanged = Vec::with_capacity(left_out.len() * width);
+        left_out.iter().for_each(|at| unchanged.extend_from_slice(self.row(*at)));
+        for (at, row) in unchanged.chunks_exact(width).enumerate() {
+            self.row(k + at).copy_from_slice(row);
+        }
+        let mixed = Block::rows(mixed, k);
+        let (first, stride) = (self.first, self.stride);
+        let to = rows_mut(&mut self.rows[first..], k, cut, stride)?;
+        multiply(par, mixed.view(k, lefts)?, Block::rows(&old_left, cut).view(lefts, cut)?, to)?;
+        if width == cut {
+            return Ok(());
+        }
+        let to = rows_mut(&mut self.rows[first + cut..], k, width - cut, stride)?;
+        let old = Block::rows(&old_right, width - cut).view(rights, width - cut)?;
+        multiply(par, mixed.from(0, k - rights).view(k, rights)?, old, to)
+    }
+}
+
+/// How many vectors have numbers on the left, and how many on the right.
+pub(super) fn sides(kept: &[usize], wheres: &[Where]) -> [usize; 2] {
+    let without = |what: Where| kept.iter().filter(|at| wheres[**at] != what).count();
+    [without(Where::Right), without(Where::Left)]
+}
