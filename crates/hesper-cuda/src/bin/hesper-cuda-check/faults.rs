@@ -79,7 +79,7 @@ pub fn lost(options: &CudaOptions, entry: &str, bystander: &Runtime) -> Outcome 
     // In flight when it happens: a long kernel of another stream, and what depends on the bad one.
     grind(&two, &long, &y, 3_000_000)?;
     let elsewhere = two.commit().map_err(words)?;
-    one.encode(entry).read_write(&x).dispatch(&bad, [32, 1, 1], [32, 1, 1]).map_err(words)?;
+    one.encode(entry.to_string()).read_write(&x).dispatch(&bad, [32, 1, 1], [32, 1, 1]).map_err(words)?;
     bump(&one, &good, &x)?;
     let first = one.commit().map_err(words)?;
     let begun = Instant::now();
