@@ -17,6 +17,23 @@ fn fail(stream: &Stream, from: &Buffer) -> Buffer {
 }
 
 #[test]
+fn a_buffer_in_the_room_of_a_failed_one_is_as_good_as_new() {
+    let runtime = Runtime::new(Sim::new(1));
+    let stream = runtime.stream().unwrap();
+    let good = runtime.upload(&[1u8; 8]).unwrap();
+    for round in 0..20 {
+        let bad = fail(&stream, &good);
+        // Named by several commands of one submission, and held by nobody when that one ends.
+        drop((copy(&stream, &good), bad));
+        stream.synchronize().unwrap();
+        let (fresh, unfilled) = (copy(&stream, &good), stream.alloc(8).unwrap());
+        assert_eq!(copy(&stream, &fresh).read().unwrap().bytes(), [1u8; 8], "round {round}");
+        assert!(unfilled.fault().is_none());
+        assert!(matches!(unfilled.read(), Err(Error::Unfilled { .. })), "round {round}");
+    }
+}
+
+#[test]
 fn a_failed_command_spoils_what_depends_on_it_and_nothing_else() {
     for seed in 0..100 {
         let runtime = Runtime::new(Sim::new(seed));
