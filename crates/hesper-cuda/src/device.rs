@@ -44,7 +44,7 @@ pub struct CudaOptions {
     pub batch: usize,
     /// How many submissions of one stream may be in flight.
     pub max_in_flight: usize,
-    /// How long a waiting thread looks before it sleeps.
+    /// How long a waiting thread looks before it sleeps. To wake up takes as long as many a kernel.
     pub look: Duration,
     /// Where compiled kernels are kept; `None` for nowhere.
     pub cache: Option<PathBuf>,
@@ -57,7 +57,7 @@ impl Default for CudaOptions {
             graph_from: 8,
             batch: 64,
             max_in_flight: 32,
-            look: Duration::from_micros(50),
+            look: Duration::from_micros(500),
             cache: DiskCache::default_folder(),
         }
     }
