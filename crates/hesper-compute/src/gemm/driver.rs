@@ -163,8 +163,9 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
     for chunk in 0..chunks {
         let (c0, c1) = (chunk * col_panels / chunks, (chunk + 1) * col_panels / chunks);
         let panels = c1 - c0;
-        par.run(panels.div_ceil(GROUP), &|i| {
-            let (g0, g1) = (c0 + i * GROUP, c1.min(c0 + (i + 1) * GROUP));
+        let groups = panels.div_ceil(GROUP).next_multiple_of(threads).min(panels);
+        par.run(groups, &|i| {
+            let (g0, g1) = (c0 + i * panels / groups, c0 + (i + 1) * panels / groups);
             go::<P, _>(simd, PackColumns { p, k0, k, g0, g1, first: c0, panels, packed });
         });
         let fit = (panels * block_bytes).div_ceil(C_BYTES);
