@@ -74,15 +74,19 @@ impl<'a, T: Scalar> Vectors<'a, T> {
         }
     }
 
-    /// Writes whole vectors, `width` numbers each.
+    /// Writes whole vectors, as many numbers each as the part has columns.
     pub(super) fn write(&mut self, vectors: &[T]) {
-        let width = self.width;
-        for (at, vector) in vectors.chunks_exact(width).enumerate() {
-            if self.ends {
-                self.row(at).copy_from_slice(&[vector[0], vector[width - 1]]);
-            } else {
-                self.row(at).copy_from_slice(vector);
-            }
+        let width = self.width.max(1);
+        vectors.chunks_exact(width).enumerate().for_each(|(at, vector)| self.write_row(at, vector));
+    }
+
+    /// Writes a whole vector, or the first numbers of one that is zero behind.
+    pub(super) fn write_row(&mut self, row: usize, vector: &[T]) {
+        if self.ends {
+            let last = vector.get(self.width - 1).copied().unwrap_or(T::ZERO);
+            self.row(row).copy_from_slice(&[vector[0], last]);
+        } else {
+            self.row(row)[..vector.len()].copy_from_slice(vector);
         }
     }
 

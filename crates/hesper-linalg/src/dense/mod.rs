@@ -8,6 +8,7 @@ mod bidiagonal;
 mod block;
 mod cholesky;
 mod divide;
+mod few;
 mod implicit;
 mod lines;
 mod lu;

@@ -13,8 +13,8 @@ use super::wide::{Wide, widest};
 
 /// Sums that are formed side by side.
 const LANES: usize = 8;
-/// Factors of as many products, of which one division makes quotients.
-const CHUNK: usize = 4 * LANES;
+/// Factors of a product before it is divided: too few to overflow or vanish.
+const TOGETHER: usize = 4;
 /// Steps to a root at most: a step that does not improve halves the bracket.
 const STEPS: usize = 200;
 
@@ -60,7 +60,7 @@ impl Secular {
         (tolerance, simd): (f64, Simd),
     ) -> Self {
         let count = points.len();
-        points.resize(count.next_multiple_of(CHUNK), FAR);
+        points.resize(count.next_multiple_of(LANES), FAR);
         weights.resize(points.len(), 0.0);
         Self { count, points, weights, constant, squared, tolerance, simd }
     }
@@ -213,15 +213,14 @@ impl Wide for Ratios<'_> {
 /// The product of distances of all roots from a point, divided by those of all other poles.
 #[inline(always)]
 fn ratios<const SQUARED: bool>(of: &Ratios<'_>) -> f64 {
-    let (roots, points) = (of.roots.as_chunks::<CHUNK>().0, of.points.as_chunks::<CHUNK>().0);
+    let (roots, points) = (of.roots.as_chunks::<LANES>().0, of.points.as_chunks::<LANES>().0);
     let mut lanes = [1.0; LANES];
-    for (roots, points) in roots.iter().zip(points) {
+    for (roots, points) in roots.chunks(TOGETHER).zip(points.chunks(TOGETHER)) {
         let (mut above, mut below) = ([1.0; LANES], [1.0; LANES]);
-        for step in 0..4 {
+        for (roots, points) in roots.iter().zip(points) {
             for lane in 0..LANES {
-                let root = roots[step * LANES + lane];
-                above[lane] *= apart(SQUARED, root.near, of.own) + root.beyond;
-                let from = apart(SQUARED, points[step * LANES + lane], of.own);
+                above[lane] *= apart(SQUARED, roots[lane].near, of.own) + roots[lane].beyond;
+                let from = apart(SQUARED, points[lane], of.own);
                 below[lane] *= if from == 0.0 { 1.0 } else { from };
             }
         }

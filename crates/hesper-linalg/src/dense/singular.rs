@@ -11,11 +11,14 @@
 use hesper_compute::{AtLevel, Par, Serial};
 
 use super::Scalar;
+use super::few::orthogonal_rows;
 use super::lines::{Vectors, Where, sides};
 use super::secular::{Root, Secular, length};
 use super::share::{each, grain, try_each};
 use crate::Failure;
 
+/// Rows of a problem that is solved as a whole.
+const FEW: usize = 8;
 /// Rows of problems that are solved side by side, each on one core.
 const ALONE: usize = 160;
 /// What stands for zero where a number must not be: too small to change any other.
@@ -140,16 +143,40 @@ impl<'a, T: Scalar> Part<'a, T> {
     /// Finds values and vectors, those of parts of at most `solved` rows being there.
     fn solve(mut self, par: &dyn Par, matrix: Matrix<'_>, solved: usize) -> Result<(), Failure> {
         let n = self.values.len();
+        if solved == 0 && n <= FEW {
+            self.solve_few(matrix);
+            return Ok(());
+        }
         if n <= solved {
-            if n == 0 && solved == 0 && self.extra == 1 {
-                self.right.set_unit(0, 0);
-            }
             return Ok(());
         }
         for half in self.again().halves() {
             half.solve(par, matrix, solved)?;
         }
         self.merge(par, matrix)
+    }
+
+    /// Finds values and vectors of a few rows.
+    fn solve_few(&mut self, matrix: Matrix<'_>) {
+        let n = self.values.len();
+        let width = n + self.extra;
+        let mut rows = vec![0.0; n * width];
+        for (at, row) in rows.chunks_exact_mut(width.max(1)).enumerate() {
+            row[at] = matrix.diagonal[self.first + at];
+            if at + 1 < width {
+                row[at + 1] = matrix.above[self.first + at];
+            }
+        }
+        let mut turned = vec![0.0; if self.left.is_some() { n * n } else { 0 }];
+        turned.iter_mut().step_by(n + 1).for_each(|x| *x = 1.0);
+        self.values.copy_from_slice(&orthogonal_rows(n, width, &mut rows, &mut turned));
+        let narrow = |x: &[f64]| x.iter().map(|x| T::of(*x)).collect::<Vec<T>>();
+        self.right.write(&narrow(&rows));
+        if let Some(left) = &mut self.left {
+            for (at, row) in turned.chunks_exact(n.max(1)).enumerate() {
+                left.write_row(at, &narrow(row));
+            }
+        }
     }
 
     /// Finds values and vectors from those of the halves.
