@@ -27,9 +27,8 @@ matrix_norm = linalg.norm
 
 __version__ = "0.1.0"
 
-# MLX's wish for fast products of 32-bit numbers is heeded where it is spoken out.
-if _os.environ.get("MLX_ENABLE_TF32") == "1":
-    _os.environ.setdefault("HESPER_TF32", "1")
+# On GPUs, products of 32-bit numbers are as fast and as exact as MLX's, and MLX's variable is heeded.
+_os.environ.setdefault("HESPER_TF32", "0" if _os.environ.get("MLX_ENABLE_TF32") == "0" else "1")
 
 # Packages bring libraries of CUDA along, as PyTorch's do: they are looked for there when a GPU is first asked for.
 _packages = [_os.path.join(_entry, "nvidia") for _entry in _sys.path]
