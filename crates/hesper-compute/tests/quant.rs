@@ -161,11 +161,15 @@ fn formats() -> Vec<QuantFormat> {
 }
 
 fn check_products<T: Float>(tol: f32) {
+    let shapes = [(1, 5, 1), (2, 67, 3), (4, 9, 5), (7, 33, 2), (20, 40, 3)];
+    check_products_of::<T>(tol, |unit| shapes.map(|(m, rows, groups)| (m, rows, unit * groups)).to_vec());
+}
+
+/// Products of the shapes (rows, rows of the matrix, its columns) for a multiple that columns have to be of.
+fn check_products_of<T: Float>(tol: f32, shapes: impl Fn(usize) -> Vec<(usize, usize, usize)>) {
     let mut rng = Rng::new(21);
     for format in formats() {
-        let unit = format.group().max(32);
-        for (m, rows, groups) in [(1, 5, 1), (2, 67, 3), (4, 9, 5), (7, 33, 2), (20, 40, 3)] {
-            let cols = unit * groups;
+        for (m, rows, cols) in shapes(format.group().max(32)) {
             let w = Sample::new(format, rows, cols, &mut rng);
             for transpose in [true, false] {
                 let (n, k, w_of): (usize, usize, &dyn Fn(usize, usize) -> f32) = if transpose {
@@ -197,6 +201,13 @@ fn check_products<T: Float>(tol: f32) {
             }
         }
     }
+}
+
+#[test]
+fn rows_that_are_packed_in_ranges_are_cut_where_codes_begin() {
+    // A third of each would not begin with a byte.
+    check_products_of::<f32>(3e-6, |_| vec![(9, 17, 1280)]);
+    check_products_of::<bf16>(8e-3, |_| vec![(9, 17, 1280)]);
 }
 
 #[test]

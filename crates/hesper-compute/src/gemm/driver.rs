@@ -52,10 +52,11 @@ fn go<P: Kind, K: Kernel>(simd: Simd, kernel: K) -> K::Out {
     if P::PAIRED { dispatch_dot(simd, kernel) } else { dispatch(simd, kernel) }
 }
 
-/// Packed steps of each range of K but the last: ranges are even, so that the last is not a sliver.
+/// Packed steps of each range of K but the last: ranges are even, so that the last is not a sliver, and begin at
+/// multiples of eight, where codes of any number of bits begin with a byte.
 fn range_of<P: Kind>(k: usize) -> usize {
     let steps = k.div_ceil(P::step());
-    steps.div_ceil(steps.div_ceil(KC).max(1)).next_multiple_of(4)
+    steps.div_ceil(steps.div_ceil(KC).max(1)).next_multiple_of(8)
 }
 
 /// Where the sums of a block go.

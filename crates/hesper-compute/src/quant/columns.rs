@@ -224,7 +224,7 @@ impl<S: Isa, const PAIRS: bool> Local<S> for TurnWords<'_, '_, PAIRS> {
 /// Four-bit codes: words are turned first, and their codes then fall into place.
 ///
 /// # Safety
-/// As for [`Columns::pack`]; `k0` is a multiple of 8.
+/// As for [`Columns::pack`]; `k0` and `len` are multiples of 8.
 #[inline(always)]
 unsafe fn turn_words<S: Isa, const PAIRS: bool>(s: S, t: &TurnWords<'_, '_, PAIRS>) {
     let TurnWords { w, k0, len, j0, valid, width, dst } = *t;
@@ -241,7 +241,7 @@ unsafe fn turn_words<S: Isa, const PAIRS: bool>(s: S, t: &TurnWords<'_, '_, PAIR
             let lines = valid.saturating_sub(c0).min(S::LANES);
             let mut at = 0;
             let mut known = usize::MAX;
-            while at < len {
+            while at + 8 <= len {
                 let have = ((len - at) / 8).min(S::LANES);
                 let mut rows = [s.zero(); 16];
                 for (i, r) in rows.iter_mut().enumerate().take(S::LANES) {
