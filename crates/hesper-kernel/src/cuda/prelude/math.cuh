@@ -1,4 +1,7 @@
 // Functions of f32: the same operations in the same order as on the host, so the same bits.
+// A polynomial, lowest coefficient first.
+template <class T> HESPER_FN T poly(T, T c) { return c; }
+template <class T, class... R> HESPER_FN T poly(T x, T c, R... rest) { return fma_of(x, poly(x, rest...), c); }
 #define HESPER_MAGIC32 12582912.0f
 #define HESPER_MAGIC64 6755399441055744.0
 HESPER_FN f32 scale_by(f32 y, i32 n) {
@@ -9,12 +12,11 @@ HESPER_FN i32 magic_int(f32 t) { return (i32)(bits(t) - bits(HESPER_MAGIC32)); }
 HESPER_FN f32 exp_of(f32 x) {
   f32 c = x > 89.0f ? 89.0f : x;
   c = c < -104.0f ? -104.0f : c;
-  const f32 t = c * 1.44269504f + HESPER_MAGIC32;
+  const f32 t = fma_of(c, 1.44269504f, HESPER_MAGIC32);
   const f32 n = t - HESPER_MAGIC32;
-  const f32 r = (c - n * 0.69314575f) - n * 1.4286068e-6f;
-  const f32 p = 0.5f + r * (0.16666667f + r * (0.041666463f + r * (0.0083333105f + r * (0.0013933731f
-      + r * 1.989108e-4f))));
-  const f32 y = 1.0f + (r + r * r * p);
+  const f32 r = fma_of(n, -1.4286068e-6f, fma_of(n, -0.69314575f, c));
+  const f32 p = poly(r, 0.5f, 0.16666667f, 0.041666463f, 0.0083333105f, 0.0013933731f, 1.989108e-4f);
+  const f32 y = 1.0f + fma_of(r * r, p, r);
   return scale_by(y, magic_int(t));
 }
 HESPER_FN f32 exp2_of(f32 x) {
@@ -22,21 +24,20 @@ HESPER_FN f32 exp2_of(f32 x) {
   c = c < -151.0f ? -151.0f : c;
   const f32 t = c + HESPER_MAGIC32;
   const f32 r = c - (t - HESPER_MAGIC32);
-  const f32 p = 0.693147182f + r * (0.2402265f + r * (0.05550411f + r * (0.009618056f + r * (0.0013333502f
-      + r * (1.5461561e-4f + r * 1.5297413e-5f)))));
-  return scale_by(1.0f + r * p, magic_int(t));
+  const f32 p = poly(r, 0.693147182f, 0.2402265f, 0.05550411f, 0.009618056f, 0.0013333502f, 1.5461561e-4f,
+      1.5297413e-5f);
+  return scale_by(fma_of(r, p, 1.0f), magic_int(t));
 }
 HESPER_FN f64 exp64(f64 x) {
   f64 c = x > 300.0 ? 300.0 : x;
   c = c < -300.0 ? -300.0 : c;
-  const f64 t = c * 1.4426950408889634074 + HESPER_MAGIC64;
+  const f64 t = fma_of(c, 1.4426950408889634074, HESPER_MAGIC64);
   const f64 n = t - HESPER_MAGIC64;
-  const f64 r = (c - n * 0.6931471803691238) - n * 1.9082149292705877e-10;
-  const f64 p = 0.5 + r * (0.1666666666666667 + r * (0.04166666666666667 + r * (0.008333333333326136
-      + r * (0.0013888888888883748 + r * (1.9841269874820627e-4 + r * (2.4801587325547743e-5
-      + r * (2.7557255400206422e-6 + r * (2.75572736431103e-7 + r * (2.5105217004720745e-8
-      + r * 2.0914686968086876e-9)))))))));
-  const f64 y = 1.0 + (r + r * r * p);
+  const f64 r = fma_of(n, -1.9082149292705877e-10, fma_of(n, -0.6931471803691238, c));
+  const f64 p = poly(r, 0.5, 0.1666666666666667, 0.04166666666666667, 0.008333333333326136, 0.0013888888888883748,
+      1.9841269874820627e-4, 2.4801587325547743e-5, 2.7557255400206422e-6, 2.75572736431103e-7,
+      2.5105217004720745e-8, 2.0914686968086876e-9);
+  const f64 y = 1.0 + fma_of(r * r, p, r);
   return y * f64_of(0x3ff0000000000000ull + (bits(t) << 52));
 }
 HESPER_FN f32 keep_zero(f32 x, f32 y) { return x == 0.0f ? x : y; }
@@ -60,10 +61,10 @@ HESPER_FN f32 log_of(f32 x) {
   const f32 m = f32_of((i & 0x007fffffu) + 0x3f3504f3u);
   const f32 f = m - 1.0f;
   const f32 z = f * f;
-  const f32 q = 0.3333333f + f * (-0.24999997f + f * (0.20000716f + f * (-0.16667803f + f * (0.14249058f
-      + f * (-0.12425687f + f * (0.1168542f + f * (-0.11479734f + f * 0.06971612f)))))));
-  const f32 y = f * z * q + e * 1.4286068e-6f - 0.5f * z;
-  const f32 r = (f + y) + e * 0.69314575f;
+  const f32 q = poly(f, 0.3333333f, -0.24999997f, 0.20000716f, -0.16667803f, 0.14249058f, -0.12425687f, 0.1168542f,
+      -0.11479734f, 0.06971612f);
+  const f32 y = fma_of(z, -0.5f, fma_of(f * z, q, e * 1.4286068e-6f));
+  const f32 r = fma_of(e, 0.69314575f, f + y);
   return log_special(x, r);
 }
 struct log_parts { f64 e, l; };
@@ -74,18 +75,17 @@ HESPER_FN log_parts log_parts_of(f64 x) {
   const f64 m = f64_of((i & 0x000fffffffffffffull) + half);
   const f64 s = (m - 1.0) / (m + 1.0);
   const f64 z = s * s;
-  const f64 p = 0.3333333333333333 + z * (0.19999999999999996 + z * (0.1428571428571769
-      + z * (0.11111111109926232 + z * (0.09090909297285235 + z * (0.07692287530280294
-      + z * (0.0666782088700029 + z * (0.0584402704713128 + z * 0.05941313690572644)))))));
-  return log_parts{(f64)e, 2.0 * (s + s * z * p)};
+  const f64 p = poly(z, 0.3333333333333333, 0.19999999999999996, 0.1428571428571769, 0.11111111109926232,
+      0.09090909297285235, 0.07692287530280294, 0.0666782088700029, 0.0584402704713128, 0.05941313690572644);
+  return log_parts{(f64)e, 2.0 * fma_of(s * z, p, s)};
 }
 HESPER_FN f64 log64(f64 x) {
   const log_parts a = log_parts_of(x);
-  return a.e * 0.6931471803691238 + (a.l + a.e * 1.9082149292705877e-10);
+  return fma_of(a.e, 0.6931471803691238, fma_of(a.e, 1.9082149292705877e-10, a.l));
 }
 HESPER_FN f32 log2_of(f32 x) {
   const log_parts a = log_parts_of((f64)x);
-  return log_special(x, (f32)(a.e + a.l * 1.4426950408889634074));
+  return log_special(x, (f32)fma_of(a.l, 1.4426950408889634074, a.e));
 }
 HESPER_FN f32 log10_of(f32 x) { return log_special(x, (f32)(log64((f64)x) * 0.43429448190325182765)); }
 HESPER_FN f32 log1p_of(f32 x) {
@@ -112,9 +112,8 @@ HESPER_FN f32 cosh_of(f32 x) {
 HESPER_FN f32 tanh_of(f32 x) {
   const f32 a = abs_of(x);
   const f32 z = x * x;
-  const f32 p = -0.33333334f + z * (0.13333324f + z * (-0.0539647f + z * (0.02181845f + z * (-0.008526333f
-      + z * 0.0025263906f))));
-  const f32 small = x + x * (z * p);
+  const f32 p = poly(z, -0.33333334f, 0.13333324f, -0.0539647f, 0.02181845f, -0.008526333f, 0.0025263906f);
+  const f32 small = fma_of(x, z * p, x);
   const f32 c = a > 10.0f ? 10.0f : a;
   const f32 large = 1.0f - 2.0f / (exp_of(2.0f * c) + 1.0f);
   return copysign_of(a < 0.55f ? small : large, x);

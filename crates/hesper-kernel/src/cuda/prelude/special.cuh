@@ -1,11 +1,10 @@
 // The error function and its kin, and the logarithm of the gamma function.
-template <class T> HESPER_FN T poly(T, T c) { return c; }
-template <class T, class... R> HESPER_FN T poly(T x, T c, R... rest) { return c + x * poly(x, rest...); }
 HESPER_FN f32 erf_of(f32 x) {
   const f32 a = abs_of(x);
   const f32 z = x * x;
-  const f32 small = x + x * poly(z, 0.12837917f, -0.37612635f, 0.112836994f, -0.026859589f, 0.005201456f,
-      -8.147081e-4f, 8.387074e-5f);
+  const f32 p = poly(z, 0.12837917f, -0.37612635f, 0.112836994f, -0.026859589f, 0.005201456f, -8.147081e-4f,
+      8.387074e-5f);
+  const f32 small = fma_of(x, p, x);
   const f32 c = a > 4.0f ? 4.0f : a;
   const f32 q = poly(c, 3.4958211e-4f, -1.1303884f, -0.6314835f, -0.11049957f, 0.026736233f, -0.00491078f,
       6.433165e-4f, -5.493617e-5f, 2.5943393e-6f, -4.4538965e-8f);
@@ -25,10 +24,11 @@ HESPER_FN f64 erfcx_of(f64 x) {
 }
 HESPER_FN f64 erf_small(f64 x) {
   const f64 z = x * x;
-  return x + x * poly(z, 0.1283791670955126, -0.37612638903183754, 0.11283791670955126, -0.02686617064513125,
+  const f64 p = poly(z, 0.1283791670955126, -0.37612638903183754, 0.11283791670955126, -0.02686617064513125,
       0.005223977625442116, -8.548327023440556e-4, 1.2055332980838985e-4, -1.492565029879073e-5,
       1.6462111758251498e-6, -1.6365764222918816e-7, 1.4805446028103551e-8, -1.2264396789772623e-9,
       9.164214867801182e-11, -5.171765098973452e-12);
+  return fma_of(x, p, x);
 }
 HESPER_FN f32 erfc_of(f32 x) {
   const f64 d = (f64)x;

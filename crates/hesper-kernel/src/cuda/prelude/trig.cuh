@@ -2,10 +2,22 @@
 struct reduced { u32 q; f64 r; };
 HESPER_FN reduced reduce_small(f32 x) {
   const f64 d = (f64)x;
-  const f64 t = d * 0.63661977236758134308 + HESPER_MAGIC64;
+  const f64 t = fma_of(d, 0.63661977236758134308, HESPER_MAGIC64);
   const f64 n = t - HESPER_MAGIC64;
-  const f64 r = ((d - n * 1.5707963109016418) - n * 1.5893254771276455e-8) - n * 2.2517417741562176e-18;
+  const f64 r = fma_of(n, -6.123233995736766e-17, fma_of(n, -1.57079632679489661923, d));
   return reduced{(u32)bits(t), r};
+}
+// In f32: the remainder and what its rounding lost.
+struct reduced_pair { u32 q; f32 r, lo; };
+HESPER_FN reduced_pair reduce_pair(f32 x) {
+  const f32 t = fma_of(x, 0.636619772f, HESPER_MAGIC32);
+  const f32 n = t - HESPER_MAGIC32;
+  const f32 near = fma_of(n, -1.57079633f, x);
+  const f32 w = n * -4.371139e-8f;
+  const f32 r = near - w;
+  const f32 taken = r - near;
+  const f32 lost = (near - (r - taken)) - (w + taken);
+  return reduced_pair{bits(t), r, fma_of(n, 1.7151245e-15f, lost - fma_of(n, -4.371139e-8f, -w))};
 }
 // 2/pi, most significant word first, with zeros behind.
 HESPER_FN u32 two_over_pi(u32 i) {
@@ -72,13 +84,17 @@ HESPER_FN reduced reduce_huge(f32 x) {
   return reduced{quadrant, r};
 }
 HESPER_FN bool is_huge(f32 x) { return abs_of(x) > 524288.0f; }
-HESPER_FN f32 sin_quadrant(u32 quadrant, f64 wide_r) {
-  const f32 r = (f32)wide_r;
+HESPER_FN f32 sin_quadrant(u32 quadrant, f32 r, f32 lo) {
   const f32 z = r * r;
-  const f32 s = r + r * (z * (-0.16666667f + z * (0.008333332f + z * (-1.9840083e-4f + z * 2.7249314e-6f))));
-  const f32 c = 1.0f - (0.5f * z - z * z * (0.041666664f + z * (-0.00138883f + z * 2.4547437e-5f)));
+  const f32 s = r + fma_of(r, z * poly(z, -0.16666667f, 0.008333332f, -1.9840083e-4f, 2.7249314e-6f), lo);
+  const f32 p = poly(z, 0.041666664f, -0.00138883f, 2.4547437e-5f);
+  const f32 c = 1.0f - fma_of(z, 0.5f, fma_of(r, lo, -(z * z * p)));
   const f32 y = (quadrant & 1u) == 0u ? s : c;
   return f32_of(bits(y) ^ (quadrant & 2u) << 30);
+}
+HESPER_FN f32 sin_quadrant(u32 quadrant, f64 r) {
+  const f32 near = (f32)r;
+  return sin_quadrant(quadrant, near, (f32)(r - (f64)near));
 }
 HESPER_FN f32 sin_of(f32 x) {
   if (is_huge(x)) {
@@ -86,8 +102,8 @@ HESPER_FN f32 sin_of(f32 x) {
     const reduced a = reduce_huge(x);
     return sin_quadrant(a.q, a.r);
   }
-  const reduced a = reduce_small(x);
-  const f32 y = sin_quadrant(a.q, a.r);
+  const reduced_pair a = reduce_pair(x);
+  const f32 y = sin_quadrant(a.q, a.r, a.lo);
   return x == 0.0f ? x : y;
 }
 HESPER_FN f32 cos_of(f32 x) {
@@ -96,19 +112,17 @@ HESPER_FN f32 cos_of(f32 x) {
     const reduced a = reduce_huge(x);
     return sin_quadrant(a.q + 1u, a.r);
   }
-  const reduced a = reduce_small(x);
-  return sin_quadrant(a.q + 1u, a.r);
+  const reduced_pair a = reduce_pair(x);
+  return sin_quadrant(a.q + 1u, a.r, a.lo);
 }
 struct sin_cos { f64 s, c; };
 HESPER_FN sin_cos sin_cos64(f64 r) {
   const f64 z = r * r;
-  const f64 s = r + r * (z * (-0.16666666666666666 + z * (0.008333333333330925
-      + z * (-1.9841269836722418e-4 + z * (2.755731608381636e-6 + z * (-2.5051127944014184e-8
-      + z * 1.5917848524808034e-10))))));
-  const f64 c = 1.0 - 0.5 * z + z * z * (0.041666666666666664 + z * (-0.0013888888888887382
-      + z * (2.480158729874307e-5 + z * (-2.7557317260008837e-7 + z * (2.087614382799313e-9
-      + z * -1.1382456778061164e-11)))));
-  return sin_cos{s, c};
+  const f64 p = poly(z, -0.16666666666666666, 0.008333333333330925, -1.9841269836722418e-4, 2.755731608381636e-6,
+      -2.5051127944014184e-8, 1.5917848524808034e-10);
+  const f64 q = poly(z, 0.041666666666666664, -0.0013888888888887382, 2.480158729874307e-5, -2.7557317260008837e-7,
+      2.087614382799313e-9, -1.1382456778061164e-11);
+  return sin_cos{fma_of(r, z * p, r), fma_of(z * z, q, fma_of(z, -0.5, 1.0))};
 }
 HESPER_FN f64 tan_quadrant(u32 quadrant, f64 r) {
   const sin_cos a = sin_cos64(r);
@@ -159,11 +173,10 @@ HESPER_FN f64 atan_positive(f64 a) {
   const bool rotated = t > 0.414213562373095;
   const f64 u = rotated ? (t - 1.0) / (t + 1.0) : t;
   const f64 z = u * u;
-  const f64 p = -0.3333333333333325 + z * (0.19999999999898374 + z * (-0.14285714266090668
-      + z * (0.11111109636147994 + z * (-0.09090852544683323 + z * (0.07691054932692046
-      + z * (-0.0664961131106286 + z * (0.05736317546520616 + z * (-0.04483286455098747
-      + z * 0.022749867857123345))))))));
-  f64 y = u + u * (z * p);
+  const f64 p = poly(z, -0.3333333333333325, 0.19999999999898374, -0.14285714266090668, 0.11111109636147994,
+      -0.09090852544683323, 0.07691054932692046, -0.0664961131106286, 0.05736317546520616, -0.04483286455098747,
+      0.022749867857123345);
+  f64 y = fma_of(u, z * p, u);
   y = rotated ? y + 0.78539816339744830962 : y;
   return inverted ? 1.57079632679489661923 - y : y;
 }
