@@ -151,12 +151,15 @@ fn address(array: &Array) -> usize {
     array.host().unwrap().as_ptr() as usize
 }
 
+/// An update, by its name.
+type Step<'a> = (&'static str, Box<dyn Fn(&Array) -> Array + 'a>);
+
 #[test]
 fn an_array_that_nobody_else_holds_is_updated_where_it_is() {
     let list = Array::from_slice(&[3, 1]);
     let along = Array::try_from_slice(&[2i32; 64], &[1, 64]).unwrap();
     let row = Array::full(&[2, 1, 64], 2.0, Some(Dtype::Float32)).unwrap();
-    let steps: [(&str, Box<dyn Fn(&Array) -> Array>); 5] = [
+    let steps: [Step<'_>; 5] = [
         ("scatter", Box::new(|x| x.scatter_add(std::slice::from_ref(&list), &row, &[0]).unwrap())),
         (
             "put_along_axis",

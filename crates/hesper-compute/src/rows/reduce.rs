@@ -380,10 +380,10 @@ impl<A: Acc> Kernel for FoldRows<'_, A> {
 #[inline(always)]
 fn fold_rows<A: Acc>(op: Reduction, x: &[A], len: usize, out: &mut [A]) {
     match len {
-        ..=8 => fold_short::<A, 8>(op, x, len, out),
-        ..=16 => fold_short::<A, 16>(op, x, len, out),
-        ..=32 => fold_short::<A, 32>(op, x, len, out),
-        ..=64 => fold_short::<A, 64>(op, x, len, out),
+        0..=8 => fold_short::<A, 8>(op, x, len, out),
+        9..=16 => fold_short::<A, 16>(op, x, len, out),
+        17..=32 => fold_short::<A, 32>(op, x, len, out),
+        33..=64 => fold_short::<A, 64>(op, x, len, out),
         _ => {
             for (row, out) in x.chunks_exact(len).zip(out) {
                 *out = fold(op, row);
