@@ -79,6 +79,7 @@ static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 static inline int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 static inline int __clzll(long long x) { return x ? __builtin_clzll(x) : 64; }
+template <class T> static inline T __ldg(const T* p) { return *p; }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 static inline unsigned long long __brevll(unsigned long long x) {
