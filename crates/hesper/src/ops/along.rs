@@ -59,9 +59,9 @@ fn still(strides: &[isize], along: usize) -> Strides {
 /// Elements whose places are computed together.
 const PIECE: usize = 1 << 10;
 
-/// Calls `f` with the offsets of elements of `shape`, counted row by row from `first`, a piece at a time:
-/// which of the `count` elements it is, where they are, and where by `others` the first one is and the
-/// next ones go on. An element is where `rest` says, and further along by its index.
+/// Calls `f` with the offsets of elements that a list of indices names, counted row by row from `first`, a piece at a
+/// time: which of the `count` elements they are, where they are, and where by the second of `strides` the first of them
+/// is and how far apart the next ones are. An element is where the first of `strides` says, and further along by its index.
 fn each_piece(
     list: (&Strided, Indices<'_>, Along),
     strides: [&[isize]; 2],
