@@ -21,6 +21,7 @@ for _name in ("fast", "fft", "linalg", "random"):
     globals().pop(_name, None)
 
 from . import cuda, distributed, fast, fft, linalg, metal, random  # noqa: E402
+from ._array_api import __array_namespace_info__  # noqa: E402
 from ._array_like import ArrayLike  # noqa: E402
 
 matrix_norm = linalg.norm

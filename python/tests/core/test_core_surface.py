@@ -1,6 +1,7 @@
 """Every name and signature of ``mlx.core`` is there, but for those that are listed here."""
 
 import hesper.core as mx
+import pytest
 
 from surface import accepts, differences
 
@@ -33,3 +34,18 @@ def test_array_has_the_namespace_of_the_array_api():
     namespace = mx.array(1).__array_namespace__()
     for name in "abs add argmax astype concat matmul permute_dims sum unstack vecdot where isdtype".split():
         assert callable(getattr(namespace, name))
+
+
+def test_the_array_api_says_what_there_is(mlx):
+    info, other = mx.__array_namespace_info__(), mlx.__array_namespace_info__()
+    for kind in [None, "bool", "integral", "numeric", "real floating", ("bool", "complex floating")]:
+        theirs = {name: str(dtype).rpartition(".")[2] for name, dtype in other.dtypes(kind=kind).items()}
+        assert {name: str(dtype).rpartition(".")[2] for name, dtype in info.dtypes(kind=kind).items()} == theirs
+    assert info.default_dtypes().keys() == other.default_dtypes().keys()
+    assert info.capabilities().keys() == other.capabilities().keys()
+    assert mx.array([3, 4])[mx.array([False, True])].tolist() == [4] and info.capabilities()["boolean indexing"]
+    assert info.default_device() in info.devices()
+    with pytest.raises(ValueError, match="'real'"):
+        info.dtypes(kind="real")
+    with pytest.raises(TypeError, match="device"):
+        info.dtypes(device="gpu")
