@@ -184,6 +184,25 @@ fn a_function_may_look_at_values_while_it_is_differentiated_and_nothing_stays_be
 }
 
 #[test]
+fn integers_vary_as_the_numbers_they_stand_for() {
+    let x = ints(&[1, 2]);
+    let square = |x: &[Array]| Ok(vec![x[0].multiply(&x[0])?]);
+    let (_, back) = transform::vjp(square, &[x.clone()], &[ints(&[3, 4])]).unwrap();
+    assert_eq!(back[0].to_vec::<i32>().unwrap(), [6, 16]);
+    let (_, along) = transform::jvp(square, &[x], &[ints(&[3, 4])]).unwrap();
+    assert_eq!(along[0].to_vec::<i32>().unwrap(), [6, 16]);
+    // Rounding is passed by; places in an array do not vary.
+    let rounded =
+        |x: &[Array]| x[0].astype(Dtype::Int32)?.multiply(3)?.astype(Dtype::Float32)?.sum(None, false);
+    let y = Array::from_slice(&[1.5f32, -0.25]);
+    assert_eq!(transform::grad(rounded, &[0])(&[y.clone()]).unwrap()[0].to_vec::<f32>().unwrap(), [3.0, 3.0]);
+    let place = |x: &[Array]| x[0].argmax(None, false)?.astype(Dtype::Float32);
+    assert_eq!(transform::grad(place, &[0])(&[y.clone()]).unwrap()[0].to_vec::<f32>().unwrap(), [0.0, 0.0]);
+    let bits = |x: &[Array]| x[0].view(Dtype::Int32)?.astype(Dtype::Float32)?.sum(None, false);
+    assert_eq!(transform::grad(bits, &[0])(&[y]).unwrap()[0].to_vec::<f32>().unwrap(), [0.0, 0.0]);
+}
+
+#[test]
 fn mistakes_are_told() {
     let x = Array::from_slice(&[1.0f32, 2.0]);
     let text = |error: hesper::Error| error.to_string();

@@ -133,7 +133,7 @@ impl PyArray {
     }
 
     fn __float__(&self, py: Python<'_>) -> PyResult<f64> {
-        self.item(py)?.bind(py).call_method0("__float__")?.extract()
+        self.item(py)?.bind(py).extract()
     }
 
     fn __complex__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -214,7 +214,7 @@ fn repeat(array: PyArray, repeats: Count, axis: Option<isize>, stream: Option<On
 /// >>> mx.roll(mx.array([1, 2, 3]), 1)
 /// array([3, 1, 2], dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (a, shift, axis = None, /, *, stream = None))]
+#[pyo3(signature = (a, /, shift, axis = None, *, stream = None))]
 fn roll(
     a: PyArray,
     mut shift: Axes,

@@ -73,8 +73,8 @@ fn kron(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 /// >>> mx.vecdot(mx.array([1.0, 2.0]), mx.array([3.0, 4.0]))
 /// array(11, dtype=float32)
 #[pyfunction]
-#[pyo3(signature = (a, b, /, *, axis = -1, stream = None),
-    text_signature = "(a, b, /, *, axis=-1, stream=None)")]
+#[pyo3(signature = (a, b, /, axis = -1, *, stream = None),
+    text_signature = "(a, b, /, axis=-1, *, stream=None)")]
 fn vecdot(a: PyArray, b: PyArray, axis: isize, stream: Option<On>) -> PyResult<PyArray> {
     let (a, b) = (a.value(), b.value());
     array_on(stream, || a.vecdot(&b, axis))

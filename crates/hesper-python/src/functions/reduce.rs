@@ -119,7 +119,7 @@ fn minmax(
 /// >>> mx.count_nonzero(mx.array([0, 1, 2]))
 /// array(2, dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (a, /, *, axis = None, keepdims = false, stream = None))]
+#[pyo3(signature = (a, /, axis = None, keepdims = false, *, stream = None))]
 fn count_nonzero(a: PyArray, axis: Option<Axes>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
     reduce_on(a, axis, keepdims, stream, Array::count_nonzero)
 }

@@ -319,7 +319,7 @@ fn contiguous(a: PyArray, allow_col_major: bool, stream: Option<On>) -> PyResult
 /// >>> mx.astype(mx.array([1.5]), mx.int32)
 /// array([1], dtype=int32)
 #[pyfunction]
-#[pyo3(signature = (a, dtype, /, *, stream = None))]
+#[pyo3(signature = (a, /, dtype, *, stream = None))]
 fn astype(a: PyArray, dtype: PyDtype, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.value();
     array_on(stream, || a.astype(dtype.0))

@@ -221,8 +221,8 @@ impl Array {
         self.zeros_like()
     }
 
-    /// Evenly spaced numbers from a start up to and without a stop. int32, or float32 of floating-point
-    /// numbers, unless a type is given.
+    /// Evenly spaced numbers from a start up to and without a stop. int32 (int64 if one of the three
+    /// numbers needs it), or float32 of floating-point numbers, unless a type is given.
     ///
     /// ```
     /// use hesper::Array;
@@ -234,7 +234,11 @@ impl Array {
     pub fn arange(range: impl Into<Range>, dtype: Option<Dtype>) -> Result<Array> {
         let range = range.into();
         let (start, stop, step, usual) = match range {
-            Range::Int(start, stop, step) => (start as f64, stop as f64, step as f64, Dtype::Int32),
+            Range::Int(start, stop, step) => {
+                let small = [start, stop, step].iter().all(|number| i32::try_from(*number).is_ok());
+                let usual = if small { Dtype::Int32 } else { Dtype::Int64 };
+                (start as f64, stop as f64, step as f64, usual)
+            }
             Range::Float(start, stop, step) => (start, stop, step, Dtype::Float32),
         };
         let dtype = dtype.unwrap_or(usual);

@@ -63,6 +63,7 @@ use std::sync::Arc;
 
 use crate::Dtype;
 use crate::array::{Array, Data};
+use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::Export;
@@ -134,9 +135,12 @@ pub(crate) trait Op: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Cotangents of the inputs, from those of the output.
+    /// Cotangents of the inputs, from those of the output. Where integers come out of an op without a rule, they do
+    /// not vary.
     fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
-        let _ = rule;
+        if self.outputs().is_none() && !rule.output.dtype().is(Category::Inexact) {
+            return rule.each(|_| Ok(None));
+        }
         Err(Error::value(self.name(), "has no derivative"))
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn forward(tape: &Tape, outputs: &[Array], seeds: &[Array]) -> Result
         }
         let tangents: SmallVec<[Option<Array>; 4]> =
             inputs.iter().map(|input| first(&known, input)).collect();
-        let real = op.outputs().is_some() || entry.array.dtype().is(Category::Inexact);
+        let real = op.outputs().is_some() || entry.array.dtype().is(Category::Number);
         if real && tangents.iter().any(Option::is_some) {
             let rule = Forward { call: &entry.call, output: &entry.array, tangents: &tangents };
             known[place] = op.jvp(&rule)?;

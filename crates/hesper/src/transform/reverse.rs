@@ -30,7 +30,7 @@ pub(crate) fn backward(
 ) -> Result<Vec<Option<Array>>> {
     let mut slots: Vec<Slots> = vec![Slots::new(); tape.len()];
     for (output, seed) in outputs.iter().zip(seeds) {
-        let place = tape.place(output).filter(|_| output.dtype().is(Category::Inexact));
+        let place = tape.place(output).filter(|_| output.dtype().is(Category::Number));
         if let (Some(place), Some(seed)) = (place, seed) {
             accumulate(&mut slots[place], 0, seed.clone())?;
         }
@@ -53,7 +53,7 @@ pub(crate) fn backward(
         let wanted: SmallVec<[bool; 4]> = inputs
             .iter()
             .map(|input| {
-                tape.place(input).is_some() && (input.dtype().is(Category::Inexact) || has_parts(input))
+                tape.place(input).is_some() && (input.dtype().is(Category::Number) || has_parts(input))
             })
             .collect();
         let rule = Backward { inputs, output: &entry.array, cotangents: &own, wanted: &wanted };

@@ -106,7 +106,7 @@ impl Forward<'_> {
             .collect::<Result<Vec<Array>>>()?;
         let cotangents: Vec<Option<Array>> = sources
             .iter()
-            .map(|source| source.dtype().is(Category::Inexact).then(|| source.clone()))
+            .map(|source| source.dtype().is(Category::Number).then(|| source.clone()))
             .collect();
         let wanted: SmallVec<[bool; 4]> = self.tangents.iter().map(Option::is_some).collect();
         let rule = Backward {
