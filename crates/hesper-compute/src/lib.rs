@@ -31,8 +31,8 @@ pub use copy::{Place, cast, copy_elements, copy_rows, copy_strided, gather_rows}
 pub use error::Mismatch;
 pub use fft::{Fft, Kind as FftKind};
 pub use gemm::{
-    BatchItem, Element, GemmOptions, Hook, Lines, Real, add_rows, axpy, dot, gemm, gemm_batched, rows_times,
-    symmetric_rows,
+    BatchItem, Element, GemmOptions, Hook, Lines, Real, Stack, add_rows, axpy, dot, gemm, gemm_batched,
+    gemm_stacked, rows_times, symmetric_rows,
 };
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};

@@ -124,6 +124,33 @@ fn shapes() -> Vec<ConvShape> {
         ConvShape { padding_low: [0, 4, 9], padding_high: [0, 5, 12], ..base },
         ConvShape { flip: true, stride: [1, 2, 2], dilation: [1, 1, 2], ..base },
         ConvShape { channels: 40, out_channels: 80, groups: 2, input: [1, 6, 17], ..base },
+        // Axes of one place after the others, as they come from arrays of fewer axes.
+        ConvShape {
+            input: [9, 8, 1],
+            kernel: [3, 3, 1],
+            padding_low: [1, 1, 0],
+            padding_high: [1, 1, 0],
+            stride: [2, 1, 5],
+            dilation: [1, 1, 3],
+            ..base
+        },
+        ConvShape {
+            input: [50, 1, 1],
+            kernel: [5, 1, 1],
+            padding_low: [2, 0, 0],
+            padding_high: [1, 0, 0],
+            channels: 1,
+            out_channels: 40,
+            ..base
+        },
+        // Short rows, several of which make a tile.
+        ConvShape { batch: 1, input: [1, 7, 4], channels: 3, out_channels: 20, ..base },
+        ConvShape { batch: 1, input: [1, 6, 5], channels: 3, out_channels: 20, flip: true, ..base },
+        ConvShape { batch: 1, input: [2, 5, 6], kernel: [2, 3, 3], out_channels: 33, ..base },
+        ConvShape { input: [1, 7, 7], channels: 18, out_channels: 16, ..base },
+        ConvShape { batch: 1, input: [1, 9, 13], stride: [1, 2, 2], out_channels: 40, ..base },
+        // More weights than places.
+        ConvShape { batch: 1, input: [1, 2, 5], channels: 64, out_channels: 512, ..base },
         // A kernel of one place: a product, with and without steps and padding.
         ConvShape { kernel: [1; 3], padding_low: [0; 3], padding_high: [0; 3], ..base },
         ConvShape {
@@ -191,6 +218,29 @@ fn f32_convolutions_match_the_definition() {
 #[test]
 fn bf16_convolutions_match_the_definition() {
     check::<bf16>(2e-2);
+}
+
+#[test]
+fn axes_of_one_place_change_no_bit_wherever_they_stand() {
+    let flat = ConvShape { batch: 1, channels: 130, ..shapes()[0] };
+    let turned = |of: [usize; 3]| [of[1], of[2], of[0]];
+    let padding = |of: [isize; 3]| [of[1], of[2], of[0]];
+    let last = ConvShape {
+        input: turned(flat.input),
+        kernel: turned(flat.kernel),
+        padding_low: padding(flat.padding_low),
+        padding_high: padding(flat.padding_high),
+        ..flat
+    };
+    let mut rng = Rng::new(10);
+    let x: Vec<f32> = rng.floats(72 * 130);
+    let w: Vec<f32> = rng.floats(7 * 9 * 130);
+    for (one, _) in levels() {
+        let mut out = [vec![0.0; 72 * 7], vec![1.0; 72 * 7]];
+        conv(&one, &flat, &x, &w, &mut out[0]).unwrap();
+        conv(&one, &last, &x, &w, &mut out[1]).unwrap();
+        assert_eq!(out[0], out[1], "{:?}", one.1);
+    }
 }
 
 #[test]

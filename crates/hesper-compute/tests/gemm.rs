@@ -7,10 +7,11 @@ mod common;
 use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    AtLevel, BatchItem, Float, GemmOptions, MatMut, MatRef, Par, Serial, Simd, Threads, gemm, gemm_batched,
+    AtLevel, BatchItem, Float, GemmOptions, MatMut, MatRef, Par, Serial, Simd, Stack, Threads, gemm,
+    gemm_batched, gemm_stacked,
 };
 
-const SIZES: [(usize, usize, usize); 20] = [
+const SIZES: [(usize, usize, usize); 23] = [
     (1, 1, 1),
     (1, 7, 3),
     (1, 130, 257),
@@ -31,6 +32,9 @@ const SIZES: [(usize, usize, usize); 20] = [
     (205, 257, 33),
     (230, 40, 800),
     (300, 65, 20),
+    (8, 8, 8),
+    (34, 113, 40),
+    (131, 120, 40),
 ];
 
 /// A matrix in one of several layouts, and the view of it.
@@ -313,4 +317,65 @@ fn vectors_are_summed_and_added_at_every_level() {
             }
         }
     }
+}
+
+#[test]
+fn stacked_products_are_those_of_their_matrices() {
+    let mut rng = Rng::new(21);
+    // Many small products, a few large ones, and a single one.
+    for (lengths, m, n, k) in
+        [(vec![3, 17], 8, 8, 8), (vec![2, 3], 5, 17, 3), (vec![1, 2], 70, 130, 230), (vec![], 4, 9, 6)]
+    {
+        let count: usize = lengths.iter().product();
+        let (a, b): (Vec<f32>, Vec<f32>) = (rng.floats(count * m * k), rng.floats(count * k * n));
+        // The matrices of the left operand backwards, those of the right one turned, and one for each of the first axis.
+        let inner = lengths.last().copied().unwrap_or(1);
+        let (mut left, mut right) = (vec![], vec![]);
+        if !lengths.is_empty() {
+            left = vec![-((inner * m * k) as isize), -((m * k) as isize)];
+            right = vec![(k * n) as isize, 0];
+        }
+        let stacks = (
+            Stack { data: &a, first: (count - 1) * m * k, rows: k as isize, cols: 1, batch: &left },
+            Stack { data: &b, first: 0, rows: 1, cols: k as isize, batch: &right },
+        );
+        for (one, three) in levels() {
+            let mut want = vec![0.0; count * m * n];
+            for (at, c) in want.chunks_mut(m * n).enumerate() {
+                let a = MatRef::row_major(&a[(count - 1 - at) * m * k..], m, k).unwrap();
+                let b = MatRef::row_major(&b[at / inner * k * n..], n, k).unwrap().transposed();
+                let c = MatMut::row_major(c, m, n).unwrap();
+                gemm(&one, a, b, c, &GemmOptions::default()).unwrap();
+            }
+            for par in [&one as &dyn Par, &three] {
+                let mut out = vec![f32::NAN; count * m * n];
+                let (x, y) = stacks;
+                gemm_stacked(par, &lengths, (m, n, k), x, y, &mut out, &GemmOptions::default()).unwrap();
+                assert!(out == want, "{:?}", (&lengths, m, n, k, one.1));
+            }
+        }
+    }
+}
+
+#[test]
+fn stacks_that_reach_out_of_their_slice_are_refused() {
+    let x = [0.0f32; 12];
+    let stack = |first, rows, batch| Stack { data: &x, first, rows, cols: 1, batch };
+    let mut out = [0.0f32; 8];
+    let run = |a, b, lengths: &[usize], out: &mut [f32]| {
+        gemm_stacked(&Serial, lengths, (2, 2, 2), a, b, out, &GemmOptions::default())
+    };
+    run(stack(0, 2, &[4]), stack(8, 2, &[-8]), &[2], &mut out).unwrap();
+    assert!(run(stack(0, 2, &[9]), stack(0, 2, &[0]), &[2], &mut out).is_err());
+    assert!(run(stack(0, 2, &[0]), stack(3, 2, &[-4]), &[2], &mut out).is_err());
+    assert!(run(stack(0, 2, &[]), stack(0, 2, &[0]), &[2], &mut out).is_err());
+    assert!(run(stack(0, 2, &[0]), stack(0, 2, &[0]), &[2], &mut out[..7]).is_err());
+    assert!(run(stack(0, isize::MAX, &[0]), stack(0, 2, &[0]), &[2], &mut out).is_err());
+    assert!(run(stack(0, 2, &[0]), stack(0, 2, &[0]), &[usize::MAX], &mut out).is_err());
+    // Nothing is asked for, or sums over nothing.
+    run(stack(99, 2, &[4]), stack(0, 2, &[4]), &[0], &mut []).unwrap();
+    let nothing = Stack { data: &[], first: 0, rows: 0, cols: 1, batch: &[0] };
+    out.fill(5.0);
+    gemm_stacked(&Serial, &[2], (2, 2, 0), nothing, nothing, &mut out, &GemmOptions::default()).unwrap();
+    assert_eq!(out, [0.0; 8]);
 }

@@ -1,7 +1,7 @@
 //! Matrix products in GFLOP/s and matrix-vector products in GB/s.
 
 use half::{bf16, f16};
-use hesper_compute::{BatchItem, Element, GemmOptions, MatMut, MatRef, Par, gemm, gemm_batched};
+use hesper_compute::{Element, GemmOptions, MatMut, MatRef, Par, Stack, gemm, gemm_stacked};
 
 use crate::measure::{best, peak_flops, read_rate};
 
@@ -32,7 +32,7 @@ fn product<T: Element>(
     let rate = 2.0 * (m * n * k) as f64 / t;
     let turn = if turn { "T" } else { " " };
     println!(
-        "{name:5} {m:5} x{n:5} x{k:5}{turn} {:9.3} ms {:7.1} GFLOP/s {:5.2} of f32 peak",
+        "{name:5} {m:5} x{n:5} x{k:5}{turn} {:9.4} ms {:7.1} GFLOP/s {:5.2} of f32 peak",
         t * 1e3,
         rate / 1e9,
         rate / peak
@@ -73,10 +73,11 @@ pub fn run(par: &dyn Par, filter: &str) {
     let peak = peak_flops(par);
     println!("threads {}, f32 peak {:.1} GFLOP/s, simd {:?}", par.threads(), peak / 1e9, par.simd());
     if filter == "quick" {
-        for n in [512, 768, 1024] {
+        for n in [16, 32, 64, 96, 128, 192, 256, 512, 1024] {
             product(par, "f32", (n, n, n), false, peak, |x| x);
             product(par, "f32", (n, n, n), true, peak, |x| x);
         }
+        batch(par, peak);
         return;
     }
     let want = |s: &str| filter.is_empty() || s.contains(filter);
@@ -121,23 +122,32 @@ pub fn run(par: &dyn Par, filter: &str) {
 }
 
 fn batch(par: &dyn Par, peak: f64) {
-    let (batch, m, n, k) = (64, 256, 256, 64);
-    let (a, b) = (fill(batch * m * k, |x| x), fill(batch * k * n, |x| x));
-    let mut c = vec![0.0f32; batch * m * n];
-    let items: Vec<BatchItem> = (0..batch)
-        .map(|i| BatchItem { a: (i * m * k) as isize, b: (i * k * n) as isize, c: (i * m * n) as isize })
-        .collect();
-    let t = best(|| {
-        let (a, b) = (MatRef::row_major(&a, m, k).unwrap(), MatRef::row_major(&b, k, n).unwrap());
-        let c = MatMut::row_major(&mut c, m, n).unwrap();
-        // SAFETY: the offsets are those of whole matrices.
-        unsafe { gemm_batched(par, a, b, c, &items, &GemmOptions::default()).unwrap() };
-    });
-    let rate = 2.0 * (batch * m * n * k) as f64 / t;
-    println!(
-        "batch 64 x (256x64 @ 64x256) {:7.3} ms {:7.1} GFLOP/s {:5.2} of f32 peak",
-        t * 1e3,
-        rate / 1e9,
-        rate / peak
-    );
+    let shapes = [
+        (64, 256, 256, 64),
+        (1000, 3, 3, 3),
+        (1000, 8, 8, 8),
+        (1000, 16, 16, 16),
+        (1000, 32, 32, 32),
+        (256, 64, 64, 64),
+    ];
+    for (batch, m, n, k) in shapes {
+        let (a, b) = (fill(batch * m * k, |x| x), fill(batch * k * n, |x| x));
+        let mut c = vec![0.0f32; batch * m * n];
+        for turn in [false, true] {
+            let (rows, cols) = if turn { (1, k as isize) } else { (n as isize, 1) };
+            let t = best(|| {
+                let a = Stack { data: &a, first: 0, rows: k as isize, cols: 1, batch: &[(m * k) as isize] };
+                let b = Stack { data: &b, first: 0, rows, cols, batch: &[(k * n) as isize] };
+                gemm_stacked(par, &[batch], (m, n, k), a, b, &mut c, &GemmOptions::default()).unwrap();
+            });
+            let rate = 2.0 * (batch * m * n * k) as f64 / t;
+            println!(
+                "batch {batch:4} x ({m}x{k} @ {k}x{n}{}) {:7.4} ms {:7.1} GFLOP/s {:5.2} of f32 peak",
+                if turn { "T" } else { " " },
+                t * 1e3,
+                rate / 1e9,
+                rate / peak
+            );
+        }
+    }
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
 
 mod attention;
+mod conv;
 mod fft;
 mod gemm;
 mod measure;
@@ -29,6 +30,7 @@ fn main() {
         "rows" => rows::run(&par),
         "sort" => sort::run(&par),
         "fft" => fft::run(&par),
-        other => eprintln!("no benchmark called {other}: gemm, quant, attention, rows, sort, fft"),
+        "conv" => conv::run(&par, &filter),
+        other => eprintln!("no benchmark called {other}: gemm, quant, attention, rows, sort, fft, conv"),
     }
 }

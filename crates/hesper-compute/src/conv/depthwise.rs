@@ -1,4 +1,7 @@
 //! One channel per group, with vectors along the channels.
+//!
+//! A task takes rows of the output. Where all places of a window along the row are in the input, neighbours share what
+//! is loaded of the weights; the kernel of three by three takes two rows at once, which share the input as well.
 
 use std::marker::PhantomData;
 
@@ -16,14 +19,18 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     let (taps, c) = (s.taps(), s.channels);
     let turned = Scratch::<f32>::new(taps * c);
     for tap in 0..taps {
+        // A kernel that is turned around along all axes is read from its end.
+        let from = if s.flip { taps - 1 - tap } else { tap };
         for i in 0..c {
             // SAFETY: the buffer and the weights have `taps * c` elements.
-            unsafe { *turned.ptr().add(tap * c + i) = (*job.w.cast::<T>().add(i * taps + tap)).to_f32() };
+            unsafe { *turned.ptr().add(tap * c + i) = (*job.w.cast::<T>().add(i * taps + from)).to_f32() };
         }
     }
     let w = Shared::new(turned.ptr());
-    let m = s.batch * job.places.iter().product::<usize>();
-    chunks(par, m, grain(par, m, (16384 / (taps * c)).max(1)), |a, b| {
+    let [depth, height, width] = job.places;
+    let lines = s.batch * depth * height;
+    let least = (16384 / (taps * c * width)).max(1);
+    chunks(par, lines, grain(par, lines, least).next_multiple_of(2), |a, b| {
         dispatch(simd, Direct::<T> { job, w, a, b, of: PhantomData });
     });
 }
@@ -40,83 +47,132 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let shape = self.job.shape;
-        let (taps, c) = (shape.taps(), shape.channels);
-        let (x, out) = (self.job.x.cast::<T>(), self.job.out.cast::<T>());
-        // Where the taps of a window that is all inside lie, from its first one.
-        let mut steps = Vec::with_capacity(taps);
-        let plain = shape.input_dilation == [1; 3] && !shape.flip;
-        for tap in 0..taps {
-            let [_, kh, kw] = shape.kernel;
-            let at = [tap / (kh * kw), tap / kw % kh, tap % kw];
-            let row = at[0] * shape.dilation[0] * shape.input[1] + at[1] * shape.dilation[1];
-            steps.push((row * shape.input[2] + at[2] * shape.dilation[2]) * c);
-        }
-        let reach = |d: usize| ((shape.kernel[d] - 1) * shape.dilation[d]) as isize;
-        let (reach, apart) = ([reach(0), reach(1), reach(2)], shape.stride[2] * c);
-        // What a window at the edge sees: places in the input, and in the weights.
-        let mut seen = Vec::with_capacity(taps);
-        let mut i = self.a;
-        while i < self.b {
-            let (batch, at) = shape.origin(&self.job.places, i);
-            let mut inside = plain;
-            for d in 0..3 {
-                inside &= at[d] >= 0 && at[d] + reach[d] < shape.input[d] as isize;
-            }
-            if inside {
-                let [z, y, w] = [at[0] as usize, at[1] as usize, at[2] as usize];
-                let row = (batch * shape.input[0] + z) * shape.input[1] + y;
-                let first = x.wrapping_add((row * shape.input[2] + w) * c);
-                // Neighbours along the row whose windows are inside as well share the weights.
-                let width = self.job.places[2];
-                let more = (shape.input[2] - 1 - w - reach[2] as usize) / shape.stride[2];
-                let run = (self.b - i).min(width - i % width).min(more + 1);
-                let mut done = 0;
-                // SAFETY: all taps are within the input, and the places are this task's own.
+        let shape = ConvShape { flip: false, ..*self.job.shape };
+        let c = shape.channels;
+        let [depth, height, width] = self.job.places;
+        let out = self.job.out.cast::<T>();
+        let threes = shape.kernel == [1, 3, 3]
+            && shape.stride[1..] == [1; 2]
+            && shape.dilation[1..] == [1; 2]
+            && shape.input_dilation == [1; 3];
+        let mut taps = Vec::with_capacity(shape.taps());
+        let mut seen = Vec::with_capacity(shape.taps());
+        let mut line = self.a;
+        while line < self.b {
+            let place = [line / (depth * height), line / height % depth, line % height];
+            let to = out.wrapping_add(line * width * c);
+            let rows = if threes && place[2] + 1 < height && line + 1 < self.b { 2 } else { 1 };
+            // Places of the row whose windows are in the input from left to right.
+            let reach = (shape.kernel[2] - 1) * shape.dilation[2];
+            let first = (shape.padding_low[2].max(0) as usize).div_ceil(shape.stride[2]).min(width);
+            let most = shape.input[2] as isize - 1 - reach as isize + shape.padding_low[2];
+            let last = if shape.input_dilation != [1; 3] || most < 0 {
+                first
+            } else {
+                (most as usize / shape.stride[2] + 1).clamp(first, width)
+            };
+            let at = (first * shape.stride[2]) as isize - shape.padding_low[2];
+            if rows == 2 {
+                let x = self.rows_of(&shape, place);
+                let mut i = first;
+                // SAFETY: the rows are in the input or null, and so are the windows of these places; rows of the output are
+                // this task's own.
                 unsafe {
-                    while done + RUN <= run {
-                        let (from, to) = (first.add(done * apart), out.add((i + done) * c));
-                        channels::<S, T, RUN>(s, from, apart, &steps, self.w.get(), c, to);
-                        done += RUN;
-                    }
-                    while done < run {
-                        let (from, to) = (first.add(done * apart), out.add((i + done) * c));
-                        channels::<S, T, 1>(s, from, apart, &steps, self.w.get(), c, to);
-                        done += 1;
+                    while i < last {
+                        let n = if i + RUN <= last { RUN } else { 1 };
+                        let mut from = x;
+                        for x in &mut from {
+                            if !x.is_null() {
+                                *x = x.wrapping_offset((at + (i - first) as isize) * c as isize);
+                            }
+                        }
+                        let (w, to) = (self.w.get(), to.add(i * c));
+                        if n == RUN {
+                            pair::<S, T, RUN>(s, from, w, c, to, width * c);
+                        } else {
+                            pair::<S, T, 1>(s, from, w, c, to, width * c);
+                        }
+                        i += n;
                     }
                 }
-                i += run;
-                continue;
             }
-            let place = ConvShape::place(&self.job.places, i);
-            seen.clear();
-            for tap in 0..taps {
-                if let Some(at) = shape.look(&place, tap) {
-                    seen.push((at * c, tap * c));
-                }
-            }
-            let mut j = 0;
-            while j < c {
-                let n = (c - j).min(S::LANES);
-                let mut acc = s.zero();
-                for &(from, tap) in &seen {
-                    // SAFETY: the tap is within the input, the channels within the pixel.
+            for row in 0..rows {
+                let place = [place[0], place[1], place[2] + row];
+                let to = to.wrapping_add(row * width * c);
+                self.taps_of(&shape, place, &mut taps);
+                let x = self.job.x.cast::<T>();
+                if rows == 1 {
+                    let (x, apart) = (x.wrapping_offset(at * c as isize), shape.stride[2] * c);
+                    let mut i = first;
+                    // SAFETY: all taps are within the input, and the places are this task's own.
                     unsafe {
-                        let v = T::load_n(s, x.add(from + j), n);
-                        acc = s.fma(v, s.load_n(self.w.get().add(tap + j), n), acc);
+                        while i < last {
+                            let n = if i + RUN <= last { RUN } else { 1 };
+                            let (from, to) = (x.wrapping_add((i - first) * apart), to.add(i * c));
+                            if n == RUN {
+                                channels::<S, T, RUN>(s, from, apart, &taps, self.w.get(), c, to);
+                            } else {
+                                channels::<S, T, 1>(s, from, apart, &taps, self.w.get(), c, to);
+                            }
+                            i += n;
+                        }
                     }
                 }
-                // SAFETY: within the output, and this task's own.
-                unsafe { T::store_n(s, out.add(i * c + j), acc, n) };
-                j += n;
+                // Windows that reach over an end of the row.
+                for i in (0..first).chain(last..width) {
+                    seen.clear();
+                    for &(from, tap) in &taps {
+                        let number = tap / c % shape.kernel[2];
+                        if let Some(at) = shape.along(2, i, number) {
+                            // The row begins as far before as the tap lies from the first.
+                            let along = at as isize - (number * shape.dilation[2]) as isize;
+                            seen.push((from + along * c as isize, tap));
+                        }
+                    }
+                    // SAFETY: what is seen is within the input, and the place is this task's own.
+                    unsafe { channels::<S, T, 1>(s, x, 0, &seen, self.w.get(), c, to.add(i * c)) };
+                }
             }
-            i += 1;
+            line += rows;
         }
     }
 }
 
-/// `P` neighbouring places of the output, all channels: `steps` are where the taps lie from the first, `apart` how far
-/// the windows lie from each other.
+impl<T: Float> Direct<'_, '_, T> {
+    /// Where the taps of the rows of a kernel that are in the input lie for a window at its left end, from the beginning
+    /// of the input, and where their weights do.
+    fn taps_of(&self, shape: &ConvShape, [batch, z, y]: [usize; 3], taps: &mut Vec<(isize, usize)>) {
+        let [kd, kh, kw] = shape.kernel;
+        taps.clear();
+        for plane in 0..kd {
+            let Some(z) = shape.along(0, z, plane) else { continue };
+            for row in 0..kh {
+                let Some(y) = shape.along(1, y, row) else { continue };
+                let line = ((batch * shape.input[0] + z) * shape.input[1] + y) * shape.input[2];
+                for tap in 0..kw {
+                    let from = (line + tap * shape.dilation[2]) * shape.channels;
+                    taps.push((from as isize, ((plane * kh + row) * kw + tap) * shape.channels));
+                }
+            }
+        }
+    }
+
+    /// The beginnings of four rows of the input that two rows of the output see, null where there are none.
+    fn rows_of(&self, shape: &ConvShape, [batch, z, y]: [usize; 3]) -> [*const T; 4] {
+        let mut rows = [std::ptr::null(); 4];
+        let Some(z) = shape.along(0, z, 0) else { return rows };
+        for (row, to) in rows.iter_mut().enumerate() {
+            if let Some(y) = shape.along(1, y, row) {
+                let line = ((batch * shape.input[0] + z) * shape.input[1] + y) * shape.input[2];
+                *to = self.job.x.cast::<T>().wrapping_add(line * shape.channels);
+            }
+        }
+        rows
+    }
+}
+
+/// `P` neighbouring places of the output, all channels: `taps` are where the taps lie from the first and their weights,
+/// `apart` how far the windows lie from each other.
 ///
 /// # Safety
 /// Every tap has `c` channels in the input and in the weights, and so has the output.
@@ -125,7 +181,7 @@ unsafe fn channels<S: Isa, T: Float, const P: usize>(
     s: S,
     first: *const T,
     apart: usize,
-    steps: &[usize],
+    taps: &[(isize, usize)],
     w: *const f32,
     c: usize,
     out: *mut T,
@@ -135,8 +191,8 @@ unsafe fn channels<S: Isa, T: Float, const P: usize>(
     unsafe {
         while j + 2 * S::LANES <= c {
             let mut acc = [[s.zero(); 2]; P];
-            for tap in 0..steps.len() {
-                let (v, w) = (first.add(*steps.get_unchecked(tap) + j), w.add(tap * c + j));
+            for (from, tap) in taps {
+                let (v, w) = (first.wrapping_offset(*from).add(j), w.add(tap + j));
                 let (even, odd) = (s.load(w), s.load(w.add(S::LANES)));
                 for (p, sums) in acc.iter_mut().enumerate() {
                     let v = v.add(p * apart);
@@ -153,15 +209,68 @@ unsafe fn channels<S: Isa, T: Float, const P: usize>(
         while j < c {
             let n = (c - j).min(S::LANES);
             let mut acc = [s.zero(); P];
-            for tap in 0..steps.len() {
-                let v = first.add(*steps.get_unchecked(tap) + j);
-                let w = s.load_n(w.add(tap * c + j), n);
+            for (from, tap) in taps {
+                let v = first.wrapping_offset(*from).add(j);
+                let w = s.load_n(w.add(tap + j), n);
                 for (p, sum) in acc.iter_mut().enumerate() {
                     *sum = s.fma(T::load_n(s, v.add(p * apart), n), w, *sum);
                 }
             }
             for (p, sum) in acc.into_iter().enumerate() {
                 T::store_n(s, out.add(p * c + j), sum, n);
+            }
+            j += n;
+        }
+    }
+}
+
+/// `P` neighbouring places of two rows of the output, `below` elements apart, for a kernel of three by three: `rows` are
+/// where the windows begin in four rows of the input.
+///
+/// # Safety
+/// The rows that are not null have `P + 2` places of `c` channels, the weights nine and the output `P` in each row.
+#[inline(always)]
+unsafe fn pair<S: Isa, T: Float, const P: usize>(
+    s: S,
+    rows: [*const T; 4],
+    w: *const f32,
+    c: usize,
+    out: *mut T,
+    below: usize,
+) {
+    let mut j = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while j < c {
+            let n = (c - j).min(S::LANES);
+            let mut acc = [[s.zero(); P]; 2];
+            for (r, row) in rows.iter().enumerate() {
+                if row.is_null() {
+                    continue;
+                }
+                let mut x = [s.zero(); 6];
+                for (i, x) in x.iter_mut().enumerate().take(P + 2) {
+                    let from = row.add(i * c + j);
+                    *x = if n == S::LANES { T::load(s, from) } else { T::load_n(s, from, n) };
+                }
+                for (o, sums) in acc.iter_mut().enumerate() {
+                    if r < o || r > o + 2 {
+                        continue;
+                    }
+                    for tap in 0..3 {
+                        let from = w.add(((r - o) * 3 + tap) * c + j);
+                        let w = if n == S::LANES { s.load(from) } else { s.load_n(from, n) };
+                        for (p, sum) in sums.iter_mut().enumerate() {
+                            *sum = s.fma(x[p + tap], w, *sum);
+                        }
+                    }
+                }
+            }
+            for (o, sums) in acc.into_iter().enumerate() {
+                for (p, sum) in sums.into_iter().enumerate() {
+                    let to = out.add(o * below + p * c + j);
+                    if n == S::LANES { T::store(s, to, sum) } else { T::store_n(s, to, sum, n) }
+                }
             }
             j += n;
         }

@@ -1,5 +1,6 @@
-//! Convolutions without windows: a tile of the output is a run of places along the last axis and two vectors of
-//! output channels, kept in registers over all taps and channels of the input.
+//! Convolutions without windows: a tile of the output is a run of places along the last axis, or two or three such
+//! runs of neighbouring rows if they are short, and two vectors of output channels, kept in registers over all taps and
+//! channels of the input.
 //!
 //! A task takes a patch of the output. It turns the rows of the input that the patch sees so that neighbours along
 //! the last axis lie together, a row for every channel (and for every remainder of the stride): then the places of a
@@ -21,6 +22,10 @@ const PATCH: usize = 96 << 10;
 /// Fewest places along the last axis that make a tile worth its while.
 const LEAST: usize = 4;
 
+/// Weights of a convolution with few places that are better packed where they are used, and how few these are.
+const MANY_WEIGHTS: usize = 256 << 10;
+const FEW_PLACES: usize = 192;
+
 /// Multiply-adds below which calling other threads takes longer than they save.
 const SMALL: usize = 1 << 18;
 
@@ -29,7 +34,11 @@ pub(super) fn fits(job: &Job<'_>) -> bool {
     let s = job.shape;
     let channels = s.channels / s.groups;
     let width = (WIDE.min(job.places[2]) + s.kernel[2] * s.dilation[2]).saturating_add(s.input_dilation[2]);
+    let places = s.batch.saturating_mul(job.places.iter().product());
+    let weights = s.out_channels.saturating_mul(s.taps()).saturating_mul(channels);
     s.input_dilation == [1; 3]
+        && s.taps() > 1
+        && (places > FEW_PLACES || weights < MANY_WEIGHTS)
         && job.places[2] >= LEAST
         && channels > 0
         // One row of outputs must fit, and what padding there is must not make rows much longer.
@@ -228,32 +237,42 @@ impl<T: Float> Kernel for Patch<'_, '_, T> {
 
         let pixels = if S::LANES == 16 { 14 } else { 6 };
         let tiles = (x1 - x0).div_ceil(pixels);
+        // Rows of short runs share what is loaded of the weights.
+        let rows = if (LEAST..=pixels).contains(&(x1 - x0)) { pixels / (x1 - x0) } else { 1 };
         let own = Scratch::<f32>::new(14 * plan.nr);
         let direct = size_of::<T>() == size_of::<f32>();
         for panel in 0..ng.div_ceil(plan.nr) {
             let cols = (ng - panel * plan.nr).min(plan.nr);
             let b = w.get().wrapping_add((group * ng.div_ceil(plan.nr) + panel) * plan.nr * k);
-            for y in y0..y1 {
+            let mut y = y0;
+            while y < y1 {
+                let rows = rows.min(y1 - y);
                 let [_, height, width] = job.places;
                 let row = ((batch * job.places[0] + z) * height + y) * width;
                 for tile in 0..tiles {
                     let (from, to) = (tile * (x1 - x0) / tiles, (tile + 1) * (x1 - x0) / tiles);
                     let place = (row + x0 + from) * shape.out_channels + group * ng + panel * plan.nr;
                     let out = job.out.cast::<T>().wrapping_add(place);
-                    let (c, ldc) =
-                        if direct { (out.cast(), shape.out_channels) } else { (own.ptr(), plan.nr) };
-                    let a = input.wrapping_add((y - y0) * shape.stride[1] * line + from);
-                    s.call(Taps { k, a, steps, b, c, ldc, cols, pixels: to - from });
+                    let (c, ldc, next) = if direct {
+                        (out.cast(), shape.out_channels, width * shape.out_channels)
+                    } else {
+                        (own.ptr(), plan.nr, (to - from) * plan.nr)
+                    };
+                    let down = shape.stride[1] * line;
+                    let a = input.wrapping_add((y - y0) * down + from);
+                    s.call(Taps { k, a, down, steps, b, c, ldc, next, cols, pixels: to - from, rows });
                     if !direct {
-                        for i in 0..to - from {
+                        for i in 0..rows * (to - from) {
+                            let (row, i) = (i / (to - from), i % (to - from));
                             // SAFETY: the sums of the tile, and a place of the output that is this task's own.
                             unsafe {
-                                let sums = own.ptr().add(i * plan.nr);
-                                store::<S, T>(s, sums, out.add(i * shape.out_channels), cols);
+                                let sums = own.ptr().add(row * next + i * plan.nr);
+                                store::<S, T>(s, sums, out.add((row * width + i) * shape.out_channels), cols);
                             }
                         }
                     }
                 }
+                y += rows;
             }
         }
     }
@@ -366,76 +385,82 @@ unsafe fn turn<S: Isa, T: Float>(
     }
 }
 
-/// A tile: neighbouring places of the output and up to `NV` vectors of its channels.
+/// A tile: neighbouring places of one or more rows of the output, and up to `NV` vectors of its channels.
 struct Taps {
     /// Taps times channels.
     k: usize,
-    /// The first place of the tile in the turned input.
+    /// The first place of the tile in the turned input, and how far from it that of the next row lies.
     a: *const f32,
+    down: usize,
     /// Where each tap and channel lies from there.
     steps: *const isize,
     b: *const f32,
+    /// Sums, with the distances of places and of rows.
     c: *mut f32,
     ldc: usize,
+    next: usize,
     cols: usize,
     pixels: usize,
+    rows: usize,
 }
 
 impl<S: Isa> Local<S> for Taps {
     #[inline(always)]
     fn run(self, s: S) {
         macro_rules! of_pixels {
-            ($($m:literal)*) => {
+            ($(($r:literal $m:literal))*) => {
                 // SAFETY: whoever made the tile promised its memory.
                 unsafe {
-                    match (self.pixels, self.cols > S::LANES) {
-                        $(($m, true) if $m <= 6 || S::LANES == 16 => taps::<S, $m, 2>(s, &self),
-                          ($m, false) if $m <= 6 || S::LANES == 16 => taps::<S, $m, 1>(s, &self),)*
+                    match (self.rows, self.pixels, self.cols > S::LANES) {
+                        $(($r, $m, true) if $r * $m <= 6 || S::LANES == 16 => taps::<S, $r, $m, 2>(s, &self),
+                          ($r, $m, false) if $r * $m <= 6 || S::LANES == 16 => taps::<S, $r, $m, 1>(s, &self),)*
                         _ => {}
                     }
                 }
             };
         }
-        of_pixels!(14 13 12 11 10 9 8 7 6 5 4 3 2 1);
+        of_pixels!((1 14) (1 13) (1 12) (1 11) (1 10) (1 9) (1 8) (1 7) (1 6) (1 5) (1 4) (1 3) (1 2) (1 1)
+            (2 7) (2 6) (2 5) (2 4) (3 4));
     }
 }
 
 /// # Safety
-/// All that the tile names is valid memory, for `M` places.
+/// All that the tile names is valid memory, for `R` rows of `M` places.
 #[inline(always)]
-unsafe fn taps<S: Isa, const M: usize, const V: usize>(s: S, t: &Taps) {
-    let mut acc = [[s.zero(); V]; M];
+unsafe fn taps<S: Isa, const R: usize, const M: usize, const V: usize>(s: S, t: &Taps) {
+    let mut acc = [[[s.zero(); V]; M]; R];
     let mut b = t.b;
-    let (mut c, mut column, mut lines) = (t.c.cast_const(), 0, M * V);
+    // Lines of the output that are asked for at each step, so that they arrive while their sums are computed.
+    let each = (R * M * V).div_ceil((t.k / 2).max(1));
+    let mut line = 0;
     // SAFETY: the caller's promise.
     unsafe {
         for i in 0..t.k / 2 {
-            // The lines of the output arrive while their sums are computed.
-            if lines > 0 {
-                s.prefetch(c.cast());
-                c = c.wrapping_add(S::LANES);
-                column += 1;
-                if column == V {
-                    column = 0;
-                    c = c.wrapping_add(t.ldc).wrapping_sub(V * S::LANES);
+            for _ in 0..each {
+                if line < R * M * V {
+                    let (row, place) = (line / V / M, line / V % M);
+                    s.prefetch(t.c.wrapping_add(row * t.next + place * t.ldc + line % V * S::LANES).cast());
+                    line += 1;
                 }
-                lines -= 1;
             }
             for j in 0..2 * NV {
                 s.prefetch(b.wrapping_add((8 * NV + j) * S::LANES).cast());
             }
-            tap::<S, M, V>(s, &mut acc, t.a.offset(*t.steps.add(2 * i)), b);
-            tap::<S, M, V>(s, &mut acc, t.a.offset(*t.steps.add(2 * i + 1)), b.add(NV * S::LANES));
+            tap::<S, R, M, V>(s, &mut acc, t.a.offset(*t.steps.add(2 * i)), t.down, b);
+            let next = b.add(NV * S::LANES);
+            tap::<S, R, M, V>(s, &mut acc, t.a.offset(*t.steps.add(2 * i + 1)), t.down, next);
             b = b.add(2 * NV * S::LANES);
         }
         if t.k % 2 == 1 {
-            tap::<S, M, V>(s, &mut acc, t.a.offset(*t.steps.add(t.k - 1)), b);
+            tap::<S, R, M, V>(s, &mut acc, t.a.offset(*t.steps.add(t.k - 1)), t.down, b);
         }
-        for (i, row) in acc.into_iter().enumerate() {
-            for (j, v) in row.into_iter().enumerate() {
-                let p = t.c.add(i * t.ldc + j * S::LANES);
-                let n = t.cols - j * S::LANES;
-                if n >= S::LANES { s.store(p, v) } else { s.store_n(p, v, n) }
+        for (row, sums) in acc.into_iter().enumerate() {
+            for (i, sums) in sums.into_iter().enumerate() {
+                for (j, v) in sums.into_iter().enumerate() {
+                    let p = t.c.add(row * t.next + i * t.ldc + j * S::LANES);
+                    let n = t.cols - j * S::LANES;
+                    if n >= S::LANES { s.store(p, v) } else { s.store_n(p, v, n) }
+                }
             }
         }
     }
@@ -444,12 +469,13 @@ unsafe fn taps<S: Isa, const M: usize, const V: usize>(s: S, t: &Taps) {
 /// One tap of one channel.
 ///
 /// # Safety
-/// `M` floats of the input and `V` vectors of the weights are readable.
+/// `M` floats of each of `R` rows of the input, `down` apart, and `V` vectors of the weights are readable.
 #[inline(always)]
-unsafe fn tap<S: Isa, const M: usize, const V: usize>(
+unsafe fn tap<S: Isa, const R: usize, const M: usize, const V: usize>(
     s: S,
-    acc: &mut [[S::F; V]; M],
+    acc: &mut [[[S::F; V]; M]; R],
     a: *const f32,
+    down: usize,
     b: *const f32,
 ) {
     // SAFETY: the caller's promise.
@@ -458,10 +484,12 @@ unsafe fn tap<S: Isa, const M: usize, const V: usize>(
         for (j, v) in bv.iter_mut().enumerate() {
             *v = s.load(b.add(j * S::LANES));
         }
-        for (i, row) in acc.iter_mut().enumerate() {
-            let av = s.splat(*a.add(i));
-            for (c, v) in row.iter_mut().zip(bv) {
-                *c = s.fma(av, v, *c);
+        for (r, row) in acc.iter_mut().enumerate() {
+            for (i, sums) in row.iter_mut().enumerate() {
+                let av = s.splat(*a.add(r * down + i));
+                for (c, v) in sums.iter_mut().zip(bv) {
+                    *c = s.fma(av, v, *c);
+                }
             }
         }
     }

@@ -73,12 +73,45 @@ impl ConvShape {
         Ok(out)
     }
 
+    /// The same convolution with the axes that have one place moved before the others, so that the last is one along
+    /// which there is something to do: what lies where does not change.
+    fn with_long_rows(&self) -> Self {
+        let flat = |d: &usize| {
+            let d = *d;
+            (self.input[d], self.kernel[d], self.padding_low[d], self.padding_high[d]) == (1, 1, 0, 0)
+        };
+        let (flats, others): (Vec<_>, Vec<_>) = (0..3).partition(flat);
+        let mut shape = *self;
+        for (to, from) in flats.into_iter().chain(others).enumerate() {
+            shape.input[to] = self.input[from];
+            shape.kernel[to] = self.kernel[from];
+            shape.padding_low[to] = self.padding_low[from];
+            shape.padding_high[to] = self.padding_high[from];
+            // Of one place nothing is said by these.
+            let along = |of: &[usize; 3]| if flat(&from) { 1 } else { of[from] };
+            shape.stride[to] = along(&self.stride);
+            shape.dilation[to] = along(&self.dilation);
+            shape.input_dilation[to] = along(&self.input_dilation);
+        }
+        shape
+    }
+
     fn group_channels(&self) -> usize {
         self.channels / self.groups
     }
 
     fn taps(&self) -> usize {
         self.kernel.iter().product()
+    }
+
+    /// The place of the input along an axis that a tap of the window at `place` looks at, if there is one.
+    #[inline(always)]
+    fn along(&self, axis: usize, place: usize, tap: usize) -> Option<usize> {
+        let tap = if self.flip { self.kernel[axis] - 1 - tap } else { tap };
+        let at = (place * self.stride[axis] + tap * self.dilation[axis]) as isize - self.padding_low[axis];
+        let at = usize::try_from(at).ok()?;
+        let (at, between) = (at / self.input_dilation[axis], at % self.input_dilation[axis]);
+        (between == 0 && at < self.input[axis]).then_some(at)
     }
 
     /// The element of the input, channels apart, that a tap of the window at `place` looks at.
@@ -88,14 +121,7 @@ impl ConvShape {
         let at = [tap / (kh * kw), tap / kw % kh, tap % kw];
         let mut index = place[0];
         for d in 0..3 {
-            let k = if self.flip { self.kernel[d] - 1 - at[d] } else { at[d] };
-            let i = (place[d + 1] * self.stride[d] + k * self.dilation[d]) as isize - self.padding_low[d];
-            let i = usize::try_from(i).ok()?;
-            let (i, between) = (i / self.input_dilation[d], i % self.input_dilation[d]);
-            if between != 0 || i >= self.input[d] {
-                return None;
-            }
-            index = index * self.input[d] + i;
+            index = index * self.input[d] + self.along(d, place[d + 1], at[d])?;
         }
         Some(index)
     }
@@ -160,6 +186,8 @@ pub fn conv<T: Float>(
     if out.is_empty() {
         return Ok(());
     }
+    let shape = &shape.with_long_rows();
+    let places = shape.output()?;
     let job = Job { shape, places, x: x.as_ptr().cast(), w: w.as_ptr().cast(), out: out.as_mut_ptr().cast() };
     run_any(T::KIND, par, &job);
     Ok(())

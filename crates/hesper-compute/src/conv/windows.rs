@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::{ConvShape, Job};
-use crate::gemm::columns::Columns;
+use crate::gemm::columns::{Columns, Panel};
 use crate::gemm::kind::{Kind, Single};
 use crate::gemm::pack;
 use crate::scratch::Scratch;
@@ -25,22 +25,13 @@ impl<T: Float> Columns<Single<T>> for Windows<'_, '_, T> {
     }
 
     #[inline(always)]
-    unsafe fn pack<S: Isa>(
-        &self,
-        s: S,
-        k0: usize,
-        len: usize,
-        j0: usize,
-        valid: usize,
-        width: usize,
-        dst: *mut f32,
-    ) {
+    unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<f32>) {
         // SAFETY: the caller's promise.
         unsafe {
-            if self.job.shape.input_dilation == [1; 3] && width <= S::LANES {
-                self.pack_runs(s, k0, len, j0, valid, width, dst);
+            if self.job.shape.input_dilation == [1; 3] && panel.width <= S::LANES {
+                self.pack_runs(s, panel);
             } else {
-                self.pack_lines(s, k0, len, j0, valid, width, dst);
+                self.pack_lines(s, panel);
             }
         }
     }
@@ -57,16 +48,8 @@ impl<'a, 'b, T: Float> Windows<'a, 'b, T> {
     /// # Safety
     /// As for [`Columns::pack`], with a panel that is at most a vector wide.
     #[inline(always)]
-    unsafe fn pack_runs<S: Isa>(
-        &self,
-        s: S,
-        k0: usize,
-        len: usize,
-        j0: usize,
-        valid: usize,
-        width: usize,
-        dst: *mut f32,
-    ) {
+    unsafe fn pack_runs<S: Isa>(&self, s: S, panel: Panel<f32>) {
+        let Panel { k0, len, j0, valid, width, dst } = panel;
         let shape = self.job.shape;
         let cg = shape.group_channels();
         let [_, kh, kw] = shape.kernel;
@@ -136,16 +119,8 @@ impl<'a, 'b, T: Float> Windows<'a, 'b, T> {
     /// # Safety
     /// As for [`Columns::pack`].
     #[inline(always)]
-    unsafe fn pack_lines<S: Isa>(
-        &self,
-        s: S,
-        k0: usize,
-        len: usize,
-        j0: usize,
-        valid: usize,
-        width: usize,
-        dst: *mut f32,
-    ) {
+    unsafe fn pack_lines<S: Isa>(&self, s: S, panel: Panel<f32>) {
+        let Panel { k0, len, j0, valid, width, dst } = panel;
         let shape = self.job.shape;
         let cg = shape.group_channels();
         let lines = Scratch::<T>::new(valid * len);

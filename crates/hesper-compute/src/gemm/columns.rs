@@ -4,26 +4,28 @@ use super::kind::Kind;
 use crate::mat::MatRef;
 use crate::simd::Isa;
 
+/// What is packed together: steps `k0..k0 + len` of the columns `j0..j0 + valid`, to `width` columns at `dst`.
+#[derive(Clone, Copy)]
+pub(crate) struct Panel<A> {
+    pub k0: usize,
+    pub len: usize,
+    pub j0: usize,
+    pub valid: usize,
+    pub width: usize,
+    pub dst: *mut A,
+}
+
 /// Columns of a right operand, or rows of a left one: dense, or made up while they are packed.
 pub(crate) trait Columns<P: Kind>: Sync {
     /// Whether neighbours along K lie together; if not, neighbouring columns do.
     fn lies_along_k(&self) -> bool;
 
-    /// Packs steps `k0..k0 + len` of the columns `j0..j0 + valid` into a panel of `width` columns.
+    /// Packs a panel.
     ///
     /// # Safety
-    /// The steps and columns exist, and `dst` has room for the panel, and for 64 bytes more unless `width` is a
-    /// multiple of a vector.
-    unsafe fn pack<S: Isa>(
-        &self,
-        s: S,
-        k0: usize,
-        len: usize,
-        j0: usize,
-        valid: usize,
-        width: usize,
-        dst: *mut P::Acc,
-    );
+    /// Its steps and columns exist, and there is room for it, and for 64 bytes more unless it is a multiple of a
+    /// vector wide.
+    unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<P::Acc>);
 }
 
 impl<P: Kind> Columns<P> for MatRef<'_, P::In> {
@@ -32,18 +34,12 @@ impl<P: Kind> Columns<P> for MatRef<'_, P::In> {
     }
 
     #[inline(always)]
-    unsafe fn pack<S: Isa>(
-        &self,
-        s: S,
-        k0: usize,
-        len: usize,
-        j0: usize,
-        valid: usize,
-        width: usize,
-        dst: *mut P::Acc,
-    ) {
+    unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<P::Acc>) {
         // SAFETY: the caller's promise.
-        unsafe { P::pack(s, self.at(k0, j0), self.col_stride, self.row_stride, valid, width, len, dst) }
+        unsafe {
+            let Panel { k0, len, j0, valid, width, dst } = panel;
+            P::pack(s, self.at(k0, j0), self.col_stride, self.row_stride, valid, width, len, dst);
+        }
     }
 }
 
@@ -56,18 +52,12 @@ impl<P: Kind> Columns<P> for Rows<'_, P::In> {
     }
 
     #[inline(always)]
-    unsafe fn pack<S: Isa>(
-        &self,
-        s: S,
-        k0: usize,
-        len: usize,
-        j0: usize,
-        valid: usize,
-        width: usize,
-        dst: *mut P::Acc,
-    ) {
+    unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<P::Acc>) {
         let a = &self.0;
         // SAFETY: the caller's promise.
-        unsafe { P::pack(s, a.at(j0, k0), a.row_stride, a.col_stride, valid, width, len, dst) }
+        unsafe {
+            let Panel { k0, len, j0, valid, width, dst } = panel;
+            P::pack(s, a.at(j0, k0), a.row_stride, a.col_stride, valid, width, len, dst);
+        }
     }
 }

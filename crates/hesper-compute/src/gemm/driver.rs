@@ -4,7 +4,7 @@
 //! left operand and computes a block of the result over the whole of K. If one block of rows is all there
 //! is, the left operand is packed once instead and tasks pack their columns on the fly.
 
-use super::columns::Columns;
+use super::columns::{Columns, Panel};
 use super::kind::Kind;
 use super::micro::{Column, Tile};
 use super::{Epilogue, Problem};
@@ -221,11 +221,12 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, B, A>
             // SAFETY: the lines exist; the buffer has room for every range of steps. The last
             // panel of a range is packed apart, because what it writes past its end is another task's.
             unsafe {
+                let lines = Panel { k0, len: k, j0: line, valid, width: S::MR, dst };
                 if panel < last {
-                    p.a.pack(s, k0, k, line, valid, S::MR, dst);
+                    p.a.pack(s, lines);
                 } else {
                     let own = Scratch::<P::Acc>::new(S::MR * steps);
-                    p.a.pack(s, k0, k, line, valid, S::MR, own.ptr());
+                    p.a.pack(s, Panel { dst: own.ptr(), ..lines });
                     std::ptr::copy_nonoverlapping(own.ptr(), dst, S::MR * steps);
                 }
             }
@@ -308,7 +309,10 @@ fn pack_group<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
             let valid = (p.n - panel * nr).min(nr);
             let to = dst.wrapping_add((panel - g0) * stride + from / P::step() * nr);
             // SAFETY: the buffer holds the group; panels of whole vectors are written without running over.
-            unsafe { p.b.pack(s, k0 + from, n, panel * nr, valid, nr, to) };
+            unsafe {
+                let j0 = panel * nr;
+                p.b.pack(s, Panel { k0: k0 + from, len: n, j0, valid, width: nr, dst: to });
+            }
         }
         from += n;
     }
@@ -414,7 +418,10 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, A> {
                 let valid = (p.m - panel * S::MR).min(S::MR);
                 let dst = a.ptr().wrapping_add((panel - r0) * S::MR * steps);
                 // SAFETY: the lines exist; the buffer holds the block, with room after it.
-                unsafe { p.a.pack(s, k0 + from, len, panel * S::MR, valid, S::MR, dst) };
+                unsafe {
+                    let j0 = panel * S::MR;
+                    p.a.pack(s, Panel { k0: k0 + from, len, j0, valid, width: S::MR, dst });
+                }
             }
             if negate {
                 // SAFETY: the panels were just packed.

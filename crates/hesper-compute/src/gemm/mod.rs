@@ -1,8 +1,8 @@
 //! Dense matrix products: `c = alpha * a b + beta * c + bias`, for `f32`, `f64`, `bf16` and `f16`.
 //!
 //! 16-bit floats are multiplied exactly and summed in `f32`; the result is rounded once. Operands may have
-//! any strides. Products with a few rows or columns take the memory-bound path of [`gemv`], all others the
-//! packed one of [`driver`].
+//! any strides. Products with a few rows or columns take the memory-bound path of [`gemv`], small ones that of
+//! [`unpacked`], all others the packed one of [`driver`].
 //!
 //! ```
 //! use hesper_compute::{GemmOptions, MatMut, MatRef, Serial, gemm};
@@ -27,11 +27,12 @@ pub(crate) mod kind;
 pub(crate) mod micro;
 pub(crate) mod pack;
 mod sweep;
+mod unpacked;
 mod vectors;
 
 use half::{bf16, f16};
 
-pub use batch::{BatchItem, gemm_batched};
+pub use batch::{BatchItem, Stack, gemm_batched, gemm_stacked};
 use columns::{Columns, Rows};
 use kind::{Double, Kind, Pairs, Single};
 pub use sweep::{Lines, add_rows, rows_times, symmetric_rows};
@@ -217,7 +218,7 @@ fn product<P>(
     };
     if k == 0 {
         driver::empty(par, &p);
-    } else if !gemv::run(par, &p) {
+    } else if !unpacked::run(par, &p) && !gemv::run(par, &p) {
         driver::run(par, &p);
     }
 }

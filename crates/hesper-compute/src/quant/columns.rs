@@ -3,7 +3,7 @@
 use super::gguf::{DecodeLine, GgufMat};
 use super::tables::{COUNT, E2M1, E4M3};
 use super::{QuantFormat, QuantMat};
-use crate::gemm::columns::Columns;
+use crate::gemm::columns::{Columns, Panel};
 use crate::gemm::kind::{Kind, Pairs, Single};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Local};
@@ -32,18 +32,9 @@ impl Columns<Single<f32>> for QuantColumns<'_> {
     }
 
     #[inline(always)]
-    unsafe fn pack<S: Isa>(
-        &self,
-        s: S,
-        k0: usize,
-        len: usize,
-        j0: usize,
-        valid: usize,
-        width: usize,
-        dst: *mut f32,
-    ) {
+    unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<f32>) {
         // SAFETY: the caller's promise.
-        unsafe { pack::<S, false>(self, s, k0, len, j0, valid, width, dst) }
+        unsafe { pack::<S, false>(self, s, panel) }
     }
 }
 
@@ -53,40 +44,23 @@ impl Columns<Pairs> for QuantColumns<'_> {
     }
 
     #[inline(always)]
-    unsafe fn pack<S: Isa>(
-        &self,
-        s: S,
-        k0: usize,
-        len: usize,
-        j0: usize,
-        valid: usize,
-        width: usize,
-        dst: *mut f32,
-    ) {
+    unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<f32>) {
         // SAFETY: the caller's promise.
-        unsafe { pack::<S, true>(self, s, k0, len, j0, valid, width, dst) }
+        unsafe { pack::<S, true>(self, s, panel) }
     }
 }
 
 /// # Safety
 /// As for [`Columns::pack`].
 #[inline(always)]
-unsafe fn pack<S: Isa, const PAIRS: bool>(
-    q: &QuantColumns<'_>,
-    s: S,
-    k0: usize,
-    len: usize,
-    j0: usize,
-    valid: usize,
-    width: usize,
-    dst: *mut f32,
-) {
+unsafe fn pack<S: Isa, const PAIRS: bool>(q: &QuantColumns<'_>, s: S, panel: Panel<f32>) {
+    let Panel { k0, len, j0, valid, width, dst } = panel;
     // SAFETY: the caller's promise; a whole panel of zeros is not asked for.
     unsafe {
         if let QuantColumns::Words { w, transpose: true } = q
             && w.format.bits() == 4
         {
-            return s.call(TurnWords::<PAIRS> { w, k0, len, j0, valid, width, dst });
+            return s.call(TurnWords::<PAIRS> { w, panel });
         }
         // Through a buffer of dequantized numbers, laid out like the matrix itself.
         let transposed = q.transposed();
@@ -205,12 +179,7 @@ unsafe fn affine<S: Isa, const BITS: usize>(
 /// A panel of four-bit codes; whoever makes one promises what [`turn_words`] asks for.
 struct TurnWords<'a, 'b, const PAIRS: bool> {
     w: &'a QuantMat<'b>,
-    k0: usize,
-    len: usize,
-    j0: usize,
-    valid: usize,
-    width: usize,
-    dst: *mut f32,
+    panel: Panel<f32>,
 }
 
 impl<S: Isa, const PAIRS: bool> Local<S> for TurnWords<'_, '_, PAIRS> {
@@ -227,7 +196,7 @@ impl<S: Isa, const PAIRS: bool> Local<S> for TurnWords<'_, '_, PAIRS> {
 /// As for [`Columns::pack`]; `k0` and `len` are multiples of 8.
 #[inline(always)]
 unsafe fn turn_words<S: Isa, const PAIRS: bool>(s: S, t: &TurnWords<'_, '_, PAIRS>) {
-    let TurnWords { w, k0, len, j0, valid, width, dst } = *t;
+    let TurnWords { w, panel: Panel { k0, len, j0, valid, width, dst } } = *t;
     let group = w.format.group();
     let affine = matches!(w.format, QuantFormat::Affine { .. });
     let table = s.table(if affine { &COUNT } else { &E2M1 });

@@ -2,7 +2,7 @@
 //! ones are copied.
 
 use half::{bf16, f16};
-use hesper_compute::{GemmOptions, MatMut, MatRef, Par, Serial, gemm};
+use hesper_compute::{GemmOptions, MatMut, MatRef, Par, Serial, Stack, gemm, gemm_stacked};
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
@@ -27,6 +27,8 @@ struct Matmul {
 
 /// Multiply-adds below which a product of many stays on one core.
 const SMALL: usize = 1 << 21;
+/// Elements that one task copies before products are added to them.
+const COPIED: usize = 1 << 14;
 
 /// Matrices of one operand: where they lie in what the command reads.
 struct Matrices {
@@ -70,14 +72,51 @@ impl Matrices {
         }
     }
 
-    fn view<'a, T>(
+    fn stack<'a, T>(&'a self, data: &'a [T]) -> Stack<'a, T> {
+        Stack { data, first: self.first, rows: self.rows, cols: self.cols, batch: &self.batch }
+    }
+}
+
+/// Products of matrices, batch by batch.
+struct Products<'a, T> {
+    batch: &'a [usize],
+    /// Rows and columns of a result, and what is summed over.
+    sizes: (usize, usize, usize),
+    a: &'a Matrices,
+    b: &'a Matrices,
+    left: &'a [T],
+    right: &'a [T],
+}
+
+impl<T: Element> Products<'_, T> {
+    /// Calls `one` for each: operands, old and new contents, cores to use.
+    fn each(
         &self,
-        all: &'a [T],
-        start: usize,
-        rows: usize,
-        cols: usize,
-    ) -> std::result::Result<MatRef<'a, T>, String> {
-        MatRef::strided(all, start, rows, cols, self.rows, self.cols).map_err(|error| error.to_string())
+        out: &mut [T],
+        one: impl Fn(MatRef<'_, T>, MatRef<'_, T>, &mut [T], &dyn Par) -> std::result::Result<(), String> + Sync,
+    ) -> std::result::Result<(), String> {
+        let (m, n, k) = self.sizes;
+        let (a, b) = (self.a, self.b);
+        let product = |number: usize, out: &mut [T], par: &dyn Par| {
+            let (x, y) = (a.start(self.batch, number), b.start(self.batch, number));
+            let x = MatRef::strided(self.left, x, m, k, a.rows, a.cols).map_err(|error| error.to_string())?;
+            let y =
+                MatRef::strided(self.right, y, k, n, b.rows, b.cols).map_err(|error| error.to_string())?;
+            one(x, y, out, par)
+        };
+        if out.len() > m * n && m.saturating_mul(n).saturating_mul(k) < SMALL {
+            let failed = std::sync::Mutex::new(Ok(()));
+            let lines = (SMALL / 16 / (m * n * k).max(1)).max(1);
+            par_chunks_mut(out, lines * m * n, |task, out| {
+                for (at, out) in out.chunks_mut(m * n).enumerate() {
+                    if let Err(error) = product(task * lines + at, out, &Serial) {
+                        *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Err(error);
+                    }
+                }
+            });
+            return failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        out.chunks_mut(m * n).enumerate().try_for_each(|(number, out)| product(number, out, &Cores))
     }
 }
 
@@ -95,14 +134,11 @@ macro_rules! dense {
 dense!(f16 bf16 f32 f64);
 
 impl Matmul {
-    /// Encodes products, each of which `one` computes: operands, old and new contents, cores to use.
+    /// Encodes products that `all` computes from operands and old contents.
     fn encode<T: Element>(
         &self,
         l: &Lowering<'_>,
-        one: impl Fn(MatRef<'_, T>, MatRef<'_, T>, &mut [T], &dyn Par) -> std::result::Result<(), String>
-        + Send
-        + Sync
-        + 'static,
+        all: impl Fn(Products<'_, T>, &mut [T]) -> std::result::Result<(), String> + Send + Sync + 'static,
     ) -> Result<Data> {
         let shape = l.shape();
         let axes = shape.len() - 2;
@@ -141,65 +177,53 @@ impl Matmul {
             if out.is_empty() {
                 return Ok(());
             }
-            let product = |number: usize, out: &mut [T], par: &dyn Par| {
-                if let Some(c) = &c {
-                    c.copy(added, c.start(&batch, number), n, out);
-                }
-                let x = a.view(left, a.start(&batch, number), m, k)?;
-                let y = b.view(right, b.start(&batch, number), k, n)?;
-                one(x, y, out, par)
-            };
-            if out.len() > m * n && m.saturating_mul(n).saturating_mul(k) < SMALL {
-                let failed = std::sync::Mutex::new(None);
-                let lines = (SMALL / 16 / (m * n * k).max(1)).max(1);
+            if let Some(c) = &c {
+                let lines = (COPIED / (m * n)).max(1);
                 par_chunks_mut(out, lines * m * n, |task, out| {
                     for (at, out) in out.chunks_mut(m * n).enumerate() {
-                        if let Err(error) = product(task * lines + at, out, &Serial) {
-                            *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
-                        }
+                        c.copy(added, c.start(&batch, task * lines + at), n, out);
                     }
                 });
-                let failed = failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-                return failed.map_or(Ok(()), |error| Err(error.into()));
             }
-            for (number, out) in out.chunks_mut(m * n).enumerate() {
-                product(number, out, &Cores)?;
-            }
-            Ok(())
+            let products = Products { batch: &batch, sizes: (m, n, k), a: &a, b: &b, left, right };
+            all(products, out).map_err(Into::into)
         })?;
         Ok(Data::contiguous(output, shape))
     }
 
     fn run<T: Dense>(&self, l: &Lowering<'_>) -> Result<Data> {
         let (alpha, beta) = (T::factor(self.alpha), T::factor(if self.add { self.beta } else { 0.0 }));
-        self.encode::<T>(l, move |a, b, out, par| {
+        self.encode::<T>(l, move |products, out| {
             let options = GemmOptions { alpha, beta, ..GemmOptions::default() };
-            let to = MatMut::row_major(out, a.rows(), b.cols()).map_err(|error| error.to_string())?;
-            gemm(par, a, b, to, &options).map_err(|error| error.to_string())
+            let (a, b) = (products.a.stack(products.left), products.b.stack(products.right));
+            gemm_stacked(&Cores, products.batch, products.sizes, a, b, out, &options)
+                .map_err(|error| error.to_string())
         })
     }
 
     /// Complex products are four real ones, of real and of imaginary parts.
     fn run_complex(&self, l: &Lowering<'_>) -> Result<Data> {
         let (alpha, beta) = (self.alpha as f32, if self.add { self.beta as f32 } else { 0.0 });
-        self.encode::<[f32; 2]>(l, move |a, b, out, par| {
-            let (m, n, k) = (a.rows(), b.cols(), a.cols());
-            let (a, b) = (parts(&a), parts(&b));
-            let mut sums = [vec![0.0f32; m * n], vec![0.0f32; m * n]];
-            for (part, x, y, sign) in [(0, 0, 0, 1.0), (0, 1, 1, -1.0), (1, 0, 1, 1.0), (1, 1, 0, 1.0)] {
-                let left = MatRef::row_major(&a[x], m, k).map_err(|error| error.to_string())?;
-                let right = MatRef::row_major(&b[y], k, n).map_err(|error| error.to_string())?;
-                let to = MatMut::row_major(&mut sums[part], m, n).map_err(|error| error.to_string())?;
-                let options = GemmOptions { alpha: alpha * sign, beta: 1.0, ..GemmOptions::default() };
-                gemm(par, left, right, to, &options).map_err(|error| error.to_string())?;
-            }
-            for (out, (re, im)) in out.iter_mut().zip(sums[0].iter().zip(&sums[1])) {
-                // What is not asked for is not read: it may be anything.
-                let old = if beta == 0.0 { [0.0; 2] } else { [beta * out[0], beta * out[1]] };
-                *out = [re + old[0], im + old[1]];
-            }
-            Ok(())
-        })
+        let one =
+            move |a: MatRef<'_, [f32; 2]>, b: MatRef<'_, [f32; 2]>, out: &mut [[f32; 2]], par: &dyn Par| {
+                let (m, n, k) = (a.rows(), b.cols(), a.cols());
+                let (a, b) = (parts(&a), parts(&b));
+                let mut sums = [vec![0.0f32; m * n], vec![0.0f32; m * n]];
+                for (part, x, y, sign) in [(0, 0, 0, 1.0), (0, 1, 1, -1.0), (1, 0, 1, 1.0), (1, 1, 0, 1.0)] {
+                    let left = MatRef::row_major(&a[x], m, k).map_err(|error| error.to_string())?;
+                    let right = MatRef::row_major(&b[y], k, n).map_err(|error| error.to_string())?;
+                    let to = MatMut::row_major(&mut sums[part], m, n).map_err(|error| error.to_string())?;
+                    let options = GemmOptions { alpha: alpha * sign, beta: 1.0, ..GemmOptions::default() };
+                    gemm(par, left, right, to, &options).map_err(|error| error.to_string())?;
+                }
+                for (out, (re, im)) in out.iter_mut().zip(sums[0].iter().zip(&sums[1])) {
+                    // What is not asked for is not read: it may be anything.
+                    let old = if beta == 0.0 { [0.0; 2] } else { [beta * out[0], beta * out[1]] };
+                    *out = [re + old[0], im + old[1]];
+                }
+                Ok(())
+            };
+        self.encode::<[f32; 2]>(l, move |products, out| products.each(out, one))
     }
 }
 

@@ -1,0 +1,219 @@
+//! Small products: operands in the caches are read where they lie, which saves packing them.
+//!
+//! Of the right operand, each task packs the columns that it takes if they do not lie side by side, or so far apart
+//! that they compete for the same places in the caches. Sums are those of [`driver`](super::driver), bit for bit.
+
+use std::marker::PhantomData;
+
+use super::Problem;
+use super::kind::Kind;
+use crate::par::Par;
+use crate::scratch::Scratch;
+use crate::simd::{Isa, Kernel, dispatch};
+
+/// Longest K, up to which the sums of all paths are cut alike.
+const LONGEST: usize = 256;
+/// Most multiply-adds of a product.
+const MOST: usize = 256 * 256 * 256;
+/// Multiply-adds below which calling other threads takes longer than they save.
+const SMALL: usize = 1 << 17;
+/// Columns from which on those of a panel are packed.
+const WIDE: usize = 112;
+/// Rows of a tile.
+const ROWS: usize = 8;
+/// Rows whose tiles make up for that.
+const MANY: usize = 32;
+/// Most columns.
+const WIDEST: usize = 512;
+
+/// Runs the product if it is small, and has nothing but factors around it.
+pub(super) fn run<P: Kind<In = <P as Kind>::Out>>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
+    let e = &p.epilogue;
+    let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
+    let most = match p.m {
+        0..=super::gemv::ROWS => SMALL / 4,
+        ..MANY => 2 * SMALL,
+        _ => MOST,
+    };
+    let fits = P::OUT_IS_ACC && p.k <= LONGEST && p.n <= WIDEST && work <= most;
+    if !fits || e.bias.is_some() || e.hook.is_some() || p.c.col_stride != 1 {
+        return false;
+    }
+    let simd = par.simd();
+    let threads = if work < SMALL { 1 } else { par.threads() };
+    let (lanes, widest) = dispatch(simd, Sizes::<P>(PhantomData));
+    let vectors = p.n.div_ceil(lanes);
+    if threads == 1 {
+        let panels = vectors.div_ceil(widest);
+        dispatch(simd, Block { p, vectors, panels, from: 0, until: panels, rows: [0, p.m] });
+        return true;
+    }
+    // As many panels for each thread, and parts of the rows if there are few.
+    let panels = vectors.div_ceil(widest).next_multiple_of(threads).min(vectors);
+    let parts = (2 * threads).div_ceil(panels).min(p.m.div_ceil(MANY));
+    par.run(panels * parts, &|t| {
+        let (panel, part) = (t / parts, t % parts);
+        let row = |part: usize| (part * p.m / parts).next_multiple_of(ROWS).min(p.m);
+        let rows = [row(part), row(part + 1)];
+        dispatch(simd, Block { p, vectors, panels, from: panel, until: panel + 1, rows });
+    });
+    true
+}
+
+/// The lanes of a vector, and the vectors of a panel.
+struct Sizes<P>(PhantomData<P>);
+
+impl<P: Kind> Kernel for Sizes<P> {
+    type Out = (usize, usize);
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) -> (usize, usize) {
+        (P::lanes::<S>(), S::NV)
+    }
+}
+
+/// Some panels of columns, and some rows, of the result.
+struct Block<'a, 'b, P: Kind> {
+    p: &'a Problem<'b, P>,
+    /// Vectors of a row of the result, and the panels that they are cut into.
+    vectors: usize,
+    panels: usize,
+    from: usize,
+    until: usize,
+    rows: [usize; 2],
+}
+
+impl<P: Kind<In = <P as Kind>::Out>> Kernel for Block<'_, '_, P> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { p, vectors, panels, from, until, rows: [first, last] } = self;
+        let lanes = P::lanes::<S>();
+        let b = &p.b;
+        let packs = b.col_stride != 1 || (p.n >= WIDE && last - first >= MANY);
+        let room = packs.then(|| Scratch::<P::Out>::new(S::NV * lanes * p.k));
+        for panel in from..until {
+            let (v0, v1) = (panel * vectors / panels, (panel + 1) * vectors / panels);
+            let (j, width) = (v0 * lanes, (v1 - v0) * lanes);
+            let cols = (p.n - j).min(width);
+            let (b, step) = if let Some(room) = &room {
+                // SAFETY: the columns exist, and the buffer has room for them; sums are of the type of inputs.
+                unsafe {
+                    let to = room.ptr().cast();
+                    P::pack(s, b.at(0, j), b.col_stride, b.row_stride, cols, width, p.k, to);
+                }
+                (room.ptr().cast_const(), width as isize)
+            } else {
+                (b.at(0, j), b.row_stride)
+            };
+            let mut i = first;
+            while i < last {
+                let rows = match last - i {
+                    8.. => 8,
+                    4.. => 4,
+                    2.. => 2,
+                    _ => 1,
+                };
+                let t = Tile { p, b, step, i, j, cols };
+                macro_rules! of_rows {
+                    ($($m:literal)*) => {
+                        // SAFETY: the rows and columns exist.
+                        unsafe {
+                            match (rows, v1 - v0) {
+                                $(($m, 3) if S::NV == 3 => tile::<S, P, $m, 3>(s, &t),
+                                  ($m, 2) => tile::<S, P, $m, 2>(s, &t),
+                                  ($m, 1) => tile::<S, P, $m, 1>(s, &t),)*
+                                _ => {}
+                            }
+                        }
+                    };
+                }
+                of_rows!(8 4 2 1);
+                i += rows;
+            }
+        }
+    }
+}
+
+/// Rows from `i` on and `cols` columns from `j` on.
+struct Tile<'a, 'b, P: Kind> {
+    p: &'a Problem<'b, P>,
+    b: *const P::Out,
+    step: isize,
+    i: usize,
+    j: usize,
+    cols: usize,
+}
+
+/// # Safety
+/// `M` rows and the columns exist, in `V` vectors.
+#[inline(always)]
+unsafe fn tile<S: Isa, P: Kind<In = <P as Kind>::Out>, const M: usize, const V: usize>(
+    s: S,
+    t: &Tile<'_, '_, P>,
+) {
+    let Tile { p, b, step, i, j, cols } = *t;
+    let lanes = P::lanes::<S>();
+    let last = cols - (V - 1) * lanes;
+    let (a, down, across) = (p.a.0.at(i, 0), p.a.0.row_stride, p.a.0.col_stride);
+    let mut acc = [[P::splat(s, P::ZERO); V]; M];
+    // SAFETY: the caller's promise.
+    unsafe {
+        if last == lanes {
+            for k in 0..p.k as isize {
+                let mut bv = [P::splat(s, P::ZERO); V];
+                for (v, x) in bv.iter_mut().enumerate() {
+                    *x = P::load_in(s, b.offset(k * step).add(v * lanes));
+                }
+                add::<S, P, M, V>(s, &mut acc, a.offset(k * across), down, bv);
+            }
+        } else {
+            for k in 0..p.k as isize {
+                let mut bv = [P::splat(s, P::ZERO); V];
+                for (v, x) in bv.iter_mut().enumerate().take(V - 1) {
+                    *x = P::load_in(s, b.offset(k * step).add(v * lanes));
+                }
+                bv[V - 1] = P::load_in_n(s, b.offset(k * step).add((V - 1) * lanes), last);
+                add::<S, P, M, V>(s, &mut acc, a.offset(k * across), down, bv);
+            }
+        }
+        let e = &p.epilogue;
+        let (alpha, beta) = (P::splat(s, e.alpha), P::splat(s, e.beta));
+        let plain = e.alpha == P::ONE && e.beta == P::ZERO;
+        for (m, row) in acc.into_iter().enumerate() {
+            for (v, mut sum) in row.into_iter().enumerate() {
+                let to = p.c.at(i + m, j + v * lanes);
+                let n = if v + 1 == V { last } else { lanes };
+                if !plain {
+                    if e.alpha != P::ONE {
+                        sum = P::axpy(s, alpha, sum, P::splat(s, P::ZERO));
+                    }
+                    if e.beta != P::ZERO {
+                        sum = P::axpy(s, beta, P::load_out(s, to, n), sum);
+                    }
+                }
+                P::store_out(s, to, sum, n);
+            }
+        }
+    }
+}
+
+/// One step along K.
+///
+/// # Safety
+/// `M` numbers of the left operand, `down` apart, are readable.
+#[inline(always)]
+unsafe fn add<S: Isa, P: Kind, const M: usize, const V: usize>(
+    s: S,
+    acc: &mut [[P::V<S>; V]; M],
+    a: *const P::In,
+    down: isize,
+    b: [P::V<S>; V],
+) {
+    for (m, row) in acc.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        let x = P::splat(s, P::from_in(unsafe { *a.offset(m as isize * down) }));
+        for (sum, b) in row.iter_mut().zip(b) {
+            *sum = P::mul_add(s, x, b, *sum);
+        }
+    }
+}
