@@ -48,4 +48,5 @@ pub use rows::reduce::{Reduce, Reduction, reduce, reduce_rows};
 pub use rows::scan::{Scan, Scannable, scan};
 pub use rows::sort::{Sortable, argpartition, argsort, partition, sort, top_k};
 pub use rows::source::{Plain, Room, Source};
+pub use rows::whole::{Small, Word, count_set, extreme_integers, truths};
 pub use simd::{Float, Simd};
