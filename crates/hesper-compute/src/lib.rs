@@ -44,6 +44,7 @@ pub use random::{random_words, threefry};
 pub use rows::Axis;
 pub use rows::arg::{Ordered, arg_extreme};
 pub use rows::norm::{layer_norm, logsumexp, rms_norm, softmax};
+pub use rows::norm_columns::{logsumexp_along, softmax_along};
 pub use rows::reduce::{Reduce, Reduction, reduce, reduce_rows};
 pub use rows::scan::{Scan, Scannable, scan};
 pub use rows::sort::{Sortable, argpartition, argsort, partition, sort, top_k};

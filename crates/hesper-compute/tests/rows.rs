@@ -8,8 +8,8 @@ use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
     Axis, Float, Par, Reduction, Scan, Scannable, Serial, Small, Threads, Word, arg_extreme, cast, copy_rows,
-    copy_strided, count_set, extreme_integers, gather_rows, layer_norm, logsumexp, reduce, rms_norm, scan,
-    softmax, truths,
+    copy_strided, count_set, extreme_integers, gather_rows, layer_norm, logsumexp, logsumexp_along, reduce,
+    rms_norm, scan, softmax, softmax_along, truths,
 };
 
 fn bits<T: Float>(v: &[T]) -> Vec<u32> {
@@ -92,6 +92,50 @@ fn norms_of_bf16_are_rounded_once() {
 #[test]
 fn norms_of_f16_are_rounded_once() {
     check_norms::<f16>(6e-4);
+}
+
+fn check_softmax_along<T: Float>(tol: f32) {
+    let mut rng = Rng::new(41);
+    for (outer, len, inner) in
+        [(1, 1, 1), (2, 3, 5), (1, 130, 40), (3, 70, 129), (1, 9, 2500), (2, 3000, 17), (0, 2, 3)]
+    {
+        let axis = Axis { outer, len, inner };
+        let mut x: Vec<T> = (0..outer * len * inner).map(|_| T::from_f32(rng.float() * 8.0)).collect();
+        if len == 70 {
+            // A column of minus infinity, one with infinity, one with NaN.
+            for k in 0..len {
+                x[k * inner] = T::from_f32(f32::NEG_INFINITY);
+            }
+            x[5 * inner + 1] = T::from_f32(f32::INFINITY);
+            x[5 * inner + 2] = T::from_f32(f32::NAN);
+        }
+        // The same by rows, of columns that were copied to them.
+        let row = |i: usize| column(axis, i).map(|k| x[k]).collect::<Vec<T>>();
+        let rows: Vec<T> = (0..outer * inner).flat_map(row).collect();
+        let want = everywhere::<T>(rows.len(), |p, o| softmax(p, &rows, len, o).unwrap());
+        let got = everywhere::<T>(x.len(), |p, o| softmax_along(p, &x, axis, o).unwrap());
+        for (got, want) in got.iter().zip(&want) {
+            for i in 0..outer * inner {
+                for (k, at) in column(axis, i).enumerate() {
+                    close(got[at].to_f32(), want[i * len + k].to_f32(), tol, ("softmax", axis, i, k));
+                }
+            }
+        }
+        let want = everywhere::<T>(outer * inner, |p, o| logsumexp(p, &rows, len, o).unwrap());
+        let got = everywhere::<T>(outer * inner, |p, o| logsumexp_along(p, &x, axis, o).unwrap());
+        for (got, want) in got.iter().zip(&want) {
+            for (g, w) in got.iter().zip(want) {
+                close(g.to_f32(), w.to_f32(), tol, ("logsumexp", axis));
+            }
+        }
+    }
+}
+
+#[test]
+fn softmax_along_other_axes_is_that_of_rows() {
+    check_softmax_along::<f32>(2e-6);
+    check_softmax_along::<bf16>(8e-3);
+    check_softmax_along::<f16>(1e-3);
 }
 
 #[test]
@@ -257,7 +301,7 @@ fn check_flags<T: Word + PartialEq + std::fmt::Debug>(
 fn small_integers_and_flags_match_plain_loops_on_every_axis() {
     let mut rng = Rng::new(31);
     let more = [(9, 29, 1), (3, 31, 1), (2, 127, 1), (3, 300, 1), (1, 40_000, 1), (1, 700, 3), (2, 3, 5000)];
-    for (outer, len, inner) in AXES.into_iter().chain(more) {
+    for (outer, len, inner) in AXES.into_iter().filter(|axis| *axis != (3, 66_000, 1)).chain(more) {
         let axis = Axis { outer, len, inner };
         let n = outer * len * inner;
         let words: Vec<u64> = (0..n).map(|_| rng.bits()).collect();
@@ -299,13 +343,16 @@ fn small_integers_and_flags_match_plain_loops_on_every_axis() {
             column(axis, i).map(|k| pairs[k]).fold([0.0; 2], |a: [f32; 2], b| [a[0] + b[0], a[1] + b[1]])
         };
         all_equal(axis, [1.0; 2], |p, out| reduce(p, Reduction::Sum, &pairs, axis, out).unwrap(), sum);
+        let doubles: Vec<f64> = words.iter().map(|w| (w % 1024) as f64 - 500.0).collect();
+        let sum = |i: usize| column(axis, i).map(|k| doubles[k]).sum::<f64>() + 0.0;
+        all_equal(axis, 1.0, |p, out| reduce(p, Reduction::Sum, &doubles, axis, out).unwrap(), sum);
     }
 }
 
 #[test]
 fn a_half_is_reduced_as_the_single_that_it_is() {
     let mut rng = Rng::new(32);
-    for (outer, len, inner) in AXES {
+    for (outer, len, inner) in AXES.into_iter().filter(|axis| *axis != (3, 66_000, 1)) {
         let axis = Axis { outer, len, inner };
         let half: Vec<f16> = rng.floats(outer * len * inner);
         let brief: Vec<bf16> = half.iter().map(|v| bf16::from_f32(v.to_f32())).collect();
@@ -326,7 +373,7 @@ fn a_half_is_reduced_as_the_single_that_it_is() {
 
 fn check_half_scans<T: Float + Scannable>() {
     let mut rng = Rng::new(33);
-    for (outer, len, inner) in [(1, 1, 1), (3, 7, 1), (19, 40, 1), (1, 70_000, 1), (2, 9, 5), (1, 20, 600)] {
+    for (outer, len, inner) in [(1, 1, 1), (3, 7, 1), (19, 40, 1), (1, 33_000, 1), (2, 9, 5), (1, 20, 600)] {
         let axis = Axis { outer, len, inner };
         let mut x: Vec<T> = rng.floats(outer * len * inner);
         for op in [Scan::Sum, Scan::Prod, Scan::Min, Scan::Max] {

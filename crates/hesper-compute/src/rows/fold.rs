@@ -35,6 +35,22 @@ pub(super) fn floats<T: Float>(level: Simd, op: Reduction, x: &[T], len: usize, 
     dispatch(level, Floats { op, x, len, out });
 }
 
+/// Rows of doubles.
+pub(super) fn doubles(level: Simd, op: Reduction, x: &[f64], len: usize, out: &mut [f64]) {
+    match op {
+        Reduction::Sum | Reduction::Mean => dispatch(level, Doubles { x, len, out }),
+        _ => dispatch(level, Each { op, x, len, out }),
+    }
+}
+
+/// Rows of complex numbers.
+pub(super) fn pairs(level: Simd, op: Reduction, x: &[[f32; 2]], len: usize, out: &mut [[f32; 2]]) {
+    match op {
+        Reduction::Sum | Reduction::Mean => dispatch(level, Pairs { x, len, out }),
+        _ => dispatch(level, Each { op, x, len, out }),
+    }
+}
+
 /// Adds four rows, or one, to results, element by element.
 pub(super) fn add_each<T: Copy + Into<A>, A: Acc>(level: Simd, op: Reduction, rows: &[&[T]], acc: &mut [A]) {
     dispatch(level, AddEach { op, rows, acc });
@@ -234,8 +250,115 @@ fn combined<S: Isa, T: Float, const PROD: bool>(s: S, x: &[T]) -> f32 {
     last[0]
 }
 
-/// Sixteen numbers that change none when they are added, then as many ones.
+struct Doubles<'a> {
+    x: &'a [f64],
+    len: usize,
+    out: &'a mut [f64],
+}
 
+impl Kernel for Doubles<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        /// The most vectors that 64 results take.
+        const MOST: usize = 16;
+        const { assert!(LANES / (S::LANES / 2) <= MOST) };
+        let step = S::LANES / 2;
+        let vectors = LANES / step;
+        for (x, out) in self.x.chunks_exact(self.len).zip(self.out) {
+            let mut acc = [s.d_splat(0.0); MOST];
+            let (whole, tail) = x.as_chunks::<LANES>();
+            for c in whole {
+                for (j, acc) in acc.iter_mut().enumerate().take(vectors) {
+                    // SAFETY: a whole vector of the chunk.
+                    *acc = s.d_add(*acc, unsafe { s.d_load(c.as_ptr().add(j * step)) });
+                }
+            }
+            let mut at = 0;
+            while at < tail.len() {
+                let n = step.min(tail.len() - at);
+                // SAFETY: as many elements of the row.
+                let v = unsafe { s.d_load_n(tail.as_ptr().add(at), n) };
+                acc[at / step] = s.d_add(acc[at / step], v);
+                at += step;
+            }
+            let mut n = vectors / 2;
+            while n > 0 {
+                for j in 0..n {
+                    acc[j] = s.d_add(acc[j], acc[j + n]);
+                }
+                n /= 2;
+            }
+            let mut last = [0.0; 8];
+            // SAFETY: a vector has at most eight doubles.
+            unsafe { s.d_store(last.as_mut_ptr(), acc[0]) };
+            let mut n = step / 2;
+            while n > 0 {
+                for i in 0..n {
+                    last[i] += last[i + n];
+                }
+                n /= 2;
+            }
+            *out = last[0];
+        }
+    }
+}
+
+struct Pairs<'a> {
+    x: &'a [[f32; 2]],
+    len: usize,
+    out: &'a mut [[f32; 2]],
+}
+
+impl Kernel for Pairs<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        /// The most vectors that 64 results take.
+        const MOST: usize = 16;
+        const { assert!(2 * LANES / S::LANES <= MOST) };
+        let vectors = 2 * LANES / S::LANES;
+        for (x, out) in self.x.chunks_exact(self.len).zip(self.out) {
+            let mut acc = [s.zero(); MOST];
+            let (whole, tail) = x.as_chunks::<LANES>();
+            for c in whole {
+                for (j, acc) in acc.iter_mut().enumerate().take(vectors) {
+                    // SAFETY: a whole vector of the chunk.
+                    *acc = s.add(*acc, unsafe { s.load(c.as_flattened().as_ptr().add(j * S::LANES)) });
+                }
+            }
+            let tail = tail.as_flattened();
+            let mut at = 0;
+            while at < tail.len() {
+                let n = S::LANES.min(tail.len() - at);
+                // SAFETY: as many elements of the row.
+                let v = unsafe { s.load_n(tail.as_ptr().add(at), n) };
+                acc[at / S::LANES] = s.add(acc[at / S::LANES], v);
+                at += S::LANES;
+            }
+            let mut n = vectors / 2;
+            while n > 0 {
+                for j in 0..n {
+                    acc[j] = s.add(acc[j], acc[j + n]);
+                }
+                n /= 2;
+            }
+            let mut last = [0.0; 16];
+            // SAFETY: a vector has at most sixteen lanes.
+            unsafe { s.store(last.as_mut_ptr(), acc[0]) };
+            let mut n = S::LANES / 2;
+            while n > 1 {
+                for i in 0..n {
+                    last[i] += last[i + n];
+                }
+                n /= 2;
+            }
+            *out = [last[0], last[1]];
+        }
+    }
+}
+
+/// Sixteen numbers that change none when they are added, then as many ones.
 static FILL: [f32; 32] = {
     let mut fill = [1.0; 32];
     let mut i = 0;

@@ -8,6 +8,7 @@ pub(crate) mod arg;
 mod extreme;
 mod fold;
 pub(crate) mod norm;
+pub(crate) mod norm_columns;
 pub(crate) mod reduce;
 mod run;
 pub(crate) mod scan;

@@ -176,9 +176,9 @@ reduce! {
     u32 => u32, fold::add_each, fold::whole; u64 => u64, fold::add_each, fold::whole;
     i8 => i32, fold::add_each, fold::each; i16 => i32, fold::add_each, fold::each;
     i32 => i32, fold::add_each, fold::whole; i64 => i64, fold::add_each, fold::whole;
-    f32 => f32, fold::add_each, fold::floats; f64 => f64, fold::add_each, fold::each;
+    f32 => f32, fold::add_each, fold::floats; f64 => f64, fold::add_each, fold::doubles;
     bf16 => f32, fold::add_floats, fold::floats; f16 => f32, fold::add_floats, fold::floats;
-    [f32; 2] => [f32; 2], fold::add_each, fold::each;
+    [f32; 2] => [f32; 2], fold::add_each, fold::pairs;
 }
 
 /// Reduces an axis; `out` holds `outer * inner` elements. Of an axis without elements: 0, 1, infinities.

@@ -87,13 +87,8 @@ impl<'a> Session<'a> {
     /// Performs operations of the host. Whether the row is fit for machine code.
     fn perform(&mut self, which: &[u16], row: &Row) -> bool {
         let (env, jit) = (self.env, self.jit);
-        for &slot in which {
-            let Some(n) = env.perform(&jit.ops[slot as usize], self.numbers(), row) else {
-                return false;
-            };
-            self.numbers()[slot as usize] = n;
-        }
-        true
+        let numbers = self.numbers();
+        which.iter().all(|&slot| env.perform(&jit.ops[slot as usize], numbers, slot, row))
     }
 
     /// Finds out how the numbers grow that grow evenly: from what they are in the first row and in
@@ -158,9 +153,10 @@ impl<'a> Session<'a> {
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).uniforms).cast::<u32>().add(at).write(bits) };
     }
 
-    /// Runs threads `first..first + lanes` along x.
-    pub fn row(&mut self, first: [u64; 3], lanes: u64, cancel: &Cancel<'_>) -> Answer {
-        let row = Row { first, lanes };
+    /// Runs threads `x..x + lanes` of a row. The position is passed in registers: read from memory as a whole it would
+    /// wait for the numbers that were just written there one by one.
+    pub fn row(&mut self, x: u64, y: u64, z: u64, lanes: u64, cancel: &Cancel<'_>) -> Answer {
+        let row = Row { first: [x, y, z], lanes };
         let jit = self.jit;
         if !self.prepare(&row) {
             return Answer::Refused;
@@ -174,7 +170,7 @@ impl<'a> Session<'a> {
             return Answer::Done;
         }
         if to - from < lanes {
-            return self.row([first[0] + from, first[1], first[2]], to - from, cancel);
+            return self.row(x + from, y, z, to - from, cancel);
         }
         let mut places = [MaybeUninit::<Place>::uninit(); MAX_ACCESSES];
         let mut direct = true;
@@ -261,7 +257,8 @@ impl<'a> Session<'a> {
                 return Answer::Cancelled;
             }
             let left = lanes - at;
-            let n = PIECE.min(left) / step * step;
+            // Steps are powers of two.
+            let n = PIECE.min(left) & !(step - 1);
             let has_tail = self.jit.has_tail && head.is_none() && left - n < step;
             let tail = if has_tail { left - n } else { 0 };
             if n + tail == 0 {
