@@ -7,8 +7,9 @@ mod common;
 use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Axis, Float, Par, Reduction, Scan, Serial, Threads, arg_extreme, cast, copy_rows, copy_strided,
-    gather_rows, layer_norm, logsumexp, reduce, rms_norm, scan, softmax,
+    Axis, Float, Par, Reduction, Scan, Scannable, Serial, Small, Threads, Word, arg_extreme, cast, copy_rows,
+    copy_strided, count_set, extreme_integers, gather_rows, layer_norm, logsumexp, logsumexp_along, reduce,
+    rms_norm, scan, softmax, softmax_along, truths,
 };
 
 fn bits<T: Float>(v: &[T]) -> Vec<u32> {
@@ -91,6 +92,50 @@ fn norms_of_bf16_are_rounded_once() {
 #[test]
 fn norms_of_f16_are_rounded_once() {
     check_norms::<f16>(6e-4);
+}
+
+fn check_softmax_along<T: Float>(tol: f32) {
+    let mut rng = Rng::new(41);
+    for (outer, len, inner) in
+        [(1, 1, 1), (2, 3, 5), (1, 130, 40), (3, 70, 129), (1, 9, 2500), (2, 3000, 17), (0, 2, 3)]
+    {
+        let axis = Axis { outer, len, inner };
+        let mut x: Vec<T> = (0..outer * len * inner).map(|_| T::from_f32(rng.float() * 8.0)).collect();
+        if len == 70 {
+            // A column of minus infinity, one with infinity, one with NaN.
+            for k in 0..len {
+                x[k * inner] = T::from_f32(f32::NEG_INFINITY);
+            }
+            x[5 * inner + 1] = T::from_f32(f32::INFINITY);
+            x[5 * inner + 2] = T::from_f32(f32::NAN);
+        }
+        // The same by rows, of columns that were copied to them.
+        let row = |i: usize| column(axis, i).map(|k| x[k]).collect::<Vec<T>>();
+        let rows: Vec<T> = (0..outer * inner).flat_map(row).collect();
+        let want = everywhere::<T>(rows.len(), |p, o| softmax(p, &rows, len, o).unwrap());
+        let got = everywhere::<T>(x.len(), |p, o| softmax_along(p, &x, axis, o).unwrap());
+        for (got, want) in got.iter().zip(&want) {
+            for i in 0..outer * inner {
+                for (k, at) in column(axis, i).enumerate() {
+                    close(got[at].to_f32(), want[i * len + k].to_f32(), tol, ("softmax", axis, i, k));
+                }
+            }
+        }
+        let want = everywhere::<T>(outer * inner, |p, o| logsumexp(p, &rows, len, o).unwrap());
+        let got = everywhere::<T>(outer * inner, |p, o| logsumexp_along(p, &x, axis, o).unwrap());
+        for (got, want) in got.iter().zip(&want) {
+            for (g, w) in got.iter().zip(want) {
+                close(g.to_f32(), w.to_f32(), tol, ("logsumexp", axis));
+            }
+        }
+    }
+}
+
+#[test]
+fn softmax_along_other_axes_is_that_of_rows() {
+    check_softmax_along::<f32>(2e-6);
+    check_softmax_along::<bf16>(8e-3);
+    check_softmax_along::<f16>(1e-3);
 }
 
 #[test]
@@ -198,6 +243,182 @@ fn nan_wins_minima_and_maxima_and_is_their_place() {
     let mut columns = vec![0; 1000];
     arg_extreme(&Threads(2), true, &long, Axis { outer: 1, len: 200, inner: 1000 }, &mut columns).unwrap();
     assert!(columns[0] == 190 && columns[999] == 199 && columns[1] == 0);
+}
+
+/// The elements of result `i` of an axis.
+fn column(axis: Axis, i: usize) -> impl Iterator<Item = usize> + Clone {
+    let Axis { len, inner, .. } = axis;
+    (0..len).map(move |k| (i / inner * len + k) * inner + i % inner)
+}
+
+/// Runs on every level with one and three threads and compares with what is wanted of each result.
+fn all_equal<O: Copy + PartialEq + std::fmt::Debug>(
+    axis: Axis,
+    fill: O,
+    run: impl Fn(&dyn Par, &mut [O]),
+    want: impl Fn(usize) -> O,
+) {
+    let want: Vec<O> = (0..axis.outer * axis.inner).map(want).collect();
+    for (one, three) in levels() {
+        for par in [&one as &dyn Par, &three] {
+            let mut out = vec![fill; want.len()];
+            run(par, &mut out);
+            assert_eq!(out, want, "{axis:?} {:?}", one.1);
+        }
+    }
+}
+
+fn check_integers<T: Small + std::fmt::Debug>(axis: Axis, x: &[T], lowest: T, highest: T) {
+    let of = |max: bool, i: usize| {
+        let all = column(axis, i).map(|k| x[k]);
+        if max { all.max().unwrap_or(lowest) } else { all.min().unwrap_or(highest) }
+    };
+    for max in [true, false] {
+        let run = |p: &dyn Par, out: &mut [T]| extreme_integers(p, max, x, axis, out).unwrap();
+        all_equal(axis, x.first().copied().unwrap_or(lowest), run, |i| of(max, i));
+    }
+}
+
+fn check_flags<T: Word + PartialEq + std::fmt::Debug>(
+    axis: Axis,
+    mask: u64,
+    x: &[T],
+    set: impl Fn(T) -> bool,
+) {
+    for all in [true, false] {
+        let run = |p: &dyn Par, out: &mut [u8]| truths(p, all, mask, x, axis, out).unwrap();
+        let want = |i: usize| {
+            let mut flags = column(axis, i).map(|k| set(x[k]));
+            u8::from(if all { flags.all(|f| f) } else { flags.any(|f| f) })
+        };
+        all_equal(axis, 7, run, want);
+    }
+    let run = |p: &dyn Par, out: &mut [i32]| count_set(p, mask, x, axis, out).unwrap();
+    all_equal(axis, -1, run, |i| column(axis, i).filter(|&k| set(x[k])).count() as i32);
+}
+
+#[test]
+fn small_integers_and_flags_match_plain_loops_on_every_axis() {
+    let mut rng = Rng::new(31);
+    let more = [(9, 29, 1), (3, 31, 1), (2, 127, 1), (3, 300, 1), (1, 40_000, 1), (1, 700, 3), (2, 3, 5000)];
+    for (outer, len, inner) in AXES.into_iter().filter(|axis| *axis != (3, 66_000, 1)).chain(more) {
+        let axis = Axis { outer, len, inner };
+        let n = outer * len * inner;
+        let words: Vec<u64> = (0..n).map(|_| rng.bits()).collect();
+        check_integers(axis, &words.iter().map(|w| *w as u8).collect::<Vec<_>>(), 0, 255);
+        check_integers(axis, &words.iter().map(|w| *w as i8).collect::<Vec<_>>(), i8::MIN, i8::MAX);
+        check_integers(axis, &words.iter().map(|w| *w as u16).collect::<Vec<_>>(), 0, u16::MAX);
+        check_integers(axis, &words.iter().map(|w| *w as i16).collect::<Vec<_>>(), i16::MIN, i16::MAX);
+        // Seldom zero, mostly zero, and always set but for bits outside of the mask.
+        let seldom = |w: u64| if w % 1000 == 0 { 0 } else { w | 1 };
+        let mostly = |w: u64| if w % 1000 == 0 { w | 1 } else { 0 };
+        check_flags::<u8>(axis, u64::MAX, &vec![1; n], |w| w != 0);
+        check_flags::<u8>(axis, u64::MAX, &words.iter().map(|w| seldom(*w) as u8).collect::<Vec<_>>(), |w| {
+            w != 0
+        });
+        check_flags::<u16>(
+            axis,
+            0x7fff,
+            &words.iter().map(|w| mostly(*w) as u16 | 0x8000).collect::<Vec<_>>(),
+            |w| w & 0x7fff != 0,
+        );
+        check_flags::<u32>(
+            axis,
+            u64::MAX,
+            &words.iter().map(|w| mostly(*w) as u32).collect::<Vec<_>>(),
+            |w| w != 0,
+        );
+        check_flags::<u64>(
+            axis,
+            u64::MAX >> 1,
+            &words.iter().map(|w| w & 1 << 63).collect::<Vec<_>>(),
+            |_| false,
+        );
+        let bytes: Vec<u8> = words.iter().map(|w| *w as u8).collect();
+        let sum = |i: usize| column(axis, i).map(|k| u32::from(bytes[k])).fold(0, u32::wrapping_add);
+        all_equal(axis, 1, |p, out| reduce(p, Reduction::Sum, &bytes, axis, out).unwrap(), sum);
+        let pairs: Vec<[f32; 2]> =
+            words.iter().map(|w| [(w % 8) as f32 - 4.0, (w >> 8 & 7) as f32]).collect();
+        let sum = |i: usize| {
+            column(axis, i).map(|k| pairs[k]).fold([0.0; 2], |a: [f32; 2], b| [a[0] + b[0], a[1] + b[1]])
+        };
+        all_equal(axis, [1.0; 2], |p, out| reduce(p, Reduction::Sum, &pairs, axis, out).unwrap(), sum);
+        let doubles: Vec<f64> = words.iter().map(|w| (w % 1024) as f64 - 500.0).collect();
+        let sum = |i: usize| column(axis, i).map(|k| doubles[k]).sum::<f64>() + 0.0;
+        all_equal(axis, 1.0, |p, out| reduce(p, Reduction::Sum, &doubles, axis, out).unwrap(), sum);
+    }
+}
+
+#[test]
+fn a_half_is_reduced_as_the_single_that_it_is() {
+    let mut rng = Rng::new(32);
+    for (outer, len, inner) in AXES.into_iter().filter(|axis| *axis != (3, 66_000, 1)) {
+        let axis = Axis { outer, len, inner };
+        let half: Vec<f16> = rng.floats(outer * len * inner);
+        let brief: Vec<bf16> = half.iter().map(|v| bf16::from_f32(v.to_f32())).collect();
+        let ops = [Reduction::Sum, Reduction::Prod, Reduction::Min, Reduction::Max, Reduction::Mean];
+        for op in ops {
+            let wide: Vec<f32> = half.iter().map(|v| v.to_f32()).collect();
+            let want = everywhere::<f32>(outer * inner, |p, out| reduce(p, op, &wide, axis, out).unwrap());
+            let got = everywhere::<f32>(outer * inner, |p, out| reduce(p, op, &half, axis, out).unwrap());
+            assert!(got.iter().zip(&want).all(|(a, b)| bits(a) == bits(b)), "{op:?} {axis:?}");
+            assert!(want.iter().all(|w| bits(w) == bits(&want[0])), "levels differ: {op:?} {axis:?}");
+            let wide: Vec<f32> = brief.iter().map(|v| v.to_f32()).collect();
+            let want = everywhere::<f32>(outer * inner, |p, out| reduce(p, op, &wide, axis, out).unwrap());
+            let got = everywhere::<f32>(outer * inner, |p, out| reduce(p, op, &brief, axis, out).unwrap());
+            assert!(got.iter().zip(&want).all(|(a, b)| bits(a) == bits(b)), "{op:?} {axis:?}");
+        }
+    }
+}
+
+fn check_half_scans<T: Float + Scannable>() {
+    let mut rng = Rng::new(33);
+    for (outer, len, inner) in [(1, 1, 1), (3, 7, 1), (19, 40, 1), (1, 33_000, 1), (2, 9, 5), (1, 20, 600)] {
+        let axis = Axis { outer, len, inner };
+        let mut x: Vec<T> = rng.floats(outer * len * inner);
+        for op in [Scan::Sum, Scan::Prod, Scan::Min, Scan::Max] {
+            if op == Scan::Max {
+                let at = x.len() / 2;
+                x[at] = T::from_f32(f32::NAN);
+            }
+            let wide: Vec<f32> = x.iter().map(|v| v.to_f32()).collect();
+            for (reverse, inclusive) in [(false, true), (true, true), (false, false), (true, false)] {
+                let want = everywhere::<f32>(x.len(), |p, out| {
+                    scan(p, op, &wide, axis, reverse, inclusive, out).unwrap();
+                });
+                let got = everywhere::<T>(x.len(), |p, out| {
+                    scan(p, op, &x, axis, reverse, inclusive, out).unwrap();
+                });
+                for (got, want) in got.iter().zip(&want) {
+                    let want: Vec<T> = want.iter().map(|v| T::from_f32(*v)).collect();
+                    assert_eq!(bits(got), bits(&want), "{op:?} {axis:?} {reverse} {inclusive}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn running_halves_are_accumulated_in_single_precision_and_rounded_once() {
+    check_half_scans::<f16>();
+    check_half_scans::<bf16>();
+}
+
+#[test]
+fn a_running_extreme_stays_nan_once_it_was() {
+    for n in [5, 40, 70_000] {
+        let mut x: Vec<f32> = (0..n).map(|i| ((i * 7) % 11) as f32).collect();
+        x[n / 2] = f32::NAN;
+        for op in [Scan::Max, Scan::Min, Scan::Sum, Scan::Prod] {
+            for got in everywhere::<f32>(n, |p, o| scan(p, op, &x, Axis::last(1, n), false, true, o).unwrap())
+            {
+                assert!(
+                    got[..n / 2].iter().all(|v| !v.is_nan()) && got[n / 2..].iter().all(|v| v.is_nan()),
+                    "{op:?} {n}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -148,6 +148,100 @@ fn partitions_put_one_element_in_its_place() {
 }
 
 #[test]
+fn softmax_along_any_axis_of_any_view_is_that_of_its_rows() {
+    let (_, whole) = grid(&[5, 24, 3, 16]);
+    let whole = whole.multiply(0.01f32).unwrap();
+    let views = [
+        whole.clone(),
+        whole.transpose(&[0, 2, 1, 3]).unwrap(),
+        whole.transpose(&[3, 1, 0, 2]).unwrap(),
+        whole.slice(&[1, 2, 0, 0], &[4, 20, 3, 16], &[1, 1, 1, 1]).unwrap(),
+        whole.slice(&[0, 0, 0, 0], &[5, 24, 3, 16], &[1, 2, 1, 1]).unwrap(),
+        whole.astype(Dtype::Float16).unwrap(),
+        whole.astype(Dtype::Float64).unwrap(),
+    ];
+    for (view, x) in views.iter().enumerate() {
+        let tol = if x.dtype() == Dtype::Float16 { 2e-3 } else { 2e-6 };
+        for axis in 0..4isize {
+            let near = |got: &Array, want: &Array| {
+                let far = got.subtract(want).unwrap().abs().unwrap().astype(Dtype::Float32).unwrap();
+                assert_eq!(got.shape(), want.shape());
+                assert!(
+                    far.max(None, false).unwrap().item::<f32>().unwrap() < tol,
+                    "view {view}, axis {axis}"
+                );
+            };
+            // Rows of a copy in which the axis comes last.
+            let rows = x.moveaxis(axis, -1).unwrap().add(0.0f32).unwrap();
+            let want = rows.softmax(Some(&[-1]), false).unwrap().moveaxis(-1, axis).unwrap();
+            near(&x.softmax(Some(&[axis]), false).unwrap(), &want);
+            let want = rows.logsumexp(Some(&[-1]), false).unwrap();
+            near(&x.logsumexp(Some(&[axis]), false).unwrap(), &want);
+            let kept = x.logsumexp(Some(&[axis]), true).unwrap();
+            near(&kept, &want.expand_dims(&[axis]).unwrap());
+            let weighted = |x: &Array| x.softmax(Some(&[axis]), false)?.square()?.sum(None, false);
+            let of_rows = |x: &Array| {
+                x.moveaxis(axis, -1)?.add(0.0f32)?.softmax(Some(&[-1]), false)?.square()?.sum(None, false)
+            };
+            let [got, want] = [
+                hesper::transform::grad(move |x: &[Array]| weighted(&x[0]), &[0])(&[x.clone()]),
+                hesper::transform::grad(move |x: &[Array]| of_rows(&x[0]), &[0])(&[x.clone()]),
+            ]
+            .map(|found| found.unwrap().remove(0));
+            near(&got, &want);
+        }
+    }
+}
+
+#[test]
+fn small_integers_and_bools_reduce_alike_over_any_view() {
+    let (values, _) = grid(&[7, 33, 41]);
+    let bytes: Vec<u8> = values.iter().map(|v| (*v as i64 * 37 % 251) as u8).collect();
+    let x = Array::try_from_slice(&bytes, &[7, 33, 41]).unwrap();
+    for dtype in [Dtype::Uint8, Dtype::Int8, Dtype::Int16, Dtype::Uint16, Dtype::Bool] {
+        let x = x.astype(dtype).unwrap();
+        let views = [
+            x.clone(),
+            x.transpose(&[2, 0, 1]).unwrap(),
+            x.slice(&[0, 0, 0], &[7, 33, 41], &[1, 3, 2]).unwrap(),
+        ];
+        for x in views {
+            let wide = x.astype(Dtype::Int32).unwrap();
+            for over in [None, Some(&[0isize][..]), Some(&[1]), Some(&[2]), Some(&[0, 2])] {
+                let read = |y: Array| y.astype(Dtype::Int32).unwrap().to_vec::<i32>().unwrap();
+                assert_eq!(
+                    read(x.max(over, false).unwrap()),
+                    read(wide.max(over, false).unwrap()),
+                    "{dtype:?}"
+                );
+                assert_eq!(
+                    read(x.min(over, false).unwrap()),
+                    read(wide.min(over, false).unwrap()),
+                    "{dtype:?}"
+                );
+                assert_eq!(
+                    read(x.sum(over, false).unwrap()),
+                    read(wide.sum(over, false).unwrap()),
+                    "{dtype:?}"
+                );
+                assert_eq!(
+                    read(x.all(over, false).unwrap()),
+                    read(wide.all(over, false).unwrap()),
+                    "{dtype:?}"
+                );
+                assert_eq!(
+                    read(x.any(over, false).unwrap()),
+                    read(wide.any(over, false).unwrap()),
+                    "{dtype:?}"
+                );
+                let counts = |y: &Array| read(y.count_nonzero(over, false).unwrap());
+                assert_eq!(counts(&x), counts(&wide), "{dtype:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn softmax_of_long_and_of_middle_axes_sums_to_one() {
     let (_, x) = grid(&[3, 50, 70]);
     for over in [&[0isize][..], &[1], &[2], &[0, 2]] {

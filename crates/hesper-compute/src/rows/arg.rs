@@ -4,6 +4,7 @@
 
 use super::Axis;
 use super::extreme::extreme;
+use super::whole::extreme_of;
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
@@ -61,11 +62,22 @@ macro_rules! ordered_floats {
     };
 }
 
+macro_rules! ordered_integers {
+    ($($t:ty)*) => {
+        ordered! {$(
+            $t: Self::MIN, Self::MAX,
+            fn best<S: Isa, const MAX: bool>(_: S, x: &[Self]) -> Option<(Self, bool)> {
+                Some((extreme_of::<$t, MAX>(x), false))
+            };
+        )*}
+    };
+}
+
 ordered! {
-    u8: Self::MIN, Self::MAX; u16: Self::MIN, Self::MAX; u32: Self::MIN, Self::MAX; u64: Self::MIN, Self::MAX;
-    i8: Self::MIN, Self::MAX; i16: Self::MIN, Self::MAX; i32: Self::MIN, Self::MAX; i64: Self::MIN, Self::MAX;
     f64: Self::NEG_INFINITY, Self::INFINITY;
 }
+
+ordered_integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 
 ordered_floats!(f32 half::bf16 half::f16);
 
@@ -267,17 +279,42 @@ fn first<T: Ordered>(block: &[T], value: T) -> Option<usize> {
                 return None;
             }
             len = piece.min(end - from);
-            let mut met = 0u32;
-            for v in &block[from..from + len] {
-                met |= u32::from(*v == value);
-            }
-            if met != 0 {
+            if has(&block[from..from + len], value) {
                 break;
             }
             from += len;
         }
     }
     block[from..from + len].iter().position(|v| *v == value).map(|at| from + at)
+}
+
+/// Whether an element of a piece is equal to `value`; marks are as wide as the elements, so that they fill vectors
+/// as those do.
+#[inline(always)]
+fn has<T: Ordered>(piece: &[T], value: T) -> bool {
+    match size_of::<T>() {
+        1 => {
+            let mut met = 0u8;
+            for v in piece {
+                met |= u8::from(*v == value);
+            }
+            met != 0
+        }
+        2 => {
+            let mut met = 0u16;
+            for v in piece {
+                met |= u16::from(*v == value);
+            }
+            met != 0
+        }
+        _ => {
+            let mut met = 0u32;
+            for v in piece {
+                met |= u32::from(*v == value);
+            }
+            met != 0
+        }
+    }
 }
 
 struct Columns<'a, T> {

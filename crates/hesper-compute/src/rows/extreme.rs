@@ -36,16 +36,24 @@ pub(super) fn extreme<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> (f32,
         best[0] = if MAX { s.max(best[j], best[0]) } else { s.min(best[j], best[0]) };
         marks[0] = s.add(marks[j], marks[0]);
     }
-    let mut nan = s.reduce_add(marks[0]).is_nan();
-    let mut lanes = [start; 16];
-    // SAFETY: a vector has at most sixteen lanes.
-    unsafe { s.store(lanes.as_mut_ptr(), best[0]) };
-    let mut top = start;
-    for v in lanes {
-        let better = if MAX { v > top } else { v < top };
-        top = if better { v } else { top };
+    let (mut best, mut marks) = (best[0], marks[0]);
+    let mut at = whole * SIDE * S::LANES;
+    while at < x.len() && x.len() >= S::LANES {
+        // The last vector overlaps the one before: no number counts twice.
+        let from = at.min(x.len() - S::LANES);
+        // SAFETY: a whole vector of the slice.
+        let v = unsafe { T::load(s, x.as_ptr().add(from)) };
+        best = if MAX { s.max(v, best) } else { s.min(v, best) };
+        marks = s.fma(s.max(low, s.min(high, v)), s.zero(), marks);
+        at += S::LANES;
     }
-    for v in &x[whole * SIDE * S::LANES..] {
+    if x.len() >= S::LANES {
+        let minus = s.splat(-1.0);
+        let top = if MAX { s.reduce_max(best) } else { -s.reduce_max(s.mul(best, minus)) };
+        return (top, s.reduce_add(marks).is_nan());
+    }
+    let (mut top, mut nan) = (start, false);
+    for v in x {
         let v = v.to_f32();
         let better = if MAX { v > top } else { v < top };
         top = if better { v } else { top };

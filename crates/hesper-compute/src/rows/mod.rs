@@ -6,11 +6,15 @@
 
 pub(crate) mod arg;
 mod extreme;
+mod fold;
 pub(crate) mod norm;
+pub(crate) mod norm_columns;
 pub(crate) mod reduce;
+mod run;
 pub(crate) mod scan;
 pub(crate) mod sort;
 pub(crate) mod source;
+pub(crate) mod whole;
 
 use crate::error::{Mismatch, product};
 

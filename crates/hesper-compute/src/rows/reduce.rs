@@ -1,23 +1,20 @@
 //! Sums, products, minima and maxima along an axis, with fixed trees.
 //!
-//! A row is summed in blocks of [`BLOCK`], each in 64 separate sums that are then folded in halves; blocks
-//! are added pairwise. Along other axes, rows are added four at a time in runs of [`RUN`], runs within ranges of
+//! A row is summed in blocks of [`BLOCK`], each as `fold` does it; blocks are added pairwise. Along other axes, rows are added four at a time in runs of [`RUN`], runs within ranges of
 //! [`RANGE`] rows, and ranges pairwise. NaN wins every minimum and maximum.
 
 use half::{bf16, f16};
 
 use super::Axis;
-use super::extreme::extreme;
+use super::fold;
 use super::source::{PIECE, Plain, Room, Source, pieces};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks};
 use crate::scratch::Scratch;
-use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
+use crate::simd::Simd;
 
 /// Elements of a row summed before partial sums are added.
 const BLOCK: usize = 4096;
-/// Rows up to this length are reduced many at a time.
-const SHORT: usize = 512;
 /// Blocks of a task.
 const BLOCKS: usize = 16;
 /// Rows of a task along other axes.
@@ -48,8 +45,12 @@ pub enum Reduction {
 pub trait Reduce: Plain {
     /// The type of sums, minima and of the result.
     type Acc: Acc;
+    /// Adds four rows, or one, to results.
     #[doc(hidden)]
-    fn widen_block(level: Simd, x: &[Self], out: &mut [Self::Acc]);
+    fn add_rows(level: Simd, op: Reduction, rows: &[&[Self]], acc: &mut [Self::Acc]);
+    /// Reduces rows of `len` elements, at most a block, to a result each.
+    #[doc(hidden)]
+    fn fold_rows(level: Simd, op: Reduction, x: &[Self], len: usize, out: &mut [Self::Acc]);
     #[doc(hidden)]
     fn run(par: &dyn Par, op: Reduction, x: &[Self], axis: Axis, out: &mut [Self::Acc]);
     #[doc(hidden)]
@@ -62,20 +63,10 @@ pub trait Acc: Copy + Send + Sync + 'static {
     fn start(op: Reduction) -> Self;
     fn join(op: Reduction, a: Self, b: Self) -> Self;
     fn divide(a: Self, n: usize) -> Self;
-    /// Reduces a block in 64 lanes.
-    fn fold(level: Simd, op: Reduction, x: &[Self]) -> Self;
-    /// The smallest or largest of a block, if the type has vectors for it.
-    fn extreme(_: Simd, _: Reduction, _: &[Self]) -> Option<Self> {
-        None
-    }
-    /// Reduces rows of `len` elements, each in at most one block, to a result each.
-    fn fold_rows(level: Simd, op: Reduction, x: &[Self], len: usize, out: &mut [Self]);
-    /// Adds four rows, or one, to sums.
-    fn add_rows(level: Simd, op: Reduction, rows: &[&[Self]], acc: &mut [Self]);
 }
 
 macro_rules! accumulator {
-    ($acc:ty, $zero:expr, $one:expr, $low:expr, $high:expr, $add:expr, $mul:expr, $div:expr $(, $extreme:item)?) => {
+    ($acc:ty, $zero:expr, $one:expr, $low:expr, $high:expr, $add:expr, $mul:expr, $div:expr) => {
         impl Acc for $acc {
             #[inline(always)]
             fn start(op: Reduction) -> $acc {
@@ -111,16 +102,6 @@ macro_rules! accumulator {
             fn divide(a: $acc, n: usize) -> $acc {
                 $div(a, n)
             }
-            fn fold(level: Simd, op: Reduction, x: &[$acc]) -> $acc {
-                <$acc as Acc>::extreme(level, op, x).unwrap_or_else(|| dispatch(level, Fold { op, x }))
-            }
-            $($extreme)?
-            fn fold_rows(level: Simd, op: Reduction, x: &[$acc], len: usize, out: &mut [$acc]) {
-                dispatch(level, FoldRows { op, x, len, out });
-            }
-            fn add_rows(level: Simd, op: Reduction, rows: &[&[$acc]], acc: &mut [$acc]) {
-                dispatch(level, AddRows { op, rows, acc });
-            }
         }
     };
 }
@@ -135,42 +116,50 @@ macro_rules! integer_accumulators {
 integer_accumulators!(u32 u64 i32 i64);
 
 macro_rules! float_accumulators {
-    ($($acc:ident $(: $extreme:item)?;)*) => {$(
+    ($($acc:ident)*) => {$(
         accumulator!($acc, 0.0, 1.0, $acc::NEG_INFINITY, $acc::INFINITY, |a: $acc, b: $acc| a + b,
-            |a: $acc, b: $acc| a * b, |a: $acc, n: usize| a / n as $acc $(, $extreme)?);
+            |a: $acc, b: $acc| a * b, |a: $acc, n: usize| a / n as $acc);
     )*};
 }
 
-float_accumulators! {
-    f32: fn extreme(level: Simd, op: Reduction, x: &[f32]) -> Option<f32> {
-        let max = op == Reduction::Max;
-        (max || op == Reduction::Min).then(|| dispatch(level, Extreme { max, x }))
-    };
-    f64;
-}
+float_accumulators!(f32 f64);
 
-/// The smallest or largest number, NaN if there is one.
-struct Extreme<'a> {
-    max: bool,
-    x: &'a [f32],
-}
-
-impl Kernel for Extreme<'_> {
-    type Out = f32;
+/// Complex numbers; they are ordered by their real parts, then by their imaginary ones.
+impl Acc for [f32; 2] {
     #[inline(always)]
-    fn run<S: Isa>(self, s: S) -> f32 {
-        let (value, nan) =
-            if self.max { extreme::<S, f32, true>(s, self.x) } else { extreme::<S, f32, false>(s, self.x) };
-        if nan { f32::NAN } else { value }
+    fn start(op: Reduction) -> [f32; 2] {
+        match op {
+            Reduction::Sum | Reduction::Mean => [0.0; 2],
+            Reduction::Prod => [1.0, 0.0],
+            Reduction::Min => [f32::INFINITY; 2],
+            Reduction::Max => [f32::NEG_INFINITY; 2],
+        }
+    }
+    #[inline(always)]
+    fn join(op: Reduction, a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
+        let nan = a[0].is_nan() | a[1].is_nan();
+        match op {
+            Reduction::Sum | Reduction::Mean => [a[0] + b[0], a[1] + b[1]],
+            Reduction::Prod => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]],
+            Reduction::Min if nan || a <= b => a,
+            Reduction::Max if nan || a >= b => a,
+            Reduction::Min | Reduction::Max => b,
+        }
+    }
+    fn divide(a: [f32; 2], n: usize) -> [f32; 2] {
+        a.map(|part| part / n as f32)
     }
 }
 
 macro_rules! reduce {
-    ($($t:ty => $acc:ty, $block:expr;)*) => {$(
+    ($($t:ty => $acc:ty, $add:expr, $fold:expr;)*) => {$(
         impl Reduce for $t {
             type Acc = $acc;
-            fn widen_block(level: Simd, x: &[$t], out: &mut [$acc]) {
-                $block(level, x, out);
+            fn add_rows(level: Simd, op: Reduction, rows: &[&[$t]], acc: &mut [$acc]) {
+                $add(level, op, rows, acc);
+            }
+            fn fold_rows(level: Simd, op: Reduction, x: &[$t], len: usize, out: &mut [$acc]) {
+                $fold(level, op, x, len, out);
             }
             fn run(par: &dyn Par, op: Reduction, x: &[$t], axis: Axis, out: &mut [$acc]) {
                 along(par, op, x, axis, out);
@@ -183,19 +172,13 @@ macro_rules! reduce {
 }
 
 reduce! {
-    u8 => u32, plainly; u16 => u32, plainly; u32 => u32, plainly; u64 => u64, plainly;
-    i8 => i32, plainly; i16 => i32, plainly; i32 => i32, plainly; i64 => i64, plainly;
-    f32 => f32, plainly; f64 => f64, plainly; bf16 => f32, widened; f16 => f32, widened;
-}
-
-fn plainly<T: Copy + Into<A>, A>(_: Simd, x: &[T], out: &mut [A]) {
-    for (o, x) in out.iter_mut().zip(x) {
-        *o = (*x).into();
-    }
-}
-
-fn widened<T: Float>(level: Simd, x: &[T], out: &mut [f32]) {
-    crate::copy::cast_run(level, x, out);
+    u8 => u32, fold::add_each, fold::each; u16 => u32, fold::add_each, fold::each;
+    u32 => u32, fold::add_each, fold::whole; u64 => u64, fold::add_each, fold::whole;
+    i8 => i32, fold::add_each, fold::each; i16 => i32, fold::add_each, fold::each;
+    i32 => i32, fold::add_each, fold::whole; i64 => i64, fold::add_each, fold::whole;
+    f32 => f32, fold::add_each, fold::floats; f64 => f64, fold::add_each, fold::doubles;
+    bf16 => f32, fold::add_floats, fold::floats; f16 => f32, fold::add_floats, fold::floats;
+    [f32; 2] => [f32; 2], fold::add_each, fold::pairs;
 }
 
 /// Reduces an axis; `out` holds `outer * inner` elements. Of an axis without elements: 0, 1, infinities.
@@ -267,12 +250,11 @@ fn rows<T: Reduce>(
         let chunk = crate::par::grain(par, outer, (16384 / len).max(1));
         chunks(par, outer, chunk, |a, b| {
             let mut room = Room::default();
-            if len <= SHORT {
-                let buf = Scratch::<T::Acc>::new(widened_len::<T>(PIECE));
+            if len <= BLOCK {
                 return pieces(x, len, (a, b), &mut room, |first, rows, piece| {
                     // SAFETY: rows are this task's own.
                     let out = unsafe { to.slice(first, rows) };
-                    T::Acc::fold_rows(simd, op, wide(simd, piece, &buf), len, out);
+                    T::fold_rows(simd, op, piece, len, out);
                 });
             }
             pieces(x, len, (a, b), &mut room, |first, _, piece| {
@@ -316,23 +298,6 @@ fn pairwise<T: Reduce>(op: Reduction, parts: &mut [T::Acc]) -> T::Acc {
     parts[0]
 }
 
-/// How many elements a buffer for the wide copy of `n` elements has.
-fn widened_len<T: Reduce>(n: usize) -> usize {
-    if size_of::<T>() == size_of::<T::Acc>() { 0 } else { n }
-}
-
-/// The block itself where it needs no widening, or a wide copy of it.
-fn wide<'a, T: Reduce>(simd: Simd, x: &'a [T], buf: &'a Scratch<T::Acc>) -> &'a [T::Acc] {
-    if size_of::<T>() == size_of::<T::Acc>() {
-        // SAFETY: `Acc` has the size of `T` only where it is `T`.
-        return unsafe { std::slice::from_raw_parts(x.as_ptr().cast(), x.len()) };
-    }
-    // SAFETY: the caller's buffer holds as many elements.
-    let out = unsafe { std::slice::from_raw_parts_mut(buf.ptr(), x.len()) };
-    T::widen_block(simd, x, out);
-    out
-}
-
 /// Reduces at most [`BLOCKS`] blocks of elements from `at`.
 fn row<T: Reduce>(
     simd: Simd,
@@ -344,113 +309,15 @@ fn row<T: Reduce>(
 ) -> T::Acc {
     const { assert!(PIECE.is_multiple_of(BLOCK)) };
     let mut parts = [T::Acc::start(op); BLOCKS];
-    let buf = Scratch::<T::Acc>::new(widened_len::<T>(BLOCK));
     let mut done = 0;
     while done < len {
         let piece = x.piece(at + done, PIECE.min(len - done), room);
         for (block, part) in piece.chunks(BLOCK).zip(&mut parts[done / BLOCK..]) {
-            *part = T::Acc::fold(simd, op, wide(simd, block, &buf));
+            T::fold_rows(simd, op, block, block.len(), std::slice::from_mut(part));
         }
         done += piece.len();
     }
     pairwise::<T>(op, &mut parts[..len.div_ceil(BLOCK).max(1)])
-}
-
-struct FoldRows<'a, A> {
-    op: Reduction,
-    x: &'a [A],
-    len: usize,
-    out: &'a mut [A],
-}
-
-impl<A: Acc> Kernel for FoldRows<'_, A> {
-    type Out = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, _: S) {
-        let FoldRows { op, x, len, out } = self;
-        match op {
-            Reduction::Sum | Reduction::Mean => fold_rows(Reduction::Sum, x, len, out),
-            Reduction::Prod => fold_rows(Reduction::Prod, x, len, out),
-            Reduction::Min => fold_rows(Reduction::Min, x, len, out),
-            Reduction::Max => fold_rows(Reduction::Max, x, len, out),
-        }
-    }
-}
-
-#[inline(always)]
-fn fold_rows<A: Acc>(op: Reduction, x: &[A], len: usize, out: &mut [A]) {
-    match len {
-        0..=8 => fold_short::<A, 8>(op, x, len, out),
-        9..=16 => fold_short::<A, 16>(op, x, len, out),
-        17..=32 => fold_short::<A, 32>(op, x, len, out),
-        33..=64 => fold_short::<A, 64>(op, x, len, out),
-        _ => {
-            for (row, out) in x.chunks_exact(len).zip(out) {
-                *out = fold(op, row);
-            }
-        }
-    }
-}
-
-/// Rows of at most `LANES` elements.
-#[inline(always)]
-fn fold_short<A: Acc, const LANES: usize>(op: Reduction, x: &[A], len: usize, out: &mut [A]) {
-    for (row, out) in x.chunks_exact(len).zip(out) {
-        let mut acc = [A::start(op); LANES];
-        for (a, x) in acc.iter_mut().zip(row) {
-            *a = A::join(op, *a, *x);
-        }
-        let mut n = LANES / 2;
-        while n > 0 {
-            for i in 0..n {
-                acc[i] = A::join(op, acc[i], acc[i + n]);
-            }
-            n /= 2;
-        }
-        *out = acc[0];
-    }
-}
-
-struct Fold<'a, A> {
-    op: Reduction,
-    x: &'a [A],
-}
-
-impl<A: Acc> Kernel for Fold<'_, A> {
-    type Out = A;
-    #[inline(always)]
-    fn run<S: Isa>(self, _: S) -> A {
-        // The operation is decided outside the loops, so that each is compiled for itself.
-        match self.op {
-            Reduction::Sum | Reduction::Mean => fold(Reduction::Sum, self.x),
-            Reduction::Prod => fold(Reduction::Prod, self.x),
-            Reduction::Min => fold(Reduction::Min, self.x),
-            Reduction::Max => fold(Reduction::Max, self.x),
-        }
-    }
-}
-
-#[inline(always)]
-fn fold<A: Acc>(op: Reduction, x: &[A]) -> A {
-    let mut acc = [A::start(op); 64];
-    let chunks = x.chunks_exact(64);
-    let tail = chunks.remainder();
-    for c in chunks {
-        for i in 0..64 {
-            acc[i] = A::join(op, acc[i], c[i]);
-        }
-    }
-    for (a, x) in acc.iter_mut().zip(tail) {
-        *a = A::join(op, *a, *x);
-    }
-    let mut n = 32;
-    while n > 0 {
-        for i in 0..n {
-            acc[i] = A::join(op, acc[i], acc[i + n]);
-        }
-        n /= 2;
-    }
-    acc[0]
 }
 
 fn columns<T: Reduce>(par: &dyn Par, simd: Simd, op: Reduction, x: &[T], axis: Axis, to: Shared<T::Acc>) {
@@ -492,15 +359,14 @@ fn columns<T: Reduce>(par: &dyn Par, simd: Simd, op: Reduction, x: &[T], axis: A
 fn strip<T: Reduce>(simd: Simd, op: Reduction, x: &[T], rows: usize, stride: usize, acc: &mut [T::Acc]) {
     let n = acc.len();
     acc.fill(T::Acc::start(op));
-    let bufs: [Scratch<T::Acc>; 4] = std::array::from_fn(|_| Scratch::new(widened_len::<T>(n)));
     let add = |mut k: usize, end: usize, acc: &mut [T::Acc]| {
         while k < end {
             let step = if k + 4 <= end { 4 } else { 1 };
-            let mut lines: [&[T::Acc]; 4] = [&[]; 4];
-            for (i, (line, buf)) in lines.iter_mut().zip(&bufs).enumerate().take(step) {
-                *line = wide(simd, &x[(k + i) * stride..][..n], buf);
+            let mut lines: [&[T]; 4] = [&[]; 4];
+            for (i, line) in lines.iter_mut().enumerate().take(step) {
+                *line = &x[(k + i) * stride..][..n];
             }
-            T::Acc::add_rows(simd, op, &lines[..step], acc);
+            T::add_rows(simd, op, &lines[..step], acc);
             k += step;
         }
     };
@@ -513,43 +379,6 @@ fn strip<T: Reduce>(simd: Simd, op: Reduction, x: &[T], rows: usize, stride: usi
     for k in (0..rows).step_by(RUN) {
         run.fill(T::Acc::start(op));
         add(k, rows.min(k + RUN), run);
-        T::Acc::add_rows(simd, op, &[&*run], acc);
-    }
-}
-
-struct AddRows<'a, 'b, A> {
-    op: Reduction,
-    rows: &'a [&'b [A]],
-    acc: &'a mut [A],
-}
-
-impl<A: Acc> Kernel for AddRows<'_, '_, A> {
-    type Out = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, _: S) {
-        match self.op {
-            Reduction::Sum | Reduction::Mean => add_rows(Reduction::Sum, self.rows, self.acc),
-            Reduction::Prod => add_rows(Reduction::Prod, self.rows, self.acc),
-            Reduction::Min => add_rows(Reduction::Min, self.rows, self.acc),
-            Reduction::Max => add_rows(Reduction::Max, self.rows, self.acc),
-        }
-    }
-}
-
-#[inline(always)]
-fn add_rows<A: Acc>(op: Reduction, rows: &[&[A]], acc: &mut [A]) {
-    let n = acc.len();
-    if let [a, b, c, d] = rows {
-        let (a, b, c, d) = (&a[..n], &b[..n], &c[..n], &d[..n]);
-        for j in 0..n {
-            let four = A::join(op, A::join(op, a[j], b[j]), A::join(op, c[j], d[j]));
-            acc[j] = A::join(op, acc[j], four);
-        }
-        return;
-    }
-    for row in rows {
-        for (a, x) in acc.iter_mut().zip(*row) {
-            *a = A::join(op, *a, *x);
-        }
+        fold::add_each(simd, op, &[&*run], acc);
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! A long row is cut into parts of [`PART`] elements, whatever the number of threads: parts are scanned on
 //! their own, then joined with the total of those before. Shorter rows are scanned several at a time; those
-//! whose sums are taken in `f32` one at a time, in vectors.
+//! that are accumulated in `f32` one at a time, in vectors (`run`).
 
-use super::Axis;
+use half::{bf16, f16};
+
+use super::{Axis, run};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{FAR, Isa, Kernel, Simd, dispatch};
+use crate::simd::{FAR, Float, Isa, Kernel, Simd, dispatch};
 
 /// Elements of a part of a long row.
 const PART: usize = 32768;
@@ -35,97 +37,177 @@ pub enum Scan {
 }
 
 /// A type that can be accumulated.
+#[allow(private_bounds, reason = "only this crate calls its methods")]
 pub trait Scannable: Copy + Send + Sync + 'static {
+    /// What it is accumulated in.
     #[doc(hidden)]
-    fn start(op: Scan) -> Self;
+    type Acc: Copy + Send + Sync;
     #[doc(hidden)]
-    fn join(op: Scan, a: Self, b: Self) -> Self;
+    fn widen(self) -> Self::Acc;
+    #[doc(hidden)]
+    fn narrow(acc: Self::Acc) -> Self;
+    #[doc(hidden)]
+    fn start(op: Scan) -> Self::Acc;
+    #[doc(hidden)]
+    fn join(op: Scan, a: Self::Acc, b: Self::Acc) -> Self::Acc;
     #[doc(hidden)]
     fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]);
-    /// Sums of one row from `start` on, the last of which is returned, and all are stored if there is room for
-    /// them; none if the type has no vectors.
+    /// Whether rows are accumulated in vectors.
     #[doc(hidden)]
-    fn sums(_: Simd, _: Way, _: &[Self], _: Option<&mut [Self]>, _: Self) -> Option<Self> {
+    fn has_vectors(_: Scan) -> bool {
+        false
+    }
+    /// One row from `start` on, whose last value is returned, and all are stored if there is room for them; none if
+    /// there are no vectors for it.
+    #[doc(hidden)]
+    fn row(_: Simd, _: Way, _: &[Self], _: Option<&mut [Self]>, _: Self::Acc) -> Option<Self::Acc> {
         None
+    }
+    /// Joins a row to what was accumulated in each column.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn step<S: Isa>(_: S, op: Scan, inclusive: bool, x: &[Self], acc: &mut [Self::Acc], out: &mut [Self]) {
+        let n = acc.len();
+        let (x, out) = (&x[..n], &mut out[..n]);
+        for j in 0..n {
+            let next = Self::join(op, acc[j], x[j].widen());
+            out[j] = Self::narrow(if inclusive { next } else { acc[j] });
+            acc[j] = next;
+        }
     }
 }
 
-macro_rules! integers {
-    ($($t:ty)*) => {$(
+macro_rules! scannable {
+    ($($t:ty: $acc:ty, $widen:expr, $narrow:expr, $start:expr, $join:expr, [$($more:item)*];)*) => {$(
+        #[allow(private_bounds, reason = "only this crate calls its methods")]
         impl Scannable for $t {
+            type Acc = $acc;
             #[inline(always)]
-            fn start(op: Scan) -> Self {
-                match op {
-                    Scan::Sum | Scan::LogSumExp => 0,
-                    Scan::Prod => 1,
-                    Scan::Min => Self::MAX,
-                    Scan::Max => Self::MIN,
-                }
+            fn widen(self) -> $acc {
+                $widen(self)
             }
             #[inline(always)]
-            fn join(op: Scan, a: Self, b: Self) -> Self {
-                match op {
-                    Scan::Sum | Scan::LogSumExp => a.wrapping_add(b),
-                    Scan::Prod => a.wrapping_mul(b),
-                    Scan::Min => a.min(b),
-                    Scan::Max => a.max(b),
-                }
+            fn narrow(acc: $acc) -> $t {
+                $narrow(acc)
             }
-            fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]) {
+            #[inline(always)]
+            fn start(op: Scan) -> $acc {
+                $start(op)
+            }
+            #[inline(always)]
+            fn join(op: Scan, a: $acc, b: $acc) -> $acc {
+                $join(op, a, b)
+            }
+            fn run(par: &dyn Par, op: Scan, x: &[$t], axis: Axis, reverse: bool, inclusive: bool, out: &mut [$t]) {
                 along(par, op, x, axis, reverse, inclusive, out);
             }
+            $($more)*
         }
     )*};
+}
+
+macro_rules! integers {
+    ($($t:ty)*) => {
+        scannable! {$(
+            $t: $t, |x| x, |x| x,
+            |op| match op {
+                Scan::Sum | Scan::LogSumExp => 0,
+                Scan::Prod => 1,
+                Scan::Min => <$t>::MAX,
+                Scan::Max => <$t>::MIN,
+            },
+            |op, a: $t, b: $t| match op {
+                Scan::Sum | Scan::LogSumExp => a.wrapping_add(b),
+                Scan::Prod => a.wrapping_mul(b),
+                Scan::Min => a.min(b),
+                Scan::Max => a.max(b),
+            }, [];
+        )*}
+    };
 }
 
 integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 
 macro_rules! floats {
-    ($($t:ty: [$($sums:item)*])*) => {$(
-        impl Scannable for $t {
-            #[inline(always)]
-            fn start(op: Scan) -> Self {
-                match op {
-                    Scan::Sum => 0.0,
-                    Scan::Prod => 1.0,
-                    Scan::Min => Self::INFINITY,
-                    Scan::Max | Scan::LogSumExp => Self::NEG_INFINITY,
-                }
+    ($start:ident, $join:ident, $t:ty) => {
+        #[inline(always)]
+        fn $start(op: Scan) -> $t {
+            match op {
+                Scan::Sum => 0.0,
+                Scan::Prod => 1.0,
+                Scan::Min => <$t>::INFINITY,
+                Scan::Max | Scan::LogSumExp => <$t>::NEG_INFINITY,
             }
-            #[inline(always)]
-            #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
-            fn join(op: Scan, a: Self, b: Self) -> Self {
-                match op {
-                    Scan::Sum => a + b,
-                    Scan::Prod => a * b,
-                    Scan::Min => if a != a || a < b { a } else { b },
-                    Scan::Max => if a != a || a > b { a } else { b },
-                    Scan::LogSumExp => {
-                        let (low, high) = if a < b { (a, b) } else { (b, a) };
-                        if low == Self::NEG_INFINITY || high == Self::INFINITY {
-                            if low != low { low } else { high }
-                        } else {
-                            high + (low - high).exp().ln_1p()
-                        }
+        }
+
+        #[inline(always)]
+        #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
+        fn $join(op: Scan, a: $t, b: $t) -> $t {
+            match op {
+                Scan::Sum => a + b,
+                Scan::Prod => a * b,
+                Scan::Min => {
+                    if a != a || a < b {
+                        a
+                    } else {
+                        b
+                    }
+                }
+                Scan::Max => {
+                    if a != a || a > b {
+                        a
+                    } else {
+                        b
+                    }
+                }
+                Scan::LogSumExp => {
+                    let (low, high) = if a < b { (a, b) } else { (b, a) };
+                    if low == <$t>::NEG_INFINITY || high == <$t>::INFINITY {
+                        if low != low { low } else { high }
+                    } else {
+                        high + (low - high).exp().ln_1p()
                     }
                 }
             }
-            fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]) {
-                along(par, op, x, axis, reverse, inclusive, out);
-            }
-            $($sums)*
         }
-    )*};
+    };
 }
 
-floats! {
-    f32: [
-        fn sums(simd: Simd, way: Way, x: &[f32], out: Option<&mut [f32]>, start: f32) -> Option<f32> {
-            Some(dispatch(simd, Sums { way, x, out, start }))
-        }
-    ]
-    f64: []
+floats!(start_f32, join_f32, f32);
+floats!(start_f64, join_f64, f64);
+
+macro_rules! singles {
+    ($($t:ty: [$($more:item)*];)*) => {
+        scannable! {$(
+            $t: f32, <$t as Float>::to_f32, <$t as Float>::from_f32, start_f32, join_f32, [
+                fn has_vectors(op: Scan) -> bool {
+                    op != Scan::LogSumExp
+                }
+                fn row(simd: Simd, way: Way, x: &[$t], out: Option<&mut [$t]>, start: f32) -> Option<f32> {
+                    run::row(simd, way, x, out, start)
+                }
+                $($more)*
+            ];
+        )*}
+    };
 }
+
+macro_rules! halves {
+    ($($t:ty)*) => {
+        singles! {$(
+            $t: [
+                #[inline(always)]
+                fn step<S: Isa>(s: S, op: Scan, inclusive: bool, x: &[$t], acc: &mut [f32], out: &mut [$t]) {
+                    run::step(s, op, inclusive, x, acc, out);
+                }
+            ];
+        )*}
+    };
+}
+
+singles! { f32: []; }
+halves!(bf16 f16);
+scannable! { f64: f64, |x| x, |x| x, start_f64, join_f64, []; }
 
 /// Accumulates along an axis, from its end if `reverse`. Unless `inclusive`, an element counts only for those
 /// after it.
@@ -150,11 +232,11 @@ pub fn scan<T: Scannable>(
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    op: Scan,
-    reverse: bool,
-    inclusive: bool,
+    pub(super) op: Scan,
+    pub(super) reverse: bool,
+    pub(super) inclusive: bool,
     /// Whether results are stored past the caches, where that can be.
-    far: bool,
+    pub(super) far: bool,
 }
 
 fn along<T: Scannable>(
@@ -177,7 +259,7 @@ fn along<T: Scannable>(
             let (o, j0) = (t / strips, t % strips * wide);
             let n = wide.min(inner - j0);
             let strip = Strip { way, x: &x[o * len * inner..], to, base: o * len * inner, j0, n, len, inner };
-            if op == Scan::Sum { dispatch(simd, strip) } else { each_op(&strip) }
+            dispatch(simd, strip);
         });
         return;
     }
@@ -196,15 +278,14 @@ fn along<T: Scannable>(
         let p = if reverse { parts - 1 - p } else { p };
         p * PART..len.min((p + 1) * PART)
     };
-    let totals = Scratch::<T>::new(outer * parts);
+    let totals = Scratch::<T::Acc>::new(outer * parts);
     let sums = Shared::new(totals.ptr());
     par.run(outer * parts, &|t| {
         let row = &x[t / parts * len..][range(t % parts)];
-        let join = |a, b: &T| T::join(op, a, *b);
+        let join = |a, b: &T| T::join(op, a, b.widen());
         let start = T::start(op);
-        let sum = if op == Scan::Sum { T::sums(simd, way, row, None, start) } else { None };
-        let total = match sum {
-            Some(sum) => sum,
+        let total = match T::row(simd, way, row, None, start) {
+            Some(total) => total,
             None if reverse => row.iter().rev().fold(start, join),
             None => row.iter().fold(start, join),
         };
@@ -232,23 +313,29 @@ fn along<T: Scannable>(
     });
 }
 
-struct Rows<'a, T> {
+struct Rows<'a, T: Scannable> {
     way: Way,
     simd: Simd,
     x: &'a [T],
     out: &'a mut [T],
     len: usize,
-    start: T,
+    start: T::Acc,
 }
 
 fn rows<T: Scannable>(rows: Rows<'_, T>) {
     let Rows { way, simd, x, out, len, start } = rows;
-    if way.op == Scan::Sum && len >= VECTORS {
-        let mut lines = x.chunks_exact(len).zip(out.chunks_exact_mut(len));
-        if lines.all(|(x, out)| T::sums(simd, way, x, Some(out), start).is_some()) {
-            return;
+    if len >= VECTORS && T::has_vectors(way.op) {
+        for (x, out) in x.chunks_exact(len).zip(out.chunks_exact_mut(len)) {
+            if T::row(simd, way, x, Some(&mut *out), start).is_none() {
+                each_op(way, x, out, len, start);
+            }
         }
+        return;
     }
+    each_op(way, x, out, len, start);
+}
+
+fn each_op<T: Scannable>(way: Way, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
     // The operation is decided outside the loops, so that each is compiled for itself.
     match way.op {
         Scan::Sum => side_by_side(Scan::Sum, way, x, out, len, start),
@@ -261,7 +348,7 @@ fn rows<T: Scannable>(rows: Rows<'_, T>) {
 
 /// Rows depend on nothing but themselves, so several chains run at once.
 #[inline(always)]
-fn side_by_side<T: Scannable>(op: Scan, way: Way, x: &[T], out: &mut [T], len: usize, start: T) {
+fn side_by_side<T: Scannable>(op: Scan, way: Way, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
     let mut rows = x.chunks_exact(len * SIDE);
     let mut outs = out.chunks_exact_mut(len * SIDE);
     for (x, out) in (&mut rows).zip(&mut outs) {
@@ -269,8 +356,8 @@ fn side_by_side<T: Scannable>(op: Scan, way: Way, x: &[T], out: &mut [T], len: u
         for k in 0..len {
             let k = if way.reverse { len - 1 - k } else { k };
             for (r, a) in acc.iter_mut().enumerate() {
-                let next = T::join(op, *a, x[r * len + k]);
-                out[r * len + k] = if way.inclusive { next } else { *a };
+                let next = T::join(op, *a, x[r * len + k].widen());
+                out[r * len + k] = T::narrow(if way.inclusive { next } else { *a });
                 *a = next;
             }
         }
@@ -279,77 +366,10 @@ fn side_by_side<T: Scannable>(op: Scan, way: Way, x: &[T], out: &mut [T], len: u
         let mut acc = start;
         for k in 0..len {
             let k = if way.reverse { len - 1 - k } else { k };
-            let next = T::join(op, acc, x[k]);
-            out[k] = if way.inclusive { next } else { acc };
+            let next = T::join(op, acc, x[k].widen());
+            out[k] = T::narrow(if way.inclusive { next } else { acc });
             acc = next;
         }
-    }
-}
-
-/// The sums of a row. Each vector is summed up for itself, by steps of 1, 2, 4 and 8 lanes, then what was
-/// before it is added.
-struct Sums<'a> {
-    way: Way,
-    x: &'a [f32],
-    out: Option<&'a mut [f32]>,
-    start: f32,
-}
-
-impl Kernel for Sums<'_> {
-    type Out = f32;
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) -> f32 {
-        let Way { reverse, inclusive, .. } = self.way;
-        let n = self.x.len();
-        let (from, to) = (self.x.as_ptr(), self.out.map_or(std::ptr::null_mut(), |out| out.as_mut_ptr()));
-        let mut before = s.splat(self.start);
-        // All vectors of a row lie like its first one.
-        let lead = if reverse { n % S::LANES } else { 0 };
-        let far = self.way.far && to.wrapping_add(lead).addr().is_multiple_of(4 * S::LANES);
-        for i in 0..n / S::LANES {
-            let at = if reverse { n - (i + 1) * S::LANES } else { i * S::LANES };
-            // SAFETY: whole vectors of the row, and of the result if it is there, which is as long.
-            unsafe {
-                let mut v = s.load(from.add(at));
-                if reverse {
-                    v = s.reverse(v);
-                }
-                let mut own = s.add(v, s.move_up::<1>(v));
-                own = s.add(own, s.move_up::<2>(own));
-                own = s.add(own, s.move_up::<4>(own));
-                if S::LANES == 16 {
-                    own = s.add(own, s.move_up::<8>(own));
-                }
-                if !to.is_null() {
-                    let mut sums = s.add(before, if inclusive { own } else { s.move_up::<1>(own) });
-                    if reverse {
-                        sums = s.reverse(sums);
-                    }
-                    if far {
-                        s.stream(to.add(at), sums);
-                    } else {
-                        s.store(to.add(at), sums);
-                    }
-                }
-                before = s.add(before, s.last(own));
-            }
-        }
-        if far {
-            s.fence();
-        }
-        let mut acc = s.reduce_max(before);
-        for i in n / S::LANES * S::LANES..n {
-            let at = if reverse { n - 1 - i } else { i };
-            // SAFETY: within the row, and the result if it is there.
-            unsafe {
-                let next = acc + *from.add(at);
-                if !to.is_null() {
-                    *to.add(at) = if inclusive { next } else { acc };
-                }
-                acc = next;
-            }
-        }
-        acc
     }
 }
 
@@ -367,24 +387,20 @@ struct Strip<'a, T> {
 impl<T: Scannable> Kernel for Strip<'_, T> {
     type Out = ();
     #[inline(always)]
-    fn run<S: Isa>(self, _: S) {
-        strip(Scan::Sum, &self);
-    }
-}
-
-fn each_op<T: Scannable>(t: &Strip<'_, T>) {
-    match t.way.op {
-        Scan::Sum => strip(Scan::Sum, t),
-        Scan::Prod => strip(Scan::Prod, t),
-        Scan::Min => strip(Scan::Min, t),
-        Scan::Max => strip(Scan::Max, t),
-        Scan::LogSumExp => strip(Scan::LogSumExp, t),
+    fn run<S: Isa>(self, s: S) {
+        match self.way.op {
+            Scan::Sum => strip(s, Scan::Sum, &self),
+            Scan::Prod => strip(s, Scan::Prod, &self),
+            Scan::Min => strip(s, Scan::Min, &self),
+            Scan::Max => strip(s, Scan::Max, &self),
+            Scan::LogSumExp => strip(s, Scan::LogSumExp, &self),
+        }
     }
 }
 
 #[inline(always)]
-fn strip<T: Scannable>(op: Scan, t: &Strip<'_, T>) {
-    let acc = Scratch::<T>::new(t.n);
+fn strip<S: Isa, T: Scannable>(s: S, op: Scan, t: &Strip<'_, T>) {
+    let acc = Scratch::<T::Acc>::new(t.n);
     // SAFETY: the buffer has room for as many elements, all of which are written here.
     let acc = unsafe {
         for j in 0..t.n {
@@ -397,10 +413,6 @@ fn strip<T: Scannable>(op: Scan, t: &Strip<'_, T>) {
         let x = &t.x[k * t.inner + t.j0..][..t.n];
         // SAFETY: columns are this task's own.
         let out = unsafe { t.to.slice(t.base + k * t.inner + t.j0, t.n) };
-        for j in 0..t.n {
-            let next = T::join(op, acc[j], x[j]);
-            out[j] = if t.way.inclusive { next } else { acc[j] };
-            acc[j] = next;
-        }
+        T::step(s, op, t.way.inclusive, x, acc, out);
     }
 }

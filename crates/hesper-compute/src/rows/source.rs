@@ -51,7 +51,7 @@ macro_rules! plain {
     )*};
 }
 
-plain!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16 bf16);
+plain!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16 bf16 [f32; 2]);
 
 /// Memory of a task for pieces that are made.
 #[derive(Debug, Default)]

@@ -36,15 +36,15 @@ impl<'a> Rows<'a> {
     }
 
     /// Runs threads along x. Whether it was not cancelled.
-    fn row(&mut self, first: [u64; 3], threads: u64) -> bool {
-        match self.session.row(first, threads, self.worker.cancel) {
+    fn row(&mut self, x: u64, y: u64, z: u64, threads: u64) -> bool {
+        match self.session.row(x, y, z, threads, self.worker.cancel) {
             Answer::Done => true,
             Answer::Cancelled => false,
             Answer::Refused => {
                 let width = self.worker.program.width(self.worker.launch.threads());
                 let worker = self.worker;
                 let m = self.machine.get_or_insert_with(|| worker.machine(width, std::ptr::null_mut()));
-                worker.flat_box(m, first, [threads, 1, 1])
+                worker.flat_box(m, [x, y, z], [threads, 1, 1])
             }
         }
     }
@@ -114,7 +114,7 @@ impl Program {
         let mut going = true;
         while going && left > 0 {
             let n = (nx - x).min(left);
-            going = rows.row([x, y, z], n);
+            going = rows.row(x, y, z, n);
             left -= n;
             x = 0;
             (y, z) = if y + 1 == ny { (0, z + 1) } else { (y + 1, z) };
@@ -136,7 +136,7 @@ impl Program {
         let worker = rows.worker;
         let done = worker.boxes(groups, |origin, size| {
             (0..size[2])
-                .all(|z| (0..size[1]).all(|y| rows.row([origin[0], origin[1] + y, origin[2] + z], size[0])))
+                .all(|z| (0..size[1]).all(|y| rows.row(origin[0], origin[1] + y, origin[2] + z, size[0])))
         });
         rows.finish();
         if done { Ok(()) } else { Err(self.cancelled()) }

@@ -2,7 +2,7 @@
 //! memory and writes its result once.
 
 use half::{bf16, f16};
-use hesper_compute::{Mismatch, Par, Plain, Room, Source};
+use hesper_compute::{Axis, Mismatch, Par, Plain, Room, Source};
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
@@ -100,12 +100,59 @@ impl Rows {
         }
     }
 
-    fn run<T: crate::Element + Plain>(self, l: &mut Lowering<'_>, compute: Compute<T>) -> Result<Data> {
+    /// Computes along the axis of columns that lie side by side.
+    fn columns<T: hesper_compute::Float>(
+        self,
+        x: &[T],
+        axis: Axis,
+        out: &mut [T],
+    ) -> std::result::Result<(), Mismatch> {
+        match self {
+            Rows::LogSumExp => hesper_compute::logsumexp_along(&Cores, x, axis, out),
+            _ => hesper_compute::softmax_along(&Cores, x, axis, out),
+        }
+    }
+
+    /// Of floats of up to single precision: rows that lie as columns are computed where they lie.
+    fn run_single<T>(self, l: &mut Lowering<'_>) -> Result<Data>
+    where
+        T: crate::Element + Plain + hesper_compute::Float,
+    {
+        if let Some(made) = l.take_made() {
+            return self.run(l, Feed::Made(made), Rows::single::<T>);
+        }
+        let axis = match self {
+            Rows::Softmax | Rows::LogSumExp => columns_of(l.input(0), l.input_shape(0)),
+            _ => None,
+        };
+        let Some(axis) = axis else {
+            let rows = Feed::of::<T>(l)?;
+            return self.run(l, rows, Rows::single::<T>);
+        };
+        let (input, output) = (l.input(0).clone(), l.output()?);
+        let (bytes, _) = reach(&input, l.input_shape(0), T::DTYPE.size());
+        let command = l.stream().encode(self.name()).read_range(&input.buffer, bytes);
+        command.write(&output).run(move |native| {
+            let [x, out] = native.take()?;
+            self.columns(x.as_slice::<T>()?, axis, out.as_mut_slice::<T>()?)
+                .map_err(|error| error.to_string().into())
+        })?;
+        if self == Rows::LogSumExp {
+            return Ok(Data::contiguous(output, l.shape()));
+        }
+        Ok(Data { buffer: output, offset: 0, strides: input.strides })
+    }
+
+    fn run<T: crate::Element + Plain>(
+        self,
+        l: &mut Lowering<'_>,
+        rows: Feed,
+        compute: Compute<T>,
+    ) -> Result<Data> {
         let shape = l.input_shape(0);
         let length = shape[shape.len() - 1];
         let (weight, bias) = self.vectors();
         let output = l.output()?;
-        let rows = Feed::of::<T>(l)?;
         let count = 1 + usize::from(weight) + usize::from(bias);
         let vectors = (1..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
         let mut command = rows.bind(l.stream().encode(self.name()));
@@ -130,6 +177,33 @@ impl Rows {
         })?;
         Ok(Data::contiguous(output, l.shape()))
     }
+}
+
+/// The axis that rows are along, where those of an array lie as columns side by side, without gaps.
+fn columns_of(data: &Data, shape: &[usize]) -> Option<Axis> {
+    let (len, kept) = shape.split_last()?;
+    let (step, strides) = data.strides.split_last()?;
+    if *step < 2 || *len < 2 {
+        return None;
+    }
+    // From the innermost axis on: first those inside of the columns' axis, then those outside.
+    let (mut next, mut inner) = (1usize, None);
+    for (length, stride) in kept.iter().zip(strides).rev().filter(|(length, _)| **length != 1) {
+        if inner.is_none() && next == *step as usize && *stride as usize != next {
+            inner = Some(next);
+            next *= len;
+        }
+        if usize::try_from(*stride).ok()? != next {
+            return None;
+        }
+        next *= length;
+    }
+    if inner.is_none() && next == *step as usize {
+        inner = Some(next);
+        next *= len;
+    }
+    let inner = inner?;
+    Some(Axis { outer: next / (len * inner), len: *len, inner })
 }
 
 /// Computes rows: what, elements, length of a row, weight, bias, results.
@@ -176,13 +250,16 @@ impl Op for Rows {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         match l.input_dtype(0) {
-            Dtype::Float16 => self.run::<f16>(l, Rows::single),
-            Dtype::Bfloat16 => self.run::<bf16>(l, Rows::single),
-            Dtype::Float32 => self.run::<f32>(l, Rows::single),
-            Dtype::Float64 => self.run::<f64>(l, |rows, x, length, weight, bias, out| {
-                rows.double(x.piece(0, x.count(), &mut Room::default()), length, weight, bias, out);
-                Ok(())
-            }),
+            Dtype::Float16 => self.run_single::<f16>(l),
+            Dtype::Bfloat16 => self.run_single::<bf16>(l),
+            Dtype::Float32 => self.run_single::<f32>(l),
+            Dtype::Float64 => {
+                let rows = Feed::of::<f64>(l)?;
+                self.run::<f64>(l, rows, |rows, x, length, weight, bias, out| {
+                    rows.double(x.piece(0, x.count(), &mut Room::default()), length, weight, bias, out);
+                    Ok(())
+                })
+            }
             dtype => Err(not_floats(self.name(), dtype)),
         }
     }
@@ -300,6 +377,11 @@ impl Array {
             return result.reshape(&shape);
         }
         let _ = precise;
+        if let Some(turned) = input.turned_to_columns(&over)? {
+            let op = OpRef::Static(&Rows::Softmax);
+            let result = Array::lazy(turned.0.shape.clone(), input.dtype(), op, smallvec![turned])?;
+            return result.moveaxis(-1, over[0] as isize);
+        }
         let over: SmallVec<[isize; 6]> = over.iter().map(|at| *at as isize).collect();
         let wide = if input.dtype().size() < 4 { Dtype::Float32 } else { input.dtype() };
         let x = input.astype(wide)?;
@@ -314,6 +396,18 @@ impl Array {
             return Ok(input);
         }
         input.subtract(&input.logsumexp(over, true)?)
+    }
+
+    /// A view whose last axis is the one to go along, where that is worth it: rows of the view are columns side by
+    /// side, enough of them to fill vectors.
+    pub(crate) fn turned_to_columns(&self, over: &[usize]) -> Result<Option<Array>> {
+        let &[at] = over else { return Ok(None) };
+        let inner: usize = self.shape()[at + 1..].iter().product();
+        let singles = matches!(self.dtype(), Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32);
+        if !singles || inner < 8 || !(2..=1 << 15).contains(&self.shape()[at]) {
+            return Ok(None);
+        }
+        self.moveaxis(at as isize, -1).map(Some)
     }
 
     /// For each row the logarithm of its sum of exponentials.

@@ -378,13 +378,11 @@ impl Op for Scan {
             (_, Dtype::Int16) => self.dense::<i16>(l),
             (_, Dtype::Int32) => self.dense::<i32>(l),
             (_, Dtype::Int64) => self.dense::<i64>(l),
+            (_, Dtype::Float16) => self.dense::<f16>(l),
+            (_, Dtype::Bfloat16) => self.dense::<bf16>(l),
             (_, Dtype::Float32) => self.dense::<f32>(l),
             (_, Dtype::Float64) => self.dense::<f64>(l),
-            (Kind::Max | Kind::Min, Dtype::Float16) => self.extremes::<f16>(l),
-            (Kind::Max | Kind::Min, Dtype::Bfloat16) => self.extremes::<bf16>(l),
             (Kind::Max | Kind::Min, Dtype::Complex64) => self.extremes::<[f32; 2]>(l),
-            (_, Dtype::Float16) => self.totals::<f16>(l),
-            (_, Dtype::Bfloat16) => self.totals::<bf16>(l),
             (_, Dtype::Complex64) => self.totals::<[f32; 2]>(l),
         }
     }

@@ -20,10 +20,12 @@ pub(super) enum Step {
     Spill {
         r: Vr,
         slot: u16,
+        long: bool,
     },
     Reload {
         r: Vr,
         slot: u16,
+        long: bool,
     },
 }
 
@@ -52,7 +54,9 @@ struct Walk<'n> {
     slot: Vec<Option<u16>>,
     free: Vec<Vr>,
     holds: [Option<Value>; 32],
-    free_slots: Vec<u16>,
+    /// Of short and of long values: lanes of different widths lie at different places, and those of one step
+    /// must not overwrite what later ones still read.
+    free_slots: [Vec<u16>; 2],
     steps: Vec<Step>,
     out: Allocation,
 }
@@ -72,7 +76,7 @@ pub(super) fn allocate(nodes: &[Node], registers: std::ops::Range<Vr>) -> Alloca
         slot: vec![None; nodes.len()],
         free: registers.clone().rev().collect(),
         holds: [None; 32],
-        free_slots: Vec::new(),
+        free_slots: [Vec::new(), Vec::new()],
         steps: Vec::new(),
         out: Allocation::default(),
     };
@@ -97,7 +101,8 @@ pub(super) fn allocate(nodes: &[Node], registers: std::ops::Range<Vr>) -> Alloca
 
 impl Walk<'_> {
     fn take_slot(&mut self, v: Value) -> u16 {
-        let slot = self.free_slots.pop().unwrap_or_else(|| {
+        let width = usize::from(self.nodes[v as usize].is_long());
+        let slot = self.free_slots[width].pop().unwrap_or_else(|| {
             self.out.slots += 1;
             self.out.slots - 1
         });
@@ -117,7 +122,8 @@ impl Walk<'_> {
         let (r, v) = victim;
         if self.slot[v as usize].is_none() {
             let slot = self.take_slot(v);
-            self.steps.push(Step::Spill { r, slot });
+            let long = self.nodes[v as usize].is_long();
+            self.steps.push(Step::Spill { r, slot, long });
         }
         self.register[v as usize] = None;
         self.holds[r as usize] = None;
@@ -149,7 +155,7 @@ impl Walk<'_> {
             self.free.push(r);
         }
         if let Some(slot) = self.slot[v as usize].take() {
-            self.free_slots.push(slot);
+            self.free_slots[usize::from(self.nodes[v as usize].is_long())].push(slot);
         }
     }
 
@@ -162,7 +168,8 @@ impl Walk<'_> {
                 (Some(r), _) => r,
                 (None, slot) => {
                     let r = self.take(&keep);
-                    self.steps.push(Step::Reload { r, slot: slot.unwrap_or(0) });
+                    let long = self.nodes[v as usize].is_long();
+                    self.steps.push(Step::Reload { r, slot: slot.unwrap_or(0), long });
                     self.hold(r, v);
                     r
                 }
@@ -178,7 +185,7 @@ impl Walk<'_> {
         // Used by a call or behind one: it goes to memory at once.
         if self.uses[at as usize].first().is_some_and(|&last| last >= next_call) {
             let slot = self.take_slot(at);
-            self.steps.push(Step::Spill { r: d, slot });
+            self.steps.push(Step::Spill { r: d, slot, long: node.is_long() });
         }
         self.used(at);
         if self.uses[at as usize].is_empty() {

@@ -27,9 +27,8 @@ pub(super) const R14: Gr = 14;
 pub(super) const R15: Gr = 15;
 
 /// An opcode with its mandatory prefix (0, 1 = 66, 2 = F3, 3 = F2; 4 more for the forms of wide
-/// elements, EVEX only) and map (1 = 0F, 2 = 0F38,
-/// 3 = 0F3A).
-#[derive(Clone, Copy)]
+/// elements) and map (1 = 0F, 2 = 0F38, 3 = 0F3A).
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Opcode(pub u8, pub u8, pub u8);
 
 /// An address: `base + index * 2^scale + disp`.
@@ -139,11 +138,11 @@ impl Asm {
                 op,
             ]);
         } else {
-            debug_assert!(mask == 0 && len != Len::B512 && pp < 4);
+            debug_assert!(mask == 0 && len != Len::B512);
             self.put(&[
                 0xc4,
                 inverted(reg >> 3, 7) | inverted(x, 6) | inverted(b, 5) | map,
-                (!vvvv & 15) << 3 | (len as u8) << 2 | pp,
+                (pp & 4) << 5 | (!vvvv & 15) << 3 | (len as u8) << 2 | (pp & 3),
                 op,
             ]);
         }

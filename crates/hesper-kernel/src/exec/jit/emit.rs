@@ -39,7 +39,7 @@ unsafe extern "sysv64" fn invoke(call: *const Call, slots: *mut u8, blocks: usiz
     let at = |offset: usize| slots.wrapping_add(offset);
     let d = at(call.result);
     let [(a, sa), (b, sb)] = call.args;
-    // SAFETY: results and operands are different slots of 4-byte lanes with room for the
+    // SAFETY: results and operands are different slots of the function's lanes with room for the
     // blocks; a step of 0 goes with one block of equal lanes.
     unsafe {
         match call.function {
@@ -61,8 +61,9 @@ pub(super) struct Emitted {
 }
 
 struct Layout {
-    /// Lanes of a slot.
+    /// Lanes of a slot, and bytes for each.
     chunk: u32,
+    lane: u32,
     /// Uniform operands of calls: entry and offset.
     splats: Vec<(u16, usize)>,
     bytes: usize,
@@ -75,7 +76,7 @@ pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
     // A first pass finds out which uniforms are wanted, a second one keeps them in registers.
     let dry = allocate(&plan.nodes, FIRST..end);
     let layout = layout(plan, &dry);
-    let mut v = Vector::new(evex, &mut plan.table, Vec::new());
+    let mut v = Vector::new(evex, plan.long, &mut plan.table, Vec::new());
     function(&mut v, &plan.nodes, &dry, &layout, plan.accesses.len(), &[], false);
     let wanted = v.wanted;
     let mut order: Vec<usize> = (0..wanted.len()).filter(|&u| wanted[u] > 0).collect();
@@ -95,7 +96,7 @@ pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
         return None;
     }
     let calls: Box<[Call]> = calls(plan, &allocation, &layout).into();
-    let mut v = Vector::new(evex, &mut plan.table, pins);
+    let mut v = Vector::new(evex, plan.long, &mut plan.table, pins);
     function(&mut v, &plan.nodes, &allocation, &layout, plan.accesses.len(), &calls, false);
     v.asm.align();
     let streaming = v.asm.here();
@@ -121,29 +122,30 @@ fn layout(plan: &Plan, a: &Allocation) -> Layout {
         }
     }
     let slots = a.slots as usize;
+    let lane = if plan.long { 8 } else { 4 };
     let room = MAX_SLOT_BYTES / 2;
     let chunk = match a.calls.is_empty() {
         true => plan.table.lanes,
-        false if slots * CHUNK as usize * 4 <= room => CHUNK,
+        false if slots * CHUNK as usize * lane <= room => CHUNK,
         false => BLOCK as u32,
     };
-    let base = slots * chunk as usize * 4;
-    let bytes = base + splats.len() * BLOCK * 4;
-    let splats = splats.into_iter().map(|(u, i)| (u, base + i * BLOCK * 4)).collect();
-    Layout { chunk, splats, bytes }
+    let base = slots * chunk as usize * lane;
+    let bytes = base + splats.len() * BLOCK * lane;
+    let splats = splats.into_iter().map(|(u, i)| (u, base + i * BLOCK * lane)).collect();
+    Layout { chunk, lane: lane as u32, splats, bytes }
 }
 
 fn calls(plan: &Plan, a: &Allocation, layout: &Layout) -> Vec<Call> {
-    let offset = |slot: u16| slot as usize * layout.chunk as usize * 4;
+    let offset = |slot: u16| slot as usize * layout.chunk as usize * layout.lane as usize;
     let one = |call: &super::alloc::CallStep| {
         let node = plan.nodes[call.at as usize];
-        let Node::Call(function, _) = node else {
+        let Node::Call(function, operands, _) = node else {
             return None;
         };
         let mut args = [(0, 0); 2];
         for (i, o) in node.operands().enumerate() {
             args[i] = match o {
-                Operand::Lanes(_) => (offset(call.args[i]?), BLOCK * 4),
+                Operand::Lanes(_) => (offset(call.args[i]?), BLOCK * if operands[i].1 { 8 } else { 4 }),
                 Operand::Uniform(u) => (layout.splats.iter().find(|s| s.0 == u)?.1, 0),
             };
         }
@@ -215,8 +217,10 @@ fn chunks(v: &mut Vector<'_>, nodes: &[Node], a: &Allocation, layout: &Layout, c
     v.slot_lane = None;
     for &(uniform, offset) in &layout.splats {
         v.broadcast(T0, uniform);
-        for at in (0..BLOCK * 4).step_by(lanes as usize * 4) {
-            v.spill(T0, (offset + at) as i32);
+        let long = v.table.is_long(uniform);
+        let lane = if long { 8 } else { 4 };
+        for at in (0..BLOCK * lane).step_by(lanes as usize * lane) {
+            v.spill(T0, (offset + at) as i32, long);
         }
     }
     v.lane = R11;
@@ -263,11 +267,11 @@ fn load_pins(v: &mut Vector<'_>) {
 }
 
 fn segment(v: &mut Vector<'_>, nodes: &[Node], steps: &[Step], layout: &Layout, pointers: &[Gr]) {
-    let offset = |slot: u16| (u32::from(slot) * layout.chunk * 4) as i32;
+    let offset = |slot: u16| (u32::from(slot) * layout.chunk * layout.lane) as i32;
     for step in steps {
         match *step {
-            Step::Spill { r, slot } => v.spill(r, offset(slot)),
-            Step::Reload { r, slot } => v.reload(r, offset(slot)),
+            Step::Spill { r, slot, long } => v.spill(r, offset(slot), long),
+            Step::Reload { r, slot, long } => v.reload(r, offset(slot), long),
             Step::Node { at, d, held } => {
                 let node = &nodes[at as usize];
                 let place = match *node {

@@ -69,7 +69,7 @@ pub(super) fn even(ops: &[HostOp], row: &[bool], accesses: &[Access], entries: &
         is_read[access.offset as usize] = true;
     }
     for entry in entries {
-        if let Entry::Value(slot, _) | Entry::Base(slot) | Entry::Stride(slot) = *entry {
+        if let Some(slot) = entry.slot() {
             is_read[slot as usize] = true;
         }
     }

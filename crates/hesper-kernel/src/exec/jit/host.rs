@@ -165,24 +165,39 @@ fn range(d: i128, step: i128, strict: bool, lanes: u64) -> Number {
 
 /// Reads up to 8 bytes at a checked place.
 fn read(env: &Env<'_>, param: u32, at: u64, scalar: Scalar) -> u64 {
-    let mut bytes = [0u8; 8];
     let size = scalar.size();
-    if let Some(arg) = env.bindings.args().get(param as usize)
-        && inside(at as i64, size, arg.len())
-    {
-        // SAFETY: the bytes lie in the argument, which is readable for the launch.
-        unsafe {
-            let from = arg.ptr().wrapping_add(at as usize);
-            std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), size as usize);
+    let Some(arg) = env.bindings.args().get(param as usize).filter(|arg| inside(at as i64, size, arg.len()))
+    else {
+        return 0;
+    };
+    let from = arg.ptr().wrapping_add(at as usize);
+    // SAFETY: the bytes lie in the argument, which is readable for the launch.
+    let bits = unsafe {
+        match size {
+            1 => u64::from(from.read()),
+            2 => u64::from(from.cast::<u16>().read_unaligned().to_le()),
+            4 => u64::from(from.cast::<u32>().read_unaligned().to_le()),
+            _ => from.cast::<u64>().read_unaligned().to_le(),
         }
-    }
-    let bits = u64::from_le_bytes(bytes);
+    };
     if scalar == Scalar::Bool { u64::from(bits != 0) } else { bits }
 }
 
 impl Env<'_> {
-    /// Performs an operation for a row. `None` where the row is not for machine code.
-    pub fn perform(&self, op: &HostOp, numbers: &[Number], row: &Row) -> Option<Number> {
+    /// Performs an operation for a row and notes its number. Whether the row is for machine code.
+    pub fn perform(&self, op: &HostOp, numbers: &mut [Number], slot: Slot, row: &Row) -> bool {
+        match self.number(op, numbers, row) {
+            Some(Number { bits, stride }) => {
+                let to = &mut numbers[slot as usize];
+                (to.bits, to.stride) = (bits, stride);
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[inline(always)]
+    fn number(&self, op: &HostOp, numbers: &[Number], row: &Row) -> Option<Number> {
         let of = |s: Slot| numbers[s as usize];
         let bits = |s: Slot| of(s).bits;
         let uniform = match *op {

@@ -8,22 +8,15 @@
 //! A destination is never one of the operands, and operands are never temporaries.
 
 use super::asm::{Mem, Opcode, Vr};
-use super::node::Node;
+use super::node::{Node, is_long};
 use super::vector::*;
 use crate::ir::{BinaryOp, CmpOp, Scalar, TernaryOp, TestOp, UnaryOp};
 
 const ONE: u32 = 0x3f80_0000;
-const SIGN: u32 = 0x8000_0000;
-const MAGNITUDE: u32 = 0x7fff_ffff;
 const INFINITY: u32 = 0x7f80_0000;
 
 fn is_half(s: Scalar) -> bool {
     matches!(s, Scalar::F16 | Scalar::BF16)
-}
-
-/// Whether lanes of a type are 32 bits wide.
-pub(super) fn fits_a_lane(s: Scalar) -> bool {
-    s.size() <= 4
 }
 
 /// Whether a node has instructions of its own; `wide` says AVX-512.
@@ -32,7 +25,7 @@ pub(super) fn is_native(node: &Node, wide: bool) -> bool {
         Node::Unary(op, s, _) => native_unary(op, s),
         Node::Binary(op, s, ..) => native_binary(op, s),
         Node::Convert(from, to, _) => native_convert(from, to, wide),
-        Node::Ternary(_, s, ..) => s != Scalar::Bool && fits_a_lane(s),
+        Node::Ternary(_, s, ..) => s != Scalar::Bool,
         _ => true,
     }
 }
@@ -91,6 +84,9 @@ fn native_convert(from: Scalar, to: Scalar, wide: bool) -> bool {
         (Scalar::F16 | Scalar::BF16 | Scalar::F32, Scalar::U32) => wide,
         // These round twice unless through a wider float.
         (Scalar::I32 | Scalar::U32, Scalar::F16 | Scalar::BF16) => false,
+        (Scalar::I64 | Scalar::U64 | Scalar::F64, Scalar::F16 | Scalar::BF16) => false,
+        (Scalar::I64 | Scalar::U64, to) if to.is_float() => wide,
+        (from, Scalar::I64 | Scalar::U64) if from.is_float() => wide,
         _ => true,
     }
 }
@@ -103,14 +99,24 @@ impl Vector<'_> {
             r[i] = self.operand(i, o, held[i]);
         }
         let [a, b, c] = r;
+        self.long = match *node {
+            Node::Compare(_, s, ..) | Node::Test(_, s, _) | Node::Store { scalar: s, .. } => is_long(s),
+            Node::Convert(from, to, _) => is_long(from) && to == Scalar::Bool,
+            _ => node.is_long(),
+        };
         match *node {
             Node::Load { pair: Some(which), .. } => self.load_pair(d, m, which),
             Node::StorePair { .. } => self.store_pair(a, b, m),
             Node::Load { scalar, .. } => self.load(scalar, d, m),
             Node::Store { scalar, .. } => self.store_as(scalar, a, m),
-            Node::Linear { .. } => {
-                self.numbers(T0);
-                self.op3(MUL_D, T0, T0, b);
+            Node::Linear { long, .. } => {
+                self.long = false;
+                self.numbers(T3);
+                if long {
+                    self.extend(T3, T3, true);
+                }
+                self.long = long;
+                self.multiply(T0, T3, b);
                 self.op3(ADD_D, d, T0, a);
             }
             Node::Unary(op, s, _) if s.is_float() => self.float_unary(op, s, d, a),
@@ -139,9 +145,11 @@ impl Vector<'_> {
                 let cond = self.condition(a);
                 self.blend(d, cond, b, c);
             }
+            Node::Convert(from, to, _) if is_long(from) || is_long(to) => self.convert_long(from, to, d, a),
             Node::Convert(from, to, _) => self.convert(from, to, d, a),
             Node::Call(..) => {}
         }
+        self.long = false;
     }
 
     // ---- Memory ----
@@ -197,7 +205,7 @@ impl Vector<'_> {
                 self.narrow(T0, 1);
             }
             s if s.size() < 4 => self.narrow(a, s.size() as u8),
-            _ => return self.store(a, m, 4),
+            s => return self.store(a, m, s.size() as u8),
         }
         self.store(T3, m, s.size() as u8);
     }
@@ -233,8 +241,14 @@ impl Vector<'_> {
 
     fn float_unary(&mut self, op: UnaryOp, s: Scalar, d: Vr, a: Vr) {
         match op {
-            UnaryOp::Neg => self.with_constant(XOR, d, a, SIGN),
-            UnaryOp::Abs => self.with_constant(AND, d, a, MAGNITUDE),
+            UnaryOp::Neg => {
+                let sign = self.sign();
+                self.op3(XOR, d, a, sign);
+            }
+            UnaryOp::Abs => {
+                let magnitude = self.magnitude();
+                self.op3(AND, d, a, magnitude);
+            }
             UnaryOp::Floor => self.op2_imm(ROUND_PS, d, a, 9),
             UnaryOp::Ceil => self.op2_imm(ROUND_PS, d, a, 10),
             UnaryOp::Trunc => self.op2_imm(ROUND_PS, d, a, 11),
@@ -242,17 +256,17 @@ impl Vector<'_> {
             UnaryOp::Sqrt => self.rounded(s, d, |v, out| v.op2(SQRT_PS, out, a)),
             UnaryOp::Rsqrt => self.rounded(s, d, |v, out| {
                 v.op2(SQRT_PS, T1, a);
-                let one = v.constant(ONE);
+                let one = v.float(1.0);
                 v.op3(DIV_PS, out, one, T1);
             }),
             UnaryOp::Sign => {
                 let zero = self.constant(0);
                 let above = self.compare_ps(T2, GT, a, zero);
-                let one = self.constant(ONE);
+                let one = self.float(1.0);
                 self.blend(T0, above, one, a);
                 let zero = self.constant(0);
                 let below = self.compare_ps(T2, LT, a, zero);
-                let minus = self.constant(ONE | SIGN);
+                let minus = self.float(-1.0);
                 self.blend(T0, below, minus, T0);
                 let nan = self.compare_ps(T2, UNORDERED, a, a);
                 let zero = self.constant(0);
@@ -261,21 +275,28 @@ impl Vector<'_> {
             UnaryOp::Round => {
                 self.op2_imm(ROUND_PS, T0, a, 11);
                 self.op3(SUB_PS, T1, a, T0);
-                self.with_constant(AND, T1, T1, MAGNITUDE);
-                let half = self.constant(0x3f00_0000);
+                let magnitude = self.magnitude();
+                self.op3(AND, T1, T1, magnitude);
+                let half = self.float(0.5);
                 let far = self.compare_ps(T2, GE, T1, half);
-                self.with_constant(AND, T1, a, SIGN);
-                self.with_constant(OR, T3, T1, ONE);
+                let sign = self.sign();
+                self.op3(AND, T1, a, sign);
+                let one = self.float(1.0);
+                self.op3(OR, T3, T1, one);
                 self.op3(ADD_PS, T3, T0, T3);
                 self.blend(T0, far, T3, T0);
-                self.with_constant(AND, T0, T0, MAGNITUDE);
+                let magnitude = self.magnitude();
+                self.op3(AND, T0, T0, magnitude);
                 self.op3(OR, d, T0, T1);
             }
             UnaryOp::Fract => self.rounded(s, d, |v, out| {
-                const BELOW: u32 = 0x3f7f_ffff;
                 v.op2_imm(ROUND_PS, T1, a, 9);
                 v.op3(SUB_PS, T1, a, T1);
-                let below = v.constant(BELOW);
+                let below = if v.long {
+                    v.long_constant(1f64.next_down().to_bits())
+                } else {
+                    v.constant(1f32.next_down().to_bits())
+                };
                 let over = v.compare_ps(T2, GT, T1, below);
                 v.blend(out, over, below, T1);
             }),
@@ -295,8 +316,10 @@ impl Vector<'_> {
             BinaryOp::MinNan => self.least_nan(MIN_PS, OR, d, a, b),
             BinaryOp::MaxNan => self.least_nan(MAX_PS, AND, d, a, b),
             BinaryOp::CopySign => {
-                self.with_constant(AND, T0, a, MAGNITUDE);
-                self.with_constant(AND, T1, b, SIGN);
+                let magnitude = self.magnitude();
+                self.op3(AND, T0, a, magnitude);
+                let sign = self.sign();
+                self.op3(AND, T1, b, sign);
                 self.op3(OR, d, T0, T1);
             }
             _ => {}
@@ -335,7 +358,7 @@ impl Vector<'_> {
                 v.op3(FMADD_231_PS, out, a, b);
             }),
             (TernaryOp::Fma, false) => {
-                self.op3(MUL_D, T0, a, b);
+                self.multiply(T0, a, b);
                 self.op3(ADD_D, d, T0, c);
                 self.wrap(s, d, d);
             }
@@ -344,31 +367,44 @@ impl Vector<'_> {
                 self.least(MIN_PS, OR, d, T3, c);
             }
             (TernaryOp::Clamp, false) => {
-                let (max, min) = if s.is_signed_int() { (MAX_SD, MIN_SD) } else { (MAX_UD, MIN_UD) };
-                self.op3(max, T0, a, b);
-                self.op3(min, d, T0, c);
+                self.extreme(true, s.is_signed_int(), T3, a, b);
+                self.extreme(false, s.is_signed_int(), d, T3, c);
             }
         }
     }
 
     fn test(&mut self, op: TestOp, s: Scalar, d: Vr, a: Vr) {
         let cond = match op {
-            TestOp::SignBit => return self.shift(Shift::RightSigned, d, a, 31),
+            TestOp::SignBit => {
+                let mut bits = a;
+                if self.long {
+                    self.shift(Shift::Right, T0, a, 32);
+                    self.long = false;
+                    self.low_halves(T1, T0);
+                    bits = T1;
+                }
+                return self.shift(Shift::RightSigned, d, bits, 31);
+            }
             TestOp::IsNan => self.compare_ps(T2, UNORDERED, a, a),
             TestOp::IsInf | TestOp::IsFinite => {
-                self.with_constant(AND, T0, a, MAGNITUDE);
-                let infinity = self.constant(INFINITY);
+                let magnitude = self.magnitude();
+                self.op3(AND, T0, a, magnitude);
+                let infinity = self.float(f32::INFINITY);
                 let how = if op == TestOp::IsInf { EQ } else { LT };
                 self.compare_ps(T2, how, T0, infinity)
             }
             TestOp::IsNormal => {
-                // f16 subnormals are normal in f32.
-                let least = if s == Scalar::F16 { 0x3880_0000 } else { 0x0080_0000 };
-                self.with_constant(AND, T0, a, MAGNITUDE);
-                let infinity = self.constant(INFINITY);
+                let magnitude = self.magnitude();
+                self.op3(AND, T0, a, magnitude);
+                let infinity = self.float(f32::INFINITY);
                 let finite = self.compare_ps(T2, LT, T0, infinity);
                 self.lanes(T1, finite);
-                let least = self.constant(least);
+                let least = match s {
+                    Scalar::F64 => self.long_constant(f64::MIN_POSITIVE.to_bits()),
+                    // Its subnormals are normal in f32.
+                    Scalar::F16 => self.constant(0x3880_0000),
+                    _ => self.constant(0x0080_0000),
+                };
                 let normal = self.compare_ps(T2, GE, T0, least);
                 self.lanes(T3, normal);
                 return self.op3(AND, d, T1, T3);
@@ -380,8 +416,8 @@ impl Vector<'_> {
     // ---- Integers ----
 
     /// Extends the low bits of a lane to a narrow type's value.
-    fn wrap(&mut self, s: Scalar, d: Vr, a: Vr) {
-        let spare = 32 - s.bits() as u8;
+    pub fn wrap(&mut self, s: Scalar, d: Vr, a: Vr) {
+        let spare = 32u32.saturating_sub(s.bits()) as u8;
         match (spare, s.is_signed_int()) {
             (0, _) => self.mov(d, a),
             (_, true) => {
@@ -399,12 +435,17 @@ impl Vector<'_> {
                 self.op3(SUB_D, d, zero, a);
             }
             UnaryOp::Not => self.with_constant(XOR, d, a, u32::MAX),
-            UnaryOp::Abs if s.is_signed_int() => self.op2(ABS_D, d, a),
+            UnaryOp::Abs if s.is_signed_int() => self.absolute(d, a),
             UnaryOp::Sign if s.is_signed_int() => {
-                self.with_constant(MAX_SD, T0, a, u32::MAX);
-                self.with_constant(MIN_SD, d, T0, 1);
+                let minus = self.constant(u32::MAX);
+                self.extreme(true, true, T3, a, minus);
+                let one = self.constant(1);
+                self.extreme(false, true, d, T3, one);
             }
-            UnaryOp::Sign => self.with_constant(MIN_UD, d, a, 1),
+            UnaryOp::Sign => {
+                let one = self.constant(1);
+                self.extreme(false, false, d, a, one);
+            }
             _ => self.mov(d, a),
         }
         if s != Scalar::Bool && s.size() < 4 {
@@ -418,15 +459,15 @@ impl Vector<'_> {
         match op {
             BinaryOp::Add => self.op3(ADD_D, d, a, b),
             BinaryOp::Sub => self.op3(SUB_D, d, a, b),
-            BinaryOp::Mul => self.op3(MUL_D, d, a, b),
+            BinaryOp::Mul => self.multiply(d, a, b),
             BinaryOp::And => return self.op3(AND, d, a, b),
             BinaryOp::Or => return self.op3(OR, d, a, b),
             BinaryOp::Xor => return self.op3(XOR, d, a, b),
             BinaryOp::Min | BinaryOp::MinNan => {
-                return self.op3(if signed { MIN_SD } else { MIN_UD }, d, a, b);
+                return self.extreme(false, signed, d, a, b);
             }
             BinaryOp::Max | BinaryOp::MaxNan => {
-                return self.op3(if signed { MAX_SD } else { MAX_UD }, d, a, b);
+                return self.extreme(true, signed, d, a, b);
             }
             BinaryOp::Shl => {
                 count(self);
@@ -434,7 +475,7 @@ impl Vector<'_> {
             }
             BinaryOp::Shr => {
                 count(self);
-                return self.op3(if signed { SAR_VAR } else { SHR_VAR }, d, a, T0);
+                return self.shift_right(signed, d, a);
             }
             _ => {}
         }

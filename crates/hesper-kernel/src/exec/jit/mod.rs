@@ -3,7 +3,7 @@
 //!
 //! A kernel is split in two. The host computes, once per row of threads, what is the same for
 //! the row and where each access starts; machine code computes the lanes, 16 (AVX-512) or 8
-//! (AVX2) at a time, with all intermediates in registers. Functions without instructions of
+//! (AVX2) at a time, half as many where some are of 64 bits, with all intermediates in registers. Functions without instructions of
 //! their own (`exp`, `tanh`, ..) call the bytecode's lane functions on blocks of lanes.
 //!
 //! Promises: results equal the bytecode's bit for bit (up to the payload of NaN); nothing
@@ -20,6 +20,7 @@ mod asm;
 mod emit;
 mod even;
 mod host;
+mod long;
 mod lower;
 mod memory;
 mod node;
@@ -66,6 +67,8 @@ pub(super) struct Jit {
     slot_bytes: usize,
     /// Lanes of a step.
     lanes: u32,
+    /// Whether some lanes are of 64 bits.
+    long: bool,
 }
 
 /// Whether machine code is wanted at all.
@@ -105,15 +108,16 @@ pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Option<Jit> {
         ops: plan.ops,
         guards: plan.guards,
         accesses: plan.accesses,
-        row_entries: entries(&|e| matches!(e, Entry::Value(..) | Entry::Stride(_))),
-        base_entries: entries(&|e| matches!(e, Entry::Base(_))),
+        row_entries: entries(&|e| e.slot().is_some() && !e.is_base()),
+        base_entries: entries(&Entry::is_base),
+        lanes: plan.table.lanes,
         entries: plan.table.entries,
         code: Executable::new(&emitted.code)?,
         streaming: emitted.streaming,
         has_tail: emitted.has_tail,
         calls: emitted.calls,
         slot_bytes: emitted.slot_bytes,
-        lanes,
+        long: plan.long,
     })
 }
 

@@ -1,5 +1,5 @@
 //! What a kernel consists of once it is split: *nodes*, which have a value for each lane and
-//! become machine code, and a table of *uniforms*, 32-bit values that are the same for a row.
+//! become machine code, and a table of *uniforms*, values that are the same for a row.
 
 use super::host::Slot;
 use crate::exec::lanes::{Fn1, Fn2, half};
@@ -29,8 +29,8 @@ pub(super) enum Function {
     Two(Fn2),
 }
 
-/// A computation on lanes. 16-bit floats are f32 lanes rounded to their type; narrow integers
-/// are extended to 32 bits; a `Bool` is all ones or zero.
+/// A computation on lanes, of 32 bits or *long* ones of 64. 16-bit floats are f32 lanes rounded to
+/// their type; narrow integers are extended to 32 bits; a `Bool` is 32 bits, all ones or zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Node {
     /// With the number of the component where two lie side by side in the value.
@@ -49,20 +49,22 @@ pub(super) enum Node {
         access: u16,
         values: [Operand; 2],
     },
-    /// `base + lane * stride`, integers of 32 bits.
+    /// `base + lane * stride`, integers of 32 bits or long ones.
     Linear {
         base: Operand,
         stride: Operand,
+        long: bool,
     },
     Unary(UnaryOp, Scalar, Operand),
     Binary(BinaryOp, Scalar, Operand, Operand),
     Ternary(TernaryOp, Scalar, Operand, Operand, Operand),
     Compare(CmpOp, Scalar, Operand, Operand),
     Test(TestOp, Scalar, Operand),
-    Select(Operand, Operand, Operand),
+    /// The type is that of the last two.
+    Select(Scalar, Operand, Operand, Operand),
     Convert(Scalar, Scalar, Operand),
-    /// A function call; all lanes have 4 bytes.
-    Call(Function, [Operand; 2]),
+    /// A function call, with the operands and which of them are long, and whether the result is.
+    Call(Function, [(Operand, bool); 2], bool),
 }
 
 impl Node {
@@ -72,14 +74,28 @@ impl Node {
             Node::Load { .. } => ([Operand::Uniform(0); 3], 0),
             Node::Store { value, .. } => ([value; 3], 1),
             Node::StorePair { values: [a, b], .. } => ([a, b, b], 2),
-            Node::Linear { base, stride } => ([base, stride, stride], 2),
+            Node::Linear { base, stride, .. } => ([base, stride, stride], 2),
             Node::Unary(_, _, a) | Node::Test(_, _, a) | Node::Convert(_, _, a) => ([a; 3], 1),
             Node::Binary(_, _, a, b) | Node::Compare(_, _, a, b) => ([a, b, b], 2),
-            Node::Ternary(_, _, a, b, c) | Node::Select(a, b, c) => ([a, b, c], 3),
-            Node::Call(Function::One(_), [a, _]) => ([a; 3], 1),
-            Node::Call(Function::Two(_), [a, b]) => ([a, b, b], 2),
+            Node::Ternary(_, _, a, b, c) | Node::Select(_, a, b, c) => ([a, b, c], 3),
+            Node::Call(Function::One(_), [(a, _), _], _) => ([a; 3], 1),
+            Node::Call(Function::Two(_), [(a, _), (b, _)], _) => ([a, b, b], 2),
         };
         list.into_iter().take(n)
+    }
+
+    /// Whether the lanes of its value are long.
+    pub fn is_long(&self) -> bool {
+        match *self {
+            Node::Load { scalar: s, .. }
+            | Node::Unary(_, s, _)
+            | Node::Binary(_, s, ..)
+            | Node::Ternary(_, s, ..)
+            | Node::Select(s, ..)
+            | Node::Convert(_, s, _) => is_long(s),
+            Node::Linear { long, .. } | Node::Call(_, _, long) => long,
+            Node::Store { .. } | Node::StorePair { .. } | Node::Compare(..) | Node::Test(..) => false,
+        }
     }
 
     /// The operands that have lanes.
@@ -89,6 +105,11 @@ impl Node {
             Operand::Uniform(_) => None,
         })
     }
+}
+
+/// Whether lanes of a type are 64 bits wide.
+pub(super) fn is_long(s: Scalar) -> bool {
+    s.size() == 8
 }
 
 /// One component of a load or store.
@@ -118,6 +139,37 @@ pub(super) enum Entry {
     /// A slot's value in the first lane, and its growth from lane to lane.
     Base(Slot),
     Stride(Slot),
+    /// The low bits of a long one; the entry behind it has the high ones.
+    Low(Long),
+    High(Long),
+}
+
+/// What two entries hold together.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Long {
+    Constant(u64),
+    Value(Slot),
+    Base(Slot),
+    Stride(Slot),
+}
+
+impl Entry {
+    /// The slot it is filled from.
+    pub fn slot(&self) -> Option<Slot> {
+        match *self {
+            Entry::Constant(_) | Entry::Low(Long::Constant(_)) | Entry::High(Long::Constant(_)) => None,
+            Entry::Value(slot, _) | Entry::Base(slot) | Entry::Stride(slot) => Some(slot),
+            Entry::Low(long) | Entry::High(long) => match long {
+                Long::Constant(_) => None,
+                Long::Value(slot) | Long::Base(slot) | Long::Stride(slot) => Some(slot),
+            },
+        }
+    }
+
+    /// Whether each call sets it.
+    pub fn is_base(&self) -> bool {
+        matches!(self, Entry::Base(_) | Entry::Low(Long::Base(_)) | Entry::High(Long::Base(_)))
+    }
 }
 
 /// The uniforms a kernel's machine code reads.
@@ -141,6 +193,20 @@ impl Table {
         }
         self.entries.push(entry);
         self.entries.len() as u16 - 1
+    }
+
+    /// The first of the two entries of a long uniform.
+    pub fn intern_long(&mut self, long: Long) -> u16 {
+        let at = self.intern(Entry::Low(long));
+        // Nothing stands behind low bits but their high ones.
+        if at as usize + 1 == self.entries.len() {
+            self.entries.push(Entry::High(long));
+        }
+        at
+    }
+
+    pub fn is_long(&self, uniform: u16) -> bool {
+        matches!(self.entries.get(uniform as usize), Some(Entry::Low(_)))
     }
 
     pub fn constant(&mut self, bits: u32) -> u16 {

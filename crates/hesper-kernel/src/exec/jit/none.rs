@@ -48,7 +48,7 @@ impl<'a> Session<'a> {
         Session { jit, streamed: false }
     }
 
-    pub fn row(&mut self, _: [u64; 3], _: u64, _: &Cancel<'_>) -> Answer {
+    pub fn row(&mut self, _: u64, _: u64, _: u64, _: u64, _: &Cancel<'_>) -> Answer {
         match *self.jit {}
     }
 }

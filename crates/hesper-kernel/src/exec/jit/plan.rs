@@ -1,13 +1,13 @@
 //! Splits a straight-line kernel into what the host computes per row and what machine code
 //! computes per lane. Gives up (`None`) on whatever does not fit this form: control flow (other
-//! than leaving threads out by their position), addresses that depend on data, 64-bit lanes,
-//! threads that see their group.
+//! than leaving threads out by their position), addresses that depend on data, threads that see
+//! their group.
 
 use std::collections::HashMap;
 
 use super::host::{HostOp, MAX_OPS, Slot};
-use super::lower::{fits_a_lane, is_native};
-use super::node::{Access, Entry, Function, MAX_ACCESSES, Node, Operand, Table, Value};
+use super::lower::is_native;
+use super::node::{Access, Entry, Function, Long, MAX_ACCESSES, Node, Operand, Table, Value, is_long};
 use crate::exec::lanes::{arith, convert, unary};
 use crate::exec::level::SimdLevel;
 use crate::exec::lower::is_launch_wide;
@@ -48,6 +48,8 @@ pub(super) struct Plan {
     pub table: Table,
     /// Ranges of lanes; the kernel runs in those that are in all of them.
     pub guards: Vec<Slot>,
+    /// Whether some lanes are of 64 bits; a step then has half as many.
+    pub long: bool,
 }
 
 /// A straight line of instructions, with the conditions that threads leave by.
@@ -64,7 +66,7 @@ struct Planner<'k> {
     vals: Vec<Option<Val>>,
     vars: Vec<Option<Val>>,
     /// Nodes that lay out linear slots.
-    laid_out: HashMap<Slot, Value>,
+    laid_out: HashMap<(Slot, bool), Value>,
     stored: Vec<u32>,
     groups: u32,
     /// The operation of each value.
@@ -86,7 +88,7 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
     let live = live_values(&items, &ops);
     let table = Table::new(lanes);
     let (nodes, accesses) = (Vec::new(), Vec::new());
-    let plan = Plan { ops: Vec::new(), nodes, accesses, table, guards: Vec::new() };
+    let plan = Plan { ops: Vec::new(), nodes, accesses, table, guards: Vec::new(), long: false };
     let mut p = Planner {
         kernel,
         level,
@@ -115,7 +117,14 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
             return None;
         }
     }
-    (!p.stored.is_empty() && p.plan.accesses.len() <= MAX_ACCESSES).then_some(p.plan)
+    let mut plan = p.plan;
+    let stores_long = |n: &Node| matches!(n, Node::Store { scalar, .. } if is_long(*scalar));
+    let reads_long = |n: &Node| matches!(n, Node::Call(_, args, _) if args.iter().any(|a| a.1));
+    plan.long = plan.nodes.iter().any(|n| n.is_long() || stores_long(n) || reads_long(n));
+    if plan.long {
+        plan.table.lanes = lanes / 2;
+    }
+    (!p.stored.is_empty() && plan.accesses.len() <= MAX_ACCESSES).then_some(plan)
 }
 
 /// The kernel as a straight line: `if (c) return;` and a last `if (c) { .. }` are guards.
@@ -267,11 +276,10 @@ impl Planner<'_> {
                 let from = scalar_of(a)?;
                 self.map(n, [a; 3], |p, [a, ..]| match a {
                     Part::Uniform(a) => Some(Part::Uniform(p.host(HostOp::FrexpExp(from, a)))),
-                    a if fits_a_lane(from) => {
-                        let a = p.lanes(a, from)?;
-                        p.node(Node::Call(Function::One(unary::frexp_exp(from, p.level)), [a; 2]))
+                    a => {
+                        let a = (p.lanes(a, from)?, is_long(from));
+                        p.node(Node::Call(Function::One(unary::frexp_exp(from, p.level)), [a; 2], false))
                     }
-                    _ => None,
                 })
             }
             Op::Splat(a) => {
@@ -327,22 +335,23 @@ impl Planner<'_> {
         if is_native(&node, self.level == SimdLevel::Avx512) {
             return Some(Part::Lanes(self.push(node)));
         }
-        let word = |s: Scalar| fits_a_lane(s) && (s.is_float() || s.size() == 4);
+        let word = |s: Scalar| s.is_float() || s.size() >= 4;
         let (function, args, round, s) = match node {
             Node::Unary(op, s, a) if word(s) => {
                 let (f, round) = unary::unary(op, s, self.level)?;
-                (Function::One(f), [a; 2], round, s)
+                (Function::One(f), [(a, is_long(s)); 2], round, s)
             }
             Node::Binary(op, s, a, b) if word(s) => {
                 let (f, round) = arith::binary(op, s, self.level)?;
-                (Function::Two(f), [a, b], round, s)
+                let by = if op == BinaryOp::Ldexp { Scalar::I32 } else { s };
+                (Function::Two(f), [(a, is_long(s)), (b, is_long(by))], round, s)
             }
             Node::Convert(from, to, a) if word(from) && word(to) => {
-                (Function::One(convert::convert(from, to, self.level)?), [a; 2], false, to)
+                (Function::One(convert::convert(from, to, self.level)?), [(a, is_long(from)); 2], false, to)
             }
             _ => return None,
         };
-        let called = self.push(Node::Call(function, args));
+        let called = self.push(Node::Call(function, args, is_long(s)));
         if round && matches!(s, Scalar::F16 | Scalar::BF16) {
             return Some(Part::Lanes(self.push(Node::Convert(Scalar::F32, s, Operand::Lanes(called)))));
         }
@@ -377,25 +386,29 @@ impl Planner<'_> {
 
     /// A component as an operand of a node.
     fn lanes(&mut self, part: Part, s: Scalar) -> Option<Operand> {
-        if !fits_a_lane(s) {
-            return None;
-        }
+        let table = &mut self.plan.table;
         Some(match part {
             Part::Lanes(v) => Operand::Lanes(v),
-            Part::Uniform(slot) => Operand::Uniform(self.plan.table.intern(Entry::Value(slot, s))),
-            Part::Linear(slot) => self.lay_out(slot),
+            Part::Uniform(slot) if is_long(s) => Operand::Uniform(table.intern_long(Long::Value(slot))),
+            Part::Uniform(slot) => Operand::Uniform(table.intern(Entry::Value(slot, s))),
+            Part::Linear(slot) => self.lay_out(slot, is_long(s)),
         })
     }
 
-    /// The lanes of a linear integer, modulo 2^32.
-    fn lay_out(&mut self, slot: Slot) -> Operand {
-        if let Some(v) = self.laid_out.get(&slot) {
+    /// The lanes of a linear integer, modulo 2^32 or 2^64.
+    fn lay_out(&mut self, slot: Slot, long: bool) -> Operand {
+        if let Some(v) = self.laid_out.get(&(slot, long)) {
             return Operand::Lanes(*v);
         }
-        let base = Operand::Uniform(self.plan.table.intern(Entry::Base(slot)));
-        let stride = Operand::Uniform(self.plan.table.intern(Entry::Stride(slot)));
-        let v = self.push(Node::Linear { base, stride });
-        self.laid_out.insert(slot, v);
+        let table = &mut self.plan.table;
+        let (base, stride) = if long {
+            (table.intern_long(Long::Base(slot)), table.intern_long(Long::Stride(slot)))
+        } else {
+            (table.intern(Entry::Base(slot)), table.intern(Entry::Stride(slot)))
+        };
+        let (base, stride) = (Operand::Uniform(base), Operand::Uniform(stride));
+        let v = self.push(Node::Linear { base, stride, long });
+        self.laid_out.insert((slot, long), v);
         Operand::Lanes(v)
     }
 
@@ -408,7 +421,7 @@ impl Planner<'_> {
             }
             Part::Linear(slot) => {
                 self.host(HostOp::Fits(s, slot));
-                Some(self.lay_out(slot))
+                Some(self.lay_out(slot, false))
             }
             Part::Lanes(_) => None,
         }
@@ -459,7 +472,8 @@ impl Planner<'_> {
         if let (Part::Uniform(a), Part::Uniform(b)) = (a, b) {
             return Some(Part::Uniform(self.host(HostOp::Compare(op, s, a, b))));
         }
-        if s.is_int() && s.size() == 8 {
+        let on_host = |part: Part| !matches!(part, Part::Lanes(_));
+        if s.is_int() && s.size() == 8 && on_host(a) && on_host(b) {
             let (a, b) = (self.narrowed(a, s)?, self.narrowed(b, s)?);
             return self.node(Node::Compare(op, Scalar::I32, a, b));
         }
@@ -472,7 +486,7 @@ impl Planner<'_> {
             return Some(Part::Uniform(self.host(HostOp::Select(c, a, b))));
         }
         let (c, a, b) = (self.lanes(c, Scalar::Bool)?, self.lanes(a, s)?, self.lanes(b, s)?);
-        self.node(Node::Select(c, a, b))
+        self.node(Node::Select(s, c, a, b))
     }
 
     fn convert(&mut self, from: Scalar, to: Scalar, a: Part) -> Option<Part> {
@@ -485,14 +499,14 @@ impl Planner<'_> {
             Part::Linear(a) if wide(from) && wide(to) => {
                 Some(Part::Linear(self.host(HostOp::LinearConvert(from, to, a))))
             }
-            _ if !fits_a_lane(to) => None,
             Part::Linear(_) if from.size() == 8 => {
                 let a = self.narrowed(a, from)?;
                 self.node(Node::Convert(Scalar::I32, to, a))
             }
             a => {
-                let free = (from.is_float() && to == Scalar::F32)
-                    || (from.is_int() && to.is_int() && to.size() == 4);
+                let widths = (from.size() <= 4, to.size() <= 4);
+                let free = (from.is_float() && to == Scalar::F32 && widths.0)
+                    || (from.is_int() && to.is_int() && to.size() >= 4 && widths.0 == widths.1);
                 let a = self.lanes(a, from)?;
                 match a {
                     Operand::Lanes(v) if free => Some(Part::Lanes(v)),
@@ -511,7 +525,7 @@ impl Planner<'_> {
             // Any byte but 0 is a true `Bool` in memory only.
             Part::Uniform(_) if from != Scalar::Bool && to != Scalar::Bool => Some(a),
             Part::Linear(_) if ints => Some(a),
-            a if from.size() == 4 => match self.lanes(a, from)? {
+            a if from.size() >= 4 && from.size() == to.size() => match self.lanes(a, from)? {
                 Operand::Lanes(v) => Some(Part::Lanes(v)),
                 Operand::Uniform(_) => None,
             },
@@ -606,7 +620,7 @@ impl Planner<'_> {
             });
         }
         // What is staged was read before anything is stored.
-        if !fits_a_lane(s) || self.stored.contains(&param) {
+        if self.stored.contains(&param) {
             return None;
         }
         self.groups += 1;
@@ -623,7 +637,7 @@ impl Planner<'_> {
         };
         let ty = self.kernel.ty(value);
         let s = ty.scalar()?;
-        if !linear || !fits_a_lane(s) || !self.access(param)?.writes() {
+        if !linear || !self.access(param)?.writes() {
             return None;
         }
         let (parts, n) = self.parts(value)?;

@@ -7,14 +7,16 @@ use super::Jit;
 use super::emit::MAX_SLOT_BYTES;
 use super::even::Growth;
 use super::host::{Env, Number, Row};
-use super::node::{Access, Entry, Frame, MAX_ACCESSES, lane_bits};
+use super::node::{Access, Entry, Frame, Long, MAX_ACCESSES, lane_bits};
 use super::stage::Place;
 use crate::exec::program::Cancel;
 use crate::exec::stream::STREAM_BYTES;
 use crate::launch::{Bindings, Launch};
 
-/// Lanes of the staging area.
+/// Lanes of the staging area; half as many where some are of 64 bits.
 const STAGE: u64 = 256;
+/// Bytes of the staging area for each access.
+const STAGE_BYTES: usize = STAGE as usize * 4;
 /// Lanes between two looks at whether to stop.
 const PIECE: u64 = 1 << 16;
 /// Rows shorter than this are not written past the caches.
@@ -85,13 +87,8 @@ impl<'a> Session<'a> {
     /// Performs operations of the host. Whether the row is fit for machine code.
     fn perform(&mut self, which: &[u16], row: &Row) -> bool {
         let (env, jit) = (self.env, self.jit);
-        for &slot in which {
-            let Some(n) = env.perform(&jit.ops[slot as usize], self.numbers(), row) else {
-                return false;
-            };
-            self.numbers()[slot as usize] = n;
-        }
-        true
+        let numbers = self.numbers();
+        which.iter().all(|&slot| env.perform(&jit.ops[slot as usize], numbers, slot, row))
     }
 
     /// Finds out how the numbers grow that grow evenly: from what they are in the first row and in
@@ -125,8 +122,11 @@ impl<'a> Session<'a> {
                     return false;
                 }
                 for (i, entry) in jit.entries.iter().enumerate() {
-                    if let Entry::Constant(bits) = *entry {
-                        self.set_uniform(i, bits);
+                    match *entry {
+                        Entry::Constant(bits) => self.set_uniform(i, bits),
+                        Entry::Low(Long::Constant(bits)) => self.set_uniform(i, bits as u32),
+                        Entry::High(Long::Constant(bits)) => self.set_uniform(i, (bits >> 32) as u32),
+                        _ => {}
                     }
                 }
                 self.progress = Progress::Begun;
@@ -153,9 +153,10 @@ impl<'a> Session<'a> {
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).uniforms).cast::<u32>().add(at).write(bits) };
     }
 
-    /// Runs threads `first..first + lanes` along x.
-    pub fn row(&mut self, first: [u64; 3], lanes: u64, cancel: &Cancel<'_>) -> Answer {
-        let row = Row { first, lanes };
+    /// Runs threads `x..x + lanes` of a row. The position is passed in registers: read from memory as a whole it would
+    /// wait for the numbers that were just written there one by one.
+    pub fn row(&mut self, x: u64, y: u64, z: u64, lanes: u64, cancel: &Cancel<'_>) -> Answer {
+        let row = Row { first: [x, y, z], lanes };
         let jit = self.jit;
         if !self.prepare(&row) {
             return Answer::Refused;
@@ -169,7 +170,7 @@ impl<'a> Session<'a> {
             return Answer::Done;
         }
         if to - from < lanes {
-            return self.row([first[0] + from, first[1], first[2]], to - from, cancel);
+            return self.row(x + from, y, z, to - from, cancel);
         }
         let mut places = [MaybeUninit::<Place>::uninit(); MAX_ACCESSES];
         let mut direct = true;
@@ -202,11 +203,16 @@ impl<'a> Session<'a> {
             return Answer::Refused;
         }
         for &i in &jit.row_entries {
-            match jit.entries[i as usize] {
-                Entry::Value(slot, s) => self.set_uniform(i as usize, lane_bits(s, self.number(slot).bits)),
-                Entry::Stride(slot) => self.set_uniform(i as usize, self.number(slot).stride as u32),
-                Entry::Base(_) | Entry::Constant(_) => {}
-            }
+            let entry = jit.entries[i as usize];
+            let Some(number) = entry.slot().map(|slot| self.number(slot)) else { continue };
+            let bits = match entry {
+                Entry::Value(_, s) => lane_bits(s, number.bits),
+                Entry::Low(Long::Value(_)) => number.bits as u32,
+                Entry::High(Long::Value(_)) => (number.bits >> 32) as u32,
+                Entry::High(_) => (number.stride >> 32) as u32,
+                _ => number.stride as u32,
+            };
+            self.set_uniform(i as usize, bits);
         }
         if jit.slot_bytes == 0 {
             // SAFETY: nothing uses slots.
@@ -234,7 +240,7 @@ impl<'a> Session<'a> {
                 if cancel.is_cancelled() {
                     return Answer::Cancelled;
                 }
-                let n = STAGE.min(lanes - at);
+                let n = if self.jit.long { STAGE / 2 } else { STAGE }.min(lanes - at);
                 self.staged(places, at, n);
                 at += n;
             }
@@ -251,7 +257,8 @@ impl<'a> Session<'a> {
                 return Answer::Cancelled;
             }
             let left = lanes - at;
-            let n = PIECE.min(left) / step * step;
+            // Steps are powers of two.
+            let n = PIECE.min(left) & !(step - 1);
             let has_tail = self.jit.has_tail && head.is_none() && left - n < step;
             let tail = if has_tail { left - n } else { 0 };
             if n + tail == 0 {
@@ -299,11 +306,10 @@ impl<'a> Session<'a> {
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).pointers).cast::<*mut u8>().add(access).write(to) };
     }
 
-    /// Runs at most [`STAGE`] lanes through the staging area.
+    /// Runs at most as many lanes as it has room for through the staging area.
     #[inline(never)]
     fn staged(&mut self, places: &[Place], first: u64, n: u64) {
-        const LANE: usize = 4;
-        let mut room = Room::<{ MAX_ACCESSES * STAGE as usize * LANE }>(MaybeUninit::uninit());
+        let mut room = Room::<{ MAX_ACCESSES * STAGE_BYTES }>(MaybeUninit::uninit());
         let room: *mut u8 = room.0.as_mut_ptr().cast();
         let step = u64::from(self.jit.lanes);
         let whole = n.next_multiple_of(step);
@@ -316,11 +322,11 @@ impl<'a> Session<'a> {
                 self.set_pointer(i, place.address(first));
                 continue;
             }
-            let at = room.wrapping_add(i * STAGE as usize * LANE);
+            let at = room.wrapping_add(i * STAGE_BYTES);
             self.set_pointer(i, at);
             if !access.store && !is_second(access) {
                 let size = place.staged_size();
-                // SAFETY: each access has room for whole steps up to `STAGE` lanes, both components
+                // SAFETY: each access has room for whole steps up to so many lanes, both components
                 // of a pair together as much as for two; the buffer is bound, so readable.
                 unsafe {
                     place.gather(first, n, at);
@@ -332,7 +338,7 @@ impl<'a> Session<'a> {
         unsafe { self.call(first, whole, 0, false) };
         for (i, (place, access)) in places.iter().zip(&jit.accesses).enumerate() {
             if access.store && !is_second(access) && !is_direct(place) {
-                let at = room.wrapping_add(i * STAGE as usize * LANE);
+                let at = room.wrapping_add(i * STAGE_BYTES);
                 // SAFETY: machine code wrote the lanes; stored parameters are bound writable.
                 unsafe { place.scatter(first, n, at) };
             }
@@ -349,10 +355,12 @@ impl<'a> Session<'a> {
     unsafe fn call(&mut self, first: u64, n: u64, tail: u64, streaming: bool) {
         let jit = self.jit;
         for &i in &jit.base_entries {
-            if let Entry::Base(slot) = jit.entries[i as usize] {
+            let entry = jit.entries[i as usize];
+            if let Some(slot) = entry.slot() {
                 let x = self.number(slot);
                 let bits = x.bits.wrapping_add((x.stride as u64).wrapping_mul(first));
-                self.set_uniform(i as usize, bits as u32);
+                let high = matches!(entry, Entry::High(_));
+                self.set_uniform(i as usize, if high { (bits >> 32) as u32 } else { bits as u32 });
             }
         }
         let frame = self.frame.as_mut_ptr();

@@ -1,10 +1,12 @@
 //! Vector operations that exist on every level, however many instructions they take there.
 //!
-//! A lane is 32 bits. A condition is a mask register under AVX-512 and a vector of all-ones or
-//! zero lanes under AVX2; as a value it always is such a vector.
+//! A lane is 32 bits, or 64 while [`Vector::long`] is set: then operations are those of doubles and
+//! 64-bit integers, and steps have half as many lanes, so that one of 32 bits fills half a register.
+//! A condition is a mask register under AVX-512 and a vector of all-ones or zero lanes under AVX2; as
+//! a value it always is such a vector, of 32-bit lanes.
 
 use super::asm::{Asm, Gr, Len, Mem, Opcode, R14, RBX, Rm, Vr};
-use super::node::{Operand, Table, uniform_offset};
+use super::node::{Long, Operand, Table, uniform_offset};
 use crate::ir::CmpOp;
 
 pub(super) const ADD_PS: Opcode = Opcode(0, 1, 0x58);
@@ -45,6 +47,24 @@ const LOAD: Opcode = Opcode(0, 1, 0x10);
 const STORE: Opcode = Opcode(0, 1, 0x11);
 const STREAM: Opcode = Opcode(0, 1, 0x2b);
 const SHIFT: Opcode = Opcode(1, 1, 0x72);
+const EQUAL: Opcode = Opcode(1, 1, 0x76);
+pub(super) const GREATER: Opcode = Opcode(1, 1, 0x66);
+
+impl Opcode {
+    /// The form for doubles and 64-bit integers.
+    fn long(self) -> Opcode {
+        match self {
+            ADD_D => Opcode(5, 1, 0xd4),
+            SUB_D => Opcode(5, 1, 0xfb),
+            EQUAL => Opcode(5, 2, 0x29),
+            GREATER => Opcode(5, 2, 0x37),
+            ABS_D => Opcode(5, 2, 0x1f),
+            ROUND_PS => Opcode(5, 3, 0x09),
+            AND | OR | XOR => self,
+            Opcode(_, map, op) => Opcode(5, map, op),
+        }
+    }
+}
 
 /// Comparisons of floats that raise nothing.
 pub(super) const EQ: u8 = 0x00;
@@ -80,7 +100,7 @@ pub(super) enum Shift {
 
 /// A condition, to be used at once: the next one takes its place.
 #[derive(Clone, Copy)]
-pub(super) struct Cond(Vr);
+pub(super) struct Cond(pub Vr);
 
 /// Emits the vector code of one variant of a kernel.
 pub(super) struct Vector<'t> {
@@ -98,11 +118,15 @@ pub(super) struct Vector<'t> {
     pub streaming: bool,
     /// Accesses are for the lanes of [`TAIL`] only.
     pub masked: bool,
+    /// Operations are on 64-bit lanes.
+    pub long: bool,
+    /// Steps have as few lanes as 64-bit ones need.
+    few: bool,
     turn: usize,
 }
 
 impl<'t> Vector<'t> {
-    pub fn new(evex: bool, table: &'t mut Table, pins: Vec<Option<Vr>>) -> Vector<'t> {
+    pub fn new(evex: bool, few: bool, table: &'t mut Table, pins: Vec<Option<Vr>>) -> Vector<'t> {
         Vector {
             asm: Asm::new(evex),
             table,
@@ -112,6 +136,8 @@ impl<'t> Vector<'t> {
             slot_lane: None,
             streaming: false,
             masked: false,
+            long: false,
+            few,
             turn: 0,
         }
     }
@@ -120,22 +146,42 @@ impl<'t> Vector<'t> {
         self.asm.evex
     }
 
+    /// Bytes of a register that lanes of 32 bits fill.
     pub fn full(&self) -> Len {
+        match (self.wide(), self.few) {
+            (true, false) => Len::B512,
+            (true, true) | (false, false) => Len::B256,
+            (false, true) => Len::B128,
+        }
+    }
+
+    /// Bytes of a register that lanes of 64 bits fill.
+    pub fn most(&self) -> Len {
         if self.wide() { Len::B512 } else { Len::B256 }
+    }
+
+    /// Bytes of a register that the lanes of the operation fill.
+    fn len(&self) -> Len {
+        if self.long { self.most() } else { self.full() }
+    }
+
+    /// An opcode's form for the lanes of the operation.
+    fn form(&self, o: Opcode) -> Opcode {
+        if self.long { o.long() } else { o }
     }
 
     // ---- Instructions of three and two operands ----
 
     pub fn op3(&mut self, o: Opcode, d: Vr, a: Vr, b: impl Into<Rm>) {
-        self.asm.vector(o, self.full(), d, a, b.into(), 0, None);
+        self.asm.vector(self.form(o), self.len(), d, a, b.into(), 0, None);
     }
 
     pub fn op2(&mut self, o: Opcode, d: Vr, a: impl Into<Rm>) {
-        self.asm.vector(o, self.full(), d, 0, a.into(), 0, None);
+        self.asm.vector(self.form(o), self.len(), d, 0, a.into(), 0, None);
     }
 
     pub fn op2_imm(&mut self, o: Opcode, d: Vr, a: Vr, imm: u8) {
-        self.asm.vector(o, self.full(), d, 0, a.into(), 0, Some(imm));
+        self.asm.vector(self.form(o), self.len(), d, 0, a.into(), 0, Some(imm));
     }
 
     pub fn mov(&mut self, d: Vr, a: Vr) {
@@ -145,7 +191,9 @@ impl<'t> Vector<'t> {
     }
 
     pub fn shift(&mut self, how: Shift, d: Vr, a: Vr, by: u8) {
-        self.asm.vector(SHIFT, self.full(), how as u8, d, a.into(), 0, Some(by));
+        // There is no signed shift of 64-bit lanes under AVX2, and nothing asks for one.
+        let o = if self.long { Opcode(5, 1, 0x73) } else { SHIFT };
+        self.asm.vector(o, self.len(), how as u8, d, a.into(), 0, Some(by));
     }
 
     // ---- Uniform operands ----
@@ -164,7 +212,13 @@ impl<'t> Vector<'t> {
 
     /// All lanes of `d` become a uniform.
     pub fn broadcast(&mut self, d: Vr, uniform: u16) {
-        self.op2(BROADCAST, d, Mem::at(RBX, uniform_offset(uniform)));
+        let m = Mem::at(RBX, uniform_offset(uniform));
+        let (o, len) = match (self.table.is_long(uniform), self.wide()) {
+            (true, true) => (Opcode(5, 2, 0x19), Len::B512),
+            (true, false) => (Opcode(1, 2, 0x19), Len::B256),
+            (false, _) => (BROADCAST, self.full()),
+        };
+        self.asm.vector(o, len, d, 0, m.into(), 0, None);
     }
 
     /// The register of operand number `i`, whose value is in `held` if it has lanes.
@@ -181,8 +235,37 @@ impl<'t> Vector<'t> {
     }
 
     /// A register with a constant in all lanes, good until the next but one is wanted.
+    /// A long one is extended by its sign.
     pub fn constant(&mut self, bits: u32) -> Vr {
+        if self.long {
+            return self.long_constant(i64::from(bits as i32) as u64);
+        }
         let u = self.table.constant(bits);
+        self.shared(u)
+    }
+
+    /// The same with 64 bits in all lanes.
+    pub fn long_constant(&mut self, bits: u64) -> Vr {
+        let u = self.table.intern_long(Long::Constant(bits));
+        self.shared(u)
+    }
+
+    /// A float in all lanes, as the operation's lanes are.
+    pub fn float(&mut self, x: f32) -> Vr {
+        if self.long { self.long_constant(f64::from(x).to_bits()) } else { self.constant(x.to_bits()) }
+    }
+
+    /// The bit of the sign in all lanes.
+    pub fn sign(&mut self) -> Vr {
+        if self.long { self.long_constant(1 << 63) } else { self.constant(1 << 31) }
+    }
+
+    /// All bits but that of the sign.
+    pub fn magnitude(&mut self) -> Vr {
+        if self.long { self.long_constant(u64::MAX >> 1) } else { self.constant(u32::MAX >> 1) }
+    }
+
+    fn shared(&mut self, u: u16) -> Vr {
         self.note(u);
         self.pin(u).unwrap_or_else(|| {
             self.turn ^= 1;
@@ -203,7 +286,7 @@ impl<'t> Vector<'t> {
     pub fn compare_ps(&mut self, t: Vr, how: u8, a: Vr, b: Vr) -> Cond {
         const COMPARE: Opcode = Opcode(0, 1, 0xc2);
         let d = if self.wide() { 1 } else { t };
-        self.asm.vector(COMPARE, self.full(), d, a, b.into(), 0, Some(how));
+        self.asm.vector(self.form(COMPARE), self.len(), d, a, b.into(), 0, Some(how));
         Cond(d)
     }
 
@@ -218,16 +301,16 @@ impl<'t> Vector<'t> {
                 CmpOp::Ge => 5,
                 CmpOp::Gt => 6,
             };
-            let o = Opcode(1, 3, if signed { 0x1f } else { 0x1e });
-            self.asm.vector(o, Len::B512, 1, a, b.into(), 0, Some(how));
+            let prefix = if self.long { 5 } else { 1 };
+            let o = Opcode(prefix, 3, if signed { 0x1f } else { 0x1e });
+            self.asm.vector(o, self.len(), 1, a, b.into(), 0, Some(how));
             return Cond(1);
         }
-        const EQUAL: Opcode = Opcode(1, 1, 0x76);
-        const GREATER: Opcode = Opcode(1, 1, 0x66);
         let (mut a, mut b) = (a, b);
         if !signed && !matches!(op, CmpOp::Eq | CmpOp::Ne) {
-            self.with_constant(XOR, T0, a, 1 << 31);
-            self.with_constant(XOR, T1, b, 1 << 31);
+            let sign = self.sign();
+            self.op3(XOR, T0, a, sign);
+            self.op3(XOR, T1, b, sign);
             (a, b) = (T0, T1);
         }
         match op {
@@ -241,40 +324,76 @@ impl<'t> Vector<'t> {
         Cond(T2)
     }
 
-    /// A condition from its lanes.
+    /// A condition from its lanes; for long ones under AVX2 it lies in `T2`.
     pub fn condition(&mut self, lanes: Vr) -> Cond {
-        if !self.wide() {
-            return Cond(lanes);
+        if self.wide() {
+            self.asm.vector(Opcode(2, 2, 0x39), self.full(), 1, 0, lanes.into(), 0, None);
+            return Cond(1);
         }
-        self.asm.vector(Opcode(2, 2, 0x39), Len::B512, 1, 0, lanes.into(), 0, None);
-        Cond(1)
+        if self.long {
+            self.extend(T2, lanes, true);
+            return Cond(T2);
+        }
+        Cond(lanes)
     }
 
-    /// A condition as lanes.
+    /// A condition as lanes; for long ones under AVX2 `T3` is lost.
     pub fn lanes(&mut self, d: Vr, c: Cond) {
         if self.wide() {
-            self.asm.vector(Opcode(2, 2, 0x38), Len::B512, d, 0, c.0.into(), 0, None);
+            self.asm.vector(Opcode(2, 2, 0x38), self.full(), d, 0, c.0.into(), 0, None);
+        } else if self.long {
+            self.low_halves(d, c.0);
         } else {
             self.mov(d, c.0);
         }
     }
 
+    // ---- Between 32 and 64 bits ----
+
+    /// 64-bit lanes from 32-bit ones.
+    pub fn extend(&mut self, d: Vr, a: Vr, signed: bool) {
+        let o = Opcode(1, 2, if signed { 0x25 } else { 0x35 });
+        self.asm.vector(o, self.most(), d, 0, a.into(), 0, None);
+    }
+
+    /// The low halves of 64-bit lanes; under AVX2 `T3` is lost.
+    pub fn low_halves(&mut self, d: Vr, a: Vr) {
+        if self.wide() {
+            self.asm.vector(Opcode(2, 2, 0x35), Len::B512, a, 0, d.into(), 0, None);
+            return;
+        }
+        self.asm.vector(Opcode(1, 3, 0x39), Len::B256, a, 0, T3.into(), 0, Some(1));
+        self.asm.vector(Opcode(0, 1, 0xc6), Len::B128, d, a, T3.into(), 0, Some(0x88));
+    }
+
+    /// A conversion between lanes of both widths, whose opcode is what it says.
+    pub fn across(&mut self, o: Opcode, d: Vr, a: Vr) {
+        self.asm.vector(o, self.most(), d, 0, a.into(), 0, None);
+    }
+
     /// `d = c ? yes : no`.
     pub fn blend(&mut self, d: Vr, c: Cond, yes: Vr, no: Vr) {
         if self.wide() {
-            self.asm.vector(Opcode(1, 2, 0x65), Len::B512, d, no, yes.into(), c.0, None);
+            let o = Opcode(if self.long { 5 } else { 1 }, 2, 0x65);
+            self.asm.vector(o, self.len(), d, no, yes.into(), c.0, None);
         } else {
-            self.asm.vector(Opcode(1, 3, 0x4a), Len::B256, d, no, yes.into(), 0, Some(c.0 << 4));
+            let o = Opcode(1, 3, if self.long { 0x4b } else { 0x4a });
+            self.asm.vector(o, self.len(), d, no, yes.into(), 0, Some(c.0 << 4));
         }
     }
 
     // ---- Narrow forms ----
 
-    /// Bytes of a register that holds a lane in so many bytes.
+    /// Bytes of a step's lanes in memory.
+    fn bytes(&self, size: u8) -> u32 {
+        self.table.lanes * u32::from(size)
+    }
+
+    /// The shortest register that holds a step's lanes of so many bytes.
     fn part(&self, size: u8) -> Len {
-        match (self.wide(), size) {
-            (true, 4) => Len::B512,
-            (true, 2) | (false, 4) => Len::B256,
+        match self.bytes(size) {
+            64 => Len::B512,
+            32 => Len::B256,
             _ => Len::B128,
         }
     }
@@ -288,12 +407,15 @@ impl<'t> Vector<'t> {
     pub fn narrow(&mut self, a: Vr, size: u8) {
         if self.wide() {
             let o = Opcode(2, 2, if size == 2 { 0x33 } else { 0x31 });
-            self.asm.vector(o, Len::B512, a, 0, T3.into(), 0, None);
+            self.asm.vector(o, self.full(), a, 0, T3.into(), 0, None);
             return;
         }
         self.with_constant(AND, T3, a, if size == 2 { 0xffff } else { 0xff });
-        self.asm.vector(Opcode(1, 3, 0x39), Len::B256, T3, 0, T2.into(), 0, Some(1));
-        self.asm.vector(Opcode(1, 2, 0x2b), Len::B128, T3, T3, T2.into(), 0, None);
+        let upper = if self.few { T3 } else { T2 };
+        if !self.few {
+            self.asm.vector(Opcode(1, 3, 0x39), Len::B256, T3, 0, T2.into(), 0, Some(1));
+        }
+        self.asm.vector(Opcode(1, 2, 0x2b), Len::B128, T3, T3, upper.into(), 0, None);
         if size == 1 {
             self.asm.vector(Opcode(1, 1, 0x67), Len::B128, T3, T3, T3.into(), 0, None);
         }
@@ -304,7 +426,7 @@ impl<'t> Vector<'t> {
     /// As `op2`, from memory of an access.
     pub fn fetch(&mut self, o: Opcode, d: Vr, m: Mem) {
         let mask = if self.masked { TAIL } else { 0 };
-        self.asm.vector(o, self.full(), d, 0, m.into(), mask, None);
+        self.asm.vector(self.form(o), self.len(), d, 0, m.into(), mask, None);
     }
 
     pub fn load_full(&mut self, d: Vr, m: Mem) {
@@ -314,25 +436,36 @@ impl<'t> Vector<'t> {
     /// Stores lanes of so many bytes each.
     pub fn store(&mut self, a: Vr, m: Mem, size: u8) {
         if self.masked {
-            // Stores of double words, words and bytes.
+            // Stores of long ones, double words, words and bytes.
             let o = match size {
+                8 => STORE.long(),
                 4 => STORE,
                 2 => Opcode(4 | 3, 1, 0x7f),
                 _ => Opcode(3, 1, 0x7f),
             };
             return self.asm.vector(o, self.part(size), a, 0, m.into(), TAIL, None);
         }
-        if !self.wide() && size == 1 {
-            self.asm.vector(Opcode(1, 1, 0xd6), Len::B128, a, 0, m.into(), 0, None);
-            return;
-        }
-        let o = if self.streaming { STREAM } else { STORE };
+        let o = match self.bytes(size) {
+            4 => Opcode(1, 1, 0x7e),
+            8 => Opcode(5, 1, 0xd6),
+            _ if self.streaming => STREAM,
+            _ => STORE,
+        };
         self.asm.vector(o, self.part(size), a, 0, m.into(), 0, None);
     }
 
     /// Loads one of two 32-bit components that lie side by side.
     pub fn load_pair(&mut self, d: Vr, m: Mem, which: u8) {
         const CHOOSE: Opcode = Opcode(1, 2, 0x77);
+        if self.few {
+            self.long = true;
+            self.op2(LOAD, T0, m);
+            if which > 0 {
+                self.shift(Shift::Right, T0, T0, 32);
+            }
+            self.long = false;
+            return self.low_halves(d, T0);
+        }
         self.count(d);
         self.shift(Shift::Left, d, d, 1);
         if which > 0 {
@@ -345,6 +478,15 @@ impl<'t> Vector<'t> {
     /// Stores 32-bit lanes of two registers in turn.
     pub fn store_pair(&mut self, a: Vr, b: Vr, m: Mem) {
         const CHOOSE: Opcode = Opcode(1, 2, 0x77);
+        if self.few {
+            self.extend(T0, a, false);
+            self.extend(T1, b, false);
+            self.long = true;
+            self.shift(Shift::Left, T1, T1, 32);
+            self.op3(OR, T0, T0, T1);
+            self.long = false;
+            return self.asm.vector(STORE, self.most(), T0, 0, m.into(), 0, None);
+        }
         // The number of the lane, and 16 more for those of the second: 0, 16, 1, 17, ..
         self.count(T0);
         self.shift(Shift::Left, T1, T0, 4);
@@ -359,18 +501,19 @@ impl<'t> Vector<'t> {
         }
     }
 
-    fn slot(&self, offset: i32) -> Mem {
-        Mem { base: R14, index: self.slot_lane.map(|r| (r, 2)), disp: offset }
+    fn slot(&self, offset: i32, long: bool) -> (Mem, Len) {
+        let index = self.slot_lane.map(|r| (r, if long { 3 } else { 2 }));
+        (Mem { base: R14, index, disp: offset }, if long { self.most() } else { self.full() })
     }
 
-    pub fn spill(&mut self, a: Vr, offset: i32) {
-        let m = self.slot(offset);
-        self.asm.vector(STORE, self.full(), a, 0, m.into(), 0, None);
+    pub fn spill(&mut self, a: Vr, offset: i32, long: bool) {
+        let (m, len) = self.slot(offset, long);
+        self.asm.vector(STORE, len, a, 0, m.into(), 0, None);
     }
 
-    pub fn reload(&mut self, d: Vr, offset: i32) {
-        let m = self.slot(offset);
-        self.op2(LOAD, d, m);
+    pub fn reload(&mut self, d: Vr, offset: i32, long: bool) {
+        let (m, len) = self.slot(offset, long);
+        self.asm.vector(LOAD, len, d, 0, m.into(), 0, None);
     }
 
     /// 0, 1, 2, .. in the lanes.
@@ -383,7 +526,7 @@ impl<'t> Vector<'t> {
     pub fn numbers(&mut self, d: Vr) {
         let lane = self.lane;
         if self.wide() {
-            self.asm.vector(Opcode(1, 2, 0x7c), Len::B512, d, 0, lane.into(), 0, None);
+            self.asm.vector(Opcode(1, 2, 0x7c), self.full(), d, 0, lane.into(), 0, None);
         } else {
             self.asm.vector(Opcode(1, 1, 0x6e), Len::B128, d, 0, lane.into(), 0, None);
             self.op2(Opcode(1, 2, 0x58), d, d);

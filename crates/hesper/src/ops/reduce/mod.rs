@@ -15,7 +15,7 @@ use std::any::TypeId;
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
-use hesper_compute::Reduction;
+use hesper_compute::{Axis, Mismatch, Reduction};
 use hesper_cpu::Cores;
 use smallvec::{SmallVec, smallvec};
 
@@ -230,12 +230,33 @@ impl Reduce {
         }
     }
 
-    /// The largest and the smallest elements.
-    fn extremes<T: Number>(&self, l: &Lowering<'_>) -> Result<Data> {
+    /// The largest and the smallest of small integers.
+    fn small_extremes<T: Number<Wide = T> + hesper_compute::Small>(&self, l: &Lowering<'_>) -> Result<Data> {
+        let dense = |max: bool| {
+            move |x: &[T], axis, out: &mut [T]| hesper_compute::extreme_integers(&Cores, max, x, axis, out)
+        };
         match self.kind {
-            Kind::Max => self.run(l, |_| Extreme::<T, true>(PhantomData)),
-            _ => self.run(l, |_| Extreme::<T, false>(PhantomData)),
+            Kind::Max => self.run_or(l, Extreme::<T, true>(PhantomData), dense(true)),
+            _ => self.run_or(l, Extreme::<T, false>(PhantomData), dense(false)),
         }
+    }
+
+    /// By `dense` where the input lies without gaps.
+    fn run_or<R: Reducer + Send + 'static>(
+        &self,
+        l: &Lowering<'_>,
+        reducer: R,
+        dense: impl FnOnce(&[R::In], Axis, &mut [R::Out]) -> Result<(), Mismatch> + Send + 'static,
+    ) -> Result<Data> {
+        self.run_by(
+            l,
+            |_| reducer,
+            move |reducer, layout, x, out| {
+                if !layout.axis().is_some_and(|axis| dense(x, axis, out).is_ok()) {
+                    kernel::run(reducer, layout, x, out);
+                }
+            },
+        )
     }
 
     /// The same, of types that are compared as they are, or as float32.
@@ -270,12 +291,17 @@ impl Reduce {
     }
 
     /// Which elements are set.
-    fn flags<T: Bits>(&self, l: &Lowering<'_>, mask: u64) -> Result<Data> {
+    fn flags<T: Bits + hesper_compute::Word>(&self, l: &Lowering<'_>, mask: u64) -> Result<Data> {
         let of = PhantomData::<T>;
+        let truths = |all: bool| {
+            move |x: &[T], axis, out: &mut [u8]| hesper_compute::truths(&Cores, all, mask, x, axis, out)
+        };
         match self.kind {
-            Kind::All => self.run(l, |_| Truth::<T, true> { mask, of }),
-            Kind::Any => self.run(l, |_| Truth::<T, false> { mask, of }),
-            _ => self.run(l, |_| CountSet { mask, of }),
+            Kind::All => self.run_or(l, Truth::<T, true> { mask, of }, truths(true)),
+            Kind::Any => self.run_or(l, Truth::<T, false> { mask, of }, truths(false)),
+            _ => self.run_or(l, CountSet { mask, of }, move |x: &[T], axis, out: &mut [i32]| {
+                hesper_compute::count_set(&Cores, mask, x, axis, out)
+            }),
         }
     }
 }
@@ -307,11 +333,14 @@ impl Op for Reduce {
                 Dtype::Uint32 => self.dense_extremes::<u32>(l),
                 Dtype::Int64 => self.dense_extremes::<i64>(l),
                 Dtype::Uint64 => self.dense_extremes::<u64>(l),
-                Dtype::Bool | Dtype::Uint8 => self.extremes::<u8>(l),
-                Dtype::Int8 => self.extremes::<i8>(l),
-                Dtype::Uint16 => self.extremes::<u16>(l),
-                Dtype::Int16 => self.extremes::<i16>(l),
-                Dtype::Complex64 => self.extremes::<[f32; 2]>(l),
+                Dtype::Bool | Dtype::Uint8 => self.small_extremes::<u8>(l),
+                Dtype::Int8 => self.small_extremes::<i8>(l),
+                Dtype::Uint16 => self.small_extremes::<u16>(l),
+                Dtype::Int16 => self.small_extremes::<i16>(l),
+                Dtype::Complex64 => match self.kind {
+                    Kind::Max => self.run(l, |_| Extreme::<[f32; 2], true>(PhantomData)),
+                    _ => self.run(l, |_| Extreme::<[f32; 2], false>(PhantomData)),
+                },
             },
             (Kind::ArgMax | Kind::ArgMin, _) => match dtype {
                 Dtype::Float32 => self.places::<f32>(l),
@@ -365,8 +394,16 @@ impl Op for Reduce {
                     Dtype::Float32 => self.arithmetic::<f32>(l, scale),
                     Dtype::Float64 => self.arithmetic::<f64>(l, scale),
                     Dtype::Complex64 => match self.kind {
-                        Kind::Product => self.run(l, |_| Product(PhantomData::<[f32; 2]>)),
-                        _ => self.run(l, |_| Sum(scale, PhantomData::<[f32; 2]>)),
+                        Kind::Product => self.run_or(l, Product(PhantomData::<[f32; 2]>), |x, axis, out| {
+                            hesper_compute::reduce(&Cores, Reduction::Prod, x, axis, out)
+                        }),
+                        _ => self.run_or(l, Sum(scale, PhantomData::<[f32; 2]>), move |x, axis, out| {
+                            hesper_compute::reduce(&Cores, Reduction::Sum, x, axis, out)?;
+                            if scale != 1.0 {
+                                out.iter_mut().for_each(|sum| *sum = sum.map(|part| part * scale as f32));
+                            }
+                            Ok(())
+                        }),
                     },
                 }
             }

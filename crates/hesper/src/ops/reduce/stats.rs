@@ -88,8 +88,13 @@ impl Array {
             return Ok(input);
         }
         let last = over.iter().rev().enumerate().all(|(back, at)| at + back + 1 == self.ndim());
-        if last && input.dtype().is(Category::Floating) {
-            let rows = input.rows_over(&over)?.logsumexp_rows()?;
+        let rows = if last && input.dtype().is(Category::Floating) {
+            Some(input.rows_over(&over)?)
+        } else {
+            input.turned_to_columns(&over)?
+        };
+        if let Some(rows) = rows {
+            let rows = rows.logsumexp_rows()?;
             let shape: SmallVec<[isize; 6]> =
                 without(self.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
             return rows.reshape(&shape);

@@ -1,0 +1,444 @@
+//! Rows of at most a block, each reduced to one number: in 64 separate results that are then put together in
+//! halves. Whatever the level and however a row is read, the tree is the same.
+
+use super::extreme::extreme;
+use super::reduce::{Acc, Reduction};
+use super::whole::{Small, extreme_of};
+use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
+
+/// Separate results of a row.
+const LANES: usize = 64;
+
+/// Rows of any type, element by element.
+pub(super) fn each<T: Copy + Into<A>, A: Acc>(
+    level: Simd,
+    op: Reduction,
+    x: &[T],
+    len: usize,
+    out: &mut [A],
+) {
+    dispatch(level, Each { op, x, len, out });
+}
+
+/// Rows of integers that are reduced in their own type.
+pub(super) fn whole<T: Acc + Small>(level: Simd, op: Reduction, x: &[T], len: usize, out: &mut [T]) {
+    match op {
+        Reduction::Max | Reduction::Min => {
+            dispatch(level, Integers { max: op == Reduction::Max, x, len, out })
+        }
+        _ => dispatch(level, Each { op, x, len, out }),
+    }
+}
+
+/// Rows of floats that are reduced in `f32`.
+pub(super) fn floats<T: Float>(level: Simd, op: Reduction, x: &[T], len: usize, out: &mut [f32]) {
+    dispatch(level, Floats { op, x, len, out });
+}
+
+/// Rows of doubles.
+pub(super) fn doubles(level: Simd, op: Reduction, x: &[f64], len: usize, out: &mut [f64]) {
+    match op {
+        Reduction::Sum | Reduction::Mean => dispatch(level, Doubles { x, len, out }),
+        _ => dispatch(level, Each { op, x, len, out }),
+    }
+}
+
+/// Rows of complex numbers.
+pub(super) fn pairs(level: Simd, op: Reduction, x: &[[f32; 2]], len: usize, out: &mut [[f32; 2]]) {
+    match op {
+        Reduction::Sum | Reduction::Mean => dispatch(level, Pairs { x, len, out }),
+        _ => dispatch(level, Each { op, x, len, out }),
+    }
+}
+
+/// Adds four rows, or one, to results, element by element.
+pub(super) fn add_each<T: Copy + Into<A>, A: Acc>(level: Simd, op: Reduction, rows: &[&[T]], acc: &mut [A]) {
+    dispatch(level, AddEach { op, rows, acc });
+}
+
+/// The same of floats that are added in `f32`.
+pub(super) fn add_floats<T: Float>(level: Simd, op: Reduction, rows: &[&[T]], acc: &mut [f32]) {
+    dispatch(level, AddFloats { op, rows, acc });
+}
+
+struct Each<'a, T, A> {
+    op: Reduction,
+    x: &'a [T],
+    len: usize,
+    out: &'a mut [A],
+}
+
+impl<T: Copy + Into<A>, A: Acc> Kernel for Each<'_, T, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        let Each { op, x, len, out } = self;
+        // The operation is decided outside the loops, so that each is compiled for itself.
+        match op {
+            Reduction::Sum | Reduction::Mean => fold_rows(Reduction::Sum, x, len, out),
+            Reduction::Prod => fold_rows(Reduction::Prod, x, len, out),
+            Reduction::Min => fold_rows(Reduction::Min, x, len, out),
+            Reduction::Max => fold_rows(Reduction::Max, x, len, out),
+        }
+    }
+}
+
+#[inline(always)]
+fn fold_rows<T: Copy + Into<A>, A: Acc>(op: Reduction, x: &[T], len: usize, out: &mut [A]) {
+    match len {
+        0..=8 => fold_short::<T, A, 8>(op, x, len, out),
+        9..=16 => fold_short::<T, A, 16>(op, x, len, out),
+        17..=32 => fold_short::<T, A, 32>(op, x, len, out),
+        33..=64 => fold_short::<T, A, 64>(op, x, len, out),
+        _ => {
+            for (row, out) in x.chunks_exact(len).zip(out) {
+                *out = fold(op, row);
+            }
+        }
+    }
+}
+
+/// Rows of at most `N` elements.
+#[inline(always)]
+fn fold_short<T: Copy + Into<A>, A: Acc, const N: usize>(op: Reduction, x: &[T], len: usize, out: &mut [A]) {
+    for (row, out) in x.chunks_exact(len).zip(out) {
+        let mut acc = [A::start(op); N];
+        for (a, x) in acc.iter_mut().zip(row) {
+            *a = A::join(op, *a, (*x).into());
+        }
+        *out = halves(op, &mut acc);
+    }
+}
+
+#[inline(always)]
+fn fold<T: Copy + Into<A>, A: Acc>(op: Reduction, x: &[T]) -> A {
+    let mut acc = [A::start(op); LANES];
+    let (chunks, tail) = x.as_chunks::<LANES>();
+    for c in chunks {
+        for i in 0..LANES {
+            acc[i] = A::join(op, acc[i], c[i].into());
+        }
+    }
+    for (a, x) in acc.iter_mut().zip(tail) {
+        *a = A::join(op, *a, (*x).into());
+    }
+    halves(op, &mut acc)
+}
+
+#[inline(always)]
+fn halves<A: Acc, const N: usize>(op: Reduction, acc: &mut [A; N]) -> A {
+    let mut n = N / 2;
+    while n > 0 {
+        for i in 0..n {
+            acc[i] = A::join(op, acc[i], acc[i + n]);
+        }
+        n /= 2;
+    }
+    acc[0]
+}
+
+struct Integers<'a, T> {
+    max: bool,
+    x: &'a [T],
+    len: usize,
+    out: &'a mut [T],
+}
+
+impl<T: Acc + Small> Kernel for Integers<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        let rows = self.x.chunks_exact(self.len).zip(self.out);
+        if self.max {
+            for (x, out) in rows {
+                *out = extreme_of::<T, true>(x);
+            }
+        } else {
+            for (x, out) in rows {
+                *out = extreme_of::<T, false>(x);
+            }
+        }
+    }
+}
+
+struct Floats<'a, T> {
+    op: Reduction,
+    x: &'a [T],
+    len: usize,
+    out: &'a mut [f32],
+}
+
+impl<T: Float> Kernel for Floats<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let rows = self.x.chunks_exact(self.len).zip(self.out);
+        match self.op {
+            Reduction::Sum | Reduction::Mean => {
+                for (x, out) in rows {
+                    *out = combined::<S, T, false>(s, x);
+                }
+            }
+            Reduction::Prod => {
+                for (x, out) in rows {
+                    *out = combined::<S, T, true>(s, x);
+                }
+            }
+            Reduction::Max => {
+                for (x, out) in rows {
+                    let (value, nan) = extreme::<S, T, true>(s, x);
+                    *out = if nan { f32::NAN } else { value };
+                }
+            }
+            Reduction::Min => {
+                for (x, out) in rows {
+                    let (value, nan) = extreme::<S, T, false>(s, x);
+                    *out = if nan { f32::NAN } else { value };
+                }
+            }
+        }
+    }
+}
+
+/// The sum or product of a row, with the tree of [`fold`].
+#[inline(always)]
+fn combined<S: Isa, T: Float, const PROD: bool>(s: S, x: &[T]) -> f32 {
+    const MOST: usize = 8;
+    const { assert!(LANES / S::LANES <= MOST) };
+    let start = s.splat(if PROD { 1.0 } else { 0.0 });
+    let vectors = LANES / S::LANES;
+    let mut acc = [start; MOST];
+    let whole = x.len() / LANES;
+    for i in 0..whole {
+        for (j, acc) in acc.iter_mut().enumerate().take(vectors) {
+            // SAFETY: a whole vector of the row.
+            let v = unsafe { T::load(s, x.as_ptr().add(i * LANES + j * S::LANES)) };
+            *acc = if PROD { s.mul(*acc, v) } else { s.add(*acc, v) };
+        }
+    }
+    let mut at = whole * LANES;
+    let mut j = 0;
+    while at < x.len() {
+        let n = S::LANES.min(x.len() - at);
+        // SAFETY: as many elements of the row.
+        let mut v = unsafe { T::load_n(s, x.as_ptr().add(at), n) };
+        if PROD && n < S::LANES {
+            // SAFETY: fifteen ones and more, of which the lanes behind the row's end get theirs.
+            v = s.add(v, unsafe { s.load(FILL.as_ptr().add(16 - n)) });
+        }
+        acc[j] = if PROD { s.mul(acc[j], v) } else { s.add(acc[j], v) };
+        at += n;
+        j += 1;
+    }
+    let mut n = vectors / 2;
+    while n > 0 {
+        for j in 0..n {
+            acc[j] = if PROD { s.mul(acc[j], acc[j + n]) } else { s.add(acc[j], acc[j + n]) };
+        }
+        n /= 2;
+    }
+    let mut last = [0.0; 16];
+    // SAFETY: a vector has at most sixteen lanes.
+    unsafe { s.store(last.as_mut_ptr(), acc[0]) };
+    let mut n = S::LANES / 2;
+    while n > 0 {
+        for i in 0..n {
+            last[i] = if PROD { last[i] * last[i + n] } else { last[i] + last[i + n] };
+        }
+        n /= 2;
+    }
+    last[0]
+}
+
+struct Doubles<'a> {
+    x: &'a [f64],
+    len: usize,
+    out: &'a mut [f64],
+}
+
+impl Kernel for Doubles<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        /// The most vectors that 64 results take.
+        const MOST: usize = 16;
+        const { assert!(LANES / (S::LANES / 2) <= MOST) };
+        let step = S::LANES / 2;
+        let vectors = LANES / step;
+        for (x, out) in self.x.chunks_exact(self.len).zip(self.out) {
+            let mut acc = [s.d_splat(0.0); MOST];
+            let (whole, tail) = x.as_chunks::<LANES>();
+            for c in whole {
+                for (j, acc) in acc.iter_mut().enumerate().take(vectors) {
+                    // SAFETY: a whole vector of the chunk.
+                    *acc = s.d_add(*acc, unsafe { s.d_load(c.as_ptr().add(j * step)) });
+                }
+            }
+            let mut at = 0;
+            while at < tail.len() {
+                let n = step.min(tail.len() - at);
+                // SAFETY: as many elements of the row.
+                let v = unsafe { s.d_load_n(tail.as_ptr().add(at), n) };
+                acc[at / step] = s.d_add(acc[at / step], v);
+                at += step;
+            }
+            let mut n = vectors / 2;
+            while n > 0 {
+                for j in 0..n {
+                    acc[j] = s.d_add(acc[j], acc[j + n]);
+                }
+                n /= 2;
+            }
+            let mut last = [0.0; 8];
+            // SAFETY: a vector has at most eight doubles.
+            unsafe { s.d_store(last.as_mut_ptr(), acc[0]) };
+            let mut n = step / 2;
+            while n > 0 {
+                for i in 0..n {
+                    last[i] += last[i + n];
+                }
+                n /= 2;
+            }
+            *out = last[0];
+        }
+    }
+}
+
+struct Pairs<'a> {
+    x: &'a [[f32; 2]],
+    len: usize,
+    out: &'a mut [[f32; 2]],
+}
+
+impl Kernel for Pairs<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        /// The most vectors that 64 results take.
+        const MOST: usize = 16;
+        const { assert!(2 * LANES / S::LANES <= MOST) };
+        let vectors = 2 * LANES / S::LANES;
+        for (x, out) in self.x.chunks_exact(self.len).zip(self.out) {
+            let mut acc = [s.zero(); MOST];
+            let (whole, tail) = x.as_chunks::<LANES>();
+            for c in whole {
+                for (j, acc) in acc.iter_mut().enumerate().take(vectors) {
+                    // SAFETY: a whole vector of the chunk.
+                    *acc = s.add(*acc, unsafe { s.load(c.as_flattened().as_ptr().add(j * S::LANES)) });
+                }
+            }
+            let tail = tail.as_flattened();
+            let mut at = 0;
+            while at < tail.len() {
+                let n = S::LANES.min(tail.len() - at);
+                // SAFETY: as many elements of the row.
+                let v = unsafe { s.load_n(tail.as_ptr().add(at), n) };
+                acc[at / S::LANES] = s.add(acc[at / S::LANES], v);
+                at += S::LANES;
+            }
+            let mut n = vectors / 2;
+            while n > 0 {
+                for j in 0..n {
+                    acc[j] = s.add(acc[j], acc[j + n]);
+                }
+                n /= 2;
+            }
+            let mut last = [0.0; 16];
+            // SAFETY: a vector has at most sixteen lanes.
+            unsafe { s.store(last.as_mut_ptr(), acc[0]) };
+            let mut n = S::LANES / 2;
+            while n > 1 {
+                for i in 0..n {
+                    last[i] += last[i + n];
+                }
+                n /= 2;
+            }
+            *out = [last[0], last[1]];
+        }
+    }
+}
+
+/// Sixteen numbers that change none when they are added, then as many ones.
+static FILL: [f32; 32] = {
+    let mut fill = [1.0; 32];
+    let mut i = 0;
+    while i < 16 {
+        fill[i] = -0.0;
+        i += 1;
+    }
+    fill
+};
+
+struct AddEach<'a, 'b, T, A> {
+    op: Reduction,
+    rows: &'a [&'b [T]],
+    acc: &'a mut [A],
+}
+
+impl<T: Copy + Into<A>, A: Acc> Kernel for AddEach<'_, '_, T, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        match self.op {
+            Reduction::Sum | Reduction::Mean => add_rows(Reduction::Sum, self.rows, self.acc),
+            Reduction::Prod => add_rows(Reduction::Prod, self.rows, self.acc),
+            Reduction::Min => add_rows(Reduction::Min, self.rows, self.acc),
+            Reduction::Max => add_rows(Reduction::Max, self.rows, self.acc),
+        }
+    }
+}
+
+#[inline(always)]
+fn add_rows<T: Copy + Into<A>, A: Acc>(op: Reduction, rows: &[&[T]], acc: &mut [A]) {
+    let n = acc.len();
+    if let [a, b, c, d] = rows {
+        let (a, b, c, d) = (&a[..n], &b[..n], &c[..n], &d[..n]);
+        for j in 0..n {
+            let (two, more) = (A::join(op, a[j].into(), b[j].into()), A::join(op, c[j].into(), d[j].into()));
+            acc[j] = A::join(op, acc[j], A::join(op, two, more));
+        }
+        return;
+    }
+    for row in rows {
+        for (a, x) in acc.iter_mut().zip(*row) {
+            *a = A::join(op, *a, (*x).into());
+        }
+    }
+}
+
+struct AddFloats<'a, 'b, T> {
+    op: Reduction,
+    rows: &'a [&'b [T]],
+    acc: &'a mut [f32],
+}
+
+impl<T: Float> Kernel for AddFloats<'_, '_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        /// Columns that are widened at a time.
+        const WIDE: usize = 256;
+        let AddFloats { op, rows, acc } = self;
+        let mut wide = [[0.0f32; WIDE]; 4];
+        for j0 in (0..acc.len()).step_by(WIDE) {
+            let n = WIDE.min(acc.len() - j0);
+            for (row, wide) in rows.iter().zip(&mut wide) {
+                let row = &row[j0..j0 + n];
+                for at in (0..n).step_by(S::LANES) {
+                    let m = S::LANES.min(n - at);
+                    // SAFETY: as many elements of the row; whole vectors of the buffer, whose length is a
+                    // multiple of theirs.
+                    unsafe {
+                        let from = row.as_ptr().add(at);
+                        let v = if m == S::LANES { T::load(s, from) } else { T::load_n(s, from, m) };
+                        s.store(wide.as_mut_ptr().add(at), v);
+                    }
+                }
+            }
+            let acc = &mut acc[j0..j0 + n];
+            let [a, b, c, d] = &wide;
+            let lines = [&a[..n], &b[..n], &c[..n], &d[..n]];
+            AddEach { op, rows: &lines[..rows.len()], acc }.run(s);
+        }
+    }
+}

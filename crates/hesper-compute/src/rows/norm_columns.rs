@@ -1,0 +1,142 @@
+//! Softmax and log-sum-exp along an axis that others follow: columns side by side, in strips that stay in the
+//! cache from the first pass over them to the last.
+
+use super::Axis;
+use crate::error::{Mismatch, same};
+use crate::par::{Par, Shared, chunks};
+use crate::scratch::Scratch;
+use crate::simd::{Float, Isa, Kernel, dispatch, math};
+
+/// Numbers of a strip.
+const STRIP: usize = 1 << 16;
+/// Columns of a strip: at least, if there are as many, and at most.
+const NARROWEST: usize = 32;
+const WIDEST: usize = 1024;
+/// Rows added to one sum before it is added to the others.
+const RUN: usize = 64;
+
+/// `e^x / sum(e^x)` along an axis.
+pub fn softmax_along<T: Float>(par: &dyn Par, x: &[T], axis: Axis, out: &mut [T]) -> Result<(), Mismatch> {
+    same("elements of the result", x.len(), out.len())?;
+    strips(par, x, axis, Shared::new(out.as_mut_ptr()), false)
+}
+
+/// `log(sum(e^x))` along an axis.
+pub fn logsumexp_along<T: Float>(par: &dyn Par, x: &[T], axis: Axis, out: &mut [T]) -> Result<(), Mismatch> {
+    same("elements of the result", axis.outer * axis.inner, out.len())?;
+    strips(par, x, axis, Shared::new(out.as_mut_ptr()), true)
+}
+
+fn strips<T: Float>(par: &dyn Par, x: &[T], axis: Axis, to: Shared<T>, sums: bool) -> Result<(), Mismatch> {
+    same("elements of the input", axis.elements()?, x.len())?;
+    let Axis { outer, len, inner } = axis;
+    if x.is_empty() {
+        return Ok(());
+    }
+    // Narrower where there would not be enough strips for all threads; no number depends on it.
+    let shares = (4 * par.threads()).div_ceil(outer);
+    let wide = (STRIP / len).min(inner.div_ceil(shares)).clamp(NARROWEST, WIDEST).next_multiple_of(NARROWEST);
+    let strips = inner.div_ceil(wide);
+    let group = (16384 / (len * wide.min(inner))).max(1);
+    let simd = par.simd();
+    chunks(par, outer * strips, group, |a, b| {
+        for t in a..b {
+            let (o, j0) = (t / strips, t % strips * wide);
+            let n = wide.min(inner - j0);
+            dispatch(simd, Strip { x: &x[o * len * inner + j0..], to, o, j0, n, len, inner, sums });
+        }
+    });
+    Ok(())
+}
+
+/// The vector from `j` on, zero behind the row's end.
+#[inline(always)]
+fn vector<S: Isa, T: Float>(s: S, row: &[T], j: usize) -> S::F {
+    // SAFETY: as many elements of the row as there are.
+    unsafe {
+        let from = row.as_ptr().add(j);
+        if j + S::LANES <= row.len() { T::load(s, from) } else { T::load_n(s, from, row.len() - j) }
+    }
+}
+
+struct Strip<'a, T> {
+    /// From the first column on.
+    x: &'a [T],
+    to: Shared<T>,
+    o: usize,
+    j0: usize,
+    n: usize,
+    len: usize,
+    inner: usize,
+    /// Whether only the logarithms of the sums are wanted.
+    sums: bool,
+}
+
+impl<T: Float> Kernel for Strip<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Strip { x, to, o, j0, n, len, inner, sums } = self;
+        let wide = n.next_multiple_of(S::LANES);
+        let exps = Scratch::<f32>::new(if sums { 0 } else { len * wide });
+        let (mut top, mut part) = ([f32::NEG_INFINITY; WIDEST], [0.0f32; WIDEST]);
+        let mut sum = [0.0f32; WIDEST];
+        for k in 0..len {
+            let row = &x[k * inner..][..n];
+            for j in (0..wide).step_by(S::LANES) {
+                let p = top[j..].as_mut_ptr();
+                // SAFETY: whole vectors of the array.
+                unsafe { s.store(p, s.max(vector(s, row, j), s.load(p))) };
+            }
+        }
+        // Nothing is subtracted where all is minus infinity.
+        let mut at = top;
+        for at in &mut at[..wide] {
+            *at = if *at == f32::NEG_INFINITY { 0.0 } else { *at };
+        }
+        for k0 in (0..len).step_by(RUN) {
+            part[..wide].fill(0.0);
+            for k in k0..len.min(k0 + RUN) {
+                let row = &x[k * inner..][..n];
+                for j in (0..wide).step_by(S::LANES) {
+                    // SAFETY: whole vectors of the arrays, and of the buffer, whose rows have them whole.
+                    unsafe {
+                        let e = math::exp(s, s.sub(vector(s, row, j), s.load(at.as_ptr().add(j))));
+                        let p = part.as_mut_ptr().add(j);
+                        s.store(p, s.add(s.load(p), e));
+                        if !sums {
+                            s.store(exps.ptr().add(k * wide + j), e);
+                        }
+                    }
+                }
+            }
+            for (sum, part) in sum[..wide].iter_mut().zip(&part) {
+                *sum += part;
+            }
+        }
+        if sums {
+            // SAFETY: these results are the task's own.
+            let out = unsafe { to.slice(o * inner + j0, n) };
+            for (j, out) in out.iter_mut().enumerate() {
+                let shift = if top[j].is_finite() { top[j] } else { 0.0 };
+                *out = T::from_f32(if top[j] == f32::INFINITY { top[j] } else { sum[j].ln() + shift });
+            }
+            return;
+        }
+        for by in &mut sum[..wide] {
+            *by = 1.0 / *by;
+        }
+        for k in 0..len {
+            // SAFETY: columns are this task's own.
+            let out = unsafe { to.slice((o * len + k) * inner + j0, n) };
+            for j in (0..n).step_by(S::LANES) {
+                // SAFETY: whole vectors of the buffer and the array; as many elements of the result as there are.
+                unsafe {
+                    let v = s.mul(s.load(exps.ptr().add(k * wide + j)), s.load(sum.as_ptr().add(j)));
+                    let to = out.as_mut_ptr().add(j);
+                    if j + S::LANES <= n { T::store(s, to, v) } else { T::store_n(s, to, v, n - j) }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Running sums, products and extremes of a row of floats, in vectors: each vector is accumulated for itself, by
+//! steps of 1, 2, 4 and 8 lanes, then what was before it is joined.
+
+use super::extreme::extreme;
+use super::scan::{Scan, Scannable, Way};
+use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
+
+const SUM: u8 = 0;
+const PROD: u8 = 1;
+const MAX: u8 = 2;
+const MIN: u8 = 3;
+
+/// One row from `start` on: its last value, and all of them where there is room. None of what has no vectors:
+/// extremes of rows with NaN, and logarithms.
+pub(super) fn row<T: Float>(simd: Simd, way: Way, x: &[T], out: Option<&mut [T]>, start: f32) -> Option<f32> {
+    if way.op == Scan::LogSumExp || start.is_nan() {
+        return None;
+    }
+    dispatch(simd, Row { way, x, out, start })
+}
+
+struct Row<'a, T> {
+    way: Way,
+    x: &'a [T],
+    out: Option<&'a mut [T]>,
+    start: f32,
+}
+
+impl<T: Float> Kernel for Row<'_, T> {
+    type Out = Option<f32>;
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) -> Option<f32> {
+        match self.way.op {
+            Scan::Sum => Some(accumulate::<S, T, SUM>(s, self)),
+            Scan::Prod => Some(accumulate::<S, T, PROD>(s, self)),
+            Scan::Max if !extreme::<S, T, true>(s, self.x).1 => Some(accumulate::<S, T, MAX>(s, self)),
+            Scan::Min if !extreme::<S, T, true>(s, self.x).1 => Some(accumulate::<S, T, MIN>(s, self)),
+            _ => None,
+        }
+    }
+}
+
+#[inline(always)]
+fn join<S: Isa, const OP: u8>(s: S, a: S::F, b: S::F) -> S::F {
+    match OP {
+        SUM => s.add(a, b),
+        PROD => s.mul(a, b),
+        MAX => s.max(a, b),
+        _ => s.min(a, b),
+    }
+}
+
+/// Lanes moved up by `D`, below them what changes nothing: `fill` holds 16 such numbers, then 16 negative zeros.
+#[inline(always)]
+fn move_up<S: Isa, const OP: u8, const D: usize>(s: S, fill: &[f32; 32], v: S::F) -> S::F {
+    let moved = s.move_up::<D>(v);
+    if OP == SUM {
+        return moved;
+    }
+    // SAFETY: there are 16 numbers and more behind the place.
+    s.add(moved, unsafe { s.load(fill.as_ptr().add(16 - D)) })
+}
+
+#[inline(always)]
+fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
+    let Way { reverse, inclusive, far, .. } = row.way;
+    let n = row.x.len();
+    let (from, to) = (row.x.as_ptr(), row.out.map_or(std::ptr::null_mut(), |out| out.as_mut_ptr()));
+    let mut fill = [-0.0; 32];
+    fill[..16].fill(match OP {
+        SUM => 0.0,
+        PROD => 1.0,
+        MAX => f32::NEG_INFINITY,
+        _ => f32::INFINITY,
+    });
+    let mut before = s.splat(row.start);
+    // All vectors of a row lie like its first one.
+    let lead = if reverse { n % S::LANES } else { 0 };
+    let far = far && size_of::<T>() == 4 && to.wrapping_add(lead).addr().is_multiple_of(4 * S::LANES);
+    for i in 0..n / S::LANES {
+        let at = if reverse { n - (i + 1) * S::LANES } else { i * S::LANES };
+        // SAFETY: whole vectors of the row, and of the result if it is there, which is as long.
+        unsafe {
+            let mut v = T::load(s, from.add(at));
+            if reverse {
+                v = s.reverse(v);
+            }
+            let mut own = join::<S, OP>(s, v, move_up::<S, OP, 1>(s, &fill, v));
+            own = join::<S, OP>(s, own, move_up::<S, OP, 2>(s, &fill, own));
+            own = join::<S, OP>(s, own, move_up::<S, OP, 4>(s, &fill, own));
+            if S::LANES == 16 {
+                own = join::<S, OP>(s, own, move_up::<S, OP, 8>(s, &fill, own));
+            }
+            if !to.is_null() {
+                let mut all = join::<S, OP>(
+                    s,
+                    before,
+                    if inclusive { own } else { move_up::<S, OP, 1>(s, &fill, own) },
+                );
+                if reverse {
+                    all = s.reverse(all);
+                }
+                if far {
+                    s.stream(to.add(at).cast(), all);
+                } else {
+                    T::store(s, to.add(at), all);
+                }
+            }
+            before = join::<S, OP>(s, before, s.last(own));
+        }
+    }
+    if far {
+        s.fence();
+    }
+    let mut lanes = [0.0; 16];
+    // SAFETY: a vector has at most sixteen lanes.
+    unsafe { s.store(lanes.as_mut_ptr(), before) };
+    let mut acc = lanes[0];
+    for i in n / S::LANES * S::LANES..n {
+        let at = if reverse { n - 1 - i } else { i };
+        // SAFETY: within the row, and the result if it is there.
+        unsafe {
+            let next = f32::join(row.way.op, acc, (*from.add(at)).to_f32());
+            if !to.is_null() {
+                *to.add(at) = T::from_f32(if inclusive { next } else { acc });
+            }
+            acc = next;
+        }
+    }
+    acc
+}
+
+/// Joins a row of halves to what was accumulated in each column.
+#[inline(always)]
+pub(super) fn step<S: Isa, T: Float>(
+    s: S,
+    op: Scan,
+    inclusive: bool,
+    x: &[T],
+    acc: &mut [f32],
+    out: &mut [T],
+) {
+    /// Columns that are widened at a time.
+    const WIDE: usize = 256;
+    let (mut wide, mut results) = ([0.0f32; WIDE], [0.0f32; WIDE]);
+    for j0 in (0..acc.len()).step_by(WIDE) {
+        let n = WIDE.min(acc.len() - j0);
+        for at in (0..n).step_by(S::LANES) {
+            let m = S::LANES.min(n - at);
+            // SAFETY: as many elements of the row; whole vectors of the buffer, whose length is a multiple of theirs.
+            unsafe {
+                let from = x[j0..j0 + n].as_ptr().add(at);
+                let v = if m == S::LANES { T::load(s, from) } else { T::load_n(s, from, m) };
+                s.store(wide.as_mut_ptr().add(at), v);
+            }
+        }
+        let acc = &mut acc[j0..j0 + n];
+        f32::step(s, op, inclusive, &wide, acc, &mut results);
+        for at in (0..n).step_by(S::LANES) {
+            let m = S::LANES.min(n - at);
+            // SAFETY: as above.
+            unsafe {
+                let v = s.load(results.as_ptr().add(at));
+                let to = out[j0..j0 + n].as_mut_ptr().add(at);
+                if m == S::LANES { T::store(s, to, v) } else { T::store_n(s, to, v, m) }
+            }
+        }
+    }
+}

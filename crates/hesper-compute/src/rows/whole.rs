@@ -1,0 +1,432 @@
+//! The largest and smallest of small integers, and which elements are set, without widening any of them.
+//!
+//! What is put together here is the same in whatever order, so long rows are cut where it suits, and the end of a
+//! row is a vector that overlaps the one before.
+
+use super::Axis;
+use crate::error::{Mismatch, same};
+use crate::par::{Par, Shared, chunks, grain};
+use crate::scratch::Scratch;
+use crate::simd::{Isa, Kernel, dispatch};
+
+/// Elements of a row that one task goes through.
+const PART: usize = 1 << 16;
+/// Columns and rows that one task goes through along other axes.
+const STRIP: usize = 4096;
+const RANGE: usize = 255;
+/// Elements that a lane may count before it is emptied.
+const COUNTED: usize = 255;
+
+/// An unsigned integer whose bits are looked at.
+pub trait Word: Copy + Send + Sync + 'static {
+    #[doc(hidden)]
+    const ONES: Self;
+    #[doc(hidden)]
+    const ZERO: Self;
+    #[doc(hidden)]
+    fn cut(mask: u64) -> Self;
+    #[doc(hidden)]
+    fn and(self, other: Self) -> Self;
+    #[doc(hidden)]
+    fn or(self, other: Self) -> Self;
+    #[doc(hidden)]
+    fn is_set(self) -> bool;
+    #[doc(hidden)]
+    fn plus(self, one: bool) -> Self;
+    #[doc(hidden)]
+    fn count(self) -> i32;
+}
+
+macro_rules! words {
+    ($($t:ty)*) => {$(
+        impl Word for $t {
+            const ONES: Self = Self::MAX;
+            const ZERO: Self = 0;
+            #[inline(always)]
+            fn cut(mask: u64) -> Self { mask as Self }
+            #[inline(always)]
+            fn and(self, other: Self) -> Self { self & other }
+            #[inline(always)]
+            fn or(self, other: Self) -> Self { self | other }
+            #[inline(always)]
+            fn is_set(self) -> bool { self != 0 }
+            #[inline(always)]
+            fn plus(self, one: bool) -> Self { self.wrapping_add(Self::from(one)) }
+            #[inline(always)]
+            fn count(self) -> i32 { self as i32 }
+        }
+    )*};
+}
+
+words!(u8 u16 u32 u64);
+
+/// A small integer.
+pub trait Small: Copy + Send + Sync + Ord + 'static {
+    #[doc(hidden)]
+    const LEAST: Self;
+    #[doc(hidden)]
+    const MOST: Self;
+}
+
+macro_rules! small {
+    ($($t:ty)*) => {$(
+        impl Small for $t {
+            const LEAST: Self = Self::MIN;
+            const MOST: Self = Self::MAX;
+        }
+    )*};
+}
+
+small!(u8 u16 u32 u64 i8 i16 i32 i64);
+
+/// How elements are put together in the lanes of a vector, and lanes with each other.
+trait Fold: Copy + Send + Sync {
+    type In: Copy + Send + Sync + 'static;
+    /// A lane, of the size of an element.
+    type Lane: Copy;
+    type Acc: Copy + Send + Sync;
+    /// Whether an element may be met twice.
+    const TWICE: bool;
+    fn empty(self) -> Self::Lane;
+    fn take(self, lane: Self::Lane, x: Self::In) -> Self::Lane;
+    fn leave(self, lane: Self::Lane) -> Self::Acc;
+    fn start(self) -> Self::Acc;
+    fn join(self, a: Self::Acc, b: Self::Acc) -> Self::Acc;
+}
+
+#[derive(Clone, Copy)]
+struct Extreme<T, const MAX: bool>(std::marker::PhantomData<T>);
+
+impl<T: Small, const MAX: bool> Fold for Extreme<T, MAX> {
+    type In = T;
+    type Lane = T;
+    type Acc = T;
+    const TWICE: bool = true;
+    #[inline(always)]
+    fn empty(self) -> T {
+        if MAX { T::LEAST } else { T::MOST }
+    }
+    #[inline(always)]
+    fn take(self, lane: T, x: T) -> T {
+        if MAX { lane.max(x) } else { lane.min(x) }
+    }
+    #[inline(always)]
+    fn leave(self, lane: T) -> T {
+        lane
+    }
+    #[inline(always)]
+    fn start(self) -> T {
+        self.empty()
+    }
+    #[inline(always)]
+    fn join(self, a: T, b: T) -> T {
+        self.take(a, b)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Truth<T, const ALL: bool>(T);
+
+impl<T: Word, const ALL: bool> Fold for Truth<T, ALL> {
+    type In = T;
+    type Lane = T;
+    type Acc = u8;
+    const TWICE: bool = true;
+    #[inline(always)]
+    fn empty(self) -> T {
+        if ALL { T::ONES } else { T::ZERO }
+    }
+    #[inline(always)]
+    fn take(self, lane: T, x: T) -> T {
+        let x = x.and(self.0);
+        if ALL { lane.and(if x.is_set() { T::ONES } else { T::ZERO }) } else { lane.or(x) }
+    }
+    #[inline(always)]
+    fn leave(self, lane: T) -> u8 {
+        u8::from(lane.is_set())
+    }
+    #[inline(always)]
+    fn start(self) -> u8 {
+        u8::from(ALL)
+    }
+    #[inline(always)]
+    fn join(self, a: u8, b: u8) -> u8 {
+        if ALL { a & b } else { a | b }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Count<T>(T);
+
+impl<T: Word> Fold for Count<T> {
+    type In = T;
+    type Lane = T;
+    type Acc = i32;
+    const TWICE: bool = false;
+    #[inline(always)]
+    fn empty(self) -> T {
+        T::ZERO
+    }
+    #[inline(always)]
+    fn take(self, lane: T, x: T) -> T {
+        lane.plus(x.and(self.0).is_set())
+    }
+    #[inline(always)]
+    fn leave(self, lane: T) -> i32 {
+        lane.count()
+    }
+    #[inline(always)]
+    fn start(self) -> i32 {
+        0
+    }
+    #[inline(always)]
+    fn join(self, a: i32, b: i32) -> i32 {
+        a.wrapping_add(b)
+    }
+}
+
+/// The largest (`max`) or smallest integers along an axis. Of an axis without elements: the other end of the range.
+pub fn extreme_integers<T: Small>(
+    par: &dyn Par,
+    max: bool,
+    x: &[T],
+    axis: Axis,
+    out: &mut [T],
+) -> Result<(), Mismatch> {
+    if max {
+        along(par, Extreme::<T, true>(std::marker::PhantomData), x, axis, out)
+    } else {
+        along(par, Extreme::<T, false>(std::marker::PhantomData), x, axis, out)
+    }
+}
+
+/// Whether all or any elements along an axis are set, as bytes.
+pub fn truths<T: Word>(
+    par: &dyn Par,
+    all: bool,
+    mask: u64,
+    x: &[T],
+    axis: Axis,
+    out: &mut [u8],
+) -> Result<(), Mismatch> {
+    let mask = T::cut(mask);
+    if all {
+        along(par, Truth::<T, true>(mask), x, axis, out)
+    } else {
+        along(par, Truth::<T, false>(mask), x, axis, out)
+    }
+}
+
+/// How many elements along an axis are set.
+pub fn count_set<T: Word>(
+    par: &dyn Par,
+    mask: u64,
+    x: &[T],
+    axis: Axis,
+    out: &mut [i32],
+) -> Result<(), Mismatch> {
+    along(par, Count(T::cut(mask)), x, axis, out)
+}
+
+/// The largest or smallest of a block, which is not empty.
+#[inline(always)]
+pub(super) fn extreme_of<T: Small, const MAX: bool>(x: &[T]) -> T {
+    fold(Extreme::<T, MAX>(std::marker::PhantomData), x)
+}
+
+fn along<F: Fold>(par: &dyn Par, f: F, x: &[F::In], axis: Axis, out: &mut [F::Acc]) -> Result<(), Mismatch> {
+    same("elements of the input", axis.elements()?, x.len())?;
+    same("elements of the result", axis.outer * axis.inner, out.len())?;
+    if x.is_empty() || axis.inner > 1 {
+        out.fill(f.start());
+    }
+    if x.is_empty() {
+        return Ok(());
+    }
+    let Axis { outer, len, inner } = axis;
+    let (to, simd) = (Shared::new(out.as_mut_ptr()), par.simd());
+    if inner > 1 {
+        columns(par, f, x, axis, to);
+        return Ok(());
+    }
+    if len <= PART {
+        chunks(par, outer, grain(par, outer, (16384 / len).max(1)), |a, b| {
+            // SAFETY: rows are this task's own.
+            let out = unsafe { to.slice(a, b - a) };
+            dispatch(simd, Rows { f, x: &x[a * len..b * len], len, out });
+        });
+        return Ok(());
+    }
+    let parts = len.div_ceil(PART);
+    let partial = Scratch::<F::Acc>::new(outer * parts);
+    let found = Shared::new(partial.ptr());
+    par.run(outer * parts, &|t| {
+        let start = t % parts * PART;
+        let row = &x[t / parts * len..][start..len.min(start + PART)];
+        // SAFETY: every task writes its own.
+        let out = unsafe { found.slice(t, 1) };
+        dispatch(simd, Rows { f, x: row, len: row.len(), out });
+    });
+    for (o, out) in out.iter_mut().enumerate() {
+        // SAFETY: all parts were written.
+        let parts = unsafe { &*found.slice(o * parts, parts) };
+        *out = parts.iter().fold(f.start(), |a, b| f.join(a, *b));
+    }
+    Ok(())
+}
+
+/// Results that lie side by side; they start as `out` does.
+fn columns<F: Fold>(par: &dyn Par, f: F, x: &[F::In], axis: Axis, to: Shared<F::Acc>) {
+    let Axis { outer, len, inner } = axis;
+    let simd = par.simd();
+    let (strips, ranges) = (inner.div_ceil(STRIP), len.div_ceil(RANGE));
+    let partial = Scratch::<F::Acc>::new(if ranges > 1 { outer * ranges * inner } else { 0 });
+    let sums = if ranges > 1 { Shared::new(partial.ptr()) } else { to };
+    let group = (16384 / (len.min(RANGE) * inner.min(STRIP))).max(1);
+    chunks(par, outer * ranges * strips, group, |a, b| {
+        for t in a..b {
+            let (o, r, s) = (t / (ranges * strips), t / strips % ranges, t % strips);
+            let (j0, k0) = (s * STRIP, r * RANGE);
+            let n = STRIP.min(inner - j0);
+            // SAFETY: this part of the results is the task's own.
+            let out = unsafe { sums.slice((o * ranges + r) * inner + j0, n) };
+            let x = &x[(o * len + k0) * inner + j0..];
+            dispatch(simd, Strip { f, x, rows: RANGE.min(len - k0), stride: inner, out });
+        }
+    });
+    if ranges > 1 {
+        chunks(par, outer * strips, 1, |a, b| {
+            for t in a..b {
+                let (o, j0) = (t / strips, t % strips * STRIP);
+                let n = STRIP.min(inner - j0);
+                for r in 0..ranges {
+                    // SAFETY: all ranges were written; columns are this task's own.
+                    let (out, part) = unsafe {
+                        (to.slice(o * inner + j0, n), &*sums.slice((o * ranges + r) * inner + j0, n))
+                    };
+                    for (a, b) in out.iter_mut().zip(part) {
+                        *a = f.join(*a, *b);
+                    }
+                }
+            }
+        });
+    }
+}
+
+struct Rows<'a, F: Fold> {
+    f: F,
+    x: &'a [F::In],
+    len: usize,
+    out: &'a mut [F::Acc],
+}
+
+impl<F: Fold> Kernel for Rows<'_, F> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        for (x, out) in self.x.chunks_exact(self.len).zip(self.out) {
+            *out = fold(self.f, x);
+        }
+    }
+}
+
+#[inline(always)]
+fn fold<F: Fold>(f: F, x: &[F::In]) -> F::Acc {
+    match x.len() {
+        256.. => {
+            let mut acc = f.start();
+            for block in x.chunks(COUNTED * 128) {
+                // A short end joins nothing to vectors that it does not fill.
+                acc = f.join(
+                    acc,
+                    if block.len() < 128 { fold_few(f, block) } else { lanes::<F, 128>(f, block) },
+                );
+            }
+            acc
+        }
+        32.. => lanes::<F, 32>(f, x),
+        8.. => lanes::<F, 8>(f, x),
+        _ => fold_few(f, x),
+    }
+}
+
+#[inline(always)]
+fn fold_few<F: Fold>(f: F, x: &[F::In]) -> F::Acc {
+    let mut lane = f.empty();
+    for v in x {
+        lane = f.take(lane, *v);
+    }
+    f.join(f.start(), f.leave(lane))
+}
+
+/// A row of at least `L` elements.
+#[inline(always)]
+fn lanes<F: Fold, const L: usize>(f: F, x: &[F::In]) -> F::Acc {
+    let mut acc = [f.empty(); L];
+    let (whole, rest) = x.as_chunks::<L>();
+    for c in whole {
+        for i in 0..L {
+            acc[i] = f.take(acc[i], c[i]);
+        }
+    }
+    if F::TWICE {
+        if !rest.is_empty()
+            && let Some(c) = x.last_chunk::<L>()
+        {
+            for i in 0..L {
+                acc[i] = f.take(acc[i], c[i]);
+            }
+        }
+    } else {
+        for (a, v) in acc.iter_mut().zip(rest) {
+            *a = f.take(*a, *v);
+        }
+    }
+    let mut all = [f.start(); L];
+    for i in 0..L {
+        all[i] = f.leave(acc[i]);
+    }
+    let mut n = L / 2;
+    while n > 0 {
+        for i in 0..n {
+            all[i] = f.join(all[i], all[i + n]);
+        }
+        n /= 2;
+    }
+    all[0]
+}
+
+struct Strip<'a, F: Fold> {
+    f: F,
+    /// From the first column on.
+    x: &'a [F::In],
+    rows: usize,
+    stride: usize,
+    out: &'a mut [F::Acc],
+}
+
+impl<F: Fold> Kernel for Strip<'_, F> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        let Strip { f, x, rows, stride, out } = self;
+        const { assert!(RANGE <= COUNTED) };
+        let n = out.len();
+        // Fits the first cache, of bytes as of words.
+        let mut lanes = [f.empty(); 512];
+        for j0 in (0..n).step_by(512) {
+            let out = &mut out[j0..n.min(j0 + 512)];
+            let lanes = &mut lanes[..out.len()];
+            lanes.fill(f.empty());
+            for k in 0..rows {
+                let x = &x[k * stride + j0..][..lanes.len()];
+                for (lane, v) in lanes.iter_mut().zip(x) {
+                    *lane = f.take(*lane, *v);
+                }
+            }
+            for (out, lane) in out.iter_mut().zip(&*lanes) {
+                *out = f.leave(*lane);
+            }
+        }
+    }
+}
