@@ -291,9 +291,16 @@ impl Run<'_> {
         bench: &mut Bench,
         counters: &mut CudaCounters,
     ) -> Result<Option<Arc<Graph>>> {
+        let written = self.written(work);
         let kinds: Vec<NodeKind> = steps
             .iter()
-            .map(|step| match step {
+            .enumerate()
+            .map(|(offset, step)| match step {
+                Step::Node(Node::Kernel(Kernel { ahead: Some(ahead), .. }, _))
+                    if self.begins_early(work, offset, ahead, &written) =>
+                {
+                    NodeKind::Early
+                }
                 Step::Node(Node::Kernel(..)) => NodeKind::Kernel,
                 Step::Node(Node::Copy(..)) => NodeKind::Copy,
                 Step::Nothing => NodeKind::Nothing,
@@ -315,6 +322,24 @@ impl Run<'_> {
         let Bench { graphs, bytes } = bench;
         let context = &self.shared.context;
         graphs.launch(context, self.current, self.lane, &topology, &nodes, bytes, &mut counters.graphs)
+    }
+
+    /// The memory that the run writes to, sorted.
+    fn written(&self, work: &Work) -> Vec<u64> {
+        let bindings = self.at.clone().flat_map(|position| work.command(position).bindings);
+        let mut written: Vec<u64> =
+            bindings.filter(|binding| binding.access().writes()).map(|binding| binding.memory().id).collect();
+        written.sort_unstable();
+        written.dedup();
+        written
+    }
+
+    /// Whether nothing in the run writes what a kernel reads before it waits.
+    fn begins_early(&self, work: &Work, offset: usize, ahead: &[usize], written: &[u64]) -> bool {
+        let bindings = work.command(self.at.start + offset).bindings;
+        ahead.iter().all(|number| {
+            bindings.get(*number).is_some_and(|binding| written.binary_search(&binding.memory().id).is_err())
+        })
     }
 
     /// # Safety

@@ -75,6 +75,22 @@ pub struct KernelNodeParams {
     pub ctx: CUcontext,
 }
 
+/// `CUgraphEdgeData`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct GraphEdge {
+    pub from_port: u8,
+    pub to_port: u8,
+    pub kind: u8,
+    pub reserved: [u8; 5],
+}
+
+impl GraphEdge {
+    /// From where a kernel lets others begin (`CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`) to a kernel that waits itself
+    /// (`CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`).
+    pub const PROGRAMMATIC: GraphEdge = GraphEdge { from_port: 1, to_port: 0, kind: 1, reserved: [0; 5] };
+}
+
 /// `CUDA_MEMCPY3D`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -198,6 +214,8 @@ table! {
         graph_destroy: ["cuGraphDestroy"] (CUgraph) -> CUresult;
         graph_add_kernel_node: ["cuGraphAddKernelNode_v2", "cuGraphAddKernelNode"]
             (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const KernelNodeParams) -> CUresult;
+        graph_add_dependencies: ["cuGraphAddDependencies_v2"]
+            (CUgraph, *const CUgraphNode, *const CUgraphNode, *const GraphEdge, usize) -> CUresult;
         graph_add_memcpy_node: ["cuGraphAddMemcpyNode"]
             (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const Memcpy3d, CUcontext) -> CUresult;
         graph_instantiate: ["cuGraphInstantiateWithFlags"] (*mut CUgraphExec, CUgraph, u64) -> CUresult;

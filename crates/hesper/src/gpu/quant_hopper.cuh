@@ -92,7 +92,7 @@ struct tile_of {
 
 template <class T, int BITS, int GROUP, int N, int TILES, int TEAMS, int CUT, int STAGE, int DEPTH, int X_DEPTH>
 __global__ void __cluster_dims__(CUT, 1, 1) __launch_bounds__((TILES * TEAMS + 1) * 128, 1)
-decoding(const T* __restrict__ x, const u32* __restrict__ codes, const T* __restrict__ scales,
+decoding(const T* x, const u32* __restrict__ codes, const T* __restrict__ scales,
          const T* __restrict__ biases, T* __restrict__ out, i64 m, i64 n, i64 k, i64 step) {
   typedef tile_of<T, BITS, GROUP, N, TILES, TEAMS, CUT, STAGE, DEPTH, X_DEPTH> C;
   typedef pairs<T, BITS> P;
@@ -116,6 +116,7 @@ decoding(const T* __restrict__ x, const u32* __restrict__ codes, const T* __rest
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
+  later_begin();
   float total[N / 2] = {};
   if (warp >= 4 * TILES * TEAMS) {
     // Activations, sixteen in a row to a thread, in the order in which pairs of codes come out of a word.
@@ -134,6 +135,7 @@ decoding(const T* __restrict__ x, const u32* __restrict__ codes, const T* __rest
         v[i][1] = *(const w16*)(p + 8);
       }
     };
+    earlier_end();
     if (count > 0)
 #pragma unroll
       for (int i = 0; i < EACH; ++i) read(i);
@@ -193,6 +195,7 @@ decoding(const T* __restrict__ x, const u32* __restrict__ codes, const T* __rest
       if (team + s * TEAMS < count) load(s);
       copies_end();
     }
+    earlier_end();
     const u32 from = mine + g * C::CODE_STEP + t * C::PIECE;
     const u32 from_part = mine + 16 * C::CODE_STEP + g * (2 * C::PART_BYTES);
     const u32 half_of = t / 2 ? 0x3232 : 0x1010;

@@ -28,10 +28,12 @@ __device__ __forceinline__ void pair_of(const T* head, int p, i32 position, cons
 // Keys, turned, and values of tokens behind the rows of a block; a thread to a pair.
 template <class T, int N, int P>
 __global__ void __launch_bounds__(128)
-keep(const T* __restrict__ tokens, T* __restrict__ block, places<N> starts, angles<P> a, turn t, i32 sequences, i32 q_heads,
+keep(const T* tokens, T* __restrict__ block, places<N> starts, angles<P> a, turn t, i32 sequences, i32 q_heads,
      i32 kv_heads, i32 width, i64 room) {
   const i32 i = blockIdx.x * 128 + threadIdx.x, half = width / 2;
   const i32 p = i % half, head = i / half % (2 * kv_heads), s = i / half / (2 * kv_heads);
+  later_begin();
+  earlier_end();
   if (s >= sequences) return;
   const T* from_head = tokens + (i64)s * (q_heads + 2 * kv_heads) * width + (q_heads + head) * width;
   T* to = block + (((i64)s * 2 * kv_heads + head) * room + starts.of(s)) * width;
@@ -65,7 +67,7 @@ template <class T> __device__ __forceinline__ void row4(const T* p, float* v) {
 // flags, which are the number of the launch, and adds all pieces up.
 template <class T, int WIDTH, int HEADS, int N, int P>
 __global__ void __launch_bounds__(128)
-attend(const T* __restrict__ tokens, const T* __restrict__ block, float* parts, u64* flags,
+attend(const T* tokens, const T* block, float* parts, u64* flags,
        T* __restrict__ out, places<N> starts, angles<P> a, turn t, i32 q_heads, i32 kv_heads, i64 room, i64 window, float scale,
        u64 launch) {
   constexpr int RUNS = WIDTH / 32, ROWS = RUNS <= 2 ? 4 : 2;
@@ -77,6 +79,8 @@ attend(const T* __restrict__ tokens, const T* __restrict__ block, float* parts, 
   const int kv = blockIdx.y / tiles, first = blockIdx.y % tiles * HEADS, s = blockIdx.z;
   const int heads = min(HEADS, share - first), start = starts.of(s);
   const T* token = tokens + (i64)s * (q_heads + 2 * kv_heads) * WIDTH + (kv * share + first) * WIDTH;
+  later_begin();
+  earlier_end();
   for (int i = threadIdx.x; i < HEADS * (WIDTH / 2); i += 128) {
     const int h = i / (WIDTH / 2), p = i % (WIDTH / 2);
     int one = 2 * p, other = 2 * p + 1;
@@ -236,19 +240,25 @@ attend(const T* __restrict__ tokens, const T* __restrict__ block, float* parts, 
 // WORDS times sixteen bytes.
 template <class T, int WORDS>
 __global__ void __launch_bounds__(1024)
-add_norm(const T* __restrict__ x, const T* __restrict__ y, const T* __restrict__ weight, T* __restrict__ out, i64 rows,
+add_norm(const T* x, const T* y, const T* __restrict__ weight, T* __restrict__ out, i64 rows,
          i32 length, float eps) {
   constexpr int V = 16 / sizeof(T);
   __shared__ float shared[32];
   const i64 row = blockIdx.x;
   pack<T> kept[WORDS], scales[WORDS];
   float squares = 0.0f;
+  later_begin();
+#pragma unroll
+  for (int w = 0; w < WORDS; ++w) {
+    const int at = (w * blockDim.x + threadIdx.x) * V;
+    if (at < length) scales[w] = load16(weight + at);
+  }
+  earlier_end();
 #pragma unroll
   for (int w = 0; w < WORDS; ++w) {
     const int at = (w * blockDim.x + threadIdx.x) * V;
     if (at < length) {
       const pack<T> one = load16(x + row * length + at), other = load16(y + row * length + at);
-      scales[w] = load16(weight + at);
 #pragma unroll
       for (int v = 0; v < V; ++v) {
         kept[w].v[v] = from<T>(f32(one.v[v]) + f32(other.v[v]));

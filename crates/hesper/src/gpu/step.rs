@@ -94,7 +94,7 @@ impl Step<'_> {
         let (read, _) = reach(&tokens, l.input_shape(1), size);
         let (written, _) = reach(&block, shape, size);
         let of = type_name(dtype);
-        let pipeline = kernel(l.stream(), TEXT, &format!("keep<{of}, {room}, {pairs}>"), "")?;
+        let pipeline = kernel(l.stream(), TEXT, &format!("keep<{of}, {room}, {pairs}>"), "ahead")?;
         let constants = constants
             .int(self.starts.len() as i32)
             .int(self.q_heads as i32)
@@ -135,7 +135,7 @@ impl Step<'_> {
         let (read, _) = reach(&tokens, l.input_shape(0), size);
         let (rows, _) = reach(&block, l.input_shape(1), size);
         let entry = format!("attend<{}, {}, {heads}, {room}, {pairs}>", type_name(dtype), self.width);
-        let pipeline = kernel(stream, TEXT, &entry, "")?;
+        let pipeline = kernel(stream, TEXT, &entry, "ahead")?;
         let constants = constants
             .int(self.q_heads as i32)
             .int(self.kv_heads as i32)
@@ -177,7 +177,7 @@ pub(crate) fn add_norm(l: &mut Lowering<'_>, eps: f32) -> Result<Option<Data>> {
         command = command.read_range(&input.buffer, bytes);
     }
     let each = each.next_power_of_two();
-    let pipeline = kernel(l.stream(), TEXT, &format!("add_norm<{}, {each}>", type_name(dtype)), "")?;
+    let pipeline = kernel(l.stream(), TEXT, &format!("add_norm<{}, {each}>", type_name(dtype)), "ahead 2")?;
     let constants = Constants::default().long(rows as i64).int(length as i32).float(eps);
     let grid = [(rows * threads) as u64, 1, 1];
     command.write(&output).constants(constants.bytes()).dispatch(&pipeline, grid, [threads as u64, 1, 1])?;
