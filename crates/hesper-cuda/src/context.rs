@@ -415,4 +415,28 @@ impl Current<'_> {
         };
         self.driver.check("cuLaunchKernel", code)
     }
+
+    /// Launches a kernel that waits by itself for the one before it on the stream.
+    pub unsafe fn launch_early(
+        &self,
+        function: CUfunction,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        on: CUstream,
+        parameters: *mut *mut c_void,
+    ) -> Result<()> {
+        let config = sys::LaunchConfig {
+            grid_dim: grid,
+            block_dim: block,
+            shared_mem_bytes: shared,
+            stream: on,
+            attributes: &sys::LaunchAttribute::EARLY,
+            count: 1,
+        };
+        // SAFETY: the caller's promise; the driver copies configuration and parameters before it returns.
+        let code =
+            unsafe { (self.driver.launch_kernel_ex)(&config, function, parameters, std::ptr::null_mut()) };
+        self.driver.check("cuLaunchKernelEx", code)
+    }
 }

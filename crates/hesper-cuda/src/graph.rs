@@ -4,6 +4,9 @@
 //! when the graph is made, and the device runs what is independent side by side. A graph is made when a
 //! shape is seen for the second time; later submissions of that shape only change the nodes that differ.
 //!
+//! A kernel that waits by itself for what it depends on begins while the kernel before it still runs: its blocks take the
+//! places that become free, and what no command of the run writes (weights) is on its way when it is wanted.
+//!
 //! Each stream has its own graphs: launches of one executable graph wait for each other.
 
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +17,7 @@ use crate::context::{Context, Current};
 use crate::error::Result;
 use crate::kernel::{Kernel, Launch, addresses};
 use crate::sys::{
-    self, CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CUstream, KernelNodeParams, Memcpy3d,
+    self, CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CUstream, GraphEdge, KernelNodeParams, Memcpy3d,
 };
 use crate::topology::Topology;
 
@@ -258,17 +261,28 @@ impl Entry {
             match node {
                 Node::Kernel(kernel, launch) => {
                     let params = kernel_params(kernel, launch, bytes, &mut pointers);
+                    let early = topology.begins_early(position);
+                    let ordered = if early { 0 } else { before.len() };
                     // SAFETY: all handles are alive, and the driver copies the parameters.
                     let code = unsafe {
-                        (driver.graph_add_kernel_node)(
-                            &mut handle,
-                            raw,
-                            before.as_ptr(),
-                            before.len(),
-                            &params,
-                        )
+                        (driver.graph_add_kernel_node)(&mut handle, raw, before.as_ptr(), ordered, &params)
                     };
                     driver.check("cuGraphAddKernelNode", code)?;
+                    if early {
+                        let edges = vec![GraphEdge::PROGRAMMATIC; before.len()];
+                        let to = vec![handle; before.len()];
+                        // SAFETY: as above; all three lists are as long as told.
+                        let code = unsafe {
+                            (driver.graph_add_dependencies)(
+                                raw,
+                                before.as_ptr(),
+                                to.as_ptr(),
+                                edges.as_ptr(),
+                                edges.len(),
+                            )
+                        };
+                        driver.check("cuGraphAddDependencies", code)?;
+                    }
                 }
                 Node::Copy(to, from, len) => {
                     let params = copy_params(*to, *from, *len);

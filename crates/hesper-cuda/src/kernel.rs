@@ -23,6 +23,8 @@ pub(crate) struct Kernel {
     pub(crate) id: u64,
     pub(crate) function: CUfunction,
     pub(crate) shared: u32,
+    /// Which bindings it reads before it waits for kernels it depends on, if it waits by itself.
+    pub(crate) ahead: Option<Vec<usize>>,
     grid: bool,
     turns: u32,
     /// Whether it is a kernel of the kernel language: constants come each at a multiple of eight bytes, and
@@ -50,6 +52,8 @@ impl Kernel {
             id,
             function: CUfunction::NULL,
             shared: wanted.shared,
+            // Older devices know no such waiting.
+            ahead: wanted.ahead.clone().filter(|_| context.properties().capability >= (9, 0)),
             grid: wanted.grid,
             turns: wanted.turns.max(1),
             language: wanted.language,

@@ -10,6 +10,7 @@
 //! | `option TEXT` | an option for the compiler, as it stands |
 //! | `shared BYTES` | dynamic shared memory of each launch |
 //! | `turns N` | threads take up to so many turns, each in the place of a block one launch further along x: a large grid is started with as few as a part in N of its blocks |
+//! | `ahead N N ...` | in a graph the kernel may begin while those it depends on still run. It reads nothing but the bindings of these numbers, and writes nothing, before its `griddepcontrol.wait`, which every block comes to |
 //! | `minimal` | the text uses no textures, and calls no functions of the CUDA runtime: it is compiled faster |
 //! | `grid` | the launch's grid, in threads, is passed as one more parameter after the constants: three `unsigned long long` in a struct |
 //!
@@ -36,6 +37,8 @@ pub struct Specialisation {
     pub turns: u32,
     /// Whether the grid is a parameter.
     pub grid: bool,
+    /// What is bound to these numbers is read before the kernel waits for those it depends on; `None` if it never waits.
+    pub ahead: Option<Vec<usize>>,
     /// Whether the text uses the core of the language alone.
     pub minimal: bool,
     /// Whether the kernel is one of the kernel language; its text does not say so.
@@ -85,11 +88,15 @@ impl Specialisation {
                     Ok(turns @ 1..) => parsed.turns = turns,
                     _ => return fail("turns are a number from one on"),
                 },
+                "ahead" => match value.split_whitespace().map(str::parse).collect() {
+                    Ok(bindings) => parsed.ahead = Some(bindings),
+                    Err(_) => return fail("bindings are numbers"),
+                },
                 "grid" if !value.is_empty() => return fail("grid takes no value"),
                 "grid" => parsed.grid = true,
                 "minimal" if !value.is_empty() => return fail("minimal takes no value"),
                 "minimal" => parsed.minimal = true,
-                _ => return fail("expected entry, define, option, shared, turns, grid or minimal"),
+                _ => return fail("expected entry, define, option, shared, turns, ahead, grid or minimal"),
             }
         }
         if parsed.entry.is_empty() {
@@ -112,11 +119,13 @@ mod tests {
 
     #[test]
     fn every_item_is_read_and_order_of_options_is_kept() {
-        let text = "shared 65536\noption --use_fast_math\nentry add\n\ndefine T=float\n  grid  \nturns 4\noption -lineinfo";
+        let text = "shared 65536\noption --use_fast_math\nentry add\n\ndefine T=float\n  grid  \nturns 4\nahead 1 2\noption -lineinfo";
         let parsed = Specialisation::parse(text).unwrap();
         assert_eq!(parsed.entry, "add");
         assert_eq!(parsed.options, ["--use_fast_math", "--define-macro=T=float", "-lineinfo"]);
         assert_eq!((parsed.shared, parsed.turns, parsed.grid), (65536, 4, true));
+        assert_eq!(parsed.ahead.as_deref(), Some(&[1, 2][..]));
+        assert_eq!(Specialisation::parse("entry a\nahead").unwrap().ahead, Some(Vec::new()));
         assert!(!parsed.is_expression());
         assert!(Specialisation::parse("entry ns::add<int>").unwrap().is_expression());
     }
@@ -130,6 +139,7 @@ mod tests {
             ("entry a\nentry b", "line 2"),
             ("entry a\nshared lots", "number of bytes"),
             ("entry a\nturns 0", "from one on"),
+            ("entry a\nahead 1 x", "bindings are numbers"),
             ("entry a\ngrid 3", "takes no value"),
             ("entry a\n\nbogus x", "line 3"),
             ("entry a\ndefine", "needs a name"),

@@ -13,7 +13,7 @@ use crate::context::{Context, Current};
 use crate::device::{CudaCounters, CudaShared, lock};
 use crate::error::{CudaError, Result};
 use crate::graph::{Graph, Graphs, Node};
-use crate::kernel::{Kernel, addresses};
+use crate::kernel::{Kernel, Launch, addresses};
 use crate::reap::InFlight;
 use crate::sys::{CUdeviceptr, CUstream};
 use crate::topology::{NodeKind, Topology};
@@ -145,6 +145,7 @@ impl CudaShared {
 
         let mut counters = CudaCounters { submitted: 1, ..CudaCounters::default() };
         let mut graphs = Vec::new();
+        let written = written(work);
         let mut position = 0;
         let mut outcome = Ok(());
         while position < work.len() && outcome.is_ok() {
@@ -165,7 +166,8 @@ impl CudaShared {
                 steps.push(unsafe { make_ready(work, position, &mut bench.bytes) });
                 position += 1;
             }
-            let run = Run { shared: self, current: &current, lane: lane.raw, at: start..position };
+            let at = start..position;
+            let run = Run { shared: self, current: &current, lane: lane.raw, at, written: &written };
             // SAFETY: the caller's promise.
             outcome = unsafe { run.launch(work, &steps, bench, &mut graphs, &mut counters) };
         }
@@ -249,6 +251,18 @@ struct Run<'a> {
     lane: CUstream,
     /// Their positions in the submission.
     at: Range<usize>,
+    /// The memory that the submission writes to, sorted.
+    written: &'a [u64],
+}
+
+/// The memory that a submission writes to, sorted.
+fn written(work: &Work) -> Vec<u64> {
+    let bindings = (0..work.len()).flat_map(|position| work.command(position).bindings);
+    let mut written: Vec<u64> =
+        bindings.filter(|binding| binding.access().writes()).map(|binding| binding.memory().id).collect();
+    written.sort_unstable();
+    written.dedup();
+    written
 }
 
 impl Run<'_> {
@@ -293,7 +307,11 @@ impl Run<'_> {
     ) -> Result<Option<Arc<Graph>>> {
         let kinds: Vec<NodeKind> = steps
             .iter()
-            .map(|step| match step {
+            .enumerate()
+            .map(|(offset, step)| match step {
+                Step::Node(Node::Kernel(kernel, _)) if self.begins_early(work, offset, kernel) => {
+                    NodeKind::Early
+                }
                 Step::Node(Node::Kernel(..)) => NodeKind::Kernel,
                 Step::Node(Node::Copy(..)) => NodeKind::Copy,
                 Step::Nothing => NodeKind::Nothing,
@@ -317,6 +335,17 @@ impl Run<'_> {
         graphs.launch(context, self.current, self.lane, &topology, &nodes, bytes, &mut counters.graphs)
     }
 
+    /// Whether a command may begin while those before it in the submission still run: its kernel waits by itself, and none
+    /// of them writes what it reads before it waits.
+    fn begins_early(&self, work: &Work, offset: usize, kernel: &Kernel) -> bool {
+        let bindings = work.command(self.at.start + offset).bindings;
+        let unwritten = |number: &usize| {
+            let memory = bindings.get(*number).map(|binding| binding.memory().id);
+            memory.is_some_and(|memory| self.written.binary_search(&memory).is_err())
+        };
+        kernel.ahead.as_ref().is_some_and(|ahead| ahead.iter().all(unwritten))
+    }
+
     /// # Safety
     /// As for `launch`.
     unsafe fn launch_each(
@@ -332,17 +361,21 @@ impl Run<'_> {
                 Step::Nothing => continue,
                 Step::Node(Node::Kernel(kernel, launch)) => {
                     addresses(kernel, &mut bytes[launch.bytes.clone()], &mut pointers);
+                    let Launch { function, grid, block, shared, .. } = *launch;
                     let parameters = pointers.as_mut_ptr();
+                    // The first kernel of a submission begins when all that was submitted before it is over.
+                    let first = counters.launched + counters.graphs.launched == 0;
+                    let early = !first && self.begins_early(work, offset, kernel);
                     // SAFETY: the parameters are laid out as the kernel wants them.
                     unsafe {
-                        self.current.launch(
-                            launch.function,
-                            launch.grid,
-                            launch.block,
-                            launch.shared,
-                            self.lane,
-                            parameters,
-                        )
+                        match early {
+                            true => self
+                                .current
+                                .launch_early(function, grid, block, shared, self.lane, parameters),
+                            false => {
+                                self.current.launch(function, grid, block, shared, self.lane, parameters)
+                            }
+                        }
                     }
                 }
                 // SAFETY: the ranges lie inside of live memory and do not overlap.

@@ -75,6 +75,53 @@ pub struct KernelNodeParams {
     pub ctx: CUcontext,
 }
 
+/// `CUlaunchConfig`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct LaunchConfig {
+    pub grid_dim: [c_uint; 3],
+    pub block_dim: [c_uint; 3],
+    pub shared_mem_bytes: c_uint,
+    pub stream: CUstream,
+    pub attributes: *const LaunchAttribute,
+    pub count: c_uint,
+}
+
+/// `CUlaunchAttribute`, with a number as its value.
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy)]
+pub struct LaunchAttribute {
+    pub id: c_uint,
+    pub padding: [u8; 4],
+    pub value: [c_int; 16],
+}
+
+impl LaunchAttribute {
+    /// The kernel waits by itself for the one before it on the stream
+    /// (`CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`).
+    pub const EARLY: LaunchAttribute = {
+        let mut value = [0; 16];
+        value[0] = 1;
+        LaunchAttribute { id: 6, padding: [0; 4], value }
+    };
+}
+
+/// `CUgraphEdgeData`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct GraphEdge {
+    pub from_port: u8,
+    pub to_port: u8,
+    pub kind: u8,
+    pub reserved: [u8; 5],
+}
+
+impl GraphEdge {
+    /// From where a kernel lets others begin (`CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`) to a kernel that waits itself
+    /// (`CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`).
+    pub const PROGRAMMATIC: GraphEdge = GraphEdge { from_port: 1, to_port: 0, kind: 1, reserved: [0; 5] };
+}
+
 /// `CUDA_MEMCPY3D`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -194,10 +241,14 @@ table! {
         launch_kernel: ["cuLaunchKernel"]
             (CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream,
              *mut *mut c_void, *mut *mut c_void) -> CUresult;
+        launch_kernel_ex: ["cuLaunchKernelEx"]
+            (*const LaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult;
         graph_create: ["cuGraphCreate"] (*mut CUgraph, c_uint) -> CUresult;
         graph_destroy: ["cuGraphDestroy"] (CUgraph) -> CUresult;
         graph_add_kernel_node: ["cuGraphAddKernelNode_v2", "cuGraphAddKernelNode"]
             (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const KernelNodeParams) -> CUresult;
+        graph_add_dependencies: ["cuGraphAddDependencies_v2"]
+            (CUgraph, *const CUgraphNode, *const CUgraphNode, *const GraphEdge, usize) -> CUresult;
         graph_add_memcpy_node: ["cuGraphAddMemcpyNode"]
             (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const Memcpy3d, CUcontext) -> CUresult;
         graph_instantiate: ["cuGraphInstantiateWithFlags"] (*mut CUgraphExec, CUgraph, u64) -> CUresult;

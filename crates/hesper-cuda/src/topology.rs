@@ -9,6 +9,8 @@
 pub(crate) enum NodeKind {
     /// A kernel.
     Kernel,
+    /// A kernel that may begin before a kernel it depends on has ended.
+    Early,
     /// A copy.
     Copy,
     /// Nothing: a command that does not run. It is no node, but carries order.
@@ -24,6 +26,8 @@ pub(crate) struct Topology {
     edges: Vec<u32>,
     /// Where each node's list ends.
     ends: Vec<u32>,
+    /// Which nodes begin while the one before them, a kernel, still runs.
+    early: Vec<bool>,
     /// Kinds and edges as numbers: equal keys are equal shapes.
     pub(crate) key: Vec<u32>,
 }
@@ -38,6 +42,7 @@ impl Topology {
         let mut node_of = Vec::with_capacity(kinds.len());
         let mut real: Vec<Vec<usize>> = vec![Vec::new(); kinds.len()];
         let (mut edges, mut ends, mut key) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut early, mut copies): (Vec<bool>, Vec<bool>) = (Vec::new(), Vec::new());
         let mut direct: Vec<usize> = Vec::new();
         for (position, kind) in kinds.iter().enumerate() {
             direct.clear();
@@ -69,15 +74,24 @@ impl Topology {
             }
             node_of.push(Some(ends.len() as u32));
             ends.push(edges.len() as u32);
-            key.push((edges.len() - first) as u32 * 2 + u32::from(*kind == NodeKind::Copy));
+            let behind_kernel = matches!(edges[first..], [before] if !copies[before as usize]);
+            let (copy, begins) = (*kind == NodeKind::Copy, *kind == NodeKind::Early && behind_kernel);
+            copies.push(copy);
+            early.push(begins);
+            key.push((edges.len() - first) as u32 * 4 + u32::from(begins) * 2 + u32::from(copy));
             key.extend_from_slice(&edges[first..]);
         }
-        Topology { node_of, edges, ends, key }
+        Topology { node_of, edges, ends, early, key }
     }
 
     /// How many nodes there are.
     pub(crate) fn nodes(&self) -> usize {
         self.ends.len()
+    }
+
+    /// Whether a node begins while the one before it still runs.
+    pub(crate) fn begins_early(&self, node: usize) -> bool {
+        self.early[node]
     }
 
     /// The nodes that come directly before a node.
@@ -89,7 +103,7 @@ impl Topology {
 
 #[cfg(test)]
 mod tests {
-    use super::NodeKind::{Copy, Kernel, Nothing};
+    use super::NodeKind::{Copy, Early, Kernel, Nothing};
     use super::*;
 
     fn shape(kinds: &[NodeKind], edges: &[&[usize]]) -> Topology {
@@ -122,6 +136,16 @@ mod tests {
     }
 
     #[test]
+    fn kernels_begin_early_behind_one_other_kernel_alone() {
+        let topology = shape(&[Early, Early, Copy, Early, Early], &[&[], &[0], &[1], &[2], &[3, 1]]);
+        let early: Vec<bool> = (0..5).map(|node| topology.begins_early(node)).collect();
+        assert_eq!(early, [false, true, false, false, true]);
+        let both = shape(&[Kernel, Kernel, Early], &[&[], &[], &[0, 1]]);
+        assert!(!both.begins_early(2));
+        assert_ne!(shape(&[Kernel, Early], &[&[], &[0]]).key, shape(&[Kernel, Kernel], &[&[], &[0]]).key);
+    }
+
+    #[test]
     fn a_command_that_does_not_run_hands_its_order_on() {
         let topology = shape(&[Kernel, Nothing, Nothing, Kernel], &[&[], &[0], &[1], &[2]]);
         assert_eq!(topology.nodes(), 2);
@@ -142,7 +166,7 @@ mod tests {
             let edges: Vec<Vec<usize>> =
                 (0..count).map(|to| (0..to).filter(|_| random(8) == 0).collect()).collect();
             let kinds: Vec<NodeKind> =
-                (0..count).map(|_| [Kernel, Kernel, Copy, Nothing][random(4) as usize]).collect();
+                (0..count).map(|_| [Kernel, Early, Copy, Nothing][random(4) as usize]).collect();
             let topology = Topology::new(&kinds, |position| edges[position].iter().copied());
             let closure = |direct: &dyn Fn(usize) -> Vec<usize>, count: usize| {
                 let mut reach: Vec<std::collections::BTreeSet<usize>> = Vec::new();

@@ -44,6 +44,7 @@ pub fn compile(compiler: &Compiler, source: &CudaSource) -> Result<Compiled, Str
         options: COMPILE_OPTIONS.iter().map(|o| (*o).to_string()).collect(),
         shared: source.dynamic_shared as u32,
         turns: source.turns,
+        ahead: None,
         grid: true,
         language: true,
         minimal: true,

@@ -1,6 +1,6 @@
 //! The layers between attentions.
 
-use hesper::{Array, PackedArray, PackedEnd, Split, packed_layer};
+use hesper::{Array, PackedArray, PackedEnd, Split, fast, packed_layer};
 
 use crate::activation::Activation;
 use crate::attention::joins;
@@ -64,7 +64,11 @@ impl Mlp {
     /// Applies it.
     pub fn forward(&self, x: &Array) -> Result<Array> {
         if let Some(joined) = &self.joined {
-            let both = joined.forward(x)?.split(Split::Sections(2), -1)?;
+            let both = joined.forward(x)?;
+            if self.activation == Activation::Silu {
+                return self.down_proj.forward(&fast::silu_gate(&both)?);
+            }
+            let both = both.split(Split::Sections(2), -1)?;
             let [gate, up] = &both[..] else { return Err(Error::Setting("a product in two parts".into())) };
             return self.down_proj.forward(&self.activation.forward(gate)?.multiply(up)?);
         }

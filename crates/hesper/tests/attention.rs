@@ -428,3 +428,13 @@ fn a_sum_and_its_norm_are_those_of_two_ops() {
     let error = fast::add_norm(&x, &weight, &weight, 1e-5).unwrap_err();
     assert!(error.to_string().contains("[24]"), "{error}");
 }
+
+#[test]
+fn a_gate_multiplies_the_other_half_of_its_row() {
+    let both = array(&[3, 24], 1, Dtype::Float32);
+    let half = |from: isize| both.slice(&[0, from], &[3, from + 12], &[1, 1]).unwrap();
+    let plain = half(0).multiply(half(0).sigmoid().unwrap()).unwrap().multiply(half(12)).unwrap();
+    assert_eq!(doubles(&fast::silu_gate(&both).unwrap()), doubles(&plain));
+    let error = fast::silu_gate(&array(&[3, 5], 1, Dtype::Float32)).unwrap_err();
+    assert!(error.to_string().contains("[3, 5]"), "{error}");
+}

@@ -1,7 +1,10 @@
 //! What decoders are made of: matrices in GGUF's blocks, steps of single tokens, sums with their norms.
 
 use hesper::fast::{self, StepHeads, Turns};
-use hesper::{Array, Dtype, Error, PackedArray, PackedEnd, PackedFormat, packed_layer};
+use hesper::place::{self, Device};
+use hesper::{
+    Array, Dtype, Error, PackedArray, PackedEnd, PackedFormat, QuantMode, concatenate, packed_layer,
+};
 
 use crate::cases::{Cases, FLOATS, data, indices, tolerance};
 
@@ -23,6 +26,8 @@ pub fn add(cases: &mut Cases) {
     packed(cases);
     layers(cases);
     steps(cases);
+    chains(cases);
+    fresh_matrices(cases);
     for dtype in FLOATS {
         cases.add(format!("sums with their norms {dtype}"), tolerance(dtype), move || {
             let mut all = Vec::new();
@@ -32,6 +37,10 @@ pub fn add(cases: &mut Cases) {
                 all.extend([sum, normal]);
             }
             Ok(all)
+        });
+        cases.add(format!("gates beside what they multiply {dtype}"), tolerance(dtype), move || {
+            let shapes = [vec![1usize, 28672], vec![3, 2, 80], vec![5, 26], vec![16]];
+            shapes.iter().map(|shape| fast::silu_gate(&data(shape, dtype, 1))).collect()
         });
     }
 }
@@ -169,6 +178,97 @@ fn steps(cases: &mut Cases) {
                 }
                 Ok(all)
             });
+        }
+    }
+}
+
+/// Kernels one behind the other, which begin before those before them have ended: the same numbers every time.
+fn chains(cases: &mut Cases) {
+    const WIDTH: usize = 1024;
+    const LAYERS: usize = 6;
+    for (bits, group) in [(None, 64usize), (Some(4usize), 64), (Some(4), 32), (Some(8), 128), (Some(2), 64)] {
+        for m in [1usize, 5, 20] {
+            let kind = bits.map_or("dense".to_string(), |bits| format!("{bits} bits of {group}"));
+            cases.add(format!("chains of products, {kind}, {m} rows"), 4e-2, move || {
+                let of = Dtype::Float16;
+                let weight = |n: usize, k: usize, seed: u64| -> Result<Weight, Error> {
+                    let w = data(&[n, k], of, seed).multiply(1.0 / (k as f32).sqrt())?;
+                    let Some(bits) = bits else {
+                        w.eval()?;
+                        return Ok(Weight { dense: Some(w), codes: Vec::new(), bits: 0, group });
+                    };
+                    let codes = place::with_device(Device::Cpu, || {
+                        let (codes, scales, biases) =
+                            w.quantize(Some(group), Some(bits), QuantMode::Affine)?;
+                        Ok::<_, Error>(vec![Some(codes), Some(scales), biases])
+                    })??;
+                    Ok(Weight { dense: None, codes: codes.into_iter().flatten().collect(), bits, group })
+                };
+                let (wide, narrow) = (weight(4 * WIDTH, WIDTH, 1)?, weight(WIDTH, 2 * WIDTH, 2)?);
+                let (norm, start) = (data(&[WIDTH], of, 3), data(&[m, WIDTH], of, 4));
+                let mut all = Vec::new();
+                for _ in 0..12 {
+                    let (mut sum, mut x) = (start.clone(), start.clone());
+                    for _ in 0..LAYERS {
+                        let (next, normal) = fast::add_norm(&sum, &x, &norm, 1e-5)?;
+                        sum = next;
+                        x = narrow.times(&fast::silu_gate(&wide.times(&normal)?)?)?;
+                    }
+                    x.eval()?;
+                    all.push(x.reshape(&[1, -1])?);
+                }
+                let every = concatenate(&all, 0)?;
+                Ok(vec![
+                    all.swap_remove(0),
+                    every.not_equal(&every.slice(&[0, 0], &[1, i32::MAX as isize], &[1, 1])?)?,
+                ])
+            });
+        }
+    }
+}
+
+/// Matrices that were computed just before they are used, in the same submission.
+fn fresh_matrices(cases: &mut Cases) {
+    for dtype in [Dtype::Bfloat16, Dtype::Float32] {
+        cases.add(format!("chains of products with new matrices {dtype}"), 4e-2, move || {
+            let norm = data(&[1024], dtype, 3);
+            let mut all = Vec::new();
+            for round in 0..4 {
+                let (mut x, mut w) = (data(&[1, 1024], dtype, 1), data(&[1024, 1024], dtype, 2 + round));
+                for _ in 0..6 {
+                    w = w.t()?.multiply(0.5)?.add(0.01)?;
+                    let scale = norm.add(x.max(None, false)?)?;
+                    x = fast::add_norm(&x, &x.matmul(&w.t()?)?, &scale, 1e-5)?.1;
+                }
+                x.eval()?;
+                all.push(x);
+            }
+            Ok(all)
+        });
+    }
+}
+
+/// A matrix, or codes of one.
+struct Weight {
+    dense: Option<Array>,
+    codes: Vec<Array>,
+    bits: usize,
+    group: usize,
+}
+
+impl Weight {
+    fn times(&self, x: &Array) -> Result<Array, Error> {
+        match (&self.dense, &self.codes[..]) {
+            (Some(dense), _) => x.matmul(&dense.t()?),
+            (None, codes) => x.quantized_matmul(
+                &codes[0],
+                &codes[1],
+                codes.get(2),
+                true,
+                Some(self.group),
+                Some(self.bits),
+                QuantMode::Affine,
+            ),
         }
     }
 }

@@ -9,6 +9,8 @@ use super::quant::Affine;
 /// Rows of activations up to which codes are read in place, and those on Hopper.
 const FEW: usize = 64;
 const HOPPER: usize = 256;
+/// Rows of activations up to which codes are asked for before the activations are there.
+const EARLY: usize = 16;
 /// Blocks that keep a large device busy, one for each multiprocessor.
 const BUSY: usize = 132;
 
@@ -76,21 +78,27 @@ impl Cut {
         let bits = affine.bits;
         let rows = rows(n)?;
         let chunk = [1024 / bits, 256, 128].into_iter().find(|chunk| chunks.fits(*chunk))?;
-        let x_rows = if m == 1 { 2 } else { 8 };
-        let splits = match (rows, bits) {
-            (1, _) => 16,
-            (2, _) => 8,
-            (4, _) => 4,
-            (7, 8) => 4,
-            (7, _) if m > 1 => 3,
-            _ => 2,
+        let x_rows = if m == 1 { 1 } else { 8 };
+        // Where blocks come in several rounds a warp has whole rows: of one row of activations two blocks run at once then,
+        // of more a block has as many rows as two would.
+        let rounds = n.div_ceil(16 * rows).div_ceil(BUSY);
+        let (rows, splits) = match (rows, bits) {
+            (1, _) => (1, 16),
+            (2, _) => (2, 8),
+            (4, _) => (4, 4),
+            (7 | 8, _) if rounds > 1 && m == 1 => (rows, 1),
+            (7 | 8, _) if rounds > 1 => (2 * rows, 1),
+            (7, 8) => (7, 4),
+            (7, _) if m > 1 => (7, 3),
+            _ => (rows, 2),
         };
         let shared = |stages: usize| {
             let all =
                 rows * splits * stages * chunks.stage(chunk) + x_rows * (2 * k + 16) + k / affine.group * 32;
             all.max(splits * 16 * rows * 9 * 4)
         };
-        let stages = [3, 2, 1].into_iter().find(|stages| shared(*stages) <= most)?;
+        let deepest = if splits == 8 { 2 } else { 3 };
+        let stages = [3, 2, 1].into_iter().find(|stages| *stages <= deepest && shared(*stages) <= most)?;
         let numbers = format!("{rows}, {splits}, {stages}, {chunk}, {x_rows}");
         let (blocks, warps) = (n.div_ceil(16 * rows), rows * splits);
         Some(Cut { kernel: "slim", numbers, blocks, warps, over: 1, shared: shared(stages) })
@@ -141,7 +149,8 @@ impl Cut {
         // Tiles of 64 rows, teams that share their columns in a block, and blocks of a cluster that do. Of larger
         // clusters not as many run at once as there is room for.
         let shapes = [(4, 1, 1), (2, 1, 1), (1, 2, 1), (1, 2, 2), (1, 2, 4)];
-        // All have as many stages.
+        // All have as many stages. A round of blocks begins and ends as slowly as so many columns of a tile are multiplied.
+        const BEGINNING: usize = 1900;
         let work = |(tiles, teams, cut): (usize, usize, usize)| {
             let stage = stage(tiles).filter(|stage| (k / stage).is_multiple_of(cut * teams))?;
             let room = match cut {
@@ -150,7 +159,7 @@ impl Cut {
                 _ => busy - busy / 16,
             };
             let rounds = (n.div_ceil(64 * tiles) * cut).div_ceil(room);
-            Some(rounds * tiles * (k / stage).div_ceil(cut) * stage)
+            Some(rounds * (tiles * (k / stage).div_ceil(cut) * stage + BEGINNING))
         };
         let known = shapes.into_iter().filter(|(tiles, ..)| *tiles < 4 || columns <= 64);
         let (_, shape) =
@@ -168,7 +177,8 @@ impl Cut {
         let numbers = format!("{columns}, {tiles}, {teams}, {cut}, {stage}, {depth}, {ahead}");
         let (blocks, over) = (n.div_ceil(64 * tiles) * cut, m.div_ceil(columns));
         let warps = 4 * (tiles * teams + 1);
-        Some(Cut { kernel: "decoding", numbers, blocks, warps, over, shared: shared(depth) })
+        let kernel = if columns <= EARLY { "decoding_early" } else { "decoding" };
+        Some(Cut { kernel, numbers, blocks, warps, over, shared: shared(depth) })
     }
 }
 
@@ -183,6 +193,9 @@ mod tests {
     fn blocks_go_evenly_over_the_rows_of_codes() {
         let slim = |n: usize| Cut::slim(FOUR, 2, [1, n, 4096], MOST).unwrap();
         assert_eq!((slim(14336).blocks, slim(4096).blocks, slim(1024).blocks), (128, 128, 64));
+        assert_eq!((slim(28672).blocks, slim(28672).warps), (256, 7));
+        let eight = Cut::slim(FOUR, 2, [8, 28672, 4096], MOST).unwrap();
+        assert_eq!((eight.blocks, eight.warps), (128, 14));
         let few = |m: usize| Cut::few(FOUR, 2, [m, 14336, 4096], MOST).unwrap();
         assert_eq!((few(9).blocks, few(9).over, few(64).over), (128, 1, 2));
         assert_eq!(Cut::few(FOUR, 2, [65, 14336, 4096], MOST), None);
@@ -192,7 +205,7 @@ mod tests {
     fn narrow_products_are_cut_along_their_columns() {
         let cut = |m: usize, n: usize, k: usize| Cut::hopper(FOUR, [m, n, k], MOST, 132).unwrap();
         let blocks = |n: usize, k: usize| cut(16, n, k).blocks;
-        assert_eq!((blocks(14336, 4096), blocks(28672, 4096), blocks(6144, 4096)), (112, 896, 96));
+        assert_eq!((blocks(14336, 4096), blocks(28672, 4096), blocks(6144, 4096)), (112, 112, 96));
         assert_eq!((blocks(4096, 4096), blocks(4096, 14336), blocks(1024, 4096)), (128, 128, 64));
         assert!(cut(16, 4096, 4096).numbers.starts_with("16, 1, 2, 2, 256, "));
         assert!(cut(100, 14336, 4096).numbers.starts_with("128, 2, 1, 1, 128, "));

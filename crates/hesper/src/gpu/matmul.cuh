@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(256) tiled(const T* __restrict__ left, const T
 // A row times a matrix whose columns' elements are neighbours, at memory speed. A warp has COLUMNS of them, or SPLIT
 // warps share their elements; a lane asks for AT_ONCE pieces of each before it uses the first.
 template <class T, int COLUMNS, int SPLIT, int AT_ONCE, int WARPS>
-__global__ void __launch_bounds__(WARPS * 32) one_row(const T* __restrict__ left, const T* __restrict__ right,
+__global__ void __launch_bounds__(WARPS * 32) one_row(const T* left, const T* __restrict__ right,
                                                       T* __restrict__ out, i64 n, i64 k, i64 bc, float alpha,
                                                       float beta) {
   constexpr int V = 16 / sizeof(T), STEP = 32 * V;
@@ -73,14 +73,23 @@ __global__ void __launch_bounds__(WARPS * 32) one_row(const T* __restrict__ left
     }
   };
   i64 at = (i64)part * (AT_ONCE * STEP);
-  for (; at + AT_ONCE * STEP <= k; at += SPLIT * AT_ONCE * STEP) {
-    w16 pieces[COLUMNS][AT_ONCE];
+  later_begin();
+  w16 pieces[COLUMNS][AT_ONCE];
+  auto ask = [&]() {
 #pragma unroll
     for (int c = 0; c < COLUMNS; ++c)
 #pragma unroll
       for (int u = 0; u < AT_ONCE; ++u) pieces[c][u] = load_once(w[c] + at + u * STEP);
+  };
+  bool more = at + AT_ONCE * STEP <= k;
+  if (more) ask();
+  earlier_end();
+  while (more) {
 #pragma unroll
     for (int u = 0; u < AT_ONCE; ++u) add(&pieces[0][u], at + u * STEP, AT_ONCE);
+    at += SPLIT * AT_ONCE * STEP;
+    more = at + AT_ONCE * STEP <= k;
+    if (more) ask();
   }
   // The one warp that is in the middle of the rest has it.
   for (; at + lane * V < k; at += STEP) {

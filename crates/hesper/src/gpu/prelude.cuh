@@ -67,6 +67,17 @@ __device__ __forceinline__ w16 load_once(const void* p) {
   return r;
 }
 
+// Kernels that are told so (`ahead` in a specialisation) may begin while those before them still run. Until `earlier_end`
+// such a kernel writes nothing and reads only what none of those writes; every block comes there. Pointers to what others
+// write are not `__restrict__` there: such reads could be moved up. With `later_begin` the next kernel may begin.
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void earlier_end() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+__device__ __forceinline__ void later_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+__device__ __forceinline__ void earlier_end() {}
+__device__ __forceinline__ void later_begin() {}
+#endif
+
 // Axes that are walked through, the last one fastest, and where the element of a number lies.
 struct walk { i64 length[6], stride[6]; };
 

@@ -105,7 +105,7 @@ __device__ __forceinline__ void finish(u8* memory, const float (*total)[4], T* o
 // chunks ahead for itself.
 template <class T, class S, int BITS, int GROUP, int ROWS, int SPLITS, int STAGES, int CHUNK, int XROWS>
 __global__ void __launch_bounds__(ROWS* SPLITS * 32, 1)
-slim(const T* __restrict__ x, const u32* __restrict__ codes, const S* __restrict__ scales, const S* __restrict__ biases,
+slim(const T* x, const u32* __restrict__ codes, const S* __restrict__ scales, const S* __restrict__ biases,
      T* __restrict__ out, i64 m, i64 n, i64 k, i64 step) {
   typedef chunk_of<T, S, BITS, GROUP, CHUNK> C;
   constexpr int THREADS = ROWS * SPLITS * 32;
@@ -137,11 +137,13 @@ slim(const T* __restrict__ x, const u32* __restrict__ codes, const S* __restrict
     code += C::CODE_BYTES;
     part += C::GROUPS;
   };
+  later_begin();
 #pragma unroll
   for (int s = 0; s < STAGES; ++s) {
     if (s < count) load(s);
     copies_end();
   }
+  earlier_end();
   // Neighbouring threads have neighbouring activations, so the sum of a group comes from neighbouring lanes.
   constexpr int LANES = GROUP / C::UNIT, AHEAD = 4;
   const int units = (int)k / C::UNIT, all = units * XROWS;

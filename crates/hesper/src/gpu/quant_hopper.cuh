@@ -90,10 +90,10 @@ struct tile_of {
   static constexpr int THREADS = (TILES * TEAMS + 1) * 128;
 };
 
-template <class T, int BITS, int GROUP, int N, int TILES, int TEAMS, int CUT, int STAGE, int DEPTH, int X_DEPTH>
-__global__ void __cluster_dims__(CUT, 1, 1) __launch_bounds__((TILES * TEAMS + 1) * 128, 1)
-decoding(const T* __restrict__ x, const u32* __restrict__ codes, const T* __restrict__ scales,
-         const T* __restrict__ biases, T* __restrict__ out, i64 m, i64 n, i64 k, i64 step) {
+// EARLY: the kernel may begin while those before it still run.
+template <bool EARLY, class T, int BITS, int GROUP, int N, int TILES, int TEAMS, int CUT, int STAGE, int DEPTH, int X_DEPTH>
+__device__ __forceinline__ void decode(const T* x, const u32* codes, const T* scales, const T* biases, T* out, i64 m, i64 n,
+                                       i64 k, i64 step) {
   typedef tile_of<T, BITS, GROUP, N, TILES, TEAMS, CUT, STAGE, DEPTH, X_DEPTH> C;
   typedef pairs<T, BITS> P;
   typedef in_pairs<T> H;
@@ -116,6 +116,7 @@ decoding(const T* __restrict__ x, const u32* __restrict__ codes, const T* __rest
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
+  if (EARLY) later_begin();
   float total[N / 2] = {};
   if (warp >= 4 * TILES * TEAMS) {
     // Activations, sixteen in a row to a thread, in the order in which pairs of codes come out of a word.
@@ -134,6 +135,7 @@ decoding(const T* __restrict__ x, const u32* __restrict__ codes, const T* __rest
         v[i][1] = *(const w16*)(p + 8);
       }
     };
+    if (EARLY) earlier_end();
     if (count > 0)
 #pragma unroll
       for (int i = 0; i < EACH; ++i) read(i);
@@ -193,6 +195,7 @@ decoding(const T* __restrict__ x, const u32* __restrict__ codes, const T* __rest
       if (team + s * TEAMS < count) load(s);
       copies_end();
     }
+    if (EARLY) earlier_end();
     const u32 from = mine + g * C::CODE_STEP + t * C::PIECE;
     const u32 from_part = mine + 16 * C::CODE_STEP + g * (2 * C::PART_BYTES);
     const u32 half_of = t / 2 ? 0x3232 : 0x1010;
@@ -301,3 +304,14 @@ decoding(const T* __restrict__ x, const u32* __restrict__ codes, const T* __rest
   }
   if (CUT > 1) cluster_meets();
 }
+
+#define DECODING(NAME, EARLY, X)                                                                                     \
+  template <class T, int BITS, int GROUP, int N, int TILES, int TEAMS, int CUT, int STAGE, int DEPTH, int X_DEPTH>   \
+  __global__ void __cluster_dims__(CUT, 1, 1) __launch_bounds__((TILES * TEAMS + 1) * 128, 1)                        \
+  NAME(X x, const u32* __restrict__ codes, const T* __restrict__ scales, const T* __restrict__ biases,               \
+       T* __restrict__ out, i64 m, i64 n, i64 k, i64 step) {                                                         \
+    decode<EARLY, T, BITS, GROUP, N, TILES, TEAMS, CUT, STAGE, DEPTH, X_DEPTH>(x, codes, scales, biases, out, m, n, k, step); \
+  }
+// Many activations are read faster by a kernel that may take them for constants.
+DECODING(decoding, false, const T* __restrict__)
+DECODING(decoding_early, true, const T*)

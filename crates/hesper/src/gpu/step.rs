@@ -94,7 +94,7 @@ impl Step<'_> {
         let (read, _) = reach(&tokens, l.input_shape(1), size);
         let (written, _) = reach(&block, shape, size);
         let of = type_name(dtype);
-        let pipeline = kernel(l.stream(), TEXT, &format!("keep<{of}, {room}, {pairs}>"), "")?;
+        let pipeline = kernel(l.stream(), TEXT, &format!("keep<{of}, {room}, {pairs}>"), "ahead")?;
         let constants = constants
             .int(self.starts.len() as i32)
             .int(self.q_heads as i32)
@@ -124,9 +124,11 @@ impl Step<'_> {
         let tiles = share.div_ceil(heads);
         let groups = self.starts.len() * self.kv_heads * tiles;
         let longest = self.starts.iter().max().map_or(1, |start| start + 1).min(window).max(1);
-        // Enough pieces to keep the device busy, of several rows for each lane, and no more than are worked on at once:
-        // one waits for the others.
-        let pieces = (2 * multiprocessors(l.stream()) / groups).clamp(1, longest.div_ceil(32)).min(64);
+        // A block has a multiprocessor for itself, or half of one if there are many. Enough pieces to keep the device busy, of
+        // several rows for each lane, and no more than are worked on at once: one waits for the others.
+        let busy = multiprocessors(l.stream());
+        let warps = if groups > busy { 4 } else { 8 };
+        let pieces = (busy / groups).clamp(1, longest.div_ceil(64)).min(64);
         let stream = l.stream();
         let kept = if pieces > 1 { groups * pieces } else { 1 };
         let parts = stream.alloc(kept * heads * (self.width + 2) * 4)?;
@@ -134,8 +136,9 @@ impl Step<'_> {
         let size = dtype.size();
         let (read, _) = reach(&tokens, l.input_shape(0), size);
         let (rows, _) = reach(&block, l.input_shape(1), size);
-        let entry = format!("attend<{}, {}, {heads}, {room}, {pairs}>", type_name(dtype), self.width);
-        let pipeline = kernel(stream, TEXT, &entry, "")?;
+        let of = type_name(dtype);
+        let entry = format!("attend<{of}, {}, {heads}, {room}, {pairs}, {warps}>", self.width);
+        let pipeline = kernel(stream, TEXT, &entry, "ahead")?;
         let constants = constants
             .int(self.q_heads as i32)
             .int(self.kv_heads as i32)
@@ -145,8 +148,9 @@ impl Step<'_> {
             .long(launch_number() as i64);
         let command = stream.encode("attend_token").read_range(&tokens.buffer, read);
         let command = command.read_range(&block.buffer, rows).write(&parts).write(&flags).write(&output);
-        let grid = [(pieces * 128) as u64, (self.kv_heads * tiles) as u64, self.starts.len() as u64];
-        command.constants(constants.bytes()).dispatch(&pipeline, grid, [128, 1, 1])?;
+        let threads = 32 * warps as u64;
+        let grid = [pieces as u64 * threads, (self.kv_heads * tiles) as u64, self.starts.len() as u64];
+        command.constants(constants.bytes()).dispatch(&pipeline, grid, [threads, 1, 1])?;
         Ok(Some(Data::contiguous(output, l.shape())))
     }
 }
@@ -177,9 +181,29 @@ pub(crate) fn add_norm(l: &mut Lowering<'_>, eps: f32) -> Result<Option<Data>> {
         command = command.read_range(&input.buffer, bytes);
     }
     let each = each.next_power_of_two();
-    let pipeline = kernel(l.stream(), TEXT, &format!("add_norm<{}, {each}>", type_name(dtype)), "")?;
+    let pipeline = kernel(l.stream(), TEXT, &format!("add_norm<{}, {each}>", type_name(dtype)), "ahead 2")?;
     let constants = Constants::default().long(rows as i64).int(length as i32).float(eps);
     let grid = [(rows * threads) as u64, 1, 1];
     command.write(&output).constants(constants.bytes()).dispatch(&pipeline, grid, [threads as u64, 1, 1])?;
+    Ok(Some(Data::contiguous(output, l.shape())))
+}
+
+/// The first half of each row of the input, times its logistic function, times the second half.
+pub(crate) fn silu_gate(l: &mut Lowering<'_>) -> Result<Option<Data>> {
+    let dtype = l.dtype();
+    let length = l.shape().last().copied().unwrap_or(0);
+    let per = 16 / dtype.size();
+    if !floats(dtype) || length == 0 || !length.is_multiple_of(per) {
+        return Ok(None);
+    }
+    l.bring()?;
+    let (both, output) = (aligned(l, 0)?, l.output()?);
+    let (bytes, _) = reach(&both, l.input_shape(0), dtype.size());
+    let words = l.shape().iter().product::<usize>() / per;
+    let pipeline = kernel(l.stream(), TEXT, &format!("silu_gate<{}>", type_name(dtype)), "ahead")?;
+    let constants = Constants::default().long(words as i64).long((length / per) as i64);
+    let command = l.stream().encode("silu_gate").read_range(&both.buffer, bytes).write(&output);
+    let grid = [words.next_multiple_of(256) as u64, 1, 1];
+    command.constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
     Ok(Some(Data::contiguous(output, l.shape())))
 }

@@ -50,6 +50,7 @@ mod reinterpret;
 pub mod rope;
 pub mod scan;
 mod scatter;
+pub mod silu_gate;
 mod slices;
 pub mod sort;
 pub mod step;
