@@ -337,6 +337,9 @@ fn small_integers_and_flags_match_plain_loops_on_every_axis() {
         let bytes: Vec<u8> = words.iter().map(|w| *w as u8).collect();
         let sum = |i: usize| column(axis, i).map(|k| u32::from(bytes[k])).fold(0, u32::wrapping_add);
         all_equal(axis, 1, |p, out| reduce(p, Reduction::Sum, &bytes, axis, out).unwrap(), sum);
+        let longs: Vec<i64> = words.iter().map(|w| *w as i64).collect();
+        let sum = |i: usize| column(axis, i).map(|k| longs[k]).fold(0, i64::wrapping_add);
+        all_equal(axis, 1, |p, out| reduce(p, Reduction::Sum, &longs, axis, out).unwrap(), sum);
         let pairs: Vec<[f32; 2]> =
             words.iter().map(|w| [(w % 8) as f32 - 4.0, (w >> 8 & 7) as f32]).collect();
         let sum = |i: usize| {
