@@ -292,7 +292,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
                     dst.get().cast::<W>().wrapping_offset(a as isize * ds),
                     ds,
                     b - a,
-                    far.then_some(simd),
+                    (simd, far),
                 );
             }
         });
@@ -317,7 +317,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
                         for k in 0..run as isize {
                             let (src, dst) =
                                 (src.wrapping_offset(k * next_ss), dst.wrapping_offset(k * next_ds));
-                            line::<W>(src, ss, dst, ds, n, far.then_some(simd));
+                            line::<W>(src, ss, dst, ds, n, (simd, far));
                         }
                     }
                 }
@@ -351,13 +351,24 @@ fn offset(axes: &[Dim], mut i: usize) -> (isize, isize) {
 /// Copies a line; one that goes `far` by vectors past the caches, if it is contiguous.
 ///
 /// # Safety
-/// `n` elements are valid at both places.
-unsafe fn line<W: Copy>(src: *const W, ss: isize, dst: *mut W, ds: isize, n: usize, far: Option<Simd>) {
+/// `n` elements, at least one, are valid at both places.
+unsafe fn line<W: Copy>(
+    src: *const W,
+    ss: isize,
+    dst: *mut W,
+    ds: isize,
+    n: usize,
+    (simd, far): (Simd, bool),
+) {
     // SAFETY: the caller's promise.
     unsafe {
         match (ss, ds) {
-            (1, 1) if let Some(simd) = far => {
+            (1, 1) if far => {
                 dispatch(simd, Move { src: src.cast(), dst: dst.cast(), bytes: n * size_of::<W>() });
+            }
+            (-1, 1) => {
+                let from = std::slice::from_raw_parts(src.sub(n - 1), n);
+                dispatch(simd, Backwards { from, to: std::slice::from_raw_parts_mut(dst, n) });
             }
             (1, 1) => std::ptr::copy_nonoverlapping(src, dst, n),
             (0, 1) => std::slice::from_raw_parts_mut(dst, n).fill(*src),
@@ -371,6 +382,22 @@ unsafe fn line<W: Copy>(src: *const W, ss: isize, dst: *mut W, ds: isize, n: usi
                     *dst.offset(i as isize * ds) = *src.offset(i as isize * ss);
                 }
             }
+        }
+    }
+}
+
+/// Copies elements from the last to the first.
+struct Backwards<'a, W> {
+    from: &'a [W],
+    to: &'a mut [W],
+}
+
+impl<W: Copy> Kernel for Backwards<'_, W> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        for (to, from) in self.to.iter_mut().zip(self.from.iter().rev()) {
+            *to = *from;
         }
     }
 }

@@ -310,8 +310,8 @@ fn small_integers_and_flags_match_plain_loops_on_every_axis() {
         check_integers(axis, &words.iter().map(|w| *w as u16).collect::<Vec<_>>(), 0, u16::MAX);
         check_integers(axis, &words.iter().map(|w| *w as i16).collect::<Vec<_>>(), i16::MIN, i16::MAX);
         // Seldom zero, mostly zero, and always set but for bits outside of the mask.
-        let seldom = |w: u64| if w % 1000 == 0 { 0 } else { w | 1 };
-        let mostly = |w: u64| if w % 1000 == 0 { w | 1 } else { 0 };
+        let seldom = |w: u64| if w.is_multiple_of(1000) { 0 } else { w | 1 };
+        let mostly = |w: u64| if w.is_multiple_of(1000) { w | 1 } else { 0 };
         check_flags::<u8>(axis, u64::MAX, &vec![1; n], |w| w != 0);
         check_flags::<u8>(axis, u64::MAX, &words.iter().map(|w| seldom(*w) as u8).collect::<Vec<_>>(), |w| {
             w != 0
@@ -337,6 +337,9 @@ fn small_integers_and_flags_match_plain_loops_on_every_axis() {
         let bytes: Vec<u8> = words.iter().map(|w| *w as u8).collect();
         let sum = |i: usize| column(axis, i).map(|k| u32::from(bytes[k])).fold(0, u32::wrapping_add);
         all_equal(axis, 1, |p, out| reduce(p, Reduction::Sum, &bytes, axis, out).unwrap(), sum);
+        let longs: Vec<i64> = words.iter().map(|w| *w as i64).collect();
+        let sum = |i: usize| column(axis, i).map(|k| longs[k]).fold(0, i64::wrapping_add);
+        all_equal(axis, 1, |p, out| reduce(p, Reduction::Sum, &longs, axis, out).unwrap(), sum);
         let pairs: Vec<[f32; 2]> =
             words.iter().map(|w| [(w % 8) as f32 - 4.0, (w >> 8 & 7) as f32]).collect();
         let sum = |i: usize| {
@@ -495,7 +498,7 @@ fn casts_round_to_nearest_on_every_level() {
 
 fn check_copies<T: Copy + Send + Sync + PartialEq + std::fmt::Debug + 'static>(make: impl Fn(usize) -> T) {
     // Shape, source strides, source offset.
-    let cases: [(&[usize], &[isize], usize); 13] = [
+    let cases: [(&[usize], &[isize], usize); 15] = [
         (&[], &[], 3),
         (&[5], &[-2], 20),
         (&[70, 90], &[1, 70], 0),
@@ -509,6 +512,8 @@ fn check_copies<T: Copy + Send + Sync + PartialEq + std::fmt::Debug + 'static>(m
         (&[5, 300, 3], &[1, 5, 0], 0),
         (&[40, 33, 4], &[66, -2, 0], 66),
         (&[6, 50, 5], &[50, 1, 0], 1),
+        (&[130], &[-1], 130),
+        (&[7, 45], &[45, -1], 44),
     ];
     for (shape, strides, offset) in cases {
         let span: usize =

@@ -9,7 +9,7 @@ use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 /// Separate results of a row.
 const LANES: usize = 64;
 
-/// Rows of any type, element by element.
+/// Rows of small integers, which are reduced in a wider type.
 pub(super) fn each<T: Copy + Into<A>, A: Acc>(
     level: Simd,
     op: Reduction,
@@ -17,7 +17,10 @@ pub(super) fn each<T: Copy + Into<A>, A: Acc>(
     len: usize,
     out: &mut [A],
 ) {
-    dispatch(level, Each { op, x, len, out });
+    match op {
+        Reduction::Sum | Reduction::Mean => dispatch(level, Totals { x, len, out }),
+        _ => dispatch(level, Each { op, x, len, out }),
+    }
 }
 
 /// Rows of integers that are reduced in their own type.
@@ -26,7 +29,7 @@ pub(super) fn whole<T: Acc + Small>(level: Simd, op: Reduction, x: &[T], len: us
         Reduction::Max | Reduction::Min => {
             dispatch(level, Integers { max: op == Reduction::Max, x, len, out })
         }
-        _ => dispatch(level, Each { op, x, len, out }),
+        _ => each(level, op, x, len, out),
     }
 }
 
@@ -135,6 +138,55 @@ fn halves<A: Acc, const N: usize>(op: Reduction, acc: &mut [A; N]) -> A {
         n /= 2;
     }
     acc[0]
+}
+
+/// Sums of integers, which are the same in whatever order.
+struct Totals<'a, T, A> {
+    x: &'a [T],
+    len: usize,
+    out: &'a mut [A],
+}
+
+impl<T: Copy + Into<A>, A: Acc> Kernel for Totals<'_, T, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        for (x, out) in self.x.chunks_exact(self.len).zip(self.out) {
+            *out = match x.len() {
+                64.. => total::<T, A, 64>(x),
+                16.. => total::<T, A, 16>(x),
+                8.. => total::<T, A, 8>(x),
+                _ => {
+                    let mut sum = A::start(Reduction::Sum);
+                    for v in x {
+                        sum = A::join(Reduction::Sum, sum, (*v).into());
+                    }
+                    sum
+                }
+            };
+        }
+    }
+}
+
+/// The sum of at least `N` elements. The last vector overlaps the one before, and of it only what is new counts.
+#[inline(always)]
+fn total<T: Copy + Into<A>, A: Acc, const N: usize>(x: &[T]) -> A {
+    const SUM: Reduction = Reduction::Sum;
+    let none = A::start(SUM);
+    let mut acc = [none; N];
+    let (whole, rest) = x.as_chunks::<N>();
+    for c in whole {
+        for i in 0..N {
+            acc[i] = A::join(SUM, acc[i], c[i].into());
+        }
+    }
+    if let Some(last) = x.last_chunk::<N>() {
+        let old = N - rest.len();
+        for i in 0..N {
+            acc[i] = A::join(SUM, acc[i], if i < old { none } else { last[i].into() });
+        }
+    }
+    halves(SUM, &mut acc)
 }
 
 struct Integers<'a, T> {

@@ -252,7 +252,7 @@ impl Reduce {
             l,
             |_| reducer,
             move |reducer, layout, x, out| {
-                if !layout.axis().is_some_and(|axis| dense(x, axis, out).is_ok()) {
+                if layout.axis().is_none_or(|axis| dense(x, axis, out).is_err()) {
                     kernel::run(reducer, layout, x, out);
                 }
             },
