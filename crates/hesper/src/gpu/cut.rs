@@ -79,14 +79,13 @@ impl Cut {
         let rows = rows(n)?;
         let chunk = [1024 / bits, 256, 128].into_iter().find(|chunk| chunks.fits(*chunk))?;
         let x_rows = if m == 1 { 1 } else { 8 };
-        // Where blocks come in several rounds a warp has whole rows: of one row of activations two blocks run at once then,
-        // of more a block has as many rows as two would.
+        // Where blocks would come in several rounds a warp has whole rows, and a block twice as many. More than one block to a
+        // multiprocessor would crowd those that are free first, where blocks begin early.
         let rounds = n.div_ceil(16 * rows).div_ceil(BUSY);
         let (rows, splits) = match (rows, bits) {
             (1, _) => (1, 16),
             (2, _) => (2, 8),
             (4, _) => (4, 4),
-            (7 | 8, _) if rounds > 1 && m == 1 => (rows, 1),
             (7 | 8, _) if rounds > 1 => (2 * rows, 1),
             (7, 8) => (7, 4),
             (7, _) if m > 1 => (7, 3),
@@ -193,9 +192,7 @@ mod tests {
     fn blocks_go_evenly_over_the_rows_of_codes() {
         let slim = |n: usize| Cut::slim(FOUR, 2, [1, n, 4096], MOST).unwrap();
         assert_eq!((slim(14336).blocks, slim(4096).blocks, slim(1024).blocks), (128, 128, 64));
-        assert_eq!((slim(28672).blocks, slim(28672).warps), (256, 7));
-        let eight = Cut::slim(FOUR, 2, [8, 28672, 4096], MOST).unwrap();
-        assert_eq!((eight.blocks, eight.warps), (128, 14));
+        assert_eq!((slim(28672).blocks, slim(28672).warps), (128, 14));
         let few = |m: usize| Cut::few(FOUR, 2, [m, 14336, 4096], MOST).unwrap();
         assert_eq!((few(9).blocks, few(9).over, few(64).over), (128, 1, 2));
         assert_eq!(Cut::few(FOUR, 2, [65, 14336, 4096], MOST), None);

@@ -107,8 +107,14 @@ attend(const T* tokens, const T* block, float* parts, u64* flags,
 #pragma unroll
     for (int r = 0; r < RUNS; ++r) memcpy(q[h][r], __builtin_assume_aligned(&queries[h][(r * 8 + at) * PER], 16), PER * 4);
   }
-  // Keys of the next rows are on their way while values are added up, and values while scores are.
+  // In a block that is alone keys of the next rows are on their way while values are added up, and values while scores are;
+  // where there are others, both are asked for at once.
+  constexpr bool ALONE = WARPS == 8;
   for (i64 base = from_row; base < to_row; base += 4 * WARPS * ROWS) {
+    if (!ALONE && base > from_row) {
+      fetch(k, keys, base);
+      fetch(v, values, base);
+    }
     float score[HEADS][ROWS];
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
@@ -123,7 +129,7 @@ attend(const T* tokens, const T* block, float* parts, u64* flags,
           for (int h = 0; h < HEADS; ++h) score[h][i] = fmaf(q[h][r][j], x, score[h][i]);
         }
     }
-    if (base + 4 * WARPS * ROWS < to_row) fetch(k, keys, base + 4 * WARPS * ROWS);
+    if (ALONE && base + 4 * WARPS * ROWS < to_row) fetch(k, keys, base + 4 * WARPS * ROWS);
 #pragma unroll
     for (int h = 0; h < HEADS; ++h) {
       float high = top[h];
@@ -158,7 +164,7 @@ attend(const T* tokens, const T* block, float* parts, u64* flags,
 #pragma unroll
           for (int h = 0; h < HEADS; ++h) sum[h][r][j] = fmaf(score[h][i], x, sum[h][r][j]);
         }
-    if (base + 4 * WARPS * ROWS < to_row) fetch(v, values, base + 4 * WARPS * ROWS);
+    if (ALONE && base + 4 * WARPS * ROWS < to_row) fetch(v, values, base + 4 * WARPS * ROWS);
   }
 #pragma unroll
   for (int h = 0; h < HEADS; ++h) {
