@@ -1,14 +1,16 @@
 //! From CUDA C++ to code for one device, by way of NVRTC and the [disk cache](crate::disk).
 //!
-//! The compiler's library is loaded at the first kernel. Code is made for the device itself (a cubin);
+//! The compiler's library is loaded by a [thread of its own](warm) while a device is opened. Code is made for the device itself (a cubin);
 //! only a device that is newer than the compiler gets PTX, which the driver translates.
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
+use std::thread;
 
 use crate::context::Properties;
 use crate::disk::{Compiled, DiskCache};
+use crate::ending;
 use crate::error::{CudaError, Result};
 use crate::library;
 use crate::options::Specialisation;
@@ -61,7 +63,7 @@ impl Compiler {
     pub fn compile(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<(Compiled, bool)> {
         if let Some(disk) = &self.disk {
             let tools = self.tools()?;
-            let key = key(text, wanted, &self.options(tools, wanted), tools.version, self.driver_version);
+            let key = key(text, wanted, &tools.options(wanted), tools.version, self.driver_version);
             if let Some(found) = disk.load(&key) {
                 self.loaded.fetch_add(1, Ordering::Relaxed);
                 return Ok((found, true));
@@ -73,7 +75,7 @@ impl Compiler {
     /// The code of a kernel from the compiler; what is on disk is replaced.
     pub fn compile_afresh(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<Compiled> {
         let tools = self.tools()?;
-        let options = self.options(tools, wanted);
+        let options = tools.options(wanted);
         let compiled = tools.compile(label, text, wanted, &options)?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(disk) = &self.disk {
@@ -82,42 +84,29 @@ impl Compiler {
         Ok(compiled)
     }
 
-    fn options(&self, tools: &Tools, wanted: &Specialisation) -> Vec<String> {
-        let own_arch = wanted
-            .options
-            .iter()
-            .any(|option| option.starts_with("--gpu-arch") || option.starts_with("-arch"));
-        let own_standard =
-            wanted.options.iter().any(|option| option.starts_with("--std") || option.starts_with("-std"));
-        let mut options = Vec::new();
-        if !own_arch {
-            options.push(format!("--gpu-architecture={}", tools.target));
-        }
-        if !own_standard {
-            options.push("--std=c++17".into());
-        }
-        // Texts of our own use nothing of what this leaves out, and compile faster without it.
-        if wanted.minimal && tools.version >= (13, 0) {
-            options.push("--minimal".into());
-        }
-        for headers in library::headers() {
-            options.push(format!("--include-path={}", headers.display()));
-        }
-        options.extend(wanted.options.iter().cloned());
-        options
-    }
-
     fn tools(&self) -> Result<&Tools> {
-        let tools = self.tools.get_or_init(|| {
-            let (nvrtc, _) = library::nvrtc()?;
-            let (mut major, mut minor) = (0, 0);
-            // SAFETY: the compiler stores two numbers.
-            nvrtc.check("nvrtcVersion", unsafe { (nvrtc.version)(&mut major, &mut minor) })?;
-            let (target, ptx) = target(self.capability, &nvrtc.architectures()?);
-            Ok(Tools { nvrtc, version: (major, minor), target, ptx })
-        });
-        tools.as_ref().map_err(Clone::clone)
+        self.tools.get_or_init(|| Tools::find(self.capability)).as_ref().map_err(Clone::clone)
     }
+}
+
+/// Loads the compiler and, if it will be `needed`, has it compile a first kernel, which takes it longer than others.
+/// Whoever needs it next waits only for the rest of that. Once in a process.
+pub(crate) fn warm(capability: (u32, u32), needed: bool) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Without a thread the first kernel does all of this.
+        let _ = thread::Builder::new().name("hesper-nvrtc".into()).spawn(move || {
+            let Ok(_inside) = ending::enter() else { return };
+            let Ok(tools) = Tools::find(capability) else { return };
+            ending::watch_again();
+            if needed {
+                let wanted =
+                    Specialisation { entry: "nothing".into(), minimal: true, ..Specialisation::default() };
+                let text = "extern \"C\" __global__ void nothing(int* x) { *x = 1; }";
+                let _ = tools.compile("nothing", text, &wanted, &tools.options(&wanted));
+            }
+        });
+    });
 }
 
 /// What to compile for: the device itself, or the newest that the compiler knows, as PTX.
@@ -128,6 +117,46 @@ fn target(capability: (u32, u32), known: &[i32]) -> (String, bool) {
     }
     let newest = known.iter().copied().filter(|arch| *arch < own).max().unwrap_or(own);
     (format!("compute_{newest}"), true)
+}
+
+impl Tools {
+    fn find(capability: (u32, u32)) -> Result<Self> {
+        let (nvrtc, _) = library::nvrtc()?;
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the compiler stores two numbers.
+        nvrtc.check("nvrtcVersion", unsafe { (nvrtc.version)(&mut major, &mut minor) })?;
+        let (target, ptx) = target(capability, &nvrtc.architectures()?);
+        Ok(Tools { nvrtc, version: (major, minor), target, ptx })
+    }
+
+    fn options(&self, wanted: &Specialisation) -> Vec<String> {
+        let own_arch = wanted
+            .options
+            .iter()
+            .any(|option| option.starts_with("--gpu-arch") || option.starts_with("-arch"));
+        let own_standard =
+            wanted.options.iter().any(|option| option.starts_with("--std") || option.starts_with("-std"));
+        let mut options = Vec::new();
+        if !own_arch {
+            options.push(format!("--gpu-architecture={}", self.target));
+        }
+        if !own_standard {
+            options.push("--std=c++17".into());
+        }
+        // Texts of our own use nothing of what this leaves out, and compile faster without it.
+        if wanted.minimal && self.version >= (13, 0) {
+            options.push("--minimal".into());
+        }
+        // As fast as without it, in such texts.
+        if wanted.plain && self.version >= (13, 0) {
+            options.push("--Ofast-compile=mid".into());
+        }
+        for headers in library::headers() {
+            options.push(format!("--include-path={}", headers.display()));
+        }
+        options.extend(wanted.options.iter().cloned());
+        options
+    }
 }
 
 /// Everything that the code depends on.

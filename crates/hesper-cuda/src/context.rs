@@ -59,6 +59,25 @@ pub struct Properties {
     pub driver_version: u32,
 }
 
+/// Compute capability of the device of this number.
+pub(crate) fn capability(ordinal: usize) -> Result<(u32, u32)> {
+    let driver = library::driver()?;
+    let mut device: CUdevice = 0;
+    // SAFETY: the driver stores one number.
+    driver.check("cuDeviceGet", unsafe { (driver.device_get)(&mut device, ordinal as c_int) })?;
+    let attribute = |which: c_int| -> Result<u32> {
+        let mut value = 0;
+        // SAFETY: the driver stores one number.
+        let code = unsafe { (driver.device_get_attribute)(&mut value, which, device) };
+        driver.check("cuDeviceGetAttribute", code)?;
+        Ok(value.max(0) as u32)
+    };
+    Ok((
+        attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    ))
+}
+
 /// A context of one device.
 pub struct Context {
     driver: &'static Driver,

@@ -16,8 +16,8 @@ use hesper_runtime::{
 };
 
 use crate::blas::Blas;
-use crate::compiler::Compiler;
-use crate::context::{Context, Properties};
+use crate::compiler::{self, Compiler};
+use crate::context::{self, Context, Properties};
 use crate::cudnn::Dnn;
 use crate::disk::DiskCache;
 use crate::error::{CudaError, Result};
@@ -124,12 +124,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl CudaDevice {
     /// Opens a device. A missing driver, library or device is a typed error.
     pub fn open(options: CudaOptions) -> Result<Self> {
-        let context = Context::create(options.ordinal)?;
-        let properties = context.properties();
         let disk = options.cache.as_deref().and_then(|folder| {
             let (files, bytes) = DiskCache::LIMITS;
             DiskCache::open(folder, files, bytes)
         });
+        // To make a context takes longer than to make the compiler ready.
+        if let Ok(capability) = context::capability(options.ordinal) {
+            compiler::warm(capability, disk.as_ref().is_none_or(DiskCache::is_empty));
+        }
+        let context = Context::create(options.ordinal)?;
+        let properties = context.properties();
         let info = DeviceInfo {
             name: properties.name.clone(),
             host_visible: false,
@@ -381,10 +385,12 @@ unsafe impl Device for CudaDevice {
             Some(kernel) => {
                 let fast_half = source.specialisation.as_str().lines().any(|line| line == "fast");
                 let max_threads = most_threads(source)?;
-                let options = Options { max_threads, fast_half, ..Options::default() };
+                let flat = !source.specialisation.as_str().lines().any(|line| line == "upright");
+                let options = Options { max_threads, fast_half, flat, ..Options::default() };
                 let written = cuda::emit(kernel, &options);
                 let mut wanted = Specialisation::parse(&written.specialisation())?;
                 wanted.language = true;
+                wanted.flat = flat;
                 wanted.minimal = true;
                 shared.load(&source.label, &written.text, &wanted)
             }

@@ -57,6 +57,11 @@ impl DiskCache {
         )
     }
 
+    /// Whether nothing is kept yet.
+    pub fn is_empty(&self) -> bool {
+        fs::read_dir(&self.folder).map_or(true, |mut entries| entries.next().is_none())
+    }
+
     /// The kernel of this key.
     pub fn load(&self, key: &[u8]) -> Option<Compiled> {
         let path = self.path(key);
@@ -271,7 +276,9 @@ mod tests {
         let folder = Folder::new("store");
         let cache = DiskCache::open(&folder.0, 10, 1 << 20).unwrap();
         assert_eq!(cache.load(b"key"), None);
+        assert!(cache.is_empty());
         assert!(cache.store(b"key", &compiled(b"code")));
+        assert!(!cache.is_empty());
         assert_eq!(cache.load(b"key"), Some(compiled(b"code")));
         assert_eq!(cache.load(b"kez"), None);
         // Another process would find it too.

@@ -81,6 +81,12 @@ pub(crate) fn watch() {
     });
 }
 
+/// The same, before the handlers of libraries that were loaded since.
+pub(crate) fn watch_again() {
+    // SAFETY: the handler is a plain function of the program.
+    unsafe { atexit(close) };
+}
+
 extern "C" fn close() {
     end();
 }

@@ -27,9 +27,10 @@ pub(crate) struct Kernel {
     pub(crate) ahead: Option<Vec<usize>>,
     grid: bool,
     turns: u32,
-    /// Whether it is a kernel of the kernel language: constants come each at a multiple of eight bytes, and
-    /// blocks may all be counted along x.
+    /// Whether it is a kernel of the kernel language: constants come each at a multiple of eight bytes.
     language: bool,
+    /// Whether blocks may all be counted along x.
+    flat: bool,
     max_threads: usize,
     parameters: Vec<(usize, usize)>,
     module: CUmodule,
@@ -57,6 +58,7 @@ impl Kernel {
             grid: wanted.grid,
             turns: wanted.turns.max(1),
             language: wanted.language,
+            flat: wanted.flat,
             max_threads: 0,
             parameters: Vec::new(),
             module,
@@ -112,7 +114,7 @@ impl Kernel {
             blocks[axis] = dispatch.grid[axis].div_ceil(dispatch.threadgroup[axis]);
             block[axis] = dispatch.threadgroup[axis] as u32;
         }
-        if self.language && (blocks[1] > most[1] || blocks[2] > most[2]) {
+        if self.flat && (blocks[1] > most[1] || blocks[2] > most[2]) {
             blocks = [blocks[0].saturating_mul(blocks[1]).saturating_mul(blocks[2]), 1, 1];
         }
         for axis in 0..3 {

@@ -12,6 +12,7 @@
 //! | `turns N` | threads take up to so many turns, each in the place of a block one launch further along x: a large grid is started with as few as a part in N of its blocks |
 //! | `ahead N N ...` | in a graph the kernel may begin while those it depends on still run. It reads nothing but the bindings of these numbers, and writes nothing, before its `griddepcontrol.wait`, which every block comes to |
 //! | `minimal` | the text uses no textures, and calls no functions of the CUDA runtime: it is compiled faster |
+//! | `plain` | the text goes straight on: it is compiled in a hurry |
 //! | `grid` | the launch's grid, in threads, is passed as one more parameter after the constants: three `unsigned long long` in a struct |
 //!
 //! Lines may come in any order; the order of defines and options is kept. A kernel's parameters are
@@ -41,8 +42,12 @@ pub struct Specialisation {
     pub ahead: Option<Vec<usize>>,
     /// Whether the text uses the core of the language alone.
     pub minimal: bool,
+    /// Whether the text goes straight on.
+    pub plain: bool,
     /// Whether the kernel is one of the kernel language; its text does not say so.
     pub language: bool,
+    /// Whether its blocks may all be counted along x; its text does not say so.
+    pub flat: bool,
 }
 
 impl Specialisation {
@@ -94,9 +99,11 @@ impl Specialisation {
                 },
                 "grid" if !value.is_empty() => return fail("grid takes no value"),
                 "grid" => parsed.grid = true,
+                "plain" if !value.is_empty() => return fail("plain takes no value"),
+                "plain" => parsed.plain = true,
                 "minimal" if !value.is_empty() => return fail("minimal takes no value"),
                 "minimal" => parsed.minimal = true,
-                _ => return fail("expected entry, define, option, shared, turns, ahead, grid or minimal"),
+                _ => return fail("expected entry, define, option, shared, turns, ahead, grid, plain or minimal"),
             }
         }
         if parsed.entry.is_empty() {

@@ -47,6 +47,8 @@ pub fn compile(compiler: &Compiler, source: &CudaSource) -> Result<Compiled, Str
         ahead: None,
         grid: true,
         language: true,
+        flat: true,
+        plain: source.plain,
         minimal: true,
     };
     compiler.compile_afresh(&source.entry, &source.text, &wanted).map_err(|e| e.to_string())

@@ -45,9 +45,11 @@ pub struct Prepared {
 pub fn checks(seeds: u64) -> Vec<Check> {
     let plain = Options::default();
     let bounds = Options { bounds: true, ..plain };
+    // Sweeps go along one axis.
+    let upright = Options { flat: false, ..plain };
     let own = |name: String, options, make: Maker| Check { name, kind: Kind::Own(make), options };
     let mut all: Vec<Check> =
-        sweep::sweeps().into_iter().map(|(name, make)| own(format!("sweep {name}"), plain, make)).collect();
+        sweep::sweeps().into_iter().map(|(name, make)| own(format!("sweep {name}"), upright, make)).collect();
     for (i, case) in hesper_corpus::cases().into_iter().enumerate() {
         let case = Box::new(case);
         if i % 4 == 0 {

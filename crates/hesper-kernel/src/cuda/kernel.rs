@@ -3,7 +3,7 @@
 use super::analysis::{Flow, alone, flows, turns};
 use super::control::Place;
 use super::memory::memory_type;
-use super::prelude::{Section, sections};
+use super::prelude::{is_plain, needed, sections};
 use super::scalar::type_name;
 use super::{CudaSource, Options, STATIC_SHARED_LIMIT, Slot};
 use crate::ir::*;
@@ -58,9 +58,6 @@ impl<'a> Emitter<'a> {
 
     pub fn run(mut self) -> CudaSource {
         let entry = entry_name(&self.kernel.name);
-        for section in self.prelude() {
-            self.text.push_str(section.text());
-        }
         self.tables();
         let slots = self.slots();
         let shared = self.kernel.threadgroup_layout().0.next_multiple_of(16);
@@ -76,13 +73,13 @@ impl<'a> Emitter<'a> {
             parameters.join(", ")
         ));
         self.indent = 1;
-        let turns = self.turns;
+        let (turns, flat) = (self.turns, self.options.flat);
         if turns > 1 {
-            self.line(&format!("in_turns<{turns}u>(grid, [&](const thread_place& at) {{"));
+            self.line(&format!("in_turns<{turns}u, {flat}>(grid, [&](const thread_place& at) {{"));
             self.indent = 2;
         } else if alone(self.kernel) && shared == 0 {
             self.line("thread_place at;");
-            self.line("if (!alone_at(grid, at)) return;");
+            self.line(&format!("if (!alone_at<{flat}>(grid, at)) return;"));
         } else {
             self.line("const thread_place at = place_of(grid);");
             self.line("if (at.index >= at.threads) return;");
@@ -107,18 +104,19 @@ impl<'a> Emitter<'a> {
         }
         self.indent = 0;
         self.line("}");
+        let sections = sections(self.kernel, self.options.bounds, self.options.fast_half);
+        let mut text = needed(&sections, &self.text);
+        let plain = turns == 1 && is_plain(self.kernel, &sections);
+        text.push_str(&self.text);
         CudaSource {
-            text: self.text,
+            text,
             entry,
             slots,
             static_shared: if dynamic { 0 } else { shared },
             dynamic_shared: if dynamic { shared } else { 0 },
             turns,
+            plain,
         }
-    }
-
-    fn prelude(&self) -> Vec<Section> {
-        sections(self.kernel, self.options.bounds, self.options.fast_half)
     }
 
     /// Constant tables, as words.

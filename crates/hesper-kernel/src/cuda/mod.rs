@@ -63,6 +63,9 @@ pub struct Options {
     pub bounds: bool,
     /// Threadgroup and thread memory start as zeros, as on the host. On by default.
     pub zero_memory: bool,
+    /// Blocks may come all numbered along x, where a grid has more along y or z than CUDA takes. On by default;
+    /// to tell where a thread is takes longer to compile with it.
+    pub flat: bool,
     /// The most threads of a threadgroup; the compiler limits registers to make them fit.
     pub max_threads: u32,
     /// Exponentials and their kin of half precision by the device's instructions: a result may be off by
@@ -72,7 +75,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { bounds: false, zero_memory: true, max_threads: 1024, fast_half: false }
+        Options { bounds: false, zero_memory: true, flat: true, max_threads: 1024, fast_half: false }
     }
 }
 
@@ -93,7 +96,7 @@ pub enum Slot {
 ///
 /// Launch with blocks of the threadgroup's dimensions and `ceil(grid / threadgroup)` blocks along
 /// each axis; where that exceeds what CUDA allows along y or z, with all of them along x (x
-/// fastest, then y): the kernel sees which from the grid.
+/// fastest, then y), if [`Options::flat`] is set: the kernel sees which from the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaSource {
     /// Complete C++.
@@ -109,6 +112,9 @@ pub struct CudaSource {
     /// How many threads of the grid a thread handles if it is launched with fewer blocks along x: with as few as a
     /// part in so many of them.
     pub turns: u32,
+    /// Whether the text goes straight on and calls no functions of many instructions: it is as fast if it is compiled
+    /// in a hurry.
+    pub plain: bool,
 }
 
 /// Writes a verified kernel as CUDA C++.
@@ -118,12 +124,15 @@ pub fn emit(kernel: &Kernel, options: &Options) -> CudaSource {
 
 impl CudaSource {
     /// What the CUDA device's pipelines want to know beside the text, one item to a line: entry,
-    /// compiler options, dynamic shared memory, turns, and that the grid is a parameter.
+    /// compiler options, dynamic shared memory, whether it is plain, turns, and that the grid is a parameter.
     pub fn specialisation(&self) -> String {
         let mut lines = vec![format!("entry {}", self.entry)];
         lines.extend(COMPILE_OPTIONS.iter().map(|o| format!("option {o}")));
         if self.dynamic_shared > 0 {
             lines.push(format!("shared {}", self.dynamic_shared));
+        }
+        if self.plain {
+            lines.push("plain".to_string());
         }
         if self.turns > 1 {
             lines.push(format!("turns {}", self.turns));

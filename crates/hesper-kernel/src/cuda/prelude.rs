@@ -1,4 +1,8 @@
-//! The prelude: the language's semantics as CUDA C++, in sections that a kernel asks for.
+//! The prelude: the language's semantics as CUDA C++, in sections that a kernel asks for, of which it gets the
+//! functions that it reaches: what is not there need not be compiled.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use crate::ir::{BinaryOp, Kernel, Op, Scalar, UnaryOp};
 
@@ -25,6 +29,8 @@ pub(super) enum Section {
 }
 
 impl Section {
+    const COUNT: usize = Section::Bounds as usize + 1;
+
     pub fn text(self) -> &'static str {
         match self {
             Section::Ptx => include_str!("prelude/ptx.cuh"),
@@ -121,5 +127,127 @@ fn binary(f: BinaryOp) -> Option<Section> {
         B::Pow | B::IeeeRem | B::NextAfter | B::Hypot | B::Ldexp => Some(Section::Math),
         B::Atan2 => Some(Section::Trig),
         _ => None,
+    }
+}
+
+/// Whether a kernel with these sections has neither loops nor functions of many instructions.
+pub(super) fn is_plain(kernel: &Kernel, sections: &[Section]) -> bool {
+    let short = [Section::Ptx, Section::Core, Section::Fast, Section::Thread, Section::Int, Section::Float];
+    let mut insts = kernel.blocks.iter().flat_map(|block| &block.insts);
+    sections.iter().all(|section| short.contains(section)) && !insts.any(|i| matches!(i.op, Op::Loop { .. }))
+}
+
+/// A function of the prelude, or text that is always there: types, macros, what stands in `#if`.
+struct Item {
+    text: &'static str,
+    /// Functions that it defines; none for what is always there.
+    names: Vec<&'static str>,
+    words: Vec<&'static str>,
+}
+
+/// The sections without the functions that `text` does not reach.
+pub(super) fn needed(sections: &[Section], text: &str) -> String {
+    let items: Vec<&Item> = sections.iter().flat_map(|section| items(*section)).collect();
+    let mut reached: HashSet<&str> = words(text).collect();
+    let mut kept: Vec<bool> = vec![false; items.len()];
+    loop {
+        let before = reached.len();
+        for (item, kept) in items.iter().zip(&mut kept) {
+            if !*kept && (item.names.is_empty() || item.names.iter().any(|name| reached.contains(name))) {
+                *kept = true;
+                reached.extend(&item.words);
+            }
+        }
+        if reached.len() == before {
+            break;
+        }
+    }
+    items.iter().zip(kept).filter(|(_, kept)| *kept).map(|(item, _)| item.text).collect()
+}
+
+fn items(section: Section) -> &'static [Item] {
+    static ITEMS: [OnceLock<Vec<Item>>; Section::COUNT] = [const { OnceLock::new() }; Section::COUNT];
+    ITEMS[section as usize].get_or_init(|| split(section.text()))
+}
+
+/// A section in items: each ends with the line that closes its last brace.
+fn split(text: &'static str) -> Vec<Item> {
+    let mut items = Vec::new();
+    let (mut start, mut end, mut depth, mut conditions) = (0, 0, 0i32, 0i32);
+    let mut names: Option<Vec<&'static str>> = None;
+    for line in text.split_inclusive('\n') {
+        end += line.len();
+        // A comment belongs to what follows.
+        if depth == 0 && line.starts_with("//") {
+            continue;
+        }
+        if names.is_none() {
+            conditions += i32::from(line.starts_with("#if")) - i32::from(line.starts_with("#endif"));
+            names = Some(if conditions > 0 { Vec::new() } else { defined(line) });
+        }
+        let count = |of: char| line.matches(of).count() as i32;
+        depth += count('{') - count('}');
+        if depth == 0 && !line.trim_end().ends_with('\\') {
+            let (text, names) = (&text[start..end], names.take().unwrap_or_default());
+            items.push(Item { text, names, words: words(text).collect() });
+            start = end;
+        }
+    }
+    items
+}
+
+/// The functions that a line begins to define.
+fn defined(line: &'static str) -> Vec<&'static str> {
+    let head = line.split('{').next().unwrap_or_default();
+    let begins = head.starts_with("HESPER_FN ") || head.starts_with("template ");
+    let Some((_, head)) = head.split_once("HESPER_FN ").filter(|_| begins) else { return Vec::new() };
+    // `NAME(` of the function, not of a macro in its type.
+    let calls = head.match_indices('(').filter_map(|(at, _)| words(&head[..at]).last());
+    calls.filter(|name| name.chars().any(char::is_lowercase)).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Section; Section::COUNT] = [
+        Section::Ptx,
+        Section::Core,
+        Section::Fast,
+        Section::Thread,
+        Section::Int,
+        Section::Float,
+        Section::Math,
+        Section::Trig,
+        Section::Special,
+        Section::Double,
+        Section::Simd,
+        Section::Atomic,
+        Section::Bounds,
+    ];
+
+    #[test]
+    fn the_items_of_a_section_are_the_whole_of_it() {
+        for section in ALL {
+            let whole: String = items(section).iter().map(|item| item.text).collect();
+            assert_eq!(whole, section.text(), "{section:?}");
+            for item in items(section).iter().filter(|item| !item.names.is_empty()) {
+                assert_eq!(item.text.matches("HESPER_FN").count(), 1, "{}", item.text);
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_gets_the_functions_that_it_reaches_and_no_others() {
+        let text = needed(&ALL, "x = round_of(y);");
+        for name in ["round_of", "trunc_of", "copysign_of", "f32_of"] {
+            assert!(text.contains(&format!(" {name}(")), "{name} is missing");
+        }
+        assert!(!text.contains(" frexp_mant(") && !text.contains(" sin_of("));
+        assert!(text.contains("struct thread_place") && text.contains("#define HESPER_OP"));
     }
 }

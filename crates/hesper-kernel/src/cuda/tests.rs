@@ -150,6 +150,31 @@ fn the_texts_are_the_golden_ones() {
 }
 
 #[test]
+fn grids_that_are_never_flat_need_no_division() {
+    let flat = Options::default();
+    let upright = Options { flat: false, ..flat };
+    for kernel in [narrow(false), elementwise()] {
+        assert!(body(&emit(&kernel, &flat)).contains("true>(grid, "));
+        assert!(body(&emit(&kernel, &upright)).contains("false>(grid, "));
+    }
+}
+
+#[test]
+fn kernels_without_loops_functions_and_turns_are_plain() {
+    let mut b = Builder::new("sum");
+    let x = b.buffer("x", Space::Device, Type::Vec(Scalar::F32, 4), Access::ReadWrite);
+    let i = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    let v = b.load_index(x, i, Type::Vec(Scalar::F32, 4));
+    let v = b.add(v, v);
+    b.store_index(x, i, v);
+    let source = emit(&b.finish().unwrap(), &Options::default());
+    assert!(source.plain && source.specialisation().contains("\nplain\n"));
+    for kernel in [elementwise(), narrow(false), divergent(), tile()] {
+        assert!(!emit(&kernel, &Options::default()).plain, "{}", kernel.name);
+    }
+}
+
+#[test]
 fn equal_kernels_give_equal_texts() {
     let plain = Options::default();
     assert_eq!(emit(&divergent(), &plain), emit(&divergent(), &plain));
@@ -212,4 +237,5 @@ fn halves_are_computed_by_the_devices_instructions_if_that_is_asked_for() {
     );
     // What no line uses is not compiled.
     assert!(!fast.text.contains(" tanh_of("), "the functions of single precision came along");
+    assert!(!fast.text.contains("frexp") && !exact.text.contains("frexp"), "functions of no use came along");
 }

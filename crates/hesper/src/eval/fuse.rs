@@ -103,8 +103,8 @@ pub(super) type Built = (Arc<Pipeline>, Label);
 /// A key in words.
 pub(super) type Words = SmallVec<[u64; 16]>;
 
-/// The runtime, elements to a thread, the number of axes, and how each input is found.
-type Layouts = (u64, usize, usize, SmallVec<[Layout; 8]>);
+/// The runtime, elements to a thread, the number of axes, whether the grid is tall, and how each input is found.
+type Layouts = (u64, usize, usize, bool, SmallVec<[Layout; 8]>);
 
 /// A kernel to be found or built: all that its content depends on.
 pub(super) struct Recipe<'a> {
@@ -412,17 +412,28 @@ impl Recipe<'_> {
         for output in outputs {
             command = command.write(output);
         }
-        let at =
-            |from_back: usize| rank.checked_sub(from_back + 1).map_or(1, |axis| self.lengths[axis] as u64);
-        let outer: u64 =
-            self.lengths.iter().take(rank.saturating_sub(2)).map(|length| *length as u64).product();
-        let grid = [at(0).div_ceil(self.lanes as u64), at(1), outer];
+        let grid = self.grid();
         let threadgroup = if runtime.info().host_visible {
             [grid[0].min(1024), 1, 1]
         } else {
             wide::threadgroup(grid[0], grid[1])
         };
         Ok(command.constants(&constants).dispatch(&pipeline, grid, threadgroup)?)
+    }
+
+    /// The threads that handle all elements: along the innermost axis, the next one, and all further ones.
+    fn grid(&self) -> [u64; 3] {
+        let rank = self.lengths.len();
+        let at =
+            |from_back: usize| rank.checked_sub(from_back + 1).map_or(1, |axis| self.lengths[axis] as u64);
+        let outer: u64 =
+            self.lengths.iter().take(rank.saturating_sub(2)).map(|length| *length as u64).product();
+        [at(0).div_ceil(self.lanes as u64), at(1), outer]
+    }
+
+    /// Whether the grid may have more groups along an outer axis than some devices take.
+    fn tall(&self) -> bool {
+        self.grid()[1..].iter().any(|threads| *threads > 65535)
     }
 
     /// For people: the op, or how many of them.
@@ -439,7 +450,7 @@ impl Recipe<'_> {
         let expression = self.expression;
         let mut words = Words::with_capacity(6 + self.inputs.len() + 3 * expression.members.len());
         words.push(device);
-        words.push(self.lengths.len() as u64 | (self.lanes as u64) << 32);
+        words.push(self.lengths.len() as u64 | (self.lanes as u64) << 32 | u64::from(self.tall()) << 63);
         words.push(self.inputs.len() as u64);
         for input in &self.inputs {
             words.push(input.dtype as u64 | (input.layout.code() << 32));
@@ -459,7 +470,7 @@ impl Recipe<'_> {
     /// The compiled kernel and its label, from the cache or built now.
     fn pipeline(&self, runtime: &Runtime) -> Result<Built> {
         let layouts = self.inputs.iter().map(|input| input.layout).collect();
-        let layouts: Layouts = (runtime.id(), self.lanes, self.lengths.len(), layouts);
+        let layouts: Layouts = (runtime.id(), self.lanes, self.lengths.len(), self.tall(), layouts);
         let lock = || self.expression.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((met, found)) = &*lock()
             && *met == layouts
@@ -477,7 +488,8 @@ impl Recipe<'_> {
         let source = if runtime.info().host_visible {
             source
         } else {
-            source.specialised(format!("threads {}\nfast", wide::THREADS).as_str())
+            let upright = if self.tall() { "" } else { "\nupright" };
+            source.specialised(format!("threads {}\nfast{upright}", wide::THREADS).as_str())
         };
         let built = (runtime.pipeline(&source)?, label);
         keep(words, built.clone());

@@ -23,7 +23,17 @@ use crate::ops::native::reach;
 use crate::shape::Strides;
 
 const TEXT: &str = include_str!("attention.cuh");
-const FEW: &str = concat!(include_str!("attention.cuh"), include_str!("attention_few.cuh"));
+const FEW: &str = concat!(
+    include_str!("attention.cuh"),
+    include_str!("attention_parts.cuh"),
+    include_str!("attention_few.cuh")
+);
+const EIGHT: &str = concat!(
+    include_str!("attention.cuh"),
+    include_str!("attention_parts.cuh"),
+    include_str!("hopper.cuh"),
+    include_str!("attention_eight.cuh")
+);
 const SINGLE: &str = concat!(include_str!("attention.cuh"), include_str!("attention_single.cuh"));
 const HOPPER: &str =
     concat!(include_str!("attention.cuh"), include_str!("hopper.cuh"), include_str!("attention_hopper.cuh"));
@@ -77,9 +87,10 @@ struct Lengths {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Plan {
     Plain,
-    /// Keys spread over blocks: `used` rows of each tile of sixteen, rings of `stages` in `warps` warps.
+    /// Keys spread over blocks: `used` rows of each tile of `tile`, rings of `stages` in `warps` warps.
     /// Every head is cut into `pieces`; 0 if all are cut together.
     Few {
+        tile: usize,
         warps: usize,
         stages: usize,
         blocks: usize,
@@ -162,13 +173,19 @@ impl Lengths {
     }
 
     fn few(&self, chip: &Chip) -> Option<Plan> {
-        let used = self.rows().min(16);
-        [(8, 3), (4, 3), (4, 2), (2, 2)].into_iter().find_map(|(warps, least)| {
+        // Large copies come with Hopper.
+        let tile = match chip.capability >= (9, 0) && self.rows() <= 8 && self.width.is_multiple_of(64) {
+            true => 8,
+            false => 16,
+        };
+        let used = self.rows().min(tile);
+        let wished: &[(usize, usize)] =
+            if tile == 8 { &[(8, 3), (6, 2)] } else { &[(8, 3), (4, 3), (4, 2), (2, 2)] };
+        wished.iter().find_map(|&(warps, least)| {
             let (blocks, pieces) = self.cut(chip.multiprocessors, warps);
-            let ring = warps * 2 * 16 * (self.width + 8) * 2;
-            let left = chip.shared.checked_sub(few_sums(warps, used, blocks, self.width))?;
-            let stages = (left / ring).min(6);
-            (stages >= least).then_some(Plan::Few { warps, stages, blocks, pieces, used })
+            let left = chip.shared.checked_sub(few_sums(warps, used, self.width))?;
+            let stages = (left / few_ring(tile, warps, self.width)).min(6);
+            (stages >= least).then_some(Plan::Few { tile, warps, stages, blocks, pieces, used })
         })
     }
 
@@ -192,11 +209,17 @@ impl Lengths {
     }
 }
 
-/// Bytes of shared memory that `streams` needs beside its rings.
-fn few_sums(warps: usize, used: usize, blocks: usize, width: usize) -> usize {
-    let of_parts = (blocks + 1) * used + 4 + (used * width).max(warps * 128);
-    let sums = (warps * used * width).max((2 * blocks + 1) * used).max(of_parts);
-    (warps * used * 2 + sums) * 4
+/// Bytes of shared memory that a stage of the rings of `streams` or `eights` needs, for keys, values and a barrier.
+fn few_ring(tile: usize, warps: usize, width: usize) -> usize {
+    match tile {
+        8 => warps * (2 * 16 * width * 2 + 8),
+        _ => warps * 2 * 16 * (width + 8) * 2,
+    }
+}
+
+/// Bytes of shared memory that they need beside: what warps, and then threads, have added up.
+fn few_sums(warps: usize, used: usize, width: usize) -> usize {
+    (warps * used * 2 + (warps * used * width).max(warps * 32 * 6)) * 4 + 8
 }
 
 /// Bytes of shared memory that `singles` needs: queries, keys, values and weights.
@@ -276,9 +299,7 @@ impl Attention {
         };
         let chip = Chip::of(stream);
         match (lengths.plan(dtype, chip), chip) {
-            (Plan::Few { warps, stages, blocks, pieces, used }, _) => {
-                call.few(&output, [warps, stages, blocks, pieces, used])?;
-            }
+            (plan @ Plan::Few { .. }, _) => call.few(&output, plan)?,
             (Plan::Warpgroups { keys, blocks }, Some(chip)) => {
                 call.warpgroups(&output, keys, blocks, &chip)?;
             }
@@ -349,20 +370,22 @@ impl Call<'_> {
         self.mask.as_ref().is_some_and(|(_, _, dtype)| *dtype == Dtype::Bool)
     }
 
-    fn few(&self, output: &Buffer, [warps, stages, blocks, pieces, used]: [usize; 5]) -> Result<()> {
+    fn few(&self, output: &Buffer, plan: Plan) -> Result<()> {
+        let Plan::Few { tile, warps, stages, blocks, pieces, used } = plan else { return Ok(()) };
         let Lengths { width, keys, .. } = self.lengths;
         let of = type_name(self.dtype);
         let anything = self.mask.is_some();
-        let shared = few_sums(warps, used, blocks, width) + warps * stages * 2 * 16 * (width + 8) * 2;
-        let entry = format!("streams<{of}, {width}, {warps}, {stages}, {anything}>");
-        let pipeline = kernel(self.stream, FEW, &entry, &format!("shared {shared}"))?;
+        let shared = few_sums(warps, used, width) + stages * few_ring(tile, warps, width);
+        let (text, name) = if tile == 8 { (EIGHT, "eights") } else { (FEW, "streams") };
+        let entry = format!("{name}<{of}, {width}, {warps}, {stages}, {anything}>");
+        let pipeline = kernel(self.stream, text, &entry, &format!("shared {shared}"))?;
         let part = (used * (width + 2)).next_multiple_of(4);
         let parts = self.stream.alloc(2 * blocks * part * 4)?;
-        let flags = self.stream.alloc(2 * blocks * 8)?;
+        let counters = self.stream.alloc(self.lengths.groups() * self.lengths.rows().div_ceil(tile) * 8)?;
         let constants = self.constants(keys.div_ceil(16), used);
         let constants = constants.long(launch_number() as i64).int(pieces as i32);
         let threads = (warps * 32) as u64;
-        let command = self.encode().write(output).write(&parts).write(&flags);
+        let command = self.encode().write(output).write(&parts).write(&counters);
         Ok(command.constants(constants.bytes()).dispatch(
             &pipeline,
             [blocks as u64 * threads, 1, 1],
@@ -426,7 +449,7 @@ impl Call<'_> {
             1 => None,
             _ => Some((
                 self.stream.alloc(rows * splits * (width + 2) * 4)?,
-                kernel(self.stream, SINGLE, "joined", "")?,
+                kernel(self.stream, SINGLE, "joined<float>", "")?,
             )),
         };
         let blocks = (self.lengths.groups() * self.lengths.rows().div_ceil(64) * splits) as u64;
@@ -470,7 +493,15 @@ mod tests {
     #[test]
     fn a_step_of_generation_is_spread_over_nearly_all_multiprocessors() {
         let plan = STEP.plan(Dtype::Bfloat16, Some(H200));
-        assert_eq!(plan, Plan::Few { warps: 8, stages: 3, blocks: 128, pieces: 16, used: 4 });
+        assert_eq!(plan, Plan::Few { tile: 8, warps: 8, stages: 3, blocks: 128, pieces: 16, used: 4 });
+        let before = STEP.plan(Dtype::Bfloat16, Some(Chip { capability: (8, 0), ..H200 }));
+        assert_eq!(before, Plan::Few { tile: 16, warps: 8, stages: 3, blocks: 128, pieces: 16, used: 4 });
+        // Values of their own for every query head, and more rows than eight.
+        let wide = Lengths { share: 16, width: 256, values: 256, ..STEP }.few(&H200);
+        assert_eq!(
+            wide,
+            Some(Plan::Few { tile: 16, warps: 4, stages: 2, blocks: 128, pieces: 16, used: 16 })
+        );
         // Whole heads where they come out even, and a line of all where nothing does.
         let heads = |batch, keys| Lengths { batch, keys, ..STEP }.cut(132, 8);
         assert_eq!(heads(32, 4096), (128, 0));

@@ -1,39 +1,19 @@
-// Few rows. All keys of all heads are one line of units of sixteen keys, cut into even pieces, one for each block; or
-// every head is cut into a number of pieces, where that leaves few blocks idle. The warps of a block take its units in
-// turn. Each warp has a ring of its own in shared memory: no warp waits for another before a head ends. What a block
-// has of a head that it shares with others goes to `parts`. In the end it sets its flags to the launch's own number;
-// who finds all flags of a head set adds its parts up (if several do, they store the same) and clears them.
-// Of `heads`, splits is the number of units of a tile of rows, per the rows of a tile that are used.
-
-// A flag is set behind what was written before it, and what is read behind a flag is at least as new.
-__device__ __forceinline__ void raise(u64* flag, u64 to) {
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(to) : "memory");
-}
-__device__ __forceinline__ u64 raised(const u64* flag) {
-  u64 found;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(found) : "l"(flag) : "memory");
-  return found;
-}
-
+// Few rows, in tiles of sixteen. Each warp has a ring of its own in shared memory: no warp waits for another before a head
+// ends.
 template <class T, int D, int WARPS, int STAGES, bool ANYTHING>
 __global__ void __launch_bounds__(WARPS * 32)
 streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ v, const void* __restrict__ mask,
-        const T* __restrict__ sinks, T* __restrict__ out, float* parts, u64* flags, heads h, u64 launch, i32 pieces) {
-  constexpr int STEP = D + 8, DK = D / 16, DN = D / 8, THREADS = WARPS * 32;
+        const T* __restrict__ sinks, T* __restrict__ out, float* parts, u64* counters, heads h, u64 launch, i32 pieces) {
+  constexpr int STEP = D + 8, DK = D / 16, DN = D / 8;
   constexpr int TILE = 16 * STEP;           // elements
   extern __shared__ __align__(16) u8 memory[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   T* const ring = (T*)memory + warp * STAGES * 2 * TILE;
-  const int used = (int)h.per;
+  const portion<16> own(h, pieces);
+  const int used = own.used, units = own.units, row_tiles = own.row_tiles, kv_heads = own.kv_heads, share = own.share;
+  const int rows = own.rows, first = own.first, last = own.last, keys = (int)h.keys;
   float* const ends = (float*)((T*)memory + WARPS * STAGES * 2 * TILE);   // of each warp: highest score and weight
   float* const sums = ends + WARPS * used * 2;                            // of each warp: used rows by D
-  const int keys = (int)h.keys, units = (int)h.splits, share = (int)h.share, kv_heads = (int)h.kv_heads;
-  const int rows = share * (int)h.queries, row_tiles = (rows + 15) / 16;
-  // Of a head, or of all together, the first pieces have a unit more than the others.
-  const int own = (int)blockIdx.x, whole_line = units * row_tiles * kv_heads * (int)h.batch;
-  const int line = pieces ? units : whole_line, cuts = pieces ? pieces : (int)gridDim.x;
-  const int even = line / cuts, extra = line - even * cuts, start = pieces ? own / pieces : 0, piece = own - start * pieces;
-  const int first = start * units + piece * even + (piece < extra ? piece : extra), last = first + even + (piece < extra);
   const int ahead = keys - (int)h.queries;
   const float factor = h.scale * LOG2E;
 
@@ -88,6 +68,10 @@ streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ 
     }
   };
   load_queries(first / units);
+  if (threadIdx.x == 0) {
+    count_from_zero(counters + first / units, launch);
+    count_from_zero(counters + (last - 1) / units, launch);
+  }
   const i64 size = (used * (D + 2) + 3) & ~3;
   int stage = 0, at = first, begun = -1, went_on = -1;   // heads that are shared with others
   while (at < last) {
@@ -111,6 +95,7 @@ streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ 
     }
     float o[DN][4] = {};
     float top[2] = {NOTHING, NOTHING}, weight[2] = {0.0f, 0.0f};
+#pragma unroll 1
     for (int unit = from_unit + warp; unit < to_unit; unit += WARPS) {
       await<STAGES - 1>();
       __syncwarp();
@@ -202,134 +187,10 @@ streams(const T* __restrict__ q, const T* __restrict__ k, const T* __restrict__ 
     }
     __syncthreads();
     const bool whole = from_unit == 0 && to_unit == units;
-    // A block has two places for parts: of a head that it goes on with, and of one that it begins.
-    float* const part = parts + (own * 2 + (from_unit == 0)) * size;
-    const i64 to_row = (i64)b * h.queries * (kv_heads * share) + kvh * share;
-    for (int i = threadIdx.x; i < used * D; i += THREADS) {
-      const int r = i / D, d = i % D, row = tile * 16 + r;
-      if (row >= rows) break;
-      float most = NOTHING, sum = 0.0f, all = 0.0f;
-#pragma unroll
-      for (int w = 0; w < WARPS; ++w) most = fmaxf(most, ends[(w * used + r) * 2]);
-      const float base = most == NOTHING ? 0.0f : most;
-#pragma unroll
-      for (int w = 0; w < WARPS; ++w) {
-        const float f = ex2(ends[(w * used + r) * 2] - base);
-        all += f * ends[(w * used + r) * 2 + 1];
-        sum += f * sums[(w * used + r) * D + d];
-      }
-      if (whole) {
-        const int head = row % share;
-        float less = 1.0f;
-        if (h.sinks) {
-          const float x = f32(sinks[kvh * share + head]) * LOG2E, higher = fmaxf(x, base);
-          less = ex2(base - higher);
-          all = all * less + ex2(x - higher);
-        }
-        out[(to_row + row / share * (kv_heads * share) + head) * D + d] = from<T>(sum * less / all);
-      } else {
-        __stcg(part + i, sum);
-        if (d == 0) __stcg((float2*)(part + used * D + r * 2), make_float2(most, all));
-      }
-    }
+    float* const part = parts + (blockIdx.x * 2 + (from_unit == 0)) * size;
+    add_warps<T, D, WARPS>(own, h, tile_head, tile * 16, whole, sums, ends, sinks, out, part);
     __syncthreads();
     if (!whole) (from_unit == 0 ? begun : went_on) = tile_head;
   }
-  if (begun < 0 && went_on < 0) return;
-  if (threadIdx.x == 0) {
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-    if (went_on >= 0) raise(flags + own * 2, launch);
-    if (begun >= 0) raise(flags + own * 2 + 1, launch);
-    // Of two that set their flags, one at least finds the other's.
-    asm volatile("fence.sc.gpu;" ::: "memory");
-  }
-  __syncthreads();
-#pragma unroll 1
-  for (int which = 0; which < 2; ++which) {
-    const int tile_head = which ? begun : went_on;
-    if (tile_head < 0) continue;
-    // The blocks that have parts of this head: those of its first and of its last unit, and all between.
-    auto block_of = [&](int unit) {
-      const int more = extra * (even + 1);
-      return unit < more ? unit / (even + 1) : extra + (unit - more) / even;
-    };
-    const int low = pieces ? tile_head * pieces : block_of(tile_head * units);
-    const int n = pieces ? pieces : block_of(tile_head * units + units - 1) - low + 1;
-    auto place = [&](int i) { return i == 0 ? low * 2 + 1 : (low + i) * 2; };
-    int set = 1;
-    for (int i = threadIdx.x; i < n; i += THREADS) set &= raised(flags + place(i)) == launch;
-    if (!__syncthreads_and(set)) continue;
-    const int head_of = tile_head / row_tiles, tile = tile_head - head_of * row_tiles;
-    const int b = head_of / kv_heads, kvh = head_of % kv_heads;
-    // Every group of threads takes some of the parts, four features to a thread; the first are fetched ahead.
-    constexpr int AHEAD = 8;
-    const int fours = used * D / 4, groups = THREADS > fours ? THREADS / fours : 1;
-    float* const factors = sums;                    // of each part and row
-    float* const wholes = factors + n * used;       // of the rows, and then the weights of parts and rows
-    float* const added = ends + (((WARPS * used * 2 + (n + 1) * used) + 3) & ~3);   // the groups' sums
-    auto four_of = [&](int p, int four) { return __ldcg((const float4*)(parts + place(p) * size) + four); };
-    float4 x[AHEAD];
-    {
-      const int group = threadIdx.x / fours, four = threadIdx.x - group * fours;
-#pragma unroll
-      for (int i = 0; i < AHEAD; ++i)
-        if (group < groups && group + i * groups < n) x[i] = four_of(group + i * groups, four);
-    }
-    for (int i = threadIdx.x; i < n * used; i += THREADS) {
-      const int p = i / used, r = i - p * used;
-      const float2 end = __ldcg((const float2*)(parts + place(p) * size + used * D + r * 2));
-      factors[i] = end.x;
-      wholes[used + i] = end.y;
-    }
-    for (int i = threadIdx.x; i < n; i += THREADS) raise(flags + place(i), 0);
-    __syncthreads();
-    for (int r = warp; r < used; r += WARPS) {
-      const int row = tile * 16 + r;
-      const float sink = h.sinks && row < rows ? f32(sinks[kvh * share + row % share]) * LOG2E : NOTHING;
-      float most = sink, all = 0.0f;
-      for (int p = lane; p < n; p += 32) most = fmaxf(most, factors[p * used + r]);
-#pragma unroll
-      for (int m = 16; m > 0; m /= 2) most = fmaxf(most, __shfl_xor_sync(FULL, most, m));
-      const float base = most == NOTHING ? 0.0f : most;
-      for (int p = lane; p < n; p += 32) {
-        const float f = ex2(factors[p * used + r] - base);
-        all += f * wholes[used + p * used + r];
-        factors[p * used + r] = f;
-      }
-#pragma unroll
-      for (int m = 16; m > 0; m /= 2) all += __shfl_xor_sync(FULL, all, m);
-      if (lane == 0) wholes[r] = 1.0f / (all + ex2(sink - base));
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < fours * groups; i += THREADS) {
-      const int group = i / fours, four = i - group * fours, r = four * 4 / D;
-      float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      auto add = [&](int p, const float4& y) {
-        const float f = factors[p * used + r];
-        sum.x += f * y.x;
-        sum.y += f * y.y;
-        sum.z += f * y.z;
-        sum.w += f * y.w;
-      };
-      int p = group;
-      if (i < THREADS) {
-#pragma unroll
-        for (int j = 0; j < AHEAD; ++j, p += groups)
-          if (p < n) add(p, x[j]);
-      }
-#pragma unroll 8
-      for (; p < n; p += groups) add(p, four_of(p, four));
-      *(float4*)(added + i * 4) = sum;
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < used * D; i += THREADS) {
-      const int r = i / D, d = i - r * D, row = tile * 16 + r;
-      if (row >= rows) break;
-      float sum = 0.0f;
-      for (int group = 0; group < groups; ++group) sum += added[group * used * D + i];
-      const i64 to = ((i64)b * h.queries + row / share) * (kv_heads * share) + kvh * share + row % share;
-      out[to * D + d] = from<T>(sum * wholes[r]);
-    }
-    __syncthreads();
-  }
+  if (begun >= 0 || went_on >= 0) add_parts<T, D, WARPS>(own, h, went_on, begun, ends, sinks, out, parts, counters);
 }

@@ -162,8 +162,9 @@ singles(const float* __restrict__ q, const float* __restrict__ k, const float* _
 }
 
 // The parts of the keys, for each row: a warp.
-extern "C" __global__ void __launch_bounds__(256)
-joined(const float* __restrict__ parts, const float* __restrict__ sinks, float* __restrict__ out, i64 rows, i64 splits,
+template <class T>
+__global__ void __launch_bounds__(256)
+joined(const T* __restrict__ parts, const T* __restrict__ sinks, T* __restrict__ out, i64 rows, i64 splits,
        i64 heads, i32 width, i32 sunk) {
   const i64 row = (i64)blockIdx.x * 8 + threadIdx.x / 32;
   const int lane = threadIdx.x % 32, size = width + 2;

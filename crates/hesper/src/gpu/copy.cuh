@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(256) transposed(const T* __restrict__ in, T* _
 }
 
 // The same for elements of two bytes, two at a time: lengths of both axes and all steps are even.
-extern "C" __global__ void __launch_bounds__(256) transposed_pairs(const u16* __restrict__ in, u16* __restrict__ out, dims d, i64 outer, i64 first) {
+template <class T>
+__global__ void __launch_bounds__(256) transposed_pairs(const T* __restrict__ in, T* __restrict__ out, dims d, i64 outer, i64 first) {
   __shared__ u16 tile[64][66];
   const u32 across = (u32)((d.length[0] + 63) / 64), along = (u32)((d.length[1] + 63) / 64);
   u32 b = blockIdx.x;

@@ -153,7 +153,7 @@ pub(crate) fn copy_to(
             && all[2..].iter().all(|axis| even(axis.from) && even(axis.to))
             && tiles < 1 << 31;
         let entry = match pairs {
-            true => "transposed_pairs".to_string(),
+            true => "transposed_pairs<u16>".to_string(),
             false => format!("transposed<{}, {tile}>", word(size)),
         };
         let constants = dims(&all).long(outer as i64).long(first as i64);

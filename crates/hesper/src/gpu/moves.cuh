@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(256) turned(const T* __restrict__ in, const I*
 
 // Words of a counter-based generator: both halves of the result from one call.
 __device__ __forceinline__ u32 rotated(u32 x, int by) { return x << by | x >> (32 - by); }
-extern "C" __global__ void __launch_bounds__(256) words(const u32* __restrict__ key, u32* __restrict__ out, i64 n) {
+template <class T> __global__ void __launch_bounds__(256) words(const T* __restrict__ key, T* __restrict__ out, i64 n) {
   const i64 half = (n + 1) / 2;
   const u32 k0 = key[0], k1 = key[1], k2 = k0 ^ k1 ^ 0x1bd11bdau;
   const u32 ks[3] = {k0, k1, k2};

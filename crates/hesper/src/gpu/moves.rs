@@ -366,7 +366,7 @@ pub(crate) fn words(stream: &Stream, key: &Data, output: &Buffer) -> Result<()> 
     if n == 0 {
         return Ok(command.run(|_| Ok(()))?);
     }
-    let pipeline = kernel(stream, TEXT, "words", "")?;
+    let pipeline = kernel(stream, TEXT, "words<u32>", "")?;
     let constants = Constants::default().long(n as i64);
     Ok(command.constants(constants.bytes()).dispatch(
         &pipeline,

@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(256) pointed(const I* __restrict__ list, u32* 
 struct link { u32 first, next; };
 
 // Few points: each looks at all others.
-extern "C" __global__ void __launch_bounds__(256) linked_by_looking(const u32* __restrict__ keys, link* __restrict__ links, i64 points) {
+template <class T>
+__global__ void __launch_bounds__(256) linked_by_looking(const T* __restrict__ keys, link* __restrict__ links, i64 points) {
   const i64 p = (i64)blockIdx.x * 256 + threadIdx.x;
   if (p >= points) return;
   const u32 key = keys[p];
@@ -36,7 +37,8 @@ extern "C" __global__ void __launch_bounds__(256) linked_by_looking(const u32* _
 }
 
 // Many points: by their order.
-extern "C" __global__ void __launch_bounds__(256) linked_by_order(const u32* __restrict__ keys, const u32* __restrict__ order,
+template <class T>
+__global__ void __launch_bounds__(256) linked_by_order(const T* __restrict__ keys, const u32* __restrict__ order,
                                                        link* __restrict__ links, i64 points) {
   for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < points; i += (i64)gridDim.x * 256) {
     const u32 p = order[i], key = keys[p];

@@ -94,7 +94,7 @@ fn links(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
     let output = stream.alloc(points * 8)?;
     let constants = Constants::default().long(points as i64);
     if points <= FEW {
-        let pipeline = kernel(stream, TEXT, "linked_by_looking", "")?;
+        let pipeline = kernel(stream, TEXT, "linked_by_looking<u32>", "")?;
         let command = stream.encode("links").read(keys).write(&output).constants(constants.bytes());
         command.dispatch(&pipeline, [blocks(points) * 256, 1, 1], [256, 1, 1])?;
         return Ok(output);
@@ -102,7 +102,7 @@ fn links(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
     let order = stream.alloc(points * 4)?;
     let rows = sort::Rows { stream, dtype: Dtype::Uint32, rows: 1, length: points };
     rows.encode((keys, 0..points * 4), &order, true)?;
-    let pipeline = kernel(stream, TEXT, "linked_by_order", "")?;
+    let pipeline = kernel(stream, TEXT, "linked_by_order<u32>", "")?;
     let command = stream.encode("links").read(keys).read(&order).write(&output);
     command.constants(constants.bytes()).dispatch(&pipeline, [blocks(points) * 256, 1, 1], [256, 1, 1])?;
     Ok(output)

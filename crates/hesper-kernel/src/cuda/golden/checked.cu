@@ -1,6 +1,6 @@
 extern "C" __global__ void __launch_bounds__(1024) hesper_checked(u8* p0, const u8* __restrict__ p1, const u64 n0, const u64 n1, const launch_grid grid) {
   thread_place at;
-  if (!alone_at(grid, at)) return;
+  if (!alone_at<true>(grid, at)) return;
   const checked_ptr v0 = checked_ptr{(u8*)p0, 0, n0, true};
   const checked_ptr v1 = checked_ptr{(u8*)p1, 0, n1, false};
   const checked_ptr v2 = checked_ptr{(u8*)c0, 0, 12ull, false};

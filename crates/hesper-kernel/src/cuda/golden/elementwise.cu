@@ -1,6 +1,6 @@
 extern "C" __global__ void __launch_bounds__(1024) hesper_scale_by_2(const u8* __restrict__ p0, u8* p1, const f32 p2, const launch_grid grid) {
   thread_place at;
-  if (!alone_at(grid, at)) return;
+  if (!alone_at<true>(grid, at)) return;
   const address v0 = (u8*)p0;
   const address v1 = (u8*)p1;
   const f32 v2 = p2;

@@ -1,5 +1,5 @@
 extern "C" __global__ void __launch_bounds__(1024) hesper_narrow(const u8* __restrict__ p0, u8* p1, const launch_grid grid) {
-  in_turns<8u>(grid, [&](const thread_place& at) {
+  in_turns<8u, true>(grid, [&](const thread_place& at) {
     const address v0 = (u8*)p0;
     const address v1 = (u8*)p1;
     const u32 v2 = (u32)(at.gx * blockDim.x + at.px);

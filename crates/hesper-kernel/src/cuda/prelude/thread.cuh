@@ -53,12 +53,13 @@ HESPER_FN thread_place place_of(const launch_grid& g) {
   }
   return t;
 }
-// The same for threads that know of their position in the grid alone, and whether there is such a thread.
-HESPER_FN bool alone_at(const launch_grid& g, thread_place& t) {
+// The same for threads that know of their position in the grid alone, and whether there is such a thread. FLAT: blocks
+// may come numbered along x alone.
+template <bool FLAT> HESPER_FN bool alone_at(const launch_grid& g, thread_place& t) {
   t.gx = blockIdx.x;
   t.gy = blockIdx.y;
   t.gz = blockIdx.z;
-  if ((u64)gridDim.y * blockDim.y < g.y || (u64)gridDim.z * blockDim.z < g.z) {
+  if (FLAT && ((u64)gridDim.y * blockDim.y < g.y || (u64)gridDim.z * blockDim.z < g.z)) {
     // More than 65535 blocks along another axis: along x there are few.
     const u32 nx = ((u32)g.x + blockDim.x - 1) / blockDim.x, ny = (u32)groups_along(g.y, blockDim.y);
     const u32 rest = blockIdx.x / nx;
@@ -73,10 +74,10 @@ HESPER_FN bool alone_at(const launch_grid& g, thread_place& t) {
 }
 // Does `body` for a thread of the grid, and for those a launch further along x each, of which there may be none. If all
 // are there, loads of the later ones need not wait for the first. Blocks numbered along x alone are all there.
-template <u32 TURNS, class F> HESPER_FN void in_turns(const launch_grid& g, const F& body) {
+template <u32 TURNS, bool FLAT, class F> HESPER_FN void in_turns(const launch_grid& g, const F& body) {
   thread_place t;
-  if (!alone_at(g, t)) return;
-  const bool flat = (u64)gridDim.y * blockDim.y < g.y || (u64)gridDim.z * blockDim.z < g.z;
+  if (!alone_at<FLAT>(g, t)) return;
+  const bool flat = FLAT && ((u64)gridDim.y * blockDim.y < g.y || (u64)gridDim.z * blockDim.z < g.z);
   const u64 step = flat ? 0xffffffffull : (u64)gridDim.x, first = t.gx;
   if ((first + (TURNS - 1u) * step) * blockDim.x + t.px < g.x) {
 #pragma unroll
