@@ -31,8 +31,8 @@ pub(super) fn run<P: Kind<In = <P as Kind>::Out>>(par: &dyn Par, p: &Problem<'_,
     let e = &p.epilogue;
     let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
     let most = match p.m {
-        0..=super::gemv::ROWS => SMALL / 4,
-        ..MANY => 2 * SMALL,
+        rows if rows <= super::gemv::ROWS => SMALL / 4,
+        rows if rows < MANY => 2 * SMALL,
         _ => MOST,
     };
     let fits = P::OUT_IS_ACC && p.k <= LONGEST && p.n <= WIDEST && work <= most;
