@@ -31,8 +31,8 @@ pub use copy::{Place, cast, copy_elements, copy_rows, copy_strided, gather_rows}
 pub use error::Mismatch;
 pub use fft::{Fft, Kind as FftKind};
 pub use gemm::{
-    BatchItem, Element, GemmOptions, Hook, Lines, Real, Stack, add_rows, axpy, dot, gemm, gemm_batched,
-    gemm_stacked, rows_times, symmetric_rows,
+    BatchItem, Element, FEW as ELIMINATED, GemmOptions, Hook, Lines, Real, Stack, add_rows, axpy, dot,
+    eliminate, gemm, gemm_batched, gemm_stacked, rows_times, solve_unit, symmetric_rows,
 };
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};

@@ -22,6 +22,7 @@
 mod batch;
 pub(crate) mod columns;
 pub(crate) mod driver;
+mod eliminate;
 mod gemv;
 pub(crate) mod kind;
 pub(crate) mod micro;
@@ -34,6 +35,7 @@ use half::{bf16, f16};
 
 pub use batch::{BatchItem, Stack, gemm_batched, gemm_stacked};
 use columns::{Columns, Rows};
+pub use eliminate::{FEW, eliminate, solve_unit};
 use kind::{Double, Kind, Pairs, Single};
 pub use sweep::{Lines, add_rows, rows_times, symmetric_rows};
 pub use vectors::{Real, axpy, dot};
@@ -92,6 +94,11 @@ mod sealed {
     pub trait Vectors: Sized {
         fn dot(simd: Simd, x: &[Self], y: &[Self]) -> Self;
         fn axpy(simd: Simd, factor: Self, x: &[Self], y: &mut [Self]);
+    }
+
+    pub trait Eliminates: Sized {
+        fn eliminate(simd: Simd, a: &mut [Self], stride: usize, first: usize, swaps: &mut [u32]);
+        fn solve_unit(simd: Simd, l: super::Lines<'_, Self>, b: &mut [Self], stride: usize, count: usize);
     }
 
     pub trait Sweeps: Sized {

@@ -34,10 +34,10 @@ sweeps! {
 /// Rows of a slice, `stride` apart: their number, and the elements of each.
 #[derive(Clone, Copy)]
 pub struct Lines<'a, T> {
-    data: &'a [T],
-    stride: usize,
-    count: usize,
-    width: usize,
+    pub(super) data: &'a [T],
+    pub(super) stride: usize,
+    pub(super) count: usize,
+    pub(super) width: usize,
 }
 
 impl<'a, T> Lines<'a, T> {
@@ -61,7 +61,7 @@ impl<'a, T> Lines<'a, T> {
         self.count
     }
 
-    fn row(&self, row: usize) -> *const T {
+    pub(super) fn row(&self, row: usize) -> *const T {
         self.data.as_ptr().wrapping_add(row * self.stride)
     }
 }

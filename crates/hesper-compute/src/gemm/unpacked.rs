@@ -30,10 +30,12 @@ const WIDEST: usize = 512;
 pub(super) fn run<P: Kind<In = <P as Kind>::Out>>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
     let e = &p.epilogue;
     let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
-    let most = match p.m {
-        rows if rows <= super::gemv::ROWS => SMALL / 4,
-        rows if rows < MANY => 2 * SMALL,
-        _ => MOST,
+    let most = if p.m <= super::gemv::ROWS {
+        SMALL / 4
+    } else if p.m < MANY {
+        2 * SMALL
+    } else {
+        MOST
     };
     let fits = P::OUT_IS_ACC && p.k <= LONGEST && p.n <= WIDEST && work <= most;
     if !fits || e.bias.is_some() || e.hook.is_some() || p.c.col_stride != 1 {

@@ -9,7 +9,7 @@ use super::{Element, sealed};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
 /// An element that is summed in its own type: `f32` or `f64`.
-pub trait Real: Element<Sum = Self> + sealed::Vectors + sealed::Sweeps {}
+pub trait Real: Element<Sum = Self> + sealed::Vectors + sealed::Sweeps + sealed::Eliminates {}
 
 macro_rules! real {
     ($($t:ty, $kind:ty;)*) => { $(

@@ -1,16 +1,16 @@
-//! Triangular factors with exchanged rows: panels of columns by halves, then the rest in one product.
+//! Triangular factors with exchanged rows: panels of columns, a few columns at a time, then the rest in one product.
 
-use hesper_compute::{Par, Simd, axpy};
+use hesper_compute::{AtLevel, ELIMINATED, Lines, Par, Serial, eliminate, solve_unit};
 
 use super::Scalar;
-use super::block::{Block, rows_mut, subtract, turn};
-use super::triangular::{Factor, half_of, solve_lower};
+use super::block::{Block, rows_mut, subtract};
+use super::triangular::{Factor, solve_lower};
 use crate::Failure;
 
 /// Columns of a panel.
 const PANEL: usize = 128;
-/// Columns of a panel that are eliminated one after the other.
-const FEW: usize = 8;
+/// Rows of a panel up to which a second core would spend its time fetching what the first has written.
+const LOW: usize = 512;
 
 /// Replaces a matrix by its factors, the lower one without its diagonal of ones. `swaps` are the rows that each
 /// row in turn was exchanged with. A column without a pivot is left as it is.
@@ -22,26 +22,34 @@ pub(crate) fn lu<T: Scalar>(
     swaps: &mut [u32],
 ) -> Result<(), Failure> {
     let size = rows.min(columns);
+    if columns <= PANEL {
+        return factor_panel(par, rows, columns, a, &mut swaps[..size]);
+    }
     let mut panel = Vec::new();
     for first in (0..size).step_by(PANEL) {
         let width = PANEL.min(size - first);
-        let (last, height) = (first + width, rows - first);
-        panel.resize(width * height, T::ZERO);
-        turn(par, (height, width), &a[first * columns + first..], columns, &mut panel, height)?;
+        let last = first + width;
+        // Rows of a panel lie together: a column of the matrix may fall into one place of the caches.
+        panel.clear();
+        for row in a[first * columns..].chunks_exact(columns) {
+            panel.extend_from_slice(&row[first..last]);
+        }
         let swaps = &mut swaps[first..last];
-        factor_panel(par, height, 0, &mut panel, swaps)?;
+        factor_panel(par, rows - first, width, &mut panel, swaps)?;
         for (at, swap) in swaps.iter_mut().enumerate() {
             swap_rows(a, columns, first + at, first + *swap as usize);
             *swap += first as u32;
         }
-        turn(par, (width, height), &panel, height, &mut a[first * columns + first..], columns)?;
+        for (row, from) in a[first * columns..].chunks_exact_mut(columns).zip(panel.chunks_exact(width)) {
+            row[first..last].copy_from_slice(from);
+        }
         if last == columns {
             continue;
         }
         let right = columns - last;
         let (above, below) = a.split_at_mut(last * columns);
         let top = &mut above[first * columns + last..];
-        let lower = Block::rows(&panel, height).turned();
+        let lower = Block::rows(&panel, width);
         solve_lower(par, width, Factor { matrix: lower, unit: true }, top, right, columns)?;
         if last < rows {
             let (left, top) = (lower.from(width, 0), Block::rows(top, columns));
@@ -59,87 +67,43 @@ fn swap_rows<T>(a: &mut [T], columns: usize, one: usize, other: usize) {
     }
 }
 
-/// Factors columns of a panel that lie one after the other, `height` numbers each; the first has its pivot
-/// in row `top` or below.
+/// Factors a matrix of not many columns, a few of them at a time.
 fn factor_panel<T: Scalar>(
     par: &dyn Par,
-    height: usize,
-    top: usize,
-    columns: &mut [T],
+    rows: usize,
+    columns: usize,
+    a: &mut [T],
     swaps: &mut [u32],
 ) -> Result<(), Failure> {
-    let width = swaps.len();
-    if width <= FEW {
-        eliminate(par.simd(), height, top, columns, swaps);
-        return Ok(());
-    }
-    let half = half_of(width, FEW);
-    let middle = top + half;
-    let (left, right) = columns.split_at_mut(half * height);
-    let (first, second) = swaps.split_at_mut(half);
-    factor_panel(par, height, top, left, first)?;
-    // Rows of the right half: exchanged, then those of the upper factor.
-    let mut factors = Vec::with_capacity((width - half) * half);
-    for column in right.chunks_exact_mut(height) {
-        exchange(column, top, first);
-        for (at, done) in left.chunks_exact(height).enumerate() {
-            let x = column[top + at];
-            axpy(par.simd(), -x, &done[top + at + 1..middle], &mut column[top + at + 1..middle]);
+    let simd = par.simd();
+    let alone = AtLevel(Serial, simd);
+    let par: &dyn Par = if rows <= LOW { &alone } else { par };
+    let mut corner = [T::ZERO; ELIMINATED * ELIMINATED];
+    let mut first = 0;
+    for swaps in swaps.chunks_mut(ELIMINATED) {
+        eliminate(simd, a, columns, first, swaps);
+        let width = swaps.len();
+        let last = first + width;
+        if last < columns {
+            let right = columns - last;
+            for (row, to) in corner.chunks_exact_mut(ELIMINATED).enumerate().take(width) {
+                to[..width].copy_from_slice(&a[(first + row) * columns + first..][..width]);
+            }
+            let (above, below) = a.split_at_mut(last * columns);
+            let top = &mut above[first * columns + last..];
+            solve_unit(simd, Lines::new(&corner, ELIMINATED, width, width), top, columns, right);
+            if last < rows {
+                // The factors lie beside what they are multiplied for: in a copy of their own.
+                let mut left = Vec::with_capacity((rows - last) * width);
+                for row in below.chunks_exact(columns) {
+                    left.extend_from_slice(&row[first..last]);
+                }
+                let (left, top) = (Block::rows(&left, width), Block::rows(top, columns));
+                let rest = rows_mut(&mut below[last..], rows - last, right, columns)?;
+                subtract(par, left.view(rows - last, width)?, top.view(width, right)?, rest)?;
+            }
         }
-        factors.extend_from_slice(&column[top..middle]);
+        first = last;
     }
-    if middle < height {
-        let factors = Block::rows(&factors, half).view(width - half, half)?;
-        let lower = Block::rows(left, height).from(0, middle).view(half, height - middle)?;
-        let rest = rows_mut(&mut right[middle..], width - half, height - middle, height)?;
-        subtract(par, factors, lower, rest)?;
-    }
-    factor_panel(par, height, middle, right, second)?;
-    left.chunks_exact_mut(height).for_each(|column| exchange(column, middle, second));
     Ok(())
-}
-
-fn exchange<T>(column: &mut [T], top: usize, swaps: &[u32]) {
-    swaps.iter().enumerate().for_each(|(at, other)| column.swap(top + at, *other as usize));
-}
-
-/// Eliminates column by column.
-fn eliminate<T: Scalar>(simd: Simd, height: usize, top: usize, columns: &mut [T], swaps: &mut [u32]) {
-    for (at, swap) in swaps.iter_mut().enumerate() {
-        let row = top + at;
-        let column = &columns[at * height..][..height];
-        let pivot = row + largest(&column[row..]);
-        *swap = pivot as u32;
-        if pivot != row {
-            columns.chunks_exact_mut(height).for_each(|column| column.swap(row, pivot));
-        }
-        let (done, rest) = columns.split_at_mut((at + 1) * height);
-        let column = &mut done[at * height..];
-        let value = column[row];
-        if value == T::ZERO {
-            continue;
-        }
-        if value.abs() >= T::SMALLEST {
-            let factor = T::ONE / value;
-            column[row + 1..].iter_mut().for_each(|x| *x = *x * factor);
-        } else {
-            column[row + 1..].iter_mut().for_each(|x| *x = *x / value);
-        }
-        for other in rest.chunks_exact_mut(height) {
-            axpy(simd, -other[row], &column[row + 1..], &mut other[row + 1..]);
-        }
-    }
-}
-
-/// Where the first of the largest numbers is.
-fn largest<T: Scalar>(x: &[T]) -> usize {
-    let mut most = [T::ZERO; 16];
-    let (whole, rest) = x.as_chunks::<16>();
-    for chunk in whole {
-        for (most, x) in most.iter_mut().zip(chunk) {
-            *most = if x.abs() > *most { x.abs() } else { *most };
-        }
-    }
-    let most = most.iter().chain(rest).fold(T::ZERO, |most, x| if x.abs() > most { x.abs() } else { most });
-    x.iter().position(|x| x.abs() == most).unwrap_or(0)
 }

@@ -1,13 +1,13 @@
 //! Equations with a triangular matrix, by halves: half of the unknowns, a product, the other half.
 
-use hesper_compute::{Par, axpy, dot};
+use hesper_compute::{ELIMINATED, Lines, Par, axpy, dot, solve_unit};
 
 use super::Scalar;
 use super::block::{Block, rows_mut, subtract};
 use crate::Failure;
 
 /// Unknowns that are found one after the other.
-const FEW: usize = 16;
+const FEW: usize = ELIMINATED;
 /// The same for one right side, where a product of blocks is not faster than products of vectors.
 const FEW_FOR_ONE: usize = 64;
 
@@ -47,6 +47,11 @@ pub(crate) fn solve_lower<T: Scalar>(
             let x = b[i] - dot(simd, l.row(i, 0, i), &b[..i]);
             b[i] = if l.unit { x } else { x / l.matrix.at(i, i) };
         }
+        return Ok(());
+    }
+    if n <= FEW && l.unit && l.matrix.across == 1 {
+        let rows = Lines::new(&l.matrix.data[l.matrix.first..], l.matrix.down, n, n);
+        solve_unit(simd, rows, b, stride, count);
         return Ok(());
     }
     if n <= FEW {

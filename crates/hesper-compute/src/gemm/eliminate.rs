@@ -1,0 +1,274 @@
+//! The steps of a triangular factorisation that are no products of blocks, on the calling thread: a few columns at a
+//! time are eliminated, with rows exchanged, and a few rows solved for.
+
+use std::ops::{Div, Mul, Neg};
+
+use super::kind::{Double, Kind, Single};
+use super::sweep::Lines;
+use super::{Real, sealed};
+use crate::simd::{Isa, Kernel, Simd, dispatch};
+
+/// Most columns, or rows, that are taken at a time.
+pub const FEW: usize = 16;
+/// Vectors that these fill at most.
+const VECTORS: usize = 4;
+
+/// What is done to single numbers.
+pub(super) trait Number:
+    Copy + PartialOrd + Neg<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+{
+    /// The smallest number whose reciprocal is finite with room to spare.
+    const SMALLEST: Self;
+    fn size(self) -> Self;
+}
+
+macro_rules! numbers {
+    ($($t:ident, $kind:ty;)*) => { $(
+        impl Number for $t {
+            const SMALLEST: $t = $t::MIN_POSITIVE * 4.0;
+            #[inline(always)]
+            fn size(self) -> $t { self.abs() }
+        }
+
+        impl sealed::Eliminates for $t {
+            fn eliminate(simd: Simd, a: &mut [Self], stride: usize, first: usize, swaps: &mut [u32]) {
+                dispatch(simd, Eliminate::<$kind> { a, stride, first, swaps });
+            }
+            fn solve_unit(simd: Simd, l: Lines<'_, Self>, b: &mut [Self], stride: usize, count: usize) {
+                dispatch(simd, Solve::<$kind> { l, b, stride, count });
+            }
+        }
+    )* };
+}
+
+numbers! {
+    f32, Single<f32>;
+    f64, Double;
+}
+
+/// Eliminates up to [`FEW`] columns of a matrix whose rows follow one another, from the element on the diagonal in
+/// column `first` on. Each row in turn is exchanged, whole, with that of the largest number in its column, whose place is
+/// written to `swaps`, one for each column; below the diagonal the factors are left. Only these columns are changed
+/// otherwise. A column of zeros is left as it is.
+///
+/// ```
+/// use hesper_compute::{Simd, eliminate};
+/// let (mut a, mut swaps) = ([1.0f32, 2.0, 4.0, 4.0], [0; 2]);
+/// eliminate(Simd::detect(), &mut a, 2, 0, &mut swaps);
+/// assert_eq!((a, swaps), ([4.0, 4.0, 0.25, 1.0], [1, 1]));
+/// ```
+pub fn eliminate<T: Real>(simd: Simd, a: &mut [T], stride: usize, first: usize, swaps: &mut [u32]) {
+    let rows = a.len().checked_div(stride).unwrap_or(0);
+    let width = swaps.len().min(FEW).min(rows.saturating_sub(first)).min(stride.saturating_sub(first));
+    if width > 0 {
+        T::eliminate(simd, &mut a[..rows * stride], stride, first, &mut swaps[..width]);
+    }
+}
+
+/// Replaces rows of `b`, `count` numbers each and `stride` apart, by the solution of `l x = b` for a lower triangular
+/// matrix of up to [`FEW`] rows, whose diagonal counts as ones.
+///
+/// ```
+/// use hesper_compute::{Lines, Simd, solve_unit};
+/// let mut b = [1.0f32, 2.0, 5.0, 5.0];
+/// solve_unit(Simd::detect(), Lines::new(&[0.0, 0.0, 3.0, 0.0], 2, 2, 2), &mut b, 2, 2);
+/// assert_eq!(b, [1.0, 2.0, 2.0, -1.0]);
+/// ```
+pub fn solve_unit<T: Real>(simd: Simd, l: Lines<'_, T>, b: &mut [T], stride: usize, count: usize) {
+    let n = l.count().min(FEW);
+    // Every row of `b` must be there.
+    if n > 0 && count <= stride && (n - 1) * stride + count <= b.len() && n <= l.width {
+        T::solve_unit(simd, Lines { count: n, ..l }, b, stride, count);
+    }
+}
+
+struct Eliminate<'a, P: Kind> {
+    a: &'a mut [P::Acc],
+    stride: usize,
+    first: usize,
+    swaps: &'a mut [u32],
+}
+
+impl<P: Kind<Acc: Number>> Kernel for Eliminate<'_, P> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { a, stride, first, swaps } = self;
+        let (rows, width, lanes) = (a.len() / stride, swaps.len(), P::lanes::<S>());
+        let vectors = width.div_ceil(lanes);
+        // The row of the pivot, with zeros up to it and behind.
+        let mut pivots = [P::ZERO; FEW];
+        let mut pivot = first;
+        let mut most = P::ZERO;
+        for row in first..rows {
+            let size = a[row * stride + first].size();
+            if size > most {
+                (most, pivot) = (size, row);
+            }
+        }
+        for (column, swap) in swaps.iter_mut().enumerate() {
+            let top = first + column;
+            *swap = pivot as u32;
+            if pivot != top {
+                let (above, below) = a.split_at_mut(pivot * stride);
+                above[top * stride..][..stride].swap_with_slice(&mut below[..stride]);
+            }
+            let value = a[top * stride + top];
+            for at in 0..FEW {
+                let there = at > column && at < width;
+                pivots[at] = if there { a[top * stride + first + at] } else { P::ZERO };
+            }
+            let mut u = [P::splat(s, P::ZERO); VECTORS];
+            for v in 0..vectors {
+                // SAFETY: the vectors that the columns fill lie in the array.
+                u[v] = unsafe { P::load(s, pivots.as_ptr().add(v * lanes)) };
+            }
+            let by_factor = value.size() >= P::Acc::SMALLEST;
+            let factor = if by_factor { P::ONE / value } else { value };
+            // What is next is looked for meanwhile.
+            let next = (column + 1).min(width - 1);
+            (pivot, most) = (top + 1, P::ZERO);
+            for row in top + 1..rows {
+                let from = a[row * stride + first..][..width].as_mut_ptr();
+                // SAFETY: the row has `width` elements from there on.
+                unsafe {
+                    if value != P::ZERO {
+                        let x = *from.add(column);
+                        let l = if by_factor { x * factor } else { x / value };
+                        let minus = P::splat(s, -l);
+                        for v in 0..vectors {
+                            let (to, n) = (from.add(v * lanes), (width - v * lanes).min(lanes));
+                            P::store_n(s, to, P::axpy(s, minus, u[v], P::load_n(s, to, n)), n);
+                        }
+                        *from.add(column) = l;
+                    }
+                    let size = (*from.add(next)).size();
+                    if size > most {
+                        (most, pivot) = (size, row);
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Solve<'a, P: Kind> {
+    l: Lines<'a, P::Acc>,
+    b: &'a mut [P::Acc],
+    stride: usize,
+    count: usize,
+}
+
+impl<P: Kind<Acc: Number>> Kernel for Solve<'_, P> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { l, b, stride, count } = self;
+        let (n, lanes) = (l.count(), P::lanes::<S>());
+        // With the sign that products are added with.
+        let mut minus = [[P::ZERO; FEW]; FEW];
+        for (i, row) in minus.iter_mut().enumerate().take(n) {
+            for (j, to) in row.iter_mut().enumerate().take(i) {
+                // SAFETY: the row has as many elements as there are rows.
+                *to = unsafe { -*l.row(i).add(j) };
+            }
+        }
+        let mut at = 0;
+        while at < count {
+            let m = (count - at).min(lanes);
+            let mut x = [P::splat(s, P::ZERO); FEW];
+            for i in 0..n {
+                // SAFETY: `count` elements of each row, `stride` apart, lie in the slice.
+                unsafe {
+                    let to = b.as_mut_ptr().add(i * stride + at);
+                    let mut sum = P::load_n(s, to, m);
+                    for j in 0..i {
+                        sum = P::axpy(s, P::splat(s, minus[i][j]), x[j], sum);
+                    }
+                    x[i] = sum;
+                    P::store_n(s, to, sum, m);
+                }
+            }
+            at += m;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(at: usize) -> u64 {
+        let x = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    }
+
+    #[test]
+    fn columns_are_eliminated_as_one_after_the_other_at_every_level() {
+        for (rows, columns, first, width) in
+            [(1, 1, 0, 1), (5, 5, 0, 5), (40, 17, 0, 16), (33, 40, 16, 9), (20, 30, 3, 16), (9, 4, 4, 0)]
+        {
+            // Bits of a hash, so that no column is nearly a sum of others.
+            let value = |at: usize| (hash(at) >> 40) as f64 / (1u64 << 20) as f64 - 8.0;
+            let old: Vec<f64> = (0..rows * columns).map(value).collect();
+            let (mut want, mut places) = (old.clone(), vec![]);
+            for at in first..first + width {
+                let size = |row: &usize| want[row * columns + at].abs();
+                let pivot = (at..rows).rev().max_by(|a, b| size(a).total_cmp(&size(b))).unwrap();
+                (0..columns).for_each(|j| want.swap(at * columns + j, pivot * columns + j));
+                places.push(pivot as u32);
+                for row in at + 1..rows {
+                    let l = want[row * columns + at] / want[at * columns + at];
+                    want[row * columns + at] = l;
+                    (at + 1..first + width)
+                        .for_each(|j| want[row * columns + j] -= l * want[at * columns + j]);
+                }
+            }
+            for simd in Simd::available() {
+                let (mut a, mut swaps) = (old.clone(), vec![9; width]);
+                eliminate(simd, &mut a, columns, first, &mut swaps);
+                assert_eq!(swaps, places, "{rows} {columns} {first} {simd:?}");
+                assert!(a.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-9), "{rows} {columns} {simd:?}");
+                let mut a: Vec<f32> = old.iter().map(|x| *x as f32).collect();
+                eliminate(simd, &mut a, columns, first, &mut swaps);
+                assert!(a.iter().zip(&want).all(|(a, b)| (f64::from(*a) - b).abs() < 0.02), "{simd:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_column_of_zeros_is_left_and_tiny_pivots_divide() {
+        let (mut a, mut swaps) = ([0.0f32, 1.0, 0.0, 2.0], [7; 2]);
+        eliminate(Simd::detect(), &mut a, 2, 0, &mut swaps);
+        assert_eq!((a, swaps), ([0.0, 1.0, 0.0, 2.0], [0, 1]));
+        let tiny = f32::MIN_POSITIVE / 4.0;
+        let mut a = [2.0 * tiny, 0.0, tiny, 1.0];
+        eliminate(Simd::detect(), &mut a, 2, 0, &mut swaps);
+        assert_eq!(a, [2.0 * tiny, 0.0, 0.5, 1.0]);
+        eliminate::<f32>(Simd::detect(), &mut [], 0, 0, &mut swaps);
+        let mut a = [f32::NAN; 4];
+        eliminate(Simd::detect(), &mut a, 2, 0, &mut swaps);
+        assert!(a[1].is_nan() && a[2].is_nan() && a[3].is_nan());
+    }
+
+    #[test]
+    fn unit_triangles_are_solved_for_at_every_level() {
+        for (n, count, stride) in [(1, 1, 1), (5, 3, 4), (16, 40, 41), (9, 16, 16)] {
+            let l: Vec<f64> = (0..n * n).map(|at| ((at * 37 % 11) as f64 - 5.0) / 16.0).collect();
+            let x: Vec<f64> = (0..n * stride).map(|at| ((at * 53 % 29) as f64 - 14.0) / 4.0).collect();
+            let mut b = x.clone();
+            for (i, j) in (0..n).rev().flat_map(|i| (0..i).map(move |j| (i, j))) {
+                (0..count).for_each(|c| b[i * stride + c] += l[i * n + j] * x[j * stride + c]);
+            }
+            for simd in Simd::available() {
+                let mut got = b.clone();
+                solve_unit(simd, Lines::new(&l, n, n, n), &mut got, stride, count);
+                assert!(got.iter().zip(&x).all(|(a, b)| (a - b).abs() < 1e-9), "{n} {count} {simd:?}");
+            }
+        }
+        // Rows that are not there are not touched.
+        let mut b = [1.0f32; 3];
+        solve_unit(Simd::detect(), Lines::new(&[0.5; 4], 2, 2, 2), &mut b, 2, 2);
+        assert_eq!(b, [1.0; 3]);
+    }
+}
