@@ -171,6 +171,11 @@ impl Compute {
         self.rouse(&mut state);
     }
 
+    /// The same at the end of a turn: the thread that took it looks for the next one itself, and nobody is woken.
+    pub(crate) fn push_next(&'static self, job: Arc<dyn Job>, key: u64) {
+        self.state().jobs.push_back((job, key));
+    }
+
     /// Wakes or starts a worker if there is a free place for it.
     fn rouse(&'static self, state: &mut State) {
         if state.busy >= self.places {
@@ -233,6 +238,9 @@ impl Compute {
                 if let Some(shared) = open {
                     shared.users.fetch_add(1, Ordering::AcqRel);
                     state.busy += 1;
+                    if !state.jobs.is_empty() {
+                        self.rouse(&mut state);
+                    }
                     drop(state);
                     shared.work();
                     shared.users.fetch_sub(1, Ordering::AcqRel);

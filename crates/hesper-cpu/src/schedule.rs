@@ -3,10 +3,10 @@
 //! Each stream is a queue. Its head may run when what it waits for on other streams is finished. A
 //! stream that may run gets a turn on the compute pool, or is run by a thread that waits for it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use hesper_runtime::{Binding, Dispatch, Progress, RawStream, Work};
+use hesper_runtime::{Binding, Dispatch, IdMap, Progress, RawStream, Work};
 
 use crate::compute::{Compute, Job};
 use crate::kernel::{Compiled, KernelArgs};
@@ -24,10 +24,10 @@ struct Queue {
 /// All streams of one device.
 #[derive(Default)]
 pub(crate) struct Schedule {
-    queues: Mutex<HashMap<u64, Queue>>,
+    queues: Mutex<Queues>,
 }
 
-type Queues = HashMap<u64, Queue>;
+type Queues = IdMap<Queue>;
 
 fn is_done(queues: &Queues, stream: u64, index: u64) -> bool {
     queues.get(&stream).is_none_or(|queue| queue.finished >= index)
@@ -114,9 +114,9 @@ impl Schedule {
         queue.works.pop_front()
     }
 
-    /// Runs and finishes claimed work, and lets those go on who waited for it. What the stream has up to
-    /// submission `mine` is left to the caller.
-    fn run(self: &Arc<Self>, stream: u64, mut work: Work, mine: u64) {
+    /// Runs and finishes claimed work, and lets those go on who waited for it. Gives whether the stream has more that
+    /// may run, which is left to the caller.
+    fn run(self: &Arc<Self>, stream: u64, mut work: Work) -> bool {
         let index = work.index();
         let cancelled = work.cancellation();
         let dispatch = |dispatch: &Dispatch, bindings: &[Binding]| {
@@ -131,18 +131,17 @@ impl Schedule {
             unsafe { work.run_on_host(position, &dispatch) };
         }
         work.finish();
-        let ready: Vec<u64> = {
+        let (ready, more) = {
             let mut queues = self.queues();
-            let Some(queue) = queues.get_mut(&stream) else { return };
+            let Some(queue) = queues.get_mut(&stream) else { return false };
             queue.finished = index;
             queue.running = false;
-            let mut others = std::mem::take(&mut queue.waiters);
-            if queue.works.front().is_some_and(|next| next.index() > mine) {
-                others.push(stream);
-            }
-            Self::ready_among(&mut queues, others)
+            let others = std::mem::take(&mut queue.waiters);
+            let more = !queue.works.is_empty() && Self::is_ready(&mut queues, stream);
+            (Self::ready_among(&mut queues, others), more)
         };
         self.tell(ready);
+        more
     }
 
     /// Runs what stands between the caller and the end of a submission, as long as there is a place for
@@ -169,16 +168,19 @@ impl Schedule {
                 next
             };
             // The work is claimed inside, so that it is not taken without a place to run it.
-            let ran = Compute::global().with_place(|| match self.claim(next) {
-                Some(work) => {
-                    self.run(next, work, if next == stream.0 { index } else { 0 });
-                    true
+            let ran = Compute::global().with_place(|| {
+                let work = self.claim(next)?;
+                let reached = next == stream.0 && work.index() >= index;
+                // What the caller waits for comes next, here.
+                if self.run(next, work) && (reached || next != stream.0) {
+                    Compute::global().push(self.clone(), next);
                 }
-                None => false,
+                Some(reached)
             });
             match ran {
-                Some(true) => {}
-                Some(false) => return Progress::Elsewhere,
+                Some(Some(true)) => return Progress::Done,
+                Some(Some(false)) => {}
+                Some(None) => return Progress::Elsewhere,
                 None => {
                     // All places are taken: whoever leaves one takes this up.
                     Compute::global().push(self.clone(), next);
@@ -191,8 +193,10 @@ impl Schedule {
 
 impl Job for Schedule {
     fn turn(self: Arc<Self>, stream: u64) {
-        if let Some(work) = self.claim(stream) {
-            self.run(stream, work, 0);
+        if let Some(work) = self.claim(stream)
+            && self.run(stream, work)
+        {
+            Compute::global().push_next(self, stream);
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::block::{Block, Buffer, Handle, Kind, Lease, Room};
+use crate::block::{Block, Buffer, Handle, Kind, Lease};
 use crate::device::{DeviceError, RawMemory};
 use crate::error::{Error, Result};
 use crate::history::Users;
 use crate::label::Label;
-use crate::ledger::Ledger;
+use crate::ledger::{Garbage, Ledger};
 use crate::pool::{Taker, class_of};
-use crate::runtime::{Shared, new_id};
+use crate::runtime::Shared;
 use crate::sync::atomic::Ordering;
 
 impl Shared {
@@ -24,23 +24,23 @@ impl Shared {
         if let Some(fault) = this.lost() {
             return Err(fault.into());
         }
-        let (pooled, room) = this.take_pooled(class, taker);
+        let (pooled, id, ended) = {
+            let mut ledger = this.ledger.lock();
+            (this.take_pooled(&mut ledger, class, taker), ledger.new_lease(), ledger.take_ended())
+        };
         let block = match pooled {
             Some(block) => block,
             None => this.alloc_block(class, taker)?,
         };
         this.trace.allocated(class);
-        Ok(Handle::take(Lease::new(block, new_id(), len, label, false), room, this.clone()))
+        Ok(Handle::take(Lease::new(block, id, len, label, false), ended, this.clone()))
     }
 
-    /// A free block, and room for the lease on it.
-    fn take_pooled(&self, class: usize, taker: Taker) -> (Option<Arc<Block>>, Option<Room>) {
-        let mut ledger = self.ledger.lock();
-        let block = ledger.take(class, taker);
-        if block.is_some() {
-            self.note_peak(&mut ledger);
-        }
-        (block, ledger.rooms.pop())
+    /// A free block.
+    fn take_pooled(&self, ledger: &mut Ledger, class: usize, taker: Taker) -> Option<Arc<Block>> {
+        let block = ledger.take(class, taker)?;
+        self.note_peak(ledger);
+        Some(block)
     }
 
     fn note_peak(&self, ledger: &mut Ledger) {
@@ -71,7 +71,7 @@ impl Shared {
             }
             let (garbage, pending) = {
                 let mut ledger = self.ledger.lock();
-                (ledger.pool.trim(0), ledger.oldest_in_flight())
+                (ledger.trim(0), ledger.oldest_in_flight())
             };
             let freed = !garbage.is_empty();
             drop(garbage);
@@ -94,7 +94,8 @@ impl Shared {
                 }
             }
             // What was waited for may have come back to the pool meanwhile.
-            if let Some(block) = self.take_pooled(class, taker).0 {
+            let pooled = self.take_pooled(&mut self.ledger.lock(), class, taker);
+            if let Some(block) = pooled {
                 return Ok(block);
             }
         }
@@ -117,7 +118,7 @@ impl Shared {
                 let peak = ledger.peak.saturating_add(ledger.peak / 4);
                 by_use = by_use.max(limit / 16).max(peak.saturating_sub(active).saturating_sub(class));
             }
-            ledger.pool.trim(by_limit.min(by_use))
+            ledger.trim(by_limit.min(by_use))
         };
         drop(garbage);
     }
@@ -151,7 +152,7 @@ impl Shared {
             }
             ledger.pool.put(lease.block.clone(), users);
             let limit = self.cache_limit.load(Ordering::Acquire);
-            if ledger.pool.cached() > limit { ledger.pool.trim(limit) } else { Vec::new() }
+            if ledger.pool.cached() > limit { ledger.trim(limit) } else { Garbage::default() }
         };
         drop(garbage);
     }

@@ -10,7 +10,6 @@
 
 use std::any::Any;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::panic::Location;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32 as AtomicPlace, AtomicU64 as AtomicNumber};
@@ -158,32 +157,6 @@ impl Lease {
     }
 }
 
-/// Room for a lease. Leases begin on the threads that encode and end on those that run: handed back as room, they need no
-/// allocator that both work on.
-pub(crate) struct Room(Arc<MaybeUninit<Lease>>);
-
-impl Room {
-    /// Ends a lease; gives its room if nobody else held it.
-    pub(crate) fn of(mut lease: Arc<Lease>) -> Option<Room> {
-        Arc::get_mut(&mut lease)?;
-        let place = Arc::into_raw(lease).cast_mut();
-        // SAFETY: nobody else holds the lease, as was just seen, so it can be ended in its place. The room has its layout,
-        // and goes without touching what is in it.
-        unsafe {
-            place.drop_in_place();
-            Some(Room(Arc::from_raw(place.cast::<MaybeUninit<Lease>>())))
-        }
-    }
-
-    fn fill(self, lease: Lease) -> Arc<Lease> {
-        let Room(mut room) = self;
-        let Some(place) = Arc::get_mut(&mut room) else { return Arc::new(lease) };
-        place.write(lease);
-        // SAFETY: it was just written.
-        unsafe { room.assume_init() }
-    }
-}
-
 /// A piece of a device's memory.
 ///
 /// A buffer is a handle: clones name the same memory. Its bytes can be reached in two ways: by binding
@@ -209,12 +182,19 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    /// A buffer on a lease, which begins in the place of one that has ended if nobody holds that any more.
     #[track_caller]
-    pub(crate) fn take(lease: Lease, room: Option<Room>, shared: Arc<Shared>) -> Buffer {
+    pub(crate) fn take(lease: Lease, ended: Option<Arc<Lease>>, shared: Arc<Shared>) -> Buffer {
         let note = LeaseNote::Taken { label: &lease.label, place: Location::caller() };
         shared.device.note_lease(&lease.block.memory, lease.id, note);
-        let lease = match room {
-            Some(room) => room.fill(lease),
+        let lease = match ended {
+            Some(mut place) => match Arc::get_mut(&mut place) {
+                Some(old) => {
+                    *old = lease;
+                    place
+                }
+                None => Arc::new(lease),
+            },
             None => Arc::new(lease),
         };
         Buffer(Arc::new(Handle { lease, shared, twins: OnceLock::new() }))

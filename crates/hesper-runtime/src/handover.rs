@@ -75,9 +75,11 @@ impl Shared {
         let mut refused: Vec<Work> = Vec::new();
         let result = {
             let _commit = self.commit.lock();
-            let result = close(&mut self.ledger.lock());
-            loop {
-                let Some(mut work) = self.ledger.lock().next_closed() else { break };
+            let (result, mut next) = {
+                let mut ledger = self.ledger.lock();
+                (close(&mut ledger), ledger.next_closed())
+            };
+            while let Some(mut work) = next {
                 if awaited.is_some_and(|(stream, last)| work.stream() == stream && work.index() <= last) {
                     work.set_awaited();
                 }
@@ -92,6 +94,7 @@ impl Shared {
                     self.ledger.lock().refused(stream, index);
                     refused.push(work);
                 }
+                next = self.ledger.lock().next_closed();
             }
             result
         };
@@ -113,9 +116,21 @@ impl Shared {
     }
 
     /// A submission is finished: whoever waits is told.
-    pub(crate) fn retire(&self, stream: &StreamShared, index: u64, fault: Option<Fault>, recycled: Batch) {
+    pub(crate) fn retire(
+        &self,
+        stream: &StreamShared,
+        index: u64,
+        fault: Option<Fault>,
+        mut recycled: Batch,
+    ) {
         self.trace.finished(stream.id(), index, fault.as_ref());
-        let (completed, over) = self.ledger.lock().finished(stream.id(), index, recycled);
+        let (completed, over) = loop {
+            let finished = self.ledger.lock().finished(stream.id(), index, &mut recycled);
+            match finished {
+                Some(finished) => break finished,
+                None => recycled.leases.clear(),
+            }
+        };
         stream.publish(completed);
         drop(over);
     }

@@ -7,11 +7,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use crate::block::{Block, Lease, Room, SlotBin, WRITER};
+use crate::block::{Block, Lease, SlotBin, WRITER};
 use crate::encoder::Draft;
 use crate::error::{Error, Fault, Result};
 use crate::history::{History, SOME_COMMAND, Use, Users};
@@ -19,17 +20,17 @@ use crate::label::Label;
 use crate::native::NativeFn;
 use crate::pipeline::Pipeline;
 use crate::pool::Pool;
-use crate::runtime::Shared;
+use crate::runtime::{Shared, new_ids};
 use crate::stream::StreamShared;
 use crate::sync::atomic::Ordering;
 use crate::work::{Batch, Binding, Command, Dispatch, Op, UNHELD, Wait, Work};
 
-/// Maps from numbers that are already well spread or small.
-pub(crate) type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
+/// A map from numbers that are given one after the other: those of streams and the like.
+pub type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
 
 /// Multiplies by an odd constant; enough for consecutive numbers.
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IdHasher(u64);
 
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
@@ -88,14 +89,38 @@ pub(crate) struct Ledger {
     /// for; the device gets them in this order.
     closed: VecDeque<(Work, Option<FaultCell>)>,
     pub(crate) pool: Pool,
+    /// Room for submissions: of those that are finished, and of those that were copied when they were closed.
     spare: Vec<Batch>,
-    /// For the leases to come.
-    pub(crate) rooms: Vec<Room>,
+    drafts: Vec<Batch>,
+    /// Leases that finished submissions held, for the leases to come; see [`Ledger::finished`].
+    ended: Vec<Arc<Lease>>,
+    /// How often the pool has given blocks up.
+    trims: u64,
+    /// Numbers for leases to come.
+    ids: Range<u64>,
     /// How many submissions were opened.
     opened: u64,
     pub(crate) peak: usize,
     pub(crate) encoded: u64,
     pub(crate) barriers: u64,
+}
+
+/// Rooms for submissions that are kept, of each kind.
+const MOST_SPARE: usize = 16;
+/// A submission of so many commands is worth copying.
+const LARGE: usize = 16;
+
+/// What a trim has given up, to be dropped when the lock is free.
+#[derive(Default)]
+pub(crate) struct Garbage {
+    blocks: Vec<Arc<Block>>,
+    _leases: Vec<Arc<Lease>>,
+}
+
+impl Garbage {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
 }
 
 fn done(streams: &IdMap<StreamState>, stream: u64, submission: u64) -> bool {
@@ -200,13 +225,14 @@ impl Ledger {
         after.sort_unstable();
         after.dedup();
 
-        let (spare, opened) = (&mut self.spare, &mut self.opened);
+        let (opened, trims) = (&mut self.opened, self.trims);
+        let mut room = || self.drafts.pop().or_else(|| self.spare.pop()).unwrap_or_default();
         let Some(state) = self.streams.get_mut(&stream) else {
             return Err(Error::StreamClosed { stream });
         };
         let batch = state.open.get_or_insert_with(|| {
             *opened += 1;
-            Batch { number: *opened, ..spare.pop().unwrap_or_default() }
+            Batch { number: *opened, trims, ..room() }
         });
         batch.waits.extend(waits);
         let barrier = after.last().is_some_and(|last| *last >= batch.last_barrier);
@@ -262,7 +288,17 @@ impl Ledger {
     /// submission that is closed.
     pub(crate) fn close(&mut self, shared: &Arc<Shared>, stream: u64) -> u64 {
         let Some(state) = self.streams.get_mut(&stream) else { return 0 };
-        if let Some(batch) = state.open.take() {
+        if let Some(mut batch) = state.open.take() {
+            // The room that it was gathered in stays with those who encode: to write each command where the last one that
+            // ran it has just read would cost them more than to copy them all at once.
+            if batch.commands.len() >= LARGE {
+                let mut moved = self.spare.pop().unwrap_or_default();
+                moved.take(&mut batch);
+                std::mem::swap(&mut moved, &mut batch);
+                if self.drafts.len() < MOST_SPARE {
+                    self.drafts.push(moved);
+                }
+            }
             let work = Work::new(shared.clone(), state.shared.clone(), state.next, batch);
             state.next += 1;
             let cell = state.cell.take();
@@ -314,19 +350,31 @@ impl Ledger {
     }
 
     /// Notes that a submission is finished. Gives how far the stream has come, and its state for dropping
-    /// if that was the last of an orphaned stream.
+    /// if that was the last of an orphaned stream; or nothing, if the submission's leases have to go first.
+    ///
+    /// Leases begin on the threads that encode: there they also end, when the next one begins in their place, so that
+    /// those that run work never touch them. What they lie on stays in the pool meanwhile, or with its buffer: after a
+    /// trim that may not be so, and they go at once.
     pub(crate) fn finished(
         &mut self,
         stream: u64,
         index: u64,
-        mut recycled: Batch,
-    ) -> (u64, Option<StreamState>) {
-        const MOST_ROOMS: usize = 1024;
-        self.rooms.append(&mut recycled.rooms);
-        self.rooms.truncate(MOST_ROOMS);
-        if self.spare.len() < 16 && recycled.commands.capacity() <= 4096 {
-            self.spare.push(recycled);
+        recycled: &mut Batch,
+    ) -> Option<(u64, Option<StreamState>)> {
+        const MOST_ENDED: usize = 1024;
+        if !recycled.leases.is_empty() {
+            if recycled.trims != self.trims || self.ended.len() + recycled.leases.len() > MOST_ENDED {
+                return None;
+            }
+            self.ended.append(&mut recycled.leases);
         }
+        if self.spare.len() < MOST_SPARE && recycled.commands.capacity() <= 4096 {
+            self.spare.push(std::mem::take(recycled));
+        }
+        Some(self.completed(stream, index))
+    }
+
+    fn completed(&mut self, stream: u64, index: u64) -> (u64, Option<StreamState>) {
         let Some(state) = self.streams.get_mut(&stream) else { return (index, None) };
         state.early.push(index);
         while let Some(found) = state.early.iter().position(|early| *early == state.completed + 1) {
@@ -389,11 +437,36 @@ impl Ledger {
         })
     }
 
+    /// The number of a lease to come.
+    pub(crate) fn new_lease(&mut self) -> u64 {
+        loop {
+            match self.ids.next() {
+                Some(id) => return id,
+                None => self.ids = new_ids(64),
+            }
+        }
+    }
+
+    /// A lease of a finished submission, whose place may serve another.
+    pub(crate) fn take_ended(&mut self) -> Option<Arc<Lease>> {
+        self.ended.pop()
+    }
+
+    /// Gives up free blocks until at most `keep` bytes are cached.
+    pub(crate) fn trim(&mut self, keep: usize) -> Garbage {
+        let blocks = self.pool.trim(keep);
+        if blocks.is_empty() {
+            return Garbage::default();
+        }
+        self.trims += 1;
+        Garbage { blocks, _leases: std::mem::take(&mut self.ended) }
+    }
+
     /// A use that a host access has to wait for, as a stream and an index.
     pub(crate) fn pending(
         &mut self,
         lease: &Lease,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         writes: bool,
     ) -> Option<(Arc<StreamShared>, u64)> {
         let streams = &self.streams;

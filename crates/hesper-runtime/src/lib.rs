@@ -50,6 +50,7 @@ pub use encoder::Encoder;
 pub use error::{Error, Fault, FaultKind, Result, Scope};
 pub use guard::{HostRead, HostWrite};
 pub use label::Label;
+pub use ledger::{IdHasher, IdMap};
 pub use native::{Native, NativeError, NativeFn, NativeResult, View};
 pub use pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineSource, Text};
 pub use runtime::{Counters, HostMemory, Runtime, RuntimeBuilder, Watch};

@@ -57,6 +57,9 @@ const SWEEP: usize = 32;
 #[derive(Default)]
 pub(crate) struct Pool {
     classes: BTreeMap<usize, Class>,
+    /// The block that came back last, if one stream may take it, and that stream: it is the first that the stream would
+    /// find, and a stream that works through small temporaries needs no lookup to find it.
+    newest: Option<(u64, Free)>,
     cached: usize,
     blocks: usize,
     clock: u64,
@@ -78,12 +81,24 @@ impl Pool {
         self.clock += 1;
         self.cached += block.memory.len;
         self.blocks += 1;
-        let class = self.classes.entry(block.memory.len).or_default();
         let free = Free { block, stamp: self.clock };
+        if let Users::One(stream) = users {
+            self.settle();
+            self.newest = Some((stream, free));
+            return;
+        }
+        let class = self.classes.entry(free.block.memory.len).or_default();
         match users {
             Users::Nobody => class.retired.push(free),
-            Users::One(stream) => class.ordered.entry(stream).or_default().push_back(free),
-            Users::Many => class.contended.push_back(free),
+            _ => class.contended.push_back(free),
+        }
+    }
+
+    /// Puts the newest block to those of its class and stream.
+    fn settle(&mut self) {
+        if let Some((stream, free)) = self.newest.take() {
+            let class = self.classes.entry(free.block.memory.len).or_default();
+            class.ordered.entry(stream).or_default().push_back(free);
         }
     }
 
@@ -95,6 +110,13 @@ impl Pool {
         mut users: impl FnMut(&Block) -> Users,
     ) -> Option<Arc<Block>> {
         let largest = class.saturating_add(class / 8);
+        let fits = |(stream, free): &mut (u64, Free)| {
+            taker == Taker::Stream(*stream) && free.block.memory.len == class
+        };
+        if let Some((_, free)) = self.newest.take_if(fits) {
+            return Some(self.taken(free.block));
+        }
+        self.settle();
         let block = self.classes.range_mut(class..=largest).find_map(|(_, class)| {
             if let Taker::Stream(stream) = taker
                 && let Some(free) = class.ordered.get_mut(&stream).and_then(VecDeque::pop_back)
@@ -106,9 +128,13 @@ impl Pool {
             }
             class.retired.pop().map(|free| free.block)
         })?;
+        Some(self.taken(block))
+    }
+
+    fn taken(&mut self, block: Arc<Block>) -> Arc<Block> {
         self.cached -= block.memory.len;
         self.blocks -= 1;
-        Some(block)
+        block
     }
 
     /// Gives up free blocks, the oldest first, until at most `keep` bytes are cached. The caller drops
@@ -117,6 +143,7 @@ impl Pool {
         if self.cached <= keep {
             return Vec::new();
         }
+        self.settle();
         let mut all: Vec<(Free, usize)> = Vec::new();
         for (&size, class) in &mut self.classes {
             all.extend(class.drain().map(|free| (free, size)));

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64 as IdCounter, Ordering as IdOrdering};
 use std::sync::{Arc, OnceLock};
@@ -22,7 +23,13 @@ use crate::validate::{Report, Validator};
 static IDS: IdCounter = IdCounter::new(1);
 
 pub(crate) fn new_id() -> u64 {
-    IDS.fetch_add(1, IdOrdering::Relaxed)
+    new_ids(1).start
+}
+
+/// Several of them.
+pub(crate) fn new_ids(count: u64) -> Range<u64> {
+    let start = IDS.fetch_add(count, IdOrdering::Relaxed);
+    start..start + count
 }
 
 /// What all handles on a runtime share.
@@ -327,7 +334,7 @@ impl Runtime {
     /// Gives back all memory that is kept for reuse. Memory that work in flight uses goes when that
     /// work is done. Any thread may call this at any moment.
     pub fn clear_cache(&self) {
-        let garbage = self.0.ledger.lock().pool.trim(0);
+        let garbage = self.0.ledger.lock().trim(0);
         drop(garbage);
     }
 
@@ -349,7 +356,7 @@ impl Runtime {
     /// Sets the most bytes that are kept for reuse; gives the old limit.
     pub fn set_cache_limit(&self, bytes: usize) -> usize {
         let old = self.0.cache_limit.swap(bytes, Ordering::AcqRel);
-        let garbage = self.0.ledger.lock().pool.trim(bytes);
+        let garbage = self.0.ledger.lock().trim(bytes);
         drop(garbage);
         old
     }

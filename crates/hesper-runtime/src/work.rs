@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::block::{Lease, Room};
+use crate::block::{Kind, Lease};
 use crate::device::{DeviceError, RawMemory, RawPipeline, RawStream};
 use crate::error::{Fault, FaultKind, Scope};
 use crate::label::Label;
@@ -175,8 +175,10 @@ pub(crate) struct Batch {
     /// kernel that many run are held once.
     pub(crate) leases: Vec<Arc<Lease>>,
     pub(crate) pipelines: Vec<Arc<Pipeline>>,
-    /// What is left of the leases of a submission that is finished.
-    pub(crate) rooms: Vec<Room>,
+    /// Whether some of the leases are on foreign memory.
+    pub(crate) foreign: bool,
+    /// How often the pool had given blocks up when the submission was opened.
+    pub(crate) trims: u64,
     /// No other open submission of the runtime, earlier or later, has it.
     pub(crate) number: u64,
     pub(crate) after: Vec<u32>,
@@ -202,9 +204,24 @@ impl Batch {
             return place;
         }
         let place = self.leases.len() as u32;
+        self.foreign |= lease.block.kind != Kind::Owned;
         self.leases.push(lease.clone());
         lease.mark.set(self.number, place);
         place
+    }
+
+    /// Takes over all of another one; this one is empty.
+    pub(crate) fn take(&mut self, other: &mut Batch) {
+        self.commands.append(&mut other.commands);
+        self.bindings.append(&mut other.bindings);
+        self.dispatches.append(&mut other.dispatches);
+        self.leases.append(&mut other.leases);
+        self.pipelines.append(&mut other.pipelines);
+        self.after.append(&mut other.after);
+        self.waits = std::mem::take(&mut other.waits);
+        self.foreign = std::mem::take(&mut other.foreign);
+        self.last_barrier = std::mem::take(&mut other.last_barrier);
+        (self.number, self.trims) = (other.number, other.trims);
     }
 
     /// Holds a kernel.
@@ -463,6 +480,9 @@ impl Work {
 
     /// Foreign memory may have gone while commands read it: asks each watch once, and spoils what it watches.
     fn ask_watches(&mut self) {
+        if !self.0.batch.foreign {
+            return;
+        }
         let mut asked: SmallVec<[Asked<'_>; 2]> = SmallVec::new();
         let batch = &self.0.batch;
         for (place, lease) in batch.leases.iter().enumerate() {
@@ -510,12 +530,15 @@ impl Work {
 }
 
 impl Batch {
-    /// Drops all contents and keeps the room.
+    /// Drops all contents and keeps the room. Leases stay, but for those of a submission that holds foreign memory: its
+    /// owner is let go at once.
     fn emptied(mut self) -> Batch {
         self.commands.clear();
         self.bindings.clear();
         self.dispatches.clear();
-        self.rooms.extend(self.leases.drain(..).filter_map(Room::of));
+        if std::mem::take(&mut self.foreign) {
+            self.leases.clear();
+        }
         self.pipelines.clear();
         self.after.clear();
         self.waits.clear();

@@ -75,6 +75,37 @@ fn clearing_the_cache_under_queued_work_frees_nothing_that_is_in_use() {
 }
 
 #[test]
+fn memory_that_is_given_up_goes_as_soon_as_its_last_use_is_done() {
+    for seed in 0..50 {
+        let runtime = Runtime::new(Sim::new(seed));
+        let stream = runtime.stream().unwrap();
+        let mut x = runtime.upload(&[3u8; SIZE]).unwrap();
+        for round in 0..4 {
+            let next = stream.alloc(SIZE).unwrap();
+            touch(&stream, &x, &next);
+            x = next;
+            // Under work, after work, and between.
+            if round == seed % 4 {
+                runtime.clear_cache();
+            }
+        }
+        assert_eq!(x.read().unwrap().bytes(), [3u8; SIZE]);
+        stream.synchronize().unwrap();
+        runtime.clear_cache();
+        assert_eq!(runtime.counters().allocated, SIZE, "only what is held");
+        let next = stream.alloc(SIZE).unwrap();
+        touch(&stream, &x, &next);
+        drop(x);
+        runtime.clear_cache();
+        stream.synchronize().unwrap();
+        assert_eq!(runtime.counters().allocated, SIZE, "given up under work, which is done");
+        drop(next);
+        runtime.clear_cache();
+        assert_eq!(runtime.counters().allocated, 0);
+    }
+}
+
+#[test]
 fn foreign_memory_is_read_in_place_and_kept_until_the_work_is_done() {
     struct Owner(Vec<u8>, Arc<AtomicBool>);
     // SAFETY: the vector's allocation does not move and is not changed.

@@ -5,6 +5,8 @@
 //! [`eval`](crate::eval)) turns ops into commands, and an array that has been evaluated forgets the op
 //! and the inputs that made it.
 
+pub(crate) mod spare;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -106,9 +108,20 @@ impl Data {
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Array {
-    fn new(shape: Shape, dtype: Dtype, stream: Stream, scope: Option<Arc<Scope>>, state: State) -> Self {
+    fn new(shape: Shape, dtype: Dtype, stream: &Stream, scope: Option<Arc<Scope>>, state: State) -> Self {
         let id = IDS.fetch_add(1, Ordering::Relaxed);
         let visit = Visit::default();
+        if let Some(mut spare) = spare::take()
+            && let Some(node) = Arc::get_mut(&mut spare)
+        {
+            (node.id, node.shape, node.dtype, node.scope, node.visit) = (id, shape, dtype, scope, visit);
+            if node.stream.id() != stream.id() {
+                node.stream = stream.clone();
+            }
+            *node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()) = state;
+            return Array(spare);
+        }
+        let stream = stream.clone();
         Array(Arc::new(Node { id, shape, dtype, stream, scope, visit, state: Mutex::new(state) }))
     }
 
@@ -116,13 +129,8 @@ impl Array {
     pub(crate) fn lazy(shape: Shape, dtype: Dtype, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Self> {
         size_of(&shape)?;
         let scope = outermost(&inputs);
-        Ok(Array::new(
-            shape,
-            dtype,
-            place::current_stream()?,
-            scope,
-            State::Lazy { call: Call { op, inputs }, claimed: false },
-        ))
+        let state = State::Lazy { call: Call { op, inputs }, claimed: false };
+        place::with_current(|stream| Array::new(shape, dtype, stream, scope, state))
     }
 
     /// The same on a given stream.
@@ -134,7 +142,7 @@ impl Array {
         inputs: SmallVec<[Array; 3]>,
     ) -> Self {
         let scope = outermost(&inputs);
-        Array::new(shape, dtype, stream, scope, State::Lazy { call: Call { op, inputs }, claimed: false })
+        Array::new(shape, dtype, &stream, scope, State::Lazy { call: Call { op, inputs }, claimed: false })
     }
 
     /// An array that a transformation varies.
@@ -147,12 +155,12 @@ impl Array {
     ) -> Result<Self> {
         let scope = outermost(&inputs).unwrap_or_else(|| scope.clone());
         let state = State::Lazy { call: Call { op, inputs }, claimed: false };
-        Ok(Array::new(shape, dtype, place::current_stream()?, Some(scope), state))
+        place::with_current(|stream| Array::new(shape, dtype, stream, Some(scope), state))
     }
 
     /// An array on memory that exists.
     pub(crate) fn ready(shape: Shape, dtype: Dtype, data: Data) -> Result<Self> {
-        Ok(Array::new(shape, dtype, place::current_stream()?, None, State::Ready(data)))
+        place::with_current(|stream| Array::new(shape, dtype, stream, None, State::Ready(data)))
     }
 
     /// The lengths of its axes.
@@ -193,7 +201,7 @@ impl Array {
     pub(crate) fn known(bytes: &[u8], dtype: Dtype) -> Result<Self> {
         let mut element = [0; 8];
         element[..bytes.len()].copy_from_slice(bytes);
-        Ok(Array::new(Shape::new(), dtype, place::current_stream()?, None, State::Known(element)))
+        place::with_current(|stream| Array::new(Shape::new(), dtype, stream, None, State::Known(element)))
     }
 
     /// What `f` says of the memory of an array, if it has some.
@@ -263,7 +271,8 @@ impl Array {
 
     /// Computes the array; returns when it is computed, or has failed.
     pub fn eval(&self) -> Result<()> {
-        crate::eval([self])
+        crate::eval::schedule(&[self])?;
+        Ok(self.data()?.buffer.wait()?)
     }
 
     /// Calls `f` with the elements, row by row, after computing them.

@@ -226,11 +226,21 @@ fn remember(device: Device) {
     DEFAULT.store(number, Ordering::Relaxed);
 }
 
+/// The host's default stream.
+fn host_stream() -> Result<&'static Stream> {
+    static HOST: OnceLock<Result<Stream>> = OnceLock::new();
+    HOST.get_or_init(|| Ok(cpu().stream()?)).as_ref().map_err(Clone::clone)
+}
+
+/// Whether a stream is the host's default one, which lives as long as the process.
+pub(crate) fn is_host_default(stream: &Stream) -> bool {
+    host_stream().is_ok_and(|host| host.id() == stream.id())
+}
+
 /// The stream of a device that all threads share.
 pub fn default_stream(device: Device) -> Result<Stream> {
-    static HOST: OnceLock<Result<Stream>> = OnceLock::new();
     match device {
-        Device::Cpu => HOST.get_or_init(|| Ok(cpu().stream()?)).clone(),
+        Device::Cpu => host_stream().cloned(),
         Device::Gpu(number) => {
             let runtime = gpu(number)?;
             slot(number)?.stream.get_or_init(|| Ok(runtime.stream()?)).clone()
@@ -249,6 +259,17 @@ pub fn current_stream() -> Result<Stream> {
         return Ok(stream);
     }
     default_stream(default_device())
+}
+
+/// Calls `f` with the stream on which the current thread's ops run.
+pub(crate) fn with_current<R>(f: impl FnOnce(&Stream) -> R) -> Result<R> {
+    if let Some(stream) = SCOPE.with(|scope| scope.borrow().last().cloned()) {
+        return Ok(f(&stream));
+    }
+    match default_device() {
+        Device::Cpu => host_stream().map(f),
+        device => default_stream(device).map(|stream| f(&stream)),
+    }
 }
 
 /// The device on which the current thread's ops run; that of a runtime that was opened elsewhere counts as a GPU if its

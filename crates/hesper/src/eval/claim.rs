@@ -11,18 +11,20 @@ use hesper_kernel::ir::{Builder, ValueId};
 
 use super::plan::{Graph, Plan, Role};
 use crate::Dtype;
-use crate::array::{Array, Data, State};
+use crate::array::{Array, Data, Node, State, spare};
 use crate::error::{Error, Result};
 use crate::ops::Kind;
 
 /// Held while claims are taken, so that they are taken all together.
-static CLAIMING: Mutex<Claims> = Mutex::new(Claims { taken: 0, spare: None });
-/// Told when claims end.
+static CLAIMING: Mutex<Claims> = Mutex::new(Claims { taken: 0, waiting: 0, spare: None });
+/// Told when claims end, if somebody waits for that.
 static ENDED: Condvar = Condvar::new();
 
 struct Claims {
     /// How often claims were taken, or tried to be.
     taken: u64,
+    /// How many evaluations wait for others to end.
+    waiting: usize,
     /// The table of an evaluation that has ended, empty: the next one needs as much room.
     spare: Option<Table>,
 }
@@ -49,6 +51,8 @@ struct Table {
     rank: Vec<u32>,
     /// Where the walk has to go yet.
     stack: Vec<Next>,
+    /// Nodes that were let go of, for those to come.
+    spares: Vec<Arc<Node>>,
 }
 
 enum Next {
@@ -125,12 +129,18 @@ impl Claim {
                 let plan = claim.plan();
                 return (claim, plan);
             }
+            claims.waiting += 1;
             claims = ENDED.wait(claims).unwrap_or_else(|poisoned| poisoned.into_inner());
+            claims.waiting -= 1;
         }
     }
 
     fn plan(&self) -> Plan {
         let table = &self.0;
+        if let [only] = &table.entries[..] {
+            let elementwise = matches!(only.what, What::Elementwise(_));
+            return Plan::of_one(if elementwise { Role::Elementwise } else { Role::Other });
+        }
         let mut graph = Graph::with_capacity(table.order.len(), table.edges.len());
         for (at, met) in table.order.iter().enumerate() {
             let entry = &table.entries[*met as usize];
@@ -211,14 +221,14 @@ impl Claim {
 
     /// Nodes were lowered: what was computed before and only they still had to read is let go.
     pub(super) fn lowered(&mut self, nodes: &[usize]) {
-        let Table { entries, edges, outside, order, .. } = &mut self.0;
+        let Table { entries, edges, outside, order, spares, .. } = &mut self.0;
         for at in nodes {
             let entry = &entries[order[*at] as usize];
             for edge in edges_of(edges, entry).iter().filter(|edge| **edge & OUTSIDE != 0) {
                 let outside = &mut outside[(edge & !OUTSIDE) as usize];
                 outside.uses -= 1;
                 if outside.uses == 0 {
-                    outside.array = None;
+                    spares.extend(outside.array.take().and_then(spare::emptied));
                 }
             }
         }
@@ -246,9 +256,10 @@ impl Claim {
     /// Lets go of a node that nothing in the plan needs any more, and its memory with it, unless somebody
     /// else holds it.
     pub(super) fn release(&mut self, at: usize) {
-        let node = &mut self.0.nodes[self.0.order[at] as usize];
-        if node.as_ref().is_some_and(|node| Arc::strong_count(&node.0) == 1) {
-            *node = None;
+        let Table { nodes, order, spares, .. } = &mut self.0;
+        let node = &mut nodes[order[at] as usize];
+        if let Some(node) = node.take_if(|node| Arc::strong_count(&node.0) == 1) {
+            spares.extend(spare::emptied(node));
         }
     }
 }
@@ -260,12 +271,16 @@ impl Drop for Claim {
         let mut table = std::mem::take(&mut self.0);
         table.give_free();
         table.clear();
+        spare::give(&mut table.spares);
         let mut claims = claiming();
         if table.nodes.capacity() <= MOST {
             claims.spare = Some(table);
         }
+        let waiting = claims.waiting > 0;
         drop(claims);
-        ENDED.notify_all();
+        if waiting {
+            ENDED.notify_all();
+        }
     }
 }
 

@@ -94,7 +94,7 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
         return calls[end].as_ref().map(|call| Apart::NotElementwise(call.op.name()));
     }
     // All of a group have the shape of what its end reads, or is.
-    let like = if last == Role::Rows { &nodes[graph.reads(end)[0]] } else { second };
+    let like = if last == Role::Rows { &nodes[graph.reads(end)[0] as usize] } else { second };
     if first.shape() != like.shape() {
         return Some(Apart::Shapes(first.shape().to_vec(), like.shape().to_vec()));
     }
@@ -121,7 +121,7 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
         return None;
     }
     let inside = |at: &usize| *at == end || group.contains(at);
-    let other = (0..nodes.len()).find(|at| graph.reads(*at).contains(&start) && !inside(at));
+    let other = (0..nodes.len()).find(|at| graph.reads(*at).contains(&(start as u32)) && !inside(at));
     Some(match other.and_then(|at| calls[at].as_ref()) {
         Some(call) if group.len() < MOST_NODES => Apart::OtherReader(call.op.name()),
         None if last == Role::Rows && group.len() < MOST_NODES => Apart::Held,

@@ -13,7 +13,7 @@ mod explain;
 pub(crate) mod fuse;
 pub(crate) mod made;
 pub(crate) mod plan;
-mod single;
+mod short;
 mod wide;
 
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
         return Ok(());
     }
     let (mut claim, plan) = Claim::take(arrays);
-    let mut memo = single::Memo::default();
+    let mut memo = short::Memo::default();
     for (number, step) in plan.steps.iter().enumerate() {
         match step {
             plan::Step::Op(at) => {
@@ -73,11 +73,12 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
                 claim.resolve(*at, data)?;
             }
             plan::Step::One(at) => {
-                let data = match single::lower(&claim, *at, &mut memo)? {
-                    Some(data) => Some(data),
+                let only = std::slice::from_ref(at);
+                let data = match short::lower(&claim, &plan, only, only, &mut memo)? {
+                    Some(data) => data,
                     None => {
                         let group = Group { members: vec![*at], outputs: vec![*at] };
-                        fuse::lower(&claim, &plan, &group)?.pop()
+                        fuse::lower(&claim, &plan, &group)?
                     }
                 };
                 data.into_iter().try_for_each(|data| claim.resolve(*at, data))?;
@@ -90,7 +91,11 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
                 claim.resolve(*at, data)?;
             }
             plan::Step::Group(group) => {
-                for (at, data) in group.outputs.iter().zip(fuse::lower(&claim, &plan, group)?) {
+                let data = match short::lower(&claim, &plan, &group.members, &group.outputs, &mut memo)? {
+                    Some(data) => data,
+                    None => fuse::lower(&claim, &plan, group)?,
+                };
+                for (at, data) in group.outputs.iter().zip(data) {
                     claim.resolve(*at, data)?;
                 }
             }
@@ -103,7 +108,7 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
                 claim.lowered(&[*at]);
             }
         }
-        plan.over(number).iter().for_each(|at| claim.release(*at));
+        plan.over(number).for_each(|at| claim.release(at));
     }
     Ok(())
 }
@@ -270,6 +275,17 @@ impl<'a> Lowering<'a> {
     /// Whether nobody but this op can ask for an input again, so that its memory may be overwritten.
     pub(crate) fn is_donated(&self, at: usize) -> bool {
         self.inputs[at].donated
+    }
+
+    /// Whether the op may change its first input where it lies: nobody else can ask for that again, and it lies as the
+    /// output would.
+    pub(crate) fn in_place(&self) -> bool {
+        let lies = |input: &Bound<'_>| {
+            input.shape == self.shape
+                && input.dtype == self.dtype
+                && crate::shape::is_row_major(self.shape, &input.data.strides)
+        };
+        self.is_donated(0) && lies(&self.inputs[0])
     }
 
     /// Shape of an input.

@@ -12,6 +12,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hesper_runtime::Stream;
+use smallvec::{SmallVec, smallvec};
 
 use crate::Dtype;
 use crate::ops::{Kind, OpRef};
@@ -68,27 +69,62 @@ impl Role {
 
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: SmallVec<[Step; 1]>,
     /// The nodes that nothing needs after a step, consumers first; those of the first step first.
-    over: Vec<usize>,
+    over: SmallVec<[u32; 1]>,
     /// Where in `over` those of each step end.
-    over_ends: Vec<usize>,
-    /// For each element-wise node what its group ends with: its last member, or the op that takes its rows.
-    group: Vec<usize>,
+    over_ends: SmallVec<[u32; 1]>,
+    nodes: Vec<Joined>,
+    places: Vec<Place>,
+}
+
+/// How a node is joined with others.
+#[derive(Debug)]
+struct Joined {
+    /// Of an element-wise node what its group ends with: its last member, or the op that takes its rows.
+    group: u32,
+    /// How many nodes are in the group that it ends.
+    size: u32,
+    /// The one group that reads it, [`UNREAD`] or [`APART`].
+    reader: u32,
+    /// How often it is read.
+    uses: u32,
+}
+
+/// Where a node is in the plan.
+#[derive(Debug)]
+struct Place {
+    /// Which of the groups that were opened it ends, or [`UNREAD`].
+    slot: u32,
     /// Where it is among the members of its group.
-    number: Vec<usize>,
+    number: u32,
+    /// Its step, or that of the last step that reads it.
+    last: u32,
 }
 
 impl Plan {
+    /// The plan of one node.
+    pub(super) fn of_one(role: Role) -> Self {
+        let step = if role == Role::Elementwise { Step::One(0) } else { Step::Op(0) };
+        Plan {
+            steps: smallvec![step],
+            over: smallvec![0],
+            over_ends: smallvec![1],
+            nodes: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
     /// The nodes that nothing needs after a step, consumers first.
-    pub(crate) fn over(&self, step: usize) -> &[usize] {
+    pub(crate) fn over(&self, step: usize) -> impl Iterator<Item = usize> {
         let begin = step.checked_sub(1).map_or(0, |before| self.over_ends[before]);
-        &self.over[begin..self.over_ends[step]]
+        self.over[begin as usize..self.over_ends[step] as usize].iter().map(|at| *at as usize)
     }
 
     /// Where a node is among the members of the group that ends with `last`, if it is one of them.
     pub(super) fn member(&self, at: usize, last: usize) -> Option<usize> {
-        (self.group[at] == last).then(|| self.number[at])
+        let joined = self.nodes.get(at)?.group as usize == last;
+        joined.then(|| self.places[at].number as usize)
     }
 }
 
@@ -112,41 +148,35 @@ pub fn set_fusion(on: bool) {
     FUSION.store(u8::from(on), Ordering::Relaxed);
 }
 
-/// What the plan of a graph depends on. Nodes come inputs first.
+/// What the plan of a graph depends on. Nodes come inputs first; there are fewer than 2^31 of them.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     /// The nodes that nodes read, one entry for each time, those of the first node first.
-    reads: Vec<usize>,
-    /// Where in `reads` those of each node end.
-    ends: Vec<usize>,
-    roles: Vec<Role>,
+    reads: Vec<u32>,
+    /// Where in `reads` those of each node end, and what it is.
+    nodes: Vec<(u32, Role)>,
 }
 
 /// Of a node: nobody has read it yet.
-const UNREAD: usize = usize::MAX;
+const UNREAD: u32 = u32::MAX;
 /// Of a node: it is read by more than one group, or by an op that is none.
-const APART: usize = usize::MAX - 1;
+const APART: u32 = u32::MAX - 1;
 
 impl Graph {
     pub(super) fn with_capacity(nodes: usize, reads: usize) -> Self {
-        Graph {
-            reads: Vec::with_capacity(reads),
-            ends: Vec::with_capacity(nodes),
-            roles: Vec::with_capacity(nodes),
-        }
+        Graph { reads: Vec::with_capacity(reads), nodes: Vec::with_capacity(nodes) }
     }
 
     /// One more node, by the earlier ones that it reads.
     pub(crate) fn push(&mut self, reads: impl IntoIterator<Item = usize>, role: Role) {
-        self.reads.extend(reads);
-        self.ends.push(self.reads.len());
-        self.roles.push(role);
+        self.reads.extend(reads.into_iter().map(|at| at as u32));
+        self.nodes.push((self.reads.len() as u32, role));
     }
 
     /// The nodes that a node reads.
-    pub(crate) fn reads(&self, at: usize) -> &[usize] {
-        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.reads[begin..self.ends[at]]
+    pub(crate) fn reads(&self, at: usize) -> &[u32] {
+        let begin = at.checked_sub(1).map_or(0, |before| self.nodes[before].0);
+        &self.reads[begin as usize..self.nodes[at].0 as usize]
     }
 
     /// The plan, where `alike` tells whether two element-wise nodes have one shape and stream, and `held`
@@ -156,37 +186,111 @@ impl Graph {
         alike: impl Fn(usize, usize) -> bool,
         held: impl Fn(usize, usize) -> bool,
     ) -> Plan {
-        let count = self.ends.len();
-        // From results to inputs: the group of each node, named by its last member.
         let most = if fusion_enabled() { MOST_NODES } else { 1 };
-        let mut group: Vec<usize> = (0..count).collect();
-        let mut sizes = vec![1usize; count];
-        let mut readers = vec![UNREAD; count];
-        let mut uses = vec![0usize; count];
+        let nodes = self.join(most as u32, alike, &held);
+        let count = nodes.len();
+        let held = |at: usize| held(at, nodes[at].uses as usize);
+
+        let mut steps = SmallVec::new();
+        // Groups whose last member has not come yet.
+        let mut open: Vec<Vec<usize>> = Vec::new();
+        let mut places: Vec<Place> = Vec::new();
+        places.resize_with(count, || Place { slot: UNREAD, number: 0, last: 0 });
+        for at in 0..count {
+            let step = steps.len() as u32;
+            if self.nodes[at].1 != Role::Elementwise {
+                steps.push(match places[at].slot {
+                    UNREAD => Step::Op(at),
+                    slot => {
+                        let members = std::mem::take(&mut open[slot as usize]);
+                        let outputs = members.last().copied().into_iter().collect();
+                        Step::Rows(Group { members, outputs }, at)
+                    }
+                });
+            } else if nodes[at].size == 1 && nodes[at].group as usize == at {
+                steps.push(Step::One(at));
+            } else {
+                let root = nodes[at].group as usize;
+                if places[root].slot == UNREAD {
+                    places[root].slot = open.len() as u32;
+                    open.push(Vec::with_capacity(nodes[root].size as usize));
+                }
+                let members = &mut open[places[root].slot as usize];
+                places[at].number = members.len() as u32;
+                members.push(at);
+                if root != at {
+                    continue;
+                }
+                let members = std::mem::take(members);
+                let outputs =
+                    members.iter().copied().filter(|member| *member == at || held(*member)).collect();
+                steps.push(Step::Group(Group { members, outputs }));
+            }
+            let (op, members): (Option<&usize>, &[usize]) = match &steps[step as usize] {
+                Step::Op(at) | Step::One(at) => (Some(at), &[]),
+                Step::Group(group) => (None, &group.members),
+                Step::Rows(group, at) => (Some(at), &group.members),
+            };
+            for member in members.iter().chain(op) {
+                places[*member].last = step;
+                for input in self.reads(*member) {
+                    places[*input as usize].last = step;
+                }
+            }
+        }
+        // Counted, then put in their places.
+        let mut over_ends: SmallVec<[u32; 1]> = SmallVec::from_elem(0, steps.len());
+        places.iter().for_each(|place| over_ends[place.last as usize] += 1);
+        let mut begin = 0;
+        for end in &mut over_ends {
+            begin += std::mem::replace(end, begin);
+        }
+        let mut over: SmallVec<[u32; 1]> = SmallVec::from_elem(0, count);
         for at in (0..count).rev() {
-            let (root, role) = (readers[at], self.roles[at]);
-            if role == Role::Elementwise && root < APART && sizes[root] < most {
-                let joins = match self.roles[root] {
+            let end = &mut over_ends[places[at].last as usize];
+            over[*end as usize] = at as u32;
+            *end += 1;
+        }
+        Plan { steps, over, over_ends, nodes, places }
+    }
+
+    /// From results to inputs: the group of each node, named by its last member, of at most `most` nodes.
+    fn join(
+        &self,
+        most: u32,
+        alike: impl Fn(usize, usize) -> bool,
+        held: impl Fn(usize, usize) -> bool,
+    ) -> Vec<Joined> {
+        let alone = |at| Joined { group: at as u32, size: 1, reader: UNREAD, uses: 0 };
+        let mut nodes: Vec<Joined> = (0..self.nodes.len()).map(alone).collect();
+        for at in (0..nodes.len()).rev() {
+            let (root, role) = (nodes[at].reader, self.nodes[at].1);
+            if role == Role::Elementwise && root < APART && nodes[root as usize].size < most {
+                let end = root as usize;
+                let joins = match self.nodes[end].1 {
                     // All members have the shape of what the op reads.
-                    Role::Rows => alike(self.reads(root)[0], at) && !held(at, uses[at]),
-                    _ => alike(root, at),
+                    Role::Rows => {
+                        alike(self.reads(end)[0] as usize, at) && !held(at, nodes[at].uses as usize)
+                    }
+                    _ => alike(end, at),
                 };
                 if joins {
-                    group[at] = root;
-                    sizes[root] += 1;
+                    nodes[at].group = root;
+                    nodes[end].size += 1;
                 }
             }
             let mut reader = match role {
-                Role::Elementwise => group[at],
-                Role::Rows if most > 1 => at,
+                Role::Elementwise => nodes[at].group,
+                Role::Rows if most > 1 => at as u32,
                 _ => APART,
             };
-            for &input in self.reads(at) {
-                uses[input] += 1;
-                if readers[input] == UNREAD {
-                    readers[input] = reader;
-                } else if readers[input] != reader {
-                    readers[input] = APART;
+            for input in self.reads(at) {
+                let input = &mut nodes[*input as usize];
+                input.uses += 1;
+                if input.reader == UNREAD {
+                    input.reader = reader;
+                } else if input.reader != reader {
+                    input.reader = APART;
                 }
                 if role == Role::Rows {
                     // What it reads besides lies in memory.
@@ -194,68 +298,6 @@ impl Graph {
                 }
             }
         }
-
-        let mut steps = Vec::new();
-        // Groups whose last member has not come yet, and which of them a last member ends.
-        let (mut open, mut slots): (Vec<Vec<usize>>, Vec<usize>) = (Vec::new(), vec![UNREAD; count]);
-        let mut number = vec![0usize; count];
-        // The step of each node; that of the last step that reads it.
-        let mut last: Vec<usize> = vec![0; count];
-        for at in 0..count {
-            let step = steps.len();
-            if self.roles[at] != Role::Elementwise {
-                steps.push(match slots[at] {
-                    UNREAD => Step::Op(at),
-                    slot => {
-                        let members = std::mem::take(&mut open[slot]);
-                        let outputs = members.last().copied().into_iter().collect();
-                        Step::Rows(Group { members, outputs }, at)
-                    }
-                });
-            } else if sizes[at] == 1 && group[at] == at {
-                steps.push(Step::One(at));
-            } else {
-                let root = group[at];
-                if slots[root] == UNREAD {
-                    slots[root] = open.len();
-                    open.push(Vec::with_capacity(sizes[root]));
-                }
-                let members = &mut open[slots[root]];
-                number[at] = members.len();
-                members.push(at);
-                if root != at {
-                    continue;
-                }
-                let members = std::mem::take(members);
-                let held = |member: &usize| *member == at || held(*member, uses[*member]);
-                let outputs = members.iter().copied().filter(held).collect();
-                steps.push(Step::Group(Group { members, outputs }));
-            }
-            let (op, members): (Option<&usize>, &[usize]) = match &steps[step] {
-                Step::Op(at) | Step::One(at) => (Some(at), &[]),
-                Step::Group(group) => (None, &group.members),
-                Step::Rows(group, at) => (Some(at), &group.members),
-            };
-            for member in members.iter().chain(op) {
-                last[*member] = step;
-                for input in self.reads(*member) {
-                    last[*input] = step;
-                }
-            }
-        }
-        // Counted, then put in their places.
-        let mut over_ends = vec![0; steps.len()];
-        last.iter().for_each(|step| over_ends[*step] += 1);
-        let mut begin = 0;
-        for end in &mut over_ends {
-            begin += std::mem::replace(end, begin);
-        }
-        let mut over = vec![0; count];
-        for at in (0..count).rev() {
-            let end = &mut over_ends[last[at]];
-            over[*end] = at;
-            *end += 1;
-        }
-        Plan { steps, over, over_ends, group, number }
+        nodes
     }
 }

@@ -82,7 +82,7 @@ pub(crate) fn slice_update(l: &mut Lowering<'_>, starts: &[isize], steps: &[isiz
     l.bring()?;
     let size = l.dtype().size();
     let own = row_major(l.shape());
-    let in_place = l.is_donated(0) && l.input(0).strides == own && l.input(0).offset == 0;
+    let in_place = l.in_place() && l.input(0).offset == 0;
     let output = if in_place {
         l.input(0).buffer.clone()
     } else {
@@ -104,7 +104,7 @@ pub(crate) fn append(l: &mut Lowering<'_>, starts: &[usize]) -> Result<Option<Da
     let size = l.dtype().size();
     let (shape, own) = (l.shape(), row_major(l.shape()));
     let old = l.input(0);
-    let in_place = l.is_donated(0) && l.input_shape(0) == shape && old.strides == own;
+    let in_place = l.in_place();
     let (output, base) = if in_place {
         (old.buffer.clone(), old.offset as usize)
     } else {

@@ -168,8 +168,7 @@ impl Slices<'_> {
 
 /// The first input, to be changed: its own memory if nobody else needs it, else a copy.
 fn own_copy(l: &Lowering<'_>) -> Result<Buffer> {
-    let own = row_major(l.shape());
-    if l.is_donated(0) && l.input(0).strides == own && l.input(0).offset == 0 {
+    if l.in_place() && l.input(0).offset == 0 {
         return Ok(l.input(0).buffer.clone());
     }
     copy(l.stream(), l.input(0), l.shape(), l.dtype().size())

@@ -10,7 +10,6 @@ use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
 use crate::ops::native::reach;
-use crate::shape::row_major;
 
 const TEXT: &str = include_str!("step.cuh");
 /// Most sequences of different lengths that a launch is told of.
@@ -85,8 +84,7 @@ impl Step<'_> {
         };
         l.bring()?;
         let (size, shape) = (dtype.size(), l.shape());
-        let in_place = l.is_donated(0) && l.input(0).strides == row_major(shape);
-        let block = match in_place {
+        let block = match l.in_place() {
             true => l.input(0).clone(),
             false => Data::contiguous(super::copy::copy(l.stream(), l.input(0), shape, size)?, shape),
         };

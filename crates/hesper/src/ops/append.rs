@@ -14,7 +14,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
-use crate::shape::{Shape, row_major};
+use crate::shape::Shape;
 use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
 /// Writes the second input into the first: sequence `n` at `starts[n]` along the axis before the last.
@@ -86,10 +86,9 @@ impl Block {
 
 fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
     let shape: Shape = l.shape().into();
-    let donated = l.is_donated(0);
     let (old, rows) = (Strided::input(l, 0), Strided::input(l, 1));
     let (to, starts) = (Block::of(&shape), op.starts.clone());
-    let in_place = donated && old.shape == shape && old.data.strides == row_major(&shape);
+    let in_place = l.in_place();
     let output = if in_place { old.data.buffer.clone() } else { l.output()? };
     let size = l.dtype().size();
     let buffers = [old.data.buffer.clone(), rows.data.buffer.clone()];

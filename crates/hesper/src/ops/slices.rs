@@ -18,7 +18,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
-use crate::shape::{Shape, Strides, axis, broadcast, is_row_major, row_major};
+use crate::shape::{Shape, Strides, axis, broadcast, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
 /// Where a slice starts.
@@ -204,7 +204,7 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
         Starts::Given(_) => Some((Strided::input(l, 2), l.input_dtype(2))),
     };
     // What nobody can ask for again is updated where it is.
-    let in_place = l.is_donated(0) && is_row_major(&source.shape, source.strides());
+    let in_place = l.in_place();
     let output = if in_place { source.data.buffer.clone() } else { l.output()? };
     let result = if in_place { source.data.clone() } else { Data::contiguous(output.clone(), l.shape()) };
     let buffers = [source.data.buffer.clone(), new.data.buffer.clone()];

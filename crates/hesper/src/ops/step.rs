@@ -20,7 +20,6 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::gpu::compose::compose;
 use crate::gpu::step as gpu;
-use crate::shape::row_major;
 
 /// How the heads of a token are turned by its position, as [`rope`](crate::fast::rope) does it.
 #[derive(Debug, Clone)]
@@ -195,14 +194,13 @@ impl Op for Keep {
         if l.dtype() != Dtype::Float32 {
             return composed(KEEP, l, |inputs| self.composed(inputs));
         }
-        let donated = l.is_donated(0);
         let tokens = Strided::row_major(l, 1)?;
         let (starts, turns) = (self.starts.clone(), self.turns.clone());
         let shape = self.heads.shape(l.shape()[2]);
         let old = l.input(0).clone();
         let from = tokens.data.buffer.clone();
         let command = l.stream().encode(KEEP).read_range(&from, tokens.bytes);
-        if donated && old.strides == row_major(l.shape()) {
+        if l.in_place() {
             // Only what lies between the first and the last row that is written.
             let row = |sequence: usize, head: usize, row: usize| {
                 ((sequence * 2 * shape.kv_heads + head) * shape.room + row) * shape.width

@@ -13,7 +13,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
-use crate::shape::{Shape, Strides, is_row_major};
+use crate::shape::{Shape, Strides};
 
 /// Elements that one task moves.
 pub(crate) const GRAIN: usize = 1 << 15;
@@ -95,9 +95,7 @@ pub(crate) struct Renewed {
 
 impl Renewed {
     pub(crate) fn of(l: &Lowering<'_>) -> Result<Self> {
-        let own =
-            l.is_donated(0) && l.input_shape(0) == l.shape() && is_row_major(l.shape(), &l.input(0).strides);
-        if own {
+        if l.in_place() {
             return Ok(Renewed { old: None, to: Strided::input(l, 0) });
         }
         let old = Strided::row_major(l, 0)?;

@@ -184,9 +184,7 @@ impl Program {
             },
             |at, _| wanted[at],
         );
-        let unwanted = |at: &&usize| !wanted[**at];
-        let over =
-            (0..plan.steps.len()).map(|step| plan.over(step).iter().filter(unwanted).copied().collect());
+        let over = (0..plan.steps.len()).map(|step| plan.over(step).filter(|at| !wanted[*at]).collect());
         self.over = over.collect();
         let mut work = Vec::new();
         for step in plan.steps {

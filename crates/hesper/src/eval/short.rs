@@ -1,7 +1,7 @@
-//! One element-wise op as a kernel of its own, the short way.
+//! Element-wise kernels, the short way.
 //!
 //! Where all inputs lie as the output will (row by row, or one element for all), nothing has to be worked out: the kernel
-//! is found by the op, the types and which inputs are which, and its arguments are the inputs. Everything else, and a
+//! is found by the ops, the types and which inputs are which, and its arguments are the inputs. Everything else, and a
 //! kernel that is met for the first time, goes the long way, by an [`Expression`](super::fuse::Expression).
 
 use hesper_runtime::{Access, Buffer, Runtime};
@@ -9,20 +9,20 @@ use smallvec::SmallVec;
 
 use super::claim::{Claim, Read};
 use super::fuse::{self, Built, Inner, Layout, Words};
+use super::plan::Plan;
 use super::wide;
 use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::shape::is_row_major;
 
-/// What was found for the last op: the next one is often of its kind.
+/// What was found for the last kernel: the next one is often of its kind.
 #[derive(Default)]
 pub(super) struct Memo {
     runtime: Option<(u64, Runtime)>,
     kernel: Option<(Words, Built)>,
+    /// Room for the words of a kernel's ops.
+    ops: Vec<u64>,
 }
-
-/// Most different inputs.
-const MOST: usize = 3;
 
 /// An input where it lies.
 enum Place {
@@ -61,9 +61,16 @@ impl Place {
     }
 }
 
-/// Lowers a node that is a group of its own; `None` if that takes the long way.
-pub(super) fn lower(claim: &Claim, at: usize, memo: &mut Memo) -> Result<Option<Data>> {
-    let output = claim.node(at)?;
+/// Lowers a group; gives the memory of each output, or `None` if that takes the long way.
+pub(super) fn lower(
+    claim: &Claim,
+    plan: &Plan,
+    members: &[usize],
+    outputs: &[usize],
+    memo: &mut Memo,
+) -> Result<Option<SmallVec<[Data; 1]>>> {
+    let Some(&end) = members.last() else { return Ok(None) };
+    let output = claim.node(end)?;
     let (size, stream) = (output.size(), &output.0.stream);
     let runtime = match &mut memo.runtime {
         Some((id, runtime)) if *id == stream.id() => runtime,
@@ -73,35 +80,48 @@ pub(super) fn lower(claim: &Claim, at: usize, memo: &mut Memo) -> Result<Option<
     if size == 0 || !info.host_visible && size >= wide::FEWEST {
         return Ok(None);
     }
-    let (op, dtype) = claim.emit(at)?;
+    let mut reads: SmallVec<[Read; 4]> = SmallVec::new();
+    let mut places: SmallVec<[Place; 4]> = SmallVec::new();
     let mut words = Words::new();
-    let mut reads: SmallVec<[Read; MOST]> = SmallVec::new();
-    let mut places: SmallVec<[Place; MOST]> = SmallVec::new();
-    let mut sources: SmallVec<[u64; 4]> = SmallVec::new();
     words.extend([runtime.id(), 1 | 1 << 32, 0]);
-    for read in claim.reads(at) {
-        let source = reads.iter().position(|met| *met == read).unwrap_or(reads.len());
-        sources.push(source as u64);
-        if source < reads.len() {
-            continue;
+    let ops = &mut memo.ops;
+    ops.clear();
+    for &at in members {
+        let (op, dtype) = claim.emit(at)?;
+        ops.extend([op.emit as usize as u64, dtype as u64 | u64::from(op.indexed) << 32]);
+        for read in claim.reads(at) {
+            if let Read::Node(place) = read
+                && let Some(member) = plan.member(place, end)
+            {
+                ops.push(member as u64 | 1 << 32);
+                continue;
+            }
+            let source = reads.iter().position(|met| *met == read).unwrap_or(reads.len());
+            ops.push(source as u64);
+            if source < reads.len() {
+                continue;
+            }
+            let input = claim.array(read)?;
+            let place = match claim.known(read) {
+                Some(known) => Some(Place::Known(known)),
+                None => input.with_data(|data| Place::of(data, input, output, size)).flatten(),
+            };
+            let Some(place) = place else { return Ok(None) };
+            if place.buffer().is_some_and(|buffer| !buffer.belongs_to(runtime)) {
+                return Ok(None);
+            }
+            words.push(input.dtype() as u64 | place.layout().code() << 32);
+            reads.push(read);
+            places.push(place);
         }
-        let input = claim.array(read)?;
-        let place = match claim.known(read) {
-            Some(known) => Some(Place::Known(known)),
-            None => input.with_data(|data| Place::of(data, input, output, size)).flatten(),
-        };
-        let Some(place) = place else { return Ok(None) };
-        if reads.len() == MOST || place.buffer().is_some_and(|buffer| !buffer.belongs_to(runtime)) {
-            return Ok(None);
-        }
-        words.push(input.dtype() as u64 | place.layout().code() << 32);
-        reads.push(read);
-        places.push(place);
     }
     words[2] = places.len() as u64;
-    words.extend([op.emit as usize as u64, dtype as u64 | u64::from(op.indexed) << 32]);
-    words.extend_from_slice(&sources);
-    words.push(0);
+    words.extend_from_slice(ops);
+    // Outputs are members, in their order.
+    let mut rest = members.iter().enumerate();
+    for output in outputs {
+        words.extend(rest.find(|(_, at)| *at == output).map(|(number, _)| number as u64));
+    }
     let (pipeline, label) = match &mut memo.kernel {
         Some((met, built)) if *met == words => built,
         other => match fuse::find(&words) {
@@ -110,7 +130,8 @@ pub(super) fn lower(claim: &Claim, at: usize, memo: &mut Memo) -> Result<Option<
         },
     };
 
-    let result = stream.alloc(size * dtype.size())?;
+    let memory = outputs.iter().map(|at| Ok(stream.alloc(size * claim.emit(*at)?.1.size())?));
+    let results: SmallVec<[Buffer; 1]> = memory.collect::<Result<_>>()?;
     let mut command = stream.encode(label.clone());
     for place in &places {
         match place {
@@ -122,10 +143,12 @@ pub(super) fn lower(claim: &Claim, at: usize, memo: &mut Memo) -> Result<Option<
             command.add(buffer, .., Access::Read);
         }
     }
-    command.add(&result, .., Access::Write);
+    for result in &results {
+        command.add(result, .., Access::Write);
+    }
     let threads = size as u64;
     let threadgroup =
         if info.host_visible { [threads.min(1024), 1, 1] } else { wide::threadgroup(threads, 1) };
     command.dispatch(pipeline, [threads, 1, 1], threadgroup)?;
-    Ok(Some(Data::contiguous(result, output.shape())))
+    Ok(Some(results.into_iter().map(|result| Data::contiguous(result, output.shape())).collect()))
 }
