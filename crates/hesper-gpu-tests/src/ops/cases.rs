@@ -435,12 +435,14 @@ fn products(cases: &mut Cases) {
 /// Products with codes of so many rows that a block has several tiles of them, and many activations.
 fn wide_codes(cases: &mut Cases) {
     type Case = (usize, usize, usize, usize, Dtype, &'static [usize]);
-    let all: [Case; 5] = [
+    let all: [Case; 7] = [
         (9001, 256, 4, 64, Dtype::Bfloat16, &[13, 100]),
         (8832, 384, 8, 32, Dtype::Float16, &[30, 64]),
         (17001, 256, 4, 128, Dtype::Bfloat16, &[16, 40]),
         (600, 2304, 2, 64, Dtype::Float16, &[6, 64, 200]),
         (4100, 1280, 4, 32, Dtype::Bfloat16, &[9, 13, 31, 45, 97]),
+        (28672, 512, 4, 64, Dtype::Bfloat16, &[1, 5, 16]),
+        (28700, 256, 8, 32, Dtype::Float16, &[1, 8]),
     ];
     for (n, k, bits, group, dtype, rows) in all {
         cases.add(format!("quantized {n}x{k}, {bits} bits, groups of {group}, {dtype}"), 2e-2, move || {

@@ -207,7 +207,7 @@ fn chains(cases: &mut Cases) {
                 let (wide, narrow) = (weight(4 * WIDTH, WIDTH, 1)?, weight(WIDTH, 2 * WIDTH, 2)?);
                 let (norm, start) = (data(&[WIDTH], of, 3), data(&[m, WIDTH], of, 4));
                 let mut all = Vec::new();
-                for _ in 0..12 {
+                for _ in 0..8 {
                     let (mut sum, mut x) = (start.clone(), start.clone());
                     for _ in 0..LAYERS {
                         let (next, normal) = fast::add_norm(&sum, &x, &norm, 1e-5)?;
