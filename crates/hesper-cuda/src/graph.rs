@@ -7,6 +7,9 @@
 //! A kernel that waits by itself for what it depends on begins while the kernel before it still runs: its blocks take the
 //! places that become free, and what no command of the run writes (weights) is on its way when it is wanted.
 //!
+//! What a node was made with and no change reaches is part of the shape: whether it begins early, and the size of the
+//! clusters of its blocks.
+//!
 //! Each stream has its own graphs: launches of one executable graph wait for each other.
 
 use std::collections::{HashMap, VecDeque};

@@ -23,6 +23,8 @@ pub(crate) struct Kernel {
     pub(crate) id: u64,
     pub(crate) function: CUfunction,
     pub(crate) shared: u32,
+    /// How many neighbouring blocks along x make a cluster; 0 if they do not.
+    pub(crate) cluster: u32,
     /// Which bindings it reads before it waits for kernels it depends on, if it waits by itself.
     pub(crate) ahead: Option<Vec<usize>>,
     grid: bool,
@@ -53,6 +55,7 @@ impl Kernel {
             id,
             function: CUfunction::NULL,
             shared: wanted.shared,
+            cluster: 0,
             // Older devices know no such waiting.
             ahead: wanted.ahead.clone().filter(|_| context.properties().capability >= (9, 0)),
             grid: wanted.grid,
@@ -77,6 +80,10 @@ impl Kernel {
             kernel.max_threads =
                 current.function_attribute(kernel.function, sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
             kernel.parameters = current.parameters(kernel.function)?;
+            // Older drivers know no clusters.
+            let cluster =
+                current.function_attribute(kernel.function, sys::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
+            kernel.cluster = cluster.unwrap_or(0) as u32;
             if wanted.shared > 48 << 10 {
                 let most = context.properties().max_shared;
                 let fixed =

@@ -103,7 +103,11 @@ impl Specialisation {
                 "plain" => parsed.plain = true,
                 "minimal" if !value.is_empty() => return fail("minimal takes no value"),
                 "minimal" => parsed.minimal = true,
-                _ => return fail("expected entry, define, option, shared, turns, ahead, grid, plain or minimal"),
+                _ => {
+                    return fail(
+                        "expected entry, define, option, shared, turns, ahead, grid, plain or minimal",
+                    );
+                }
             }
         }
         if parsed.entry.is_empty() {

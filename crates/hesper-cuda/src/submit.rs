@@ -318,7 +318,7 @@ impl Run<'_> {
             })
             .collect();
         let start = self.at.start;
-        let topology = Topology::new(&kinds, |position| {
+        let mut topology = Topology::new(&kinds, |position| {
             let after = work.command(start + position).after;
             // What comes before the run is ordered by the stream.
             after.iter().filter_map(move |earlier| (*earlier as usize).checked_sub(start))
@@ -330,6 +330,10 @@ impl Run<'_> {
                 Step::Nothing => None,
             })
             .collect();
+        topology.tell_apart(nodes.iter().map(|node| match node {
+            Node::Kernel(kernel, _) => kernel.cluster,
+            Node::Copy(..) => 0,
+        }));
         let Bench { graphs, bytes } = bench;
         let context = &self.shared.context;
         graphs.launch(context, self.current, self.lane, &topology, &nodes, bytes, &mut counters.graphs)

@@ -84,6 +84,15 @@ impl Topology {
         Topology { node_of, edges, ends, early, key }
     }
 
+    /// Makes shapes differ whose nodes run in clusters of different sizes: a node keeps the size that it was made with, and
+    /// would leave out the last blocks of a grid that is no multiple of it.
+    pub(crate) fn tell_apart(&mut self, clusters: impl Iterator<Item = u32>) {
+        for (node, cluster) in clusters.enumerate().filter(|(_, cluster)| *cluster > 1) {
+            // No edge and no count of edges is that large.
+            self.key.extend([u32::MAX, node as u32, cluster]);
+        }
+    }
+
     /// How many nodes there are.
     pub(crate) fn nodes(&self) -> usize {
         self.ends.len()
@@ -143,6 +152,20 @@ mod tests {
         let both = shape(&[Kernel, Kernel, Early], &[&[], &[], &[0, 1]]);
         assert!(!both.begins_early(2));
         assert_ne!(shape(&[Kernel, Early], &[&[], &[0]]).key, shape(&[Kernel, Kernel], &[&[], &[0]]).key);
+    }
+
+    #[test]
+    fn nodes_in_clusters_do_not_share_a_shape_with_others() {
+        let of = |clusters: [u32; 3]| {
+            let mut topology = shape(&[Kernel, Kernel, Kernel], &[&[], &[0], &[0]]);
+            topology.tell_apart(clusters.into_iter());
+            topology.key
+        };
+        let keys = [of([0, 0, 0]), of([2, 0, 0]), of([0, 2, 0]), of([0, 4, 0]), of([2, 2, 0])];
+        for (at, key) in keys.iter().enumerate() {
+            assert!(keys[at + 1..].iter().all(|other| other != key));
+        }
+        assert_eq!(of([0, 0, 0]), of([1, 1, 1]), "a block alone is no cluster");
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub fn add(cases: &mut Cases) {
     steps(cases);
     chains(cases);
     fresh_matrices(cases);
+    clusters(cases);
     for dtype in FLOATS {
         cases.add(format!("sums with their norms {dtype}"), tolerance(dtype), move || {
             let mut all = Vec::new();
@@ -246,6 +247,35 @@ fn fresh_matrices(cases: &mut Cases) {
             Ok(all)
         });
     }
+}
+
+/// Submissions of one shape, first of kernels whose blocks run in clusters, then of others with odd numbers of blocks.
+fn clusters(cases: &mut Cases) {
+    cases.add("kernels in clusters, then others", 2e-2, || {
+        let stream = place::current_device().stream()?;
+        let made = place::with_stream(&stream, || -> Result<Vec<Array>, Error> {
+            let w = data(&[1024, 4096], Dtype::Float16, 1);
+            let (codes, scales, biases) =
+                place::with_device(Device::Cpu, || w.quantize(Some(64), Some(4), QuantMode::Affine))??;
+            let (x, packed) = (data(&[16, 4096], Dtype::Float16, 2), matrix(PackedFormat::Q8_0, 70, 768, 1)?);
+            let mut all = Vec::new();
+            for round in 0..4u64 {
+                let mode = (Some(64), Some(4), QuantMode::Affine);
+                let product = |x: &Array| {
+                    x.quantized_matmul(&codes, &scales, biases.as_ref(), true, mode.0, mode.1, mode.2)
+                };
+                let both = [product(&x)?, product(&x.negative()?.negative()?)?];
+                hesper::eval(&both)?;
+                all.extend(both);
+                let y = data(&[1, 768], Dtype::Float32, round);
+                let both = [packed.matmul(&y)?, packed.matmul(&y.negative()?.negative()?)?];
+                hesper::eval(&both)?;
+                all.extend(both);
+            }
+            Ok(all)
+        })?;
+        Ok(made)
+    });
 }
 
 /// A matrix, or codes of one.
