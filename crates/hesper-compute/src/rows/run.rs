@@ -113,21 +113,49 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
         s.fence();
     }
     let mut lanes = [0.0; 16];
-    // SAFETY: a vector has at most sixteen lanes.
-    unsafe { s.store(lanes.as_mut_ptr(), before) };
-    let mut acc = lanes[0];
-    for i in n / S::LANES * S::LANES..n {
-        let at = if reverse { n - 1 - i } else { i };
-        // SAFETY: within the row, and the result if it is there.
-        unsafe {
-            let next = f32::join(row.way.op, acc, (*from.add(at)).to_f32());
-            if !to.is_null() {
-                *to.add(at) = T::from_f32(if inclusive { next } else { acc });
-            }
-            acc = next;
-        }
+    let m = n % S::LANES;
+    if m == 0 {
+        // SAFETY: a vector has at most sixteen lanes.
+        unsafe { s.store(lanes.as_mut_ptr(), before) };
+        return lanes[0];
     }
-    acc
+    // The rest of the row; what stands in the lanes above it is of no consequence to those below.
+    let at = if reverse { 0 } else { n - m };
+    // SAFETY: as many elements of the row, and of the result if it is there; a vector has at most sixteen lanes.
+    unsafe {
+        let mut v = T::load_n(s, from.add(at), m);
+        if reverse {
+            v = turned(s, v, m);
+        }
+        let mut own = join::<S, OP>(s, v, move_up::<S, OP, 1>(s, &fill, v));
+        own = join::<S, OP>(s, own, move_up::<S, OP, 2>(s, &fill, own));
+        own = join::<S, OP>(s, own, move_up::<S, OP, 4>(s, &fill, own));
+        if S::LANES == 16 {
+            own = join::<S, OP>(s, own, move_up::<S, OP, 8>(s, &fill, own));
+        }
+        if !to.is_null() {
+            let mut all =
+                join::<S, OP>(s, before, if inclusive { own } else { move_up::<S, OP, 1>(s, &fill, own) });
+            if reverse {
+                all = turned(s, all, m);
+            }
+            T::store_n(s, to.add(at), all, m);
+        }
+        s.store(lanes.as_mut_ptr(), join::<S, OP>(s, before, own));
+    }
+    lanes[m - 1]
+}
+
+/// The first `m` lanes from the last to the first.
+#[inline(always)]
+fn turned<S: Isa>(s: S, v: S::F, m: usize) -> S::F {
+    let mut lanes = [0.0; 16];
+    // SAFETY: a vector has at most sixteen lanes.
+    unsafe {
+        s.store(lanes.as_mut_ptr(), v);
+        lanes[..m].reverse();
+        s.load(lanes.as_ptr())
+    }
 }
 
 /// Joins a row of halves to what was accumulated in each column.

@@ -324,7 +324,9 @@ struct Rows<'a, T: Scannable> {
 
 fn rows<T: Scannable>(rows: Rows<'_, T>) {
     let Rows { way, simd, x, out, len, start } = rows;
-    if len >= VECTORS && T::has_vectors(way.op) {
+    // Halves are dear to convert one by one.
+    let least = if size_of::<T>() < size_of::<T::Acc>() { 2 } else { VECTORS };
+    if len >= least && T::has_vectors(way.op) {
         for (x, out) in x.chunks_exact(len).zip(out.chunks_exact_mut(len)) {
             if T::row(simd, way, x, Some(&mut *out), start).is_none() {
                 each_op(way, x, out, len, start);
