@@ -4,7 +4,7 @@
 //! by command, before anything is enqueued: number and sizes of parameters, blocks, threads.
 
 use std::ffi::{CString, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hesper_runtime::{Binding, Dispatch};
 
@@ -39,6 +39,12 @@ pub(crate) struct Kernel {
     context: Arc<Context>,
 }
 
+/// Whether kernels may begin while those before them still run; `HESPER_EARLY=0` says no.
+fn begin_early() -> bool {
+    static SAID: OnceLock<bool> = OnceLock::new();
+    *SAID.get_or_init(|| std::env::var("HESPER_EARLY").map_or(true, |text| text != "0"))
+}
+
 impl Kernel {
     /// Loads compiled code.
     pub(crate) fn load(
@@ -57,7 +63,10 @@ impl Kernel {
             shared: wanted.shared,
             cluster: 0,
             // Older devices know no such waiting.
-            ahead: wanted.ahead.clone().filter(|_| context.properties().capability >= (9, 0)),
+            ahead: wanted
+                .ahead
+                .clone()
+                .filter(|_| context.properties().capability >= (9, 0) && begin_early()),
             grid: wanted.grid,
             turns: wanted.turns.max(1),
             language: wanted.language,
