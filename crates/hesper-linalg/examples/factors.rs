@@ -1,6 +1,6 @@
 //! Times factorisations on a pool of threads.
 //!
-//!     cargo run --release -p hesper-linalg --example bench -- [threads] [filter]
+//!     cargo run --release -p hesper-linalg --example factors -- [threads] [filter]
 
 #![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
 
