@@ -960,7 +960,7 @@ def asinh(a: array | scalar, stream: StreamOrDevice = None) -> array:
     """
     ...
 
-def astype(a: array | scalar, dtype: Dtype | None, /, *, stream: StreamOrDevice = None) -> array:
+def astype(a: array | scalar, /, dtype: Dtype | None, *, stream: StreamOrDevice = None) -> array:
     """The array with its elements converted to another type.
 
     Parameters
@@ -1707,7 +1707,7 @@ def cosh(a: array | scalar, stream: StreamOrDevice = None) -> array:
     """
     ...
 
-def count_nonzero(a: array | scalar, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, stream: StreamOrDevice = None) -> array:
+def count_nonzero(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
     """How many elements are not zero.
 
     Parameters
@@ -4101,7 +4101,7 @@ def right_shift(a: array | scalar, b: array | scalar, stream: StreamOrDevice = N
     """
     ...
 
-def roll(a: array | scalar, shift: Any, axis: int | Sequence[int] | None = None, /, *, stream: StreamOrDevice = None) -> array:
+def roll(a: array | scalar, /, shift: Any, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> array:
     """Elements moved along axes; those that leave one end come in at the other.
 
     Parameters
@@ -4996,7 +4996,7 @@ def var(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims:
     """
     ...
 
-def vecdot(a: array | scalar, b: array | scalar, /, *, axis: int | Sequence[int] | None = -1, stream: StreamOrDevice = None) -> array:
+def vecdot(a: array | scalar, b: array | scalar, /, axis: int | Sequence[int] | None = -1, *, stream: StreamOrDevice = None) -> array:
     """The sum of products along an axis.
 
     Parameters
