@@ -89,9 +89,8 @@ pub(crate) struct Ledger {
     /// for; the device gets them in this order.
     closed: VecDeque<(Work, Option<FaultCell>)>,
     pub(crate) pool: Pool,
-    /// Room for submissions: of those that are finished, and of those that were copied when they were closed.
+    /// Room for submissions, of those that are finished.
     spare: Vec<Batch>,
-    drafts: Vec<Batch>,
     /// Leases that finished submissions held, for the leases to come; see [`Ledger::finished`].
     ended: Vec<Arc<Lease>>,
     /// How often the pool has given blocks up.
@@ -105,10 +104,8 @@ pub(crate) struct Ledger {
     pub(crate) barriers: u64,
 }
 
-/// Rooms for submissions that are kept, of each kind.
+/// Rooms for submissions that are kept.
 const MOST_SPARE: usize = 16;
-/// A submission of so many commands is worth copying.
-const LARGE: usize = 16;
 
 /// What a trim has given up, to be dropped when the lock is free.
 #[derive(Default)]
@@ -226,13 +223,13 @@ impl Ledger {
         after.dedup();
 
         let (opened, trims) = (&mut self.opened, self.trims);
-        let mut room = || self.drafts.pop().or_else(|| self.spare.pop()).unwrap_or_default();
+        let spare = &mut self.spare;
         let Some(state) = self.streams.get_mut(&stream) else {
             return Err(Error::StreamClosed { stream });
         };
         let batch = state.open.get_or_insert_with(|| {
             *opened += 1;
-            Batch { number: *opened, trims, ..room() }
+            Batch { number: *opened, trims, ..spare.pop().unwrap_or_default() }
         });
         batch.waits.extend(waits);
         let barrier = after.last().is_some_and(|last| *last >= batch.last_barrier);
@@ -288,17 +285,7 @@ impl Ledger {
     /// submission that is closed.
     pub(crate) fn close(&mut self, shared: &Arc<Shared>, stream: u64) -> u64 {
         let Some(state) = self.streams.get_mut(&stream) else { return 0 };
-        if let Some(mut batch) = state.open.take() {
-            // The room that it was gathered in stays with those who encode: to write each command where the last one that
-            // ran it has just read would cost them more than to copy them all at once.
-            if batch.commands.len() >= LARGE {
-                let mut moved = self.spare.pop().unwrap_or_default();
-                moved.take(&mut batch);
-                std::mem::swap(&mut moved, &mut batch);
-                if self.drafts.len() < MOST_SPARE {
-                    self.drafts.push(moved);
-                }
-            }
+        if let Some(batch) = state.open.take() {
             let work = Work::new(shared.clone(), state.shared.clone(), state.next, batch);
             state.next += 1;
             let cell = state.cell.take();

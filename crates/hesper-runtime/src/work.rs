@@ -210,20 +210,6 @@ impl Batch {
         place
     }
 
-    /// Takes over all of another one; this one is empty.
-    pub(crate) fn take(&mut self, other: &mut Batch) {
-        self.commands.append(&mut other.commands);
-        self.bindings.append(&mut other.bindings);
-        self.dispatches.append(&mut other.dispatches);
-        self.leases.append(&mut other.leases);
-        self.pipelines.append(&mut other.pipelines);
-        self.after.append(&mut other.after);
-        self.waits = std::mem::take(&mut other.waits);
-        self.foreign = std::mem::take(&mut other.foreign);
-        self.last_barrier = std::mem::take(&mut other.last_barrier);
-        (self.number, self.trims) = (other.number, other.trims);
-    }
-
     /// Holds a kernel.
     pub(crate) fn hold_pipeline(&mut self, pipeline: &Arc<Pipeline>) {
         /// How far back it looks: a few kernels taking turns are held once each.
