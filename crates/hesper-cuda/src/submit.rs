@@ -3,6 +3,7 @@
 //! Commands are checked and made ready first; what is wrong with one fails that one. Native commands
 //! run as they come and cut the submission into runs; a long run becomes a [graph](crate::graph).
 
+use std::cell::OnceCell;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -145,7 +146,7 @@ impl CudaShared {
 
         let mut counters = CudaCounters { submitted: 1, ..CudaCounters::default() };
         let mut graphs = Vec::new();
-        let written = written(work);
+        let written = OnceCell::new();
         let mut position = 0;
         let mut outcome = Ok(());
         while position < work.len() && outcome.is_ok() {
@@ -251,8 +252,8 @@ struct Run<'a> {
     lane: CUstream,
     /// Their positions in the submission.
     at: Range<usize>,
-    /// The memory that the submission writes to, sorted.
-    written: &'a [u64],
+    /// The memory that the submission writes to, sorted; found when it is first asked for.
+    written: &'a OnceCell<Vec<u64>>,
 }
 
 /// The memory that a submission writes to, sorted.
@@ -344,8 +345,9 @@ impl Run<'_> {
     fn begins_early(&self, work: &Work, offset: usize, kernel: &Kernel) -> bool {
         let bindings = work.command(self.at.start + offset).bindings;
         let unwritten = |number: &usize| {
+            let written = self.written.get_or_init(|| written(work));
             let memory = bindings.get(*number).map(|binding| binding.memory().id);
-            memory.is_some_and(|memory| self.written.binary_search(&memory).is_err())
+            memory.is_some_and(|memory| written.binary_search(&memory).is_err())
         };
         kernel.ahead.as_ref().is_some_and(|ahead| ahead.iter().all(unwritten))
     }

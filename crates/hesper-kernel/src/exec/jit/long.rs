@@ -81,7 +81,7 @@ impl Vector<'_> {
 
     // ---- Conversions ----
 
-    /// Conversions from or to long lanes.
+    /// Conversions from or to long lanes; those to flags are as of short ones.
     pub fn convert_long(&mut self, from: Scalar, to: Scalar, d: Vr, a: Vr) {
         match (from, to) {
             (Scalar::Bool, to) => {
@@ -89,15 +89,6 @@ impl Vector<'_> {
                 self.long = true;
                 let one = if to.is_float() { self.float(1.0) } else { self.constant(1) };
                 self.op3(AND, d, T0, one);
-            }
-            (from, Scalar::Bool) => {
-                let zero = self.constant(0);
-                let cond = if from.is_float() {
-                    self.compare_ps(T2, NE, a, zero)
-                } else {
-                    self.compare_d(CmpOp::Ne, true, a, zero)
-                };
-                self.lanes(d, cond);
             }
             (Scalar::F64, to) if to.is_float() => self.across(PD_TO_PS, d, a),
             (from, Scalar::F64) if from.is_float() => self.across(PS_TO_PD, d, a),

@@ -145,7 +145,9 @@ impl Vector<'_> {
                 let cond = self.condition(a);
                 self.blend(d, cond, b, c);
             }
-            Node::Convert(from, to, _) if is_long(from) || is_long(to) => self.convert_long(from, to, d, a),
+            Node::Convert(from, to, _) if to != Scalar::Bool && (is_long(from) || is_long(to)) => {
+                self.convert_long(from, to, d, a);
+            }
             Node::Convert(from, to, _) => self.convert(from, to, d, a),
             Node::Call(..) => {}
         }
