@@ -4,7 +4,8 @@
     python crates/hesper-bench/peers/gpu.py --only rows,decode  some of the work
     python crates/hesper-bench/peers/gpu.py --peer mlx          one peer: a JSON line for each figure
 
-Times are medians of repeats that end with the device idle, in milliseconds. ``--sizes other`` takes other sizes.
+Times are medians of repeats that end with the device idle, in milliseconds; each is told on standard error as it comes.
+``--sizes other`` takes other sizes.
 """
 
 import argparse
@@ -299,11 +300,15 @@ def main():
             print(f"{peer} is not installed")
             continue
         command = [sys.executable, __file__, "--peer", peer, "--only", chosen.only, "--sizes", chosen.sizes]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        figures[peer] = {line["work"]: line["ms"] for line in lines}
-        if done.returncode:
-            print(f"{peer} ended with status {done.returncode} after {len(lines)} figures")
+        found = figures.setdefault(peer, {})
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            for line in child.stdout:
+                if line.startswith("{"):
+                    figure = json.loads(line)
+                    found[figure["work"]] = figure["ms"]
+                    print(f"{peer:8} {figure['work']:36} {figure['ms']:12.4f}", file=sys.stderr, flush=True)
+        if child.returncode:
+            print(f"{peer} ended with status {child.returncode} after {len(found)} figures")
     table(figures)
 
 

@@ -433,12 +433,12 @@ unsafe impl Device for CudaDevice {
     }
 
     fn wait(&self, stream: RawStream, index: u64) -> Progress {
-        self.shared.launch_all();
+        self.shared.launch_until(stream, index);
         self.shared.wait(stream.0, index)
     }
 
     fn poll(&self) {
-        self.shared.poll();
+        let _ = self.shared.poll();
     }
 
     fn extension(&self) -> Option<Arc<dyn Any + Send + Sync>> {

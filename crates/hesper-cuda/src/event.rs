@@ -64,18 +64,21 @@ impl Event {
     }
 }
 
+/// How long a thread that looks for an event's end lets the driver alone.
+const BETWEEN_LOOKS: Duration = Duration::from_nanos(700);
+
 /// Waits for an event that is alive: first by looking for at most `look`, then asleep.
 pub(crate) fn wait(current: &Current<'_>, event: CUevent, look: Duration) -> Result<()> {
-    if !look.is_zero() {
-        let begun = Instant::now();
-        loop {
-            // SAFETY: the caller's event is alive.
-            if unsafe { current.query(event) }? {
-                return Ok(());
-            }
-            if begun.elapsed() >= look {
-                break;
-            }
+    let begun = Instant::now();
+    let mut next = Duration::ZERO;
+    while next < look {
+        // SAFETY: the caller's event is alive.
+        if unsafe { current.query(event) }? {
+            return Ok(());
+        }
+        // The driver answers one thread at a time: a moment is left for those who launch.
+        next = begun.elapsed() + BETWEEN_LOOKS;
+        while begun.elapsed() < next {
             std::hint::spin_loop();
         }
     }

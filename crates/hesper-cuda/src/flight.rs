@@ -80,24 +80,18 @@ impl<E: Clone, W> Flights<E, W> {
         Some(found.event.clone())
     }
 
-    /// The oldest submission of each stream.
-    pub(crate) fn fronts(&self) -> Vec<(Place, E)> {
-        self.streams
-            .iter()
-            .filter_map(|(stream, queue)| {
-                queue.flights.front().map(|flight| ((*stream, flight.index), flight.event.clone()))
-            })
-            .collect()
-    }
-
-    /// The oldest submission of all.
-    pub(crate) fn oldest(&self) -> Option<(Place, E)> {
-        let (stream, flight) = self
-            .streams
-            .iter()
-            .filter_map(|(stream, queue)| queue.flights.front().map(|flight| (*stream, flight)))
-            .min_by_key(|(_, flight)| flight.serial)?;
-        Some(((stream, flight.index), flight.event.clone()))
+    /// Submissions to look at, of each stream some: the newest, one in the middle, the oldest. One that has completed
+    /// says so of those after it in this list.
+    pub(crate) fn probes(&self) -> Vec<Vec<(Place, E)>> {
+        let busy = self.streams.iter().filter(|(_, queue)| !queue.flights.is_empty());
+        busy.map(|(stream, queue)| {
+            let last = queue.flights.len() - 1;
+            let mut places = vec![last, last / 2, 0];
+            places.dedup();
+            let flights = places.into_iter().map(|at| &queue.flights[at]);
+            flights.map(|flight| ((*stream, flight.index), flight.event.clone())).collect()
+        })
+        .collect()
     }
 
     /// A submission has completed: it, all before it on its stream and all that these waited for are
@@ -184,6 +178,17 @@ mod tests {
     }
 
     #[test]
+    fn each_busy_stream_is_probed_from_its_newest_submission_to_its_oldest() {
+        let mut flights: Flights<u64, &str> = Flights::new();
+        flights.add_stream(1);
+        (1..=5).for_each(|index| flights.push(2, index, 10 * index, vec![], "x"));
+        flights.push(3, 7, 70, vec![], "y");
+        let mut probes = flights.probes();
+        probes.sort_by_key(|of_stream| of_stream[0].0);
+        assert_eq!(probes, [vec![((2, 5), 50), ((2, 3), 30), ((2, 1), 10)], vec![((3, 7), 70)]]);
+    }
+
+    #[test]
     fn what_was_waited_for_is_finished_first_across_streams() {
         let mut flights = Flights::new();
         flights.push(1, 1, 0, vec![], "a1");
@@ -219,7 +224,7 @@ mod tests {
         let ended: Vec<_> = std::iter::from_fn(|| flights.next_landed()).collect();
         assert!(ended.iter().all(|landed| landed.lost));
         assert_eq!(ended.iter().map(|landed| landed.work).collect::<Vec<_>>(), ["first", "second", "third"]);
-        assert!(flights.oldest().is_none());
+        assert!(flights.probes().is_empty());
     }
 
     #[test]

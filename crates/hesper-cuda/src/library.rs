@@ -70,8 +70,12 @@ pub fn nvrtc() -> Result<&'static (Nvrtc, String)> {
     loaded.as_ref().map_err(Clone::clone)
 }
 
-/// The library for matrix products.
+/// The library for matrix products, unless `HESPER_CUBLAS=0` says to do without.
 pub(crate) fn cublas_lt() -> Result<CublasLt> {
+    if env::var_os("HESPER_CUBLAS").is_some_and(|value| value == "0") {
+        let tried = "nothing: HESPER_CUBLAS=0".into();
+        return Err(CudaError::MissingLibrary { what: "cuBLASLt", tried });
+    }
     let candidates = candidates(&toolkits(), &CUBLAS_VERSIONS, "cublasLt", "cublasLt64_");
     let (library, path) = open("cuBLASLt", &candidates)?;
     // SAFETY: a library of this name exports these functions.

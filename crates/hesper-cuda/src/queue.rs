@@ -2,8 +2,8 @@
 //!
 //! Launching takes the driver about as long as encoding takes us, so a thread of the device launches what nobody waits for
 //! yet, while the next commands are encoded. Submissions are launched in the order in which they came, one at a time:
-//! they are taken out of the list under the gate, whoever takes them. Who waits helps, so nothing depends on the thread's
-//! turn to come.
+//! they are taken out of the list under the gate, whoever takes them. Who waits for one that was not launched yet helps, so
+//! nothing depends on the thread's turn to come; who waits for an earlier one stays out of the thread's way.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,6 +21,8 @@ const CORES: usize = 4;
 #[derive(Default)]
 struct Waiting {
     list: VecDeque<(RawStream, Work)>,
+    /// What is being launched: its stream and index.
+    launching: Option<(RawStream, u64)>,
     /// The thread sleeps.
     asleep: bool,
     /// The device is going.
@@ -47,6 +49,17 @@ impl Queue {
             gate: Mutex::new(()),
             in_use: std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= CORES),
         }
+    }
+
+    /// Whether a submission, or one before it on its stream, was not launched yet.
+    fn holds(&self, stream: RawStream, index: u64) -> bool {
+        let waiting = lock(&self.waiting);
+        let listed = waiting.list.iter().map(|(stream, work)| (*stream, work.index()));
+        waiting
+            .launching
+            .into_iter()
+            .chain(listed)
+            .any(|(other, earlier)| other == stream && earlier <= index)
     }
 
     /// Ends the thread once the list is empty.
@@ -95,10 +108,16 @@ impl CudaShared {
     fn launch_next(self: &Arc<Self>) -> bool {
         let queue = &self.queue;
         let gate = lock(&queue.gate);
-        let next = lock(&queue.waiting).list.pop_front();
+        let next = {
+            let mut waiting = lock(&queue.waiting);
+            let next = waiting.list.pop_front();
+            waiting.launching = next.as_ref().map(|(stream, work)| (*stream, work.index()));
+            next
+        };
         let Some((stream, work)) = next else { return false };
         // SAFETY: it was handed over under the promises of `Device::submit`, in order, and the gate keeps the order.
         let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { self.submit(stream, work) }));
+        lock(&queue.waiting).launching = None;
         queue.count.fetch_sub(1, Ordering::AcqRel);
         drop(gate);
         if let Ok(Err((work, error))) = outcome {
@@ -109,9 +128,9 @@ impl CudaShared {
         true
     }
 
-    /// Launches all that is left.
-    pub(crate) fn launch_all(self: &Arc<Self>) {
-        while self.queue.count.load(Ordering::Acquire) > 0 {
+    /// Launches what is left, until a submission and all before it on its stream have been launched.
+    pub(crate) fn launch_until(self: &Arc<Self>, stream: RawStream, index: u64) {
+        while self.queue.count.load(Ordering::Acquire) > 0 && self.queue.holds(stream, index) {
             self.launch_next();
         }
     }

@@ -1,9 +1,10 @@
 //! Completion: who notices it, and who finishes the work.
 //!
 //! Whoever waits for a submission waits for its event on his own thread. What nobody waits for is
-//! noticed by one thread of the device, which sleeps while nothing is in flight and otherwise waits for
-//! the oldest event. Neither calls CUDA from a callback, and no lock is held while work is finished:
-//! that runs destructors, which come back to the device.
+//! noticed by one thread of the device, which sleeps while nothing is in flight and otherwise looks from
+//! time to time: nothing but memory for other streams waits for it, and a wait in the driver for each
+//! submission would hold up the threads that launch. Neither calls CUDA from a callback, and no lock is
+//! held while work is finished: that runs destructors, which come back to the device.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
@@ -16,6 +17,10 @@ use crate::error::{CudaError, Result};
 use crate::event::Event;
 use crate::flight::Flights;
 use crate::graph::Graph;
+
+/// How long the device's thread sleeps between two looks: first, and when much that it looked for is not over.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
 /// A submission and the graphs that run it.
 pub(crate) struct InFlight {
@@ -57,7 +62,7 @@ impl CudaShared {
     pub(crate) fn wait(&self, stream: u64, index: u64) -> Progress {
         let event = lock(&self.state).flights.event(stream, index);
         if let Some(event) = event {
-            match self.wait_for(&event, self.options.look) {
+            match self.wait_for(&event) {
                 Ok(()) => lock(&self.state).flights.collect(stream, index),
                 Err(error) => {
                     self.lose(&error);
@@ -67,36 +72,42 @@ impl CudaShared {
         if self.finish_landed() { Progress::Done } else { Progress::Elsewhere }
     }
 
-    /// Finishes what has completed.
-    pub(crate) fn poll(&self) {
+    /// Finishes what has completed; tells whether there was any.
+    pub(crate) fn poll(&self) -> bool {
         // An error says that the device is lost: then everything in flight is ready to be finished.
-        let _ = self.collect_completed();
+        let some = self.collect_completed().unwrap_or(true);
         self.finish_landed();
+        some
     }
 
-    fn wait_for(&self, event: &Event, look: Duration) -> Result<()> {
+    fn wait_for(&self, event: &Event) -> Result<()> {
         let current = self.context.enter()?;
-        event.wait(&current, look)
+        event.wait(&current, self.options.look)
     }
 
-    /// Moves all completed work to the list of finished work.
-    fn collect_completed(&self) -> Result<(), DeviceError> {
+    /// Moves all completed work to the list of finished work; tells whether there was any.
+    fn collect_completed(&self) -> Result<bool, DeviceError> {
+        let mut some = false;
         loop {
-            let fronts = lock(&self.state).flights.fronts();
-            if fronts.is_empty() {
-                return Ok(());
+            let probes = lock(&self.state).flights.probes();
+            if probes.is_empty() {
+                return Ok(some);
             }
             let current = self.context.enter().map_err(|error| self.lose(&error))?;
             let mut progress = false;
-            for ((stream, index), event) in fronts {
-                if event.done(&current).map_err(|error| self.lose(&error))? {
-                    lock(&self.state).flights.collect(stream, index);
-                    progress = true;
+            for of_stream in probes {
+                for ((stream, index), event) in of_stream {
+                    if event.done(&current).map_err(|error| self.lose(&error))? {
+                        lock(&self.state).flights.collect(stream, index);
+                        progress = true;
+                        break;
+                    }
                 }
             }
             if !progress {
-                return Ok(());
+                return Ok(some);
             }
+            some = true;
         }
     }
 
@@ -120,31 +131,20 @@ impl CudaShared {
 
     /// The life of the device's thread.
     pub(crate) fn reap(self: Arc<Self>) {
+        let mut pause = SHORTEST_PAUSE;
         loop {
-            let oldest = {
-                let mut state = lock(&self.state);
-                loop {
-                    if state.flights.in_flight() > 0 || state.flights.has_unattended() {
-                        break;
-                    }
-                    if state.stop {
-                        return;
-                    }
-                    state.parked = true;
-                    state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    state.parked = false;
+            let mut state = lock(&self.state);
+            while state.flights.in_flight() == 0 && !state.flights.has_unattended() {
+                if state.stop {
+                    return;
                 }
-                state.flights.oldest()
-            };
-            if let Some(((stream, index), event)) = oldest {
-                match self.wait_for(&event, Duration::ZERO) {
-                    Ok(()) => lock(&self.state).flights.collect(stream, index),
-                    Err(error) => {
-                        self.lose(&error);
-                    }
-                }
+                state.parked = true;
+                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.parked = false;
+                pause = SHORTEST_PAUSE;
             }
-            self.poll();
+            drop(self.wake.wait_timeout(state, pause));
+            pause = if self.poll() { SHORTEST_PAUSE } else { LONGEST_PAUSE.min(2 * pause) };
         }
     }
 }

@@ -108,9 +108,10 @@ impl CudaShared {
                 if let Err(error) = self.check_lost() {
                     return Err((work, error));
                 }
-                let index = work.index();
+                let (index, awaited) = (work.index(), work.is_awaited());
                 state.flights.push(stream.0, index, event, waits, InFlight::new(work, graphs));
-                if state.parked {
+                // Who waits finishes it himself.
+                if state.parked && !awaited {
                     self.wake.notify_one();
                 }
                 Ok(())
