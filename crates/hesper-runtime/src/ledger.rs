@@ -510,6 +510,7 @@ impl Draft<'_> {
     }
 
     /// The binding that goes into the command: the submission holds the lease.
+    #[inline(always)]
     fn bind(&self, shared: &Shared, batch: &mut Batch) -> Binding {
         let lease = &self.buffer.0.lease;
         #[cfg(feature = "sim")]

@@ -53,6 +53,11 @@ pub(crate) struct Visit {
     pub(crate) place: AtomicU32,
 }
 
+/// The bytes of an element that the host knows. Aligned, so that whatever holds it is moved by whole words.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(align(8))]
+pub(crate) struct KnownBytes(pub(crate) [u8; 8]);
+
 /// What is known of a node's value.
 pub(crate) enum State {
     /// Not computed: the op and its inputs. If an evaluation has claimed it, that one will make it ready or
@@ -62,8 +67,8 @@ pub(crate) enum State {
     Ready(Data),
     /// The same, and the call that made it: a transformation still needs it. Apart, as few nodes are so.
     Kept(Box<(Data, Call)>),
-    /// A single number that the host knows, as the bytes of one element; gets memory when needed.
-    Known([u8; 8]),
+    /// A single number that the host knows; gets memory when needed.
+    Known(KnownBytes),
 }
 
 impl State {
@@ -199,8 +204,8 @@ impl Array {
 
     /// An array of no axes whose one element is known.
     pub(crate) fn known(bytes: &[u8], dtype: Dtype) -> Result<Self> {
-        let mut element = [0; 8];
-        element[..bytes.len()].copy_from_slice(bytes);
+        let mut element = KnownBytes::default();
+        element.0[..bytes.len()].copy_from_slice(bytes);
         place::with_current(|stream| Array::new(Shape::new(), dtype, stream, None, State::Known(element)))
     }
 
@@ -224,7 +229,7 @@ impl Array {
                 return Err(Error::value("evaluation", what));
             }
         };
-        let buffer = place::cpu().upload(&element[..self.dtype().size()])?;
+        let buffer = place::cpu().upload(&element.0[..self.dtype().size()])?;
         let data = Data::contiguous(buffer, &[]);
         *self.state() = State::Ready(data.clone());
         Ok(data)

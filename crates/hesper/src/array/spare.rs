@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::{Array, Node, State};
+use super::{Array, KnownBytes, Node, State};
 use crate::place;
 
 /// Most nodes that all threads share, and that a thread keeps for itself.
@@ -38,7 +38,8 @@ pub(crate) fn emptied(mut array: Array) -> Option<Arc<Node>> {
     if node.shape.spilled() {
         node.shape = Default::default();
     }
-    *node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()) = State::Known([0; 8]);
+    *node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+        State::Known(KnownBytes::default());
     Some(array.0)
 }
 

@@ -11,7 +11,7 @@ use hesper_kernel::ir::{Builder, ValueId};
 
 use super::plan::{Graph, Plan, Role};
 use crate::Dtype;
-use crate::array::{Array, Data, Node, State, spare};
+use crate::array::{Array, Data, KnownBytes, Node, State, spare};
 use crate::error::{Error, Result};
 use crate::ops::Kind;
 
@@ -95,7 +95,7 @@ pub(super) struct Emit {
 struct Outside {
     array: Option<Array>,
     /// The number, if it is one that the host knows.
-    known: Option<[u8; 8]>,
+    known: Option<KnownBytes>,
     /// How many edges lead to it from nodes that are not lowered yet.
     uses: u32,
 }
@@ -212,11 +212,22 @@ impl Claim {
     }
 
     /// The number that is read, if it is one that the host knows.
-    pub(super) fn known(&self, read: Read) -> Option<[u8; 8]> {
+    pub(super) fn known(&self, read: Read) -> Option<KnownBytes> {
         match read {
             Read::Node(_) => None,
             Read::Outside(at) => self.0.outside[at].known,
         }
+    }
+
+    /// Whether nobody can ask for what is read again once `members`, the last of which is what they compute, are lowered:
+    /// the table and their calls hold it, and the calls go.
+    pub(super) fn is_spare(&self, read: Read, members: &[usize]) -> bool {
+        let (Read::Node(at), Some(&end)) = (read, members.last()) else { return false };
+        let (Ok(node), Ok(end)) = (self.node(at), self.node(end)) else { return false };
+        let uses =
+            || members.iter().flat_map(|member| self.reads(*member)).filter(|other| *other == read).count();
+        // A transformation may ask for everything again.
+        !end.is_varied() && Arc::strong_count(&node.0) == 1 + uses()
     }
 
     /// Nodes were lowered: what was computed before and only they still had to read is let go.
@@ -239,7 +250,7 @@ impl Claim {
         let node = self.node(at)?;
         let kept = node.is_varied();
         let mut state = node.state();
-        let old = std::mem::replace(&mut *state, State::Known([0; 8]));
+        let old = std::mem::replace(&mut *state, State::Known(KnownBytes::default()));
         *state = match (old, kept) {
             (State::Lazy { call, .. }, true) => State::Kept(Box::new((data, call))),
             (old, _) => {

@@ -17,7 +17,7 @@ use super::claim::{Claim, Emit, Read};
 use super::plan::{Group, Plan};
 use super::wide;
 use crate::Dtype;
-use crate::array::{Array, Data, State};
+use crate::array::{Array, Data, KnownBytes, State};
 use crate::error::{Error, Result};
 use crate::ids::WordHash;
 use crate::ops::complex;
@@ -32,6 +32,8 @@ pub(super) enum Layout {
     Known,
     /// At the index of the output.
     Plain,
+    /// The same, and the output is stored in its place.
+    Taken,
     /// By an offset and strides; the stride of the innermost axis is 0, 1 or an argument.
     Strided(Inner),
 }
@@ -44,6 +46,7 @@ impl Layout {
             Layout::Strided(Inner::Zero) => 2,
             Layout::Strided(Inner::One) => 3,
             Layout::Strided(Inner::Any) => 4,
+            Layout::Taken => 5,
         }
     }
 }
@@ -68,14 +71,14 @@ pub(crate) struct Given {
     pub(crate) dtype: Dtype,
     pub(crate) shape: Shape,
     /// The number, if it is one that the host knows.
-    pub(crate) known: Option<[u8; 8]>,
+    pub(crate) known: Option<KnownBytes>,
 }
 
 /// An input of a kernel.
 pub(super) struct Input<'a> {
     pub(super) dtype: Dtype,
     pub(super) layout: Layout,
-    pub(super) known: [u8; 8],
+    pub(super) known: KnownBytes,
     pub(super) data: Option<&'a Data>,
     pub(super) strides: Strides,
 }
@@ -114,13 +117,20 @@ pub(super) struct Recipe<'a> {
     pub(super) lengths: SmallVec<[usize; 6]>,
     /// How many neighbours a thread handles: one on the host, whose executor vectorises by itself.
     lanes: usize,
+    /// Whether it runs on the host.
+    host: bool,
 }
 
 /// Lowers a group; gives the memory of each output.
 pub(super) fn lower(claim: &Claim, plan: &Plan, group: &Group) -> Result<SmallVec<[Data; 1]>> {
     let end = group.members[group.members.len() - 1];
-    let (expression, data) = gather(claim, plan, group, end)?;
-    expression.run(&claim.node(end)?.0.stream, &data)
+    let (expression, data, reads) = gather(claim, plan, group, end)?;
+    // Here and in its array.
+    let is_spare = |at: usize| {
+        let held_once = data[at].as_ref().is_some_and(|data| data.buffer.handles() == 2);
+        held_once && claim.is_spare(reads[at], &group.members)
+    };
+    expression.run(&claim.node(end)?.0.stream, &data, &is_spare)
 }
 
 /// Inputs on a device, if some are not there yet.
@@ -134,12 +144,20 @@ pub(super) fn moved(data: &[Option<Data>], to: &Runtime) -> Result<Option<Places
 /// Where inputs are, but for those that are known.
 type Places = SmallVec<[Option<Data>; 8]>;
 
-/// The expression of a group that ends with `end`, and where its inputs are.
-pub(super) fn gather(claim: &Claim, plan: &Plan, group: &Group, end: usize) -> Result<(Expression, Places)> {
+/// What inputs are in an evaluation.
+type Reads = SmallVec<[Read; 8]>;
+
+/// The expression of a group that ends with `end`, where its inputs are, and what they are.
+pub(super) fn gather(
+    claim: &Claim,
+    plan: &Plan,
+    group: &Group,
+    end: usize,
+) -> Result<(Expression, Places, Reads)> {
     let last = claim.node(group.members[group.members.len() - 1])?;
     let mut expression = Expression::new(last.0.shape.clone());
     expression.members.reserve_exact(group.members.len());
-    let mut inputs: SmallVec<[Read; 8]> = SmallVec::new();
+    let mut inputs = Reads::new();
     for &at in &group.members {
         let mut sources: SmallVec<[Source; 3]> = SmallVec::new();
         for read in claim.reads(at) {
@@ -167,7 +185,7 @@ pub(super) fn gather(claim: &Claim, plan: &Plan, group: &Group, end: usize) -> R
             None => claim.array(*read)?.data().map(Some),
         })
         .collect::<Result<Places>>()?;
-    Ok((expression, data))
+    Ok((expression, data, inputs))
 }
 
 impl Expression {
@@ -192,7 +210,7 @@ impl Expression {
         self.given(shape, dtype, None)
     }
 
-    fn given(&mut self, shape: Shape, dtype: Dtype, known: Option<[u8; 8]>) -> Source {
+    fn given(&mut self, shape: Shape, dtype: Dtype, known: Option<KnownBytes>) -> Source {
         self.inputs.push(Given { dtype, shape, known });
         Source::Input(self.inputs.len() - 1)
     }
@@ -225,20 +243,31 @@ impl Expression {
     }
 
     /// Computes the expression on a stream, from memory where inputs are not known; gives the memory of
-    /// what is stored.
-    pub(crate) fn run(&self, stream: &Stream, data: &[Option<Data>]) -> Result<SmallVec<[Data; 1]>> {
+    /// what is stored. Where `is_spare` says of an input that nobody can ask for it again, what is stored may take its
+    /// place.
+    pub(crate) fn run(
+        &self,
+        stream: &Stream,
+        data: &[Option<Data>],
+        is_spare: &dyn Fn(usize) -> bool,
+    ) -> Result<SmallVec<[Data; 1]>> {
         let runtime = stream.runtime();
         if let Some(moved) = moved(data, &runtime)? {
-            return self.run(stream, &moved);
+            return self.run(stream, &moved, &|_| false);
         }
         let size: usize = self.shape.iter().product();
-        let outputs: SmallVec<[Buffer; 4]> = self
-            .outputs
-            .iter()
-            .map(|at| Ok(stream.alloc(size * self.members[*at].dtype.size())?))
-            .collect::<Result<_>>()?;
+        let mut recipe = self.recipe(data, runtime.info().host_visible);
+        let taken = if size > 0 { recipe.take(is_spare) } else { None };
+        let outputs: SmallVec<[Buffer; 4]> = match taken {
+            Some(buffer) => SmallVec::from_iter([buffer.clone()]),
+            None => self
+                .outputs
+                .iter()
+                .map(|at| Ok(stream.alloc(size * self.members[*at].dtype.size())?))
+                .collect::<Result<_>>()?,
+        };
         if size > 0 {
-            self.recipe(data, runtime.info().host_visible).dispatch(stream, &runtime, &outputs)?;
+            recipe.dispatch(stream, &runtime, if taken.is_some() { &[] } else { &outputs })?;
         } else {
             for output in &outputs {
                 stream.encode("empty").write(output).run(|_| Ok(()))?;
@@ -263,7 +292,7 @@ impl Expression {
                 },
             })
             .collect();
-        let mut recipe = Recipe { expression: self, inputs, lengths: SmallVec::new(), lanes: 1 };
+        let mut recipe = Recipe { expression: self, inputs, lengths: SmallVec::new(), lanes: 1, host };
         recipe.collapse(&self.shape);
         if !host {
             recipe.widen();
@@ -282,11 +311,11 @@ impl<'a> Input<'a> {
                 _ => 0,
             })
             .collect();
-        Input { dtype, layout: Layout::Plain, known: [0; 8], data: Some(data), strides }
+        Input { dtype, layout: Layout::Plain, known: KnownBytes::default(), data: Some(data), strides }
     }
 }
 
-impl Recipe<'_> {
+impl<'a> Recipe<'a> {
     /// Joins neighbouring axes that all inputs walk through as one, and decides how each is found.
     fn collapse(&mut self, shape: &[usize]) {
         let mut lengths: SmallVec<[usize; 6]> = SmallVec::new();
@@ -331,6 +360,24 @@ impl Recipe<'_> {
         self.lengths = lengths;
     }
 
+    /// Has the one output stored in the place of an input that nobody needs any more, if there is one that lies as the
+    /// output will: on the host, where an op costs about as much as its memory.
+    fn take(&mut self, is_spare: &dyn Fn(usize) -> bool) -> Option<&'a Buffer> {
+        let [output] = self.expression.outputs[..] else { return None };
+        let dtype = self.expression.members[output].dtype;
+        let bytes = self.lengths.iter().product::<usize>() * dtype.size();
+        let single = self.lengths[..] == [1];
+        let at = self.inputs.iter().enumerate().position(|(at, input)| {
+            let Some(data) = input.data else { return false };
+            let lies = input.layout == Layout::Plain || single && data.offset == 0;
+            // A view of something larger would keep all of that.
+            let exact = data.buffer.len() == bytes && data.buffer.writable();
+            self.host && input.dtype == dtype && lies && exact && is_spare(at)
+        })?;
+        self.inputs[at].layout = Layout::Taken;
+        self.inputs[at].data.map(|data| &data.buffer)
+    }
+
     /// Lets each thread handle several neighbours, if all inputs allow it.
     fn widen(&mut self) {
         let stored = |input: &&Input<'_>| input.layout != Layout::Known;
@@ -342,7 +389,7 @@ impl Recipe<'_> {
         let inner = self.lengths[rank - 1];
         let whole = |number: isize| number % lanes as isize == 0;
         let fits = |input: &Input<'_>| match input.layout {
-            Layout::Known | Layout::Plain | Layout::Strided(Inner::Zero) => true,
+            Layout::Known | Layout::Plain | Layout::Taken | Layout::Strided(Inner::Zero) => true,
             Layout::Strided(Inner::One) => {
                 input.data.is_some_and(|data| whole(data.offset))
                     && input.strides[..rank - 1].iter().all(|stride| whole(*stride))
@@ -364,6 +411,7 @@ impl Recipe<'_> {
             let layout = match input.layout {
                 Layout::Known => "k",
                 Layout::Plain => "p",
+                Layout::Taken => "t",
                 Layout::Strided(Inner::Zero) => "0",
                 Layout::Strided(Inner::One) => "1",
                 Layout::Strided(Inner::Any) => "s",
@@ -394,7 +442,7 @@ impl Recipe<'_> {
         let mut command = stream.encode(label);
         for input in &self.inputs {
             match (input.layout, input.data) {
-                (Layout::Known, _) | (_, None) => constants.extend_from_slice(&input.known),
+                (Layout::Known, _) | (_, None) => constants.extend_from_slice(&input.known.0),
                 (layout, Some(data)) => {
                     if let Layout::Strided(inner) = layout {
                         let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
@@ -405,7 +453,10 @@ impl Recipe<'_> {
                             }
                         }
                     }
-                    command = command.read(&data.buffer);
+                    command = match layout {
+                        Layout::Taken => command.read_write(&data.buffer),
+                        _ => command.read(&data.buffer),
+                    };
                 }
             }
         }
@@ -551,6 +602,7 @@ impl Recipe<'_> {
 
         // Of each input the elements that the thread handles; one that all lanes share comes once.
         let mut values: Vec<Vec<ValueId>> = Vec::new();
+        let mut taken = None;
         for (at, input) in self.inputs.iter().enumerate() {
             if input.layout == Layout::Known {
                 values.push(vec![b.value_param(format!("k{at}"), type_of(input.dtype))]);
@@ -571,7 +623,12 @@ impl Recipe<'_> {
                     index = b.add(index, step);
                 }
             }
-            let pointer = b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), Access::Read);
+            let takes = input.layout == Layout::Taken;
+            let access = if takes { Access::ReadWrite } else { Access::Read };
+            let pointer = b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), access);
+            if takes {
+                taken = Some(pointer);
+            }
             values.push(if lanes == 1 || input.layout == Layout::Strided(Inner::Zero) {
                 vec![load(&mut b, pointer, index, input.dtype)]
             } else {
@@ -613,7 +670,8 @@ impl Recipe<'_> {
         }
         for (at, (output, list)) in self.expression.outputs.iter().zip(&results).enumerate() {
             let ty = stored(self.expression.members[*output].dtype);
-            let pointer = b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
+            let new = |b: &mut Builder| b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
+            let pointer = taken.unwrap_or_else(|| new(&mut b));
             if lanes == 1 {
                 b.store_index(pointer, linear, list[0]);
             } else {

@@ -68,7 +68,7 @@ impl Expression {
             .inputs
             .iter()
             .map(|input| match (input.layout, input.data) {
-                (Layout::Known, _) | (_, None) => Input::Known(input.known, input.dtype.size()),
+                (Layout::Known, _) | (_, None) => Input::Known(input.known.0, input.dtype.size()),
                 (layout, Some(data)) => {
                     memory.push(data.clone());
                     Input::Memory(data.offset, layout, input.strides.clone(), input.dtype.size())

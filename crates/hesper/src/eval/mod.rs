@@ -84,7 +84,7 @@ pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
                 data.into_iter().try_for_each(|data| claim.resolve(*at, data))?;
             }
             plan::Step::Rows(group, at) => {
-                let (expression, inputs) = fuse::gather(&claim, &plan, group, *at)?;
+                let (expression, inputs, _) = fuse::gather(&claim, &plan, group, *at)?;
                 let node = claim.node(*at)?;
                 let rows = Rows::of(&expression, &node.0.stream, &inputs)?;
                 let data = lower(node, Some(rows))?;
@@ -160,7 +160,7 @@ impl Rows {
                 let nowhere = Data::contiguous(stream.alloc(0)?, &[0]);
                 Rows { data: Some(nowhere), made: Some(made) }
             }
-            None => Rows { data: expression.run(stream, inputs)?.pop(), made: None },
+            None => Rows { data: expression.run(stream, inputs, &|_| false)?.pop(), made: None },
         })
     }
 }

@@ -11,7 +11,7 @@ use super::claim::{Claim, Read};
 use super::fuse::{self, Built, Inner, Layout, Words};
 use super::plan::Plan;
 use super::wide;
-use crate::array::{Array, Data};
+use crate::array::{Array, Data, KnownBytes};
 use crate::error::Result;
 use crate::shape::is_row_major;
 
@@ -26,20 +26,32 @@ pub(super) struct Memo {
 
 /// An input where it lies.
 enum Place {
-    Known([u8; 8]),
+    Known(KnownBytes),
     /// Row by row, from the first byte on.
     Whole(Buffer),
+    /// The same, and the output takes its place.
+    Taken(Buffer),
     /// One element for all, at an offset.
     Element(Buffer, isize),
 }
 
 impl Place {
-    fn of(data: &Data, input: &Array, output: &Array, size: usize) -> Option<Place> {
+    /// Where an input is; `is_spare` tells whether nobody can ask for it again.
+    fn of(
+        data: &Data,
+        input: &Array,
+        output: &Array,
+        size: usize,
+        is_spare: impl FnOnce() -> bool,
+    ) -> Option<Place> {
         let buffer = || data.buffer.clone();
-        let whole = || {
-            data.offset == 0 && input.0.shape == output.0.shape && is_row_major(input.shape(), &data.strides)
-        };
-        if size > 1 && whole() {
+        let whole = data.offset == 0
+            && (size == 1 || input.0.shape == output.0.shape && is_row_major(input.shape(), &data.strides));
+        let exact = data.buffer.len() == size * output.dtype().size();
+        if whole && exact && data.buffer.is_unique() && is_spare() {
+            return Some(Place::Taken(buffer()));
+        }
+        if size > 1 && whole {
             return Some(Place::Whole(buffer()));
         }
         (input.size() == 1).then(|| Place::Element(buffer(), data.offset))
@@ -49,6 +61,7 @@ impl Place {
         match self {
             Place::Known(_) => Layout::Known,
             Place::Whole(_) => Layout::Plain,
+            Place::Taken(_) => Layout::Taken,
             Place::Element(..) => Layout::Strided(Inner::Zero),
         }
     }
@@ -56,7 +69,7 @@ impl Place {
     fn buffer(&self) -> Option<&Buffer> {
         match self {
             Place::Known(_) => None,
-            Place::Whole(buffer) | Place::Element(buffer, _) => Some(buffer),
+            Place::Whole(buffer) | Place::Taken(buffer) | Place::Element(buffer, _) => Some(buffer),
         }
     }
 }
@@ -82,6 +95,7 @@ pub(super) fn lower(
     }
     let mut reads: SmallVec<[Read; 4]> = SmallVec::new();
     let mut places: SmallVec<[Place; 4]> = SmallVec::new();
+    let mut taken = None;
     let mut words = Words::new();
     words.extend([runtime.id(), 1 | 1 << 32, 0]);
     let ops = &mut memo.ops;
@@ -104,9 +118,21 @@ pub(super) fn lower(
             let input = claim.array(read)?;
             let place = match claim.known(read) {
                 Some(known) => Some(Place::Known(known)),
-                None => input.with_data(|data| Place::of(data, input, output, size)).flatten(),
+                None => {
+                    let is_spare = || {
+                        info.host_visible
+                            && taken.is_none()
+                            && outputs.len() == 1
+                            && input.dtype() == output.dtype()
+                            && claim.is_spare(read, members)
+                    };
+                    input.with_data(|data| Place::of(data, input, output, size, is_spare)).flatten()
+                }
             };
             let Some(place) = place else { return Ok(None) };
+            if let Place::Taken(_) = place {
+                taken = Some(places.len());
+            }
             if place.buffer().is_some_and(|buffer| !buffer.belongs_to(runtime)) {
                 return Ok(None);
             }
@@ -130,17 +156,22 @@ pub(super) fn lower(
         },
     };
 
-    let memory = outputs.iter().map(|at| Ok(stream.alloc(size * claim.emit(*at)?.1.size())?));
-    let results: SmallVec<[Buffer; 1]> = memory.collect::<Result<_>>()?;
+    let mut results: SmallVec<[Buffer; 1]> = SmallVec::new();
+    if taken.is_none() {
+        for at in outputs {
+            results.push(stream.alloc(size * claim.emit(*at)?.1.size())?);
+        }
+    }
     let mut command = stream.encode(label.clone());
     for place in &places {
         match place {
-            Place::Known(number) => command.add_constants(number),
-            Place::Whole(_) => {}
-            Place::Element(_, offset) => command.add_constants(&(*offset as i64).to_ne_bytes()),
-        }
-        if let Some(buffer) = place.buffer() {
-            command.add(buffer, .., Access::Read);
+            Place::Known(number) => command.add_constants(&number.0),
+            Place::Whole(buffer) => command.add(buffer, .., Access::Read),
+            Place::Taken(buffer) => command.add(buffer, .., Access::ReadWrite),
+            Place::Element(buffer, offset) => {
+                command.add_constants(&(*offset as i64).to_ne_bytes());
+                command.add(buffer, .., Access::Read);
+            }
         }
     }
     for result in &results {
@@ -150,5 +181,8 @@ pub(super) fn lower(
     let threadgroup =
         if info.host_visible { [threads.min(1024), 1, 1] } else { wide::threadgroup(threads, 1) };
     command.dispatch(pipeline, [threads, 1, 1], threadgroup)?;
+    if let Some(Place::Taken(buffer)) = taken.map(|at| places.swap_remove(at)) {
+        results.push(buffer);
+    }
     Ok(Some(results.into_iter().map(|result| Data::contiguous(result, output.shape())).collect()))
 }

@@ -391,7 +391,7 @@ impl Op for Call {
         for (at, (_, dtype)) in self.parts.outputs.iter().enumerate() {
             if let Some(value) = self.init_value {
                 let element = match &*Array::scalar(value, *dtype)?.state() {
-                    crate::array::State::Known(element) => *element,
+                    crate::array::State::Known(element) => element.0,
                     _ => [0; 8],
                 };
                 let range = self.parts.range(at);

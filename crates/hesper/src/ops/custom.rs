@@ -327,7 +327,7 @@ impl Call {
     fn fill(&self, l: &Lowering<'_>, output: &Buffer, value: f64) -> Result<()> {
         for (at, (_, dtype)) in self.parts.outputs.iter().enumerate() {
             let element = match &*Array::scalar(value, *dtype)?.state() {
-                crate::array::State::Known(element) => *element,
+                crate::array::State::Known(element) => element.0,
                 _ => [0; 8],
             };
             let size = dtype.size();

@@ -272,8 +272,8 @@ fn bounds(op: &str, start: Option<isize>, stop: Option<isize>, step: isize, leng
 
 /// The value of an index that the host knows.
 fn known(list: &Array) -> Option<isize> {
-    let State::Known(bytes) = &*list.state() else { return None };
-    let wide = i64::from_ne_bytes(*bytes);
+    let State::Known(element) = &*list.state() else { return None };
+    let wide = i64::from_ne_bytes(element.0);
     Some(match list.dtype() {
         Dtype::Uint8 => wide as u8 as isize,
         Dtype::Uint16 => wide as u16 as isize,

@@ -300,7 +300,7 @@ impl Program {
                 }
                 Work::Group { expression, inputs, outputs, stream } => {
                     let data = gather(&made, expression, inputs)?;
-                    for (at, data) in outputs.iter().zip(expression.run(stream, &data)?) {
+                    for (at, data) in outputs.iter().zip(expression.run(stream, &data, &|_| false)?) {
                         made[*at] = Some(data);
                     }
                 }
