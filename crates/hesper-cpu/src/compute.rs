@@ -4,7 +4,8 @@
 //! parallel loop that some job or caller has begun). At most as many threads compute as there are
 //! places; a thread without a place sleeps. A worker that has run out of work watches for more for
 //! [`PATIENCE`] before it sleeps: the next loop of a computation comes within microseconds, and to wake a
-//! thread takes longer than most loops.
+//! thread takes longer than most loops. On a virtual machine, whose idle core is given back, it takes whoever wakes it
+//! a tenth of a millisecond and more; a worker that slept before that is over would be woken for every submission.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,8 +14,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a worker without work watches for more before it sleeps.
-const PATIENCE: Duration = Duration::from_micros(50);
+/// How long a worker without work watches for more before it sleeps, and how long before it lets others run meanwhile.
+const PATIENCE: Duration = Duration::from_micros(500);
+const KEEN: Duration = Duration::from_micros(50);
 
 /// A turn that the pool gives to somebody.
 pub(crate) trait Job: Send + Sync {
@@ -278,13 +280,18 @@ impl Compute {
         state.watching += 1;
         drop(state);
         let begun = Instant::now();
-        'watching: while begun.elapsed() < PATIENCE {
+        let mut watched = Duration::ZERO;
+        'watching: while watched < PATIENCE {
+            if watched > KEEN {
+                std::thread::yield_now();
+            }
             for _ in 0..32 {
                 if self.calls.load(Ordering::Acquire) != before {
                     break 'watching;
                 }
                 std::hint::spin_loop();
             }
+            watched = begun.elapsed();
         }
         let mut state = self.state();
         // Calls name nobody: one that was meant for another is as good.

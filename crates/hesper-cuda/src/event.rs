@@ -1,6 +1,7 @@
 //! Events that mark the completion of submissions, used again and again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::context::{Context, Current};
@@ -67,11 +68,36 @@ impl Event {
 /// How long a thread that looks for an event's end lets the driver alone.
 const BETWEEN_LOOKS: Duration = Duration::from_nanos(700);
 
-/// Waits for an event that is alive: first by looking for at most `look`, then asleep.
+/// A thread that looks instead of sleeping. There are few at a time: those who launch need cores, too.
+struct Looker;
+
+/// How many there are.
+static LOOKERS: AtomicUsize = AtomicUsize::new(0);
+
+impl Looker {
+    /// `None` if there are enough of them.
+    fn new() -> Option<Self> {
+        static MOST: OnceLock<usize> = OnceLock::new();
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let most = *MOST.get_or_init(|| (cores() / 4).max(1));
+        // Counted, and not counted any more if it was one too many.
+        let looker = Looker;
+        (LOOKERS.fetch_add(1, Ordering::Relaxed) < most).then_some(looker)
+    }
+}
+
+impl Drop for Looker {
+    fn drop(&mut self) {
+        LOOKERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits for an event that is alive: first by looking for at most `look`, unless others do, then asleep.
 pub(crate) fn wait(current: &Current<'_>, event: CUevent, look: Duration) -> Result<()> {
+    let looker = Looker::new();
     let begun = Instant::now();
     let mut next = Duration::ZERO;
-    while next < look {
+    while looker.is_some() && next < look {
         // SAFETY: the caller's event is alive.
         if unsafe { current.query(event) }? {
             return Ok(());
@@ -82,6 +108,7 @@ pub(crate) fn wait(current: &Current<'_>, event: CUevent, look: Duration) -> Res
             std::hint::spin_loop();
         }
     }
+    drop(looker);
     // SAFETY: as above.
     unsafe { current.synchronize(event) }
 }
@@ -89,5 +116,19 @@ pub(crate) fn wait(current: &Current<'_>, event: CUevent, look: Duration) -> Res
 impl Drop for Event {
     fn drop(&mut self) {
         self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.raw);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_look_at_a_time_and_a_place_that_was_left_is_free() {
+        let lookers: Vec<Looker> = std::iter::from_fn(Looker::new).collect();
+        assert!(!lookers.is_empty() && Looker::new().is_none());
+        drop(lookers);
+        assert!(Looker::new().is_some());
+        assert_eq!(LOOKERS.load(Ordering::Relaxed), 0);
     }
 }

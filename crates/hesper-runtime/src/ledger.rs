@@ -260,6 +260,7 @@ impl Ledger {
             after: (first_edge, batch.after.len() as u32),
             barrier,
         });
+        batch.expect_more();
         self.encoded += 1;
         Ok(batch.commands.len())
     }

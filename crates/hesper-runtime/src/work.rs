@@ -198,6 +198,14 @@ impl Batch {
         self.leases.get(binding.lease as usize)
     }
 
+    /// Has this core fetch the memory of the next command, which the core that ran the last one there still has.
+    #[inline(always)]
+    pub(crate) fn expect_more(&self) {
+        fetch_ahead(&self.commands, 1);
+        fetch_ahead(&self.dispatches, 1);
+        fetch_ahead(&self.bindings, 2);
+    }
+
     /// Holds a lease; gives its place.
     pub(crate) fn hold(&mut self, lease: &Arc<Lease>) -> u32 {
         if let Some(place) = lease.mark.place(self.number) {
@@ -217,6 +225,22 @@ impl Batch {
         if !self.pipelines.iter().rev().take(LAST).any(|held| Arc::ptr_eq(held, pipeline)) {
             self.pipelines.push(pipeline.clone());
         }
+    }
+}
+
+/// Asks for the memory behind the elements of a list, to be written.
+#[inline(always)]
+fn fetch_ahead<T>(list: &[T], count: usize) {
+    let end = list.as_ptr().wrapping_add(list.len()).cast::<u8>();
+    for line in 0..=count * size_of::<T>() / 64 {
+        let at = end.wrapping_add(64 * line);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, whatever the address.
+        unsafe {
+            std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly))
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
     }
 }
 

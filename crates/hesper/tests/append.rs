@@ -61,6 +61,37 @@ fn a_compiled_function_overwrites_arguments_that_nobody_else_holds() {
 }
 
 #[test]
+fn a_compiled_step_stores_new_state_in_the_place_of_the_old() {
+    let step = transform::compile(|x| {
+        let speed = x[1].multiply(0.5)?.add(&x[2])?;
+        Ok(vec![x[0].subtract(speed.multiply(0.25)?)?, speed])
+    });
+    let mut state = vec![rows(&[8.0; 6], &[2, 3]), rows(&[0.0; 6], &[2, 3])];
+    let slope = rows(&[4.0; 6], &[2, 3]);
+    hesper::eval(&state).unwrap();
+    let places = [address(&state[0]), address(&state[1])];
+    for _ in 0..3 {
+        state.push(slope.clone());
+        state = step(&std::mem::take(&mut state)).unwrap();
+        hesper::eval(&state).unwrap();
+        let mut now = [address(&state[0]), address(&state[1])];
+        now.sort_unstable();
+        let mut before = places;
+        before.sort_unstable();
+        assert_eq!(now, before, "the state moved");
+    }
+    assert_eq!(state[1].to_vec::<f32>().unwrap(), [7.0; 6]);
+    assert_eq!(state[0].to_vec::<f32>().unwrap(), [3.75; 6]);
+    // What somebody holds stays.
+    let held = state[0].clone();
+    let next = step(&[state.remove(0), state.remove(0), slope.clone()]).unwrap();
+    hesper::eval(&next).unwrap();
+    assert_eq!(held.to_vec::<f32>().unwrap(), [3.75; 6]);
+    assert_eq!(slope.to_vec::<f32>().unwrap(), [4.0; 6]);
+    assert_eq!(next[0].to_vec::<f32>().unwrap(), [1.875; 6]);
+}
+
+#[test]
 fn an_old_block_that_is_still_held_keeps_its_numbers() {
     let empty = Array::zeros(&[1, 1, 0, 1], Dtype::Float32).unwrap();
     let one = fast::append(&empty, &rows(&[1.0], &[1, 1, 1, 1]), &[0], 2).unwrap();

@@ -219,15 +219,16 @@ impl Claim {
         }
     }
 
-    /// Whether nobody can ask for what is read again once `members`, the last of which is what they compute, are lowered:
-    /// the table and their calls hold it, and the calls go.
-    pub(super) fn is_spare(&self, read: Read, members: &[usize]) -> bool {
-        let (Read::Node(at), Some(&end)) = (read, members.last()) else { return false };
-        let (Ok(node), Ok(end)) = (self.node(at), self.node(end)) else { return false };
+    /// Whether nobody can ask for what is read again once the members of a group, some of which are its outputs, are
+    /// lowered: the table and their calls hold it, and the calls go.
+    pub(super) fn is_spare(&self, read: Read, members: &[usize], outputs: &[usize]) -> bool {
+        let Read::Node(at) = read else { return false };
+        let Ok(node) = self.node(at) else { return false };
         let uses =
             || members.iter().flat_map(|member| self.reads(*member)).filter(|other| *other == read).count();
         // A transformation may ask for everything again.
-        !end.is_varied() && Arc::strong_count(&node.0) == 1 + uses()
+        let is_kept = |at: &usize| self.node(*at).is_ok_and(Array::is_varied);
+        !outputs.iter().any(is_kept) && Arc::strong_count(&node.0) == 1 + uses()
     }
 
     /// Nodes were lowered: what was computed before and only they still had to read is let go.

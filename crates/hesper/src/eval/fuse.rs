@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Kernel, Scalar, Space, Type, ValueId};
 use hesper_runtime::{Buffer, Label, Pipeline, PipelineSource, Runtime, Stream};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::claim::{Claim, Emit, Read};
 use super::plan::{Group, Plan};
@@ -32,8 +32,8 @@ pub(super) enum Layout {
     Known,
     /// At the index of the output.
     Plain,
-    /// The same, and the output is stored in its place.
-    Taken,
+    /// The same, and the output of this number is stored in its place.
+    Taken(u8),
     /// By an offset and strides; the stride of the innermost axis is 0, 1 or an argument.
     Strided(Inner),
 }
@@ -46,7 +46,7 @@ impl Layout {
             Layout::Strided(Inner::Zero) => 2,
             Layout::Strided(Inner::One) => 3,
             Layout::Strided(Inner::Any) => 4,
-            Layout::Taken => 5,
+            Layout::Taken(output) => 5 + u64::from(output),
         }
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn lower(claim: &Claim, plan: &Plan, group: &Group) -> Result<SmallVe
     // Here and in its array.
     let is_spare = |at: usize| {
         let held_once = data[at].as_ref().is_some_and(|data| data.buffer.handles() == 2);
-        held_once && claim.is_spare(reads[at], &group.members)
+        held_once && claim.is_spare(reads[at], &group.members, &group.outputs)
     };
     expression.run(&claim.node(end)?.0.stream, &data, &is_spare)
 }
@@ -257,17 +257,15 @@ impl Expression {
         }
         let size: usize = self.shape.iter().product();
         let mut recipe = self.recipe(data, runtime.info().host_visible);
-        let taken = if size > 0 { recipe.take(is_spare) } else { None };
-        let outputs: SmallVec<[Buffer; 4]> = match taken {
-            Some(buffer) => SmallVec::from_iter([buffer.clone()]),
-            None => self
-                .outputs
-                .iter()
-                .map(|at| Ok(stream.alloc(size * self.members[*at].dtype.size())?))
-                .collect::<Result<_>>()?,
-        };
+        let taken = recipe.take(is_spare);
+        let memory = self.outputs.iter().zip(&taken).map(|(at, taken)| match taken {
+            Some(buffer) => Ok((*buffer).clone()),
+            None => Ok(stream.alloc(size * self.members[*at].dtype.size())?),
+        });
+        let outputs: SmallVec<[Buffer; 4]> = memory.collect::<Result<_>>()?;
         if size > 0 {
-            recipe.dispatch(stream, &runtime, if taken.is_some() { &[] } else { &outputs })?;
+            let new = outputs.iter().zip(&taken).filter(|(_, taken)| taken.is_none());
+            recipe.dispatch(stream, &runtime, new.map(|(output, _)| output))?;
         } else {
             for output in &outputs {
                 stream.encode("empty").write(output).run(|_| Ok(()))?;
@@ -360,22 +358,33 @@ impl<'a> Recipe<'a> {
         self.lengths = lengths;
     }
 
-    /// Has the one output stored in the place of an input that nobody needs any more, if there is one that lies as the
-    /// output will: on the host, where an op costs about as much as its memory.
-    fn take(&mut self, is_spare: &dyn Fn(usize) -> bool) -> Option<&'a Buffer> {
-        let [output] = self.expression.outputs[..] else { return None };
-        let dtype = self.expression.members[output].dtype;
-        let bytes = self.lengths.iter().product::<usize>() * dtype.size();
-        let single = self.lengths[..] == [1];
-        let at = self.inputs.iter().enumerate().position(|(at, input)| {
-            let Some(data) = input.data else { return false };
-            let lies = input.layout == Layout::Plain || single && data.offset == 0;
+    /// Has outputs stored in the place of inputs that nobody needs any more and that lie as the outputs will: on the host,
+    /// where an op costs about as much as its memory. Gives the memory of each output that has one so.
+    fn take(&mut self, is_spare: &dyn Fn(usize) -> bool) -> SmallVec<[Option<&'a Buffer>; 4]> {
+        let outputs = &self.expression.outputs;
+        let mut taken: SmallVec<[Option<&'a Buffer>; 4]> = smallvec![None; outputs.len()];
+        let size: usize = self.lengths.iter().product();
+        if !self.host || size == 0 {
+            return taken;
+        }
+        for (at, input) in self.inputs.iter_mut().enumerate() {
+            let Some(data) = input.data else { continue };
+            let lies = input.layout == Layout::Plain || size == 1 && data.offset == 0;
             // A view of something larger would keep all of that.
-            let exact = data.buffer.len() == bytes && data.buffer.writable();
-            self.host && input.dtype == dtype && lies && exact && is_spare(at)
-        })?;
-        self.inputs[at].layout = Layout::Taken;
-        self.inputs[at].data.map(|data| &data.buffer)
+            let exact = data.buffer.len() == size * input.dtype.size() && data.buffer.writable();
+            let free = |number: &usize| {
+                taken[*number].is_none() && self.expression.members[outputs[*number]].dtype == input.dtype
+            };
+            if let Some(number) = (0..outputs.len()).find(free)
+                && lies
+                && exact
+                && is_spare(at)
+            {
+                taken[number] = Some(&data.buffer);
+                input.layout = Layout::Taken(number as u8);
+            }
+        }
+        taken
     }
 
     /// Lets each thread handle several neighbours, if all inputs allow it.
@@ -389,7 +398,7 @@ impl<'a> Recipe<'a> {
         let inner = self.lengths[rank - 1];
         let whole = |number: isize| number % lanes as isize == 0;
         let fits = |input: &Input<'_>| match input.layout {
-            Layout::Known | Layout::Plain | Layout::Taken | Layout::Strided(Inner::Zero) => true,
+            Layout::Known | Layout::Plain | Layout::Taken(_) | Layout::Strided(Inner::Zero) => true,
             Layout::Strided(Inner::One) => {
                 input.data.is_some_and(|data| whole(data.offset))
                     && input.strides[..rank - 1].iter().all(|stride| whole(*stride))
@@ -408,15 +417,7 @@ impl<'a> Recipe<'a> {
         let mut key = String::with_capacity(64 + 16 * (self.inputs.len() + members.len()));
         let _ = write!(key, "{}d{}", self.lengths.len(), self.lanes);
         for input in &self.inputs {
-            let layout = match input.layout {
-                Layout::Known => "k",
-                Layout::Plain => "p",
-                Layout::Taken => "t",
-                Layout::Strided(Inner::Zero) => "0",
-                Layout::Strided(Inner::One) => "1",
-                Layout::Strided(Inner::Any) => "s",
-            };
-            let _ = write!(key, ";{layout}{}", input.dtype);
+            let _ = write!(key, ";{}{}", input.layout.code(), input.dtype);
         }
         for member in members {
             let _ = write!(key, ";{}:{}", member.op.name, member.dtype);
@@ -431,7 +432,13 @@ impl<'a> Recipe<'a> {
         key
     }
 
-    fn dispatch(&self, stream: &Stream, runtime: &Runtime, outputs: &[Buffer]) -> Result<()> {
+    /// Encodes the kernel; `new` are the outputs that take no input's place.
+    fn dispatch<'b>(
+        &self,
+        stream: &Stream,
+        runtime: &Runtime,
+        new: impl Iterator<Item = &'b Buffer>,
+    ) -> Result<()> {
         let (pipeline, label) = self.pipeline(runtime)?;
         let rank = self.lengths.len();
         let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
@@ -454,12 +461,13 @@ impl<'a> Recipe<'a> {
                         }
                     }
                     command = match layout {
-                        Layout::Taken => command.read_write(&data.buffer),
+                        Layout::Taken(_) => command.read_write(&data.buffer),
                         _ => command.read(&data.buffer),
                     };
                 }
             }
         }
+        let outputs: SmallVec<[&Buffer; 4]> = new.collect();
         for output in outputs {
             command = command.write(output);
         }
@@ -602,7 +610,7 @@ impl<'a> Recipe<'a> {
 
         // Of each input the elements that the thread handles; one that all lanes share comes once.
         let mut values: Vec<Vec<ValueId>> = Vec::new();
-        let mut taken = None;
+        let mut taken: SmallVec<[Option<ValueId>; 4]> = smallvec![None; self.expression.outputs.len()];
         for (at, input) in self.inputs.iter().enumerate() {
             if input.layout == Layout::Known {
                 values.push(vec![b.value_param(format!("k{at}"), type_of(input.dtype))]);
@@ -623,11 +631,15 @@ impl<'a> Recipe<'a> {
                     index = b.add(index, step);
                 }
             }
-            let takes = input.layout == Layout::Taken;
-            let access = if takes { Access::ReadWrite } else { Access::Read };
+            let takes = if let Layout::Taken(output) = input.layout {
+                taken.get_mut(usize::from(output))
+            } else {
+                None
+            };
+            let access = if takes.is_some() { Access::ReadWrite } else { Access::Read };
             let pointer = b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), access);
-            if takes {
-                taken = Some(pointer);
+            if let Some(taken) = takes {
+                *taken = Some(pointer);
             }
             values.push(if lanes == 1 || input.layout == Layout::Strided(Inner::Zero) {
                 vec![load(&mut b, pointer, index, input.dtype)]
@@ -671,7 +683,7 @@ impl<'a> Recipe<'a> {
         for (at, (output, list)) in self.expression.outputs.iter().zip(&results).enumerate() {
             let ty = stored(self.expression.members[*output].dtype);
             let new = |b: &mut Builder| b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
-            let pointer = taken.unwrap_or_else(|| new(&mut b));
+            let pointer = taken[at].unwrap_or_else(|| new(&mut b));
             if lanes == 1 {
                 b.store_index(pointer, linear, list[0]);
             } else {

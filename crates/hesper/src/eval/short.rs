@@ -5,11 +5,11 @@
 //! kernel that is met for the first time, goes the long way, by an [`Expression`](super::fuse::Expression).
 
 use hesper_runtime::{Access, Buffer, Runtime};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::claim::{Claim, Read};
 use super::fuse::{self, Built, Inner, Layout, Words};
-use super::plan::Plan;
+use super::plan::{MOST_NODES, Plan};
 use super::wide;
 use crate::array::{Array, Data, KnownBytes};
 use crate::error::Result;
@@ -29,27 +29,31 @@ enum Place {
     Known(KnownBytes),
     /// Row by row, from the first byte on.
     Whole(Buffer),
-    /// The same, and the output takes its place.
-    Taken(Buffer),
+    /// The same, and the output of this number takes its place.
+    Taken(Buffer, u8),
     /// One element for all, at an offset.
     Element(Buffer, isize),
 }
 
 impl Place {
-    /// Where an input is; `is_spare` tells whether nobody can ask for it again.
+    /// Where an input is; `taker` gives the output that may take its place, if nobody can ask for it again.
     fn of(
         data: &Data,
         input: &Array,
         output: &Array,
         size: usize,
-        is_spare: impl FnOnce() -> bool,
+        taker: impl FnOnce() -> Option<u8>,
     ) -> Option<Place> {
         let buffer = || data.buffer.clone();
         let whole = data.offset == 0
             && (size == 1 || input.0.shape == output.0.shape && is_row_major(input.shape(), &data.strides));
-        let exact = data.buffer.len() == size * output.dtype().size();
-        if whole && exact && data.buffer.is_unique() && is_spare() {
-            return Some(Place::Taken(buffer()));
+        let exact = data.buffer.len() == size * input.dtype().size();
+        if whole
+            && exact
+            && data.buffer.is_unique()
+            && let Some(number) = taker()
+        {
+            return Some(Place::Taken(buffer(), number));
         }
         if size > 1 && whole {
             return Some(Place::Whole(buffer()));
@@ -61,7 +65,7 @@ impl Place {
         match self {
             Place::Known(_) => Layout::Known,
             Place::Whole(_) => Layout::Plain,
-            Place::Taken(_) => Layout::Taken,
+            Place::Taken(_, output) => Layout::Taken(*output),
             Place::Element(..) => Layout::Strided(Inner::Zero),
         }
     }
@@ -69,7 +73,7 @@ impl Place {
     fn buffer(&self) -> Option<&Buffer> {
         match self {
             Place::Known(_) => None,
-            Place::Whole(buffer) | Place::Taken(buffer) | Place::Element(buffer, _) => Some(buffer),
+            Place::Whole(buffer) | Place::Taken(buffer, _) | Place::Element(buffer, _) => Some(buffer),
         }
     }
 }
@@ -95,7 +99,9 @@ pub(super) fn lower(
     }
     let mut reads: SmallVec<[Read; 4]> = SmallVec::new();
     let mut places: SmallVec<[Place; 4]> = SmallVec::new();
-    let mut taken = None;
+    // A bit for each output that takes an input's place: there are at most as many as members of a group.
+    let mut taken = 0u64;
+    const { assert!(MOST_NODES <= 64) };
     let mut words = Words::new();
     words.extend([runtime.id(), 1 | 1 << 32, 0]);
     let ops = &mut memo.ops;
@@ -119,19 +125,21 @@ pub(super) fn lower(
             let place = match claim.known(read) {
                 Some(known) => Some(Place::Known(known)),
                 None => {
-                    let is_spare = || {
-                        info.host_visible
-                            && taken.is_none()
-                            && outputs.len() == 1
-                            && input.dtype() == output.dtype()
-                            && claim.is_spare(read, members)
+                    let taker = || {
+                        let free = |number: &usize| {
+                            taken >> *number & 1 == 0
+                                && claim.emit(outputs[*number]).is_ok_and(|(_, dtype)| dtype == input.dtype())
+                        };
+                        let number = (0..outputs.len()).find(free)?;
+                        let spare = info.host_visible && claim.is_spare(read, members, outputs);
+                        spare.then_some(number as u8)
                     };
-                    input.with_data(|data| Place::of(data, input, output, size, is_spare)).flatten()
+                    input.with_data(|data| Place::of(data, input, output, size, taker)).flatten()
                 }
             };
             let Some(place) = place else { return Ok(None) };
-            if let Place::Taken(_) = place {
-                taken = Some(places.len());
+            if let Place::Taken(_, number) = place {
+                taken |= 1 << number;
             }
             if place.buffer().is_some_and(|buffer| !buffer.belongs_to(runtime)) {
                 return Ok(None);
@@ -156,33 +164,33 @@ pub(super) fn lower(
         },
     };
 
-    let mut results: SmallVec<[Buffer; 1]> = SmallVec::new();
-    if taken.is_none() {
-        for at in outputs {
-            results.push(stream.alloc(size * claim.emit(*at)?.1.size())?);
-        }
+    let mut results: SmallVec<[Option<Buffer>; 1]> = smallvec![None; outputs.len()];
+    for (number, at) in outputs.iter().enumerate().filter(|(number, _)| taken >> number & 1 == 0) {
+        results[number] = Some(stream.alloc(size * claim.emit(*at)?.1.size())?);
     }
     let mut command = stream.encode(label.clone());
     for place in &places {
         match place {
             Place::Known(number) => command.add_constants(&number.0),
             Place::Whole(buffer) => command.add(buffer, .., Access::Read),
-            Place::Taken(buffer) => command.add(buffer, .., Access::ReadWrite),
+            Place::Taken(buffer, _) => command.add(buffer, .., Access::ReadWrite),
             Place::Element(buffer, offset) => {
                 command.add_constants(&(*offset as i64).to_ne_bytes());
                 command.add(buffer, .., Access::Read);
             }
         }
     }
-    for result in &results {
-        command.add(result, .., Access::Write);
+    for output in results.iter().flatten() {
+        command.add(output, .., Access::Write);
     }
     let threads = size as u64;
     let threadgroup =
         if info.host_visible { [threads.min(1024), 1, 1] } else { wide::threadgroup(threads, 1) };
     command.dispatch(pipeline, [threads, 1, 1], threadgroup)?;
-    if let Some(Place::Taken(buffer)) = taken.map(|at| places.swap_remove(at)) {
-        results.push(buffer);
+    for place in places {
+        if let Place::Taken(buffer, number) = place {
+            results[usize::from(number)] = Some(buffer);
+        }
     }
-    Ok(Some(results.into_iter().map(|result| Data::contiguous(result, output.shape())).collect()))
+    Ok(Some(results.into_iter().flatten().map(|result| Data::contiguous(result, output.shape())).collect()))
 }

@@ -300,7 +300,16 @@ impl Program {
                 }
                 Work::Group { expression, inputs, outputs, stream } => {
                     let data = gather(&made, expression, inputs)?;
-                    for (at, data) in outputs.iter().zip(expression.run(stream, &data, &|_| false)?) {
+                    let is_spare = |input: usize| {
+                        let Some(data) = &data[input] else { return false };
+                        match inputs[input] {
+                            // Held here and by what was made.
+                            Place::Node(at) => over.contains(&at) && data.buffer.handles() == 2,
+                            Place::Argument(at) => self.is_given(arguments, at, step, data),
+                            Place::Constant(_) => false,
+                        }
+                    };
+                    for (at, data) in outputs.iter().zip(expression.run(stream, &data, &is_spare)?) {
                         made[*at] = Some(data);
                     }
                 }
@@ -308,6 +317,12 @@ impl Program {
             over.iter().for_each(|at| made[*at] = None);
         }
         self.outputs.iter().map(|place| self.find(arguments, &made, *place)).collect()
+    }
+
+    /// Whether nobody can ask for an argument, one more handle on which is `data`, after a step.
+    fn is_given(&self, arguments: &[Argument], at: usize, step: usize, data: &Data) -> bool {
+        let alone = data.buffer.handles() == Argument::HANDLES + 1;
+        arguments[at].donated && self.last[at] == Some(step) && alone
     }
 
     /// Where something is during a run.
@@ -351,13 +366,7 @@ impl Program {
                 let taken = data.is_some();
                 let data = data.map_or_else(|| self.find(arguments, made, *place), Ok)?;
                 let given = match place {
-                    // As many hold it as must, and this op.
-                    Place::Argument(at) => {
-                        let argument = &arguments[*at];
-                        once && argument.donated
-                            && self.last[*at] == Some(step)
-                            && data.buffer.handles() == Argument::HANDLES + 1
-                    }
+                    Place::Argument(at) => once && self.is_given(arguments, *at, step, &data),
                     _ => taken && data.buffer.handles() == 1,
                 };
                 let donated = given && data.buffer.writable();
