@@ -410,12 +410,11 @@ impl Current<'_> {
     pub unsafe fn launch(
         &self,
         function: CUfunction,
-        grid: [u32; 3],
-        block: [u32; 3],
-        shared: u32,
+        extent: Extent,
         on: CUstream,
         parameters: *mut *mut c_void,
     ) -> Result<()> {
+        let Extent { grid, block, shared } = extent;
         // SAFETY: the caller's promise; the driver copies the parameters before it returns.
         let code = unsafe {
             (self.driver.launch_kernel)(
@@ -435,20 +434,18 @@ impl Current<'_> {
         self.driver.check("cuLaunchKernel", code)
     }
 
-    /// Launches a kernel that waits by itself for the one before it on the stream.
+    /// The same for a kernel that waits by itself for the one before it on the stream.
     pub unsafe fn launch_early(
         &self,
         function: CUfunction,
-        grid: [u32; 3],
-        block: [u32; 3],
-        shared: u32,
+        extent: Extent,
         on: CUstream,
         parameters: *mut *mut c_void,
     ) -> Result<()> {
         let config = sys::LaunchConfig {
-            grid_dim: grid,
-            block_dim: block,
-            shared_mem_bytes: shared,
+            grid_dim: extent.grid,
+            block_dim: extent.block,
+            shared_mem_bytes: extent.shared,
             stream: on,
             attributes: &sys::LaunchAttribute::EARLY,
             count: 1,
@@ -458,4 +455,15 @@ impl Current<'_> {
             unsafe { (self.driver.launch_kernel_ex)(&config, function, parameters, std::ptr::null_mut()) };
         self.driver.check("cuLaunchKernelEx", code)
     }
+}
+
+/// How many blocks of how many threads a launch has, and the bytes that the threads of a block share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Blocks in each dimension.
+    pub grid: [u32; 3],
+    /// Threads of a block in each dimension.
+    pub block: [u32; 3],
+    /// Shared memory of a block that is sized at launch, in bytes.
+    pub shared: u32,
 }

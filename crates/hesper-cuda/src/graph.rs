@@ -16,7 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::context::{Context, Current};
+use crate::context::{Context, Current, Extent};
 use crate::error::Result;
 use crate::kernel::{Kernel, Launch, addresses};
 use crate::sys::{
@@ -41,7 +41,7 @@ pub(crate) enum Node<'a> {
 /// What a node of an executable graph was last set to.
 #[derive(PartialEq)]
 enum Set {
-    Kernel { kernel: u64, grid: [u32; 3], block: [u32; 3], shared: u32, bytes: Vec<u8> },
+    Kernel { kernel: u64, extent: Extent, bytes: Vec<u8> },
     Copy(CUdeviceptr, CUdeviceptr, usize),
 }
 
@@ -167,9 +167,7 @@ impl Node<'_> {
         match self {
             Node::Kernel(_, launch) => Set::Kernel {
                 kernel: launch.kernel,
-                grid: launch.grid,
-                block: launch.block,
-                shared: launch.shared,
+                extent: launch.extent,
                 bytes: bytes[launch.bytes.clone()].to_vec(),
             },
             Node::Copy(to, from, len) => Set::Copy(*to, *from, *len),
@@ -178,12 +176,8 @@ impl Node<'_> {
 
     fn is(&self, set: &Set, all: &[u8]) -> bool {
         match (self, set) {
-            (Node::Kernel(_, launch), Set::Kernel { kernel, grid, block, shared, bytes }) => {
-                launch.kernel == *kernel
-                    && launch.grid == *grid
-                    && launch.block == *block
-                    && launch.shared == *shared
-                    && all[launch.bytes.clone()] == bytes[..]
+            (Node::Kernel(_, launch), Set::Kernel { kernel, extent, bytes }) => {
+                launch.kernel == *kernel && launch.extent == *extent && all[launch.bytes.clone()] == bytes[..]
             }
             (Node::Copy(to, from, len), Set::Copy(old_to, old_from, old_len)) => {
                 (to, from, len) == (old_to, old_from, old_len)
@@ -202,9 +196,9 @@ fn kernel_params(
     addresses(kernel, &mut bytes[launch.bytes.clone()], pointers);
     KernelNodeParams {
         func: launch.function,
-        grid_dim: launch.grid,
-        block_dim: launch.block,
-        shared_mem_bytes: launch.shared,
+        grid_dim: launch.extent.grid,
+        block_dim: launch.extent.block,
+        shared_mem_bytes: launch.extent.shared,
         kernel_params: pointers.as_mut_ptr(),
         extra: std::ptr::null_mut(),
         kern: std::ptr::null_mut(),

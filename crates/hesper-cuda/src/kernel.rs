@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use hesper_runtime::{Binding, Dispatch};
 
-use crate::context::{Context, Current};
+use crate::context::{Context, Current, Extent};
 use crate::disk::Compiled;
 use crate::error::{CudaError, Result};
 use crate::options::Specialisation;
@@ -159,9 +159,7 @@ impl Kernel {
         Ok(Launch {
             kernel: self.id,
             function: self.function,
-            grid,
-            block,
-            shared: self.shared,
+            extent: Extent { grid, block, shared: self.shared },
             bytes: start..bytes.len(),
         })
     }
@@ -186,9 +184,7 @@ impl Drop for Kernel {
 pub(crate) struct Launch {
     pub(crate) kernel: u64,
     pub(crate) function: CUfunction,
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared: u32,
+    pub(crate) extent: Extent,
     /// Its parameters in the submission's bytes.
     pub(crate) bytes: std::ops::Range<usize>,
 }

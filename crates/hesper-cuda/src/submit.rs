@@ -368,7 +368,7 @@ impl Run<'_> {
                 Step::Nothing => continue,
                 Step::Node(Node::Kernel(kernel, launch)) => {
                     addresses(kernel, &mut bytes[launch.bytes.clone()], &mut pointers);
-                    let Launch { function, grid, block, shared, .. } = *launch;
+                    let Launch { function, extent, .. } = *launch;
                     let parameters = pointers.as_mut_ptr();
                     // The first kernel of a submission begins when all that was submitted before it is over.
                     let first = counters.launched + counters.graphs.launched == 0;
@@ -376,12 +376,8 @@ impl Run<'_> {
                     // SAFETY: the parameters are laid out as the kernel wants them.
                     unsafe {
                         match early {
-                            true => self
-                                .current
-                                .launch_early(function, grid, block, shared, self.lane, parameters),
-                            false => {
-                                self.current.launch(function, grid, block, shared, self.lane, parameters)
-                            }
+                            true => self.current.launch_early(function, extent, self.lane, parameters),
+                            false => self.current.launch(function, extent, self.lane, parameters),
                         }
                     }
                 }

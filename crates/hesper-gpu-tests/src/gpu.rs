@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hesper_cuda::compiler::Compiler;
-use hesper_cuda::context::{Context, Current};
+use hesper_cuda::context::{Context, Current, Extent};
 use hesper_cuda::disk::Compiled;
 use hesper_cuda::sys::{
     CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
@@ -159,8 +159,9 @@ impl Gpu {
         let mut addresses: Vec<*mut c_void> = places.iter_mut().map(|p| p.as_mut_ptr().cast()).collect();
         let (grid, block) = dimensions(&job.launch);
         let shared = source.dynamic_shared as u32;
+        let extent = Extent { grid, block, shared };
         // SAFETY: the caller's promise; the places outlive the call, which copies them.
-        unsafe { current.launch(function, grid, block, shared, self.stream, addresses.as_mut_ptr()) }?;
+        unsafe { current.launch(function, extent, self.stream, addresses.as_mut_ptr()) }?;
         Ok(())
     }
 

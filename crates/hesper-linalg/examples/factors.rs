@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
 
+#[path = "../tests/common/mod.rs"]
+mod common;
 #[path = "../../hesper-compute/examples/bench/pool.rs"]
 mod pool;
 
@@ -28,16 +30,8 @@ fn timed(name: &str, filter: &str, mut f: impl FnMut()) {
     println!("{name:24} best {:8.3} ms  median {:8.3} ms", runs[0], runs[runs.len() / 2]);
 }
 
-fn numbers(count: usize, mut seed: u64) -> Vec<f32> {
-    seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..count)
-        .map(|_| {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            (seed >> 11) as f32 / (1u64 << 52) as f32 - 1.0
-        })
-        .collect()
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    common::numbers(count, seed).into_iter().map(|number| number as f32).collect()
 }
 
 fn main() {

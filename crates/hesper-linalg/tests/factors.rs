@@ -1,22 +1,13 @@
 //! Factors multiply to their matrices, whatever the shape; what has no answer says so.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
+use common::numbers;
 use hesper_compute::{Par, Serial, Threads};
 use hesper_linalg::{
     Failure, cholesky, eig, eigh, inv, lu, qr, singular_values, solve, solve_triangular, svd, tri_inv,
 };
-
-fn numbers(count: usize, seed: u64) -> Vec<f64> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..count)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-        })
-        .collect()
-}
 
 /// The product of an `m x k` and a `k x n` matrix.
 fn product(m: usize, k: usize, n: usize, a: &[f64], b: &[f64]) -> Vec<f64> {

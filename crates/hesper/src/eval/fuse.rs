@@ -372,16 +372,14 @@ impl<'a> Recipe<'a> {
             let lies = input.layout == Layout::Plain || size == 1 && data.offset == 0;
             // A view of something larger would keep all of that.
             let exact = data.buffer.len() == size * input.dtype.size() && data.buffer.writable();
-            let free = |number: &usize| {
-                taken[*number].is_none() && self.expression.members[outputs[*number]].dtype == input.dtype
-            };
-            if let Some(number) = (0..outputs.len()).find(free)
-                && lies
+            let types = outputs.iter().map(|at| self.expression.members[*at].dtype);
+            if lies
                 && exact
+                && let Some(number) = taker(types, |number| taken[number].is_some(), input.dtype)
                 && is_spare(at)
             {
-                taken[number] = Some(&data.buffer);
-                input.layout = Layout::Taken(number as u8);
+                taken[usize::from(number)] = Some(&data.buffer);
+                input.layout = Layout::Taken(number);
             }
         }
         taken
@@ -467,8 +465,7 @@ impl<'a> Recipe<'a> {
                 }
             }
         }
-        let outputs: SmallVec<[&Buffer; 4]> = new.collect();
-        for output in outputs {
+        for output in new {
             command = command.write(output);
         }
         let grid = self.grid();
@@ -692,6 +689,16 @@ impl<'a> Recipe<'a> {
         }
         b.finish().map_err(|error| Error::Kernel(format!("a fused kernel is not well formed: {error}")))
     }
+}
+
+/// The output that takes the place of an input of a type, if nobody needs that: the first of the type that takes none yet.
+pub(super) fn taker(
+    outputs: impl Iterator<Item = Dtype>,
+    takes: impl Fn(usize) -> bool,
+    dtype: Dtype,
+) -> Option<u8> {
+    let mut numbered = outputs.enumerate();
+    numbered.find(|(number, of)| *of == dtype && !takes(*number)).map(|(number, _)| number as u8)
 }
 
 /// Kernels that were built in this process, by what their content depends on.

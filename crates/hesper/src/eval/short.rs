@@ -126,13 +126,10 @@ pub(super) fn lower(
                 Some(known) => Some(Place::Known(known)),
                 None => {
                     let taker = || {
-                        let free = |number: &usize| {
-                            taken >> *number & 1 == 0
-                                && claim.emit(outputs[*number]).is_ok_and(|(_, dtype)| dtype == input.dtype())
-                        };
-                        let number = (0..outputs.len()).find(free)?;
+                        let types = outputs.iter().map_while(|at| Some(claim.emit(*at).ok()?.1));
+                        let number = fuse::taker(types, |number| taken >> number & 1 != 0, input.dtype())?;
                         let spare = info.host_visible && claim.is_spare(read, members, outputs);
-                        spare.then_some(number as u8)
+                        spare.then_some(number)
                     };
                     input.with_data(|data| Place::of(data, input, output, size, taker)).flatten()
                 }
