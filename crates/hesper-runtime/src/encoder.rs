@@ -41,12 +41,31 @@ pub struct Encoder<'a> {
     /// Boxed: an encoder is moved with every binding.
     error: Option<Box<Error>>,
     constants: SmallVec<[u8; 32]>,
+    /// Whether the command writes every byte that it binds to write.
+    covering: bool,
 }
 
 impl<'a> Encoder<'a> {
     #[inline]
     pub(crate) fn new(stream: &'a Stream, label: Label) -> Self {
-        Encoder { stream, label, drafts: SmallVec::new(), error: None, constants: SmallVec::new() }
+        Encoder {
+            stream,
+            label,
+            drafts: SmallVec::new(),
+            error: None,
+            constants: SmallVec::new(),
+            covering: false,
+        }
+    }
+
+    /// Skips clearing the fresh memory that the command binds to write.
+    ///
+    /// # Safety
+    /// The command writes every byte of each range that it binds with [`Access::Write`], and reads none of them before.
+    #[inline]
+    pub unsafe fn covering(mut self) -> Self {
+        self.covering = true;
+        self
     }
 
     /// Binds a buffer to be read.

@@ -3,7 +3,7 @@
 //! An [`Array`] is built by ops and computed when its numbers are asked for. In between, the planner
 //! fuses chains of element-wise ops into kernels and hands everything to the runtime's streams, which
 //! order it. See [`eval`](mod@eval).
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod array;
 mod dtype;

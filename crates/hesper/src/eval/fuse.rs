@@ -20,6 +20,7 @@ use crate::Dtype;
 use crate::array::{Array, Data, KnownBytes, State};
 use crate::error::{Error, Result};
 use crate::ids::WordHash;
+use crate::ops::command::Commands;
 use crate::ops::complex;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::{Kind, OpRef};
@@ -268,7 +269,7 @@ impl Expression {
             recipe.dispatch(stream, &runtime, new.map(|(output, _)| output))?;
         } else {
             for output in &outputs {
-                stream.encode("empty").write(output).run(|_| Ok(()))?;
+                stream.command("empty").write(output).run(|_| Ok(()))?;
             }
         }
         Ok(outputs.into_iter().map(|buffer| Data::contiguous(buffer, &self.shape)).collect())
@@ -444,7 +445,7 @@ impl<'a> Recipe<'a> {
         for axis in (1..rank.saturating_sub(2)).rev() {
             push(self.lengths[axis] as i64);
         }
-        let mut command = stream.encode(label);
+        let mut command = stream.command(label);
         for input in &self.inputs {
             match (input.layout, input.data) {
                 (Layout::Known, _) | (_, None) => constants.extend_from_slice(&input.known.0),

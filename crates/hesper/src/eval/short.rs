@@ -13,6 +13,7 @@ use super::plan::{MOST_NODES, Plan};
 use super::wide;
 use crate::array::{Array, Data, KnownBytes};
 use crate::error::Result;
+use crate::ops::command::Commands;
 use crate::shape::is_row_major;
 
 /// What was found for the last kernel: the next one is often of its kind.
@@ -165,7 +166,7 @@ pub(super) fn lower(
     for (number, at) in outputs.iter().enumerate().filter(|(number, _)| taken >> number & 1 == 0) {
         results[number] = Some(stream.alloc(size * claim.emit(*at)?.1.size())?);
     }
-    let mut command = stream.encode(label.clone());
+    let mut command = stream.command(label.clone());
     for place in &places {
         match place {
             Place::Known(number) => command.add_constants(&number.0),

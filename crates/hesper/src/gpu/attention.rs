@@ -19,6 +19,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 use crate::shape::Strides;
 
@@ -318,7 +319,7 @@ impl Call<'_> {
     /// A command that reads the inputs. What is not there is bound as the queries, and not read.
     fn encode(&self) -> Encoder<'_> {
         let size = self.dtype.size();
-        let mut command = self.stream.encode("attention");
+        let mut command = self.stream.command("attention");
         for (data, shape) in self.inputs.iter().zip(self.shapes) {
             command = command.read_range(&data.buffer, reach(data, shape, size).0);
         }
@@ -462,7 +463,7 @@ impl Call<'_> {
             constants = constants.long(length as i64);
         }
         let constants = constants.int(width as i32).int(i32::from(self.what.sinks));
-        let command = self.stream.encode("attention parts").read(&parts);
+        let command = self.stream.command("attention parts").read(&parts);
         let command = match &self.sinks {
             Some(sinks) => command.read_range(&sinks.buffer, self.sinks_range(sinks)),
             None => command.read(&parts),

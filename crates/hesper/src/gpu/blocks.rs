@@ -14,6 +14,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 use crate::ops::packed::PackedFormat;
 
@@ -82,7 +83,7 @@ pub(crate) fn numbers(
     let output = l.output()?;
     let cols = l.shape()[l.shape().len() - 1];
     let count = l.shape()[..l.shape().len() - 1].iter().product::<usize>();
-    let command = read(l.stream().encode("packed numbers"), l, 0, &bytes);
+    let command = read(l.stream().command("packed numbers"), l, 0, &bytes);
     // A list that is not there is bound as the blocks, and not read.
     let command = match &list {
         Some(list) => read(command, l, 1, list),
@@ -162,7 +163,7 @@ impl Products<'_> {
         let matrix = |at: usize| first + at.min(count - 1);
         let last = if self.end == End::Plus { first + count } else { 0 };
         // What is not there is bound as something else, and not read.
-        let mut command = l.stream().encode("packed products");
+        let mut command = l.stream().command("packed products");
         for at in [0, first - 1, matrix(0), matrix(1), matrix(2), last] {
             command = read(command, l, at, &inputs[at]);
         }
@@ -243,7 +244,7 @@ impl Products<'_> {
         let (m, k, dtype) = (l.shape()[0], l.input_shape(0)[1], l.dtype());
         let input = self.first() + which;
         let bytes = aligned(l, input)?;
-        let command = read(l.stream().encode("packed tiles"), l, 0, x);
+        let command = read(l.stream().command("packed tiles"), l, 0, x);
         let command = read(command, l, input, &bytes);
         let command = match added {
             Some((data, _)) => {
@@ -283,7 +284,7 @@ pub(crate) fn multiply(l: &mut Lowering<'_>, format: PackedFormat) -> Result<Opt
     }
     let bytes = aligned(l, 1)?;
     let whole = l.stream().alloc(n * k * l.dtype().size())?;
-    let command = read(l.stream().encode("packed numbers"), l, 1, &bytes);
+    let command = read(l.stream().command("packed numbers"), l, 1, &bytes);
     let command = read(command, l, 1, &bytes).write(&whole);
     let entry = format!("numbers<{}, {}, i32, false>", number(format), type_name(l.dtype()));
     let pipeline = kernel(l.stream(), TEXT, &entry, "")?;

@@ -11,6 +11,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 use crate::shape::{Shape, row_major};
 
@@ -134,7 +135,7 @@ impl Windows {
             }
         };
         let (first, second) = (operand(0)?, operand(1)?);
-        let mut command = stream.encode("conv");
+        let mut command = stream.command("conv");
         for (at, data) in [(0, &first), (1, &second)] {
             let start = data.offset as usize * size;
             let bytes = l.input_shape(at).iter().product::<usize>() * size;
@@ -189,7 +190,7 @@ impl Windows {
                 [8, 4, 2].into_iter().filter(|count| count * size <= 16).find(|count| aligned(*count));
             let count = count.unwrap_or(1);
             let output = stream.alloc(n * size)?;
-            let command = stream.encode("windows").read_range(&x.buffer, range.clone()).write(&output);
+            let command = stream.command("windows").read_range(&x.buffer, range.clone()).write(&output);
             if n == 0 {
                 command.run(|_| Ok(()))?;
             } else {

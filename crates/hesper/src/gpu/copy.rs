@@ -11,6 +11,7 @@ use hesper_runtime::{Buffer, Stream};
 use super::{Constants, blocks, kernel};
 use crate::array::Data;
 use crate::error::Result;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 use crate::shape::row_major;
 use crate::{Dtype, place};
@@ -103,7 +104,7 @@ pub(crate) fn copy_to(
     let n: usize = shape.iter().product();
     let (from, first) = reach(data, shape, size);
     let to = target_range(target, shape, size);
-    let encoder = stream.encode("copy").read_range(&data.buffer, from.clone());
+    let encoder = stream.command("copy").read_range(&data.buffer, from.clone());
     let encoder = if target.partial {
         encoder.read_write_range(target.buffer, to.clone())
     } else {
@@ -208,7 +209,7 @@ pub(crate) fn fill(
     size: usize,
 ) -> Result<()> {
     let n = range.len() / size;
-    let encoder = stream.encode("fill").write_range(buffer, range);
+    let encoder = stream.command("fill").write_range(buffer, range);
     if n == 0 {
         return Ok(encoder.run(|_| Ok(()))?);
     }

@@ -7,6 +7,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::multi::Parts;
 use crate::ops::native::reach;
 
@@ -39,7 +40,7 @@ pub(crate) fn lower(
     // What is not there is bound as the queries, and not read.
     let marks_at = if mask { 5 + usize::from(state) } else { 0 };
     let order = [0, 1, 2, 3, 4, if state { 5 } else { 0 }, marks_at];
-    let mut command = l.stream().encode("gated_delta_update");
+    let mut command = l.stream().command("gated_delta_update");
     for at in order {
         let (bytes, _) = reach(&given[at], l.input_shape(at), l.input_dtype(at).size());
         command = command.read_range(&given[at].buffer, bytes);

@@ -7,6 +7,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::multi::Parts;
 use crate::ops::native::reach;
 
@@ -38,7 +39,7 @@ pub(crate) fn encode(l: &mut Lowering<'_>, format: QuantFormat, parts: &Parts) -
     let output = l.output()?;
     let n: usize = l.input_shape(0).iter().product();
     let (bytes, _) = reach(&x, l.input_shape(0), dtype.size());
-    let mut command = l.stream().encode("quantize").read_range(&x.buffer, bytes);
+    let mut command = l.stream().command("quantize").read_range(&x.buffer, bytes);
     for number in 0..parts.outputs.len() {
         command = command.write_range(&output, parts.range(number));
     }
@@ -66,7 +67,7 @@ pub(crate) fn decode(l: &mut Lowering<'_>, format: QuantFormat, at: usize) -> Re
     let (code_bytes, _) = reach(&codes, l.input_shape(at), 4);
     let (scale_bytes, _) = reach(&scales, l.input_shape(at + 1), 1);
     let n: usize = l.input_shape(at).iter().product();
-    let command = l.stream().encode("dequantize").read_range(&codes.buffer, code_bytes);
+    let command = l.stream().command("dequantize").read_range(&codes.buffer, code_bytes);
     let command = command.read_range(&scales.buffer, scale_bytes).write(&output);
     if n == 0 {
         command.run(|_| Ok(()))?;

@@ -6,6 +6,7 @@ use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 
 const TEXT: &str = include_str!("fft.cuh");
@@ -86,7 +87,7 @@ pub(crate) fn rows(
     let input = l.row_major(0)?;
     let output = l.output()?;
     let (bytes, _) = reach(&input, shape, l.input_dtype(0).size());
-    let command = l.stream().encode("fft").read_range(&input.buffer, bytes).write(&output);
+    let command = l.stream().command("fft").read_range(&input.buffer, bytes).write(&output);
     if rows == 0 || kept == 0 {
         command.run(|_| Ok(()))?;
         return Ok(Some(Data::contiguous(output, l.shape())));

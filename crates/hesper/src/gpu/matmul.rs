@@ -11,6 +11,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 use crate::shape::{Shape, row_major};
 
@@ -247,7 +248,7 @@ impl Call<'_> {
         let pipeline = kernel(self.stream, TEXT, &entry, "ahead 1")?;
         let (left, _) = reach(&self.a.data, &self.a.shape, size);
         let (right, _) = reach(&self.b.data, &self.b.shape, size);
-        let command = self.stream.encode("one row").read_range(&self.a.data.buffer, left);
+        let command = self.stream.command("one row").read_range(&self.a.data.buffer, left);
         let command = command.read_range(&self.b.data.buffer, right);
         let command = if self.beta == 0.0 { command.write(output) } else { command.read_write(output) };
         let (blocks, threads) = (self.n.div_ceil(columns * (warps / split)) as u64, 32 * warps as u64);
@@ -302,7 +303,7 @@ impl Call<'_> {
             add,
         };
         let scratch = self.stream.alloc(WORKSPACE)?;
-        let mut command = self.stream.encode("matmul").read_range(&a.data.buffer, left);
+        let mut command = self.stream.command("matmul").read_range(&a.data.buffer, left);
         command = command.read_range(&b.data.buffer, right);
         if let Some(bias) = &self.bias {
             let start = bias.offset as usize * size;
@@ -352,7 +353,7 @@ impl Call<'_> {
         };
         let entry = format!("tiled<{}, {of}>", type_name(self.dtype));
         let pipeline = kernel(self.stream, TEXT, &entry, "")?;
-        let command = self.stream.encode("matmul").read_range(&self.a.data.buffer, left);
+        let command = self.stream.command("matmul").read_range(&self.a.data.buffer, left);
         let command = command.read_range(&self.b.data.buffer, right);
         let command = if self.beta == 0.0 { command.write(output) } else { command.read_write(output) };
         Ok(command.constants(constants.bytes()).dispatch(

@@ -8,6 +8,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 use crate::shape::{Strides, row_major};
 
@@ -69,7 +70,7 @@ pub(crate) fn concatenate(l: &mut Lowering<'_>, along: usize) -> Result<Option<D
         first += shape[along] * strides[along] as usize;
     }
     if l.input_count() == 0 || output.is_empty() {
-        l.stream().encode("concatenate").write(&output).run(|_| Ok(()))?;
+        l.stream().command("concatenate").write(&output).run(|_| Ok(()))?;
     }
     Ok(Some(Data::contiguous(output, l.shape())))
 }
@@ -168,7 +169,7 @@ pub(crate) fn gather(
     let output = l.output()?;
     let n: usize = l.shape().iter().product();
     let (listed, _) = reach(&list, l.input_shape(1), l.input_dtype(1).size());
-    let command = l.stream().encode("gather").read_range(&source.buffer, bytes.clone());
+    let command = l.stream().command("gather").read_range(&source.buffer, bytes.clone());
     let command = command.read_range(&list.buffer, listed).write(&output);
     if n == 0 {
         command.run(|_| Ok(()))?;
@@ -227,7 +228,7 @@ pub(crate) fn take_along(l: &mut Lowering<'_>, axis: usize) -> Result<Option<Dat
     let (listed, second) = reach(list, l.input_shape(1), l.input_dtype(1).size());
     let output = l.output()?;
     let n: usize = l.shape().iter().product();
-    let command = l.stream().encode("take_along_axis").read_range(&source.buffer, bytes);
+    let command = l.stream().command("take_along_axis").read_range(&source.buffer, bytes);
     let command = command.read_range(&list.buffer, listed).write(&output);
     if n == 0 {
         command.run(|_| Ok(()))?;
@@ -305,7 +306,7 @@ impl Turn {
         let (bytes, _) = reach(x, shape, size);
         let waves = self.base.is_none().then(|| l.row_major(l.input_count() - 1)).transpose()?;
         let listed = self.offset.is_none();
-        let mut command = l.stream().encode("rope").read_range(&x.buffer, bytes.clone());
+        let mut command = l.stream().command("rope").read_range(&x.buffer, bytes.clone());
         // What is not there is bound as the input, and not read.
         let mut offset_stride = 0;
         command = if listed {
@@ -362,7 +363,7 @@ impl Turn {
 pub(crate) fn words(stream: &Stream, key: &Data, output: &Buffer) -> Result<()> {
     let n = output.len() / 4;
     let start = key.offset as usize * 4;
-    let command = stream.encode("random bits").read_range(&key.buffer, start..start + 8).write(output);
+    let command = stream.command("random bits").read_range(&key.buffer, start..start + 8).write(output);
     if n == 0 {
         return Ok(command.run(|_| Ok(()))?);
     }

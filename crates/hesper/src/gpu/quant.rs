@@ -10,6 +10,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 use crate::shape::Shape;
 
@@ -68,7 +69,7 @@ impl Affine {
         let (of, scale) = (l.dtype(), l.input_dtype(at + 1));
         let parts = [codes(l, at)?, l.row_major(at + 1)?, l.row_major(at + 2)?];
         let output = l.stream().alloc(n * of.size())?;
-        let mut command = l.stream().encode("dequantize");
+        let mut command = l.stream().command("dequantize");
         for (number, part) in parts.iter().enumerate() {
             let (bytes, _) = reach(part, l.input_shape(at + number), l.input_dtype(at + number).size());
             command = command.read_range(&part.buffer, bytes);
@@ -155,7 +156,7 @@ impl Affine {
         let parts = [codes(l, 1)?, aligned(l, 2)?, aligned(l, 3)?];
         let output = l.output()?;
         let (bytes, _) = reach(&x, shape, of.size());
-        let mut command = l.stream().encode("quantized_matmul").read_range(&x.buffer, bytes);
+        let mut command = l.stream().command("quantized_matmul").read_range(&x.buffer, bytes);
         for (number, part) in parts.iter().enumerate() {
             let (bytes, _) = reach(part, l.input_shape(1 + number), l.input_dtype(1 + number).size());
             command = command.read_range(&part.buffer, bytes);

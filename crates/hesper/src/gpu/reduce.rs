@@ -10,6 +10,7 @@ use hesper_runtime::Buffer;
 use super::{Constants, kernel};
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 
 const TEXT: &str = include_str!("reduce.cuh");
 /// Most axes that are left of each kind after joining.
@@ -61,7 +62,7 @@ impl Reduction<'_> {
         let outputs: usize = self.kept.iter().map(|dim| dim.0).product();
         let input = &l.input(0).buffer;
         if outputs == 0 {
-            l.stream().encode("reduce").write(output).run(|_| Ok(()))?;
+            l.stream().command("reduce").write(output).run(|_| Ok(()))?;
             return Ok(true);
         }
         let inner = self.reduced[self.reduced.len() - 1].1;
@@ -123,7 +124,7 @@ impl Reduction<'_> {
             _ => Some(l.stream().alloc(outputs * chunks * self.accumulator)?),
         };
         l.stream()
-            .encode("reduce")
+            .command("reduce")
             .read_range(input, self.bytes.clone())
             .write(parts.as_ref().unwrap_or(output))
             .constants(constants.bytes())
@@ -133,7 +134,7 @@ impl Reduction<'_> {
             let pipeline = kernel(l.stream(), TEXT, &format!("chunks_of<{}, {side}>", self.op), "")?;
             let constants = Constants::default().long(outputs as i64).long(width as i64).long(chunks as i64);
             l.stream()
-                .encode("reduce chunks")
+                .command("reduce chunks")
                 .read(parts)
                 .write(output)
                 .constants(self.numbers(constants).bytes())

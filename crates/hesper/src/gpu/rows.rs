@@ -5,6 +5,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 
 const TEXT: &str = include_str!("rows.cuh");
@@ -48,10 +49,10 @@ impl Rows {
         let inputs = (0..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
         let output = l.output()?;
         if rows == 0 || length == 0 {
-            l.stream().encode(name).write(&output).run(|_| Ok(()))?;
+            l.stream().command(name).write(&output).run(|_| Ok(()))?;
             return Ok(Some(Data::contiguous(output, l.shape())));
         }
-        let mut command = l.stream().encode(name);
+        let mut command = l.stream().command(name);
         let mut aligned = (length * dtype.size()).is_multiple_of(16);
         // A vector that is not there is bound as the input, and not read.
         let vector = |there: bool, at: usize| if there { at } else { 0 };

@@ -10,6 +10,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 
 const TEXT: &str = include_str!("scan.cuh");
@@ -51,7 +52,7 @@ impl Scan {
         let length = shape[self.along];
         let (bytes, _) = reach(&x, shape, dtype.size());
         if outer * inner * length == 0 {
-            stream.encode(name).write(&output).run(|_| Ok(()))?;
+            stream.command(name).write(&output).run(|_| Ok(()))?;
             return Ok(Some(Data::contiguous(output, shape)));
         }
         let of = type_name(dtype);
@@ -69,7 +70,7 @@ impl Scan {
             let constants = Constants::default().long(outer as i64).long(length as i64).long(inner as i64);
             let blocks = (outer * inner).div_ceil(256) as u64;
             stream
-                .encode(name)
+                .command(name)
                 .read_range(&x.buffer, bytes)
                 .write(&output)
                 .constants(flags(constants).bytes())
@@ -142,7 +143,7 @@ impl Rows<'_> {
             let before = stream.alloc(self.rows * chunks * self.accumulator)?;
             let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, true, {packed}>"), "")?;
             stream
-                .encode(name)
+                .command(name)
                 .read_range(x, bytes.clone())
                 .read_range(x, bytes.clone())
                 .write(&totals)
@@ -150,7 +151,7 @@ impl Rows<'_> {
                 .dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
             let pipeline = kernel(stream, TEXT, &format!("carried<{op}>"), "")?;
             let sizes = Constants::default().long(self.rows as i64).long(chunks as i64);
-            stream.encode(name).read(&totals).write(&before).constants(sizes.bytes()).dispatch(
+            stream.command(name).read(&totals).write(&before).constants(sizes.bytes()).dispatch(
                 &pipeline,
                 [self.rows.div_ceil(256) as u64 * 256, 1, 1],
                 [256, 1, 1],
@@ -158,7 +159,7 @@ impl Rows<'_> {
             carries = Some(before);
         }
         let pipeline = kernel(stream, TEXT, &format!("along_rows<{op}, false, {packed}>"), "")?;
-        let command = stream.encode(name).read_range(x, bytes.clone());
+        let command = stream.command(name).read_range(x, bytes.clone());
         let command = match &carries {
             Some(before) => command.read(before),
             // Bound in its place, and not read.

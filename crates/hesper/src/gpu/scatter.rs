@@ -13,6 +13,7 @@ use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
 use crate::ops::combine::Mode;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 use crate::shape::row_major;
 
@@ -73,7 +74,7 @@ fn starts(stream: &Stream, lists: &[List<'_>], points: usize, of: &str) -> Resul
     for (at, list) in lists.iter().enumerate() {
         let Some(axes) = axes_of(list.shape, &list.data.strides) else { return Ok(None) };
         let (bytes, first) = reach(list.data, list.shape, list.dtype.size());
-        let command = stream.encode("starts").read_range(&list.data.buffer, bytes);
+        let command = stream.command("starts").read_range(&list.data.buffer, bytes);
         let command = if at == 0 { command.write(&output) } else { command.read_write(&output) };
         let constants = walk(Constants::default(), &axes).long(axes.len() as i64).long(points as i64);
         let constants = constants.long(first as i64).long(list.length as i64).long(list.size as i64);
@@ -95,7 +96,7 @@ fn links(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
     let constants = Constants::default().long(points as i64);
     if points <= FEW {
         let pipeline = kernel(stream, TEXT, "linked_by_looking<u32>", "")?;
-        let command = stream.encode("links").read(keys).write(&output).constants(constants.bytes());
+        let command = stream.command("links").read(keys).write(&output).constants(constants.bytes());
         command.dispatch(&pipeline, [blocks(points) * 256, 1, 1], [256, 1, 1])?;
         return Ok(output);
     }
@@ -103,7 +104,7 @@ fn links(stream: &Stream, keys: &Buffer, points: usize) -> Result<Buffer> {
     let rows = sort::Rows { stream, dtype: Dtype::Uint32, rows: 1, length: points };
     rows.encode((keys, 0..points * 4), &order, true)?;
     let pipeline = kernel(stream, TEXT, "linked_by_order<u32>", "")?;
-    let command = stream.encode("links").read(keys).read(&order).write(&output);
+    let command = stream.command("links").read(keys).read(&order).write(&output);
     command.constants(constants.bytes()).dispatch(&pipeline, [blocks(points) * 256, 1, 1], [256, 1, 1])?;
     Ok(output)
 }
@@ -142,7 +143,7 @@ impl Slices<'_> {
         let to: Vec<(usize, isize)> = slice.iter().map(|axis| (axis.0, axis.1)).collect();
         let from: Vec<(usize, isize)> = slice.iter().map(|axis| (axis.0, axis.2)).collect();
         let (bytes, first) = reach(self.updates, self.shape, self.dtype.size());
-        let command = self.stream.encode("scatter").read_range(&self.updates.buffer, bytes.clone());
+        let command = self.stream.command("scatter").read_range(&self.updates.buffer, bytes.clone());
         // What is not there is bound as the updates, and not read.
         let command = match starts {
             Some(starts) => command.read(starts),
@@ -251,7 +252,7 @@ pub(crate) fn put_along(l: &mut Lowering<'_>, axis: usize, mode: Mode) -> Result
     }
     let constants = constants.long(own[axis] as i64);
     let pipeline = kernel(stream, TEXT, &format!("pointed<{}>", type_name(l.input_dtype(1))), "")?;
-    let command = stream.encode("points").read_range(&list.buffer, bytes).write(&keys);
+    let command = stream.command("points").read_range(&list.buffer, bytes).write(&keys);
     command.constants(constants.bytes()).dispatch(&pipeline, [blocks(points) * 256, 1, 1], [256, 1, 1])?;
     let links = if points > 1 { Some(links(stream, &keys, points)?) } else { None };
     let slices = Slices {
@@ -383,7 +384,7 @@ fn gathered(
     let done = Data::contiguous(output.clone(), l.shape());
     let n: usize = l.shape().iter().product();
     if n == 0 {
-        stream.encode("gather").write(&output).run(|_| Ok(()))?;
+        stream.command("gather").write(&output).run(|_| Ok(()))?;
         return Ok(Some(done));
     }
     let outer = axes_of(&sizes[..before], &source.strides[..before]);
@@ -400,7 +401,7 @@ fn gathered(
         constants = constants.long(number as i64);
     }
     let pipeline = kernel(stream, TEXT, &format!("gathered_at<{}>", word(size)), "")?;
-    let command = stream.encode("gather").read_range(&source.buffer, bytes).read(&starts).write(&output);
+    let command = stream.command("gather").read_range(&source.buffer, bytes).read(&starts).write(&output);
     command.constants(constants.bytes()).dispatch(&pipeline, [blocks(n) * 256, 1, 1], [256, 1, 1])?;
     Ok(Some(done))
 }

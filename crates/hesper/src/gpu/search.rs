@@ -5,6 +5,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 
 const TEXT: &str = concat!(include_str!("sort.cuh"), include_str!("search.cuh"));
@@ -20,7 +21,7 @@ pub(crate) fn lower(l: &mut Lowering<'_>, right: bool) -> Result<Option<Data>> {
     let (row_bytes, _) = reach(&row, l.input_shape(0), dtype.size());
     let (value_bytes, _) = reach(&values, l.input_shape(1), dtype.size());
     let n: usize = l.shape().iter().product();
-    let command = l.stream().encode("searchsorted").read_range(&row.buffer, row_bytes);
+    let command = l.stream().command("searchsorted").read_range(&row.buffer, row_bytes);
     let command = command.read_range(&values.buffer, value_bytes).write(&output);
     if n == 0 {
         command.run(|_| Ok(()))?;

@@ -8,6 +8,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 
 const TEXT: &str = include_str!("sort.cuh");
@@ -29,7 +30,7 @@ pub(crate) fn lower(l: &mut Lowering<'_>, places: bool) -> Result<Option<Data>> 
     let input = l.row_major(0)?;
     let output = l.output()?;
     if rows * length == 0 {
-        stream.encode("sort").write(&output).run(|_| Ok(()))?;
+        stream.command("sort").write(&output).run(|_| Ok(()))?;
         return Ok(Some(Data::contiguous(output, l.shape())));
     }
     let (bytes, _) = reach(&input, shape, dtype.size());
@@ -101,7 +102,7 @@ impl Pass<'_> {
     fn count(&self, (from, range): Read<'_>, counts: &Buffer, digit: usize, first: bool) -> Result<()> {
         let entry = format!("counted<{}, {}, {first}>", self.of, self.places);
         let pipeline = kernel(self.stream, TEXT, &entry, "")?;
-        let command = self.stream.encode("sort counts").read_range(from, range).write(counts);
+        let command = self.stream.command("sort counts").read_range(from, range).write(counts);
         Ok(command.constants(self.constants(digit).bytes()).dispatch(&pipeline, self.grid(), [256, 1, 1])?)
     }
 
@@ -120,7 +121,7 @@ impl Pass<'_> {
         // A tile of keys, and of places.
         let shared = TILE * self.size + if self.places { TILE * 4 } else { 0 };
         let pipeline = kernel(self.stream, TEXT, &entry, &format!("shared {shared}"))?;
-        let command = self.stream.encode("sort").read_range(from, range);
+        let command = self.stream.command("sort").read_range(from, range);
         // Places that are not there yet are bound as the counts, and not read.
         let known = self.places && !first;
         let command = command.read(if known { order } else { starts }).read(starts).write(to);

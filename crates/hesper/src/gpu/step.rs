@@ -9,6 +9,7 @@ use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
 use crate::eval::Lowering;
+use crate::ops::command::Commands;
 use crate::ops::native::reach;
 
 const TEXT: &str = include_str!("step.cuh");
@@ -100,7 +101,7 @@ impl Step<'_> {
             .int(self.width as i32)
             .long(shape[2] as i64);
         let threads = self.starts.len() * self.kv_heads * self.width;
-        let command = l.stream().encode("keep_token").read_range(&tokens.buffer, read);
+        let command = l.stream().command("keep_token").read_range(&tokens.buffer, read);
         command.read_write_range(&block.buffer, written).constants(constants.bytes()).dispatch(
             &pipeline,
             [threads as u64, 1, 1],
@@ -144,7 +145,7 @@ impl Step<'_> {
             .long(i64::try_from(window).unwrap_or(i64::MAX))
             .float(scale)
             .long(launch_number() as i64);
-        let command = stream.encode("attend_token").read_range(&tokens.buffer, read);
+        let command = stream.command("attend_token").read_range(&tokens.buffer, read);
         let command = command.read_range(&block.buffer, rows).write(&parts).write(&flags).write(&output);
         let threads = 32 * warps as u64;
         let grid = [pieces as u64 * threads, (self.kv_heads * tiles) as u64, self.starts.len() as u64];
@@ -173,7 +174,7 @@ pub(crate) fn add_norm(l: &mut Lowering<'_>, eps: f32) -> Result<Option<Data>> {
     let rows = l.input_shape(0).iter().product::<usize>() / length;
     let inputs = [aligned(l, 0)?, aligned(l, 1)?, aligned(l, 2)?];
     let output = l.output()?;
-    let mut command = l.stream().encode("add_norm");
+    let mut command = l.stream().command("add_norm");
     for (at, input) in inputs.iter().enumerate() {
         let (bytes, _) = reach(input, l.input_shape(at), dtype.size());
         command = command.read_range(&input.buffer, bytes);
@@ -200,7 +201,7 @@ pub(crate) fn silu_gate(l: &mut Lowering<'_>) -> Result<Option<Data>> {
     let words = l.shape().iter().product::<usize>() / per;
     let pipeline = kernel(l.stream(), TEXT, &format!("silu_gate<{}>", type_name(dtype)), "ahead")?;
     let constants = Constants::default().long(words as i64).long((length / per) as i64);
-    let command = l.stream().encode("silu_gate").read_range(&both.buffer, bytes).write(&output);
+    let command = l.stream().command("silu_gate").read_range(&both.buffer, bytes).write(&output);
     let grid = [words.next_multiple_of(256) as u64, 1, 1];
     command.constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
     Ok(Some(Data::contiguous(output, l.shape())))

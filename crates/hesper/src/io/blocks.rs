@@ -15,6 +15,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::ops::native::{GRAIN, par_chunks_mut};
 use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
@@ -160,7 +161,7 @@ impl Op for Decode {
         let range = start..start + l.input_shape(0).iter().product::<usize>();
         let output = l.output()?;
         let (kind, to, dtype) = (self.kind, self.to, l.dtype());
-        l.stream().encode(self.name()).read_range(&input.buffer, range).write(&output).run(
+        l.stream().command(self.name()).read_range(&input.buffer, range).write(&output).run(
             move |native| match (to, dtype) {
                 (Decoded::Words, _) => each_block(native, kind, words_of(kind), quant::affine_words),
                 (Decoded::Scales, _) => each_block(native, kind, 1, quant::affine_scales),

@@ -16,6 +16,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, Strides, axis, broadcast, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -100,7 +101,7 @@ fn take<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
     let output = l.output()?;
     let buffers = [source.data.buffer.clone(), list.data.buffer.clone()];
     l.stream()
-        .encode("take_along_axis")
+        .command("take_along_axis")
         .read_range(&buffers[0], source.bytes.clone())
         .read_range(&buffers[1], list.bytes.clone())
         .write(&output)
@@ -178,7 +179,7 @@ fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
     let (result_, buffers) = (result.clone(), [list.data.buffer.clone(), new.data.buffer.clone()]);
     let encoder = l
         .stream()
-        .encode("put_along_axis")
+        .command("put_along_axis")
         .read_range(&buffers[0], list.bytes.clone())
         .read_range(&buffers[1], new.bytes.clone());
     result.change(encoder).run(move |native| {

@@ -14,6 +14,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
@@ -92,7 +93,7 @@ fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
     let output = if in_place { old.data.buffer.clone() } else { l.output()? };
     let size = l.dtype().size();
     let buffers = [old.data.buffer.clone(), rows.data.buffer.clone()];
-    let encoder = l.stream().encode("append").read_range(&buffers[1], rows.bytes.clone());
+    let encoder = l.stream().command("append").read_range(&buffers[1], rows.bytes.clone());
     if in_place {
         // Only what lies between the first and the last row that is written.
         let count = rows.shape[2];

@@ -14,6 +14,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, Strides};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, select};
@@ -75,7 +76,7 @@ impl Attention {
         let marks = masked && l.input_dtype(3) == Dtype::Bool;
         let output = l.output()?;
         let buffers: SmallVec<[_; 5]> = bound.iter().map(|one| one.data.buffer.clone()).collect();
-        let mut command = l.stream().encode(NAME);
+        let mut command = l.stream().command(NAME);
         for (buffer, one) in buffers.iter().zip(&bound) {
             command = command.read_range(buffer, one.bytes.clone());
         }

@@ -9,6 +9,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, axis, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -63,7 +64,7 @@ fn run<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
     let parts: Vec<Strided> = (0..l.input_count()).map(|at| Strided::input(l, at)).collect();
     let output = l.output()?;
     let buffers: Vec<_> = parts.iter().map(|part| part.data.buffer.clone()).collect();
-    let mut encoder = l.stream().encode("concatenate");
+    let mut encoder = l.stream().command("concatenate");
     for (part, buffer) in parts.iter().zip(&buffers) {
         encoder = encoder.read_range(buffer, part.bytes.clone());
     }

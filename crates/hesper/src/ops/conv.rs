@@ -12,6 +12,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
@@ -306,7 +307,7 @@ fn run<T: Float + Element + hesper_compute::Element>(geometry: &Geometry, l: &Lo
     let output = l.output()?;
     let shape = geometry.shape();
     l.stream()
-        .encode("conv")
+        .command("conv")
         .read_range(&input.data.buffer, input.bytes.clone())
         .read_range(&weight.data.buffer, weight.bytes.clone())
         .write(&output)

@@ -8,6 +8,7 @@ use super::walk::{Carrier, Strided, with_carrier};
 use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
+use crate::ops::command::Commands;
 use crate::shape::row_major;
 
 /// A copy of strided memory, row by row.
@@ -25,7 +26,7 @@ pub(crate) fn copy(stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) 
 
 fn encode<T: Carrier>(stream: &Stream, from: Strided, output: &Buffer) -> Result<()> {
     let buffer = from.data.buffer.clone();
-    Ok(stream.encode("copy").read_range(&buffer, from.bytes.clone()).write(output).run(move |native| {
+    Ok(stream.command("copy").read_range(&buffer, from.bytes.clone()).write(output).run(move |native| {
         let [input, output] = native.take()?;
         copy_all(output.as_mut_slice::<T>()?, input.as_slice::<T>()?, &from)
     })?)

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::gpu::compose;
+use crate::ops::command::Commands;
 use crate::shape::{Shape, Strides, axis, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -96,7 +97,7 @@ impl Op for Diag {
         let (row, column) = ((-self.0).max(0) as usize, self.0.max(0) as usize);
         let start = input.offset as usize * size;
         let bytes = start..start + count * size;
-        l.stream().encode(self.name()).read_range(&input.buffer, bytes).write(&output).run(
+        l.stream().command(self.name()).read_range(&input.buffer, bytes).write(&output).run(
             move |native| -> NativeResult {
                 let [from, to] = native.take()?;
                 let from = from.bytes()?;

@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::gpu;
+use crate::ops::command::Commands;
 use crate::shape::{Shape, axes as check_axes, axis};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -96,7 +97,7 @@ impl Op for Transform {
             return self.lower_long(l, &input, real, long);
         }
         let buffer = input.data.buffer.clone();
-        l.stream().encode("fft").read_range(&buffer, input.bytes.clone()).write(&output).run(
+        l.stream().command("fft").read_range(&buffer, input.bytes.clone()).write(&output).run(
             move |native| {
                 let [from, to] = native.take()?;
                 let (Some(&given), Some(&row)) = (shape.last(), result.last()) else { return Ok(()) };
@@ -258,7 +259,7 @@ impl Transform {
             && let Some(axis) = columns(shape, &l.input(0).strides)
         {
             let input = Strided::input(l, 0);
-            let command = l.stream().encode("fft").read_range(&input.data.buffer, input.bytes.clone());
+            let command = l.stream().command("fft").read_range(&input.data.buffer, input.bytes.clone());
             command.write(&output).run(move |native| {
                 let [from, to] = native.take()?;
                 fft.run_columns(&Cores, from.as_slice()?, axis, to.as_mut_slice()?, scale)
@@ -268,7 +269,7 @@ impl Transform {
             return Ok(Some(Data { buffer: output, offset: 0, strides }));
         }
         let input = Strided::row_major(l, 0)?;
-        let command = l.stream().encode("fft").read_range(&input.data.buffer, input.bytes.clone());
+        let command = l.stream().command("fft").read_range(&input.data.buffer, input.bytes.clone());
         command.write(&output).run(move |native| {
             let [from, to] = native.take()?;
             fft.run(&Cores, from.as_slice()?, given, to.as_mut_slice()?, scale)
@@ -284,7 +285,7 @@ impl Transform {
         let (first, second) = (l.stream().alloc(bytes)?, l.stream().alloc(bytes)?);
         let (op, shape): (_, Shape) = (self.clone(), l.shape().into());
         let given = l.input_shape(0).last().copied().unwrap_or(0);
-        let command = l.stream().encode("fft").read_range(&input.data.buffer, input.bytes.clone());
+        let command = l.stream().command("fft").read_range(&input.data.buffer, input.bytes.clone());
         command.write(&first).write(&second).write(&output).run(move |native| {
             let [from, first, second, to] = native.take()?;
             let (first, second) = (first.as_mut_slice::<[f32; 2]>()?, second.as_mut_slice::<[f32; 2]>()?);

@@ -13,6 +13,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element, concatenate, select};
@@ -36,7 +37,7 @@ impl GatedDelta {
         let s = self.shape;
         let output = l.output()?;
         let buffers: SmallVec<[_; 7]> = bound.iter().map(|one| one.data.buffer.clone()).collect();
-        let mut command = l.stream().encode(NAME);
+        let mut command = l.stream().command(NAME);
         for (buffer, one) in buffers.iter().zip(&bound) {
             command = command.read_range(buffer, one.bytes.clone());
         }

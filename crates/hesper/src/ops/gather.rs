@@ -12,6 +12,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, axis, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Operand};
@@ -110,7 +111,7 @@ fn run<T: Carrier>(op: &Gather, l: &Lowering<'_>) -> Result<Data> {
     let (source, lists) = (Strided::input(l, 0), Lists::inputs(l, 1));
     let output = l.output()?;
     let (source_, lists_) = (source.clone(), lists.clone());
-    let encoder = l.stream().encode("gather").read_range(&source.data.buffer, source.bytes.clone());
+    let encoder = l.stream().command("gather").read_range(&source.data.buffer, source.bytes.clone());
     lists.read(encoder).write(&output).run(move |native| {
         let (source, lists) = (source_, lists_);
         let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::gpu::compose;
+use crate::ops::command::Commands;
 use crate::shape::{Shape, is_row_major, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Element, select};
@@ -139,7 +140,7 @@ fn gathered<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<Da
     let types = [l.input_dtype(2), l.input_dtype(3)];
     let output = l.output()?;
     let buffers = [&a, &b, &lists[0], &lists[1]].map(|bound| bound.data.buffer.clone());
-    let mut encoder = l.stream().encode("gather_mm");
+    let mut encoder = l.stream().command("gather_mm");
     for (buffer, bound) in buffers.iter().zip([&a, &b, &lists[0], &lists[1]]) {
         encoder = encoder.read_range(buffer, bound.bytes.clone());
     }
@@ -241,7 +242,7 @@ fn segmented<T: Element + hesper_compute::Element>(l: &Lowering<'_>) -> Result<D
     let (a, b, list) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?, Strided::input(l, 2));
     let (dtype, output) = (l.input_dtype(2), l.output()?);
     let buffers = [&a, &b, &list].map(|bound| bound.data.buffer.clone());
-    let mut encoder = l.stream().encode("segmented_mm");
+    let mut encoder = l.stream().command("segmented_mm");
     for (buffer, bound) in buffers.iter().zip([&a, &b, &list]) {
         encoder = encoder.read_range(buffer, bound.bytes.clone());
     }

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::gpu::compose;
+use crate::ops::command::Commands;
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
 use hesper_compute::Float;
@@ -107,7 +108,7 @@ fn run<T: Float + Element>(op: &Hadamard, l: &Lowering<'_>) -> Result<Data> {
     let (op, input, output) = (op.clone(), Strided::row_major(l, 0)?, l.output()?);
     let length = l.shape()[l.shape().len() - 1];
     let buffer = input.data.buffer.clone();
-    l.stream().encode("hadamard").read_range(&buffer, input.bytes.clone()).write(&output).run(
+    l.stream().command("hadamard").read_range(&buffer, input.bytes.clone()).write(&output).run(
         move |native| {
             let [from, to] = native.take()?;
             let from = from.as_slice::<T>()?;

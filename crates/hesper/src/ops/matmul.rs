@@ -13,6 +13,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 use crate::{Dtype, Element};
@@ -163,7 +164,7 @@ impl Matmul {
             b.batch.pop();
         }
         let output = l.output()?;
-        let mut command = l.stream().encode(self.name());
+        let mut command = l.stream().command(self.name());
         command = command.read_range(&l.input(0).buffer, a.bytes.clone());
         command = command.read_range(&l.input(1).buffer, b.bytes.clone());
         if let Some(c) = &c {

@@ -11,6 +11,7 @@ pub mod append;
 pub mod arithmetic;
 pub mod attention;
 pub(crate) mod combine;
+pub(crate) mod command;
 pub mod complex;
 pub mod concat;
 pub mod conv;

@@ -18,6 +18,7 @@ use crate::eval::Lowering;
 use crate::eval::made::Feed;
 use crate::export::{Export, Record, Replay};
 use crate::gpu::compose;
+use crate::ops::command::Commands;
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 
 /// What becomes of each row. Weights and biases are further inputs.
@@ -131,7 +132,7 @@ impl Rows {
         };
         let (input, output) = (l.input(0).clone(), l.output()?);
         let (bytes, _) = reach(&input, l.input_shape(0), T::DTYPE.size());
-        let command = l.stream().encode(self.name()).read_range(&input.buffer, bytes);
+        let command = l.stream().command(self.name()).read_range(&input.buffer, bytes);
         command.write(&output).run(move |native| {
             let [x, out] = native.take()?;
             self.columns(x.as_slice::<T>()?, axis, out.as_mut_slice::<T>()?)
@@ -155,7 +156,7 @@ impl Rows {
         let output = l.output()?;
         let count = 1 + usize::from(weight) + usize::from(bias);
         let vectors = (1..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
-        let mut command = rows.bind(l.stream().encode(self.name()));
+        let mut command = rows.bind(l.stream().command(self.name()));
         for (data, at) in vectors.iter().zip(1..) {
             let (bytes, _) = reach(data, l.input_shape(at), T::DTYPE.size());
             command = command.read_range(&data.buffer, bytes);
@@ -480,7 +481,7 @@ impl CrossEntropy {
         let length = shape[shape.len() - 1];
         let (logits_bytes, _) = reach(&logits, shape, T::DTYPE.size());
         let (targets_bytes, _) = reach(&targets, l.input_shape(1), 8);
-        let command = l.stream().encode("cross_entropy").read_range(&logits.buffer, logits_bytes);
+        let command = l.stream().command("cross_entropy").read_range(&logits.buffer, logits_bytes);
         let command = command.read_range(&targets.buffer, targets_bytes);
         command.write(&output).run(move |native| {
             let [logits, targets, out] = native.take()?;

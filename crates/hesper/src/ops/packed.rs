@@ -15,6 +15,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, Element};
@@ -189,7 +190,7 @@ impl Unpack {
         let (bytes, output) = (Strided::row_major(l, 0)?, l.output()?);
         let (format, rows, cols) = (self.format, l.shape()[0], self.cols);
         let buffer = bytes.data.buffer.clone();
-        let command = l.stream().encode(self.name()).read_range(&buffer, bytes.bytes);
+        let command = l.stream().command(self.name()).read_range(&buffer, bytes.bytes);
         command.write(&output).run(move |native| {
             let [bytes, out] = native.take()?;
             let (bytes, out) = (bytes.as_slice()?, out.as_mut_slice::<T>()?);
@@ -231,7 +232,7 @@ impl UnpackRows {
         let (bytes, list, output) = (Strided::row_major(l, 0)?, Strided::row_major(l, 1)?, l.output()?);
         let (format, rows, cols, dtype) = (self.format, self.rows, self.cols, l.input_dtype(1));
         let buffers = [bytes.data.buffer.clone(), list.data.buffer.clone()];
-        let command = l.stream().encode(self.name()).read_range(&buffers[0], bytes.bytes);
+        let command = l.stream().command(self.name()).read_range(&buffers[0], bytes.bytes);
         command.read_range(&buffers[1], list.bytes).write(&output).run(move |native| {
             let [bytes, list, out] = native.take()?;
             let (bytes, out) = (bytes.as_slice::<u8>()?, out.as_mut_slice::<T>()?);
@@ -288,7 +289,7 @@ impl PackedMatmul {
         let (format, activations) = (self.format, self.activations);
         let [m, n] = [l.shape()[0], l.shape()[1]];
         let buffers = [x.data.buffer.clone(), bytes.data.buffer.clone()];
-        let command = l.stream().encode(self.name()).read_range(&buffers[0], x.bytes.clone());
+        let command = l.stream().command(self.name()).read_range(&buffers[0], x.bytes.clone());
         command.read_range(&buffers[1], bytes.bytes).write(&output).run(move |native| {
             let [all, bytes, out] = native.take()?;
             let (all, bytes, out) = (all.as_slice::<T>()?, bytes.as_slice()?, out.as_mut_slice::<T>()?);

@@ -13,6 +13,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::fast::rms_norm;
+use crate::ops::command::Commands;
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Cotangents};
 
@@ -57,7 +58,7 @@ impl Op for PackedLayer {
         let bound = bound.collect::<Result<SmallVec<[Strided; 5]>>>()?;
         let cols = l.input_shape(0)[1];
         let (eps, matrices, end) = (self.eps, self.matrices.clone(), self.end);
-        let mut command = l.stream().encode(NAME);
+        let mut command = l.stream().command(NAME);
         for one in &bound {
             command = command.read_range(&one.data.buffer, one.bytes.clone());
         }

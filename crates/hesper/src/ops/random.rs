@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::gpu::compose;
+use crate::ops::command::Commands;
 use crate::shape::{Shape, row_major, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -35,7 +36,7 @@ impl Op for Bits {
         let key = l.row_major(0)?;
         let output = l.output()?;
         let start = key.offset as usize * 4;
-        l.stream().encode(self.name()).read_range(&key.buffer, start..start + 8).write(&output).run(
+        l.stream().command(self.name()).read_range(&key.buffer, start..start + 8).write(&output).run(
             |native| -> NativeResult {
                 let [key, words] = native.take()?;
                 let [k0, k1] = *key.as_slice::<u32>()? else { return Err("a key has two words".into()) };
@@ -80,7 +81,7 @@ impl Op for PermuteRows {
         let row = bytes / count.max(1);
         let (start, first) = (rows.offset as usize * l.dtype().size(), words.offset as usize * 4);
         l.stream()
-            .encode(self.name())
+            .command(self.name())
             .read_range(&rows.buffer, start..start + bytes)
             .read_range(&words.buffer, first..first + count * 4)
             .write(&output)
@@ -141,7 +142,7 @@ impl Op for Choose {
         let length = shape[shape.len() - 1];
         let bytes = shape.iter().product::<usize>() * 4;
         let start = input.offset as usize * 4;
-        l.stream().encode(self.name()).read_range(&input.buffer, start..start + bytes).write(&output).run(
+        l.stream().command(self.name()).read_range(&input.buffer, start..start + bytes).write(&output).run(
             move |native| -> NativeResult {
                 let [from, to] = native.take()?;
                 let from = from.as_slice::<f32>()?;
@@ -262,7 +263,7 @@ impl Op for SymmetricRoot {
         let side = l.shape()[l.shape().len() - 1];
         let start = input.offset as usize * 4;
         let bytes = l.shape().iter().product::<usize>() * 4;
-        l.stream().encode(self.name()).read_range(&input.buffer, start..start + bytes).write(&output).run(
+        l.stream().command(self.name()).read_range(&input.buffer, start..start + bytes).write(&output).run(
             move |native| -> NativeResult {
                 let [from, to] = native.take()?;
                 let from = from.as_slice::<f32>()?;

@@ -17,6 +17,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 
 /// The position of the first row: one for all sequences, or one for each.
@@ -118,7 +119,7 @@ impl Rope {
         let table = l.stream().alloc(tables * length * self.dims * 4)?;
         let output = l.output()?;
         let buffers: Vec<_> = bound.iter().map(|one| one.data.buffer.clone()).collect();
-        let mut command = l.stream().encode(self.name());
+        let mut command = l.stream().command(self.name());
         for (buffer, one) in buffers.iter().zip(&bound) {
             command = command.read_range(buffer, one.bytes.clone());
         }

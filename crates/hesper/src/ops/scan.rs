@@ -21,6 +21,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::axis;
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -285,7 +286,7 @@ impl Scan {
         let shape = l.shape();
         let (length, inner) = (shape[self.along], shape[self.along + 1..].iter().product::<usize>());
         let (bytes, _) = reach(&input, shape, size_of::<S::Element>());
-        let command = l.stream().encode(self.name()).read_range(&input.buffer, bytes);
+        let command = l.stream().command(self.name()).read_range(&input.buffer, bytes);
         command.write(&output).run(move |native| {
             let [x, out] = native.take()?;
             let (x, out) = (x.as_slice::<S::Element>()?, out.as_mut_slice::<S::Element>()?);
@@ -316,7 +317,7 @@ impl Scan {
             Kind::LogSum => hesper_compute::Scan::LogSumExp,
         };
         let (bytes, _) = reach(&input, shape, size_of::<T>());
-        let command = l.stream().encode(self.name()).read_range(&input.buffer, bytes);
+        let command = l.stream().command(self.name()).read_range(&input.buffer, bytes);
         command.write(&output).run(move |native| {
             let [x, out] = native.take()?;
             let (x, out) = (x.as_slice::<T>()?, out.as_mut_slice::<T>()?);

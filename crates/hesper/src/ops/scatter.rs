@@ -18,6 +18,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, Strides, axis, row_major, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -126,7 +127,7 @@ fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
     let (result, updates, lists) = (Renewed::of(l)?, Strided::input(l, 1), Lists::inputs(l, 2));
     let shape: Shape = l.shape().into();
     let (result_, updates_, lists_) = (result.clone(), updates.clone(), lists.clone());
-    let encoder = l.stream().encode("scatter").read_range(&updates.data.buffer, updates.bytes.clone());
+    let encoder = l.stream().command("scatter").read_range(&updates.data.buffer, updates.bytes.clone());
     result.change(lists.read(encoder)).run(move |native| {
         let (updates, lists) = (updates_, lists_);
         let (to, views) = result_.open::<T>(native.views())?;

@@ -18,6 +18,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, Strides, axis, broadcast, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -209,7 +210,7 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
     let result = if in_place { source.data.clone() } else { Data::contiguous(output.clone(), l.shape()) };
     let buffers = [source.data.buffer.clone(), new.data.buffer.clone()];
     let list_buffer = list.as_ref().map(|(list, _)| list.data.buffer.clone());
-    let mut encoder = l.stream().encode("slice_update").read_range(&buffers[1], new.bytes.clone());
+    let mut encoder = l.stream().command("slice_update").read_range(&buffers[1], new.bytes.clone());
     if let (Some((list, _)), Some(buffer)) = (&list, &list_buffer) {
         encoder = encoder.read_range(buffer, list.bytes.clone());
     }
@@ -342,7 +343,7 @@ fn slice<T: Carrier>(axes: &SmallVec<[usize; 6]>, l: &Lowering<'_>) -> Result<Da
     let output = l.output()?;
     let buffers = [source.data.buffer.clone(), list.data.buffer.clone()];
     l.stream()
-        .encode("dynamic_slice")
+        .command("dynamic_slice")
         .read_range(&buffers[0], source.bytes.clone())
         .read_range(&buffers[1], list.bytes.clone())
         .write(&output)

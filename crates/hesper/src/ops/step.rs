@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::gpu::compose::compose;
 use crate::gpu::step as gpu;
+use crate::ops::command::Commands;
 
 /// How the heads of a token are turned by its position, as [`rope`](crate::fast::rope) does it.
 #[derive(Debug, Clone)]
@@ -199,7 +200,7 @@ impl Op for Keep {
         let shape = self.heads.shape(l.shape()[2]);
         let old = l.input(0).clone();
         let from = tokens.data.buffer.clone();
-        let command = l.stream().encode(KEEP).read_range(&from, tokens.bytes);
+        let command = l.stream().command(KEEP).read_range(&from, tokens.bytes);
         if l.in_place() {
             // Only what lies between the first and the last row that is written.
             let row = |sequence: usize, head: usize, row: usize| {
@@ -265,7 +266,7 @@ impl Op for Attend {
         let (scale, window) = (self.scale, self.window);
         let shape = self.heads.shape(l.input_shape(1)[2]);
         let buffers = [tokens.data.buffer.clone(), block.data.buffer.clone()];
-        let command = l.stream().encode(ATTEND).read_range(&buffers[0], tokens.bytes);
+        let command = l.stream().command(ATTEND).read_range(&buffers[0], tokens.bytes);
         command.read_range(&buffers[1], block.bytes).write(&output).run(move |native| {
             let [tokens, block, out] = native.take()?;
             let (tokens, block) = (tokens.as_slice::<f32>()?, block.as_slice::<f32>()?);

@@ -14,6 +14,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record};
+use crate::ops::command::Commands;
 use crate::ops::multi::{Part, together};
 use crate::ops::native::{par_pieces, reach};
 use crate::ops::{Op, OpRef};
@@ -158,7 +159,7 @@ impl Factor {
         let [m, n] = last(inputs.len() - 1);
         let sizes: SmallVec<[usize; 2]> = (0..inputs.len()).map(|at| last(at)[0] * last(at)[1]).collect();
         let output = l.output()?;
-        let mut command = l.stream().encode(self.name());
+        let mut command = l.stream().command(self.name());
         for (at, data) in inputs.iter().enumerate() {
             let (bytes, _) = reach(data, l.input_shape(at), std::mem::size_of::<T>());
             command = command.read_range(&data.buffer, bytes);

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::gpu::compose;
+use crate::ops::command::Commands;
 use crate::ops::native::{GRAIN, par_chunks_mut};
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
@@ -31,7 +32,7 @@ impl Op for ToFp8 {
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         let (x, output) = (Strided::row_major(l, 0)?, l.output()?);
         let buffer = x.data.buffer.clone();
-        let command = l.stream().encode(self.name()).read_range(&buffer, x.bytes).write(&output);
+        let command = l.stream().command(self.name()).read_range(&buffer, x.bytes).write(&output);
         command.run(|native| {
             let [x, out] = native.take()?;
             let x = x.as_slice::<f32>()?;

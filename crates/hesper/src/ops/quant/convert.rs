@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::gpu::quant::Affine;
+use crate::ops::command::Commands;
 use crate::ops::multi::{Parts, together};
 use crate::ops::walk::Strided;
 use crate::ops::{Op, OpRef};
@@ -34,7 +35,7 @@ impl Quantize {
         let format = self.format;
         let output = l.output()?;
         let buffer = x.data.buffer.clone();
-        let mut command = l.stream().encode("quantize").read_range(&buffer, x.bytes.clone());
+        let mut command = l.stream().command("quantize").read_range(&buffer, x.bytes.clone());
         for number in 0..self.parts.outputs.len() {
             command = command.write_range(&output, self.parts.range(number));
         }
@@ -101,7 +102,7 @@ impl Dequantize {
     fn run<T: Element + hesper_compute::Float>(&self, l: &Lowering<'_>) -> Result<Data> {
         let weights = Weights::of(l, 0, self.0)?;
         let output = l.output()?;
-        let bound = weights.bind(l.stream().encode("dequantize")).write(&output);
+        let bound = weights.bind(l.stream().command("dequantize")).write(&output);
         bound.run({
             let weights = weights.clone();
             move |native| {

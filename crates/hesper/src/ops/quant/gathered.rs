@@ -13,6 +13,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::ops::gather::broadcast_indices;
 use crate::ops::grouped::{all_of, one_list};
 use crate::ops::lists::Indices;
@@ -37,7 +38,7 @@ impl GatherQmm {
         let output = l.output()?;
         let n = l.shape()[l.shape().len() - 1];
         let buffers = [&x, &lists[0], &lists[1]].map(|bound| bound.data.buffer.clone());
-        let mut bound = l.stream().encode(self.name());
+        let mut bound = l.stream().command(self.name());
         for (buffer, one) in buffers.iter().zip([&x, &lists[0], &lists[1]]) {
             bound = bound.read_range(buffer, one.bytes.clone());
         }

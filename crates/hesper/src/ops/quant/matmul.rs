@@ -15,6 +15,7 @@ use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::gpu::compose::compose;
 use crate::gpu::quant::Affine;
+use crate::ops::command::Commands;
 use crate::ops::walk::{Cursor, Strided};
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, broadcast};
@@ -38,7 +39,7 @@ impl QuantizedMatmul {
         let (m, n) = (shape[axes], shape[axes + 1]);
         let output = l.output()?;
         let buffer = x.data.buffer.clone();
-        let bound = l.stream().encode(self.name()).read_range(&buffer, x.bytes.clone());
+        let bound = l.stream().command(self.name()).read_range(&buffer, x.bytes.clone());
         weights.bind(bound).write(&output).run({
             let weights = weights.clone();
             move |native| {

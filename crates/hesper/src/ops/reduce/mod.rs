@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::eval::made::Feed;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::{Shape, axes, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use count::Count;
@@ -171,7 +172,7 @@ impl Reduce {
     {
         let length = self.over.iter().map(|at| l.input_shape(0)[*at]).product();
         let output = l.output()?;
-        let command = rows.bind(l.stream().encode(self.name())).write(&output);
+        let command = rows.bind(l.stream().command(self.name())).write(&output);
         let reader = rows.reader();
         command.run(move |native| {
             reader.with::<R::In>(native, |x, rest| {
@@ -195,7 +196,7 @@ impl Reduce {
         let reducer = reducer(&layout);
         let data = self.result(l, &layout, size_of::<R::Out>())?;
         let (bytes, _) = reach(l.input(0), l.input_shape(0), size_of::<R::In>());
-        let command = l.stream().encode(self.name()).read_range(&l.input(0).buffer, bytes);
+        let command = l.stream().command(self.name()).read_range(&l.input(0).buffer, bytes);
         command.write(&data.buffer).run(move |native| {
             let [from, to] = native.take()?;
             kernel(&reducer, &layout, from.as_slice::<R::In>()?, to.as_mut_slice::<R::Out>()?);

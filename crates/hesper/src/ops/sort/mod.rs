@@ -14,6 +14,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::shape::axis;
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use key::Key;
@@ -46,7 +47,7 @@ impl Sort {
         let start = input.offset as usize * size_of::<T>();
         let bytes = start..start + shape.iter().product::<usize>() * size_of::<T>();
         let (order, places) = (self.order, self.places);
-        let command = l.stream().encode(self.name()).read_range(&input.buffer, bytes);
+        let command = l.stream().command(self.name()).read_range(&input.buffer, bytes);
         command.write(&output).run(move |native| {
             let [from, to] = native.take()?;
             let from = from.as_slice::<T>()?;

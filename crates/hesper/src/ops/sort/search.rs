@@ -8,6 +8,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::command::Commands;
 use crate::ops::native::{GRAIN, par_chunks_mut, reach, with_element};
 use crate::ops::{Op, OpRef};
 
@@ -23,7 +24,7 @@ impl Search {
         let (row_bytes, _) = reach(&row, l.input_shape(0), size_of::<T>());
         let (values_bytes, _) = reach(&values, l.input_shape(1), size_of::<T>());
         let right = self.right;
-        let command = l.stream().encode(self.name()).read_range(&row.buffer, row_bytes);
+        let command = l.stream().command(self.name()).read_range(&row.buffer, row_bytes);
         command.read_range(&values.buffer, values_bytes).write(&output).run(move |native| {
             let [row, values, out] = native.take()?;
             let (row, values) = (row.as_slice::<T>()?, values.as_slice::<T>()?);
@@ -87,7 +88,7 @@ impl Unique {
         let (order_bytes, _) = reach(&order, l.input_shape(1), 4);
         let filled = self.filled;
         let fill = if filled { Some(l.row_major(2)?) } else { None };
-        let mut command = l.stream().encode(self.name()).read_range(&row.buffer, row_bytes);
+        let mut command = l.stream().command(self.name()).read_range(&row.buffer, row_bytes);
         command = command.read_range(&order.buffer, order_bytes);
         if let Some(fill) = &fill {
             let (bytes, _) = reach(fill, l.input_shape(2), size_of::<T>());

@@ -1,0 +1,24 @@
+//! How ops bind their outputs.
+//!
+//! The runtime clears fresh memory before a command may write it, because a command can leave bytes unwritten and its
+//! reader would see the previous owner's. Op kernels cover their outputs, so clearing would be wasted bandwidth. This
+//! module is the one place where the crate makes that promise. Custom kernels do not go through it.
+
+#![allow(unsafe_code)]
+
+use hesper_runtime::{Encoder, Label, Stream};
+
+/// Commands of op kernels.
+pub(crate) trait Commands {
+    /// Begins a command whose kernel writes every byte that it binds with `write`.
+    fn command(&self, label: impl Into<Label>) -> Encoder<'_>;
+}
+
+impl Commands for Stream {
+    #[inline]
+    fn command(&self, label: impl Into<Label>) -> Encoder<'_> {
+        // SAFETY: op kernels write each byte of their outputs and read none of it before. The op table runs on the
+        // simulated device, whose fresh memory is poisoned: an uncovered byte is a wrong number there.
+        unsafe { self.encode(label).covering() }
+    }
+}
