@@ -184,6 +184,17 @@ impl<'a> Encoder<'a> {
         self.finish(Launch::Copy)
     }
 
+    /// Ends the command: sets the one range bound to write to zero.
+    pub fn clear(mut self) -> Result<()> {
+        if self.error.is_none() && !matches!(&self.drafts[..], [range] if range.access == Access::Write) {
+            return Err(Error::Launch {
+                command: self.label.to_string(),
+                message: "clear binds exactly one range, to write".into(),
+            });
+        }
+        self.finish(Launch::Clear)
+    }
+
     fn finish(&mut self, launch: Launch<'_>) -> Result<()> {
         if let Some(error) = self.error.take() {
             return Err(*error);

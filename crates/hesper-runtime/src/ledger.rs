@@ -51,6 +51,7 @@ pub(crate) enum Launch<'a> {
     Dispatch(&'a Arc<Pipeline>, Dispatch),
     Native(NativeFn),
     Copy,
+    Clear,
 }
 
 /// What the ledger knows of a stream.
@@ -252,6 +253,7 @@ impl Ledger {
             }
             Launch::Native(closure) => Op::Native(Some(closure)),
             Launch::Copy => Op::Copy,
+            Launch::Clear => Op::Clear,
         };
         batch.commands.push(Command {
             label: label.clone(),

@@ -118,6 +118,8 @@ pub(crate) enum Op {
     Native(Option<NativeFn>),
     /// Copies the bytes of binding 0 to binding 1, of the same length.
     Copy,
+    /// Sets the bytes of binding 0 to zero.
+    Clear,
 }
 
 /// What a command does, as a device sees it.
@@ -129,6 +131,8 @@ pub enum OpRef<'a> {
     Native,
     /// Copies the bytes of binding 0 to binding 1, of the same length.
     Copy,
+    /// Sets the bytes of binding 0 to zero.
+    Clear,
 }
 
 pub(crate) struct Command {
@@ -334,6 +338,7 @@ impl Work {
                 Op::Dispatch(at) => OpRef::Dispatch(&batch.dispatches[*at as usize]),
                 Op::Native(_) => OpRef::Native,
                 Op::Copy => OpRef::Copy,
+                Op::Clear => OpRef::Clear,
             },
             bindings: batch.bindings_of(index),
             barrier: command.barrier,
@@ -411,6 +416,16 @@ impl Work {
                         let source = source.as_ptr().add(from.offset);
                         source.copy_to_nonoverlapping(target.as_ptr().add(to.offset), from.len);
                     }
+                }
+                Ok(())
+            }
+            Op::Clear => {
+                if let [range] = self.0.batch.bindings_of(index)
+                    && let Some(target) = range.memory.host
+                {
+                    // SAFETY: the range lies inside of live memory (checked at encode time), and the caller orders
+                    // this command.
+                    unsafe { target.as_ptr().add(range.offset).write_bytes(0, range.len) };
                 }
                 Ok(())
             }

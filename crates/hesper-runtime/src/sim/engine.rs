@@ -329,6 +329,13 @@ pub(super) fn run(work: &mut Work, position: usize, kernel: Kernel) {
         }
         return;
     }
+    if hidden && matches!(work.command(position).op, OpRef::Clear) {
+        if let ([Some(at)], [range]) = (&kernel.addresses[..], work.command(position).bindings) {
+            // SAFETY: the range lies inside of mapped memory (checked when the command was encoded).
+            unsafe { at.as_ptr().add(range.offset()).write_bytes(0, range.len()) };
+        }
+        return;
+    }
     // SAFETY: the engine chose a command whose order allows it, holds the work, and runs one command
     // at a time; freed memory stays mapped.
     unsafe {
