@@ -19,6 +19,8 @@ use crate::{Buffer, Result, Runtime, Stream};
 const LEN: usize = 24;
 /// Weight matrices in the one stacked buffer.
 const LAYERS: usize = 3;
+/// The device refuses one submission in so many: whoever computed with it starts again, and all goes on.
+const REFUSED: usize = 40;
 /// Kernels that share the label `layer`.
 const VARIANTS: u32 = 4;
 
@@ -117,7 +119,7 @@ struct World {
 impl Decode {
     /// Runs it.
     pub fn run(&self) -> Verdict {
-        let sim = Sim::builder(self.seed).batch(6).build();
+        let sim = Sim::builder(self.seed).batch(6).refuse(REFUSED).build();
         let runtime = Runtime::builder(sim.clone())
             .ablate(self.ablation)
             .validate(self.validate)
@@ -166,21 +168,55 @@ impl Decode {
 fn decode(world: &World, task: usize, steps: usize, seed: u64) -> Result<()> {
     let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(task as u64));
     let stream = world.runtime.stream()?;
-    let numbers: Vec<u32> = (0..LEN).map(|_| rng.bits() as u32).collect();
-    let mut x = Known { buffer: world.runtime.upload(&numbers)?, numbers };
+    let mut x = upload(world, &mut rng)?;
     for step in 0..steps {
-        match rng.below(12) {
-            0..=4 => x = layer(world, &stream, &mut rng, &x)?,
-            5 => x = hidden_input(world, &stream, &mut rng, &x)?,
-            6 => x = exchange(world, &stream, &mut rng, &x)?,
-            7 if x.buffer.is_unique() => update(world, &stream, &mut rng, &mut x)?,
-            8 => x = native(&stream, &x)?,
-            9 => world.runtime.clear_cache(),
-            10 => check(world, &x, task, step)?,
-            _ => drop(stream.commit()?),
+        let outcome = one_step(world, &stream, &mut rng, &mut x, (task, step));
+        match outcome {
+            Err(error) if is_refusal(&error) => x = upload(world, &mut rng)?,
+            outcome => outcome?,
         }
     }
-    check(world, &x, task, steps)
+    match check(world, &x, (task, steps)) {
+        Err(error) if is_refusal(&error) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Whether an error comes from a submission that the device refused.
+fn is_refusal(error: &crate::Error) -> bool {
+    error.fault().is_some_and(|fault| fault.message() == super::engine::REFUSAL)
+}
+
+fn upload(world: &World, rng: &mut Rng) -> Result<Known> {
+    let numbers: Vec<u32> = (0..LEN).map(|_| rng.bits() as u32).collect();
+    Ok(Known { buffer: world.runtime.upload(&numbers)?, numbers })
+}
+
+fn one_step(
+    world: &World,
+    stream: &Stream,
+    rng: &mut Rng,
+    x: &mut Known,
+    place: (usize, usize),
+) -> Result<()> {
+    match rng.below(16) {
+        0..=4 => *x = layer(world, stream, rng, x)?,
+        5 => *x = hidden_input(world, stream, rng, x)?,
+        6 | 7 => *x = exchange(world, stream, rng, x)?,
+        8 if x.buffer.is_unique() => update(world, stream, rng, x)?,
+        9 => *x = native(stream, x)?,
+        10 => *x = sparse(stream, x)?,
+        11 => *x = after_a_failed_update(stream, x)?,
+        12 => {
+            // The host takes memory that nothing uses any more.
+            let fresh = upload(world, rng)?;
+            *x = join(world, stream, rng, &fresh, x)?;
+        }
+        13 => world.runtime.clear_cache(),
+        14 => check(world, x, place)?,
+        _ => drop(stream.commit()?),
+    }
+    Ok(())
 }
 
 fn kernel(world: &World, rng: &mut Rng) -> Result<(u32, Arc<crate::Pipeline>)> {
@@ -215,7 +251,7 @@ fn layer(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Kno
     Ok(Known { buffer: out, numbers })
 }
 
-/// An op that keeps an input it does not declare.
+/// An op with an input that nothing but its command names: the one that the ablation of declared inputs hides.
 fn hidden_input(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Known> {
     let (k, pipeline) = kernel(world, rng)?;
     let hidden = stream.alloc_labelled(LEN * 4, "hidden")?;
@@ -226,11 +262,11 @@ fn hidden_input(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Res
     let out = stream.alloc_labelled(LEN * 4, "activation")?;
     stream
         .encode("apply")
+        .read(&hidden)
         .read(&x.buffer)
-        .read_undeclared(&hidden)
         .write(&out)
         .dispatch(&pipeline, size, size)?;
-    let numbers = x.numbers.iter().zip(&between).map(|(x, h)| mix(k, [*x, *h])).collect();
+    let numbers = between.iter().zip(&x.numbers).map(|(h, x)| mix(k, [*h, *x])).collect();
     Ok(Known { buffer: out, numbers })
 }
 
@@ -247,6 +283,10 @@ fn exchange(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<
     // Dropping a handle calls the runtime, so not under the lock.
     drop(replaced);
     let Some(other) = other else { return Ok(x.clone()) };
+    join(world, stream, rng, &other, x)
+}
+
+fn join(world: &World, stream: &Stream, rng: &mut Rng, other: &Known, x: &Known) -> Result<Known> {
     let (k, pipeline) = kernel(world, rng)?;
     let out = stream.alloc_labelled(LEN * 4, "exchanged")?;
     let size = [LEN as u64, 1, 1];
@@ -277,8 +317,30 @@ fn native(stream: &Stream, x: &Known) -> Result<Known> {
     Ok(Known { buffer: out, numbers: x.numbers.iter().map(|x| !x).collect() })
 }
 
+/// A command that leaves half of what it binds unwritten.
+fn sparse(stream: &Stream, x: &Known) -> Result<Known> {
+    let out = stream.alloc_labelled(LEN * 4, "sparse")?;
+    stream.encode("half").read(&x.buffer).write(&out).run(|native| {
+        let [from, to] = native.take()?;
+        let half = LEN / 2;
+        to.as_mut_slice::<u32>()?[..half].copy_from_slice(&from.as_slice::<u32>()?[..half]);
+        Ok(())
+    })?;
+    let mut numbers = x.numbers.clone();
+    numbers[LEN / 2..].fill(0);
+    Ok(Known { buffer: out, numbers })
+}
+
+/// A command, and a later one that fails to update what the first has read.
+fn after_a_failed_update(stream: &Stream, x: &Known) -> Result<Known> {
+    let copy = native(stream, x)?;
+    let out = native(stream, &copy)?;
+    stream.encode("fails").read_write(&copy.buffer).run(|_| Err("on purpose".into()))?;
+    Ok(out)
+}
+
 /// Compares what the device computed with sequential execution.
-fn check(world: &World, x: &Known, task: usize, step: usize) -> Result<()> {
+fn check(world: &World, x: &Known, (task, step): (usize, usize)) -> Result<()> {
     let guard = x.buffer.read()?;
     let numbers = guard.as_slice::<u32>().unwrap_or_default();
     if numbers != x.numbers {
