@@ -261,12 +261,7 @@ impl<'a> Encoder<'a> {
         if access.reads() && start < end && !lease.filled.covers(start..end) {
             return Err(Error::Unfilled { buffer: lease.name(), command: command() });
         }
-        Ok(Draft {
-            buffer,
-            offset: start,
-            len: end - start,
-            access,
-        })
+        Ok(Draft { buffer, offset: start, len: end - start, access })
     }
 
     /// No range that is written may overlap another: a kernel would see its own writes.

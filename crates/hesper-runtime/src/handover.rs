@@ -124,7 +124,7 @@ impl Shared {
             }
             let target = self.ledger.lock().awaited(stream.id(), index);
             match target {
-                Some((other, last)) => other.wait(last),
+                Some((other, last)) => other.wait_once(last),
                 // Whoever hands submissions over is about to report a refused one.
                 None => stream.wait_for_report(index),
             }

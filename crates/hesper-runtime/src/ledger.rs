@@ -375,19 +375,6 @@ impl Ledger {
         (index, state.last_cell.clone())
     }
 
-    /// Whether the ablation in force forgets what refused submissions waited for.
-    fn without_refusal_rollback(&self, work: &Work) -> bool {
-        #[cfg(feature = "sim")]
-        {
-            work.ablation() == crate::sim::Ablation::RefusedWaits
-        }
-        #[cfg(not(feature = "sim"))]
-        {
-            let _ = work;
-            false
-        }
-    }
-
     /// Closes the open submissions of all streams.
     pub(crate) fn close_all(&mut self, shared: &Arc<Shared>) {
         let mut open: Vec<u64> =
@@ -401,7 +388,7 @@ impl Ledger {
     /// The next closed submission for the device.
     pub(crate) fn next_closed(&mut self) -> Option<Work> {
         let mut work = self.closed.pop_front()?;
-        if self.refusals > 0 && !self.without_refusal_rollback(&work) {
+        if self.refusals > 0 {
             self.inherit_waits(&mut work);
         }
         let streams = &self.streams;
@@ -443,9 +430,11 @@ impl Ledger {
         let (mut stream, mut index) = (stream, index);
         loop {
             let state = self.streams.get(&stream)?;
-            let is_refused = |index: u64| state.refused.iter().any(|refused| refused.index == index);
+            let is_over = |index: u64| {
+                state.early.contains(&index) || state.refused.iter().any(|refused| refused.index == index)
+            };
             let mut last = index;
-            while last > state.completed && is_refused(last) {
+            while last > state.completed && is_over(last) {
                 last -= 1;
             }
             if last > state.completed {
@@ -477,7 +466,9 @@ impl Ledger {
             self.spare.push(std::mem::take(recycled));
         }
         let streams = &self.streams;
-        let Some(state) = streams.get(&stream) else { return Some(Finished { completed: index, ..Finished::default() }) };
+        let Some(state) = streams.get(&stream) else {
+            return Some(Finished { completed: index, ..Finished::default() });
+        };
         let mut finished = Finished { completed: state.completed, ..Finished::default() };
         let refused = state.refused.iter().position(|refused| refused.index == index);
         match refused.and_then(|at| self.streams.get_mut(&stream)?.refused.get_mut(at)) {
@@ -502,9 +493,9 @@ impl Ledger {
                 && !refused.complete
                 && refused.waits.iter().all(|wait| done(streams, wait.stream, wait.index))
         };
-        let mut found = streams.iter().filter_map(|(stream, state)| {
-            state.refused.iter().position(settled).map(|at| (*stream, at))
-        });
+        let mut found = streams
+            .iter()
+            .filter_map(|(stream, state)| state.refused.iter().position(settled).map(|at| (*stream, at)));
         let (stream, at) = found.next()?;
         let refused = &mut self.streams.get_mut(&stream)?.refused[at];
         refused.complete = true;
@@ -531,6 +522,9 @@ impl Ledger {
         if let Some(state) = self.streams.get_mut(&work.stream()) {
             state.shared.note_refusal();
             let (index, waits) = (work.index(), work.waits().into());
+            #[cfg(feature = "sim")]
+            let waits =
+                if work.ablation() == crate::sim::Ablation::RefusedWaits { SmallVec::new() } else { waits };
             state.refused.push(Refused { index, waits, finished: false, complete: false });
             self.refusals += 1;
         }

@@ -54,7 +54,8 @@ impl Copying<'_> {
     /// Whether the copy is still wanted: nothing has written the buffer since it began.
     fn end(&self) -> bool {
         let mut list = self.replicas.list.lock();
-        let found = list.iter().position(|entry| matches!(entry, Replica::Copying(_, n) if *n == self.number));
+        let found =
+            list.iter().position(|entry| matches!(entry, Replica::Copying(_, n) if *n == self.number));
         if let Some(at) = found {
             list.swap_remove(at);
         }
@@ -94,9 +95,9 @@ impl Buffer {
             }
             replicas.changed.wait_until(|| {
                 let list = replicas.list.lock_unscheduled();
-                !list.iter().any(|entry| {
-                    matches!(entry, Replica::Copying(..)) && entry.runtime() == runtime.id()
-                })
+                !list
+                    .iter()
+                    .any(|entry| matches!(entry, Replica::Copying(..)) && entry.runtime() == runtime.id())
             });
         };
         let replica = runtime.alloc(self.len())?;
@@ -153,6 +154,7 @@ impl Buffer {
         }
         if !bytes.is_empty() {
             let bytes = &bytes[..lease.len.min(bytes.len())];
+            shared.device.note_lease(&lease.block.memory, lease.id, LeaseNote::HostWrite);
             // SAFETY: the range lies inside of the memory, which no command has named: the host takes
             // retired blocks only, and this is the only handle.
             unsafe { shared.device.write(&lease.block.memory, 0, bytes) }
@@ -203,9 +205,7 @@ impl Shared {
         for source in &sources {
             let Some(replicas) = source.replicas.get() else { continue };
             let mut list = replicas.list.lock();
-            let idle = |entry: &mut Replica| {
-                matches!(entry, Replica::Made(buffer) if buffer.0.shared.id == self.id && buffer.is_unique())
-            };
+            let idle = |entry: &mut Replica| matches!(entry, Replica::Made(buffer) if buffer.0.shared.id == self.id && buffer.is_unique());
             dropped.extend(list.extract_if(.., idle));
         }
         !dropped.is_empty()

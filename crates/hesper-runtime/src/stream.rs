@@ -82,10 +82,15 @@ impl StreamShared {
     /// Waits for a submission that the device has taken. [`Shared::wait`] is for any submission.
     pub(crate) fn wait(&self, index: u64) {
         while !self.is_done(index) {
-            crate::sync::coop::pause();
-            if self.device.wait(self.raw, index) == Progress::Elsewhere {
-                self.changed.wait_until(|| self.is_done(index));
-            }
+            self.wait_once(index);
+        }
+    }
+
+    /// Helps with a submission that the device has taken, or waits until another thread has finished it.
+    pub(crate) fn wait_once(&self, index: u64) {
+        crate::sync::coop::pause();
+        if self.device.wait(self.raw, index) == Progress::Elsewhere {
+            self.changed.wait_until(|| self.is_done(index));
         }
     }
 }

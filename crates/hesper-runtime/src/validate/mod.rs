@@ -167,23 +167,21 @@ impl Validator {
 
     /// Checks that no unfinished work uses bytes that the host is about to use.
     fn check_host(
-        &self,
         books: &Books,
         memory: &RawMemory,
         lease: u64,
         call: &str,
         (start, end, access): (usize, usize, Access),
-    ) {
+    ) -> Vec<Violation> {
         let label = call.to_string();
         let new = Pending { start, end, access, lease, stream: 0, index: 0, command: 0, label };
         let Some(book) = books.memory.get(&memory.id) else {
             let name = books.lease(lease);
             let what = format!("uses buffer {name}, whose memory has been freed");
-            return self.report.add(Violation::new(Rule::Retention, call, what));
+            return vec![Violation::new(Rule::Retention, call, what)];
         };
-        for old in book.uses.iter().filter(|old| old.conflicts(&new)) {
-            self.report.add(unordered(books, &new, old));
-        }
+        let racing = book.uses.iter().filter(|old| old.conflicts(&new));
+        racing.map(|old| unordered(books, &new, old)).collect()
     }
 
     fn fill(books: &mut Books, work: &Work) {
@@ -213,10 +211,22 @@ impl Validator {
         books.unfinished.insert((work.stream(), work.index()));
     }
 
-    /// Forgets a submission that is finished, or that the device refused: it uses nothing any more.
+    /// Forgets a submission that is finished: it uses nothing any more.
     fn leave(books: &mut Books, stream: u64, index: u64) {
-        if !books.unfinished.remove(&(stream, index)) {
+        if !Self::forget(books, stream, index) {
             return;
+        }
+        // The newest clock stays: the stream's next submission starts from it.
+        if let Some(clocks) = books.clocks.get_mut(&stream) {
+            let newest = clocks.last().map_or(0, |(index, _)| *index);
+            clocks.retain(|(at, _)| *at > index || *at == newest);
+        }
+    }
+
+    /// Forgets what a submission uses, and whether it was known.
+    fn forget(books: &mut Books, stream: u64, index: u64) -> bool {
+        if !books.unfinished.remove(&(stream, index)) {
+            return false;
         }
         for memory in books.memory.values_mut() {
             memory.uses.retain(|old| (old.stream, old.index) != (stream, index));
@@ -225,11 +235,7 @@ impl Validator {
             users.retain(|(user, at, _)| (*user, *at) != (stream, index));
             !users.is_empty()
         });
-        // The newest clock stays: the stream's next submission starts from it.
-        if let Some(clocks) = books.clocks.get_mut(&stream) {
-            let newest = clocks.last().map_or(0, |(index, _)| *index);
-            clocks.retain(|(at, _)| *at > index || *at == newest);
-        }
+        true
     }
 
     fn clock(books: &Books, work: &Work) -> Clock {
@@ -358,7 +364,7 @@ unsafe impl Device for Validator {
     }
 
     unsafe fn release(&self, pipeline: RawPipeline) {
-        {
+        let found = {
             let mut books = self.books.lock();
             let user = books.running.get(&pipeline.0).and_then(|users| users.first()).cloned();
             let label = match books.pipelines.get_mut(&pipeline.0) {
@@ -368,17 +374,19 @@ unsafe impl Device for Validator {
                 }
                 None => "unknown".into(),
             };
-            if let Some((stream, index, command)) = user {
+            let found = user.map(|(stream, index, command)| {
                 let what = format!(
                     "(stream {stream}, submission {index}) still runs pipeline {label}, and it is being released"
                 );
-                self.report.add(Violation::new(Rule::Identity, &command, what));
-            }
+                Violation::new(Rule::Identity, &command, what)
+            });
             // Books of the dead are kept for messages; a million of them would be a leak.
             if books.pipelines.len() > 4096 {
                 books.pipelines.retain(|_, book| book.alive);
             }
-        }
+            found
+        };
+        found.into_iter().for_each(|violation| self.report.add(violation));
         // SAFETY: the caller's promise, which was just checked.
         unsafe { self.inner.release(pipeline) }
     }
@@ -431,7 +439,7 @@ unsafe impl Device for Validator {
         if submitted.is_err() {
             // It never ran: it uses nothing, and orders nothing. Its finish comes later and finds it gone.
             let mut books = self.books.lock();
-            Self::leave(&mut books, id, index);
+            Self::forget(&mut books, id, index);
             if let Some(clocks) = books.clocks.get_mut(&id) {
                 clocks.retain(|(at, _)| *at != index);
             }
@@ -453,6 +461,7 @@ unsafe impl Device for Validator {
 
     fn note_lease(&self, memory: &RawMemory, lease: u64, note: LeaseNote<'_>) {
         let mut books = self.books.lock();
+        let mut found = Vec::new();
         match note {
             LeaseNote::Taken { label, place } => {
                 let label = if label.is_empty() { "unnamed" } else { label };
@@ -465,11 +474,12 @@ unsafe impl Device for Validator {
                 }
             }
             LeaseNote::HostRead { start, end } => {
-                self.check_host(&books, memory, lease, "Buffer::read", (start, end, Access::Read));
+                let range = (start, end, Access::Read);
+                found = Self::check_host(&books, memory, lease, "Buffer::read", range);
             }
             LeaseNote::HostWrite => {
                 let range = (0, memory.len, Access::Write);
-                self.check_host(&books, memory, lease, "Buffer::write", range);
+                found = Self::check_host(&books, memory, lease, "Buffer::write", range);
             }
             LeaseNote::Returned => {
                 // Kept while work names it, for messages.
@@ -481,6 +491,7 @@ unsafe impl Device for Validator {
             }
         }
         drop(books);
+        found.into_iter().for_each(|violation| self.report.add(violation));
         self.inner.note_lease(memory, lease, note);
     }
 }
