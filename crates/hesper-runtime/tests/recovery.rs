@@ -328,3 +328,103 @@ fn ranges_that_were_written_one_by_one_make_a_whole() {
     }
     assert_eq!(buffer.read().unwrap().bytes(), [0; 1000]);
 }
+
+/// A buffer and the numbers that sequential execution gives.
+struct Known {
+    buffer: Buffer,
+    bytes: Vec<u8>,
+}
+
+/// A program over three streams that goes on whatever fails. Gives how many results were read, and how many of them
+/// were good. A result is right, or an error: never other numbers.
+fn survive(seed: u64, runtime: &Runtime) -> (usize, usize) {
+    const LEN: usize = 16;
+    let mut rng = hesper_runtime::sim::Rng::new(seed);
+    let streams: Vec<Stream> = (0..3).filter_map(|_| runtime.stream().ok()).collect();
+    let (mut known, mut read, mut good): (Vec<Known>, usize, usize) = (Vec::new(), 0, 0);
+    let mut check = |known: &Known| {
+        read += 1;
+        if let Ok(guard) = known.buffer.read() {
+            good += 1;
+            assert_eq!(guard.bytes(), known.bytes, "seed {seed}");
+        }
+    };
+    for _ in 0..40 {
+        if streams.is_empty() {
+            break;
+        }
+        let stream = &streams[rng.below(streams.len())];
+        let at = if known.is_empty() { None } else { Some(rng.below(known.len())) };
+        match (rng.below(10), at) {
+            (0..=1, _) | (_, None) => {
+                let bytes = vec![rng.bits() as u8; LEN];
+                known.extend(runtime.upload(&bytes).map(|buffer| Known { buffer, bytes }).ok());
+            }
+            (2..=4, Some(at)) => {
+                let Ok(buffer) = stream.alloc(LEN) else { continue };
+                if stream.encode("copy").read(&known[at].buffer).write(&buffer).copy().is_ok() {
+                    let bytes = known[at].bytes.clone();
+                    known.push(Known { buffer, bytes });
+                }
+            }
+            (5..=6, Some(at)) => {
+                let add = stream.encode("add").read_write(&known[at].buffer).run(|native| {
+                    let [x] = native.take()?;
+                    x.bytes_mut()?.iter_mut().for_each(|x| *x = x.wrapping_add(1));
+                    Ok(())
+                });
+                if add.is_ok() {
+                    known[at].bytes.iter_mut().for_each(|x| *x = x.wrapping_add(1));
+                }
+            }
+            (7, Some(at)) => drop(known.swap_remove(at)),
+            (8, Some(at)) => check(&known[at]),
+            _ => drop(stream.commit()),
+        }
+    }
+    known.iter().for_each(&mut check);
+    (read, good)
+}
+
+#[test]
+fn whatever_call_fails_results_are_right_or_errors_and_the_program_goes_on() {
+    let (mut injected, mut spoilt) = (0, 0);
+    for seed in 0..40 {
+        let clean = Sim::new(seed);
+        let (read, good) = survive(seed, &Runtime::new(clean.clone()));
+        assert_eq!(read, good, "seed {seed}: nothing fails");
+        for n in 0..clean.calls() {
+            let sim = Sim::builder(seed).fail(Failure::Any(n)).build();
+            let runtime = Runtime::builder(sim.clone()).validate(n % 3 == 0).build();
+            let report = runtime.validation();
+            let (read, good) = survive(seed, &runtime);
+            let x = copy(&runtime.stream().unwrap(), &runtime.upload(&[5u8; 8]).unwrap());
+            assert_eq!(x.read().unwrap().bytes(), [5; 8], "seed {seed}, call {n}: a new program works");
+            drop(x);
+            injected += 1;
+            spoilt += usize::from(good < read);
+            runtime.synchronize().unwrap();
+            drop(runtime);
+            while sim.step() {}
+            assert!(sim.is_empty(), "seed {seed}, call {n}: something is left behind");
+            assert_eq!(sim.violations(), [], "seed {seed}, call {n}");
+            let found = report.map(|report| report.violations()).unwrap_or_default();
+            assert_eq!(found, [], "seed {seed}, call {n}");
+        }
+    }
+    assert!(injected > 1000 && spoilt > injected / 10, "{injected} failures, {spoilt} of which were noticed");
+}
+
+#[test]
+fn whatever_submissions_are_refused_results_are_right_or_errors() {
+    for seed in 0..400 {
+        let sim = Sim::builder(seed).refuse(4).build();
+        let runtime = Runtime::builder(sim.clone()).validate(seed % 2 == 0).build();
+        let report = runtime.validation();
+        survive(seed, &runtime);
+        runtime.synchronize().unwrap();
+        assert_eq!(sim.violations(), [], "seed {seed}");
+        let found = report.map(|report| report.violations()).unwrap_or_default();
+        assert_eq!(found, [], "seed {seed}");
+    }
+}
