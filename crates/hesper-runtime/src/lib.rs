@@ -42,7 +42,7 @@ mod twin;
 mod validate;
 mod work;
 
-pub use block::Buffer;
+pub use block::{Buffer, UniqueBuffer};
 pub use device::{
     CompiledPipeline, Device, DeviceError, DeviceInfo, LeaseNote, Progress, RawMemory, RawPipeline, RawStream,
 };
