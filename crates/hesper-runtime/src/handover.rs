@@ -1,7 +1,8 @@
 //! The way of a submission: closed, handed to the device, finished.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Fault;
 use crate::ledger::{FaultCell, Ledger};
@@ -10,34 +11,38 @@ use crate::stream::StreamShared;
 use crate::work::{Batch, Work};
 
 thread_local! {
-    /// The runtimes whose closed submissions the current thread is handing over.
-    static COMMITTING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// Its address names the thread. It has no destructor, so it can be used while a thread ends.
+    static THREAD: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Marks the current thread as handing over the submissions of a runtime.
-struct Committing(u64);
+/// A name of the current thread that no other living thread has.
+fn this_thread() -> usize {
+    THREAD.with(|mark| mark as *const Cell<u8> as usize)
+}
 
-impl Committing {
-    /// `None` if it is at it already.
-    fn enter(runtime: u64) -> Option<Self> {
-        // The model checker's tasks share one thread, whose mark would say nothing.
-        if cfg!(hesper_model) {
-            return Some(Committing(runtime));
-        }
-        COMMITTING.with(|list| {
-            let mut list = list.borrow_mut();
-            if list.contains(&runtime) {
-                return None;
-            }
-            list.push(runtime);
-            Some(Committing(runtime))
-        })
+/// The thread that hands over the submissions of a runtime, 0 if there is none. Only that thread sees its own name.
+#[derive(Debug, Default)]
+pub(crate) struct Committer(AtomicUsize);
+
+/// Marks the current thread as handing over the submissions of a runtime. It holds the lock `commit`.
+struct Committing<'a>(&'a Committer);
+
+impl Committer {
+    /// Whether the current thread is at it already.
+    fn is_current(&self) -> bool {
+        // The model checker's tasks share one thread, whose name would say nothing.
+        !cfg!(hesper_model) && self.0.load(Ordering::Relaxed) == this_thread()
+    }
+
+    fn enter(&self) -> Committing<'_> {
+        self.0.store(this_thread(), Ordering::Relaxed);
+        Committing(self)
     }
 }
 
-impl Drop for Committing {
+impl Drop for Committing<'_> {
     fn drop(&mut self) {
-        COMMITTING.with(|list| list.borrow_mut().retain(|runtime| *runtime != self.0));
+        self.0.0.store(0, Ordering::Relaxed);
     }
 }
 
@@ -71,10 +76,13 @@ impl Shared {
     ) -> R {
         // A native command that its device runs while it takes the work may encode, or drop a stream:
         // what it closes goes out with the submissions that this thread is handing over.
-        let Some(committing) = Committing::enter(self.id) else { return close(&mut self.ledger.lock()) };
+        if self.committer.is_current() {
+            return close(&mut self.ledger.lock());
+        }
         let mut refused: Vec<Work> = Vec::new();
         let result = {
             let _commit = self.commit.lock();
+            let _committing = self.committer.enter();
             let (result, mut next) = {
                 let mut ledger = self.ledger.lock();
                 (close(&mut ledger), ledger.next_closed())
@@ -98,7 +106,6 @@ impl Shared {
             }
             result
         };
-        drop(committing);
         refused.into_iter().for_each(Work::finish);
         result
     }

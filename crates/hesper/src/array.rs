@@ -6,6 +6,7 @@
 //! and the inputs that made it.
 
 pub(crate) mod spare;
+mod unlink;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -69,17 +70,6 @@ pub(crate) enum State {
     Kept(Box<(Data, Call)>),
     /// A single number that the host knows; gets memory when needed.
     Known(KnownBytes),
-}
-
-impl State {
-    /// The call that makes the array, as far as it is still known.
-    fn call_mut(&mut self) -> Option<&mut Call> {
-        match self {
-            State::Lazy { call, .. } => Some(call),
-            State::Kept(kept) => Some(&mut kept.1),
-            State::Ready(_) | State::Known(_) => None,
-        }
-    }
 }
 
 /// An op and what it is applied to.
@@ -373,21 +363,17 @@ impl Array {
     }
 }
 
-/// A graph of a million nodes is dropped without recursion: each node hands its inputs to a list.
+/// A graph of a million nodes is dropped without recursion: see [`unlink`].
 impl Drop for Node {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let Some(call) = state.call_mut() else { return };
-        if call.inputs.iter().all(|input| Arc::strong_count(&input.0) > 1) {
+        if matches!(state, State::Ready(_) | State::Known(_)) {
             return;
         }
-        let mut list: Vec<Array> = call.inputs.drain(..).collect();
-        while let Some(array) = list.pop() {
-            let Some(mut node) = Arc::into_inner(array.0) else { continue };
-            let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if let Some(call) = state.call_mut() {
-                list.extend(call.inputs.drain(..));
-            }
+        match std::mem::replace(state, State::Known(KnownBytes::default())) {
+            State::Lazy { call, .. } => unlink::unlink(call),
+            State::Kept(kept) => unlink::unlink(kept.1),
+            State::Ready(_) | State::Known(_) => {}
         }
     }
 }
