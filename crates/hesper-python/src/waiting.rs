@@ -2,11 +2,12 @@
 //!
 //! Only Python's main thread handles signals. While it waits for something long, the wait is done by
 //! a helper and the main thread looks for signals in between; what was started runs to its end. A wait
-//! that is likely to be short is done in place: the last one tells.
+//! that is likely to be short is done in place: the last one was, and little was asked for since.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SendError, Sender, channel, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,23 @@ use pyo3::prelude::*;
 const SHORT: Duration = Duration::from_millis(10);
 /// How often the main thread looks for signals.
 const LOOK: Duration = Duration::from_millis(20);
-/// More bytes than this are a reason to expect a long wait.
+/// More bytes than this, asked for or to be computed, are a reason to expect a long wait.
 const LARGE: usize = 1 << 24;
+
+/// Bytes of all arrays that were made since the main thread last waited. A guess: it is changed without order.
+static PLANNED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts bytes that will have to be computed.
+#[inline]
+pub fn plan(bytes: usize) {
+    PLANNED.store(planned().saturating_add(bytes), Ordering::Relaxed);
+}
+
+/// Bytes of all arrays that were made since the main thread last waited.
+#[inline]
+pub fn planned() -> usize {
+    PLANNED.load(Ordering::Relaxed)
+}
 
 thread_local! {
     /// Whether this is the thread that handles signals.
@@ -54,6 +70,24 @@ pub fn detached<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
     result
 }
 
+/// Calls `f` unless the interpreter is about to end; it does not end meanwhile. For threads without its lock.
+pub fn unless_ending(f: impl FnOnce()) {
+    RETURNING.fetch_add(1, Ordering::SeqCst);
+    if !ENDING.load(Ordering::SeqCst) {
+        f();
+    }
+    RETURNING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Called in the child after a fork: its one thread is the main thread, and nobody is about to come back.
+#[pyfunction]
+fn _forked() {
+    RETURNING.store(0, Ordering::SeqCst);
+    // Its thread does not exist here.
+    std::mem::forget(idle().take());
+    MAIN.with(|main| main.set(true));
+}
+
 /// Called when the interpreter is about to end.
 #[pyfunction]
 fn _ending(py: Python<'_>) {
@@ -63,7 +97,9 @@ fn _ending(py: Python<'_>) {
     while RETURNING.load(Ordering::SeqCst) > 0 && begun.elapsed() < PATIENCE {
         py.detach(|| thread::sleep(Duration::from_millis(1)));
     }
-    py.detach(hesper::place::end_of_process);
+    if !hesper_runtime::fork::is_forked() {
+        py.detach(hesper::place::end_of_process);
+    }
 }
 
 fn on_main_thread() -> bool {
@@ -80,7 +116,9 @@ where
         return Ok(detached(py, f));
     }
     let started = Instant::now();
-    let result = if QUICK.load(Ordering::Relaxed) && bytes < LARGE {
+    // A GPU goes through memory in no time.
+    let planned = if crate::device::on_host() { planned() } else { planned() >> 8 };
+    let result = if QUICK.load(Ordering::Relaxed) && bytes.saturating_add(planned) < LARGE {
         let result = detached(py, f);
         py.check_signals()?;
         result
@@ -88,18 +126,46 @@ where
         interruptible(py, f)?
     };
     QUICK.store(started.elapsed() < SHORT, Ordering::Relaxed);
+    PLANNED.store(0, Ordering::Relaxed);
     Ok(result)
+}
+
+/// What a helper does.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The helper of the last wait, if it was not interrupted.
+static IDLE: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+
+fn idle() -> MutexGuard<'static, Option<Sender<Job>>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has a helper do something: the idle one, or a new one.
+fn help(job: Job) -> PyResult<Sender<Job>> {
+    let Some(helper) = idle().take() else { return start(job) };
+    match helper.send(job) {
+        Ok(()) => Ok(helper),
+        Err(SendError(job)) => start(job),
+    }
+}
+
+fn start(job: Job) -> PyResult<Sender<Job>> {
+    let (helper, jobs) = channel::<Job>();
+    let spawned = thread::Builder::new().name("hesper-wait".into()).spawn(move || {
+        job();
+        jobs.into_iter().for_each(|job| job());
+    });
+    match spawned {
+        Ok(_) => Ok(helper),
+        Err(error) => Err(PyRuntimeError::new_err(format!("no thread to wait with: {error}"))),
+    }
 }
 
 fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
     let (send, receive) = sync_channel(1);
     let mut receive = Some(receive);
-    let helper = thread::Builder::new().name("hesper-wait".into());
     // Nobody takes the result of a wait that was interrupted.
-    let spawned = helper.spawn(move || send.send(f()).unwrap_or_default());
-    if let Err(error) = spawned {
-        return Err(PyRuntimeError::new_err(format!("no thread to wait with: {error}")));
-    }
+    let helper = help(Box::new(move || send.send(f()).unwrap_or_default()))?;
     loop {
         // The receiver is no thing to share, so it is lent as a whole.
         let receiver = receive.take();
@@ -110,6 +176,7 @@ fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send
         receive = receiver;
         match received {
             Ok(result) => {
+                *idle() = Some(helper);
                 py.check_signals()?;
                 return Ok(result);
             }
@@ -127,6 +194,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let main = threading.call_method0("main_thread")?;
     let is_main = threading.call_method0("current_thread")?.is(&main);
     MAIN.with(|main| main.set(is_main));
+    m.add_function(wrap_pyfunction!(_forked, m)?)?;
     let ending = wrap_pyfunction!(_ending, m)?;
     m.py().import("atexit")?.call_method1("register", (ending,)).map(|_| ())
 }

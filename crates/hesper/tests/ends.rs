@@ -39,7 +39,7 @@ fn fill() {
     FIRST.set(Some(Late(ones())));
     STREAM.set(Some(Device::Cpu.stream().unwrap()));
     STREAM.with_borrow(|stream| {
-        let product = place::with_stream(stream.as_ref().unwrap(), || ones().matmul(ones())).unwrap();
+        let product = place::with_stream(stream.as_ref().unwrap(), || ones().matmul(&ones())).unwrap();
         hesper::async_eval(&[product]).unwrap();
     });
     let lazy = ones().multiply(1.0).unwrap();

@@ -42,6 +42,7 @@ pub struct PyArray {
 
 impl PyArray {
     pub fn new(array: Array) -> Self {
+        crate::waiting::plan(array.nbytes());
         PyArray { place: Mutex::new(array) }
     }
 
@@ -62,7 +63,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PyArray {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(array) = object.cast::<PyArray>() {
-            return Ok(PyArray::new(array.get().value()));
+            // No new array: it counts as planned already.
+            return Ok(PyArray { place: Mutex::new(array.get().value()) });
         }
         let name = object.get_type().name()?;
         Err(pyo3::exceptions::PyTypeError::new_err(format!("expected an array, not {name}")))
