@@ -18,14 +18,11 @@ use crate::array::PyArray;
 use crate::functions::random::{self, RandomState};
 use crate::transform::{Raised, callable};
 use crate::tree::{DEEPEST, Leaves, Part, Tree};
-use crate::waiting;
 
-/// What a trace found besides the program: the shape of the result, how many of the outputs it takes, and how much the
-/// function computes.
+/// What a trace found besides the program: the shape of the result and how many of the outputs it takes.
 struct Traced {
     result: Tree,
     count: usize,
-    work: usize,
 }
 
 /// What a compiled function refers to.
@@ -200,7 +197,6 @@ impl Compiled {
         }
         let run = |varied: &[Array]| -> Result<(Vec<Array>, Traced), Raised> {
             let (own, of_state) = varied.split_at(given);
-            let work = waiting::planned();
             // What a function that fails has done to its state is undone.
             let mut originals = Vec::new();
             for kept in state(py, &parts.outputs)? {
@@ -224,8 +220,7 @@ impl Compiled {
                 for kept in state(py, &parts.outputs)? {
                     outputs.push(kept.value()?);
                 }
-                let work = waiting::planned().saturating_sub(work);
-                Ok((outputs, Traced { result, count, work }))
+                Ok((outputs, Traced { result, count }))
             })();
             if traced.is_err() {
                 originals.into_iter().try_for_each(|(kept, array)| kept.put_back(array))?;
@@ -235,7 +230,6 @@ impl Compiled {
         };
         let called = crate::device::in_scope(|| self.cache.call(&key, &arrays, run));
         let (mut outputs, traced) = called.map_err(|Raised(error)| error)?;
-        waiting::plan(traced.work);
         let of_state = outputs.split_off(traced.count.min(outputs.len()));
         if !of_state.is_empty() {
             let places = state(py, &parts.outputs)?;

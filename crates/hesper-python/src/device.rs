@@ -249,11 +249,6 @@ fn default_device_now() -> PyDevice {
     find(|scope| Some(scope.device)).unwrap_or(process)
 }
 
-/// Whether ops run on the host unless they are told otherwise.
-pub fn on_host() -> bool {
-    default_device_now().place() == place::Device::Cpu
-}
-
 /// Names folders of packages in which libraries of CUDA may lie.
 #[pyfunction]
 fn _look_for_libraries_in(folders: Vec<std::path::PathBuf>) {
@@ -520,8 +515,8 @@ fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
         Some(On(stream)) => stream,
         None => default_stream_of(default_device_now())?.stream,
     };
-    let bytes = if stream.runtime().info().host_visible { usize::MAX } else { 0 };
-    crate::waiting::wait(py, bytes, move || stream.synchronize())?.map_err(|error| raise(error.into()))
+    crate::eval::usable()?;
+    crate::waiting::wait(py, false, move || stream.synchronize())?.map_err(|error| raise(error.into()))
 }
 
 /// Whether a device can be used.

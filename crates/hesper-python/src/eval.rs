@@ -58,9 +58,14 @@ fn eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     usable()?;
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(item, &mut arrays))?;
-    // On the host much memory takes long; a GPU goes through it in no time.
-    let bytes = if crate::device::on_host() { arrays.iter().map(Array::nbytes).sum() } else { 0 };
-    waiting::wait(py, bytes, move || hesper::eval(&arrays))?.map_err(raise)
+    computed(py, arrays)
+}
+
+/// Computes arrays, in a way that an interrupt can end.
+pub fn computed(py: Python<'_>, arrays: Vec<Array>) -> PyResult<()> {
+    usable()?;
+    let quick = hesper::is_quick(&arrays);
+    waiting::wait(py, quick, move || hesper::eval(&arrays))?.map_err(raise)
 }
 
 /// Starts computing arrays, or trees of arrays, and returns at once.

@@ -2,7 +2,7 @@
 //!
 //! Only Python's main thread handles signals. While it waits for something long, the wait is done by
 //! a helper and the main thread looks for signals in between; what was started runs to its end. A wait
-//! that is likely to be short is done in place: the last one was, and little was asked for since.
+//! that is sure to be short is done in place.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,35 +14,13 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// Waits that end sooner than this need not be interrupted.
-const SHORT: Duration = Duration::from_millis(10);
 /// How often the main thread looks for signals.
 const LOOK: Duration = Duration::from_millis(20);
-/// More bytes than this, asked for or to be computed, are a reason to expect a long wait.
-const LARGE: usize = 1 << 24;
-
-/// Bytes of all arrays that were made since the main thread last waited. A guess: it is changed without order.
-static PLANNED: AtomicUsize = AtomicUsize::new(0);
-
-/// Counts bytes that will have to be computed.
-#[inline]
-pub fn plan(bytes: usize) {
-    PLANNED.store(planned().saturating_add(bytes), Ordering::Relaxed);
-}
-
-/// Bytes of all arrays that were made since the main thread last waited.
-#[inline]
-pub fn planned() -> usize {
-    PLANNED.load(Ordering::Relaxed)
-}
 
 thread_local! {
     /// Whether this is the thread that handles signals.
     static MAIN: Cell<bool> = const { Cell::new(false) };
 }
-/// Whether the main thread's last wait was short.
-static QUICK: AtomicBool = AtomicBool::new(false);
-
 /// Set when the interpreter is about to end: threads must not ask for its lock any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// How many threads are about to take the interpreter's lock again.
@@ -57,17 +35,31 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub fn detached<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
     let result = py.detach(|| {
         let result = f();
-        RETURNING.fetch_add(1, Ordering::SeqCst);
-        if ENDING.load(Ordering::SeqCst) && !on_main_thread() {
-            RETURNING.fetch_sub(1, Ordering::SeqCst);
-            loop {
-                thread::park();
-            }
-        }
+        come_back();
         result
     });
     RETURNING.fetch_sub(1, Ordering::SeqCst);
     result
+}
+
+/// Runs something with the interpreter's lock inside of what runs without it.
+pub fn attached<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
+    come_back();
+    Python::attach(|py| {
+        RETURNING.fetch_sub(1, Ordering::SeqCst);
+        f(py)
+    })
+}
+
+/// Counts a thread as one that is about to take the interpreter's lock; stays here for good if the interpreter ends.
+fn come_back() {
+    RETURNING.fetch_add(1, Ordering::SeqCst);
+    if ENDING.load(Ordering::SeqCst) && !on_main_thread() {
+        RETURNING.fetch_sub(1, Ordering::SeqCst);
+        loop {
+            thread::park();
+        }
+    }
 }
 
 /// Calls `f` unless the interpreter is about to end; it does not end meanwhile. For threads without its lock.
@@ -106,8 +98,8 @@ fn on_main_thread() -> bool {
     MAIN.with(Cell::get)
 }
 
-/// Runs something that may wait, without the interpreter's lock. `bytes` is how much is asked for.
-pub fn wait<T, F>(py: Python<'_>, bytes: usize, f: F) -> PyResult<T>
+/// Runs something that may wait, without the interpreter's lock. `quick` says whether the wait is sure to be short.
+pub fn wait<T, F>(py: Python<'_>, quick: bool, f: F) -> PyResult<T>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
@@ -115,18 +107,11 @@ where
     if !on_main_thread() {
         return Ok(detached(py, f));
     }
-    let started = Instant::now();
-    // A GPU goes through memory in no time.
-    let planned = if crate::device::on_host() { planned() } else { planned() >> 8 };
-    let result = if QUICK.load(Ordering::Relaxed) && bytes.saturating_add(planned) < LARGE {
-        let result = detached(py, f);
-        py.check_signals()?;
-        result
-    } else {
-        interruptible(py, f)?
-    };
-    QUICK.store(started.elapsed() < SHORT, Ordering::Relaxed);
-    PLANNED.store(0, Ordering::Relaxed);
+    if !quick {
+        return interruptible(py, f);
+    }
+    let result = detached(py, f);
+    py.check_signals()?;
     Ok(result)
 }
 

@@ -5,6 +5,7 @@
 //! [`eval`](crate::eval)) turns ops into commands, and an array that has been evaluated forgets the op
 //! and the inputs that made it.
 
+mod quick;
 pub(crate) mod spare;
 mod unlink;
 
@@ -20,6 +21,8 @@ use crate::ops::OpRef;
 use crate::shape::{Shape, Strides, is_row_major, row_major, size_of};
 use crate::transform::scope::{Scope, outermost};
 use crate::{Dtype, Element, place};
+
+pub use quick::is_quick;
 
 /// A lazy array. Cloning is cheap; any thread may build, evaluate, read or drop it.
 ///

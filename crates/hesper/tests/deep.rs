@@ -65,9 +65,9 @@ fn graphs_are_dropped_from_the_middle_and_by_several_threads() {
     let middle = diamonds(x.clone(), LONG).unwrap();
     let ends: Vec<Array> = (0..8).map(|_| diamonds(middle.clone(), LONG).unwrap()).collect();
     drop(middle);
-    let threads = ends.into_iter().map(|end| {
-        thread::Builder::new().stack_size(SMALL_STACK).spawn(move || drop(end)).unwrap()
-    });
+    let threads = ends
+        .into_iter()
+        .map(|end| thread::Builder::new().stack_size(SMALL_STACK).spawn(move || drop(end)).unwrap());
     threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(x.to_vec::<f32>().unwrap(), [1.0]);
 }

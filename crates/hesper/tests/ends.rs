@@ -21,7 +21,9 @@ impl Drop for Late {
         let stream = Device::Cpu.stream().unwrap();
         let sum = place::with_stream(&stream, || self.0.add(1.0)?.matmul(&self.0)?.sum(None, false)).unwrap();
         assert_eq!(sum.item::<f32>().unwrap(), 8.0 * 8.0 * 16.0);
-        transform::grad(|x| x[0].square()?.sum(None, false), &[0])(&[self.0.clone()]).unwrap()[0].eval().unwrap();
+        transform::grad(|x| x[0].square()?.sum(None, false), &[0])(&[self.0.clone()]).unwrap()[0]
+            .eval()
+            .unwrap();
         hesper::async_eval(&[self.0.exp().unwrap()]).unwrap();
         DROPPED.fetch_add(1, Ordering::SeqCst);
     }

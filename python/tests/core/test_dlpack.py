@@ -348,6 +348,7 @@ def test_buffers_of_every_kind_are_copied():
         before = taken.tolist()
         change()
         assert taken.tolist() == before
+    del source
     # Nobody holds the buffer any more.
     given.append(1)
     numbers.append(1)

@@ -61,8 +61,8 @@ impl PyArray {
             return Err(PyBufferError::new_err("views of an array are never column by column"));
         }
         // Who cannot follow strides gets the elements row by row.
-        let in_rows = !strided
-            || asked(ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_F_CONTIGUOUS | ffi::PyBUF_ANY_CONTIGUOUS);
+        let in_rows =
+            !strided || asked(ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_F_CONTIGUOUS | ffi::PyBUF_ANY_CONTIGUOUS);
         let array = if in_rows { array.contiguous().map_err(crate::error::raise)? } else { array };
         let host = evaluated(py, &array)?;
         let size = array.dtype().size() as isize;

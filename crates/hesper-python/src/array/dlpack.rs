@@ -461,7 +461,9 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
             (true, false) => "its address is not a multiple of its elements' size",
             (true, true) => "its elements are converted",
         };
-        return Err(PyBufferError::new_err(format!("[from_dlpack] Cannot share the memory of a tensor: {why}")));
+        return Err(PyBufferError::new_err(format!(
+            "[from_dlpack] Cannot share the memory of a tensor: {why}"
+        )));
     }
     let mut bytes = Vec::with_capacity(size * width);
     if in_rows {

@@ -42,7 +42,6 @@ pub struct PyArray {
 
 impl PyArray {
     pub fn new(array: Array) -> Self {
-        crate::waiting::plan(array.nbytes());
         PyArray { place: Mutex::new(array) }
     }
 
@@ -63,8 +62,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PyArray {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(array) = object.cast::<PyArray>() {
-            // No new array: it counts as planned already.
-            return Ok(PyArray { place: Mutex::new(array.get().value()) });
+            return Ok(PyArray::new(array.get().value()));
         }
         let name = object.get_type().name()?;
         Err(pyo3::exceptions::PyTypeError::new_err(format!("expected an array, not {name}")))
