@@ -70,11 +70,13 @@ impl<T: Copy> Scratch<T> {
     /// Room for `n` elements (and 64 bytes more, so that full-width stores may run over the end).
     pub(crate) fn new(n: usize) -> Self {
         let bytes = (n * size_of::<T>() + 64).next_multiple_of(ALIGN);
-        let found = FREE.with_borrow_mut(|free| {
+        // A thread that is going away has no list any more.
+        let found = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
             let best = (0..free.len()).filter(|&i| free[i].len >= bytes).min_by_key(|&i| free[i].len)?;
             Some(free.swap_remove(best))
         });
-        let block = found.unwrap_or_else(|| Block::new(bytes));
+        let block = found.ok().flatten().unwrap_or_else(|| Block::new(bytes));
         Self { block: Some(block), of: std::marker::PhantomData }
     }
 

@@ -39,6 +39,7 @@ pub struct CpuDevice {
 impl CpuDevice {
     /// The host as a device. All such devices of a process share one compute pool.
     pub fn new() -> Self {
+        watch_forks();
         CpuDevice {
             info: DeviceInfo {
                 name: "cpu".into(),
@@ -65,6 +66,22 @@ impl Default for CpuDevice {
         CpuDevice::new()
     }
 }
+
+/// Has the runtime told when this process is forked: the compute pool's threads do not exist in the child.
+#[cfg(unix)]
+fn watch_forks() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    extern "C" fn in_child() {
+        hesper_runtime::fork::forked();
+    }
+    ONCE.call_once(|| {
+        // SAFETY: the handler is a plain function of the program that stores to an atomic.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+#[cfg(not(unix))]
+fn watch_forks() {}
 
 /// Marks memory that the device did not allocate.
 const FOREIGN: u64 = 1 << 63;

@@ -17,10 +17,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use crate::array::PyArray;
 use crate::functions::random::{self, RandomState};
 use crate::transform::{Raised, callable};
-use crate::tree::{Leaves, Tree};
-
-/// Deepest state that is followed.
-const DEEPEST: usize = 512;
+use crate::tree::{DEEPEST, Leaves, Part, Tree};
 
 /// What a trace found besides the program: the shape of the result and how many of the outputs it takes.
 struct Traced {
@@ -41,6 +38,9 @@ pub struct Compiled {
     parts: RwLock<Option<Parts>>,
     cache: Cache<Traced>,
 }
+
+/// A container and a key in it.
+type Slot<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// An array of the state, and where it is kept.
 enum Kept<'py> {
@@ -68,6 +68,15 @@ impl Kept<'_> {
         }
     }
 
+    /// Puts the object into its place again, and lets it hold an array.
+    fn put_back(&self, array: Array) -> PyResult<()> {
+        self.hold(array);
+        match self {
+            Kept::Entry(container, key, object) => container.set_item(key, object),
+            Kept::Object(_) | Kept::Random => Ok(()),
+        }
+    }
+
     /// Puts another object into its place.
     fn put(&self, py: Python<'_>, array: Array) -> PyResult<()> {
         match self {
@@ -81,88 +90,79 @@ impl Kept<'_> {
 }
 
 /// The arrays of a state, in their order.
-fn kept<'py>(object: &Bound<'py, PyAny>, depth: usize, found: &mut Vec<Kept<'py>>) -> PyResult<()> {
-    if let Ok(array) = object.cast::<PyArray>() {
-        found.push(Kept::Object(array.clone()));
-        return Ok(());
-    }
-    if object.is_instance_of::<RandomState>() {
-        found.push(Kept::Random);
-        return Ok(());
-    }
-    if depth == DEEPEST {
-        return Err(PyRecursionError::new_err("[compile] the state is nested too deep"));
-    }
-    let mut entry = |key: Bound<'py, PyAny>, item: Bound<'py, PyAny>| match item.cast::<PyArray>() {
-        Ok(array) => {
-            found.push(Kept::Entry(object.clone(), key, array.clone()));
-            Ok(())
-        }
-        Err(_) => kept(&item, depth + 1, found),
-    };
-    if let Ok(dict) = object.cast::<PyDict>() {
-        for (key, item) in dict {
-            entry(key, item)?;
-        }
-    } else if let Ok(list) = object.cast::<PyList>() {
-        for (at, item) in list.iter().enumerate() {
-            entry(PyInt::new(object.py(), at).into_any(), item)?;
-        }
-    } else if let Ok(tuple) = object.cast::<PyTuple>() {
-        for item in tuple {
-            kept(&item, depth + 1, found)?;
-        }
-    }
-    Ok(())
-}
-
 fn state<'py>(py: Python<'py>, tree: &Option<Py<PyAny>>) -> PyResult<Vec<Kept<'py>>> {
     let mut found = Vec::new();
-    if let Some(tree) = tree {
-        kept(tree.bind(py), 0, &mut found)?;
+    let mut stack: Vec<(Option<Slot<'py>>, Bound<'py, PyAny>, usize)> = Vec::new();
+    stack.extend(tree.as_ref().map(|tree| (None, tree.bind(py).clone(), 0)));
+    while let Some((slot, object, depth)) = stack.pop() {
+        if let Ok(array) = object.cast::<PyArray>() {
+            found.push(match slot {
+                Some((container, key)) => Kept::Entry(container, key, array.clone()),
+                None => Kept::Object(array.clone()),
+            });
+            continue;
+        }
+        if object.is_instance_of::<RandomState>() {
+            found.push(Kept::Random);
+            continue;
+        }
+        if depth == DEEPEST {
+            return Err(PyRecursionError::new_err("[compile] the state is nested too deep"));
+        }
+        let first = stack.len();
+        let slot = |key| Some((object.clone(), key));
+        if let Ok(dict) = object.cast::<PyDict>() {
+            stack.extend(dict.iter().map(|(key, item)| (slot(key), item, depth + 1)));
+        } else if let Ok(list) = object.cast::<PyList>() {
+            let keyed = list.iter().enumerate();
+            stack.extend(keyed.map(|(at, item)| (slot(PyInt::new(py, at).into_any()), item, depth + 1)));
+        } else if let Ok(tuple) = object.cast::<PyTuple>() {
+            stack.extend(tuple.iter().map(|item| (None, item, depth + 1)));
+        }
+        stack[first..].reverse();
     }
     Ok(found)
 }
 
 /// Adds the shape of a tree, and the constants in it, to a signature.
 fn describe(py: Python<'_>, tree: &Tree, key: &mut Vec<u8>) -> PyResult<()> {
-    let text = |tag: u8, text: &str, key: &mut Vec<u8>| {
+    let container = |tag: u8, count: usize, key: &mut Vec<u8>| {
         key.push(tag);
-        key.extend((text.len() as u64).to_le_bytes());
+        key.extend((count as u64).to_le_bytes());
+    };
+    let text = |tag: u8, text: &str, key: &mut Vec<u8>| {
+        container(tag, text.len(), key);
         key.extend(text.as_bytes());
     };
-    match tree {
-        Tree::Array => key.push(b'a'),
-        Tree::List(items) | Tree::Tuple(items) => {
-            key.push(if matches!(tree, Tree::List(_)) { b'[' } else { b'(' });
-            items.iter().try_for_each(|item| describe(py, item, key))?;
-            key.push(b')');
-        }
-        Tree::Dict(entries) => {
-            key.push(b'{');
-            for (name, item) in entries {
-                text(b'k', &name.bind(py).repr()?.to_string(), key);
-                describe(py, item, key)?;
+    for part in tree.parts() {
+        match part {
+            Part::Array => key.push(b'a'),
+            Part::List(count) => container(b'[', *count, key),
+            Part::Tuple(count) => container(b'(', *count, key),
+            Part::Dict(names) => {
+                container(b'{', names.len(), key);
+                for name in names {
+                    text(b'k', &name.bind(py).repr()?.to_string(), key);
+                }
             }
-            key.push(b'}');
-        }
-        Tree::Other(object) => {
-            let object = object.bind(py);
-            if object.is_none() {
-                key.push(b'n');
-            } else if let Ok(name) = object.cast::<PyString>() {
-                text(b's', name.to_str()?, key);
-            } else if object.is_instance_of::<PyFloat>() {
-                key.push(b'f');
-                key.extend(object.extract::<f64>()?.to_bits().to_le_bytes());
-            } else if object.is_instance_of::<PyBool>() || object.is_instance_of::<PyInt>() {
-                text(b'i', &object.repr()?.to_string(), key);
-            } else {
-                let name = object.get_type().name()?;
-                return Err(PyValueError::new_err(format!(
-                    "[compile] Function arguments must be trees of arrays or constants (floats, ints, strings, \
-                     or None), but received type {name}."
-                )));
+            Part::Other(object) => {
+                let object = object.bind(py);
+                if object.is_none() {
+                    key.push(b'n');
+                } else if let Ok(name) = object.cast::<PyString>() {
+                    text(b's', name.to_str()?, key);
+                } else if object.is_instance_of::<PyFloat>() {
+                    key.push(b'f');
+                    key.extend(object.extract::<f64>()?.to_bits().to_le_bytes());
+                } else if object.is_instance_of::<PyBool>() || object.is_instance_of::<PyInt>() {
+                    text(b'i', &object.repr()?.to_string(), key);
+                } else {
+                    let name = object.get_type().name()?;
+                    return Err(PyValueError::new_err(format!(
+                        "[compile] Function arguments must be trees of arrays or constants (floats, ints, strings, \
+                         or None), but received type {name}."
+                    )));
+                }
             }
         }
     }
@@ -197,6 +197,12 @@ impl Compiled {
         }
         let run = |varied: &[Array]| -> Result<(Vec<Array>, Traced), Raised> {
             let (own, of_state) = varied.split_at(given);
+            // What a function that fails has done to its state is undone.
+            let mut originals = Vec::new();
+            for kept in state(py, &parts.outputs)? {
+                let value = kept.value()?;
+                originals.push((kept, value));
+            }
             before.iter().zip(of_state).for_each(|(kept, array)| kept.hold(array.clone()));
             let traced = (|| -> PyResult<(Vec<Array>, Traced)> {
                 let mut leaves = Vec::with_capacity(own.len());
@@ -216,6 +222,9 @@ impl Compiled {
                 }
                 Ok((outputs, Traced { result, count }))
             })();
+            if traced.is_err() {
+                originals.into_iter().try_for_each(|(kept, array)| kept.put_back(array))?;
+            }
             before.iter().zip(&arrays[given..]).for_each(|(kept, array)| kept.hold(array.clone()));
             Ok(traced?)
         };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use hesper::place;
 use hesper_runtime::Stream;
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -215,10 +215,16 @@ thread_local! {
     static DEFAULT: RefCell<Option<PyStream>> = const { RefCell::new(None) };
 }
 
+/// The error of a call that needs a thread's streams when the thread has given them up.
+fn ending() -> PyErr {
+    PyRuntimeError::new_err("the thread is ending, and has no streams of its own any more")
+}
+
 /// Something of the thread's streams, innermost first, the first that `f` finds.
 fn find<R>(f: impl Fn(&PyStream) -> Option<R>) -> Option<R> {
-    let scope = SCOPES.with(|scopes| scopes.borrow().iter().rev().find_map(&f));
-    scope.or_else(|| DEFAULT.with(|default| default.borrow().as_ref().and_then(&f)))
+    // A thread that ends has neither any more.
+    let scope = SCOPES.try_with(|scopes| scopes.borrow().iter().rev().find_map(&f)).ok().flatten();
+    scope.or_else(|| DEFAULT.try_with(|default| default.borrow().as_ref().and_then(&f)).ok().flatten())
 }
 
 /// Builds something on the stream of the current scope.
@@ -241,11 +247,6 @@ fn default_device_now() -> PyDevice {
         PyDevice::of(place::default_device())
     };
     find(|scope| Some(scope.device)).unwrap_or(process)
-}
-
-/// Whether ops run on the host unless they are told otherwise.
-pub fn on_host() -> bool {
-    default_device_now().place() == place::Device::Cpu
 }
 
 /// Names folders of packages in which libraries of CUDA may lie.
@@ -316,7 +317,8 @@ fn default_stream(device: PyDevice) -> PyResult<PyStream> {
 #[pyfunction]
 fn set_default_stream(stream: Place) -> PyResult<()> {
     let stream = stream.stream()?;
-    DEFAULT.with(|default| *default.borrow_mut() = Some(stream));
+    let old = DEFAULT.try_with(|default| default.borrow_mut().replace(stream)).map_err(|_| ending())?;
+    drop(old);
     Ok(())
 }
 
@@ -396,11 +398,14 @@ pub struct ThreadLocalStream {
 
 impl ThreadLocalStream {
     fn here(&self) -> PyResult<PyStream> {
-        if let Some(stream) = LOCALS.with(|locals| locals.borrow().get(&self.index).cloned()) {
+        let found = LOCALS.try_with(|locals| locals.borrow().get(&self.index).cloned());
+        if let Some(stream) = found.map_err(|_| ending())? {
             return Ok(stream);
         }
         let stream = new_stream(self.device)?;
-        LOCALS.with(|locals| locals.borrow_mut().insert(self.index, stream.clone()));
+        LOCALS
+            .try_with(|locals| locals.borrow_mut().insert(self.index, stream.clone()))
+            .map_err(|_| ending())?;
         Ok(stream)
     }
 }
@@ -463,8 +468,10 @@ fn new_stream_for_any_thread(device: PyDevice) -> PyResult<PyStream> {
 /// >>> mx.clear_streams()
 #[pyfunction]
 fn clear_streams() {
-    LOCALS.with(|locals| locals.borrow_mut().clear());
-    DEFAULT.with(|default| *default.borrow_mut() = None);
+    let streams = LOCALS.try_with(|locals| std::mem::take(&mut *locals.borrow_mut()));
+    let default = DEFAULT.try_with(|default| default.borrow_mut().take());
+    // Streams that go may hand work to a device: nothing is borrowed meanwhile.
+    drop((streams, default));
 }
 
 /// The scope of a stream; see `stream`.
@@ -482,13 +489,13 @@ impl StreamContext {
 
     fn __enter__(&self) -> PyResult<()> {
         let stream = self.place.stream()?;
-        SCOPES.with(|scopes| scopes.borrow_mut().push(stream));
-        Ok(())
+        SCOPES.try_with(|scopes| scopes.borrow_mut().push(stream)).map_err(|_| ending())
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyAny>) {
-        SCOPES.with(|scopes| scopes.borrow_mut().pop());
+        let left = SCOPES.try_with(|scopes| scopes.borrow_mut().pop());
+        drop(left);
     }
 }
 
@@ -508,8 +515,8 @@ fn synchronize(py: Python<'_>, stream: Option<On>) -> PyResult<()> {
         Some(On(stream)) => stream,
         None => default_stream_of(default_device_now())?.stream,
     };
-    let bytes = if stream.runtime().info().host_visible { usize::MAX } else { 0 };
-    crate::waiting::wait(py, bytes, move || stream.synchronize())?.map_err(|error| raise(error.into()))
+    crate::eval::usable()?;
+    crate::waiting::wait(py, false, move || stream.synchronize())?.map_err(|error| raise(error.into()))
 }
 
 /// Whether a device can be used.

@@ -1,7 +1,5 @@
 //! Evaluation: arrays found in trees of Python objects, computed without the interpreter's lock.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use hesper::Array;
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -9,53 +7,36 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::array::PyArray;
 use crate::error::raise;
+use crate::tree::DEEPEST;
 use crate::waiting;
-
-/// Deepest tree that is searched; deeper ones usually contain themselves.
-const DEEPEST: usize = 512;
-
-static USED: AtomicBool = AtomicBool::new(false);
-static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// An error in a process that was forked from one that had used arrays: its compute threads are gone.
 pub fn usable() -> PyResult<()> {
-    if FORKED.load(Ordering::Relaxed) {
-        return Err(PyRuntimeError::new_err(
-            "this process was forked from one that uses hesper, whose threads did not come along; \
-             start processes with the 'spawn' or 'forkserver' method",
-        ));
-    }
-    if !USED.load(Ordering::Relaxed) {
-        USED.store(true, Ordering::Relaxed);
+    hesper_runtime::fork::check().map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// Adds the arrays of a tree of objects to a list, without recursion.
+fn collect(object: Bound<'_, PyAny>, arrays: &mut Vec<Array>) -> PyResult<()> {
+    let mut stack = vec![(object, 0)];
+    while let Some((object, depth)) = stack.pop() {
+        if let Ok(array) = object.cast::<PyArray>() {
+            arrays.push(array.get().value());
+            continue;
+        }
+        if depth == DEEPEST {
+            return Err(PyRecursionError::new_err("arrays are nested too deep to evaluate"));
+        }
+        let first = stack.len();
+        if let Ok(list) = object.cast::<PyList>() {
+            stack.extend(list.iter().map(|item| (item, depth + 1)));
+        } else if let Ok(tuple) = object.cast::<PyTuple>() {
+            stack.extend(tuple.iter().map(|item| (item, depth + 1)));
+        } else if let Ok(dict) = object.cast::<PyDict>() {
+            stack.extend(dict.iter().map(|(_, item)| (item, depth + 1)));
+        }
+        stack[first..].reverse();
     }
     Ok(())
-}
-
-/// Called in the child after a fork.
-#[pyfunction]
-fn _forked() {
-    if USED.load(Ordering::Relaxed) {
-        FORKED.store(true, Ordering::Relaxed);
-    }
-}
-
-fn collect(object: &Bound<'_, PyAny>, depth: usize, arrays: &mut Vec<Array>) -> PyResult<()> {
-    if let Ok(array) = object.cast::<PyArray>() {
-        arrays.push(array.get().value());
-        return Ok(());
-    }
-    if depth == DEEPEST {
-        return Err(PyRecursionError::new_err("arrays are nested too deep to evaluate"));
-    }
-    if let Ok(list) = object.cast::<PyList>() {
-        list.iter().try_for_each(|item| collect(&item, depth + 1, arrays))
-    } else if let Ok(tuple) = object.cast::<PyTuple>() {
-        tuple.iter().try_for_each(|item| collect(&item, depth + 1, arrays))
-    } else if let Ok(dict) = object.cast::<PyDict>() {
-        dict.iter().try_for_each(|(_, item)| collect(&item, depth + 1, arrays))
-    } else {
-        Ok(())
-    }
 }
 
 /// Computes arrays, or trees of arrays, and returns when they are computed.
@@ -76,10 +57,15 @@ fn eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     let py = args.py();
     usable()?;
     let mut arrays = Vec::with_capacity(args.len());
-    args.iter().try_for_each(|item| collect(&item, 0, &mut arrays))?;
-    // On the host much memory takes long; a GPU goes through it in no time.
-    let bytes = if crate::device::on_host() { arrays.iter().map(Array::nbytes).sum() } else { 0 };
-    waiting::wait(py, bytes, move || hesper::eval(&arrays))?.map_err(raise)
+    args.iter().try_for_each(|item| collect(item, &mut arrays))?;
+    computed(py, arrays)
+}
+
+/// Computes arrays, in a way that an interrupt can end.
+pub fn computed(py: Python<'_>, arrays: Vec<Array>) -> PyResult<()> {
+    usable()?;
+    let quick = hesper::is_quick(&arrays);
+    waiting::wait(py, quick, move || hesper::eval(&arrays))?.map_err(raise)
 }
 
 /// Starts computing arrays, or trees of arrays, and returns at once.
@@ -100,7 +86,7 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     let py = args.py();
     usable()?;
     let mut arrays = Vec::with_capacity(args.len());
-    args.iter().try_for_each(|item| collect(&item, 0, &mut arrays))?;
+    args.iter().try_for_each(|item| collect(item, &mut arrays))?;
     waiting::detached(py, || hesper::async_eval(&arrays)).map_err(raise)
 }
 
@@ -122,7 +108,7 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
 #[pyo3(signature = (*args))]
 fn get_array_buffer_size(args: &Bound<'_, PyTuple>) -> PyResult<usize> {
     let mut arrays = Vec::with_capacity(args.len());
-    args.iter().try_for_each(|item| collect(&item, 0, &mut arrays))?;
+    args.iter().try_for_each(|item| collect(item, &mut arrays))?;
     if arrays.iter().any(|array| !array.is_evaluated()) {
         let what = "[get_array_buffer_size] Arrays must be evaluated before querying buffer size.";
         return Err(PyValueError::new_err(what));
@@ -149,6 +135,5 @@ fn get_array_buffer_size(args: &Bound<'_, PyTuple>) -> PyResult<usize> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(eval, m)?)?;
     m.add_function(wrap_pyfunction!(async_eval, m)?)?;
-    m.add_function(wrap_pyfunction!(get_array_buffer_size, m)?)?;
-    m.add_function(wrap_pyfunction!(_forked, m)?)
+    m.add_function(wrap_pyfunction!(get_array_buffer_size, m)?)
 }

@@ -17,6 +17,7 @@ use crate::error::raise;
 use crate::functions::io::path_of;
 use crate::transform::{Raised, callable};
 use crate::tree::{Leaves, Tree};
+use crate::waiting::detached;
 
 type Arguments = (Vec<Array>, Vec<(String, Array)>);
 
@@ -170,12 +171,11 @@ fn export_function(
     }
     let mut exporter = started(file_of("export_function", file_or_callback)?, shapeless, metadata);
     let graph = trace(fun, &given, shapeless)?;
-    fun.py()
-        .detach(|| {
-            exporter.add(graph)?;
-            exporter.finish()
-        })
-        .map_err(raise)
+    detached(fun.py(), || {
+        exporter.add(graph)?;
+        exporter.finish()
+    })
+    .map_err(raise)
 }
 
 /// A, B, ..., Z, AA, AB, ...
@@ -313,7 +313,7 @@ impl PyFunctionExporter {
             return Err(closed());
         }
         let graph = trace(self.fun.bind(py), &given, self.shapeless)?;
-        let added = py.detach(|| {
+        let added = detached(py, || {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             open.as_mut().map(|exporter| exporter.add(graph))
         });
@@ -323,7 +323,7 @@ impl PyFunctionExporter {
     /// Writes the file. Nothing can be added after that.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.take() {
-            Some(exporter) => py.detach(|| exporter.finish()).map_err(raise),
+            Some(exporter) => detached(py, || exporter.finish()).map_err(raise),
             None => Ok(()),
         }
     }
@@ -464,7 +464,7 @@ impl PyImported {
 fn import_function<'py>(file: &Bound<'py, PyAny>, return_metadata: bool) -> PyResult<Bound<'py, PyAny>> {
     crate::eval::usable()?;
     let (py, path) = (file.py(), file_of("import_function", file)?);
-    let imported = py.detach(|| hesper::export::import_function(path)).map_err(raise)?;
+    let imported = detached(py, || hesper::export::import_function(path)).map_err(raise)?;
     let metadata = imported.metadata().to_string();
     let function = Bound::new(py, PyImported(imported))?;
     if return_metadata { (function, metadata).into_bound_py_any(py) } else { Ok(function.into_any()) }

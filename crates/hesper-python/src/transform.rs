@@ -96,17 +96,33 @@ pub fn callable(fun: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     Err(PyTypeError::new_err(format!("{what}(): expected a function, not {name}")))
 }
 
-/// Puts the arrays back that fresh objects stood for, unless they hold another one by now.
-fn restore(objects: &[Py<PyArray>], varied: &[Array], originals: &[Array]) {
-    for ((object, varied), original) in objects.iter().zip(varied).zip(originals) {
-        if object.get().value().same(varied) {
-            object.get().replace(original.clone());
-        }
+/// Fresh objects that hold what a transformation varies. However the function ends that they were made for, they hold the
+/// arrays that they stood for again, unless they hold others by then.
+struct Lent<'a, 'py> {
+    objects: Vec<Bound<'py, PyArray>>,
+    varied: &'a [Array],
+    originals: &'a [Array],
+}
+
+impl<'a, 'py> Lent<'a, 'py> {
+    fn new(py: Python<'py>, varied: &'a [Array], originals: &'a [Array]) -> PyResult<Self> {
+        let objects = varied.iter().map(|array| Bound::new(py, PyArray::new(array.clone())));
+        Ok(Lent { objects: objects.collect::<PyResult<_>>()?, varied, originals })
+    }
+
+    fn leaves(&self) -> impl Iterator<Item = Bound<'py, PyAny>> + '_ {
+        self.objects.iter().map(|object| object.clone().into_any())
     }
 }
 
-fn fresh<'py>(py: Python<'py>, arrays: &[Array]) -> PyResult<Vec<Bound<'py, PyArray>>> {
-    arrays.iter().map(|array| Bound::new(py, PyArray::new(array.clone()))).collect()
+impl Drop for Lent<'_, '_> {
+    fn drop(&mut self) {
+        for ((object, varied), original) in self.objects.iter().zip(self.varied).zip(self.originals) {
+            if object.get().value().same(varied) {
+                object.get().replace(original.clone());
+            }
+        }
+    }
 }
 
 fn parse(
@@ -198,8 +214,8 @@ fn gradient<'py>(
     }
     let mut result = None;
     let run = |varied: &[Array]| -> Result<Vec<Array>, Raised> {
-        let objects = fresh(py, varied)?;
-        let mut leaves = objects.iter().map(|object| object.clone().into_any());
+        let lent = Lent::new(py, varied, &arrays)?;
+        let mut leaves = lent.leaves();
         let mut arguments: Vec<Bound<'py, PyAny>> = args.iter().collect();
         let named = kwargs.map(|kwargs| kwargs.copy()).transpose()?;
         for (at, tree) in trees.iter().enumerate() {
@@ -211,9 +227,7 @@ fn gradient<'py>(
             }
         }
         let returned = fun.call(PyTuple::new(py, arguments)?, named.as_ref())?;
-        let objects: Vec<Py<PyArray>> = objects.into_iter().map(Bound::unbind).collect();
         let first = loss(&returned, value)?;
-        restore(&objects, varied, &arrays);
         result = Some(returned);
         Ok(vec![first])
     };
@@ -306,12 +320,9 @@ fn outputs_of(returned: &Bound<'_, PyAny>) -> PyResult<Vec<Array>> {
 /// Calls a function with the arrays that a transformation varies.
 fn call_with(fun: &Bound<'_, PyAny>, varied: &[Array], originals: &[Array]) -> Result<Vec<Array>, Raised> {
     let py = fun.py();
-    let objects = fresh(py, varied)?;
-    let returned = fun.call1(PyTuple::new(py, &objects)?)?;
-    let outputs = outputs_of(&returned)?;
-    let objects: Vec<Py<PyArray>> = objects.into_iter().map(Bound::unbind).collect();
-    restore(&objects, varied, originals);
-    Ok(outputs)
+    let lent = Lent::new(py, varied, originals)?;
+    let returned = fun.call1(PyTuple::new(py, &lent.objects)?)?;
+    Ok(outputs_of(&returned)?)
 }
 
 /// A list of arrays.
@@ -535,15 +546,13 @@ fn over<'py>(
     tree.axes(inputs.bind(py), &mut axes)?;
     let (mut shape, mut places) = (None, Vec::new());
     let run = |varied: &[Array]| -> Result<Vec<Array>, Raised> {
-        let objects = fresh(py, varied)?;
-        let arguments = tree.filled(py, &mut objects.iter().map(|object| object.clone().into_any()))?;
+        let lent = Lent::new(py, varied, &arrays)?;
+        let arguments = tree.filled(py, &mut lent.leaves())?;
         let arguments = arguments.cast_into::<PyTuple>().map_err(PyErr::from)?;
         let returned = fun.call1(arguments)?;
         let mut found = Vec::new();
         let result = Tree::of(&returned, Leaves::Arrays, &mut found)?;
         result.axes(outputs.bind(py), &mut places)?;
-        let objects: Vec<Py<PyArray>> = objects.into_iter().map(Bound::unbind).collect();
-        restore(&objects, varied, &arrays);
         shape = Some(result);
         Ok(found)
     };

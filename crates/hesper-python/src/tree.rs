@@ -1,4 +1,7 @@
 //! Trees of Python objects: lists, tuples and dicts with arrays at their leaves.
+//!
+//! A tree is kept as the list of its parts, each container before what is in it, so nothing here recurses: threads
+//! may have small stacks.
 
 use hesper::Array;
 use pyo3::exceptions::{PyRecursionError, PyValueError};
@@ -8,20 +11,34 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyTuple};
 use crate::array::PyArray;
 
 /// Deepest tree that is followed; deeper ones usually contain themselves.
-const DEEPEST: usize = 512;
+pub const DEEPEST: usize = 512;
 
 /// The shape of a tree, without its arrays.
-pub enum Tree {
+pub struct Tree(Vec<Part>);
+
+/// A part of a tree.
+pub enum Part {
     /// The place of an array.
     Array,
-    /// A list.
-    List(Vec<Tree>),
-    /// A tuple.
-    Tuple(Vec<Tree>),
-    /// A dict, with its keys in their order.
-    Dict(Vec<(Py<PyAny>, Tree)>),
+    /// A list of so many of the parts that follow.
+    List(usize),
+    /// A tuple of so many of the parts that follow.
+    Tuple(usize),
+    /// A dict with these keys, in their order, of the parts that follow.
+    Dict(Vec<Py<PyAny>>),
     /// Anything else, which stays as it is.
     Other(Py<PyAny>),
+}
+
+impl Part {
+    /// How many parts are directly in it.
+    fn count(&self) -> usize {
+        match self {
+            Part::Array | Part::Other(_) => 0,
+            Part::List(count) | Part::Tuple(count) => *count,
+            Part::Dict(keys) => keys.len(),
+        }
+    }
 }
 
 /// Whether a tree may hold something else than arrays.
@@ -33,45 +50,54 @@ pub enum Leaves {
     Any,
 }
 
+/// Takes the last `count` items of a stack, in the order in which they would be popped.
+fn popped<T>(stack: &mut Vec<T>, count: usize) -> impl ExactSizeIterator<Item = T> + '_ {
+    let rest = stack.len().saturating_sub(count);
+    stack.drain(rest..).rev()
+}
+
 impl Tree {
     /// The shape of a tree; its arrays are added to `arrays` in their order.
     pub fn of(object: &Bound<'_, PyAny>, leaves: Leaves, arrays: &mut Vec<Array>) -> PyResult<Tree> {
-        Tree::at(object, leaves, 0, &mut |array| arrays.push(array.get().value()))
+        let mut parts = Vec::new();
+        let mut stack = vec![(object.clone(), 0)];
+        while let Some((object, depth)) = stack.pop() {
+            if let Ok(array) = object.cast::<PyArray>() {
+                arrays.push(array.get().value());
+                parts.push(Part::Array);
+                continue;
+            }
+            if depth == DEEPEST {
+                return Err(PyRecursionError::new_err("arrays are nested too deep"));
+            }
+            let first = stack.len();
+            if let Ok(list) = object.cast::<PyList>() {
+                stack.extend(list.iter().map(|item| (item, depth + 1)));
+                parts.push(Part::List(stack.len() - first));
+            } else if let Ok(tuple) = object.cast::<PyTuple>() {
+                stack.extend(tuple.iter().map(|item| (item, depth + 1)));
+                parts.push(Part::Tuple(stack.len() - first));
+            } else if let Ok(dict) = object.cast::<PyDict>() {
+                let mut keys = Vec::with_capacity(dict.len());
+                for (key, item) in dict {
+                    keys.push(key.unbind());
+                    stack.push((item, depth + 1));
+                }
+                parts.push(Part::Dict(keys));
+            } else if leaves == Leaves::Any {
+                parts.push(Part::Other(object.unbind()));
+            } else {
+                let what = "[tree_flatten] The argument should contain only arrays";
+                return Err(PyValueError::new_err(what));
+            }
+            stack[first..].reverse();
+        }
+        Ok(Tree(parts))
     }
 
-    fn at(
-        object: &Bound<'_, PyAny>,
-        leaves: Leaves,
-        depth: usize,
-        add: &mut dyn FnMut(&Bound<'_, PyArray>),
-    ) -> PyResult<Tree> {
-        if let Ok(array) = object.cast::<PyArray>() {
-            add(array);
-            return Ok(Tree::Array);
-        }
-        if depth == DEEPEST {
-            return Err(PyRecursionError::new_err("arrays are nested too deep"));
-        }
-        if let Ok(list) = object.cast::<PyList>() {
-            let items = list.iter().map(|item| Tree::at(&item, leaves, depth + 1, add));
-            return Ok(Tree::List(items.collect::<PyResult<_>>()?));
-        }
-        if let Ok(tuple) = object.cast::<PyTuple>() {
-            let items = tuple.iter().map(|item| Tree::at(&item, leaves, depth + 1, add));
-            return Ok(Tree::Tuple(items.collect::<PyResult<_>>()?));
-        }
-        if let Ok(dict) = object.cast::<PyDict>() {
-            let mut entries = Vec::with_capacity(dict.len());
-            for (key, item) in dict {
-                entries.push((key.unbind(), Tree::at(&item, leaves, depth + 1, add)?));
-            }
-            return Ok(Tree::Dict(entries));
-        }
-        if leaves == Leaves::Arrays {
-            let what = "[tree_flatten] The argument should contain only arrays";
-            return Err(PyValueError::new_err(what));
-        }
-        Ok(Tree::Other(object.clone().unbind()))
+    /// Its parts, each container before what is in it.
+    pub fn parts(&self) -> &[Part] {
+        &self.0
     }
 
     /// A tree of this shape with the next objects of `leaves` in the places of the arrays.
@@ -80,31 +106,31 @@ impl Tree {
         py: Python<'py>,
         leaves: &mut dyn Iterator<Item = Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(match self {
-            Tree::Array => leaves
-                .next()
-                .ok_or_else(|| PyValueError::new_err("a tree has more arrays than were given"))?,
-            Tree::Other(object) => object.bind(py).clone(),
-            Tree::List(items) => {
-                let list = PyList::empty(py);
-                for item in items {
-                    list.append(item.filled(py, leaves)?)?;
+        let count = self.0.iter().filter(|part| matches!(part, Part::Array)).count();
+        let mut leaves: Vec<Bound<'py, PyAny>> = leaves.take(count).collect();
+        let missing = || PyValueError::new_err("a tree has more arrays than were given");
+        if leaves.len() < count {
+            return Err(missing());
+        }
+        // From the last part to the first, so what is in a container is made before it.
+        let mut made: Vec<Bound<'py, PyAny>> = Vec::new();
+        for part in self.0.iter().rev() {
+            let object = match part {
+                Part::Array => leaves.pop().ok_or_else(missing)?,
+                Part::Other(object) => object.bind(py).clone(),
+                Part::List(count) => PyList::new(py, popped(&mut made, *count))?.into_any(),
+                Part::Tuple(count) => PyTuple::new(py, popped(&mut made, *count))?.into_any(),
+                Part::Dict(keys) => {
+                    let dict = PyDict::new(py);
+                    for (key, item) in keys.iter().zip(popped(&mut made, keys.len())) {
+                        dict.set_item(key.bind(py), item)?;
+                    }
+                    dict.into_any()
                 }
-                list.into_any()
-            }
-            Tree::Tuple(items) => {
-                let items: Vec<_> =
-                    items.iter().map(|item| item.filled(py, leaves)).collect::<PyResult<_>>()?;
-                PyTuple::new(py, items)?.into_any()
-            }
-            Tree::Dict(entries) => {
-                let dict = PyDict::new(py);
-                for (key, item) in entries {
-                    dict.set_item(key.bind(py), item.filled(py, leaves)?)?;
-                }
-                dict.into_any()
-            }
-        })
+            };
+            made.push(object);
+        }
+        made.pop().ok_or_else(missing)
     }
 
     /// The same from arrays.
@@ -118,39 +144,50 @@ impl Tree {
 
     /// One axis for each array of the tree, from a tree of axes that may end higher up.
     pub fn axes(&self, axes: &Bound<'_, PyAny>, found: &mut Vec<Option<isize>>) -> PyResult<()> {
-        if axes.is_none() || (axes.is_instance_of::<PyInt>() && !axes.is_instance_of::<PyBool>()) {
-            let axis: Option<isize> = axes.extract()?;
-            self.spread(axis, found);
-            return Ok(());
-        }
         let invalid = || {
             PyValueError::new_err("[tree_map] Additional input tree is not a valid prefix of the first tree.")
         };
-        let items = match self {
-            Tree::List(items) | Tree::Tuple(items) => items,
-            Tree::Dict(entries) => {
-                let axes = axes.cast::<PyDict>().map_err(|_| invalid())?;
-                for (key, item) in entries {
-                    item.axes(&axes.get_item(key)?.ok_or_else(invalid)?, found)?;
+        let mut parts = self.0.iter();
+        // The axes of parts to come, the next one last.
+        let mut stack = vec![axes.clone()];
+        while let Some(axes) = stack.pop() {
+            let Some(part) = parts.next() else { return Err(invalid()) };
+            if axes.is_none() || (axes.is_instance_of::<PyInt>() && !axes.is_instance_of::<PyBool>()) {
+                let axis: Option<isize> = axes.extract()?;
+                // It is the axis of all that is in the part.
+                let (mut part, mut open) = (part, 1);
+                loop {
+                    found.extend(matches!(part, Part::Array).then_some(axis));
+                    open += part.count();
+                    open -= 1;
+                    if open == 0 {
+                        break;
+                    }
+                    part = parts.next().ok_or_else(invalid)?;
                 }
-                return Ok(());
+                continue;
             }
-            Tree::Array | Tree::Other(_) => return Err(invalid()),
-        };
-        if !(axes.is_instance_of::<PyList>() || axes.is_instance_of::<PyTuple>())
-            || axes.len()? != items.len()
-        {
-            return Err(invalid());
+            let first = stack.len();
+            match part {
+                Part::Array | Part::Other(_) => return Err(invalid()),
+                Part::Dict(keys) => {
+                    let axes = axes.cast::<PyDict>().map_err(|_| invalid())?;
+                    for key in keys {
+                        stack.push(axes.get_item(key)?.ok_or_else(invalid)?);
+                    }
+                }
+                Part::List(count) | Part::Tuple(count) => {
+                    let listed = axes.is_instance_of::<PyList>() || axes.is_instance_of::<PyTuple>();
+                    if !listed || axes.len()? != *count {
+                        return Err(invalid());
+                    }
+                    for axes in axes.try_iter()? {
+                        stack.push(axes?);
+                    }
+                }
+            }
+            stack[first..].reverse();
         }
-        items.iter().zip(axes.try_iter()?).try_for_each(|(item, axes)| item.axes(&axes?, found))
-    }
-
-    fn spread(&self, axis: Option<isize>, found: &mut Vec<Option<isize>>) {
-        match self {
-            Tree::Array => found.push(axis),
-            Tree::Other(_) => {}
-            Tree::List(items) | Tree::Tuple(items) => items.iter().for_each(|item| item.spread(axis, found)),
-            Tree::Dict(entries) => entries.iter().for_each(|(_, item)| item.spread(axis, found)),
-        }
+        Ok(())
     }
 }

@@ -2,31 +2,25 @@
 //!
 //! Only Python's main thread handles signals. While it waits for something long, the wait is done by
 //! a helper and the main thread looks for signals in between; what was started runs to its end. A wait
-//! that is likely to be short is done in place: the last one tells.
+//! that is sure to be short is done in place.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SendError, Sender, channel, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// Waits that end sooner than this need not be interrupted.
-const SHORT: Duration = Duration::from_millis(10);
 /// How often the main thread looks for signals.
 const LOOK: Duration = Duration::from_millis(20);
-/// More bytes than this are a reason to expect a long wait.
-const LARGE: usize = 1 << 24;
 
 thread_local! {
     /// Whether this is the thread that handles signals.
     static MAIN: Cell<bool> = const { Cell::new(false) };
 }
-/// Whether the main thread's last wait was short.
-static QUICK: AtomicBool = AtomicBool::new(false);
-
 /// Set when the interpreter is about to end: threads must not ask for its lock any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// How many threads are about to take the interpreter's lock again.
@@ -41,17 +35,49 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub fn detached<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
     let result = py.detach(|| {
         let result = f();
-        RETURNING.fetch_add(1, Ordering::SeqCst);
-        if ENDING.load(Ordering::SeqCst) && !on_main_thread() {
-            RETURNING.fetch_sub(1, Ordering::SeqCst);
-            loop {
-                thread::park();
-            }
-        }
+        come_back();
         result
     });
     RETURNING.fetch_sub(1, Ordering::SeqCst);
     result
+}
+
+/// Runs something with the interpreter's lock inside of what runs without it.
+pub fn attached<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
+    come_back();
+    Python::attach(|py| {
+        RETURNING.fetch_sub(1, Ordering::SeqCst);
+        f(py)
+    })
+}
+
+/// Counts a thread as one that is about to take the interpreter's lock; stays here for good if the interpreter ends.
+fn come_back() {
+    RETURNING.fetch_add(1, Ordering::SeqCst);
+    if ENDING.load(Ordering::SeqCst) && !on_main_thread() {
+        RETURNING.fetch_sub(1, Ordering::SeqCst);
+        loop {
+            thread::park();
+        }
+    }
+}
+
+/// Calls `f` unless the interpreter is about to end; it does not end meanwhile. For threads without its lock.
+pub fn unless_ending(f: impl FnOnce()) {
+    RETURNING.fetch_add(1, Ordering::SeqCst);
+    if !ENDING.load(Ordering::SeqCst) {
+        f();
+    }
+    RETURNING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Called in the child after a fork: its one thread is the main thread, and nobody is about to come back.
+#[pyfunction]
+fn _forked() {
+    RETURNING.store(0, Ordering::SeqCst);
+    // Its thread does not exist here.
+    std::mem::forget(idle().take());
+    MAIN.with(|main| main.set(true));
 }
 
 /// Called when the interpreter is about to end.
@@ -63,15 +89,17 @@ fn _ending(py: Python<'_>) {
     while RETURNING.load(Ordering::SeqCst) > 0 && begun.elapsed() < PATIENCE {
         py.detach(|| thread::sleep(Duration::from_millis(1)));
     }
-    py.detach(hesper::place::end_of_process);
+    if !hesper_runtime::fork::is_forked() {
+        py.detach(hesper::place::end_of_process);
+    }
 }
 
 fn on_main_thread() -> bool {
     MAIN.with(Cell::get)
 }
 
-/// Runs something that may wait, without the interpreter's lock. `bytes` is how much is asked for.
-pub fn wait<T, F>(py: Python<'_>, bytes: usize, f: F) -> PyResult<T>
+/// Runs something that may wait, without the interpreter's lock. `quick` says whether the wait is sure to be short.
+pub fn wait<T, F>(py: Python<'_>, quick: bool, f: F) -> PyResult<T>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
@@ -79,27 +107,50 @@ where
     if !on_main_thread() {
         return Ok(detached(py, f));
     }
-    let started = Instant::now();
-    let result = if QUICK.load(Ordering::Relaxed) && bytes < LARGE {
-        let result = detached(py, f);
-        py.check_signals()?;
-        result
-    } else {
-        interruptible(py, f)?
-    };
-    QUICK.store(started.elapsed() < SHORT, Ordering::Relaxed);
+    if !quick {
+        return interruptible(py, f);
+    }
+    let result = detached(py, f);
+    py.check_signals()?;
     Ok(result)
+}
+
+/// What a helper does.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The helper of the last wait, if it was not interrupted.
+static IDLE: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+
+fn idle() -> MutexGuard<'static, Option<Sender<Job>>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has a helper do something: the idle one, or a new one.
+fn help(job: Job) -> PyResult<Sender<Job>> {
+    let Some(helper) = idle().take() else { return start(job) };
+    match helper.send(job) {
+        Ok(()) => Ok(helper),
+        Err(SendError(job)) => start(job),
+    }
+}
+
+fn start(job: Job) -> PyResult<Sender<Job>> {
+    let (helper, jobs) = channel::<Job>();
+    let spawned = thread::Builder::new().name("hesper-wait".into()).spawn(move || {
+        job();
+        jobs.into_iter().for_each(|job| job());
+    });
+    match spawned {
+        Ok(_) => Ok(helper),
+        Err(error) => Err(PyRuntimeError::new_err(format!("no thread to wait with: {error}"))),
+    }
 }
 
 fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
     let (send, receive) = sync_channel(1);
     let mut receive = Some(receive);
-    let helper = thread::Builder::new().name("hesper-wait".into());
     // Nobody takes the result of a wait that was interrupted.
-    let spawned = helper.spawn(move || send.send(f()).unwrap_or_default());
-    if let Err(error) = spawned {
-        return Err(PyRuntimeError::new_err(format!("no thread to wait with: {error}")));
-    }
+    let helper = help(Box::new(move || send.send(f()).unwrap_or_default()))?;
     loop {
         // The receiver is no thing to share, so it is lent as a whole.
         let receiver = receive.take();
@@ -110,6 +161,7 @@ fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send
         receive = receiver;
         match received {
             Ok(result) => {
+                *idle() = Some(helper);
                 py.check_signals()?;
                 return Ok(result);
             }
@@ -127,6 +179,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let main = threading.call_method0("main_thread")?;
     let is_main = threading.call_method0("current_thread")?.is(&main);
     MAIN.with(|main| main.set(is_main));
+    m.add_function(wrap_pyfunction!(_forked, m)?)?;
     let ending = wrap_pyfunction!(_ending, m)?;
     m.py().import("atexit")?.call_method1("register", (ending,)).map(|_| ())
 }

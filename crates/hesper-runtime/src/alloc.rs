@@ -16,6 +16,7 @@ impl Shared {
     /// Takes memory from the pool or the device.
     #[track_caller]
     pub(crate) fn alloc(this: &Arc<Shared>, len: usize, taker: Taker, label: Label) -> Result<Buffer> {
+        crate::fork::check()?;
         let limit = this.device.info().max_buffer;
         let class = match class_of(len) {
             Some(class) if class <= limit => class,

@@ -77,6 +77,9 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if crate::fork::is_forked() {
+            return;
+        }
         // SAFETY: the block was the only name of this memory, and nobody holds the block: no buffer,
         // no work in flight, not the pool.
         unsafe { self.device.free(self.memory) };
@@ -235,6 +238,9 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if crate::fork::is_forked() {
+            return;
+        }
         let memory = &self.lease.block.memory;
         self.shared.device.note_lease(memory, self.lease.id, LeaseNote::Returned);
         self.shared.take_back(&self.lease);

@@ -189,6 +189,7 @@ impl<'a> Encoder<'a> {
         if let Some(error) = self.error.take() {
             return Err(*error);
         }
+        crate::fork::check()?;
         self.check_aliases()?;
         let shared = self.stream.shared();
         if let Some(fault) = shared.lost() {

@@ -134,6 +134,12 @@ pub enum Error {
         /// What is wrong.
         message: String,
     },
+    /// The process was forked from one that had opened a runtime.
+    #[error(
+        "this process was forked from one that uses hesper, and the threads of its devices do not exist here: \
+         start processes with the 'spawn' or 'forkserver' method, or fork before the first array is made"
+    )]
+    Forked,
     /// The device refused a call.
     #[error("{device} refused to {call}: {message}")]
     Device {

@@ -153,6 +153,7 @@ impl Buffer {
     /// Waits until no command uses the bytes in a way that the access would race with, and counts the
     /// guard before anybody can encode another.
     fn enter(&self, writes: bool, call: &'static str) -> Result<()> {
+        crate::fork::check()?;
         crate::native::refuse_inside(call)?;
         let lease = &self.0.lease;
         loop {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Fault;
 use crate::ledger::{FaultCell, Ledger};
@@ -11,33 +12,38 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::work::{Batch, Work};
 
 thread_local! {
-    /// Its address tells threads apart. Without a destructor, so that it outlives those of other thread-locals.
-    static TOKEN: Cell<u8> = const { Cell::new(0) };
+    /// Its address names the thread. It has no destructor, so it can be used while a thread ends.
+    static THREAD: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Marks the current thread as the one that hands the submissions of a runtime over; under the commit lock.
-struct Committing<'a>(&'a AtomicUsize);
+/// A name of the current thread that no other living thread has.
+fn this_thread() -> usize {
+    THREAD.with(|mark| mark as *const Cell<u8> as usize)
+}
 
-impl<'a> Committing<'a> {
-    fn token() -> usize {
-        TOKEN.with(|token| std::ptr::from_ref(token).addr())
-    }
+/// The thread that hands over the submissions of a runtime, 0 if there is none. Only that thread sees its own name.
+#[derive(Debug, Default)]
+pub(crate) struct Committer(AtomicUsize);
 
+/// Marks the current thread as handing over the submissions of a runtime. It holds the lock `commit`.
+struct Committing<'a>(&'a Committer);
+
+impl Committer {
     /// Whether the current thread is at it already.
-    fn is_current(shared: &Shared) -> bool {
-        // The model checker's tasks share one thread, whose mark would say nothing.
-        !cfg!(hesper_model) && shared.committer.load(Ordering::Relaxed) == Self::token()
+    fn is_current(&self) -> bool {
+        // The model checker's tasks share one thread, whose name would say nothing.
+        !cfg!(hesper_model) && self.0.load(Ordering::Relaxed) == this_thread()
     }
 
-    fn begin(shared: &'a Shared) -> Self {
-        shared.committer.store(Self::token(), Ordering::Relaxed);
-        Committing(&shared.committer)
+    fn enter(&self) -> Committing<'_> {
+        self.0.store(this_thread(), Ordering::Relaxed);
+        Committing(self)
     }
 }
 
 impl Drop for Committing<'_> {
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.0.0.store(0, Ordering::Relaxed);
     }
 }
 
@@ -71,13 +77,13 @@ impl Shared {
     ) -> R {
         // A native command that its device runs while it takes the work may encode, or drop a stream:
         // what it closes goes out with the submissions that this thread is handing over.
-        if Committing::is_current(self) {
+        if self.committer.is_current() {
             return close(&mut self.ledger.lock());
         }
         let mut refused: Vec<Work> = Vec::new();
         let result = {
             let _commit = self.commit.lock();
-            let _committing = Committing::begin(self);
+            let _committing = self.committer.enter();
             let (result, mut next) = {
                 let mut ledger = self.ledger.lock();
                 (close(&mut ledger), ledger.next_closed())

@@ -24,6 +24,7 @@ mod block;
 mod device;
 mod encoder;
 mod error;
+pub mod fork;
 mod guard;
 mod handover;
 mod history;

@@ -183,10 +183,10 @@ pub(crate) fn enter<R>(f: impl FnOnce() -> R) -> R {
     struct Reset(bool);
     impl Drop for Reset {
         fn drop(&mut self) {
-            INSIDE.with(|inside| inside.set(self.0));
+            let _ = INSIDE.try_with(|inside| inside.set(self.0));
         }
     }
-    let _reset = Reset(INSIDE.with(|inside| inside.replace(true)));
+    let _reset = Reset(INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(false));
     f()
 }
 

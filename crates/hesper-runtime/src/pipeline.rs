@@ -58,6 +58,9 @@ impl Text {
 
 impl Drop for Interned {
     fn drop(&mut self) {
+        if crate::fork::is_forked() {
+            return;
+        }
         let mut table = texts().lock_unscheduled();
         if let Entry::Occupied(mut bucket) = table.entry(self.hash) {
             bucket.get_mut().retain(|text| text.strong_count() > 0);
@@ -203,6 +206,9 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
+        if crate::fork::is_forked() {
+            return;
+        }
         #[cfg(feature = "sim")]
         self.release_now();
         #[cfg(not(feature = "sim"))]

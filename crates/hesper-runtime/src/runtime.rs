@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use crate::block::{Block, Buffer, Handle, Kind, Lease, Owner, SlotBin};
 use crate::device::{Device, DeviceError, DeviceInfo};
 use crate::error::{Fault, FaultKind, Result, Scope};
+use crate::handover::Committer;
 use crate::ledger::Ledger;
 use crate::pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineCache, PipelineSource};
 use crate::pool::Taker;
@@ -40,14 +41,13 @@ pub(crate) struct Shared {
     pub(crate) ledger: Lock<Ledger>,
     /// Held while closed submissions go to the device, so that they arrive in order.
     pub(crate) commit: Lock<()>,
+    pub(crate) committer: Committer,
     cache: PipelineCache,
     pub(crate) batch: usize,
     pub(crate) trace: Trace,
     pub(crate) slots: Arc<SlotBin>,
     /// Buffers of other runtimes that have a replica here.
     pub(crate) sources: Sources,
-    /// The thread that hands closed submissions over, while one does.
-    pub(crate) committer: AtomicUsize,
     pub(crate) allocated: Arc<AtomicUsize>,
     pub(crate) memory_limit: AtomicUsize,
     pub(crate) cache_limit: AtomicUsize,
@@ -114,12 +114,14 @@ impl RuntimeBuilder {
         } else {
             self.device
         };
+        crate::fork::opened();
         let info = device.info();
         let memory_limit = self.memory_limit.unwrap_or(info.total_memory);
         Runtime(Arc::new(Shared {
             id: new_id(),
             ledger: Lock::new(Rank::Ledger, Ledger::default()),
             commit: Lock::new(Rank::Commit, ()),
+            committer: Committer::default(),
             cache: PipelineCache::new(
                 self.pipelines,
                 #[cfg(feature = "sim")]
@@ -129,7 +131,6 @@ impl RuntimeBuilder {
             trace: Trace::default(),
             slots: Arc::new(Lock::new(Rank::Leaf, Vec::new())),
             sources: Lock::new(Rank::Leaf, Vec::new()),
-            committer: AtomicUsize::new(0),
             allocated: Arc::new(AtomicUsize::new(0)),
             memory_limit: AtomicUsize::new(memory_limit),
             cache_limit: AtomicUsize::new(self.cache_limit.unwrap_or(memory_limit / 4)),
@@ -277,6 +278,7 @@ impl Runtime {
         owner: Owner,
         what: &'static str,
     ) -> Result<Buffer> {
+        crate::fork::check()?;
         if len == 0 {
             return self.upload::<u8>(&[]);
         }
@@ -314,6 +316,7 @@ impl Runtime {
 
     /// The compiled kernel of a source, compiled at most once for each content.
     pub fn pipeline(&self, source: &PipelineSource) -> Result<Arc<Pipeline>> {
+        crate::fork::check()?;
         if let Some(fault) = self.0.lost() {
             return Err(fault.into());
         }
@@ -327,6 +330,7 @@ impl Runtime {
     /// Waits until all streams are idle. Faults are told by results; this gives an error only if the
     /// device is lost.
     pub fn synchronize(&self) -> Result<()> {
+        crate::fork::check()?;
         crate::native::refuse_inside("Runtime::synchronize")?;
         self.0.commit_all();
         loop {
@@ -474,6 +478,7 @@ impl Shared {
     }
 
     fn open_stream(&self) -> Result<Arc<StreamShared>> {
+        crate::fork::check()?;
         if let Some(fault) = self.lost() {
             return Err(fault.into());
         }

@@ -97,6 +97,9 @@ impl StreamShared {
 
 impl Drop for StreamShared {
     fn drop(&mut self) {
+        if crate::fork::is_forked() {
+            return;
+        }
         // SAFETY: a stream is dropped when its last handle is gone and its last submission, which
         // holds it too, is finished.
         unsafe { self.device.destroy_stream(self.raw) };
@@ -173,6 +176,7 @@ impl Stream {
     /// Hands everything encoded so far to the device, and gives the submission to wait for. Waits itself
     /// only if too much of this stream is in flight.
     pub fn commit(&self) -> Result<Submission> {
+        crate::fork::check()?;
         let (index, fault) = self.0.shared.commit_watched(self.id());
         self.0.shared.throttle(&self.0.stream);
         Ok(Submission { shared: self.0.shared.clone(), stream: self.0.stream.clone(), index, fault })
@@ -187,6 +191,7 @@ impl Stream {
     /// Waits until everything encoded so far is finished, well or not. The fault of a result is told
     /// by the result; this gives an error only if the device is lost.
     pub fn synchronize(&self) -> Result<()> {
+        crate::fork::check()?;
         crate::native::refuse_inside("Stream::synchronize")?;
         let index = self.0.shared.commit_awaited(self.id(), u64::MAX);
         self.0.shared.wait(&self.0.stream, index);
@@ -199,12 +204,18 @@ impl Stream {
     /// Cancels what has been encoded so far and has not begun to run. What it would have written
     /// is spoilt with a fault of kind [`Cancelled`](crate::FaultKind::Cancelled).
     pub fn cancel(&self) {
+        if crate::fork::is_forked() {
+            return;
+        }
         let index = self.0.shared.commit(self.id());
         self.0.stream.cancelled.fetch_max(index, Ordering::AcqRel);
     }
 
     /// Closes the stream: what was encoded runs to its end, further commands are refused.
     pub fn close(&self) {
+        if crate::fork::is_forked() {
+            return;
+        }
         self.0.shared.commit(self.id());
         self.0.shared.ledger.lock().shut(self.id());
     }
@@ -217,7 +228,9 @@ impl Stream {
 
 impl Drop for StreamHandle {
     fn drop(&mut self) {
-        self.shared.abandon(&self.stream);
+        if !crate::fork::is_forked() {
+            self.shared.abandon(&self.stream);
+        }
     }
 }
 
@@ -252,6 +265,7 @@ impl Submission {
 
     /// Waits until it is finished; an error is its first fault, each time it is asked.
     pub fn wait(&self) -> Result<()> {
+        crate::fork::check()?;
         crate::native::refuse_inside("Submission::wait")?;
         self.shared.wait(&self.stream, self.index);
         match self.fault.get() {

@@ -5,7 +5,9 @@
 //! [`eval`](crate::eval)) turns ops into commands, and an array that has been evaluated forgets the op
 //! and the inputs that made it.
 
+mod quick;
 pub(crate) mod spare;
+mod unlink;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,6 +22,8 @@ use crate::ops::OpRef;
 use crate::shape::{Shape, Strides, is_row_major, row_major, size_of};
 use crate::transform::scope::{Scope, outermost};
 use crate::{Dtype, Element, place};
+
+pub use quick::is_quick;
 
 /// A lazy array. Cloning is cheap; any thread may build, evaluate, read or drop it.
 ///
@@ -75,17 +79,6 @@ pub(crate) enum State {
     /// It cannot be computed any more: an op failed after it had overwritten what it was to be computed from. The first
     /// cause. Without one, an op has the memory; only that op can reach the node then.
     Failed(Option<Box<Error>>),
-}
-
-impl State {
-    /// The call that makes the array, as far as it is still known.
-    fn call_mut(&mut self) -> Option<&mut Call> {
-        match self {
-            State::Lazy { call, .. } => Some(call),
-            State::Kept(kept) => Some(&mut kept.1),
-            State::Claimed | State::Ready(_) | State::Known(_) | State::Failed(_) => None,
-        }
-    }
 }
 
 /// An op and what it is applied to.
@@ -438,21 +431,17 @@ pub(crate) fn failure(cause: &Option<Box<Error>>) -> Error {
     }
 }
 
-/// A graph of a million nodes is dropped without recursion: each node hands its inputs to a list.
+/// A graph of a million nodes is dropped without recursion: see [`unlink`].
 impl Drop for Node {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let Some(call) = state.call_mut() else { return };
-        if call.inputs.iter().all(|input| Arc::strong_count(&input.0) > 1) {
+        if matches!(state, State::Ready(_) | State::Known(_)) {
             return;
         }
-        let mut list: Vec<Array> = call.inputs.drain(..).collect();
-        while let Some(array) = list.pop() {
-            let Some(mut node) = Arc::into_inner(array.0) else { continue };
-            let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if let Some(call) = state.call_mut() {
-                list.extend(call.inputs.drain(..));
-            }
+        match std::mem::replace(state, State::Known(KnownBytes::default())) {
+            State::Lazy { call, .. } => unlink::unlink(call),
+            State::Kept(kept) => unlink::unlink(kept.1),
+            State::Claimed | State::Ready(_) | State::Known(_) | State::Failed(_) => {}
         }
     }
 }

@@ -77,6 +77,14 @@ pub enum Error {
     /// A function that was exported, or its file.
     #[error("{0}")]
     Export(String),
+    /// A function of the user's panicked: one that was transformed, or a rule for derivatives.
+    #[error("{what} panicked: {message}")]
+    Panicked {
+        /// What was called.
+        what: String,
+        /// The words of the panic.
+        message: String,
+    },
     /// A function of the user's failed while it was transformed.
     #[error("{0}")]
     User(Arc<dyn std::error::Error + Send + Sync>),

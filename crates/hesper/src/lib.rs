@@ -25,7 +25,7 @@ mod scalar;
 mod shape;
 pub mod transform;
 
-pub use array::Array;
+pub use array::{Array, is_quick};
 pub use dtype::{Category, Dtype, Element};
 pub use error::{Error, Result};
 pub use eval::{async_eval, eval};

@@ -10,6 +10,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use hesper_cpu::CpuDevice;
 use hesper_cuda::{CudaDevice, CudaOptions, CudaShared};
 use hesper_runtime::{Runtime, Stream};
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 pub use crate::gpu::fallbacks;
@@ -249,21 +251,30 @@ pub fn default_stream(device: Device) -> Result<Stream> {
 }
 
 thread_local! {
-    static SCOPE: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
+    /// The streams of the scopes that the thread is in. Without a destructor: arrays are built while a thread ends, too.
+    static SCOPE: ManuallyDrop<RefCell<SmallVec<[Stream; 4]>>> =
+        ManuallyDrop::new(RefCell::new(SmallVec::new()));
+}
+
+/// The stream of the innermost scope.
+fn scope() -> Option<Stream> {
+    SCOPE.with(|scope| scope.borrow().last().cloned())
 }
 
 /// The stream on which the current thread's ops run: that of the innermost [`with_stream`] or
 /// [`with_device`], else the default stream of the default device, which all threads share.
 pub fn current_stream() -> Result<Stream> {
-    if let Some(stream) = SCOPE.with(|scope| scope.borrow().last().cloned()) {
-        return Ok(stream);
+    hesper_runtime::fork::check()?;
+    match scope() {
+        Some(stream) => Ok(stream),
+        None => default_stream(default_device()),
     }
-    default_stream(default_device())
 }
 
 /// Calls `f` with the stream on which the current thread's ops run.
 pub(crate) fn with_current<R>(f: impl FnOnce(&Stream) -> R) -> Result<R> {
-    if let Some(stream) = SCOPE.with(|scope| scope.borrow().last().cloned()) {
+    hesper_runtime::fork::check()?;
+    if let Some(stream) = scope() {
         return Ok(f(&stream));
     }
     match default_device() {
@@ -275,7 +286,7 @@ pub(crate) fn with_current<R>(f: impl FnOnce(&Stream) -> R) -> Result<R> {
 /// The device on which the current thread's ops run; that of a runtime that was opened elsewhere counts as a GPU if its
 /// memory is not the host's.
 pub fn current_device() -> Device {
-    let Some(stream) = SCOPE.with(|scope| scope.borrow().last().cloned()) else { return default_device() };
+    let Some(stream) = scope() else { return default_device() };
     let elsewhere = if stream.runtime().info().host_visible { Device::Cpu } else { Device::Gpu(0) };
     device_of(&stream).unwrap_or(elsewhere)
 }
@@ -285,7 +296,16 @@ pub fn with_stream<R>(stream: &Stream, f: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
-            SCOPE.with(|scope| scope.borrow_mut().pop());
+            // Without a destructor the list must not keep memory of its own when it is empty.
+            let left = SCOPE.with(|scope| {
+                let mut scope = scope.borrow_mut();
+                let left = scope.pop();
+                if scope.is_empty() && scope.spilled() {
+                    *scope = SmallVec::new();
+                }
+                left
+            });
+            drop(left);
         }
     }
     SCOPE.with(|scope| scope.borrow_mut().push(stream.clone()));

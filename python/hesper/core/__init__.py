@@ -35,6 +35,6 @@ _os.environ.setdefault("HESPER_TF32", "0" if _os.environ.get("MLX_ENABLE_TF32") 
 _packages = [_os.path.join(_entry, "nvidia") for _entry in _sys.path]
 _core._look_for_libraries_in([_folder for _folder in _packages if _os.path.isdir(_folder)])
 
-# Compute threads do not come along into a forked process: it is told so instead of waiting for ever.
+# Of a forked process's threads there is one, which handles signals.
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_core._forked)

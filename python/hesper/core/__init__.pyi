@@ -2471,9 +2471,10 @@ def from_dlpack(x: array, /, *, copy: Any = None) -> array:
     ----------
     x : object with ``__dlpack__``
     copy : bool, optional
-        By default memory is shared only if its owner says that it is read-only.
-        With ``False`` it is shared, and nobody may write it; with ``True`` it is
-        copied. Double precision becomes ``float32``, and is copied.
+        By default memory is copied, unless its owner has copied it for this purpose.
+        With ``False`` it is shared, and nobody may write it; where that is not
+        possible, ``BufferError`` is raised. With ``True`` it is copied. Double
+        precision becomes ``float32``, and is copied.
 
     Returns
     -------

@@ -47,6 +47,8 @@ impl PyArray {
         if view.is_null() {
             return Err(PyBufferError::new_err("no place for the view was given"));
         }
+        // SAFETY: the caller gives a structure to fill. A view that is refused has no owner.
+        unsafe { (*view).obj = ptr::null_mut() };
         if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
             return Err(PyBufferError::new_err("views of an array are read-only"));
         }
@@ -54,9 +56,13 @@ impl PyArray {
         let array = slf.get().value();
         let format = format(array.dtype());
         let strided = flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES;
-        let order = ffi::PyBUF_C_CONTIGUOUS & !ffi::PyBUF_STRIDES;
+        let asked = |order: c_int| flags & order & !ffi::PyBUF_STRIDES != 0;
+        if asked(ffi::PyBUF_F_CONTIGUOUS) && array.ndim() > 1 {
+            return Err(PyBufferError::new_err("views of an array are never column by column"));
+        }
         // Who cannot follow strides gets the elements row by row.
-        let in_rows = !strided || flags & order == order;
+        let in_rows =
+            !strided || asked(ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_F_CONTIGUOUS | ffi::PyBUF_ANY_CONTIGUOUS);
         let array = if in_rows { array.contiguous().map_err(crate::error::raise)? } else { array };
         let host = evaluated(py, &array)?;
         let size = array.dtype().size() as isize;

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use half::{bf16, f16};
 use hesper::{Array, Category, Dtype};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyString, PyTuple};
 use pyo3::{ffi, intern};
@@ -382,8 +382,10 @@ fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Array> {
         // SAFETY: a format that is not null ends with a zero byte and lives as long as the view.
         unsafe { CStr::from_ptr(view.format) }
     };
-    let rank = view.ndim as usize;
-    let shape: Vec<usize> = if rank == 0 {
+    let (Ok(rank), Ok(len)) = (usize::try_from(view.ndim), usize::try_from(view.len)) else {
+        return Err(PyValueError::new_err("a buffer with a negative length does not make an array"));
+    };
+    let shape: Vec<usize> = if rank == 0 || view.shape.is_null() {
         Vec::new()
     } else {
         // SAFETY: with PyBUF_STRIDES, `shape` has `ndim` entries.
@@ -392,7 +394,11 @@ fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Array> {
     let element = element_type(format, view.itemsize as usize).ok_or_else(|| {
         PyValueError::new_err(format!("elements of format {format:?} do not make an array"))
     })?;
-    let mut bytes = vec![0u8; view.len as usize];
+    let mut bytes = Vec::new();
+    if bytes.try_reserve_exact(len).is_err() {
+        return Err(PyMemoryError::new_err(format!("no memory for a copy of {len} bytes")));
+    }
+    bytes.resize(len, 0u8);
     // SAFETY: `bytes` has the length of the whole view.
     let copied =
         unsafe { ffi::PyBuffer_ToContiguous(bytes.as_mut_ptr().cast(), &**view, view.len, b'C' as c_char) };

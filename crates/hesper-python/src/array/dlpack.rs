@@ -1,8 +1,9 @@
 //! DLPack: arrays exchanged with other libraries without going through Python's numbers.
 //!
 //! An array is given away as it lies in memory, marked read-only, because arrays are values; whoever
-//! cannot be told so gets a copy. What is taken in is copied, unless its owner says that nobody writes it,
-//! or the caller promises so with ``copy=False``. Memory of another library is given back through a queue
+//! cannot be told so gets a copy. What is taken in is copied: "read-only" says that the consumer must not write, not
+//! that nobody does. It is shared if the producer made a copy for this purpose, or if the caller promises with
+//! ``copy=False`` that nobody writes it. Memory of another library is given back through a queue
 //! that a thread with the interpreter's lock empties: a worker that drops an array never takes that lock.
 
 use std::ffi::{CStr, c_int, c_void};
@@ -228,14 +229,6 @@ impl Taken {
         }
     }
 
-    fn is_read_only(&self) -> bool {
-        match self {
-            Taken::Plain(_) => false,
-            // SAFETY: as above.
-            Taken::Versioned(tensor) => unsafe { tensor.as_ref().flags & READ_ONLY != 0 },
-        }
-    }
-
     fn is_copied(&self) -> bool {
         match self {
             Taken::Plain(_) => false,
@@ -244,8 +237,15 @@ impl Taken {
         }
     }
 
-    /// Gives the tensor back. The interpreter's lock is held.
-    fn release(self) {
+    /// Gives the tensor back. A deleter may run Python code: what it raises has nobody to go to but the hook for that.
+    fn release(self, py: Python<'_>) {
+        self.call_deleter();
+        if let Some(error) = PyErr::take(py) {
+            error.write_unraisable(py, None);
+        }
+    }
+
+    fn call_deleter(self) {
         // SAFETY: called once for each tensor, which is not used afterwards.
         unsafe {
             match self {
@@ -268,9 +268,13 @@ impl Taken {
 static OVER: Mutex<Vec<Taken>> = Mutex::new(Vec::new());
 
 /// Gives back what is over. The interpreter's lock is held; ours is not while a deleter runs.
-pub fn release_over(_py: Python<'_>) {
+pub fn release_over(py: Python<'_>) {
+    // In a forked process the lock may be that of a thread that does not exist.
+    if hesper_runtime::fork::is_forked() {
+        return;
+    }
     let over = std::mem::take(&mut *OVER.lock().unwrap_or_else(PoisonError::into_inner));
-    over.into_iter().for_each(Taken::release);
+    over.into_iter().for_each(|taken| taken.release(py));
 }
 
 extern "C" fn release_soon(_: *mut c_void) -> c_int {
@@ -303,10 +307,16 @@ unsafe impl HostMemory for Adopted {
 impl Drop for Adopted {
     fn drop(&mut self) {
         let Some(taken) = self.taken.take() else { return };
-        OVER.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
-        // SAFETY: may be called by any thread, without the interpreter's lock. If its queue is full, the
-        // next import empties ours.
-        unsafe { ffi::Py_AddPendingCall(Some(release_soon), std::ptr::null_mut()) };
+        // The end of the process gives back what is left then.
+        if hesper_runtime::fork::is_forked() {
+            return;
+        }
+        waiting::unless_ending(|| {
+            OVER.lock().unwrap_or_else(PoisonError::into_inner).push(taken);
+            // SAFETY: may be called by any thread, without the interpreter's lock, while there is an interpreter. If
+            // its queue is full, the next import empties ours.
+            unsafe { ffi::Py_AddPendingCall(Some(release_soon), std::ptr::null_mut()) };
+        });
     }
 }
 
@@ -319,12 +329,18 @@ fn ask<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> PyResult<Bound<'p
     };
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (1, 0))?;
-    if copy == Some(true) {
-        arguments.set_item("copy", true)?;
+    if let Some(copy) = copy {
+        arguments.set_item("copy", copy)?;
     }
     match method.call((), Some(&arguments)) {
         // Producers of the first version of the protocol take no arguments.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => method.call0(),
+        // "Cannot without a copy" has an exception of its own in the protocol.
+        Err(error) if copy == Some(false) && error.is_instance_of::<PyValueError>(py) => {
+            let refused = PyBufferError::new_err(error.value(py).to_string());
+            refused.set_cause(py, Some(error));
+            Err(refused)
+        }
         other => other,
     }
 }
@@ -366,7 +382,7 @@ pub fn import(object: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Array> 
     let made = build(&taken, copy);
     match made {
         Ok(Built::Copied(array)) => {
-            taken.release();
+            taken.release(py);
             Ok(array)
         }
         Ok(Built::Adopts { dtype, shape, address, len }) => {
@@ -374,10 +390,17 @@ pub fn import(object: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Array> 
             Array::adopt(owner, "a DLPack tensor", dtype, &shape).map_err(raise)
         }
         Err(error) => {
-            taken.release();
+            taken.release(py);
             Err(error)
         }
     }
+}
+
+/// Most axes of a tensor that is taken.
+const MOST_AXES: usize = 64;
+
+fn invalid(what: String) -> PyErr {
+    PyValueError::new_err(format!("[from_dlpack] a tensor with {what} does not make an array"))
 }
 
 enum Built {
@@ -391,15 +414,25 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
         let what = format!("[from_dlpack] memory of device {}, not of the host", tensor.device.kind);
         return Err(PyValueError::new_err(what));
     }
-    let rank = usize::try_from(tensor.ndim).unwrap_or(0);
-    let complex128 = (tensor.dtype.code, tensor.dtype.bits) == (5, 128);
+    let rank = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_AXES);
+    let rank = rank.ok_or_else(|| invalid(format!("{} axes", tensor.ndim)))?;
+    let complex128 = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) == (5, 128, 1);
     let dtype = if complex128 { Dtype::Complex64 } else { dtype_of(tensor.dtype)? };
-    let shape: Vec<usize> = if rank == 0 {
-        Vec::new()
-    } else {
+    let lengths: &[i64] = match rank {
+        0 => &[],
+        _ if tensor.shape.is_null() => return Err(invalid("no shape".into())),
         // SAFETY: a tensor has as many lengths as axes.
-        unsafe { std::slice::from_raw_parts(tensor.shape, rank) }.iter().map(|axis| *axis as usize).collect()
+        _ => unsafe { std::slice::from_raw_parts(tensor.shape, rank) },
     };
+    let width = tensor.dtype.bits as usize / 8;
+    let shape: Option<Vec<usize>> = lengths.iter().map(|axis| usize::try_from(*axis).ok()).collect();
+    let shape = shape.ok_or_else(|| invalid(format!("shape {lengths:?}")))?;
+    let size = shape.iter().try_fold(1usize, |size, axis| size.checked_mul(*axis));
+    let fits = |size: &usize| size.checked_mul(width).is_some_and(|bytes| bytes <= isize::MAX as usize);
+    let size = size.filter(fits).ok_or_else(|| invalid(format!("shape {lengths:?}")))?;
+    if size == 0 {
+        return Array::from_bytes(&[], dtype, &shape).map(Built::Copied).map_err(raise);
+    }
     let mut rows = vec![1i64; rank];
     for axis in (1..rank).rev() {
         rows[axis - 1] = rows[axis].saturating_mul(shape[axis] as i64);
@@ -410,20 +443,30 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
         // SAFETY: strides that are there are as many as axes.
         unsafe { std::slice::from_raw_parts(tensor.strides, rank) }.to_vec()
     };
-    let size: usize = shape.iter().product();
+    if tensor.data.is_null() {
+        return Err(invalid("no memory".into()));
+    }
     // SAFETY: the tensor's first element is this far from its data.
     let start = unsafe { tensor.data.cast::<u8>().byte_add(tensor.byte_offset as usize) };
-    let width = tensor.dtype.bits as usize / 8;
-    let in_rows = size <= 1 || shape.iter().zip(&strides).zip(&rows).all(|((n, a), b)| *n == 1 || a == b);
-    let unchanged = in_rows && !complex128 && dtype != Dtype::Float64;
-    if unchanged && size > 0 && copy != Some(true) && (copy == Some(false) || taken.is_read_only()) {
+    let in_rows = size == 1 || shape.iter().zip(&strides).zip(&rows).all(|((n, a), b)| *n == 1 || a == b);
+    let aligned = (start as usize).is_multiple_of(dtype.size());
+    let unchanged = in_rows && aligned && !complex128 && dtype != Dtype::Float64;
+    // Memory that the producer copied for this purpose is nobody else's.
+    if unchanged && (copy == Some(false) || (copy.is_none() && taken.is_copied())) {
         return Ok(Built::Adopts { dtype, shape, address: start, len: size * width });
     }
-    if copy == Some(false) && !taken.is_copied() && size > 0 {
-        return Err(PyValueError::new_err("[convert] Cannot import a CPU array without a copy."));
+    if copy == Some(false) {
+        let why = match (in_rows, aligned) {
+            (false, _) => "its elements do not lie row by row",
+            (true, false) => "its address is not a multiple of its elements' size",
+            (true, true) => "its elements are converted",
+        };
+        return Err(PyBufferError::new_err(format!(
+            "[from_dlpack] Cannot share the memory of a tensor: {why}"
+        )));
     }
     let mut bytes = Vec::with_capacity(size * width);
-    if in_rows && size > 0 {
+    if in_rows {
         // SAFETY: elements that lie row by row are one stretch of memory.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, size * width) });
     } else {
@@ -457,9 +500,10 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
 /// ----------
 /// x : object with ``__dlpack__``
 /// copy : bool, optional
-///     By default memory is shared only if its owner says that it is read-only.
-///     With ``False`` it is shared, and nobody may write it; with ``True`` it is
-///     copied. Double precision becomes ``float32``, and is copied.
+///     By default memory is copied, unless its owner has copied it for this purpose.
+///     With ``False`` it is shared, and nobody may write it; where that is not
+///     possible, ``BufferError`` is raised. With ``True`` it is copied. Double
+///     precision becomes ``float32``, and is copied.
 ///
 /// Returns
 /// -------

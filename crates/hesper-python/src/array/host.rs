@@ -12,8 +12,9 @@ use crate::error::raise;
 /// Computes an array without the interpreter's lock and gives its elements.
 pub fn evaluated(py: Python<'_>, array: &Array) -> PyResult<HostArray> {
     crate::eval::usable()?;
-    let (array, bytes) = (array.clone(), array.nbytes());
-    crate::waiting::wait(py, bytes, move || array.host_kept())?.map_err(raise)
+    let array = array.clone();
+    let quick = hesper::is_quick(std::slice::from_ref(&array));
+    crate::waiting::wait(py, quick, move || array.host_kept())?.map_err(raise)
 }
 
 /// An element as a Python object.

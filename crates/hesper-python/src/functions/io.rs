@@ -17,6 +17,8 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use crate::args::{On, on};
 use crate::array::PyArray;
 use crate::error::raise;
+use crate::eval::computed;
+use crate::waiting::{attached, detached};
 
 type Named = Vec<(String, Array)>;
 
@@ -147,7 +149,7 @@ fn load<'py>(
         Input::Path(path) => !path.exists(),
         _ => false,
     };
-    let loaded = py.detach(|| on(stream, || io::load_with(input, &options))).map_err(|error| {
+    let loaded = detached(py, || on(stream, || io::load_with(input, &options))).map_err(|error| {
         // Programs for MLX expect this of files of these kinds that are not there.
         match missing && matches!(kind, Format::Npz | Format::Gguf) {
             true => PyValueError::new_err(error.value(py).to_string()),
@@ -239,7 +241,7 @@ struct Output {
 
 impl Output {
     fn call<R>(&mut self, f: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>) -> std::io::Result<R> {
-        Python::attach(|py| f(self.file.bind(py))).map_err(|error| {
+        attached(|py| f(self.file.bind(py))).map_err(|error| {
             let text = error.to_string();
             self.failure.get_or_insert(error);
             std::io::Error::other(text)
@@ -274,11 +276,13 @@ impl Seek for Output {
     }
 }
 
-/// Saves to a path, atomically, or writes to a file object, without the interpreter's lock.
+/// Saves to a path, atomically, or writes to a file object, without the interpreter's lock. The arrays are computed
+/// before: an interrupt can end that, and no file is begun.
 fn put(
     call: &str,
     file: &Bound<'_, PyAny>,
     extension: &str,
+    arrays: Vec<Array>,
     to_path: impl FnOnce(&Path) -> hesper::Result<()> + Send,
     to_file: impl FnOnce(&mut Output) -> hesper::Result<()> + Send,
 ) -> PyResult<()> {
@@ -286,17 +290,23 @@ fn put(
     crate::eval::usable()?;
     if let Some(path) = path_of(file)? {
         let path = with_extension(path, extension);
-        return py.detach(|| to_path(&path)).map_err(raise);
+        computed(py, arrays)?;
+        return detached(py, || to_path(&path)).map_err(raise);
     }
     if !file.hasattr("write")? {
         return Err(not_a_file(call));
     }
+    computed(py, arrays)?;
     let mut output = Output { file: file.clone().unbind(), failure: None };
-    let result = py.detach(|| to_file(&mut output));
+    let result = detached(py, || to_file(&mut output));
     match output.failure {
         Some(error) => Err(error),
         None => result.map_err(raise),
     }
+}
+
+fn all(arrays: &Named) -> Vec<Array> {
+    arrays.iter().map(|(_, array)| array.clone()).collect()
 }
 
 fn named(arrays: &Named) -> impl Iterator<Item = (&str, &Array)> {
@@ -310,7 +320,14 @@ fn named(arrays: &Named) -> impl Iterator<Item = (&str, &Array)> {
 #[pyo3(signature = (file, arr))]
 fn save(file: &Bound<'_, PyAny>, arr: PyArray) -> PyResult<()> {
     let array = arr.value();
-    put("save", file, "npy", |path| io::save_npy(path, &array), |out| io::write_npy(out, &array))
+    put(
+        "save",
+        file,
+        "npy",
+        vec![array.clone()],
+        |path| io::save_npy(path, &array),
+        |out| io::write_npy(out, &array),
+    )
 }
 
 /// The arrays of `savez`: those without a name are called ``arr_0``, ``arr_1`` and so on.
@@ -338,7 +355,7 @@ fn zip_to(out: &mut Output, write: impl Fn(&mut dyn WriteSeek) -> hesper::Result
         Ok(file.call_method0("seekable")?.extract::<bool>()?
             && file.call_method0("tell")?.extract::<u64>()? == 0)
     };
-    if Python::attach(|py| from_start(out.file.bind(py))).unwrap_or(false) {
+    if attached(|py| from_start(out.file.bind(py))).unwrap_or(false) {
         return write(out);
     }
     let mut memory = Cursor::new(Vec::new());
@@ -361,7 +378,7 @@ fn savez(
 ) -> PyResult<()> {
     let arrays = to_zip("savez", args, kwargs)?;
     let to_file = |out: &mut Output| zip_to(out, |mut out| io::write_npz(&mut out, named(&arrays)));
-    put("savez", file, "npz", |path| io::save_npz(path, named(&arrays)), to_file)
+    put("savez", file, "npz", all(&arrays), |path| io::save_npz(path, named(&arrays)), to_file)
 }
 
 /// Save arrays in the compressed ``.npz`` format.
@@ -377,7 +394,14 @@ fn savez_compressed(
     let arrays = to_zip("savez_compressed", args, kwargs)?;
     let to_file =
         |out: &mut Output| zip_to(out, |mut out| io::write_npz_compressed(&mut out, named(&arrays)));
-    put("savez_compressed", file, "npz", |path| io::save_npz_compressed(path, named(&arrays)), to_file)
+    put(
+        "savez_compressed",
+        file,
+        "npz",
+        all(&arrays),
+        |path| io::save_npz_compressed(path, named(&arrays)),
+        to_file,
+    )
 }
 
 /// The arrays of a dict.
@@ -429,6 +453,7 @@ fn save_safetensors(
         "save_safetensors",
         file,
         "safetensors",
+        all(&arrays),
         |path| io::save_safetensors(path, named(&arrays), &metadata),
         |out| io::write_safetensors(out, named(&arrays), &metadata),
     )
@@ -461,7 +486,8 @@ fn save_gguf(
     for (key, value) in metadata.into_iter().flat_map(|metadata| metadata.iter()) {
         entries.push((key.extract::<String>()?, gguf_value(&key, &value)?));
     }
-    py.detach(|| io::save_gguf(path, named(&arrays), &entries)).map_err(raise)
+    computed(py, all(&arrays))?;
+    detached(py, || io::save_gguf(path, named(&arrays), &entries)).map_err(raise)
 }
 
 fn gguf_value(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<MetaValue> {
@@ -484,7 +510,7 @@ fn gguf_value(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Meta
     }
     macro_rules! numbers {
         ($type:ty, $kind:ident) => {{
-            let values = value.py().detach(|| array.to_vec::<$type>()).map_err(raise)?;
+            let values = detached(value.py(), || array.to_vec::<$type>()).map_err(raise)?;
             match (array.ndim(), &values[..]) {
                 (0, [value]) => MetaValue::$kind(*value),
                 _ => MetaValue::Array(MetaArray::$kind(values)),
@@ -503,7 +529,7 @@ fn gguf_value(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Meta
         Dtype::Float32 => numbers!(f32, F32),
         Dtype::Float64 => numbers!(f64, F64),
         Dtype::Bool => {
-            let bytes = value.py().detach(|| array.read_bytes(<[u8]>::to_vec)).map_err(raise)?;
+            let bytes = detached(value.py(), || array.read_bytes(<[u8]>::to_vec)).map_err(raise)?;
             let values: Vec<bool> = bytes.iter().map(|&byte| byte != 0).collect();
             match (array.ndim(), &values[..]) {
                 (0, [value]) => MetaValue::Bool(*value),

@@ -9,6 +9,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::ids::IdMap;
 use crate::shape::{Shape, broadcast};
+use crate::transform::guarded::guarded;
 use crate::transform::scope::{Opened, outermost};
 use crate::transform::source::placeholder;
 use crate::transform::tape::Tape;
@@ -109,7 +110,7 @@ impl Graph {
             .iter()
             .map(|(shape, dtype)| placeholder(opened.scope(), "export_function", shape.clone(), *dtype))
             .collect::<Result<Vec<Array>>>()?;
-        let outputs = f(&arguments)?;
+        let outputs = guarded("the function to export", || f(&arguments))?;
         Ok(Builder::new(signature, &arguments).build(&outputs, &arguments)?)
     }
 

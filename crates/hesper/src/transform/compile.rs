@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 
+use super::guarded::guarded;
 use super::program::{Program, call};
 use super::scope::{Opened, outermost};
 use super::source::placeholder;
@@ -121,7 +122,7 @@ fn trace<T, E: From<Error>>(
         .iter()
         .map(|input| placeholder(opened.scope(), "compile", input.0.shape.clone(), input.dtype()))
         .collect::<Result<Vec<Array>>>()?;
-    let (outputs, more) = f(&arguments)?;
+    let (outputs, more) = guarded("the function to compile", || f(&arguments))?;
     Ok((Program::new(&outputs, &arguments)?, more))
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::depends::depends;
+use super::guarded::guarded;
 use super::rule::{Backward, Batch, Cotangents, Forward, Tangents, zeros_like};
 use super::scope::outermost;
 use crate::Dtype;
@@ -87,7 +88,7 @@ impl CustomFunction {
 
     /// Calls the function.
     pub fn call(&self, inputs: &[Array]) -> Result<Vec<Array>> {
-        let outputs = (self.function)(inputs)?;
+        let outputs = guarded("the custom function", || (self.function)(inputs))?;
         if outermost(inputs).is_none() {
             return Ok(outputs);
         }
@@ -175,7 +176,7 @@ impl Op for Bundle {
             .zip(outputs)
             .map(|(cotangent, output)| cotangent.clone().map_or_else(|| zeros_like(output), Ok))
             .collect::<Result<Vec<Array>>>()?;
-        let found = own(inputs, &cotangents, outputs)?;
+        let found = guarded("the vjp rule of a custom function", || own(inputs, &cotangents, outputs))?;
         self.check("cotangents", found.len(), self.inputs)?;
         Ok(found.into_iter().map(Some).chain(outputs.iter().map(|_| None)).collect())
     }
@@ -183,7 +184,8 @@ impl Op for Bundle {
     fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
         let (inputs, outputs) = rule.tangents.split_at(self.inputs);
         let Some(own) = &self.rules.jvp else { return Ok(outputs.iter().cloned().collect()) };
-        let found = own(&rule.call.inputs[..self.inputs], inputs)?;
+        let primals = &rule.call.inputs[..self.inputs];
+        let found = guarded("the jvp rule of a custom function", || own(primals, inputs))?;
         self.check("tangents", found.len(), self.outputs.len())?;
         Ok(found.into_iter().map(Some).collect())
     }
@@ -196,7 +198,8 @@ impl Op for Bundle {
                 (self.inputs..rule.inputs.len()).map(|at| rule.full(at)).collect::<Result<Vec<Array>>>()?
             }
             Some(own) => {
-                let (given, axes) = own(&rule.inputs[..self.inputs], &rule.axes[..self.inputs])?;
+                let (inputs, axes) = (&rule.inputs[..self.inputs], &rule.axes[..self.inputs]);
+                let (given, axes) = guarded("the vmap rule of a custom function", || own(inputs, axes))?;
                 self.check("outputs", given.len(), self.outputs.len())?;
                 self.check("axes", axes.len(), self.outputs.len())?;
                 // Through the rule of a batch they all get their new axis in front.

@@ -15,6 +15,7 @@ mod custom;
 mod depends;
 mod dot;
 mod forward;
+pub(crate) mod guarded;
 mod program;
 mod reverse;
 pub(crate) mod rule;
@@ -29,6 +30,7 @@ use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::shape::{Shape, axis};
+use guarded::guarded;
 use rule::zeros_like;
 use scope::Opened;
 use tape::Tape;
@@ -51,7 +53,7 @@ fn run<R, E: From<Error>>(
         .iter()
         .map(|primal| source::watched(opened.scope(), primal))
         .collect::<Result<Vec<Array>>>()?;
-    let outputs = f(&sources)?;
+    let outputs = guarded("the function to differentiate", || f(&sources))?;
     let tape = Tape::new(&outputs, &sources);
     let result = then(&tape, &outputs)?;
     drop(opened);
@@ -113,7 +115,7 @@ pub fn vjp_with<E: From<Error>>(
     cotangents: impl FnOnce(&[Array]) -> Result<Vec<Option<Array>>, E>,
 ) -> Result<(Vec<Array>, Vec<Array>), E> {
     run(f, primals, |tape, outputs| {
-        let seeds = cotangents(outputs)?
+        let seeds = guarded("the function that gives cotangents", || cotangents(outputs))?
             .iter()
             .zip(outputs)
             .map(|(seed, output)| seed.as_ref().map(|seed| seed.astype(output.dtype())).transpose())
@@ -290,7 +292,7 @@ pub fn over<E: From<Error>>(
             }
         });
     }
-    let outputs = f(&slices)?;
+    let outputs = guarded("the function to vectorize", || f(&slices))?;
     let places = places(outputs.len())?;
     let varied: SmallVec<[usize; 4]> = (0..arrays.len()).filter(|at| found[*at].is_some()).collect();
     let sources: Vec<Array> = varied.iter().map(|at| slices[*at].clone()).collect();
