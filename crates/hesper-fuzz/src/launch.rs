@@ -33,9 +33,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 impl Job {
     fn with_memory(&self, run: impl FnOnce(&mut Bindings<'_>) -> bool) -> End {
         let mut memory = self.args.clone();
-        let writes = |i: usize| {
-            matches!(self.kernel.params[i].kind, ParamKind::Buffer { access, .. } if access.writes())
-        };
+        let writes = |i: usize| matches!(self.kernel.params[i].kind, ParamKind::Buffer { access, .. } if access.writes());
         let args = memory.iter_mut().enumerate();
         let args = args.map(|(i, bytes)| if writes(i) { Arg::write(bytes) } else { Arg::read(bytes) });
         let Ok(mut bindings) = Bindings::new(args.collect()) else { return End::Stopped };

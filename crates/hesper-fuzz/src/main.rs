@@ -92,11 +92,7 @@ fn run(args: &Arguments, chosen: &[&dyn Target], options: &Options) -> std::io::
             clean = false;
         } else {
             let (runs, accepted) = outcome.counts;
-            println!(
-                "ok   {}: {runs} inputs, {accepted} accepted, seed {}",
-                target.name(),
-                options.seed
-            );
+            println!("ok   {}: {runs} inputs, {accepted} accepted, seed {}", target.name(), options.seed);
         }
     }
     Ok(clean)

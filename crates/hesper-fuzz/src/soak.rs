@@ -25,6 +25,9 @@ pub struct Plan {
     pub only: Option<usize>,
     /// Whether a thread ends after a few rounds and another one takes its place.
     pub short_threads: bool,
+    /// How many different rounds there are. With few of them every cache is soon as full as it gets, and whatever still
+    /// grows is a leak; without a limit shapes and texts keep changing.
+    pub variety: Option<u64>,
 }
 
 /// What a process holds at one moment.
@@ -42,6 +45,13 @@ pub struct Sample {
     pub counters: hesper_runtime::Counters,
     /// Live allocations by size.
     pub by_size: Vec<i64>,
+}
+
+/// How much the largest value grew from the second quarter of the samples to the last one.
+pub fn growth(samples: &[Sample], value: impl Fn(&Sample) -> i64) -> i64 {
+    let quarter = samples.len() / 4;
+    let most = |part: &[Sample]| part.iter().map(&value).max().unwrap_or(0);
+    most(&samples[samples.len() - quarter..]) - most(&samples[quarter..2 * quarter])
 }
 
 impl Sample {
@@ -94,7 +104,8 @@ fn chain(random: &mut Random, x: &Array) -> Result<Array> {
 }
 
 fn build(random: &mut Random, _: &Path) -> Result<()> {
-    let x = numbers(random, &[1 + random.clone().below(40), 1 + random.clone().below(70)])?;
+    let shape = [1 + random.below(40), 1 + random.below(70)];
+    let x = numbers(random, &shape)?;
     let y = chain(random, &x)?;
     if random.one_in(3) {
         hesper::async_eval([&y])?;
@@ -191,6 +202,8 @@ pub fn run(plan: &Plan, seed: u64, mut report: impl FnMut(&Sample)) -> Result<Ve
         let mut left = if plan.short_threads { 50 } else { usize::MAX };
         while left > 0 && !stop.load(Ordering::Relaxed) {
             left -= 1;
+            let number = random.next();
+            let mut random = Random::new(plan.variety.map_or(number, |variety| number % variety));
             let which = plan.only.unwrap_or_else(|| random.below(ACTIVITIES.len()));
             if let Err(error) = ACTIVITIES[which].1(&mut random, &file.0) {
                 stop.store(true, Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! `hesper-soak [--threads N] [--seconds N] [--interval N] [--seed S] [--only ACTIVITY] [--short-threads]`: prints what the
-//! process holds while it works. `--sizes` adds the live allocations that grew, by size.
+//! `hesper-soak [--threads N] [--seconds N] [--interval N] [--seed S] [--only ACTIVITY] [--variety N] [--short-threads]`:
+//! prints what the process holds while it works. `--sizes` adds the live allocations that grew, by size; `--growth KIB` fails
+//! if the most resident memory of the last quarter is so much above that of the second quarter.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         interval: Duration::from_secs(number("--interval", 5)),
         only,
         short_threads: has("--short-threads"),
+        variety: value("--variety").and_then(|text| text.parse().ok()),
     };
     let mut first: Option<Sample> = None;
     println!("   s    rounds  rss KiB  heap KiB  active KiB  cached KiB  blocks  streams  kernels");
@@ -59,7 +61,13 @@ fn main() -> ExitCode {
         }
     });
     match outcome {
-        Ok(_) => ExitCode::SUCCESS,
+        Ok(samples) => {
+            let grown = soak::growth(&samples, |sample| sample.resident.unwrap_or(0) as i64) >> 10;
+            let heap = soak::growth(&samples, |sample| sample.heap) >> 10;
+            println!("from the second quarter to the last: resident {grown:+} KiB, heap {heap:+} KiB");
+            let allowed: Option<i64> = value("--growth").and_then(|text| text.parse().ok());
+            if allowed.is_some_and(|allowed| grown > allowed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
         Err(error) => {
             eprintln!("a round failed: {error}");
             ExitCode::FAILURE

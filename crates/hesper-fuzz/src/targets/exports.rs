@@ -88,7 +88,9 @@ impl Target for Exports {
     fn describe(&self, input: &[u8]) -> String {
         match Imported::from_bytes(input.to_vec()) {
             Ok(imported) => {
-                let steps = |graph: &Graph| graph.steps().iter().map(|step| format!("{step:?}\n")).collect::<String>();
+                let steps = |graph: &Graph| {
+                    graph.steps().iter().map(|step| format!("{step:?}\n")).collect::<String>()
+                };
                 imported.graphs().iter().map(steps).collect()
             }
             Err(error) => error.to_string(),

@@ -19,10 +19,40 @@ pub struct Files;
 const SMALL: usize = 1 << 16;
 
 const WORDS: [&str; 34] = [
-    "{", "}", "[", "]", "(", ")", ",", ":", "\"", "'", "\\", "\\ud800", "null", "-1", "1e9", " ", "true",
-    "\"F32\"", "\"BF16\"", "\"I64\"", "\"U8\"", "\"BOOL\"", "\"F8_E4M3\"", "\"data_offsets\"", "\"shape\"",
-    "\"dtype\"", "\"__metadata__\"", "'descr'", "'<f4'", "'>c8'", "'|b1'", "'fortran_order': True",
-    "'shape': ()", "18446744073709551615",
+    "{",
+    "}",
+    "[",
+    "]",
+    "(",
+    ")",
+    ",",
+    ":",
+    "\"",
+    "'",
+    "\\",
+    "\\ud800",
+    "null",
+    "-1",
+    "1e9",
+    " ",
+    "true",
+    "\"F32\"",
+    "\"BF16\"",
+    "\"I64\"",
+    "\"U8\"",
+    "\"BOOL\"",
+    "\"F8_E4M3\"",
+    "\"data_offsets\"",
+    "\"shape\"",
+    "\"dtype\"",
+    "\"__metadata__\"",
+    "'descr'",
+    "'<f4'",
+    "'>c8'",
+    "'|b1'",
+    "'fortran_order': True",
+    "'shape': ()",
+    "18446744073709551615",
 ];
 
 impl Target for Files {
@@ -37,14 +67,20 @@ impl Target for Files {
     fn seeds(&self) -> Vec<Vec<u8>> {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../hesper-files/tests");
         let mut folders = vec![tests.join("golden")];
-        folders.extend(["gguf", "index", "npy", "npz", "safetensors"].map(|name| tests.join("corpus").join(name)));
+        folders.extend(
+            ["gguf", "index", "npy", "npz", "safetensors"].map(|name| tests.join("corpus").join(name)),
+        );
         let mut paths: Vec<_> = folders
             .iter()
             .flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten())
             .filter_map(|entry| Some(entry.ok()?.path()))
             .collect();
         paths.sort();
-        paths.iter().filter_map(|path| std::fs::read(path).ok()).filter(|bytes| bytes.len() < 1 << 16).collect()
+        paths
+            .iter()
+            .filter_map(|path| std::fs::read(path).ok())
+            .filter(|bytes| bytes.len() < 1 << 16)
+            .collect()
     }
 
     fn fresh(&self) -> usize {
@@ -62,7 +98,9 @@ impl Target for Files {
     fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
         // Headers are texts with their length before them: 8 bytes in safetensors, 2 or 4 in npy.
         let header = match input.get(..8) {
-            Some(magic) if magic.starts_with(b"\x93NUMPY") => Some(if magic[6] > 1 { (12, 4) } else { (10, 2) }),
+            Some(magic) if magic.starts_with(b"\x93NUMPY") => {
+                Some(if magic[6] > 1 { (12, 4) } else { (10, 2) })
+            }
             Some(magic) if magic.starts_with(b"GGUF") || magic.starts_with(b"PK") => None,
             Some(_) => Some((8, 8)),
             None => None,
@@ -76,7 +114,8 @@ impl Target for Files {
 
     fn run(&self, input: &[u8]) -> Result<Verdict, String> {
         let kind = input.last().map_or(0, |last| last % 3);
-        let quantized = [Quantized::Affine, Quantized::Float(Dtype::Float32), Quantized::Blocks][kind as usize];
+        let quantized =
+            [Quantized::Affine, Quantized::Float(Dtype::Float32), Quantized::Blocks][kind as usize];
         let source = io::Source::from_bytes(input.to_vec());
         let options = Options { quantized, ..Options::default() };
         let Ok(loaded) = io::load_with(source, &options) else { return Ok(Verdict::Refused) };
@@ -92,7 +131,12 @@ impl Target for Files {
             }
         }
         for (_, blocks) in loaded.all_blocks() {
-            if blocks.shape().iter().try_fold(1usize, |size, n| size.checked_mul(*n)).is_some_and(|n| n <= SMALL) {
+            if blocks
+                .shape()
+                .iter()
+                .try_fold(1usize, |size, n| size.checked_mul(*n))
+                .is_some_and(|n| n <= SMALL)
+            {
                 let _ = blocks.dequantize(Dtype::Float32).and_then(|array| array.eval());
             }
         }
@@ -142,13 +186,16 @@ fn length(random: &mut Random) -> u64 {
 fn safetensors(random: &mut Random) -> Vec<u8> {
     let (mut parts, mut end) = (Vec::new(), 0u64);
     for number in 0..random.below(5) {
-        let (dtype, size) = random.pick(&[("F32", 4), ("F16", 2), ("BF16", 2), ("I64", 8), ("U8", 1), ("BOOL", 1)]);
+        let (dtype, size) =
+            random.pick(&[("F32", 4), ("F16", 2), ("BF16", 2), ("I64", 8), ("U8", 1), ("BOOL", 1)]);
         let shape: Vec<u64> = (0..random.below(4)).map(|_| length(random)).collect();
         let bytes = shape.iter().fold(size, |bytes: u64, n| bytes.wrapping_mul(*n));
         let start = if random.one_in(20) { mutate::number(random, end as usize) } else { end };
         end = start.wrapping_add(if random.one_in(20) { mutate::number(random, 64) } else { bytes });
         let name = if random.one_in(10) { "a".to_string() } else { format!("x.{number}") };
-        parts.push(format!("\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}"));
+        parts.push(format!(
+            "\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}"
+        ));
     }
     if random.one_in(4) {
         parts.push("\"__metadata__\":{\"format\":\"pt\"}".to_string());
@@ -232,7 +279,8 @@ fn again(format: Format, kept: &[(String, Array)]) -> Result<(), String> {
         };
         let found = found.ok_or_else(|| format!("{name:?} did not come back"))?;
         let bytes = |array: &Array| array.read_bytes(<[u8]>::to_vec).map_err(|error| error.to_string());
-        if (found.dtype(), found.shape()) != (array.dtype(), array.shape()) || bytes(found)? != bytes(array)? {
+        if (found.dtype(), found.shape()) != (array.dtype(), array.shape()) || bytes(found)? != bytes(array)?
+        {
             return Err(format!("{name:?} came back as another array: {found:?} instead of {array:?}"));
         }
     }

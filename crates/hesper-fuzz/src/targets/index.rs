@@ -22,12 +22,15 @@ impl Target for Indexing {
         let case = Case::read(&mut Choices::new(input));
         let error = |error: hesper::Error| error.to_string();
         let array = case.array().map_err(error)?;
-        let indices: Vec<Index> = case.parts.iter().map(Part::index).collect::<hesper::Result<_>>().map_err(error)?;
+        let indices: Vec<Index> =
+            case.parts.iter().map(Part::index).collect::<hesper::Result<_>>().map_err(error)?;
         let found = array.index(&indices);
         let Some(wanted) = case.reference() else {
             return match found {
                 Err(_) => Ok(Verdict::Refused),
-                Ok(array) => Err(format!("an index that NumPy refuses gives an array of shape {:?}", array.shape())),
+                Ok(array) => {
+                    Err(format!("an index that NumPy refuses gives an array of shape {:?}", array.shape()))
+                }
             };
         };
         let found = found.map_err(|error| format!("refused: {error}"))?;
@@ -232,7 +235,8 @@ impl Case {
                     if length == 0 && !list.is_empty() {
                         return None;
                     }
-                    let nearest = |at: &i32| if *at < 0 { at + length } else { *at }.clamp(0, length - 1) as usize;
+                    let nearest =
+                        |at: &i32| if *at < 0 { at + length } else { *at }.clamp(0, length - 1) as usize;
                     items.push(Item::List(lists.len()));
                     lists.push((shape.clone(), list.iter().map(nearest).collect()));
                 }
@@ -309,7 +313,11 @@ impl Case {
         let value = Array::try_from_slice(&each, &wanted.shape).map_err(|error| error.to_string())?;
         for (what, value, numbers) in [
             ("update", value, each.clone()),
-            ("update by a number", Array::from_slice(&[7]).reshape(&[]).map_err(|e| e.to_string())?, vec![7; each.len()]),
+            (
+                "update by a number",
+                Array::from_slice(&[7]).reshape(&[]).map_err(|e| e.to_string())?,
+                vec![7; each.len()],
+            ),
         ] {
             let mut list: Vec<i32> = (0..size as i32).collect();
             for (source, new) in wanted.sources.iter().zip(&numbers) {

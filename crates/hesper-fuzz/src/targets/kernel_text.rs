@@ -21,12 +21,70 @@ pub struct KernelText;
 const SEPARATOR: &str = "\n//@\n";
 
 const WORDS: [&str; 64] = [
-    "{", "}", "(", ")", "[", "]", ";", ",", "<", ">", "::", "*", "&", "&&", "||", "!", "~", "+", "-", "/", "%",
-    "<<", ">>", "==", "?", ":", "=", "+=", "++", "--", ".x", ".xyzw", "->", "#define M(x) x x\n",
-    "#define A A A\n", "#define B(x) B(x)\n", "#if 1\n", "#endif\n", "#include \"x\"\n", "template <typename T>",
-    "struct S { int a[4]; S* s; };", "int", "uint", "float4", "half", "bool", "long", "threadgroup float", "device",
-    "constant", "for (;;)", "while (true)", "if (", "else", "return", "break;", "continue;", "constexpr", "auto",
-    "simd_sum(", "threadgroup_barrier(mem_flags::mem_threadgroup);", "9223372036854775808", "1e999", "0x",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    ";",
+    ",",
+    "<",
+    ">",
+    "::",
+    "*",
+    "&",
+    "&&",
+    "||",
+    "!",
+    "~",
+    "+",
+    "-",
+    "/",
+    "%",
+    "<<",
+    ">>",
+    "==",
+    "?",
+    ":",
+    "=",
+    "+=",
+    "++",
+    "--",
+    ".x",
+    ".xyzw",
+    "->",
+    "#define M(x) x x\n",
+    "#define A A A\n",
+    "#define B(x) B(x)\n",
+    "#if 1\n",
+    "#endif\n",
+    "#include \"x\"\n",
+    "template <typename T>",
+    "struct S { int a[4]; S* s; };",
+    "int",
+    "uint",
+    "float4",
+    "half",
+    "bool",
+    "long",
+    "threadgroup float",
+    "device",
+    "constant",
+    "for (;;)",
+    "while (true)",
+    "if (",
+    "else",
+    "return",
+    "break;",
+    "continue;",
+    "constexpr",
+    "auto",
+    "simd_sum(",
+    "threadgroup_barrier(mem_flags::mem_threadgroup);",
+    "9223372036854775808",
+    "1e999",
+    "0x",
 ];
 
 fn cases() -> &'static [Case] {
@@ -47,7 +105,10 @@ impl Target for KernelText {
     }
 
     fn seeds(&self) -> Vec<Vec<u8>> {
-        cases().iter().map(|case| [case.name, case.header, case.source].join(SEPARATOR).into_bytes()).collect()
+        cases()
+            .iter()
+            .map(|case| [case.name, case.header, case.source].join(SEPARATOR).into_bytes())
+            .collect()
     }
 
     fn fresh(&self) -> usize {
@@ -59,7 +120,11 @@ impl Target for KernelText {
     }
 
     fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
-        if random.one_in(4) { mutate::bytes(input, others, random) } else { mutate::text(input, &WORDS, random) }
+        if random.one_in(4) {
+            mutate::bytes(input, others, random)
+        } else {
+            mutate::text(input, &WORDS, random)
+        }
     }
 
     fn memory(&self, input: &[u8]) -> usize {
@@ -91,7 +156,10 @@ fn bomb(random: &mut Random) -> String {
         4 => (String::new(), "if (true) ".repeat(many) + ";"),
         5 => {
             let lines = (1..many.min(64)).map(|n| format!("#define M{n} M{0} M{0}\n", n - 1));
-            (format!("#define M0 +1\n{}", lines.collect::<String>()), format!("out[0] = 1 M{};", many.min(64) - 1))
+            (
+                format!("#define M0 +1\n{}", lines.collect::<String>()),
+                format!("out[0] = 1 M{};", many.min(64) - 1),
+            )
         }
         6 => (format!("int f(int x) {{ return f(x - {many}); }}"), "out[0] = f(3);".into()),
         7 => {
@@ -103,12 +171,19 @@ fn bomb(random: &mut Random) -> String {
         10 => (String::new(), "for (int i = 0; i >= 0; i += 0) { out[0] = i; }".into()),
         11 => {
             let fields = (1..many.min(60)).map(|n| format!("struct S{n} {{ S{0} a[9]; }};\n", n - 1));
-            (format!("struct S0 {{ int a; }};\n{}", fields.collect::<String>()), format!("S{} s; out[0] = 1;", many.min(60) - 1))
+            (
+                format!("struct S0 {{ int a; }};\n{}", fields.collect::<String>()),
+                format!("S{} s; out[0] = 1;", many.min(60) - 1),
+            )
         }
         12 => (String::new(), format!("out[0] = {};", "1?".repeat(many) + "1" + &":0".repeat(many))),
         _ => {
-            let functions = (1..many.min(40)).map(|n| format!("int f{n}(int x) {{ return f{0}(x) + f{0}(x); }}\n", n - 1));
-            (format!("int f0(int x) {{ return x; }}\n{}", functions.collect::<String>()), format!("out[0] = f{}(1);", many.min(40) - 1))
+            let functions = (1..many.min(40))
+                .map(|n| format!("int f{n}(int x) {{ return f{0}(x) + f{0}(x); }}\n", n - 1));
+            (
+                format!("int f0(int x) {{ return x; }}\n{}", functions.collect::<String>()),
+                format!("out[0] = f{}(1);", many.min(40) - 1),
+            )
         }
     };
     [cases()[random.below(cases().len())].name, &header, &body].join(SEPARATOR)
@@ -149,7 +224,8 @@ fn job(case: &Case, header: &str, body: &str) -> Option<Job> {
     let (contiguous, atomic) = (case.ensure_row_contiguous, case.atomic_outputs);
     let kernel = CustomKernel::new(case.name, &names, &outputs, body, header, contiguous, atomic).ok()?;
     let inputs = case.bound_inputs();
-    let info = |a: &Array| InputInfo { dtype: kernel_dtype(a.dtype), ndim: a.shape.len(), size: a.len() as u64 };
+    let info =
+        |a: &Array| InputInfo { dtype: kernel_dtype(a.dtype), ndim: a.shape.len(), size: a.len() as u64 };
     let template = case.template.iter().map(|(name, value)| {
         let value = match value {
             TemplateArg::Type(dtype) => TemplateValue::Dtype(kernel_dtype(*dtype)),

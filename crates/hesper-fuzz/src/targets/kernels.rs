@@ -33,7 +33,8 @@ impl Target for Kernels {
 
     fn run(&self, input: &[u8]) -> Result<Verdict, String> {
         let (header, body) = Writer::new(input).program();
-        let job = job(&header, &body).map_err(|why| format!("a generated kernel is refused: {why}\n{header}\n{body}"))?;
+        let job = job(&header, &body)
+            .map_err(|why| format!("a generated kernel is refused: {why}\n{header}\n{body}"))?;
         job.compare(true).map_err(|why| format!("{why}\n{header}\n{body}"))?;
         Ok(Verdict::Accepted)
     }
@@ -102,7 +103,15 @@ struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn new(input: &'a [u8]) -> Self {
         let choices = Choices::new(input);
-        Writer { choices, body: String::new(), indent: 0, scope: Vec::new(), names: 0, budget: 60, in_loop: false }
+        Writer {
+            choices,
+            body: String::new(),
+            indent: 0,
+            scope: Vec::new(),
+            names: 0,
+            budget: 60,
+            in_loop: false,
+        }
     }
 
     fn line(&mut self, text: &str) {
@@ -156,7 +165,8 @@ impl<'a> Writer<'a> {
             }
             1 => {
                 let (name, value) = (self.fresh(), self.expr(Int, 2));
-                let call = self.choices.pick(&["simd_sum", "simd_max", "simd_min", "simd_prefix_inclusive_sum"]);
+                let call =
+                    self.choices.pick(&["simd_sum", "simd_max", "simd_min", "simd_prefix_inclusive_sum"]);
                 self.line(&format!("int {name} = {call}({value});"));
                 self.scope.push((name, Int));
             }
@@ -248,7 +258,9 @@ impl<'a> Writer<'a> {
             11 => {
                 let name = self.fresh();
                 let (a, b) = (self.expr(Int, 1), self.expr(Float, 1));
-                self.line(&format!("Pair {name}; {name}.a = {a}; {name}.b = {b}; {name} = swap_parts({name});"));
+                self.line(&format!(
+                    "Pair {name}; {name}.a = {a}; {name}.b = {b}; {name} = swap_parts({name});"
+                ));
                 self.scope.push((format!("{name}.a"), Int));
                 self.scope.push((format!("{name}.b"), Float));
             }
@@ -265,7 +277,9 @@ impl<'a> Writer<'a> {
     fn assignable(&self, ty: Ty) -> Vec<String> {
         let own = |name: &String| name.starts_with('v') && !name.contains('.');
         // A counter of a loop is not assigned to.
-        let loops = |name: &String| self.body.contains(&format!("++{name})")) || self.body.contains(&format!("{name}++"));
+        let loops = |name: &String| {
+            self.body.contains(&format!("++{name})")) || self.body.contains(&format!("{name}++"))
+        };
         self.scope
             .iter()
             .filter(|(name, of)| *of == ty && own(name) && !loops(name))
@@ -292,10 +306,23 @@ impl<'a> Writer<'a> {
     fn literal(&mut self, ty: Ty) -> String {
         let n = self.choices.below(20) as i32 - 6;
         match ty {
-            Int => self.choices.pick(&[n.to_string(), "2147483647".into(), "(-2147483647 - 1)".into(), n.to_string()]),
-            Uint => self.choices.pick(&[format!("{}u", n.abs()), "4294967295u".into(), format!("{}u", n.abs())]),
+            Int => self.choices.pick(&[
+                n.to_string(),
+                "2147483647".into(),
+                "(-2147483647 - 1)".into(),
+                n.to_string(),
+            ]),
+            Uint => {
+                self.choices.pick(&[format!("{}u", n.abs()), "4294967295u".into(), format!("{}u", n.abs())])
+            }
             Long => self.choices.pick(&[format!("long({n})"), "9223372036854775807l".into()]),
-            Float => self.choices.pick(&[format!("{n}.5f"), "0.0f".into(), "1e30f".into(), format!("{n}.0f"), "1e-40f".into()]),
+            Float => self.choices.pick(&[
+                format!("{n}.5f"),
+                "0.0f".into(),
+                "1e30f".into(),
+                format!("{n}.0f"),
+                "1e-40f".into(),
+            ]),
             Half => format!("half({n}.25f)"),
             Bool => self.choices.pick(&["true".into(), "false".into()]),
             Short => format!("short({})", n * 1000),
@@ -347,7 +374,9 @@ impl<'a> Writer<'a> {
                     1 => format!("({}).wzyx", self.expr(Float4, d)),
                     _ => self.arithmetic(ty, d),
                 },
-                Float if self.choices.one_in(5) => format!("dot({}, {})", self.expr(Float4, d), self.expr(Float4, d)),
+                Float if self.choices.one_in(5) => {
+                    format!("dot({}, {})", self.expr(Float4, d), self.expr(Float4, d))
+                }
                 Int if self.choices.one_in(8) => format!("({}).y", self.expr(Int2, d)),
                 Int if self.choices.one_in(8) => format!("k[uint({}) % {THREADS}u]", self.expr(Int, d)),
                 Float if self.choices.one_in(8) => format!("x[uint({}) % {THREADS}u]", self.expr(Uint, d)),
@@ -362,7 +391,9 @@ impl<'a> Writer<'a> {
         if ty.is_float() {
             return match self.choices.below(9) {
                 0 => {
-                    let f = self.choices.pick(&["abs", "exp", "sin", "floor", "sqrt", "tanh", "log", "rint", "sign"]);
+                    let f = self
+                        .choices
+                        .pick(&["abs", "exp", "sin", "floor", "sqrt", "tanh", "log", "rint", "sign"]);
                     format!("{f}({a})")
                 }
                 1 => {
@@ -373,7 +404,7 @@ impl<'a> Writer<'a> {
                 3 => format!("fma({a}, {b}, {a})"),
                 4 if ty != Float4 => format!("twice<{name}>({a})"),
                 5 => format!("clamp({a}, {name}(-3.0f), {name}(5.0f))"),
-                6 => format!("(-{a})"),
+                6 => format!("(- {a})"),
                 _ => {
                     let op = self.choices.pick(&["+", "-", "*"]);
                     format!("({a} {op} {b})")
@@ -417,7 +448,8 @@ impl<'a> Writer<'a> {
 fn job(header: &str, body: &str) -> Result<Job, String> {
     let error = |error: hesper_kernel::custom::CustomKernelError| error.to_string();
     let kernel =
-        CustomKernel::new("generated", &["x", "k", "h"], &["out", "outi"], body, header, true, false).map_err(error)?;
+        CustomKernel::new("generated", &["x", "k", "h"], &["out", "outi"], body, header, true, false)
+            .map_err(error)?;
     let (float, int) = (KernelDtype::Scalar(Scalar::F32), KernelDtype::Scalar(Scalar::I32));
     let input = |dtype| InputInfo { dtype, ndim: 1, size: THREADS };
     let call = CallInfo {
@@ -436,7 +468,12 @@ fn job(header: &str, body: &str) -> Result<Job, String> {
             }
             Binding::Input(1) => {
                 let ints = [0, 1, -1, i32::MAX, i32::MIN, 7, 31, -32, 1000, -65536];
-                ((0..count).flat_map(|i| i32::wrapping_add(ints[i % 10], i as i32 / 10).to_le_bytes()).collect(), None)
+                (
+                    (0..count)
+                        .flat_map(|i| i32::wrapping_add(ints[i % 10], i as i32 / 10).to_le_bytes())
+                        .collect(),
+                    None,
+                )
             }
             Binding::Input(_) => {
                 let halves = [0u16, 0x8000, 0x3c00, 0xbe00, 0x7bff, 0x0001, 0x7c00, 0x4500, 0x7e00, 0x3555];

@@ -1,5 +1,6 @@
 //! What is fuzzed.
 
+mod calls;
 mod exports;
 mod files;
 mod index;
@@ -16,5 +17,7 @@ pub fn all() -> Vec<Box<dyn Target>> {
         Box::new(index::Indexing),
         Box::new(kernel_text::KernelText),
         Box::new(kernels::Kernels),
+        Box::new(calls::Calls { simulated: false }),
+        Box::new(calls::Calls { simulated: true }),
     ]
 }
