@@ -451,7 +451,11 @@ impl Run {
                     let x = all[*a].reshape(&[-1])?;
                     Ok(vec![concatenate(&[x.expand_dims(&[0])?, x.multiply(0.5)?.expand_dims(&[0])?], 0)?])
                 };
-                let ops: Vec<Op> = ops.iter().filter(|op| op.is_smooth()).cloned().collect();
+                let batched = |op: &Op| match op {
+                    Op::Kernel(which, a) => Op::Unary(*which, *a),
+                    other => other.clone(),
+                };
+                let ops: Vec<Op> = ops.iter().map(batched).collect();
                 let own = &ops;
                 let row = |x: &[Array]| Ok(vec![apply_all(own, &[x[0].clone(), x[0].clone()])?]);
                 let compiled = |all: &[Array]| {
@@ -515,7 +519,7 @@ impl Run {
         Ok(())
     }
 
-    /// Evaluates under a limit, then without it: the numbers are right, whatever happened before.
+    /// Evaluates under a limit, then without it: the numbers are right, or it is an error again.
     fn starve(&mut self, a: usize, left: usize) -> std::result::Result<(), String> {
         let Some(at) = self.held(a) else { return Ok(()) };
         let Some(array) = self.pairs[at].lazy.clone() else { return Ok(()) };
@@ -523,12 +527,13 @@ impl Run {
         let old = self.runtime.set_memory_limit(self.runtime.counters().active + left * 256);
         let starved = array.eval();
         self.runtime.set_memory_limit(old);
-        if let Err(error) = starved
-            && error.to_string().contains("panic")
-        {
-            return Err(error.to_string());
+        if let Err(error) = starved {
+            if error.to_string().contains("panic") {
+                return Err(error.to_string());
+            }
+            // What overwrote its inputs before it failed stays failed; everything else can be evaluated again.
+            self.spoilt = true;
         }
-        // An error is right only if it comes from elsewhere.
         self.check(at)
     }
 }
