@@ -523,16 +523,23 @@ impl Run {
     fn starve(&mut self, a: usize, left: usize) -> std::result::Result<(), String> {
         let Some(at) = self.held(a) else { return Ok(()) };
         let Some(array) = self.pairs[at].lazy.clone() else { return Ok(()) };
-        self.runtime.clear_cache();
-        let old = self.runtime.set_memory_limit(self.runtime.counters().active + left * 256);
-        let starved = array.eval();
-        self.runtime.set_memory_limit(old);
-        if let Err(error) = starved {
+        let outcome = self.runtime.synchronize().map_err(hesper::Error::from);
+        self.outcome("synchronize", outcome)?;
+        // A little more each time, so that it fails at one allocation after the other.
+        for more in left..left + 12 {
+            self.runtime.clear_cache();
+            let old = self.runtime.set_memory_limit(self.runtime.counters().active + more * 64);
+            let starved = array.eval();
+            self.runtime.set_memory_limit(old);
+            let Err(error) = starved else { break };
             if error.to_string().contains("panic") {
                 return Err(error.to_string());
             }
             // What overwrote its inputs before it failed stays failed; everything else can be evaluated again.
             self.spoilt = true;
+            if more % 4 == 3 {
+                self.check(at)?;
+            }
         }
         self.check(at)
     }
