@@ -254,7 +254,8 @@ impl Compute {
                 if let Some((job, key)) = state.jobs.pop_front() {
                     state.busy += 1;
                     drop(state);
-                    job.turn(key);
+                    // Users' panics are faults before they come here; if one does, it is no reason to lose a worker.
+                    let _ = catch_unwind(AssertUnwindSafe(|| job.turn(key)));
                     state = self.state();
                     state.busy -= 1;
                     watched = false;

@@ -24,13 +24,15 @@ impl Shared {
         if let Some(fault) = this.lost() {
             return Err(fault.into());
         }
-        let (pooled, id, ended) = {
+        let (pooled, id) = {
             let mut ledger = this.ledger.lock();
-            (this.take_pooled(&mut ledger, class, taker), ledger.new_lease(), ledger.take_ended())
+            let block = this.take_pooled(&mut ledger, class, taker);
+            (block.map(|block| (block, ledger.take_ended())), ledger.new_lease())
         };
-        let block = match pooled {
-            Some(block) => block,
-            None => this.alloc_block(class, taker)?,
+        let (block, ended) = match pooled {
+            Some(pooled) => pooled,
+            // An ended lease keeps its block: none is held while memory is looked for.
+            None => (this.alloc_block(class, taker)?, this.ledger.lock().take_ended()),
         };
         this.trace.allocated(class);
         Ok(Handle::take(Lease::new(block, id, len, label, false), ended, this.clone()))
@@ -77,10 +79,11 @@ impl Shared {
             drop(garbage);
             match pending {
                 Some((stream, index)) if !crate::native::inside() => {
-                    stream.wait(index);
+                    self.wait(&stream, index);
                     waited = true;
                 }
                 _ if freed || std::mem::take(&mut waited) => {}
+                _ if self.drop_replicas() => {}
                 _ => {
                     let cached = self.ledger.lock().pool.cached();
                     return Err(Error::OutOfMemory {
@@ -146,11 +149,11 @@ impl Shared {
         }
         let garbage = {
             let mut ledger = self.ledger.lock();
-            let users = self.free_for(&mut ledger, &lease.block);
+            let users = ledger.users(&lease.block);
             if users == Users::Nobody {
                 ledger.forget(&lease.block);
             }
-            ledger.pool.put(lease.block.clone(), users);
+            ledger.pool.put(lease.block.clone(), self.free_for(users));
             let limit = self.cache_limit.load(Ordering::Acquire);
             if ledger.pool.cached() > limit { ledger.trim(limit) } else { Garbage::default() }
         };
@@ -158,12 +161,12 @@ impl Shared {
     }
 
     /// Who must be ordered behind the block's pending uses.
-    fn free_for(&self, ledger: &mut Ledger, block: &Block) -> Users {
+    fn free_for(&self, users: Users) -> Users {
         #[cfg(feature = "sim")]
         if self.ablation == crate::sim::Ablation::ReuseOrder {
-            // What unsafe pools do: a block that was given back is anybody's.
+            // What unsafe pools do: a block that was given back is anybody's. Its history stays.
             return Users::Nobody;
         }
-        ledger.users(block)
+        users
     }
 }

@@ -18,9 +18,12 @@ use std::sync::{Arc, OnceLock};
 use crate::device::{Device, LeaseNote, RawMemory};
 use crate::error::{Fault, FaultKind, Result, Scope};
 use crate::label::Label;
+use crate::panics;
+use crate::ranges::Filled;
+use crate::replica::Replicas;
 use crate::runtime::{Shared, Watch};
-use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::twin::Twins;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Lock, Rank};
 
 /// Whose memory a block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +84,9 @@ impl Drop for Block {
             counter.fetch_sub(*bytes, Ordering::Relaxed);
         }
         self.slots.lock().push(self.slot);
+        if let Some(owner) = self.owner.take() {
+            panics::discard(owner);
+        }
     }
 }
 
@@ -97,9 +103,13 @@ pub(crate) struct Lease {
     pub(crate) id: u64,
     pub(crate) len: usize,
     pub(crate) label: Label,
-    fault: OnceLock<Fault>,
-    /// Whether some work or the host has written, or been accepted to write, the memory.
-    pub(crate) filled: AtomicBool,
+    /// The first cause that spoilt the lease, and the number of the write that it came with.
+    fault: Lock<Option<(Fault, u64)>>,
+    /// Writes so far, in encode order. A command depends on the writes that were encoded before it, and a failed write
+    /// spoils the lease for those that were encoded after it.
+    writes: AtomicU64,
+    /// Which bytes hold something of this lease.
+    pub(crate) filled: Filled,
     /// Live host guards: readers, or `WRITER`. Raised under the ledger's lock.
     pub(crate) guards: AtomicUsize,
     /// The filling of a submission that holds the lease, and where; see [`Mark`].
@@ -136,25 +146,47 @@ impl Lease {
             id,
             len,
             label,
-            fault: OnceLock::new(),
-            filled: AtomicBool::new(filled),
+            fault: Lock::new(Rank::Leaf, None),
+            writes: AtomicU64::new(0),
+            filled: Filled::new(filled),
             guards: AtomicUsize::new(0),
             mark: Mark::default(),
         }
     }
 
-    pub(crate) fn fault(&self) -> Option<&Fault> {
-        self.fault.get()
+    /// The fault that spoilt it.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        self.fault_after(u64::MAX)
     }
 
-    /// Spoils the lease. The first cause stays.
-    pub(crate) fn set_fault(&self, fault: &Fault) {
-        let _ = self.fault.set(fault.clone());
+    /// The fault that spoils it for a command that was encoded after `writes` writes.
+    pub(crate) fn fault_after(&self, writes: u64) -> Option<Fault> {
+        let fault = self.fault.lock_unscheduled();
+        fault.as_ref().filter(|(_, from)| *from <= writes).map(|(fault, _)| fault.clone())
+    }
+
+    /// Spoils the lease for whoever is encoded after the write of number `from`; 0 is everybody. The first cause, in
+    /// encode order, stays.
+    pub(crate) fn set_fault(&self, fault: &Fault, from: u64) {
+        let mut known = self.fault.lock_unscheduled();
+        if known.as_ref().is_none_or(|(_, earlier)| from < *earlier) {
+            *known = Some((fault.clone(), from));
+        }
+    }
+
+    /// How many writes were encoded so far; counts one more if the caller is one.
+    pub(crate) fn count_write(&self, writes: bool) -> u64 {
+        if writes { self.writes.fetch_add(1, Ordering::AcqRel) } else { self.writes.load(Ordering::Acquire) }
     }
 
     pub(crate) fn name(&self) -> String {
         if self.label.is_empty() { format!("#{}", self.id) } else { format!("{} #{}", self.label, self.id) }
     }
+}
+
+/// What a watch says; one that panics cannot say that the memory is good.
+pub(crate) fn ask(watch: &dyn Watch) -> Result<(), String> {
+    panics::catch(|| watch.check()).unwrap_or_else(|panic| Err(format!("its watch panicked: {panic}")))
 }
 
 /// A piece of a device's memory.
@@ -178,7 +210,7 @@ pub(crate) struct Handle {
     pub(crate) lease: Arc<Lease>,
     pub(crate) shared: Arc<Shared>,
     /// The same bytes on other devices.
-    pub(crate) twins: OnceLock<Box<Twins>>,
+    pub(crate) replicas: OnceLock<Box<Replicas>>,
 }
 
 impl Handle {
@@ -197,7 +229,7 @@ impl Handle {
             },
             None => Arc::new(lease),
         };
-        Buffer(Arc::new(Handle { lease, shared, twins: OnceLock::new() }))
+        Buffer(Arc::new(Handle { lease, shared, replicas: OnceLock::new() }))
     }
 }
 
@@ -242,18 +274,19 @@ impl Buffer {
 
     /// The fault that spoilt it, if one has. Does not wait.
     pub fn fault(&self) -> Option<Fault> {
-        self.0.lease.fault().cloned().or_else(|| self.0.shared.lost())
+        self.0.lease.fault().or_else(|| self.0.shared.lost())
     }
 
     /// Spoils the buffer: whoever reads it, or what is computed from it, gets `fault`.
     pub fn fail(&self, fault: &Fault) {
         self.0.shared.count_fault();
-        self.0.lease.set_fault(fault);
+        self.0.lease.set_fault(fault, 0);
     }
 
     /// Asks whether foreign memory is still what it was; if not, the buffer is spoilt from here on.
     pub(crate) fn check_source(&self, call: &'static str) -> Result<()> {
-        let Some(Err(message)) = self.0.lease.block.watch().map(|watch| watch.check()) else { return Ok(()) };
+        let Some(watch) = self.0.lease.block.watch() else { return Ok(()) };
+        let Err(message) = ask(&**watch) else { return Ok(()) };
         self.fail(&Fault::new(FaultKind::Source, Scope::Command, call, 0, 0, message));
         self.fault().map_or(Ok(()), |fault| Err(fault.into()))
     }

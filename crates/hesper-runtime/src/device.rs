@@ -218,6 +218,15 @@ pub enum LeaseNote<'a> {
         /// Where in the program it was allocated.
         place: &'static std::panic::Location<'static>,
     },
+    /// The host is about to read some bytes.
+    HostRead {
+        /// First byte.
+        start: usize,
+        /// End of the bytes.
+        end: usize,
+    },
+    /// The host is about to write it.
+    HostWrite,
     /// The host filled it.
     Filled,
     /// The last handle was dropped.

@@ -5,7 +5,7 @@
 //! submission, and from there on the submission holds its memory. An encoder that is dropped half-way
 //! leaves no trace.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -17,7 +17,6 @@ use crate::ledger::Launch;
 use crate::native::{Native, NativeResult};
 use crate::pipeline::Pipeline;
 use crate::stream::Stream;
-use crate::sync::atomic::Ordering;
 use crate::work::{Access, Dispatch};
 
 /// A use of memory that is not in a submission yet.
@@ -27,9 +26,13 @@ pub(crate) struct Draft<'a> {
     pub(crate) offset: usize,
     pub(crate) len: usize,
     pub(crate) access: Access,
-    /// Bound by way of the ablation of declared inputs.
-    #[cfg(feature = "sim")]
-    pub(crate) undeclared: bool,
+}
+
+impl Draft<'_> {
+    /// The bytes.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len
+    }
 }
 
 /// One command under construction; see [`Stream::encode`].
@@ -80,7 +83,7 @@ impl<'a> Encoder<'a> {
         self.bind(buffer, range, Access::Read)
     }
 
-    /// Binds a buffer to be overwritten.
+    /// Binds a buffer to be overwritten. Bytes that nothing has filled are cleared before the command runs.
     #[inline]
     pub fn write(self, buffer: &'a Buffer) -> Self {
         self.bind(buffer, .., Access::Write)
@@ -92,7 +95,7 @@ impl<'a> Encoder<'a> {
         self.bind(buffer, range, Access::Write)
     }
 
-    /// Binds a buffer to be read and written.
+    /// Binds a buffer to be read and written; something must have filled it.
     #[inline]
     pub fn read_write(self, buffer: &'a Buffer) -> Self {
         self.bind(buffer, .., Access::ReadWrite)
@@ -120,19 +123,6 @@ impl<'a> Encoder<'a> {
                 self.error.get_or_insert_with(|| Box::new(error));
             }
         }
-    }
-
-    /// Binds an input behind the runtime's back, as an op does that keeps an array it never
-    /// declared. Exists to show, on the simulator, what would happen; with the ablation of declared
-    /// inputs off it is an ordinary read.
-    #[cfg(feature = "sim")]
-    pub fn read_undeclared(mut self, buffer: &'a Buffer) -> Self {
-        let bound = self.drafts.len();
-        self = self.read(buffer);
-        if let Some(draft) = self.drafts.get_mut(bound) {
-            draft.undeclared = true;
-        }
-        self
     }
 
     /// Adds bytes of constants for the kernel.
@@ -207,20 +197,37 @@ impl<'a> Encoder<'a> {
         if shared.any_fault() {
             self.check_faults()?;
         }
+        let clears = if self.covering { SmallVec::new() } else { self.clears(&launch) };
         let outcome = {
             let mut ledger = shared.ledger.lock();
-            ledger.enter(shared, self.stream.id(), &self.label, launch, &self.drafts)
+            ledger.enter(shared, self.stream.id(), &self.label, launch, &self.drafts, &clears)
         };
         let count = outcome?;
         for draft in self.drafts.iter().filter(|draft| draft.access.writes()) {
-            draft.buffer.0.lease.filled.store(true, Ordering::Release);
-            draft.buffer.forget_twins();
+            let lease = &draft.buffer.0.lease;
+            lease.filled.add(draft.range(), lease.len);
+            draft.buffer.forget_replicas();
         }
         shared.trace.encoded(&self.label, self.stream.id());
         if count >= shared.batch {
             self.stream.commit_full();
         }
         Ok(())
+    }
+
+    /// The bytes that the command binds to write and that nothing has filled. The command may leave some of them
+    /// unwritten, and they would show what an earlier owner of the memory left there.
+    fn clears(&self, launch: &Launch<'_>) -> SmallVec<[Draft<'a>; 1]> {
+        let mut clears = SmallVec::new();
+        // These write all that they bind.
+        if matches!(launch, Launch::Copy | Launch::Clear) || self.stream.shared().leaves_fresh_memory() {
+            return clears;
+        }
+        for draft in self.drafts.iter().filter(|draft| draft.access == Access::Write) {
+            let gaps = draft.buffer.0.lease.filled.gaps(draft.range());
+            clears.extend(gaps.into_iter().map(|gap| Draft { offset: gap.start, len: gap.len(), ..*draft }));
+        }
+        clears
     }
 
     #[inline]
@@ -251,17 +258,10 @@ impl<'a> Encoder<'a> {
         {
             return Err(Error::ReadOnly { buffer: lease.name(), command: command(), why });
         }
-        if access == Access::Read && start < end && !lease.filled.load(Ordering::Acquire) {
+        if access.reads() && start < end && !lease.filled.covers(start..end) {
             return Err(Error::Unfilled { buffer: lease.name(), command: command() });
         }
-        Ok(Draft {
-            buffer,
-            offset: start,
-            len: end - start,
-            access,
-            #[cfg(feature = "sim")]
-            undeclared: false,
-        })
+        Ok(Draft { buffer, offset: start, len: end - start, access })
     }
 
     /// No range that is written may overlap another: a kernel would see its own writes.
@@ -288,10 +288,12 @@ impl<'a> Encoder<'a> {
             .drafts
             .iter()
             .filter(|draft| draft.access.reads())
-            .find_map(|draft| draft.buffer.0.lease.fault().cloned());
+            .find_map(|draft| draft.buffer.0.lease.fault());
         if let Some(fault) = spoilt {
             for draft in self.drafts.iter().filter(|draft| draft.access.writes()) {
-                draft.buffer.0.lease.set_fault(&fault);
+                let lease = &draft.buffer.0.lease;
+                // A write that failed: commands in flight that read the bytes before it are not concerned.
+                lease.set_fault(&fault, lease.count_write(true) + 1);
             }
             return Err(fault.into());
         }

@@ -84,7 +84,7 @@ impl Buffer {
             out.copy_from_slice(guard.bytes());
             return guard.check();
         }
-        let _guard = self.guarded(0..0)?;
+        let _guard = self.guarded(0..self.len())?;
         if out.is_empty() {
             return Ok(());
         }
@@ -101,15 +101,36 @@ impl Buffer {
         if let Some(fault) = self.fault() {
             return Err(fault.into());
         }
-        if !self.is_empty() && !self.0.lease.filled.load(Ordering::Acquire) {
+        if !self.0.lease.filled.covers(guard.range.clone()) {
             return Err(Error::Unfilled { buffer: self.0.lease.name(), command: "Buffer::read".into() });
         }
+        let note = LeaseNote::HostRead { start: guard.range.start, end: guard.range.end };
+        self.0.shared.device.note_lease(&self.0.lease.block.memory, self.id(), note);
         self.check_source("Buffer::read")?;
         Ok(guard)
     }
 
-    /// Waits for all pending users and gives the bytes to write.
+    /// Waits for all pending users and gives the bytes to write. Those that nothing has filled are zero.
     pub fn write(&self) -> Result<HostWrite> {
+        let mut guard = self.overwriting()?;
+        if !self.0.shared.leaves_fresh_memory() {
+            for gap in self.0.lease.filled.gaps(0..self.len()) {
+                guard.bytes_mut()[gap].fill(0);
+            }
+        }
+        Ok(guard)
+    }
+
+    /// The same without clearing bytes that nothing has filled.
+    ///
+    /// # Safety
+    /// The caller writes every byte before anybody reads one, or drops the buffer unread.
+    pub unsafe fn overwrite(&self) -> Result<HostWrite> {
+        self.overwriting()
+    }
+
+    /// A write guard over what is there, be it an earlier owner's.
+    pub(crate) fn overwriting(&self) -> Result<HostWrite> {
         if let Kind::Foreign(why) = self.0.lease.block.kind {
             let buffer = self.0.lease.name();
             return Err(Error::ReadOnly { buffer, command: "Buffer::write".into(), why });
@@ -119,9 +140,13 @@ impl Buffer {
         if let Some(fault) = self.fault() {
             return Err(fault.into());
         }
-        guard.place = self.place(0..self.len(), self.0.lease.filled.load(Ordering::Acquire))?;
+        let whole = 0..self.len();
+        let fresh = self.0.lease.filled.gaps(whole.clone())[..] == [whole.clone()];
+        guard.place = self.place(whole, !fresh)?;
         guard.written = false;
-        self.forget_twins();
+        let note = LeaseNote::HostWrite;
+        self.0.shared.device.note_lease(&self.0.lease.block.memory, self.id(), note);
+        self.forget_replicas();
         Ok(guard)
     }
 
@@ -151,7 +176,7 @@ impl Buffer {
             };
             let (stream, index) = pending;
             self.0.shared.commit_awaited(stream.id(), index);
-            stream.wait(index);
+            self.0.shared.wait(&stream, index);
         }
     }
 
@@ -235,7 +260,7 @@ impl HostWrite {
             unsafe { device.write(&lease.block.memory, 0, &bytes[..lease.len]) }
                 .map_err(|error| handle.shared.device_error("write memory", error))?;
         }
-        lease.filled.store(true, Ordering::Release);
+        lease.filled.add(0..lease.len, lease.len);
         device.note_lease(&lease.block.memory, lease.id, LeaseNote::Filled);
         Ok(())
     }

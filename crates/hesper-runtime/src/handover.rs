@@ -1,43 +1,43 @@
 //! The way of a submission: closed, handed to the device, finished.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::error::Fault;
 use crate::ledger::{FaultCell, Ledger};
 use crate::runtime::Shared;
 use crate::stream::StreamShared;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::work::{Batch, Work};
 
 thread_local! {
-    /// The runtimes whose closed submissions the current thread is handing over.
-    static COMMITTING: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// Its address tells threads apart. Without a destructor, so that it outlives those of other thread-locals.
+    static TOKEN: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Marks the current thread as handing over the submissions of a runtime.
-struct Committing(u64);
+/// Marks the current thread as the one that hands the submissions of a runtime over; under the commit lock.
+struct Committing<'a>(&'a AtomicUsize);
 
-impl Committing {
-    /// `None` if it is at it already.
-    fn enter(runtime: u64) -> Option<Self> {
+impl<'a> Committing<'a> {
+    fn token() -> usize {
+        TOKEN.with(|token| std::ptr::from_ref(token).addr())
+    }
+
+    /// Whether the current thread is at it already.
+    fn is_current(shared: &Shared) -> bool {
         // The model checker's tasks share one thread, whose mark would say nothing.
-        if cfg!(hesper_model) {
-            return Some(Committing(runtime));
-        }
-        COMMITTING.with(|list| {
-            let mut list = list.borrow_mut();
-            if list.contains(&runtime) {
-                return None;
-            }
-            list.push(runtime);
-            Some(Committing(runtime))
-        })
+        !cfg!(hesper_model) && shared.committer.load(Ordering::Relaxed) == Self::token()
+    }
+
+    fn begin(shared: &'a Shared) -> Self {
+        shared.committer.store(Self::token(), Ordering::Relaxed);
+        Committing(&shared.committer)
     }
 }
 
-impl Drop for Committing {
+impl Drop for Committing<'_> {
     fn drop(&mut self) {
-        COMMITTING.with(|list| list.borrow_mut().retain(|runtime| *runtime != self.0));
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 
@@ -71,10 +71,13 @@ impl Shared {
     ) -> R {
         // A native command that its device runs while it takes the work may encode, or drop a stream:
         // what it closes goes out with the submissions that this thread is handing over.
-        let Some(committing) = Committing::enter(self.id) else { return close(&mut self.ledger.lock()) };
+        if Committing::is_current(self) {
+            return close(&mut self.ledger.lock());
+        }
         let mut refused: Vec<Work> = Vec::new();
         let result = {
             let _commit = self.commit.lock();
+            let _committing = Committing::begin(self);
             let (result, mut next) = {
                 let mut ledger = self.ledger.lock();
                 (close(&mut ledger), ledger.next_closed())
@@ -84,21 +87,19 @@ impl Shared {
                     work.set_awaited();
                 }
                 self.trace.submitted(&work);
-                let (stream, index) = (work.stream(), work.index());
                 // SAFETY: the work holds what it names (its bindings and dispatches are references),
                 // everything was checked to be this device's at encode time, and closed submissions
                 // come in an order in which waits point backwards.
                 let outcome = unsafe { self.device.submit(work.raw_stream(), work) };
                 if let Err((mut work, error)) = outcome {
                     work.spoil(&error);
-                    self.ledger.lock().refused(stream, index);
+                    self.ledger.lock().refused(&work);
                     refused.push(work);
                 }
                 next = self.ledger.lock().next_closed();
             }
             result
         };
-        drop(committing);
         refused.into_iter().for_each(Work::finish);
         result
     }
@@ -111,7 +112,22 @@ impl Shared {
         let most = self.device.info().max_in_flight.max(1) as u64;
         let over = self.ledger.lock().over_limit(stream.id(), most);
         if let Some(index) = over {
-            stream.wait(index);
+            self.wait(stream, index);
+        }
+    }
+
+    /// Waits for a submission that has been handed to the device, or refused by it.
+    pub(crate) fn wait(&self, stream: &StreamShared, index: u64) {
+        while !stream.is_done(index) {
+            if !stream.has_refusal() {
+                return stream.wait(index);
+            }
+            let target = self.ledger.lock().awaited(stream.id(), index);
+            match target {
+                Some((other, last)) => other.wait_once(last),
+                // Whoever hands submissions over is about to report a refused one.
+                None => stream.wait_for_report(index),
+            }
         }
     }
 
@@ -124,15 +140,19 @@ impl Shared {
         mut recycled: Batch,
     ) {
         self.trace.finished(stream.id(), index, fault.as_ref());
-        let (completed, over) = loop {
+        let finished = loop {
             let finished = self.ledger.lock().finished(stream.id(), index, &mut recycled);
             match finished {
                 Some(finished) => break finished,
                 None => recycled.leases.clear(),
             }
         };
-        stream.publish(completed);
-        drop(over);
+        stream.publish(finished.completed);
+        for (other, completed, over) in finished.others {
+            other.publish(completed);
+            drop(over);
+        }
+        drop(finished.over);
     }
 
     /// A stream's last handle is gone.

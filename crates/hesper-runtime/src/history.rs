@@ -47,11 +47,13 @@ pub(crate) struct History {
 
 impl History {
     /// Records a use. `done` tells whether a submission has completed; `conflict` is called for each
-    /// earlier use that the new one must be ordered after.
+    /// earlier use that the new one must be ordered after. `ordered` says that it will be: only then does a write
+    /// stand for what it covers.
     pub(crate) fn record(
         &mut self,
         new: Use,
         writes: bool,
+        ordered: bool,
         done: impl Fn(u64, u64) -> bool,
         mut conflict: impl FnMut(&Use),
     ) {
@@ -67,7 +69,7 @@ impl History {
             if live && old.overlaps(&new) {
                 conflict(old);
             }
-            live && !(writes && new.covers(old))
+            live && !(ordered && writes && new.covers(old))
         };
         self.writes.retain(&mut stays);
         if writes {
@@ -169,7 +171,7 @@ mod tests {
 
     fn conflicts(history: &mut History, new: Use, writes: bool) -> Vec<(u64, u32)> {
         let mut found = Vec::new();
-        history.record(new, writes, |_, _| false, |old| found.push((old.stream, old.command)));
+        history.record(new, writes, true, |_, _| false, |old| found.push((old.stream, old.command)));
         found.sort_unstable();
         found
     }
@@ -212,7 +214,7 @@ mod tests {
         let mut history = History::default();
         conflicts(&mut history, at(1, 1, 0, 0..10), true);
         let mut found = 0;
-        history.record(at(2, 1, 0, 0..10), true, |stream, _| stream == 1, |_| found += 1);
+        history.record(at(2, 1, 0, 0..10), true, true, |stream, _| stream == 1, |_| found += 1);
         assert_eq!(found, 0);
         assert_eq!(history.users(|_, _| false), Users::One(2));
         assert_eq!(history.users(|_, _| true), Users::Nobody);

@@ -65,21 +65,49 @@ pub(crate) struct StreamState {
     completed: u64,
     /// Submissions after `completed` that are finished already: refused ones do not wait their turn.
     early: SmallVec<[u64; 2]>,
-    /// Submissions that the device never got.
-    refused: SmallVec<[u64; 2]>,
+    /// Submissions that the device refused and that are not complete yet.
+    refused: SmallVec<[Refused; 1]>,
     /// What submissions of other streams this one has already been ordered after.
     seen: IdMap<u64>,
     /// The last handle is gone.
     orphaned: bool,
     /// It takes no more commands.
     closed: bool,
-    /// Where the fault of the open submission will be put, if somebody asked for it.
-    cell: Option<FaultCell>,
-    last_cell: Option<FaultCell>,
+    /// Where the first fault of what was encoded since the last explicit commit is put, and whether anything was closed
+    /// since.
+    cell: FaultCell,
+    closed_since: bool,
+    /// The cell of the last explicit commit.
+    last_cell: FaultCell,
 }
 
-/// Where a submission's fault is kept for those who hold the submission.
+/// Where the first fault of a part of a stream is kept for those who wait for it.
 pub(crate) type FaultCell = Arc<OnceLock<Fault>>;
+
+/// A submission that the device refused.
+///
+/// Later work was encoded as if it had run: ordered behind it instead of behind what it waited for, and with histories
+/// that its writes cover. So it completes in the ledger only when everything that it waited for has completed, and
+/// whoever waits for it on the device waits for that instead.
+struct Refused {
+    index: u64,
+    waits: SmallVec<[Wait; 2]>,
+    /// Its work has been reported.
+    finished: bool,
+    /// Its waits have completed, too.
+    complete: bool,
+}
+
+/// Who has come further when a submission was finished.
+#[derive(Default)]
+pub(crate) struct Finished {
+    /// How far the submission's own stream has come.
+    pub(crate) completed: u64,
+    /// Its state, for dropping, if it is over.
+    pub(crate) over: Option<StreamState>,
+    /// The same of streams whose refused submissions are complete now.
+    pub(crate) others: Vec<(Arc<StreamShared>, u64, Option<StreamState>)>,
+}
 
 /// Streams, histories, free blocks and closed submissions.
 #[derive(Default)]
@@ -88,7 +116,7 @@ pub(crate) struct Ledger {
     histories: Vec<History>,
     /// Submissions that take no more commands, in an order in which each comes after those it waits
     /// for; the device gets them in this order.
-    closed: VecDeque<(Work, Option<FaultCell>)>,
+    closed: VecDeque<Work>,
     pub(crate) pool: Pool,
     /// Room for submissions, of those that are finished.
     spare: Vec<Batch>,
@@ -96,6 +124,8 @@ pub(crate) struct Ledger {
     ended: Vec<Arc<Lease>>,
     /// How often the pool has given blocks up.
     trims: u64,
+    /// Refused submissions that are not complete, of all streams.
+    refusals: usize,
     /// Numbers for leases to come.
     ids: Range<u64>,
     /// How many submissions were opened.
@@ -107,6 +137,9 @@ pub(crate) struct Ledger {
 
 /// Rooms for submissions that are kept.
 const MOST_SPARE: usize = 16;
+
+/// How many entries for streams that are gone a stream may keep of what it was ordered after.
+const MAX_STALE_SEEN: usize = 64;
 
 /// What a trim has given up, to be dropped when the lock is free.
 #[derive(Default)]
@@ -136,8 +169,9 @@ impl Ledger {
             seen: IdMap::default(),
             orphaned: false,
             closed: false,
-            cell: None,
-            last_cell: None,
+            cell: FaultCell::default(),
+            closed_since: false,
+            last_cell: FaultCell::default(),
             shared: shared.clone(),
         };
         self.streams.insert(shared.id(), state);
@@ -162,10 +196,11 @@ impl Ledger {
         label: &Label,
         launch: Launch<'_>,
         drafts: &[Draft<'_>],
+        clears: &[Draft<'_>],
     ) -> Result<usize> {
-        let Some(state) = self.streams.get_mut(&stream).filter(|state| !state.closed) else {
+        if self.streams.get(&stream).is_none_or(|state| state.closed) {
             return Err(Error::StreamClosed { stream });
-        };
+        }
         for draft in drafts {
             let guards = draft.buffer.0.lease.guards.load(Ordering::Acquire);
             if guards == WRITER || (guards != 0 && draft.access.writes()) {
@@ -176,6 +211,25 @@ impl Ledger {
                 });
             }
         }
+        // Nothing can go wrong from here on.
+        for clear in clears {
+            self.add(shared, stream, &Label::from("clear"), Launch::Clear, std::slice::from_ref(clear))?;
+        }
+        self.add(shared, stream, label, launch, drafts)
+    }
+
+    /// Adds a command that was checked.
+    fn add(
+        &mut self,
+        shared: &Arc<Shared>,
+        stream: u64,
+        label: &Label,
+        launch: Launch<'_>,
+        drafts: &[Draft<'_>],
+    ) -> Result<usize> {
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return Err(Error::StreamClosed { stream });
+        };
         let submission = state.next;
         let position = state.open.as_ref().map_or(0, |open| open.commands.len()) as u32;
 
@@ -183,8 +237,9 @@ impl Ledger {
         let mut after: SmallVec<[u32; 8]> = SmallVec::new();
         let mut everything = false;
         let mut elsewhere: SmallVec<[Use; 2]> = SmallVec::new();
-        for draft in drafts {
-            if draft.untracked(shared) {
+        let mechanisms = Mechanisms::of(shared, drafts);
+        for (number, draft) in drafts.iter().enumerate() {
+            if !mechanisms.tracks(number) {
                 continue;
             }
             let new = Use {
@@ -199,9 +254,12 @@ impl Ledger {
             history.record(
                 new,
                 draft.access.writes(),
+                mechanisms.orders(),
                 |stream, submission| done(streams, stream, submission),
                 |old| {
-                    if old.stream != stream {
+                    if !mechanisms.orders() {
+                        // An ablation: the pool still knows of the use.
+                    } else if old.stream != stream {
                         elsewhere.push(*old);
                     } else if old.submission == submission {
                         everything |= old.command == SOME_COMMAND;
@@ -240,8 +298,8 @@ impl Ledger {
         }
         let first_binding = batch.bindings.len() as u32;
         let first_edge = batch.after.len() as u32;
-        for draft in drafts {
-            let binding = draft.bind(shared, batch);
+        for (number, draft) in drafts.iter().enumerate() {
+            let binding = draft.bind(batch, mechanisms.retains(number));
             batch.bindings.push(binding);
         }
         batch.after.extend(after);
@@ -272,12 +330,20 @@ impl Ledger {
     /// graph of waits has no cycle.
     fn order_after(&mut self, shared: &Arc<Shared>, stream: u64, old: Use) -> Option<Wait> {
         let raw = self.streams.get(&old.stream)?.shared.raw();
+        let live = self.streams.len();
         let state = self.streams.get_mut(&stream)?;
         let seen = state.seen.entry(old.stream).or_insert(0);
         if *seen >= old.submission {
             return None;
         }
         *seen = old.submission;
+        if state.seen.len() > 2 * live + MAX_STALE_SEEN {
+            let mut seen = std::mem::take(&mut state.seen);
+            seen.retain(|other, _| self.streams.contains_key(other));
+            if let Some(state) = self.streams.get_mut(&stream) {
+                state.seen = seen;
+            }
+        }
         if self.streams.get(&old.stream).is_some_and(|other| other.next == old.submission) {
             self.close(shared, old.stream);
         }
@@ -289,23 +355,24 @@ impl Ledger {
     pub(crate) fn close(&mut self, shared: &Arc<Shared>, stream: u64) -> u64 {
         let Some(state) = self.streams.get_mut(&stream) else { return 0 };
         if let Some(batch) = state.open.take() {
-            let work = Work::new(shared.clone(), state.shared.clone(), state.next, batch);
+            let cell = state.cell.clone();
+            let work = Work::new(shared.clone(), state.shared.clone(), state.next, batch, cell);
             state.next += 1;
-            let cell = state.cell.take();
-            state.last_cell.clone_from(&cell);
-            self.closed.push_back((work, cell));
+            state.closed_since = true;
+            self.closed.push_back(work);
         }
         state.next - 1
     }
 
-    /// Closes the open submission and gives its index and the place where its fault will be.
+    /// Closes the open submission. Gives the index of the last one that is closed, and where the first fault of all
+    /// that were closed since the last such call will be, whoever closed them.
     pub(crate) fn close_watched(&mut self, shared: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
-        let cell = match self.streams.get_mut(&stream) {
-            Some(state) if state.open.is_some() => state.cell.get_or_insert_default().clone(),
-            Some(state) => state.last_cell.get_or_insert_default().clone(),
-            None => FaultCell::default(),
-        };
-        (self.close(shared, stream), cell)
+        let index = self.close(shared, stream);
+        let Some(state) = self.streams.get_mut(&stream) else { return (index, FaultCell::default()) };
+        if std::mem::take(&mut state.closed_since) {
+            state.last_cell = std::mem::take(&mut state.cell);
+        }
+        (index, state.last_cell.clone())
     }
 
     /// Closes the open submissions of all streams.
@@ -320,37 +387,74 @@ impl Ledger {
 
     /// The next closed submission for the device.
     pub(crate) fn next_closed(&mut self) -> Option<Work> {
-        let (mut work, cell) = self.closed.pop_front()?;
-        // Who waits for a submission that the device never got waits for the one before it.
-        work.each_wait(|wait| {
-            let Some(state) = self.streams.get(&wait.stream) else { return false };
-            while state.refused.contains(&wait.index) {
-                wait.index -= 1;
-            }
-            wait.index > state.completed
-        });
-        if let Some(cell) = cell {
-            work.on_finish(move |fault| {
-                if let Some(fault) = fault {
-                    let _ = cell.set(fault.clone());
-                }
-            });
+        let mut work = self.closed.pop_front()?;
+        if self.refusals > 0 {
+            self.inherit_waits(&mut work);
         }
+        let streams = &self.streams;
+        work.waits_mut().retain(|wait| !done(streams, wait.stream, wait.index));
         Some(work)
     }
 
-    /// Notes that a submission is finished. Gives how far the stream has come, and its state for dropping
-    /// if that was the last of an orphaned stream; or nothing, if the submission's leases have to go first.
+    /// Gives a submission the waits of the refused ones that it counts on: those before it on its stream, and those that
+    /// it waits for. Whoever waits for a refused submission waits for the one before it, too.
+    fn inherit_waits(&self, work: &mut Work) {
+        let (stream, index) = (work.stream(), work.index());
+        let mut waits = std::mem::take(work.waits_mut());
+        if let Some(state) = self.streams.get(&stream) {
+            let before = state.refused.iter().filter(|refused| refused.index < index);
+            waits.extend(before.flat_map(|refused| refused.waits.iter().copied()));
+        }
+        let mut at = 0;
+        while at < waits.len() {
+            let mut wait = waits[at];
+            if let Some(state) = self.streams.get(&wait.stream) {
+                while let Some(refused) = state.refused.iter().find(|refused| refused.index == wait.index) {
+                    let known = |wait: &&Wait| !waits.contains(wait);
+                    let new: SmallVec<[Wait; 2]> = refused.waits.iter().filter(known).copied().collect();
+                    waits.extend(new);
+                    wait.index -= 1;
+                }
+            }
+            waits[at] = wait;
+            at += 1;
+        }
+        // Its own stream is in order anyway.
+        waits.retain(|wait| wait.stream != stream);
+        *work.waits_mut() = waits;
+    }
+
+    /// What the device has to finish so that a submission completes: itself, or what it waited for if it was refused.
+    /// `None` if nothing is left to wait for there.
+    pub(crate) fn awaited(&self, stream: u64, index: u64) -> Option<(Arc<StreamShared>, u64)> {
+        let (mut stream, mut index) = (stream, index);
+        loop {
+            let state = self.streams.get(&stream)?;
+            let is_over = |index: u64| {
+                state.early.contains(&index) || state.refused.iter().any(|refused| refused.index == index)
+            };
+            let mut last = index;
+            while last > state.completed && is_over(last) {
+                last -= 1;
+            }
+            if last > state.completed {
+                return Some((state.shared.clone(), last));
+            }
+            let refused = state.refused.iter().filter(|refused| refused.index <= index);
+            let mut waits = refused.flat_map(|refused| &refused.waits);
+            let wait = waits.find(|wait| !done(&self.streams, wait.stream, wait.index))?;
+            // Waits point backwards in the order in which submissions were closed, so this ends.
+            (stream, index) = (wait.stream, wait.index);
+        }
+    }
+
+    /// Notes that a submission is finished. Gives who has come further; or nothing, if the submission's leases have to go
+    /// first.
     ///
     /// Leases begin on the threads that encode: there they also end, when the next one begins in their place, so that
     /// those that run work never touch them. What they lie on stays in the pool meanwhile, or with its buffer: after a
     /// trim that may not be so, and they go at once.
-    pub(crate) fn finished(
-        &mut self,
-        stream: u64,
-        index: u64,
-        recycled: &mut Batch,
-    ) -> Option<(u64, Option<StreamState>)> {
+    pub(crate) fn finished(&mut self, stream: u64, index: u64, recycled: &mut Batch) -> Option<Finished> {
         const MOST_ENDED: usize = 1024;
         if !recycled.leases.is_empty() {
             if recycled.trims != self.trims || self.ended.len() + recycled.leases.len() > MOST_ENDED {
@@ -361,25 +465,68 @@ impl Ledger {
         if self.spare.len() < MOST_SPARE && recycled.commands.capacity() <= 4096 {
             self.spare.push(std::mem::take(recycled));
         }
-        Some(self.completed(stream, index))
+        let streams = &self.streams;
+        let Some(state) = streams.get(&stream) else {
+            return Some(Finished { completed: index, ..Finished::default() });
+        };
+        let mut finished = Finished { completed: state.completed, ..Finished::default() };
+        let refused = state.refused.iter().position(|refused| refused.index == index);
+        match refused.and_then(|at| self.streams.get_mut(&stream)?.refused.get_mut(at)) {
+            Some(refused) => refused.finished = true,
+            None => (finished.completed, finished.over) = self.complete(stream, index),
+        }
+        while self.refusals > 0
+            && let Some((stream, index)) = self.settled_refusal()
+        {
+            let shared = self.streams.get(&stream).map(|state| state.shared.clone());
+            let (completed, over) = self.complete(stream, index);
+            finished.others.extend(shared.map(|shared| (shared, completed, over)));
+        }
+        Some(finished)
     }
 
-    fn completed(&mut self, stream: u64, index: u64) -> (u64, Option<StreamState>) {
+    /// A refused submission that was reported, and whose waits have completed.
+    fn settled_refusal(&mut self) -> Option<(u64, u64)> {
+        let streams = &self.streams;
+        let settled = |refused: &Refused| {
+            refused.finished
+                && !refused.complete
+                && refused.waits.iter().all(|wait| done(streams, wait.stream, wait.index))
+        };
+        let mut found = streams
+            .iter()
+            .filter_map(|(stream, state)| state.refused.iter().position(settled).map(|at| (*stream, at)));
+        let (stream, at) = found.next()?;
+        let refused = &mut self.streams.get_mut(&stream)?.refused[at];
+        refused.complete = true;
+        Some((stream, refused.index))
+    }
+
+    /// A submission is complete. Gives how far its stream has come, and the stream's state for dropping if that was the
+    /// last of an orphaned stream.
+    fn complete(&mut self, stream: u64, index: u64) -> (u64, Option<StreamState>) {
         let Some(state) = self.streams.get_mut(&stream) else { return (index, None) };
         state.early.push(index);
         while let Some(found) = state.early.iter().position(|early| *early == state.completed + 1) {
             state.early.swap_remove(found);
             state.completed += 1;
         }
-        let completed = state.completed;
-        state.refused.retain(|refused| *refused > completed);
+        let (completed, refused) = (state.completed, state.refused.len());
+        state.refused.retain(|refused| refused.index > completed);
+        self.refusals -= refused - state.refused.len();
         (completed, self.remove_if_over(stream))
     }
 
     /// Notes that the device refused a submission: nothing may wait for it there.
-    pub(crate) fn refused(&mut self, stream: u64, index: u64) {
-        if let Some(state) = self.streams.get_mut(&stream) {
-            state.refused.push(index);
+    pub(crate) fn refused(&mut self, work: &Work) {
+        if let Some(state) = self.streams.get_mut(&work.stream()) {
+            state.shared.note_refusal();
+            let (index, waits) = (work.index(), work.waits().into());
+            #[cfg(feature = "sim")]
+            let waits =
+                if work.ablation() == crate::sim::Ablation::RefusedWaits { SmallVec::new() } else { waits };
+            state.refused.push(Refused { index, waits, finished: false, complete: false });
+            self.refusals += 1;
         }
     }
 
@@ -497,33 +644,10 @@ impl Ledger {
 }
 
 impl Draft<'_> {
-    /// Whether the ablation in force hides this use from the hazard tracker.
-    fn untracked(&self, shared: &Shared) -> bool {
-        #[cfg(feature = "sim")]
-        {
-            use crate::sim::Ablation;
-            shared.ablation == Ablation::Hazards
-                || (self.undeclared && shared.ablation == Ablation::DeclaredInputs)
-        }
-        #[cfg(not(feature = "sim"))]
-        {
-            let _ = shared;
-            false
-        }
-    }
-
     /// The binding that goes into the command: the submission holds the lease.
     #[inline(always)]
-    fn bind(&self, shared: &Shared, batch: &mut Batch) -> Binding {
+    fn bind(&self, batch: &mut Batch, retain: bool) -> Binding {
         let lease = &self.buffer.0.lease;
-        #[cfg(feature = "sim")]
-        let retain = shared.ablation != crate::sim::Ablation::Retention && !self.untracked(shared)
-            || shared.ablation == crate::sim::Ablation::Hazards;
-        #[cfg(not(feature = "sim"))]
-        let retain = {
-            let _ = shared;
-            true
-        };
         Binding {
             lease: if retain { batch.hold(lease) } else { UNHELD },
             lease_id: lease.id,
@@ -531,6 +655,61 @@ impl Draft<'_> {
             offset: self.offset,
             len: self.len,
             access: self.access,
+            writes: lease.count_write(self.access.writes()),
         }
+    }
+}
+
+/// What an ablation switches off for one command. Without the feature `sim` nothing can be, and this is nothing.
+struct Mechanisms {
+    #[cfg(feature = "sim")]
+    ablation: crate::sim::Ablation,
+    /// The input that the command hides from the runtime, as an op does that keeps an array which it never declared.
+    #[cfg(feature = "sim")]
+    hidden: Option<usize>,
+}
+
+#[cfg(feature = "sim")]
+impl Mechanisms {
+    fn of(shared: &Shared, drafts: &[Draft<'_>]) -> Self {
+        let ablation = shared.ablation;
+        let hides = ablation == crate::sim::Ablation::DeclaredInputs;
+        let hidden = drafts.iter().position(|draft| hides && !draft.access.writes());
+        Mechanisms { ablation, hidden }
+    }
+
+    /// Whether the use of memory of a draft is entered in its history.
+    fn tracks(&self, draft: usize) -> bool {
+        self.hidden != Some(draft)
+    }
+
+    /// Whether conflicting commands are ordered.
+    fn orders(&self) -> bool {
+        self.ablation != crate::sim::Ablation::Hazards
+    }
+
+    /// Whether the submission holds the memory of a draft.
+    fn retains(&self, draft: usize) -> bool {
+        self.ablation != crate::sim::Ablation::Retention && self.hidden != Some(draft)
+    }
+}
+
+#[cfg(not(feature = "sim"))]
+impl Mechanisms {
+    #[inline(always)]
+    fn of(_: &Shared, _: &[Draft<'_>]) -> Self {
+        Mechanisms {}
+    }
+    #[inline(always)]
+    fn tracks(&self, _: usize) -> bool {
+        true
+    }
+    #[inline(always)]
+    fn orders(&self) -> bool {
+        true
+    }
+    #[inline(always)]
+    fn retains(&self, _: usize) -> bool {
+        true
     }
 }

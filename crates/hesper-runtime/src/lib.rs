@@ -30,15 +30,17 @@ mod history;
 mod label;
 mod ledger;
 mod native;
+mod panics;
 mod pipeline;
 mod pool;
+mod ranges;
+mod replica;
 mod runtime;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod stream;
 mod sync;
 mod trace;
-mod twin;
 mod validate;
 mod work;
 

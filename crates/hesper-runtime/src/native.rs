@@ -94,8 +94,11 @@ impl<'a> View<'a> {
         self.access
     }
 
-    /// The bytes. An error if the memory is not the host's.
+    /// The bytes. An error for a view that was bound to write only, and if the memory is not the host's.
     pub fn bytes(&self) -> std::result::Result<&[u8], NativeError> {
+        if !self.access.reads() {
+            return Err("a view that was bound to write cannot be read".into());
+        }
         if self.address.is_null() {
             return Err("this memory cannot be seen by the host".into());
         }

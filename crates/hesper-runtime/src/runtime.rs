@@ -13,6 +13,7 @@ use crate::error::{Fault, FaultKind, Result, Scope};
 use crate::ledger::Ledger;
 use crate::pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineCache, PipelineSource};
 use crate::pool::Taker;
+use crate::replica::Sources;
 use crate::stream::{Stream, StreamShared};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Lock, Rank};
@@ -43,6 +44,10 @@ pub(crate) struct Shared {
     pub(crate) batch: usize,
     pub(crate) trace: Trace,
     pub(crate) slots: Arc<SlotBin>,
+    /// Buffers of other runtimes that have a replica here.
+    pub(crate) sources: Sources,
+    /// The thread that hands closed submissions over, while one does.
+    pub(crate) committer: AtomicUsize,
     pub(crate) allocated: Arc<AtomicUsize>,
     pub(crate) memory_limit: AtomicUsize,
     pub(crate) cache_limit: AtomicUsize,
@@ -123,6 +128,8 @@ impl RuntimeBuilder {
             batch: info.batch.max(1),
             trace: Trace::default(),
             slots: Arc::new(Lock::new(Rank::Leaf, Vec::new())),
+            sources: Lock::new(Rank::Leaf, Vec::new()),
+            committer: AtomicUsize::new(0),
             allocated: Arc::new(AtomicUsize::new(0)),
             memory_limit: AtomicUsize::new(memory_limit),
             cache_limit: AtomicUsize::new(self.cache_limit.unwrap_or(memory_limit / 4)),
@@ -153,6 +160,10 @@ pub struct Counters {
     pub allocated: usize,
     /// Blocks kept for reuse.
     pub cached_blocks: usize,
+    /// Copies of other devices' buffers that are kept here, and their bytes. They are active, and go when memory runs out.
+    pub replicas: usize,
+    /// Bytes of these copies.
+    pub replica_bytes: usize,
     /// Live streams.
     pub streams: usize,
     /// Commands encoded so far.
@@ -290,7 +301,7 @@ impl Runtime {
             Err(DeviceError::Unsupported(_)) => {
                 // SAFETY: the caller's promise.
                 let buffer = self.upload(unsafe { std::slice::from_raw_parts(address.as_ptr(), len) })?;
-                match owner.watch.as_ref().map(|watch| watch.check()) {
+                match owner.watch.as_ref().map(|watch| crate::block::ask(&**watch)) {
                     Some(Err(why)) => {
                         Err(Fault::new(FaultKind::Source, Scope::Command, what, 0, 0, why).into())
                     }
@@ -321,7 +332,7 @@ impl Runtime {
         loop {
             let pending = self.0.ledger.lock().oldest_in_flight();
             match pending {
-                Some((stream, index)) => stream.wait(index),
+                Some((stream, index)) => self.0.wait(&stream, index),
                 None => break,
             }
         }
@@ -364,6 +375,7 @@ impl Runtime {
     /// What the runtime holds and has done.
     pub fn counters(&self) -> Counters {
         let pipelines = self.0.cache.counters();
+        let (replicas, replica_bytes) = self.0.replicas();
         let ledger = self.0.ledger.lock();
         let allocated = self.0.allocated.load(Ordering::Relaxed);
         let cached = ledger.pool.cached();
@@ -373,6 +385,8 @@ impl Runtime {
             peak: ledger.peak,
             allocated,
             cached_blocks: ledger.pool.blocks(),
+            replicas,
+            replica_bytes,
             streams: ledger.stream_count(),
             encoded: ledger.encoded,
             barriers: ledger.barriers,
@@ -467,6 +481,19 @@ impl Shared {
         let stream = Arc::new(StreamShared::new(new_id(), raw, self.device.clone()));
         self.ledger.lock().add_stream(stream.clone());
         Ok(stream)
+    }
+
+    /// Whether the ablation in force leaves an earlier owner's bytes in fresh memory.
+    #[inline(always)]
+    pub(crate) fn leaves_fresh_memory(&self) -> bool {
+        #[cfg(feature = "sim")]
+        {
+            self.ablation == crate::sim::Ablation::FreshMemory
+        }
+        #[cfg(not(feature = "sim"))]
+        {
+            false
+        }
     }
 
     /// Whether any command has ever failed: the quick answer that lets faultless work skip the checks.

@@ -15,7 +15,7 @@ use crate::ledger::FaultCell;
 use crate::pool::Taker;
 use crate::runtime::Shared;
 use crate::sync::Signal;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What everybody who works for a stream shares: the device's stream and how far it has come.
 pub(crate) struct StreamShared {
@@ -25,6 +25,8 @@ pub(crate) struct StreamShared {
     completed: AtomicU64,
     changed: Signal,
     cancelled: AtomicU64,
+    /// The device has refused a submission of the stream.
+    refusal: AtomicBool,
 }
 
 impl StreamShared {
@@ -36,6 +38,7 @@ impl StreamShared {
             completed: AtomicU64::new(0),
             changed: Signal::default(),
             cancelled: AtomicU64::new(0),
+            refusal: AtomicBool::new(false),
         }
     }
 
@@ -62,13 +65,32 @@ impl StreamShared {
         self.changed.notify();
     }
 
-    /// Waits for a submission that has been handed to the device.
+    pub(crate) fn note_refusal(&self) {
+        self.refusal.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_refusal(&self) -> bool {
+        self.refusal.load(Ordering::Acquire)
+    }
+
+    /// Waits until a submission is reported by another thread.
+    pub(crate) fn wait_for_report(&self, index: u64) {
+        crate::sync::coop::pause();
+        self.changed.wait_until(|| self.is_done(index));
+    }
+
+    /// Waits for a submission that the device has taken. [`Shared::wait`] is for any submission.
     pub(crate) fn wait(&self, index: u64) {
         while !self.is_done(index) {
-            crate::sync::coop::pause();
-            if self.device.wait(self.raw, index) == Progress::Elsewhere {
-                self.changed.wait_until(|| self.is_done(index));
-            }
+            self.wait_once(index);
+        }
+    }
+
+    /// Helps with a submission that the device has taken, or waits until another thread has finished it.
+    pub(crate) fn wait_once(&self, index: u64) {
+        crate::sync::coop::pause();
+        if self.device.wait(self.raw, index) == Progress::Elsewhere {
+            self.changed.wait_until(|| self.is_done(index));
         }
     }
 }
@@ -167,7 +189,7 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         crate::native::refuse_inside("Stream::synchronize")?;
         let index = self.0.shared.commit_awaited(self.id(), u64::MAX);
-        self.0.stream.wait(index);
+        self.0.shared.wait(&self.0.stream, index);
         match self.0.shared.lost() {
             Some(fault) => Err(fault.into()),
             None => Ok(()),
@@ -231,7 +253,7 @@ impl Submission {
     /// Waits until it is finished; an error is its first fault, each time it is asked.
     pub fn wait(&self) -> Result<()> {
         crate::native::refuse_inside("Submission::wait")?;
-        self.stream.wait(self.index);
+        self.shared.wait(&self.stream, self.index);
         match self.fault.get() {
             Some(fault) => Err(fault.clone().into()),
             None => Ok(()),

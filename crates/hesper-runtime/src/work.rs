@@ -6,7 +6,6 @@
 //! submission holds the lease (`Batch::hold`).
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -15,7 +14,9 @@ use crate::block::{Kind, Lease};
 use crate::device::{DeviceError, RawMemory, RawPipeline, RawStream};
 use crate::error::{Fault, FaultKind, Scope};
 use crate::label::Label;
-use crate::native::{Native, NativeFn, NativeResult, View};
+use crate::ledger::FaultCell;
+use crate::native::{Native, NativeError, NativeFn, NativeResult, View};
+use crate::panics;
 use crate::pipeline::Pipeline;
 use crate::runtime::{Shared, Watch};
 use crate::stream::StreamShared;
@@ -56,6 +57,8 @@ pub struct Binding {
     pub(crate) offset: usize,
     pub(crate) len: usize,
     pub(crate) access: Access,
+    /// Writes of the lease that were encoded before this command.
+    pub(crate) writes: u64,
 }
 
 impl Binding {
@@ -265,19 +268,28 @@ struct WorkInner {
     index: u64,
     batch: Batch,
     fault: Option<Fault>,
+    /// Where the fault is kept for those who wait for this part of the stream.
+    cell: FaultCell,
     hooks: Vec<FinishHook>,
     awaited: bool,
     finished: bool,
 }
 
 impl Work {
-    pub(crate) fn new(shared: Arc<Shared>, stream: Arc<StreamShared>, index: u64, batch: Batch) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        stream: Arc<StreamShared>,
+        index: u64,
+        batch: Batch,
+        cell: FaultCell,
+    ) -> Self {
         Work(Box::new(WorkInner {
             shared,
             stream,
             index,
             batch,
             fault: None,
+            cell,
             hooks: Vec::new(),
             awaited: false,
             finished: false,
@@ -313,9 +325,15 @@ impl Work {
         self.0.awaited = true;
     }
 
-    /// Changes the waits; those for which `keep` gives false go.
-    pub(crate) fn each_wait(&mut self, keep: impl FnMut(&mut Wait) -> bool) {
-        self.0.batch.waits.retain(keep);
+    /// The mechanism that is switched off.
+    #[cfg(feature = "sim")]
+    pub(crate) fn ablation(&self) -> crate::sim::Ablation {
+        self.0.shared.ablation
+    }
+
+    /// The waits, to change.
+    pub(crate) fn waits_mut(&mut self) -> &mut SmallVec<[Wait; 2]> {
+        &mut self.0.batch.waits
     }
 
     /// How many commands there are.
@@ -368,12 +386,21 @@ impl Work {
             let label = &*self.0.batch.commands[index].label;
             return Some(self.fault_at(label, FaultKind::Cancelled, Scope::Command, String::new()));
         }
-        if !self.0.shared.any_fault() {
-            return None;
-        }
+        if self.0.shared.any_fault() { self.input_fault(index) } else { None }
+    }
+
+    /// The fault of something that a command reads: of a write that was encoded before it.
+    fn input_fault(&self, index: usize) -> Option<Fault> {
         let batch = &self.0.batch;
-        let read = batch.bindings_of(index).iter().filter(|binding| binding.access.reads());
-        read.filter_map(|binding| batch.lease(binding)?.fault().cloned()).next()
+        let mut read = batch.bindings_of(index).iter().filter(|binding| binding.access.reads());
+        read.find_map(|binding| {
+            let lease = batch.lease(binding)?;
+            #[cfg(feature = "sim")]
+            if self.ablation() == crate::sim::Ablation::FaultOrder {
+                return lease.fault();
+            }
+            lease.fault_after(binding.writes)
+        })
     }
 
     /// Records that a command failed: what it writes is spoilt, and so is what is computed from it.
@@ -381,7 +408,11 @@ impl Work {
         self.0.shared.count_fault();
         let batch = &self.0.batch;
         let written = batch.bindings_of(index).iter().filter(|binding| binding.access.writes());
-        written.filter_map(|binding| batch.lease(binding)).for_each(|lease| lease.set_fault(&fault));
+        for binding in written {
+            if let Some(lease) = batch.lease(binding) {
+                lease.set_fault(&fault, binding.writes + 1);
+            }
+        }
         self.0.fault.get_or_insert(fault);
     }
 
@@ -403,8 +434,8 @@ impl Work {
                 let at = *at as usize;
                 let batch = &self.0.batch;
                 let launch = &batch.dispatches[at];
-                catch_unwind(AssertUnwindSafe(|| dispatch(launch, batch.bindings_of(index))))
-                    .unwrap_or_else(|panic| Err(panic_message(&*panic)))
+                panics::catch(|| dispatch(launch, batch.bindings_of(index)))
+                    .unwrap_or_else(Err)
                     .map_err(Into::into)
             }
             Op::Copy => {
@@ -461,12 +492,8 @@ impl Work {
             })
             .collect();
         let mut native = Native::new(&mut views, bindings, context);
-        match catch_unwind(AssertUnwindSafe(|| crate::native::enter(|| closure(&mut native)))) {
-            Ok(result) => result,
-            Err(panic) => {
-                Err(crate::native::NativeError { kind: FaultKind::Panicked, message: panic_message(&*panic) })
-            }
-        }
+        panics::catch(|| crate::native::enter(|| closure(&mut native)))
+            .unwrap_or_else(|message| Err(NativeError { kind: FaultKind::Panicked, message }))
     }
 
     /// Makes a fault of this submission.
@@ -514,7 +541,7 @@ impl Work {
             let Some(watch) = lease.block.watch() else { continue };
             let known = asked.iter().position(|(other, _)| Arc::ptr_eq(watch, other));
             let at = known.unwrap_or_else(|| {
-                let fault = watch.check().err().map(|message| {
+                let fault = crate::block::ask(&**watch).err().map(|message| {
                     self.0.shared.count_fault();
                     let names = |at: &usize| batch.bindings_of(*at).iter().any(|b| b.lease as usize == place);
                     let command = (0..batch.commands.len()).find(names).unwrap_or(0);
@@ -524,7 +551,7 @@ impl Work {
                 asked.len() - 1
             });
             if let Some(fault) = &asked[at].1 {
-                lease.set_fault(fault);
+                lease.set_fault(fault, 0);
             }
         }
     }
@@ -534,22 +561,27 @@ impl Work {
             return;
         }
         self.ask_watches();
-        // Devices that cannot skip a command have run it on spoilt inputs: mark what it wrote.
+        // Devices that cannot skip a command have run it on spoilt inputs: mark what it wrote. In encode order, so that
+        // the mark reaches what depends on it.
         if self.0.shared.any_fault() {
             for index in 0..self.len() {
-                if let Some(fault) = self.blocked_by(index) {
+                if let Some(fault) = self.input_fault(index) {
                     self.fail_command(index, fault);
                 }
             }
         }
         for hook in std::mem::take(&mut self.0.hooks) {
-            hook(self.0.fault.as_ref());
+            let fault = self.0.fault.as_ref();
+            // A hook that panics is no reason to lose a completion.
+            let _ = panics::catch(|| hook(fault));
         }
         let batch = std::mem::take(&mut self.0.batch);
         let fault = self.0.fault.take();
+        if let Some(fault) = &fault {
+            let _ = self.0.cell.set(fault.clone());
+        }
         // The references go before anybody is told: who has waited finds the memory returned.
-        // A destructor of a user's capture may panic; that is no reason to lose a completion.
-        let recycled = catch_unwind(AssertUnwindSafe(|| batch.emptied())).unwrap_or_default();
+        let recycled = batch.emptied();
         self.0.shared.retire(&self.0.stream, self.0.index, fault, recycled);
     }
 }
@@ -558,6 +590,12 @@ impl Batch {
     /// Drops all contents and keeps the room. Leases stay, but for those of a submission that holds foreign memory: its
     /// owner is let go at once.
     fn emptied(mut self) -> Batch {
+        for command in &mut self.commands {
+            // A closure that did not run: what it captured may panic when it is dropped.
+            if let Op::Native(closure @ Some(_)) = &mut command.op {
+                panics::discard(closure.take());
+            }
+        }
         self.commands.clear();
         self.bindings.clear();
         self.dispatches.clear();
@@ -585,12 +623,4 @@ impl std::fmt::Debug for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Work(stream {}, index {}, {} commands)", self.stream(), self.index(), self.len())
     }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_string())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_string())
 }

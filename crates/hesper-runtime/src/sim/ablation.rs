@@ -18,13 +18,19 @@ pub enum Ablation {
     ContentKeys,
     /// Eviction releases a pipeline instead of the cache's reference to it.
     CarefulEviction,
-    /// An op may bind an input that it did not declare.
+    /// A command hides one of its inputs, as an op does that keeps an array which it never declared.
     DeclaredInputs,
+    /// Later work does not inherit the waits of a refused submission.
+    RefusedWaits,
+    /// A fault spoils what was encoded before it, too.
+    FaultOrder,
+    /// Fresh memory is not cleared before a command that may leave bytes unwritten.
+    FreshMemory,
 }
 
 impl Ablation {
     /// All of them, [`None`](Ablation::None) first.
-    pub const ALL: [Ablation; 7] = [
+    pub const ALL: [Ablation; 10] = [
         Ablation::None,
         Ablation::Retention,
         Ablation::Hazards,
@@ -32,6 +38,9 @@ impl Ablation {
         Ablation::ContentKeys,
         Ablation::CarefulEviction,
         Ablation::DeclaredInputs,
+        Ablation::RefusedWaits,
+        Ablation::FaultOrder,
+        Ablation::FreshMemory,
     ];
 }
 
@@ -45,6 +54,9 @@ impl fmt::Display for Ablation {
             Ablation::ContentKeys => "content keys",
             Ablation::CarefulEviction => "careful eviction",
             Ablation::DeclaredInputs => "declared inputs",
+            Ablation::RefusedWaits => "refused waits",
+            Ablation::FaultOrder => "order of faults",
+            Ablation::FreshMemory => "cleared memory",
         })
     }
 }

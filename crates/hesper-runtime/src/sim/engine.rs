@@ -11,6 +11,9 @@ use crate::pipeline::PipelineSource;
 use crate::validate::{Rule, Violation};
 use crate::work::{OpRef, Work};
 
+/// What the device says of a submission that it refuses at random.
+pub(super) const REFUSAL: &str = "refused by the simulator";
+
 /// Which of the two forms of order within a submission this sim honours.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -89,6 +92,8 @@ pub(super) struct Engine {
     next: u64,
     executor: Executor,
     failure: Option<Failure>,
+    /// One submission in so many is refused.
+    refuse: Option<usize>,
     counts: HashMap<Call, u64>,
     pub(super) violations: Vec<Violation>,
     /// Folds in every choice: equal for equal runs.
@@ -96,7 +101,13 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(seed: u64, info: DeviceInfo, executor: Executor, failure: Option<Failure>) -> Self {
+    pub(super) fn new(
+        seed: u64,
+        info: DeviceInfo,
+        executor: Executor,
+        failure: Option<Failure>,
+        refuse: Option<usize>,
+    ) -> Self {
         let mut rng = Rng::new(seed);
         Engine {
             form: if rng.one_in(2) { Form::Barriers } else { Form::Edges },
@@ -107,6 +118,7 @@ impl Engine {
             next: 1,
             executor,
             failure,
+            refuse,
             counts: HashMap::new(),
             violations: Vec::new(),
             fingerprint: seed,
@@ -200,6 +212,9 @@ impl Engine {
     pub(super) fn submit(&mut self, stream: RawStream, work: Work) -> Result<(), (Work, DeviceError)> {
         if let Err(error) = self.call(Call::Submit) {
             return Err((work, error));
+        }
+        if self.refuse.is_some_and(|refuse| self.rng.one_in(refuse)) {
+            return Err((work, DeviceError::Failed(REFUSAL.into())));
         }
         let form = self.form;
         match self.streams.get_mut(&stream.0) {

@@ -80,6 +80,7 @@ pub struct SimBuilder {
     info: DeviceInfo,
     executor: Option<Executor>,
     failure: Option<Failure>,
+    refuse: Option<usize>,
 }
 
 impl SimBuilder {
@@ -113,10 +114,16 @@ impl SimBuilder {
         self
     }
 
+    /// Refuses one submission in `refuse`, as the seed decides.
+    pub fn refuse(mut self, refuse: usize) -> Self {
+        self.refuse = Some(refuse);
+        self
+    }
+
     /// The device.
     pub fn build(self) -> Sim {
         let executor = self.executor.unwrap_or_else(|| Arc::new(workload::execute));
-        let engine = Engine::new(self.seed, self.info.clone(), executor, self.failure);
+        let engine = Engine::new(self.seed, self.info.clone(), executor, self.failure, self.refuse);
         Sim { info: Arc::new(self.info), engine: Arc::new(Lock::new(Rank::Leaf, engine)) }
     }
 }
@@ -144,6 +151,7 @@ impl Sim {
             },
             executor: None,
             failure: None,
+            refuse: None,
         }
     }
 

@@ -35,6 +35,9 @@ struct State {
 
 struct Scheduler {
     sim: Sim,
+    /// The device does something of itself once in so many chances: a lazy one leaves all work in flight until somebody
+    /// waits for it.
+    lazy: usize,
     state: Mutex<State>,
     /// One for each task, so that only the one whose turn it is wakes.
     turns: Vec<Condvar>,
@@ -87,7 +90,7 @@ impl Cooperative for Scheduler {
                     self.hand_over(&mut state);
                     0
                 }
-                2 => 1 + state.rng.below(4),
+                2 if state.rng.one_in(self.lazy) => 1 + state.rng.below(4),
                 _ => 0,
             }
         };
@@ -127,6 +130,7 @@ pub fn run(sim: &Sim, seed: u64, tasks: Vec<Task>) -> Outcome {
     let first = rng.below(count);
     let scheduler = Arc::new(Scheduler {
         sim: sim.clone(),
+        lazy: [1, 8, 64][(seed / 2 % 3) as usize],
         state: Mutex::new(State { current: first, live: vec![true; count], rng, fruitless: 0, hung: false }),
         turns: (0..count).map(|_| Condvar::new()).collect(),
     });

@@ -19,6 +19,10 @@ use crate::{Buffer, Result, Runtime, Stream};
 const LEN: usize = 24;
 /// Weight matrices in the one stacked buffer.
 const LAYERS: usize = 3;
+/// The device refuses one submission in so many: whoever computed with it starts again, and all goes on.
+const REFUSED: usize = 12;
+/// The text of a kernel that fails.
+const ON_PURPOSE: &str = "fails on purpose";
 /// Kernels that share the label `layer`.
 const VARIANTS: u32 = 4;
 
@@ -28,18 +32,15 @@ pub fn mix(k: u32, values: impl IntoIterator<Item = u32>) -> u32 {
 }
 
 /// Runs kernels whose text is `mix K`: the last binding gets, element by element, the mix of all
-/// bindings that are read.
+/// bindings that are read. `half K` leaves the second half of it unwritten; any other text is an error.
 pub fn execute(
     source: &PipelineSource,
     _: &Dispatch,
     views: &mut [View<'_>],
 ) -> std::result::Result<(), String> {
-    let k = source
-        .text
-        .as_str()
-        .strip_prefix("mix ")
-        .and_then(|k| k.parse().ok())
-        .ok_or_else(|| format!("{:?} is no kernel", source.text.as_str()))?;
+    let (name, k) = source.text.as_str().split_once(' ').unwrap_or_default();
+    let known = matches!(name, "mix" | "half").then(|| k.parse().ok()).flatten();
+    let k = known.ok_or_else(|| source.text.as_str().to_string())?;
     let Some((out, inputs)) = views.split_last_mut() else { return Ok(()) };
     let keep = out.access().reads();
     let inputs: Vec<&[u32]> = inputs
@@ -48,7 +49,8 @@ pub fn execute(
         .collect::<std::result::Result<_, _>>()
         .map_err(|error| error.message)?;
     let out = out.as_mut_slice::<u32>().map_err(|error| error.message)?;
-    for (at, value) in out.iter_mut().enumerate() {
+    let count = if name == "half" { out.len() / 2 } else { out.len() };
+    for (at, value) in out[..count].iter_mut().enumerate() {
         let old = keep.then_some(*value);
         *value = mix(k, inputs.iter().map(|input| input[at]).chain(old));
     }
@@ -117,7 +119,8 @@ struct World {
 impl Decode {
     /// Runs it.
     pub fn run(&self) -> Verdict {
-        let sim = Sim::builder(self.seed).batch(6).build();
+        // Every other run is on a discrete card, whose memory the host cannot see.
+        let sim = Sim::builder(self.seed).batch(6).refuse(REFUSED).host_visible(self.seed % 2 == 0).build();
         let runtime = Runtime::builder(sim.clone())
             .ablate(self.ablation)
             .validate(self.validate)
@@ -166,21 +169,59 @@ impl Decode {
 fn decode(world: &World, task: usize, steps: usize, seed: u64) -> Result<()> {
     let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(task as u64));
     let stream = world.runtime.stream()?;
-    let numbers: Vec<u32> = (0..LEN).map(|_| rng.bits() as u32).collect();
-    let mut x = Known { buffer: world.runtime.upload(&numbers)?, numbers };
+    let mut x = upload(world, &mut rng)?;
     for step in 0..steps {
-        match rng.below(12) {
-            0..=4 => x = layer(world, &stream, &mut rng, &x)?,
-            5 => x = hidden_input(world, &stream, &mut rng, &x)?,
-            6 => x = exchange(world, &stream, &mut rng, &x)?,
-            7 if x.buffer.is_unique() => update(world, &stream, &mut rng, &mut x)?,
-            8 => x = native(&stream, &x)?,
-            9 => world.runtime.clear_cache(),
-            10 => check(world, &x, task, step)?,
-            _ => drop(stream.commit()?),
+        let outcome = one_step(world, &stream, &mut rng, &mut x, (task, step));
+        match outcome {
+            Err(error) if is_refusal(&error) => x = upload(world, &mut rng)?,
+            outcome => outcome?,
         }
     }
-    check(world, &x, task, steps)
+    match check(world, &x, (task, steps)) {
+        Err(error) if is_refusal(&error) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Whether an error comes from a submission that the device refused.
+fn is_refusal(error: &crate::Error) -> bool {
+    error.fault().is_some_and(|fault| fault.message() == super::engine::REFUSAL)
+}
+
+fn upload(world: &World, rng: &mut Rng) -> Result<Known> {
+    let numbers: Vec<u32> = (0..LEN).map(|_| rng.bits() as u32).collect();
+    Ok(Known { buffer: world.runtime.upload(&numbers)?, numbers })
+}
+
+fn one_step(
+    world: &World,
+    stream: &Stream,
+    rng: &mut Rng,
+    x: &mut Known,
+    place: (usize, usize),
+) -> Result<()> {
+    match rng.below(18) {
+        0..=4 => *x = layer(world, stream, rng, x)?,
+        5 => *x = hidden_input(world, stream, rng, x)?,
+        6 | 7 => *x = exchange(world, stream, rng, x)?,
+        15 | 16 => {
+            *x = two_streams(world, stream, rng, x)?;
+            check(world, x, place)?;
+        }
+        8 if x.buffer.is_unique() => update(world, stream, rng, x)?,
+        9 if world.runtime.info().host_visible => *x = native(stream, x)?,
+        10 => *x = sparse(world, stream, x)?,
+        11 => *x = after_a_failed_update(world, stream, x)?,
+        12 => {
+            // The host takes memory that nothing uses any more.
+            let fresh = upload(world, rng)?;
+            *x = join(world, stream, rng, &fresh, x)?;
+        }
+        13 => world.runtime.clear_cache(),
+        14 => check(world, x, place)?,
+        _ => drop(stream.commit()?),
+    }
+    Ok(())
 }
 
 fn kernel(world: &World, rng: &mut Rng) -> Result<(u32, Arc<crate::Pipeline>)> {
@@ -215,7 +256,7 @@ fn layer(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Kno
     Ok(Known { buffer: out, numbers })
 }
 
-/// An op that keeps an input it does not declare.
+/// An op with an input that nothing but its command names: the one that the ablation of declared inputs hides.
 fn hidden_input(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Known> {
     let (k, pipeline) = kernel(world, rng)?;
     let hidden = stream.alloc_labelled(LEN * 4, "hidden")?;
@@ -224,13 +265,8 @@ fn hidden_input(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Res
     let between: Vec<u32> = x.numbers.iter().map(|x| mix(k, [*x])).collect();
     let (k, pipeline) = kernel(world, rng)?;
     let out = stream.alloc_labelled(LEN * 4, "activation")?;
-    stream
-        .encode("apply")
-        .read(&x.buffer)
-        .read_undeclared(&hidden)
-        .write(&out)
-        .dispatch(&pipeline, size, size)?;
-    let numbers = x.numbers.iter().zip(&between).map(|(x, h)| mix(k, [*x, *h])).collect();
+    stream.encode("apply").read(&hidden).read(&x.buffer).write(&out).dispatch(&pipeline, size, size)?;
+    let numbers = between.iter().zip(&x.numbers).map(|(h, x)| mix(k, [*h, *x])).collect();
     Ok(Known { buffer: out, numbers })
 }
 
@@ -247,6 +283,24 @@ fn exchange(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<
     // Dropping a handle calls the runtime, so not under the lock.
     drop(replaced);
     let Some(other) = other else { return Ok(x.clone()) };
+    join(world, stream, rng, &other, x)
+}
+
+/// Reads what a second stream computes, twice, in submissions of their own: the second read counts on the wait of the
+/// first, which the device may have refused.
+fn two_streams(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Known> {
+    let second = world.runtime.stream()?;
+    let copy = second.alloc_labelled(LEN * 4, "copy")?;
+    stream.commit()?;
+    second.encode("copy").read(&x.buffer).write(&copy).copy()?;
+    let copy = Known { buffer: copy, numbers: x.numbers.clone() };
+    second.commit()?;
+    drop(join(world, stream, rng, &copy, x)?);
+    stream.commit()?;
+    join(world, stream, rng, &copy, x)
+}
+
+fn join(world: &World, stream: &Stream, rng: &mut Rng, other: &Known, x: &Known) -> Result<Known> {
     let (k, pipeline) = kernel(world, rng)?;
     let out = stream.alloc_labelled(LEN * 4, "exchanged")?;
     let size = [LEN as u64, 1, 1];
@@ -277,8 +331,31 @@ fn native(stream: &Stream, x: &Known) -> Result<Known> {
     Ok(Known { buffer: out, numbers: x.numbers.iter().map(|x| !x).collect() })
 }
 
+/// A command that leaves half of what it binds unwritten.
+fn sparse(world: &World, stream: &Stream, x: &Known) -> Result<Known> {
+    let out = stream.alloc_labelled(LEN * 4, "sparse")?;
+    run(world, stream.encode("half").read(&x.buffer).write(&out), "half 1")?;
+    let mut numbers: Vec<u32> = x.numbers.iter().map(|x| mix(1, [*x])).collect();
+    numbers[LEN / 2..].fill(0);
+    Ok(Known { buffer: out, numbers })
+}
+
+/// A command, and a later one that fails to update what the first has read.
+fn after_a_failed_update(world: &World, stream: &Stream, x: &Known) -> Result<Known> {
+    let (copy, out) = (stream.alloc_labelled(LEN * 4, "copy")?, stream.alloc_labelled(LEN * 4, "good")?);
+    stream.encode("copy").read(&x.buffer).write(&copy).copy()?;
+    run(world, stream.encode("good").read(&copy).write(&out), "mix 2")?;
+    run(world, stream.encode("fails").read_write(&copy), ON_PURPOSE)?;
+    Ok(Known { buffer: out, numbers: x.numbers.iter().map(|x| mix(2, [*x])).collect() })
+}
+
+fn run(world: &World, command: crate::Encoder<'_>, text: &str) -> Result<()> {
+    let pipeline = world.runtime.pipeline(&PipelineSource::new("layer", "mix", text))?;
+    command.dispatch(&pipeline, [LEN as u64, 1, 1], [LEN as u64, 1, 1])
+}
+
 /// Compares what the device computed with sequential execution.
-fn check(world: &World, x: &Known, task: usize, step: usize) -> Result<()> {
+fn check(world: &World, x: &Known, (task, step): (usize, usize)) -> Result<()> {
     let guard = x.buffer.read()?;
     let numbers = guard.as_slice::<u32>().unwrap_or_default();
     if numbers != x.numbers {

@@ -19,6 +19,7 @@ use crate::device::{
     CompiledPipeline, Device, DeviceError, DeviceInfo, LeaseNote, Progress, RawMemory, RawPipeline, RawStream,
 };
 use crate::pipeline::PipelineSource;
+use crate::ranges::RangeSet;
 use crate::sync::{Lock, Rank};
 use crate::work::{Access, Binding, OpRef, Work};
 use order::{Clock, Order};
@@ -26,7 +27,7 @@ use order::{Clock, Order};
 /// A buffer's life, as the notes tell it.
 struct LeaseBook {
     name: String,
-    filled: bool,
+    filled: RangeSet,
 }
 
 struct PipelineBook {
@@ -99,7 +100,7 @@ impl Validator {
         let mut found = Vec::new();
         let order = Order::of(work);
         let mut own: HashMap<u64, Vec<Pending>> = HashMap::new();
-        let mut filled: Vec<u64> = Vec::new();
+        let mut filled: HashMap<u64, RangeSet> = HashMap::new();
         for (position, command) in work.commands().enumerate() {
             if let OpRef::Dispatch(dispatch) = command.op {
                 match books.pipelines.get(&dispatch.pipeline().0) {
@@ -132,17 +133,19 @@ impl Validator {
                         format!("binds bytes up to {end} of buffer {name}, which has {}", memory.len),
                     ));
                 }
-                let written = books.leases.get(&binding.lease()).is_none_or(|lease| lease.filled)
-                    || filled.contains(&binding.lease());
-                if binding.access() == Access::Read && !binding.is_empty() && !written {
+                let known = books.leases.get(&binding.lease());
+                let written = filled
+                    .entry(binding.lease())
+                    .or_insert_with(|| known.map(|lease| lease.filled.clone()).unwrap_or_default());
+                if binding.access().reads() && known.is_some() && !written.covers(binding.offset()..end) {
                     found.push(Violation::new(
                         Rule::Materialised,
                         command.label,
-                        format!("reads buffer {name}, which nothing has filled"),
+                        format!("reads bytes of buffer {name} that nothing has filled"),
                     ));
                 }
                 if binding.access().writes() {
-                    filled.push(binding.lease());
+                    written.add(binding.offset()..end);
                 }
                 let new = Pending::new(work, position, command.label, binding);
                 for old in memory.uses.iter().filter(|old| old.conflicts(&new)) {
@@ -162,11 +165,30 @@ impl Validator {
         found
     }
 
+    /// Checks that no unfinished work uses bytes that the host is about to use.
+    fn check_host(
+        books: &Books,
+        memory: &RawMemory,
+        lease: u64,
+        call: &str,
+        (start, end, access): (usize, usize, Access),
+    ) -> Vec<Violation> {
+        let label = call.to_string();
+        let new = Pending { start, end, access, lease, stream: 0, index: 0, command: 0, label };
+        let Some(book) = books.memory.get(&memory.id) else {
+            let name = books.lease(lease);
+            let what = format!("uses buffer {name}, whose memory has been freed");
+            return vec![Violation::new(Rule::Retention, call, what)];
+        };
+        let racing = book.uses.iter().filter(|old| old.conflicts(&new));
+        racing.map(|old| unordered(books, &new, old)).collect()
+    }
+
     fn fill(books: &mut Books, work: &Work) {
         for binding in work.commands().flat_map(|command| command.bindings) {
             if let Some(lease) = books.leases.get_mut(&binding.lease()).filter(|_| binding.access().writes())
             {
-                lease.filled = true;
+                lease.filled.add(binding.offset()..binding.offset() + binding.len());
             }
         }
     }
@@ -189,10 +211,22 @@ impl Validator {
         books.unfinished.insert((work.stream(), work.index()));
     }
 
-    /// Forgets a submission that is finished, or that the device refused: it uses nothing any more.
+    /// Forgets a submission that is finished: it uses nothing any more.
     fn leave(books: &mut Books, stream: u64, index: u64) {
-        if !books.unfinished.remove(&(stream, index)) {
+        if !Self::forget(books, stream, index) {
             return;
+        }
+        // The newest clock stays: the stream's next submission starts from it.
+        if let Some(clocks) = books.clocks.get_mut(&stream) {
+            let newest = clocks.last().map_or(0, |(index, _)| *index);
+            clocks.retain(|(at, _)| *at > index || *at == newest);
+        }
+    }
+
+    /// Forgets what a submission uses, and whether it was known.
+    fn forget(books: &mut Books, stream: u64, index: u64) -> bool {
+        if !books.unfinished.remove(&(stream, index)) {
+            return false;
         }
         for memory in books.memory.values_mut() {
             memory.uses.retain(|old| (old.stream, old.index) != (stream, index));
@@ -201,11 +235,7 @@ impl Validator {
             users.retain(|(user, at, _)| (*user, *at) != (stream, index));
             !users.is_empty()
         });
-        // The newest clock stays: the stream's next submission starts from it.
-        if let Some(clocks) = books.clocks.get_mut(&stream) {
-            let newest = clocks.last().map_or(0, |(index, _)| *index);
-            clocks.retain(|(at, _)| *at > index || *at == newest);
-        }
+        true
     }
 
     fn clock(books: &Books, work: &Work) -> Clock {
@@ -334,7 +364,7 @@ unsafe impl Device for Validator {
     }
 
     unsafe fn release(&self, pipeline: RawPipeline) {
-        {
+        let found = {
             let mut books = self.books.lock();
             let user = books.running.get(&pipeline.0).and_then(|users| users.first()).cloned();
             let label = match books.pipelines.get_mut(&pipeline.0) {
@@ -344,17 +374,19 @@ unsafe impl Device for Validator {
                 }
                 None => "unknown".into(),
             };
-            if let Some((stream, index, command)) = user {
+            let found = user.map(|(stream, index, command)| {
                 let what = format!(
                     "(stream {stream}, submission {index}) still runs pipeline {label}, and it is being released"
                 );
-                self.report.add(Violation::new(Rule::Identity, &command, what));
-            }
+                Violation::new(Rule::Identity, &command, what)
+            });
             // Books of the dead are kept for messages; a million of them would be a leak.
             if books.pipelines.len() > 4096 {
                 books.pipelines.retain(|_, book| book.alive);
             }
-        }
+            found
+        };
+        found.into_iter().for_each(|violation| self.report.add(violation));
         // SAFETY: the caller's promise, which was just checked.
         unsafe { self.inner.release(pipeline) }
     }
@@ -405,8 +437,12 @@ unsafe impl Device for Validator {
         // SAFETY: the caller's promise.
         let submitted = unsafe { self.inner.submit(stream, work) };
         if submitted.is_err() {
-            // Nobody waits for what never ran; its finish comes later and finds it gone.
-            Self::leave(&mut self.books.lock(), id, index);
+            // It never ran: it uses nothing, and orders nothing. Its finish comes later and finds it gone.
+            let mut books = self.books.lock();
+            Self::forget(&mut books, id, index);
+            if let Some(clocks) = books.clocks.get_mut(&id) {
+                clocks.retain(|(at, _)| *at != index);
+            }
         }
         submitted
     }
@@ -425,16 +461,25 @@ unsafe impl Device for Validator {
 
     fn note_lease(&self, memory: &RawMemory, lease: u64, note: LeaseNote<'_>) {
         let mut books = self.books.lock();
+        let mut found = Vec::new();
         match note {
             LeaseNote::Taken { label, place } => {
                 let label = if label.is_empty() { "unnamed" } else { label };
                 let name = format!("{label} #{lease} (allocated at {place})");
-                books.leases.insert(lease, LeaseBook { name, filled: false });
+                books.leases.insert(lease, LeaseBook { name, filled: RangeSet::default() });
             }
             LeaseNote::Filled => {
                 if let Some(book) = books.leases.get_mut(&lease) {
-                    book.filled = true;
+                    book.filled.add(0..memory.len);
                 }
+            }
+            LeaseNote::HostRead { start, end } => {
+                let range = (start, end, Access::Read);
+                found = Self::check_host(&books, memory, lease, "Buffer::read", range);
+            }
+            LeaseNote::HostWrite => {
+                let range = (0, memory.len, Access::Write);
+                found = Self::check_host(&books, memory, lease, "Buffer::write", range);
             }
             LeaseNote::Returned => {
                 // Kept while work names it, for messages.
@@ -446,6 +491,7 @@ unsafe impl Device for Validator {
             }
         }
         drop(books);
+        found.into_iter().for_each(|violation| self.report.add(violation));
         self.inner.note_lease(memory, lease, note);
     }
 }

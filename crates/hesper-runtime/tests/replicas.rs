@@ -18,7 +18,7 @@ fn a_buffer_on_its_own_runtime_is_itself() {
     for (here, _) in pairs() {
         let buffer = here.upload(&[1u8, 2, 3]).unwrap();
         assert!(buffer.on(&here).unwrap().same(&buffer));
-        assert!(!buffer.has_twin(&here));
+        assert!(!buffer.has_replica(&here));
     }
 }
 
@@ -26,14 +26,14 @@ fn a_buffer_on_its_own_runtime_is_itself() {
 fn a_copy_is_made_once_and_goes_with_the_buffer() {
     for (here, there) in pairs() {
         let buffer = here.upload(&[1u8, 2, 3]).unwrap();
-        let twin = buffer.on(&there).unwrap();
-        assert!(twin.belongs_to(&there) && !twin.belongs_to(&here));
-        assert_eq!(twin.read().unwrap().bytes(), [1, 2, 3]);
-        assert!(buffer.on(&there).unwrap().same(&twin));
-        assert_eq!(twin.handles(), 2);
+        let replica = buffer.on(&there).unwrap();
+        assert!(replica.belongs_to(&there) && !replica.belongs_to(&here));
+        assert_eq!(replica.read().unwrap().bytes(), [1, 2, 3]);
+        assert!(buffer.on(&there).unwrap().same(&replica));
+        assert_eq!(replica.handles(), 2);
         drop(buffer);
-        assert_eq!(twin.handles(), 1);
-        assert_eq!(twin.read().unwrap().bytes(), [1, 2, 3]);
+        assert_eq!(replica.handles(), 1);
+        assert_eq!(replica.read().unwrap().bytes(), [1, 2, 3]);
     }
 }
 
@@ -55,7 +55,7 @@ fn a_copy_is_forgotten_when_the_buffer_is_written() {
         let old = buffer.on(&there).unwrap();
         let source = here.upload(&[2u8; 4]).unwrap();
         stream.encode("overwrite").read(&source).write(&buffer).copy().unwrap();
-        assert!(!buffer.has_twin(&there));
+        assert!(!buffer.has_replica(&there));
         assert_eq!(buffer.on(&there).unwrap().read().unwrap().bytes(), [2; 4]);
         assert_eq!(old.read().unwrap().bytes(), [1; 4]);
         let mut guard = buffer.write().unwrap();
@@ -73,7 +73,7 @@ fn a_fault_travels_with_the_bytes() {
         stream.encode("fail").write(&buffer).run(|_| Err("it broke".into())).unwrap();
         let error = buffer.on(&there).unwrap_err();
         assert!(error.to_string().contains("it broke"), "{error}");
-        assert!(!buffer.has_twin(&there));
+        assert!(!buffer.has_replica(&there));
     }
 }
 
@@ -81,11 +81,11 @@ fn a_fault_travels_with_the_bytes() {
 fn threads_that_want_one_copy_share_it() {
     for (here, there) in pairs() {
         let buffer = here.upload(&vec![3u8; 1 << 16]).unwrap();
-        let twins: Vec<_> = std::thread::scope(|scope| {
+        let replicas: Vec<_> = std::thread::scope(|scope| {
             let asked: Vec<_> = (0..8).map(|_| scope.spawn(|| buffer.on(&there).unwrap())).collect();
             asked.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        assert!(twins.iter().all(|twin| twin.same(&twins[0])));
+        assert!(replicas.iter().all(|replica| replica.same(&replicas[0])));
     }
 }
 
