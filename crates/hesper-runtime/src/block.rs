@@ -262,6 +262,18 @@ impl Buffer {
         self.writable() && Arc::strong_count(&self.0) == 1
     }
 
+    /// The buffer as its only handle; itself again if there are others, or if it may not be written. Whoever has it owns
+    /// the memory: nobody else can name it in a command that is encoded later, or look at it.
+    pub fn into_unique(mut self) -> std::result::Result<UniqueBuffer, Buffer> {
+        if self.is_sole() { Ok(UniqueBuffer(self)) } else { Err(self) }
+    }
+
+    /// Whether [`into_unique`](Buffer::into_unique) would succeed: while the handle is borrowed mutably, nobody can make
+    /// another one.
+    pub fn is_sole(&mut self) -> bool {
+        self.writable() && Arc::get_mut(&mut self.0).is_some()
+    }
+
     /// How many handles there are, this one included.
     pub fn handles(&self) -> usize {
         Arc::strong_count(&self.0)
@@ -299,6 +311,27 @@ impl Buffer {
     /// A number that no other buffer of the process has.
     pub fn id(&self) -> u64 {
         self.0.lease.id
+    }
+}
+
+/// The only handle on a buffer that may be written; see [`Buffer::into_unique`].
+///
+/// ```
+/// # use hesper_runtime::{sim::Sim, Runtime};
+/// let buffer = Runtime::new(Sim::new(1)).upload(&[1u8, 2, 3])?;
+/// let other = buffer.clone();
+/// let buffer = buffer.into_unique().unwrap_err();
+/// drop(other);
+/// assert_eq!(buffer.into_unique().unwrap().into_shared().len(), 3);
+/// # Ok::<(), hesper_runtime::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct UniqueBuffer(Buffer);
+
+impl UniqueBuffer {
+    /// An ordinary handle, which may be cloned.
+    pub fn into_shared(self) -> Buffer {
+        self.0
     }
 }
 

@@ -44,7 +44,7 @@ mod trace;
 mod validate;
 mod work;
 
-pub use block::Buffer;
+pub use block::{Buffer, UniqueBuffer};
 pub use device::{
     CompiledPipeline, Device, DeviceError, DeviceInfo, LeaseNote, Progress, RawMemory, RawPipeline, RawStream,
 };

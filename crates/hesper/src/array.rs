@@ -15,6 +15,7 @@ use hesper_runtime::{Buffer, Runtime, Stream};
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
+use crate::eval::Owned;
 use crate::ops::OpRef;
 use crate::shape::{Shape, Strides, is_row_major, row_major, size_of};
 use crate::transform::scope::{Scope, outermost};
@@ -60,15 +61,20 @@ pub(crate) struct KnownBytes(pub(crate) [u8; 8]);
 
 /// What is known of a node's value.
 pub(crate) enum State {
-    /// Not computed: the op and its inputs. If an evaluation has claimed it, that one will make it ready or
-    /// give it free again.
+    /// Not computed: the op and its inputs. An evaluation that claims it takes the call, unless a transformation still
+    /// needs that: then it stays here, and the node says that it is `claimed`.
     Lazy { call: Call, claimed: bool },
+    /// An evaluation has the call. It makes the node ready, failed or lazy again.
+    Claimed,
     /// Its memory, filled or about to be: the runtime knows what fills it.
     Ready(Data),
     /// The same, and the call that made it: a transformation still needs it. Apart, as few nodes are so.
     Kept(Box<(Data, Call)>),
     /// A single number that the host knows; gets memory when needed.
     Known(KnownBytes),
+    /// It cannot be computed any more: an op failed after it had overwritten what it was to be computed from. The first
+    /// cause. Without one, an op has the memory; only that op can reach the node then.
+    Failed(Option<Box<Error>>),
 }
 
 impl State {
@@ -77,7 +83,7 @@ impl State {
         match self {
             State::Lazy { call, .. } => Some(call),
             State::Kept(kept) => Some(&mut kept.1),
-            State::Ready(_) | State::Known(_) => None,
+            State::Claimed | State::Ready(_) | State::Known(_) | State::Failed(_) => None,
         }
     }
 }
@@ -214,7 +220,7 @@ impl Array {
         match &*self.state() {
             State::Ready(data) => Some(f(data)),
             State::Kept(kept) => Some(f(&kept.0)),
-            State::Lazy { .. } | State::Known(_) => None,
+            State::Lazy { .. } | State::Claimed | State::Known(_) | State::Failed(_) => None,
         }
     }
 
@@ -228,19 +234,70 @@ impl Array {
                 let what = format!("{} needs an array that is not evaluated", call.op.name());
                 return Err(Error::value("evaluation", what));
             }
+            State::Claimed => {
+                return Err(Error::value("evaluation", "an array that is being evaluated is needed"));
+            }
+            State::Failed(cause) => return Err(failure(cause)),
         };
+        // The state is not locked meanwhile: an upload may wait for memory.
         let buffer = place::cpu().upload(&element.0[..self.dtype().size()])?;
         let data = Data::contiguous(buffer, &[]);
-        *self.state() = State::Ready(data.clone());
-        Ok(data)
+        match &mut *self.state() {
+            // Another thread was first.
+            State::Ready(data) => Ok(data.clone()),
+            state => {
+                *state = State::Ready(data.clone());
+                Ok(data)
+            }
+        }
     }
 
-    /// The call that makes the array, as far as it is still known.
+    /// Takes the memory out of an array that nobody else holds and whose memory nobody else has. If that is so, only the
+    /// caller can reach the array: the memory is its own to overwrite, or to [give back](Array::give_back).
+    pub(crate) fn take_owned(&mut self) -> Option<Owned> {
+        if self.is_varied() {
+            return None;
+        }
+        // Given only to the sole holder.
+        let node = Arc::get_mut(&mut self.0)?;
+        let state = node.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let data = match std::mem::replace(state, State::Failed(None)) {
+            State::Ready(data) => data,
+            State::Kept(kept) => kept.0,
+            other => {
+                *state = other;
+                return None;
+            }
+        };
+        match Owned::of(data) {
+            Ok(owned) => Some(owned),
+            Err(data) => {
+                *state = State::Ready(data);
+                None
+            }
+        }
+    }
+
+    /// Takes memory back that was [taken](Array::take_owned) and not overwritten.
+    pub(crate) fn give_back(&self, data: Data) {
+        let mut state = self.state();
+        if matches!(*state, State::Failed(None)) {
+            *state = State::Ready(data);
+        }
+    }
+
+    /// Whether this is the only handle on the node: nobody else can then come by one.
+    pub(crate) fn is_sole(&mut self) -> bool {
+        Arc::get_mut(&mut self.0).is_some()
+    }
+
+    /// The call that makes the array, as far as it is still known. One that is being evaluated answers as if it had been:
+    /// the evaluation has the call, and may overwrite its inputs.
     pub(crate) fn call(&self) -> Option<Call> {
         match &*self.state() {
             State::Lazy { call, .. } => Some(call.clone()),
             State::Kept(kept) => Some(kept.1.clone()),
-            State::Ready(_) | State::Known(_) => None,
+            State::Claimed | State::Ready(_) | State::Known(_) | State::Failed(_) => None,
         }
     }
 
@@ -373,6 +430,14 @@ impl Array {
     }
 }
 
+/// Why an array has failed.
+pub(crate) fn failure(cause: &Option<Box<Error>>) -> Error {
+    match cause {
+        Some(cause) => (**cause).clone(),
+        None => Error::value("evaluation", "the memory of an array was given to an op"),
+    }
+}
+
 /// A graph of a million nodes is dropped without recursion: each node hands its inputs to a list.
 impl Drop for Node {
     fn drop(&mut self) {
@@ -397,6 +462,8 @@ impl fmt::Debug for Array {
         let state = match &*self.state() {
             State::Lazy { call, claimed: false } => format!("lazy {}", call.op.name()),
             State::Lazy { call, claimed: true } => format!("being evaluated {}", call.op.name()),
+            State::Claimed => "being evaluated".to_string(),
+            State::Failed(_) => "failed".to_string(),
             State::Ready(_) | State::Kept(..) | State::Known(_) => "evaluated".to_string(),
         };
         write!(f, "Array({:?}, {}, {state})", self.shape(), self.dtype())

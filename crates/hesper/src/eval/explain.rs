@@ -104,11 +104,14 @@ pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
     if !fusion_enabled() {
         return Some(Apart::Off);
     }
-    // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the asker's.
-    let holders = |at: usize, uses: usize| 2 * uses + 1 + usize::from(at == start);
+    // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the asker's. What is left are
+    // holders. This is for people: an evaluation asks whether its own handle is the only one.
+    let mut uses = vec![0; nodes.len()];
+    (0..nodes.len()).flat_map(|at| graph.reads(at)).for_each(|read| uses[*read as usize] += 1);
+    let counted = |at: usize| 2 * uses[at] + 1 + usize::from(at == start);
     let plan = graph.plan(
         |one, other| nodes[one].is_alike(&nodes[other]),
-        |at, uses| Arc::strong_count(&nodes[at].0) > holders(at, uses),
+        |at| Arc::strong_count(&nodes[at].0) > counted(at),
     );
     let group: &[usize] = plan.steps.iter().find_map(|step| match step {
         Step::Group(group) if group.members.contains(&end) => Some(&group.members[..]),

@@ -7,15 +7,16 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::BuildHasherDefault;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Kernel, Scalar, Space, Type, ValueId};
 use hesper_runtime::{Buffer, Label, Pipeline, PipelineSource, Runtime, Stream};
 use smallvec::{SmallVec, smallvec};
 
 use super::claim::{Claim, Emit, Read};
+use super::operand::Operand;
 use super::plan::{Group, Plan};
-use super::wide;
+use super::{FUSED, caught, wide};
 use crate::Dtype;
 use crate::array::{Array, Data, KnownBytes, State};
 use crate::error::{Error, Result};
@@ -80,6 +81,7 @@ pub(super) struct Input<'a> {
     pub(super) dtype: Dtype,
     pub(super) layout: Layout,
     pub(super) known: KnownBytes,
+    operand: Option<&'a Operand>,
     pub(super) data: Option<&'a Data>,
     pub(super) strides: Strides,
 }
@@ -98,7 +100,7 @@ pub(crate) struct Expression {
     outputs: Vec<usize>,
     shape: Shape,
     /// The kernel for the layouts that were met last.
-    last: Mutex<Option<(Layouts, Built)>>,
+    last: Mutex<Option<(Layouts, Met)>>,
 }
 
 /// A compiled kernel, and its label.
@@ -123,42 +125,67 @@ pub(super) struct Recipe<'a> {
 }
 
 /// Lowers a group; gives the memory of each output.
-pub(super) fn lower(claim: &Claim, plan: &Plan, group: &Group) -> Result<SmallVec<[Data; 1]>> {
+pub(super) fn lower(claim: &mut Claim, plan: &Plan, group: &Group) -> Result<SmallVec<[Data; 1]>> {
     let end = group.members[group.members.len() - 1];
-    let (expression, data, reads) = gather(claim, plan, group, end)?;
-    // Here and in its array.
-    let is_spare = |at: usize| {
-        let held_once = data[at].as_ref().is_some_and(|data| data.buffer.handles() == 2);
-        held_once && claim.is_spare(reads[at], &group.members, &group.outputs)
-    };
-    expression.run(&claim.node(end)?.0.stream, &data, &is_spare)
-}
-
-/// Inputs on a device, if some are not there yet.
-pub(super) fn moved(data: &[Option<Data>], to: &Runtime) -> Result<Option<Places>> {
-    if data.iter().flatten().all(|data| data.buffer.belongs_to(to)) {
-        return Ok(None);
+    let (expression, reads, counts) = gather(claim, plan, group, end)?;
+    let mut operands = Operands::new();
+    let gathered =
+        expression.inputs.iter().zip(&reads).zip(&counts).try_for_each(|((given, read), count)| {
+            operands.push(match given.known {
+                Some(_) => None,
+                None => Some(claim.operand(*read, *count)?),
+            });
+            Ok(())
+        });
+    let lowered = gathered.and_then(|()| {
+        let stream = &claim.node(end)?.0.stream;
+        caught(FUSED, || expression.run(stream, &mut operands))
+    });
+    if let Err(error) = &lowered {
+        let operands = reads.into_iter().zip(operands);
+        let operands = operands.filter_map(|(read, operand)| Some((read, operand?)));
+        claim.settle(&group.outputs, operands, Some(error));
     }
-    data.iter().map(|data| data.as_ref().map(|data| data.on(to)).transpose()).collect::<Result<_>>().map(Some)
+    lowered
 }
 
-/// Where inputs are, but for those that are known.
-type Places = SmallVec<[Option<Data>; 8]>;
+/// The inputs of an expression, none of them to be overwritten.
+pub(super) fn borrowed(claim: &Claim, expression: &Expression, reads: &[Read]) -> Result<Operands> {
+    let operand = |(given, read): (&Given, &Read)| match given.known {
+        Some(_) => Ok(None),
+        None => claim.array(*read)?.data().map(|data| Some(Operand::borrowed(data))),
+    };
+    expression.inputs.iter().zip(reads).map(operand).collect()
+}
+
+/// Moves inputs to a device, if some are not there yet.
+pub(super) fn bring(operands: &mut [Option<Operand>], to: &Runtime) -> Result<()> {
+    for operand in operands.iter_mut().flatten() {
+        if !operand.data().buffer.belongs_to(to) {
+            let moved = operand.data().on(to)?;
+            operand.replace(moved);
+        }
+    }
+    Ok(())
+}
+
+/// The inputs of an expression, but for those that are known.
+pub(crate) type Operands = SmallVec<[Option<Operand>; 8]>;
 
 /// What inputs are in an evaluation.
 type Reads = SmallVec<[Read; 8]>;
 
-/// The expression of a group that ends with `end`, where its inputs are, and what they are.
+/// The expression of a group that ends with `end`, what its inputs are, and how many edges lead to each.
 pub(super) fn gather(
     claim: &Claim,
     plan: &Plan,
     group: &Group,
     end: usize,
-) -> Result<(Expression, Places, Reads)> {
+) -> Result<(Expression, Reads, SmallVec<[u32; 8]>)> {
     let last = claim.node(group.members[group.members.len() - 1])?;
     let mut expression = Expression::new(last.0.shape.clone());
     expression.members.reserve_exact(group.members.len());
-    let mut inputs = Reads::new();
+    let (mut inputs, mut counts) = (Reads::new(), SmallVec::new());
     for &at in &group.members {
         let mut sources: SmallVec<[Source; 3]> = SmallVec::new();
         for read in claim.reads(at) {
@@ -167,26 +194,24 @@ pub(super) fn gather(
                 Read::Outside(_) => None,
             };
             let met = || inputs.iter().position(|met| *met == read).map(Source::Input);
-            sources.push(match member.or_else(met) {
+            let source = match member.or_else(met) {
                 Some(source) => source,
                 None => {
                     inputs.push(read);
+                    counts.push(0);
                     let array = claim.array(read)?;
                     expression.given(array.0.shape.clone(), array.dtype(), claim.known(read))
                 }
-            });
+            };
+            if let Source::Input(number) = source {
+                counts[number] += 1;
+            }
+            sources.push(source);
         }
         let (op, dtype) = claim.emit(at)?;
         expression.push(op, sources, dtype, group.outputs.binary_search(&at).is_ok());
     }
-    let data = inputs
-        .iter()
-        .map(|read| match claim.known(*read) {
-            Some(_) => Ok(None),
-            None => claim.array(*read)?.data().map(Some),
-        })
-        .collect::<Result<Places>>()?;
-    Ok((expression, data, inputs))
+    Ok((expression, inputs, counts))
 }
 
 impl Expression {
@@ -244,48 +269,52 @@ impl Expression {
     }
 
     /// Computes the expression on a stream, from memory where inputs are not known; gives the memory of
-    /// what is stored. Where `is_spare` says of an input that nobody can ask for it again, what is stored may take its
-    /// place.
+    /// what is stored. That may take the place of operands that are owned.
     pub(crate) fn run(
         &self,
         stream: &Stream,
-        data: &[Option<Data>],
-        is_spare: &dyn Fn(usize) -> bool,
+        operands: &mut [Option<Operand>],
     ) -> Result<SmallVec<[Data; 1]>> {
         let runtime = stream.runtime();
-        if let Some(moved) = moved(data, &runtime)? {
-            return self.run(stream, &moved, &|_| false);
-        }
+        bring(operands, &runtime)?;
         let size: usize = self.shape.iter().product();
-        let mut recipe = self.recipe(data, runtime.info().host_visible);
-        let taken = recipe.take(is_spare);
-        let memory = self.outputs.iter().zip(&taken).map(|(at, taken)| match taken {
-            Some(buffer) => Ok((*buffer).clone()),
-            None => Ok(stream.alloc(size * self.members[*at].dtype.size())?),
-        });
-        let outputs: SmallVec<[Buffer; 4]> = memory.collect::<Result<_>>()?;
+        let mut recipe = self.recipe(operands, runtime.info().host_visible);
+        let taken = recipe.choose();
+        // All that can be refused comes before an operand is overwritten.
+        let mut outputs: SmallVec<[Option<Buffer>; 4]> = SmallVec::new();
+        for (at, taken) in self.outputs.iter().zip(&taken) {
+            outputs.push(match taken {
+                Some(_) => None,
+                None => Some(stream.alloc(size * self.members[*at].dtype.size())?),
+            });
+        }
         if size > 0 {
-            let new = outputs.iter().zip(&taken).filter(|(_, taken)| taken.is_none());
-            recipe.dispatch(stream, &runtime, new.map(|(output, _)| output))?;
+            let built = recipe.pipeline(&runtime)?;
+            let owned = taken.iter().map(|taken| taken.and_then(Operand::take)).collect::<SmallVec<[_; 4]>>();
+            recipe.dispatch(stream, &runtime, built, outputs.iter().flatten())?;
+            for (output, owned) in outputs.iter_mut().zip(owned) {
+                *output = owned.map(|owned| owned.into_data().buffer).or(output.take());
+            }
         } else {
-            for output in &outputs {
+            for output in outputs.iter().flatten() {
                 stream.command("empty").write(output).run(|_| Ok(()))?;
             }
         }
-        Ok(outputs.into_iter().map(|buffer| Data::contiguous(buffer, &self.shape)).collect())
+        Ok(outputs.into_iter().flatten().map(|buffer| Data::contiguous(buffer, &self.shape)).collect())
     }
 
-    pub(super) fn recipe<'a>(&'a self, data: &'a [Option<Data>], host: bool) -> Recipe<'a> {
+    pub(super) fn recipe<'a>(&'a self, operands: &'a [Option<Operand>], host: bool) -> Recipe<'a> {
         let inputs = self
             .inputs
             .iter()
-            .zip(data)
-            .map(|(given, data)| match (given.known, data) {
-                (None, Some(data)) => Input::memory(data, given.dtype, &given.shape, &self.shape),
+            .zip(operands)
+            .map(|(given, operand)| match (given.known, operand) {
+                (None, Some(operand)) => Input::memory(operand, given.dtype, &given.shape, &self.shape),
                 (known, _) => Input {
                     dtype: given.dtype,
                     layout: Layout::Known,
                     known: known.unwrap_or_default(),
+                    operand: None,
                     data: None,
                     strides: Strides::new(),
                 },
@@ -302,7 +331,8 @@ impl Expression {
 
 impl<'a> Input<'a> {
     /// An input in memory, stretched to `shape`.
-    fn memory(data: &'a Data, dtype: Dtype, own: &[usize], shape: &[usize]) -> Self {
+    fn memory(operand: &'a Operand, dtype: Dtype, own: &[usize], shape: &[usize]) -> Self {
+        let data = operand.data();
         let missing = shape.len() - own.len();
         let strides: Strides = (0..shape.len())
             .map(|axis| match axis.checked_sub(missing) {
@@ -310,7 +340,8 @@ impl<'a> Input<'a> {
                 _ => 0,
             })
             .collect();
-        Input { dtype, layout: Layout::Plain, known: KnownBytes::default(), data: Some(data), strides }
+        let known = KnownBytes::default();
+        Input { dtype, layout: Layout::Plain, known, operand: Some(operand), data: Some(data), strides }
     }
 }
 
@@ -359,27 +390,27 @@ impl<'a> Recipe<'a> {
         self.lengths = lengths;
     }
 
-    /// Has outputs stored in the place of inputs that nobody needs any more and that lie as the outputs will: on the host,
-    /// where an op costs about as much as its memory. Gives the memory of each output that has one so.
-    fn take(&mut self, is_spare: &dyn Fn(usize) -> bool) -> SmallVec<[Option<&'a Buffer>; 4]> {
+    /// Has outputs stored in the place of owned inputs that lie as the outputs will: on the host, where an op costs about as
+    /// much as its memory. Gives for each output the operand whose place it takes.
+    fn choose(&mut self) -> SmallVec<[Option<&'a Operand>; 4]> {
         let outputs = &self.expression.outputs;
-        let mut taken: SmallVec<[Option<&'a Buffer>; 4]> = smallvec![None; outputs.len()];
+        let mut taken: SmallVec<[Option<&'a Operand>; 4]> = smallvec![None; outputs.len()];
         let size: usize = self.lengths.iter().product();
         if !self.host || size == 0 {
             return taken;
         }
-        for (at, input) in self.inputs.iter_mut().enumerate() {
-            let Some(data) = input.data else { continue };
+        for input in &mut self.inputs {
+            let Some(operand) = input.operand.filter(|operand| operand.is_owned()) else { continue };
+            let data = operand.data();
             let lies = input.layout == Layout::Plain || size == 1 && data.offset == 0;
             // A view of something larger would keep all of that.
-            let exact = data.buffer.len() == size * input.dtype.size() && data.buffer.writable();
+            let exact = data.buffer.len() == size * input.dtype.size();
             let types = outputs.iter().map(|at| self.expression.members[*at].dtype);
             if lies
                 && exact
                 && let Some(number) = taker(types, |number| taken[number].is_some(), input.dtype)
-                && is_spare(at)
             {
-                taken[usize::from(number)] = Some(&data.buffer);
+                taken[usize::from(number)] = Some(operand);
                 input.layout = Layout::Taken(number);
             }
         }
@@ -410,35 +441,14 @@ impl<'a> Recipe<'a> {
         }
     }
 
-    /// The kernel's content as text: what the runtime knows the pipeline by.
-    fn key(&self) -> String {
-        let members = &self.expression.members;
-        let mut key = String::with_capacity(64 + 16 * (self.inputs.len() + members.len()));
-        let _ = write!(key, "{}d{}", self.lengths.len(), self.lanes);
-        for input in &self.inputs {
-            let _ = write!(key, ";{}{}", input.layout.code(), input.dtype);
-        }
-        for member in members {
-            let _ = write!(key, ";{}:{}", member.op.name, member.dtype);
-            for source in &member.sources {
-                let _ = match source {
-                    Source::Input(at) => write!(key, " i{at}"),
-                    Source::Member(at) => write!(key, " m{at}"),
-                };
-            }
-        }
-        let _ = write!(key, ";out {:?}", self.expression.outputs);
-        key
-    }
-
     /// Encodes the kernel; `new` are the outputs that take no input's place.
     fn dispatch<'b>(
         &self,
         stream: &Stream,
         runtime: &Runtime,
+        (pipeline, label): Built,
         new: impl Iterator<Item = &'b Buffer>,
     ) -> Result<()> {
-        let (pipeline, label) = self.pipeline(runtime)?;
         let rank = self.lengths.len();
         let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
         let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
@@ -531,17 +541,18 @@ impl<'a> Recipe<'a> {
         let lock = || self.expression.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((met, found)) = &*lock()
             && *met == layouts
+            && let Some(found) = found.get()
         {
-            return Ok(found.clone());
+            return Ok(found);
         }
         let words = self.words(runtime.id());
         if let Some(found) = find(&words) {
-            *lock() = Some((layouts, found.clone()));
+            *lock() = Some((layouts, Met::of(&found)));
             return Ok(found);
         }
         let (kernel, label) = (self.build()?, self.label());
-        let source =
-            PipelineSource::new(&*label, "hesper-ir", self.key().as_str()).with_payload(Arc::new(kernel));
+        let source = PipelineSource::new(&*label, "hesper-ir", content(&kernel).as_str());
+        let source = source.with_payload(Arc::new(kernel));
         let source = if runtime.info().host_visible {
             source
         } else {
@@ -549,8 +560,8 @@ impl<'a> Recipe<'a> {
             source.specialised(format!("threads {}\nfast{upright}", wide::THREADS).as_str())
         };
         let built = (runtime.pipeline(&source)?, label);
-        keep(words, built.clone());
-        *lock() = Some((layouts, built.clone()));
+        keep(words, &built);
+        *lock() = Some((layouts, Met::of(&built)));
         Ok(built)
     }
 
@@ -702,26 +713,60 @@ pub(super) fn taker(
     numbered.find(|(number, of)| *of == dtype && !takes(*number)).map(|(number, _)| number as u8)
 }
 
+/// A kernel as text: what the runtime knows its pipeline by. Two kernels have one text only if they are the same; names of
+/// ops are no part of it.
+fn content(kernel: &Kernel) -> String {
+    let mut text = kernel.to_string();
+    // The listing rounds constants and leaves tables out.
+    for inst in kernel.blocks.iter().flat_map(|block| &block.insts) {
+        if let hesper_kernel::ir::Op::Const(bits) = inst.op {
+            let _ = write!(text, " {bits:x}");
+        }
+    }
+    for table in &kernel.const_vars {
+        let _ = write!(text, "\n{:x?}", table.data);
+    }
+    text
+}
+
+/// A kernel that was built before, for as long as the runtime keeps its pipeline, or work in flight does: the limits of the
+/// runtime's cache bound all pipelines.
+struct Met(Weak<Pipeline>, Label);
+
+impl Met {
+    fn of((pipeline, label): &Built) -> Self {
+        Met(Arc::downgrade(pipeline), label.clone())
+    }
+
+    fn get(&self) -> Option<Built> {
+        Some((self.0.upgrade()?, self.1.clone()))
+    }
+}
+
+type Kernels = HashMap<Words, Met, BuildHasherDefault<WordHash>>;
+
 /// Kernels that were built in this process, by what their content depends on.
-fn cache() -> MutexGuard<'static, HashMap<Words, Built, BuildHasherDefault<WordHash>>> {
-    static CACHE: Mutex<HashMap<Words, Built, BuildHasherDefault<WordHash>>> =
-        Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
+fn cache() -> MutexGuard<'static, Kernels> {
+    static CACHE: Mutex<Kernels> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
     CACHE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A kernel that was built before.
 pub(super) fn find(words: &Words) -> Option<Built> {
-    cache().get(words).cloned()
+    cache().get(words)?.get()
 }
 
-fn keep(words: Words, built: Built) {
-    /// Most entries; a full cache starts anew (the runtime keeps what is in use).
+fn keep(words: Words, built: &Built) {
+    /// Most entries. A full cache forgets the kernels that are gone; if none is, it starts anew.
     const MOST: usize = 4096;
     let mut cache = cache();
     if cache.len() >= MOST {
+        cache.retain(|_, met| met.0.strong_count() > 0);
+    }
+    if cache.len() >= MOST {
         cache.clear();
     }
-    cache.insert(words, built);
+    cache.insert(words, Met::of(built));
 }
 
 /// An element in memory. A complex number is loaded whole, as neighbours then are one load.

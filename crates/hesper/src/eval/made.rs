@@ -13,8 +13,8 @@ use hesper_kernel::launch::{Arg, Bindings, Launch};
 use hesper_runtime::{Encoder, Native, NativeError, NativeResult, View};
 use smallvec::SmallVec;
 
-use super::Lowering;
 use super::fuse::{Expression, Inner, Layout, Recipe, Words};
+use super::{Lowering, Operand};
 use crate::Element;
 use crate::array::Data;
 use crate::error::{Error, Result};
@@ -57,11 +57,11 @@ enum Input {
 impl Expression {
     /// The one value that the expression stores, made on the host where it is asked for. `None` if it has to be
     /// computed as a whole.
-    pub(crate) fn made(&self, data: &[Option<Data>]) -> Result<Option<Made>> {
+    pub(crate) fn made(&self, operands: &[Option<Operand>]) -> Result<Option<Made>> {
         if !self.is_placeless() {
             return Ok(None);
         }
-        let mut recipe = self.recipe(data, true);
+        let mut recipe = self.recipe(operands, true);
         let lengths = recipe.lengths.clone();
         let mut memory = Vec::new();
         let inputs = recipe

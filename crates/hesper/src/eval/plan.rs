@@ -87,8 +87,6 @@ struct Joined {
     size: u32,
     /// The one group that reads it, [`UNREAD`] or [`APART`].
     reader: u32,
-    /// How often it is read.
-    uses: u32,
 }
 
 /// Where a node is in the plan.
@@ -180,16 +178,11 @@ impl Graph {
     }
 
     /// The plan, where `alike` tells whether two element-wise nodes have one shape and stream, and `held`
-    /// whether a node of so many uses is wanted for itself.
-    pub(crate) fn plan(
-        &self,
-        alike: impl Fn(usize, usize) -> bool,
-        held: impl Fn(usize, usize) -> bool,
-    ) -> Plan {
+    /// whether a node is wanted for itself.
+    pub(crate) fn plan(&self, alike: impl Fn(usize, usize) -> bool, held: impl Fn(usize) -> bool) -> Plan {
         let most = if fusion_enabled() { MOST_NODES } else { 1 };
         let nodes = self.join(most as u32, alike, &held);
         let count = nodes.len();
-        let held = |at: usize| held(at, nodes[at].uses as usize);
 
         let mut steps = SmallVec::new();
         // Groups whose last member has not come yet.
@@ -259,9 +252,9 @@ impl Graph {
         &self,
         most: u32,
         alike: impl Fn(usize, usize) -> bool,
-        held: impl Fn(usize, usize) -> bool,
+        held: impl Fn(usize) -> bool,
     ) -> Vec<Joined> {
-        let alone = |at| Joined { group: at as u32, size: 1, reader: UNREAD, uses: 0 };
+        let alone = |at| Joined { group: at as u32, size: 1, reader: UNREAD };
         let mut nodes: Vec<Joined> = (0..self.nodes.len()).map(alone).collect();
         for at in (0..nodes.len()).rev() {
             let (root, role) = (nodes[at].reader, self.nodes[at].1);
@@ -269,9 +262,7 @@ impl Graph {
                 let end = root as usize;
                 let joins = match self.nodes[end].1 {
                     // All members have the shape of what the op reads.
-                    Role::Rows => {
-                        alike(self.reads(end)[0] as usize, at) && !held(at, nodes[at].uses as usize)
-                    }
+                    Role::Rows => alike(self.reads(end)[0] as usize, at) && !held(at),
                     _ => alike(end, at),
                 };
                 if joins {
@@ -286,7 +277,6 @@ impl Graph {
             };
             for input in self.reads(at) {
                 let input = &mut nodes[*input as usize];
-                input.uses += 1;
                 if input.reader == UNREAD {
                     input.reader = reader;
                 } else if input.reader != reader {

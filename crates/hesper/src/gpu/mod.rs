@@ -27,7 +27,7 @@ pub(crate) mod sort;
 pub(crate) mod step;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use hesper_runtime::{Pipeline, PipelineSource, Stream};
 
@@ -108,24 +108,28 @@ pub(crate) fn kernel(
 ) -> Result<Arc<Pipeline>> {
     /// A device, a text and what is made of it.
     type Key = (u64, usize, String);
-    /// Most entries; a full table starts anew (the runtime keeps what is in use).
+    /// Most entries. A full table forgets the kernels that the runtime has let go of; if there are none, it starts anew.
     const MOST: usize = 1024;
-    static KNOWN: OnceLock<Mutex<HashMap<Key, Arc<Pipeline>>>> = OnceLock::new();
+    // The limits of the runtime's cache bound pipelines: here they are only found again.
+    static KNOWN: OnceLock<Mutex<HashMap<Key, Weak<Pipeline>>>> = OnceLock::new();
     let runtime = stream.runtime();
     let specialisation = format!("entry {entry}\nminimal\n{options}");
     let key = (runtime.id(), text.as_ptr() as usize, specialisation);
     let known = KNOWN.get_or_init(Mutex::default);
-    if let Some(found) = lock(known).get(&key) {
-        return Ok(found.clone());
+    if let Some(found) = lock(known).get(&key).and_then(Weak::upgrade) {
+        return Ok(found);
     }
     let source =
         PipelineSource::new(entry, "cuda", format!("{PRELUDE}{text}").as_str()).specialised(key.2.as_str());
     let pipeline = runtime.pipeline(&source)?;
     let mut known = lock(known);
     if known.len() >= MOST {
+        known.retain(|_, pipeline| pipeline.strong_count() > 0);
+    }
+    if known.len() >= MOST {
         known.clear();
     }
-    known.insert(key, pipeline.clone());
+    known.insert(key, Arc::downgrade(&pipeline));
     Ok(pipeline)
 }
 

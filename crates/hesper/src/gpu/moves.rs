@@ -83,11 +83,9 @@ pub(crate) fn slice_update(l: &mut Lowering<'_>, starts: &[isize], steps: &[isiz
     l.bring()?;
     let size = l.dtype().size();
     let own = row_major(l.shape());
-    let in_place = l.in_place() && l.input(0).offset == 0;
-    let output = if in_place {
-        l.input(0).buffer.clone()
-    } else {
-        super::copy::copy(l.stream(), l.input(0), l.shape(), size)?
+    let output = match l.take_in_place_if(|data| data.offset == 0) {
+        Some(owned) => owned.into_data().buffer,
+        None => super::copy::copy(l.stream(), l.input(0), l.shape(), size)?,
     };
     let strides: Strides = own.iter().zip(steps).map(|(stride, step)| stride * step).collect();
     let offset: isize = own.iter().zip(starts).map(|(stride, start)| stride * start).sum();
@@ -105,9 +103,9 @@ pub(crate) fn append(l: &mut Lowering<'_>, starts: &[usize]) -> Result<Option<Da
     let size = l.dtype().size();
     let (shape, own) = (l.shape(), row_major(l.shape()));
     let old = l.input(0);
-    let in_place = l.in_place();
-    let (output, base) = if in_place {
-        (old.buffer.clone(), old.offset as usize)
+    let (output, base) = if let Some(owned) = l.take_in_place() {
+        let old = owned.into_data();
+        (old.buffer, old.offset as usize)
     } else {
         let output = l.output()?;
         fill(stream, &output, 0..output.len(), [0; 8], size)?;

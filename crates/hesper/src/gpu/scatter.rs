@@ -126,20 +126,31 @@ struct Slices<'a> {
 }
 
 impl Slices<'_> {
-    /// Combines. Without starts there is one slice; without links no two slices meet.
-    fn encode(&self, output: &Buffer, starts: Option<&Buffer>, links: Option<&Buffer>) -> Result<bool> {
+    /// Combines them with the first input of an op. Without starts there is one slice; without links no two slices meet.
+    /// `None` if there are too many axes.
+    fn encode(
+        &self,
+        l: &Lowering<'_>,
+        starts: Option<&Buffer>,
+        links: Option<&Buffer>,
+    ) -> Result<Option<Data>> {
         let (points, sizes) = self.shape.split_at(self.rank);
         let (point_strides, slice_strides) = self.updates.strides.split_at(self.rank);
         let (Some(point), Some(slice)) =
             (axes_of(points, point_strides), pairs(sizes, self.into, slice_strides))
         else {
-            return Ok(false);
+            return Ok(None);
         };
         let row: usize = sizes.iter().product();
         let n = row * points.iter().product::<usize>();
         if n == 0 {
-            return Ok(true);
+            return own_copy(l).map(Some);
         }
+        let mode = mode_number(self.mode, self.dtype);
+        let of = if mode == 0 { word(self.dtype.size()) } else { type_name(self.dtype) };
+        let entry = format!("combined<{of}, {mode}, {}, {}>", starts.is_some(), links.is_some());
+        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
+        let output = own_copy(l)?;
         let to: Vec<(usize, isize)> = slice.iter().map(|axis| (axis.0, axis.1)).collect();
         let from: Vec<(usize, isize)> = slice.iter().map(|axis| (axis.0, axis.2)).collect();
         let (bytes, first) = reach(self.updates, self.shape, self.dtype.size());
@@ -153,26 +164,22 @@ impl Slices<'_> {
             Some(links) => command.read(links),
             None => command.read_range(&self.updates.buffer, bytes),
         };
-        let command = command.read_write(output);
+        let command = command.read_write(&output.buffer);
         let mut constants = walk(walk(walk(Constants::default(), &point), &to), &from);
         for number in [point.len(), slice.len(), row, n, first, self.base] {
             constants = constants.long(number as i64);
         }
-        let mode = mode_number(self.mode, self.dtype);
-        let of = if mode == 0 { word(self.dtype.size()) } else { type_name(self.dtype) };
-        let entry = format!("combined<{of}, {mode}, {}, {}>", starts.is_some(), links.is_some());
-        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
         command.constants(constants.bytes()).dispatch(&pipeline, [blocks(n) * 256, 1, 1], [256, 1, 1])?;
-        Ok(true)
+        Ok(Some(output))
     }
 }
 
 /// The first input, to be changed: its own memory if nobody else needs it, else a copy.
-fn own_copy(l: &Lowering<'_>) -> Result<Buffer> {
-    if l.in_place() && l.input(0).offset == 0 {
-        return Ok(l.input(0).buffer.clone());
+fn own_copy(l: &Lowering<'_>) -> Result<Data> {
+    if let Some(owned) = l.take_in_place_if(|data| data.offset == 0) {
+        return Ok(owned.into_data());
     }
-    copy(l.stream(), l.input(0), l.shape(), l.dtype().size())
+    Ok(Data::contiguous(copy(l.stream(), l.input(0), l.shape(), l.dtype().size())?, l.shape()))
 }
 
 /// The first input with slices combined with the second, at the indices of the others.
@@ -189,10 +196,8 @@ pub(crate) fn scatter(l: &mut Lowering<'_>, axes: &[usize], mode: Mode) -> Resul
     }
     l.bring()?;
     let into = row_major(l.shape());
-    let output = own_copy(l)?;
-    let done = Data::contiguous(output.clone(), l.shape());
     if points == 0 || elements == 0 || sizes.contains(&0) {
-        return Ok(Some(done));
+        return own_copy(l).map(Some);
     }
     let lists: Vec<List<'_>> = axes
         .iter()
@@ -218,11 +223,11 @@ pub(crate) fn scatter(l: &mut Lowering<'_>, axes: &[usize], mode: Mode) -> Resul
         base: 0,
     };
     if lists.is_empty() {
-        return Ok(slices.encode(&output, None, None)?.then_some(done));
+        return slices.encode(l, None, None);
     }
     let Some(starts) = starts(stream, &lists, points, "u32")? else { return Ok(None) };
     let links = if points > 1 { Some(links(stream, &starts, points)?) } else { None };
-    Ok(slices.encode(&output, Some(&starts), links.as_ref())?.then_some(done))
+    slices.encode(l, Some(&starts), links.as_ref())
 }
 
 /// The first input with elements along an axis, found by the indices of the second, combined with the third.
@@ -234,10 +239,8 @@ pub(crate) fn put_along(l: &mut Lowering<'_>, axis: usize, mode: Mode) -> Result
         return Ok(None);
     }
     l.bring()?;
-    let output = own_copy(l)?;
-    let done = Data::contiguous(output.clone(), l.shape());
     if points == 0 || elements == 0 {
-        return Ok(Some(done));
+        return own_copy(l).map(Some);
     }
     let (stream, own) = (l.stream(), row_major(l.shape()));
     let (list, shape) = (l.input(1), l.input_shape(1));
@@ -265,7 +268,7 @@ pub(crate) fn put_along(l: &mut Lowering<'_>, axis: usize, mode: Mode) -> Result
         into: &[],
         base: 0,
     };
-    Ok(slices.encode(&output, Some(&keys), links.as_ref())?.then_some(done))
+    slices.encode(l, Some(&keys), links.as_ref())
 }
 
 /// The first input with a slice combined with the second; starts along `given` axes are the third input.
@@ -282,8 +285,6 @@ pub(crate) fn update_slice(
     }
     l.bring()?;
     let own = row_major(l.shape());
-    let output = own_copy(l)?;
-    let done = Data::contiguous(output.clone(), l.shape());
     let into: Vec<isize> = own.iter().zip(steps).map(|(stride, step)| stride * step).collect();
     let base: isize = starts_at.iter().zip(&own).map(|(start, stride)| start * stride).sum();
     let slices = Slices {
@@ -297,12 +298,12 @@ pub(crate) fn update_slice(
         base: base as usize,
     };
     if given.is_empty() {
-        return Ok(slices.encode(&output, None, None)?.then_some(done));
+        return slices.encode(l, None, None);
     }
     let elements = each_start(l, 2);
     let lists = start_lists(l, 2, given, &elements, l.shape(), l.input_shape(1), &own);
     let Some(starts) = starts(l.stream(), &lists, 1, "u32")? else { return Ok(None) };
-    Ok(slices.encode(&output, Some(&starts), None)?.then_some(done))
+    slices.encode(l, Some(&starts), None)
 }
 
 /// The elements of an input of at most one axis, each as an array of no axes.

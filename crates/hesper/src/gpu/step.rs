@@ -85,15 +85,15 @@ impl Step<'_> {
         };
         l.bring()?;
         let (size, shape) = (dtype.size(), l.shape());
-        let block = match l.in_place() {
-            true => l.input(0).clone(),
-            false => Data::contiguous(super::copy::copy(l.stream(), l.input(0), shape, size)?, shape),
-        };
         let tokens = l.row_major(1)?;
         let (read, _) = reach(&tokens, l.input_shape(1), size);
-        let (written, _) = reach(&block, shape, size);
         let of = type_name(dtype);
         let pipeline = kernel(l.stream(), TEXT, &format!("keep<{of}, {room}, {pairs}>"), "ahead")?;
+        let block = match l.take_in_place() {
+            Some(owned) => owned.into_data(),
+            None => Data::contiguous(super::copy::copy(l.stream(), l.input(0), shape, size)?, shape),
+        };
+        let (written, _) = reach(&block, shape, size);
         let constants = constants
             .int(self.starts.len() as i32)
             .int(self.q_heads as i32)

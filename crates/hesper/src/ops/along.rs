@@ -9,7 +9,7 @@ use super::gather::{check_indices, gather_points};
 use super::lists::{Along, Indices};
 use super::logic::select;
 use super::scatter::numbered;
-use super::walk::{Carrier, GRAIN, Renewed, Strided, collapse, each_row, par_chunks, with_carrier};
+use super::walk::{Carrier, GRAIN, Renewed, Spread, Strided, collapse, each_row, par_chunks, with_carrier};
 use super::{Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
@@ -64,7 +64,7 @@ const PIECE: usize = 1 << 10;
 /// time: which of the `count` elements they are, where they are, and where by the second of `strides` the first of them
 /// is and how far apart the next ones are. An element is where the first of `strides` says, and further along by its index.
 fn each_piece(
-    list: (&Strided, Indices<'_>, Along),
+    list: (&Spread, Indices<'_>, Along),
     strides: [&[isize]; 2],
     first: usize,
     count: usize,
@@ -72,7 +72,7 @@ fn each_piece(
 ) {
     let (list, indices, along) = list;
     let [rest, others] = strides;
-    let (shape, [rest, places, others]) = collapse(&list.shape, [rest, list.strides(), others]);
+    let (shape, [rest, places, others]) = collapse(&list.shape, [rest, &list.strides, others]);
     let mut offsets = [0isize; PIECE];
     each_row(
         &shape,
@@ -99,17 +99,18 @@ fn each_piece(
 fn take<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
     let (source, list, dtype) = (Strided::input(l, 0), Strided::input(l, 1), l.input_dtype(1));
     let output = l.output()?;
-    let buffers = [source.data.buffer.clone(), list.data.buffer.clone()];
+    let (source_, list_) = (source.spread(), list.spread());
     l.stream()
         .command("take_along_axis")
-        .read_range(&buffers[0], source.bytes.clone())
-        .read_range(&buffers[1], list.bytes.clone())
+        .read_range(&source.data.buffer, source.bytes.clone())
+        .read_range(&list.data.buffer, list.bytes.clone())
         .write(&output)
         .run(move |native| {
+            let (source, list) = (source_, list_);
             let [from, view, to] = native.take()?;
             let (from, indices) = (from.as_slice::<T>()?, Indices::of(view, dtype)?);
-            let rest = still(source.strides(), along);
-            let along = Along { length: source.shape[along], size: 1, stride: source.strides()[along] };
+            let rest = still(&source.strides, along);
+            let along = Along { length: source.shape[along], size: 1, stride: source.strides[along] };
             par_chunks(to.as_mut_slice::<T>()?, GRAIN, |first, part| {
                 let count = part.len();
                 each_piece((&list, indices, along), [&rest, &rest], first, count, |range, offsets, _, _| {
@@ -173,16 +174,17 @@ impl Op for PutAlong {
 
 fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
     let (along, mode) = (op.0, op.1.on(l.dtype()));
-    let result = Renewed::of(l)?;
     let (list, dtype, new) = (Strided::input(l, 1), l.input_dtype(1), Strided::input(l, 2));
     let shape: Shape = l.shape().into();
-    let (result_, buffers) = (result.clone(), [list.data.buffer.clone(), new.data.buffer.clone()]);
+    let result = Renewed::of(l)?;
+    let (result_, list_, new_) = (result.opener(), list.spread(), new.spread());
     let encoder = l
         .stream()
         .command("put_along_axis")
-        .read_range(&buffers[0], list.bytes.clone())
-        .read_range(&buffers[1], new.bytes.clone());
+        .read_range(&list.data.buffer, list.bytes.clone())
+        .read_range(&new.data.buffer, new.bytes.clone());
     result.change(encoder).run(move |native| {
+        let (list, new) = (list_, new_);
         let (to, views) = result_.open::<T>(native.views())?;
         let [view, new_view] = views else { return Ok(()) };
         let (indices, from) = (Indices::of(view, dtype)?, new_view.as_slice::<T>()?);
@@ -198,7 +200,7 @@ fn put<T: Combine>(op: &PutAlong, l: &Lowering<'_>) -> Result<Data> {
         par_chunks(to, (GRAIN / block).max(1) * block, |first, part| {
             let (at, count) = (first / block * updates, part.len() / block * updates);
             let list = (&list, indices, along);
-            each_piece(list, [&rest, new.strides()], at, count, |_, offsets, start, stride| {
+            each_piece(list, [&rest, &new.strides], at, count, |_, offsets, start, stride| {
                 offsets.iter_mut().for_each(|offset| *offset -= first as isize);
                 combine_points(mode, part, offsets, from, new.offset + start, stride);
             });

@@ -8,7 +8,7 @@ use smallvec::smallvec;
 
 use super::concat::concatenate;
 use super::pad::Pad;
-use super::walk::{Carrier, Cursor, Strided, copy_row, with_carrier};
+use super::walk::{Carrier, Cursor, Spread, Strided, copy_row, with_carrier};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
@@ -89,37 +89,36 @@ fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
     let shape: Shape = l.shape().into();
     let (old, rows) = (Strided::input(l, 0), Strided::input(l, 1));
     let (to, starts) = (Block::of(&shape), op.starts.clone());
-    let in_place = l.in_place();
-    let output = if in_place { old.data.buffer.clone() } else { l.output()? };
     let size = l.dtype().size();
-    let buffers = [old.data.buffer.clone(), rows.data.buffer.clone()];
-    let encoder = l.stream().command("append").read_range(&buffers[1], rows.bytes.clone());
-    if in_place {
+    let (old_, rows_) = (old.spread(), rows.spread());
+    let command = || l.stream().command("append").read_range(&rows.data.buffer, rows.bytes.clone());
+    if let Some(owned) = l.take_in_place() {
         // Only what lies between the first and the last row that is written.
         let count = rows.shape[2];
         let first = starts.iter().enumerate().map(|(at, start)| to.row(at, 0, *start)).min();
         let last = starts.iter().enumerate().map(|(at, start)| to.row(at, to.heads - 1, start + count)).max();
-        let base = old.data.offset as usize;
+        let base = owned.data().offset as usize;
         let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
-        encoder.read_write_range(&output, (base + first) * size..(base + last) * size).run(
-            move |native| {
-                let [from, view] = native.take()?;
-                put(view.as_mut_slice::<T>()?, first, from.as_slice::<T>()?, &rows, to, &starts);
-                Ok(())
-            },
-        )?;
-        return Ok(old.data);
+        let bytes = (base + first) * size..(base + last) * size;
+        command().read_write_range(&owned.data().buffer, bytes).run(move |native| {
+            let [from, view] = native.take()?;
+            put(view.as_mut_slice::<T>()?, first, from.as_slice::<T>()?, &rows_, to, &starts);
+            Ok(())
+        })?;
+        return Ok(owned.into_data());
     }
-    encoder.read_range(&buffers[0], old.bytes.clone()).write(&output).run(move |native| {
+    let output = l.output()?;
+    command().read_range(&old.data.buffer, old.bytes.clone()).write(&output).run(move |native| {
+        let (old, rows) = (old_, rows_);
         let [from, before, view] = native.take()?;
         let (view, before) = (view.as_mut_slice::<T>()?, before.as_slice::<T>()?);
         view.fill(T::zeroed());
-        let mut cursor = Cursor::new(&old.shape[..3], [&old.strides()[..3]], 0);
+        let mut cursor = Cursor::new(&old.shape[..3], [&old.strides[..3]], 0);
         for _ in 0..old.shape[..3].iter().product() {
             let (place, at) = (cursor.place(), old.offset + cursor.at[0]);
             if place[2] < to.room {
                 let start = to.row(place[0], place[1], place[2]);
-                copy_row(&mut view[start..start + to.width], before, at, old.strides()[3]);
+                copy_row(&mut view[start..start + to.width], before, at, old.strides[3]);
             }
             cursor.advance();
         }
@@ -130,8 +129,8 @@ fn run<T: Carrier>(op: &Append, l: &Lowering<'_>) -> Result<Data> {
 }
 
 /// Copies rows to their places; `to` begins at element `first` of the block.
-fn put<T: Carrier>(to: &mut [T], first: usize, from: &[T], rows: &Strided, block: Block, starts: &[usize]) {
-    let strides = rows.strides();
+fn put<T: Carrier>(to: &mut [T], first: usize, from: &[T], rows: &Spread, block: Block, starts: &[usize]) {
+    let strides = &rows.strides;
     for (sequence, &start) in starts.iter().enumerate() {
         for head in 0..block.heads {
             let begin = block.row(sequence, head, start) - first;

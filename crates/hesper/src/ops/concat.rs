@@ -63,17 +63,17 @@ impl Op for Concatenate {
 fn run<T: Carrier>(along: usize, l: &Lowering<'_>) -> Result<Data> {
     let parts: Vec<Strided> = (0..l.input_count()).map(|at| Strided::input(l, at)).collect();
     let output = l.output()?;
-    let buffers: Vec<_> = parts.iter().map(|part| part.data.buffer.clone()).collect();
     let mut encoder = l.stream().command("concatenate");
-    for (part, buffer) in parts.iter().zip(&buffers) {
-        encoder = encoder.read_range(buffer, part.bytes.clone());
+    for part in &parts {
+        encoder = encoder.read_range(&part.data.buffer, part.bytes.clone());
     }
     let strides = row_major(l.shape());
+    let spreads: Vec<_> = parts.iter().map(Strided::spread).collect();
     encoder.write(&output).run(move |native| {
         let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
         let to = to.as_mut_slice::<T>()?;
         let mut first = 0;
-        for (view, part) in views.iter().zip(&parts) {
+        for (view, part) in views.iter().zip(&spreads) {
             copy_to(to, first, &strides, view.as_slice::<T>()?, part)?;
             first += part.shape[along] * strides[along] as usize;
         }

@@ -4,7 +4,7 @@ use hesper_compute::{Place, copy_elements};
 use hesper_cpu::Cores;
 use hesper_runtime::{Buffer, NativeError, Stream};
 
-use super::walk::{Carrier, Strided, with_carrier};
+use super::walk::{Carrier, Spread, Strided, with_carrier};
 use crate::Dtype;
 use crate::array::Data;
 use crate::error::Result;
@@ -25,10 +25,11 @@ pub(crate) fn copy(stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) 
 }
 
 fn encode<T: Carrier>(stream: &Stream, from: Strided, output: &Buffer) -> Result<()> {
-    let buffer = from.data.buffer.clone();
-    Ok(stream.command("copy").read_range(&buffer, from.bytes.clone()).write(output).run(move |native| {
+    let spread = from.spread();
+    let command = stream.command("copy").read_range(&from.data.buffer, from.bytes.clone());
+    Ok(command.write(output).run(move |native| {
         let [input, output] = native.take()?;
-        copy_all(output.as_mut_slice::<T>()?, input.as_slice::<T>()?, &from)
+        copy_all(output.as_mut_slice::<T>()?, input.as_slice::<T>()?, &spread)
     })?)
 }
 
@@ -36,7 +37,7 @@ fn encode<T: Carrier>(stream: &Stream, from: Strided, output: &Buffer) -> Result
 pub(crate) fn copy_all<T: Carrier>(
     to: &mut [T],
     from: &[T],
-    layout: &Strided,
+    layout: &Spread,
 ) -> std::result::Result<(), NativeError> {
     copy_to(to, 0, &row_major(&layout.shape), from, layout)
 }
@@ -47,9 +48,9 @@ pub(crate) fn copy_to<T: Carrier>(
     at: usize,
     strides: &[isize],
     from: &[T],
-    layout: &Strided,
+    layout: &Spread,
 ) -> std::result::Result<(), NativeError> {
-    let source = Place { offset: layout.offset, strides: layout.strides() };
+    let source = Place { offset: layout.offset, strides: &layout.strides };
     let target = Place { offset: at as isize, strides };
     copy_elements(&Cores, &layout.shape, from, source, to, target).map_err(|error| error.to_string().into())
 }

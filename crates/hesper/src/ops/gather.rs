@@ -110,7 +110,7 @@ fn run<T: Carrier>(op: &Gather, l: &Lowering<'_>) -> Result<Data> {
     let op = op.clone();
     let (source, lists) = (Strided::input(l, 0), Lists::inputs(l, 1));
     let output = l.output()?;
-    let (source_, lists_) = (source.clone(), lists.clone());
+    let (source_, lists_) = (source.spread(), lists.spread());
     let encoder = l.stream().command("gather").read_range(&source.data.buffer, source.bytes.clone());
     lists.read(encoder).write(&output).run(move |native| {
         let (source, lists) = (source_, lists_);
@@ -120,7 +120,7 @@ fn run<T: Carrier>(op: &Gather, l: &Lowering<'_>) -> Result<Data> {
             return Ok(());
         }
         let from = views[0].as_slice::<T>()?;
-        let strides = source.strides();
+        let strides = &source.strides;
         let along = |axis: &usize| Along {
             length: source.shape[*axis],
             size: op.sizes[*axis],

@@ -6,7 +6,7 @@
 use hesper_runtime::{Encoder, NativeError, View};
 use smallvec::SmallVec;
 
-use super::walk::{GRAIN, Strided, collapse, each_row, par_chunks};
+use super::walk::{GRAIN, Spread, Strided, collapse, each_row, par_chunks};
 use crate::Dtype;
 use crate::eval::Lowering;
 
@@ -130,8 +130,12 @@ impl<'a> Indices<'a> {
 }
 
 /// Index arrays of one shape, which point at slices together.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Lists(SmallVec<[(Strided, Dtype); 2]>);
+
+/// Where their elements lie, for a command that has bound them.
+#[derive(Debug)]
+pub(super) struct SpreadLists(SmallVec<[(Spread, Dtype); 2]>);
 
 impl Lists {
     /// The inputs of an op from one on.
@@ -147,6 +151,13 @@ impl Lists {
         encoder
     }
 
+    /// What a command that reads them takes along.
+    pub(super) fn spread(&self) -> SpreadLists {
+        SpreadLists(self.0.iter().map(|(list, dtype)| (list.spread(), *dtype)).collect())
+    }
+}
+
+impl SpreadLists {
     /// How many slices they point at.
     pub(super) fn points(&self) -> usize {
         self.0.first().map_or(1, |(list, _)| list.shape.iter().product())
@@ -165,7 +176,7 @@ impl Lists {
 
 /// Index arrays that can be read.
 pub(super) struct Open<'a> {
-    lists: &'a Lists,
+    lists: &'a SpreadLists,
     indices: SmallVec<[Indices<'a>; 4]>,
     along: SmallVec<[Along; 4]>,
 }
@@ -175,7 +186,7 @@ impl Open<'_> {
     pub(super) fn offsets(&self, first: usize, to: &mut [isize]) {
         to.fill(0);
         for (((list, _), indices), along) in self.lists.0.iter().zip(&self.indices).zip(&self.along) {
-            let (shape, [strides]) = collapse(&list.shape, [list.strides()]);
+            let (shape, [strides]) = collapse(&list.shape, [&list.strides]);
             each_row(&shape, [&strides], first, to.len(), |range, [start], [step]| {
                 indices.add_to(&mut to[range], list.offset + start, step, *along);
             });

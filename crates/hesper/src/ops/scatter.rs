@@ -124,9 +124,10 @@ pub(super) fn numbered(shape: &[usize]) -> Result<Array> {
 
 fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
     let (axes, mode) = (op.axes.clone(), op.mode.on(l.dtype()));
-    let (result, updates, lists) = (Renewed::of(l)?, Strided::input(l, 1), Lists::inputs(l, 2));
+    let (updates, lists) = (Strided::input(l, 1), Lists::inputs(l, 2));
+    let result = Renewed::of(l)?;
     let shape: Shape = l.shape().into();
-    let (result_, updates_, lists_) = (result.clone(), updates.clone(), lists.clone());
+    let (result_, updates_, lists_) = (result.opener(), updates.spread(), lists.spread());
     let encoder = l.stream().command("scatter").read_range(&updates.data.buffer, updates.bytes.clone());
     result.change(lists.read(encoder)).run(move |native| {
         let (updates, lists) = (updates_, lists_);
@@ -137,7 +138,7 @@ fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
         }
         let rank = updates.shape.len() - shape.len();
         let (points, sizes) = updates.shape.split_at(rank);
-        let (point_strides, size_strides) = updates.strides().split_at(rank);
+        let (point_strides, size_strides) = updates.strides.split_at(rank);
         let into = row_major(&shape);
         let along = |axis: &usize| Along { length: shape[*axis], size: sizes[*axis], stride: into[*axis] };
         let offsets = lists.open(&views[1..], axes.iter().map(along).collect())?.all_offsets();

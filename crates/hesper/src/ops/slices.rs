@@ -12,7 +12,7 @@ use super::gather::check_indices;
 use super::lists::Indices;
 use super::logic::select;
 use super::view::{near_steps, slice_of};
-use super::walk::{Carrier, Cursor, GRAIN, Strided, copy_range, par_chunks, with_carrier};
+use super::walk::{Carrier, Cursor, GRAIN, Spread, Strided, copy_range, par_chunks, with_carrier};
 use super::{Op, OpRef};
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
@@ -183,13 +183,13 @@ impl Update {
 /// Starts read from an array.
 fn read_starts(
     indices: Indices<'_>,
-    list: &Strided,
+    list: &Spread,
     axes: &[usize],
     shape: &[usize],
     sizes: &[usize],
 ) -> SmallVec<[isize; 6]> {
     let mut starts: SmallVec<[isize; 6]> = smallvec![0; shape.len()];
-    let mut cursor = Cursor::new(&list.shape, [list.strides()], 0);
+    let mut cursor = Cursor::new(&list.shape, [&list.strides], 0);
     for &axis in axes {
         starts[axis] = indices.get(list.offset + cursor.at[0], shape[axis], sizes[axis]);
         cursor.advance();
@@ -205,21 +205,23 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
         Starts::Given(_) => Some((Strided::input(l, 2), l.input_dtype(2))),
     };
     // What nobody can ask for again is updated where it is.
-    let in_place = l.in_place();
-    let output = if in_place { source.data.buffer.clone() } else { l.output()? };
-    let result = if in_place { source.data.clone() } else { Data::contiguous(output.clone(), l.shape()) };
-    let buffers = [source.data.buffer.clone(), new.data.buffer.clone()];
-    let list_buffer = list.as_ref().map(|(list, _)| list.data.buffer.clone());
-    let mut encoder = l.stream().command("slice_update").read_range(&buffers[1], new.bytes.clone());
-    if let (Some((list, _)), Some(buffer)) = (&list, &list_buffer) {
-        encoder = encoder.read_range(buffer, list.bytes.clone());
+    let (in_place, result) = match l.take_in_place() {
+        Some(owned) => (true, owned.into_data()),
+        None => (false, Data::contiguous(l.output()?, l.shape())),
+    };
+    let mut encoder = l.stream().command("slice_update").read_range(&new.data.buffer, new.bytes.clone());
+    if let Some((list, _)) = &list {
+        encoder = encoder.read_range(&list.data.buffer, list.bytes.clone());
     }
     encoder = if in_place {
-        encoder.read_write_range(&output, source.bytes.clone())
+        encoder.read_write_range(&result.buffer, source.bytes.clone())
     } else {
-        encoder.read_range(&buffers[0], source.bytes.clone()).write(&output)
+        encoder.read_range(&source.data.buffer, source.bytes.clone()).write(&result.buffer)
     };
+    let spread_list = list.as_ref().map(|(list, dtype)| (list.spread(), *dtype));
+    let (source_, new_) = (source.spread(), new.spread());
     encoder.run(move |native| {
+        let (source, new, list) = (source_, new_, spread_list);
         let Some((to, views)) = native.views().split_last_mut() else { return Ok(()) };
         let to = to.as_mut_slice::<T>()?;
         if to.is_empty() {
@@ -238,13 +240,13 @@ fn update<T: Combine>(op: &SliceUpdate, l: &Lowering<'_>) -> Result<Data> {
             (Starts::At(starts), _) => starts.clone(),
             (Starts::Given(_), None) => return Err("a slice has no start".into()),
         };
-        let mut strides = source.strides().clone();
+        let mut strides = source.strides.clone();
         let mut update = Update {
             shape: source.shape.clone(),
             starts,
             steps: op.steps.clone(),
             sizes: new.shape.clone(),
-            strides: new.strides().clone(),
+            strides: new.strides.clone(),
             offset: new.offset,
         };
         update.join(&mut strides);
@@ -341,18 +343,18 @@ fn slice<T: Carrier>(axes: &SmallVec<[usize; 6]>, l: &Lowering<'_>) -> Result<Da
     let (source, list, dtype) = (Strided::input(l, 0), Strided::input(l, 1), l.input_dtype(1));
     let (axes, sizes): (_, Shape) = (axes.clone(), l.shape().into());
     let output = l.output()?;
-    let buffers = [source.data.buffer.clone(), list.data.buffer.clone()];
+    let (source_, list_) = (source.spread(), list.spread());
     l.stream()
         .command("dynamic_slice")
-        .read_range(&buffers[0], source.bytes.clone())
-        .read_range(&buffers[1], list.bytes.clone())
+        .read_range(&source.data.buffer, source.bytes.clone())
+        .read_range(&list.data.buffer, list.bytes.clone())
         .write(&output)
         .run(move |native| {
+            let (source, list) = (source_, list_);
             let [from, view, to] = native.take()?;
             let starts = read_starts(Indices::of(view, dtype)?, &list, &axes, &source.shape, &sizes);
-            let moved: isize =
-                starts.iter().zip(source.strides()).map(|(start, stride)| start * stride).sum();
-            let part = Strided { offset: source.offset + moved, shape: sizes, ..source };
+            let moved: isize = starts.iter().zip(&source.strides).map(|(start, stride)| start * stride).sum();
+            let part = Spread { offset: source.offset + moved, shape: sizes, ..source };
             copy_all(to.as_mut_slice::<T>()?, from.as_slice::<T>()?, &part)
         })?;
     Ok(Data::contiguous(output, l.shape()))

@@ -198,10 +198,9 @@ impl Op for Keep {
         let tokens = Strided::row_major(l, 1)?;
         let (starts, turns) = (self.starts.clone(), self.turns.clone());
         let shape = self.heads.shape(l.shape()[2]);
-        let old = l.input(0).clone();
-        let from = tokens.data.buffer.clone();
-        let command = l.stream().command(KEEP).read_range(&from, tokens.bytes);
-        if l.in_place() {
+        let command = || l.stream().command(KEEP).read_range(&tokens.data.buffer, tokens.bytes.clone());
+        if let Some(owned) = l.take_in_place() {
+            let old = owned.into_data();
             // Only what lies between the first and the last row that is written.
             let row = |sequence: usize, head: usize, row: usize| {
                 ((sequence * 2 * shape.kv_heads + head) * shape.room + row) * shape.width
@@ -211,7 +210,7 @@ impl Op for Keep {
                 starts.iter().enumerate().map(|(at, start)| row(at, 2 * shape.kv_heads - 1, start + 1));
             let (first, last) = (first.unwrap_or(0), last.max().unwrap_or(0));
             let base = old.offset as usize;
-            command.read_write_range(&old.buffer, (base + first) * 4..(base + last) * 4).run(
+            command().read_write_range(&old.buffer, (base + first) * 4..(base + last) * 4).run(
                 move |native| {
                     let [from, block] = native.take()?;
                     let (from, block) = (from.as_slice::<f32>()?, block.as_mut_slice::<f32>()?);
@@ -223,7 +222,7 @@ impl Op for Keep {
         }
         let before = Strided::row_major(l, 0)?;
         let output = l.output()?;
-        command.read_range(&before.data.buffer, before.bytes).write(&output).run(move |native| {
+        command().read_range(&before.data.buffer, before.bytes).write(&output).run(move |native| {
             let [from, before, block] = native.take()?;
             let (from, block) = (from.as_slice::<f32>()?, block.as_mut_slice::<f32>()?);
             block.copy_from_slice(before.as_slice::<f32>()?);

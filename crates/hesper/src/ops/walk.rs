@@ -44,6 +44,16 @@ macro_rules! with_carrier {
 }
 pub(crate) use with_carrier;
 
+/// Where the elements of an array lie among those that a command binds. Unlike [`Strided`] it holds no memory: a command
+/// that keeps a handle until it runs keeps others from owning the memory until then.
+#[derive(Debug, Clone)]
+pub(crate) struct Spread {
+    pub(crate) shape: Shape,
+    pub(crate) strides: Strides,
+    /// Of the first element, counted from the first one bound.
+    pub(crate) offset: isize,
+}
+
 /// Strided memory as a command binds it.
 #[derive(Debug, Clone)]
 pub(crate) struct Strided {
@@ -81,11 +91,16 @@ impl Strided {
     pub(crate) fn strides(&self) -> &Strides {
         &self.data.strides
     }
+
+    /// Where the elements lie, for a command that has bound them.
+    pub(crate) fn spread(&self) -> Spread {
+        Spread { shape: self.shape.clone(), strides: self.data.strides.clone(), offset: self.offset }
+    }
 }
 
 /// The first input of an op, as memory that the op may change: the input's own where nobody can ask for it
 /// again, new memory with a copy of it otherwise.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Renewed {
     /// What is copied.
     old: Option<Strided>,
@@ -95,8 +110,8 @@ pub(crate) struct Renewed {
 
 impl Renewed {
     pub(crate) fn of(l: &Lowering<'_>) -> Result<Self> {
-        if l.in_place() {
-            return Ok(Renewed { old: None, to: Strided::input(l, 0) });
+        if let Some(owned) = l.take_in_place() {
+            return Ok(Renewed { old: None, to: Strided::new(owned.into_data(), l.shape(), l.dtype()) });
         }
         let old = Strided::row_major(l, 0)?;
         let to = Strided::new(Data::contiguous(l.output()?, l.shape()), l.shape(), l.dtype());
@@ -111,25 +126,38 @@ impl Renewed {
         }
     }
 
+    /// How a command that has bound it gets at the elements.
+    pub(crate) fn opener(&self) -> Opener {
+        Opener { copies: self.old.is_some() }
+    }
+
+    /// Where the result is.
+    pub(crate) fn into_data(self) -> Data {
+        self.to.data
+    }
+}
+
+/// What a command knows of a [`Renewed`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opener {
+    copies: bool,
+}
+
+impl Opener {
     /// The elements to change, which are the input's by now, and the views ahead of them.
     pub(crate) fn open<'v, 'm, T: bytemuck::Pod + Send + Sync>(
-        &self,
+        self,
         views: &'v mut [View<'m>],
     ) -> std::result::Result<(&'v mut [T], &'v [View<'m>]), NativeError> {
         let Some((to, mut views)) = views.split_last_mut() else { return Ok((&mut [], &[])) };
         let to = to.as_mut_slice::<T>()?;
-        if self.old.is_some() {
+        if self.copies {
             let Some((old, others)) = views.split_last_mut() else { return Ok((to, &[])) };
             let old = old.as_slice::<T>()?;
             par_chunks(to, GRAIN, |first, part| part.copy_from_slice(&old[first..first + part.len()]));
             views = others;
         }
         Ok((to, views))
-    }
-
-    /// Where the result is.
-    pub(crate) fn into_data(self) -> Data {
-        self.to.data
     }
 }
 

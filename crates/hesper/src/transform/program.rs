@@ -18,9 +18,9 @@ use super::tape::Tape;
 use crate::Dtype;
 use crate::array::{Array, Data};
 use crate::error::{Error, Result};
-use crate::eval::fuse::{Expression, Source};
-use crate::eval::plan::{Graph, Role, Step};
-use crate::eval::{Bound, Lowering, Rows, lower_op};
+use crate::eval::fuse::{Expression, Given, Operands, Source};
+use crate::eval::plan::{self, Graph, Role};
+use crate::eval::{FUSED, Lowering, Operand, Rows, caught, lower_op};
 use crate::ids::IdMap;
 use crate::ops::{Kind, Op, OpRef};
 use crate::shape::Shape;
@@ -81,6 +81,8 @@ impl fmt::Debug for Program {
 #[derive(PartialEq, Eq, Hash)]
 struct Identity {
     name: &'static str,
+    /// The function that writes the expression of an element-wise op: a name alone does not tell what is computed.
+    emit: usize,
     text: String,
     inputs: SmallVec<[Place; 3]>,
     shape: Shape,
@@ -138,8 +140,13 @@ impl Program {
     ) -> Result<usize> {
         let fresh = self.nodes.len();
         if let Some(text) = op.get().identity() {
+            let emit = match op.get().kind() {
+                Kind::Elementwise(op) => op.emit as usize,
+                Kind::Commands | Kind::View => 0,
+            };
             let identity = Identity {
                 name: op.name(),
+                emit,
                 text,
                 inputs: inputs.clone(),
                 shape: node.shape.clone(),
@@ -182,24 +189,24 @@ impl Program {
             |one, other| {
                 nodes[one].shape == nodes[other].shape && nodes[one].stream.id() == nodes[other].stream.id()
             },
-            |at, _| wanted[at],
+            |at| wanted[at],
         );
         let over = (0..plan.steps.len()).map(|step| plan.over(step).filter(|at| !wanted[*at]).collect());
         self.over = over.collect();
         let mut work = Vec::new();
         for step in plan.steps {
             work.push(match step {
-                Step::Op(at) => Work::Op(at),
-                Step::One(at) => {
+                plan::Step::Op(at) => Work::Op(at),
+                plan::Step::One(at) => {
                     let (expression, inputs) = self.expression(&[at], &[at])?;
                     Work::Group { expression, inputs, outputs: vec![at], stream: nodes[at].stream.clone() }
                 }
-                Step::Group(group) => {
+                plan::Step::Group(group) => {
                     let (expression, inputs) = self.expression(&group.members, &group.outputs)?;
                     let stream = nodes[group.members[0]].stream.clone();
                     Work::Group { expression, inputs, outputs: group.outputs, stream }
                 }
-                Step::Rows(group, op) => {
+                plan::Step::Rows(group, op) => {
                     let (expression, inputs) = self.expression(&group.members, &group.outputs)?;
                     Work::Rows { expression, inputs, op }
                 }
@@ -274,108 +281,50 @@ impl Program {
         }
     }
 
-    /// Encodes everything for arguments that lie somewhere; gives where the outputs lie. An argument that is
-    /// donated is one that nobody can ask for again: an op may overwrite it.
-    pub(crate) fn run(&self, arguments: &[Argument]) -> Result<Vec<Data>> {
+    /// Encodes everything for arguments that lie somewhere; gives where the outputs lie. An op may overwrite an argument
+    /// that is owned: the last one that reads it. If the run fails after that, the argument is spent.
+    pub(crate) fn run(&self, arguments: &mut [&mut Operand]) -> Result<Vec<Data>> {
         let mut made: Vec<Option<Data>> = vec![None; self.nodes.len()];
-        let gather = |made: &[Option<Data>], expression: &Expression, inputs: &[Place]| {
-            inputs
-                .iter()
-                .zip(&expression.inputs)
-                .map(|(place, given)| match given.known {
-                    Some(_) => Ok(None),
-                    None => self.find(arguments, made, *place).map(Some),
-                })
-                .collect::<Result<SmallVec<[Option<Data>; 8]>>>()
-        };
-        for (step, (work, over)) in self.work.iter().zip(&self.over).enumerate() {
+        for (step, work) in self.work.iter().enumerate() {
+            let mut run = Step { program: self, number: step, arguments, made: &mut made };
             match work {
                 Work::Op(at) => {
-                    made[*at] = Some(self.lower(*at, None, (step, over), arguments, &mut made)?)
+                    let data = run.lower(*at, None, &[])?;
+                    made[*at] = Some(data);
                 }
                 Work::Rows { expression, inputs, op } => {
-                    let inputs = gather(&made, expression, inputs)?;
-                    let rows = Rows::of(expression, &self.nodes[*op].stream, &inputs)?;
-                    made[*op] = Some(self.lower(*op, Some(rows), (step, over), arguments, &mut made)?);
+                    let operands = run.borrowed(expression, inputs)?;
+                    let rows = Rows::of(expression, &self.nodes[*op].stream, operands)?;
+                    let data = run.lower(*op, Some(rows), inputs)?;
+                    made[*op] = Some(data);
                 }
                 Work::Group { expression, inputs, outputs, stream } => {
-                    let data = gather(&made, expression, inputs)?;
-                    let is_spare = |input: usize| {
-                        let Some(data) = &data[input] else { return false };
-                        match inputs[input] {
-                            // Held here and by what was made.
-                            Place::Node(at) => over.contains(&at) && data.buffer.handles() == 2,
-                            Place::Argument(at) => self.is_given(arguments, at, step, data),
-                            Place::Constant(_) => false,
-                        }
-                    };
-                    for (at, data) in outputs.iter().zip(expression.run(stream, &data, &is_spare)?) {
+                    let mut operands = Operands::new();
+                    let results = run
+                        .gather(expression, inputs, &mut operands)
+                        .and_then(|()| caught(FUSED, || expression.run(stream, &mut operands)));
+                    for (place, operand) in inputs.iter().zip(operands) {
+                        run.settle(*place, operand);
+                    }
+                    for (at, data) in outputs.iter().zip(results?) {
                         made[*at] = Some(data);
                     }
                 }
             }
-            over.iter().for_each(|at| made[*at] = None);
+            self.over[step].iter().for_each(|at| made[*at] = None);
         }
         self.outputs.iter().map(|place| self.find(arguments, &made, *place)).collect()
     }
 
-    /// Whether nobody can ask for an argument, one more handle on which is `data`, after a step.
-    fn is_given(&self, arguments: &[Argument], at: usize, step: usize, data: &Data) -> bool {
-        let alone = data.buffer.handles() == Argument::HANDLES + 1;
-        arguments[at].donated && self.last[at] == Some(step) && alone
-    }
-
     /// Where something is during a run.
-    fn find(&self, arguments: &[Argument], made: &[Option<Data>], place: Place) -> Result<Data> {
+    fn find(&self, arguments: &[&mut Operand], made: &[Option<Data>], place: Place) -> Result<Data> {
         match place {
-            Place::Argument(at) => Ok(arguments[at].data.clone()),
+            Place::Argument(at) => Ok(arguments[at].data().clone()),
             Place::Constant(at) => self.constants[at].data(),
             Place::Node(at) => {
                 made[at].clone().ok_or_else(|| Error::value("compile", "a node was let go too early"))
             }
         }
-    }
-
-    /// Lowers the op of a node, whose first input may have been left to be made.
-    fn lower(
-        &self,
-        at: usize,
-        mut rows: Option<Rows>,
-        (step, over): (usize, &[usize]),
-        arguments: &[Argument],
-        made: &mut [Option<Data>],
-    ) -> Result<Data> {
-        let node = &self.nodes[at];
-        let inputs = node
-            .inputs
-            .iter()
-            .map(|place| {
-                let (shape, dtype) = self.meta(*place);
-                if let Some(data) = rows.as_mut().and_then(|rows| rows.data.take()) {
-                    return Ok(Bound { shape, dtype, data, donated: false });
-                }
-                let mut data = None;
-                let once = node.inputs.iter().filter(|other| *other == place).count() == 1;
-                // What nothing needs after this op is the op's to use.
-                if let Place::Node(from) = place
-                    && over.contains(from)
-                    && once
-                {
-                    data = made[*from].take();
-                }
-                let taken = data.is_some();
-                let data = data.map_or_else(|| self.find(arguments, made, *place), Ok)?;
-                let given = match place {
-                    Place::Argument(at) => once && self.is_given(arguments, *at, step, &data),
-                    _ => taken && data.buffer.handles() == 1,
-                };
-                let donated = given && data.buffer.writable();
-                Ok(Bound { shape, dtype, data, donated })
-            })
-            .collect::<Result<_>>()?;
-        let made = rows.and_then(|rows| rows.made);
-        let lowering = Lowering::new(&node.stream, &node.shape, node.dtype, inputs).with_made(made);
-        lower_op(node.op.get(), lowering)
     }
 
     /// The program's graph on arrays: for transformations to go over.
@@ -405,16 +354,88 @@ impl Program {
     }
 }
 
-/// An argument of a run.
-pub(crate) struct Argument {
-    pub(crate) data: Data,
-    /// Whether nobody can ask for it again.
-    pub(crate) donated: bool,
+/// A step of a run.
+struct Step<'a, 'b> {
+    program: &'a Program,
+    number: usize,
+    arguments: &'a mut [&'b mut Operand],
+    /// What earlier steps made and later ones, or this one, need.
+    made: &'a mut [Option<Data>],
 }
 
-impl Argument {
-    /// Handles on the memory of an argument that only the run has: its array's, its lowering's and its own.
-    const HANDLES: usize = 3;
+impl Step<'_, '_> {
+    /// What the step reads at a place. If nothing reads it after this step, and this step but `once`, it is the step's own
+    /// if nobody else has it: what was made is taken out of the list, and an argument is lent.
+    fn operand(&mut self, place: Place, once: bool) -> Result<Operand> {
+        match place {
+            Place::Node(at) if once && self.program.over[self.number].contains(&at) => {
+                match self.made[at].take() {
+                    Some(data) => return Ok(Operand::of(data)),
+                    None => return Err(Error::value("compile", "a node was let go too early")),
+                }
+            }
+            Place::Argument(at) if once && self.program.last[at] == Some(self.number) => {
+                return Ok(self.arguments[at].lend());
+            }
+            _ => {}
+        }
+        self.program.find(self.arguments, self.made, place).map(Operand::borrowed)
+    }
+
+    /// The step is over: an argument that it was lent and has not overwritten is what it was.
+    fn settle(&mut self, place: Place, operand: Option<Operand>) {
+        if let (Place::Argument(at), Some(operand)) = (place, operand)
+            && self.program.last[at] == Some(self.number)
+        {
+            self.arguments[at].settle(&operand);
+        }
+    }
+
+    /// The inputs of an expression, which may be overwritten where nobody else needs them.
+    fn gather(&mut self, expression: &Expression, inputs: &[Place], operands: &mut Operands) -> Result<()> {
+        for (place, given) in inputs.iter().zip(&expression.inputs) {
+            operands.push(match given.known {
+                Some(_) => None,
+                None => Some(self.operand(*place, true)?),
+            });
+        }
+        Ok(())
+    }
+
+    /// The inputs of an expression, none of them to be overwritten.
+    fn borrowed(&self, expression: &Expression, inputs: &[Place]) -> Result<Operands> {
+        let operand = |(place, given): (&Place, &Given)| match given.known {
+            Some(_) => Ok(None),
+            None => {
+                self.program.find(self.arguments, self.made, *place).map(|data| Some(Operand::borrowed(data)))
+            }
+        };
+        inputs.iter().zip(&expression.inputs).map(operand).collect()
+    }
+
+    /// Lowers the op of a node, whose first input may have been left to be made from `others`.
+    fn lower(&mut self, at: usize, rows: Option<Rows>, others: &[Place]) -> Result<Data> {
+        let node = &self.program.nodes[at];
+        let (mut first, made) = rows.map_or((None, None), |rows| (rows.data, rows.made));
+        let mut l = Lowering::new(&node.stream, &node.shape, node.dtype).with_made(made);
+        let gathered = node.inputs.iter().try_for_each(|place| {
+            let (shape, dtype) = self.program.meta(*place);
+            let operand = match first.take() {
+                Some(data) => Operand::borrowed(data),
+                None => {
+                    let reads = node.inputs.iter().chain(others).filter(|other| *other == place).count();
+                    self.operand(*place, reads == 1)?
+                }
+            };
+            l.add(shape, dtype, operand);
+            Ok(())
+        });
+        let lowered = gathered.and_then(|()| caught(node.op.name(), || lower_op(node.op.get(), &mut l)));
+        for (place, operand) in node.inputs.iter().zip(l.into_operands()) {
+            self.settle(*place, Some(operand));
+        }
+        lowered
+    }
 }
 
 /// A run of a program, when its turn comes. Its array holds no elements: outputs are its parts.
@@ -434,12 +455,11 @@ impl Op for Run {
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
-        let arguments: SmallVec<[Argument; 8]> = (0..l.input_count())
-            .map(|at| Argument { data: l.input(at).clone(), donated: l.is_donated(at) })
-            .collect();
-        let results = self.program.run(&arguments)?;
+        let whole = Data::contiguous(l.stream().alloc(0)?, l.shape());
+        let mut arguments: SmallVec<[&mut Operand; 8]> = l.operands().collect();
+        let results = self.program.run(&mut arguments)?;
         *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(results);
-        Ok(Data::contiguous(l.stream().alloc(0)?, l.shape()))
+        Ok(whole)
     }
 
     /// The program's ops say where they run.
