@@ -25,7 +25,8 @@ pub struct KernelArgs<'a> {
 /// A kernel for the host, made by somebody who knows its language.
 ///
 /// It is handed to the device as the payload of a [`PipelineSource`]: an `Arc<dyn HostKernel>` inside of
-/// an `Arc<dyn Any>`. The payload may also be a [`Kernel`] of the kernel language.
+/// an `Arc<dyn Any>`. The payload may also be a [`Kernel`] of the kernel language: out-of-range writes of such a
+/// kernel are dropped, and fail the command unless the specialisation has the line `unchecked`.
 pub trait HostKernel: Send + Sync {
     /// Runs all threads of the grid.
     fn run(&self, args: &KernelArgs<'_>) -> Result<(), String>;
@@ -44,8 +45,11 @@ pub(crate) fn compile(source: &PipelineSource) -> Result<Compiled, DeviceError> 
     }
     match payload.and_then(|payload| payload.downcast_ref::<Kernel>()) {
         Some(kernel) => {
-            let program =
+            let mut program =
                 Program::compile(kernel).map_err(|error| DeviceError::Compile(error.to_string()))?;
+            if source.specialisation.as_str().lines().any(|line| line == "unchecked") {
+                program = program.ignore_dropped_writes();
+            }
             let params = kernel.params.iter().map(|param| size_by_value(&param.kind)).collect();
             Ok(Compiled(Arc::new(IrKernel { program, params })))
         }

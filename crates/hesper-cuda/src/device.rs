@@ -27,6 +27,7 @@ use crate::kernel::Kernel;
 use crate::options::Specialisation;
 use crate::queue::Queue;
 use crate::reap::State;
+use crate::report::ReportPool;
 use crate::staging::Staging;
 use crate::submit::Lane;
 
@@ -103,6 +104,7 @@ pub struct CudaShared {
     pub(crate) compiler: Compiler,
     pub(crate) staging: Staging,
     pub(crate) events: Arc<EventPool>,
+    pub(crate) reports: Arc<ReportPool>,
     pub(crate) lanes: Mutex<HashMap<u64, Arc<Lane>>>,
     pub(crate) state: Mutex<State>,
     pub(crate) wake: Condvar,
@@ -148,6 +150,7 @@ impl CudaDevice {
             compiler: Compiler::new(properties, disk),
             staging: Staging::new(context.clone(), options.look),
             events: EventPool::new(context.clone()),
+            reports: ReportPool::new(context.clone()),
             lanes: Mutex::new(HashMap::new()),
             state: Mutex::new(State::new()),
             wake: Condvar::new(),
@@ -251,6 +254,23 @@ impl CudaShared {
     /// The runtime's error for the driver's; one that ends the context loses the device.
     pub(crate) fn refuse(&self, error: CudaError) -> DeviceError {
         if error.is_sticky() { self.lose(&error) } else { error.into() }
+    }
+
+    /// Writes a kernel of the kernel language as CUDA C++ and loads it.
+    fn load_kernel(&self, source: &PipelineSource, kernel: &Arc<ir::Kernel>) -> Result<(Kernel, usize), DeviceError> {
+        let says = |what: &str| source.specialisation.as_str().lines().any(|line| line == what);
+        let (flat, bounds) = (!says("upright"), says("bounds"));
+        let max_threads = most_threads(source)?;
+        let options = Options { max_threads, fast_half: says("fast"), flat, bounds, ..Options::default() };
+        let written = cuda::emit(kernel, &options);
+        let mut wanted = Specialisation::parse(&written.specialisation())?;
+        wanted.language = true;
+        wanted.flat = flat;
+        wanted.minimal = true;
+        let loaded = self.load(&source.label, &written.text, &wanted);
+        let (mut loaded, bytes) = loaded.map_err(|error| self.refuse(error))?;
+        loaded.checks = bounds.then(|| kernel.clone());
+        Ok((loaded, bytes))
     }
 
     fn load(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<(Kernel, usize)> {
@@ -380,20 +400,9 @@ unsafe impl Device for CudaDevice {
     fn compile(&self, source: &PipelineSource) -> Result<CompiledPipeline, DeviceError> {
         let shared = &self.shared;
         shared.check_lost()?;
-        let payload: Option<&(dyn Any + Send + Sync)> = source.payload.as_deref();
-        let loaded = match payload.and_then(|payload| payload.downcast_ref::<ir::Kernel>()) {
-            Some(kernel) => {
-                let fast_half = source.specialisation.as_str().lines().any(|line| line == "fast");
-                let max_threads = most_threads(source)?;
-                let flat = !source.specialisation.as_str().lines().any(|line| line == "upright");
-                let options = Options { max_threads, fast_half, flat, ..Options::default() };
-                let written = cuda::emit(kernel, &options);
-                let mut wanted = Specialisation::parse(&written.specialisation())?;
-                wanted.language = true;
-                wanted.flat = flat;
-                wanted.minimal = true;
-                shared.load(&source.label, &written.text, &wanted)
-            }
+        let payload = source.payload.clone().and_then(|payload| payload.downcast::<ir::Kernel>().ok());
+        let loaded = match payload {
+            Some(kernel) => Ok(shared.load_kernel(source, &kernel)?),
             None if source.language == "cuda" => {
                 let wanted = Specialisation::parse(source.specialisation.as_str())?;
                 shared.load(&source.label, source.text.as_str(), &wanted)

@@ -6,6 +6,7 @@
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, OnceLock};
 
+use hesper_kernel::ir;
 use hesper_runtime::{Binding, Dispatch};
 
 use crate::context::{Context, Current, Extent};
@@ -27,6 +28,9 @@ pub(crate) struct Kernel {
     pub(crate) cluster: u32,
     /// Which bindings it reads before it waits for kernels it depends on, if it waits by itself.
     pub(crate) ahead: Option<Vec<usize>>,
+    /// The kernel of the kernel language, if it checks its accesses: it takes the lengths of its buffers and the address
+    /// of a report.
+    pub(crate) checks: Option<Arc<ir::Kernel>>,
     grid: bool,
     turns: u32,
     /// Whether it is a kernel of the kernel language: constants come each at a multiple of eight bytes.
@@ -67,6 +71,7 @@ impl Kernel {
                 .ahead
                 .clone()
                 .filter(|_| context.properties().capability >= (9, 0) && begin_early()),
+            checks: None,
             grid: wanted.grid,
             turns: wanted.turns.max(1),
             language: wanted.language,
@@ -109,11 +114,12 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Checks a dispatch and appends its parameters to `bytes`.
+    /// Checks a dispatch and appends its parameters to `bytes`; a kernel that checks its accesses takes a report.
     pub(crate) fn prepare(
         &self,
         dispatch: &Dispatch,
         bindings: &[Binding],
+        report: CUdeviceptr,
         bytes: &mut Vec<u8>,
     ) -> Result<Launch, String> {
         let threads: u64 = dispatch.threadgroup.iter().product();
@@ -150,9 +156,15 @@ impl Kernel {
         }
         let start = bytes.len();
         let layout = Layout { parameters: &self.parameters, grid: self.grid, spread: self.language };
+        let mut checks = Vec::new();
+        if self.checks.is_some() {
+            checks.extend(bindings.iter().map(|binding| binding.len() as u64));
+            checks.push(report);
+        }
         layout.pack(
             bindings.iter().map(|binding| binding.memory().id + binding.offset() as u64),
             &dispatch.constants,
+            &checks,
             dispatch.grid,
             bytes,
         )?;
@@ -210,11 +222,12 @@ impl Layout<'_> {
         &self,
         pointers: impl ExactSizeIterator<Item = CUdeviceptr>,
         constants: &[u8],
+        checks: &[u64],
         grid: [u64; 3],
         bytes: &mut Vec<u8>,
     ) -> Result<(), String> {
         let count = pointers.len();
-        let behind = usize::from(self.grid);
+        let behind = checks.len() + usize::from(self.grid);
         let Some(fixed) = self.parameters.len().checked_sub(count + behind) else {
             return Err(format!(
                 "the command binds {count} ranges, the kernel has {} parameters{}",
@@ -258,6 +271,12 @@ impl Layout<'_> {
             space[*offset..offset + 8].copy_from_slice(&pointer.to_ne_bytes());
         }
         space[first..end].copy_from_slice(&constants[..expected]);
+        for (word, (offset, size)) in checks.iter().zip(&self.parameters[count + fixed..]) {
+            if *size != 8 {
+                return Err(format!("a length or the report takes 8 bytes, not {size}"));
+            }
+            space[*offset..offset + 8].copy_from_slice(&word.to_ne_bytes());
+        }
         if self.grid {
             let (offset, size) = self.parameters[self.parameters.len() - 1];
             if size != 24 {
@@ -300,7 +319,7 @@ mod tests {
     ) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
         let layout = Layout { parameters, grid, spread: false };
-        layout.pack(pointers.iter().copied(), constants, [7, 8, 9], &mut bytes)?;
+        layout.pack(pointers.iter().copied(), constants, &[], [7, 8, 9], &mut bytes)?;
         Ok(bytes)
     }
 
@@ -328,6 +347,18 @@ mod tests {
         assert_eq!(gathered[8..], [17, 18, 19, 20, 21, 22, 23, 24]);
         assert!(gather(&layout, &constants[..20]).is_err());
         assert!(gather(&[], &[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn lengths_and_the_report_lie_between_the_constants_and_the_grid() {
+        // (float*, float*, int, length, length, report, grid)
+        let parameters = [(0, 8), (8, 8), (16, 4), (24, 8), (32, 8), (40, 8), (48, 24)];
+        let layout = Layout { parameters: &parameters, grid: true, spread: true };
+        let mut bytes = Vec::new();
+        let pointers = [0x1000u64, 0x2000].into_iter();
+        layout.pack(pointers, &[5, 0, 0, 0, 0, 0, 0, 0], &[40, 80, 0x3000], [7, 8, 9], &mut bytes).unwrap();
+        let words: Vec<u64> = bytes.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap())).collect();
+        assert_eq!(words[..9], [0x1000, 0x2000, 5, 40, 80, 0x3000, 7, 8, 9]);
     }
 
     #[test]

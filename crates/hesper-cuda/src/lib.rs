@@ -15,6 +15,7 @@
 //! | `submit` | a submission as launches or as a graph |
 //! | `topology`, `graph` | the shape of a submission, and executable graphs kept by shape |
 //! | `event`, `flight`, `reap` | completion, in order |
+//! | `report` | writes out of range that kernels of the kernel language dropped |
 //! | `ending` | the end of the process, which the driver does not wait with |
 //! | `staging` | host reads and writes |
 //! | [`blas`] | matrix products by cuBLASLt |
@@ -39,6 +40,7 @@ pub mod library;
 pub mod options;
 mod queue;
 mod reap;
+mod report;
 mod staging;
 mod submit;
 pub mod sys;

@@ -17,20 +17,22 @@ use crate::error::{CudaError, Result};
 use crate::event::Event;
 use crate::flight::Flights;
 use crate::graph::Graph;
+use crate::report::Reports;
 
 /// How long the device's thread sleeps between two looks: first, and when much that it looked for is not over.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
-/// A submission and the graphs that run it.
+/// A submission, the graphs that run it, and what its launches report.
 pub(crate) struct InFlight {
     work: Work,
     graphs: Vec<Arc<Graph>>,
+    reports: Reports,
 }
 
 impl InFlight {
-    pub(crate) fn new(work: Work, graphs: Vec<Arc<Graph>>) -> Self {
-        InFlight { work, graphs }
+    pub(crate) fn new(work: Work, graphs: Vec<Arc<Graph>>, reports: Reports) -> Self {
+        InFlight { work, graphs, reports }
     }
 }
 
@@ -119,13 +121,16 @@ impl CudaShared {
         loop {
             let next = lock(&self.state).flights.next_landed();
             let Some(landed) = next else { return true };
-            let InFlight { work, graphs } = landed.work;
+            let InFlight { mut work, graphs, reports } = landed.work;
             // Hooks and destructors of others run here; a panic of theirs must not end completion.
             let _ = catch_unwind(AssertUnwindSafe(|| match self.lost.get() {
                 Some(cause) if landed.lost => work.fail(&DeviceError::Lost(cause.clone())),
-                _ => work.finish(),
+                _ => {
+                    reports.settle(&mut work);
+                    work.finish();
+                }
             }));
-            drop(graphs);
+            drop((graphs, reports));
         }
     }
 

@@ -16,6 +16,7 @@ use crate::error::{CudaError, Result};
 use crate::graph::{Graph, Graphs, Node};
 use crate::kernel::{Kernel, Launch, addresses};
 use crate::reap::InFlight;
+use crate::report::Reports;
 use crate::sys::{CUdeviceptr, CUstream};
 use crate::topology::{NodeKind, Topology};
 
@@ -103,13 +104,13 @@ impl CudaShared {
     ) -> Result<(), (Work, DeviceError)> {
         // SAFETY: the caller's promise.
         match unsafe { self.enqueue(stream, &mut work) } {
-            Ok((event, waits, graphs)) => {
+            Ok((event, waits, graphs, reports)) => {
                 let mut state = lock(&self.state);
                 if let Err(error) = self.check_lost() {
                     return Err((work, error));
                 }
                 let (index, awaited) = (work.index(), work.is_awaited());
-                state.flights.push(stream.0, index, event, waits, InFlight::new(work, graphs));
+                state.flights.push(stream.0, index, event, waits, InFlight::new(work, graphs, reports));
                 // Who waits finishes it himself.
                 if state.parked && !awaited {
                     self.wake.notify_one();
@@ -127,7 +128,7 @@ impl CudaShared {
         self: &Arc<Self>,
         stream: RawStream,
         work: &mut Work,
-    ) -> Result<(Arc<crate::event::Event>, Vec<(u64, u64)>, Vec<Arc<Graph>>), DeviceError> {
+    ) -> Result<(Arc<crate::event::Event>, Vec<(u64, u64)>, Vec<Arc<Graph>>, Reports), DeviceError> {
         self.check_lost()?;
         let lane = lock(&self.lanes).get(&stream.0).cloned();
         let lane = lane.ok_or_else(|| DeviceError::Failed(format!("there is no stream {}", stream.0)))?;
@@ -147,6 +148,7 @@ impl CudaShared {
 
         let mut counters = CudaCounters { submitted: 1, ..CudaCounters::default() };
         let mut graphs = Vec::new();
+        let mut reports = Reports::new(&self.reports);
         let written = OnceCell::new();
         let mut position = 0;
         let mut outcome = Ok(());
@@ -165,7 +167,7 @@ impl CudaShared {
                 && !matches!(work.command(position).op, OpRef::Native)
             {
                 // SAFETY: the pipelines of the work are alive, by the caller's promise.
-                steps.push(unsafe { make_ready(work, position, &mut bench.bytes) });
+                steps.push(unsafe { make_ready(work, position, &mut bench.bytes, &current, &mut reports) });
                 position += 1;
             }
             let at = start..position;
@@ -178,7 +180,7 @@ impl CudaShared {
         lock(&self.counters).add(&counters);
         // From here on something may be enqueued that nothing marks: then the context cannot be trusted.
         outcome.map_err(|error| self.lose(&error))?;
-        Ok((event, waits, graphs))
+        Ok((event, waits, graphs, reports))
     }
 
     /// # Safety
@@ -215,7 +217,13 @@ impl CudaCounters {
 ///
 /// # Safety
 /// The command's pipeline is one of this device's, and alive for as long as the step is used.
-unsafe fn make_ready<'a>(work: &mut Work, position: usize, bytes: &mut Vec<u8>) -> Step<'a> {
+unsafe fn make_ready<'a>(
+    work: &mut Work,
+    position: usize,
+    bytes: &mut Vec<u8>,
+    current: &Current<'_>,
+    reports: &mut Reports,
+) -> Step<'a> {
     if let Some(fault) = work.blocked_by(position) {
         work.fail_command(position, fault);
         return Step::Nothing;
@@ -226,7 +234,8 @@ unsafe fn make_ready<'a>(work: &mut Work, position: usize, bytes: &mut Vec<u8>) 
         (OpRef::Dispatch(dispatch), bindings) => {
             // SAFETY: `compile` made the address from a box, and the caller promises that it is alive.
             let kernel: &'a Kernel = unsafe { &*(dispatch.pipeline().0 as *const Kernel) };
-            match kernel.prepare(dispatch, bindings, bytes) {
+            let report = reports.address(current, position, kernel).map_err(|error| error.to_string());
+            match report.and_then(|report| kernel.prepare(dispatch, bindings, report, bytes)) {
                 Ok(launch) => Step::Node(Node::Kernel(kernel, launch)),
                 Err(message) => {
                     fail(work, position, message);

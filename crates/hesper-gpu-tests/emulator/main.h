@@ -1,6 +1,21 @@
 // Runs the entry over a launch read from a file: grid and threadgroup, the number of arguments, then
-// each argument's length and bytes. All arguments go to another file afterwards.
-static std::vector<std::vector<unsigned char>> emu_args;
+// each argument's length and bytes. All arguments go to another file afterwards, and the report behind them.
+static const int EMU_GUARD = 256;
+// An argument between bytes that nobody may touch.
+struct emu_arg {
+  std::vector<unsigned char> bytes;
+  unsigned long long len;
+  explicit emu_arg(unsigned long long n) : bytes(n + 2 * EMU_GUARD, 0xab), len(n) {}
+  unsigned char* data() { return bytes.data() + EMU_GUARD; }
+  bool is_whole() const {
+    for (int i = 0; i < EMU_GUARD; i++) {
+      if (bytes[i] != 0xab || bytes[bytes.size() - 1 - i] != 0xab) return false;
+    }
+    return true;
+  }
+};
+static std::vector<emu_arg> emu_args;
+static unsigned long long emu_report[4];
 static launch_grid emu_threads;
 static void emu_entry() {
   EMU_CALL;
@@ -89,7 +104,7 @@ int main(int, char** argv) {
   if (!file || fread(head, 8, 7, file) != 7) return 4;
   for (unsigned long long i = 0; i < head[6]; i++) {
     if (fread(&length, 8, 1, file) != 1) return 4;
-    emu_args.emplace_back(length + 64);
+    emu_args.emplace_back(length);
     if (fread(emu_args.back().data(), 1, length, file) != length) return 4;
   }
   fclose(file);
@@ -107,6 +122,10 @@ int main(int, char** argv) {
   }
   file = fopen(argv[2], "wb");
   if (!file) return 4;
-  for (auto& bytes : emu_args) fwrite(bytes.data(), 1, bytes.size() - 64, file);
+  for (auto& arg : emu_args) {
+    if (!arg.is_whole()) return emu_fail("a write past the end of an argument");
+    fwrite(arg.data(), 1, arg.len, file);
+  }
+  fwrite(emu_report, 8, 4, file);
   return fclose(file) == 0 ? 0 : 4;
 }

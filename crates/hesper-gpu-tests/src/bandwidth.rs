@@ -42,9 +42,15 @@ pub fn measure(gpu: &Gpu, compiler: &Compiler) {
     let vector = "uint i = thread_position_in_grid.x; \
         device float4* to = (device float4*)y; const device float4* from = (const device float4*)x; \
         to[i] = a * from[i] + b;";
-    for (name, body, per_thread) in [("float", scalar, 1), ("float4", vector, 4)] {
+    let (plain, checked) = (Options::default(), Options { bounds: true, ..Options::default() });
+    for (name, body, per_thread, options) in [
+        ("float", scalar, 1, plain),
+        ("float, checked", scalar, 1, checked),
+        ("float4", vector, 4, plain),
+        ("float4, checked", vector, 4, checked),
+    ] {
         let outcome = job(body, per_thread).and_then(|job| {
-            let source = emit(&job.kernel, &Options::default());
+            let source = emit(&job.kernel, &options);
             let code = gpu::compile(compiler, &source)?;
             gpu.time(&job, &source, &code, COUNT as usize * 4).map_err(|e| match e {
                 Trouble::Failed(why) => why,

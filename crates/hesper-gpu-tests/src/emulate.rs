@@ -12,7 +12,7 @@ use std::process::Command;
 use hesper_kernel::cuda::{CudaSource, Slot};
 use hesper_kernel::ir::{ParamKind, Scalar, Type};
 
-use crate::job::{Job, Outputs};
+use crate::job::{Answer, Job};
 
 const CUDA: &str = include_str!("../emulator/cuda.h");
 const MAIN: &str = include_str!("../emulator/main.h");
@@ -40,7 +40,8 @@ fn program(job: &Job, source: &CudaSource) -> Option<String> {
                 ParamKind::Value(ty) => format!("*({}*)emu_args[{i}].data()", value_type(ty)),
                 ParamKind::Buffer { .. } => String::new(),
             },
-            Slot::Length(i) => format!("emu_args[{i}].size() - 64"),
+            Slot::Length(i) => format!("emu_args[{i}].len"),
+            Slot::Report => "emu_report".to_string(),
             Slot::Grid => "emu_threads".to_string(),
         })
         .collect();
@@ -49,7 +50,7 @@ fn program(job: &Job, source: &CudaSource) -> Option<String> {
 }
 
 /// Compiles and runs a job in a folder of its own.
-pub fn run(job: &Job, source: &CudaSource, folder: &Path) -> Result<Outputs, String> {
+pub fn run(job: &Job, source: &CudaSource, folder: &Path) -> Result<Answer, String> {
     if source.dynamic_shared > 0 {
         return Err("dynamic shared memory is not emulated".to_string());
     }
@@ -90,6 +91,10 @@ pub fn run(job: &Job, source: &CudaSource, folder: &Path) -> Result<Outputs, Str
         outputs.push(if job.writes(i) { range.to_vec() } else { Vec::new() });
         at += bytes.len();
     }
+    let mut report = [0; 4];
+    for (word, bytes) in report.iter_mut().zip(all.get(at..).unwrap_or_default().chunks_exact(8)) {
+        *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    }
     fs::remove_dir_all(folder).map_err(io)?;
-    Ok(outputs)
+    Ok(Answer { outputs, report })
 }

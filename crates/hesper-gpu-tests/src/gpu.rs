@@ -18,7 +18,7 @@ use hesper_cuda::{CudaError, Specialisation};
 use hesper_kernel::cuda::{COMPILE_OPTIONS, CudaSource, Slot};
 use hesper_kernel::launch::Launch;
 
-use crate::job::{Job, Outputs};
+use crate::job::{Answer, Job};
 
 /// The longest a launch may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -83,7 +83,7 @@ impl Gpu {
         job: &Job,
         source: &CudaSource,
         code: &Compiled,
-    ) -> Result<(Outputs, Resources), Trouble> {
+    ) -> Result<(Answer, Resources), Trouble> {
         let current = self.context.enter()?;
         let module = current.load_module(&code.image)?;
         let name = CString::new(code.name.as_str()).map_err(|e| Trouble::Failed(e.to_string()))?;
@@ -91,7 +91,7 @@ impl Gpu {
         // SAFETY: the module stays loaded and the buffers allocated until the launch has completed;
         // after a hang they are left to the end of the process.
         let outcome = unsafe {
-            (|| -> Result<(Outputs, Resources), Trouble> {
+            (|| -> Result<(Answer, Resources), Trouble> {
                 let function = current.function(module, &name)?;
                 if source.dynamic_shared > 0 {
                     current.allow_shared(function, source.dynamic_shared as usize)?;
@@ -101,8 +101,13 @@ impl Gpu {
                     buffers.push(at);
                     current.copy_in(at, bytes.as_ptr().cast(), bytes.len(), self.stream)?;
                 }
+                let mut words = [0u64; 4];
+                let report = current.allocate(32)?;
+                buffers.push(report);
+                current.copy_in(report, words.as_ptr().cast(), 32, self.stream)?;
                 self.launch(&current, function, job, source, &buffers)?;
                 self.wait(&current)?;
+                current.copy_out(words.as_mut_ptr().cast(), report, 32, self.stream)?;
                 let mut outputs = vec![Vec::new(); job.args.len()];
                 for (i, bytes) in outputs.iter_mut().enumerate().filter(|(i, _)| job.writes(*i)) {
                     bytes.resize(job.args[i].len(), 0);
@@ -113,7 +118,7 @@ impl Gpu {
                     registers: current.function_attribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS)?,
                     local_bytes: current.function_attribute(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
                 };
-                Ok((outputs, resources))
+                Ok((Answer { outputs, report: words }, resources))
             })()
         };
         if !matches!(outcome, Err(Trouble::Hangs)) {
@@ -128,7 +133,7 @@ impl Gpu {
     }
 
     /// # Safety
-    /// The function is loaded and takes the job's parameters; the buffers are alive.
+    /// The function is loaded and takes the job's parameters; the buffers, the last of them the report, are alive.
     unsafe fn launch(
         &self,
         current: &Current<'_>,
@@ -153,6 +158,7 @@ impl Gpu {
                     }
                     words
                 }
+                Slot::Report => [buffers.last().copied().unwrap_or(0), 0, 0, 0],
                 Slot::Grid => [job.launch.grid[0], job.launch.grid[1], job.launch.grid[2], 0],
             })
             .collect();
@@ -208,6 +214,9 @@ impl Gpu {
                 buffers.push(at);
                 current.copy_in(at, bytes.as_ptr().cast(), bytes.len(), self.stream)?;
             }
+            let report = current.allocate(32)?;
+            buffers.push(report);
+            current.copy_in(report, [0u64; 4].as_ptr().cast(), 32, self.stream)?;
             let (from, to) = (current.allocate(copied)?, current.allocate(copied)?);
             let start = current.create_event(CU_EVENT_DEFAULT)?;
             let end = current.create_event(CU_EVENT_DEFAULT)?;

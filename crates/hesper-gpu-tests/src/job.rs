@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use hesper_kernel::exec::{Cancel, Program};
+use hesper_kernel::bounds::Violation;
+use hesper_kernel::exec::{Cancel, ExecError, Program};
 use hesper_kernel::interp;
 use hesper_kernel::ir::{Kernel, ParamKind, Scalar};
 use hesper_kernel::launch::{Arg, Bindings, Launch};
@@ -19,6 +20,13 @@ pub struct Job {
 
 /// The bytes of each written parameter, after; empty for the others.
 pub type Outputs = Vec<Vec<u8>>;
+
+/// What a device gives.
+pub struct Answer {
+    pub outputs: Outputs,
+    /// The launch's report; zeros where the text has none.
+    pub report: [u64; 4],
+}
 
 impl Job {
     /// Whether the kernel writes parameter `i`.
@@ -53,12 +61,19 @@ impl Job {
         })
     }
 
-    /// The fast executor's answer.
-    pub fn executed(&self) -> Result<Outputs, String> {
+    /// The fast executor's answer, and the write that it dropped.
+    pub fn executed(&self) -> Result<(Outputs, Option<Box<Violation>>), String> {
         let program = Program::compile(&self.kernel).map_err(|e| e.to_string())?;
-        self.on_host(|bindings| {
-            program.run(bindings, &self.launch, &Cancel::new()).map_err(|e| e.to_string())
-        })
+        let mut dropped = None;
+        let outputs =
+            self.on_host(|bindings| match program.run(bindings, &self.launch, &Cancel::new()) {
+                Err(ExecError::Dropped(violation)) => {
+                    dropped = Some(violation);
+                    Ok(())
+                }
+                outcome => outcome.map_err(|e| e.to_string()),
+            })?;
+        Ok((outputs, dropped))
     }
 
     /// Compares two answers bit for bit, NaNs taken for equal; where they differ, by how much.

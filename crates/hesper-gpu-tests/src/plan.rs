@@ -7,9 +7,10 @@ use hesper_corpus::Case;
 use hesper_cuda::compiler::Compiler;
 use hesper_cuda::disk::Compiled;
 use hesper_kernel::cuda::{CudaSource, Options, emit};
+use hesper_kernel::bounds::Violation;
 use hesper_kernel::custom::Binding;
 
-use crate::job::{Job, Outputs};
+use crate::job::{Answer, Job, Outputs};
 use crate::{corpus, fuzz, gpu, sweep};
 
 /// How a check's job is made.
@@ -37,8 +38,9 @@ pub struct Prepared {
     pub source: CudaSource,
     pub interpreted: Outputs,
     /// What the fast executor answered, or why it did not.
-    pub executed: Result<Outputs, String>,
+    pub executed: Result<(Outputs, Option<Box<Violation>>), String>,
     judge: Judge,
+    bounds: bool,
 }
 
 /// Every check, in the order in which they are run.
@@ -84,7 +86,7 @@ impl Check {
         let (job, source, judge) = self.text()?;
         let interpreted = job.interpreted().map_err(|e| format!("interpreter: {e}"))?;
         let executed = job.executed();
-        Ok(Prepared { job, source, interpreted, executed, judge })
+        Ok(Prepared { job, source, interpreted, executed, judge, bounds: self.options.bounds })
     }
 
     fn prepare(&self, compiler: &Compiler) -> Result<(Prepared, Compiled), String> {
@@ -96,7 +98,19 @@ impl Check {
 
 impl Prepared {
     /// What is wrong with the device's answer.
-    pub fn judge(&self, device: &Outputs) -> Result<String, String> {
+    pub fn judge(&self, answer: &Answer) -> Result<String, String> {
+        let device = &answer.outputs;
+        if self.bounds
+            && let Ok((_, dropped)) = &self.executed
+        {
+            let reported = Violation::reported(&self.job.kernel, &answer.report);
+            match (dropped, reported) {
+                (None, None) => {}
+                // Threads run in any order, so another write may be the first.
+                (Some(host), Some(device)) if host.kernel == device.kernel => {}
+                (host, device) => return Err(format!("the host reports {host:?}, the device {device:?}")),
+            }
+        }
         if let Some((case, bindings)) = &self.judge {
             case.check(&corpus::outputs_of(case, bindings, device))?;
         }
@@ -109,7 +123,7 @@ impl Prepared {
         }
         match &self.executed {
             Err(e) => Ok(format!("interpreter's bits; the executor refuses it: {e}")),
-            Ok(executed) => match self.job.difference(executed, device) {
+            Ok((executed, _)) => match self.job.difference(executed, device) {
                 Some(found) => Err(format!("interpreter's bits, but differs from the executor: {found}")),
                 None => Ok("same bits".to_string()),
             },

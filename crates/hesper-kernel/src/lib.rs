@@ -4,8 +4,9 @@
 //! [`ir::Kernel`] through [`ir::Builder`], and the executors run it. [`launch`] describes one
 //! launch (grid, threadgroup, bound memory) in terms every executor shares. [`custom`] is the
 //! kernel object that users call; [`front`] turns its text into IR, and [`cuda`] IR into
-//! CUDA C++.
+//! CUDA C++. [`bounds`] says what happens to accesses out of range.
 
+pub mod bounds;
 pub mod cuda;
 pub mod custom;
 pub mod exec;

@@ -80,8 +80,20 @@ fn accesses_out_of_bounds_read_zero_and_write_nothing() {
                 drop(bindings);
                 let inner = &mut memory[guard..guard + 400];
                 let bindings = Bindings::new(vec![Arg::read(&data), Arg::write(inner)]).unwrap();
-                program.run(&bindings, &launch, &Cancel::new()).unwrap();
+                let outcome = program.run(&bindings, &launch, &Cancel::new());
                 drop(bindings);
+                // The first write that was dropped, thread by thread.
+                let flip = if scattered { 5 } else { 0 };
+                let places = (0..200i64).map(|i| i.wrapping_mul(stride).wrapping_add(shift) ^ flip);
+                match places.into_iter().find(|at| !(0..100).contains(at)) {
+                    None => outcome.unwrap(),
+                    Some(at) => {
+                        let text = outcome.unwrap_err().to_string();
+                        let part = format!("`dst` (400 bytes): index {at} of 100");
+                        assert!(text.contains("kernel bounds: write of 4 bytes"), "{text}");
+                        assert!(text.contains(&part), "{part} is not in {text}");
+                    }
+                }
                 if stride != 0 {
                     assert_eq!(
                         words(&want),
@@ -265,7 +277,7 @@ fn large_outputs_written_past_the_caches_are_complete() {
     let data: Vec<u8> = (0..n).flat_map(|i| ((i % 1000) as f32).to_le_bytes()).collect();
     let mut out = vec![0u8; n * 4];
     let bindings = Bindings::new(vec![Arg::read(&data), Arg::write(&mut out)]).unwrap();
-    let launch = Launch::linear(n as u64, 256).unwrap();
+    let launch = Launch::linear(n as u64 - 1, 256).unwrap();
     let two = |n: usize, f: &(dyn Fn(usize) + Sync)| {
         std::thread::scope(|s| {
             for t in 0..2 {

@@ -44,7 +44,8 @@ impl Emitter<'_> {
     /// Writes the instructions of a block; the mask at its end.
     pub(super) fn block(&mut self, id: BlockId, mut mask: Mask) -> Mask {
         let kernel = self.kernel;
-        for inst in &kernel.block(id).insts {
+        for (index, inst) in kernel.block(id).insts.iter().enumerate() {
+            self.number = self.numbers.of(id, index);
             match inst.op {
                 Op::If { cond, then, els } => mask = self.branch(cond, then, els, mask),
                 Op::Loop { body, continuing } => mask = self.looping(body, continuing, mask),

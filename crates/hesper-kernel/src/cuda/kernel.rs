@@ -6,6 +6,7 @@ use super::memory::memory_type;
 use super::prelude::{is_plain, needed, sections};
 use super::scalar::type_name;
 use super::{CudaSource, Options, STATIC_SHARED_LIMIT, Slot};
+use crate::bounds::{Numbers, prove_any};
 use crate::ir::*;
 
 /// Writes one kernel.
@@ -20,6 +21,10 @@ pub(super) struct Emitter<'a> {
     pub has_null: bool,
     /// How many threads of the grid a thread handles at most.
     pub turns: u32,
+    /// The numbers of the instructions, that of the current one, and which accesses need no check.
+    pub numbers: Numbers,
+    pub number: usize,
+    pub proven: Vec<bool>,
     text: String,
     next: u32,
 }
@@ -35,7 +40,10 @@ impl<'a> Emitter<'a> {
             indent: 0,
             shared_offsets: kernel.threadgroup_layout().1,
             has_null: insts().any(|i| matches!(i.op, Op::NullPtr)),
-            turns: if options.bounds { 1 } else { turns(kernel) },
+            turns: turns(kernel),
+            numbers: Numbers::new(kernel),
+            number: 0,
+            proven: if options.bounds { prove_any(kernel) } else { Vec::new() },
             text: String::new(),
             next: 0,
         }
@@ -146,6 +154,7 @@ impl<'a> Emitter<'a> {
         slots.extend(of(false).map(Slot::Value));
         if self.options.bounds {
             slots.extend(of(true).map(Slot::Length));
+            slots.push(Slot::Report);
         }
         slots.push(Slot::Grid);
         slots
@@ -163,6 +172,7 @@ impl<'a> Emitter<'a> {
                 ParamKind::Buffer { .. } => String::new(),
             },
             Slot::Length(i) => format!("const u64 n{i}"),
+            Slot::Report => "u64* report".to_string(),
             Slot::Grid => "const launch_grid grid".to_string(),
         }
     }

@@ -41,9 +41,28 @@ impl Emitter<'_> {
         if ty.is_ptr() && self.options.bounds { "checked_ptr".to_string() } else { type_name(ty) }
     }
 
-    /// A pointer to the start of an object.
-    fn object(&self, address: String, size: &str, writable: bool) -> String {
-        if self.options.bounds { format!("checked_ptr{{{address}, 0, {size}, {writable}}}") } else { address }
+    /// A pointer to the start of an object, by its [number](crate::bounds::Target::object).
+    fn object(&self, address: String, size: &str, number: usize, writable: bool) -> String {
+        if self.options.bounds {
+            format!("checked_ptr{{{address}, 0, {size}, {number}u, {writable}}}")
+        } else {
+            address
+        }
+    }
+
+    /// Whether the current access needs a check.
+    fn is_checked(&self) -> bool {
+        self.options.bounds && !self.proven.get(self.number).is_some_and(|proven| *proven)
+    }
+
+    /// The operand of an access that is not checked.
+    fn address(&self, ptr: ValueId) -> String {
+        if self.options.bounds { format!("proven(v{})", ptr.0) } else { format!("v{}", ptr.0) }
+    }
+
+    /// The report and the current instruction in it, 0 being none.
+    fn site(&self) -> String {
+        format!("report, {}ull", self.number + 1)
     }
 
     fn offset(&self, ptr: ValueId, index: ValueId, stride: i64) -> String {
@@ -53,7 +72,8 @@ impl Emitter<'_> {
             _ => format!("(i64)((u64)v{} * {}ull)", index.0, stride as u64),
         };
         if self.options.bounds {
-            format!("moved(v{}, {bytes})", ptr.0)
+            let or_null = if self.has_null { "_or_null" } else { "" };
+            format!("moved{or_null}(v{}, {bytes})", ptr.0)
         } else if self.has_null {
             format!("v{0} ? v{0} + {bytes} : v{0}", ptr.0)
         } else {
@@ -80,6 +100,9 @@ impl Emitter<'_> {
     /// Pointer operations that give a value.
     pub(super) fn pointer_value(&self, op: &Op) -> Option<String> {
         let kernel = self.kernel;
+        let (params, tables) = (kernel.params.len(), kernel.const_vars.len());
+        let first_shared = 1 + params + tables;
+        let first_thread = first_shared + kernel.threadgroup_vars.len();
         Some(match *op {
             Op::NullPtr if self.options.bounds => "checked_ptr{}".to_string(),
             Op::NullPtr => "(u8*)0".to_string(),
@@ -88,20 +111,20 @@ impl Emitter<'_> {
                     ParamKind::Buffer { access, .. } => access.writes(),
                     ParamKind::Value(_) => false,
                 };
-                self.object(format!("(u8*)p{i}"), &format!("n{i}"), writes)
+                self.object(format!("(u8*)p{i}"), &format!("n{i}"), 1 + i as usize, writes)
             }
             Op::ThreadgroupPtr(i) => {
                 let at = self.shared_offsets[i as usize];
                 let size = kernel.threadgroup_vars[i as usize].size;
-                self.object(format!("shared + {at}"), &format!("{size}ull"), true)
+                self.object(format!("shared + {at}"), &format!("{size}ull"), first_shared + i as usize, true)
             }
             Op::ThreadPtr(i) => {
                 let size = kernel.thread_vars[i as usize].size;
-                self.object(format!("t{i}"), &format!("{size}ull"), true)
+                self.object(format!("t{i}"), &format!("{size}ull"), first_thread + i as usize, true)
             }
             Op::ConstPtr(i) => {
                 let size = kernel.const_vars[i as usize].data.len();
-                self.object(format!("(u8*)c{i}"), &format!("{size}ull"), false)
+                self.object(format!("(u8*)c{i}"), &format!("{size}ull"), 1 + params + i as usize, false)
             }
             Op::PtrOffset { ptr, index, stride } => self.offset(ptr, index, stride),
             Op::PtrDiff { a, b, stride } => {
@@ -120,7 +143,8 @@ impl Emitter<'_> {
         let ty = self.kernel.ty(result);
         let stored = type_name(memory_type(ty));
         let early = self.turns > 1 && only_read(self.kernel, ptr);
-        let load = format!("{}<{align}, {stored}>(v{})", if early { "load_early" } else { "load" }, ptr.0);
+        let from = if self.is_checked() { format!("v{}", ptr.0) } else { self.address(ptr) };
+        let load = format!("{}<{align}, {stored}>({from})", if early { "load_early" } else { "load" });
         if ty.scalar() == Some(Scalar::Bool) && ty.is_vec() {
             self.line(&format!("const {stored} b{} = {load};", result.0));
             let text = from_memory(ty, &format!("b{}", result.0));
@@ -134,7 +158,12 @@ impl Emitter<'_> {
     /// A store.
     pub(super) fn store(&mut self, ptr: ValueId, value: ValueId, align: u32) {
         let value = to_memory(self.kernel.ty(value), &format!("v{}", value.0));
-        self.line(&format!("store<{align}>(v{}, {value});", ptr.0));
+        let text = if self.is_checked() {
+            format!("store<{align}>(v{}, {value}, {});", ptr.0, self.site())
+        } else {
+            format!("store<{align}>({}, {value});", self.address(ptr))
+        };
+        self.line(&text);
     }
 
     /// An atomic instruction.
@@ -167,16 +196,20 @@ impl Emitter<'_> {
             }
             _ => return,
         };
-        if !self.options.bounds {
-            let call = call.replace('@', &format!("v{}", ptr.0));
+        if !self.is_checked() {
+            let call = call.replace('@', &self.address(ptr));
             return match inst.result {
                 Some(v) => self.define(v, &call),
                 None => self.line(&format!("{call};")),
             };
         }
         let to = self.fresh();
-        let check = if writes { "inside_to_write" } else { "inside" };
-        self.line(&format!("u8* const a{to} = {check}(v{}, {size}ull);", ptr.0));
+        let text = if writes {
+            format!("u8* const a{to} = atomic_inside_to_write(v{}, {size}ull, {});", ptr.0, self.site())
+        } else {
+            format!("u8* const a{to} = atomic_inside(v{}, {size}ull);", ptr.0)
+        };
+        self.line(&text);
         let call = call.replace('@', &format!("a{to}"));
         match inst.result {
             Some(v) => {

@@ -14,7 +14,8 @@
 //! * **Divergence.** Where a kernel uses operations of SIMD groups, the set of active lanes is
 //!   computed at every structured fork and join (see `control`) and given to each of them:
 //!   they wait for exactly the lanes that take part, whatever order the hardware runs them in.
-//! * **Memory.** Pointers are plain addresses unless [`Options::bounds`] is set.
+//! * **Memory.** Pointers are plain addresses unless [`Options::bounds`] is set: then accesses are checked, and the first
+//!   write that is dropped is reported.
 //!
 //! ```
 //! use hesper_kernel::cuda::{Options, emit};
@@ -56,10 +57,11 @@ pub const STATIC_SHARED_LIMIT: u64 = 48 << 10;
 /// How to write the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Pointers carry their object and every access is checked: reads outside give zero, writes
-    /// outside (or to read-only memory) are dropped, misaligned accesses go byte by byte. Off by
-    /// default, for user kernels too: an access outside is then as undefined as in any CUDA
-    /// kernel. Each buffer takes a length with its pointer ([`Slot::Length`]).
+    /// Pointers carry their object and every access is checked that is not [proven](crate::bounds::prove_any) to lie
+    /// inside of it: reads outside give zero, writes outside (or to read-only memory) are dropped and reported,
+    /// misaligned accesses go byte by byte. Each buffer takes a length with its pointer ([`Slot::Length`]), and the
+    /// launch takes a report ([`Slot::Report`]). Off by default: an access outside is then as undefined as in any CUDA
+    /// kernel.
     pub bounds: bool,
     /// Threadgroup and thread memory start as zeros, as on the host. On by default.
     pub zero_memory: bool,
@@ -88,6 +90,9 @@ pub enum Slot {
     Value(u32),
     /// The length in bytes of buffer parameter `i` (`u64`); with [`Options::bounds`] only.
     Length(u32),
+    /// The address of the launch's report, four `u64` that are zero before the launch; with [`Options::bounds`] only.
+    /// [`Violation::reported`](crate::bounds::Violation::reported) reads it afterwards.
+    Report,
     /// The grid in threads (`u64[3]`). Always last.
     Grid,
 }
@@ -103,7 +108,7 @@ pub struct CudaSource {
     pub text: String,
     /// Name of the `extern "C"` entry.
     pub entry: String,
-    /// Parameters of the entry: buffers, values, lengths, the grid.
+    /// Parameters of the entry: buffers, values, lengths, the report, the grid.
     pub slots: Vec<Slot>,
     /// Bytes of shared memory that the text declares.
     pub static_shared: u64,

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use super::code::{Atomic, AtomicKind, Root};
 use super::machine::{Form, Machine, Object};
 use super::memory::inside;
+use crate::bounds::WriteSite;
+use crate::interp::AccessKind;
 use crate::ir::{AtomicOp, Scalar};
 use crate::math;
 
@@ -122,6 +124,10 @@ impl Machine<'_> {
                 // SAFETY: in bounds, aligned, writable unless it is a load.
                 unsafe { if size == 4 { word32(p, at, x, expected) } else { word64(p, at, x, expected) } }
             } else {
+                if !reads {
+                    let site = WriteSite { loc: at.loc, access: AccessKind::AtomicWrite, size };
+                    self.drop_write(site, at.root, lane, offset);
+                }
                 0
             };
             if let Some(d) = at.result {

@@ -2,7 +2,7 @@
 
 use super::groups::{FnGroup, FnMatrix, FnShuffle};
 use super::lanes::{Fn1, Fn2, Fn3};
-use crate::ir::{AtomicOp, BinaryOp, Builtin, CmpOp, Group, Scalar, ShuffleKind};
+use crate::ir::{AtomicOp, BinaryOp, Builtin, CmpOp, Group, Loc, Scalar, ShuffleKind};
 
 /// Number of a register.
 pub(super) type Reg = u32;
@@ -54,6 +54,8 @@ pub(super) struct MemAccess {
     pub regs: [Reg; 4],
     /// Between the form in memory and the form in registers, where they differ.
     pub pack: Option<Fn1>,
+    /// Where it stands in the source.
+    pub loc: Loc,
 }
 
 /// An atomic operation.
@@ -70,6 +72,8 @@ pub(super) struct Atomic {
     pub expected: Option<Reg>,
     /// Register of the old value.
     pub result: Option<Reg>,
+    /// Where it stands in the source.
+    pub loc: Loc,
 }
 
 /// What an atomic operation does.

@@ -96,7 +96,7 @@ impl Compiler<'_> {
 
     fn lower(&mut self, inst: &Inst) -> Done {
         let Some(d) = inst.result else {
-            return self.lower_effect(inst.op);
+            return self.lower_effect(inst.op, inst.loc);
         };
         let ty = self.kernel.ty(d);
         let s = ty.scalar().unwrap_or(Scalar::U64);
@@ -233,25 +233,26 @@ impl Compiler<'_> {
                     *r = self.alloc(lane_size(s));
                 }
                 let pack = half::unpack(s, self.level);
-                let access = MemAccess { root, offset, imm, scalar: s, n: ty.lanes(), regs, pack };
+                let access = MemAccess { root, offset, imm, scalar: s, n: ty.lanes(), regs, pack, loc: inst.loc };
                 let i = self.code.accesses.len() as u32;
                 self.code.accesses.push(access);
                 self.emit(Ins::Load(i));
                 self.define(d, Val::Regs(regs, ty.lanes()));
             }
             Op::AtomicRmw { op, ptr, value } => {
-                self.atomic(Some(d), s, AtomicKind::Rmw(op), ptr, Some(value), None)?;
+                self.atomic(inst.loc, Some(d), s, AtomicKind::Rmw(op), ptr, [Some(value), None])?;
             }
-            Op::AtomicLoad { ptr } => self.atomic(Some(d), s, AtomicKind::Load, ptr, None, None)?,
+            Op::AtomicLoad { ptr } => self.atomic(inst.loc, Some(d), s, AtomicKind::Load, ptr, [None; 2])?,
             Op::AtomicCompareExchange { ptr, expected, desired } => {
-                self.atomic(Some(d), s, AtomicKind::CompareExchange, ptr, Some(desired), Some(expected))?;
+                let operands = [Some(desired), Some(expected)];
+                self.atomic(inst.loc, Some(d), s, AtomicKind::CompareExchange, ptr, operands)?;
             }
             _ => return self.lower_group(d, inst.op, s),
         }
         Ok(())
     }
 
-    fn lower_effect(&mut self, op: Op) -> Done {
+    fn lower_effect(&mut self, op: Op, loc: Loc) -> Done {
         match op {
             Op::Set(v, value) => self.set(v, value)?,
             Op::Store { ptr, value, .. } => {
@@ -259,11 +260,11 @@ impl Compiler<'_> {
                 let (regs, n) = self.regs(value)?;
                 let scalar = self.kernel.ty(value).scalar().unwrap_or(Scalar::U8);
                 let pack = half::pack(scalar, self.level);
-                self.emit_store(MemAccess { root, offset, imm, scalar, n, regs, pack }, value);
+                self.emit_store(MemAccess { root, offset, imm, scalar, n, regs, pack, loc }, value);
             }
             Op::AtomicStore { ptr, value } => {
                 let s = self.kernel.ty(value).scalar().unwrap_or(Scalar::U32);
-                self.atomic(None, s, AtomicKind::Store, ptr, Some(value), None)?;
+                self.atomic(loc, None, s, AtomicKind::Store, ptr, [Some(value), None])?;
             }
             // Lanes of a SIMD group run in lock step: its barrier orders nothing that is not.
             Op::Barrier { scope: Scope::Simdgroup, .. } => {}
@@ -593,12 +594,12 @@ impl Compiler<'_> {
 
     fn atomic(
         &mut self,
+        loc: Loc,
         d: Option<ValueId>,
         scalar: Scalar,
         kind: AtomicKind,
         ptr: ValueId,
-        value: Option<ValueId>,
-        expected: Option<ValueId>,
+        [value, expected]: [Option<ValueId>; 2],
     ) -> Done {
         let (root, offset, imm) = self.pointer(ptr)?;
         let value = value.map(|v| self.reg(v)).transpose()?;
@@ -606,7 +607,7 @@ impl Compiler<'_> {
         let used = d.filter(|d| self.info.uses[d.index()] > 0);
         let result = used.map(|_| self.alloc(lane_size(scalar)));
         let i = self.code.atomics.len() as u32;
-        self.code.atomics.push(Atomic { kind, root, offset, imm, scalar, value, expected, result });
+        self.code.atomics.push(Atomic { kind, root, offset, imm, scalar, value, expected, result, loc });
         self.emit(Ins::Atomic(i));
         if let (Some(d), Some(r)) = (used, result) {
             self.scalar(d, r);

@@ -7,8 +7,11 @@
 //! not a pass over all lanes. A varying register may also point straight into a buffer that
 //! nobody writes during the launch, instead of holding a copy.
 
-use super::code::{Code, Reg};
+use std::cell::Cell;
+
+use super::code::{Code, Reg, Root};
 use super::lanes::BLOCK;
+use crate::bounds::{Target, WriteSite};
 use crate::ir::{BinaryOp, CmpOp, Scalar};
 
 /// The form of a register.
@@ -99,9 +102,13 @@ pub(super) enum Frame {
     Loop { entered: Lanes, waiting: Lanes },
 }
 
+/// The first write of a task that was dropped.
+pub(super) type Dropped = Cell<Option<(WriteSite, Target)>>;
+
 /// One block of lanes under execution.
 pub(super) struct Machine<'a> {
     pub code: &'a Code,
+    pub dropped: &'a Dropped,
     pub regs: Vec<RegState>,
     pub objects: Vec<Object>,
     /// Lanes there is room for, a multiple of [`BLOCK`].
@@ -132,10 +139,30 @@ pub(super) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
+    /// Notes that the write of a lane is dropped.
+    #[cold]
+    pub fn drop_write(&self, site: WriteSite, root: Root, lane: usize, offset: i64) {
+        if self.dropped.get().is_some() {
+            return;
+        }
+        let number = match root {
+            Root::Object(number) => u64::from(number),
+            Root::Dynamic(register) => u64::from(self.lane(register, lane) as u32),
+        };
+        let object = self.objects.get(number as usize);
+        let target = Target {
+            object: if object.is_some() { number } else { 0 },
+            len: object.map_or(0, |object| object.len),
+            offset,
+        };
+        self.dropped.set(Some((site, target)));
+    }
+
     /// A machine of `width` lanes. `objects` are those of the launch; the thread memory of
     /// `thread_vars` (size, cell) is appended to them.
     pub fn new(
         code: &'a Code,
+        dropped: &'a Dropped,
         width: usize,
         mut objects: Vec<Object>,
         thread_vars: &[(u64, u8)],
@@ -180,6 +207,7 @@ impl<'a> Machine<'a> {
         }
         Machine {
             code,
+            dropped,
             regs,
             objects,
             width,

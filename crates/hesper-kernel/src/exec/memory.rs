@@ -2,7 +2,7 @@
 //!
 //! Nothing outside the bound objects is ever touched: linear addresses are checked once for the
 //! whole block of lanes, others lane by lane. A read out of bounds gives zero, a write is
-//! dropped. Memory is accessed through raw pointers with plain (non-atomic, unaligned) reads
+//! dropped and noted. Memory is accessed through raw pointers with plain (non-atomic, unaligned) reads
 //! and writes; kernels whose threads race on plain accesses get some mixture of the values
 //! written, as on a GPU, and never touch other memory.
 
@@ -10,6 +10,8 @@ use super::code::{MemAccess, Reg, Root};
 use super::lanes::BLOCK;
 use super::machine::{Form, Machine, Object};
 use super::stream::{self, STREAM_BYTES};
+use crate::bounds::WriteSite;
+use crate::interp::AccessKind;
 
 /// Lanes that an access touches and where.
 pub(super) struct Plan {
@@ -450,6 +452,10 @@ impl Machine<'_> {
         let object = self.object(acc.root);
         if let Some(o) = object {
             if !o.writable || o.len < total {
+                let first = (self.active.lo..self.active.hi).find(|&lane| self.is_active(lane));
+                if let Some(lane) = first {
+                    self.drop_write(acc.site(), acc.root, lane, plan.at(lane));
+                }
                 return;
             }
             if o.cell != 0 && self.thread_row(&plan, size, &o) && inside(plan.base, total, o.len) {
@@ -563,12 +569,21 @@ impl Machine<'_> {
             };
             let at = plan.at(lane);
             if !o.writable || !inside(at, total, o.len) {
+                self.drop_write(acc.site(), acc.root, lane, at);
                 continue;
             }
             // SAFETY: a lane of the register or of scratch.
             let v = unsafe { from.cast::<T>().add(if uniform { 0 } else { lane }).read_unaligned() };
             self.write_lane(&o, at as u64 + shift, lane, v);
         }
+    }
+}
+
+impl MemAccess {
+    /// The site, if it is a store.
+    fn site(&self) -> WriteSite {
+        let size = self.scalar.size() * u64::from(self.n);
+        WriteSite { loc: self.loc, access: AccessKind::Write, size }
     }
 }
 

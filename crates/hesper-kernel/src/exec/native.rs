@@ -2,11 +2,10 @@
 //! that machine code refuses.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::jit::{Answer, Jit, Session};
-use super::machine::Machine;
-use super::program::{Cancel, ExecError, MAX_TASKS, Parallel, Program, THREADS_PER_TASK, Worker};
+use super::machine::{Dropped, Machine};
+use super::program::{Cancel, ExecError, Failures, MAX_TASKS, Parallel, Program, THREADS_PER_TASK, Worker};
 use crate::launch::{Bindings, Launch};
 
 /// Threads that one task starts and ends at, where rows are long.
@@ -30,9 +29,10 @@ impl<'a> Rows<'a> {
         bindings: &'a Bindings<'a>,
         launch: &'a Launch,
         cancel: &'a Cancel<'a>,
+        dropped: &'a Dropped,
     ) -> Rows<'a> {
-        let worker = Worker { program, bindings, launch, cancel };
-        Rows { worker, session: Session::new(jit, bindings, launch), machine: None }
+        let worker = Worker { program, bindings, launch, cancel, dropped };
+        Rows { worker, session: Session::new(jit, bindings, launch, dropped), machine: None }
     }
 
     /// Runs threads along x. Whether it was not cancelled.
@@ -77,24 +77,21 @@ impl Program {
         let worth = if jit.has_calls() { 2 } else { 1 };
         let tasks = (threads.saturating_mul(worth) / THREADS_PER_TASK).min(MAX_TASKS);
         if tasks <= 1 {
-            let done = self.run_native(jit, 0..threads, bindings, launch, cancel);
-            return if done { Ok(()) } else { Err(self.cancelled()) };
+            return self.run_native(jit, 0..threads, bindings, launch, cancel);
         }
         let each = threads.div_ceil(tasks);
         let each = each.next_multiple_of(if launch.grid[0] <= each { launch.grid[0] } else { ALIGNED });
         let tasks = threads.div_ceil(each);
-        let stopped = AtomicBool::new(false);
+        let failures = Failures::default();
         let run = |task: u64| {
             let range = task * each..((task + 1) * each).min(threads);
-            if !self.run_native(jit, range, bindings, launch, cancel) {
-                stopped.store(true, Ordering::Relaxed);
-            }
+            failures.note(task, self.run_native(jit, range, bindings, launch, cancel));
         };
         parallel(tasks as usize, &|task| run(task as u64));
-        if stopped.into_inner() { Err(self.cancelled()) } else { Ok(()) }
+        failures.outcome()
     }
 
-    /// Runs a range of threads, in the order of the grid. Whether it was not cancelled.
+    /// Runs a range of threads, in the order of the grid.
     fn run_native(
         &self,
         jit: &Jit,
@@ -102,8 +99,9 @@ impl Program {
         bindings: &Bindings<'_>,
         launch: &Launch,
         cancel: &Cancel<'_>,
-    ) -> bool {
-        let mut rows = Rows::new(self, jit, bindings, launch, cancel);
+    ) -> Result<(), ExecError> {
+        let dropped = Dropped::default();
+        let mut rows = Rows::new(self, jit, bindings, launch, cancel, &dropped);
         let [nx, ny, _] = launch.grid;
         let [mut x, mut y, mut z] = [0; 3];
         if threads.start > 0 {
@@ -120,7 +118,7 @@ impl Program {
             (y, z) = if y + 1 == ny { (0, z + 1) } else { (y + 1, z) };
         }
         rows.finish();
-        going
+        self.outcome(going, &dropped)
     }
 
     /// Runs a range of threadgroups.
@@ -132,13 +130,14 @@ impl Program {
         launch: &Launch,
         cancel: &Cancel<'_>,
     ) -> Result<(), ExecError> {
-        let mut rows = Rows::new(self, jit, bindings, launch, cancel);
+        let dropped = Dropped::default();
+        let mut rows = Rows::new(self, jit, bindings, launch, cancel, &dropped);
         let worker = rows.worker;
         let done = worker.boxes(groups, |origin, size| {
             (0..size[2])
                 .all(|z| (0..size[1]).all(|y| rows.row(origin[0], origin[1] + y, origin[2] + z, size[0])))
         });
         rows.finish();
-        if done { Ok(()) } else { Err(self.cancelled()) }
+        self.outcome(done, &dropped)
     }
 }

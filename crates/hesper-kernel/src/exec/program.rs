@@ -10,8 +10,9 @@ use super::geometry::{Chunk, Piece};
 use super::jit::{self, Jit};
 use super::lanes::{BLOCK, half};
 use super::level::SimdLevel;
-use super::machine::{Machine, Object, Storage};
+use super::machine::{Dropped, Machine, Object, Storage};
 use super::run::Stop;
+use crate::bounds::Violation;
 use crate::ir::{Kernel, Op, ParamKind, Scalar, Space};
 use crate::launch::{Bindings, Launch, LaunchError};
 
@@ -67,6 +68,9 @@ pub enum ExecError {
     /// It was cancelled; the outputs are partly written.
     #[error("kernel {0} was cancelled")]
     Cancelled(String),
+    /// It ran to its end, but writes were dropped; this is the first of them that was noticed.
+    #[error("{0}")]
+    Dropped(Box<Violation>),
 }
 
 /// Runs a function for each number below a count, on any threads, and returns when all are done.
@@ -86,6 +90,8 @@ pub struct Program {
     /// Offsets and total size of threadgroup memory.
     group_memory: (u64, Vec<u64>),
     level: SimdLevel,
+    /// Dropped writes are no error.
+    lenient: bool,
 }
 
 impl Program {
@@ -120,14 +126,23 @@ impl Program {
             values: Vec::new(),
             blocks: Vec::new(),
             body: kernel.body,
-            locs: Vec::new(),
-            source_name: String::new(),
+            locs: kernel.locs.clone(),
+            source_name: kernel.source_name.clone(),
         };
         let thread_bytes =
             thread_vars.iter().map(|&(size, cell)| size.next_multiple_of(u64::from(cell))).sum();
         let mut group_memory = kernel.threadgroup_layout();
         group_memory.0 = group_memory.0.next_multiple_of(64);
-        Ok(Program { code, jit: None, signature, thread_vars, thread_bytes, group_memory, level })
+        Ok(Program {
+            code,
+            jit: None,
+            signature,
+            thread_vars,
+            thread_bytes,
+            group_memory,
+            level,
+            lenient: false,
+        })
     }
 
     /// The kernel's name.
@@ -150,6 +165,12 @@ impl Program {
         let machine_code = self.jit.as_ref().map_or(0, Jit::size);
         let tables: usize = self.signature.const_vars.iter().map(|t| t.data.len()).sum();
         size_of::<Program>() + self.code.size() - size_of::<Code>() + tables + machine_code
+    }
+
+    /// The same program, for which dropped writes are no error.
+    pub fn ignore_dropped_writes(mut self) -> Program {
+        self.lenient = true;
+        self
     }
 
     /// Runs all threadgroups on the calling thread.
@@ -179,17 +200,14 @@ impl Program {
         if tasks <= 1 {
             return self.run_checked(0..groups, bindings, launch, cancel);
         }
-        let failure = Mutex::new(None);
+        let failures = Failures::default();
         parallel(tasks as usize, &|task| {
             let task = task as u64;
             // Split without overflow: the first `groups % tasks` tasks take one group more.
             let at = |t: u64| t * (groups / tasks) + t.min(groups % tasks);
-            if let Err(e) = self.run_checked(at(task)..at(task + 1), bindings, launch, cancel) {
-                let mut first = failure.lock().unwrap_or_else(|p| p.into_inner());
-                first.get_or_insert(e);
-            }
+            failures.note(task, self.run_checked(at(task)..at(task + 1), bindings, launch, cancel));
         });
-        failure.into_inner().unwrap_or_else(|p| p.into_inner()).map_or(Ok(()), Err)
+        failures.outcome()
     }
 
     /// Into how many tasks a launch is best split.
@@ -234,18 +252,26 @@ impl Program {
         if groups.is_empty() {
             return Ok(());
         }
-        let worker = Worker { program: self, bindings, launch, cancel };
+        let dropped = Dropped::default();
+        let worker = Worker { program: self, bindings, launch, cancel, dropped: &dropped };
         let done = match self.native(launch) {
             Some(jit) => return self.run_native_groups(jit, groups, bindings, launch, cancel),
             None if self.code.grouped => worker.grouped(groups),
             None => worker.flat(groups),
         };
         super::stream::finish();
-        if done { Ok(()) } else { Err(self.cancelled()) }
+        self.outcome(done, &dropped)
     }
 
-    pub(super) fn cancelled(&self) -> ExecError {
-        ExecError::Cancelled(self.signature.name.clone())
+    /// What became of a task that came to its end, if `done`, or was cancelled.
+    pub(super) fn outcome(&self, done: bool, dropped: &Dropped) -> Result<(), ExecError> {
+        match dropped.get() {
+            _ if !done => Err(ExecError::Cancelled(self.signature.name.clone())),
+            Some((site, target)) if !self.lenient => {
+                Err(ExecError::Dropped(Box::new(Violation::new(&self.signature, &site, &target))))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Lanes of a block for at most `threads` threads.
@@ -279,6 +305,27 @@ pub(super) struct Worker<'a> {
     pub bindings: &'a Bindings<'a>,
     pub launch: &'a Launch,
     pub cancel: &'a Cancel<'a>,
+    /// The first dropped write.
+    pub dropped: &'a Dropped,
+}
+
+/// The failure of the first task that failed, whatever the order in which tasks end.
+#[derive(Default)]
+pub(super) struct Failures(Mutex<Option<(u64, ExecError)>>);
+
+impl Failures {
+    pub fn note(&self, task: u64, outcome: Result<(), ExecError>) {
+        let Err(error) = outcome else { return };
+        let mut first = self.0.lock().unwrap_or_else(|p| p.into_inner());
+        if first.as_ref().is_none_or(|(earlier, _)| task < *earlier) {
+            *first = Some((task, error));
+        }
+    }
+
+    pub fn outcome(self) -> Result<(), ExecError> {
+        let first = self.0.into_inner().unwrap_or_else(|p| p.into_inner());
+        first.map_or(Ok(()), |(_, error)| Err(error))
+    }
 }
 
 impl<'w> Worker<'w> {
@@ -321,7 +368,8 @@ impl<'w> Worker<'w> {
 
     pub(super) fn machine(&self, width: usize, group_memory: *mut u8) -> Machine<'w> {
         let code = &self.program.code;
-        let mut m = Machine::new(code, width, self.objects(group_memory), &self.program.thread_vars);
+        let objects = self.objects(group_memory);
+        let mut m = Machine::new(code, self.dropped, width, objects, &self.program.thread_vars);
         for &(r, bits) in &code.consts {
             m.set_uniform(r, bits);
         }

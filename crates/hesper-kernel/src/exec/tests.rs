@@ -1,7 +1,7 @@
 //! The executor against the interpreter on random kernels.
 
 use super::*;
-use crate::interp;
+use crate::interp::{self, FindingKind};
 use crate::ir::Kernel;
 use crate::launch::{Arg, Bindings, Launch};
 use crate::testing::{GROUP, random_kernel};
@@ -28,9 +28,28 @@ fn interpreted(kernel: &Kernel, threads: u64) -> (Vec<u8>, Vec<u8>) {
     })
 }
 
-fn executed(kernel: &Kernel, level: SimdLevel, threads: u64) -> (Vec<u8>, Vec<u8>) {
+/// Whether the sanitizer finds a write out of bounds.
+fn has_bad_write(kernel: &Kernel, threads: u64) -> bool {
+    let mut found = false;
+    launch(threads, |b, l| {
+        let options = interp::Options { max_findings: usize::MAX, ..interp::Options::checked() };
+        let report = interp::run(kernel, l, b, &options).unwrap();
+        found = report.findings.iter().any(|finding| match &finding.kind {
+            FindingKind::OutOfBounds { access, .. } => access.writes(),
+            _ => false,
+        });
+    });
+    found
+}
+
+/// The memory after a launch, which fails if a write is dropped (`drops` says so, where it is known).
+fn executed(kernel: &Kernel, level: SimdLevel, threads: u64, drops: Option<bool>) -> (Vec<u8>, Vec<u8>) {
     let program = Program::compile_for(kernel, level).unwrap();
-    launch(threads, |b, l| program.run(b, l, &Cancel::new()).unwrap())
+    launch(threads, |b, l| match program.run(b, l, &Cancel::new()) {
+        Ok(()) => assert_ne!(drops, Some(true), "a dropped write was not noticed\n{kernel}"),
+        Err(ExecError::Dropped(found)) => assert_ne!(drops, Some(false), "{found}\n{kernel}"),
+        Err(error) => panic!("{error}"),
+    })
 }
 
 /// Whether two words agree, taking all NaNs (of f32 and f16) for equal.
@@ -62,8 +81,10 @@ fn random_kernels_give_the_interpreters_results_at_every_level() {
         let kernel = random_kernel(seed);
         let threads = [1, 31, 48, 100, 250][seed as usize % 5];
         let want = interpreted(&kernel, threads);
+        // The sanitizer is slow.
+        let drops = seed.is_multiple_of(12).then(|| has_bad_write(&kernel, threads));
         for level in SimdLevel::all().into_iter().filter(|l| l.is_available()) {
-            let got = executed(&kernel, level, threads);
+            let got = executed(&kernel, level, threads, drops);
             assert_same(seed, &format!("{level:?}"), &want, &got, &kernel);
         }
     }

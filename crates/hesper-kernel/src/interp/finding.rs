@@ -246,7 +246,13 @@ impl Memory {
     }
 }
 
-fn write_trace(f: &mut fmt::Formatter<'_>, name: &str, trace: &[SourceLoc], indent: &str) -> fmt::Result {
+/// Writes the lines of a trace, innermost first.
+pub(crate) fn write_trace(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    trace: &[SourceLoc],
+    indent: &str,
+) -> fmt::Result {
     for (i, l) in trace.iter().enumerate() {
         let lead = if i == 0 { "at" } else { "inlined at" };
         let (line, column) = (l.line, l.column);

@@ -26,6 +26,7 @@ mod shadow;
 
 use std::sync::atomic::AtomicBool;
 
+pub(crate) use finding::write_trace;
 pub use finding::{AccessKind, Finding, FindingKind, Memory, RacePartner, ThreadPosition};
 
 use crate::ir::{IrError, Kernel, verify};

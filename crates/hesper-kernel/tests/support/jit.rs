@@ -1,7 +1,7 @@
 //! Machine code beside the bytecode: what the tests of it share.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use hesper_kernel::exec::{Cancel, Program, SimdLevel};
+use hesper_kernel::exec::{Cancel, ExecError, Program, SimdLevel};
 use hesper_kernel::ir::*;
 use hesper_kernel::launch::{Arg, Bindings, Launch};
 
@@ -54,10 +54,23 @@ pub fn map(from: Type, to: Type, f: impl FnOnce(&mut Builder, ValueId) -> ValueI
 }
 
 pub fn run_map(program: &Program, input: &[u8], output: usize, launch: &Launch) -> Vec<u8> {
+    let (y, outcome) = try_map(program, input, output, launch);
+    outcome.unwrap();
+    y
+}
+
+/// The output, and how the launch ended.
+pub fn try_map(
+    program: &Program,
+    input: &[u8],
+    output: usize,
+    launch: &Launch,
+) -> (Vec<u8>, Result<(), ExecError>) {
     let mut y = vec![0u8; output];
     let bindings = Bindings::new(vec![Arg::read(input), Arg::write(&mut y)]).unwrap();
-    program.run(&bindings, launch, &Cancel::new()).unwrap();
-    y
+    let outcome = program.run(&bindings, launch, &Cancel::new());
+    drop(bindings);
+    (y, outcome)
 }
 
 pub fn floats(n: usize) -> Vec<u8> {

@@ -3,7 +3,7 @@
 
 use super::host::Slot;
 use crate::exec::lanes::{Fn1, Fn2, half};
-use crate::ir::{BinaryOp, CmpOp, Scalar, TernaryOp, TestOp, UnaryOp};
+use crate::ir::{BinaryOp, CmpOp, Loc, Scalar, TernaryOp, TestOp, UnaryOp};
 
 /// The most accesses to memory.
 pub(super) const MAX_ACCESSES: usize = 24;
@@ -128,6 +128,8 @@ pub(super) struct Access {
     pub group: u32,
     /// The number of the component, where machine code takes values of two as they lie.
     pub pair: Option<u8>,
+    /// Where it stands in the source.
+    pub loc: Loc,
 }
 
 /// What an entry of the table holds.

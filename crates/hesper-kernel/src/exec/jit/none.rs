@@ -1,6 +1,7 @@
 //! Where there is no machine code: nothing is compiled, so nothing below ever runs.
 
 use super::level::SimdLevel;
+use super::machine::Dropped;
 use super::program::Cancel;
 use crate::ir::Kernel;
 use crate::launch::{Bindings, Launch};
@@ -44,7 +45,7 @@ impl Jit {
 }
 
 impl<'a> Session<'a> {
-    pub fn new(jit: &'a Jit, _: &'a Bindings<'a>, _: &'a Launch) -> Session<'a> {
+    pub fn new(jit: &'a Jit, _: &'a Bindings<'a>, _: &'a Launch, _: &'a Dropped) -> Session<'a> {
         Session { jit, streamed: false }
     }
 

@@ -193,7 +193,7 @@ impl Planner<'_> {
                     self.vars[v.index()] = self.vals[value.index()];
                     Some(())
                 }
-                Op::Store { ptr, value, .. } => self.store(ptr, value),
+                Op::Store { ptr, value, .. } => self.store(ptr, value, inst.loc),
                 _ => None,
             };
         };
@@ -625,13 +625,13 @@ impl Planner<'_> {
         }
         self.groups += 1;
         self.each(n, |p, j| {
-            let access = p.add_access(param, offset, j, s, total, false);
+            let access = p.add_access(param, offset, j, s, total, None);
             let pair = p.plan.accesses[access as usize].pair;
             Some(Part::Lanes(p.push(Node::Load { access, scalar: s, pair })))
         })
     }
 
-    fn store(&mut self, ptr: ValueId, value: ValueId) -> Option<()> {
+    fn store(&mut self, ptr: ValueId, value: ValueId, loc: Loc) -> Option<()> {
         let Val::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
             return None;
         };
@@ -646,7 +646,7 @@ impl Planner<'_> {
         let mut stores = Vec::with_capacity(n as usize);
         for (j, &part) in parts[..n as usize].iter().enumerate() {
             let value = self.lanes(part, s)?;
-            stores.push((self.add_access(param, offset, j, s, ty.size(), true), value));
+            stores.push((self.add_access(param, offset, j, s, ty.size(), Some(loc)), value));
         }
         if let [(access, a), (_, b)] = stores[..]
             && self.plan.accesses[access as usize].pair.is_some()
@@ -660,12 +660,22 @@ impl Planner<'_> {
         Some(())
     }
 
-    fn add_access(&mut self, param: u32, offset: Slot, j: usize, s: Scalar, total: u64, store: bool) -> u16 {
+    /// Adds an access: a load, or the store at a place in the source.
+    fn add_access(
+        &mut self,
+        param: u32,
+        offset: Slot,
+        j: usize,
+        s: Scalar,
+        total: u64,
+        store: Option<Loc>,
+    ) -> u16 {
         let (size, group) = (s.size() as u8, self.groups);
         let within = j as u64 * s.size();
         let is_pair = self.level == SimdLevel::Avx512 && size == 4 && total == 8;
         let pair = is_pair.then_some(j as u8);
-        self.plan.accesses.push(Access { param, offset, within, size, total, store, group, pair });
+        let (store, loc) = (store.is_some(), store.unwrap_or(Loc::UNKNOWN));
+        self.plan.accesses.push(Access { param, offset, within, size, total, store, group, pair, loc });
         self.plan.accesses.len() as u16 - 1
     }
 }

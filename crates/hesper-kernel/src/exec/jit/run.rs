@@ -9,8 +9,11 @@ use super::even::Growth;
 use super::host::{Env, Number, Row};
 use super::node::{Access, Entry, Frame, Long, MAX_ACCESSES, lane_bits};
 use super::stage::Place;
+use crate::bounds::{Target, WriteSite};
+use crate::exec::machine::Dropped;
 use crate::exec::program::Cancel;
 use crate::exec::stream::STREAM_BYTES;
+use crate::interp::AccessKind;
 use crate::launch::{Bindings, Launch};
 
 /// Lanes of the staging area; half as many where some are of 64 bits.
@@ -55,6 +58,8 @@ pub(in crate::exec) struct Session<'a> {
     growth: Vec<Growth>,
     /// Stores went past the caches and are not ordered yet.
     pub streamed: bool,
+    /// The first dropped write.
+    dropped: &'a Dropped,
 }
 
 /// Memory on the stack, not filled.
@@ -62,7 +67,12 @@ pub(in crate::exec) struct Session<'a> {
 struct Room<const N: usize>(MaybeUninit<[u8; N]>);
 
 impl<'a> Session<'a> {
-    pub fn new(jit: &'a Jit, bindings: &'a Bindings<'a>, launch: &'a Launch) -> Session<'a> {
+    pub fn new(
+        jit: &'a Jit,
+        bindings: &'a Bindings<'a>,
+        launch: &'a Launch,
+        dropped: &'a Dropped,
+    ) -> Session<'a> {
         let many = if jit.ops.len() > FEW { vec![Number::default(); jit.ops.len()] } else { Vec::new() };
         Session {
             jit,
@@ -73,6 +83,7 @@ impl<'a> Session<'a> {
             progress: Progress::New,
             growth: Vec::new(),
             streamed: false,
+            dropped,
         }
     }
 
@@ -340,7 +351,13 @@ impl<'a> Session<'a> {
             if access.store && !is_second(access) && !is_direct(place) {
                 let at = room.wrapping_add(i * STAGE_BYTES);
                 // SAFETY: machine code wrote the lanes; stored parameters are bound writable.
-                unsafe { place.scatter(first, n, at) };
+                let dropped = unsafe { place.scatter(first, n, at) };
+                if let Some(offset) = dropped.filter(|_| self.dropped.get().is_none()) {
+                    let site =
+                        WriteSite { loc: access.loc, access: AccessKind::Write, size: place.total };
+                    let target = Target { object: u64::from(access.param) + 1, len: place.len, offset };
+                    self.dropped.set(Some((site, target)));
+                }
             }
         }
     }

@@ -112,19 +112,19 @@ impl Place {
         }
     }
 
-    /// Copies lanes side by side at `from` to the buffer, those in bounds.
+    /// Copies lanes side by side at `from` to the buffer, those in bounds. The offset of the first that is not.
     ///
     /// # Safety
     ///
     /// `from` holds `n` lanes, and the buffer is writable.
-    pub unsafe fn scatter(&self, first: u64, n: u64, from: *const u8) {
+    pub unsafe fn scatter(&self, first: u64, n: u64, from: *const u8) -> Option<i64> {
         let whole = self.holds(first, n);
         if whole && self.is_contiguous() {
             // SAFETY: the lanes lie in the buffer, one after another.
             unsafe {
                 std::ptr::copy_nonoverlapping(from, self.address(first), n as usize * self.staged_size())
             };
-            return;
+            return None;
         }
         // SAFETY: the caller's promise.
         unsafe {
@@ -137,15 +137,19 @@ impl Place {
         }
     }
 
-    unsafe fn scatter_as<T: Copy>(&self, first: u64, n: u64, whole: bool, from: *const u8) {
+    unsafe fn scatter_as<T: Copy>(&self, first: u64, n: u64, whole: bool, from: *const u8) -> Option<i64> {
         let from: *const T = from.cast();
         let mut to = self.address(first);
+        let mut dropped = None;
         for i in 0..n {
             if whole || inside(self.at(first + i), self.total, self.len) {
                 // SAFETY: one of the `n` lanes; the value lies in the buffer.
                 unsafe { to.cast::<T>().write_unaligned(from.add(i as usize).read_unaligned()) };
+            } else {
+                dropped = dropped.or(Some(self.at(first + i)));
             }
             to = to.wrapping_offset(self.stride as isize);
         }
+        dropped
     }
 }
