@@ -1,124 +1,35 @@
 //! Many tasks at once with temporaries and dropped handles; and what is left of a device after a fault.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use hesper::place::{self, Device};
-use hesper::{Array, CustomKernel, Dtype, Error, fast};
+use hesper::{Array, CustomKernel, Dtype, Error};
+use hesper_gpu_tests::scenarios::{self, TASKS};
 
-const TASKS: usize = 64;
 /// How often each task does its work, unless that is said.
-pub const ROUNDS: usize = 1000;
+pub const ROUNDS: usize = 200;
 
-/// 64 tasks of so many rounds each.
+/// The scenarios of 64 tasks, so many rounds each, on the first GPU.
 pub fn run(rounds: usize) -> usize {
-    let failures = AtomicUsize::new(0);
-    for (name, task) in [
-        ("S1 custom kernels with temporaries", custom as Task),
-        ("S2 the same kernel name with other texts", renamed),
-        ("S3 chains whose handles are dropped at once", dropped),
-        ("S4 growing caches and shared weights", caches),
-    ] {
-        let start = std::time::Instant::now();
-        let before = failures.load(Ordering::Relaxed);
-        std::thread::scope(|scope| {
-            for number in 0..TASKS {
-                let failures = &failures;
-                scope.spawn(move || {
-                    let run = || (0..rounds).try_for_each(|round| task(number, round));
-                    if let Err(error) = place::with_device(Device::Gpu(0), run).and_then(|done| done) {
-                        failures.fetch_add(1, Ordering::Relaxed);
-                        println!("FAIL {name}: task {number}: {error}");
-                    }
-                });
-            }
-        });
-        let all = failures.load(Ordering::Relaxed);
-        let verdict = if all == before { "ok  " } else { "FAIL" };
+    let outcomes = scenarios::run(Device::Gpu(0), rounds, |outcome| {
+        for failure in &outcome.failures {
+            println!("FAIL {}: {failure}", outcome.name);
+        }
+        let verdict = if outcome.failures.is_empty() { "ok  " } else { "FAIL" };
         let counters = place::gpu(0).map(|runtime| runtime.counters()).unwrap_or_default();
         println!(
-            "{verdict} {name}: {TASKS} tasks x {rounds}, {:.1} s, peak {} MiB, {} kernels",
-            start.elapsed().as_secs_f64(),
+            "{verdict} {}: {TASKS} tasks x {rounds}, {:.1} s, peak {} MiB, {} kernels",
+            outcome.name,
+            outcome.time.as_secs_f64(),
             counters.peak >> 20,
             counters.pipelines.count
         );
+    });
+    match outcomes {
+        Ok(outcomes) => outcomes.iter().map(|outcome| outcome.failures.len()).sum(),
+        Err(error) => {
+            println!("FAIL stress: {error}");
+            1
+        }
     }
-    failures.load(Ordering::Relaxed)
-}
-
-type Task = fn(usize, usize) -> Result<(), Error>;
-
-fn expect(what: &str, found: f32, wanted: f32) -> Result<(), Error> {
-    if (found - wanted).abs() <= 1e-3 * wanted.abs().max(1.0) {
-        return Ok(());
-    }
-    Err(Error::Kernel(format!("{what}: {found} instead of {wanted}")))
-}
-
-fn custom(task: usize, round: usize) -> Result<(), Error> {
-    let text = "uint i = thread_position_in_grid.x; out[i] = 2.0f * x[i] + y[i];";
-    let kernel = CustomKernel::new("axpy", &["x", "y"], &["out"], text)?;
-    let (a, b) = ((task % 7) as f32, (round % 11) as f32);
-    let n = 256 + 64 * (task % 3);
-    let x = Array::full(&[n], a, Some(Dtype::Float32))?;
-    let y = Array::full(&[n], b, Some(Dtype::Float32))?.add(1.0)?;
-    let launch = |x: &Array, y: &Array| -> Result<Array, Error> {
-        let call = kernel.call(&[x.clone(), y.clone()]).grid([n as u64, 1, 1]).threadgroup([64, 1, 1]);
-        Ok(call.output(&[n], Dtype::Float32).run()?.swap_remove(0))
-    };
-    let once = launch(&x, &y)?;
-    hesper::async_eval([&once])?;
-    drop((x, y));
-    let twice = launch(&once, &once)?;
-    drop(once);
-    if round.is_multiple_of(50) {
-        let sum = twice.sum(None, false)?.item::<f32>()?;
-        expect("axpy of axpy", sum, n as f32 * 3.0 * (2.0 * a + b + 1.0))?;
-    } else {
-        hesper::async_eval([&twice])?;
-    }
-    Ok(())
-}
-
-fn renamed(task: usize, round: usize) -> Result<(), Error> {
-    let factor = 1 + (task + round) % 4;
-    let text = format!("uint i = thread_position_in_grid.x; out[i] = x[i] * {factor}.0f;");
-    let kernel = CustomKernel::new("scale", &["x"], &["out"], &text)?;
-    let x = Array::full(&[128], 3.0, Some(Dtype::Float32))?;
-    let call = kernel.call(&[x]).grid([128, 1, 1]).threadgroup([128, 1, 1]);
-    let out = call.output(&[128], Dtype::Float32).run()?.swap_remove(0);
-    if round.is_multiple_of(50) {
-        return expect("scale", out.sum(None, false)?.item::<f32>()?, 128.0 * 3.0 * factor as f32);
-    }
-    hesper::async_eval([&out])
-}
-
-fn dropped(task: usize, round: usize) -> Result<(), Error> {
-    let mut x = Array::full(&[64, 64], 1.0, Some(Dtype::Float32))?;
-    for _ in 0..4 {
-        let y = x.add(1.0)?.t()?.multiply(0.5)?;
-        hesper::async_eval([&y])?;
-        x = y.sum(Some(&[0]), true)?.multiply(1.0 / 64.0)?.broadcast_to(&[64, 64])?;
-    }
-    if (task + round).is_multiple_of(50) {
-        // 1 is where (x + 1) / 2 stays.
-        return expect("mean of means", x.mean(None, false)?.item::<f32>()?, 1.0);
-    }
-    hesper::async_eval([&x])
-}
-
-fn caches(task: usize, round: usize) -> Result<(), Error> {
-    if !round.is_multiple_of(10) {
-        return Ok(());
-    }
-    let weight = Array::full(&[16, 16], 0.0625, Some(Dtype::Float32))?;
-    let mut cache = Array::zeros(&[1, 1, 0, 16], Dtype::Float32)?;
-    for step in 0..8 {
-        let row = Array::full(&[1, 16], (step + task % 5) as f32, Some(Dtype::Float32))?.matmul(&weight)?;
-        cache = fast::append(&cache, &row.reshape(&[1, 1, 1, 16])?, &[step], 8)?;
-        hesper::async_eval([&cache])?;
-    }
-    let wanted: usize = (0..8).map(|step| step + task % 5).sum();
-    expect("the cache's sum", cache.sum(None, false)?.item::<f32>()?, 16.0 * wanted as f32)
 }
 
 /// Faults: too much memory, a kernel's mistake, and last a kernel that writes where it must not, which ends

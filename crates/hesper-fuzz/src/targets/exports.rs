@@ -1,0 +1,216 @@
+//! Exported functions: whatever the file says is an error, or a function that evaluates or gives an error.
+//!
+//! Changes are made to the body, and checksums and lengths are mended, so that they are not what stops them.
+
+use hesper::export::{self, Graph, Imported};
+use hesper::{Array, Dtype};
+
+use crate::engine::{Target, Verdict};
+use crate::mutate;
+use crate::random::Random;
+
+/// The table of all ops that the op suite goes over.
+#[path = "../../../hesper/tests/table/mod.rs"]
+#[allow(clippy::unwrap_used, reason = "its numbers are its own")]
+mod table;
+
+/// See the [module](self).
+pub struct Exports;
+
+/// Elements of arrays in functions that are worth running.
+const SMALL: usize = 1 << 14;
+/// Bytes that the arrays of a function may need.
+const LIMIT: usize = 256 << 20;
+
+impl Target for Exports {
+    fn name(&self) -> &'static str {
+        "exports"
+    }
+
+    fn about(&self) -> &'static str {
+        "exported functions: imported, called, evaluated"
+    }
+
+    fn seeds(&self) -> Vec<Vec<u8>> {
+        samples()
+    }
+
+    fn fresh(&self) -> usize {
+        0
+    }
+
+    fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
+        let Some((mut body, mut data)) = parts(input) else {
+            return mutate::bytes(input, others, random);
+        };
+        match random.below(12) {
+            0 => return mutate::bytes(input, others, random),
+            1 => mutate::bytes(&mut data, &[], random),
+            2..=4 => rename_op(&mut body, random),
+            5..=8 => change_number(&mut body, random),
+            9 => swap_records(&mut body, random),
+            _ => {
+                let bodies: Vec<Vec<u8>> = others.iter().filter_map(|other| Some(parts(other)?.0)).collect();
+                mutate::bytes(&mut body, &bodies, random);
+            }
+        }
+        *input = assembled(&body, &data);
+    }
+
+    fn run(&self, input: &[u8]) -> Result<Verdict, String> {
+        hesper::place::cpu().set_memory_limit(LIMIT);
+        let Ok(imported) = Imported::from_bytes(input.to_vec()) else { return Ok(Verdict::Refused) };
+        for graph in imported.graphs() {
+            if !is_small(graph) {
+                continue;
+            }
+            let signature = graph.signature();
+            let mut arguments = Vec::new();
+            for (number, (shape, dtype)) in signature.arguments.iter().enumerate() {
+                let Ok(array) = argument(number, shape, *dtype) else { return Ok(Verdict::Accepted) };
+                arguments.push(array);
+            }
+            let (places, names) = arguments.split_at(signature.positional.min(arguments.len()));
+            let names: Vec<(&str, &Array)> =
+                signature.keywords.iter().map(String::as_str).zip(names.iter()).collect();
+            let Ok(outputs) = imported.call(places, &names) else { continue };
+            for output in &outputs {
+                if let Err(error) = output.eval()
+                    && error.to_string().contains("panic")
+                {
+                    return Err(error.to_string());
+                }
+            }
+        }
+        Ok(Verdict::Accepted)
+    }
+
+    fn describe(&self, input: &[u8]) -> String {
+        match Imported::from_bytes(input.to_vec()) {
+            Ok(imported) => {
+                let steps = |graph: &Graph| {
+                    graph.steps().iter().map(|step| format!("{step:?}\n")).collect::<String>()
+                };
+                imported.graphs().iter().map(steps).collect()
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+fn is_small(graph: &Graph) -> bool {
+    let small = |shape: &[usize]| {
+        shape.iter().try_fold(1usize, |size, n| size.checked_mul(*n)).is_some_and(|size| size <= SMALL)
+    };
+    graph.steps().iter().flat_map(|step| &step.outputs).all(|(shape, _)| small(shape))
+        && graph.signature().arguments.iter().all(|(shape, _)| small(shape))
+}
+
+/// Numbers that are neither all alike nor special, of any type.
+fn argument(number: usize, shape: &[usize], dtype: Dtype) -> hesper::Result<Array> {
+    let size = shape.iter().product();
+    let list: Vec<f32> = (0..size).map(|i| ((i * 7 + number) % 11) as f32 * 0.25 - 1.0).collect();
+    Array::try_from_slice(&list, shape)?.astype(dtype)
+}
+
+/// The checksum of the format, as its description says.
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut sum = bytes.len() as u64;
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len() / 8 * 8 + 8, 0);
+    for word in padded.chunks_exact(8) {
+        let word = word.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+        sum = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+    sum
+}
+
+/// A file of a body and constants, with the right checksums and lengths.
+fn assembled(body: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut file = vec![0; 64];
+    file[..8].copy_from_slice(b"HESPERFN");
+    file[8] = 1;
+    file.extend(body);
+    file.resize(file.len().next_multiple_of(64), 0);
+    file.extend(data);
+    let length = file.len() as u64;
+    file[16..24].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    file[24..32].copy_from_slice(&checksum(body).to_le_bytes());
+    file[32..40].copy_from_slice(&length.to_le_bytes());
+    let sum = checksum(&file[..40]);
+    file[40..48].copy_from_slice(&sum.to_le_bytes());
+    file
+}
+
+/// The body of a file, and its constants.
+fn parts(file: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let length = usize::try_from(u64::from_le_bytes(file.get(16..24)?.try_into().ok()?)).ok()?;
+    let end = length.checked_add(64)?;
+    Some((file.get(64..end)?.to_vec(), file.get(end.next_multiple_of(64)..).unwrap_or_default().to_vec()))
+}
+
+/// Where a text stands in a body: its length, then its letters.
+fn texts(body: &[u8]) -> Vec<(usize, usize)> {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte == b' ';
+    let text_at = |at: usize| {
+        let length = u32::from_le_bytes(body.get(at..at + 4)?.try_into().ok()?) as usize;
+        let letters = body.get(at + 4..(at + 4).checked_add(length)?)?;
+        (length > 0 && length < 40 && letters.iter().all(is_letter)).then_some((at, length))
+    };
+    (0..body.len()).filter_map(text_at).collect()
+}
+
+/// Gives a text another name of an op.
+fn rename_op(body: &mut Vec<u8>, random: &mut Random) {
+    let (texts, names) = (texts(body), export::op_names().collect::<Vec<_>>());
+    if texts.is_empty() || names.is_empty() {
+        return;
+    }
+    let (at, length) = random.pick(&texts);
+    let name = random.pick(&names);
+    let mut field = (name.len() as u32).to_le_bytes().to_vec();
+    field.extend(name.bytes());
+    body.splice(at..at + 4 + length, field);
+}
+
+/// Gives a number of four or eight bytes another value.
+fn change_number(body: &mut [u8], random: &mut Random) {
+    let at = random.below(body.len());
+    let width = random.pick(&[1, 4, 8]);
+    let end = (at + width).min(body.len());
+    let value = match random.below(4) {
+        0 => mutate::number(random, body.len()),
+        1 => (random.below(9) as i64 - 4) as u64,
+        2 => f64::to_bits(random.pick(&[0.0, -1.0, 1e300, f64::NAN, f64::INFINITY, 0.5])),
+        _ => random.below(6) as u64,
+    };
+    body[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+}
+
+/// Puts a piece that begins with a text in the place of another one.
+fn swap_records(body: &mut Vec<u8>, random: &mut Random) {
+    let texts = texts(body);
+    if texts.len() < 3 {
+        return;
+    }
+    let mut cuts: Vec<usize> = (0..3).map(|_| random.pick(&texts).0).collect();
+    cuts.sort_unstable();
+    let piece = body[cuts[1]..cuts[2]].to_vec();
+    body.splice(cuts[0]..cuts[1], piece);
+}
+
+/// The files of every op of the table, with fixed and with free shapes.
+fn samples() -> Vec<Vec<u8>> {
+    let path = std::env::temp_dir().join(format!("hesper-fuzz-{}.hesperfn", std::process::id()));
+    let mut files = Vec::new();
+    for case in table::groups().iter().flat_map(|(_, cases)| cases) {
+        for shapeless in [false, true] {
+            // Some ops cannot be written, or not for free shapes.
+            if export::export_function(&path, &case.function, &case.inputs, shapeless).is_ok() {
+                files.extend(std::fs::read(&path).ok());
+            }
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+    files
+}

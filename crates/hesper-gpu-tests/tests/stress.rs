@@ -1,0 +1,24 @@
+//! The scenarios of 64 tasks on the host. `HESPER_ROUNDS` says how many rounds each task does.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use hesper::place::{self, Device};
+use hesper_gpu_tests::scenarios;
+
+#[test]
+fn sixty_four_tasks_at_once_give_right_numbers() {
+    let rounds = std::env::var("HESPER_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let outcomes = scenarios::run(Device::Cpu, rounds, |outcome| {
+        println!("{}: {:.1} s", outcome.name, outcome.time.as_secs_f64());
+    });
+    for outcome in outcomes.unwrap() {
+        assert!(outcome.failures.is_empty(), "{}: {:?}", outcome.name, outcome.failures);
+    }
+    place::cpu().synchronize().unwrap();
+    let counters = place::cpu().counters();
+    assert_eq!(counters.faults, 0);
+    // The mapped file is gone with its arrays.
+    assert!(counters.active < 1 << 20, "{} bytes are still held", counters.active);
+    if let Some(report) = place::cpu().validation() {
+        assert!(report.violations().is_empty(), "{:?}", report.violations());
+    }
+}
