@@ -8,7 +8,6 @@ use crate::error::Fault;
 use crate::ledger::{FaultCell, Ledger};
 use crate::runtime::Shared;
 use crate::stream::StreamShared;
-use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::work::{Batch, Work};
 
 thread_local! {

@@ -36,7 +36,7 @@ pub(crate) fn lower(
     }
     l.bring()?;
     let given = (0..l.input_count()).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
-    let output = l.output()?;
+    let output = parts.memory(l)?;
     // What is not there is bound as the queries, and not read.
     let marks_at = if mask { 5 + usize::from(state) } else { 0 };
     let order = [0, 1, 2, 3, 4, if state { 5 } else { 0 }, marks_at];

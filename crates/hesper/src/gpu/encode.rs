@@ -36,7 +36,7 @@ pub(crate) fn encode(l: &mut Lowering<'_>, format: QuantFormat, parts: &Parts) -
     }
     l.bring()?;
     let x = l.row_major(0)?;
-    let output = l.output()?;
+    let output = parts.memory(l)?;
     let n: usize = l.input_shape(0).iter().product();
     let (bytes, _) = reach(&x, l.input_shape(0), dtype.size());
     let mut command = l.stream().command("quantize").read_range(&x.buffer, bytes);

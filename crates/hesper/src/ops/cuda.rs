@@ -387,7 +387,7 @@ impl Op for Call {
                 Fact::Ndim => {}
             }
         }
-        let output = l.output()?;
+        let output = self.parts.memory(l)?;
         for (at, (_, dtype)) in self.parts.outputs.iter().enumerate() {
             if let Some(value) = self.init_value {
                 let element = match &*Array::scalar(value, *dtype)?.state() {

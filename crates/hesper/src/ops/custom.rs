@@ -392,7 +392,7 @@ impl Op for Call {
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
         let bound = self.bound(l)?;
-        let output = l.output()?;
+        let output = self.parts.memory(l)?;
         let initialised = self.init_value.is_some();
         if let Some(value) = self.init_value {
             self.fill(l, &output, value)?;

@@ -35,7 +35,7 @@ impl GatedDelta {
         let bound: SmallVec<[Strided; 7]> =
             (0..l.input_count()).map(|at| Strided::row_major(l, at)).collect::<Result<_>>()?;
         let s = self.shape;
-        let output = l.output()?;
+        let output = self.parts.memory(l)?;
         let buffers: SmallVec<[_; 7]> = bound.iter().map(|one| one.data.buffer.clone()).collect();
         let mut command = l.stream().command(NAME);
         for (buffer, one) in buffers.iter().zip(&bound) {

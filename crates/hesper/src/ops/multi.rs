@@ -1,7 +1,9 @@
 //! Ops with several outputs: one memory, and each output a view of its part.
 
+use hesper_runtime::Buffer;
 use smallvec::{SmallVec, smallvec};
 
+use super::command::Commands;
 use super::{Kind, Op, OpRef};
 use crate::Dtype;
 use crate::array::{Array, Data};
@@ -26,9 +28,10 @@ impl Parts {
     pub(crate) fn new(outputs: Vec<(Shape, Dtype)>) -> Result<Self> {
         let (mut starts, mut end) = (Vec::new(), 0usize);
         for (shape, dtype) in &outputs {
-            starts.push(end);
-            let bytes = (size_of(shape)? * dtype.size()).next_multiple_of(64);
-            end = end.checked_add(bytes).ok_or_else(|| Error::TooLarge { shape: shape.to_vec() })?;
+            let too_large = || Error::TooLarge { shape: shape.to_vec() };
+            let start = end.checked_next_multiple_of(64).ok_or_else(too_large)?;
+            end = start.checked_add(size_of(shape)? * dtype.size()).ok_or_else(too_large)?;
+            starts.push(start);
         }
         Ok(Parts { outputs, starts, end })
     }
@@ -38,6 +41,18 @@ impl Parts {
         let (shape, dtype) = &self.outputs[number];
         let start = self.starts[number];
         start..start + shape.iter().product::<usize>() * dtype.size()
+    }
+
+    /// Memory for the outputs. The bytes between them are cleared: no output's kernel writes them.
+    pub(crate) fn memory(&self, l: &Lowering<'_>) -> Result<Buffer> {
+        let memory = l.output()?;
+        for (number, next) in self.starts.iter().enumerate().skip(1) {
+            let gap = self.range(number - 1).end..*next;
+            if !gap.is_empty() {
+                l.stream().command("padding").write_range(&memory, gap).clear()?;
+            }
+        }
+        Ok(memory)
     }
 
     /// The outputs of an op applied to inputs.

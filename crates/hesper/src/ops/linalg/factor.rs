@@ -198,7 +198,9 @@ impl Factor {
         let mut pieces: Vec<SmallVec<[&'a mut [u8]; 3]>> = (0..count).map(|_| SmallVec::new()).collect();
         let mut at = 0;
         for (start, bytes) in &self.parts {
-            (_, memory) = memory.split_at_mut(start - at);
+            let padding;
+            (padding, memory) = memory.split_at_mut(start - at);
+            padding.fill(0);
             for piece in &mut pieces {
                 let (own, rest) = memory.split_at_mut(*bytes);
                 piece.push(own);
@@ -206,6 +208,7 @@ impl Factor {
             }
             at = start + bytes * count;
         }
+        memory.fill(0);
         pieces
     }
 }

@@ -33,7 +33,7 @@ impl Quantize {
         let x = Strided::row_major(l, 0)?;
         let cols = x.shape[x.shape.len() - 1];
         let format = self.format;
-        let output = l.output()?;
+        let output = self.parts.memory(l)?;
         let buffer = x.data.buffer.clone();
         let mut command = l.stream().command("quantize").read_range(&buffer, x.bytes.clone());
         for number in 0..self.parts.outputs.len() {
