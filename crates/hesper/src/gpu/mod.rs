@@ -106,21 +106,21 @@ pub(crate) fn kernel(
     entry: &str,
     options: &str,
 ) -> Result<Arc<Pipeline>> {
-    /// A device, a text and what is made of it.
-    type Key = (u64, usize, String);
+    /// A device, a text (where it lies, and its length) and what is made of it.
+    type Key = (u64, usize, usize, String);
     /// Most entries. A full table forgets the kernels that the runtime has let go of; if there are none, it starts anew.
     const MOST: usize = 1024;
     // The limits of the runtime's cache bound pipelines: here they are only found again.
     static KNOWN: OnceLock<Mutex<HashMap<Key, Weak<Pipeline>>>> = OnceLock::new();
     let runtime = stream.runtime();
     let specialisation = format!("entry {entry}\nminimal\n{options}");
-    let key = (runtime.id(), text.as_ptr() as usize, specialisation);
+    let key = (runtime.id(), text.as_ptr() as usize, text.len(), specialisation);
     let known = KNOWN.get_or_init(Mutex::default);
     if let Some(found) = lock(known).get(&key).and_then(Weak::upgrade) {
         return Ok(found);
     }
     let source =
-        PipelineSource::new(entry, "cuda", format!("{PRELUDE}{text}").as_str()).specialised(key.2.as_str());
+        PipelineSource::new(entry, "cuda", format!("{PRELUDE}{text}").as_str()).specialised(key.3.as_str());
     let pipeline = runtime.pipeline(&source)?;
     let mut known = lock(known);
     if known.len() >= MOST {
