@@ -27,6 +27,7 @@ mod library;
 mod matmul;
 mod network;
 mod norm;
+pub mod outside;
 mod quant;
 mod recurrent;
 mod reduce;

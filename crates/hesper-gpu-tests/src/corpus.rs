@@ -1,5 +1,6 @@
 //! The corpus of kernels as jobs.
 
+use hesper_corpus::outside::{GROUP, Outside, THREADS, indices};
 use hesper_corpus::{Array, Case, DType, TemplateArg};
 use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, TemplateValue};
 use hesper_kernel::ir::Scalar;
@@ -95,4 +96,29 @@ pub fn outputs_of(case: &Case, bindings: &[Binding], outputs: &Outputs) -> Vec<V
         }
     }
     ordered
+}
+
+/// A kernel that leaves its memory.
+pub fn outside(case: &Outside) -> Result<Job, String> {
+    let names = ["x", "indices"];
+    let kernel =
+        CustomKernel::new(case.name, &names, &["out", "other"], case.source, case.header, true, case.atomic)
+            .map_err(|e| e.to_string())?;
+    let (float, int) = (KernelDtype::Scalar(Scalar::F32), KernelDtype::Scalar(Scalar::I32));
+    let input = |dtype| InputInfo { dtype, ndim: 1, size: THREADS as u64 };
+    let call = CallInfo {
+        inputs: vec![input(float), input(int)],
+        template: Vec::new(),
+        output_dtypes: vec![float; 2],
+    };
+    let special = kernel.specialise(&call).map_err(|e| e.to_string())?;
+    let args = special.bindings.iter().map(|binding| match binding {
+        Binding::Input(0) => (0..THREADS).flat_map(|i| (i as f32).to_le_bytes()).collect(),
+        Binding::Input(_) => indices().iter().flat_map(|i| i.to_le_bytes()).collect(),
+        _ => vec![0; THREADS * 4],
+    });
+    let args = args.collect();
+    let elements = vec![Some(Scalar::F32); special.bindings.len()];
+    let launch = Launch::linear(THREADS as u64, GROUP as u64).map_err(|e| e.to_string())?;
+    Ok(Job { kernel: special.kernel, launch, args, elements })
 }

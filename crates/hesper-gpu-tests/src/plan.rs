@@ -60,6 +60,10 @@ pub fn checks(seeds: u64) -> Vec<Check> {
         }
         all.push(Check { name: format!("corpus {}", case.name), kind: Kind::Corpus(case), options: plain });
     }
+    for outside in hesper_corpus::outside::outside_cases() {
+        let make: Maker = Box::new(move || corpus::outside(&outside));
+        all.push(own(format!("outside {}", outside.name), bounds, make));
+    }
     for seed in 0..seeds {
         let make: Maker = Box::new(move || fuzz::job(seed));
         all.push(own(format!("fuzz {seed}"), bounds, make));
@@ -107,7 +111,7 @@ impl Prepared {
             match (dropped, reported) {
                 (None, None) => {}
                 // Threads run in any order, so another write may be the first.
-                (Some(host), Some(device)) if host.kernel == device.kernel => {}
+                (Some(host), Some(device)) if host.kernel == device.kernel && host.trace == device.trace => {}
                 (host, device) => return Err(format!("the host reports {host:?}, the device {device:?}")),
             }
         }

@@ -43,6 +43,11 @@ fn groups_at_the_edge_of_the_grid_are_numbered_within_themselves() {
 }
 
 #[test]
+fn accesses_out_of_range_read_zero_or_are_dropped_and_reported() {
+    assert_emulated("outside ");
+}
+
+#[test]
 fn a_machine_without_a_device_skips_with_success() {
     let output = check(&[]);
     let text = String::from_utf8_lossy(&output.stdout);

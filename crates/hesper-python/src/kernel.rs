@@ -175,6 +175,10 @@ pub fn print(py: Python<'_>, text: &str) -> PyResult<()> {
 ///     Whether outputs are ``device atomic<T>*``.
 /// compile_options : dict, optional
 ///     ``{"math_mode": "safe" | "relaxed" | "fast"}``; all are computed as ``"safe"``.
+/// unchecked : bool
+///     By default a read outside of an array gives zero, and a write outside is dropped and makes the outputs fail
+///     with an error that names the line. With ``True`` nothing is checked: on a GPU such an access is undefined and may
+///     corrupt other arrays.
 ///
 /// Examples
 /// --------
@@ -190,7 +194,7 @@ pub fn print(py: Python<'_>, text: &str) -> PyResult<()> {
 /// array([2, 4], dtype=float32)
 #[pyfunction]
 #[pyo3(signature = (name, input_names, output_names, source, header = "", ensure_row_contiguous = true,
-    atomic_outputs = false, compile_options = None))]
+    atomic_outputs = false, compile_options = None, *, unchecked = false))]
 fn metal_kernel(
     name: String,
     input_names: Vec<String>,
@@ -200,6 +204,7 @@ fn metal_kernel(
     ensure_row_contiguous: bool,
     atomic_outputs: bool,
     compile_options: Option<&Bound<'_, PyDict>>,
+    unchecked: bool,
 ) -> PyResult<MetalKernel> {
     if let Some(mode) = compile_options.map(|options| options.get_item("math_mode")).transpose()?.flatten() {
         let mode: String = mode.extract()?;
@@ -222,6 +227,7 @@ fn metal_kernel(
         atomic_outputs,
     )
     .map_err(raise)?;
+    let kernel = if unchecked { kernel.unchecked() } else { kernel };
     Ok(MetalKernel { kernel, name, inputs: inputs.len(), outputs: outputs.len() })
 }
 

@@ -78,7 +78,7 @@ def layer_norm(x: array, weight: array | None, bias: array | None, eps: Any, *, 
     """
     ...
 
-def metal_kernel(name: Any, input_names: Any, output_names: Any, source: Any, header: str = '', ensure_row_contiguous: bool = True, atomic_outputs: bool = False, compile_options: Any = None) -> Callable[..., list[array]]:
+def metal_kernel(name: Any, input_names: Any, output_names: Any, source: Any, header: str = '', ensure_row_contiguous: bool = True, atomic_outputs: bool = False, compile_options: Any = None, *, unchecked: bool = False) -> Callable[..., list[array]]:
     """A kernel from text in Metal's dialect of C++. It runs on every device, the CPU included.
 
     Parameters
@@ -97,6 +97,10 @@ def metal_kernel(name: Any, input_names: Any, output_names: Any, source: Any, he
         Whether outputs are ``device atomic<T>*``.
     compile_options : dict, optional
         ``{"math_mode": "safe" | "relaxed" | "fast"}``; all are computed as ``"safe"``.
+    unchecked : bool
+        By default a read outside of an array gives zero, and a write outside is dropped and makes the outputs fail
+        with an error that names the line. With ``True`` nothing is checked: on a GPU such an access is undefined and may
+        corrupt other arrays.
 
     Examples
     --------

@@ -107,11 +107,25 @@ fn elementwise(b: &mut Bench<'_>) -> Result<(), Error> {
     let x = noise(&[1 << 26], Dtype::Float32)?;
     b.line("x + 1, 2^26 f32", Unit::Bytes(8.0 * x.size() as f64), || x.add(1.0));
     let text = "uint i = thread_position_in_grid.x; out[i] = 2.0f * x[i] + 1.0f;";
-    let kernel = CustomKernel::new("axpb", &["x"], &["out"], text)?;
-    b.line("custom kernel, 64M f32", Unit::Bytes(8.0 * x.size() as f64), || {
-        let call = kernel.call(&[x.clone()]).grid([x.size() as u64, 1, 1]).threadgroup([256, 1, 1]);
-        Ok(call.output(&[x.size()], Dtype::Float32).run()?.swap_remove(0))
-    });
+    let checked = CustomKernel::new("axpb", &["x"], &["out"], text)?;
+    for (name, kernel) in [("", checked.clone()), (", unchecked", checked.unchecked())] {
+        b.line(&format!("custom kernel, 64M f32{name}"), Unit::Bytes(8.0 * x.size() as f64), || {
+            let call = kernel.call(&[x.clone()]).grid([x.size() as u64, 1, 1]).threadgroup([256, 1, 1]);
+            Ok(call.output(&[x.size()], Dtype::Float32).run()?.swap_remove(0))
+        });
+    }
+    // No analysis bounds an index from memory: each access is checked.
+    let indices = Array::arange(x.size() as i64, Some(Dtype::Int32))?;
+    indices.eval()?;
+    let text = "uint i = thread_position_in_grid.x; int j = indices[i]; out[j] = 2.0f * x[j] + 1.0f;";
+    let checked = CustomKernel::new("axpb_indexed", &["x", "indices"], &["out"], text)?;
+    for (name, kernel) in [("", checked.clone()), (", unchecked", checked.unchecked())] {
+        b.line(&format!("custom kernel by index, 64M f32{name}"), Unit::Bytes(12.0 * x.size() as f64), || {
+            let call = kernel.call(&[x.clone(), indices.clone()]);
+            let call = call.grid([x.size() as u64, 1, 1]).threadgroup([256, 1, 1]).init_value(0.0);
+            Ok(call.output(&[x.size()], Dtype::Float32).run()?.swap_remove(0))
+        });
+    }
     let text = "uint i = thread_position_in_grid.x; float4 v = ((device const float4*)x)[i];
                 ((device float4*)out)[i] = 2.0f * v + 1.0f;";
     let kernel = CustomKernel::new("axpb4", &["x"], &["out"], text)?;

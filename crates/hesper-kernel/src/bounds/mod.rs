@@ -2,12 +2,19 @@
 //!
 //! Every executor gives an out-of-range read the value zero and drops an out-of-range write. A dropped write is a
 //! [`Violation`]: the launch fails with a message that names the kernel, the line and the memory.
+//!
+//! [`prove`] finds out before a launch whether all its accesses lie inside of their memory, so that it needs no checks,
+//! and whether its stores cover a buffer, so that the buffer need not be cleared before.
 
+mod cover;
+mod expr;
 mod violation;
+mod walk;
 
 pub use violation::{Target, Violation, WriteSite};
 
-use crate::ir::{BlockId, Kernel, Loc, Op};
+use crate::ir::{BlockId, Kernel, Loc, Op, ParamKind};
+use crate::launch::Launch;
 
 /// The instructions of a kernel by number, block by block.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,7 +47,45 @@ impl Numbers {
     }
 }
 
-/// Which accesses lie inside of their memory in every launch, by number of the instruction.
+/// What is known of an argument before a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct ArgFacts<'a> {
+    /// Its bytes.
+    pub len: u64,
+    /// A power of two that divides its address.
+    pub align: u64,
+    /// The bytes themselves, where the host has them: those of a by-value parameter, of shapes and strides.
+    pub contents: Option<&'a [u8]>,
+}
+
+/// What holds in a launch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// Every access lies inside of its memory, and is aligned as the dialect promises.
+    pub in_range: bool,
+    /// Of each parameter, whether every byte of it is written, and none is read.
+    pub covered: Vec<bool>,
+}
+
+/// Proves what it can of a launch; what it says is so, what it does not say may be so as well.
+pub fn prove(kernel: &Kernel, launch: &Launch, args: &[ArgFacts<'_>]) -> Proof {
+    let none = Proof { in_range: false, covered: vec![false; kernel.params.len()] };
+    if args.len() != kernel.params.len() || launch.grid.contains(&0) {
+        return none;
+    }
+    let Some(mut found) = walk::walk(kernel, Some(*launch), args) else { return none };
+    let in_range = found.proven.iter().all(|proven| proven.unwrap_or(true));
+    let covered = kernel.params.iter().enumerate().map(|(at, param)| {
+        let writes = matches!(param.kind, ParamKind::Buffer { access, .. } if access.writes());
+        writes && cover::is_covered(&mut found, at as u32, args[at].len)
+    });
+    Proof { in_range, covered: covered.collect() }
+}
+
+/// Which accesses lie inside of their memory in every launch, by [number](Numbers) of the instruction.
 pub fn prove_any(kernel: &Kernel) -> Vec<bool> {
-    vec![false; kernel.inst_count()]
+    match walk::walk(kernel, None, &[]) {
+        Some(found) => found.proven.iter().map(|proven| *proven == Some(true)).collect(),
+        None => vec![false; kernel.inst_count()],
+    }
 }

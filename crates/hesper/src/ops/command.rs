@@ -2,7 +2,8 @@
 //!
 //! The runtime clears fresh memory before a command may write it, because a command can leave bytes unwritten and its
 //! reader would see the previous owner's. Op kernels cover their outputs, so clearing would be wasted bandwidth. This
-//! module is the one place where the crate makes that promise. Custom kernels do not go through it.
+//! module is the one place where the crate makes that promise. Custom kernels go through it only where the analysis of
+//! their stores proves that they cover their outputs.
 
 #![allow(unsafe_code)]
 

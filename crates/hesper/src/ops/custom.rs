@@ -4,10 +4,14 @@
 //! at each call a grid, a threadgroup, template arguments and output shapes. The same text runs on every
 //! device. A kernel is its content: calls that share a name and differ in text, types or template
 //! arguments are different kernels.
+//!
+//! Before a launch its accesses are analysed ([`hesper_kernel::bounds`]). Outputs that the stores provably cover are not
+//! cleared first; on a GPU a launch whose accesses all provably lie inside of their buffers runs without checks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use hesper_kernel::bounds::{ArgFacts, Proof, prove};
 use hesper_kernel::custom::{
     Binding, CallInfo, ContentKey, CustomKernel as Definition, CustomKernelError, InputInfo, KernelDtype,
     Specialised, TemplateValue,
@@ -18,6 +22,7 @@ use hesper_kernel::launch::{Arg, Bindings, Launch};
 use hesper_runtime::{Buffer, Native, NativeResult, PipelineSource};
 use smallvec::SmallVec;
 
+use super::command::Commands;
 use super::multi::Parts;
 use super::{Op, OpRef};
 use crate::Dtype;
@@ -49,8 +54,20 @@ pub struct CustomKernel {
     definition: Arc<Definition>,
     text: Arc<Text>,
     /// Specialisations that calls have asked for.
-    known: Arc<Mutex<HashMap<ContentKey, Arc<Specialised>>>>,
+    known: Arc<Mutex<HashMap<ContentKey, Arc<Compiled>>>>,
+    unchecked: bool,
 }
+
+/// A specialised kernel, and what was proven of its launches.
+struct Compiled {
+    specialised: Specialised,
+    /// Without specialisation; the IR is its payload.
+    source: PipelineSource,
+    proofs: Mutex<VecDeque<(Vec<u64>, Arc<Proof>)>>,
+}
+
+/// How many proofs of one kernel are kept: launches of a few shapes take turns.
+const PROOFS: usize = 8;
 
 /// What a kernel was made of.
 #[derive(Debug)]
@@ -95,11 +112,26 @@ impl CustomKernel {
             ensure_row_contiguous,
             atomic_outputs,
         };
-        Ok(CustomKernel { definition: Arc::new(definition), text: Arc::new(text), known: Arc::default() })
+        Ok(CustomKernel {
+            definition: Arc::new(definition),
+            text: Arc::new(text),
+            known: Arc::default(),
+            unchecked: false,
+        })
+    }
+
+    /// The same kernel without checks: an access outside of its memory is undefined on a GPU, as in any kernel written
+    /// for it, and may corrupt other arrays. On the CPU it still reads zero or writes nothing, but is not reported.
+    ///
+    /// By default a write outside of a buffer, threadgroup array or local array is dropped, and the outputs of the launch
+    /// fail with an error that names the kernel, the line and the memory.
+    pub fn unchecked(mut self) -> Self {
+        self.unchecked = true;
+        self
     }
 
     /// The kernel for a call: compiled now, or before.
-    fn specialise(&self, call: &CallInfo) -> Result<Arc<Specialised>> {
+    fn specialise(&self, call: &CallInfo) -> Result<Arc<Compiled>> {
         let lock = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let failed = |error: CustomKernelError| Error::Kernel(error.to_string());
         self.definition.check(call).map_err(failed)?;
@@ -109,6 +141,10 @@ impl CustomKernel {
             return Ok(known);
         }
         let fresh = self.definition.specialise(call).map_err(failed)?;
+        let text: String = key.as_bytes().iter().map(|byte| char::from(*byte)).collect();
+        let source = PipelineSource::new(self.definition.name(), "hesper-custom", text.as_str())
+            .with_payload(Arc::new(fresh.kernel.clone()));
+        let fresh = Compiled { specialised: fresh, source, proofs: Mutex::default() };
         let (fresh, mut known) = (Arc::new(fresh), lock());
         if known.len() >= MOST_KNOWN {
             known.clear();
@@ -221,7 +257,7 @@ impl KernelCall<'_> {
     /// Ends the call; gives the outputs. The text is compiled now, and its errors are told now.
     pub fn run(self) -> Result<Vec<Array>> {
         let call = self.info();
-        let specialised = self.kernel.specialise(&call)?;
+        let compiled = self.kernel.specialise(&call)?;
         let launch = Launch::new(self.grid, self.threadgroup).map_err(|error| {
             Error::Kernel(format!("custom kernel `{}`: {error}", self.kernel.definition.name()))
         })?;
@@ -234,7 +270,8 @@ impl KernelCall<'_> {
         }
         let parts = Parts::new(self.outputs)?;
         let op = Call {
-            specialised,
+            compiled,
+            unchecked: self.kernel.unchecked,
             text: self.kernel.text.clone(),
             template: self.template,
             name: self.kernel.definition.name().into(),
@@ -249,7 +286,8 @@ impl KernelCall<'_> {
 
 /// A specialised kernel and its launch.
 struct Call {
-    specialised: Arc<Specialised>,
+    compiled: Arc<Compiled>,
+    unchecked: bool,
     text: Arc<Text>,
     template: Vec<(String, TemplateValue)>,
     name: Arc<str>,
@@ -268,29 +306,81 @@ impl std::fmt::Debug for Call {
 /// What is bound to one parameter.
 enum Bound {
     Read(Buffer, std::ops::Range<usize>),
+    /// The same, with its contents.
+    Known(Buffer, Vec<u8>),
     Output(std::ops::Range<usize>),
-    Value([u8; 8]),
+    Value([u8; 8], usize),
+}
+
+impl Bound {
+    /// What the analysis may rely on. Memory of a device begins at multiples of 256 bytes.
+    fn facts(&self) -> ArgFacts<'_> {
+        let range = match self {
+            Bound::Read(_, range) | Bound::Output(range) => range.clone(),
+            Bound::Known(_, bytes) => {
+                return ArgFacts { len: bytes.len() as u64, align: 256, contents: Some(bytes) };
+            }
+            Bound::Value(bytes, len) => {
+                return ArgFacts { len: *len as u64, align: 8, contents: bytes.get(..*len) };
+            }
+        };
+        let align = 1 << range.start.trailing_zeros().min(8);
+        ArgFacts { len: range.len() as u64, align, contents: None }
+    }
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compiled").field("kernel", &self.specialised.kernel.name).finish_non_exhaustive()
+    }
+}
+
+impl Compiled {
+    /// What holds in a launch.
+    fn prove(&self, launch: &Launch, bound: &[Bound]) -> Arc<Proof> {
+        let facts: Vec<ArgFacts<'_>> = bound.iter().map(Bound::facts).collect();
+        let mut key: Vec<u64> = launch.grid.iter().chain(&launch.threadgroup).copied().collect();
+        for fact in &facts {
+            key.extend([fact.len, fact.align]);
+            for bytes in fact.contents.unwrap_or_default().chunks(8) {
+                key.push(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+            }
+        }
+        let lock = || self.proofs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((_, proof)) = lock().iter().find(|(known, _)| *known == key) {
+            return proof.clone();
+        }
+        let proof = Arc::new(prove(&self.specialised.kernel, launch, &facts));
+        let mut proofs = lock();
+        if proofs.len() >= PROOFS {
+            proofs.pop_front();
+        }
+        proofs.push_back((key, proof.clone()));
+        proof
+    }
 }
 
 impl Call {
     fn bound(&self, l: &Lowering<'_>) -> Result<Vec<Bound>> {
-        let inputs = (0..self.specialised.contiguous.len())
+        let specialised = &self.compiled.specialised;
+        let inputs = (0..specialised.contiguous.len())
             .map(|at| {
                 let (data, shape) = (l.input(at), l.input_shape(at));
                 // A kernel's pointer is at the first element and reaches forwards only.
                 let backwards = data.strides.iter().any(|stride| *stride < 0);
                 let copy =
-                    (self.specialised.contiguous[at] || backwards) && !is_row_major(shape, &data.strides);
+                    (specialised.contiguous[at] || backwards) && !is_row_major(shape, &data.strides);
                 if copy { l.row_major(at) } else { Ok(data.clone()) }
             })
             .collect::<Result<Vec<Data>>>()?;
         let runtime = l.stream().runtime();
-        let small =
-            |bytes: &[u8]| -> Result<Bound> { Ok(Bound::Read(runtime.upload(bytes)?, 0..bytes.len())) };
-        self.specialised
+        let small = |bytes: &[u8]| -> Result<Bound> {
+            Ok(Bound::Known(runtime.upload(bytes)?, bytes.to_vec()))
+        };
+        specialised
             .bindings
             .iter()
-            .zip(&self.specialised.kernel.params)
+            .zip(&specialised.kernel.params)
             .map(|(binding, param)| match *binding {
                 Binding::Input(at) => {
                     let (data, size) = (&inputs[at], l.input_dtype(at).size());
@@ -308,7 +398,7 @@ impl Call {
                 Binding::Ndim(at) if matches!(param.kind, ParamKind::Value(_)) => {
                     let mut bytes = [0; 8];
                     bytes[..4].copy_from_slice(&(l.input_shape(at).len() as i32).to_ne_bytes());
-                    Ok(Bound::Value(bytes))
+                    Ok(Bound::Value(bytes, 4))
                 }
                 Binding::Ndim(at) => small(&(l.input_shape(at).len() as i32).to_ne_bytes()),
                 Binding::Shape(at) => {
@@ -374,6 +464,7 @@ impl Op for Call {
             .with("grid", &self.launch.grid[..])
             .with("threadgroup", &self.launch.threadgroup[..])
             .maybe("init_value", self.init_value)
+            .maybe("unchecked", self.unchecked.then_some(1.0))
             .into()
     }
 
@@ -397,27 +488,38 @@ impl Op for Call {
         if let Some(value) = self.init_value {
             self.fill(l, &output, value)?;
         }
-        let mut encoder = l.stream().encode(self.name.clone());
+        let proof = self.compiled.prove(&self.launch, &bound);
+        let outputs = bound.iter().zip(&proof.covered).filter(|(one, _)| matches!(one, Bound::Output(_)));
+        let covers = !self.checked && outputs.into_iter().all(|(_, covered)| *covered);
+        let stream = l.stream();
+        let mut encoder =
+            if covers { stream.command(self.name.clone()) } else { stream.encode(self.name.clone()) };
         let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
         for one in &bound {
             encoder = match one {
                 Bound::Read(buffer, range) => encoder.read_range(buffer, range.clone()),
+                Bound::Known(buffer, bytes) => encoder.read_range(buffer, 0..bytes.len()),
                 Bound::Output(range) if initialised => encoder.read_write_range(&output, range.clone()),
                 Bound::Output(range) => encoder.write_range(&output, range.clone()),
-                Bound::Value(bytes) => {
+                Bound::Value(bytes, _) => {
                     constants.extend_from_slice(bytes);
                     encoder
                 }
             };
         }
         if self.checked {
-            let (kernel, launch) = (self.specialised.clone(), self.launch);
-            encoder.run(move |native| run_checked(native, &kernel, &launch, &constants, initialised))?;
+            let (compiled, launch) = (self.compiled.clone(), self.launch);
+            encoder.run(move |native| {
+                run_checked(native, &compiled.specialised, &launch, &constants, initialised)
+            })?;
         } else {
-            let key = self.specialised.key.as_bytes();
-            let text: String = key.iter().map(|byte| char::from(*byte)).collect();
-            let source = PipelineSource::new(self.name.clone(), "hesper-custom", text.as_str())
-                .with_payload(Arc::new(self.specialised.kernel.clone()));
+            let source = self.compiled.source.clone();
+            let source = match l.on_host() {
+                // The host checks in any case; here it is asked not to report.
+                true if self.unchecked => source.specialised("unchecked"),
+                false if !self.unchecked && !proof.in_range => source.specialised("bounds"),
+                _ => source,
+            };
             let pipeline = l.stream().runtime().pipeline(&source)?;
             encoder.constants(&constants).dispatch(&pipeline, self.launch.grid, self.launch.threadgroup)?;
         }
@@ -492,6 +594,7 @@ pub(super) fn read(replay: &Replay<'_>) -> Result<Vec<Array>> {
         replay.flag("ensure_row_contiguous")?,
         replay.flag("atomic_outputs")?,
     )?;
+    let kernel = if replay.maybe_float("unchecked").is_some() { kernel.unchecked() } else { kernel };
     let mut call = kernel.call(replay.inputs).grid(replay.words("grid")?);
     call = call.threadgroup(replay.words("threadgroup")?);
     for argument in replay.texts("template")? {

@@ -1,0 +1,317 @@
+//! Which buffers a kernel's stores cover: every byte is written by some thread.
+//!
+//! A store's byte offset is a sum over positions in the grid and iterations of loops, which take every value of their
+//! range independently of each other. Such a sum takes every value of a range if each factor is at most as large as what
+//! the smaller ones reach together.
+
+use super::expr::{Arith, Expr, Exprs, Id, Kind};
+use super::walk::{Found, Literal, Store};
+
+/// Conditions that are not taken apart.
+const MAX_LITERALS: usize = 8;
+/// Stores of one buffer that are looked at.
+const MAX_STORES: usize = 256;
+
+/// How often pieces are joined and grow: as many terms as they may have.
+const MAX_ROUNDS: usize = 8;
+
+/// A summand: its factor, and the values that it takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Term {
+    atom: Id,
+    factor: i128,
+    lo: i128,
+    hi: i128,
+}
+
+/// Whether a parameter of `len` bytes is written everywhere.
+pub(super) fn is_covered(found: &mut Found, param: u32, len: u64) -> bool {
+    if len == 0 {
+        return true;
+    }
+    if found.read[param as usize] {
+        return false;
+    }
+    let mut stores: Vec<Store> = found.stores.iter().filter(|store| store.param == param).cloned().collect();
+    if stores.len() > MAX_STORES {
+        return false;
+    }
+    resolve(&mut stores);
+    let mut pieces: Vec<Piece> = stores.iter().filter_map(|store| piece(&found.exprs, store)).collect();
+    for _ in 0..MAX_ROUNDS {
+        pieces.iter_mut().for_each(Piece::absorb);
+        unite(&mut pieces);
+    }
+    let whole = |piece: &Piece| piece.open.is_empty() && piece.start <= 0 && piece.end() >= i128::from(len);
+    pieces.iter().any(whole)
+}
+
+/// Bytes that are written for all values of the open terms: so many from `start` on, moved by the terms.
+#[derive(Clone, Debug)]
+struct Piece {
+    start: i128,
+    long: i128,
+    /// The smallest factor last.
+    open: Vec<Term>,
+}
+
+impl Piece {
+    fn end(&self) -> i128 {
+        self.start.saturating_add(self.long)
+    }
+
+    /// Whether the open terms are the same but for the values that the last one takes, of which some are the same.
+    fn shares_range(&self, other: &Piece) -> bool {
+        let (Some((a, rest)), Some((b, others))) = (self.open.split_last(), other.open.split_last()) else {
+            return false;
+        };
+        let touch = self.start.max(other.start) <= self.end().min(other.end());
+        touch
+            && rest == others
+            && (a.atom, a.factor) == (b.atom, b.factor)
+            && (a.lo, a.hi) != (b.lo, b.hi)
+            && a.lo.max(b.lo) <= a.hi.min(b.hi)
+    }
+
+    fn common_range(&self, other: &Piece) -> (i128, i128) {
+        match (self.open.last(), other.open.last()) {
+            (Some(a), Some(b)) => (a.lo.max(b.lo), a.hi.min(b.hi)),
+            _ => (0, 0),
+        }
+    }
+
+    /// Keeps a range of the last term's values; gives the rest.
+    fn cut(&mut self, lo: i128, hi: i128) -> Vec<Piece> {
+        let Some(last) = self.open.last().copied() else { return Vec::new() };
+        let with = |lo: i128, hi: i128| {
+            let mut piece = self.clone();
+            if let Some(term) = piece.open.last_mut() {
+                (term.lo, term.hi) = (lo, hi);
+            }
+            piece
+        };
+        let rest = [(last.lo, lo - 1), (hi + 1, last.hi)].into_iter().filter(|(lo, hi)| lo <= hi);
+        let rest = rest.map(|(lo, hi)| with(lo, hi)).collect();
+        *self = with(lo, hi);
+        rest
+    }
+
+    /// Moves terms into the range as long as that leaves no gaps.
+    fn absorb(&mut self) {
+        while let Some(term) = self.open.last() {
+            let step = term.factor.abs();
+            if term.hi > term.lo && step > self.long {
+                return;
+            }
+            let first = if term.factor > 0 { term.lo } else { term.hi };
+            self.start = self.start.saturating_add(term.factor.saturating_mul(first));
+            self.long = self.long.saturating_add(step.saturating_mul(term.hi - term.lo));
+            self.open.pop();
+        }
+    }
+}
+
+/// Joins pieces with the same open terms that touch each other.
+fn unite(pieces: &mut Vec<Piece>) {
+    pieces.sort_by_key(|piece| piece.start);
+    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
+    for mut piece in pieces.drain(..) {
+        // Where the last terms have different ranges, what both have is joined, the rest stays apart.
+        let partner = joined.iter().position(|other| other.shares_range(&piece));
+        if let Some(partner) = partner.filter(|_| joined.len() < MAX_STORES) {
+            let (lo, hi) = joined[partner].common_range(&piece);
+            let mut rest = joined[partner].cut(lo, hi);
+            rest.extend(piece.cut(lo, hi));
+            joined.append(&mut rest);
+        }
+        match joined.iter_mut().find(|other| other.open == piece.open && piece.start <= other.end()) {
+            Some(other) => other.long = other.end().max(piece.end()) - other.start,
+            None => joined.push(piece),
+        }
+    }
+    *pieces = joined;
+}
+
+/// Two stores to one place of which one is performed where a condition holds and the other where it does not are one.
+fn resolve(stores: &mut Vec<Store>) {
+    let opposite = |a: &Store, b: &Store| -> Option<usize> {
+        if a.at != b.at || a.width != b.width || a.path.len() != b.path.len() {
+            return None;
+        }
+        let different: Vec<usize> = (0..a.path.len()).filter(|&i| a.path[i] != b.path[i]).collect();
+        match different[..] {
+            [i] => {
+                let (x, y) = (&a.path[i], &b.path[i]);
+                (x.cond.is_some() && x.cond == y.cond && x.so != y.so).then_some(i)
+            }
+            _ => None,
+        }
+    };
+    'again: loop {
+        for i in 0..stores.len() {
+            for j in i + 1..stores.len() {
+                if let Some(at) = opposite(&stores[i], &stores[j]) {
+                    stores[i].path.remove(at);
+                    stores.swap_remove(j);
+                    continue 'again;
+                }
+            }
+        }
+        return;
+    }
+}
+
+/// The bytes that all threads' stores write together, if it is known which threads perform them.
+fn piece(exprs: &Exprs, store: &Store) -> Option<Piece> {
+    let mut terms = Vec::new();
+    for &(atom, factor) in &store.at.terms {
+        let (lo, hi) = values(exprs, atom)?;
+        terms.push(Term { atom, factor, lo, hi });
+    }
+    let limits = limits(&store.path)?;
+    // Conditions on something else must hold somewhere, whatever the terms are.
+    let mut atoms: Vec<Id> = terms.iter().map(|term| term.atom).collect();
+    let mut others: Vec<Term> = Vec::new();
+    for (sum, _, _) in limits.iter() {
+        for &(atom, _) in &sum.terms {
+            if !atoms.contains(&atom) {
+                let (lo, hi) = values(exprs, atom)?;
+                atoms.push(atom);
+                others.push(Term { atom, factor: 0, lo, hi });
+            }
+        }
+    }
+    if !are_independent(exprs, &atoms) {
+        return None;
+    }
+    // Of one atom.
+    for (sum, least, most) in limits.iter().filter(|limit| limit.0.terms.len() <= 1) {
+        let (least, most) = (least - sum.constant, most - sum.constant);
+        let Some(&(atom, factor)) = sum.terms.first() else {
+            if least > 0 || most < 0 {
+                return None;
+            }
+            continue;
+        };
+        let term = terms.iter_mut().chain(&mut others).find(|term| term.atom == atom)?;
+        let (least, most) = if factor > 0 { (least, most) } else { (-most, -least) };
+        let factor = factor.abs();
+        term.lo = term.lo.max(least.div_euclid(factor) + i128::from(least.rem_euclid(factor) != 0));
+        term.hi = term.hi.min(most.div_euclid(factor));
+        if term.lo > term.hi {
+            return None;
+        }
+    }
+    // Of several, which the offset has in the same proportions.
+    for (sum, least, most) in limits.iter().filter(|limit| limit.0.terms.len() > 1) {
+        let sign = if sum.terms.iter().all(|term| term.1 > 0) {
+            1
+        } else if sum.terms.iter().all(|term| term.1 < 0) {
+            -1
+        } else {
+            return None;
+        };
+        let (least, most) = if sign > 0 {
+            (least - sum.constant, most - sum.constant)
+        } else {
+            (sum.constant - most, sum.constant - least)
+        };
+        let mut part = Vec::new();
+        let mut by: Option<i128> = None;
+        for &(atom, factor) in &sum.terms {
+            let at = terms.iter().position(|term| term.atom == atom)?;
+            let term = terms.swap_remove(at);
+            let factor = factor * sign;
+            if term.factor % factor != 0 || by.is_some_and(|by| by != term.factor / factor) {
+                return None;
+            }
+            by = Some(term.factor / factor);
+            part.push(Term { factor, ..term });
+        }
+        part.sort_by_key(|term| std::cmp::Reverse(term.factor.abs()));
+        let mut values = Piece { start: 0, long: 1, open: part.clone() };
+        values.absorb();
+        if !values.open.is_empty() {
+            return None;
+        }
+        let (lo, hi) = (values.start.max(least), (values.end() - 1).min(most));
+        if lo > hi {
+            return None;
+        }
+        // No other condition may name what has become one term.
+        let atom = part.first()?.atom;
+        let named = |limit: &&(super::expr::Linear, i128, i128)| {
+            limit.0.terms.iter().any(|term| part.iter().any(|part| part.atom == term.0))
+        };
+        if limits.iter().filter(named).count() != 1 {
+            return None;
+        }
+        terms.push(Term { atom, factor: by?, lo, hi });
+    }
+    terms.sort_by_key(|term| std::cmp::Reverse(term.factor.abs()));
+    Some(Piece { start: store.at.constant, long: store.width, open: terms })
+}
+
+/// What the literals say together.
+fn limits(path: &[Literal]) -> Option<Vec<(super::expr::Linear, i128, i128)>> {
+    if path.len() > MAX_LITERALS {
+        return None;
+    }
+    let mut all = Vec::new();
+    for literal in path {
+        all.extend(literal.says.as_ref()?.iter().cloned());
+    }
+    Some(all)
+}
+
+/// The values that an atom takes, all of them, if that is known.
+fn values(exprs: &Exprs, atom: Id) -> Option<(i128, i128)> {
+    match exprs.get(atom) {
+        Expr::Symbol(at) => {
+            let symbol = exprs.symbols[at as usize];
+            match symbol.kind {
+                Kind::Axis(_) => Some((symbol.range.lo, symbol.range.hi)),
+                Kind::Count(most) => Some((0, most? - 1)),
+                Kind::Other => None,
+            }
+        }
+        Expr::Binary(op @ (Arith::Div | Arith::Rem), _, a, b) => {
+            let Expr::Const(by) = exprs.get(b) else { return None };
+            let (lo, hi) = values(exprs, a)?;
+            if lo != 0 || by < 1 || hi < by - 1 {
+                return None;
+            }
+            Some(if op == Arith::Div { (0, hi / by) } else { (0, by - 1) })
+        }
+        _ => None,
+    }
+}
+
+/// How an atom comes from a symbol: divisions, and which half of each; whether all divide evenly.
+fn origin(exprs: &Exprs, atom: Id) -> (Id, Vec<(Arith, i128)>, bool) {
+    match exprs.get(atom) {
+        Expr::Binary(op @ (Arith::Div | Arith::Rem), _, a, b) => {
+            let (symbol, mut way, mut even) = origin(exprs, a);
+            if let (Expr::Const(by), Some((_, hi))) = (exprs.get(b), values(exprs, a)) {
+                way.push((op, by));
+                even &= (hi + 1) % by == 0;
+            }
+            (symbol, way, even)
+        }
+        _ => (atom, Vec::new(), true),
+    }
+}
+
+/// Whether each of several atoms takes all its values whatever the others are.
+fn are_independent(exprs: &Exprs, atoms: &[Id]) -> bool {
+    atoms.iter().enumerate().all(|(i, &a)| {
+        atoms[..i].iter().all(|&b| {
+            let ((x, along, even_x), (y, along_y, even_y)) = (origin(exprs, a), origin(exprs, b));
+            if x != y {
+                return true;
+            }
+            let halves = along.iter().zip(&along_y).find(|(a, b)| a != b);
+            even_x && even_y && halves.is_some_and(|(a, b)| a.1 == b.1 && a.0 != b.0)
+        })
+    })
+}
