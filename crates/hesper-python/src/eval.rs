@@ -107,6 +107,7 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
 #[pyfunction]
 #[pyo3(signature = (*args))]
 fn get_array_buffer_size(args: &Bound<'_, PyTuple>) -> PyResult<usize> {
+    usable()?;
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(item, &mut arrays))?;
     if arrays.iter().any(|array| !array.is_evaluated()) {
