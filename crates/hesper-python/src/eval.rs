@@ -64,7 +64,7 @@ fn eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
 /// Computes arrays, in a way that an interrupt can end.
 pub fn computed(py: Python<'_>, arrays: Vec<Array>) -> PyResult<()> {
     usable()?;
-    let quick = hesper::is_quick(&arrays);
+    let quick = waiting::is_quick(&arrays);
     waiting::wait(py, quick, move || hesper::eval(&arrays))?.map_err(raise)
 }
 
