@@ -261,6 +261,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for On {
 
 /// Builds something on the stream that the call or the current scope names.
 pub fn on<R>(stream: Option<On>, build: impl FnOnce() -> hesper::Result<R>) -> PyResult<R> {
+    crate::eval::usable()?;
     match stream {
         Some(On(stream)) => hesper::place::with_stream(&stream, build),
         None => device::in_scope(build),

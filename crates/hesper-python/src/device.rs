@@ -249,6 +249,11 @@ fn default_device_now() -> PyDevice {
     find(|scope| Some(scope.device)).unwrap_or(process)
 }
 
+/// Whether ops run on the host unless they are told otherwise.
+pub fn on_host() -> bool {
+    default_device_now().place() == place::Device::Cpu
+}
+
 /// Names folders of packages in which libraries of CUDA may lie.
 #[pyfunction]
 fn _look_for_libraries_in(folders: Vec<std::path::PathBuf>) {

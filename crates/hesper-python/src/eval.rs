@@ -64,7 +64,7 @@ fn eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
 /// Computes arrays, in a way that an interrupt can end.
 pub fn computed(py: Python<'_>, arrays: Vec<Array>) -> PyResult<()> {
     usable()?;
-    let quick = hesper::is_quick(&arrays);
+    let quick = waiting::is_quick(&arrays);
     waiting::wait(py, quick, move || hesper::eval(&arrays))?.map_err(raise)
 }
 
@@ -107,6 +107,7 @@ fn async_eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
 #[pyfunction]
 #[pyo3(signature = (*args))]
 fn get_array_buffer_size(args: &Bound<'_, PyTuple>) -> PyResult<usize> {
+    usable()?;
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(item, &mut arrays))?;
     if arrays.iter().any(|array| !array.is_evaluated()) {

@@ -7,10 +7,12 @@ use hesper_runtime::{Counters, Runtime};
 use pyo3::prelude::*;
 
 use crate::error::raise;
+use crate::eval::usable;
 use crate::waiting;
 
-fn total(count: impl Fn(Counters) -> usize) -> usize {
-    place::opened().iter().map(|runtime| count(runtime.counters())).sum()
+fn total(count: impl Fn(Counters) -> usize) -> PyResult<usize> {
+    usable()?;
+    Ok(place::opened().iter().map(|runtime| count(runtime.counters())).sum())
 }
 
 fn default_runtime() -> PyResult<Runtime> {
@@ -24,7 +26,7 @@ fn default_runtime() -> PyResult<Runtime> {
 /// >>> mx.get_active_memory() >= 0
 /// True
 #[pyfunction]
-fn get_active_memory() -> usize {
+fn get_active_memory() -> PyResult<usize> {
     total(|counters| counters.active)
 }
 
@@ -35,7 +37,7 @@ fn get_active_memory() -> usize {
 /// >>> mx.get_peak_memory() >= 0
 /// True
 #[pyfunction]
-fn get_peak_memory() -> usize {
+fn get_peak_memory() -> PyResult<usize> {
     total(|counters| counters.peak)
 }
 
@@ -46,7 +48,7 @@ fn get_peak_memory() -> usize {
 /// >>> mx.get_cache_memory() >= 0
 /// True
 #[pyfunction]
-fn get_cache_memory() -> usize {
+fn get_cache_memory() -> PyResult<usize> {
     total(|counters| counters.cached)
 }
 
@@ -56,8 +58,10 @@ fn get_cache_memory() -> usize {
 /// --------
 /// >>> mx.reset_peak_memory()
 #[pyfunction]
-fn reset_peak_memory() {
+fn reset_peak_memory() -> PyResult<()> {
+    usable()?;
     place::opened().iter().for_each(Runtime::reset_peak);
+    Ok(())
 }
 
 /// Gives back the memory that is kept for reuse.
@@ -66,8 +70,10 @@ fn reset_peak_memory() {
 /// --------
 /// >>> mx.clear_cache()
 #[pyfunction]
-fn clear_cache(py: Python<'_>) {
+fn clear_cache(py: Python<'_>) -> PyResult<()> {
+    usable()?;
     waiting::detached(py, || place::opened().iter().for_each(Runtime::clear_cache));
+    Ok(())
 }
 
 /// Sets how many bytes the default device may keep for reuse; gives the former limit.
@@ -81,6 +87,7 @@ fn clear_cache(py: Python<'_>) {
 /// >>> limit = mx.set_cache_limit(1 << 30)
 #[pyfunction]
 fn set_cache_limit(py: Python<'_>, limit: usize) -> PyResult<usize> {
+    usable()?;
     let runtime = default_runtime()?;
     Ok(waiting::detached(py, || runtime.set_cache_limit(limit)))
 }

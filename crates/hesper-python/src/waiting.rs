@@ -2,7 +2,8 @@
 //!
 //! Only Python's main thread handles signals. While it waits for something long, the wait is done by
 //! a helper and the main thread looks for signals in between; what was started runs to its end. A wait
-//! that is sure to be short is done in place.
+//! that is sure to be short is done in place, and so is one for a GPU if the last wait was short: changing threads
+//! would take longer.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,9 +12,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hesper::Array;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+/// Waits that end sooner than this are short.
+const SHORT: Duration = Duration::from_millis(10);
 /// How often the main thread looks for signals.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -21,6 +25,9 @@ thread_local! {
     /// Whether this is the thread that handles signals.
     static MAIN: Cell<bool> = const { Cell::new(false) };
 }
+/// Whether the main thread's last wait was short.
+static LAST_WAS_SHORT: AtomicBool = AtomicBool::new(false);
+
 /// Set when the interpreter is about to end: threads must not ask for its lock any more.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// How many threads are about to take the interpreter's lock again.
@@ -98,7 +105,12 @@ fn on_main_thread() -> bool {
     MAIN.with(Cell::get)
 }
 
-/// Runs something that may wait, without the interpreter's lock. `quick` says whether the wait is sure to be short.
+/// Whether arrays can be waited for in place.
+pub fn is_quick(arrays: &[Array]) -> bool {
+    if crate::device::on_host() { hesper::is_quick(arrays) } else { LAST_WAS_SHORT.load(Ordering::Relaxed) }
+}
+
+/// Runs something that may wait, without the interpreter's lock. `quick` says whether the wait is done in place.
 pub fn wait<T, F>(py: Python<'_>, quick: bool, f: F) -> PyResult<T>
 where
     T: Send + 'static,
@@ -107,11 +119,15 @@ where
     if !on_main_thread() {
         return Ok(detached(py, f));
     }
-    if !quick {
-        return interruptible(py, f);
-    }
-    let result = detached(py, f);
-    py.check_signals()?;
+    let started = Instant::now();
+    let result = if quick {
+        let result = detached(py, f);
+        py.check_signals()?;
+        result
+    } else {
+        interruptible(py, f)?
+    };
+    LAST_WAS_SHORT.store(started.elapsed() < SHORT, Ordering::Relaxed);
     Ok(result)
 }
 

@@ -222,7 +222,8 @@ def test_children_end_whatever_threads_of_their_parent_did():
             if child == 0:
                 refused = 0
                 calls = [lambda: mx.array([1.0]), lambda: kept[0] + 1, lambda: mx.eval(kept), kept[0].tolist, mx.synchronize,
-                         lambda: mx.new_stream(mx.cpu), lambda: memoryview(kept[1]), lambda: mx.grad(mx.sum)(kept[0])]
+                         lambda: mx.new_stream(mx.cpu), lambda: memoryview(kept[1]), lambda: mx.grad(mx.sum)(kept[0]),
+                         mx.get_active_memory, mx.clear_cache, lambda: mx.get_array_buffer_size(kept[0])]
                 for call in calls:
                     try:
                         call()

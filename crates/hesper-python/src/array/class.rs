@@ -188,6 +188,7 @@ impl PyArray {
 
     fn __bytes__(&self, py: Python<'_>) -> PyResult<Py<PyBytes>> {
         let own = self.value();
+        crate::eval::computed(py, vec![own.clone()])?;
         let bytes = waiting::detached(py, || own.read_bytes(<[u8]>::to_vec)).map_err(raise)?;
         Ok(PyBytes::new(py, &bytes).unbind())
     }

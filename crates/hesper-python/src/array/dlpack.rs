@@ -202,6 +202,7 @@ impl PyArray {
 
 /// A copy of an array that nobody else holds.
 fn private(py: Python<'_>, array: &Array) -> PyResult<Array> {
+    crate::eval::computed(py, vec![array.clone()])?;
     waiting::detached(py, || array.read_bytes(|bytes| Array::from_bytes(bytes, array.dtype(), array.shape())))
         .and_then(|copy| copy)
         .map_err(raise)

@@ -13,7 +13,7 @@ use crate::error::raise;
 pub fn evaluated(py: Python<'_>, array: &Array) -> PyResult<HostArray> {
     crate::eval::usable()?;
     let array = array.clone();
-    let quick = hesper::is_quick(std::slice::from_ref(&array));
+    let quick = crate::waiting::is_quick(std::slice::from_ref(&array));
     crate::waiting::wait(py, quick, move || array.host_kept())?.map_err(raise)
 }
 

@@ -67,6 +67,8 @@ pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()>
 
 /// Encodes everything that the arrays need.
 pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
+    // Before any lock: in a forked process other threads may seem to hold them.
+    hesper_runtime::fork::check()?;
     if arrays.iter().all(|array| array.is_evaluated()) {
         return Ok(());
     }
