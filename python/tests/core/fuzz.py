@@ -260,7 +260,10 @@ def fuzz_dlpack(rng):
     producer = Producer(new_capsule(ctypes.addressof(managed), name, None), rng.choice([(1, 0)] * 8 + [(2, 0), (0, 0), "x"]))
     try:
         array = rng.choice([mx.array, mx.asarray, mx.from_dlpack])(producer)
-        array.tolist()
+        mx.eval(array)
+        # An array without elements may have as many rows as there are numbers.
+        if max(array.shape, default=0) < 1 << 16:
+            array.tolist()
         del array
     except Exception:
         pass
