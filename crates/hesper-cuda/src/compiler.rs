@@ -9,7 +9,7 @@ use std::sync::{Once, OnceLock};
 use std::thread;
 
 use crate::context::Properties;
-use crate::disk::{Compiled, DiskCache};
+use crate::disk::{Compiled, DiskCache, Image};
 use crate::ending;
 use crate::error::{CudaError, Result};
 use crate::library;
@@ -297,7 +297,7 @@ impl Tools {
         } else {
             program.bytes("nvrtcGetCUBIN", nvrtc.cubin_size, nvrtc.cubin)?
         };
-        Ok(Compiled { name, image })
+        Ok(Compiled { name, image: Image::from_compiler(image) })
     }
 }
 

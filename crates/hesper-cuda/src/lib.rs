@@ -15,7 +15,9 @@
 //! | `submit` | a submission as launches or as a graph |
 //! | `topology`, `graph` | the shape of a submission, and executable graphs kept by shape |
 //! | `event`, `flight`, `reap` | completion, in order |
-//! | `ending` | the end of the process, which the driver does not wait with |
+//! | `early` | kernels that begin before those they depend on have ended |
+//! | `ending` | the end of the process, which the driver does not wait with; forked processes |
+//! | [`inject`] | failures on demand, for checks |
 //! | `staging` | host reads and writes |
 //! | [`blas`] | matrix products by cuBLASLt |
 //! | [`cudnn`] | convolutions by cuDNN |
@@ -29,11 +31,16 @@ pub mod context;
 pub mod cudnn;
 mod device;
 pub mod disk;
+mod early;
 mod ending;
 mod error;
 mod event;
+#[cfg(test)]
+mod fake;
 mod flight;
 mod graph;
+#[doc(hidden)]
+pub mod inject;
 mod kernel;
 pub mod library;
 pub mod options;
@@ -42,6 +49,8 @@ mod reap;
 mod staging;
 mod submit;
 pub mod sys;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 pub use context::{Properties, device_count};
