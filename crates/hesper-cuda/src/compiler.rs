@@ -76,6 +76,8 @@ impl Compiler {
     pub fn compile_afresh(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<Compiled> {
         let tools = self.tools()?;
         let options = tools.options(wanted);
+        // The end of the process waits: its handlers take the compiler's library apart.
+        let _inside = ending::enter()?;
         let compiled = tools.compile(label, text, wanted, &options)?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(disk) = &self.disk {

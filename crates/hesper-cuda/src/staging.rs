@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::context::{Context, Current};
+use crate::ending;
 use crate::error::{CudaError, Result, panic_words};
 use crate::event;
 use crate::sys::{self, CUdeviceptr, CUevent, CUstream};
@@ -100,8 +101,12 @@ impl Staging {
             while start < len {
                 let size = share.min(len - start);
                 let (device, way) = (device + start as u64, way.skip(start));
-                // SAFETY: the caller's promise; shares do not overlap.
-                let run = move || unsafe { self.share(device, way, size) };
+                let run = move || {
+                    // Its caller waits for it: at the end of the process it must not stay at the gate.
+                    ending::own_thread();
+                    // SAFETY: the caller's promise; shares do not overlap.
+                    unsafe { self.share(device, way, size) }
+                };
                 match std::thread::Builder::new().spawn_scoped(scope, run) {
                     Ok(thread) => others.push(thread),
                     // No thread to be had: do it here.

@@ -23,6 +23,9 @@ const INVALID_VALUE: u32 = 1;
 
 type Build = fn() -> Result<Vec<Array>, Error>;
 
+/// A check: what each case gives on the host, and where failures are counted.
+type Part = fn(&[Vec<Vec<f32>>], &mut Sums);
+
 /// The parts of the program. Each gives the same numbers on every device.
 const CASES: [(&str, Build); 11] = [
     ("chains", chains),
@@ -277,7 +280,7 @@ pub fn run() -> usize {
     for (case, (name, _)) in CASES.iter().enumerate() {
         sums.again(&format!("{name}, before all"), case, &wanted);
     }
-    let parts: [(&str, fn(&[Vec<Vec<f32>>], &mut Sums)); 7] = [
+    let parts: [(&str, Part); 7] = [
         ("calls refused one by one", refused),
         ("memory limits", limits),
         ("16 threads with failures", threads),
