@@ -6,10 +6,13 @@
 //!
 //! | what | promised by | checked by |
 //! |---|---|---|
-//! | before its wait the kernel writes nothing and reads only the bindings that `ahead` names | the kernel's text; `ahead` stands beside the text's name where it is launched | `hesper-ops-gpu-check failures`: kernels of this kind run behind a kernel that holds back what it writes |
+//! | before its wait the kernel writes nothing and reads only the bindings that `ahead` names | the kernel's text. Op kernels declare it in the text, and `ahead` is made from that (`hesper`'s `gpu/early.rs`) | the tests there, by the text; on a GPU chains of such kernels against the host (`hesper-ops-gpu-check failures`) |
 //! | every block comes to the wait, so the kernel's end implies the end of all before it | the kernel's text | the same |
 //! | nothing of the submission writes what is read early | [`Early::allows`] | unit tests here; again before each launch under validation |
 //! | nothing of earlier submissions is still running | the first kernel of a submission, and of each graph, is launched in full order; the runtime's waits precede it | under validation: [`unordered_writer`] |
+//!
+//! `hesper-cuda-check failures` runs a kernel that reads early behind one that holds back what it writes: inputs that the
+//! submission writes, or one before it, must never be stale.
 //!
 //! Validation is on where `HESPER_VALIDATE` says so. A launch that breaks one of the last two rows is not made: its
 //! command fails, and the fault names the binding and the writer.

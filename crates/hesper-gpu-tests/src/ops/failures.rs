@@ -27,7 +27,7 @@ type Build = fn() -> Result<Vec<Array>, Error>;
 type Part = fn(&[Vec<Vec<f32>>], &mut Sums);
 
 /// The parts of the program. Each gives the same numbers on every device.
-const CASES: [(&str, Build); 11] = [
+const CASES: [(&str, Build); 12] = [
     ("chains", chains),
     ("compiled on temporaries", compiled),
     ("updates in place", updates),
@@ -39,6 +39,7 @@ const CASES: [(&str, Build); 11] = [
     ("two streams", streams),
     ("sorts and scans", sorts),
     ("growing caches", caches),
+    ("rows that begin early", early_rows),
 ];
 
 fn ramp(n: usize, shape: &[isize], step: f32) -> Result<Array, Error> {
@@ -161,6 +162,20 @@ fn caches() -> Result<Vec<Array>, Error> {
         cache = fast::append(&cache, &rows, &[step, step], 8)?;
     }
     Ok(vec![cache])
+}
+
+/// A chain of rows times matrices: each product begins while the one before it still runs, and reads its weights before it
+/// waits. Weights that were computed just before must not be read so.
+fn early_rows() -> Result<Vec<Array>, Error> {
+    let w = ramp(1 << 20, &[1024, 1024], 1.0 / (1 << 20) as f32)?;
+    let mut x = ramp(1024, &[1, 1024], 1.0 / 512.0)?;
+    let mut results = Vec::new();
+    for step in 0..6 {
+        let weights = if step % 2 == 0 { w.clone() } else { w.add(step as f32)? };
+        x = x.matmul(&weights.t()?)?.multiply(1.0 / 256.0)?.tanh()?;
+        results.push(x.clone());
+    }
+    Ok(results)
 }
 
 /// The numbers that each part gives on the host.
