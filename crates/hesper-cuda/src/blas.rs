@@ -11,6 +11,7 @@ use hesper_runtime::{Binding, Native, NativeError, NativeResult};
 
 use crate::device::{CudaShared, lock};
 use crate::error::{CudaError, Result};
+use crate::inject;
 use crate::library;
 use crate::submit::NativeContext;
 use crate::sys::CublasLt;
@@ -150,7 +151,7 @@ struct Found {
 
 fn calls() -> Result<&'static CublasLt> {
     static CALLS: OnceLock<Result<CublasLt>> = OnceLock::new();
-    CALLS.get_or_init(library::cublas_lt).as_ref().map_err(Clone::clone)
+    CALLS.get_or_init(library::cublas_lt).as_ref().map(inject::products).map_err(Clone::clone)
 }
 
 fn check(call: &'static str, code: i32) -> Result<()> {
@@ -163,15 +164,14 @@ fn check(call: &'static str, code: i32) -> Result<()> {
 impl CudaShared {
     /// The library for matrix products; an error says where it was looked for.
     pub fn blas(&self) -> Result<&Blas> {
-        let made = self.blas.get_or_init(|| {
+        self.blas.get(|| {
             let calls = calls()?;
             let _current = self.context.enter()?;
             let mut handle = std::ptr::null_mut();
             // SAFETY: the device's context is current; the library stores one handle.
             check("cublasLtCreate", unsafe { (calls.create)(&mut handle) })?;
             Ok(Blas { calls, handle, known: Mutex::default() })
-        });
-        made.as_ref().map_err(Clone::clone)
+        })
     }
 }
 
@@ -260,6 +260,10 @@ impl Gemm {
         }
         if self.add == GemmAdd::Bias && !fits(Some(self.n), &bound[2]) {
             return Err(outside("vector"));
+        }
+        // The library writes its scratch: a binding that only reads would hide that from whoever shares the memory.
+        if !bound[expected - 2].access().writes() {
+            return Err(NativeError::from("the product's scratch is not bound to write"));
         }
         self.launch(context, bound).map_err(|error| error.to_string().into())
     }

@@ -9,7 +9,7 @@ use std::sync::{Once, OnceLock};
 use std::thread;
 
 use crate::context::Properties;
-use crate::disk::{Compiled, DiskCache};
+use crate::disk::{Compiled, DiskCache, Image};
 use crate::ending;
 use crate::error::{CudaError, Result};
 use crate::library;
@@ -76,6 +76,8 @@ impl Compiler {
     pub fn compile_afresh(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<Compiled> {
         let tools = self.tools()?;
         let options = tools.options(wanted);
+        // The end of the process waits: its handlers take the compiler's library apart.
+        let _inside = ending::enter()?;
         let compiled = tools.compile(label, text, wanted, &options)?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(disk) = &self.disk {
@@ -297,7 +299,7 @@ impl Tools {
         } else {
             program.bytes("nvrtcGetCUBIN", nvrtc.cubin_size, nvrtc.cubin)?
         };
-        Ok(Compiled { name, image })
+        Ok(Compiled { name, image: Image::from_compiler(image) })
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::ending::{self, Inside};
 use crate::error::{CudaError, Result};
+use crate::inject;
 use crate::library;
 use crate::sys::{
     self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUresult, CUstream, Driver,
@@ -88,7 +89,7 @@ pub struct Context {
 impl Context {
     /// Makes a context on the device of this number.
     pub fn create(ordinal: usize) -> Result<Arc<Self>> {
-        let driver = library::driver()?;
+        let driver = inject::driver(library::driver()?);
         let count = device_count()?;
         if count == 0 {
             return Err(CudaError::NoDevice);
@@ -128,7 +129,16 @@ impl Context {
 
     /// Makes the context current on this thread until the result is dropped.
     pub fn enter(&self) -> Result<Current<'_>> {
-        let inside = ending::enter()?;
+        self.make_current(ending::enter()?)
+    }
+
+    /// The same for a destructor: where the process ends it gets an error, and what it would give back goes with
+    /// the process.
+    pub(crate) fn enter_to_release(&self) -> Result<Current<'_>> {
+        self.make_current(ending::enter_to_release()?)
+    }
+
+    fn make_current(&self, inside: Inside) -> Result<Current<'_>> {
         // SAFETY: the context is alive as long as `self` is.
         self.driver.check("cuCtxPushCurrent", unsafe { (self.driver.ctx_push_current)(self.raw) })?;
         Ok(Current { context: self, driver: self.driver, _inside: inside, thread: PhantomData })
@@ -138,7 +148,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // Where the process ends, the driver is about to do it.
-        let Ok(_inside) = ending::enter() else { return };
+        let Ok(_inside) = ending::enter_to_release() else { return };
         // SAFETY: nobody uses the context any more. A lost one gives its fault once more: nothing to do.
         unsafe { (self.driver.ctx_destroy)(self.raw) };
     }
@@ -275,6 +285,12 @@ impl Current<'_> {
         self.driver.check("cuMemcpyDtoDAsync", unsafe { (self.driver.memcpy_dtod_async)(to, from, len, on) })
     }
 
+    /// Sets bytes to zero, in stream order.
+    pub unsafe fn clear(&self, to: CUdeviceptr, len: usize, on: CUstream) -> Result<()> {
+        // SAFETY: the caller's promise.
+        self.driver.check("cuMemsetD8Async", unsafe { (self.driver.memset_d8_async)(to, 0, len, on) })
+    }
+
     /// Opens a stream that does not wait for the legacy default stream.
     pub fn create_stream(&self) -> Result<CUstream> {
         let mut stream = CUstream::NULL;
@@ -346,10 +362,15 @@ impl Current<'_> {
         Ok(milliseconds)
     }
 
-    /// Loads compiled code: a cubin, or PTX that ends with a zero byte.
-    pub fn load_module(&self, image: &[u8]) -> Result<CUmodule> {
+    /// Loads compiled code.
+    ///
+    /// # Safety
+    /// The driver gets an address and no length, and trusts what it finds there. So `image` is whole and unchanged: a
+    /// cubin, or PTX that ends with a zero byte, as the compiler made it. [`Image`](crate::disk::Image) is how this
+    /// crate keeps that promise.
+    pub unsafe fn load_module(&self, image: &[u8]) -> Result<CUmodule> {
         let mut module = CUmodule::NULL;
-        // SAFETY: the image is what the compiler gave, whole and checked; the driver stores one handle.
+        // SAFETY: the caller's promise; the driver stores one handle.
         let code = unsafe { (self.driver.module_load_data)(&mut module, image.as_ptr().cast()) };
         self.driver.check("cuModuleLoadData", code)?;
         Ok(module)
@@ -390,7 +411,6 @@ impl Current<'_> {
 
     /// Offset and size of each parameter of a kernel.
     pub unsafe fn parameters(&self, function: CUfunction) -> Result<Vec<(usize, usize)>> {
-        const INVALID_VALUE: CUresult = 1;
         let mut found = Vec::new();
         loop {
             let (mut offset, mut size) = (0, 0);
@@ -398,7 +418,7 @@ impl Current<'_> {
             let code =
                 unsafe { (self.driver.func_get_param_info)(function, found.len(), &mut offset, &mut size) };
             // The driver has no call that counts them: the first index that is none ends the list.
-            if code == INVALID_VALUE {
+            if code == sys::CUDA_ERROR_INVALID_VALUE {
                 return Ok(found);
             }
             self.driver.check("cuFuncGetParamInfo", code)?;

@@ -204,15 +204,14 @@ impl Object {
 impl CudaShared {
     /// The library for convolutions; an error says where it was looked for.
     fn dnn(&self) -> Result<&Dnn> {
-        let made = self.dnn.get_or_init(|| {
+        self.dnn.get(|| {
             let calls = calls()?;
             let _current = self.context.enter()?;
             let mut handle = std::ptr::null_mut();
             // SAFETY: the device's context is current; the library stores one handle.
             check("cudnnCreate", unsafe { (calls.create)(&mut handle) })?;
             Ok(Dnn { calls, handle: Mutex::new(Handle(handle)), known: Mutex::default() })
-        });
-        made.as_ref().map_err(Clone::clone)
+        })
     }
 
     /// Whether the library is there and computes this convolution.
@@ -229,8 +228,8 @@ impl Dnn {
         let handle = lock(&self.handle);
         let found = shared.context.enter().and_then(|_current| what.plans(self.calls, handle.0));
         drop(handle);
-        let found = found
-            .ok()
+        // A failure is not remembered: memory may have been short.
+        let found = Some(found.ok()?)
             .filter(|all| !all.is_empty())
             .map(|all| Arc::new(Plans { all, chosen: OnceLock::new() }));
         let mut known = lock(&self.known);

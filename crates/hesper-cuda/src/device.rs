@@ -20,6 +20,7 @@ use crate::compiler::{self, Compiler};
 use crate::context::{self, Context, Properties};
 use crate::cudnn::Dnn;
 use crate::disk::DiskCache;
+use crate::ending;
 use crate::error::{CudaError, Result};
 use crate::event::EventPool;
 use crate::graph::GraphCounters;
@@ -49,6 +50,11 @@ pub struct CudaOptions {
     pub look: Duration,
     /// Where compiled kernels are kept; `None` for nowhere.
     pub cache: Option<PathBuf>,
+    /// Whether a thread of the device launches what nobody waits for; where there are four cores and more unless said
+    /// otherwise.
+    pub launcher: bool,
+    /// Whether early launches are checked before they are made; `HESPER_VALIDATE` unless said otherwise.
+    pub validate: bool,
 }
 
 impl Default for CudaOptions {
@@ -60,6 +66,8 @@ impl Default for CudaOptions {
             max_in_flight: 32,
             look: Duration::from_micros(500),
             cache: DiskCache::default_folder(),
+            launcher: Queue::pays(),
+            validate: std::env::var_os("HESPER_VALIDATE").is_some_and(|value| value != "0"),
         }
     }
 }
@@ -77,6 +85,8 @@ pub struct CudaCounters {
     pub launched: u64,
     /// Runs of commands that could not be launched as a graph, and were launched one by one.
     pub graph_failures: u64,
+    /// Submissions whose end could not be marked by an event, and were waited for when they were launched.
+    pub unmarked: u64,
     /// Graphs.
     pub graphs: GraphCounters,
 }
@@ -113,14 +123,56 @@ pub struct CudaShared {
     /// Kernels that were given back while a submission was under way.
     unloading: Mutex<Vec<Kernel>>,
     pub(crate) counters: Mutex<CudaCounters>,
-    pub(crate) blas: OnceLock<Result<Blas>>,
-    pub(crate) dnn: OnceLock<Result<Dnn>>,
+    pub(crate) blas: Loaded<Blas>,
+    pub(crate) dnn: Loaded<Dnn>,
     ids: AtomicU64,
 }
 
 /// Locks, also after a panic: sections of this crate leave their data whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A library with its handle for a device: made when it is first asked for. That it is not installed is remembered; any
+/// other failure is not, so the next call tries again.
+pub(crate) struct Loaded<T> {
+    made: OnceLock<Result<T>>,
+    making: Mutex<()>,
+}
+
+impl<T> Default for Loaded<T> {
+    fn default() -> Self {
+        Loaded { made: OnceLock::new(), making: Mutex::new(()) }
+    }
+}
+
+impl<T> Loaded<T> {
+    pub(crate) fn get(&self, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+        if let Some(made) = self.made.get() {
+            return made.as_ref().map_err(Clone::clone);
+        }
+        let _making = lock(&self.making);
+        if self.made.get().is_none() {
+            let made = make();
+            let missing = |error: &CudaError| {
+                matches!(error, CudaError::MissingLibrary { .. } | CudaError::MissingSymbol { .. })
+            };
+            if let Err(error) = &made
+                && !missing(error)
+            {
+                return Err(error.clone());
+            }
+            let _ = self.made.set(made);
+        }
+        match self.made.get() {
+            Some(made) => made.as_ref().map_err(Clone::clone),
+            None => Err(CudaError::Ending),
+        }
+    }
+
+    fn take(&mut self) -> Option<Result<T>> {
+        self.made.take()
+    }
 }
 
 impl CudaDevice {
@@ -154,12 +206,12 @@ impl CudaDevice {
             lanes: Mutex::new(HashMap::new()),
             state: Mutex::new(State::new()),
             wake: Condvar::new(),
-            queue: Queue::new(),
+            queue: Queue::new(options.launcher),
             lost: OnceLock::new(),
             unloading: Mutex::new(Vec::new()),
             counters: Mutex::new(CudaCounters::default()),
-            blas: OnceLock::new(),
-            dnn: OnceLock::new(),
+            blas: Loaded::default(),
+            dnn: Loaded::default(),
             ids: AtomicU64::new(1),
             context,
             info,
@@ -200,14 +252,35 @@ impl CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
+        // A forked process has none of the threads, and locks as they were.
+        if ending::is_forked() {
+            std::mem::forget(std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner)));
+            return;
+        }
         lock(&self.shared.state).stop = true;
         self.shared.wake.notify_all();
         self.shared.queue.stop();
         let threads = std::mem::take(&mut *lock(&self.threads));
+        // At the end of the process threads may stay at the gate.
+        if ending::is_closed() {
+            return;
+        }
         // The last work may be finished, and so the device dropped, by one of them.
         let own = std::thread::current().id();
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
             let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for CudaShared {
+    fn drop(&mut self) {
+        // The libraries' handles belong to the context, and go before it.
+        let current = self.context.enter_to_release();
+        let handles = (self.blas.take(), self.dnn.take());
+        match current {
+            Ok(_) => drop(handles),
+            Err(_) => std::mem::forget(handles),
         }
     }
 }
@@ -245,6 +318,9 @@ impl CudaShared {
     }
 
     pub(crate) fn check_lost(&self) -> Result<(), DeviceError> {
+        if ending::is_forked() {
+            return Err(CudaError::Forked.into());
+        }
         match self.lost.get() {
             Some(cause) => Err(DeviceError::Lost(cause.clone())),
             None => Ok(()),
@@ -287,9 +363,9 @@ impl CudaShared {
             Err(error) if from_disk && !error.is_sticky() => {
                 let compiled = self.compiler.compile_afresh(label, text, wanted)?;
                 let kernel = Kernel::load(&self.context, &current, id, &compiled, wanted)?;
-                Ok((kernel, compiled.image.len()))
+                Ok((kernel, compiled.image.bytes().len()))
             }
-            loaded => Ok((loaded?, compiled.image.len())),
+            loaded => Ok((loaded?, compiled.image.bytes().len())),
         }
     }
 
@@ -355,11 +431,11 @@ unsafe impl Device for CudaDevice {
 
     unsafe fn free(&self, memory: RawMemory) {
         let shared = &self.shared;
-        if shared.lost.get().is_some() {
+        if shared.check_lost().is_err() {
             return;
         }
         // SAFETY: the caller's promise.
-        let freed = shared.context.enter().and_then(|current| unsafe { current.free(memory.id) });
+        let freed = shared.context.enter_to_release().and_then(|current| unsafe { current.free(memory.id) });
         if let Err(error) = freed {
             shared.refuse(error);
         }
@@ -392,10 +468,13 @@ unsafe impl Device for CudaDevice {
 
     unsafe fn destroy_stream(&self, stream: RawStream) {
         let shared = &self.shared;
+        if ending::is_forked() {
+            return;
+        }
         lock(&shared.state).flights.remove_stream(stream.0);
         let lane = lock(&shared.lanes).remove(&stream.0);
         let Some(lane) = lane else { return };
-        if let Ok(current) = shared.context.enter() {
+        if let Ok(current) = shared.context.enter_to_release() {
             // SAFETY: the caller's promise. A lost context's streams go with it.
             let _ = unsafe { current.destroy_stream(lane.raw()) };
         }
@@ -427,11 +506,14 @@ unsafe impl Device for CudaDevice {
     unsafe fn release(&self, pipeline: RawPipeline) {
         // SAFETY: `compile` made the address from a box, and it is not used again.
         let kernel = unsafe { Box::from_raw(pipeline.0 as *mut Kernel) };
+        if ending::is_forked() {
+            return;
+        }
         self.shared.unload(*kernel);
     }
 
     unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<(), (Work, DeviceError)> {
-        if let Err(error) = self.start_threads() {
+        if let Err(error) = self.shared.check_lost().and_then(|()| self.start_threads()) {
             return Err((work, error));
         }
         let outcome = if self.shared.queue.in_use {
@@ -446,11 +528,17 @@ unsafe impl Device for CudaDevice {
     }
 
     fn wait(&self, stream: RawStream, index: u64) -> Progress {
+        if ending::is_forked() {
+            return self.shared.lose_by_fork();
+        }
         self.shared.launch_until(stream, index);
         self.shared.wait(stream.0, index)
     }
 
     fn poll(&self) {
+        if ending::is_forked() {
+            return;
+        }
         let _ = self.shared.poll();
     }
 

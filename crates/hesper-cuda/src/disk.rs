@@ -22,7 +22,24 @@ pub struct Compiled {
     /// The kernel's name in the code (templates have long ones).
     pub name: String,
     /// The code.
-    pub image: Vec<u8>,
+    pub image: Image,
+}
+
+/// Code for a device, whole and unchanged since the compiler made it: it comes from the compiler, or from a file that
+/// holds the whole key and whose checksum is right. The driver trusts such bytes, so nothing else makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image(Vec<u8>);
+
+impl Image {
+    /// What the compiler gave.
+    pub(crate) fn from_compiler(bytes: Vec<u8>) -> Self {
+        Image(bytes)
+    }
+
+    /// The code's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 /// A folder of compiled kernels.
@@ -143,14 +160,14 @@ fn folder_from(own: Option<PathBuf>, xdg: Option<PathBuf>, home: Option<PathBuf>
 }
 
 fn encode(key: &[u8], compiled: &Compiled) -> Vec<u8> {
-    let lengths = [key.len(), compiled.name.len(), compiled.image.len()];
+    let lengths = [key.len(), compiled.name.len(), compiled.image.bytes().len()];
     let mut body = Vec::with_capacity(24 + lengths.iter().sum::<usize>());
     for len in lengths {
         body.extend_from_slice(&(len as u64).to_le_bytes());
     }
     body.extend_from_slice(key);
     body.extend_from_slice(compiled.name.as_bytes());
-    body.extend_from_slice(&compiled.image);
+    body.extend_from_slice(compiled.image.bytes());
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&hash(&body, 0).to_le_bytes());
     bytes.extend_from_slice(&body);
@@ -184,7 +201,7 @@ fn decode(bytes: &[u8], key: &[u8]) -> Decoded {
             return None;
         }
         let name = String::from_utf8(name.to_vec()).ok()?;
-        Some((stored_key, Compiled { name, image: image.to_vec() }))
+        Some((stored_key, Compiled { name, image: Image(image.to_vec()) }))
     };
     match parsed() {
         Some((stored, compiled)) if stored == key => Decoded::Found(compiled),
@@ -268,7 +285,7 @@ mod tests {
     }
 
     fn compiled(image: &[u8]) -> Compiled {
-        Compiled { name: "_Z5scaleIfEvPT_".into(), image: image.to_vec() }
+        Compiled { name: "_Z5scaleIfEvPT_".into(), image: Image(image.to_vec()) }
     }
 
     #[test]

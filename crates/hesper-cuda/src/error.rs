@@ -43,6 +43,20 @@ pub enum CudaError {
     /// The process is about to end.
     #[error("the process ends, and takes the device along")]
     Ending,
+    /// The device was opened before the process was forked.
+    #[error(
+        "the CUDA device was opened before this process was forked, and CUDA does not work in a forked process: \
+         open it after the fork, or start processes without fork"
+    )]
+    Forked,
+    /// A thread of the device panicked.
+    #[error("{what} panicked: {message}")]
+    Panicked {
+        /// What it was doing.
+        what: &'static str,
+        /// The panic's words.
+        message: String,
+    },
     /// A call of the driver failed.
     #[error("{call}: {name} ({code}), {message}")]
     Driver {
@@ -117,10 +131,17 @@ impl From<CudaError> for DeviceError {
                 DeviceError::OutOfMemory(error.to_string())
             }
             CudaError::Kernel(message) => DeviceError::Compile(message.clone()),
+            CudaError::Forked => DeviceError::Lost(error.to_string()),
             _ if error.is_sticky() => DeviceError::Lost(error.to_string()),
             _ => DeviceError::Failed(error.to_string()),
         }
     }
+}
+
+/// The words of a panic.
+pub(crate) fn panic_words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_string()
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ pub(crate) struct EventPool {
 
 /// An event; it returns to its pool when its last user lets go.
 pub(crate) struct Event {
-    raw: CUevent,
+    /// `None` marks what is over already.
+    raw: Option<CUevent>,
     pool: Arc<EventPool>,
 }
 
@@ -32,14 +33,19 @@ impl EventPool {
             Some(raw) => raw,
             None => current.create_event(sys::CU_EVENT_BLOCKING_SYNC | sys::CU_EVENT_DISABLE_TIMING)?,
         };
-        Ok(Arc::new(Event { raw, pool: self.clone() }))
+        Ok(Arc::new(Event { raw: Some(raw), pool: self.clone() }))
+    }
+
+    /// The mark of what is over already.
+    pub(crate) fn over(self: &Arc<Self>) -> Arc<Event> {
+        Arc::new(Event { raw: None, pool: self.clone() })
     }
 }
 
 impl Drop for EventPool {
     fn drop(&mut self) {
         let free = std::mem::take(self.free.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if let Ok(current) = self.context.enter() {
+        if let Ok(current) = self.context.enter_to_release() {
             for event in free {
                 // SAFETY: the event is the pool's own and nobody uses it.
                 let _ = unsafe { current.destroy_event(event) };
@@ -49,19 +55,20 @@ impl Drop for EventPool {
 }
 
 impl Event {
-    pub(crate) fn raw(&self) -> CUevent {
+    /// The driver's event; `None` if there is nothing to wait for.
+    pub(crate) fn raw(&self) -> Option<CUevent> {
         self.raw
     }
 
     /// Waits: first by looking, for a short work's sake, then asleep.
     pub(crate) fn wait(&self, current: &Current<'_>, look: Duration) -> Result<()> {
-        wait(current, self.raw, look)
+        self.raw.map_or(Ok(()), |raw| wait(current, raw, look))
     }
 
     /// Whether it has completed.
     pub(crate) fn done(&self, current: &Current<'_>) -> Result<bool> {
         // SAFETY: the event is alive as long as `self` is.
-        unsafe { current.query(self.raw) }
+        self.raw.map_or(Ok(true), |raw| unsafe { current.query(raw) })
     }
 }
 
@@ -115,7 +122,7 @@ pub(crate) fn wait(current: &Current<'_>, event: CUevent, look: Duration) -> Res
 
 impl Drop for Event {
     fn drop(&mut self) {
-        self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).push(self.raw);
+        self.pool.free.lock().unwrap_or_else(PoisonError::into_inner).extend(self.raw);
     }
 }
 

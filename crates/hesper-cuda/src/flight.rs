@@ -73,6 +73,13 @@ impl<E: Clone, W> Flights<E, W> {
         self.in_flight += 1;
     }
 
+    /// All submissions in flight, with what they wait for.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Place, &[Place], &W)> + Clone {
+        self.streams.iter().flat_map(|(stream, queue)| {
+            queue.flights.iter().map(|flight| ((*stream, flight.index), &flight.waits[..], &flight.work))
+        })
+    }
+
     /// The event of a submission, or of the last one before it; `None` if all that is over.
     pub(crate) fn event(&self, stream: u64, index: u64) -> Option<E> {
         let queue = self.streams.get(&stream)?;

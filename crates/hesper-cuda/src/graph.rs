@@ -7,8 +7,8 @@
 //! A kernel that waits by itself for what it depends on begins while the kernel before it still runs: its blocks take the
 //! places that become free, and what no command of the run writes (weights) is on its way when it is wanted.
 //!
-//! What a node was made with and no change reaches is part of the shape: whether it begins early, and the size of the
-//! clusters of its blocks.
+//! What a node was made with and no change reaches is part of the shape: whether it begins early, the size of the
+//! clusters of its blocks, how many bytes it clears.
 //!
 //! Each stream has its own graphs: launches of one executable graph wait for each other.
 
@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::kernel::{Kernel, Launch, addresses};
 use crate::sys::{
     self, CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CUstream, GraphEdge, KernelNodeParams, Memcpy3d,
+    MemsetNodeParams,
 };
 use crate::topology::Topology;
 
@@ -36,6 +37,8 @@ pub(crate) enum Node<'a> {
     Kernel(&'a Kernel, Launch),
     /// A copy: to, from, length.
     Copy(CUdeviceptr, CUdeviceptr, usize),
+    /// Sets bytes to zero: to, length.
+    Clear(CUdeviceptr, usize),
 }
 
 /// What a node of an executable graph was last set to.
@@ -43,6 +46,7 @@ pub(crate) enum Node<'a> {
 enum Set {
     Kernel { kernel: u64, extent: Extent, bytes: Vec<u8> },
     Copy(CUdeviceptr, CUdeviceptr, usize),
+    Clear(CUdeviceptr, usize),
 }
 
 /// An executable graph; work in flight holds it.
@@ -54,7 +58,7 @@ pub(crate) struct Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if let Ok(current) = self.context.enter() {
+        if let Ok(current) = self.context.enter_to_release() {
             let driver = current.context().driver();
             // SAFETY: both are ours, and nothing in flight uses them: it would hold the graph.
             unsafe {
@@ -171,6 +175,7 @@ impl Node<'_> {
                 bytes: bytes[launch.bytes.clone()].to_vec(),
             },
             Node::Copy(to, from, len) => Set::Copy(*to, *from, *len),
+            Node::Clear(to, len) => Set::Clear(*to, *len),
         }
     }
 
@@ -182,6 +187,7 @@ impl Node<'_> {
             (Node::Copy(to, from, len), Set::Copy(old_to, old_from, old_len)) => {
                 (to, from, len) == (old_to, old_from, old_len)
             }
+            (Node::Clear(to, len), Set::Clear(old_to, old_len)) => (to, len) == (old_to, old_len),
             _ => false,
         }
     }
@@ -234,6 +240,10 @@ fn copy_params(to: CUdeviceptr, from: CUdeviceptr, len: usize) -> Memcpy3d {
         height: 1,
         depth: 1,
     }
+}
+
+fn clear_params(to: CUdeviceptr, len: usize) -> MemsetNodeParams {
+    MemsetNodeParams { dst: to, pitch: 0, value: 0, element_size: 1, width: len, height: 1 }
 }
 
 impl Entry {
@@ -296,6 +306,15 @@ impl Entry {
                     };
                     driver.check("cuGraphAddMemcpyNode", code)?;
                 }
+                Node::Clear(to, len) => {
+                    let params = clear_params(*to, *len);
+                    let (list, count) = (before.as_ptr(), before.len());
+                    // SAFETY: as above.
+                    let code = unsafe {
+                        (driver.graph_add_memset_node)(&mut handle, raw, list, count, &params, context.raw())
+                    };
+                    driver.check("cuGraphAddMemsetNode", code)?;
+                }
             }
             made.push(handle);
         }
@@ -338,6 +357,14 @@ impl Entry {
                     let code =
                         unsafe { (driver.graph_exec_memcpy_node_set_params)(exec, handle, &params, raw) };
                     driver.check("cuGraphExecMemcpyNodeSetParams", code)?;
+                }
+                Node::Clear(to, len) => {
+                    let params = clear_params(*to, *len);
+                    let raw = current.context().raw();
+                    // SAFETY: as above.
+                    let code =
+                        unsafe { (driver.graph_exec_memset_node_set_params)(exec, handle, &params, raw) };
+                    driver.check("cuGraphExecMemsetNodeSetParams", code)?;
                 }
             }
             self.set[position] = node.set(bytes);

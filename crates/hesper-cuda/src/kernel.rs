@@ -60,7 +60,8 @@ impl Kernel {
     ) -> Result<Self> {
         let name = CString::new(compiled.name.as_str())
             .map_err(|_| CudaError::Kernel("the entry contains a zero byte".into()))?;
-        let module = current.load_module(&compiled.image)?;
+        // SAFETY: an `Image` is whole and unchanged since the compiler made it.
+        let module = unsafe { current.load_module(compiled.image.bytes()) }?;
         let mut kernel = Kernel {
             id,
             function: CUfunction::NULL,
@@ -184,7 +185,7 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        if let Ok(current) = self.context.enter() {
+        if let Ok(current) = self.context.enter_to_release() {
             // SAFETY: nobody uses the kernel any more; in a lost context the call changes nothing.
             let _ = unsafe { current.unload_module(self.module) };
         }

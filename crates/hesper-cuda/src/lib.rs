@@ -16,7 +16,9 @@
 //! | `topology`, `graph` | the shape of a submission, and executable graphs kept by shape |
 //! | `event`, `flight`, `reap` | completion, in order |
 //! | `report` | writes out of range that kernels of the kernel language dropped |
-//! | `ending` | the end of the process, which the driver does not wait with |
+//! | `early` | kernels that begin before those they depend on have ended |
+//! | `ending` | the end of the process, which the driver does not wait with; forked processes |
+//! | [`inject`] | failures on demand, for checks |
 //! | `staging` | host reads and writes |
 //! | [`blas`] | matrix products by cuBLASLt |
 //! | [`cudnn`] | convolutions by cuDNN |
@@ -30,11 +32,16 @@ pub mod context;
 pub mod cudnn;
 mod device;
 pub mod disk;
+mod early;
 mod ending;
 mod error;
 mod event;
+#[cfg(test)]
+mod fake;
 mod flight;
 mod graph;
+#[doc(hidden)]
+pub mod inject;
 mod kernel;
 pub mod library;
 pub mod options;
@@ -44,6 +51,8 @@ mod report;
 mod staging;
 mod submit;
 pub mod sys;
+#[cfg(test)]
+mod tests;
 mod topology;
 
 pub use context::{Properties, device_count};

@@ -40,6 +40,14 @@ pub fn look_in(parents: &[PathBuf]) {
 
 /// The driver's library, loaded once and kept.
 pub fn driver() -> Result<&'static Driver> {
+    #[cfg(test)]
+    return Ok(crate::fake::driver());
+    #[cfg(not(test))]
+    load_driver()
+}
+
+#[cfg_attr(test, allow(dead_code, reason = "tests have a driver of their own"))]
+fn load_driver() -> Result<&'static Driver> {
     static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
     let loaded = DRIVER.get_or_init(|| {
         let (library, path) = open("the CUDA driver", &driver_candidates())?;
@@ -59,6 +67,14 @@ pub fn driver() -> Result<&'static Driver> {
 
 /// The compiler's library, loaded once and kept, and where it was found.
 pub fn nvrtc() -> Result<&'static (Nvrtc, String)> {
+    #[cfg(test)]
+    return Ok(crate::fake::nvrtc());
+    #[cfg(not(test))]
+    load_nvrtc()
+}
+
+#[cfg_attr(test, allow(dead_code, reason = "tests have a compiler of their own"))]
+fn load_nvrtc() -> Result<&'static (Nvrtc, String)> {
     static NVRTC: OnceLock<Result<(Nvrtc, String)>> = OnceLock::new();
     let loaded = NVRTC.get_or_init(|| {
         let (library, path) = open("the CUDA run-time compiler (NVRTC)", &nvrtc_candidates(&toolkits()))?;
@@ -140,6 +156,7 @@ pub fn toolkits() -> Vec<PathBuf> {
     found
 }
 
+#[cfg_attr(test, allow(dead_code, reason = "tests have a driver of their own"))]
 fn driver_candidates() -> Vec<PathBuf> {
     let names: &[&str] = if cfg!(windows) {
         &["nvcuda.dll"]

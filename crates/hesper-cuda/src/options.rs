@@ -10,7 +10,7 @@
 //! | `option TEXT` | an option for the compiler, as it stands |
 //! | `shared BYTES` | dynamic shared memory of each launch |
 //! | `turns N` | threads take up to so many turns, each in the place of a block one launch further along x: a large grid is started with as few as a part in N of its blocks |
-//! | `ahead N N ...` | in a graph the kernel may begin while those it depends on still run. It reads nothing but the bindings of these numbers, and writes nothing, before its `griddepcontrol.wait`, which every block comes to |
+//! | `ahead N N ...` | the kernel may begin while those it depends on still run. It reads nothing but the bindings of these numbers, and writes nothing, before its `griddepcontrol.wait`, which every block comes to. Who checks what stands in `early.rs` |
 //! | `minimal` | the text uses no textures, and calls no functions of the CUDA runtime: it is compiled faster |
 //! | `plain` | the text goes straight on: it is compiled in a hurry |
 //! | `grid` | the launch's grid, in threads, is passed as one more parameter after the constants: three `unsigned long long` in a struct |

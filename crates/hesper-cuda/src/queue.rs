@@ -4,6 +4,9 @@
 //! yet, while the next commands are encoded. Submissions are launched in the order in which they came, one at a time:
 //! they are taken out of the list under the gate, whoever takes them. Who waits for one that was not launched yet helps, so
 //! nothing depends on the thread's turn to come; who waits for an earlier one stays out of the thread's way.
+//!
+//! A submission in the list has been accepted. One that then cannot be launched [fails as a whole](CudaShared::fail_accepted)
+//! in its place in the stream.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +17,7 @@ use std::time::Instant;
 use hesper_runtime::{DeviceError, RawStream, Work};
 
 use crate::device::{CudaShared, lock};
+use crate::ending;
 
 /// Machines with fewer cores launch on the thread that encodes.
 const CORES: usize = 4;
@@ -41,14 +45,19 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(in_use: bool) -> Self {
         Queue {
             waiting: Mutex::default(),
             count: AtomicUsize::new(0),
             wake: Condvar::new(),
             gate: Mutex::new(()),
-            in_use: std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= CORES),
+            in_use,
         }
+    }
+
+    /// Whether this machine has the cores for a thread that launches.
+    pub(crate) fn pays() -> bool {
+        std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= CORES)
     }
 
     /// Whether a submission, or one before it on its stream, was not launched yet.
@@ -115,14 +124,18 @@ impl CudaShared {
             next
         };
         let Some((stream, work)) = next else { return false };
+        let index = work.index();
         // SAFETY: it was handed over under the promises of `Device::submit`, in order, and the gate keeps the order.
-        let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { self.submit(stream, work) }));
+        let outcome = unsafe { self.submit(stream, work) };
+        let failed = outcome.is_err();
+        if let Err((work, error)) = outcome {
+            self.fail_accepted(stream, work, error);
+        }
         lock(&queue.waiting).launching = None;
         queue.count.fetch_sub(1, Ordering::AcqRel);
         drop(gate);
-        if let Ok(Err((work, error))) = outcome {
-            // Hooks and destructors of others run here.
-            let _ = catch_unwind(AssertUnwindSafe(|| work.fail(&error)));
+        if failed {
+            self.finish_failed(stream, index);
         }
         self.unload_released();
         true
@@ -135,10 +148,23 @@ impl CudaShared {
         }
     }
 
-    /// The life of the thread that launches.
+    /// The life of the thread that launches. A panic loses the device with the panic as its cause; what is still in the
+    /// list then fails with it.
     pub(crate) fn keep_launching(self: Arc<Self>) {
+        ending::own_thread();
+        for _ in 0..2 {
+            match catch_unwind(AssertUnwindSafe(|| self.launch_as_they_come())) {
+                Ok(()) => return,
+                Err(panic) => self.lose_by_panic("the thread that launches", &*panic),
+            }
+        }
+    }
+
+    fn launch_as_they_come(self: &Arc<Self>) {
         let queue = &self.queue;
         loop {
+            #[cfg(test)]
+            crate::fake::panic_point("launcher");
             if self.launch_next() {
                 continue;
             }

@@ -13,7 +13,9 @@ use std::time::Duration;
 use hesper_runtime::{DeviceError, Progress, Work};
 
 use crate::device::{CudaShared, lock};
-use crate::error::{CudaError, Result};
+use crate::early::Range;
+use crate::ending;
+use crate::error::{CudaError, Result, panic_words};
 use crate::event::Event;
 use crate::flight::Flights;
 use crate::graph::Graph;
@@ -27,12 +29,22 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 pub(crate) struct InFlight {
     work: Work,
     graphs: Vec<Arc<Graph>>,
-    reports: Reports,
+    /// Writes out of range that its kernels may have dropped.
+    reports: Option<Reports>,
+    /// Why it failed as a whole, if it did.
+    failed: Option<DeviceError>,
+    /// What it writes, where early launches are checked.
+    pub(crate) writes: Vec<Range>,
 }
 
 impl InFlight {
-    pub(crate) fn new(work: Work, graphs: Vec<Arc<Graph>>, reports: Reports) -> Self {
-        InFlight { work, graphs, reports }
+    pub(crate) fn new(work: Work, graphs: Vec<Arc<Graph>>, reports: Reports, writes: Vec<Range>) -> Self {
+        InFlight { work, graphs, reports: Some(reports), failed: None, writes }
+    }
+
+    /// A submission that was not launched, or only in part, and of which nothing runs any more.
+    pub(crate) fn failed(work: Work, error: DeviceError) -> Self {
+        InFlight { work, graphs: Vec::new(), reports: None, failed: Some(error), writes: Vec::new() }
     }
 }
 
@@ -58,6 +70,22 @@ impl CudaShared {
         lock(&self.state).flights.lose();
         self.wake.notify_one();
         DeviceError::Lost(cause)
+    }
+
+    /// The device is lost by a panic of one of its threads.
+    pub(crate) fn lose_by_panic(&self, what: &'static str, panic: &(dyn std::any::Any + Send)) {
+        self.lose(&CudaError::Panicked { what, message: panic_words(panic) });
+    }
+
+    /// In a forked process: everything that was in flight is lost, as far as the threads of the parent have left the
+    /// books open.
+    pub(crate) fn lose_by_fork(&self) -> Progress {
+        self.lost.get_or_init(|| CudaError::Forked.to_string());
+        match self.state.try_lock() {
+            Ok(mut state) => state.flights.lose(),
+            Err(_) => return Progress::Elsewhere,
+        }
+        if self.finish_landed() { Progress::Done } else { Progress::Elsewhere }
     }
 
     /// Waits for a submission and finishes it.
@@ -95,7 +123,12 @@ impl CudaShared {
             if probes.is_empty() {
                 return Ok(some);
             }
-            let current = self.context.enter().map_err(|error| self.lose(&error))?;
+            let current = match self.context.enter() {
+                Ok(current) => current,
+                // Who still waits sees the end of his work himself.
+                Err(CudaError::Ending) => return Ok(some),
+                Err(error) => return Err(self.lose(&error)),
+            };
             let mut progress = false;
             for of_stream in probes {
                 for ((stream, index), event) in of_stream {
@@ -121,26 +154,44 @@ impl CudaShared {
         loop {
             let next = lock(&self.state).flights.next_landed();
             let Some(landed) = next else { return true };
-            let InFlight { mut work, graphs, reports } = landed.work;
+            let InFlight { mut work, graphs, reports, failed, .. } = landed.work;
             // Hooks and destructors of others run here; a panic of theirs must not end completion.
-            let _ = catch_unwind(AssertUnwindSafe(|| match self.lost.get() {
-                Some(cause) if landed.lost => work.fail(&DeviceError::Lost(cause.clone())),
-                _ => {
-                    reports.settle(&mut work);
-                    work.finish();
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                match (failed, self.lost.get()) {
+                    (Some(error), _) => work.fail(&error),
+                    (None, Some(cause)) if landed.lost => work.fail(&DeviceError::Lost(cause.clone())),
+                    _ => {
+                        if let Some(reports) = &reports {
+                            reports.settle(&mut work);
+                        }
+                        work.finish();
+                    }
                 }
+                drop((graphs, reports));
             }));
-            drop((graphs, reports));
         }
     }
 
-    /// The life of the device's thread.
+    /// The life of the device's thread. A panic loses the device with the panic as its cause, and what was in flight is
+    /// still finished.
     pub(crate) fn reap(self: Arc<Self>) {
+        ending::own_thread();
+        for _ in 0..2 {
+            match catch_unwind(AssertUnwindSafe(|| self.look_after_flights())) {
+                Ok(()) => return,
+                Err(panic) => self.lose_by_panic("the thread that finishes submissions", &*panic),
+            }
+        }
+    }
+
+    fn look_after_flights(&self) {
         let mut pause = SHORTEST_PAUSE;
         loop {
+            #[cfg(test)]
+            crate::fake::panic_point("reaper");
             let mut state = lock(&self.state);
             while state.flights.in_flight() == 0 && !state.flights.has_unattended() {
-                if state.stop {
+                if state.stop || ending::is_closed() {
                     return;
                 }
                 state.parked = true;
@@ -149,6 +200,9 @@ impl CudaShared {
                 pause = SHORTEST_PAUSE;
             }
             drop(self.wake.wait_timeout(state, pause));
+            if ending::is_closed() {
+                return;
+            }
             pause = if self.poll() { SHORTEST_PAUSE } else { LONGEST_PAUSE.min(2 * pause) };
         }
     }

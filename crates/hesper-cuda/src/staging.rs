@@ -9,7 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::context::{Context, Current};
-use crate::error::Result;
+use crate::ending;
+use crate::error::{CudaError, Result, panic_words};
 use crate::event;
 use crate::sys::{self, CUdeviceptr, CUevent, CUstream};
 
@@ -100,8 +101,12 @@ impl Staging {
             while start < len {
                 let size = share.min(len - start);
                 let (device, way) = (device + start as u64, way.skip(start));
-                // SAFETY: the caller's promise; shares do not overlap.
-                let run = move || unsafe { self.share(device, way, size) };
+                let run = move || {
+                    // Its caller waits for it: at the end of the process it must not stay at the gate.
+                    ending::own_thread();
+                    // SAFETY: the caller's promise; shares do not overlap.
+                    unsafe { self.share(device, way, size) }
+                };
                 match std::thread::Builder::new().spawn_scoped(scope, run) {
                     Ok(thread) => others.push(thread),
                     // No thread to be had: do it here.
@@ -113,9 +118,11 @@ impl Staging {
             // SAFETY: as above.
             let mut outcome = unsafe { self.share(device, way, share.min(len)) };
             for thread in others {
-                if let Ok(other) = thread.join() {
-                    outcome = outcome.and(other);
-                }
+                let other = thread.join().unwrap_or_else(|panic| {
+                    let message = panic_words(&*panic);
+                    Err(CudaError::Panicked { what: "a thread that transfers", message })
+                });
+                outcome = outcome.and(other);
             }
             outcome
         })
@@ -217,28 +224,48 @@ impl Channel {
     fn new(current: &Current<'_>) -> Result<Self> {
         let flags = sys::CU_EVENT_BLOCKING_SYNC | sys::CU_EVENT_DISABLE_TIMING;
         let memory = current.allocate_host(2 * HALF)?;
-        // What was made before a failure goes with the context.
-        Ok(Channel {
-            stream: current.create_stream()?,
+        let mut channel = Channel {
+            stream: CUstream::NULL,
             halves: [memory, memory.wrapping_byte_add(HALF)],
-            events: [current.create_event(flags)?, current.create_event(flags)?],
-        })
+            events: [CUevent::NULL; 2],
+        };
+        let filled = (|| {
+            channel.stream = current.create_stream()?;
+            for event in &mut channel.events {
+                *event = current.create_event(flags)?;
+            }
+            Ok(())
+        })();
+        match filled {
+            Ok(()) => Ok(channel),
+            Err(error) => {
+                channel.destroy(current);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives back what there is. In a lost context the calls change nothing.
+    fn destroy(self, current: &Current<'_>) {
+        // SAFETY: the channel is idle and ours.
+        unsafe {
+            if self.stream != CUstream::NULL {
+                let _ = current.destroy_stream(self.stream);
+            }
+            for event in self.events.into_iter().filter(|event| *event != CUevent::NULL) {
+                let _ = current.destroy_event(event);
+            }
+            let _ = current.free_host(self.halves[0]);
+        }
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
         let free = std::mem::take(&mut self.free.get_mut().unwrap_or_else(PoisonError::into_inner).0);
-        if let Ok(current) = self.context.enter() {
+        if let Ok(current) = self.context.enter_to_release() {
             for channel in free {
-                // SAFETY: the channel is idle and ours. In a lost context the calls change nothing.
-                unsafe {
-                    let _ = current.destroy_stream(channel.stream);
-                    for event in channel.events {
-                        let _ = current.destroy_event(event);
-                    }
-                    let _ = current.free_host(channel.halves[0]);
-                }
+                channel.destroy(&current);
             }
         }
     }

@@ -2,17 +2,31 @@
 //!
 //! Commands are checked and made ready first; what is wrong with one fails that one. Native commands
 //! run as they come and cut the submission into runs; a long run becomes a [graph](crate::graph).
+//!
+//! How a submission fails depends on how far it came:
+//!
+//! | what happened | what becomes of it |
+//! |---|---|
+//! | nothing was enqueued (no event, no wait) | it is handed back whole |
+//! | the driver refused one command | that command fails, and those that read what it writes do not run |
+//! | the driver refused a graph | its commands are launched one by one |
+//! | its end could not be marked | this thread waits for it, and it is finished as usual |
+//! | a panic half-way | this thread waits for what was enqueued, and the submission fails as a whole |
+//! | the context is lost | so is the device, and everything in flight fails with the first cause |
 
-use std::cell::OnceCell;
 use std::ffi::c_void;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, TryLockError};
 
 use hesper_runtime::{Binding, DeviceError, FaultKind, OpRef, RawStream, Scope, Work};
 
 use crate::context::{Context, Current};
 use crate::device::{CudaCounters, CudaShared, lock};
-use crate::error::{CudaError, Result};
+use crate::early::{self, Early};
+use crate::error::{CudaError, Result, panic_words};
+use crate::event::Event;
+use crate::flight::Place;
 use crate::graph::{Graph, Graphs, Node};
 use crate::kernel::{Kernel, Launch, addresses};
 use crate::reap::InFlight;
@@ -22,7 +36,7 @@ use crate::topology::{NodeKind, Topology};
 
 /// Longer runs become several graphs.
 const LONGEST_RUN: usize = 512;
-/// Copies up to this size may be nodes of a graph; larger ones pass the driver's limit of a pitch.
+/// Copies and clears up to this size may be nodes of a graph; larger copies pass the driver's limit of a pitch.
 const LARGEST_COPY: usize = 1 << 30;
 
 /// A CUDA stream and what launching on it needs.
@@ -94,6 +108,19 @@ enum Step<'a> {
     Nothing,
 }
 
+/// A submission that was enqueued.
+struct Enqueued {
+    /// Marks its end.
+    event: Arc<Event>,
+    waits: Vec<Place>,
+    graphs: Vec<Arc<Graph>>,
+    reports: Reports,
+}
+
+fn waits_of(work: &Work) -> Vec<Place> {
+    work.waits().iter().map(|wait| (wait.raw.0, wait.index)).collect()
+}
+
 impl CudaShared {
     /// # Safety
     /// As for [`Device::submit`](hesper_runtime::Device::submit).
@@ -103,45 +130,94 @@ impl CudaShared {
         mut work: Work,
     ) -> Result<(), (Work, DeviceError)> {
         // SAFETY: the caller's promise.
-        match unsafe { self.enqueue(stream, &mut work) } {
-            Ok((event, waits, graphs, reports)) => {
-                let mut state = lock(&self.state);
-                if let Err(error) = self.check_lost() {
+        let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { self.enqueue(stream, &mut work) }));
+        let Enqueued { event, waits, graphs, reports } = match outcome {
+            Ok(Ok(enqueued)) => enqueued,
+            Ok(Err(error)) => return Err((work, error)),
+            Err(panic) => {
+                let what = CudaError::Panicked { what: "launching", message: panic_words(&*panic) };
+                let error = self.settle(stream).map_or_else(|lost| lost, |()| what.into());
+                if matches!(error, DeviceError::Lost(_)) {
                     return Err((work, error));
                 }
-                let (index, awaited) = (work.index(), work.is_awaited());
-                state.flights.push(stream.0, index, event, waits, InFlight::new(work, graphs, reports));
-                // Who waits finishes it himself.
-                if state.parked && !awaited {
-                    self.wake.notify_one();
-                }
-                Ok(())
+                let (index, waits) = (work.index(), waits_of(&work));
+                let (over, failed) = (self.events.over(), InFlight::failed(work, error));
+                lock(&self.state).flights.push(stream.0, index, over, waits, failed);
+                self.wake.notify_one();
+                return Ok(());
             }
-            Err(error) => Err((work, error)),
+        };
+        let mut state = lock(&self.state);
+        if let Err(error) = self.check_lost() {
+            return Err((work, error));
         }
+        let (index, awaited) = (work.index(), work.is_awaited());
+        let writes = if self.options.validate { early::writes(&work) } else { Vec::new() };
+        state.flights.push(stream.0, index, event, waits, InFlight::new(work, graphs, reports, writes));
+        // Who waits finishes it himself.
+        if state.parked && !awaited {
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing runs on a stream; an error says that the device is lost.
+    fn settle(&self, stream: RawStream) -> Result<(), DeviceError> {
+        let lane = lock(&self.lanes).get(&stream.0).cloned();
+        let Some(lane) = lane else { return Ok(()) };
+        // SAFETY: the stream is this context's and alive: the lane is one of the device's.
+        let idle = self
+            .context
+            .enter_to_release()
+            .and_then(|current| unsafe { current.synchronize_stream(lane.raw) });
+        idle.map_err(|error| self.lose(&error))
+    }
+
+    /// Fails a work that was accepted and could not be launched, in its place in the stream. The runtime counts on its
+    /// waits for what comes later, so they are waited for here; [`finish_failed`](CudaShared::finish_failed) does the
+    /// rest. Called under the gate.
+    pub(crate) fn fail_accepted(&self, stream: RawStream, work: Work, error: DeviceError) {
+        let (index, waits) = (work.index(), waits_of(&work));
+        if self.check_lost().is_ok() {
+            let events: Vec<Arc<Event>> = {
+                let state = lock(&self.state);
+                waits.iter().filter_map(|(stream, index)| state.flights.event(*stream, *index)).collect()
+            };
+            let outcome = self.context.enter_to_release().and_then(|current| {
+                events.iter().try_for_each(|event| event.wait(&current, self.options.look))
+            });
+            if let Err(error) = outcome {
+                self.lose(&error);
+            }
+            let _ = self.settle(stream);
+        }
+        let (over, failed) = (self.events.over(), InFlight::failed(work, error));
+        lock(&self.state).flights.push(stream.0, index, over, waits, failed);
+    }
+
+    /// Finishes a work that failed, and all before it.
+    pub(crate) fn finish_failed(&self, stream: RawStream, index: u64) {
+        lock(&self.state).flights.collect(stream.0, index);
+        let _ = self.poll();
     }
 
     /// # Safety
     /// As for `submit`. An error says that nothing is enqueued, or that the device is lost.
-    #[allow(clippy::type_complexity, reason = "the parts of a flight, used once")]
-    unsafe fn enqueue(
-        self: &Arc<Self>,
-        stream: RawStream,
-        work: &mut Work,
-    ) -> Result<(Arc<crate::event::Event>, Vec<(u64, u64)>, Vec<Arc<Graph>>, Reports), DeviceError> {
+    unsafe fn enqueue(self: &Arc<Self>, stream: RawStream, work: &mut Work) -> Result<Enqueued, DeviceError> {
         self.check_lost()?;
         let lane = lock(&self.lanes).get(&stream.0).cloned();
         let lane = lane.ok_or_else(|| DeviceError::Failed(format!("there is no stream {}", stream.0)))?;
         let mut bench = lock(&lane.bench);
         let bench = &mut *bench;
-        let current = self.context.enter().map_err(|error| self.refuse(error))?;
-        let event = self.events.take(&current).map_err(|error| self.refuse(error))?;
-        let waits: Vec<(u64, u64)> = work.waits().iter().map(|wait| (wait.raw.0, wait.index)).collect();
+        // Locks are held: a thread that comes when the process ends must not stay at the gate.
+        let current = self.context.enter_to_release().map_err(|error| self.refuse(error))?;
+        let mut event = self.events.take(&current).map_err(|error| self.refuse(error))?;
+        let waits = waits_of(work);
         for (stream, index) in &waits {
             let other = lock(&self.state).flights.event(*stream, *index);
-            if let Some(other) = other {
+            if let Some(raw) = other.and_then(|other| other.raw()) {
                 // SAFETY: event and stream are this context's and alive.
-                let waited = unsafe { current.stream_wait(lane.raw, other.raw()) };
+                let waited = unsafe { current.stream_wait(lane.raw, raw) };
                 waited.map_err(|error| self.refuse(error))?;
             }
         }
@@ -149,7 +225,7 @@ impl CudaShared {
         let mut counters = CudaCounters { submitted: 1, ..CudaCounters::default() };
         let mut graphs = Vec::new();
         let mut reports = Reports::new(&self.reports);
-        let written = OnceCell::new();
+        let early = Early::default();
         let mut position = 0;
         let mut outcome = Ok(());
         while position < work.len() && outcome.is_ok() {
@@ -171,16 +247,28 @@ impl CudaShared {
                 position += 1;
             }
             let at = start..position;
-            let run = Run { shared: self, current: &current, lane: lane.raw, at, written: &written };
+            let run = Run { shared: self, current: &current, lane: lane.raw, at, early: &early };
             // SAFETY: the caller's promise.
-            outcome = unsafe { run.launch(work, &steps, bench, &mut graphs, &mut counters) };
+            outcome = unsafe { run.launch(work, &mut steps, bench, &mut graphs, &mut counters) };
+            #[cfg(test)]
+            crate::fake::panic_point("enqueue");
         }
-        // SAFETY: event and stream are this context's and alive.
-        let outcome = outcome.and_then(|()| unsafe { current.record(event.raw(), lane.raw) });
+        let recorded = match (&outcome, event.raw()) {
+            // SAFETY: event and stream are this context's and alive.
+            (Ok(()), Some(raw)) => unsafe { current.record(raw, lane.raw) },
+            _ => Ok(()),
+        };
+        if let Err(error) = recorded {
+            // Nothing would tell when it is over: wait for it here.
+            // SAFETY: the stream is this context's and alive.
+            outcome = unsafe { current.synchronize_stream(lane.raw) }.map_err(|_| error);
+            event = self.events.over();
+            counters.unmarked += 1;
+        }
         lock(&self.counters).add(&counters);
-        // From here on something may be enqueued that nothing marks: then the context cannot be trusted.
+        // Something may be enqueued whose end nobody knows: then the context cannot be trusted.
         outcome.map_err(|error| self.lose(&error))?;
-        Ok((event, waits, graphs, reports))
+        Ok(Enqueued { event, waits, graphs, reports })
     }
 
     /// # Safety
@@ -205,6 +293,7 @@ impl CudaCounters {
         self.submitted += other.submitted;
         self.launched += other.launched;
         self.graph_failures += other.graph_failures;
+        self.unmarked += other.unmarked;
         self.graphs.made += other.graphs.made;
         self.graphs.launched += other.graphs.launched;
         self.graphs.changed += other.graphs.changed;
@@ -246,6 +335,7 @@ unsafe fn make_ready<'a>(
         (OpRef::Copy, [from, to]) if !from.is_empty() => {
             Step::Node(Node::Copy(address(to), address(from), from.len()))
         }
+        (OpRef::Clear, [to]) if !to.is_empty() => Step::Node(Node::Clear(address(to), to.len())),
         _ => Step::Nothing,
     }
 }
@@ -262,18 +352,8 @@ struct Run<'a> {
     lane: CUstream,
     /// Their positions in the submission.
     at: Range<usize>,
-    /// The memory that the submission writes to, sorted; found when it is first asked for.
-    written: &'a OnceCell<Vec<u64>>,
-}
-
-/// The memory that a submission writes to, sorted.
-fn written(work: &Work) -> Vec<u64> {
-    let bindings = (0..work.len()).flat_map(|position| work.command(position).bindings);
-    let mut written: Vec<u64> =
-        bindings.filter(|binding| binding.access().writes()).map(|binding| binding.memory().id).collect();
-    written.sort_unstable();
-    written.dedup();
-    written
+    /// What may be read early.
+    early: &'a Early,
 }
 
 impl Run<'_> {
@@ -284,15 +364,18 @@ impl Run<'_> {
     unsafe fn launch(
         &self,
         work: &mut Work,
-        steps: &[Step<'_>],
+        steps: &mut [Step<'_>],
         bench: &mut Bench,
         graphs: &mut Vec<Arc<Graph>>,
         counters: &mut CudaCounters,
     ) -> Result<()> {
+        if self.shared.options.validate {
+            self.check_early(work, steps);
+        }
         let nodes = steps.iter().filter(|step| matches!(step, Step::Node(_))).count();
         let fits = !steps
             .iter()
-            .any(|step| matches!(step, Step::Node(Node::Copy(_, _, len)) if *len > LARGEST_COPY));
+            .any(|step| matches!(step, Step::Node(Node::Copy(_, _, len) | Node::Clear(_, len)) if *len > LARGEST_COPY));
         if nodes >= self.shared.options.graph_from.max(2) && fits {
             let outcome = self.launch_graph(work, steps, bench, counters);
             match outcome {
@@ -325,6 +408,7 @@ impl Run<'_> {
                 }
                 Step::Node(Node::Kernel(..)) => NodeKind::Kernel,
                 Step::Node(Node::Copy(..)) => NodeKind::Copy,
+                Step::Node(Node::Clear(..)) => NodeKind::Clear,
                 Step::Nothing => NodeKind::Nothing,
             })
             .collect();
@@ -343,7 +427,11 @@ impl Run<'_> {
             .collect();
         topology.tell_apart(nodes.iter().map(|node| match node {
             Node::Kernel(kernel, _) => kernel.cluster,
-            Node::Copy(..) => 0,
+            Node::Copy(..) | Node::Clear(..) => 0,
+        }));
+        topology.tell_clears_apart(nodes.iter().map(|node| match node {
+            Node::Clear(_, len) => Some(*len),
+            Node::Kernel(..) | Node::Copy(..) => None,
         }));
         let Bench { graphs, bytes } = bench;
         let context = &self.shared.context;
@@ -354,12 +442,30 @@ impl Run<'_> {
     /// of them writes what it reads before it waits.
     fn begins_early(&self, work: &Work, offset: usize, kernel: &Kernel) -> bool {
         let bindings = work.command(self.at.start + offset).bindings;
-        let unwritten = |number: &usize| {
-            let written = self.written.get_or_init(|| written(work));
-            let memory = bindings.get(*number).map(|binding| binding.memory().id);
-            memory.is_some_and(|memory| written.binary_search(&memory).is_err())
-        };
-        kernel.ahead.as_ref().is_some_and(|ahead| ahead.iter().all(unwritten))
+        kernel.ahead.as_ref().is_some_and(|ahead| self.early.allows(ahead, bindings, work))
+    }
+
+    /// Under validation: fails the commands that would begin early and must not; see [`crate::early`].
+    fn check_early(&self, work: &mut Work, steps: &mut [Step<'_>]) {
+        let (own, waits) = (early::writes(work), waits_of(work));
+        for (offset, step) in steps.iter_mut().enumerate() {
+            let Step::Node(Node::Kernel(kernel, _)) = step else { continue };
+            let Some(ahead) = &kernel.ahead else { continue };
+            if !self.begins_early(work, offset, kernel) {
+                continue;
+            }
+            let position = self.at.start + offset;
+            let wrong = {
+                let state = lock(&self.shared.state);
+                let others = state.flights.all().filter(|((stream, _), ..)| *stream != work.raw_stream().0);
+                let others = others.map(|(place, waits, flight)| (place, waits, &flight.writes[..]));
+                early::unordered_writer(ahead, work.command(position).bindings, &own, &waits, others)
+            };
+            if let Some(what) = wrong {
+                fail(work, position, format!("early launch: {what}"));
+                *step = Step::Nothing;
+            }
+        }
     }
 
     /// # Safety
@@ -372,16 +478,25 @@ impl Run<'_> {
         counters: &mut CudaCounters,
     ) -> Result<()> {
         let mut pointers = Vec::new();
+        // Only a kernel lets the next one begin before its end.
+        let mut behind_kernel = true;
+        let mut failed = false;
         for (offset, step) in steps.iter().enumerate() {
-            let outcome: Result<(), CudaError> = match step {
-                Step::Nothing => continue,
-                Step::Node(Node::Kernel(kernel, launch)) => {
+            let position = self.at.start + offset;
+            let Step::Node(node) = step else { continue };
+            // A command of this run that the driver refused: what reads its results does not run.
+            if let Some(fault) = failed.then(|| work.blocked_by(position)).flatten() {
+                work.fail_command(position, fault);
+                continue;
+            }
+            let outcome: Result<(), CudaError> = match node {
+                Node::Kernel(kernel, launch) => {
                     addresses(kernel, &mut bytes[launch.bytes.clone()], &mut pointers);
                     let Launch { function, extent, .. } = *launch;
                     let parameters = pointers.as_mut_ptr();
                     // The first kernel of a submission begins when all that was submitted before it is over.
                     let first = counters.launched + counters.graphs.launched == 0;
-                    let early = !first && self.begins_early(work, offset, kernel);
+                    let early = !first && behind_kernel && self.begins_early(work, offset, kernel);
                     // SAFETY: the parameters are laid out as the kernel wants them.
                     unsafe {
                         match early {
@@ -391,14 +506,20 @@ impl Run<'_> {
                     }
                 }
                 // SAFETY: the ranges lie inside of live memory and do not overlap.
-                Step::Node(Node::Copy(to, from, len)) => unsafe {
-                    self.current.copy(*to, *from, *len, self.lane)
-                },
+                Node::Copy(to, from, len) => unsafe { self.current.copy(*to, *from, *len, self.lane) },
+                // SAFETY: the range lies inside of live memory.
+                Node::Clear(to, len) => unsafe { self.current.clear(*to, *len, self.lane) },
             };
             match outcome {
-                Ok(()) => counters.launched += 1,
+                Ok(()) => {
+                    counters.launched += 1;
+                    behind_kernel = matches!(node, Node::Kernel(..));
+                }
                 Err(error) if error.is_sticky() => return Err(error),
-                Err(error) => fail(work, self.at.start + offset, error.to_string()),
+                Err(error) => {
+                    failed = true;
+                    fail(work, position, error.to_string());
+                }
             }
         }
         Ok(())

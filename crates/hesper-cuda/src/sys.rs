@@ -34,6 +34,7 @@ macro_rules! handles {
 handles!(CUcontext, CUstream, CUevent, CUmodule, CUfunction, CUgraph, CUgraphExec, CUgraphNode, NvrtcProgram);
 
 pub const CUDA_SUCCESS: CUresult = 0;
+pub const CUDA_ERROR_INVALID_VALUE: CUresult = 1;
 pub const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
 pub const CUDA_ERROR_NOT_READY: CUresult = 600;
 
@@ -154,13 +155,26 @@ pub struct Memcpy3d {
     pub depth: usize,
 }
 
+/// `CUDA_MEMSET_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct MemsetNodeParams {
+    pub dst: CUdeviceptr,
+    pub pitch: usize,
+    pub value: c_uint,
+    pub element_size: c_uint,
+    pub width: usize,
+    pub height: usize,
+}
+
 /// Declares a table of functions and how it is filled.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $($field:ident: [$($symbol:literal),+] ($($arg:ty),*) -> $ret:ty;)* }) => {
         $(#[$doc])*
         pub struct $name {
             $(pub $field: unsafe extern "C" fn($($arg),*) -> $ret,)*
-            _library: Library,
+            /// `None` for a table whose functions are part of the program.
+            pub(crate) _library: Option<Library>,
         }
 
         impl $name {
@@ -185,8 +199,16 @@ macro_rules! table {
                         }
                         found.ok_or([$($symbol),+][0])?
                     },)*
-                    _library: library,
+                    _library: Some(library),
                 })
+            }
+        }
+
+        impl $name {
+            /// The same functions in a table that does not keep the library: `self` has to live for ever.
+            #[allow(dead_code, reason = "not every table is copied")]
+            pub(crate) fn copied(&'static self) -> Self {
+                $name { $($field: self.$field,)* _library: None }
             }
         }
     };
@@ -252,11 +274,15 @@ table! {
             (CUgraph, *const CUgraphNode, *const CUgraphNode, *const GraphEdge, usize) -> CUresult;
         graph_add_memcpy_node: ["cuGraphAddMemcpyNode"]
             (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const Memcpy3d, CUcontext) -> CUresult;
+        graph_add_memset_node: ["cuGraphAddMemsetNode"]
+            (*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const MemsetNodeParams, CUcontext) -> CUresult;
         graph_instantiate: ["cuGraphInstantiateWithFlags"] (*mut CUgraphExec, CUgraph, u64) -> CUresult;
         graph_exec_kernel_node_set_params: ["cuGraphExecKernelNodeSetParams_v2", "cuGraphExecKernelNodeSetParams"]
             (CUgraphExec, CUgraphNode, *const KernelNodeParams) -> CUresult;
         graph_exec_memcpy_node_set_params: ["cuGraphExecMemcpyNodeSetParams"]
             (CUgraphExec, CUgraphNode, *const Memcpy3d, CUcontext) -> CUresult;
+        graph_exec_memset_node_set_params: ["cuGraphExecMemsetNodeSetParams"]
+            (CUgraphExec, CUgraphNode, *const MemsetNodeParams, CUcontext) -> CUresult;
         graph_launch: ["cuGraphLaunch"] (CUgraphExec, CUstream) -> CUresult;
         graph_exec_destroy: ["cuGraphExecDestroy"] (CUgraphExec) -> CUresult;
     }

@@ -1,7 +1,8 @@
-//! The shape of a graph of commands: what is a kernel, what a copy, and what comes after what.
+//! The shape of a graph of commands: what is a kernel, what a copy or a clear, and what comes after what.
 //!
 //! Two submissions of one shape can share an executable graph, whatever kernels, sizes and addresses
-//! they have. Edges are reduced to those that are needed: fewer edges are a cheaper graph, and the same
+//! they have. What the driver cannot change in an executable graph is part of the shape: the order, early launch,
+//! the size of clusters, and how many bytes a clear sets. Edges are reduced to those that are needed: fewer edges are a cheaper graph, and the same
 //! order always has the same shape.
 
 /// What a node does.
@@ -13,6 +14,8 @@ pub(crate) enum NodeKind {
     Early,
     /// A copy.
     Copy,
+    /// A clear.
+    Clear,
     /// Nothing: a command that does not run. It is no node, but carries order.
     Nothing,
 }
@@ -42,7 +45,7 @@ impl Topology {
         let mut node_of = Vec::with_capacity(kinds.len());
         let mut real: Vec<Vec<usize>> = vec![Vec::new(); kinds.len()];
         let (mut edges, mut ends, mut key) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut early, mut copies): (Vec<bool>, Vec<bool>) = (Vec::new(), Vec::new());
+        let (mut early, mut kernels): (Vec<bool>, Vec<bool>) = (Vec::new(), Vec::new());
         let mut direct: Vec<usize> = Vec::new();
         for (position, kind) in kinds.iter().enumerate() {
             direct.clear();
@@ -74,11 +77,16 @@ impl Topology {
             }
             node_of.push(Some(ends.len() as u32));
             ends.push(edges.len() as u32);
-            let behind_kernel = matches!(edges[first..], [before] if !copies[before as usize]);
-            let (copy, begins) = (*kind == NodeKind::Copy, *kind == NodeKind::Early && behind_kernel);
-            copies.push(copy);
+            let behind_kernel = matches!(edges[first..], [before] if kernels[before as usize]);
+            let begins = *kind == NodeKind::Early && behind_kernel;
+            kernels.push(matches!(kind, NodeKind::Kernel | NodeKind::Early));
             early.push(begins);
-            key.push((edges.len() - first) as u32 * 4 + u32::from(begins) * 2 + u32::from(copy));
+            let code = match kind {
+                NodeKind::Copy => 1,
+                NodeKind::Clear => 3,
+                _ => 2 * u32::from(begins),
+            };
+            key.push((edges.len() - first) as u32 * 4 + code);
             key.extend_from_slice(&edges[first..]);
         }
         Topology { node_of, edges, ends, early, key }
@@ -90,6 +98,13 @@ impl Topology {
         for (node, cluster) in clusters.enumerate().filter(|(_, cluster)| *cluster > 1) {
             // No edge and no count of edges is that large.
             self.key.extend([u32::MAX, node as u32, cluster]);
+        }
+    }
+
+    /// Makes shapes differ whose clears set different numbers of bytes: the driver may reject a change of the width.
+    pub(crate) fn tell_clears_apart(&mut self, lengths: impl Iterator<Item = Option<usize>>) {
+        for (node, len) in lengths.enumerate().filter_map(|(node, len)| Some((node, len?))) {
+            self.key.extend([u32::MAX - 1, node as u32, len as u32, (len as u64 >> 32) as u32]);
         }
     }
 
@@ -112,7 +127,7 @@ impl Topology {
 
 #[cfg(test)]
 mod tests {
-    use super::NodeKind::{Copy, Early, Kernel, Nothing};
+    use super::NodeKind::{Clear, Copy, Early, Kernel, Nothing};
     use super::*;
 
     fn shape(kinds: &[NodeKind], edges: &[&[usize]]) -> Topology {
@@ -169,6 +184,32 @@ mod tests {
     }
 
     #[test]
+    fn a_clear_is_no_kernel_no_copy_and_no_clear_of_another_length() {
+        let of = |kinds: &[NodeKind], lengths: [Option<usize>; 2]| {
+            let mut topology = shape(kinds, &[&[], &[0]]);
+            topology.tell_clears_apart(lengths.into_iter());
+            topology.key
+        };
+        let none = [None, None];
+        let keys = [
+            of(&[Kernel, Kernel], none),
+            of(&[Kernel, Copy], none),
+            of(&[Kernel, Early], none),
+            of(&[Kernel, Clear], [None, Some(4)]),
+            of(&[Kernel, Clear], [None, Some(5)]),
+            of(&[Kernel, Clear], [None, Some((1 << 32) + 4)]),
+            of(&[Clear, Kernel], [Some(4), None]),
+        ];
+        for (at, key) in keys.iter().enumerate() {
+            assert!(keys[at + 1..].iter().all(|other| other != key), "{at}");
+        }
+        // A kernel begins early only behind a kernel: a clear lets nothing begin before its end.
+        assert!(shape(&[Kernel, Early], &[&[], &[0]]).begins_early(1));
+        assert!(!shape(&[Clear, Early], &[&[], &[0]]).begins_early(1));
+        assert!(!shape(&[Copy, Early], &[&[], &[0]]).begins_early(1));
+    }
+
+    #[test]
     fn a_command_that_does_not_run_hands_its_order_on() {
         let topology = shape(&[Kernel, Nothing, Nothing, Kernel], &[&[], &[0], &[1], &[2]]);
         assert_eq!(topology.nodes(), 2);
@@ -189,7 +230,7 @@ mod tests {
             let edges: Vec<Vec<usize>> =
                 (0..count).map(|to| (0..to).filter(|_| random(8) == 0).collect()).collect();
             let kinds: Vec<NodeKind> =
-                (0..count).map(|_| [Kernel, Early, Copy, Nothing][random(4) as usize]).collect();
+                (0..count).map(|_| [Kernel, Early, Copy, Clear, Nothing][random(5) as usize]).collect();
             let topology = Topology::new(&kinds, |position| edges[position].iter().copied());
             let closure = |direct: &dyn Fn(usize) -> Vec<usize>, count: usize| {
                 let mut reach: Vec<std::collections::BTreeSet<usize>> = Vec::new();

@@ -85,7 +85,8 @@ impl Gpu {
         code: &Compiled,
     ) -> Result<(Answer, Resources), Trouble> {
         let current = self.context.enter()?;
-        let module = current.load_module(&code.image)?;
+        // SAFETY: the code is what the compiler gave.
+        let module = unsafe { current.load_module(code.image.bytes()) }?;
         let name = CString::new(code.name.as_str()).map_err(|e| Trouble::Failed(e.to_string()))?;
         let mut buffers = Vec::new();
         // SAFETY: the module stays loaded and the buffers allocated until the launch has completed;
@@ -201,7 +202,8 @@ impl Gpu {
         copied: usize,
     ) -> Result<(f32, f32), Trouble> {
         let current = self.context.enter()?;
-        let module = current.load_module(&code.image)?;
+        // SAFETY: the code is what the compiler gave.
+        let module = unsafe { current.load_module(code.image.bytes()) }?;
         let name = CString::new(code.name.as_str()).map_err(|e| Trouble::Failed(e.to_string()))?;
         let (mut best, mut best_copy) = (f32::INFINITY, f32::INFINITY);
         // SAFETY: everything named is made here and lives until the end of the block, where the stream

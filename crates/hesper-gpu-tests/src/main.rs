@@ -147,7 +147,7 @@ fn compile_only(all: &[Check]) -> ExitCode {
         let start = Instant::now();
         let (_, source, _) = check.text()?;
         let code = gpu::compile(&compiler, &source)?;
-        Ok(format!("{} bytes in {} ms", code.image.len(), start.elapsed().as_millis()))
+        Ok(format!("{} bytes in {} ms", code.image.bytes().len(), start.elapsed().as_millis()))
     })
 }
 

@@ -3,13 +3,15 @@
 //! One line for each check, the number of failures as exit status. Without a device it says so and
 //! succeeds. Arguments: nothing or `check [PART] [K/N]` for the ops (those whose name contains PART; of these the
 //! K-th, counted from 1, and every N-th after it, so that N processes share them), `stress [ROUNDS]`,
-//! `faults`, `bench [PART]`, `networks [PART]` (a training step, a decoder), `all`.
+//! `faults`, `failures` (a mixed program with a failure at each position, then everything again), `bench [PART]`,
+//! `networks [PART]` (a training step, a decoder), `all`.
 
 mod attention;
 mod bench;
 mod cases;
 mod compare;
 mod decoder_cases;
+mod failures;
 mod more_cases;
 mod networks;
 mod stress;
@@ -33,6 +35,9 @@ fn main() -> ExitCode {
         println!("skipped: no GPU");
         return ExitCode::SUCCESS;
     }
+    if what == "failures" {
+        hesper_cuda::inject::install();
+    }
     let runtime = match place::gpu(0) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -40,17 +45,24 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if what == "failures" && failures::is_child() {
+        failures::end_as_told();
+        return ExitCode::SUCCESS;
+    }
     println!("{} of {} GPUs", runtime.info().name, place::gpu_count());
     let start = Instant::now();
     let failures = match what {
         "check" => check(part, share),
         "stress" => stress::run(part.parse().unwrap_or(stress::ROUNDS)),
         "faults" => stress::faults(),
+        "failures" => failures::run(),
         "bench" => bench::run(part),
         "networks" => networks::run(part),
         "all" => check(part, share) + stress::run(stress::ROUNDS) + bench::run(part) + stress::faults(),
         other => {
-            println!("unknown argument {other:?}: expected check, stress, faults, bench, networks or all");
+            println!(
+                "unknown argument {other:?}: expected check, stress, faults, failures, bench, networks or all"
+            );
             1
         }
     };

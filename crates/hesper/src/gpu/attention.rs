@@ -382,6 +382,7 @@ impl Call<'_> {
         let pipeline = kernel(self.stream, text, &entry, &format!("shared {shared}"))?;
         let part = (used * (width + 2)).next_multiple_of(4);
         let parts = self.stream.alloc(2 * blocks * part * 4)?;
+        // A counter that is not of this launch, by its number, counts from zero: see `flags` in `step.rs`.
         let counters = self.stream.alloc(self.lengths.groups() * self.lengths.rows().div_ceil(tile) * 8)?;
         let constants = self.constants(keys.div_ceil(16), used);
         let constants = constants.long(launch_number() as i64).int(pieces as i32);

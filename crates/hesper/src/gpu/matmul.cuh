@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(256) tiled(const T* __restrict__ left, const T
 
 // A row times a matrix whose columns' elements are neighbours, at memory speed. A warp has COLUMNS of them, or SPLIT
 // warps share their elements; a lane asks for AT_ONCE pieces of each before it uses the first.
+// early: one_row(right)
 template <class T, int COLUMNS, int SPLIT, int AT_ONCE, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32) one_row(const T* left, const T* __restrict__ right,
                                                       T* __restrict__ out, i64 n, i64 k, i64 bc, float alpha,

@@ -245,7 +245,7 @@ impl Call<'_> {
             .long(self.b.cols as i64)
             .float(self.alpha as f32)
             .float(self.beta as f32);
-        let pipeline = kernel(self.stream, TEXT, &entry, "ahead 1")?;
+        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
         let (left, _) = reach(&self.a.data, &self.a.shape, size);
         let (right, _) = reach(&self.b.data, &self.b.shape, size);
         let command = self.stream.command("one row").read_range(&self.a.data.buffer, left);

@@ -13,6 +13,7 @@ pub(crate) mod conv;
 pub(crate) mod copy;
 mod cut;
 pub(crate) mod delta;
+mod early;
 pub(crate) mod encode;
 pub(crate) mod fft;
 pub(crate) mod matmul;
@@ -119,8 +120,13 @@ pub(crate) fn kernel(
     if let Some(found) = lock(known).get(&key).and_then(Weak::upgrade) {
         return Ok(found);
     }
-    let source =
-        PipelineSource::new(entry, "cuda", format!("{PRELUDE}{text}").as_str()).specialised(key.3.as_str());
+    let mut specialisation = key.3.clone();
+    if let Some(bindings) = early::bindings(text, entry.split('<').next().unwrap_or(entry)) {
+        specialisation.push_str("\nahead");
+        bindings.iter().for_each(|binding| specialisation.push_str(&format!(" {binding}")));
+    }
+    let source = PipelineSource::new(entry, "cuda", format!("{PRELUDE}{text}").as_str())
+        .specialised(specialisation.as_str());
     let pipeline = runtime.pipeline(&source)?;
     let mut known = lock(known);
     if known.len() >= MOST {

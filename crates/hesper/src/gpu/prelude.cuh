@@ -67,8 +67,8 @@ __device__ __forceinline__ w16 load_once(const void* p) {
   return r;
 }
 
-// Kernels that are told so (`ahead` in a specialisation) may begin while those before them still run. Until `earlier_end`
-// such a kernel writes nothing and reads only what none of those writes; every block comes there. Pointers to what others
+// Kernels that a line `// early: name(parameters)` declares may begin while those before them still run. Until `earlier_end`
+// such a kernel writes nothing and reads only those parameters, which none of them writes; every block comes there. Pointers to what others
 // write are not `__restrict__` there: such reads could be moved up. With `later_begin` the next kernel may begin.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ void earlier_end() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

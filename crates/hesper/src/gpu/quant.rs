@@ -163,9 +163,7 @@ impl Affine {
         }
         let (of, scale) = (type_name(of), type_name(scale));
         let (text, types, options) = match cut.kernel {
-            "decoding" => (HOPPER, of.to_string(), "\noption --gpu-architecture=sm_90a"),
-            "decoding_early" => (HOPPER, of.to_string(), "\nahead 1 2 3\noption --gpu-architecture=sm_90a"),
-            "slim" => (FEW, format!("{of}, {scale}"), "\nahead 1 2 3"),
+            "decoding" | "decoding_early" => (HOPPER, of.to_string(), "\noption --gpu-architecture=sm_90a"),
             _ => (FEW, format!("{of}, {scale}"), ""),
         };
         let entry = format!("{}<{types}, {}, {}, {}>", cut.kernel, self.bits, self.group, cut.numbers);

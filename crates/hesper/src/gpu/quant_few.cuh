@@ -103,6 +103,7 @@ __device__ __forceinline__ void finish(u8* memory, const float (*total)[4], T* o
 // Up to eight rows of activations, which are all kept in shared memory, times rows of codes. A block handles 16 * ROWS
 // rows of codes (the last one may repeat some), SPLITS warps share the codes of a row. Each warp copies STAGES
 // chunks ahead for itself.
+// early: slim(codes, scales, biases)
 template <class T, class S, int BITS, int GROUP, int ROWS, int SPLITS, int STAGES, int CHUNK, int XROWS>
 __global__ void __launch_bounds__(ROWS* SPLITS * 32, 1)
 slim(const T* x, const u32* __restrict__ codes, const S* __restrict__ scales, const S* __restrict__ biases,

@@ -314,4 +314,5 @@ __device__ __forceinline__ void decode(const T* x, const u32* codes, const T* sc
   }
 // Many activations are read faster by a kernel that may take them for constants.
 DECODING(decoding, false, const T* __restrict__)
+// early: decoding_early(codes, scales, biases)
 DECODING(decoding_early, true, const T*)

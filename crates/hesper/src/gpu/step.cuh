@@ -26,6 +26,7 @@ __device__ __forceinline__ void pair_of(const T* head, int p, i32 position, cons
 }
 
 // Keys, turned, and values of tokens behind the rows of a block; a thread to a pair.
+// early: keep()
 template <class T, int N, int P>
 __global__ void __launch_bounds__(128)
 keep(const T* tokens, T* __restrict__ block, places<N> starts, angles<P> a, turn t, i32 sequences, i32 q_heads,
@@ -56,6 +57,7 @@ template <class T, int N> struct __align__(N * sizeof(T)) piece { T v[N]; };
 // The attention of turned queries to the rows of a block, the last `window` of them. A block of threads has a piece of the
 // rows of one key head and up to HEADS query heads; eight lanes have a row. The block of the last piece waits for the others'
 // flags, which are the number of the launch, and adds all pieces up.
+// early: attend()
 template <class T, int WIDTH, int HEADS, int N, int P, int WARPS>
 __global__ void __launch_bounds__(32 * WARPS)
 attend(const T* tokens, const T* block, float* parts, u64* flags,
@@ -258,6 +260,7 @@ attend(const T* tokens, const T* block, float* parts, u64* flags,
 
 // Sums of rows, and their root mean square norms behind all of them. A block of threads to a row, of which each thread holds
 // WORDS times sixteen bytes.
+// early: add_norm(weight)
 template <class T, int WORDS>
 __global__ void __launch_bounds__(1024)
 add_norm(const T* x, const T* y, const T* __restrict__ weight, T* __restrict__ out, i64 rows,
@@ -308,6 +311,7 @@ add_norm(const T* x, const T* y, const T* __restrict__ weight, T* __restrict__ o
 
 // The first half of each row, times its logistic function, times the second half; sixteen bytes to a thread, `length` times
 // so many in a half.
+// early: silu_gate()
 template <class T> __global__ void __launch_bounds__(256) silu_gate(const T* both, T* __restrict__ out, i64 words, i64 length) {
   constexpr int V = 16 / sizeof(T);
   later_begin();

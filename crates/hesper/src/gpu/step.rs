@@ -88,7 +88,7 @@ impl Step<'_> {
         let tokens = l.row_major(1)?;
         let (read, _) = reach(&tokens, l.input_shape(1), size);
         let of = type_name(dtype);
-        let pipeline = kernel(l.stream(), TEXT, &format!("keep<{of}, {room}, {pairs}>"), "ahead")?;
+        let pipeline = kernel(l.stream(), TEXT, &format!("keep<{of}, {room}, {pairs}>"), "")?;
         let block = match l.take_in_place() {
             Some(owned) => owned.into_data(),
             None => Data::contiguous(super::copy::copy(l.stream(), l.input(0), shape, size)?, shape),
@@ -131,13 +131,15 @@ impl Step<'_> {
         let stream = l.stream();
         let kept = if pieces > 1 { groups * pieces } else { 1 };
         let parts = stream.alloc(kept * heads * (self.width + 2) * 4)?;
+        // A flag is up if it is the number of this launch, which memory holds with a chance of 2^-63: what the memory's
+        // previous owner left is compared with it and goes nowhere else, so it is not cleared.
         let flags = stream.alloc(groups * pieces * 8)?;
         let size = dtype.size();
         let (read, _) = reach(&tokens, l.input_shape(0), size);
         let (rows, _) = reach(&block, l.input_shape(1), size);
         let of = type_name(dtype);
         let entry = format!("attend<{of}, {}, {heads}, {room}, {pairs}, {warps}>", self.width);
-        let pipeline = kernel(stream, TEXT, &entry, "ahead")?;
+        let pipeline = kernel(stream, TEXT, &entry, "")?;
         let constants = constants
             .int(self.q_heads as i32)
             .int(self.kv_heads as i32)
@@ -180,7 +182,7 @@ pub(crate) fn add_norm(l: &mut Lowering<'_>, eps: f32) -> Result<Option<Data>> {
         command = command.read_range(&input.buffer, bytes);
     }
     let each = each.next_power_of_two();
-    let pipeline = kernel(l.stream(), TEXT, &format!("add_norm<{}, {each}>", type_name(dtype)), "ahead 2")?;
+    let pipeline = kernel(l.stream(), TEXT, &format!("add_norm<{}, {each}>", type_name(dtype)), "")?;
     let constants = Constants::default().long(rows as i64).int(length as i32).float(eps);
     let grid = [(rows * threads) as u64, 1, 1];
     command.write(&output).constants(constants.bytes()).dispatch(&pipeline, grid, [threads as u64, 1, 1])?;
@@ -199,7 +201,7 @@ pub(crate) fn silu_gate(l: &mut Lowering<'_>) -> Result<Option<Data>> {
     let (both, output) = (aligned(l, 0)?, l.output()?);
     let (bytes, _) = reach(&both, l.input_shape(0), dtype.size());
     let words = l.shape().iter().product::<usize>() / per;
-    let pipeline = kernel(l.stream(), TEXT, &format!("silu_gate<{}>", type_name(dtype)), "ahead")?;
+    let pipeline = kernel(l.stream(), TEXT, &format!("silu_gate<{}>", type_name(dtype)), "")?;
     let constants = Constants::default().long(words as i64).long((length / per) as i64);
     let command = l.stream().command("silu_gate").read_range(&both.buffer, bytes).write(&output);
     let grid = [words.next_multiple_of(256) as u64, 1, 1];

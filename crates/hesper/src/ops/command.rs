@@ -20,6 +20,7 @@ impl Commands for Stream {
     fn command(&self, label: impl Into<Label>) -> Encoder<'_> {
         // SAFETY: op kernels write each byte of their outputs and read none of it before. The op table runs on the
         // simulated device, whose fresh memory is poisoned: an uncovered byte is a wrong number there.
+        // Scratch may stay unwritten in part: its handle goes with the command, so no other command can name it.
         unsafe { self.encode(label).covering() }
     }
 }

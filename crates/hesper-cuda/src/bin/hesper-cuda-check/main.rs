@@ -2,9 +2,11 @@
 //!
 //! One line for each check; the exit code is the number of failures. Without an NVIDIA device it says so
 //! and succeeds. With `HESPER_VALIDATE=1` everything runs under the validation layer. A word given as
-//! an argument selects the checks whose name contains it.
+//! an argument selects the checks whose name contains it; `failures` those that have calls of the driver refused, which run
+//! only then.
 
 mod basics;
+mod failures;
 mod faults;
 mod kernels;
 mod measure;
@@ -19,6 +21,10 @@ use hesper_runtime::Runtime;
 use report::{Outcome, Report};
 
 fn main() {
+    let failing = std::env::args().nth(1).is_some_and(|word| word == "failures");
+    if failing {
+        hesper_cuda::inject::install();
+    }
     let options = CudaOptions::default();
     let device = match CudaDevice::open(options.clone()) {
         Ok(device) => device,
@@ -32,6 +38,9 @@ fn main() {
         }
     };
     let runtime = Runtime::new(device);
+    if let Some(way) = failures::child() {
+        return failures::end(&way, runtime);
+    }
     if let Some((entry, graphs)) = faults::child() {
         let options = CudaOptions { graph_from: if graphs { 2 } else { options.graph_from }, ..options };
         match faults::lost(&options, &entry, &runtime) {
@@ -42,13 +51,32 @@ fn main() {
             }
         }
     }
-    let report = run(&runtime, &options);
+    let report = if failing { fail(&options) } else { run(&runtime, &options) };
     let found = runtime.validation();
     drop(runtime);
     if let Some(found) = found {
         println!("validation: {} violations {:?}", found.count(), found.violations().first());
     }
     std::process::exit(report.end());
+}
+
+fn fail(options: &CudaOptions) -> Report {
+    let plain = CudaOptions { graph_from: usize::MAX, ..options.clone() };
+    let graphs = CudaOptions { graph_from: 2, ..options.clone() };
+    let calling = CudaOptions { launcher: false, ..graphs.clone() };
+    let limit = Duration::from_secs(12);
+    let mut report = Report::new();
+    report.check("failures: calls refused, one by one", || failures::refused(&plain, limit));
+    report.check("failures: calls refused, graphs", || failures::refused(&graphs, limit));
+    report.check("failures: calls refused, launched by the caller", || failures::refused(&calling, limit));
+    report.check("failures: memory limits", || failures::limits(options));
+    report.check("failures: clears, one by one", || failures::clears(&plain));
+    report.check("failures: clears, graphs", || failures::clears(&graphs));
+    report.check("failures: early launches", || failures::early_launches(options));
+    report.check("failures: a forked process", || failures::forked(options));
+    report.check("failures: exit with work in flight", failures::exits);
+    report.check("failures: everything again", || order::hazards(&graphs, 4, 2));
+    report
 }
 
 fn run(runtime: &Runtime, options: &CudaOptions) -> Report {

@@ -1,0 +1,404 @@
+//! The device on the [fake driver](crate::fake): a mixed program with a failure at every call that it makes, then the
+//! whole program again. Each result is right or an error with its cause, nothing hangs, and everything is given back.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hesper_runtime::{Buffer, Error, Pipeline, PipelineSource, Runtime, Stream};
+
+use crate::device::CudaShared;
+use crate::fake::{self, Live, mix};
+use crate::inject::{self, Call};
+use crate::{CudaDevice, CudaOptions};
+
+/// The fake driver and the injected failures are the process's: one test at a time.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    inject::install();
+    inject::stop();
+    turn
+}
+
+fn options() -> CudaOptions {
+    CudaOptions {
+        cache: None,
+        graph_from: 3,
+        look: Duration::from_micros(20),
+        launcher: false,
+        validate: false,
+        ..CudaOptions::default()
+    }
+}
+
+fn open(options: CudaOptions) -> Runtime {
+    Runtime::new(CudaDevice::open(options).expect("the fake device opens"))
+}
+
+fn shared(runtime: &Runtime) -> Arc<CudaShared> {
+    runtime.extension().unwrap().downcast::<CudaShared>().unwrap()
+}
+
+fn kernel(runtime: &Runtime, entry: &str, more: &str) -> Result<Arc<Pipeline>, Error> {
+    let source = PipelineSource::new(entry, "cuda", "text").specialised(&*format!("entry {entry}\n{more}"));
+    runtime.pipeline(&source)
+}
+
+fn encode_mix(
+    stream: &Stream,
+    kernel: &Arc<Pipeline>,
+    (a, b, out): (&Buffer, &Buffer, &Buffer),
+    salt: u32,
+) -> Result<(), Error> {
+    let n = (out.len() / 4) as u32;
+    let command = stream.encode("mix").read(a).read(b).write(out);
+    let command = command.constants(&salt.to_ne_bytes()).constants(&n.to_ne_bytes());
+    command.dispatch(kernel, [u64::from(n), 1, 1], [64, 1, 1])
+}
+
+fn encode_bump(stream: &Stream, kernel: &Arc<Pipeline>, x: &Buffer) -> Result<(), Error> {
+    let n = (x.len() / 4) as u32;
+    let command = stream.encode("bump").read_write(x).constants(&n.to_ne_bytes());
+    command.dispatch(kernel, [u64::from(n), 1, 1], [64, 1, 1])
+}
+
+fn words(buffer: &Buffer) -> Result<Vec<u32>, Error> {
+    let guard = buffer.read()?;
+    let word = |word: &[u8]| u32::from_ne_bytes(word.try_into().unwrap());
+    Ok(guard.bytes().chunks_exact(4).map(word).collect())
+}
+
+const WORDS: usize = 33;
+
+/// A buffer and what it holds if nothing fails.
+type Result4 = (Buffer, Vec<u32>);
+
+/// Chains on two streams that wait for each other, updates in place, copies, clears; the same shape several times, so that
+/// graphs are made, changed and launched. Whatever was encoded is given back; what could not be is left out.
+fn program(runtime: &Runtime, streams: &[Stream; 2], salt: u32) -> Vec<Result4> {
+    let mut results: Vec<Result4> = Vec::new();
+    let mut part = |round: u32| -> Result<(), Error> {
+        let (mixer, bumper) = (kernel(runtime, "mix", "")?, kernel(runtime, "bump", "")?);
+        let start: Vec<u32> = (0..WORDS as u32).map(|at| at * 3 + round).collect();
+        let x = runtime.upload(&start)?;
+        let mut host = start.clone();
+        let [one, two] = streams;
+        for step in 0..3 {
+            let salt = salt + 10 * round + step;
+            // One stream computes, the other updates in place, the first reads again.
+            let first = one.alloc(4 * WORDS)?;
+            encode_mix(one, &mixer, (&x, &x, &first), salt)?;
+            let expected: Vec<u32> = host.iter().map(|value| mix(*value, *value, salt)).collect();
+            encode_bump(two, &bumper, &first)?;
+            let bumped: Vec<u32> = expected.iter().map(|value| value.wrapping_add(1)).collect();
+            let copied = one.alloc(4 * WORDS)?;
+            one.encode("copy").read(&first).write(&copied).copy()?;
+            results.push((copied.clone(), bumped.clone()));
+            encode_bump(one, &bumper, &x)?;
+            host.iter_mut().for_each(|value| *value = value.wrapping_add(1));
+            // A part of fresh memory is written, the rest cleared: three bytes at its end, too.
+            let partly = one.alloc(4 * WORDS)?;
+            one.encode("clear").write_range(&partly, ..4 * WORDS - 3).clear()?;
+            one.encode("clear the rest").write_range(&partly, 4 * WORDS - 3..).clear()?;
+            one.encode("head").read_range(&copied, ..40).write_range(&partly, ..40).copy()?;
+            let head: Vec<u32> = (0..WORDS).map(|at| if at < 10 { bumped[at] } else { 0 }).collect();
+            results.push((partly, head));
+        }
+        one.commit()?;
+        results.push((x, host));
+        Ok(())
+    };
+    for round in 0..4 {
+        let _ = part(round);
+    }
+    results
+}
+
+/// How many results are right; an error has to say why, and anything else is a wrong number.
+fn judge(results: &[Result4], what: &str) -> usize {
+    let mut right = 0;
+    for (at, (buffer, expected)) in results.iter().enumerate() {
+        match words(buffer) {
+            Ok(found) => {
+                assert_eq!(&found, expected, "{what}: result {at} is wrong");
+                right += 1;
+            }
+            Err(error) => assert!(error.to_string().contains("CUDA_ERROR"), "{what}: no cause in: {error}"),
+        }
+    }
+    right
+}
+
+const ALL: usize = 4 * (3 * 2 + 1);
+
+/// Everything is done when the last handle is gone.
+fn gone(shared: Arc<CudaShared>, what: &str) {
+    let weak = Arc::downgrade(&shared);
+    drop(shared);
+    let begun = Instant::now();
+    while weak.strong_count() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}: the device is still there");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The program, with a failure; then again without. Gives how many results were right the first time, and how many calls of
+/// each kind it made.
+fn run(options: &CudaOptions, seed: u64, failure: Option<(Call, u64, u32, bool)>) -> (usize, Vec<u64>) {
+    let what = format!("seed {seed}, launcher {}, {failure:?}", options.launcher);
+    fake::reset(seed);
+    let runtime = open(options.clone());
+    let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
+    // Kernels, graphs and channels are there from the first time on: failures hit the middle as well as the start.
+    if seed % 2 == 1 {
+        assert_eq!(judge(&program(&runtime, &streams, 0), &what), ALL, "{what}: before");
+    }
+    let before = Call::ALL.map(inject::calls);
+    if let Some((call, nth, code, lasting)) = failure {
+        inject::fail(call, nth, code, lasting);
+    }
+    let results = program(&runtime, &streams, 100);
+    let right = judge(&results, &what);
+    inject::stop();
+    let calls = Call::ALL.map(|call| inject::calls(call) - before[call as usize]).to_vec();
+    // What was right stays so; a read that was refused succeeds now.
+    assert!(judge(&results, &what) >= right, "{what}: read again");
+    drop(results);
+    let again = program(&runtime, &streams, 200);
+    assert_eq!(judge(&again, &what), ALL, "{what}: everything again; lost: {:?}", runtime.lost());
+    drop(again);
+    let device = shared(&runtime);
+    drop(streams);
+    drop(runtime);
+    gone(device, &what);
+    assert_eq!(fake::live(), Live::default(), "{what}: something was not given back");
+    (right, calls)
+}
+
+fn sweep(options: &CudaOptions, seeds: std::ops::Range<u64>) -> (u64, u64) {
+    let (mut runs, mut hit) = (0, 0);
+    for seed in seeds {
+        let (right, counts) = run(options, seed, None);
+        assert_eq!(right, ALL);
+        for call in Call::ALL {
+            let count = counts[call as usize];
+            let step = count.div_ceil(16).max(1);
+            for nth in (1..=count).step_by(step as usize) {
+                for (code, lasting) in [(2, false), (1, true)] {
+                    let refused = inject::refused();
+                    run(options, seed, Some((call, nth, code, lasting)));
+                    runs += 1;
+                    hit += u64::from(inject::refused() > refused);
+                }
+            }
+        }
+    }
+    (runs, hit)
+}
+
+#[test]
+fn a_call_that_is_refused_fails_what_needs_it_and_nothing_else() {
+    let _turn = turn();
+    let (runs, hit) = sweep(&options(), 0..4);
+    assert!(runs > 200 && hit * 10 > runs * 7, "{hit} of {runs} failures were made");
+}
+
+#[test]
+fn the_same_where_a_thread_of_the_device_launches() {
+    let _turn = turn();
+    let (runs, hit) = sweep(&CudaOptions { launcher: true, ..options() }, 0..4);
+    assert!(runs > 200 && hit * 10 > runs * 7, "{hit} of {runs} failures were made");
+}
+
+#[test]
+fn a_submission_whose_end_cannot_be_marked_is_waited_for_and_right() {
+    let _turn = turn();
+    fake::reset(3);
+    let runtime = open(options());
+    let (stream, bumper) = (runtime.stream().unwrap(), kernel(&runtime, "bump", "").unwrap());
+    let x = runtime.upload(&[5u32; 8]).unwrap();
+    inject::fail(Call::Record, 1, 2, false);
+    encode_bump(&stream, &bumper, &x).unwrap();
+    stream.commit().unwrap();
+    inject::stop();
+    assert_eq!(words(&x).unwrap(), [6; 8]);
+    assert_eq!((shared(&runtime).counters().unmarked, runtime.lost().is_some()), (1, false));
+}
+
+#[test]
+fn a_refused_launch_keeps_its_readers_from_running() {
+    let _turn = turn();
+    for graph_from in [2, usize::MAX] {
+        fake::reset(1);
+        let runtime = open(CudaOptions { graph_from, ..options() });
+        let (stream, mixer) = (runtime.stream().unwrap(), kernel(&runtime, "mix", "").unwrap());
+        let x = runtime.upload(&[1u32; 8]).unwrap();
+        let (a, b, c) = (stream.alloc(32).unwrap(), stream.alloc(32).unwrap(), stream.alloc(32).unwrap());
+        let launches = inject::calls(Call::Launch);
+        inject::fail(Call::LaunchGraph, 1, 2, false);
+        inject::fail(Call::Launch, 1, 2, false);
+        encode_mix(&stream, &mixer, (&x, &x, &a), 1).unwrap();
+        encode_mix(&stream, &mixer, (&a, &x, &b), 2).unwrap();
+        encode_mix(&stream, &mixer, (&x, &x, &c), 3).unwrap();
+        stream.synchronize().ok();
+        inject::stop();
+        let (first, second) = (a.read().err().unwrap(), b.read().err().unwrap());
+        assert!(first.fault().unwrap().same(second.fault().unwrap()), "{first} and {second}");
+        assert_eq!(words(&c).unwrap(), [mix(1, 1, 3); 8]);
+        // The first was refused, the third ran.
+        assert_eq!(inject::calls(Call::Launch) - launches, 2, "the reader was launched");
+    }
+}
+
+#[test]
+fn a_panic_while_launching_fails_one_submission_and_leaves_the_device() {
+    let _turn = turn();
+    for launcher in [false, true] {
+        for nth in 1..=6 {
+            fake::reset(nth as u64);
+            let runtime = open(CudaOptions { launcher, ..options() });
+            let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
+            fake::panic_at("enqueue", nth);
+            let results = program(&runtime, &streams, 7);
+            let mut failed = 0;
+            for (buffer, expected) in &results {
+                match words(buffer) {
+                    Ok(found) => assert_eq!(&found, expected),
+                    Err(error) => {
+                        assert!(error.to_string().contains("on purpose"), "{error}");
+                        failed += 1;
+                    }
+                }
+            }
+            assert!(failed > 0, "nothing failed");
+            assert!(runtime.lost().is_none());
+            drop(results);
+            let again = program(&runtime, &streams, 9);
+            assert_eq!(judge(&again, "after a panic"), ALL);
+        }
+    }
+}
+
+#[test]
+fn a_panic_of_a_thread_of_the_device_loses_it_with_that_cause() {
+    let _turn = turn();
+    for name in ["reaper", "launcher"] {
+        fake::reset(5);
+        let runtime = open(CudaOptions { launcher: true, ..options() });
+        let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
+        fake::panic_at(name, 1);
+        let results = program(&runtime, &streams, 1);
+        for (buffer, expected) in &results {
+            match words(buffer) {
+                Ok(found) => assert_eq!(&found, expected),
+                Err(error) => assert!(error.to_string().contains("on purpose"), "{error}"),
+            }
+        }
+        let begun = Instant::now();
+        while shared(&runtime).lost().is_none() && begun.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let cause = shared(&runtime).lost().map(str::to_string);
+        assert!(cause.as_deref().is_some_and(|cause| cause.contains(name)), "{name}: {cause:?}");
+        drop((results, streams));
+        let device = shared(&runtime);
+        drop(runtime);
+        gone(device, name);
+    }
+}
+
+#[test]
+fn a_fault_of_a_kernel_loses_the_device_and_every_result_says_why() {
+    let _turn = turn();
+    for launcher in [false, true] {
+        fake::reset(9);
+        let runtime = open(CudaOptions { launcher, ..options() });
+        let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
+        let wild = kernel(&runtime, "wild", "").unwrap();
+        let x = runtime.upload(&[1u32; 8]).unwrap();
+        streams[0].encode("wild").read_write(&x).dispatch(&wild, [1, 1, 1], [1, 1, 1]).unwrap();
+        let results = program(&runtime, &streams, 1);
+        assert!(x.read().is_err_and(|error| error.to_string().contains("ILLEGAL_ADDRESS")));
+        judge(&results, "lost");
+        assert!(runtime.lost().is_some());
+        drop((results, streams, x, wild));
+        let device = shared(&runtime);
+        drop(runtime);
+        gone(device, "lost");
+    }
+}
+
+#[test]
+fn many_threads_with_failures_get_right_numbers_or_errors_and_then_right_numbers() {
+    let _turn = turn();
+    fake::reset(11);
+    let runtime = open(CudaOptions { launcher: true, ..options() });
+    let rounds = |faulty: bool| {
+        std::thread::scope(|scope| {
+            for thread in 0..8u32 {
+                let runtime = &runtime;
+                scope.spawn(move || {
+                    let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
+                    for round in 0..6 {
+                        if faulty && thread == 0 {
+                            let call = Call::ALL[round as usize * 5 % Call::ALL.len()];
+                            inject::fail(call, u64::from(3 * round + 1), 2, false);
+                        }
+                        let right = judge(&program(runtime, &streams, 1000 * thread + round), "threads");
+                        assert!(faulty || right == ALL);
+                    }
+                });
+            }
+        });
+        inject::stop();
+    };
+    rounds(true);
+    rounds(false);
+    assert!(runtime.lost().is_none());
+}
+
+#[test]
+fn under_validation_an_early_launch_is_checked_against_work_in_flight() {
+    let _turn = turn();
+    fake::reset(2);
+    let runtime = open(CudaOptions { validate: true, ..options() });
+    let stream = runtime.stream().unwrap();
+    let (mixer, early) =
+        (kernel(&runtime, "mix", "").unwrap(), kernel(&runtime, "early", "ahead 1").unwrap());
+    let (x, weights) = (runtime.upload(&[1u32; 8]).unwrap(), runtime.upload(&[2u32; 8]).unwrap());
+    for _ in 0..3 {
+        let (a, b) = (stream.alloc(32).unwrap(), stream.alloc(32).unwrap());
+        encode_mix(&stream, &mixer, (&x, &x, &a), 1).unwrap();
+        encode_mix(&stream, &early, (&a, &weights, &b), 2).unwrap();
+        // It reads `a`, which the submission writes, as a weight: that is launched in full order.
+        let c = stream.alloc(32).unwrap();
+        encode_mix(&stream, &early, (&weights, &a, &c), 3).unwrap();
+        let first = mix(1, 1, 1);
+        assert_eq!(words(&b).unwrap(), [mix(first, 2, 2); 8]);
+        assert_eq!(words(&c).unwrap(), [mix(2, first, 3); 8]);
+    }
+    assert!(runtime.lost().is_none());
+}
+
+#[test]
+fn clears_of_odd_lengths_at_odd_places_set_those_bytes_alone() {
+    let _turn = turn();
+    for graph_from in [2, usize::MAX] {
+        fake::reset(4);
+        let runtime = open(CudaOptions { graph_from, ..options() });
+        let stream = runtime.stream().unwrap();
+        for round in 0..4usize {
+            let x = runtime.upload(&[7u8; 100]).unwrap();
+            let ranges = [0..1, 3..3, 5..12 + round, 50..99];
+            for range in ranges.clone() {
+                stream.encode("clear").write_range(&x, range).clear().unwrap();
+            }
+            let found = x.read().unwrap().bytes().to_vec();
+            let expected: Vec<u8> = (0..100)
+                .map(|at| if ranges.iter().any(|range| range.contains(&at)) { 0 } else { 7 })
+                .collect();
+            assert_eq!(found, expected, "round {round}");
+        }
+        assert_eq!(shared(&runtime).counters().graph_failures, 0);
+    }
+}
