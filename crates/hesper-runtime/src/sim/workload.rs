@@ -120,7 +120,11 @@ impl Decode {
     /// Runs it.
     pub fn run(&self) -> Verdict {
         // Every other run is on a discrete card, whose memory the host cannot see.
-        let sim = Sim::builder(self.seed).batch(6).refuse(REFUSED).host_visible(self.seed % 2 == 0).build();
+        let sim = Sim::builder(self.seed)
+            .batch(6)
+            .refuse(REFUSED)
+            .host_visible(self.seed.is_multiple_of(2))
+            .build();
         let runtime = Runtime::builder(sim.clone())
             .ablate(self.ablation)
             .validate(self.validate)
