@@ -42,7 +42,10 @@ pub fn outside_cases() -> Vec<Outside> {
     };
     vec![
         reads("read_past_the_end", "uint i = thread_position_in_grid.x;\nout[i] = x[i + 60];\nother[i] = 1;"),
-        reads("read_before_the_start", "int i = thread_position_in_grid.x;\nout[i] = x[i - 5];\nother[i] = 1;"),
+        reads(
+            "read_before_the_start",
+            "int i = thread_position_in_grid.x;\nout[i] = x[i - 5];\nother[i] = 1;",
+        ),
         reads(
             "read_far_away",
             "long i = thread_position_in_grid.x;\nout[i] = x[i << 40] + x[i - (1l << 62)];\nother[i] = 1;",
@@ -51,16 +54,21 @@ pub fn outside_cases() -> Vec<Outside> {
             "read_a_vector_across_the_end",
             "uint i = thread_position_in_grid.x;\nfloat4 v = float4(((const device packed_float4*)(x + i))[0]);\nout[i] = v.x;\nother[i] = v.w;",
         ),
-        reads(
-            "read_by_index",
-            "uint i = thread_position_in_grid.x;\nout[i] = x[indices[i]];\nother[i] = 1;",
-        ),
+        reads("read_by_index", "uint i = thread_position_in_grid.x;\nout[i] = x[indices[i]];\nother[i] = 1;"),
         reads(
             "read_in_a_branch",
             "uint i = thread_position_in_grid.x;\nif (i % 3 == 0) { out[i] = x[i * 2]; } else { out[i] = x[i]; }\nother[i] = 1;",
         ),
-        writes("write_past_the_end", "body:2", "uint i = thread_position_in_grid.x;\nout[i + 1] = x[i];\nother[i] = 1;"),
-        writes("write_before_the_start", "body:2", "int i = thread_position_in_grid.x;\nout[i - 7] = x[i];\nother[i] = 1;"),
+        writes(
+            "write_past_the_end",
+            "body:2",
+            "uint i = thread_position_in_grid.x;\nout[i + 1] = x[i];\nother[i] = 1;",
+        ),
+        writes(
+            "write_before_the_start",
+            "body:2",
+            "int i = thread_position_in_grid.x;\nout[i - 7] = x[i];\nother[i] = 1;",
+        ),
         writes(
             "write_far_away",
             "body:2",

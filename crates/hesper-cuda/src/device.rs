@@ -257,7 +257,11 @@ impl CudaShared {
     }
 
     /// Writes a kernel of the kernel language as CUDA C++ and loads it.
-    fn load_kernel(&self, source: &PipelineSource, kernel: &Arc<ir::Kernel>) -> Result<(Kernel, usize), DeviceError> {
+    fn load_kernel(
+        &self,
+        source: &PipelineSource,
+        kernel: &Arc<ir::Kernel>,
+    ) -> Result<(Kernel, usize), DeviceError> {
         let says = |what: &str| source.specialisation.as_str().lines().any(|line| line == what);
         let (flat, bounds) = (!says("upright"), says("bounds"));
         let max_threads = most_threads(source)?;

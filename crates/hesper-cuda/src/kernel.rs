@@ -357,7 +357,8 @@ mod tests {
         let mut bytes = Vec::new();
         let pointers = [0x1000u64, 0x2000].into_iter();
         layout.pack(pointers, &[5, 0, 0, 0, 0, 0, 0, 0], &[40, 80, 0x3000], [7, 8, 9], &mut bytes).unwrap();
-        let words: Vec<u64> = bytes.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap())).collect();
+        let words: Vec<u64> =
+            bytes.chunks_exact(8).map(|c| u64::from_ne_bytes(c.try_into().unwrap())).collect();
         assert_eq!(words[..9], [0x1000, 0x2000, 5, 40, 80, 0x3000, 7, 8, 9]);
     }
 

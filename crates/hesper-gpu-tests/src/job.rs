@@ -65,14 +65,13 @@ impl Job {
     pub fn executed(&self) -> Result<(Outputs, Option<Box<Violation>>), String> {
         let program = Program::compile(&self.kernel).map_err(|e| e.to_string())?;
         let mut dropped = None;
-        let outputs =
-            self.on_host(|bindings| match program.run(bindings, &self.launch, &Cancel::new()) {
-                Err(ExecError::Dropped(violation)) => {
-                    dropped = Some(violation);
-                    Ok(())
-                }
-                outcome => outcome.map_err(|e| e.to_string()),
-            })?;
+        let outputs = self.on_host(|bindings| match program.run(bindings, &self.launch, &Cancel::new()) {
+            Err(ExecError::Dropped(violation)) => {
+                dropped = Some(violation);
+                Ok(())
+            }
+            outcome => outcome.map_err(|e| e.to_string()),
+        })?;
         Ok((outputs, dropped))
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Condvar, Mutex};
 use hesper_corpus::Case;
 use hesper_cuda::compiler::Compiler;
 use hesper_cuda::disk::Compiled;
-use hesper_kernel::cuda::{CudaSource, Options, emit};
 use hesper_kernel::bounds::Violation;
+use hesper_kernel::cuda::{CudaSource, Options, emit};
 use hesper_kernel::custom::Binding;
 
 use crate::job::{Answer, Job, Outputs};

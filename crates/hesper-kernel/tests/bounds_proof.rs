@@ -5,7 +5,9 @@
 mod support;
 
 use hesper_kernel::bounds::{ArgFacts, Proof, prove};
-use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised, TemplateValue};
+use hesper_kernel::custom::{
+    Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised, TemplateValue,
+};
 use hesper_kernel::interp::{self, FindingKind};
 use hesper_kernel::ir::{Kernel, ParamKind, Scalar};
 use hesper_kernel::launch::{Arg, Bindings, Launch};
@@ -45,7 +47,9 @@ fn run(kernel: &Kernel, launch: &Launch, args: &[Vec<u8>], fill: u8) -> (Vec<Vec
     let outside = report.findings.iter().any(|finding| {
         matches!(
             finding.kind,
-            FindingKind::OutOfBounds { .. } | FindingKind::NullPointer { .. } | FindingKind::Misaligned { .. }
+            FindingKind::OutOfBounds { .. }
+                | FindingKind::NullPointer { .. }
+                | FindingKind::Misaligned { .. }
         )
     });
     (memory, outside)
@@ -59,7 +63,11 @@ fn assert_true(kernel: &Kernel, launch: &Launch, args: &[Vec<u8>], known: &[bool
     if proof.covered.contains(&true) {
         let (ones, _) = run(kernel, launch, args, 0xff);
         for (i, covered) in proof.covered.iter().enumerate() {
-            assert!(!covered || zeros[i] == ones[i], "{what}: {} is not covered\n{kernel}", kernel.params[i].name);
+            assert!(
+                !covered || zeros[i] == ones[i],
+                "{what}: {} is not covered\n{kernel}",
+                kernel.params[i].name
+            );
         }
     }
     proof
@@ -90,7 +98,11 @@ fn specialise(call: &Call<'_>, header: &str) -> Specialised {
                 size: shape.iter().product::<usize>() as u64,
             })
             .collect(),
-        template: call.template.iter().map(|(name, x)| ((*name).to_string(), TemplateValue::Int(*x))).collect(),
+        template: call
+            .template
+            .iter()
+            .map(|(name, x)| ((*name).to_string(), TemplateValue::Int(*x)))
+            .collect(),
         output_dtypes: vec![F32; outputs.len()],
     };
     kernel.specialise(&info).unwrap()
@@ -108,7 +120,8 @@ fn arguments(call: &Call<'_>, kernel: &Specialised) -> (Vec<Vec<u8>>, Vec<bool>)
             let (name, shape) = call.inputs[i];
             let n = shape.iter().product::<usize>();
             let index = name.starts_with('i');
-            let bytes = (0..n).flat_map(|x| if index { (x as i32).to_le_bytes() } else { (x as f32 - 3.0).to_le_bytes() });
+            let bytes = (0..n)
+                .flat_map(|x| if index { (x as i32).to_le_bytes() } else { (x as f32 - 3.0).to_le_bytes() });
             (bytes.collect(), false)
         }
         Binding::Output(i) => (vec![0; call.outputs[i].1 * 4], false),
@@ -119,7 +132,8 @@ fn arguments(call: &Call<'_>, kernel: &Specialised) -> (Vec<Vec<u8>>, Vec<bool>)
         }
         Binding::Strides(i) => {
             let shape = call.inputs[i].1;
-            let strides: Vec<i64> = (0..shape.len()).map(|a| shape[a + 1..].iter().product::<usize>() as i64).collect();
+            let strides: Vec<i64> =
+                (0..shape.len()).map(|a| shape[a + 1..].iter().product::<usize>() as i64).collect();
             (ints(&strides, true), true)
         }
     };
@@ -155,30 +169,45 @@ fn element_wise_kernels_are_proven_in_range_and_covered() {
         ("for (uint k = i; k < N; k += threads_per_grid.x) out[k] = x[k];", x, 100, [32, 1, 1], [32, 1, 1]),
         (
             "uint r = thread_position_in_grid.y; if (i < 50 && r < 6) out[r * 50 + i] = x[r * 50 + i];",
-            y, 300, [64, 8, 1], [32, 4, 1],
+            y,
+            300,
+            [64, 8, 1],
+            [32, 4, 1],
         ),
         (
             "uint r = thread_position_in_grid.y; int w = x_shape[1]; if (i >= w) return; out[r * w + i] = x[r * w + i];",
-            y, 300, [64, 6, 1], [32, 1, 1],
+            y,
+            300,
+            [64, 6, 1],
+            [32, 1, 1],
         ),
         ("uint r = i / 50, c = i % 50; out[r * 50 + c] = x[r * 50 + c];", y, 300, [300, 1, 1], [32, 1, 1]),
         ("uint r = i / 50, c = i % 50; out[c * 6 + r] = x[i];", y, 300, [300, 1, 1], [32, 1, 1]),
         (
             "uint j = threadgroup_position_in_grid.x * threads_per_threadgroup.x + thread_position_in_threadgroup.x; out[j] = x[j];",
-            x, 100, [100, 1, 1], [25, 1, 1],
+            x,
+            100,
+            [100, 1, 1],
+            [25, 1, 1],
         ),
         (
             "uint row = threadgroup_position_in_grid.x; uint lane = thread_index_in_simdgroup; float s = 0;
              for (int k = lane; k < 50; k += 32) s += x[row * 50 + k];
              s = simd_sum(s);
              for (int k = lane; k < 50; k += 32) out[row * 50 + k] = x[row * 50 + k] / s;",
-            y, 300, [192, 1, 1], [32, 1, 1],
+            y,
+            300,
+            [192, 1, 1],
+            [32, 1, 1],
         ),
         (
             "uint row = threadgroup_position_in_grid.x * 2 + simdgroup_index_in_threadgroup;
              float s = 0; for (int k = thread_index_in_simdgroup; k < 50; k += 32) s += x[row * 50 + k];
              s = simd_sum(s); if (thread_index_in_simdgroup == 0) out[row] = s;",
-            y, 6, [192, 1, 1], [64, 1, 1],
+            y,
+            6,
+            [192, 1, 1],
+            [64, 1, 1],
         ),
     ];
     for (source, inputs, size, grid, threadgroup) in lines {
@@ -214,7 +243,12 @@ fn what_may_be_out_of_range_or_unwritten_is_not_claimed() {
         ("uint k = i * 0x40000001u; out[k & 127] = x[i];", false, false, [100, 1, 1]),
         ("for (uint k = i; k < 100; k += 7) { if (x[k] < 0) break; out[k] = 1; }", true, false, [7, 1, 1]),
         ("for (uint k = i, j = 0; k < 100 && j > 2; k += 10, j++) out[k] = 1;", true, false, [10, 1, 1]),
-        ("for (uint k = i; k < 100; k += 10) { if ((k / 10) % 2) continue; out[k] = 1; }", true, false, [10, 1, 1]),
+        (
+            "for (uint k = i; k < 100; k += 10) { if ((k / 10) % 2) continue; out[k] = 1; }",
+            true,
+            false,
+            [10, 1, 1],
+        ),
         ("for (uint k = i; k % 40 < 30; k += 10) { out[k % 100] = 1; }", true, false, [10, 1, 1]),
         ("if (i > 3) { if (x[i] > 0) return; } out[i] = 1;", true, false, [100, 1, 1]),
     ];
@@ -312,8 +346,23 @@ fn claims_about_random_index_arithmetic_hold() {
         let threadgroup = [[8, 1, 1], [4, 2, 1], [32, 1, 1], [5, 1, 1]][r.below(4) as usize];
         let size = [w * h, grid[0] * grid[1], grid[0], w][r.below(4) as usize] as usize;
         let atoms = [
-            "i", "j", "gx", "lx", "lane", "sg", "li", "i / W", "i % W", "i / 3", "lx % 4", "lx / 4", "(i & 3)", "(i >> 2)",
-            "min(i, W - 1)", "k", "k",
+            "i",
+            "j",
+            "gx",
+            "lx",
+            "lane",
+            "sg",
+            "li",
+            "i / W",
+            "i % W",
+            "i / 3",
+            "lx % 4",
+            "lx / 4",
+            "(i & 3)",
+            "(i >> 2)",
+            "min(i, W - 1)",
+            "k",
+            "k",
         ];
         let factors = ["1", "W", "H", "2", "4", "3", "W * H", "32"];
         let mut index = String::new();
@@ -330,7 +379,12 @@ fn claims_about_random_index_arithmetic_hold() {
             _ => String::new(),
         };
         let loops = match r.below(4) {
-            0 => format!("for (int k = {}; k < {}; k += {}) ", r.one(&["0", "lane", "i", "lx"]), r.one(&["W", "H", "40"]), r.one(&["1", "8", "32", "threads_per_grid.x"])),
+            0 => format!(
+                "for (int k = {}; k < {}; k += {}) ",
+                r.one(&["0", "lane", "i", "lx"]),
+                r.one(&["W", "H", "40"]),
+                r.one(&["1", "8", "32", "threads_per_grid.x"])
+            ),
             1 => format!("for (int k = {}; k >= 0; k -= {}) ", r.one(&["W - 1", "H", "lx"]), 1 + r.below(4)),
             _ => "int k = 1; ".to_string(),
         };
@@ -396,7 +450,8 @@ fn claims_about_the_corpus_hold_and_most_of_it_is_proven() {
         let (args, known) = corpus_arguments(&case, &special);
         let launch = Launch::new(case.grid.map(|x| x as u64), case.threadgroup.map(|x| x as u64)).unwrap();
         let proof = assert_true(&special.kernel, &launch, &args, &known, case.name);
-        let mut outputs = special.bindings.iter().zip(&proof.covered).filter(|(b, _)| matches!(b, Binding::Output(_)));
+        let mut outputs =
+            special.bindings.iter().zip(&proof.covered).filter(|(b, _)| matches!(b, Binding::Output(_)));
         let all = outputs.all(|(_, covered)| *covered);
         total += 1;
         in_range += usize::from(proof.in_range);
@@ -405,6 +460,12 @@ fn claims_about_the_corpus_hold_and_most_of_it_is_proven() {
             open.push(format!("{} ({}, {all})", case.name, proof.in_range));
         }
     }
-    println!("{in_range} of {total} in range, {covered} covered; others (in range, covered): {}", open.join(", "));
-    assert!(in_range * 10 >= total * 6 && covered * 10 >= total * 6, "{in_range}, {covered} of {total}: {open:?}");
+    println!(
+        "{in_range} of {total} in range, {covered} covered; others (in range, covered): {}",
+        open.join(", ")
+    );
+    assert!(
+        in_range * 10 >= total * 6 && covered * 10 >= total * 6,
+        "{in_range}, {covered} of {total}: {open:?}"
+    );
 }

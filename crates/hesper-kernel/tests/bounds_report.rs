@@ -15,8 +15,15 @@ const BYTES: usize = THREADS * 4;
 
 fn specialise(case: &Outside) -> Specialised {
     let outputs = ["out", "other"];
-    let kernel =
-        CustomKernel::new(case.name, &["x", "indices"], &outputs, case.source, case.header, true, case.atomic);
+    let kernel = CustomKernel::new(
+        case.name,
+        &["x", "indices"],
+        &outputs,
+        case.source,
+        case.header,
+        true,
+        case.atomic,
+    );
     let input = |s| InputInfo { dtype: KernelDtype::Scalar(s), ndim: 1, size: THREADS as u64 };
     let call = CallInfo {
         inputs: vec![input(Scalar::F32), input(Scalar::I32)],
@@ -61,8 +68,14 @@ type Compile = Box<dyn Fn(&Kernel) -> Program>;
 fn executors() -> Vec<(String, Compile)> {
     let mut all: Vec<(String, Compile)> = Vec::new();
     for level in SimdLevel::all().into_iter().filter(|level| level.is_available()) {
-        all.push((format!("bytecode at {level:?}"), Box::new(move |k| Program::compile_bytecode(k, level).unwrap())));
-        all.push((format!("the best code at {level:?}"), Box::new(move |k| Program::compile_for(k, level).unwrap())));
+        all.push((
+            format!("bytecode at {level:?}"),
+            Box::new(move |k| Program::compile_bytecode(k, level).unwrap()),
+        ));
+        all.push((
+            format!("the best code at {level:?}"),
+            Box::new(move |k| Program::compile_for(k, level).unwrap()),
+        ));
     }
     all
 }

@@ -120,11 +120,15 @@ fn elementwise(b: &mut Bench<'_>) -> Result<(), Error> {
     let text = "uint i = thread_position_in_grid.x; int j = indices[i]; out[j] = 2.0f * x[j] + 1.0f;";
     let checked = CustomKernel::new("axpb_indexed", &["x", "indices"], &["out"], text)?;
     for (name, kernel) in [("", checked.clone()), (", unchecked", checked.unchecked())] {
-        b.line(&format!("custom kernel by index, 64M f32{name}"), Unit::Bytes(12.0 * x.size() as f64), || {
-            let call = kernel.call(&[x.clone(), indices.clone()]);
-            let call = call.grid([x.size() as u64, 1, 1]).threadgroup([256, 1, 1]).init_value(0.0);
-            Ok(call.output(&[x.size()], Dtype::Float32).run()?.swap_remove(0))
-        });
+        b.line(
+            &format!("custom kernel by index, 64M f32{name}"),
+            Unit::Bytes(12.0 * x.size() as f64),
+            || {
+                let call = kernel.call(&[x.clone(), indices.clone()]);
+                let call = call.grid([x.size() as u64, 1, 1]).threadgroup([256, 1, 1]).init_value(0.0);
+                Ok(call.output(&[x.size()], Dtype::Float32).run()?.swap_remove(0))
+            },
+        );
     }
     let text = "uint i = thread_position_in_grid.x; float4 v = ((device const float4*)x)[i];
                 ((device float4*)out)[i] = 2.0f * v + 1.0f;";

@@ -86,7 +86,12 @@ pub(super) enum Expr {
     Binary(Arith, Scalar, Id, Id),
     Convert(Scalar, Id),
     /// `start + count * step`, `count` being the symbol of a loop's iterations.
-    Induction { start: Id, count: Id, step: i128, scalar: Scalar },
+    Induction {
+        start: Id,
+        count: Id,
+        step: i128,
+        scalar: Scalar,
+    },
     Compare(CmpOp, Id, Id),
     Not(Id),
     Both(Id, Id),

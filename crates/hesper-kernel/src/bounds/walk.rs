@@ -85,10 +85,7 @@ struct Left {
 
 impl Left {
     fn or(self, other: Left) -> Left {
-        Left {
-            iteration: self.iteration || other.iteration,
-            returned: self.returned || other.returned,
-        }
+        Left { iteration: self.iteration || other.iteration, returned: self.returned || other.returned }
     }
 
     fn any(self) -> bool {
@@ -220,7 +217,11 @@ impl Walk<'_> {
                 }
                 Op::Break | Op::Continue => {
                     if let Some(innermost) = self.loops.last_mut() {
-                        let to = if inst.op == Op::Break { &mut innermost.breaks } else { &mut innermost.continues };
+                        let to = if inst.op == Op::Break {
+                            &mut innermost.breaks
+                        } else {
+                            &mut innermost.continues
+                        };
                         to.push(state);
                     }
                     return Ok((None, Left { iteration: true, ..left }));
@@ -245,7 +246,8 @@ impl Walk<'_> {
             None => {}
         }
         let depth = self.path.len();
-        let leaves = |block: BlockId| matches!(self.kernel.block(block).insts[..], [Inst { op: Op::Break, .. }]);
+        let leaves =
+            |block: BlockId| matches!(self.kernel.block(block).insts[..], [Inst { op: Op::Break, .. }]);
         let guard = self.heads(within).filter(|_| leaves(then) != leaves(els));
         let goes_on = leaves(els);
         let bounded = guard.and_then(|(count, mark)| {
@@ -448,7 +450,9 @@ impl Walk<'_> {
         let mut entry = state.clone();
         for (at, _) in set.iter().enumerate().filter(|(_, set)| **set) {
             entry.vars[at] = match state.vars[at] {
-                Val::Pointer(root, _) => Val::Pointer(root, self.exprs.symbol(Range::of(Scalar::I64), Kind::Other)),
+                Val::Pointer(root, _) => {
+                    Val::Pointer(root, self.exprs.symbol(Range::of(Scalar::I64), Kind::Other))
+                }
                 _ => self.unknown(self.kernel.vars[at].ty),
             };
         }
@@ -554,7 +558,13 @@ impl Walk<'_> {
     }
 
     /// How many iterations a loop has at most that goes on where a condition at the head of its body is `so`.
-    fn most_iterations(&mut self, facts: &Facts, (count, mark): (Id, u32), cond: Id, so: bool) -> Option<i128> {
+    fn most_iterations(
+        &mut self,
+        facts: &Facts,
+        (count, mark): (Id, u32),
+        cond: Id,
+        so: bool,
+    ) -> Option<i128> {
         let mut open = vec![(cond, so)];
         let mut most: Option<i128> = None;
         while let Some((cond, so)) = open.pop() {
@@ -947,7 +957,8 @@ impl Walk<'_> {
             },
             Op::Bitcast(a) => {
                 let from = self.kernel.ty(a);
-                let same = from.lanes() == ty.lanes() && is_integer(from) && from.scalar() != Some(Scalar::Bool);
+                let same =
+                    from.lanes() == ty.lanes() && is_integer(from) && from.scalar() != Some(Scalar::Bool);
                 of(self, a).filter(|_| same).map(|a| self.exprs.convert(facts, s, a))
             }
             _ => None,
@@ -1052,9 +1063,11 @@ impl Walk<'_> {
             Builtin::ThreadgroupPositionInGrid => self.divided(Arith::Div, axis, size),
             Builtin::ThreadPositionInThreadgroup => self.divided(Arith::Rem, axis, size),
             Builtin::ThreadsPerThreadgroup => {
-                let least = if whole(a) { launch.threadgroup[a] } else { launch.grid[a] % launch.threadgroup[a] };
+                let least =
+                    if whole(a) { launch.threadgroup[a] } else { launch.grid[a] % launch.threadgroup[a] };
                 let most = launch.threadgroup[a].min(launch.grid[a]);
-                self.exprs.symbol(Range { lo: i128::from(least.min(most)), hi: i128::from(most) }, Kind::Other)
+                self.exprs
+                    .symbol(Range { lo: i128::from(least.min(most)), hi: i128::from(most) }, Kind::Other)
             }
             Builtin::DispatchThreadsPerThreadgroup => self.exprs.constant(size),
             Builtin::ThreadgroupsPerGrid => self.exprs.constant(i128::from(launch.groups()[a])),
@@ -1067,7 +1080,8 @@ impl Walk<'_> {
                     return self.exprs.symbol(Range { lo: 0, hi: total - 1 }, Kind::Other);
                 }
                 let along = |a: usize| i128::from(launch.threadgroup[a].min(launch.grid[a]));
-                let [x, y, z] = [0, 1, 2].map(|a| self.divided(Arith::Rem, a, i128::from(launch.threadgroup[usize::from(a)])));
+                let [x, y, z] = [0, 1, 2]
+                    .map(|a| self.divided(Arith::Rem, a, i128::from(launch.threadgroup[usize::from(a)])));
                 let (row, plane) = (self.exprs.constant(along(0)), self.exprs.constant(along(0) * along(1)));
                 let y = self.exprs.binary(&facts, Arith::Mul, Scalar::U32, y, row);
                 let z = self.exprs.binary(&facts, Arith::Mul, Scalar::U32, z, plane);

@@ -233,7 +233,8 @@ impl Compiler<'_> {
                     *r = self.alloc(lane_size(s));
                 }
                 let pack = half::unpack(s, self.level);
-                let access = MemAccess { root, offset, imm, scalar: s, n: ty.lanes(), regs, pack, loc: inst.loc };
+                let access =
+                    MemAccess { root, offset, imm, scalar: s, n: ty.lanes(), regs, pack, loc: inst.loc };
                 let i = self.code.accesses.len() as u32;
                 self.code.accesses.push(access);
                 self.emit(Ins::Load(i));

@@ -368,15 +368,13 @@ impl Call {
                 let (data, shape) = (l.input(at), l.input_shape(at));
                 // A kernel's pointer is at the first element and reaches forwards only.
                 let backwards = data.strides.iter().any(|stride| *stride < 0);
-                let copy =
-                    (specialised.contiguous[at] || backwards) && !is_row_major(shape, &data.strides);
+                let copy = (specialised.contiguous[at] || backwards) && !is_row_major(shape, &data.strides);
                 if copy { l.row_major(at) } else { Ok(data.clone()) }
             })
             .collect::<Result<Vec<Data>>>()?;
         let runtime = l.stream().runtime();
-        let small = |bytes: &[u8]| -> Result<Bound> {
-            Ok(Bound::Known(runtime.upload(bytes)?, bytes.to_vec()))
-        };
+        let small =
+            |bytes: &[u8]| -> Result<Bound> { Ok(Bound::Known(runtime.upload(bytes)?, bytes.to_vec())) };
         specialised
             .bindings
             .iter()

@@ -353,8 +353,7 @@ impl<'a> Session<'a> {
                 // SAFETY: machine code wrote the lanes; stored parameters are bound writable.
                 let dropped = unsafe { place.scatter(first, n, at) };
                 if let Some(offset) = dropped.filter(|_| self.dropped.get().is_none()) {
-                    let site =
-                        WriteSite { loc: access.loc, access: AccessKind::Write, size: place.total };
+                    let site = WriteSite { loc: access.loc, access: AccessKind::Write, size: place.total };
                     let target = Target { object: u64::from(access.param) + 1, len: place.len, offset };
                     self.dropped.set(Some((site, target)));
                 }
