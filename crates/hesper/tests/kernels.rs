@@ -105,3 +105,65 @@ fn a_call_with_too_many_inputs_is_refused_although_the_kernel_is_known() {
     assert_eq!(call(&[x.clone()]).unwrap()[0].to_vec::<f32>().unwrap(), [1.0]);
     assert!(call(&[x.clone(), x]).is_err());
 }
+
+/// One launch of a kernel over one output.
+fn launched(kernel: &CustomKernel, inputs: &[Array], threads: u64, size: usize) -> Array {
+    let call = kernel.call(inputs).grid([threads, 1, 1]).threadgroup([32, 1, 1]);
+    call.output(&[size], Dtype::Float32).run().unwrap().swap_remove(0)
+}
+
+#[test]
+fn a_write_out_of_range_fails_that_launch_and_nothing_else() {
+    let source = "uint i = thread_position_in_grid.x;\nfloat v = x[i] * 2;\nout[i + 1] = v;";
+    let kernel = CustomKernel::new("shifted", &["x"], &["out"], source).unwrap();
+    let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0]);
+    let (before, bad) = (x.add(1.0).unwrap(), launched(&kernel, std::slice::from_ref(&x), 4, 4));
+    let after = x.multiply(bad.add(0.0).unwrap()).unwrap();
+    hesper::async_eval([&before, &bad, &after]).ok();
+    let error = bad.to_vec::<f32>().unwrap_err().to_string();
+    for part in ["shifted", "body:3", "`out` (16 bytes)", "index 4 of 4"] {
+        assert!(error.contains(part), "no {part:?} in {error}");
+    }
+    // Again the same, and so is what was computed from it.
+    assert_eq!(bad.to_vec::<f32>().unwrap_err().to_string(), error);
+    assert!(after.to_vec::<f32>().unwrap_err().to_string().contains("shifted"));
+    // Others are good, and the kernel itself goes on.
+    assert_eq!(before.to_vec::<f32>().unwrap(), [2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(x.to_vec::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    let good = launched(&kernel, std::slice::from_ref(&x), 3, 4);
+    assert_eq!(good.to_vec::<f32>().unwrap()[1..], [2.0, 4.0, 6.0]);
+}
+
+#[test]
+fn a_read_out_of_range_gives_zero() {
+    let source = "uint i = thread_position_in_grid.x; out[i] = x[i * 2] + 1;";
+    let kernel = CustomKernel::new("far", &["x"], &["out"], source).unwrap();
+    let out = launched(&kernel, &[Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0])], 4, 4);
+    assert_eq!(out.to_vec::<f32>().unwrap(), [2.0, 4.0, 1.0, 1.0]);
+}
+
+#[test]
+fn an_unchecked_kernel_drops_writes_without_a_report() {
+    let source = "uint i = thread_position_in_grid.x; out[i + 1] = x[i];";
+    let checked = CustomKernel::new("shifted", &["x"], &["out"], source).unwrap();
+    let x = Array::from_slice(&[1.0f32, 2.0, 3.0]);
+    let unchecked = checked.clone().unchecked();
+    let call = unchecked.call(std::slice::from_ref(&x)).grid([3, 1, 1]).threadgroup([3, 1, 1]);
+    let out = call.init_value(9.0).output(&[3], Dtype::Float32).run().unwrap();
+    assert_eq!(out[0].to_vec::<f32>().unwrap(), [9.0, 1.0, 2.0]);
+    // The two are different kernels.
+    assert!(launched(&checked, &[x], 3, 3).to_vec::<f32>().is_err());
+}
+
+#[test]
+fn all_outputs_of_a_launch_fail_together_and_large_launches_name_the_first_index() {
+    let source = "uint i = thread_position_in_grid.x; a[i] = 1; b[i * 3] = 2;";
+    let kernel = CustomKernel::new("two", &[], &["a", "b"], source).unwrap();
+    let n = 200_000usize;
+    let call = kernel.call(&[]).grid([n as u64, 1, 1]).threadgroup([256, 1, 1]);
+    let both = call.output(&[n], Dtype::Float32).output(&[n], Dtype::Float32).run().unwrap();
+    for out in &both {
+        let error = out.to_vec::<f32>().unwrap_err().to_string();
+        assert!(error.contains("`b`") && error.contains("index 200001 of 200000"), "{error}");
+    }
+}

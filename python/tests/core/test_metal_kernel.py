@@ -161,3 +161,30 @@ def test_text_that_does_not_compile_says_where():
     with pytest.raises(RuntimeError, match="nonsense"):
         elementwise(mx.array([1.0]), "out[0] = nonsense;")
     assert elementwise(mx.array([1.0]), "out[0] = inp[0];").item() == 1
+
+
+def shifted(unchecked):
+    kernel = mx.fast.metal_kernel(
+        name="shifted",
+        input_names=["inp"],
+        output_names=["out"],
+        source="uint i = thread_position_in_grid.x;\nout[i + 1] = inp[i + 2];",
+        unchecked=unchecked,
+    )
+    a = mx.array([1.0, 2.0, 3.0, 4.0])
+    return kernel(
+        inputs=[a], grid=(4, 1, 1), threadgroup=(4, 1, 1), output_shapes=[(4,)], output_dtypes=[a.dtype], init_value=9.0
+    )[0]
+
+
+def test_a_write_out_of_range_fails_with_its_line():
+    out = shifted(False)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"(?s)shifted.*`out` \(16 bytes\): index 4 of 4.*body:2"):
+            mx.eval(out)
+            out.tolist()
+
+
+def test_an_unchecked_kernel_reads_zero_and_drops_writes_on_the_cpu():
+    with mx.stream(mx.cpu):
+        assert shifted(True).tolist() == [9.0, 3.0, 4.0, 0.0]

@@ -32,8 +32,46 @@ pub fn run(rounds: usize) -> usize {
     }
 }
 
-/// Faults: too much memory, a kernel's mistake, and last a kernel that writes where it must not, which ends
-/// the device: the process lives, and the host goes on.
+/// A kernel that writes past the end of its output, between others that do not: it alone fails, alone and in graphs.
+fn checked_write() -> Result<String, Error> {
+    let text = "uint i = thread_position_in_grid.x;\nout[indices[i]] = x[i];";
+    let kernel = CustomKernel::new("scatter", &["x", "indices"], &["out"], text)?;
+    let x = Array::full(&[1024], 3.0, Some(Dtype::Float32))?;
+    let scatter = |shift: i64| -> Result<Array, Error> {
+        let indices = Array::arange(shift..shift + 1024, Some(Dtype::Int32))?;
+        let call = kernel.call(&[x.clone(), indices]).grid([1024, 1, 1]).threadgroup([256, 1, 1]);
+        Ok(call.output(&[1024], Dtype::Float32).run()?.swap_remove(0))
+    };
+    let mut told = String::new();
+    for round in 0..4 {
+        let shifts = [0, 0, 1, 0, -1, 0, 1 << 29, 0, 0, 0, 0, 0];
+        let outputs = shifts.iter().map(|shift| scatter(*shift)).collect::<Result<Vec<_>, _>>()?;
+        // Their failures are seen below.
+        let _ = hesper::async_eval(&outputs);
+        for (shift, out) in shifts.iter().zip(&outputs) {
+            for _ in 0..2 {
+                match (shift, out.sum(None, false).and_then(|sum| sum.item::<f32>())) {
+                    (0, Ok(sum)) => expect("a sum", sum, 3072.0)?,
+                    (0, Err(error)) => return Err(error),
+                    (_, Ok(_)) => {
+                        return Err(Error::Kernel(format!("round {round}: {shift} was not noticed")));
+                    }
+                    (_, Err(error)) => {
+                        told = error.to_string();
+                        let named = ["scatter", "body:2", "`out` (4096 bytes)"];
+                        if let Some(part) = named.iter().find(|part| !told.contains(**part)) {
+                            return Err(Error::Kernel(format!("no {part:?} in {told}")));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(told.replace('\n', " "))
+}
+
+/// Faults: too much memory, a kernel's mistake, kernels that write where they must not. The last of them is not checked
+/// and ends the device: the process lives, and the host goes on.
 pub fn faults() -> usize {
     let mut failures = 0;
     let mut tell = |name: &str, outcome: Result<String, String>| match outcome {
@@ -77,10 +115,17 @@ pub fn faults() -> usize {
             Ok(_) => Err("it was compiled".into()),
         },
     );
+    let scattered = place::with_device(Device::Gpu(0), checked_write).and_then(|told| told);
+    tell(
+        "a checked kernel that writes out of bounds",
+        scattered
+            .map_err(|error| error.to_string())
+            .and_then(|told| works().map(|how| format!("{told}; {how}"))),
+    );
     let outside = gpu(&|| {
         let text = "uint i = thread_position_in_grid.x; out[i + (1u << 30) * 200u] = x[i]; \
                     for (uint k = 0; k < 64; ++k) out[(ulong)k * 1000000000ul] = 1.0f;";
-        let kernel = CustomKernel::new("outside", &["x"], &["out"], text)?;
+        let kernel = CustomKernel::new("outside", &["x"], &["out"], text)?.unchecked();
         let x = Array::full(&[64], 1.0, Some(Dtype::Float32))?;
         let call = kernel.call(&[x]).grid([64, 1, 1]).threadgroup([64, 1, 1]);
         let out = call.output(&[64], Dtype::Float32).run()?.swap_remove(0);
@@ -88,7 +133,7 @@ pub fn faults() -> usize {
         Ok(out)
     });
     tell(
-        "a kernel that writes out of bounds",
+        "an unchecked kernel that writes out of bounds",
         match outside {
             Err(error) => {
                 let host = place::with_device(Device::Cpu, || {
