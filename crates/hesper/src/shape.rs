@@ -12,15 +12,12 @@ pub type Strides = SmallVec<[isize; 6]>;
 
 /// How many elements a shape has; an error if the number does not fit.
 pub fn size_of(shape: &[usize]) -> Result<usize> {
-    // An empty axis makes the product zero, whatever the others are.
-    if shape.contains(&0) {
-        return Ok(0);
+    // An empty axis makes an array of no elements, but products of other axes (rows, strides) have to fit, too.
+    let filled = shape.iter().try_fold(1usize, |product, axis| product.checked_mul((*axis).max(1)));
+    match filled.filter(|size| *size <= isize::MAX as usize / 16) {
+        Some(size) => Ok(if shape.contains(&0) { 0 } else { size }),
+        None => Err(Error::TooLarge { shape: shape.to_vec() }),
     }
-    shape
-        .iter()
-        .try_fold(1usize, |product, axis| product.checked_mul(*axis))
-        .filter(|size| *size <= isize::MAX as usize / 16)
-        .ok_or_else(|| Error::TooLarge { shape: shape.to_vec() })
 }
 
 /// Lengths as the signed numbers that reshapes and slices take.
@@ -104,7 +101,8 @@ mod tests {
     #[test]
     fn sizes_that_do_not_fit_are_errors_and_empty_axes_are_not() {
         assert!(size_of(&[1 << 40, 1 << 40]).is_err());
-        assert_eq!(size_of(&[1 << 40, 1 << 40, 0]).unwrap(), 0);
+        assert!(size_of(&[1 << 40, 1 << 40, 0]).is_err());
+        assert_eq!(size_of(&[1 << 40, 0, 3]).unwrap(), 0);
         assert_eq!(size_of(&[]).unwrap(), 1);
     }
 
