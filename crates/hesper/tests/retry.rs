@@ -122,8 +122,7 @@ fn retried(job: &Job<'_>, stream: &Stream, expected: &[Bits], what: &str, lift: 
         // From the second time on nothing changes, but that the call that fails may be one of these: an array that does not
         // lie row by row is copied to be read.
         let (mut failed, mut changed) = (0, 0);
-        for at in 0..arrays.len() {
-            let [one, two, three] = [1, 2, 3].map(|pass| &passes[pass][at]);
+        for ((one, two), three) in passes[1].iter().zip(&passes[2]).zip(&passes[3]) {
             let most = if one == two || one == three { one } else { two };
             changed += [one, two, three].iter().filter(|found| *found != &most).count();
             failed += usize::from(most.is_some());

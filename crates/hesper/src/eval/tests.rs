@@ -7,6 +7,7 @@ use hesper_kernel::ir::Builder;
 use smallvec::smallvec;
 
 use super::*;
+use crate::export::Export;
 use crate::ops::OpRef;
 use crate::ops::command::Commands;
 use crate::ops::elementwise::{Elementwise, Types};
@@ -37,6 +38,10 @@ impl Op for Unsteady {
 
     fn identity(&self) -> Option<String> {
         None
+    }
+
+    fn export(&self) -> Export {
+        Export::Never
     }
 
     fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
