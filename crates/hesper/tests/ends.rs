@@ -38,6 +38,8 @@ thread_local! {
 /// Fills thread-local values that own arrays and streams: some are destroyed before those of the library, some after.
 fn fill() {
     let ones = || Array::ones(&[8, 8], Dtype::Float32).unwrap();
+    // What is first used first is destroyed last.
+    FIRST.set(None);
     FIRST.set(Some(Late(ones())));
     STREAM.set(Some(Device::Cpu.stream().unwrap()));
     STREAM.with_borrow(|stream| {
