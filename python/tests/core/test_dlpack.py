@@ -297,6 +297,13 @@ def test_strides_may_be_negative_or_zero_and_the_first_element_anywhere():
     assert mx.from_dlpack(producer).tolist() == [[10, 8, 6]] * 2
 
 
+def test_a_tensor_too_large_to_copy_is_an_error():
+    # Stride zero: one element of memory, more elements than any machine has room for.
+    producer = Producer(shape=(1 << 60,), strides=(0,))
+    with pytest.raises((MemoryError, ValueError)):
+        mx.from_dlpack(producer)
+
+
 def test_a_deleter_that_raises_harms_nobody():
     unraisable = []
     hook, sys.unraisablehook = sys.unraisablehook, unraisable.append

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hesper::{Array, Dtype, HostArray};
 use hesper_runtime::HostMemory;
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use pyo3::{ffi, intern};
@@ -466,7 +466,11 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
             "[from_dlpack] Cannot share the memory of a tensor: {why}"
         )));
     }
-    let mut bytes = Vec::with_capacity(size * width);
+    let mut bytes = Vec::new();
+    if bytes.try_reserve_exact(size * width).is_err() {
+        let text = format!("[from_dlpack] Cannot copy a tensor of {size} elements: out of memory");
+        return Err(PyMemoryError::new_err(text));
+    }
     if in_rows {
         // SAFETY: elements that lie row by row are one stretch of memory.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, size * width) });

@@ -6,9 +6,6 @@ use super::{Array, State};
 const MAX_NODES: usize = 64;
 const MAX_BYTES: usize = 1 << 20;
 
-/// Ops whose cost does not follow from the size of what they read and give.
-const OPAQUE: [&str; 3] = ["compiled function", "custom kernel", "CUDA kernel"];
-
 /// Whether computing arrays and waiting for them is sure to be quick: a few small ops are left, and nothing is in flight
 /// on their streams. Callers that can wait on another thread do so if it is not.
 ///
@@ -35,7 +32,7 @@ pub fn is_quick(arrays: &[Array]) -> bool {
             idle = Some(array.0.stream.id());
         }
         if let State::Lazy { call, .. } = &*array.state() {
-            if OPAQUE.contains(&call.op.name()) {
+            if call.op.get().is_opaque() {
                 return false;
             }
             stack.extend(call.inputs.iter().cloned());

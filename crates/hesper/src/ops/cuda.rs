@@ -344,6 +344,10 @@ impl Op for Call {
         "CUDA kernel"
     }
 
+    fn is_opaque(&self) -> bool {
+        true
+    }
+
     fn identity(&self) -> Option<String> {
         None
     }

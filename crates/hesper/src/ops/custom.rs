@@ -440,6 +440,10 @@ impl Op for Call {
         "custom kernel"
     }
 
+    fn is_opaque(&self) -> bool {
+        true
+    }
+
     fn export(&self) -> Export {
         let text = &self.text;
         let template = self.template.iter().map(|(name, value)| match value {

@@ -117,6 +117,11 @@ pub(crate) trait Op: Send + Sync + fmt::Debug {
         Some(format!("{self:?}"))
     }
 
+    /// Whether its cost does not follow from the sizes of what it reads and gives.
+    fn is_opaque(&self) -> bool {
+        false
+    }
+
     /// What a file holds of it; its reader stands next to it, and in the table of [`readers`].
     fn export(&self) -> Export {
         Export::Never

@@ -450,6 +450,10 @@ impl Op for Run {
         "compiled function"
     }
 
+    fn is_opaque(&self) -> bool {
+        true
+    }
+
     fn identity(&self) -> Option<String> {
         None
     }
