@@ -24,9 +24,9 @@ pub struct Outside {
     pub fails: Option<(&'static str, &'static str)>,
 }
 
-/// The contents of `indices`.
+/// The contents of `indices`: those inside of `out` are all different, so that the order of threads does not matter.
 pub fn indices() -> Vec<i32> {
-    let special = [0, 5, -1, 64, i32::MAX, i32::MIN, 63, 1000];
+    let special = [0, 5, -1, 64, i32::MAX, i32::MIN, 7, 1000];
     (0..THREADS as i32).map(|i| if i < 8 { special[i as usize] } else { i }).collect()
 }
 

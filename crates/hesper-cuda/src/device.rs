@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hesper_kernel::bounds;
 use hesper_kernel::cuda::{self, Options};
 use hesper_kernel::ir;
 use hesper_runtime::{
@@ -339,17 +340,20 @@ impl CudaShared {
         kernel: &Arc<ir::Kernel>,
     ) -> Result<(Kernel, usize), DeviceError> {
         let says = |what: &str| source.specialisation.as_str().lines().any(|line| line == what);
-        let (flat, bounds) = (!says("upright"), says("bounds"));
+        let (flat, checks) = (!says("upright"), says("bounds"));
         let max_threads = most_threads(source)?;
-        let options = Options { max_threads, fast_half: says("fast"), flat, bounds, ..Options::default() };
-        let written = cuda::emit(kernel, &options);
+        let fast_half = says("fast");
+        let options = Options { max_threads, fast_half, flat, bounds: checks, ..Options::default() };
+        let mask = source.specialisation.as_str().lines().find_map(|line| line.strip_prefix("proven "));
+        let proven = mask.and_then(|mask| bounds::from_mask(kernel, mask)).unwrap_or_default();
+        let written = cuda::emit_proven(kernel, &options, &proven);
         let mut wanted = Specialisation::parse(&written.specialisation())?;
         wanted.language = true;
         wanted.flat = flat;
         wanted.minimal = true;
         let loaded = self.load(&source.label, &written.text, &wanted);
         let (mut loaded, bytes) = loaded.map_err(|error| self.refuse(error))?;
-        loaded.checks = bounds.then(|| kernel.clone());
+        loaded.checks = checks.then(|| kernel.clone());
         Ok((loaded, bytes))
     }
 

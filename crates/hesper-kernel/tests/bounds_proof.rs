@@ -152,13 +152,16 @@ fn judged(call: &Call<'_>, header: &str) -> (bool, bool) {
     (proof.in_range, outputs.into_iter().all(|(_, covered)| *covered))
 }
 
+/// A body, its inputs, the length of its output, the grid and the threadgroup.
+type Line<'a> = (&'a str, Inputs<'a>, usize, [u64; 3], [u64; 3]);
+
 const INDEX: &str = "uint i = thread_position_in_grid.x; ";
 
 #[test]
 fn element_wise_kernels_are_proven_in_range_and_covered() {
     let x: Inputs<'_> = &[("x", &[100])];
     let y: Inputs<'_> = &[("x", &[6, 50])];
-    let lines: &[(&str, Inputs<'_>, usize, [u64; 3], [u64; 3])] = &[
+    let lines: &[Line<'_>] = &[
         ("out[i] = 2 * x[i];", x, 100, [100, 1, 1], [32, 1, 1]),
         ("if (i >= N) return; out[i] = x[i];", x, 100, [128, 1, 1], [32, 1, 1]),
         ("if (i < N) { out[i] = x[i]; }", x, 100, [256, 1, 1], [64, 1, 1]),

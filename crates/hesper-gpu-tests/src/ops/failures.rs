@@ -216,7 +216,7 @@ fn judge(made: &Result<Vec<Array>, Error>, wanted: &[Vec<f32>]) -> Judged {
             Err(_) => judged.errors += 1,
             Ok(found) => {
                 let size = wanted.iter().map(|x| x.abs()).sum::<f32>() / wanted.len().max(1) as f32;
-                let off = |(x, y): (&f32, &f32)| (x - y).abs() > 0.02 * (y.abs() + size) || x.is_nan();
+                let off = |(x, y): (&f32, &f32)| (x - y).abs() > 0.02 * (y.abs() + size) + 1e-4 || x.is_nan();
                 match found.iter().zip(wanted).position(off) {
                     None if found.len() == wanted.len() => judged.right += 1,
                     None => judged.wrong.push(format!("result {at} has {} elements", found.len())),

@@ -65,21 +65,48 @@ pub struct Proof {
     pub in_range: bool,
     /// Of each parameter, whether every byte of it is written, and none is read.
     pub covered: Vec<bool>,
+    /// Which accesses lie inside of their memory, by [number](Numbers) of the instruction.
+    pub proven: Vec<bool>,
+}
+
+impl Proof {
+    /// The proven accesses as a word of a specialisation: the number of instructions, and a bit for each.
+    pub fn mask(&self) -> String {
+        let digits = self.proven.chunks(4).map(|four| {
+            let bits = four.iter().enumerate().map(|(at, proven)| u32::from(*proven) << at).sum();
+            char::from_digit(bits, 16).unwrap_or('0')
+        });
+        format!("{}:{}", self.proven.len(), digits.collect::<String>())
+    }
+}
+
+/// The accesses that a [mask](Proof::mask) says are proven; `None` if it is not one of this kernel.
+pub fn from_mask(kernel: &Kernel, mask: &str) -> Option<Vec<bool>> {
+    let (count, digits) = mask.split_once(':')?;
+    let count: usize = count.parse().ok()?;
+    if count != kernel.inst_count() || digits.len() != count.div_ceil(4) {
+        return None;
+    }
+    let digits: Vec<u32> = digits.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
+    Some((0..count).map(|at| digits[at / 4] >> (at % 4) & 1 == 1).collect())
 }
 
 /// Proves what it can of a launch; what it says is so, what it does not say may be so as well.
 pub fn prove(kernel: &Kernel, launch: &Launch, args: &[ArgFacts<'_>]) -> Proof {
-    let none = Proof { in_range: false, covered: vec![false; kernel.params.len()] };
+    let proven = vec![false; kernel.inst_count()];
+    let none = Proof { in_range: false, covered: vec![false; kernel.params.len()], proven };
     if args.len() != kernel.params.len() || launch.grid.contains(&0) {
         return none;
     }
     let Some(mut found) = walk::walk(kernel, Some(*launch), args) else { return none };
-    let in_range = found.proven.iter().all(|proven| proven.unwrap_or(true));
+    // What is never reached in this launch needs no check in it.
+    let proven: Vec<bool> = found.proven.iter().map(|proven| proven.unwrap_or(true)).collect();
+    let in_range = proven.iter().all(|proven| *proven);
     let covered = kernel.params.iter().enumerate().map(|(at, param)| {
         let writes = matches!(param.kind, ParamKind::Buffer { access, .. } if access.writes());
         writes && cover::is_covered(&mut found, at as u32, args[at].len)
     });
-    Proof { in_range, covered: covered.collect() }
+    Proof { in_range, covered: covered.collect(), proven }
 }
 
 /// Which accesses lie inside of their memory in every launch, by [number](Numbers) of the instruction.

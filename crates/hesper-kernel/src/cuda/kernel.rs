@@ -30,7 +30,8 @@ pub(super) struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    pub fn new(kernel: &'a Kernel, options: Options) -> Self {
+    /// `proven` are accesses of which the caller knows that they lie inside of their memory.
+    pub fn new(kernel: &'a Kernel, options: Options, proven: &[bool]) -> Self {
         let insts = || kernel.blocks.iter().flat_map(|b| &b.insts);
         Emitter {
             kernel,
@@ -43,7 +44,11 @@ impl<'a> Emitter<'a> {
             turns: turns(kernel),
             numbers: Numbers::new(kernel),
             number: 0,
-            proven: if options.bounds { prove_any(kernel) } else { Vec::new() },
+            proven: match options.bounds {
+                true if proven.is_empty() => prove_any(kernel),
+                // What holds in every launch holds in those that the proof is for.
+                _ => proven.to_vec(),
+            },
             text: String::new(),
             next: 0,
         }

@@ -124,7 +124,13 @@ pub struct CudaSource {
 
 /// Writes a verified kernel as CUDA C++.
 pub fn emit(kernel: &Kernel, options: &Options) -> CudaSource {
-    kernel::Emitter::new(kernel, *options).run()
+    emit_proven(kernel, options, &[])
+}
+
+/// The same for launches in which some accesses are known to lie inside of their memory, by number of the instruction
+/// ([`bounds::Proof`](crate::bounds::Proof)): those are not checked.
+pub fn emit_proven(kernel: &Kernel, options: &Options, proven: &[bool]) -> CudaSource {
+    kernel::Emitter::new(kernel, *options, proven).run()
 }
 
 impl CudaSource {

@@ -519,7 +519,9 @@ impl Op for Call {
             let source = match l.on_host() {
                 // The host checks in any case; here it is asked not to report.
                 true if self.unchecked => source.specialised("unchecked"),
-                false if !self.unchecked && !proof.in_range => source.specialised("bounds"),
+                false if !self.unchecked && !proof.in_range => {
+                    source.specialised(format!("bounds\nproven {}", proof.mask()).as_str())
+                }
                 _ => source,
             };
             let pipeline = l.stream().runtime().pipeline(&source)?;

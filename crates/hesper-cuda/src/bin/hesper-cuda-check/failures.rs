@@ -110,7 +110,8 @@ pub fn refused(options: &CudaOptions, limit: Duration) -> Outcome {
                 let first = first?;
                 failed += usize::from(encoded.is_err() || first < ALL);
                 let second = judge(&made, &what)?;
-                ensure(first == second, || format!("{what}: {first} right, then {second}"))?;
+                // Results that the host could not read meanwhile may be good.
+                ensure(first <= second, || format!("{what}: {first} right, then {second}"))?;
                 drop(made);
                 all(4, &what)?;
                 positions += 1;
