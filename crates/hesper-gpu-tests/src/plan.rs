@@ -6,9 +6,10 @@ use std::sync::{Condvar, Mutex};
 use hesper_corpus::Case;
 use hesper_cuda::compiler::Compiler;
 use hesper_cuda::disk::Compiled;
-use hesper_kernel::bounds::Violation;
-use hesper_kernel::cuda::{CudaSource, Options, emit};
+use hesper_kernel::bounds::{ArgFacts, Violation, prove};
+use hesper_kernel::cuda::{CudaSource, Options, emit_proven};
 use hesper_kernel::custom::Binding;
+use hesper_kernel::ir::ParamKind;
 
 use crate::job::{Answer, Job, Outputs};
 use crate::{corpus, fuzz, gpu, sweep};
@@ -30,6 +31,8 @@ pub struct Check {
     pub name: String,
     kind: Kind,
     options: Options,
+    /// Whether accesses that are proven in range for the launch go unchecked, as in custom kernels.
+    proven: bool,
 }
 
 /// A check, ready to be launched.
@@ -49,26 +52,45 @@ pub fn checks(seeds: u64) -> Vec<Check> {
     let bounds = Options { bounds: true, ..plain };
     // Sweeps go along one axis.
     let upright = Options { flat: false, ..plain };
-    let own = |name: String, options, make: Maker| Check { name, kind: Kind::Own(make), options };
+    let own =
+        |name: String, options, make: Maker| Check { name, kind: Kind::Own(make), options, proven: false };
     let mut all: Vec<Check> =
         sweep::sweeps().into_iter().map(|(name, make)| own(format!("sweep {name}"), upright, make)).collect();
     for (i, case) in hesper_corpus::cases().into_iter().enumerate() {
         let case = Box::new(case);
         if i % 4 == 0 {
             let (name, kind) = (format!("bounds {}", case.name), Kind::Corpus(case.clone()));
-            all.push(Check { name, kind, options: bounds });
+            all.push(Check { name, kind, options: bounds, proven: i % 8 == 0 });
         }
-        all.push(Check { name: format!("corpus {}", case.name), kind: Kind::Corpus(case), options: plain });
+        let (name, kind) = (format!("corpus {}", case.name), Kind::Corpus(case));
+        all.push(Check { name, kind, options: plain, proven: false });
     }
     for outside in hesper_corpus::outside::outside_cases() {
-        let make: Maker = Box::new(move || corpus::outside(&outside));
-        all.push(own(format!("outside {}", outside.name), bounds, make));
+        for proven in [false, true] {
+            let name = format!("outside {}, proven: {proven}", outside.name);
+            let make: Maker = Box::new(move || corpus::outside(&outside));
+            all.push(Check { proven, ..own(name, bounds, make) });
+        }
     }
     for seed in 0..seeds {
         let make: Maker = Box::new(move || fuzz::job(seed));
-        all.push(own(format!("fuzz {seed}"), bounds, make));
+        all.push(Check { proven: seed % 2 == 1, ..own(format!("fuzz {seed}"), bounds, make) });
     }
     all
+}
+
+/// The accesses of a job that are proven in range from what a launch knows: lengths, and parameters passed by value.
+fn proven(job: &Job) -> Vec<bool> {
+    let facts: Vec<ArgFacts<'_>> = job
+        .args
+        .iter()
+        .zip(&job.kernel.params)
+        .map(|(bytes, param)| {
+            let value = matches!(param.kind, ParamKind::Value(_));
+            ArgFacts { len: bytes.len() as u64, align: 256, contents: value.then_some(&bytes[..]) }
+        })
+        .collect();
+    prove(&job.kernel, &job.launch, &facts).proven
 }
 
 impl Check {
@@ -81,7 +103,8 @@ impl Check {
             }
             Kind::Own(make) => (make()?, None),
         };
-        let source = emit(&job.kernel, &self.options);
+        let source =
+            emit_proven(&job.kernel, &self.options, &if self.proven { proven(&job) } else { Vec::new() });
         Ok((job, source, judge))
     }
 

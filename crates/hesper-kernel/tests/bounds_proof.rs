@@ -4,12 +4,12 @@
 
 mod support;
 
-use hesper_kernel::bounds::{ArgFacts, Proof, prove};
+use hesper_kernel::bounds::{ArgFacts, Proof, from_mask, prove};
 use hesper_kernel::custom::{
     Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, Specialised, TemplateValue,
 };
 use hesper_kernel::interp::{self, FindingKind};
-use hesper_kernel::ir::{Kernel, ParamKind, Scalar};
+use hesper_kernel::ir::{Access, Builder, Kernel, ParamKind, Scalar, Space, Type};
 use hesper_kernel::launch::{Arg, Bindings, Launch};
 use hesper_kernel::testing::{GROUP, random_kernel};
 
@@ -480,4 +480,21 @@ fn claims_about_the_corpus_hold_and_most_of_it_is_proven() {
         in_range * 10 >= total * 6 && covered * 10 >= total * 6,
         "{in_range}, {covered} of {total}: {open:?}"
     );
+}
+
+#[test]
+fn a_mask_of_proven_accesses_is_read_back_and_belongs_to_its_kernel() {
+    let mut b = Builder::new("k");
+    let out = b.buffer("out", Space::Device, Type::Scalar(Scalar::F32), Access::ReadWrite);
+    let (zero, one) = (b.i64(0), b.f32(1.0));
+    b.store_index(out, zero, one);
+    let kernel = b.finish().unwrap();
+    let launch = Launch::new([1, 1, 1], [1, 1, 1]).unwrap();
+    for len in [0, 4] {
+        let proof = prove(&kernel, &launch, &[ArgFacts { len, align: 256, contents: None }]);
+        assert_eq!(proof.in_range, len == 4);
+        assert_eq!(from_mask(&kernel, &proof.mask()), Some(proof.proven.clone()));
+        assert_eq!(from_mask(&kernel, &format!("1{}", proof.mask())), None, "of another kernel");
+    }
+    assert_eq!(from_mask(&kernel, "nonsense"), None);
 }
