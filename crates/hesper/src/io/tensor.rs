@@ -170,7 +170,7 @@ impl Wanted {
             Error::value("load", format!("tensor {:?} has {} bytes", info.name, info.byte_len))
         })?;
         let buffer = runtime.alloc(len)?;
-        let guard = buffer.write()?;
+        let guard = crate::ops::command::for_loading(&buffer)?;
         Ok(Wanted { file, tensor, buffer, guard })
     }
 

@@ -7,7 +7,9 @@
 
 #![allow(unsafe_code)]
 
-use hesper_runtime::{Encoder, Label, Stream};
+use hesper_runtime::{Buffer, Encoder, HostWrite, Label, Stream};
+
+use crate::error::Result;
 
 /// Commands of op kernels.
 pub(crate) trait Commands {
@@ -23,4 +25,10 @@ impl Commands for Stream {
         // Scratch may stay unwritten in part: its handle goes with the command, so no other command can name it.
         unsafe { self.encode(label).covering() }
     }
+}
+
+/// Write access to a buffer that a file is read into. Not cleared: loading writes every byte, or drops the buffer.
+pub(crate) fn for_loading(buffer: &Buffer) -> Result<HostWrite> {
+    // SAFETY: `load_into` fills the whole buffer or fails, and the buffer of a failed load is dropped unread.
+    Ok(unsafe { buffer.overwrite() }?)
 }
