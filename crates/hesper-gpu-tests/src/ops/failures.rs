@@ -419,7 +419,8 @@ fn threads(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
                                 judged.wrong.into_iter().map(|what| format!("{}: {what}", CASES[case].0)),
                             );
                             if !faulty && judged.errors > 0 {
-                                wrong.push(format!("{}: an error without a failure", CASES[case].0));
+                                let lost = place::gpu(0).ok().and_then(|runtime| runtime.lost());
+                                wrong.push(format!("{}: an error without a failure {lost:?}", CASES[case].0));
                             }
                             round += 1;
                         }
