@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, Once, OnceLock};
 
 use hesper_runtime::{Binding, Native, NativeError, NativeResult};
 
 use crate::device::{CudaShared, lock};
+use crate::ending;
 use crate::error::{CudaError, Result};
 use crate::inject;
 use crate::library;
@@ -342,7 +343,7 @@ impl Gemm {
         let (alpha, beta) = (factors(self.alpha), factors(beta));
         // SAFETY: `run` has checked that all operands lie inside of what is bound, which lives until the
         // command is finished; the factors live through the call, which copies them.
-        check("cublasLtMatmul", unsafe {
+        let done = check("cublasLtMatmul", unsafe {
             (calls.matmul)(
                 blas.handle,
                 product.raw,
@@ -361,7 +362,10 @@ impl Gemm {
                 algorithm.scratch,
                 context.stream(),
             )
-        })
+        });
+        static FIRST: Once = Once::new();
+        ending::watch_after_first(&FIRST);
+        done
     }
 }
 

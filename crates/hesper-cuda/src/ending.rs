@@ -138,6 +138,11 @@ pub(crate) fn watch_again() {
     unsafe { atexit(close) };
 }
 
+/// The same once, after the first work of a library: that may have registered more handlers.
+pub(crate) fn watch_after_first(first: &Once) {
+    first.call_once(watch_again);
+}
+
 extern "C" fn close() {
     end();
 }

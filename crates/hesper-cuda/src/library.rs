@@ -124,7 +124,11 @@ fn open(what: &'static str, candidates: &[PathBuf]) -> Result<(Library, String)>
     for candidate in candidates {
         // SAFETY: loading runs the initialisers of NVIDIA's libraries, which is what they are for.
         match unsafe { Library::new(candidate) } {
-            Ok(library) => return Ok((library, candidate.display().to_string())),
+            Ok(library) => {
+                // At the end of the process its handlers come before those that are there already.
+                crate::ending::watch_again();
+                return Ok((library, candidate.display().to_string()));
+            }
             Err(error) => {
                 // A file that is there and does not load says more than all that are missing.
                 if candidate.is_absolute() && candidate.exists() {

@@ -117,6 +117,29 @@ struct Enqueued {
     reports: Reports,
 }
 
+/// Waits until nothing runs on a stream. Its end is all that tells when the memory of its work is free, so a driver that
+/// refuses for want of something is asked again.
+///
+/// # Safety
+/// The stream is this context's and alive.
+unsafe fn drain(current: &Current<'_>, stream: CUstream) -> Result<()> {
+    /// How often the driver is asked.
+    const TRIES: usize = 4;
+    // SAFETY: the caller's promise.
+    let mut outcome = unsafe { current.synchronize_stream(stream) };
+    for _ in 1..TRIES {
+        match &outcome {
+            Err(error) if !error.is_sticky() => {
+                std::thread::yield_now();
+                // SAFETY: the caller's promise.
+                outcome = unsafe { current.synchronize_stream(stream) };
+            }
+            _ => break,
+        }
+    }
+    outcome
+}
+
 fn waits_of(work: &Work) -> Vec<Place> {
     work.waits().iter().map(|wait| (wait.raw.0, wait.index)).collect()
 }
@@ -166,10 +189,7 @@ impl CudaShared {
         let lane = lock(&self.lanes).get(&stream.0).cloned();
         let Some(lane) = lane else { return Ok(()) };
         // SAFETY: the stream is this context's and alive: the lane is one of the device's.
-        let idle = self
-            .context
-            .enter_to_release()
-            .and_then(|current| unsafe { current.synchronize_stream(lane.raw) });
+        let idle = self.context.enter_to_release().and_then(|current| unsafe { drain(&current, lane.raw) });
         idle.map_err(|error| self.lose(&error))
     }
 
@@ -261,7 +281,7 @@ impl CudaShared {
         if let Err(error) = recorded {
             // Nothing would tell when it is over: wait for it here.
             // SAFETY: the stream is this context's and alive.
-            outcome = unsafe { current.synchronize_stream(lane.raw) }.map_err(|_| error);
+            outcome = unsafe { drain(&current, lane.raw) }.map_err(|_| error);
             event = self.events.over();
             counters.unmarked += 1;
         }
