@@ -171,6 +171,7 @@ impl CudaShared {
             let mut handle = std::ptr::null_mut();
             // SAFETY: the device's context is current; the library stores one handle.
             check("cublasLtCreate", unsafe { (calls.create)(&mut handle) })?;
+            ending::watch_again();
             Ok(Blas { calls, handle, known: Mutex::default() })
         })
     }
@@ -404,6 +405,8 @@ impl Blas {
                 &mut count,
             )
         })?;
+        static FIRST: Once = Once::new();
+        ending::watch_after_first(&FIRST);
         match (count, found.state) {
             (1.., 0) => Ok(Algorithm { words: found.algorithm, scratch: found.scratch }),
             _ => Err(CudaError::Library { library: "cuBLASLt", call: "heuristic", code: found.state.max(1) }),

@@ -211,6 +211,7 @@ impl CudaShared {
             let mut handle = std::ptr::null_mut();
             // SAFETY: the device's context is current; the library stores one handle.
             check("cudnnCreate", unsafe { (calls.create)(&mut handle) })?;
+            ending::watch_again();
             Ok(Dnn { calls, handle: Mutex::new(Handle(handle)), known: Mutex::default() })
         })
     }
