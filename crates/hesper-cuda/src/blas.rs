@@ -171,8 +171,10 @@ impl CudaShared {
             let mut handle = std::ptr::null_mut();
             // SAFETY: the device's context is current; the library stores one handle.
             check("cublasLtCreate", unsafe { (calls.create)(&mut handle) })?;
+            let blas = Blas { calls, handle, known: Mutex::default() };
+            blas.warm();
             ending::watch_again();
-            Ok(Blas { calls, handle, known: Mutex::default() })
+            Ok(blas)
         })
     }
 }
@@ -371,6 +373,30 @@ impl Gemm {
 }
 
 impl Blas {
+    /// Has the library make what it makes at its first use, on the thread that encodes. It registers handlers for that,
+    /// which run before the gate's: a process that ends while its launching thread is in that first use would crash.
+    fn warm(&self) {
+        /// Rows and columns of a matrix.
+        const SIZE: usize = 256;
+        for of in [GemmType::F32, GemmType::Bf16] {
+            let (_, compute, scale) = of.codes();
+            let mut raw = std::ptr::null_mut();
+            // SAFETY: the library stores one handle.
+            if check("cublasLtMatmulDescCreate", unsafe {
+                (self.calls.desc_create)(&mut raw, compute, scale)
+            })
+            .is_err()
+            {
+                return;
+            }
+            let product = Object { raw, destroy: self.calls.desc_destroy };
+            // What fails here fails again where it is needed, and is reported there.
+            if let Ok(matrix) = self.matrix(of, SIZE, SIZE, SIZE, (1, 0)) {
+                let _ = self.choose(&product, [&matrix, &matrix, &matrix], [256; 3], 1 << 20);
+            }
+        }
+    }
+
     fn choose(
         &self,
         product: &Object,
