@@ -11,15 +11,35 @@ pub struct Case {
     pub run: Box<dyn Fn() -> Result<Vec<Array>, Error> + Send + Sync>,
 }
 
+/// Computes a case on a device.
+fn results(case: &Case, device: Device) -> Result<Vec<Array>, String> {
+    let made = place::with_device(device, || (case.run)()).and_then(|made| made);
+    let arrays = made.map_err(|error| format!("on {device}: {error}"))?;
+    hesper::eval(&arrays).map_err(|error| format!("on {device}: {error}"))?;
+    Ok(arrays)
+}
+
+/// A hash (FNV-1a) of the shapes, types and bytes that a case gives on a device.
+pub fn hash(case: &Case, device: Device) -> Result<u64, String> {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut add = |bytes: &[u8]| {
+        bytes.iter().for_each(|byte| hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    };
+    for array in results(case, device)? {
+        add(format!("{:?} {:?}", array.shape(), array.dtype()).as_bytes());
+        let bytes = place::with_device(Device::Cpu, || -> Result<Vec<u8>, Error> {
+            let flat = array.reshape(&[-1, 1])?.contiguous()?;
+            let flat = if flat.dtype() == Dtype::Bool { flat.astype(Dtype::Uint8)? } else { flat };
+            flat.view(Dtype::Uint8)?.to_vec::<u8>()
+        });
+        add(&bytes.and_then(|bytes| bytes).map_err(|error| error.to_string())?);
+    }
+    Ok(hash)
+}
+
 /// Runs a case on the host and on a device.
 pub fn compare(case: &Case, device: Device) -> Result<String, String> {
-    let on = |device: Device| -> Result<Vec<Array>, String> {
-        let made = place::with_device(device, || (case.run)()).and_then(|made| made);
-        let arrays = made.map_err(|error| format!("on {device}: {error}"))?;
-        hesper::eval(&arrays).map_err(|error| format!("on {device}: {error}"))?;
-        Ok(arrays)
-    };
-    let (host, gpu) = (on(Device::Cpu)?, on(device)?);
+    let (host, gpu) = (results(case, Device::Cpu)?, results(case, device)?);
     if host.len() != gpu.len() {
         return Err(format!("{} results on the host, {} on the device", host.len(), gpu.len()));
     }

@@ -5,6 +5,9 @@
 //! K-th, counted from 1, and every N-th after it, so that N processes share them), `stress [ROUNDS]`,
 //! `faults`, `failures` (a mixed program with a failure at each position, then everything again), `bench [PART]`,
 //! `networks [PART]` (a training step, a decoder), `all`.
+//!
+//! `hash DEVICE [PART] [K/N]` prints a hash of each case's results on a device (`cpu`, `gpu`); it needs no GPU for `cpu`.
+//! `scripts/op-hashes` compares them with a stored baseline.
 
 mod attention;
 mod bench;
@@ -31,6 +34,10 @@ fn main() -> ExitCode {
     let share = share.unwrap_or(Share { first: 0, step: 1 });
     let what = arguments.first().map_or("check", String::as_str);
     let part = arguments.get(1).map_or("", String::as_str);
+    if what == "hash" {
+        let part = arguments.get(2).map_or("", String::as_str);
+        return ExitCode::from(hash(arguments.get(1).map_or("cpu", String::as_str), part, share).min(255) as u8);
+    }
     if place::gpu_count() == 0 {
         println!("skipped: no GPU");
         return ExitCode::SUCCESS;
@@ -86,33 +93,60 @@ impl Share {
     }
 }
 
-/// Every case on the host and on one of the GPUs in turn, several at a time: most of the time goes into compiling.
-fn check(part: &str, share: Share) -> usize {
+/// Prints the hash of each case's results on a device. The number of cases that failed.
+fn hash(device: &str, part: &str, share: Share) -> usize {
+    let device: Device = match device.parse() {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("{error}");
+            return 1;
+        }
+    };
+    let failures = AtomicUsize::new(0);
+    each(part, share, |_, case| match compare::hash(case, device) {
+        Ok(hash) => println!("{hash:016x} {}", case.name),
+        Err(why) => {
+            failures.fetch_add(1, Ordering::Relaxed);
+            println!("FAIL {}: {}", case.name, why.replace('\n', " | "));
+        }
+    });
+    failures.into_inner()
+}
+
+/// Calls `f` with each case of a share and its number, several at a time: most of the time goes into compiling. Gives the
+/// number of cases.
+fn each(part: &str, share: Share, f: impl Fn(usize, &compare::Case) + Sync) -> usize {
     let cases = cases::all().into_iter().filter(|case| case.name.contains(part));
     let cases: Vec<_> = cases.skip(share.first).step_by(share.step).collect();
-    let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let workers = cores.div_ceil(share.step);
     std::thread::scope(|scope| {
-        for _ in 0..workers {
+        for _ in 0..cores.div_ceil(share.step) {
             scope.spawn(|| {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(at) else { break };
-                    match compare::compare(case, Device::Gpu(at % place::gpu_count())) {
-                        Ok(how) => println!("ok   {}: {how}", case.name),
-                        Err(why) => {
-                            failures.fetch_add(1, Ordering::Relaxed);
-                            let why: String = why.replace('\n', " | ").chars().take(600).collect();
-                            println!("FAIL {}: {why}", case.name);
-                        }
-                    }
+                    f(at, case);
                 }
             });
         }
     });
+    cases.len()
+}
+
+/// Compares every case on the host and on one of the GPUs in turn.
+fn check(part: &str, share: Share) -> usize {
+    let failures = AtomicUsize::new(0);
+    let count = each(part, share, |at, case| match compare::compare(case, Device::Gpu(at % place::gpu_count())) {
+        Ok(how) => println!("ok   {}: {how}", case.name),
+        Err(why) => {
+            failures.fetch_add(1, Ordering::Relaxed);
+            let why: String = why.replace('\n', " | ").chars().take(600).collect();
+            println!("FAIL {}: {why}", case.name);
+        }
+    });
     let failures = failures.into_inner();
-    println!("{} passed, {failures} failed", cases.len() - failures);
+    println!("{} passed, {failures} failed", count - failures);
     println!("computed on the host: {:?}", place::fallbacks());
     failures
 }
