@@ -1,6 +1,6 @@
-"""Writes the type stubs of ``hesper.core`` from the signatures and docstrings of the built package.
+"""Generates the type stubs of ``hesper.core`` from the signatures and docstrings of the built package.
 
-``python scripts/stubs.py`` writes them, ``python scripts/stubs.py --check`` says whether they are current.
+``python scripts/stubs.py`` writes them, ``python scripts/stubs.py --check`` fails if they are not current.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from typing import Any
 
 """
 
-# Types of parameters by their names, where neither the default nor the docstring says them.
+# Types of parameters by name, for those without an annotation or a typed default.
 PARAMETERS = {
     "stream": "StreamOrDevice",
     "dtype": "Dtype | None",
@@ -38,7 +38,7 @@ PARAMETERS = {
     "bias": "array | None",
 }
 
-# What functions give, where it is not an array.
+# Types of results that are not arrays.
 RESULTS = {
     "eval": "None",
     "async_eval": "None",

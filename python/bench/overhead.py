@@ -1,7 +1,7 @@
-"""What one call costs: tiny arrays, Hesper beside MLX in one process.
+"""The overhead of one call on tiny arrays, of Hesper and of MLX in one process.
 
-``python python/bench/overhead.py`` prints microseconds for each kind of call and the ratio.
-The best of many short rounds counts: both libraries share the machine with everything else.
+``python python/bench/overhead.py`` prints microseconds for each kind of call and the ratio, each the best of many short
+rounds: other processes may share the machine.
 """
 
 import time

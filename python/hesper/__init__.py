@@ -5,11 +5,11 @@ The package has five parts:
 ``hesper.core``
     Arrays, functions on them and transformations of functions (native code).
 ``hesper.nn``
-    Layers, losses and initialisers, written over ``hesper.core``.
+    Layers, losses and initializers.
 ``hesper.optimizers``
     Optimizers and learning rate schedules.
 ``hesper.lm``
-    Language models: load, generate, in batches and by streams.
+    Language models: loading and generation, also streamed and in batches.
 ``hesper.utils``
     Functions on trees of arrays (nested dicts, lists and tuples).
 """

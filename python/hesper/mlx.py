@@ -1,17 +1,16 @@
-"""Runs programs that were written for MLX.
+"""Run programs that were written for MLX.
 
-``install()`` puts Hesper's modules in the place of MLX's, so that ``import
-mlx.core`` finds ``hesper.core``, whether or not MLX itself is installed::
+``install()`` makes ``import mlx.core`` and its siblings import Hesper's modules, whether or not MLX itself is
+installed::
 
     import hesper.mlx
 
     hesper.mlx.install()
     import mlx.core as mx
 
-From the command line, ``python -m hesper.mlx script.py arguments`` does the
-same for a script, and ``python -m hesper.mlx -m module arguments`` for a
-module. With ``--metal-kernels`` the default device is presented as a GPU with
-Metal, so that programs take the path with their own kernels.
+From the command line, ``python -m hesper.mlx script.py arguments`` does the same for a script, and
+``python -m hesper.mlx -m module arguments`` for a module. With ``--metal-kernels`` the default device is presented as a
+GPU with Metal, so that programs use their Metal kernels.
 """
 
 import importlib
@@ -27,7 +26,7 @@ _PARTS = ("core", "nn", "optimizers", "utils")
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers imports of ``mlx`` and of all below it with Hesper's modules."""
+    """Resolves imports of ``mlx`` and its submodules to Hesper's modules."""
 
     def __init__(self):
         self._own_specs = {}
@@ -45,13 +44,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec):
         if spec.name == "mlx":
-            return ModuleType("mlx", "Hesper in the place of MLX.")
+            return ModuleType("mlx", "Hesper under the name of MLX.")
         module = sys.modules[_own_name(spec.name)]
         self._own_specs[spec.name] = module.__spec__
         return module
 
     def exec_module(self, module):
-        """The module has run already; it gets back what importing it again has changed."""
+        """The module has run already; restore the spec that importing it again has replaced."""
         own = self._own_specs.pop(module.__spec__.name, None)
         if own is not None:
             module.__spec__ = own
@@ -71,15 +70,14 @@ def _forget() -> None:
 
 
 def install(metal_kernels: bool = False) -> None:
-    """Makes ``import mlx.core`` and its sisters resolve to Hesper in this process.
+    """Make ``import mlx.core`` and its siblings resolve to Hesper in this process.
 
     Parameters
     ----------
     metal_kernels : bool
-        Whether to present the default device as a GPU with Metal:
-        ``mx.metal.is_available()`` is then true, the default device is ``gpu``, and
-        programs that bring Metal kernels run them, on the NVIDIA GPU where there is
-        one, else on the host.
+        Whether to present the default device as a GPU with Metal: ``mx.metal.is_available()`` is then true, the
+        default device is ``gpu``, and programs run their Metal kernels, on an NVIDIA GPU if there is one, else on the
+        host.
     """
     core = importlib.import_module("hesper._core")
     core._present_as_mlx(True)
@@ -87,13 +85,13 @@ def install(metal_kernels: bool = False) -> None:
     if _finder not in sys.meta_path:
         _forget()
         sys.meta_path.insert(0, _finder)
-    # Names that programs look up without importing them.
+    # Programs may use mlx.core after a plain `import mlx`.
     package = importlib.import_module("mlx")
     package.core = importlib.import_module("mlx.core")
 
 
 def uninstall() -> None:
-    """Ends what ``install`` began; modules that were imported meanwhile stay as they are."""
+    """Undo ``install``. Modules that were imported meanwhile stay loaded."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
         _forget()
@@ -113,7 +111,7 @@ def _main(arguments: list[str]) -> None:
             print(usage)
             return
         else:
-            sys.exit(f"unknown option {option}\n{usage}")
+            sys.exit(f"cannot run with the unknown option {option}\n{usage}")
     if not arguments or (arguments[0] == "-m" and len(arguments) < 2):
         sys.exit(usage)
     install(metal_kernels)
@@ -128,7 +126,7 @@ def _main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    # `python -m` runs a copy of this module: the real one keeps the state.
+    # `python -m` runs a copy of this module: the imported one holds the state.
     from hesper.mlx import _main as _run
 
     _run(sys.argv[1:])

@@ -1,6 +1,6 @@
 """Arrays, functions on them, streams and custom kernels.
 
-The names are those of native code; this module gives them their place.
+The implementation is native code; this module exports its names.
 
 Examples
 --------
@@ -28,13 +28,13 @@ matrix_norm = linalg.norm
 
 __version__ = "0.1.0"
 
-# On GPUs, products of 32-bit numbers are as fast and as exact as MLX's, and MLX's variable is heeded.
+# As in MLX, 32-bit products on GPUs use TF32 unless MLX_ENABLE_TF32=0.
 _os.environ.setdefault("HESPER_TF32", "0" if _os.environ.get("MLX_ENABLE_TF32") == "0" else "1")
 
-# Packages bring libraries of CUDA along, as PyTorch's do: they are looked for there when a GPU is first asked for.
+# Python packages may contain the CUDA libraries (PyTorch's dependencies do): search there when a GPU is first used.
 _packages = [_os.path.join(_entry, "nvidia") for _entry in _sys.path]
 _core._look_for_libraries_in([_folder for _folder in _packages if _os.path.isdir(_folder)])
 
-# Of a forked process's threads there is one, which handles signals.
+# Only the forking thread survives in the child, and it handles signals there.
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_core._forked)

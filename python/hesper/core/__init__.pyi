@@ -61,11 +61,11 @@ class ArrayAt:
         ...
 
 class ArrayIterator:
-    """Goes through the first axis of an array."""
+    """Iterates over the first axis of an array."""
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 class ArrayLike:
-    """An object that becomes an array where one is wanted, through its ``__mlx_array__``.
+    """An object that converts to an array through its ``__mlx_array__``.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class DtypeCategory:
     unsignedinteger: DtypeCategory
 
 class FunctionExporter:
-    """Writes several traces of one function to a file; made by `exporter`.
+    """Writes several traces of one function to a file; returned by `exporter`.
 
     Called with arrays it adds a trace for arguments like these. As a context manager it writes the file when the
     block is left.
@@ -184,10 +184,10 @@ class array:
     Parameters
     ----------
     val : scalar, list, tuple, array or any object with a buffer
-        What the array holds.
+        The elements.
     dtype : Dtype, optional
-        The type of its elements. By default bools make ``bool_``, integers
-        ``int32``, floats ``float32``, complex numbers ``complex64``.
+        The type of its elements. Default: ``bool_`` for bools, ``int32`` for integers,
+        ``float32`` for floats, ``complex64`` for complex numbers.
 
     Examples
     --------
@@ -422,7 +422,7 @@ class custom_function:
     Parameters
     ----------
     f : callable
-        Takes and gives arrays or trees of arrays. What it captures counts as constant.
+        Takes and returns arrays or trees of arrays. Captured arrays are constants.
 
     Examples
     --------
@@ -437,17 +437,15 @@ class custom_function:
     """
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def jvp(self, f: Any) -> tuple[list[array], list[array]]:
-        """Sets the rule for tangents: a function of the arguments and their tangents."""
+        """Sets the JVP rule: a function of the arguments and their tangents."""
         ...
     def vjp(self, f: Any) -> tuple[list[array], list[array]]:
-        """Sets the rule for cotangents: a function of the arguments, the cotangents of what was given, and
-        what was given, which gives the cotangents of the arguments.
+        """Sets the VJP rule: a function of the arguments, the cotangents of the outputs, and the outputs, which returns
+        the cotangents of the arguments.
         """
         ...
     def vmap(self, f: Any) -> Callable[..., Any]:
-        """Sets the rule for one axis more: a function of the arguments and their axes, which gives the
-        outputs and theirs.
-        """
+        """Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their axes."""
         ...
 
 class finfo:
@@ -572,8 +570,7 @@ def acosh(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def add(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The sum.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -678,7 +675,7 @@ def any(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims:
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> array:
     """Numbers from `start` to below `stop`, `step` apart; ``arange(stop)`` starts at zero.
 
-    Integers make ``int32``, floats ``float32``, unless `dtype` says otherwise.
+    The type is ``int32`` for integers and ``float32`` for floats, unless `dtype` is given.
 
     Examples
     --------
@@ -785,8 +782,7 @@ def arctan(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def arctan2(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The angle of the point (b, a).
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -979,7 +975,7 @@ def astype(a: array | scalar, /, dtype: Dtype | None, *, stream: StreamOrDevice 
 def async_eval(*args: Any) -> None:
     """Starts computing arrays, or trees of arrays, and returns at once.
 
-    What goes wrong is told when the array that it spoils is used.
+    An error is raised when an array that it concerns is used.
 
     Parameters
     ----------
@@ -1014,8 +1010,7 @@ def atan(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def atan2(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The angle of the point (b, a).
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -1110,8 +1105,7 @@ def bartlett(M: Any, *, stream: StreamOrDevice = None) -> array:
 def bitwise_and(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Bitwise and.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -1151,8 +1145,7 @@ def bitwise_invert(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def bitwise_left_shift(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Bits shifted to the left.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -1173,8 +1166,7 @@ def bitwise_left_shift(a: array | scalar, b: array | scalar, stream: StreamOrDev
 def bitwise_or(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Bitwise or.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -1195,8 +1187,7 @@ def bitwise_or(a: array | scalar, b: array | scalar, stream: StreamOrDevice = No
 def bitwise_right_shift(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Bits shifted to the right.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -1217,8 +1208,7 @@ def bitwise_right_shift(a: array | scalar, b: array | scalar, stream: StreamOrDe
 def bitwise_xor(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Bitwise exclusive or.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -1346,12 +1336,12 @@ def ceil(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its intermediate arrays computed again for its derivative, not kept until then.
+    """The function with its intermediate arrays recomputed for its derivative instead of kept.
 
     Parameters
     ----------
     fun : callable
-        Takes and gives arrays or trees of arrays.
+        Takes and returns arrays or trees of arrays.
 
     Returns
     -------
@@ -1365,7 +1355,7 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
     ...
 
 def clear_cache() -> None:
-    """Gives back the memory that is kept for reuse.
+    """Free the memory that is cached for reuse.
 
     Examples
     --------
@@ -1374,7 +1364,7 @@ def clear_cache() -> None:
     ...
 
 def clear_streams() -> None:
-    """Forgets the thread's own streams and its default stream; work that is under way on them goes on.
+    """Drop the thread-local streams and the default stream of this thread; work in flight on them continues.
 
     Examples
     --------
@@ -1398,16 +1388,14 @@ def compile(fun: Callable[..., Any], inputs: Any = None, outputs: Any = None, sh
     Parameters
     ----------
     fun : callable
-        Takes and gives trees of arrays; numbers and strings among its arguments count
-        as constants.
+        Takes and returns trees of arrays; numbers and strings among its arguments are constants.
     inputs : tree of array, optional
         State that the function reads besides its arguments: lists and dicts, also
         ``model.state``, ``optimizer.state``, ``mx.random.state``.
     outputs : tree of array, optional
         State that the function changes.
     shapeless : bool
-        Whether the function does not depend on shapes. Shapes are told apart all the
-        same; a new one costs one more trace.
+        Whether the function does not depend on shapes. It is traced for each shape all the same.
 
     Returns
     -------
@@ -1492,7 +1480,7 @@ def conjugate(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def contiguous(a: array | scalar, /, allow_col_major: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The array in memory that lies row by row.
+    """The array with row-contiguous memory.
 
     Parameters
     ----------
@@ -1863,7 +1851,7 @@ def cumulative_sum(a: array | scalar, /, axis: int | Sequence[int] | None = None
     ...
 
 def default_device() -> Device:
-    """The device on which ops run unless they are told otherwise: a GPU where there is one.
+    """The default device: a GPU if there is one.
 
     Examples
     --------
@@ -1911,9 +1899,9 @@ def depends(inputs: Any, dependencies: Any) -> array | list[array]:
     Parameters
     ----------
     inputs : array or sequence of array
-        What is given back, unchanged in its numbers.
+        The arrays to return, with unchanged elements.
     dependencies : array or sequence of array
-        What has to be computed before.
+        The arrays to compute before.
 
     Returns
     -------
@@ -1951,7 +1939,7 @@ def device_count(device_type: Any) -> int:
     ...
 
 def device_info(d: Any = None) -> dict[str, str | int]:
-    """What is known of a device: its name, its architecture, its memory.
+    """The properties of a device: its name, its architecture, its memory.
 
     Parameters
     ----------
@@ -2028,8 +2016,7 @@ def disable_compile() -> None:
 def divide(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The quotient; of integers as ``float32``.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -2095,7 +2082,7 @@ def einsum_path(subscripts: Any, *operands: Any) -> tuple[list[list[int]], str]:
     ...
 
 def empty(shape: int | Sequence[int], dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> array:
-    """An array whose elements do not matter.
+    """An array with unspecified elements.
 
     Parameters
     ----------
@@ -2112,7 +2099,7 @@ def empty(shape: int | Sequence[int], dtype: Dtype | None = None, *, stream: Str
     ...
 
 def empty_like(a: array | scalar, /, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> array:
-    """An array like another whose elements do not matter.
+    """An array of the shape and type of another, with unspecified elements.
 
     Parameters
     ----------
@@ -2140,8 +2127,7 @@ def enable_compile() -> None:
 def equal(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Whether elements are equal.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -2270,24 +2256,24 @@ def expm1(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def export_function(file_or_callback: Any, fun: Callable[..., Any], *args: Any, shapeless: bool = False, metadata: Any = None, **kwargs: Any) -> None:
     """Write a function to a file.
 
-    The function is called once, with arrays that have no values; what it computes is written, together with
-    the arrays that it takes from around it. It can then be imported and called without the program that made
-    it, by this package in Python and in Rust.
+    The function is traced once, with arrays that have no values; the graph is written, with the arrays that the
+    function captures. It can then be imported and called without the program that exported it, from Python and from
+    Rust.
 
     Parameters
     ----------
     file_or_callback : str, path or callable
-        Where to write. A callable is given the graph instead, as a dict for the inputs, the keyword inputs,
-        the outputs, the constants and each op.
+        The file. A callable receives the graph instead, as a dict for the inputs, the keyword inputs, the outputs, the
+        constants and each op.
     fun : callable
-        Takes arrays and gives an array or a sequence of arrays.
+        Takes arrays and returns an array or a sequence of arrays.
     *args : array
-        Arguments as the function is to be called with. A tuple of arrays, and a dict of arrays behind it, will do, too.
+        Example arguments, by position; or a tuple of arrays, optionally followed by a dict of arrays.
     shapeless : bool
-        Whether the function can be called with other shapes that have as many axes. What such a call cannot
-        know, as where a slice ends, is an error then.
+        Whether the function can be called with other shapes of the same number of axes. Ops that depend on the lengths,
+        like a slice with a fixed end, are errors then.
     metadata : str, optional
-        A text that the file holds besides the function.
+        Text to store in the file with the function.
     **kwargs : array
         Arguments by name.
 
@@ -2301,7 +2287,7 @@ def export_function(file_or_callback: Any, fun: Callable[..., Any], *args: Any, 
     See Also
     --------
     exporter : for several traces of a function in one file.
-    import_function : calls what was written.
+    import_function : loads the function.
 
     Examples
     --------
@@ -2319,9 +2305,9 @@ def export_to_dot(file: Any, *args: Any, **kwargs: Any) -> None:
     Parameters
     ----------
     file : str, path or file object
-        Where to write; a file object must take text.
+        The file, opened in text mode if it is an object.
     *args : array
-        What the graph computes; trees of arrays will do, too.
+        The outputs of the graph: arrays or trees of arrays.
     **kwargs : array
         Names for arrays of the graph.
 
@@ -2343,13 +2329,13 @@ def exporter(file: Any, fun: Callable[..., Any], *, shapeless: bool = False, met
     Parameters
     ----------
     file : str or path
-        Where to write.
+        The file.
     fun : callable
-        Takes arrays and gives an array or a sequence of arrays.
+        Takes arrays and returns an array or a sequence of arrays.
     shapeless : bool
-        Whether the traces are for other shapes that have as many axes, too.
+        Whether the traces are also for other shapes of the same number of axes.
     metadata : str, optional
-        A text that the file holds besides the function.
+        Text to store in the file with the function.
 
     Returns
     -------
@@ -2445,8 +2431,7 @@ def floor(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def floor_divide(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The quotient, rounded down.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -2471,10 +2456,9 @@ def from_dlpack(x: array, /, *, copy: Any = None) -> array:
     ----------
     x : object with ``__dlpack__``
     copy : bool, optional
-        By default memory is copied, unless its owner has copied it for this purpose.
-        With ``False`` it is shared, and nobody may write it; where that is not
-        possible, ``BufferError`` is raised. With ``True`` it is copied. Double
-        precision becomes ``float32``, and is copied.
+        By default memory is copied, unless its producer has copied it for this purpose. With ``False`` it is shared
+        and must not be written; ``BufferError`` is raised where that is not possible. With ``True`` it is copied.
+        ``float64`` is converted to ``float32``, which copies.
 
     Returns
     -------
@@ -2498,7 +2482,7 @@ def from_fp8(*args: Any, **kwargs: Any) -> array:
     ...
 
 def full(shape: int | Sequence[int], vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> array:
-    """An array of a shape with the given value everywhere, or an array stretched to the shape.
+    """An array of a shape, filled with a value, or with an array that is broadcast to the shape.
 
     Examples
     --------
@@ -2508,7 +2492,7 @@ def full(shape: int | Sequence[int], vals: Any, dtype: Dtype | None = None, *, s
     ...
 
 def full_like(a: array | scalar, vals: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = None) -> array:
-    """The given value everywhere, in the shape and type of an array.
+    """An array of the shape and type of another, filled with a value.
 
     Parameters
     ----------
@@ -2566,15 +2550,15 @@ def gather_qqmm(x: array, w: array, /, scales: Any = None, lhs_indices: Any = No
         The scales of quantized matrices.
     lhs_indices, rhs_indices : array, optional
         Which matrices of `x` and of `w` are multiplied: flat indices of the axes before the last two. They
-        broadcast; without them a side's matrices are taken in order.
+        broadcast. Default: all matrices in order.
     group_size, bits : int, optional
-        Numbers that share a scale, and bits of a number, as the mode has them.
+        The number of elements that share a scale, and the bits of an element. Default: those of the mode.
     mode : str
         ``nvfp4``, ``mxfp8`` or ``mxfp4``.
     global_scale_x, global_scale_w : array, optional
-        Scales of scales for ``nvfp4``; both or neither.
+        Global scales for ``nvfp4``; both or neither.
     sorted_indices : bool
-        Whether indices are sorted. It makes no difference.
+        Whether indices are sorted; unused.
     stream : Stream or Device, optional
 
     Returns
@@ -2658,12 +2642,12 @@ def get_printoptions() -> PrintOptions:
     ...
 
 def grad(fun: Callable[..., Any], argnums: Any = None, argnames: Any = []) -> Callable[..., Any]:
-    """The function that gives a function's gradient.
+    """The gradient of a function, as a function.
 
     Parameters
     ----------
     fun : callable
-        Gives a single number as an array.
+        Returns a scalar array.
     argnums : int or sequence of int, optional
         Which positional arguments; by default the first. They are arrays or trees
         of arrays.
@@ -2673,8 +2657,8 @@ def grad(fun: Callable[..., Any], argnums: Any = None, argnames: Any = []) -> Ca
     Returns
     -------
     callable
-        Gives the gradient with the structure of the argument; a tuple of gradients
-        for several arguments; a pair of these and a dict where `argnames` are given.
+        Returns the gradient with the structure of the argument; a tuple of gradients for several arguments; a pair of
+        these and a dict with `argnames`.
 
     Examples
     --------
@@ -2686,8 +2670,7 @@ def grad(fun: Callable[..., Any], argnums: Any = None, argnames: Any = []) -> Ca
 def greater(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Whether elements of the first are greater.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -2708,8 +2691,7 @@ def greater(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None)
 def greater_equal(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Whether elements of the first are greater or equal.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -2808,13 +2790,13 @@ def import_function(file: Any, return_metadata: bool = False) -> Any:
     ----------
     file : str or path
     return_metadata : bool
-        Whether to return the text that the file holds besides the function, too.
+        Whether to return the text in the file too.
 
     Returns
     -------
     callable, or a tuple of it and a str
-        The function takes arrays as it was exported with, or a tuple and a dict of them, and gives a tuple of
-        arrays.
+        The function takes arrays like those that it was exported with, or a tuple and a dict of them, and returns a
+        tuple of arrays.
 
     Raises
     ------
@@ -3004,9 +2986,9 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any) -> tuple[list[arra
     Parameters
     ----------
     fun : callable
-        Takes arrays and gives an array or a sequence of arrays.
+        Takes arrays and returns an array or a sequence of arrays.
     primals : list of array
-        Where the Jacobian is taken.
+        The arguments at which to take the Jacobian.
     tangents : list of array
         As many, and of the same shapes, as `primals`.
 
@@ -3040,8 +3022,7 @@ def kron(a: array | scalar, b: array | scalar, *, stream: StreamOrDevice = None)
 def left_shift(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Bits shifted to the left.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3062,8 +3043,7 @@ def left_shift(a: array | scalar, b: array | scalar, stream: StreamOrDevice = No
 def less(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Whether elements of the first are less.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3084,8 +3064,7 @@ def less(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) ->
 def less_equal(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Whether elements of the first are less or equal.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3125,8 +3104,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype:
 def load(file: Any, /, format: Any = None, return_metadata: bool = False, *, stream: StreamOrDevice = None) -> Any:
     """Load arrays from a file.
 
-    Nothing but the header is read: an array's elements are used where they lie in the file, or read, when
-    the array is evaluated.
+    Only the header is read: the elements of an array are used in place, or read, when the array is evaluated.
 
     Parameters
     ----------
@@ -3134,9 +3112,9 @@ def load(file: Any, /, format: Any = None, return_metadata: bool = False, *, str
         An ``.npy``, ``.npz``, ``.safetensors`` or ``.gguf`` file; the index file
         (``.json``) of a sharded checkpoint; a folder that holds one.
     format : str, optional
-        By default what the extension says.
+        Default: the extension.
     return_metadata : bool
-        Whether to return what a safetensors or GGUF file says about itself, too.
+        Whether to return the metadata of a safetensors or GGUF file too.
     stream : Stream or Device, optional
 
     Returns
@@ -3224,8 +3202,7 @@ def log2(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def logaddexp(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The logarithm of the sum of exponentials.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3269,8 +3246,7 @@ def logcumsumexp(a: array | scalar, /, axis: int | Sequence[int] | None = None, 
 def logical_and(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Logical and.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3310,8 +3286,7 @@ def logical_not(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def logical_or(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Logical or.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3332,8 +3307,7 @@ def logical_or(a: array | scalar, b: array | scalar, stream: StreamOrDevice = No
 def logical_xor(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Logical exclusive or.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3438,8 +3412,7 @@ def max(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims:
 def maximum(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The larger of two; NaN if either is.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3546,8 +3519,7 @@ def min(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims:
 def minimum(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The smaller of two; NaN if either is.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3602,8 +3574,7 @@ def moveaxis(a: array | scalar, /, source: Any, destination: Any, *, stream: Str
 def multiply(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The product.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3622,7 +3593,7 @@ def multiply(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None
     ...
 
 def nan_to_num(a: array | scalar, nan: float = 0.0, posinf: Any = None, neginf: Any = None, *, stream: StreamOrDevice = None) -> array:
-    """Numbers in the place of NaN and of infinities; by default those of largest magnitude.
+    """Replace NaN and infinities by numbers; by default NaN by zero, infinities by the largest finite ones.
 
     Parameters
     ----------
@@ -3702,8 +3673,7 @@ def new_thread_unsafe_stream(device: Any) -> Stream:
 def not_equal(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Whether elements differ.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3833,8 +3803,7 @@ def positive(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def pow(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The power.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -3855,8 +3824,7 @@ def pow(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> 
 def power(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The power.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -4015,8 +3983,7 @@ def reciprocal(a: array | scalar, stream: StreamOrDevice = None) -> array:
 def remainder(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The remainder, with the sign of the divisor.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -4083,8 +4050,7 @@ def result_type(*arrays_and_dtypes: Any) -> Dtype:
 def right_shift(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """Bits shifted to the right.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -4235,7 +4201,7 @@ def segmented_mm(a: array | scalar, b: array | scalar, /, segments: Any, *, stre
     ...
 
 def set_cache_limit(limit: Any) -> int:
-    """Sets how many bytes the default device may keep for reuse; gives the former limit.
+    """Set how many bytes the default device may cache for reuse; returns the previous limit.
 
     Parameters
     ----------
@@ -4248,7 +4214,7 @@ def set_cache_limit(limit: Any) -> int:
     ...
 
 def set_default_device(device: Any) -> None:
-    """Sets the device on which ops run unless they are told otherwise.
+    """Set the default device.
 
     Parameters
     ----------
@@ -4274,7 +4240,7 @@ def set_default_stream(stream: StreamOrDevice) -> None:
     ...
 
 def set_memory_limit(limit: Any) -> int:
-    """Sets how many bytes arrays may hold on the default device; gives the former limit.
+    """Set how many bytes arrays may use on the default device; returns the previous limit.
 
     Parameters
     ----------
@@ -4460,7 +4426,7 @@ def sort(a: array | scalar, /, axis: int | Sequence[int] | None = -1, *, stream:
     ...
 
 def split(a: array | scalar, /, indices_or_sections: Any, axis: int | Sequence[int] | None = 0, *, stream: StreamOrDevice = None) -> list[array]:
-    """An array cut along an axis, into equal parts or at the given places.
+    """Split an array along an axis, into equal parts or at indices.
 
     Parameters
     ----------
@@ -4515,7 +4481,7 @@ def square(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def squeeze(a: array | scalar, /, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> array:
-    """Axes of length one taken away; by default all of them.
+    """Remove axes of length one; by default all of them.
 
     Parameters
     ----------
@@ -4547,7 +4513,7 @@ def stack(arrays: Any, axis: int | Sequence[int] | None = 0, *, stream: StreamOr
     ...
 
 def std(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0, *, correction: Any = None, stream: StreamOrDevice = None) -> array:
-    """The standard deviation; `ddof` is taken off the number of elements.
+    """The standard deviation, with the divisor ``N - ddof`` for ``N`` elements.
 
     Parameters
     ----------
@@ -4597,8 +4563,7 @@ def stream(s: Any) -> StreamContext:
 def subtract(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
     """The difference.
 
-    Shapes are broadcast, types promoted; a plain number takes the type of the
-    array beside it.
+    Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
     Parameters
     ----------
@@ -4918,7 +4883,7 @@ def unflatten(a: array | scalar, /, axis: int | Sequence[int] | None, shape: int
     ...
 
 def unique(a: array | scalar, /, size: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, fill_value: Any = None, *, stream: StreamOrDevice = None) -> array | tuple[array, ...]:
-    """The different elements in order, `size` of them; what is missing is filled up.
+    """The first `size` of the sorted distinct elements, padded if there are fewer.
 
     Parameters
     ----------
@@ -4954,12 +4919,12 @@ def unstack(x: array, /, *, axis: int | Sequence[int] | None = 0, stream: Stream
     ...
 
 def value_and_grad(fun: Callable[..., Any], argnums: Any = None, argnames: Any = []) -> Callable[..., Any]:
-    """The function that gives a function's value and its gradient.
+    """The value and the gradient of a function, as a function.
 
     Parameters
     ----------
     fun : callable
-        Gives a single number as an array, or a tuple that begins with one.
+        Returns a scalar array, or a tuple that begins with one.
     argnums : int or sequence of int, optional
         Which positional arguments; by default the first. They are arrays or trees
         of arrays.
@@ -4969,7 +4934,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = None, argnames: Any =
     Returns
     -------
     callable
-        Gives a pair: what `fun` gives, and the gradient as ``grad`` gives it.
+        Returns a pair: the result of `fun`, and the gradient as ``grad`` returns it.
 
     Examples
     --------
@@ -4979,7 +4944,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = None, argnames: Any =
     ...
 
 def var(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0, *, correction: Any = None, stream: StreamOrDevice = None) -> array:
-    """The variance; `ddof` is taken off the number of elements.
+    """The variance, with the divisor ``N - ddof`` for ``N`` elements.
 
     Parameters
     ----------
@@ -5036,9 +5001,9 @@ def vjp(fun: Callable[..., Any], primals: Any, cotangents: Any) -> tuple[list[ar
     Parameters
     ----------
     fun : callable
-        Takes arrays and gives an array or a sequence of arrays.
+        Takes arrays and returns an array or a sequence of arrays.
     primals : list of array
-        Where the Jacobian is taken.
+        The arguments at which to take the Jacobian.
     cotangents : list of array
         As many, and of the same shapes, as the outputs of `fun`.
 
@@ -5054,16 +5019,16 @@ def vjp(fun: Callable[..., Any], primals: Any, cotangents: Any) -> tuple[list[ar
     ...
 
 def vmap(fun: Callable[..., Any], in_axes: int = 0, out_axes: int = 0) -> Callable[..., Any]:
-    """The function over one axis more: what it computes of arrays, for each slice of larger ones.
+    """The function, vectorized: applied to every slice of its arguments along an axis.
 
     Parameters
     ----------
     fun : callable
-        Takes and gives arrays or trees of arrays.
+        Takes and returns arrays or trees of arrays.
     in_axes : int or tree of int and None
-        Which axis of each argument is gone over; None where it is taken as a whole.
+        The axis of each argument to map over; None for an argument that every call gets whole.
     out_axes : int or tree of int and None
-        Where the axis goes in each result.
+        The place of that axis in each result.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What the array API standard lets a program ask about arrays: types, devices, capabilities."""
+"""The inspection API of the array API standard: types, devices, capabilities."""
 
 from hesper import _core
 
@@ -15,18 +15,18 @@ _KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["compl
 
 def _check(device):
     if device is not None and not isinstance(device, _core.Device):
-        raise TypeError(f"device: expected a Device, got {type(device).__name__}")
+        raise TypeError(f"cannot inspect a device given as {type(device).__name__}; expected a Device or None")
 
 
 class ArrayNamespaceInfo:
-    """The answers for this package; every device has the same."""
+    """Types, devices and capabilities, the same on every device."""
 
     def capabilities(self):
-        """What the standard leaves open."""
+        """The optional features of the standard."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self):
-        """The device that new arrays are made on."""
+        """The device of new arrays."""
         return _core.default_device()
 
     def devices(self):
@@ -35,24 +35,24 @@ class ArrayNamespaceInfo:
         return (_core.Device(_core.cpu, 0), *(_core.Device(_core.gpu, i) for i in range(gpus)))
 
     def default_dtypes(self, *, device=None):
-        """The types that are taken where none is named."""
+        """The types of new arrays if none is given."""
         _check(device)
         names = {"real floating": "float32", "complex floating": "complex64", "integral": "int32", "indexing": "int32"}
         return {kind: getattr(_core, name) for kind, name in names.items()}
 
     def dtypes(self, *, device=None, kind=None):
-        """The standard's types that there are, all of them or those of a kind or of several."""
+        """The supported types of the standard, all of them or those of one or several kinds."""
         _check(device)
         kinds = ("bool", "numeric") if kind is None else kind if isinstance(kind, tuple) else (kind,)
         unknown = [kind for kind in kinds if kind not in _KINDS]
         if unknown:
-            raise ValueError(f"kind: {unknown[0]!r} is none of {', '.join(_KINDS)}")
+            raise ValueError(f"cannot list types of kind {unknown[0]!r}; choose one of {', '.join(_KINDS)}")
         names = [name for kind in kinds for name in _KINDS[kind]]
         return {name: _core.bool_ if name == "bool" else getattr(_core, name) for name in names}
 
 
 def __array_namespace_info__():  # noqa: N807
-    """What there is, as the array API standard asks for it.
+    """The types, devices and capabilities of this package, as the array API standard defines them.
 
     Examples
     --------

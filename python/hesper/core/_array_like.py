@@ -1,10 +1,10 @@
-"""Objects that stand for arrays."""
+"""Objects that convert to arrays."""
 
 __all__ = ["ArrayLike"]
 
 
 class ArrayLike:
-    """An object that becomes an array where one is wanted, through its ``__mlx_array__``.
+    """An object that converts to an array through its ``__mlx_array__``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What programs ask about CUDA."""
+"""Queries about CUDA."""
 
 from hesper import _core
 

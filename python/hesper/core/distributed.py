@@ -1,7 +1,6 @@
-"""Communication between processes, for a group of one.
+"""Communication between processes, which is missing yet: every group is this process alone.
 
-A program that was started alone is a group of one process: reductions and gathers
-give what they were given, and there is nobody to send to or to receive from.
+Reductions and gathers over a group of one return their input. Larger groups, sending and receiving raise.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ __all__ = [
 ]
 
 _BACKENDS = ("any", "mpi", "nccl", "jaccl", "ring")
+_MISSING = "Hesper has no backend for communication between processes yet"
 
 
 class Group:
@@ -48,7 +48,7 @@ class Group:
         return 0
 
     def size(self) -> int:
-        """How many processes are in the group.
+        """The number of processes in the group.
 
         Examples
         --------
@@ -58,12 +58,12 @@ class Group:
         return 1
 
     def split(self, color: int, key: int = -1) -> "Group":
-        """Splits the group into one for each color. A group of one cannot be split.
+        """Split the group into one for each color. A group of one cannot be split.
 
         Parameters
         ----------
         color : int
-            Processes of one color come into one group.
+            The processes with the same color form a group.
         key : int
             Their order in it; by default that of their ranks.
 
@@ -72,14 +72,14 @@ class Group:
         RuntimeError
             Always, for a group of one.
         """
-        raise RuntimeError("Cannot split the distributed group further.")
+        raise RuntimeError("cannot split a group of one process")
 
 
 _world = Group()
 
 
 def is_available(backend: str = "any") -> bool:
-    """Whether processes can communicate through a backend.
+    """Whether processes can communicate through a backend: through none yet.
 
     Parameters
     ----------
@@ -88,10 +88,10 @@ def is_available(backend: str = "any") -> bool:
 
     Examples
     --------
-    >>> mx.distributed.is_available("unknown")
+    >>> mx.distributed.is_available()
     False
     """
-    return backend in ("any", "ring")
+    return False
 
 
 def init(
@@ -100,16 +100,23 @@ def init(
     *,
     all_gather_factory: Callable[[int, int], Callable[[bytes, int], bytes]] | None = None,
 ) -> Group:
-    """The group of all processes: this one.
+    """The group of all processes: this one alone.
 
     Parameters
     ----------
     strict : bool
-        Whether it is an error that no backend connects this process to others.
+        Whether to raise if no backend connects this process to others.
     backend : str
-        Which backend to use.
+        The backend to use.
     all_gather_factory : callable, optional
-        How processes find each other; not needed by one.
+        How processes exchange their addresses; unused by a group of one.
+
+    Raises
+    ------
+    ValueError
+        If the backend is unknown.
+    RuntimeError
+        If ``strict``.
 
     Examples
     --------
@@ -117,24 +124,30 @@ def init(
     0
     """
     if backend not in _BACKENDS:
-        raise ValueError(
-            "[distributed] The only valid values for backend are 'any', 'mpi', 'nccl', 'jaccl' and 'ring' "
-            f"but '{backend}' was provided."
-        )
+        raise ValueError(f"cannot use the backend {backend!r}; choose one of {', '.join(_BACKENDS)}")
     if strict:
         raise RuntimeError(
-            "[distributed] Couldn't initialize any backend"
-            if backend == "any"
-            else f"[distributed] Couldn't initialize the backend '{backend}'"
+            f"cannot connect to other processes through backend={backend!r}: {_MISSING}; strict=False gives a group of "
+            "this process alone"
         )
     return _world
 
 
-def _alone(x, group):
+def _require_one_process(call: str, group: Group | None) -> None:
+    if group is not None and not callable(getattr(group, "size", None)):
+        raise TypeError(f"cannot {call} over a {type(group).__name__}; group must be a Group or None")
+    if group is not None and group.size() != 1:
+        raise RuntimeError(
+            f"cannot {call} over {group.size()} processes: {_MISSING}; use a group of one process, as "
+            "mx.distributed.init() gives it"
+        )
+
+
+def _of_one_process(call: str, x: _array, group: Group | None) -> _array:
+    """The result of a collective over a group of one: its input."""
     if not isinstance(x, _array):
-        raise TypeError(f"expected an array, not {type(x).__name__}")
-    if group is not None and not isinstance(group, Group):
-        raise TypeError(f"group: expected a Group or None, not {type(group).__name__}")
+        raise TypeError(f"cannot {call} a {type(x).__name__}; expected an array")
+    _require_one_process(call, group)
     return x
 
 
@@ -152,11 +165,11 @@ def all_sum(x: _array, *, group: Group | None = None, stream=None) -> _array:
     >>> mx.distributed.all_sum(mx.array([1, 2]))
     array([1, 2], dtype=int32)
     """
-    return _alone(x, group)
+    return _of_one_process("all_sum", x, group)
 
 
 def all_max(x: _array, *, group: Group | None = None, stream=None) -> _array:
-    """The largest elements of the arrays of all processes.
+    """The element-wise maximum of the arrays of all processes.
 
     Parameters
     ----------
@@ -169,11 +182,11 @@ def all_max(x: _array, *, group: Group | None = None, stream=None) -> _array:
     >>> mx.distributed.all_max(mx.array([1, 2]))
     array([1, 2], dtype=int32)
     """
-    return _alone(x, group)
+    return _of_one_process("all_max", x, group)
 
 
 def all_min(x: _array, *, group: Group | None = None, stream=None) -> _array:
-    """The smallest elements of the arrays of all processes.
+    """The element-wise minimum of the arrays of all processes.
 
     Parameters
     ----------
@@ -186,11 +199,11 @@ def all_min(x: _array, *, group: Group | None = None, stream=None) -> _array:
     >>> mx.distributed.all_min(mx.array([1, 2]))
     array([1, 2], dtype=int32)
     """
-    return _alone(x, group)
+    return _of_one_process("all_min", x, group)
 
 
 def all_gather(x: _array, *, group: Group | None = None, stream=None) -> _array:
-    """The arrays of all processes, joined along the first axis.
+    """The arrays of all processes, concatenated along the first axis.
 
     Parameters
     ----------
@@ -203,11 +216,11 @@ def all_gather(x: _array, *, group: Group | None = None, stream=None) -> _array:
     >>> mx.distributed.all_gather(mx.array([1, 2]))
     array([1, 2], dtype=int32)
     """
-    return _alone(x, group)
+    return _of_one_process("all_gather", x, group)
 
 
 def sum_scatter(x: _array, *, group: Group | None = None, stream=None) -> _array:
-    """This process's part, along the first axis, of the sum of the arrays of all processes.
+    """The part of this process, along the first axis, of the sum of the arrays of all processes.
 
     Parameters
     ----------
@@ -220,11 +233,11 @@ def sum_scatter(x: _array, *, group: Group | None = None, stream=None) -> _array
     >>> mx.distributed.sum_scatter(mx.array([1, 2]))
     array([1, 2], dtype=int32)
     """
-    return _alone(x, group)
+    return _of_one_process("sum_scatter", x, group)
 
 
 def send(x: _array, dst: int, *, group: Group | None = None, stream=None) -> _array:
-    """Sends an array to another process.
+    """Send an array to another process.
 
     Parameters
     ----------
@@ -237,14 +250,14 @@ def send(x: _array, dst: int, *, group: Group | None = None, stream=None) -> _ar
     Raises
     ------
     ValueError
-        In a group of one, where there is nobody to send to.
+        In a group of one, which has no other process.
     """
-    _alone(x, group)
-    raise ValueError("Cannot send to a singleton group")
+    _of_one_process("send", x, group)
+    raise ValueError(f"cannot send to rank {dst}: the group is this process alone; {_MISSING}")
 
 
 def recv(shape: Sequence[int], dtype, src: int, *, group: Group | None = None, stream=None) -> _array:
-    """Receives an array from another process.
+    """Receive an array from another process.
 
     Parameters
     ----------
@@ -258,13 +271,14 @@ def recv(shape: Sequence[int], dtype, src: int, *, group: Group | None = None, s
     Raises
     ------
     ValueError
-        In a group of one, where there is nobody to receive from.
+        In a group of one, which has no other process.
     """
-    raise ValueError("Cannot recv from a singleton group")
+    _require_one_process("recv", group)
+    raise ValueError(f"cannot receive from rank {src}: the group is this process alone; {_MISSING}")
 
 
 def recv_like(x: _array, src: int, *, group: Group | None = None, stream=None) -> _array:
-    """Receives an array with the shape and type of another.
+    """Receive an array with the shape and type of another.
 
     Parameters
     ----------
@@ -277,7 +291,7 @@ def recv_like(x: _array, src: int, *, group: Group | None = None, stream=None) -
     Raises
     ------
     ValueError
-        In a group of one, where there is nobody to receive from.
+        In a group of one, which has no other process.
     """
-    _alone(x, group)
-    raise ValueError("Cannot recv from a singleton group")
+    _of_one_process("recv_like", x, group)
+    raise ValueError(f"cannot receive from rank {src}: the group is this process alone; {_MISSING}")

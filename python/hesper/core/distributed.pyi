@@ -26,7 +26,7 @@ class Group:
         """
         ...
     def size(self) -> int:
-        """How many processes are in the group.
+        """The number of processes in the group.
 
         Examples
         --------
@@ -35,12 +35,12 @@ class Group:
         """
         ...
     def split(self, color: int, key: int = -1) -> 'Group':
-        """Splits the group into one for each color. A group of one cannot be split.
+        """Split the group into one for each color. A group of one cannot be split.
 
         Parameters
         ----------
         color : int
-            Processes of one color come into one group.
+            The processes with the same color form a group.
         key : int
             Their order in it; by default that of their ranks.
 
@@ -52,7 +52,7 @@ class Group:
         ...
 
 def all_gather(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
-    """The arrays of all processes, joined along the first axis.
+    """The arrays of all processes, concatenated along the first axis.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def all_gather(x: array, *, group: distributed.Group | None = None, stream: Stre
     ...
 
 def all_max(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
-    """The largest elements of the arrays of all processes.
+    """The element-wise maximum of the arrays of all processes.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def all_max(x: array, *, group: distributed.Group | None = None, stream: StreamO
     ...
 
 def all_min(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
-    """The smallest elements of the arrays of all processes.
+    """The element-wise minimum of the arrays of all processes.
 
     Parameters
     ----------
@@ -116,16 +116,23 @@ def all_sum(x: array, *, group: distributed.Group | None = None, stream: StreamO
     ...
 
 def init(strict: bool = False, backend: str = 'any', *, all_gather_factory: collections.abc.Callable[[int, int], collections.abc.Callable[[bytes, int], bytes]] | None = None) -> distributed.Group:
-    """The group of all processes: this one.
+    """The group of all processes: this one alone.
 
     Parameters
     ----------
     strict : bool
-        Whether it is an error that no backend connects this process to others.
+        Whether to raise if no backend connects this process to others.
     backend : str
-        Which backend to use.
+        The backend to use.
     all_gather_factory : callable, optional
-        How processes find each other; not needed by one.
+        How processes exchange their addresses; unused by a group of one.
+
+    Raises
+    ------
+    ValueError
+        If the backend is unknown.
+    RuntimeError
+        If ``strict``.
 
     Examples
     --------
@@ -135,7 +142,7 @@ def init(strict: bool = False, backend: str = 'any', *, all_gather_factory: coll
     ...
 
 def is_available(backend: str = 'any') -> bool:
-    """Whether processes can communicate through a backend.
+    """Whether processes can communicate through a backend: through none yet.
 
     Parameters
     ----------
@@ -144,13 +151,13 @@ def is_available(backend: str = 'any') -> bool:
 
     Examples
     --------
-    >>> mx.distributed.is_available("unknown")
+    >>> mx.distributed.is_available()
     False
     """
     ...
 
 def recv(shape: collections.abc.Sequence[int], dtype: Dtype | None, src: int, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
-    """Receives an array from another process.
+    """Receive an array from another process.
 
     Parameters
     ----------
@@ -164,12 +171,12 @@ def recv(shape: collections.abc.Sequence[int], dtype: Dtype | None, src: int, *,
     Raises
     ------
     ValueError
-        In a group of one, where there is nobody to receive from.
+        In a group of one, which has no other process.
     """
     ...
 
 def recv_like(x: array, src: int, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
-    """Receives an array with the shape and type of another.
+    """Receive an array with the shape and type of another.
 
     Parameters
     ----------
@@ -182,12 +189,12 @@ def recv_like(x: array, src: int, *, group: distributed.Group | None = None, str
     Raises
     ------
     ValueError
-        In a group of one, where there is nobody to receive from.
+        In a group of one, which has no other process.
     """
     ...
 
 def send(x: array, dst: int, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
-    """Sends an array to another process.
+    """Send an array to another process.
 
     Parameters
     ----------
@@ -200,12 +207,12 @@ def send(x: array, dst: int, *, group: distributed.Group | None = None, stream: 
     Raises
     ------
     ValueError
-        In a group of one, where there is nobody to send to.
+        In a group of one, which has no other process.
     """
     ...
 
 def sum_scatter(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
-    """This process's part, along the first axis, of the sum of the arrays of all processes.
+    """The part of this process, along the first axis, of the sum of the arrays of all processes.
 
     Parameters
     ----------

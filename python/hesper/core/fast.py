@@ -1,4 +1,4 @@
-"""Functions with implementations of their own, and custom kernels."""
+"""Functions with fused implementations, and custom kernels."""
 
 from hesper._core import fast as _fast
 
@@ -21,7 +21,7 @@ def precompiled_cuda_kernel(
     ensure_row_contiguous: bool = False,
     stream=None,
 ):
-    """A compiled CUDA kernel, which only an NVIDIA GPU runs.
+    """Launch a compiled CUDA kernel. Not supported yet.
 
     Parameters
     ----------
@@ -37,6 +37,9 @@ def precompiled_cuda_kernel(
     Raises
     ------
     RuntimeError
-        Without such a device.
+        Always: give the source to :func:`cuda_kernel` instead.
     """
-    raise RuntimeError("[cuda_kernel] No CUDA back-end.")
+    raise RuntimeError(
+        f"cannot launch the compiled kernel {name!r}: loading compiled CUDA code is not supported yet; give its source "
+        "to mx.fast.cuda_kernel"
+    )

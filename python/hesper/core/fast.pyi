@@ -39,19 +39,19 @@ def cuda_kernel(name: Any, input_names: Any, output_names: Any, source: Any, hea
     header : str
         Text before the kernel: functions, includes.
     ensure_row_contiguous : bool
-        Whether inputs are copied to lie row by row where they do not.
+        Whether to copy inputs that are not row-contiguous.
     shared_memory : int
         Bytes of dynamic shared memory of each block.
 
     Raises
     ------
     RuntimeError
-        Without such a device.
+        Without an NVIDIA GPU.
     """
     ...
 
 def gated_delta_update(q: Any, k: Any, v: Any, gamma: Any, beta: Any, initial_state: Any = None, mask: Any = None, stream: StreamOrDevice = None) -> list[array]:
-    """A memory of keys and values, taken through all steps of sequences.
+    """The gated delta rule, applied to all steps of sequences: the outputs and the last state.
 
     Examples
     --------
@@ -92,14 +92,14 @@ def metal_kernel(name: Any, input_names: Any, output_names: Any, source: Any, he
     header : str
         Text before the kernel: functions, structs, templates.
     ensure_row_contiguous : bool
-        Whether inputs are copied to lie row by row where they do not.
+        Whether to copy inputs that are not row-contiguous.
     atomic_outputs : bool
         Whether outputs are ``device atomic<T>*``.
     compile_options : dict, optional
         ``{"math_mode": "safe" | "relaxed" | "fast"}``; all are computed as ``"safe"``.
     unchecked : bool
-        By default a read outside of an array gives zero, and a write outside is dropped and makes the outputs fail
-        with an error that names the line. With ``True`` nothing is checked: on a GPU such an access is undefined and may
+        By default an out-of-bounds read returns zero, and an out-of-bounds write is dropped and fails the launch with
+        an error that names the line. With ``True`` nothing is checked: on a GPU such an access is undefined and may
         corrupt other arrays.
 
     Examples
@@ -118,7 +118,7 @@ def metal_kernel(name: Any, input_names: Any, output_names: Any, source: Any, he
     ...
 
 def precompiled_cuda_kernel(*, name: str, compiled_source: bytes, inputs: Any, output_shapes: Any, output_dtypes: Any, scalars: Any, grid: Any, threadgroup: Any, shared_memory: int = 0, init_value: float | None = None, ensure_row_contiguous: bool = False, stream: StreamOrDevice = None) -> list[array]:
-    """A compiled CUDA kernel, which only an NVIDIA GPU runs.
+    """Launch a compiled CUDA kernel. Not supported yet.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def precompiled_cuda_kernel(*, name: str, compiled_source: bytes, inputs: Any, o
     Raises
     ------
     RuntimeError
-        Without such a device.
+        Always: give the source to :func:`cuda_kernel` instead.
     """
     ...
 

@@ -8,7 +8,7 @@ from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
 
 
 def cholesky(a: array | scalar, upper: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The triangular matrices that are, times their transposes, the given ones.
+    """The Cholesky factors of matrices.
 
     Examples
     --------
@@ -17,7 +17,7 @@ def cholesky(a: array | scalar, upper: bool = False, *, stream: StreamOrDevice =
     ...
 
 def cholesky_inv(a: array | scalar, upper: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The inverses of matrices that are given by their Cholesky factors.
+    """The inverses of matrices, given their Cholesky factors.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What programs ask about Metal. The functions on memory are those of ``hesper.core``."""
+"""Queries about Metal. The functions on memory are those of ``hesper.core``."""
 
 from hesper import _core
 from hesper._core import (
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def is_available() -> bool:
-    """Whether there is a GPU with Metal, or the host is presented as one.
+    """Whether there is a GPU with Metal, or the default device is presented as one.
 
     See ``hesper.mlx.install``.
 
@@ -42,12 +42,12 @@ def is_available() -> bool:
 
 
 def start_capture(path: str) -> None:
-    """Starts Metal's capture of commands. Without a GPU with Metal there is nothing to capture.
+    """Start a capture of Metal commands. Does nothing without a GPU with Metal.
 
     Parameters
     ----------
     path : str
-        Where the capture would be written.
+        The file of the capture.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def start_capture(path: str) -> None:
 
 
 def stop_capture() -> None:
-    """Ends a capture. Without a GPU with Metal there is none.
+    """End a capture. Does nothing without a GPU with Metal.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def stop_capture() -> None:
 
 
 def device_info() -> dict[str, str | int]:
-    """What is known of the GPU with Metal; nothing without one.
+    """The properties of the GPU with Metal; empty without one.
 
     Examples
     --------

@@ -8,7 +8,7 @@ from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
 
 
 def clear_cache() -> None:
-    """Gives back the memory that is kept for reuse.
+    """Free the memory that is cached for reuse.
 
     Examples
     --------
@@ -17,7 +17,7 @@ def clear_cache() -> None:
     ...
 
 def device_info() -> dict[str, str | int]:
-    """What is known of the GPU with Metal; nothing without one.
+    """The properties of the GPU with Metal; empty without one.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def get_peak_memory() -> int:
     ...
 
 def is_available() -> bool:
-    """Whether there is a GPU with Metal, or the host is presented as one.
+    """Whether there is a GPU with Metal, or the default device is presented as one.
 
     See ``hesper.mlx.install``.
 
@@ -78,7 +78,7 @@ def reset_peak_memory() -> None:
     ...
 
 def set_cache_limit(limit: Any) -> int:
-    """Sets how many bytes the default device may keep for reuse; gives the former limit.
+    """Set how many bytes the default device may cache for reuse; returns the previous limit.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def set_cache_limit(limit: Any) -> int:
     ...
 
 def set_memory_limit(limit: Any) -> int:
-    """Sets how many bytes arrays may hold on the default device; gives the former limit.
+    """Set how many bytes arrays may use on the default device; returns the previous limit.
 
     Parameters
     ----------
@@ -118,12 +118,12 @@ def set_wired_limit(limit: Any) -> int:
     ...
 
 def start_capture(path: str) -> None:
-    """Starts Metal's capture of commands. Without a GPU with Metal there is nothing to capture.
+    """Start a capture of Metal commands. Does nothing without a GPU with Metal.
 
     Parameters
     ----------
     path : str
-        Where the capture would be written.
+        The file of the capture.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def start_capture(path: str) -> None:
     ...
 
 def stop_capture() -> None:
-    """Ends a capture. Without a GPU with Metal there is none.
+    """End a capture. Does nothing without a GPU with Metal.
 
     Examples
     --------

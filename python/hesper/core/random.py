@@ -1,4 +1,4 @@
-"""Random numbers. Calls without a key take theirs from the process's, which ``seed`` sets."""
+"""Random numbers. Calls without a key split the global one, which ``seed`` sets."""
 
 from hesper._core import random as _random
 

@@ -168,7 +168,7 @@ def randint(low: Any, high: Any, shape: int | Sequence[int] = [], dtype: Dtype |
     ...
 
 def seed(seed: Any) -> None:
-    """Sets the key from which calls without a key take theirs.
+    """Set the global key, which calls without a key split.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
-"""Neural networks: layers, losses and initialisers over ``hesper.core``.
+"""Neural networks: layers, losses and initializers over ``hesper.core``.
+
+Examples in this package assume ``import hesper.core as mx``, ``import hesper.nn as nn`` and
+``import hesper.optimizers as optim``.
 
 Examples
 --------
->>> import hesper.core as mx
->>> import hesper.nn as nn
 >>> model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
 >>> def loss_fn(x, y):
 ...     return nn.losses.mse_loss(model(x), y)

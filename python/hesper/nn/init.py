@@ -1,12 +1,12 @@
-"""Initialisers.
+"""Initializers.
 
-Each function here returns an *initialiser*: a function that takes an array
-and returns a new one of the same shape. Use them with
-:meth:`Module.apply <hesper.nn.Module.apply>`.
+Each function here returns an *initializer*: a function that takes an array and returns a new one of the same shape. Use
+them with :meth:`Module.apply <hesper.nn.Module.apply>`. Initializers raise ``ValueError`` for arrays with the wrong
+number of axes.
 """
 
 import math
-from typing import Callable, Literal, Tuple
+from typing import Callable, Literal
 
 import hesper.core as mx
 
@@ -23,11 +23,12 @@ __all__ = [
     "uniform",
 ]
 
+Initializer = Callable[..., mx.array]
+Fan = Literal["fan_in", "fan_out"]
 
-def constant(
-    value: float, dtype: mx.Dtype = mx.float32
-) -> Callable[[mx.array], mx.array]:
-    """An initialiser that fills arrays with one value.
+
+def constant(value: float, dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer that fills arrays with one value.
 
     Parameters
     ----------
@@ -36,29 +37,16 @@ def constant(
     dtype : Dtype
         The type of the result. Default: ``float32``.
 
-    Returns
-    -------
-    callable
-        Takes an array, returns one of the same shape.
-
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.init.constant(0.5)(mx.zeros(2)).tolist()
     [0.5, 0.5]
     """
-
-    def initializer(a: mx.array) -> mx.array:
-        return mx.full(a.shape, value, dtype=dtype)
-
-    return initializer
+    return lambda a: mx.full(a.shape, value, dtype)
 
 
-def normal(
-    mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32
-) -> Callable[[mx.array], mx.array]:
-    """An initialiser that draws from a normal distribution.
+def normal(mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer that draws from a normal distribution.
 
     Parameters
     ----------
@@ -69,29 +57,16 @@ def normal(
     dtype : Dtype
         The type of the result. Default: ``float32``.
 
-    Returns
-    -------
-    callable
-        Takes an array, returns one of the same shape.
-
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.init.normal(std=0.02)(mx.zeros((2, 3))).shape
     (2, 3)
     """
-
-    def initializer(a: mx.array) -> mx.array:
-        return mx.random.normal(shape=a.shape, scale=std, loc=mean, dtype=dtype)
-
-    return initializer
+    return lambda a: mx.random.normal(a.shape, dtype, mean, std)
 
 
-def uniform(
-    low: float = 0.0, high: float = 1.0, dtype: mx.Dtype = mx.float32
-) -> Callable[[mx.array], mx.array]:
-    """An initialiser that draws uniformly from an interval.
+def uniform(low: float = 0.0, high: float = 1.0, dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer that draws uniformly from an interval.
 
     Parameters
     ----------
@@ -102,81 +77,53 @@ def uniform(
     dtype : Dtype
         The type of the result. Default: ``float32``.
 
-    Returns
-    -------
-    callable
-        Takes an array, returns one of the same shape.
-
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.init.uniform(-0.1, 0.1)(mx.zeros((2, 3))).shape
     (2, 3)
     """
-
-    def initializer(a: mx.array) -> mx.array:
-        return mx.random.uniform(low, high, a.shape, dtype=dtype)
-
-    return initializer
+    return lambda a: mx.random.uniform(low, high, a.shape, dtype)
 
 
-def identity(dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
-    """An initialiser that makes identity matrices.
+def identity(dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer that makes identity matrices.
 
     Parameters
     ----------
     dtype : Dtype
         The type of the result. Default: ``float32``.
 
-    Returns
-    -------
-    callable
-        Takes a square matrix, returns one of the same shape. Raises
-        ``ValueError`` for other arrays.
-
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.init.identity()(mx.zeros((2, 2))).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    def initializer(arr: mx.array) -> mx.array:
-        if arr.ndim != 2 or arr.shape[0] != arr.shape[1]:
-            raise ValueError(
-                f"The input array must be a square matrix but got shape {arr.shape}."
-            )
-        return mx.eye(n=arr.shape[0], dtype=dtype)
+    def initializer(a: mx.array) -> mx.array:
+        if a.ndim != 2 or len({*a.shape}) > 1:
+            raise ValueError(f"cannot make an identity matrix of shape {a.shape}; it must be square")
+        return mx.eye(len(a), dtype=dtype)
 
     return initializer
 
 
-def _fans(x: mx.array) -> Tuple[int, int]:
-    """How many inputs an output has, and how many outputs an input, channels last."""
-    if x.ndim < 2:
-        raise ValueError(
-            "Glorot / He initialization requires at least 2 dimensional input but "
-            f"input with {x.ndim} dimensions."
-        )
-    taps = math.prod(x.shape[1:-1])
-    return x.shape[-1] * taps, x.shape[0] * taps
+def _fans(a: mx.array) -> dict[str, int]:
+    """The number of inputs of an output and of outputs of an input, channels last."""
+    if a.ndim < 2:
+        raise ValueError(f"cannot scale by the fans of shape {a.shape}; Glorot and He initializers need 2 axes or more")
+    outputs, *taps, inputs = a.shape
+    return {"fan_in": inputs * math.prod(taps), "fan_out": outputs * math.prod(taps)}
 
 
-def _chosen_fan(x: mx.array, mode: str) -> int:
-    fan_in, fan_out = _fans(x)
-    if mode == "fan_in":
-        return fan_in
-    if mode == "fan_out":
-        return fan_out
-    raise ValueError(f"Invalid mode: {mode}. Valid modes are: fan_in, fan_out")
+def _fan(a: mx.array, mode: str) -> int:
+    fans = _fans(a)
+    if mode not in fans:
+        raise ValueError(f"cannot scale by mode {mode!r}; choose 'fan_in' or 'fan_out'")
+    return fans[mode]
 
 
-def glorot_normal(
-    dtype: mx.Dtype = mx.float32,
-) -> Callable[[mx.array, float], mx.array]:
-    """An initialiser after Glorot and Bengio (2010), normally distributed.
+def glorot_normal(dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer after Glorot and Bengio (2010), normally distributed.
 
     The standard deviation is ``gain * sqrt(2 / (fan_in + fan_out))``.
 
@@ -188,28 +135,23 @@ def glorot_normal(
     Returns
     -------
     callable
-        Takes an array of two axes or more and optionally the gain, returns an
-        array of the same shape.
+        Takes an array with at least two axes and optionally the gain.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.init.glorot_normal()(mx.zeros((2, 3)), gain=4.0).shape
     (2, 3)
     """
 
     def initializer(a: mx.array, gain: float = 1.0) -> mx.array:
-        std = gain * math.sqrt(2.0 / sum(_fans(a)))
-        return mx.random.normal(shape=a.shape, scale=std, dtype=dtype)
+        std = gain * math.sqrt(2.0 / sum(_fans(a).values()))
+        return normal(std=std, dtype=dtype)(a)
 
     return initializer
 
 
-def glorot_uniform(
-    dtype: mx.Dtype = mx.float32,
-) -> Callable[[mx.array, float], mx.array]:
-    """An initialiser after Glorot and Bengio (2010), uniformly distributed.
+def glorot_uniform(dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer after Glorot and Bengio (2010), uniformly distributed.
 
     The values lie within ``gain * sqrt(6 / (fan_in + fan_out))`` of zero.
 
@@ -221,28 +163,23 @@ def glorot_uniform(
     Returns
     -------
     callable
-        Takes an array of two axes or more and optionally the gain, returns an
-        array of the same shape.
+        Takes an array with at least two axes and optionally the gain.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.init.glorot_uniform()(mx.zeros((2, 3))).shape
     (2, 3)
     """
 
     def initializer(a: mx.array, gain: float = 1.0) -> mx.array:
-        limit = gain * math.sqrt(6.0 / sum(_fans(a)))
-        return mx.random.uniform(-limit, limit, a.shape, dtype=dtype)
+        bound = gain * math.sqrt(6.0 / sum(_fans(a).values()))
+        return uniform(-bound, bound, dtype)(a)
 
     return initializer
 
 
-def he_normal(
-    dtype: mx.Dtype = mx.float32,
-) -> Callable[[mx.array, Literal["fan_in", "fan_out"], float], mx.array]:
-    """An initialiser after He et al. (2015), normally distributed.
+def he_normal(dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer after He et al. (2015), normally distributed.
 
     The standard deviation is ``gain / sqrt(fan)``.
 
@@ -254,33 +191,22 @@ def he_normal(
     Returns
     -------
     callable
-        Takes an array of two axes or more and optionally the mode
-        (``"fan_in"`` or ``"fan_out"``) and the gain, returns an array of the
-        same shape.
+        Takes an array with at least two axes and optionally the mode (``"fan_in"`` or ``"fan_out"``) and the gain.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.init.he_normal()(mx.zeros((2, 3)), mode="fan_out", gain=5).shape
     (2, 3)
     """
 
-    def initializer(
-        a: mx.array,
-        mode: Literal["fan_in", "fan_out"] = "fan_in",
-        gain: float = 1.0,
-    ) -> mx.array:
-        std = gain / math.sqrt(_chosen_fan(a, mode))
-        return mx.random.normal(shape=a.shape, scale=std, dtype=dtype)
+    def initializer(a: mx.array, mode: Fan = "fan_in", gain: float = 1.0) -> mx.array:
+        return normal(std=gain / math.sqrt(_fan(a, mode)), dtype=dtype)(a)
 
     return initializer
 
 
-def he_uniform(
-    dtype: mx.Dtype = mx.float32,
-) -> Callable[[mx.array, Literal["fan_in", "fan_out"], float], mx.array]:
-    """An initialiser after He et al. (2015), uniformly distributed.
+def he_uniform(dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer after He et al. (2015), uniformly distributed.
 
     The values lie within ``gain * sqrt(3 / fan)`` of zero.
 
@@ -292,79 +218,60 @@ def he_uniform(
     Returns
     -------
     callable
-        Takes an array of two axes or more and optionally the mode
-        (``"fan_in"`` or ``"fan_out"``) and the gain, returns an array of the
-        same shape.
+        Takes an array with at least two axes and optionally the mode (``"fan_in"`` or ``"fan_out"``) and the gain.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.init.he_uniform()(mx.zeros((2, 3))).shape
     (2, 3)
     """
 
-    def initializer(
-        a: mx.array,
-        mode: Literal["fan_in", "fan_out"] = "fan_in",
-        gain: float = 1.0,
-    ) -> mx.array:
-        limit = gain * math.sqrt(3.0 / _chosen_fan(a, mode))
-        return mx.random.uniform(-limit, limit, a.shape, dtype=dtype)
+    def initializer(a: mx.array, mode: Fan = "fan_in", gain: float = 1.0) -> mx.array:
+        bound = gain * math.sqrt(3.0 / _fan(a, mode))
+        return uniform(-bound, bound, dtype)(a)
 
     return initializer
 
 
-def sparse(
-    sparsity: float, mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32
-) -> Callable[[mx.array], mx.array]:
-    """An initialiser that makes a fraction of every row zero.
+def _require_matrix(a: mx.array, what: str) -> None:
+    if a.ndim != 2:
+        raise ValueError(f"cannot make a {what} matrix of shape {a.shape}; it must have 2 axes")
 
-    The others are drawn from a normal distribution (Martens, 2010).
+
+def sparse(sparsity: float, mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer that makes a fraction of every row of a matrix zero (Martens, 2010).
+
+    The other entries are drawn from a normal distribution.
 
     Parameters
     ----------
     sparsity : float
         The fraction.
     mean : float
-        The mean of the others. Default: ``0.0``.
+        The mean of the other entries. Default: ``0.0``.
     std : float
-        The standard deviation of the others. Default: ``1.0``.
+        The standard deviation of the other entries. Default: ``1.0``.
     dtype : Dtype
         The type of the result. Default: ``float32``.
 
-    Returns
-    -------
-    callable
-        Takes a matrix, returns one of the same shape. Raises ``ValueError``
-        for other arrays.
-
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> (nn.init.sparse(0.5)(mx.zeros((2, 4))) == 0).sum(axis=1).tolist()
     [2, 2]
     """
 
     def initializer(a: mx.array) -> mx.array:
-        if a.ndim != 2:
-            raise ValueError("Only tensors with 2 dimensions are supported")
+        _require_matrix(a, "sparse")
         zeros = math.ceil(sparsity * a.shape[1])
-        # A random order of the columns for each row; the first ones become zero.
-        order = mx.argsort(mx.random.uniform(shape=a.shape), axis=1)
-        values = mx.random.normal(shape=a.shape, scale=std, loc=mean, dtype=dtype)
-        return mx.put_along_axis(
-            values, order[:, :zeros], mx.array(0.0, dtype=dtype), axis=1
-        )
+        # The first columns in a random order of each row become zero.
+        chosen = mx.argsort(mx.random.uniform(shape=a.shape))[:, :zeros]
+        return mx.put_along_axis(normal(mean, std, dtype)(a), chosen, mx.array(0.0, dtype=dtype), axis=1)
 
     return initializer
 
 
-def orthogonal(
-    gain: float = 1.0, dtype: mx.Dtype = mx.float32
-) -> Callable[[mx.array], mx.array]:
-    """An initialiser that makes matrices with orthonormal rows or columns.
+def orthogonal(gain: float = 1.0, dtype: mx.Dtype = mx.float32) -> Initializer:
+    """An initializer that makes matrices with orthonormal rows or columns.
 
     Parameters
     ----------
@@ -373,31 +280,20 @@ def orthogonal(
     dtype : Dtype
         The type of the result. Default: ``float32``.
 
-    Returns
-    -------
-    callable
-        Takes a matrix, returns one of the same shape. Raises ``ValueError``
-        for other arrays.
-
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> q = nn.init.orthogonal()(mx.zeros((3, 3)))
     >>> mx.allclose(q @ q.T, mx.eye(3), atol=1e-5).item()
     True
     """
 
     def initializer(a: mx.array) -> mx.array:
-        if a.ndim != 2:
-            raise ValueError(
-                f"Orthogonal initialization requires a 2D array but got a {a.ndim}D array."
-            )
-        rows, cols = a.shape
-        size = max(rows, cols)
-        q, r = mx.linalg.qr(mx.random.normal(shape=(size, size)), stream=mx.cpu)
-        # With the signs of r's diagonal q is distributed uniformly.
+        _require_matrix(a, "orthogonal")
+        rows, columns = a.shape
+        size = max(rows, columns)
+        q, r = mx.linalg.qr(mx.random.normal((size, size)), stream=mx.cpu)
+        # The signs of r's diagonal make the distribution of q uniform.
         q = q * mx.sign(mx.diag(r))
-        return (gain * q[:rows, :cols]).astype(dtype)
+        return (gain * q[:rows, :columns]).astype(dtype)
 
     return initializer

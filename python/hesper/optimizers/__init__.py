@@ -2,9 +2,6 @@
 
 Examples
 --------
->>> import hesper.core as mx
->>> import hesper.nn as nn
->>> import hesper.optimizers as optim
 >>> model = nn.Linear(4, 1)
 >>> optimizer = optim.Adam(learning_rate=1e-2)
 >>> loss_and_grad = nn.value_and_grad(model, lambda x: mx.square(model(x)).mean())

@@ -1,18 +1,16 @@
 """Optimizers that scale the step of every entry: Adam and its relatives."""
 
-from typing import List
-
 import hesper.core as mx
 
-from .base import Optimizer, Scheduled
+from .base import MomentOptimizer, Scheduled, moving_average
 
 __all__ = ["AdaDelta", "Adagrad", "Adam", "AdamW", "Adamax", "RMSprop"]
 
 
-class RMSprop(Optimizer):
-    """Divides the gradient by the root of its mean square.
+class RMSprop(MomentOptimizer):
+    """Divides the gradient by its root mean square (Tieleman and Hinton, 2012).
 
-    Computes (Tieleman and Hinton, 2012)::
+    Computes::
 
         v = alpha * v + (1 - alpha) * g**2
         w = w - learning_rate * g / (sqrt(v) + eps)
@@ -22,7 +20,7 @@ class RMSprop(Optimizer):
     learning_rate : float or callable
         The learning rate, or its schedule.
     alpha : float
-        The smoothing of the mean square. Default: ``0.99``.
+        The decay of the mean square. Default: ``0.99``.
     eps : float
         Added to the root. Default: ``1e-8``.
 
@@ -33,41 +31,27 @@ class RMSprop(Optimizer):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> optimizer = optim.RMSprop(learning_rate=0.1)
     >>> optimizer.apply_gradients({"w": mx.ones(1)}, {"w": mx.ones(1)})["w"].shape
     (1,)
     """
 
-    def __init__(
-        self, learning_rate: Scheduled, alpha: float = 0.99, eps: float = 1e-8
-    ) -> None:
-        super().__init__()
-        self._maybe_schedule("learning_rate", learning_rate)
-        self.alpha = alpha
-        self.eps = eps
-        if alpha < 0.0:
-            raise ValueError(f"RMSprop alpha should be >=0, {alpha} was provided instead")
-        if eps < 0.0:
-            raise ValueError(f"RMSprop epsilon should be >0, {eps} was provided instead")
+    _moments = ("v",)
 
-    def init_single(self, parameter: mx.array, state: dict) -> None:
-        state["v"] = mx.zeros_like(parameter)
+    def __init__(self, learning_rate: Scheduled, alpha: float = 0.99, eps: float = 1e-8) -> None:
+        super().__init__(learning_rate)
+        self._require_nonnegative(alpha=alpha, eps=eps)
+        self.alpha, self.eps = alpha, eps
 
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
-        learning_rate = self.learning_rate.astype(gradient.dtype)
-        v = self.alpha * state["v"] + (1 - self.alpha) * mx.square(gradient)
-        state["v"] = v
-        return parameter - learning_rate * gradient / (mx.sqrt(v) + self.eps)
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
+        v = moving_average(state, "v", self.alpha, mx.square(gradient))
+        return parameter - self._rate_for(gradient) * gradient / (mx.sqrt(v) + self.eps)
 
 
-class Adagrad(Optimizer):
-    """Divides the gradient by the root of the sum of all its squares.
+class Adagrad(MomentOptimizer):
+    """Divides the gradient by the root of the sum of all its squares (Duchi et al., 2011).
 
-    Computes (Duchi et al., 2011)::
+    Computes::
 
         v = v + g**2
         w = w - learning_rate * g / (sqrt(v) + eps)
@@ -86,36 +70,27 @@ class Adagrad(Optimizer):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> optimizer = optim.Adagrad(learning_rate=0.5)
     >>> optimizer.apply_gradients({"w": mx.ones(1)}, {"w": mx.ones(1)})
     {'w': array([0.5], dtype=float32)}
     """
 
+    _moments = ("v",)
+
     def __init__(self, learning_rate: Scheduled, eps: float = 1e-8) -> None:
-        super().__init__()
-        self._maybe_schedule("learning_rate", learning_rate)
+        super().__init__(learning_rate)
+        self._require_nonnegative(eps=eps)
         self.eps = eps
-        if eps < 0.0:
-            raise ValueError(f"Adagrad epsilon should be >0, {eps} was provided instead")
 
-    def init_single(self, parameter: mx.array, state: dict) -> None:
-        state["v"] = mx.zeros_like(parameter)
-
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
-        learning_rate = self.learning_rate.astype(gradient.dtype)
-        v = state["v"] + mx.square(gradient)
-        state["v"] = v
-        return parameter - learning_rate * gradient / (mx.sqrt(v) + self.eps)
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
+        state["v"] = state["v"] + mx.square(gradient)
+        return parameter - self._rate_for(gradient) * gradient / (mx.sqrt(state["v"]) + self.eps)
 
 
-class AdaDelta(Optimizer):
-    """Scales the gradient by the size of earlier steps over that of gradients.
+class AdaDelta(MomentOptimizer):
+    """Scales the gradient by the size of earlier steps over that of gradients (Zeiler, 2012, arXiv:1212.5701).
 
-    Computes (Zeiler, 2012, arXiv:1212.5701)::
+    Computes::
 
         v = rho * v + (1 - rho) * g**2
         d = sqrt(u + eps) / sqrt(v + eps) * g
@@ -127,7 +102,7 @@ class AdaDelta(Optimizer):
     learning_rate : float or callable
         The learning rate, or its schedule.
     rho : float
-        The smoothing of the mean squares. Default: ``0.9``.
+        The decay of the mean squares. Default: ``0.9``.
     eps : float
         Added to the mean squares. Default: ``1e-6``.
 
@@ -138,46 +113,29 @@ class AdaDelta(Optimizer):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> optimizer = optim.AdaDelta(learning_rate=1.0)
     >>> optimizer.apply_gradients({"w": mx.ones(1)}, {"w": mx.ones(1)})["w"].shape
     (1,)
     """
 
-    def __init__(
-        self, learning_rate: Scheduled, rho: float = 0.9, eps: float = 1e-6
-    ) -> None:
-        super().__init__()
-        self._maybe_schedule("learning_rate", learning_rate)
-        self.rho = rho
-        self.eps = eps
-        if rho < 0.0:
-            raise ValueError(f"AdaDelta rho should be >=0, {rho} was provided instead")
-        if eps < 0.0:
-            raise ValueError(f"AdaDelta epsilon should be >0, {eps} was provided instead")
+    _moments = ("v", "u")
 
-    def init_single(self, parameter: mx.array, state: dict) -> None:
-        state["v"] = mx.zeros_like(parameter)
-        state["u"] = mx.zeros_like(parameter)
+    def __init__(self, learning_rate: Scheduled, rho: float = 0.9, eps: float = 1e-6) -> None:
+        super().__init__(learning_rate)
+        self._require_nonnegative(rho=rho, eps=eps)
+        self.rho, self.eps = rho, eps
 
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
-        learning_rate = self.learning_rate.astype(gradient.dtype)
-        u = state["u"]
-        v = self.rho * state["v"] + (1 - self.rho) * mx.square(gradient)
-        d = mx.sqrt(u + self.eps) / mx.sqrt(v + self.eps) * gradient
-        state["v"] = v
-        state["u"] = self.rho * u + (1 - self.rho) * mx.square(d)
-        return parameter - learning_rate * d
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
+        v = moving_average(state, "v", self.rho, mx.square(gradient))
+        step = mx.sqrt(state["u"] + self.eps) / mx.sqrt(v + self.eps) * gradient
+        moving_average(state, "u", self.rho, mx.square(step))
+        return parameter - self._rate_for(gradient) * step
 
 
-class Adam(Optimizer):
-    """Divides the running mean of the gradient by its root mean square.
+class Adam(MomentOptimizer):
+    """Divides the running mean of the gradient by its root mean square (Kingma and Ba, 2015, arXiv:1412.6980).
 
-    Computes (Kingma and Ba, 2015, arXiv:1412.6980), without correction of the
-    bias unless asked for::
+    Computes::
 
         m = b1 * m + (1 - b1) * g
         v = b2 * v + (1 - b2) * g**2
@@ -192,8 +150,7 @@ class Adam(Optimizer):
     eps : float
         Added to the root. Default: ``1e-8``.
     bias_correction : bool
-        Whether to correct the means for their start at zero. Default:
-        ``False``.
+        Whether to correct the means for their start at zero. Default: ``False``.
 
     Raises
     ------
@@ -202,8 +159,6 @@ class Adam(Optimizer):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> optimizer = optim.Adam(learning_rate=0.1)
     >>> optimizer.apply_gradients({"w": mx.ones(1)}, {"w": mx.ones(1)})["w"].shape
     (1,)
@@ -211,93 +166,59 @@ class Adam(Optimizer):
     ['m', 'v']
     """
 
+    _moments = ("m", "v")
+
     def __init__(
-        self,
-        learning_rate: Scheduled,
-        betas: List[float] = [0.9, 0.999],
-        eps: float = 1e-8,
+        self, learning_rate: Scheduled, betas: list[float] = [0.9, 0.999], eps: float = 1e-8,
         bias_correction: bool = False,
     ) -> None:
-        super().__init__()
-        self._maybe_schedule("learning_rate", learning_rate)
-        self.betas = betas
-        self.eps = eps
-        self.bias_correction = bias_correction
-        if eps < 0.0:
-            raise ValueError(f"Adam epsilon should be >=0, {eps} was provided instead")
+        super().__init__(learning_rate)
+        self._require_nonnegative(eps=eps)
+        self.betas, self.eps, self.bias_correction = betas, eps, bias_correction
 
-    def init_single(self, parameter: mx.array, state: dict) -> None:
-        state["m"] = mx.zeros_like(parameter)
-        state["v"] = mx.zeros_like(parameter)
-
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
-        learning_rate = self.learning_rate.astype(gradient.dtype)
-        b1, b2 = self.betas
-        m = b1 * state["m"] + (1 - b1) * gradient
-        v = b2 * state["v"] + (1 - b2) * mx.square(gradient)
-        state["m"] = m
-        state["v"] = v
-        if not self.bias_correction:
-            return parameter - learning_rate * m / (mx.sqrt(v) + self.eps)
-
-        step = self.step
-        c1 = (learning_rate / (1 - b1**step)).astype(gradient.dtype)
-        c2 = mx.rsqrt(1 - b2**step).astype(gradient.dtype)
-        return parameter - c1 * m / (mx.sqrt(v) * c2 + self.eps)
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
+        rate, (b1, b2) = self._rate_for(gradient), self.betas
+        m = moving_average(state, "m", b1, gradient)
+        root = mx.sqrt(moving_average(state, "v", b2, mx.square(gradient)))
+        if self.bias_correction:
+            rate = (rate / (1 - b1**self.step)).astype(gradient.dtype)
+            root = root * mx.rsqrt(1 - b2**self.step).astype(gradient.dtype)
+        return parameter - rate * m / (root + self.eps)
 
 
 class AdamW(Adam):
-    """:class:`Adam` with a weight decay of its own.
+    """:class:`Adam` with decoupled weight decay (Loshchilov and Hutter, 2019, arXiv:1711.05101).
 
-    The parameter shrinks by the factor ``1 - learning_rate * weight_decay``
-    before each step (Loshchilov and Hutter, 2019, arXiv:1711.05101).
+    The parameter is multiplied by ``1 - learning_rate * weight_decay`` before each step.
 
     Parameters
     ----------
-    learning_rate : float or callable
-        The learning rate, or its schedule.
-    betas : list of float
-        The coefficients of the means. Default: ``[0.9, 0.999]``.
-    eps : float
-        Added to the root. Default: ``1e-8``.
+    learning_rate, betas, eps, bias_correction
+        As for :class:`Adam`.
     weight_decay : float
         The weight decay. Default: ``0.01``.
-    bias_correction : bool
-        Whether to correct the means for their start at zero. Default:
-        ``False``.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> optimizer = optim.AdamW(learning_rate=0.5, weight_decay=1.0)
     >>> optimizer.apply_gradients({"w": mx.zeros(1)}, {"w": mx.ones(1)})
     {'w': array([0.5], dtype=float32)}
     """
 
     def __init__(
-        self,
-        learning_rate: Scheduled,
-        betas: List[float] = [0.9, 0.999],
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-        bias_correction: bool = False,
+        self, learning_rate: Scheduled, betas: list[float] = [0.9, 0.999], eps: float = 1e-8,
+        weight_decay: float = 0.01, bias_correction: bool = False,
     ) -> None:
-        super().__init__(learning_rate, betas, eps, bias_correction)
+        super().__init__(learning_rate, betas, eps, bias_correction=bias_correction)
         self.weight_decay = weight_decay
 
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
-        learning_rate = self.learning_rate.astype(gradient.dtype)
-        decayed = parameter * (1 - learning_rate * self.weight_decay)
-        return super().apply_single(gradient, decayed, state)
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
+        kept = 1 - self._rate_for(gradient) * self.weight_decay
+        return super().apply_single(gradient, parameter * kept, state)
 
 
 class Adamax(Adam):
-    """:class:`Adam` with the largest instead of the mean square.
+    """:class:`Adam` with the largest magnitude in place of the root mean square.
 
     Computes::
 
@@ -307,42 +228,21 @@ class Adamax(Adam):
 
     Parameters
     ----------
-    learning_rate : float or callable
-        The learning rate, or its schedule.
-    betas : list of float
-        The coefficients ``b1`` and ``b2``. Default: ``[0.9, 0.999]``.
-    eps : float
-        Added to the divisor. Default: ``1e-8``.
-
-    Raises
-    ------
-    ValueError
-        If ``eps`` is negative.
+    learning_rate, betas, eps
+        As for :class:`Adam`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> optimizer = optim.Adamax(learning_rate=0.1)
     >>> optimizer.apply_gradients({"w": mx.ones(1)}, {"w": mx.ones(1)})["w"].shape
     (1,)
     """
 
-    def __init__(
-        self,
-        learning_rate: Scheduled,
-        betas: List[float] = [0.9, 0.999],
-        eps: float = 1e-8,
-    ) -> None:
-        super().__init__(learning_rate, betas, eps)
+    def __init__(self, learning_rate: Scheduled, betas: list[float] = [0.9, 0.999], eps: float = 1e-8) -> None:
+        super().__init__(learning_rate, betas, eps, bias_correction=False)
 
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
-        learning_rate = self.learning_rate.astype(gradient.dtype)
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
         b1, b2 = self.betas
-        m = b1 * state["m"] + (1 - b1) * gradient
-        v = mx.maximum(b2 * state["v"], mx.abs(gradient))
-        state["m"] = m
-        state["v"] = v
-        return parameter - learning_rate * m / (v + self.eps)
+        m = moving_average(state, "m", b1, gradient)
+        state["v"] = mx.maximum(b2 * state["v"], mx.abs(gradient))
+        return parameter - self._rate_for(gradient) * m / (state["v"] + self.eps)

@@ -1,34 +1,26 @@
-"""What all optimizers share, their combination, and gradient clipping.
+"""The base class of optimizers, their combination, and gradient clipping.
 
-An optimizer's state is a tree with the structure of the parameters, in which
-each array has been replaced by a dictionary, plus the number of steps and the
-scheduled settings. It holds arrays only, so it can be saved, restored and
-passed through ``hesper.core.compile``.
+An optimizer's state is a tree with the structure of the parameters, in which a dictionary stands for each array, plus
+the number of steps and the scheduled settings. It holds arrays only, so it can be saved, restored and passed through
+``hesper.core.compile``.
 """
 
-from typing import Any, Callable, List, Optional, Tuple, Union
+from typing import Any, Callable
 
 import hesper.core as mx
 from hesper.nn import Module
-from hesper.utils import (
-    tree_flatten,
-    tree_map,
-    tree_merge,
-    tree_reduce,
-    tree_unflatten,
-)
+from hesper.utils import tree_flatten, tree_map, tree_merge, tree_reduce, tree_unflatten
 
 __all__ = ["MultiOptimizer", "Optimizer", "clip_grad_norm"]
 
-# A setting, or a schedule: a function of the number of steps.
-Scheduled = Union[float, Callable[[mx.array], mx.array]]
+# A setting, or its schedule: a function of the number of steps.
+Scheduled = float | Callable[[mx.array], mx.array]
 
 
 class Optimizer:
     """Base class of optimizers.
 
-    Subclasses define :meth:`init_single` and :meth:`apply_single`, for one
-    parameter at a time.
+    Subclasses define :meth:`init_single` and :meth:`apply_single`, for one parameter at a time.
 
     Parameters
     ----------
@@ -37,8 +29,6 @@ class Optimizer:
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> class SignSGD(optim.Optimizer):
     ...     def __init__(self, learning_rate):
     ...         super().__init__()
@@ -54,37 +44,34 @@ class Optimizer:
     {'w': array([0.5], dtype=float32)}
     """
 
-    def __init__(self, schedulers: Optional[dict] = None) -> None:
-        self._initialized = False
-        self._state = {"step": mx.array(0, mx.uint64)}
+    def __init__(self, schedulers: dict | None = None) -> None:
         self._schedulers = dict(schedulers or {})
+        self._state, self._initialized = {"step": mx.array(0, mx.uint64)}, False
 
     def update(self, model: Module, gradients: dict) -> None:
-        """Take a step with a model.
+        """Take a step and store the new parameters in the model.
 
         Parameters
         ----------
         model : Module
-            The model; its parameters are replaced.
+            The model.
         gradients : dict
             A tree of gradients, see :func:`hesper.nn.value_and_grad`.
 
         Examples
         --------
-        >>> import hesper.core as mx
-        >>> import hesper.nn as nn
-        >>> import hesper.optimizers as optim
         >>> model = nn.LayerNorm(2)
         >>> optim.SGD(0.5).update(model, {"bias": mx.ones(2)})
         >>> model.bias.tolist()
         [-0.5, -0.5]
         """
-        model.update(self.apply_gradients(gradients, model))
+        parameters = self.apply_gradients(gradients, model)
+        model.update(parameters)
 
     def init(self, parameters: dict) -> None:
-        """Create the state for parameters, unless it exists.
+        """Create the state of all parameters that have none.
 
-        Optional: the first step does the same with the gradients it is given.
+        Optional: the first step does it for the gradients that it is given.
 
         Parameters
         ----------
@@ -93,37 +80,28 @@ class Optimizer:
 
         Examples
         --------
-        >>> import hesper.nn as nn
-        >>> import hesper.optimizers as optim
-        >>> optimizer = optim.SGD(learning_rate=1e-1, momentum=0.9)
-        >>> optimizer.init(nn.Linear(2, 2).trainable_parameters())
-        >>> optimizer.state.keys()
-        dict_keys(['step', 'learning_rate', 'weight', 'bias'])
+        >>> optimizer = optim.SGD(0.1, momentum=0.9)
+        >>> optimizer.init({"w": mx.ones(2)})
+        >>> optimizer.state["w"]
+        {'v': array([0, 0], dtype=float32)}
         """
-
-        def complete(tree: Any, state: Any) -> Any:
-            if isinstance(tree, (list, tuple)):
-                known = len(state) if state is not None else 0
-                return type(tree)(
-                    [
-                        complete(child, state[i] if i < known else None)
-                        for i, child in enumerate(tree)
-                    ]
-                )
-            state = {} if state is None else state
-            if isinstance(tree, dict):
-                for key, child in tree.items():
-                    state[key] = complete(child, state.get(key))
-            elif not state:
-                self.init_single(tree, state)
-            return state
-
         if not isinstance(parameters, dict):
-            raise TypeError(
-                f"The parameters must be a dictionary, not {type(parameters).__name__}."
-            )
-        complete(parameters, self._state)
+            raise TypeError(f"cannot create a state for a {type(parameters).__name__}; parameters must be a dictionary")
+        self._complete(parameters, self._state)
         self._initialized = True
+
+    def _complete(self, tree: Any, state: Any) -> Any:
+        """``state`` (``None`` if there is none) with what it lacks for the parameters of ``tree``."""
+        if isinstance(tree, (tuple, list)):
+            known = list(state or ()) + [None] * len(tree)
+            return type(tree)([self._complete(*pair) for pair in zip(tree, known)])
+        if state is None:
+            state = {}
+        if isinstance(tree, dict):
+            state.update({key: self._complete(child, state.get(key)) for key, child in tree.items()})
+        elif not state:
+            self.init_single(tree, state)
+        return state
 
     def init_single(self, parameter: mx.array, state: dict) -> None:
         """Create the state of one parameter. Defined by subclasses.
@@ -137,14 +115,12 @@ class Optimizer:
 
         Examples
         --------
-        >>> import hesper.core as mx
-        >>> import hesper.optimizers as optim
         >>> state = {}
         >>> optim.Adam(0.1).init_single(mx.ones(2), state)
         >>> list(state)
         ['m', 'v']
         """
-        raise NotImplementedError()
+        raise NotImplementedError(f"{type(self).__name__} does not define init_single")
 
     def apply_gradients(self, gradients: dict, parameters: dict) -> dict:
         """Take a step and return the new parameters.
@@ -154,7 +130,7 @@ class Optimizer:
         gradients : dict
             A tree of gradients.
         parameters : dict
-            A tree of parameters, which may have more than ``gradients``.
+            A tree of parameters, which may have more leaves than ``gradients``.
 
         Returns
         -------
@@ -163,32 +139,27 @@ class Optimizer:
 
         Examples
         --------
-        >>> import hesper.core as mx
-        >>> import hesper.optimizers as optim
         >>> optimizer = optim.SGD(learning_rate=0.5)
         >>> optimizer.apply_gradients({"w": mx.ones(1)}, {"w": mx.ones(1)})
         {'w': array([0.5], dtype=float32)}
         """
         if not self._initialized:
             self.init(gradients)
+        state, step = self.state, self.step
         for name, schedule in self._schedulers.items():
-            self.state[name] = schedule(self.step)
-        self.state["step"] = self.step + 1
-        return tree_map(self.apply_single, gradients, parameters, self.state)
+            state[name] = schedule(step)
+        state["step"] = step + 1
+        return tree_map(self.apply_single, gradients, parameters, state)
 
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
         """Take a step with one parameter. Defined by subclasses.
 
         Parameters
         ----------
-        gradient : array
-            The gradient.
-        parameter : array
-            The parameter.
+        gradient, parameter : array
+            The gradient and the parameter.
         state : dict
-            The parameter's state, to be changed.
+            The state of the parameter, to be updated.
 
         Returns
         -------
@@ -197,20 +168,17 @@ class Optimizer:
 
         Examples
         --------
-        >>> import hesper.core as mx
-        >>> import hesper.optimizers as optim
         >>> optim.SGD(0.5).apply_single(mx.ones(1), mx.ones(1), {})
         array([0.5], dtype=float32)
         """
-        raise NotImplementedError()
+        raise NotImplementedError(f"{type(self).__name__} does not define apply_single")
 
     @property
     def state(self) -> dict:
-        """The state; may be replaced by an earlier one.
+        """The state. It may be replaced by a saved one.
 
         Examples
         --------
-        >>> import hesper.optimizers as optim
         >>> list(optim.SGD(0.1).state)
         ['step', 'learning_rate']
         """
@@ -218,8 +186,7 @@ class Optimizer:
 
     @state.setter
     def state(self, state: dict) -> None:
-        self._initialized = False
-        self._state = state
+        self._state, self._initialized = state, False
 
     @property
     def step(self) -> mx.array:
@@ -227,41 +194,67 @@ class Optimizer:
 
         Examples
         --------
-        >>> import hesper.optimizers as optim
         >>> optim.SGD(0.1).step.item()
         0
         """
-        return self.state["step"]
+        return self._state["step"]
 
     @property
     def learning_rate(self) -> mx.array:
-        """The learning rate. A schedule, if there is one, sets it in every step.
+        """The learning rate. A schedule sets it in every step.
 
         Examples
         --------
-        >>> import hesper.optimizers as optim
         >>> optimizer = optim.SGD(0.5)
         >>> optimizer.learning_rate = 0.25
         >>> optimizer.learning_rate.item()
         0.25
         """
-        return self.state["learning_rate"]
+        return self._state["learning_rate"]
 
     @learning_rate.setter
-    def learning_rate(self, learning_rate: Union[float, mx.array]) -> None:
-        self.state["learning_rate"] = mx.array(learning_rate)
+    def learning_rate(self, learning_rate: float | mx.array) -> None:
+        self._state["learning_rate"] = mx.array(learning_rate)
 
     def _maybe_schedule(self, name: str, param: Scheduled) -> None:
-        """Put a setting in the state, and its schedule aside if it has one."""
+        """Store a setting in the state, and its schedule if it has one."""
         if callable(param):
             self._schedulers[name] = param
-            value = param(self.step)
+            self._state[name] = param(self.step)
         else:
-            value = mx.array(param)
-        self.state[name] = value
+            self._state[name] = mx.array(param)
 
 
-def _accept_all(path: str, parameter: mx.array) -> bool:
+class MomentOptimizer(Optimizer):
+    """An optimizer whose state is arrays like the parameter, which start at zero."""
+
+    # The names of these arrays in the state.
+    _moments: tuple[str, ...]
+
+    def __init__(self, learning_rate: Scheduled) -> None:
+        super().__init__()
+        self._maybe_schedule("learning_rate", learning_rate)
+
+    def init_single(self, parameter: mx.array, state: dict) -> None:
+        state.update({name: mx.zeros_like(parameter) for name in self._moments})
+
+    def _rate_for(self, gradient: mx.array) -> mx.array:
+        """The learning rate in the type of the gradient."""
+        return self.learning_rate.astype(gradient.dtype)
+
+    def _require_nonnegative(self, **settings: float) -> None:
+        for name, value in settings.items():
+            if value < 0:
+                raise ValueError(f"cannot use {type(self).__name__} with {name}={value}; it must not be negative")
+
+
+def moving_average(state: dict, name: str, decay: Any, value: mx.array) -> mx.array:
+    """Add ``value`` to the exponential moving average under ``name`` and return the average."""
+    state[name] = decay * state[name] + (1 - decay) * value
+    return state[name]
+
+
+def _accept_all(path: str, gradient: mx.array) -> bool:
     return True
 
 
@@ -273,10 +266,8 @@ class MultiOptimizer(Optimizer):
     optimizers : list of Optimizer
         The optimizers.
     filters : list of callable
-        One for each optimizer but the last: given the dotted name and the
-        gradient of a parameter, says whether the parameter belongs to the
-        optimizer. The first that says yes has it, the last optimizer has the
-        rest.
+        One for each optimizer but the last: given the dotted name and the gradient of a parameter, returns whether
+        the optimizer updates it. The first optimizer that accepts a parameter gets it, the last one gets the rest.
 
     Raises
     ------
@@ -285,8 +276,6 @@ class MultiOptimizer(Optimizer):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> optimizer = optim.MultiOptimizer(
     ...     [optim.Muon(0.02), optim.AdamW(1e-3)],
     ...     [lambda name, gradient: gradient.ndim == 2],
@@ -296,71 +285,47 @@ class MultiOptimizer(Optimizer):
     [['weight'], ['bias']]
     """
 
-    def __init__(self, optimizers: List[Optimizer], filters: list = []) -> None:
+    def __init__(self, optimizers: list[Optimizer], filters: list = []) -> None:
+        needed = len(optimizers) - 1
+        if len(filters) != needed:
+            raise ValueError(
+                f"cannot combine {len(optimizers)} optimizers with {len(filters)} filters; {needed} needed"
+            )
         super().__init__()
         self._state = {}
-        if len(filters) != len(optimizers) - 1:
-            raise ValueError(
-                f"Given {len(filters)} filters but {len(optimizers) - 1} needed."
-            )
-        self.optimizers = optimizers
-        self.filters = [*filters, _accept_all]
+        self.optimizers, self.filters = optimizers, [*filters, _accept_all]
 
-    def _split_dictionary(self, gradients: dict) -> List[dict]:
-        """The parts of a tree that belong to each optimizer."""
-        parts: List[list] = [[] for _ in self.optimizers]
-        for path, gradient in tree_flatten(gradients):
-            for part, accepts in zip(parts, self.filters):
-                if accepts(path, gradient):
-                    part.append((path, gradient))
-                    break
-        return [tree_unflatten(part) if part else {} for part in parts]
+    def _split(self, tree: dict) -> list[tuple[Optimizer, dict]]:
+        """Each optimizer with the part of a tree that it updates."""
+        parts: list[list] = [[] for _ in self.optimizers]
+        for pair in tree_flatten(tree):
+            next(part for part, accepts in zip(parts, self.filters) if accepts(*pair)).append(pair)
+        return [(optimizer, tree_unflatten(part) if part else {}) for optimizer, part in zip(self.optimizers, parts)]
 
     def init(self, parameters: dict) -> None:
-        """Create the states for parameters, unless they exist.
-
-        Parameters
-        ----------
-        parameters : dict
-            A tree of parameters.
+        """Create the states of all parameters that have none.
 
         Examples
         --------
-        >>> import hesper.core as mx
-        >>> import hesper.optimizers as optim
         >>> optimizer = optim.MultiOptimizer([optim.SGD(0.1)])
         >>> optimizer.init({"w": mx.ones(1)})
         >>> list(optimizer.optimizers[0].state)
         ['step', 'learning_rate', 'w']
         """
-        for optimizer, part in zip(self.optimizers, self._split_dictionary(parameters)):
+        for optimizer, part in self._split(parameters):
             optimizer.init(part)
 
     def apply_gradients(self, gradients: dict, parameters: dict) -> dict:
         """Take a step with every optimizer and return the new parameters.
 
-        Parameters
-        ----------
-        gradients : dict
-            A tree of gradients.
-        parameters : dict
-            A tree of parameters, which may have more than ``gradients``.
-
-        Returns
-        -------
-        dict
-            The new parameters, a tree like ``gradients``.
-
         Examples
         --------
-        >>> import hesper.core as mx
-        >>> import hesper.optimizers as optim
         >>> optimizer = optim.MultiOptimizer([optim.SGD(0.5)])
         >>> optimizer.apply_gradients({"w": mx.ones(1)}, {"w": mx.ones(1)})
         {'w': array([0.5], dtype=float32)}
         """
         updated: Any = {}
-        for optimizer, part in zip(self.optimizers, self._split_dictionary(gradients)):
+        for optimizer, part in self._split(gradients):
             updated = tree_merge(updated, optimizer.apply_gradients(part, parameters))
         return updated
 
@@ -370,7 +335,6 @@ class MultiOptimizer(Optimizer):
 
         Examples
         --------
-        >>> import hesper.optimizers as optim
         >>> len(optim.MultiOptimizer([optim.SGD(0.1)]).state["states"])
         1
         """
@@ -380,31 +344,33 @@ class MultiOptimizer(Optimizer):
     def state(self, state: dict) -> None:
         states = state.get("states", [])
         if len(states) != len(self.optimizers):
-            raise ValueError("Invalid state provided")
-        for optimizer, own in zip(self.optimizers, states):
-            optimizer.state = own
+            raise ValueError(
+                f"cannot restore {len(self.optimizers)} optimizers from {len(states)} states; "
+                "'states' must have one for each optimizer"
+            )
+        for optimizer, part in zip(self.optimizers, states):
+            optimizer.state = part
 
     @property
     def learning_rate(self) -> mx.array:
-        """The learning rate of the first optimizer; setting it sets all.
+        """The learning rate of the first optimizer. Setting it sets that of all.
 
         Examples
         --------
-        >>> import hesper.optimizers as optim
-        >>> optimizer = optim.MultiOptimizer([optim.SGD(0.5)])
-        >>> optimizer.learning_rate.item()
+        >>> optim.MultiOptimizer([optim.SGD(0.5)]).learning_rate.item()
         0.5
         """
-        return self.optimizers[0].learning_rate
+        first, *_ = self.optimizers
+        return first.learning_rate
 
     @learning_rate.setter
-    def learning_rate(self, learning_rate: Union[float, mx.array]) -> None:
+    def learning_rate(self, learning_rate: float | mx.array) -> None:
         for optimizer in self.optimizers:
             optimizer.learning_rate = learning_rate
 
 
-def clip_grad_norm(grads: dict, max_norm: float) -> Tuple[dict, mx.array]:
-    """Scale gradients down if their norm, taken together, is too large.
+def clip_grad_norm(grads: dict, max_norm: float) -> tuple[dict, mx.array]:
+    """Scale gradients down if their total norm is too large.
 
     Parameters
     ----------
@@ -416,28 +382,25 @@ def clip_grad_norm(grads: dict, max_norm: float) -> Tuple[dict, mx.array]:
     Returns
     -------
     tuple of (dict, array)
-        The gradients, scaled if necessary, and the norm before that.
+        The gradients and their norm before scaling.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> _, norm = optim.clip_grad_norm({"w": mx.array([3.0, 4.0])}, max_norm=1.0)
     >>> norm.item()
     5.0
     """
-    square = tree_reduce(
+
+    def add_square(total: Any, gradient: mx.array) -> mx.array:
         # Squares of float16 overflow early.
-        lambda total, g: total
-        + mx.square(g.astype(mx.float32) if g.dtype == mx.float16 else g).sum(),
-        grads,
-        0.0,
-    )
-    norm = mx.sqrt(square)
+        wide = gradient.astype(mx.float32) if gradient.dtype == mx.float16 else gradient
+        return total + mx.square(wide).sum()
+
+    norm = mx.sqrt(tree_reduce(add_square, grads, 0.0))
     factor = mx.minimum(max_norm / (norm + 1e-6), 1.0)
 
-    def scale(g: mx.array) -> mx.array:
-        scaled = g * factor
-        return scaled.astype(g.dtype) if mx.issubdtype(g.dtype, mx.floating) else scaled
+    def scale(gradient: mx.array) -> mx.array:
+        scaled = gradient * factor
+        return scaled.astype(gradient.dtype) if mx.issubdtype(gradient.dtype, mx.floating) else scaled
 
     return tree_map(scale, grads), norm

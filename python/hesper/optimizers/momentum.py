@@ -1,15 +1,18 @@
-"""Optimizers that follow the gradient's running mean: SGD, Lion, Muon."""
-
-from typing import List
+"""Optimizers that follow the running mean of the gradient: SGD, Lion, Muon."""
 
 import hesper.core as mx
 
-from .base import Optimizer, Scheduled
+from .base import MomentOptimizer, Scheduled, moving_average
 
 __all__ = ["Lion", "Muon", "SGD"]
 
 
-class SGD(Optimizer):
+def _with_decay(gradient: mx.array, parameter: mx.array, weight_decay: float) -> mx.array:
+    """The gradient plus that of ``weight_decay / 2`` times the squared norm of the parameter."""
+    return gradient + weight_decay * parameter if weight_decay else gradient
+
+
+class SGD(MomentOptimizer):
     """Stochastic gradient descent.
 
     Computes::
@@ -22,13 +25,13 @@ class SGD(Optimizer):
     learning_rate : float or callable
         The learning rate, or its schedule.
     momentum : float
-        The share of the last direction. Default: ``0.0``.
+        The factor of the previous ``v``. Default: ``0.0``.
     weight_decay : float
-        How much of the parameter is added to the gradient. Default: ``0.0``.
+        The multiple of the parameter that is added to the gradient. Default: ``0.0``.
     dampening : float
-        The share of the gradient that is left out. Default: ``0.0``.
+        The fraction of the gradient to omit from ``v``. Default: ``0.0``.
     nesterov : bool
-        Whether to look one step ahead. Default: ``False``.
+        Whether to use Nesterov momentum. Default: ``False``.
 
     Raises
     ------
@@ -37,60 +40,45 @@ class SGD(Optimizer):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> optimizer = optim.SGD(learning_rate=0.5)
     >>> optimizer.apply_gradients({"w": mx.ones(1)}, {"w": mx.ones(1)})
     {'w': array([0.5], dtype=float32)}
     """
 
+    _moments = ("v",)
+
     def __init__(
-        self,
-        learning_rate: Scheduled,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        dampening: float = 0.0,
+        self, learning_rate: Scheduled, momentum: float = 0.0, weight_decay: float = 0.0, dampening: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        if nesterov and (momentum <= 0 or dampening != 0):
-            raise ValueError("Nesterov momentum requires a momentum and zero dampening.")
-        super().__init__()
-        self._maybe_schedule("learning_rate", learning_rate)
-        self.momentum = momentum
+        if nesterov and not (momentum > 0 and dampening == 0):
+            raise ValueError(
+                f"cannot use Nesterov momentum with momentum={momentum} and dampening={dampening}; "
+                "it needs a positive momentum and no dampening"
+            )
+        super().__init__(learning_rate)
+        self.momentum, self.dampening, self.nesterov = momentum, dampening, nesterov
         self.weight_decay = weight_decay
-        self.dampening = dampening
-        self.nesterov = nesterov
 
-    def init_single(self, parameter: mx.array, state: dict) -> None:
-        state["v"] = mx.zeros_like(parameter)
-
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
-        if self.weight_decay != 0:
-            gradient = gradient + self.weight_decay * parameter
-        learning_rate = self.learning_rate.astype(gradient.dtype)
-        if self.momentum <= 0:
-            return parameter - learning_rate * gradient
-
-        v = self.momentum * state["v"]
-        v = v + ((1 - self.dampening) * gradient if self.dampening > 0 else gradient)
-        state["v"] = v
-        update = gradient + self.momentum * v if self.nesterov else v
-        return parameter - learning_rate * update
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
+        direction = gradient = _with_decay(gradient, parameter, self.weight_decay)
+        if self.momentum > 0:
+            added = (1 - self.dampening) * gradient if self.dampening > 0 else gradient
+            v = state["v"] = self.momentum * state["v"] + added
+            direction = gradient + self.momentum * v if self.nesterov else v
+        return parameter - self._rate_for(gradient) * direction
 
 
-class Lion(Optimizer):
-    """Steps of one size in the direction of the momentum's signs.
+class Lion(MomentOptimizer):
+    """Steps of one size along the signs of the momentum (Chen et al., 2023, arXiv:2302.06675).
 
-    Computes (Chen et al., 2023, arXiv:2302.06675)::
+    Computes::
 
         c = b1 * m + (1 - b1) * g
         m = b2 * m + (1 - b2) * g
         w = w - learning_rate * (sign(c) + weight_decay * w)
 
-    The learning rate should be 3 to 10 times smaller than for :class:`AdamW`,
-    the weight decay larger by the same factor.
+    Use a learning rate 3 to 10 times smaller than for :class:`AdamW`, and a weight decay larger by the same factor.
 
     Parameters
     ----------
@@ -103,121 +91,88 @@ class Lion(Optimizer):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> optimizer = optim.Lion(learning_rate=0.5)
     >>> optimizer.apply_gradients({"w": mx.array([9.0])}, {"w": mx.ones(1)})
     {'w': array([0.5], dtype=float32)}
     """
 
+    _moments = ("m",)
+
     def __init__(
-        self,
-        learning_rate: Scheduled,
-        betas: List[float] = [0.9, 0.99],
-        weight_decay: float = 0.0,
+        self, learning_rate: Scheduled, betas: list[float] = [0.9, 0.99], weight_decay: float = 0.0
     ) -> None:
-        super().__init__()
-        self._maybe_schedule("learning_rate", learning_rate)
-        self.betas = betas
-        self.weight_decay = weight_decay
+        super().__init__(learning_rate)
+        self.betas, self.weight_decay = betas, weight_decay
 
-    def init_single(self, parameter: mx.array, state: dict) -> None:
-        state["m"] = mx.zeros_like(parameter)
-
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
-        learning_rate = self.learning_rate.astype(gradient.dtype)
-        b1, b2 = self.betas
-        m = state["m"]
-        c = b1 * m + (1 - b1) * gradient
-        state["m"] = b2 * m + (1 - b2) * gradient
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
+        rate, (b1, b2) = self._rate_for(gradient), self.betas
+        direction = mx.sign(b1 * state["m"] + (1 - b1) * gradient)
+        moving_average(state, "m", b2, gradient)
         if self.weight_decay > 0:
-            parameter = (1 - learning_rate * self.weight_decay) * parameter
-        return parameter - learning_rate * mx.sign(c)
+            parameter = (1 - rate * self.weight_decay) * parameter
+        return parameter - rate * direction
 
 
-# Of the polynomial that drives all singular values towards one in few steps.
-_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+class Muon(MomentOptimizer):
+    """Momentum, orthogonalized (Jordan et al., 2024).
 
-
-class Muon(Optimizer):
-    """Momentum whose matrices are made orthogonal (Jordan et al., 2024).
-
-    Parameters with more than two axes are treated as matrices with all axes
-    but the first merged; those with fewer get the plain momentum, and are
-    better given to another optimizer, see :class:`MultiOptimizer`.
+    A parameter with more than two axes is treated as a matrix with all axes but the first merged. One with fewer
+    follows the plain momentum; better give it to another optimizer, see :class:`MultiOptimizer`.
 
     Parameters
     ----------
     learning_rate : float or callable
         The learning rate, or its schedule.
     momentum : float
-        The share of the last direction. Default: ``0.95``.
+        The factor of the previous momentum. Default: ``0.95``.
     weight_decay : float
-        How much of the parameter is added to the gradient. Default: ``0.01``.
+        The multiple of the parameter that is added to the gradient. Default: ``0.01``.
     nesterov : bool
-        Whether to look one step ahead. Default: ``True``.
+        Whether to use Nesterov momentum. Default: ``True``.
     ns_steps : int
-        The Newton-Schulz iterations. Default: ``5``.
+        The number of Newton-Schulz iterations. Default: ``5``.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.optimizers as optim
     >>> weight = mx.eye(3)
     >>> optim.Muon(0.02).apply_gradients({"w": weight}, {"w": weight})["w"].shape
     (3, 3)
     """
 
+    _moments = ("v",)
+
     def __init__(
-        self,
-        learning_rate: Scheduled,
-        momentum: float = 0.95,
-        weight_decay: float = 0.01,
-        nesterov: bool = True,
+        self, learning_rate: Scheduled, momentum: float = 0.95, weight_decay: float = 0.01, nesterov: bool = True,
         ns_steps: int = 5,
     ) -> None:
-        super().__init__()
-        self._maybe_schedule("learning_rate", learning_rate)
-        self.momentum = momentum
+        super().__init__(learning_rate)
+        self.momentum, self.nesterov, self.ns_steps = momentum, nesterov, ns_steps
         self.weight_decay = weight_decay
-        self.nesterov = nesterov
-        self.ns_steps = ns_steps
 
-    def init_single(self, parameter: mx.array, state: dict) -> None:
-        state["v"] = mx.zeros_like(parameter)
-
-    def _zeropower_via_newtonschulz5(self, X: mx.array, steps: int) -> mx.array:
-        """A nearly orthogonal matrix with the singular vectors of ``X``."""
-        a, b, c = _NEWTON_SCHULZ
-        # The smaller Gram matrix is cheaper.
-        tall = X.shape[-2] > X.shape[-1]
-        if tall:
-            X = X.T
-        X = X / (mx.linalg.norm(X, keepdims=True) + 1e-7)
-        for _ in range(steps):
-            A = X @ X.T
-            B = mx.addmm(b * A, A, A, beta=1.0, alpha=c)
-            X = mx.addmm(a * X, B, X, beta=1.0, alpha=1.0)
-        return X.T if tall else X
-
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict
-    ) -> mx.array:
-        if self.weight_decay != 0:
-            gradient = gradient + self.weight_decay * parameter
-        v = self.momentum * state["v"] + (1 - self.momentum) * gradient
-        state["v"] = v
-        update = gradient * (1 - self.momentum) + v * self.momentum if self.nesterov else v
-        learning_rate = self.learning_rate.astype(gradient.dtype)
-
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict) -> mx.array:
+        gradient = _with_decay(gradient, parameter, self.weight_decay)
+        update = moving_average(state, "v", self.momentum, gradient)
+        if self.nesterov:
+            update = gradient * (1 - self.momentum) + update * self.momentum
+        rate = self._rate_for(gradient)
         if update.ndim >= 2:
             shape = update.shape
-            if update.ndim > 2:
-                update = update.reshape(shape[0], -1)
-            update = self._zeropower_via_newtonschulz5(update, steps=self.ns_steps)
-            update = update.reshape(shape)
+            matrix = update.reshape(shape[0], -1) if update.ndim > 2 else update
+            update = _orthogonalize(matrix, self.ns_steps).reshape(shape)
             # Tall matrices move as far per entry as square ones.
-            learning_rate = learning_rate * max(1, shape[-2] / shape[-1]) ** 0.5
-        return parameter - learning_rate * update
+            rate = rate * max(1, shape[-2] / shape[-1]) ** 0.5
+        return parameter - rate * update
+
+
+def _orthogonalize(matrix: mx.array, steps: int) -> mx.array:
+    """A nearly orthogonal matrix with the singular vectors of ``matrix``, by Newton-Schulz iteration."""
+    # The iteration multiplies by the Gram matrix: transpose a tall matrix to get the smaller one.
+    tall = matrix.shape[-2] > matrix.shape[-1]
+    x = matrix.T if tall else matrix
+    x = x / (mx.linalg.norm(x, keepdims=True) + 1e-7)
+    for _ in range(steps):
+        # The polynomial a x + b x^3 + c x^5 drives all singular values towards one.
+        gram = x @ x.T
+        polynomial = mx.addmm(-4.7750 * gram, gram, gram, beta=1.0, alpha=2.0315)
+        x = mx.addmm(3.4445 * x, polynomial, x, beta=1.0, alpha=1.0)
+    return x.T if tall else x

@@ -1,21 +1,23 @@
-"""Learning rate schedules: functions of the number of steps."""
+"""Learning rate schedules: functions from the number of steps to a value."""
 
 import math
-from typing import Callable, List
+from typing import Any, Callable
 
 import hesper.core as mx
 
-__all__ = [
-    "cosine_decay",
-    "exponential_decay",
-    "join_schedules",
-    "linear_schedule",
-    "step_decay",
-]
+__all__ = ["cosine_decay", "exponential_decay", "join_schedules", "linear_schedule", "step_decay"]
+
+Schedule = Callable[[Any], Any]
 
 
-def exponential_decay(init: float, decay_rate: float) -> Callable:
-    """A schedule that multiplies with a constant in every step.
+def _require_steps(schedule: str, **steps: int) -> None:
+    for name, value in steps.items():
+        if value <= 0:
+            raise ValueError(f"cannot make a {schedule} schedule with {name}={value}; it must be positive")
+
+
+def exponential_decay(init: float, decay_rate: float) -> Schedule:
+    """A value that is multiplied by a constant in every step.
 
     Parameters
     ----------
@@ -24,30 +26,16 @@ def exponential_decay(init: float, decay_rate: float) -> Callable:
     decay_rate : float
         The factor.
 
-    Returns
-    -------
-    callable
-        Takes the step, returns the value.
-
     Examples
     --------
-    >>> import hesper.optimizers as optim
-    >>> optimizer = optim.SGD(learning_rate=optim.exponential_decay(1e-1, 0.9))
-    >>> for _ in range(5):
-    ...     optimizer.update({}, {})
-    ...
-    >>> optimizer.learning_rate
-    array(0.06561, dtype=float32)
+    >>> optim.exponential_decay(0.5, 0.5)(mx.array(2)).item()
+    0.125
     """
-
-    def schedule(step):
-        return init * decay_rate**step
-
-    return schedule
+    return lambda step: init * decay_rate**step
 
 
-def step_decay(init: float, decay_rate: float, step_size: int) -> Callable:
-    """A schedule that multiplies with a constant every few steps.
+def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
+    """A value that is multiplied by a constant every few steps.
 
     Parameters
     ----------
@@ -56,51 +44,28 @@ def step_decay(init: float, decay_rate: float, step_size: int) -> Callable:
     decay_rate : float
         The factor.
     step_size : int
-        After how many steps to multiply.
-
-    Returns
-    -------
-    callable
-        Takes the step, returns the value.
+        The number of steps between two multiplications.
 
     Examples
     --------
-    >>> import hesper.optimizers as optim
-    >>> optimizer = optim.SGD(learning_rate=optim.step_decay(1e-1, 0.9, 10))
-    >>> for _ in range(21):
-    ...     optimizer.update({}, {})
-    ...
-    >>> optimizer.learning_rate
-    array(0.081, dtype=float32)
+    >>> schedule = optim.step_decay(0.5, 0.5, step_size=10)
+    >>> [schedule(mx.array(step)).item() for step in (0, 9, 10, 25)]
+    [0.5, 0.5, 0.25, 0.125]
     """
-
-    def schedule(step):
-        return init * (decay_rate ** (step // step_size))
-
-    return schedule
+    return lambda step: init * decay_rate ** (step // step_size)
 
 
-def _check_positive(name: str, value: int) -> None:
-    if value <= 0:
-        raise ValueError(f"{name} must be greater than 0, but got {value}.")
-
-
-def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Callable:
-    """A schedule that follows half a cosine down to its end.
+def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Schedule:
+    """A value that follows half a cosine down to its end.
 
     Parameters
     ----------
     init : float
         The first value.
     decay_steps : int
-        The number of steps; after them the value stays.
+        The number of steps; the value stays after them.
     end : float
         The last value. Default: ``0.0``.
-
-    Returns
-    -------
-    callable
-        Takes the step, returns the value.
 
     Raises
     ------
@@ -109,38 +74,29 @@ def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Callable:
 
     Examples
     --------
-    >>> import hesper.optimizers as optim
-    >>> optimizer = optim.SGD(learning_rate=optim.cosine_decay(1e-1, 1000))
-    >>> for _ in range(5):
-    ...     optimizer.update({}, {})
-    ...
-    >>> optimizer.learning_rate
-    array(0.0999961, dtype=float32)
+    >>> schedule = optim.cosine_decay(0.5, decay_steps=10)
+    >>> [round(schedule(mx.array(step)).item(), 3) for step in (0, 5, 10, 20)]
+    [0.5, 0.25, 0.0, 0.0]
     """
-    _check_positive("decay_steps", decay_steps)
+    _require_steps("cosine", decay_steps=decay_steps)
+    frequency = math.pi / decay_steps
 
-    def schedule(step):
-        step = mx.minimum(step, decay_steps)
-        decay = 0.5 * (1.0 + mx.cos((math.pi / decay_steps) * step))
-        return end + decay * (init - end)
+    def schedule(step: Any) -> mx.array:
+        fraction = 0.5 * (1.0 + mx.cos(frequency * mx.minimum(step, decay_steps)))
+        return end + fraction * (init - end)
 
     return schedule
 
 
-def join_schedules(schedules: List[Callable], boundaries: List[int]) -> Callable:
-    """A schedule that follows several others, one after the other.
+def join_schedules(schedules: list[Schedule], boundaries: list[int]) -> Schedule:
+    """Several schedules, one after the other.
 
     Parameters
     ----------
     schedules : list of callable
-        The schedules. Each counts its steps from where it begins.
+        The schedules. Each counts its steps from its beginning.
     boundaries : list of int
         The steps at which the second and all later schedules begin.
-
-    Returns
-    -------
-    callable
-        Takes the step, returns the value.
 
     Raises
     ------
@@ -149,34 +105,28 @@ def join_schedules(schedules: List[Callable], boundaries: List[int]) -> Callable
 
     Examples
     --------
-    >>> import hesper.optimizers as optim
-    >>> warmup = optim.linear_schedule(0, 1e-1, steps=10)
-    >>> schedule = optim.join_schedules([warmup, optim.cosine_decay(1e-1, 200)], [10])
-    >>> optimizer = optim.Adam(learning_rate=schedule)
-    >>> for _ in range(12):
-    ...     optimizer.update({}, {})
-    ...
-    >>> optimizer.learning_rate
-    array(0.0999938, dtype=float32)
+    >>> warmup = optim.linear_schedule(0, 0.5, steps=10)
+    >>> schedule = optim.join_schedules([warmup, optim.cosine_decay(0.5, 200)], [10])
+    >>> [schedule(mx.array(step)).item() for step in (0, 5, 10)]
+    [0.0, 0.25, 0.5]
     """
-    if len(schedules) == 0:
-        raise ValueError("Must provide at least 1 schedule to join.")
-    if len(schedules) != len(boundaries) + 1:
-        raise ValueError(
-            f"Received {len(boundaries)} boundaries but expected {len(schedules) - 1}."
-        )
+    if not schedules:
+        raise ValueError("cannot join no schedules; give at least one")
+    first, *later = schedules
+    if len(boundaries) != len(later):
+        raise ValueError(f"cannot join {len(schedules)} schedules at {len(boundaries)} boundaries; {len(later)} needed")
 
-    def schedule(step):
-        value = schedules[0](step)
-        for boundary, later in zip(boundaries, schedules[1:]):
-            value = mx.where(step < boundary, value, later(step - boundary))
+    def schedule(step: Any) -> mx.array:
+        value = first(step)
+        for boundary, following in zip(boundaries, later):
+            value = mx.where(step < boundary, value, following(step - boundary))
         return value
 
     return schedule
 
 
-def linear_schedule(init: float, end: float, steps: int) -> Callable:
-    """A schedule that follows a line to its end.
+def linear_schedule(init: float, end: float, steps: int) -> Schedule:
+    """A value that changes linearly up to its end.
 
     Parameters
     ----------
@@ -185,12 +135,7 @@ def linear_schedule(init: float, end: float, steps: int) -> Callable:
     end : float
         The last value.
     steps : int
-        The number of steps; after them the value stays.
-
-    Returns
-    -------
-    callable
-        Takes the step, returns the value.
+        The number of steps; the value stays after them.
 
     Raises
     ------
@@ -199,18 +144,10 @@ def linear_schedule(init: float, end: float, steps: int) -> Callable:
 
     Examples
     --------
-    >>> import hesper.optimizers as optim
-    >>> optimizer = optim.Adam(learning_rate=optim.linear_schedule(0, 1e-1, 100))
-    >>> for _ in range(101):
-    ...     optimizer.update({}, {})
-    ...
-    >>> optimizer.learning_rate
-    array(0.1, dtype=float32)
+    >>> schedule = optim.linear_schedule(0, 0.5, steps=4)
+    >>> [schedule(mx.array(step)).item() for step in (0, 2, 4, 8)]
+    [0.0, 0.25, 0.5, 0.5]
     """
-    _check_positive("steps", steps)
-
-    def schedule(step):
-        step = mx.minimum(step, steps)
-        return step * ((end - init) / steps) + init
-
-    return schedule
+    _require_steps("linear", steps=steps)
+    slope = (end - init) / steps
+    return lambda step: mx.minimum(step, steps) * slope + init

@@ -1,10 +1,8 @@
-"""What the tests of ``hesper.core`` share."""
+"""Fixtures of the tests of ``hesper.core``."""
 
 import importlib.util
 
 import pytest
-
-import hesper.core as mx
 
 
 @pytest.fixture(scope="session")
@@ -15,11 +13,3 @@ def mlx():
     import mlx.core
 
     return mlx.core
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_behind():
-    """The default device is that of a fresh process after each test."""
-    before = mx.default_device()
-    yield
-    mx.set_default_device(before)

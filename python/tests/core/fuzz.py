@@ -16,6 +16,7 @@ import sys
 import time
 
 import numpy as np
+from dlpack import Deleter, Managed, Tensor, Versioned, int64s, new_capsule
 
 import hesper.core as mx
 
@@ -135,44 +136,6 @@ def fuzz_index(rng):
 
 # DLPack
 
-
-class DLTensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-class Managed(ctypes.Structure):
-    pass
-
-
-DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-Managed._fields_ = [("tensor", DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", DELETER)]
-
-
-class Versioned(ctypes.Structure):
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("manager_ctx", ctypes.c_void_p),
-        ("deleter", DELETER),
-        ("flags", ctypes.c_uint64),
-        ("tensor", DLTensor),
-    ]
-
-
-new_capsule = ctypes.pythonapi.PyCapsule_New
-new_capsule.restype, new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-
 MEMORY = (ctypes.c_uint8 * (1 << 16))(*(i * 7 % 2 for i in range(1 << 16)))
 BASE = ctypes.addressof(MEMORY) + 4096 & ~63
 # Names and structures live as long as the process: a consumer may ask for either at any time.
@@ -201,7 +164,7 @@ def some_tensor(rng):
         strides[axis] = step if rng.random() < 0.8 else rng.choice([0, -1, 2, 3])
         step *= max(shape[axis], 1)
     code, bits = rng.choice([(0, 32), (1, 8), (2, 32), (2, 16), (2, 64), (4, 16), (5, 64), (6, 8)])
-    tensor = DLTensor(BASE + 8192, 1, 0, ndim, code, bits, 1, None, None, rng.choice([0, 0, 64, 4, 1]))
+    tensor = Tensor(BASE + 8192, 1, 0, ndim, code, bits, 1, None, None, rng.choice([0, 0, 64, 4, 1]))
     if rng.random() < 0.5:
         broken = rng.randrange(10)
         if broken == 0:
@@ -236,18 +199,17 @@ def some_tensor(rng):
 
 def fuzz_dlpack(rng):
     tensor, shape, strides = some_tensor(rng)
-    longs = lambda numbers: (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
     if shape is not None:
         # More numbers of axes than there are would be read beyond the end, but for those that are refused by their count.
-        block = longs(shape + [1] * max(0, min(tensor.ndim, 2000) - len(shape)))
+        block = int64s(shape + [1] * max(0, min(tensor.ndim, 2000) - len(shape)))
         KEPT.append(block)
         tensor.shape = ctypes.cast(block, ctypes.POINTER(ctypes.c_int64))
     if strides is not None:
-        block = longs(strides + [0] * max(0, min(tensor.ndim, 2000) - len(strides)))
+        block = int64s(strides + [0] * max(0, min(tensor.ndim, 2000) - len(strides)))
         KEPT.append(block)
         tensor.strides = ctypes.cast(block, ctypes.POINTER(ctypes.c_int64))
     calls = []
-    deleter = DELETER(lambda _: calls.append(1)) if rng.random() < 0.9 else DELETER()
+    deleter = Deleter(lambda _: calls.append(1)) if rng.random() < 0.9 else Deleter()
     if rng.random() < 0.5:
         managed, name = Managed(tensor, None, deleter), b"dltensor"
     else:
@@ -257,7 +219,7 @@ def fuzz_dlpack(rng):
     if rng.random() < 0.05:
         name = rng.choice([b"used_dltensor", b"", b"x"])
     KEPT.append((managed, deleter, name))
-    producer = Producer(new_capsule(ctypes.addressof(managed), name, None), rng.choice([(1, 0)] * 8 + [(2, 0), (0, 0), "x"]))
+    producer = Producer(new_capsule(managed, name), rng.choice([(1, 0)] * 8 + [(2, 0), (0, 0), "x"]))
     try:
         array = rng.choice([mx.array, mx.asarray, mx.from_dlpack])(producer)
         mx.eval(array)

@@ -10,6 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
+from dlpack import Deleter, Tensor, Versioned, int64s, new_capsule
 
 import hesper.core as mx
 
@@ -162,34 +163,6 @@ def test_memory_that_cannot_be_shared_is_refused_if_no_copy_may_be_made(given):
     np.testing.assert_array_equal(np.asarray(mx.from_dlpack(given)), given)
 
 
-class Tensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device", ctypes.c_int32 * 2),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-DELETER = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-
-
-class Versioned(ctypes.Structure):
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("deleter", DELETER),
-        ("flags", ctypes.c_uint64),
-        ("tensor", Tensor),
-    ]
-
-
 class Producer:
     """Gives a capsule whose parts are as one likes, and counts the calls of its deleter."""
 
@@ -198,11 +171,11 @@ class Producer:
         self.deleted = 0
         self.raises = more.get("raises")
         self.asked = []
-        self.shape = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-        self.strides = (ctypes.c_int64 * max(1, len(strides)))(*strides) if strides else None
+        self.shape, self.strides = int64s(shape), int64s(strides) if strides else None
         tensor = Tensor(
             data=more.get("address", self.data.ctypes.data),
-            device=(ctypes.c_int32 * 2)(*device),
+            device_type=device[0],
+            device_id=device[1],
             ndim=len(shape) if ndim is None else ndim,
             code=dtype[0],
             bits=dtype[1],
@@ -211,7 +184,7 @@ class Producer:
             strides=self.strides,
             byte_offset=more.get("byte_offset", 0),
         )
-        self.deleter = DELETER(self.delete)
+        self.deleter = Deleter(self.delete)
         self.managed = Versioned(major, 0, None, self.deleter, flags, tensor)
 
     def delete(self, _):
@@ -221,9 +194,7 @@ class Producer:
 
     def __dlpack__(self, **arguments):
         self.asked.append(arguments)
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return new(ctypes.addressof(self.managed), b"dltensor_versioned", None)
+        return new_capsule(self.managed)
 
 
 def test_a_producer_is_asked_for_a_copy_as_the_caller_asks():

@@ -8,6 +8,7 @@ import threading
 import traceback
 
 import pytest
+from programs import run_program
 
 import hesper.core as mx
 import hesper.nn as nn
@@ -18,7 +19,7 @@ START = "import atexit, gc, os, signal, sys, threading, time\nimport hesper.core
 def alone(text, timeout=60):
     """Runs a program, which ends well, in time and in silence; gives what it printed."""
     program = START + textwrap.dedent(text)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=timeout)
+    done = run_program(program, timeout=timeout)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -2,20 +2,13 @@
 
 import gc
 import os
-import subprocess
 import sys
-import textwrap
 
 import numpy as np
 import pytest
+from programs import run_program
 
 import hesper.core as mx
-
-
-def run(text, *arguments):
-    return subprocess.run(
-        [sys.executable, *arguments, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=120
-    )
 
 
 def test_a_view_outlives_the_array_and_keeps_its_numbers():
@@ -91,7 +84,7 @@ def test_a_hundred_thousand_calls_leak_nothing():
 
 
 def test_a_process_ends_with_work_in_flight():
-    done = run(
+    done = run_program(
         """
         import hesper.core as mx
         x = mx.ones((128, 128))
@@ -106,7 +99,7 @@ def test_a_process_ends_with_work_in_flight():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_process_gets_an_error_and_does_not_hang():
-    done = run(
+    done = run_program(
         """
         import os, sys
         import hesper.core as mx
@@ -125,7 +118,7 @@ def test_a_forked_process_gets_an_error_and_does_not_hang():
 
 
 def test_an_interrupt_ends_a_loop_of_evaluations():
-    done = run(
+    done = run_program(
         """
         import signal, threading, time
         import hesper.core as mx

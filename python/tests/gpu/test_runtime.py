@@ -4,25 +4,19 @@ import gc
 import os
 import subprocess
 import sys
-import textwrap
 import threading
 
 import numpy as np
 import pytest
 from beside import numbers
+from programs import run_program
 
 import hesper.core as mx
 import hesper.nn as nn
 
 
 def run(program, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **environment},
-    )
+    done = run_program(program, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -84,7 +84,7 @@ def test_a_model_tells_what_it_is(demo):
     assert model.context_length > 0
     assert model.num_parameters > 0
     assert model.nbytes > 0
-    assert "numbers" in repr(model)
+    assert "parameters" in repr(model)
     assert isinstance(tokenizer.eos_token_ids, set)
 
 

@@ -74,19 +74,11 @@ needs_same_random = pytest.mark.skipif(
 
 
 def attempt(fn: Callable, *args: Any, **kwargs: Any) -> Any:
-    """The result of a call, or the type of the error that it raised."""
+    """The result of a call, or the type of the error that it raised: messages are each library's own."""
     try:
         return fn(*args, **kwargs)
     except Exception as error:
         return f"raised {type(error).__name__}"
-
-
-def attempt_with_message(fn: Callable, *args: Any, **kwargs: Any) -> Any:
-    """The result of a call, or the type and message of the error that it raised."""
-    try:
-        return fn(*args, **kwargs)
-    except Exception as error:
-        return f"raised {type(error).__name__}: {error}"
 
 
 def plain_text(text: str) -> str:
@@ -152,6 +144,15 @@ def assert_same(actual: Any, expected: Any, where: str = "result", tol: Optional
         np.testing.assert_allclose(actual, expected, rtol=1e-6, err_msg=where)
     else:
         assert actual == expected, f"{where}: {actual!r} / {expected!r}"
+
+
+def in_order(tree: Any) -> Any:
+    """A tree with sorted keys: the order in which MLX merges trees is not defined."""
+    if isinstance(tree, dict):
+        return {key: in_order(tree[key]) for key in sorted(tree)}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([in_order(child) for child in tree])
+    return tree
 
 
 def compare(scenario: Callable[[Library], Any], tol: Optional[float] = None) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from differential import HESPER, MLX, attempt, attempt_with_message, compare, needs_mlx
+from differential import HESPER, MLX, attempt, compare, needs_mlx
 
 FUNCTIONS = (
     "celu elu gelu gelu_approx gelu_fast_approx glu hard_shrink hard_tanh hardswish leaky_relu "
@@ -71,7 +71,7 @@ LAYERS = {
 @pytest.mark.parametrize("name, arguments", [(n, a) for n, cases in LAYERS.items() for a in cases])
 def test_layer(name, arguments):
     def scenario(lib):
-        layer = attempt_with_message(getattr(lib.nn, name), *arguments)
+        layer = attempt(getattr(lib.nn, name), *arguments)
         if isinstance(layer, str):
             return layer
         return layer, repr(layer), attempt(layer, lib.normal(3, 8))

@@ -5,7 +5,6 @@ import pytest
 from differential import (
     HESPER,
     attempt,
-    attempt_with_message,
     compare,
     needs_mlx,
     needs_same_random,
@@ -196,7 +195,7 @@ def test_layer(name):
     make, shapes, call, tol = CASES[name]
 
     def scenario(lib):
-        layer = attempt_with_message(make, lib.nn)
+        layer = attempt(make, lib.nn)
         if isinstance(layer, str):
             return layer
         set_numbers(lib, layer)

@@ -1,7 +1,7 @@
 """Quantized layers compared with those of MLX."""
 
 import pytest
-from differential import HESPER, attempt, attempt_with_message, compare, dtype_name, set_numbers
+from differential import HESPER, attempt, compare, dtype_name, set_numbers
 
 MODES = ["affine", "mxfp4", "nvfp4", "mxfp8"]
 
@@ -87,11 +87,11 @@ def test_constructors_from_layers():
         return [
             nn.QuantizedLinear.from_linear(linear, 32, 8),
             nn.QuantizedEmbedding.from_embedding(table, 32, 4),
-            attempt_with_message(table.to_quantized, quantize_input=True),
-            attempt_with_message(linear.to_quantized, mode="nvfp4", quantize_input=True),
-            attempt_with_message(linear.to_quantized, quantize_input=True),
-            attempt_with_message(nn.QQLinear.from_linear, linear),
-            attempt_with_message(linear.to_quantized, mode="nope"),
+            attempt(table.to_quantized, quantize_input=True),
+            attempt(linear.to_quantized, mode="nvfp4", quantize_input=True),
+            attempt(linear.to_quantized, quantize_input=True),
+            attempt(nn.QQLinear.from_linear, linear),
+            attempt(linear.to_quantized, mode="nope"),
         ]
 
     compare(scenario)
@@ -157,7 +157,7 @@ def test_quantizing_a_model(name, bias):
             predicate = options["class_predicate"](lib)
             options["class_predicate"] = lambda p, m: (paths.append(p), predicate(p, m))[1]
         m = model(lib, bias)
-        result = attempt_with_message(lib.nn.quantize, m, **options)
+        result = attempt(lib.nn.quantize, m, **options)
         return result, paths, (m if result is None else None), frozen(m)
 
     compare(scenario)

@@ -185,15 +185,16 @@ def test_examples_in_docstrings_run(name):
     finder = doctest.DocTestFinder(recurse=True)
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
     output = []
+    names = {"mx": HESPER.mx, "nn": HESPER.nn, "optim": HESPER.optim}
     for obj_name in [None, *getattr(module, "__all__", [])]:
         obj = module if obj_name is None else getattr(module, obj_name)
         own = getattr(obj, "__module__", name)
         if obj_name is None:
-            tests = doctest.DocTestFinder(recurse=False).find(obj, name)
+            tests = doctest.DocTestFinder(recurse=False).find(obj, name, globs=names.copy())
         elif own != name or inspect.ismodule(obj):
             continue
         else:
-            tests = finder.find(obj, f"{name}.{obj_name}", module=False, globs={})
+            tests = finder.find(obj, f"{name}.{obj_name}", module=False, globs=names)
         for test in tests:
             runner.run(test, out=output.append)
     assert runner.failures == 0, "".join(output)

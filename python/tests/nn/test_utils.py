@@ -4,7 +4,7 @@ import collections
 import random
 
 import pytest
-from differential import HESPER, attempt, compare
+from differential import HESPER, attempt, compare, in_order
 from hesper.utils import tree_flatten, tree_unflatten
 
 Point = collections.namedtuple("Point", "x y")
@@ -54,15 +54,6 @@ PAIRS = [
     ({"a": {"b": 1}}, {"a": {"c": 2}}), ({"a": [1]}, {"a": {"c": 2}}), ((), 1), ({}, []),
     ([1], {}), ((), {"a": 1}), ([], ()), ((), []), (None, None), ({}, {}), ({"a": None}, {}),
 ]  # fmt: skip
-
-
-def in_order(tree):
-    """A merged tree with sorted keys: their order is not defined in MLX."""
-    if isinstance(tree, dict):
-        return {key: in_order(tree[key]) for key in sorted(tree)}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)([in_order(child) for child in tree])
-    return tree
 
 
 @pytest.mark.parametrize("a, b", PAIRS, ids=repr)

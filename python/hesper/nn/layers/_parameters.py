@@ -1,40 +1,45 @@
-"""Checks and updates of a module's parameters.
+"""Checks, updates and initial values of parameters.
 
-The parts of :class:`~hesper.nn.Module` that need no module: they work on the
-trees that it stores or is given.
+The parts of :class:`~hesper.nn.Module` and its subclasses that need no module.
 """
 
-from typing import Any, Callable, List
+from typing import Any, Callable
 
 import hesper.core as mx
 from hesper.utils import tree_flatten
 
 
-def check_weights(parameters: dict, weights: dict) -> None:
-    """Raise unless ``weights`` has exactly the names and shapes of ``parameters``.
+def uniform(bound: float, *shape: int) -> mx.array:
+    """Random numbers between ``-bound`` and ``bound``, as most weights start."""
+    return mx.random.uniform(-bound, bound, shape)
 
-    ``parameters`` is a tree, ``weights`` is flat.
+
+def describe(*values: Any, **named: Any) -> str:
+    """The text between the parentheses of a ``repr``.
+
+    >>> describe(3, bias=True)
+    '3, bias=True'
     """
+    return ", ".join([*map(str, values), *(f"{name}={value}" for name, value in named.items())])
+
+
+def check_weights(parameters: dict, weights: dict) -> None:
+    """Raise unless ``weights`` (flat) has exactly the names and shapes of ``parameters`` (a tree)."""
     expected = tree_flatten(parameters, destination={})
-    unknown = sorted(weights.keys() - expected.keys())
-    if unknown:
-        names = ",\n".join(unknown)
-        raise ValueError(f"Received {len(unknown)} parameters not in model: \n{names}.")
-    missing = sorted(expected.keys() - weights.keys())
-    if missing:
-        names = ",\n".join(missing)
-        raise ValueError(f"Missing {len(missing)} parameters: \n{names}.")
+    for problem, names in {
+        "the model has no parameters": weights.keys() - expected.keys(),
+        "there are no weights for the parameters": expected.keys() - weights.keys(),
+    }.items():
+        if names:
+            raise ValueError(
+                f"cannot load weights: {problem} {', '.join(sorted(names))}; strict=False loads those that match"
+            )
     for name, parameter in expected.items():
         weight = weights[name]
         if not isinstance(weight, mx.array):
-            raise ValueError(
-                f"Expected mx.array but received {type(weight)} for parameter {name}"
-            )
+            raise ValueError(f"cannot load the weight {name}: it is a {type(weight).__name__}, not an array")
         if weight.shape != parameter.shape:
-            raise ValueError(
-                f"Expected shape {parameter.shape} but received shape "
-                f"{weight.shape} for parameter {name}"
-            )
+            raise ValueError(f"cannot load the weight {name} of shape {weight.shape}; the model has {parameter.shape}")
 
 
 def update_tree(
@@ -45,37 +50,31 @@ def update_tree(
     accepts: Callable[[Any], bool],
     kind: str,
 ) -> None:
-    """Put the leaves of ``source`` in the places that ``target`` has for them."""
+    """Store the leaves of ``source`` at the same places of ``target``."""
     if isinstance(source, dict):
-        places = []
-        for key in source:
-            if key in target:
-                places.append(key)
-            elif strict:
-                raise ValueError(f'Module does not have {kind} named "{key}".')
+        unknown = [key for key in source if key not in target]
+        places: Any = [key for key in source if key in target]
     elif isinstance(source, list):
-        if strict and len(source) > len(target):
-            raise ValueError(
-                f"List index {len(target)} is out of bounds for destination of "
-                f"length {len(target)}."
-            )
+        unknown = list(range(len(target), len(source)))
         places = range(min(len(source), len(target)))
     elif strict:
-        raise ValueError(f"Received invalid type: {type(source).__name__}.")
+        raise ValueError(f"cannot update {kind}s from a {type(source).__name__}; give a tree of dictionaries and lists")
     else:
         return
+    if strict and unknown:
+        raise ValueError(f"cannot update {kind} {unknown[0]!r}: the module has none of that name")
     for place in places:
         current, new = target[place], source[place]
-        if replaces(current, new):
-            if strict and not accepts(new):
-                raise ValueError(f"Received invalid type: {type(new).__name__}.")
-            target[place] = new
-        else:
+        if not replaces(current, new):
             update_tree(current, new, strict, replaces, accepts, kind)
+        elif strict and not accepts(new):
+            raise ValueError(f"cannot update {kind} {place!r} with a {type(new).__name__}")
+        else:
+            target[place] = new
 
 
-def require_members(keys: List[str], modules: List[dict]) -> None:
+def require_members(keys: list[str], modules: list[dict]) -> None:
     """Raise for a key that none of the modules has."""
     for key in keys:
         if not any(key in module for module in modules):
-            raise KeyError(f"Module doesn't contain member {key}.")
+            raise KeyError(f"cannot freeze or unfreeze {key!r}: the module has no such member")

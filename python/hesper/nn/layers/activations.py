@@ -1,41 +1,15 @@
 """Activation layers: the functions of :mod:`.functional` as modules."""
 
+from typing import Callable, ClassVar
+
 import hesper.core as mx
 
+from . import functional
 from .base import Module
-from .functional import __all__ as _functions
-from .functional import (
-    celu,
-    elu,
-    gelu,
-    gelu_approx,
-    gelu_fast_approx,
-    glu,
-    hard_shrink,
-    hard_tanh,
-    hardswish,
-    leaky_relu,
-    log_sigmoid,
-    log_softmax,
-    mish,
-    prelu,
-    relu,
-    relu2,
-    relu6,
-    selu,
-    sigmoid,
-    silu,
-    softmax,
-    softmin,
-    softplus,
-    softshrink,
-    softsign,
-    step,
-    tanh,
-)
+from .functional import *  # noqa: F403
 
 __all__ = [
-    *_functions,
+    *functional.__all__,
     "CELU",
     "ELU",
     "GELU",
@@ -64,247 +38,209 @@ __all__ = [
 ]
 
 
-class Sigmoid(Module):
+class _Activation(Module):
+    """Applies ``_function``, with the attribute named by ``_setting`` as its second argument if there is one."""
+
+    _function: ClassVar[Callable]
+    _setting: ClassVar[str | None] = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self._function(x) if self._setting is None else self._function(x, getattr(self, self._setting))
+
+
+class Sigmoid(_Activation):
     """Applies :func:`sigmoid`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Sigmoid()(mx.array([0.0])).tolist()
     [0.5]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return sigmoid(x)
+    _function = staticmethod(functional.sigmoid)
 
 
-class ReLU(Module):
+class ReLU(_Activation):
     """Applies :func:`relu`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.ReLU()(mx.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return relu(x)
+    _function = staticmethod(functional.relu)
 
 
-class ReLU2(Module):
+class ReLU2(_Activation):
     """Applies :func:`relu2`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.ReLU2()(mx.array([-1.0, 2.0])).tolist()
     [0.0, 4.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return relu2(x)
+    _function = staticmethod(functional.relu2)
 
 
-class ReLU6(Module):
+class ReLU6(_Activation):
     """Applies :func:`relu6`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.ReLU6()(mx.array([-1.0, 2.0, 9.0])).tolist()
     [0.0, 2.0, 6.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return relu6(x)
+    _function = staticmethod(functional.relu6)
 
 
-class SELU(Module):
+class SELU(_Activation):
     """Applies :func:`selu`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.SELU()(mx.array([0.0])).tolist()
     [0.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return selu(x)
+    _function = staticmethod(functional.selu)
 
 
-class SiLU(Module):
+class SiLU(_Activation):
     """Applies :func:`silu`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.SiLU()(mx.array([0.0])).tolist()
     [0.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return silu(x)
+    _function = staticmethod(functional.silu)
 
 
-class Hardswish(Module):
+class Hardswish(_Activation):
     """Applies :func:`hardswish`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Hardswish()(mx.array([-4.0, 4.0])).tolist()
     [-0.0, 4.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return hardswish(x)
+    _function = staticmethod(functional.hardswish)
 
 
-class HardTanh(Module):
+class HardTanh(_Activation):
     """Applies :func:`hard_tanh`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.HardTanh()(mx.array([-2.0, 0.5])).tolist()
     [-1.0, 0.5]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return hard_tanh(x)
+    _function = staticmethod(functional.hard_tanh)
 
 
-class Tanh(Module):
+class Tanh(_Activation):
     """Applies :func:`tanh`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Tanh()(mx.array([0.0])).tolist()
     [0.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return tanh(x)
+    _function = staticmethod(functional.tanh)
 
 
-class Softplus(Module):
+class Softplus(_Activation):
     """Applies :func:`softplus`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Softplus()(mx.array([100.0])).tolist()
     [100.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return softplus(x)
+    _function = staticmethod(functional.softplus)
 
 
-class Softsign(Module):
+class Softsign(_Activation):
     """Applies :func:`softsign`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Softsign()(mx.array([-1.0, 3.0])).tolist()
     [-0.5, 0.75]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return softsign(x)
+    _function = staticmethod(functional.softsign)
 
 
-class Mish(Module):
+class Mish(_Activation):
     """Applies :func:`mish`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Mish()(mx.array([0.0])).tolist()
     [0.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return mish(x)
+    _function = staticmethod(functional.mish)
 
 
-class Softmax(Module):
+class Softmax(_Activation):
     """Applies :func:`softmax` along the last axis.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Softmax()(mx.array([1.0, 1.0])).tolist()
     [0.5, 0.5]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return softmax(x)
+    _function = staticmethod(functional.softmax)
 
 
-class Softmin(Module):
+class Softmin(_Activation):
     """Applies :func:`softmin` along the last axis.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Softmin()(mx.array([1.0, 1.0])).tolist()
     [0.5, 0.5]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return softmin(x)
+    _function = staticmethod(functional.softmin)
 
 
-class LogSoftmax(Module):
+class LogSoftmax(_Activation):
     """Applies :func:`log_softmax` along the last axis.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.LogSoftmax()(mx.array([5.0])).tolist()
     [0.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return log_softmax(x)
+    _function = staticmethod(functional.log_softmax)
 
 
-class LogSigmoid(Module):
+class LogSigmoid(_Activation):
     """Applies :func:`log_sigmoid`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.LogSigmoid()(mx.array([-100.0])).tolist()
     [-100.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return log_sigmoid(x)
+    _function = staticmethod(functional.log_sigmoid)
 
 
-class GLU(Module):
+class GLU(_Activation):
     """Applies :func:`glu`.
 
     Parameters
@@ -314,21 +250,18 @@ class GLU(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.GLU()(mx.array([3.0, 0.0])).tolist()
     [1.5]
     """
+
+    _function, _setting = staticmethod(functional.glu), "axis"
 
     def __init__(self, axis: int = -1) -> None:
         super().__init__()
         self.axis = axis
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return glu(x, self.axis)
 
-
-class LeakyReLU(Module):
+class LeakyReLU(_Activation):
     """Applies :func:`leaky_relu`.
 
     Parameters
@@ -338,21 +271,18 @@ class LeakyReLU(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.LeakyReLU(0.5)(mx.array([-1.0, 2.0])).tolist()
     [-0.5, 2.0]
     """
 
+    _function, _setting = staticmethod(functional.leaky_relu), "_slope"
+
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
-        self._negative_slope = negative_slope
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return leaky_relu(x, self._negative_slope)
+        self._slope = negative_slope
 
 
-class ELU(Module):
+class ELU(_Activation):
     """Applies :func:`elu`.
 
     Parameters
@@ -362,21 +292,18 @@ class ELU(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.ELU()(mx.array([0.0, 2.0])).tolist()
     [0.0, 2.0]
     """
+
+    _function, _setting = staticmethod(functional.elu), "_alpha"
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
         self._alpha = alpha
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return elu(x, self._alpha)
 
-
-class CELU(Module):
+class CELU(_Activation):
     """Applies :func:`celu`.
 
     Parameters
@@ -386,69 +313,60 @@ class CELU(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.CELU()(mx.array([0.0, 2.0])).tolist()
     [0.0, 2.0]
     """
+
+    _function, _setting = staticmethod(functional.celu), "_alpha"
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
         self._alpha = alpha
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return celu(x, self._alpha)
 
-
-class Softshrink(Module):
+class Softshrink(_Activation):
     """Applies :func:`softshrink`.
 
     Parameters
     ----------
     lambd : float
-        By how much to shrink. Default: ``0.5``.
+        The amount to shrink by. Default: ``0.5``.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Softshrink()(mx.array([-2.0, 0.25])).tolist()
     [-1.5, 0.0]
     """
+
+    _function, _setting = staticmethod(functional.softshrink), "lambd"
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return softshrink(x, self.lambd)
 
-
-class HardShrink(Module):
+class HardShrink(_Activation):
     """Applies :func:`hard_shrink`.
 
     Parameters
     ----------
     lambd : float
-        Entries no further than this from zero become zero. Default: ``0.5``.
+        Entries at most this far from zero become zero. Default: ``0.5``.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.HardShrink()(mx.array([-2.0, 0.25])).tolist()
     [-2.0, 0.0]
     """
+
+    _function, _setting = staticmethod(functional.hard_shrink), "lambd"
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return hard_shrink(x, self.lambd)
 
-
-class Step(Module):
+class Step(_Activation):
     """Applies :func:`step`.
 
     Parameters
@@ -458,21 +376,18 @@ class Step(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Step()(mx.array([-1.0, 0.0, 2.0])).tolist()
     [0, 1, 1]
     """
+
+    _function, _setting = staticmethod(functional.step), "threshold"
 
     def __init__(self, threshold: float = 0.0) -> None:
         super().__init__()
         self.threshold = threshold
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return step(x, self.threshold)
 
-
-class PReLU(Module):
+class PReLU(_Activation):
     """Applies :func:`prelu` with learned slopes.
 
     Parameters
@@ -480,29 +395,26 @@ class PReLU(Module):
     num_parameters : int
         The number of slopes: one, or one for each feature. Default: ``1``.
     init : float
-        What the slopes are at first. Default: ``0.25``.
+        The slopes at first. Default: ``0.25``.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.PReLU()(mx.array([-1.0, 2.0])).tolist()
     [-0.25, 2.0]
     """
 
+    _function, _setting = staticmethod(functional.prelu), "weight"
+
     def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
         super().__init__()
-        self.weight = mx.full([num_parameters], init)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return prelu(x, self.weight)
+        self.weight = mx.full((num_parameters,), init)
 
 
 _GELU_FUNCTIONS = {
-    "none": gelu,
-    "precise": gelu_approx,
-    "tanh": gelu_approx,
-    "fast": gelu_fast_approx,
+    "none": functional.gelu,
+    "precise": functional.gelu_approx,
+    "tanh": functional.gelu_approx,
+    "fast": functional.gelu_fast_approx,
 }
 
 
@@ -512,9 +424,8 @@ class GELU(Module):
     Parameters
     ----------
     approx : {'none', 'precise', 'tanh', 'fast'}
-        ``'none'`` for :func:`gelu`, ``'precise'`` or ``'tanh'`` for
-        :func:`gelu_approx`, ``'fast'`` for :func:`gelu_fast_approx`.
-        Default: ``'none'``.
+        ``'none'`` for :func:`gelu`, ``'precise'`` or ``'tanh'`` for :func:`gelu_approx`, ``'fast'`` for
+        :func:`gelu_fast_approx`. Default: ``'none'``.
 
     Raises
     ------
@@ -523,8 +434,6 @@ class GELU(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.GELU(approx="fast")(mx.zeros(1)).tolist()
     [0.0]
     """
@@ -532,10 +441,7 @@ class GELU(Module):
     def __init__(self, approx: str = "none") -> None:
         super().__init__()
         if approx not in _GELU_FUNCTIONS:
-            raise ValueError(
-                f"The approximation should be in {list(_GELU_FUNCTIONS)} but "
-                f"'{approx}' was given"
-            )
+            raise ValueError(f"cannot approximate GELU by {approx!r}; choose one of {', '.join(_GELU_FUNCTIONS)}")
         self._approx = approx
 
     def __call__(self, x: mx.array) -> mx.array:

@@ -13,13 +13,10 @@ class Sequential(Module):
     Parameters
     ----------
     *modules : callable
-        What to call, in order. What has parameters should be a
-        :class:`Module`.
+        The layers, in order. A layer with parameters should be a :class:`Module`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> model = nn.Sequential(nn.Linear(4, 8), nn.relu, nn.Linear(8, 2))
     >>> model(mx.zeros((3, 4))).shape
     (3, 2)

@@ -1,27 +1,79 @@
 """Convolutions over sequences, images and volumes, channels last."""
 
 import math
-from typing import Any, Union
+from typing import Any, Callable, ClassVar
 
 import hesper.core as mx
 
+from ._parameters import describe, uniform
 from .base import Module
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d"]
 
-
-def per_axis(value: Any, axes: int) -> Any:
-    """A setting for each spatial axis: an int is repeated, all else is kept."""
-    return (value,) * axes if isinstance(value, int) else value
+# A setting for all spatial axes, or one for each.
+Size = int | tuple[int, ...]
 
 
-class Conv1d(Module):
+class ConvolutionBase(Module):
+    """The filters and the call that all convolutions share."""
+
+    # The number of spatial axes.
+    _rank: ClassVar[int]
+    _function: ClassVar[Callable]
+    # Attributes that follow the weight in a call of ``_function``.
+    _settings: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Size, bias: bool, groups: int = 1, **settings: Size
+    ) -> None:
+        super().__init__()
+        if in_channels % groups:
+            raise ValueError(f"cannot divide {in_channels} input channels into {groups} groups; use a divisor")
+        kernel = self._per_axis(kernel_size) if self._rank > 1 else (kernel_size,)
+        bound = math.sqrt(groups / (in_channels * math.prod(kernel)))
+        self.weight = uniform(bound, out_channels, *kernel, in_channels // groups)
+        if bias:
+            self.bias = mx.zeros((out_channels,))
+        for name, value in settings.items():
+            setattr(self, name, value if name == "dilation" else self._per_axis(value))
+        if "groups" in self._settings:
+            self.groups = groups
+
+    def _per_axis(self, value: Any) -> Any:
+        """A setting for each of several spatial axes: an int is repeated, all else is kept."""
+        return (value,) * self._rank if self._rank > 1 and isinstance(value, int) else value
+
+    def _extra_repr(self) -> str:
+        outputs, *kernel, inputs = self.weight.shape
+        settings = {name: getattr(self, name) for name in self._settings}
+        size = tuple(kernel) if self._rank > 1 else kernel[0]
+        return describe(
+            inputs * settings.get("groups", 1), outputs, kernel_size=size, **settings, bias="bias" in self
+        )
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y = self._function(x, self.weight, *(getattr(self, name) for name in self._settings))
+        return y + self.bias if "bias" in self else y
+
+
+class _Conv(ConvolutionBase):
+    _settings = ("stride", "padding", "dilation", "groups")
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Size = 0,
+        dilation: Size = 1, groups: int = 1, bias: bool = True,
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, kernel_size, bias, groups, padding=padding, stride=stride, dilation=dilation
+        )
+
+
+class Conv1d(_Conv):
     """Convolves a sequence with learned filters.
 
-    The input has the layout ``NLC`` (channels last), the weight
-    ``(out_channels, kernel_size, in_channels / groups)``. The weight starts
-    uniformly distributed in proportion to the inverse square root of the
-    filter's size, the bias at zero.
+    The input has the layout ``NLC`` (channels last), the weight ``(out_channels, kernel_size, in_channels / groups)``.
+    The weight starts uniformly distributed within one over the root of the number of inputs of a filter, the bias at
+    zero.
 
     Parameters
     ----------
@@ -32,14 +84,13 @@ class Conv1d(Module):
     kernel_size : int
         The size of the filters.
     stride : int
-        The distance between two places of the filter. Default: ``1``.
+        The distance between two applications of a filter. Default: ``1``.
     padding : int
-        By how many zeros the input is extended at each end. Default: ``0``.
+        The number of zeros added at each end. Default: ``0``.
     dilation : int
-        The distance between two taps of the filter. Default: ``1``.
+        The distance between two taps of a filter. Default: ``1``.
     groups : int
-        Into how many groups, convolved separately, the channels are divided.
-        Default: ``1``.
+        The number of groups of channels that are convolved separately. Default: ``1``.
     bias : bool
         Whether to have a bias. Default: ``True``.
 
@@ -50,84 +101,25 @@ class Conv1d(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Conv1d(4, 5, kernel_size=3)(mx.zeros((1, 8, 4))).shape
     (1, 6, 5)
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        padding: int = 0,
-        dilation: int = 1,
-        groups: int = 1,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        if in_channels % groups != 0:
-            raise ValueError(
-                f"The number of input channels ({in_channels}) must be divisible by "
-                f"the number of groups ({groups})"
-            )
-        scale = math.sqrt(groups / (in_channels * kernel_size))
-        self.weight = mx.random.uniform(
-            low=-scale,
-            high=scale,
-            shape=(out_channels, kernel_size, in_channels // groups),
-        )
-        if bias:
-            self.bias = mx.zeros((out_channels,))
-        self.padding = padding
-        self.dilation = dilation
-        self.stride = stride
-        self.groups = groups
-
-    def _extra_repr(self) -> str:
-        return (
-            f"{self.weight.shape[-1] * self.groups}, {self.weight.shape[0]}, "
-            f"kernel_size={self.weight.shape[1]}, stride={self.stride}, "
-            f"padding={self.padding}, dilation={self.dilation}, "
-            f"groups={self.groups}, bias={'bias' in self}"
-        )
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = mx.conv1d(
-            x, self.weight, self.stride, self.padding, self.dilation, self.groups
-        )
-        return y + self.bias if "bias" in self else y
+    _rank, _function = 1, staticmethod(mx.conv1d)
 
 
-class Conv2d(Module):
+class Conv2d(_Conv):
     """Convolves an image with learned filters.
 
     The input has the layout ``NHWC`` (channels last), the weight
-    ``(out_channels, *kernel_size, in_channels / groups)``. The weight starts
-    uniformly distributed in proportion to the inverse square root of the
-    filter's size, the bias at zero.
+    ``(out_channels, *kernel_size, in_channels / groups)``.
 
     Parameters
     ----------
-    in_channels : int
-        The number of input channels.
-    out_channels : int
-        The number of output channels.
-    kernel_size : int or tuple
-        The size of the filters.
-    stride : int or tuple
-        The distance between two places of the filter. Default: ``1``.
-    padding : int or tuple
-        By how many zeros the input is extended at each end. Default: ``0``.
-    dilation : int or tuple
-        The distance between two taps of the filter. Default: ``1``.
-    groups : int
-        Into how many groups, convolved separately, the channels are divided.
-        Default: ``1``.
-    bias : bool
-        Whether to have a bias. Default: ``True``.
+    in_channels, out_channels, groups, bias
+        As for :class:`Conv1d`.
+    kernel_size, stride, padding, dilation : int or tuple
+        As for :class:`Conv1d`, for both axes or one for each.
 
     Raises
     ------
@@ -136,129 +128,38 @@ class Conv2d(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Conv2d(4, 5, kernel_size=3)(mx.zeros((1, 8, 8, 4))).shape
     (1, 6, 6, 5)
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Union[int, tuple],
-        stride: Union[int, tuple] = 1,
-        padding: Union[int, tuple] = 0,
-        dilation: Union[int, tuple] = 1,
-        groups: int = 1,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        if in_channels % groups != 0:
-            raise ValueError(
-                f"The number of input channels ({in_channels}) must be divisible by "
-                f"the number of groups ({groups})"
-            )
-        kernel_size, stride, padding = (
-            per_axis(x, 2) for x in (kernel_size, stride, padding)
-        )
-        scale = math.sqrt(groups / (in_channels * math.prod(kernel_size)))
-        self.weight = mx.random.uniform(
-            low=-scale,
-            high=scale,
-            shape=(out_channels, *kernel_size, in_channels // groups),
-        )
-        if bias:
-            self.bias = mx.zeros((out_channels,))
-        self.padding = padding
-        self.stride = stride
-        self.dilation = dilation
-        self.groups = groups
-
-    def _extra_repr(self) -> str:
-        return (
-            f"{self.weight.shape[-1] * self.groups}, {self.weight.shape[0]}, "
-            f"kernel_size={self.weight.shape[1:-1]}, stride={self.stride}, "
-            f"padding={self.padding}, dilation={self.dilation}, "
-            f"groups={self.groups}, bias={'bias' in self}"
-        )
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = mx.conv2d(
-            x, self.weight, self.stride, self.padding, self.dilation, self.groups
-        )
-        return y + self.bias if "bias" in self else y
+    _rank, _function = 2, staticmethod(mx.conv2d)
 
 
-class Conv3d(Module):
+class Conv3d(ConvolutionBase):
     """Convolves a volume with learned filters.
 
-    The input has the layout ``NDHWC`` (channels last), the weight
-    ``(out_channels, *kernel_size, in_channels)``. The weight starts
-    uniformly distributed in proportion to the inverse square root of the
-    filter's size, the bias at zero.
+    The input has the layout ``NDHWC`` (channels last), the weight ``(out_channels, *kernel_size, in_channels)``.
 
     Parameters
     ----------
-    in_channels : int
-        The number of input channels.
-    out_channels : int
-        The number of output channels.
-    kernel_size : int or tuple
-        The size of the filters.
-    stride : int or tuple
-        The distance between two places of the filter. Default: ``1``.
-    padding : int or tuple
-        By how many zeros the input is extended at each end. Default: ``0``.
-    dilation : int or tuple
-        The distance between two taps of the filter. Default: ``1``.
-    bias : bool
-        Whether to have a bias. Default: ``True``.
+    in_channels, out_channels, bias
+        As for :class:`Conv1d`.
+    kernel_size, stride, padding, dilation : int or tuple
+        As for :class:`Conv1d`, for all axes or one for each.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Conv3d(4, 5, kernel_size=3)(mx.zeros((1, 8, 8, 8, 4))).shape
     (1, 6, 6, 6, 5)
     """
 
+    _rank, _function = 3, staticmethod(mx.conv3d)
+    _settings = ("stride", "padding", "dilation")
+
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Union[int, tuple],
-        stride: Union[int, tuple] = 1,
-        padding: Union[int, tuple] = 0,
-        dilation: Union[int, tuple] = 1,
-        bias: bool = True,
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Size = 0,
+        dilation: Size = 1, bias: bool = True,
     ) -> None:
-        super().__init__()
-        kernel_size, stride, padding = (
-            per_axis(x, 3) for x in (kernel_size, stride, padding)
+        super().__init__(
+            in_channels, out_channels, kernel_size, bias, padding=padding, stride=stride, dilation=dilation
         )
-        scale = math.sqrt(1 / (in_channels * math.prod(kernel_size)))
-        self.weight = mx.random.uniform(
-            low=-scale,
-            high=scale,
-            shape=(out_channels, *kernel_size, in_channels),
-        )
-        if bias:
-            self.bias = mx.zeros((out_channels,))
-        self.padding = padding
-        self.stride = stride
-        self.dilation = dilation
-
-    def _extra_repr(self) -> str:
-        return (
-            f"{self.weight.shape[-1]}, {self.weight.shape[0]}, "
-            f"kernel_size={self.weight.shape[1:-1]}, stride={self.stride}, "
-            f"padding={self.padding}, dilation={self.dilation}, "
-            f"bias={'bias' in self}"
-        )
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = mx.conv3d(
-            x, self.weight, self.stride, self.padding, self.dilation
-        )
-        return y + self.bias if "bias" in self else y

@@ -1,22 +1,30 @@
 """Transposed convolutions over sequences, images and volumes, channels last."""
 
-import math
-from typing import Union
-
 import hesper.core as mx
 
-from .base import Module
-from .convolution import per_axis
+from .convolution import ConvolutionBase, Size
 
 __all__ = ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 
-class ConvTranspose1d(Module):
-    """Transposed convolution, which maps sequences to larger ones.
+class _ConvTranspose(ConvolutionBase):
+    _settings = ("stride", "padding", "dilation", "output_padding")
 
-    The input has the layout ``NLC`` (channels last). The weight starts
-    uniformly distributed in proportion to the inverse square root of the
-    filter's size, the bias at zero.
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size = 1, padding: Size = 0,
+        dilation: Size = 1, output_padding: Size = 0, bias: bool = True,
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, kernel_size, bias, padding=padding, stride=stride, dilation=dilation,
+            output_padding=output_padding,
+        )
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """Transposed convolution of a sequence, which maps it to a larger one.
+
+    The input has the layout ``NLC`` (channels last), the weight ``(out_channels, kernel_size, in_channels)``. The
+    weight starts uniformly distributed within one over the root of the number of inputs of a filter, the bias at zero.
 
     Parameters
     ----------
@@ -31,218 +39,54 @@ class ConvTranspose1d(Module):
     padding : int
         The padding of that convolution. Default: ``0``.
     dilation : int
-        The distance between two taps of the filter. Default: ``1``.
+        The distance between two taps of a filter. Default: ``1``.
     output_padding : int
-        By how much the output is extended at its end. Default: ``0``.
+        The number of rows to append to the output. Default: ``0``.
     bias : bool
         Whether to have a bias. Default: ``True``.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.ConvTranspose1d(4, 5, kernel_size=3, stride=2)(mx.zeros((1, 4, 4))).shape
     (1, 9, 5)
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        padding: int = 0,
-        dilation: int = 1,
-        output_padding: int = 0,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        scale = math.sqrt(1 / (in_channels * kernel_size))
-        self.weight = mx.random.uniform(
-            low=-scale, high=scale, shape=(out_channels, kernel_size, in_channels)
-        )
-        if bias:
-            self.bias = mx.zeros((out_channels,))
-        self.padding = padding
-        self.stride = stride
-        self.dilation = dilation
-        self.output_padding = output_padding
-
-    def _extra_repr(self) -> str:
-        return (
-            f"{self.weight.shape[-1]}, {self.weight.shape[0]}, "
-            f"kernel_size={self.weight.shape[1]}, stride={self.stride}, "
-            f"padding={self.padding}, dilation={self.dilation}, "
-            f"output_padding={self.output_padding}, bias={'bias' in self}"
-        )
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = mx.conv_transpose1d(
-            x,
-            self.weight,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.output_padding,
-        )
-        return y + self.bias if "bias" in self else y
+    _rank, _function = 1, staticmethod(mx.conv_transpose1d)
 
 
-class ConvTranspose2d(Module):
-    """Transposed convolution, which maps images to larger ones.
-
-    The input has the layout ``NHWC`` (channels last). The weight starts
-    uniformly distributed in proportion to the inverse square root of the
-    filter's size, the bias at zero.
+class ConvTranspose2d(_ConvTranspose):
+    """Transposed convolution of an image (``NHWC``), which maps it to a larger one.
 
     Parameters
     ----------
-    in_channels : int
-        The number of input channels.
-    out_channels : int
-        The number of output channels.
-    kernel_size : int or tuple
-        The size of the filters.
-    stride : int or tuple
-        The stride of the convolution that this one transposes. Default: ``1``.
-    padding : int or tuple
-        The padding of that convolution. Default: ``0``.
-    dilation : int or tuple
-        The distance between two taps of the filter. Default: ``1``.
-    output_padding : int or tuple
-        By how much the output is extended at its end. Default: ``0``.
-    bias : bool
-        Whether to have a bias. Default: ``True``.
+    in_channels, out_channels, bias
+        As for :class:`ConvTranspose1d`.
+    kernel_size, stride, padding, dilation, output_padding : int or tuple
+        As for :class:`ConvTranspose1d`, for both axes or one for each.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.ConvTranspose2d(4, 5, kernel_size=3, stride=2)(mx.zeros((1, 4, 4, 4))).shape
     (1, 9, 9, 5)
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Union[int, tuple],
-        stride: Union[int, tuple] = 1,
-        padding: Union[int, tuple] = 0,
-        dilation: Union[int, tuple] = 1,
-        output_padding: Union[int, tuple] = 0,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        kernel_size, stride, padding, output_padding = (
-            per_axis(x, 2) for x in (kernel_size, stride, padding, output_padding)
-        )
-        scale = math.sqrt(1 / (in_channels * math.prod(kernel_size)))
-        self.weight = mx.random.uniform(
-            low=-scale, high=scale, shape=(out_channels, *kernel_size, in_channels)
-        )
-        if bias:
-            self.bias = mx.zeros((out_channels,))
-        self.padding = padding
-        self.stride = stride
-        self.dilation = dilation
-        self.output_padding = output_padding
-
-    def _extra_repr(self) -> str:
-        return (
-            f"{self.weight.shape[-1]}, {self.weight.shape[0]}, "
-            f"kernel_size={self.weight.shape[1:-1]}, stride={self.stride}, "
-            f"padding={self.padding}, dilation={self.dilation}, "
-            f"output_padding={self.output_padding}, bias={'bias' in self}"
-        )
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = mx.conv_transpose2d(
-            x,
-            self.weight,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.output_padding,
-        )
-        return y + self.bias if "bias" in self else y
+    _rank, _function = 2, staticmethod(mx.conv_transpose2d)
 
 
-class ConvTranspose3d(Module):
-    """Transposed convolution, which maps volumes to larger ones.
-
-    The input has the layout ``NDHWC`` (channels last). The weight starts
-    uniformly distributed in proportion to the inverse square root of the
-    filter's size, the bias at zero.
+class ConvTranspose3d(_ConvTranspose):
+    """Transposed convolution of a volume (``NDHWC``), which maps it to a larger one.
 
     Parameters
     ----------
-    in_channels : int
-        The number of input channels.
-    out_channels : int
-        The number of output channels.
-    kernel_size : int or tuple
-        The size of the filters.
-    stride : int or tuple
-        The stride of the convolution that this one transposes. Default: ``1``.
-    padding : int or tuple
-        The padding of that convolution. Default: ``0``.
-    dilation : int or tuple
-        The distance between two taps of the filter. Default: ``1``.
-    output_padding : int or tuple
-        By how much the output is extended at its end. Default: ``0``.
-    bias : bool
-        Whether to have a bias. Default: ``True``.
+    in_channels, out_channels, bias
+        As for :class:`ConvTranspose1d`.
+    kernel_size, stride, padding, dilation, output_padding : int or tuple
+        As for :class:`ConvTranspose1d`, for all axes or one for each.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.ConvTranspose3d(4, 5, kernel_size=3, stride=2)(mx.zeros((1, 4, 4, 4, 4))).shape
     (1, 9, 9, 9, 5)
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Union[int, tuple],
-        stride: Union[int, tuple] = 1,
-        padding: Union[int, tuple] = 0,
-        dilation: Union[int, tuple] = 1,
-        output_padding: Union[int, tuple] = 0,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        kernel_size, stride, padding, output_padding = (
-            per_axis(x, 3) for x in (kernel_size, stride, padding, output_padding)
-        )
-        scale = math.sqrt(1 / (in_channels * math.prod(kernel_size)))
-        self.weight = mx.random.uniform(
-            low=-scale, high=scale, shape=(out_channels, *kernel_size, in_channels)
-        )
-        if bias:
-            self.bias = mx.zeros((out_channels,))
-        self.padding = padding
-        self.stride = stride
-        self.dilation = dilation
-        self.output_padding = output_padding
-
-    def _extra_repr(self) -> str:
-        return (
-            f"{self.weight.shape[-1]}, {self.weight.shape[0]}, "
-            f"kernel_size={self.weight.shape[1:-1]}, stride={self.stride}, "
-            f"padding={self.padding}, dilation={self.dilation}, "
-            f"output_padding={self.output_padding}, bias={'bias' in self}"
-        )
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = mx.conv_transpose3d(
-            x,
-            self.weight,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.output_padding,
-        )
-        return y + self.bias if "bias" in self else y
+    _rank, _function = 3, staticmethod(mx.conv_transpose3d)

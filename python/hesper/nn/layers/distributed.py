@@ -1,23 +1,24 @@
-"""Linear layers that are spread over processes.
+"""Linear layers that are sharded over processes.
 
-*All to sharded*: every process has the whole input and computes a part of the
-output features. *Sharded to all*: every process has a part of the input
-features, and the partial results are summed. In a group of one process both
-are plain linear layers. Fully sharded modules, which gather their parameters
-when they are called, are in :mod:`.fully_sharded`.
+*All to sharded*: every process has the whole input and computes a part of the output features. *Sharded to all*: every
+process has a part of the input features, and the partial results are summed. In a group of one process both are plain
+linear layers; in a larger one the collectives of ``hesper.core.distributed`` raise, because there is no communication
+between processes yet. Fully sharded modules, which gather their parameters when they are called, are in
+:mod:`.fully_sharded`.
 """
 
 import math
 from functools import lru_cache
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, ClassVar
 
 import hesper.core as mx
 from hesper.utils import tree_map_with_path
 
+from ._parameters import describe, uniform
 from .base import Module
 from .fully_sharded import FullyShardedModule, fully_shard
-from .linear import Linear
-from .quantized import _quantize_into
+from .linear import Linear, affine
+from .quantized import Quantized
 
 __all__ = [
     "AllToShardedLinear",
@@ -31,24 +32,22 @@ __all__ = [
     "sum_gradients",
 ]
 
+Group = mx.distributed.Group
+# The number of equal parts to shard separately, or the indices or fractions at which to split.
+Segments = int | list
+
 
 @lru_cache
-def sum_gradients(group: mx.distributed.Group) -> Callable[[mx.array], mx.array]:
-    """The identity, whose gradient is summed over a group.
+def sum_gradients(group: Group) -> Callable[[mx.array], mx.array]:
+    """The identity, with a gradient that is summed over a group.
 
     Parameters
     ----------
     group : Group
         The processes.
 
-    Returns
-    -------
-    callable
-        Takes an array and returns it.
-
     Examples
     --------
-    >>> import hesper.core as mx
     >>> from hesper.nn.layers.distributed import sum_gradients
     >>> sum_gradients(mx.distributed.init())(mx.ones(2)).tolist()
     [1.0, 1.0]
@@ -67,96 +66,67 @@ def sum_gradients(group: mx.distributed.Group) -> Callable[[mx.array], mx.array]
     return identity
 
 
-def _split(weight: mx.array, segments: Union[int, list], axis: int) -> list:
-    """Split along ``axis`` into equal parts, or at indices or fractions of its size."""
-    if isinstance(segments, int):
-        return mx.split(weight, segments, axis=axis)
-    size = weight.shape[axis]
-    places = [int(s * size) if isinstance(s, float) else s for s in segments]
-    return mx.split(weight, places, axis=axis)
+def _split(weight: mx.array, segments: Segments, axis: int) -> list[mx.array]:
+    if not isinstance(segments, int):
+        size = weight.shape[axis]
+        segments = [int(place * size) if isinstance(place, float) else place for place in segments]
+    return mx.split(weight, segments, axis)
 
 
-def _shard(
-    parameters: dict,
-    sharding_predicate: Callable,
-    group: Optional[mx.distributed.Group] = None,
-) -> dict:
-    """This process' shards of a tree of parameters.
+def _local_shards(parameters: dict, predicate: Callable, group: Group | None) -> dict:
+    """The shards of this process of a tree of parameters.
 
-    The predicate takes a path and an array and returns ``None`` to keep the
-    array whole, or the axis to shard, optionally with the segments that are to
-    be sharded separately.
+    The predicate takes a path and an array and returns ``None`` to keep the array whole, or the axis to shard,
+    optionally with the segments to shard separately.
     """
     group = group or mx.distributed.init()
-    count, rank = group.size(), group.rank()
 
     def shard(path: str, weight: Any) -> Any:
-        if not isinstance(weight, mx.array):
-            return weight
-        answer = sharding_predicate(path, weight)
+        answer = predicate(path, weight) if isinstance(weight, mx.array) else None
         if answer is None:
             return weight
         axis, segments = (answer, 1) if isinstance(answer, int) else answer
-        parts = [
-            _split(segment, count, axis)[rank]
-            for segment in _split(weight, segments, axis)
-        ]
-        return mx.contiguous(mx.concatenate(parts, axis=axis))
+        parts = (_split(segment, group.size(), axis)[group.rank()] for segment in _split(weight, segments, axis))
+        return mx.contiguous(mx.concatenate(list(parts), axis))
 
     return tree_map_with_path(shard, parameters)
 
 
-def _all_to_sharded(segments: Union[int, list]) -> Callable:
-    """Shard the output features: the last axis but one of a weight, all of a bias."""
-
-    def predicate(path: str, weight: mx.array) -> Any:
-        return max(weight.ndim - 2, 0), segments
-
-    return predicate
+def _output_features(segments: Segments) -> Callable:
+    """Shard the last axis but one of a weight and all of a bias."""
+    return lambda path, weight: (max(weight.ndim - 2, 0), segments)
 
 
-def _sharded_to_all(segments: Union[int, list]) -> Callable:
-    """Shard the input features: the last axis of a weight; a bias stays whole."""
-
-    def predicate(path: str, weight: mx.array) -> Any:
-        return None if path.endswith("bias") else (-1, segments)
-
-    return predicate
+def _input_features(segments: Segments) -> Callable:
+    """Shard the last axis of a weight; a bias stays whole."""
+    return lambda path, weight: None if path.endswith("bias") else (-1, segments)
 
 
-_SHARDINGS = {"all-to-sharded": _all_to_sharded, "sharded-to-all": _sharded_to_all}
+_SHARDINGS = {"all-to-sharded": _output_features, "sharded-to-all": _input_features}
 
 
-def _check_sharding(sharding: Any) -> None:
+def _require_known(sharding: Any) -> None:
     if sharding not in _SHARDINGS:
-        raise ValueError(
-            f"Sharding type {sharding=} not supported, choose one of "
-            "'all-to-sharded' or 'sharded-to-all'"
-        )
+        raise ValueError(f"cannot shard with {sharding=}; choose one of {', '.join(map(repr, _SHARDINGS))}")
 
 
 def shard_inplace(
-    module: Module,
-    sharding: Union[str, Callable],
-    *,
-    segments: Union[int, list] = 1,
-    group: Optional[mx.distributed.Group] = None,
+    module: Module, sharding: str | Callable, *, segments: Segments = 1, group: Group | None = None
 ) -> None:
-    """Replace the parameters of a module by this process' shards of them.
+    """Replace the parameters of a module by the shards of this process.
 
-    The module stays the same: it has to know by itself when to communicate.
+    The module itself does not change: it has to communicate where that is needed.
 
     Parameters
     ----------
     module : Module
         The module.
     sharding : {'all-to-sharded', 'sharded-to-all'} or callable
-        Which features to shard; or a function of a parameter's name and value
-        that returns ``None``, the axis, or the axis and the segments.
+        The features to shard; or a function of a parameter's name and value that returns ``None``, the axis, or the
+        axis and the segments.
     segments : int or list
-        Into how many parts, or at which indices or fractions, to divide
-        before sharding; for instance 3 for weights of queries, keys and
-        values in one array. Default: ``1``.
+        The number of parts, or the indices or fractions at which to split, before sharding each; for instance 3 for
+        weights of queries, keys and values in one array. Default: ``1``.
     group : Group, optional
         The processes. Default: all.
 
@@ -167,7 +137,6 @@ def shard_inplace(
 
     Examples
     --------
-    >>> import hesper.nn as nn
     >>> from hesper.nn.layers.distributed import shard_inplace
     >>> layer = nn.Linear(4, 4)
     >>> shard_inplace(layer, "all-to-sharded")
@@ -175,18 +144,12 @@ def shard_inplace(
     (4, 4)
     """
     if isinstance(sharding, str):
-        _check_sharding(sharding)
+        _require_known(sharding)
         sharding = _SHARDINGS[sharding](segments)
-    module.update(_shard(module.parameters(), sharding, group))
+    module.update(_local_shards(module.parameters(), sharding, group))
 
 
-def shard_linear(
-    module: Module,
-    sharding: str,
-    *,
-    segments: Union[int, list] = 1,
-    group: Optional[mx.distributed.Group] = None,
-) -> Module:
+def shard_linear(module: Module, sharding: str, *, segments: Segments = 1, group: Group | None = None) -> Module:
     """A distributed version of a linear layer.
 
     Parameters
@@ -194,16 +157,14 @@ def shard_linear(
     module : Linear or QuantizedLinear
         The layer; it is not changed.
     sharding : {'all-to-sharded', 'sharded-to-all'}
-        Which features to shard.
-    segments : int or list
-        See :func:`shard_inplace`. Default: ``1``.
-    group : Group, optional
-        The processes. Default: all.
+        The features to shard.
+    segments, group
+        As for :func:`shard_inplace`.
 
     Returns
     -------
     Module
-        The distributed layer, with this process' shard of the parameters.
+        The distributed layer, with the shards of this process.
 
     Raises
     ------
@@ -212,31 +173,112 @@ def shard_linear(
 
     Examples
     --------
-    >>> import hesper.nn as nn
     >>> from hesper.nn.layers.distributed import shard_linear
     >>> shard_linear(nn.Linear(4, 2), "sharded-to-all")
     ShardedToAllLinear(input_dims=4, output_dims=2, bias=True)
     """
-    _check_sharding(sharding)
-    to_sharded = sharding == "all-to-sharded"
+    _require_known(sharding)
+    outputs = sharding == "all-to-sharded"
     if isinstance(module, Linear):
-        make = (AllToShardedLinear if to_sharded else ShardedToAllLinear).from_linear
-    else:
-        make = (
-            QuantizedAllToShardedLinear if to_sharded else QuantizedShardedToAllLinear
-        ).from_quantized_linear
-    return make(module, segments=segments, group=group)
+        return (AllToShardedLinear if outputs else ShardedToAllLinear).from_linear(
+            module, segments=segments, group=group
+        )
+    return (QuantizedAllToShardedLinear if outputs else QuantizedShardedToAllLinear).from_quantized_linear(
+        module, segments=segments, group=group
+    )
 
 
-def _part(size: int, group: mx.distributed.Group, what: str) -> int:
-    """The share of one process in ``size`` features."""
-    count = group.size()
-    if size % count != 0:
-        raise ValueError(f"Cannot shard the {what} of size {size} across {count} devices.")
-    return size // count
+class _Sharded(Module):
+    """A linear layer with a shard of the weight along ``_axis``: 0 for output features, 1 for input features."""
+
+    _axis: ClassVar[int]
+
+    def _shard_shape(self, input_dims: int, output_dims: int, group: Group | None) -> tuple[int, int]:
+        """Set the group and return the shape of a shard of the weight."""
+        self.group = group or mx.distributed.init()
+        shape, count = [output_dims, input_dims], self.group.size()
+        if shape[self._axis] % count:
+            raise ValueError(
+                f"cannot shard {shape[self._axis]} {('output', 'input')[self._axis]} features over {count} processes; "
+                f"use a multiple of {count}"
+            )
+        shape[self._axis] //= count
+        return tuple(shape)
+
+    def _whole(self, input_dims: int, output_dims: int) -> dict[str, int]:
+        """The features of all processes together, given those of the shard."""
+        dims = [output_dims, input_dims]
+        dims[self._axis] *= self.group.size()
+        return {"input_dims": dims[1], "output_dims": dims[0]}
+
+    @classmethod
+    def _sharded_from(cls, layer: Module, features: tuple, segments: Segments, group: Group | None, **settings: Any):
+        sharded = cls(*features, "bias" in layer, group=group, **settings)
+        predicate = (_output_features, _input_features)[cls._axis](segments)
+        sharded.update(_local_shards(layer.parameters(), predicate, group))
+        return sharded
 
 
-class AllToShardedLinear(Module):
+class _AllToSharded(_Sharded):
+    _axis = 0
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self._affine(sum_gradients(self.group)(x))
+
+
+class _ShardedToAll(_Sharded):
+    _axis = 1
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y = mx.distributed.all_sum(self._matmul(x), group=self.group)
+        return y + self["bias"] if "bias" in self else y
+
+
+class _ShardedLinear(_Sharded):
+    def __init__(
+        self, input_dims: int, output_dims: int, bias: bool = True, group: Group | None = None
+    ) -> None:
+        super().__init__()
+        shape = self._shard_shape(input_dims, output_dims, group)
+        bound = math.sqrt(1.0 / input_dims)
+        self.weight = uniform(bound, *shape)
+        if bias:
+            self.bias = uniform(bound, shape[0])
+
+    def _extra_repr(self) -> str:
+        return describe(**self._whole(*self.weight.shape[::-1]), bias="bias" in self)
+
+    def _matmul(self, x: mx.array) -> mx.array:
+        return x @ self["weight"].T
+
+    def _affine(self, x: mx.array) -> mx.array:
+        return affine(self, x)
+
+    @classmethod
+    def from_linear(cls, linear_layer: Module, *, segments: Segments = 1, group: Group | None = None) -> Module:
+        """Distribute a :class:`Linear` layer.
+
+        Parameters
+        ----------
+        linear_layer : Linear
+            The layer; it is not changed.
+        segments, group
+            As for :func:`shard_inplace`.
+
+        Returns
+        -------
+        Module
+            A layer with the shards of this process.
+
+        Examples
+        --------
+        >>> nn.AllToShardedLinear.from_linear(nn.Linear(4, 2))
+        AllToShardedLinear(input_dims=4, output_dims=2, bias=True)
+        """
+        return cls._sharded_from(linear_layer, linear_layer.weight.shape[::-1], segments, group)
+
+
+class AllToShardedLinear(_AllToSharded, _ShardedLinear):
     """A linear layer of which every process computes some output features.
 
     The gradient of the input is summed over the group.
@@ -259,79 +301,15 @@ class AllToShardedLinear(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.AllToShardedLinear(4, 2)(mx.zeros((3, 4))).shape
     (3, 2)
     """
 
-    def __init__(
-        self,
-        input_dims: int,
-        output_dims: int,
-        bias: bool = True,
-        group: Optional[mx.distributed.Group] = None,
-    ) -> None:
-        super().__init__()
-        self.group = group or mx.distributed.init()
-        part = _part(output_dims, self.group, "output")
-        scale = math.sqrt(1.0 / input_dims)
-        self.weight = mx.random.uniform(low=-scale, high=scale, shape=(part, input_dims))
-        if bias:
-            self.bias = mx.random.uniform(low=-scale, high=scale, shape=(part,))
 
-    def _extra_repr(self) -> str:
-        output_dims, input_dims = self.weight.shape
-        output_dims *= self.group.size()
-        return f"input_dims={input_dims}, output_dims={output_dims}, bias={'bias' in self}"
-
-    def __call__(self, x: mx.array) -> mx.array:
-        x = sum_gradients(self.group)(x)
-        if "bias" in self:
-            return mx.addmm(self["bias"], x, self["weight"].T)
-        return x @ self["weight"].T
-
-    @classmethod
-    def from_linear(
-        cls,
-        linear_layer: Module,
-        *,
-        segments: Union[int, list] = 1,
-        group: Optional[mx.distributed.Group] = None,
-    ) -> "AllToShardedLinear":
-        """Distribute a :class:`Linear` layer.
-
-        Parameters
-        ----------
-        linear_layer : Linear
-            The layer; it is not changed.
-        segments : int or list
-            See :func:`shard_inplace`. Default: ``1``.
-        group : Group, optional
-            The processes. Default: all.
-
-        Returns
-        -------
-        AllToShardedLinear
-            A layer with this process' shard of the parameters.
-
-        Examples
-        --------
-        >>> import hesper.nn as nn
-        >>> nn.AllToShardedLinear.from_linear(nn.Linear(4, 2))
-        AllToShardedLinear(input_dims=4, output_dims=2, bias=True)
-        """
-        group = group or mx.distributed.init()
-        output_dims, input_dims = linear_layer.weight.shape
-        layer = cls(input_dims, output_dims, "bias" in linear_layer, group)
-        layer.update(_shard(linear_layer.parameters(), _all_to_sharded(segments), group))
-        return layer
-
-
-class ShardedToAllLinear(Module):
+class ShardedToAllLinear(_ShardedToAll, _ShardedLinear):
     """A linear layer of which every process has some input features.
 
-    The results are summed, so that all processes have the same.
+    The results are summed over the group.
 
     Parameters
     ----------
@@ -351,87 +329,29 @@ class ShardedToAllLinear(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.ShardedToAllLinear(4, 2)(mx.zeros((3, 4))).shape
     (3, 2)
     """
 
+
+class _QuantizedShardedLinear(_Sharded, Quantized):
     def __init__(
-        self,
-        input_dims: int,
-        output_dims: int,
-        bias: bool = True,
-        group: Optional[mx.distributed.Group] = None,
+        self, input_dims: int, output_dims: int, bias: bool = True, group_size: int = 64, bits: int = 4,
+        mode: str = "affine", group: Group | None = None,
     ) -> None:
         super().__init__()
-        self.group = group or mx.distributed.init()
-        part = _part(input_dims, self.group, "input")
-        scale = math.sqrt(1.0 / input_dims)
-        self.weight = mx.random.uniform(low=-scale, high=scale, shape=(output_dims, part))
+        shape = self._shard_shape(input_dims, output_dims, group)
+        self._configure(group_size, bits, mode)
+        self._store(uniform(math.sqrt(1.0 / input_dims), *shape))
         if bias:
-            self.bias = mx.random.uniform(low=-scale, high=scale, shape=(output_dims,))
-
-    def _extra_repr(self) -> str:
-        output_dims, input_dims = self.weight.shape
-        input_dims *= self.group.size()
-        return f"input_dims={input_dims}, output_dims={output_dims}, bias={'bias' in self}"
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = mx.distributed.all_sum(x @ self["weight"].T, group=self.group)
-        return y + self["bias"] if "bias" in self else y
-
-    @classmethod
-    def from_linear(
-        cls,
-        linear_layer: Module,
-        *,
-        segments: Union[int, list] = 1,
-        group: Optional[mx.distributed.Group] = None,
-    ) -> "ShardedToAllLinear":
-        """Distribute a :class:`Linear` layer.
-
-        Parameters
-        ----------
-        linear_layer : Linear
-            The layer; it is not changed.
-        segments : int or list
-            See :func:`shard_inplace`. Default: ``1``.
-        group : Group, optional
-            The processes. Default: all.
-
-        Returns
-        -------
-        ShardedToAllLinear
-            A layer with this process' shard of the parameters.
-
-        Examples
-        --------
-        >>> import hesper.nn as nn
-        >>> nn.ShardedToAllLinear.from_linear(nn.Linear(4, 2))
-        ShardedToAllLinear(input_dims=4, output_dims=2, bias=True)
-        """
-        group = group or mx.distributed.init()
-        output_dims, input_dims = linear_layer.weight.shape
-        layer = cls(input_dims, output_dims, "bias" in linear_layer, group)
-        layer.update(_shard(linear_layer.parameters(), _sharded_to_all(segments), group))
-        return layer
-
-
-class _QuantizedShardedLinear(Module):
-    """What the two quantized layers share."""
+            self.bias = mx.zeros(shape[:1])
+        self.freeze()
 
     def unfreeze(self, *args: Any, **kwargs: Any) -> None:
-        """Does nothing to the layer's own parameters: they stay frozen.
-
-        Parameters
-        ----------
-        *args, **kwargs
-            As for :meth:`Module.unfreeze`.
+        """Does nothing: the parameters stay frozen.
 
         Examples
         --------
-        >>> import hesper.nn as nn
         >>> layer = nn.QuantizedAllToShardedLinear(64, 8)
         >>> layer.unfreeze()
         >>> layer.trainable_parameters()
@@ -440,86 +360,52 @@ class _QuantizedShardedLinear(Module):
         super().unfreeze(*args, **kwargs)
         self.freeze(recurse=False)
 
-    def _set_up(
-        self,
-        shape: tuple,
-        input_dims: int,
-        output_bias: Optional[int],
-        group_size: int,
-        bits: int,
-        mode: str,
-    ) -> None:
-        self.group_size = group_size
-        self.bits = bits
-        self.mode = mode
-        scale = math.sqrt(1.0 / input_dims)
-        _quantize_into(self, mx.random.uniform(low=-scale, high=scale, shape=shape))
-        if output_bias is not None:
-            self.bias = mx.zeros((output_bias,))
-        self.freeze()
-
-    def _describe(self, input_dims: int, output_dims: int) -> str:
-        return (
-            f"input_dims={input_dims}, output_dims={output_dims}, "
-            f"bias={'bias' in self}, group_size={self.group_size}, bits={self.bits}, "
-            f"mode={self.mode}"
-        )
-
-    def _multiply(self, x: mx.array) -> mx.array:
-        return mx.quantized_matmul(
-            x,
-            self["weight"],
-            scales=self["scales"],
-            biases=self.get("biases"),
-            transpose=True,
-            group_size=self.group_size,
-            bits=self.bits,
-            mode=self.mode,
-        )
+    def _extra_repr(self) -> str:
+        return describe(**self._whole(*self._features()), bias="bias" in self, **self._settings())
 
     @classmethod
-    def _distribute(
-        cls,
-        layer: Module,
-        predicate: Callable,
-        group: Optional[mx.distributed.Group],
+    def from_quantized_linear(
+        cls, quantized_linear_layer: Module, *, segments: Segments = 1, group: Group | None = None
     ) -> Module:
-        group = group or mx.distributed.init()
-        output_dims, packed_dims = layer.weight.shape
-        sharded = cls(
-            packed_dims * 32 // layer.bits,
-            output_dims,
-            "bias" in layer,
-            group_size=layer.group_size,
-            bits=layer.bits,
-            mode=layer.mode,
-            group=group,
+        """Distribute a :class:`QuantizedLinear` layer.
+
+        Parameters
+        ----------
+        quantized_linear_layer : QuantizedLinear
+            The layer; it is not changed.
+        segments, group
+            As for :func:`shard_inplace`.
+
+        Returns
+        -------
+        Module
+            A layer with the shards of this process.
+
+        Examples
+        --------
+        >>> layer = nn.QuantizedLinear(64, 8)
+        >>> nn.QuantizedAllToShardedLinear.from_quantized_linear(layer).weight.shape
+        (8, 8)
+        """
+        layer = quantized_linear_layer
+        return cls._sharded_from(
+            layer, Quantized._features(layer), segments, group, **Quantized._settings(layer)
         )
-        sharded.update(_shard(layer.parameters(), predicate, group))
-        return sharded
 
 
-class QuantizedAllToShardedLinear(_QuantizedShardedLinear):
-    """The quantized version of :class:`AllToShardedLinear`.
-
-    Its parameters are frozen.
+class QuantizedAllToShardedLinear(_AllToSharded, _QuantizedShardedLinear):
+    """The quantized version of :class:`AllToShardedLinear`. Its parameters are frozen.
 
     Parameters
     ----------
-    input_dims : int
-        The number of input features.
-    output_dims : int
-        The number of output features of all processes together.
-    bias : bool
-        Whether to have a bias. Default: ``True``.
+    input_dims, output_dims, bias, group
+        As for :class:`AllToShardedLinear`.
     group_size : int
-        How many weights share a scale. Default: ``64``.
+        The number of weights that share a scale. Default: ``64``.
     bits : int
         The bits of one weight. Default: ``4``.
     mode : str
         The quantization mode. Default: ``"affine"``.
-    group : Group, optional
-        The processes. Default: all.
 
     Raises
     ------
@@ -528,94 +414,20 @@ class QuantizedAllToShardedLinear(_QuantizedShardedLinear):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.QuantizedAllToShardedLinear(64, 8)(mx.zeros((3, 64))).shape
     (3, 8)
     """
 
-    def __init__(
-        self,
-        input_dims: int,
-        output_dims: int,
-        bias: bool = True,
-        group_size: int = 64,
-        bits: int = 4,
-        mode: str = "affine",
-        group: Optional[mx.distributed.Group] = None,
-    ) -> None:
-        super().__init__()
-        self.group = group or mx.distributed.init()
-        part = _part(output_dims, self.group, "output")
-        self._set_up(
-            (part, input_dims), input_dims, part if bias else None, group_size, bits, mode
-        )
 
-    def _extra_repr(self) -> str:
-        output_dims, packed_dims = self.weight.shape
-        return self._describe(
-            packed_dims * 32 // self.bits, output_dims * self.group.size()
-        )
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = self._multiply(sum_gradients(self.group)(x))
-        return y + self["bias"] if "bias" in self else y
-
-    @classmethod
-    def from_quantized_linear(
-        cls,
-        quantized_linear_layer: Module,
-        *,
-        segments: Union[int, list] = 1,
-        group: Optional[mx.distributed.Group] = None,
-    ) -> "QuantizedAllToShardedLinear":
-        """Distribute a :class:`QuantizedLinear` layer.
-
-        Parameters
-        ----------
-        quantized_linear_layer : QuantizedLinear
-            The layer; it is not changed.
-        segments : int or list
-            See :func:`shard_inplace`. Default: ``1``.
-        group : Group, optional
-            The processes. Default: all.
-
-        Returns
-        -------
-        QuantizedAllToShardedLinear
-            A layer with this process' shard of the parameters.
-
-        Examples
-        --------
-        >>> import hesper.nn as nn
-        >>> layer = nn.QuantizedLinear(64, 8)
-        >>> nn.QuantizedAllToShardedLinear.from_quantized_linear(layer).weight.shape
-        (8, 8)
-        """
-        return cls._distribute(quantized_linear_layer, _all_to_sharded(segments), group)
-
-
-class QuantizedShardedToAllLinear(_QuantizedShardedLinear):
-    """The quantized version of :class:`ShardedToAllLinear`.
-
-    Its parameters are frozen.
+class QuantizedShardedToAllLinear(_ShardedToAll, _QuantizedShardedLinear):
+    """The quantized version of :class:`ShardedToAllLinear`. Its parameters are frozen.
 
     Parameters
     ----------
-    input_dims : int
-        The number of input features of all processes together.
-    output_dims : int
-        The number of output features.
-    bias : bool
-        Whether to have a bias. Default: ``True``.
-    group_size : int
-        How many weights share a scale. Default: ``64``.
-    bits : int
-        The bits of one weight. Default: ``4``.
-    mode : str
-        The quantization mode. Default: ``"affine"``.
-    group : Group, optional
-        The processes. Default: all.
+    input_dims, output_dims, bias, group
+        As for :class:`ShardedToAllLinear`.
+    group_size, bits, mode
+        As for :class:`QuantizedAllToShardedLinear`.
 
     Raises
     ------
@@ -624,72 +436,6 @@ class QuantizedShardedToAllLinear(_QuantizedShardedLinear):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.QuantizedShardedToAllLinear(64, 8)(mx.zeros((3, 64))).shape
     (3, 8)
     """
-
-    def __init__(
-        self,
-        input_dims: int,
-        output_dims: int,
-        bias: bool = True,
-        group_size: int = 64,
-        bits: int = 4,
-        mode: str = "affine",
-        group: Optional[mx.distributed.Group] = None,
-    ) -> None:
-        super().__init__()
-        self.group = group or mx.distributed.init()
-        part = _part(input_dims, self.group, "input")
-        self._set_up(
-            (output_dims, part),
-            input_dims,
-            output_dims if bias else None,
-            group_size,
-            bits,
-            mode,
-        )
-
-    def _extra_repr(self) -> str:
-        output_dims, packed_dims = self.weight.shape
-        input_dims = packed_dims * 32 // self.bits * self.group.size()
-        return self._describe(input_dims, output_dims)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        y = mx.distributed.all_sum(self._multiply(x), group=self.group)
-        return y + self["bias"] if "bias" in self else y
-
-    @classmethod
-    def from_quantized_linear(
-        cls,
-        quantized_linear_layer: Module,
-        *,
-        segments: Union[int, list] = 1,
-        group: Optional[mx.distributed.Group] = None,
-    ) -> "QuantizedShardedToAllLinear":
-        """Distribute a :class:`QuantizedLinear` layer.
-
-        Parameters
-        ----------
-        quantized_linear_layer : QuantizedLinear
-            The layer; it is not changed.
-        segments : int or list
-            See :func:`shard_inplace`. Default: ``1``.
-        group : Group, optional
-            The processes. Default: all.
-
-        Returns
-        -------
-        QuantizedShardedToAllLinear
-            A layer with this process' shard of the parameters.
-
-        Examples
-        --------
-        >>> import hesper.nn as nn
-        >>> layer = nn.QuantizedLinear(64, 8)
-        >>> nn.QuantizedShardedToAllLinear.from_quantized_linear(layer).weight.shape
-        (8, 8)
-        """
-        return cls._distribute(quantized_linear_layer, _sharded_to_all(segments), group)

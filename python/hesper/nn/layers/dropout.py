@@ -1,38 +1,46 @@
-"""Dropout: random zeros while training."""
+"""Dropout: random zeros in training mode."""
 
-from typing import Tuple
+from typing import ClassVar
 
 import hesper.core as mx
 
+from ._parameters import describe
 from .base import Module
 
 __all__ = ["Dropout", "Dropout2d", "Dropout3d"]
 
 
 class _Dropout(Module):
-    """What the dropout layers share: the probability and the masking."""
+    # Axes before the channels that are dropped as one.
+    _spatial_axes: ClassVar[int] = 0
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
-        if p < 0 or p >= 1:
-            raise ValueError(f"The dropout probability {p} is not in [0, 1)")
-        self._p_1 = 1 - p
+        if not 0 <= p < 1:
+            raise ValueError(f"cannot drop entries with probability {p}; it must be in [0, 1)")
+        self._keep = 1 - p
 
     def _extra_repr(self) -> str:
-        return f"p={1 - self._p_1}"
+        return describe(p=1 - self._keep)
 
-    def _drop(self, x: mx.array, mask_shape: Tuple[int, ...]) -> mx.array:
-        if self._p_1 == 1 or not self.training:
+    def __call__(self, x: mx.array) -> mx.array:
+        spatial, shape = self._spatial_axes, list(x.shape)
+        if spatial and x.ndim - spatial not in (1, 2):
+            raise ValueError(
+                f"cannot drop channels of shape {x.shape}; {type(self).__name__} takes {spatial} spatial axes and "
+                "channels, optionally after a batch axis"
+            )
+        if self._keep == 1 or not self.training:
             return x
-        mask = mx.random.bernoulli(self._p_1, mask_shape)
-        return mask * x * (1 / self._p_1)
+        shape[-1 - spatial : -1] = [1] * spatial
+        return mx.random.bernoulli(self._keep, shape) * x * (1 / self._keep)
 
 
 class Dropout(_Dropout):
-    """Sets random entries to zero while training.
+    """Sets random entries to zero in training mode.
 
-    The others are scaled by ``1 / (1 - p)``, so that the expected value stays.
-    Outside of training mode the input is returned as it is.
+    The others are multiplied by ``1 / (1 - p)``, which keeps the expected value. Outside of training mode the input is
+    returned as it is.
 
     Parameters
     ----------
@@ -46,22 +54,16 @@ class Dropout(_Dropout):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Dropout(0.5).eval()(mx.ones(3)).tolist()
     [1.0, 1.0, 1.0]
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self._drop(x, x.shape)
-
 
 class Dropout2d(_Dropout):
-    """Sets random channels of images to zero while training.
+    """Sets random channels of images (``NHWC`` or ``HWC``) to zero in training mode.
 
-    Neighbouring pixels are alike, so that zeroing single entries would hide
-    little; whole channels are dropped instead. The others are scaled by
-    ``1 / (1 - p)``.
+    Neighboring pixels are correlated, so that dropping single entries would hide little. The other channels are
+    multiplied by ``1 / (1 - p)``.
 
     Parameters
     ----------
@@ -71,31 +73,19 @@ class Dropout2d(_Dropout):
     Raises
     ------
     ValueError
-        If ``p`` is not in ``[0, 1)``, or the input is neither ``NHWC`` nor
-        ``HWC``.
+        If ``p`` is not in ``[0, 1)``, or the input has neither 3 nor 4 axes.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Dropout2d(0.5)(mx.ones((2, 4, 4, 3))).shape
     (2, 4, 4, 3)
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        if x.ndim not in (3, 4):
-            raise ValueError(
-                f"Received input with {x.ndim} dimensions. Expected 3 or 4 dimensions."
-            )
-        shape = list(x.shape)
-        shape[-2] = shape[-3] = 1
-        return self._drop(x, shape)
+    _spatial_axes = 2
 
 
 class Dropout3d(_Dropout):
-    """Sets random channels of volumes to zero while training.
-
-    Like :class:`Dropout2d` with one more spatial axis.
+    """Sets random channels of volumes (``NDHWC`` or ``DHWC``) to zero in training mode, as :class:`Dropout2d` does.
 
     Parameters
     ----------
@@ -105,22 +95,12 @@ class Dropout3d(_Dropout):
     Raises
     ------
     ValueError
-        If ``p`` is not in ``[0, 1)``, or the input is neither ``NDHWC`` nor
-        ``DHWC``.
+        If ``p`` is not in ``[0, 1)``, or the input has neither 4 nor 5 axes.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Dropout3d(0.5)(mx.ones((2, 4, 4, 4, 3))).shape
     (2, 4, 4, 4, 3)
     """
 
-    def __call__(self, x: mx.array) -> mx.array:
-        if x.ndim not in (4, 5):
-            raise ValueError(
-                f"Received input with {x.ndim} dimensions. Expected 4 or 5 dimensions."
-            )
-        shape = list(x.shape)
-        shape[-2] = shape[-3] = shape[-4] = 1
-        return self._drop(x, shape)
+    _spatial_axes = 3

@@ -1,10 +1,10 @@
 """Lookup tables."""
 
 import math
-from typing import Optional
 
 import hesper.core as mx
 
+from ._parameters import describe
 from .base import Module
 from .quantized import QuantizedEmbedding
 
@@ -23,30 +23,22 @@ class Embedding(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.Embedding(100, 8)(mx.array([1, 2, 3])).shape
     (3, 8)
     """
 
     def __init__(self, num_embeddings: int, dims: int) -> None:
         super().__init__()
-        self.weight = mx.random.normal(
-            shape=(num_embeddings, dims), scale=math.sqrt(1 / dims)
-        )
+        self.weight = mx.random.normal((num_embeddings, dims), scale=math.sqrt(1 / dims))
 
     def _extra_repr(self) -> str:
-        num_embeddings, dims = self.weight.shape
-        return f"{num_embeddings}, {dims}"
+        return describe(*self.weight.shape)
 
     def __call__(self, x: mx.array) -> mx.array:
         return self["weight"][x]
 
     def as_linear(self, x: mx.array) -> mx.array:
-        """Use the table as the weight of a linear layer.
-
-        For models whose output projection shares its weights with the
-        embedding.
+        """Multiply by the transposed table, for models that share it between their input and output.
 
         Parameters
         ----------
@@ -56,22 +48,17 @@ class Embedding(Module):
         Returns
         -------
         array
-            The input times the transposed table.
+            The product, with ``num_embeddings`` features.
 
         Examples
         --------
-        >>> import hesper.core as mx
-        >>> import hesper.nn as nn
         >>> nn.Embedding(100, 8).as_linear(mx.zeros((2, 8))).shape
         (2, 100)
         """
         return x @ self["weight"].T
 
     def to_quantized(
-        self,
-        group_size: Optional[int] = None,
-        bits: Optional[int] = None,
-        mode: str = "affine",
+        self, group_size: int | None = None, bits: int | None = None, mode: str = "affine",
         quantize_input: bool = False,
     ) -> QuantizedEmbedding:
         """A quantized approximation of this layer.
@@ -79,19 +66,13 @@ class Embedding(Module):
         Parameters
         ----------
         group_size : int, optional
-            How many weights share a scale, see :func:`hesper.core.quantize`.
-            Default: what the mode prescribes.
+            The number of weights that share a scale, see :func:`hesper.core.quantize`. Default: that of the mode.
         bits : int, optional
-            The bits of one weight. Default: what the mode prescribes.
+            The bits of one weight. Default: those of the mode.
         mode : str
             The quantization mode. Default: ``"affine"``.
         quantize_input : bool
             Not supported: the input is integers.
-
-        Returns
-        -------
-        QuantizedEmbedding
-            The quantized layer.
 
         Raises
         ------
@@ -100,10 +81,9 @@ class Embedding(Module):
 
         Examples
         --------
-        >>> import hesper.nn as nn
         >>> nn.Embedding(10, 64).to_quantized()
         QuantizedEmbedding(10, 64, group_size=64, bits=4, mode=affine)
         """
         if quantize_input:
-            raise ValueError("Quantized input is not supported.")
+            raise ValueError("cannot quantize the input of an Embedding: it is integers; use quantize_input=False")
         return QuantizedEmbedding.from_embedding(self, group_size, bits, mode)

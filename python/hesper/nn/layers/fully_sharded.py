@@ -1,61 +1,51 @@
-"""Modules whose parameters are spread over processes and gathered on demand."""
+"""Modules whose parameters are sharded over processes and gathered on demand."""
 
-from typing import Any, Callable, Dict, List, Optional
+import math
+from typing import Any, Callable
 
 import hesper.core as mx
 from hesper.utils import tree_flatten, tree_unflatten
 
+from ..utils import split_sizes
+from ._parameters import describe
 from .base import Module
 
 __all__ = ["FullyShardedModule", "fully_shard"]
 
+Group = mx.distributed.Group
 
-def _gather_function(
-    group: mx.distributed.Group,
-    full_shapes: List[tuple],
-    compute_dtype: Optional[mx.Dtype],
-) -> Callable[..., List[mx.array]]:
-    """A function from shards to whole parameters, all in one message.
 
-    Its gradient is the mean over the group of which every process gets its
-    shard.
+def _gather_function(group: Group, shapes: list[tuple], compute_dtype: mx.Dtype | None) -> Callable:
+    """A function from shards to parameters of the given shapes, all in one message.
+
+    Its gradient is averaged over the group, and every process gets its shard.
     """
     count = group.size()
-    shard_shapes = [(shape[0] // count, *shape[1:]) for shape in full_shapes]
-    ends, end = [], 0
-    for shape in shard_shapes:
-        size = 1
-        for n in shape:
-            size *= n
-        end += size
-        ends.append(end)
-    ends = ends[:-1]
-
-    def pieces(message: mx.array) -> List[mx.array]:
-        return mx.split(message, ends, axis=1) if ends else [message]
+    sizes = [math.prod(shape) // count for shape in shapes]
 
     @mx.custom_function
-    def gather(*shards: mx.array) -> List[mx.array]:
+    def gather(*shards: mx.array) -> list[mx.array]:
         rows = [shard.reshape(1, -1) for shard in shards]
         if compute_dtype is not None:
             rows = [row.astype(compute_dtype) for row in rows]
         message = mx.distributed.all_gather(mx.concatenate(rows, axis=1), group=group)
-        return [
-            piece.reshape(shape) for piece, shape in zip(pieces(message), full_shapes)
-        ]
+        return [part.reshape(shape) for part, shape in zip(split_sizes(message, sizes, 1), shapes)]
 
     @gather.vjp
     def _(shards: Any, cotangents: Any, outputs: Any) -> Any:
+        # A single argument comes without its tuple.
         single = isinstance(shards, mx.array)
-        shards = [shards] if single else shards
-        cotangents = [cotangents] if isinstance(cotangents, mx.array) else cotangents
+        if single:
+            shards = [shards]
+        if isinstance(cotangents, mx.array):
+            cotangents = [cotangents]
         rows = [cotangent.reshape(count, -1) for cotangent in cotangents]
-        message = mx.distributed.sum_scatter(mx.concatenate(rows, axis=1), group=group)
-        gradients = [
-            piece.reshape(shard.shape).astype(shard.dtype)
-            for piece, shard in zip(pieces(message / count), shards)
-        ]
-        return gradients[0] if single else tuple(gradients)
+        message = mx.distributed.sum_scatter(mx.concatenate(rows, axis=1), group=group) / count
+        gradients = tuple(
+            part.reshape(shard.shape).astype(shard.dtype)
+            for part, shard in zip(split_sizes(message, sizes, 1), shards)
+        )
+        return gradients[0] if single else gradients
 
     return gather
 
@@ -63,15 +53,13 @@ def _gather_function(
 class FullyShardedModule(Module):
     """A module of whose parameters every process keeps a shard.
 
-    A call gathers the whole parameters for as long as it lasts; the gradient
-    is averaged over the group and scattered, so that every process trains its
-    own shard. Use :func:`fully_shard` to make one.
+    A call gathers the whole parameters until it returns; the gradient is averaged over the group and scattered, so
+    that every process trains its own shard. Use :func:`fully_shard` to make one.
 
     Parameters
     ----------
     module : Module
-        The module to wrap. Its parameters are replaced by this process'
-        shards, taken along the first axis.
+        The module to wrap. Its parameters are replaced by the shards of this process, along the first axis.
     group : Group, optional
         The processes. Default: all.
     compute_dtype : Dtype, optional
@@ -84,8 +72,6 @@ class FullyShardedModule(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> module = nn.FullyShardedModule(nn.Linear(4, 2))
     >>> module(mx.zeros((3, 4))).shape
     (3, 2)
@@ -95,81 +81,59 @@ class FullyShardedModule(Module):
     )
     """
 
-    def __init__(
-        self,
-        module: Module,
-        group: Optional[mx.distributed.Group] = None,
-        compute_dtype: Optional[mx.Dtype] = None,
-    ) -> None:
+    def __init__(self, module: Module, group: Group | None = None, compute_dtype: mx.Dtype | None = None) -> None:
         super().__init__()
         group = group or mx.distributed.init()
-        count, rank = group.size(), group.rank()
+        count = group.size()
         self.module = module
 
         parameters = _unsharded_parameters(module)
-        # A list of strings set as an attribute would become a part of the tree.
-        object.__setattr__(self, "_paths", list(parameters))
-        shards = {}
         for path, parameter in parameters.items():
-            if parameter.ndim == 0 or parameter.shape[0] % count != 0:
+            if parameter.ndim == 0 or parameter.shape[0] % count:
                 raise ValueError(
-                    f"Cannot shard parameter {path} of shape {parameter.shape} along "
-                    f"its first axis across {count} devices."
+                    f"cannot shard {path} of shape {parameter.shape} over {count} processes; its first axis must be a "
+                    f"multiple of {count}"
                 )
-            shards[path] = mx.contiguous(mx.split(parameter, count, axis=0)[rank])
-        self._gather_fn = _gather_function(
-            group, [p.shape for p in parameters.values()], compute_dtype
-        )
-        self._replace(shards)
+        # A list set as an attribute would become an item of the module.
+        object.__setattr__(self, "_paths", list(parameters))
+        self._gather_fn = _gather_function(group, [p.shape for p in parameters.values()], compute_dtype)
+        self._replace({path: mx.contiguous(mx.split(p, count)[group.rank()]) for path, p in parameters.items()})
 
     def _extra_repr(self) -> str:
-        return f"num_sharded_params={len(self._paths)}"
+        return describe(num_sharded_params=len(self._paths))
 
-    def _replace(self, values: Dict[str, mx.array]) -> None:
-        if values:
-            self.module.update(tree_unflatten(values))
+    def _replace(self, parameters: dict[str, mx.array]) -> None:
+        if parameters:
+            self.module.update(tree_unflatten(parameters))
 
-    def _gathered_call(self, fn: Callable, *args: Any, **kwargs: Any) -> Any:
+    def _call_gathered(self, fn: Callable, *args: Any, **kwargs: Any) -> Any:
         """Call ``fn`` while the wrapped module has its whole parameters."""
-        if not self._paths:
-            return fn(*args, **kwargs)
         flat = tree_flatten(self.module.parameters(), destination={})
-        shards = {path: flat[path] for path in self._paths}
-        self._replace(dict(zip(self._paths, self._gather_fn(*shards.values()))))
+        shards = [flat[path] for path in self._paths]
         try:
+            if shards:
+                self._replace(dict(zip(self._paths, self._gather_fn(*shards))))
             return fn(*args, **kwargs)
         finally:
-            self._replace(shards)
+            self._replace(dict(zip(self._paths, shards)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._gathered_call(self.module, *args, **kwargs)
+        return self._call_gathered(self.module, *args, **kwargs)
 
     def as_linear(self, *args: Any, **kwargs: Any) -> Any:
         """Call ``as_linear`` of the wrapped module with its whole parameters.
 
-        Parameters
-        ----------
-        *args, **kwargs
-            As for the wrapped module.
-
-        Returns
-        -------
-        Any
-            What the wrapped module returns.
-
         Examples
         --------
-        >>> import hesper.core as mx
-        >>> import hesper.nn as nn
         >>> module = nn.FullyShardedModule(nn.Embedding(10, 4))
         >>> module.as_linear(mx.zeros((2, 4))).shape
         (2, 10)
         """
-        return self._gathered_call(self.module.as_linear, *args, **kwargs)
+        return self._call_gathered(self.module.as_linear, *args, **kwargs)
 
 
-def _unsharded_parameters(module: Module) -> Dict[str, mx.array]:
-    """The parameters of a module by path, without those that are sharded already."""
+def _unsharded_parameters(module: Module) -> dict[str, mx.array]:
+    """The parameters of a module by path, without those of fully sharded submodules."""
     tree = module.filter_and_map(
         lambda m, key, value: not isinstance(value, FullyShardedModule)
         and Module.valid_parameter_filter(m, key, value)
@@ -177,13 +141,8 @@ def _unsharded_parameters(module: Module) -> Dict[str, mx.array]:
     return tree_flatten(tree, destination={})
 
 
-def fully_shard(
-    module: Module,
-    *,
-    group: Optional[mx.distributed.Group] = None,
-    compute_dtype: Optional[mx.Dtype] = None,
-) -> Module:
-    """Spread the parameters of a module over a group of processes.
+def fully_shard(module: Module, *, group: Group | None = None, compute_dtype: mx.Dtype | None = None) -> Module:
+    """Shard the parameters of a module over a group of processes.
 
     Parameters
     ----------
@@ -197,16 +156,14 @@ def fully_shard(
     Returns
     -------
     Module
-        A :class:`FullyShardedModule`; or ``module`` itself if there is only one
-        process or it is sharded already.
+        A :class:`FullyShardedModule`; or ``module`` itself if there is only one process or it is one already.
 
     Examples
     --------
-    >>> import hesper.nn as nn
     >>> nn.fully_shard(nn.Linear(4, 2))
     Linear(input_dims=4, output_dims=2, bias=True)
     """
     group = group or mx.distributed.init()
-    if group.size() == 1 or isinstance(module, FullyShardedModule):
+    if isinstance(module, FullyShardedModule) or group.size() == 1:
         return module
     return FullyShardedModule(module, group, compute_dtype)

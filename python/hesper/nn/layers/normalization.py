@@ -1,16 +1,35 @@
-"""Normalisation layers, channels last."""
+"""Normalization layers, channels last."""
 
-from typing import Any, Tuple
+from typing import Any
 
 import hesper.core as mx
 
+from ._parameters import describe
 from .base import Module
 
 __all__ = ["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RMSNorm"]
 
 
-class InstanceNorm(Module):
-    """Normalises every channel of every sample over its spatial axes.
+# How parameters start.
+_START = {"weight": mx.ones, "bias": mx.zeros, "running_mean": mx.zeros, "running_var": mx.ones}
+
+
+class _Norm(Module):
+    """A normalization with parameters for each channel."""
+
+    def __init__(self, channels: int, eps: float, parameters: tuple[str, ...]) -> None:
+        super().__init__()
+        self.eps = eps
+        for name in parameters:
+            self[name] = _START[name]((channels,))
+
+    def _scale(self, x: mx.array) -> mx.array:
+        """The normalized ``x`` times the weight plus the bias, if there are any."""
+        return self.weight * x + self.bias if "weight" in self else x
+
+
+class InstanceNorm(_Norm):
+    """Normalizes every channel of every sample over its spatial axes.
 
     Computes ``(x - mean) / sqrt(variance + eps) * weight + bias``.
 
@@ -30,38 +49,31 @@ class InstanceNorm(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.InstanceNorm(dims=3)(mx.ones((2, 4, 4, 3))).shape
     (2, 4, 4, 3)
     """
 
     def __init__(self, dims: int, eps: float = 1e-5, affine: bool = False) -> None:
-        super().__init__()
-        if affine:
-            self.weight = mx.ones((dims,))
-            self.bias = mx.zeros((dims,))
+        super().__init__(dims, eps, ("weight", "bias") if affine else ())
         self.dims = dims
-        self.eps = eps
 
     def _extra_repr(self) -> str:
-        return f"{self.dims}, eps={self.eps}, affine={'weight' in self}"
+        return describe(self.dims, eps=self.eps, affine="weight" in self)
 
     def __call__(self, x: mx.array) -> mx.array:
         if x.ndim < 3:
             raise ValueError(
-                "InstanceNorm expects inputs with at least 3 dimensions (N, ..., C) "
-                f"but the input has {x.ndim} dimensions."
+                f"cannot normalize an input of shape {x.shape} over its spatial axes; it needs a batch axis, at least "
+                "one spatial axis and channels"
             )
-        x = mx.moveaxis(x, -1, 1)
-        shape = x.shape
-        x = mx.fast.layer_norm(x.reshape(*shape[:2], -1), None, None, self.eps)
-        x = mx.moveaxis(x.reshape(shape), 1, -1)
-        return self.weight * x + self.bias if "weight" in self else x
+        channels_second = mx.moveaxis(x, -1, 1)
+        rows = channels_second.flatten(2)
+        x = mx.fast.layer_norm(rows, None, None, self.eps).reshape(channels_second.shape)
+        return self._scale(mx.moveaxis(x, 1, -1))
 
 
-class LayerNorm(Module):
-    """Normalises over the last axis.
+class LayerNorm(_Norm):
+    """Normalizes over the last axis.
 
     Computes ``(x - mean) / sqrt(variance + eps) * weight + bias``.
 
@@ -78,35 +90,26 @@ class LayerNorm(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.LayerNorm(4)(mx.ones((2, 4))).tolist()[0]
     [0.0, 0.0, 0.0, 0.0]
     """
 
-    def __init__(
-        self, dims: int, eps: float = 1e-5, affine: bool = True, bias: bool = True
-    ) -> None:
-        super().__init__()
-        if affine:
-            self.weight = mx.ones((dims,))
-            if bias:
-                self.bias = mx.zeros((dims,))
-        self.eps = eps
+    def __init__(self, dims: int, eps: float = 1e-5, affine: bool = True, bias: bool = True) -> None:
+        parameters = ("weight", "bias") if bias else ("weight",)
+        super().__init__(dims, eps, parameters if affine else ())
         self.dims = dims
 
     def _extra_repr(self) -> str:
-        return f"{self.dims}, eps={self.eps}, affine={'weight' in self}"
+        return describe(self.dims, eps=self.eps, affine="weight" in self)
 
     def __call__(self, x: mx.array) -> mx.array:
         return mx.fast.layer_norm(x, self.get("weight"), self.get("bias"), self.eps)
 
 
-class RMSNorm(Module):
+class RMSNorm(_Norm):
     """Divides by the root mean square over the last axis.
 
-    Computes ``x / sqrt(mean(x**2) + eps) * weight``; the mean is taken in 32
-    bits at least.
+    Computes ``x / sqrt(mean(x**2) + eps) * weight``, with the mean in at least 32 bits.
 
     Parameters
     ----------
@@ -117,31 +120,27 @@ class RMSNorm(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.RMSNorm(4, eps=0)(mx.full((4,), 2.0)).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
 
     def __init__(self, dims: int, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.weight = mx.ones((dims,))
-        self.eps = eps
+        super().__init__(dims, eps, ("weight",))
 
     def _extra_repr(self) -> str:
-        return f"{self.weight.shape[0]}, eps={self.eps}"
+        return describe(*self.weight.shape, eps=self.eps)
 
     def __call__(self, x: mx.array) -> mx.array:
         return mx.fast.rms_norm(x, self["weight"], self.eps)
 
 
-class GroupNorm(Module):
-    """Normalises groups of channels over the spatial axes and the group.
+class GroupNorm(_Norm):
+    """Normalizes groups of channels over the spatial axes and the group.
 
     Parameters
     ----------
     num_groups : int
-        Into how many groups the channels are divided.
+        The number of groups.
     dims : int
         The number of channels.
     eps : float
@@ -149,9 +148,8 @@ class GroupNorm(Module):
     affine : bool
         Whether to have a weight and a bias. Default: ``True``.
     pytorch_compatible : bool
-        Whether neighbouring channels form a group, as in PyTorch. Otherwise
-        every ``num_groups``-th channel belongs to the same group. Default:
-        ``False``.
+        Whether adjacent channels form a group, as in PyTorch. Otherwise the channels of a group are ``num_groups``
+        apart. Default: ``False``.
 
     Raises
     ------
@@ -160,72 +158,47 @@ class GroupNorm(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.GroupNorm(num_groups=2, dims=4)(mx.ones((2, 8, 8, 4))).shape
     (2, 8, 8, 4)
     """
 
     def __init__(
-        self,
-        num_groups: int,
-        dims: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        pytorch_compatible: bool = False,
+        self, num_groups: int, dims: int, eps: float = 1e-5, affine: bool = True, pytorch_compatible: bool = False
     ) -> None:
-        super().__init__()
-        if dims % num_groups != 0:
-            raise ValueError(
-                f"The number of features ({dims}) must be evenly divisible by the "
-                f"number of groups ({num_groups})."
-            )
-        if affine:
-            self.bias = mx.zeros((dims,))
-            self.weight = mx.ones((dims,))
-        self.num_groups = num_groups
-        self.dims = dims
-        self.eps = eps
-        self.pytorch_compatible = pytorch_compatible
+        if dims % num_groups:
+            raise ValueError(f"cannot divide {dims} channels into {num_groups} groups; use a divisor of {dims}")
+        super().__init__(dims, eps, ("bias", "weight") if affine else ())
+        self.num_groups, self.dims, self.pytorch_compatible = num_groups, dims, pytorch_compatible
 
     def _extra_repr(self) -> str:
-        return (
-            f"{self.num_groups}, {self.dims}, eps={self.eps}, "
-            f"affine={'weight' in self}, pytorch_compatible={self.pytorch_compatible}"
+        return describe(
+            self.num_groups, self.dims, eps=self.eps, affine="weight" in self,
+            pytorch_compatible=self.pytorch_compatible,
         )
 
-    def _pytorch_compatible_group_norm(self, x: mx.array) -> mx.array:
-        """Groups of neighbouring channels."""
-        batch, *spatial, dims = x.shape
-        groups = self.num_groups
-        x = x.reshape(batch, -1, groups, dims // groups)
-        x = x.transpose(0, 2, 1, 3).reshape(batch, groups, -1)
-        x = mx.fast.layer_norm(x, None, None, self.eps)
-        x = x.reshape(batch, groups, -1, dims // groups).transpose(0, 2, 1, 3)
-        return x.reshape(batch, *spatial, dims)
-
-    def _group_norm(self, x: mx.array) -> mx.array:
-        """Groups of channels that are ``num_groups`` apart."""
-        batch, *spatial, dims = x.shape
-        x = x.reshape(batch, -1, self.num_groups)
-        mean = mx.mean(x, axis=1, keepdims=True)
-        variance = mx.var(x, axis=1, keepdims=True)
-        x = (x - mean) * mx.rsqrt(variance + self.eps)
-        return x.reshape(batch, *spatial, dims)
-
     def __call__(self, x: mx.array) -> mx.array:
-        if self.pytorch_compatible:
-            x = self._pytorch_compatible_group_norm(x)
-        else:
-            x = self._group_norm(x)
-        return self.weight * x + self.bias if "weight" in self else x
+        normalize = self._adjacent_groups if self.pytorch_compatible else self._strided_groups
+        return self._scale(normalize(x).reshape(x.shape))
+
+    def _adjacent_groups(self, x: mx.array) -> mx.array:
+        """Normalize groups of adjacent channels."""
+        pixels = x.reshape(x.shape[0], -1, self.num_groups, x.shape[-1] // self.num_groups)
+        by_group = pixels.swapaxes(1, 2)
+        rows = mx.fast.layer_norm(by_group.flatten(2), None, None, self.eps)
+        return rows.reshape(by_group.shape).swapaxes(1, 2)
+
+    def _strided_groups(self, x: mx.array) -> mx.array:
+        """Normalize groups of channels that are ``num_groups`` apart."""
+        columns = x.reshape(x.shape[0], -1, self.num_groups)
+        mean, variance = (f(columns, axis=1, keepdims=True) for f in (mx.mean, mx.var))
+        return (columns - mean) * mx.rsqrt(variance + self.eps)
 
 
-class BatchNorm(Module):
-    """Normalises every channel over the batch and the spatial axes.
+class BatchNorm(_Norm):
+    """Normalizes every channel over the batch and the spatial axes.
 
-    While training with the statistics of the batch, which are also added to
-    the running ones; otherwise with the running statistics, if there are any.
+    In training mode it uses the statistics of the batch and adds them to the running ones; otherwise it uses the
+    running statistics, if it keeps any.
 
     Parameters
     ----------
@@ -234,7 +207,7 @@ class BatchNorm(Module):
     eps : float
         Added to the variance. Default: ``1e-5``.
     momentum : float
-        The share of a batch in the running statistics. Default: ``0.1``.
+        The weight of a batch in the running statistics. Default: ``0.1``.
     affine : bool
         Whether to have a weight and a bias. Default: ``True``.
     track_running_stats : bool
@@ -243,13 +216,10 @@ class BatchNorm(Module):
     Raises
     ------
     ValueError
-        If the input does not have 2, 3 or 4 axes, or has only one value for a
-        channel while training.
+        If the input does not have 2, 3 or 4 axes, or has only one value for a channel in training mode.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> layer = nn.BatchNorm(3)
     >>> layer(mx.ones((4, 8, 8, 3))).shape
     (4, 8, 8, 3)
@@ -258,40 +228,23 @@ class BatchNorm(Module):
     """
 
     def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = True,
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True,
         track_running_stats: bool = True,
     ) -> None:
-        super().__init__()
-        self.num_features = num_features
-        self.eps = eps
-        self.momentum = momentum
-        self.track_running_stats = track_running_stats
-        if affine:
-            self.weight = mx.ones((num_features,))
-            self.bias = mx.zeros((num_features,))
+        statistics = ("running_mean", "running_var") if track_running_stats else ()
+        super().__init__(num_features, eps, (("weight", "bias") if affine else ()) + statistics)
+        self.num_features, self.momentum, self.track_running_stats = num_features, momentum, track_running_stats
         if track_running_stats:
-            self.running_mean = mx.zeros((num_features,))
-            self.running_var = mx.ones((num_features,))
             self._freeze_statistics()
 
     def _freeze_statistics(self) -> None:
         super().freeze(keys=["running_mean", "running_var"], recurse=False)
 
     def unfreeze(self, *args: Any, **kwargs: Any) -> None:
-        """Unfreeze parameters; the running statistics always stay frozen.
-
-        Parameters
-        ----------
-        *args, **kwargs
-            As for :meth:`Module.unfreeze`.
+        """Unfreeze parameters, as :meth:`Module.unfreeze` does. The running statistics stay frozen.
 
         Examples
         --------
-        >>> import hesper.nn as nn
         >>> layer = nn.BatchNorm(2).freeze()
         >>> layer.unfreeze()
         >>> list(layer.trainable_parameters())
@@ -301,37 +254,30 @@ class BatchNorm(Module):
         self._freeze_statistics()
 
     def _extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={'weight' in self}, track_running_stats={self.track_running_stats}"
+        return describe(
+            self.num_features, eps=self.eps, momentum=self.momentum, affine="weight" in self,
+            track_running_stats=self.track_running_stats,
         )
 
-    def _calc_stats(self, x: mx.array, ddof: int = 0) -> Tuple[mx.array, mx.array]:
-        """Mean and variance over all axes but the last."""
-        axes = tuple(range(x.ndim - 1))
-        return mx.mean(x, axis=axes), mx.var(x, axis=axes, ddof=ddof)
-
     def __call__(self, x: mx.array) -> mx.array:
-        if x.ndim < 2 or x.ndim > 4:
-            raise ValueError(
-                f"Expected input tensor to have 2, 3 or 4 dimensions, but got {x.ndim}"
-            )
+        if x.ndim not in (2, 3, 4):
+            raise ValueError(f"cannot normalize a batch of shape {x.shape}; it must have 2, 3 or 4 axes")
         mean, variance = self._statistics(x)
-        x = (x - mean) * mx.rsqrt(variance + self.eps)
-        return self.weight * x + self.bias if "weight" in self else x
+        return self._scale((x - mean) * mx.rsqrt(variance + self.eps))
 
-    def _statistics(self, x: mx.array) -> Tuple[mx.array, mx.array]:
-        """What to normalise with; also updates the running statistics."""
-        if not self.training:
-            if self.track_running_stats:
-                return self.running_mean, self.running_var
-            return self._calc_stats(x)
-        if x.size <= x.shape[-1]:
-            raise ValueError("BatchNorm training requires more than one value per channel.")
-        mean, variance = self._calc_stats(x)
+    def _statistics(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """The mean and variance to normalize with. Updates the running statistics in training mode."""
+        if self.track_running_stats and not self.training:
+            return self.running_mean, self.running_var
+        if self.training and x.size <= x.shape[-1]:
+            raise ValueError(
+                f"cannot train on a batch of shape {x.shape}: it has one value per channel, which has no variance; use "
+                "a larger batch, or eval()"
+            )
+        axes = tuple(range(x.ndim - 1))
+        mean, variance = mx.mean(x, axes), mx.var(x, axes)
         if self.track_running_stats:
-            _, unbiased = self._calc_stats(x, ddof=1)
-            keep, share = 1 - self.momentum, self.momentum
-            self.running_mean = keep * self.running_mean + share * mean
-            self.running_var = keep * self.running_var + share * unbiased
+            keep, add = 1 - self.momentum, self.momentum
+            self.running_mean = keep * self.running_mean + add * mean
+            self.running_var = keep * self.running_var + add * mx.var(x, axes, ddof=1)
         return mean, variance

@@ -1,32 +1,44 @@
 """Recurrent layers.
 
-The input is ``NLD`` or ``LD``: an optional batch, the steps of the sequence
-and the features. The products with the input are computed for all steps at
-once; only those with the hidden state run step by step.
+The input is ``NLD`` or ``LD``: an optional batch, the steps of the sequence and the features. The products with the
+input are computed for all steps at once; only those with the hidden state run step by step.
 """
 
 import math
-from typing import Callable, Optional, Tuple
+from typing import Callable
 
 import hesper.core as mx
 
+from ._parameters import describe, uniform
 from .base import Module
 from .functional import tanh
 
 __all__ = ["GRU", "LSTM", "RNN"]
 
 
-def _uniform(hidden_size: int, *shape: int) -> mx.array:
-    """How all parameters of recurrent layers start."""
-    scale = 1.0 / math.sqrt(hidden_size)
-    return mx.random.uniform(low=-scale, high=scale, shape=shape)
+class _Recurrent(Module):
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+
+    def _parameter(self, *shape: int) -> mx.array:
+        """A parameter as it starts."""
+        return uniform(1.0 / math.sqrt(self.hidden_size), *shape)
 
 
-def _project(x: mx.array, weight: mx.array, bias: Optional[mx.array]) -> mx.array:
+def _project(x: mx.array, weight: mx.array, bias: mx.array | None) -> mx.array:
     return x @ weight.T if bias is None else mx.addmm(bias, x, weight.T)
 
 
-class RNN(Module):
+def _scan(cell: Callable, x: mx.array, *state: mx.array | None) -> list[mx.array]:
+    """Run ``cell`` over the steps of ``x`` and return all states, one array for each part of the state."""
+    history = [state := cell(x[..., i, :], *state) for i in range(x.shape[-2])]
+    if not history:
+        raise ValueError(f"cannot run over a sequence of no steps: the projected input has shape {x.shape}")
+    return [mx.stack(part, axis=-2) for part in zip(*history)]
+
+
+class RNN(_Recurrent):
     """An Elman network: ``h = f(x @ Wxh.T + h @ Whh.T + bias)`` for each step.
 
     Parameters
@@ -47,37 +59,28 @@ class RNN(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.RNN(4, 8)(mx.zeros((2, 5, 4))).shape
     (2, 5, 8)
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: Optional[Callable] = None,
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: Callable | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(hidden_size)
+        if nonlinearity and not callable(nonlinearity):
+            raise ValueError(f"cannot use {nonlinearity!r} as nonlinearity; give a function of an array")
         self.nonlinearity = nonlinearity or tanh
-        if not callable(self.nonlinearity):
-            raise ValueError(
-                f"Nonlinearity must be callable. Current value: {nonlinearity}."
-            )
-        self.hidden_size = hidden_size
-        self.Wxh = _uniform(hidden_size, hidden_size, input_size)
-        self.Whh = _uniform(hidden_size, hidden_size, hidden_size)
-        self.bias = _uniform(hidden_size, hidden_size) if bias else None
+        self.Wxh = self._parameter(hidden_size, input_size)
+        self.Whh = self._parameter(hidden_size, hidden_size)
+        self.bias = self._parameter(hidden_size) if bias else None
 
     def _extra_repr(self) -> str:
-        return (
-            f"input_dims={self.Wxh.shape[1]}, hidden_size={self.hidden_size}, "
-            f"nonlinearity={self.nonlinearity}, bias={self.bias is not None}"
+        hidden, inputs = self.Wxh.shape
+        return describe(
+            input_dims=inputs, hidden_size=hidden, nonlinearity=self.nonlinearity, bias=self.bias is not None
         )
 
-    def __call__(self, x: mx.array, hidden: Optional[mx.array] = None) -> mx.array:
+    def __call__(self, x: mx.array, hidden: mx.array | None = None) -> mx.array:
         """Run the layer over a sequence.
 
         Parameters
@@ -85,29 +88,24 @@ class RNN(Module):
         x : array
             The input, ``NLD`` or ``LD``.
         hidden : array, optional
-            The hidden state to start from. Default: zero.
+            The initial hidden state. Default: zero.
 
         Returns
         -------
         array
             The hidden states of all steps.
         """
-        x = _project(x, self.Wxh, self.bias)
-        states = []
-        for i in range(x.shape[-2]):
-            step = x[..., i, :]
-            if hidden is not None:
-                step = mx.addmm(step, hidden, self.Whh.T)
-            hidden = self.nonlinearity(step)
-            states.append(hidden)
-        return mx.stack(states, axis=-2)
+
+        def cell(step: mx.array, hidden: mx.array | None) -> tuple[mx.array]:
+            return (self.nonlinearity(step if hidden is None else mx.addmm(step, hidden, self.Whh.T)),)
+
+        return _scan(cell, _project(x, self.Wxh, self.bias), hidden)[0]
 
 
-class GRU(Module):
+class GRU(_Recurrent):
     """A gated recurrent unit.
 
-    For each step, with the rows of ``Wx``, ``Wh`` and ``b`` in the order reset
-    gate, update gate, candidate::
+    For each step, with the rows of ``Wx``, ``Wh`` and ``b`` in the order reset gate, update gate, candidate::
 
         r = sigmoid(x @ Wxr.T + h @ Whr.T + br)
         z = sigmoid(x @ Wxz.T + h @ Whz.T + bz)
@@ -125,27 +123,21 @@ class GRU(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.GRU(4, 8)(mx.zeros((2, 5, 4))).shape
     (2, 5, 8)
     """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
-        super().__init__()
-        self.hidden_size = hidden_size
-        self.Wx = _uniform(hidden_size, 3 * hidden_size, input_size)
-        self.Wh = _uniform(hidden_size, 3 * hidden_size, hidden_size)
-        self.b = _uniform(hidden_size, 3 * hidden_size) if bias else None
-        self.bhn = _uniform(hidden_size, hidden_size) if bias else None
+        super().__init__(hidden_size)
+        self.Wx = self._parameter(3 * hidden_size, input_size)
+        self.Wh = self._parameter(3 * hidden_size, hidden_size)
+        self.b = self._parameter(3 * hidden_size) if bias else None
+        self.bhn = self._parameter(hidden_size) if bias else None
 
     def _extra_repr(self) -> str:
-        return (
-            f"input_dims={self.Wx.shape[1]}, hidden_size={self.hidden_size}, "
-            f"bias={self.b is not None}"
-        )
+        return describe(input_dims=self.Wx.shape[1], hidden_size=self.hidden_size, bias=self.b is not None)
 
-    def __call__(self, x: mx.array, hidden: Optional[mx.array] = None) -> mx.array:
+    def __call__(self, x: mx.array, hidden: mx.array | None = None) -> mx.array:
         """Run the layer over a sequence.
 
         Parameters
@@ -153,7 +145,7 @@ class GRU(Module):
         x : array
             The input, ``NLD`` or ``LD``.
         hidden : array, optional
-            The hidden state to start from. Default: zero.
+            The initial hidden state. Default: zero.
 
         Returns
         -------
@@ -161,36 +153,29 @@ class GRU(Module):
             The hidden states of all steps.
         """
         gates = 2 * self.hidden_size
-        x = _project(x, self.Wx, self.b)
-        x_gates, x_candidate = x[..., :gates], x[..., gates:]
-        states = []
-        for i in range(x.shape[-2]):
-            rz = x_gates[..., i, :]
-            candidate = None
+
+        def cell(step: mx.array, hidden: mx.array | None) -> tuple[mx.array]:
+            rz, n = step[..., :gates], step[..., gates:]
+            candidate = self.bhn
             if hidden is not None:
-                from_hidden = hidden @ self.Wh.T
-                rz = rz + from_hidden[..., :gates]
-                candidate = from_hidden[..., gates:]
+                projected = hidden @ self.Wh.T
+                rz = rz + projected[..., :gates]
+                candidate = projected[..., gates:]
                 if self.bhn is not None:
                     candidate = candidate + self.bhn
-            else:
-                candidate = self.bhn
-            r, z = mx.split(mx.sigmoid(rz), 2, axis=-1)
-            n = x_candidate[..., i, :]
-            if candidate is not None:
-                n = n + r * candidate
-            n = mx.tanh(n)
-            update = (1 - z) * n
-            hidden = update if hidden is None else update + z * hidden
-            states.append(hidden)
-        return mx.stack(states, axis=-2)
+            r, z = mx.split(mx.sigmoid(rz), 2, -1)
+            n = mx.tanh(n if candidate is None else n + r * candidate)
+            fresh = (1 - z) * n
+            return (fresh if hidden is None else fresh + z * hidden,)
+
+        return _scan(cell, _project(x, self.Wx, self.b), hidden)[0]
 
 
-class LSTM(Module):
+class LSTM(_Recurrent):
     """A long short-term memory layer.
 
-    For each step, with the rows of ``Wx``, ``Wh`` and ``bias`` in the order
-    input gate, forget gate, candidate, output gate::
+    For each step, with the rows of ``Wx``, ``Wh`` and ``bias`` in the order input gate, forget gate, candidate, output
+    gate::
 
         i = sigmoid(x @ Wxi.T + h @ Whi.T + bi)
         f = sigmoid(x @ Wxf.T + h @ Whf.T + bf)
@@ -210,32 +195,23 @@ class LSTM(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> hidden, cell = nn.LSTM(4, 8)(mx.zeros((2, 5, 4)))
     >>> hidden.shape, cell.shape
     ((2, 5, 8), (2, 5, 8))
     """
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
-        super().__init__()
-        self.hidden_size = hidden_size
-        self.Wx = _uniform(hidden_size, 4 * hidden_size, input_size)
-        self.Wh = _uniform(hidden_size, 4 * hidden_size, hidden_size)
-        self.bias = _uniform(hidden_size, 4 * hidden_size) if bias else None
+        super().__init__(hidden_size)
+        self.Wx = self._parameter(4 * hidden_size, input_size)
+        self.Wh = self._parameter(4 * hidden_size, hidden_size)
+        self.bias = self._parameter(4 * hidden_size) if bias else None
 
     def _extra_repr(self) -> str:
-        return (
-            f"input_dims={self.Wx.shape[1]}, hidden_size={self.hidden_size}, "
-            f"bias={self.bias is not None}"
-        )
+        return describe(input_dims=self.Wx.shape[1], hidden_size=self.hidden_size, bias=self.bias is not None)
 
     def __call__(
-        self,
-        x: mx.array,
-        hidden: Optional[mx.array] = None,
-        cell: Optional[mx.array] = None,
-    ) -> Tuple[mx.array, mx.array]:
+        self, x: mx.array, hidden: mx.array | None = None, cell: mx.array | None = None
+    ) -> tuple[mx.array, mx.array]:
         """Run the layer over a sequence.
 
         Parameters
@@ -243,25 +219,22 @@ class LSTM(Module):
         x : array
             The input, ``NLD`` or ``LD``.
         hidden : array, optional
-            The hidden state to start from. Default: zero.
+            The initial hidden state. Default: zero.
         cell : array, optional
-            The cell to start from. Default: zero.
+            The initial cell. Default: zero.
 
         Returns
         -------
         tuple of array
             The hidden states and the cells of all steps.
         """
-        x = _project(x, self.Wx, self.bias)
-        hidden_states, cells = [], []
-        for index in range(x.shape[-2]):
-            ifgo = x[..., index, :]
-            if hidden is not None:
-                ifgo = mx.addmm(ifgo, hidden, self.Wh.T)
-            i, f, g, o = mx.split(ifgo, 4, axis=-1)
-            i, f, g, o = mx.sigmoid(i), mx.sigmoid(f), mx.tanh(g), mx.sigmoid(o)
-            cell = i * g if cell is None else f * cell + i * g
-            hidden = o * mx.tanh(cell)
-            hidden_states.append(hidden)
-            cells.append(cell)
-        return mx.stack(hidden_states, axis=-2), mx.stack(cells, axis=-2)
+
+        def run(step: mx.array, hidden: mx.array | None, cell: mx.array | None) -> tuple[mx.array, mx.array]:
+            gates = step if hidden is None else mx.addmm(step, hidden, self.Wh.T)
+            input_gate, forget_gate, candidate, output_gate = mx.split(gates, 4, -1)
+            added = mx.sigmoid(input_gate) * mx.tanh(candidate)
+            cell = added if cell is None else mx.sigmoid(forget_gate) * cell + added
+            return mx.sigmoid(output_gate) * mx.tanh(cell), cell
+
+        hidden_states, cells = _scan(run, _project(x, self.Wx, self.bias), hidden, cell)
+        return hidden_states, cells

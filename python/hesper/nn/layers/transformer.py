@@ -1,7 +1,7 @@
 """Attention and transformer blocks."""
 
 import math
-from typing import Any, Callable, Optional
+from typing import Any, Callable, ClassVar
 
 import hesper.core as mx
 
@@ -21,6 +21,8 @@ __all__ = [
     "TransformerEncoderLayer",
 ]
 
+Activation = Callable[[Any], Any]
+
 
 class MultiHeadAttention(Module):
     """Scaled dot product attention with several heads.
@@ -28,8 +30,7 @@ class MultiHeadAttention(Module):
     Parameters
     ----------
     dims : int
-        The size of the projected queries and keys, and the default of all
-        others.
+        The size of the projected queries and keys, and the default of all others.
     num_heads : int
         The number of heads.
     query_input_dims : int, optional
@@ -52,8 +53,6 @@ class MultiHeadAttention(Module):
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> x = mx.zeros((1, 5, 16))
     >>> mask = nn.MultiHeadAttention.create_additive_causal_mask(5)
     >>> nn.MultiHeadAttention(16, num_heads=4)(x, x, x, mask).shape
@@ -61,43 +60,21 @@ class MultiHeadAttention(Module):
     """
 
     def __init__(
-        self,
-        dims: int,
-        num_heads: int,
-        query_input_dims: Optional[int] = None,
-        key_input_dims: Optional[int] = None,
-        value_input_dims: Optional[int] = None,
-        value_dims: Optional[int] = None,
-        value_output_dims: Optional[int] = None,
+        self, dims: int, num_heads: int, query_input_dims: int | None = None, key_input_dims: int | None = None,
+        value_input_dims: int | None = None, value_dims: int | None = None, value_output_dims: int | None = None,
         bias: bool = False,
     ) -> None:
         super().__init__()
-        if dims % num_heads != 0:
-            raise ValueError(
-                "The input feature dimensions should be divisible by the number of "
-                f"heads ({dims} % {num_heads}) != 0"
-            )
-        query_input_dims = query_input_dims or dims
-        key_input_dims = key_input_dims or dims
-        value_input_dims = value_input_dims or key_input_dims
-        value_dims = value_dims or dims
-        value_output_dims = value_output_dims or dims
-
+        if dims % num_heads:
+            raise ValueError(f"cannot divide {dims} features among {num_heads} heads; use a divisor of {dims}")
         self.num_heads = num_heads
-        self.query_proj = Linear(query_input_dims, dims, bias=bias)
-        self.key_proj = Linear(key_input_dims, dims, bias=bias)
-        self.value_proj = Linear(value_input_dims, value_dims, bias=bias)
-        self.out_proj = Linear(value_dims, value_output_dims, bias=bias)
-
-    def _split_heads(self, x: mx.array) -> mx.array:
-        return mx.unflatten(x, -1, (self.num_heads, -1)).transpose(0, 2, 1, 3)
+        self.query_proj = Linear(query_input_dims or dims, dims, bias)
+        self.key_proj = Linear(key_input_dims or dims, dims, bias)
+        self.value_proj = Linear(value_input_dims or key_input_dims or dims, value_dims or dims, bias)
+        self.out_proj = Linear(value_dims or dims, value_output_dims or dims, bias)
 
     def __call__(
-        self,
-        queries: mx.array,
-        keys: mx.array,
-        values: mx.array,
-        mask: Optional[mx.array] = None,
+        self, queries: mx.array, keys: mx.array, values: mx.array, mask: mx.array | None = None
     ) -> mx.array:
         """Attend.
 
@@ -106,21 +83,18 @@ class MultiHeadAttention(Module):
         queries, keys, values : array
             Of shape ``(batch, length, features)``.
         mask : array, optional
-            Added to the scores, or, if boolean, true where to attend. Its
-            shape broadcasts with ``(batch, heads, queries, keys)``.
+            Added to the scores, or, if boolean, true where to attend. Its shape broadcasts with
+            ``(batch, heads, queries, keys)``.
 
         Returns
         -------
         array
             Of shape ``(batch, queries, value_output_dims)``.
         """
-        queries = self._split_heads(self.query_proj(queries))
-        keys = self._split_heads(self.key_proj(keys))
-        values = self._split_heads(self.value_proj(values))
-        output = mx.fast.scaled_dot_product_attention(
-            queries, keys, values, scale=math.sqrt(1 / queries.shape[-1]), mask=mask
-        )
-        return self.out_proj(output.transpose(0, 2, 1, 3).flatten(-2, -1))
+        projected = (self.query_proj(queries), self.key_proj(keys), self.value_proj(values))
+        q, k, v = (mx.unflatten(x, -1, (self.num_heads, -1)).transpose(0, 2, 1, 3) for x in projected)
+        y = mx.fast.scaled_dot_product_attention(q, k, v, scale=math.sqrt(1 / q.shape[-1]), mask=mask)
+        return self.out_proj(y.transpose(0, 2, 1, 3).flatten(-2, -1))
 
     @staticmethod
     def create_additive_causal_mask(N: int, dtype: mx.Dtype = mx.float32) -> mx.array:
@@ -136,23 +110,43 @@ class MultiHeadAttention(Module):
         Returns
         -------
         array
-            Of shape ``(N, N)``: zero on and below the diagonal, the lowest
-            finite number above it.
+            Of shape ``(N, N)``: zero on and below the diagonal, the lowest finite number above it.
 
         Examples
         --------
-        >>> import hesper.nn as nn
         >>> (nn.MultiHeadAttention.create_additive_causal_mask(2) == 0).tolist()
         [[True, False], [True, True]]
         """
-        indices = mx.arange(N)
-        mask = indices[:, None] < indices[None]
-        # Not minus infinity: a row that is masked everywhere must not become NaN.
-        return mask.astype(dtype) * mx.finfo(dtype).min
+        positions = mx.arange(N)
+        later = positions > positions[:, None]
+        # Minus infinity would make a fully masked row NaN.
+        return later.astype(dtype) * mx.finfo(dtype).min
 
 
-class TransformerEncoderLayer(Module):
-    """Self-attention and a small network, each with a residual connection.
+class _TransformerLayer(Module):
+    """Blocks with residual connections, of which the last is a network of two linear layers."""
+
+    def _set_up(
+        self, blocks: int, dims: int, mlp_dims: int | None, dropout: float, activation: Activation, norm_first: bool
+    ) -> None:
+        hidden = mlp_dims or 4 * dims
+        numbers = range(1, blocks + 1)
+        for i in numbers:
+            self[f"ln{i}"] = LayerNorm(dims)
+        self.linear1, self.linear2 = Linear(dims, hidden), Linear(hidden, dims)
+        for i in numbers:
+            self[f"dropout{i}"] = Dropout(dropout)
+        self.activation, self.norm_first = activation, norm_first
+
+    def _residual(self, x: mx.array, norm: LayerNorm, block: Callable[[mx.array], mx.array]) -> mx.array:
+        return x + block(norm(x)) if self.norm_first else norm(x + block(x))
+
+    def _mlp(self, dropout: Dropout) -> Callable[[mx.array], mx.array]:
+        return lambda x: self.linear2(dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+    """Self-attention and a network of two linear layers, each with a residual connection.
 
     Parameters
     ----------
@@ -163,46 +157,27 @@ class TransformerEncoderLayer(Module):
     mlp_dims : int, optional
         The hidden size of the network. Default: ``4 * dims``.
     dropout : float
-        The probability of dropout. Default: ``0.0``.
+        The dropout probability. Default: ``0.0``.
     activation : callable
         The activation of the network. Default: :func:`relu`.
     norm_first : bool
-        Whether to normalise before each part instead of after it. Default:
-        ``True``.
+        Whether to normalize before each block instead of after it. Default: ``True``.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> nn.TransformerEncoderLayer(16, 4)(mx.zeros((1, 5, 16)), None).shape
     (1, 5, 16)
     """
 
     def __init__(
-        self,
-        dims: int,
-        num_heads: int,
-        mlp_dims: Optional[int] = None,
-        dropout: float = 0.0,
-        activation: Callable[[Any], Any] = relu,
-        norm_first: bool = True,
+        self, dims: int, num_heads: int, mlp_dims: int | None = None, dropout: float = 0.0,
+        activation: Activation = relu, norm_first: bool = True,
     ) -> None:
         super().__init__()
-        mlp_dims = mlp_dims or dims * 4
         self.attention = MultiHeadAttention(dims, num_heads)
-        self.ln1 = LayerNorm(dims)
-        self.ln2 = LayerNorm(dims)
-        self.linear1 = Linear(dims, mlp_dims)
-        self.linear2 = Linear(mlp_dims, dims)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.activation = activation
-        self.norm_first = norm_first
+        self._set_up(2, dims, mlp_dims, dropout, activation, norm_first)
 
-    def _mlp(self, x: mx.array) -> mx.array:
-        return self.linear2(self.dropout2(self.activation(self.linear1(x))))
-
-    def __call__(self, x: mx.array, mask: Optional[mx.array]) -> mx.array:
+    def __call__(self, x: mx.array, mask: mx.array | None) -> mx.array:
         """Apply the layer.
 
         Parameters
@@ -211,156 +186,36 @@ class TransformerEncoderLayer(Module):
             Of shape ``(batch, length, dims)``.
         mask : array or None
             The mask of the attention.
-
-        Returns
-        -------
-        array
-            Of the shape of ``x``.
         """
-        if self.norm_first:
-            y = self.ln1(x)
-            x = x + self.dropout1(self.attention(y, y, y, mask))
-            return x + self._mlp(self.ln2(x))
-        x = self.ln1(x + self.dropout1(self.attention(x, x, x, mask)))
-        return self.ln2(x + self._mlp(x))
+        x = self._residual(x, self.ln1, lambda y: self.dropout1(self.attention(y, y, y, mask)))
+        return self._residual(x, self.ln2, self._mlp(self.dropout2))
 
 
-class TransformerEncoder(Module):
-    """A stack of :class:`TransformerEncoderLayer`, with a last normalisation.
+class TransformerDecoderLayer(_TransformerLayer):
+    """Self-attention, attention to a memory and a network of two linear layers.
 
     Parameters
     ----------
-    num_layers : int
-        The number of layers.
-    dims : int
-        The number of features.
-    num_heads : int
-        The number of heads.
-    mlp_dims : int, optional
-        The hidden size of the layers' networks. Default: ``4 * dims``.
-    dropout : float
-        The probability of dropout. Default: ``0.0``.
-    activation : callable
-        The activation of the layers' networks. Default: :func:`relu`.
-    norm_first : bool
-        Whether to normalise before each part instead of after it. Default:
-        ``True``.
-    checkpoint : bool
-        Whether to compute the layers again for the gradient instead of keeping
-        their intermediate results. Default: ``False``.
+    dims, num_heads, mlp_dims, dropout, activation, norm_first
+        As for :class:`TransformerEncoderLayer`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
-    >>> nn.TransformerEncoder(2, 16, 4)(mx.zeros((1, 5, 16)), None).shape
-    (1, 5, 16)
-    """
-
-    def __init__(
-        self,
-        num_layers: int,
-        dims: int,
-        num_heads: int,
-        mlp_dims: Optional[int] = None,
-        dropout: float = 0.0,
-        activation: Callable[[Any], Any] = relu,
-        norm_first: bool = True,
-        checkpoint: bool = False,
-    ) -> None:
-        super().__init__()
-        self.layers = [
-            TransformerEncoderLayer(
-                dims, num_heads, mlp_dims, dropout, activation, norm_first
-            )
-            for _ in range(num_layers)
-        ]
-        self.ln = LayerNorm(dims)
-        self.checkpoint = checkpoint
-
-    def __call__(self, x: mx.array, mask: Optional[mx.array]) -> mx.array:
-        """Apply all layers.
-
-        Parameters
-        ----------
-        x : array
-            Of shape ``(batch, length, dims)``.
-        mask : array or None
-            The mask of the attention.
-
-        Returns
-        -------
-        array
-            Of the shape of ``x``.
-        """
-        for layer in self.layers:
-            if self.checkpoint:
-                layer = checkpointed(layer)
-            x = layer(x, mask)
-        return self.ln(x)
-
-
-class TransformerDecoderLayer(Module):
-    """Self-attention, attention to a memory and a small network.
-
-    Parameters
-    ----------
-    dims : int
-        The number of features.
-    num_heads : int
-        The number of heads.
-    mlp_dims : int, optional
-        The hidden size of the network. Default: ``4 * dims``.
-    dropout : float
-        The probability of dropout. Default: ``0.0``.
-    activation : callable
-        The activation of the network. Default: :func:`relu`.
-    norm_first : bool
-        Whether to normalise before each part instead of after it. Default:
-        ``True``.
-
-    Examples
-    --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> x, memory = mx.zeros((1, 5, 16)), mx.zeros((1, 7, 16))
     >>> nn.TransformerDecoderLayer(16, 4)(x, memory, None, None).shape
     (1, 5, 16)
     """
 
     def __init__(
-        self,
-        dims: int,
-        num_heads: int,
-        mlp_dims: Optional[int] = None,
-        dropout: float = 0.0,
-        activation: Callable[[Any], Any] = relu,
-        norm_first: bool = True,
+        self, dims: int, num_heads: int, mlp_dims: int | None = None, dropout: float = 0.0,
+        activation: Activation = relu, norm_first: bool = True,
     ) -> None:
         super().__init__()
-        mlp_dims = mlp_dims or dims * 4
-        self.self_attention = MultiHeadAttention(dims, num_heads)
-        self.cross_attention = MultiHeadAttention(dims, num_heads)
-        self.ln1 = LayerNorm(dims)
-        self.ln2 = LayerNorm(dims)
-        self.ln3 = LayerNorm(dims)
-        self.linear1 = Linear(dims, mlp_dims)
-        self.linear2 = Linear(mlp_dims, dims)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.dropout3 = Dropout(dropout)
-        self.activation = activation
-        self.norm_first = norm_first
-
-    def _mlp(self, x: mx.array) -> mx.array:
-        return self.linear2(self.dropout3(self.activation(self.linear1(x))))
+        self.self_attention, self.cross_attention = (MultiHeadAttention(dims, num_heads) for _ in range(2))
+        self._set_up(3, dims, mlp_dims, dropout, activation, norm_first)
 
     def __call__(
-        self,
-        x: mx.array,
-        memory: mx.array,
-        x_mask: Optional[mx.array],
-        memory_mask: Optional[mx.array],
+        self, x: mx.array, memory: mx.array, x_mask: mx.array | None, memory_mask: mx.array | None
     ) -> mx.array:
         """Apply the layer.
 
@@ -369,114 +224,86 @@ class TransformerDecoderLayer(Module):
         x : array
             Of shape ``(batch, length, dims)``.
         memory : array
-            What to attend to, of shape ``(batch, memory length, dims)``.
+            The encoded source, of shape ``(batch, memory length, dims)``.
         x_mask : array or None
             The mask of the self-attention.
         memory_mask : array or None
             The mask of the attention to the memory.
-
-        Returns
-        -------
-        array
-            Of the shape of ``x``.
         """
-        if self.norm_first:
-            y = self.ln1(x)
-            x = x + self.dropout1(self.self_attention(y, y, y, x_mask))
-            y = self.ln2(x)
-            y = self.cross_attention(y, memory, memory, memory_mask)
-            x = x + self.dropout2(y)
-            return x + self._mlp(self.ln3(x))
-        x = self.ln1(x + self.dropout1(self.self_attention(x, x, x, x_mask)))
-        y = self.cross_attention(x, memory, memory, memory_mask)
-        x = self.ln2(x + self.dropout2(y))
-        return self.ln3(x + self._mlp(x))
+        x = self._residual(x, self.ln1, lambda y: self.dropout1(self.self_attention(y, y, y, x_mask)))
+        attend = lambda y: self.dropout2(self.cross_attention(y, memory, memory, memory_mask))  # noqa: E731
+        x = self._residual(x, self.ln2, attend)
+        return self._residual(x, self.ln3, self._mlp(self.dropout3))
 
 
-class TransformerDecoder(Module):
-    """A stack of :class:`TransformerDecoderLayer`, with a last normalisation.
+class _TransformerStack(Module):
+    """Layers of one kind and a last normalization."""
+
+    _layer: ClassVar[type[Module]]
+
+    def __init__(
+        self, num_layers: int, dims: int, num_heads: int, mlp_dims: int | None = None, dropout: float = 0.0,
+        activation: Activation = relu, norm_first: bool = True, checkpoint: bool = False,
+    ) -> None:
+        super().__init__()
+        settings = (dims, num_heads, mlp_dims, dropout, activation, norm_first)
+        self.layers = [self._layer(*settings) for _ in range(num_layers)]
+        self.ln, self.checkpoint = LayerNorm(dims), checkpoint
+
+    def _run(self, x: mx.array, *inputs: mx.array | None) -> mx.array:
+        for layer in map(checkpointed, self.layers) if self.checkpoint else self.layers:
+            x = layer(x, *inputs)
+        return self.ln(x)
+
+
+class TransformerEncoder(_TransformerStack):
+    """A stack of :class:`TransformerEncoderLayer`, with a last normalization.
 
     Parameters
     ----------
     num_layers : int
         The number of layers.
-    dims : int
-        The number of features.
-    num_heads : int
-        The number of heads.
-    mlp_dims : int, optional
-        The hidden size of the layers' networks. Default: ``4 * dims``.
-    dropout : float
-        The probability of dropout. Default: ``0.0``.
-    activation : callable
-        The activation of the layers' networks. Default: :func:`relu`.
-    norm_first : bool
-        Whether to normalise before each part instead of after it. Default:
-        ``True``.
+    dims, num_heads, mlp_dims, dropout, activation, norm_first
+        As for :class:`TransformerEncoderLayer`.
     checkpoint : bool
-        Whether to compute the layers again for the gradient instead of keeping
-        their intermediate results. Default: ``False``.
+        Whether the gradient computes intermediate results of the layers again instead of keeping them. Default:
+        ``False``.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
+    >>> nn.TransformerEncoder(2, 16, 4)(mx.zeros((1, 5, 16)), None).shape
+    (1, 5, 16)
+    """
+
+    _layer = TransformerEncoderLayer
+
+    def __call__(self, x: mx.array, mask: mx.array | None) -> mx.array:
+        """Apply all layers, see :meth:`TransformerEncoderLayer.__call__`."""
+        return self._run(x, mask)
+
+
+class TransformerDecoder(_TransformerStack):
+    """A stack of :class:`TransformerDecoderLayer`, with a last normalization.
+
+    Parameters
+    ----------
+    num_layers, dims, num_heads, mlp_dims, dropout, activation, norm_first, checkpoint
+        As for :class:`TransformerEncoder`.
+
+    Examples
+    --------
     >>> x, memory = mx.zeros((1, 5, 16)), mx.zeros((1, 7, 16))
     >>> nn.TransformerDecoder(2, 16, 4)(x, memory, None, None).shape
     (1, 5, 16)
     """
 
-    def __init__(
-        self,
-        num_layers: int,
-        dims: int,
-        num_heads: int,
-        mlp_dims: Optional[int] = None,
-        dropout: float = 0.0,
-        activation: Callable[[Any], Any] = relu,
-        norm_first: bool = True,
-        checkpoint: bool = False,
-    ) -> None:
-        super().__init__()
-        self.layers = [
-            TransformerDecoderLayer(
-                dims, num_heads, mlp_dims, dropout, activation, norm_first
-            )
-            for _ in range(num_layers)
-        ]
-        self.ln = LayerNorm(dims)
-        self.checkpoint = checkpoint
+    _layer = TransformerDecoderLayer
 
     def __call__(
-        self,
-        x: mx.array,
-        memory: mx.array,
-        x_mask: Optional[mx.array],
-        memory_mask: Optional[mx.array],
+        self, x: mx.array, memory: mx.array, x_mask: mx.array | None, memory_mask: mx.array | None
     ) -> mx.array:
-        """Apply all layers.
-
-        Parameters
-        ----------
-        x : array
-            Of shape ``(batch, length, dims)``.
-        memory : array
-            What to attend to, of shape ``(batch, memory length, dims)``.
-        x_mask : array or None
-            The mask of the self-attention.
-        memory_mask : array or None
-            The mask of the attention to the memory.
-
-        Returns
-        -------
-        array
-            Of the shape of ``x``.
-        """
-        for layer in self.layers:
-            if self.checkpoint:
-                layer = checkpointed(layer)
-            x = layer(x, memory, x_mask, memory_mask)
-        return self.ln(x)
+        """Apply all layers, see :meth:`TransformerDecoderLayer.__call__`."""
+        return self._run(x, memory, x_mask, memory_mask)
 
 
 class Transformer(Module):
@@ -492,63 +319,35 @@ class Transformer(Module):
         The number of layers of the encoder. Default: ``6``.
     num_decoder_layers : int
         The number of layers of the decoder. Default: ``6``.
-    mlp_dims : int, optional
-        The hidden size of the layers' networks. Default: ``4 * dims``.
-    dropout : float
-        The probability of dropout. Default: ``0.0``.
-    activation : callable
-        The activation of the layers' networks. Default: :func:`relu`.
+    mlp_dims, dropout, activation, norm_first, checkpoint
+        As for :class:`TransformerEncoder`.
     custom_encoder : Module, optional
-        Used instead of a :class:`TransformerEncoder`.
+        Replaces the :class:`TransformerEncoder`.
     custom_decoder : Module, optional
-        Used instead of a :class:`TransformerDecoder`.
-    norm_first : bool
-        Whether to normalise before each part instead of after it. Default:
-        ``True``.
-    checkpoint : bool
-        Whether to compute the layers again for the gradient instead of keeping
-        their intermediate results. Default: ``False``.
+        Replaces the :class:`TransformerDecoder`.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> model = nn.Transformer(16, 4, num_encoder_layers=1, num_decoder_layers=1)
     >>> model(mx.zeros((1, 7, 16)), mx.zeros((1, 5, 16)), None, None, None).shape
     (1, 5, 16)
     """
 
     def __init__(
-        self,
-        dims: int = 512,
-        num_heads: int = 8,
-        num_encoder_layers: int = 6,
-        num_decoder_layers: int = 6,
-        mlp_dims: Optional[int] = None,
-        dropout: float = 0.0,
-        activation: Callable[[Any], Any] = relu,
-        custom_encoder: Optional[Any] = None,
-        custom_decoder: Optional[Any] = None,
-        norm_first: bool = True,
+        self, dims: int = 512, num_heads: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
+        mlp_dims: int | None = None, dropout: float = 0.0, activation: Activation = relu,
+        custom_encoder: Any | None = None, custom_decoder: Any | None = None, norm_first: bool = True,
         checkpoint: bool = False,
     ) -> None:
         super().__init__()
-        shared = (dims, num_heads, mlp_dims, dropout, activation, norm_first, checkpoint)
+        settings = (dims, num_heads, mlp_dims, dropout, activation, norm_first, checkpoint)
         # A module without items is false, hence the comparisons with None.
-        if custom_encoder is None:
-            custom_encoder = TransformerEncoder(num_encoder_layers, *shared)
-        self.encoder = custom_encoder
-        if custom_decoder is None:
-            custom_decoder = TransformerDecoder(num_decoder_layers, *shared)
-        self.decoder = custom_decoder
+        self.encoder = TransformerEncoder(num_encoder_layers, *settings) if custom_encoder is None else custom_encoder
+        self.decoder = TransformerDecoder(num_decoder_layers, *settings) if custom_decoder is None else custom_decoder
 
     def __call__(
-        self,
-        src: mx.array,
-        tgt: mx.array,
-        src_mask: Optional[mx.array],
-        tgt_mask: Optional[mx.array],
-        memory_mask: Optional[mx.array],
+        self, src: mx.array, tgt: mx.array, src_mask: mx.array | None, tgt_mask: mx.array | None,
+        memory_mask: mx.array | None,
     ) -> mx.array:
         """Encode a source and decode a target.
 
@@ -570,5 +369,4 @@ class Transformer(Module):
         array
             Of the shape of ``tgt``.
         """
-        memory = self.encoder(src, src_mask)
-        return self.decoder(tgt, memory, tgt_mask, memory_mask)
+        return self.decoder(tgt, self.encoder(src, src_mask), tgt_mask, memory_mask)

@@ -1,24 +1,27 @@
 """Resizing of signals, images and volumes, channels last.
 
-All modes but the plain repetition are separable: each spatial axis is resized
-on its own, as a weighted sum of rows picked from the input.
+Linear and cubic interpolation are separable: each spatial axis is resized on its own, as a weighted sum of rows
+gathered from the input.
 """
 
 import math
-from typing import Callable, List, Literal, Sequence, Tuple, Union
+from typing import Callable, Literal, Sequence
 
 import hesper.core as mx
 
+from ._parameters import describe
 from .base import Module
 
 __all__ = ["Upsample", "upsample_cubic", "upsample_linear", "upsample_nearest"]
 
-# The rows to pick for one tap of the filter, and their weights.
-Tap = Tuple[mx.array, mx.array]
+# The rows to gather for one tap of the filter, and their weights.
+Tap = tuple[mx.array, mx.array]
+# From the size of an axis and its scale to the taps.
+Taps = Callable[[int, float], list[Tap]]
 
 
 def _positions(size: int, scale: float, align_corners: bool) -> mx.array:
-    """Where the rows of the output lie in the input, as fractional indices."""
+    """The rows of the output as fractional rows of the input."""
     out = int(scale * size)
     rows = mx.arange(out, dtype=mx.float32)
     if align_corners:
@@ -42,7 +45,7 @@ def _clipped(rows: mx.array, size: int) -> mx.array:
     return mx.clip(rows, 0, size - 1)
 
 
-def _linear_taps(size: int, scale: float, align_corners: bool) -> List[Tap]:
+def _linear_taps(size: int, scale: float, align_corners: bool) -> list[Tap]:
     position = _clipped(_positions(size, scale, align_corners), size)
     left = mx.floor(position)
     weight = position - left
@@ -61,44 +64,40 @@ def _cubic(distance: mx.array, a: float) -> mx.array:
     return mx.where(d <= 1, near, mx.where(d < 2, far, 0))
 
 
-def _cubic_taps(size: int, scale: float, align_corners: bool) -> List[Tap]:
+def _cubic_taps(size: int, scale: float, align_corners: bool) -> list[Tap]:
     position = _positions(size, scale, align_corners)
     first = mx.floor(position)
     rows = [first + offset for offset in (-1, 0, 1, 2)]
     return [(_clipped(r, size), _cubic(mx.abs(position - r), -0.75)) for r in rows]
 
 
-def _antialiased_taps(
-    size: int, scale: float, kernel: Callable[[mx.array], mx.array], support: float
-) -> List[Tap]:
+def _antialiased_taps(kernel: Callable[[mx.array], mx.array], support: float) -> Taps:
     """Taps of a kernel that is stretched when the output is the smaller one.
 
-    Rows outside of the input have no weight, and those of the others sum to
-    one.
+    Rows outside of the input have no weight, and the weights of the others sum to one.
     """
-    position = _positions(size, scale, align_corners=False)
-    stretch = max(1.0, 1 / scale)
-    reach = math.ceil(support * stretch)
-    first = mx.floor(position)
-    rows = [first + offset for offset in range(-reach, reach + 1)]
-    weights = [
-        mx.where((r >= 0) & (r < size), kernel(mx.abs(position - r) / stretch), 0)
-        for r in rows
-    ]
-    total = sum(weights)
-    total = mx.where(total > 0, total, 1)
-    return [(_clipped(r, size), w / total) for r, w in zip(rows, weights)]
+
+    def taps(size: int, scale: float) -> list[Tap]:
+        position = _positions(size, scale, align_corners=False)
+        stretch = max(1.0, 1 / scale)
+        reach = math.ceil(support * stretch)
+        first = mx.floor(position)
+        rows = [first + offset for offset in range(-reach, reach + 1)]
+        weights = [mx.where((r >= 0) & (r < size), kernel(mx.abs(position - r) / stretch), 0) for r in rows]
+        total = sum(weights)
+        total = mx.where(total > 0, total, 1)
+        return [(_clipped(r, size), w / total) for r, w in zip(rows, weights)]
+
+    return taps
 
 
-def _resize(
-    x: mx.array, scales: Sequence[float], taps: Callable[[int, float], List[Tap]]
-) -> mx.array:
-    """Resize axis after axis with the taps for its size and scale."""
+def _resize(x: mx.array, scales: Sequence[float], taps: Taps) -> mx.array:
+    """Resize one axis after the other."""
     for axis, scale in enumerate(scales, start=1):
         shape = [1] * x.ndim
         shape[axis] = -1
         x = sum(
-            mx.take(x, rows.astype(mx.int32), axis=axis) * weight.reshape(shape)
+            mx.take(x, rows.astype(mx.int32), axis) * weight.reshape(shape)
             for rows, weight in taps(x.shape[axis], scale)
         )
     return x
@@ -106,10 +105,7 @@ def _resize(
 
 def _check_antialias(align_corners: bool, antialias: bool) -> None:
     if align_corners and antialias:
-        raise ValueError(
-            "[Upsample] antialias=True with align_corners=True is not supported. Use "
-            "align_corners=False for antialiased interpolation."
-        )
+        raise ValueError("cannot resize with antialias=True and align_corners=True; use align_corners=False")
 
 
 def upsample_nearest(x: mx.array, scale_factor: Sequence[float]) -> mx.array:
@@ -122,43 +118,32 @@ def upsample_nearest(x: mx.array, scale_factor: Sequence[float]) -> mx.array:
     scale_factor : sequence of float
         The factor for each spatial axis.
 
-    Returns
-    -------
-    array
-        The resized input.
-
     Examples
     --------
-    >>> import hesper.core as mx
     >>> from hesper.nn.layers.upsample import upsample_nearest
     >>> upsample_nearest(mx.array([[[1], [2]]]), (2,)).flatten().tolist()
     [1, 1, 2, 2]
     """
-    spatial = x.ndim - 2
-    if spatial != len(scale_factor):
-        raise ValueError("A scale needs to be provided for each spatial dimension")
-
-    if all(int(s) == s and s >= 1 for s in scale_factor):
-        # Whole factors repeat entries, which a broadcast does without indices.
-        before, after, result = [x.shape[0]], [x.shape[0]], [x.shape[0]]
-        for size, s in zip(x.shape[1:-1], map(int, scale_factor)):
-            before += [size, 1]
-            after += [size, s]
-            result.append(size * s)
-        channels = x.shape[-1]
-        x = mx.broadcast_to(x.reshape(*before, channels), (*after, channels))
-        return x.reshape(*result, channels)
-
+    batch, *spatial, channels = x.shape
+    if len(spatial) != len(scale_factor):
+        raise ValueError(
+            f"cannot resize an input of shape {x.shape} by {scale_factor}; give a factor for each of its "
+            f"{len(spatial)} spatial axes"
+        )
+    if all(s >= 1 and int(s) == s for s in scale_factor):
+        # Integer factors repeat entries: a broadcast needs no indices.
+        repeats = [int(s) for s in scale_factor]
+        before = [length for size in spatial for length in (size, 1)]
+        after = [length for pair in zip(spatial, repeats) for length in pair]
+        x = mx.broadcast_to(x.reshape(batch, *before, channels), (batch, *after, channels))
+        return x.reshape(batch, *(size * s for size, s in zip(spatial, repeats)), channels)
     for axis, s in enumerate(scale_factor, start=1):
-        x = mx.take(x, _nearest_rows(x.shape[axis], s), axis=axis)
+        x = mx.take(x, _nearest_rows(x.shape[axis], s), axis)
     return x
 
 
 def upsample_linear(
-    x: mx.array,
-    scale_factor: Sequence[float],
-    align_corners: bool = False,
-    antialias: bool = False,
+    x: mx.array, scale_factor: Sequence[float], align_corners: bool = False, antialias: bool = False
 ) -> mx.array:
     """Resize with (bi-, tri-) linear interpolation.
 
@@ -169,72 +154,45 @@ def upsample_linear(
     scale_factor : sequence of float
         The factor for each spatial axis.
     align_corners : bool
-        Whether the first and last entries of input and output coincide.
-        Default: ``False``.
+        Whether the first and last entries of input and output coincide. Default: ``False``.
     antialias : bool
         Whether to widen the filter when shrinking. Default: ``False``.
 
-    Returns
-    -------
-    array
-        The resized input.
-
     Examples
     --------
-    >>> import hesper.core as mx
     >>> from hesper.nn.layers.upsample import upsample_linear
     >>> upsample_linear(mx.array([[[1.0], [2.0]]]), (2,)).flatten().tolist()
     [1.0, 1.25, 1.75, 2.0]
     """
     _check_antialias(align_corners, antialias)
-    if antialias:
-        return _resize(
-            x, scale_factor, lambda n, s: _antialiased_taps(n, s, _triangle, 1)
-        )
-    return _resize(x, scale_factor, lambda n, s: _linear_taps(n, s, align_corners))
+    taps = _antialiased_taps(_triangle, 1) if antialias else lambda n, s: _linear_taps(n, s, align_corners)
+    return _resize(x, scale_factor, taps)
 
 
 def upsample_cubic(
-    x: mx.array,
-    scale_factor: Sequence[float],
-    align_corners: bool = False,
-    antialias: bool = False,
+    x: mx.array, scale_factor: Sequence[float], align_corners: bool = False, antialias: bool = False
 ) -> mx.array:
     """Resize with (bi-) cubic interpolation.
 
     Parameters
     ----------
-    x : array
-        The input, with the spatial axes between the first and the last.
-    scale_factor : sequence of float
-        The factor for each spatial axis.
-    align_corners : bool
-        Whether the first and last entries of input and output coincide.
-        Default: ``False``.
+    x, scale_factor, align_corners
+        As for :func:`upsample_linear`.
     antialias : bool
-        Whether to widen the filter when shrinking, and to use the
-        coefficient -0.5 instead of -0.75. Default: ``False``.
-
-    Returns
-    -------
-    array
-        The resized input.
+        Whether to widen the filter when shrinking, and to use the coefficient -0.5 instead of -0.75. Default:
+        ``False``.
 
     Examples
     --------
-    >>> import hesper.core as mx
     >>> from hesper.nn.layers.upsample import upsample_cubic
     >>> upsample_cubic(mx.zeros((1, 4, 4, 3)), (2, 2)).shape
     (1, 8, 8, 3)
     """
     _check_antialias(align_corners, antialias)
-    if antialias:
-        return _resize(
-            x,
-            scale_factor,
-            lambda n, s: _antialiased_taps(n, s, lambda d: _cubic(d, -0.5), 2),
-        )
-    return _resize(x, scale_factor, lambda n, s: _cubic_taps(n, s, align_corners))
+    taps = (
+        _antialiased_taps(lambda d: _cubic(d, -0.5), 2) if antialias else lambda n, s: _cubic_taps(n, s, align_corners)
+    )
+    return _resize(x, scale_factor, taps)
 
 
 class Upsample(Module):
@@ -245,24 +203,22 @@ class Upsample(Module):
     scale_factor : float or tuple of float
         The factor for all spatial axes, or one for each of them.
     mode : {'nearest', 'linear', 'cubic'}
-        How to compute new entries. Default: ``'nearest'``.
+        The interpolation. Default: ``'nearest'``.
     align_corners : bool
-        Whether the first and last entries of input and output coincide, for
-        linear and cubic interpolation. Default: ``False``.
+        Whether the first and last entries of input and output coincide, for linear and cubic interpolation. Default:
+        ``False``.
     antialias : bool
-        Whether to widen the filter when shrinking, for linear and cubic
-        interpolation without ``align_corners``. Default: ``False``.
+        Whether to widen the filter when shrinking, for linear and cubic interpolation without ``align_corners``.
+        Default: ``False``.
 
     Raises
     ------
     ValueError
-        If the mode is unknown, ``antialias`` does not go with the other
-        arguments, or the input does not fit ``scale_factor``.
+        If the mode is unknown, ``antialias`` is not supported with the other arguments, or the input does not fit
+        ``scale_factor``.
 
     Examples
     --------
-    >>> import hesper.core as mx
-    >>> import hesper.nn as nn
     >>> x = mx.array([[[1.0], [2.0]]])
     >>> nn.Upsample(2)(x).flatten().tolist()
     [1.0, 1.0, 2.0, 2.0]
@@ -271,50 +227,33 @@ class Upsample(Module):
     """
 
     def __init__(
-        self,
-        scale_factor: Union[float, Tuple],
-        mode: Literal["nearest", "linear", "cubic"] = "nearest",
-        align_corners: bool = False,
-        antialias: bool = False,
+        self, scale_factor: float | tuple, mode: Literal["nearest", "linear", "cubic"] = "nearest",
+        align_corners: bool = False, antialias: bool = False,
     ) -> None:
         super().__init__()
         if mode not in ("nearest", "linear", "cubic"):
-            raise ValueError(f"[Upsample] Got unsupported upsampling algorithm: {mode}")
-        if antialias and mode == "nearest":
-            raise ValueError(
-                "[Upsample] Antialiasing is not supported for nearest neighbor upsampling"
-            )
+            raise ValueError(f"cannot resize with mode {mode!r}; choose 'nearest', 'linear' or 'cubic'")
+        if mode == "nearest" and antialias:
+            raise ValueError("cannot antialias in mode 'nearest'; use 'linear' or 'cubic'")
         _check_antialias(align_corners, antialias)
-        if isinstance(scale_factor, (list, tuple)):
-            self.scale_factor = tuple(map(float, scale_factor))
-        else:
-            self.scale_factor = float(scale_factor)
-        self.mode = mode
-        self.align_corners = align_corners
-        self.antialias = antialias
+        several = isinstance(scale_factor, (list, tuple))
+        self.scale_factor = tuple(map(float, scale_factor)) if several else float(scale_factor)
+        self.mode, self.align_corners, self.antialias = mode, align_corners, antialias
 
     def _extra_repr(self) -> str:
-        return (
-            f"scale_factor={self.scale_factor}, mode={self.mode!r}, "
-            f"align_corners={self.align_corners}"
-            + (f", antialias={self.antialias}" if self.antialias else "")
+        optional = {"antialias": True} if self.antialias else {}
+        return describe(
+            scale_factor=self.scale_factor, mode=repr(self.mode), align_corners=self.align_corners, **optional
         )
 
     def __call__(self, x: mx.array) -> mx.array:
-        spatial = x.ndim - 2
-        if spatial <= 0:
-            raise ValueError(
-                "[Upsample] The input should have at least 1 spatial dimension which "
-                f"means it should be at least 3D but {x.ndim}D was provided"
-            )
-        scales = self.scale_factor
+        spatial, scales = x.ndim - 2, self.scale_factor
         if not isinstance(scales, tuple):
             scales = (scales,) * spatial
-        elif len(scales) != spatial:
+        if spatial < 1 or len(scales) != spatial:
             raise ValueError(
-                "[Upsample] One scale per spatial dimension is required but "
-                f"scale_factor={scales} and the number of spatial dimensions were "
-                f"{spatial}"
+                f"cannot resize an input of shape {x.shape} by {self.scale_factor}; it needs a batch axis, a spatial "
+                "axis for each factor and channels"
             )
         if self.mode == "nearest":
             return upsample_nearest(x, scales)
