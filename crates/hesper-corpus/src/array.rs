@@ -53,25 +53,6 @@ impl DType {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::Complex64)
     }
 
-    /// The type's name in kernel text.
-    pub fn metal_name(self) -> &'static str {
-        match self {
-            DType::Bool => "bool",
-            DType::U8 => "uint8_t",
-            DType::U16 => "uint16_t",
-            DType::U32 => "uint32_t",
-            DType::U64 => "uint64_t",
-            DType::I8 => "int8_t",
-            DType::I16 => "int16_t",
-            DType::I32 => "int32_t",
-            DType::I64 => "int64_t",
-            DType::F16 => "float16_t",
-            DType::BF16 => "bfloat16_t",
-            DType::F32 => "float",
-            DType::Complex64 => "complex64_t",
-        }
-    }
-
     /// Rounds a number to this type and back (floating-point types only; others are returned as they are).
     pub fn round(self, value: f64) -> f64 {
         match self {

@@ -545,7 +545,7 @@ fn check_name(kernel: &str, name: &str) -> Result<(), CustomKernelError> {
     Err(CustomKernelError::BadName { kernel: kernel.into(), name: name.into(), why })
 }
 
-/// The identifiers of a text, comments and strings included: naming too much does no harm.
+/// The identifiers of a text, comments and strings included: an extra name does no harm.
 fn identifiers(text: &str) -> HashSet<&str> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|w| !w.is_empty()).collect()
 }

@@ -16,7 +16,7 @@ pub const MAX_THREADS_PER_THREADGROUP: u64 = 1024;
 
 /// Size of a launch. The grid counts *threads*; where it is no multiple of the threadgroup, the
 /// last groups along an axis are smaller.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Launch {
     /// Threads along x, y, z. An axis of 0 launches nothing.
     pub grid: [u64; 3],
@@ -34,7 +34,9 @@ pub enum LaunchError {
     )]
     Threadgroup([u64; 3]),
     /// The grid's thread count does not fit 64 bits, or an axis is beyond 2^48.
-    #[error("grid {0:?} is too large")]
+    #[error(
+        "grid {0:?} is too large: an axis takes at most 2^48 threads, and their product must fit 64 bits"
+    )]
     Grid([u64; 3]),
     /// The number of bindings is wrong.
     #[error("kernel {kernel} takes {expected} arguments, {found} were bound")]

@@ -301,8 +301,8 @@ impl Generator {
                 self.b.unary(op, a)
             }
             9 if s.is_float() => {
-                let op = self.r.pick(&[TestOp::IsNan, TestOp::IsFinite, TestOp::SignBit]);
-                self.b.test(op, a)
+                let op = self.r.pick(&[UnaryOp::IsNan, UnaryOp::IsFinite, UnaryOp::SignBit]);
+                self.b.unary(op, a)
             }
             _ => {
                 let op = self.binary_op(s);

@@ -246,9 +246,8 @@ fn operation(b: &mut Builder, r: &mut Random, all: &[Scalar], pool: &[ValueId], 
             b.select(c, x, y)
         }
         2 if s.is_float() => {
-            let test =
-                r.pick(&[TestOp::IsNan, TestOp::IsInf, TestOp::IsFinite, TestOp::IsNormal, TestOp::SignBit]);
-            b.test(test, a)
+            use UnaryOp::*;
+            b.unary(r.pick(&[IsNan, IsInf, IsFinite, IsNormal, SignBit]), a)
         }
         3 if s != Scalar::Bool => {
             let op = r.pick(&[TernaryOp::Fma, TernaryOp::Clamp]);

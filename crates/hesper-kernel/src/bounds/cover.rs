@@ -1,21 +1,21 @@
-//! Which buffers a kernel's stores cover: every byte is written by some thread.
+//! Which buffers the stores of a kernel cover: every byte is written by some thread.
 //!
 //! A store's byte offset is a sum over positions in the grid and iterations of loops, which take every value of their
-//! range independently of each other. Such a sum takes every value of a range if each factor is at most as large as what
-//! the smaller ones reach together.
+//! range independently of each other. Such a sum takes every value of a range if no factor exceeds the span of the
+//! terms with smaller factors.
 
-use super::expr::{Arith, Expr, Exprs, Id, Kind};
-use super::walk::{Found, Literal, Store};
+use super::expr::{Arith, Expr, Exprs, Id, SymbolKind};
+use super::walk::{Constraint, Literal, Store, WalkResult};
 
-/// Conditions that are not taken apart.
+/// Conditions of one store; with more it counts as not performed.
 const MAX_LITERALS: usize = 8;
-/// Stores of one buffer that are looked at.
+/// Stores of one buffer; with more it counts as not covered.
 const MAX_STORES: usize = 256;
 
-/// How often pieces are joined and grow: as many terms as they may have.
+/// Rounds of absorbing terms and joining pieces.
 const MAX_ROUNDS: usize = 8;
 
-/// A summand: its factor, and the values that it takes.
+/// A summand `factor * atom`, with the range of the atom.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Term {
     atom: Id,
@@ -24,8 +24,8 @@ struct Term {
     hi: i128,
 }
 
-/// Whether a parameter of `len` bytes is written everywhere.
-pub(super) fn is_covered(found: &mut Found, param: u32, len: u64) -> bool {
+/// Whether every byte of a parameter of `len` bytes is written.
+pub(super) fn is_covered(found: &mut WalkResult, param: u32, len: u64) -> bool {
     if len == 0 {
         return true;
     }
@@ -37,31 +37,33 @@ pub(super) fn is_covered(found: &mut Found, param: u32, len: u64) -> bool {
         return false;
     }
     resolve(&mut stores);
-    let mut pieces: Vec<Piece> = stores.iter().filter_map(|store| piece(&found.exprs, store)).collect();
+    let mut pieces: Vec<CoveredBytes> =
+        stores.iter().filter_map(|store| piece(&found.exprs, store)).collect();
     for _ in 0..MAX_ROUNDS {
-        pieces.iter_mut().for_each(Piece::absorb);
+        pieces.iter_mut().for_each(CoveredBytes::absorb);
         unite(&mut pieces);
     }
-    let whole = |piece: &Piece| piece.open.is_empty() && piece.start <= 0 && piece.end() >= i128::from(len);
+    let whole =
+        |piece: &CoveredBytes| piece.open.is_empty() && piece.start <= 0 && piece.end() >= i128::from(len);
     pieces.iter().any(whole)
 }
 
-/// Bytes that are written for all values of the open terms: so many from `start` on, moved by the terms.
+/// The bytes `start..start + long`, shifted by every value of the open terms.
 #[derive(Clone, Debug)]
-struct Piece {
+struct CoveredBytes {
     start: i128,
     long: i128,
     /// The smallest factor last.
     open: Vec<Term>,
 }
 
-impl Piece {
+impl CoveredBytes {
     fn end(&self) -> i128 {
         self.start.saturating_add(self.long)
     }
 
-    /// Whether the open terms are the same but for the values that the last one takes, of which some are the same.
-    fn shares_range(&self, other: &Piece) -> bool {
+    /// Whether the open terms differ only in the range of the last one, and the ranges overlap.
+    fn shares_range(&self, other: &CoveredBytes) -> bool {
         let (Some((a, rest)), Some((b, others))) = (self.open.split_last(), other.open.split_last()) else {
             return false;
         };
@@ -73,15 +75,15 @@ impl Piece {
             && a.lo.max(b.lo) <= a.hi.min(b.hi)
     }
 
-    fn common_range(&self, other: &Piece) -> (i128, i128) {
+    fn common_range(&self, other: &CoveredBytes) -> (i128, i128) {
         match (self.open.last(), other.open.last()) {
             (Some(a), Some(b)) => (a.lo.max(b.lo), a.hi.min(b.hi)),
             _ => (0, 0),
         }
     }
 
-    /// Keeps a range of the last term's values; gives the rest.
-    fn cut(&mut self, lo: i128, hi: i128) -> Vec<Piece> {
+    /// Restricts the last term to a range; gives the pieces outside of it.
+    fn cut(&mut self, lo: i128, hi: i128) -> Vec<CoveredBytes> {
         let Some(last) = self.open.last().copied() else { return Vec::new() };
         let with = |lo: i128, hi: i128| {
             let mut piece = self.clone();
@@ -96,7 +98,7 @@ impl Piece {
         rest
     }
 
-    /// Moves terms into the range as long as that leaves no gaps.
+    /// Extends the bytes by terms as long as that leaves no gaps.
     fn absorb(&mut self) {
         while let Some(term) = self.open.last() {
             let step = term.factor.abs();
@@ -112,11 +114,11 @@ impl Piece {
 }
 
 /// Joins pieces with the same open terms that touch each other.
-fn unite(pieces: &mut Vec<Piece>) {
+fn unite(pieces: &mut Vec<CoveredBytes>) {
     pieces.sort_by_key(|piece| piece.start);
-    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
+    let mut joined: Vec<CoveredBytes> = Vec::with_capacity(pieces.len());
     for mut piece in pieces.drain(..) {
-        // Where the last terms have different ranges, what both have is joined, the rest stays apart.
+        // If the ranges of the last terms differ, their intersection is joined and the rest stays apart.
         let partner = joined.iter().position(|other| other.shares_range(&piece));
         if let Some(partner) = partner.filter(|_| joined.len() < MAX_STORES) {
             let (lo, hi) = joined[partner].common_range(&piece);
@@ -132,17 +134,17 @@ fn unite(pieces: &mut Vec<Piece>) {
     *pieces = joined;
 }
 
-/// Two stores to one place of which one is performed where a condition holds and the other where it does not are one.
+/// Merges stores to one offset of which one is performed if a condition holds and the other if it does not.
 fn resolve(stores: &mut Vec<Store>) {
     let opposite = |a: &Store, b: &Store| -> Option<usize> {
-        if a.at != b.at || a.width != b.width || a.path.len() != b.path.len() {
+        if a.offset != b.offset || a.width != b.width || a.path.len() != b.path.len() {
             return None;
         }
         let different: Vec<usize> = (0..a.path.len()).filter(|&i| a.path[i] != b.path[i]).collect();
         match different[..] {
             [i] => {
                 let (x, y) = (&a.path[i], &b.path[i]);
-                (x.cond.is_some() && x.cond == y.cond && x.so != y.so).then_some(i)
+                (x.cond.is_some() && x.cond == y.cond && x.holds != y.holds).then_some(i)
             }
             _ => None,
         }
@@ -161,19 +163,19 @@ fn resolve(stores: &mut Vec<Store>) {
     }
 }
 
-/// The bytes that all threads' stores write together, if it is known which threads perform them.
-fn piece(exprs: &Exprs, store: &Store) -> Option<Piece> {
+/// The bytes that a store writes over all threads, if it is known which threads perform it.
+fn piece(exprs: &Exprs, store: &Store) -> Option<CoveredBytes> {
     let mut terms = Vec::new();
-    for &(atom, factor) in &store.at.terms {
+    for &(atom, factor) in &store.offset.terms {
         let (lo, hi) = values(exprs, atom)?;
         terms.push(Term { atom, factor, lo, hi });
     }
     let limits = limits(&store.path)?;
-    // Conditions on something else must hold somewhere, whatever the terms are.
+    // Atoms that only conditions name must satisfy them for some value.
     let mut atoms: Vec<Id> = terms.iter().map(|term| term.atom).collect();
     let mut others: Vec<Term> = Vec::new();
-    for (sum, _, _) in limits.iter() {
-        for &(atom, _) in &sum.terms {
+    for limit in &limits {
+        for &(atom, _) in &limit.sum.terms {
             if !atoms.contains(&atom) {
                 let (lo, hi) = values(exprs, atom)?;
                 atoms.push(atom);
@@ -184,9 +186,9 @@ fn piece(exprs: &Exprs, store: &Store) -> Option<Piece> {
     if !are_independent(exprs, &atoms) {
         return None;
     }
-    // Of one atom.
-    for (sum, least, most) in limits.iter().filter(|limit| limit.0.terms.len() <= 1) {
-        let (least, most) = (least - sum.constant, most - sum.constant);
+    // Constraints on one atom.
+    for Constraint { sum, min, max } in limits.iter().filter(|limit| limit.sum.terms.len() <= 1) {
+        let (least, most) = (min - sum.constant, max - sum.constant);
         let Some(&(atom, factor)) = sum.terms.first() else {
             if least > 0 || most < 0 {
                 return None;
@@ -202,8 +204,8 @@ fn piece(exprs: &Exprs, store: &Store) -> Option<Piece> {
             return None;
         }
     }
-    // Of several, which the offset has in the same proportions.
-    for (sum, least, most) in limits.iter().filter(|limit| limit.0.terms.len() > 1) {
+    // Constraints on several atoms, which the offset must have in the same proportions.
+    for Constraint { sum, min, max } in limits.iter().filter(|limit| limit.sum.terms.len() > 1) {
         let sign = if sum.terms.iter().all(|term| term.1 > 0) {
             1
         } else if sum.terms.iter().all(|term| term.1 < 0) {
@@ -212,9 +214,9 @@ fn piece(exprs: &Exprs, store: &Store) -> Option<Piece> {
             return None;
         };
         let (least, most) = if sign > 0 {
-            (least - sum.constant, most - sum.constant)
+            (min - sum.constant, max - sum.constant)
         } else {
-            (sum.constant - most, sum.constant - least)
+            (sum.constant - max, sum.constant - min)
         };
         let mut part = Vec::new();
         let mut by: Option<i128> = None;
@@ -229,7 +231,7 @@ fn piece(exprs: &Exprs, store: &Store) -> Option<Piece> {
             part.push(Term { factor, ..term });
         }
         part.sort_by_key(|term| std::cmp::Reverse(term.factor.abs()));
-        let mut values = Piece { start: 0, long: 1, open: part.clone() };
+        let mut values = CoveredBytes { start: 0, long: 1, open: part.clone() };
         values.absorb();
         if !values.open.is_empty() {
             return None;
@@ -238,10 +240,10 @@ fn piece(exprs: &Exprs, store: &Store) -> Option<Piece> {
         if lo > hi {
             return None;
         }
-        // No other condition may name what has become one term.
+        // No other constraint may name the atoms that have become one term.
         let atom = part.first()?.atom;
-        let named = |limit: &&(super::expr::Linear, i128, i128)| {
-            limit.0.terms.iter().any(|term| part.iter().any(|part| part.atom == term.0))
+        let named = |limit: &&Constraint| {
+            limit.sum.terms.iter().any(|term| part.iter().any(|part| part.atom == term.0))
         };
         if limits.iter().filter(named).count() != 1 {
             return None;
@@ -249,30 +251,30 @@ fn piece(exprs: &Exprs, store: &Store) -> Option<Piece> {
         terms.push(Term { atom, factor: by?, lo, hi });
     }
     terms.sort_by_key(|term| std::cmp::Reverse(term.factor.abs()));
-    Some(Piece { start: store.at.constant, long: store.width, open: terms })
+    Some(CoveredBytes { start: store.offset.constant, long: store.width, open: terms })
 }
 
-/// What the literals say together.
-fn limits(path: &[Literal]) -> Option<Vec<(super::expr::Linear, i128, i128)>> {
+/// The constraints of all literals.
+fn limits(path: &[Literal]) -> Option<Vec<Constraint>> {
     if path.len() > MAX_LITERALS {
         return None;
     }
     let mut all = Vec::new();
     for literal in path {
-        all.extend(literal.says.as_ref()?.iter().cloned());
+        all.extend(literal.constraints.as_ref()?.iter().cloned());
     }
     Some(all)
 }
 
-/// The values that an atom takes, all of them, if that is known.
+/// The range of an atom that takes every value of it.
 fn values(exprs: &Exprs, atom: Id) -> Option<(i128, i128)> {
     match exprs.get(atom) {
         Expr::Symbol(at) => {
             let symbol = exprs.symbols[at as usize];
             match symbol.kind {
-                Kind::Axis(_) => Some((symbol.range.lo, symbol.range.hi)),
-                Kind::Count(most) => Some((0, most? - 1)),
-                Kind::Other => None,
+                SymbolKind::GridPosition(_) => Some((symbol.range.lo, symbol.range.hi)),
+                SymbolKind::Iteration(most) => Some((0, most? - 1)),
+                SymbolKind::Opaque => None,
             }
         }
         Expr::Binary(op @ (Arith::Div | Arith::Rem), _, a, b) => {
@@ -287,7 +289,7 @@ fn values(exprs: &Exprs, atom: Id) -> Option<(i128, i128)> {
     }
 }
 
-/// How an atom comes from a symbol: divisions, and which half of each; whether all divide evenly.
+/// The symbol that an atom is computed from, by which quotients and remainders, and whether all divide evenly.
 fn origin(exprs: &Exprs, atom: Id) -> (Id, Vec<(Arith, i128)>, bool) {
     match exprs.get(atom) {
         Expr::Binary(op @ (Arith::Div | Arith::Rem), _, a, b) => {
@@ -302,7 +304,7 @@ fn origin(exprs: &Exprs, atom: Id) -> (Id, Vec<(Arith, i128)>, bool) {
     }
 }
 
-/// Whether each of several atoms takes all its values whatever the others are.
+/// Whether each atom takes all its values independently of the others.
 fn are_independent(exprs: &Exprs, atoms: &[Id]) -> bool {
     atoms.iter().enumerate().all(|(i, &a)| {
         atoms[..i].iter().all(|&b| {

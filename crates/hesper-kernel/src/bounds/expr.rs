@@ -1,7 +1,7 @@
-//! Integer expressions of a thread, and the ranges that they are known to lie in.
+//! Integer expressions of a thread, and the ranges that they lie in.
 //!
 //! Expressions are hash-consed: equal expressions of one thread have one number. Each denotes the exact result of the
-//! IR's arithmetic, which wraps around the range of its type; what cannot be expressed is a *symbol*.
+//! IR's arithmetic, which wraps around the range of its type; anything else is a *symbol*.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::ir::{CmpOp, Scalar};
 /// The number of an expression.
 pub(super) type Id = u32;
 
-/// Deeper expressions become symbols, so that walks may recurse.
+/// Deeper expressions become symbols, so that recursion is bounded.
 const MAX_DEPTH: u32 = 48;
 
 /// A range of integers, not empty.
@@ -27,7 +27,7 @@ impl Range {
         Range { lo: x, hi: x }
     }
 
-    /// All values of a type; of one that is no integer, none is known.
+    /// All values of an integer type.
     pub fn of(s: Scalar) -> Range {
         let bits = s.bits();
         match s {
@@ -41,7 +41,7 @@ impl Range {
         (self.lo == self.hi).then_some(self.lo)
     }
 
-    pub fn holds(self, other: Range) -> bool {
+    pub fn contains(self, other: Range) -> bool {
         self.lo <= other.lo && other.hi <= self.hi
     }
 
@@ -94,27 +94,28 @@ pub(super) enum Expr {
     },
     Compare(CmpOp, Id, Id),
     Not(Id),
-    Both(Id, Id),
-    Either(Id, Id),
+    And(Id, Id),
+    Or(Id, Id),
 }
 
 /// What a symbol stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    /// A thread's position in the grid along an axis: takes every value of its range, whatever other axes are.
-    Axis(u8),
-    /// A loop's iteration, from 0 on; at most so many are begun, if that is known.
-    Count(Option<i128>),
-    Other,
+pub(super) enum SymbolKind {
+    /// A thread's position in the grid along an axis: takes every value of its range, independently of other axes.
+    GridPosition(u8),
+    /// The number of a loop's iteration, with a bound on how many begin, if it is known.
+    Iteration(Option<i128>),
+    /// Anything else.
+    Opaque,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbol {
     pub range: Range,
-    pub kind: Kind,
+    pub kind: SymbolKind,
 }
 
-/// What holds at a place of the program beyond what holds everywhere.
+/// Ranges that hold at one point of the program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     list: Vec<(Id, Range)>,
@@ -134,7 +135,7 @@ pub(super) struct Exprs {
     versions: u64,
 }
 
-/// A sum of expressions with factors.
+/// A linear combination of expressions.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(super) struct Linear {
     pub constant: i128,
@@ -163,9 +164,9 @@ impl Linear {
     }
 }
 
-/// Whether values of a type are exact in another.
-fn widens(from: Range, to: Scalar) -> bool {
-    Range::of(to).holds(from)
+/// Whether a type holds all values of a range.
+fn fits(from: Range, to: Scalar) -> bool {
+    Range::of(to).contains(from)
 }
 
 impl Exprs {
@@ -182,12 +183,16 @@ impl Exprs {
         self.intern(Expr::Const(x))
     }
 
-    pub fn symbol(&mut self, range: Range, kind: Kind) -> Id {
+    pub fn symbol(&mut self, range: Range, kind: SymbolKind) -> Id {
         self.symbols.push(Symbol { range, kind });
         self.intern(Expr::Symbol(self.symbols.len() as u32 - 1))
     }
 
-    /// The number of a kind of symbol, if it is one.
+    pub fn opaque(&mut self, range: Range) -> Id {
+        self.symbol(range, SymbolKind::Opaque)
+    }
+
+    /// The number of the symbol that an expression is.
     pub fn as_symbol(&self, id: Id) -> Option<u32> {
         match self.get(id) {
             Expr::Symbol(at) => Some(at),
@@ -204,8 +209,8 @@ impl Exprs {
             Expr::Binary(_, _, a, b)
             | Expr::Induction { start: a, count: b, .. }
             | Expr::Compare(_, a, b)
-            | Expr::Both(a, b)
-            | Expr::Either(a, b) => [Some(a), Some(b)],
+            | Expr::And(a, b)
+            | Expr::Or(a, b) => [Some(a), Some(b)],
             Expr::Convert(_, a) | Expr::Not(a) => [Some(a), None],
         };
         let of = |list: &[u32]| operands.iter().flatten().map(|id| list[*id as usize]).max().unwrap_or(0);
@@ -225,7 +230,7 @@ impl Exprs {
         let id = self.intern(expr);
         if self.depth[id as usize] > MAX_DEPTH {
             let range = self.range(facts, id);
-            return self.symbol(range, Kind::Other);
+            return self.opaque(range);
         }
         id
     }
@@ -234,7 +239,7 @@ impl Exprs {
         let (x, y) = (self.range(facts, a), self.range(facts, b));
         if let (Some(_), Some(_)) = (x.single(), y.single()) {
             let exact = exact(op, x, y);
-            if let Some(result) = exact.single().filter(|_| widens(exact, s)) {
+            if let Some(result) = exact.single().filter(|_| fits(exact, s)) {
                 return self.constant(result);
             }
         }
@@ -249,10 +254,10 @@ impl Exprs {
             }
             _ => {}
         }
-        // A constant stands last.
+        // Constants go last.
         let commutes = matches!(op, Arith::Add | Arith::Mul | Arith::Min | Arith::Max | Arith::And);
         let (a, b) = if commutes && matches!(self.get(a), Expr::Const(_)) { (b, a) } else { (a, b) };
-        // Constants are compared by value, whatever expression they come from.
+        // A constant value is interned as one, so that equal expressions have one number.
         let b = match self.range(facts, b).single() {
             Some(x) => self.constant(x),
             None => b,
@@ -261,9 +266,9 @@ impl Exprs {
     }
 
     pub fn convert(&mut self, facts: &Facts, to: Scalar, a: Id) -> Id {
-        // An expression has the range that it has everywhere only if no fact is needed for it.
+        // The expression is used beyond the scope of the facts, so they must not decide.
         let range = self.range(&Facts::default(), a);
-        if widens(range, to) {
+        if fits(range, to) {
             return a;
         }
         self.make(facts, Expr::Convert(to, a))
@@ -285,15 +290,15 @@ impl Exprs {
         }
     }
 
-    pub fn both(&mut self, facts: &Facts, a: Id, b: Id) -> Id {
-        self.make(facts, Expr::Both(a, b))
+    pub fn and(&mut self, facts: &Facts, a: Id, b: Id) -> Id {
+        self.make(facts, Expr::And(a, b))
     }
 
-    pub fn either(&mut self, facts: &Facts, a: Id, b: Id) -> Id {
-        self.make(facts, Expr::Either(a, b))
+    pub fn or(&mut self, facts: &Facts, a: Id, b: Id) -> Id {
+        self.make(facts, Expr::Or(a, b))
     }
 
-    /// The range of an expression where the facts hold.
+    /// The range of an expression under facts.
     pub fn range(&mut self, facts: &Facts, id: Id) -> Range {
         let (version, range) = self.known[id as usize];
         if version == facts.version {
@@ -301,7 +306,7 @@ impl Exprs {
         }
         let mut range = self.computed(facts, id);
         for (_, known) in facts.list.iter().filter(|(of, _)| *of == id) {
-            // Facts that contradict each other hold nowhere: any range will do.
+            // Contradicting facts hold nowhere: any range is right.
             range = range.meet(*known).unwrap_or(*known);
         }
         self.known[id as usize] = (facts.version, range);
@@ -314,34 +319,34 @@ impl Exprs {
             Expr::Symbol(at) => self.symbols[at as usize].range,
             Expr::Binary(op, s, a, b) => {
                 let exact = exact(op, self.range(facts, a), self.range(facts, b));
-                if widens(exact, s) { exact } else { Range::of(s) }
+                if fits(exact, s) { exact } else { Range::of(s) }
             }
             Expr::Convert(to, a) => {
                 let range = self.range(facts, a);
-                if widens(range, to) { range } else { Range::of(to) }
+                if fits(range, to) { range } else { Range::of(to) }
             }
             Expr::Induction { start, count, step, scalar } => {
                 let by = self.range(facts, count).corners(Range::one(step), i128::saturating_mul);
                 let exact = exact(Arith::Add, self.range(facts, start), by);
-                if widens(exact, scalar) { exact } else { Range::of(scalar) }
+                if fits(exact, scalar) { exact } else { Range::of(scalar) }
             }
             Expr::Compare(op, a, b) => compared(op, self.range(facts, a), self.range(facts, b)),
             Expr::Not(a) => {
                 let range = self.range(facts, a);
                 Range { lo: 1 - range.hi, hi: 1 - range.lo }
             }
-            Expr::Both(a, b) => {
+            Expr::And(a, b) => {
                 let (a, b) = (self.range(facts, a), self.range(facts, b));
                 Range { lo: a.lo.min(b.lo), hi: a.hi.min(b.hi) }
             }
-            Expr::Either(a, b) => {
+            Expr::Or(a, b) => {
                 let (a, b) = (self.range(facts, a), self.range(facts, b));
                 Range { lo: a.lo.max(b.lo), hi: a.hi.max(b.hi) }
             }
         }
     }
 
-    /// Adds a fact; `None` if it contradicts what is known.
+    /// Adds a fact; `None` if it contradicts the others.
     pub fn learn(&mut self, facts: &mut Facts, id: Id, range: Range) -> Option<()> {
         let known = self.range(facts, id);
         let narrower = known.meet(range)?;
@@ -354,13 +359,13 @@ impl Exprs {
         match self.get(id) {
             Expr::Convert(_, a) => {
                 let inner = self.range(facts, a);
-                // The value is the same if it was in the range of both types all along.
-                if known.holds(inner) { self.learn(facts, a, narrower) } else { Some(()) }
+                // The conversion keeps the value if both types hold it.
+                if known.contains(inner) { self.learn(facts, a, narrower) } else { Some(()) }
             }
             Expr::Binary(op @ (Arith::Add | Arith::Sub), s, a, b) => {
                 let (x, y) = (self.range(facts, a), self.range(facts, b));
                 match y.single() {
-                    Some(y) if widens(exact(op, x, Range::one(y)), s) => {
+                    Some(y) if fits(exact(op, x, Range::one(y)), s) => {
                         let y = if op == Arith::Add { y } else { -y };
                         self.learn(facts, a, Range { lo: narrower.lo - y, hi: narrower.hi - y })
                     }
@@ -371,22 +376,22 @@ impl Exprs {
         }
     }
 
-    /// Adds that a condition is `so`; `None` if it is not.
-    pub fn assume(&mut self, facts: &mut Facts, cond: Id, so: bool) -> Option<()> {
-        self.learn(facts, cond, Range::one(i128::from(so)))?;
+    /// Adds that a condition holds, or does not; `None` if that contradicts the facts.
+    pub fn assume(&mut self, facts: &mut Facts, cond: Id, holds: bool) -> Option<()> {
+        self.learn(facts, cond, Range::one(i128::from(holds)))?;
         match self.get(cond) {
-            Expr::Not(a) => self.assume(facts, a, !so),
-            Expr::Both(a, b) if so => {
+            Expr::Not(a) => self.assume(facts, a, !holds),
+            Expr::And(a, b) if holds => {
                 self.assume(facts, a, true)?;
                 self.assume(facts, b, true)
             }
-            Expr::Either(a, b) if !so => {
+            Expr::Or(a, b) if !holds => {
                 self.assume(facts, a, false)?;
                 self.assume(facts, b, false)
             }
             Expr::Compare(op, a, b) => {
                 let (x, y) = (self.range(facts, a), self.range(facts, b));
-                let (below, above) = match (op, so) {
+                let (below, above) = match (op, holds) {
                     (CmpOp::Eq, true) | (CmpOp::Ne, false) => {
                         self.learn(facts, a, y)?;
                         return self.learn(facts, b, x);
@@ -430,11 +435,11 @@ impl Exprs {
         }
     }
 
-    /// The expression as a sum, as far as nothing wraps around where the facts hold.
+    /// The expression as a linear combination, as far as nothing wraps under the facts.
     pub fn linear(&mut self, facts: &Facts, id: Id) -> Option<Linear> {
         let mut sum = self.split(facts, id)?;
-        // A quotient and the rest of one division are the dividend.
-        while let Some((quotient, rest, dividend, by)) = self.reunion(&sum) {
+        // `by * (a / by) + a % by` is `a`.
+        while let Some((quotient, rest, dividend, by)) = self.dividend_of(&sum) {
             let dividend = self.split(facts, dividend)?;
             sum.terms.retain(|term| term.0 != quotient && term.0 != rest);
             sum.add(&dividend, by)?;
@@ -442,7 +447,7 @@ impl Exprs {
         Some(sum)
     }
 
-    fn reunion(&self, sum: &Linear) -> Option<(Id, Id, Id, i128)> {
+    fn dividend_of(&self, sum: &Linear) -> Option<(Id, Id, Id, i128)> {
         sum.terms.iter().find_map(|&(quotient, factor)| {
             let Expr::Binary(Arith::Div, s, a, b) = self.get(quotient) else { return None };
             let Expr::Const(by) = self.get(b) else { return None };
@@ -458,7 +463,7 @@ impl Exprs {
             Expr::Const(x) => Some(Linear { constant: x, terms: Vec::new() }),
             Expr::Binary(op @ (Arith::Add | Arith::Sub), s, a, b) => {
                 let (x, y) = (self.range(facts, a), self.range(facts, b));
-                if !widens(exact(op, x, y), s) {
+                if !fits(exact(op, x, y), s) {
                     return Some(atom);
                 }
                 let mut sum = self.split(facts, a)?;
@@ -468,7 +473,7 @@ impl Exprs {
             }
             Expr::Binary(Arith::Mul, s, a, b) => {
                 let (x, y) = (self.range(facts, a), self.range(facts, b));
-                if !widens(exact(Arith::Mul, x, y), s) {
+                if !fits(exact(Arith::Mul, x, y), s) {
                     return Some(atom);
                 }
                 let (of, by) = match (x.single(), y.single()) {
@@ -482,11 +487,11 @@ impl Exprs {
             }
             Expr::Convert(to, a) => {
                 let range = self.range(facts, a);
-                if widens(range, to) { self.split(facts, a) } else { Some(atom) }
+                if fits(range, to) { self.split(facts, a) } else { Some(atom) }
             }
             Expr::Induction { start, count, step, scalar } => {
                 let by = self.range(facts, count).corners(Range::one(step), i128::saturating_mul);
-                if !widens(exact(Arith::Add, self.range(facts, start), by), scalar) {
+                if !fits(exact(Arith::Add, self.range(facts, start), by), scalar) {
                     return Some(atom);
                 }
                 let mut sum = self.split(facts, start)?;
@@ -499,7 +504,7 @@ impl Exprs {
 }
 
 impl Facts {
-    /// What holds in both of two places that come from one.
+    /// The facts that two points of the program inherit from one.
     pub fn common(&self, other: &Facts, exprs: &mut Exprs) -> Facts {
         let same = self.list.iter().zip(&other.list).take_while(|(a, b)| a == b).count();
         if same == self.list.len() && same == other.list.len() {
@@ -518,7 +523,7 @@ fn exact(op: Arith, x: Range, y: Range) -> Range {
         Arith::Mul => x.corners(y, i128::saturating_mul),
         Arith::Div if y.lo > 0 => x.corners(y, |a, b| a / b),
         Arith::Div => {
-            // Divisors may be 0, which gives 0, and -1.
+            // The divisor may be 0, which gives 0, or -1.
             let most = x.lo.unsigned_abs().max(x.hi.unsigned_abs()).min(i128::MAX as u128) as i128;
             Range { lo: -most, hi: most }
         }
@@ -532,7 +537,7 @@ fn exact(op: Arith, x: Range, y: Range) -> Range {
         Arith::And if x.lo >= 0 && y.lo >= 0 => Range { lo: 0, hi: x.hi.min(y.hi) },
         Arith::And if y.lo >= 0 => Range { lo: 0, hi: y.hi },
         Arith::And if x.lo >= 0 => Range { lo: 0, hi: x.hi },
-        // Nothing is known: outside of every type.
+        // Wider than every type, so that the range becomes that of the type.
         Arith::And => Range { lo: i128::MIN / 4, hi: i128::MAX / 4 },
         Arith::Shr => match (y.lo, y.hi) {
             (0.., ..=63) => x.corners(y, |a, b| a >> b),

@@ -3,8 +3,8 @@
 //! Every executor gives an out-of-range read the value zero and drops an out-of-range write. A dropped write is a
 //! [`Violation`]: the launch fails with a message that names the kernel, the line and the memory.
 //!
-//! [`prove`] finds out before a launch whether all its accesses lie inside of their memory, so that it needs no checks,
-//! and whether its stores cover a buffer, so that the buffer need not be cleared before.
+//! [`prove`] finds out before a launch whether all its accesses are in range, so that it needs no checks, and whether
+//! its stores cover a buffer, so that the buffer need not be cleared.
 
 mod cover;
 mod expr;
@@ -16,21 +16,21 @@ pub use violation::{Target, Violation, WriteSite};
 use crate::ir::{BlockId, Kernel, Loc, Op, ParamKind};
 use crate::launch::Launch;
 
-/// The instructions of a kernel by number, block by block.
+/// Numbers the instructions of a kernel, block by block.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Numbers {
+pub struct InstNumbers {
     first: Vec<usize>,
 }
 
-impl Numbers {
+impl InstNumbers {
     /// The numbers of a kernel's instructions.
-    pub fn new(kernel: &Kernel) -> Numbers {
+    pub fn new(kernel: &Kernel) -> InstNumbers {
         let mut next = 0;
         let mut take = |count: usize| {
             next += count;
             next - count
         };
-        Numbers { first: kernel.blocks.iter().map(|block| take(block.insts.len())).collect() }
+        InstNumbers { first: kernel.blocks.iter().map(|block| take(block.insts.len())).collect() }
     }
 
     /// The number of an instruction of a block.
@@ -41,7 +41,7 @@ impl Numbers {
     /// The instruction of a number, and where it stands in the source.
     pub fn find<'k>(&self, kernel: &'k Kernel, number: usize) -> Option<(&'k Op, Loc)> {
         let block = self.first.partition_point(|first| *first <= number).checked_sub(1)?;
-        // Empty blocks have the same first number as the next one; the last of them is it.
+        // An empty block shares its first number with the next one.
         let inst = kernel.blocks.get(block)?.insts.get(number - self.first[block])?;
         Some((&inst.op, inst.loc))
     }
@@ -50,7 +50,7 @@ impl Numbers {
 /// What is known of an argument before a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct ArgFacts<'a> {
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u64,
     /// A power of two that divides its address.
     pub align: u64,
@@ -61,11 +61,11 @@ pub struct ArgFacts<'a> {
 /// What holds in a launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Every access lies inside of its memory, and is aligned as the dialect promises.
+    /// Every access is in range, and aligned as the dialect promises.
     pub in_range: bool,
-    /// Of each parameter, whether every byte of it is written, and none is read.
+    /// By parameter, whether every byte of it is written, and none is read.
     pub covered: Vec<bool>,
-    /// Which accesses lie inside of their memory, by [number](Numbers) of the instruction.
+    /// Which accesses are in range, by [number](InstNumbers) of the instruction.
     pub proven: Vec<bool>,
 }
 
@@ -91,7 +91,7 @@ pub fn from_mask(kernel: &Kernel, mask: &str) -> Option<Vec<bool>> {
     Some((0..count).map(|at| digits[at / 4] >> (at % 4) & 1 == 1).collect())
 }
 
-/// Proves what it can of a launch; what it says is so, what it does not say may be so as well.
+/// Proves what it can of a launch. A proof is sound, not complete.
 pub fn prove(kernel: &Kernel, launch: &Launch, args: &[ArgFacts<'_>]) -> Proof {
     let proven = vec![false; kernel.inst_count()];
     let none = Proof { in_range: false, covered: vec![false; kernel.params.len()], proven };
@@ -99,7 +99,7 @@ pub fn prove(kernel: &Kernel, launch: &Launch, args: &[ArgFacts<'_>]) -> Proof {
         return none;
     }
     let Some(mut found) = walk::walk(kernel, Some(*launch), args) else { return none };
-    // What is never reached in this launch needs no check in it.
+    // An access that is never reached needs no check.
     let proven: Vec<bool> = found.proven.iter().map(|proven| proven.unwrap_or(true)).collect();
     let in_range = proven.iter().all(|proven| *proven);
     let covered = kernel.params.iter().enumerate().map(|(at, param)| {
@@ -109,7 +109,7 @@ pub fn prove(kernel: &Kernel, launch: &Launch, args: &[ArgFacts<'_>]) -> Proof {
     Proof { in_range, covered: covered.collect(), proven }
 }
 
-/// Which accesses lie inside of their memory in every launch, by [number](Numbers) of the instruction.
+/// Which accesses are in range in every launch, by [number](InstNumbers) of the instruction.
 pub fn prove_any(kernel: &Kernel) -> Vec<bool> {
     match walk::walk(kernel, None, &[]) {
         Some(found) => found.proven.iter().map(|proven| *proven == Some(true)).collect(),

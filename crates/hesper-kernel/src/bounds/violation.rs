@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Numbers;
+use super::InstNumbers;
 use crate::interp::{AccessKind, FindingKind, Memory, write_trace};
 use crate::ir::{Kernel, Loc, Op, ParamKind, SourceLoc, Space};
 
@@ -30,7 +30,7 @@ impl fmt::Display for Violation {
 /// An instruction that writes memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WriteSite {
-    /// Where it stands in the source.
+    /// Its source location.
     pub loc: Loc,
     /// `Write` or `AtomicWrite`.
     pub access: AccessKind,
@@ -67,7 +67,8 @@ impl Violation {
     /// The violation that a launch of CUDA text [reports](crate::cuda::Slot::Report), if it does.
     pub fn reported(kernel: &Kernel, report: &[u64; 4]) -> Option<Violation> {
         let [number, object, len, offset] = *report;
-        let (op, loc) = Numbers::new(kernel).find(kernel, usize::try_from(number).ok()?.checked_sub(1)?)?;
+        let (op, loc) =
+            InstNumbers::new(kernel).find(kernel, usize::try_from(number).ok()?.checked_sub(1)?)?;
         let site = WriteSite::of(kernel, op, loc)?;
         Some(Violation::new(kernel, &site, &Target { object, len, offset: offset as i64 }))
     }

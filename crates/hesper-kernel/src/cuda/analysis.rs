@@ -1,7 +1,6 @@
-//! What the blocks of a kernel hold: operations that need to know the active lanes, and jumps
-//! that leave them.
+//! What the blocks of a kernel contain: ops that need the set of active lanes, and jumps out of them.
 
-use crate::ir::{Access, BlockId, Builtin, Kernel, Op, ParamKind, Scope, ValueId};
+use crate::ir::{Access, BlockId, Builtin, Kernel, Op, ParamKind, Scope, ValueId, atomic_op, group_op};
 
 /// What a block, with all that is nested in it, does to control flow.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
@@ -41,7 +40,7 @@ pub(super) fn flows(kernel: &Kernel) -> Vec<Flow> {
     all
 }
 
-/// Whether threads know nothing of their groups: only where they are in the grid.
+/// Whether threads depend on their position in the grid, but not on their group.
 pub(super) fn alone(kernel: &Kernel) -> bool {
     kernel.blocks.iter().flat_map(|block| &block.insts).all(|inst| match inst.op {
         Op::Builtin { what, .. } => matches!(
@@ -57,23 +56,18 @@ pub(super) fn alone(kernel: &Kernel) -> bool {
     })
 }
 
-/// How many threads of the grid one of the device is worth. A thread that handles a few bytes has too few of them
-/// under way to keep memory busy; one that does little, straight on, and [`alone`], takes several turns.
+/// How many grid threads one CUDA thread may handle. A thread that loads a few bytes keeps too few of them in flight to
+/// saturate memory, so a short branch-free thread that is [`alone`] handles several.
 pub(super) fn turns(kernel: &Kernel) -> u32 {
     let insts = || kernel.blocks.iter().flat_map(|block| &block.insts);
     let plain = insts().all(|inst| match inst.op {
-        Op::Loop { .. }
-        | Op::Return
-        | Op::AtomicRmw { .. }
-        | Op::AtomicLoad { .. }
-        | Op::AtomicStore { .. }
-        | Op::AtomicCompareExchange { .. } => false,
+        Op::Loop { .. } | Op::Return | atomic_op!() => false,
         Op::Load { .. } => inst.result.is_none_or(|value| kernel.ty(value).size() <= 4),
         _ => true,
     });
     let memory = kernel.thread_vars.is_empty() && kernel.threadgroup_vars.is_empty();
     let loads = insts().any(|inst| matches!(inst.op, Op::Load { .. }));
-    // Functions are many instructions.
+    // A function takes several instructions.
     let size: usize = insts().map(|inst| if matches!(inst.op, Op::Unary(..)) { 6 } else { 1 }).sum();
     match size {
         ..=24 if plain && memory && loads && alone(kernel) => 8,
@@ -82,7 +76,7 @@ pub(super) fn turns(kernel: &Kernel) -> u32 {
     }
 }
 
-/// Whether a pointer leads, by offsets alone, to a buffer that the kernel only reads.
+/// Whether a pointer is an offset into a buffer that the kernel only reads.
 pub(super) fn only_read(kernel: &Kernel, mut pointer: ValueId) -> bool {
     let definition = |of: ValueId| {
         kernel
@@ -106,20 +100,7 @@ pub(super) fn only_read(kernel: &Kernel, mut pointer: ValueId) -> bool {
 
 /// Whether an instruction needs the set of active lanes.
 pub(super) fn needs_lanes(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::GroupReduce { .. }
-            | Op::GroupScan { .. }
-            | Op::GroupShuffle { .. }
-            | Op::GroupBroadcastFirst { .. }
-            | Op::GroupBallot { .. }
-            | Op::GroupAll { .. }
-            | Op::GroupAny { .. }
-            | Op::GroupIsFirst { .. }
-            | Op::GroupActiveMask { .. }
-            | Op::SimdMatMulAcc { .. }
-            | Op::Barrier { scope: Scope::Simdgroup, .. }
-    )
+    matches!(op, group_op!() | Op::Barrier { scope: Scope::Simdgroup, .. })
 }
 
 /// The flow of a loop as an instruction: its own jumps do not leave it.

@@ -1,25 +1,23 @@
 //! Control flow and the active lanes.
 //!
 //! A *mask* is a variable of the text that holds the set of active lanes of the thread's SIMD
-//! group; it has one value in all of them. It starts as the lanes that exist. Every fork that
-//! matters votes among the lanes of its mask (`__ballot_sync` waits for exactly these), so each
-//! side knows who takes it. Two rules keep every vote complete:
+//! group, the same value in each of them. It starts as the lanes that exist. A fork that needs it votes among the lanes
+//! of its mask (`__ballot_sync` waits for exactly these), so each side knows its lanes. Two rules keep every vote
+//! complete:
 //!
-//! * Where lanes may leave the sides of an `if` by a jump, and others may reach its end, the
-//!   jumping ones first come to the join behind it, with their destination in a variable; all
-//!   vote on who goes on, and then the others jump on. A side that never reaches its end needs
-//!   no join: the vote at the fork has told the rest.
+//! * If some lanes may leave an `if` by a jump and others may reach its end, the jumping lanes first go to the join
+//!   behind it, with their destination in a variable; all lanes vote on which continue, and then the others jump. A side
+//!   that never reaches its end needs no join: the vote at the fork determines the lanes of the other.
 //! * A loop in which lanes `continue` collects its lanes before the `continuing` part in the
 //!   same way; a loop with a `return` in it does so behind itself.
 //!
-//! Code without operations of SIMD groups is printed as plain C++, whatever it is nested in;
-//! only jumps out of it are collected.
+//! Code without SIMD-group ops is printed as plain C++; only jumps out of it are collected.
 
 use super::analysis::{Flow, loop_flow};
 use super::kernel::Emitter;
 use crate::ir::{BlockId, Op, ValueId};
 
-/// A mask variable, or none where nobody asks.
+/// The mask variable, if one is needed.
 pub(super) type Mask = Option<u32>;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -29,9 +27,9 @@ enum Jump {
     Return = 3,
 }
 
-/// What jumps have to get out of.
+/// A scope that jumps leave.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum JumpScope {
     /// A loop whose jumps are C++ jumps.
     Plain { id: u32, continued: bool },
     /// A loop with masks.
@@ -62,7 +60,7 @@ impl Emitter<'_> {
         self.flows[id.index()]
     }
 
-    /// The mask for a block, if it asks.
+    /// The mask for a block, if it needs one.
     fn mask_for(&self, id: BlockId, mask: Mask) -> Mask {
         mask.filter(|_| self.flow(id).lanes)
     }
@@ -132,13 +130,13 @@ impl Emitter<'_> {
     fn open_join(&mut self) -> u32 {
         let id = self.fresh();
         self.line(&format!("u32 j{id} = 0u;"));
-        self.places.push(Place::Join { id, used: false });
+        self.scopes.push(JumpScope::Join { id, used: false });
         id
     }
 
-    /// Everybody of `m` is here; who jumped goes on jumping. The mask of the others.
+    /// Joins the lanes of `m`: lanes that jumped jump on. The mask of the others.
     fn close_join(&mut self, id: u32, m: u32, flow: Flow) -> Mask {
-        if let Some(Place::Join { used: true, .. }) = self.places.pop() {
+        if let Some(JumpScope::Join { used: true, .. }) = self.scopes.pop() {
             self.line(&format!("J{id}:;"));
         }
         let rest = self.fresh();
@@ -173,19 +171,19 @@ impl Emitter<'_> {
 
     fn plain_loop(&mut self, body: BlockId, continuing: BlockId) {
         let id = self.fresh();
-        self.places.push(Place::Plain { id, continued: false });
+        self.scopes.push(JumpScope::Plain { id, continued: false });
         self.line("for (;;) {");
         self.indent += 1;
         self.line("{");
         self.nested(body, None);
         self.line("}");
-        if let Some(Place::Plain { continued: true, .. }) = self.places.last() {
+        if let Some(JumpScope::Plain { continued: true, .. }) = self.scopes.last() {
             self.line(&format!("C{id}:;"));
         }
         self.block(continuing, None);
         self.indent -= 1;
         self.line("}");
-        self.places.pop();
+        self.scopes.pop();
     }
 
     fn masked_loop(&mut self, body: BlockId, continuing: BlockId, flow: Flow, m: u32) -> Mask {
@@ -196,18 +194,18 @@ impl Emitter<'_> {
         if collects || flow.returns {
             self.line(&format!("u32 j{id} = 0u;"));
         }
-        self.places.push(Place::Masked { id, collects, in_body: true, collected: false, left: false });
+        self.scopes.push(JumpScope::Masked { id, collects, in_body: true, collected: false, left: false });
         self.line("for (;;) {");
         self.indent += 1;
         self.line("{");
-        // Masked even if it does not ask itself: the continuing part may.
+        // Masked even if the body needs no mask: the continuing part may.
         let end = self.nested(body, Some(own));
         if !collects && self.flow(body).falls {
             self.set_mask(own, end, 1);
         }
         self.line("}");
         if collects {
-            if let Some(Place::Masked { collected: true, .. }) = self.places.last() {
+            if let Some(JumpScope::Masked { collected: true, .. }) = self.scopes.last() {
                 self.line(&format!("B{id}:;"));
             }
             let stay = self.fresh();
@@ -215,14 +213,14 @@ impl Emitter<'_> {
             self.line(&format!("if (j{id} != 0u) break;"));
             self.line(&format!("m{own} = m{stay};"));
         }
-        if let Some(Place::Masked { in_body, .. }) = self.places.last_mut() {
+        if let Some(JumpScope::Masked { in_body, .. }) = self.scopes.last_mut() {
             *in_body = false;
         }
         let end = self.block(continuing, Some(own));
         self.set_mask(own, end, 0);
         self.indent -= 1;
         self.line("}");
-        if let Some(Place::Masked { left: true, .. }) = self.places.pop() {
+        if let Some(JumpScope::Masked { left: true, .. }) = self.scopes.pop() {
             self.line(&format!("E{id}:;"));
         }
         if !flow.returns {
@@ -246,16 +244,16 @@ impl Emitter<'_> {
         }
     }
 
-    /// Jumps as far as the innermost place that collects jumps, or all the way.
+    /// Jumps to the innermost scope that collects jumps, or all the way.
     fn jump(&mut self, kind: Jump) {
-        for place in self.places.iter_mut().rev() {
-            match place {
-                Place::Join { id, used } => {
+        for scope in self.scopes.iter_mut().rev() {
+            match scope {
+                JumpScope::Join { id, used } => {
                     *used = true;
                     let text = format!("j{id} = {}u; goto J{id};", kind as u32);
                     return self.line(&text);
                 }
-                Place::Plain { id, continued } => match kind {
+                JumpScope::Plain { id, continued } => match kind {
                     Jump::Break => return self.line("break;"),
                     Jump::Continue => {
                         *continued = true;
@@ -264,7 +262,7 @@ impl Emitter<'_> {
                     }
                     Jump::Return => {}
                 },
-                Place::Masked { id, collects, in_body, collected, left } => {
+                JumpScope::Masked { id, collects, in_body, collected, left } => {
                     let set = match kind {
                         Jump::Continue => String::new(),
                         // Without collecting, only a return is told from falling out.

@@ -4,6 +4,7 @@ use super::control::Mask;
 use super::kernel::Emitter;
 use super::memory::from_memory;
 use super::scalar::{self, COMPONENTS, type_name};
+use crate::ir::registry::reduce_ops;
 use crate::ir::*;
 use crate::math::scalar::identity;
 
@@ -18,10 +19,7 @@ impl Emitter<'_> {
         match inst.op {
             Op::Set(var, value) => self.line(&format!("x{} = v{};", var.0, value.0)),
             Op::Store { ptr, value, align } => self.store(ptr, value, align),
-            Op::AtomicRmw { .. }
-            | Op::AtomicLoad { .. }
-            | Op::AtomicStore { .. }
-            | Op::AtomicCompareExchange { .. } => self.atomic(inst),
+            atomic_op!() => self.atomic(inst),
             Op::Barrier { scope: Scope::Threadgroup, .. } => self.line("threadgroup_barrier();"),
             Op::Barrier { scope: Scope::Simdgroup, .. } => {
                 let text = format!("__syncwarp({});", name(mask));
@@ -29,22 +27,22 @@ impl Emitter<'_> {
             }
             Op::Fence { mem } if mem.device => self.line("__threadfence();"),
             Op::Fence { .. } => self.line("__threadfence_block();"),
-            _ => {
+            Op::Get(_) | Op::Load { .. } | value_op!() | group_op!() => {
                 if let Some(result) = inst.result {
                     self.value(inst, result, mask);
                 }
             }
+            // Written by `block`.
+            control_op!() => {}
         }
     }
 
     fn value(&mut self, inst: &Inst, result: ValueId, mask: Mask) {
-        if let Op::Load { ptr, align } = inst.op {
-            return self.load(result, ptr, align);
-        }
-        let text = self
-            .pointer_value(&inst.op)
-            .or_else(|| self.group_value(&inst.op, mask))
-            .unwrap_or_else(|| self.expression(&inst.op, self.kernel.ty(result)));
+        let text = match inst.op {
+            Op::Load { ptr, align } => return self.load(result, ptr, align),
+            group_op!() => self.group_value(&inst.op, mask),
+            _ => self.expression(&inst.op, self.kernel.ty(result)),
+        };
         self.define(result, &text);
     }
 
@@ -82,19 +80,13 @@ impl Emitter<'_> {
             Op::Builtin { what, axis } => builtin(what, axis, ty),
             Op::Unary(f, a) => {
                 let s = self.component_type(a);
-                let fast = scalar::fast_unary(f, s).filter(|_| self.options.fast_half);
-                self.each(ty, &[a], |x| match fast {
-                    Some(function) => scalar::through_single(function, s, &x[0]),
-                    None => scalar::unary(f, s, &x[0]),
-                })
+                let template = scalar::unary(f, s, self.options.fast_half);
+                self.each(ty, &[a], |x| template.fill(&[(&x[0], s)]))
             }
             Op::Binary(f, a, b) => {
                 let s = self.component_type(a);
-                let fast = scalar::fast_binary(f, s).filter(|_| self.options.fast_half);
-                self.each(ty, &[a, b], |x| match fast {
-                    Some(function) => format!("{function}({}, {})", x[0], x[1]),
-                    None => scalar::binary(f, s, &x[0], &x[1]),
-                })
+                let template = scalar::binary(f, s, self.options.fast_half);
+                self.each(ty, &[a, b], |x| template.fill(&[(&x[0], s), (&x[1], f.right(s))]))
             }
             Op::Compare(f, a, b) if self.kernel.ty(a).is_ptr() => self.compare_pointers(f, a, b),
             Op::Compare(f, a, b) => {
@@ -103,11 +95,8 @@ impl Emitter<'_> {
             }
             Op::Ternary(f, a, b, c) => {
                 let s = self.component_type(a);
-                self.each(ty, &[a, b, c], |x| scalar::ternary(f, s, &x[0], &x[1], &x[2]))
-            }
-            Op::Test(f, a) => {
-                let s = self.component_type(a);
-                self.each(ty, &[a], |x| scalar::test(f, s, &x[0]))
+                let template = scalar::ternary(f, s, self.options.fast_half);
+                self.each(ty, &[a, b, c], |x| template.fill(&[(&x[0], s), (&x[1], s), (&x[2], s)]))
             }
             Op::Select { cond, if_true, if_false } => {
                 if self.kernel.ty(cond).is_vec() {
@@ -121,10 +110,6 @@ impl Emitter<'_> {
                 self.each(ty, &[a], |x| scalar::convert(from, to, &x[0]))
             }
             Op::Bitcast(a) => format!("bit_cast_to<{}>(v{})", type_name(ty), a.0),
-            Op::FrexpExp(a) => {
-                let s = self.component_type(a);
-                self.each(ty, &[a], |x| scalar::frexp_exp(s, &x[0]))
-            }
             Op::Splat(a) => self.each(ty, &[a], |x| x[0].clone()),
             Op::Compose(parts) => {
                 let parts: Vec<String> = parts.as_slice().iter().map(|p| format!("v{}", p.0)).collect();
@@ -170,8 +155,15 @@ impl Emitter<'_> {
             Op::AllOf(a) => self.fold(a, " && "),
             Op::AnyOf(a) => self.fold(a, " || "),
             Op::Get(var) => format!("x{}", var.0),
-            // Everything else is written before.
-            _ => String::new(),
+            Op::NullPtr
+            | Op::ParamPtr(_)
+            | Op::ThreadgroupPtr(_)
+            | Op::ThreadPtr(_)
+            | Op::ConstPtr(_)
+            | Op::PtrOffset { .. }
+            | Op::PtrDiff { .. } => self.pointer_value(op),
+            Op::Set(..) | Op::Load { .. } | Op::Store { .. } => String::new(),
+            group_op!() | atomic_op!() | sync_op!() | control_op!() => String::new(),
         }
     }
 
@@ -182,10 +174,10 @@ impl Emitter<'_> {
     }
 
     /// Operations over the lanes of a SIMD group or quad.
-    fn group_value(&self, op: &Op, mask: Mask) -> Option<String> {
+    fn group_value(&self, op: &Op, mask: Mask) -> String {
         let m = name(mask);
         let width = |g: Group| g.width();
-        Some(match *op {
+        match *op {
             Op::GroupReduce { group, op, value } => {
                 let id = scalar::constant(self.component_type(value), self.identity(op, value));
                 let f = if group == Group::Simd { "simd_reduce" } else { "quad_reduce" };
@@ -220,8 +212,9 @@ impl Emitter<'_> {
             Op::GroupIsFirst { group } => format!("is_first<{}>({m})", width(group)),
             Op::GroupActiveMask { group } => format!("active_in<{}>({m})", width(group)),
             Op::SimdMatMulAcc { a, b, c } => format!("matrix_fma({m}, v{}, v{}, v{})", a.0, b.0, c.0),
-            _ => return None,
-        })
+            Op::Get(_) | Op::Set(..) | Op::Load { .. } | Op::Store { .. } => String::new(),
+            value_op!() | atomic_op!() | sync_op!() | control_op!() => String::new(),
+        }
     }
 
     fn identity(&self, op: ReduceOp, value: ValueId) -> u64 {
@@ -229,19 +222,16 @@ impl Emitter<'_> {
     }
 }
 
-fn reduce_name(op: ReduceOp) -> &'static str {
-    match op {
-        ReduceOp::Sum => "op_add",
-        ReduceOp::Product => "op_mul",
-        ReduceOp::Min => "op_min",
-        ReduceOp::Max => "op_max",
-        ReduceOp::And => "op_and",
-        ReduceOp::Or => "op_or",
-        ReduceOp::Xor => "op_xor",
-    }
+macro_rules! reduce_names {
+    ($($(#[$doc:meta])* $Name:ident = $Binary:ident, $cuda:literal;)*) => {
+        fn reduce_name(op: ReduceOp) -> &'static str {
+            match op { $(ReduceOp::$Name => $cuda,)* }
+        }
+    };
 }
+reduce_ops!(reduce_names);
 
-/// The text of a mask. Code that asks for one always has it: the analysis saw the question.
+/// The name of a mask. The analysis provides one wherever it is needed.
 fn name(mask: Mask) -> String {
     mask.map_or_else(|| "0xffffffffu".to_string(), |m| format!("m{m}"))
 }

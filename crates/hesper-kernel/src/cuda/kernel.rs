@@ -1,28 +1,28 @@
 //! The frame of a kernel's text: prelude, tables, entry, memory, variables.
 
 use super::analysis::{Flow, alone, flows, turns};
-use super::control::Place;
+use super::control::JumpScope;
 use super::memory::memory_type;
 use super::prelude::{is_plain, needed, sections};
 use super::scalar::type_name;
 use super::{CudaSource, Options, STATIC_SHARED_LIMIT, Slot};
-use crate::bounds::{Numbers, prove_any};
+use crate::bounds::{InstNumbers, prove_any};
 use crate::ir::*;
 
-/// Writes one kernel.
+/// Writes the text of one kernel.
 pub(super) struct Emitter<'a> {
     pub kernel: &'a Kernel,
     pub options: Options,
     pub flows: Vec<Flow>,
-    pub places: Vec<Place>,
+    pub scopes: Vec<JumpScope>,
     pub indent: usize,
     pub shared_offsets: Vec<u64>,
     /// Pointers may be null, and stay so under arithmetic.
     pub has_null: bool,
-    /// How many threads of the grid a thread handles at most.
+    /// The most grid threads that one CUDA thread handles.
     pub turns: u32,
     /// The numbers of the instructions, that of the current one, and which accesses need no check.
-    pub numbers: Numbers,
+    pub numbers: InstNumbers,
     pub number: usize,
     pub proven: Vec<bool>,
     text: String,
@@ -30,23 +30,23 @@ pub(super) struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    /// `proven` are accesses of which the caller knows that they lie inside of their memory.
+    /// `proven` are accesses known to be in range.
     pub fn new(kernel: &'a Kernel, options: Options, proven: &[bool]) -> Self {
         let insts = || kernel.blocks.iter().flat_map(|b| &b.insts);
         Emitter {
             kernel,
             options,
             flows: flows(kernel),
-            places: Vec::new(),
+            scopes: Vec::new(),
             indent: 0,
             shared_offsets: kernel.threadgroup_layout().1,
             has_null: insts().any(|i| matches!(i.op, Op::NullPtr)),
             turns: turns(kernel),
-            numbers: Numbers::new(kernel),
+            numbers: InstNumbers::new(kernel),
             number: 0,
             proven: match options.bounds {
                 true if proven.is_empty() => prove_any(kernel),
-                // What holds in every launch holds in those that the proof is for.
+                // The caller's proof includes what holds in every launch.
                 _ => proven.to_vec(),
             },
             text: String::new(),

@@ -2,7 +2,8 @@
 
 use super::analysis::only_read;
 use super::kernel::Emitter;
-use super::scalar::{COMPONENTS, compare_operator, type_name};
+use super::scalar::{COMPONENTS, type_name};
+use crate::ir::registry::atomic_ops;
 use crate::ir::*;
 
 /// The type of a value's bytes in memory: a `Bool` is a byte.
@@ -85,7 +86,7 @@ impl Emitter<'_> {
     pub(super) fn compare_pointers(&self, op: CmpOp, a: ValueId, b: ValueId) -> String {
         let (a, b) = (a.0, b.0);
         if !self.options.bounds {
-            return format!("v{a} {} v{b}", compare_operator(op));
+            return format!("v{a} {} v{b}", op.operator());
         }
         match op {
             CmpOp::Eq => format!("same(v{a}, v{b})"),
@@ -97,13 +98,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// Pointer operations that give a value.
-    pub(super) fn pointer_value(&self, op: &Op) -> Option<String> {
+    /// The value of a pointer op.
+    pub(super) fn pointer_value(&self, op: &Op) -> String {
         let kernel = self.kernel;
         let (params, tables) = (kernel.params.len(), kernel.const_vars.len());
         let first_shared = 1 + params + tables;
         let first_thread = first_shared + kernel.threadgroup_vars.len();
-        Some(match *op {
+        match *op {
             Op::NullPtr if self.options.bounds => "checked_ptr{}".to_string(),
             Op::NullPtr => "(u8*)0".to_string(),
             Op::ParamPtr(i) => {
@@ -134,8 +135,8 @@ impl Emitter<'_> {
                     format!("(i64)(v{} - v{}) / {stride}ll", a.0, b.0)
                 }
             }
-            _ => return None,
-        })
+            _ => String::new(),
+        }
     }
 
     /// A load.
@@ -170,18 +171,8 @@ impl Emitter<'_> {
     pub(super) fn atomic(&mut self, inst: &Inst) {
         let (ptr, call, writes, size) = match inst.op {
             Op::AtomicRmw { op, ptr, value } => {
-                let name = match op {
-                    AtomicOp::Exchange => "exchange",
-                    AtomicOp::Add => "add",
-                    AtomicOp::Sub => "sub",
-                    AtomicOp::Min => "min",
-                    AtomicOp::Max => "max",
-                    AtomicOp::And => "and",
-                    AtomicOp::Or => "or",
-                    AtomicOp::Xor => "xor",
-                };
                 let size = self.kernel.ty(value).size();
-                (ptr, format!("atomic_{name}(@, v{})", value.0), true, size)
+                (ptr, format!("atomic_{}(@, v{})", atomic_name(op), value.0), true, size)
             }
             Op::AtomicLoad { ptr } => {
                 let ty = inst.result.map_or(Type::U32, |v| self.kernel.ty(v));
@@ -220,3 +211,12 @@ impl Emitter<'_> {
         }
     }
 }
+
+macro_rules! atomic_names {
+    ($($(#[$doc:meta])* $Name:ident $(= $Binary:ident)?, $cuda:literal $builtins:tt;)*) => {
+        fn atomic_name(op: AtomicOp) -> &'static str {
+            match op { $(AtomicOp::$Name => $cuda,)* }
+        }
+    };
+}
+atomic_ops!(atomic_names);

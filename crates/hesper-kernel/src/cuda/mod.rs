@@ -1,8 +1,8 @@
 //! CUDA text: a kernel as complete C++ for NVRTC, with the meaning of the reference interpreter.
 //!
 //! [`emit`] relies on a verified kernel and promises text that depends on the kernel and the
-//! options alone: it can be a cache key. No header is included; what the text needs of the
-//! language's semantics is a prelude of our own in front of it, cut to what the kernel uses.
+//! options alone: it can be a cache key. It includes no header; a prelude in front of it, reduced to what the kernel
+//! uses, defines the semantics of the language.
 //!
 //! * **Numbers.** Every operation rounds to its type; nothing is contracted
 //!   ([`COMPILE_OPTIONS`] says so to the compiler). The f32 functions are the definitions of
@@ -46,12 +46,12 @@ mod tests;
 
 use crate::ir::Kernel;
 
-/// What NVRTC must be told besides the architecture: no contraction, IEEE division and root,
-/// subnormals kept. Generated text has unused values in plenty, so warnings are off.
+/// Options of NVRTC besides the architecture: no contraction, IEEE division and root, subnormals kept. Generated text
+/// has many unused values, so warnings are off.
 pub const COMPILE_OPTIONS: [&str; 5] =
     ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "--disable-warnings"];
 
-/// Shared memory a kernel may declare without asking the driver for more.
+/// Bytes of shared memory that a kernel may declare statically.
 pub const STATIC_SHARED_LIMIT: u64 = 48 << 10;
 
 /// How to write the text.
@@ -65,13 +65,13 @@ pub struct Options {
     pub bounds: bool,
     /// Threadgroup and thread memory start as zeros, as on the host. On by default.
     pub zero_memory: bool,
-    /// Blocks may come all numbered along x, where a grid has more along y or z than CUDA takes. On by default;
-    /// to tell where a thread is takes longer to compile with it.
+    /// Blocks may all be numbered along x, for grids with more blocks along y or z than CUDA allows. On by default; the
+    /// computation of positions takes longer to compile with it.
     pub flat: bool,
     /// The most threads of a threadgroup; the compiler limits registers to make them fit.
     pub max_threads: u32,
-    /// Exponentials and their kin of half precision by the device's instructions: a result may be off by
-    /// one unit in its last place from the host's. Off by default.
+    /// Exponentials of half precision use the device's approximate instructions: results may differ from the host's by
+    /// one unit in the last place. Off by default.
     pub fast_half: bool,
 }
 
@@ -81,7 +81,7 @@ impl Default for Options {
     }
 }
 
-/// What stands at one place of the entry's parameter list.
+/// One parameter of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// The address of buffer parameter `i` (8 bytes).
@@ -100,8 +100,8 @@ pub enum Slot {
 /// The text of a kernel and how to launch it.
 ///
 /// Launch with blocks of the threadgroup's dimensions and `ceil(grid / threadgroup)` blocks along
-/// each axis; where that exceeds what CUDA allows along y or z, with all of them along x (x
-/// fastest, then y), if [`Options::flat`] is set: the kernel sees which from the grid.
+/// each axis; if that exceeds what CUDA allows along y or z and [`Options::flat`] is set, with all of them along x (x
+/// fastest, then y): the kernel tells the two apart by the grid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaSource {
     /// Complete C++.
@@ -114,11 +114,10 @@ pub struct CudaSource {
     pub static_shared: u64,
     /// Bytes of dynamic shared memory to launch with; not 0 only above [`STATIC_SHARED_LIMIT`].
     pub dynamic_shared: u64,
-    /// How many threads of the grid a thread handles if it is launched with fewer blocks along x: with as few as a
-    /// part in so many of them.
+    /// The most grid threads that one CUDA thread handles: the kernel may be launched with as few as `blocks / turns`
+    /// blocks along x.
     pub turns: u32,
-    /// Whether the text goes straight on and calls no functions of many instructions: it is as fast if it is compiled
-    /// in a hurry.
+    /// Whether the text has no loops and calls no long functions: it is as fast if compiled with few optimisations.
     pub plain: bool,
 }
 
@@ -127,15 +126,15 @@ pub fn emit(kernel: &Kernel, options: &Options) -> CudaSource {
     emit_proven(kernel, options, &[])
 }
 
-/// The same for launches in which some accesses are known to lie inside of their memory, by number of the instruction
-/// ([`bounds::Proof`](crate::bounds::Proof)): those are not checked.
+/// The same without checks of accesses that are proven in range, by instruction number
+/// ([`bounds::Proof`](crate::bounds::Proof)).
 pub fn emit_proven(kernel: &Kernel, options: &Options, proven: &[bool]) -> CudaSource {
     kernel::Emitter::new(kernel, *options, proven).run()
 }
 
 impl CudaSource {
-    /// What the CUDA device's pipelines want to know beside the text, one item to a line: entry,
-    /// compiler options, dynamic shared memory, whether it is plain, turns, and that the grid is a parameter.
+    /// What a pipeline of the CUDA device needs besides the text, one item to a line: entry, compiler options, dynamic
+    /// shared memory, whether it is plain, turns, and that the grid is a parameter.
     pub fn specialisation(&self) -> String {
         let mut lines = vec![format!("entry {}", self.entry)];
         lines.extend(COMPILE_OPTIONS.iter().map(|o| format!("option {o}")));

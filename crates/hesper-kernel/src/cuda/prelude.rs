@@ -1,16 +1,15 @@
-//! The prelude: the language's semantics as CUDA C++, in sections that a kernel asks for, of which it gets the
-//! functions that it reaches: what is not there need not be compiled.
+//! The prelude: the language's semantics as CUDA C++. A kernel gets the sections that its ops need, and of those the
+//! functions that it reaches, so that little has to be compiled.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
-use crate::ir::{BinaryOp, Kernel, Op, Scalar, UnaryOp};
-
 use super::analysis::needs_lanes;
-use super::scalar::fast_unary;
+use super::scalar::{self, Template};
+use crate::ir::{Kernel, Op, Scalar, atomic_op};
 
-/// Sections in the order of the text; each may rely on those before it that are always there
-/// and on those [`sections`] adds with it.
+/// Sections in the order of the text. Each relies on those before it that every kernel gets and on those that
+/// [`sections`] adds with it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Section {
     Ptx,
@@ -23,6 +22,8 @@ pub(super) enum Section {
     Trig,
     Special,
     Double,
+    /// What entries of the registry define.
+    Ops,
     Simd,
     Atomic,
     Bounds,
@@ -31,8 +32,9 @@ pub(super) enum Section {
 impl Section {
     const COUNT: usize = Section::Bounds as usize + 1;
 
-    pub fn text(self) -> &'static str {
-        match self {
+    fn texts(self) -> Vec<&'static str> {
+        vec![match self {
+            Section::Ops => return scalar::DEVICE_TEXTS.concat(),
             Section::Ptx => include_str!("prelude/ptx.cuh"),
             Section::Core => include_str!("prelude/core.cuh"),
             Section::Fast => include_str!("prelude/fast.cuh"),
@@ -46,7 +48,7 @@ impl Section {
             Section::Simd => include_str!("prelude/simd.cuh"),
             Section::Atomic => include_str!("prelude/atomic.cuh"),
             Section::Bounds => include_str!("prelude/bounds.cuh"),
-        }
+        }]
     }
 }
 
@@ -61,26 +63,18 @@ pub(super) fn sections(kernel: &Kernel, bounds: bool, fast: bool) -> Vec<Section
         wanted.push(Bounds);
     }
     for op in kernel.blocks.iter().flat_map(|b| &b.insts).map(|i| &i.op) {
-        let of_double = |v| kernel.ty(v).scalar() == Some(Scalar::F64);
-        match *op {
-            Op::Unary(f, a) => match unary(f) {
-                Some(_) if of_double(a) => wanted.push(Double),
-                Some(_) if fast && kernel.ty(a).scalar().is_some_and(|s| fast_unary(f, s).is_some()) => {}
-                Some(section) => wanted.push(section),
-                None => {}
-            },
-            Op::Binary(f, a, _) => match binary(f) {
-                Some(_) if of_double(a) => wanted.push(Double),
-                Some(section) => wanted.push(section),
-                None => {}
-            },
-            Op::AtomicRmw { .. }
-            | Op::AtomicLoad { .. }
-            | Op::AtomicStore { .. }
-            | Op::AtomicCompareExchange { .. } => wanted.push(Atomic),
-            ref op if needs_lanes(op) => wanted.push(Simd),
+        if let Some(template) = template(kernel, op, fast) {
+            let of_double = template.scalar == Scalar::F64;
+            wanted.extend(defining(template.text).filter(|s| *s == Ops || (*s == Double) == of_double));
+        }
+        match op {
+            atomic_op!() => wanted.push(Atomic),
+            op if needs_lanes(op) => wanted.push(Simd),
             _ => {}
         }
+    }
+    if wanted.contains(&Ops) {
+        wanted.extend(items(Ops).iter().flat_map(|item| defining(item.text)));
     }
     if wanted.contains(&Special) {
         wanted.push(Trig);
@@ -93,61 +87,51 @@ pub(super) fn sections(kernel: &Kernel, bounds: bool, fast: bool) -> Vec<Section
     wanted
 }
 
-/// The section that defines a function, if it is not of those always there.
-fn unary(f: UnaryOp) -> Option<Section> {
-    use UnaryOp as U;
-    Some(match f {
-        U::Exp
-        | U::Exp2
-        | U::Exp10
-        | U::Expm1
-        | U::Log
-        | U::Log2
-        | U::Log10
-        | U::Log1p
-        | U::Sinh
-        | U::Cosh
-        | U::Tanh
-        | U::Asinh
-        | U::Acosh
-        | U::Atanh
-        | U::Cbrt
-        | U::Sigmoid => Section::Math,
-        U::Sin | U::Cos | U::Tan | U::SinPi | U::CosPi | U::TanPi | U::Asin | U::Acos | U::Atan => {
-            Section::Trig
-        }
-        U::Erf | U::Erfc | U::ErfInv | U::Lgamma => Section::Special,
+/// The text of an op of the registry.
+fn template(kernel: &Kernel, op: &Op, fast: bool) -> Option<Template> {
+    let scalar_of = |v| kernel.ty(v).scalar();
+    Some(match *op {
+        Op::Unary(f, a) => scalar::unary(f, scalar_of(a)?, fast),
+        Op::Binary(f, a, _) => scalar::binary(f, scalar_of(a)?, fast),
+        Op::Ternary(f, a, ..) => scalar::ternary(f, scalar_of(a)?, fast),
         _ => return None,
     })
 }
 
-fn binary(f: BinaryOp) -> Option<Section> {
-    use BinaryOp as B;
-    match f {
-        B::Pow | B::IeeeRem | B::NextAfter | B::Hypot | B::Ldexp => Some(Section::Math),
-        B::Atan2 => Some(Section::Trig),
-        _ => None,
-    }
+/// The optional sections that define functions named in a text.
+fn defining(text: &str) -> impl Iterator<Item = Section> {
+    use Section::*;
+    static FUNCTIONS: OnceLock<HashMap<&'static str, Vec<Section>>> = OnceLock::new();
+    let functions = FUNCTIONS.get_or_init(|| {
+        let mut functions: HashMap<_, Vec<Section>> = HashMap::new();
+        for section in [Math, Trig, Special, Double, Ops] {
+            for name in items(section).iter().flat_map(|item| &item.names) {
+                functions.entry(*name).or_default().push(section);
+            }
+        }
+        functions
+    });
+    words(text).filter_map(|word| functions.get(word)).flatten().copied()
 }
 
-/// Whether a kernel with these sections has neither loops nor functions of many instructions.
+/// Whether a kernel with these sections has neither loops nor long functions.
 pub(super) fn is_plain(kernel: &Kernel, sections: &[Section]) -> bool {
     let short = [Section::Ptx, Section::Core, Section::Fast, Section::Thread, Section::Int, Section::Float];
     let mut insts = kernel.blocks.iter().flat_map(|block| &block.insts);
     sections.iter().all(|section| short.contains(section)) && !insts.any(|i| matches!(i.op, Op::Loop { .. }))
 }
 
-/// A function of the prelude, or text that is always there: types, macros, what stands in `#if`.
-struct Item {
+/// A function of the prelude, or text that is always kept: types, macros, code in `#if`.
+struct PreludeItem {
     text: &'static str,
-    /// Functions that it defines; none for what is always there.
+    /// Functions that it defines; none if it is always kept.
     names: Vec<&'static str>,
     words: Vec<&'static str>,
 }
 
 /// The sections without the functions that `text` does not reach.
 pub(super) fn needed(sections: &[Section], text: &str) -> String {
-    let items: Vec<&Item> = sections.iter().flat_map(|section| items(*section)).collect();
+    let items: Vec<&PreludeItem> = sections.iter().flat_map(|section| items(*section)).collect();
     let mut reached: HashSet<&str> = words(text).collect();
     let mut kept: Vec<bool> = vec![false; items.len()];
     loop {
@@ -165,13 +149,13 @@ pub(super) fn needed(sections: &[Section], text: &str) -> String {
     items.iter().zip(kept).filter(|(_, kept)| *kept).map(|(item, _)| item.text).collect()
 }
 
-fn items(section: Section) -> &'static [Item] {
-    static ITEMS: [OnceLock<Vec<Item>>; Section::COUNT] = [const { OnceLock::new() }; Section::COUNT];
-    ITEMS[section as usize].get_or_init(|| split(section.text()))
+fn items(section: Section) -> &'static [PreludeItem] {
+    static ITEMS: [OnceLock<Vec<PreludeItem>>; Section::COUNT] = [const { OnceLock::new() }; Section::COUNT];
+    ITEMS[section as usize].get_or_init(|| section.texts().into_iter().flat_map(split).collect())
 }
 
 /// A section in items: each ends with the line that closes its last brace.
-fn split(text: &'static str) -> Vec<Item> {
+fn split(text: &'static str) -> Vec<PreludeItem> {
     let mut items = Vec::new();
     let (mut start, mut end, mut depth, mut conditions) = (0, 0, 0i32, 0i32);
     let mut names: Option<Vec<&'static str>> = None;
@@ -189,7 +173,7 @@ fn split(text: &'static str) -> Vec<Item> {
         depth += count('{') - count('}');
         if depth == 0 && !line.trim_end().ends_with('\\') {
             let (text, names) = (&text[start..end], names.take().unwrap_or_default());
-            items.push(Item { text, names, words: words(text).collect() });
+            items.push(PreludeItem { text, names, words: words(text).collect() });
             start = end;
         }
     }
@@ -225,6 +209,7 @@ mod tests {
         Section::Trig,
         Section::Special,
         Section::Double,
+        Section::Ops,
         Section::Simd,
         Section::Atomic,
         Section::Bounds,
@@ -234,7 +219,7 @@ mod tests {
     fn the_items_of_a_section_are_the_whole_of_it() {
         for section in ALL {
             let whole: String = items(section).iter().map(|item| item.text).collect();
-            assert_eq!(whole, section.text(), "{section:?}");
+            assert_eq!(whole, section.texts().concat(), "{section:?}");
             for item in items(section).iter().filter(|item| !item.names.is_empty()) {
                 assert_eq!(item.text.matches("HESPER_FN").count(), 1, "{}", item.text);
             }

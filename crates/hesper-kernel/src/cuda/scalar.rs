@@ -3,12 +3,13 @@
 //! Operands are texts that may be repeated and need no parentheses (names, or names with a
 //! component).
 
-use crate::ir::{BinaryOp, CmpOp, Scalar, TernaryOp, TestOp, Type, UnaryOp};
+use crate::ir::registry::{binary_ops, ternary_ops, unary_ops};
+use crate::ir::{BinaryOp, CmpOp, Scalar, TernaryOp, Type, UnaryOp};
 
 /// The names of vector components.
 pub(super) const COMPONENTS: [&str; 4] = ["x", "y", "z", "w"];
 
-/// The C++ name of a type; pointers are the emitter's business.
+/// The C++ name of a type; the emitter names pointers.
 pub(super) fn type_name(ty: Type) -> String {
     match ty {
         Type::Vec(s, n) => format!("vec{n}<{}>", s.name()),
@@ -37,242 +38,112 @@ pub(super) fn constant(s: Scalar, bits: u64) -> String {
     }
 }
 
-fn narrow(s: Scalar) -> bool {
-    matches!(s, Scalar::F16 | Scalar::BF16)
-}
-
 /// A float operand in the type it is computed in.
 fn wide(s: Scalar, a: &str) -> String {
-    if narrow(s) { format!("to_f32({a})") } else { a.to_string() }
+    if s.is_half() { format!("to_f32({a})") } else { a.to_string() }
 }
 
 /// A computed float rounded to its type.
 fn rounded(s: Scalar, text: String) -> String {
-    if narrow(s) { format!("to_{}({text})", s.name()) } else { text }
+    if s.is_half() { format!("to_{}({text})", s.name()) } else { text }
 }
 
-/// The quick form of a function, for types that are computed in single precision and rounded.
-pub(super) fn fast_unary(op: UnaryOp, s: Scalar) -> Option<&'static str> {
-    match op {
-        _ if !narrow(s) => None,
-        UnaryOp::Exp => Some("fast_exp_of"),
-        UnaryOp::Sigmoid => Some("fast_sigmoid_of"),
-        UnaryOp::Tanh if s == Scalar::BF16 => Some("fast_tanh_of_bf16"),
-        UnaryOp::Tanh => Some("fast_tanh_of"),
-        _ => None,
-    }
+/// Which types a text of the registry is for. The fast forms are for [`Options::fast_half`](super::Options::fast_half).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TypeForm {
+    FastF16,
+    FastBf16,
+    FastHalf,
+    F16,
+    Bf16,
+    Half,
+    /// Every float; 16-bit ones compute in f32 and are rounded.
+    Float,
+    Bool,
+    /// Integers that C++ computes with as they are, modulo their range.
+    Word,
+    Unsigned,
+    Int,
+    /// Integers and `Bool`.
+    Bits,
 }
 
-/// The quick form of an operation on halves: the same bits, without a way through single precision.
-pub(super) fn fast_binary(op: BinaryOp, s: Scalar) -> Option<&'static str> {
-    match op {
-        _ if !narrow(s) => None,
-        BinaryOp::Add => Some("fast_add"),
-        BinaryOp::Sub => Some("fast_sub"),
-        BinaryOp::Mul => Some("fast_mul"),
-        _ => None,
-    }
-}
-
-/// A function of single precision, rounded.
-pub(super) fn through_single(function: &str, s: Scalar, a: &str) -> String {
-    rounded(s, format!("{function}({})", wide(s, a)))
-}
-
-/// A one-operand operation.
-pub(super) fn unary(op: UnaryOp, s: Scalar, a: &str) -> String {
-    use UnaryOp as U;
-    let t = s.name();
-    if s.is_float() {
-        let sign = |bits: &str, operator: &str| format!("{t}{{(u16)({a}.b {operator} {bits})}}");
-        return match op {
-            U::Neg if narrow(s) => sign("0x8000u", "^"),
-            U::Abs if narrow(s) => sign("0x7fffu", "&"),
-            _ => rounded(s, format!("{}({})", float_function(op), wide(s, a))),
-        };
-    }
-    match op {
-        U::Not if s == Scalar::Bool => format!("!{a}"),
-        U::Not => format!("({t})~{a}"),
-        U::Neg => format!("ineg({a})"),
-        U::Abs if s.is_unsigned_int() => a.to_string(),
-        U::Abs => format!("iabs({a})"),
-        U::Sign => format!("isign({a})"),
-        U::PopCount => format!("ipopcount({a})"),
-        U::Clz => format!("iclz({a})"),
-        U::Ctz => format!("ictz({a})"),
-        U::ReverseBits => format!("ireverse({a})"),
-        // The verifier keeps float functions away from integers.
-        _ => a.to_string(),
-    }
-}
-
-fn float_function(op: UnaryOp) -> &'static str {
-    use UnaryOp as U;
-    match op {
-        U::Neg => "neg_of",
-        U::Abs => "abs_of",
-        U::Sign => "fsign",
-        U::Sqrt => "sqrt_of",
-        U::Rsqrt => "rsqrt_of",
-        U::Cbrt => "cbrt_of",
-        U::Exp => "exp_of",
-        U::Exp2 => "exp2_of",
-        U::Exp10 => "exp10_of",
-        U::Expm1 => "expm1_of",
-        U::Log => "log_of",
-        U::Log2 => "log2_of",
-        U::Log10 => "log10_of",
-        U::Log1p => "log1p_of",
-        U::Sin => "sin_of",
-        U::Cos => "cos_of",
-        U::Tan => "tan_of",
-        U::SinPi => "sin_pi_of",
-        U::CosPi => "cos_pi_of",
-        U::TanPi => "tan_pi_of",
-        U::Asin => "asin_of",
-        U::Acos => "acos_of",
-        U::Atan => "atan_of",
-        U::Sinh => "sinh_of",
-        U::Cosh => "cosh_of",
-        U::Tanh => "tanh_of",
-        U::Asinh => "asinh_of",
-        U::Acosh => "acosh_of",
-        U::Atanh => "atanh_of",
-        U::Erf => "erf_of",
-        U::Erfc => "erfc_of",
-        U::ErfInv => "erf_inv_of",
-        U::Lgamma => "lgamma_of",
-        U::Floor => "floor_of",
-        U::Ceil => "ceil_of",
-        U::Round => "round_of",
-        U::Rint => "rint_of",
-        U::Trunc => "trunc_of",
-        U::Fract => "fract_of",
-        U::FrexpMant => "frexp_mant",
-        U::Sigmoid => "sigmoid_of",
-        // Of integers only.
-        U::Not | U::PopCount | U::Clz | U::Ctz | U::ReverseBits => "",
-    }
-}
-
-/// A two-operand operation.
-pub(super) fn binary(op: BinaryOp, s: Scalar, a: &str, b: &str) -> String {
-    use BinaryOp as B;
-    let t = s.name();
-    if s.is_float() {
-        if narrow(s) && op == B::NextAfter {
-            let nan = if s == Scalar::F16 { "0x7e00" } else { "0x7fc0" };
-            return format!("next_after_16({a}, {b}, {t}{{{nan}}})");
+impl TypeForm {
+    fn fits(self, s: Scalar, fast: bool) -> bool {
+        match self {
+            TypeForm::FastF16 => fast && s == Scalar::F16,
+            TypeForm::FastBf16 => fast && s == Scalar::BF16,
+            TypeForm::FastHalf => fast && s.is_half(),
+            TypeForm::F16 => s == Scalar::F16,
+            TypeForm::Bf16 => s == Scalar::BF16,
+            TypeForm::Half => s.is_half(),
+            TypeForm::Float => s.is_float(),
+            TypeForm::Bool => s == Scalar::Bool,
+            TypeForm::Word => matches!(s, Scalar::U32 | Scalar::U64),
+            TypeForm::Unsigned => s.is_unsigned_int(),
+            TypeForm::Int => s.is_int(),
+            TypeForm::Bits => !s.is_float(),
         }
-        if narrow(s) && op == B::CopySign {
-            return format!("{t}{{(u16)(({a}.b & 0x7fffu) | ({b}.b & 0x8000u))}}");
-        }
-        let (x, y) = (wide(s, a), if op == B::Ldexp { b.to_string() } else { wide(s, b) });
-        let call = |f: &str| format!("{f}({x}, {y})");
-        let text = match op {
-            B::Add => format!("{x} + {y}"),
-            B::Sub => format!("{x} - {y}"),
-            B::Mul => format!("{x} * {y}"),
-            B::Div => format!("{x} / {y}"),
-            B::Rem => call("fmod_of"),
-            B::Min => call("fmin_of"),
-            B::Max => call("fmax_of"),
-            B::MinNan => call("fmin_nan"),
-            B::MaxNan => call("fmax_nan"),
-            B::Pow => call("pow_of"),
-            B::Atan2 => call("atan2_of"),
-            B::IeeeRem => call("ieee_rem_of"),
-            B::CopySign => call("copysign_of"),
-            B::NextAfter => call("next_after_of"),
-            B::Fdim => call("fdim_of"),
-            B::Hypot => call("hypot_of"),
-            B::Ldexp => call("ldexp_of"),
-            // Of integers only.
-            _ => x,
-        };
-        return rounded(s, text);
-    }
-    let direct = matches!(s, Scalar::U32 | Scalar::U64);
-    let call = |f: &str| format!("{f}({a}, {b})");
-    match op {
-        B::Add if direct => format!("{a} + {b}"),
-        B::Sub if direct => format!("{a} - {b}"),
-        B::Mul if direct => format!("{a} * {b}"),
-        B::Add => call("iadd"),
-        B::Sub => call("isub"),
-        B::Mul => call("imul"),
-        B::Div => call("idiv"),
-        B::Rem => call("irem"),
-        B::Min | B::MinNan => call("imin"),
-        B::Max | B::MaxNan => call("imax"),
-        B::And => format!("({t})({a} & {b})"),
-        B::Or => format!("({t})({a} | {b})"),
-        B::Xor => format!("({t})({a} ^ {b})"),
-        B::Shl => call("ishl"),
-        B::Shr => call("ishr"),
-        B::Rotate => call("irotate"),
-        B::MulHi => call("imulhi"),
-        B::AddSat => call("iadd_sat"),
-        B::SubSat => call("isub_sat"),
-        B::AbsDiff => call("iabsdiff"),
-        B::Hadd => call("ihadd"),
-        B::Rhadd => call("irhadd"),
-        // Of floats only.
-        _ => a.to_string(),
     }
 }
 
-/// A three-operand operation.
-pub(super) fn ternary(op: TernaryOp, s: Scalar, a: &str, b: &str, c: &str) -> String {
-    match (op, s.is_float()) {
-        (TernaryOp::Fma, true) => {
-            rounded(s, format!("fma_of({}, {}, {})", wide(s, a), wide(s, b), wide(s, c)))
+/// The text of an op on a type, with its operands as `$a`, `$b` and `$c`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Template {
+    pub text: &'static str,
+    pub scalar: Scalar,
+    form: TypeForm,
+    result: Scalar,
+}
+
+impl Template {
+    fn find(texts: &[(TypeForm, &'static str)], scalar: Scalar, result: Scalar, fast: bool) -> Template {
+        let found = texts.iter().find(|(form, _)| form.fits(scalar, fast));
+        // The verifier keeps ops away from types they do not take.
+        let (form, text) = found.copied().unwrap_or((TypeForm::Bits, "$a"));
+        Template { text, scalar, form, result }
+    }
+
+    /// The text with operands, each with its type, filled in.
+    pub fn fill(&self, operands: &[(&str, Scalar)]) -> String {
+        let mut text = self.text.replace("$t", self.scalar.name());
+        for (name, (operand, s)) in ["$a", "$b", "$c"].iter().zip(operands) {
+            let operand = if self.form == TypeForm::Float { wide(*s, operand) } else { operand.to_string() };
+            text = text.replace(name, &operand);
         }
-        (TernaryOp::Fma, false) => format!("iadd(imul({a}, {b}), {c})"),
-        // Rounding between the two would change nothing: both give one of their operands.
-        (TernaryOp::Clamp, true) => {
-            rounded(s, format!("fmin_of(fmax_of({}, {}), {})", wide(s, a), wide(s, b), wide(s, c)))
-        }
-        (TernaryOp::Clamp, false) => format!("imin(imax({a}, {b}), {c})"),
+        if self.form == TypeForm::Float { rounded(self.result, text) } else { text }
     }
 }
 
-/// The C++ operator of a comparison.
-pub(super) fn compare_operator(op: CmpOp) -> &'static str {
-    match op {
-        CmpOp::Eq => "==",
-        CmpOp::Ne => "!=",
-        CmpOp::Lt => "<",
-        CmpOp::Le => "<=",
-        CmpOp::Gt => ">",
-        CmpOp::Ge => ">=",
-    }
+macro_rules! templates {
+    ($Op:ident $name:ident |$op:ident, $s:ident| $result:expr;
+     $($group:ident { $($(#[$doc:meta])* $Name:ident {
+        eval $eval:tt cuda { $($form:ident $text:literal),* } $(device $device:literal)? builtins $builtins:tt
+     })* })*) => {
+        /// The text of an op on a type.
+        pub(super) fn $name($op: $Op, $s: Scalar, fast: bool) -> Template {
+            let texts: &[(TypeForm, &str)] = match $op { $($($Op::$Name => &[$((TypeForm::$form, $text)),*],)*)* };
+            Template::find(texts, $s, $result, fast)
+        }
+    };
 }
+unary_ops!(templates UnaryOp unary |op, s| op.result(s););
+binary_ops!(templates BinaryOp binary |op, s| s;);
+ternary_ops!(templates TernaryOp ternary |op, s| s;);
+
+macro_rules! device_texts {
+    ($($group:ident { $($(#[$doc:meta])* $Name:ident {
+        eval $eval:tt cuda $cuda:tt $(device $device:literal)? builtins $builtins:tt
+    })* })*) => { &[$($($($device,)?)*)*] };
+}
+
+/// The functions that entries of the registry define.
+pub(super) const DEVICE_TEXTS: [&[&str]; 3] =
+    [unary_ops!(device_texts), binary_ops!(device_texts), ternary_ops!(device_texts)];
 
 /// A comparison.
 pub(super) fn compare(op: CmpOp, s: Scalar, a: &str, b: &str) -> String {
-    format!("{} {} {}", wide(s, a), compare_operator(op), wide(s, b))
-}
-
-/// A classification.
-pub(super) fn test(op: TestOp, s: Scalar, a: &str) -> String {
-    match op {
-        TestOp::IsNan => format!("is_nan({})", wide(s, a)),
-        TestOp::IsInf => format!("is_inf({})", wide(s, a)),
-        TestOp::IsFinite => format!("is_finite({})", wide(s, a)),
-        // f16's subnormals are normal in f32.
-        TestOp::IsNormal if s == Scalar::F16 => format!("is_normal({a})"),
-        TestOp::IsNormal => format!("is_normal({})", wide(s, a)),
-        // A conversion need not keep the sign of a NaN.
-        TestOp::SignBit if narrow(s) => format!("{a}.b >> 15 != 0"),
-        TestOp::SignBit => format!("sign_bit({})", wide(s, a)),
-    }
-}
-
-/// The exponent of `frexp`.
-pub(super) fn frexp_exp(s: Scalar, a: &str) -> String {
-    format!("frexp_exp({})", wide(s, a))
+    format!("{} {} {}", wide(s, a), op.operator(), wide(s, b))
 }
 
 /// A value conversion.
@@ -298,7 +169,7 @@ pub(super) fn convert(from: Scalar, to: Scalar, a: &str) -> String {
         };
     }
     match to {
-        // Exact in f32 first.
+        // Exact in f32.
         Scalar::F16 | Scalar::BF16 if from.bits() <= 16 => format!("to_{t}((f32){a})"),
         Scalar::F16 | Scalar::BF16 => format!("to_{t}(to_odd(sticky({a})))"),
         _ => format!("({t}){a}"),

@@ -1,4 +1,4 @@
-//! The text of a few kernels, line by line, and what it must not depend on.
+//! Golden texts of a few kernels, and what the text must not depend on.
 //!
 //! `HESPER_BLESS=1` writes the texts anew: read the difference before committing it.
 
@@ -39,7 +39,7 @@ fn elementwise() -> Kernel {
     b.finish().unwrap()
 }
 
-/// A loop with a break, a continue and a return, and sums among whoever is there.
+/// A loop with a break, a continue and a return, and sums over the active lanes.
 fn divergent() -> Kernel {
     let mut b = Builder::new("divergent");
     let y = b.buffer("y", Space::Device, Type::F32, Access::ReadWrite);
@@ -75,7 +75,7 @@ fn divergent() -> Kernel {
     b.finish().unwrap()
 }
 
-/// One element from one of each input: what a thread has under way is a few bytes.
+/// An element-wise kernel: a thread loads a few bytes.
 fn narrow(returns: bool) -> Kernel {
     let mut b = Builder::new("narrow");
     let x = b.buffer("x", Space::Device, Type::F32, Access::Read);
@@ -134,7 +134,7 @@ fn threads_that_handle_few_bytes_take_several_turns() {
     let source = emit(&narrow(false), &options);
     assert_eq!(source.turns, 8);
     assert!(source.specialisation().contains("turns 8"));
-    // A thread that returns would take the others' turns with it.
+    // A return would end all grid threads that the CUDA thread handles.
     assert_eq!(emit(&narrow(true), &options).turns, 1);
     assert_eq!(emit(&narrow(false), &Options { bounds: true, ..options }).turns, 8);
     assert_eq!(emit(&divergent(), &options).turns, 1);
@@ -235,7 +235,7 @@ fn halves_are_computed_by_the_devices_instructions_if_that_is_asked_for() {
         "{}",
         body(&fast)
     );
-    // What no line uses is not compiled.
+    // Unused functions are left out.
     assert!(!fast.text.contains(" tanh_of("), "the functions of single precision came along");
     assert!(!fast.text.contains("frexp") && !exact.text.contains("frexp"), "functions of no use came along");
 }

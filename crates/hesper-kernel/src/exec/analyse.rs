@@ -1,14 +1,14 @@
-//! What the compiler must know before it emits code: which instructions matter, how long each
-//! value and variable lives, and which assignments must respect the mask of active lanes.
+//! What the compiler needs to know before it emits code: which instructions are live, the live ranges of values and
+//! variables, and which assignments must be masked by the active lanes.
 //!
 //! An assignment under a divergent condition writes only the active lanes, unless no other lane
 //! will read the old value again; a backward liveness analysis over the structured control flow
 //! finds those (loop counters, temporaries of a branch), which keeps them uniform or affine.
 
-use crate::ir::{BlockId, Inst, Kernel, Op, ValueId};
+use crate::ir::{BlockId, Inst, Kernel, Op, ValueId, group_op, value_op};
 
-/// No loop.
-const NONE: u32 = u32::MAX;
+/// Stands for no loop.
+const NO_LOOP: u32 = u32::MAX;
 /// Words of liveness sets beyond which every assignment is masked and every variable lives from
 /// start to end.
 const MAX_LIVENESS_WORDS: usize = 8 << 20;
@@ -58,7 +58,7 @@ impl VarSet {
 
 /// One instruction in the order of the text.
 #[derive(Clone, Copy, Debug)]
-struct Item {
+struct NumberedInst {
     inst: Inst,
     block: BlockId,
     in_loop: u32,
@@ -71,10 +71,10 @@ struct LoopRange {
     parent: u32,
 }
 
-/// The result.
+/// What the analysis finds out.
 #[derive(Debug)]
 pub(super) struct Analysis {
-    /// Number of uses of each value by instructions that matter.
+    /// Number of uses of each value by live instructions.
     pub uses: Vec<u32>,
     /// Position after which a value is dead.
     pub end: Vec<u32>,
@@ -86,8 +86,8 @@ pub(super) struct Analysis {
     pub var_range: Vec<Option<(u32, u32)>>,
     /// Variables that may be read before they are set.
     pub zeroed: Vec<bool>,
-    /// Whether the instruction at a position matters.
-    pub matters: Vec<bool>,
+    /// Whether the instruction at a position is live.
+    pub live: Vec<bool>,
     /// For a region at a position: variables that lanes outside the first and the second block
     /// may still read.
     pub pending: Vec<Option<Box<[VarSet; 2]>>>,
@@ -101,7 +101,7 @@ pub(super) struct Analysis {
 
 struct Walk<'k> {
     kernel: &'k Kernel,
-    items: Vec<Item>,
+    items: Vec<NumberedInst>,
     loops: Vec<LoopRange>,
     /// Of each block: position of its instruction, position after it, parent block.
     place: Vec<(u32, u32, BlockId)>,
@@ -111,24 +111,9 @@ struct Walk<'k> {
     pending: Vec<Option<Box<[VarSet; 2]>>>,
 }
 
-/// Whether nothing but the result of an operation matters.
+/// Whether an instruction has no effect but its result.
 pub(super) fn is_pure(op: &Op) -> bool {
-    !matches!(
-        op,
-        Op::Set(..)
-            | Op::Store { .. }
-            | Op::AtomicRmw { .. }
-            | Op::AtomicLoad { .. }
-            | Op::AtomicStore { .. }
-            | Op::AtomicCompareExchange { .. }
-            | Op::Barrier { .. }
-            | Op::Fence { .. }
-            | Op::If { .. }
-            | Op::Loop { .. }
-            | Op::Break
-            | Op::Continue
-            | Op::Return
-    )
+    matches!(op, Op::Get(_) | Op::Load { .. } | value_op!() | group_op!())
 }
 
 /// Whether the result may share registers with the operands.
@@ -157,7 +142,7 @@ pub(super) fn analyse(kernel: &Kernel) -> Analysis {
         killed: Vec::new(),
         pending: Vec::new(),
     };
-    walk.number(kernel.body, NONE);
+    walk.number(kernel.body, NO_LOOP);
     let words = kernel.blocks.len() * kernel.vars.len().div_ceil(64);
     let exact = words * 4 <= MAX_LIVENESS_WORDS;
     walk.pending = vec![None; walk.items.len()];
@@ -178,7 +163,7 @@ impl Walk<'_> {
     fn number(&mut self, block: BlockId, in_loop: u32) {
         for &inst in &self.kernel.block(block).insts {
             let start = self.items.len() as u32;
-            self.items.push(Item { inst, block, in_loop });
+            self.items.push(NumberedInst { inst, block, in_loop });
             let (parts, inner) = match inst.op {
                 Op::If { then, els, .. } => ([then, els], in_loop),
                 Op::Loop { body, continuing } => {
@@ -192,7 +177,7 @@ impl Walk<'_> {
             }
             let end = self.items.len() as u32;
             let closing = Inst { result: None, op: Op::Fence { mem: Default::default() }, loc: inst.loc };
-            self.items.push(Item { inst: closing, block, in_loop });
+            self.items.push(NumberedInst { inst: closing, block, in_loop });
             for part in parts {
                 self.place[part.index()] = (start, end, block);
             }
@@ -255,11 +240,11 @@ impl Walk<'_> {
     }
 
     /// Variables live at the start of a block, given those live at its end, after the loop and
-    /// at the loop's `continuing`. Notes what waits during each region.
+    /// at the loop's `continuing`. Records the variables that lanes waiting at each region may read.
     fn liveness(&mut self, block: BlockId, out: &VarSet, after_loop: &VarSet, continuing: &VarSet) -> VarSet {
         let vars = self.kernel.vars.len();
         let mut live = out.clone();
-        // Indices, because the walk needs itself mutably.
+        // By index, since the loop borrows `self` mutably.
         for i in (0..self.kernel.block(block).insts.len()).rev() {
             let inst = self.kernel.block(block).insts[i];
             match inst.op {
@@ -312,14 +297,14 @@ impl Walk<'_> {
         let mut uses = vec![0u32; values];
         let mut end = vec![0u32; values];
         let mut alias_end = vec![0u32; values];
-        let mut matters = vec![true; items];
+        let mut live = vec![true; items];
         let mut sets = vec![Vec::new(); vars];
         for (at, item) in self.items.iter().enumerate().rev() {
             let op = item.inst.op;
             let unused = item.inst.result.is_some_and(|r| uses[r.index()] == 0);
             let useless = matches!(op, Op::Set(v, _) if !read[v.index()]);
             if useless || unused && is_pure(&op) {
-                matters[at] = false;
+                live[at] = false;
                 continue;
             }
             let mut operand = |u: ValueId| {
@@ -351,7 +336,7 @@ impl Walk<'_> {
                 *end = true;
             }
         }
-        let (var_range, zeroed) = self.ranges(&matters, exact);
+        let (var_range, zeroed) = self.ranges(&live, exact);
         Analysis {
             uses,
             end,
@@ -359,7 +344,7 @@ impl Walk<'_> {
             sets,
             var_range,
             zeroed,
-            matters,
+            live,
             pending: self.pending,
             exact,
             region_end,
@@ -370,7 +355,7 @@ impl Walk<'_> {
     /// A use inside a loop that the definition is outside of lasts until the loop's end.
     fn extend(&self, at: u32, in_loop: u32, def: u32) -> u32 {
         let (mut last, mut l) = (at, in_loop);
-        while l != NONE && self.loops[l as usize].start > def {
+        while l != NO_LOOP && self.loops[l as usize].start > def {
             last = self.loops[l as usize].end;
             l = self.loops[l as usize].parent;
         }
@@ -379,15 +364,15 @@ impl Walk<'_> {
 
     /// The interval of each variable: the smallest block that holds all its accesses and does
     /// not see a value from outside or from an earlier round.
-    fn ranges(&self, matters: &[bool], exact: bool) -> (Vec<Option<(u32, u32)>>, Vec<bool>) {
+    fn ranges(&self, live: &[bool], exact: bool) -> (Vec<Option<(u32, u32)>>, Vec<bool>) {
         let kernel = self.kernel;
         let vars = kernel.vars.len();
         let mut home: Vec<Option<BlockId>> = vec![None; vars];
-        let accessed = |item: &Item| match item.inst.op {
+        let accessed = |item: &NumberedInst| match item.inst.op {
             Op::Get(v) | Op::Set(v, _) => Some(v.index()),
             _ => None,
         };
-        let live = || self.items.iter().enumerate().filter(|(at, _)| matters[*at]);
+        let live = || self.items.iter().enumerate().filter(|(at, _)| live[*at]);
         for (_, item) in live() {
             if let Some(v) = accessed(item) {
                 home[v] = Some(home[v].map_or(item.block, |h| self.common_block(h, item.block)));

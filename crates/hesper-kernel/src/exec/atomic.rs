@@ -1,54 +1,17 @@
 //! Atomic operations of all active lanes, in the order of the lanes.
 //!
-//! Threadgroups run on several cores at once, so these are the machine's atomics, relaxed. An
-//! address that is not aligned to the type is treated as out of bounds.
+//! Threadgroups run on several cores, so these are hardware atomics, relaxed. A misaligned address counts as out of
+//! bounds.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::code::{Atomic, AtomicKind, Root};
-use super::machine::{Form, Machine, Object};
+use super::machine::{Machine, Object, RegisterForm};
 use super::memory::inside;
 use crate::bounds::WriteSite;
 use crate::interp::AccessKind;
-use crate::ir::{AtomicOp, Scalar};
-use crate::math;
-
-/// The new value of a read-modify-write.
-fn update(op: AtomicOp, s: Scalar, old: u64, x: u64) -> u64 {
-    macro_rules! int {
-        ($t:ident, $u:ident) => {{
-            let (a, b) = (old as $t, x as $t);
-            let r = match op {
-                AtomicOp::Exchange => b,
-                AtomicOp::Add => a.wrapping_add(b),
-                AtomicOp::Sub => a.wrapping_sub(b),
-                AtomicOp::Min => a.min(b),
-                AtomicOp::Max => a.max(b),
-                AtomicOp::And => a & b,
-                AtomicOp::Or => a | b,
-                AtomicOp::Xor => a ^ b,
-            };
-            u64::from(r as $u)
-        }};
-    }
-    match s {
-        Scalar::I32 => int!(i32, u32),
-        Scalar::I64 => int!(i64, u64),
-        Scalar::U64 => int!(u64, u64),
-        Scalar::F32 => {
-            let (a, b) = (f32::from_bits(old as u32), f32::from_bits(x as u32));
-            let r = match op {
-                AtomicOp::Add => a + b,
-                AtomicOp::Sub => a - b,
-                AtomicOp::Min => math::min_f32(a, b),
-                AtomicOp::Max => math::max_f32(a, b),
-                _ => b,
-            };
-            u64::from(r.to_bits())
-        }
-        _ => int!(u32, u32),
-    }
-}
+use crate::ir::AtomicOp;
+use crate::math::scalar;
 
 macro_rules! atomic_word {
     ($name:ident, $atomic:ident, $t:ident) => {
@@ -82,7 +45,7 @@ macro_rules! atomic_word {
                     _ => {
                         let mut old = word.load(Relaxed);
                         loop {
-                            let new = update(op, at.scalar, u64::from(old), x) as $t;
+                            let new = scalar::atomic(op, at.scalar, u64::from(old), x) as $t;
                             match word.compare_exchange_weak(old, new, Relaxed, Relaxed) {
                                 Ok(old) => break old,
                                 Err(now) => old = now,
@@ -144,7 +107,7 @@ impl Machine<'_> {
         }
         if let Some(d) = at.result {
             self.set_varying(d);
-            debug_assert_eq!(self.regs[d as usize].form, Form::Varying);
+            debug_assert_eq!(self.regs[d as usize].form, RegisterForm::Varying);
         }
     }
 }

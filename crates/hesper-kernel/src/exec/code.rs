@@ -18,18 +18,18 @@ pub(super) struct RegInfo {
     pub small: bool,
 }
 
-/// What an operation does to *affine* integers (`base + lane * stride`), where it keeps them so.
+/// What an op does to *affine* integers (`base + lane * stride`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Affine {
-    /// The operation makes them varying.
+    /// It makes them varying.
     No,
-    /// A two-operand operation of this type.
+    /// An op of two operands, which may keep them affine.
     Op(BinaryOp, Scalar),
     /// A conversion between integers.
     Convert(Scalar, Scalar),
 }
 
-/// Where a pointer leads.
+/// The object that a pointer points into.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Root {
     /// Always this object.
@@ -52,9 +52,9 @@ pub(super) struct MemAccess {
     pub n: u8,
     /// Registers of the components.
     pub regs: [Reg; 4],
-    /// Between the form in memory and the form in registers, where they differ.
+    /// Converts between the forms in memory and in registers, if they differ.
     pub pack: Option<Fn1>,
-    /// Where it stands in the source.
+    /// Its source location.
     pub loc: Loc,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Atomic {
     pub expected: Option<Reg>,
     /// Register of the old value.
     pub result: Option<Reg>,
-    /// Where it stands in the source.
+    /// Its source location.
     pub loc: Loc,
 }
 
@@ -147,7 +147,7 @@ pub(super) enum Ins {
     },
     Load(u32),
     Store(u32),
-    /// Tries to let the next instruction write its result straight to the memory of this store.
+    /// Lets the next instruction write its result directly to the memory of this store, if possible.
     Aim(u32),
     Atomic(u32),
     Fence,
@@ -232,7 +232,7 @@ pub(super) enum Ins {
     End,
 }
 
-/// Where lanes go.
+/// Where lanes leave to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Leave {
     /// Out of the loop.
@@ -243,7 +243,7 @@ pub(super) enum Leave {
     Return,
 }
 
-/// Questions to the lanes of a group.
+/// Votes among the lanes of a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Vote {
     Ballot,
@@ -280,11 +280,11 @@ pub(super) struct Code {
     pub zeroed: Vec<Reg>,
     /// Deepest nesting of regions.
     pub depth: usize,
-    /// The kernel sees how threads are grouped.
+    /// Whether the kernel depends on how threads are grouped.
     pub grouped: bool,
-    /// It has SIMD-group operations.
+    /// Whether it has SIMD-group ops.
     pub lanewise: bool,
-    /// It has threadgroup barriers.
+    /// Whether it has threadgroup barriers.
     pub barriers: bool,
     /// Copies of blocks by lane size 1, 2, 4, 8.
     pub copy: [Fn1; 4],

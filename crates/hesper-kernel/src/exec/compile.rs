@@ -1,26 +1,25 @@
 //! From the IR to bytecode: registers, regions, and the bookkeeping shared by all instructions.
 //!
-//! Every scalar component of a value lives in a register; registers are counted references, so
-//! that swizzles, same-size casts and reads of variables cost no instruction. Values that are
-//! the same for a whole launch are computed once, in the prologue. The instructions themselves
-//! are lowered in `lower`.
+//! Every scalar component of a value lives in a register; registers are reference-counted, so that swizzles, same-size
+//! casts and reads of variables take no instruction. Launch-wide values are computed once, in the prologue. `lower`
+//! lowers the instructions themselves.
 
 use std::collections::HashMap;
 
 use super::analyse::{Analysis, VarSet, analyse};
 use super::code::*;
-use super::lanes::{Fn2, Fn3, arith, compare, unary};
+use super::lanes::{Fn2, Fn3, select};
 use super::level::SimdLevel;
 use crate::ir::*;
 
 /// The most registers for launch-wide values; beyond it they are computed per block of lanes.
 const MAX_SMALL: usize = 4096;
-/// How far back a store looks for the instruction that made its value.
+/// How far back a store looks for the instruction that computes its value.
 const FUSE_DISTANCE: usize = 12;
 
 /// A value during compilation.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Val {
+pub(super) enum CompiledValue {
     None,
     /// Registers of the components.
     Regs([Reg; 4], u8),
@@ -38,7 +37,7 @@ pub(super) enum Val {
 pub struct CompileError {
     /// The kernel.
     pub kernel: String,
-    /// What the compiler met.
+    /// What is wrong with it.
     pub what: String,
 }
 
@@ -55,7 +54,7 @@ pub(super) struct Compiler<'k> {
     pub level: SimdLevel,
     pub info: Analysis,
     pub code: Code,
-    pub vals: Vec<Val>,
+    pub vals: Vec<CompiledValue>,
     /// Constant values by `ValueId`, for folding into addresses.
     pub constants: Vec<Option<u64>>,
     /// Whether a value is the same for the whole launch.
@@ -66,8 +65,8 @@ pub(super) struct Compiler<'k> {
     uses: Vec<RegUse>,
     free: [Vec<Reg>; 4],
     const_regs: HashMap<(u8, u64), Reg>,
-    vars: Vec<Val>,
-    /// The object a pointer variable always leads to, if there is one.
+    vars: Vec<CompiledValue>,
+    /// The one object that a pointer variable points into, if there is one.
     pub var_root: Vec<Option<u32>>,
     /// Variables by the position where their interval starts and ends.
     var_starts: HashMap<u32, Vec<u32>>,
@@ -88,8 +87,6 @@ pub(super) struct Compiler<'k> {
 /// Compiles a verified kernel.
 pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Result<Code, CompileError> {
     let info = analyse(kernel);
-    let missing = || CompileError { kernel: kernel.name.clone(), what: "an operation is missing".into() };
-    let bytes = |op| arith::binary(op, Scalar::U8, level).map(|f| f.0).ok_or_else(missing);
     let code = Code {
         prologue: Vec::new(),
         body: Vec::new(),
@@ -104,17 +101,17 @@ pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Result<Code, Compile
         grouped: !kernel.threadgroup_vars.is_empty(),
         lanewise: false,
         barriers: false,
-        copy: [1, 2, 4, 8].map(|s| unary::copy(s, level)),
-        select: [1, 2, 4, 8].map(|s| compare::select(s, level)),
-        and_not: compare::and_not(level),
-        and: bytes(BinaryOp::And)?,
-        or: bytes(BinaryOp::Or)?,
+        copy: [1, 2, 4, 8].map(|s| select::copy(s, level)),
+        select: [1, 2, 4, 8].map(|s| select::select(s, level)),
+        and_not: select::and_not(level),
+        and: select::and(level),
+        or: select::or(level),
     };
     let mut c = Compiler {
         kernel,
         level,
         code,
-        vals: vec![Val::None; kernel.values.len()],
+        vals: vec![CompiledValue::None; kernel.values.len()],
         constants: vec![None; kernel.values.len()],
         fixed: vec![false; kernel.values.len()],
         hoist: false,
@@ -122,7 +119,7 @@ pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Result<Code, Compile
         uses: Vec::new(),
         free: Default::default(),
         const_regs: HashMap::new(),
-        vars: vec![Val::None; kernel.vars.len()],
+        vars: vec![CompiledValue::None; kernel.vars.len()],
         var_root: super::roots::variable_roots(kernel, &info),
         var_starts: HashMap::new(),
         var_ends: HashMap::new(),
@@ -132,7 +129,7 @@ pub(super) fn compile(kernel: &Kernel, level: SimdLevel) -> Result<Code, Compile
         segment: 0,
         small: 0,
         open: 0,
-        mul_f32: arith::binary(BinaryOp::Mul, Scalar::F32, level).map(|f| f.0).ok_or_else(missing)?,
+        mul_f32: select::mul_f32(level),
         info,
     };
     for (v, range) in c.info.var_range.iter().enumerate() {
@@ -166,7 +163,7 @@ impl Compiler<'_> {
         self.new_reg(size, false)
     }
 
-    /// A register that nothing used before.
+    /// A register that was not used before.
     pub fn alloc_own(&mut self, size: u8) -> Reg {
         self.new_reg(size, self.hoist)
     }
@@ -195,7 +192,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Gives back a register that nothing came to refer to.
+    /// Frees a register that has no references.
     pub fn discard(&mut self, r: Reg) {
         if self.uses[r as usize].count == 0 {
             self.retain(r);
@@ -249,7 +246,7 @@ impl Compiler<'_> {
     /// Registers of a value that is no pointer.
     pub fn regs(&self, v: ValueId) -> Result<([Reg; 4], u8), CompileError> {
         match self.vals[v.index()] {
-            Val::Regs(r, n) => Ok((r, n)),
+            CompiledValue::Regs(r, n) => Ok((r, n)),
             _ => Err(self.error(format!("value {} has no registers", v.0))),
         }
     }
@@ -260,7 +257,7 @@ impl Compiler<'_> {
 
     pub fn pointer(&self, v: ValueId) -> Result<(Root, Reg, i64), CompileError> {
         match self.vals[v.index()] {
-            Val::Ptr { root, offset, imm } => Ok((root, offset, imm)),
+            CompiledValue::Ptr { root, offset, imm } => Ok((root, offset, imm)),
             _ => Err(self.error(format!("value {} is no pointer", v.0))),
         }
     }
@@ -281,23 +278,23 @@ impl Compiler<'_> {
         }
     }
 
-    fn held(val: &Val) -> Vec<Reg> {
+    fn held(val: &CompiledValue) -> Vec<Reg> {
         match *val {
-            Val::None => Vec::new(),
-            Val::Regs(r, n) => r[..n as usize].to_vec(),
-            Val::Ptr { root: Root::Dynamic(r), offset, .. } => vec![r, offset],
-            Val::Ptr { offset, .. } => vec![offset],
+            CompiledValue::None => Vec::new(),
+            CompiledValue::Regs(r, n) => r[..n as usize].to_vec(),
+            CompiledValue::Ptr { root: Root::Dynamic(r), offset, .. } => vec![r, offset],
+            CompiledValue::Ptr { offset, .. } => vec![offset],
         }
     }
 
     /// Defines a value; its registers gain a reference each.
-    pub fn define(&mut self, v: ValueId, val: Val) {
+    pub fn define(&mut self, v: ValueId, val: CompiledValue) {
         Self::held(&val).into_iter().for_each(|r| self.retain(r));
         self.vals[v.index()] = val;
     }
 
     fn drop_value(&mut self, v: ValueId) {
-        let val = std::mem::replace(&mut self.vals[v.index()], Val::None);
+        let val = std::mem::replace(&mut self.vals[v.index()], CompiledValue::None);
         Self::held(&val).into_iter().for_each(|r| self.release(r));
     }
 
@@ -321,27 +318,27 @@ impl Compiler<'_> {
                 }
             }
             self.hoist = hoist;
-            self.vars[v as usize] = Val::Regs(r, sizes.len() as u8);
+            self.vars[v as usize] = CompiledValue::Regs(r, sizes.len() as u8);
         }
     }
 
     fn end_vars(&mut self, at: u32) {
         for v in self.var_ends.remove(&at).unwrap_or_default() {
-            let val = std::mem::replace(&mut self.vars[v as usize], Val::None);
+            let val = std::mem::replace(&mut self.vars[v as usize], CompiledValue::None);
             Self::held(&val).into_iter().for_each(|r| self.release(r));
         }
     }
 
     fn var(&self, v: VarId) -> Result<([Reg; 4], u8), CompileError> {
         match self.vars[v.index()] {
-            Val::Regs(r, n) => Ok((r, n)),
+            CompiledValue::Regs(r, n) => Ok((r, n)),
             _ => Err(self.error(format!("variable {} has no registers", v.0))),
         }
     }
 
     pub fn get(&mut self, result: ValueId, v: VarId) -> Result<(), CompileError> {
         let (mut regs, n) = self.var(v)?;
-        // The value may share the variable's registers while nobody sets the variable.
+        // The value may share the variable's registers until the variable is set.
         let last = self.info.alias_end[result.index()];
         let sets = &self.info.sets[v.index()];
         let next = sets.partition_point(|&s| s <= self.position);
@@ -353,9 +350,11 @@ impl Compiler<'_> {
             }
         }
         let val = match (self.kernel.var_ty(v), self.var_root[v.index()]) {
-            (Type::Ptr(_), Some(o)) => Val::Ptr { root: Root::Object(o), offset: regs[0], imm: 0 },
-            (Type::Ptr(_), None) => Val::Ptr { root: Root::Dynamic(regs[0]), offset: regs[1], imm: 0 },
-            _ => Val::Regs(regs, n),
+            (Type::Ptr(_), Some(o)) => CompiledValue::Ptr { root: Root::Object(o), offset: regs[0], imm: 0 },
+            (Type::Ptr(_), None) => {
+                CompiledValue::Ptr { root: Root::Dynamic(regs[0]), offset: regs[1], imm: 0 }
+            }
+            _ => CompiledValue::Regs(regs, n),
         };
         self.define(result, val);
         Ok(())
@@ -365,7 +364,7 @@ impl Compiler<'_> {
         let (to, n) = self.var(v)?;
         let to = &to[..n as usize];
         let mut from = match self.vals[value.index()] {
-            Val::Ptr { root, offset, imm } => {
+            CompiledValue::Ptr { root, offset, imm } => {
                 let offset = self.whole_offset(offset, imm)?;
                 match n {
                     1 => vec![offset],
@@ -420,7 +419,7 @@ impl Compiler<'_> {
         for inst in &kernel.block(block).insts {
             let at = self.position;
             self.start_vars(at);
-            if self.info.matters[at as usize] {
+            if self.info.live[at as usize] {
                 self.inst(inst)?;
             }
             if let Some(r) = inst.result
@@ -434,7 +433,7 @@ impl Compiler<'_> {
                     self.value_ends.entry(end).or_default().push(r);
                 }
             }
-            if self.info.matters[at as usize] && !matches!(inst.op, Op::If { .. } | Op::Loop { .. }) {
+            if self.info.live[at as usize] && !matches!(inst.op, Op::If { .. } | Op::Loop { .. }) {
                 inst.op.for_each_operand(|u| {
                     if self.info.end[u.index()] == at {
                         self.drop_value(u);
@@ -604,8 +603,8 @@ impl Compiler<'_> {
 
     // ---- Stores ----
 
-    /// Emits a store. Where the instruction that makes the value may as well come last, it does,
-    /// and writes straight to memory if the addresses turn out contiguous.
+    /// Emits a store. If the instruction that computes the value can move here, it does, and writes directly to memory
+    /// when the addresses are contiguous.
     pub fn emit_store(&mut self, access: MemAccess, value: ValueId) {
         let index = self.code.accesses.len() as u32;
         self.code.accesses.push(access);
@@ -627,8 +626,8 @@ impl Compiler<'_> {
         self.emit(Ins::Store(index));
     }
 
-    /// If the last instruction multiplied f32 lanes into `r`, which has no other user: takes it
-    /// back and gives its operands.
+    /// Removes the last instruction and gives its operands, if it multiplied f32 lanes into `r`, which has no other
+    /// user.
     pub fn take_last_product(&mut self, r: Reg) -> Option<(Reg, Reg)> {
         let at = self.uses[r as usize].def?;
         if at + 1 != self.code.body.len() || at < self.segment || self.uses[r as usize].count != 1 {

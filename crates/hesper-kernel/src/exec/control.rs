@@ -1,6 +1,6 @@
-//! Structured control flow over lanes: active-lane masks, entered and left with the regions.
+//! Structured control flow over lanes by masks of active lanes.
 //!
-//! A mask is a byte per lane. A condition that is the same for all active lanes moves no mask.
+//! A mask is a byte per lane. A uniform condition leaves the masks as they are.
 
 use super::code::{Leave, Reg};
 use super::lanes::BLOCK;
@@ -68,7 +68,7 @@ impl Machine<'_> {
         self.count(then)
     }
 
-    /// Begins an `if`. Whether execution goes on with the first block.
+    /// Begins an `if`. Whether the first block runs.
     pub fn begin_if(&mut self, cond: Reg) -> bool {
         if let Some(c) = self.uniform(cond) {
             self.frames.push(Frame::Straight);
@@ -173,8 +173,8 @@ impl Machine<'_> {
         self.active.count > 0
     }
 
-    /// Takes the active lanes out of the regions inside the innermost loop (or out of all), so
-    /// that they do not come back when those end.
+    /// Removes the active lanes from the regions inside the innermost loop (or from all), so that they stay inactive
+    /// when those end.
     pub fn leave(&mut self, how: Leave) {
         self.full_mask = 0;
         let cur = self.mask(0);

@@ -1,8 +1,7 @@
-//! How the threads of a launch become blocks of lanes, and the positions each lane sees.
+//! How threads of a launch map to blocks of lanes, and the positions of each lane.
 //!
-//! A kernel that does not see how threads are grouped runs over long rows of the grid, whatever
-//! the threadgroup. Others run group by group: several small groups side by side, or a large one
-//! in pieces.
+//! A kernel that does not depend on how threads are grouped runs over long rows of the grid. Others run group by group:
+//! several small groups side by side, or a large one in parts.
 
 use super::code::BuiltinReg;
 use super::machine::Machine;
@@ -11,7 +10,7 @@ use crate::launch::{Launch, SIMD_WIDTH};
 
 /// Lanes `start..start + n` of a box of threads, x fastest; `n` is the machine's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct LaneRange {
     /// First thread of the box in the grid.
     pub origin: [u64; 3],
     /// Size of the box.
@@ -19,13 +18,13 @@ pub(super) struct Piece {
     pub start: u64,
 }
 
-/// What a block of lanes consists of.
+/// The threads of a block of lanes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Chunk {
-    /// A piece of a box of the grid; the kernel does not see groups.
-    Flat(Piece),
-    /// A piece of one threadgroup.
-    Group(Piece),
+    /// Part of a box of the grid, for kernels that do not depend on groups.
+    Flat(LaneRange),
+    /// Part of one threadgroup.
+    Group(LaneRange),
     /// Whole threadgroups of one size, from this number on.
     Groups { first: u64, size: [u64; 3] },
 }
@@ -45,11 +44,11 @@ enum Number {
         start: u64,
         by: u64,
     },
-    /// One by one.
+    /// Computed lane by lane.
     Each(Vec<u64>),
 }
 
-impl Piece {
+impl LaneRange {
     /// Coordinates of the lanes along an axis, within the box.
     fn local(&self, axis: usize, n: u64) -> Number {
         let [sx, sy, _] = self.size.map(|s| s.max(1));
@@ -170,14 +169,14 @@ impl Machine<'_> {
     }
 }
 
-/// Whether a builtin depends on the shape of the threadgroup only, not on its place.
+/// Whether a builtin depends on the shape of the threadgroup, but not on its position.
 fn is_local(what: Builtin) -> bool {
     !matches!(what, Builtin::ThreadPositionInGrid | Builtin::ThreadgroupPositionInGrid)
 }
 
 /// A builtin for the lanes of a piece of one threadgroup (or of a box of the grid, for those
 /// that do not depend on groups).
-fn position(b: &BuiltinReg, piece: &Piece, launch: &Launch, n: u64) -> Number {
+fn position(b: &BuiltinReg, piece: &LaneRange, launch: &Launch, n: u64) -> Number {
     let axis = b.axis as usize;
     let threads: u64 = piece.size.iter().product();
     let one = |x: u64| Number::Linear(x, 0);

@@ -1,11 +1,11 @@
 //! Operations across the lanes of a SIMD group or quad: reductions, scans, shuffles, votes, and
 //! the 8x8 matrix product. A block of lanes is a SIMD group.
 
-use std::marker::PhantomData;
-
-use super::lanes::{BLOCK, Op2};
+use super::lanes::BLOCK;
 use super::level::{SimdLevel, multiversion};
 use crate::ir::{Group, ReduceOp, Scalar, ShuffleKind, matrix_position};
+use crate::math::op::{Bf16, F16, Fold, Native, Op2, RoundTo, Visit2};
+use crate::math::{ops, scalar};
 
 /// Destination, operand and its step, mask of active lanes (a byte each), identity, group,
 /// number of blocks. Contract as for the lane kernels; the destination overlaps no operand.
@@ -33,16 +33,16 @@ unsafe fn masked<T: Copy>(a: *const u8, mask: *const u8, identity: u64) -> [T; B
 
 #[inline(always)]
 fn butterfly<O: Op2<A = T, B = T, R = T>, T: Copy, const S: usize>(v: [T; BLOCK]) -> [T; BLOCK] {
-    // Plain loops: closures of library functions do not take on the SIMD level.
+    // Plain loops: closures passed to library functions are not compiled for the SIMD level.
     let mut r = v;
     for i in 0..BLOCK {
-        r[i] = O::f(v[i], v[i ^ S]);
+        r[i] = O::full(v[i], v[i ^ S]);
     }
     r
 }
 
 #[inline(always)]
-unsafe fn reduce_body<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
+unsafe fn reduce_body<O: Fold>(
     d: *mut u8,
     a: *const u8,
     sa: usize,
@@ -71,13 +71,13 @@ unsafe fn reduce_body<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
 fn step<O: Op2<A = T, B = T, R = T>, T: Copy>(v: [T; BLOCK], s: usize, width: usize) -> [T; BLOCK] {
     let mut r = v;
     for i in 0..BLOCK {
-        r[i] = if i % width >= s { O::f(v[i - s], v[i]) } else { v[i] };
+        r[i] = if i % width >= s { O::full(v[i - s], v[i]) } else { v[i] };
     }
     r
 }
 
 #[inline(always)]
-unsafe fn scan<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
+unsafe fn scan_body<O: Fold, const INCLUSIVE: bool>(
     d: *mut u8,
     a: *const u8,
     sa: usize,
@@ -85,7 +85,6 @@ unsafe fn scan<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
     identity: u64,
     group: Group,
     blocks: usize,
-    inclusive: bool,
 ) {
     let width = group.width() as usize;
     for k in 0..blocks {
@@ -97,7 +96,7 @@ unsafe fn scan<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
                 v = step::<O, _>(v, s, width);
                 s *= 2;
             }
-            if !inclusive {
+            if !INCLUSIVE {
                 let id = (&raw const identity).cast::<O::A>().read_unaligned();
                 for i in (0..BLOCK).rev() {
                     v[i] = if i % width == 0 { id } else { v[i - 1] };
@@ -107,38 +106,6 @@ unsafe fn scan<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
         }
     }
 }
-
-#[inline(always)]
-unsafe fn inclusive_body<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
-    d: *mut u8,
-    a: *const u8,
-    sa: usize,
-    mask: *const u8,
-    identity: u64,
-    group: Group,
-    blocks: usize,
-) {
-    // SAFETY: the caller's contract.
-    unsafe { scan::<O>(d, a, sa, mask, identity, group, blocks, true) }
-}
-
-#[inline(always)]
-unsafe fn exclusive_body<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>>(
-    d: *mut u8,
-    a: *const u8,
-    sa: usize,
-    mask: *const u8,
-    identity: u64,
-    group: Group,
-    blocks: usize,
-) {
-    // SAFETY: the caller's contract.
-    unsafe { scan::<O>(d, a, sa, mask, identity, group, blocks, false) }
-}
-
-/// An operation whose operands and result have one type.
-pub(super) trait Fold: Op2<B = <Self as Op2>::A, R = <Self as Op2>::A> {}
-impl<O: Op2<B = <O as Op2>::A, R = <O as Op2>::A>> Fold for O {}
 
 multiversion! {
     /// A reduction at a level.
@@ -150,74 +117,54 @@ multiversion! {
     /// An inclusive scan at a level.
     pick_inclusive<O: Fold>(
         d: *mut u8, a: *const u8, sa: usize, mask: *const u8, identity: u64, group: Group, blocks: usize
-    ) -> FnGroup = inclusive_body::<O>
+    ) -> FnGroup = scan_body::<O, true>
 }
-/// What a reduction is over: all lanes, or those up to the lane.
+
+/// Whether a fold is a reduction or a scan.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Over {
+pub(super) enum FoldKind {
     All,
     Inclusive,
     Exclusive,
 }
 
-/// The one kernel of a rare reduction or scan, for every level.
-pub(super) fn only_fold<O: Fold>(over: Over) -> FnGroup {
-    match over {
-        Over::All => reduce_body::<O>,
-        Over::Inclusive => inclusive_body::<O>,
-        Over::Exclusive => exclusive_body::<O>,
+/// Picks the kernel of a reduction or scan for a level. Narrow integers and exclusive scans are rare: their kernels
+/// exist once, for every level.
+struct PickFold(FoldKind, SimdLevel);
+
+impl Visit2 for PickFold {
+    type Out = Option<FnGroup>;
+    fn visit<O: Fold>(self) -> Option<FnGroup> {
+        Some(match self.0 {
+            FoldKind::All => pick_reduce::<O>(self.1),
+            FoldKind::Inclusive => pick_inclusive::<O>(self.1),
+            FoldKind::Exclusive => scan_body::<O, false>,
+        })
+    }
+    fn narrow<O: Fold>(self) -> Option<FnGroup> {
+        Some(match self.0 {
+            FoldKind::All => reduce_body::<O>,
+            FoldKind::Inclusive => scan_body::<O, true>,
+            FoldKind::Exclusive => scan_body::<O, false>,
+        })
+    }
+    fn mixed<O: Op2>(self) -> Option<FnGroup> {
+        None
     }
 }
 
 /// The kernel of a reduction or scan.
-pub(super) fn fold(over: Over, op: ReduceOp, s: Scalar, level: SimdLevel) -> Option<FnGroup> {
-    super::lanes::arith::fold(over, op, s, level)
+pub(super) fn fold(over: FoldKind, op: ReduceOp, s: Scalar, level: SimdLevel) -> Option<FnGroup> {
+    ops::binary::visit_reduce(op, s, PickFold(over, level))?
 }
 
-/// The bits that inactive lanes hold, in the register's form.
+/// The bits that inactive lanes hold.
 pub(super) fn identity(op: ReduceOp, s: Scalar) -> u64 {
-    let one = match s {
-        Scalar::F64 => 1f64.to_bits(),
-        s if s.is_float() => u64::from(1f32.to_bits()),
-        _ => 1,
-    };
-    let nan = if s == Scalar::F64 { f64::NAN.to_bits() } else { u64::from(f32::NAN.to_bits()) };
-    let ones = u64::MAX >> (64 - s.bits());
-    match op {
-        ReduceOp::Sum | ReduceOp::Or | ReduceOp::Xor => 0,
-        ReduceOp::Product => one,
-        ReduceOp::Min | ReduceOp::Max if s.is_float() => nan,
-        ReduceOp::Min if s.is_signed_int() => ones >> 1,
-        ReduceOp::Max if s.is_signed_int() => ones ^ (ones >> 1),
-        ReduceOp::Min => {
-            if s == Scalar::Bool {
-                1
-            } else {
-                ones
-            }
-        }
-        ReduceOp::Max => 0,
-        ReduceOp::And => {
-            if s == Scalar::Bool {
-                1
-            } else {
-                ones
-            }
-        }
-    }
-}
-
-/// Shuffles of lanes of one size.
-struct Move<T>(PhantomData<T>);
-pub(super) trait Lane {
-    type T: Copy;
-}
-impl<T: Copy> Lane for Move<T> {
-    type T = T;
+    scalar::to_lane(s, scalar::identity(op, s))
 }
 
 #[inline(always)]
-unsafe fn shuffle_body<L: Lane>(
+unsafe fn shuffle_body<T: Native>(
     d: *mut u8,
     a: *const u8,
     sa: usize,
@@ -232,7 +179,7 @@ unsafe fn shuffle_body<L: Lane>(
     for k in 0..blocks {
         // SAFETY: block k of the operands; every source lane is in the block.
         unsafe {
-            let v = a.add(k * sa).cast::<[L::T; BLOCK]>().read_unaligned();
+            let v = a.add(k * sa).cast::<[T; BLOCK]>().read_unaligned();
             let n = arg.add(k * sarg).cast::<[u32; BLOCK]>().read_unaligned();
             let m = mask.add(k * BLOCK).cast::<[u8; BLOCK]>().read_unaligned();
             let mut r = v;
@@ -242,7 +189,7 @@ unsafe fn shuffle_body<L: Lane>(
                 let from = (base + source_lane(kind, lane, n[i], w)) as usize % BLOCK;
                 r[i] = if m[from] != 0 { v[from] } else { v[i] };
             }
-            d.cast::<[L::T; BLOCK]>().add(k).write_unaligned(r);
+            d.cast::<[T; BLOCK]>().add(k).write_unaligned(r);
         }
     }
 }
@@ -264,14 +211,14 @@ fn source_lane(kind: ShuffleKind, lane: u32, arg: u32, w: u32) -> u32 {
 
 multiversion! {
     /// A shuffle at a level.
-    pick_shuffle<L: Lane>(
+    pick_shuffle<T: Native>(
         d: *mut u8, a: *const u8, sa: usize, arg: *const u8, sarg: usize, mask: *const u8,
         kind: ShuffleKind, group: Group, blocks: usize
-    ) -> FnShuffle = shuffle_body::<L>
+    ) -> FnShuffle = shuffle_body::<T>
 }
 
 #[inline(always)]
-unsafe fn first_body<L: Lane>(
+unsafe fn first_body<T: Native>(
     d: *mut u8,
     a: *const u8,
     sa: usize,
@@ -286,14 +233,14 @@ unsafe fn first_body<L: Lane>(
     for k in 0..blocks {
         // SAFETY: block k of the operands.
         unsafe {
-            let v = a.add(k * sa).cast::<[L::T; BLOCK]>().read_unaligned();
+            let v = a.add(k * sa).cast::<[T; BLOCK]>().read_unaligned();
             let m = mask.add(k * BLOCK).cast::<[u8; BLOCK]>().read_unaligned();
             let mut r = v;
             for base in (0..BLOCK).step_by(w) {
                 let first = (base..base + w).find(|&i| m[i] != 0).unwrap_or(base);
                 r[base..base + w].fill(v[first]);
             }
-            d.cast::<[L::T; BLOCK]>().add(k).write_unaligned(r);
+            d.cast::<[T; BLOCK]>().add(k).write_unaligned(r);
         }
     }
 }
@@ -301,46 +248,20 @@ unsafe fn first_body<L: Lane>(
 /// The kernel of a shuffle of lanes of `size` bytes.
 pub(super) fn shuffle(size: u8, level: SimdLevel) -> FnShuffle {
     match size {
-        1 => pick_shuffle::<Move<u8>>(level),
-        2 => pick_shuffle::<Move<u16>>(level),
-        4 => pick_shuffle::<Move<u32>>(level),
-        _ => pick_shuffle::<Move<u64>>(level),
+        1 => pick_shuffle::<u8>(level),
+        2 => pick_shuffle::<u16>(level),
+        4 => pick_shuffle::<u32>(level),
+        _ => pick_shuffle::<u64>(level),
     }
 }
 
-/// The kernel that spreads the value of the first active lane.
+/// The kernel that broadcasts the value of the first active lane.
 pub(super) fn first(size: u8) -> FnShuffle {
     match size {
-        1 => first_body::<Move<u8>>,
-        2 => first_body::<Move<u16>>,
-        4 => first_body::<Move<u32>>,
-        _ => first_body::<Move<u64>>,
-    }
-}
-
-/// Rounds the result of a matrix product.
-pub(super) trait Round {
-    fn round(x: f32) -> f32;
-}
-struct ToF32;
-struct ToF16;
-struct ToBf16;
-impl Round for ToF32 {
-    #[inline(always)]
-    fn round(x: f32) -> f32 {
-        x
-    }
-}
-impl Round for ToF16 {
-    #[inline(always)]
-    fn round(x: f32) -> f32 {
-        super::lanes::half::round_f16(x)
-    }
-}
-impl Round for ToBf16 {
-    #[inline(always)]
-    fn round(x: f32) -> f32 {
-        super::lanes::half::round_bf16(x)
+        1 => first_body::<u8>,
+        2 => first_body::<u16>,
+        4 => first_body::<u32>,
+        _ => first_body::<u64>,
     }
 }
 
@@ -372,7 +293,7 @@ const fn positions() -> [(u8, u8); BLOCK] {
 }
 
 #[inline(always)]
-unsafe fn matrix_body<O: Round>(
+unsafe fn matrix_body<O: RoundTo>(
     d: [*mut u8; 2],
     a: [*const u8; 2],
     b: [*const u8; 2],
@@ -407,7 +328,7 @@ unsafe fn matrix_body<O: Round>(
 
 multiversion! {
     /// The matrix product at a level.
-    pick_matrix<O: Round>(
+    pick_matrix<O: RoundTo>(
         d: [*mut u8; 2], a: [*const u8; 2], b: [*const u8; 2], c: [*const u8; 2], mask: *const u8,
         blocks: usize
     ) -> FnMatrix = matrix_body::<O>
@@ -416,8 +337,8 @@ multiversion! {
 /// The kernel of the matrix product with results of this type.
 pub(super) fn matmul(s: Scalar, level: SimdLevel) -> FnMatrix {
     match s {
-        Scalar::F16 => pick_matrix::<ToF16>(level),
-        Scalar::BF16 => pick_matrix::<ToBf16>(level),
-        _ => pick_matrix::<ToF32>(level),
+        Scalar::F16 => pick_matrix::<F16>(level),
+        Scalar::BF16 => pick_matrix::<Bf16>(level),
+        _ => pick_matrix::<f32>(level),
     }
 }

@@ -1,40 +1,14 @@
 //! The lowering of each instruction.
 
 use super::code::*;
-use super::compile::{CompileError, Compiler, Val};
-use super::groups::{self, Over};
-use super::lanes::{arith, compare, convert, half, unary};
+use super::compile::{CompileError, CompiledValue, Compiler};
+use super::groups::{self, FoldKind};
+use super::lanes::{self, convert, half, select};
 use super::roots::{NULL, const_object, param_object, thread_object, threadgroup_object};
 use crate::ir::*;
+use crate::math::scalar::to_lane;
 
-type Done = Result<(), CompileError>;
-
-/// Whether an operation on launch-wide operands may run once per launch.
-fn hoistable(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Unary(..)
-            | Op::Binary(..)
-            | Op::Compare(..)
-            | Op::Ternary(..)
-            | Op::Test(..)
-            | Op::Select { .. }
-            | Op::Convert(_)
-            | Op::Bitcast(_)
-            | Op::FrexpExp(_)
-            | Op::Splat(_)
-            | Op::Compose(_)
-            | Op::Extract { .. }
-            | Op::Insert { .. }
-            | Op::ExtractDyn { .. }
-            | Op::InsertDyn { .. }
-            | Op::Shuffle { .. }
-            | Op::AllOf(_)
-            | Op::AnyOf(_)
-            | Op::PtrOffset { .. }
-            | Op::PtrDiff { .. }
-    )
-}
+type LowerResult = Result<(), CompileError>;
 
 /// Builtins that are the same for a whole launch.
 pub(super) fn is_launch_wide(what: Builtin) -> bool {
@@ -53,27 +27,20 @@ impl Compiler<'_> {
     /// Whether the result is the same for the whole launch.
     fn is_fixed(&self, inst: &Inst) -> bool {
         match inst.op {
-            Op::Const(_)
-            | Op::NullPtr
-            | Op::Param(_)
-            | Op::ParamPtr(_)
-            | Op::ConstPtr(_)
-            | Op::ThreadgroupPtr(_)
-            | Op::ThreadPtr(_) => true,
-            Op::Builtin { what, .. } => is_launch_wide(what),
             Op::Load { ptr, .. } => self.fixed[ptr.index()] && self.is_frozen(ptr),
-            op if hoistable(&op) => {
-                let mut all = true;
-                op.for_each_operand(|u| all &= self.fixed[u.index()]);
+            value_op!() => {
+                let mut all = !matches!(inst.op, Op::Builtin { what, .. } if !is_launch_wide(what));
+                inst.op.for_each_operand(|u| all &= self.fixed[u.index()]);
                 all
             }
-            _ => false,
+            Op::Get(_) | Op::Set(..) | Op::Store { .. } => false,
+            group_op!() | atomic_op!() | sync_op!() | control_op!() => false,
         }
     }
 
-    /// Whether a pointer leads to memory that nobody writes during the launch.
+    /// Whether a pointer points into memory that the launch does not write.
     fn is_frozen(&self, ptr: ValueId) -> bool {
-        let Val::Ptr { root: Root::Object(o), .. } = self.vals[ptr.index()] else {
+        let CompiledValue::Ptr { root: Root::Object(o), .. } = self.vals[ptr.index()] else {
             return false;
         };
         if (const_object(self.kernel, 0)..threadgroup_object(self.kernel, 0)).contains(&o) {
@@ -83,7 +50,7 @@ impl Compiler<'_> {
         matches!(param.map(|p| p.kind), Some(ParamKind::Buffer { access: Access::Read, .. }))
     }
 
-    pub(super) fn inst(&mut self, inst: &Inst) -> Done {
+    pub(super) fn inst(&mut self, inst: &Inst) -> LowerResult {
         let fixed = self.is_fixed(inst) && self.may_hoist();
         self.hoist = fixed;
         let r = self.lower(inst);
@@ -94,7 +61,7 @@ impl Compiler<'_> {
         r
     }
 
-    fn lower(&mut self, inst: &Inst) -> Done {
+    fn lower(&mut self, inst: &Inst) -> LowerResult {
         let Some(d) = inst.result else {
             return self.lower_effect(inst.op, inst.loc);
         };
@@ -114,7 +81,7 @@ impl Compiler<'_> {
                     self.retain(*r);
                     self.code.values.push((*r, i, j as u32 * s.size() as u32, s));
                 }
-                self.define(d, Val::Regs(r, ty.lanes()));
+                self.define(d, CompiledValue::Regs(r, ty.lanes()));
             }
             Op::ParamPtr(i) => self.object(d, param_object(i)),
             Op::ConstPtr(i) => self.object(d, const_object(self.kernel, i)),
@@ -124,7 +91,10 @@ impl Compiler<'_> {
                 let r = self.builtin(what, axis, s == Scalar::U64);
                 self.scalar(d, r);
             }
-            Op::Unary(op, a) => self.map(d, a, |c, a| c.unary(op, s, a))?,
+            Op::Unary(op, a) => {
+                let s = self.kernel.ty(a).scalar().unwrap_or(s);
+                self.map(d, a, |c, a| c.unary(op, s, a))?;
+            }
             Op::Binary(op, a, b) => {
                 if ty == Type::F32 && self.fused_product(d, op, a, b)? {
                     return Ok(());
@@ -140,8 +110,8 @@ impl Compiler<'_> {
                 self.map2(d, a, b, |c, a, b| c.compare(op, s, a, b))?;
             }
             Op::Ternary(op, a, b, c) => {
-                let f =
-                    arith::ternary(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
+                let f = lanes::ternary(op, s, self.level);
+                let f = f.ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
                 let ((a, n), (b, _), (c, _)) = (self.regs(a)?, self.regs(b)?, self.regs(c)?);
                 self.each(d, n, |this, i| {
                     let r = this.alloc(lane_size(s));
@@ -149,33 +119,22 @@ impl Compiler<'_> {
                     Ok(r)
                 })?;
             }
-            Op::Test(op, a) => {
-                let s = self.kernel.ty(a).scalar().unwrap_or(s);
-                let f = unary::test(op, s, self.level).ok_or_else(|| self.error("test"))?;
-                self.map(d, a, |c, a| Ok(c.un(f, 1, a)))?;
-            }
             Op::Select { cond, if_true, if_false } => self.select(d, cond, if_true, if_false)?,
             Op::Convert(a) => {
                 let from = self.kernel.ty(a).scalar().unwrap_or(s);
                 self.map(d, a, |c, a| c.convert(from, s, a))?;
             }
             Op::Bitcast(a) => self.bitcast(d, a)?,
-            Op::FrexpExp(a) => {
-                let from = self.kernel.ty(a).scalar().unwrap_or(s);
-                let f = unary::frexp_exp(from, self.level);
-                self.map(d, a, |c, a| Ok(c.un(f, 4, a)))?;
-            }
-
             Op::Splat(a) => {
                 let r = self.reg(a)?;
-                self.define(d, Val::Regs([r; 4], ty.lanes()));
+                self.define(d, CompiledValue::Regs([r; 4], ty.lanes()));
             }
             Op::Compose(parts) => {
                 let mut r = [0; 4];
                 for (r, &p) in r.iter_mut().zip(parts.as_slice()) {
                     *r = self.reg(p)?;
                 }
-                self.define(d, Val::Regs(r, ty.lanes()));
+                self.define(d, CompiledValue::Regs(r, ty.lanes()));
             }
             Op::Extract { vec, lane } => {
                 let r = self.regs(vec)?.0[lane as usize & 3];
@@ -184,7 +143,7 @@ impl Compiler<'_> {
             Op::Insert { vec, lane, value } => {
                 let (mut r, n) = self.regs(vec)?;
                 r[lane as usize & 3] = self.reg(value)?;
-                self.define(d, Val::Regs(r, n));
+                self.define(d, CompiledValue::Regs(r, n));
             }
             Op::Shuffle { vec, lanes } => {
                 let (from, _) = self.regs(vec)?;
@@ -192,7 +151,7 @@ impl Compiler<'_> {
                 for (r, &l) in r.iter_mut().zip(lanes.as_slice()) {
                     *r = from[l as usize & 3];
                 }
-                self.define(d, Val::Regs(r, ty.lanes()));
+                self.define(d, CompiledValue::Regs(r, ty.lanes()));
             }
             Op::ExtractDyn { vec, index } => {
                 let (r, n) = self.regs(vec)?;
@@ -238,7 +197,7 @@ impl Compiler<'_> {
                 let i = self.code.accesses.len() as u32;
                 self.code.accesses.push(access);
                 self.emit(Ins::Load(i));
-                self.define(d, Val::Regs(regs, ty.lanes()));
+                self.define(d, CompiledValue::Regs(regs, ty.lanes()));
             }
             Op::AtomicRmw { op, ptr, value } => {
                 self.atomic(inst.loc, Some(d), s, AtomicKind::Rmw(op), ptr, [Some(value), None])?;
@@ -248,12 +207,15 @@ impl Compiler<'_> {
                 let operands = [Some(desired), Some(expected)];
                 self.atomic(inst.loc, Some(d), s, AtomicKind::CompareExchange, ptr, operands)?;
             }
-            _ => return self.lower_group(d, inst.op, s),
+            group_op!() => return self.lower_group(d, inst.op, s),
+            Op::Set(..) | Op::Store { .. } | Op::AtomicStore { .. } | sync_op!() | control_op!() => {
+                return Err(self.error(format!("{:?} has no result", inst.op)));
+            }
         }
         Ok(())
     }
 
-    fn lower_effect(&mut self, op: Op, loc: Loc) -> Done {
+    fn lower_effect(&mut self, op: Op, loc: Loc) -> LowerResult {
         match op {
             Op::Set(v, value) => self.set(v, value)?,
             Op::Store { ptr, value, .. } => {
@@ -267,7 +229,7 @@ impl Compiler<'_> {
                 let s = self.kernel.ty(value).scalar().unwrap_or(Scalar::U32);
                 self.atomic(loc, None, s, AtomicKind::Store, ptr, [Some(value), None])?;
             }
-            // Lanes of a SIMD group run in lock step: its barrier orders nothing that is not.
+            // Lanes of a SIMD group run in lock step, so its barrier has no effect.
             Op::Barrier { scope: Scope::Simdgroup, .. } => {}
             Op::Barrier { scope: Scope::Threadgroup, .. } => {
                 self.code.barriers = true;
@@ -277,17 +239,27 @@ impl Compiler<'_> {
                 self.cut();
             }
             Op::Fence { .. } => self.emit(Ins::Fence),
-            op => self.control(op)?,
+            control_op!() => self.control(op)?,
+            Op::AtomicRmw { .. }
+            | Op::AtomicLoad { .. }
+            | Op::AtomicCompareExchange { .. }
+            | Op::Get(_)
+            | Op::Load { .. }
+            | value_op!()
+            | group_op!() => {
+                return Err(self.error(format!("the result of {op:?} is not named")));
+            }
         }
         Ok(())
     }
 
-    fn lower_group(&mut self, d: ValueId, op: Op, s: Scalar) -> Done {
+    fn lower_group(&mut self, d: ValueId, op: Op, s: Scalar) -> LowerResult {
         self.code.lanewise = true;
         self.code.grouped = true;
         match op {
             Op::GroupReduce { group, op, value } => {
-                let f = groups::fold(Over::All, op, s, self.level).ok_or_else(|| self.error("reduction"))?;
+                let f = groups::fold(FoldKind::All, op, s, self.level)
+                    .ok_or_else(|| self.error(format!("{op:?} reduction of {s}")))?;
                 let identity = groups::identity(op, s);
                 self.map(d, value, |c, a| {
                     let r = c.alloc(lane_size(s));
@@ -296,8 +268,9 @@ impl Compiler<'_> {
                 })?;
             }
             Op::GroupScan { group, op, inclusive, value } => {
-                let over = if inclusive { Over::Inclusive } else { Over::Exclusive };
-                let f = groups::fold(over, op, s, self.level).ok_or_else(|| self.error("scan"))?;
+                let over = if inclusive { FoldKind::Inclusive } else { FoldKind::Exclusive };
+                let f = groups::fold(over, op, s, self.level)
+                    .ok_or_else(|| self.error(format!("{op:?} scan of {s}")))?;
                 let identity = groups::identity(op, s);
                 self.map(d, value, |c, a| {
                     let r = c.alloc(lane_size(s));
@@ -311,7 +284,7 @@ impl Compiler<'_> {
                 let to = if from.is_signed_int() { Scalar::I32 } else { Scalar::U32 };
                 let mut arg = self.convert(from, to, arg)?;
                 if from == Scalar::U32 && matches!(kind, ShuffleKind::Up | ShuffleKind::Down) {
-                    // Any distance past the group is as good as another, and not negative.
+                    // Every distance past the end of the group acts alike; clamped, it is not negative as an i32.
                     let far = self.constant(4, 64);
                     arg = self.binary(BinaryOp::Min, Scalar::U32, arg, far)?;
                 }
@@ -348,9 +321,10 @@ impl Compiler<'_> {
                 for x in a.into_iter().chain(b).chain(c) {
                     self.discard(x);
                 }
-                self.define(d, Val::Regs([r[0], r[1], 0, 0], 2));
+                self.define(d, CompiledValue::Regs([r[0], r[1], 0, 0], 2));
             }
-            op => return Err(self.error(format!("{op:?} has no result"))),
+            Op::Get(_) | Op::Set(..) | Op::Load { .. } | Op::Store { .. } => {}
+            value_op!() | atomic_op!() | sync_op!() | control_op!() => {}
         }
         Ok(())
     }
@@ -358,12 +332,12 @@ impl Compiler<'_> {
     // ---- Helpers ----
 
     fn scalar(&mut self, d: ValueId, r: Reg) {
-        self.define(d, Val::Regs([r, 0, 0, 0], 1));
+        self.define(d, CompiledValue::Regs([r, 0, 0, 0], 1));
     }
 
     fn object(&mut self, d: ValueId, object: u32) {
         let offset = self.constant(8, 0);
-        self.define(d, Val::Ptr { root: Root::Object(object), offset, imm: 0 });
+        self.define(d, CompiledValue::Ptr { root: Root::Object(object), offset, imm: 0 });
     }
 
     /// Defines a value component by component.
@@ -372,12 +346,12 @@ impl Compiler<'_> {
         d: ValueId,
         n: u8,
         mut f: impl FnMut(&mut Self, usize) -> Result<Reg, CompileError>,
-    ) -> Done {
+    ) -> LowerResult {
         let mut r = [0; 4];
         for (i, r) in r.iter_mut().enumerate().take(n as usize) {
             *r = f(self, i)?;
         }
-        self.define(d, Val::Regs(r, n));
+        self.define(d, CompiledValue::Regs(r, n));
         Ok(())
     }
 
@@ -386,7 +360,7 @@ impl Compiler<'_> {
         d: ValueId,
         a: ValueId,
         mut f: impl FnMut(&mut Self, Reg) -> Result<Reg, CompileError>,
-    ) -> Done {
+    ) -> LowerResult {
         let (a, n) = self.regs(a)?;
         self.each(d, n, |this, i| f(this, a[i]))
     }
@@ -397,7 +371,7 @@ impl Compiler<'_> {
         a: ValueId,
         b: ValueId,
         mut f: impl FnMut(&mut Self, Reg, Reg) -> Result<Reg, CompileError>,
-    ) -> Done {
+    ) -> LowerResult {
         let ((a, n), (b, _)) = (self.regs(a)?, self.regs(b)?);
         self.each(d, n, |this, i| f(this, a[i], b[i]))
     }
@@ -408,7 +382,7 @@ impl Compiler<'_> {
         d
     }
 
-    /// Rounds to a 16-bit float type, where `needed`.
+    /// Rounds to a 16-bit float type, if needed.
     fn rounded(&mut self, s: Scalar, r: Reg, needed: bool) -> Reg {
         match half::round(s, self.level).filter(|_| needed) {
             Some(f) => {
@@ -422,19 +396,19 @@ impl Compiler<'_> {
 
     fn unary(&mut self, op: UnaryOp, s: Scalar, a: Reg) -> Result<Reg, CompileError> {
         if op == UnaryOp::Neg && s.is_int() && s.size() >= 4 {
-            // As a difference it keeps affine numbers affine.
+            // As a difference it keeps affine integers affine.
             let zero = self.constant(s.size() as u8, 0);
             return self.binary(BinaryOp::Sub, s, zero, a);
         }
         let (f, round) =
-            unary::unary(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
-        let d = self.un(f, lane_size(s), a);
+            lanes::unary(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
+        let d = self.un(f, lane_size(op.result(s)), a);
         Ok(self.rounded(s, d, round))
     }
 
     pub(super) fn binary(&mut self, op: BinaryOp, s: Scalar, a: Reg, b: Reg) -> Result<Reg, CompileError> {
         let (f, round) =
-            arith::binary(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
+            lanes::binary(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
         let affine = match op {
             BinaryOp::Add
             | BinaryOp::Sub
@@ -455,7 +429,7 @@ impl Compiler<'_> {
         Ok(self.rounded(s, d, round))
     }
 
-    /// A sum whose one operand is the product just emitted, and used here only: both in one pass.
+    /// Fuses a sum with the product just emitted, if that has no other use. Each is rounded.
     fn fused_product(
         &mut self,
         d: ValueId,
@@ -475,13 +449,13 @@ impl Compiler<'_> {
                 continue;
             };
             let how = match (op, on_left) {
-                (BinaryOp::Add, _) => arith::Product::Plus,
-                (_, true) => arith::Product::Minus,
-                (_, false) => arith::Product::From,
+                (BinaryOp::Add, _) => select::Product::Plus,
+                (_, true) => select::Product::Minus,
+                (_, false) => select::Product::From,
             };
-            let f = arith::product(how, self.level);
+            let f = select::product(how, self.level);
             let c = self.reg(other)?;
-            // The factors may have died with the product; the result must not take their place.
+            // The registers of the factors may be free again; the result must not reuse them.
             let mut taken = Vec::new();
             let mut out = self.alloc(4);
             while out == x || out == y {
@@ -497,7 +471,7 @@ impl Compiler<'_> {
     }
 
     fn compare(&mut self, op: CmpOp, s: Scalar, a: Reg, b: Reg) -> Result<Reg, CompileError> {
-        let f = compare::compare(op, s, self.level).ok_or_else(|| self.error(format!("{op:?} of {s}")))?;
+        let f = lanes::compare(op, s, self.level);
         let d = self.alloc(1);
         self.emit(Ins::Cmp { f, d, a, b, op, scalar: s });
         Ok(d)
@@ -507,8 +481,7 @@ impl Compiler<'_> {
         if from == to || convert::is_free(from, to) {
             return Ok(a);
         }
-        let f =
-            convert::convert(from, to, self.level).ok_or_else(|| self.error(format!("{from} to {to}")))?;
+        let f = convert::convert(from, to, self.level);
         let wide = |s: Scalar| s.is_int() && s.size() >= 4;
         let affine = if wide(from) && wide(to) { Affine::Convert(from, to) } else { Affine::No };
         let d = self.alloc(lane_size(to));
@@ -524,7 +497,7 @@ impl Compiler<'_> {
         self.compare(CmpOp::Eq, s, r, i)
     }
 
-    fn across(&mut self, d: ValueId, a: ValueId, op: BinaryOp) -> Done {
+    fn across(&mut self, d: ValueId, a: ValueId, op: BinaryOp) -> LowerResult {
         let (r, n) = self.regs(a)?;
         let mut out = r[0];
         for &r in &r[1..n as usize] {
@@ -543,9 +516,10 @@ impl Compiler<'_> {
         d
     }
 
-    fn select(&mut self, d: ValueId, cond: ValueId, if_true: ValueId, if_false: ValueId) -> Done {
+    fn select(&mut self, d: ValueId, cond: ValueId, if_true: ValueId, if_false: ValueId) -> LowerResult {
         let (cond, parts) = self.regs(cond)?;
-        if let (Val::Ptr { .. }, Val::Ptr { .. }) = (self.vals[if_true.index()], self.vals[if_false.index()])
+        if let (CompiledValue::Ptr { .. }, CompiledValue::Ptr { .. }) =
+            (self.vals[if_true.index()], self.vals[if_false.index()])
         {
             let (ra, oa, ia) = self.pointer(if_true)?;
             let (rb, ob, ib) = self.pointer(if_false)?;
@@ -559,7 +533,7 @@ impl Compiler<'_> {
                 let (x, y) = (self.object_reg(ra), self.object_reg(rb));
                 Root::Dynamic(self.choose(4, cond[0], x, y))
             };
-            self.define(d, Val::Ptr { root, offset, imm: 0 });
+            self.define(d, CompiledValue::Ptr { root, offset, imm: 0 });
             return Ok(());
         }
         let ((a, n), (b, _)) = (self.regs(if_true)?, self.regs(if_false)?);
@@ -578,14 +552,14 @@ impl Compiler<'_> {
         if let Some(b) = known {
             return b.reg;
         }
-        // Every block of lanes fills it at the start, so it serves nothing else.
+        // It is filled at the start of every block of lanes, so it is not reused.
         let reg = self.alloc_own(if wide { 8 } else { 4 });
         self.retain(reg);
         self.code.builtins.push(BuiltinReg { what, axis, wide, reg });
         reg
     }
 
-    fn vote(&mut self, d: ValueId, a: Option<ValueId>, what: Vote, group: Group) -> Done {
+    fn vote(&mut self, d: ValueId, a: Option<ValueId>, what: Vote, group: Group) -> LowerResult {
         let a = a.map(|a| self.reg(a)).transpose()?;
         let r = self.alloc(if what == Vote::Ballot { 4 } else { 1 });
         self.emit(Ins::Vote { d: r, a, what, group });
@@ -601,7 +575,7 @@ impl Compiler<'_> {
         kind: AtomicKind,
         ptr: ValueId,
         [value, expected]: [Option<ValueId>; 2],
-    ) -> Done {
+    ) -> LowerResult {
         let (root, offset, imm) = self.pointer(ptr)?;
         let value = value.map(|v| self.reg(v)).transpose()?;
         let expected = expected.map(|v| self.reg(v)).transpose()?;
@@ -618,7 +592,7 @@ impl Compiler<'_> {
 
     // ---- Pointers ----
 
-    fn ptr_offset(&mut self, d: ValueId, ptr: ValueId, index: ValueId, stride: i64) -> Done {
+    fn ptr_offset(&mut self, d: ValueId, ptr: ValueId, index: ValueId, stride: i64) -> LowerResult {
         let (root, offset, imm) = self.pointer(ptr)?;
         let s = self.kernel.ty(index).scalar().unwrap_or(Scalar::I64);
         if let Some(bits) = self.constants[index.index()] {
@@ -628,7 +602,7 @@ impl Compiler<'_> {
                 _ => bits as i64,
             };
             let imm = imm.wrapping_add(i.wrapping_mul(stride));
-            self.define(d, Val::Ptr { root, offset, imm });
+            self.define(d, CompiledValue::Ptr { root, offset, imm });
             return Ok(());
         }
         let f = convert::address(s, self.level).ok_or_else(|| self.error(format!("an index of type {s}")))?;
@@ -636,11 +610,11 @@ impl Compiler<'_> {
         let stride = self.constant(8, stride as u64);
         let r = self.alloc(8);
         self.emit(Ins::Address { f, d: r, index, offset, stride, scalar: s });
-        self.define(d, Val::Ptr { root, offset: r, imm });
+        self.define(d, CompiledValue::Ptr { root, offset: r, imm });
         Ok(())
     }
 
-    fn ptr_diff(&mut self, d: ValueId, a: ValueId, b: ValueId, stride: i64) -> Done {
+    fn ptr_diff(&mut self, d: ValueId, a: ValueId, b: ValueId, stride: i64) -> LowerResult {
         let (ra, oa, ia) = self.pointer(a)?;
         let (rb, ob, ib) = self.pointer(b)?;
         let diff = self.binary(BinaryOp::Sub, Scalar::I64, oa, ob)?;
@@ -652,7 +626,7 @@ impl Compiler<'_> {
         let out = match (ra, rb) {
             (Root::Object(a), Root::Object(b)) if a == b && a != NULL => out,
             _ => {
-                // Different objects and nulls are no distance apart.
+                // The distance between different objects, or of null, is 0.
                 let (x, y) = (self.object_reg(ra), self.object_reg(rb));
                 let null = self.constant(4, u64::from(NULL));
                 let zero = self.constant(8, 0);
@@ -670,12 +644,12 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn compare_pointers(&mut self, d: ValueId, op: CmpOp, a: ValueId, b: ValueId) -> Done {
+    fn compare_pointers(&mut self, d: ValueId, op: CmpOp, a: ValueId, b: ValueId) -> LowerResult {
         let (ra, oa, ia) = self.pointer(a)?;
         let (rb, ob, ib) = self.pointer(b)?;
         let (oa, ob) = (self.whole_offset(oa, ia)?, self.whole_offset(ob, ib)?);
         let (x, y) = (self.object_reg(ra), self.object_reg(rb));
-        // Null has no offset: where both are null, offsets count as equal.
+        // The offset of null does not count.
         let null = self.constant(4, u64::from(NULL));
         let zero = self.constant(8, 0);
         let a_null = self.compare(CmpOp::Eq, Scalar::U32, x, null)?;
@@ -695,7 +669,7 @@ impl Compiler<'_> {
 
     // ---- Reinterpretation ----
 
-    fn bitcast(&mut self, d: ValueId, a: ValueId) -> Done {
+    fn bitcast(&mut self, d: ValueId, a: ValueId) -> LowerResult {
         let (from_ty, to_ty) = (self.kernel.ty(a), self.kernel.ty(d));
         if from_ty.is_ptr() || to_ty.is_ptr() {
             let val = self.vals[a.index()];
@@ -705,7 +679,7 @@ impl Compiler<'_> {
         let (Some(from), Some(to)) = (from_ty.scalar(), to_ty.scalar()) else {
             return Err(self.error("a bitcast of a pointer"));
         };
-        // To plain integers of the memory form, across sizes, and back.
+        // Through unsigned integers of the form in memory.
         let (r, n) = self.regs(a)?;
         let mut parts = Vec::new();
         for &r in &r[..n as usize] {
@@ -729,7 +703,7 @@ impl Compiler<'_> {
                 None => p,
             };
         }
-        self.define(d, Val::Regs(out, to_ty.lanes()));
+        self.define(d, CompiledValue::Regs(out, to_ty.lanes()));
         Ok(())
     }
 
@@ -765,10 +739,5 @@ impl Compiler<'_> {
 
 /// A constant's bits in the form of a register.
 fn register_bits(s: Scalar, bits: u64) -> u64 {
-    match s {
-        Scalar::F16 => u64::from(half::f16_to_f32(bits as u16).to_bits()),
-        Scalar::BF16 => u64::from(half::bf16_to_f32(bits as u16).to_bits()),
-        Scalar::Bool => u64::from(bits & 0xff != 0),
-        _ => bits,
-    }
+    if s == Scalar::Bool { u64::from(bits & 0xff != 0) } else { to_lane(s, bits) }
 }

@@ -1,11 +1,10 @@
 //! The registers and memory of one block of lanes.
 //!
 //! A register is, at any moment, *uniform* (one value, splatted over one block of storage),
-//! *affine* (`base + lane * stride`, integers only, kept as two numbers until someone needs the
-//! lanes) or *varying*. The form is found out while running, so it is as good as the data
-//! allows: a loop counter, a row index, a pointer that advances by a constant cost one block,
-//! not a pass over all lanes. A varying register may also point straight into a buffer that
-//! nobody writes during the launch, instead of holding a copy.
+//! *affine* (`base + lane * stride`, integers only, kept as two numbers until the lanes are needed) or *varying*. The
+//! form is tracked at run time, so it is as precise as the data allows: a loop counter, a row index, a pointer that
+//! advances by a constant cost one block, not a pass over all lanes. A varying register may also point into a buffer
+//! that the launch does not write, instead of holding a copy.
 
 use std::cell::Cell;
 
@@ -16,7 +15,7 @@ use crate::ir::{BinaryOp, CmpOp, Scalar};
 
 /// The form of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Form {
+pub(super) enum RegisterForm {
     Uniform,
     Affine,
     Varying,
@@ -25,7 +24,7 @@ pub(super) enum Form {
 /// A register at run time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RegState {
-    /// Lane 0 of the current value, unless it is affine and not laid out.
+    /// Lane 0 of the current value, unless it is affine and its lanes are not in memory.
     pub ptr: *const u8,
     /// Own storage: one block if small, else all lanes.
     pub own: *mut u8,
@@ -33,21 +32,21 @@ pub(super) struct RegState {
     pub base: i64,
     /// Affine: difference between neighbouring lanes.
     pub stride: i64,
-    pub form: Form,
-    /// Affine, and the lanes also lie in own storage.
+    pub form: RegisterForm,
+    /// Affine, and the lanes are also in own storage.
     pub laid_out: bool,
     /// Bytes per lane.
     pub size: u8,
 }
 
-/// What a pointer may lead to.
+/// A memory object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object {
     pub ptr: *mut u8,
     /// Bytes (of one lane, for thread memory).
     pub len: u64,
     pub writable: bool,
-    /// Nobody writes it during the launch.
+    /// The launch does not write it.
     pub frozen: bool,
     /// Thread memory: bytes per cell of the lane-interleaved layout; 0 for plain memory.
     pub cell: u8,
@@ -94,15 +93,15 @@ impl Storage {
 /// An open region.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Frame {
-    /// An `if` all of whose lanes went one way.
+    /// An `if` with a uniform condition.
     Straight,
-    /// An `if` whose lanes part: those before it, those of its second block.
+    /// A divergent `if`: the lanes before it, and those of its second block.
     Parted { before: Lanes, els: Lanes },
     /// A loop: lanes that entered and have not returned, lanes that wait for `continuing`.
     Loop { entered: Lanes, waiting: Lanes },
 }
 
-/// The first write of a task that was dropped.
+/// The first dropped write of a task.
 pub(super) type Dropped = Cell<Option<(WriteSite, Target)>>;
 
 /// One block of lanes under execution.
@@ -111,9 +110,9 @@ pub(super) struct Machine<'a> {
     pub dropped: &'a Dropped,
     pub regs: Vec<RegState>,
     pub objects: Vec<Object>,
-    /// Lanes there is room for, a multiple of [`BLOCK`].
+    /// Capacity in lanes, a multiple of [`BLOCK`].
     pub width: usize,
-    /// Lanes there are.
+    /// Lanes in use.
     pub n: usize,
     /// Lanes that have not returned.
     pub alive: usize,
@@ -122,12 +121,12 @@ pub(super) struct Machine<'a> {
     pub pc: usize,
     /// A direct store in flight: register, its own storage.
     pub aimed: Option<(Reg, *mut u8)>,
-    /// Stores went past the caches and are not ordered yet.
+    /// Non-temporal stores were issued and are not fenced yet.
     pub streamed: bool,
-    /// Where the next block of lanes will probably read, for the streams read in place.
+    /// Predicted addresses of the next block, for prefetching.
     pub ahead: [*const u8; 4],
     pub ahead_count: usize,
-    /// The mask of active lanes holds the first so many lanes and no others.
+    /// The mask of active lanes holds exactly this many lanes from the first on.
     pub full_mask: usize,
     /// Size, start and lanes of the threadgroup piece that the local builtins hold.
     pub shape: Option<([u64; 3], u64, usize)>,
@@ -139,7 +138,7 @@ pub(super) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Notes that the write of a lane is dropped.
+    /// Records the dropped write of a lane.
     #[cold]
     pub fn drop_write(&self, site: WriteSite, root: Root, lane: usize, offset: i64) {
         if self.dropped.get().is_some() {
@@ -193,7 +192,7 @@ impl<'a> Machine<'a> {
                     own,
                     base: 0,
                     stride: 0,
-                    form: Form::Uniform,
+                    form: RegisterForm::Uniform,
                     laid_out: false,
                     size: r.size,
                 }
@@ -230,7 +229,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Makes ready for a fresh block of `n` lanes.
+    /// Prepares for a new block of `n` lanes.
     pub fn reset(&mut self, n: usize) {
         self.n = n;
         self.alive = n;
@@ -240,7 +239,7 @@ impl<'a> Machine<'a> {
         self.aimed = None;
         self.ahead_count = 0;
         for r in &mut self.regs {
-            // Pointers into buffers were checked for the lanes of an earlier block only.
+            // Pointers into buffers were checked for the lanes of the previous block.
             r.ptr = r.own;
         }
         if self.full_mask != n {
@@ -261,14 +260,14 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Orders stores that went past the caches before everything after.
+    /// Fences non-temporal stores.
     pub fn settle(&mut self) {
         if std::mem::take(&mut self.streamed) {
             super::stream::finish();
         }
     }
 
-    /// Blocks that hold the lanes there are.
+    /// Blocks of the lanes in use.
     pub fn blocks(&self) -> usize {
         self.n.div_ceil(BLOCK)
     }
@@ -291,12 +290,12 @@ impl<'a> Machine<'a> {
     pub fn operand(&mut self, r: Reg) -> (*const u8, usize) {
         let s = self.regs[r as usize];
         match s.form {
-            Form::Uniform => (s.ptr, 0),
-            Form::Varying => {
+            RegisterForm::Uniform => (s.ptr, 0),
+            RegisterForm::Varying => {
                 let step = s.size as usize * BLOCK;
                 (s.ptr.wrapping_add(self.active.lo / BLOCK * step), step)
             }
-            Form::Affine => {
+            RegisterForm::Affine => {
                 self.lay_out(r);
                 let step = s.size as usize * BLOCK;
                 (s.own.wrapping_add(self.active.lo / BLOCK * step), step)
@@ -304,7 +303,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Where a varying result of the current span goes.
+    /// The destination of a varying result for the current span.
     #[inline(always)]
     pub fn destination(&self, r: Reg) -> *mut u8 {
         let s = &self.regs[r as usize];
@@ -316,7 +315,7 @@ impl<'a> Machine<'a> {
     pub fn set_varying(&mut self, r: Reg) {
         let s = &mut self.regs[r as usize];
         s.ptr = s.own;
-        s.form = Form::Varying;
+        s.form = RegisterForm::Varying;
     }
 
     /// Notes that the first block of own storage holds the uniform value.
@@ -324,7 +323,7 @@ impl<'a> Machine<'a> {
     pub fn note_uniform(&mut self, r: Reg) {
         let s = &mut self.regs[r as usize];
         s.ptr = s.own;
-        s.form = Form::Uniform;
+        s.form = RegisterForm::Uniform;
     }
 
     /// Makes `r` uniform with these bits.
@@ -352,7 +351,7 @@ impl<'a> Machine<'a> {
         s.ptr = s.own;
         s.base = base;
         s.stride = stride;
-        s.form = Form::Affine;
+        s.form = RegisterForm::Affine;
         s.laid_out = false;
     }
 
@@ -360,9 +359,9 @@ impl<'a> Machine<'a> {
     pub fn lane(&self, r: Reg, lane: usize) -> u64 {
         let s = &self.regs[r as usize];
         let lane = match s.form {
-            Form::Uniform => 0,
-            Form::Varying => lane,
-            Form::Affine => {
+            RegisterForm::Uniform => 0,
+            RegisterForm::Varying => lane,
+            RegisterForm::Affine => {
                 let v = s.base.wrapping_add(s.stride.wrapping_mul(lane as i64)) as u64;
                 return if s.size == 4 { v & 0xffff_ffff } else { v };
             }
@@ -381,7 +380,7 @@ impl<'a> Machine<'a> {
 
     /// The value of a uniform register.
     pub fn uniform(&self, r: Reg) -> Option<u64> {
-        (self.regs[r as usize].form == Form::Uniform).then(|| self.lane(r, 0))
+        (self.regs[r as usize].form == RegisterForm::Uniform).then(|| self.lane(r, 0))
     }
 
     /// Writes the lanes of an affine register into its storage.
@@ -420,15 +419,15 @@ impl<'a> Machine<'a> {
         let blocks = self.blocks();
         let copy = self.code.copy[super::code::size_index(s.size)];
         match s.form {
-            Form::Affine => self.lay_out(r),
+            RegisterForm::Affine => self.lay_out(r),
             // SAFETY: own storage has room for all blocks. A uniform value is read from its
             // first block, which the first step writes with itself.
-            Form::Uniform => unsafe { copy(s.own, s.ptr, 0, blocks) },
-            Form::Varying if s.ptr != s.own.cast_const() => {
+            RegisterForm::Uniform => unsafe { copy(s.own, s.ptr, 0, blocks) },
+            RegisterForm::Varying if s.ptr != s.own.cast_const() => {
                 // SAFETY: as above; `ptr` was checked for all blocks when it was taken.
                 unsafe { copy(s.own, s.ptr, s.size as usize * BLOCK, blocks) }
             }
-            Form::Varying => {}
+            RegisterForm::Varying => {}
         }
         self.set_varying(r);
     }
@@ -437,9 +436,9 @@ impl<'a> Machine<'a> {
     fn linear(&self, r: Reg, s: Scalar) -> Option<(i64, i64)> {
         let state = &self.regs[r as usize];
         match state.form {
-            Form::Uniform => Some((wrap(self.lane(r, 0) as i64, s), 0)),
-            Form::Affine => Some((wrap(state.base, s), signed(state.stride, s))),
-            Form::Varying => None,
+            RegisterForm::Uniform => Some((wrap(self.lane(r, 0) as i64, s), 0)),
+            RegisterForm::Affine => Some((wrap(state.base, s), signed(state.stride, s))),
+            RegisterForm::Varying => None,
         }
     }
 
@@ -471,7 +470,7 @@ impl<'a> Machine<'a> {
         range.contains(&last).then_some((first, last))
     }
 
-    /// Tries a two-operand operation on linear integers. Whether it did.
+    /// Computes an op on affine integers, if the result is affine. Whether it did.
     pub fn affine_binary(&mut self, op: BinaryOp, s: Scalar, d: Reg, a: Reg, b: Reg) -> bool {
         let (Some(x), Some(y)) = (self.linear(a, s), self.linear(b, s)) else {
             return false;
@@ -524,7 +523,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Tries a conversion between integers. Whether it did.
+    /// Converts an affine integer, if the result is affine. Whether it did.
     pub fn affine_convert(&mut self, from: Scalar, to: Scalar, d: Reg, a: Reg) -> bool {
         let Some(x) = self.linear(a, from) else {
             return false;
@@ -536,7 +535,7 @@ impl<'a> Machine<'a> {
         true
     }
 
-    /// Tries `offset + index * stride`. Whether it did.
+    /// Computes `offset + index * stride`, if the result is affine. Whether it did.
     pub fn affine_address(&mut self, d: Reg, index: Reg, s: Scalar, offset: Reg, stride: i64) -> bool {
         let (Some(x), Some(o)) = (self.linear(index, s), self.linear(offset, Scalar::I64)) else {
             return false;
@@ -549,7 +548,7 @@ impl<'a> Machine<'a> {
         true
     }
 
-    /// Tries a comparison of linear integers with one answer for all lanes. Whether it did.
+    /// Compares affine integers, if the answer is the same for all lanes. Whether it did.
     pub fn affine_compare(&mut self, op: CmpOp, s: Scalar, d: Reg, a: Reg, b: Reg) -> bool {
         if !matches!(s, Scalar::I32 | Scalar::U32 | Scalar::I64 | Scalar::U64) {
             return false;
@@ -590,7 +589,7 @@ fn wrap(x: i64, s: Scalar) -> i64 {
     }
 }
 
-/// The shortest equivalent of a stride.
+/// The equivalent stride of least magnitude.
 fn signed(x: i64, s: Scalar) -> i64 {
     if s.size() == 4 { i64::from(x as i32) } else { x }
 }

@@ -2,18 +2,18 @@
 //!
 //! Nothing outside the bound objects is ever touched: linear addresses are checked once for the
 //! whole block of lanes, others lane by lane. A read out of bounds gives zero, a write is
-//! dropped and noted. Memory is accessed through raw pointers with plain (non-atomic, unaligned) reads
-//! and writes; kernels whose threads race on plain accesses get some mixture of the values
-//! written, as on a GPU, and never touch other memory.
+//! dropped and recorded. Memory is accessed through raw pointers with plain (non-atomic, unaligned) reads and writes;
+//! threads that race on plain accesses get some mixture of the values written, as on a GPU, and never touch other
+//! memory.
 
 use super::code::{MemAccess, Reg, Root};
 use super::lanes::BLOCK;
-use super::machine::{Form, Machine, Object};
+use super::machine::{Machine, Object, RegisterForm};
 use super::stream::{self, STREAM_BYTES};
 use crate::bounds::WriteSite;
 use crate::interp::AccessKind;
 
-/// Lanes that an access touches and where.
+/// The byte offsets of an access, by lane.
 pub(super) struct Plan {
     /// The offset register's lanes, or `None` where it is linear.
     offsets: Option<*const i64>,
@@ -160,7 +160,7 @@ impl Machine<'_> {
             None if whole && object.frozen && lo == 0 && blocks == self.blocks() => {
                 let s = &mut self.regs[d as usize];
                 s.ptr = lane0;
-                s.form = Form::Varying;
+                s.form = RegisterForm::Varying;
                 if self.ahead_count < self.ahead.len() {
                     self.ahead[self.ahead_count] = lane0.wrapping_add(self.n * size);
                     self.ahead_count += 1;
@@ -340,7 +340,7 @@ impl Machine<'_> {
         unsafe { *self.mask(0).add(lane) != 0 }
     }
 
-    /// Whether whole rows of thread memory serve: one offset for all lanes, in cells.
+    /// The row of cells in thread memory, if all lanes have one offset.
     fn thread_row(&self, plan: &Plan, size: u64, object: &Object) -> bool {
         plan.offsets.is_none()
             && plan.stride == 0
@@ -397,8 +397,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Where the lanes of a store lie one after another in writable memory, in whole blocks,
-    /// all active and in bounds: the address of lane 0.
+    /// The address of lane 0 of a store whose lanes are contiguous in writable memory, in whole blocks, all active and
+    /// in bounds.
     fn direct_target(&mut self, acc: &MemAccess) -> Option<*mut u8> {
         let size = acc.scalar.size();
         if acc.n != 1 || acc.pack.is_some() || !self.active.is_dense() {
@@ -419,7 +419,7 @@ impl Machine<'_> {
         fits.then(|| object.ptr.wrapping_offset(plan.base as isize))
     }
 
-    /// Lets the next instruction write straight to the memory of a store that follows it.
+    /// Lets the next instruction write directly to the memory of the store that follows it.
     pub fn aim(&mut self, acc: &MemAccess) {
         if let Some(target) = self.direct_target(acc) {
             let s = &mut self.regs[acc.regs[0] as usize];
@@ -433,12 +433,12 @@ impl Machine<'_> {
             let s = &mut self.regs[r as usize];
             let target = std::mem::replace(&mut s.own, own);
             match s.form {
-                // The lanes went straight to memory, or into its first block as a uniform.
-                Form::Varying if s.ptr == target.cast_const() => {
+                // The lanes were written to memory, or a uniform to its first block.
+                RegisterForm::Varying if s.ptr == target.cast_const() => {
                     s.ptr = own;
                     return;
                 }
-                Form::Uniform => {
+                RegisterForm::Uniform => {
                     // SAFETY: one block of the target holds the splat; own has room for one.
                     unsafe { std::ptr::copy_nonoverlapping(target, own, s.size as usize * BLOCK) };
                     s.ptr = own;
@@ -588,7 +588,7 @@ impl MemAccess {
 }
 
 impl Plan {
-    /// Whether lanes `lane..end` lie one after another.
+    /// Whether lanes `lane..end` are contiguous.
     #[inline(always)]
     fn is_run(&self, lane: usize, end: usize, size: u64) -> bool {
         let Some(p) = self.offsets else {
@@ -598,7 +598,7 @@ impl Plan {
         unsafe {
             let p = p.add(lane);
             let first = p.read_unaligned();
-            // A cheap look at the second lane before all of them.
+            // Check the second lane first: most scattered accesses fail there.
             let n = end - lane;
             if n < 2 || p.add(1).read_unaligned() != first.wrapping_add(size as i64) {
                 return false;

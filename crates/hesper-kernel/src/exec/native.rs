@@ -1,28 +1,27 @@
-//! Launches of machine code: rows of threads, spread over tasks, and the bytecode for the rows
-//! that machine code refuses.
+//! Launches of machine code: rows of threads, distributed over tasks; the bytecode runs rows that machine code refuses.
 
 use std::ops::Range;
 
-use super::jit::{Answer, Jit, Session};
+use super::jit::{Jit, RowOutcome, Session};
 use super::machine::{Dropped, Machine};
 use super::program::{Cancel, ExecError, Failures, MAX_TASKS, Parallel, Program, THREADS_PER_TASK, Worker};
 use crate::launch::{Bindings, Launch};
 
-/// Threads that one task starts and ends at, where rows are long.
+/// Long rows are split into tasks at multiples of this many threads.
 const ALIGNED: u64 = 1024;
 
-/// Of more rows than this, if they are short, the bytecode runs several side by side and is faster.
+/// On more short rows than this the bytecode is faster: it runs several side by side.
 const FEW_ROWS: u64 = 4;
 
 /// The rows of one task.
-struct Rows<'a> {
+struct RowTask<'a> {
     worker: Worker<'a>,
     session: Session<'a>,
     /// For the rows that machine code refuses.
     machine: Option<Machine<'a>>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowTask<'a> {
     fn new(
         program: &'a Program,
         jit: &'a Jit,
@@ -30,17 +29,17 @@ impl<'a> Rows<'a> {
         launch: &'a Launch,
         cancel: &'a Cancel<'a>,
         dropped: &'a Dropped,
-    ) -> Rows<'a> {
+    ) -> RowTask<'a> {
         let worker = Worker { program, bindings, launch, cancel, dropped };
-        Rows { worker, session: Session::new(jit, bindings, launch, dropped), machine: None }
+        RowTask { worker, session: Session::new(jit, bindings, launch, dropped), machine: None }
     }
 
     /// Runs threads along x. Whether it was not cancelled.
     fn row(&mut self, x: u64, y: u64, z: u64, threads: u64) -> bool {
         match self.session.row(x, y, z, threads, self.worker.cancel) {
-            Answer::Done => true,
-            Answer::Cancelled => false,
-            Answer::Refused => {
+            RowOutcome::Done => true,
+            RowOutcome::Cancelled => false,
+            RowOutcome::Refused => {
                 let width = self.worker.program.width(self.worker.launch.threads());
                 let worker = self.worker;
                 let m = self.machine.get_or_insert_with(|| worker.machine(width, std::ptr::null_mut()));
@@ -49,7 +48,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Orders all stores before what comes after.
+    /// Fences non-temporal stores.
     fn finish(&self) {
         if self.session.streamed || self.machine.is_some() {
             super::stream::finish();
@@ -58,7 +57,7 @@ impl<'a> Rows<'a> {
 }
 
 impl Program {
-    /// The machine code, where it is the better choice for a launch.
+    /// The machine code, if it is the better choice for a launch.
     pub(super) fn native(&self, launch: &Launch) -> Option<&Jit> {
         let [x, y, z] = launch.grid;
         self.jit.as_ref().filter(|jit| x >= jit.least_row() || y.saturating_mul(z) <= FEW_ROWS)
@@ -101,7 +100,7 @@ impl Program {
         cancel: &Cancel<'_>,
     ) -> Result<(), ExecError> {
         let dropped = Dropped::default();
-        let mut rows = Rows::new(self, jit, bindings, launch, cancel, &dropped);
+        let mut rows = RowTask::new(self, jit, bindings, launch, cancel, &dropped);
         let [nx, ny, _] = launch.grid;
         let [mut x, mut y, mut z] = [0; 3];
         if threads.start > 0 {
@@ -131,7 +130,7 @@ impl Program {
         cancel: &Cancel<'_>,
     ) -> Result<(), ExecError> {
         let dropped = Dropped::default();
-        let mut rows = Rows::new(self, jit, bindings, launch, cancel, &dropped);
+        let mut rows = RowTask::new(self, jit, bindings, launch, cancel, &dropped);
         let worker = rows.worker;
         let done = worker.boxes(groups, |origin, size| {
             (0..size[2])

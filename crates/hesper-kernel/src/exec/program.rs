@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::code::Code;
 use super::compile::{CompileError, compile};
-use super::geometry::{Chunk, Piece};
+use super::geometry::{Chunk, LaneRange};
 use super::jit::{self, Jit};
-use super::lanes::{BLOCK, half};
+use super::lanes::BLOCK;
 use super::level::SimdLevel;
 use super::machine::{Dropped, Machine, Object, Storage};
 use super::run::Stop;
 use crate::bounds::Violation;
 use crate::ir::{Kernel, Op, ParamKind, Scalar, Space};
 use crate::launch::{Bindings, Launch, LaunchError};
+use crate::math::scalar::to_lane;
 
 /// Bytes of registers that should stay in the first-level cache.
 const REGISTER_BUDGET: usize = 24 << 10;
@@ -28,8 +29,7 @@ pub(super) const THREADS_PER_TASK: u64 = 1 << 15;
 /// The most tasks of a launch.
 pub(super) const MAX_TASKS: u64 = 256;
 
-/// A request to stop, shared with a running launch. It is looked at when a loop goes round and
-/// between blocks of lanes.
+/// A request to stop, shared with a running launch. It is checked at every loop iteration and between blocks of lanes.
 #[derive(Default)]
 pub struct Cancel<'a> {
     requested: AtomicBool,
@@ -42,7 +42,7 @@ impl<'a> Cancel<'a> {
         Cancel { requested: AtomicBool::new(false), elsewhere: None }
     }
 
-    /// The same, where the stop may also be requested elsewhere: `requested` tells.
+    /// The same, with a second source of requests: `requested`.
     pub fn watching(requested: &'a (dyn Fn() -> bool + Sync)) -> Cancel<'a> {
         Cancel { elsewhere: Some(requested), ..Cancel::new() }
     }
@@ -68,7 +68,7 @@ pub enum ExecError {
     /// It was cancelled; the outputs are partly written.
     #[error("kernel {0} was cancelled")]
     Cancelled(String),
-    /// It ran to its end, but writes were dropped; this is the first of them that was noticed.
+    /// It ran to its end, but dropped writes; this is the first that was seen.
     #[error("{0}")]
     Dropped(Box<Violation>),
 }
@@ -80,7 +80,7 @@ pub type Parallel<'a> = &'a dyn Fn(usize, &(dyn Fn(usize) + Sync));
 #[derive(Debug)]
 pub struct Program {
     pub(super) code: Code,
-    /// Machine code, for kernels that have it; the bytecode serves what it refuses.
+    /// Machine code, if the kernel has it; the bytecode runs what it refuses.
     pub(super) jit: Option<Jit>,
     /// The kernel without its instructions.
     signature: Kernel,
@@ -210,7 +210,7 @@ impl Program {
         failures.outcome()
     }
 
-    /// Into how many tasks a launch is best split.
+    /// The number of tasks that a launch is split into.
     pub fn task_count(&self, launch: &Launch) -> u64 {
         let groups = launch.group_count();
         let worth = if self.code.grouped || !self.is_straight() { 64 } else { 1 };
@@ -263,7 +263,7 @@ impl Program {
         self.outcome(done, &dropped)
     }
 
-    /// What became of a task that came to its end, if `done`, or was cancelled.
+    /// The result of a task that ended, if `done`, or was cancelled.
     pub(super) fn outcome(&self, done: bool, dropped: &Dropped) -> Result<(), ExecError> {
         match dropped.get() {
             _ if !done => Err(ExecError::Cancelled(self.signature.name.clone())),
@@ -309,7 +309,7 @@ pub(super) struct Worker<'a> {
     pub dropped: &'a Dropped,
 }
 
-/// The failure of the first task that failed, whatever the order in which tasks end.
+/// The failure of the first task, in the order of tasks.
 #[derive(Default)]
 pub(super) struct Failures(Mutex<Option<(u64, ExecError)>>);
 
@@ -394,12 +394,7 @@ impl<'w> Worker<'w> {
             unsafe { std::ptr::copy_nonoverlapping(arg.ptr().add(offset), bytes.as_mut_ptr(), size) };
         }
         let bits = u64::from_le_bytes(bytes);
-        match s {
-            Scalar::F16 => u64::from(half::f16_to_f32(bits as u16).to_bits()),
-            Scalar::BF16 => u64::from(half::bf16_to_f32(bits as u16).to_bits()),
-            Scalar::Bool => u64::from(bits != 0),
-            _ => bits,
-        }
+        if s == Scalar::Bool { u64::from(bits != 0) } else { to_lane(s, bits) }
     }
 
     /// Runs one block of lanes to its end. Whether it was not cancelled.
@@ -419,7 +414,7 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Threads whose grouping the kernel does not see: rows of the grid.
+    /// Runs rows of the grid, for a kernel that does not depend on groups.
     fn flat(&self, groups: Range<u64>) -> bool {
         let l = self.launch;
         let per_group: u64 = l.threadgroup.iter().product();
@@ -465,7 +460,7 @@ impl<'w> Worker<'w> {
                     while x < size[0] {
                         let n = width.min(size[0] - x);
                         let at = [origin[0] + x, origin[1] + y, origin[2] + z];
-                        let piece = Piece { origin: at, size: [n, 1, 1], start: 0 };
+                        let piece = LaneRange { origin: at, size: [n, 1, 1], start: 0 };
                         if !self.chunk(m, &Chunk::Flat(piece), n as usize) {
                             return false;
                         }
@@ -479,7 +474,7 @@ impl<'w> Worker<'w> {
         let mut start = 0;
         while start < threads {
             let n = width.min(threads - start);
-            let piece = Piece { origin, size, start };
+            let piece = LaneRange { origin, size, start };
             if !self.chunk(m, &Chunk::Flat(piece), n as usize) {
                 return false;
             }
@@ -535,7 +530,7 @@ impl<'w> Worker<'w> {
     fn group(&self, machines: &mut [Machine<'_>], origin: [u64; 3], size: [u64; 3]) -> bool {
         let threads: u64 = size.iter().product();
         let width = machines[0].width as u64;
-        let piece = |start: u64| Chunk::Group(Piece { origin, size, start });
+        let piece = |start: u64| Chunk::Group(LaneRange { origin, size, start });
         let lanes = |start: u64| width.min(threads - start) as usize;
         if !self.program.code.barriers {
             let starts = (0..threads).step_by(width as usize);
@@ -551,7 +546,7 @@ impl<'w> Worker<'w> {
             m.reset(lanes(start));
             m.place(&piece(start), self.launch);
         }
-        // Each piece runs to its next barrier; pieces that are done wait for nobody.
+        // Each part runs to its next barrier; finished parts are skipped.
         let mut running = vec![true; used];
         while running.iter().any(|&r| r) {
             for (m, running) in machines.iter_mut().zip(&mut running).filter(|(_, r)| **r) {

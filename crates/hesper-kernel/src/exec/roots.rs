@@ -1,4 +1,4 @@
-//! Which object a pointer variable leads to, where it is always the same one.
+//! Pointer variables that always point into one object.
 
 use super::analyse::Analysis;
 use crate::ir::{Kernel, Op, Type, ValueId};
@@ -23,18 +23,18 @@ pub(super) fn thread_object(kernel: &Kernel, i: u32) -> u32 {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Lead {
+enum Pointee {
     Unknown,
     One(u32),
     Many,
 }
 
-impl Lead {
-    fn join(self, other: Lead) -> Lead {
+impl Pointee {
+    fn join(self, other: Pointee) -> Pointee {
         match (self, other) {
-            (Lead::Unknown, x) | (x, Lead::Unknown) => x,
+            (Pointee::Unknown, x) | (x, Pointee::Unknown) => x,
             (a, b) if a == b => a,
-            _ => Lead::Many,
+            _ => Pointee::Many,
         }
     }
 }
@@ -45,49 +45,49 @@ pub(super) fn variable_roots(kernel: &Kernel, info: &Analysis) -> Vec<Option<u32
     if !kernel.vars.iter().any(|v| v.ty.is_ptr()) {
         return vec![None; kernel.vars.len()];
     }
-    let mut vars = vec![Lead::Unknown; kernel.vars.len()];
-    for (v, lead) in vars.iter_mut().enumerate() {
+    let mut vars = vec![Pointee::Unknown; kernel.vars.len()];
+    for (v, pointee) in vars.iter_mut().enumerate() {
         if info.zeroed[v] {
-            *lead = Lead::Many;
+            *pointee = Pointee::Many;
         }
     }
-    let mut values = vec![Lead::Unknown; kernel.values.len()];
-    // Leads only rise, by at most two steps for each variable.
+    let mut values = vec![Pointee::Unknown; kernel.values.len()];
+    // A fixed point: each variable rises at most twice, from unknown to one object to many.
     loop {
         let mut changed = false;
         for inst in kernel.blocks.iter().flat_map(|b| &b.insts) {
             if let Op::Set(v, value) = inst.op
                 && kernel.var_ty(v).is_ptr()
             {
-                let lead = vars[v.index()].join(values[value.index()]);
-                changed |= lead != vars[v.index()];
-                vars[v.index()] = lead;
+                let pointee = vars[v.index()].join(values[value.index()]);
+                changed |= pointee != vars[v.index()];
+                vars[v.index()] = pointee;
             }
             let Some(r) = inst.result.filter(|&r| matches!(kernel.ty(r), Type::Ptr(_))) else {
                 continue;
             };
             let of = |v: ValueId| values[v.index()];
-            let lead = match inst.op {
-                Op::NullPtr => Lead::One(NULL),
-                Op::ParamPtr(i) => Lead::One(param_object(i)),
-                Op::ConstPtr(i) => Lead::One(const_object(kernel, i)),
-                Op::ThreadgroupPtr(i) => Lead::One(threadgroup_object(kernel, i)),
-                Op::ThreadPtr(i) => Lead::One(thread_object(kernel, i)),
+            let pointee = match inst.op {
+                Op::NullPtr => Pointee::One(NULL),
+                Op::ParamPtr(i) => Pointee::One(param_object(i)),
+                Op::ConstPtr(i) => Pointee::One(const_object(kernel, i)),
+                Op::ThreadgroupPtr(i) => Pointee::One(threadgroup_object(kernel, i)),
+                Op::ThreadPtr(i) => Pointee::One(thread_object(kernel, i)),
                 Op::PtrOffset { ptr, .. } => of(ptr),
                 Op::Select { if_true, if_false, .. } => of(if_true).join(of(if_false)),
                 Op::Get(v) => vars[v.index()],
-                _ => Lead::Many,
+                _ => Pointee::Many,
             };
-            let lead = values[r.index()].join(lead);
-            changed |= lead != values[r.index()];
-            values[r.index()] = lead;
+            let pointee = values[r.index()].join(pointee);
+            changed |= pointee != values[r.index()];
+            values[r.index()] = pointee;
         }
         if !changed {
             break;
         }
     }
-    let one = |l: Lead| match l {
-        Lead::One(o) => Some(o),
+    let one = |l: Pointee| match l {
+        Pointee::One(o) => Some(o),
         _ => None,
     };
     vars.into_iter().map(one).collect()

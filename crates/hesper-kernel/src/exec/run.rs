@@ -4,14 +4,14 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::code::{Affine, Ins, Reg, Vote, size_index};
 use super::lanes::BLOCK;
-use super::machine::{Form, Machine};
+use super::machine::{Machine, RegisterForm};
 use super::program::Cancel;
 use crate::ir::{Group, ShuffleKind};
 
-/// Why a block of lanes stopped.
+/// Why a block of lanes stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
-    /// At a barrier: the others of the threadgroup come first.
+    /// At a barrier: the other blocks of the threadgroup run first.
     Barrier,
     Done,
     Cancelled,
@@ -154,7 +154,7 @@ impl Machine<'_> {
 
     #[inline(always)]
     fn is_uniform(&self, r: Reg) -> bool {
-        self.regs[r as usize].form == Form::Uniform
+        self.regs[r as usize].form == RegisterForm::Uniform
     }
 
     #[inline(always)]
@@ -219,9 +219,9 @@ impl Machine<'_> {
         let f = self.code.copy[size_index(s.size)];
         match s.form {
             // SAFETY: one block of each register.
-            Form::Uniform => unsafe { f(self.regs[d as usize].own, s.ptr, 0, 1) },
-            Form::Affine => return self.set_affine(d, s.base, s.stride),
-            Form::Varying => {
+            RegisterForm::Uniform => unsafe { f(self.regs[d as usize].own, s.ptr, 0, 1) },
+            RegisterForm::Affine => return self.set_affine(d, s.base, s.stride),
+            RegisterForm::Varying => {
                 let (pa, sa) = self.operand(a);
                 let (_, blocks) = self.span();
                 // SAFETY: the registers hold every block of the span.
@@ -258,7 +258,7 @@ impl Machine<'_> {
         unsafe { f(self.destination(d), pa, sa, mask, identity, group, blocks) };
     }
 
-    /// A result that is the same in each lane of a group is uniform where there is one group.
+    /// A group-wide result is uniform if there is only one group.
     fn note_group_result(&mut self, d: Reg, group: Group) {
         if group == Group::Simd && self.blocks() == 1 {
             self.note_uniform(d);

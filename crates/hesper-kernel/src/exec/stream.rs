@@ -1,11 +1,11 @@
-//! Copies that bypass the caches, for outputs larger than them: a plain store reads the line it
-//! is about to overwrite, which costs a third of the bandwidth.
+//! Non-temporal copies, for outputs larger than the caches: a plain store reads the line it overwrites, which costs a
+//! third of the bandwidth.
 
-/// Objects at least this long are written past the caches.
+/// Objects of at least this many bytes are written with non-temporal stores.
 pub(super) const STREAM_BYTES: u64 = 16 << 20;
 
-/// Copies `n` bytes, and fetches as many from each address of `ahead` (any addresses) for what
-/// comes next. Ordered before later stores of this thread only by [`finish`].
+/// Copies `n` bytes, and prefetches as many from each address of `ahead` (any addresses). Only [`finish`] orders the
+/// copy before later stores of this thread.
 ///
 /// # Safety
 ///
@@ -46,7 +46,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, n: usize, _ahead: &[*con
     unsafe { std::ptr::copy_nonoverlapping(from, to, n) }
 }
 
-/// Orders the copies so far before everything after.
+/// Orders all copies before later stores.
 pub(super) fn finish() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of the architecture.

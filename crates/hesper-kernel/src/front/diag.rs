@@ -1,4 +1,4 @@
-//! Diagnostics: what is wrong, where in the user's text, and what would put it right.
+//! Diagnostics: what is wrong, where in the user's text, and what would fix it.
 //!
 //! A [`Diagnostic`] is a value; [`render`] turns it into the familiar text with the source line and a caret.
 //! Compilation collects several of them in a [`Sink`], which bounds their number.
@@ -6,7 +6,7 @@
 use super::source::{Sources, Span};
 use std::fmt::Write as _;
 
-/// How grave a diagnostic is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The kernel cannot be compiled.
@@ -17,7 +17,7 @@ pub enum Severity {
 
 /// The group an error belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     /// Characters that are no token.
     Lexical,
     /// Preprocessor directives and macros.
@@ -40,20 +40,20 @@ pub enum Kind {
     Limit,
 }
 
-impl Kind {
+impl ErrorKind {
     /// The word printed in brackets.
     pub fn label(self) -> &'static str {
         match self {
-            Kind::Lexical => "lexical",
-            Kind::Preprocessor => "preprocessor",
-            Kind::Syntax => "syntax",
-            Kind::Name => "name",
-            Kind::Type => "type",
-            Kind::Call => "call",
-            Kind::Template => "template",
-            Kind::Constant => "constant",
-            Kind::Unsupported => "unsupported",
-            Kind::Limit => "limit",
+            ErrorKind::Lexical => "lexical",
+            ErrorKind::Preprocessor => "preprocessor",
+            ErrorKind::Syntax => "syntax",
+            ErrorKind::Name => "name",
+            ErrorKind::Type => "type",
+            ErrorKind::Call => "call",
+            ErrorKind::Template => "template",
+            ErrorKind::Constant => "constant",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Limit => "limit",
         }
     }
 }
@@ -64,7 +64,7 @@ pub struct Diagnostic {
     /// Error or warning.
     pub severity: Severity,
     /// The group of the error.
-    pub kind: Kind,
+    pub kind: ErrorKind,
     /// One sentence.
     pub message: String,
     /// Where.
@@ -75,12 +75,12 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// An error.
-    pub fn error(kind: Kind, span: Span, message: impl Into<String>) -> Self {
+    pub fn error(kind: ErrorKind, span: Span, message: impl Into<String>) -> Self {
         Diagnostic { severity: Severity::Error, kind, message: message.into(), span, notes: Vec::new() }
     }
 
     /// A warning.
-    pub fn warning(kind: Kind, span: Span, message: impl Into<String>) -> Self {
+    pub fn warning(kind: ErrorKind, span: Span, message: impl Into<String>) -> Self {
         Diagnostic { severity: Severity::Warning, ..Self::error(kind, span, message) }
     }
 
@@ -268,8 +268,8 @@ mod tests {
         let mut sources = Sources::default();
         let file = sources.add("body", "int a;\nflaot b = 1;\n");
         let span = Span { file: FileId(file.0), lo: 7, hi: 12, expansion: 0 };
-        let d =
-            Diagnostic::error(Kind::Name, span, "unknown type name `flaot`").help("did you mean `float`?");
+        let d = Diagnostic::error(ErrorKind::Name, span, "unknown type name `flaot`")
+            .help("did you mean `float`?");
         let expected = "error[name]: unknown type name `flaot`\n --> body:2:1\n  |\n2 | flaot b = 1;\n  | ^^^^^\n\
                         help: did you mean `float`?\n";
         assert_eq!(render(&sources, &d), expected);

@@ -3,7 +3,7 @@
 //! It never fails: what is no token is reported and skipped. Comments and line splices are white space. Every
 //! token knows whether it begins a line (for directives) and whether white space precedes it (for macros).
 
-use super::diag::{Diagnostic, Kind, Sink};
+use super::diag::{Diagnostic, ErrorKind, Sink};
 use super::source::{FileId, Span};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ impl Lexer<'_> {
 
     fn error(&mut self, lo: usize, message: impl Into<String>) {
         let span = self.span(lo, self.at.max(lo + 1));
-        self.sink.push(Diagnostic::error(Kind::Lexical, span, message));
+        self.sink.push(Diagnostic::error(ErrorKind::Lexical, span, message));
     }
 
     /// Skips blanks, comments and line splices; tells whether a line ended.
@@ -181,7 +181,11 @@ impl Lexer<'_> {
                     }
                     if self.at >= self.bytes.len() {
                         let span = self.span(lo, lo + 2);
-                        self.sink.push(Diagnostic::error(Kind::Lexical, span, "comment is never closed"));
+                        self.sink.push(Diagnostic::error(
+                            ErrorKind::Lexical,
+                            span,
+                            "comment is never closed",
+                        ));
                         return newline;
                     }
                     self.at += 2;

@@ -1,8 +1,8 @@
 //! The front end: kernel text to IR.
 //!
 //! `preprocess` and `parser` turn texts into a syntax tree, `lower` checks and lowers it. All of it runs on a
-//! thread of its own with a large stack, so that a deeply nested text meets the depth limit and not the end of the
-//! caller's stack. Nothing here panics or hangs on any text: depth, size and work are bounded.
+//! thread of its own with a large stack, so that a deeply nested text reaches the depth limit before the end of the
+//! stack. No text makes it panic or hang: depth, size and work are bounded.
 
 pub mod ast;
 pub mod diag;
@@ -14,7 +14,7 @@ pub mod source;
 pub mod types;
 
 use crate::ir::Kernel;
-use diag::{Diagnostic, Kind, Severity, Sink, render};
+use diag::{Diagnostic, ErrorKind, Severity, Sink, render};
 use lower::{Body, EntryParam, Unit};
 use parser::{Names, Parser};
 use preprocess::Preprocessor;
@@ -91,7 +91,7 @@ fn refused(text: &str) -> CompileError {
     let mut sources = Sources::default();
     let file = sources.add("kernel", "");
     let span = Span { file, lo: 0, hi: 0, expansion: 0 };
-    let d = Diagnostic::error(Kind::Limit, span, text);
+    let d = Diagnostic::error(ErrorKind::Limit, span, text);
     CompileError { text: format!("error[limit]: {text}\n"), diagnostics: vec![d], sources }
 }
 
@@ -112,7 +112,7 @@ fn on_large_stack<T: Send>(f: impl FnOnce() -> Result<T, CompileError> + Send) -
 fn too_long(sink: &mut Sink, span: Span, length: usize) -> bool {
     if length > MAX_TEXT {
         let text = format!("the text is {length} bytes long; {MAX_TEXT} are allowed");
-        sink.push(Diagnostic::error(Kind::Limit, span, text));
+        sink.push(Diagnostic::error(ErrorKind::Limit, span, text));
     }
     length > MAX_TEXT
 }

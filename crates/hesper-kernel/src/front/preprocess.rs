@@ -4,7 +4,7 @@
 //! follows the usual hide-set rule, which ends recursion; the number of produced tokens is bounded besides.
 //! `#include` is accepted and ignored (the library is built in), pragmas too, but for unrolling hints.
 
-use super::diag::{Diagnostic, Kind, Sink, did_you_mean};
+use super::diag::{Diagnostic, ErrorKind, Sink, did_you_mean};
 use super::lexer::{Hide, IntSuffix, Name, Tok, Token, lex};
 use super::source::{Expansion, FileId, Sources, Span};
 use std::collections::{HashMap, VecDeque};
@@ -108,7 +108,7 @@ impl<'s> Preprocessor<'s> {
         self.flush(&mut pending, &mut out, sink);
         if let Some(open) = stack.last() {
             sink.push(Diagnostic::error(
-                Kind::Preprocessor,
+                ErrorKind::Preprocessor,
                 open.span,
                 "conditional directive without `#endif`",
             ));
@@ -133,8 +133,9 @@ impl<'s> Preprocessor<'s> {
     ) {
         let Some(first) = line.first() else { return };
         let span = hash.span.to(first.span);
-        let error =
-            |sink: &mut Sink, span, text: &str| sink.push(Diagnostic::error(Kind::Preprocessor, span, text));
+        let error = |sink: &mut Sink, span, text: &str| {
+            sink.push(Diagnostic::error(ErrorKind::Preprocessor, span, text))
+        };
         let Some(name) = first.ident().cloned() else {
             if stack.iter().all(|c| c.active) {
                 error(sink, span, "expected the name of a directive after `#`");
@@ -146,7 +147,9 @@ impl<'s> Preprocessor<'s> {
         match &*name {
             "if" | "ifdef" | "ifndef" => {
                 if stack.len() >= MAX_DEPTH {
-                    error(sink, span, "conditional directives nest too deeply");
+                    let text =
+                        format!("conditional directives nest too deeply; the limit is {MAX_DEPTH} levels");
+                    error(sink, span, &text);
                     return;
                 }
                 let on = active
@@ -195,14 +198,14 @@ impl<'s> Preprocessor<'s> {
             "error" => error(sink, span, &format!("#error {}", spell(rest))),
             "warning" => {
                 let text = format!("#warning {}", spell(rest));
-                sink.push(Diagnostic::warning(Kind::Preprocessor, span, text));
+                sink.push(Diagnostic::warning(ErrorKind::Preprocessor, span, text));
             }
             other => {
                 let known = [
                     "define", "undef", "if", "ifdef", "ifndef", "elif", "else", "endif", "include", "pragma",
                 ];
                 let mut d =
-                    Diagnostic::error(Kind::Preprocessor, span, format!("unknown directive `#{other}`"));
+                    Diagnostic::error(ErrorKind::Preprocessor, span, format!("unknown directive `#{other}`"));
                 if let Some(n) = did_you_mean(other, known) {
                     d = d.help(format!("did you mean `#{n}`?"));
                 }
@@ -212,8 +215,9 @@ impl<'s> Preprocessor<'s> {
     }
 
     fn define(&mut self, span: Span, line: &[Token], sink: &mut Sink) {
-        let error =
-            |sink: &mut Sink, span, text: &str| sink.push(Diagnostic::error(Kind::Preprocessor, span, text));
+        let error = |sink: &mut Sink, span, text: &str| {
+            sink.push(Diagnostic::error(ErrorKind::Preprocessor, span, text))
+        };
         let Some(name) = line.first().and_then(Token::ident).cloned() else {
             return error(sink, span, "expected a macro name after `#define`");
         };
@@ -262,7 +266,7 @@ impl<'s> Preprocessor<'s> {
             if self.stopped || self.produced > MAX_TOKENS {
                 if !std::mem::replace(&mut self.stopped, true) {
                     let text = format!("macros expand to more than {MAX_TOKENS} tokens");
-                    sink.push(Diagnostic::error(Kind::Limit, token.span, text));
+                    sink.push(Diagnostic::error(ErrorKind::Limit, token.span, text));
                 }
                 return out;
             }
@@ -323,7 +327,7 @@ impl<'s> Preprocessor<'s> {
         loop {
             let Some(t) = input.pop_front() else {
                 let text = format!("arguments of macro `{name}` are never closed");
-                sink.push(Diagnostic::error(Kind::Preprocessor, token.span, text));
+                sink.push(Diagnostic::error(ErrorKind::Preprocessor, token.span, text));
                 return None;
             };
             if t.is(")") && depth == 0 {
@@ -350,7 +354,7 @@ impl<'s> Preprocessor<'s> {
         }
         if args.len() != params.len() {
             let text = format!("macro `{name}` takes {} argument(s), {} given", params.len(), args.len());
-            sink.push(Diagnostic::error(Kind::Preprocessor, token.span, text));
+            sink.push(Diagnostic::error(ErrorKind::Preprocessor, token.span, text));
             return None;
         }
         Some(args)
@@ -369,7 +373,7 @@ impl<'s> Preprocessor<'s> {
         if self.expansions > MAX_EXPANSIONS || depth > MAX_DEPTH {
             if !std::mem::replace(&mut self.stopped, true) {
                 sink.push(Diagnostic::error(
-                    Kind::Limit,
+                    ErrorKind::Limit,
                     token.span,
                     "macros expand too deeply or too often",
                 ));
@@ -455,7 +459,7 @@ impl<'s> Preprocessor<'s> {
         let tokens = lex(left.span.file, &text, &mut probe);
         if tokens.len() != 2 || !probe.is_empty() {
             let text = format!("`##` gives `{text}`, which is not one token");
-            sink.push(Diagnostic::error(Kind::Preprocessor, left.span, text));
+            sink.push(Diagnostic::error(ErrorKind::Preprocessor, left.span, text));
             return left;
         }
         Token { tok: tokens[0].tok.clone(), ..left }
@@ -485,7 +489,7 @@ impl<'s> Preprocessor<'s> {
             Ok(_) => {
                 let at = tokens[e.at].span;
                 sink.push(Diagnostic::error(
-                    Kind::Preprocessor,
+                    ErrorKind::Preprocessor,
                     at,
                     "unexpected token in the condition of `#if`",
                 ));
@@ -493,7 +497,7 @@ impl<'s> Preprocessor<'s> {
             }
             Err(text) => {
                 let at = tokens.get(e.at).map_or(span, |t| t.span);
-                sink.push(Diagnostic::error(Kind::Preprocessor, at, text));
+                sink.push(Diagnostic::error(ErrorKind::Preprocessor, at, text));
                 false
             }
         }

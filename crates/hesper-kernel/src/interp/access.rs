@@ -1,9 +1,9 @@
-//! Loads, stores and atomics, and what checked mode says about them.
+//! Loads, stores and atomics, and their checks.
 
 use super::finding::{AccessKind, FindingKind, RacePartner};
 use super::machine::Machine;
 use super::mask::Mask;
-use super::memory::{Place, Pointer};
+use super::memory::{ByteRange, Pointer};
 use super::shadow::{Access, Clock, History, Written};
 use crate::ir::*;
 use crate::launch::Bindings;
@@ -84,21 +84,21 @@ struct Request {
 }
 
 impl Machine<'_> {
-    /// Checks one access and gives its place, or `None` if it is out of bounds.
-    fn access(&mut self, ask: Request, ptr: ValueId, thread: usize) -> Option<Place> {
+    /// Checks one access and gives its range, or `None` if it is out of bounds.
+    fn access(&mut self, ask: Request, ptr: ValueId, thread: usize) -> Option<ByteRange> {
         let p = Pointer::from_words(self.at(ptr, thread));
-        let place = self.memory.place(p, ask.size);
+        let range = self.memory.range(p, ask.size);
         if self.checks.is_some() {
-            self.judge(ask, p, place, self.kernel.ty(ptr), thread);
+            self.judge(ask, p, range, self.kernel.ty(ptr), thread);
         }
-        place
+        range
     }
 
-    fn judge(&mut self, ask: Request, p: Pointer, place: Option<Place>, ty: Type, thread: usize) {
+    fn judge(&mut self, ask: Request, p: Pointer, range: Option<ByteRange>, ty: Type, thread: usize) {
         let access = ask.kind;
         let object = self.memory.object(p);
         let space = object.space;
-        let Some(place) = place else {
+        let Some(range) = range else {
             let kind = if p.object == 0 {
                 let space = ty.space().unwrap_or(space);
                 FindingKind::NullPointer { access, space }
@@ -128,19 +128,19 @@ impl Machine<'_> {
             return;
         };
         let mut missing = None;
-        if let Some(written) = checks.written(place.object, thread) {
+        if let Some(written) = checks.written(range.object, thread) {
             if access != AccessKind::Write {
-                missing = written.first_missing(place.offset, ask.size);
+                missing = written.first_missing(range.offset, ask.size);
             }
             // An atomic store is told apart from an update by its caller, who marks first.
             if access.writes() {
-                written.mark(place.offset, ask.size);
+                written.mark(range.offset, ask.size);
             }
         }
         let now = Access { time: checks.clock.now, thread: thread as u32, loc: ask.loc.0 };
-        let race = checks.history[place.object]
+        let race = checks.history[range.object]
             .as_mut()
-            .and_then(|h| h.touch(access, place.offset, ask.size, now, &checks.clock, space));
+            .and_then(|h| h.touch(access, range.offset, ask.size, now, &checks.clock, space));
         let race = race.map(|(byte, kind, a)| (byte, kind, a, checks.group_at(a.time)));
         if let Some(byte) = missing {
             let kind = FindingKind::Uninitialised {
@@ -180,8 +180,8 @@ impl Machine<'_> {
         let mut out = self.fresh(ty);
         let lanes = usize::from(ty.lanes());
         for t in mask.iter() {
-            if let Some(place) = self.access(ask, ptr, t) {
-                let bytes = self.memory.read(place, t);
+            if let Some(range) = self.access(ask, ptr, t) {
+                let bytes = self.memory.read(range, t);
                 decode(ty, &bytes, &mut out[t * lanes..][..lanes]);
             }
         }
@@ -193,9 +193,9 @@ impl Machine<'_> {
         let ty = self.kernel.ty(value);
         let ask = Request { kind: AccessKind::Write, size: ty.size(), align, loc: inst.loc };
         for t in mask.iter() {
-            if let Some(place) = self.access(ask, ptr, t) {
+            if let Some(range) = self.access(ask, ptr, t) {
                 let bytes = encode(ty, self.at(value, t));
-                self.memory.write(place, t, &bytes);
+                self.memory.write(range, t, &bytes);
             }
         }
     }
@@ -214,13 +214,13 @@ impl Machine<'_> {
         let ask = Request { kind, size: ty.size(), align: ty.align() as u32, loc: inst.loc };
         let mut out = self.fresh(ty);
         for t in mask.iter() {
-            let Some(place) = self.access(ask, ptr, t) else {
+            let Some(range) = self.access(ask, ptr, t) else {
                 continue;
             };
-            let bytes = self.memory.read(place, t);
+            let bytes = self.memory.read(range, t);
             decode(ty, &bytes, &mut out[t..=t]);
             if let Some(new) = update(self, t, out[t]) {
-                self.memory.write(place, t, &encode(ty, &[new]));
+                self.memory.write(range, t, &encode(ty, &[new]));
             }
         }
         if let Some(v) = inst.result {
@@ -260,11 +260,11 @@ impl Machine<'_> {
     fn mark_stored(&mut self, ptr: ValueId, ty: Type, mask: &Mask) {
         for t in mask.iter() {
             let p = Pointer::from_words(self.at(ptr, t));
-            let place = self.memory.place(p, ty.size());
-            if let (Some(place), Some(checks)) = (place, &mut self.checks)
-                && let Some(written) = checks.written(place.object, t)
+            let range = self.memory.range(p, ty.size());
+            if let (Some(range), Some(checks)) = (range, &mut self.checks)
+                && let Some(written) = checks.written(range.object, t)
             {
-                written.mark(place.offset, ty.size());
+                written.mark(range.offset, ty.size());
             }
         }
     }

@@ -238,7 +238,7 @@ impl Memory {
         Some((offset.div_euclid(size as i64), self.len / size))
     }
 
-    fn place(&self, offset: i64) -> String {
+    fn describe(&self, offset: i64) -> String {
         match self.element(offset) {
             Some((index, count)) => format!("index {index} of {count}, byte {offset}"),
             None => format!("byte {offset} of {}", self.len),
@@ -288,7 +288,7 @@ impl fmt::Display for FindingKind {
                 f,
                 "{access} of {size} bytes out of bounds of {memory} ({} bytes): {}",
                 memory.len,
-                memory.place(*offset)
+                memory.describe(*offset)
             ),
             FindingKind::NullPointer { access, space } => {
                 write!(f, "{access} through a null pointer to {space} memory")
@@ -297,12 +297,12 @@ impl fmt::Display for FindingKind {
                 write!(f, "{access} of {memory} at byte {offset}, which is not aligned to {align} bytes")
             }
             FindingKind::ReadOnly { memory, offset } => {
-                write!(f, "write to read-only {memory}: {}", memory.place(*offset))
+                write!(f, "write to read-only {memory}: {}", memory.describe(*offset))
             }
             FindingKind::Uninitialised { memory, offset, size, byte } => write!(
                 f,
                 "read of {size} bytes of {memory} before they were written: {}, first unwritten byte {byte}",
-                memory.place(*offset)
+                memory.describe(*offset)
             ),
             FindingKind::UninitialisedVariable { name } => {
                 write!(f, "read of variable `{name}` before it was set")
@@ -311,7 +311,7 @@ impl fmt::Display for FindingKind {
                 f,
                 "race: {access} of {memory} without a barrier after another thread's {}: {}",
                 other.access,
-                memory.place(*byte as i64)
+                memory.describe(*byte as i64)
             ),
             FindingKind::DivergentBarrier { scope, reached, missing, first_missing } => {
                 let scope = match scope {

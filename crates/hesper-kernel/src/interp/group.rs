@@ -202,7 +202,7 @@ impl Machine<'_> {
         for l in lanes.iter() {
             let (row, column) = matrix_position(l);
             for (i, &x) in self.at(v, lanes.thread(l)).iter().enumerate() {
-                m[row as usize][column as usize + i] = scalar::to_f32(s, x);
+                m[row as usize][column as usize + i] = f32::from_bits(scalar::to_lane(s, x) as u32);
             }
         }
         m
@@ -223,7 +223,7 @@ impl Machine<'_> {
             let (row, column) = matrix_position(l);
             for i in 0..2 {
                 let v = z[row as usize][column as usize + i];
-                out[lanes.thread(l) * 2 + i] = scalar::from_f32(s, v);
+                out[lanes.thread(l) * 2 + i] = scalar::from_lane(s, u64::from(v.to_bits()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The machine: state of the running threadgroup, control flow, and the book of findings.
+//! The machine: state of the running threadgroup, control flow, and findings.
 
 use std::collections::HashSet;
 use std::mem::Discriminant;

@@ -1,6 +1,6 @@
 //! The memory of a run: bound arguments, threadgroup and thread variables, by object.
 //!
-//! A pointer names its object, so nothing outside the objects can be reached: [`Memory::place`]
+//! A pointer names its object, so nothing outside the objects can be reached: [`Memory::range`]
 //! is the only way to an address, and it checks the bounds.
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(super) struct Object {
 
 /// A checked range of bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ByteRange {
     pub object: usize,
     pub offset: u64,
     pub size: usize,
@@ -180,20 +180,20 @@ impl Memory<'_> {
     }
 
     /// The range of `size` bytes at `p` if it lies inside its object.
-    pub fn place(&self, p: Pointer, size: u64) -> Option<Place> {
+    pub fn range(&self, p: Pointer, size: u64) -> Option<ByteRange> {
         let object = self.object(p);
         let offset = u64::try_from(p.offset).ok()?;
         let end = offset.checked_add(size)?;
         let real = !matches!(object.home, Home::Null);
-        (real && end <= object.len).then_some(Place {
+        (real && end <= object.len).then_some(ByteRange {
             object: p.object as usize,
             offset,
             size: size as usize,
         })
     }
 
-    /// The bytes of a place, as seen by `thread`.
-    pub fn read(&self, at: Place, thread: usize) -> [u8; 32] {
+    /// The bytes of a range, as seen by `thread`.
+    pub fn read(&self, at: ByteRange, thread: usize) -> [u8; 32] {
         let mut out = [0; 32];
         let to = &mut out[..at.size];
         let offset = at.offset as usize;
@@ -217,8 +217,8 @@ impl Memory<'_> {
         out
     }
 
-    /// Writes the bytes of a place, unless its object is read-only.
-    pub fn write(&mut self, at: Place, thread: usize, bytes: &[u8; 32]) {
+    /// Writes the bytes of a range, unless its object is read-only.
+    pub fn write(&mut self, at: ByteRange, thread: usize, bytes: &[u8; 32]) {
         let object = &self.objects[at.object];
         if !object.writable {
             return;

@@ -1,4 +1,4 @@
-//! The reference interpreter: slow, deterministic, obviously right; and the checked mode.
+//! The reference interpreter, slow, deterministic and simple; and the checked mode.
 //!
 //! One threadgroup runs at a time, all its threads in lock step over the structured control
 //! flow: an instruction is carried out for every active thread, in the order of thread index,

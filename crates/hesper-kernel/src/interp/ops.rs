@@ -20,32 +20,21 @@ impl Machine<'_> {
             Op::Set(var, value) => self.set(var, value, mask),
             Op::Store { ptr, value, align } => self.store(inst, ptr, value, align, mask),
             Op::Barrier { scope, mem } => self.barrier(scope, mem, inst.loc, mask),
-            Op::AtomicRmw { .. }
-            | Op::AtomicLoad { .. }
-            | Op::AtomicStore { .. }
-            | Op::AtomicCompareExchange { .. } => self.atomic_instruction(inst, mask),
-            _ => {
-                // Fences order nothing in lock step, and control flow is the machine's.
+            atomic_op!() => self.atomic_instruction(inst, mask),
+            Op::Get(_) | Op::Load { .. } | value_op!() | group_op!() => {
                 if let Some(result) = inst.result {
                     self.value_instruction(inst, result, mask);
                 }
             }
+            // Lock step needs no fences; the machine runs control flow.
+            Op::Fence { .. } | control_op!() => {}
         }
     }
 
     fn value_instruction(&mut self, inst: &Inst, result: ValueId, mask: &Mask) {
         match inst.op {
             Op::Load { ptr, align } => self.load(inst, result, ptr, align, mask),
-            Op::GroupReduce { .. }
-            | Op::GroupScan { .. }
-            | Op::GroupShuffle { .. }
-            | Op::GroupBroadcastFirst { .. }
-            | Op::GroupBallot { .. }
-            | Op::GroupAll { .. }
-            | Op::GroupAny { .. }
-            | Op::GroupIsFirst { .. }
-            | Op::GroupActiveMask { .. }
-            | Op::SimdMatMulAcc { .. } => self.group_instruction(inst, result, mask),
+            group_op!() => self.group_instruction(inst, result, mask),
             _ => {
                 let ty = self.kernel.ty(result);
                 let mut out = self.fresh(ty);
@@ -89,8 +78,8 @@ impl Machine<'_> {
             Op::NullPtr => {}
             Op::Param(i) => {
                 let p = self.memory.param(i);
-                if let Some(place) = self.memory.place(p, ty.size()) {
-                    decode(ty, &self.memory.read(place, t), out);
+                if let Some(range) = self.memory.range(p, ty.size()) {
+                    decode(ty, &self.memory.read(range, t), out);
                 }
             }
             Op::ParamPtr(i) => out.copy_from_slice(&self.memory.param(i).to_words()),
@@ -137,10 +126,6 @@ impl Machine<'_> {
                     *o = scalar::ternary(op, s, x[i], y[i], z[i]);
                 }
             }
-            Op::Test(op, a) => {
-                let (s, x) = (self.component(a), self.at(a, t));
-                zip1(out, x, |x| u64::from(scalar::test(op, s, x)));
-            }
             Op::Select { cond, if_true, if_false } => {
                 let c = self.at(cond, t);
                 let (x, y) = (self.at(if_true, t), self.at(if_false, t));
@@ -155,10 +140,6 @@ impl Machine<'_> {
                 zip1(out, self.at(a, t), |x| scalar::convert(from, to, x));
             }
             Op::Bitcast(a) => decode(ty, &encode(self.kernel.ty(a), self.at(a, t)), out),
-            Op::FrexpExp(a) => {
-                let (s, x) = (self.component(a), self.at(a, t));
-                zip1(out, x, |x| scalar::frexp_exp(s, x));
-            }
             Op::Splat(a) => out.fill(self.at(a, t)[0]),
             Op::Compose(parts) => {
                 for (o, &p) in out.iter_mut().zip(parts.as_slice()) {
@@ -206,31 +187,8 @@ impl Machine<'_> {
                 let same = p.object == q.object;
                 out[0] = if same { (bytes / stride) as u64 } else { 0 };
             }
-            // Dispatched before; listed so that a new operation is not forgotten.
-            Op::Load { .. }
-            | Op::Store { .. }
-            | Op::Set(..)
-            | Op::AtomicRmw { .. }
-            | Op::AtomicLoad { .. }
-            | Op::AtomicStore { .. }
-            | Op::AtomicCompareExchange { .. }
-            | Op::GroupReduce { .. }
-            | Op::GroupScan { .. }
-            | Op::GroupShuffle { .. }
-            | Op::GroupBroadcastFirst { .. }
-            | Op::GroupBallot { .. }
-            | Op::GroupAll { .. }
-            | Op::GroupAny { .. }
-            | Op::GroupIsFirst { .. }
-            | Op::GroupActiveMask { .. }
-            | Op::SimdMatMulAcc { .. }
-            | Op::Barrier { .. }
-            | Op::Fence { .. }
-            | Op::If { .. }
-            | Op::Loop { .. }
-            | Op::Break
-            | Op::Continue
-            | Op::Return => {}
+            Op::Set(..) | Op::Load { .. } | Op::Store { .. } => {}
+            group_op!() | atomic_op!() | sync_op!() | control_op!() => {}
         }
     }
 

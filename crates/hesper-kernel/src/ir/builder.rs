@@ -1,8 +1,7 @@
 //! Building kernels.
 //!
-//! The builder is infallible to use: a mistake (a type mismatch, too deep nesting, too many
-//! instructions) is remembered, the first one is returned by [`Builder::finish`], and calls in
-//! between go on with harmless values. `finish` also runs the verifier.
+//! Calls never fail: the first mistake (a type mismatch, too deep nesting, too many instructions) is returned by
+//! [`Builder::finish`], and calls after it give placeholder values. `finish` also runs the verifier.
 //!
 //! ```
 //! use hesper_kernel::ir::*;
@@ -26,6 +25,7 @@ use super::kernel::*;
 use super::ops::*;
 use super::types::{Scalar, Space, Type};
 use super::verify::verify;
+use crate::math::scalar::convert;
 
 /// Builds one kernel. See the module's text.
 #[derive(Debug)]
@@ -155,8 +155,7 @@ impl Builder {
         self.push(Op::ParamPtr(i), Type::Ptr(space))
     }
 
-    /// Adds a parameter without touching it; its number goes into [`Builder::param_ptr`] or
-    /// [`Builder::param`].
+    /// Adds a parameter; [`Builder::param_ptr`] and [`Builder::param`] take its number.
     pub fn add_param(&mut self, name: String, kind: ParamKind) -> u32 {
         self.kernel.params.push(Param { name, kind });
         self.kernel.params.len() as u32 - 1
@@ -312,21 +311,7 @@ impl Builder {
             self.fail(format!("no number of type {ty}"));
             return self.f64(x);
         };
-        let bits = match s {
-            Scalar::Bool => u64::from(x != 0.0),
-            Scalar::I8 => u64::from(x as i8 as u8),
-            Scalar::I16 => u64::from(x as i16 as u16),
-            Scalar::I32 => u64::from(x as i32 as u32),
-            Scalar::I64 => x as i64 as u64,
-            Scalar::U8 => u64::from(x as u8),
-            Scalar::U16 => u64::from(x as u16),
-            Scalar::U32 => u64::from(x as u32),
-            Scalar::U64 => x as u64,
-            Scalar::F16 => u64::from(crate::math::convert::f64_to_f16(x)),
-            Scalar::BF16 => u64::from(crate::math::convert::f64_to_bf16(x)),
-            Scalar::F32 => u64::from((x as f32).to_bits()),
-            Scalar::F64 => x.to_bits(),
-        };
+        let bits = convert(Scalar::F64, s, x.to_bits());
         let c = self.constant(s, bits);
         if ty.is_vec() { self.splat(c, ty.lanes()) } else { c }
     }
@@ -346,12 +331,14 @@ impl Builder {
         self.push(Op::Builtin { what, axis }, Type::U64)
     }
 
-    /// A one-operand operation.
+    /// An op of one operand.
     pub fn unary(&mut self, op: UnaryOp, a: ValueId) -> ValueId {
-        self.push(Op::Unary(op, a), self.ty(a))
+        let ty = self.ty(a);
+        let ty = ty.scalar().map_or(ty, |s| ty.with_scalar(op.result(s)));
+        self.push(Op::Unary(op, a), ty)
     }
 
-    /// A two-operand operation.
+    /// An op of two operands.
     pub fn binary(&mut self, op: BinaryOp, a: ValueId, b: ValueId) -> ValueId {
         self.push(Op::Binary(op, a, b), self.ty(a))
     }
@@ -385,14 +372,9 @@ impl Builder {
         self.push(Op::Compare(op, a, b), ty)
     }
 
-    /// A three-operand operation.
+    /// An op of three operands.
     pub fn ternary(&mut self, op: TernaryOp, a: ValueId, b: ValueId, c: ValueId) -> ValueId {
         self.push(Op::Ternary(op, a, b, c), self.ty(a))
-    }
-
-    /// A classification.
-    pub fn test(&mut self, op: TestOp, a: ValueId) -> ValueId {
-        self.push(Op::Test(op, a), self.ty(a).with_scalar(Scalar::Bool))
     }
 
     /// `cond ? if_true : if_false`.
@@ -401,8 +383,7 @@ impl Builder {
         self.push(Op::Select { cond, if_true, if_false }, ty)
     }
 
-    /// Value conversion to another scalar, same shape. A conversion to the own type is no
-    /// instruction.
+    /// Value conversion to another scalar, same shape. A conversion to the same type emits nothing.
     pub fn convert(&mut self, a: ValueId, to: Scalar) -> ValueId {
         let ty = self.ty(a).with_scalar(to);
         if ty == self.ty(a) {
@@ -417,11 +398,6 @@ impl Builder {
             return a;
         }
         self.push(Op::Bitcast(a), to)
-    }
-
-    /// The exponent of `frexp`.
-    pub fn frexp_exp(&mut self, a: ValueId) -> ValueId {
-        self.push(Op::FrexpExp(a), self.ty(a).with_scalar(Scalar::I32))
     }
 
     // ---- Vectors ----
@@ -439,12 +415,12 @@ impl Builder {
 
     /// A vector from scalars.
     pub fn compose(&mut self, parts: &[ValueId]) -> ValueId {
-        let Some(few) = Few::new(parts) else {
+        let Some(list) = InlineList::new(parts) else {
             self.fail(format!("a vector of {} components", parts.len()));
             return self.u32(0);
         };
         match self.ty(parts[0]) {
-            Type::Scalar(s) => self.push(Op::Compose(few), Type::Vec(s, parts.len() as u8)),
+            Type::Scalar(s) => self.push(Op::Compose(list), Type::Vec(s, parts.len() as u8)),
             t => {
                 self.fail(format!("a vector composed of {t}"));
                 parts[0]
@@ -474,12 +450,12 @@ impl Builder {
 
     /// A swizzle.
     pub fn shuffle(&mut self, vec: ValueId, lanes: &[u8]) -> ValueId {
-        let (Some(few), Some(s)) = (Few::new(lanes), self.ty(vec).scalar()) else {
+        let (Some(list), Some(s)) = (InlineList::new(lanes), self.ty(vec).scalar()) else {
             self.fail(format!("a swizzle of {} components", lanes.len()));
             return vec;
         };
         let ty = Type::of(s, lanes.len() as u8);
-        self.push(Op::Shuffle { vec, lanes: few }, ty)
+        self.push(Op::Shuffle { vec, lanes: list }, ty)
     }
 
     /// Whether all components hold.

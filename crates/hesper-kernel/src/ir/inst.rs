@@ -1,4 +1,4 @@
-//! The instructions and the exact meaning of each; their sub-operations are in [`super::ops`].
+//! The instructions and the exact meaning of each; the ops that they name are in [`super::ops`].
 //!
 //! Unless said otherwise an operation works component-wise on vectors, both operands having the
 //! same type, and rounds its result to its type (nearest even). f16 and bf16 compute in f32 and
@@ -83,7 +83,7 @@ pub enum Op {
         axis: u8,
     },
 
-    /// One-operand arithmetic and functions; result has the operand's type.
+    /// Arithmetic and functions of one operand; see [`UnaryOp`] for the type of the result.
     Unary(UnaryOp, ValueId),
     /// Two-operand arithmetic and functions; see [`BinaryOp`] for the types.
     Binary(BinaryOp, ValueId, ValueId),
@@ -92,8 +92,6 @@ pub enum Op {
     Compare(CmpOp, ValueId, ValueId),
     /// Three-operand functions; all operands and the result have one type.
     Ternary(TernaryOp, ValueId, ValueId, ValueId),
-    /// Classification of floats; `Bool` of the operand's shape.
-    Test(TestOp, ValueId),
     /// `cond ? if_true : if_false`; both operands are already evaluated. `cond` is a `Bool`, or
     /// a `Bool` vector of the operands' shape for a component-wise choice. Works on pointers.
     Select {
@@ -111,14 +109,11 @@ pub enum Op {
     Convert(ValueId),
     /// Reinterpretation of the bits as the result type of the same total size.
     Bitcast(ValueId),
-    /// The exponent `e` (result `I32` of the operand's shape) with `x = m * 2^e`,
-    /// `0.5 <= |m| < 1` as in C's `frexp`; 0 for zero, infinities and NaN.
-    FrexpExp(ValueId),
 
     /// A vector of equal components from a scalar.
     Splat(ValueId),
     /// A vector from 2, 3 or 4 scalars.
-    Compose(Few<ValueId>),
+    Compose(InlineList<ValueId>),
     /// Component `lane` of a vector.
     Extract {
         /// The vector.
@@ -159,7 +154,7 @@ pub enum Op {
         /// The source vector.
         vec: ValueId,
         /// Selected components.
-        lanes: Few<u8>,
+        lanes: InlineList<u8>,
     },
     /// Whether all components of a `Bool` vector hold.
     AllOf(ValueId),
@@ -382,6 +377,82 @@ pub const fn matrix_position(lane: u32) -> (u32, u32) {
     (row, column)
 }
 
+/// Patterns that together with `Get`, `Set`, `Load` and `Store` cover [`Op`]: a match over them does not compile
+/// without a new instruction.
+///
+/// `value_op!` computes its result from the operands, the thread and the launch alone.
+macro_rules! value_op {
+    () => {
+        Op::Const(_)
+            | Op::NullPtr
+            | Op::Param(_)
+            | Op::ParamPtr(_)
+            | Op::ThreadgroupPtr(_)
+            | Op::ThreadPtr(_)
+            | Op::ConstPtr(_)
+            | Op::Builtin { .. }
+            | Op::Unary(..)
+            | Op::Binary(..)
+            | Op::Compare(..)
+            | Op::Ternary(..)
+            | Op::Select { .. }
+            | Op::Convert(_)
+            | Op::Bitcast(_)
+            | Op::Splat(_)
+            | Op::Compose(_)
+            | Op::Extract { .. }
+            | Op::Insert { .. }
+            | Op::ExtractDyn { .. }
+            | Op::InsertDyn { .. }
+            | Op::Shuffle { .. }
+            | Op::AllOf(_)
+            | Op::AnyOf(_)
+            | Op::PtrOffset { .. }
+            | Op::PtrDiff { .. }
+    };
+}
+
+/// Instructions whose result depends on other lanes.
+macro_rules! group_op {
+    () => {
+        Op::GroupReduce { .. }
+            | Op::GroupScan { .. }
+            | Op::GroupShuffle { .. }
+            | Op::GroupBroadcastFirst { .. }
+            | Op::GroupBallot { .. }
+            | Op::GroupAll { .. }
+            | Op::GroupAny { .. }
+            | Op::GroupIsFirst { .. }
+            | Op::GroupActiveMask { .. }
+            | Op::SimdMatMulAcc { .. }
+    };
+}
+
+/// Atomic accesses.
+macro_rules! atomic_op {
+    () => {
+        Op::AtomicRmw { .. }
+            | Op::AtomicLoad { .. }
+            | Op::AtomicStore { .. }
+            | Op::AtomicCompareExchange { .. }
+    };
+}
+
+/// Instructions that order memory accesses.
+macro_rules! sync_op {
+    () => {
+        Op::Barrier { .. } | Op::Fence { .. }
+    };
+}
+
+/// Control flow.
+macro_rules! control_op {
+    () => {
+        Op::If { .. } | Op::Loop { .. } | Op::Break | Op::Continue | Op::Return
+    };
+}
+pub(crate) use {atomic_op, control_op, group_op, sync_op, value_op};
+
 impl Op {
     /// Calls `f` with each operand value, in order.
     pub fn for_each_operand(&self, mut f: impl FnMut(ValueId)) {
@@ -404,10 +475,8 @@ impl Op {
             | Op::Continue
             | Op::Return => {}
             Op::Unary(_, a)
-            | Op::Test(_, a)
             | Op::Convert(a)
             | Op::Bitcast(a)
-            | Op::FrexpExp(a)
             | Op::Splat(a)
             | Op::AllOf(a)
             | Op::AnyOf(a)

@@ -1,7 +1,7 @@
 //! The kernel IR: typed, fully monomorphic, with structured control flow.
 //!
 //! A [`Kernel`] owns arenas of values, variables and blocks; ids index into them. [`Op`] is a
-//! plain `Copy` value, so that an executor can walk a kernel without borrowing trouble.
+//! plain `Copy` value, so that an executor can walk a kernel without holding borrows.
 //!
 //! * Values ([`ValueId`]) are SSA: each is produced by exactly one [`Inst`] and visible to the
 //!   later instructions of the same block and to blocks nested in those. There are no phis:
@@ -20,12 +20,15 @@ mod inst;
 mod kernel;
 mod ops;
 mod print;
+pub(crate) mod registry;
 mod types;
 mod verify;
 
 pub use builder::Builder;
 pub use inst::*;
+pub(crate) use inst::{atomic_op, control_op, group_op, sync_op, value_op};
 pub use kernel::*;
+pub(crate) use ops::operands;
 pub use ops::*;
 pub use types::{Scalar, Space, Type};
 pub use verify::verify;

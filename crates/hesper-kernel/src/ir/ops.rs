@@ -1,6 +1,9 @@
-//! The operations an instruction may name, and what each computes.
+//! The ops that an instruction may name; those on scalars come from the [registry](super::registry).
 
-/// Which hardware-like group of consecutive lanes an operation works over.
+use super::registry::{atomic_ops, binary_ops, compare_ops, reduce_ops, ternary_ops, unary_ops};
+use super::types::Scalar;
+
+/// The group of consecutive lanes that an op works over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Group {
     /// The SIMD group: 32 lanes with consecutive `thread_index_in_threadgroup`.
@@ -19,23 +22,23 @@ impl Group {
     }
 }
 
-/// Up to four operands or component selectors, kept inline.
+/// One to four operands or component selectors, stored inline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Few<T> {
+pub struct InlineList<T> {
     items: [T; 4],
     len: u8,
 }
 
-impl<T: Copy> Few<T> {
-    /// The first four of `items` at most; `None` for an empty slice or more than four.
-    pub fn new(items: &[T]) -> Option<Few<T>> {
+impl<T: Copy> InlineList<T> {
+    /// The list of `items`; `None` if there are none or more than four.
+    pub fn new(items: &[T]) -> Option<InlineList<T>> {
         let first = *items.first()?;
         if items.len() > 4 {
             return None;
         }
         let mut all = [first; 4];
         all[..items.len()].copy_from_slice(items);
-        Some(Few { items: all, len: items.len() as u8 })
+        Some(InlineList { items: all, len: items.len() as u8 })
     }
 
     /// The items.
@@ -99,254 +102,231 @@ impl Builtin {
     }
 }
 
-/// One-operand operations.
+/// Which scalars an op takes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum UnaryOp {
-    /// Negation: wraps for integers (also unsigned), flips the sign bit of floats.
-    Neg,
-    /// Bitwise complement of integers, logical not of `Bool`.
-    Not,
-    /// Absolute value; wraps for the least integer; clears the sign bit of floats.
-    Abs,
-    /// -1, 0 or 1 of the operand's type; floats keep a zero as it is and give 0 for NaN.
-    Sign,
-
-    /// Number of one bits. Integers.
-    PopCount,
-    /// Leading zero bits; the width for 0. Integers.
-    Clz,
-    /// Trailing zero bits; the width for 0. Integers.
-    Ctz,
-    /// The bits in reverse order. Integers.
-    ReverseBits,
-
-    // Floats only, from here on.
-    /// Square root, correctly rounded.
-    Sqrt,
-    /// `1 / sqrt(x)`: the division and the root each rounded.
-    Rsqrt,
-    /// Cube root.
-    Cbrt,
-    /// `e^x`.
-    Exp,
-    /// `2^x`.
-    Exp2,
-    /// `10^x`.
-    Exp10,
-    /// `e^x - 1`.
-    Expm1,
-    /// Natural logarithm.
-    Log,
-    /// Base-2 logarithm.
-    Log2,
-    /// Base-10 logarithm.
-    Log10,
-    /// `log(1 + x)`.
-    Log1p,
-    /// Sine.
-    Sin,
-    /// Cosine.
-    Cos,
-    /// Tangent.
-    Tan,
-    /// `sin(pi x)`.
-    SinPi,
-    /// `cos(pi x)`.
-    CosPi,
-    /// `tan(pi x)`.
-    TanPi,
-    /// Arc sine.
-    Asin,
-    /// Arc cosine.
-    Acos,
-    /// Arc tangent.
-    Atan,
-    /// Hyperbolic sine.
-    Sinh,
-    /// Hyperbolic cosine.
-    Cosh,
-    /// Hyperbolic tangent.
-    Tanh,
-    /// Inverse hyperbolic sine.
-    Asinh,
-    /// Inverse hyperbolic cosine.
-    Acosh,
-    /// Inverse hyperbolic tangent.
-    Atanh,
-    /// The error function.
-    Erf,
-    /// `1 - erf(x)`.
-    Erfc,
-    /// Inverse of the error function.
-    ErfInv,
-    /// Natural logarithm of the absolute value of the gamma function.
-    Lgamma,
-    /// Largest integer not above.
-    Floor,
-    /// Smallest integer not below.
-    Ceil,
-    /// Nearest integer, halves away from zero.
-    Round,
-    /// Nearest integer, halves to even.
-    Rint,
-    /// Towards zero.
-    Trunc,
-    /// `x - floor(x)`, below 1.
-    Fract,
-    /// The mantissa of C's `frexp`: in `[0.5, 1)`, or `x` itself for zero, infinity and NaN.
-    FrexpMant,
-    /// `1 / (1 + e^-x)`.
-    Sigmoid,
+pub enum Operands {
+    /// Integers and floats.
+    Number,
+    /// Integers and `Bool`.
+    Bits,
+    /// Integers.
+    Int,
+    /// Floats.
+    Float,
 }
 
-/// Two-operand operations. Operands and result have one type unless said otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum BinaryOp {
-    /// Sum.
-    Add,
-    /// Difference.
-    Sub,
-    /// Product.
-    Mul,
-    /// Quotient; integers truncate towards zero; by zero gives 0 (error in checked mode), and
-    /// `MIN / -1` wraps.
-    Div,
-    /// Remainder with the sign of the dividend (C's `%` and `fmod`); integers by zero give 0
-    /// (error in checked mode).
-    Rem,
-    /// Smaller; for floats the operand that is a number if the other is NaN, and -0 < +0.
-    Min,
-    /// Larger; for floats the operand that is a number if the other is NaN, and -0 < +0.
-    Max,
-    /// Smaller; NaN if either float is NaN.
-    MinNan,
-    /// Larger; NaN if either float is NaN.
-    MaxNan,
-    /// Bitwise and; logical on `Bool`.
-    And,
-    /// Bitwise or; logical on `Bool`.
-    Or,
-    /// Bitwise exclusive or; logical on `Bool`.
-    Xor,
-    /// Left shift of integers by a count of the same type, taken modulo the width.
-    Shl,
-    /// Right shift of integers, arithmetic for signed ones; count as for `Shl`.
-    Shr,
-    /// Left rotation of integers; count as for `Shl`.
-    Rotate,
-    /// The upper half of the full product of integers.
-    MulHi,
-    /// Saturating integer sum.
-    AddSat,
-    /// Saturating integer difference.
-    SubSat,
-    /// `|a - b|` of integers without overflow; of signed integers wrapped into the type.
-    AbsDiff,
-    /// `(a + b) >> 1` of integers without overflow.
-    Hadd,
-    /// `(a + b + 1) >> 1` of integers without overflow.
-    Rhadd,
+impl Operands {
+    /// Whether the op takes a scalar type.
+    pub const fn accept(self, s: Scalar) -> bool {
+        match self {
+            Operands::Number => !matches!(s, Scalar::Bool),
+            Operands::Bits => !s.is_float(),
+            Operands::Int => s.is_int(),
+            Operands::Float => s.is_float(),
+        }
+    }
 
-    // Floats only, from here on.
-    /// `a^b`.
-    Pow,
-    /// The angle of the point `(x = b, y = a)`.
-    Atan2,
-    /// IEEE remainder: `a - n b` with `n` the nearest integer to `a / b`, halves to even.
-    IeeeRem,
-    /// `a` with the sign of `b`.
-    CopySign,
-    /// The next float from `a` towards `b`.
-    NextAfter,
-    /// `a - b` if positive, else 0; NaN if either is NaN.
-    Fdim,
-    /// `sqrt(a^2 + b^2)` without undue overflow.
-    Hypot,
-    /// `a * 2^b`, correctly rounded; `b` is `I32` of `a`'s shape.
-    Ldexp,
+    /// For messages: "a number".
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Operands::Number => "a number",
+            Operands::Bits => "an integer or bool",
+            Operands::Int => "an integer",
+            Operands::Float => "a float",
+        }
+    }
 }
 
-/// Three-operand operations.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum TernaryOp {
-    /// `a * b + c`: floats rounded once (f16 and bf16: fused in f32, then rounded to the type);
-    /// integers wrap.
-    Fma,
-    /// `min(max(a, b), c)` with [`BinaryOp::Min`] and [`BinaryOp::Max`].
-    Clamp,
+/// What the ops of a group of the registry take.
+macro_rules! operands {
+    (number) => {
+        Operands::Number
+    };
+    (bits) => {
+        Operands::Bits
+    };
+    (int) => {
+        Operands::Int
+    };
+    ($float:ident) => {
+        Operands::Float
+    };
+}
+pub(crate) use operands;
+
+/// The scalar of the result by the group of an op.
+macro_rules! result {
+    (test $s:ident) => {
+        Scalar::Bool
+    };
+    (exponent $s:ident) => {
+        Scalar::I32
+    };
+    ($group:ident $s:ident) => {
+        $s
+    };
 }
 
-/// Comparisons. Floats compare as IEEE says (NaN is unordered: only `Ne` holds).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum CmpOp {
-    /// Equal.
-    Eq,
-    /// Not equal.
-    Ne,
-    /// Less.
-    Lt,
-    /// Less or equal.
-    Le,
-    /// Greater.
-    Gt,
-    /// Greater or equal.
-    Ge,
+/// The scalar of the right operand by the group of an op.
+macro_rules! right {
+    (scale $s:ident) => {
+        Scalar::I32
+    };
+    ($group:ident $s:ident) => {
+        $s
+    };
 }
 
-/// Classification of floats.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum TestOp {
-    /// Not a number.
-    IsNan,
-    /// Plus or minus infinity.
-    IsInf,
-    /// Neither infinite nor NaN.
-    IsFinite,
-    /// Neither zero, subnormal, infinite nor NaN.
-    IsNormal,
-    /// The sign bit is set.
-    SignBit,
+macro_rules! define {
+    ($(#[$about:meta])* $Op:ident; $($group:ident { $($(#[$doc:meta])* $Name:ident $fields:tt)* })*) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum $Op {
+            $($($(#[$doc])* $Name,)*)*
+        }
+
+        impl $Op {
+            /// Every op.
+            pub const ALL: &[$Op] = &[$($($Op::$Name,)*)*];
+
+            /// What it takes.
+            pub const fn operands(self) -> Operands {
+                match self { $($($Op::$Name => operands!($group),)*)* }
+            }
+        }
+    };
 }
 
-/// Atomic updates.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum AtomicOp {
-    /// Replace.
-    Exchange,
-    /// Add, wrapping.
-    Add,
-    /// Subtract, wrapping.
-    Sub,
-    /// [`BinaryOp::Min`].
-    Min,
-    /// [`BinaryOp::Max`].
-    Max,
-    /// Bitwise and.
-    And,
-    /// Bitwise or.
-    Or,
-    /// Bitwise exclusive or.
-    Xor,
+unary_ops! { define
+    /// Ops of one operand. The result has the operand's type, but for tests of floats, which give a `Bool`, and
+    /// [`UnaryOp::FrexpExp`], which gives an `I32`, of the operand's shape.
+    UnaryOp;
+}
+binary_ops! { define
+    /// Ops of two operands. Operands and result have one type unless said otherwise.
+    BinaryOp;
+}
+ternary_ops! { define
+    /// Ops of three operands. Operands and result have one type.
+    TernaryOp;
 }
 
-/// Operations of group reductions and scans.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ReduceOp {
-    /// Sum.
-    Sum,
-    /// Product.
-    Product,
-    /// [`BinaryOp::Min`].
-    Min,
-    /// [`BinaryOp::Max`].
-    Max,
-    /// Bitwise and.
-    And,
-    /// Bitwise or.
-    Or,
-    /// Bitwise exclusive or.
-    Xor,
+macro_rules! define_result {
+    ($($group:ident { $($(#[$doc:meta])* $Name:ident $fields:tt)* })*) => {
+        impl UnaryOp {
+            /// The scalar type of the result where that of the operand is `s`.
+            pub const fn result(self, s: Scalar) -> Scalar {
+                match self { $($(UnaryOp::$Name => result!($group s),)*)* }
+            }
+        }
+    };
 }
+unary_ops!(define_result);
+
+macro_rules! define_right {
+    ($($group:ident { $($(#[$doc:meta])* $Name:ident $fields:tt)* })*) => {
+        impl BinaryOp {
+            /// The scalar type of the right operand where that of the left one is `s`.
+            pub const fn right(self, s: Scalar) -> Scalar {
+                match self { $($(BinaryOp::$Name => right!($group s),)*)* }
+            }
+        }
+    };
+}
+binary_ops!(define_right);
+
+macro_rules! define_compare {
+    ($($(#[$doc:meta])* $Name:ident $operator:tt;)*) => {
+        /// Comparisons. Floats compare as IEEE says (NaN is unordered: only `Ne` holds).
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum CmpOp {
+            $($(#[$doc])* $Name,)*
+        }
+
+        impl CmpOp {
+            /// Every comparison.
+            pub const ALL: &[CmpOp] = &[$(CmpOp::$Name,)*];
+
+            /// The operator of C.
+            pub const fn operator(self) -> &'static str {
+                match self { $(CmpOp::$Name => stringify!($operator),)* }
+            }
+        }
+    };
+}
+compare_ops!(define_compare);
+
+impl CmpOp {
+    /// The comparison that holds where this one does not; of floats, where neither is NaN.
+    pub const fn negated(self) -> CmpOp {
+        match self {
+            CmpOp::Eq => CmpOp::Ne,
+            CmpOp::Ne => CmpOp::Eq,
+            CmpOp::Lt => CmpOp::Ge,
+            CmpOp::Le => CmpOp::Gt,
+            CmpOp::Gt => CmpOp::Le,
+            CmpOp::Ge => CmpOp::Lt,
+        }
+    }
+
+    /// The comparison with its operands exchanged.
+    pub const fn swapped(self) -> CmpOp {
+        match self {
+            CmpOp::Lt => CmpOp::Gt,
+            CmpOp::Le => CmpOp::Ge,
+            CmpOp::Gt => CmpOp::Lt,
+            CmpOp::Ge => CmpOp::Le,
+            CmpOp::Eq | CmpOp::Ne => self,
+        }
+    }
+}
+
+macro_rules! define_atomic {
+    ($($(#[$doc:meta])* $Name:ident $(= $Binary:ident)?, $cuda:literal $builtins:tt;)*) => {
+        /// Atomic updates.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum AtomicOp {
+            $($(#[$doc])* $Name,)*
+        }
+
+        impl AtomicOp {
+            /// The op that makes the new value of the old one and the operand; `None` if that is the operand.
+            pub const fn binary(self) -> Option<BinaryOp> {
+                match self { $(AtomicOp::$Name => joined!($($Binary)?),)* }
+            }
+        }
+    };
+}
+macro_rules! joined {
+    () => {
+        None
+    };
+    ($Binary:ident) => {
+        Some(BinaryOp::$Binary)
+    };
+}
+atomic_ops!(define_atomic);
+
+macro_rules! define_reduce {
+    ($($(#[$doc:meta])* $Name:ident = $Binary:ident, $cuda:literal;)*) => {
+        /// Operations of group reductions and scans.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum ReduceOp {
+            $($(#[$doc])* $Name,)*
+        }
+
+        impl ReduceOp {
+            /// Every operation.
+            pub const ALL: &[ReduceOp] = &[$(ReduceOp::$Name,)*];
+
+            /// The op that joins two lanes.
+            pub const fn binary(self) -> BinaryOp {
+                match self { $(ReduceOp::$Name => BinaryOp::$Binary,)* }
+            }
+        }
+    };
+}
+reduce_ops!(define_reduce);
 
 /// Which lane a shuffle reads. `w` is the group's width, lanes counted within the group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -365,7 +345,7 @@ pub enum ShuffleKind {
     RotateDown,
 }
 
-/// Who takes part in a barrier.
+/// The threads that take part in a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scope {
     /// All threads of the threadgroup.
@@ -384,7 +364,7 @@ pub struct MemFlags {
 }
 
 impl MemFlags {
-    /// Nothing but the waiting itself.
+    /// None: only waits.
     pub const NONE: MemFlags = MemFlags { device: false, threadgroup: false };
     /// Device memory.
     pub const DEVICE: MemFlags = MemFlags { device: true, threadgroup: false };

@@ -120,11 +120,9 @@ fn print_op(f: &mut fmt::Formatter<'_>, k: &Kernel, inst: &Inst) -> fmt::Result 
         Op::Binary(op, a, b) => write!(f, "{} {a}, {b}", snake(&op)),
         Op::Compare(op, a, b) => write!(f, "{} {a}, {b}", snake(&op)),
         Op::Ternary(op, a, b, c) => write!(f, "{} {a}, {b}, {c}", snake(&op)),
-        Op::Test(op, a) => write!(f, "{} {a}", snake(&op)),
         Op::Select { cond, if_true, if_false } => write!(f, "select {cond}, {if_true}, {if_false}"),
         Op::Convert(a) => write!(f, "convert {a}"),
         Op::Bitcast(a) => write!(f, "bitcast {a}"),
-        Op::FrexpExp(a) => write!(f, "frexp_exp {a}"),
         Op::Splat(a) => write!(f, "splat {a}"),
         Op::Compose(parts) => {
             f.write_str("compose")?;

@@ -71,6 +71,11 @@ impl Scalar {
         matches!(self, Scalar::F16 | Scalar::BF16 | Scalar::F32 | Scalar::F64)
     }
 
+    /// Whether this is one of the 16-bit floating-point types.
+    pub const fn is_half(self) -> bool {
+        matches!(self, Scalar::F16 | Scalar::BF16)
+    }
+
     /// Whether this is an integer type (`Bool` is not).
     pub const fn is_int(self) -> bool {
         !self.is_float() && !matches!(self, Scalar::Bool)
@@ -142,12 +147,11 @@ pub enum Type {
     /// One scalar.
     Scalar(Scalar),
     /// A vector of 2, 3 or 4 scalars. In memory its components lie packed one after another;
-    /// a `Vec(F32, 3)` therefore loads and stores 12 bytes (its *stride* is the front end's
-    /// business: 16 for `float3`, 12 for `packed_float3`).
+    /// a `Vec(F32, 3)` therefore loads and stores 12 bytes (the front end chooses its *stride*: 16 for `float3`, 12 for
+    /// `packed_float3`).
     Vec(Scalar, u8),
-    /// An opaque byte pointer into one address space. What it points at is said by the
-    /// instruction that uses it. A pointer remembers the object it came from: it can never
-    /// reach another buffer, whatever its offset.
+    /// An opaque byte pointer into one address space; the instruction that uses it names the element type. A pointer
+    /// belongs to one object: it can never reach another buffer, whatever its offset.
     Ptr(Space),
 }
 

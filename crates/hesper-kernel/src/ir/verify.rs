@@ -1,8 +1,8 @@
 //! The verifier: structure, dominance and types of a kernel.
 //!
-//! It relies on nothing about its input: ids may be out of range, blocks may form cycles. What
-//! it accepts is safe to walk recursively (nesting is bounded) and to index without checks of
-//! one's own, and every operation has operands of the types its documentation asks for.
+//! It assumes nothing of its input: ids may be out of range, blocks may form cycles. A kernel that it accepts is safe to
+//! walk recursively (nesting is bounded) and to index without further checks, and every op has operands of the types
+//! that its documentation demands.
 
 use super::inst::*;
 use super::kernel::*;
@@ -23,7 +23,7 @@ pub fn verify(kernel: &Kernel) -> Result<(), IrError> {
         .map_err(|message| IrError::at(kernel, v.loc, message))
 }
 
-type Check = Result<(), String>;
+type CheckResult = Result<(), String>;
 
 /// Which loop part encloses a block, for the jumps it may hold.
 #[derive(Clone, Copy, PartialEq)]
@@ -41,12 +41,12 @@ struct Verifier<'a> {
     loc: Loc,
 }
 
-fn ensure(ok: bool, message: impl FnOnce() -> String) -> Check {
+fn ensure(ok: bool, message: impl FnOnce() -> String) -> CheckResult {
     if ok { Ok(()) } else { Err(message()) }
 }
 
 impl Verifier<'_> {
-    fn tables(&self) -> Check {
+    fn tables(&self) -> CheckResult {
         let k = self.k;
         for p in &k.params {
             let (ty, space) = match p.kind {
@@ -83,15 +83,15 @@ impl Verifier<'_> {
         sum(&k.threadgroup_vars, MAX_THREADGROUP_BYTES, "threadgroup")?;
         sum(&k.thread_vars, MAX_THREAD_BYTES, "thread")?;
         for v in &k.vars {
-            ensure(valid(v.ty), || format!("variable {} is a {}", v.name, v.ty))?;
+            ensure(valid(v.ty), || format!("variable {} has the type {}, which is not valid", v.name, v.ty))?;
         }
         for (i, v) in k.values.iter().enumerate() {
-            ensure(valid(v.ty), || format!("value %{i} is a {}", v.ty))?;
+            ensure(valid(v.ty), || format!("value %{i} has the type {}, which is not valid", v.ty))?;
         }
         ensure(k.inst_count() <= MAX_INSTS, || format!("more than {MAX_INSTS} instructions"))
     }
 
-    fn block(&mut self, id: BlockId, depth: u32, inside: Inside) -> Check {
+    fn block(&mut self, id: BlockId, depth: u32, inside: Inside) -> CheckResult {
         ensure(depth <= MAX_NESTING, || format!("blocks nest deeper than {MAX_NESTING}"))?;
         match self.seen.get_mut(id.index()) {
             Some(seen) if !*seen => *seen = true,
@@ -130,11 +130,11 @@ impl Verifier<'_> {
             self.loc = inst.loc;
             let want = self.result_type(inst)?;
             match (want, inst.result) {
-                (Want::None, None) => {}
-                (Want::None, Some(v)) => return Err(format!("{v} names no result")),
+                (ExpectedResult::None, None) => {}
+                (ExpectedResult::None, Some(v)) => return Err(format!("{v} names no result")),
                 (_, None) => return Err("the result is not named".into()),
-                (Want::Any, Some(v)) => self.define(v)?,
-                (Want::Type(ty), Some(v)) => {
+                (ExpectedResult::Any, Some(v)) => self.define(v)?,
+                (ExpectedResult::Type(ty), Some(v)) => {
                     self.define(v)?;
                     self.expect(v, ty)?;
                 }
@@ -148,7 +148,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn define(&mut self, v: ValueId) -> Check {
+    fn define(&mut self, v: ValueId) -> CheckResult {
         match self.defined.get_mut(v.index()) {
             Some(d) if !*d => *d = true,
             Some(_) => return Err(format!("{v} is defined twice")),
@@ -162,22 +162,22 @@ impl Verifier<'_> {
         self.k.ty(v)
     }
 
-    fn expect(&self, v: ValueId, ty: Type) -> Check {
+    fn expect(&self, v: ValueId, ty: Type) -> CheckResult {
         ensure(self.ty(v) == ty, || format!("{v} is a {} where a {ty} is needed", self.ty(v)))
     }
 
-    fn same(&self, a: ValueId, b: ValueId) -> Check {
+    fn same(&self, a: ValueId, b: ValueId) -> CheckResult {
         self.expect(b, self.ty(a))
     }
 
-    fn scalar_where(&self, v: ValueId, what: &str, ok: impl Fn(Scalar) -> bool) -> Result<Scalar, String> {
+    fn scalar_of(&self, v: ValueId, operands: Operands) -> Result<Scalar, String> {
         match self.ty(v).scalar() {
-            Some(s) if ok(s) => Ok(s),
-            _ => Err(format!("{v} is a {} where {what} is needed", self.ty(v))),
+            Some(s) if operands.accept(s) => Ok(s),
+            _ => Err(format!("{v} is a {} where {} is needed", self.ty(v), operands.describe())),
         }
     }
 
-    fn index(&self, v: ValueId) -> Check {
+    fn index(&self, v: ValueId) -> CheckResult {
         let ok = matches!(self.ty(v), Type::Scalar(Scalar::I32 | Scalar::U32 | Scalar::I64 | Scalar::U64));
         ensure(ok, || format!("{v} is a {}, not an index", self.ty(v)))
     }
@@ -193,29 +193,31 @@ impl Verifier<'_> {
         }
     }
 
-    fn access(&self, ptr: ValueId, ty: Type, align: u32) -> Check {
+    fn access(&self, ptr: ValueId, ty: Type, align: u32) -> CheckResult {
         self.ptr(ptr)?;
-        ensure(storable(ty), || format!("a {ty} cannot lie in memory"))?;
-        ensure(align.is_power_of_two() && align <= 256, || format!("alignment {align}"))
+        ensure(storable(ty), || format!("a {ty} cannot be loaded or stored"))?;
+        ensure(align.is_power_of_two() && align <= 256, || {
+            format!("alignment {align} is not a power of two up to 256")
+        })
     }
 
-    fn atomic(&self, ptr: ValueId, ty: Type) -> Check {
+    fn atomic(&self, ptr: ValueId, ty: Type) -> CheckResult {
         let space = self.ptr(ptr)?;
         ensure(matches!(space, Space::Device | Space::Threadgroup), || {
-            format!("atomic access to {space} memory")
+            format!("no atomic access to {space} memory")
         })?;
         let ok =
             matches!(ty, Type::Scalar(Scalar::I32 | Scalar::U32 | Scalar::I64 | Scalar::U64 | Scalar::F32));
-        ensure(ok, || format!("atomic access to a {ty}"))
+        ensure(ok, || format!("no atomic access to a {ty}"))
     }
 
-    /// What the result must be; operand types are checked on the way.
-    fn result_type(&self, inst: &Inst) -> Result<Want, String> {
+    /// Checks the operand types; gives the type of the result.
+    fn result_type(&self, inst: &Inst) -> Result<ExpectedResult, String> {
         let k = self.k;
-        // The declared result type where the operation leaves it open.
+        // The declared result type, for ops that leave it open.
         let declared = inst.result.and_then(|v| k.values.get(v.index())).map(|i| i.ty);
         let declared_or = || declared.ok_or_else(|| "the result is not named".to_string());
-        let bools = |t: Type| Want::Type(t.with_scalar(Scalar::Bool));
+        let bools = |t: Type| ExpectedResult::Type(t.with_scalar(Scalar::Bool));
         Ok(match inst.op {
             Op::Const(bits) => {
                 let Type::Scalar(s) = declared_or()? else {
@@ -223,118 +225,80 @@ impl Verifier<'_> {
                 };
                 let width = if s == Scalar::Bool { 1 } else { s.bits() };
                 ensure(width == 64 || bits >> width == 0, || format!("constant {bits:#x} does not fit {s}"))?;
-                Want::Any
+                ExpectedResult::Any
             }
             Op::NullPtr => {
-                ensure(declared_or()?.is_ptr(), || "null must be a pointer".into())?;
-                Want::Any
+                ensure(declared_or()?.is_ptr(), || "the type of null must be a pointer".into())?;
+                ExpectedResult::Any
             }
             Op::Param(i) => match k.params.get(i as usize).map(|p| p.kind) {
-                Some(ParamKind::Value(ty)) => Want::Type(ty),
+                Some(ParamKind::Value(ty)) => ExpectedResult::Type(ty),
                 _ => return Err(format!("parameter {i} is not passed by value")),
             },
             Op::ParamPtr(i) => match k.params.get(i as usize).map(|p| p.kind) {
-                Some(ParamKind::Buffer { space, .. }) => Want::Type(Type::Ptr(space)),
+                Some(ParamKind::Buffer { space, .. }) => ExpectedResult::Type(Type::Ptr(space)),
                 _ => return Err(format!("parameter {i} is not a buffer")),
             },
             Op::ThreadgroupPtr(i) => {
                 ensure((i as usize) < k.threadgroup_vars.len(), || format!("no threadgroup variable {i}"))?;
-                Want::Type(Type::Ptr(Space::Threadgroup))
+                ExpectedResult::Type(Type::Ptr(Space::Threadgroup))
             }
             Op::ThreadPtr(i) => {
                 ensure((i as usize) < k.thread_vars.len(), || format!("no thread variable {i}"))?;
-                Want::Type(Type::Ptr(Space::Thread))
+                ExpectedResult::Type(Type::Ptr(Space::Thread))
             }
             Op::ConstPtr(i) => {
                 ensure((i as usize) < k.const_vars.len(), || format!("no constant table {i}"))?;
-                Want::Type(Type::Ptr(Space::Constant))
+                ExpectedResult::Type(Type::Ptr(Space::Constant))
             }
             Op::Builtin { what, axis } => {
                 let axes = if what.has_axes() { 3 } else { 1 };
                 ensure(axis < axes, || format!("{what:?} has no axis {axis}"))?;
                 let t = declared_or()?;
                 ensure(t == Type::U32 || t == Type::U64, || format!("a builtin is u32 or u64, not {t}"))?;
-                Want::Any
+                ExpectedResult::Any
             }
             Op::Unary(op, a) => {
-                match op {
-                    UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign => {
-                        self.scalar_where(a, "a number", |s| s != Scalar::Bool)?
-                    }
-                    UnaryOp::Not => self.scalar_where(a, "an integer or bool", |s| !s.is_float())?,
-                    UnaryOp::PopCount | UnaryOp::Clz | UnaryOp::Ctz | UnaryOp::ReverseBits => {
-                        self.scalar_where(a, "an integer", Scalar::is_int)?
-                    }
-                    _ => self.scalar_where(a, "a float", Scalar::is_float)?,
-                };
-                Want::Type(self.ty(a))
+                let s = self.scalar_of(a, op.operands())?;
+                ExpectedResult::Type(self.ty(a).with_scalar(op.result(s)))
             }
             Op::Binary(op, a, b) => {
-                use BinaryOp as B;
-                match op {
-                    B::Ldexp => {
-                        self.scalar_where(a, "a float", Scalar::is_float)?;
-                        self.expect(b, self.ty(a).with_scalar(Scalar::I32))?;
-                        return Ok(Want::Type(self.ty(a)));
-                    }
-                    B::Add | B::Sub | B::Mul | B::Div | B::Rem | B::Min | B::Max | B::MinNan | B::MaxNan => {
-                        self.scalar_where(a, "a number", |s| s != Scalar::Bool)?
-                    }
-                    B::And | B::Or | B::Xor => {
-                        self.scalar_where(a, "an integer or bool", |s| !s.is_float())?
-                    }
-                    B::Shl
-                    | B::Shr
-                    | B::Rotate
-                    | B::MulHi
-                    | B::AddSat
-                    | B::SubSat
-                    | B::AbsDiff
-                    | B::Hadd
-                    | B::Rhadd => self.scalar_where(a, "an integer", Scalar::is_int)?,
-                    B::Pow | B::Atan2 | B::IeeeRem | B::CopySign | B::NextAfter | B::Fdim | B::Hypot => {
-                        self.scalar_where(a, "a float", Scalar::is_float)?
-                    }
-                };
-                self.same(a, b)?;
-                Want::Type(self.ty(a))
+                let s = self.scalar_of(a, op.operands())?;
+                self.expect(b, self.ty(a).with_scalar(op.right(s)))?;
+                ExpectedResult::Type(self.ty(a))
             }
             Op::Compare(op, a, b) => {
                 self.same(a, b)?;
                 let equality = matches!(op, CmpOp::Eq | CmpOp::Ne);
                 ensure(equality || self.ty(a).scalar() != Some(Scalar::Bool), || {
-                    "bools have no order".into()
+                    "bools compare only for equality".into()
                 })?;
                 match self.ty(a) {
-                    Type::Ptr(_) => Want::Type(Type::BOOL),
+                    Type::Ptr(_) => ExpectedResult::Type(Type::BOOL),
                     t => bools(t),
                 }
             }
-            Op::Ternary(_, a, b, c) => {
-                self.scalar_where(a, "a number", |s| s != Scalar::Bool)?;
+            Op::Ternary(op, a, b, c) => {
+                self.scalar_of(a, op.operands())?;
                 self.same(a, b)?;
                 self.same(a, c)?;
-                Want::Type(self.ty(a))
-            }
-            Op::Test(_, a) => {
-                self.scalar_where(a, "a float", Scalar::is_float)?;
-                bools(self.ty(a))
+                ExpectedResult::Type(self.ty(a))
             }
             Op::Select { cond, if_true, if_false } => {
                 self.same(if_true, if_false)?;
                 let t = self.ty(if_true);
                 if self.ty(cond) != Type::BOOL {
-                    ensure(t.is_vec(), || "a vector chooses between scalars".into())?;
+                    ensure(t.is_vec(), || "a vector condition needs vector operands".into())?;
                     self.expect(cond, t.with_scalar(Scalar::Bool))?;
                 }
-                Want::Type(t)
+                ExpectedResult::Type(t)
             }
             Op::Convert(a) => {
                 let (from, to) = (self.ty(a), declared_or()?);
                 ensure(storable(from) && storable(to) && from.lanes() == to.lanes(), || {
                     format!("no conversion from {from} to {to}")
                 })?;
-                Want::Any
+                ExpectedResult::Any
             }
             Op::Bitcast(a) => {
                 let (from, to) = (self.ty(a), declared_or()?);
@@ -342,14 +306,10 @@ impl Verifier<'_> {
                 ensure(bits(from) && bits(to) && from.size() == to.size(), || {
                     format!("no bitcast from {from} to {to}")
                 })?;
-                Want::Any
-            }
-            Op::FrexpExp(a) => {
-                self.scalar_where(a, "a float", Scalar::is_float)?;
-                Want::Type(self.ty(a).with_scalar(Scalar::I32))
+                ExpectedResult::Any
             }
             Op::Splat(a) => match (self.ty(a), declared_or()?) {
-                (Type::Scalar(s), Type::Vec(t, _)) if s == t => Want::Any,
+                (Type::Scalar(s), Type::Vec(t, _)) if s == t => ExpectedResult::Any,
                 (from, to) => return Err(format!("no splat from {from} to {to}")),
             },
             Op::Compose(parts) => {
@@ -360,132 +320,130 @@ impl Verifier<'_> {
                 for &p in parts {
                     self.same(parts[0], p)?;
                 }
-                ensure(parts.len() >= 2, || "a vector of one component".into())?;
-                Want::Type(Type::Vec(s, parts.len() as u8))
+                ensure(parts.len() >= 2, || "a vector needs at least 2 components".into())?;
+                ExpectedResult::Type(Type::Vec(s, parts.len() as u8))
             }
             Op::Extract { vec, lane } => {
                 let (s, n) = self.vec(vec)?;
                 ensure(lane < n, || format!("no component {lane}"))?;
-                Want::Type(Type::Scalar(s))
+                ExpectedResult::Type(Type::Scalar(s))
             }
             Op::Insert { vec, lane, value } => {
                 let (s, n) = self.vec(vec)?;
                 ensure(lane < n, || format!("no component {lane}"))?;
                 self.expect(value, Type::Scalar(s))?;
-                Want::Type(self.ty(vec))
+                ExpectedResult::Type(self.ty(vec))
             }
             Op::ExtractDyn { vec, index } => {
                 self.index(index)?;
-                Want::Type(Type::Scalar(self.vec(vec)?.0))
+                ExpectedResult::Type(Type::Scalar(self.vec(vec)?.0))
             }
             Op::InsertDyn { vec, index, value } => {
                 self.index(index)?;
                 self.expect(value, Type::Scalar(self.vec(vec)?.0))?;
-                Want::Type(self.ty(vec))
+                ExpectedResult::Type(self.ty(vec))
             }
             Op::Shuffle { vec, lanes } => {
                 let (s, n) = self.vec(vec)?;
                 let lanes = lanes.as_slice();
                 ensure(lanes.iter().all(|&l| l < n), || format!("swizzle {lanes:?} of {n} components"))?;
-                Want::Type(Type::of(s, lanes.len() as u8))
+                ExpectedResult::Type(Type::of(s, lanes.len() as u8))
             }
             Op::AllOf(a) | Op::AnyOf(a) => {
                 let (s, _) = self.vec(a)?;
                 ensure(s == Scalar::Bool, || format!("{a} is not a bool vector"))?;
-                Want::Type(Type::BOOL)
+                ExpectedResult::Type(Type::BOOL)
             }
             Op::Get(v) => {
                 ensure(v.index() < k.vars.len(), || format!("no variable {}", v.0))?;
-                Want::Type(k.var_ty(v))
+                ExpectedResult::Type(k.var_ty(v))
             }
             Op::Set(v, a) => {
                 ensure(v.index() < k.vars.len(), || format!("no variable {}", v.0))?;
                 self.expect(a, k.var_ty(v))?;
-                Want::None
+                ExpectedResult::None
             }
             Op::PtrOffset { ptr, index, .. } => {
                 self.ptr(ptr)?;
                 self.index(index)?;
-                Want::Type(self.ty(ptr))
+                ExpectedResult::Type(self.ty(ptr))
             }
             Op::PtrDiff { a, b, stride } => {
                 self.ptr(a)?;
                 self.same(a, b)?;
-                ensure(stride > 0, || format!("stride {stride}"))?;
-                Want::Type(Type::I64)
+                ensure(stride > 0, || format!("stride {stride} is not positive"))?;
+                ExpectedResult::Type(Type::I64)
             }
             Op::Load { ptr, align } => {
                 self.access(ptr, declared_or()?, align)?;
-                Want::Any
+                ExpectedResult::Any
             }
             Op::Store { ptr, value, align } => {
                 self.access(ptr, self.ty(value), align)?;
                 ensure(self.ptr(ptr)? != Space::Constant, || "store to constant memory".into())?;
-                Want::None
+                ExpectedResult::None
             }
             Op::AtomicRmw { op, ptr, value } => {
                 let ty = self.ty(value);
                 self.atomic(ptr, ty)?;
-                let bitwise = matches!(op, AtomicOp::And | AtomicOp::Or | AtomicOp::Xor);
-                ensure(!(bitwise && ty == Type::F32), || format!("atomic {op:?} of a float"))?;
-                Want::Type(ty)
+                if let Some(binary) = op.binary() {
+                    self.scalar_of(value, binary.operands())?;
+                }
+                ExpectedResult::Type(ty)
             }
             Op::AtomicLoad { ptr } => {
                 self.atomic(ptr, declared_or()?)?;
-                Want::Any
+                ExpectedResult::Any
             }
             Op::AtomicStore { ptr, value } => {
                 self.atomic(ptr, self.ty(value))?;
-                Want::None
+                ExpectedResult::None
             }
             Op::AtomicCompareExchange { ptr, expected, desired } => {
                 self.atomic(ptr, self.ty(desired))?;
                 self.same(desired, expected)?;
-                Want::Type(self.ty(desired))
+                ExpectedResult::Type(self.ty(desired))
             }
             Op::GroupReduce { op, value, .. } => {
-                match op {
-                    ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => {
-                        self.scalar_where(value, "an integer or bool", |s| !s.is_float())?
-                    }
-                    _ => self.scalar_where(value, "a number", |s| s != Scalar::Bool)?,
-                };
-                Want::Type(self.ty(value))
+                self.scalar_of(value, op.binary().operands())?;
+                ExpectedResult::Type(self.ty(value))
             }
             Op::GroupScan { op, value, .. } => {
-                ensure(matches!(op, ReduceOp::Sum | ReduceOp::Product), || format!("no prefix {op:?}"))?;
-                self.scalar_where(value, "a number", |s| s != Scalar::Bool)?;
-                Want::Type(self.ty(value))
+                ensure(matches!(op, ReduceOp::Sum | ReduceOp::Product), || {
+                    format!("a scan takes Sum or Product, not {op:?}")
+                })?;
+                self.scalar_of(value, op.binary().operands())?;
+                ExpectedResult::Type(self.ty(value))
             }
             Op::GroupShuffle { value, arg, .. } => {
                 let t = self.ty(value);
-                ensure(storable(t), || format!("shuffle of a {t}"))?;
+                ensure(storable(t), || format!("cannot shuffle a {t}"))?;
                 let a = self.ty(arg);
                 let ok = matches!(a, Type::Scalar(Scalar::I16 | Scalar::U16 | Scalar::I32 | Scalar::U32));
                 ensure(ok, || format!("{arg} is a {a}, not a lane number"))?;
-                Want::Type(t)
+                ExpectedResult::Type(t)
             }
             Op::GroupBroadcastFirst { value, .. } => {
                 let t = self.ty(value);
-                ensure(storable(t), || format!("broadcast of a {t}"))?;
-                Want::Type(t)
+                ensure(storable(t), || format!("cannot broadcast a {t}"))?;
+                ExpectedResult::Type(t)
             }
             Op::GroupBallot { value, .. } => {
                 self.expect(value, Type::BOOL)?;
-                Want::Type(Type::U32)
+                ExpectedResult::Type(Type::U32)
             }
             Op::GroupAll { value, .. } | Op::GroupAny { value, .. } => {
                 self.expect(value, Type::BOOL)?;
-                Want::Type(Type::BOOL)
+                ExpectedResult::Type(Type::BOOL)
             }
-            Op::GroupIsFirst { .. } => Want::Type(Type::BOOL),
-            Op::GroupActiveMask { .. } => Want::Type(Type::U32),
+            Op::GroupIsFirst { .. } => ExpectedResult::Type(Type::BOOL),
+            Op::GroupActiveMask { .. } => ExpectedResult::Type(Type::U32),
             Op::SimdMatMulAcc { a, b, c } => {
                 for v in [a, b, c] {
                     let ok = matches!(self.ty(v), Type::Vec(Scalar::F16 | Scalar::BF16 | Scalar::F32, 2));
                     ensure(ok, || format!("{v} is a {}, not two elements of a matrix", self.ty(v)))?;
                 }
-                Want::Type(self.ty(c))
+                ExpectedResult::Type(self.ty(c))
             }
             Op::Barrier { .. }
             | Op::Fence { .. }
@@ -493,15 +451,15 @@ impl Verifier<'_> {
             | Op::Loop { .. }
             | Op::Break
             | Op::Continue
-            | Op::Return => Want::None,
+            | Op::Return => ExpectedResult::None,
         })
     }
 }
 
-/// What the result of an instruction must be.
-enum Want {
+/// The result that an instruction must have.
+enum ExpectedResult {
     None,
-    /// Named; its declared type was checked on the way.
+    /// Any type; the declared one is already checked.
     Any,
     Type(Type),
 }

@@ -1,8 +1,8 @@
-//! Arithmetic whose meaning needs saying: minima, signs, rounding to integers, parts of floats.
+//! Minima, signs, rounding to integers and parts of f32 and f64.
 
 macro_rules! float_arith {
     ($float:ident, $uint:ident, $min:ident, $max:ident, $min_nan:ident, $max_nan:ident,
-     $sign:ident, $round:ident, $fract:ident, $frexp:ident, $mantissa_bits:expr) => {
+     $sign:ident, $round:ident, $fract:ident, $frexp:ident, $fdim:ident, $mantissa_bits:expr) => {
         /// Smaller; the operand that is a number if the other is NaN; -0 is below +0.
         #[inline(always)]
         pub fn $min(a: $float, b: $float) -> $float {
@@ -62,6 +62,13 @@ macro_rules! float_arith {
             if r > below { below } else { r }
         }
 
+        /// `a - b` if positive, else 0; NaN if either is.
+        #[inline(always)]
+        pub fn $fdim(a: $float, b: $float) -> $float {
+            let d = a - b;
+            if a <= b { 0.0 } else { d }
+        }
+
         /// Mantissa and exponent of C's `frexp`; the number itself and 0 for zeros,
         /// infinities and NaN.
         #[inline(always)]
@@ -93,6 +100,7 @@ float_arith!(
     round_f32,
     fract_f32,
     frexp_f32,
+    fdim_f32,
     23
 );
 float_arith!(
@@ -106,17 +114,6 @@ float_arith!(
     round_f64,
     fract_f64,
     frexp_f64,
+    fdim_f64,
     52
 );
-
-/// `1 / sqrt(x)`, root and quotient each rounded.
-#[inline(always)]
-pub fn rsqrt(x: f32) -> f32 {
-    1.0 / x.sqrt()
-}
-
-/// `a * b + c` rounded once.
-#[inline(always)]
-pub fn fma(a: f32, b: f32, c: f32) -> f32 {
-    a.mul_add(b, c)
-}

@@ -16,18 +16,20 @@
 //! and redoes the rare lanes beyond the limit with `sin`.
 
 mod arith;
-pub mod convert;
+pub(crate) mod convert;
 pub mod double;
 mod elementary;
-mod eval;
+mod int;
+pub(crate) mod op;
+pub(crate) mod ops;
 mod power;
 pub mod scalar;
 mod special;
 mod trig;
 
 pub use arith::*;
+pub(crate) use convert::F16_MIN_POSITIVE;
 pub use elementary::*;
-pub use eval::{binary_f32, binary_f64, test_f32, test_f64, unary_f32, unary_f64};
 pub use power::*;
 pub use special::*;
 pub use trig::*;

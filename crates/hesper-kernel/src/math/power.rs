@@ -1,5 +1,6 @@
 //! Powers, remainders and other two-operand functions in f32.
 
+use super::convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::elementary::{exp64, log64};
 
 /// `x^y` with C's special cases.
@@ -81,12 +82,22 @@ pub fn next_after(a: f32, b: f32) -> f32 {
     if a.is_nan() || b.is_nan() { f32::NAN } else { r }
 }
 
-/// `a - b` if positive, else 0.
-#[inline(always)]
-pub fn fdim(a: f32, b: f32) -> f32 {
-    let d = a - b;
-    if a <= b { 0.0 } else { d }
+macro_rules! next_after_half {
+    ($name:ident, $pack:ident, $unpack:ident) => {
+        /// The next float of the 16-bit type from `a` towards `b`; both are values of the type.
+        #[inline(always)]
+        pub(crate) fn $name(a: f32, b: f32) -> f32 {
+            let bits = $pack(a);
+            let away = (b > a) == (a > 0.0);
+            let next = if away { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
+            let next = if a == 0.0 { 1 | u16::from(b < 0.0) << 15 } else { next };
+            let r = if a == b { b } else { $unpack(next) };
+            if a.is_nan() || b.is_nan() { f32::NAN } else { r }
+        }
+    };
 }
+next_after_half!(next_after_f16, f32_to_f16, f16_to_f32);
+next_after_half!(next_after_bf16, f32_to_bf16, bf16_to_f32);
 
 /// `sqrt(a^2 + b^2)`; infinite if either is.
 #[inline(always)]

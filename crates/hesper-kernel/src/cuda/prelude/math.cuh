@@ -187,11 +187,6 @@ HESPER_FN f32 next_after_of(f32 a, f32 b) {
   r = a == b ? b : r;
   return is_nan(a) || is_nan(b) ? f32_of(0x7fc00000u) : r;
 }
-HESPER_FN f32 hypot_of(f32 a, f32 b) {
-  const f64 x = (f64)a, y = (f64)b;
-  const f32 r = (f32)sqrt(x * x + y * y);
-  return is_inf(a) || is_inf(b) ? f32_of(0x7f800000u) : r;
-}
 HESPER_FN f32 ldexp_of(f32 a, i32 n) {
   const i32 k = n < -400 ? -400 : n > 400 ? 400 : n;
   return (f32)((f64)a * f64_of((u64)(k + 1023) << 52));

@@ -1,14 +1,13 @@
-//! Registers for the values of a kernel: one walk over the nodes, and where registers run out
-//! the value that is needed last goes to memory.
+//! Register allocation: one walk over the nodes; when registers run out, the value with the furthest next use is
+//! spilled.
 //!
-//! Calls keep no vector register, so they cut the kernel into segments: what a later segment
-//! or a call needs goes to memory when it is computed. Values never change, so memory is
-//! written once.
+//! Calls clobber all vector registers, so they cut the kernel into segments: a value that a later segment or a call
+//! uses is spilled when it is computed. Values are immutable, so each is spilled at most once.
 
 use super::asm::Vr;
 use super::node::{Node, Operand, Value};
 
-/// A piece of a segment.
+/// A step of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     /// Emit a node.
@@ -29,8 +28,7 @@ pub(super) enum Step {
     },
 }
 
-/// A function call between two segments: the node, the slots of its operands that have lanes,
-/// and of its result.
+/// A call between two segments: the node, and the slots of its operands and its result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallStep {
     pub at: Value,
@@ -40,7 +38,7 @@ pub(super) struct CallStep {
 
 #[derive(Debug, Default)]
 pub(super) struct Allocation {
-    /// One more than calls.
+    /// One more than there are calls.
     pub segments: Vec<Vec<Step>>,
     pub calls: Vec<CallStep>,
     pub slots: u16,
@@ -54,14 +52,14 @@ struct Walk<'n> {
     slot: Vec<Option<u16>>,
     free: Vec<Vr>,
     holds: [Option<Value>; 32],
-    /// Of short and of long values: lanes of different widths lie at different places, and those of one step
-    /// must not overwrite what later ones still read.
+    /// Free slots of short and of long values. They are kept apart, since their lanes differ in size: a step must not
+    /// overwrite lanes that later steps read.
     free_slots: [Vec<u16>; 2],
     steps: Vec<Step>,
     out: Allocation,
 }
 
-/// Places the values of `nodes` in these registers.
+/// Allocates the values of `nodes` to these registers.
 pub(super) fn allocate(nodes: &[Node], registers: std::ops::Range<Vr>) -> Allocation {
     let mut uses = vec![Vec::new(); nodes.len()];
     for (i, node) in nodes.iter().enumerate().rev() {
@@ -80,7 +78,7 @@ pub(super) fn allocate(nodes: &[Node], registers: std::ops::Range<Vr>) -> Alloca
         steps: Vec::new(),
         out: Allocation::default(),
     };
-    // The next call after each position, to know what outlives its segment.
+    // The next call after each position tells which values outlive their segment.
     let mut next_call = vec![u32::MAX; nodes.len()];
     let mut next = u32::MAX;
     for (i, node) in nodes.iter().enumerate().rev() {
@@ -110,7 +108,7 @@ impl Walk<'_> {
         slot
     }
 
-    /// A register, freed if need be of the value needed last that is not in `keep`.
+    /// A register; if none is free, spills the value with the furthest next use that is not in `keep`.
     fn take(&mut self, keep: &[Value]) -> Vr {
         if let Some(r) = self.free.pop() {
             return r;
@@ -135,7 +133,7 @@ impl Walk<'_> {
         self.holds[r as usize] = Some(v);
     }
 
-    /// Counts the uses by a node; values without further ones give up their places.
+    /// Consumes the uses of a node; values without further uses free their registers and slots.
     fn used(&mut self, at: Value) {
         let node = self.nodes[at as usize];
         for v in node.values() {
@@ -182,7 +180,7 @@ impl Walk<'_> {
         let d = self.take(&keep);
         self.steps.push(Step::Node { at, d, held });
         self.hold(d, at);
-        // Used by a call or behind one: it goes to memory at once.
+        // Used by a call or after one: spill it now.
         if self.uses[at as usize].first().is_some_and(|&last| last >= next_call) {
             let slot = self.take_slot(at);
             self.steps.push(Step::Spill { r: d, slot, long: node.is_long() });

@@ -1,8 +1,8 @@
-//! The encoder: vector instructions in VEX (AVX2, 256 bits) or EVEX (AVX-512) form, and the few
-//! integer instructions that loops and calls take.
+//! The assembler: vector instructions in VEX (AVX2, 256 bits) or EVEX (AVX-512) form, and the integer instructions of
+//! loops and calls.
 //!
-//! Most instructions have one opcode in both forms, so a table of opcodes serves both; what
-//! differs (masks, narrowing) is in `vector`.
+//! Most instructions have one opcode in both forms, so one table of opcodes serves both; `vector` has the differences
+//! (masks, narrowing).
 
 /// A vector register, 0..16 or 0..32.
 pub(super) type Vr = u8;
@@ -79,7 +79,7 @@ pub(super) enum Cond {
     BelowEqual = 6,
 }
 
-/// A jump whose target is not known yet: where its distance goes.
+/// A forward jump: the position of its displacement.
 pub(super) struct Patch(usize);
 
 /// Code under construction.
@@ -250,15 +250,15 @@ impl Asm {
         self.put(&disp.to_le_bytes());
     }
 
-    /// Marks the upper halves of the vector registers clean, for code that knows nothing of them.
+    /// Zeroes the upper halves of the vector registers, so that SSE code runs without transition penalty.
     pub fn vzeroupper(&mut self) {
         self.put(&[0xc5, 0xf8, 0x77]);
     }
 
-    /// Fills up to the next cache line half, where loops start.
+    /// Aligns the start of a loop to half a cache line.
     pub fn align(&mut self) {
         while !self.code.len().is_multiple_of(32) {
-            // Longer no-ops would be a little faster to decode; this runs once per launch.
+            // One-byte no-ops decode slowly, but run once per launch.
             self.put(&[0x90]);
         }
     }
@@ -267,20 +267,20 @@ impl Asm {
         self.code.len()
     }
 
-    /// A jump back to a place already passed.
+    /// A backward jump.
     pub fn jump_back(&mut self, cond: Cond, to: usize) {
         self.put(&[0x0f, 0x80 | cond as u8]);
         let next = self.code.len() + 4;
         self.put(&((to as i64 - next as i64) as i32).to_le_bytes());
     }
 
-    /// A jump forward, to be landed.
+    /// A forward jump, to be bound by `land`.
     pub fn jump_ahead(&mut self, cond: Cond) -> Patch {
         self.put(&[0x0f, 0x80 | cond as u8, 0, 0, 0, 0]);
         Patch(self.code.len())
     }
 
-    /// Lets a jump forward land here.
+    /// Binds a forward jump to this point.
     pub fn land(&mut self, patch: Patch) {
         let distance = (self.code.len() - patch.0) as i32;
         self.code[patch.0 - 4..patch.0].copy_from_slice(&distance.to_le_bytes());

@@ -1,8 +1,7 @@
 //! The whole function: loops over steps of lanes, segments, and calls between them.
 //!
-//! `extern "sysv64" fn(*const Frame)`: a kernel without calls is one loop whose body is the
-//! kernel. With calls it goes through the row in chunks, and through a chunk segment by
-//! segment, so that a call serves many lanes.
+//! `extern "sysv64" fn(*const Frame)`: a kernel without calls is one loop. With calls it processes the row in chunks,
+//! and a chunk segment by segment, so that a call serves many lanes.
 
 use std::collections::HashMap;
 
@@ -13,26 +12,25 @@ use super::plan::Plan;
 use super::vector::{FIRST, T0, TAIL, Vector};
 use crate::exec::lanes::BLOCK;
 
-/// Lanes of a chunk between calls, if slots of that many stay small.
+/// Lanes of a chunk, if its slots fit [`MAX_SLOT_BYTES`].
 const CHUNK: u32 = 256;
-/// The most bytes of slots, which lie on the caller's stack.
+/// The most bytes of slots, which are on the caller's stack.
 pub(super) const MAX_SLOT_BYTES: usize = 32 << 10;
 /// Registers for the addresses of accesses, in kernels without calls.
 const POINTERS: [Gr; 10] = [RCX, RDX, RSI, RDI, R8, R9, R10, R11, R13, RBP];
 const SAVED: [Gr; 6] = [RBX, RBP, R12, R13, R14, R15];
 
-/// A call of a lane function: places in the slots, and steps from block to block.
+/// A call of a lane function: slot offsets, and steps from block to block.
 #[derive(Debug)]
 pub(super) struct Call {
-    function: Function,
+    function: LaneFunction,
     result: usize,
     args: [(usize, usize); 2],
 }
 
 /// Runs a call for blocks of lanes.
 ///
-/// Machine code gives a call of its own kernel, slots with room for the kernel's, and at most
-/// as many blocks as slots hold.
+/// Machine code passes a call of its own kernel, the kernel's slots, and at most as many blocks as they hold.
 unsafe extern "sysv64" fn invoke(call: *const Call, slots: *mut u8, blocks: usize) {
     // SAFETY: machine code passes the calls it was made with, which live as long as it.
     let call = unsafe { &*call };
@@ -43,8 +41,8 @@ unsafe extern "sysv64" fn invoke(call: *const Call, slots: *mut u8, blocks: usiz
     // blocks; a step of 0 goes with one block of equal lanes.
     unsafe {
         match call.function {
-            Function::One(f) => f(d, at(a), sa, blocks),
-            Function::Two(f) => f(d, at(a), sa, at(b), sb, blocks),
+            LaneFunction::One(f) => f(d, at(a), sa, blocks),
+            LaneFunction::Two(f) => f(d, at(a), sa, at(b), sb, blocks),
         }
     }
 }
@@ -52,9 +50,9 @@ unsafe extern "sysv64" fn invoke(call: *const Call, slots: *mut u8, blocks: usiz
 /// Machine code, not yet executable.
 pub(super) struct Emitted {
     pub code: Vec<u8>,
-    /// Where the variant starts whose stores go past the caches.
+    /// Entry of the variant with non-temporal stores.
     pub streaming: usize,
-    /// Whether it takes lanes that fill no step.
+    /// Whether it handles a partial last step.
     pub has_tail: bool,
     pub calls: Box<[Call]>,
     pub slot_bytes: usize,
@@ -73,7 +71,7 @@ struct Layout {
 pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
     let end = if evex { 32 } else { 16 };
     let all = end - FIRST;
-    // A first pass finds out which uniforms are wanted, a second one keeps them in registers.
+    // The first pass counts the uses of uniforms, the second keeps the most used ones in registers.
     let dry = allocate(&plan.nodes, FIRST..end);
     let layout = layout(plan, &dry);
     let mut v = Vector::new(evex, plan.long, &mut plan.table, Vec::new());
@@ -105,7 +103,7 @@ pub(super) fn emit(plan: &mut Plan, evex: bool) -> Option<Emitted> {
     Some(Emitted { code: v.asm.code, streaming, has_tail, calls, slot_bytes: layout.bytes })
 }
 
-/// Whether the function ends with a step for the lanes that fill none.
+/// Whether the function ends with a masked step for the remaining lanes.
 fn has_tail(evex: bool, nodes: &[Node], a: &Allocation) -> bool {
     let is_pair = |n: &Node| matches!(n, Node::Load { pair: Some(_), .. } | Node::StorePair { .. });
     evex && a.calls.is_empty() && !nodes.iter().any(is_pair)

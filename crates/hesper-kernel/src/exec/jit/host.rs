@@ -1,23 +1,22 @@
-//! The part of a kernel that the host computes: values that are the same for all threads of a
-//! row, and integers that grow evenly from thread to thread (positions, indices, addresses).
+//! The part of a kernel that the host computes: values that are uniform over a row of threads, and linear integers
+//! (positions, indices, addresses).
 //!
-//! Each has a slot with its bits in the row's first thread and its growth per thread. A row
-//! whose integers wrap around their type's range is no such row: it is left to the bytecode.
+//! Each has a slot with its bits in the row's first thread and its stride per thread. A row whose integers wrap is
+//! refused and left to the bytecode.
 
 use crate::exec::lower::is_launch_wide;
 use crate::exec::memory::inside;
-use crate::ir::{BinaryOp, Builtin, CmpOp, Scalar, TernaryOp, TestOp, UnaryOp};
+use crate::ir::{BinaryOp, Builtin, CmpOp, Scalar, TernaryOp, UnaryOp};
 use crate::launch::{Bindings, Launch, SIMD_WIDTH};
 use crate::math::scalar;
 
-/// The number of a slot, which is that of the operation that fills it.
+/// The number of a slot, which is that of the op that fills it.
 pub(super) type Slot = u16;
 
-/// The most operations.
+/// The most host ops of a kernel.
 pub(super) const MAX_OPS: usize = 512;
 
-/// An operation of the host. Those named `Linear` keep even growth; the others take slots
-/// without growth.
+/// An op of the host. Those named `Linear` take slots with a stride; the others take uniform slots.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum HostOp {
     Const(u64),
@@ -35,11 +34,9 @@ pub(super) enum HostOp {
     Binary(BinaryOp, Scalar, Slot, Slot),
     Ternary(TernaryOp, Scalar, Slot, Slot, Slot),
     Compare(CmpOp, Scalar, Slot, Slot),
-    Test(TestOp, Scalar, Slot),
     Select(Slot, Slot, Slot),
     Convert(Scalar, Scalar, Slot),
-    FrexpExp(Scalar, Slot),
-    /// A component of a value in memory that nobody writes.
+    /// A component of a value in read-only memory.
     Load {
         param: u32,
         offset: Slot,
@@ -56,31 +53,29 @@ pub(super) enum HostOp {
         offset: Slot,
         stride: i64,
     },
-    /// The lanes in which `a < b` (or `a <= b`, if not strict), which follow one another: the
-    /// first in the bits, the end as growth.
+    /// The range of lanes in which `a < b` (or `a <= b`, if not strict): its first lane in the bits, its end in the
+    /// stride.
     Within {
         strict: bool,
         scalar: Scalar,
         a: Slot,
         b: Slot,
     },
-    /// The lanes of two such ranges.
+    /// The intersection of two such ranges.
     Both(Slot, Slot),
-    /// All lanes where a `Bool` is so, else none.
+    /// All lanes if a `Bool` has this value, else none.
     When(Slot, bool),
-    /// All lanes of an integer fit an `I32`; else the row is not for machine code.
+    /// Refuses the row unless all lanes of an integer fit an `I32`.
     Fits(Scalar, Slot),
 }
 
 impl HostOp {
-    /// Visits the slots that it reads.
+    /// Calls `f` with each slot that it reads.
     pub fn for_each_operand(&self, mut f: impl FnMut(Slot)) {
         match *self {
             HostOp::Const(_) | HostOp::Param { .. } | HostOp::Builtin { .. } => {}
             HostOp::Unary(_, _, a)
-            | HostOp::Test(_, _, a)
             | HostOp::Convert(_, _, a)
-            | HostOp::FrexpExp(_, a)
             | HostOp::Load { offset: a, .. }
             | HostOp::LinearConvert(_, _, a)
             | HostOp::When(a, _)
@@ -105,7 +100,7 @@ impl HostOp {
     /// Whether the result may differ between rows, given which slots do.
     pub fn depends_on_row(&self, row: &[bool]) -> bool {
         match *self {
-            // Ranges depend on the row's length.
+            // Ranges depend on the length of the row.
             HostOp::Within { .. } | HostOp::Both(..) | HostOp::When(..) => true,
             HostOp::Builtin { what, .. } => !is_launch_wide(what),
             _ => {
@@ -117,9 +112,9 @@ impl HostOp {
     }
 }
 
-/// What a slot holds: the bits (as in the IR) in the row's first thread, and the growth.
+/// The value of a slot: its bits (as in the IR) in the row's first thread, and its stride.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Number {
+pub(super) struct LinearValue {
     pub bits: u64,
     pub stride: i64,
 }
@@ -131,27 +126,27 @@ pub(super) struct Row {
     pub lanes: u64,
 }
 
-/// A launch, as far as the host's operations see it.
+/// What host ops read of a launch.
 #[derive(Clone, Copy)]
-pub(super) struct Env<'a> {
+pub(super) struct LaunchEnv<'a> {
     pub bindings: &'a Bindings<'a>,
     pub launch: &'a Launch,
 }
 
-/// A growth modulo the type's range, the shortest one.
+/// The stride of least magnitude that is equal modulo the type's range.
 fn shortest(stride: i64, s: Scalar) -> i64 {
     if s.size() == 4 { i64::from(stride as i32) } else { stride }
 }
 
 /// Whether no lane wraps around the range of the type.
-fn is_even(n: Number, s: Scalar, lanes: u64) -> bool {
+fn never_wraps(n: LinearValue, s: Scalar, lanes: u64) -> bool {
     let last = scalar::to_int(s, n.bits) + i128::from(n.stride) * i128::from(lanes.max(1) - 1);
     let (least, most) = scalar::int_range(s);
     (least..=most).contains(&last)
 }
 
 /// The lanes in which `d + lane * step` is negative, or not positive if not `strict`.
-fn range(d: i128, step: i128, strict: bool, lanes: u64) -> Number {
+fn range(d: i128, step: i128, strict: bool, lanes: u64) -> LinearValue {
     // In integers `d <= 0` is `d - 1 < 0`.
     let d = if strict { d } else { d - 1 };
     let n = i128::from(lanes);
@@ -160,11 +155,11 @@ fn range(d: i128, step: i128, strict: bool, lanes: u64) -> Number {
         1.. => (0, if d < 0 { (-d + step - 1) / step } else { 0 }),
         _ => (if d < 0 { 0 } else { d / -step + 1 }, n),
     };
-    Number { bits: first.min(n) as u64, stride: end.min(n) as i64 }
+    LinearValue { bits: first.min(n) as u64, stride: end.min(n) as i64 }
 }
 
-/// Reads up to 8 bytes at a checked place.
-fn read(env: &Env<'_>, param: u32, at: u64, scalar: Scalar) -> u64 {
+/// Reads up to 8 bytes if they lie in the argument, else zero.
+fn read(env: &LaunchEnv<'_>, param: u32, at: u64, scalar: Scalar) -> u64 {
     let size = scalar.size();
     let Some(arg) = env.bindings.args().get(param as usize).filter(|arg| inside(at as i64, size, arg.len()))
     else {
@@ -183,11 +178,11 @@ fn read(env: &Env<'_>, param: u32, at: u64, scalar: Scalar) -> u64 {
     if scalar == Scalar::Bool { u64::from(bits != 0) } else { bits }
 }
 
-impl Env<'_> {
-    /// Performs an operation for a row and notes its number. Whether the row is for machine code.
-    pub fn perform(&self, op: &HostOp, numbers: &mut [Number], slot: Slot, row: &Row) -> bool {
+impl LaunchEnv<'_> {
+    /// Performs an op for a row and stores its value. Whether machine code can run the row.
+    pub fn perform(&self, op: &HostOp, numbers: &mut [LinearValue], slot: Slot, row: &Row) -> bool {
         match self.number(op, numbers, row) {
-            Some(Number { bits, stride }) => {
+            Some(LinearValue { bits, stride }) => {
                 let to = &mut numbers[slot as usize];
                 (to.bits, to.stride) = (bits, stride);
                 true
@@ -197,7 +192,7 @@ impl Env<'_> {
     }
 
     #[inline(always)]
-    fn number(&self, op: &HostOp, numbers: &[Number], row: &Row) -> Option<Number> {
+    fn number(&self, op: &HostOp, numbers: &[LinearValue], row: &Row) -> Option<LinearValue> {
         let of = |s: Slot| numbers[s as usize];
         let bits = |s: Slot| of(s).bits;
         let uniform = match *op {
@@ -207,16 +202,14 @@ impl Env<'_> {
                 let value = self.builtin(what, axis as usize, row);
                 let stride = i64::from(what == Builtin::ThreadPositionInGrid && axis == 0);
                 let bits = if wide { value } else { u64::from(value as u32) };
-                return Some(Number { bits, stride });
+                return Some(LinearValue { bits, stride });
             }
             HostOp::Unary(op, s, a) => scalar::unary(op, s, bits(a)),
             HostOp::Binary(op, s, a, b) => scalar::binary(op, s, bits(a), bits(b)),
             HostOp::Ternary(op, s, a, b, c) => scalar::ternary(op, s, bits(a), bits(b), bits(c)),
             HostOp::Compare(op, s, a, b) => u64::from(scalar::compare(op, s, bits(a), bits(b))),
-            HostOp::Test(op, s, a) => u64::from(scalar::test(op, s, bits(a))),
             HostOp::Select(c, a, b) => bits(if bits(c) != 0 { a } else { b }),
             HostOp::Convert(from, to, a) => scalar::convert(from, to, bits(a)),
-            HostOp::FrexpExp(s, a) => scalar::frexp_exp(s, bits(a)),
             HostOp::Load { param, offset, within, total, scalar } => {
                 let at = bits(offset);
                 let len = self.bindings.args().get(param as usize).map_or(0, |a| a.len());
@@ -227,36 +220,36 @@ impl Env<'_> {
                 let stride = match op {
                     BinaryOp::Add => x.stride.wrapping_add(y.stride),
                     BinaryOp::Sub => x.stride.wrapping_sub(y.stride),
-                    // One of the two does not grow.
+                    // One of the two has no stride.
                     BinaryOp::Mul => {
-                        let factor = |n: Number| scalar::to_int(s, n.bits) as i64;
+                        let factor = |n: LinearValue| scalar::to_int(s, n.bits) as i64;
                         x.stride.wrapping_mul(factor(y)).wrapping_add(y.stride.wrapping_mul(factor(x)))
                     }
                     _ => x.stride.wrapping_shl(y.bits as u32 & (s.bits() - 1)),
                 };
                 let bits = scalar::binary(op, s, x.bits, y.bits);
-                return Some(Number { bits, stride: shortest(stride, s) });
+                return Some(LinearValue { bits, stride: shortest(stride, s) });
             }
             HostOp::LinearConvert(from, to, a) => {
                 let x = of(a);
-                if to.size() > from.size() && !is_even(x, from, row.lanes) {
+                if to.size() > from.size() && !never_wraps(x, from, row.lanes) {
                     return None;
                 }
                 let bits = scalar::convert(from, to, x.bits);
-                return Some(Number { bits, stride: shortest(x.stride, to) });
+                return Some(LinearValue { bits, stride: shortest(x.stride, to) });
             }
             HostOp::Address { index, scalar, offset, stride } => {
                 let (x, o) = (of(index), of(offset));
-                if scalar.size() < 8 && !is_even(x, scalar, row.lanes) {
+                if scalar.size() < 8 && !never_wraps(x, scalar, row.lanes) {
                     return None;
                 }
                 let by = (scalar::to_int(scalar, x.bits) as i64).wrapping_mul(stride);
-                let growth = o.stride.wrapping_add(x.stride.wrapping_mul(stride));
-                return Some(Number { bits: o.bits.wrapping_add(by as u64), stride: growth });
+                let total = o.stride.wrapping_add(x.stride.wrapping_mul(stride));
+                return Some(LinearValue { bits: o.bits.wrapping_add(by as u64), stride: total });
             }
             HostOp::Within { strict, scalar, a, b } => {
                 let (x, y) = (of(a), of(b));
-                if !is_even(x, scalar, row.lanes) || !is_even(y, scalar, row.lanes) {
+                if !never_wraps(x, scalar, row.lanes) || !never_wraps(y, scalar, row.lanes) {
                     return None;
                 }
                 let d = scalar::to_int(scalar, x.bits) - scalar::to_int(scalar, y.bits);
@@ -264,11 +257,11 @@ impl Env<'_> {
             }
             HostOp::Both(a, b) => {
                 let (x, y) = (of(a), of(b));
-                return Some(Number { bits: x.bits.max(y.bits), stride: x.stride.min(y.stride) });
+                return Some(LinearValue { bits: x.bits.max(y.bits), stride: x.stride.min(y.stride) });
             }
             HostOp::When(c, wanted) => {
                 let all = (bits(c) != 0) == wanted;
-                return Some(Number { bits: 0, stride: if all { row.lanes as i64 } else { 0 } });
+                return Some(LinearValue { bits: 0, stride: if all { row.lanes as i64 } else { 0 } });
             }
             HostOp::Fits(s, a) => {
                 let x = of(a);
@@ -278,7 +271,7 @@ impl Env<'_> {
                 return (fits(first) && fits(last)).then_some(x);
             }
         };
-        Some(Number { bits: uniform, stride: 0 })
+        Some(LinearValue { bits: uniform, stride: 0 })
     }
 
     fn builtin(&self, what: Builtin, axis: usize, row: &Row) -> u64 {

@@ -1,5 +1,4 @@
-//! What 64-bit lanes take that 32-bit ones do not: integer operations that AVX2 lacks, and conversions
-//! from and to them.
+//! 64-bit lanes: integer operations that AVX2 lacks, and conversions.
 
 use super::asm::{Opcode, Vr};
 use super::vector::*;
@@ -62,7 +61,7 @@ impl Vector<'_> {
         }
         let zero = self.constant(0);
         self.op3(SUB_D, T0, zero, a);
-        // The bit of the sign chooses.
+        // The sign bit selects.
         self.blend(d, Cond(a), T0, a);
     }
 

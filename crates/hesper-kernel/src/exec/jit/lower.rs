@@ -1,81 +1,229 @@
 //! The instructions of each node.
 //!
-//! Each computes what the executor's lane function for the operation computes, bit for bit (up
-//! to the payload of NaN): where the processor's instruction differs (minima, saturating
-//! conversions, 16-bit NaNs) the difference is mended lane by lane. Operations that are not
-//! worth it are not here; [`is_native`] tells, and the others become calls.
+//! Each computes what the executor's lane function for the op computes, bit for bit (up to the
+//! payload of NaN): where the processor's instruction differs (minima, saturating conversions,
+//! 16-bit NaNs) the difference is mended lane by lane. Instructions are optional: a node that is
+//! not [`is_native`] becomes a call of the lane function.
 //!
 //! A destination is never one of the operands, and operands are never temporaries.
 
 use super::asm::{Mem, Opcode, Vr};
 use super::node::{Node, is_long};
 use super::vector::*;
-use crate::ir::{BinaryOp, CmpOp, Scalar, TernaryOp, TestOp, UnaryOp};
+use crate::ir::{BinaryOp, CmpOp, Scalar, TernaryOp, UnaryOp};
+use crate::math::F16_MIN_POSITIVE;
 
 const ONE: u32 = 0x3f80_0000;
 const INFINITY: u32 = 0x7f80_0000;
 
-fn is_half(s: Scalar) -> bool {
-    matches!(s, Scalar::F16 | Scalar::BF16)
-}
+type Emit1 = fn(&mut Vector<'_>, Scalar, Vr, Vr);
+type Emit2 = fn(&mut Vector<'_>, Scalar, Vr, Vr, Vr);
+type Emit3 = fn(&mut Vector<'_>, Scalar, Vr, Vr, Vr, Vr);
 
 /// Whether a node has instructions of its own; `wide` says AVX-512.
 pub(super) fn is_native(node: &Node, wide: bool) -> bool {
     match *node {
-        Node::Unary(op, s, _) => native_unary(op, s),
-        Node::Binary(op, s, ..) => native_binary(op, s),
+        Node::Unary(op, s, _) => unary(op, s).is_some(),
+        Node::Binary(op, s, ..) => binary(op, s).is_some(),
+        Node::Ternary(op, s, ..) => ternary(op, s).is_some(),
         Node::Convert(from, to, _) => native_convert(from, to, wide),
-        Node::Ternary(_, s, ..) => s != Scalar::Bool,
         _ => true,
     }
 }
 
-fn native_unary(op: UnaryOp, s: Scalar) -> bool {
+/// The instructions of an op of one operand. Narrow integers are wrapped to their type afterwards.
+fn unary(op: UnaryOp, s: Scalar) -> Option<Emit1> {
     use UnaryOp as U;
-    match s {
-        Scalar::Bool => op == U::Not,
-        s if s.is_float() => matches!(
-            op,
-            U::Neg
-                | U::Abs
-                | U::Sign
-                | U::Floor
-                | U::Ceil
-                | U::Round
-                | U::Rint
-                | U::Trunc
-                | U::Fract
-                | U::Sqrt
-                | U::Rsqrt
-        ),
-        _ => matches!(op, U::Neg | U::Not | U::Abs | U::Sign),
-    }
+    let emit: Emit1 = match (op, s.is_float()) {
+        (U::Neg, true) => |v, _, d, a| {
+            let sign = v.sign();
+            v.op3(XOR, d, a, sign);
+        },
+        (U::Neg, false) => |v, _, d, a| {
+            let zero = v.constant(0);
+            v.op3(SUB_D, d, zero, a);
+        },
+        (U::Not, _) => |v, _, d, a| v.with_constant(XOR, d, a, u32::MAX),
+        (U::Abs, true) => |v, _, d, a| {
+            let magnitude = v.magnitude();
+            v.op3(AND, d, a, magnitude);
+        },
+        (U::Abs, false) if s.is_signed_int() => |v, _, d, a| v.absolute(d, a),
+        (U::Abs, false) => |v, _, d, a| v.mov(d, a),
+        (U::Sign, true) => |v, _, d, a| {
+            let zero = v.constant(0);
+            let above = v.compare_ps(T2, GT, a, zero);
+            let one = v.float(1.0);
+            v.blend(T0, above, one, a);
+            let zero = v.constant(0);
+            let below = v.compare_ps(T2, LT, a, zero);
+            let minus = v.float(-1.0);
+            v.blend(T0, below, minus, T0);
+            let nan = v.compare_ps(T2, UNORDERED, a, a);
+            let zero = v.constant(0);
+            v.blend(d, nan, zero, T0);
+        },
+        (U::Sign, false) if s.is_signed_int() => |v, _, d, a| {
+            let minus = v.constant(u32::MAX);
+            v.extreme(true, true, T3, a, minus);
+            let one = v.constant(1);
+            v.extreme(false, true, d, T3, one);
+        },
+        (U::Sign, false) => |v, _, d, a| {
+            let one = v.constant(1);
+            v.extreme(false, false, d, a, one);
+        },
+        (U::Floor, _) => |v, _, d, a| v.op2_imm(ROUND_PS, d, a, 9),
+        (U::Ceil, _) => |v, _, d, a| v.op2_imm(ROUND_PS, d, a, 10),
+        (U::Trunc, _) => |v, _, d, a| v.op2_imm(ROUND_PS, d, a, 11),
+        (U::Rint, _) => |v, _, d, a| v.op2_imm(ROUND_PS, d, a, 8),
+        (U::Round, _) => |v, _, d, a| {
+            v.op2_imm(ROUND_PS, T0, a, 11);
+            v.op3(SUB_PS, T1, a, T0);
+            let magnitude = v.magnitude();
+            v.op3(AND, T1, T1, magnitude);
+            let half = v.float(0.5);
+            let far = v.compare_ps(T2, GE, T1, half);
+            let sign = v.sign();
+            v.op3(AND, T1, a, sign);
+            let one = v.float(1.0);
+            v.op3(OR, T3, T1, one);
+            v.op3(ADD_PS, T3, T0, T3);
+            v.blend(T0, far, T3, T0);
+            let magnitude = v.magnitude();
+            v.op3(AND, T0, T0, magnitude);
+            v.op3(OR, d, T0, T1);
+        },
+        (U::Fract, _) => |v, s, d, a| {
+            v.rounded(s, d, |v, out| {
+                v.op2_imm(ROUND_PS, T1, a, 9);
+                v.op3(SUB_PS, T1, a, T1);
+                let below = if v.long {
+                    v.long_constant(1f64.next_down().to_bits())
+                } else {
+                    v.constant(1f32.next_down().to_bits())
+                };
+                let over = v.compare_ps(T2, GT, T1, below);
+                v.blend(out, over, below, T1);
+            });
+        },
+        (U::Sqrt, _) => |v, s, d, a| v.rounded(s, d, |v, out| v.op2(SQRT_PS, out, a)),
+        (U::Rsqrt, _) => |v, s, d, a| {
+            v.rounded(s, d, |v, out| {
+                v.op2(SQRT_PS, T1, a);
+                let one = v.float(1.0);
+                v.op3(DIV_PS, out, one, T1);
+            });
+        },
+        (U::SignBit, _) => |v, _, d, a| {
+            let mut bits = a;
+            if v.long {
+                v.shift(Shift::Right, T0, a, 32);
+                v.long = false;
+                v.low_halves(T1, T0);
+                bits = T1;
+            }
+            v.shift(Shift::RightSigned, d, bits, 31);
+        },
+        (U::IsNan, _) => |v, _, d, a| {
+            let nan = v.compare_ps(T2, UNORDERED, a, a);
+            v.lanes(d, nan);
+        },
+        (U::IsInf, _) => |v, _, d, a| v.compare_to_infinity(EQ, d, a),
+        (U::IsFinite, _) => |v, _, d, a| v.compare_to_infinity(LT, d, a),
+        (U::IsNormal, _) => |v, s, d, a| {
+            v.compare_to_infinity(LT, T1, a);
+            let least = match s {
+                Scalar::F64 => v.long_constant(f64::MIN_POSITIVE.to_bits()),
+                // Its subnormals are normal in f32.
+                Scalar::F16 => v.constant(F16_MIN_POSITIVE.to_bits()),
+                _ => v.constant(f32::MIN_POSITIVE.to_bits()),
+            };
+            let normal = v.compare_ps(T2, GE, T0, least);
+            v.lanes(T3, normal);
+            v.op3(AND, d, T1, T3);
+        },
+        _ => return None,
+    };
+    Some(emit)
 }
 
-fn native_binary(op: BinaryOp, s: Scalar) -> bool {
+/// The instructions of an op of two operands.
+fn binary(op: BinaryOp, s: Scalar) -> Option<Emit2> {
     use BinaryOp as B;
-    match s {
-        Scalar::Bool => matches!(op, B::And | B::Or | B::Xor),
-        s if s.is_float() => matches!(
-            op,
-            B::Add | B::Sub | B::Mul | B::Div | B::Min | B::Max | B::MinNan | B::MaxNan | B::CopySign
-        ),
-        _ => matches!(
-            op,
-            B::Add
-                | B::Sub
-                | B::Mul
-                | B::Min
-                | B::Max
-                | B::MinNan
-                | B::MaxNan
-                | B::And
-                | B::Or
-                | B::Xor
-                | B::Shl
-                | B::Shr
-        ),
-    }
+    let emit: Emit2 = match (op, s.is_float()) {
+        (B::Add, true) => |v, s, d, a, b| v.rounded(s, d, |v, out| v.op3(ADD_PS, out, a, b)),
+        (B::Sub, true) => |v, s, d, a, b| v.rounded(s, d, |v, out| v.op3(SUB_PS, out, a, b)),
+        (B::Mul, true) => |v, s, d, a, b| v.rounded(s, d, |v, out| v.op3(MUL_PS, out, a, b)),
+        (B::Div, true) => |v, s, d, a, b| v.rounded(s, d, |v, out| v.op3(DIV_PS, out, a, b)),
+        (B::Min, true) => |v, _, d, a, b| v.least(MIN_PS, OR, d, a, b),
+        (B::Max, true) => |v, _, d, a, b| v.least(MAX_PS, AND, d, a, b),
+        (B::MinNan, true) => |v, _, d, a, b| v.least_nan(MIN_PS, OR, d, a, b),
+        (B::MaxNan, true) => |v, _, d, a, b| v.least_nan(MAX_PS, AND, d, a, b),
+        (B::CopySign, _) => |v, _, d, a, b| {
+            let magnitude = v.magnitude();
+            v.op3(AND, T0, a, magnitude);
+            let sign = v.sign();
+            v.op3(AND, T1, b, sign);
+            v.op3(OR, d, T0, T1);
+        },
+        (B::Add, false) => |v, s, d, a, b| {
+            v.op3(ADD_D, d, a, b);
+            v.wrap_narrow(s, d);
+        },
+        (B::Sub, false) => |v, s, d, a, b| {
+            v.op3(SUB_D, d, a, b);
+            v.wrap_narrow(s, d);
+        },
+        (B::Mul, false) => |v, s, d, a, b| {
+            v.multiply(d, a, b);
+            v.wrap_narrow(s, d);
+        },
+        (B::And, _) => |v, _, d, a, b| v.op3(AND, d, a, b),
+        (B::Or, _) => |v, _, d, a, b| v.op3(OR, d, a, b),
+        (B::Xor, _) => |v, _, d, a, b| v.op3(XOR, d, a, b),
+        (B::Min | B::MinNan, false) => |v, s, d, a, b| v.extreme(false, s.is_signed_int(), d, a, b),
+        (B::Max | B::MaxNan, false) => |v, s, d, a, b| v.extreme(true, s.is_signed_int(), d, a, b),
+        (B::Shl, _) => |v, s, d, a, b| {
+            v.with_constant(AND, T0, b, s.bits() - 1);
+            v.op3(SHL_VAR, d, a, T0);
+            v.wrap_narrow(s, d);
+        },
+        (B::Shr, _) => |v, s, d, a, b| {
+            v.with_constant(AND, T0, b, s.bits() - 1);
+            v.shift_right(s.is_signed_int(), d, a);
+        },
+        _ => return None,
+    };
+    Some(emit)
+}
+
+/// The instructions of an op of three operands.
+fn ternary(op: TernaryOp, s: Scalar) -> Option<Emit3> {
+    let emit: Emit3 = match (op, s.is_float()) {
+        (TernaryOp::Fma, true) => |v, s, d, a, b, c| {
+            v.rounded(s, d, |v, out| {
+                v.mov(out, c);
+                v.op3(FMADD_231_PS, out, a, b);
+            });
+        },
+        (TernaryOp::Fma, false) => |v, s, d, a, b, c| {
+            v.multiply(T0, a, b);
+            v.op3(ADD_D, d, T0, c);
+            v.wrap(s, d, d);
+        },
+        (TernaryOp::Clamp, true) => |v, _, d, a, b, c| {
+            v.least(MAX_PS, AND, T3, a, b);
+            v.least(MIN_PS, OR, d, T3, c);
+        },
+        (TernaryOp::Clamp, false) => |v, s, d, a, b, c| {
+            v.extreme(true, s.is_signed_int(), T3, a, b);
+            v.extreme(false, s.is_signed_int(), d, T3, c);
+        },
+        #[allow(unreachable_patterns, reason = "instructions are optional")]
+        _ => return None,
+    };
+    Some(emit)
 }
 
 fn native_convert(from: Scalar, to: Scalar, wide: bool) -> bool {
@@ -100,7 +248,7 @@ impl Vector<'_> {
         }
         let [a, b, c] = r;
         self.long = match *node {
-            Node::Compare(_, s, ..) | Node::Test(_, s, _) | Node::Store { scalar: s, .. } => is_long(s),
+            Node::Compare(_, s, ..) | Node::Unary(_, s, _) | Node::Store { scalar: s, .. } => is_long(s),
             Node::Convert(from, to, _) => is_long(from) && to == Scalar::Bool,
             _ => node.is_long(),
         };
@@ -119,11 +267,24 @@ impl Vector<'_> {
                 self.multiply(T0, T3, b);
                 self.op3(ADD_D, d, T0, a);
             }
-            Node::Unary(op, s, _) if s.is_float() => self.float_unary(op, s, d, a),
-            Node::Unary(op, s, _) => self.int_unary(op, s, d, a),
-            Node::Binary(op, s, ..) if s.is_float() => self.float_binary(op, s, d, a, b),
-            Node::Binary(op, s, ..) => self.int_binary(op, s, d, a, b),
-            Node::Ternary(op, s, ..) => self.ternary(op, s, d, a, b, c),
+            Node::Unary(op, s, _) => {
+                if let Some(emit) = unary(op, s) {
+                    emit(self, s, d, a);
+                }
+                if s.is_int() {
+                    self.wrap_narrow(s, d);
+                }
+            }
+            Node::Binary(op, s, ..) => {
+                if let Some(emit) = binary(op, s) {
+                    emit(self, s, d, a, b);
+                }
+            }
+            Node::Ternary(op, s, ..) => {
+                if let Some(emit) = ternary(op, s) {
+                    emit(self, s, d, a, b, c);
+                }
+            }
             Node::Compare(op, s, ..) => {
                 let cond = if s.is_float() {
                     let how = match op {
@@ -140,7 +301,6 @@ impl Vector<'_> {
                 };
                 self.lanes(d, cond);
             }
-            Node::Test(op, s, _) => self.test(op, s, d, a),
             Node::Select(..) => {
                 let cond = self.condition(a);
                 self.blend(d, cond, b, c);
@@ -231,100 +391,13 @@ impl Vector<'_> {
         self.with_constant(AND, d, T3, 0xffff_0000);
     }
 
-    /// Lets `f` compute into the register it is given, and rounds from there where needed.
+    /// `f` computes into the register it is given; 16-bit floats are rounded from there.
     fn rounded(&mut self, s: Scalar, d: Vr, f: impl FnOnce(&mut Self, Vr)) {
-        if is_half(s) {
+        if s.is_half() {
             f(self, T0);
             self.round_to(s, d, T0);
         } else {
             f(self, d);
-        }
-    }
-
-    fn float_unary(&mut self, op: UnaryOp, s: Scalar, d: Vr, a: Vr) {
-        match op {
-            UnaryOp::Neg => {
-                let sign = self.sign();
-                self.op3(XOR, d, a, sign);
-            }
-            UnaryOp::Abs => {
-                let magnitude = self.magnitude();
-                self.op3(AND, d, a, magnitude);
-            }
-            UnaryOp::Floor => self.op2_imm(ROUND_PS, d, a, 9),
-            UnaryOp::Ceil => self.op2_imm(ROUND_PS, d, a, 10),
-            UnaryOp::Trunc => self.op2_imm(ROUND_PS, d, a, 11),
-            UnaryOp::Rint => self.op2_imm(ROUND_PS, d, a, 8),
-            UnaryOp::Sqrt => self.rounded(s, d, |v, out| v.op2(SQRT_PS, out, a)),
-            UnaryOp::Rsqrt => self.rounded(s, d, |v, out| {
-                v.op2(SQRT_PS, T1, a);
-                let one = v.float(1.0);
-                v.op3(DIV_PS, out, one, T1);
-            }),
-            UnaryOp::Sign => {
-                let zero = self.constant(0);
-                let above = self.compare_ps(T2, GT, a, zero);
-                let one = self.float(1.0);
-                self.blend(T0, above, one, a);
-                let zero = self.constant(0);
-                let below = self.compare_ps(T2, LT, a, zero);
-                let minus = self.float(-1.0);
-                self.blend(T0, below, minus, T0);
-                let nan = self.compare_ps(T2, UNORDERED, a, a);
-                let zero = self.constant(0);
-                self.blend(d, nan, zero, T0);
-            }
-            UnaryOp::Round => {
-                self.op2_imm(ROUND_PS, T0, a, 11);
-                self.op3(SUB_PS, T1, a, T0);
-                let magnitude = self.magnitude();
-                self.op3(AND, T1, T1, magnitude);
-                let half = self.float(0.5);
-                let far = self.compare_ps(T2, GE, T1, half);
-                let sign = self.sign();
-                self.op3(AND, T1, a, sign);
-                let one = self.float(1.0);
-                self.op3(OR, T3, T1, one);
-                self.op3(ADD_PS, T3, T0, T3);
-                self.blend(T0, far, T3, T0);
-                let magnitude = self.magnitude();
-                self.op3(AND, T0, T0, magnitude);
-                self.op3(OR, d, T0, T1);
-            }
-            UnaryOp::Fract => self.rounded(s, d, |v, out| {
-                v.op2_imm(ROUND_PS, T1, a, 9);
-                v.op3(SUB_PS, T1, a, T1);
-                let below = if v.long {
-                    v.long_constant(1f64.next_down().to_bits())
-                } else {
-                    v.constant(1f32.next_down().to_bits())
-                };
-                let over = v.compare_ps(T2, GT, T1, below);
-                v.blend(out, over, below, T1);
-            }),
-            _ => {}
-        }
-    }
-
-    fn float_binary(&mut self, op: BinaryOp, s: Scalar, d: Vr, a: Vr, b: Vr) {
-        let simple = |o: Opcode| move |v: &mut Self, out: Vr| v.op3(o, out, a, b);
-        match op {
-            BinaryOp::Add => self.rounded(s, d, simple(ADD_PS)),
-            BinaryOp::Sub => self.rounded(s, d, simple(SUB_PS)),
-            BinaryOp::Mul => self.rounded(s, d, simple(MUL_PS)),
-            BinaryOp::Div => self.rounded(s, d, simple(DIV_PS)),
-            BinaryOp::Min => self.least(MIN_PS, OR, d, a, b),
-            BinaryOp::Max => self.least(MAX_PS, AND, d, a, b),
-            BinaryOp::MinNan => self.least_nan(MIN_PS, OR, d, a, b),
-            BinaryOp::MaxNan => self.least_nan(MAX_PS, AND, d, a, b),
-            BinaryOp::CopySign => {
-                let magnitude = self.magnitude();
-                self.op3(AND, T0, a, magnitude);
-                let sign = self.sign();
-                self.op3(AND, T1, b, sign);
-                self.op3(OR, d, T0, T1);
-            }
-            _ => {}
         }
     }
 
@@ -353,65 +426,12 @@ impl Vector<'_> {
         self.blend(d, nan, b, T0);
     }
 
-    fn ternary(&mut self, op: TernaryOp, s: Scalar, d: Vr, a: Vr, b: Vr, c: Vr) {
-        match (op, s.is_float()) {
-            (TernaryOp::Fma, true) => self.rounded(s, d, |v, out| {
-                v.mov(out, c);
-                v.op3(FMADD_231_PS, out, a, b);
-            }),
-            (TernaryOp::Fma, false) => {
-                self.multiply(T0, a, b);
-                self.op3(ADD_D, d, T0, c);
-                self.wrap(s, d, d);
-            }
-            (TernaryOp::Clamp, true) => {
-                self.least(MAX_PS, AND, T3, a, b);
-                self.least(MIN_PS, OR, d, T3, c);
-            }
-            (TernaryOp::Clamp, false) => {
-                self.extreme(true, s.is_signed_int(), T3, a, b);
-                self.extreme(false, s.is_signed_int(), d, T3, c);
-            }
-        }
-    }
-
-    fn test(&mut self, op: TestOp, s: Scalar, d: Vr, a: Vr) {
-        let cond = match op {
-            TestOp::SignBit => {
-                let mut bits = a;
-                if self.long {
-                    self.shift(Shift::Right, T0, a, 32);
-                    self.long = false;
-                    self.low_halves(T1, T0);
-                    bits = T1;
-                }
-                return self.shift(Shift::RightSigned, d, bits, 31);
-            }
-            TestOp::IsNan => self.compare_ps(T2, UNORDERED, a, a),
-            TestOp::IsInf | TestOp::IsFinite => {
-                let magnitude = self.magnitude();
-                self.op3(AND, T0, a, magnitude);
-                let infinity = self.float(f32::INFINITY);
-                let how = if op == TestOp::IsInf { EQ } else { LT };
-                self.compare_ps(T2, how, T0, infinity)
-            }
-            TestOp::IsNormal => {
-                let magnitude = self.magnitude();
-                self.op3(AND, T0, a, magnitude);
-                let infinity = self.float(f32::INFINITY);
-                let finite = self.compare_ps(T2, LT, T0, infinity);
-                self.lanes(T1, finite);
-                let least = match s {
-                    Scalar::F64 => self.long_constant(f64::MIN_POSITIVE.to_bits()),
-                    // Its subnormals are normal in f32.
-                    Scalar::F16 => self.constant(0x3880_0000),
-                    _ => self.constant(0x0080_0000),
-                };
-                let normal = self.compare_ps(T2, GE, T0, least);
-                self.lanes(T3, normal);
-                return self.op3(AND, d, T1, T3);
-            }
-        };
+    /// The magnitude compared to infinity, as lanes; `T0` keeps the magnitude.
+    fn compare_to_infinity(&mut self, how: u8, d: Vr, a: Vr) {
+        let magnitude = self.magnitude();
+        self.op3(AND, T0, a, magnitude);
+        let infinity = self.float(f32::INFINITY);
+        let cond = self.compare_ps(T2, how, T0, infinity);
         self.lanes(d, cond);
     }
 
@@ -430,57 +450,8 @@ impl Vector<'_> {
         }
     }
 
-    fn int_unary(&mut self, op: UnaryOp, s: Scalar, d: Vr, a: Vr) {
-        match op {
-            UnaryOp::Neg => {
-                let zero = self.constant(0);
-                self.op3(SUB_D, d, zero, a);
-            }
-            UnaryOp::Not => self.with_constant(XOR, d, a, u32::MAX),
-            UnaryOp::Abs if s.is_signed_int() => self.absolute(d, a),
-            UnaryOp::Sign if s.is_signed_int() => {
-                let minus = self.constant(u32::MAX);
-                self.extreme(true, true, T3, a, minus);
-                let one = self.constant(1);
-                self.extreme(false, true, d, T3, one);
-            }
-            UnaryOp::Sign => {
-                let one = self.constant(1);
-                self.extreme(false, false, d, a, one);
-            }
-            _ => self.mov(d, a),
-        }
-        if s != Scalar::Bool && s.size() < 4 {
-            self.wrap(s, d, d);
-        }
-    }
-
-    fn int_binary(&mut self, op: BinaryOp, s: Scalar, d: Vr, a: Vr, b: Vr) {
-        let signed = s.is_signed_int();
-        let count = |v: &mut Self| v.with_constant(AND, T0, b, s.bits() - 1);
-        match op {
-            BinaryOp::Add => self.op3(ADD_D, d, a, b),
-            BinaryOp::Sub => self.op3(SUB_D, d, a, b),
-            BinaryOp::Mul => self.multiply(d, a, b),
-            BinaryOp::And => return self.op3(AND, d, a, b),
-            BinaryOp::Or => return self.op3(OR, d, a, b),
-            BinaryOp::Xor => return self.op3(XOR, d, a, b),
-            BinaryOp::Min | BinaryOp::MinNan => {
-                return self.extreme(false, signed, d, a, b);
-            }
-            BinaryOp::Max | BinaryOp::MaxNan => {
-                return self.extreme(true, signed, d, a, b);
-            }
-            BinaryOp::Shl => {
-                count(self);
-                self.op3(SHL_VAR, d, a, T0);
-            }
-            BinaryOp::Shr => {
-                count(self);
-                return self.shift_right(signed, d, a);
-            }
-            _ => {}
-        }
+    /// The same in place, where a lane is wider than the type.
+    fn wrap_narrow(&mut self, s: Scalar, d: Vr) {
         if s.size() < 4 {
             self.wrap(s, d, d);
         }
@@ -502,7 +473,7 @@ impl Vector<'_> {
                 self.lanes(d, cond);
             }
             (from, to) if from.is_float() && to.is_float() => {
-                if is_half(to) {
+                if to.is_half() {
                     self.round_to(to, d, a);
                 } else {
                     self.mov(d, a);

@@ -2,12 +2,12 @@
 
 use memmap2::{Mmap, MmapMut};
 
-/// Executable code. Its pages are given back when it is dropped.
+/// Executable code; dropping it frees its pages.
 #[derive(Debug)]
 pub(super) struct Executable(Mmap);
 
 impl Executable {
-    /// A copy of `code` that can be run. `None` where the system does not allow it.
+    /// An executable copy of `code`; `None` if the system does not allow it.
     pub fn new(code: &[u8]) -> Option<Executable> {
         let mut pages = MmapMut::map_anon(code.len()).ok()?;
         pages.copy_from_slice(code);

@@ -1,9 +1,10 @@
-//! What a kernel consists of once it is split: *nodes*, which have a value for each lane and
-//! become machine code, and a table of *uniforms*, values that are the same for a row.
+//! The parts of a split kernel: *nodes*, which have a value per lane and become machine code, and a table of
+//! *uniforms*, which have one value per row.
 
 use super::host::Slot;
-use crate::exec::lanes::{Fn1, Fn2, half};
-use crate::ir::{BinaryOp, CmpOp, Loc, Scalar, TernaryOp, TestOp, UnaryOp};
+use crate::exec::lanes::{Fn1, Fn2};
+use crate::ir::{BinaryOp, CmpOp, Loc, Scalar, TernaryOp, UnaryOp};
+use crate::math::scalar::to_lane;
 
 /// The most accesses to memory.
 pub(super) const MAX_ACCESSES: usize = 24;
@@ -22,9 +23,9 @@ pub(super) enum Operand {
     Uniform(u16),
 }
 
-/// A function of the executor's for blocks of lanes.
+/// A lane function of the executor.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Function {
+pub(super) enum LaneFunction {
     One(Fn1),
     Two(Fn2),
 }
@@ -33,7 +34,7 @@ pub(super) enum Function {
 /// their type; narrow integers are extended to 32 bits; a `Bool` is 32 bits, all ones or zero.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Node {
-    /// With the number of the component where two lie side by side in the value.
+    /// `pair` is the component, if the value has two that are loaded together.
     Load {
         access: u16,
         scalar: Scalar,
@@ -44,7 +45,7 @@ pub(super) enum Node {
         scalar: Scalar,
         value: Operand,
     },
-    /// Stores both components of a value side by side; the access is that of the first.
+    /// Stores both components of a value together; the access is that of the first.
     StorePair {
         access: u16,
         values: [Operand; 2],
@@ -59,12 +60,11 @@ pub(super) enum Node {
     Binary(BinaryOp, Scalar, Operand, Operand),
     Ternary(TernaryOp, Scalar, Operand, Operand, Operand),
     Compare(CmpOp, Scalar, Operand, Operand),
-    Test(TestOp, Scalar, Operand),
     /// The type is that of the last two.
     Select(Scalar, Operand, Operand, Operand),
     Convert(Scalar, Scalar, Operand),
-    /// A function call, with the operands and which of them are long, and whether the result is.
-    Call(Function, [(Operand, bool); 2], bool),
+    /// A call of a lane function: the operands, which of them are long, and whether the result is.
+    Call(LaneFunction, [(Operand, bool); 2], bool),
 }
 
 impl Node {
@@ -75,11 +75,11 @@ impl Node {
             Node::Store { value, .. } => ([value; 3], 1),
             Node::StorePair { values: [a, b], .. } => ([a, b, b], 2),
             Node::Linear { base, stride, .. } => ([base, stride, stride], 2),
-            Node::Unary(_, _, a) | Node::Test(_, _, a) | Node::Convert(_, _, a) => ([a; 3], 1),
+            Node::Unary(_, _, a) | Node::Convert(_, _, a) => ([a; 3], 1),
             Node::Binary(_, _, a, b) | Node::Compare(_, _, a, b) => ([a, b, b], 2),
             Node::Ternary(_, _, a, b, c) | Node::Select(_, a, b, c) => ([a, b, c], 3),
-            Node::Call(Function::One(_), [(a, _), _], _) => ([a; 3], 1),
-            Node::Call(Function::Two(_), [(a, _), (b, _)], _) => ([a, b, b], 2),
+            Node::Call(LaneFunction::One(_), [(a, _), _], _) => ([a; 3], 1),
+            Node::Call(LaneFunction::Two(_), [(a, _), (b, _)], _) => ([a, b, b], 2),
         };
         list.into_iter().take(n)
     }
@@ -88,13 +88,13 @@ impl Node {
     pub fn is_long(&self) -> bool {
         match *self {
             Node::Load { scalar: s, .. }
-            | Node::Unary(_, s, _)
             | Node::Binary(_, s, ..)
             | Node::Ternary(_, s, ..)
             | Node::Select(s, ..)
             | Node::Convert(_, s, _) => is_long(s),
+            Node::Unary(op, s, _) => is_long(op.result(s)),
             Node::Linear { long, .. } | Node::Call(_, _, long) => long,
-            Node::Store { .. } | Node::StorePair { .. } | Node::Compare(..) | Node::Test(..) => false,
+            Node::Store { .. } | Node::StorePair { .. } | Node::Compare(..) => false,
         }
     }
 
@@ -126,70 +126,79 @@ pub(super) struct Access {
     pub store: bool,
     /// Components of one value have the same number.
     pub group: u32,
-    /// The number of the component, where machine code takes values of two as they lie.
+    /// The component, if machine code accesses both components of the value together.
     pub pair: Option<u8>,
-    /// Where it stands in the source.
+    /// Its source location.
     pub loc: Loc,
 }
 
 /// What an entry of the table holds.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Entry {
+pub(super) enum UniformEntry {
     Constant(u32),
     /// A slot's value, in the form of a lane.
     Value(Slot, Scalar),
-    /// A slot's value in the first lane, and its growth from lane to lane.
+    /// A slot's value in the first lane, and its stride.
     Base(Slot),
     Stride(Slot),
-    /// The low bits of a long one; the entry behind it has the high ones.
-    Low(Long),
-    High(Long),
+    /// The low bits of a long uniform; the next entry has the high ones.
+    Low(LongUniform),
+    High(LongUniform),
 }
 
-/// What two entries hold together.
+/// A uniform of 64 bits, which takes two entries.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Long {
+pub(super) enum LongUniform {
     Constant(u64),
     Value(Slot),
     Base(Slot),
     Stride(Slot),
 }
 
-impl Entry {
-    /// The slot it is filled from.
+impl UniformEntry {
+    /// The slot that fills it.
     pub fn slot(&self) -> Option<Slot> {
         match *self {
-            Entry::Constant(_) | Entry::Low(Long::Constant(_)) | Entry::High(Long::Constant(_)) => None,
-            Entry::Value(slot, _) | Entry::Base(slot) | Entry::Stride(slot) => Some(slot),
-            Entry::Low(long) | Entry::High(long) => match long {
-                Long::Constant(_) => None,
-                Long::Value(slot) | Long::Base(slot) | Long::Stride(slot) => Some(slot),
+            UniformEntry::Constant(_)
+            | UniformEntry::Low(LongUniform::Constant(_))
+            | UniformEntry::High(LongUniform::Constant(_)) => None,
+            UniformEntry::Value(slot, _) | UniformEntry::Base(slot) | UniformEntry::Stride(slot) => {
+                Some(slot)
+            }
+            UniformEntry::Low(long) | UniformEntry::High(long) => match long {
+                LongUniform::Constant(_) => None,
+                LongUniform::Value(slot) | LongUniform::Base(slot) | LongUniform::Stride(slot) => Some(slot),
             },
         }
     }
 
-    /// Whether each call sets it.
+    /// Whether it is set for each call of machine code.
     pub fn is_base(&self) -> bool {
-        matches!(self, Entry::Base(_) | Entry::Low(Long::Base(_)) | Entry::High(Long::Base(_)))
+        matches!(
+            self,
+            UniformEntry::Base(_)
+                | UniformEntry::Low(LongUniform::Base(_))
+                | UniformEntry::High(LongUniform::Base(_))
+        )
     }
 }
 
 /// The uniforms a kernel's machine code reads.
 #[derive(Debug)]
-pub(super) struct Table {
-    pub entries: Vec<Entry>,
-    /// Where the numbers of the lanes of a step stand.
+pub(super) struct UniformTable {
+    pub entries: Vec<UniformEntry>,
+    /// The first of the entries 0, 1, 2, .. of the lanes of a step.
     steps: Option<u16>,
     /// Lanes of a step.
     pub lanes: u32,
 }
 
-impl Table {
-    pub fn new(lanes: u32) -> Table {
-        Table { entries: Vec::new(), steps: None, lanes }
+impl UniformTable {
+    pub fn new(lanes: u32) -> UniformTable {
+        UniformTable { entries: Vec::new(), steps: None, lanes }
     }
 
-    pub fn intern(&mut self, entry: Entry) -> u16 {
+    pub fn intern(&mut self, entry: UniformEntry) -> u16 {
         if let Some(at) = self.entries.iter().position(|e| *e == entry) {
             return at as u16;
         }
@@ -198,43 +207,43 @@ impl Table {
     }
 
     /// The first of the two entries of a long uniform.
-    pub fn intern_long(&mut self, long: Long) -> u16 {
-        let at = self.intern(Entry::Low(long));
-        // Nothing stands behind low bits but their high ones.
+    pub fn intern_long(&mut self, long: LongUniform) -> u16 {
+        let at = self.intern(UniformEntry::Low(long));
+        // Low bits that are last in the table are new: their high ones follow.
         if at as usize + 1 == self.entries.len() {
-            self.entries.push(Entry::High(long));
+            self.entries.push(UniformEntry::High(long));
         }
         at
     }
 
     pub fn is_long(&self, uniform: u16) -> bool {
-        matches!(self.entries.get(uniform as usize), Some(Entry::Low(_)))
+        matches!(self.entries.get(uniform as usize), Some(UniformEntry::Low(_)))
     }
 
     pub fn constant(&mut self, bits: u32) -> u16 {
-        self.intern(Entry::Constant(bits))
+        self.intern(UniformEntry::Constant(bits))
     }
 
-    /// The first of the entries 0, 1, 2, .. up to the lanes of a step.
+    /// The entries 0, 1, 2, .. of the lanes of a step; gives the first.
     pub fn steps(&mut self) -> u16 {
         *self.steps.get_or_insert_with(|| {
             let at = self.entries.len() as u16;
-            self.entries.extend((0..self.lanes).map(Entry::Constant));
+            self.entries.extend((0..self.lanes).map(UniformEntry::Constant));
             at
         })
     }
 }
 
-/// What machine code is given.
+/// The argument of machine code.
 #[repr(C)]
 pub(super) struct Frame {
     /// Lanes in whole steps.
     pub lanes: u64,
-    /// A bit for each lane of a last step that is not whole.
+    /// A bit for each lane of a partial last step.
     pub tail: u64,
-    /// Memory for the values that registers do not hold.
+    /// Memory for spilled values.
     pub slots: *mut u8,
-    /// Of each access, where its first lane lies.
+    /// The address of the first lane of each access.
     pub pointers: [*mut u8; MAX_ACCESSES],
     pub uniforms: [u32; MAX_UNIFORMS],
 }
@@ -251,16 +260,14 @@ pub(super) fn uniform_offset(uniform: u16) -> i32 {
     std::mem::offset_of!(Frame, uniforms) as i32 + i32::from(uniform) * 4
 }
 
-/// A value's bits in the form of a lane.
+/// The bits of a value in a lane of machine code.
 pub(super) fn lane_bits(s: Scalar, bits: u64) -> u32 {
     match s {
-        Scalar::F16 => half::f16_to_f32(bits as u16).to_bits(),
-        Scalar::BF16 => half::bf16_to_f32(bits as u16).to_bits(),
         Scalar::Bool => 0u32.wrapping_sub(u32::from(bits & 0xff != 0)),
         Scalar::I8 => i32::from(bits as i8) as u32,
         Scalar::I16 => i32::from(bits as i16) as u32,
         Scalar::U8 => u32::from(bits as u8),
         Scalar::U16 => u32::from(bits as u16),
-        _ => bits as u32,
+        _ => to_lane(s, bits) as u32,
     }
 }

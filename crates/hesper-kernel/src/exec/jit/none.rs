@@ -1,4 +1,4 @@
-//! Where there is no machine code: nothing is compiled, so nothing below ever runs.
+//! The JIT of platforms without one: it compiles nothing, so nothing below ever runs.
 
 use super::level::SimdLevel;
 use super::machine::Dropped;
@@ -6,14 +6,14 @@ use super::program::Cancel;
 use crate::ir::Kernel;
 use crate::launch::{Bindings, Launch};
 
-/// Machine code, which there is none of.
+/// Machine code: there is none.
 #[derive(Debug)]
 pub(super) enum Jit {}
 
-/// What became of a row.
+/// The outcome of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(dead_code, reason = "the same type as where there is machine code")]
-pub(super) enum Answer {
+#[allow(dead_code, reason = "the same type as with machine code")]
+pub(super) enum RowOutcome {
     Done,
     Refused,
     Cancelled,
@@ -49,7 +49,7 @@ impl<'a> Session<'a> {
         Session { jit, streamed: false }
     }
 
-    pub fn row(&mut self, _: u64, _: u64, _: u64, _: u64, _: &Cancel<'_>) -> Answer {
+    pub fn row(&mut self, _: u64, _: u64, _: u64, _: u64, _: &Cancel<'_>) -> RowOutcome {
         match *self.jit {}
     }
 }

@@ -1,37 +1,39 @@
-//! Splits a straight-line kernel into what the host computes per row and what machine code
-//! computes per lane. Gives up (`None`) on whatever does not fit this form: control flow (other
-//! than leaving threads out by their position), addresses that depend on data, threads that see
-//! their group.
+//! Splits a straight-line kernel into what the host computes per row and what machine code computes per lane. Gives up
+//! (`None`) on other forms: control flow beyond guards on the thread's position, addresses that depend on data, ops
+//! that see the threadgroup.
 
 use std::collections::HashMap;
 
 use super::host::{HostOp, MAX_OPS, Slot};
 use super::lower::is_native;
-use super::node::{Access, Entry, Function, Long, MAX_ACCESSES, Node, Operand, Table, Value, is_long};
-use crate::exec::lanes::{arith, convert, unary};
+use super::node::{
+    Access, LaneFunction, LongUniform, MAX_ACCESSES, Node, Operand, UniformEntry, UniformTable, Value,
+    is_long,
+};
+use crate::exec::lanes::{self, convert};
 use crate::exec::level::SimdLevel;
 use crate::exec::lower::is_launch_wide;
 use crate::ir::{Access as IrAccess, *};
 
-/// The most instructions of a kernel, and the most nodes it may become.
+/// The most instructions of a kernel, and the most nodes of its plan.
 const MAX_INSTS: usize = 4096;
 const MAX_NODES: usize = 1024;
-/// The deepest nesting of a condition that threads leave by.
+/// The deepest nesting of a guard's condition.
 const MAX_CONDITIONS: u32 = 16;
 
 /// A component of a value.
 #[derive(Clone, Copy)]
-enum Part {
-    /// The same for a row.
+enum Component {
+    /// Uniform over a row.
     Uniform(Slot),
-    /// An integer that grows evenly.
+    /// An integer `base + lane * stride`.
     Linear(Slot),
     Lanes(Value),
 }
 
 #[derive(Clone, Copy)]
-enum Val {
-    Parts([Part; 4], u8),
+enum PlannedValue {
+    Parts([Component; 4], u8),
     /// A pointer into a parameter's buffer.
     Pointer {
         param: u32,
@@ -45,17 +47,17 @@ pub(super) struct Plan {
     pub ops: Vec<HostOp>,
     pub nodes: Vec<Node>,
     pub accesses: Vec<Access>,
-    pub table: Table,
+    pub table: UniformTable,
     /// Ranges of lanes; the kernel runs in those that are in all of them.
     pub guards: Vec<Slot>,
     /// Whether some lanes are of 64 bits; a step then has half as many.
     pub long: bool,
 }
 
-/// A straight line of instructions, with the conditions that threads leave by.
-enum Item<'k> {
+/// An item of a straight-line kernel.
+enum LineItem<'k> {
     Inst(&'k Inst),
-    /// The rest is for threads where the condition is this.
+    /// Only threads in which the condition has this value go on.
     Guard(ValueId, bool),
 }
 
@@ -63,13 +65,13 @@ struct Planner<'k> {
     kernel: &'k Kernel,
     level: SimdLevel,
     plan: Plan,
-    vals: Vec<Option<Val>>,
-    vars: Vec<Option<Val>>,
-    /// Nodes that lay out linear slots.
+    vals: Vec<Option<PlannedValue>>,
+    vars: Vec<Option<PlannedValue>>,
+    /// Nodes that compute the lanes of linear slots.
     laid_out: HashMap<(Slot, bool), Value>,
     stored: Vec<u32>,
     groups: u32,
-    /// The operation of each value.
+    /// The op of each value.
     ops: Vec<Option<Op>>,
 }
 
@@ -81,12 +83,12 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
     }
     let mut ops = vec![None; kernel.values.len()];
     for item in &items {
-        if let Item::Inst(Inst { result: Some(r), op, .. }) = item {
+        if let LineItem::Inst(Inst { result: Some(r), op, .. }) = item {
             ops[r.index()] = Some(*op);
         }
     }
     let live = live_values(&items, &ops);
-    let table = Table::new(lanes);
+    let table = UniformTable::new(lanes);
     let (nodes, accesses) = (Vec::new(), Vec::new());
     let plan = Plan { ops: Vec::new(), nodes, accesses, table, guards: Vec::new(), long: false };
     let mut p = Planner {
@@ -102,16 +104,16 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
     };
     for item in &items {
         match *item {
-            Item::Guard(cond, so) => {
-                // What was stored before is stored by all.
+            LineItem::Guard(cond, holds) => {
+                // Threads that leave here have performed the stores before.
                 if !p.stored.is_empty() {
                     return None;
                 }
-                let range = p.range(cond, so, MAX_CONDITIONS)?;
+                let range = p.range(cond, holds, MAX_CONDITIONS)?;
                 p.plan.guards.push(range);
             }
-            Item::Inst(inst) if inst.result.is_none_or(|r| live[r.index()]) => p.inst(inst)?,
-            Item::Inst(_) => {}
+            LineItem::Inst(inst) if inst.result.is_none_or(|r| live[r.index()]) => p.inst(inst)?,
+            LineItem::Inst(_) => {}
         }
         if p.plan.nodes.len() > MAX_NODES || p.plan.ops.len() > MAX_OPS {
             return None;
@@ -128,7 +130,7 @@ pub(super) fn plan(kernel: &Kernel, level: SimdLevel, lanes: u32) -> Option<Plan
 }
 
 /// The kernel as a straight line: `if (c) return;` and a last `if (c) { .. }` are guards.
-fn items(kernel: &Kernel) -> Option<Vec<Item<'_>>> {
+fn items(kernel: &Kernel) -> Option<Vec<LineItem<'_>>> {
     let mut items = Vec::new();
     let mut block = Some(kernel.body);
     while let Some(b) = block.take() {
@@ -139,9 +141,9 @@ fn items(kernel: &Kernel) -> Option<Vec<Item<'_>>> {
                 Op::Return => break,
                 Op::If { cond, then, els } if kernel.block(els).insts.is_empty() => {
                     if matches!(kernel.block(then).insts[..], [Inst { op: Op::Return, .. }]) {
-                        items.push(Item::Guard(cond, false));
+                        items.push(LineItem::Guard(cond, false));
                     } else if is_last {
-                        items.push(Item::Guard(cond, true));
+                        items.push(LineItem::Guard(cond, true));
                         block = Some(then);
                         break;
                     } else {
@@ -149,24 +151,24 @@ fn items(kernel: &Kernel) -> Option<Vec<Item<'_>>> {
                     }
                 }
                 Op::If { .. } | Op::Loop { .. } => return None,
-                _ => items.push(Item::Inst(inst)),
+                _ => items.push(LineItem::Inst(inst)),
             }
         }
     }
     Some(items)
 }
 
-/// Which values something depends on.
-fn live_values(items: &[Item<'_>], ops: &[Option<Op>]) -> Vec<bool> {
+/// Which values are live.
+fn live_values(items: &[LineItem<'_>], ops: &[Option<Op>]) -> Vec<bool> {
     let mut live = vec![false; ops.len()];
     for item in items.iter().rev() {
         match item {
-            Item::Inst(inst) if inst.result.is_none_or(|r| live[r.index()]) => {
+            LineItem::Inst(inst) if inst.result.is_none_or(|r| live[r.index()]) => {
                 inst.op.for_each_operand(|v| live[v.index()] = true);
             }
-            Item::Inst(_) => {}
-            // Conditions are taken apart; what they compare is needed, they are not.
-            Item::Guard(cond, _) => {
+            LineItem::Inst(_) => {}
+            // A guard is taken apart: what it compares is live, the condition is not.
+            LineItem::Guard(cond, _) => {
                 let mut open = vec![*cond];
                 while let Some(v) = open.pop() {
                     match ops[v.index()] {
@@ -202,22 +204,22 @@ impl Planner<'_> {
         Some(())
     }
 
-    fn value(&mut self, op: Op, ty: Type) -> Option<Val> {
+    fn value(&mut self, op: Op, ty: Type) -> Option<PlannedValue> {
         let n = ty.lanes();
         let s = ty.scalar().unwrap_or(Scalar::U64);
         let scalar_of = |v: ValueId| self.kernel.ty(v).scalar();
         match op {
             Op::Const(bits) => {
                 let slot = self.host(HostOp::Const(bits));
-                Some(Val::Parts([Part::Uniform(slot); 4], 1))
+                Some(PlannedValue::Parts([Component::Uniform(slot); 4], 1))
             }
             Op::Param(i) => self.each(n, |p, j| {
                 let offset = j as u32 * s.size() as u32;
-                Some(Part::Uniform(p.host(HostOp::Param { param: i, offset, scalar: s })))
+                Some(Component::Uniform(p.host(HostOp::Param { param: i, offset, scalar: s })))
             }),
             Op::ParamPtr(param) => {
                 let offset = self.host(HostOp::Const(0));
-                Some(Val::Pointer { param, offset, linear: false })
+                Some(PlannedValue::Pointer { param, offset, linear: false })
             }
             Op::Builtin { what, axis } => {
                 let grid = what == Builtin::ThreadPositionInGrid;
@@ -226,14 +228,17 @@ impl Planner<'_> {
                 }
                 let axis = if what.has_axes() { axis } else { 0 };
                 let slot = self.host(HostOp::Builtin { what, axis, wide: s == Scalar::U64 });
-                let part = if grid && axis == 0 { Part::Linear(slot) } else { Part::Uniform(slot) };
-                Some(Val::Parts([part; 4], 1))
+                let part = if grid && axis == 0 { Component::Linear(slot) } else { Component::Uniform(slot) };
+                Some(PlannedValue::Parts([part; 4], 1))
             }
-            Op::Unary(op, a) => self.map(n, [a; 3], |p, [a, ..]| p.unary(op, s, a)),
+            Op::Unary(op, a) => {
+                let s = scalar_of(a)?;
+                self.map(n, [a; 3], |p, [a, ..]| p.unary(op, s, a))
+            }
             Op::Binary(op, a, b) => self.map(n, [a, b, b], |p, [a, b, _]| p.binary(op, s, a, b)),
             Op::Ternary(op, a, b, c) => self.map(n, [a, b, c], |p, [a, b, c]| match (a, b, c) {
-                (Part::Uniform(a), Part::Uniform(b), Part::Uniform(c)) => {
-                    Some(Part::Uniform(p.host(HostOp::Ternary(op, s, a, b, c))))
+                (Component::Uniform(a), Component::Uniform(b), Component::Uniform(c)) => {
+                    Some(Component::Uniform(p.host(HostOp::Ternary(op, s, a, b, c))))
                 }
                 _ => {
                     let [a, b, c] = [p.lanes(a, s)?, p.lanes(b, s)?, p.lanes(c, s)?];
@@ -243,16 +248,6 @@ impl Planner<'_> {
             Op::Compare(op, a, b) => {
                 let s = scalar_of(a)?;
                 self.map(n, [a, b, b], |p, [a, b, _]| p.compare(op, s, a, b))
-            }
-            Op::Test(op, a) => {
-                let s = scalar_of(a)?;
-                self.map(n, [a; 3], |p, [a, ..]| match a {
-                    Part::Uniform(a) => Some(Part::Uniform(p.host(HostOp::Test(op, s, a)))),
-                    a => {
-                        let a = p.lanes(a, s)?;
-                        p.node(Node::Test(op, s, a))
-                    }
-                })
             }
             Op::Select { cond, if_true, if_false } => {
                 let cond_parts = self.kernel.ty(cond).lanes();
@@ -272,33 +267,23 @@ impl Planner<'_> {
                 let from = from.scalar()?;
                 self.map(n, [a; 3], |p, [a, ..]| p.bitcast(from, s, a))
             }
-            Op::FrexpExp(a) => {
-                let from = scalar_of(a)?;
-                self.map(n, [a; 3], |p, [a, ..]| match a {
-                    Part::Uniform(a) => Some(Part::Uniform(p.host(HostOp::FrexpExp(from, a)))),
-                    a => {
-                        let a = (p.lanes(a, from)?, is_long(from));
-                        p.node(Node::Call(Function::One(unary::frexp_exp(from, p.level)), [a; 2], false))
-                    }
-                })
-            }
             Op::Splat(a) => {
                 let (p, _) = self.parts(a)?;
-                Some(Val::Parts([p[0]; 4], n))
+                Some(PlannedValue::Parts([p[0]; 4], n))
             }
             Op::Compose(list) => {
-                let list: Vec<Part> =
+                let list: Vec<Component> =
                     list.as_slice().iter().map(|&v| Some(self.parts(v)?.0[0])).collect::<Option<_>>()?;
                 self.each(n, |_, i| list.get(i).copied())
             }
             Op::Extract { vec, lane } => {
                 let (p, _) = self.parts(vec)?;
-                Some(Val::Parts([p[lane as usize & 3]; 4], 1))
+                Some(PlannedValue::Parts([p[lane as usize & 3]; 4], 1))
             }
             Op::Insert { vec, lane, value } => {
                 let (mut p, n) = self.parts(vec)?;
                 p[lane as usize & 3] = self.parts(value)?.0[0];
-                Some(Val::Parts(p, n))
+                Some(PlannedValue::Parts(p, n))
             }
             Op::Shuffle { vec, lanes } => {
                 let (p, _) = self.parts(vec)?;
@@ -313,9 +298,9 @@ impl Planner<'_> {
         }
     }
 
-    // ---- Pieces ----
+    // ---- Parts of the plan ----
 
-    /// The slot of an operation, the same one for the same operation.
+    /// The slot of an op; equal ops share one.
     fn host(&mut self, op: HostOp) -> Slot {
         let ops = &mut self.plan.ops;
         let at = ops.iter().position(|o| *o == op).unwrap_or_else(|| {
@@ -330,68 +315,76 @@ impl Planner<'_> {
         self.plan.nodes.len() as Value - 1
     }
 
-    /// A node, or the call that does its work.
-    fn node(&mut self, node: Node) -> Option<Part> {
+    /// A node, or the call of the lane function that computes it.
+    fn node(&mut self, node: Node) -> Option<Component> {
         if is_native(&node, self.level == SimdLevel::Avx512) {
-            return Some(Part::Lanes(self.push(node)));
+            return Some(Component::Lanes(self.push(node)));
         }
         let word = |s: Scalar| s.is_float() || s.size() >= 4;
         let (function, args, round, s) = match node {
-            Node::Unary(op, s, a) if word(s) => {
-                let (f, round) = unary::unary(op, s, self.level)?;
-                (Function::One(f), [(a, is_long(s)); 2], round, s)
+            Node::Unary(op, s, a) if word(s) && word(op.result(s)) => {
+                let (f, round) = lanes::unary(op, s, self.level)?;
+                (LaneFunction::One(f), [(a, is_long(s)); 2], round, op.result(s))
             }
             Node::Binary(op, s, a, b) if word(s) => {
-                let (f, round) = arith::binary(op, s, self.level)?;
-                let by = if op == BinaryOp::Ldexp { Scalar::I32 } else { s };
-                (Function::Two(f), [(a, is_long(s)), (b, is_long(by))], round, s)
+                let (f, round) = lanes::binary(op, s, self.level)?;
+                (LaneFunction::Two(f), [(a, is_long(s)), (b, is_long(op.right(s)))], round, s)
             }
-            Node::Convert(from, to, a) if word(from) && word(to) => {
-                (Function::One(convert::convert(from, to, self.level)?), [(a, is_long(from)); 2], false, to)
-            }
+            Node::Convert(from, to, a) if word(from) && word(to) => (
+                LaneFunction::One(convert::convert(from, to, self.level)),
+                [(a, is_long(from)); 2],
+                false,
+                to,
+            ),
             _ => return None,
         };
         let called = self.push(Node::Call(function, args, is_long(s)));
-        if round && matches!(s, Scalar::F16 | Scalar::BF16) {
-            return Some(Part::Lanes(self.push(Node::Convert(Scalar::F32, s, Operand::Lanes(called)))));
+        if round {
+            return Some(Component::Lanes(self.push(Node::Convert(Scalar::F32, s, Operand::Lanes(called)))));
         }
-        Some(Part::Lanes(called))
+        Some(Component::Lanes(called))
     }
 
-    fn parts(&self, v: ValueId) -> Option<([Part; 4], u8)> {
+    fn parts(&self, v: ValueId) -> Option<([Component; 4], u8)> {
         match self.vals[v.index()]? {
-            Val::Parts(p, n) => Some((p, n)),
-            Val::Pointer { .. } => None,
+            PlannedValue::Parts(p, n) => Some((p, n)),
+            PlannedValue::Pointer { .. } => None,
         }
     }
 
-    fn each(&mut self, n: u8, mut f: impl FnMut(&mut Self, usize) -> Option<Part>) -> Option<Val> {
+    fn each(
+        &mut self,
+        n: u8,
+        mut f: impl FnMut(&mut Self, usize) -> Option<Component>,
+    ) -> Option<PlannedValue> {
         let mut parts = [f(self, 0)?; 4];
         for (i, part) in parts.iter_mut().enumerate().take(n as usize).skip(1) {
             *part = f(self, i)?;
         }
-        Some(Val::Parts(parts, n))
+        Some(PlannedValue::Parts(parts, n))
     }
 
     fn map(
         &mut self,
         n: u8,
         operands: [ValueId; 3],
-        mut f: impl FnMut(&mut Self, [Part; 3]) -> Option<Part>,
-    ) -> Option<Val> {
+        mut f: impl FnMut(&mut Self, [Component; 3]) -> Option<Component>,
+    ) -> Option<PlannedValue> {
         let [(a, _), (b, _), (c, _)] =
             [self.parts(operands[0])?, self.parts(operands[1])?, self.parts(operands[2])?];
         self.each(n, |p, i| f(p, [a[i], b[i], c[i]]))
     }
 
     /// A component as an operand of a node.
-    fn lanes(&mut self, part: Part, s: Scalar) -> Option<Operand> {
+    fn lanes(&mut self, part: Component, s: Scalar) -> Option<Operand> {
         let table = &mut self.plan.table;
         Some(match part {
-            Part::Lanes(v) => Operand::Lanes(v),
-            Part::Uniform(slot) if is_long(s) => Operand::Uniform(table.intern_long(Long::Value(slot))),
-            Part::Uniform(slot) => Operand::Uniform(table.intern(Entry::Value(slot, s))),
-            Part::Linear(slot) => self.lay_out(slot, is_long(s)),
+            Component::Lanes(v) => Operand::Lanes(v),
+            Component::Uniform(slot) if is_long(s) => {
+                Operand::Uniform(table.intern_long(LongUniform::Value(slot)))
+            }
+            Component::Uniform(slot) => Operand::Uniform(table.intern(UniformEntry::Value(slot, s))),
+            Component::Linear(slot) => self.lay_out(slot, is_long(s)),
         })
     }
 
@@ -402,9 +395,9 @@ impl Planner<'_> {
         }
         let table = &mut self.plan.table;
         let (base, stride) = if long {
-            (table.intern_long(Long::Base(slot)), table.intern_long(Long::Stride(slot)))
+            (table.intern_long(LongUniform::Base(slot)), table.intern_long(LongUniform::Stride(slot)))
         } else {
-            (table.intern(Entry::Base(slot)), table.intern(Entry::Stride(slot)))
+            (table.intern(UniformEntry::Base(slot)), table.intern(UniformEntry::Stride(slot)))
         };
         let (base, stride) = (Operand::Uniform(base), Operand::Uniform(stride));
         let v = self.push(Node::Linear { base, stride, long });
@@ -413,28 +406,28 @@ impl Planner<'_> {
     }
 
     /// A 64-bit integer of the host as `I32` lanes, in rows where it fits.
-    fn narrowed(&mut self, part: Part, s: Scalar) -> Option<Operand> {
+    fn narrowed(&mut self, part: Component, s: Scalar) -> Option<Operand> {
         match part {
-            Part::Uniform(slot) => {
+            Component::Uniform(slot) => {
                 self.host(HostOp::Fits(s, slot));
-                Some(Operand::Uniform(self.plan.table.intern(Entry::Value(slot, Scalar::I32))))
+                Some(Operand::Uniform(self.plan.table.intern(UniformEntry::Value(slot, Scalar::I32))))
             }
-            Part::Linear(slot) => {
+            Component::Linear(slot) => {
                 self.host(HostOp::Fits(s, slot));
                 Some(self.lay_out(slot, false))
             }
-            Part::Lanes(_) => None,
+            Component::Lanes(_) => None,
         }
     }
 
-    // ---- Operations ----
+    // ---- Ops ----
 
-    fn unary(&mut self, op: UnaryOp, s: Scalar, a: Part) -> Option<Part> {
+    fn unary(&mut self, op: UnaryOp, s: Scalar, a: Component) -> Option<Component> {
         match a {
-            Part::Uniform(a) => Some(Part::Uniform(self.host(HostOp::Unary(op, s, a)))),
-            Part::Linear(a) if op == UnaryOp::Neg => {
+            Component::Uniform(a) => Some(Component::Uniform(self.host(HostOp::Unary(op, s, a)))),
+            Component::Linear(a) if op == UnaryOp::Neg => {
                 let zero = self.host(HostOp::Const(0));
-                Some(Part::Linear(self.host(HostOp::LinearBinary(BinaryOp::Sub, s, zero, a))))
+                Some(Component::Linear(self.host(HostOp::LinearBinary(BinaryOp::Sub, s, zero, a))))
             }
             a => {
                 let a = self.lanes(a, s)?;
@@ -443,36 +436,35 @@ impl Planner<'_> {
         }
     }
 
-    fn binary(&mut self, op: BinaryOp, s: Scalar, a: Part, b: Part) -> Option<Part> {
+    fn binary(&mut self, op: BinaryOp, s: Scalar, a: Component, b: Component) -> Option<Component> {
         use BinaryOp as B;
-        if let (Part::Uniform(a), Part::Uniform(b)) = (a, b) {
-            return Some(Part::Uniform(self.host(HostOp::Binary(op, s, a, b))));
+        if let (Component::Uniform(a), Component::Uniform(b)) = (a, b) {
+            return Some(Component::Uniform(self.host(HostOp::Binary(op, s, a, b))));
         }
-        let host = |p: Part| match p {
-            Part::Uniform(s) | Part::Linear(s) => Some(s),
-            Part::Lanes(_) => None,
+        let host = |p: Component| match p {
+            Component::Uniform(s) | Component::Linear(s) => Some(s),
+            Component::Lanes(_) => None,
         };
         if let (Some(x), Some(y)) = (host(a), host(b)) {
             let keeps = match op {
                 B::Add | B::Sub => true,
-                B::Mul => matches!(a, Part::Uniform(_)) || matches!(b, Part::Uniform(_)),
-                B::Shl => matches!(b, Part::Uniform(_)),
+                B::Mul => matches!(a, Component::Uniform(_)) || matches!(b, Component::Uniform(_)),
+                B::Shl => matches!(b, Component::Uniform(_)),
                 _ => false,
             };
             if keeps && s.is_int() && s.size() >= 4 {
-                return Some(Part::Linear(self.host(HostOp::LinearBinary(op, s, x, y))));
+                return Some(Component::Linear(self.host(HostOp::LinearBinary(op, s, x, y))));
             }
         }
-        let by = if op == B::Ldexp { Scalar::I32 } else { s };
-        let (a, b) = (self.lanes(a, s)?, self.lanes(b, by)?);
+        let (a, b) = (self.lanes(a, s)?, self.lanes(b, op.right(s))?);
         self.node(Node::Binary(op, s, a, b))
     }
 
-    fn compare(&mut self, op: CmpOp, s: Scalar, a: Part, b: Part) -> Option<Part> {
-        if let (Part::Uniform(a), Part::Uniform(b)) = (a, b) {
-            return Some(Part::Uniform(self.host(HostOp::Compare(op, s, a, b))));
+    fn compare(&mut self, op: CmpOp, s: Scalar, a: Component, b: Component) -> Option<Component> {
+        if let (Component::Uniform(a), Component::Uniform(b)) = (a, b) {
+            return Some(Component::Uniform(self.host(HostOp::Compare(op, s, a, b))));
         }
-        let on_host = |part: Part| !matches!(part, Part::Lanes(_));
+        let on_host = |part: Component| !matches!(part, Component::Lanes(_));
         if s.is_int() && s.size() == 8 && on_host(a) && on_host(b) {
             let (a, b) = (self.narrowed(a, s)?, self.narrowed(b, s)?);
             return self.node(Node::Compare(op, Scalar::I32, a, b));
@@ -481,25 +473,25 @@ impl Planner<'_> {
         self.node(Node::Compare(op, s, a, b))
     }
 
-    fn select(&mut self, s: Scalar, c: Part, a: Part, b: Part) -> Option<Part> {
-        if let (Part::Uniform(c), Part::Uniform(a), Part::Uniform(b)) = (c, a, b) {
-            return Some(Part::Uniform(self.host(HostOp::Select(c, a, b))));
+    fn select(&mut self, s: Scalar, c: Component, a: Component, b: Component) -> Option<Component> {
+        if let (Component::Uniform(c), Component::Uniform(a), Component::Uniform(b)) = (c, a, b) {
+            return Some(Component::Uniform(self.host(HostOp::Select(c, a, b))));
         }
         let (c, a, b) = (self.lanes(c, Scalar::Bool)?, self.lanes(a, s)?, self.lanes(b, s)?);
         self.node(Node::Select(s, c, a, b))
     }
 
-    fn convert(&mut self, from: Scalar, to: Scalar, a: Part) -> Option<Part> {
+    fn convert(&mut self, from: Scalar, to: Scalar, a: Component) -> Option<Component> {
         if from == to {
             return Some(a);
         }
         let wide = |s: Scalar| s.is_int() && s.size() >= 4;
         match a {
-            Part::Uniform(a) => Some(Part::Uniform(self.host(HostOp::Convert(from, to, a)))),
-            Part::Linear(a) if wide(from) && wide(to) => {
-                Some(Part::Linear(self.host(HostOp::LinearConvert(from, to, a))))
+            Component::Uniform(a) => Some(Component::Uniform(self.host(HostOp::Convert(from, to, a)))),
+            Component::Linear(a) if wide(from) && wide(to) => {
+                Some(Component::Linear(self.host(HostOp::LinearConvert(from, to, a))))
             }
-            Part::Linear(_) if from.size() == 8 => {
+            Component::Linear(_) if from.size() == 8 => {
                 let a = self.narrowed(a, from)?;
                 self.node(Node::Convert(Scalar::I32, to, a))
             }
@@ -509,24 +501,24 @@ impl Planner<'_> {
                     || (from.is_int() && to.is_int() && to.size() >= 4 && widths.0 == widths.1);
                 let a = self.lanes(a, from)?;
                 match a {
-                    Operand::Lanes(v) if free => Some(Part::Lanes(v)),
+                    Operand::Lanes(v) if free => Some(Component::Lanes(v)),
                     a => self.node(Node::Convert(from, to, a)),
                 }
             }
         }
     }
 
-    fn bitcast(&mut self, from: Scalar, to: Scalar, a: Part) -> Option<Part> {
+    fn bitcast(&mut self, from: Scalar, to: Scalar, a: Component) -> Option<Component> {
         if from == to {
             return Some(a);
         }
         let ints = from.is_int() && to.is_int();
         match a {
-            // Any byte but 0 is a true `Bool` in memory only.
-            Part::Uniform(_) if from != Scalar::Bool && to != Scalar::Bool => Some(a),
-            Part::Linear(_) if ints => Some(a),
+            // A `Bool` is normalised in lanes, not in memory.
+            Component::Uniform(_) if from != Scalar::Bool && to != Scalar::Bool => Some(a),
+            Component::Linear(_) if ints => Some(a),
             a if from.size() >= 4 && from.size() == to.size() => match self.lanes(a, from)? {
-                Operand::Lanes(v) => Some(Part::Lanes(v)),
+                Operand::Lanes(v) => Some(Component::Lanes(v)),
                 Operand::Uniform(_) => None,
             },
             a if ints && from.size() < 4 => {
@@ -537,27 +529,27 @@ impl Planner<'_> {
         }
     }
 
-    fn across(&mut self, a: ValueId, op: BinaryOp) -> Option<Val> {
+    fn across(&mut self, a: ValueId, op: BinaryOp) -> Option<PlannedValue> {
         let (parts, n) = self.parts(a)?;
         let mut out = parts[0];
         for &part in &parts[1..n as usize] {
             out = self.binary(op, Scalar::Bool, out, part)?;
         }
-        Some(Val::Parts([out; 4], 1))
+        Some(PlannedValue::Parts([out; 4], 1))
     }
 
-    /// The range of lanes in which a condition is `so`, where it is one.
-    fn range(&mut self, cond: ValueId, so: bool, depth: u32) -> Option<Slot> {
+    /// The range of lanes in which a condition holds or does not, if it is a range.
+    fn range(&mut self, cond: ValueId, holds: bool, depth: u32) -> Option<Slot> {
         let depth = depth.checked_sub(1)?;
         match self.ops[cond.index()] {
             Some(Op::Compare(op, a, b)) => {
                 let scalar = self.kernel.ty(a).scalar().filter(|s| s.is_int() && s.size() >= 4)?;
                 let of = |v: ValueId| match self.parts(v)?.0[0] {
-                    Part::Uniform(slot) | Part::Linear(slot) => Some(slot),
-                    Part::Lanes(_) => None,
+                    Component::Uniform(slot) | Component::Linear(slot) => Some(slot),
+                    Component::Lanes(_) => None,
                 };
                 let (a, b) = (of(a)?, of(b)?);
-                let (strict, a, b) = match (op, so) {
+                let (strict, a, b) = match (op, holds) {
                     (CmpOp::Lt, true) | (CmpOp::Ge, false) => (true, a, b),
                     (CmpOp::Le, true) | (CmpOp::Gt, false) => (false, a, b),
                     (CmpOp::Gt, true) | (CmpOp::Le, false) => (true, b, a),
@@ -567,16 +559,16 @@ impl Planner<'_> {
                 Some(self.host(HostOp::Within { strict, scalar, a, b }))
             }
             Some(Op::Binary(op, a, b)) => {
-                let together = if so { BinaryOp::And } else { BinaryOp::Or };
+                let together = if holds { BinaryOp::And } else { BinaryOp::Or };
                 if op != together {
                     return None;
                 }
-                let (a, b) = (self.range(a, so, depth)?, self.range(b, so, depth)?);
+                let (a, b) = (self.range(a, holds, depth)?, self.range(b, holds, depth)?);
                 Some(self.host(HostOp::Both(a, b)))
             }
-            Some(Op::Unary(UnaryOp::Not, a)) => self.range(a, !so, depth),
+            Some(Op::Unary(UnaryOp::Not, a)) => self.range(a, !holds, depth),
             _ => match self.parts(cond)?.0[0] {
-                Part::Uniform(slot) => Some(self.host(HostOp::When(slot, so))),
+                Component::Uniform(slot) => Some(self.host(HostOp::When(slot, holds))),
                 _ => None,
             },
         }
@@ -584,18 +576,18 @@ impl Planner<'_> {
 
     // ---- Memory ----
 
-    fn offset(&mut self, ptr: ValueId, index: ValueId, stride: i64) -> Option<Val> {
-        let Val::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
+    fn offset(&mut self, ptr: ValueId, index: ValueId, stride: i64) -> Option<PlannedValue> {
+        let PlannedValue::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
             return None;
         };
         let scalar = self.kernel.ty(index).scalar()?;
         let (index, grows) = match self.parts(index)?.0[0] {
-            Part::Uniform(slot) => (slot, false),
-            Part::Linear(slot) => (slot, true),
-            Part::Lanes(_) => return None,
+            Component::Uniform(slot) => (slot, false),
+            Component::Linear(slot) => (slot, true),
+            Component::Lanes(_) => return None,
         };
         let offset = self.host(HostOp::Address { index, scalar, offset, stride });
-        Some(Val::Pointer { param, offset, linear: linear || grows })
+        Some(PlannedValue::Pointer { param, offset, linear: linear || grows })
     }
 
     fn access(&self, param: u32) -> Option<IrAccess> {
@@ -605,8 +597,8 @@ impl Planner<'_> {
         }
     }
 
-    fn load(&mut self, ptr: ValueId, s: Scalar, n: u8) -> Option<Val> {
-        let Val::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
+    fn load(&mut self, ptr: ValueId, s: Scalar, n: u8) -> Option<PlannedValue> {
+        let PlannedValue::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
             return None;
         };
         let total = s.size() * u64::from(n);
@@ -616,10 +608,10 @@ impl Planner<'_> {
             }
             return self.each(n, |p, j| {
                 let within = j as u64 * s.size();
-                Some(Part::Uniform(p.host(HostOp::Load { param, offset, within, total, scalar: s })))
+                Some(Component::Uniform(p.host(HostOp::Load { param, offset, within, total, scalar: s })))
             });
         }
-        // What is staged was read before anything is stored.
+        // Staged lanes are read before anything is stored.
         if self.stored.contains(&param) {
             return None;
         }
@@ -627,12 +619,12 @@ impl Planner<'_> {
         self.each(n, |p, j| {
             let access = p.add_access(param, offset, j, s, total, None);
             let pair = p.plan.accesses[access as usize].pair;
-            Some(Part::Lanes(p.push(Node::Load { access, scalar: s, pair })))
+            Some(Component::Lanes(p.push(Node::Load { access, scalar: s, pair })))
         })
     }
 
     fn store(&mut self, ptr: ValueId, value: ValueId, loc: Loc) -> Option<()> {
-        let Val::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
+        let PlannedValue::Pointer { param, offset, linear } = self.vals[ptr.index()]? else {
             return None;
         };
         let ty = self.kernel.ty(value);
@@ -660,7 +652,7 @@ impl Planner<'_> {
         Some(())
     }
 
-    /// Adds an access: a load, or the store at a place in the source.
+    /// Adds an access: a load, or a store with its source location.
     fn add_access(
         &mut self,
         param: u32,

@@ -1,14 +1,14 @@
-//! Runs rows of threads: the host's operations, the checks, then machine code on what passed
-//! them directly and on staged lanes for the rest.
+//! Runs rows of threads: the host's ops, the checks, then machine code, directly on the lanes that pass them and
+//! through the staging area on the others.
 
 use std::mem::MaybeUninit;
 
 use super::Jit;
+use super::affine::AffineValue;
 use super::emit::MAX_SLOT_BYTES;
-use super::even::Growth;
-use super::host::{Env, Number, Row};
-use super::node::{Access, Entry, Frame, Long, MAX_ACCESSES, lane_bits};
-use super::stage::Place;
+use super::host::{LaunchEnv, LinearValue, Row};
+use super::node::{Access, Frame, LongUniform, MAX_ACCESSES, UniformEntry, lane_bits};
+use super::stage::RowAccess;
 use crate::bounds::{Target, WriteSite};
 use crate::exec::machine::Dropped;
 use crate::exec::program::Cancel;
@@ -16,55 +16,55 @@ use crate::exec::stream::STREAM_BYTES;
 use crate::interp::AccessKind;
 use crate::launch::{Bindings, Launch};
 
-/// Lanes of the staging area; half as many where some are of 64 bits.
-const STAGE: u64 = 256;
+/// Lanes of the staging area; half as many if some are 64-bit.
+const STAGING_LANES: u64 = 256;
 /// Bytes of the staging area for each access.
-const STAGE_BYTES: usize = STAGE as usize * 4;
-/// Lanes between two looks at whether to stop.
-const PIECE: u64 = 1 << 16;
-/// Rows shorter than this are not written past the caches.
-const LEAST_STREAM: u64 = 4096;
-/// Slots that need no memory of their own.
-const FEW: usize = 48;
+const STAGING_BYTES: usize = STAGING_LANES as usize * 4;
+/// Lanes between two checks for cancellation.
+const LANES_PER_CANCEL_CHECK: u64 = 1 << 16;
+/// The shortest row that is written with non-temporal stores.
+const MIN_STREAMED_ROW: u64 = 4096;
+/// Slots kept inline in a [`Session`].
+const INLINE_SLOTS: usize = 48;
 
-/// What became of a row.
+/// The outcome of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::exec) enum Answer {
+pub(in crate::exec) enum RowOutcome {
     Done,
-    /// Nothing was touched; the row is for the bytecode.
+    /// Nothing was touched; the bytecode must run the row.
     Refused,
     Cancelled,
 }
 
-/// How far a launch is.
+/// How far a launch has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
     New,
-    /// Rows are computed operation by operation.
+    /// Rows are computed op by op.
     Begun,
-    /// There are several rows, and it is known how their numbers grow.
+    /// The affine values of a row follow from its position.
     Known,
 }
 
 /// A launch on one thread.
 pub(in crate::exec) struct Session<'a> {
     jit: &'a Jit,
-    env: Env<'a>,
-    few: [Number; FEW],
-    many: Vec<Number>,
+    env: LaunchEnv<'a>,
+    inline: [LinearValue; INLINE_SLOTS],
+    spilled: Vec<LinearValue>,
     frame: MaybeUninit<Frame>,
     progress: Progress,
-    /// Of the numbers that grow evenly and are read.
-    growth: Vec<Growth>,
-    /// Stores went past the caches and are not ordered yet.
+    /// The affine values that are read.
+    growth: Vec<AffineValue>,
+    /// Non-temporal stores were issued and are not fenced yet.
     pub streamed: bool,
     /// The first dropped write.
     dropped: &'a Dropped,
 }
 
-/// Memory on the stack, not filled.
+/// Uninitialised memory on the stack.
 #[repr(align(64))]
-struct Room<const N: usize>(MaybeUninit<[u8; N]>);
+struct StackBuffer<const N: usize>(MaybeUninit<[u8; N]>);
 
 impl<'a> Session<'a> {
     pub fn new(
@@ -73,12 +73,16 @@ impl<'a> Session<'a> {
         launch: &'a Launch,
         dropped: &'a Dropped,
     ) -> Session<'a> {
-        let many = if jit.ops.len() > FEW { vec![Number::default(); jit.ops.len()] } else { Vec::new() };
+        let spilled = if jit.ops.len() > INLINE_SLOTS {
+            vec![LinearValue::default(); jit.ops.len()]
+        } else {
+            Vec::new()
+        };
         Session {
             jit,
-            env: Env { bindings, launch },
-            few: [Number::default(); FEW],
-            many,
+            env: LaunchEnv { bindings, launch },
+            inline: [LinearValue::default(); INLINE_SLOTS],
+            spilled,
             frame: MaybeUninit::uninit(),
             progress: Progress::New,
             growth: Vec::new(),
@@ -87,36 +91,36 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn numbers(&mut self) -> &mut [Number] {
-        if self.many.is_empty() { &mut self.few } else { &mut self.many }
+    fn numbers(&mut self) -> &mut [LinearValue] {
+        if self.spilled.is_empty() { &mut self.inline } else { &mut self.spilled }
     }
 
-    fn number(&self, slot: u16) -> Number {
-        if self.many.is_empty() { self.few[slot as usize] } else { self.many[slot as usize] }
+    fn number(&self, slot: u16) -> LinearValue {
+        if self.spilled.is_empty() { self.inline[slot as usize] } else { self.spilled[slot as usize] }
     }
 
-    /// Performs operations of the host. Whether the row is fit for machine code.
+    /// Performs host ops. Whether machine code can run the row.
     fn perform(&mut self, which: &[u16], row: &Row) -> bool {
         let (env, jit) = (self.env, self.jit);
         let numbers = self.numbers();
         which.iter().all(|&slot| env.perform(&jit.ops[slot as usize], numbers, slot, row))
     }
 
-    /// Finds out how the numbers grow that grow evenly: from what they are in the first row and in
-    /// those next to it. Whether they could be computed.
+    /// Finds the coefficients of the affine values from the first row and its neighbours along each axis. Whether
+    /// they could be computed.
     fn learn(&mut self) -> bool {
         let jit = self.jit;
-        self.growth = vec![Growth::default(); jit.even.read.len()];
+        self.growth = vec![AffineValue::default(); jit.row_ops.read.len()];
         for point in [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]] {
-            if !self.perform(&jit.even.all, &Row { first: point, lanes: 1 }) {
+            if !self.perform(&jit.row_ops.all, &Row { first: point, lanes: 1 }) {
                 return false;
             }
             let axis = point.iter().position(|&at| at == 1);
-            for (i, &slot) in jit.even.read.iter().enumerate() {
+            for (i, &slot) in jit.row_ops.read.iter().enumerate() {
                 let number = self.number(slot);
                 let growth = &mut self.growth[i];
                 match axis {
-                    None => *growth = Growth { start: number.bits, by: [0; 3], stride: number.stride },
+                    None => *growth = AffineValue { start: number.bits, by: [0; 3], stride: number.stride },
                     Some(axis) => growth.by[axis] = number.bits.wrapping_sub(growth.start),
                 }
             }
@@ -124,7 +128,7 @@ impl<'a> Session<'a> {
         true
     }
 
-    /// Computes the host's numbers for a row. Whether the row is fit for machine code.
+    /// Computes the host's values for a row. Whether machine code can run it.
     fn prepare(&mut self, row: &Row) -> bool {
         let jit = self.jit;
         match self.progress {
@@ -134,9 +138,11 @@ impl<'a> Session<'a> {
                 }
                 for (i, entry) in jit.entries.iter().enumerate() {
                     match *entry {
-                        Entry::Constant(bits) => self.set_uniform(i, bits),
-                        Entry::Low(Long::Constant(bits)) => self.set_uniform(i, bits as u32),
-                        Entry::High(Long::Constant(bits)) => self.set_uniform(i, (bits >> 32) as u32),
+                        UniformEntry::Constant(bits) => self.set_uniform(i, bits),
+                        UniformEntry::Low(LongUniform::Constant(bits)) => self.set_uniform(i, bits as u32),
+                        UniformEntry::High(LongUniform::Constant(bits)) => {
+                            self.set_uniform(i, (bits >> 32) as u32)
+                        }
                         _ => {}
                     }
                 }
@@ -151,14 +157,14 @@ impl<'a> Session<'a> {
             }
             Progress::Known => {}
         }
-        for (i, &slot) in jit.even.read.iter().enumerate() {
+        for (i, &slot) in jit.row_ops.read.iter().enumerate() {
             let number = self.growth[i].at(row.first);
             self.numbers()[slot as usize] = number;
         }
-        self.perform(&jit.even.others, row)
+        self.perform(&jit.row_ops.others, row)
     }
 
-    /// Writes an entry of the frame's table.
+    /// Writes an entry of the frame's table of uniforms.
     fn set_uniform(&mut self, at: usize, bits: u32) {
         // SAFETY: there are at most as many entries as the frame has room for.
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).uniforms).cast::<u32>().add(at).write(bits) };
@@ -166,11 +172,11 @@ impl<'a> Session<'a> {
 
     /// Runs threads `x..x + lanes` of a row. The position is passed in registers: read from memory as a whole it would
     /// wait for the numbers that were just written there one by one.
-    pub fn row(&mut self, x: u64, y: u64, z: u64, lanes: u64, cancel: &Cancel<'_>) -> Answer {
+    pub fn row(&mut self, x: u64, y: u64, z: u64, lanes: u64, cancel: &Cancel<'_>) -> RowOutcome {
         let row = Row { first: [x, y, z], lanes };
         let jit = self.jit;
         if !self.prepare(&row) {
-            return Answer::Refused;
+            return RowOutcome::Refused;
         }
         let (mut from, mut to) = (0, lanes);
         for &slot in &jit.guards {
@@ -178,19 +184,19 @@ impl<'a> Session<'a> {
             (from, to) = (from.max(range.bits), to.min(range.stride as u64));
         }
         if from >= to {
-            return Answer::Done;
+            return RowOutcome::Done;
         }
         if to - from < lanes {
             return self.row(x + from, y, z, to - from, cancel);
         }
-        let mut places = [MaybeUninit::<Place>::uninit(); MAX_ACCESSES];
+        let mut places = [MaybeUninit::<RowAccess>::uninit(); MAX_ACCESSES];
         let mut direct = true;
         for (access, place) in jit.accesses.iter().zip(&mut places) {
             let Some(arg) = self.env.bindings.args().get(access.param as usize) else {
-                return Answer::Refused;
+                return RowOutcome::Refused;
             };
             let at = self.number(access.offset);
-            let p = place.write(Place {
+            let p = place.write(RowAccess {
                 ptr: arg.ptr(),
                 len: arg.len(),
                 offset: at.bits as i64,
@@ -202,25 +208,25 @@ impl<'a> Session<'a> {
             });
             // Threads that store to one place have an order only in the bytecode.
             if access.store && lanes > 1 && p.stride.unsigned_abs() < p.total {
-                return Answer::Refused;
+                return RowOutcome::Refused;
             }
             direct &= p.is_direct(lanes);
         }
         // SAFETY: the first so many were just written.
         let places =
-            unsafe { std::slice::from_raw_parts(places.as_ptr().cast::<Place>(), jit.accesses.len()) };
-        let apart = |&(a, b): &(u16, u16)| places[a as usize].keeps_apart(&places[b as usize], lanes);
-        if !jit.meetings.iter().all(apart) {
-            return Answer::Refused;
+            unsafe { std::slice::from_raw_parts(places.as_ptr().cast::<RowAccess>(), jit.accesses.len()) };
+        let apart = |&(a, b): &(u16, u16)| places[a as usize].cannot_conflict(&places[b as usize], lanes);
+        if !jit.conflicts.iter().all(apart) {
+            return RowOutcome::Refused;
         }
         for &i in &jit.row_entries {
             let entry = jit.entries[i as usize];
             let Some(number) = entry.slot().map(|slot| self.number(slot)) else { continue };
             let bits = match entry {
-                Entry::Value(_, s) => lane_bits(s, number.bits),
-                Entry::Low(Long::Value(_)) => number.bits as u32,
-                Entry::High(Long::Value(_)) => (number.bits >> 32) as u32,
-                Entry::High(_) => (number.stride >> 32) as u32,
+                UniformEntry::Value(_, s) => lane_bits(s, number.bits),
+                UniformEntry::Low(LongUniform::Value(_)) => number.bits as u32,
+                UniformEntry::High(LongUniform::Value(_)) => (number.bits >> 32) as u32,
+                UniformEntry::High(_) => (number.stride >> 32) as u32,
                 _ => number.stride as u32,
             };
             self.set_uniform(i as usize, bits);
@@ -235,27 +241,33 @@ impl<'a> Session<'a> {
     }
 
     #[inline(never)]
-    fn with_slots(&mut self, places: &[Place], lanes: u64, direct: bool, cancel: &Cancel<'_>) -> Answer {
-        let mut slots = Room::<MAX_SLOT_BYTES>(MaybeUninit::uninit());
+    fn with_slots(
+        &mut self,
+        places: &[RowAccess],
+        lanes: u64,
+        direct: bool,
+        cancel: &Cancel<'_>,
+    ) -> RowOutcome {
+        let mut slots = StackBuffer::<MAX_SLOT_BYTES>(MaybeUninit::uninit());
         // SAFETY: a field of the frame; the room lives until the lanes are done.
         unsafe { (&raw mut (*self.frame.as_mut_ptr()).slots).write(slots.0.as_mut_ptr().cast()) };
         self.lanes(places, lanes, direct, cancel)
     }
 
     /// Runs the lanes of a row that was checked; `direct` says that machine code reaches them.
-    fn lanes(&mut self, places: &[Place], lanes: u64, direct: bool, cancel: &Cancel<'_>) -> Answer {
+    fn lanes(&mut self, places: &[RowAccess], lanes: u64, direct: bool, cancel: &Cancel<'_>) -> RowOutcome {
         let step = u64::from(self.jit.lanes);
         if !direct {
             let mut at = 0;
             while at < lanes {
                 if cancel.is_cancelled() {
-                    return Answer::Cancelled;
+                    return RowOutcome::Cancelled;
                 }
-                let n = if self.jit.long { STAGE / 2 } else { STAGE }.min(lanes - at);
+                let n = if self.jit.long { STAGING_LANES / 2 } else { STAGING_LANES }.min(lanes - at);
                 self.staged(places, at, n);
                 at += n;
             }
-            return Answer::Done;
+            return RowOutcome::Done;
         }
         let mut at = 0;
         let head = self.streaming_head(places, lanes);
@@ -265,11 +277,11 @@ impl<'a> Session<'a> {
         }
         while at < lanes {
             if cancel.is_cancelled() {
-                return Answer::Cancelled;
+                return RowOutcome::Cancelled;
             }
             let left = lanes - at;
             // Steps are powers of two.
-            let n = PIECE.min(left) & !(step - 1);
+            let n = LANES_PER_CANCEL_CHECK.min(left) & !(step - 1);
             let has_tail = self.jit.has_tail && head.is_none() && left - n < step;
             let tail = if has_tail { left - n } else { 0 };
             if n + tail == 0 {
@@ -285,12 +297,12 @@ impl<'a> Session<'a> {
         if at < lanes {
             self.staged(places, at, lanes - at);
         }
-        Answer::Done
+        RowOutcome::Done
     }
 
     /// Whether stores should go past the caches: the lanes before all of them are aligned.
-    fn streaming_head(&mut self, places: &[Place], lanes: u64) -> Option<u64> {
-        if lanes < LEAST_STREAM {
+    fn streaming_head(&mut self, places: &[RowAccess], lanes: u64) -> Option<u64> {
+        if lanes < MIN_STREAMED_ROW {
             return None;
         }
         let step = u64::from(self.jit.lanes);
@@ -319,12 +331,12 @@ impl<'a> Session<'a> {
 
     /// Runs at most as many lanes as it has room for through the staging area.
     #[inline(never)]
-    fn staged(&mut self, places: &[Place], first: u64, n: u64) {
-        let mut room = Room::<{ MAX_ACCESSES * STAGE_BYTES }>(MaybeUninit::uninit());
+    fn staged(&mut self, places: &[RowAccess], first: u64, n: u64) {
+        let mut room = StackBuffer::<{ MAX_ACCESSES * STAGING_BYTES }>(MaybeUninit::uninit());
         let room: *mut u8 = room.0.as_mut_ptr().cast();
         let step = u64::from(self.jit.lanes);
         let whole = n.next_multiple_of(step);
-        let is_direct = |p: &Place| whole == n && p.is_contiguous() && p.holds(first, n);
+        let is_direct = |p: &RowAccess| whole == n && p.is_contiguous() && p.holds(first, n);
         // The second component of a pair goes with the first.
         let is_second = |access: &Access| access.pair.is_some_and(|which| which > 0);
         let jit = self.jit;
@@ -333,7 +345,7 @@ impl<'a> Session<'a> {
                 self.set_pointer(i, place.address(first));
                 continue;
             }
-            let at = room.wrapping_add(i * STAGE_BYTES);
+            let at = room.wrapping_add(i * STAGING_BYTES);
             self.set_pointer(i, at);
             if !access.store && !is_second(access) {
                 let size = place.staged_size();
@@ -349,7 +361,7 @@ impl<'a> Session<'a> {
         unsafe { self.call(first, whole, 0, false) };
         for (i, (place, access)) in places.iter().zip(&jit.accesses).enumerate() {
             if access.store && !is_second(access) && !is_direct(place) {
-                let at = room.wrapping_add(i * STAGE_BYTES);
+                let at = room.wrapping_add(i * STAGING_BYTES);
                 // SAFETY: machine code wrote the lanes; stored parameters are bound writable.
                 let dropped = unsafe { place.scatter(first, n, at) };
                 if let Some(offset) = dropped.filter(|_| self.dropped.get().is_none()) {
@@ -375,7 +387,7 @@ impl<'a> Session<'a> {
             if let Some(slot) = entry.slot() {
                 let x = self.number(slot);
                 let bits = x.bits.wrapping_add((x.stride as u64).wrapping_mul(first));
-                let high = matches!(entry, Entry::High(_));
+                let high = matches!(entry, UniformEntry::High(_));
                 self.set_uniform(i as usize, if high { (bits >> 32) as u32 } else { bits as u32 });
             }
         }

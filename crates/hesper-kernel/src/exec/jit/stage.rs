@@ -1,32 +1,32 @@
-//! Where an access goes, and the staging area for lanes that machine code cannot reach
-//! directly: the ends of rows, strides, and whatever lies partly outside of its buffer.
+//! The addresses of an access along a row, and the staging area for lanes that machine code cannot access directly:
+//! ends of rows, strided lanes, and rows that are partly out of bounds.
 
 use crate::exec::memory::inside;
 
 /// An access along a row.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct RowAccess {
     /// The buffer.
     pub ptr: *mut u8,
     pub len: u64,
-    /// Bytes from there to the row's first value, and from value to value.
+    /// Offset of the row's first value in bytes, and the distance of neighbouring values.
     pub offset: i64,
     pub stride: i64,
-    /// The whole value's bytes; the component's place in it, and its bytes.
+    /// Bytes of the whole value; offset of the component in it, and its bytes.
     pub total: u64,
     pub within: u64,
     pub size: u8,
-    /// Machine code takes both components of the value where they lie.
+    /// Machine code loads and stores both components of the value together.
     pub paired: bool,
 }
 
-impl Place {
+impl RowAccess {
     /// Offset of a lane's value.
     fn at(&self, lane: u64) -> i64 {
         self.offset.wrapping_add(self.stride.wrapping_mul(lane as i64))
     }
 
-    /// Whether the values of these lanes lie in the buffer. Growth is even, so both ends do.
+    /// Whether the values of these lanes lie in the buffer: offsets are linear, so it suffices to check both ends.
     pub fn holds(&self, first: u64, n: u64) -> bool {
         let end = |lane: u64| {
             let by = i128::from(self.stride) * i128::from(lane) + i128::from(self.offset);
@@ -35,13 +35,13 @@ impl Place {
         n == 0 || (end(first) && end(first + n - 1))
     }
 
-    /// Whether lanes lie side by side.
+    /// Whether lanes are contiguous.
     pub fn is_contiguous(&self) -> bool {
         let size = if self.paired { self.total } else { u64::from(self.size) };
         self.stride == size as i64 && self.total == size
     }
 
-    /// Whether a row of lanes lies side by side in the buffer.
+    /// Whether a row of lanes is contiguous and in bounds.
     pub fn is_direct(&self, lanes: u64) -> bool {
         let end = |start: u64| lanes.checked_mul(self.total)?.checked_add(start);
         let ends = u64::try_from(self.offset).ok().and_then(end);
@@ -58,12 +58,12 @@ impl Place {
         self.ptr.wrapping_offset(self.at(lane) as isize).wrapping_add(self.within as usize)
     }
 
-    /// Whether two accesses can meet only in the same lane, or never.
-    pub fn keeps_apart(&self, other: &Place, lanes: u64) -> bool {
+    /// Whether two accesses touch the same bytes in the same lane only, or never.
+    pub fn cannot_conflict(&self, other: &RowAccess, lanes: u64) -> bool {
         if self.offset == other.offset && self.stride == other.stride {
             return self.stride.unsigned_abs() >= self.total.max(other.total);
         }
-        let range = |p: &Place| {
+        let range = |p: &RowAccess| {
             let a = i128::from(p.offset);
             let b = a + i128::from(p.stride) * i128::from(lanes.max(1) - 1);
             (a.min(b), a.max(b) + i128::from(p.total))
@@ -72,7 +72,7 @@ impl Place {
         a.1 <= b.0 || b.1 <= a.0
     }
 
-    /// Copies lanes from the buffer side by side to `to`; lanes out of bounds read zero.
+    /// Copies lanes from the buffer to `to`, contiguously; lanes out of bounds read zero.
     ///
     /// # Safety
     ///
@@ -112,7 +112,7 @@ impl Place {
         }
     }
 
-    /// Copies lanes side by side at `from` to the buffer, those in bounds. The offset of the first that is not.
+    /// Copies contiguous lanes at `from` to the buffer, if in bounds; gives the offset of the first that is not.
     ///
     /// # Safety
     ///

@@ -1,12 +1,12 @@
-//! Vector operations that exist on every level, however many instructions they take there.
+//! Vector operations of every level, in as many instructions as each takes.
 //!
 //! A lane is 32 bits, or 64 while [`Vector::long`] is set: then operations are those of doubles and
-//! 64-bit integers, and steps have half as many lanes, so that one of 32 bits fills half a register.
+//! 64-bit integers. If a kernel has 64-bit lanes, steps have half as many lanes, so that 32-bit ones fill half a register.
 //! A condition is a mask register under AVX-512 and a vector of all-ones or zero lanes under AVX2; as
 //! a value it always is such a vector, of 32-bit lanes.
 
 use super::asm::{Asm, Gr, Len, Mem, Opcode, R14, RBX, Rm, Vr};
-use super::node::{Long, Operand, Table, uniform_offset};
+use super::node::{LongUniform, Operand, UniformTable, uniform_offset};
 use crate::ir::CmpOp;
 
 pub(super) const ADD_PS: Opcode = Opcode(0, 1, 0x58);
@@ -66,7 +66,7 @@ impl Opcode {
     }
 }
 
-/// Comparisons of floats that raise nothing.
+/// Comparison predicates of floats that signal no exception.
 pub(super) const EQ: u8 = 0x00;
 pub(super) const LT: u8 = 0x11;
 pub(super) const LE: u8 = 0x12;
@@ -80,14 +80,14 @@ pub(super) const T0: Vr = 0;
 pub(super) const T1: Vr = 1;
 pub(super) const T2: Vr = 2;
 pub(super) const T3: Vr = 3;
-/// Operands that are the same in all lanes and have no register of their own.
+/// First register for uniform operands that are not pinned.
 const OPERANDS: Vr = 4;
-/// Constants without a register of their own, in turn.
+/// Registers for constants that are not pinned, used in turn.
 const CONSTANTS: [Vr; 2] = [7, 8];
 /// First register for values.
 pub(super) const FIRST: Vr = 9;
 
-/// The mask register of the lanes of a step that is not whole; conditions have the first.
+/// The mask register of a partial step; conditions use the first.
 pub(super) const TAIL: u8 = 2;
 
 /// A shift by a constant.
@@ -98,35 +98,40 @@ pub(super) enum Shift {
     Left = 6,
 }
 
-/// A condition, to be used at once: the next one takes its place.
+/// A condition, valid until the next one is made.
 #[derive(Clone, Copy)]
 pub(super) struct Cond(pub Vr);
 
 /// Emits the vector code of one variant of a kernel.
 pub(super) struct Vector<'t> {
     pub asm: Asm,
-    pub table: &'t mut Table,
-    /// Registers of the uniforms that keep one, by number.
+    pub table: &'t mut UniformTable,
+    /// Registers of pinned uniforms, by number.
     pub pins: Vec<Option<Vr>>,
-    /// How often each uniform was wanted.
+    /// Uses of each uniform.
     pub wanted: Vec<u32>,
     /// The register of the lane number.
     pub lane: Gr,
     /// The register of the lane number within the slots, if slots have more than one step.
     pub slot_lane: Option<Gr>,
-    /// Stores go past the caches.
+    /// Stores are non-temporal.
     pub streaming: bool,
-    /// Accesses are for the lanes of [`TAIL`] only.
+    /// Accesses are masked by [`TAIL`].
     pub masked: bool,
     /// Operations are on 64-bit lanes.
     pub long: bool,
-    /// Steps have as few lanes as 64-bit ones need.
-    few: bool,
+    /// Steps have half as many lanes, since some are 64-bit.
+    half_steps: bool,
     turn: usize,
 }
 
 impl<'t> Vector<'t> {
-    pub fn new(evex: bool, few: bool, table: &'t mut Table, pins: Vec<Option<Vr>>) -> Vector<'t> {
+    pub fn new(
+        evex: bool,
+        half_steps: bool,
+        table: &'t mut UniformTable,
+        pins: Vec<Option<Vr>>,
+    ) -> Vector<'t> {
         Vector {
             asm: Asm::new(evex),
             table,
@@ -137,7 +142,7 @@ impl<'t> Vector<'t> {
             streaming: false,
             masked: false,
             long: false,
-            few,
+            half_steps,
             turn: 0,
         }
     }
@@ -148,7 +153,7 @@ impl<'t> Vector<'t> {
 
     /// Bytes of a register that lanes of 32 bits fill.
     pub fn full(&self) -> Len {
-        match (self.wide(), self.few) {
+        match (self.wide(), self.half_steps) {
             (true, false) => Len::B512,
             (true, true) | (false, false) => Len::B256,
             (false, true) => Len::B128,
@@ -191,7 +196,7 @@ impl<'t> Vector<'t> {
     }
 
     pub fn shift(&mut self, how: Shift, d: Vr, a: Vr, by: u8) {
-        // There is no signed shift of 64-bit lanes under AVX2, and nothing asks for one.
+        // AVX2 has no arithmetic shift of 64-bit lanes; nothing uses one.
         let o = if self.long { Opcode(5, 1, 0x73) } else { SHIFT };
         self.asm.vector(o, self.len(), how as u8, d, a.into(), 0, Some(by));
     }
@@ -234,8 +239,7 @@ impl<'t> Vector<'t> {
         })
     }
 
-    /// A register with a constant in all lanes, good until the next but one is wanted.
-    /// A long one is extended by its sign.
+    /// A register with a constant in all lanes, valid until the second next call. 64-bit lanes sign-extend it.
     pub fn constant(&mut self, bits: u32) -> Vr {
         if self.long {
             return self.long_constant(i64::from(bits as i32) as u64);
@@ -246,7 +250,7 @@ impl<'t> Vector<'t> {
 
     /// The same with 64 bits in all lanes.
     pub fn long_constant(&mut self, bits: u64) -> Vr {
-        let u = self.table.intern_long(Long::Constant(bits));
+        let u = self.table.intern_long(LongUniform::Constant(bits));
         self.shared(u)
     }
 
@@ -255,12 +259,12 @@ impl<'t> Vector<'t> {
         if self.long { self.long_constant(f64::from(x).to_bits()) } else { self.constant(x.to_bits()) }
     }
 
-    /// The bit of the sign in all lanes.
+    /// The sign bit in all lanes.
     pub fn sign(&mut self) -> Vr {
         if self.long { self.long_constant(1 << 63) } else { self.constant(1 << 31) }
     }
 
-    /// All bits but that of the sign.
+    /// All bits but the sign bit in all lanes.
     pub fn magnitude(&mut self) -> Vr {
         if self.long { self.long_constant(u64::MAX >> 1) } else { self.constant(u32::MAX >> 1) }
     }
@@ -366,7 +370,7 @@ impl<'t> Vector<'t> {
         self.asm.vector(Opcode(0, 1, 0xc6), Len::B128, d, a, T3.into(), 0, Some(0x88));
     }
 
-    /// A conversion between lanes of both widths, whose opcode is what it says.
+    /// A conversion between 32-bit and 64-bit lanes.
     pub fn across(&mut self, o: Opcode, d: Vr, a: Vr) {
         self.asm.vector(o, self.most(), d, 0, a.into(), 0, None);
     }
@@ -411,8 +415,8 @@ impl<'t> Vector<'t> {
             return;
         }
         self.with_constant(AND, T3, a, if size == 2 { 0xffff } else { 0xff });
-        let upper = if self.few { T3 } else { T2 };
-        if !self.few {
+        let upper = if self.half_steps { T3 } else { T2 };
+        if !self.half_steps {
             self.asm.vector(Opcode(1, 3, 0x39), Len::B256, T3, 0, T2.into(), 0, Some(1));
         }
         self.asm.vector(Opcode(1, 2, 0x2b), Len::B128, T3, T3, upper.into(), 0, None);
@@ -457,7 +461,7 @@ impl<'t> Vector<'t> {
     /// Loads one of two 32-bit components that lie side by side.
     pub fn load_pair(&mut self, d: Vr, m: Mem, which: u8) {
         const CHOOSE: Opcode = Opcode(1, 2, 0x77);
-        if self.few {
+        if self.half_steps {
             self.long = true;
             self.op2(LOAD, T0, m);
             if which > 0 {
@@ -478,7 +482,7 @@ impl<'t> Vector<'t> {
     /// Stores 32-bit lanes of two registers in turn.
     pub fn store_pair(&mut self, a: Vr, b: Vr, m: Mem) {
         const CHOOSE: Opcode = Opcode(1, 2, 0x77);
-        if self.few {
+        if self.half_steps {
             self.extend(T0, a, false);
             self.extend(T1, b, false);
             self.long = true;

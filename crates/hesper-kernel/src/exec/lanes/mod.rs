@@ -8,77 +8,20 @@
 //!
 //! Half-precision values live in f32 registers, always rounded to their type.
 
-pub(super) mod arith;
-pub(super) mod compare;
 pub(super) mod convert;
 pub(super) mod half;
 pub(super) mod rows;
-pub(super) mod unary;
+pub(super) mod select;
 
 use std::mem::MaybeUninit;
 
 use super::level::{SimdLevel, multiversion};
+use crate::ir::{BinaryOp, CmpOp, Scalar, TernaryOp, UnaryOp};
+use crate::math::op::{Fold, Op1, Op2, Op3, Visit1, Visit2, Visit3};
+use crate::math::ops;
 
 /// Lanes of a block: a SIMD group.
 pub(super) const BLOCK: usize = 32;
-
-/// A one-operand operation on lanes.
-pub(super) trait Op1 {
-    /// Operand.
-    type A: Copy;
-    /// Result.
-    type R: Copy;
-    /// The operation.
-    fn f(a: Self::A) -> Self::R;
-    /// Whether some lanes need [`Op1::redo`].
-    const RARE: bool = false;
-    /// Whether `f` is not good enough for this operand.
-    #[inline(always)]
-    fn is_rare(_: Self::A) -> bool {
-        false
-    }
-    /// The operation where [`Op1::is_rare`].
-    #[inline(always)]
-    fn redo(a: Self::A) -> Self::R {
-        Self::f(a)
-    }
-}
-
-/// A two-operand operation on lanes.
-pub(super) trait Op2 {
-    /// Left operand.
-    type A: Copy;
-    /// Right operand.
-    type B: Copy;
-    /// Result.
-    type R: Copy;
-    /// The operation.
-    fn f(a: Self::A, b: Self::B) -> Self::R;
-    /// Whether some lanes need [`Op2::redo`].
-    const RARE: bool = false;
-    /// Whether `f` is not good enough for these operands.
-    #[inline(always)]
-    fn is_rare(_: Self::A, _: Self::B) -> bool {
-        false
-    }
-    /// The operation where [`Op2::is_rare`].
-    #[inline(always)]
-    fn redo(a: Self::A, b: Self::B) -> Self::R {
-        Self::f(a, b)
-    }
-}
-
-/// A three-operand operation on lanes.
-pub(super) trait Op3 {
-    /// First operand.
-    type A: Copy;
-    /// Second and third operand.
-    type B: Copy;
-    /// Result.
-    type R: Copy;
-    /// The operation.
-    fn f(a: Self::A, b: Self::B, c: Self::B) -> Self::R;
-}
 
 /// Destination, operand and its step in bytes per block, number of blocks.
 ///
@@ -98,7 +41,7 @@ unsafe fn body1<O: Op1>(mut d: *mut u8, mut a: *const u8, sa: usize, blocks: usi
         for (i, r) in r.iter_mut().enumerate() {
             // SAFETY: lane i of a readable block.
             let x = unsafe { a.cast::<O::A>().add(i).read_unaligned() };
-            r.write(O::f(x));
+            r.write(O::core(x));
         }
         if O::RARE {
             // SAFETY: a readable block.
@@ -106,7 +49,7 @@ unsafe fn body1<O: Op1>(mut d: *mut u8, mut a: *const u8, sa: usize, blocks: usi
             let rare = x.iter().fold(false, |any, &x| any | O::is_rare(x));
             if rare {
                 for (x, r) in x.into_iter().zip(&mut r).filter(|(x, _)| O::is_rare(*x)) {
-                    r.write(O::redo(x));
+                    r.write(O::full(x));
                 }
             }
         }
@@ -133,7 +76,7 @@ unsafe fn body2<O: Op2>(
             let (x, y) = unsafe {
                 (a.cast::<O::A>().add(i).read_unaligned(), b.cast::<O::B>().add(i).read_unaligned())
             };
-            r.write(O::f(x, y));
+            r.write(O::core(x, y));
         }
         if O::RARE {
             // SAFETY: readable blocks.
@@ -146,7 +89,7 @@ unsafe fn body2<O: Op2>(
             }
             if rare {
                 for i in (0..BLOCK).filter(|&i| O::is_rare(x[i], y[i])) {
-                    r[i].write(O::redo(x[i], y[i]));
+                    r[i].write(O::full(x[i], y[i]));
                 }
             }
         }
@@ -180,7 +123,7 @@ unsafe fn body3<O: Op3>(
                     c.cast::<O::B>().add(i).read_unaligned(),
                 )
             };
-            r.write(O::f(x, y, z));
+            r.write(O::full(x, y, z));
         }
         // SAFETY: a writable block.
         unsafe { d.cast::<[MaybeUninit<O::R>; BLOCK]>().write_unaligned(r) };
@@ -208,32 +151,60 @@ multiversion! {
     ) -> Fn3 = body3::<O>
 }
 
-/// The one kernel of a rare one-operand operation, for every level.
-pub(super) fn only1<O: Op1>(_: SimdLevel) -> Fn1 {
-    body1::<O>
+/// Picks the kernel of an op for a level. Narrow integers are rare: their kernels exist once, for every level.
+struct Pick(SimdLevel);
+
+impl Visit1 for Pick {
+    type Out = Fn1;
+    fn visit<O: Op1>(self) -> Fn1 {
+        pick1::<O>(self.0)
+    }
+    fn narrow<O: Op1>(self) -> Fn1 {
+        body1::<O>
+    }
 }
 
-/// The one kernel of a rare two-operand operation, for every level.
-pub(super) fn only2<O: Op2>(_: SimdLevel) -> Fn2 {
-    body2::<O>
+impl Visit2 for Pick {
+    type Out = Fn2;
+    fn visit<O: Fold>(self) -> Fn2 {
+        pick2::<O>(self.0)
+    }
+    fn narrow<O: Fold>(self) -> Fn2 {
+        body2::<O>
+    }
+    fn mixed<O: Op2>(self) -> Fn2 {
+        pick2::<O>(self.0)
+    }
 }
 
-/// The one kernel of a rare three-operand operation, for every level.
-pub(super) fn only3<O: Op3>(_: SimdLevel) -> Fn3 {
-    body3::<O>
+impl Visit3 for Pick {
+    type Out = Fn3;
+    fn visit<O: Op3>(self) -> Fn3 {
+        pick3::<O>(self.0)
+    }
+    fn narrow<O: Op3>(self) -> Fn3 {
+        body3::<O>
+    }
 }
 
-/// Names a generic operation for each of several scalar types and picks its kernel:
-/// `by_scalar!(scalar, level, Add: pick2 { I32 => i32 } only2 { U8 => u8 })`; other scalars give
-/// `None`.
-macro_rules! by_scalar {
-    ($s:expr, $level:expr, $op:ident: $($pick:ident { $($scalar:ident => $t:ty),+ $(,)? })+) => {{
-        let s: crate::ir::Scalar = $s;
-        $($(if s == crate::ir::Scalar::$scalar {
-            Some(crate::exec::lanes::$pick::<$op<$t>>($level))
-        } else)+)+ {
-            None
-        }
-    }};
+/// The kernel of an op of one operand, and whether its result still has to be rounded to a 16-bit float type.
+/// `None` if the op does not take the type.
+pub(super) fn unary(op: UnaryOp, s: Scalar, level: SimdLevel) -> Option<(Fn1, bool)> {
+    Some((ops::unary::visit(op, s, Pick(level))?, s.is_half() && ops::unary::rounds_half(op)))
 }
-pub(in crate::exec) use by_scalar;
+
+/// The kernel of an op of two operands, and whether its result still has to be rounded to a 16-bit float type.
+/// `None` if the op does not take the type.
+pub(super) fn binary(op: BinaryOp, s: Scalar, level: SimdLevel) -> Option<(Fn2, bool)> {
+    Some((ops::binary::visit(op, s, Pick(level))?, s.is_half() && ops::binary::rounds_half(op)))
+}
+
+/// The kernel of an op of three operands; it rounds to the type. `None` if the op does not take the type.
+pub(super) fn ternary(op: TernaryOp, s: Scalar, level: SimdLevel) -> Option<Fn3> {
+    ops::ternary::visit(op, s, Pick(level))
+}
+
+/// The kernel of a comparison; `Bool` lanes are 0 or 1.
+pub(super) fn compare(op: CmpOp, s: Scalar, level: SimdLevel) -> Fn2 {
+    ops::compare::visit(op, s, Pick(level))
+}

@@ -1,13 +1,12 @@
-//! Functions of whole rows of doubles, for kernels that are written by hand.
+//! Ops on slices of doubles, for hand-written kernels.
 
 use super::{BLOCK, unary};
 use crate::exec::level::SimdLevel;
 use crate::ir::{Scalar, UnaryOp};
 
-/// Replaces each number by a function of it, as a kernel of the operation would compute it; what is no
-/// operation on floats leaves them as they are.
+/// Applies an op to every element, with the bits that a kernel gives; an op that does not take floats changes nothing.
 pub fn map_doubles(op: UnaryOp, row: &mut [f64]) {
-    let Some((f, _)) = unary::unary(op, Scalar::F64, SimdLevel::detect()) else { return };
+    let Some((f, _)) = unary(op, Scalar::F64, SimdLevel::detect()) else { return };
     let blocks = row.len() / BLOCK;
     let (whole, rest) = row.split_at_mut(blocks * BLOCK);
     let mut last = [0.0; BLOCK];

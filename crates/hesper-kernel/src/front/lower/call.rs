@@ -3,7 +3,7 @@
 use super::convert::Rank;
 use super::scope::{Entity, Scope};
 use super::types::{TArg, bind};
-use super::value::{Ex, Lv, Place, Rv};
+use super::value::{ExprResult, LValue, RValue, Storage};
 use super::*;
 use crate::front::diag::did_you_mean;
 use crate::front::types::StructId;
@@ -11,25 +11,25 @@ use crate::front::types::StructId;
 /// An argument: evaluated, or a list that needs the parameter's type.
 #[derive(Clone)]
 pub(crate) enum Arg<'a> {
-    Ex(Ex, Span),
+    Value(ExprResult, Span),
     List(&'a Expr),
 }
 
 impl<'a> Lower<'a> {
     /// Evaluates an argument; what may change before the call is read at once.
-    pub(super) fn argument(&mut self, e: &'a Expr) -> R<Arg<'a>> {
+    pub(super) fn argument(&mut self, e: &'a Expr) -> LowerResult<Arg<'a>> {
         if matches!(e.kind, ExprKind::InitList(_)) {
             return Ok(Arg::List(e));
         }
-        Ok(Arg::Ex(self.expr(e)?, e.span))
+        Ok(Arg::Value(self.expr(e)?, e.span))
     }
 
-    fn arguments(&mut self, args: &'a [Expr]) -> R<Vec<Arg<'a>>> {
+    fn arguments(&mut self, args: &'a [Expr]) -> LowerResult<Vec<Arg<'a>>> {
         args.iter().map(|e| self.argument(e)).collect()
     }
 
     /// A call expression.
-    pub(super) fn call(&mut self, f: &'a Expr, args: &'a [Expr], span: Span) -> R<Ex> {
+    pub(super) fn call(&mut self, f: &'a Expr, args: &'a [Expr], span: Span) -> LowerResult<ExprResult> {
         match &f.kind {
             ExprKind::Name(p) => self.call_name(p, args, span),
             ExprKind::Member { base, arrow, member } => {
@@ -53,7 +53,7 @@ impl<'a> Lower<'a> {
             }
             ExprKind::TypeMember(t, seg) => match self.resolve_type(t)?.ty {
                 Ty::Struct(id) => self.call_static(id, seg, args, span),
-                t => fail(Kind::Type, span, format!("`{}` has no members", self.type_name(&t))),
+                t => fail(ErrorKind::Type, span, format!("`{}` has no members", self.type_name(&t))),
             },
             _ => {
                 let callee = self.expr(f)?;
@@ -63,7 +63,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Calls a lambda or an object with `operator()`.
-    fn call_object(&mut self, callee: Ex, args: &'a [Expr], span: Span) -> R<Ex> {
+    fn call_object(&mut self, callee: ExprResult, args: &'a [Expr], span: Span) -> LowerResult<ExprResult> {
         match callee.ty().clone() {
             Ty::Lambda(id) => {
                 let args = self.arguments(args)?;
@@ -71,23 +71,23 @@ impl<'a> Lower<'a> {
             }
             Ty::Struct(id) => self.method_call(callee, id, "operator()", None, args, span),
             Ty::Error => Err(Fail::Reported),
-            t => fail(Kind::Call, span, format!("`{}` cannot be called", self.type_name(&t))),
+            t => fail(ErrorKind::Call, span, format!("`{}` cannot be called", self.type_name(&t))),
         }
     }
 
-    fn call_name(&mut self, p: &'a Path, args: &'a [Expr], span: Span) -> R<Ex> {
+    fn call_name(&mut self, p: &'a Path, args: &'a [Expr], span: Span) -> LowerResult<ExprResult> {
         let seg = p.last();
         let n = p.segments.len();
         if n == 1 {
             match self.scope.lookup(&seg.name) {
-                Some((Entity::Object(lv), _)) => return self.call_object(Ex::L(lv), args, span),
+                Some((Entity::Object(lv), _)) => return self.call_object(ExprResult::Object(lv), args, span),
                 Some((Entity::Field, _)) => {
                     let x = self.name(p)?;
                     return self.call_object(x, args, span);
                 }
                 Some((Entity::Type(_) | Entity::Alias(_) | Entity::Struct(_), _)) => {
                     let ty = self.resolve_path(p)?.ty;
-                    return Ok(Ex::R(self.construct(&ty, args, false, span)?));
+                    return Ok(ExprResult::Value(self.construct(&ty, args, false, span)?));
                 }
                 _ => {}
             }
@@ -97,7 +97,7 @@ impl<'a> Lower<'a> {
         } else {
             if &*p.segments[n - 2].name == "numeric_limits" {
                 let targs = p.segments[n - 2].args.as_deref().unwrap_or(&[]);
-                return Ok(Ex::R(self.numeric_limit(targs, seg, span)?));
+                return Ok(ExprResult::Value(self.numeric_limit(targs, seg, span)?));
             }
             if let Some(Ty::Struct(id)) = self.path_type(&p.segments[..n - 1])? {
                 return self.call_static(id, seg, args, span);
@@ -108,14 +108,19 @@ impl<'a> Lower<'a> {
             || crate::front::types::is_builtin_type(&seg.name);
         if is_type {
             let ty = self.resolve_path(p)?.ty;
-            return Ok(Ex::R(self.construct(&ty, args, false, span)?));
+            return Ok(ExprResult::Value(self.construct(&ty, args, false, span)?));
         }
         let args = self.arguments(args)?;
         self.call_function(p, args, span)
     }
 
     /// A member function called by its bare name from another one.
-    fn call_sibling(&mut self, seg: &'a Segment, args: &'a [Expr], span: Span) -> R<Option<Ex>> {
+    fn call_sibling(
+        &mut self,
+        seg: &'a Segment,
+        args: &'a [Expr],
+        span: Span,
+    ) -> LowerResult<Option<ExprResult>> {
         let mut at = Some(self.scope.clone());
         while let Some(scope) = at {
             if let Some(id) = scope.of_struct
@@ -124,7 +129,7 @@ impl<'a> Lower<'a> {
                 let this = self.frames.last().and_then(|f| f.this.clone());
                 if let Some(lv) = this {
                     return self
-                        .method_call(Ex::L(lv), id, &seg.name, seg.args.as_deref(), args, span)
+                        .method_call(ExprResult::Object(lv), id, &seg.name, seg.args.as_deref(), args, span)
                         .map(Some);
                 }
                 return self.call_static(id, seg, args, span).map(Some);
@@ -134,11 +139,17 @@ impl<'a> Lower<'a> {
         Ok(None)
     }
 
-    fn call_static(&mut self, id: StructId, seg: &'a Segment, args: &'a [Expr], span: Span) -> R<Ex> {
+    fn call_static(
+        &mut self,
+        id: StructId,
+        seg: &'a Segment,
+        args: &'a [Expr],
+        span: Span,
+    ) -> LowerResult<ExprResult> {
         let methods = self.find_methods(id, &seg.name);
         if methods.is_empty() {
             let text = format!("`{}` has no member function `{}`", self.struct_name(id), seg.name);
-            return fail(Kind::Name, seg.span, text);
+            return fail(ErrorKind::Name, seg.span, text);
         }
         let args = self.arguments(args)?;
         let decls: Vec<&'a FnDecl> = methods.iter().map(|(m, _, _)| *m).collect();
@@ -151,30 +162,30 @@ impl<'a> Lower<'a> {
     /// `object.name(args)`
     pub(super) fn method_call(
         &mut self,
-        base: Ex,
+        base: ExprResult,
         id: StructId,
         name: &str,
         targs: Option<&'a [TemplateArg]>,
         args: &'a [Expr],
         span: Span,
-    ) -> R<Ex> {
+    ) -> LowerResult<ExprResult> {
         let args = self.arguments(args)?;
         self.method_with(base, id, name, targs, args, span)
     }
 
     fn method_with(
         &mut self,
-        base: Ex,
+        base: ExprResult,
         id: StructId,
         name: &str,
         targs: Option<&'a [TemplateArg]>,
         args: Vec<Arg<'a>>,
         span: Span,
-    ) -> R<Ex> {
+    ) -> LowerResult<ExprResult> {
         let methods = self.find_methods(id, name);
         let Some((_, path, owner)) = methods.first().cloned() else {
             let text = format!("`{}` has no member function `{name}`", self.struct_name(id));
-            let mut d = Diagnostic::error(Kind::Name, span, text);
+            let mut d = Diagnostic::error(ErrorKind::Name, span, text);
             let decl = self.struct_info(id).decl;
             if let Some(n) = did_you_mean(name, decl.methods.iter().map(|m| &*m.name)) {
                 d = d.help(format!("did you mean `{n}`?"));
@@ -186,8 +197,8 @@ impl<'a> Lower<'a> {
         let (f, bound) = self.choose(name, &decls, targs, &args, &scope, span)?;
         let object = path.into_iter().try_fold(base, |at, i| self.part(at, i, span))?;
         let this = match object {
-            Ex::L(lv) => lv,
-            Ex::R(v) => {
+            ExprResult::Object(lv) => lv,
+            ExprResult::Value(v) => {
                 // A temporary may be changed by its own member functions.
                 let lv = self.temporary(&v.ty, "temporary", span)?;
                 self.store_init(&lv, &v, span)?;
@@ -198,8 +209,13 @@ impl<'a> Lower<'a> {
     }
 
     /// An overloaded operator, as a member or a free function; none if there is no such operator.
-    pub(super) fn operator_call(&mut self, name: &str, args: Vec<Ex>, span: Span) -> R<Option<Ex>> {
-        let mut rest: Vec<Arg<'a>> = args.iter().skip(1).map(|x| Arg::Ex(x.clone(), span)).collect();
+    pub(super) fn operator_call(
+        &mut self,
+        name: &str,
+        args: Vec<ExprResult>,
+        span: Span,
+    ) -> LowerResult<Option<ExprResult>> {
+        let mut rest: Vec<Arg<'a>> = args.iter().skip(1).map(|x| Arg::Value(x.clone(), span)).collect();
         if let Ty::Struct(id) = args[0].ty() {
             let id = *id;
             let methods = self.find_methods(id, name);
@@ -213,7 +229,7 @@ impl<'a> Lower<'a> {
             }
         }
         let Some(list) = self.globals.functions.get(name).cloned() else { return Ok(None) };
-        rest.insert(0, Arg::Ex(args[0].clone(), span));
+        rest.insert(0, Arg::Value(args[0].clone(), span));
         let root = self.root.clone();
         match self.choose(name, &list, None, &rest, &root, span) {
             Ok((f, targs)) => self.inline(f, targs, root, None, rest, span).map(Some),
@@ -222,7 +238,13 @@ impl<'a> Lower<'a> {
     }
 
     /// The conversion operator of a struct that gives the type, or the nearest arithmetic one.
-    pub(super) fn conversion_operator(&mut self, id: StructId, v: &Rv, to: &Ty, span: Span) -> R<Option<Rv>> {
+    pub(super) fn conversion_operator(
+        &mut self,
+        id: StructId,
+        v: &RValue,
+        to: &Ty,
+        span: Span,
+    ) -> LowerResult<Option<RValue>> {
         let mut best: Option<(Rank, &'a FnDecl, StructId)> = None;
         for (m, _, owner) in self.find_methods(id, "operator T") {
             let scope = self.struct_info(owner).scope.clone();
@@ -239,12 +261,12 @@ impl<'a> Lower<'a> {
         }
         let Some((_, m, owner)) = best else { return Ok(None) };
         let scope = self.struct_info(owner).scope.clone();
-        let x = self.inline(m, Vec::new(), scope, Some(Lv::value(v.clone())), Vec::new(), span)?;
+        let x = self.inline(m, Vec::new(), scope, Some(LValue::value(v.clone())), Vec::new(), span)?;
         self.rvalue_of(x, span).map(Some)
     }
 
     /// A free function, the user's or the library's.
-    fn call_function(&mut self, p: &'a Path, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+    fn call_function(&mut self, p: &'a Path, args: Vec<Arg<'a>>, span: Span) -> LowerResult<ExprResult> {
         let seg = p.last();
         let owner = (p.segments.len() > 1).then(|| &p.segments[p.segments.len() - 2].name);
         let library = owner.is_some_and(|o| matches!(&**o, "metal" | "fast" | "precise" | "simd"));
@@ -276,7 +298,7 @@ impl<'a> Lower<'a> {
         if builtin {
             return self.builtin_call(p, args, span);
         }
-        let mut d = Diagnostic::error(Kind::Name, seg.span, format!("unknown function `{}`", seg.name));
+        let mut d = Diagnostic::error(ErrorKind::Name, seg.span, format!("unknown function `{}`", seg.name));
         let globals = self.globals.clone();
         let mut names: Vec<&str> = globals.functions.keys().map(|n| &**n).collect();
         for n in builtins::names() {
@@ -291,21 +313,21 @@ impl<'a> Lower<'a> {
     // ---- inlining ----
 
     /// Checks depth, size and recursion before a call is inlined.
-    fn check_call(&mut self, f: &'a FnDecl, targs: &[TArg], args: &[Arg<'a>], span: Span) -> R<()> {
+    fn check_call(&mut self, f: &'a FnDecl, targs: &[TArg], args: &[Arg<'a>], span: Span) -> LowerResult<()> {
         self.inlined += 1;
         if self.inlined > MAX_INLINED {
             if std::mem::replace(&mut self.too_large, true) {
                 return Err(Fail::Reported);
             }
-            return fail(Kind::Limit, span, format!("the kernel inlines more than {MAX_INLINED} calls"));
+            return fail(ErrorKind::Limit, span, format!("the kernel inlines more than {MAX_INLINED} calls"));
         }
         let bindings = self.bindings(f, targs);
         let same = |g: &Frame<'a>| g.decl.is_some_and(|d| std::ptr::eq(d, f)) && g.bindings == bindings;
         let recursive = self.frames.iter().position(same);
         let known = !args.is_empty()
             && args.iter().all(|a| match a {
-                Arg::Ex(Ex::R(v), _) => v.is_const(),
-                Arg::Ex(Ex::L(Lv { place: Place::Value(v), .. }), _) => v.is_const(),
+                Arg::Value(ExprResult::Value(v), _) => v.is_const(),
+                Arg::Value(ExprResult::Object(LValue { storage: Storage::Value(v), .. }), _) => v.is_const(),
                 _ => false,
             });
         let template = f.template.is_some();
@@ -314,7 +336,7 @@ impl<'a> Lower<'a> {
                 let cycle: Vec<String> =
                     self.frames[first..].iter().map(|g| format!("`{}`", g.name)).collect();
                 let text = format!("recursion is not allowed: {} -> `{}`", cycle.join(" -> "), f.name);
-                fail(Kind::Limit, span, text)
+                fail(ErrorKind::Limit, span, text)
             }
             _ if self.frames.len() >= MAX_CALLS => {
                 let what = if template { "template recursion" } else { "compile-time recursion" };
@@ -322,9 +344,9 @@ impl<'a> Lower<'a> {
                 let text = if again {
                     format!("{what} of `{}` does not end", f.name)
                 } else {
-                    "calls nest too deeply".to_string()
+                    format!("calls nest too deeply; the limit is {MAX_CALLS}")
                 };
-                fail(Kind::Limit, span, text)
+                fail(ErrorKind::Limit, span, text)
             }
             _ => Ok(()),
         }
@@ -338,7 +360,7 @@ impl<'a> Lower<'a> {
         list.join(", ")
     }
 
-    fn open_frame(&mut self, f: &'a FnDecl, targs: &[TArg], this: Option<Lv>, span: Span) -> Frame<'a> {
+    fn open_frame(&mut self, f: &'a FnDecl, targs: &[TArg], this: Option<LValue>, span: Span) -> Frame<'a> {
         let bindings = self.bindings(f, targs);
         Frame {
             decl: Some(f),
@@ -365,17 +387,17 @@ impl<'a> Lower<'a> {
         f: &'a FnDecl,
         targs: Vec<TArg>,
         scope: Rc<Scope<'a>>,
-        this: Option<Lv>,
+        this: Option<LValue>,
         args: Vec<Arg<'a>>,
         span: Span,
-    ) -> R<Ex> {
+    ) -> LowerResult<ExprResult> {
         self.reached.insert(f as *const FnDecl as usize);
         self.check_call(f, &targs, &args, span)?;
         let f = self.definition(f);
         let Some(body) = &f.body else {
             let text = format!("`{}` is declared but never defined", f.name);
             return Err(Fail::Diag(Box::new(
-                Diagnostic::error(Kind::Name, span, text).note(f.span, "it is declared here"),
+                Diagnostic::error(ErrorKind::Name, span, text).note(f.span, "it is declared here"),
             )));
         };
         self.reached.insert(f as *const FnDecl as usize);
@@ -412,7 +434,7 @@ impl<'a> Lower<'a> {
         scope: Rc<Scope<'a>>,
         mut frame: Frame<'a>,
         args: Vec<Arg<'a>>,
-    ) -> R<Ex> {
+    ) -> LowerResult<ExprResult> {
         let outer = Scope::new(Some(scope));
         if let Some(params) = &f.template {
             bind(&outer, params, &targs);
@@ -429,7 +451,12 @@ impl<'a> Lower<'a> {
     }
 
     /// Lowers a body in a frame; gives what it returns.
-    fn run_body(&mut self, frame: Frame<'a>, scope: Rc<Scope<'a>>, body: &'a Block) -> R<Ex> {
+    fn run_body(
+        &mut self,
+        frame: Frame<'a>,
+        scope: Rc<Scope<'a>>,
+        body: &'a Block,
+    ) -> LowerResult<ExprResult> {
         let (name, span) = (frame.name.clone(), frame.call_span);
         let depth = self.frames.len();
         self.frames.push(frame);
@@ -444,17 +471,17 @@ impl<'a> Lower<'a> {
         if let Some(x) = frame.direct {
             return Ok(x);
         }
-        if let Some(place) = frame.ret_place {
-            return Ok(Ex::R(self.load(&place, span)?));
+        if let Some(storage) = frame.ret_place {
+            return Ok(ExprResult::Value(self.load(&storage, span)?));
         }
         match frame.ret_ty {
-            None | Some(Ty::Void) => Ok(Ex::R(Rv::void())),
+            None | Some(Ty::Void) => Ok(ExprResult::Value(RValue::void())),
             Some(ty) => {
                 if fell_off && !self.sink.has_errors() {
-                    self.warn(Kind::Type, span, format!("`{name}` ends without returning a value"));
+                    self.warn(ErrorKind::Type, span, format!("`{name}` ends without returning a value"));
                 }
                 let v = self.zero(&ty, span)?;
-                Ok(Ex::R(v))
+                Ok(ExprResult::Value(v))
             }
         }
     }
@@ -467,7 +494,7 @@ impl<'a> Lower<'a> {
         frame: &mut Frame<'a>,
         args: Vec<Arg<'a>>,
         span: Span,
-    ) -> R<()> {
+    ) -> LowerResult<()> {
         let mut args = args.into_iter();
         for p in params {
             let r = self.in_scope(scope, |l| l.resolve_type(&p.ty))?;
@@ -476,11 +503,13 @@ impl<'a> Lower<'a> {
                 (None, Some(d)) => {
                     let x = self.in_scope(scope, |l| l.argument(d))?;
                     match x {
-                        Arg::Ex(x, _) => Arg::Ex(x, span),
+                        Arg::Value(x, _) => Arg::Value(x, span),
                         list => list,
                     }
                 }
-                (None, None) => return fail(Kind::Call, span, format!("argument `{}` is missing", p.name)),
+                (None, None) => {
+                    return fail(ErrorKind::Call, span, format!("argument `{}` is missing", p.name));
+                }
             };
             let lv = self.bind_param(p, &r, arg, frame)?;
             if !p.name.is_empty() {
@@ -496,30 +525,31 @@ impl<'a> Lower<'a> {
         r: &types::Resolved,
         arg: Arg<'a>,
         frame: &Frame<'a>,
-    ) -> R<Lv> {
+    ) -> LowerResult<LValue> {
         let (x, span) = match arg {
-            Arg::Ex(x, span) => (x, span),
-            Arg::List(e) => (Ex::R(self.init_value(&r.ty, e)?), e.span),
+            Arg::Value(x, span) => (x, span),
+            Arg::List(e) => (ExprResult::Value(self.init_value(&r.ty, e)?), e.span),
         };
         if r.is_ref
-            && let Ex::L(lv) = &x
+            && let ExprResult::Object(lv) = &x
         {
             let fits = r.auto || lv.ty == r.ty || lv.ty.decayed() == r.ty.decayed();
             if fits {
-                return Ok(Lv { is_const: lv.is_const || r.is_const, ..lv.clone() });
+                return Ok(LValue { is_const: lv.is_const || r.is_const, ..lv.clone() });
             }
             if !r.is_const {
                 let (want, found) = (self.type_name(&r.ty), self.type_name(&lv.ty));
                 let text = format!("expected a reference to `{want}`, found `{found}`");
                 return Err(Fail::Diag(Box::new(
-                    Diagnostic::error(Kind::Type, span, text).note(p.span, "the parameter is declared here"),
+                    Diagnostic::error(ErrorKind::Type, span, text)
+                        .note(p.span, "the parameter is declared here"),
                 )));
             }
         }
         let ty = if r.auto { None } else { Some(self.param_type(r, &p.ty)) };
         let v = match (x, &ty) {
             // Structs and arrays by value are copied whole.
-            (Ex::L(lv), Some(t)) if lv.ty == *t => self.load(&lv, span)?,
+            (ExprResult::Object(lv), Some(t)) if lv.ty == *t => self.load(&lv, span)?,
             (x, Some(t)) => {
                 let v = self.rvalue_of(x, span)?;
                 self.convert(v, t, false, span)?
@@ -527,11 +557,11 @@ impl<'a> Lower<'a> {
             (x, None) => self.rvalue_of(x, span)?,
         };
         let assigned =
-            writes(frame.assigned, &p.name, &v.ty) || self.storage_of(p.id) > value::Storage::Value;
+            writes(frame.assigned, &p.name, &v.ty) || self.storage_of(p.id) > value::StorageClass::Value;
         if !assigned && !self.needs_memory(&v.ty) {
-            return Ok(Lv {
+            return Ok(LValue {
                 ty: v.ty.clone(),
-                place: Place::Value(v),
+                storage: Storage::Value(v),
                 is_const: r.is_const,
                 decl: Some(p.id),
             });
@@ -544,8 +574,8 @@ impl<'a> Lower<'a> {
 
     /// An assigned parameter is a variable; this is known before the walk and needs no repetition.
     fn escalate_quietly(&mut self, id: DeclId) {
-        let slot = self.storage.entry(id).or_insert(value::Storage::Var);
-        *slot = (*slot).max(value::Storage::Var);
+        let slot = self.storage.entry(id).or_insert(value::StorageClass::Var);
+        *slot = (*slot).max(value::StorageClass::Var);
     }
 
     /// Inlines a constructor on the object `this`; gives the object's value.
@@ -555,10 +585,10 @@ impl<'a> Lower<'a> {
         f: &'a FnDecl,
         targs: Vec<TArg>,
         scope: Rc<Scope<'a>>,
-        this: Lv,
+        this: LValue,
         args: Vec<Arg<'a>>,
         span: Span,
-    ) -> R<Rv> {
+    ) -> LowerResult<RValue> {
         self.check_call(f, &targs, &args, span)?;
         self.enter(span)?;
         let saved = self.scope.clone();
@@ -590,17 +620,17 @@ impl<'a> Lower<'a> {
         self.load(&this, span)
     }
 
-    fn call_lambda(&mut self, id: u32, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+    fn call_lambda(&mut self, id: u32, args: Vec<Arg<'a>>, span: Span) -> LowerResult<ExprResult> {
         let info = &self.lambdas[id as usize];
         let (lambda, scope, this) = (info.lambda, info.scope.clone(), info.this.clone());
         let assigned = info.assigned;
         if self.frames.len() >= MAX_CALLS {
-            return fail(Kind::Limit, span, "calls nest too deeply");
+            return fail(ErrorKind::Limit, span, format!("calls nest too deeply; the limit is {MAX_CALLS}"));
         }
         let required = lambda.params.iter().filter(|p| p.default.is_none()).count();
         if args.len() < required || args.len() > lambda.params.len() {
             let text = format!("the lambda takes {} argument(s), {} given", lambda.params.len(), args.len());
-            return fail(Kind::Call, span, text);
+            return fail(ErrorKind::Call, span, text);
         }
         self.enter(span)?;
         let mut frame = Frame {

@@ -1,6 +1,6 @@
 //! Arithmetic on compile-time constants, with the wrapping and rounding of the IR.
 
-use super::value::Cv;
+use super::value::ConstValue;
 use crate::front::ast::BinOp;
 use crate::ir::Scalar;
 
@@ -29,17 +29,17 @@ pub(crate) fn round(v: f64, s: Scalar) -> f64 {
 }
 
 /// Value conversion: float to integer truncates and saturates, NaN gives 0.
-pub(crate) fn convert(v: Cv, from: Scalar, to: Scalar) -> Cv {
+pub(crate) fn convert(v: ConstValue, from: Scalar, to: Scalar) -> ConstValue {
     match v {
-        Cv::I(i) if to.is_float() => Cv::F(match (from, to) {
+        ConstValue::Int(i) if to.is_float() => ConstValue::Float(match (from, to) {
             (Scalar::U64, Scalar::F32) => f64::from(i as u64 as f32),
             (_, Scalar::F32) => f64::from(i as f32),
             (Scalar::U64, _) => round(i as u64 as f64, to),
             _ => round(i as f64, to),
         }),
-        Cv::I(i) => Cv::I(wrap(i, to)),
-        Cv::F(f) if to.is_float() => Cv::F(round(f, to)),
-        Cv::F(f) => Cv::I(match to {
+        ConstValue::Int(i) => ConstValue::Int(wrap(i, to)),
+        ConstValue::Float(f) if to.is_float() => ConstValue::Float(round(f, to)),
+        ConstValue::Float(f) => ConstValue::Int(match to {
             Scalar::Bool => i64::from(f != 0.0),
             Scalar::I8 => i64::from(f as i8),
             Scalar::I16 => i64::from(f as i16),
@@ -54,14 +54,14 @@ pub(crate) fn convert(v: Cv, from: Scalar, to: Scalar) -> Cv {
 }
 
 /// The bits of a constant in the low bits of a word, as the IR wants them.
-pub(crate) fn bits(v: Cv, s: Scalar) -> u64 {
+pub(crate) fn bits(v: ConstValue, s: Scalar) -> u64 {
     match v {
-        Cv::I(i) if s.is_float() => bits(Cv::F(i as f64), s),
-        Cv::I(i) => match s.bits() {
+        ConstValue::Int(i) if s.is_float() => bits(ConstValue::Float(i as f64), s),
+        ConstValue::Int(i) => match s.bits() {
             64 => i as u64,
             n => (i as u64) & ((1u64 << n) - 1),
         },
-        Cv::F(f) => match s {
+        ConstValue::Float(f) => match s {
             Scalar::F16 => u64::from(half::f16::from_f64(f).to_bits()),
             Scalar::BF16 => u64::from(half::bf16::from_f64(f).to_bits()),
             Scalar::F64 => f.to_bits(),
@@ -71,19 +71,19 @@ pub(crate) fn bits(v: Cv, s: Scalar) -> u64 {
 }
 
 /// The constant with these bits.
-pub(crate) fn from_bits(bits: u64, s: Scalar) -> Cv {
+pub(crate) fn from_bits(bits: u64, s: Scalar) -> ConstValue {
     match s {
-        Scalar::F16 => Cv::F(half::f16::from_bits(bits as u16).to_f64()),
-        Scalar::BF16 => Cv::F(half::bf16::from_bits(bits as u16).to_f64()),
-        Scalar::F32 => Cv::F(f64::from(f32::from_bits(bits as u32))),
-        Scalar::F64 => Cv::F(f64::from_bits(bits)),
-        _ => Cv::I(wrap(bits as i64, s)),
+        Scalar::F16 => ConstValue::Float(half::f16::from_bits(bits as u16).to_f64()),
+        Scalar::BF16 => ConstValue::Float(half::bf16::from_bits(bits as u16).to_f64()),
+        Scalar::F32 => ConstValue::Float(f64::from(f32::from_bits(bits as u32))),
+        Scalar::F64 => ConstValue::Float(f64::from_bits(bits)),
+        _ => ConstValue::Int(wrap(bits as i64, s)),
     }
 }
 
 /// `a op b`, both of type `s`; none where it is undefined (division by zero).
-pub(crate) fn binary(op: BinOp, a: Cv, b: Cv, s: Scalar) -> Option<Cv> {
-    if let (Cv::F(x), Cv::F(y)) = (a, b) {
+pub(crate) fn binary(op: BinOp, a: ConstValue, b: ConstValue, s: Scalar) -> Option<ConstValue> {
+    if let (ConstValue::Float(x), ConstValue::Float(y)) = (a, b) {
         // Sums, products and quotients of floats are exact enough in f64 to round once to any narrower type.
         let v = match op {
             BinOp::Add => x + y,
@@ -92,9 +92,9 @@ pub(crate) fn binary(op: BinOp, a: Cv, b: Cv, s: Scalar) -> Option<Cv> {
             BinOp::Div => x / y,
             _ => return compare(op, x.partial_cmp(&y)),
         };
-        return Some(Cv::F(round(v, s)));
+        return Some(ConstValue::Float(round(v, s)));
     }
-    let (Cv::I(x), Cv::I(y)) = (a, b) else { return None };
+    let (ConstValue::Int(x), ConstValue::Int(y)) = (a, b) else { return None };
     let unsigned = s.is_unsigned_int();
     let shift = (y as u32) & (s.bits() - 1);
     let v = match op {
@@ -119,10 +119,10 @@ pub(crate) fn binary(op: BinOp, a: Cv, b: Cv, s: Scalar) -> Option<Cv> {
             return compare(op, Some(order));
         }
     };
-    Some(Cv::I(wrap(v, s)))
+    Some(ConstValue::Int(wrap(v, s)))
 }
 
-fn compare(op: BinOp, order: Option<std::cmp::Ordering>) -> Option<Cv> {
+fn compare(op: BinOp, order: Option<std::cmp::Ordering>) -> Option<ConstValue> {
     use std::cmp::Ordering::*;
     let v = match op {
         BinOp::Eq => order == Some(Equal),
@@ -133,5 +133,5 @@ fn compare(op: BinOp, order: Option<std::cmp::Ordering>) -> Option<Cv> {
         BinOp::Ge => matches!(order, Some(Greater | Equal)),
         _ => return None,
     };
-    Some(Cv::I(i64::from(v)))
+    Some(ConstValue::Int(i64::from(v)))
 }

@@ -1,6 +1,6 @@
 //! Control flow: regions of the IR, and which statements return.
 
-use super::value::Lv;
+use super::value::LValue;
 use super::*;
 use crate::ir::{UnaryOp, ValueId};
 
@@ -88,12 +88,12 @@ impl<'a> Lower<'a> {
     }
 
     /// `return`
-    pub(super) fn return_stmt(&mut self, value: Option<&'a Expr>, span: Span) -> R<()> {
+    pub(super) fn return_stmt(&mut self, value: Option<&'a Expr>, span: Span) -> LowerResult<()> {
         let Some(frame) = self.frames.last() else { return Err(Fail::Reported) };
         if frame.is_entry {
             if let Some(e) = value {
                 self.rvalue(e)?;
-                return fail(Kind::Type, e.span, "a kernel returns no value");
+                return fail(ErrorKind::Type, e.span, "a kernel returns no value");
             }
             self.at(span);
             self.b.return_();
@@ -106,12 +106,12 @@ impl<'a> Lower<'a> {
             (None, None | Some(Ty::Void)) => None,
             (None, Some(t)) => {
                 let text = format!("expected a value of type `{}` to return", self.type_name(t));
-                return fail(Kind::Type, span, text);
+                return fail(ErrorKind::Type, span, text);
             }
             (Some(e), Some(Ty::Void)) => {
                 let x = self.expr(e)?;
                 if *x.ty() != Ty::Void {
-                    return fail(Kind::Type, e.span, "a `void` function returns no value");
+                    return fail(ErrorKind::Type, e.span, "a `void` function returns no value");
                 }
                 None
             }
@@ -119,29 +119,29 @@ impl<'a> Lower<'a> {
                 let x = self.expr(e)?;
                 if !at_top {
                     let text = "a reference can only be returned at the end of a function";
-                    return fail(Kind::Unsupported, span, text);
+                    return fail(ErrorKind::Unsupported, span, text);
                 }
                 Some(x)
             }
-            (Some(e), Some(t)) => Some(Ex::R(self.init_value(t, e)?)),
+            (Some(e), Some(t)) => Some(ExprResult::Value(self.init_value(t, e)?)),
             (Some(e), None) => {
                 let v = self.rvalue(e)?;
-                Some(Ex::R(v))
+                Some(ExprResult::Value(v))
             }
         };
         self.at(span);
         if at_top {
             if let Some(f) = self.frames.last_mut() {
-                f.direct = Some(result.unwrap_or(Ex::R(value::Rv::void())));
+                f.direct = Some(result.unwrap_or(ExprResult::Value(value::RValue::void())));
             }
             self.dead = true;
             return Ok(());
         }
         if let Some(x) = result {
             let v = self.rvalue_of(x, span)?;
-            let place = self.return_place(&v.ty.clone(), span)?;
-            let v = self.convert(v, &place.ty, false, span)?;
-            self.store_init(&place, &v, span)?;
+            let storage = self.return_place(&v.ty.clone(), span)?;
+            let v = self.convert(v, &storage.ty, false, span)?;
+            self.store_init(&storage, &v, span)?;
         }
         if let Some(flag) = flag {
             let yes = self.b.bool(true);
@@ -155,23 +155,23 @@ impl<'a> Lower<'a> {
     }
 
     /// Where the results of a function with several returns meet.
-    fn return_place(&mut self, ty: &Ty, span: Span) -> R<Lv> {
+    fn return_place(&mut self, ty: &Ty, span: Span) -> LowerResult<LValue> {
         if let Some(p) = self.frames.last().and_then(|f| f.ret_place.clone()) {
             return Ok(p);
         }
         if *ty == Ty::Void {
-            return Ok(Lv::value(value::Rv::void()));
+            return Ok(LValue::value(value::RValue::void()));
         }
-        let place = self.temporary(ty, "result", span)?;
+        let storage = self.temporary(ty, "result", span)?;
         if let Some(f) = self.frames.last_mut() {
-            f.ret_place = Some(place.clone());
+            f.ret_place = Some(storage.clone());
             f.ret_ty.get_or_insert_with(|| ty.clone());
         }
-        Ok(place)
+        Ok(storage)
     }
 
     /// `break` or `continue`
-    pub(super) fn jump(&mut self, is_break: bool, span: Span) -> R<()> {
+    pub(super) fn jump(&mut self, is_break: bool, span: Span) -> LowerResult<()> {
         if self.const_mode > 0 && self.const_loops > 0 {
             self.const_jump = Some(is_break);
             self.dead = true;
@@ -179,13 +179,13 @@ impl<'a> Lower<'a> {
         }
         if !self.in_loop() {
             let word = if is_break { "break" } else { "continue" };
-            return fail(Kind::Syntax, span, format!("`{word}` outside of a loop"));
+            return fail(ErrorKind::Syntax, span, format!("`{word}` outside of a loop"));
         }
         self.at(span);
         match self.ctl.last() {
             Some(Ctl::Switch { continue_flag }) if !is_break => {
                 let Some(flag) = *continue_flag else {
-                    return fail(Kind::Syntax, span, "`continue` outside of a loop");
+                    return fail(ErrorKind::Syntax, span, "`continue` outside of a loop");
                 };
                 let yes = self.b.bool(true);
                 self.b.set(flag, yes);

@@ -1,6 +1,6 @@
 //! Conversions between types, implicit and explicit.
 
-use super::value::{Cv, Ex, Rv, Val};
+use super::value::{ConstValue, ExprResult, RValue, ValueRepr};
 use super::*;
 use crate::front::types::Pointer;
 use crate::ir::{CmpOp, Scalar, Space, Type};
@@ -43,14 +43,14 @@ impl<'a> Lower<'a> {
     }
 
     /// Converts a value to a type; `explicit` allows what only a cast may do.
-    pub(super) fn convert(&mut self, v: Rv, to: &Ty, explicit: bool, span: Span) -> R<Rv> {
+    pub(super) fn convert(&mut self, v: RValue, to: &Ty, explicit: bool, span: Span) -> LowerResult<RValue> {
         let to = to.decayed();
         if v.ty == to {
             return Ok(v);
         }
         match (&v.ty, &to) {
             (Ty::Error, _) | (_, Ty::Error) => return Err(Fail::Reported),
-            (_, Ty::Void) if explicit => return Ok(Rv::void()),
+            (_, Ty::Void) if explicit => return Ok(RValue::void()),
             (Ty::Scalar(_) | Ty::Enum(..), Ty::Scalar(s)) => return Ok(self.convert_scalar(v, *s)),
             (Ty::Scalar(_) | Ty::Enum(..), Ty::Enum(_, s)) if explicit => {
                 let mut out = self.convert_scalar(v, *s);
@@ -64,9 +64,9 @@ impl<'a> Lower<'a> {
             (Ty::Vector(_, n), Ty::Vector(s, m)) if n == m && explicit => {
                 return Ok(self.convert_scalar(v, *s));
             }
-            (Ty::Null, Ty::Pointer(_)) => return Ok(Rv { ty: to, val: Val::Null }),
+            (Ty::Null, Ty::Pointer(_)) => return Ok(RValue { ty: to, val: ValueRepr::Null }),
             (Ty::Scalar(_), Ty::Pointer(_)) if v.as_int() == Some(0) => {
-                return Ok(Rv { ty: to, val: Val::Null });
+                return Ok(RValue { ty: to, val: ValueRepr::Null });
             }
             (Ty::Pointer(a), Ty::Pointer(b)) => {
                 let (a, b) = (a.clone(), b.clone());
@@ -77,7 +77,7 @@ impl<'a> Lower<'a> {
                 let Type::Ptr(space) = self.b.ty(id) else { return Err(Fail::Reported) };
                 let null = self.b.null(space);
                 let ne = self.b.compare(CmpOp::Ne, id, null);
-                return Ok(Rv::ir(Ty::BOOL, ne));
+                return Ok(RValue::ir(Ty::BOOL, ne));
             }
             (Ty::Struct(from), _) if to.is_arithmetic() => {
                 if let Some(r) = self.conversion_operator(*from, &v, &to, span)? {
@@ -85,16 +85,16 @@ impl<'a> Lower<'a> {
                 }
             }
             (_, Ty::Struct(id)) if self.has_converting_constructor(*id) => {
-                return self.construct_struct(*id, vec![Ex::R(v)], span);
+                return self.construct_struct(*id, vec![ExprResult::Value(v)], span);
             }
             (Ty::Pointer(_), Ty::Scalar(s)) if s.is_int() => {
-                return fail(Kind::Unsupported, span, "pointers cannot be converted to integers here");
+                return fail(ErrorKind::Unsupported, span, "pointers cannot be converted to integers here");
             }
             _ => {}
         }
         let convertible = v.ty.is_vector() && v.ty.lanes() == to.lanes() && !explicit;
         let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
-        let mut d = Diagnostic::error(Kind::Type, span, format!("expected `{to}`, found `{from}`"));
+        let mut d = Diagnostic::error(ErrorKind::Type, span, format!("expected `{to}`, found `{from}`"));
         if convertible {
             d = d.help(format!("vectors convert explicitly: write `{to}(...)`"));
         }
@@ -103,18 +103,18 @@ impl<'a> Lower<'a> {
 
     fn convert_pointer(
         &mut self,
-        v: Rv,
+        v: RValue,
         a: &Rc<Pointer>,
         b: &Rc<Pointer>,
         explicit: bool,
         span: Span,
-    ) -> R<Rv> {
+    ) -> LowerResult<RValue> {
         let space = b.space.or(a.space);
         let to = Ty::pointer(b.pointee.clone(), space, b.is_const);
         if a.space.is_some() && b.space.is_some() && a.space != b.space {
             let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
             let text = format!("expected `{to}`, found `{from}`: the address spaces differ");
-            let mut d = Diagnostic::error(Kind::Type, span, text);
+            let mut d = Diagnostic::error(ErrorKind::Type, span, text);
             if (a.space, b.space) == (Some(Space::Constant), Some(Space::Device)) {
                 d = d.help("inputs with fewer than 8 elements are in constant memory; `auto` takes either");
             }
@@ -125,7 +125,7 @@ impl<'a> Lower<'a> {
                 a.pointee == b.pointee || b.pointee == Ty::Void || is_storage_twin(&a.pointee, &b.pointee);
             if !same {
                 let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
-                let d = Diagnostic::error(Kind::Type, span, format!("expected `{to}`, found `{from}`"))
+                let d = Diagnostic::error(ErrorKind::Type, span, format!("expected `{to}`, found `{from}`"))
                     .help("pointers to different types convert with a cast");
                 return Err(Fail::Diag(Box::new(d)));
             }
@@ -133,63 +133,63 @@ impl<'a> Lower<'a> {
             if a.is_const && !b.is_const && space != Some(Space::Constant) {
                 let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
                 let text = format!("expected `{to}`, found `{from}`: `const` would be lost");
-                return fail(Kind::Type, span, text);
+                return fail(ErrorKind::Type, span, text);
             }
         }
-        Ok(Rv { ty: to, val: v.val })
+        Ok(RValue { ty: to, val: v.val })
     }
 
     /// Scalars, enumerations and vectors: each component converted by value.
-    pub(super) fn convert_scalar(&mut self, v: Rv, s: Scalar) -> Rv {
+    pub(super) fn convert_scalar(&mut self, v: RValue, s: Scalar) -> RValue {
         let ty = Ty::of(s, v.ty.lanes());
         let Some(from) = v.ty.scalar() else { return v };
         match &v.val {
-            Val::Const(c) => {
-                let c: Vec<Cv> = c.iter().map(|x| consts::convert(*x, from, s)).collect();
-                Rv { ty, val: Val::Const(c.into()) }
+            ValueRepr::Const(c) => {
+                let c: Vec<ConstValue> = c.iter().map(|x| consts::convert(*x, from, s)).collect();
+                RValue { ty, val: ValueRepr::Const(c.into()) }
             }
             _ => {
                 let id = self.ir(&v);
                 let id = self.b.convert(id, s);
-                Rv::ir(ty, id)
+                RValue::ir(ty, id)
             }
         }
     }
 
-    pub(super) fn splat(&mut self, v: &Rv, n: u8) -> Rv {
+    pub(super) fn splat(&mut self, v: &RValue, n: u8) -> RValue {
         if n == 1 {
             return v.clone();
         }
         let s = v.ty.scalar().unwrap_or(Scalar::F32);
         match v.as_const() {
-            Some(c) => Rv { ty: Ty::of(s, n), val: Val::Const(vec![c; usize::from(n)].into()) },
+            Some(c) => RValue { ty: Ty::of(s, n), val: ValueRepr::Const(vec![c; usize::from(n)].into()) },
             None => {
                 let id = self.ir(v);
                 let id = self.b.splat(id, n);
-                Rv::ir(Ty::of(s, n), id)
+                RValue::ir(Ty::of(s, n), id)
             }
         }
     }
 
     /// A condition: anything that converts to `bool`.
-    pub(super) fn truth(&mut self, v: Rv, span: Span) -> R<Rv> {
+    pub(super) fn truth(&mut self, v: RValue, span: Span) -> LowerResult<RValue> {
         if v.ty.is_vector() {
             let text = format!("a condition must be a scalar, found `{}`", self.type_name(&v.ty));
-            let d = Diagnostic::error(Kind::Type, span, text).help("use `all(...)` or `any(...)`");
+            let d = Diagnostic::error(ErrorKind::Type, span, text).help("use `all(...)` or `any(...)`");
             return Err(Fail::Diag(Box::new(d)));
         }
         self.convert(v, &Ty::BOOL, false, span)
     }
 
     /// The bits of a value as another type of the same size.
-    pub(super) fn bitcast(&mut self, v: Rv, to: &Ty, span: Span) -> R<Rv> {
+    pub(super) fn bitcast(&mut self, v: RValue, to: &Ty, span: Span) -> LowerResult<RValue> {
         let to = to.decayed();
         if v.ty == to {
             return Ok(v);
         }
         let (Some(from_ir), Some(to_ir)) = (v.ty.ir(), to.ir()) else {
             let (from, to) = (self.type_name(&v.ty), self.type_name(&to));
-            return fail(Kind::Type, span, format!("the bits of `{from}` cannot be read as `{to}`"));
+            return fail(ErrorKind::Type, span, format!("the bits of `{from}` cannot be read as `{to}`"));
         };
         // A 3-vector has the size of a 4-vector in memory, but only three components to reinterpret.
         if from_ir.is_ptr() || to_ir.is_ptr() || from_ir.size() != to_ir.size() {
@@ -199,15 +199,15 @@ impl<'a> Lower<'a> {
                 from_ir.size(),
                 to_ir.size()
             );
-            return fail(Kind::Type, span, text);
+            return fail(ErrorKind::Type, span, text);
         }
         if let (Some(c), Some(a), Ty::Scalar(b)) = (v.as_const(), v.ty.scalar(), &to) {
             let c = consts::from_bits(consts::bits(c, a), *b);
-            return Ok(Rv { ty: to, val: Val::Const(Rc::new([c])) });
+            return Ok(RValue { ty: to, val: ValueRepr::Const(Rc::new([c])) });
         }
         let id = self.ir(&v);
         let id = self.b.bitcast(id, to_ir);
-        Ok(Rv::ir(to, id))
+        Ok(RValue::ir(to, id))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::scope::Entity;
 use super::types::{bind, space_of};
-use super::value::{Lv, Place, Rv, Val};
+use super::value::{LValue, RValue, Storage, ValueRepr};
 use super::*;
 use crate::front::diag::did_you_mean;
 use crate::ir::{Access, Builtin, Kernel, Op, ParamKind, Scalar, Space, Type};
@@ -46,7 +46,7 @@ pub(crate) struct Body<'a> {
     pub block: &'a Block,
     pub assigned: &'a Assigned,
     pub params: &'a [EntryParam],
-    /// A place in the body's text, for errors without another.
+    /// The location of errors that have no other.
     pub span: Span,
 }
 
@@ -97,7 +97,7 @@ fn repeat<'a>(
         if failed {
             if !sink.has_errors() {
                 sink.push(Diagnostic::error(
-                    Kind::Limit,
+                    ErrorKind::Limit,
                     span,
                     "the kernel takes the address of too many variables",
                 ));
@@ -115,9 +115,9 @@ fn repeat<'a>(
                     || e.message.contains("memory")
                     || e.message.contains("grows")
                 {
-                    Kind::Limit
+                    ErrorKind::Limit
                 } else {
-                    Kind::Unsupported
+                    ErrorKind::Unsupported
                 };
                 let text =
                     format!("the kernel cannot be compiled: {} (line {}:{})", e.message, e.line, e.column);
@@ -186,8 +186,11 @@ pub(crate) fn lower_kernels(unit: &Unit, sources: &Sources, sink: &mut Sink) -> 
         let Item::Instantiation(i) = item else { continue };
         let seg = i.path.last();
         let Some(f) = functions().find(|f| f.name == seg.name && f.template.is_some() && f.is_kernel) else {
-            let mut d =
-                Diagnostic::error(Kind::Name, seg.span, format!("unknown kernel template `{}`", seg.name));
+            let mut d = Diagnostic::error(
+                ErrorKind::Name,
+                seg.span,
+                format!("unknown kernel template `{}`", seg.name),
+            );
             if let Some(n) = did_you_mean(&seg.name, functions().map(|f| &*f.name)) {
                 d = d.help(format!("did you mean `{n}`?"));
             }
@@ -284,15 +287,15 @@ impl<'a> Lower<'a> {
                     Err(_) => continue,
                 },
                 ParamSpec::Const(v, s) => {
-                    let mut lv = Lv::value(Rv::int(*s, *v));
+                    let mut lv = LValue::value(RValue::int(*s, *v));
                     lv.is_const = true;
                     lv
                 }
                 ParamSpec::Value(s) => {
                     let i = self.b.add_param(p.name.to_string(), ParamKind::Value(Type::Scalar(*s)));
                     let id = self.b.param(i);
-                    let v = Rv::ir(Ty::Scalar(*s), id);
-                    Lv { ty: v.ty.clone(), place: Place::Value(v), is_const: true, decl: Some(p.id) }
+                    let v = RValue::ir(Ty::Scalar(*s), id);
+                    LValue { ty: v.ty.clone(), storage: Storage::Value(v), is_const: true, decl: Some(p.id) }
                 }
                 ParamSpec::Attribute(what) => {
                     match self.attribute(*what, if what.has_axes() { 3 } else { 1 }, Scalar::U32) {
@@ -316,12 +319,13 @@ impl<'a> Lower<'a> {
                     let ptr = self.b.param_ptr(i);
                     let is_const = !*writable;
                     if *reference {
-                        let lv = Lv { ty, place: Place::Mem { ptr, space: *space }, is_const, decl: None };
-                        // One read serves all uses: nobody writes an input.
+                        let lv =
+                            LValue { ty, storage: Storage::Mem { ptr, space: *space }, is_const, decl: None };
+                        // One read serves all uses: inputs are not written.
                         match self.load(&lv, body.span) {
                             Ok(v) if *space == Space::Constant => {
                                 let ty = v.ty.clone();
-                                Lv { ty, place: Place::Value(v), is_const, decl: Some(p.id) }
+                                LValue { ty, storage: Storage::Value(v), is_const, decl: Some(p.id) }
                             }
                             _ => lv,
                         }
@@ -330,12 +334,12 @@ impl<'a> Lower<'a> {
                             (true, Ty::Scalar(s)) => Ty::Atomic(*s),
                             _ => ty,
                         };
-                        let v = Rv::ir(Ty::pointer(pointee, Some(*space), is_const), ptr);
+                        let v = RValue::ir(Ty::pointer(pointee, Some(*space), is_const), ptr);
                         self.entry_value(p, v)
                     }
                 }
             };
-            if self.storage_of(p.id) == value::Storage::Memory {
+            if self.storage_of(p.id) == value::StorageClass::Memory {
                 let (ty, name) = (lv.ty.clone(), p.name.clone());
                 let moved = self
                     .load(&lv, body.span)
@@ -353,20 +357,25 @@ impl<'a> Lower<'a> {
     }
 
     /// A parameter that the body assigns is a variable.
-    fn entry_value(&mut self, p: &EntryParam, v: Rv) -> Lv {
-        if self.storage_of(p.id) == value::Storage::Var
+    fn entry_value(&mut self, p: &EntryParam, v: RValue) -> LValue {
+        if self.storage_of(p.id) == value::StorageClass::Var
             && let Some(t) = v.ty.ir()
         {
             let id = self.ir(&v);
             let var = self.b.var(p.name.to_string(), t);
             self.b.set(var, id);
-            return Lv { ty: v.ty.clone(), place: Place::Var(var), is_const: false, decl: Some(p.id) };
+            return LValue {
+                ty: v.ty.clone(),
+                storage: Storage::Var(var),
+                is_const: false,
+                decl: Some(p.id),
+            };
         }
-        Lv { ty: v.ty.clone(), place: Place::Value(v), is_const: false, decl: Some(p.id) }
+        LValue { ty: v.ty.clone(), storage: Storage::Value(v), is_const: false, decl: Some(p.id) }
     }
 
     /// The value of a thread position as a scalar or vector.
-    fn attribute(&mut self, what: Builtin, lanes: u8, s: Scalar) -> R<Rv> {
+    fn attribute(&mut self, what: Builtin, lanes: u8, s: Scalar) -> LowerResult<RValue> {
         let mut parts = Vec::new();
         for axis in 0..lanes {
             let id = self.b.builtin(what, axis);
@@ -374,17 +383,17 @@ impl<'a> Lower<'a> {
             parts.push(id);
         }
         Ok(match parts.as_slice() {
-            [one] => Rv::ir(Ty::Scalar(s), *one),
-            many => Rv::ir(Ty::Vector(s, lanes), self.b.compose(many)),
+            [one] => RValue::ir(Ty::Scalar(s), *one),
+            many => RValue::ir(Ty::Vector(s, lanes), self.b.compose(many)),
         })
     }
 
     /// Parameters of a whole `kernel` function, bound by their attributes.
-    fn kernel_params(&mut self, f: &'a FnDecl) -> R<()> {
+    fn kernel_params(&mut self, f: &'a FnDecl) -> LowerResult<()> {
         if let Some(ret) = &f.ret
             && self.resolve_type(ret)?.ty != Ty::Void
         {
-            return fail(Kind::Type, ret.span, "a kernel returns `void`");
+            return fail(ErrorKind::Type, ret.span, "a kernel returns `void`");
         }
         // Buffers are numbered by `[[buffer(n)]]`; those without follow in order.
         let mut order: Vec<(u64, usize)> = Vec::new();
@@ -408,19 +417,19 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    fn kernel_param(&mut self, p: &'a ParamDecl, shared: u64) -> R<Lv> {
+    fn kernel_param(&mut self, p: &'a ParamDecl, shared: u64) -> LowerResult<LValue> {
         let r = self.resolve_type(&p.ty)?;
         if let Some(what) = p.attrs.iter().find_map(|a| attribute_builtin(&a.name)) {
             let (Some(s), n) = (r.ty.scalar(), r.ty.lanes()) else {
                 return fail(
-                    Kind::Type,
+                    ErrorKind::Type,
                     p.span,
                     "a thread position is an unsigned integer or a vector of them",
                 );
             };
             if !s.is_int() || (n > 1 && !what.has_axes()) {
                 return fail(
-                    Kind::Type,
+                    ErrorKind::Type,
                     p.span,
                     "a thread position is an unsigned integer or a vector of them",
                 );
@@ -431,7 +440,7 @@ impl<'a> Lower<'a> {
         }
         let unknown = p.attrs.iter().find(|a| !matches!(&*a.name, "buffer" | "threadgroup" | "maybe_unused"));
         if let Some(a) = unknown {
-            let mut d = Diagnostic::error(Kind::Name, a.span, format!("unknown attribute `{}`", a.name));
+            let mut d = Diagnostic::error(ErrorKind::Name, a.span, format!("unknown attribute `{}`", a.name));
             if let Some(n) = did_you_mean(&a.name, crate::custom::ATTRIBUTES.iter().map(|(n, _, _)| *n)) {
                 d = d.help(format!("did you mean `{n}`?"));
             }
@@ -445,18 +454,18 @@ impl<'a> Lower<'a> {
                 let name = self.type_name(t);
                 let text =
                     format!("parameter `{}` of type `{name}` needs an attribute, or to be a pointer", p.name);
-                return fail(Kind::Type, p.span, text);
+                return fail(ErrorKind::Type, p.span, text);
             }
         };
         let Some(space) = space.or(p.ty.quals.space.map(space_of)) else {
-            return fail(Kind::Type, p.span, format!("pointer `{}` needs an address space", p.name));
+            return fail(ErrorKind::Type, p.span, format!("pointer `{}` needs an address space", p.name));
         };
-        let place = match space {
+        let storage = match space {
             Space::Threadgroup => {
                 let size = 16 * 1024 / shared.max(1);
                 let ty = Ty::Array(Rc::new(Ty::Scalar(Scalar::U8)), size);
                 let lv = self.threadgroup_local(&p.name, p.id, &ty, p.span)?;
-                lv.place
+                lv.storage
             }
             Space::Device | Space::Constant => {
                 let writable = space == Space::Device && !is_const;
@@ -470,18 +479,18 @@ impl<'a> Lower<'a> {
                     t => t.ir().filter(|t| !t.is_ptr()).unwrap_or(Type::Scalar(Scalar::U8)),
                 };
                 let i = self.b.add_param(p.name.to_string(), ParamKind::Buffer { space, elem, access });
-                Place::Mem { ptr: self.b.param_ptr(i), space }
+                Storage::Mem { ptr: self.b.param_ptr(i), space }
             }
             Space::Thread => {
-                return fail(Kind::Type, p.span, "a kernel parameter cannot be in thread memory");
+                return fail(ErrorKind::Type, p.span, "a kernel parameter cannot be in thread memory");
             }
         };
-        let Place::Mem { ptr, space } = place else { return Err(Fail::Reported) };
+        let Storage::Mem { ptr, space } = storage else { return Err(Fail::Reported) };
         if is_ref {
             let is_const = is_const || space == Space::Constant;
-            return Ok(Lv { ty: pointee, place: Place::Mem { ptr, space }, is_const, decl: None });
+            return Ok(LValue { ty: pointee, storage: Storage::Mem { ptr, space }, is_const, decl: None });
         }
-        let v = Rv::ir(Ty::pointer(pointee, Some(space), is_const || space == Space::Constant), ptr);
+        let v = RValue::ir(Ty::pointer(pointee, Some(space), is_const || space == Space::Constant), ptr);
         let ty = v.ty.clone();
         self.make_local(&p.name, p.id, &ty, false, Some(v), p.span)
     }
@@ -518,8 +527,8 @@ impl<'a> Lower<'a> {
                 t => t.clone(),
             };
             let lv = match (r.auto, self.temporary(&ty, &p.name, p.span)) {
-                (false, Ok(lv)) => Lv { decl: Some(p.id), ..lv },
-                _ => Lv::value(Rv { ty: Ty::Error, val: Val::Void }),
+                (false, Ok(lv)) => LValue { decl: Some(p.id), ..lv },
+                _ => LValue::value(RValue { ty: Ty::Error, val: ValueRepr::Void }),
             };
             scope.insert(&p.name, Entity::Object(lv));
         }

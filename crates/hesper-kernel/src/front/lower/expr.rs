@@ -1,7 +1,7 @@
 //! Expressions.
 
 use super::scope::Entity;
-use super::value::{Cv, Ex, Lv, Place, Rv, Val};
+use super::value::{ConstValue, ExprResult, LValue, RValue, Storage, ValueRepr};
 use super::*;
 use crate::front::diag::did_you_mean;
 use crate::front::lexer::{FloatSuffix, IntSuffix};
@@ -9,7 +9,7 @@ use crate::ir::{Scalar, Space};
 
 impl<'a> Lower<'a> {
     /// Lowers an expression to an object or value.
-    pub(super) fn expr(&mut self, e: &'a Expr) -> R<Ex> {
+    pub(super) fn expr(&mut self, e: &'a Expr) -> LowerResult<ExprResult> {
         self.enter(e.span)?;
         let r = self.expr_inner(e);
         self.leave();
@@ -17,18 +17,18 @@ impl<'a> Lower<'a> {
     }
 
     /// The value of an expression; arrays become pointers.
-    pub(super) fn rvalue(&mut self, e: &'a Expr) -> R<Rv> {
+    pub(super) fn rvalue(&mut self, e: &'a Expr) -> LowerResult<RValue> {
         let x = self.expr(e)?;
         self.rvalue_of(x, e.span)
     }
 
     /// The type of an expression, without its effects being kept apart: `decltype`, `sizeof`.
-    pub(super) fn expr_type(&mut self, e: &'a Expr) -> R<Ty> {
+    pub(super) fn expr_type(&mut self, e: &'a Expr) -> LowerResult<Ty> {
         Ok(self.expr(e)?.ty().clone())
     }
 
     /// A compile-time value.
-    pub(super) fn const_value(&mut self, e: &'a Expr) -> R<Rv> {
+    pub(super) fn const_value(&mut self, e: &'a Expr) -> LowerResult<RValue> {
         self.const_mode += 1;
         let v = self.rvalue(e);
         self.const_mode -= 1;
@@ -36,44 +36,46 @@ impl<'a> Lower<'a> {
         if v.is_const() {
             return Ok(v);
         }
-        fail(Kind::Constant, e.span, "this must be known at compile time")
+        fail(ErrorKind::Constant, e.span, "this must be known at compile time")
     }
 
     /// A compile-time integer.
-    pub(super) fn const_int(&mut self, e: &'a Expr) -> R<i64> {
+    pub(super) fn const_int(&mut self, e: &'a Expr) -> LowerResult<i64> {
         let v = self.const_value(e)?;
         match v.as_int() {
             Some(i) => Ok(i),
             None => {
                 let text = format!("expected an integer constant, found `{}`", self.type_name(&v.ty));
-                fail(Kind::Constant, e.span, text)
+                fail(ErrorKind::Constant, e.span, text)
             }
         }
     }
 
-    fn expr_inner(&mut self, e: &'a Expr) -> R<Ex> {
+    fn expr_inner(&mut self, e: &'a Expr) -> LowerResult<ExprResult> {
         let span = e.span;
         Ok(match &e.kind {
-            ExprKind::Int { value, suffix, decimal } => Ex::R(int_literal(*value, *suffix, *decimal)),
-            ExprKind::Float(v, suffix) => Ex::R(match suffix {
-                FloatSuffix::Float => Rv::float(Scalar::F32, *v),
-                FloatSuffix::Half => Rv::float(Scalar::F16, *v),
-                FloatSuffix::Bfloat => Rv::float(Scalar::BF16, *v),
-            }),
-            ExprKind::Bool(v) => Ex::R(Rv::bool(*v)),
-            ExprKind::Char(c) => Ex::R(Rv::int(Scalar::I8, i64::from(*c))),
-            ExprKind::Str(_) => {
-                return fail(Kind::Unsupported, span, "strings are not part of the kernel language");
+            ExprKind::Int { value, suffix, decimal } => {
+                ExprResult::Value(int_literal(*value, *suffix, *decimal))
             }
-            ExprKind::NullPtr => Ex::R(Rv { ty: Ty::Null, val: Val::Null }),
+            ExprKind::Float(v, suffix) => ExprResult::Value(match suffix {
+                FloatSuffix::Float => RValue::float(Scalar::F32, *v),
+                FloatSuffix::Half => RValue::float(Scalar::F16, *v),
+                FloatSuffix::Bfloat => RValue::float(Scalar::BF16, *v),
+            }),
+            ExprKind::Bool(v) => ExprResult::Value(RValue::bool(*v)),
+            ExprKind::Char(c) => ExprResult::Value(RValue::int(Scalar::I8, i64::from(*c))),
+            ExprKind::Str(_) => {
+                return fail(ErrorKind::Unsupported, span, "strings are not part of the kernel language");
+            }
+            ExprKind::NullPtr => ExprResult::Value(RValue { ty: Ty::Null, val: ValueRepr::Null }),
             ExprKind::Name(p) => self.name(p)?,
             ExprKind::This => match self.frames.last().and_then(|f| f.this.clone()) {
                 Some(lv) => {
                     // `this` is only ever followed by `->` or `*`; those are handled where they stand.
                     let (ptr, space) = self.address(&lv, span)?;
-                    Ex::R(Rv::ir(Ty::pointer(lv.ty.clone(), Some(space), lv.is_const), ptr))
+                    ExprResult::Value(RValue::ir(Ty::pointer(lv.ty.clone(), Some(space), lv.is_const), ptr))
                 }
-                None => return fail(Kind::Name, span, "`this` outside of a member function"),
+                None => return fail(ErrorKind::Name, span, "`this` outside of a member function"),
             },
             ExprKind::Unary(op, inner) => self.unary_expr(*op, inner, span)?,
             ExprKind::Binary(op, a, b) => self.binary_expr(*op, a, b, span)?,
@@ -95,7 +97,7 @@ impl<'a> Lower<'a> {
                 }
                 let i = self.rvalue(index)?;
                 self.at(span);
-                // `2[p]` is the same as `p[2]`, but nobody means it.
+                // `2[p]` is legal C++ for `p[2]`, but almost surely a mistake.
                 self.index(b, &i, span)?
             }
             ExprKind::Member { base, arrow, member } => {
@@ -107,29 +109,29 @@ impl<'a> Lower<'a> {
                 let ty = self.resolve_type(t)?.ty;
                 let Ty::Struct(id) = ty else {
                     let name = self.type_name(&ty);
-                    return fail(Kind::Type, seg.span, format!("`{name}` has no members"));
+                    return fail(ErrorKind::Type, seg.span, format!("`{name}` has no members"));
                 };
                 self.struct_value(id, seg)?
             }
             ExprKind::Cast(kind, ty, inner) => self.cast(*kind, ty, inner, span)?,
             ExprKind::Construct { ty, args, braces } => {
                 let ty = self.constructed_type(ty)?;
-                Ex::R(self.construct(&ty, args, *braces, span)?)
+                ExprResult::Value(self.construct(&ty, args, *braces, span)?)
             }
             ExprKind::InitList(_) => {
-                return fail(Kind::Type, span, "an initialiser list needs a type here: write `T{...}`");
+                return fail(ErrorKind::Type, span, "an initialiser list needs a type here: write `T{...}`");
             }
             ExprKind::SizeofType(t) => {
                 let ty = self.resolve_type(t)?.ty;
-                Ex::R(Rv::int(Scalar::U64, self.size_of(&ty, t.span)? as i64))
+                ExprResult::Value(RValue::int(Scalar::U64, self.size_of(&ty, t.span)? as i64))
             }
             ExprKind::AlignofType(t) => {
                 let ty = self.resolve_type(t)?.ty;
-                Ex::R(Rv::int(Scalar::U64, i64::from(self.align_of(&ty))))
+                ExprResult::Value(RValue::int(Scalar::U64, i64::from(self.align_of(&ty))))
             }
             ExprKind::SizeofExpr(inner) => {
                 let ty = self.expr_type(inner)?;
-                Ex::R(Rv::int(Scalar::U64, self.size_of(&ty, inner.span)? as i64))
+                ExprResult::Value(RValue::int(Scalar::U64, self.size_of(&ty, inner.span)? as i64))
             }
             ExprKind::Lambda(l) => {
                 let this = self.frames.last().and_then(|f| f.this.clone());
@@ -138,26 +140,26 @@ impl<'a> Lower<'a> {
                     scope = self.capture(l, span)?;
                 }
                 let Some(frame) = self.frames.last() else {
-                    return fail(Kind::Unsupported, span, "a lambda outside of a function");
+                    return fail(ErrorKind::Unsupported, span, "a lambda outside of a function");
                 };
                 let assigned = frame.assigned;
                 self.lambdas.push(LambdaInfo { lambda: l, scope, this, assigned });
                 let id = self.lambdas.len() as u32 - 1;
-                Ex::R(Rv { ty: Ty::Lambda(id), val: Val::Lambda })
+                ExprResult::Value(RValue { ty: Ty::Lambda(id), val: ValueRepr::Lambda })
             }
         })
     }
 
     /// Copies what a lambda captures by value.
-    fn capture(&mut self, l: &'a Lambda, span: Span) -> R<Rc<Scope<'a>>> {
+    fn capture(&mut self, l: &'a Lambda, span: Span) -> LowerResult<Rc<Scope<'a>>> {
         let scope = Scope::new(Some(self.scope.clone()));
         let names: Vec<Name> = if l.all_by_value { self.scope.visible() } else { l.by_value.clone() };
         for name in names {
             let Some((Entity::Object(lv), _)) = self.scope.lookup(&name) else { continue };
             // Arrays and memory stay where they are: a copy would differ only if they changed meanwhile.
-            if matches!(lv.place, Place::Var(_)) {
+            if matches!(lv.storage, Storage::Var(_)) {
                 let v = self.load(&lv, span)?;
-                let mut copy = Lv::value(v);
+                let mut copy = LValue::value(v);
                 copy.is_const = true;
                 scope.insert(&name, Entity::Object(copy));
             }
@@ -165,10 +167,10 @@ impl<'a> Lower<'a> {
         Ok(scope)
     }
 
-    fn constructed_type(&mut self, t: &'a TypeSyntax) -> R<Ty> {
+    fn constructed_type(&mut self, t: &'a TypeSyntax) -> LowerResult<Ty> {
         let r = self.resolve_type(t)?;
         if r.auto {
-            return fail(Kind::Type, t.span, "`auto` cannot be constructed");
+            return fail(ErrorKind::Type, t.span, "`auto` cannot be constructed");
         }
         Ok(r.ty)
     }
@@ -176,20 +178,20 @@ impl<'a> Lower<'a> {
     // ---- names ----
 
     /// A name used as an expression.
-    pub(super) fn name(&mut self, p: &'a Path) -> R<Ex> {
+    pub(super) fn name(&mut self, p: &'a Path) -> LowerResult<ExprResult> {
         if let Some(x) = self.find_name(p)? {
             return Ok(x);
         }
         let seg = p.last();
         if self.globals.functions.contains_key(&seg.name) || builtins::is_function(&seg.name) {
             let text = format!("`{}` is a function; it can only be called here", seg.name);
-            return fail(Kind::Type, p.span, text);
+            return fail(ErrorKind::Type, p.span, text);
         }
         self.unknown_name(seg)
     }
 
-    fn unknown_name<T>(&mut self, seg: &Segment) -> R<T> {
-        let mut d = Diagnostic::error(Kind::Name, seg.span, format!("unknown name `{}`", seg.name));
+    fn unknown_name<T>(&mut self, seg: &Segment) -> LowerResult<T> {
+        let mut d = Diagnostic::error(ErrorKind::Name, seg.span, format!("unknown name `{}`", seg.name));
         let visible = self.scope.visible();
         let globals = self.globals.clone();
         let names = visible
@@ -206,7 +208,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The object or constant of a name; none if there is none.
-    pub(super) fn find_name(&mut self, p: &'a Path) -> R<Option<Ex>> {
+    pub(super) fn find_name(&mut self, p: &'a Path) -> LowerResult<Option<ExprResult>> {
         let seg = p.last();
         if p.segments.len() == 1 {
             if let Some((entity, _)) = self.scope.lookup(&seg.name) {
@@ -227,73 +229,81 @@ impl<'a> Lower<'a> {
                     (scope, args)
                 }
             };
-            return Ok(Some(Ex::L(self.global_constant(v, scope, args, p.span)?)));
+            return Ok(Some(ExprResult::Object(self.global_constant(v, scope, args, p.span)?)));
         }
         if let Some((_, v)) = builtins::CONSTANTS.iter().find(|(n, _)| **n == *seg.name) {
-            return Ok(Some(Ex::R(v.value())));
+            return Ok(Some(ExprResult::Value(v.value())));
         }
         Ok(None)
     }
 
-    fn entity_value(&mut self, entity: Entity<'a>, seg: &'a Segment) -> R<Ex> {
+    fn entity_value(&mut self, entity: Entity<'a>, seg: &'a Segment) -> LowerResult<ExprResult> {
         match entity {
             Entity::Object(lv) => {
                 if lv.ty == Ty::Error {
                     return Err(Fail::Reported);
                 }
-                Ok(Ex::L(lv))
+                Ok(ExprResult::Object(lv))
             }
             Entity::Field => match self.frames.last().and_then(|f| f.this.clone()) {
-                Some(this) => self.member(Ex::L(this), &seg.name, seg.span),
-                None => fail(Kind::Name, seg.span, format!("member `{}` used without an object", seg.name)),
+                Some(this) => self.member(ExprResult::Object(this), &seg.name, seg.span),
+                None => {
+                    fail(ErrorKind::Name, seg.span, format!("member `{}` used without an object", seg.name))
+                }
             },
-            Entity::Static(id, i) => Ok(Ex::L(self.static_member(id, i, seg.span)?)),
-            Entity::Type(_) | Entity::Alias(_) | Entity::Struct(_) => {
-                fail(Kind::Name, seg.span, format!("expected an expression, found the type `{}`", seg.name))
-            }
+            Entity::Static(id, i) => Ok(ExprResult::Object(self.static_member(id, i, seg.span)?)),
+            Entity::Type(_) | Entity::Alias(_) | Entity::Struct(_) => fail(
+                ErrorKind::Name,
+                seg.span,
+                format!("expected an expression, found the type `{}`", seg.name),
+            ),
         }
     }
 
     /// `Enum::item`, `Struct<T>::member`, `ns::Struct::member`.
-    fn qualified_value(&mut self, p: &'a Path) -> R<Option<Ex>> {
+    fn qualified_value(&mut self, p: &'a Path) -> LowerResult<Option<ExprResult>> {
         let n = p.segments.len();
         let (owner, seg) = (&p.segments[n - 2], &p.segments[n - 1]);
         let key = format!("{}::{}", owner.name, seg.name);
         if let Some((Entity::Object(lv), _)) = self.scope.lookup(&key) {
-            return Ok(Some(Ex::L(lv)));
+            return Ok(Some(ExprResult::Object(lv)));
         }
         if let Some(v) = builtins::flag(&owner.name, &seg.name) {
-            return Ok(Some(Ex::R(v)));
+            return Ok(Some(ExprResult::Value(v)));
         }
         let Some(Ty::Struct(id)) = self.path_type(&p.segments[..n - 1])? else { return Ok(None) };
         self.struct_value(id, seg).map(Some)
     }
 
     /// `S::name`: a static member or enumerator of a struct.
-    fn struct_value(&mut self, id: crate::front::types::StructId, seg: &'a Segment) -> R<Ex> {
+    fn struct_value(
+        &mut self,
+        id: crate::front::types::StructId,
+        seg: &'a Segment,
+    ) -> LowerResult<ExprResult> {
         let scope = self.struct_info(id).scope.clone();
         match scope.local(&seg.name) {
-            Some(Entity::Static(sid, i)) => Ok(Ex::L(self.static_member(sid, i, seg.span)?)),
-            Some(Entity::Object(lv)) => Ok(Ex::L(lv)),
+            Some(Entity::Static(sid, i)) => Ok(ExprResult::Object(self.static_member(sid, i, seg.span)?)),
+            Some(Entity::Object(lv)) => Ok(ExprResult::Object(lv)),
             Some(Entity::Field) if self.frames.last().is_some_and(|f| f.this.is_some()) => {
                 self.in_scope(&scope, |l| l.entity_value(Entity::Field, seg))
             }
             _ => {
                 let text = format!("`{}` has no static member `{}`", self.struct_name(id), seg.name);
-                fail(Kind::Name, seg.span, text)
+                fail(ErrorKind::Name, seg.span, text)
             }
         }
     }
 
     /// The type that the first parts of a qualified name stand for; none for namespaces.
-    pub(super) fn path_type(&mut self, segments: &'a [Segment]) -> R<Option<Ty>> {
+    pub(super) fn path_type(&mut self, segments: &'a [Segment]) -> LowerResult<Option<Ty>> {
         let mut current: Option<Ty> = None;
         for seg in segments {
             current = match current {
                 None => {
                     let found = self.segment_type(seg)?;
                     if found.is_none() && seg.args.is_some() {
-                        return fail(Kind::Name, seg.span, format!("unknown template `{}`", seg.name));
+                        return fail(ErrorKind::Name, seg.span, format!("unknown template `{}`", seg.name));
                     }
                     found
                 }
@@ -310,11 +320,11 @@ impl<'a> Lower<'a> {
     // ---- operators ----
 
     /// The object before `.` or `->`.
-    pub(super) fn member_base(&mut self, base: &'a Expr, arrow: bool) -> R<Ex> {
+    pub(super) fn member_base(&mut self, base: &'a Expr, arrow: bool) -> LowerResult<ExprResult> {
         if arrow && matches!(base.kind, ExprKind::This) {
             return match self.frames.last().and_then(|f| f.this.clone()) {
-                Some(lv) => Ok(Ex::L(lv)),
-                None => fail(Kind::Name, base.span, "`this` outside of a member function"),
+                Some(lv) => Ok(ExprResult::Object(lv)),
+                None => fail(ErrorKind::Name, base.span, "`this` outside of a member function"),
             };
         }
         let b = self.expr(base)?;
@@ -323,24 +333,24 @@ impl<'a> Lower<'a> {
         }
         if !matches!(b.ty(), Ty::Pointer(_) | Ty::Array(..)) {
             let text = format!("`->` needs a pointer, found `{}`", self.type_name(b.ty()));
-            let d = Diagnostic::error(Kind::Type, base.span, text).help("use `.`");
+            let d = Diagnostic::error(ErrorKind::Type, base.span, text).help("use `.`");
             return Err(Fail::Diag(Box::new(d)));
         }
         let ptr = self.rvalue_of(b, base.span)?;
         self.deref(&ptr, base.span)
     }
 
-    fn static_or_field(&mut self, base: Ex, name: &Name, span: Span) -> R<Ex> {
+    fn static_or_field(&mut self, base: ExprResult, name: &Name, span: Span) -> LowerResult<ExprResult> {
         if let Ty::Struct(id) = base.ty() {
             let scope = self.struct_info(*id).scope.clone();
             if let Some(Entity::Static(sid, i)) = scope.local(name) {
-                return Ok(Ex::L(self.static_member(sid, i, span)?));
+                return Ok(ExprResult::Object(self.static_member(sid, i, span)?));
             }
         }
         self.member(base, name, span)
     }
 
-    fn unary_expr(&mut self, op: UnOp, inner: &'a Expr, span: Span) -> R<Ex> {
+    fn unary_expr(&mut self, op: UnOp, inner: &'a Expr, span: Span) -> LowerResult<ExprResult> {
         match op {
             UnOp::Deref if matches!(inner.kind, ExprKind::This) => self.member_base(inner, true),
             UnOp::Deref => {
@@ -355,13 +365,13 @@ impl<'a> Lower<'a> {
             }
             UnOp::AddressOf => {
                 let x = self.expr(inner)?;
-                let Ex::L(lv) = x else {
-                    return fail(Kind::Type, span, "the address of a value cannot be taken");
+                let ExprResult::Object(lv) = x else {
+                    return fail(ErrorKind::Type, span, "the address of a value cannot be taken");
                 };
                 self.at(span);
                 let (ptr, space) = self.address(&lv, span)?;
                 let is_const = lv.is_const || space == Space::Constant;
-                Ok(Ex::R(Rv::ir(Ty::pointer(lv.ty.clone(), Some(space), is_const), ptr)))
+                Ok(ExprResult::Value(RValue::ir(Ty::pointer(lv.ty.clone(), Some(space), is_const), ptr)))
             }
             UnOp::PreInc | UnOp::PreDec | UnOp::PostInc | UnOp::PostDec => self.step(op, inner, span),
             _ => {
@@ -377,37 +387,39 @@ impl<'a> Lower<'a> {
                 }
                 let v = self.rvalue_of(x, inner.span)?;
                 self.at(span);
-                Ok(Ex::R(self.unary_op(op, v, span)?))
+                Ok(ExprResult::Value(self.unary_op(op, v, span)?))
             }
         }
     }
 
-    fn step(&mut self, op: UnOp, inner: &'a Expr, span: Span) -> R<Ex> {
+    fn step(&mut self, op: UnOp, inner: &'a Expr, span: Span) -> LowerResult<ExprResult> {
         let x = self.expr(inner)?;
-        let Ex::L(lv) = x else {
-            return fail(Kind::Type, span, format!("`{}` needs a variable", op.text()));
+        let ExprResult::Object(lv) = x else {
+            return fail(ErrorKind::Type, span, format!("`{}` needs a variable", op.text()));
         };
         self.at(span);
         let old = self.load(&lv, inner.span)?;
         let binop = if matches!(op, UnOp::PreInc | UnOp::PostInc) { BinOp::Add } else { BinOp::Sub };
-        let one = Rv::int(Scalar::I32, 1);
+        let one = RValue::int(Scalar::I32, 1);
         let new = self.binary_op(binop, old.clone(), one, span)?;
         let new = self.convert(new, &lv.ty, true, span)?;
         self.store(&lv, &new, span)?;
         Ok(match op {
-            UnOp::PreInc | UnOp::PreDec => Ex::L(lv),
-            _ => Ex::R(old),
+            UnOp::PreInc | UnOp::PreDec => ExprResult::Object(lv),
+            _ => ExprResult::Value(old),
         })
     }
 
-    fn binary_expr(&mut self, op: BinOp, a: &'a Expr, b: &'a Expr, span: Span) -> R<Ex> {
+    fn binary_expr(&mut self, op: BinOp, a: &'a Expr, b: &'a Expr, span: Span) -> LowerResult<ExprResult> {
         if matches!(op, BinOp::LogicalAnd | BinOp::LogicalOr) {
-            return Ok(Ex::R(self.short_circuit(op, a, b, span)?));
+            return Ok(ExprResult::Value(self.short_circuit(op, a, b, span)?));
         }
         let x = self.expr(a)?;
         // A value read from a variable must not change when the right side assigns it.
         let x = match x {
-            Ex::L(ref lv) if !matches!(lv.ty, Ty::Struct(_) | Ty::Array(..)) => Ex::R(self.load(lv, a.span)?),
+            ExprResult::Object(ref lv) if !matches!(lv.ty, Ty::Struct(_) | Ty::Array(..)) => {
+                ExprResult::Value(self.load(lv, a.span)?)
+            }
             x => x,
         };
         let y = self.expr(b)?;
@@ -416,7 +428,13 @@ impl<'a> Lower<'a> {
     }
 
     /// An operator on evaluated operands, overloaded ones included.
-    pub(super) fn binary_values(&mut self, op: BinOp, x: Ex, y: Ex, span: Span) -> R<Ex> {
+    pub(super) fn binary_values(
+        &mut self,
+        op: BinOp,
+        x: ExprResult,
+        y: ExprResult,
+        span: Span,
+    ) -> LowerResult<ExprResult> {
         if matches!(x.ty(), Ty::Struct(_)) || matches!(y.ty(), Ty::Struct(_)) {
             let name = format!("operator{}", op.text());
             if let Some(r) = self.operator_call(&name, vec![x.clone(), y.clone()], span)? {
@@ -431,19 +449,19 @@ impl<'a> Lower<'a> {
                 *v = converted;
             }
         }
-        Ok(Ex::R(self.binary_op(op, x, y, span)?))
+        Ok(ExprResult::Value(self.binary_op(op, x, y, span)?))
     }
 
-    fn short_circuit(&mut self, op: BinOp, a: &'a Expr, b: &'a Expr, span: Span) -> R<Rv> {
+    fn short_circuit(&mut self, op: BinOp, a: &'a Expr, b: &'a Expr, span: Span) -> LowerResult<RValue> {
         let x = self.rvalue(a)?;
         if x.ty.is_vector() {
             let text = format!("operator `{}` does not work on `{}`", op.text(), self.type_name(&x.ty));
-            return fail(Kind::Type, span, text);
+            return fail(ErrorKind::Type, span, text);
         }
         let x = self.truth(x, a.span)?;
         let is_and = op == BinOp::LogicalAnd;
         match x.as_bool() {
-            Some(known) if known != is_and => return Ok(Rv::bool(known)),
+            Some(known) if known != is_and => return Ok(RValue::bool(known)),
             Some(_) => {
                 let y = self.rvalue(b)?;
                 return self.truth(y, b.span);
@@ -469,16 +487,16 @@ impl<'a> Lower<'a> {
         self.end_if();
         y?;
         let id = self.b.get(var);
-        Ok(Rv::ir(Ty::BOOL, id))
+        Ok(RValue::ir(Ty::BOOL, id))
     }
 
-    fn ternary(&mut self, c: &'a Expr, a: &'a Expr, b: &'a Expr, span: Span) -> R<Ex> {
+    fn ternary(&mut self, c: &'a Expr, a: &'a Expr, b: &'a Expr, span: Span) -> LowerResult<ExprResult> {
         let cond = self.rvalue(c)?;
         if cond.ty.is_vector() {
             let (x, y) = (self.rvalue(a)?, self.rvalue(b)?);
             let Some(ty) = self.common_type(&x.ty, &y.ty).filter(|t| t.lanes() == cond.ty.lanes()) else {
                 return fail(
-                    Kind::Type,
+                    ErrorKind::Type,
                     span,
                     "the branches of a vector choice must be vectors of its length",
                 );
@@ -487,7 +505,7 @@ impl<'a> Lower<'a> {
             let cond = self.convert_scalar(cond, Scalar::Bool);
             let (c, x, y) = (self.ir(&cond), self.ir(&x), self.ir(&y));
             let id = self.b.select(c, x, y);
-            return Ok(Ex::R(Rv::ir(ty, id)));
+            return Ok(ExprResult::Value(RValue::ir(ty, id)));
         }
         let cond = self.truth(cond, c.span)?;
         if let Some(known) = cond.as_bool() {
@@ -501,47 +519,47 @@ impl<'a> Lower<'a> {
                 self.at(span);
                 let (c, x, y) = (self.ir(&cond), self.ir(&x), self.ir(&y));
                 let id = self.b.select(c, x, y);
-                return Ok(Ex::R(Rv::ir(ty, id)));
+                return Ok(ExprResult::Value(RValue::ir(ty, id)));
             }
         }
         self.at(span);
         let test = self.ir(&cond);
-        // Both branches are lowered before the type of the result is known: each into a place of its own type.
+        // Both branches are lowered before the type of the result is known: each into a variable of its own type.
         self.begin_if(test);
         let x = self.rvalue(a);
         let px = x.and_then(|x| {
-            let place = self.temporary(&x.ty, "choice", span)?;
-            self.store_init(&place, &x, a.span)?;
-            Ok(place)
+            let storage = self.temporary(&x.ty, "choice", span)?;
+            self.store_init(&storage, &x, a.span)?;
+            Ok(storage)
         });
         self.begin_else();
         let y = self.rvalue(b);
         let py = y.and_then(|y| {
-            let place = match &px {
+            let storage = match &px {
                 Ok(p) if p.ty == y.ty => p.clone(),
                 _ => self.temporary(&y.ty, "choice", span)?,
             };
-            self.store_init(&place, &y, b.span)?;
-            Ok(place)
+            self.store_init(&storage, &y, b.span)?;
+            Ok(storage)
         });
         self.end_if();
         let (px, py) = (px?, py?);
         if px.ty == py.ty {
-            return Ok(Ex::R(self.load(&px, span)?));
+            return Ok(ExprResult::Value(self.load(&px, span)?));
         }
         let ty = self.choice_type(&px.ty, &py.ty, span)?;
         if ty.ir().is_none() {
-            return fail(Kind::Type, span, "the branches of `?:` have different types");
+            return fail(ErrorKind::Type, span, "the branches of `?:` have different types");
         }
         let (x, y) = (self.load(&px, span)?, self.load(&py, span)?);
         let (x, y) = (self.convert(x, &ty, false, a.span)?, self.convert(y, &ty, false, b.span)?);
         let (c, x, y) = (self.ir(&cond), self.ir(&x), self.ir(&y));
         let id = self.b.select(c, x, y);
-        Ok(Ex::R(Rv::ir(ty, id)))
+        Ok(ExprResult::Value(RValue::ir(ty, id)))
     }
 
     /// A choice known at compile time: only the chosen branch is lowered, in the common type if it is a number.
-    fn known_choice(&mut self, known: bool, a: &'a Expr, b: &'a Expr, span: Span) -> R<Ex> {
+    fn known_choice(&mut self, known: bool, a: &'a Expr, b: &'a Expr, span: Span) -> LowerResult<ExprResult> {
         let (taken, other) = if known { (a, b) } else { (b, a) };
         let x = self.expr(taken)?;
         let literal = match &other.kind {
@@ -556,13 +574,13 @@ impl<'a> Lower<'a> {
             Some(t) if t.is_arithmetic() && x.ty().is_arithmetic() => {
                 let v = self.rvalue_of(x, span)?;
                 let ty = self.choice_type(&v.ty, &t, span)?;
-                Ok(Ex::R(self.convert(v, &ty, false, span)?))
+                Ok(ExprResult::Value(self.convert(v, &ty, false, span)?))
             }
             _ => Ok(x),
         }
     }
 
-    fn choice_type(&mut self, a: &Ty, b: &Ty, span: Span) -> R<Ty> {
+    fn choice_type(&mut self, a: &Ty, b: &Ty, span: Span) -> LowerResult<Ty> {
         let (a, b) = (a.decayed(), b.decayed());
         if a == b {
             return Ok(a);
@@ -588,7 +606,7 @@ impl<'a> Lower<'a> {
             return Ok(b);
         }
         let (a, b) = (self.type_name(&a), self.type_name(&b));
-        fail(Kind::Type, span, format!("the branches of `?:` have types `{a}` and `{b}`"))
+        fail(ErrorKind::Type, span, format!("the branches of `?:` have types `{a}` and `{b}`"))
     }
 
     /// Whether an expression has no effects, reads no memory, and costs little: it may run unconditionally.
@@ -602,7 +620,7 @@ impl<'a> Lower<'a> {
             ExprKind::Name(p) if p.segments.len() == 1 => match self.scope.lookup(&p.segments[0].name) {
                 Some((Entity::Object(lv), _)) => {
                     !matches!(lv.ty, Ty::Struct(_) | Ty::Array(..))
-                        && matches!(lv.place, Place::Value(_) | Place::Var(_))
+                        && matches!(lv.storage, Storage::Value(_) | Storage::Var(_))
                 }
                 Some(_) => false,
                 None => builtins::CONSTANTS.iter().any(|(n, _)| **n == *p.segments[0].name),
@@ -635,7 +653,7 @@ impl<'a> Lower<'a> {
 
     // ---- assignment ----
 
-    fn assign(&mut self, op: Option<BinOp>, a: &'a Expr, b: &'a Expr, span: Span) -> R<Ex> {
+    fn assign(&mut self, op: Option<BinOp>, a: &'a Expr, b: &'a Expr, span: Span) -> LowerResult<ExprResult> {
         let target = self.expr(a)?;
         if let Ty::Struct(id) = target.ty() {
             let id = *id;
@@ -644,21 +662,21 @@ impl<'a> Lower<'a> {
                 return self.method_call(target, id, &name, None, std::slice::from_ref(b), span);
             }
         }
-        let Ex::L(lv) = target else {
-            return fail(Kind::Type, a.span, "the left side of an assignment must be a variable");
+        let ExprResult::Object(lv) = target else {
+            return fail(ErrorKind::Type, a.span, "the left side of an assignment must be a variable");
         };
         if matches!(lv.ty, Ty::Array(..)) && op.is_none() && !matches!(b.kind, ExprKind::InitList(_)) {
             // `metal::array` assigns element by element.
             let x = self.expr(b)?;
             if *x.ty() == lv.ty {
                 let v = match x {
-                    Ex::L(o) => self.load(&o, b.span)?,
-                    Ex::R(v) => v,
+                    ExprResult::Object(o) => self.load(&o, b.span)?,
+                    ExprResult::Value(v) => v,
                 };
                 self.store(&lv, &v, span)?;
-                return Ok(Ex::L(lv));
+                return Ok(ExprResult::Object(lv));
             }
-            return fail(Kind::Type, span, "arrays cannot be assigned");
+            return fail(ErrorKind::Type, span, "arrays cannot be assigned");
         }
         let new = match op {
             None => {
@@ -670,47 +688,58 @@ impl<'a> Lower<'a> {
                 // The right side first: it may assign the variable itself.
                 let rhs = self.expr(b)?;
                 let rhs = match rhs {
-                    Ex::L(ref o) if !matches!(o.ty, Ty::Struct(_) | Ty::Array(..)) => {
-                        Ex::R(self.load(o, b.span)?)
+                    ExprResult::Object(ref o) if !matches!(o.ty, Ty::Struct(_) | Ty::Array(..)) => {
+                        ExprResult::Value(self.load(o, b.span)?)
                     }
                     x => x,
                 };
                 self.at(span);
                 let result = if matches!(lv.ty, Ty::Struct(_)) {
-                    self.binary_values(op, Ex::L(lv.clone()), rhs, span)?
+                    self.binary_values(op, ExprResult::Object(lv.clone()), rhs, span)?
                 } else {
                     let old = self.load(&lv, a.span)?;
-                    self.binary_values(op, Ex::R(old), rhs, span)?
+                    self.binary_values(op, ExprResult::Value(old), rhs, span)?
                 };
                 let v = self.rvalue_of(result, span)?;
                 self.convert(v, &lv.ty, false, span)?
             }
         };
         self.store(&lv, &new, span)?;
-        Ok(Ex::L(lv))
+        Ok(ExprResult::Object(lv))
     }
 
     // ---- casts ----
 
-    fn cast(&mut self, kind: CastKind, t: &'a TypeSyntax, inner: &'a Expr, span: Span) -> R<Ex> {
+    fn cast(
+        &mut self,
+        kind: CastKind,
+        t: &'a TypeSyntax,
+        inner: &'a Expr,
+        span: Span,
+    ) -> LowerResult<ExprResult> {
         let to = self.resolve_type(t)?;
         if matches!(inner.kind, ExprKind::InitList(_)) {
-            return Ok(Ex::R(self.init_value(&to.ty, inner)?));
+            return Ok(ExprResult::Value(self.init_value(&to.ty, inner)?));
         }
         let x = self.expr(inner)?;
         if to.is_ref {
             // `reinterpret_cast<device T&>(x)` names the same memory as another type.
-            let Ex::L(lv) = x else {
-                return fail(Kind::Type, span, "a cast to a reference needs an object");
+            let ExprResult::Object(lv) = x else {
+                return fail(ErrorKind::Type, span, "a cast to a reference needs an object");
             };
             if lv.ty == to.ty {
-                return Ok(Ex::L(lv));
+                return Ok(ExprResult::Object(lv));
             }
             let (ptr, space) = self.address(&lv, span)?;
             let is_const = to.is_const || space == Space::Constant;
-            return Ok(Ex::L(Lv { ty: to.ty, place: Place::Mem { ptr, space }, is_const, decl: None }));
+            return Ok(ExprResult::Object(LValue {
+                ty: to.ty,
+                storage: Storage::Mem { ptr, space },
+                is_const,
+                decl: None,
+            }));
         }
-        if let (Ex::L(lv), Ty::Struct(_)) = (&x, &to.ty)
+        if let (ExprResult::Object(lv), Ty::Struct(_)) = (&x, &to.ty)
             && lv.ty == to.ty
         {
             return Ok(x);
@@ -718,18 +747,22 @@ impl<'a> Lower<'a> {
         let v = self.rvalue_of(x, inner.span)?;
         self.at(span);
         if kind == CastKind::Bits {
-            return Ok(Ex::R(self.bitcast(v, &to.ty, span)?));
+            return Ok(ExprResult::Value(self.bitcast(v, &to.ty, span)?));
         }
         if kind == CastKind::Reinterpret && !matches!(to.ty, Ty::Pointer(_)) {
             let text = "`reinterpret_cast` converts pointers only; use `as_type` for the bits of a value";
-            return fail(Kind::Type, span, text);
+            return fail(ErrorKind::Type, span, text);
         }
         if let (CastKind::Static, Ty::Pointer(p), Ty::Pointer(q)) = (kind, &v.ty, &to.ty) {
             let related = p.pointee == q.pointee || p.pointee == Ty::Void || q.pointee == Ty::Void;
             if !related {
                 let (from, to) = (self.type_name(&v.ty), self.type_name(&to.ty));
-                let d = Diagnostic::error(Kind::Type, span, format!("`static_cast` from `{from}` to `{to}`"))
-                    .help("use `reinterpret_cast` or a C cast");
+                let d = Diagnostic::error(
+                    ErrorKind::Type,
+                    span,
+                    format!("`static_cast` from `{from}` to `{to}`"),
+                )
+                .help("use `reinterpret_cast` or a C cast");
                 return Err(Fail::Diag(Box::new(d)));
             }
         }
@@ -737,13 +770,13 @@ impl<'a> Lower<'a> {
             // A cast without a space keeps that of the pointer.
             let space = p.space.or(q.space);
             let ty = Ty::pointer(p.pointee.clone(), space, p.is_const);
-            return Ok(Ex::R(self.convert(v, &ty, true, span)?));
+            return Ok(ExprResult::Value(self.convert(v, &ty, true, span)?));
         }
-        Ok(Ex::R(self.convert(v, &to.ty, true, span)?))
+        Ok(ExprResult::Value(self.convert(v, &to.ty, true, span)?))
     }
 }
 
-fn int_literal(value: u64, suffix: IntSuffix, decimal: bool) -> Rv {
+fn int_literal(value: u64, suffix: IntSuffix, decimal: bool) -> RValue {
     let s = match (suffix.unsigned, suffix.long) {
         (true, true) => Scalar::U64,
         (true, false) if value > u64::from(u32::MAX) => Scalar::U64,
@@ -760,5 +793,8 @@ fn int_literal(value: u64, suffix: IntSuffix, decimal: bool) -> Rv {
             }
         }
     };
-    Rv { ty: Ty::Scalar(s), val: Val::Const(Rc::new([Cv::I(consts::wrap(value as i64, s))])) }
+    RValue {
+        ty: Ty::Scalar(s),
+        val: ValueRepr::Const(Rc::new([ConstValue::Int(consts::wrap(value as i64, s))])),
+    }
 }

@@ -3,7 +3,7 @@
 use super::call::Arg;
 use super::scope::Scope;
 use super::types::TArg;
-use super::value::{Ex, Lv, Place, Rv, Storage};
+use super::value::{ExprResult, LValue, RValue, Storage, StorageClass};
 use super::*;
 use crate::front::types::StructId;
 use crate::ir::{Scalar, Space};
@@ -14,13 +14,13 @@ const MAX_PARTS: u64 = 64;
 
 impl<'a> Lower<'a> {
     /// IR variables for an object, part by part.
-    fn var_place(&mut self, ty: &Ty, name: &str, span: Span) -> R<Place> {
+    fn var_place(&mut self, ty: &Ty, name: &str, span: Span) -> LowerResult<Storage> {
         if let Some(t) = ty.ir() {
             if self.const_mode > 0 {
                 let zero = self.zero(ty, span)?;
-                return Ok(Place::Cell(Rc::new(RefCell::new(zero))));
+                return Ok(Storage::Cell(Rc::new(RefCell::new(zero))));
             }
-            return Ok(Place::Var(self.b.var(name, t)));
+            return Ok(Storage::Var(self.b.var(name, t)));
         }
         match ty {
             Ty::Struct(id) => {
@@ -28,18 +28,18 @@ impl<'a> Lower<'a> {
                 let parts = fields
                     .iter()
                     .map(|f| self.var_place(&f.ty, &format!("{name}.{}", f.name), span))
-                    .collect::<R<Vec<_>>>()?;
-                Ok(Place::Parts(Rc::new(parts)))
+                    .collect::<LowerResult<Vec<_>>>()?;
+                Ok(Storage::Parts(Rc::new(parts)))
             }
             Ty::Array(t, n) if *n <= 4096 => {
                 let parts = (0..*n)
                     .map(|i| self.var_place(t, &format!("{name}[{i}]"), span))
-                    .collect::<R<Vec<_>>>()?;
-                Ok(Place::Parts(Rc::new(parts)))
+                    .collect::<LowerResult<Vec<_>>>()?;
+                Ok(Storage::Parts(Rc::new(parts)))
             }
             Ty::Error => Err(Fail::Reported),
             _ => fail(
-                Kind::Type,
+                ErrorKind::Type,
                 span,
                 format!("a variable of type `{}` is not possible here", self.type_name(ty)),
             ),
@@ -47,40 +47,40 @@ impl<'a> Lower<'a> {
     }
 
     /// A nameless object.
-    pub(super) fn temporary(&mut self, ty: &Ty, name: &str, span: Span) -> R<Lv> {
+    pub(super) fn temporary(&mut self, ty: &Ty, name: &str, span: Span) -> LowerResult<LValue> {
         if *ty == Ty::Void {
-            return Ok(Lv::value(Rv::void()));
+            return Ok(LValue::value(RValue::void()));
         }
         if matches!(ty, Ty::Null | Ty::Lambda(_)) {
             return fail(
-                Kind::Unsupported,
+                ErrorKind::Unsupported,
                 span,
                 format!("`{}` cannot be chosen at run time", self.type_name(ty)),
             );
         }
-        let place = if self.needs_memory(ty) {
+        let storage = if self.needs_memory(ty) {
             self.thread_memory(ty, name, span)?
         } else {
             self.var_place(ty, name, span)?
         };
-        Ok(Lv { ty: ty.clone(), place, is_const: false, decl: None })
+        Ok(LValue { ty: ty.clone(), storage, is_const: false, decl: None })
     }
 
-    fn thread_memory(&mut self, ty: &Ty, name: &str, span: Span) -> R<Place> {
+    fn thread_memory(&mut self, ty: &Ty, name: &str, span: Span) -> LowerResult<Storage> {
         let size = self.size_of(ty, span)?;
         let used: u64 = self.b.kernel().thread_vars.iter().map(|v| v.size).sum();
         if used.saturating_add(size) > crate::ir::MAX_THREAD_BYTES {
             let text = format!("thread memory is limited to {} bytes", crate::ir::MAX_THREAD_BYTES);
-            return fail(Kind::Limit, span, text);
+            return fail(ErrorKind::Limit, span, text);
         }
         let align = self.align_of(ty);
         let var = self.b.thread_var(name, size, align);
         let ptr = self.b.thread_ptr(var);
-        Ok(Place::Mem { ptr, space: Space::Thread })
+        Ok(Storage::Mem { ptr, space: Space::Thread })
     }
 
     /// Memory for an object; pointers inside it, which memory cannot hold, stay in variables.
-    fn memory_place(&mut self, ty: &Ty, name: &str, span: Span) -> R<Place> {
+    fn memory_place(&mut self, ty: &Ty, name: &str, span: Span) -> LowerResult<Storage> {
         if !self.holds_pointer(ty) {
             return self.thread_memory(ty, name, span);
         }
@@ -89,8 +89,9 @@ impl<'a> Lower<'a> {
             Ty::Array(t, n) if *n <= 4096 => vec![(**t).clone(); *n as usize],
             _ => return self.var_place(ty, name, span),
         };
-        let places = parts.iter().map(|t| self.memory_place(t, name, span)).collect::<R<Vec<_>>>()?;
-        Ok(Place::Parts(Rc::new(places)))
+        let places =
+            parts.iter().map(|t| self.memory_place(t, name, span)).collect::<LowerResult<Vec<_>>>()?;
+        Ok(Storage::Parts(Rc::new(places)))
     }
 
     /// An object for a declared variable or parameter, in the cheapest storage that serves, initialised if there
@@ -101,54 +102,60 @@ impl<'a> Lower<'a> {
         decl: DeclId,
         ty: &Ty,
         is_const: bool,
-        init: Option<Rv>,
+        init: Option<RValue>,
         span: Span,
-    ) -> R<Lv> {
+    ) -> LowerResult<LValue> {
         let mut need = self.storage_of(decl);
         let composite = matches!(ty, Ty::Struct(_) | Ty::Array(..));
-        let constant = is_const && init.as_ref().is_some_and(Rv::is_const);
+        let constant = is_const && init.as_ref().is_some_and(RValue::is_const);
         if matches!(ty, Ty::Lambda(_) | Ty::Null | Ty::Void | Ty::Error) {
-            let v = init.unwrap_or_else(Rv::void);
-            return Ok(Lv { ty: ty.clone(), place: Place::Value(v), is_const, decl: Some(decl) });
+            let v = init.unwrap_or_else(RValue::void);
+            return Ok(LValue { ty: ty.clone(), storage: Storage::Value(v), is_const, decl: Some(decl) });
         }
-        if need == Storage::Value
+        if need == StorageClass::Value
             && (self.is_assigned(name, ty) || (composite && !constant) || init.is_none())
         {
-            need = Storage::Var;
+            need = StorageClass::Var;
         }
         let large = composite && self.leaf_count(ty) > MAX_PARTS && !self.holds_pointer(ty) && !constant;
         if self.needs_memory(ty) || large {
-            need = Storage::Memory;
+            need = StorageClass::Memory;
         }
         if self.const_mode > 0 {
-            need = need.min(Storage::Var);
+            need = need.min(StorageClass::Var);
         }
-        let place = match need {
-            Storage::Value => {
-                let v = init.clone().unwrap_or_else(Rv::void);
-                return Ok(Lv { ty: ty.clone(), place: Place::Value(v), is_const, decl: Some(decl) });
+        let storage = match need {
+            StorageClass::Value => {
+                let v = init.clone().unwrap_or_else(RValue::void);
+                return Ok(LValue { ty: ty.clone(), storage: Storage::Value(v), is_const, decl: Some(decl) });
             }
-            Storage::Var => self.var_place(ty, name, span)?,
-            Storage::Memory => self.memory_place(ty, name, span)?,
+            StorageClass::Var => self.var_place(ty, name, span)?,
+            StorageClass::Memory => self.memory_place(ty, name, span)?,
         };
-        let lv = Lv { ty: ty.clone(), place, is_const, decl: Some(decl) };
+        let lv = LValue { ty: ty.clone(), storage, is_const, decl: Some(decl) };
         match init {
             Some(v) => self.store_init(&lv, &v, span)?,
-            None => self.clear_aggregates(&lv.place.clone(), ty, false, span)?,
+            None => self.clear_aggregates(&lv.storage.clone(), ty, false, span)?,
         }
         Ok(lv)
     }
 
     /// Vectors and structs are written part by part but read whole: their unwritten parts start as zero. Scalars
     /// and arrays of them stay uninitialised, so that checked mode can tell.
-    fn clear_aggregates(&mut self, place: &Place, ty: &Ty, in_struct: bool, span: Span) -> R<()> {
-        match place {
-            Place::Var(_) if in_struct || !matches!(ty, Ty::Scalar(_) | Ty::Pointer(_) | Ty::Enum(..)) => {
+    fn clear_aggregates(
+        &mut self,
+        storage: &Storage,
+        ty: &Ty,
+        in_struct: bool,
+        span: Span,
+    ) -> LowerResult<()> {
+        match storage {
+            Storage::Var(_) if in_struct || !matches!(ty, Ty::Scalar(_) | Ty::Pointer(_) | Ty::Enum(..)) => {
                 let zero = self.zero(ty, span)?;
-                let lv = Lv { ty: ty.clone(), place: place.clone(), is_const: false, decl: None };
+                let lv = LValue { ty: ty.clone(), storage: storage.clone(), is_const: false, decl: None };
                 self.store_init(&lv, &zero, span)
             }
-            Place::Parts(parts) => {
+            Storage::Parts(parts) => {
                 let inside = in_struct || matches!(ty, Ty::Struct(_));
                 let types = self.part_types(ty, parts.len());
                 for (p, t) in parts.iter().zip(types) {
@@ -161,18 +168,18 @@ impl<'a> Lower<'a> {
     }
 
     /// The value of an initialiser for an object of this type.
-    pub(super) fn init_value(&mut self, ty: &Ty, e: &'a Expr) -> R<Rv> {
+    pub(super) fn init_value(&mut self, ty: &Ty, e: &'a Expr) -> LowerResult<RValue> {
         if let ExprKind::InitList(items) = &e.kind {
             return self.init_list(ty, items, e.span);
         }
         let x = self.expr(e)?;
-        if let (Ty::Array(..) | Ty::Struct(_), Ex::L(lv)) = (ty, &x)
+        if let (Ty::Array(..) | Ty::Struct(_), ExprResult::Object(lv)) = (ty, &x)
             && lv.ty == *ty
         {
             return self.load(lv, e.span);
         }
         if *x.ty() == *ty
-            && let Ex::R(v) = x
+            && let ExprResult::Value(v) = x
         {
             return Ok(v);
         }
@@ -181,20 +188,25 @@ impl<'a> Lower<'a> {
     }
 
     /// `{a, b, c}` for an object of this type.
-    fn init_list(&mut self, ty: &Ty, items: &'a [(Option<Name>, Expr)], span: Span) -> R<Rv> {
+    fn init_list(&mut self, ty: &Ty, items: &'a [(Option<Name>, Expr)], span: Span) -> LowerResult<RValue> {
         self.enter(span)?;
         let r = self.init_list_inner(ty, items, span);
         self.leave();
         r
     }
 
-    fn init_list_inner(&mut self, ty: &Ty, items: &'a [(Option<Name>, Expr)], span: Span) -> R<Rv> {
+    fn init_list_inner(
+        &mut self,
+        ty: &Ty,
+        items: &'a [(Option<Name>, Expr)],
+        span: Span,
+    ) -> LowerResult<RValue> {
         match ty {
             Ty::Array(t, n) => {
                 if items.len() as u64 > *n && !t.is_vector() && !matches!(**t, Ty::Array(..) | Ty::Struct(_))
                 {
                     let text = format!("{} initialisers for `{}`", items.len(), self.type_name(ty));
-                    return fail(Kind::Type, span, text);
+                    return fail(ErrorKind::Type, span, text);
                 }
                 let mut at = 0;
                 let mut parts = Vec::new();
@@ -203,16 +215,20 @@ impl<'a> Lower<'a> {
                 }
                 if at < items.len() {
                     let text = format!("too many initialisers for `{}`", self.type_name(ty));
-                    return fail(Kind::Type, items[at].1.span, text);
+                    return fail(ErrorKind::Type, items[at].1.span, text);
                 }
                 if (parts.len() as u64) < *n {
                     if self.leaf_count(ty) > 65_536 {
-                        return fail(Kind::Limit, span, "the array is too large to be initialised by a list");
+                        return fail(
+                            ErrorKind::Limit,
+                            span,
+                            "the array is too large to be initialised by a list",
+                        );
                     }
                     let zero = self.default_value(t, span)?;
                     parts.resize(*n as usize, zero);
                 }
-                Ok(Rv::parts(ty.clone(), parts))
+                Ok(RValue::parts(ty.clone(), parts))
             }
             Ty::Struct(id) => self.struct_from_list(*id, items, span),
             Ty::Vector(..) | Ty::Packed(..) => {
@@ -226,7 +242,7 @@ impl<'a> Lower<'a> {
                 [] => self.zero(ty, span),
                 [(_, e)] => self.init_value(ty, e),
                 _ => fail(
-                    Kind::Type,
+                    ErrorKind::Type,
                     span,
                     format!("{} initialisers for `{}`", items.len(), self.type_name(ty)),
                 ),
@@ -235,7 +251,12 @@ impl<'a> Lower<'a> {
     }
 
     /// One element of an array from a list; inner braces may be left out.
-    fn list_item(&mut self, t: &Ty, items: &'a [(Option<Name>, Expr)], at: &mut usize) -> R<Rv> {
+    fn list_item(
+        &mut self,
+        t: &Ty,
+        items: &'a [(Option<Name>, Expr)],
+        at: &mut usize,
+    ) -> LowerResult<RValue> {
         let e = &items[*at].1;
         let nested = matches!(e.kind, ExprKind::InitList(_));
         if let (Ty::Array(inner, n), false) = (t, nested) {
@@ -245,13 +266,18 @@ impl<'a> Lower<'a> {
             }
             let zero = self.default_value(inner, e.span)?;
             parts.resize(*n as usize, zero);
-            return Ok(Rv::parts(t.clone(), parts));
+            return Ok(RValue::parts(t.clone(), parts));
         }
         *at += 1;
         self.init_value(t, e)
     }
 
-    fn struct_from_list(&mut self, id: StructId, items: &'a [(Option<Name>, Expr)], span: Span) -> R<Rv> {
+    fn struct_from_list(
+        &mut self,
+        id: StructId,
+        items: &'a [(Option<Name>, Expr)],
+        span: Span,
+    ) -> LowerResult<RValue> {
         let decl = self.struct_info(id).decl;
         let has_ctor = decl.methods.iter().any(|m| m.ret.is_none() && m.name == decl.name);
         if has_ctor {
@@ -261,18 +287,18 @@ impl<'a> Lower<'a> {
                     let x = self.expr(e)?;
                     if *x.ty() == Ty::Struct(id) {
                         return match x {
-                            Ex::L(lv) => self.load(&lv, span),
-                            Ex::R(v) => Ok(v),
+                            ExprResult::Object(lv) => self.load(&lv, span),
+                            ExprResult::Value(v) => Ok(v),
                         };
                     }
                     return self.construct_struct(id, vec![x], span);
                 }
             }
-            let args = items.iter().map(|(_, e)| self.argument(e)).collect::<R<Vec<_>>>()?;
+            let args = items.iter().map(|(_, e)| self.argument(e)).collect::<LowerResult<Vec<_>>>()?;
             return self.construct_with(id, args, span);
         }
         let fields = self.struct_info(id).fields.clone();
-        let mut parts: Vec<Option<Rv>> = vec![None; fields.len()];
+        let mut parts: Vec<Option<RValue>> = vec![None; fields.len()];
         let mut next = 0;
         let mut at = 0;
         while at < items.len() {
@@ -282,13 +308,13 @@ impl<'a> Lower<'a> {
                     Some(i) => next = i,
                     None => {
                         let text = format!("`{}` has no member `{name}`", self.struct_name(id));
-                        return fail(Kind::Name, e.span, text);
+                        return fail(ErrorKind::Name, e.span, text);
                     }
                 }
             }
             let Some(f) = fields.get(next) else {
                 let text = format!("too many initialisers for `{}`", self.struct_name(id));
-                return fail(Kind::Type, e.span, text);
+                return fail(ErrorKind::Type, e.span, text);
             };
             parts[next] = Some(self.list_item(&f.ty, items, &mut at)?);
             next += 1;
@@ -300,11 +326,11 @@ impl<'a> Lower<'a> {
                 None => self.field_default(id, f, span)?,
             });
         }
-        Ok(Rv::parts(Ty::Struct(id), out))
+        Ok(RValue::parts(Ty::Struct(id), out))
     }
 
     /// The default of a member: its initialiser, or zero.
-    fn field_default(&mut self, id: StructId, f: &structs::Field<'a>, span: Span) -> R<Rv> {
+    fn field_default(&mut self, id: StructId, f: &structs::Field<'a>, span: Span) -> LowerResult<RValue> {
         match f.init {
             None => self.default_value(&f.ty, span),
             Some(init) => {
@@ -315,21 +341,22 @@ impl<'a> Lower<'a> {
     }
 
     /// The value of an object without initialiser, where one is needed.
-    pub(super) fn default_value(&mut self, ty: &Ty, span: Span) -> R<Rv> {
+    pub(super) fn default_value(&mut self, ty: &Ty, span: Span) -> LowerResult<RValue> {
         if let Ty::Struct(id) = ty {
             let decl = self.struct_info(*id).decl;
             if decl.methods.iter().any(|m| m.ret.is_none() && m.name == decl.name) {
                 return self.construct_with(*id, Vec::new(), span);
             }
             let fields = self.struct_info(*id).fields.clone();
-            let parts = fields.iter().map(|f| self.field_default(*id, f, span)).collect::<R<Vec<_>>>()?;
-            return Ok(Rv::parts(ty.clone(), parts));
+            let parts =
+                fields.iter().map(|f| self.field_default(*id, f, span)).collect::<LowerResult<Vec<_>>>()?;
+            return Ok(RValue::parts(ty.clone(), parts));
         }
         self.zero(ty, span)
     }
 
     /// The value of `= e`, `(a, b)` or `{a, b}`.
-    pub(super) fn init_of(&mut self, ty: &Ty, init: &'a Init, span: Span) -> R<Rv> {
+    pub(super) fn init_of(&mut self, ty: &Ty, init: &'a Init, span: Span) -> LowerResult<RValue> {
         match init {
             Init::Assign(e) | Init::Braces(e) => self.init_value(ty, e),
             Init::Parens(args) => self.construct(ty, args, false, span),
@@ -337,25 +364,31 @@ impl<'a> Lower<'a> {
     }
 
     /// `T(a, b)` or `T{a, b}`
-    pub(super) fn construct(&mut self, ty: &Ty, args: &'a [Expr], braces: bool, span: Span) -> R<Rv> {
+    pub(super) fn construct(
+        &mut self,
+        ty: &Ty,
+        args: &'a [Expr],
+        braces: bool,
+        span: Span,
+    ) -> LowerResult<RValue> {
         if let [e @ Expr { kind: ExprKind::InitList(_), .. }] = args {
             return self.init_value(ty, e);
         }
         match ty {
             Ty::Struct(id) => {
-                let args = args.iter().map(|e| self.argument(e)).collect::<R<Vec<_>>>()?;
-                if let [Arg::Ex(x, _)] = args.as_slice()
+                let args = args.iter().map(|e| self.argument(e)).collect::<LowerResult<Vec<_>>>()?;
+                if let [Arg::Value(x, _)] = args.as_slice()
                     && x.ty() == ty
                 {
                     return match x.clone() {
-                        Ex::L(lv) => self.load(&lv, span),
-                        Ex::R(v) => Ok(v),
+                        ExprResult::Object(lv) => self.load(&lv, span),
+                        ExprResult::Value(v) => Ok(v),
                     };
                 }
                 self.construct_with(*id, args, span)
             }
             Ty::Vector(..) | Ty::Packed(..) => {
-                let args = args.iter().map(|e| self.rvalue(e)).collect::<R<Vec<_>>>()?;
+                let args = args.iter().map(|e| self.rvalue(e)).collect::<LowerResult<Vec<_>>>()?;
                 self.at(span);
                 self.vector_of(ty, args, span)
             }
@@ -366,14 +399,14 @@ impl<'a> Lower<'a> {
                 }
                 if parts.len() as u64 > *n || self.leaf_count(ty) > 65_536 {
                     return fail(
-                        Kind::Type,
+                        ErrorKind::Type,
                         span,
                         format!("wrong number of values for `{}`", self.type_name(ty)),
                     );
                 }
                 let zero = self.default_value(t, span)?;
                 parts.resize(*n as usize, zero);
-                Ok(Rv::parts(ty.clone(), parts))
+                Ok(RValue::parts(ty.clone(), parts))
             }
             Ty::Matrix(s) => {
                 let s = *s;
@@ -387,7 +420,7 @@ impl<'a> Lower<'a> {
                         let v = self.convert(v, &Ty::Scalar(s), true, span)?;
                         Ok(self.diagonal_matrix(s, &v))
                     }
-                    _ => fail(Kind::Call, span, "a SIMD-group matrix takes one value"),
+                    _ => fail(ErrorKind::Call, span, "a SIMD-group matrix takes one value"),
                 }
             }
             _ => match args {
@@ -399,14 +432,14 @@ impl<'a> Lower<'a> {
                 }
                 _ => {
                     let text = format!("`{}` takes one value, {} given", self.type_name(ty), args.len());
-                    fail(Kind::Call, span, text)
+                    fail(ErrorKind::Call, span, text)
                 }
             },
         }
     }
 
     /// A vector from scalars and vectors.
-    pub(super) fn vector_of(&mut self, ty: &Ty, args: Vec<Rv>, span: Span) -> R<Rv> {
+    pub(super) fn vector_of(&mut self, ty: &Ty, args: Vec<RValue>, span: Span) -> LowerResult<RValue> {
         let (Some(s), n) = (ty.scalar(), ty.lanes()) else { return Err(Fail::Reported) };
         if args.is_empty() {
             return self.zero(ty, span);
@@ -424,7 +457,7 @@ impl<'a> Lower<'a> {
             if !a.ty.is_arithmetic() {
                 let text =
                     format!("`{}` cannot be a component of `{}`", self.type_name(&a.ty), self.type_name(ty));
-                return fail(Kind::Type, span, text);
+                return fail(ErrorKind::Type, span, text);
             }
             let a = self.convert_scalar(a.clone(), s);
             for i in 0..a.ty.lanes() {
@@ -433,18 +466,28 @@ impl<'a> Lower<'a> {
         }
         if parts.len() != usize::from(n) {
             let text = format!("`{}` takes {n} components, {} given", self.type_name(ty), parts.len());
-            return fail(Kind::Call, span, text);
+            return fail(ErrorKind::Call, span, text);
         }
         Ok(self.compose(s, &parts))
     }
 
     /// Constructs a struct from evaluated arguments.
-    pub(super) fn construct_struct(&mut self, id: StructId, args: Vec<Ex>, span: Span) -> R<Rv> {
-        let args = args.into_iter().map(|x| Arg::Ex(x, span)).collect();
+    pub(super) fn construct_struct(
+        &mut self,
+        id: StructId,
+        args: Vec<ExprResult>,
+        span: Span,
+    ) -> LowerResult<RValue> {
+        let args = args.into_iter().map(|x| Arg::Value(x, span)).collect();
         self.construct_with(id, args, span)
     }
 
-    pub(super) fn construct_with(&mut self, id: StructId, args: Vec<Arg<'a>>, span: Span) -> R<Rv> {
+    pub(super) fn construct_with(
+        &mut self,
+        id: StructId,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> LowerResult<RValue> {
         let info = self.struct_info(id);
         let (decl, scope) = (info.decl, info.scope.clone());
         let fields = info.fields.clone();
@@ -455,15 +498,15 @@ impl<'a> Lower<'a> {
             if args.len() > fields.len() {
                 let text =
                     format!("`{}` has {} members, {} values given", decl.name, fields.len(), args.len());
-                return fail(Kind::Call, span, text);
+                return fail(ErrorKind::Call, span, text);
             }
             let mut parts = Vec::new();
             let mut args = args.into_iter();
             for f in fields.iter() {
                 parts.push(match args.next() {
-                    Some(Arg::Ex(x, s)) => {
+                    Some(Arg::Value(x, s)) => {
                         let v = match x {
-                            Ex::L(lv) if lv.ty == f.ty => self.load(&lv, s)?,
+                            ExprResult::Object(lv) if lv.ty == f.ty => self.load(&lv, s)?,
                             x => self.rvalue_of(x, s)?,
                         };
                         self.convert(v, &f.ty, false, s)?
@@ -472,11 +515,11 @@ impl<'a> Lower<'a> {
                     None => self.field_default(id, f, span)?,
                 });
             }
-            return Ok(Rv::parts(Ty::Struct(id), parts));
+            return Ok(RValue::parts(Ty::Struct(id), parts));
         }
         if args.is_empty() && ctors.iter().all(|c| c.params.iter().any(|p| p.default.is_none())) {
             let text = format!("`{}` has no constructor without arguments", decl.name);
-            return fail(Kind::Call, span, text);
+            return fail(ErrorKind::Call, span, text);
         }
         let name: Name = format!("{} constructor", decl.name).into();
         let (f, targs) = self.choose(&name, &ctors, None, &args, &scope, span)?;
@@ -490,14 +533,14 @@ impl<'a> Lower<'a> {
         targs: Vec<TArg>,
         args: Vec<Arg<'a>>,
         span: Span,
-    ) -> R<Rv> {
+    ) -> LowerResult<RValue> {
         let info = self.struct_info(id);
         let (scope, fields) = (info.scope.clone(), info.fields.clone());
         let ty = Ty::Struct(id);
         let simple = f.body.as_ref().is_none_or(|b| b.stmts.is_empty());
         let this = if simple {
-            let zero: Vec<Place> = fields.iter().map(|_| Place::Value(Rv::void())).collect();
-            Lv { ty: ty.clone(), place: Place::Parts(Rc::new(zero)), is_const: false, decl: None }
+            let zero: Vec<Storage> = fields.iter().map(|_| Storage::Value(RValue::void())).collect();
+            LValue { ty: ty.clone(), storage: Storage::Parts(Rc::new(zero)), is_const: false, decl: None }
         } else {
             self.temporary(&ty, &f.name, span)?
         };
@@ -505,13 +548,13 @@ impl<'a> Lower<'a> {
     }
 
     /// Member initialisers, in the order of the members. The frame of the constructor is open.
-    pub(super) fn member_inits(&mut self, id: StructId, f: &'a FnDecl) -> R<()> {
+    pub(super) fn member_inits(&mut self, id: StructId, f: &'a FnDecl) -> LowerResult<()> {
         let fields = self.struct_info(id).fields.clone();
         for (name, _, span) in &f.inits {
             let base = fields.iter().any(|g| g.transparent && g.name.contains(&**name));
             if !base && !fields.iter().any(|g| g.name == *name) {
                 let text = format!("`{}` has no member `{name}`", self.struct_name(id));
-                return fail(Kind::Name, *span, text);
+                return fail(ErrorKind::Name, *span, text);
             }
         }
         for (i, field) in fields.iter().enumerate() {
@@ -526,8 +569,8 @@ impl<'a> Lower<'a> {
                 None => {
                     // Left uninitialised, unless it must be a value.
                     let this = self.frames.last().and_then(|f| f.this.clone());
-                    match this.map(|t| t.place) {
-                        Some(Place::Parts(_)) => self.zero(&field.ty, field.span)?,
+                    match this.map(|t| t.storage) {
+                        Some(Storage::Parts(_)) => self.zero(&field.ty, field.span)?,
                         _ => continue,
                     }
                 }
@@ -537,7 +580,7 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    fn construct_member(&mut self, ty: &Ty, args: &'a [Expr], span: Span) -> R<Rv> {
+    fn construct_member(&mut self, ty: &Ty, args: &'a [Expr], span: Span) -> LowerResult<RValue> {
         match (ty, args) {
             (Ty::Struct(_) | Ty::Vector(..), _) => self.construct(ty, args, false, span),
             (_, [e]) => {
@@ -546,7 +589,7 @@ impl<'a> Lower<'a> {
                     return self.init_value(ty, e);
                 }
                 let x = self.expr(e)?;
-                if let (Ty::Array(..), Ex::L(lv)) = (ty, &x)
+                if let (Ty::Array(..), ExprResult::Object(lv)) = (ty, &x)
                     && lv.ty == *ty
                 {
                     return self.load(lv, span);
@@ -558,20 +601,22 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn set_member(&mut self, i: usize, value: Rv, span: Span) -> R<()> {
+    fn set_member(&mut self, i: usize, value: RValue, span: Span) -> LowerResult<()> {
         let Some(this) = self.frames.last().and_then(|f| f.this.clone()) else { return Err(Fail::Reported) };
-        if let Place::Parts(parts) = &this.place
-            && matches!(parts[i], Place::Value(_))
+        if let Storage::Parts(parts) = &this.storage
+            && matches!(parts[i], Storage::Value(_))
         {
             let mut parts = (**parts).clone();
-            parts[i] = Place::Value(value);
-            let place = Place::Parts(Rc::new(parts));
+            parts[i] = Storage::Value(value);
+            let storage = Storage::Parts(Rc::new(parts));
             if let Some(frame) = self.frames.last_mut() {
-                frame.this = Some(Lv { place, ..this });
+                frame.this = Some(LValue { storage, ..this });
             }
             return Ok(());
         }
-        let Ex::L(part) = self.part(Ex::L(this), i, span)? else { return Err(Fail::Reported) };
+        let ExprResult::Object(part) = self.part(ExprResult::Object(this), i, span)? else {
+            return Err(Fail::Reported);
+        };
         self.store_init(&part, &value, span)
     }
 
@@ -582,14 +627,14 @@ impl<'a> Lower<'a> {
         scope: Rc<Scope<'a>>,
         args: Vec<TArg>,
         span: Span,
-    ) -> R<Lv> {
+    ) -> LowerResult<LValue> {
         let address = v as *const VarDecl as usize;
         let key = (address, args);
         if let Some(lv) = self.global_values.get(&key) {
             return Ok(lv.clone());
         }
         if !self.evaluating.insert(address) {
-            return fail(Kind::Constant, span, format!("the value of `{}` depends on itself", v.name));
+            return fail(ErrorKind::Constant, span, format!("the value of `{}` depends on itself", v.name));
         }
         self.const_mode += 1;
         let r = self.in_scope(&scope, |l| l.global_value(v));
@@ -600,15 +645,15 @@ impl<'a> Lower<'a> {
         Ok(lv)
     }
 
-    fn global_value(&mut self, v: &'a VarDecl) -> R<Lv> {
+    fn global_value(&mut self, v: &'a VarDecl) -> LowerResult<LValue> {
         let mut t = self.resolve_type(&v.ty)?;
         let Some(init) = &v.init else {
             let text = format!("global `{}` has no initial value; only constants may be global", v.name);
-            return fail(Kind::Constant, v.span, text);
+            return fail(ErrorKind::Constant, v.span, text);
         };
         if t.space == Some(Space::Threadgroup) || t.space == Some(Space::Device) {
             let text = "only constants may be declared outside of functions";
-            return fail(Kind::Unsupported, v.span, text);
+            return fail(ErrorKind::Unsupported, v.span, text);
         }
         if t.unsized_array {
             t.ty = self.sized_by(&t.ty, init, v.span)?;
@@ -616,25 +661,25 @@ impl<'a> Lower<'a> {
         let value = if t.auto {
             match init {
                 Init::Assign(e) => self.rvalue(e)?,
-                _ => return fail(Kind::Type, v.span, "`auto` needs `= value`"),
+                _ => return fail(ErrorKind::Type, v.span, "`auto` needs `= value`"),
             }
         } else {
             self.init_of(&t.ty, init, v.span)?
         };
         if !value.is_const() {
             let text = format!("the value of the global `{}` must be known at compile time", v.name);
-            return fail(Kind::Constant, v.span, text);
+            return fail(ErrorKind::Constant, v.span, text);
         }
-        Ok(Lv { ty: value.ty.clone(), place: Place::Value(value), is_const: true, decl: None })
+        Ok(LValue { ty: value.ty.clone(), storage: Storage::Value(value), is_const: true, decl: None })
     }
 
     /// `T x[] = {...}`: the extent is the number of initialisers.
-    pub(super) fn sized_by(&mut self, ty: &Ty, init: &'a Init, span: Span) -> R<Ty> {
+    pub(super) fn sized_by(&mut self, ty: &Ty, init: &'a Init, span: Span) -> LowerResult<Ty> {
         let (Ty::Array(t, _), Init::Assign(e) | Init::Braces(e)) = (ty, init) else {
-            return fail(Kind::Type, span, "the extent of this array is unknown");
+            return fail(ErrorKind::Type, span, "the extent of this array is unknown");
         };
         let ExprKind::InitList(items) = &e.kind else {
-            return fail(Kind::Type, span, "the extent of this array is unknown");
+            return fail(ErrorKind::Type, span, "the extent of this array is unknown");
         };
         let flat = items.iter().all(|(_, e)| !matches!(e.kind, ExprKind::InitList(_)));
         let per = if flat { self.leaf_count(t).max(1) } else { 1 };
@@ -646,9 +691,15 @@ impl<'a> Lower<'a> {
     }
 
     /// `threadgroup T x[N];`
-    pub(super) fn threadgroup_local(&mut self, name: &Name, decl: DeclId, ty: &Ty, span: Span) -> R<Lv> {
+    pub(super) fn threadgroup_local(
+        &mut self,
+        name: &Name,
+        decl: DeclId,
+        ty: &Ty,
+        span: Span,
+    ) -> LowerResult<LValue> {
         if self.holds_pointer(ty) {
-            return fail(Kind::Unsupported, span, "threadgroup memory cannot hold pointers");
+            return fail(ErrorKind::Unsupported, span, "threadgroup memory cannot hold pointers");
         }
         let size = self.size_of(ty, span)?;
         let align = self.align_of(ty);
@@ -662,7 +713,7 @@ impl<'a> Lower<'a> {
                         self.threadgroup_bytes,
                         crate::custom::MAX_THREADGROUP_MEMORY
                     );
-                    return fail(Kind::Limit, span, text);
+                    return fail(ErrorKind::Limit, span, text);
                 }
                 let v = self.b.threadgroup_var(&**name, size, align);
                 self.threadgroup_vars.insert((decl, size), v);
@@ -670,12 +721,12 @@ impl<'a> Lower<'a> {
             }
         };
         let ptr = self.b.threadgroup_ptr(var);
-        let place = Place::Mem { ptr, space: Space::Threadgroup };
-        Ok(Lv { ty: ty.clone(), place, is_const: false, decl: None })
+        let storage = Storage::Mem { ptr, space: Space::Threadgroup };
+        Ok(LValue { ty: ty.clone(), storage, is_const: false, decl: None })
     }
 
     /// A vector of 2 for the lane's part of a diagonal matrix.
-    fn diagonal_matrix(&mut self, s: Scalar, v: &Rv) -> Rv {
+    fn diagonal_matrix(&mut self, s: Scalar, v: &RValue) -> RValue {
         let (row, column) = self.matrix_position();
         let one = self.b.u32(1);
         let next = self.b.add(column, one);
@@ -686,6 +737,6 @@ impl<'a> Lower<'a> {
         let a = self.b.select(first, value, zero);
         let c = self.b.select(second, value, zero);
         let id = self.b.compose(&[a, c]);
-        Rv::ir(Ty::Matrix(s), id)
+        RValue::ir(Ty::Matrix(s), id)
     }
 }

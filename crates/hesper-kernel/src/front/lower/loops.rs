@@ -2,7 +2,7 @@
 
 use super::control::{contains_break, contains_continue};
 use super::scope::Entity;
-use super::value::{Ex, Lv, Place, Rv};
+use super::value::{ExprResult, LValue, RValue, Storage};
 use super::*;
 use crate::ir::{CmpOp, Scalar, UnaryOp};
 
@@ -22,7 +22,7 @@ impl<'a> Lower<'a> {
         body: &'a Stmt,
         unroll: bool,
         span: Span,
-    ) -> R<()> {
+    ) -> LowerResult<()> {
         if self.const_mode > 0 {
             if let Some(i) = init {
                 self.try_stmt(i)?;
@@ -54,11 +54,17 @@ impl<'a> Lower<'a> {
     }
 
     /// `for (T x : array)`
-    pub(super) fn for_each(&mut self, v: &'a VarDecl, range: &'a Expr, body: &'a Stmt, span: Span) -> R<()> {
+    pub(super) fn for_each(
+        &mut self,
+        v: &'a VarDecl,
+        range: &'a Expr,
+        body: &'a Stmt,
+        span: Span,
+    ) -> LowerResult<()> {
         let array = self.expr(range)?;
         let Ty::Array(_, n) = array.ty().clone() else {
             let text = format!("`for` goes over an array, found `{}`", self.type_name(array.ty()));
-            return fail(Kind::Type, range.span, text);
+            return fail(ErrorKind::Type, range.span, text);
         };
         let t = self.resolve_type(&v.ty)?;
         self.at(span);
@@ -68,14 +74,14 @@ impl<'a> Lower<'a> {
         let at = self.b.get(counter);
         let end = self.b.u32(n.min(u64::from(u32::MAX)) as u32);
         let more = self.b.compare(CmpOp::Lt, at, end);
-        self.break_unless(&Rv::ir(Ty::BOOL, more));
-        let r = self.index(array, &Rv::ir(Ty::UINT, at), range.span).and_then(|element| {
+        self.break_unless(&RValue::ir(Ty::BOOL, more));
+        let r = self.index(array, &RValue::ir(Ty::UINT, at), range.span).and_then(|element| {
             let lv = match element {
-                Ex::L(lv) if t.is_ref => Lv { is_const: lv.is_const || t.is_const, ..lv },
+                ExprResult::Object(lv) if t.is_ref => LValue { is_const: lv.is_const || t.is_const, ..lv },
                 element => {
                     let value = match element {
-                        Ex::L(lv) => self.load(&lv, range.span)?,
-                        Ex::R(v) => v,
+                        ExprResult::Object(lv) => self.load(&lv, range.span)?,
+                        ExprResult::Value(v) => v,
                     };
                     let value = if t.auto { value } else { self.convert(value, &t.ty, false, v.span)? };
                     let ty = value.ty.clone();
@@ -96,7 +102,7 @@ impl<'a> Lower<'a> {
         r
     }
 
-    fn for_body(&mut self, cond: Option<&'a Expr>, body: &'a Stmt) -> R<()> {
+    fn for_body(&mut self, cond: Option<&'a Expr>, body: &'a Stmt) -> LowerResult<()> {
         if let Some(c) = cond {
             self.at(c.span);
             let v = self.rvalue(c)?;
@@ -110,7 +116,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Leaves the loop where a condition does not hold.
-    fn break_unless(&mut self, v: &Rv) {
+    fn break_unless(&mut self, v: &RValue) {
         match v.as_bool() {
             Some(true) => {}
             Some(false) => {
@@ -135,12 +141,12 @@ impl<'a> Lower<'a> {
         body: &'a Stmt,
         test_first: bool,
         span: Span,
-    ) -> R<()> {
+    ) -> LowerResult<()> {
         let mut test = test_first;
         loop {
             self.const_steps += 1;
             if self.const_steps > MAX_CONST_STEPS || self.aborted {
-                return fail(Kind::Limit, span, "this loop does not end at compile time");
+                return fail(ErrorKind::Limit, span, "this loop does not end at compile time");
             }
             if let (true, Some(c)) = (test, cond) {
                 let v = self.rvalue(c)?;
@@ -148,7 +154,7 @@ impl<'a> Lower<'a> {
                 match v.as_bool() {
                     Some(true) => {}
                     Some(false) => return Ok(()),
-                    None => return fail(Kind::Constant, c.span, "this must be known at compile time"),
+                    None => return fail(ErrorKind::Constant, c.span, "this must be known at compile time"),
                 }
             }
             test = true;
@@ -173,7 +179,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    pub(super) fn while_stmt(&mut self, cond: &'a Cond, body: &'a Stmt, span: Span) -> R<()> {
+    pub(super) fn while_stmt(&mut self, cond: &'a Cond, body: &'a Stmt, span: Span) -> LowerResult<()> {
         if let (true, Cond::Expr(c)) = (self.const_mode > 0, cond) {
             return self.const_loop(Some(c), None, body, true, span);
         }
@@ -193,7 +199,7 @@ impl<'a> Lower<'a> {
         r
     }
 
-    pub(super) fn do_while(&mut self, body: &'a Stmt, cond: &'a Expr, span: Span) -> R<()> {
+    pub(super) fn do_while(&mut self, body: &'a Stmt, cond: &'a Expr, span: Span) -> LowerResult<()> {
         if self.const_mode > 0 {
             return self.const_loop(Some(cond), None, body, false, span);
         }
@@ -217,7 +223,7 @@ impl<'a> Lower<'a> {
         step: &'a Expr,
         body: &'a Stmt,
         asked: bool,
-    ) -> R<Option<(&'a VarDecl, Vec<i64>)>> {
+    ) -> LowerResult<Option<(&'a VarDecl, Vec<i64>)>> {
         if !self.unroll {
             return Ok(None);
         }
@@ -232,7 +238,7 @@ impl<'a> Lower<'a> {
         if !is_counter(left) || !op.is_comparison() || !self.is_known(start) || !self.is_known(limit) {
             return Ok(None);
         }
-        if self.storage_of(v.id) > value::Storage::Value {
+        if self.storage_of(v.id) > value::StorageClass::Value {
             return Ok(None);
         }
         let mut amount = None;
@@ -269,7 +275,7 @@ impl<'a> Lower<'a> {
         let (Some(s), Some(_), Some(_)) = (ty.scalar(), a.as_int(), b.as_int()) else { return Ok(None) };
         let by = match amount {
             Some(e) => self.rvalue(e)?,
-            None => Rv::int(Scalar::I32, by),
+            None => RValue::int(Scalar::I32, by),
         };
         if by.as_int().is_none() || s.is_float() || ty.is_vector() {
             return Ok(None);
@@ -297,7 +303,7 @@ impl<'a> Lower<'a> {
         match &e.kind {
             ExprKind::Int { .. } | ExprKind::Bool(_) | ExprKind::SizeofType(_) => true,
             ExprKind::Name(p) if p.segments.len() == 1 => match self.scope.lookup(&p.segments[0].name) {
-                Some((Entity::Object(lv), _)) => matches!(&lv.place, Place::Value(v) if v.is_const()),
+                Some((Entity::Object(lv), _)) => matches!(&lv.storage, Storage::Value(v) if v.is_const()),
                 Some((Entity::Static(..), _)) => true,
                 Some(_) => false,
                 None => true,
@@ -311,14 +317,14 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn unrolled(&mut self, v: &'a VarDecl, values: &[i64], body: &'a Stmt) -> R<()> {
+    fn unrolled(&mut self, v: &'a VarDecl, values: &[i64], body: &'a Stmt) -> LowerResult<()> {
         let r = self.resolve_type(&v.ty)?;
         let s = r.ty.scalar().unwrap_or(Scalar::I32);
         for i in values {
             if self.dead || self.aborted {
                 break;
             }
-            let mut lv = Lv::value(Rv::int(s, *i));
+            let mut lv = LValue::value(RValue::int(s, *i));
             lv.decl = Some(v.id);
             let saved = self.scope.clone();
             self.scope = Scope::new(Some(saved.clone()));

@@ -17,9 +17,9 @@ mod entry;
 mod expr;
 mod init;
 mod loops;
+mod objects;
 mod ops;
 mod overload;
-mod place;
 mod scope;
 mod stmt;
 mod structs;
@@ -30,7 +30,7 @@ mod value;
 pub(crate) use entry::{Body, Elem, EntryParam, ParamSpec, lower_body, lower_kernels};
 
 use super::ast::*;
-use super::diag::{Diagnostic, Kind, Severity, Sink};
+use super::diag::{Diagnostic, ErrorKind, Severity, Sink};
 use super::lexer::Name;
 use super::source::{Sources, Span};
 use super::types::Ty;
@@ -40,13 +40,13 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use structs::StructInfo;
-use value::{Ex, Lv, Storage};
+use value::{ExprResult, LValue, StorageClass};
 
 /// Deepest nesting of everything together: expressions, statements, inlined calls, instantiations.
 const MAX_DEPTH: usize = 1500;
 /// Deepest chain of inlined calls.
 const MAX_CALLS: usize = 128;
-/// Most instructions after inlining; a kernel beyond this would take forever to compile.
+/// Most instructions after inlining.
 const MAX_INSTS: usize = 400_000;
 /// Most instructions of a kernel whose loops are unrolled; beyond, it is lowered again with its loops kept.
 const MAX_UNROLLED_INSTS: usize = 60_000;
@@ -63,9 +63,9 @@ pub(crate) enum Fail {
     Reported,
 }
 
-pub(crate) type R<T> = Result<T, Fail>;
+pub(crate) type LowerResult<T> = Result<T, Fail>;
 
-pub(crate) fn fail<T>(kind: Kind, span: Span, message: impl Into<String>) -> R<T> {
+pub(crate) fn fail<T>(kind: ErrorKind, span: Span, message: impl Into<String>) -> LowerResult<T> {
     Err(Fail::Diag(Box::new(Diagnostic::error(kind, span, message))))
 }
 
@@ -95,12 +95,12 @@ struct Frame<'a> {
     bindings: String,
     call_span: Span,
     assigned: &'a Assigned,
-    this: Option<Lv>,
+    this: Option<LValue>,
     /// Declared return type; none for `auto`, set by the first return.
     ret_ty: Option<Ty>,
     ret_ref: bool,
-    ret_place: Option<Lv>,
-    direct: Option<Ex>,
+    ret_place: Option<LValue>,
+    direct: Option<ExprResult>,
     /// Set where the function returns from inside other control flow.
     flag: Option<VarId>,
     base_region: usize,
@@ -124,7 +124,7 @@ enum Ctl {
 struct LambdaInfo<'a> {
     lambda: &'a Lambda,
     scope: Rc<Scope<'a>>,
-    this: Option<Lv>,
+    this: Option<LValue>,
     assigned: &'a Assigned,
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct Lower<'a> {
     globals: Rc<Globals<'a>>,
     root: Rc<Scope<'a>>,
     scope: Rc<Scope<'a>>,
-    storage: HashMap<DeclId, Storage>,
+    storage: HashMap<DeclId, StorageClass>,
     restart: bool,
     structs: Vec<StructInfo<'a>>,
     struct_index: HashMap<(usize, Vec<types::TArg>), super::types::StructId>,
@@ -148,7 +148,7 @@ pub(crate) struct Lower<'a> {
     inlined: usize,
     /// Functions reached by calls, to find those that were never checked.
     reached: HashSet<usize>,
-    global_values: HashMap<(usize, Vec<types::TArg>), Lv>,
+    global_values: HashMap<(usize, Vec<types::TArg>), LValue>,
     evaluating: HashSet<usize>,
     threadgroup_vars: HashMap<(DeclId, u64), u32>,
     threadgroup_bytes: u64,
@@ -168,7 +168,7 @@ pub(crate) struct Lower<'a> {
 }
 
 impl<'a> Lower<'a> {
-    fn new(name: &str, unit: &'a Unit, sources: &'a Sources, storage: HashMap<DeclId, Storage>) -> Self {
+    fn new(name: &str, unit: &'a Unit, sources: &'a Sources, storage: HashMap<DeclId, StorageClass>) -> Self {
         let root = Scope::new(None);
         let mut lower = Lower {
             b: Builder::new(name),
@@ -250,13 +250,13 @@ impl<'a> Lower<'a> {
     }
 
     /// Enters an enumeration and its names into the global tables or the scope.
-    fn enum_decl(&mut self, index: u32, e: &'a EnumDecl) -> R<()> {
+    fn enum_decl(&mut self, index: u32, e: &'a EnumDecl) -> LowerResult<()> {
         let s = match &e.underlying {
             Some(t) => match self.resolve_type(t)?.ty {
                 Ty::Scalar(s) if s.is_int() => s,
                 _ => {
                     return fail(
-                        Kind::Type,
+                        ErrorKind::Type,
                         t.span,
                         "the underlying type of an enumeration must be an integer",
                     );
@@ -270,14 +270,14 @@ impl<'a> Lower<'a> {
             if let Some(v) = value {
                 next = self.const_int(v)?;
             }
-            let v = value::Rv {
+            let v = value::RValue {
                 ty: ty.clone(),
-                val: value::Val::Const(Rc::new([value::Cv::I(consts::wrap(next, s))])),
+                val: value::ValueRepr::Const(Rc::new([value::ConstValue::Int(consts::wrap(next, s))])),
             };
             let qualified: Name = format!("{}::{name}", e.name).into();
-            self.scope.insert(&qualified, Entity::Object(Lv::value(v.clone())));
+            self.scope.insert(&qualified, Entity::Object(LValue::value(v.clone())));
             if !e.scoped {
-                self.scope.insert(name, Entity::Object(Lv::value(v)));
+                self.scope.insert(name, Entity::Object(LValue::value(v)));
             }
             next = next.wrapping_add(1);
         }
@@ -292,8 +292,8 @@ impl<'a> Lower<'a> {
     /// Reports an error with the chain of template instantiations that led here.
     fn report(&mut self, f: Fail) {
         let Fail::Diag(mut d) = f else { return };
-        // Past a limit there is nothing to be learnt from the rest of the text.
-        self.aborted |= d.kind == Kind::Limit;
+        // Past a limit further errors are noise.
+        self.aborted |= d.kind == ErrorKind::Limit;
         let user = |f: &&Frame<'a>| !f.bindings.is_empty() && f.decl.is_some_and(|d| !d.is_prelude);
         for frame in self.frames.iter().rev().filter(user).take(6) {
             let text = format!("in the instantiation of `{}` with {}", frame.name, frame.bindings);
@@ -302,15 +302,16 @@ impl<'a> Lower<'a> {
         self.sink.push(*d);
     }
 
-    fn warn(&mut self, kind: Kind, span: Span, message: String) {
+    fn warn(&mut self, kind: ErrorKind, span: Span, message: String) {
         let d = Diagnostic { severity: Severity::Warning, ..Diagnostic::error(kind, span, message) };
         self.sink.push(d);
     }
 
     /// Counts a level of recursion; pair with [`Lower::leave`].
-    fn enter(&mut self, span: Span) -> R<()> {
+    fn enter(&mut self, span: Span) -> LowerResult<()> {
         if self.depth >= MAX_DEPTH {
-            return fail(Kind::Limit, span, "the kernel nests too deeply");
+            let text = format!("the kernel nests too deeply; the limit is {MAX_DEPTH} levels");
+            return fail(ErrorKind::Limit, span, text);
         }
         let insts = self.b.kernel().values.len();
         if insts > if self.unroll { MAX_UNROLLED_INSTS } else { MAX_INSTS } {
@@ -318,7 +319,7 @@ impl<'a> Lower<'a> {
                 return Err(Fail::Reported);
             }
             let text = format!("the kernel grows past {MAX_INSTS} instructions after inlining");
-            return fail(Kind::Limit, span, text);
+            return fail(ErrorKind::Limit, span, text);
         }
         self.depth += 1;
         Ok(())
@@ -352,16 +353,16 @@ impl<'a> Lower<'a> {
     // ---- storage ----
 
     /// Demands better storage for a variable; the walk is repeated.
-    fn escalate(&mut self, decl: DeclId, to: Storage) {
-        let slot = self.storage.entry(decl).or_insert(Storage::Value);
+    fn escalate(&mut self, decl: DeclId, to: StorageClass) {
+        let slot = self.storage.entry(decl).or_insert(StorageClass::Value);
         if *slot < to {
             *slot = to;
             self.restart = true;
         }
     }
 
-    fn storage_of(&self, decl: DeclId) -> Storage {
-        self.storage.get(&decl).copied().unwrap_or(Storage::Value)
+    fn storage_of(&self, decl: DeclId) -> StorageClass {
+        self.storage.get(&decl).copied().unwrap_or(StorageClass::Value)
     }
 
     /// Whether the current function writes a variable of this name, as far as the text tells.
@@ -378,13 +379,13 @@ impl<'a> Lower<'a> {
         r
     }
 
-    fn declare(&mut self, name: &Name, lv: Lv, span: Span) -> R<()> {
+    fn declare(&mut self, name: &Name, lv: LValue, span: Span) -> LowerResult<()> {
         if name.is_empty() {
             return Ok(());
         }
         if self.scope.local(name).is_some() {
             self.scope.insert(name, Entity::Object(lv));
-            return fail(Kind::Name, span, format!("`{name}` is already declared in this scope"));
+            return fail(ErrorKind::Name, span, format!("`{name}` is already declared in this scope"));
         }
         self.scope.insert(name, Entity::Object(lv));
         Ok(())

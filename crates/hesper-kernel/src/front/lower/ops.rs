@@ -1,44 +1,44 @@
 //! Operators on scalars, vectors and pointers.
 
 use super::convert::{common_scalar, promoted};
-use super::value::{Cv, Rv, Val};
+use super::value::{ConstValue, RValue, ValueRepr};
 use super::*;
 use crate::ir::{BinaryOp, CmpOp, Op, Scalar, Type, UnaryOp};
 
 impl<'a> Lower<'a> {
     /// `-x`, `+x`, `!x`, `~x`
-    pub(super) fn unary_op(&mut self, op: UnOp, v: Rv, span: Span) -> R<Rv> {
+    pub(super) fn unary_op(&mut self, op: UnOp, v: RValue, span: Span) -> LowerResult<RValue> {
         let Some(s) = v.ty.scalar() else {
             if op == UnOp::Not && matches!(v.ty, Ty::Pointer(_) | Ty::Struct(_)) {
                 let b = self.truth(v, span)?;
                 return self.unary_op(op, b, span);
             }
             let text = format!("operator `{}` does not work on `{}`", op.text(), self.type_name(&v.ty));
-            return fail(Kind::Type, span, text);
+            return fail(ErrorKind::Type, span, text);
         };
         if op == UnOp::Not {
             let v = self.convert_scalar(v, Scalar::Bool);
-            return Ok(self.map(v, |c| Cv::I(i64::from(c == Cv::I(0))), UnaryOp::Not));
+            return Ok(self.map(v, |c| ConstValue::Int(i64::from(c == ConstValue::Int(0))), UnaryOp::Not));
         }
         let to = if v.ty.is_vector() { s } else { promoted(s) };
         if op == UnOp::BitNot && (s.is_float() || (s == Scalar::Bool && v.ty.is_vector())) {
             let text = format!("operator `~` does not work on `{}`", self.type_name(&v.ty));
-            return fail(Kind::Type, span, text);
+            return fail(ErrorKind::Type, span, text);
         }
         let v = self.convert_scalar(v, to);
         Ok(match op {
             UnOp::Neg => self.map(
                 v,
                 |c| match c {
-                    Cv::I(i) => Cv::I(consts::wrap(i.wrapping_neg(), to)),
-                    Cv::F(f) => Cv::F(-f),
+                    ConstValue::Int(i) => ConstValue::Int(consts::wrap(i.wrapping_neg(), to)),
+                    ConstValue::Float(f) => ConstValue::Float(-f),
                 },
                 UnaryOp::Neg,
             ),
             UnOp::BitNot => self.map(
                 v,
                 |c| match c {
-                    Cv::I(i) => Cv::I(consts::wrap(!i, to)),
+                    ConstValue::Int(i) => ConstValue::Int(consts::wrap(!i, to)),
                     c => c,
                 },
                 UnaryOp::Not,
@@ -47,23 +47,23 @@ impl<'a> Lower<'a> {
         })
     }
 
-    fn map(&mut self, v: Rv, f: impl Fn(Cv) -> Cv, op: UnaryOp) -> Rv {
+    fn map(&mut self, v: RValue, f: impl Fn(ConstValue) -> ConstValue, op: UnaryOp) -> RValue {
         match &v.val {
-            Val::Const(c) => {
-                let c: Vec<Cv> = c.iter().map(|x| f(*x)).collect();
-                Rv { ty: v.ty, val: Val::Const(c.into()) }
+            ValueRepr::Const(c) => {
+                let c: Vec<ConstValue> = c.iter().map(|x| f(*x)).collect();
+                RValue { ty: v.ty, val: ValueRepr::Const(c.into()) }
             }
             _ => {
                 let id = self.ir(&v);
                 let id = self.b.unary(op, id);
-                Rv::ir(v.ty, id)
+                RValue::ir(v.ty, id)
             }
         }
     }
 
-    fn operands_do_not_fit<T>(&self, op: BinOp, a: &Ty, b: &Ty, span: Span) -> R<T> {
+    fn operands_do_not_fit<T>(&self, op: BinOp, a: &Ty, b: &Ty, span: Span) -> LowerResult<T> {
         let (a, b) = (self.type_name(a), self.type_name(b));
-        fail(Kind::Type, span, format!("operator `{}` does not work on `{a}` and `{b}`", op.text()))
+        fail(ErrorKind::Type, span, format!("operator `{}` does not work on `{a}` and `{b}`", op.text()))
     }
 
     /// The type that both operands of an arithmetic operator are brought to.
@@ -86,7 +86,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `a op b` for all binary operators but the short-circuit ones.
-    pub(super) fn binary_op(&mut self, op: BinOp, a: Rv, b: Rv, span: Span) -> R<Rv> {
+    pub(super) fn binary_op(&mut self, op: BinOp, a: RValue, b: RValue, span: Span) -> LowerResult<RValue> {
         if matches!(a.ty, Ty::Pointer(_) | Ty::Null) || matches!(b.ty, Ty::Pointer(_) | Ty::Null) {
             return self.pointer_op(op, a, b, span);
         }
@@ -117,20 +117,20 @@ impl<'a> Lower<'a> {
         let a = self.convert(a, &ty, false, span)?;
         let b = self.convert(b, &ty, false, span)?;
         if matches!(op, BinOp::Div | BinOp::Rem) && !s.is_float() && b.as_int() == Some(0) {
-            self.warn(Kind::Constant, span, "division by zero".into());
+            self.warn(ErrorKind::Constant, span, "division by zero".into());
         }
         Ok(self.arith(op, s, a, b))
     }
 
     /// Both operands have the scalar `s` and one shape.
-    fn arith(&mut self, op: BinOp, s: Scalar, a: Rv, b: Rv) -> Rv {
+    fn arith(&mut self, op: BinOp, s: Scalar, a: RValue, b: RValue) -> RValue {
         let lanes = a.ty.lanes();
         let result = if op.is_comparison() { Ty::of(Scalar::Bool, lanes) } else { Ty::of(s, lanes) };
-        if let (Val::Const(x), Val::Const(y)) = (&a.val, &b.val) {
-            let folded: Option<Vec<Cv>> =
+        if let (ValueRepr::Const(x), ValueRepr::Const(y)) = (&a.val, &b.val) {
+            let folded: Option<Vec<ConstValue>> =
                 x.iter().zip(y.iter()).map(|(p, q)| consts::binary(op, *p, *q, s)).collect();
             if let Some(c) = folded {
-                return Rv { ty: result, val: Val::Const(c.into()) };
+                return RValue { ty: result, val: ValueRepr::Const(c.into()) };
             }
         }
         if let Some(v) = self.identity(op, &a, &b) {
@@ -155,11 +155,11 @@ impl<'a> Lower<'a> {
             BinOp::Gt => self.b.compare(CmpOp::Gt, x, y),
             BinOp::Ge => self.b.compare(CmpOp::Ge, x, y),
         };
-        Rv::ir(result, id)
+        RValue::ir(result, id)
     }
 
     /// Integer operations with 0 or 1 that change nothing.
-    fn identity(&mut self, op: BinOp, a: &Rv, b: &Rv) -> Option<Rv> {
+    fn identity(&mut self, op: BinOp, a: &RValue, b: &RValue) -> Option<RValue> {
         let (x, y) = (a.as_int(), b.as_int());
         match op {
             BinOp::Add | BinOp::Or | BinOp::Xor if y == Some(0) => Some(a.clone()),
@@ -175,7 +175,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn shift(&mut self, op: BinOp, a: Rv, b: Rv, span: Span) -> R<Rv> {
+    fn shift(&mut self, op: BinOp, a: RValue, b: RValue, span: Span) -> LowerResult<RValue> {
         let (Some(s), Some(t)) = (a.ty.scalar(), b.ty.scalar()) else {
             return self.operands_do_not_fit(op, &a.ty, &b.ty, span);
         };
@@ -190,7 +190,7 @@ impl<'a> Lower<'a> {
         Ok(self.arith(op, to, a, b))
     }
 
-    fn pointer_op(&mut self, op: BinOp, a: Rv, b: Rv, span: Span) -> R<Rv> {
+    fn pointer_op(&mut self, op: BinOp, a: RValue, b: RValue, span: Span) -> LowerResult<RValue> {
         match (&a.ty, &b.ty) {
             (Ty::Pointer(p), t) if matches!(op, BinOp::Add | BinOp::Sub) && is_index(t) => {
                 let p = p.clone();
@@ -206,17 +206,17 @@ impl<'a> Lower<'a> {
                 let size = self.size_of(&p.pointee, span)?;
                 let (x, y) = (self.ir(&a), self.ir(&b));
                 let id = self.b.ptr_diff(x, y, size as i64);
-                Ok(Rv::ir(Ty::Scalar(Scalar::I64), id))
+                Ok(RValue::ir(Ty::Scalar(Scalar::I64), id))
             }
             (Ty::Pointer(p), Ty::Pointer(q)) if op.is_comparison() && p.space == q.space => {
                 Ok(self.compare_pointers(op, &a, &b))
             }
             (Ty::Pointer(_), Ty::Null) if op.is_comparison() => {
-                let b = Rv { ty: a.ty.clone(), val: Val::Null };
+                let b = RValue { ty: a.ty.clone(), val: ValueRepr::Null };
                 Ok(self.compare_pointers(op, &a, &b))
             }
             (Ty::Null, Ty::Pointer(_)) if op.is_comparison() => {
-                let a = Rv { ty: b.ty.clone(), val: Val::Null };
+                let a = RValue { ty: b.ty.clone(), val: ValueRepr::Null };
                 Ok(self.compare_pointers(op, &a, &b))
             }
             (Ty::Pointer(_), _) | (_, Ty::Pointer(_))
@@ -229,7 +229,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn compare_pointers(&mut self, op: BinOp, a: &Rv, b: &Rv) -> Rv {
+    fn compare_pointers(&mut self, op: BinOp, a: &RValue, b: &RValue) -> RValue {
         let op = match op {
             BinOp::Eq => CmpOp::Eq,
             BinOp::Ne => CmpOp::Ne,
@@ -240,13 +240,20 @@ impl<'a> Lower<'a> {
         };
         let (x, y) = (self.ir(a), self.ir(b));
         let id = self.b.push(Op::Compare(op, x, y), Type::BOOL);
-        Rv::ir(Ty::BOOL, id)
+        RValue::ir(Ty::BOOL, id)
     }
 
     /// `p + i` or `p - i`
-    pub(super) fn pointer_offset(&mut self, p: &Rv, pointee: &Ty, i: &Rv, minus: bool, span: Span) -> R<Rv> {
+    pub(super) fn pointer_offset(
+        &mut self,
+        p: &RValue,
+        pointee: &Ty,
+        i: &RValue,
+        minus: bool,
+        span: Span,
+    ) -> LowerResult<RValue> {
         if *pointee == Ty::Void {
-            return fail(Kind::Type, span, "arithmetic on a `void` pointer; cast it first");
+            return fail(ErrorKind::Type, span, "arithmetic on a `void` pointer; cast it first");
         }
         let size = self.size_of(pointee, span)? as i64;
         let stride = if minus { -size } else { size };
@@ -258,7 +265,7 @@ impl<'a> Lower<'a> {
                 self.b.ptr_offset(ptr, index, stride)
             }
         };
-        Ok(Rv::ir(p.ty.clone(), id))
+        Ok(RValue::ir(p.ty.clone(), id))
     }
 }
 

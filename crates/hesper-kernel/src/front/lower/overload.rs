@@ -4,7 +4,7 @@ use super::call::Arg;
 use super::convert::Rank;
 use super::scope::Scope;
 use super::types::{TArg, bind};
-use super::value::{Ex, Lv, Place};
+use super::value::{ExprResult, LValue, Storage};
 use super::*;
 
 /// A function that takes the arguments: how well it fits, and its template arguments.
@@ -20,7 +20,7 @@ impl<'a> Lower<'a> {
         args: &[Arg<'a>],
         scope: &Rc<Scope<'a>>,
         span: Span,
-    ) -> R<(&'a FnDecl, Vec<TArg>)> {
+    ) -> LowerResult<(&'a FnDecl, Vec<TArg>)> {
         self.choose_ranked(name, list, targs, args, scope, span).map(|(f, t, _)| (f, t))
     }
 
@@ -32,8 +32,8 @@ impl<'a> Lower<'a> {
         args: &[Arg<'a>],
         scope: &Rc<Scope<'a>>,
         span: Span,
-    ) -> R<(&'a FnDecl, Vec<TArg>, Rank)> {
-        if args.iter().any(|a| matches!(a, Arg::Ex(x, _) if *x.ty() == Ty::Error)) {
+    ) -> LowerResult<(&'a FnDecl, Vec<TArg>, Rank)> {
+        if args.iter().any(|a| matches!(a, Arg::Value(x, _) if *x.ty() == Ty::Error)) {
             return Err(Fail::Reported);
         }
         let mut given = Vec::new();
@@ -70,12 +70,12 @@ impl<'a> Lower<'a> {
         let types: Vec<String> = args
             .iter()
             .map(|a| match a {
-                Arg::Ex(x, _) => self.type_name(x.ty()),
+                Arg::Value(x, _) => self.type_name(x.ty()),
                 Arg::List(_) => "{...}".into(),
             })
             .collect();
         let text = format!("no function `{name}` takes ({})", types.join(", "));
-        let mut d = Diagnostic::error(Kind::Call, span, text);
+        let mut d = Diagnostic::error(ErrorKind::Call, span, text);
         for (f, reason) in reasons.into_iter().take(4) {
             if f.is_prelude {
                 continue;
@@ -161,13 +161,13 @@ impl<'a> Lower<'a> {
             partial.resize(params.len(), None);
             let saved = std::mem::replace(&mut self.scope, scope.clone());
             for (p, a) in f.params.iter().zip(args) {
-                if let Arg::Ex(x, _) = a {
+                if let Arg::Value(x, _) = a {
                     let mut ty = x.ty().decayed();
                     let takes_reference =
                         p.ty.wraps.iter().any(|w| matches!(w, Wrap::Reference)) || p.ty.outer.is_some();
                     if let (Ty::Array(t, _), false, true) = (&ty, takes_reference, p.ty.extents.is_empty()) {
                         let space = match x {
-                            Ex::L(Lv { place: Place::Mem { space, .. }, .. }) => *space,
+                            ExprResult::Object(LValue { storage: Storage::Mem { space, .. }, .. }) => *space,
                             _ => crate::ir::Space::Thread,
                         };
                         ty = Ty::pointer((**t).clone(), Some(space), false);
@@ -191,7 +191,7 @@ impl<'a> Lower<'a> {
         }
         let mut total = 0;
         for (p, a) in f.params.iter().zip(args) {
-            let Arg::Ex(x, _) = a else {
+            let Arg::Value(x, _) = a else {
                 total += 1;
                 continue;
             };
@@ -201,10 +201,10 @@ impl<'a> Lower<'a> {
                 let (want, found) = (self.type_name(&want), self.type_name(x.ty()));
                 return Err(format!("expected `{want}`, found `{found}`"));
             };
-            if let (Ty::Array(..), Ty::Pointer(q), Ex::L(lv)) = (x.ty(), &want, x) {
-                let space = match &lv.place {
-                    Place::Mem { space, .. } => *space,
-                    Place::Value(_) if lv.is_const && lv.decl.is_none() => crate::ir::Space::Constant,
+            if let (Ty::Array(..), Ty::Pointer(q), ExprResult::Object(lv)) = (x.ty(), &want, x) {
+                let space = match &lv.storage {
+                    Storage::Mem { space, .. } => *space,
+                    Storage::Value(_) if lv.is_const && lv.decl.is_none() => crate::ir::Space::Constant,
                     _ => crate::ir::Space::Thread,
                 };
                 if q.space.is_some_and(|s| s != space) {
@@ -213,10 +213,10 @@ impl<'a> Lower<'a> {
                 }
             }
             if r.is_ref {
-                if let (Ex::L(lv), Some(space)) = (x, r.space) {
-                    let found = match &lv.place {
-                        Place::Mem { space, .. } => Some(*space),
-                        Place::Value(_) => None,
+                if let (ExprResult::Object(lv), Some(space)) = (x, r.space) {
+                    let found = match &lv.storage {
+                        Storage::Mem { space, .. } => Some(*space),
+                        Storage::Value(_) => None,
                         _ => Some(crate::ir::Space::Thread),
                     };
                     if found.is_some_and(|f| f != space) {
@@ -225,8 +225,8 @@ impl<'a> Lower<'a> {
                 }
                 let mutable = !r.is_const;
                 match x {
-                    Ex::L(lv) if mutable && rank == 0 && lv.is_const => rank += 2,
-                    Ex::R(_) if mutable => rank += 4,
+                    ExprResult::Object(lv) if mutable && rank == 0 && lv.is_const => rank += 2,
+                    ExprResult::Value(_) if mutable => rank += 4,
                     _ => {}
                 }
             }

@@ -1,6 +1,6 @@
 //! Scopes: what a name means at a point of the program.
 
-use super::value::Lv;
+use super::value::LValue;
 use crate::front::ast::*;
 use crate::front::lexer::Name;
 use crate::front::types::{StructId, Ty};
@@ -14,7 +14,7 @@ pub(crate) enum Entity<'a> {
     /// A type, template arguments included.
     Type(Ty),
     /// An object or constant.
-    Object(Lv),
+    Object(LValue),
     /// An alias, resolved where it was declared.
     Alias(&'a AliasDecl),
     /// A struct or struct template, instantiated on use.

@@ -2,7 +2,7 @@
 
 use super::scope::Entity;
 use super::types::Resolved;
-use super::value::{Ex, Lv, Place, Rv};
+use super::value::{ExprResult, LValue, RValue, Storage};
 use super::*;
 use crate::ir::Space;
 
@@ -19,8 +19,8 @@ impl<'a> Lower<'a> {
                 // Later uses of the failed variables are not worth further errors.
                 for v in vars {
                     if self.scope.local(&v.name).is_none() {
-                        let v_error = Rv { ty: Ty::Error, val: value::Val::Void };
-                        self.scope.insert(&v.name, Entity::Object(Lv::value(v_error)));
+                        let v_error = RValue { ty: Ty::Error, val: value::ValueRepr::Void };
+                        self.scope.insert(&v.name, Entity::Object(LValue::value(v_error)));
                     }
                 }
             }
@@ -28,13 +28,13 @@ impl<'a> Lower<'a> {
         self.depth = saved.4;
     }
 
-    pub(super) fn try_stmt(&mut self, s: &'a Stmt) -> R<()> {
+    pub(super) fn try_stmt(&mut self, s: &'a Stmt) -> LowerResult<()> {
         match &s.kind {
             StmtKind::Expr(e) => {
                 let x = self.expr(e)?;
                 let unused = matches!(e.kind, ExprKind::Binary(BinOp::Eq, ..)) && *x.ty() != Ty::Void;
                 if unused {
-                    self.warn(Kind::Type, e.span, "the result of this comparison is not used".into());
+                    self.warn(ErrorKind::Type, e.span, "the result of this comparison is not used".into());
                 }
                 Ok(())
             }
@@ -70,7 +70,7 @@ impl<'a> Lower<'a> {
             StmtKind::DoWhile(body, cond) => self.do_while(body, cond, s.span),
             StmtKind::Switch(value, body) => self.switch(value, body, s.span),
             StmtKind::Case(_) | StmtKind::Default => {
-                fail(Kind::Syntax, s.span, "a `case` label outside of a `switch`")
+                fail(ErrorKind::Syntax, s.span, "a `case` label outside of a `switch`")
             }
             StmtKind::Break => self.jump(true, s.span),
             StmtKind::Continue => self.jump(false, s.span),
@@ -92,43 +92,47 @@ impl<'a> Lower<'a> {
         }
     }
 
-    pub(super) fn static_assert(&mut self, e: &'a Expr, text: Option<&str>, span: Span) -> R<()> {
+    pub(super) fn static_assert(&mut self, e: &'a Expr, text: Option<&str>, span: Span) -> LowerResult<()> {
         let v = self.const_value(e)?;
         if self.truth(v, e.span)?.as_bool() == Some(false) {
             let text = text.map_or_else(
                 || "static assertion failed".into(),
                 |t| format!("static assertion failed: {t}"),
             );
-            return fail(Kind::Constant, span, text);
+            return fail(ErrorKind::Constant, span, text);
         }
         Ok(())
     }
 
     // ---- variables ----
 
-    fn var(&mut self, v: &'a VarDecl) -> R<()> {
+    fn var(&mut self, v: &'a VarDecl) -> LowerResult<()> {
         let mut t = self.resolve_type(&v.ty)?;
         self.at(v.span);
         if t.ty == Ty::Void && !t.auto {
-            return fail(Kind::Type, v.span, format!("variable `{}` has type `void`", v.name));
+            return fail(ErrorKind::Type, v.span, format!("variable `{}` has type `void`", v.name));
         }
         if t.unsized_array {
             match &v.init {
                 Some(init) => t.ty = self.sized_by(&t.ty, init, v.span)?,
-                None => return fail(Kind::Type, v.span, "the extent of this array is unknown"),
+                None => return fail(ErrorKind::Type, v.span, "the extent of this array is unknown"),
             }
         }
         if t.space == Some(Space::Threadgroup) && !t.is_ref {
             if v.init.is_some() {
                 let text =
                     "threadgroup variables cannot be initialised; let one thread write them, then wait";
-                return fail(Kind::Type, v.span, text);
+                return fail(ErrorKind::Type, v.span, text);
             }
             let lv = self.threadgroup_local(&v.name, v.id, &t.ty, v.span)?;
             return self.declare(&v.name, lv, v.span);
         }
         if t.space == Some(Space::Device) && !t.is_ref {
-            return fail(Kind::Type, v.span, "a local variable cannot live in the `device` address space");
+            return fail(
+                ErrorKind::Type,
+                v.span,
+                "a local variable cannot live in the `device` address space",
+            );
         }
         if t.is_ref {
             let lv = self.reference(v, &t)?;
@@ -141,9 +145,9 @@ impl<'a> Lower<'a> {
         self.const_mode -= usize::from(known);
         let init = init?;
         let ty = init.as_ref().map_or(t.ty.clone(), |i| i.ty.clone());
-        if (v.constexpr || t.space == Some(Space::Constant)) && !init.as_ref().is_some_and(Rv::is_const) {
+        if (v.constexpr || t.space == Some(Space::Constant)) && !init.as_ref().is_some_and(RValue::is_const) {
             return fail(
-                Kind::Constant,
+                ErrorKind::Constant,
                 v.span,
                 format!("the value of `{}` must be known at compile time", v.name),
             );
@@ -157,13 +161,17 @@ impl<'a> Lower<'a> {
         self.declare(&v.name, lv, v.span)
     }
 
-    fn var_init(&mut self, v: &'a VarDecl, t: &Resolved) -> R<Option<Rv>> {
+    fn var_init(&mut self, v: &'a VarDecl, t: &Resolved) -> LowerResult<Option<RValue>> {
         let Some(init) = &v.init else {
             if t.auto {
-                return fail(Kind::Type, v.span, format!("`auto {}` needs an initial value", v.name));
+                return fail(ErrorKind::Type, v.span, format!("`auto {}` needs an initial value", v.name));
             }
             if t.is_const && !matches!(t.ty, Ty::Struct(_)) {
-                return fail(Kind::Type, v.span, format!("the constant `{}` needs an initial value", v.name));
+                return fail(
+                    ErrorKind::Type,
+                    v.span,
+                    format!("the constant `{}` needs an initial value", v.name),
+                );
             }
             let constructed = match &t.ty {
                 Ty::Struct(id) => {
@@ -182,32 +190,32 @@ impl<'a> Lower<'a> {
                 Init::Braces(Expr { kind: ExprKind::InitList(items), .. }) if items.len() == 1 => {
                     self.auto_value(&items[0].1).map(Some)
                 }
-                _ => fail(Kind::Type, v.span, "`auto` needs one value"),
+                _ => fail(ErrorKind::Type, v.span, "`auto` needs one value"),
             };
         }
         self.init_of(&t.ty, init, v.span).map(Some)
     }
 
-    fn auto_value(&mut self, e: &'a Expr) -> R<Rv> {
+    fn auto_value(&mut self, e: &'a Expr) -> LowerResult<RValue> {
         let v = self.rvalue(e)?;
         if v.ty == Ty::Void {
-            return fail(Kind::Type, e.span, "this call returns no value");
+            return fail(ErrorKind::Type, e.span, "this call returns no value");
         }
         Ok(v)
     }
 
     /// `T& r = object;` another name for the object.
-    fn reference(&mut self, v: &'a VarDecl, t: &Resolved) -> R<Lv> {
+    fn reference(&mut self, v: &'a VarDecl, t: &Resolved) -> LowerResult<LValue> {
         let e = match &v.init {
             Some(Init::Assign(e)) => e,
             Some(Init::Parens(args)) if args.len() == 1 => &args[0],
-            _ => return fail(Kind::Type, v.span, format!("the reference `{}` needs an object", v.name)),
+            _ => return fail(ErrorKind::Type, v.span, format!("the reference `{}` needs an object", v.name)),
         };
         let x = self.expr(e)?;
         match x {
-            Ex::L(lv) if t.auto || lv.ty == t.ty || lv.ty.decayed() == t.ty.decayed() => {
-                let found = match &lv.place {
-                    Place::Mem { space, .. } => Some(*space),
+            ExprResult::Object(lv) if t.auto || lv.ty == t.ty || lv.ty.decayed() == t.ty.decayed() => {
+                let found = match &lv.storage {
+                    Storage::Mem { space, .. } => Some(*space),
                     _ => None,
                 };
                 if let (Some(want), Some(found)) = (t.space, found)
@@ -215,11 +223,11 @@ impl<'a> Lower<'a> {
                 {
                     let text =
                         format!("expected an object in `{want}` memory, found one in `{found}` memory");
-                    return fail(Kind::Type, e.span, text);
+                    return fail(ErrorKind::Type, e.span, text);
                 }
-                Ok(Lv { is_const: lv.is_const || t.is_const, ..lv })
+                Ok(LValue { is_const: lv.is_const || t.is_const, ..lv })
             }
-            x if t.is_const || matches!(x, Ex::R(_)) => {
+            x if t.is_const || matches!(x, ExprResult::Value(_)) => {
                 let value = self.rvalue_of(x, e.span)?;
                 let value = if t.auto { value } else { self.convert(value, &t.ty, false, e.span)? };
                 let ty = value.ty.clone();
@@ -227,20 +235,20 @@ impl<'a> Lower<'a> {
             }
             x => {
                 let (want, found) = (self.type_name(&t.ty), self.type_name(x.ty()));
-                fail(Kind::Type, e.span, format!("expected a reference to `{want}`, found `{found}`"))
+                fail(ErrorKind::Type, e.span, format!("expected a reference to `{want}`, found `{found}`"))
             }
         }
     }
 
     // ---- conditions ----
 
-    pub(super) fn condition(&mut self, c: &'a Cond) -> R<Rv> {
+    pub(super) fn condition(&mut self, c: &'a Cond) -> LowerResult<RValue> {
         match c {
             Cond::Expr(e) => {
                 let v = self.rvalue(e)?;
                 if let ExprKind::Assign(None, ..) = e.kind {
                     self.warn(
-                        Kind::Type,
+                        ErrorKind::Type,
                         e.span,
                         "an assignment is used as a condition; `==` compares".into(),
                     );
@@ -289,7 +297,7 @@ impl<'a> Lower<'a> {
         }
         if *constexpr {
             let d = Diagnostic::error(
-                Kind::Constant,
+                ErrorKind::Constant,
                 s.span,
                 "the condition of `if constexpr` must be known at compile time",
             );

@@ -48,10 +48,15 @@ impl<'a> Lower<'a> {
     }
 
     /// A use of a struct's name, with or without template arguments.
-    pub(super) fn struct_use(&mut self, s: &'a StructDecl, seg: &'a Segment, scope: Rc<Scope<'a>>) -> R<Ty> {
+    pub(super) fn struct_use(
+        &mut self,
+        s: &'a StructDecl,
+        seg: &'a Segment,
+        scope: Rc<Scope<'a>>,
+    ) -> LowerResult<Ty> {
         let Some(params) = &s.template else {
             if seg.args.is_some() {
-                return fail(Kind::Template, seg.span, format!("`{}` is not a template", s.name));
+                return fail(ErrorKind::Template, seg.span, format!("`{}` is not a template", s.name));
             }
             return Ok(Ty::Struct(self.instantiate_struct(s, Vec::new(), Vec::new(), scope, seg.span)?));
         };
@@ -67,7 +72,7 @@ impl<'a> Lower<'a> {
         args: Vec<TArg>,
         scope: Rc<Scope<'a>>,
         span: Span,
-    ) -> R<Ty> {
+    ) -> LowerResult<Ty> {
         let globals = self.globals.clone();
         let mut best: Option<(usize, &'a StructDecl, Vec<TArg>)> = None;
         for spec in globals.structs.get(&s.name).into_iter().flatten() {
@@ -106,7 +111,7 @@ impl<'a> Lower<'a> {
         }
         if best.is_none() && s.is_forward {
             let text = format!("`{}` is declared, but not defined for these arguments", s.name);
-            return fail(Kind::Type, span, text);
+            return fail(ErrorKind::Type, span, text);
         }
         let (decl, bound) = match best {
             Some((_, decl, bound)) => (decl, bound),
@@ -123,7 +128,7 @@ impl<'a> Lower<'a> {
         args: Vec<TArg>,
         scope: Rc<Scope<'a>>,
         span: Span,
-    ) -> R<StructId> {
+    ) -> LowerResult<StructId> {
         // A struct declared in a function template differs with the function's arguments.
         let local = if Rc::ptr_eq(&scope, &self.root) { 0 } else { Rc::as_ptr(&scope) as *const u8 as usize };
         let key = (s as *const StructDecl as usize ^ local.rotate_left(17), args.clone());
@@ -131,7 +136,7 @@ impl<'a> Lower<'a> {
             return Ok(*id);
         }
         if self.structs.len() >= MAX_STRUCTS {
-            return fail(Kind::Limit, span, "too many struct instantiations");
+            return fail(ErrorKind::Limit, span, "too many struct instantiations");
         }
         self.enter(span)?;
         let id = StructId(self.structs.len() as u32);
@@ -158,7 +163,7 @@ impl<'a> Lower<'a> {
         Ok(id)
     }
 
-    fn struct_members(&mut self, s: &'a StructDecl, id: StructId, scope: &Rc<Scope<'a>>) -> R<()> {
+    fn struct_members(&mut self, s: &'a StructDecl, id: StructId, scope: &Rc<Scope<'a>>) -> LowerResult<()> {
         for inner in &s.structs {
             scope.insert(&inner.name, Entity::Struct(inner));
         }
@@ -176,7 +181,7 @@ impl<'a> Lower<'a> {
         for b in &s.bases {
             let ty = self.in_scope(scope, |l| l.resolve_type(b))?.ty;
             let Ty::Struct(base) = ty else {
-                return fail(Kind::Type, b.span, "a base class must be a struct");
+                return fail(ErrorKind::Type, b.span, "a base class must be a struct");
             };
             // The names of a base are visible inside.
             let inherited = self.structs[base.0 as usize].scope.clone();
@@ -193,13 +198,17 @@ impl<'a> Lower<'a> {
         for v in s.fields.iter().filter(|v| !v.is_static) {
             let r = self.in_scope(scope, |l| l.resolve_type(&v.ty))?;
             if r.auto || r.is_ref || r.unsized_array {
-                return fail(Kind::Unsupported, v.span, format!("member `{}` needs a plain type", v.name));
+                return fail(
+                    ErrorKind::Unsupported,
+                    v.span,
+                    format!("member `{}` needs a plain type", v.name),
+                );
             }
             if r.ty == Ty::Void {
-                return fail(Kind::Type, v.span, format!("member `{}` has type `void`", v.name));
+                return fail(ErrorKind::Type, v.span, format!("member `{}` has type `void`", v.name));
             }
             if r.ty == Ty::Struct(id) {
-                return fail(Kind::Type, v.span, format!("`{}` contains itself", s.name));
+                return fail(ErrorKind::Type, v.span, format!("`{}` contains itself", s.name));
             }
             let transparent = v.name.starts_with('(');
             fields.push(Field {
@@ -214,13 +223,13 @@ impl<'a> Lower<'a> {
         let (mut size, mut align) = (0u64, 1u64);
         for f in &mut fields {
             let Some((fsize, falign)) = self.layout(&f.ty) else {
-                return fail(Kind::Type, f.span, format!("member `{}` has no size", f.name));
+                return fail(ErrorKind::Type, f.span, format!("member `{}` has no size", f.name));
             };
             f.offset = if s.is_union { 0 } else { size.next_multiple_of(falign) };
             size = size.max(f.offset.saturating_add(fsize));
             align = align.max(falign);
             if size > 1 << 30 {
-                return fail(Kind::Limit, f.span, "the struct is too large");
+                return fail(ErrorKind::Limit, f.span, "the struct exceeds 1 GiB");
             }
         }
         for f in &fields {
@@ -321,7 +330,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The value of a static member.
-    pub(super) fn static_member(&mut self, id: StructId, index: usize, span: Span) -> R<Lv> {
+    pub(super) fn static_member(&mut self, id: StructId, index: usize, span: Span) -> LowerResult<LValue> {
         let info = self.struct_info(id);
         let (decl, scope, args) = (info.decl, info.scope.clone(), info.args.clone());
         let v = &decl.fields[index];

@@ -1,16 +1,16 @@
 //! `switch`: chains of tests where groups end in jumps, one-trip loops where they fall through.
 
 use super::control::{always_returns, contains_break, contains_continue};
-use super::value::Rv;
+use super::value::RValue;
 use super::*;
 use crate::ir::{BinaryOp, CmpOp, Scalar, UnaryOp};
 
 impl<'a> Lower<'a> {
-    pub(super) fn switch(&mut self, value: &'a Expr, body: &'a Block, span: Span) -> R<()> {
+    pub(super) fn switch(&mut self, value: &'a Expr, body: &'a Block, span: Span) -> LowerResult<()> {
         let v = self.rvalue(value)?;
         let Some(s) = v.ty.scalar().filter(|s| !s.is_float() && !v.ty.is_vector()) else {
             let text = format!("`switch` needs an integer, found `{}`", self.type_name(&v.ty));
-            return fail(Kind::Type, value.span, text);
+            return fail(ErrorKind::Type, value.span, text);
         };
         let s = convert::promoted(s);
         let v = self.convert_scalar(v, s);
@@ -29,7 +29,7 @@ impl<'a> Lower<'a> {
                             let c = self.convert_scalar(c, s);
                             let Some(i) = c.as_int() else {
                                 return fail(
-                                    Kind::Constant,
+                                    ErrorKind::Constant,
                                     e.span,
                                     "a `case` label must be an integer constant",
                                 );
@@ -41,19 +41,23 @@ impl<'a> Lower<'a> {
                 }
                 _ => match groups.last_mut() {
                     Some(g) => g.stmts.push(st),
-                    None => return fail(Kind::Syntax, st.span, "a statement before the first `case`"),
+                    None => return fail(ErrorKind::Syntax, st.span, "a statement before the first `case`"),
                 },
             }
         }
         let mut all: Vec<i64> = Vec::new();
         for (i, at) in groups.iter().flat_map(|g| &g.values) {
             if all.contains(i) {
-                return fail(Kind::Constant, *at, format!("the value {i} appears twice in this `switch`"));
+                return fail(
+                    ErrorKind::Constant,
+                    *at,
+                    format!("the value {i} appears twice in this `switch`"),
+                );
             }
             all.push(*i);
         }
         if groups.iter().filter(|g| g.default).count() > 1 {
-            return fail(Kind::Syntax, span, "a `switch` has one `default` at most");
+            return fail(ErrorKind::Syntax, span, "a `switch` has one `default` at most");
         }
         self.at(span);
         if let Some(known) = v.as_int() {
@@ -69,7 +73,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The groups that a known value runs, up to the first `break`.
-    fn known_switch(&mut self, known: i64, groups: &[Group<'a>]) -> R<()> {
+    fn known_switch(&mut self, known: i64, groups: &[Group<'a>]) -> LowerResult<()> {
         let start = groups
             .iter()
             .position(|g| g.values.iter().any(|(i, _)| *i == known))
@@ -129,7 +133,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Groups that do not fall through: a chain of `if`s, with `default` last.
-    fn switch_chain(&mut self, v: &Rv, groups: &[Group<'a>], depth: usize) {
+    fn switch_chain(&mut self, v: &RValue, groups: &[Group<'a>], depth: usize) {
         let mut order: Vec<&Group<'a>> = groups.iter().filter(|g| !g.default).collect();
         order.extend(groups.iter().filter(|g| g.default));
         let Some(g) = order.get(depth) else { return };
@@ -186,12 +190,12 @@ impl<'a> Lower<'a> {
         self.scope = saved;
     }
 
-    fn matches(&mut self, v: &Rv, g: &Group<'a>) -> crate::ir::ValueId {
+    fn matches(&mut self, v: &RValue, g: &Group<'a>) -> crate::ir::ValueId {
         let x = self.ir(v);
         let s = v.ty.scalar().unwrap_or(Scalar::I32);
         let mut test = None;
         for (i, _) in &g.values {
-            let c = self.ir(&Rv::int(s, *i));
+            let c = self.ir(&RValue::int(s, *i));
             let eq = self.b.compare(CmpOp::Eq, x, c);
             test = Some(match test {
                 None => eq,
@@ -222,7 +226,7 @@ impl<'a> Lower<'a> {
     }
 
     /// The general form: a one-trip loop in which `break` leaves and groups fall through.
-    fn switch_loop(&mut self, v: &Rv, groups: &[Group<'a>]) -> R<()> {
+    fn switch_loop(&mut self, v: &RValue, groups: &[Group<'a>]) -> LowerResult<()> {
         let flag = self.continue_flag(groups.iter().flat_map(|g| g.stmts.iter().copied()));
         let no = self.b.bool(false);
         let falls = self.b.var_init("falls", no);

@@ -1,7 +1,7 @@
 //! Resolution of written types: names, template arguments, pointers, arrays.
 
 use super::scope::{Entity, Scope};
-use super::value::{Cv, Rv};
+use super::value::{ConstValue, RValue};
 use super::*;
 use crate::front::diag::did_you_mean;
 use crate::front::types::{SCALAR_NAMES, builtin_type, scalar_name};
@@ -41,14 +41,14 @@ const MAX_ARRAY: i64 = 1 << 24;
 
 impl<'a> Lower<'a> {
     /// Resolves a type in the current scope.
-    pub(super) fn resolve_type(&mut self, t: &'a TypeSyntax) -> R<Resolved> {
+    pub(super) fn resolve_type(&mut self, t: &'a TypeSyntax) -> LowerResult<Resolved> {
         self.enter(t.span)?;
         let r = self.resolve_type_inner(t);
         self.leave();
         r
     }
 
-    fn resolve_type_inner(&mut self, t: &'a TypeSyntax) -> R<Resolved> {
+    fn resolve_type_inner(&mut self, t: &'a TypeSyntax) -> LowerResult<Resolved> {
         let mut auto = false;
         let mut out = match &t.base {
             TypeBase::Auto => {
@@ -69,7 +69,11 @@ impl<'a> Lower<'a> {
             TypeBase::MemberOf(e, p) => {
                 let ty = self.expr_type(e)?;
                 let Ty::Struct(id) = ty else {
-                    return fail(Kind::Type, t.span, format!("`{}` has no members", self.type_name(&ty)));
+                    return fail(
+                        ErrorKind::Type,
+                        t.span,
+                        format!("`{}` has no members", self.type_name(&ty)),
+                    );
                 };
                 let scope = self.struct_info(id).scope.clone();
                 self.in_scope(&scope, |l| l.resolve_path(p))?
@@ -97,14 +101,20 @@ impl<'a> Lower<'a> {
                     out.unsized_array = true;
                     0
                 }
-                None => return fail(Kind::Type, t.span, "only the first extent of an array may be left out"),
+                None => {
+                    return fail(
+                        ErrorKind::Type,
+                        t.span,
+                        "only the first extent of an array may be left out",
+                    );
+                }
             };
             if !(0..=MAX_ARRAY).contains(&n) {
                 let span = e.as_ref().map_or(t.span, |e| e.span);
-                return fail(Kind::Type, span, format!("an array cannot have {n} elements"));
+                return fail(ErrorKind::Type, span, format!("an array cannot have {n} elements"));
             }
             if matches!(out.ty, Ty::Void) {
-                return fail(Kind::Type, t.span, "an array of `void`");
+                return fail(ErrorKind::Type, t.span, "an array of `void`");
             }
             out.ty = Ty::Array(Rc::new(out.ty), n as u64);
             self.size_of(&out.ty, t.span)?;
@@ -125,7 +135,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Resolves a qualified name to a type.
-    pub(super) fn resolve_path(&mut self, p: &'a Path) -> R<Resolved> {
+    pub(super) fn resolve_path(&mut self, p: &'a Path) -> LowerResult<Resolved> {
         let mut current: Option<Ty> = None;
         let last = p.segments.len() - 1;
         for (i, seg) in p.segments.iter().enumerate() {
@@ -137,7 +147,7 @@ impl<'a> Lower<'a> {
                         None => {
                             let name = self.struct_name(id);
                             return fail(
-                                Kind::Name,
+                                ErrorKind::Name,
                                 seg.span,
                                 format!("`{name}` has no type `{}`", seg.name),
                             );
@@ -147,7 +157,7 @@ impl<'a> Lower<'a> {
                 Some(Ty::Scalar(Scalar::U64)) if &*seg.name == "vote_t" => Some(Ty::Scalar(Scalar::U64)),
                 Some(other) => {
                     let name = self.type_name(&other);
-                    return fail(Kind::Name, seg.span, format!("`{name}` has no members"));
+                    return fail(ErrorKind::Name, seg.span, format!("`{name}` has no members"));
                 }
                 None => {
                     let found = self.resolve_segment(seg)?;
@@ -166,11 +176,15 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn unknown_type<T>(&mut self, seg: &Segment) -> R<T> {
+    fn unknown_type<T>(&mut self, seg: &Segment) -> LowerResult<T> {
         if &*seg.name == "double" {
-            return fail(Kind::Unsupported, seg.span, "the kernel language has no `double`; use `float`");
+            return fail(
+                ErrorKind::Unsupported,
+                seg.span,
+                "the kernel language has no `double`; use `float`",
+            );
         }
-        let mut d = Diagnostic::error(Kind::Name, seg.span, format!("unknown type name `{}`", seg.name));
+        let mut d = Diagnostic::error(ErrorKind::Name, seg.span, format!("unknown type name `{}`", seg.name));
         let globals = self.globals.clone();
         let mut names: Vec<&str> = SCALAR_NAMES.iter().map(|(n, _)| *n).collect();
         names.extend(["float2", "float3", "float4", "half4", "uint2", "uint3", "uint4", "int4", "half2"]);
@@ -187,7 +201,7 @@ impl<'a> Lower<'a> {
     }
 
     /// A type declared inside a struct.
-    fn member_type(&mut self, scope: &Rc<Scope<'a>>, seg: &'a Segment) -> R<Option<Ty>> {
+    fn member_type(&mut self, scope: &Rc<Scope<'a>>, seg: &'a Segment) -> LowerResult<Option<Ty>> {
         let Some(entity) = scope.local(&seg.name) else { return Ok(None) };
         Ok(match entity {
             Entity::Type(t) => Some(t),
@@ -198,11 +212,11 @@ impl<'a> Lower<'a> {
     }
 
     /// One unqualified name as a type; none if it is not one.
-    pub(super) fn segment_type(&mut self, seg: &'a Segment) -> R<Option<Ty>> {
+    pub(super) fn segment_type(&mut self, seg: &'a Segment) -> LowerResult<Option<Ty>> {
         Ok(self.resolve_segment(seg)?.map(|r| r.ty))
     }
 
-    fn resolve_segment(&mut self, seg: &'a Segment) -> R<Option<Resolved>> {
+    fn resolve_segment(&mut self, seg: &'a Segment) -> LowerResult<Option<Resolved>> {
         if let Some((entity, scope)) = self.scope.lookup(&seg.name) {
             return Ok(match entity {
                 // Inside a struct template its own name may take other arguments.
@@ -234,7 +248,7 @@ impl<'a> Lower<'a> {
         Ok(None)
     }
 
-    fn builtin_template(&mut self, seg: &'a Segment, args: &'a [TemplateArg]) -> R<Option<Ty>> {
+    fn builtin_template(&mut self, seg: &'a Segment, args: &'a [TemplateArg]) -> LowerResult<Option<Ty>> {
         let name = &*seg.name;
         let wanted: std::ops::RangeInclusive<usize> = match name {
             "vec" | "packed_vec" | "array" => 2..=2,
@@ -244,18 +258,20 @@ impl<'a> Lower<'a> {
         };
         if !wanted.contains(&args.len()) {
             let text = format!("`{name}` takes {} template arguments, {} given", wanted.end(), args.len());
-            return fail(Kind::Template, seg.span, text);
+            return fail(ErrorKind::Template, seg.span, text);
         }
         let elem = match self.template_arg(&args[0])? {
             TArg::Type(t) => t,
-            TArg::Value(..) => return fail(Kind::Template, seg.span, format!("`{name}` takes a type first")),
+            TArg::Value(..) => {
+                return fail(ErrorKind::Template, seg.span, format!("`{name}` takes a type first"));
+            }
         };
         let mut numbers = Vec::new();
         for a in &args[1..] {
             match self.template_arg(a)? {
                 TArg::Value(v, _) => numbers.push(v),
                 TArg::Type(_) => {
-                    return fail(Kind::Template, seg.span, format!("`{name}` takes a number here"));
+                    return fail(ErrorKind::Template, seg.span, format!("`{name}` takes a number here"));
                 }
             }
         }
@@ -276,13 +292,13 @@ impl<'a> Lower<'a> {
                 let elem = self.type_name(&elem);
                 let list: Vec<String> = numbers.iter().map(i64::to_string).collect();
                 let text = format!("there is no `{name}<{}>`", [vec![elem], list].concat().join(", "));
-                return fail(Kind::Type, seg.span, text);
+                return fail(ErrorKind::Type, seg.span, text);
             }
         };
         Ok(Some(ty))
     }
 
-    fn alias(&mut self, a: &'a AliasDecl, seg: &'a Segment, scope: Rc<Scope<'a>>) -> R<Resolved> {
+    fn alias(&mut self, a: &'a AliasDecl, seg: &'a Segment, scope: Rc<Scope<'a>>) -> LowerResult<Resolved> {
         self.enter(seg.span)?;
         let inner = match &a.template {
             None => Ok(Scope::new(Some(scope))),
@@ -306,14 +322,14 @@ impl<'a> Lower<'a> {
     }
 
     /// One template argument in the current scope.
-    pub(super) fn template_arg(&mut self, a: &'a TemplateArg) -> R<TArg> {
+    pub(super) fn template_arg(&mut self, a: &'a TemplateArg) -> LowerResult<TArg> {
         match a {
             TemplateArg::Type(t) => {
                 // A name may turn out to be a constant after all.
                 if let (TypeBase::Path(p), true) = (&t.base, t.wraps.is_empty() && t.extents.is_empty())
                     && p.segments.len() == 1
                     && let Some((Entity::Object(lv), _)) = self.scope.lookup(&p.segments[0].name)
-                    && let super::value::Place::Value(v) = &lv.place
+                    && let super::value::Storage::Value(v) = &lv.storage
                 {
                     return targ_value(v, t.span);
                 }
@@ -354,8 +370,8 @@ impl<'a> Lower<'a> {
         args: &'a [TemplateArg],
         scope: Rc<Scope<'a>>,
         span: Span,
-    ) -> R<Vec<TArg>> {
-        let given = args.iter().map(|a| self.template_arg(a)).collect::<R<Vec<_>>>()?;
+    ) -> LowerResult<Vec<TArg>> {
+        let given = args.iter().map(|a| self.template_arg(a)).collect::<LowerResult<Vec<_>>>()?;
         self.fill_template_args(params, given.into_iter().map(Some).collect(), scope, span)
     }
 
@@ -366,33 +382,37 @@ impl<'a> Lower<'a> {
         mut given: Vec<Option<TArg>>,
         scope: Rc<Scope<'a>>,
         span: Span,
-    ) -> R<Vec<TArg>> {
+    ) -> LowerResult<Vec<TArg>> {
         if given.len() > params.len() {
             let text = format!("{} template arguments given, {} expected at most", given.len(), params.len());
-            return fail(Kind::Template, span, text);
+            return fail(ErrorKind::Template, span, text);
         }
         given.resize(params.len(), None);
         let inner = Scope::new(Some(scope));
         let mut out = Vec::new();
         for (p, g) in params.iter().zip(given) {
             if p.pack {
-                return fail(Kind::Unsupported, p.span, "parameter packs are not supported");
+                return fail(ErrorKind::Unsupported, p.span, "parameter packs are not supported");
             }
             let arg = match (&p.kind, g) {
                 (TemplateParamKind::Type(_), Some(TArg::Type(t))) => TArg::Type(t),
                 (TemplateParamKind::Value(ty, _), Some(TArg::Value(v, s))) => {
                     let to = self.in_scope(&inner, |l| l.resolve_type(ty))?.ty;
                     match to.scalar() {
-                        Some(to) => match consts::convert(Cv::I(v), s, to) {
-                            Cv::I(v) => TArg::Value(v, to),
-                            Cv::F(_) => {
-                                return fail(Kind::Template, span, "template arguments cannot be floats");
+                        Some(to) => match consts::convert(ConstValue::Int(v), s, to) {
+                            ConstValue::Int(v) => TArg::Value(v, to),
+                            ConstValue::Float(_) => {
+                                return fail(
+                                    ErrorKind::Template,
+                                    span,
+                                    "template arguments cannot be floats",
+                                );
                             }
                         },
                         None => {
                             let name = self.type_name(&to);
                             let text = format!("a template argument of type `{name}` is not supported");
-                            return fail(Kind::Unsupported, p.span, text);
+                            return fail(ErrorKind::Unsupported, p.span, text);
                         }
                     }
                 }
@@ -409,7 +429,7 @@ impl<'a> Lower<'a> {
                 }
                 (TemplateParamKind::Type(_), Some(TArg::Value(..))) => {
                     return fail(
-                        Kind::Template,
+                        ErrorKind::Template,
                         span,
                         format!("template parameter `{}` takes a type", p.name),
                     );
@@ -418,11 +438,11 @@ impl<'a> Lower<'a> {
                     let found = self.type_name(&t);
                     let text =
                         format!("template parameter `{}` takes a value, found the type `{found}`", p.name);
-                    return fail(Kind::Template, span, text);
+                    return fail(ErrorKind::Template, span, text);
                 }
                 (_, None) => {
                     let text = format!("template argument for `{}` is missing and cannot be deduced", p.name);
-                    return fail(Kind::Template, span, text);
+                    return fail(ErrorKind::Template, span, text);
                 }
             };
             bind(&inner, std::slice::from_ref(p), std::slice::from_ref(&arg));
@@ -463,10 +483,10 @@ impl<'a> Lower<'a> {
         })
     }
 
-    pub(super) fn size_of(&self, ty: &Ty, span: Span) -> R<u64> {
+    pub(super) fn size_of(&self, ty: &Ty, span: Span) -> LowerResult<u64> {
         match self.layout(ty) {
             Some((size, _)) if size <= 1 << 40 => Ok(size),
-            _ => fail(Kind::Type, span, format!("`{}` has no size", self.type_name(ty))),
+            _ => fail(ErrorKind::Type, span, format!("`{}` has no size", self.type_name(ty))),
         }
     }
 
@@ -516,10 +536,10 @@ impl<'a> Lower<'a> {
     }
 }
 
-fn targ_value(v: &Rv, span: Span) -> R<TArg> {
+fn targ_value(v: &RValue, span: Span) -> LowerResult<TArg> {
     match (v.as_int(), v.ty.scalar()) {
         (Some(i), Some(s)) => Ok(TArg::Value(i, s)),
-        _ => fail(Kind::Template, span, "a template argument must be a type or an integer constant"),
+        _ => fail(ErrorKind::Template, span, "a template argument must be a type or an integer constant"),
     }
 }
 
@@ -532,7 +552,7 @@ pub(crate) fn bind<'a>(scope: &Rc<Scope<'a>>, params: &[TemplateParam], args: &[
         let entity = match a {
             TArg::Type(t) => Entity::Type(t.clone()),
             TArg::Value(v, s) => {
-                let mut lv = Lv::value(Rv::int(*s, *v));
+                let mut lv = LValue::value(RValue::int(*s, *v));
                 lv.is_const = true;
                 Entity::Object(lv)
             }

@@ -154,7 +154,11 @@ impl Parser<'_> {
             params.extend(self.template_params()?);
         }
         if self.eat_word("requires") {
-            self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), "`requires` is not supported"));
+            self.sink.push(Diagnostic::error(
+                ErrorKind::Unsupported,
+                self.span(),
+                "`requires` is not supported",
+            ));
             return Err(Failed);
         }
         if (self.is_word("struct") || self.is_word("class") || self.is_word("union")) && self.defines_struct()
@@ -191,7 +195,7 @@ impl Parser<'_> {
                 TemplateParam { name, kind: TemplateParamKind::Type(default), pack, span }
             } else if self.is_word("template") {
                 let text = "template template parameters are not supported";
-                self.sink.push(Diagnostic::error(Kind::Unsupported, span, text));
+                self.sink.push(Diagnostic::error(ErrorKind::Unsupported, span, text));
                 return Err(Failed);
             } else {
                 let ty = self.type_id()?;
@@ -281,7 +285,7 @@ impl Parser<'_> {
         }
         if self.is("::") {
             let text = "member functions are defined inside their struct here";
-            self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
+            self.sink.push(Diagnostic::error(ErrorKind::Unsupported, self.span(), text));
             return Err(Failed);
         }
         if self.is("(") {
@@ -409,13 +413,13 @@ impl Parser<'_> {
             let start = self.span();
             if self.is("...") {
                 let text = "variadic functions are not supported";
-                self.sink.push(Diagnostic::error(Kind::Unsupported, start, text));
+                self.sink.push(Diagnostic::error(ErrorKind::Unsupported, start, text));
                 return Err(Failed);
             }
             let mut ty = self.type_head()?;
             if self.is("...") {
                 let text = "parameter packs are not supported";
-                self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
+                self.sink.push(Diagnostic::error(ErrorKind::Unsupported, self.span(), text));
                 return Err(Failed);
             }
             let mut attrs = self.attributes();
@@ -728,7 +732,7 @@ impl Parser<'_> {
         self.specifiers(&mut specs);
         if self.is("~") {
             let text = "destructors are not supported";
-            self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
+            self.sink.push(Diagnostic::error(ErrorKind::Unsupported, self.span(), text));
             return Err(Failed);
         }
         let span = self.span();
@@ -772,7 +776,7 @@ impl Parser<'_> {
             let v = self.declarator(ty, specs.constexpr, specs.is_static)?;
             if self.is(":") {
                 let text = "bit-fields are not supported";
-                self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
+                self.sink.push(Diagnostic::error(ErrorKind::Unsupported, self.span(), text));
                 return Err(Failed);
             }
             s.fields.push(v);

@@ -60,7 +60,8 @@ impl Parser<'_> {
             _ => 0,
         };
         if below >= MAX_HEIGHT {
-            self.sink.push(Diagnostic::error(Kind::Limit, span, "the expression is too long"));
+            let text = format!("the expression is too long; the limit is {MAX_HEIGHT} operators");
+            self.sink.push(Diagnostic::error(ErrorKind::Limit, span, text));
             self.at = self.tokens.len() - 1;
             return Err(Failed);
         }
@@ -368,7 +369,7 @@ impl Parser<'_> {
             }
             "new" | "delete" | "throw" | "try" | "dynamic_cast" | "goto" | "asm" => {
                 let text = format!("`{name}` is not part of the kernel language");
-                self.sink.push(Diagnostic::error(Kind::Unsupported, span, text));
+                self.sink.push(Diagnostic::error(ErrorKind::Unsupported, span, text));
                 Err(Failed)
             }
             "decltype" => {

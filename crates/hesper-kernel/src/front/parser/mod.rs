@@ -10,7 +10,7 @@ mod stmt;
 mod types;
 
 use super::ast::*;
-use super::diag::{Diagnostic, Kind, Sink};
+use super::diag::{Diagnostic, ErrorKind, Sink};
 use super::lexer::{Name, Tok, Token};
 use super::source::Span;
 use super::types::is_builtin_type;
@@ -279,7 +279,7 @@ impl<'a> Parser<'a> {
     }
 
     fn error_at(&mut self, span: Span, message: impl Into<String>) -> Failed {
-        self.sink.push(Diagnostic::error(Kind::Syntax, span, message));
+        self.sink.push(Diagnostic::error(ErrorKind::Syntax, span, message));
         Failed
     }
 
@@ -317,13 +317,15 @@ impl<'a> Parser<'a> {
     fn enter(&mut self) -> Parsed<()> {
         if self.depth >= MAX_DEPTH {
             let span = self.span();
-            self.sink.push(Diagnostic::error(Kind::Limit, span, "the text nests too deeply"));
+            let text = format!("the text nests too deeply; the limit is {MAX_DEPTH} levels");
+            self.sink.push(Diagnostic::error(ErrorKind::Limit, span, text));
             self.at = self.tokens.len() - 1;
             return Err(Failed);
         }
         if self.exhausted() {
             let span = self.span();
-            self.sink.push(Diagnostic::error(Kind::Limit, span, "the text is too intricate to parse"));
+            let text = "the text takes too long to parse; split it into simpler statements";
+            self.sink.push(Diagnostic::error(ErrorKind::Limit, span, text));
             self.at = self.tokens.len() - 1;
             return Err(Failed);
         }

@@ -18,8 +18,12 @@ impl Parser<'_> {
         while !self.is("}") {
             if self.at_end() {
                 self.sink.push(
-                    Diagnostic::error(Kind::Syntax, self.span(), "expected `}`, found the end of the text")
-                        .note(open, "the block opened here is never closed"),
+                    Diagnostic::error(
+                        ErrorKind::Syntax,
+                        self.span(),
+                        "expected `}`, found the end of the text",
+                    )
+                    .note(open, "the block opened here is never closed"),
                 );
                 return Err(Failed);
             }
@@ -146,12 +150,12 @@ impl Parser<'_> {
             }
             "goto" | "try" | "throw" | "asm" => {
                 let text = format!("`{word}` is not part of the kernel language");
-                self.sink.push(Diagnostic::error(Kind::Unsupported, self.span(), text));
+                self.sink.push(Diagnostic::error(ErrorKind::Unsupported, self.span(), text));
                 Err(Failed)
             }
             "template" => {
                 self.sink.push(Diagnostic::error(
-                    Kind::Syntax,
+                    ErrorKind::Syntax,
                     self.span(),
                     "a template cannot be declared inside a function; move it to the header",
                 ));

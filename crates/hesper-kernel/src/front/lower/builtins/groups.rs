@@ -1,13 +1,13 @@
 //! SIMD groups and quads: reductions, shuffles, votes, and 8x8 matrices spread over the lanes.
 
 use super::*;
-use crate::front::lower::value::{Lv, Place};
+use crate::front::lower::value::{LValue, Storage};
 use crate::ir::{Builtin, CmpOp, Group, Type, ValueId};
 
 /// Functions with rules of their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
-pub(super) enum GroupFun {
+pub(super) enum GroupFunction {
     FillUp,
     FillDown,
     BroadcastFirst,
@@ -26,7 +26,7 @@ pub(super) enum GroupFun {
 }
 
 impl<'a> Lower<'a> {
-    fn number_value(&mut self, v: Rv, name: &str, span: Span) -> R<(Ty, ValueId)> {
+    fn number_value(&mut self, v: RValue, name: &str, span: Span) -> LowerResult<(Ty, ValueId)> {
         let ty = match v.ty.decayed() {
             Ty::Enum(_, s) => Ty::Scalar(s),
             t => t,
@@ -38,7 +38,14 @@ impl<'a> Lower<'a> {
         Ok((ty, id))
     }
 
-    pub(super) fn reduce(&mut self, group: Group, op: ReduceOp, v: Rv, name: &str, span: Span) -> R<Rv> {
+    pub(super) fn reduce(
+        &mut self,
+        group: Group,
+        op: ReduceOp,
+        v: RValue,
+        name: &str,
+        span: Span,
+    ) -> LowerResult<RValue> {
         let bitwise = matches!(op, ReduceOp::And | ReduceOp::Or | ReduceOp::Xor);
         let v = if v.ty.scalar() == Some(Scalar::Bool) && !bitwise {
             self.convert_scalar(v, Scalar::I32)
@@ -49,7 +56,7 @@ impl<'a> Lower<'a> {
             return self.wrong_argument(name, &v.ty, "an integer", span);
         }
         let (ty, id) = self.number_value(v, name, span)?;
-        Ok(Rv::ir(ty, self.b.group_reduce(group, op, id)))
+        Ok(RValue::ir(ty, self.b.group_reduce(group, op, id)))
     }
 
     pub(super) fn scan(
@@ -57,17 +64,17 @@ impl<'a> Lower<'a> {
         group: Group,
         op: ReduceOp,
         inclusive: bool,
-        v: Rv,
+        v: RValue,
         name: &str,
         span: Span,
-    ) -> R<Rv> {
+    ) -> LowerResult<RValue> {
         let v = if v.ty.scalar() == Some(Scalar::Bool) { self.convert_scalar(v, Scalar::I32) } else { v };
         let (ty, id) = self.number_value(v, name, span)?;
-        Ok(Rv::ir(ty, self.b.group_scan(group, op, inclusive, id)))
+        Ok(RValue::ir(ty, self.b.group_scan(group, op, inclusive, id)))
     }
 
     /// A lane number or distance as a 32-bit value.
-    fn lane_arg(&mut self, v: Rv, span: Span) -> R<ValueId> {
+    fn lane_arg(&mut self, v: RValue, span: Span) -> LowerResult<ValueId> {
         let v = self.convert(v, &Ty::UINT, false, span)?;
         Ok(self.ir(&v))
     }
@@ -76,13 +83,13 @@ impl<'a> Lower<'a> {
         &mut self,
         group: Group,
         kind: ShuffleKind,
-        v: Vec<Rv>,
+        v: Vec<RValue>,
         name: &str,
         span: Span,
-    ) -> R<Rv> {
+    ) -> LowerResult<RValue> {
         let arg = self.lane_arg(v[1].clone(), span)?;
         let (ty, id) = self.number_value(v[0].clone(), name, span)?;
-        Ok(Rv::ir(ty, self.b.group_shuffle(group, kind, id, arg)))
+        Ok(RValue::ir(ty, self.b.group_shuffle(group, kind, id, arg)))
     }
 
     fn lane(&mut self, group: Group) -> ValueId {
@@ -94,19 +101,19 @@ impl<'a> Lower<'a> {
 
     pub(super) fn group_call(
         &mut self,
-        g: GroupFun,
+        g: GroupFunction,
         group: Group,
         seg: &'a Segment,
         args: Vec<Arg<'a>>,
         span: Span,
-    ) -> R<Ex> {
+    ) -> LowerResult<ExprResult> {
         let name: &str = &seg.name;
-        Ok(Ex::R(match g {
-            GroupFun::FillUp | GroupFun::FillDown => {
+        Ok(ExprResult::Value(match g {
+            GroupFunction::FillUp | GroupFunction::FillDown => {
                 let v = self.values(name, &args, 3..=4, span)?;
                 if v.len() == 4 {
                     let text = format!("`{name}` with a modulo is not supported");
-                    return fail(Kind::Unsupported, span, text);
+                    return fail(ErrorKind::Unsupported, span, text);
                 }
                 let delta = self.lane_arg(v[2].clone(), span)?;
                 let fill = self.convert(v[1].clone(), &v[0].ty.clone(), false, span)?;
@@ -114,7 +121,7 @@ impl<'a> Lower<'a> {
                 let fill = self.ir(&fill);
                 let lane = self.lane(group);
                 // What runs past the end continues in the filling value, like one long row.
-                let (kept, moved, filled) = if g == GroupFun::FillUp {
+                let (kept, moved, filled) = if g == GroupFunction::FillUp {
                     let kept = self.b.compare(CmpOp::Ge, lane, delta);
                     let moved = self.b.group_shuffle(group, ShuffleKind::Up, data, delta);
                     (kept, moved, self.b.group_shuffle(group, ShuffleKind::RotateUp, fill, delta))
@@ -125,52 +132,54 @@ impl<'a> Lower<'a> {
                     let moved = self.b.group_shuffle(group, ShuffleKind::Down, data, delta);
                     (kept, moved, self.b.group_shuffle(group, ShuffleKind::RotateDown, fill, delta))
                 };
-                Rv::ir(ty, self.b.select(kept, moved, filled))
+                RValue::ir(ty, self.b.select(kept, moved, filled))
             }
-            GroupFun::BroadcastFirst => {
+            GroupFunction::BroadcastFirst => {
                 let v = self.values(name, &args, 1..=1, span)?.remove(0);
                 let (ty, id) = self.number_value(v, name, span)?;
-                Rv::ir(ty, self.b.group_broadcast_first(group, id))
+                RValue::ir(ty, self.b.group_broadcast_first(group, id))
             }
-            GroupFun::Ballot | GroupFun::All | GroupFun::Any => {
+            GroupFunction::Ballot | GroupFunction::All | GroupFunction::Any => {
                 let v = self.values(name, &args, 1..=1, span)?.remove(0);
                 let v = self.truth(v, span)?;
                 let id = self.ir(&v);
                 match g {
-                    GroupFun::Ballot => {
+                    GroupFunction::Ballot => {
                         let mask = self.b.group_ballot(group, id);
-                        Rv::ir(Ty::Scalar(Scalar::U64), self.b.convert(mask, Scalar::U64))
+                        RValue::ir(Ty::Scalar(Scalar::U64), self.b.convert(mask, Scalar::U64))
                     }
-                    GroupFun::All => Rv::ir(Ty::BOOL, self.b.group_all(group, id)),
-                    _ => Rv::ir(Ty::BOOL, self.b.group_any(group, id)),
+                    GroupFunction::All => RValue::ir(Ty::BOOL, self.b.group_all(group, id)),
+                    _ => RValue::ir(Ty::BOOL, self.b.group_any(group, id)),
                 }
             }
-            GroupFun::IsFirst => {
+            GroupFunction::IsFirst => {
                 self.values(name, &args, 0..=0, span)?;
-                Rv::ir(Ty::BOOL, self.b.group_is_first(group))
+                RValue::ir(Ty::BOOL, self.b.group_is_first(group))
             }
-            GroupFun::ActiveMask => {
+            GroupFunction::ActiveMask => {
                 self.values(name, &args, 0..=0, span)?;
                 let mask = self.b.group_active_mask(group);
-                Rv::ir(Ty::Scalar(Scalar::U64), self.b.convert(mask, Scalar::U64))
+                RValue::ir(Ty::Scalar(Scalar::U64), self.b.convert(mask, Scalar::U64))
             }
-            GroupFun::Uniform => self.values(name, &args, 1..=1, span)?.remove(0),
-            GroupFun::Lane => Rv::ir(Ty::UINT, self.lane(Group::Simd)),
-            GroupFun::MatrixFilled => {
+            GroupFunction::Uniform => self.values(name, &args, 1..=1, span)?.remove(0),
+            GroupFunction::Lane => RValue::ir(Ty::UINT, self.lane(Group::Simd)),
+            GroupFunction::MatrixFilled => {
                 let v = self.values(name, &args, 1..=1, span)?.remove(0);
                 let s = match seg.args.as_deref().and_then(|a| a.first()) {
                     Some(a) => match self.template_arg(a)? {
                         types::TArg::Type(Ty::Scalar(s)) if s.is_float() => s,
-                        _ => return fail(Kind::Template, span, format!("`{name}` takes a float type")),
+                        _ => return fail(ErrorKind::Template, span, format!("`{name}` takes a float type")),
                     },
                     None => v.ty.scalar().filter(|s| s.is_float()).unwrap_or(Scalar::F32),
                 };
                 let v = self.convert(v, &Ty::Scalar(s), true, span)?;
                 let id = self.ir(&v);
-                Rv::ir(Ty::Matrix(s), self.b.splat(id, 2))
+                RValue::ir(Ty::Matrix(s), self.b.splat(id, 2))
             }
-            GroupFun::MatrixLoad | GroupFun::MatrixStore => return self.matrix_memory(g, name, args, span),
-            GroupFun::MatrixMultiply | GroupFun::MatrixMultiplyAccumulate => {
+            GroupFunction::MatrixLoad | GroupFunction::MatrixStore => {
+                return self.matrix_memory(g, name, args, span);
+            }
+            GroupFunction::MatrixMultiply | GroupFunction::MatrixMultiplyAccumulate => {
                 return self.matrix_multiply(g, name, args, span);
             }
         }))
@@ -195,30 +204,40 @@ impl<'a> Lower<'a> {
         (row, column)
     }
 
-    fn matrix_arg(&mut self, a: &Arg<'a>, name: &str, span: Span) -> R<(Ex, Scalar)> {
+    fn matrix_arg(&mut self, a: &Arg<'a>, name: &str, span: Span) -> LowerResult<(ExprResult, Scalar)> {
         match a {
-            Arg::Ex(x, s) => match x.ty() {
+            Arg::Value(x, s) => match x.ty() {
                 Ty::Matrix(m) => Ok((x.clone(), *m)),
                 t => self.wrong_argument(name, t, "a SIMD-group matrix", *s),
             },
-            Arg::List(_) => fail(Kind::Call, span, format!("`{name}` takes no initialiser list")),
+            Arg::List(_) => fail(ErrorKind::Call, span, format!("`{name}` takes no initialiser list")),
         }
     }
 
     /// `simdgroup_load(m, pointer, row length, origin, transposed)` and the store alike.
-    fn matrix_memory(&mut self, g: GroupFun, name: &str, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+    fn matrix_memory(
+        &mut self,
+        g: GroupFunction,
+        name: &str,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> LowerResult<ExprResult> {
         if !(2..=5).contains(&args.len()) {
-            return fail(Kind::Call, span, format!("`{name}` takes 2 to 5 arguments, {} given", args.len()));
+            return fail(
+                ErrorKind::Call,
+                span,
+                format!("`{name}` takes 2 to 5 arguments, {} given", args.len()),
+            );
         }
         let (matrix, s) = self.matrix_arg(&args[0], name, span)?;
         // An origin may be written as a list.
         let mut rest = Vec::new();
         for (i, a) in args[1..].iter().enumerate() {
             rest.push(match a {
-                Arg::Ex(..) => self.values(name, std::slice::from_ref(a), 1..=1, span)?.remove(0),
+                Arg::Value(..) => self.values(name, std::slice::from_ref(a), 1..=1, span)?.remove(0),
                 Arg::List(e) if i == 2 => self.init_value(&Ty::Vector(Scalar::U64, 2), e)?,
                 Arg::List(e) => {
-                    return fail(Kind::Call, e.span, format!("`{name}` takes no initialiser list here"));
+                    return fail(ErrorKind::Call, e.span, format!("`{name}` takes no initialiser list here"));
                 }
             });
         }
@@ -229,7 +248,7 @@ impl<'a> Lower<'a> {
             let (want, found) = (crate::front::types::scalar_name(s), self.type_name(&rest[0].ty));
             let text =
                 format!("`{name}` of a matrix of `{want}` takes a pointer to `{want}`, found `{found}`");
-            return fail(Kind::Call, span, text);
+            return fail(ErrorKind::Call, span, text);
         }
         let ptr = self.ir(&rest[0]);
         let space = p.space.unwrap_or(crate::ir::Space::Thread);
@@ -249,7 +268,7 @@ impl<'a> Lower<'a> {
                 Some(b) => b,
                 None => {
                     return fail(
-                        Kind::Constant,
+                        ErrorKind::Constant,
                         span,
                         format!("whether `{name}` transposes must be known at compile time"),
                     );
@@ -272,7 +291,7 @@ impl<'a> Lower<'a> {
         let at = self.b.add(at, c);
         let first = self.b.ptr_offset(ptr, at, size);
         let second = if transposed { Some(self.b.ptr_offset(first, stride, size)) } else { None };
-        if g == GroupFun::MatrixLoad {
+        if g == GroupFunction::MatrixLoad {
             let id = match second {
                 None => self.b.load_aligned(first, Type::Vec(s, 2), size as u32),
                 Some(second) => {
@@ -280,13 +299,13 @@ impl<'a> Lower<'a> {
                     self.b.compose(&[a, b])
                 }
             };
-            let Ex::L(lv) = matrix else {
-                return fail(Kind::Call, span, format!("`{name}` needs a matrix variable"));
+            let ExprResult::Object(lv) = matrix else {
+                return fail(ErrorKind::Call, span, format!("`{name}` needs a matrix variable"));
             };
-            self.store(&lv, &Rv::ir(Ty::Matrix(s), id), span)?;
+            self.store(&lv, &RValue::ir(Ty::Matrix(s), id), span)?;
         } else {
             if p.is_const || space == crate::ir::Space::Constant {
-                return fail(Kind::Type, span, "the matrix would be stored to constant memory");
+                return fail(ErrorKind::Type, span, "the matrix would be stored to constant memory");
             }
             let v = self.rvalue_of(matrix, span)?;
             let id = self.ir(&v);
@@ -299,24 +318,34 @@ impl<'a> Lower<'a> {
                 }
             }
         }
-        Ok(Ex::R(Rv::void()))
+        Ok(ExprResult::Value(RValue::void()))
     }
 
     /// `d = a * b` or `d = a * b + c`
-    fn matrix_multiply(&mut self, g: GroupFun, name: &str, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
-        let accumulate = g == GroupFun::MatrixMultiplyAccumulate;
+    fn matrix_multiply(
+        &mut self,
+        g: GroupFunction,
+        name: &str,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> LowerResult<ExprResult> {
+        let accumulate = g == GroupFunction::MatrixMultiplyAccumulate;
         let count = if accumulate { 4 } else { 3 };
         if args.len() != count {
-            return fail(Kind::Call, span, format!("`{name}` takes {count} arguments, {} given", args.len()));
+            return fail(
+                ErrorKind::Call,
+                span,
+                format!("`{name}` takes {count} arguments, {} given", args.len()),
+            );
         }
         let mut parts = Vec::new();
         for a in &args {
             parts.push(self.matrix_arg(a, name, span)?);
         }
-        let Ex::L(Lv { ty, place, is_const, decl }) = parts[0].0.clone() else {
-            return fail(Kind::Call, span, format!("`{name}` needs a matrix variable for its result"));
+        let ExprResult::Object(LValue { ty, storage, is_const, decl }) = parts[0].0.clone() else {
+            return fail(ErrorKind::Call, span, format!("`{name}` needs a matrix variable for its result"));
         };
-        let target = Lv { ty, place, is_const, decl };
+        let target = LValue { ty, storage, is_const, decl };
         let s = parts[0].1;
         let mut ids = Vec::new();
         for (x, _) in &parts[1..] {
@@ -329,8 +358,8 @@ impl<'a> Lower<'a> {
             None => self.b.number(Type::Vec(s, 2), 0.0),
         };
         let id = self.b.simd_matmul_acc(ids[0], ids[1], c);
-        debug_assert!(matches!(target.place, Place::Value(_) | Place::Var(_) | Place::Mem { .. }));
-        self.store(&target, &Rv::ir(Ty::Matrix(s), id), span)?;
-        Ok(Ex::R(Rv::void()))
+        debug_assert!(matches!(target.storage, Storage::Value(_) | Storage::Var(_) | Storage::Mem { .. }));
+        self.store(&target, &RValue::ir(Ty::Matrix(s), id), span)?;
+        Ok(ExprResult::Value(RValue::void()))
     }
 }

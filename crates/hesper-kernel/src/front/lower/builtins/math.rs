@@ -2,23 +2,21 @@
 
 use super::super::convert::common_scalar;
 use super::*;
-use crate::front::lower::value::Lv;
+use crate::front::lower::value::LValue;
 use crate::ir::{CmpOp, TernaryOp, Type, ValueId};
 use crate::math::scalar;
 
 /// Functions with rules of their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
-pub(super) enum Math {
+pub(super) enum MathFunction {
     All,
     Any,
-    Clamp,
     Saturate,
     Mix,
     Step,
     Smoothstep,
     Select,
-    Fma,
     MulAdd,
     MulHiAdd,
     MulAddSat,
@@ -39,7 +37,6 @@ pub(super) enum Math {
     IsOrdered,
     IsUnordered,
     Compare(BinOp),
-    Ldexp,
     Ilogb,
     Frexp,
     Modf,
@@ -50,16 +47,9 @@ pub(super) enum Math {
     Unpack { signed: bool, bits: u32, half: bool },
 }
 
-/// A function of a constant, by the one implementation that the executors use.
-fn fold1(op: UnaryOp, v: &Rv) -> Option<Rv> {
-    let (Some(c), Ty::Scalar(s)) = (v.as_const(), &v.ty) else { return None };
-    let bits = scalar::unary(op, *s, consts::bits(c, *s));
-    Some(Rv { ty: v.ty.clone(), val: Val::Const(Rc::new([consts::from_bits(bits, *s)])) })
-}
-
 impl<'a> Lower<'a> {
-    /// The common type of numbers: scalars by the usual rules, vectors must agree; scalars spread over vectors.
-    fn common_of(&self, vals: &[Rv], name: &str, span: Span) -> R<Ty> {
+    /// The common type of numbers: scalars by the usual rules, vectors must agree; scalars broadcast to vectors.
+    fn common_of(&self, vals: &[RValue], name: &str, span: Span) -> LowerResult<Ty> {
         let mut ty: Option<Ty> = None;
         for v in vals {
             let t = v.ty.decayed();
@@ -81,7 +71,7 @@ impl<'a> Lower<'a> {
                     (true, true) if a != t => {
                         let (x, y) = (self.type_name(&a), self.type_name(&t));
                         return fail(
-                            Kind::Call,
+                            ErrorKind::Call,
                             span,
                             format!("`{name}` takes arguments of one type, found `{x}` and `{y}`"),
                         );
@@ -94,7 +84,7 @@ impl<'a> Lower<'a> {
         ty.ok_or(Fail::Reported)
     }
 
-    fn float_of(&self, vals: &[Rv], name: &str, span: Span) -> R<Ty> {
+    fn float_of(&self, vals: &[RValue], name: &str, span: Span) -> LowerResult<Ty> {
         let t = self.common_of(vals, name, span)?;
         match t.scalar() {
             Some(s) if s.is_float() => Ok(t),
@@ -103,7 +93,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    fn common_values(&mut self, vals: Vec<Rv>, ty: &Ty, span: Span) -> R<Vec<ValueId>> {
+    fn common_values(&mut self, vals: Vec<RValue>, ty: &Ty, span: Span) -> LowerResult<Vec<ValueId>> {
         let mut out = Vec::new();
         for v in vals {
             let v = self.convert(v, ty, true, span)?;
@@ -112,62 +102,7 @@ impl<'a> Lower<'a> {
         Ok(out)
     }
 
-    pub(super) fn float1(&mut self, op: UnaryOp, v: Rv, name: &str, span: Span) -> R<Rv> {
-        let ty = self.float_of(std::slice::from_ref(&v), name, span)?;
-        let v = self.convert(v, &ty, true, span)?;
-        if let Some(v) = fold1(op, &v) {
-            return Ok(v);
-        }
-        let id = self.ir(&v);
-        let id = self.b.unary(op, id);
-        Ok(Rv::ir(ty, id))
-    }
-
-    pub(super) fn float2(&mut self, op: BinaryOp, vals: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
-        let ty = self.float_of(&vals, name, span)?;
-        self.fold2(op, vals, ty, span)
-    }
-
-    /// A function of two values of one type; constants give a constant.
-    fn fold2(&mut self, op: BinaryOp, vals: Vec<Rv>, ty: Ty, span: Span) -> R<Rv> {
-        let a = self.convert(vals[0].clone(), &ty, true, span)?;
-        let b = self.convert(vals[1].clone(), &ty, true, span)?;
-        if let (Some(x), Some(y), Ty::Scalar(s)) = (a.as_const(), b.as_const(), &ty) {
-            let bits = scalar::binary(op, *s, consts::bits(x, *s), consts::bits(y, *s));
-            return Ok(Rv { ty: ty.clone(), val: Val::Const(Rc::new([consts::from_bits(bits, *s)])) });
-        }
-        let (x, y) = (self.ir(&a), self.ir(&b));
-        let id = self.b.binary(op, x, y);
-        Ok(Rv::ir(ty, id))
-    }
-
-    pub(super) fn number1(&mut self, op: UnaryOp, v: Rv, name: &str, span: Span) -> R<Rv> {
-        let mut ty = self.common_of(std::slice::from_ref(&v), name, span)?;
-        if ty == Ty::BOOL {
-            ty = Ty::INT;
-        }
-        let v = self.convert(v, &ty, true, span)?;
-        let s = ty.scalar().unwrap_or(Scalar::I32);
-        if s.is_unsigned_int() && op == UnaryOp::Abs {
-            return Ok(v);
-        }
-        if let Some(v) = fold1(op, &v) {
-            return Ok(v);
-        }
-        let id = self.ir(&v);
-        let id = self.b.unary(op, id);
-        Ok(Rv::ir(ty, id))
-    }
-
-    pub(super) fn number2(&mut self, op: BinaryOp, vals: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
-        let mut ty = self.common_of(&vals, name, span)?;
-        if ty == Ty::BOOL {
-            ty = Ty::INT;
-        }
-        self.fold2(op, vals, ty, span)
-    }
-
-    fn int_of(&self, vals: &[Rv], name: &str, span: Span) -> R<Ty> {
+    fn int_of(&self, vals: &[RValue], name: &str, span: Span) -> LowerResult<Ty> {
         let t = self.common_of(vals, name, span)?;
         match t.scalar() {
             Some(s) if s.is_int() => Ok(t),
@@ -176,101 +111,143 @@ impl<'a> Lower<'a> {
         }
     }
 
-    pub(super) fn int1(&mut self, op: UnaryOp, v: Rv, name: &str, span: Span) -> R<Rv> {
-        let ty = self.int_of(std::slice::from_ref(&v), name, span)?;
-        let v = self.convert(v, &ty, true, span)?;
-        if let Some(v) = fold1(op, &v) {
-            return Ok(v);
+    /// The type that the operands of an op are converted to.
+    fn operand_type(&self, operands: Operands, vals: &[RValue], name: &str, span: Span) -> LowerResult<Ty> {
+        match operands {
+            Operands::Float => self.float_of(vals, name, span),
+            Operands::Int | Operands::Bits => self.int_of(vals, name, span),
+            Operands::Number => {
+                let ty = self.common_of(vals, name, span)?;
+                Ok(if ty == Ty::BOOL { Ty::INT } else { ty })
+            }
         }
-        let id = self.ir(&v);
-        let id = self.b.unary(op, id);
-        Ok(Rv::ir(ty, id))
     }
 
-    pub(super) fn int2(&mut self, op: BinaryOp, vals: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
-        // A rotation keeps the type of what is rotated.
-        let ty = if op == BinaryOp::Rotate {
-            self.int_of(&vals[..1], name, span)?
-        } else {
-            self.int_of(&vals, name, span)?
+    /// An op of the registry; constants give a constant.
+    pub(super) fn scalar_op(
+        &mut self,
+        op: ScalarOp,
+        operands: Operands,
+        vals: Vec<RValue>,
+        name: &str,
+        span: Span,
+    ) -> LowerResult<RValue> {
+        // A count or an exponent does not decide the type.
+        let deciding = match op {
+            ScalarOp::Binary(BinaryOp::Rotate | BinaryOp::Ldexp) => 1,
+            _ => vals.len(),
         };
-        self.fold2(op, vals, ty, span)
+        let ty = self.operand_type(operands, &vals[..deciding], name, span)?;
+        let s = ty.scalar().unwrap_or(Scalar::F32);
+        let right = match op {
+            ScalarOp::Binary(op) => ty.with_scalar(op.right(s)),
+            _ => ty.clone(),
+        };
+        let mut v = Vec::new();
+        for (i, val) in vals.into_iter().enumerate() {
+            v.push(self.convert(val, if i == 1 { &right } else { &ty }, true, span)?);
+        }
+        if op == ScalarOp::Unary(UnaryOp::Abs) && s.is_unsigned_int() {
+            return Ok(v.remove(0));
+        }
+        let result = match op {
+            ScalarOp::Unary(op) => ty.with_scalar(op.result(s)),
+            _ => ty.clone(),
+        };
+        let constants: Option<Vec<u64>> =
+            v.iter().map(|v| Some(consts::bits(v.as_const()?, v.ty.scalar()?))).collect();
+        if let (Ty::Scalar(to), Some(c)) = (&result, constants) {
+            let bits = match op {
+                ScalarOp::Unary(op) => scalar::unary(op, s, c[0]),
+                ScalarOp::Binary(op) => scalar::binary(op, s, c[0], c[1]),
+                ScalarOp::Ternary(op) => scalar::ternary(op, s, c[0], c[1], c[2]),
+            };
+            return Ok(RValue {
+                ty: result.clone(),
+                val: ValueRepr::Const(Rc::new([consts::from_bits(bits, *to)])),
+            });
+        }
+        let v: Vec<ValueId> = v.iter().map(|v| self.ir(v)).collect();
+        let id = match op {
+            ScalarOp::Unary(op) => self.b.unary(op, v[0]),
+            ScalarOp::Binary(op) => self.b.binary(op, v[0], v[1]),
+            ScalarOp::Ternary(op) => self.b.ternary(op, v[0], v[1], v[2]),
+        };
+        Ok(RValue::ir(result, id))
     }
 
-    pub(super) fn test(&mut self, op: TestOp, v: Rv, name: &str, span: Span) -> R<Rv> {
-        let ty = self.float_of(std::slice::from_ref(&v), name, span)?;
-        let v = self.convert(v, &ty, true, span)?;
-        let id = self.ir(&v);
-        let id = self.b.test(op, id);
-        Ok(Rv::ir(ty.with_scalar(Scalar::Bool), id))
-    }
-
-    fn object(&mut self, a: &Arg<'a>, name: &str, span: Span) -> R<Lv> {
+    fn object(&mut self, a: &Arg<'a>, name: &str, span: Span) -> LowerResult<LValue> {
         match a {
-            Arg::Ex(Ex::L(lv), _) => Ok(lv.clone()),
+            Arg::Value(ExprResult::Object(lv), _) => Ok(lv.clone()),
             // `&x` is taken too, though the library asks for a reference.
-            Arg::Ex(Ex::R(v), s) if matches!(v.ty, Ty::Pointer(_)) => match self.deref(v, *s)? {
-                Ex::L(lv) => Ok(lv),
-                Ex::R(_) => Err(Fail::Reported),
-            },
+            Arg::Value(ExprResult::Value(v), s) if matches!(v.ty, Ty::Pointer(_)) => {
+                match self.deref(v, *s)? {
+                    ExprResult::Object(lv) => Ok(lv),
+                    ExprResult::Value(_) => Err(Fail::Reported),
+                }
+            }
             _ => fail(
-                Kind::Call,
+                ErrorKind::Call,
                 span,
                 format!("`{name}` writes to its second argument; it must be a variable"),
             ),
         }
     }
 
-    pub(super) fn math(&mut self, m: Math, name: &str, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
-        if matches!(m, Math::Frexp | Math::Modf | Math::Sincos) {
+    pub(super) fn math(
+        &mut self,
+        m: MathFunction,
+        name: &str,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> LowerResult<ExprResult> {
+        if matches!(m, MathFunction::Frexp | MathFunction::Modf | MathFunction::Sincos) {
             return self.math_out(m, name, args, span);
         }
         let count = match m {
-            Math::All
-            | Math::Any
-            | Math::Saturate
-            | Math::Length
-            | Math::LengthSquared
-            | Math::Normalize
-            | Math::Recip
-            | Math::Ilogb
-            | Math::Pack { .. }
-            | Math::Unpack { .. } => 1,
-            Math::Step
-            | Math::Dot
-            | Math::Cross
-            | Math::Distance
-            | Math::DistanceSquared
-            | Math::Reflect
-            | Math::IsOrdered
-            | Math::IsUnordered
-            | Math::Compare(_)
-            | Math::Ldexp => 2,
-            Math::InsertBits => 4,
+            MathFunction::All
+            | MathFunction::Any
+            | MathFunction::Saturate
+            | MathFunction::Length
+            | MathFunction::LengthSquared
+            | MathFunction::Normalize
+            | MathFunction::Recip
+            | MathFunction::Ilogb
+            | MathFunction::Pack { .. }
+            | MathFunction::Unpack { .. } => 1,
+            MathFunction::Step
+            | MathFunction::Dot
+            | MathFunction::Cross
+            | MathFunction::Distance
+            | MathFunction::DistanceSquared
+            | MathFunction::Reflect
+            | MathFunction::IsOrdered
+            | MathFunction::IsUnordered
+            | MathFunction::Compare(_) => 2,
+            MathFunction::InsertBits => 4,
             _ => 3,
         };
         let mut v = self.values(name, &args, count..=count, span)?;
-        Ok(Ex::R(match m {
-            Math::All | Math::Any => {
+        Ok(ExprResult::Value(match m {
+            MathFunction::All | MathFunction::Any => {
                 let b = self.convert_scalar(v.remove(0), Scalar::Bool);
                 if !b.ty.is_vector() {
-                    return Ok(Ex::R(b));
+                    return Ok(ExprResult::Value(b));
                 }
                 let id = self.ir(&b);
-                let id = if m == Math::All { self.b.all_of(id) } else { self.b.any_of(id) };
-                Rv::ir(Ty::BOOL, id)
+                let id = if m == MathFunction::All { self.b.all_of(id) } else { self.b.any_of(id) };
+                RValue::ir(Ty::BOOL, id)
             }
-            Math::Select => self.select(v, name, span)?,
-            Math::Clamp | Math::Max3 | Math::Min3 | Math::Median3 => {
+            MathFunction::Select => self.select(v, name, span)?,
+            MathFunction::Max3 | MathFunction::Min3 | MathFunction::Median3 => {
                 let ty = self.common_of(&v, name, span)?;
                 let v = self.common_values(v, &ty, span)?;
                 let id = match m {
-                    Math::Clamp => self.b.ternary(TernaryOp::Clamp, v[0], v[1], v[2]),
-                    Math::Max3 => {
+                    MathFunction::Max3 => {
                         let a = self.b.binary(BinaryOp::Max, v[0], v[1]);
                         self.b.binary(BinaryOp::Max, a, v[2])
                     }
-                    Math::Min3 => {
+                    MathFunction::Min3 => {
                         let a = self.b.binary(BinaryOp::Min, v[0], v[1]);
                         self.b.binary(BinaryOp::Min, a, v[2])
                     }
@@ -281,39 +258,34 @@ impl<'a> Lower<'a> {
                         self.b.binary(BinaryOp::Max, low, rest)
                     }
                 };
-                Rv::ir(ty, id)
+                RValue::ir(ty, id)
             }
-            Math::MulAdd | Math::MulHiAdd | Math::MulAddSat => {
+            MathFunction::MulAdd | MathFunction::MulHiAdd | MathFunction::MulAddSat => {
                 let ty = self.int_of(&v, name, span)?;
                 let v = self.common_values(v, &ty, span)?;
-                let op = if m == Math::MulHiAdd { BinaryOp::MulHi } else { BinaryOp::Mul };
+                let op = if m == MathFunction::MulHiAdd { BinaryOp::MulHi } else { BinaryOp::Mul };
                 let product = self.b.binary(op, v[0], v[1]);
-                let sum = if m == Math::MulAddSat { BinaryOp::AddSat } else { BinaryOp::Add };
-                Rv::ir(ty, self.b.binary(sum, product, v[2]))
+                let sum = if m == MathFunction::MulAddSat { BinaryOp::AddSat } else { BinaryOp::Add };
+                RValue::ir(ty, self.b.binary(sum, product, v[2]))
             }
-            Math::ExtractBits | Math::InsertBits => self.bit_field(m, v, name, span)?,
-            Math::Ldexp => {
-                let ty = self.float_of(&v[..1], name, span)?;
-                let x = self.convert(v[0].clone(), &ty, true, span)?;
-                let k = self.convert(v[1].clone(), &ty.with_scalar(Scalar::I32), true, span)?;
-                let (x, k) = (self.ir(&x), self.ir(&k));
-                Rv::ir(ty, self.b.binary(BinaryOp::Ldexp, x, k))
-            }
-            Math::Ilogb => {
+            MathFunction::ExtractBits | MathFunction::InsertBits => self.bit_field(m, v, name, span)?,
+            MathFunction::Ilogb => {
                 let ty = self.float_of(&v, name, span)?;
                 let x = self.common_values(v, &ty, span)?;
-                let e = self.b.frexp_exp(x[0]);
+                let e = self.b.unary(UnaryOp::FrexpExp, x[0]);
                 let one = self.b.number(self.b.ty(e), 1.0);
-                Rv::ir(ty.with_scalar(Scalar::I32), self.b.sub(e, one))
+                RValue::ir(ty.with_scalar(Scalar::I32), self.b.sub(e, one))
             }
-            Math::Compare(op) => {
+            MathFunction::Compare(op) => {
                 let ty = self.float_of(&v, name, span)?;
                 let a = self.convert(v[0].clone(), &ty, true, span)?;
                 let b = self.convert(v[1].clone(), &ty, true, span)?;
                 self.binary_op(op, a, b, span)?
             }
-            Math::Pack { signed, bits } => self.pack(signed, bits, v.remove(0), name, span)?,
-            Math::Unpack { signed, bits, half } => self.unpack(signed, bits, half, v.remove(0), span)?,
+            MathFunction::Pack { signed, bits } => self.pack(signed, bits, v.remove(0), name, span)?,
+            MathFunction::Unpack { signed, bits, half } => {
+                self.unpack(signed, bits, half, v.remove(0), span)?
+            }
             _ => {
                 let ty = self.float_of(&v, name, span)?;
                 let v = self.common_values(v, &ty, span)?;
@@ -323,33 +295,45 @@ impl<'a> Lower<'a> {
     }
 
     /// Functions of floats of one type.
-    fn float_math(&mut self, m: Math, ty: &Ty, v: &[ValueId], name: &str, span: Span) -> R<Rv> {
+    fn float_math(
+        &mut self,
+        m: MathFunction,
+        ty: &Ty,
+        v: &[ValueId],
+        name: &str,
+        span: Span,
+    ) -> LowerResult<RValue> {
         let ir = self.b.ty(v[0]);
         let scalar = Ty::Scalar(ty.scalar().unwrap_or(Scalar::F32));
         let vector = ty.is_vector();
         let geometric = matches!(
             m,
-            Math::Dot | Math::Cross | Math::Normalize | Math::Reflect | Math::Refract | Math::Faceforward
+            MathFunction::Dot
+                | MathFunction::Cross
+                | MathFunction::Normalize
+                | MathFunction::Reflect
+                | MathFunction::Refract
+                | MathFunction::Faceforward
         );
-        if geometric && !vector || (m == Math::Cross && ty.lanes() != 3) {
+        if geometric && !vector || (m == MathFunction::Cross && ty.lanes() != 3) {
             return self.wrong_argument(name, ty, "vectors", span);
         }
         let id = match m {
-            Math::Saturate => {
+            MathFunction::Saturate => {
                 let (zero, one) = (self.b.number(ir, 0.0), self.b.number(ir, 1.0));
                 self.b.ternary(TernaryOp::Clamp, v[0], zero, one)
             }
-            Math::Mix => {
+            MathFunction::Mix => {
                 let d = self.b.sub(v[1], v[0]);
                 let d = self.b.mul(d, v[2]);
                 self.b.add(v[0], d)
             }
-            Math::Step => {
+            MathFunction::Step => {
                 let (zero, one) = (self.b.number(ir, 0.0), self.b.number(ir, 1.0));
                 let less = self.b.compare(CmpOp::Lt, v[1], v[0]);
                 self.b.select(less, zero, one)
             }
-            Math::Smoothstep => {
+            MathFunction::Smoothstep => {
                 let (zero, one) = (self.b.number(ir, 0.0), self.b.number(ir, 1.0));
                 let (num, den) = (self.b.sub(v[2], v[0]), self.b.sub(v[1], v[0]));
                 let t = self.b.div(num, den);
@@ -360,45 +344,46 @@ impl<'a> Lower<'a> {
                 let square = self.b.mul(t, t);
                 self.b.mul(square, rest)
             }
-            Math::Fma => self.b.ternary(TernaryOp::Fma, v[0], v[1], v[2]),
-            Math::Recip => {
+            MathFunction::Recip => {
                 let one = self.b.number(ir, 1.0);
                 self.b.div(one, v[0])
             }
-            Math::IsOrdered | Math::IsUnordered => {
-                let (a, b) = (self.b.test(TestOp::IsNan, v[0]), self.b.test(TestOp::IsNan, v[1]));
+            MathFunction::IsOrdered | MathFunction::IsUnordered => {
+                let (a, b) = (self.b.unary(UnaryOp::IsNan, v[0]), self.b.unary(UnaryOp::IsNan, v[1]));
                 let either = self.b.binary(BinaryOp::Or, a, b);
-                let id = if m == Math::IsOrdered { self.b.unary(UnaryOp::Not, either) } else { either };
-                return Ok(Rv::ir(ty.with_scalar(Scalar::Bool), id));
+                let id =
+                    if m == MathFunction::IsOrdered { self.b.unary(UnaryOp::Not, either) } else { either };
+                return Ok(RValue::ir(ty.with_scalar(Scalar::Bool), id));
             }
-            Math::Dot => return Ok(Rv::ir(scalar, self.dot(v[0], v[1]))),
-            Math::LengthSquared => return Ok(Rv::ir(scalar, self.dot(v[0], v[0]))),
-            Math::Length => {
+            MathFunction::Dot => return Ok(RValue::ir(scalar, self.dot(v[0], v[1]))),
+            MathFunction::LengthSquared => return Ok(RValue::ir(scalar, self.dot(v[0], v[0]))),
+            MathFunction::Length => {
                 if !vector {
-                    return Ok(Rv::ir(scalar, self.b.unary(UnaryOp::Abs, v[0])));
+                    return Ok(RValue::ir(scalar, self.b.unary(UnaryOp::Abs, v[0])));
                 }
                 let d = self.dot(v[0], v[0]);
-                return Ok(Rv::ir(scalar, self.b.unary(UnaryOp::Sqrt, d)));
+                return Ok(RValue::ir(scalar, self.b.unary(UnaryOp::Sqrt, d)));
             }
-            Math::Distance | Math::DistanceSquared => {
+            MathFunction::Distance | MathFunction::DistanceSquared => {
                 let d = self.b.sub(v[0], v[1]);
                 let square = self.dot(d, d);
-                let id = if m == Math::Distance { self.b.unary(UnaryOp::Sqrt, square) } else { square };
-                return Ok(Rv::ir(scalar, id));
+                let id =
+                    if m == MathFunction::Distance { self.b.unary(UnaryOp::Sqrt, square) } else { square };
+                return Ok(RValue::ir(scalar, id));
             }
-            Math::Cross => {
+            MathFunction::Cross => {
                 let (a, b) = (self.b.shuffle(v[0], &[1, 2, 0]), self.b.shuffle(v[1], &[2, 0, 1]));
                 let (c, d) = (self.b.shuffle(v[0], &[2, 0, 1]), self.b.shuffle(v[1], &[1, 2, 0]));
                 let (x, y) = (self.b.mul(a, b), self.b.mul(c, d));
                 self.b.sub(x, y)
             }
-            Math::Normalize => {
+            MathFunction::Normalize => {
                 let d = self.dot(v[0], v[0]);
                 let r = self.b.unary(UnaryOp::Rsqrt, d);
                 let r = self.b.splat(r, ty.lanes());
                 self.b.mul(v[0], r)
             }
-            Math::Reflect => {
+            MathFunction::Reflect => {
                 let d = self.dot(v[1], v[0]);
                 let two = self.b.number(self.b.ty(d), 2.0);
                 let d = self.b.mul(two, d);
@@ -406,15 +391,15 @@ impl<'a> Lower<'a> {
                 let d = self.b.mul(d, v[1]);
                 self.b.sub(v[0], d)
             }
-            Math::Faceforward => {
+            MathFunction::Faceforward => {
                 let d = self.dot(v[1], v[2]);
                 let zero = self.b.number(self.b.ty(d), 0.0);
                 let less = self.b.compare(CmpOp::Lt, d, zero);
                 let not = self.b.unary(UnaryOp::Neg, v[0]);
                 self.b.select(less, v[0], not)
             }
-            Math::Refract => {
-                // i, n and the ratio, which was spread over a vector like the others.
+            MathFunction::Refract => {
+                // The ratio was broadcast to a vector like the other arguments.
                 let eta = self.b.extract(v[2], 0);
                 let d = self.dot(v[1], v[0]);
                 let one = self.b.number(self.b.ty(d), 1.0);
@@ -437,7 +422,7 @@ impl<'a> Lower<'a> {
             }
             _ => return Err(Fail::Reported),
         };
-        Ok(Rv::ir(ty.clone(), id))
+        Ok(RValue::ir(ty.clone(), id))
     }
 
     /// The sum of the products of the components, in order.
@@ -456,7 +441,7 @@ impl<'a> Lower<'a> {
     }
 
     /// `select(a, b, c)`: `b` where `c` holds.
-    fn select(&mut self, v: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
+    fn select(&mut self, v: Vec<RValue>, name: &str, span: Span) -> LowerResult<RValue> {
         let ty = self.common_of(&v[..2], name, span)?;
         let cond = self.convert_scalar(v[2].clone(), Scalar::Bool);
         let lanes = cond.ty.lanes();
@@ -465,11 +450,11 @@ impl<'a> Lower<'a> {
         }
         let ids = self.common_values(v[..2].to_vec(), &ty, span)?;
         let c = self.ir(&cond);
-        Ok(Rv::ir(ty, self.b.select(c, ids[1], ids[0])))
+        Ok(RValue::ir(ty, self.b.select(c, ids[1], ids[0])))
     }
 
-    fn bit_field(&mut self, m: Math, v: Vec<Rv>, name: &str, span: Span) -> R<Rv> {
-        let head = if m == Math::InsertBits { 2 } else { 1 };
+    fn bit_field(&mut self, m: MathFunction, v: Vec<RValue>, name: &str, span: Span) -> LowerResult<RValue> {
+        let head = if m == MathFunction::InsertBits { 2 } else { 1 };
         let ty = self.int_of(&v[..head], name, span)?;
         let s = ty.scalar().unwrap_or(Scalar::U32);
         let ids = self.common_values(v, &ty, span)?;
@@ -478,14 +463,14 @@ impl<'a> Lower<'a> {
         let (zero, one) = (self.b.number(ir, 0.0), self.b.number(ir, 1.0));
         let (offset, bits) = (ids[head], ids[head + 1]);
         let none = self.b.compare(CmpOp::Eq, bits, zero);
-        if m == Math::ExtractBits {
-            // Up to the top, then down again: the sign comes along for signed types.
+        if m == MathFunction::ExtractBits {
+            // Shift up to the top, then down: signed types extend the sign.
             let used = self.b.add(offset, bits);
             let up = self.b.sub(width, used);
             let down = self.b.sub(width, bits);
             let x = self.b.binary(BinaryOp::Shl, ids[0], up);
             let x = self.b.binary(BinaryOp::Shr, x, down);
-            return Ok(Rv::ir(ty, self.b.select(none, zero, x)));
+            return Ok(RValue::ir(ty, self.b.select(none, zero, x)));
         }
         let full = self.b.compare(CmpOp::Eq, bits, width);
         let power = self.b.binary(BinaryOp::Shl, one, bits);
@@ -498,38 +483,44 @@ impl<'a> Lower<'a> {
         let keep = self.b.unary(UnaryOp::Not, mask);
         let base = self.b.binary(BinaryOp::And, ids[0], keep);
         let x = self.b.binary(BinaryOp::Or, base, field);
-        Ok(Rv::ir(ty, self.b.select(none, ids[0], x)))
+        Ok(RValue::ir(ty, self.b.select(none, ids[0], x)))
     }
 
     /// Functions that write a second result through a reference.
-    fn math_out(&mut self, m: Math, name: &str, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+    fn math_out(
+        &mut self,
+        m: MathFunction,
+        name: &str,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> LowerResult<ExprResult> {
         if args.len() != 2 {
-            return fail(Kind::Call, span, format!("`{name}` takes 2 arguments, {} given", args.len()));
+            return fail(ErrorKind::Call, span, format!("`{name}` takes 2 arguments, {} given", args.len()));
         }
         let v = self.values(name, &args[..1], 1..=1, span)?;
         let out = self.object(&args[1], name, span)?;
         let ty = self.float_of(&v, name, span)?;
         let x = self.common_values(v, &ty, span)?[0];
         let (second, first) = match m {
-            Math::Frexp => {
-                let e = self.b.frexp_exp(x);
-                (Rv::ir(ty.with_scalar(Scalar::I32), e), self.b.unary(UnaryOp::FrexpMant, x))
+            MathFunction::Frexp => {
+                let e = self.b.unary(UnaryOp::FrexpExp, x);
+                (RValue::ir(ty.with_scalar(Scalar::I32), e), self.b.unary(UnaryOp::FrexpMant, x))
             }
-            Math::Modf => {
+            MathFunction::Modf => {
                 let whole = self.b.unary(UnaryOp::Trunc, x);
-                (Rv::ir(ty.clone(), whole), self.b.sub(x, whole))
+                (RValue::ir(ty.clone(), whole), self.b.sub(x, whole))
             }
             _ => {
                 let c = self.b.unary(UnaryOp::Cos, x);
-                (Rv::ir(ty.clone(), c), self.b.unary(UnaryOp::Sin, x))
+                (RValue::ir(ty.clone(), c), self.b.unary(UnaryOp::Sin, x))
             }
         };
         let second = self.convert(second, &out.ty, true, span)?;
         self.store(&out, &second, span)?;
-        Ok(Ex::R(Rv::ir(ty, first)))
+        Ok(ExprResult::Value(RValue::ir(ty, first)))
     }
 
-    fn pack(&mut self, signed: bool, bits: u32, v: Rv, name: &str, span: Span) -> R<Rv> {
+    fn pack(&mut self, signed: bool, bits: u32, v: RValue, name: &str, span: Span) -> LowerResult<RValue> {
         let n = (32 / bits) as u8;
         if v.ty.lanes() != n || !v.ty.scalar().is_some_and(Scalar::is_float) {
             return self.wrong_argument(name, &v.ty, &format!("a vector of {n} floats"), span);
@@ -558,16 +549,16 @@ impl<'a> Lower<'a> {
                 Some(o) => self.b.binary(BinaryOp::Or, o, part),
             });
         }
-        Ok(Rv::ir(Ty::UINT, out.unwrap_or(x)))
+        Ok(RValue::ir(Ty::UINT, out.unwrap_or(x)))
     }
 
-    fn unpack(&mut self, signed: bool, bits: u32, half: bool, v: Rv, span: Span) -> R<Rv> {
+    fn unpack(&mut self, signed: bool, bits: u32, half: bool, v: RValue, span: Span) -> LowerResult<RValue> {
         let v = self.convert(v, &Ty::UINT, false, span)?;
         let x = self.ir(&v);
         let n = (32 / bits) as u8;
         let mut parts = Vec::new();
         for i in 0..n {
-            // To the top and down again, so that the sign is right.
+            // Shift up to the top, then down: signed types extend the sign.
             let up = self.b.u32(32 - bits - u32::from(i) * bits);
             let part = self.b.binary(BinaryOp::Shl, x, up);
             let part = if signed { self.b.convert(part, Scalar::I32) } else { part };
@@ -584,7 +575,7 @@ impl<'a> Lower<'a> {
             let low = self.b.number(ir, -1.0);
             x = self.b.binary(BinaryOp::Max, x, low);
         }
-        let out = Rv::ir(Ty::Vector(Scalar::F32, n), x);
+        let out = RValue::ir(Ty::Vector(Scalar::F32, n), x);
         Ok(if half { self.convert_scalar(out, Scalar::F16) } else { out })
     }
 }

@@ -1,244 +1,199 @@
 //! The library: its functions and constants, by name.
 //!
-//! A function is one line in [`FUNCTIONS`]; what it does is in `math`, `groups` or `memory`. Names are the same
-//! under `metal::`, `fast::` and `precise::`, since there is one implementation of each.
+//! Functions that are one op come from the [registry](crate::ir::registry). Any other is one line in [`FUNCTIONS`];
+//! what it does is in `math`, `groups` or `memory`. Names are the same under `metal::`, `fast::` and `precise::`, since
+//! there is one implementation of each.
 
 mod groups;
 mod math;
 mod memory;
 
 use super::call::Arg;
-use super::value::{Cv, Ex, Rv, Val};
+use super::value::{ConstValue, ExprResult, RValue, ValueRepr};
 use super::*;
-use crate::ir::{AtomicOp, BinaryOp, ReduceOp, Scalar, ShuffleKind, TestOp, UnaryOp};
+use crate::ir::registry::{atomic_ops, binary_ops, ternary_ops, unary_ops};
+use crate::ir::{AtomicOp, BinaryOp, Operands, ReduceOp, Scalar, ShuffleKind, TernaryOp, UnaryOp, operands};
+
+/// An op of the registry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ScalarOp {
+    Unary(UnaryOp),
+    Binary(BinaryOp),
+    Ternary(TernaryOp),
+}
+
+impl ScalarOp {
+    fn arity(self) -> usize {
+        match self {
+            ScalarOp::Unary(_) => 1,
+            ScalarOp::Binary(_) => 2,
+            ScalarOp::Ternary(_) => 3,
+        }
+    }
+}
 
 /// What a library function does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fun {
-    /// A float function of one argument.
-    Float1(UnaryOp),
-    /// A float function of two arguments.
-    Float2(BinaryOp),
-    /// Any number, one argument.
-    Number1(UnaryOp),
-    /// Any numbers, two arguments.
-    Number2(BinaryOp),
-    /// Integers, one argument.
-    Int1(UnaryOp),
-    /// Integers, two arguments.
-    Int2(BinaryOp),
-    /// A classification.
-    Test(TestOp),
-    /// Something with rules of its own, see `math`.
-    Math(math::Math),
+enum Function {
+    /// A function of numbers that are converted to what it takes.
+    Op(ScalarOp, Operands),
+    /// A function with rules of its own, see `math`.
+    MathFunction(math::MathFunction),
     /// Lanes of a SIMD group (`simd_`) or quad (`quad_`).
     Reduce(ReduceOp),
     Scan(ReduceOp, bool),
     Shuffle(ShuffleKind),
-    Group(groups::GroupFun),
+    Group(groups::GroupFunction),
     /// Atomics.
     AtomicRmw(AtomicOp),
-    Memory(memory::Memory),
+    Memory(memory::MemoryFunction),
 }
 
-use groups::GroupFun as G;
-use math::Math as M;
-use memory::Memory as A;
+use groups::GroupFunction as G;
+use math::MathFunction as M;
+use memory::MemoryFunction as A;
+
+/// The functions of a table of the registry.
+macro_rules! functions {
+    ($kind:ident $Op:ident; $($group:ident { $($(#[$doc:meta])* $Name:ident {
+        eval $eval:tt cuda $cuda:tt $(device $device:literal)? builtins [$($builtin:ident $(($as:ident))?),*]
+    })* })*) => {
+        &[$($($(
+            (stringify!($builtin), Function::Op(ScalarOp::$kind($Op::$Name), taken!($group $($as)?))),
+        )*)*)*]
+    };
+}
+macro_rules! taken {
+    ($group:ident) => {
+        operands!($group)
+    };
+    ($group:ident $as:ident) => {
+        operands!($as)
+    };
+}
+macro_rules! atomic_functions {
+    ($($(#[$doc:meta])* $Name:ident $(= $Binary:ident)?, $cuda:literal [$($builtin:ident),*];)*) => {
+        &[$($((stringify!($builtin), Function::AtomicRmw(AtomicOp::$Name)),)*)*]
+    };
+}
 
 /// All functions but those of SIMD groups and quads, whose names begin with `simd_` or `quad_`.
-const FUNCTIONS: &[(&str, Fun)] = &[
-    ("abs", Fun::Number1(UnaryOp::Abs)),
-    ("fabs", Fun::Float1(UnaryOp::Abs)),
-    ("sign", Fun::Number1(UnaryOp::Sign)),
-    ("acos", Fun::Float1(UnaryOp::Acos)),
-    ("acosh", Fun::Float1(UnaryOp::Acosh)),
-    ("asin", Fun::Float1(UnaryOp::Asin)),
-    ("asinh", Fun::Float1(UnaryOp::Asinh)),
-    ("atan", Fun::Float1(UnaryOp::Atan)),
-    ("atanh", Fun::Float1(UnaryOp::Atanh)),
-    ("cbrt", Fun::Float1(UnaryOp::Cbrt)),
-    ("ceil", Fun::Float1(UnaryOp::Ceil)),
-    ("cos", Fun::Float1(UnaryOp::Cos)),
-    ("cosh", Fun::Float1(UnaryOp::Cosh)),
-    ("cospi", Fun::Float1(UnaryOp::CosPi)),
-    ("erf", Fun::Float1(UnaryOp::Erf)),
-    ("erfc", Fun::Float1(UnaryOp::Erfc)),
-    ("erfinv", Fun::Float1(UnaryOp::ErfInv)),
-    ("exp", Fun::Float1(UnaryOp::Exp)),
-    ("exp2", Fun::Float1(UnaryOp::Exp2)),
-    ("exp10", Fun::Float1(UnaryOp::Exp10)),
-    ("expm1", Fun::Float1(UnaryOp::Expm1)),
-    ("expm1f", Fun::Float1(UnaryOp::Expm1)),
-    ("floor", Fun::Float1(UnaryOp::Floor)),
-    ("fract", Fun::Float1(UnaryOp::Fract)),
-    ("lgamma", Fun::Float1(UnaryOp::Lgamma)),
-    ("log", Fun::Float1(UnaryOp::Log)),
-    ("log2", Fun::Float1(UnaryOp::Log2)),
-    ("log10", Fun::Float1(UnaryOp::Log10)),
-    ("log1p", Fun::Float1(UnaryOp::Log1p)),
-    ("rint", Fun::Float1(UnaryOp::Rint)),
-    ("nearbyint", Fun::Float1(UnaryOp::Rint)),
-    ("round", Fun::Float1(UnaryOp::Round)),
-    ("rsqrt", Fun::Float1(UnaryOp::Rsqrt)),
-    ("sin", Fun::Float1(UnaryOp::Sin)),
-    ("sinh", Fun::Float1(UnaryOp::Sinh)),
-    ("sinpi", Fun::Float1(UnaryOp::SinPi)),
-    ("sqrt", Fun::Float1(UnaryOp::Sqrt)),
-    ("tan", Fun::Float1(UnaryOp::Tan)),
-    ("tanh", Fun::Float1(UnaryOp::Tanh)),
-    ("tanpi", Fun::Float1(UnaryOp::TanPi)),
-    ("trunc", Fun::Float1(UnaryOp::Trunc)),
-    ("atan2", Fun::Float2(BinaryOp::Atan2)),
-    ("copysign", Fun::Float2(BinaryOp::CopySign)),
-    ("fdim", Fun::Float2(BinaryOp::Fdim)),
-    ("fmax", Fun::Float2(BinaryOp::Max)),
-    ("fmin", Fun::Float2(BinaryOp::Min)),
-    ("fmod", Fun::Float2(BinaryOp::Rem)),
-    ("hypot", Fun::Float2(BinaryOp::Hypot)),
-    ("nextafter", Fun::Float2(BinaryOp::NextAfter)),
-    ("pow", Fun::Float2(BinaryOp::Pow)),
-    ("powr", Fun::Float2(BinaryOp::Pow)),
-    ("remainder", Fun::Float2(BinaryOp::IeeeRem)),
-    ("divide", Fun::Float2(BinaryOp::Div)),
-    ("max", Fun::Number2(BinaryOp::Max)),
-    ("min", Fun::Number2(BinaryOp::Min)),
-    ("absdiff", Fun::Int2(BinaryOp::AbsDiff)),
-    ("addsat", Fun::Int2(BinaryOp::AddSat)),
-    ("subsat", Fun::Int2(BinaryOp::SubSat)),
-    ("hadd", Fun::Int2(BinaryOp::Hadd)),
-    ("rhadd", Fun::Int2(BinaryOp::Rhadd)),
-    ("mulhi", Fun::Int2(BinaryOp::MulHi)),
-    ("mul24", Fun::Int2(BinaryOp::Mul)),
-    ("rotate", Fun::Int2(BinaryOp::Rotate)),
-    ("clz", Fun::Int1(UnaryOp::Clz)),
-    ("ctz", Fun::Int1(UnaryOp::Ctz)),
-    ("popcount", Fun::Int1(UnaryOp::PopCount)),
-    ("reverse_bits", Fun::Int1(UnaryOp::ReverseBits)),
-    ("isfinite", Fun::Test(TestOp::IsFinite)),
-    ("isinf", Fun::Test(TestOp::IsInf)),
-    ("isnan", Fun::Test(TestOp::IsNan)),
-    ("isnormal", Fun::Test(TestOp::IsNormal)),
-    ("signbit", Fun::Test(TestOp::SignBit)),
-    ("all", Fun::Math(M::All)),
-    ("any", Fun::Math(M::Any)),
-    ("clamp", Fun::Math(M::Clamp)),
-    ("saturate", Fun::Math(M::Saturate)),
-    ("mix", Fun::Math(M::Mix)),
-    ("step", Fun::Math(M::Step)),
-    ("smoothstep", Fun::Math(M::Smoothstep)),
-    ("select", Fun::Math(M::Select)),
-    ("fma", Fun::Math(M::Fma)),
-    ("mad", Fun::Math(M::Fma)),
-    ("mad24", Fun::Math(M::MulAdd)),
-    ("madhi", Fun::Math(M::MulHiAdd)),
-    ("madsat", Fun::Math(M::MulAddSat)),
-    ("max3", Fun::Math(M::Max3)),
-    ("min3", Fun::Math(M::Min3)),
-    ("median3", Fun::Math(M::Median3)),
-    ("fmax3", Fun::Math(M::Max3)),
-    ("fmin3", Fun::Math(M::Min3)),
-    ("fmedian3", Fun::Math(M::Median3)),
-    ("dot", Fun::Math(M::Dot)),
-    ("cross", Fun::Math(M::Cross)),
-    ("length", Fun::Math(M::Length)),
-    ("length_squared", Fun::Math(M::LengthSquared)),
-    ("distance", Fun::Math(M::Distance)),
-    ("distance_squared", Fun::Math(M::DistanceSquared)),
-    ("normalize", Fun::Math(M::Normalize)),
-    ("reflect", Fun::Math(M::Reflect)),
-    ("refract", Fun::Math(M::Refract)),
-    ("faceforward", Fun::Math(M::Faceforward)),
-    ("recip", Fun::Math(M::Recip)),
-    ("isordered", Fun::Math(M::IsOrdered)),
-    ("isunordered", Fun::Math(M::IsUnordered)),
-    ("isequal", Fun::Math(M::Compare(BinOp::Eq))),
-    ("isnotequal", Fun::Math(M::Compare(BinOp::Ne))),
-    ("isgreater", Fun::Math(M::Compare(BinOp::Gt))),
-    ("isgreaterequal", Fun::Math(M::Compare(BinOp::Ge))),
-    ("isless", Fun::Math(M::Compare(BinOp::Lt))),
-    ("islessequal", Fun::Math(M::Compare(BinOp::Le))),
-    ("ldexp", Fun::Math(M::Ldexp)),
-    ("ilogb", Fun::Math(M::Ilogb)),
-    ("frexp", Fun::Math(M::Frexp)),
-    ("modf", Fun::Math(M::Modf)),
-    ("sincos", Fun::Math(M::Sincos)),
-    ("extract_bits", Fun::Math(M::ExtractBits)),
-    ("insert_bits", Fun::Math(M::InsertBits)),
-    ("pack_float_to_unorm4x8", Fun::Math(M::Pack { signed: false, bits: 8 })),
-    ("pack_float_to_snorm4x8", Fun::Math(M::Pack { signed: true, bits: 8 })),
-    ("pack_float_to_unorm2x16", Fun::Math(M::Pack { signed: false, bits: 16 })),
-    ("pack_float_to_snorm2x16", Fun::Math(M::Pack { signed: true, bits: 16 })),
-    ("pack_half_to_unorm4x8", Fun::Math(M::Pack { signed: false, bits: 8 })),
-    ("pack_half_to_snorm4x8", Fun::Math(M::Pack { signed: true, bits: 8 })),
-    ("pack_half_to_unorm2x16", Fun::Math(M::Pack { signed: false, bits: 16 })),
-    ("pack_half_to_snorm2x16", Fun::Math(M::Pack { signed: true, bits: 16 })),
-    ("unpack_unorm4x8_to_float", Fun::Math(M::Unpack { signed: false, bits: 8, half: false })),
-    ("unpack_snorm4x8_to_float", Fun::Math(M::Unpack { signed: true, bits: 8, half: false })),
-    ("unpack_unorm2x16_to_float", Fun::Math(M::Unpack { signed: false, bits: 16, half: false })),
-    ("unpack_snorm2x16_to_float", Fun::Math(M::Unpack { signed: true, bits: 16, half: false })),
-    ("unpack_unorm4x8_to_half", Fun::Math(M::Unpack { signed: false, bits: 8, half: true })),
-    ("unpack_snorm4x8_to_half", Fun::Math(M::Unpack { signed: true, bits: 8, half: true })),
-    ("unpack_unorm2x16_to_half", Fun::Math(M::Unpack { signed: false, bits: 16, half: true })),
-    ("unpack_snorm2x16_to_half", Fun::Math(M::Unpack { signed: true, bits: 16, half: true })),
-    ("threadgroup_barrier", Fun::Memory(A::ThreadgroupBarrier)),
-    ("simdgroup_barrier", Fun::Memory(A::SimdgroupBarrier)),
-    ("atomic_thread_fence", Fun::Memory(A::Fence)),
-    ("atomic_fetch_add_explicit", Fun::AtomicRmw(AtomicOp::Add)),
-    ("atomic_fetch_sub_explicit", Fun::AtomicRmw(AtomicOp::Sub)),
-    ("atomic_fetch_min_explicit", Fun::AtomicRmw(AtomicOp::Min)),
-    ("atomic_fetch_max_explicit", Fun::AtomicRmw(AtomicOp::Max)),
-    ("atomic_fetch_and_explicit", Fun::AtomicRmw(AtomicOp::And)),
-    ("atomic_fetch_or_explicit", Fun::AtomicRmw(AtomicOp::Or)),
-    ("atomic_fetch_xor_explicit", Fun::AtomicRmw(AtomicOp::Xor)),
-    ("atomic_min_explicit", Fun::AtomicRmw(AtomicOp::Min)),
-    ("atomic_max_explicit", Fun::AtomicRmw(AtomicOp::Max)),
-    ("atomic_exchange_explicit", Fun::AtomicRmw(AtomicOp::Exchange)),
-    ("atomic_load_explicit", Fun::Memory(A::Load)),
-    ("atomic_store_explicit", Fun::Memory(A::Store)),
-    ("atomic_compare_exchange_weak_explicit", Fun::Memory(A::CompareExchange)),
-    ("atomic_compare_exchange_strong_explicit", Fun::Memory(A::CompareExchange)),
-    ("simdgroup_load", Fun::Group(G::MatrixLoad)),
-    ("simdgroup_store", Fun::Group(G::MatrixStore)),
-    ("simdgroup_multiply", Fun::Group(G::MatrixMultiply)),
-    ("simdgroup_multiply_accumulate", Fun::Group(G::MatrixMultiplyAccumulate)),
-    ("make_filled_simdgroup_matrix", Fun::Group(G::MatrixFilled)),
-    ("make_uniform", Fun::Group(G::Uniform)),
-    ("get_lane_id", Fun::Group(G::Lane)),
+const TABLES: [&[(&str, Function)]; 5] = [
+    unary_ops!(functions Unary UnaryOp;),
+    binary_ops!(functions Binary BinaryOp;),
+    ternary_ops!(functions Ternary TernaryOp;),
+    atomic_ops!(atomic_functions),
+    FUNCTIONS,
+];
+
+/// Functions that are not one op of the registry.
+const FUNCTIONS: &[(&str, Function)] = &[
+    ("all", Function::MathFunction(M::All)),
+    ("any", Function::MathFunction(M::Any)),
+    ("saturate", Function::MathFunction(M::Saturate)),
+    ("mix", Function::MathFunction(M::Mix)),
+    ("step", Function::MathFunction(M::Step)),
+    ("smoothstep", Function::MathFunction(M::Smoothstep)),
+    ("select", Function::MathFunction(M::Select)),
+    ("mad24", Function::MathFunction(M::MulAdd)),
+    ("madhi", Function::MathFunction(M::MulHiAdd)),
+    ("madsat", Function::MathFunction(M::MulAddSat)),
+    ("max3", Function::MathFunction(M::Max3)),
+    ("min3", Function::MathFunction(M::Min3)),
+    ("median3", Function::MathFunction(M::Median3)),
+    ("fmax3", Function::MathFunction(M::Max3)),
+    ("fmin3", Function::MathFunction(M::Min3)),
+    ("fmedian3", Function::MathFunction(M::Median3)),
+    ("dot", Function::MathFunction(M::Dot)),
+    ("cross", Function::MathFunction(M::Cross)),
+    ("length", Function::MathFunction(M::Length)),
+    ("length_squared", Function::MathFunction(M::LengthSquared)),
+    ("distance", Function::MathFunction(M::Distance)),
+    ("distance_squared", Function::MathFunction(M::DistanceSquared)),
+    ("normalize", Function::MathFunction(M::Normalize)),
+    ("reflect", Function::MathFunction(M::Reflect)),
+    ("refract", Function::MathFunction(M::Refract)),
+    ("faceforward", Function::MathFunction(M::Faceforward)),
+    ("recip", Function::MathFunction(M::Recip)),
+    ("isordered", Function::MathFunction(M::IsOrdered)),
+    ("isunordered", Function::MathFunction(M::IsUnordered)),
+    ("isequal", Function::MathFunction(M::Compare(BinOp::Eq))),
+    ("isnotequal", Function::MathFunction(M::Compare(BinOp::Ne))),
+    ("isgreater", Function::MathFunction(M::Compare(BinOp::Gt))),
+    ("isgreaterequal", Function::MathFunction(M::Compare(BinOp::Ge))),
+    ("isless", Function::MathFunction(M::Compare(BinOp::Lt))),
+    ("islessequal", Function::MathFunction(M::Compare(BinOp::Le))),
+    ("ilogb", Function::MathFunction(M::Ilogb)),
+    ("frexp", Function::MathFunction(M::Frexp)),
+    ("modf", Function::MathFunction(M::Modf)),
+    ("sincos", Function::MathFunction(M::Sincos)),
+    ("extract_bits", Function::MathFunction(M::ExtractBits)),
+    ("insert_bits", Function::MathFunction(M::InsertBits)),
+    ("pack_float_to_unorm4x8", Function::MathFunction(M::Pack { signed: false, bits: 8 })),
+    ("pack_float_to_snorm4x8", Function::MathFunction(M::Pack { signed: true, bits: 8 })),
+    ("pack_float_to_unorm2x16", Function::MathFunction(M::Pack { signed: false, bits: 16 })),
+    ("pack_float_to_snorm2x16", Function::MathFunction(M::Pack { signed: true, bits: 16 })),
+    ("pack_half_to_unorm4x8", Function::MathFunction(M::Pack { signed: false, bits: 8 })),
+    ("pack_half_to_snorm4x8", Function::MathFunction(M::Pack { signed: true, bits: 8 })),
+    ("pack_half_to_unorm2x16", Function::MathFunction(M::Pack { signed: false, bits: 16 })),
+    ("pack_half_to_snorm2x16", Function::MathFunction(M::Pack { signed: true, bits: 16 })),
+    ("unpack_unorm4x8_to_float", Function::MathFunction(M::Unpack { signed: false, bits: 8, half: false })),
+    ("unpack_snorm4x8_to_float", Function::MathFunction(M::Unpack { signed: true, bits: 8, half: false })),
+    ("unpack_unorm2x16_to_float", Function::MathFunction(M::Unpack { signed: false, bits: 16, half: false })),
+    ("unpack_snorm2x16_to_float", Function::MathFunction(M::Unpack { signed: true, bits: 16, half: false })),
+    ("unpack_unorm4x8_to_half", Function::MathFunction(M::Unpack { signed: false, bits: 8, half: true })),
+    ("unpack_snorm4x8_to_half", Function::MathFunction(M::Unpack { signed: true, bits: 8, half: true })),
+    ("unpack_unorm2x16_to_half", Function::MathFunction(M::Unpack { signed: false, bits: 16, half: true })),
+    ("unpack_snorm2x16_to_half", Function::MathFunction(M::Unpack { signed: true, bits: 16, half: true })),
+    ("threadgroup_barrier", Function::Memory(A::ThreadgroupBarrier)),
+    ("simdgroup_barrier", Function::Memory(A::SimdgroupBarrier)),
+    ("atomic_thread_fence", Function::Memory(A::Fence)),
+    ("atomic_load_explicit", Function::Memory(A::Load)),
+    ("atomic_store_explicit", Function::Memory(A::Store)),
+    ("atomic_compare_exchange_weak_explicit", Function::Memory(A::CompareExchange)),
+    ("atomic_compare_exchange_strong_explicit", Function::Memory(A::CompareExchange)),
+    ("simdgroup_load", Function::Group(G::MatrixLoad)),
+    ("simdgroup_store", Function::Group(G::MatrixStore)),
+    ("simdgroup_multiply", Function::Group(G::MatrixMultiply)),
+    ("simdgroup_multiply_accumulate", Function::Group(G::MatrixMultiplyAccumulate)),
+    ("make_filled_simdgroup_matrix", Function::Group(G::MatrixFilled)),
+    ("make_uniform", Function::Group(G::Uniform)),
+    ("get_lane_id", Function::Group(G::Lane)),
 ];
 
 /// Functions of SIMD groups and quads, without their prefix.
-const GROUP_FUNCTIONS: &[(&str, Fun)] = &[
-    ("sum", Fun::Reduce(ReduceOp::Sum)),
-    ("product", Fun::Reduce(ReduceOp::Product)),
-    ("min", Fun::Reduce(ReduceOp::Min)),
-    ("max", Fun::Reduce(ReduceOp::Max)),
-    ("and", Fun::Reduce(ReduceOp::And)),
-    ("or", Fun::Reduce(ReduceOp::Or)),
-    ("xor", Fun::Reduce(ReduceOp::Xor)),
-    ("prefix_inclusive_sum", Fun::Scan(ReduceOp::Sum, true)),
-    ("prefix_exclusive_sum", Fun::Scan(ReduceOp::Sum, false)),
-    ("prefix_inclusive_product", Fun::Scan(ReduceOp::Product, true)),
-    ("prefix_exclusive_product", Fun::Scan(ReduceOp::Product, false)),
-    ("shuffle", Fun::Shuffle(ShuffleKind::Lane)),
-    ("broadcast", Fun::Shuffle(ShuffleKind::Lane)),
-    ("shuffle_up", Fun::Shuffle(ShuffleKind::Up)),
-    ("shuffle_down", Fun::Shuffle(ShuffleKind::Down)),
-    ("shuffle_xor", Fun::Shuffle(ShuffleKind::Xor)),
-    ("shuffle_rotate_up", Fun::Shuffle(ShuffleKind::RotateUp)),
-    ("shuffle_rotate_down", Fun::Shuffle(ShuffleKind::RotateDown)),
-    ("shuffle_and_fill_up", Fun::Group(G::FillUp)),
-    ("shuffle_and_fill_down", Fun::Group(G::FillDown)),
-    ("broadcast_first", Fun::Group(G::BroadcastFirst)),
-    ("ballot", Fun::Group(G::Ballot)),
-    ("all", Fun::Group(G::All)),
-    ("any", Fun::Group(G::Any)),
-    ("is_first", Fun::Group(G::IsFirst)),
-    ("active_threads_mask", Fun::Group(G::ActiveMask)),
+const GROUP_FUNCTIONS: &[(&str, Function)] = &[
+    ("sum", Function::Reduce(ReduceOp::Sum)),
+    ("product", Function::Reduce(ReduceOp::Product)),
+    ("min", Function::Reduce(ReduceOp::Min)),
+    ("max", Function::Reduce(ReduceOp::Max)),
+    ("and", Function::Reduce(ReduceOp::And)),
+    ("or", Function::Reduce(ReduceOp::Or)),
+    ("xor", Function::Reduce(ReduceOp::Xor)),
+    ("prefix_inclusive_sum", Function::Scan(ReduceOp::Sum, true)),
+    ("prefix_exclusive_sum", Function::Scan(ReduceOp::Sum, false)),
+    ("prefix_inclusive_product", Function::Scan(ReduceOp::Product, true)),
+    ("prefix_exclusive_product", Function::Scan(ReduceOp::Product, false)),
+    ("shuffle", Function::Shuffle(ShuffleKind::Lane)),
+    ("broadcast", Function::Shuffle(ShuffleKind::Lane)),
+    ("shuffle_up", Function::Shuffle(ShuffleKind::Up)),
+    ("shuffle_down", Function::Shuffle(ShuffleKind::Down)),
+    ("shuffle_xor", Function::Shuffle(ShuffleKind::Xor)),
+    ("shuffle_rotate_up", Function::Shuffle(ShuffleKind::RotateUp)),
+    ("shuffle_rotate_down", Function::Shuffle(ShuffleKind::RotateDown)),
+    ("shuffle_and_fill_up", Function::Group(G::FillUp)),
+    ("shuffle_and_fill_down", Function::Group(G::FillDown)),
+    ("broadcast_first", Function::Group(G::BroadcastFirst)),
+    ("ballot", Function::Group(G::Ballot)),
+    ("all", Function::Group(G::All)),
+    ("any", Function::Group(G::Any)),
+    ("is_first", Function::Group(G::IsFirst)),
+    ("active_threads_mask", Function::Group(G::ActiveMask)),
 ];
 
-fn find(name: &str) -> Option<(Fun, crate::ir::Group)> {
+fn find(name: &str) -> Option<(Function, crate::ir::Group)> {
     use crate::ir::Group;
-    if let Some((_, f)) = FUNCTIONS.iter().find(|(n, _)| *n == name) {
+    if let Some((_, f)) = TABLES.iter().copied().flatten().find(|(n, _)| *n == name) {
         return Some((*f, Group::Simd));
     }
     let (rest, group) = match name.strip_prefix("simd_") {
@@ -269,10 +224,10 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         "simd_prefix_exclusive_sum",
         "simd_prefix_inclusive_sum",
     ];
-    FUNCTIONS.iter().map(|(n, _)| *n).chain(SIMD)
+    TABLES.iter().copied().flatten().map(|(n, _)| *n).chain(SIMD)
 }
 
-/// Whether a function is so cheap and free of effects that it may run where its result is not needed.
+/// Whether a function may be speculated: it is cheap and has no effects.
 pub(super) fn is_cheap(name: &str) -> bool {
     matches!(
         name,
@@ -310,12 +265,14 @@ pub(super) enum Constant {
 }
 
 impl Constant {
-    pub(super) fn value(&self) -> Rv {
+    pub(super) fn value(&self) -> RValue {
         match self {
-            Constant::F(v) => Rv::float(Scalar::F32, *v),
-            Constant::H(v) => Rv::float(Scalar::F16, *v),
-            Constant::B(v) => Rv::float(Scalar::BF16, *v),
-            Constant::I(v, s) => Rv { ty: Ty::Scalar(*s), val: Val::Const(Rc::new([Cv::I(*v)])) },
+            Constant::F(v) => RValue::float(Scalar::F32, *v),
+            Constant::H(v) => RValue::float(Scalar::F16, *v),
+            Constant::B(v) => RValue::float(Scalar::BF16, *v),
+            Constant::I(v, s) => {
+                RValue { ty: Ty::Scalar(*s), val: ValueRepr::Const(Rc::new([ConstValue::Int(*v)])) }
+            }
         }
     }
 }
@@ -385,7 +342,7 @@ pub(super) const CONSTANTS: &[(&str, Constant)] = &[
 ];
 
 /// `mem_flags::x`, `memory_order::x`, `thread_scope::x`.
-pub(super) fn flag(owner: &str, name: &str) -> Option<Rv> {
+pub(super) fn flag(owner: &str, name: &str) -> Option<RValue> {
     let v = match (owner, name) {
         ("mem_flags", "mem_none") => 0,
         ("mem_flags", "mem_device") => 1,
@@ -402,7 +359,7 @@ pub(super) fn flag(owner: &str, name: &str) -> Option<Rv> {
         }
         _ => return None,
     };
-    Some(Rv::int(Scalar::U32, v))
+    Some(RValue::int(Scalar::U32, v))
 }
 
 impl<'a> Lower<'a> {
@@ -412,7 +369,7 @@ impl<'a> Lower<'a> {
         let types: Option<Vec<Ty>> = args
             .iter()
             .map(|a| match a {
-                Arg::Ex(x, _) => Some(x.ty().decayed()),
+                Arg::Value(x, _) => Some(x.ty().decayed()),
                 Arg::List(_) => None,
             })
             .collect();
@@ -420,66 +377,46 @@ impl<'a> Lower<'a> {
         let float = |t: &Ty| t.scalar().is_some_and(Scalar::is_float);
         let same = types.iter().all(|t| *t == types[0] && t.is_arithmetic());
         match f {
-            Fun::Float1(_) | Fun::Test(_) => types.len() == 1 && float(&types[0]),
-            Fun::Float2(_) => types.len() == 2 && same && float(&types[0]),
-            Fun::Number1(_) | Fun::Int1(_) => types.len() == 1 && same,
-            Fun::Number2(_) | Fun::Int2(_) => types.len() == 2 && same,
+            Function::Op(op, operands) => {
+                types.len() == op.arity() && same && (operands != Operands::Float || float(&types[0]))
+            }
             _ => same,
         }
     }
 
     /// Calls a library function.
-    pub(super) fn builtin_call(&mut self, p: &'a Path, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+    pub(super) fn builtin_call(
+        &mut self,
+        p: &'a Path,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> LowerResult<ExprResult> {
         let seg = p.last();
         let name: &str = &seg.name;
         let Some((f, group)) = find(name) else { return Err(Fail::Reported) };
         self.at(span);
         let one = |l: &mut Self, args: &[Arg<'a>]| l.values(name, args, 1..=1, span).map(|mut v| v.remove(0));
-        Ok(Ex::R(match f {
-            Fun::Float1(op) => {
-                let v = one(self, &args)?;
-                self.float1(op, v, name, span)?
+        Ok(ExprResult::Value(match f {
+            Function::Op(op, operands) => {
+                let v = self.values(name, &args, op.arity()..=op.arity(), span)?;
+                self.scalar_op(op, operands, v, name, span)?
             }
-            Fun::Float2(op) => {
-                let v = self.values(name, &args, 2..=2, span)?;
-                self.float2(op, v, name, span)?
-            }
-            Fun::Number1(op) => {
-                let v = one(self, &args)?;
-                self.number1(op, v, name, span)?
-            }
-            Fun::Number2(op) => {
-                let v = self.values(name, &args, 2..=2, span)?;
-                self.number2(op, v, name, span)?
-            }
-            Fun::Int1(op) => {
-                let v = one(self, &args)?;
-                self.int1(op, v, name, span)?
-            }
-            Fun::Int2(op) => {
-                let v = self.values(name, &args, 2..=2, span)?;
-                self.int2(op, v, name, span)?
-            }
-            Fun::Test(op) => {
-                let v = one(self, &args)?;
-                self.test(op, v, name, span)?
-            }
-            Fun::Math(m) => return self.math(m, name, args, span),
-            Fun::Reduce(op) => {
+            Function::MathFunction(m) => return self.math(m, name, args, span),
+            Function::Reduce(op) => {
                 let v = one(self, &args)?;
                 self.reduce(group, op, v, name, span)?
             }
-            Fun::Scan(op, inclusive) => {
+            Function::Scan(op, inclusive) => {
                 let v = one(self, &args)?;
                 self.scan(group, op, inclusive, v, name, span)?
             }
-            Fun::Shuffle(kind) => {
+            Function::Shuffle(kind) => {
                 let v = self.values(name, &args, 2..=2, span)?;
                 self.shuffle(group, kind, v, name, span)?
             }
-            Fun::Group(g) => return self.group_call(g, group, seg, args, span),
-            Fun::AtomicRmw(op) => self.atomic_rmw(op, name, &args, span)?,
-            Fun::Memory(m) => self.memory_call(m, name, args, span)?,
+            Function::Group(g) => return self.group_call(g, group, seg, args, span),
+            Function::AtomicRmw(op) => self.atomic_rmw(op, name, &args, span)?,
+            Function::Memory(m) => self.memory_call(m, name, args, span)?,
         }))
     }
 
@@ -490,7 +427,7 @@ impl<'a> Lower<'a> {
         args: &[Arg<'a>],
         count: std::ops::RangeInclusive<usize>,
         span: Span,
-    ) -> R<Vec<Rv>> {
+    ) -> LowerResult<Vec<RValue>> {
         if !count.contains(&args.len()) {
             let wanted = if count.start() == count.end() {
                 format!("{}", count.start())
@@ -498,12 +435,12 @@ impl<'a> Lower<'a> {
                 format!("{} to {}", count.start(), count.end())
             };
             let text = format!("`{name}` takes {wanted} argument(s), {} given", args.len());
-            return fail(Kind::Call, span, text);
+            return fail(ErrorKind::Call, span, text);
         }
         let mut out = Vec::new();
         for a in args {
             match a {
-                Arg::Ex(x, s) => {
+                Arg::Value(x, s) => {
                     let mut v = self.rvalue_of(x.clone(), *s)?;
                     if let Ty::Struct(id) = v.ty
                         && let Some(c) = self.conversion_operator(id, &v, &Ty::FLOAT, *s)?
@@ -513,26 +450,31 @@ impl<'a> Lower<'a> {
                     out.push(v);
                 }
                 Arg::List(e) => {
-                    return fail(Kind::Call, e.span, format!("`{name}` takes no initialiser list"));
+                    return fail(ErrorKind::Call, e.span, format!("`{name}` takes no initialiser list"));
                 }
             }
         }
         Ok(out)
     }
 
-    fn wrong_argument<T>(&self, name: &str, ty: &Ty, wanted: &str, span: Span) -> R<T> {
-        fail(Kind::Call, span, format!("`{name}` takes {wanted}, found `{}`", self.type_name(ty)))
+    fn wrong_argument<T>(&self, name: &str, ty: &Ty, wanted: &str, span: Span) -> LowerResult<T> {
+        fail(ErrorKind::Call, span, format!("`{name}` takes {wanted}, found `{}`", self.type_name(ty)))
     }
 
     /// `numeric_limits<T>::name()`
-    pub(super) fn numeric_limit(&mut self, targs: &'a [TemplateArg], seg: &Segment, span: Span) -> R<Rv> {
-        let [arg] = targs else { return fail(Kind::Template, span, "`numeric_limits` takes one type") };
+    pub(super) fn numeric_limit(
+        &mut self,
+        targs: &'a [TemplateArg],
+        seg: &Segment,
+        span: Span,
+    ) -> LowerResult<RValue> {
+        let [arg] = targs else { return fail(ErrorKind::Template, span, "`numeric_limits` takes one type") };
         let types::TArg::Type(ty) = self.template_arg(arg)? else {
-            return fail(Kind::Template, span, "`numeric_limits` takes a type");
+            return fail(ErrorKind::Template, span, "`numeric_limits` takes a type");
         };
         let Ty::Scalar(s) = ty else {
             let name = self.type_name(&ty);
-            return fail(Kind::Type, span, format!("`{name}` has no numeric limits"));
+            return fail(ErrorKind::Type, span, format!("`{name}` has no numeric limits"));
         };
         let float = |max: f64, tiny: f64, epsilon: f64| match &*seg.name {
             "max" => Some(max),
@@ -559,42 +501,52 @@ impl<'a> Lower<'a> {
                     _ => None,
                 };
                 return match v {
-                    Some(v) => Ok(Rv::int(s, v)),
-                    None => fail(Kind::Name, seg.span, format!("`numeric_limits` has no `{}`", seg.name)),
+                    Some(v) => Ok(RValue::int(s, v)),
+                    None => {
+                        fail(ErrorKind::Name, seg.span, format!("`numeric_limits` has no `{}`", seg.name))
+                    }
                 };
             }
         };
         match value {
-            Some(v) => Ok(Rv::float(s, v)),
-            None => fail(Kind::Name, seg.span, format!("`numeric_limits` has no `{}`", seg.name)),
+            Some(v) => Ok(RValue::float(s, v)),
+            None => fail(ErrorKind::Name, seg.span, format!("`numeric_limits` has no `{}`", seg.name)),
         }
     }
 
     /// Member functions of built-in types.
-    pub(super) fn builtin_method(&mut self, base: Ex, name: &str, args: Vec<Arg<'a>>, span: Span) -> R<Ex> {
+    pub(super) fn builtin_method(
+        &mut self,
+        base: ExprResult,
+        name: &str,
+        args: Vec<Arg<'a>>,
+        span: Span,
+    ) -> LowerResult<ExprResult> {
         match (base.ty().clone(), name) {
             (Ty::Matrix(s), "thread_elements") if args.is_empty() => Ok(match base {
-                Ex::L(lv) => Ex::L(value::Lv { ty: Ty::Vector(s, 2), ..lv }),
-                Ex::R(v) => Ex::R(Rv { ty: Ty::Vector(s, 2), val: v.val }),
+                ExprResult::Object(lv) => ExprResult::Object(value::LValue { ty: Ty::Vector(s, 2), ..lv }),
+                ExprResult::Value(v) => ExprResult::Value(RValue { ty: Ty::Vector(s, 2), val: v.val }),
             }),
-            (Ty::Array(_, n), "size") if args.is_empty() => Ok(Ex::R(Rv::int(Scalar::U64, n as i64))),
-            (Ty::Array(..), "data") if args.is_empty() => Ok(Ex::R(self.rvalue_of(base, span)?)),
+            (Ty::Array(_, n), "size") if args.is_empty() => {
+                Ok(ExprResult::Value(RValue::int(Scalar::U64, n as i64)))
+            }
+            (Ty::Array(..), "data") if args.is_empty() => Ok(ExprResult::Value(self.rvalue_of(base, span)?)),
             (Ty::Scalar(Scalar::U64), "all" | "any") if args.is_empty() => {
                 let v = self.rvalue_of(base, span)?;
                 let id = self.ir(&v);
                 if name == "any" {
                     let zero = self.b.u64(0);
                     let id = self.b.compare(crate::ir::CmpOp::Ne, id, zero);
-                    return Ok(Ex::R(Rv::ir(Ty::BOOL, id)));
+                    return Ok(ExprResult::Value(RValue::ir(Ty::BOOL, id)));
                 }
                 let mask = self.b.group_active_mask(crate::ir::Group::Simd);
                 let mask = self.b.convert(mask, Scalar::U64);
                 let id = self.b.compare(crate::ir::CmpOp::Eq, id, mask);
-                Ok(Ex::R(Rv::ir(Ty::BOOL, id)))
+                Ok(ExprResult::Value(RValue::ir(Ty::BOOL, id)))
             }
             (ty, _) => {
                 let text = format!("`{}` has no member function `{name}`", self.type_name(&ty));
-                fail(Kind::Name, span, text)
+                fail(ErrorKind::Name, span, text)
             }
         }
     }

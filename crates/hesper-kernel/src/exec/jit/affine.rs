@@ -1,36 +1,36 @@
-//! Which of the host's numbers grow evenly from row to row as well: 64-bit positions, indices and
-//! addresses, sums of them and products with what is the same for a launch. Modulo 2^64 such a
-//! number is exactly `start + x dx + y dy + z dz`, so that a row need not be computed again.
+//! Which of the host's values are affine in the position of the row: 64-bit positions, indices and addresses, their
+//! sums and products with launch-wide values. Modulo 2^64 such a value is exactly `start + x dx + y dy + z dz`, so it
+//! need not be computed op by op for every row.
 
-use super::host::{HostOp, Number, Slot};
-use super::node::{Access, Entry};
+use super::host::{HostOp, LinearValue, Slot};
+use super::node::{Access, UniformEntry};
 use crate::ir::{BinaryOp, Builtin, Scalar};
 
-/// The host's work for a row, once a launch has begun.
+/// The host ops of a row.
 #[derive(Debug, Default)]
-pub(super) struct Even {
-    /// All numbers that grow evenly, in order.
+pub(super) struct RowOps {
+    /// All affine values, in order.
     pub all: Vec<Slot>,
-    /// Those of them that something else reads.
+    /// Those of them that anything else reads.
     pub read: Vec<Slot>,
-    /// The operations of a row that are left.
+    /// The ops that must be performed for each row.
     pub others: Vec<Slot>,
 }
 
-/// A number that grows evenly with the position of a row's first thread.
+/// An affine function of the position of a row's first thread.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Growth {
+pub(super) struct AffineValue {
     pub start: u64,
     pub by: [u64; 3],
-    /// Along a row.
+    /// Per lane of the row.
     pub stride: i64,
 }
 
-impl Growth {
-    pub fn at(&self, first: [u64; 3]) -> Number {
+impl AffineValue {
+    pub fn at(&self, first: [u64; 3]) -> LinearValue {
         let add = |sum: u64, (by, at): (u64, u64)| sum.wrapping_add(by.wrapping_mul(at));
         let bits = self.by.into_iter().zip(first).fold(self.start, add);
-        Number { bits, stride: self.stride }
+        LinearValue { bits, stride: self.stride }
     }
 }
 
@@ -38,8 +38,8 @@ fn is_long(s: Scalar) -> bool {
     s.is_int() && s.size() == 8
 }
 
-/// Sorts the operations of a row (`row` says which depend on it).
-pub(super) fn even(ops: &[HostOp], row: &[bool], accesses: &[Access], entries: &[Entry]) -> Even {
+/// Splits the ops into affine values and others; `row` tells which depend on the row at all.
+pub(super) fn split(ops: &[HostOp], row: &[bool], accesses: &[Access], entries: &[UniformEntry]) -> RowOps {
     let mut is_even = vec![false; ops.len()];
     for (i, op) in ops.iter().enumerate() {
         let one = |s: Slot| !row[s as usize] || is_even[s as usize];
@@ -79,7 +79,7 @@ pub(super) fn even(ops: &[HostOp], row: &[bool], accesses: &[Access], entries: &
         }
     }
     let which = |f: &dyn Fn(usize) -> bool| (0..ops.len()).filter(|&i| f(i)).map(|i| i as Slot).collect();
-    Even {
+    RowOps {
         all: which(&|i| is_even[i]),
         read: which(&|i| is_even[i] && is_read[i]),
         others: which(&|i| row[i] && !is_even[i]),
