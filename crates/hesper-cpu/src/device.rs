@@ -9,11 +9,11 @@ use hesper_runtime::{
     RawStream, Work,
 };
 
-use crate::kernel::{self, Compiled};
+use crate::kernel::HostKernel;
 use crate::memory;
 use crate::schedule::Schedule;
 
-/// The host: its memory, its cores.
+/// The host as a device: its memory and its cores.
 ///
 /// ```
 /// use hesper_cpu::CpuDevice;
@@ -37,17 +37,22 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
-    /// The host as a device. All such devices of a process share one compute pool.
+    /// A host device. All host devices of a process share one compute pool.
     pub fn new() -> Self {
-        watch_forks();
+        register_fork_handler();
         CpuDevice {
             info: DeviceInfo {
                 name: "cpu".into(),
-                host_visible: true,
+                kind: "cpu",
+                unified_memory: true,
+                native_commands: true,
                 total_memory: memory::total(),
                 alignment: memory::ALIGNMENT,
                 max_buffer: isize::MAX as usize,
-                max_threads: 1024,
+                multiprocessors: 1,
+                max_threads_per_group: 1024,
+                simd_width: 32,
+                shared_memory: 0,
                 batch: 64,
                 max_in_flight: 64,
             },
@@ -67,28 +72,28 @@ impl Default for CpuDevice {
     }
 }
 
-/// Has the runtime told when this process is forked: the compute pool's threads do not exist in the child.
+/// Registers a handler that reports a fork to the runtime: the threads of the compute pool do not exist in
+/// the child.
 #[cfg(unix)]
-fn watch_forks() {
+fn register_fork_handler() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     extern "C" fn in_child() {
         hesper_runtime::fork::forked();
     }
     ONCE.call_once(|| {
-        // SAFETY: the handler is a plain function of the program that stores to an atomic.
+        // SAFETY: the handler only stores to an atomic.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
 
 #[cfg(not(unix))]
-fn watch_forks() {}
+fn register_fork_handler() {}
 
-/// Marks memory that the device did not allocate.
-const FOREIGN: u64 = 1 << 63;
+/// Set in the id of imported memory, which the device does not free.
+const IMPORTED_BIT: u64 = 1 << 63;
 
 // SAFETY: allocations are exclusive, aligned and live until they are freed; the schedule runs
-// submissions of a stream one after the other, each after what it waits for, and finishes each
-// work once.
+// submissions of a stream in order, each after its waits, and finishes each work once.
 unsafe impl Device for CpuDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -97,19 +102,19 @@ unsafe impl Device for CpuDevice {
     fn allocate(&self, len: usize) -> Result<RawMemory, DeviceError> {
         match memory::allocate(len) {
             Some(address) => Ok(RawMemory { id: self.new_id(), host: Some(address), len }),
-            None => Err(DeviceError::OutOfMemory("the host has no memory left".into())),
+            None => Err(DeviceError::OutOfMemory("the host is out of memory".into())),
         }
     }
 
     unsafe fn free(&self, memory: RawMemory) {
-        if let Some(address) = memory.host.filter(|_| memory.id & FOREIGN == 0) {
-            // SAFETY: the caller gives back what `allocate` gave.
+        if let Some(address) = memory.host.filter(|_| memory.id & IMPORTED_BIT == 0) {
+            // SAFETY: by the caller's contract the memory came from `allocate`.
             unsafe { memory::free(address, memory.len) };
         }
     }
 
     unsafe fn import(&self, host: NonNull<u8>, len: usize) -> Result<RawMemory, DeviceError> {
-        Ok(RawMemory { id: self.new_id() | FOREIGN, host: Some(host), len })
+        Ok(RawMemory { id: self.new_id() | IMPORTED_BIT, host: Some(host), len })
     }
 
     fn create_stream(&self) -> Result<RawStream, DeviceError> {
@@ -123,14 +128,14 @@ unsafe impl Device for CpuDevice {
     }
 
     fn compile(&self, source: &PipelineSource) -> Result<CompiledPipeline, DeviceError> {
-        let compiled = Box::new(kernel::compile(source)?);
-        let bytes = compiled.0.bytes();
-        Ok(CompiledPipeline { raw: RawPipeline(Box::into_raw(compiled) as u64), bytes })
+        let kernel = Box::new(HostKernel::compile(source)?);
+        let bytes = kernel.bytes();
+        Ok(CompiledPipeline { raw: RawPipeline(Box::into_raw(kernel) as u64), bytes })
     }
 
     unsafe fn release(&self, pipeline: RawPipeline) {
-        // SAFETY: the number is the address that `compile` gave, and nobody uses it any more.
-        drop(unsafe { Box::from_raw(pipeline.0 as *mut Compiled) });
+        // SAFETY: the number is the address that `compile` returned, and it is no longer used.
+        drop(unsafe { Box::from_raw(pipeline.0 as *mut HostKernel) });
     }
 
     unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<(), (Work, DeviceError)> {

@@ -1,9 +1,9 @@
-//! The host as a device of Hesper.
+//! The host as a device.
 //!
-//! [`CpuDevice`] implements the runtime's `Device`: streams are queues of dependency-counted work on one
-//! fixed pool of compute threads ([`Compute`]), shared by the whole process. Ten thousand streams start
-//! no thread, and 64 evaluating threads do not oversubscribe two cores: who waits for work that can run
-//! takes a place of the pool and runs it himself, or, if all places are taken, sleeps.
+//! [`CpuDevice`] implements the runtime's `Device`. Streams are queues of work on one fixed pool of compute
+//! threads ([`Compute`]), shared by the whole process: streams start no threads, and evaluating threads do
+//! not oversubscribe the cores. A thread that waits for runnable work takes a slot of the pool and runs it,
+//! or sleeps if all slots are taken.
 
 mod compute;
 mod device;
@@ -13,4 +13,3 @@ mod schedule;
 
 pub use compute::{Compute, Cores};
 pub use device::CpuDevice;
-pub use kernel::{HostKernel, KernelArgs};

@@ -1,7 +1,7 @@
-//! The schedule: which stream's work may run, and who runs it.
+//! The schedule: the streams whose work may run, and the threads that run it.
 //!
-//! Each stream is a queue. Its head may run when what it waits for on other streams is finished. A
-//! stream that may run gets a turn on the compute pool, or is run by a thread that waits for it.
+//! Each stream is a queue. Its head may run when the submissions that it waits for on other streams are
+//! finished. A ready stream is queued as a job of the compute pool, or a waiting thread runs it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use hesper_runtime::{Binding, Dispatch, IdMap, Progress, RawStream, Work};
 
 use crate::compute::{Compute, Job};
-use crate::kernel::{Compiled, KernelArgs};
+use crate::kernel::HostKernel;
 
 #[derive(Default)]
 struct Queue {
-    works: VecDeque<Work>,
-    /// Somebody runs the head.
+    queued: VecDeque<Work>,
+    /// A thread runs the head.
     running: bool,
     finished: u64,
     /// Streams whose head waits for this one.
@@ -33,9 +33,9 @@ fn is_done(queues: &Queues, stream: u64, index: u64) -> bool {
     queues.get(&stream).is_none_or(|queue| queue.finished >= index)
 }
 
-/// The stream that keeps the head of `stream` from running.
-fn obstacle(queues: &Queues, stream: u64) -> Option<u64> {
-    let head = queues.get(&stream)?.works.front()?;
+/// A stream that the head of `stream` waits for.
+fn blocking_stream(queues: &Queues, stream: u64) -> Option<u64> {
+    let head = queues.get(&stream)?.queued.front()?;
     let wait = head.waits().iter().find(|wait| !is_done(queues, wait.raw.0, wait.index))?;
     Some(wait.raw.0)
 }
@@ -49,15 +49,15 @@ impl Schedule {
         self.queues().insert(stream, Queue::default());
     }
 
-    /// Forgets a stream whose work is all finished; a stream may end with its last submission, so
-    /// those who wait for that one are told here.
+    /// Removes a stream whose work is finished. It may be removed right after its last submission, so the
+    /// streams that wait for that one are scheduled here.
     pub(crate) fn close(self: &Arc<Self>, stream: u64) {
         let ready = {
             let mut queues = self.queues();
             let waiters = queues.remove(&stream).map(|queue| queue.waiters).unwrap_or_default();
             Self::ready_among(&mut queues, waiters)
         };
-        self.tell(ready);
+        self.schedule_ready(ready);
     }
 
     fn ready_among(queues: &mut Queues, mut streams: Vec<u64>) -> Vec<u64> {
@@ -67,31 +67,31 @@ impl Schedule {
         streams
     }
 
-    fn tell(self: &Arc<Self>, ready: Vec<u64>) {
+    fn schedule_ready(self: &Arc<Self>, ready: Vec<u64>) {
         for stream in ready {
             Compute::global().push(self.clone(), stream);
         }
     }
 
-    /// Takes work. If nobody is about to wait for it, the pool is told.
+    /// Queues work. Schedules the stream unless the caller is about to wait for the work.
     pub(crate) fn submit(self: &Arc<Self>, stream: RawStream, work: Work) {
         let awaited = work.is_awaited();
-        let tell = {
+        let ready = {
             let mut queues = self.queues();
             let Some(queue) = queues.get_mut(&stream.0) else { return };
-            queue.works.push_back(work);
-            let idle = queue.works.len() == 1 && !queue.running;
+            queue.queued.push_back(work);
+            let idle = queue.queued.len() == 1 && !queue.running;
             idle && Self::is_ready(&mut queues, stream.0) && !awaited
         };
-        if tell {
+        if ready {
             Compute::global().push(self.clone(), stream.0);
         }
     }
 
-    /// Whether the head may run; if not, the stream is told when it may.
+    /// Whether the head may run; if not, registers the stream with the one that it waits for.
     fn is_ready(queues: &mut Queues, stream: u64) -> bool {
-        match obstacle(queues, stream) {
-            None => queues.get(&stream).is_some_and(|queue| !queue.works.is_empty()),
+        match blocking_stream(queues, stream) {
+            None => queues.get(&stream).is_some_and(|queue| !queue.queued.is_empty()),
             Some(other) => {
                 if let Some(queue) = queues.get_mut(&other)
                     && !queue.waiters.contains(&stream)
@@ -103,7 +103,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the head of a stream, if it may run and nobody runs it.
+    /// Takes the head of a stream, if it may run and no thread runs it.
     fn claim(&self, stream: u64) -> Option<Work> {
         let mut queues = self.queues();
         if queues.get(&stream)?.running || !Self::is_ready(&mut queues, stream) {
@@ -111,23 +111,23 @@ impl Schedule {
         }
         let queue = queues.get_mut(&stream)?;
         queue.running = true;
-        queue.works.pop_front()
+        queue.queued.pop_front()
     }
 
-    /// Runs and finishes claimed work, and lets those go on who waited for it. Gives whether the stream has more that
-    /// may run, which is left to the caller.
-    fn run(self: &Arc<Self>, stream: u64, mut work: Work) -> bool {
+    /// Runs and finishes claimed work, and schedules the streams that waited for it. Returns whether the stream has more
+    /// runnable work, which is left to the caller.
+    fn run_work(self: &Arc<Self>, stream: u64, mut work: Work) -> bool {
         let index = work.index();
         let cancelled = work.cancellation();
         let dispatch = |dispatch: &Dispatch, bindings: &[Binding]| {
-            // SAFETY: the pipeline's number is the address of a kernel that the device made, and the work
-            // that is being run holds the pipeline.
-            let Compiled(kernel) = unsafe { &*(dispatch.pipeline().0 as *const Compiled) };
-            kernel.run(&KernelArgs { dispatch, bindings, compute: Compute::global(), cancelled: &cancelled })
+            // SAFETY: the pipeline's number is the address of a kernel of this device, and the running work
+            // holds the pipeline.
+            let kernel = unsafe { &*(dispatch.pipeline().0 as *const HostKernel) };
+            kernel.run(dispatch, bindings, &cancelled)
         };
         for position in 0..work.len() {
-            // SAFETY: commands run one after the other in the order of their submission, submissions
-            // in the order of their stream, after what they wait for; host memory is host-visible.
+            // SAFETY: commands run in encode order, submissions in stream order after their waits, and all
+            // memory of this device has a host address.
             unsafe { work.run_on_host(position, &dispatch) };
         }
         work.finish();
@@ -137,15 +137,15 @@ impl Schedule {
             queue.finished = index;
             queue.running = false;
             let others = std::mem::take(&mut queue.waiters);
-            let more = !queue.works.is_empty() && Self::is_ready(&mut queues, stream);
+            let more = !queue.queued.is_empty() && Self::is_ready(&mut queues, stream);
             (Self::ready_among(&mut queues, others), more)
         };
-        self.tell(ready);
+        self.schedule_ready(ready);
         more
     }
 
-    /// Runs what stands between the caller and the end of a submission, as long as there is a place for
-    /// it and nobody else is at it.
+    /// Runs the work that a submission depends on, and the submission, as far as a slot is free and no other
+    /// thread runs them.
     pub(crate) fn help(self: &Arc<Self>, stream: RawStream, index: u64) -> Progress {
         loop {
             let next = {
@@ -155,9 +155,9 @@ impl Schedule {
                 }
                 let mut next = stream.0;
                 let mut hops = 0;
-                while let Some(other) = obstacle(&queues, next) {
-                    // The caller may sleep while somebody else runs what stands in the way: whoever does must
-                    // know who comes next.
+                while let Some(other) = blocking_stream(&queues, next) {
+                    // The caller may sleep while another thread runs the blocking stream: register, so that
+                    // that thread schedules this stream next.
                     Self::is_ready(&mut queues, next);
                     next = other;
                     hops += 1;
@@ -167,12 +167,12 @@ impl Schedule {
                 }
                 next
             };
-            // The work is claimed inside, so that it is not taken without a place to run it.
-            let ran = Compute::global().with_place(|| {
+            // Claim inside of the slot, so that no work is taken without a slot to run it.
+            let ran = Compute::global().with_slot(|| {
                 let work = self.claim(next)?;
                 let reached = next == stream.0 && work.index() >= index;
-                // What the caller waits for comes next, here.
-                if self.run(next, work) && (reached || next != stream.0) {
+                // This thread continues with the stream that it waits for; any other stream goes to the pool.
+                if self.run_work(next, work) && (reached || next != stream.0) {
                     Compute::global().push(self.clone(), next);
                 }
                 Some(reached)
@@ -180,11 +180,11 @@ impl Schedule {
             match ran {
                 Some(Some(true)) => return Progress::Done,
                 Some(Some(false)) => {}
-                Some(None) => return Progress::Elsewhere,
+                Some(None) => return Progress::Delegated,
                 None => {
-                    // All places are taken: whoever leaves one takes this up.
+                    // All slots are taken: the next free one takes this job.
                     Compute::global().push(self.clone(), next);
-                    return Progress::Elsewhere;
+                    return Progress::Delegated;
                 }
             }
         }
@@ -192,9 +192,9 @@ impl Schedule {
 }
 
 impl Job for Schedule {
-    fn turn(self: Arc<Self>, stream: u64) {
+    fn run(self: Arc<Self>, stream: u64) {
         if let Some(work) = self.claim(stream)
-            && self.run(stream, work)
+            && self.run_work(stream, work)
         {
             Compute::global().push_next(self, stream);
         }

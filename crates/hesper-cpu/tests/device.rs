@@ -1,4 +1,4 @@
-//! The host is a real asynchronous device.
+//! The host as an asynchronous device.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,7 +6,8 @@ use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use hesper_cpu::{Compute, CpuDevice, HostKernel, KernelArgs};
+use hesper_cpu::{Compute, CpuDevice};
+use hesper_kernel::ir::{self, Builder, Builtin, Scalar, Space, Type};
 use hesper_runtime::{Buffer, Error, FaultKind, PipelineSource, Runtime, Stream};
 
 fn cpu() -> Runtime {
@@ -31,6 +32,14 @@ fn add_one(stream: &Stream, from: &Buffer) -> Buffer {
 }
 
 #[test]
+fn the_host_runs_native_commands_in_unified_memory() {
+    let runtime = cpu();
+    let info = runtime.info();
+    assert_eq!((info.kind, info.unified_memory, info.native_commands), ("cpu", true, true));
+    assert_eq!((info.multiprocessors, info.max_threads_per_group, info.simd_width), (1, 1024, 32));
+}
+
+#[test]
 fn host_code_runs_while_a_command_is_blocked() {
     let runtime = cpu();
     let stream = runtime.stream().unwrap();
@@ -47,7 +56,7 @@ fn host_code_runs_while_a_command_is_blocked() {
         })
         .unwrap();
     let submission = stream.commit().unwrap();
-    // The command is under way on another thread, and this one goes on.
+    // The command runs on another thread while this one continues.
     std::thread::sleep(Duration::from_millis(20));
     assert!(!submission.is_done());
     release.send(()).unwrap();
@@ -56,7 +65,7 @@ fn host_code_runs_while_a_command_is_blocked() {
 }
 
 #[test]
-fn committed_work_finishes_without_anybody_waiting() {
+fn committed_work_finishes_without_a_waiter() {
     let runtime = cpu();
     let stream = runtime.stream().unwrap();
     let done = Arc::new(AtomicBool::new(false));
@@ -92,7 +101,7 @@ fn ten_thousand_streams_start_no_threads() {
     for out in &outs {
         assert_eq!(out.read().unwrap().as_slice::<u64>(), Some(&[2u64; 4][..]));
     }
-    assert!(threads() <= before + Compute::global().places());
+    assert!(threads() <= before + Compute::global().threads());
     drop((streams, outs));
     runtime.synchronize().unwrap();
     assert_eq!(runtime.counters().streams, 1);
@@ -147,7 +156,7 @@ fn many_threads_share_one_stream() {
 }
 
 #[test]
-fn a_panicking_command_spoils_its_output_and_the_pool_goes_on() {
+fn a_panicking_command_poisons_its_output_and_the_pool_survives() {
     let runtime = cpu();
     let stream = runtime.stream().unwrap();
     let out = stream.alloc(8).unwrap();
@@ -255,26 +264,15 @@ fn a_pool_under_growing_sizes_does_not_hoard() {
 
 #[test]
 fn kernels_are_dispatched_with_their_grid_and_constants() {
-    struct Fill;
-    impl HostKernel for Fill {
-        fn run(&self, args: &KernelArgs<'_>) -> Result<(), String> {
-            let [out] = args.bindings else { return Err("one output".into()) };
-            let address = out.memory().host.ok_or("host memory")?.as_ptr() as usize + out.offset();
-            let value = *args.dispatch.constants.first().ok_or("a constant")?;
-            args.compute.run(args.dispatch.grid[0] as usize, &|at| {
-                // SAFETY: the grid is as long as the output, and each iteration has its own byte.
-                unsafe { *((address + at) as *mut u8) = value };
-            });
-            Ok(())
-        }
-        fn bytes(&self) -> usize {
-            1
-        }
-    }
+    let mut b = Builder::new("fill");
+    let out = b.buffer("out", Space::Device, Type::Scalar(Scalar::U8), ir::Access::ReadWrite);
+    let value = b.value_param("value", Type::Scalar(Scalar::U8));
+    let index = b.builtin(Builtin::ThreadPositionInGrid, 0);
+    b.store_index(out, index, value);
+    let kernel = b.finish().unwrap();
     let runtime = cpu();
     let stream = runtime.stream().unwrap();
-    let kernel: Arc<dyn HostKernel> = Arc::new(Fill);
-    let source = PipelineSource::new("fill", "host", "fill").with_payload(Arc::new(kernel));
+    let source = PipelineSource::new("fill", "hesper-ir", "fill").with_payload(Arc::new(kernel));
     let pipeline = runtime.pipeline(&source).unwrap();
     let out = stream.alloc(1000).unwrap();
     stream.encode("fill").write(&out).constants(&[7]).dispatch(&pipeline, [1000, 1, 1], [32, 1, 1]).unwrap();
@@ -312,7 +310,7 @@ fn a_runaway_kernel_can_be_cancelled() {
 }
 
 #[test]
-fn a_sleeper_is_woken_although_what_it_waits_for_became_ready_while_it_slept() {
+fn a_sleeping_waiter_wakes_when_its_work_becomes_ready() {
     let runtime = cpu();
     let (done, finished) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -331,13 +329,13 @@ fn a_sleeper_is_woken_although_what_it_waits_for_became_ready_while_it_slept() {
             })
             .unwrap();
         second.commit().unwrap();
-        // On a thread of the pool, so that the wait below finds it under way.
+        // On a worker, so that the wait below finds it running.
         begun.recv().unwrap();
         let x = runtime.upload(&[0u64; 64]).unwrap();
-        // Closed by the third stream's use of it, and not submitted before the wait below.
+        // The use on the third stream closes it; the wait below submits it.
         let one = add_one(&first, &x);
         let _other = add_one(&third, &one);
-        // A submission of its own, which waits for the second stream.
+        // A separate submission that waits for the second stream.
         let two = add_one(&first, &slow);
         assert_eq!(two.read().unwrap().as_slice::<u64>(), Some(&[1u64; 64][..]));
         done.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! A forked process gets an error for each call, and ends.
+//! A forked process gets an error from every call and can exit.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use hesper_cpu::CpuDevice;
 use hesper_runtime::{Buffer, Error, Runtime, Stream};
 
-/// Runs `child` in a forked process and gives its status; a child that hangs is killed.
+/// Runs `child` in a forked process and returns its status; kills a child that hangs.
 fn forked(child: impl FnOnce() -> bool) -> Option<i32> {
-    // SAFETY: the child calls nothing of this process's other threads, and ends without its destructors.
+    // SAFETY: the child does not depend on other threads, and exits without running destructors.
     let id = unsafe { libc::fork() };
     if id == 0 {
         let well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
@@ -21,12 +21,12 @@ fn forked(child: impl FnOnce() -> bool) -> Option<i32> {
     let begun = Instant::now();
     loop {
         let mut status = 0;
-        // SAFETY: `status` is a place for the status of a child of this process.
+        // SAFETY: `status` receives the status of a child of this process.
         if unsafe { libc::waitpid(id, &mut status, libc::WNOHANG) } == id {
             return libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
         }
         if begun.elapsed() > Duration::from_secs(20) {
-            // SAFETY: the child is this test's own.
+            // SAFETY: the process is a child of this test.
             unsafe { libc::kill(id, libc::SIGKILL) };
             return None;
         }

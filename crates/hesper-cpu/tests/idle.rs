@@ -1,4 +1,4 @@
-//! Idle means idle: alone in its process, so that nobody else's work is counted.
+//! Idle threads use no processor time. Alone in its process, so that no other work is counted.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use hesper_cpu::{Compute, CpuDevice};
 use hesper_runtime::Runtime;
 
-/// Clock ticks that this process has used, where the system tells.
+/// The clock ticks that this process has used, where the system reports them.
 fn used() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
     let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
@@ -14,7 +14,7 @@ fn used() -> Option<u64> {
 }
 
 #[test]
-fn no_thread_burns_while_there_is_nothing_to_do() {
+fn no_thread_uses_processor_time_without_work() {
     let runtime = Runtime::new(CpuDevice::new());
     let stream = runtime.stream().unwrap();
     for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Who runs awaited work: alone in its process, so that nobody else's work takes the places of the pool.
+//! The waiting thread runs awaited work. Alone in its process, so that no other work takes the slots of the pool.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_cpu::CpuDevice;
@@ -9,8 +9,7 @@ fn a_wait_on_an_idle_stream_runs_the_work_on_the_calling_thread() {
     let runtime = Runtime::new(CpuDevice::new());
     let stream = runtime.stream().unwrap();
     let me = std::thread::current().id();
-    // A worker of the pool may be quicker now and then only if the work was announced to it, and
-    // awaited work is not.
+    // Awaited work is not queued for workers, so no worker can be faster.
     for _ in 0..50 {
         let out = stream.alloc(1).unwrap();
         stream

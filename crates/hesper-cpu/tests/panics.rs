@@ -1,4 +1,4 @@
-//! Users' panics end no worker and no submission: everything else goes on.
+//! Panics of user code end no worker and no submission.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -14,10 +14,10 @@ impl Watch for Panics {
     }
 }
 
-/// Memory whose watch panics, and whose owner panics when it is dropped.
+/// Memory whose watch panics and whose destructor panics.
 struct Mapped(Vec<u8>);
 
-// SAFETY: the vector's heap memory does not move, and nobody changes it.
+// SAFETY: the heap memory of the vector neither moves nor changes.
 unsafe impl HostMemory for Mapped {
     fn bytes(&self) -> &[u8] {
         &self.0
@@ -41,16 +41,16 @@ fn copy(stream: &Stream, from: &Buffer) -> Buffer {
 }
 
 #[test]
-fn more_panics_than_workers_leave_other_runtimes_alone() {
+fn more_panics_than_workers_do_not_affect_other_runtimes() {
     let runtime = Runtime::new(CpuDevice::new());
-    let rounds = 4 * hesper_cpu::Compute::global().places();
+    let rounds = 4 * hesper_cpu::Compute::global().threads();
     for _ in 0..rounds {
         let stream = runtime.stream().unwrap();
         let mapped = runtime.adopt(Mapped(vec![1; 64]), "a file").unwrap();
         let out = copy(&stream, &mapped);
         let native = stream.alloc(8).unwrap();
         stream.encode("native").write(&native).run(|_| panic!("a native command panics")).unwrap();
-        // Run by a worker, not by this thread.
+        // A worker runs it, not this thread.
         let submission = stream.commit().unwrap();
         while !submission.is_done() {
             std::thread::yield_now();

@@ -1,7 +1,7 @@
-//! Matrix products by cuBLASLt, which is loaded when the first one is asked for.
+//! Matrix products by cuBLASLt, which is loaded on first use.
 //!
-//! [`Gemm::run`] is what a native command calls. It checks every operand against the range that was bound,
-//! so the call is safe; the library's choice of an algorithm is kept for each shape.
+//! Native commands call [`Gemm::run`]. It checks every operand against its binding, so the call is safe. The
+//! library's choice of an algorithm is cached per shape.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -10,19 +10,19 @@ use std::sync::{Mutex, Once, OnceLock};
 use hesper_runtime::{Binding, Native, NativeError, NativeResult};
 
 use crate::device::{CudaShared, lock};
-use crate::ending;
 use crate::error::{CudaError, Result};
 use crate::inject;
 use crate::library;
+use crate::shutdown;
 use crate::submit::NativeContext;
 use crate::sys::CublasLt;
 
-/// Bytes of scratch that the library may be given.
+/// Bytes of scratch that a product binds.
 pub const WORKSPACE: usize = 32 << 20;
-/// Most shapes whose algorithm is remembered; a full list starts anew.
-const MOST_SHAPES: usize = 4096;
+/// The most shapes whose algorithm is cached; a full cache is cleared.
+const MAX_CACHED_SHAPES: usize = 4096;
 
-/// What a product's elements are.
+/// The element type of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GemmType {
     /// 16-bit floats, summed in 32 bits.
@@ -33,19 +33,19 @@ pub enum GemmType {
     F32,
     /// 64-bit floats.
     F64,
-    /// Pairs of 32-bit floats.
+    /// Complex numbers of two 32-bit floats.
     C64,
 }
 
-/// Whether products of 32-bit numbers may take 19 bits of each (`HESPER_TF32=1`): several times faster, and right to
-/// about three digits.
+/// Whether products of 32-bit floats use TF32 (`HESPER_TF32=1`): several times faster, with about three decimal
+/// digits.
 fn tf32() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
     *ON.get_or_init(|| std::env::var("HESPER_TF32").is_ok_and(|wish| wish == "1"))
 }
 
 impl GemmType {
-    /// Type of the data, of the computation, of the factors.
+    /// The library's codes of the data type, the compute type and the scale type.
     fn codes(self) -> (i32, i32, i32) {
         match self {
             GemmType::F32 => (0, if tf32() { 77 } else { 68 }, 0),
@@ -66,60 +66,59 @@ impl GemmType {
     }
 }
 
-/// A matrix operand in a bound range: the first element's place, how far apart its rows (or, if it is
-/// turned round, its columns) lie, and how far apart the matrices of a batch.
+/// A batch of matrices in a bound range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GemmOperand {
-    /// Of the first element, in elements of the bound range.
-    pub start: usize,
-    /// Elements from one row to the next; from one column to the next if it is turned round.
-    pub step: usize,
-    /// Whether neighbours in memory lie along a column.
-    pub turned: bool,
-    /// Elements from one matrix of a batch to the next.
-    pub batch: usize,
+    /// The offset of the first element in the bound range, in elements.
+    pub offset: usize,
+    /// Elements from one row to the next, or from one column to the next if transposed.
+    pub leading_dim: usize,
+    /// Whether the matrix is stored column by column.
+    pub transposed: bool,
+    /// Elements from one matrix of the batch to the next.
+    pub batch_stride: usize,
 }
 
-/// What is added to a product.
+/// The addend of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GemmAdd {
     /// Nothing.
     None,
-    /// What the output holds already, times `beta`.
+    /// The previous output, times `beta`.
     Output,
-    /// A vector, to every row; bound after the operands.
+    /// A vector that is added to every row; bound after the operands.
     Bias,
 }
 
-/// A batch of products of row-major matrices: `m` by `k` times `k` by `n`. A command binds the left
-/// operand, the right one, the vector if there is one, scratch, and the output.
+/// A batch of products of an `m` by `k` and a `k` by `n` matrix. A command binds the left operand, the right operand,
+/// the bias if there is one, scratch, and the row-major output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gemm {
-    /// The elements.
-    pub of: GemmType,
+    /// The element type.
+    pub dtype: GemmType,
     /// Rows of the left operand.
     pub m: usize,
     /// Columns of the right operand.
     pub n: usize,
     /// Columns of the left operand, rows of the right.
     pub k: usize,
-    /// How many products.
-    pub count: usize,
+    /// The number of products.
+    pub batch: usize,
     /// The left operand.
     pub a: GemmOperand,
     /// The right operand.
     pub b: GemmOperand,
-    /// The first element of the output, in elements; its rows lie one after the other.
-    pub out: usize,
-    /// Times the product.
+    /// The offset of the output in the bound range, in elements; its rows are contiguous.
+    pub output_offset: usize,
+    /// The factor of the product.
     pub alpha: f64,
-    /// Times what is added.
+    /// The factor of the previous output.
     pub beta: f64,
-    /// What is added.
+    /// The addend.
     pub add: GemmAdd,
 }
 
-/// What the choice of an algorithm depends on.
+/// The cache key of an algorithm.
 type Shape = (GemmType, [usize; 4], [(usize, bool, usize); 2], GemmAdd, [u32; 3]);
 
 /// The library, with a handle for one device's context.
@@ -129,7 +128,7 @@ pub struct Blas {
     known: Mutex<HashMap<Shape, Algorithm>>,
 }
 
-// SAFETY: the library's functions may be called with one handle from many threads.
+// SAFETY: many threads may call the library with one handle.
 unsafe impl Send for Blas {}
 // SAFETY: as above.
 unsafe impl Sync for Blas {}
@@ -142,7 +141,7 @@ struct Algorithm {
 
 /// `cublasLtMatmulHeuristicResult_t`.
 #[repr(C)]
-struct Found {
+struct HeuristicResult {
     algorithm: [u64; 8],
     scratch: usize,
     state: i32,
@@ -163,7 +162,7 @@ fn check(call: &'static str, code: i32) -> Result<()> {
 }
 
 impl CudaShared {
-    /// The library for matrix products; an error says where it was looked for.
+    /// The library for matrix products; an error lists the candidates that were tried.
     pub fn blas(&self) -> Result<&Blas> {
         self.blas.get(|| {
             let calls = calls()?;
@@ -173,13 +172,13 @@ impl CudaShared {
             check("cublasLtCreate", unsafe { (calls.create)(&mut handle) })?;
             let blas = Blas { calls, handle, known: Mutex::default() };
             blas.warm();
-            ending::watch_again();
+            shutdown::register_again();
             Ok(blas)
         })
     }
 }
 
-/// An object of the library that is destroyed with its last use.
+/// An object of the library, destroyed on drop.
 struct Object {
     raw: *mut c_void,
     destroy: unsafe extern "C" fn(*mut c_void) -> i32,
@@ -187,7 +186,7 @@ struct Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: the object is ours and alive.
+        // SAFETY: the object is owned and alive.
         unsafe { (self.destroy)(self.raw) };
     }
 }
@@ -227,27 +226,27 @@ impl Blas {
 }
 
 impl Gemm {
-    /// Elements of a bound range that an operand reaches.
+    /// The elements of the bound range up to the last one of an operand.
     fn reach(&self, operand: &GemmOperand, rows: usize, cols: usize) -> Option<usize> {
-        let (lines, along) = if operand.turned { (cols, rows) } else { (rows, cols) };
-        let last = (lines - 1).checked_mul(operand.step)?.checked_add(along)?;
-        (self.count - 1).checked_mul(operand.batch)?.checked_add(last)?.checked_add(operand.start)
+        let (lines, along) = if operand.transposed { (cols, rows) } else { (rows, cols) };
+        let last = (lines - 1).checked_mul(operand.leading_dim)?.checked_add(along)?;
+        (self.batch - 1).checked_mul(operand.batch_stride)?.checked_add(last)?.checked_add(operand.offset)
     }
 
-    /// Computes the products on the stream of a native command of a CUDA device.
+    /// Enqueues the products on the stream of a native command of a CUDA device.
     pub fn run(&self, native: &mut Native<'_, '_>) -> NativeResult {
         let context = native.context().and_then(|context| context.downcast_ref::<NativeContext>());
-        let context = context.ok_or("this command runs on no CUDA device")?;
-        if self.m == 0 || self.n == 0 || self.count == 0 {
+        let context = context.ok_or("the command does not run on a CUDA device")?;
+        if self.m == 0 || self.n == 0 || self.batch == 0 {
             return Ok(());
         }
         let bound = native.bindings();
         let expected = if self.add == GemmAdd::Bias { 5 } else { 4 };
         if bound.len() != expected || self.k == 0 {
-            return Err(format!("a product binds {expected} ranges, not {}", bound.len()).into());
+            return Err(format!("a product binds {expected} ranges, got {}", bound.len()).into());
         }
-        let size = self.of.size();
-        let outside = |what: &str| NativeError::from(format!("the product's {what} reaches past its range"));
+        let size = self.dtype.size();
+        let outside = |what: &str| NativeError::from(format!("the product's {what} exceeds its binding"));
         let fits = |elements: Option<usize>, binding: &Binding| {
             elements.and_then(|count| count.checked_mul(size)).is_some_and(|bytes| bytes <= binding.len())
         };
@@ -257,17 +256,18 @@ impl Gemm {
         if !fits(self.reach(&self.b, self.k, self.n), &bound[1]) {
             return Err(outside("right operand"));
         }
-        let total = self.m.checked_mul(self.n).and_then(|one| one.checked_mul(self.count));
+        let total = self.m.checked_mul(self.n).and_then(|one| one.checked_mul(self.batch));
         let out = &bound[expected - 1];
-        if !fits(total.and_then(|total| total.checked_add(self.out)), out) || !out.access().writes() {
+        if !fits(total.and_then(|total| total.checked_add(self.output_offset)), out) || !out.access().writes()
+        {
             return Err(outside("output"));
         }
         if self.add == GemmAdd::Bias && !fits(Some(self.n), &bound[2]) {
             return Err(outside("vector"));
         }
-        // The library writes its scratch: a binding that only reads would hide that from whoever shares the memory.
+        // The library writes its scratch: a read binding would hide that hazard.
         if !bound[expected - 2].access().writes() {
-            return Err(NativeError::from("the product's scratch is not bound to write"));
+            return Err(NativeError::from("the product must bind its scratch to write"));
         }
         self.launch(context, bound).map_err(|error| error.to_string().into())
     }
@@ -275,45 +275,45 @@ impl Gemm {
     fn launch(&self, context: &NativeContext, bound: &[Binding]) -> Result<()> {
         let blas = context.shared().blas()?;
         let calls = blas.calls;
-        let size = self.of.size() as u64;
+        let size = self.dtype.size() as u64;
         let address = |at: usize, start: usize| context.address(&bound[at]) + start as u64 * size;
-        let (left, right) = (address(0, self.a.start), address(1, self.b.start));
+        let (left, right) = (address(0, self.a.offset), address(1, self.b.offset));
         let (scratch, out) = (bound.len() - 2, bound.len() - 1);
-        let to = address(out, self.out);
-        let (_, compute, scale) = self.of.codes();
+        let to = address(out, self.output_offset);
+        let (_, compute, scale) = self.dtype.codes();
 
-        // The library thinks in columns: the transposes of everything, the operands the other way round.
+        // The library is column-major: compute the transpose, with swapped operands.
         let mut raw = std::ptr::null_mut();
         // SAFETY: the library stores one handle.
         check("cublasLtMatmulDescCreate", unsafe { (calls.desc_create)(&mut raw, compute, scale) })?;
         let product = Object { raw, destroy: calls.desc_destroy };
-        product.set(calls.desc_set, 3, i32::from(self.b.turned))?;
-        product.set(calls.desc_set, 4, i32::from(self.a.turned))?;
+        product.set(calls.desc_set, 3, i32::from(self.b.transposed))?;
+        product.set(calls.desc_set, 4, i32::from(self.a.transposed))?;
         if self.add == GemmAdd::Bias {
             product.set(calls.desc_set, 7, 4i32)?;
             product.set(calls.desc_set, 8, context.address(&bound[2]))?;
         }
         let columns = |operand: &GemmOperand, rows: usize, cols: usize| {
-            let (rows, cols) = if operand.turned { (rows, cols) } else { (cols, rows) };
-            blas.matrix(self.of, rows, cols, operand.step, (self.count, operand.batch))
+            let (rows, cols) = if operand.transposed { (rows, cols) } else { (cols, rows) };
+            blas.matrix(self.dtype, rows, cols, operand.leading_dim, (self.batch, operand.batch_stride))
         };
         let b = columns(&self.b, self.k, self.n)?;
         let a = columns(&self.a, self.m, self.k)?;
-        let c = blas.matrix(self.of, self.n, self.m, self.n, (self.count, self.m * self.n))?;
+        let c = blas.matrix(self.dtype, self.n, self.m, self.n, (self.batch, self.m * self.n))?;
 
         let alignment = |at: u64, step: usize, batch: usize| {
             let all = at | (step as u64 * size) | (batch as u64 * size);
             1u32 << all.trailing_zeros().min(8)
         };
         let alignments = [
-            alignment(right, self.b.step, self.b.batch),
-            alignment(left, self.a.step, self.a.batch),
+            alignment(right, self.b.leading_dim, self.b.batch_stride),
+            alignment(left, self.a.leading_dim, self.a.batch_stride),
             alignment(to, self.n, self.m * self.n),
         ];
-        let operand = |of: &GemmOperand| (of.step, of.turned, of.batch);
+        let operand = |of: &GemmOperand| (of.leading_dim, of.transposed, of.batch_stride);
         let shape: Shape = (
-            self.of,
-            [self.m, self.n, self.k, self.count],
+            self.dtype,
+            [self.m, self.n, self.k, self.batch],
             [operand(&self.a), operand(&self.b)],
             self.add,
             alignments,
@@ -324,7 +324,7 @@ impl Gemm {
             None => {
                 let found = blas.choose(&product, [&b, &a, &c], alignments, bound[scratch].len())?;
                 let mut all = lock(&blas.known);
-                if all.len() >= MOST_SHAPES {
+                if all.len() >= MAX_CACHED_SHAPES {
                     all.clear();
                 }
                 all.insert(shape, found);
@@ -336,7 +336,7 @@ impl Gemm {
         }
         let factors = |value: f64| -> [u8; 16] {
             let mut bytes = [0; 16];
-            match self.of {
+            match self.dtype {
                 GemmType::F64 => bytes[..8].copy_from_slice(&value.to_ne_bytes()),
                 _ => bytes[..4].copy_from_slice(&(value as f32).to_ne_bytes()),
             }
@@ -344,8 +344,8 @@ impl Gemm {
         };
         let beta = if self.add == GemmAdd::Output { self.beta } else { 0.0 };
         let (alpha, beta) = (factors(self.alpha), factors(beta));
-        // SAFETY: `run` has checked that all operands lie inside of what is bound, which lives until the
-        // command is finished; the factors live through the call, which copies them.
+        // SAFETY: `run` checked that all operands lie inside of their bindings, which live until the command is
+        // finished; the call copies the factors.
         let done = check("cublasLtMatmul", unsafe {
             (calls.matmul)(
                 blas.handle,
@@ -367,16 +367,16 @@ impl Gemm {
             )
         });
         static FIRST: Once = Once::new();
-        ending::watch_after_first(&FIRST);
+        shutdown::register_again_once(&FIRST);
         done
     }
 }
 
 impl Blas {
-    /// Has the library make what it makes at its first use, on the thread that encodes. It registers handlers for that,
-    /// which run before the gate's: a process that ends while its launching thread is in that first use would crash.
+    /// Initialises the library on the encoding thread. At its first use the library registers exit handlers, which
+    /// run before the gate's: a process that exits while the launch thread is in that first use would crash.
     fn warm(&self) {
-        /// Rows and columns of a matrix.
+        /// Rows and columns of the matrices.
         const SIZE: usize = 256;
         for of in [GemmType::F32, GemmType::Bf16] {
             let (_, compute, scale) = of.codes();
@@ -390,7 +390,7 @@ impl Blas {
                 return;
             }
             let product = Object { raw, destroy: self.calls.desc_destroy };
-            // What fails here fails again where it is needed, and is reported there.
+            // A failure here recurs, and is reported, at the first product.
             if let Ok(matrix) = self.matrix(of, SIZE, SIZE, SIZE, (1, 0)) {
                 let _ = self.choose(&product, [&matrix, &matrix, &matrix], [256; 3], 1 << 20);
             }
@@ -414,9 +414,10 @@ impl Blas {
         for (attribute, bytes) in [(5, of_b), (6, of_a), (7, of_c), (8, of_c)] {
             wish.set(calls.preference_set, attribute, bytes)?;
         }
-        let mut found = Found { algorithm: [0; 8], scratch: 0, state: 0, waves: 0.0, reserved: [0; 4] };
+        let mut found =
+            HeuristicResult { algorithm: [0; 8], scratch: 0, state: 0, waves: 0.0, reserved: [0; 4] };
         let mut count = 0;
-        // SAFETY: all objects are alive; there is room for the one result that is asked for.
+        // SAFETY: all objects are alive, and there is room for the one requested result.
         check("cublasLtMatmulAlgoGetHeuristic", unsafe {
             (calls.heuristic)(
                 self.handle,
@@ -432,7 +433,7 @@ impl Blas {
             )
         })?;
         static FIRST: Once = Once::new();
-        ending::watch_after_first(&FIRST);
+        shutdown::register_again_once(&FIRST);
         match (count, found.state) {
             (1.., 0) => Ok(Algorithm { words: found.algorithm, scratch: found.scratch }),
             _ => Err(CudaError::Library { library: "cuBLASLt", call: "heuristic", code: found.state.max(1) }),
@@ -442,7 +443,7 @@ impl Blas {
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        // SAFETY: the handle is ours and alive, and nobody uses it any more.
+        // SAFETY: the handle is owned, alive and no longer used.
         unsafe { (self.calls.destroy)(self.handle) };
     }
 }

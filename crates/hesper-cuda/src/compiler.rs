@@ -1,7 +1,7 @@
-//! From CUDA C++ to code for one device, by way of NVRTC and the [disk cache](crate::disk).
+//! Compilation of CUDA C++ for one device by NVRTC, with a [disk cache](crate::disk_cache).
 //!
-//! The compiler's library is loaded by a [thread of its own](warm) while a device is opened. Code is made for the device itself (a cubin);
-//! only a device that is newer than the compiler gets PTX, which the driver translates.
+//! A [separate thread](warm) loads the compiler's library while a device is opened. The compiler emits a cubin for
+//! the device itself; only a device newer than the compiler gets PTX, which the driver translates.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +9,11 @@ use std::sync::{Once, OnceLock};
 use std::thread;
 
 use crate::context::Properties;
-use crate::disk::{Compiled, DiskCache, Image};
-use crate::ending;
+use crate::disk_cache::{Compiled, DiskCache, Image};
 use crate::error::{CudaError, Result};
 use crate::library;
-use crate::options::Specialisation;
+use crate::shutdown;
+use crate::specialisation::Specialisation;
 use crate::sys::{Nvrtc, NvrtcProgram, NvrtcResult};
 
 /// Compiles kernels for one device.
@@ -35,7 +35,7 @@ struct Tools {
 }
 
 impl Compiler {
-    /// A compiler for a device; `disk` keeps what it makes.
+    /// A compiler for a device, with an optional disk cache.
     pub fn new(properties: &Properties, disk: Option<DiskCache>) -> Self {
         Compiler {
             capability: properties.capability,
@@ -47,19 +47,19 @@ impl Compiler {
         }
     }
 
-    /// How many kernels were compiled, and how many came from disk.
+    /// The numbers of kernels compiled and of kernels loaded from disk.
     pub fn counts(&self) -> (u64, u64) {
         (self.compiled.load(Ordering::Relaxed), self.loaded.load(Ordering::Relaxed))
     }
 
-    /// The compiler's version and target, for people.
+    /// The version and target, for diagnostics.
     pub fn describe(&self) -> Result<String> {
         let tools = self.tools()?;
         let (major, minor) = tools.version;
         Ok(format!("NVRTC {major}.{minor} for {}", tools.target))
     }
 
-    /// The code of a kernel, and whether it came from disk.
+    /// Compiles a kernel or loads it from disk; returns whether it came from disk.
     pub fn compile(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<(Compiled, bool)> {
         if let Some(disk) = &self.disk {
             let tools = self.tools()?;
@@ -72,12 +72,12 @@ impl Compiler {
         Ok((self.compile_afresh(label, text, wanted)?, false))
     }
 
-    /// The code of a kernel from the compiler; what is on disk is replaced.
+    /// Compiles a kernel and replaces it on disk.
     pub fn compile_afresh(&self, label: &str, text: &str, wanted: &Specialisation) -> Result<Compiled> {
         let tools = self.tools()?;
         let options = tools.options(wanted);
-        // The end of the process waits: its handlers take the compiler's library apart.
-        let _inside = ending::enter()?;
+        // Hold the gate: exit handlers unload the compiler's library.
+        let _guard = shutdown::enter()?;
         let compiled = tools.compile(label, text, wanted, &options)?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(disk) = &self.disk {
@@ -91,16 +91,16 @@ impl Compiler {
     }
 }
 
-/// Loads the compiler and, if it will be `needed`, has it compile a first kernel, which takes it longer than others.
-/// Whoever needs it next waits only for the rest of that. Once in a process.
+/// Loads the compiler in a thread, once per process. If it will be `needed`, also compiles a first kernel, which
+/// takes longer than later ones.
 pub(crate) fn warm(capability: (u32, u32), needed: bool) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Without a thread the first kernel does all of this.
+        // If the thread cannot be started, the first kernel loads the compiler.
         let _ = thread::Builder::new().name("hesper-nvrtc".into()).spawn(move || {
-            let Ok(_inside) = ending::enter() else { return };
+            let Ok(_guard) = shutdown::enter() else { return };
             let Ok(tools) = Tools::find(capability) else { return };
-            ending::watch_again();
+            shutdown::register_again();
             if needed {
                 let wanted =
                     Specialisation { entry: "nothing".into(), minimal: true, ..Specialisation::default() };
@@ -111,7 +111,7 @@ pub(crate) fn warm(capability: (u32, u32), needed: bool) {
     });
 }
 
-/// What to compile for: the device itself, or the newest that the compiler knows, as PTX.
+/// The compilation target: the device itself, or PTX for the newest architecture that the compiler knows.
 fn target(capability: (u32, u32), known: &[i32]) -> (String, bool) {
     let own = (capability.0 * 10 + capability.1) as i32;
     if known.is_empty() || known.contains(&own) {
@@ -145,11 +145,11 @@ impl Tools {
         if !own_standard {
             options.push("--std=c++17".into());
         }
-        // Texts of our own use nothing of what this leaves out, and compile faster without it.
+        // Excludes features that such texts do not use, to compile faster.
         if wanted.minimal && self.version >= (13, 0) {
             options.push("--minimal".into());
         }
-        // As fast as without it, in such texts.
+        // Compiles such texts faster without slowing them down.
         if wanted.plain && self.version >= (13, 0) {
             options.push("--Ofast-compile=mid".into());
         }
@@ -161,7 +161,7 @@ impl Tools {
     }
 }
 
-/// Everything that the code depends on.
+/// The cache key: everything that the code depends on.
 fn key(
     text: &str,
     wanted: &Specialisation,
@@ -184,7 +184,7 @@ impl Nvrtc {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the compiler gives the address of a constant string for every number.
+        // SAFETY: the compiler returns the address of a constant string for every code.
         let words = unsafe { CStr::from_ptr((self.get_error_string)(code)) };
         Err(CudaError::Compiler { call, message: words.to_string_lossy().into_owned() })
     }
@@ -194,13 +194,13 @@ impl Nvrtc {
         // SAFETY: the compiler stores one number.
         self.check("nvrtcGetNumSupportedArchs", unsafe { (self.num_supported_archs)(&mut count) })?;
         let mut known = vec![0; count.max(0) as usize];
-        // SAFETY: there is room for as many numbers as the compiler said.
+        // SAFETY: there is room for as many numbers as the compiler reported.
         self.check("nvrtcGetSupportedArchs", unsafe { (self.supported_archs)(known.as_mut_ptr()) })?;
         Ok(known)
     }
 }
 
-/// A program of the compiler, destroyed with its last use.
+/// A program of the compiler, destroyed on drop.
 struct Program<'a> {
     nvrtc: &'a Nvrtc,
     raw: NvrtcProgram,
@@ -208,7 +208,7 @@ struct Program<'a> {
 
 impl Drop for Program<'_> {
     fn drop(&mut self) {
-        // SAFETY: the program is ours and alive.
+        // SAFETY: the program is owned and alive.
         unsafe { (self.nvrtc.destroy_program)(&mut self.raw) };
     }
 }
@@ -221,7 +221,7 @@ impl Program<'_> {
             return String::new();
         }
         let mut log = vec![0u8; len];
-        // SAFETY: there is room for as many bytes as the compiler said.
+        // SAFETY: there is room for as many bytes as the compiler reported.
         unsafe { (self.nvrtc.program_log)(self.raw, log.as_mut_ptr().cast()) };
         while log.last() == Some(&0) {
             log.pop();
@@ -239,7 +239,7 @@ impl Program<'_> {
         // SAFETY: the program is alive; the compiler stores one number.
         self.nvrtc.check(call, unsafe { size(self.raw, &mut len) })?;
         let mut bytes = vec![0u8; len];
-        // SAFETY: there is room for as many bytes as the compiler said.
+        // SAFETY: there is room for as many bytes as the compiler reported.
         self.nvrtc.check(call, unsafe { get(self.raw, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }
@@ -262,7 +262,7 @@ impl Tools {
         let name = c_text(&label.replace('\0', " "), "the kernel's label")?;
         let entry = c_text(&wanted.entry, "the entry")?;
         let mut raw = NvrtcProgram::NULL;
-        // SAFETY: strings end with a zero byte and live through the call; there are no headers.
+        // SAFETY: strings end with a zero byte and outlive the call; there are no headers.
         let made = unsafe {
             let none = std::ptr::null();
             (nvrtc.create_program)(&mut raw, source.as_ptr(), name.as_ptr(), 0, none, none)
@@ -270,14 +270,14 @@ impl Tools {
         nvrtc.check("nvrtcCreateProgram", made)?;
         let program = Program { nvrtc, raw };
         if wanted.is_expression() {
-            // SAFETY: the program is alive, the string ends with a zero byte.
+            // SAFETY: the program is alive, and the string ends with a zero byte.
             let added = unsafe { (nvrtc.add_name_expression)(program.raw, entry.as_ptr()) };
             nvrtc.check("nvrtcAddNameExpression", added)?;
         }
         let options: Vec<CString> =
             options.iter().map(|option| c_text(option, "an option")).collect::<Result<_>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-        // SAFETY: the program is alive, and there are as many strings as is said.
+        // SAFETY: the program is alive, and the count is that of the strings.
         let outcome =
             unsafe { (nvrtc.compile_program)(program.raw, pointers.len() as c_int, pointers.as_ptr()) };
         if let Err(error) = nvrtc.check("nvrtcCompileProgram", outcome) {

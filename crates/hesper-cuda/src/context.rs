@@ -1,32 +1,32 @@
-//! A CUDA context of our own, and the driver's calls with results instead of numbers.
+//! CUDA contexts, and the driver's calls with results instead of error codes.
 //!
-//! Each opened device has a context that nobody else uses. A fault of a kernel is the end of a context
-//! and of nothing else, so a lost device can be dropped and another opened in the same process.
+//! Each opened device has a context of its own. A kernel fault is sticky: every later call on the context fails. On
+//! current drivers the process can then create no other context, so the device stays lost until the process exits.
 //!
-//! Every call that needs the context is a method of [`Current`], which makes it the thread's current one
-//! and puts back the one before: other users of CUDA on the thread are not disturbed.
+//! Every call that needs the context is a method of [`Current`], which makes the context current on the thread and
+//! restores the previous one: other users of CUDA on the thread are not affected.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::ending::{self, Inside};
 use crate::error::{CudaError, Result};
 use crate::inject;
 use crate::library;
+use crate::shutdown::{self, DriverGuard};
 use crate::sys::{
     self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUresult, CUstream, Driver,
 };
 
 impl Driver {
-    /// A result for the number that `call` gave.
+    /// Converts the result code of `call`.
     #[inline]
     pub(crate) fn check(&self, call: &'static str, code: CUresult) -> Result<()> {
         if code == sys::CUDA_SUCCESS { Ok(()) } else { Err(CudaError::from_driver(self, call, code)) }
     }
 }
 
-/// How many devices the driver finds.
+/// The number of devices that the driver finds.
 pub fn device_count() -> Result<usize> {
     let driver = library::driver()?;
     let mut count = 0;
@@ -35,12 +35,12 @@ pub fn device_count() -> Result<usize> {
     Ok(count.max(0) as usize)
 }
 
-/// What a device is, as the driver tells.
+/// The driver's properties of a device.
 #[derive(Debug, Clone)]
 pub struct Properties {
-    /// Its number.
+    /// The ordinal.
     pub ordinal: usize,
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Bytes of memory.
     pub total_memory: usize,
@@ -48,19 +48,19 @@ pub struct Properties {
     pub capability: (u32, u32),
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Bytes of second-level cache.
+    /// Bytes of L2 cache.
     pub l2_bytes: u32,
-    /// Most threads of a block.
+    /// The largest number of threads of a block.
     pub max_threads: u32,
-    /// Most bytes of shared memory of a block, if a kernel asks for them.
+    /// Threads of a warp.
+    pub warp_size: u32,
+    /// The largest shared memory of a block in bytes, with opt-in.
     pub max_shared: u32,
-    /// Memory clock in kHz and bus width in bits, as far as the driver still tells.
-    pub memory_bus: (u32, u32),
     /// The driver's CUDA version, as `1000 * major + 10 * minor`.
     pub driver_version: u32,
 }
 
-/// Compute capability of the device of this number.
+/// The compute capability of a device.
 pub(crate) fn capability(ordinal: usize) -> Result<(u32, u32)> {
     let driver = library::driver()?;
     let mut device: CUdevice = 0;
@@ -87,7 +87,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Makes a context on the device of this number.
+    /// Creates a context on a device.
     pub fn create(ordinal: usize) -> Result<Arc<Self>> {
         let driver = inject::driver(library::driver()?);
         let count = device_count()?;
@@ -108,11 +108,11 @@ impl Context {
         let mut popped = CUcontext::NULL;
         // SAFETY: creation made the context current on this thread; the driver stores one handle.
         driver.check("cuCtxPopCurrent", unsafe { (driver.ctx_pop_current)(&mut popped) })?;
-        ending::watch();
+        shutdown::register();
         Ok(Arc::new(Context { driver, raw, properties }))
     }
 
-    /// What the device is.
+    /// The device's properties.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -122,34 +122,33 @@ impl Context {
         self.driver
     }
 
-    /// The context, for libraries that want it.
+    /// The raw context, for libraries.
     pub fn raw(&self) -> CUcontext {
         self.raw
     }
 
     /// Makes the context current on this thread until the result is dropped.
     pub fn enter(&self) -> Result<Current<'_>> {
-        self.make_current(ending::enter()?)
+        self.make_current(shutdown::enter()?)
     }
 
-    /// The same for a destructor: where the process ends it gets an error, and what it would give back goes with
-    /// the process.
+    /// As [`enter`](Context::enter), for destructors: fails during exit, when the process frees the resource.
     pub(crate) fn enter_to_release(&self) -> Result<Current<'_>> {
-        self.make_current(ending::enter_to_release()?)
+        self.make_current(shutdown::enter_to_release()?)
     }
 
-    fn make_current(&self, inside: Inside) -> Result<Current<'_>> {
-        // SAFETY: the context is alive as long as `self` is.
+    fn make_current(&self, guard: DriverGuard) -> Result<Current<'_>> {
+        // SAFETY: the context lives as long as `self`.
         self.driver.check("cuCtxPushCurrent", unsafe { (self.driver.ctx_push_current)(self.raw) })?;
-        Ok(Current { context: self, driver: self.driver, _inside: inside, thread: PhantomData })
+        Ok(Current { context: self, driver: self.driver, _guard: guard, thread: PhantomData })
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // Where the process ends, the driver is about to do it.
-        let Ok(_inside) = ending::enter_to_release() else { return };
-        // SAFETY: nobody uses the context any more. A lost one gives its fault once more: nothing to do.
+        // During exit the driver destroys the context.
+        let Ok(_guard) = shutdown::enter_to_release() else { return };
+        // SAFETY: the context is no longer used. On a lost one the call returns its fault again, which is ignored.
         unsafe { (self.driver.ctx_destroy)(self.raw) };
     }
 }
@@ -183,11 +182,8 @@ fn properties(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<Prope
         multiprocessors: attribute(sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         l2_bytes: attribute(sys::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
         max_threads: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        warp_size: attribute(sys::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
         max_shared: attribute(sys::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-        memory_bus: (
-            attribute(sys::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
-            attribute(sys::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
-        ),
         driver_version: version.max(0) as u32,
     })
 }
@@ -196,24 +192,24 @@ fn properties(driver: &Driver, device: CUdevice, ordinal: usize) -> Result<Prope
 pub struct Current<'a> {
     context: &'a Context,
     driver: &'static Driver,
-    _inside: Inside,
-    /// What is current is the thread's own.
+    _guard: DriverGuard,
+    /// The current context is a property of the thread.
     thread: PhantomData<*const ()>,
 }
 
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         let mut popped = CUcontext::NULL;
-        // SAFETY: `enter` pushed it on this thread.
+        // SAFETY: `enter` pushed the context on this thread.
         unsafe { (self.driver.ctx_pop_current)(&mut popped) };
     }
 }
 
-/// The driver's calls. Handles belong to this context and are alive: that is each caller's promise,
-/// kept by the types above this module, and the safety of every call below.
+/// The driver's calls. Handles belong to this context and are alive: the
+/// callers guarantee that, and it makes every call below safe.
 #[allow(clippy::missing_safety_doc, reason = "said once, above")]
 impl Current<'_> {
-    /// The context that is current.
+    /// The context.
     pub fn context(&self) -> &Context {
         self.context
     }
@@ -236,7 +232,7 @@ impl Current<'_> {
 
     /// Frees device memory.
     pub unsafe fn free(&self, address: CUdeviceptr) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuMemFree", unsafe { (self.driver.mem_free)(address) })
     }
 
@@ -251,7 +247,7 @@ impl Current<'_> {
 
     /// Frees page-locked host memory.
     pub unsafe fn free_host(&self, address: *mut c_void) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuMemFreeHost", unsafe { (self.driver.mem_free_host)(address) })
     }
 
@@ -263,7 +259,7 @@ impl Current<'_> {
         len: usize,
         on: CUstream,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuMemcpyHtoDAsync", unsafe { (self.driver.memcpy_htod_async)(to, from, len, on) })
     }
 
@@ -275,23 +271,23 @@ impl Current<'_> {
         len: usize,
         on: CUstream,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuMemcpyDtoHAsync", unsafe { (self.driver.memcpy_dtoh_async)(to, from, len, on) })
     }
 
     /// Copies inside of the device, in stream order.
     pub unsafe fn copy(&self, to: CUdeviceptr, from: CUdeviceptr, len: usize, on: CUstream) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuMemcpyDtoDAsync", unsafe { (self.driver.memcpy_dtod_async)(to, from, len, on) })
     }
 
     /// Sets bytes to zero, in stream order.
     pub unsafe fn clear(&self, to: CUdeviceptr, len: usize, on: CUstream) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuMemsetD8Async", unsafe { (self.driver.memset_d8_async)(to, 0, len, on) })
     }
 
-    /// Opens a stream that does not wait for the legacy default stream.
+    /// Creates a stream that does not synchronise with the legacy default stream.
     pub fn create_stream(&self) -> Result<CUstream> {
         let mut stream = CUstream::NULL;
         // SAFETY: the driver stores one handle.
@@ -300,25 +296,25 @@ impl Current<'_> {
         Ok(stream)
     }
 
-    /// Closes a stream.
+    /// Destroys a stream.
     pub unsafe fn destroy_stream(&self, stream: CUstream) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuStreamDestroy", unsafe { (self.driver.stream_destroy)(stream) })
     }
 
     /// Waits until a stream is idle.
     pub unsafe fn synchronize_stream(&self, stream: CUstream) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuStreamSynchronize", unsafe { (self.driver.stream_synchronize)(stream) })
     }
 
-    /// Has a stream wait for an event.
+    /// Makes a stream wait for an event.
     pub unsafe fn stream_wait(&self, stream: CUstream, event: CUevent) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuStreamWaitEvent", unsafe { (self.driver.stream_wait_event)(stream, event, 0) })
     }
 
-    /// Makes an event; `flags` as the driver's.
+    /// Creates an event with the driver's `flags`.
     pub fn create_event(&self, flags: c_uint) -> Result<CUevent> {
         let mut event = CUevent::NULL;
         // SAFETY: the driver stores one handle.
@@ -326,21 +322,21 @@ impl Current<'_> {
         Ok(event)
     }
 
-    /// Gives an event back.
+    /// Destroys an event.
     pub unsafe fn destroy_event(&self, event: CUevent) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuEventDestroy", unsafe { (self.driver.event_destroy)(event) })
     }
 
     /// Records an event behind everything on a stream.
     pub unsafe fn record(&self, event: CUevent, stream: CUstream) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuEventRecord", unsafe { (self.driver.event_record)(event, stream) })
     }
 
-    /// Whether what an event was recorded behind has completed.
+    /// Whether an event has completed.
     pub unsafe fn query(&self, event: CUevent) -> Result<bool> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         match unsafe { (self.driver.event_query)(event) } {
             sys::CUDA_ERROR_NOT_READY => Ok(false),
             code => self.driver.check("cuEventQuery", code).map(|()| true),
@@ -349,14 +345,14 @@ impl Current<'_> {
 
     /// Waits for an event.
     pub unsafe fn synchronize(&self, event: CUevent) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuEventSynchronize", unsafe { (self.driver.event_synchronize)(event) })
     }
 
-    /// Milliseconds between two events that were made with timing.
+    /// Milliseconds between two events with timing.
     pub unsafe fn elapsed(&self, from: CUevent, to: CUevent) -> Result<f32> {
         let mut milliseconds = 0.0;
-        // SAFETY: the caller's promise; the driver stores one number.
+        // SAFETY: upheld by the caller; the driver stores one number.
         let code = unsafe { (self.driver.event_elapsed_time)(&mut milliseconds, from, to) };
         self.driver.check("cuEventElapsedTime", code)?;
         Ok(milliseconds)
@@ -365,12 +361,12 @@ impl Current<'_> {
     /// Loads compiled code.
     ///
     /// # Safety
-    /// The driver gets an address and no length, and trusts what it finds there. So `image` is whole and unchanged: a
-    /// cubin, or PTX that ends with a zero byte, as the compiler made it. [`Image`](crate::disk::Image) is how this
-    /// crate keeps that promise.
+    /// The driver gets an address without a length and does not validate the image. So `image` is complete and
+    /// unchanged: a cubin, or PTX that ends with a zero byte, as the compiler produced it.
+    /// [`Image`](crate::disk_cache::Image) guarantees that.
     pub unsafe fn load_module(&self, image: &[u8]) -> Result<CUmodule> {
         let mut module = CUmodule::NULL;
-        // SAFETY: the caller's promise; the driver stores one handle.
+        // SAFETY: upheld by the caller; the driver stores one handle.
         let code = unsafe { (self.driver.module_load_data)(&mut module, image.as_ptr().cast()) };
         self.driver.check("cuModuleLoadData", code)?;
         Ok(module)
@@ -378,33 +374,33 @@ impl Current<'_> {
 
     /// Unloads a module.
     pub unsafe fn unload_module(&self, module: CUmodule) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         self.driver.check("cuModuleUnload", unsafe { (self.driver.module_unload)(module) })
     }
 
-    /// A kernel of a module.
+    /// Looks up a kernel of a module.
     pub unsafe fn function(&self, module: CUmodule, name: &CString) -> Result<CUfunction> {
         let mut function = CUfunction::NULL;
-        // SAFETY: the caller's promise; the driver stores one handle.
+        // SAFETY: upheld by the caller; the driver stores one handle.
         let code = unsafe { (self.driver.module_get_function)(&mut function, module, name.as_ptr()) };
         self.driver.check("cuModuleGetFunction", code)?;
         Ok(function)
     }
 
-    /// An attribute of a kernel.
+    /// Reads an attribute of a kernel.
     pub unsafe fn function_attribute(&self, function: CUfunction, which: c_int) -> Result<usize> {
         let mut value = 0;
-        // SAFETY: the caller's promise; the driver stores one number.
+        // SAFETY: upheld by the caller; the driver stores one number.
         let code = unsafe { (self.driver.func_get_attribute)(&mut value, which, function) };
         self.driver.check("cuFuncGetAttribute", code)?;
         Ok(value.max(0) as usize)
     }
 
-    /// Allows a kernel this much dynamic shared memory.
+    /// Sets the limit of dynamic shared memory of a kernel.
     pub unsafe fn allow_shared(&self, function: CUfunction, bytes: usize) -> Result<()> {
         let which = sys::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         let code = unsafe { (self.driver.func_set_attribute)(function, which, bytes) };
         self.driver.check("cuFuncSetAttribute", code)
     }
@@ -414,10 +410,10 @@ impl Current<'_> {
         let mut found = Vec::new();
         loop {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: the caller's promise; the driver stores two numbers.
+            // SAFETY: upheld by the caller; the driver stores two numbers.
             let code =
                 unsafe { (self.driver.func_get_param_info)(function, found.len(), &mut offset, &mut size) };
-            // The driver has no call that counts them: the first index that is none ends the list.
+            // The driver has no call that counts the parameters: the first invalid index ends the list.
             if code == sys::CUDA_ERROR_INVALID_VALUE {
                 return Ok(found);
             }
@@ -435,7 +431,7 @@ impl Current<'_> {
         parameters: *mut *mut c_void,
     ) -> Result<()> {
         let Extent { grid, block, shared } = extent;
-        // SAFETY: the caller's promise; the driver copies the parameters before it returns.
+        // SAFETY: upheld by the caller; the driver copies the parameters before it returns.
         let code = unsafe {
             (self.driver.launch_kernel)(
                 function,
@@ -454,8 +450,8 @@ impl Current<'_> {
         self.driver.check("cuLaunchKernel", code)
     }
 
-    /// The same for a kernel that waits by itself for the one before it on the stream.
-    pub unsafe fn launch_early(
+    /// Launches a dependent kernel: it waits itself for the previous kernel on the stream.
+    pub unsafe fn launch_dependent(
         &self,
         function: CUfunction,
         extent: Extent,
@@ -467,23 +463,23 @@ impl Current<'_> {
             block_dim: extent.block,
             shared_mem_bytes: extent.shared,
             stream: on,
-            attributes: &sys::LaunchAttribute::EARLY,
+            attributes: &sys::LaunchAttribute::PROGRAMMATIC,
             count: 1,
         };
-        // SAFETY: the caller's promise; the driver copies configuration and parameters before it returns.
+        // SAFETY: upheld by the caller; the driver copies configuration and parameters before it returns.
         let code =
             unsafe { (self.driver.launch_kernel_ex)(&config, function, parameters, std::ptr::null_mut()) };
         self.driver.check("cuLaunchKernelEx", code)
     }
 }
 
-/// How many blocks of how many threads a launch has, and the bytes that the threads of a block share.
+/// The extent of a launch: blocks, threads per block and dynamic shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Blocks in each dimension.
     pub grid: [u32; 3],
-    /// Threads of a block in each dimension.
+    /// Threads per block in each dimension.
     pub block: [u32; 3],
-    /// Shared memory of a block that is sized at launch, in bytes.
+    /// Dynamic shared memory of a block in bytes.
     pub shared: u32,
 }

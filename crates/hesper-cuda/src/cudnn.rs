@@ -1,9 +1,9 @@
-//! Convolutions by cuDNN, which is loaded when the first one is asked for and need not be there.
+//! Convolutions by cuDNN, which is optional and loaded on first use.
 //!
-//! [`CudaShared::convolution`] tells whether the library has a way to compute a convolution, without running anything;
-//! [`Convolution::run`] is what a native command calls. It checks every operand against the range that was bound,
-//! so the call is safe. Ways whose results depend on the order of arrival, or that compute with less than the elements'
-//! precision, are left out. Where there are several and the work is large, the first run measures them.
+//! [`CudaShared::convolution`] returns whether the library can compute a convolution. Native commands call
+//! [`Convolution::run`]. It checks every operand against its binding, so the call is safe. Plans that are not
+//! deterministic, or that compute with less than the precision of the elements, are excluded. For large work with
+//! several plans, the first run measures them.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -12,22 +12,22 @@ use std::sync::{Arc, Mutex, Once, OnceLock};
 use hesper_runtime::{Native, NativeError, NativeResult};
 
 use crate::device::{CudaShared, lock};
-use crate::ending;
 use crate::error::{CudaError, Result};
 use crate::library;
+use crate::shutdown;
 use crate::submit::NativeContext;
 use crate::sys::{CU_EVENT_DEFAULT, CUevent, CUstream, Cudnn, Driver};
 
 /// Bytes of scratch that a convolution binds.
 pub const SCRATCH: usize = 64 << 20;
-/// Most convolutions whose plans are kept; a full list starts anew.
-const MOST_SHAPES: usize = 512;
-/// Most ways that are measured against each other.
-const MOST_PLANS: usize = 6;
-/// Multiplications from which on measuring is worth it.
-const LARGE: usize = 1 << 31;
+/// The most convolutions whose plans are cached; a full cache is cleared.
+const MAX_CACHED_SHAPES: usize = 512;
+/// The most plans that are measured.
+const MAX_MEASURED_PLANS: usize = 6;
+/// The number of multiplications from which on plans are measured.
+const MIN_WORK_TO_MEASURE: usize = 1 << 31;
 
-/// What the elements of a convolution are. All are summed up in 32 bits.
+/// The element type of a convolution. Sums have 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConvolutionType {
     /// 16-bit floats.
@@ -52,7 +52,7 @@ impl ConvolutionType {
     }
 }
 
-/// Which of the three arrays is computed from the other two.
+/// The result of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConvolutionKind {
     /// The output, from input and weights.
@@ -61,45 +61,45 @@ pub enum ConvolutionKind {
     Weights,
 }
 
-/// A convolution of arrays that lie channels innermost: `[batch, space, channels]`, weights
-/// `[output channels, space, input channels of a group]`. A command binds input and weights (for the weights'
-/// gradient: input and the output's gradient), scratch of [`SCRATCH`] bytes, and what is computed.
+/// A convolution with channels innermost: `[batch, space, channels]`, weights `[output channels, space, input
+/// channels of a group]`. A command binds input and weights (for the gradient of the weights: input and the output's
+/// gradient), scratch of [`SCRATCH`] bytes, and the result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Convolution {
-    /// What is computed.
+    /// The result.
     pub kind: ConvolutionKind,
-    /// The elements.
-    pub of: ConvolutionType,
-    /// How many inputs.
+    /// The element type.
+    pub dtype: ConvolutionType,
+    /// The batch size.
     pub batch: usize,
     /// Channels of the input and of the output, of all groups.
     pub channels: [usize; 2],
-    /// Groups of channels that do not see each other.
+    /// The number of groups.
     pub groups: usize,
     /// Spatial lengths of input, weights and output; two or three axes.
     pub space: [Vec<usize>; 3],
-    /// Positions from one output to the next.
+    /// The stride of each axis.
     pub stride: Vec<usize>,
-    /// Distance of taps.
+    /// The dilation of each axis.
     pub dilation: Vec<usize>,
-    /// Zeros before and after.
+    /// Zero padding before and after each axis.
     pub padding: [Vec<usize>; 2],
 }
 
 /// The library, with a handle for one device's context.
 pub struct Dnn {
     calls: &'static Cudnn,
-    /// The library wants one thread at a time for a handle.
+    /// The library allows one thread at a time per handle.
     handle: Mutex<Handle>,
     known: Mutex<HashMap<Convolution, Option<Arc<Plans>>>>,
 }
 
 struct Handle(*mut c_void);
 
-// SAFETY: a handle may be used from any thread, by one at a time.
+// SAFETY: any thread may use a handle, one at a time.
 unsafe impl Send for Handle {}
 
-/// The ways to compute a convolution, best first by the library's estimate.
+/// The plans of a convolution, best first by the library's estimate.
 struct Plans {
     all: Vec<Plan>,
     chosen: OnceLock<usize>,
@@ -107,25 +107,25 @@ struct Plans {
 
 struct Plan {
     plan: Object,
-    /// Other objects that it is made of.
+    /// The configuration, which the plan uses.
     _config: Object,
     scratch: usize,
 }
 
-/// An object of the library that is destroyed with its last use.
+/// An object of the library, destroyed on drop.
 struct Object {
     calls: &'static Cudnn,
     raw: *mut c_void,
 }
 
-// SAFETY: finished objects are not changed any more; each is used under the handle's lock.
+// SAFETY: finalized objects do not change, and are used under the lock of the handle.
 unsafe impl Send for Object {}
 // SAFETY: as above.
 unsafe impl Sync for Object {}
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: the object is ours and alive.
+        // SAFETY: the object is owned and alive.
         unsafe { (self.calls.destroy_descriptor)(self.raw) };
     }
 }
@@ -142,7 +142,7 @@ fn check(call: &'static str, code: c_int) -> Result<()> {
     }
 }
 
-// Kinds of objects, attributes and types of attributes, as the library numbers them.
+// The library's codes of object kinds and attribute types.
 const CONVOLUTION: c_int = 1;
 const ENGINE: c_int = 2;
 const ENGINE_CONFIG: c_int = 3;
@@ -172,7 +172,7 @@ impl Object {
     }
 
     fn set<T>(&self, attribute: c_int, of: c_int, values: &[T]) -> Result<()> {
-        // SAFETY: the library copies as many values as is said, of the type that the attribute has.
+        // SAFETY: the library copies the given number of values, of the type of the attribute.
         check("cudnnBackendSetAttribute", unsafe {
             (self.calls.set_attribute)(self.raw, attribute, of, values.len() as i64, values.as_ptr().cast())
         })
@@ -184,10 +184,10 @@ impl Object {
         Ok(self)
     }
 
-    /// Fills `values` as far as there are some, and tells how many there are.
+    /// Fills `values` and returns the number of values filled.
     fn get<T>(&self, attribute: c_int, of: c_int, values: &mut [T]) -> Result<usize> {
         let mut count = 0i64;
-        // SAFETY: there is room for as many values as is said, of the type that the attribute has.
+        // SAFETY: there is room for the given number of values, of the type of the attribute.
         check("cudnnBackendGetAttribute", unsafe {
             (self.calls.get_attribute)(
                 self.raw,
@@ -203,7 +203,7 @@ impl Object {
 }
 
 impl CudaShared {
-    /// The library for convolutions; an error says where it was looked for.
+    /// The library for convolutions; an error lists the candidates that were tried.
     fn dnn(&self) -> Result<&Dnn> {
         self.dnn.get(|| {
             let calls = calls()?;
@@ -211,12 +211,12 @@ impl CudaShared {
             let mut handle = std::ptr::null_mut();
             // SAFETY: the device's context is current; the library stores one handle.
             check("cudnnCreate", unsafe { (calls.create)(&mut handle) })?;
-            ending::watch_again();
+            shutdown::register_again();
             Ok(Dnn { calls, handle: Mutex::new(Handle(handle)), known: Mutex::default() })
         })
     }
 
-    /// Whether the library is there and computes this convolution.
+    /// Whether the library is installed and computes this convolution.
     pub fn convolution(&self, what: &Convolution) -> bool {
         self.dnn().is_ok_and(|dnn| dnn.plans(self, what).is_some())
     }
@@ -230,12 +230,12 @@ impl Dnn {
         let handle = lock(&self.handle);
         let found = shared.context.enter().and_then(|_current| what.plans(self.calls, handle.0));
         drop(handle);
-        // A failure is not remembered: memory may have been short.
+        // Do not cache a failure: memory may have been short.
         let found = Some(found.ok()?)
             .filter(|all| !all.is_empty())
             .map(|all| Arc::new(Plans { all, chosen: OnceLock::new() }));
         let mut known = lock(&self.known);
-        if known.len() >= MOST_SHAPES {
+        if known.len() >= MAX_CACHED_SHAPES {
             known.clear();
         }
         known.insert(what.clone(), found.clone());
@@ -246,13 +246,13 @@ impl Dnn {
 impl Drop for Dnn {
     fn drop(&mut self) {
         lock(&self.known).clear();
-        // SAFETY: the handle is ours and alive, and nobody uses it any more.
+        // SAFETY: the handle is owned, alive and no longer used.
         unsafe { (self.calls.destroy)(lock(&self.handle).0) };
     }
 }
 
 impl Convolution {
-    /// Lengths of input, weights and output, outermost axis first as they lie.
+    /// The shapes of input, weights and output in memory order.
     fn shapes(&self) -> [Vec<usize>; 3] {
         let [channels, outs] = self.channels;
         let ends = [(self.batch, channels), (outs, channels / self.groups.max(1)), (self.batch, outs)];
@@ -264,7 +264,7 @@ impl Convolution {
         })
     }
 
-    /// Multiplications.
+    /// The number of multiplications.
     fn work(&self) -> usize {
         let [_, weights, output] = self.shapes();
         let one = weights[1..].iter().product::<usize>();
@@ -272,7 +272,7 @@ impl Convolution {
     }
 
     fn tensor(&self, calls: &'static Cudnn, shape: &[usize], name: i64) -> Result<Object> {
-        // The library names axes batch, channels, space, wherever they lie.
+        // The library's axis order is batch, channels, space, whatever the strides.
         let last = shape.len() - 1;
         let mut strides = vec![1i64; shape.len()];
         for axis in (0..last).rev() {
@@ -282,7 +282,7 @@ impl Convolution {
             [0, last].into_iter().chain(1..last).map(of).collect()
         };
         let tensor = Object::new(calls, TENSOR)?;
-        tensor.set(901, OF_DATA_TYPE, &[self.of.code()])?;
+        tensor.set(901, OF_DATA_TYPE, &[self.dtype.code()])?;
         tensor.set(902, OF_INT64, &order(&|axis| shape[axis] as i64))?;
         tensor.set(903, OF_INT64, &order(&|axis| strides[axis]))?;
         tensor.set(906, OF_INT64, &[name])?;
@@ -290,7 +290,7 @@ impl Convolution {
         tensor.finish()
     }
 
-    /// The ways that the library has, best first.
+    /// The plans that the library offers, best first.
     fn plans(&self, calls: &'static Cudnn, handle: *mut c_void) -> Result<Vec<Plan>> {
         let shapes = self.shapes();
         let [x, w, y] = [0, 1, 2].map(|at| self.tensor(calls, &shapes[at], at as i64 + 1));
@@ -305,7 +305,7 @@ impl Convolution {
         shape.set(105, OF_INT64, &longs(&self.padding[0]))?;
         shape.set(104, OF_INT64, &longs(&self.padding[1]))?;
         let shape = shape.finish()?;
-        // Attributes: factors, the shape, and the three arrays.
+        // Attributes: the factors, the convolution, and the three arrays.
         let (kind, first, arrays) = match self.kind {
             ConvolutionKind::Forward => (FORWARD, 700, [(703, &w), (704, &x), (705, &y)]),
             ConvolutionKind::Weights => (BACKWARD_FILTER, 712, [(715, &w), (716, &x), (717, &y)]),
@@ -329,7 +329,7 @@ impl Convolution {
         let configs = (0..16).map(|_| Object::new(calls, ENGINE_CONFIG)).collect::<Result<Vec<Object>>>()?;
         let mut raw: Vec<*mut c_void> = configs.iter().map(|config| config.raw).collect();
         let count = heuristics.get(202, OF_OBJECT, &mut raw)?;
-        let most = if self.work() < LARGE { 1 } else { MOST_PLANS };
+        let most = if self.work() < MIN_WORK_TO_MEASURE { 1 } else { MAX_MEASURED_PLANS };
         let mut plans = Vec::new();
         for config in configs.into_iter().take(count) {
             if plans.len() == most {
@@ -345,15 +345,15 @@ impl Convolution {
         Ok(plans)
     }
 
-    /// Whether a way keeps the elements' precision, and gives the same result each time.
+    /// Whether a plan keeps the precision of the elements and is deterministic.
     fn exact(&self, calls: &'static Cudnn, config: &Object) -> Result<bool> {
         let engine = Object::new(calls, ENGINE)?;
         let mut raw = [engine.raw];
         config.get(300, OF_OBJECT, &mut raw)?;
         let mut notes = [-1i32; 16];
         let count = engine.get(1303, OF_NUMERICAL_NOTE, &mut notes)?;
-        // Tensor cores, rounded inputs, reduced sums, transforms, order of arrival, Winograd's.
-        let single = self.of == ConvolutionType::F32;
+        // Tensor cores, rounded inputs, reduced-precision sums, FFTs, non-determinism, Winograd.
+        let single = self.dtype == ConvolutionType::F32;
         Ok(!notes[..count].iter().any(|note| matches!(note, 1..=8) || (single && *note == 0)))
     }
 
@@ -367,31 +367,31 @@ impl Convolution {
         Ok(Plan { plan, _config: config, scratch: scratch[0].max(0) as usize })
     }
 
-    /// Computes the convolution on the stream of a native command of a CUDA device.
+    /// Enqueues the convolution on the stream of a native command of a CUDA device.
     pub fn run(&self, native: &mut Native<'_, '_>) -> NativeResult {
         let context = native.context().and_then(|context| context.downcast_ref::<NativeContext>());
-        let context = context.ok_or("this command runs on no CUDA device")?;
+        let context = context.ok_or("the command does not run on a CUDA device")?;
         let bound = native.bindings();
         if bound.len() != 4 {
-            return Err(format!("a convolution binds 4 ranges, not {}", bound.len()).into());
+            return Err(format!("a convolution binds 4 ranges, got {}", bound.len()).into());
         }
         let [x, w, y] = self.shapes();
-        // Where each array is bound.
+        // The binding of each array.
         let (second, result) = match self.kind {
             ConvolutionKind::Forward => (w, y),
             ConvolutionKind::Weights => (y, w),
         };
         for (at, shape) in [(0, x), (1, second), (3, result)] {
-            let needed = shape.iter().try_fold(self.of.size(), |bytes, length| bytes.checked_mul(*length));
+            let needed = shape.iter().try_fold(self.dtype.size(), |bytes, length| bytes.checked_mul(*length));
             if needed.is_none_or(|needed| needed > bound[at].len()) {
-                return Err(NativeError::from(format!("the convolution's range {at} is too short")));
+                return Err(NativeError::from(format!("the convolution exceeds its binding {at}")));
             }
         }
         if bound[2].len() < SCRATCH || !bound[3].access().writes() || !bound[2].access().writes() {
-            return Err(NativeError::from("the convolution's scratch or result cannot be written"));
+            return Err(NativeError::from("the convolution must bind its scratch and its result to write"));
         }
         let at = |index: usize| context.address(&bound[index]);
-        // Input, weights, output by their names.
+        // Input, weights, output.
         let pointers = match self.kind {
             ConvolutionKind::Forward => [at(0), at(1), at(3)],
             ConvolutionKind::Weights => [at(0), at(3), at(1)],
@@ -412,26 +412,26 @@ impl Convolution {
         // SAFETY: handle and stream belong to the context, which is current.
         check("cudnnSetStream", unsafe { (dnn.calls.set_stream)(handle.0, context.stream()) })?;
         let execute = |plan: &Plan| {
-            // SAFETY: `run` has checked that all arrays lie inside of what is bound, which lives until the command is
+            // SAFETY: `run` checked that all arrays lie inside of their bindings, which live until the command is
             // finished; the plan needs no more scratch than is bound.
             check("cudnnBackendExecute", unsafe { (dnn.calls.execute)(handle.0, plan.plan.raw, pack.raw) })
         };
         let chosen = match plans.chosen.get() {
             Some(chosen) => *chosen,
             None => {
-                let best = if plans.all.len() > 1 { quickest(context, &plans.all, execute)? } else { 0 };
+                let best = if plans.all.len() > 1 { fastest(context, &plans.all, execute)? } else { 0 };
                 *plans.chosen.get_or_init(|| best)
             }
         };
         let done = execute(&plans.all[chosen]);
         static FIRST: Once = Once::new();
-        ending::watch_after_first(&FIRST);
+        shutdown::register_again_once(&FIRST);
         done
     }
 }
 
-/// Runs each plan a few times and tells which takes the least time.
-fn quickest(context: &NativeContext, plans: &[Plan], execute: impl Fn(&Plan) -> Result<()>) -> Result<usize> {
+/// Measures each plan and returns the fastest.
+fn fastest(context: &NativeContext, plans: &[Plan], execute: impl Fn(&Plan) -> Result<()>) -> Result<usize> {
     let driver = context.context().driver();
     let current = context.context().enter()?;
     let stream = CUstream(context.stream());
@@ -444,7 +444,7 @@ fn quickest(context: &NativeContext, plans: &[Plan], execute: impl Fn(&Plan) -> 
             continue;
         }
         let mut taken = 0.0f32;
-        // SAFETY: events and stream are alive and of the current context.
+        // SAFETY: events and stream belong to the current context and are alive.
         unsafe {
             driver.check("cuEventRecord", (driver.event_record)(start.raw, stream))?;
             execute(plan)?;
@@ -461,7 +461,7 @@ fn quickest(context: &NativeContext, plans: &[Plan], execute: impl Fn(&Plan) -> 
     Ok(best.1)
 }
 
-/// An event that measures time, destroyed with its last use.
+/// An event with timing, destroyed on drop.
 struct Timing {
     driver: &'static Driver,
     raw: CUevent,
@@ -469,7 +469,7 @@ struct Timing {
 
 impl Drop for Timing {
     fn drop(&mut self) {
-        // SAFETY: the event is ours and alive.
+        // SAFETY: the event is owned and alive.
         unsafe { (self.driver.event_destroy)(self.raw) };
     }
 }

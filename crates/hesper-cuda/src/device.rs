@@ -17,44 +17,43 @@ use hesper_runtime::{
 };
 
 use crate::blas::Blas;
+use crate::bounds_report::ReportPool;
 use crate::compiler::{self, Compiler};
+use crate::completion::CompletionState;
 use crate::context::{self, Context, Properties};
 use crate::cudnn::Dnn;
-use crate::disk::DiskCache;
-use crate::ending;
+use crate::disk_cache::DiskCache;
 use crate::error::{CudaError, Result};
 use crate::event::EventPool;
 use crate::graph::GraphCounters;
 use crate::kernel::Kernel;
-use crate::options::Specialisation;
-use crate::queue::Queue;
-use crate::reap::State;
-use crate::report::ReportPool;
+use crate::launch_queue::LaunchQueue;
+use crate::shutdown;
+use crate::specialisation::Specialisation;
 use crate::staging::Staging;
-use crate::submit::Lane;
+use crate::submit::CudaStream;
 
-/// Allocations are whole multiples of this.
-const REACH: usize = 512;
+/// The granularity of allocations in bytes.
+const ALLOCATION_GRANULARITY: usize = 512;
 
-/// How a device is opened.
+/// Options for opening a device.
 #[derive(Debug, Clone)]
 pub struct CudaOptions {
-    /// The device's number.
+    /// The ordinal of the device.
     pub ordinal: usize,
-    /// From how many commands on a submission is launched as a graph.
+    /// The number of commands from which on a submission is launched as a graph.
     pub graph_from: usize,
-    /// After how many commands an open submission is committed by itself.
+    /// The number of commands after which an open submission is committed automatically.
     pub batch: usize,
-    /// How many submissions of one stream may be in flight.
+    /// The number of submissions of one stream that may be in flight.
     pub max_in_flight: usize,
-    /// How long a waiting thread looks before it sleeps. To wake up takes as long as many a kernel.
-    pub look: Duration,
-    /// Where compiled kernels are kept; `None` for nowhere.
+    /// The time a waiting thread spins before it sleeps. Waking up takes as long as a small kernel.
+    pub spin: Duration,
+    /// The folder of the disk cache of compiled kernels; `None` for no cache.
     pub cache: Option<PathBuf>,
-    /// Whether a thread of the device launches what nobody waits for; where there are four cores and more unless said
-    /// otherwise.
-    pub launcher: bool,
-    /// Whether early launches are checked before they are made; `HESPER_VALIDATE` unless said otherwise.
+    /// Whether a device thread launches submissions; by default on machines with four or more cores.
+    pub launch_thread: bool,
+    /// Whether dependent launches are validated; by default if `HESPER_VALIDATE` is set and not `0`.
     pub validate: bool,
 }
 
@@ -65,30 +64,30 @@ impl Default for CudaOptions {
             graph_from: 8,
             batch: 64,
             max_in_flight: 32,
-            look: Duration::from_micros(500),
+            spin: Duration::from_micros(500),
             cache: DiskCache::default_folder(),
-            launcher: Queue::pays(),
+            launch_thread: LaunchQueue::has_enough_cores(),
             validate: std::env::var_os("HESPER_VALIDATE").is_some_and(|value| value != "0"),
         }
     }
 }
 
-/// What a device has done so far.
+/// Counters of a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CudaCounters {
-    /// Kernels that NVRTC compiled.
+    /// Kernels compiled by NVRTC.
     pub compiled: u64,
-    /// Kernels that came from disk.
+    /// Kernels loaded from the disk cache.
     pub from_disk: u64,
-    /// Submissions taken.
+    /// Submissions launched.
     pub submitted: u64,
-    /// Kernels and copies that were launched one by one.
+    /// Kernels, copies and clears launched one by one.
     pub launched: u64,
-    /// Runs of commands that could not be launched as a graph, and were launched one by one.
+    /// Runs of commands whose graph launch failed, and that were launched one by one.
     pub graph_failures: u64,
-    /// Submissions whose end could not be marked by an event, and were waited for when they were launched.
+    /// Submissions whose completion event could not be recorded, and that were waited for at launch.
     pub unmarked: u64,
-    /// Graphs.
+    /// Counters of graphs.
     pub graphs: GraphCounters,
 }
 
@@ -101,12 +100,12 @@ pub struct CudaCounters {
 /// ```
 pub struct CudaDevice {
     shared: Arc<CudaShared>,
-    /// The threads that finish and launch, once they have started.
+    /// The completion thread and the launch thread, once started.
     threads: Mutex<Vec<JoinHandle<()>>>,
     started: OnceLock<()>,
 }
 
-/// What a device's users, its reaper and its native commands share; see
+/// The state shared by a device's users, threads and native commands; see
 /// [`Runtime::extension`](hesper_runtime::Runtime::extension).
 pub struct CudaShared {
     pub(crate) context: Arc<Context>,
@@ -116,38 +115,38 @@ pub struct CudaShared {
     pub(crate) staging: Staging,
     pub(crate) events: Arc<EventPool>,
     pub(crate) reports: Arc<ReportPool>,
-    pub(crate) lanes: Mutex<HashMap<u64, Arc<Lane>>>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) streams: Mutex<HashMap<u64, Arc<CudaStream>>>,
+    pub(crate) state: Mutex<CompletionState>,
     pub(crate) wake: Condvar,
-    pub(crate) queue: Queue,
+    pub(crate) queue: LaunchQueue,
     pub(crate) lost: OnceLock<String>,
-    /// Kernels that were given back while a submission was under way.
+    /// Kernels released while a submission was being launched.
     unloading: Mutex<Vec<Kernel>>,
     pub(crate) counters: Mutex<CudaCounters>,
-    pub(crate) blas: Loaded<Blas>,
-    pub(crate) dnn: Loaded<Dnn>,
+    pub(crate) blas: LazyLibrary<Blas>,
+    pub(crate) dnn: LazyLibrary<Dnn>,
     ids: AtomicU64,
 }
 
-/// Locks, also after a panic: sections of this crate leave their data whole.
+/// Locks a mutex, ignoring poison: critical sections keep their data consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A library with its handle for a device: made when it is first asked for. That it is not installed is remembered; any
-/// other failure is not, so the next call tries again.
-pub(crate) struct Loaded<T> {
+/// A library with its handle for a device, loaded on first use. A missing library is cached; any other failure is
+/// retried by the next call.
+pub(crate) struct LazyLibrary<T> {
     made: OnceLock<Result<T>>,
     making: Mutex<()>,
 }
 
-impl<T> Default for Loaded<T> {
+impl<T> Default for LazyLibrary<T> {
     fn default() -> Self {
-        Loaded { made: OnceLock::new(), making: Mutex::new(()) }
+        LazyLibrary { made: OnceLock::new(), making: Mutex::new(()) }
     }
 }
 
-impl<T> Loaded<T> {
+impl<T> LazyLibrary<T> {
     pub(crate) fn get(&self, make: impl FnOnce() -> Result<T>) -> Result<&T> {
         if let Some(made) = self.made.get() {
             return made.as_ref().map_err(Clone::clone);
@@ -167,7 +166,7 @@ impl<T> Loaded<T> {
         }
         match self.made.get() {
             Some(made) => made.as_ref().map_err(Clone::clone),
-            None => Err(CudaError::Ending),
+            None => Err(CudaError::ShuttingDown),
         }
     }
 
@@ -183,7 +182,7 @@ impl CudaDevice {
             let (files, bytes) = DiskCache::LIMITS;
             DiskCache::open(folder, files, bytes)
         });
-        // To make a context takes longer than to make the compiler ready.
+        // Creating a context takes longer than loading the compiler, which happens in parallel.
         if let Ok(capability) = context::capability(options.ordinal) {
             compiler::warm(capability, disk.as_ref().is_none_or(DiskCache::is_empty));
         }
@@ -191,28 +190,33 @@ impl CudaDevice {
         let properties = context.properties();
         let info = DeviceInfo {
             name: properties.name.clone(),
-            host_visible: false,
+            kind: "cuda",
+            unified_memory: false,
+            native_commands: false,
             total_memory: properties.total_memory,
             alignment: 256,
             max_buffer: properties.total_memory,
-            max_threads: properties.max_threads as usize,
+            multiprocessors: properties.multiprocessors.max(1),
+            max_threads_per_group: properties.max_threads as usize,
+            simd_width: properties.warp_size,
+            shared_memory: properties.max_shared as usize,
             batch: options.batch,
             max_in_flight: options.max_in_flight,
         };
         let shared = CudaShared {
             compiler: Compiler::new(properties, disk),
-            staging: Staging::new(context.clone(), options.look),
+            staging: Staging::new(context.clone(), options.spin),
             events: EventPool::new(context.clone()),
             reports: ReportPool::new(context.clone()),
-            lanes: Mutex::new(HashMap::new()),
-            state: Mutex::new(State::new()),
+            streams: Mutex::new(HashMap::new()),
+            state: Mutex::new(CompletionState::new()),
             wake: Condvar::new(),
-            queue: Queue::new(options.launcher),
+            queue: LaunchQueue::new(options.launch_thread),
             lost: OnceLock::new(),
             unloading: Mutex::new(Vec::new()),
             counters: Mutex::new(CudaCounters::default()),
-            blas: Loaded::default(),
-            dnn: Loaded::default(),
+            blas: LazyLibrary::default(),
+            dnn: LazyLibrary::default(),
             ids: AtomicU64::new(1),
             context,
             info,
@@ -221,12 +225,12 @@ impl CudaDevice {
         Ok(CudaDevice { shared: Arc::new(shared), threads: Mutex::default(), started: OnceLock::new() })
     }
 
-    /// What the device shares with its libraries.
+    /// The shared state.
     pub fn shared(&self) -> &Arc<CudaShared> {
         &self.shared
     }
 
-    /// Starts the threads that finish what nobody waits for and that launch, with the first submission.
+    /// Starts the device threads with the first submission.
     fn start_threads(&self) -> Result<(), DeviceError> {
         if self.started.get().is_some() {
             return Ok(());
@@ -238,13 +242,13 @@ impl CudaDevice {
         let start = |name: &str, life: fn(Arc<CudaShared>)| {
             let shared = self.shared.clone();
             let thread = std::thread::Builder::new().name(name.into()).spawn(move || life(shared));
-            thread.map_err(|error| DeviceError::Failed(format!("no thread to be had: {error}")))
+            thread.map_err(|error| DeviceError::Failed(format!("cannot start a device thread: {error}")))
         };
         if threads.is_empty() {
-            threads.push(start("hesper-cuda", CudaShared::reap)?);
+            threads.push(start("hesper-cuda", CudaShared::completion_loop)?);
         }
-        if self.shared.queue.in_use {
-            threads.push(start("hesper-launch", CudaShared::keep_launching)?);
+        if self.shared.queue.enabled {
+            threads.push(start("hesper-launch", CudaShared::launch_loop)?);
         }
         let _ = self.started.set(());
         Ok(())
@@ -253,8 +257,8 @@ impl CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        // A forked process has none of the threads, and locks as they were.
-        if ending::is_forked() {
+        // A forked process has none of the threads, and its locks may be held.
+        if shutdown::is_forked() {
             std::mem::forget(std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner)));
             return;
         }
@@ -262,11 +266,11 @@ impl Drop for CudaDevice {
         self.shared.wake.notify_all();
         self.shared.queue.stop();
         let threads = std::mem::take(&mut *lock(&self.threads));
-        // At the end of the process threads may stay at the gate.
-        if ending::is_closed() {
+        // During exit threads may block at the gate.
+        if shutdown::is_closed() {
             return;
         }
-        // The last work may be finished, and so the device dropped, by one of them.
+        // A device thread may finish the last work and so drop the device.
         let own = std::thread::current().id();
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
             let _ = thread.join();
@@ -276,7 +280,7 @@ impl Drop for CudaDevice {
 
 impl Drop for CudaShared {
     fn drop(&mut self) {
-        // The libraries' handles belong to the context, and go before it.
+        // The handles of the libraries belong to the context and are destroyed before it.
         let current = self.context.enter_to_release();
         let handles = (self.blas.take(), self.dnn.take());
         match current {
@@ -292,22 +296,22 @@ impl CudaShared {
         &self.context
     }
 
-    /// What the device is.
+    /// The device's properties.
     pub fn properties(&self) -> &Properties {
         self.context.properties()
     }
 
-    /// The compiler's version and target.
+    /// The version and target of the compiler.
     pub fn compiler(&self) -> Result<String> {
         self.compiler.describe()
     }
 
-    /// Free and total bytes of the device's memory, of all its users.
+    /// Free and total bytes of device memory, over all processes.
     pub fn memory_info(&self) -> Result<(usize, usize)> {
         self.context.enter()?.memory_info()
     }
 
-    /// What the device has done so far.
+    /// Counters so far.
     pub fn counters(&self) -> CudaCounters {
         let (compiled, from_disk) = self.compiler.counts();
         CudaCounters { compiled, from_disk, ..*lock(&self.counters) }
@@ -319,7 +323,7 @@ impl CudaShared {
     }
 
     pub(crate) fn check_lost(&self) -> Result<(), DeviceError> {
-        if ending::is_forked() {
+        if shutdown::is_forked() {
             return Err(CudaError::Forked.into());
         }
         match self.lost.get() {
@@ -328,12 +332,12 @@ impl CudaShared {
         }
     }
 
-    /// The runtime's error for the driver's; one that ends the context loses the device.
-    pub(crate) fn refuse(&self, error: CudaError) -> DeviceError {
+    /// Converts a driver error; a sticky one marks the device as lost.
+    pub(crate) fn device_error(&self, error: CudaError) -> DeviceError {
         if error.is_sticky() { self.lose(&error) } else { error.into() }
     }
 
-    /// Writes a kernel of the kernel language as CUDA C++ and loads it.
+    /// Emits a kernel of the kernel language as CUDA C++ and loads it.
     fn load_kernel(
         &self,
         source: &PipelineSource,
@@ -341,7 +345,7 @@ impl CudaShared {
     ) -> Result<(Kernel, usize), DeviceError> {
         let says = |what: &str| source.specialisation.as_str().lines().any(|line| line == what);
         let (flat, checks) = (!says("upright"), says("bounds"));
-        let max_threads = most_threads(source)?;
+        let max_threads = max_threads_of(source)?;
         let fast_half = says("fast");
         let options = Options { max_threads, fast_half, flat, bounds: checks, ..Options::default() };
         let mask = source.specialisation.as_str().lines().find_map(|line| line.strip_prefix("proven "));
@@ -352,7 +356,7 @@ impl CudaShared {
         wanted.flat = flat;
         wanted.minimal = true;
         let loaded = self.load(&source.label, &written.text, &wanted);
-        let (mut loaded, bytes) = loaded.map_err(|error| self.refuse(error))?;
+        let (mut loaded, bytes) = loaded.map_err(|error| self.device_error(error))?;
         loaded.checks = checks.then(|| kernel.clone());
         Ok((loaded, bytes))
     }
@@ -363,7 +367,7 @@ impl CudaShared {
         let current = self.context.enter()?;
         let loaded = Kernel::load(&self.context, &current, id, &compiled, wanted);
         match loaded {
-            // A file that the driver does not take is replaced, whatever is wrong with it.
+            // The driver rejects the cached file: compile again and replace it.
             Err(error) if from_disk && !error.is_sticky() => {
                 let compiled = self.compiler.compile_afresh(label, text, wanted)?;
                 let kernel = Kernel::load(&self.context, &current, id, &compiled, wanted)?;
@@ -373,50 +377,50 @@ impl CudaShared {
         }
     }
 
-    /// Unloads a kernel, once no graph names it. While a submission is under way that waits.
+    /// Unloads a kernel once no graph uses it, and not while a submission is being launched.
     fn unload(&self, kernel: Kernel) {
         lock(&self.unloading).push(kernel);
         self.unload_released();
     }
 
-    /// Unloads what was given back.
+    /// Unloads released kernels.
     pub(crate) fn unload_released(&self) {
         let mut kernels = std::mem::take(&mut *lock(&self.unloading));
         if kernels.is_empty() {
             return;
         }
-        let lanes: Vec<Arc<Lane>> = lock(&self.lanes).values().cloned().collect();
+        let streams: Vec<Arc<CudaStream>> = lock(&self.streams).values().cloned().collect();
         let mut garbage = Vec::new();
         let mut busy = false;
-        for lane in lanes {
-            match lane.try_forget(&kernels) {
+        for stream in streams {
+            match stream.try_forget(&kernels) {
                 Some(graphs) => garbage.extend(graphs),
                 None => busy = true,
             }
         }
         drop(garbage);
         if busy {
-            // Whoever is submitting there comes by here when he is done.
+            // The launching thread calls this again when it is done.
             lock(&self.unloading).append(&mut kernels);
         }
     }
 }
 
-/// The most threads of a group that a kernel of the kernel language is launched with: `threads N` in its
-/// specialisation, else as many as a group can have.
-fn most_threads(source: &PipelineSource) -> Result<u32, DeviceError> {
+/// The largest threadgroup of a kernel of the kernel language: `threads N` in its specialisation, else the limit of a
+/// group.
+fn max_threads_of(source: &PipelineSource) -> Result<u32, DeviceError> {
     let said = source.specialisation.as_str().lines().find_map(|line| line.strip_prefix("threads "));
     match said.map(|number| number.trim().parse::<u32>()) {
         None => Ok(1024),
         Some(Ok(threads @ 1..=1024)) => Ok(threads),
-        Some(_) => Err(DeviceError::Compile("`threads` is a number from 1 to 1024".into())),
+        Some(_) => Err(DeviceError::Compile("`threads` takes a number from 1 to 1024".into())),
     }
 }
 
-// SAFETY: submissions of a stream go to one CUDA stream in order, each behind the events of those that
-// it waits for; graphs honour the `after` edges. A work is kept until its event has completed and is
-// finished by `CudaShared::finish_landed`, one at a time, in an order made by `Flights::collect`.
-// Memory comes from `cuMemAlloc`: exclusive, and aligned to 256 bytes and more.
+// SAFETY: submissions of a stream go to one CUDA stream in order, each behind the events of its waits; graphs honour
+// the `after` edges. A work is kept until its event has completed, and `CudaShared::finish_completed` finishes works
+// one at a time in the order of `InFlight::collect`. Memory comes from `cuMemAlloc`: exclusive, and aligned to at
+// least 256 bytes.
 unsafe impl Device for CudaDevice {
     fn info(&self) -> &DeviceInfo {
         &self.shared.info
@@ -425,11 +429,13 @@ unsafe impl Device for CudaDevice {
     fn allocate(&self, len: usize) -> Result<RawMemory, DeviceError> {
         let shared = &self.shared;
         shared.check_lost()?;
-        // Kernels that handle several elements at a time may reach past the last one, up to the next
-        // multiple of `REACH` bytes.
-        let address =
-            shared.context.enter().and_then(|current| current.allocate(len.next_multiple_of(REACH)));
-        let address = address.map_err(|error| shared.refuse(error))?;
+        // Vectorized kernels may access memory past the last element, up to the next multiple of
+        // `ALLOCATION_GRANULARITY` bytes.
+        let address = shared
+            .context
+            .enter()
+            .and_then(|current| current.allocate(len.next_multiple_of(ALLOCATION_GRANULARITY)));
+        let address = address.map_err(|error| shared.device_error(error))?;
         Ok(RawMemory { id: address, host: None, len })
     }
 
@@ -438,49 +444,49 @@ unsafe impl Device for CudaDevice {
         if shared.check_lost().is_err() {
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         let freed = shared.context.enter_to_release().and_then(|current| unsafe { current.free(memory.id) });
         if let Err(error) = freed {
-            shared.refuse(error);
+            shared.device_error(error);
         }
     }
 
     unsafe fn read(&self, memory: &RawMemory, offset: usize, out: &mut [u8]) -> Result<(), DeviceError> {
         self.shared.check_lost()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         let read = unsafe { self.shared.staging.read(memory.id + offset as u64, out) };
-        read.map_err(|error| self.shared.refuse(error))
+        read.map_err(|error| self.shared.device_error(error))
     }
 
     unsafe fn write(&self, memory: &RawMemory, offset: usize, data: &[u8]) -> Result<(), DeviceError> {
         self.shared.check_lost()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         let written = unsafe { self.shared.staging.write(memory.id + offset as u64, data) };
-        written.map_err(|error| self.shared.refuse(error))
+        written.map_err(|error| self.shared.device_error(error))
     }
 
     fn create_stream(&self) -> Result<RawStream, DeviceError> {
         let shared = &self.shared;
         shared.check_lost()?;
         let made = shared.context.enter().and_then(|current| current.create_stream());
-        let raw = made.map_err(|error| shared.refuse(error))?;
+        let raw = made.map_err(|error| shared.device_error(error))?;
         let id = shared.ids.fetch_add(1, Ordering::Relaxed);
-        lock(&shared.lanes).insert(id, Arc::new(Lane::new(raw)));
-        lock(&shared.state).flights.add_stream(id);
+        lock(&shared.streams).insert(id, Arc::new(CudaStream::new(raw)));
+        lock(&shared.state).in_flight.add_stream(id);
         Ok(RawStream(id))
     }
 
     unsafe fn destroy_stream(&self, stream: RawStream) {
         let shared = &self.shared;
-        if ending::is_forked() {
+        if shutdown::is_forked() {
             return;
         }
-        lock(&shared.state).flights.remove_stream(stream.0);
-        let lane = lock(&shared.lanes).remove(&stream.0);
-        let Some(lane) = lane else { return };
+        lock(&shared.state).in_flight.remove_stream(stream.0);
+        let stream = lock(&shared.streams).remove(&stream.0);
+        let Some(stream) = stream else { return };
         if let Ok(current) = shared.context.enter_to_release() {
-            // SAFETY: the caller's promise. A lost context's streams go with it.
-            let _ = unsafe { current.destroy_stream(lane.raw()) };
+            // SAFETY: upheld by the caller. A lost context destroys its streams itself.
+            let _ = unsafe { current.destroy_stream(stream.raw()) };
         }
     }
 
@@ -497,12 +503,12 @@ unsafe impl Device for CudaDevice {
             None => {
                 let language = source.language;
                 let what = format!(
-                    "this device compiles `cuda` and kernels of the kernel language, not `{language}`"
+                    "a CUDA device compiles `cuda` and kernels of the kernel language, not `{language}`"
                 );
                 return Err(DeviceError::Compile(what));
             }
         };
-        let (kernel, bytes) = loaded.map_err(|error| shared.refuse(error))?;
+        let (kernel, bytes) = loaded.map_err(|error| shared.device_error(error))?;
         let raw = RawPipeline(Box::into_raw(Box::new(kernel)) as u64);
         Ok(CompiledPipeline { raw, bytes })
     }
@@ -510,7 +516,7 @@ unsafe impl Device for CudaDevice {
     unsafe fn release(&self, pipeline: RawPipeline) {
         // SAFETY: `compile` made the address from a box, and it is not used again.
         let kernel = unsafe { Box::from_raw(pipeline.0 as *mut Kernel) };
-        if ending::is_forked() {
+        if shutdown::is_forked() {
             return;
         }
         self.shared.unload(*kernel);
@@ -520,11 +526,11 @@ unsafe impl Device for CudaDevice {
         if let Err(error) = self.shared.check_lost().and_then(|()| self.start_threads()) {
             return Err((work, error));
         }
-        let outcome = if self.shared.queue.in_use {
-            // SAFETY: the caller's promise.
-            unsafe { self.shared.enlist(stream, work) }
+        let outcome = if self.shared.queue.enabled {
+            // SAFETY: upheld by the caller.
+            unsafe { self.shared.enqueue_submission(stream, work) }
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: upheld by the caller.
             unsafe { self.shared.submit(stream, work) }
         };
         self.shared.unload_released();
@@ -532,15 +538,15 @@ unsafe impl Device for CudaDevice {
     }
 
     fn wait(&self, stream: RawStream, index: u64) -> Progress {
-        if ending::is_forked() {
-            return self.shared.lose_by_fork();
+        if shutdown::is_forked() {
+            return self.shared.lose_to_fork();
         }
         self.shared.launch_until(stream, index);
         self.shared.wait(stream.0, index)
     }
 
     fn poll(&self) {
-        if ending::is_forked() {
+        if shutdown::is_forked() {
             return;
         }
         let _ = self.shared.poll();

@@ -1,4 +1,4 @@
-//! This crate's errors, and which of the driver's are the end of a context.
+//! Errors, and the driver errors that are sticky.
 
 use std::ffi::CStr;
 
@@ -9,52 +9,52 @@ use crate::sys::{CUDA_ERROR_OUT_OF_MEMORY, CUresult, Driver};
 /// The result of this crate's fallible calls.
 pub type Result<T, E = CudaError> = std::result::Result<T, E>;
 
-/// Why a call failed.
+/// The error of a call.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CudaError {
     /// A library is not installed.
-    #[error("{what} was not found (tried {tried})")]
+    #[error("cannot find {what} (tried {tried})")]
     MissingLibrary {
-        /// Which one.
+        /// The library.
         what: &'static str,
-        /// Where it was looked for.
+        /// The candidates that were tried.
         tried: String,
     },
     /// A library is too old.
-    #[error("{library} has no function {symbol}; CUDA 12.4 or later is needed")]
+    #[error("cannot use {library}: it has no function {symbol}; install CUDA 12.4 or later")]
     MissingSymbol {
         /// The file.
         library: String,
-        /// The function that it lacks.
+        /// The missing function.
         symbol: &'static str,
     },
-    /// The driver is there, a device is not.
-    #[error("the CUDA driver finds no device")]
+    /// There is a driver but no device.
+    #[error("cannot open a CUDA device: the driver finds none")]
     NoDevice,
-    /// There is no device of this number.
-    #[error("there is no CUDA device {ordinal}: the driver finds {count}")]
+    /// The ordinal is out of range.
+    #[error("cannot open CUDA device {ordinal}: the driver finds {count}")]
     NoSuchDevice {
-        /// The number asked for.
+        /// The requested ordinal.
         ordinal: usize,
-        /// How many there are.
+        /// The number of devices.
         count: usize,
     },
-    /// The process is about to end.
-    #[error("the process ends, and takes the device along")]
-    Ending,
+    /// The process is exiting.
+    #[error("cannot use the CUDA device: the process is exiting")]
+    ShuttingDown,
     /// The device was opened before the process was forked.
     #[error(
-        "the CUDA device was opened before this process was forked, and CUDA does not work in a forked process: \
-         open it after the fork, or start processes without fork"
+        "cannot use the CUDA device: it was opened before this process was forked, and CUDA does not work in a forked \
+         process; open it after the fork, or start processes without fork"
     )]
     Forked,
-    /// A thread of the device panicked.
+    /// A device thread panicked.
     #[error("{what} panicked: {message}")]
     Panicked {
-        /// What it was doing.
+        /// The thread or activity.
         what: &'static str,
-        /// The panic's words.
+        /// The message of the panic.
         message: String,
     },
     /// A call of the driver failed.
@@ -62,19 +62,19 @@ pub enum CudaError {
     Driver {
         /// The driver's function.
         call: &'static str,
-        /// The error's number.
+        /// The error code.
         code: CUresult,
-        /// The error's name.
+        /// The error code's name.
         name: String,
-        /// The driver's words.
+        /// The driver's message.
         message: String,
     },
-    /// A call of the compiler failed, other than by the text's fault.
+    /// A call of the compiler failed for another reason than the text.
     #[error("{call}: {message}")]
     Compiler {
         /// The compiler's function.
         call: &'static str,
-        /// Its words.
+        /// The message.
         message: String,
     },
     /// A call of another library failed.
@@ -84,16 +84,16 @@ pub enum CudaError {
         library: &'static str,
         /// Its function.
         call: &'static str,
-        /// The library's number for what went wrong.
+        /// The library's error code.
         code: i32,
     },
-    /// The kernel's text or its specialisation is at fault.
+    /// The kernel's text or specialisation is invalid.
     #[error("{0}")]
     Kernel(String),
 }
 
 impl CudaError {
-    /// The driver's error of this number, in its words.
+    /// The driver's error with its name and message.
     pub fn from_driver(driver: &Driver, call: &'static str, code: CUresult) -> Self {
         let words = |get: unsafe extern "C" fn(CUresult, *mut *const std::ffi::c_char) -> CUresult| {
             let mut text = std::ptr::null();
@@ -112,14 +112,14 @@ impl CudaError {
         }
     }
 
-    /// Whether the context is lost with this error: each later call of it gives the same.
+    /// Whether the error is sticky: every later call on the context returns it.
     pub fn is_sticky(&self) -> bool {
         matches!(self, CudaError::Driver { code, .. } if is_sticky(*code))
     }
 }
 
-/// Whether an error number means that the context cannot be used any more: illegal addresses,
-/// instructions and traps of kernels, uncorrectable memory, a driver that shuts down.
+/// Whether an error code is sticky: illegal addresses, instructions and traps of kernels, uncorrectable memory
+/// errors, a driver that shuts down.
 pub fn is_sticky(code: CUresult) -> bool {
     matches!(code, 4 | 46 | 201 | 214 | 220 | 226 | 227 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999)
 }
@@ -136,12 +136,6 @@ impl From<CudaError> for DeviceError {
             _ => DeviceError::Failed(error.to_string()),
         }
     }
-}
-
-/// The words of a panic.
-pub(crate) fn panic_words(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_string()
 }
 
 #[cfg(test)]

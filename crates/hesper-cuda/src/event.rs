@@ -1,4 +1,4 @@
-//! Events that mark the completion of submissions, used again and again.
+//! A pool of events that mark the completion of submissions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,15 +8,15 @@ use crate::context::{Context, Current};
 use crate::error::Result;
 use crate::sys::{self, CUevent};
 
-/// Events that nobody uses.
+/// A pool of unused events.
 pub(crate) struct EventPool {
     context: Arc<Context>,
     free: Mutex<Vec<CUevent>>,
 }
 
-/// An event; it returns to its pool when its last user lets go.
+/// An event; dropping it returns it to its pool.
 pub(crate) struct Event {
-    /// `None` marks what is over already.
+    /// `None` for an event that has completed.
     raw: Option<CUevent>,
     pool: Arc<EventPool>,
 }
@@ -26,7 +26,7 @@ impl EventPool {
         Arc::new(EventPool { context, free: Mutex::new(Vec::new()) })
     }
 
-    /// An event that has not been recorded since it was last used.
+    /// Takes an event that is not recorded.
     pub(crate) fn take(self: &Arc<Self>, current: &Current<'_>) -> Result<Arc<Event>> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let raw = match free {
@@ -36,8 +36,8 @@ impl EventPool {
         Ok(Arc::new(Event { raw: Some(raw), pool: self.clone() }))
     }
 
-    /// The mark of what is over already.
-    pub(crate) fn over(self: &Arc<Self>) -> Arc<Event> {
+    /// An event that has completed.
+    pub(crate) fn completed(self: &Arc<Self>) -> Arc<Event> {
         Arc::new(Event { raw: None, pool: self.clone() })
     }
 }
@@ -47,7 +47,7 @@ impl Drop for EventPool {
         let free = std::mem::take(self.free.get_mut().unwrap_or_else(PoisonError::into_inner));
         if let Ok(current) = self.context.enter_to_release() {
             for event in free {
-                // SAFETY: the event is the pool's own and nobody uses it.
+                // SAFETY: the pool owns the event, and nothing uses it.
                 let _ = unsafe { current.destroy_event(event) };
             }
         }
@@ -60,62 +60,62 @@ impl Event {
         self.raw
     }
 
-    /// Waits: first by looking, for a short work's sake, then asleep.
-    pub(crate) fn wait(&self, current: &Current<'_>, look: Duration) -> Result<()> {
-        self.raw.map_or(Ok(()), |raw| wait(current, raw, look))
+    /// Waits: spins for a short time, then sleeps.
+    pub(crate) fn wait(&self, current: &Current<'_>, spin: Duration) -> Result<()> {
+        self.raw.map_or(Ok(()), |raw| wait(current, raw, spin))
     }
 
     /// Whether it has completed.
     pub(crate) fn done(&self, current: &Current<'_>) -> Result<bool> {
-        // SAFETY: the event is alive as long as `self` is.
+        // SAFETY: the event lives as long as `self`.
         self.raw.map_or(Ok(true), |raw| unsafe { current.query(raw) })
     }
 }
 
-/// How long a thread that looks for an event's end lets the driver alone.
-const BETWEEN_LOOKS: Duration = Duration::from_nanos(700);
+/// The pause between two queries of a spinning thread.
+const QUERY_INTERVAL: Duration = Duration::from_nanos(700);
 
-/// A thread that looks instead of sleeping. There are few at a time: those who launch need cores, too.
-struct Looker;
+/// The right to spin instead of sleep. Few threads have it at a time, since launching threads need cores.
+struct SpinPermit;
 
-/// How many there are.
-static LOOKERS: AtomicUsize = AtomicUsize::new(0);
+/// The number of spinning threads.
+static SPINNING: AtomicUsize = AtomicUsize::new(0);
 
-impl Looker {
-    /// `None` if there are enough of them.
+impl SpinPermit {
+    /// `None` if enough threads spin.
     fn new() -> Option<Self> {
-        static MOST: OnceLock<usize> = OnceLock::new();
+        static LIMIT: OnceLock<usize> = OnceLock::new();
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let most = *MOST.get_or_init(|| (cores() / 4).max(1));
-        // Counted, and not counted any more if it was one too many.
-        let looker = Looker;
-        (LOOKERS.fetch_add(1, Ordering::Relaxed) < most).then_some(looker)
+        let limit = *LIMIT.get_or_init(|| (cores() / 4).max(1));
+        // Dropping a surplus permit takes it out of the count.
+        let permit = SpinPermit;
+        (SPINNING.fetch_add(1, Ordering::Relaxed) < limit).then_some(permit)
     }
 }
 
-impl Drop for Looker {
+impl Drop for SpinPermit {
     fn drop(&mut self) {
-        LOOKERS.fetch_sub(1, Ordering::Relaxed);
+        SPINNING.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Waits for an event that is alive: first by looking for at most `look`, unless others do, then asleep.
-pub(crate) fn wait(current: &Current<'_>, event: CUevent, look: Duration) -> Result<()> {
-    let looker = Looker::new();
+/// Waits for a live event: spins for at most `spin`, if a permit is free, then sleeps.
+pub(crate) fn wait(current: &Current<'_>, event: CUevent, spin: Duration) -> Result<()> {
+    let permit = SpinPermit::new();
     let begun = Instant::now();
     let mut next = Duration::ZERO;
-    while looker.is_some() && next < look {
-        // SAFETY: the caller's event is alive.
+    while permit.is_some() && next < spin {
+        // SAFETY: by the contract of this function the event is alive.
         if unsafe { current.query(event) }? {
             return Ok(());
         }
-        // The driver answers one thread at a time: a moment is left for those who launch.
-        next = begun.elapsed() + BETWEEN_LOOKS;
+        // The driver serves one thread at a time: leave time for launching threads.
+        next = begun.elapsed() + QUERY_INTERVAL;
         while begun.elapsed() < next {
             std::hint::spin_loop();
         }
     }
-    drop(looker);
+    drop(permit);
     // SAFETY: as above.
     unsafe { current.synchronize(event) }
 }
@@ -131,11 +131,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_look_at_a_time_and_a_place_that_was_left_is_free() {
-        let lookers: Vec<Looker> = std::iter::from_fn(Looker::new).collect();
-        assert!(!lookers.is_empty() && Looker::new().is_none());
-        drop(lookers);
-        assert!(Looker::new().is_some());
-        assert_eq!(LOOKERS.load(Ordering::Relaxed), 0);
+    fn permits_are_limited_and_returned() {
+        let permits: Vec<SpinPermit> = std::iter::from_fn(SpinPermit::new).collect();
+        assert!(!permits.is_empty() && SpinPermit::new().is_none());
+        drop(permits);
+        assert!(SpinPermit::new().is_some());
+        assert_eq!(SPINNING.load(Ordering::Relaxed), 0);
     }
 }

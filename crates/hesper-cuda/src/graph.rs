@@ -1,16 +1,16 @@
-//! Executable graphs of commands, kept by shape.
+//! Executable graphs, cached by shape.
 //!
-//! A submission of many small kernels is launched as one graph: the driver's work per kernel is paid
-//! when the graph is made, and the device runs what is independent side by side. A graph is made when a
-//! shape is seen for the second time; later submissions of that shape only change the nodes that differ.
+//! A submission of many small kernels is launched as one graph: the driver's work per kernel is paid when the graph
+//! is built, and the device runs independent nodes concurrently. A graph is built when a shape occurs for the second
+//! time; later submissions of that shape only update the nodes that differ.
 //!
-//! A kernel that waits by itself for what it depends on begins while the kernel before it still runs: its blocks take the
-//! places that become free, and what no command of the run writes (weights) is on its way when it is wanted.
+//! A dependent kernel starts while the previous kernel still runs (see [`crate::dependent_launch`]): its blocks take
+//! free multiprocessors, and it prefetches what no command of the run writes, such as weights.
 //!
-//! What a node was made with and no change reaches is part of the shape: whether it begins early, the size of the
-//! clusters of its blocks, how many bytes it clears.
+//! Properties of a node that an update cannot change are part of the shape: dependent launch, the cluster size, the
+//! number of cleared bytes.
 //!
-//! Each stream has its own graphs: launches of one executable graph wait for each other.
+//! Each stream has its own graphs, since launches of one executable graph are serialised.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
@@ -25,12 +25,12 @@ use crate::sys::{
 };
 use crate::topology::Topology;
 
-/// How many executable graphs a stream keeps.
-const KEPT: usize = 32;
-/// How many shapes that were seen once a stream remembers.
-const REMEMBERED: usize = 256;
+/// The most executable graphs of a stream.
+const MAX_GRAPHS: usize = 32;
+/// The most shapes that a stream remembers after one occurrence.
+const MAX_SEEN_SHAPES: usize = 256;
 
-/// What a node does, ready for the driver.
+/// A node, ready for the driver.
 #[derive(Clone)]
 pub(crate) enum Node<'a> {
     /// A kernel and its launch.
@@ -41,9 +41,9 @@ pub(crate) enum Node<'a> {
     Clear(CUdeviceptr, usize),
 }
 
-/// What a node of an executable graph was last set to.
+/// The last parameters of a node of an executable graph.
 #[derive(PartialEq)]
-enum Set {
+enum NodeParams {
     Kernel { kernel: u64, extent: Extent, bytes: Vec<u8> },
     Copy(CUdeviceptr, CUdeviceptr, usize),
     Clear(CUdeviceptr, usize),
@@ -60,7 +60,7 @@ impl Drop for Graph {
     fn drop(&mut self) {
         if let Ok(current) = self.context.enter_to_release() {
             let driver = current.context().driver();
-            // SAFETY: both are ours, and nothing in flight uses them: it would hold the graph.
+            // SAFETY: both are owned, and work in flight that uses them would hold the graph.
             unsafe {
                 if self.exec != CUgraphExec::NULL {
                     (driver.graph_exec_destroy)(self.exec);
@@ -71,39 +71,39 @@ impl Drop for Graph {
     }
 }
 
-struct Entry {
+struct CachedGraph {
     graph: Arc<Graph>,
     nodes: Vec<CUgraphNode>,
-    set: Vec<Set>,
+    set: Vec<NodeParams>,
     used: u64,
 }
 
-/// What launching as graphs has done.
+/// Counters of graph launches.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GraphCounters {
-    /// Graphs made.
+    /// Graphs built.
     pub made: u64,
     /// Graphs launched.
     pub launched: u64,
-    /// Nodes whose contents were changed.
+    /// Nodes updated.
     pub changed: u64,
-    /// Nodes that could stay as they were.
+    /// Nodes that needed no update.
     pub unchanged: u64,
-    /// Graphs given up for others.
+    /// Graphs evicted.
     pub evicted: u64,
 }
 
 /// The graphs of one stream.
 #[derive(Default)]
 pub(crate) struct Graphs {
-    entries: HashMap<Vec<u32>, Entry>,
+    entries: HashMap<Vec<u32>, CachedGraph>,
     seen: VecDeque<Vec<u32>>,
     clock: u64,
 }
 
 impl Graphs {
-    /// Launches a run of commands as a graph. `Ok(None)` says that the shape is not worth one yet, and
-    /// nothing was enqueued; so does an error.
+    /// Launches a run of commands as a graph. `Ok(None)` means that the shape occurred for the first time. In that
+    /// case, and on an error, nothing is enqueued.
     pub(crate) fn launch(
         &mut self,
         context: &Arc<Context>,
@@ -119,13 +119,13 @@ impl Graphs {
             if let Some(seen) = self.seen.iter().position(|key| *key == topology.key) {
                 self.seen.remove(seen);
             } else {
-                if self.seen.len() >= REMEMBERED {
+                if self.seen.len() >= MAX_SEEN_SHAPES {
                     self.seen.pop_front();
                 }
                 self.seen.push_back(topology.key.clone());
                 return Ok(None);
             }
-            if self.entries.len() >= KEPT {
+            if self.entries.len() >= MAX_GRAPHS {
                 let oldest =
                     self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
                 if let Some(key) = oldest {
@@ -133,7 +133,7 @@ impl Graphs {
                     counters.evicted += 1;
                 }
             }
-            let entry = Entry::make(context, current, topology, nodes, bytes)?;
+            let entry = CachedGraph::make(context, current, topology, nodes, bytes)?;
             counters.made += 1;
             self.entries.insert(topology.key.clone(), entry);
         }
@@ -141,7 +141,7 @@ impl Graphs {
         entry.used = self.clock;
         let outcome = entry.update(current, nodes, bytes, counters).and_then(|()| {
             let driver = current.context().driver();
-            // SAFETY: graph and stream are this context's and alive.
+            // SAFETY: graph and stream belong to this context and are alive.
             driver.check("cuGraphLaunch", unsafe { (driver.graph_launch)(entry.graph.exec, on) })
         });
         match outcome {
@@ -150,44 +150,47 @@ impl Graphs {
                 Ok(Some(entry.graph.clone()))
             }
             Err(error) => {
-                // Half updated: it is not to be trusted.
+                // The update may be partial: drop the graph.
                 self.entries.remove(&topology.key);
                 Err(error)
             }
         }
     }
 
-    /// Gives up the graphs that name a kernel, which is about to be unloaded.
+    /// Removes the graphs that use a kernel, which is about to be unloaded.
     pub(crate) fn forget(&mut self, kernel: u64) -> Vec<Arc<Graph>> {
-        let named = |entry: &Entry| {
-            entry.set.iter().any(|set| matches!(set, Set::Kernel { kernel: other, .. } if *other == kernel))
+        let named = |entry: &CachedGraph| {
+            entry
+                .set
+                .iter()
+                .any(|set| matches!(set, NodeParams::Kernel { kernel: other, .. } if *other == kernel))
         };
         self.entries.extract_if(|_, entry| named(entry)).map(|(_, entry)| entry.graph).collect()
     }
 }
 
 impl Node<'_> {
-    fn set(&self, bytes: &[u8]) -> Set {
+    fn set(&self, bytes: &[u8]) -> NodeParams {
         match self {
-            Node::Kernel(_, launch) => Set::Kernel {
+            Node::Kernel(_, launch) => NodeParams::Kernel {
                 kernel: launch.kernel,
                 extent: launch.extent,
                 bytes: bytes[launch.bytes.clone()].to_vec(),
             },
-            Node::Copy(to, from, len) => Set::Copy(*to, *from, *len),
-            Node::Clear(to, len) => Set::Clear(*to, *len),
+            Node::Copy(to, from, len) => NodeParams::Copy(*to, *from, *len),
+            Node::Clear(to, len) => NodeParams::Clear(*to, *len),
         }
     }
 
-    fn is(&self, set: &Set, all: &[u8]) -> bool {
+    fn is(&self, set: &NodeParams, all: &[u8]) -> bool {
         match (self, set) {
-            (Node::Kernel(_, launch), Set::Kernel { kernel, extent, bytes }) => {
+            (Node::Kernel(_, launch), NodeParams::Kernel { kernel, extent, bytes }) => {
                 launch.kernel == *kernel && launch.extent == *extent && all[launch.bytes.clone()] == bytes[..]
             }
-            (Node::Copy(to, from, len), Set::Copy(old_to, old_from, old_len)) => {
+            (Node::Copy(to, from, len), NodeParams::Copy(old_to, old_from, old_len)) => {
                 (to, from, len) == (old_to, old_from, old_len)
             }
-            (Node::Clear(to, len), Set::Clear(old_to, old_len)) => (to, len) == (old_to, old_len),
+            (Node::Clear(to, len), NodeParams::Clear(old_to, old_len)) => (to, len) == (old_to, old_len),
             _ => false,
         }
     }
@@ -246,7 +249,7 @@ fn clear_params(to: CUdeviceptr, len: usize) -> MemsetNodeParams {
     MemsetNodeParams { dst: to, pitch: 0, value: 0, element_size: 1, width: len, height: 1 }
 }
 
-impl Entry {
+impl CachedGraph {
     fn make(
         context: &Arc<Context>,
         current: &Current<'_>,
@@ -278,7 +281,7 @@ impl Entry {
                     if early {
                         let edges = vec![GraphEdge::PROGRAMMATIC; before.len()];
                         let to = vec![handle; before.len()];
-                        // SAFETY: as above; all three lists are as long as told.
+                        // SAFETY: as above; all three lists have this length.
                         let code = unsafe {
                             (driver.graph_add_dependencies)(
                                 raw,
@@ -322,10 +325,10 @@ impl Entry {
         let code = unsafe { (driver.graph_instantiate)(&mut graph.exec, raw, 0) };
         driver.check("cuGraphInstantiate", code)?;
         let set = nodes.iter().map(|node| node.set(bytes)).collect();
-        Ok(Entry { graph: Arc::new(graph), nodes: made, set, used: 0 })
+        Ok(CachedGraph { graph: Arc::new(graph), nodes: made, set, used: 0 })
     }
 
-    /// Sets every node that differs. Launches that are in flight keep what they were launched with.
+    /// Updates every node that differs. Launches in flight keep their parameters.
     fn update(
         &mut self,
         current: &Current<'_>,

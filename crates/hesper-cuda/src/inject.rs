@@ -1,8 +1,8 @@
-//! Failures on demand: the n-th call of a kind is refused with a number of our choice.
+//! Fault injection: the n-th call of a kind fails with a given code.
 //!
-//! For this crate's tests and for the check programs, which [install] it before they open a device. The driver's table of
-//! functions is then replaced by one whose functions count and may refuse. Without `install` the table is the library's
-//! own, and nothing here is ever called.
+//! For the tests of this crate and the check programs, which [install] it before they open a device. The driver table
+//! is then replaced by one whose functions count calls and may fail. Without `install` the library's own table is
+//! used.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -67,24 +67,24 @@ impl Call {
     ];
 }
 
-/// What happens to the calls of a kind.
-struct Plan {
+/// The injected failure of one kind of call.
+struct Injection {
     /// Calls so far.
     calls: AtomicU64,
-    /// The call that is refused; 0 for none.
+    /// The call that fails; 0 for none.
     at: AtomicU64,
-    /// Whether all later ones are, too.
-    lasting: AtomicBool,
+    /// Whether all later calls fail, too.
+    persistent: AtomicBool,
     code: AtomicU32,
-    /// Refused so far.
+    /// Failed calls so far.
     refused: AtomicU64,
 }
 
-static PLANS: [Plan; Call::ALL.len()] = [const {
-    Plan {
+static INJECTIONS: [Injection; Call::ALL.len()] = [const {
+    Injection {
         calls: AtomicU64::new(0),
         at: AtomicU64::new(0),
-        lasting: AtomicBool::new(false),
+        persistent: AtomicBool::new(false),
         code: AtomicU32::new(0),
         refused: AtomicU64::new(0),
     }
@@ -96,51 +96,51 @@ static HOOKED: OnceLock<Driver> = OnceLock::new();
 static REAL_PRODUCTS: OnceLock<&'static CublasLt> = OnceLock::new();
 static HOOKED_PRODUCTS: OnceLock<CublasLt> = OnceLock::new();
 
-/// Has devices that are opened from now on call by way of this module.
+/// Makes devices that are opened from now on use this module.
 pub fn install() {
     INSTALLED.store(true, Ordering::SeqCst);
 }
 
-/// Refuses the `nth` call of a kind from now on, counted from one, with the driver's error `code`; `lasting` refuses all
-/// after it, too, until [`stop`].
-pub fn fail(call: Call, nth: u64, code: CUresult, lasting: bool) {
-    let plan = &PLANS[call as usize];
-    plan.code.store(code, Ordering::SeqCst);
-    plan.lasting.store(lasting, Ordering::SeqCst);
-    plan.at.store(plan.calls.load(Ordering::SeqCst) + nth, Ordering::SeqCst);
+/// Fails the `nth` call of a kind from now on, counted from one, with the driver error `code`; `persistent` also
+/// fails all later ones, until [`stop`].
+pub fn fail(call: Call, nth: u64, code: CUresult, persistent: bool) {
+    let injection = &INJECTIONS[call as usize];
+    injection.code.store(code, Ordering::SeqCst);
+    injection.persistent.store(persistent, Ordering::SeqCst);
+    injection.at.store(injection.calls.load(Ordering::SeqCst) + nth, Ordering::SeqCst);
 }
 
-/// Refuses nothing any more.
+/// Stops all injected failures.
 pub fn stop() {
-    for plan in &PLANS {
-        plan.at.store(0, Ordering::SeqCst);
+    for injection in &INJECTIONS {
+        injection.at.store(0, Ordering::SeqCst);
     }
 }
 
-/// How many calls of a kind there were.
+/// The number of calls of a kind.
 pub fn calls(call: Call) -> u64 {
-    PLANS[call as usize].calls.load(Ordering::SeqCst)
+    INJECTIONS[call as usize].calls.load(Ordering::SeqCst)
 }
 
-/// How many calls of any kind were refused.
+/// The number of failed calls of all kinds.
 pub fn refused() -> u64 {
-    PLANS.iter().map(|plan| plan.refused.load(Ordering::SeqCst)).sum()
+    INJECTIONS.iter().map(|injection| injection.refused.load(Ordering::SeqCst)).sum()
 }
 
-/// Counts a call; a number says that it is to be refused.
+/// Counts a call; returns an error code if it must fail.
 fn refuse(call: Call) -> Option<CUresult> {
-    let plan = &PLANS[call as usize];
-    let number = plan.calls.fetch_add(1, Ordering::SeqCst) + 1;
-    let at = plan.at.load(Ordering::SeqCst);
-    let lasting = plan.lasting.load(Ordering::SeqCst);
-    if at == 0 || number < at || (number > at && !lasting) {
+    let injection = &INJECTIONS[call as usize];
+    let number = injection.calls.fetch_add(1, Ordering::SeqCst) + 1;
+    let at = injection.at.load(Ordering::SeqCst);
+    let persistent = injection.persistent.load(Ordering::SeqCst);
+    if at == 0 || number < at || (number > at && !persistent) {
         return None;
     }
-    plan.refused.fetch_add(1, Ordering::SeqCst);
-    Some(plan.code.load(Ordering::SeqCst))
+    injection.refused.fetch_add(1, Ordering::SeqCst);
+    Some(injection.code.load(Ordering::SeqCst))
 }
 
-/// The table that a device uses.
+/// The driver table for a device.
 pub(crate) fn driver(real: &'static Driver) -> &'static Driver {
     if !INSTALLED.load(Ordering::SeqCst) {
         return real;
@@ -149,7 +149,7 @@ pub(crate) fn driver(real: &'static Driver) -> &'static Driver {
     HOOKED.get_or_init(|| hooked(real))
 }
 
-/// The same of cuBLASLt.
+/// The cuBLASLt table for a device.
 pub(crate) fn products(real: &'static CublasLt) -> &'static CublasLt {
     if !INSTALLED.load(Ordering::SeqCst) {
         return real;
@@ -164,9 +164,9 @@ macro_rules! hooks {
             unsafe extern "C" fn $field($($arg: $type),*) -> CUresult {
                 match (refuse(Call::$call), REAL.get()) {
                     (Some(code), _) => code,
-                    // SAFETY: the caller's promise, which is that of the driver's function.
+                    // SAFETY: upheld by the caller, which is that of the driver's function.
                     (None, Some(real)) => unsafe { (real.$field)($($arg),*) },
-                    // CUDA_ERROR_NOT_INITIALIZED: the table is made after `REAL` is.
+                    // CUDA_ERROR_NOT_INITIALIZED; unreachable, since `REAL` is set before the table exists.
                     (None, None) => 3,
                 }
             }
@@ -230,14 +230,14 @@ unsafe extern "C" fn product(
 ) -> c_int {
     match (refuse(Call::Product), REAL_PRODUCTS.get()) {
         (Some(code), _) => code as c_int,
-        // SAFETY: the caller's promise, which is that of the library's function.
+        // SAFETY: upheld by the caller, which is that of the library's function.
         (None, Some(real)) => unsafe {
             (real.matmul)(
                 handle, product, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algorithm,
                 scratch, bytes, stream,
             )
         },
-        // CUBLAS_STATUS_NOT_INITIALIZED: the table is made after `REAL_PRODUCTS` is.
+        // CUBLAS_STATUS_NOT_INITIALIZED; unreachable, since `REAL_PRODUCTS` is set before the table exists.
         (None, None) => 1,
     }
 }

@@ -1,7 +1,7 @@
-//! A loaded kernel, and a command made ready to launch.
+//! Loaded kernels and prepared launches.
 //!
-//! What the driver would answer with an error (or, worse, read past the end of) is checked here, command
-//! by command, before anything is enqueued: number and sizes of parameters, blocks, threads.
+//! Launches are checked before anything is enqueued (number and sizes of parameters, blocks, threads): the driver
+//! would fail, or read past the end of the parameters.
 
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, OnceLock};
@@ -10,32 +10,33 @@ use hesper_kernel::ir;
 use hesper_runtime::{Binding, Dispatch};
 
 use crate::context::{Context, Current, Extent};
-use crate::disk::Compiled;
+use crate::disk_cache::Compiled;
 use crate::error::{CudaError, Result};
-use crate::options::Specialisation;
+use crate::specialisation::Specialisation;
 use crate::sys::{self, CUdeviceptr, CUfunction, CUmodule};
 
-/// Blocks along x from which on threads take several turns: enough of them are left for any device.
-const MANY: u32 = 8192;
+/// The number of blocks along x from which on a thread handles several positions; enough blocks remain for any
+/// device.
+const MIN_BLOCKS_TO_COARSEN: u32 = 8192;
 
-/// A kernel in a device's context.
+/// A kernel loaded into the context of a device.
 pub(crate) struct Kernel {
-    /// A number that no other kernel of the process has: handles are used again.
+    /// Unique in the process, unlike handles, which are reused.
     pub(crate) id: u64,
     pub(crate) function: CUfunction,
     pub(crate) shared: u32,
-    /// How many neighbouring blocks along x make a cluster; 0 if they do not.
+    /// The number of blocks along x in a cluster; 0 without clusters.
     pub(crate) cluster: u32,
-    /// Which bindings it reads before it waits for kernels it depends on, if it waits by itself.
+    /// The bindings that a dependent kernel reads before it waits; `None` for an ordinary kernel.
     pub(crate) ahead: Option<Vec<usize>>,
-    /// The kernel of the kernel language, if it checks its accesses: it takes the lengths of its buffers and the address
-    /// of a report.
+    /// The kernel of the kernel language, if it checks its accesses: it takes the lengths of its buffers and the
+    /// address of a report.
     pub(crate) checks: Option<Arc<ir::Kernel>>,
     grid: bool,
     turns: u32,
-    /// Whether it is a kernel of the kernel language: constants come each at a multiple of eight bytes.
+    /// Whether it is a kernel of the kernel language, whose constants lie at multiples of eight bytes.
     language: bool,
-    /// Whether blocks may all be counted along x.
+    /// Whether all blocks may be laid out along x.
     flat: bool,
     max_threads: usize,
     parameters: Vec<(usize, usize)>,
@@ -43,10 +44,10 @@ pub(crate) struct Kernel {
     context: Arc<Context>,
 }
 
-/// Whether kernels may begin while those before them still run; `HESPER_EARLY=0` says no.
-fn begin_early() -> bool {
-    static SAID: OnceLock<bool> = OnceLock::new();
-    *SAID.get_or_init(|| std::env::var("HESPER_EARLY").map_or(true, |text| text != "0"))
+/// Whether dependent launch is enabled; `HESPER_DEPENDENT_LAUNCH=0` disables it.
+fn dependent_launch_enabled() -> bool {
+    static ENABLED: OnceLock<bool> = OnceLock::new();
+    *ENABLED.get_or_init(|| std::env::var("HESPER_DEPENDENT_LAUNCH").map_or(true, |text| text != "0"))
 }
 
 impl Kernel {
@@ -60,18 +61,18 @@ impl Kernel {
     ) -> Result<Self> {
         let name = CString::new(compiled.name.as_str())
             .map_err(|_| CudaError::Kernel("the entry contains a zero byte".into()))?;
-        // SAFETY: an `Image` is whole and unchanged since the compiler made it.
+        // SAFETY: an `Image` is complete and unchanged since the compiler produced it.
         let module = unsafe { current.load_module(compiled.image.bytes()) }?;
         let mut kernel = Kernel {
             id,
             function: CUfunction::NULL,
             shared: wanted.shared,
             cluster: 0,
-            // Older devices know no such waiting.
+            // Older devices do not support dependent launch.
             ahead: wanted
                 .ahead
                 .clone()
-                .filter(|_| context.properties().capability >= (9, 0) && begin_early()),
+                .filter(|_| context.properties().capability >= (9, 0) && dependent_launch_enabled()),
             checks: None,
             grid: wanted.grid,
             turns: wanted.turns.max(1),
@@ -82,10 +83,10 @@ impl Kernel {
             module,
             context: context.clone(),
         };
-        // SAFETY: the module is loaded; from here on the kernel's drop unloads it.
+        // SAFETY: the module is loaded; from here on dropping the kernel unloads it.
         kernel.function = unsafe { current.function(module, &name) }.map_err(|error| match error {
             CudaError::Driver { code: 500, .. } => CudaError::Kernel(format!(
-                "the text has no kernel `{}` (is it `extern \"C\"`?)",
+                "the text has no kernel `{}`; declare it `extern \"C\"`",
                 wanted.entry
             )),
             other => other,
@@ -95,17 +96,17 @@ impl Kernel {
             kernel.max_threads =
                 current.function_attribute(kernel.function, sys::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
             kernel.parameters = current.parameters(kernel.function)?;
-            // Older drivers know no clusters.
+            // Older drivers do not support clusters.
             let cluster =
                 current.function_attribute(kernel.function, sys::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
             kernel.cluster = cluster.unwrap_or(0) as u32;
             if wanted.shared > 48 << 10 {
-                let most = context.properties().max_shared;
+                let limit = context.properties().max_shared;
                 let fixed =
                     current.function_attribute(kernel.function, sys::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
-                if wanted.shared as usize + fixed > most as usize {
+                if wanted.shared as usize + fixed > limit as usize {
                     return Err(CudaError::Kernel(format!(
-                        "{} bytes of shared memory, of which {fixed} fixed, are more than the device's {most}",
+                        "cannot use {} bytes of shared memory, {fixed} of them static: the device has {limit}",
                         wanted.shared as usize + fixed
                     )));
                 }
@@ -115,7 +116,8 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Checks a dispatch and appends its parameters to `bytes`; a kernel that checks its accesses takes a report.
+    /// Checks a dispatch and appends its parameters to `bytes`. `report` is passed to a kernel that checks its
+    /// accesses.
     pub(crate) fn prepare(
         &self,
         dispatch: &Dispatch,
@@ -126,34 +128,37 @@ impl Kernel {
         let threads: u64 = dispatch.threadgroup.iter().product();
         if threads > self.max_threads as u64 {
             return Err(format!(
-                "a threadgroup of {threads} threads is more than the {} that this kernel's registers allow",
+                "cannot launch a threadgroup of {threads} threads: the registers of this kernel allow {}",
                 self.max_threads
             ));
         }
         let (mut grid, mut block) = ([0; 3], [0; 3]);
-        let most: [u64; 3] = [i32::MAX as u64, 65535, 65535];
+        let limit: [u64; 3] = [i32::MAX as u64, 65535, 65535];
         let mut blocks = [0u64; 3];
         for axis in 0..3 {
             blocks[axis] = dispatch.grid[axis].div_ceil(dispatch.threadgroup[axis]);
             block[axis] = dispatch.threadgroup[axis] as u32;
         }
-        if self.flat && (blocks[1] > most[1] || blocks[2] > most[2]) {
+        if self.flat && (blocks[1] > limit[1] || blocks[2] > limit[2]) {
             blocks = [blocks[0].saturating_mul(blocks[1]).saturating_mul(blocks[2]), 1, 1];
         }
         for axis in 0..3 {
-            if blocks[axis] > most[axis] {
+            if blocks[axis] > limit[axis] {
                 return Err(format!(
-                    "{} threadgroups in dimension {axis} are more than {}",
-                    blocks[axis], most[axis]
+                    "cannot launch {} threadgroups in dimension {axis}: the limit is {}",
+                    blocks[axis], limit[axis]
                 ));
             }
             grid[axis] = blocks[axis] as u32;
         }
-        if grid[0] >= MANY {
+        if grid[0] >= MIN_BLOCKS_TO_COARSEN {
             grid[0] = grid[0].div_ceil(self.turns);
         }
         if block[2] > 64 {
-            return Err(format!("a threadgroup of {} threads in dimension 2 is more than 64", block[2]));
+            return Err(format!(
+                "cannot launch a threadgroup of {} threads in dimension 2: the limit is 64",
+                block[2]
+            ));
         }
         let start = bytes.len();
         let layout = Layout { parameters: &self.parameters, grid: self.grid, spread: self.language };
@@ -177,7 +182,7 @@ impl Kernel {
         })
     }
 
-    /// Where each parameter lies in a launch's bytes.
+    /// The offset of each parameter in the bytes of a launch.
     pub(crate) fn offsets(&self) -> impl Iterator<Item = usize> {
         self.parameters.iter().map(|(offset, _)| *offset)
     }
@@ -186,35 +191,35 @@ impl Kernel {
 impl Drop for Kernel {
     fn drop(&mut self) {
         if let Ok(current) = self.context.enter_to_release() {
-            // SAFETY: nobody uses the kernel any more; in a lost context the call changes nothing.
+            // SAFETY: the kernel is no longer used; in a lost context the call has no effect.
             let _ = unsafe { current.unload_module(self.module) };
         }
     }
 }
 
-/// A kernel's launch, checked.
+/// A checked launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
     pub(crate) kernel: u64,
     pub(crate) function: CUfunction,
     pub(crate) extent: Extent,
-    /// Its parameters in the submission's bytes.
+    /// The range of its parameters in the bytes of the submission.
     pub(crate) bytes: std::ops::Range<usize>,
 }
 
-/// The addresses of each parameter of a launch, for the driver.
+/// Collects the addresses of the parameters of a launch for the driver.
 pub(crate) fn addresses(kernel: &Kernel, parameters: &mut [u8], out: &mut Vec<*mut c_void>) {
     out.clear();
     let base = parameters.as_mut_ptr();
-    // Offsets lie inside: `Layout::pack` made room for all of them.
+    // `Layout::pack` made room for all offsets.
     out.extend(kernel.offsets().map(|offset| base.wrapping_add(offset).cast::<c_void>()));
 }
 
-/// How a kernel wants its parameters.
+/// The layout of a kernel's parameters.
 struct Layout<'a> {
     parameters: &'a [(usize, usize)],
     grid: bool,
-    /// Whether each constant comes at a multiple of eight bytes.
+    /// Whether each constant lies at a multiple of eight bytes.
     spread: bool,
 }
 
@@ -233,12 +238,12 @@ impl Layout<'_> {
             return Err(format!(
                 "the command binds {count} ranges, the kernel has {} parameters{}",
                 self.parameters.len(),
-                if self.grid { ", the grid among them" } else { "" }
+                if self.grid { ", including the grid" } else { "" }
             ));
         };
         if let Some(wrong) = self.parameters[..count].iter().position(|(_, size)| *size != 8) {
             return Err(format!(
-                "the command binds {count} ranges, but the kernel's parameter {wrong} is no pointer ({} bytes)",
+                "the command binds {count} ranges, but the kernel's parameter {wrong} has {} bytes and is no pointer",
                 self.parameters[wrong].1
             ));
         }
@@ -257,10 +262,10 @@ impl Layout<'_> {
             }
         };
         let expected = end - first;
-        // A struct that ends in padding may come with it.
+        // A struct may be passed with its trailing padding.
         if constants.len() < expected || constants.len() > expected.next_multiple_of(8) {
             return Err(format!(
-                "the command gives {} bytes of constants, the kernel takes {expected} behind {count} pointers",
+                "the command passes {} bytes of constants, the kernel takes {expected} after {count} pointers",
                 constants.len()
             ));
         }
@@ -274,14 +279,16 @@ impl Layout<'_> {
         space[first..end].copy_from_slice(&constants[..expected]);
         for (word, (offset, size)) in checks.iter().zip(&self.parameters[count + fixed..]) {
             if *size != 8 {
-                return Err(format!("a length or the report takes 8 bytes, not {size}"));
+                return Err(format!(
+                    "the kernel's parameter for a length or the report has {size} bytes instead of 8"
+                ));
             }
             space[*offset..offset + 8].copy_from_slice(&word.to_ne_bytes());
         }
         if self.grid {
             let (offset, size) = self.parameters[self.parameters.len() - 1];
             if size != 24 {
-                return Err(format!("the kernel's last parameter takes the grid, 24 bytes, and has {size}"));
+                return Err(format!("the kernel's last parameter, the grid, has {size} bytes instead of 24"));
             }
             for (axis, threads) in grid.iter().enumerate() {
                 let at = offset + 8 * axis;
@@ -292,7 +299,7 @@ impl Layout<'_> {
     }
 }
 
-/// Constants that come each at a multiple of eight bytes, where the kernel expects them.
+/// Moves constants from multiples of eight bytes to the offsets of the kernel.
 fn gather(parameters: &[(usize, usize)], constants: &[u8]) -> Result<Vec<u8>, String> {
     let Some((first, _)) = parameters.first() else { return Ok(Vec::new()) };
     let end = parameters.iter().map(|(offset, size)| offset + size).max().unwrap_or(*first);
@@ -300,7 +307,7 @@ fn gather(parameters: &[(usize, usize)], constants: &[u8]) -> Result<Vec<u8>, St
     let mut at = 0;
     for (offset, size) in parameters {
         let value = constants.get(at..at + size).ok_or_else(|| {
-            format!("the command gives {} bytes of constants, the kernel takes more", constants.len())
+            format!("the command passes {} bytes of constants, the kernel takes more", constants.len())
         })?;
         gathered[offset - first..offset - first + size].copy_from_slice(value);
         at += size.next_multiple_of(8);
@@ -325,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_scalars_and_the_grid_land_where_the_kernel_expects_them() {
+    fn pointers_scalars_and_the_grid_are_packed_at_the_offsets_of_the_kernel() {
         // (float*, float*, int, double, grid): the double is aligned.
         let layout = [(0, 8), (8, 8), (16, 4), (24, 8), (32, 24)];
         let mut constants = vec![0u8; 16];
@@ -364,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_behind_the_last_constant_may_come_along() {
+    fn trailing_padding_of_the_constants_is_accepted() {
         let layout = [(0, 8), (8, 8), (16, 4)];
         assert!(pack(&layout, false, &[1], &[0; 12]).is_ok());
         assert!(pack(&layout, false, &[1], &[0; 16]).is_ok());
@@ -373,12 +380,12 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_kernel_is_refused_with_numbers() {
+    fn constants_and_bindings_that_do_not_fit_are_refused_with_their_sizes() {
         let layout = [(0, 8), (8, 4)];
-        assert!(pack(&layout, false, &[1, 2], &[]).unwrap_err().contains("parameter 1 is no pointer"));
+        assert!(pack(&layout, false, &[1, 2], &[]).unwrap_err().contains("parameter 1 has 4 bytes"));
         assert!(pack(&layout, false, &[1, 2, 3], &[]).unwrap_err().contains("binds 3 ranges"));
         assert!(pack(&layout, false, &[1], &[]).unwrap_err().contains("takes 4"));
-        assert!(pack(&layout, true, &[1], &[]).unwrap_err().contains("24 bytes"));
+        assert!(pack(&layout, true, &[1], &[]).unwrap_err().contains("instead of 24"));
         assert!(pack(&[], false, &[], &[]).is_ok());
     }
 }

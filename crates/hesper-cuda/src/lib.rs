@@ -1,53 +1,53 @@
-//! The NVIDIA device of Hesper; every CUDA library is loaded at run time.
+//! NVIDIA GPUs as a device of Hesper; every CUDA library is loaded at run time.
 //!
-//! [`CudaDevice`] implements the runtime's [`Device`](hesper_runtime::Device) on the CUDA driver API.
-//! One binary runs with and without a GPU, and no CUDA toolkit is needed to build it. In three plain
-//! steps: [`sys`] is the libraries' functions, [`context`] gives them results and lifetimes, and
-//! everything above is the device.
+//! [`CudaDevice`] implements the runtime's [`Device`](hesper_runtime::Device) on the CUDA driver API. One binary runs
+//! with and without a GPU, and building it needs no CUDA toolkit. The layers: [`sys`] has the functions of the
+//! libraries, [`context`] adds results and lifetimes, and everything above is the device.
 //!
 //! | module | responsible for |
 //! |---|---|
 //! | [`library`] | finding the libraries |
-//! | [`context`] | a context of our own, the driver's calls |
-//! | [`options`] | what a kernel's specialisation says |
-//! | [`compiler`], [`disk`] | CUDA C++ to code, and code on disk |
-//! | `kernel` | a loaded kernel, its parameters and its limits |
-//! | `submit` | a submission as launches or as a graph |
-//! | `topology`, `graph` | the shape of a submission, and executable graphs kept by shape |
-//! | `event`, `flight`, `reap` | completion, in order |
-//! | `report` | writes out of range that kernels of the kernel language dropped |
-//! | `early` | kernels that begin before those they depend on have ended |
-//! | `ending` | the end of the process, which the driver does not wait with; forked processes |
-//! | [`inject`] | failures on demand, for checks |
+//! | [`context`] | the CUDA context and the driver's calls |
+//! | [`specialisation`] | the text format of a kernel's specialisation |
+//! | [`compiler`], [`disk_cache`] | compiling CUDA C++, caching the code |
+//! | `kernel` | a loaded kernel, its parameters and limits |
+//! | `launch_queue` | the thread that launches |
+//! | `submit` | launching a submission, one by one or as a graph |
+//! | `topology`, `graph` | the shape of a submission, executable graphs cached by shape |
+//! | `event`, `in_flight`, `completion` | completion, in order |
+//! | `bounds_report` | out-of-range writes that kernels of the kernel language dropped |
+//! | `dependent_launch` | kernels that start before those they depend on have ended |
+//! | `shutdown` | process exit and forked processes |
+//! | [`inject`] | fault injection for checks |
 //! | `staging` | host reads and writes |
 //! | [`blas`] | matrix products by cuBLASLt |
 //! | [`cudnn`] | convolutions by cuDNN |
 //!
-//! A fault of a kernel ends its context, as CUDA has it: the device is lost, everything in flight on it
-//! fails with the first cause, the process lives, and a new [`CudaDevice`] can be opened.
+//! A kernel fault is sticky: the device is lost, and everything in flight on it fails with the first cause. The
+//! process and the host device continue, but no CUDA device can be opened in the process again.
 
 pub mod blas;
+mod bounds_report;
 pub mod compiler;
+mod completion;
 pub mod context;
 pub mod cudnn;
+mod dependent_launch;
 mod device;
-pub mod disk;
-mod early;
-mod ending;
+pub mod disk_cache;
 mod error;
 mod event;
 #[cfg(test)]
 mod fake;
-mod flight;
 mod graph;
+mod in_flight;
 #[doc(hidden)]
 pub mod inject;
 mod kernel;
+mod launch_queue;
 pub mod library;
-pub mod options;
-mod queue;
-mod reap;
-mod report;
+mod shutdown;
+pub mod specialisation;
 mod staging;
 mod submit;
 pub mod sys;
@@ -57,8 +57,8 @@ mod topology;
 
 pub use context::{Properties, device_count};
 pub use device::{CudaCounters, CudaDevice, CudaOptions, CudaShared};
-pub use ending::end;
 pub use error::{CudaError, Result, is_sticky};
 pub use graph::GraphCounters;
-pub use options::Specialisation;
+pub use shutdown::shut_down;
+pub use specialisation::Specialisation;
 pub use submit::NativeContext;

@@ -1,9 +1,9 @@
-//! Where the CUDA libraries are looked for.
+//! The search for the CUDA libraries.
 //!
-//! A library is tried by name first (the system's loader knows `LD_LIBRARY_PATH` and its cache), then
-//! in the toolkit that `CUDA_HOME` or `CUDA_PATH` names, then where toolkits are usually installed, last in the
-//! [folders](look_in) of packages that bring them along. For each place the versioned names come newest first. What was
-//! tried is told when nothing is found.
+//! A library is tried by name first (the loader uses `LD_LIBRARY_PATH` and its cache), then in the toolkit of
+//! `CUDA_HOME` or `CUDA_PATH`, then in the usual toolkit folders, last in the [folders of
+//! packages](add_search_folders). In each folder newer versions come first. The error for a missing library lists the
+//! candidates.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -14,21 +14,21 @@ use libloading::Library;
 use crate::error::{CudaError, Result};
 use crate::sys::{CublasLt, Cudnn, Driver, Nvrtc};
 
-/// Major versions of NVRTC that are known to work, newest first.
+/// Supported major versions of NVRTC, newest first.
 const NVRTC_VERSIONS: [u32; 2] = [13, 12];
 
-/// The same of cuBLASLt.
+/// Supported major versions of cuBLASLt.
 const CUBLAS_VERSIONS: [u32; 2] = [13, 12];
 
-/// The same of cuDNN.
+/// Supported major versions of cuDNN.
 const CUDNN_VERSIONS: [u32; 1] = [9];
 
-/// Folders of packages, each with a `lib` and perhaps an `include`.
+/// Package folders, each with a `lib` and perhaps an `include`.
 static PACKAGES: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
-/// Names folders that hold packages of NVIDIA's, such as `nvidia` in Python's `site-packages`: each folder in them that has
-/// a `lib` is a place to look in. Takes effect once, before the first library is looked for.
-pub fn look_in(parents: &[PathBuf]) {
+/// Adds folders that hold packages of NVIDIA, such as `nvidia` in Python's `site-packages`: every subfolder with a
+/// `lib` is searched. Takes effect once, before the first library is loaded.
+pub fn add_search_folders(parents: &[PathBuf]) {
     let mut packages = Vec::new();
     for parent in parents {
         let Ok(entries) = std::fs::read_dir(parent) else { continue };
@@ -38,7 +38,7 @@ pub fn look_in(parents: &[PathBuf]) {
     let _ = PACKAGES.set(packages);
 }
 
-/// The driver's library, loaded once and kept.
+/// The driver library, loaded once.
 pub fn driver() -> Result<&'static Driver> {
     #[cfg(test)]
     return Ok(crate::fake::driver());
@@ -54,7 +54,7 @@ fn load_driver() -> Result<&'static Driver> {
         // SAFETY: a library of this name exports the driver's functions.
         let driver = unsafe { Driver::load(library) }
             .map_err(|symbol| CudaError::MissingSymbol { library: path, symbol })?;
-        // SAFETY: the first call of the driver, with the only flag value there is.
+        // SAFETY: the first call of the driver; 0 is the only valid flag.
         let code = unsafe { (driver.init)(0) };
         match code {
             0 => Ok(driver),
@@ -65,7 +65,7 @@ fn load_driver() -> Result<&'static Driver> {
     loaded.as_ref().map_err(Clone::clone)
 }
 
-/// The compiler's library, loaded once and kept, and where it was found.
+/// The compiler library, loaded once, and its path.
 pub fn nvrtc() -> Result<&'static (Nvrtc, String)> {
     #[cfg(test)]
     return Ok(crate::fake::nvrtc());
@@ -86,7 +86,7 @@ fn load_nvrtc() -> Result<&'static (Nvrtc, String)> {
     loaded.as_ref().map_err(Clone::clone)
 }
 
-/// The library for matrix products, unless `HESPER_CUBLAS=0` says to do without.
+/// Loads cuBLASLt, unless `HESPER_CUBLAS=0`.
 pub(crate) fn cublas_lt() -> Result<CublasLt> {
     if env::var_os("HESPER_CUBLAS").is_some_and(|value| value == "0") {
         let tried = "nothing: HESPER_CUBLAS=0".into();
@@ -98,7 +98,7 @@ pub(crate) fn cublas_lt() -> Result<CublasLt> {
     unsafe { CublasLt::load(library) }.map_err(|symbol| CudaError::MissingSymbol { library: path, symbol })
 }
 
-/// The library for convolutions: where `HESPER_CUDNN` says (a file or a folder), or as the others.
+/// Loads cuDNN from `HESPER_CUDNN` (a file or a folder), or like the other libraries.
 pub(crate) fn cudnn() -> Result<Cudnn> {
     let mut all = named_candidates(env::var_os("HESPER_CUDNN").map(PathBuf::from).as_deref());
     all.extend(candidates(&toolkits(), &CUDNN_VERSIONS, "cudnn", "cudnn64_"));
@@ -107,7 +107,7 @@ pub(crate) fn cudnn() -> Result<Cudnn> {
     unsafe { Cudnn::load(library) }.map_err(|symbol| CudaError::MissingSymbol { library: path, symbol })
 }
 
-/// A library that is named, or those in a folder that is named.
+/// The candidates for a path in an environment variable: the file, or the libraries in the folder.
 fn named_candidates(named: Option<&Path>) -> Vec<PathBuf> {
     match named {
         Some(folder) if folder.is_dir() => {
@@ -122,15 +122,15 @@ fn named_candidates(named: Option<&Path>) -> Vec<PathBuf> {
 fn open(what: &'static str, candidates: &[PathBuf]) -> Result<(Library, String)> {
     let mut first_failure = None;
     for candidate in candidates {
-        // SAFETY: loading runs the initialisers of NVIDIA's libraries, which is what they are for.
+        // SAFETY: loading runs the initialisers of the library, which is their purpose.
         match unsafe { Library::new(candidate) } {
             Ok(library) => {
-                // At the end of the process its handlers come before those that are there already.
-                crate::ending::watch_again();
+                // The library's exit handlers run before those registered earlier.
+                crate::shutdown::register_again();
                 return Ok((library, candidate.display().to_string()));
             }
             Err(error) => {
-                // A file that is there and does not load says more than all that are missing.
+                // A file that exists but does not load explains more than missing ones.
                 if candidate.is_absolute() && candidate.exists() {
                     first_failure.get_or_insert_with(|| error.to_string());
                 }
@@ -145,8 +145,8 @@ fn open(what: &'static str, candidates: &[PathBuf]) -> Result<(Library, String)>
     Err(CudaError::MissingLibrary { what, tried })
 }
 
-/// Directories that may hold a toolkit, in the order in which they are tried.
-pub fn toolkits() -> Vec<PathBuf> {
+/// Folders that may hold a toolkit, in search order.
+fn toolkits() -> Vec<PathBuf> {
     let named = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os).map(PathBuf::from);
     let usual = ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"].iter().map(PathBuf::from);
     let versioned = NVRTC_VERSIONS.iter().map(|version| PathBuf::from(format!("/usr/local/cuda-{version}")));
@@ -199,8 +199,8 @@ fn candidates(toolkits: &[PathBuf], versions: &[u32], name: &str, windows: &str)
     candidates
 }
 
-/// Where the toolkit's headers (`cuda_fp16.h` and its like) are, if anywhere; and the folder in it that later toolkits keep
-/// the C++ library in, which the headers themselves ask for.
+/// The folders of the toolkit's headers (`cuda_fp16.h` and others), and of the C++ library that the headers of later
+/// toolkits include.
 pub fn headers() -> &'static [PathBuf] {
     static HEADERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
     HEADERS.get_or_init(|| {

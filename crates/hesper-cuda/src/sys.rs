@@ -1,8 +1,8 @@
-//! The CUDA driver's and NVRTC's functions, as their libraries export them.
+//! The functions of the CUDA libraries, as they export them.
 //!
-//! Nothing is linked: [`Driver`] and [`Nvrtc`] are tables of function pointers that are filled from
-//! libraries found at run time (see [`crate::library`]). Only what this crate calls is listed. Names,
-//! numbers and layouts are those of NVIDIA's headers for CUDA 12.4 and later, 64-bit.
+//! Nothing is linked: [`Driver`], [`Nvrtc`], [`CublasLt`] and [`Cudnn`] are tables of function pointers, filled from
+//! libraries that are found at run time (see [`crate::library`]). Only functions that this crate calls are listed.
+//! Names, numbers and layouts are those of NVIDIA's headers for CUDA 12.4 and later, 64-bit.
 #![allow(missing_docs, reason = "names and meanings are those of the CUDA driver API and of NVRTC")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -24,7 +24,7 @@ macro_rules! handles {
             pub const NULL: $name = $name(std::ptr::null_mut());
         }
 
-        // SAFETY: a handle is a number; the driver's functions may be called from any thread.
+        // SAFETY: a handle is a number; any thread may call the driver.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
@@ -47,10 +47,8 @@ pub const CU_MEMHOSTALLOC_PORTABLE: c_uint = 1;
 pub const CU_MEMORYTYPE_DEVICE: c_uint = 2;
 
 pub const CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: c_int = 1;
-pub const CU_DEVICE_ATTRIBUTE_CLOCK_RATE: c_int = 13;
+pub const CU_DEVICE_ATTRIBUTE_WARP_SIZE: c_int = 10;
 pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
-pub const CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: c_int = 36;
-pub const CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: c_int = 37;
 pub const CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: c_int = 38;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_int = 76;
@@ -89,7 +87,7 @@ pub struct LaunchConfig {
     pub count: c_uint,
 }
 
-/// `CUlaunchAttribute`, with a number as its value.
+/// `CUlaunchAttribute` with a numeric value.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy)]
 pub struct LaunchAttribute {
@@ -99,9 +97,9 @@ pub struct LaunchAttribute {
 }
 
 impl LaunchAttribute {
-    /// The kernel waits by itself for the one before it on the stream
+    /// The kernel waits itself for the previous kernel on the stream
     /// (`CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`).
-    pub const EARLY: LaunchAttribute = {
+    pub const PROGRAMMATIC: LaunchAttribute = {
         let mut value = [0; 16];
         value[0] = 1;
         LaunchAttribute { id: 6, padding: [0; 4], value }
@@ -119,8 +117,8 @@ pub struct GraphEdge {
 }
 
 impl GraphEdge {
-    /// From where a kernel lets others begin (`CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`) to a kernel that waits itself
-    /// (`CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`).
+    /// From the point where a kernel allows dependents to start (`CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`) to a
+    /// kernel that waits itself (`CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`).
     pub const PROGRAMMATIC: GraphEdge = GraphEdge { from_port: 1, to_port: 0, kind: 1, reserved: [0; 5] };
 }
 
@@ -167,28 +165,27 @@ pub struct MemsetNodeParams {
     pub height: usize,
 }
 
-/// Declares a table of functions and how it is filled.
+/// Declares a table of functions and its loader.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $($field:ident: [$($symbol:literal),+] ($($arg:ty),*) -> $ret:ty;)* }) => {
         $(#[$doc])*
         pub struct $name {
             $(pub $field: unsafe extern "C" fn($($arg),*) -> $ret,)*
-            /// `None` for a table whose functions are part of the program.
+            /// `None` for a table that does not own its library.
             pub(crate) _library: Option<Library>,
         }
 
         impl $name {
-            /// Fills the table; the error is the name of the first function that is missing. The table
-            /// keeps the library.
+            /// Fills the table, which keeps the library. The error is the name of the first missing function.
             ///
             /// # Safety
-            /// The library is the one whose functions these are.
+            /// The library exports these functions.
             pub unsafe fn load(library: Library) -> Result<Self, &'static str> {
                 Ok($name {
                     $($field: {
                         let mut found = None;
                         for symbol in [$(concat!($symbol, "\0")),+] {
-                            // SAFETY: the caller's promise, and the signature is that of the header.
+                            // SAFETY: upheld by the caller; the signature is that of the header.
                             let symbol = unsafe {
                                 library.get::<unsafe extern "C" fn($($arg),*) -> $ret>(symbol.as_bytes())
                             };
@@ -205,7 +202,7 @@ macro_rules! table {
         }
 
         impl $name {
-            /// The same functions in a table that does not keep the library: `self` has to live for ever.
+            /// A copy of the table that does not own the library.
             #[allow(dead_code, reason = "not every table is copied")]
             pub(crate) fn copied(&'static self) -> Self {
                 $name { $($field: self.$field,)* _library: None }
@@ -226,15 +223,10 @@ table! {
         device_get_name: ["cuDeviceGetName"] (*mut c_char, c_int, CUdevice) -> CUresult;
         device_total_mem: ["cuDeviceTotalMem_v2"] (*mut usize, CUdevice) -> CUresult;
         device_get_attribute: ["cuDeviceGetAttribute"] (*mut c_int, c_int, CUdevice) -> CUresult;
-        primary_ctx_retain: ["cuDevicePrimaryCtxRetain"] (*mut CUcontext, CUdevice) -> CUresult;
-        primary_ctx_release: ["cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease"]
-            (CUdevice) -> CUresult;
-        primary_ctx_reset: ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxReset"] (CUdevice) -> CUresult;
         ctx_create: ["cuCtxCreate_v2"] (*mut CUcontext, c_uint, CUdevice) -> CUresult;
         ctx_destroy: ["cuCtxDestroy_v2"] (CUcontext) -> CUresult;
         ctx_push_current: ["cuCtxPushCurrent_v2"] (CUcontext) -> CUresult;
         ctx_pop_current: ["cuCtxPopCurrent_v2"] (*mut CUcontext) -> CUresult;
-        ctx_synchronize: ["cuCtxSynchronize"] () -> CUresult;
         mem_get_info: ["cuMemGetInfo_v2"] (*mut usize, *mut usize) -> CUresult;
         mem_alloc: ["cuMemAlloc_v2"] (*mut CUdeviceptr, usize) -> CUresult;
         mem_free: ["cuMemFree_v2"] (CUdeviceptr) -> CUresult;

@@ -1,5 +1,5 @@
 //! The device on the [fake driver](crate::fake): a mixed program with a failure at every call that it makes, then the
-//! whole program again. Each result is right or an error with its cause, nothing hangs, and everything is given back.
+//! whole program again. Each result is right or an error with its cause; nothing hangs or leaks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use crate::fake::{self, Live, mix};
 use crate::inject::{self, Call};
 use crate::{CudaDevice, CudaOptions};
 
-/// The fake driver and the injected failures are the process's: one test at a time.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+/// Serialises tests: the fake driver and the injected failures are process-wide.
+fn serialise() -> MutexGuard<'static, ()> {
+    static SERIAL: Mutex<()> = Mutex::new(());
+    let guard = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     inject::install();
     inject::stop();
-    turn
+    guard
 }
 
 fn options() -> CudaOptions {
     CudaOptions {
         cache: None,
         graph_from: 3,
-        look: Duration::from_micros(20),
-        launcher: false,
+        spin: Duration::from_micros(20),
+        launch_thread: false,
         validate: false,
         ..CudaOptions::default()
     }
@@ -70,13 +70,14 @@ fn words(buffer: &Buffer) -> Result<Vec<u32>, Error> {
 
 const WORDS: usize = 33;
 
-/// A buffer and what it holds if nothing fails.
-type Result4 = (Buffer, Vec<u32>);
+/// A buffer and its expected elements.
+type Expected = (Buffer, Vec<u32>);
 
-/// Chains on two streams that wait for each other, updates in place, copies, clears; the same shape several times, so that
-/// graphs are made, changed and launched. Whatever was encoded is given back; what could not be is left out.
-fn program(runtime: &Runtime, streams: &[Stream; 2], salt: u32) -> Vec<Result4> {
-    let mut results: Vec<Result4> = Vec::new();
+/// Chains on two streams that wait for each other, in-place updates, copies, clears; the same shape several times, so
+/// that graphs are built, updated and launched. Returns the encoded results; parts that could not be encoded are
+/// skipped.
+fn program(runtime: &Runtime, streams: &[Stream; 2], salt: u32) -> Vec<Expected> {
+    let mut results: Vec<Expected> = Vec::new();
     let mut part = |round: u32| -> Result<(), Error> {
         let (mixer, bumper) = (kernel(runtime, "mix", "")?, kernel(runtime, "bump", "")?);
         let start: Vec<u32> = (0..WORDS as u32).map(|at| at * 3 + round).collect();
@@ -96,7 +97,7 @@ fn program(runtime: &Runtime, streams: &[Stream; 2], salt: u32) -> Vec<Result4> 
             results.push((copied.clone(), bumped.clone()));
             encode_bump(one, &bumper, &x)?;
             host.iter_mut().for_each(|value| *value = value.wrapping_add(1));
-            // A part of fresh memory is written, the rest cleared: three bytes at its end, too.
+            // Writes a part of fresh memory and clears the rest, including three bytes at its end.
             let partly = one.alloc(4 * WORDS)?;
             one.encode("clear").write_range(&partly, ..4 * WORDS - 3).clear()?;
             one.encode("clear the rest").write_range(&partly, 4 * WORDS - 3..).clear()?;
@@ -114,8 +115,8 @@ fn program(runtime: &Runtime, streams: &[Stream; 2], salt: u32) -> Vec<Result4> 
     results
 }
 
-/// How many results are right; an error has to say why, and anything else is a wrong number.
-fn judge(results: &[Result4], what: &str) -> usize {
+/// The number of right results. An error must state its cause; a wrong result fails the test.
+fn judge(results: &[Expected], what: &str) -> usize {
     let mut right = 0;
     for (at, (buffer, expected)) in results.iter().enumerate() {
         match words(buffer) {
@@ -131,8 +132,8 @@ fn judge(results: &[Result4], what: &str) -> usize {
 
 const ALL: usize = 4 * (3 * 2 + 1);
 
-/// Everything is done when the last handle is gone.
-fn gone(shared: Arc<CudaShared>, what: &str) {
+/// Waits until the last handle of the device is dropped.
+fn assert_dropped(shared: Arc<CudaShared>, what: &str) {
     let weak = Arc::downgrade(&shared);
     drop(shared);
     let begun = Instant::now();
@@ -142,26 +143,26 @@ fn gone(shared: Arc<CudaShared>, what: &str) {
     }
 }
 
-/// The program, with a failure; then again without. Gives how many results were right the first time, and how many calls of
-/// each kind it made.
+/// Runs the program with a failure, then without. Returns the number of right results of the first run and its number
+/// of calls of each kind.
 fn run(options: &CudaOptions, seed: u64, failure: Option<(Call, u64, u32, bool)>) -> (usize, Vec<u64>) {
-    let what = format!("seed {seed}, launcher {}, {failure:?}", options.launcher);
+    let what = format!("seed {seed}, launch thread {}, {failure:?}", options.launch_thread);
     fake::reset(seed);
     let runtime = open(options.clone());
     let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
-    // Kernels, graphs and channels are there from the first time on: failures hit the middle as well as the start.
+    // With odd seeds kernels, graphs and channels exist before, so that failures also hit later calls.
     if seed % 2 == 1 {
         assert_eq!(judge(&program(&runtime, &streams, 0), &what), ALL, "{what}: before");
     }
     let before = Call::ALL.map(inject::calls);
-    if let Some((call, nth, code, lasting)) = failure {
-        inject::fail(call, nth, code, lasting);
+    if let Some((call, nth, code, persistent)) = failure {
+        inject::fail(call, nth, code, persistent);
     }
     let results = program(&runtime, &streams, 100);
     let right = judge(&results, &what);
     inject::stop();
     let calls = Call::ALL.map(|call| inject::calls(call) - before[call as usize]).to_vec();
-    // What was right stays so; a read that was refused succeeds now.
+    // Right results stay right; a refused read now succeeds.
     assert!(judge(&results, &what) >= right, "{what}: read again");
     drop(results);
     let again = program(&runtime, &streams, 200);
@@ -170,7 +171,7 @@ fn run(options: &CudaOptions, seed: u64, failure: Option<(Call, u64, u32, bool)>
     let device = shared(&runtime);
     drop(streams);
     drop(runtime);
-    gone(device, &what);
+    assert_dropped(device, &what);
     assert_eq!(fake::live(), Live::default(), "{what}: something was not given back");
     (right, calls)
 }
@@ -184,9 +185,9 @@ fn sweep(options: &CudaOptions, seeds: std::ops::Range<u64>) -> (u64, u64) {
             let count = counts[call as usize];
             let step = count.div_ceil(16).max(1);
             for nth in (1..=count).step_by(step as usize) {
-                for (code, lasting) in [(2, false), (1, true)] {
+                for (code, persistent) in [(2, false), (1, true)] {
                     let refused = inject::refused();
-                    run(options, seed, Some((call, nth, code, lasting)));
+                    run(options, seed, Some((call, nth, code, persistent)));
                     runs += 1;
                     hit += u64::from(inject::refused() > refused);
                 }
@@ -197,22 +198,33 @@ fn sweep(options: &CudaOptions, seeds: std::ops::Range<u64>) -> (u64, u64) {
 }
 
 #[test]
-fn a_call_that_is_refused_fails_what_needs_it_and_nothing_else() {
-    let _turn = turn();
+fn a_refused_call_fails_its_dependents_and_nothing_else() {
+    let _serial = serialise();
     let (runs, hit) = sweep(&options(), 0..4);
     assert!(runs > 200 && hit * 10 > runs * 7, "{hit} of {runs} failures were made");
 }
 
 #[test]
-fn the_same_where_a_thread_of_the_device_launches() {
-    let _turn = turn();
-    let (runs, hit) = sweep(&CudaOptions { launcher: true, ..options() }, 0..4);
+fn the_same_with_a_launch_thread() {
+    let _serial = serialise();
+    let (runs, hit) = sweep(&CudaOptions { launch_thread: true, ..options() }, 0..4);
     assert!(runs > 200 && hit * 10 > runs * 7, "{hit} of {runs} failures were made");
 }
 
 #[test]
-fn a_submission_whose_end_cannot_be_marked_is_waited_for_and_right() {
-    let _turn = turn();
+fn the_info_states_capabilities_and_the_attributes_of_the_driver() {
+    let _serial = serialise();
+    fake::reset(1);
+    let runtime = open(options());
+    let info = runtime.info();
+    assert_eq!((info.kind, info.unified_memory, info.native_commands), ("cuda", false, false));
+    assert_eq!((info.multiprocessors, info.max_threads_per_group), (4, 1024));
+    assert_eq!((info.simd_width, info.shared_memory), (32, 64 << 10));
+}
+
+#[test]
+fn a_submission_whose_event_cannot_be_recorded_is_waited_for() {
+    let _serial = serialise();
     fake::reset(3);
     let runtime = open(options());
     let (stream, bumper) = (runtime.stream().unwrap(), kernel(&runtime, "bump", "").unwrap());
@@ -226,8 +238,8 @@ fn a_submission_whose_end_cannot_be_marked_is_waited_for_and_right() {
 }
 
 #[test]
-fn a_refused_launch_keeps_its_readers_from_running() {
-    let _turn = turn();
+fn readers_of_a_refused_launch_do_not_run() {
+    let _serial = serialise();
     for graph_from in [2, usize::MAX] {
         fake::reset(1);
         let runtime = open(CudaOptions { graph_from, ..options() });
@@ -245,18 +257,18 @@ fn a_refused_launch_keeps_its_readers_from_running() {
         let (first, second) = (a.read().err().unwrap(), b.read().err().unwrap());
         assert!(first.fault().unwrap().same(second.fault().unwrap()), "{first} and {second}");
         assert_eq!(words(&c).unwrap(), [mix(1, 1, 3); 8]);
-        // The first was refused, the third ran.
+        // The first launch was refused, the third was made.
         assert_eq!(inject::calls(Call::Launch) - launches, 2, "the reader was launched");
     }
 }
 
 #[test]
-fn a_panic_while_launching_fails_one_submission_and_leaves_the_device() {
-    let _turn = turn();
-    for launcher in [false, true] {
+fn a_panic_while_launching_fails_one_submission_and_not_the_device() {
+    let _serial = serialise();
+    for launch_thread in [false, true] {
         for nth in 1..=6 {
             fake::reset(nth as u64);
-            let runtime = open(CudaOptions { launcher, ..options() });
+            let runtime = open(CudaOptions { launch_thread, ..options() });
             let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
             fake::panic_at("enqueue", nth);
             let results = program(&runtime, &streams, 7);
@@ -280,11 +292,11 @@ fn a_panic_while_launching_fails_one_submission_and_leaves_the_device() {
 }
 
 #[test]
-fn a_panic_of_a_thread_of_the_device_loses_it_with_that_cause() {
-    let _turn = turn();
-    for name in ["reaper", "launcher"] {
+fn a_panic_of_a_device_thread_loses_the_device_with_that_cause() {
+    let _serial = serialise();
+    for name in ["completion", "launcher"] {
         fake::reset(5);
-        let runtime = open(CudaOptions { launcher: true, ..options() });
+        let runtime = open(CudaOptions { launch_thread: true, ..options() });
         let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
         fake::panic_at(name, 1);
         let results = program(&runtime, &streams, 1);
@@ -303,16 +315,16 @@ fn a_panic_of_a_thread_of_the_device_loses_it_with_that_cause() {
         drop((results, streams));
         let device = shared(&runtime);
         drop(runtime);
-        gone(device, name);
+        assert_dropped(device, name);
     }
 }
 
 #[test]
-fn a_fault_of_a_kernel_loses_the_device_and_every_result_says_why() {
-    let _turn = turn();
-    for launcher in [false, true] {
+fn a_kernel_fault_loses_the_device_and_every_result_has_the_cause() {
+    let _serial = serialise();
+    for launch_thread in [false, true] {
         fake::reset(9);
-        let runtime = open(CudaOptions { launcher, ..options() });
+        let runtime = open(CudaOptions { launch_thread, ..options() });
         let streams = [runtime.stream().unwrap(), runtime.stream().unwrap()];
         let wild = kernel(&runtime, "wild", "").unwrap();
         let x = runtime.upload(&[1u32; 8]).unwrap();
@@ -324,15 +336,15 @@ fn a_fault_of_a_kernel_loses_the_device_and_every_result_says_why() {
         drop((results, streams, x, wild));
         let device = shared(&runtime);
         drop(runtime);
-        gone(device, "lost");
+        assert_dropped(device, "lost");
     }
 }
 
 #[test]
-fn many_threads_with_failures_get_right_numbers_or_errors_and_then_right_numbers() {
-    let _turn = turn();
+fn results_of_many_threads_are_right_or_errors_and_right_again_after_failures() {
+    let _serial = serialise();
     fake::reset(11);
-    let runtime = open(CudaOptions { launcher: true, ..options() });
+    let runtime = open(CudaOptions { launch_thread: true, ..options() });
     let rounds = |faulty: bool| {
         std::thread::scope(|scope| {
             for thread in 0..8u32 {
@@ -358,8 +370,8 @@ fn many_threads_with_failures_get_right_numbers_or_errors_and_then_right_numbers
 }
 
 #[test]
-fn under_validation_an_early_launch_is_checked_against_work_in_flight() {
-    let _turn = turn();
+fn validation_checks_a_dependent_launch_against_work_in_flight() {
+    let _serial = serialise();
     fake::reset(2);
     let runtime = open(CudaOptions { validate: true, ..options() });
     let stream = runtime.stream().unwrap();
@@ -370,7 +382,7 @@ fn under_validation_an_early_launch_is_checked_against_work_in_flight() {
         let (a, b) = (stream.alloc(32).unwrap(), stream.alloc(32).unwrap());
         encode_mix(&stream, &mixer, (&x, &x, &a), 1).unwrap();
         encode_mix(&stream, &early, (&a, &weights, &b), 2).unwrap();
-        // It reads `a`, which the submission writes, as a weight: that is launched in full order.
+        // It reads `a`, which the submission writes, as a weight, so it is launched in full order.
         let c = stream.alloc(32).unwrap();
         encode_mix(&stream, &early, (&weights, &a, &c), 3).unwrap();
         let first = mix(1, 1, 1);
@@ -381,8 +393,8 @@ fn under_validation_an_early_launch_is_checked_against_work_in_flight() {
 }
 
 #[test]
-fn clears_of_odd_lengths_at_odd_places_set_those_bytes_alone() {
-    let _turn = turn();
+fn clears_of_odd_lengths_and_offsets_set_only_their_bytes() {
+    let _serial = serialise();
     for graph_from in [2, usize::MAX] {
         fake::reset(4);
         let runtime = open(CudaOptions { graph_from, ..options() });

@@ -1,46 +1,45 @@
-//! The shape of a graph of commands: what is a kernel, what a copy or a clear, and what comes after what.
+//! The shape of a graph of commands: kinds of nodes and their order.
 //!
-//! Two submissions of one shape can share an executable graph, whatever kernels, sizes and addresses
-//! they have. What the driver cannot change in an executable graph is part of the shape: the order, early launch,
-//! the size of clusters, and how many bytes a clear sets. Edges are reduced to those that are needed: fewer edges are a cheaper graph, and the same
-//! order always has the same shape.
+//! Submissions of one shape share an executable graph, whatever their kernels, sizes and addresses. Properties that
+//! the driver cannot update are part of the shape: the order, dependent launch, cluster sizes, and the number of
+//! bytes of a clear. Edges are transitively reduced: the graph is cheaper, and equal orders have equal shapes.
 
-/// What a node does.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum NodeKind {
     /// A kernel.
     Kernel,
-    /// A kernel that may begin before a kernel it depends on has ended.
-    Early,
+    /// A kernel that may start before a kernel it depends on has ended.
+    DependentKernel,
     /// A copy.
     Copy,
     /// A clear.
     Clear,
-    /// Nothing: a command that does not run. It is no node, but carries order.
+    /// A command that does not run. It has no node, but its order is kept.
     Nothing,
 }
 
-/// Which nodes come directly before each node, and the whole as a key.
+/// The direct predecessors of each node, and the cache key of the shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Topology {
-    /// For each command: its node, if it has one.
+    /// For each command its node, if any.
     pub(crate) node_of: Vec<Option<u32>>,
-    /// The nodes' predecessors, one list after the other.
+    /// The predecessors of all nodes, concatenated.
     edges: Vec<u32>,
-    /// Where each node's list ends.
+    /// The end of each node's predecessors.
     ends: Vec<u32>,
-    /// Which nodes begin while the one before them, a kernel, still runs.
+    /// Whether a node starts while its predecessor, a kernel, still runs.
     early: Vec<bool>,
     /// Kinds and edges as numbers: equal keys are equal shapes.
     pub(crate) key: Vec<u32>,
 }
 
 impl Topology {
-    /// The shape of a run of commands. `after(i)` gives the positions in the run that command `i` must
-    /// start after, all below `i`.
+    /// The shape of a run of commands. `after(i)` yields the positions that command `i` must start after, all below
+    /// `i`.
     pub(crate) fn new<I: Iterator<Item = usize>>(kinds: &[NodeKind], after: impl Fn(usize) -> I) -> Self {
         let words = kinds.len().div_ceil(64);
-        // For each command: everything that is ordered before it, itself included.
+        // For each command the set of everything ordered before it, and itself.
         let mut reach = vec![0u64; words * kinds.len()];
         let mut node_of = Vec::with_capacity(kinds.len());
         let mut real: Vec<Vec<usize>> = vec![Vec::new(); kinds.len()];
@@ -50,7 +49,7 @@ impl Topology {
         for (position, kind) in kinds.iter().enumerate() {
             direct.clear();
             for before in after(position) {
-                // A command that does not run hands on what it had to wait for.
+                // A command that does not run passes its predecessors on.
                 match kinds[before] {
                     NodeKind::Nothing => direct.extend_from_slice(&real[before]),
                     _ => direct.push(before),
@@ -78,8 +77,8 @@ impl Topology {
             node_of.push(Some(ends.len() as u32));
             ends.push(edges.len() as u32);
             let behind_kernel = matches!(edges[first..], [before] if kernels[before as usize]);
-            let begins = *kind == NodeKind::Early && behind_kernel;
-            kernels.push(matches!(kind, NodeKind::Kernel | NodeKind::Early));
+            let begins = *kind == NodeKind::DependentKernel && behind_kernel;
+            kernels.push(matches!(kind, NodeKind::Kernel | NodeKind::DependentKernel));
             early.push(begins);
             let code = match kind {
                 NodeKind::Copy => 1,
@@ -92,33 +91,33 @@ impl Topology {
         Topology { node_of, edges, ends, early, key }
     }
 
-    /// Makes shapes differ whose nodes run in clusters of different sizes: a node keeps the size that it was made with, and
-    /// would leave out the last blocks of a grid that is no multiple of it.
-    pub(crate) fn tell_apart(&mut self, clusters: impl Iterator<Item = u32>) {
+    /// Adds cluster sizes to the key. A node keeps the cluster size that it was created with, and would skip the last
+    /// blocks of a grid that is no multiple of it.
+    pub(crate) fn add_cluster_sizes(&mut self, clusters: impl Iterator<Item = u32>) {
         for (node, cluster) in clusters.enumerate().filter(|(_, cluster)| *cluster > 1) {
             // No edge and no count of edges is that large.
             self.key.extend([u32::MAX, node as u32, cluster]);
         }
     }
 
-    /// Makes shapes differ whose clears set different numbers of bytes: the driver may reject a change of the width.
-    pub(crate) fn tell_clears_apart(&mut self, lengths: impl Iterator<Item = Option<usize>>) {
+    /// Adds the lengths of clears to the key, since the driver may reject a change of the width.
+    pub(crate) fn add_clear_lengths(&mut self, lengths: impl Iterator<Item = Option<usize>>) {
         for (node, len) in lengths.enumerate().filter_map(|(node, len)| Some((node, len?))) {
             self.key.extend([u32::MAX - 1, node as u32, len as u32, (len as u64 >> 32) as u32]);
         }
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) fn nodes(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether a node begins while the one before it still runs.
+    /// Whether a node starts while its predecessor still runs.
     pub(crate) fn begins_early(&self, node: usize) -> bool {
         self.early[node]
     }
 
-    /// The nodes that come directly before a node.
+    /// The direct predecessors of a node.
     pub(crate) fn before(&self, node: usize) -> &[u32] {
         let start = if node == 0 { 0 } else { self.ends[node - 1] as usize };
         &self.edges[start..self.ends[node] as usize]
@@ -127,7 +126,7 @@ impl Topology {
 
 #[cfg(test)]
 mod tests {
-    use super::NodeKind::{Clear, Copy, Early, Kernel, Nothing};
+    use super::NodeKind::{Clear, Copy, DependentKernel, Kernel, Nothing};
     use super::*;
 
     fn shape(kinds: &[NodeKind], edges: &[&[usize]]) -> Topology {
@@ -161,19 +160,25 @@ mod tests {
 
     #[test]
     fn kernels_begin_early_behind_one_other_kernel_alone() {
-        let topology = shape(&[Early, Early, Copy, Early, Early], &[&[], &[0], &[1], &[2], &[3, 1]]);
+        let topology = shape(
+            &[DependentKernel, DependentKernel, Copy, DependentKernel, DependentKernel],
+            &[&[], &[0], &[1], &[2], &[3, 1]],
+        );
         let early: Vec<bool> = (0..5).map(|node| topology.begins_early(node)).collect();
         assert_eq!(early, [false, true, false, false, true]);
-        let both = shape(&[Kernel, Kernel, Early], &[&[], &[], &[0, 1]]);
+        let both = shape(&[Kernel, Kernel, DependentKernel], &[&[], &[], &[0, 1]]);
         assert!(!both.begins_early(2));
-        assert_ne!(shape(&[Kernel, Early], &[&[], &[0]]).key, shape(&[Kernel, Kernel], &[&[], &[0]]).key);
+        assert_ne!(
+            shape(&[Kernel, DependentKernel], &[&[], &[0]]).key,
+            shape(&[Kernel, Kernel], &[&[], &[0]]).key
+        );
     }
 
     #[test]
     fn nodes_in_clusters_do_not_share_a_shape_with_others() {
         let of = |clusters: [u32; 3]| {
             let mut topology = shape(&[Kernel, Kernel, Kernel], &[&[], &[0], &[0]]);
-            topology.tell_apart(clusters.into_iter());
+            topology.add_cluster_sizes(clusters.into_iter());
             topology.key
         };
         let keys = [of([0, 0, 0]), of([2, 0, 0]), of([0, 2, 0]), of([0, 4, 0]), of([2, 2, 0])];
@@ -187,14 +192,14 @@ mod tests {
     fn a_clear_is_no_kernel_no_copy_and_no_clear_of_another_length() {
         let of = |kinds: &[NodeKind], lengths: [Option<usize>; 2]| {
             let mut topology = shape(kinds, &[&[], &[0]]);
-            topology.tell_clears_apart(lengths.into_iter());
+            topology.add_clear_lengths(lengths.into_iter());
             topology.key
         };
         let none = [None, None];
         let keys = [
             of(&[Kernel, Kernel], none),
             of(&[Kernel, Copy], none),
-            of(&[Kernel, Early], none),
+            of(&[Kernel, DependentKernel], none),
             of(&[Kernel, Clear], [None, Some(4)]),
             of(&[Kernel, Clear], [None, Some(5)]),
             of(&[Kernel, Clear], [None, Some((1 << 32) + 4)]),
@@ -203,10 +208,10 @@ mod tests {
         for (at, key) in keys.iter().enumerate() {
             assert!(keys[at + 1..].iter().all(|other| other != key), "{at}");
         }
-        // A kernel begins early only behind a kernel: a clear lets nothing begin before its end.
-        assert!(shape(&[Kernel, Early], &[&[], &[0]]).begins_early(1));
-        assert!(!shape(&[Clear, Early], &[&[], &[0]]).begins_early(1));
-        assert!(!shape(&[Copy, Early], &[&[], &[0]]).begins_early(1));
+        // A kernel starts early only behind a kernel, not behind a clear.
+        assert!(shape(&[Kernel, DependentKernel], &[&[], &[0]]).begins_early(1));
+        assert!(!shape(&[Clear, DependentKernel], &[&[], &[0]]).begins_early(1));
+        assert!(!shape(&[Copy, DependentKernel], &[&[], &[0]]).begins_early(1));
     }
 
     #[test]
@@ -229,8 +234,9 @@ mod tests {
             let count = 1 + random(150) as usize;
             let edges: Vec<Vec<usize>> =
                 (0..count).map(|to| (0..to).filter(|_| random(8) == 0).collect()).collect();
-            let kinds: Vec<NodeKind> =
-                (0..count).map(|_| [Kernel, Early, Copy, Clear, Nothing][random(5) as usize]).collect();
+            let kinds: Vec<NodeKind> = (0..count)
+                .map(|_| [Kernel, DependentKernel, Copy, Clear, Nothing][random(5) as usize])
+                .collect();
             let topology = Topology::new(&kinds, |position| edges[position].iter().copied());
             let closure = |direct: &dyn Fn(usize) -> Vec<usize>, count: usize| {
                 let mut reach: Vec<std::collections::BTreeSet<usize>> = Vec::new();

@@ -2,9 +2,8 @@
 //!
 //! `cargo run --release --example ablation [-- --runs N] [--seed S] [--replay MECHANISM B SEED]`
 //!
-//! prints, for each number of tasks and each mechanism, how many of N seeded runs survived: right
-//! numbers, no violation, nothing hung, nothing left behind. A run is a function of its seed, so every
-//! failure can be replayed.
+//! prints, for each number of tasks and each mechanism, how many of N seeded runs survived: right results,
+//! no violation, no hang, no leak. A run is a function of its seed, so every failure can be replayed.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -30,7 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn decode(ablation: Ablation, tasks: usize, seed: u64) -> Verdict {
-    // A task that finds a hang or a poisoned number may panic; the verdict says so in its own words.
+    // Tasks may panic; the verdict reports that.
     std::panic::set_hook(Box::new(|_| {}));
     let verdict = Decode { tasks, steps: 24, ablation, validate: true, seed }.run();
     let _ = std::panic::take_hook();
@@ -67,7 +66,7 @@ fn table(runs: u64, first: u64) -> ExitCode {
                 }
             }
             print!("{:>9}", format!("{survived}/{runs}"));
-            // With every mechanism on, all runs survive; with one off, not all may.
+            // All runs must survive with every mechanism on; some must fail with one off.
             bad |= if ablation == Ablation::None { survived != runs } else { survived == runs };
         }
         let names: Vec<&str> = rules.keys().map(String::as_str).collect();
@@ -77,10 +76,10 @@ fn table(runs: u64, first: u64) -> ExitCode {
         }
     }
     if !replays.is_empty() {
-        println!("\nTo see a failure again, add after `--`:\n{}", replays.join("\n"));
+        println!("\nTo replay a failure, add after `--`:\n{}", replays.join("\n"));
     }
     if bad {
-        println!("\nNot what was expected: all runs survive with nothing switched off, and only then.");
+        println!("\nUnexpected: all runs must survive with nothing switched off, and only then.");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
@@ -106,6 +105,6 @@ fn replay(values: &[String]) -> ExitCode {
     show("errors", verdict.errors.clone());
     show("violations", verdict.violations.iter().map(ToString::to_string).collect());
     show("panics", verdict.outcome.panics.clone());
-    println!("hung: {}; everything given back: {}", verdict.outcome.hung, verdict.clean);
+    println!("hung: {}; nothing leaked: {}", verdict.outcome.hung, verdict.clean);
     if verdict.survived() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

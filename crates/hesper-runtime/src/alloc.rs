@@ -1,21 +1,26 @@
-//! Allocation: the pool first, then the device; on exhaustion everything that can give memory back does.
+//! Allocation: from the pool, then from the device; on exhaustion after trimming, waiting and dropping replicas.
 
 use std::sync::Arc;
 
-use crate::block::{Block, Buffer, Handle, Kind, Lease};
+use crate::block::{Block, Buffer, Lease, Ownership};
 use crate::device::{DeviceError, RawMemory};
 use crate::error::{Error, Result};
-use crate::history::Users;
+use crate::hazards::PendingStreams;
 use crate::label::Label;
 use crate::ledger::{Garbage, Ledger};
-use crate::pool::{Taker, class_of};
+use crate::pool::{Requester, class_of};
 use crate::runtime::Shared;
 use crate::sync::atomic::Ordering;
 
 impl Shared {
-    /// Takes memory from the pool or the device.
+    /// Allocates from the pool or the device.
     #[track_caller]
-    pub(crate) fn alloc(this: &Arc<Shared>, len: usize, taker: Taker, label: Label) -> Result<Buffer> {
+    pub(crate) fn alloc(
+        this: &Arc<Shared>,
+        len: usize,
+        requester: Requester,
+        label: Label,
+    ) -> Result<Buffer> {
         crate::fork::check()?;
         let limit = this.device.info().max_buffer;
         let class = match class_of(len) {
@@ -27,21 +32,21 @@ impl Shared {
         }
         let (pooled, id) = {
             let mut ledger = this.ledger.lock();
-            let block = this.take_pooled(&mut ledger, class, taker);
-            (block.map(|block| (block, ledger.take_ended())), ledger.new_lease())
+            let block = this.take_pooled(&mut ledger, class, requester);
+            (block.map(|block| (block, ledger.take_recycled_lease())), ledger.new_lease())
         };
         let (block, ended) = match pooled {
             Some(pooled) => pooled,
-            // An ended lease keeps its block: none is held while memory is looked for.
-            None => (this.alloc_block(class, taker)?, this.ledger.lock().take_ended()),
+            // A recycled lease keeps its block alive, so it is taken only after the allocation.
+            None => (this.alloc_block(class, requester)?, this.ledger.lock().take_recycled_lease()),
         };
         this.trace.allocated(class);
-        Ok(Handle::take(Lease::new(block, id, len, label, false), ended, this.clone()))
+        Ok(Buffer::new(Lease::new(block, id, len, label, false), ended, this.clone()))
     }
 
-    /// A free block.
-    fn take_pooled(&self, ledger: &mut Ledger, class: usize, taker: Taker) -> Option<Arc<Block>> {
-        let block = ledger.take(class, taker)?;
+    /// Takes a free block from the pool.
+    fn take_pooled(&self, ledger: &mut Ledger, class: usize, requester: Requester) -> Option<Arc<Block>> {
+        let block = ledger.take(class, requester)?;
         self.note_peak(ledger);
         Some(block)
     }
@@ -51,15 +56,15 @@ impl Shared {
         ledger.peak = ledger.peak.max(active);
     }
 
-    /// New memory from the device; on exhaustion commits, trims, retires and waits before it gives up.
-    fn alloc_block(self: &Arc<Shared>, class: usize, taker: Taker) -> Result<Arc<Block>> {
+    /// Allocates from the device; on exhaustion commits, trims, waits and drops replicas before it fails.
+    fn alloc_block(self: &Arc<Shared>, class: usize, requester: Requester) -> Result<Arc<Block>> {
         self.make_room(class);
         let mut waited = false;
         loop {
             let limit = self.memory_limit.load(Ordering::Acquire);
             let allocated = self.allocated.load(Ordering::Relaxed);
             let cause = if allocated.saturating_add(class) > limit {
-                "the limit is reached".to_string()
+                "the memory limit is reached".to_string()
             } else {
                 match self.device.allocate(class) {
                     Ok(memory) => return Ok(self.new_block(memory)),
@@ -67,7 +72,7 @@ impl Shared {
                     Err(error) => return Err(self.device_error("allocate memory", error)),
                 }
             };
-            // Everything that can give memory back does: the pool, then work in flight.
+            // Work in flight may return memory to the pool, which is trimmed.
             if !crate::native::inside() {
                 self.commit_all();
                 self.device.poll();
@@ -97,28 +102,28 @@ impl Shared {
                     });
                 }
             }
-            // What was waited for may have come back to the pool meanwhile.
-            let pooled = self.take_pooled(&mut self.ledger.lock(), class, taker);
+            // Finished work may have returned blocks to the pool.
+            let pooled = self.take_pooled(&mut self.ledger.lock(), class, requester);
             if let Some(block) = pooled {
                 return Ok(block);
             }
         }
     }
 
-    /// Keeps the pool from hoarding sizes that nobody asks for any more: before new memory is taken, old
-    /// free blocks go, if the pool is large beside what is in use, or if the limit is near. Memory that the host does not
-    /// see is dear to take and to give back: there it stays as long as all together is about what was in use at once, or
-    /// little of what there is.
+    /// Trims the pool before an allocation from the device, so that it does not hoard sizes that are no longer used: the
+    /// pool may hold half of the active bytes, and less near the memory limit. Discrete memory is expensive to allocate
+    /// and free, so there the pool may grow until active and cached bytes together are a quarter above the peak, or to a
+    /// sixteenth of the limit.
     fn make_room(&self, class: usize) {
-        const ALWAYS: usize = 64 << 20;
+        const MIN_POOL: usize = 64 << 20;
         let garbage = {
             let mut ledger = self.ledger.lock();
             let allocated = self.allocated.load(Ordering::Relaxed);
             let active = allocated.saturating_sub(ledger.pool.cached());
             let limit = self.memory_limit.load(Ordering::Acquire);
             let by_limit = limit.saturating_sub(active).saturating_sub(class);
-            let mut by_use = (active / 2).max(ALWAYS);
-            if !self.device.info().host_visible {
+            let mut by_use = (active / 2).max(MIN_POOL);
+            if !self.device.info().unified_memory {
                 let peak = ledger.peak.saturating_add(ledger.peak / 4);
                 by_use = by_use.max(limit / 16).max(peak.saturating_sub(active).saturating_sub(class));
             }
@@ -134,7 +139,7 @@ impl Shared {
         self.note_peak(&mut ledger);
         Arc::new(Block::new(
             memory,
-            Kind::Owned,
+            Ownership::Owned,
             slot,
             self.device.clone(),
             self.slots.clone(),
@@ -143,31 +148,31 @@ impl Shared {
         ))
     }
 
-    /// A buffer's last handle is gone: its block is free, for whom the history says.
-    pub(crate) fn take_back(&self, lease: &Lease) {
-        if lease.block.kind != Kind::Owned {
+    /// Returns the block of a buffer whose last handle was dropped to the pool.
+    pub(crate) fn return_block(&self, lease: &Lease) {
+        if lease.block.ownership != Ownership::Owned {
             return;
         }
         let garbage = {
             let mut ledger = self.ledger.lock();
-            let users = ledger.users(&lease.block);
-            if users == Users::Nobody {
+            let pending = ledger.pending_streams(&lease.block);
+            if pending == PendingStreams::None {
                 ledger.forget(&lease.block);
             }
-            ledger.pool.put(lease.block.clone(), self.free_for(users));
+            ledger.pool.put(lease.block.clone(), self.free_for(pending));
             let limit = self.cache_limit.load(Ordering::Acquire);
             if ledger.pool.cached() > limit { ledger.trim(limit) } else { Garbage::default() }
         };
         drop(garbage);
     }
 
-    /// Who must be ordered behind the block's pending uses.
-    fn free_for(&self, users: Users) -> Users {
+    /// The streams that the pool believes still use the block.
+    fn free_for(&self, pending: PendingStreams) -> PendingStreams {
         #[cfg(feature = "sim")]
         if self.ablation == crate::sim::Ablation::ReuseOrder {
-            // What unsafe pools do: a block that was given back is anybody's. Its history stays.
-            return Users::Nobody;
+            // As in an unsafe pool, anything may take a returned block. Its history stays.
+            return PendingStreams::None;
         }
-        users
+        pending
     }
 }

@@ -1,18 +1,17 @@
 //! Blocks, leases and buffers: memory and the right to name it.
 //!
-//! * A [`Block`] is physical device memory. It lives as long as anybody holds it: a buffer, a
-//!   command in flight, the pool.
-//! * A [`Lease`] is one life of a block: from the moment a buffer takes it until the buffer's last
-//!   handle is gone and no command names it any more. A fault spoils a lease, never the block.
-//! * A [`Buffer`] is the counted handle that a program holds. When its last clone is dropped, the block
-//!   returns to the pool at once, although commands in flight may still hold the lease: the pool
-//!   hands the block on only to work that is ordered behind them.
+//! * A [`Block`] is physical device memory. Buffers, commands in flight and the pool hold it.
+//! * A [`Lease`] is one use of a block: from allocation until the last handle is dropped and no command
+//!   names it. A fault poisons a lease, never the block.
+//! * A [`Buffer`] is the counted handle that a program holds. Dropping its last clone returns the block to
+//!   the pool at once, although commands in flight may still hold the lease: the pool hands the block
+//!   only to work that is ordered behind them.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32 as AtomicPlace, AtomicU64 as AtomicNumber};
+use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64};
 use std::sync::{Arc, OnceLock};
 
 use crate::device::{Device, LeaseNote, RawMemory};
@@ -25,51 +24,51 @@ use crate::runtime::{Shared, Watch};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Lock, Rank};
 
-/// Whose memory a block is.
+/// Who owns the memory of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The device's own: written, donated, pooled.
+pub(crate) enum Ownership {
+    /// The device: may be written, donated, pooled.
     Owned,
-    /// Somebody else's (a mapped file, an array of another library): only ever read.
+    /// Foreign memory (a mapped file, an array of another library), read-only.
     Foreign(&'static str),
 }
 
 /// Physical memory of a device.
 pub(crate) struct Block {
     pub(crate) memory: RawMemory,
-    pub(crate) kind: Kind,
+    pub(crate) ownership: Ownership,
     /// Index of the block's hazard history in the ledger.
     pub(crate) slot: u32,
     device: Arc<dyn Device>,
-    slots: Arc<SlotBin>,
-    /// Bytes counted as allocated, and where.
+    slots: Arc<FreeSlots>,
+    /// The bytes to subtract from a counter of allocated bytes on drop.
     counted: Option<(usize, Arc<AtomicUsize>)>,
     owner: Option<Owner>,
 }
 
-/// Who keeps foreign memory alive, and who knows whether it is still what it was.
+/// Keeps foreign memory alive and watches it for changes.
 pub(crate) struct Owner {
     pub(crate) _value: Box<dyn Any + Send + Sync>,
     pub(crate) watch: Option<Arc<dyn Watch>>,
 }
 
-/// Slots whose blocks are gone, to be used again.
-pub(crate) type SlotBin = crate::sync::Lock<Vec<u32>>;
+/// History slots of dropped blocks, for reuse.
+pub(crate) type FreeSlots = crate::sync::Lock<Vec<u32>>;
 
 impl Block {
     pub(crate) fn new(
         memory: RawMemory,
-        kind: Kind,
+        ownership: Ownership,
         slot: u32,
         device: Arc<dyn Device>,
-        slots: Arc<SlotBin>,
+        slots: Arc<FreeSlots>,
         counted: Option<(usize, Arc<AtomicUsize>)>,
         owner: Option<Owner>,
     ) -> Self {
-        Block { memory, kind, slot, device, slots, counted, owner }
+        Block { memory, ownership, slot, device, slots, counted, owner }
     }
 
-    /// Who knows whether the bytes are still what they were; nobody doubts the device's own memory.
+    /// The watch on foreign memory, if it has one.
     pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
         self.owner.as_ref()?.watch.as_ref()
     }
@@ -80,8 +79,7 @@ impl Drop for Block {
         if crate::fork::is_forked() {
             return;
         }
-        // SAFETY: the block was the only name of this memory, and nobody holds the block: no buffer,
-        // no work in flight, not the pool.
+        // SAFETY: only the block names this memory, and no buffer, work in flight or pool holds the block.
         unsafe { self.device.free(self.memory) };
         if let Some((bytes, counter)) = &self.counted {
             counter.fetch_sub(*bytes, Ordering::Relaxed);
@@ -99,48 +97,48 @@ impl fmt::Debug for Block {
     }
 }
 
-/// One life of a block.
+/// One use of a block by one buffer.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pub(crate) block: Arc<Block>,
     pub(crate) id: u64,
     pub(crate) len: usize,
     pub(crate) label: Label,
-    /// The first cause that spoilt the lease, and the number of the write that it came with.
+    /// The fault that poisoned the lease, and the number of the write that failed.
     fault: Lock<Option<(Fault, u64)>>,
-    /// Writes so far, in encode order. A command depends on the writes that were encoded before it, and a failed write
-    /// spoils the lease for those that were encoded after it.
+    /// Writes so far, in encode order. A failed write poisons the lease for the commands encoded after it, and for no
+    /// others.
     writes: AtomicU64,
-    /// Which bytes hold something of this lease.
+    /// The bytes that this lease has filled.
     pub(crate) filled: Filled,
-    /// Live host guards: readers, or `WRITER`. Raised under the ledger's lock.
+    /// The number of live read guards, or [`WRITE_GUARDED`]. Raised under the ledger's lock.
     pub(crate) guards: AtomicUsize,
-    /// The filling of a submission that holds the lease, and where; see [`Mark`].
-    pub(crate) mark: Mark,
+    /// Where the open submission holds the lease.
+    pub(crate) held_index: HeldIndex,
 }
 
-/// Where the open submission that named a lease last holds it: the submission's number and the place in its list.
-/// Looked at and changed under the ledger's lock only; plain atomics, as they carry no order.
+/// The index of a lease in the lease list of an open submission, so that the submission holds the lease once. Accessed
+/// under the ledger's lock only; standard atomics, since they carry no order.
 #[derive(Debug, Default)]
-pub(crate) struct Mark {
-    number: AtomicNumber,
-    place: AtomicPlace,
+pub(crate) struct HeldIndex {
+    submission: PlainU64,
+    index: PlainU32,
 }
 
-impl Mark {
-    /// The place in the list of submission `number`, if that one holds the lease.
-    pub(crate) fn place(&self, number: u64) -> Option<u32> {
-        (self.number.load(Relaxed) == number).then(|| self.place.load(Relaxed))
+impl HeldIndex {
+    /// The index in the list of `submission`, if that submission holds the lease.
+    pub(crate) fn get(&self, submission: u64) -> Option<u32> {
+        (self.submission.load(Relaxed) == submission).then(|| self.index.load(Relaxed))
     }
 
-    pub(crate) fn set(&self, number: u64, place: u32) {
-        self.number.store(number, Relaxed);
-        self.place.store(place, Relaxed);
+    pub(crate) fn set(&self, submission: u64, index: u32) {
+        self.submission.store(submission, Relaxed);
+        self.index.store(index, Relaxed);
     }
 }
 
-/// The value of [`Lease::guards`] while the host writes.
-pub(crate) const WRITER: usize = usize::MAX;
+/// The value of [`Lease::guards`] while a write guard is alive.
+pub(crate) const WRITE_GUARDED: usize = usize::MAX;
 
 impl Lease {
     pub(crate) fn new(block: Arc<Block>, id: u64, len: usize, label: Label, filled: bool) -> Self {
@@ -153,23 +151,23 @@ impl Lease {
             writes: AtomicU64::new(0),
             filled: Filled::new(filled),
             guards: AtomicUsize::new(0),
-            mark: Mark::default(),
+            held_index: HeldIndex::default(),
         }
     }
 
-    /// The fault that spoilt it.
+    /// The fault that poisoned it.
     pub(crate) fn fault(&self) -> Option<Fault> {
         self.fault_after(u64::MAX)
     }
 
-    /// The fault that spoils it for a command that was encoded after `writes` writes.
+    /// The fault that a command encoded after `writes` writes sees.
     pub(crate) fn fault_after(&self, writes: u64) -> Option<Fault> {
         let fault = self.fault.lock_unscheduled();
         fault.as_ref().filter(|(_, from)| *from <= writes).map(|(fault, _)| fault.clone())
     }
 
-    /// Spoils the lease for whoever is encoded after the write of number `from`; 0 is everybody. The first cause, in
-    /// encode order, stays.
+    /// Poisons the lease for commands encoded after write number `from`; 0 means all commands. The earliest fault in
+    /// encode order stays.
     pub(crate) fn set_fault(&self, fault: &Fault, from: u64) {
         let mut known = self.fault.lock_unscheduled();
         if known.as_ref().is_none_or(|(_, earlier)| from < *earlier) {
@@ -177,7 +175,7 @@ impl Lease {
         }
     }
 
-    /// How many writes were encoded so far; counts one more if the caller is one.
+    /// The number of writes encoded so far; counts one more if `writes`.
     pub(crate) fn count_write(&self, writes: bool) -> u64 {
         if writes { self.writes.fetch_add(1, Ordering::AcqRel) } else { self.writes.load(Ordering::Acquire) }
     }
@@ -187,8 +185,8 @@ impl Lease {
     }
 }
 
-/// What a watch says; one that panics cannot say that the memory is good.
-pub(crate) fn ask(watch: &dyn Watch) -> Result<(), String> {
+/// Asks a watch. A panic counts as an error.
+pub(crate) fn check_watch(watch: &dyn Watch) -> Result<(), String> {
     panics::catch(|| watch.check()).unwrap_or_else(|panic| Err(format!("its watch panicked: {panic}")))
 }
 
@@ -216,17 +214,28 @@ pub(crate) struct Handle {
     pub(crate) replicas: OnceLock<Box<Replicas>>,
 }
 
-impl Handle {
-    /// A buffer on a lease, which begins in the place of one that has ended if nobody holds that any more.
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if crate::fork::is_forked() {
+            return;
+        }
+        let memory = &self.lease.block.memory;
+        self.shared.device.note_lease(memory, self.lease.id, LeaseNote::Released);
+        self.shared.return_block(&self.lease);
+    }
+}
+
+impl Buffer {
+    /// A buffer on a lease. Reuses the allocation of `recycled` if nothing else holds it.
     #[track_caller]
-    pub(crate) fn take(lease: Lease, ended: Option<Arc<Lease>>, shared: Arc<Shared>) -> Buffer {
-        let note = LeaseNote::Taken { label: &lease.label, place: Location::caller() };
+    pub(crate) fn new(lease: Lease, recycled: Option<Arc<Lease>>, shared: Arc<Shared>) -> Self {
+        let note = LeaseNote::Acquired { label: &lease.label, location: Location::caller() };
         shared.device.note_lease(&lease.block.memory, lease.id, note);
-        let lease = match ended {
-            Some(mut place) => match Arc::get_mut(&mut place) {
+        let lease = match recycled {
+            Some(mut slot) => match Arc::get_mut(&mut slot) {
                 Some(old) => {
                     *old = lease;
-                    place
+                    slot
                 }
                 None => Arc::new(lease),
             },
@@ -234,20 +243,7 @@ impl Handle {
         };
         Buffer(Arc::new(Handle { lease, shared, replicas: OnceLock::new() }))
     }
-}
 
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if crate::fork::is_forked() {
-            return;
-        }
-        let memory = &self.lease.block.memory;
-        self.shared.device.note_lease(memory, self.lease.id, LeaseNote::Returned);
-        self.shared.take_back(&self.lease);
-    }
-}
-
-impl Buffer {
     /// Length in bytes; may be zero.
     pub fn len(&self) -> usize {
         self.0.lease.len
@@ -258,31 +254,25 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// Whether it may be written: mapped files and foreign memory may not.
+    /// Whether it may be written; foreign memory, such as a mapped file, may not.
     pub fn writable(&self) -> bool {
-        self.0.lease.block.kind == Kind::Owned
+        self.0.lease.block.ownership == Ownership::Owned
     }
 
-    /// Whether this is the only handle, so that its owner may overwrite it (donate it to the next op).
+    /// Whether this is the only handle of writable memory, so that it may be donated.
     pub fn is_unique(&self) -> bool {
         self.writable() && Arc::strong_count(&self.0) == 1
     }
 
-    /// The buffer as its only handle; itself again if there are others, or if it may not be written. Whoever has it owns
-    /// the memory: nobody else can name it in a command that is encoded later, or look at it.
+    /// Converts the only handle of writable memory; otherwise returns the buffer. No other code can read a
+    /// [`UniqueBuffer`] or bind it in a later command.
     pub fn into_unique(mut self) -> std::result::Result<UniqueBuffer, Buffer> {
         if self.is_sole() { Ok(UniqueBuffer(self)) } else { Err(self) }
     }
 
-    /// Whether [`into_unique`](Buffer::into_unique) would succeed: while the handle is borrowed mutably, nobody can make
-    /// another one.
+    /// Whether [`into_unique`](Buffer::into_unique) would succeed. The mutable borrow keeps the answer valid.
     pub fn is_sole(&mut self) -> bool {
         self.writable() && Arc::get_mut(&mut self.0).is_some()
-    }
-
-    /// How many handles there are, this one included.
-    pub fn handles(&self) -> usize {
-        Arc::strong_count(&self.0)
     }
 
     /// Whether both are handles on the same memory.
@@ -290,21 +280,21 @@ impl Buffer {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The fault that spoilt it, if one has. Does not wait.
+    /// The fault that poisoned it, if any. Does not wait.
     pub fn fault(&self) -> Option<Fault> {
         self.0.lease.fault().or_else(|| self.0.shared.lost())
     }
 
-    /// Spoils the buffer: whoever reads it, or what is computed from it, gets `fault`.
+    /// Poisons the buffer: reads of it, and of results computed from it, return `fault`.
     pub fn fail(&self, fault: &Fault) {
         self.0.shared.count_fault();
         self.0.lease.set_fault(fault, 0);
     }
 
-    /// Asks whether foreign memory is still what it was; if not, the buffer is spoilt from here on.
+    /// Checks the watch of foreign memory; an error poisons the buffer.
     pub(crate) fn check_source(&self, call: &'static str) -> Result<()> {
         let Some(watch) = self.0.lease.block.watch() else { return Ok(()) };
-        let Err(message) = ask(&**watch) else { return Ok(()) };
+        let Err(message) = check_watch(&**watch) else { return Ok(()) };
         self.fail(&Fault::new(FaultKind::Source, Scope::Command, call, 0, 0, message));
         self.fault().map_or(Ok(()), |fault| Err(fault.into()))
     }
@@ -314,7 +304,7 @@ impl Buffer {
         crate::Runtime::from_shared(self.0.shared.clone())
     }
 
-    /// A number that no other buffer of the process has.
+    /// A number unique among the buffers of the process.
     pub fn id(&self) -> u64 {
         self.0.lease.id
     }

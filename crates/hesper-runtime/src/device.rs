@@ -1,16 +1,15 @@
 //! The device trait: the thin, unsafe floor of the runtime.
 //!
-//! A device does what it is told and checks nothing. It names memory, streams and pipelines by
-//! opaque numbers; it executes [`Work`]; it knows nothing of handles, pools or hazards. All safety
-//! is made above it, once, for every device.
+//! A device executes [`Work`] and checks nothing. It names memory, streams and pipelines by opaque
+//! numbers and knows nothing of handles, pools or hazards. The runtime above it makes every call safe.
 //!
-//! What every implementation promises:
+//! Every implementation guarantees:
 //!
-//! * Submissions of one stream take effect in the order in which they were submitted, each after
-//!   all of the one before it. Different streams are not ordered, except by [`Work::waits`].
+//! * Submissions of one stream take effect in submission order, each after all of the one before it.
+//!   Different streams are not ordered, except by [`Work::waits`].
 //! * Within one submission a command may overlap or overtake any other, except that it starts after
-//!   what its [`barrier`](CommandRef::barrier) or its [`after`](CommandRef::after) edges name. A
-//!   device honours either of the two forms: barriers suit a concurrent encoder, edges a graph.
+//!   the commands that its [`barrier`](CommandRef::barrier) or its [`after`](CommandRef::after) edges
+//!   name. A device honours one of the two forms: barriers suit a concurrent encoder, edges a graph.
 //! * Each [`Work`] is finished exactly once, by [`Work::finish`] or [`Work::fail`], never from
 //!   inside [`Device::submit`], in stream order, and after the submissions it waited for.
 //!   Dropping a `Work` unfinished reports it as lost.
@@ -22,40 +21,53 @@ use std::sync::Arc;
 use crate::pipeline::PipelineSource;
 use crate::work::Work;
 
-/// What a device is and what it can take.
+/// A device's identity, capabilities and limits. Code above the runtime asks for a capability by name
+/// and never compares kinds.
 #[derive(Debug, Clone)]
 pub struct DeviceInfo {
-    /// A name for people: `cpu`, `NVIDIA H200`.
+    /// The display name: `cpu`, `NVIDIA H200`.
     pub name: String,
-    /// Whether the host reads and writes the device's memory in place.
-    pub host_visible: bool,
+    /// The backend: `cpu`, `cuda`, `sim`. For messages and for looking up the backend's kernels.
+    pub kind: &'static str,
+    /// Whether the host addresses the device's memory in place. If false, host access copies through
+    /// [`Device::read`] and [`Device::write`].
+    pub unified_memory: bool,
+    /// Whether the closure of a native command runs on the host when its turn in the stream comes, and
+    /// accesses its views in place. If false, the closure runs when the command is submitted and may only
+    /// enqueue device work; its views have no host address.
+    pub native_commands: bool,
     /// Bytes of memory that the device has.
     pub total_memory: usize,
     /// Alignment of every allocation.
     pub alignment: usize,
     /// The largest single allocation.
     pub max_buffer: usize,
+    /// The number of multiprocessors, for choosing a launch size; 1 where the notion does not apply.
+    pub multiprocessors: u32,
     /// The largest number of threads in a threadgroup; 0 if the device dispatches no kernels.
-    pub max_threads: usize,
-    /// After how many commands an open submission is committed by itself.
+    pub max_threads_per_group: usize,
+    /// The number of threads in a SIMD group (a warp).
+    pub simd_width: u32,
+    /// The largest shared memory of a threadgroup in bytes; 0 if the device states no limit.
+    pub shared_memory: usize,
+    /// The number of commands after which an open submission is committed automatically.
     pub batch: usize,
-    /// How many submissions of one stream may be in flight before its users have to wait.
+    /// The number of submissions of one stream that may be in flight before its users wait.
     pub max_in_flight: usize,
 }
 
 /// A device's allocation.
 #[derive(Debug, Clone, Copy)]
 pub struct RawMemory {
-    /// The device's name for it (an address, an object), never zero.
+    /// The device's identifier (an address, an object), never zero.
     pub id: u64,
-    /// Where the host sees it, on devices whose memory is host-visible.
+    /// The host address, if the device has unified memory or the memory was imported.
     pub host: Option<NonNull<u8>>,
     /// Length in bytes.
     pub len: usize,
 }
 
-// SAFETY: `host` is an address, not an access; every access goes through the guards and bindings of
-// this crate, which order them.
+// SAFETY: `host` is an address, not an access; the guards and bindings of this crate order every access.
 unsafe impl Send for RawMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RawMemory {}
@@ -68,65 +80,65 @@ pub struct RawStream(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RawPipeline(pub u64);
 
-/// A compiled kernel and what it occupies.
+/// A compiled kernel and its size.
 #[derive(Debug, Clone, Copy)]
 pub struct CompiledPipeline {
-    /// The device's name for it.
+    /// The device's identifier.
     pub raw: RawPipeline,
-    /// Roughly how many bytes it holds, for the cache's limit.
+    /// The approximate size in bytes, for the cache's limit.
     pub bytes: usize,
 }
 
 /// Why a device refused a call.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DeviceError {
-    /// No memory for this call; others may still succeed.
+    /// No memory for this call; other calls may still succeed.
     #[error("{0}")]
     OutOfMemory(String),
-    /// The kernel's text is at fault.
+    /// The kernel's text is invalid.
     #[error("{0}")]
     Compile(String),
-    /// The call failed and left no trace.
+    /// The call failed and changed nothing.
     #[error("{0}")]
     Failed(String),
-    /// The device is gone: everything on it fails with this first cause.
+    /// The device is lost: everything on it fails with this first cause.
     #[error("device lost: {0}")]
     Lost(String),
-    /// The device does not do this.
+    /// The device does not implement the call.
     #[error("{0} is not supported by this device")]
     Unsupported(&'static str),
 }
 
-/// What [`Device::wait`] achieved.
+/// The outcome of [`Device::wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The submission has been finished.
     Done,
-    /// Another thread is at it, and will finish it.
-    Elsewhere,
+    /// Another thread runs the submission and will finish it.
+    Delegated,
 }
 
 /// A device: memory, streams, pipelines and the execution of work.
 ///
 /// # Safety
-/// Implementations keep the promises of this module. The memory that [`allocate`](Device::allocate)
+/// Implementations keep the guarantees of this module. The memory that [`allocate`](Device::allocate)
 /// returns is valid, exclusive and aligned as [`DeviceInfo`] says until it is freed; where `host` is
 /// given, the host may access all of it.
 pub unsafe trait Device: Send + Sync + 'static {
-    /// What the device is.
+    /// Identity, capabilities and limits.
     fn info(&self) -> &DeviceInfo;
 
     /// Allocates `len` bytes, more than zero.
     fn allocate(&self, len: usize) -> Result<RawMemory, DeviceError>;
 
-    /// Gives memory back.
+    /// Frees memory.
     ///
     /// # Safety
     /// `memory` came from [`allocate`](Device::allocate) or [`import`](Device::import) of this
     /// device, no unfinished work names it, and it is not used again.
     unsafe fn free(&self, memory: RawMemory);
 
-    /// Makes host memory that the device does not own nameable in commands, without a copy.
+    /// Imports host memory that the device does not own, without a copy, so that commands can bind it.
     ///
     /// # Safety
     /// `len` bytes at `host` stay valid and unchanged until the memory is freed.
@@ -135,8 +147,8 @@ pub unsafe trait Device: Send + Sync + 'static {
         Err(DeviceError::Unsupported("import of host memory"))
     }
 
-    /// Copies bytes of the device's memory to the host, at once. Called only where the memory is not
-    /// host-visible and no unfinished work writes these bytes.
+    /// Copies bytes of device memory to the host before it returns. Called only if the memory has no host
+    /// address and no unfinished work writes these bytes.
     ///
     /// # Safety
     /// The range lies inside of `memory`.
@@ -145,8 +157,8 @@ pub unsafe trait Device: Send + Sync + 'static {
         Err(DeviceError::Unsupported("read"))
     }
 
-    /// Copies bytes of the host to the device's memory, at once. Called only where the memory is
-    /// not host-visible and no unfinished work names these bytes.
+    /// Copies bytes of the host to device memory before it returns. Called only if the memory has no host
+    /// address and no unfinished work names these bytes.
     ///
     /// # Safety
     /// The range lies inside of `memory`.
@@ -164,71 +176,70 @@ pub unsafe trait Device: Send + Sync + 'static {
     /// All its work is finished, and it is not used again.
     unsafe fn destroy_stream(&self, stream: RawStream);
 
-    /// Compiles a kernel. May take long; may be called from many threads.
+    /// Compiles a kernel. May take long; many threads may call it at once.
     fn compile(&self, source: &PipelineSource) -> Result<CompiledPipeline, DeviceError>;
 
-    /// Gives a pipeline back.
+    /// Releases a pipeline.
     ///
     /// # Safety
     /// `pipeline` came from [`compile`](Device::compile), no unfinished work names it, and it is not
     /// used again.
     unsafe fn release(&self, pipeline: RawPipeline);
 
-    /// Takes work for a stream. Does not wait for it, and does not finish it before it returns. A
-    /// refused work is handed back.
+    /// Takes work for a stream. Neither waits for it nor finishes it before returning. An error returns the
+    /// refused work.
     ///
     /// # Safety
     /// The memory and pipelines that `work` names belong to this device and stay alive until the
     /// work is finished; the submissions it waits for have been submitted.
     unsafe fn submit(&self, stream: RawStream, work: Work) -> Result<(), (Work, DeviceError)>;
 
-    /// Helps or waits until the submission `index` of `stream` has been finished, or says that another
-    /// thread will do so.
+    /// Runs or waits for the submission `index` of `stream` until it is finished, unless another thread will
+    /// finish it.
     fn wait(&self, stream: RawStream, index: u64) -> Progress;
 
-    /// Finishes what has completed, without waiting. Called now and then by devices' users; a device
-    /// with threads of its own need not do anything.
+    /// Finishes completed work without waiting. A device with threads of its own need not implement it.
     fn poll(&self) {}
 
-    /// Something device-specific: libraries, contexts. For crates that know the device.
+    /// A device-specific object (libraries, contexts) for crates that know the device.
     fn extension(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 
-    /// Told which pipeline answered a request. Only the validation layer looks.
+    /// Checks that `pipeline` is the right answer to a request for `source`. Only the validation layer
+    /// implements it.
     fn check_pipeline(&self, pipeline: RawPipeline, source: &PipelineSource) -> Result<(), DeviceError> {
         let _ = (pipeline, source);
         Ok(())
     }
 
-    /// Told when a buffer takes (`lease` given) or gives back a piece of memory. Only the validation
-    /// layer listens.
+    /// Reports an event in the life of a lease on `memory`. Only the validation layer implements it.
     fn note_lease(&self, memory: &RawMemory, lease: u64, note: LeaseNote<'_>) {
         let _ = (memory, lease, note);
     }
 }
 
-/// What happened to a lease on memory; see [`Device::note_lease`].
+/// An event in the life of a lease; see [`Device::note_lease`].
 #[derive(Debug, Clone, Copy)]
 pub enum LeaseNote<'a> {
-    /// A buffer took the memory.
-    Taken {
+    /// A buffer acquired the memory.
+    Acquired {
         /// The buffer's label.
         label: &'a str,
-        /// Where in the program it was allocated.
-        place: &'static std::panic::Location<'static>,
+        /// The caller that allocated it.
+        location: &'static std::panic::Location<'static>,
     },
-    /// The host is about to read some bytes.
+    /// The host is about to read a range.
     HostRead {
         /// First byte.
         start: usize,
-        /// End of the bytes.
+        /// One past the last byte.
         end: usize,
     },
-    /// The host is about to write it.
+    /// The host is about to write all of it.
     HostWrite,
-    /// The host filled it.
+    /// The host filled all of it.
     Filled,
     /// The last handle was dropped.
-    Returned,
+    Released,
 }

@@ -1,34 +1,33 @@
 //! The encoder: how a command names memory.
 //!
-//! There is one way to name memory in a command, and it retains: [`Encoder::read`],
-//! [`Encoder::write`] and [`Encoder::read_write`] borrow the buffer until the command is in its
-//! submission, and from there on the submission holds its memory. An encoder that is dropped half-way
-//! leaves no trace.
+//! A command can name memory only through [`Encoder::read`], [`Encoder::write`] and
+//! [`Encoder::read_write`]. They borrow the buffer until the command is in its submission; from then on
+//! the submission holds the memory. Dropping an unfinished encoder has no effect.
 
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::block::{Buffer, Kind};
+use crate::block::{Buffer, Ownership};
 use crate::error::{Error, Result};
 use crate::label::Label;
-use crate::ledger::Launch;
+use crate::ledger::OpDraft;
 use crate::native::{Native, NativeResult};
 use crate::pipeline::Pipeline;
 use crate::stream::Stream;
 use crate::work::{Access, Dispatch};
 
-/// A use of memory that is not in a submission yet.
+/// A use of memory by a command that is being encoded.
 #[derive(Clone, Copy)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct BindingDraft<'a> {
     pub(crate) buffer: &'a Buffer,
     pub(crate) offset: usize,
     pub(crate) len: usize,
     pub(crate) access: Access,
 }
 
-impl Draft<'_> {
+impl BindingDraft<'_> {
     /// The bytes.
     pub(crate) fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len
@@ -40,11 +39,11 @@ impl Draft<'_> {
 pub struct Encoder<'a> {
     stream: &'a Stream,
     label: Label,
-    drafts: SmallVec<[Draft<'a>; 6]>,
-    /// Boxed: an encoder is moved with every binding.
+    drafts: SmallVec<[BindingDraft<'a>; 6]>,
+    /// Boxed, since every binding moves the encoder.
     error: Option<Box<Error>>,
     constants: SmallVec<[u8; 32]>,
-    /// Whether the command writes every byte that it binds to write.
+    /// Whether the command writes every byte of its write bindings.
     covering: bool,
 }
 
@@ -107,14 +106,14 @@ impl<'a> Encoder<'a> {
         self.bind(buffer, range, Access::ReadWrite)
     }
 
-    /// Binds any range with any access. A mistake is told by the call that ends the command.
+    /// Binds any range with any access. The call that ends the command reports an invalid binding.
     #[inline]
     pub fn bind(mut self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) -> Self {
         self.add(buffer, range, access);
         self
     }
 
-    /// The same for an encoder that stays where it is: moving it with every binding takes as long as checking one.
+    /// As [`bind`](Encoder::bind), by reference: moving the encoder costs as much as checking a binding.
     #[inline]
     pub fn add(&mut self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) {
         match self.check(buffer, range, access) {
@@ -131,7 +130,7 @@ impl<'a> Encoder<'a> {
         self
     }
 
-    /// The same for an encoder that stays where it is.
+    /// As [`constants`](Encoder::constants), by reference.
     #[inline]
     pub fn add_constants(&mut self, bytes: &[u8]) {
         self.constants.extend_from_slice(bytes);
@@ -146,15 +145,15 @@ impl<'a> Encoder<'a> {
             threadgroup,
             constants: std::mem::take(&mut self.constants),
         };
-        self.finish(Launch::Dispatch(pipeline, dispatch))
+        self.finish(OpDraft::Dispatch(pipeline, dispatch))
     }
 
-    /// Ends the command: runs a closure on exactly the views that were bound, in order.
+    /// Ends the command: runs a closure on the bound views, in binding order.
     pub fn run(
         mut self,
         closure: impl FnOnce(&mut Native<'_, '_>) -> NativeResult + Send + 'static,
     ) -> Result<()> {
-        self.finish(Launch::Native(Box::new(closure)))
+        self.finish(OpDraft::Native(Box::new(closure)))
     }
 
     /// Ends the command: copies the one range bound to read to the one bound to write.
@@ -171,7 +170,7 @@ impl<'a> Encoder<'a> {
                 });
             }
         }
-        self.finish(Launch::Copy)
+        self.finish(OpDraft::Copy)
     }
 
     /// Ends the command: sets the one range bound to write to zero.
@@ -182,10 +181,10 @@ impl<'a> Encoder<'a> {
                 message: "clear binds exactly one range, to write".into(),
             });
         }
-        self.finish(Launch::Clear)
+        self.finish(OpDraft::Clear)
     }
 
-    fn finish(&mut self, launch: Launch<'_>) -> Result<()> {
+    fn finish(&mut self, op: OpDraft<'_>) -> Result<()> {
         if let Some(error) = self.error.take() {
             return Err(*error);
         }
@@ -198,10 +197,10 @@ impl<'a> Encoder<'a> {
         if shared.any_fault() {
             self.check_faults()?;
         }
-        let clears = if self.covering { SmallVec::new() } else { self.clears(&launch) };
+        let clears = if self.covering { SmallVec::new() } else { self.clears(&op) };
         let outcome = {
             let mut ledger = shared.ledger.lock();
-            ledger.enter(shared, self.stream.id(), &self.label, launch, &self.drafts, &clears)
+            ledger.encode(shared, self.stream.id(), &self.label, op, &self.drafts, &clears)
         };
         let count = outcome?;
         for draft in self.drafts.iter().filter(|draft| draft.access.writes()) {
@@ -216,23 +215,32 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// The bytes that the command binds to write and that nothing has filled. The command may leave some of them
-    /// unwritten, and they would show what an earlier owner of the memory left there.
-    fn clears(&self, launch: &Launch<'_>) -> SmallVec<[Draft<'a>; 1]> {
+    /// The unfilled bytes of the write bindings. The command may leave some of them unwritten, and they would expose the
+    /// data of an earlier lease.
+    fn clears(&self, op: &OpDraft<'_>) -> SmallVec<[BindingDraft<'a>; 1]> {
         let mut clears = SmallVec::new();
-        // These write all that they bind.
-        if matches!(launch, Launch::Copy | Launch::Clear) || self.stream.shared().leaves_fresh_memory() {
+        // Copies and clears write all of their binding.
+        if matches!(op, OpDraft::Copy | OpDraft::Clear) || self.stream.shared().leaves_fresh_memory() {
             return clears;
         }
         for draft in self.drafts.iter().filter(|draft| draft.access == Access::Write) {
             let gaps = draft.buffer.0.lease.filled.gaps(draft.range());
-            clears.extend(gaps.into_iter().map(|gap| Draft { offset: gap.start, len: gap.len(), ..*draft }));
+            clears.extend(gaps.into_iter().map(|gap| BindingDraft {
+                offset: gap.start,
+                len: gap.len(),
+                ..*draft
+            }));
         }
         clears
     }
 
     #[inline]
-    fn check(&self, buffer: &'a Buffer, range: impl RangeBounds<usize>, access: Access) -> Result<Draft<'a>> {
+    fn check(
+        &self,
+        buffer: &'a Buffer,
+        range: impl RangeBounds<usize>,
+        access: Access,
+    ) -> Result<BindingDraft<'a>> {
         let lease = &buffer.0.lease;
         let command = || self.label.to_string();
         let shared = self.stream.shared();
@@ -255,17 +263,17 @@ impl<'a> Encoder<'a> {
             });
         }
         if access.writes()
-            && let Kind::Foreign(why) = lease.block.kind
+            && let Ownership::Foreign(why) = lease.block.ownership
         {
             return Err(Error::ReadOnly { buffer: lease.name(), command: command(), why });
         }
         if access.reads() && start < end && !lease.filled.covers(start..end) {
             return Err(Error::Unfilled { buffer: lease.name(), command: command() });
         }
-        Ok(Draft { buffer, offset: start, len: end - start, access })
+        Ok(BindingDraft { buffer, offset: start, len: end - start, access })
     }
 
-    /// No range that is written may overlap another: a kernel would see its own writes.
+    /// Refuses a written range that overlaps another range of the command.
     fn check_aliases(&self) -> Result<()> {
         for (index, one) in self.drafts.iter().enumerate() {
             for other in &self.drafts[..index] {
@@ -283,17 +291,17 @@ impl<'a> Encoder<'a> {
         Ok(())
     }
 
-    /// A command that reads a spoilt buffer spoils what it would have written, at once.
+    /// Refuses a command that reads a poisoned buffer, and poisons what it would have written.
     fn check_faults(&self) -> Result<()> {
-        let spoilt = self
+        let fault = self
             .drafts
             .iter()
             .filter(|draft| draft.access.reads())
             .find_map(|draft| draft.buffer.0.lease.fault());
-        if let Some(fault) = spoilt {
+        if let Some(fault) = fault {
             for draft in self.drafts.iter().filter(|draft| draft.access.writes()) {
                 let lease = &draft.buffer.0.lease;
-                // A write that failed: commands in flight that read the bytes before it are not concerned.
+                // Counts as a failed write: commands encoded before it are not affected.
                 lease.set_fault(&fault, lease.count_write(true) + 1);
             }
             return Err(fault.into());
@@ -317,10 +325,10 @@ impl<'a> Encoder<'a> {
                 "grid {grid:?} and threadgroup {threadgroup:?} must be positive in every dimension"
             ));
         }
-        let most = shared.device.info().max_threads as u64;
+        let limit = shared.device.info().max_threads_per_group as u64;
         let threads = threadgroup.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
-        if threads.is_none_or(|threads| threads > most) {
-            return fail(format!("threadgroup {threadgroup:?} has more than {most} threads"));
+        if threads.is_none_or(|threads| threads > limit) {
+            return fail(format!("threadgroup {threadgroup:?} has more than {limit} threads"));
         }
         if grid.iter().try_fold(1u64, |product, size| product.checked_mul(*size)).is_none() {
             return fail(format!("grid {grid:?} has more than 2^64 threads"));
@@ -329,7 +337,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// A range of bytes with its open ends filled in.
+/// The start and end of a range over `len` bytes.
 pub(crate) fn resolve(range: impl RangeBounds<usize>, len: usize) -> (usize, usize) {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,

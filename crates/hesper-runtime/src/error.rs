@@ -1,8 +1,7 @@
 //! Errors and faults.
 //!
-//! An [`Error`] answers a call: the call did nothing, and says why. A [`Fault`] is what became of
-//! work that had been accepted: it keeps its first cause and its scope, and every result in that
-//! scope gives it again each time it is read.
+//! An [`Error`] answers a call that did nothing. A [`Fault`] is the failure of accepted work: it has a
+//! first cause and a scope, and every read of a result in that scope returns it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,14 +13,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Memory could not be had, after trimming, retiring and waiting.
+    /// Allocation failed after trimming, waiting and dropping replicas.
     #[error(
-        "out of memory on {device}: {requested} bytes asked for, {active} active, {cached} cached, limit {limit} ({cause})"
+        "out of memory on {device}: {requested} bytes requested, {active} active, {cached} cached, limit {limit} ({cause})"
     )]
     OutOfMemory {
         /// The device's name.
         device: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         requested: usize,
         /// Bytes held by live buffers and work in flight.
         active: usize,
@@ -29,19 +28,19 @@ pub enum Error {
         cached: usize,
         /// The memory limit in force.
         limit: usize,
-        /// What refused: the limit, or the device and its words.
+        /// The cause: the memory limit, or the device's message.
         cause: String,
     },
-    /// A size does not fit the machine.
-    #[error("a buffer of {requested} bytes is larger than {limit} bytes, the most that can be addressed")]
+    /// A buffer is larger than the device supports.
+    #[error("cannot allocate a buffer of {requested} bytes: the largest buffer has {limit} bytes")]
     SizeOverflow {
-        /// Bytes asked for.
+        /// Bytes requested.
         requested: usize,
-        /// The largest size that can be given.
+        /// The largest buffer of the device.
         limit: usize,
     },
     /// A range lies outside its buffer.
-    #[error("bytes {start}..{end} lie outside of buffer {buffer} of {len} bytes (in {command})")]
+    #[error("{command}: bytes {start}..{end} are outside of buffer {buffer} of {len} bytes")]
     OutOfRange {
         /// The buffer.
         buffer: String,
@@ -54,8 +53,8 @@ pub enum Error {
         /// The command or call that named the range.
         command: String,
     },
-    /// A write to memory that belongs to somebody else (a mapped file, a foreign array).
-    #[error("{command} writes buffer {buffer}, which is read-only ({why})")]
+    /// A write to foreign memory (a mapped file, an array of another library).
+    #[error("{command} cannot write buffer {buffer}: it is read-only ({why})")]
     ReadOnly {
         /// The buffer.
         buffer: String,
@@ -65,7 +64,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A buffer or pipeline of one device was given to another.
-    #[error("{command} names {what}, which belongs to device {owner}, not to {device}")]
+    #[error("{command} cannot use {what}: it belongs to device {owner}, not to {device}")]
     ForeignDevice {
         /// The buffer or pipeline.
         what: String,
@@ -78,7 +77,7 @@ pub enum Error {
     },
     /// Two bindings of one command overlap and one of them writes.
     #[error(
-        "{command} binds overlapping bytes of buffer {buffer} twice, once to write (bind them once, with read_write)"
+        "{command} cannot bind overlapping bytes of buffer {buffer} twice, once to write: bind them once, with read_write"
     )]
     Aliased {
         /// The buffer.
@@ -86,16 +85,18 @@ pub enum Error {
         /// The command.
         command: String,
     },
-    /// A command reads memory that no work fills.
-    #[error("{command} reads buffer {buffer}, which nothing has filled")]
+    /// A command reads memory that nothing has written.
+    #[error("{command} cannot read buffer {buffer}: nothing has written these bytes")]
     Unfilled {
         /// The buffer.
         buffer: String,
         /// The command or call.
         command: String,
     },
-    /// The host holds a guard that the command or call would race with.
-    #[error("{command} needs buffer {buffer} while a host {guard} guard on it is alive")]
+    /// The command or call would race with a live host guard.
+    #[error(
+        "{command} cannot use buffer {buffer} while a host {guard} guard on it is alive: drop the guard first"
+    )]
     HostAccess {
         /// The buffer.
         buffer: String,
@@ -104,59 +105,59 @@ pub enum Error {
         /// `read` or `write`.
         guard: &'static str,
     },
-    /// A native command tried to wait, which could be for itself.
-    #[error("{call} was called inside of a native command, which may not wait")]
+    /// A native command called something that may wait, possibly for itself.
+    #[error("cannot call {call} inside of a native command: it may wait for that command")]
     InsideCommand {
         /// The call.
         call: &'static str,
     },
     /// The stream was closed.
-    #[error("stream {stream} is closed")]
+    #[error("cannot encode on stream {stream}: it is closed")]
     StreamClosed {
         /// The stream.
         stream: u64,
     },
     /// A kernel did not compile.
-    #[error("kernel {label} does not compile for {device}: {message}")]
+    #[error("cannot compile kernel {label} for {device}: {message}")]
     Compile {
         /// The kernel's label.
         label: String,
         /// The device.
         device: String,
-        /// The compiler's words.
+        /// The compiler's message.
         message: String,
     },
-    /// A grid, threadgroup or argument that the device does not take.
+    /// An invalid grid, threadgroup or set of bindings.
     #[error("{command}: {message}")]
     Launch {
         /// The command.
         command: String,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
     /// The process was forked from one that had opened a runtime.
     #[error(
-        "this process was forked from one that uses hesper, and the threads of its devices do not exist here: \
-         start processes with the 'spawn' or 'forkserver' method, or fork before the first array is made"
+        "cannot use hesper in this process: it was forked from one that uses hesper, and the device threads do not exist \
+         here; start processes with the 'spawn' or 'forkserver' method, or fork before the first array is made"
     )]
     Forked,
     /// The device refused a call.
-    #[error("{device} refused to {call}: {message}")]
+    #[error("{device} cannot {call}: {message}")]
     Device {
         /// The device.
         device: String,
-        /// What was asked of it.
+        /// The call.
         call: &'static str,
-        /// Its words.
+        /// The device's message.
         message: String,
     },
-    /// Accepted work failed; this is its first cause.
+    /// Accepted work failed.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
 
 impl Error {
-    /// The fault inside, if this error reports one.
+    /// The fault, if this error is one.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             Error::Fault(fault) => Some(fault),
@@ -165,18 +166,18 @@ impl Error {
     }
 }
 
-/// How far a fault reaches.
+/// The scope of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// One command, and what was computed from its results.
     Command,
     /// All commands of one submission.
     Submission,
-    /// The device: everything that lives on it.
+    /// Everything on the device.
     Device,
 }
 
-/// What kind of thing went wrong first.
+/// The kind of a fault's first cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultKind {
@@ -186,15 +187,15 @@ pub enum FaultKind {
     Panicked,
     /// The work was cancelled before it ran.
     Cancelled,
-    /// The device gave the work up without an answer, or was lost.
+    /// The device was lost.
     Lost,
-    /// Foreign memory behind the work went away (a truncated file).
+    /// Foreign memory that the work reads became invalid (a truncated file).
     Source,
 }
 
-/// What became of work that failed: its first cause, where it happened and how far it reaches.
+/// The failure of accepted work: its first cause, origin and scope.
 ///
-/// Cloning is cheap; every result in scope carries the same fault.
+/// Cloning is cheap; every result in scope holds the same fault.
 #[derive(Clone)]
 pub struct Fault(Arc<FaultInner>);
 
@@ -208,7 +209,7 @@ struct FaultInner {
 }
 
 impl Fault {
-    /// Records a first cause.
+    /// A fault with its first cause.
     pub fn new(
         kind: FaultKind,
         scope: Scope,
@@ -227,29 +228,24 @@ impl Fault {
         }))
     }
 
-    /// What kind of thing went wrong.
+    /// The kind of the first cause.
     pub fn kind(&self) -> FaultKind {
         self.0.kind
     }
 
-    /// How far it reaches.
+    /// The scope.
     pub fn scope(&self) -> Scope {
         self.0.scope
     }
 
-    /// Label of the command that failed first.
+    /// The label of the command that failed first.
     pub fn command(&self) -> &str {
         &self.0.command
     }
 
-    /// The words of whoever failed.
+    /// The message of the first cause.
     pub fn message(&self) -> &str {
         &self.0.message
-    }
-
-    /// Stream and submission in which it happened.
-    pub fn place(&self) -> (u64, u64) {
-        (self.0.stream, self.0.submission)
     }
 
     /// Whether both are the same occurrence.

@@ -1,45 +1,43 @@
-//! Host guards: how the host reaches a buffer's bytes.
+//! Host guards: host access to the bytes of a buffer.
 //!
-//! A guard waits for the work that it would race with, commits what has to be committed for that, and
-//! then keeps new commands from racing with it: encoding a command that writes under a read guard
-//! (or uses the bytes at all under a write guard) is an error, not a race.
+//! A guard commits and waits for the work that it would race with. While it lives, encoding a command
+//! that writes under a read guard, or uses the bytes at all under a write guard, is an error.
 
 use std::ops::{Range, RangeBounds};
 
 use bytemuck::Pod;
 
-use crate::block::{Buffer, Kind, WRITER};
+use crate::block::{Buffer, Ownership, WRITE_GUARDED};
 use crate::device::{DeviceError, LeaseNote};
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
 
-/// Where the guarded bytes are: in place, or a copy that goes back.
-enum Place {
-    Host(*mut u8),
+/// The guarded bytes: in place, or a staged copy.
+enum HostBytes {
+    InPlace(*mut u8),
     Staged(Vec<u64>),
 }
 
-impl Place {
+impl HostBytes {
     fn address(&self) -> *const u8 {
         match self {
-            Place::Host(address) => *address,
-            Place::Staged(words) => words.as_ptr().cast(),
+            HostBytes::InPlace(address) => *address,
+            HostBytes::Staged(words) => words.as_ptr().cast(),
         }
     }
 }
 
-/// Read access to a buffer's bytes. Nobody writes them while it lives.
+/// Read access to a buffer's bytes. Nothing writes them while it lives.
 pub struct HostRead {
     buffer: Buffer,
-    place: Place,
-    /// Which bytes.
+    host: HostBytes,
     range: Range<usize>,
 }
 
-/// Write access to a buffer's bytes. Nobody else uses them while it lives.
+/// Exclusive access to a buffer's bytes.
 pub struct HostWrite {
     buffer: Buffer,
-    place: Place,
+    host: HostBytes,
     written: bool,
 }
 
@@ -53,27 +51,27 @@ unsafe impl Send for HostWrite {}
 unsafe impl Sync for HostWrite {}
 
 impl Buffer {
-    /// Waits for pending writers and gives the bytes. A fault of the work that fills the buffer is
-    /// given to everybody who asks.
+    /// Waits for pending writers and returns the bytes. Every call returns the fault of the work that fills
+    /// the buffer.
     pub fn read(&self) -> Result<HostRead> {
         self.read_range(..)
     }
 
-    /// The same for some of the bytes: of memory that the host does not see, only those are copied.
+    /// As [`read`](Buffer::read), for a range. Only the range is copied from discrete memory.
     pub fn read_range(&self, range: impl RangeBounds<usize>) -> Result<HostRead> {
         let (start, end) = crate::encoder::resolve(range, self.len());
         if start > end || end > self.len() {
             let (buffer, len) = (self.0.lease.name(), self.len());
             return Err(Error::OutOfRange { buffer, len, start, end, command: "Buffer::read".into() });
         }
-        let mut guard = self.guarded(start..end)?;
-        guard.place = self.place(start..end, true)?;
+        let mut guard = self.read_guard(start..end)?;
+        guard.host = self.host_bytes(start..end, true)?;
         Ok(guard)
     }
 
-    /// Waits for pending writers, and tells their fault; copies nothing.
+    /// Waits for pending writers and returns their fault; copies nothing.
     pub fn wait(&self) -> Result<()> {
-        self.guarded(0..0).map(drop)
+        self.read_guard(0..0).map(drop)
     }
 
     /// Copies the bytes to `out`, which is as long as the buffer.
@@ -84,7 +82,7 @@ impl Buffer {
             out.copy_from_slice(guard.bytes());
             return guard.check();
         }
-        let _guard = self.guarded(0..self.len())?;
+        let _guard = self.read_guard(0..self.len())?;
         if out.is_empty() {
             return Ok(());
         }
@@ -93,11 +91,11 @@ impl Buffer {
             .map_err(|error| self.0.shared.device_error("read memory", error))
     }
 
-    /// A read guard that knows no address yet.
-    fn guarded(&self, range: Range<usize>) -> Result<HostRead> {
-        self.enter(false, "Buffer::read")?;
-        // From here on the guard's drop releases the count.
-        let guard = HostRead { buffer: self.clone(), place: Place::Staged(Vec::new()), range };
+    /// A read guard without an address.
+    fn read_guard(&self, range: Range<usize>) -> Result<HostRead> {
+        self.acquire_guard(false, "Buffer::read")?;
+        // From here on dropping the guard releases the count.
+        let guard = HostRead { buffer: self.clone(), host: HostBytes::Staged(Vec::new()), range };
         if let Some(fault) = self.fault() {
             return Err(fault.into());
         }
@@ -110,9 +108,9 @@ impl Buffer {
         Ok(guard)
     }
 
-    /// Waits for all pending users and gives the bytes to write. Those that nothing has filled are zero.
+    /// Waits for all pending uses and returns the bytes, mutable. Unfilled bytes are zero.
     pub fn write(&self) -> Result<HostWrite> {
-        let mut guard = self.overwriting()?;
+        let mut guard = self.write_guard()?;
         if !self.0.shared.leaves_fresh_memory() {
             for gap in self.0.lease.filled.gaps(0..self.len()) {
                 guard.bytes_mut()[gap].fill(0);
@@ -121,28 +119,29 @@ impl Buffer {
         Ok(guard)
     }
 
-    /// The same without clearing bytes that nothing has filled.
+    /// As [`write`](Buffer::write), without clearing unfilled bytes.
     ///
     /// # Safety
-    /// The caller writes every byte before anybody reads one, or drops the buffer unread.
+    /// The caller writes every byte before any byte is read, or drops the buffer unread.
     pub unsafe fn overwrite(&self) -> Result<HostWrite> {
-        self.overwriting()
+        self.write_guard()
     }
 
-    /// A write guard over what is there, be it an earlier owner's.
-    pub(crate) fn overwriting(&self) -> Result<HostWrite> {
-        if let Kind::Foreign(why) = self.0.lease.block.kind {
+    /// A write guard; unfilled bytes may hold data of an earlier lease.
+    pub(crate) fn write_guard(&self) -> Result<HostWrite> {
+        if let Ownership::Foreign(why) = self.0.lease.block.ownership {
             let buffer = self.0.lease.name();
             return Err(Error::ReadOnly { buffer, command: "Buffer::write".into(), why });
         }
-        self.enter(true, "Buffer::write")?;
-        let mut guard = HostWrite { buffer: self.clone(), place: Place::Staged(Vec::new()), written: true };
+        self.acquire_guard(true, "Buffer::write")?;
+        let mut guard =
+            HostWrite { buffer: self.clone(), host: HostBytes::Staged(Vec::new()), written: true };
         if let Some(fault) = self.fault() {
             return Err(fault.into());
         }
         let whole = 0..self.len();
         let fresh = self.0.lease.filled.gaps(whole.clone())[..] == [whole.clone()];
-        guard.place = self.place(whole, !fresh)?;
+        guard.host = self.host_bytes(whole, !fresh)?;
         guard.written = false;
         let note = LeaseNote::HostWrite;
         self.0.shared.device.note_lease(&self.0.lease.block.memory, self.id(), note);
@@ -150,9 +149,9 @@ impl Buffer {
         Ok(guard)
     }
 
-    /// Waits until no command uses the bytes in a way that the access would race with, and counts the
-    /// guard before anybody can encode another.
-    fn enter(&self, writes: bool, call: &'static str) -> Result<()> {
+    /// Waits until no command uses the bytes in a way that races with the access, and counts the guard in
+    /// the same critical section, before another command can be encoded.
+    fn acquire_guard(&self, writes: bool, call: &'static str) -> Result<()> {
         crate::fork::check()?;
         crate::native::refuse_inside(call)?;
         let lease = &self.0.lease;
@@ -160,17 +159,19 @@ impl Buffer {
             let pending = {
                 let mut ledger = self.0.shared.ledger.lock();
                 let guards = lease.guards.load(Ordering::Acquire);
-                if guards == WRITER || (writes && guards != 0) {
+                if guards == WRITE_GUARDED || (writes && guards != 0) {
                     return Err(Error::HostAccess {
                         buffer: lease.name(),
                         command: call.into(),
-                        guard: if guards == WRITER { "write" } else { "read" },
+                        guard: if guards == WRITE_GUARDED { "write" } else { "read" },
                     });
                 }
                 match ledger.pending(lease, 0..lease.block.memory.len, writes) {
                     Some(pending) => pending,
                     None => {
-                        lease.guards.store(if writes { WRITER } else { guards + 1 }, Ordering::Release);
+                        lease
+                            .guards
+                            .store(if writes { WRITE_GUARDED } else { guards + 1 }, Ordering::Release);
                         return Ok(());
                     }
                 }
@@ -181,11 +182,11 @@ impl Buffer {
         }
     }
 
-    fn place(&self, range: Range<usize>, copy: bool) -> Result<Place> {
+    fn host_bytes(&self, range: Range<usize>, copy: bool) -> Result<HostBytes> {
         let lease = &self.0.lease;
         let memory = &lease.block.memory;
         if let Some(host) = memory.host {
-            return Ok(Place::Host(host.as_ptr().wrapping_add(range.start)));
+            return Ok(HostBytes::InPlace(host.as_ptr().wrapping_add(range.start)));
         }
         let mut words = vec![0u64; range.len().div_ceil(8)];
         if copy && !range.is_empty() {
@@ -195,25 +196,25 @@ impl Buffer {
             unsafe { self.0.shared.device.read(memory, range.start, &mut bytes[..range.len()]) }
                 .map_err(|error| self.0.shared.device_error("read memory", error))?;
         }
-        Ok(Place::Staged(words))
+        Ok(HostBytes::Staged(words))
     }
 }
 
 impl HostRead {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the address holds the range's bytes for as long as the buffer lives, which this guard
-        // keeps; no command writes them while the guard is counted.
-        unsafe { slice(&self.place, self.range.len()) }
+        // SAFETY: the address holds the bytes of the range for as long as the buffer lives, which this guard
+        // holds; no command writes them while the guard is counted.
+        unsafe { slice(&self.host, self.range.len()) }
     }
 
-    /// Whether the bytes may go while they are read (see [`Watch`](crate::Watch)).
+    /// Whether the bytes may change while they are read (see [`Watch`](crate::Watch)).
     pub fn is_watched(&self) -> bool {
         self.buffer.0.lease.block.watch().is_some()
     }
 
-    /// Whether the bytes were what they should be, for whoever has used them: those of a mapped file may have
-    /// gone meanwhile (see [`Watch`](crate::Watch)).
+    /// Checks, after the bytes were used, that they were valid: a mapped file may have been truncated (see
+    /// [`Watch`](crate::Watch)).
     pub fn check(&self) -> Result<()> {
         self.buffer.check_source("HostRead::check")
     }
@@ -228,21 +229,21 @@ impl HostWrite {
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: as for `HostRead`; a write guard is the only user.
-        unsafe { slice(&self.place, self.buffer.len()) }
+        unsafe { slice(&self.host, self.buffer.len()) }
     }
 
-    /// The bytes, to change.
+    /// The bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let address = match &mut self.place {
-            Place::Host(address) => *address,
-            Place::Staged(words) => words.as_mut_ptr().cast(),
+        let address = match &mut self.host {
+            HostBytes::InPlace(address) => *address,
+            HostBytes::Staged(words) => words.as_mut_ptr().cast(),
         };
         // SAFETY: as for `bytes`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(address, self.buffer.len()) }
     }
 
-    /// Ends the access and puts the bytes where the device sees them. Dropping the guard does the same,
-    /// but can only spoil the buffer if that fails.
+    /// Ends the access and copies staged bytes to the device. Dropping the guard does the same, but poisons
+    /// the buffer if that fails.
     pub fn finish(mut self) -> Result<()> {
         self.put_back()
     }
@@ -253,7 +254,7 @@ impl HostWrite {
         }
         let Buffer(handle) = &self.buffer;
         let (lease, device) = (&handle.lease, &handle.shared.device);
-        if let Place::Staged(words) = &self.place
+        if let HostBytes::Staged(words) = &self.host
             && lease.len > 0
         {
             let bytes: &[u8] = bytemuck::cast_slice(words);
@@ -291,11 +292,11 @@ impl Drop for HostWrite {
 }
 
 /// # Safety
-/// The address holds `len` bytes, which nobody writes while the result lives.
-unsafe fn slice(place: &Place, len: usize) -> &[u8] {
-    // SAFETY: the caller's promise; an empty staged vector's address is dangling but aligned, and
+/// The address holds `len` bytes, which nothing writes while the result lives.
+unsafe fn slice(host: &HostBytes, len: usize) -> &[u8] {
+    // SAFETY: upheld by the caller; an empty staged vector's address is dangling but aligned, and
     // then the length is zero.
-    unsafe { std::slice::from_raw_parts(place.address(), len) }
+    unsafe { std::slice::from_raw_parts(host.address(), len) }
 }
 
 impl crate::runtime::Shared {

@@ -1,7 +1,7 @@
-//! Labels: what people are told a command or a buffer is.
+//! Labels of commands and buffers, for diagnostics.
 //!
-//! Most are names in the program's text. Those cost nothing to copy, which counts: a label goes with every command and
-//! every buffer, and a counted one would be counted up by the thread that encodes and down by the one that runs.
+//! Most labels are string literals and free to copy. Every command and buffer has one, and a counted label would make
+//! the encoding and the running thread contend for its reference count.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// The name of a command or a buffer.
 #[derive(Clone)]
 pub enum Label {
-    /// A name in the program's text.
+    /// A string literal.
     Static(&'static str),
-    /// A name that was made.
+    /// A string built at run time.
     Shared(Arc<str>),
 }
 

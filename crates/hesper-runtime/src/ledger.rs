@@ -1,9 +1,9 @@
 //! The ledger: everything about a device's streams and memory that must change together.
 //!
-//! One lock guards it. Encode order *is* the order in which commands enter here, so hazards across
+//! One lock guards it. Encode order is the order in which commands enter the ledger, so hazards across
 //! streams and threads have one answer, and there is no second lock to take in the wrong order. Critical
-//! sections are short: no allocation of device memory, no compilation, no device call, no waiting,
-//! and no destructor of a user's value runs inside of one.
+//! sections are short: no allocation of device memory, no compilation, no device call, no wait and no
+//! destructor of a user's value runs inside of one.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,10 +12,10 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
-use crate::block::{Block, Lease, SlotBin, WRITER};
-use crate::encoder::Draft;
+use crate::block::{Block, FreeSlots, Lease, WRITE_GUARDED};
+use crate::encoder::BindingDraft;
 use crate::error::{Error, Fault, Result};
-use crate::history::{History, SOME_COMMAND, Use, Users};
+use crate::hazards::{ANY_COMMAND, History, PendingStreams, Use};
 use crate::label::Label;
 use crate::native::NativeFn;
 use crate::pipeline::Pipeline;
@@ -25,10 +25,10 @@ use crate::stream::StreamShared;
 use crate::sync::atomic::Ordering;
 use crate::work::{Batch, Binding, Command, Dispatch, Op, UNHELD, Wait, Work};
 
-/// A map from numbers that are given one after the other: those of streams and the like.
+/// A map from consecutive numbers, such as stream ids.
 pub type IdMap<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
 
-/// Multiplies by an odd constant; enough for consecutive numbers.
+/// A multiplicative hash, sufficient for consecutive numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IdHasher(u64);
 
@@ -46,66 +46,74 @@ impl Hasher for IdHasher {
     }
 }
 
-/// What a command that is about to enter does.
-pub(crate) enum Launch<'a> {
+/// The operation of a command that is being encoded.
+pub(crate) enum OpDraft<'a> {
     Dispatch(&'a Arc<Pipeline>, Dispatch),
     Native(NativeFn),
     Copy,
     Clear,
 }
 
-/// What the ledger knows of a stream.
+/// Where a command enters: its stream, submission and position there.
+#[derive(Clone, Copy)]
+struct CommandPosition {
+    stream: u64,
+    submission: u64,
+    command: u32,
+}
+
+/// The ledger's state of a stream.
 pub(crate) struct StreamState {
     pub(crate) shared: Arc<StreamShared>,
-    /// The submission that takes commands.
+    /// The open submission.
     open: Option<Batch>,
     /// Index of the open submission, or of the next one.
     next: u64,
-    /// All submissions up to this one have been finished.
+    /// All submissions up to this one have completed.
     completed: u64,
-    /// Submissions after `completed` that are finished already: refused ones do not wait their turn.
-    early: SmallVec<[u64; 2]>,
-    /// Submissions that the device refused and that are not complete yet.
+    /// Submissions after `completed` that have completed: refused ones complete out of order.
+    out_of_order: SmallVec<[u64; 2]>,
+    /// Submissions that the device refused and that have not completed.
     refused: SmallVec<[Refused; 1]>,
-    /// What submissions of other streams this one has already been ordered after.
+    /// For each other stream, the last submission that this stream is already ordered after.
     seen: IdMap<u64>,
-    /// The last handle is gone.
+    /// The last handle was dropped.
     orphaned: bool,
-    /// It takes no more commands.
+    /// The stream takes no more commands.
     closed: bool,
-    /// Where the first fault of what was encoded since the last explicit commit is put, and whether anything was closed
-    /// since.
-    cell: FaultCell,
-    closed_since: bool,
+    /// Receives the first fault of the commands encoded since the last explicit commit.
+    fault_cell: FaultCell,
+    /// Whether a submission was closed since then.
+    closed_since_commit: bool,
     /// The cell of the last explicit commit.
-    last_cell: FaultCell,
+    committed_cell: FaultCell,
 }
 
-/// Where the first fault of a part of a stream is kept for those who wait for it.
+/// The first fault of a part of a stream, shared with the submissions that report it.
 pub(crate) type FaultCell = Arc<OnceLock<Fault>>;
 
 /// A submission that the device refused.
 ///
 /// Later work was encoded as if it had run: ordered behind it instead of behind what it waited for, and with histories
-/// that its writes cover. So it completes in the ledger only when everything that it waited for has completed, and
-/// whoever waits for it on the device waits for that instead.
+/// that its writes cover. So it completes in the ledger only after everything that it waited for, and a device-side
+/// wait for it becomes a wait for those.
 struct Refused {
     index: u64,
     waits: SmallVec<[Wait; 2]>,
-    /// Its work has been reported.
+    /// Its fault has been reported.
     finished: bool,
-    /// Its waits have completed, too.
+    /// Its waits have completed.
     complete: bool,
 }
 
-/// Who has come further when a submission was finished.
+/// The streams that advanced because a submission finished.
 #[derive(Default)]
 pub(crate) struct Finished {
-    /// How far the submission's own stream has come.
+    /// The last completed submission of the submission's own stream.
     pub(crate) completed: u64,
-    /// Its state, for dropping, if it is over.
-    pub(crate) over: Option<StreamState>,
-    /// The same of streams whose refused submissions are complete now.
+    /// The state of that stream if it was removed, to be dropped outside of the lock.
+    pub(crate) removed: Option<StreamState>,
+    /// The same for streams whose refused submissions have now completed.
     pub(crate) others: Vec<(Arc<StreamShared>, u64, Option<StreamState>)>,
 }
 
@@ -114,34 +122,33 @@ pub(crate) struct Finished {
 pub(crate) struct Ledger {
     streams: IdMap<StreamState>,
     histories: Vec<History>,
-    /// Submissions that take no more commands, in an order in which each comes after those it waits
-    /// for; the device gets them in this order.
-    closed: VecDeque<Work>,
+    /// Closed submissions in the order in which the device gets them: each after those it waits for.
+    closed_submissions: VecDeque<Work>,
     pub(crate) pool: Pool,
-    /// Room for submissions, of those that are finished.
-    spare: Vec<Batch>,
-    /// Leases that finished submissions held, for the leases to come; see [`Ledger::finished`].
-    ended: Vec<Arc<Lease>>,
-    /// How often the pool has given blocks up.
+    /// Empty batches of finished submissions, so that a new submission does not allocate.
+    recycled_batches: Vec<Batch>,
+    /// Leases of finished submissions, whose allocations new leases reuse; see [`Ledger::finished`].
+    recycled_leases: Vec<Arc<Lease>>,
+    /// The number of times the pool gave up blocks.
     trims: u64,
-    /// Refused submissions that are not complete, of all streams.
+    /// Refused submissions of all streams that have not completed.
     refusals: usize,
-    /// Numbers for leases to come.
+    /// Reserved ids for new leases.
     ids: Range<u64>,
-    /// How many submissions were opened.
+    /// The number of submissions opened.
     opened: u64,
     pub(crate) peak: usize,
     pub(crate) encoded: u64,
     pub(crate) barriers: u64,
 }
 
-/// Rooms for submissions that are kept.
-const MOST_SPARE: usize = 16;
+/// The most empty batches that are kept.
+const MAX_RECYCLED_BATCHES: usize = 16;
 
-/// How many entries for streams that are gone a stream may keep of what it was ordered after.
+/// The most entries for removed streams that [`StreamState::seen`] keeps.
 const MAX_STALE_SEEN: usize = 64;
 
-/// What a trim has given up, to be dropped when the lock is free.
+/// What a trim removed, to be dropped outside of the lock.
 #[derive(Default)]
 pub(crate) struct Garbage {
     blocks: Vec<Arc<Block>>,
@@ -164,21 +171,21 @@ impl Ledger {
             open: None,
             next: 1,
             completed: 0,
-            early: SmallVec::new(),
+            out_of_order: SmallVec::new(),
             refused: SmallVec::new(),
             seen: IdMap::default(),
             orphaned: false,
             closed: false,
-            cell: FaultCell::default(),
-            closed_since: false,
-            last_cell: FaultCell::default(),
+            fault_cell: FaultCell::default(),
+            closed_since_commit: false,
+            committed_cell: FaultCell::default(),
             shared: shared.clone(),
         };
         self.streams.insert(shared.id(), state);
     }
 
     /// A slot for a new block's history.
-    pub(crate) fn new_slot(&mut self, bin: &SlotBin) -> u32 {
+    pub(crate) fn new_slot(&mut self, bin: &FreeSlots) -> u32 {
         if let Some(slot) = bin.lock().pop() {
             self.histories[slot as usize].clear();
             return slot;
@@ -187,53 +194,55 @@ impl Ledger {
         (self.histories.len() - 1) as u32
     }
 
-    /// Enters a command: finds what it must be ordered after, and adds it to its stream's open
-    /// submission. Gives the number of commands there.
-    pub(crate) fn enter(
+    /// Encodes a command: finds what it must be ordered after, and adds it to the open submission of its
+    /// stream. Returns the number of commands in that submission.
+    pub(crate) fn encode(
         &mut self,
         shared: &Arc<Shared>,
         stream: u64,
         label: &Label,
-        launch: Launch<'_>,
-        drafts: &[Draft<'_>],
-        clears: &[Draft<'_>],
+        op: OpDraft<'_>,
+        drafts: &[BindingDraft<'_>],
+        clears: &[BindingDraft<'_>],
     ) -> Result<usize> {
-        if self.streams.get(&stream).is_none_or(|state| state.closed) {
-            return Err(Error::StreamClosed { stream });
-        }
+        let mut at = match self.streams.get(&stream) {
+            Some(state) if !state.closed => CommandPosition {
+                stream,
+                submission: state.next,
+                command: state.open.as_ref().map_or(0, |open| open.commands.len()) as u32,
+            },
+            _ => return Err(Error::StreamClosed { stream }),
+        };
         for draft in drafts {
             let guards = draft.buffer.0.lease.guards.load(Ordering::Acquire);
-            if guards == WRITER || (guards != 0 && draft.access.writes()) {
+            if guards == WRITE_GUARDED || (guards != 0 && draft.access.writes()) {
                 return Err(Error::HostAccess {
                     buffer: draft.buffer.0.lease.name(),
                     command: label.to_string(),
-                    guard: if guards == WRITER { "write" } else { "read" },
+                    guard: if guards == WRITE_GUARDED { "write" } else { "read" },
                 });
             }
         }
-        // Nothing can go wrong from here on.
+        // The command is valid: nothing below fails.
         for clear in clears {
-            self.add(shared, stream, &Label::from("clear"), Launch::Clear, std::slice::from_ref(clear))?;
+            let label = Label::from("clear");
+            self.push_command(shared, at, &label, OpDraft::Clear, std::slice::from_ref(clear))?;
+            at.command += 1;
         }
-        self.add(shared, stream, label, launch, drafts)
+        self.push_command(shared, at, label, op, drafts)
     }
 
-    /// Adds a command that was checked.
-    fn add(
+    /// Adds a valid command.
+    fn push_command(
         &mut self,
         shared: &Arc<Shared>,
-        stream: u64,
+        at: CommandPosition,
         label: &Label,
-        launch: Launch<'_>,
-        drafts: &[Draft<'_>],
+        op: OpDraft<'_>,
+        drafts: &[BindingDraft<'_>],
     ) -> Result<usize> {
-        let Some(state) = self.streams.get_mut(&stream) else {
-            return Err(Error::StreamClosed { stream });
-        };
-        let submission = state.next;
-        let position = state.open.as_ref().map_or(0, |open| open.commands.len()) as u32;
-
-        // Earlier submissions of the stream are ordered before this one anyway.
+        let CommandPosition { stream, submission, command: position } = at;
+        // The stream orders its earlier submissions before this one.
         let mut after: SmallVec<[u32; 8]> = SmallVec::new();
         let mut everything = false;
         let mut elsewhere: SmallVec<[Use; 2]> = SmallVec::new();
@@ -258,11 +267,11 @@ impl Ledger {
                 |stream, submission| done(streams, stream, submission),
                 |old| {
                     if !mechanisms.orders() {
-                        // An ablation: the pool still knows of the use.
+                        // The ablation of hazards: the pool still needs the use.
                     } else if old.stream != stream {
                         elsewhere.push(*old);
                     } else if old.submission == submission {
-                        everything |= old.command == SOME_COMMAND;
+                        everything |= old.command == ANY_COMMAND;
                         if old.command < position {
                             after.push(old.command);
                         }
@@ -282,13 +291,13 @@ impl Ledger {
         after.dedup();
 
         let (opened, trims) = (&mut self.opened, self.trims);
-        let spare = &mut self.spare;
+        let recycled_batches = &mut self.recycled_batches;
         let Some(state) = self.streams.get_mut(&stream) else {
             return Err(Error::StreamClosed { stream });
         };
         let batch = state.open.get_or_insert_with(|| {
             *opened += 1;
-            Batch { number: *opened, trims, ..spare.pop().unwrap_or_default() }
+            Batch { id: *opened, trims, ..recycled_batches.pop().unwrap_or_default() }
         });
         batch.waits.extend(waits);
         let barrier = after.last().is_some_and(|last| *last >= batch.last_barrier);
@@ -303,15 +312,15 @@ impl Ledger {
             batch.bindings.push(binding);
         }
         batch.after.extend(after);
-        let op = match launch {
-            Launch::Dispatch(pipeline, dispatch) => {
+        let op = match op {
+            OpDraft::Dispatch(pipeline, dispatch) => {
                 batch.hold_pipeline(pipeline);
                 batch.dispatches.push(dispatch);
                 Op::Dispatch(batch.dispatches.len() as u32 - 1)
             }
-            Launch::Native(closure) => Op::Native(Some(closure)),
-            Launch::Copy => Op::Copy,
-            Launch::Clear => Op::Clear,
+            OpDraft::Native(closure) => Op::Native(Some(closure)),
+            OpDraft::Copy => Op::Copy,
+            OpDraft::Clear => Op::Clear,
         };
         batch.commands.push(Command {
             label: label.clone(),
@@ -320,14 +329,14 @@ impl Ledger {
             after: (first_edge, batch.after.len() as u32),
             barrier,
         });
-        batch.expect_more();
+        batch.prefetch_next();
         self.encoded += 1;
         Ok(batch.commands.len())
     }
 
-    /// Orders the open submission of `stream` after a use on another stream. The other submission
-    /// is closed if it is open, so that waits only ever point at submissions that gain none: the
-    /// graph of waits has no cycle.
+    /// Orders the open submission of `stream` after a use on another stream. Closes the other submission
+    /// if it is open: waits then point only at submissions that gain no more waits, so the graph of waits
+    /// has no cycle.
     fn order_after(&mut self, shared: &Arc<Shared>, stream: u64, old: Use) -> Option<Wait> {
         let raw = self.streams.get(&old.stream)?.shared.raw();
         let live = self.streams.len();
@@ -345,49 +354,49 @@ impl Ledger {
             }
         }
         if self.streams.get(&old.stream).is_some_and(|other| other.next == old.submission) {
-            self.close(shared, old.stream);
+            self.close_submission(shared, old.stream);
         }
         Some(Wait { stream: old.stream, raw, index: old.submission })
     }
 
-    /// Closes the open submission of a stream, if there is one. Gives the index of the last
-    /// submission that is closed.
-    pub(crate) fn close(&mut self, shared: &Arc<Shared>, stream: u64) -> u64 {
+    /// Closes the open submission of a stream, if there is one. Returns the index of the last closed
+    /// submission.
+    pub(crate) fn close_submission(&mut self, shared: &Arc<Shared>, stream: u64) -> u64 {
         let Some(state) = self.streams.get_mut(&stream) else { return 0 };
         if let Some(batch) = state.open.take() {
-            let cell = state.cell.clone();
+            let cell = state.fault_cell.clone();
             let work = Work::new(shared.clone(), state.shared.clone(), state.next, batch, cell);
             state.next += 1;
-            state.closed_since = true;
-            self.closed.push_back(work);
+            state.closed_since_commit = true;
+            self.closed_submissions.push_back(work);
         }
         state.next - 1
     }
 
-    /// Closes the open submission. Gives the index of the last one that is closed, and where the first fault of all
-    /// that were closed since the last such call will be, whoever closed them.
-    pub(crate) fn close_watched(&mut self, shared: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
-        let index = self.close(shared, stream);
+    /// Closes the open submission. Returns the index of the last closed submission, and the cell for the first fault of
+    /// all submissions closed since the previous such call.
+    pub(crate) fn close_for_commit(&mut self, shared: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
+        let index = self.close_submission(shared, stream);
         let Some(state) = self.streams.get_mut(&stream) else { return (index, FaultCell::default()) };
-        if std::mem::take(&mut state.closed_since) {
-            state.last_cell = std::mem::take(&mut state.cell);
+        if std::mem::take(&mut state.closed_since_commit) {
+            state.committed_cell = std::mem::take(&mut state.fault_cell);
         }
-        (index, state.last_cell.clone())
+        (index, state.committed_cell.clone())
     }
 
     /// Closes the open submissions of all streams.
-    pub(crate) fn close_all(&mut self, shared: &Arc<Shared>) {
+    pub(crate) fn close_all_submissions(&mut self, shared: &Arc<Shared>) {
         let mut open: Vec<u64> =
             self.streams.iter().filter(|(_, state)| state.open.is_some()).map(|(id, _)| *id).collect();
         open.sort_unstable();
         for stream in open {
-            self.close(shared, stream);
+            self.close_submission(shared, stream);
         }
     }
 
     /// The next closed submission for the device.
     pub(crate) fn next_closed(&mut self) -> Option<Work> {
-        let mut work = self.closed.pop_front()?;
+        let mut work = self.closed_submissions.pop_front()?;
         if self.refusals > 0 {
             self.inherit_waits(&mut work);
         }
@@ -396,8 +405,8 @@ impl Ledger {
         Some(work)
     }
 
-    /// Gives a submission the waits of the refused ones that it counts on: those before it on its stream, and those that
-    /// it waits for. Whoever waits for a refused submission waits for the one before it, too.
+    /// Adds to a submission the waits of the refused ones that it depends on: those before it on its stream, and those
+    /// that it waits for. A wait for a refused submission includes a wait for the one before it.
     fn inherit_waits(&self, work: &mut Work) {
         let (stream, index) = (work.stream(), work.index());
         let mut waits = std::mem::take(work.waits_mut());
@@ -419,22 +428,23 @@ impl Ledger {
             waits[at] = wait;
             at += 1;
         }
-        // Its own stream is in order anyway.
+        // The stream orders its own submissions.
         waits.retain(|wait| wait.stream != stream);
         *work.waits_mut() = waits;
     }
 
-    /// What the device has to finish so that a submission completes: itself, or what it waited for if it was refused.
-    /// `None` if nothing is left to wait for there.
-    pub(crate) fn awaited(&self, stream: u64, index: u64) -> Option<(Arc<StreamShared>, u64)> {
+    /// The submission that the device must finish before a submission can complete: itself, or one that it waited for if
+    /// it was refused. `None` if the device has nothing left to finish.
+    pub(crate) fn blocking_submission(&self, stream: u64, index: u64) -> Option<(Arc<StreamShared>, u64)> {
         let (mut stream, mut index) = (stream, index);
         loop {
             let state = self.streams.get(&stream)?;
-            let is_over = |index: u64| {
-                state.early.contains(&index) || state.refused.iter().any(|refused| refused.index == index)
+            let is_finished = |index: u64| {
+                state.out_of_order.contains(&index)
+                    || state.refused.iter().any(|refused| refused.index == index)
             };
             let mut last = index;
-            while last > state.completed && is_over(last) {
+            while last > state.completed && is_finished(last) {
                 last -= 1;
             }
             if last > state.completed {
@@ -443,27 +453,29 @@ impl Ledger {
             let refused = state.refused.iter().filter(|refused| refused.index <= index);
             let mut waits = refused.flat_map(|refused| &refused.waits);
             let wait = waits.find(|wait| !done(&self.streams, wait.stream, wait.index))?;
-            // Waits point backwards in the order in which submissions were closed, so this ends.
+            // Waits point backwards in closing order, so this ends.
             (stream, index) = (wait.stream, wait.index);
         }
     }
 
-    /// Notes that a submission is finished. Gives who has come further; or nothing, if the submission's leases have to go
-    /// first.
+    /// Records that a submission is finished and returns the streams that advanced; `None` if the caller must first drop
+    /// the leases of the submission.
     ///
-    /// Leases begin on the threads that encode: there they also end, when the next one begins in their place, so that
-    /// those that run work never touch them. What they lie on stays in the pool meanwhile, or with its buffer: after a
-    /// trim that may not be so, and they go at once.
+    /// Encoding threads create leases and also recycle them, so that threads that run work never touch their reference
+    /// counts. A recycled lease keeps its block alive. That costs no memory while the pool or a buffer holds the block
+    /// anyway; after a trim it might, so the leases are dropped.
     pub(crate) fn finished(&mut self, stream: u64, index: u64, recycled: &mut Batch) -> Option<Finished> {
-        const MOST_ENDED: usize = 1024;
+        const MAX_RECYCLED_LEASES: usize = 1024;
         if !recycled.leases.is_empty() {
-            if recycled.trims != self.trims || self.ended.len() + recycled.leases.len() > MOST_ENDED {
+            if recycled.trims != self.trims
+                || self.recycled_leases.len() + recycled.leases.len() > MAX_RECYCLED_LEASES
+            {
                 return None;
             }
-            self.ended.append(&mut recycled.leases);
+            self.recycled_leases.append(&mut recycled.leases);
         }
-        if self.spare.len() < MOST_SPARE && recycled.commands.capacity() <= 4096 {
-            self.spare.push(std::mem::take(recycled));
+        if self.recycled_batches.len() < MAX_RECYCLED_BATCHES && recycled.commands.capacity() <= 4096 {
+            self.recycled_batches.push(std::mem::take(recycled));
         }
         let streams = &self.streams;
         let Some(state) = streams.get(&stream) else {
@@ -473,19 +485,19 @@ impl Ledger {
         let refused = state.refused.iter().position(|refused| refused.index == index);
         match refused.and_then(|at| self.streams.get_mut(&stream)?.refused.get_mut(at)) {
             Some(refused) => refused.finished = true,
-            None => (finished.completed, finished.over) = self.complete(stream, index),
+            None => (finished.completed, finished.removed) = self.complete(stream, index),
         }
         while self.refusals > 0
             && let Some((stream, index)) = self.settled_refusal()
         {
             let shared = self.streams.get(&stream).map(|state| state.shared.clone());
-            let (completed, over) = self.complete(stream, index);
-            finished.others.extend(shared.map(|shared| (shared, completed, over)));
+            let (completed, removed) = self.complete(stream, index);
+            finished.others.extend(shared.map(|shared| (shared, completed, removed)));
         }
         Some(finished)
     }
 
-    /// A refused submission that was reported, and whose waits have completed.
+    /// A refused submission that was reported and whose waits have completed.
     fn settled_refusal(&mut self) -> Option<(u64, u64)> {
         let streams = &self.streams;
         let settled = |refused: &Refused| {
@@ -502,22 +514,24 @@ impl Ledger {
         Some((stream, refused.index))
     }
 
-    /// A submission is complete. Gives how far its stream has come, and the stream's state for dropping if that was the
-    /// last of an orphaned stream.
+    /// Completes a submission. Returns the last completed submission of its stream, and the stream's state if that was
+    /// the last one of an orphaned stream.
     fn complete(&mut self, stream: u64, index: u64) -> (u64, Option<StreamState>) {
         let Some(state) = self.streams.get_mut(&stream) else { return (index, None) };
-        state.early.push(index);
-        while let Some(found) = state.early.iter().position(|early| *early == state.completed + 1) {
-            state.early.swap_remove(found);
+        state.out_of_order.push(index);
+        while let Some(found) =
+            state.out_of_order.iter().position(|out_of_order| *out_of_order == state.completed + 1)
+        {
+            state.out_of_order.swap_remove(found);
             state.completed += 1;
         }
         let (completed, refused) = (state.completed, state.refused.len());
         state.refused.retain(|refused| refused.index > completed);
         self.refusals -= refused - state.refused.len();
-        (completed, self.remove_if_over(stream))
+        (completed, self.remove_if_done(stream))
     }
 
-    /// Notes that the device refused a submission: nothing may wait for it there.
+    /// Records that the device refused a submission, so that nothing waits for it on the device.
     pub(crate) fn refused(&mut self, work: &Work) {
         if let Some(state) = self.streams.get_mut(&work.stream()) {
             state.shared.note_refusal();
@@ -530,24 +544,24 @@ impl Ledger {
         }
     }
 
-    /// The last handle on a stream is gone: closes what is open. Gives the state for dropping if
-    /// nothing is in flight.
+    /// Closes the open submission of a stream whose last handle was dropped. Returns its state if nothing
+    /// is in flight.
     pub(crate) fn orphan(&mut self, shared: &Arc<Shared>, stream: u64) -> Option<StreamState> {
-        self.close(shared, stream);
+        self.close_submission(shared, stream);
         if let Some(state) = self.streams.get_mut(&stream) {
             state.orphaned = true;
         }
-        self.remove_if_over(stream)
+        self.remove_if_done(stream)
     }
 
-    /// Refuses commands from here on.
-    pub(crate) fn shut(&mut self, stream: u64) {
+    /// Makes a stream refuse further commands.
+    pub(crate) fn close_stream(&mut self, stream: u64) {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.closed = true;
         }
     }
 
-    fn remove_if_over(&mut self, stream: u64) -> Option<StreamState> {
+    fn remove_if_done(&mut self, stream: u64) -> Option<StreamState> {
         let state = self.streams.get(&stream)?;
         if state.orphaned && state.open.is_none() && state.completed + 1 == state.next {
             return self.streams.remove(&stream);
@@ -555,26 +569,26 @@ impl Ledger {
         None
     }
 
-    /// Who still uses a block.
-    pub(crate) fn users(&mut self, block: &Block) -> Users {
+    /// The streams with unfinished uses of a block.
+    pub(crate) fn pending_streams(&mut self, block: &Block) -> PendingStreams {
         let streams = &self.streams;
-        self.histories[block.slot as usize].users(|stream, index| done(streams, stream, index))
+        self.histories[block.slot as usize].pending_streams(|stream, index| done(streams, stream, index))
     }
 
-    /// Forgets a block's uses: they have completed.
+    /// Clears the history of a block whose uses have completed.
     pub(crate) fn forget(&mut self, block: &Block) {
         self.histories[block.slot as usize].clear();
     }
 
-    /// A free block for `taker`.
-    pub(crate) fn take(&mut self, class: usize, taker: crate::pool::Taker) -> Option<Arc<Block>> {
+    /// Takes a free block for `requester`.
+    pub(crate) fn take(&mut self, class: usize, requester: crate::pool::Requester) -> Option<Arc<Block>> {
         let Ledger { pool, histories, streams, .. } = self;
-        pool.take(class, taker, |block| {
-            histories[block.slot as usize].users(|stream, index| done(streams, stream, index))
+        pool.take(class, requester, |block| {
+            histories[block.slot as usize].pending_streams(|stream, index| done(streams, stream, index))
         })
     }
 
-    /// The number of a lease to come.
+    /// An id for a new lease.
     pub(crate) fn new_lease(&mut self) -> u64 {
         loop {
             match self.ids.next() {
@@ -584,22 +598,22 @@ impl Ledger {
         }
     }
 
-    /// A lease of a finished submission, whose place may serve another.
-    pub(crate) fn take_ended(&mut self) -> Option<Arc<Lease>> {
-        self.ended.pop()
+    /// A lease of a finished submission whose allocation can be reused.
+    pub(crate) fn take_recycled_lease(&mut self) -> Option<Arc<Lease>> {
+        self.recycled_leases.pop()
     }
 
-    /// Gives up free blocks until at most `keep` bytes are cached.
+    /// Removes free blocks until at most `keep` bytes are cached.
     pub(crate) fn trim(&mut self, keep: usize) -> Garbage {
         let blocks = self.pool.trim(keep);
         if blocks.is_empty() {
             return Garbage::default();
         }
         self.trims += 1;
-        Garbage { blocks, _leases: std::mem::take(&mut self.ended) }
+        Garbage { blocks, _leases: std::mem::take(&mut self.recycled_leases) }
     }
 
-    /// A use that a host access has to wait for, as a stream and an index.
+    /// The stream and submission of a use that a host access must wait for.
     pub(crate) fn pending(
         &mut self,
         lease: &Lease,
@@ -625,26 +639,26 @@ impl Ledger {
             .map(|state| (state.shared.clone(), state.completed + 1))
     }
 
-    /// How many submissions of a stream are closed and not finished.
+    /// The number of closed submissions of a stream that have not completed.
     pub(crate) fn in_flight(&self, stream: u64) -> u64 {
         self.streams.get(&stream).map_or(0, |state| state.next - 1 - state.completed)
     }
 
-    /// The submission to wait for if more than `most` of a stream are in flight.
-    pub(crate) fn over_limit(&self, stream: u64, most: u64) -> Option<u64> {
+    /// The submission to wait for if more than `limit` of a stream are in flight.
+    pub(crate) fn over_limit(&self, stream: u64, limit: u64) -> Option<u64> {
         let state = self.streams.get(&stream)?;
-        let index = (state.next - 1).checked_sub(most)?;
+        let index = (state.next - 1).checked_sub(limit)?;
         (index > state.completed).then_some(index)
     }
 
-    /// How many streams there are.
+    /// The number of streams.
     pub(crate) fn stream_count(&self) -> usize {
         self.streams.len()
     }
 }
 
-impl Draft<'_> {
-    /// The binding that goes into the command: the submission holds the lease.
+impl BindingDraft<'_> {
+    /// The binding of the command. The submission holds the lease if `retain`.
     #[inline(always)]
     fn bind(&self, batch: &mut Batch, retain: bool) -> Binding {
         let lease = &self.buffer.0.lease;
@@ -660,25 +674,26 @@ impl Draft<'_> {
     }
 }
 
-/// What an ablation switches off for one command. Without the feature `sim` nothing can be, and this is nothing.
+/// The mechanisms that are on for one command. An ablation switches one off; without the feature `sim` all are on and
+/// this type is empty.
 struct Mechanisms {
     #[cfg(feature = "sim")]
     ablation: crate::sim::Ablation,
-    /// The input that the command hides from the runtime, as an op does that keeps an array which it never declared.
+    /// The input that the command hides from the runtime, like an op that holds an array which it never declared.
     #[cfg(feature = "sim")]
     hidden: Option<usize>,
 }
 
 #[cfg(feature = "sim")]
 impl Mechanisms {
-    fn of(shared: &Shared, drafts: &[Draft<'_>]) -> Self {
+    fn of(shared: &Shared, drafts: &[BindingDraft<'_>]) -> Self {
         let ablation = shared.ablation;
         let hides = ablation == crate::sim::Ablation::DeclaredInputs;
         let hidden = drafts.iter().position(|draft| hides && !draft.access.writes());
         Mechanisms { ablation, hidden }
     }
 
-    /// Whether the use of memory of a draft is entered in its history.
+    /// Whether the use is recorded in the block's history.
     fn tracks(&self, draft: usize) -> bool {
         self.hidden != Some(draft)
     }
@@ -688,7 +703,7 @@ impl Mechanisms {
         self.ablation != crate::sim::Ablation::Hazards
     }
 
-    /// Whether the submission holds the memory of a draft.
+    /// Whether the submission holds the memory.
     fn retains(&self, draft: usize) -> bool {
         self.ablation != crate::sim::Ablation::Retention && self.hidden != Some(draft)
     }
@@ -697,7 +712,7 @@ impl Mechanisms {
 #[cfg(not(feature = "sim"))]
 impl Mechanisms {
     #[inline(always)]
-    fn of(_: &Shared, _: &[Draft<'_>]) -> Self {
+    fn of(_: &Shared, _: &[BindingDraft<'_>]) -> Self {
         Mechanisms {}
     }
     #[inline(always)]

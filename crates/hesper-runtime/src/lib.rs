@@ -1,22 +1,20 @@
 //! Memory and time for array devices.
 //!
-//! This crate knows nothing of arrays or operations. It gives out memory ([`Buffer`]), puts commands
-//! in order ([`Stream`], [`Encoder`](encoder::Encoder)), keeps compiled kernels ([`Pipeline`]), and sees
-//! to it that work in flight owns what it names, that results are those of sequential execution,
-//! and that what fails, fails as a value. Devices implement the thin, unsafe [`Device`] trait;
-//! everything above it is safe.
+//! This crate knows nothing of arrays or operations. It allocates memory ([`Buffer`]), orders commands
+//! ([`Stream`], [`Encoder`](encoder::Encoder)) and caches compiled kernels ([`Pipeline`]). Devices
+//! implement the thin, unsafe [`Device`] trait; everything above it is safe.
 //!
-//! The promises and where they are kept:
+//! The guarantees and where they are kept:
 //!
-//! | promise | kept by |
+//! | guarantee | kept by |
 //! |---|---|
-//! | work in flight owns what it names | [`Work`] owns its bindings, pipelines and closures; a binding is a reference |
-//! | retention costs no memory | a block returns to the [pool](pool) when its last handle goes, free for the streams that are ordered behind its uses |
-//! | a kernel is its content | [`PipelineSource`] is compared as a whole; labels are for people |
-//! | whatever is bound is real | an encoder binds [`Buffer`]s only, which have memory from birth, and refuses what nothing has filled |
+//! | work in flight owns what it names | [`Work`] owns leases, pipelines and closures; a binding is an index into its leases |
+//! | retention costs no memory | a block returns to the [pool](pool) when its last handle is dropped; streams ordered behind its uses may take it at once |
+//! | a kernel is its content | [`PipelineSource`] is compared as a whole; the label is no part of the key |
+//! | whatever is bound is real | an encoder binds [`Buffer`]s only, which always have memory, and refuses to read unfilled bytes |
 //! | results are those of sequential execution | the [ledger] finds hazards by byte range in encode order |
-//! | threads are free | every type here is `Send + Sync`; there is no thread-local state but the mark of a running native command |
-//! | errors are values | [`Error`] for a refused call, [`Fault`] for accepted work, attached to what it spoils |
+//! | threads are free | every type is `Send + Sync`; thread-local marks (inside a native command, submitting, lock ranks held) have no destructor, so threads may end in any order |
+//! | errors are values | [`Error`] for a refused call, [`Fault`] for accepted work, attached to the leases it poisons |
 //! | bounded | pool, pipeline cache, work in flight and trace have limits and counters |
 
 mod alloc;
@@ -26,12 +24,11 @@ mod encoder;
 mod error;
 pub mod fork;
 mod guard;
-mod handover;
-mod history;
+mod hazards;
 mod label;
 mod ledger;
 mod native;
-mod panics;
+pub mod panics;
 mod pipeline;
 mod pool;
 mod ranges;
@@ -40,6 +37,7 @@ mod runtime;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod stream;
+mod submit;
 mod sync;
 mod trace;
 mod validate;
@@ -55,7 +53,7 @@ pub use guard::{HostRead, HostWrite};
 pub use label::Label;
 pub use ledger::{IdHasher, IdMap};
 pub use native::{Native, NativeError, NativeFn, NativeResult, View};
-pub use pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineSource, Text};
+pub use pipeline::{CacheCounters, CacheLimits, InternedText, Pipeline, PipelineSource};
 pub use runtime::{Counters, HostMemory, Runtime, RuntimeBuilder, Watch};
 pub use stream::{Stream, Submission};
 #[cfg(feature = "sim")]

@@ -1,8 +1,7 @@
 //! Native commands: closures that run as part of a stream.
 //!
-//! A closure gets exactly the views it bound, as slices whose lifetime ends with the command. It may
-//! not wait: host guards and waits inside of one are refused with a typed error, since the work they
-//! wait for could be this very command.
+//! A closure gets the views it bound, as slices whose lifetime ends with the command. It may not wait:
+//! host guards and waits inside of one are refused, since they could wait for this very command.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -13,7 +12,7 @@ use bytemuck::Pod;
 use crate::error::{Error, FaultKind, Result};
 use crate::work::{Access, Binding};
 
-/// What a native command gives back.
+/// The result of a native command.
 pub type NativeResult = std::result::Result<(), NativeError>;
 
 /// A native command's closure.
@@ -23,9 +22,9 @@ pub type NativeFn = Box<dyn FnOnce(&mut Native<'_, '_>) -> NativeResult + Send>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct NativeError {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub kind: FaultKind,
-    /// Words for people.
+    /// A description.
     pub message: String,
 }
 
@@ -57,8 +56,8 @@ unsafe impl Sync for View<'_> {}
 
 impl<'a> View<'a> {
     /// # Safety
-    /// The bytes of `binding` are valid for as long as the view lives; if it writes, nobody else
-    /// accesses them meanwhile, and if it reads, nobody writes them.
+    /// The bytes of `binding` are valid for as long as the view lives. A writing view has exclusive access;
+    /// while a reading view lives, nothing writes them.
     pub(crate) unsafe fn of(binding: &'a Binding) -> Self {
         let address = match binding.memory.host {
             // SAFETY: the binding's range lies inside of its memory.
@@ -68,7 +67,7 @@ impl<'a> View<'a> {
         View { address, len: binding.len, access: binding.access, lifetime: PhantomData }
     }
 
-    /// A view of a binding whose memory the simulator reaches at `address`.
+    /// A view of a binding whose memory the simulator has at `address`.
     ///
     /// # Safety
     /// As for [`of`](View::of).
@@ -94,25 +93,25 @@ impl<'a> View<'a> {
         self.access
     }
 
-    /// The bytes. An error for a view that was bound to write only, and if the memory is not the host's.
+    /// The bytes. An error if the view was bound to write only, or if the memory has no host address.
     pub fn bytes(&self) -> std::result::Result<&[u8], NativeError> {
         if !self.access.reads() {
-            return Err("a view that was bound to write cannot be read".into());
+            return Err("cannot read a view that was bound to write".into());
         }
         if self.address.is_null() {
-            return Err("this memory cannot be seen by the host".into());
+            return Err("cannot read device memory from the host: the view has no host address".into());
         }
-        // SAFETY: by `of`, the bytes are valid and nobody writes them while `self` is borrowed.
+        // SAFETY: by `of`, the bytes are valid and nothing writes them while `self` is borrowed.
         Ok(unsafe { std::slice::from_raw_parts(self.address, self.len) })
     }
 
-    /// The bytes, to write. An error for a view that was bound to read.
+    /// The bytes, mutable. An error if the view was bound to read, or if the memory has no host address.
     pub fn bytes_mut(&mut self) -> std::result::Result<&mut [u8], NativeError> {
         if !self.access.writes() {
-            return Err("a view that was bound to read cannot be written".into());
+            return Err("cannot write a view that was bound to read".into());
         }
         if self.address.is_null() {
-            return Err("this memory cannot be seen by the host".into());
+            return Err("cannot write device memory from the host: the view has no host address".into());
         }
         // SAFETY: by `of`, a writing view is exclusive for as long as it lives.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.address, self.len) })
@@ -123,7 +122,7 @@ impl<'a> View<'a> {
         bytemuck::try_cast_slice(self.bytes()?).map_err(|why| misfit::<T>(self.len, why))
     }
 
-    /// The bytes as values of one type, to write.
+    /// The bytes as values of one type, mutable.
     pub fn as_mut_slice<T: Pod>(&mut self) -> std::result::Result<&mut [T], NativeError> {
         let len = self.len;
         bytemuck::try_cast_slice_mut(self.bytes_mut()?).map_err(|why| misfit::<T>(len, why))
@@ -131,11 +130,11 @@ impl<'a> View<'a> {
 }
 
 fn misfit<T>(len: usize, why: bytemuck::PodCastError) -> NativeError {
-    format!("a view of {len} bytes is no slice of {}: {why}", std::any::type_name::<T>()).into()
+    format!("cannot view {len} bytes as a slice of {}: {why}", std::any::type_name::<T>()).into()
 }
 
-/// What a native command's closure gets: the views, borrowed for the command's time (`'v`), of what
-/// its submission holds (`'b`).
+/// The argument of a native command's closure: views, borrowed for the duration of the command (`'v`), of
+/// memory that its submission holds (`'b`).
 pub struct Native<'v, 'b> {
     views: &'v mut [View<'b>],
     bindings: &'b [Binding],
@@ -156,19 +155,19 @@ impl<'v, 'b> Native<'v, 'b> {
         self.views
     }
 
-    /// The views as an array; an error names a mismatch.
+    /// The views as an array; an error states a mismatch of their number.
     pub fn take<const N: usize>(&mut self) -> std::result::Result<&mut [View<'b>; N], NativeError> {
         let bound = self.views.len();
         <&mut [View<'b>; N]>::try_from(&mut *self.views)
             .map_err(|_| format!("the command binds {bound} ranges, its closure expects {N}").into())
     }
 
-    /// The device's own names of what is bound, for crates that call a device's libraries.
+    /// The device's identifiers of the bound memory, for crates that call a device's libraries.
     pub fn bindings(&self) -> &'b [Binding] {
         self.bindings
     }
 
-    /// What the device hands to its native commands (a stream of its library, say).
+    /// The device's own object for native commands, such as a stream of its library.
     pub fn context(&self) -> Option<&'v dyn Any> {
         self.context
     }
@@ -178,7 +177,7 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f` marked as the inside of a native command.
+/// Runs `f` with the thread marked as inside of a native command.
 pub(crate) fn enter<R>(f: impl FnOnce() -> R) -> R {
     struct Reset(bool);
     impl Drop for Reset {

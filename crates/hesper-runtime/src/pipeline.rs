@@ -1,10 +1,9 @@
-//! Pipelines: compiled kernels, found by their content.
+//! Pipelines: compiled kernels, cached by content.
 //!
-//! A kernel *is* its content: language, text, specialisation. Its label is for people. The cache
-//! compares content only; a label can be reused with another text, another dtype or other weights, and
-//! nothing is confused. The cache is bounded and evicts only its own reference: a pipeline that work in
-//! flight names lives until that work is done. However many threads ask for one kernel, it is
-//! compiled once.
+//! The cache key is the whole content: language, text, specialisation. The label is for diagnostics and
+//! may be reused with another text or dtype. The cache is bounded and evicts only its own reference: a
+//! pipeline that work in flight names lives until that work is finished. Threads that ask for one kernel
+//! share one compilation.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,39 +14,40 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::device::{CompiledPipeline, Device, DeviceError, RawPipeline};
 use crate::error::{Error, Result};
+use crate::panics;
 use crate::sync::{Lock, Rank, Signal};
 
-/// A kernel's text, interned: equal texts that are alive at the same time are one object, so
-/// comparing them compares two addresses.
+/// An interned kernel text: equal texts that are alive at the same time are one object, so a comparison
+/// compares two addresses.
 #[derive(Clone)]
-pub struct Text(Arc<Interned>);
+pub struct InternedText(Arc<TextEntry>);
 
-struct Interned {
+struct TextEntry {
     hash: u64,
     text: Box<str>,
 }
 
-type TextTable = Lock<HashMap<u64, Vec<Weak<Interned>>>>;
+type TextTable = Lock<HashMap<u64, Vec<Weak<TextEntry>>>>;
 
-fn texts() -> &'static TextTable {
+fn interned_texts() -> &'static TextTable {
     static TEXTS: OnceLock<TextTable> = OnceLock::new();
     TEXTS.get_or_init(|| Lock::new(Rank::Leaf, HashMap::new()))
 }
 
-impl Text {
+impl InternedText {
     /// Interns a text.
     pub fn new(text: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         let hash = hasher.finish();
-        let mut table = texts().lock_unscheduled();
+        let mut table = interned_texts().lock_unscheduled();
         let bucket = table.entry(hash).or_default();
         if let Some(found) = bucket.iter().filter_map(Weak::upgrade).find(|found| *found.text == *text) {
-            return Text(found);
+            return InternedText(found);
         }
-        let fresh = Arc::new(Interned { hash, text: text.into() });
+        let fresh = Arc::new(TextEntry { hash, text: text.into() });
         bucket.push(Arc::downgrade(&fresh));
-        Text(fresh)
+        InternedText(fresh)
     }
 
     /// The text.
@@ -56,12 +56,12 @@ impl Text {
     }
 }
 
-impl Drop for Interned {
+impl Drop for TextEntry {
     fn drop(&mut self) {
         if crate::fork::is_forked() {
             return;
         }
-        let mut table = texts().lock_unscheduled();
+        let mut table = interned_texts().lock_unscheduled();
         if let Entry::Occupied(mut bucket) = table.entry(self.hash) {
             bucket.get_mut().retain(|text| text.strong_count() > 0);
             if bucket.get().is_empty() {
@@ -71,81 +71,85 @@ impl Drop for Interned {
     }
 }
 
-impl PartialEq for Text {
+impl PartialEq for InternedText {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || (self.0.hash == other.0.hash && self.0.text == other.0.text)
     }
 }
 
-impl Eq for Text {}
+impl Eq for InternedText {}
 
-impl Hash for Text {
+impl Hash for InternedText {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0.hash);
     }
 }
 
-impl fmt::Debug for Text {
+impl fmt::Debug for InternedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Text({} bytes, {:016x})", self.0.text.len(), self.0.hash)
+        write!(f, "InternedText({} bytes, {:016x})", self.0.text.len(), self.0.hash)
     }
 }
 
-impl From<&str> for Text {
+impl From<&str> for InternedText {
     fn from(text: &str) -> Self {
-        Text::new(text)
+        InternedText::new(text)
     }
 }
 
-/// What a pipeline is compiled from.
+/// The source of a pipeline.
 #[derive(Clone)]
 pub struct PipelineSource {
-    /// For people and traces; no part of the identity.
+    /// For diagnostics and traces; no part of the cache key.
     pub label: Arc<str>,
     /// The language of the text, as the device understands it.
     pub language: &'static str,
     /// The whole text.
-    pub text: Text,
+    pub text: InternedText,
     /// Types, constants and options that specialise the text.
-    pub specialisation: Text,
-    /// What the text was already turned into, if its maker has it (an IR). A function of the text and the
-    /// specialisation, hence no part of the identity.
+    pub specialisation: InternedText,
+    /// The text in compiled form (an IR), if its author has it. A function of text and specialisation, hence
+    /// no part of the cache key.
     pub payload: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl PipelineSource {
     /// A source without specialisation and payload.
-    pub fn new(label: impl Into<Arc<str>>, language: &'static str, text: impl Into<Text>) -> Self {
+    pub fn new(label: impl Into<Arc<str>>, language: &'static str, text: impl Into<InternedText>) -> Self {
         PipelineSource {
             label: label.into(),
             language,
             text: text.into(),
-            specialisation: Text::new(""),
+            specialisation: InternedText::new(""),
             payload: None,
         }
     }
 
-    /// Sets what specialises the text.
-    pub fn specialised(mut self, specialisation: impl Into<Text>) -> Self {
+    /// Sets the specialisation.
+    pub fn specialised(mut self, specialisation: impl Into<InternedText>) -> Self {
         self.specialisation = specialisation.into();
         self
     }
 
-    /// Adds what the text was already turned into.
+    /// Adds the compiled form of the text.
     pub fn with_payload(mut self, payload: Arc<dyn Any + Send + Sync>) -> Self {
         self.payload = Some(payload);
         self
     }
 
-    /// A fingerprint of the content, for diagnosis; caches compare the content itself.
+    /// A hash of the content, for diagnostics; caches compare the content itself.
     pub fn content(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.key().hash(&mut hasher);
         hasher.finish()
     }
 
-    fn key(&self) -> Key {
-        Key { language: self.language, text: self.text.clone(), specialisation: self.specialisation.clone() }
+    fn key(&self) -> PipelineKey {
+        PipelineKey {
+            language: self.language,
+            text: self.text.clone(),
+            specialisation: self.specialisation.clone(),
+        }
     }
 }
 
@@ -155,12 +159,12 @@ impl fmt::Debug for PipelineSource {
     }
 }
 
-/// The identity of a pipeline on one device.
+/// The cache key of a pipeline on one device.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct PipelineKey {
     language: &'static str,
-    text: Text,
-    specialisation: Text,
+    text: InternedText,
+    specialisation: InternedText,
 }
 
 /// A compiled kernel of one device. Dropping the last reference releases it.
@@ -181,7 +185,7 @@ impl Pipeline {
         &self.label
     }
 
-    /// Roughly how many bytes it holds.
+    /// The approximate size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -194,11 +198,11 @@ impl Pipeline {
         self.owner
     }
 
-    /// The ablation of careful eviction: released although somebody may hold it.
+    /// The ablation of careful eviction: releases a pipeline that may be in use.
     #[cfg(feature = "sim")]
     fn release_now(&self) {
         if !self.released.swap(true, std::sync::atomic::Ordering::SeqCst) {
-            // SAFETY: not kept, on purpose; the simulated device survives it and tells.
+            // SAFETY: violated on purpose; the simulated device reports it.
             unsafe { self.device.release(self.raw) };
         }
     }
@@ -212,7 +216,7 @@ impl Drop for Pipeline {
         #[cfg(feature = "sim")]
         self.release_now();
         #[cfg(not(feature = "sim"))]
-        // SAFETY: nobody holds the pipeline any more, neither the cache nor work in flight.
+        // SAFETY: neither the cache nor work in flight holds the pipeline.
         unsafe {
             self.device.release(self.raw);
         }
@@ -225,12 +229,12 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// How much the cache may keep.
+/// Limits of the pipeline cache.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheLimits {
-    /// Most pipelines.
+    /// The largest number of pipelines.
     pub count: usize,
-    /// Most bytes, as the device reports them.
+    /// The largest number of bytes, as the device reports them.
     pub bytes: usize,
 }
 
@@ -240,42 +244,42 @@ impl Default for CacheLimits {
     }
 }
 
-/// What the cache has done so far.
+/// Counters of the pipeline cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounters {
     /// Pipelines in the cache.
     pub count: usize,
     /// Their bytes.
     pub bytes: usize,
-    /// Lookups that found their pipeline.
+    /// Lookups that found a compiled pipeline.
     pub hits: u64,
     /// Lookups that compiled.
     pub compiled: u64,
-    /// Pipelines that the cache let go.
+    /// Pipelines evicted.
     pub evicted: u64,
 }
 
-/// A compilation under way; whoever else asks waits for it.
-struct Flight {
+/// A compilation in progress; other threads that ask for the kernel wait for it.
+struct Compilation {
     done: Signal,
     outcome: OnceLock<Result<Arc<Pipeline>>>,
 }
 
-enum Slot {
+enum CacheSlot {
     Ready { pipeline: Arc<Pipeline>, used: u64 },
-    Compiling(Arc<Flight>),
+    Compiling(Arc<Compilation>),
 }
 
 #[derive(Default)]
-struct State {
-    slots: HashMap<Key, Slot>,
+struct CacheState {
+    slots: HashMap<PipelineKey, CacheSlot>,
     clock: u64,
     counters: CacheCounters,
 }
 
 /// Compiled kernels by content.
 pub(crate) struct PipelineCache {
-    state: Lock<State>,
+    state: Lock<CacheState>,
     limits: CacheLimits,
     #[cfg(feature = "sim")]
     ablation: crate::sim::Ablation,
@@ -284,7 +288,7 @@ pub(crate) struct PipelineCache {
 impl PipelineCache {
     pub(crate) fn new(limits: CacheLimits, #[cfg(feature = "sim")] ablation: crate::sim::Ablation) -> Self {
         PipelineCache {
-            state: Lock::new(Rank::Cache, State::default()),
+            state: Lock::new(Rank::Cache, CacheState::default()),
             limits,
             #[cfg(feature = "sim")]
             ablation,
@@ -295,7 +299,7 @@ impl PipelineCache {
         self.state.lock().counters
     }
 
-    /// The pipeline of `source`, compiled at most once. No lock is held while it compiles.
+    /// The pipeline of `source`, compiled at most once. Holds no lock while it compiles.
     pub(crate) fn get(
         &self,
         device: &Arc<dyn Device>,
@@ -303,33 +307,34 @@ impl PipelineCache {
         source: &PipelineSource,
     ) -> Result<Arc<Pipeline>> {
         let key = self.key_of(source);
-        let flight = {
+        let compilation = {
             let mut state = self.state.lock();
             state.clock += 1;
             let now = state.clock;
             match state.slots.get_mut(&key) {
-                Some(Slot::Ready { pipeline, used }) => {
+                Some(CacheSlot::Ready { pipeline, used }) => {
                     *used = now;
                     let pipeline = pipeline.clone();
                     state.counters.hits += 1;
                     return Ok(pipeline);
                 }
-                Some(Slot::Compiling(flight)) => Err(flight.clone()),
+                Some(CacheSlot::Compiling(compilation)) => Err(compilation.clone()),
                 None => {
-                    let flight = Arc::new(Flight { done: Signal::default(), outcome: OnceLock::new() });
-                    state.slots.insert(key.clone(), Slot::Compiling(flight.clone()));
-                    Ok(flight)
+                    let compilation =
+                        Arc::new(Compilation { done: Signal::default(), outcome: OnceLock::new() });
+                    state.slots.insert(key.clone(), CacheSlot::Compiling(compilation.clone()));
+                    Ok(compilation)
                 }
             }
         };
-        match flight {
-            Ok(flight) => self.compile(device, owner, source, key, &flight),
-            Err(flight) => {
+        match compilation {
+            Ok(compilation) => self.compile(device, owner, source, key, &compilation),
+            Err(compilation) => {
                 crate::native::refuse_inside("a wait for a kernel's compilation")?;
-                flight.done.wait_until(|| flight.outcome.get().is_some());
-                match flight.outcome.get() {
+                compilation.done.wait_until(|| compilation.outcome.get().is_some());
+                match compilation.outcome.get() {
                     Some(outcome) => outcome.clone(),
-                    None => Err(compile_error(device, source, "its compilation was given up".into())),
+                    None => Err(compile_error(device, source, "its compilation was abandoned".into())),
                 }
             }
         }
@@ -340,11 +345,11 @@ impl PipelineCache {
         device: &Arc<dyn Device>,
         owner: u64,
         source: &PipelineSource,
-        key: Key,
-        flight: &Flight,
+        key: PipelineKey,
+        compilation: &Compilation,
     ) -> Result<Arc<Pipeline>> {
-        let compiled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| device.compile(source)))
-            .unwrap_or_else(|_| Err(DeviceError::Compile("the compiler panicked".into())));
+        let compiled = panics::catch(|| device.compile(source))
+            .unwrap_or_else(|message| Err(DeviceError::Compile(format!("the compiler panicked: {message}"))));
         let outcome = match compiled {
             Ok(CompiledPipeline { raw, bytes }) => Ok(Arc::new(Pipeline {
                 raw,
@@ -368,13 +373,13 @@ impl PipelineCache {
                 Ok(pipeline) => {
                     state.clock += 1;
                     let used = state.clock;
-                    state.slots.insert(key, Slot::Ready { pipeline: pipeline.clone(), used });
+                    state.slots.insert(key, CacheSlot::Ready { pipeline: pipeline.clone(), used });
                     state.counters.count += 1;
                     state.counters.bytes += pipeline.bytes;
                     self.evict(&mut state)
                 }
                 Err(_) => {
-                    // A failure is told to all who wait for it, and not remembered.
+                    // All waiters get the failure; it is not cached.
                     state.slots.remove(&key);
                     Vec::new()
                 }
@@ -385,13 +390,13 @@ impl PipelineCache {
             garbage.iter().for_each(|pipeline| pipeline.release_now());
         }
         drop(garbage);
-        let _ = flight.outcome.set(outcome.clone());
-        flight.done.notify();
+        let _ = compilation.outcome.set(outcome.clone());
+        compilation.done.notify();
         outcome
     }
 
-    /// Removes the least recently used pipelines until the limits hold; the newest always stays.
-    fn evict(&self, state: &mut State) -> Vec<Arc<Pipeline>> {
+    /// Evicts the least recently used pipelines until the limits hold; the newest always stays.
+    fn evict(&self, state: &mut CacheState) -> Vec<Arc<Pipeline>> {
         let mut garbage = Vec::new();
         while state.counters.count > 1
             && (state.counters.count > self.limits.count || state.counters.bytes > self.limits.bytes)
@@ -400,12 +405,13 @@ impl PipelineCache {
                 .slots
                 .iter()
                 .filter_map(|(key, slot)| match slot {
-                    Slot::Ready { used, .. } => Some((*used, key)),
-                    Slot::Compiling(_) => None,
+                    CacheSlot::Ready { used, .. } => Some((*used, key)),
+                    CacheSlot::Compiling(_) => None,
                 })
                 .min_by_key(|(used, _)| *used)
                 .map(|(_, key)| key.clone());
-            let Some(Slot::Ready { pipeline, .. }) = oldest.and_then(|key| state.slots.remove(&key)) else {
+            let Some(CacheSlot::Ready { pipeline, .. }) = oldest.and_then(|key| state.slots.remove(&key))
+            else {
                 break;
             };
             state.counters.count -= 1;
@@ -416,27 +422,12 @@ impl PipelineCache {
         garbage
     }
 
-    /// Lets every pipeline go that nobody else holds on to; the others live on until they are dropped.
-    pub(crate) fn clear(&self) {
-        let garbage: Vec<Slot> = {
-            let mut state = self.state.lock();
-            let (ready, compiling): (HashMap<_, _>, HashMap<_, _>) =
-                state.slots.drain().partition(|(_, slot)| matches!(slot, Slot::Ready { .. }));
-            state.slots = compiling;
-            state.counters.evicted += ready.len() as u64;
-            state.counters.count = 0;
-            state.counters.bytes = 0;
-            ready.into_values().collect()
-        };
-        drop(garbage);
-    }
-
-    fn key_of(&self, source: &PipelineSource) -> Key {
+    fn key_of(&self, source: &PipelineSource) -> PipelineKey {
         #[cfg(feature = "sim")]
         if self.ablation == crate::sim::Ablation::ContentKeys {
-            // What such caches do in the wild: the name stands for the content.
-            let name = Text::new(&source.label);
-            return Key { language: source.language, text: name.clone(), specialisation: name };
+            // As in a cache keyed by name.
+            let name = InternedText::new(&source.label);
+            return PipelineKey { language: source.language, text: name.clone(), specialisation: name };
         }
         source.key()
     }

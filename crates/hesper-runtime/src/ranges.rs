@@ -1,4 +1,4 @@
-//! Sets of byte ranges: which bytes of a buffer have been filled.
+//! Sets of byte ranges: the bytes of a buffer that have been filled.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Lock, Rank};
 
-/// Disjoint ranges in ascending order; neighbours that touch are one range.
+/// Disjoint ranges in ascending order; adjacent ranges are merged.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct RangeSet(SmallVec<[Range<usize>; 2]>);
 
@@ -56,9 +56,9 @@ impl RangeSet {
     }
 }
 
-/// Which bytes of a lease some work or the host has written, or been accepted to write.
+/// The bytes of a lease that the host or an accepted command has written or will write.
 ///
-/// Most buffers are filled by one command, so the answer "all of it" is one load.
+/// One command fills most buffers, so a full lease is recognised with one load.
 #[derive(Debug)]
 pub(crate) struct Filled {
     all: AtomicBool,
@@ -76,7 +76,7 @@ impl Filled {
         self.all.load(Ordering::Acquire) || self.some.lock_unscheduled().covers(range)
     }
 
-    /// The parts of a range that nothing has filled.
+    /// The unfilled parts of a range.
     #[inline]
     pub(crate) fn gaps(&self, range: Range<usize>) -> SmallVec<[Range<usize>; 1]> {
         if self.all.load(Ordering::Acquire) {

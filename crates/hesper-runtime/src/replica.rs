@@ -1,10 +1,10 @@
 //! Replicas: a buffer's bytes on another device.
 //!
-//! A command binds memory of its own device only. [`Buffer::on`] gives the same bytes there: it waits for
-//! what fills the buffer, copies through the host (devices stage through page-locked memory), and keeps
-//! the copy beside the buffer, so that a weight is uploaded once however many views of it and however
-//! many calls ask. The replica goes with the buffer's last handle, as soon as a command or the host
-//! writes the buffer, and when the device that it lies on runs out of memory.
+//! A command binds memory of its own device only. [`Buffer::on`] copies the bytes to another device: it
+//! waits for pending writes, copies through the host (devices stage through page-locked memory), and
+//! keeps the copy with the buffer, so that a weight is uploaded once for all views and calls. A replica is
+//! dropped with the buffer's last handle, when a command or the host writes the buffer, and when the
+//! device that holds it runs out of memory.
 
 use std::sync::{Arc, Weak};
 
@@ -27,7 +27,7 @@ impl Default for Replicas {
 }
 
 enum Replica {
-    /// Some thread copies the bytes to the device of this runtime; the second number is the copy's own.
+    /// A thread is copying the bytes: the id of the runtime and the id of the copy.
     Copying(u64, u64),
     Made(Buffer),
 }
@@ -41,17 +41,17 @@ impl Replica {
     }
 }
 
-/// The sources of the replicas that lie on a runtime.
+/// The sources of the replicas on a runtime.
 pub(crate) type Sources = Lock<Vec<Weak<Handle>>>;
 
-/// A copy under way: its end is told, also if it fails or unwinds.
+/// A copy in progress. Dropping it wakes the waiters, also on failure or unwinding.
 struct Copying<'a> {
     replicas: &'a Replicas,
     number: u64,
 }
 
 impl Copying<'_> {
-    /// Whether the copy is still wanted: nothing has written the buffer since it began.
+    /// Removes the entry of the copy. False if the buffer was written since the copy began.
     fn end(&self) -> bool {
         let mut list = self.replicas.list.lock();
         let found =
@@ -71,8 +71,8 @@ impl Drop for Copying<'_> {
 }
 
 impl Buffer {
-    /// The buffer's bytes on a runtime: itself, or a copy that is made once and kept. Waits for pending
-    /// writers; their fault is given to everybody who asks.
+    /// The buffer's bytes on a runtime: itself, or a replica that is copied once and kept. Waits for pending
+    /// writers and returns their fault.
     #[track_caller]
     pub fn on(&self, runtime: &Runtime) -> Result<Buffer> {
         if self.belongs_to(runtime) {
@@ -114,18 +114,12 @@ impl Buffer {
         Arc::ptr_eq(&self.0.shared, runtime.shared())
     }
 
-    /// Whether a copy of it is kept on a runtime.
-    pub fn has_replica(&self, runtime: &Runtime) -> bool {
-        let made = |entry: &Replica| matches!(entry, Replica::Made(_)) && entry.runtime() == runtime.id();
-        self.0.replicas.get().is_some_and(|replicas| replicas.list.lock().iter().any(made))
-    }
-
-    /// Lets go of copies that are about to be out of date.
+    /// Drops the replicas, which a write makes stale.
     #[inline]
     pub(crate) fn forget_replicas(&self) {
         if let Some(replicas) = self.0.replicas.get() {
             let old = std::mem::take(&mut *replicas.list.lock());
-            // A copy under way is not kept; those who wait for it make their own.
+            // A copy in progress is not kept; threads that wait for it copy again.
             replicas.changed.notify();
             drop(old);
         }
@@ -134,28 +128,28 @@ impl Buffer {
     /// Fills a fresh buffer of another runtime with the bytes of this one.
     fn transfer(&self, to: &Buffer) -> Result<()> {
         if to.0.lease.block.memory.host.is_some() {
-            let mut filled = to.overwriting()?;
+            let mut filled = to.write_guard()?;
             self.read_into(filled.bytes_mut())?;
             return filled.finish();
         }
         let guard = self.read()?;
         to.fill(guard.bytes())?;
-        // What was read of a mapped file may have gone meanwhile.
+        // A mapped file may have been truncated during the copy.
         guard.check()
     }
 
-    /// Puts bytes, as many as there are, into a buffer that was just allocated for the host, without a copy in between.
+    /// Fills a buffer that was just allocated for the host, without a staging copy.
     pub(crate) fn fill(&self, bytes: &[u8]) -> Result<()> {
         let (lease, shared) = (&self.0.lease, &self.0.shared);
         if lease.block.memory.host.is_some() {
-            let mut guard = self.overwriting()?;
+            let mut guard = self.write_guard()?;
             guard.bytes_mut().copy_from_slice(bytes);
             return guard.finish();
         }
         if !bytes.is_empty() {
             let bytes = &bytes[..lease.len.min(bytes.len())];
             shared.device.note_lease(&lease.block.memory, lease.id, LeaseNote::HostWrite);
-            // SAFETY: the range lies inside of the memory, which no command has named: the host takes
+            // SAFETY: the range lies inside of the memory, which no command names: host allocations take
             // retired blocks only, and this is the only handle.
             unsafe { shared.device.write(&lease.block.memory, 0, bytes) }
                 .map_err(|error| shared.device_error("write memory", error))?;
@@ -167,7 +161,7 @@ impl Buffer {
 }
 
 impl Shared {
-    /// Remembers that a buffer of another runtime has a replica here.
+    /// Records that a buffer of another runtime has a replica here.
     fn note_source(&self, source: &Arc<Handle>) {
         let mut sources = self.sources.lock();
         if sources.len() == sources.capacity() {
@@ -176,7 +170,7 @@ impl Shared {
         sources.push(Arc::downgrade(source));
     }
 
-    /// The replicas that lie here: how many, and their bytes.
+    /// The number of replicas here, and their bytes.
     pub(crate) fn replicas(&self) -> (usize, usize) {
         let sources: Vec<Arc<Handle>> = self.sources.lock().iter().filter_map(Weak::upgrade).collect();
         let (mut count, mut bytes) = (0, 0);
@@ -194,7 +188,7 @@ impl Shared {
         (count, bytes)
     }
 
-    /// Lets go of the replicas here that nothing else holds: they can be made again. Whether there were any.
+    /// Drops the replicas here that nothing else holds; they can be copied again. False if there were none.
     pub(crate) fn drop_replicas(&self) -> bool {
         let sources: Vec<Arc<Handle>> = {
             let mut sources = self.sources.lock();

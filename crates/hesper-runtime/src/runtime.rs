@@ -7,45 +7,45 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64 as IdCounter, Ordering as IdOrdering};
 use std::sync::{Arc, OnceLock};
 
-use crate::block::{Block, Buffer, Handle, Kind, Lease, Owner, SlotBin};
+use crate::block::{Block, Buffer, FreeSlots, Lease, Owner, Ownership};
 use crate::device::{Device, DeviceError, DeviceInfo};
 use crate::error::{Fault, FaultKind, Result, Scope};
-use crate::handover::Committer;
 use crate::ledger::Ledger;
 use crate::pipeline::{CacheCounters, CacheLimits, Pipeline, PipelineCache, PipelineSource};
-use crate::pool::Taker;
+use crate::pool::Requester;
 use crate::replica::Sources;
 use crate::stream::{Stream, StreamShared};
+use crate::submit::Committer;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Lock, Rank};
 use crate::trace::Trace;
 use crate::validate::{Report, Validator};
 
-/// Numbers that no two things of the process share. Plain atomics: ids carry no order.
+/// The source of process-wide unique ids. A standard atomic, since ids carry no order.
 static IDS: IdCounter = IdCounter::new(1);
 
 pub(crate) fn new_id() -> u64 {
     new_ids(1).start
 }
 
-/// Several of them.
+/// Reserves `count` ids.
 pub(crate) fn new_ids(count: u64) -> Range<u64> {
     let start = IDS.fetch_add(count, IdOrdering::Relaxed);
     start..start + count
 }
 
-/// What all handles on a runtime share.
+/// The state shared by all handles of a runtime.
 pub(crate) struct Shared {
     pub(crate) id: u64,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) ledger: Lock<Ledger>,
-    /// Held while closed submissions go to the device, so that they arrive in order.
+    /// Held while closed submissions are submitted, to keep their order.
     pub(crate) commit: Lock<()>,
     pub(crate) committer: Committer,
     cache: PipelineCache,
     pub(crate) batch: usize,
     pub(crate) trace: Trace,
-    pub(crate) slots: Arc<SlotBin>,
+    pub(crate) slots: Arc<FreeSlots>,
     /// Buffers of other runtimes that have a replica here.
     pub(crate) sources: Sources,
     pub(crate) allocated: Arc<AtomicUsize>,
@@ -54,11 +54,12 @@ pub(crate) struct Shared {
     faults: AtomicU64,
     lost: OnceLock<Fault>,
     report: Option<Arc<Report>>,
+    attachment: OnceLock<Box<dyn Any + Send + Sync>>,
     #[cfg(feature = "sim")]
     pub(crate) ablation: crate::sim::Ablation,
 }
 
-/// How a runtime is set up; see [`Runtime::builder`].
+/// Configures a runtime; see [`Runtime::builder`].
 pub struct RuntimeBuilder {
     device: Arc<dyn Device>,
     memory_limit: Option<usize>,
@@ -70,31 +71,31 @@ pub struct RuntimeBuilder {
 }
 
 impl RuntimeBuilder {
-    /// Most bytes that may be allocated at once. Default: what the device has.
+    /// Limits the bytes allocated at once. Default: the memory of the device.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = Some(bytes);
         self
     }
 
-    /// Most bytes that the pool keeps for reuse. Default: a quarter of the memory limit.
+    /// Limits the bytes that the pool keeps for reuse. Default: a quarter of the memory limit.
     pub fn cache_limit(mut self, bytes: usize) -> Self {
         self.cache_limit = Some(bytes);
         self
     }
 
-    /// How many compiled kernels are kept.
+    /// Limits the pipeline cache.
     pub fn pipelines(mut self, limits: CacheLimits) -> Self {
         self.pipelines = limits;
         self
     }
 
-    /// Whether the validation layer checks every call. Default: as `HESPER_VALIDATE` says.
+    /// Enables the validation layer. Default: enabled if `HESPER_VALIDATE` is set and not `0`.
     pub fn validate(mut self, on: bool) -> Self {
         self.validate = Some(on);
         self
     }
 
-    /// Switches one mechanism off, to show what it is for. On the simulator only.
+    /// Switches one mechanism off to show what it prevents. For the simulator only.
     #[cfg(feature = "sim")]
     pub fn ablate(mut self, ablation: crate::sim::Ablation) -> Self {
         self.ablation = ablation;
@@ -137,6 +138,7 @@ impl RuntimeBuilder {
             faults: AtomicU64::new(0),
             lost: OnceLock::new(),
             report,
+            attachment: OnceLock::new(),
             #[cfg(feature = "sim")]
             ablation: self.ablation,
             device,
@@ -144,36 +146,36 @@ impl RuntimeBuilder {
     }
 }
 
-/// An opened device. Clones are handles on the same one.
+/// An opened device. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct Runtime(Arc<Shared>);
 
-/// A snapshot of what a runtime holds and has done.
+/// A snapshot of a runtime's memory and activity.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counters {
     /// Bytes held by buffers and by work in flight.
     pub active: usize,
     /// Bytes kept for reuse.
     pub cached: usize,
-    /// Most active bytes so far.
+    /// The largest number of active bytes so far.
     pub peak: usize,
     /// Bytes allocated from the device: active and cached.
     pub allocated: usize,
     /// Blocks kept for reuse.
     pub cached_blocks: usize,
-    /// Copies of other devices' buffers that are kept here, and their bytes. They are active, and go when memory runs out.
+    /// Replicas of other devices' buffers. They count as active and are dropped when memory runs out.
     pub replicas: usize,
-    /// Bytes of these copies.
+    /// Bytes of these replicas.
     pub replica_bytes: usize,
     /// Live streams.
     pub streams: usize,
     /// Commands encoded so far.
     pub encoded: u64,
-    /// Barriers among them.
+    /// Commands among them that needed a barrier.
     pub barriers: u64,
-    /// Commands that failed so far.
+    /// Faults counted so far; nonzero after the first failure.
     pub faults: u64,
-    /// The pipeline cache.
+    /// Counters of the pipeline cache.
     pub pipelines: CacheCounters,
 }
 
@@ -183,7 +185,7 @@ impl Runtime {
         Runtime::builder(device).build()
     }
 
-    /// Sets up a runtime on a device.
+    /// Configures a runtime on a device.
     pub fn builder(device: impl Device) -> RuntimeBuilder {
         RuntimeBuilder {
             device: Arc::new(device),
@@ -204,17 +206,23 @@ impl Runtime {
         Runtime(shared)
     }
 
-    /// What the device is.
+    /// The device's identity, capabilities and limits.
     pub fn info(&self) -> &DeviceInfo {
         self.0.device.info()
     }
 
-    /// A number that no other runtime of the process has.
+    /// A value that the runtime's user keeps with it, made when it is first asked for. `None` if a value of another type is
+    /// kept already.
+    pub fn attached<T: Any + Send + Sync + Default>(&self) -> Option<&T> {
+        self.0.attached()
+    }
+
+    /// A number unique among the runtimes of the process.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// Whether both are handles on the same runtime.
+    /// Whether both are handles to the same runtime.
     pub fn same(&self, other: &Runtime) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -224,10 +232,10 @@ impl Runtime {
         Ok(Stream::new(self.0.clone(), self.0.open_stream()?))
     }
 
-    /// Allocates memory for the host to fill. Takes no memory that work in flight still uses.
+    /// Allocates memory for the host to fill. Takes no memory that work in flight uses.
     #[track_caller]
     pub fn alloc(&self, len: usize) -> Result<Buffer> {
-        Shared::alloc(&self.0, len, Taker::Host, "".into())
+        Shared::alloc(&self.0, len, Requester::Host, "".into())
     }
 
     /// A buffer with a copy of `data`.
@@ -239,7 +247,7 @@ impl Runtime {
         Ok(buffer)
     }
 
-    /// A read-only buffer on memory that `owner` keeps, without a copy where the device can do so.
+    /// A read-only buffer on memory that `owner` keeps alive. Copies only if the device cannot import it.
     #[track_caller]
     pub fn adopt(&self, owner: impl HostMemory, what: &'static str) -> Result<Buffer> {
         let (address, len) = {
@@ -247,48 +255,18 @@ impl Runtime {
             (NonNull::from(bytes).cast::<u8>(), bytes.len())
         };
         let owner = Owner { watch: owner.watch(), _value: Box::new(owner) };
-        // SAFETY: `HostMemory` promises that the bytes stay in place and unchanged while the owner
-        // lives, and the owner is moved into the block.
-        unsafe { self.import_owned(address, len, owner, what) }
-    }
-
-    /// As [`adopt`](Runtime::adopt), from an address.
-    ///
-    /// # Safety
-    /// `len` bytes at `address` stay valid and unchanged for as long as `owner` lives.
-    #[track_caller]
-    pub unsafe fn import(
-        &self,
-        address: NonNull<u8>,
-        len: usize,
-        owner: Box<dyn Any + Send + Sync>,
-        what: &'static str,
-    ) -> Result<Buffer> {
-        // SAFETY: the caller's promise.
-        unsafe { self.import_owned(address, len, Owner { _value: owner, watch: None }, what) }
-    }
-
-    /// # Safety
-    /// As for [`import`](Runtime::import).
-    #[track_caller]
-    unsafe fn import_owned(
-        &self,
-        address: NonNull<u8>,
-        len: usize,
-        owner: Owner,
-        what: &'static str,
-    ) -> Result<Buffer> {
         crate::fork::check()?;
         if len == 0 {
             return self.upload::<u8>(&[]);
         }
-        // SAFETY: the caller's promise, and the block keeps the owner.
+        // SAFETY: `HostMemory` promises that the bytes stay in place and unchanged while the owner
+        // lives, and the block keeps the owner.
         match unsafe { self.0.device.import(address, len) } {
             Ok(memory) => {
                 let slot = self.0.ledger.lock().new_slot(&self.0.slots);
                 let block = Block::new(
                     memory,
-                    Kind::Foreign(what),
+                    Ownership::Foreign(what),
                     slot,
                     self.0.device.clone(),
                     self.0.slots.clone(),
@@ -296,14 +274,14 @@ impl Runtime {
                     Some(owner),
                 );
                 let lease = Lease::new(Arc::new(block), new_id(), len, what.into(), true);
-                let buffer = Handle::take(lease, None, self.0.clone());
+                let buffer = Buffer::new(lease, None, self.0.clone());
                 self.0.device.note_lease(&memory, buffer.id(), crate::device::LeaseNote::Filled);
                 Ok(buffer)
             }
             Err(DeviceError::Unsupported(_)) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: as above; `owner` is alive.
                 let buffer = self.upload(unsafe { std::slice::from_raw_parts(address.as_ptr(), len) })?;
-                match owner.watch.as_ref().map(|watch| crate::block::ask(&**watch)) {
+                match owner.watch.as_ref().map(|watch| crate::block::check_watch(&**watch)) {
                     Some(Err(why)) => {
                         Err(Fault::new(FaultKind::Source, Scope::Command, what, 0, 0, why).into())
                     }
@@ -314,7 +292,7 @@ impl Runtime {
         }
     }
 
-    /// The compiled kernel of a source, compiled at most once for each content.
+    /// The compiled kernel of a source. Each content is compiled once.
     pub fn pipeline(&self, source: &PipelineSource) -> Result<Arc<Pipeline>> {
         crate::fork::check()?;
         if let Some(fault) = self.0.lost() {
@@ -327,8 +305,7 @@ impl Runtime {
         }
     }
 
-    /// Waits until all streams are idle. Faults are told by results; this gives an error only if the
-    /// device is lost.
+    /// Waits until all streams are idle. Fails only if the device is lost; results report other faults.
     pub fn synchronize(&self) -> Result<()> {
         crate::fork::check()?;
         crate::native::refuse_inside("Runtime::synchronize")?;
@@ -346,29 +323,24 @@ impl Runtime {
         }
     }
 
-    /// Gives back all memory that is kept for reuse. Memory that work in flight uses goes when that
-    /// work is done. Any thread may call this at any moment.
+    /// Frees all memory that is kept for reuse; memory that work in flight uses is freed when that work is
+    /// finished.
     pub fn clear_cache(&self) {
         let garbage = self.0.ledger.lock().trim(0);
         drop(garbage);
     }
 
-    /// Forgets compiled kernels; those in use live until they are not.
-    pub fn clear_pipelines(&self) {
-        self.0.cache.clear();
-    }
-
-    /// Sets the most bytes that may be allocated; gives the old limit.
+    /// Sets the limit of allocated bytes and returns the old one.
     pub fn set_memory_limit(&self, bytes: usize) -> usize {
         self.0.memory_limit.swap(bytes, Ordering::AcqRel)
     }
 
-    /// The most bytes that may be allocated.
+    /// The limit of allocated bytes.
     pub fn memory_limit(&self) -> usize {
         self.0.memory_limit.load(Ordering::Acquire)
     }
 
-    /// Sets the most bytes that are kept for reuse; gives the old limit.
+    /// Sets the limit of bytes kept for reuse and returns the old one.
     pub fn set_cache_limit(&self, bytes: usize) -> usize {
         let old = self.0.cache_limit.swap(bytes, Ordering::AcqRel);
         let garbage = self.0.ledger.lock().trim(bytes);
@@ -376,7 +348,7 @@ impl Runtime {
         old
     }
 
-    /// What the runtime holds and has done.
+    /// A snapshot of memory and activity.
     pub fn counters(&self) -> Counters {
         let pipelines = self.0.cache.counters();
         let (replicas, replica_bytes) = self.0.replicas();
@@ -399,23 +371,23 @@ impl Runtime {
         }
     }
 
-    /// Starts counting the peak anew.
+    /// Resets the peak to the active bytes.
     pub fn reset_peak(&self) {
         let mut ledger = self.0.ledger.lock();
         ledger.peak = self.0.allocated.load(Ordering::Relaxed).saturating_sub(ledger.pool.cached());
     }
 
-    /// The recorder of what the runtime does.
+    /// The trace recorder.
     pub fn trace(&self) -> &Trace {
         &self.0.trace
     }
 
-    /// Something device-specific, for crates that know the device.
+    /// The device-specific object, for crates that know the device.
     pub fn extension(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.0.device.extension()
     }
 
-    /// What the validation layer has found, if it is on. The report outlives the runtime.
+    /// The report of the validation layer, if enabled. It outlives the runtime.
     pub fn validation(&self) -> Option<Arc<Report>> {
         self.0.report.clone()
     }
@@ -432,47 +404,45 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// Host memory that a buffer can be made of.
+/// Host memory that a buffer can adopt.
 ///
 /// # Safety
-/// `bytes` gives the same address and length each time, and the bytes do not change, for as long as
-/// the value lives, also when it is moved.
+/// For as long as the value lives, also after a move, `bytes` returns the same address and length, and
+/// the bytes do not change.
 pub unsafe trait HostMemory: Send + Sync + 'static {
     /// The bytes.
     fn bytes(&self) -> &[u8];
 
-    /// Who knows whether the bytes can still be relied on. Nobody, by default: they can.
+    /// A watch that detects changes of the bytes; `None` if they cannot change.
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         None
     }
 }
 
-/// Knows whether foreign memory is still what it was when it was adopted: the file behind a mapping may
-/// have been truncated, and a plain memory access cannot say so.
+/// Detects that foreign memory changed since it was adopted: the file behind a mapping may be truncated,
+/// which a plain memory access does not report.
 ///
-/// The runtime asks after the bytes were used: when a submission that reads them is finished, and when
-/// the host reads them. An error spoils the buffer and what was computed from it, as a fault of the kind
-/// [`FaultKind::Source`]. One watch for all buffers of one file makes that one question.
+/// The runtime checks after each use: when a submission that reads the bytes is finished, and when the
+/// host reads them. An error poisons the buffer and everything computed from it with a fault of kind
+/// [`FaultKind::Source`]. Buffers of one file share one watch, so a submission checks each file once.
 pub trait Watch: Send + Sync + 'static {
-    /// An error says, in words for people, why what was read so far cannot be relied on.
+    /// Returns an error message if the bytes read so far may be invalid.
     fn check(&self) -> Result<(), String>;
 }
 
-// SAFETY: the heap allocation does not move with the vector, and nobody else can change it.
+// SAFETY: the heap allocation does not move with the vector, which nothing else can change.
 unsafe impl HostMemory for Vec<u8> {
     fn bytes(&self) -> &[u8] {
         self
     }
 }
 
-// SAFETY: as for the vector.
-unsafe impl HostMemory for Arc<[u8]> {
-    fn bytes(&self) -> &[u8] {
-        self
-    }
-}
-
 impl Shared {
+    /// See [`Runtime::attached`].
+    pub(crate) fn attached<T: Any + Send + Sync + Default>(&self) -> Option<&T> {
+        self.attachment.get_or_init(|| Box::new(T::default())).downcast_ref()
+    }
+
     pub(crate) fn name(&self) -> String {
         self.device.info().name.clone()
     }
@@ -488,7 +458,7 @@ impl Shared {
         Ok(stream)
     }
 
-    /// Whether the ablation in force leaves an earlier owner's bytes in fresh memory.
+    /// Whether the ablation in force leaves the bytes of an earlier lease in fresh memory.
     #[inline(always)]
     pub(crate) fn leaves_fresh_memory(&self) -> bool {
         #[cfg(feature = "sim")]
@@ -501,7 +471,7 @@ impl Shared {
         }
     }
 
-    /// Whether any command has ever failed: the quick answer that lets faultless work skip the checks.
+    /// Whether any fault was ever counted. Until then commands skip the fault checks.
     pub(crate) fn any_fault(&self) -> bool {
         self.faults.load(Ordering::Acquire) != 0
     }
@@ -514,7 +484,7 @@ impl Shared {
         if self.any_fault() { self.lost.get().cloned() } else { None }
     }
 
-    /// Records that the device is lost; gives the first cause.
+    /// Records that the device is lost; returns the first cause.
     pub(crate) fn lose(&self, fault: Fault) -> Fault {
         let first = self.lost.get_or_init(|| fault).clone();
         self.count_fault();

@@ -1,7 +1,7 @@
 //! Streams and submissions: the order of work.
 //!
-//! Commands enter a stream's open submission; it is committed when it is full, when somebody asks, and
-//! before anybody waits. Any thread may encode on, commit or wait for any stream.
+//! Commands enter a stream's open submission. It is committed when it is full, on request, and before a
+//! wait. Any thread may encode on, commit or wait for any stream.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::encoder::Encoder;
 use crate::error::{Fault, Result};
 use crate::label::Label;
 use crate::ledger::FaultCell;
-use crate::pool::Taker;
+use crate::pool::Requester;
 use crate::runtime::Shared;
 use crate::sync::Signal;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What everybody who works for a stream shares: the device's stream and how far it has come.
+/// The state shared by the handles and submissions of a stream: the device's stream and its progress.
 pub(crate) struct StreamShared {
     id: u64,
     raw: RawStream,
@@ -59,7 +59,7 @@ impl StreamShared {
         index <= self.completed.load(Ordering::Acquire)
     }
 
-    /// Publishes that everything up to `index` is finished.
+    /// Publishes that all submissions up to `index` have completed.
     pub(crate) fn publish(&self, index: u64) {
         self.completed.fetch_max(index, Ordering::AcqRel);
         self.changed.notify();
@@ -73,7 +73,7 @@ impl StreamShared {
         self.refusal.load(Ordering::Acquire)
     }
 
-    /// Waits until a submission is reported by another thread.
+    /// Waits until another thread reports a submission.
     pub(crate) fn wait_for_report(&self, index: u64) {
         crate::sync::coop::pause();
         self.changed.wait_until(|| self.is_done(index));
@@ -86,10 +86,10 @@ impl StreamShared {
         }
     }
 
-    /// Helps with a submission that the device has taken, or waits until another thread has finished it.
+    /// Runs a submission that the device has taken, or waits until another thread has finished it.
     pub(crate) fn wait_once(&self, index: u64) {
         crate::sync::coop::pause();
-        if self.device.wait(self.raw, index) == Progress::Elsewhere {
+        if self.device.wait(self.raw, index) == Progress::Delegated {
             self.changed.wait_until(|| self.is_done(index));
         }
     }
@@ -100,17 +100,16 @@ impl Drop for StreamShared {
         if crate::fork::is_forked() {
             return;
         }
-        // SAFETY: a stream is dropped when its last handle is gone and its last submission, which
-        // holds it too, is finished.
+        // SAFETY: handles and submissions hold the stream, so all of its work is finished.
         unsafe { self.device.destroy_stream(self.raw) };
     }
 }
 
 /// A queue of commands on a device.
 ///
-/// Streams are cheap and free-threaded: clones are handles on the same stream, on any thread.
-/// Commands of one stream take effect as if in encode order; commands of different streams run
-/// side by side, except where one needs what another computes: that is found by itself.
+/// Streams are cheap and free-threaded: clones are handles to the same stream, on any thread.
+/// Commands of one stream take effect as if in encode order. Commands of different streams run
+/// concurrently, except where the runtime finds a hazard between them.
 ///
 /// ```
 /// # use hesper_runtime::{sim::Sim, Runtime};
@@ -145,7 +144,7 @@ impl Stream {
         &self.0.shared
     }
 
-    /// A number that no other stream of the process has.
+    /// A number unique among the streams of the process.
     pub fn id(&self) -> u64 {
         self.0.stream.id
     }
@@ -155,41 +154,46 @@ impl Stream {
         crate::Runtime::from_shared(self.0.shared.clone())
     }
 
+    /// What is kept with its runtime: see [`Runtime::attached`](crate::Runtime::attached).
+    pub fn attached<T: std::any::Any + Send + Sync + Default>(&self) -> Option<&T> {
+        self.0.shared.attached()
+    }
+
     /// Begins a command.
     pub fn encode(&self, label: impl Into<Label>) -> Encoder<'_> {
         Encoder::new(self, label.into())
     }
 
-    /// A buffer for work on this stream. It may be memory that earlier commands of this stream
-    /// still use: later ones are ordered behind them.
+    /// Allocates a buffer for work on this stream. Earlier commands of the stream may still use the memory;
+    /// later ones are ordered behind them.
     #[track_caller]
     pub fn alloc(&self, len: usize) -> Result<Buffer> {
         self.alloc_labelled(len, "")
     }
 
-    /// The same with a label for diagnosis.
+    /// As [`alloc`](Stream::alloc), with a label for diagnostics.
     #[track_caller]
     pub fn alloc_labelled(&self, len: usize, label: impl Into<Label>) -> Result<Buffer> {
-        Shared::alloc(&self.0.shared, len, Taker::Stream(self.id()), label.into())
+        Shared::alloc(&self.0.shared, len, Requester::Stream(self.id()), label.into())
     }
 
-    /// Hands everything encoded so far to the device, and gives the submission to wait for. Waits itself
-    /// only if too much of this stream is in flight.
+    /// Submits everything encoded so far and returns the submission to wait for. Waits only if too many
+    /// submissions of this stream are in flight.
     pub fn commit(&self) -> Result<Submission> {
         crate::fork::check()?;
-        let (index, fault) = self.0.shared.commit_watched(self.id());
+        let (index, fault) = self.0.shared.commit_with_faults(self.id());
         self.0.shared.throttle(&self.0.stream);
         Ok(Submission { shared: self.0.shared.clone(), stream: self.0.stream.clone(), index, fault })
     }
 
-    /// Commits if the open submission is full.
+    /// Submits the open submission, which is full.
     pub(crate) fn commit_full(&self) {
         self.0.shared.commit(self.id());
         self.0.shared.throttle(&self.0.stream);
     }
 
-    /// Waits until everything encoded so far is finished, well or not. The fault of a result is told
-    /// by the result; this gives an error only if the device is lost.
+    /// Waits until everything encoded so far has finished or failed. Fails only if the device is lost;
+    /// results report other faults.
     pub fn synchronize(&self) -> Result<()> {
         crate::fork::check()?;
         crate::native::refuse_inside("Stream::synchronize")?;
@@ -201,8 +205,8 @@ impl Stream {
         }
     }
 
-    /// Cancels what has been encoded so far and has not begun to run. What it would have written
-    /// is spoilt with a fault of kind [`Cancelled`](crate::FaultKind::Cancelled).
+    /// Cancels commands encoded so far that have not started. The buffers they would have written are
+    /// poisoned with a fault of kind [`Cancelled`](crate::FaultKind::Cancelled).
     pub fn cancel(&self) {
         if crate::fork::is_forked() {
             return;
@@ -211,16 +215,16 @@ impl Stream {
         self.0.stream.cancelled.fetch_max(index, Ordering::AcqRel);
     }
 
-    /// Closes the stream: what was encoded runs to its end, further commands are refused.
+    /// Closes the stream: encoded commands still run, further ones are refused.
     pub fn close(&self) {
         if crate::fork::is_forked() {
             return;
         }
         self.0.shared.commit(self.id());
-        self.0.shared.ledger.lock().shut(self.id());
+        self.0.shared.ledger.lock().close_stream(self.id());
     }
 
-    /// How many submissions are in flight.
+    /// The number of submissions in flight.
     pub fn in_flight(&self) -> u64 {
         self.0.shared.ledger.lock().in_flight(self.id())
     }
@@ -229,7 +233,7 @@ impl Stream {
 impl Drop for StreamHandle {
     fn drop(&mut self) {
         if !crate::fork::is_forked() {
-            self.shared.abandon(&self.stream);
+            self.shared.orphan_stream(&self.stream);
         }
     }
 }
@@ -240,7 +244,7 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// A point in a stream: everything that was encoded before it was committed.
+/// A point in a stream: everything encoded before a commit.
 #[derive(Clone)]
 pub struct Submission {
     shared: Arc<Shared>,
@@ -250,7 +254,7 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Its index on its stream; indices only grow.
+    /// Its index on its stream; indices increase.
     pub fn index(&self) -> u64 {
         self.index
     }
@@ -263,7 +267,7 @@ impl Submission {
         self.stream.is_done(self.index)
     }
 
-    /// Waits until it is finished; an error is its first fault, each time it is asked.
+    /// Waits until it is finished. Every call returns its first fault.
     pub fn wait(&self) -> Result<()> {
         crate::fork::check()?;
         crate::native::refuse_inside("Submission::wait")?;
@@ -274,7 +278,7 @@ impl Submission {
         }
     }
 
-    /// Its first fault, if it is finished and has one.
+    /// Its first fault, if it has finished with one.
     pub fn fault(&self) -> Option<&Fault> {
         self.fault.get()
     }

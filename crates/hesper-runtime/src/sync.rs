@@ -1,14 +1,14 @@
 //! Locks and waiting.
 //!
-//! Three rules keep the runtime free of deadlocks, and this module enforces them:
+//! This module enforces the three rules that keep the runtime free of deadlocks:
 //!
 //! * Locks are ranked. A thread may take a lock only if its rank is above every lock it holds
-//!   ([`Lock`] checks this in debug and simulated builds).
-//! * Nobody waits while holding a lock: all waiting goes through [`Signal`], which checks it too.
-//! * Every wait can be scheduled from outside: under the simulator a thread that would block hands
-//!   the processor to another task instead (see [`coop`]), so a run is a function of its seed.
+//!   ([`Lock`] checks this in debug and `sim` builds).
+//! * No thread waits while it holds a lock: all waiting goes through [`Signal`], which checks it.
+//! * Every wait can be scheduled: under the simulator a thread that would block switches to another task
+//!   (see [`coop`]), so a run is a function of its seed.
 //!
-//! Built with `--cfg hesper_model`, the primitives are those of a model checker.
+//! With `--cfg hesper_model` the primitives are those of a model checker.
 
 #[cfg(not(hesper_model))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
@@ -24,21 +24,21 @@ pub(crate) use shuttle::thread::yield_now;
 
 use std::ops::{Deref, DerefMut};
 
-/// The order in which locks may be taken: a thread goes upwards only.
+/// The order in which locks may be taken, lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// Hand-over of closed submissions to the device, in order.
+    /// Submission of closed submissions in order.
     Commit = 1,
     /// Streams, hazard histories and the pool.
     Ledger = 2,
     /// The pipeline cache.
     Cache = 3,
-    /// Small leaf locks: nothing is taken above them.
+    /// Leaf locks: no lock is taken under them.
     Leaf = 4,
 }
 
-/// A mutex with a rank. A panic in a critical section does not poison it: sections of this crate
-/// leave their data whole at every point that can panic.
+/// A mutex with a rank. A panic in a critical section does not poison it: critical sections keep their
+/// data consistent at every point that can panic.
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     rank: Rank,
@@ -61,8 +61,8 @@ impl<T> Lock<T> {
         self.lock_unscheduled()
     }
 
-    /// Locks without giving way: for what simulations in one process share, so that one does not
-    /// see the others.
+    /// Locks without a scheduling point: for state that simulations of one process share, so that they stay
+    /// independent.
     pub(crate) fn lock_unscheduled(&self) -> Guard<'_, T> {
         let held = held::Held::take(self.rank);
         let inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -83,7 +83,7 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-/// A condition that threads wait for. Whoever makes the condition true calls [`Signal::notify`].
+/// A condition that threads wait for; [`Signal::notify`] follows every change.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     lock: Mutex<()>,
@@ -92,8 +92,8 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Blocks until `ready` gives true. `ready` must read atomics (or a leaf lock) that were
-    /// changed before `notify` was called.
+    /// Blocks until `ready` returns true. `ready` must read atomics (or a leaf lock) that are changed
+    /// before `notify` is called.
     pub(crate) fn wait_until(&self, mut ready: impl FnMut() -> bool) {
         held::assert_none();
         if ready() {
@@ -114,10 +114,10 @@ impl Signal {
         self.waiters.fetch_sub(1, atomic::Ordering::SeqCst);
     }
 
-    /// Wakes all waiters to look again. Costs one load when nobody waits.
+    /// Wakes all waiters. Costs one load if there are none.
     pub(crate) fn notify(&self) {
-        // Orders the caller's change before the look at `waiters`; a waiter counts itself before it
-        // looks at the condition, so one of the two sees the other.
+        // Orders the caller's change before the load of `waiters`. A waiter counts itself before it
+        // reads the condition, so one of the two sees the other.
         atomic::fence(atomic::Ordering::SeqCst);
         if self.waiters.load(atomic::Ordering::SeqCst) != 0 {
             drop(self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
@@ -126,7 +126,7 @@ impl Signal {
     }
 }
 
-/// Which ranks the current thread holds; checked in debug and simulated builds.
+/// The ranks that the current thread holds; checked in debug and `sim` builds.
 mod held {
     use super::Rank;
 
@@ -162,7 +162,7 @@ mod held {
             }
         }
 
-        // Under the model checker many tasks share one thread, so a thread-local says nothing.
+        // The tasks of the model checker share one thread, so a thread-local cannot tell them apart.
         #[cfg(hesper_model)]
         pub(crate) struct Held;
 
@@ -200,22 +200,22 @@ mod held {
     }
 }
 
-/// Cooperative scheduling: how the simulator decides which client task runs next.
+/// Cooperative scheduling: the simulator decides which client task runs next.
 ///
-/// A task of the simulator runs on a thread of its own, but only one runs at a time. It gives way
-/// at [`pause`](coop::pause) points (each lock taken at rank zero, each device call) and, where it
-/// would have to wait, at [`block`](coop::block).
+/// Each task of the simulator has a thread, but one runs at a time. A task yields at
+/// [`pause`](coop::pause) points (a lock taken while it holds none, a compilation, a wait) and, where it
+/// would block, at [`block`](coop::block).
 pub(crate) mod coop {
     #[cfg(feature = "sim")]
     mod imp {
         use std::cell::RefCell;
         use std::sync::Arc;
 
-        /// Decides who runs next.
+        /// A scheduler of client tasks.
         pub trait Cooperative: Send + Sync {
-            /// The calling task may go on, now or later.
+            /// Yields; the calling task remains runnable.
             fn pause(&self);
-            /// The calling task cannot go on before something else has happened.
+            /// Yields; the calling task cannot continue before another task or the device does something.
             fn block(&self);
         }
 
@@ -228,7 +228,7 @@ pub(crate) mod coop {
             CURRENT.with(|current| *current.borrow_mut() = scheduler);
         }
 
-        /// Runs `f` as an ordinary thread would.
+        /// Runs `f` without scheduling points.
         pub(crate) fn suspended<R>(f: impl FnOnce() -> R) -> R {
             let scheduler = CURRENT.with(|current| current.borrow_mut().take());
             let result = f();

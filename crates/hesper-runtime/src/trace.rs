@@ -1,7 +1,7 @@
-//! A record of what a runtime does, for Chrome's and Perfetto's trace viewers.
+//! A trace of a runtime's activity for the viewers of Chrome and Perfetto.
 //!
-//! Recording is off until it is started and then bounded: the newest events are kept. When it is off,
-//! each hook costs one relaxed load.
+//! A started trace keeps the newest events, up to a limit. While recording is off, each hook costs one
+//! relaxed load.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -12,17 +12,17 @@ use crate::error::Fault;
 use crate::sync::{Lock, Rank};
 use crate::work::Work;
 
-/// Most events kept.
-const CAPACITY: usize = 1 << 18;
+/// The most events kept.
+const MAX_EVENTS: usize = 1 << 18;
 
 #[derive(Debug)]
 struct Event {
     name: String,
-    /// What did it: encode, submit, run, finish, allocate.
+    /// One of encode, submit, run, finish, allocate.
     category: &'static str,
     track: u64,
     start_ns: u64,
-    /// Zero for a moment in time.
+    /// Zero for an instant.
     duration_ns: u64,
 }
 
@@ -51,13 +51,13 @@ impl Default for Trace {
 }
 
 impl Trace {
-    /// Starts recording, from nothing.
+    /// Discards earlier events and starts recording.
     pub fn start(&self) {
         *self.record.lock() = Record::default();
         self.on.store(true, Ordering::Release);
     }
 
-    /// Stops recording and gives the record as a Chrome trace (JSON).
+    /// Stops recording and returns the events as a Chrome trace (JSON).
     pub fn stop(&self) -> String {
         self.on.store(false, Ordering::Release);
         let record = std::mem::take(&mut *self.record.lock());
@@ -97,7 +97,7 @@ impl Trace {
             duration_ns: since.map_or(0, |since| (now - since).as_nanos().max(1) as u64),
         };
         let mut record = self.record.lock();
-        if record.events.len() == CAPACITY {
+        if record.events.len() == MAX_EVENTS {
             record.events.pop_front();
             record.dropped += 1;
         }

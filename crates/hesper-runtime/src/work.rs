@@ -1,16 +1,15 @@
 //! Work: a submission as the device sees it.
 //!
-//! A [`Work`] is moved to the device and back. While the device has it, it owns everything that its
-//! commands name: blocks of memory, pipelines, closures. Retention is therefore ownership: there is
-//! no list that somebody could forget to fill, because a binding is made from the place at which the
-//! submission holds the lease (`Batch::hold`).
+//! A [`Work`] is moved to the device and owns everything that its commands name: leases, pipelines,
+//! closures. Retention is ownership: a binding is made from the index at which the submission holds the
+//! lease (`Batch::hold`), so no binding exists without it.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::block::{Kind, Lease};
+use crate::block::{Lease, Ownership};
 use crate::device::{DeviceError, RawMemory, RawPipeline, RawStream};
 use crate::error::{Fault, FaultKind, Scope};
 use crate::label::Label;
@@ -38,19 +37,19 @@ impl Access {
         self != Access::Read
     }
 
-    /// Whether the bytes' old value matters.
+    /// Whether the old bytes matter.
     pub fn reads(self) -> bool {
         self != Access::Write
     }
 }
 
-/// The place of a lease that a submission does not hold.
+/// The lease index of a binding whose lease the submission does not hold.
 pub(crate) const UNHELD: u32 = u32::MAX;
 
-/// One range of memory that a command uses. The submission that it is part of keeps the memory alive.
+/// A range of memory that a command uses. Its submission keeps the memory alive.
 #[derive(Debug)]
 pub struct Binding {
-    /// Where the submission holds the lease; [`UNHELD`] if an ablation has it not do so.
+    /// The index of the lease in the submission; [`UNHELD`] under the ablation of retention.
     pub(crate) lease: u32,
     pub(crate) lease_id: u64,
     pub(crate) memory: RawMemory,
@@ -87,7 +86,7 @@ impl Binding {
         self.access
     }
 
-    /// Which life of the memory this is: each buffer that takes a block gets a number of its own.
+    /// The id of the lease: a block has a new one for each buffer.
     pub fn lease(&self) -> u64 {
         self.lease_id
     }
@@ -101,23 +100,22 @@ pub struct Dispatch {
     pub grid: [u64; 3],
     /// Threads of a threadgroup in each dimension.
     pub threadgroup: [u64; 3],
-    /// Bytes of constants, in the layout that the kernel's compiler gave.
+    /// Constants, in the layout of the kernel's compiler.
     pub constants: SmallVec<[u8; 32]>,
 }
 
 impl Dispatch {
-    /// The compiled kernel. The submission that the dispatch is part of keeps it.
+    /// The compiled kernel. The submission keeps it alive.
     pub fn pipeline(&self) -> RawPipeline {
         self.pipeline
     }
 }
 
-/// What a command does.
+/// The operation of a command.
 pub(crate) enum Op {
-    /// Runs a compiled kernel: which of the submission's dispatches.
+    /// Runs a compiled kernel: the index of the dispatch in the submission.
     Dispatch(u32),
-    /// Runs a native closure: on the host's device when its turn comes, on another device when the
-    /// submission is recorded (there the closure launches library calls).
+    /// Runs a native closure; see [`DeviceInfo::native_commands`](crate::DeviceInfo::native_commands).
     Native(Option<NativeFn>),
     /// Copies the bytes of binding 0 to binding 1, of the same length.
     Copy,
@@ -125,7 +123,7 @@ pub(crate) enum Op {
     Clear,
 }
 
-/// What a command does, as a device sees it.
+/// The operation of a command, as a device sees it.
 #[derive(Debug, Clone, Copy)]
 pub enum OpRef<'a> {
     /// Runs a compiled kernel.
@@ -149,15 +147,15 @@ pub(crate) struct Command {
 /// A command, as a device sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandRef<'a> {
-    /// Its label.
+    /// The label.
     pub label: &'a str,
-    /// What it does.
+    /// The operation.
     pub op: OpRef<'a>,
-    /// What it binds, in the order of the kernel's parameters.
+    /// The bindings, in the order of the kernel's parameters.
     pub bindings: &'a [Binding],
-    /// Whether it must start after all earlier commands of the submission.
+    /// Whether the command must start after all earlier commands of the submission.
     pub barrier: bool,
-    /// The earlier commands of the submission that it must start after.
+    /// The earlier commands of the submission that the command must start after.
     pub after: &'a [u32],
 }
 
@@ -172,25 +170,25 @@ pub struct Wait {
     pub index: u64,
 }
 
-/// The commands of a submission and all that they name.
+/// The commands of a submission and everything that they name.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub(crate) commands: Vec<Command>,
     pub(crate) bindings: Vec<Binding>,
     pub(crate) dispatches: Vec<Dispatch>,
-    /// What the commands name, once for each time that it had not just been named: a lease that many commands bind and a
-    /// kernel that many run are held once.
+    /// The leases that the commands bind, each once. Contended reference counts dominate the cost of a small command.
     pub(crate) leases: Vec<Arc<Lease>>,
+    /// The kernels that the commands run, without recent repetitions.
     pub(crate) pipelines: Vec<Arc<Pipeline>>,
-    /// Whether some of the leases are on foreign memory.
+    /// Whether any lease is on foreign memory.
     pub(crate) foreign: bool,
-    /// How often the pool had given blocks up when the submission was opened.
+    /// The value of `Ledger::trims` when the submission was opened.
     pub(crate) trims: u64,
-    /// No other open submission of the runtime, earlier or later, has it.
-    pub(crate) number: u64,
+    /// Unique among the submissions of the runtime.
+    pub(crate) id: u64,
     pub(crate) after: Vec<u32>,
     pub(crate) waits: SmallVec<[Wait; 2]>,
-    /// Commands before this one are ordered before everything that follows.
+    /// The last command with a barrier: all earlier ones are ordered before every later command.
     pub(crate) last_barrier: u32,
 }
 
@@ -200,49 +198,49 @@ impl Batch {
         &self.bindings[start as usize..end as usize]
     }
 
-    /// The lease that a binding is on, unless it is not held.
+    /// The lease of a binding, if the submission holds it.
     fn lease(&self, binding: &Binding) -> Option<&Arc<Lease>> {
         self.leases.get(binding.lease as usize)
     }
 
-    /// Has this core fetch the memory of the next command, which the core that ran the last one there still has.
+    /// Prefetches the memory of the next command: another core wrote it last.
     #[inline(always)]
-    pub(crate) fn expect_more(&self) {
-        fetch_ahead(&self.commands, 1);
-        fetch_ahead(&self.dispatches, 1);
-        fetch_ahead(&self.bindings, 2);
+    pub(crate) fn prefetch_next(&self) {
+        prefetch_for_write(&self.commands, 1);
+        prefetch_for_write(&self.dispatches, 1);
+        prefetch_for_write(&self.bindings, 2);
     }
 
-    /// Holds a lease; gives its place.
+    /// Holds a lease once; returns its index.
     pub(crate) fn hold(&mut self, lease: &Arc<Lease>) -> u32 {
-        if let Some(place) = lease.mark.place(self.number) {
-            return place;
+        if let Some(index) = lease.held_index.get(self.id) {
+            return index;
         }
-        let place = self.leases.len() as u32;
-        self.foreign |= lease.block.kind != Kind::Owned;
+        let index = self.leases.len() as u32;
+        self.foreign |= lease.block.ownership != Ownership::Owned;
         self.leases.push(lease.clone());
-        lease.mark.set(self.number, place);
-        place
+        lease.held_index.set(self.id, index);
+        index
     }
 
-    /// Holds a kernel.
+    /// Holds a kernel, unless one of the last few entries does.
     pub(crate) fn hold_pipeline(&mut self, pipeline: &Arc<Pipeline>) {
-        /// How far back it looks: a few kernels taking turns are held once each.
-        const LAST: usize = 4;
-        if !self.pipelines.iter().rev().take(LAST).any(|held| Arc::ptr_eq(held, pipeline)) {
+        /// The number of entries to compare, so that a few alternating kernels are held once each.
+        const RECENT_PIPELINES: usize = 4;
+        if !self.pipelines.iter().rev().take(RECENT_PIPELINES).any(|held| Arc::ptr_eq(held, pipeline)) {
             self.pipelines.push(pipeline.clone());
         }
     }
 }
 
-/// Asks for the memory behind the elements of a list, to be written.
+/// Prefetches, for writing, the memory of the next `count` elements of a list.
 #[inline(always)]
-fn fetch_ahead<T>(list: &[T], count: usize) {
+fn prefetch_for_write<T>(list: &[T], count: usize) {
     let end = list.as_ptr().wrapping_add(list.len()).cast::<u8>();
     for line in 0..=count * size_of::<T>() / 64 {
         let at = end.wrapping_add(64 * line);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, whatever the address.
+        // SAFETY: a prefetch is a hint and accepts any address.
         unsafe {
             std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly))
         };
@@ -251,15 +249,15 @@ fn fetch_ahead<T>(list: &[T], count: usize) {
     }
 }
 
-/// How a device on the host runs a dispatched kernel.
+/// A function of a host device that runs a dispatched kernel.
 pub type HostDispatch<'a> = &'a dyn Fn(&Dispatch, &[Binding]) -> Result<(), String>;
 
-/// A watch and what it said.
-type Asked<'a> = (&'a Arc<dyn Watch>, Option<Fault>);
+/// A watch and its fault.
+type WatchOutcome<'a> = (&'a Arc<dyn Watch>, Option<Fault>);
 
 type FinishHook = Box<dyn FnOnce(Option<&Fault>) + Send>;
 
-/// A submission on its way through a device. It owns what its commands name.
+/// A submission on its way through a device. It owns everything that its commands name.
 pub struct Work(Box<WorkInner>);
 
 struct WorkInner {
@@ -268,7 +266,7 @@ struct WorkInner {
     index: u64,
     batch: Batch,
     fault: Option<Fault>,
-    /// Where the fault is kept for those who wait for this part of the stream.
+    /// Receives the first fault of this part of the stream.
     cell: FaultCell,
     hooks: Vec<FinishHook>,
     awaited: bool,
@@ -306,7 +304,7 @@ impl Work {
         self.0.stream.raw()
     }
 
-    /// The submission's index on its stream; indices only grow.
+    /// The submission's index on its stream; indices increase.
     pub fn index(&self) -> u64 {
         self.0.index
     }
@@ -325,18 +323,18 @@ impl Work {
         self.0.awaited = true;
     }
 
-    /// The mechanism that is switched off.
+    /// The mechanism that is ablated.
     #[cfg(feature = "sim")]
     pub(crate) fn ablation(&self) -> crate::sim::Ablation {
         self.0.shared.ablation
     }
 
-    /// The waits, to change.
+    /// The waits, mutable.
     pub(crate) fn waits_mut(&mut self) -> &mut SmallVec<[Wait; 2]> {
         &mut self.0.batch.waits
     }
 
-    /// How many commands there are.
+    /// The number of commands.
     pub fn len(&self) -> usize {
         self.0.batch.commands.len()
     }
@@ -369,18 +367,18 @@ impl Work {
         (0..self.len()).map(|index| self.command(index))
     }
 
-    /// Has `hook` called when the work is finished, with its fault if there is one.
+    /// Registers a hook that is called with the fault, if any, when the work is finished.
     pub fn on_finish(&mut self, hook: impl FnOnce(Option<&Fault>) + Send + 'static) {
         self.0.hooks.push(Box::new(hook));
     }
 
-    /// Tells, for as long as it lives, whether the work has been cancelled.
+    /// A function that returns whether the work has been cancelled.
     pub fn cancellation(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         let (stream, index) = (self.0.stream.clone(), self.0.index);
         move || stream.cancelled(index)
     }
 
-    /// The fault that keeps a command from running: of something it reads, or a cancellation.
+    /// The fault that keeps a command from running: of an input, or a cancellation.
     pub fn blocked_by(&self, index: usize) -> Option<Fault> {
         if self.0.stream.cancelled(self.0.index) {
             let label = &*self.0.batch.commands[index].label;
@@ -389,7 +387,7 @@ impl Work {
         if self.0.shared.any_fault() { self.input_fault(index) } else { None }
     }
 
-    /// The fault of something that a command reads: of a write that was encoded before it.
+    /// The fault of an input of a command: of a write that was encoded before it.
     fn input_fault(&self, index: usize) -> Option<Fault> {
         let batch = &self.0.batch;
         let mut read = batch.bindings_of(index).iter().filter(|binding| binding.access.reads());
@@ -403,7 +401,7 @@ impl Work {
         })
     }
 
-    /// Records that a command failed: what it writes is spoilt, and so is what is computed from it.
+    /// Records that a command failed: poisons what it writes, and so what is computed from it.
     pub fn fail_command(&mut self, index: usize, fault: Fault) {
         self.0.shared.count_fault();
         let batch = &self.0.batch;
@@ -416,19 +414,19 @@ impl Work {
         self.0.fault.get_or_insert(fault);
     }
 
-    /// Runs a command whose memory the host can see; what the host cannot do itself, `dispatch` does.
-    /// Panics and errors become the command's fault; a command whose inputs failed does not run.
+    /// Runs a command on host memory; `dispatch` runs compiled kernels. Panics and errors become the
+    /// command's fault. A command with a poisoned input does not run.
     ///
     /// # Safety
     /// The caller is the device that has this work, every command that this one is ordered after
-    /// has run, none that is ordered after it has begun, and all its memory has a host address.
+    /// has run, none that is ordered after it has started, and all its memory has a host address.
     pub unsafe fn run_on_host(&mut self, index: usize, dispatch: HostDispatch<'_>) {
         if let Some(fault) = self.blocked_by(index) {
             return self.fail_command(index, fault);
         }
         let begun = self.0.shared.trace.begin();
         let outcome = match &mut self.0.batch.commands[index].op {
-            // SAFETY: the caller's promise.
+            // SAFETY: upheld by the caller.
             Op::Native(_) => unsafe { self.run_native(index, None) },
             Op::Dispatch(at) => {
                 let at = *at as usize;
@@ -441,8 +439,8 @@ impl Work {
             Op::Copy => {
                 let [from, to] = self.0.batch.bindings_of(index) else { return };
                 if let (Some(source), Some(target)) = (from.memory.host, to.memory.host) {
-                    // SAFETY: both ranges lie inside of live memory (checked at encode time), do not
-                    // overlap (checked too), and the caller orders this command.
+                    // SAFETY: encoding checked that both ranges lie inside of live memory and do not
+                    // overlap, and the caller orders this command.
                     unsafe {
                         let source = source.as_ptr().add(from.offset);
                         source.copy_to_nonoverlapping(target.as_ptr().add(to.offset), from.len);
@@ -454,7 +452,7 @@ impl Work {
                 if let [range] = self.0.batch.bindings_of(index)
                     && let Some(target) = range.memory.host
                 {
-                    // SAFETY: the range lies inside of live memory (checked at encode time), and the caller orders
+                    // SAFETY: encoding checked that the range lies inside of live memory, and the caller orders
                     // this command.
                     unsafe { target.as_ptr().add(range.offset).write_bytes(0, range.len) };
                 }
@@ -471,12 +469,12 @@ impl Work {
         }
     }
 
-    /// Runs the closure of a native command, once. `context` is handed to it: a device that is not
-    /// the host's passes what its library calls need.
+    /// Runs the closure of a native command, once. `context` is passed to it: a device without native
+    /// commands on the host passes what its library calls need.
     ///
     /// # Safety
-    /// As for [`run_on_host`](Work::run_on_host), except that memory without a host address is
-    /// allowed: the closure then gets no views of it.
+    /// As for [`run_on_host`](Work::run_on_host), except that memory need not have a host address: its
+    /// views then return errors.
     pub unsafe fn run_native(&mut self, index: usize, context: Option<&dyn Any>) -> NativeResult {
         let batch = &mut self.0.batch;
         let Op::Native(closure) = &mut batch.commands[index].op else { return Ok(()) };
@@ -485,9 +483,9 @@ impl Work {
         let mut views: SmallVec<[View<'_>; 8]> = bindings
             .iter()
             .map(|binding| {
-                // SAFETY: the range lies inside of live memory, ranges that are written overlap no
-                // other (both checked at encode time), and the caller orders this command, so for
-                // as long as it runs nobody else has these bytes.
+                // SAFETY: encoding checked that the range lies inside of live memory and that written
+                // ranges overlap no other. The caller orders this command, so nothing else accesses these
+                // bytes while it runs.
                 unsafe { View::of(binding) }
             })
             .collect();
@@ -496,23 +494,23 @@ impl Work {
             .unwrap_or_else(|message| Err(NativeError { kind: FaultKind::Panicked, message }))
     }
 
-    /// Makes a fault of this submission.
+    /// A fault of this submission.
     pub fn fault_at(&self, command: &str, kind: FaultKind, scope: Scope, message: String) -> Fault {
         Fault::new(kind, scope, command, self.stream(), self.index(), message)
     }
 
-    /// Reports the work as done: its references go, waiters wake.
+    /// Finishes the work: drops its references and wakes waiters.
     pub fn finish(mut self) {
-        self.conclude();
+        self.complete();
     }
 
-    /// Reports that the whole submission failed: everything it writes is spoilt.
+    /// Fails the whole submission: poisons everything it writes.
     pub fn fail(mut self, error: &DeviceError) {
-        self.spoil(error);
-        self.conclude();
+        self.poison(error);
+        self.complete();
     }
 
-    pub(crate) fn spoil(&mut self, error: &DeviceError) {
+    pub(crate) fn poison(&mut self, error: &DeviceError) {
         let (kind, scope) = match error {
             DeviceError::Lost(_) => (FaultKind::Lost, Scope::Device),
             _ => (FaultKind::Failed, Scope::Submission),
@@ -530,20 +528,21 @@ impl Work {
         }
     }
 
-    /// Foreign memory may have gone while commands read it: asks each watch once, and spoils what it watches.
-    fn ask_watches(&mut self) {
+    /// Checks each watch on foreign memory once, after the commands have read it, and poisons the leases of one that
+    /// fails.
+    fn check_watches(&mut self) {
         if !self.0.batch.foreign {
             return;
         }
-        let mut asked: SmallVec<[Asked<'_>; 2]> = SmallVec::new();
+        let mut asked: SmallVec<[WatchOutcome<'_>; 2]> = SmallVec::new();
         let batch = &self.0.batch;
-        for (place, lease) in batch.leases.iter().enumerate() {
+        for (index, lease) in batch.leases.iter().enumerate() {
             let Some(watch) = lease.block.watch() else { continue };
             let known = asked.iter().position(|(other, _)| Arc::ptr_eq(watch, other));
             let at = known.unwrap_or_else(|| {
-                let fault = crate::block::ask(&**watch).err().map(|message| {
+                let fault = crate::block::check_watch(&**watch).err().map(|message| {
                     self.0.shared.count_fault();
-                    let names = |at: &usize| batch.bindings_of(*at).iter().any(|b| b.lease as usize == place);
+                    let names = |at: &usize| batch.bindings_of(*at).iter().any(|b| b.lease as usize == index);
                     let command = (0..batch.commands.len()).find(names).unwrap_or(0);
                     self.fault_at(&batch.commands[command].label, FaultKind::Source, Scope::Command, message)
                 });
@@ -556,13 +555,13 @@ impl Work {
         }
     }
 
-    fn conclude(&mut self) {
+    fn complete(&mut self) {
         if std::mem::replace(&mut self.0.finished, true) {
             return;
         }
-        self.ask_watches();
-        // Devices that cannot skip a command have run it on spoilt inputs: mark what it wrote. In encode order, so that
-        // the mark reaches what depends on it.
+        self.check_watches();
+        // A device that cannot skip commands ran them on poisoned inputs: poison their outputs, in encode order, so that
+        // the fault reaches every dependent.
         if self.0.shared.any_fault() {
             for index in 0..self.len() {
                 if let Some(fault) = self.input_fault(index) {
@@ -572,7 +571,7 @@ impl Work {
         }
         for hook in std::mem::take(&mut self.0.hooks) {
             let fault = self.0.fault.as_ref();
-            // A hook that panics is no reason to lose a completion.
+            // A panic of a hook must not prevent the completion.
             let _ = panics::catch(|| hook(fault));
         }
         let batch = std::mem::take(&mut self.0.batch);
@@ -580,18 +579,18 @@ impl Work {
         if let Some(fault) = &fault {
             let _ = self.0.cell.set(fault.clone());
         }
-        // The references go before anybody is told: who has waited finds the memory returned.
-        let recycled = batch.emptied();
+        // Drop the references before waking waiters: they find the memory returned.
+        let recycled = batch.recycle();
         self.0.shared.retire(&self.0.stream, self.0.index, fault, recycled);
     }
 }
 
 impl Batch {
-    /// Drops all contents and keeps the room. Leases stay, but for those of a submission that holds foreign memory: its
-    /// owner is let go at once.
-    fn emptied(mut self) -> Batch {
+    /// Clears the batch and keeps its allocations and leases. Leases on foreign memory are dropped, so that its owner is
+    /// released at once.
+    fn recycle(mut self) -> Batch {
         for command in &mut self.commands {
-            // A closure that did not run: what it captured may panic when it is dropped.
+            // The closure did not run; dropping its captures may panic.
             if let Op::Native(closure @ Some(_)) = &mut command.op {
                 panics::discard(closure.take());
             }
@@ -613,8 +612,8 @@ impl Batch {
 impl Drop for Work {
     fn drop(&mut self) {
         if !self.0.finished {
-            self.spoil(&DeviceError::Failed("the device gave the work up".into()));
-            self.conclude();
+            self.poison(&DeviceError::Failed("the device dropped the work unfinished".into()));
+            self.complete();
         }
     }
 }

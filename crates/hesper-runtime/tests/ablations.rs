@@ -1,5 +1,5 @@
-//! Each mechanism, switched off alone, is caught, and the rule that it keeps is named; with all of
-//! them on, every seed is clean.
+//! Each mechanism, switched off alone, is detected as a violation of its rule; with all mechanisms on,
+//! every seed is clean.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use hesper_runtime::Rule;
 use hesper_runtime::sim::Ablation;
 use hesper_runtime::sim::workload::{Decode, Verdict};
 
-/// Seeds can be moved to look at other runs: `HESPER_SEED=1000 cargo test`.
+/// The first seed; `HESPER_SEED=1000 cargo test` selects other runs.
 fn first_seed() -> u64 {
     std::env::var("HESPER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -17,7 +17,7 @@ fn run(ablation: Ablation, tasks: usize, validate: bool, seed: u64) -> Verdict {
     Decode { tasks, steps: 20, ablation, validate, seed }.run()
 }
 
-/// Runs seeds until one is caught, and gives the rules that were named.
+/// Runs seeds until one is caught, and returns the rules that were violated.
 fn rules(ablation: Ablation) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for seed in first_seed()..first_seed() + 8 {
@@ -44,7 +44,7 @@ fn without_hazard_tracking_conflicting_commands_are_not_ordered() {
 }
 
 #[test]
-fn without_order_in_reuse_memory_is_handed_on_too_early() {
+fn without_order_in_reuse_memory_is_reused_too_early() {
     assert_caught(Ablation::ReuseOrder, Rule::Reuse);
 }
 
@@ -66,14 +66,14 @@ fn without_declared_inputs_a_hidden_input_is_neither_kept_nor_ordered() {
 }
 
 #[test]
-fn without_the_waits_of_refused_submissions_later_work_comes_too_early() {
+fn without_the_waits_of_refused_submissions_later_work_runs_too_early() {
     let named = rules(Ablation::RefusedWaits);
     let expected = [Rule::Order.to_string(), Rule::Reuse.to_string()];
     assert!(named.iter().any(|rule| expected.contains(rule)), "{named:?}");
 }
 
 #[test]
-fn without_the_order_of_faults_good_results_are_spoilt() {
+fn without_the_order_of_faults_good_results_are_poisoned() {
     let spoilt = (first_seed()..first_seed() + 8).any(|seed| {
         let verdict = run(Ablation::FaultOrder, 16, true, seed);
         verdict.errors.iter().any(|error| error.contains("on purpose"))
@@ -82,14 +82,14 @@ fn without_the_order_of_faults_good_results_are_spoilt() {
 }
 
 #[test]
-fn without_clearing_an_earlier_owners_bytes_are_read() {
+fn without_clearing_bytes_of_an_earlier_lease_are_read() {
     let wrong = (first_seed()..first_seed() + 8)
         .any(|seed| !run(Ablation::FreshMemory, 16, true, seed).wrong.is_empty());
     assert!(wrong);
 }
 
-/// The validation layer refuses bad work before it runs; without it the simulator has to notice by
-/// itself: by wrong numbers against sequential execution, or by touching what is gone.
+/// The validation layer refuses bad work before it runs; without it the simulator must detect wrong
+/// results or uses of freed objects itself.
 #[test]
 fn the_simulator_alone_catches_every_ablation() {
     for ablation in Ablation::ALL.into_iter().filter(|ablation| *ablation != Ablation::None) {

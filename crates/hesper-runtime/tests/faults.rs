@@ -1,4 +1,4 @@
-//! Faults: first cause kept, given to every dependent result as often as it is read, to nothing else.
+//! Faults: every read of a dependent result returns the first cause; other results are not affected.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_runtime::sim::{Call, Failure, Sim};
@@ -17,13 +17,13 @@ fn fail(stream: &Stream, from: &Buffer) -> Buffer {
 }
 
 #[test]
-fn a_buffer_in_the_room_of_a_failed_one_is_as_good_as_new() {
+fn a_buffer_on_the_block_of_a_poisoned_one_is_not_poisoned() {
     let runtime = Runtime::new(Sim::new(1));
     let stream = runtime.stream().unwrap();
     let good = runtime.upload(&[1u8; 8]).unwrap();
     for round in 0..20 {
         let bad = fail(&stream, &good);
-        // Named by several commands of one submission, and held by nobody when that one ends.
+        // Several commands of one submission bind the buffer; nothing holds it when the submission ends.
         drop((copy(&stream, &good), bad));
         stream.synchronize().unwrap();
         let (fresh, unfilled) = (copy(&stream, &good), stream.alloc(8).unwrap());
@@ -34,7 +34,7 @@ fn a_buffer_in_the_room_of_a_failed_one_is_as_good_as_new() {
 }
 
 #[test]
-fn a_failed_command_spoils_what_depends_on_it_and_nothing_else() {
+fn a_failed_command_poisons_what_depends_on_it_and_nothing_else() {
     for seed in 0..100 {
         let runtime = Runtime::new(Sim::new(seed));
         let (one, two) = (runtime.stream().unwrap(), runtime.stream().unwrap());
@@ -62,7 +62,7 @@ fn a_failed_command_spoils_what_depends_on_it_and_nothing_else() {
 }
 
 #[test]
-fn a_command_on_a_buffer_known_to_be_spoilt_is_refused_with_the_first_cause() {
+fn a_command_on_a_poisoned_buffer_is_refused_with_the_first_cause() {
     let runtime = Runtime::new(Sim::new(1));
     let stream = runtime.stream().unwrap();
     let bad = fail(&stream, &runtime.upload(&[1u8; 8]).unwrap());
@@ -87,7 +87,7 @@ fn a_panic_in_a_native_command_is_a_fault_of_that_command() {
 }
 
 #[test]
-fn a_submission_tells_its_first_fault_each_time_it_is_waited_for() {
+fn every_wait_for_a_submission_returns_its_first_fault() {
     let runtime = Runtime::new(Sim::new(1));
     let stream = runtime.stream().unwrap();
     let input = runtime.upload(&[1u8; 8]).unwrap();
@@ -103,8 +103,8 @@ fn a_submission_tells_its_first_fault_each_time_it_is_waited_for() {
 }
 
 #[test]
-fn a_failed_submission_spoils_all_it_writes() {
-    let sim = Sim::builder(1).fail(Failure::Kind(Call::Complete, 0)).build();
+fn a_failed_submission_poisons_all_it_writes() {
+    let sim = Sim::builder(1).fail(Failure::Nth(Call::Complete, 0)).build();
     let runtime = Runtime::new(sim);
     let stream = runtime.stream().unwrap();
     let input = runtime.upload(&[1u8; 8]).unwrap();
@@ -116,9 +116,9 @@ fn a_failed_submission_spoils_all_it_writes() {
 }
 
 #[test]
-fn a_refused_submission_spoils_what_it_writes_and_keeps_later_work_in_order() {
+fn a_refused_submission_poisons_what_it_writes_and_keeps_later_work_in_order() {
     for seed in 0..50 {
-        let sim = Sim::builder(seed).fail(Failure::Kind(Call::Submit, 1)).build();
+        let sim = Sim::builder(seed).fail(Failure::Nth(Call::Submit, 1)).build();
         let runtime = Runtime::new(sim.clone());
         let (one, two) = (runtime.stream().unwrap(), runtime.stream().unwrap());
         let input = runtime.upload(&[1u8; 8]).unwrap();
@@ -137,7 +137,7 @@ fn a_refused_submission_spoils_what_it_writes_and_keeps_later_work_in_order() {
 }
 
 #[test]
-fn a_lost_device_fails_everything_with_the_first_cause_and_nobody_hangs() {
+fn a_lost_device_fails_everything_with_the_first_cause_and_nothing_hangs() {
     for at in 0..40 {
         let sim = Sim::builder(7).fail(Failure::Lose(at)).build();
         let runtime = Runtime::new(sim.clone());
@@ -169,7 +169,7 @@ fn a_lost_device_fails_everything_with_the_first_cause_and_nobody_hangs() {
 }
 
 #[test]
-fn cancelled_work_does_not_run_and_says_so() {
+fn cancelled_work_does_not_run_and_reports_it() {
     let runtime = Runtime::new(Sim::new(1));
     let stream = runtime.stream().unwrap();
     let input = runtime.upload(&[1u8; 8]).unwrap();
@@ -192,8 +192,8 @@ fn cancelled_work_does_not_run_and_says_so() {
     assert_eq!(copy(&stream, &input).read().unwrap().bytes(), [1u8; 8], "later work runs");
 }
 
-/// For every n: the n-th call of the device fails. Each result is right or an error; nothing hangs,
-/// nothing leaks, nothing panics.
+/// Fails the n-th device call, for every n. Each result is right or an error; nothing hangs, leaks or
+/// panics.
 #[test]
 fn whichever_device_call_fails_the_program_gets_an_error_or_a_right_result() {
     let total = sweep(None);
@@ -204,14 +204,14 @@ fn whichever_device_call_fails_the_program_gets_an_error_or_a_right_result() {
     }
 }
 
-/// A program of allocations, compiles, dispatches, cross-stream waits and host reads. Gives the number of
-/// device calls.
+/// A program of allocations, compilations, dispatches, cross-stream waits and host reads. Returns the
+/// number of device calls.
 fn sweep(failure: Option<Failure>) -> u64 {
     use hesper_runtime::PipelineSource;
     use hesper_runtime::sim::workload::mix;
     let mut calls = 0;
-    for (seed, host_visible) in [(1, true), (2, true), (3, false), (4, true)] {
-        let mut builder = Sim::builder(seed).host_visible(host_visible).batch(3);
+    for (seed, unified) in [(1, true), (2, true), (3, false), (4, true)] {
+        let mut builder = Sim::builder(seed).unified_memory(unified).batch(3);
         if let Some(failure) = failure {
             builder = builder.fail(failure);
         }
@@ -225,7 +225,7 @@ fn sweep(failure: Option<Failure>) -> u64 {
             for at in 0..12u32 {
                 let stream = &streams[at as usize % 2];
                 let source = PipelineSource::new("mix", "mix", format!("mix {}", at % 3).as_str());
-                // A failed step is left out; the program goes on with what it has.
+                // Skip a failed step.
                 let attempt = || -> Result<(Buffer, Vec<u32>), Error> {
                     let pipeline = runtime.pipeline(&source)?;
                     let (left, right) = (&held[held.len() / 2], &held[held.len() - 1]);

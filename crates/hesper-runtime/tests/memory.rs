@@ -29,7 +29,7 @@ fn a_dropped_temporary_is_reused_by_its_stream_before_anything_has_run() {
         touch(&stream, &x, &next);
         x = next;
     }
-    // The unsafe ideal: the buffer being read and the one being written.
+    // The minimum: the buffer being read and the one being written.
     assert_eq!(sim.peak(), 2 * SIZE);
     assert_eq!(runtime.counters().peak, 2 * SIZE);
     assert_eq!(x.read().unwrap().bytes(), [7u8; SIZE]);
@@ -75,7 +75,7 @@ fn clearing_the_cache_under_queued_work_frees_nothing_that_is_in_use() {
 }
 
 #[test]
-fn memory_that_is_given_up_goes_as_soon_as_its_last_use_is_done() {
+fn trimmed_memory_is_freed_when_its_last_use_completes() {
     for seed in 0..50 {
         let runtime = Runtime::new(Sim::new(seed));
         let stream = runtime.stream().unwrap();
@@ -84,7 +84,7 @@ fn memory_that_is_given_up_goes_as_soon_as_its_last_use_is_done() {
             let next = stream.alloc(SIZE).unwrap();
             touch(&stream, &x, &next);
             x = next;
-            // Under work, after work, and between.
+            // While work runs, after it, and in between.
             if round == seed % 4 {
                 runtime.clear_cache();
             }
@@ -108,7 +108,7 @@ fn memory_that_is_given_up_goes_as_soon_as_its_last_use_is_done() {
 #[test]
 fn foreign_memory_is_read_in_place_and_kept_until_the_work_is_done() {
     struct Owner(Vec<u8>, Arc<AtomicBool>);
-    // SAFETY: the vector's allocation does not move and is not changed.
+    // SAFETY: the allocation of the vector neither moves nor changes.
     unsafe impl HostMemory for Owner {
         fn bytes(&self) -> &[u8] {
             &self.0
@@ -158,14 +158,14 @@ fn out_of_memory_is_an_error_and_the_stream_works_on() {
     let out = stream.alloc(SIZE).unwrap();
     touch(&stream, &held[0], &out);
     drop(held);
-    // What is free by now has the wrong size: it has to be given back first.
+    // The free block has the wrong size and must be freed first.
     let large = stream.alloc(4 * SIZE).unwrap();
     assert_eq!(out.read().unwrap().bytes(), [5u8; SIZE]);
     drop(large);
 }
 
 #[test]
-fn out_of_memory_waits_for_work_in_flight_before_it_gives_up() {
+fn out_of_memory_waits_for_work_in_flight_before_it_fails() {
     for seed in 0..20 {
         let sim = Sim::builder(seed).memory(6 * SIZE).build();
         let runtime = Runtime::new(sim.clone());
@@ -175,7 +175,7 @@ fn out_of_memory_waits_for_work_in_flight_before_it_gives_up() {
             let out = one.alloc(SIZE).unwrap();
             touch(&one, &input, &out);
             std::mem::drop(out);
-            // Blocks of the other stream are in its free list, and in use.
+            // Blocks of the other stream are free for that stream only.
             let other = two.alloc(2 * SIZE).unwrap();
             two.encode("fill").write(&other).run(|_| Ok(())).unwrap();
         }
@@ -202,15 +202,15 @@ fn limits_are_enforced_and_counted() {
 }
 
 #[test]
-fn memory_that_the_host_does_not_see_is_kept_as_long_as_it_was_in_use_at_once() {
-    const MANY: usize = 8 << 20;
-    let sim = Sim::builder(1).host_visible(false).memory(1 << 30).build();
+fn discrete_memory_stays_pooled_up_to_the_peak() {
+    const BLOCK: usize = 8 << 20;
+    let sim = Sim::builder(1).unified_memory(false).memory(1 << 30).build();
     let runtime = Runtime::new(sim.clone());
-    let kept = runtime.alloc(12 * MANY).unwrap();
-    let temporaries = || (5..9).map(|times| runtime.alloc(times * MANY).unwrap()).collect::<Vec<_>>();
+    let kept = runtime.alloc(12 * BLOCK).unwrap();
+    let temporaries = || (5..9).map(|times| runtime.alloc(times * BLOCK).unwrap()).collect::<Vec<_>>();
     drop(temporaries());
     let before = sim.calls();
-    let another = runtime.alloc(4 * MANY).unwrap();
+    let another = runtime.alloc(4 * BLOCK).unwrap();
     drop(temporaries());
     assert_eq!(sim.calls() - before, 1, "only what was not there is asked for");
     drop((kept, another));

@@ -1,4 +1,4 @@
-//! Bad input gets a clear error that names the culprit, and everything works on.
+//! Invalid input is refused with an error that names it, and leaves everything usable.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper_runtime::sim::Sim;
@@ -6,8 +6,8 @@ use hesper_runtime::{Error, PipelineSource, Runtime};
 
 #[test]
 fn zero_size_buffers_are_real() {
-    for host_visible in [true, false] {
-        let runtime = Runtime::new(Sim::builder(1).host_visible(host_visible).build());
+    for unified in [true, false] {
+        let runtime = Runtime::new(Sim::builder(1).unified_memory(unified).build());
         let stream = runtime.stream().unwrap();
         let empty = runtime.upload::<u8>(&[]).unwrap();
         assert!(empty.is_empty() && empty.read().unwrap().bytes().is_empty());
@@ -183,9 +183,9 @@ fn a_view_gives_what_was_bound_and_nothing_else() {
 }
 
 #[test]
-fn a_kernel_that_does_not_compile_is_an_error_for_all_who_ask_and_is_tried_again() {
+fn a_kernel_that_does_not_compile_is_an_error_for_every_caller_and_is_tried_again() {
     use hesper_runtime::sim::{Call, Failure};
-    let runtime = Runtime::new(Sim::builder(1).fail(Failure::Kind(Call::Compile, 0)).build());
+    let runtime = Runtime::new(Sim::builder(1).fail(Failure::Nth(Call::Compile, 0)).build());
     let source = PipelineSource::new("broken", "mix", "mix 1");
     let error = runtime.pipeline(&source).unwrap_err();
     assert!(error.to_string().contains("compile"), "{error}");
@@ -234,7 +234,7 @@ fn pipelines_are_found_by_content_and_bounded_in_number() {
 }
 
 #[test]
-fn the_trace_is_json_that_names_what_happened() {
+fn the_trace_is_json_with_the_recorded_events() {
     let runtime = Runtime::new(Sim::new(1));
     let stream = runtime.stream().unwrap();
     runtime.trace().start();

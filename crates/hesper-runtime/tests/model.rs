@@ -1,5 +1,5 @@
-//! Model checking of the small state machines: the same code on the checker's locks and atomics, under
-//! thousands of schedules.
+//! Model checking of the small state machines: the same code on the locks and atomics of a model checker,
+//! under thousands of schedules.
 //!
 //! `RUSTFLAGS="--cfg hesper_model" cargo test -p hesper-runtime --test model --target-dir target/model`
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -13,7 +13,7 @@ use shuttle::thread;
 
 const SCHEDULES: usize = 1500;
 
-/// Checks `body` under random schedules and under schedules of few preemptions, which find other bugs.
+/// Checks `body` under random schedules and under schedules with few preemptions.
 fn check(body: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_random(body.clone(), SCHEDULES);
     shuttle::check_pct(body, SCHEDULES, 3);
@@ -25,7 +25,7 @@ fn copy(stream: &Stream, from: &Buffer) -> Buffer {
     out
 }
 
-/// Everything is given back and nothing was broken once the device has come to rest.
+/// Asserts that nothing leaked and no rule was violated once the device is idle.
 fn assert_clean(sim: &Sim) {
     while sim.step() {}
     assert!(sim.is_empty(), "something is left behind");
@@ -54,7 +54,7 @@ fn retiring_and_dropping_race() {
 }
 
 #[test]
-fn blocks_are_handed_over_between_streams() {
+fn blocks_are_reused_across_streams() {
     check(|| {
         let sim = Sim::new(2);
         let runtime = Runtime::new(sim.clone());
@@ -79,7 +79,7 @@ fn blocks_are_handed_over_between_streams() {
 }
 
 #[test]
-fn a_kernel_is_compiled_once_however_many_ask() {
+fn a_kernel_is_compiled_once_for_all_threads() {
     check(|| {
         let sim = Sim::new(3);
         let runtime = Runtime::new(sim.clone());
@@ -98,9 +98,9 @@ fn a_kernel_is_compiled_once_however_many_ask() {
 }
 
 #[test]
-fn a_failed_compilation_leaves_nobody_waiting() {
+fn a_failed_compilation_wakes_all_waiters() {
     check(|| {
-        let sim = Sim::builder(4).fail(Failure::Kind(Call::Compile, 0)).build();
+        let sim = Sim::builder(4).fail(Failure::Nth(Call::Compile, 0)).build();
         let runtime = Runtime::new(sim.clone());
         let threads: Vec<_> = (0..3)
             .map(|_| {
@@ -129,7 +129,7 @@ fn a_fault_reaches_every_reader() {
                 thread::spawn(move || {
                     let own = runtime.stream().unwrap();
                     let out = own.alloc(8).unwrap();
-                    // Refused now, or failed later: both tell the first cause.
+                    // Refused now or failed later, with the same first cause.
                     let _ = own.encode("next").read(&bad).write(&out).copy();
                     for buffer in [&bad, &out] {
                         match buffer.read() {

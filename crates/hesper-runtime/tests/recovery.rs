@@ -1,4 +1,4 @@
-//! Something fails, and the program goes on: the books are as if the failed call had never been made.
+//! After a failure the program continues as if the failed call had never been made.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn fill(stream: &Stream, buffer: &Buffer, value: u8) -> Result<(), Error> {
 /// A runtime whose submission `refused` is refused, without and with validation, for many seeds.
 fn each_refusal(refused: u64, mut body: impl FnMut(u64, &Runtime)) {
     for seed in 0..200 {
-        let sim = Sim::builder(seed).fail(Failure::Kind(Call::Submit, refused)).build();
+        let sim = Sim::builder(seed).fail(Failure::Nth(Call::Submit, refused)).build();
         let runtime = Runtime::builder(sim.clone()).validate(seed % 2 == 1).build();
         body(seed, &runtime);
         runtime.synchronize().unwrap();
@@ -51,7 +51,7 @@ fn a_read_after_a_refused_read_waits_for_the_writer() {
 }
 
 #[test]
-fn memory_of_a_refused_write_is_not_handed_on_while_an_older_write_runs() {
+fn memory_of_a_refused_write_is_not_reused_while_an_older_write_runs() {
     each_refusal(1, |seed, runtime| {
         let (a, b) = (runtime.stream().unwrap(), runtime.stream().unwrap());
         let x = b.alloc(8).unwrap();
@@ -75,7 +75,7 @@ fn a_third_stream_that_depends_on_a_refused_write_waits_for_what_that_waited_for
         b.commit().unwrap();
         fill(&a, &x, 9).unwrap();
         a.commit().unwrap();
-        // The write of `c` covers the refused one; it must still come after the one of `b`.
+        // The write of `c` covers the refused one; it must still be ordered after the write of `b`.
         let y = c.alloc(8).unwrap();
         fill(&c, &y, 3).unwrap();
         let _ = fill(&c, &x, 5);
@@ -100,7 +100,7 @@ fn a_result_that_was_computed_before_a_failing_update_stays_good() {
 }
 
 #[test]
-fn a_result_in_flight_is_not_spoilt_by_the_refusal_of_a_later_update() {
+fn a_result_in_flight_is_not_poisoned_by_the_refusal_of_a_later_update() {
     each_refusal(1, |seed, runtime| {
         let (a, b) = (runtime.stream().unwrap(), runtime.stream().unwrap());
         let x = runtime.upload(&[4u8; 8]).unwrap();
@@ -140,7 +140,7 @@ fn a_command_that_ran_to_its_end_is_not_cancelled_afterwards() {
 }
 
 #[test]
-fn memory_that_is_free_is_given_whoever_held_it_before() {
+fn free_memory_is_found_whatever_held_it_before() {
     const S: usize = 1 << 20;
     let runtime = Runtime::builder(Sim::new(1)).memory_limit(10 * S).cache_limit(10 * S).build();
     let stream = runtime.stream().unwrap();
@@ -155,7 +155,7 @@ fn memory_that_is_free_is_given_whoever_held_it_before() {
 }
 
 #[test]
-fn a_fault_of_a_submission_that_was_committed_by_itself_is_told() {
+fn a_fault_of_an_automatically_committed_submission_is_reported() {
     let runtime = Runtime::new(Sim::builder(1).batch(2).build());
     let (stream, other) = (runtime.stream().unwrap(), runtime.stream().unwrap());
     let input = runtime.upload(&[1u8; 8]).unwrap();
@@ -190,7 +190,7 @@ impl Watch for Panics {
 
 struct Mapped(Vec<u8>, Arc<Panics>);
 
-// SAFETY: the vector's heap memory does not move, and nobody changes it.
+// SAFETY: the heap memory of the vector neither moves nor changes.
 unsafe impl HostMemory for Mapped {
     fn bytes(&self) -> &[u8] {
         &self.0
@@ -237,7 +237,7 @@ fn a_panic_whose_payload_panics_is_a_fault_like_any_other() {
 }
 
 #[test]
-fn a_capture_whose_destructor_panics_costs_nothing_but_itself() {
+fn a_capture_whose_destructor_panics_fails_nothing_else() {
     struct Captured;
     impl Drop for Captured {
         fn drop(&mut self) {
@@ -260,7 +260,7 @@ fn a_capture_whose_destructor_panics_costs_nothing_but_itself() {
     assert_eq!(good.read().unwrap().bytes(), [1; 8]);
 }
 
-/// Dirties a block and gives it back, so that the next buffer of the size takes it.
+/// Writes a block and returns it to the pool, so that the next buffer of its size takes it.
 fn dirty(runtime: &Runtime, stream: &Stream) {
     let old = runtime.upload(&[0xaau8; 4096]).unwrap();
     drop(old);
@@ -271,9 +271,9 @@ fn dirty(runtime: &Runtime, stream: &Stream) {
 }
 
 #[test]
-fn no_safe_call_shows_the_bytes_of_an_earlier_owner() {
-    for host_visible in [true, false] {
-        let runtime = Runtime::new(Sim::builder(3).host_visible(host_visible).build());
+fn no_safe_call_exposes_the_bytes_of_an_earlier_lease() {
+    for unified in [true, false] {
+        let runtime = Runtime::new(Sim::builder(3).unified_memory(unified).build());
         let stream = runtime.stream().unwrap();
 
         dirty(&runtime, &stream);
@@ -317,7 +317,7 @@ fn no_safe_call_shows_the_bytes_of_an_earlier_owner() {
 }
 
 #[test]
-fn ranges_that_were_written_one_by_one_make_a_whole() {
+fn ranges_written_one_by_one_fill_the_buffer() {
     let runtime = Runtime::new(Sim::new(1));
     let stream = runtime.stream().unwrap();
     let buffer = stream.alloc(1000).unwrap();
@@ -329,20 +329,20 @@ fn ranges_that_were_written_one_by_one_make_a_whole() {
     assert_eq!(buffer.read().unwrap().bytes(), [0; 1000]);
 }
 
-/// A buffer and the numbers that sequential execution gives.
-struct Known {
+/// A buffer and its expected elements.
+struct Checked {
     buffer: Buffer,
     bytes: Vec<u8>,
 }
 
-/// A program over three streams that goes on whatever fails. Gives how many results were read, and how many of them
-/// were good. A result is right, or an error: never other numbers.
+/// A program over three streams that continues after failures. Returns the numbers of results read and of right ones.
+/// A result is right or an error.
 fn survive(seed: u64, runtime: &Runtime) -> (usize, usize) {
     const LEN: usize = 16;
     let mut rng = hesper_runtime::sim::Rng::new(seed);
     let streams: Vec<Stream> = (0..3).filter_map(|_| runtime.stream().ok()).collect();
-    let (mut known, mut read, mut good): (Vec<Known>, usize, usize) = (Vec::new(), 0, 0);
-    let mut check = |known: &Known| {
+    let (mut known, mut read, mut good): (Vec<Checked>, usize, usize) = (Vec::new(), 0, 0);
+    let mut check = |known: &Checked| {
         read += 1;
         if let Ok(guard) = known.buffer.read() {
             good += 1;
@@ -358,13 +358,13 @@ fn survive(seed: u64, runtime: &Runtime) -> (usize, usize) {
         match (rng.below(10), at) {
             (0..=1, _) | (_, None) => {
                 let bytes = vec![rng.bits() as u8; LEN];
-                known.extend(runtime.upload(&bytes).map(|buffer| Known { buffer, bytes }).ok());
+                known.extend(runtime.upload(&bytes).map(|buffer| Checked { buffer, bytes }).ok());
             }
             (2..=4, Some(at)) => {
                 let Ok(buffer) = stream.alloc(LEN) else { continue };
                 if stream.encode("copy").read(&known[at].buffer).write(&buffer).copy().is_ok() {
                     let bytes = known[at].bytes.clone();
-                    known.push(Known { buffer, bytes });
+                    known.push(Checked { buffer, bytes });
                 }
             }
             (5..=6, Some(at)) => {
@@ -387,7 +387,7 @@ fn survive(seed: u64, runtime: &Runtime) -> (usize, usize) {
 }
 
 #[test]
-fn whatever_call_fails_results_are_right_or_errors_and_the_program_goes_on() {
+fn whatever_call_fails_results_are_right_or_errors_and_the_program_continues() {
     let (mut injected, mut spoilt) = (0, 0);
     for seed in 0..40 {
         let clean = Sim::new(seed);

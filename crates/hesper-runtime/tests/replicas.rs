@@ -1,12 +1,12 @@
-//! Copies of buffers on other devices: made once, kept, and never out of date.
+//! Replicas of buffers on other devices: copied once, kept, never stale.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use hesper_runtime::Runtime;
 use hesper_runtime::sim::Sim;
 
-/// Two runtimes, of which the host sees the memory of both, of one or of none.
+/// Pairs of runtimes with and without unified memory.
 fn pairs() -> Vec<(Runtime, Runtime)> {
-    let runtime = |seed, visible| Runtime::new(Sim::builder(seed).host_visible(visible).build());
+    let runtime = |seed, unified| Runtime::new(Sim::builder(seed).unified_memory(unified).build());
     [(true, true), (true, false), (false, true), (false, false)]
         .into_iter()
         .map(|(here, there)| (runtime(1, here), runtime(2, there)))
@@ -18,27 +18,29 @@ fn a_buffer_on_its_own_runtime_is_itself() {
     for (here, _) in pairs() {
         let buffer = here.upload(&[1u8, 2, 3]).unwrap();
         assert!(buffer.on(&here).unwrap().same(&buffer));
-        assert!(!buffer.has_replica(&here));
+        assert_eq!(here.counters().replicas, 0);
     }
 }
 
 #[test]
-fn a_copy_is_made_once_and_goes_with_the_buffer() {
+fn a_replica_is_copied_once_and_dropped_with_the_buffer() {
     for (here, there) in pairs() {
         let buffer = here.upload(&[1u8, 2, 3]).unwrap();
         let replica = buffer.on(&there).unwrap();
         assert!(replica.belongs_to(&there) && !replica.belongs_to(&here));
         assert_eq!(replica.read().unwrap().bytes(), [1, 2, 3]);
         assert!(buffer.on(&there).unwrap().same(&replica));
-        assert_eq!(replica.handles(), 2);
+        assert_eq!(there.counters().replicas, 1);
+        assert!(!replica.is_unique());
         drop(buffer);
-        assert_eq!(replica.handles(), 1);
+        assert_eq!(there.counters().replicas, 0);
+        assert!(replica.is_unique());
         assert_eq!(replica.read().unwrap().bytes(), [1, 2, 3]);
     }
 }
 
 #[test]
-fn what_is_still_being_computed_is_waited_for() {
+fn a_copy_waits_for_pending_writers() {
     for (here, there) in pairs() {
         let stream = here.stream().unwrap();
         let (source, buffer) = (here.upload(&[7u8; 4]).unwrap(), stream.alloc(4).unwrap());
@@ -48,14 +50,14 @@ fn what_is_still_being_computed_is_waited_for() {
 }
 
 #[test]
-fn a_copy_is_forgotten_when_the_buffer_is_written() {
+fn a_write_drops_the_replica() {
     for (here, there) in pairs() {
         let stream = here.stream().unwrap();
         let buffer = here.upload(&[1u8; 4]).unwrap();
         let old = buffer.on(&there).unwrap();
         let source = here.upload(&[2u8; 4]).unwrap();
         stream.encode("overwrite").read(&source).write(&buffer).copy().unwrap();
-        assert!(!buffer.has_replica(&there));
+        assert_eq!(there.counters().replicas, 0);
         assert_eq!(buffer.on(&there).unwrap().read().unwrap().bytes(), [2; 4]);
         assert_eq!(old.read().unwrap().bytes(), [1; 4]);
         let mut guard = buffer.write().unwrap();
@@ -66,19 +68,19 @@ fn a_copy_is_forgotten_when_the_buffer_is_written() {
 }
 
 #[test]
-fn a_fault_travels_with_the_bytes() {
+fn a_copy_of_a_poisoned_buffer_returns_its_fault() {
     for (here, there) in pairs() {
         let stream = here.stream().unwrap();
         let buffer = stream.alloc(4).unwrap();
         stream.encode("fail").write(&buffer).run(|_| Err("it broke".into())).unwrap();
         let error = buffer.on(&there).unwrap_err();
         assert!(error.to_string().contains("it broke"), "{error}");
-        assert!(!buffer.has_replica(&there));
+        assert_eq!(there.counters().replicas, 0);
     }
 }
 
 #[test]
-fn threads_that_want_one_copy_share_it() {
+fn threads_that_want_one_replica_share_it() {
     for (here, there) in pairs() {
         let buffer = here.upload(&vec![3u8; 1 << 16]).unwrap();
         let replicas: Vec<_> = std::thread::scope(|scope| {
@@ -90,7 +92,7 @@ fn threads_that_want_one_copy_share_it() {
 }
 
 #[test]
-fn a_part_of_a_buffer_is_read_alone() {
+fn a_range_of_a_buffer_can_be_read() {
     for (here, _) in pairs() {
         let buffer = here.upload(&[1u8, 2, 3, 4, 5]).unwrap();
         assert_eq!(buffer.read_range(1..3).unwrap().bytes(), [2, 3]);

@@ -1,4 +1,4 @@
-//! Foreign memory that may go away: whoever was computed from it is told, and nobody else.
+//! Foreign memory that may become invalid: results computed from it fail, others do not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Watch for File {
 
 struct Mapped(Vec<u8>, Arc<File>);
 
-// SAFETY: the vector's heap memory does not move, and nobody changes it.
+// SAFETY: the heap memory of the vector neither moves nor changes.
 unsafe impl HostMemory for Mapped {
     fn bytes(&self) -> &[u8] {
         &self.0
@@ -40,7 +40,7 @@ fn copy(stream: &Stream, from: &Buffer) -> Buffer {
 }
 
 #[test]
-fn results_of_memory_that_went_away_fail_and_others_do_not() {
+fn results_of_invalid_memory_fail_and_others_do_not() {
     for seed in 0..50 {
         let runtime = Runtime::new(Sim::new(seed));
         let (one, two) = (runtime.stream().unwrap(), runtime.stream().unwrap());
@@ -66,7 +66,7 @@ fn results_of_memory_that_went_away_fail_and_others_do_not() {
 }
 
 #[test]
-fn a_reader_who_asks_after_use_is_told() {
+fn a_check_after_a_host_read_reports_the_fault() {
     let runtime = Runtime::new(Sim::new(1));
     let file = Arc::new(File::default());
     let mapped = runtime.adopt(Mapped(vec![7; 64], file.clone()), "a file").unwrap();
@@ -79,7 +79,7 @@ fn a_reader_who_asks_after_use_is_told() {
 }
 
 #[test]
-fn a_submission_asks_once_for_all_that_it_reads_of_a_file() {
+fn a_submission_checks_each_file_once() {
     let runtime = Runtime::new(Sim::new(1));
     let stream = runtime.stream().unwrap();
     let file = Arc::new(File::default());

@@ -1,30 +1,30 @@
-//! Ablations: one mechanism switched off, to show what it is for.
+//! Ablations: one mechanism switched off, to show what it prevents.
 
 use std::fmt;
 
-/// The mechanism that is switched off; everything else stays as it is.
+/// The mechanism that is switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Ablation {
     /// Nothing is switched off.
     #[default]
     None,
-    /// Work in flight does not hold the memory it names.
+    /// Work in flight does not hold the memory that it names.
     Retention,
     /// No barriers, edges or waits: conflicting commands are not ordered.
     Hazards,
-    /// The pool hands a block that was given back to whoever asks, as if nothing used it any more.
+    /// The pool hands out a returned block as if nothing used it.
     ReuseOrder,
     /// Pipelines are looked up by their label.
     ContentKeys,
     /// Eviction releases a pipeline instead of the cache's reference to it.
     CarefulEviction,
-    /// A command hides one of its inputs, as an op does that keeps an array which it never declared.
+    /// A command hides one of its inputs, like an op that holds an array which it never declared.
     DeclaredInputs,
     /// Later work does not inherit the waits of a refused submission.
     RefusedWaits,
-    /// A fault spoils what was encoded before it, too.
+    /// A fault also affects commands encoded before the failed write.
     FaultOrder,
-    /// Fresh memory is not cleared before a command that may leave bytes unwritten.
+    /// Fresh memory is not cleared before a command that may leave bytes of it unwritten.
     FreshMemory,
 }
 

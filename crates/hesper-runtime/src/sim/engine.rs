@@ -1,4 +1,4 @@
-//! The sim's scheduler: what may happen next, and which of it does.
+//! The simulator's scheduler: the possible next steps, and the choice among them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ptr::NonNull;
@@ -11,32 +11,32 @@ use crate::pipeline::PipelineSource;
 use crate::validate::{Rule, Violation};
 use crate::work::{OpRef, Work};
 
-/// What the device says of a submission that it refuses at random.
+/// The message of a submission that is refused at random.
 pub(super) const REFUSAL: &str = "refused by the simulator";
 
-/// Which of the two forms of order within a submission this sim honours.
+/// The form of order within a submission that the simulator honours.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum OrderForm {
     Barriers,
     Edges,
 }
 
 struct Queued {
-    /// Taken out while one of its commands runs, and while it is reported.
+    /// `None` while one of its commands runs, and while it is finished.
     work: Option<Work>,
-    /// For each command: the commands it must come after.
+    /// For each command, the commands before it.
     after: Vec<Vec<usize>>,
     ran: Vec<bool>,
 }
 
 impl Queued {
-    fn new(work: Work, form: Form) -> Self {
+    fn new(work: Work, form: OrderForm) -> Self {
         let mut after = Vec::with_capacity(work.len());
         let mut barrier = 0;
         for (position, command) in work.commands().enumerate() {
             after.push(match form {
-                Form::Edges => command.after.iter().map(|edge| *edge as usize).collect(),
-                Form::Barriers => {
+                OrderForm::Edges => command.after.iter().map(|edge| *edge as usize).collect(),
+                OrderForm::Barriers => {
                     if command.barrier {
                         barrier = position;
                     }
@@ -63,7 +63,7 @@ struct SimPipeline {
     alive: bool,
 }
 
-/// A thing the device does next. The work is out of the engine while it is done.
+/// The next step of the device. It owns the work until the step is done.
 pub(super) enum Step {
     Run { work: Work, position: usize, stream: u64 },
     Finish { work: Work, error: Option<DeviceError>, stream: u64 },
@@ -74,8 +74,8 @@ pub(super) enum Transfer<'a> {
     Write(&'a [u8]),
 }
 
-/// What a command needs to run.
-pub(super) struct Kernel {
+/// A command that is ready to run.
+pub(super) struct PreparedCommand {
     source: Option<PipelineSource>,
     executor: Executor,
     addresses: Vec<Option<NonNull<u8>>>,
@@ -85,18 +85,18 @@ pub(super) struct Kernel {
 /// The state of the simulated device.
 pub(super) struct Engine {
     rng: Rng,
-    form: Form,
+    form: OrderForm,
     pub(super) memory: Memory,
     streams: BTreeMap<u64, SimStream>,
     pipelines: HashMap<u64, SimPipeline>,
     next: u64,
     executor: Executor,
     failure: Option<Failure>,
-    /// One submission in so many is refused.
+    /// Refuses one submission in this many.
     refuse: Option<usize>,
     counts: HashMap<Call, u64>,
     pub(super) violations: Vec<Violation>,
-    /// Folds in every choice: equal for equal runs.
+    /// A hash of every choice.
     pub(super) fingerprint: u64,
 }
 
@@ -110,9 +110,9 @@ impl Engine {
     ) -> Self {
         let mut rng = Rng::new(seed);
         Engine {
-            form: if rng.one_in(2) { Form::Barriers } else { Form::Edges },
+            form: if rng.one_in(2) { OrderForm::Barriers } else { OrderForm::Edges },
             rng,
-            memory: Memory::new(info.total_memory, info.host_visible),
+            memory: Memory::new(info.total_memory, info.unified_memory),
             streams: BTreeMap::new(),
             pipelines: HashMap::new(),
             next: 1,
@@ -135,13 +135,13 @@ impl Engine {
             && self.pipelines.values().all(|pipeline| !pipeline.alive)
     }
 
-    /// Counts a call, and fails it if it is its turn.
+    /// Counts a call, and fails it if it is the one to fail.
     fn call(&mut self, call: Call) -> Result<(), DeviceError> {
         let total = self.calls();
         let count = self.counts.entry(call).or_insert(0);
         let nth = std::mem::replace(count, *count + 1);
         match self.failure {
-            Some(Failure::Kind(kind, n)) if kind == call && n == nth => {
+            Some(Failure::Nth(kind, n)) if kind == call && n == nth => {
                 Err(DeviceError::Failed(format!("injected failure of {call:?} {n}")))
             }
             Some(Failure::Any(n)) if n == total => match call {
@@ -174,7 +174,7 @@ impl Engine {
         let Some(address) = self.memory.address(memory.id) else {
             return Err(DeviceError::Failed("unknown memory".into()));
         };
-        // SAFETY: the caller promises a range inside of the memory, which stays mapped.
+        // SAFETY: by the caller's contract the range lies inside of the memory, which stays mapped.
         unsafe {
             let place = address.as_ptr().add(offset);
             match transfer {
@@ -230,7 +230,7 @@ impl Engine {
         self.streams.get(&stream.0).is_none_or(|stream| stream.finished >= index)
     }
 
-    /// Picks something that may happen now.
+    /// Chooses a possible step.
     pub(super) fn choose(&mut self) -> Option<Step> {
         let mut options: Vec<(u64, Option<usize>)> = Vec::new();
         for (&id, stream) in &self.streams {
@@ -262,14 +262,14 @@ impl Engine {
                 Some(Step::Run { work, position, stream: id })
             }
             (None, completion) => {
-                // The head stays in its place, without its work, until it is reported.
+                // The head stays in the queue, without its work, until it is finished.
                 let work = stream.queue.front_mut()?.work.take()?;
                 Some(Step::Finish { work, error: completion.and_then(Result::err), stream: id })
             }
         }
     }
 
-    /// The head of a stream has been reported as finished.
+    /// Removes the finished head of a stream.
     pub(super) fn finished(&mut self, stream: u64, index: u64) {
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.queue.pop_front();
@@ -277,13 +277,13 @@ impl Engine {
         }
     }
 
-    /// Whether some thread is at a step.
+    /// Whether a thread performs a step.
     pub(super) fn is_busy(&self) -> bool {
         self.streams.values().any(|stream| stream.queue.front().is_some_and(|head| head.work.is_none()))
     }
 
-    /// Looks at a command before it runs: is what it names still there?
-    pub(super) fn prepare(&mut self, work: &Work, position: usize) -> Kernel {
+    /// Prepares a command to run, and checks that what it names is alive.
+    pub(super) fn prepare(&mut self, work: &Work, position: usize) -> PreparedCommand {
         let command = work.command(position);
         let failure = self.call(Call::Run).err();
         for binding in command.bindings {
@@ -304,7 +304,7 @@ impl Engine {
         }
         let addresses =
             command.bindings.iter().map(|binding| self.memory.address(binding.memory().id)).collect();
-        Kernel { source, executor: self.executor.clone(), addresses, failure }
+        PreparedCommand { source, executor: self.executor.clone(), addresses, failure }
     }
 
     pub(super) fn put_back(&mut self, stream: u64, work: Work, position: usize) {
@@ -321,10 +321,10 @@ impl Engine {
 }
 
 /// Runs one command, outside of the engine's lock.
-pub(super) fn run(work: &mut Work, position: usize, kernel: Kernel) {
+pub(super) fn run(work: &mut Work, position: usize, kernel: PreparedCommand) {
     if let Some(error) = kernel.failure {
         if matches!(error, DeviceError::Lost(_)) {
-            return work.spoil(&error);
+            return work.poison(&error);
         }
         let label = work.command(position).label.to_string();
         let fault = work.fault_at(&label, crate::FaultKind::Failed, crate::Scope::Command, error.to_string());
@@ -351,7 +351,7 @@ pub(super) fn run(work: &mut Work, position: usize, kernel: Kernel) {
         }
         return;
     }
-    // SAFETY: the engine chose a command whose order allows it, holds the work, and runs one command
+    // SAFETY: the engine chose a command whose order allows it, owns the work, and runs one command
     // at a time; freed memory stays mapped.
     unsafe {
         work.run_on_host(position, &|dispatch, bindings| {

@@ -1,4 +1,4 @@
-//! The sim's memory: poisoned when fresh, poisoned when freed, never unmapped while the sim lives.
+//! The simulator's memory: filled with a pattern when fresh and when freed, unmapped only with the simulator.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 
 use crate::device::{DeviceError, RawMemory};
 
-const FRESH: u8 = 0xdb;
-const FREED: u8 = 0xdf;
+const FRESH_PATTERN: u8 = 0xdb;
+const FREED_PATTERN: u8 = 0xdf;
 const ALIGN: usize = 64;
 
 struct Piece {
@@ -17,23 +17,23 @@ struct Piece {
     alive: bool,
 }
 
-/// All memory the sim ever gave out.
+/// All allocations so far.
 pub(super) struct Memory {
     pieces: HashMap<u64, Piece>,
     next: u64,
     live: usize,
     pub(super) peak: usize,
     limit: usize,
-    host_visible: bool,
+    unified: bool,
 }
 
-// SAFETY: the addresses are plain memory, reached under the engine's lock or by commands that the
-// engine orders.
+// SAFETY: the addresses are plain memory, accessed under the engine's lock or by commands that the engine
+// orders.
 unsafe impl Send for Memory {}
 
 impl Memory {
-    pub(super) fn new(limit: usize, host_visible: bool) -> Self {
-        Memory { pieces: HashMap::new(), next: 1, live: 0, peak: 0, limit, host_visible }
+    pub(super) fn new(limit: usize, unified: bool) -> Self {
+        Memory { pieces: HashMap::new(), next: 1, live: 0, peak: 0, limit, unified }
     }
 
     pub(super) fn allocate(&mut self, len: usize) -> Result<RawMemory, DeviceError> {
@@ -44,10 +44,10 @@ impl Memory {
             .map_err(|_| DeviceError::OutOfMemory("size overflow".into()))?;
         // SAFETY: the layout is not empty (the runtime asks for more than zero bytes).
         let Some(address) = NonNull::new(unsafe { alloc(layout) }) else {
-            return Err(DeviceError::OutOfMemory("the host has no memory left".into()));
+            return Err(DeviceError::OutOfMemory("the host is out of memory".into()));
         };
         // SAFETY: freshly allocated, `len` bytes.
-        unsafe { address.as_ptr().write_bytes(FRESH, len) };
+        unsafe { address.as_ptr().write_bytes(FRESH_PATTERN, len) };
         self.live += len;
         self.peak = self.peak.max(self.live);
         Ok(self.add(address, len, true))
@@ -61,7 +61,7 @@ impl Memory {
         let id = self.next;
         self.next += 1;
         self.pieces.insert(id, Piece { address, len, owned, alive: true });
-        RawMemory { id, host: (self.host_visible || !owned).then_some(address), len }
+        RawMemory { id, host: (self.unified || !owned).then_some(address), len }
     }
 
     pub(super) fn free(&mut self, memory: RawMemory) {
@@ -72,7 +72,7 @@ impl Memory {
         if piece.owned {
             self.live -= piece.len;
             // SAFETY: the piece stays mapped until the sim ends.
-            unsafe { piece.address.as_ptr().write_bytes(FREED, piece.len) };
+            unsafe { piece.address.as_ptr().write_bytes(FREED_PATTERN, piece.len) };
         } else {
             self.pieces.remove(&memory.id);
         }
@@ -82,7 +82,7 @@ impl Memory {
         self.pieces.get(&id).is_some_and(|piece| piece.alive)
     }
 
-    /// Where the sim itself reaches a piece, also when the host may not.
+    /// The address of a piece, also without unified memory.
     pub(super) fn address(&self, id: u64) -> Option<NonNull<u8>> {
         self.pieces.get(&id).map(|piece| piece.address)
     }

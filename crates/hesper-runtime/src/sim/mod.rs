@@ -1,14 +1,14 @@
-//! The simulated device: an adversary with a seed.
+//! The simulated device: an adversarial scheduler with a seed.
 //!
-//! [`Sim`] executes commands on host memory, as late as it may and in any order that barriers (or
-//! edges: the seed decides which of the two forms it honours), waits and streams allow. Fresh and
-//! freed memory is poisoned, and freed memory is never unmapped, so that a use after free is a wrong
-//! number and a [`Violation`], not a crash. Any call can be made to fail. Together with [`tasks::run`],
-//! which schedules client tasks from the same seed, a run is a function of its seed: a race is a unit
-//! test that fails every time.
+//! [`Sim`] executes commands on host memory, as late as possible and in any order that streams, waits and
+//! barriers allow (or edges: the seed selects the form that it honours). Fresh and freed memory is filled
+//! with a pattern, and freed memory is never unmapped, so that a use after free is a wrong number and a
+//! [`Violation`], not a crash. Any call can be made to fail. Together with [`tasks::run`], which schedules
+//! client tasks from the same seed, a run is a function of its seed: a race is a unit test that fails
+//! every time.
 //!
-//! What is right is decided by sequential execution of the same program ([`workload`]), never by the
-//! hazard tracker under test.
+//! The oracle is sequential execution of the same program ([`workload`]), never the hazard tracker under
+//! test.
 
 mod ablation;
 mod engine;
@@ -33,7 +33,7 @@ use crate::validate::{Rule, Violation};
 use crate::work::{Dispatch, Work};
 use engine::Engine;
 
-/// What runs a dispatched kernel: its source, the launch and the views in binding order.
+/// Runs a dispatched kernel: its source, the dispatch and the views in binding order.
 pub type Executor =
     Arc<dyn Fn(&PipelineSource, &Dispatch, &mut [View<'_>]) -> Result<(), String> + Send + Sync>;
 
@@ -52,29 +52,29 @@ pub enum Call {
     Run,
     /// The completion of one submission.
     Complete,
-    /// [`Device::read`] and [`Device::write`], on a sim without host-visible memory.
+    /// [`Device::read`] and [`Device::write`], without unified memory.
     Transfer,
 }
 
-/// Which call fails.
+/// The call that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The n-th call of a kind, counted from zero.
-    Kind(Call, u64),
+    Nth(Call, u64),
     /// The n-th call of any kind.
     Any(u64),
     /// The n-th call of any kind, which loses the device.
     Lose(u64),
 }
 
-/// The simulated device. Clones are handles on the same one, so that a test keeps one to look with.
+/// The simulated device. Clones are handles to the same one, so that a test can inspect it.
 #[derive(Clone)]
 pub struct Sim {
     info: Arc<DeviceInfo>,
     engine: Arc<Lock<Engine>>,
 }
 
-/// How a sim is set up.
+/// Configures a [`Sim`].
 pub struct SimBuilder {
     seed: u64,
     info: DeviceInfo,
@@ -84,25 +84,26 @@ pub struct SimBuilder {
 }
 
 impl SimBuilder {
-    /// Bytes that can be allocated at once.
+    /// The bytes that can be allocated at once.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.info.total_memory = bytes;
         self
     }
 
-    /// Whether the host sees the memory; a discrete card's it does not.
-    pub fn host_visible(mut self, visible: bool) -> Self {
-        self.info.host_visible = visible;
+    /// Whether the host addresses the memory; false simulates a discrete card, which runs no host closures.
+    pub fn unified_memory(mut self, unified: bool) -> Self {
+        self.info.unified_memory = unified;
+        self.info.native_commands = unified;
         self
     }
 
-    /// After how many commands a submission is committed by itself.
+    /// The number of commands after which a submission is committed automatically.
     pub fn batch(mut self, commands: usize) -> Self {
         self.info.batch = commands;
         self
     }
 
-    /// What runs dispatched kernels. Default: [`workload::execute`].
+    /// Sets the executor of dispatched kernels. Default: [`workload::execute`].
     pub fn executor(mut self, executor: Executor) -> Self {
         self.executor = Some(executor);
         self
@@ -114,13 +115,13 @@ impl SimBuilder {
         self
     }
 
-    /// Refuses one submission in `refuse`, as the seed decides.
+    /// Refuses one submission in `refuse`, chosen by the seed.
     pub fn refuse(mut self, refuse: usize) -> Self {
         self.refuse = Some(refuse);
         self
     }
 
-    /// The device.
+    /// Builds the device.
     pub fn build(self) -> Sim {
         let executor = self.executor.unwrap_or_else(|| Arc::new(workload::execute));
         let engine = Engine::new(self.seed, self.info.clone(), executor, self.failure, self.refuse);
@@ -129,23 +130,27 @@ impl SimBuilder {
 }
 
 impl Sim {
-    /// A device that behaves as its seed says.
-    #[allow(clippy::new_ret_no_self, reason = "a sim is made from its seed alone")]
+    /// A device with the default configuration.
     pub fn new(seed: u64) -> Sim {
         Sim::builder(seed).build()
     }
 
-    /// Sets up a device.
+    /// Configures a device.
     pub fn builder(seed: u64) -> SimBuilder {
         SimBuilder {
             seed,
             info: DeviceInfo {
                 name: "sim".into(),
-                host_visible: true,
+                kind: "sim",
+                unified_memory: true,
+                native_commands: true,
                 total_memory: 1 << 30,
                 alignment: 64,
                 max_buffer: 1 << 40,
-                max_threads: 1024,
+                multiprocessors: 1,
+                max_threads_per_group: 1024,
+                simd_width: 32,
+                shared_memory: 0,
                 batch: 16,
                 max_in_flight: 8,
             },
@@ -155,33 +160,32 @@ impl Sim {
         }
     }
 
-    /// What the device has noticed.
+    /// The violations that the device detected.
     pub fn violations(&self) -> Vec<Violation> {
         self.engine.lock().violations.clone()
     }
 
-    /// How many calls that can fail there have been.
+    /// The number of calls so far that can be made to fail.
     pub fn calls(&self) -> u64 {
         self.engine.lock().calls()
     }
 
-    /// Whether nothing is left: no memory, no pipeline, no stream, no work.
+    /// Whether no memory, pipeline, stream or work is left.
     pub fn is_empty(&self) -> bool {
         self.engine.lock().is_empty()
     }
 
-    /// A number that two runs share only if the device did the same things in the same order.
+    /// A hash of every choice of the device: equal for equal runs.
     pub fn fingerprint(&self) -> u64 {
         self.engine.lock().fingerprint
     }
 
-    /// Most bytes allocated at once.
+    /// The largest number of bytes allocated at once.
     pub fn peak(&self) -> usize {
         self.engine.lock().memory.peak
     }
 
-    /// Does one thing that the device may do now, chosen by the seed: runs a command or finishes a
-    /// submission. False if there is nothing to do.
+    /// Runs a command or finishes a submission, chosen by the seed. False if there is nothing to do.
     pub fn step(&self) -> bool {
         let Some(step) = self.engine.lock().choose() else { return false };
         self.perform(step);
@@ -207,8 +211,8 @@ impl Sim {
     }
 }
 
-// SAFETY: the engine runs a command only when the order it was given allows it, and memory that
-// was allocated stays mapped for as long as the engine lives.
+// SAFETY: the engine runs a command only when its order allows it, and allocated memory stays mapped for
+// as long as the engine lives.
 unsafe impl Device for Sim {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -223,7 +227,7 @@ unsafe impl Device for Sim {
     }
 
     unsafe fn import(&self, host: NonNull<u8>, len: usize) -> Result<RawMemory, DeviceError> {
-        if !self.info.host_visible {
+        if !self.info.unified_memory {
             return Err(DeviceError::Unsupported("import of host memory"));
         }
         Ok(self.engine.lock().memory.import(host, len))
@@ -246,7 +250,7 @@ unsafe impl Device for Sim {
     }
 
     fn compile(&self, source: &PipelineSource) -> Result<CompiledPipeline, DeviceError> {
-        // Compilation takes time: others run meanwhile.
+        // Compilation takes time: let other tasks run.
         crate::sync::coop::pause();
         self.engine.lock().compile(source)
     }
@@ -261,7 +265,7 @@ unsafe impl Device for Sim {
 
     fn wait(&self, stream: RawStream, index: u64) -> Progress {
         loop {
-            // One look at all of it: between two, another thread could leave its step to this one.
+            // Read all state in one critical section: otherwise another thread could pass its step to this one in between.
             let (step, busy) = {
                 let mut engine = self.engine.lock();
                 if engine.is_done(stream, index) {
@@ -275,7 +279,7 @@ unsafe impl Device for Sim {
                     crate::sync::coop::pause();
                 }
                 None if busy && !crate::sync::coop::active() => crate::sync::yield_now(),
-                None => return Progress::Elsewhere,
+                None => return Progress::Delegated,
             }
         }
     }

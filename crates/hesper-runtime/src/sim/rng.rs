@@ -1,4 +1,4 @@
-//! A small seeded generator: the same seed gives the same run on every machine.
+//! A seeded random number generator: equal seeds give equal runs on every machine.
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
@@ -19,13 +19,23 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which must not be zero.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        (self.bits() % bound as u64) as usize
+        (self.bits() % (bound as u64).max(1)) as usize
     }
 
-    /// True once in `times`.
+    /// True with a probability of one in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
+    }
+
+    /// An element of `list`, which is not empty.
+    pub fn pick<T: Clone>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())].clone()
+    }
+
+    /// Random bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.bits() as u8).collect()
     }
 }

@@ -1,45 +1,44 @@
-//! Client tasks under the simulator: many threads of a program, one of which runs at a time.
+//! Client tasks under the simulator: threads of a program, one of which runs at a time.
 //!
-//! At every point where a real thread could be interrupted (each lock it takes, each device call,
-//! each wait) the seed decides who goes on: this task, another, or the device. A state in which
-//! nobody can go on is a hang, and is reported as one.
+//! At every scheduling point (a lock, a compilation, a wait) the seed decides what runs next: this task,
+//! another one, or the device. A state in which nothing can run is reported as a hang.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 
 use super::{Rng, Sim};
+use crate::panics;
 use crate::sync::coop::{Cooperative, install, suspended};
 
 /// A client task.
 pub type Task = Box<dyn FnOnce() + Send>;
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Tasks that panicked, with their messages.
+    /// The messages of tasks that panicked.
     pub panics: Vec<String>,
-    /// Whether a state was reached in which nobody could go on.
+    /// Whether a state was reached in which nothing could run.
     pub hung: bool,
 }
 
-const HANG: &str = "nobody can go on";
+const HANG: &str = "no task can run";
 
 struct State {
     current: usize,
     live: Vec<bool>,
     rng: Rng,
-    /// How often in a row tasks were found blocked with nothing happening between.
-    fruitless: usize,
+    /// The number of consecutive polls that found a task blocked and the device idle.
+    idle_polls: usize,
     hung: bool,
 }
 
 struct Scheduler {
     sim: Sim,
-    /// The device does something of itself once in so many chances: a lazy one leaves all work in flight until somebody
-    /// waits for it.
-    lazy: usize,
+    /// At a scheduling point that may step the device, it steps once in this many times. With large odds, work stays in
+    /// flight until a task waits for it.
+    step_odds: usize,
     state: Mutex<State>,
-    /// One for each task, so that only the one whose turn it is wakes.
+    /// One for each task, so that only the task whose turn it is wakes.
     turns: Vec<Condvar>,
 }
 
@@ -66,8 +65,8 @@ impl Scheduler {
         }
     }
 
-    /// Hands the turn to a live task, perhaps the same.
-    fn hand_over(&self, state: &mut State) {
+    /// Passes the turn to a live task, perhaps the same.
+    fn pass_turn(&self, state: &mut State) {
         let live: Vec<usize> = (0..state.live.len()).filter(|task| state.live[*task]).collect();
         if !live.is_empty() {
             state.current = live[state.rng.below(live.len())];
@@ -83,14 +82,14 @@ impl Cooperative for Scheduler {
             if state.hung {
                 return;
             }
-            state.fruitless = 0;
-            // Mostly go on: a switch at every point would bury the interesting orders.
+            state.idle_polls = 0;
+            // Rarely switch: a switch at every point would hide the interesting orders.
             match state.rng.below(8) {
                 0 | 1 => {
-                    self.hand_over(&mut state);
+                    self.pass_turn(&mut state);
                     0
                 }
-                2 if state.rng.one_in(self.lazy) => 1 + state.rng.below(4),
+                2 if state.rng.one_in(self.step_odds) => 1 + state.rng.below(4),
                 _ => 0,
             }
         };
@@ -105,22 +104,22 @@ impl Cooperative for Scheduler {
         {
             let mut state = self.state();
             if stepped {
-                state.fruitless = 0;
+                state.idle_polls = 0;
             } else {
-                state.fruitless += 1;
-                // Every live task has been asked many times over, and the device has nothing to do.
-                if state.fruitless > 64 * state.live.len() {
+                state.idle_polls += 1;
+                // Every live task was polled many times, and the device has nothing to do.
+                if state.idle_polls > 64 * state.live.len() {
                     state.hung = true;
                     self.turns.iter().for_each(Condvar::notify_one);
                 }
             }
-            self.hand_over(&mut state);
+            self.pass_turn(&mut state);
         }
         self.await_turn(SELF.with(std::cell::Cell::get));
     }
 }
 
-/// Runs tasks against `sim`, as the seed says, to the end or to a hang.
+/// Runs tasks against `sim`, scheduled by the seed, to the end or to a hang.
 pub fn run(sim: &Sim, seed: u64, tasks: Vec<Task>) -> Outcome {
     let count = tasks.len();
     if count == 0 {
@@ -130,8 +129,8 @@ pub fn run(sim: &Sim, seed: u64, tasks: Vec<Task>) -> Outcome {
     let first = rng.below(count);
     let scheduler = Arc::new(Scheduler {
         sim: sim.clone(),
-        lazy: [1, 8, 64][(seed / 2 % 3) as usize],
-        state: Mutex::new(State { current: first, live: vec![true; count], rng, fruitless: 0, hung: false }),
+        step_odds: [1, 8, 64][(seed / 2 % 3) as usize],
+        state: Mutex::new(State { current: first, live: vec![true; count], rng, idle_polls: 0, hung: false }),
         turns: (0..count).map(|_| Condvar::new()).collect(),
     });
     let threads: Vec<_> = tasks
@@ -144,7 +143,7 @@ pub fn run(sim: &Sim, seed: u64, tasks: Vec<Task>) -> Outcome {
         .collect();
     let panics = threads
         .into_iter()
-        .filter_map(|thread| thread.join().unwrap_or_else(|_| Some("a task was lost".into())))
+        .filter_map(|thread| thread.join().unwrap_or_else(|_| Some("the thread of a task was lost".into())))
         .collect();
     let hung = scheduler.state().hung;
     Outcome { panics, hung }
@@ -152,23 +151,17 @@ pub fn run(sim: &Sim, seed: u64, tasks: Vec<Task>) -> Outcome {
 
 fn run_task(scheduler: &Arc<Scheduler>, me: usize, task: Task) -> Option<String> {
     SELF.with(|cell| cell.set(me));
-    let result = catch_unwind(AssertUnwindSafe(|| {
+    let outcome = panics::catch(|| {
         scheduler.await_turn(me);
         install(Some(scheduler.clone()));
         task();
-    }));
+    });
     install(None);
     {
         let mut state = scheduler.state();
         state.live[me] = false;
-        state.fruitless = 0;
-        scheduler.hand_over(&mut state);
+        state.idle_polls = 0;
+        scheduler.pass_turn(&mut state);
     }
-    let panic = result.err()?;
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_string())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_default();
-    (text != HANG).then_some(text)
+    outcome.err().filter(|message| message != HANG)
 }

@@ -1,9 +1,9 @@
 //! A workload for the simulator: many decode-like tasks on shared weights.
 //!
-//! Each task chains kernels through temporaries whose handles it drops at once, updates in place,
-//! reads what other tasks computed on their streams, clears caches under everybody's feet, and asks for
-//! kernels that share a label and differ in their text. Beside every buffer it keeps the numbers that
-//! sequential execution gives: those are the oracle.
+//! Each task chains kernels through temporaries whose handles it drops at once, updates in place, reads
+//! results of other tasks on their streams, clears the memory pool, and requests kernels that share a
+//! label and differ in text. With every buffer it keeps the elements that sequential execution computes:
+//! those are the oracle.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,20 +19,20 @@ use crate::{Buffer, Result, Runtime, Stream};
 const LEN: usize = 24;
 /// Weight matrices in the one stacked buffer.
 const LAYERS: usize = 3;
-/// The device refuses one submission in so many: whoever computed with it starts again, and all goes on.
-const REFUSED: usize = 12;
+/// The device refuses one submission in this many; the affected task then starts again.
+const REFUSE_ONE_IN: usize = 12;
 /// The text of a kernel that fails.
-const ON_PURPOSE: &str = "fails on purpose";
+const FAILING_TEXT: &str = "fails on purpose";
 /// Kernels that share the label `layer`.
 const VARIANTS: u32 = 4;
 
-/// What the kernel `mix K` computes of the values it reads at one position.
+/// The result of the kernel `mix K` for the values that it reads at one position.
 pub fn mix(k: u32, values: impl IntoIterator<Item = u32>) -> u32 {
     values.into_iter().fold(k, |hash, value| hash.rotate_left(5).wrapping_mul(0x9e37_79b1) ^ value)
 }
 
-/// Runs kernels whose text is `mix K`: the last binding gets, element by element, the mix of all
-/// bindings that are read. `half K` leaves the second half of it unwritten; any other text is an error.
+/// Runs kernels whose text is `mix K`: each element of the last binding becomes the mix of all bindings
+/// that are read. `half K` leaves its second half unwritten; any other text is an error.
 pub fn execute(
     source: &PipelineSource,
     _: &Dispatch,
@@ -64,33 +64,33 @@ pub struct Decode {
     pub tasks: usize,
     /// Steps of each task.
     pub steps: usize,
-    /// The mechanism that is switched off.
+    /// The mechanism that is ablated.
     pub ablation: Ablation,
-    /// Whether the validation layer looks on.
+    /// Whether the validation layer is on.
     pub validate: bool,
-    /// Decides everything else.
+    /// The seed of all other choices.
     pub seed: u64,
 }
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Verdict {
     /// Results that differ from sequential execution.
     pub wrong: Vec<String>,
-    /// Calls that were answered with an error.
+    /// Errors of calls.
     pub errors: Vec<String>,
-    /// What simulator and validation layer noticed.
+    /// Violations found by the simulator and the validation layer.
     pub violations: Vec<Violation>,
-    /// How the tasks ended.
+    /// The outcome of the tasks.
     pub outcome: Outcome,
     /// See [`Sim::fingerprint`].
     pub fingerprint: u64,
-    /// Whether everything was given back.
+    /// Whether nothing is left on the device.
     pub clean: bool,
 }
 
 impl Verdict {
-    /// Whether nothing at all went wrong.
+    /// Whether nothing went wrong.
     pub fn survived(&self) -> bool {
         self.wrong.is_empty()
             && self.errors.is_empty()
@@ -100,30 +100,30 @@ impl Verdict {
     }
 }
 
-/// A buffer and the numbers that must be in it.
+/// A buffer and its expected elements.
 #[derive(Clone)]
-struct Known {
+struct Checked {
     buffer: Buffer,
-    numbers: Vec<u32>,
+    elements: Vec<u32>,
 }
 
-/// What all tasks of a run share.
+/// The state shared by all tasks of a run.
 struct World {
     runtime: Runtime,
-    weights: Known,
-    published: Mutex<Vec<Known>>,
+    weights: Checked,
+    published: Mutex<Vec<Checked>>,
     wrong: Mutex<Vec<String>>,
     errors: Mutex<Vec<String>>,
 }
 
 impl Decode {
-    /// Runs it.
+    /// Runs the workload.
     pub fn run(&self) -> Verdict {
-        // Every other run is on a discrete card, whose memory the host cannot see.
+        // Every other run is on a discrete card.
         let sim = Sim::builder(self.seed)
             .batch(6)
-            .refuse(REFUSED)
-            .host_visible(self.seed.is_multiple_of(2))
+            .refuse(REFUSE_ONE_IN)
+            .unified_memory(self.seed.is_multiple_of(2))
             .build();
         let runtime = Runtime::builder(sim.clone())
             .ablate(self.ablation)
@@ -132,15 +132,15 @@ impl Decode {
             .build();
         let report = runtime.validation();
         let mut rng = Rng::new(self.seed);
-        let numbers: Vec<u32> = (0..LEN * LAYERS).map(|_| rng.bits() as u32).collect();
+        let elements: Vec<u32> = (0..LEN * LAYERS).map(|_| rng.bits() as u32).collect();
         let mut outcome = Outcome::default();
         let (mut wrong, mut errors) = (Vec::new(), Vec::new());
-        match runtime.upload(&numbers) {
+        match runtime.upload(&elements) {
             Err(error) => errors.push(error.to_string()),
             Ok(buffer) => {
                 let world = Arc::new(World {
                     runtime: runtime.clone(),
-                    weights: Known { buffer, numbers },
+                    weights: Checked { buffer, elements },
                     published: Mutex::default(),
                     wrong: Mutex::default(),
                     errors: Mutex::default(),
@@ -169,7 +169,7 @@ impl Decode {
     }
 }
 
-/// One task: a chain of steps, checked now and then and at its end.
+/// One task: a chain of steps, checked at some steps and at its end.
 fn decode(world: &World, task: usize, steps: usize, seed: u64) -> Result<()> {
     let mut rng = Rng::new(seed.wrapping_mul(31).wrapping_add(task as u64));
     let stream = world.runtime.stream()?;
@@ -192,16 +192,16 @@ fn is_refusal(error: &crate::Error) -> bool {
     error.fault().is_some_and(|fault| fault.message() == super::engine::REFUSAL)
 }
 
-fn upload(world: &World, rng: &mut Rng) -> Result<Known> {
-    let numbers: Vec<u32> = (0..LEN).map(|_| rng.bits() as u32).collect();
-    Ok(Known { buffer: world.runtime.upload(&numbers)?, numbers })
+fn upload(world: &World, rng: &mut Rng) -> Result<Checked> {
+    let elements: Vec<u32> = (0..LEN).map(|_| rng.bits() as u32).collect();
+    Ok(Checked { buffer: world.runtime.upload(&elements)?, elements })
 }
 
 fn one_step(
     world: &World,
     stream: &Stream,
     rng: &mut Rng,
-    x: &mut Known,
+    x: &mut Checked,
     place: (usize, usize),
 ) -> Result<()> {
     match rng.below(18) {
@@ -213,11 +213,11 @@ fn one_step(
             check(world, x, place)?;
         }
         8 if x.buffer.is_unique() => update(world, stream, rng, x)?,
-        9 if world.runtime.info().host_visible => *x = native(stream, x)?,
+        9 if world.runtime.info().native_commands => *x = native(stream, x)?,
         10 => *x = sparse(world, stream, x)?,
         11 => *x = after_a_failed_update(world, stream, x)?,
         12 => {
-            // The host takes memory that nothing uses any more.
+            // A host allocation takes retired blocks only.
             let fresh = upload(world, rng)?;
             *x = join(world, stream, rng, &fresh, x)?;
         }
@@ -234,12 +234,12 @@ fn kernel(world: &World, rng: &mut Rng) -> Result<(u32, Arc<crate::Pipeline>)> {
     Ok((k, world.runtime.pipeline(&source)?))
 }
 
-/// Two kernels with a temporary between them, whose handle is dropped before anything has run; the
-/// weights are a slice of one stacked buffer.
-fn layer(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Known> {
+/// Two kernels with a temporary between them, whose handle is dropped before anything runs; the weights
+/// are a slice of one stacked buffer.
+fn layer(world: &World, stream: &Stream, rng: &mut Rng, x: &Checked) -> Result<Checked> {
     let which = rng.below(LAYERS);
     let range = which * LEN * 4..(which + 1) * LEN * 4;
-    let weights = &world.weights.numbers[which * LEN..(which + 1) * LEN];
+    let weights = &world.weights.elements[which * LEN..(which + 1) * LEN];
     let (k, pipeline) = kernel(world, rng)?;
     let temporary = stream.alloc_labelled(LEN * 4, "temporary")?;
     stream
@@ -248,7 +248,7 @@ fn layer(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Kno
         .read_range(&world.weights.buffer, range)
         .write(&temporary)
         .dispatch(&pipeline, [LEN as u64, 1, 1], [LEN as u64, 1, 1])?;
-    let between: Vec<u32> = x.numbers.iter().zip(weights).map(|(x, w)| mix(k, [*x, *w])).collect();
+    let between: Vec<u32> = x.elements.iter().zip(weights).map(|(x, w)| mix(k, [*x, *w])).collect();
     let (k, pipeline) = kernel(world, rng)?;
     let out = stream.alloc_labelled(LEN * 4, "activation")?;
     stream.encode("activate").read(&temporary).read(&x.buffer).write(&out).dispatch(
@@ -256,26 +256,26 @@ fn layer(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Kno
         [LEN as u64, 1, 1],
         [LEN as u64, 1, 1],
     )?;
-    let numbers = between.iter().zip(&x.numbers).map(|(t, x)| mix(k, [*t, *x])).collect();
-    Ok(Known { buffer: out, numbers })
+    let elements = between.iter().zip(&x.elements).map(|(t, x)| mix(k, [*t, *x])).collect();
+    Ok(Checked { buffer: out, elements })
 }
 
-/// An op with an input that nothing but its command names: the one that the ablation of declared inputs hides.
-fn hidden_input(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Known> {
+/// An op with an input that only its command names: the one that the ablation of declared inputs hides.
+fn hidden_input(world: &World, stream: &Stream, rng: &mut Rng, x: &Checked) -> Result<Checked> {
     let (k, pipeline) = kernel(world, rng)?;
     let hidden = stream.alloc_labelled(LEN * 4, "hidden")?;
     let size = [LEN as u64, 1, 1];
     stream.encode("prepare").read(&x.buffer).write(&hidden).dispatch(&pipeline, size, size)?;
-    let between: Vec<u32> = x.numbers.iter().map(|x| mix(k, [*x])).collect();
+    let between: Vec<u32> = x.elements.iter().map(|x| mix(k, [*x])).collect();
     let (k, pipeline) = kernel(world, rng)?;
     let out = stream.alloc_labelled(LEN * 4, "activation")?;
     stream.encode("apply").read(&hidden).read(&x.buffer).write(&out).dispatch(&pipeline, size, size)?;
-    let numbers = between.iter().zip(&x.numbers).map(|(h, x)| mix(k, [*h, *x])).collect();
-    Ok(Known { buffer: out, numbers })
+    let elements = between.iter().zip(&x.elements).map(|(h, x)| mix(k, [*h, *x])).collect();
+    Ok(Checked { buffer: out, elements })
 }
 
-/// Publishes what this task has, and reads what another published from its own stream.
-fn exchange(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Known> {
+/// Publishes the result of this task, and reads that of another task on this stream.
+fn exchange(world: &World, stream: &Stream, rng: &mut Rng, x: &Checked) -> Result<Checked> {
     let (other, replaced) = {
         let mut published = world.published.lock().expect("no task panics here");
         let replaced = (published.len() >= 4).then(|| published.remove(0));
@@ -284,46 +284,46 @@ fn exchange(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<
         published.push(x.clone());
         (other, replaced)
     };
-    // Dropping a handle calls the runtime, so not under the lock.
+    // Dropping a handle calls the runtime, so it happens outside of the lock.
     drop(replaced);
     let Some(other) = other else { return Ok(x.clone()) };
     join(world, stream, rng, &other, x)
 }
 
-/// Reads what a second stream computes, twice, in submissions of their own: the second read counts on the wait of the
-/// first, which the device may have refused.
-fn two_streams(world: &World, stream: &Stream, rng: &mut Rng, x: &Known) -> Result<Known> {
+/// Reads the result of a second stream twice, in separate submissions: the second read relies on the wait of the first,
+/// which the device may have refused.
+fn two_streams(world: &World, stream: &Stream, rng: &mut Rng, x: &Checked) -> Result<Checked> {
     let second = world.runtime.stream()?;
     let copy = second.alloc_labelled(LEN * 4, "copy")?;
     stream.commit()?;
     second.encode("copy").read(&x.buffer).write(&copy).copy()?;
-    let copy = Known { buffer: copy, numbers: x.numbers.clone() };
+    let copy = Checked { buffer: copy, elements: x.elements.clone() };
     second.commit()?;
     drop(join(world, stream, rng, &copy, x)?);
     stream.commit()?;
     join(world, stream, rng, &copy, x)
 }
 
-fn join(world: &World, stream: &Stream, rng: &mut Rng, other: &Known, x: &Known) -> Result<Known> {
+fn join(world: &World, stream: &Stream, rng: &mut Rng, other: &Checked, x: &Checked) -> Result<Checked> {
     let (k, pipeline) = kernel(world, rng)?;
     let out = stream.alloc_labelled(LEN * 4, "exchanged")?;
     let size = [LEN as u64, 1, 1];
     stream.encode("join").read(&other.buffer).read(&x.buffer).write(&out).dispatch(&pipeline, size, size)?;
-    let numbers = other.numbers.iter().zip(&x.numbers).map(|(o, x)| mix(k, [*o, *x])).collect();
-    Ok(Known { buffer: out, numbers })
+    let elements = other.elements.iter().zip(&x.elements).map(|(o, x)| mix(k, [*o, *x])).collect();
+    Ok(Checked { buffer: out, elements })
 }
 
-/// Updates in place what nobody else holds.
-fn update(world: &World, stream: &Stream, rng: &mut Rng, x: &mut Known) -> Result<()> {
+/// Updates a buffer in place whose only handle this task holds.
+fn update(world: &World, stream: &Stream, rng: &mut Rng, x: &mut Checked) -> Result<()> {
     let (k, pipeline) = kernel(world, rng)?;
     let size = [LEN as u64, 1, 1];
     stream.encode("update").read_write(&x.buffer).dispatch(&pipeline, size, size)?;
-    x.numbers.iter_mut().for_each(|x| *x = mix(k, [*x]));
+    x.elements.iter_mut().for_each(|x| *x = mix(k, [*x]));
     Ok(())
 }
 
 /// A native command.
-fn native(stream: &Stream, x: &Known) -> Result<Known> {
+fn native(stream: &Stream, x: &Checked) -> Result<Checked> {
     let out = stream.alloc_labelled(LEN * 4, "native")?;
     stream.encode("negate").read(&x.buffer).write(&out).run(|native| {
         let [from, to] = native.take()?;
@@ -332,25 +332,25 @@ fn native(stream: &Stream, x: &Known) -> Result<Known> {
         }
         Ok(())
     })?;
-    Ok(Known { buffer: out, numbers: x.numbers.iter().map(|x| !x).collect() })
+    Ok(Checked { buffer: out, elements: x.elements.iter().map(|x| !x).collect() })
 }
 
-/// A command that leaves half of what it binds unwritten.
-fn sparse(world: &World, stream: &Stream, x: &Known) -> Result<Known> {
+/// A command that leaves half of its output unwritten.
+fn sparse(world: &World, stream: &Stream, x: &Checked) -> Result<Checked> {
     let out = stream.alloc_labelled(LEN * 4, "sparse")?;
     run(world, stream.encode("half").read(&x.buffer).write(&out), "half 1")?;
-    let mut numbers: Vec<u32> = x.numbers.iter().map(|x| mix(1, [*x])).collect();
-    numbers[LEN / 2..].fill(0);
-    Ok(Known { buffer: out, numbers })
+    let mut elements: Vec<u32> = x.elements.iter().map(|x| mix(1, [*x])).collect();
+    elements[LEN / 2..].fill(0);
+    Ok(Checked { buffer: out, elements })
 }
 
-/// A command, and a later one that fails to update what the first has read.
-fn after_a_failed_update(world: &World, stream: &Stream, x: &Known) -> Result<Known> {
+/// A command, and a later one that fails while it updates the input of the first.
+fn after_a_failed_update(world: &World, stream: &Stream, x: &Checked) -> Result<Checked> {
     let (copy, out) = (stream.alloc_labelled(LEN * 4, "copy")?, stream.alloc_labelled(LEN * 4, "good")?);
     stream.encode("copy").read(&x.buffer).write(&copy).copy()?;
     run(world, stream.encode("good").read(&copy).write(&out), "mix 2")?;
-    run(world, stream.encode("fails").read_write(&copy), ON_PURPOSE)?;
-    Ok(Known { buffer: out, numbers: x.numbers.iter().map(|x| mix(2, [*x])).collect() })
+    run(world, stream.encode("fails").read_write(&copy), FAILING_TEXT)?;
+    Ok(Checked { buffer: out, elements: x.elements.iter().map(|x| mix(2, [*x])).collect() })
 }
 
 fn run(world: &World, command: crate::Encoder<'_>, text: &str) -> Result<()> {
@@ -358,16 +358,16 @@ fn run(world: &World, command: crate::Encoder<'_>, text: &str) -> Result<()> {
     command.dispatch(&pipeline, [LEN as u64, 1, 1], [LEN as u64, 1, 1])
 }
 
-/// Compares what the device computed with sequential execution.
-fn check(world: &World, x: &Known, (task, step): (usize, usize)) -> Result<()> {
+/// Compares a result with sequential execution.
+fn check(world: &World, x: &Checked, (task, step): (usize, usize)) -> Result<()> {
     let guard = x.buffer.read()?;
-    let numbers = guard.as_slice::<u32>().unwrap_or_default();
-    if numbers != x.numbers {
-        let at = numbers.iter().zip(&x.numbers).position(|(a, b)| a != b).unwrap_or(0);
+    let elements = guard.as_slice::<u32>().unwrap_or_default();
+    if elements != x.elements {
+        let at = elements.iter().zip(&x.elements).position(|(a, b)| a != b).unwrap_or(0);
         let text = format!(
             "task {task}, step {step}: {:#x} instead of {:#x} at {at}",
-            numbers.get(at).copied().unwrap_or(0),
-            x.numbers[at]
+            elements.get(at).copied().unwrap_or(0),
+            x.elements[at]
         );
         world.wrong.lock().expect("no task panics here").push(text);
     }

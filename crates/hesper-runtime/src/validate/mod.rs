@@ -1,9 +1,8 @@
-//! The validation layer: a device around a device that believes nothing.
+//! The validation layer: a device that wraps a device and checks every call.
 //!
-//! It keeps its own books of what is alive, who uses what, and what is ordered before what, from the
-//! calls it sees and from nothing else: not from the hazard tracker, the pool or the reference
-//! counts, which it is there to check. A violation names the rule, the command and the buffer
-//! or pipeline, is kept in the [`Report`], and where work is at fault, the work is refused.
+//! It derives what is alive, what is in use and what is ordered from the calls alone, independently of
+//! the hazard tracker, the pool and the reference counts that it checks. A violation names the rule, the
+//! command and the buffer or pipeline, and is kept in the [`Report`]. Work that violates a rule is refused.
 
 mod order;
 mod report;
@@ -24,20 +23,20 @@ use crate::sync::{Lock, Rank};
 use crate::work::{Access, Binding, OpRef, Work};
 use order::{Clock, Order};
 
-/// A buffer's life, as the notes tell it.
-struct LeaseBook {
+/// A lease, as reported by [`LeaseNote`]s.
+struct LeaseRecord {
     name: String,
     filled: RangeSet,
 }
 
-struct PipelineBook {
+struct PipelineRecord {
     label: String,
     content: u64,
     alive: bool,
 }
 
-/// A use of memory by work that is not finished.
-struct Pending {
+/// A use of memory by unfinished work.
+struct PendingUse {
     start: usize,
     end: usize,
     access: Access,
@@ -48,18 +47,18 @@ struct Pending {
     label: String,
 }
 
-/// What is known of one allocation.
-struct MemoryBook {
+/// An allocation and its unfinished uses.
+struct MemoryRecord {
     len: usize,
-    uses: Vec<Pending>,
+    uses: Vec<PendingUse>,
 }
 
 #[derive(Default)]
-struct Books {
-    memory: HashMap<u64, MemoryBook>,
-    leases: HashMap<u64, LeaseBook>,
-    pipelines: HashMap<u64, PipelineBook>,
-    /// Pipelines that unfinished work names: (stream, index, label of the command).
+struct Records {
+    memory: HashMap<u64, MemoryRecord>,
+    leases: HashMap<u64, LeaseRecord>,
+    pipelines: HashMap<u64, PipelineRecord>,
+    /// For each pipeline, its unfinished commands: (stream, index, label).
     running: HashMap<u64, Vec<(u64, u64, String)>>,
     streams: HashMap<u64, u64>,
     clocks: HashMap<u64, Vec<(u64, Clock)>>,
@@ -67,16 +66,16 @@ struct Books {
     unfinished: HashSet<(u64, u64)>,
 }
 
-impl Books {
+impl Records {
     fn lease(&self, lease: u64) -> String {
-        self.leases.get(&lease).map_or_else(|| format!("#{lease}"), |book| book.name.clone())
+        self.leases.get(&lease).map_or_else(|| format!("#{lease}"), |record| record.name.clone())
     }
 }
 
-/// A device that checks every call before it hands it on.
+/// A device that checks every call before it forwards it.
 pub struct Validator {
     inner: Arc<dyn Device>,
-    books: Arc<Lock<Books>>,
+    records: Arc<Lock<Records>>,
     report: Arc<Report>,
 }
 
@@ -85,28 +84,28 @@ impl Validator {
     pub fn new(inner: Arc<dyn Device>) -> Self {
         Validator {
             inner,
-            books: Arc::new(Lock::new(Rank::Leaf, Books::default())),
+            records: Arc::new(Lock::new(Rank::Leaf, Records::default())),
             report: Arc::new(Report::default()),
         }
     }
 
-    /// Where violations are kept; outlives the device.
+    /// The report, which outlives the device.
     pub fn report(&self) -> Arc<Report> {
         self.report.clone()
     }
 
-    /// Checks a submission against the books.
-    fn check(&self, books: &Books, work: &Work, clock: &Clock) -> Vec<Violation> {
+    /// Checks a submission.
+    fn check(&self, records: &Records, work: &Work, clock: &Clock) -> Vec<Violation> {
         let mut found = Vec::new();
         let order = Order::of(work);
-        let mut own: HashMap<u64, Vec<Pending>> = HashMap::new();
+        let mut own: HashMap<u64, Vec<PendingUse>> = HashMap::new();
         let mut filled: HashMap<u64, RangeSet> = HashMap::new();
         for (position, command) in work.commands().enumerate() {
             if let OpRef::Dispatch(dispatch) = command.op {
-                match books.pipelines.get(&dispatch.pipeline().0) {
-                    Some(book) if book.alive => {}
-                    book => {
-                        let label = book.map_or("unknown", |book| &book.label);
+                match records.pipelines.get(&dispatch.pipeline().0) {
+                    Some(record) if record.alive => {}
+                    record => {
+                        let label = record.map_or("unknown", |record| &record.label);
                         found.push(Violation::new(
                             Rule::Identity,
                             command.label,
@@ -116,8 +115,8 @@ impl Validator {
                 }
             }
             for binding in command.bindings {
-                let name = books.lease(binding.lease());
-                let Some(memory) = books.memory.get(&binding.memory().id) else {
+                let name = records.lease(binding.lease());
+                let Some(memory) = records.memory.get(&binding.memory().id) else {
                     found.push(Violation::new(
                         Rule::Retention,
                         command.label,
@@ -133,7 +132,7 @@ impl Validator {
                         format!("binds bytes up to {end} of buffer {name}, which has {}", memory.len),
                     ));
                 }
-                let known = books.leases.get(&binding.lease());
+                let known = records.leases.get(&binding.lease());
                 let written = filled
                     .entry(binding.lease())
                     .or_insert_with(|| known.map(|lease| lease.filled.clone()).unwrap_or_default());
@@ -147,16 +146,16 @@ impl Validator {
                 if binding.access().writes() {
                     written.add(binding.offset()..end);
                 }
-                let new = Pending::new(work, position, command.label, binding);
+                let new = PendingUse::new(work, position, command.label, binding);
                 for old in memory.uses.iter().filter(|old| old.conflicts(&new)) {
                     if !clock.includes(old.stream, old.index) {
-                        found.push(unordered(books, &new, old));
+                        found.push(unordered(records, &new, old));
                     }
                 }
                 let mine = own.entry(binding.memory().id).or_default();
                 for old in mine.iter().filter(|old| old.conflicts(&new)) {
                     if old.command != position && !order.ordered(old.command, position) {
-                        found.push(unordered(books, &new, old));
+                        found.push(unordered(records, &new, old));
                     }
                 }
                 mine.push(new);
@@ -167,81 +166,82 @@ impl Validator {
 
     /// Checks that no unfinished work uses bytes that the host is about to use.
     fn check_host(
-        books: &Books,
+        records: &Records,
         memory: &RawMemory,
         lease: u64,
         call: &str,
         (start, end, access): (usize, usize, Access),
     ) -> Vec<Violation> {
         let label = call.to_string();
-        let new = Pending { start, end, access, lease, stream: 0, index: 0, command: 0, label };
-        let Some(book) = books.memory.get(&memory.id) else {
-            let name = books.lease(lease);
+        let new = PendingUse { start, end, access, lease, stream: 0, index: 0, command: 0, label };
+        let Some(record) = records.memory.get(&memory.id) else {
+            let name = records.lease(lease);
             let what = format!("uses buffer {name}, whose memory has been freed");
             return vec![Violation::new(Rule::Retention, call, what)];
         };
-        let racing = book.uses.iter().filter(|old| old.conflicts(&new));
-        racing.map(|old| unordered(books, &new, old)).collect()
+        let racing = record.uses.iter().filter(|old| old.conflicts(&new));
+        racing.map(|old| unordered(records, &new, old)).collect()
     }
 
-    fn fill(books: &mut Books, work: &Work) {
+    fn fill(records: &mut Records, work: &Work) {
         for binding in work.commands().flat_map(|command| command.bindings) {
-            if let Some(lease) = books.leases.get_mut(&binding.lease()).filter(|_| binding.access().writes())
+            if let Some(lease) =
+                records.leases.get_mut(&binding.lease()).filter(|_| binding.access().writes())
             {
                 lease.filled.add(binding.offset()..binding.offset() + binding.len());
             }
         }
     }
 
-    fn enter(books: &mut Books, work: &Work, clock: Clock) {
-        Self::fill(books, work);
+    fn begin(records: &mut Records, work: &Work, clock: Clock) {
+        Self::fill(records, work);
         for (position, command) in work.commands().enumerate() {
             if let OpRef::Dispatch(dispatch) = command.op {
                 let entry = (work.stream(), work.index(), command.label.to_string());
-                books.running.entry(dispatch.pipeline().0).or_default().push(entry);
+                records.running.entry(dispatch.pipeline().0).or_default().push(entry);
             }
             for binding in command.bindings {
-                if let Some(memory) = books.memory.get_mut(&binding.memory().id) {
-                    memory.uses.push(Pending::new(work, position, command.label, binding));
+                if let Some(memory) = records.memory.get_mut(&binding.memory().id) {
+                    memory.uses.push(PendingUse::new(work, position, command.label, binding));
                 }
             }
         }
-        books.clocks.entry(work.stream()).or_default().push((work.index(), clock));
-        books.submitted.insert(work.raw_stream().0, work.index());
-        books.unfinished.insert((work.stream(), work.index()));
+        records.clocks.entry(work.stream()).or_default().push((work.index(), clock));
+        records.submitted.insert(work.raw_stream().0, work.index());
+        records.unfinished.insert((work.stream(), work.index()));
     }
 
-    /// Forgets a submission that is finished: it uses nothing any more.
-    fn leave(books: &mut Books, stream: u64, index: u64) {
-        if !Self::forget(books, stream, index) {
+    /// Removes the uses of a finished submission.
+    fn finish(records: &mut Records, stream: u64, index: u64) {
+        if !Self::forget(records, stream, index) {
             return;
         }
-        // The newest clock stays: the stream's next submission starts from it.
-        if let Some(clocks) = books.clocks.get_mut(&stream) {
+        // The newest clock stays: the next submission of the stream starts from it.
+        if let Some(clocks) = records.clocks.get_mut(&stream) {
             let newest = clocks.last().map_or(0, |(index, _)| *index);
             clocks.retain(|(at, _)| *at > index || *at == newest);
         }
     }
 
-    /// Forgets what a submission uses, and whether it was known.
-    fn forget(books: &mut Books, stream: u64, index: u64) -> bool {
-        if !books.unfinished.remove(&(stream, index)) {
+    /// Removes the uses of a submission. False if it is unknown.
+    fn forget(records: &mut Records, stream: u64, index: u64) -> bool {
+        if !records.unfinished.remove(&(stream, index)) {
             return false;
         }
-        for memory in books.memory.values_mut() {
+        for memory in records.memory.values_mut() {
             memory.uses.retain(|old| (old.stream, old.index) != (stream, index));
         }
-        books.running.retain(|_, users| {
+        records.running.retain(|_, users| {
             users.retain(|(user, at, _)| (*user, *at) != (stream, index));
             !users.is_empty()
         });
         true
     }
 
-    fn clock(books: &Books, work: &Work) -> Clock {
+    fn clock(records: &Records, work: &Work) -> Clock {
         let mut clock = Clock::default();
         let of = |stream: u64, index: u64| {
-            books.clocks.get(&stream).and_then(|list| list.iter().rev().find(|(at, _)| *at <= index))
+            records.clocks.get(&stream).and_then(|list| list.iter().rev().find(|(at, _)| *at <= index))
         };
         if let Some((index, before)) = of(work.stream(), work.index()) {
             clock.merge(before);
@@ -257,9 +257,9 @@ impl Validator {
     }
 }
 
-impl Pending {
+impl PendingUse {
     fn new(work: &Work, command: usize, label: &str, binding: &Binding) -> Self {
-        Pending {
+        PendingUse {
             start: binding.offset(),
             end: binding.offset() + binding.len(),
             access: binding.access(),
@@ -271,22 +271,22 @@ impl Pending {
         }
     }
 
-    fn conflicts(&self, other: &Pending) -> bool {
+    fn conflicts(&self, other: &PendingUse) -> bool {
         (self.access.writes() || other.access.writes())
             && self.start.max(other.start) < self.end.min(other.end)
     }
 }
 
-fn unordered(books: &Books, new: &Pending, old: &Pending) -> Violation {
+fn unordered(records: &Records, new: &PendingUse, old: &PendingUse) -> Violation {
     let verb = |access: Access| if access.writes() { "writes" } else { "reads" };
     let (mine, theirs) = (verb(new.access), verb(old.access));
     let place = format!("{} (stream {}, submission {})", old.label, old.stream, old.index);
     if new.lease == old.lease {
-        let buffer = books.lease(new.lease);
+        let buffer = records.lease(new.lease);
         let what = format!("{mine} buffer {buffer} while {place} {theirs} it, and nothing orders the two");
         Violation::new(Rule::Order, &new.label, what)
     } else {
-        let (buffer, before) = (books.lease(new.lease), books.lease(old.lease));
+        let (buffer, before) = (records.lease(new.lease), records.lease(old.lease));
         let what = format!(
             "{mine} buffer {buffer} in memory that {place} still {theirs} as buffer {before}: reused too early"
         );
@@ -294,7 +294,7 @@ fn unordered(books: &Books, new: &Pending, old: &Pending) -> Violation {
     }
 }
 
-// SAFETY: every call is handed on to a device that keeps the trait's promises.
+// SAFETY: every call is forwarded to a device that keeps the guarantees of the trait.
 unsafe impl Device for Validator {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
@@ -302,17 +302,17 @@ unsafe impl Device for Validator {
 
     fn allocate(&self, len: usize) -> Result<RawMemory, DeviceError> {
         let memory = self.inner.allocate(len)?;
-        let book = MemoryBook { len: memory.len, uses: Vec::new() };
-        self.books.lock().memory.insert(memory.id, book);
+        let record = MemoryRecord { len: memory.len, uses: Vec::new() };
+        self.records.lock().memory.insert(memory.id, record);
         Ok(memory)
     }
 
     unsafe fn free(&self, memory: RawMemory) {
-        let book = self.books.lock().memory.remove(&memory.id);
-        match book {
-            Some(book) => {
-                if let Some(old) = book.uses.first() {
-                    let name = self.books.lock().lease(old.lease);
+        let record = self.records.lock().memory.remove(&memory.id);
+        match record {
+            Some(record) => {
+                if let Some(old) = record.uses.first() {
+                    let name = self.records.lock().lease(old.lease);
                     let what = format!("still uses buffer {name}, and its memory is being freed");
                     self.report.add(Violation::new(Rule::Retention, &old.label, what));
                 }
@@ -323,54 +323,55 @@ unsafe impl Device for Validator {
                 format!("memory {:#x} is not alive", memory.id),
             )),
         }
-        // SAFETY: the caller's promise, which was just checked.
+        // SAFETY: upheld by the caller, and checked above.
         unsafe { self.inner.free(memory) }
     }
 
     unsafe fn import(&self, host: NonNull<u8>, len: usize) -> Result<RawMemory, DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         let memory = unsafe { self.inner.import(host, len) }?;
-        self.books.lock().memory.insert(memory.id, MemoryBook { len: memory.len, uses: Vec::new() });
+        self.records.lock().memory.insert(memory.id, MemoryRecord { len: memory.len, uses: Vec::new() });
         Ok(memory)
     }
 
     unsafe fn read(&self, memory: &RawMemory, offset: usize, out: &mut [u8]) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { self.inner.read(memory, offset, out) }
     }
 
     unsafe fn write(&self, memory: &RawMemory, offset: usize, data: &[u8]) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: upheld by the caller.
         unsafe { self.inner.write(memory, offset, data) }
     }
 
     fn create_stream(&self) -> Result<RawStream, DeviceError> {
         let stream = self.inner.create_stream()?;
-        *self.books.lock().streams.entry(stream.0).or_insert(0) += 1;
+        *self.records.lock().streams.entry(stream.0).or_insert(0) += 1;
         Ok(stream)
     }
 
     unsafe fn destroy_stream(&self, stream: RawStream) {
-        self.books.lock().streams.remove(&stream.0);
-        // SAFETY: the caller's promise.
+        self.records.lock().streams.remove(&stream.0);
+        // SAFETY: upheld by the caller.
         unsafe { self.inner.destroy_stream(stream) }
     }
 
     fn compile(&self, source: &PipelineSource) -> Result<CompiledPipeline, DeviceError> {
         let compiled = self.inner.compile(source)?;
-        let book = PipelineBook { label: source.label.to_string(), content: source.content(), alive: true };
-        self.books.lock().pipelines.insert(compiled.raw.0, book);
+        let record =
+            PipelineRecord { label: source.label.to_string(), content: source.content(), alive: true };
+        self.records.lock().pipelines.insert(compiled.raw.0, record);
         Ok(compiled)
     }
 
     unsafe fn release(&self, pipeline: RawPipeline) {
         let found = {
-            let mut books = self.books.lock();
-            let user = books.running.get(&pipeline.0).and_then(|users| users.first()).cloned();
-            let label = match books.pipelines.get_mut(&pipeline.0) {
-                Some(book) => {
-                    book.alive = false;
-                    book.label.clone()
+            let mut records = self.records.lock();
+            let user = records.running.get(&pipeline.0).and_then(|users| users.first()).cloned();
+            let label = match records.pipelines.get_mut(&pipeline.0) {
+                Some(record) => {
+                    record.alive = false;
+                    record.label.clone()
                 }
                 None => "unknown".into(),
             };
@@ -380,29 +381,31 @@ unsafe impl Device for Validator {
                 );
                 Violation::new(Rule::Identity, &command, what)
             });
-            // Books of the dead are kept for messages; a million of them would be a leak.
-            if books.pipelines.len() > 4096 {
-                books.pipelines.retain(|_, book| book.alive);
+            // Records of released pipelines serve messages; their number is bounded.
+            if records.pipelines.len() > 4096 {
+                records.pipelines.retain(|_, record| record.alive);
             }
             found
         };
         found.into_iter().for_each(|violation| self.report.add(violation));
-        // SAFETY: the caller's promise, which was just checked.
+        // SAFETY: upheld by the caller, and checked above.
         unsafe { self.inner.release(pipeline) }
     }
 
     fn check_pipeline(&self, pipeline: RawPipeline, source: &PipelineSource) -> Result<(), DeviceError> {
         let found = {
-            let books = self.books.lock();
-            books.pipelines.get(&pipeline.0).filter(|book| book.content != source.content()).map(|book| {
-                let what = format!(
-                    "asked for content {:016x} and was given pipeline {} of content {:016x}",
-                    source.content(),
-                    book.label,
-                    book.content
-                );
-                Violation::new(Rule::Identity, &source.label, what)
-            })
+            let records = self.records.lock();
+            records.pipelines.get(&pipeline.0).filter(|record| record.content != source.content()).map(
+                |record| {
+                    let what = format!(
+                        "requested content {:016x} and got pipeline {} of content {:016x}",
+                        source.content(),
+                        record.label,
+                        record.content
+                    );
+                    Violation::new(Rule::Identity, &source.label, what)
+                },
+            )
         };
         match found {
             Some(violation) => {
@@ -416,14 +419,14 @@ unsafe impl Device for Validator {
 
     unsafe fn submit(&self, stream: RawStream, mut work: Work) -> Result<(), (Work, DeviceError)> {
         let found = {
-            let mut books = self.books.lock();
-            let clock = Self::clock(&books, &work);
-            let found = self.check(&books, &work, &clock);
+            let mut records = self.records.lock();
+            let clock = Self::clock(&records, &work);
+            let found = self.check(&records, &work, &clock);
             if found.is_empty() {
-                Self::enter(&mut books, &work, clock);
+                Self::begin(&mut records, &work, clock);
             } else {
-                // What refused work would have filled is spoilt; to read it is no second violation.
-                Self::fill(&mut books, &work);
+                // Refused work poisons what it would have filled; reading that is no second violation.
+                Self::fill(&mut records, &work);
             }
             found
         };
@@ -432,15 +435,15 @@ unsafe impl Device for Validator {
             found.into_iter().for_each(|violation| self.report.add(violation));
             return Err((work, error));
         }
-        let (id, index, books) = (work.stream(), work.index(), self.books.clone());
-        work.on_finish(move |_| Self::leave(&mut books.lock(), id, index));
-        // SAFETY: the caller's promise.
+        let (id, index, records) = (work.stream(), work.index(), self.records.clone());
+        work.on_finish(move |_| Self::finish(&mut records.lock(), id, index));
+        // SAFETY: upheld by the caller.
         let submitted = unsafe { self.inner.submit(stream, work) };
         if submitted.is_err() {
-            // It never ran: it uses nothing, and orders nothing. Its finish comes later and finds it gone.
-            let mut books = self.books.lock();
-            Self::forget(&mut books, id, index);
-            if let Some(clocks) = books.clocks.get_mut(&id) {
+            // The work never ran: it uses and orders nothing. Its finish hook will find no record.
+            let mut records = self.records.lock();
+            Self::forget(&mut records, id, index);
+            if let Some(clocks) = records.clocks.get_mut(&id) {
                 clocks.retain(|(at, _)| *at != index);
             }
         }
@@ -460,37 +463,41 @@ unsafe impl Device for Validator {
     }
 
     fn note_lease(&self, memory: &RawMemory, lease: u64, note: LeaseNote<'_>) {
-        let mut books = self.books.lock();
+        let mut records = self.records.lock();
         let mut found = Vec::new();
         match note {
-            LeaseNote::Taken { label, place } => {
+            LeaseNote::Acquired { label, location } => {
                 let label = if label.is_empty() { "unnamed" } else { label };
-                let name = format!("{label} #{lease} (allocated at {place})");
-                books.leases.insert(lease, LeaseBook { name, filled: RangeSet::default() });
+                let name = format!("{label} #{lease} (allocated at {location})");
+                records.leases.insert(lease, LeaseRecord { name, filled: RangeSet::default() });
             }
             LeaseNote::Filled => {
-                if let Some(book) = books.leases.get_mut(&lease) {
-                    book.filled.add(0..memory.len);
+                if let Some(record) = records.leases.get_mut(&lease) {
+                    record.filled.add(0..memory.len);
                 }
             }
             LeaseNote::HostRead { start, end } => {
                 let range = (start, end, Access::Read);
-                found = Self::check_host(&books, memory, lease, "Buffer::read", range);
+                found = Self::check_host(&records, memory, lease, "Buffer::read", range);
             }
             LeaseNote::HostWrite => {
                 let range = (0, memory.len, Access::Write);
-                found = Self::check_host(&books, memory, lease, "Buffer::write", range);
+                found = Self::check_host(&records, memory, lease, "Buffer::write", range);
             }
-            LeaseNote::Returned => {
-                // Kept while work names it, for messages.
-                if books.leases.len() > 65536 {
-                    let used: Vec<u64> =
-                        books.memory.values().flat_map(|book| &book.uses).map(|old| old.lease).collect();
-                    books.leases.retain(|id, _| used.contains(id) || *id > lease.saturating_sub(32768));
+            LeaseNote::Released => {
+                // Records of released leases serve messages; their number is bounded.
+                if records.leases.len() > 65536 {
+                    let used: Vec<u64> = records
+                        .memory
+                        .values()
+                        .flat_map(|record| &record.uses)
+                        .map(|old| old.lease)
+                        .collect();
+                    records.leases.retain(|id, _| used.contains(id) || *id > lease.saturating_sub(32768));
                 }
             }
         }
-        drop(books);
+        drop(records);
         found.into_iter().for_each(|violation| self.report.add(violation));
         self.inner.note_lease(memory, lease, note);
     }
@@ -499,13 +506,13 @@ unsafe impl Device for Validator {
 impl Drop for Validator {
     fn drop(&mut self) {
         let (memory, pipelines, streams, unfinished) = {
-            let books = self.books.lock();
-            let pipelines = books.pipelines.values().filter(|book| book.alive).count();
-            (books.memory.len(), pipelines, books.streams.len(), books.unfinished.len())
+            let records = self.records.lock();
+            let pipelines = records.pipelines.values().filter(|record| record.alive).count();
+            (records.memory.len(), pipelines, records.streams.len(), records.unfinished.len())
         };
         let leak = |count: usize, what: &str| {
             if count > 0 {
-                let text = format!("{count} {what} at the device's end");
+                let text = format!("{count} {what} when the device was dropped");
                 self.report.add(Violation::new(Rule::Bounded, "shutdown", text));
             }
         };

@@ -1,10 +1,10 @@
-//! What is ordered before what, worked out from submissions alone.
+//! Order between and within submissions, derived from the submissions alone.
 
 use std::collections::HashMap;
 
 use crate::work::Work;
 
-/// For each stream, the last submission that is ordered before some point.
+/// A vector clock: for each stream, the last submission that is ordered before some point.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clock(HashMap<u64, u64>);
 
@@ -25,12 +25,12 @@ impl Clock {
     }
 }
 
-/// Which commands of one submission are ordered: by barriers and, separately, by edges. A device may
-/// honour either, so both have to hold.
+/// The order of the commands of one submission, by barriers and by edges. A device may honour either
+/// form, so both must hold.
 pub(super) struct Order {
     /// For each command, the last barrier at or before it.
     barrier: Vec<usize>,
-    /// For each command, the set of those it comes after, as bits.
+    /// For each command, the set of commands before it, as bits.
     before: Vec<Vec<u64>>,
 }
 

@@ -1,23 +1,23 @@
-//! Violations and where they are kept.
+//! Violations and their report.
 
 use std::fmt;
 
 use crate::sync::{Lock, Rank};
 
-/// The promise that a violation breaks.
+/// The guarantee that a violation breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// R1: work in flight owns what it names.
     Retention,
-    /// R2: memory is handed on only to work that is ordered behind its uses.
+    /// R2: memory is reused only by work that is ordered behind its uses.
     Reuse,
     /// R3: a kernel is its content, and lives while work names it.
     Identity,
-    /// R4: whatever is bound is real and filled.
+    /// R4: bound memory exists and is filled.
     Materialised,
     /// R5: conflicting uses are ordered.
     Order,
-    /// R8: nothing is left behind.
+    /// R8: nothing leaks.
     Bounded,
 }
 
@@ -34,14 +34,14 @@ impl fmt::Display for Rule {
     }
 }
 
-/// One broken rule and who broke it.
+/// A broken rule and the command or call that broke it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
-    /// The command, or the call.
+    /// The command or call.
     pub command: String,
-    /// What it did.
+    /// A description.
     pub what: String,
 }
 
@@ -57,8 +57,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Most violations kept; later ones are counted.
-const KEPT: usize = 256;
+/// The most violations kept; later ones are only counted.
+const MAX_KEPT_VIOLATIONS: usize = 256;
 
 /// The violations of a device, oldest first.
 #[derive(Debug)]
@@ -75,12 +75,12 @@ impl Default for Report {
 }
 
 impl Report {
-    /// The first violations.
+    /// The kept violations.
     pub fn violations(&self) -> Vec<Violation> {
         self.kept.lock().0.clone()
     }
 
-    /// How many there were.
+    /// The number of violations.
     pub fn count(&self) -> usize {
         self.kept.lock().1
     }
@@ -91,7 +91,7 @@ impl Report {
         }
         let mut kept = self.kept.lock();
         kept.1 += 1;
-        if kept.0.len() < KEPT {
+        if kept.0.len() < MAX_KEPT_VIOLATIONS {
             kept.0.push(violation);
         }
     }

@@ -1,5 +1,5 @@
-//! Calls of the driver that are refused, clears, early launches, forked processes, the end with work in flight. After each
-//! failure everything runs again.
+//! Refused driver calls, clears, dependent launches, forked processes, exit with work in flight. After each failure
+//! everything runs again.
 
 use std::time::{Duration, Instant};
 
@@ -9,49 +9,53 @@ use hesper_runtime::{Buffer, Error, PipelineSource, Runtime, Stream};
 
 use crate::basics::shared;
 use crate::kernels::{self, bump, grind, mix, mix_host, open, pipeline, values};
-use crate::report::{Outcome, ensure, words};
+use crate::report::{Outcome, ensure, to_text};
 
 const WORDS: usize = 1000;
 
-/// Buffers and what they hold if nothing fails.
-type Made = Vec<(Buffer, Vec<u32>)>;
+/// Buffers and their expected elements.
+type Results = Vec<(Buffer, Vec<u32>)>;
 
-/// Chains on two streams that wait for each other, updates in place, copies, clears; several times in the same shape.
-fn program(runtime: &Runtime, streams: &[Stream; 2], salt: u32, made: &mut Made) -> Result<(), String> {
+/// Chains on two streams that wait for each other, in-place updates, copies, clears; several times in the same shape.
+fn program(runtime: &Runtime, streams: &[Stream; 2], salt: u32, results: &mut Results) -> Result<(), String> {
     let (mixer, bumper) = (pipeline(runtime, "mix")?, pipeline(runtime, "bump")?);
     let [one, two] = streams;
     for round in 0..3 {
         let mut host: Vec<u32> = (0..WORDS as u32).map(|at| at * 3 + round).collect();
-        let x = runtime.upload(&host).map_err(words)?;
+        let x = runtime.upload(&host).map_err(to_text)?;
         for step in 0..3 {
             let salt = salt + 10 * round + step;
-            let first = one.alloc(4 * WORDS).map_err(words)?;
+            let first = one.alloc(4 * WORDS).map_err(to_text)?;
             mix(one, &mixer, &x, &x, &first, salt)?;
             bump(two, &bumper, &first)?;
             let bumped: Vec<u32> =
                 host.iter().map(|value| mix_host(*value, *value, salt).wrapping_add(1)).collect();
-            let copied = one.alloc(4 * WORDS).map_err(words)?;
-            one.encode("copy").read(&first).write(&copied).copy().map_err(words)?;
-            made.push((copied.clone(), bumped.clone()));
+            let copied = one.alloc(4 * WORDS).map_err(to_text)?;
+            one.encode("copy").read(&first).write(&copied).copy().map_err(to_text)?;
+            results.push((copied.clone(), bumped.clone()));
             bump(one, &bumper, &x)?;
             host.iter_mut().for_each(|value| *value = value.wrapping_add(1));
-            let partly = one.alloc(4 * WORDS).map_err(words)?;
-            one.encode("clear").write(&partly).clear().map_err(words)?;
-            one.encode("head").read_range(&copied, ..40).write_range(&partly, ..40).copy().map_err(words)?;
-            made.push((partly, (0..WORDS).map(|at| if at < 10 { bumped[at] } else { 0 }).collect()));
+            let partly = one.alloc(4 * WORDS).map_err(to_text)?;
+            one.encode("clear").write(&partly).clear().map_err(to_text)?;
+            one.encode("head")
+                .read_range(&copied, ..40)
+                .write_range(&partly, ..40)
+                .copy()
+                .map_err(to_text)?;
+            results.push((partly, (0..WORDS).map(|at| if at < 10 { bumped[at] } else { 0 }).collect()));
         }
-        one.commit().map_err(words)?;
-        made.push((x, host));
+        one.commit().map_err(to_text)?;
+        results.push((x, host));
     }
     Ok(())
 }
 
 const ALL: usize = 3 * (3 * 2 + 1);
 
-/// How many are right; a wrong number is an error.
-fn judge(made: &Made, what: &str) -> Result<usize, String> {
+/// The number of right results; a wrong one is an error.
+fn judge(results: &Results, what: &str) -> Result<usize, String> {
     let mut right = 0;
-    for (at, (buffer, wanted)) in made.iter().enumerate() {
+    for (at, (buffer, wanted)) in results.iter().enumerate() {
         match buffer.read() {
             Ok(guard) => {
                 let found =
@@ -67,21 +71,21 @@ fn judge(made: &Made, what: &str) -> Result<usize, String> {
     Ok(right)
 }
 
-/// A call refused at each position, then everything again.
+/// Refuses a call at each position, then runs everything again.
 pub fn refused(options: &CudaOptions, limit: Duration) -> Outcome {
     let runtime = open(options.clone())?;
-    let streams = [runtime.stream().map_err(words)?, runtime.stream().map_err(words)?];
+    let streams = [runtime.stream().map_err(to_text)?, runtime.stream().map_err(to_text)?];
     let begun = Instant::now();
     let all = |salt: u32, what: &str| -> Result<(), String> {
-        let mut made = Made::new();
-        program(&runtime, &streams, salt, &mut made).map_err(|error| format!("{what}: {error}"))?;
-        let right = judge(&made, what)?;
+        let mut results = Results::new();
+        program(&runtime, &streams, salt, &mut results).map_err(|error| format!("{what}: {error}"))?;
+        let right = judge(&results, what)?;
         ensure(right == ALL, || format!("{what}: {right} of {ALL} right"))
     };
-    // Kernels are loaded once: that is refused first.
+    // Kernels are loaded once, so the load is refused first.
     inject::fail(Call::Load, 1, 2, true);
-    let mut made = Made::new();
-    let outcome = program(&runtime, &streams, 1, &mut made);
+    let mut results = Results::new();
+    let outcome = program(&runtime, &streams, 1, &mut results);
     inject::stop();
     ensure(outcome.as_ref().is_err_and(|error| error.contains("CUDA_ERROR")), || format!("{outcome:?}"))?;
     all(1, "first")?;
@@ -95,24 +99,24 @@ pub fn refused(options: &CudaOptions, limit: Duration) -> Outcome {
     for call in Call::ALL {
         let count = counts[call as usize];
         for nth in (1..=count).step_by(count.div_ceil(24).max(1) as usize) {
-            for (code, lasting) in [(2, false), (1, true)] {
+            for (code, persistent) in [(2, false), (1, true)] {
                 if begun.elapsed() > limit {
                     left_out += 1;
                     continue;
                 }
-                let what = format!("{call:?} {nth} of {count}, code {code}, lasting {lasting}");
+                let what = format!("{call:?} {nth} of {count}, code {code}, persistent {persistent}");
                 runtime.clear_cache();
-                inject::fail(call, nth, code, lasting);
-                let mut made = Made::new();
-                let encoded = program(&runtime, &streams, 3, &mut made);
-                let first = judge(&made, &what);
+                inject::fail(call, nth, code, persistent);
+                let mut results = Results::new();
+                let encoded = program(&runtime, &streams, 3, &mut results);
+                let first = judge(&results, &what);
                 inject::stop();
                 let first = first?;
                 failed += usize::from(encoded.is_err() || first < ALL);
-                let second = judge(&made, &what)?;
-                // Results that the host could not read meanwhile may be good.
+                let second = judge(&results, &what)?;
+                // Results whose read was refused may be right.
                 ensure(first <= second, || format!("{what}: {first} right, then {second}"))?;
-                drop(made);
+                drop(results);
                 all(4, &what)?;
                 positions += 1;
             }
@@ -131,17 +135,17 @@ pub fn refused(options: &CudaOptions, limit: Duration) -> Outcome {
     ))
 }
 
-/// Odd lengths, nothing, and more than 32 bits can count.
+/// Clears of odd lengths, of nothing, and of more than 2^32 bytes.
 pub fn clears(options: &CudaOptions) -> Outcome {
     let runtime = open(options.clone())?;
-    let stream = runtime.stream().map_err(words)?;
+    let stream = runtime.stream().map_err(to_text)?;
     for round in 0..3usize {
-        let x = runtime.upload(&[7u8; 1000]).map_err(words)?;
+        let x = runtime.upload(&[7u8; 1000]).map_err(to_text)?;
         let ranges = [0..1, 3..3, 5..12 + round, 500..999];
         for range in ranges.clone() {
-            stream.encode("clear").write_range(&x, range).clear().map_err(words)?;
+            stream.encode("clear").write_range(&x, range).clear().map_err(to_text)?;
         }
-        let found = x.read().map_err(words)?;
+        let found = x.read().map_err(to_text)?;
         let right = |at: usize| if ranges.iter().any(|range| range.contains(&at)) { 0 } else { 7 };
         ensure((0..1000).all(|at| found.bytes()[at] == right(at)), || format!("round {round}: wrong bytes"))?;
     }
@@ -149,18 +153,18 @@ pub fn clears(options: &CudaOptions) -> Outcome {
     if runtime.info().total_memory < 2 * large {
         return Ok("odd lengths; too little memory for more than 4 GiB".into());
     }
-    let (x, ones) = (stream.alloc(large).map_err(words)?, runtime.upload(&[1u8; 64]).map_err(words)?);
-    stream.encode("clear all").write(&x).clear().map_err(words)?;
+    let (x, ones) = (stream.alloc(large).map_err(to_text)?, runtime.upload(&[1u8; 64]).map_err(to_text)?);
+    stream.encode("clear all").write(&x).clear().map_err(to_text)?;
     let places = [0, (1 << 32) - 32, 1 << 32, large - 64];
     for at in places {
-        stream.encode("ones").read(&ones).write_range(&x, at..at + 64).copy().map_err(words)?;
+        stream.encode("ones").read(&ones).write_range(&x, at..at + 64).copy().map_err(to_text)?;
     }
     // All but the first and the last byte.
-    stream.encode("clear most").write_range(&x, 1..large - 1).clear().map_err(words)?;
+    stream.encode("clear most").write_range(&x, 1..large - 1).clear().map_err(to_text)?;
     for at in places {
-        let piece = stream.alloc(64).map_err(words)?;
-        stream.encode("piece").read_range(&x, at..at + 64).write(&piece).copy().map_err(words)?;
-        let found = piece.read().map_err(words)?;
+        let piece = stream.alloc(64).map_err(to_text)?;
+        stream.encode("piece").read_range(&x, at..at + 64).write(&piece).copy().map_err(to_text)?;
+        let found = piece.read().map_err(to_text)?;
         let right = |byte: usize| u8::from(byte == 0 || byte == large - 1);
         ensure((0..64).all(|byte| found.bytes()[byte] == right(at + byte)), || format!("wrong at {at}"))?;
     }
@@ -169,7 +173,7 @@ pub fn clears(options: &CudaOptions) -> Outcome {
     Ok(format!("odd lengths, and {large} bytes"))
 }
 
-/// A kernel that holds back what it writes, and one that begins before it has ended.
+/// A kernel that delays its writes, and a dependent kernel that starts before it has ended.
 const EARLY: &str = r#"
 struct Mix { unsigned salt, n; };
 extern "C" __global__ void slow(unsigned* x, unsigned n) {
@@ -191,33 +195,35 @@ extern "C" __global__ void early(const unsigned* a, const unsigned* b, unsigned*
 }
 "#;
 
-/// What is read early is never what the submission writes; under validation that is checked again.
+/// What is read early is never what the submission writes; validation checks that again.
 pub fn early_launches(options: &CudaOptions) -> Outcome {
     let mut rounds = 0;
     for (graph_from, validate) in [(2, false), (usize::MAX, false), (2, true), (usize::MAX, true)] {
         let runtime = open(CudaOptions { graph_from, validate, ..options.clone() })?;
-        let streams = [runtime.stream().map_err(words)?, runtime.stream().map_err(words)?];
+        let streams = [runtime.stream().map_err(to_text)?, runtime.stream().map_err(to_text)?];
         let kernel = |entry: &str, more: &str| {
             let source =
                 PipelineSource::new(entry, "cuda", EARLY).specialised(&*format!("entry {entry}\n{more}"));
-            runtime.pipeline(&source).map_err(words)
+            runtime.pipeline(&source).map_err(to_text)
         };
         let (slow, early) = (kernel("slow", "")?, kernel("early", "ahead 1")?);
         let n = 4096usize;
         let launch_slow = |stream: &Stream, x: &Buffer| {
             let command = stream.encode("slow").read_write(x).constants(&(n as u32).to_ne_bytes());
-            command.dispatch(&slow, [n as u64, 1, 1], [128, 1, 1]).map_err(words)
+            command.dispatch(&slow, [n as u64, 1, 1], [128, 1, 1]).map_err(to_text)
         };
-        let (x, weights) =
-            (runtime.upload(&vec![1u32; n]).map_err(words)?, runtime.upload(&vec![5u32; n]).map_err(words)?);
+        let (x, weights) = (
+            runtime.upload(&vec![1u32; n]).map_err(to_text)?,
+            runtime.upload(&vec![5u32; n]).map_err(to_text)?,
+        );
         let (mut of_x, mut of_weights) = (1u32, 5u32);
         for round in 0..12u32 {
             let stream = &streams[(round % 2) as usize];
-            // Activations are written just before; weights by a submission before, by this one, or by none.
+            // Activations are written just before; weights by an earlier submission, by this one, or not at all.
             match round % 3 {
                 1 => {
                     launch_slow(&streams[(round / 3 % 2) as usize], &weights)?;
-                    streams[(round / 3 % 2) as usize].commit().map_err(words)?;
+                    streams[(round / 3 % 2) as usize].commit().map_err(to_text)?;
                     of_weights += 1;
                 }
                 2 => {
@@ -228,7 +234,7 @@ pub fn early_launches(options: &CudaOptions) -> Outcome {
             }
             launch_slow(stream, &x)?;
             of_x += 1;
-            let out = stream.alloc(4 * n).map_err(words)?;
+            let out = stream.alloc(4 * n).map_err(to_text)?;
             mix(stream, &early, &x, &weights, &out, round)?;
             let wanted = mix_host(of_x, of_weights, round);
             let found = values(&out)?;
@@ -241,26 +247,26 @@ pub fn early_launches(options: &CudaOptions) -> Outcome {
     Ok(format!("{rounds} rounds, activations and weights written just before"))
 }
 
-/// Memory refused by a limit, which is then raised.
+/// Allocations refused by a limit, which is then raised.
 pub fn limits(options: &CudaOptions) -> Outcome {
-    let device = CudaDevice::open(options.clone()).map_err(words)?;
+    let device = CudaDevice::open(options.clone()).map_err(to_text)?;
     let runtime = Runtime::builder(device).memory_limit(64 << 20).build();
-    let streams = [runtime.stream().map_err(words)?, runtime.stream().map_err(words)?];
+    let streams = [runtime.stream().map_err(to_text)?, runtime.stream().map_err(to_text)?];
     let mut refused = 0;
     for room in (0..64).map(|step| step * 2048) {
         runtime.clear_cache();
         runtime.set_memory_limit(room);
-        let mut made = Made::new();
-        let outcome = program(&runtime, &streams, 3, &mut made);
+        let mut results = Results::new();
+        let outcome = program(&runtime, &streams, 3, &mut results);
         runtime.set_memory_limit(64 << 20);
         refused += usize::from(outcome.is_err());
-        for (buffer, wanted) in &made {
+        for (buffer, wanted) in &results {
             ensure(values(buffer)? == *wanted, || format!("{room} bytes: wrong numbers"))?;
         }
-        drop(made);
-        let mut made = Made::new();
-        program(&runtime, &streams, 5, &mut made)?;
-        ensure(judge(&made, "raised")? == ALL, || "not right after the limit was raised".into())?;
+        drop(results);
+        let mut results = Results::new();
+        program(&runtime, &streams, 5, &mut results)?;
+        ensure(judge(&results, "raised")? == ALL, || "not right after the limit was raised".into())?;
     }
     ensure(refused > 10, || format!("only {refused} limits refused anything"))?;
     Ok(format!("64 limits, {refused} refused"))
@@ -277,14 +283,14 @@ mod forks {
     }
 }
 
-/// A forked process gets errors, ends, and does not disturb its parent.
+/// A forked process gets errors, exits, and does not affect its parent.
 #[cfg(unix)]
 pub fn forked(options: &CudaOptions) -> Outcome {
     let runtime = open(options.clone())?;
-    let stream = runtime.stream().map_err(words)?;
-    let (x, long) = (runtime.upload(&[1u32; 64]).map_err(words)?, pipeline(&runtime, "grind")?);
+    let stream = runtime.stream().map_err(to_text)?;
+    let (x, long) = (runtime.upload(&[1u32; 64]).map_err(to_text)?, pipeline(&runtime, "grind")?);
     grind(&stream, &long, &x, 2_000_000)?;
-    stream.commit().map_err(words)?;
+    stream.commit().map_err(to_text)?;
     // SAFETY: the child only calls this program's own functions and ends.
     let child = unsafe { forks::fork() };
     if child == 0 {
@@ -318,18 +324,18 @@ pub fn forked(_: &CudaOptions) -> Outcome {
     Ok("no fork here".into())
 }
 
-/// Says to a process of this program how to end.
+/// The environment variable that selects how a child process exits.
 const CHILD: &str = "HESPER_CUDA_CHECK_EXIT";
 
-/// The end of the process with work in flight and in the list.
+/// Exit with work in flight and in the launch queue.
 pub fn exits() -> Outcome {
-    let program = std::env::current_exe().map_err(words)?;
+    let program = std::env::current_exe().map_err(to_text)?;
     let mut told = Vec::new();
     for (way, wanted) in [("exit", 7), ("return", 0), ("threads", 5)] {
         let begun = Instant::now();
-        let mut child = std::process::Command::new(&program).env(CHILD, way).spawn().map_err(words)?;
+        let mut child = std::process::Command::new(&program).env(CHILD, way).spawn().map_err(to_text)?;
         let status = loop {
-            if let Some(status) = child.try_wait().map_err(words)? {
+            if let Some(status) = child.try_wait().map_err(to_text)? {
                 break status;
             }
             if begun.elapsed() > Duration::from_secs(20) {
@@ -345,19 +351,19 @@ pub fn exits() -> Outcome {
     Ok(told.join(", "))
 }
 
-/// How this process was told to end, if it was.
+/// How this child process must exit, if it is one.
 pub fn child() -> Option<String> {
     std::env::var(CHILD).ok()
 }
 
-/// Ends so, with work in flight.
+/// Exits as requested, with work in flight.
 pub fn end(way: &str, runtime: Runtime) {
     let busy = |runtime: &Runtime| -> Result<(Stream, Buffer), String> {
-        let (stream, long) = (runtime.stream().map_err(words)?, pipeline(runtime, "grind")?);
-        let x = runtime.upload(&[1u32; 64]).map_err(words)?;
+        let (stream, long) = (runtime.stream().map_err(to_text)?, pipeline(runtime, "grind")?);
+        let x = runtime.upload(&[1u32; 64]).map_err(to_text)?;
         for _ in 0..200 {
             grind(&stream, &long, &x, 300_000)?;
-            stream.commit().map_err(words)?;
+            stream.commit().map_err(to_text)?;
         }
         Ok((stream, x))
     };

@@ -1,12 +1,12 @@
-//! The kernels of the checks and their host references. All arithmetic is on wrapping 32-bit integers,
-//! so results are compared exactly.
+//! The kernels of the checks and their host references. All arithmetic is on wrapping 32-bit integers, so results are
+//! compared exactly.
 
 use std::sync::Arc;
 
 use hesper_cuda::{CudaDevice, CudaOptions};
 use hesper_runtime::{Buffer, Pipeline, PipelineSource, Runtime, Stream};
 
-use crate::report::words;
+use crate::report::to_text;
 
 pub const TEXT: &str = r#"
 struct Grid { unsigned long long x, y, z; };
@@ -62,11 +62,11 @@ pub fn source(entry: &str, more: &str) -> PipelineSource {
 }
 
 pub fn open(options: CudaOptions) -> Result<Runtime, String> {
-    Ok(Runtime::new(CudaDevice::open(options).map_err(words)?))
+    Ok(Runtime::new(CudaDevice::open(options).map_err(to_text)?))
 }
 
 pub fn pipeline(runtime: &Runtime, entry: &str) -> Result<Arc<Pipeline>, String> {
-    runtime.pipeline(&source(entry, "")).map_err(words)
+    runtime.pipeline(&source(entry, "")).map_err(to_text)
 }
 
 /// `out = mix(a, b)` on whole buffers.
@@ -87,7 +87,7 @@ pub fn mix(
         .constants(&salt.to_ne_bytes())
         .constants(&n.to_ne_bytes())
         .dispatch(kernel, [u64::from(n), 1, 1], [256, 1, 1])
-        .map_err(words)
+        .map_err(to_text)
 }
 
 pub fn bump(stream: &Stream, kernel: &Arc<Pipeline>, x: &Buffer) -> Result<(), String> {
@@ -97,7 +97,7 @@ pub fn bump(stream: &Stream, kernel: &Arc<Pipeline>, x: &Buffer) -> Result<(), S
         .read_write(x)
         .constants(&n.to_ne_bytes())
         .dispatch(kernel, [u64::from(n), 1, 1], [256, 1, 1])
-        .map_err(words)
+        .map_err(to_text)
 }
 
 /// Keeps the device busy for about `rounds` dependent steps on `x`.
@@ -107,11 +107,11 @@ pub fn grind(stream: &Stream, kernel: &Arc<Pipeline>, x: &Buffer, rounds: u32) -
         .read_write(x)
         .constants(&rounds.to_ne_bytes())
         .dispatch(kernel, [(x.len() / 4) as u64, 1, 1], [64, 1, 1])
-        .map_err(words)
+        .map_err(to_text)
 }
 
 pub fn values(buffer: &Buffer) -> Result<Vec<u32>, String> {
-    let guard = buffer.read().map_err(words)?;
+    let guard = buffer.read().map_err(to_text)?;
     Ok(guard
         .bytes()
         .chunks_exact(4)
@@ -119,7 +119,7 @@ pub fn values(buffer: &Buffer) -> Result<Vec<u32>, String> {
         .collect())
 }
 
-/// A small generator of numbers, for programs that are the same in every run.
+/// A seeded random number generator.
 pub struct Random(pub u64);
 
 impl Random {

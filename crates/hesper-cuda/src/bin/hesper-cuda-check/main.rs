@@ -1,9 +1,8 @@
 //! Checks and measures the CUDA device on the machine it runs on.
 //!
-//! One line for each check; the exit code is the number of failures. Without an NVIDIA device it says so
-//! and succeeds. With `HESPER_VALIDATE=1` everything runs under the validation layer. A word given as
-//! an argument selects the checks whose name contains it; `failures` those that have calls of the driver refused, which run
-//! only then.
+//! Prints one line per check; the exit code is the number of failures. Without an NVIDIA device it says so and
+//! succeeds. With `HESPER_VALIDATE=1` everything runs under the validation layer. An argument selects the checks
+//! whose name contains it; only `failures` runs the checks with refused driver calls.
 
 mod basics;
 mod failures;
@@ -63,7 +62,7 @@ fn main() {
 fn fail(options: &CudaOptions) -> Report {
     let plain = CudaOptions { graph_from: usize::MAX, ..options.clone() };
     let graphs = CudaOptions { graph_from: 2, ..options.clone() };
-    let calling = CudaOptions { launcher: false, ..graphs.clone() };
+    let calling = CudaOptions { launch_thread: false, ..graphs.clone() };
     let limit = Duration::from_secs(12);
     let mut report = Report::new();
     report.check("failures: calls refused, one by one", || failures::refused(&plain, limit));
@@ -86,7 +85,7 @@ fn run(runtime: &Runtime, options: &CudaOptions) -> Report {
     let filter = std::env::args().nth(1).unwrap_or_default();
     let mut report = Report::new();
     let mut check = |name: &str, body: &mut dyn FnMut() -> Outcome| {
-        // Under validation figures say nothing.
+        // Measurements under validation are meaningless.
         if name.contains(&filter) && !(validated && name.starts_with("measure")) {
             report.check(name, body);
         }

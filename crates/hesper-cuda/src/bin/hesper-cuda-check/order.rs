@@ -1,4 +1,4 @@
-//! Hazards against a host reference, many threads, and memory that is used again.
+//! Hazards against a host reference, many threads, reuse of memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use hesper_runtime::{Buffer, Runtime};
 
 use crate::basics::shared;
 use crate::kernels::{self, Random, bump, mix, mix_host, open, pipeline, values};
-use crate::report::{Outcome, ensure, words};
+use crate::report::{Outcome, ensure, to_text};
 
 const BUFFERS: usize = 6;
 const WORDS: u64 = 4096;
@@ -42,15 +42,15 @@ fn program(random: &mut Random, steps: usize, streams: usize) -> Vec<Step> {
 pub fn hazards(options: &CudaOptions, streams: usize, seeds: u64) -> Outcome {
     let runtime = open(options.clone())?;
     let kernel = pipeline(&runtime, "mix")?;
-    let lanes = (0..streams).map(|_| runtime.stream().map_err(words)).collect::<Result<Vec<_>, _>>()?;
+    let lanes = (0..streams).map(|_| runtime.stream().map_err(to_text)).collect::<Result<Vec<_>, _>>()?;
     let mut random = Random(streams as u64);
     for seed in 0..seeds {
         let steps = program(&mut random, 150, streams);
         let mut host: Vec<Vec<u32>> =
             (0..BUFFERS as u32).map(|which| (0..WORDS as u32).map(|at| at * 7 + which).collect()).collect();
         let buffers: Vec<Buffer> =
-            host.iter().map(|data| runtime.upload(data).map_err(words)).collect::<Result<_, _>>()?;
-        // The same shape four times, so that graphs are made, changed and used again.
+            host.iter().map(|data| runtime.upload(data).map_err(to_text)).collect::<Result<_, _>>()?;
+        // The same shape four times, so that graphs are built, updated and reused.
         for round in 0..4u32 {
             for (position, step) in steps.iter().enumerate() {
                 let salt = round * 1000 + position as u32;
@@ -58,7 +58,7 @@ pub fn hazards(options: &CudaOptions, streams: usize, seeds: u64) -> Outcome {
                 let encoder = lanes[step.stream].encode(if step.copy { "copy" } else { "mix" });
                 let encoder = encoder.read_range(&buffers[step.a.0], range(step.a));
                 if step.copy {
-                    encoder.write_range(&buffers[step.out.0], range(step.out)).copy().map_err(words)?;
+                    encoder.write_range(&buffers[step.out.0], range(step.out)).copy().map_err(to_text)?;
                 } else {
                     encoder
                         .read_range(&buffers[step.b.0], range(step.b))
@@ -66,7 +66,7 @@ pub fn hazards(options: &CudaOptions, streams: usize, seeds: u64) -> Outcome {
                         .constants(&salt.to_ne_bytes())
                         .constants(&(step.n as u32).to_ne_bytes())
                         .dispatch(&kernel, [step.n, 1, 1], [128, 1, 1])
-                        .map_err(words)?;
+                        .map_err(to_text)?;
                 }
                 for at in 0..step.n as usize {
                     let a = host[step.a.0][step.a.1 as usize + at];
@@ -76,7 +76,7 @@ pub fn hazards(options: &CudaOptions, streams: usize, seeds: u64) -> Outcome {
                 }
             }
             for lane in &lanes {
-                lane.commit().map_err(words)?;
+                lane.commit().map_err(to_text)?;
             }
         }
         for (which, buffer) in buffers.iter().enumerate() {
@@ -107,7 +107,7 @@ pub fn clean(runtime: &Runtime) -> Result<(), String> {
 pub fn stress(options: &CudaOptions, threads: u64, iterations: u64, limit: Duration) -> Outcome {
     let runtime = open(options.clone())?;
     let kernel = pipeline(&runtime, "mix")?;
-    let lanes = (0..16).map(|_| runtime.stream().map_err(words)).collect::<Result<Vec<_>, _>>()?;
+    let lanes = (0..16).map(|_| runtime.stream().map_err(to_text)).collect::<Result<Vec<_>, _>>()?;
     let done = AtomicU64::new(0);
     let begun = Instant::now();
     let outcome = std::thread::scope(|scope| {
@@ -117,22 +117,22 @@ pub fn stress(options: &CudaOptions, threads: u64, iterations: u64, limit: Durat
                 scope.spawn(move || -> Result<(), String> {
                     let n = 512 + 64 * thread as usize;
                     let data: Vec<u32> = (0..n as u32).map(|at| at ^ (thread as u32) << 20).collect();
-                    let x = runtime.upload(&data).map_err(words)?;
-                    let mut state = runtime.upload(&data).map_err(words)?;
+                    let x = runtime.upload(&data).map_err(to_text)?;
+                    let mut state = runtime.upload(&data).map_err(to_text)?;
                     let mut host = data.clone();
                     for iteration in 0..iterations {
                         if begun.elapsed() > limit {
                             break;
                         }
                         let salt = (thread * 7919 + iteration) as u32;
-                        // Most iterations stay on a stream; some move on, and so cross streams.
+                        // Most iterations stay on one stream; some switch, and so cross streams.
                         let lane = &lanes[((thread + iteration / 8) % 16) as usize];
-                        let first = lane.alloc(4 * n).map_err(words)?;
+                        let first = lane.alloc(4 * n).map_err(to_text)?;
                         mix(lane, kernel, &state, &x, &first, salt)?;
-                        let second = lane.alloc(4 * n).map_err(words)?;
+                        let second = lane.alloc(4 * n).map_err(to_text)?;
                         mix(lane, kernel, &first, &state, &second, salt + 1)?;
                         drop(first);
-                        let third = lane.alloc(4 * n).map_err(words)?;
+                        let third = lane.alloc(4 * n).map_err(to_text)?;
                         mix(lane, kernel, &second, &x, &third, salt + 2)?;
                         drop(second);
                         state = third;
@@ -160,7 +160,7 @@ pub fn stress(options: &CudaOptions, threads: u64, iterations: u64, limit: Durat
     let done = done.load(Ordering::Relaxed);
     clean(&runtime)?;
     drop(lanes);
-    runtime.synchronize().map_err(words)?;
+    runtime.synchronize().map_err(to_text)?;
     let counters = runtime.counters();
     ensure(counters.active < 1 << 20, || format!("memory is still active: {counters:?}"))?;
     Ok(format!(
@@ -175,14 +175,14 @@ pub fn stress(options: &CudaOptions, threads: u64, iterations: u64, limit: Durat
 /// A chain of dropped temporaries needs the memory of two.
 pub fn reuse(options: &CudaOptions) -> Outcome {
     let runtime = open(options.clone())?;
-    let stream = runtime.stream().map_err(words)?;
+    let stream = runtime.stream().map_err(to_text)?;
     let kernel = pipeline(&runtime, "mix")?;
     let size = 1 << 20;
-    let x = runtime.upload(&vec![1u32; size / 4]).map_err(words)?;
-    let mut state = runtime.upload(&vec![2u32; size / 4]).map_err(words)?;
+    let x = runtime.upload(&vec![1u32; size / 4]).map_err(to_text)?;
+    let mut state = runtime.upload(&vec![2u32; size / 4]).map_err(to_text)?;
     let mut host = 2u32;
     for round in 0..2000 {
-        let next = stream.alloc(size).map_err(words)?;
+        let next = stream.alloc(size).map_err(to_text)?;
         mix(&stream, &kernel, &state, &x, &next, round)?;
         state = next;
         host = mix_host(host, 1, round);
@@ -194,12 +194,12 @@ pub fn reuse(options: &CudaOptions) -> Outcome {
     Ok(format!("2000 temporaries of 1 MiB, peak {} bytes", counters.peak))
 }
 
-/// Work of one stream that waits for another's, in both directions, many times.
+/// Work of two streams that wait for each other, many times.
 pub fn ping_pong(options: &CudaOptions) -> Outcome {
     let runtime = open(options.clone())?;
-    let (one, two) = (runtime.stream().map_err(words)?, runtime.stream().map_err(words)?);
+    let (one, two) = (runtime.stream().map_err(to_text)?, runtime.stream().map_err(to_text)?);
     let (add, grind) = (pipeline(&runtime, "bump")?, pipeline(&runtime, "grind")?);
-    let x = runtime.upload(&[0u32; 64]).map_err(words)?;
+    let x = runtime.upload(&[0u32; 64]).map_err(to_text)?;
     let begun = Instant::now();
     let mut host = 0u32;
     for round in 0..2000 {

@@ -1,16 +1,17 @@
-//! One line for each check and each measurement; the exit code counts failures.
+//! Prints one line per check or measurement, and counts failures.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a check gives: a detail for its line, or what went wrong.
+use hesper_runtime::panics;
+
+/// The outcome of a check: a detail for its line, or an error.
 pub type Outcome = Result<String, String>;
 
-/// The longest that all checks may take together.
-const LIMIT: Duration = Duration::from_secs(88);
-/// After this, checks that can be left out are.
-const SOFT: Duration = Duration::from_secs(70);
+/// The time limit of all checks together.
+const TIME_LIMIT: Duration = Duration::from_secs(88);
+/// The time after which checks are skipped.
+const SKIP_AFTER: Duration = Duration::from_secs(70);
 
 pub struct Report {
     failures: u32,
@@ -19,14 +20,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// Begins, with a watchdog that ends a process that hangs, and says where.
+    /// Starts a report with a watchdog that ends a process that hangs, and names the check.
     pub fn new() -> Self {
         let now = Arc::new(Mutex::new(String::new()));
         let watched = now.clone();
         std::thread::spawn(move || {
-            std::thread::sleep(LIMIT);
+            std::thread::sleep(TIME_LIMIT);
             let name = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            println!("FAIL {name}: still running after {} s; giving up", LIMIT.as_secs());
+            println!("FAIL {name}: still running after {} s; giving up", TIME_LIMIT.as_secs());
             std::process::exit(101);
         });
         Report { failures: 0, begun: Instant::now(), now }
@@ -35,15 +36,12 @@ impl Report {
     /// Runs a check.
     pub fn check(&mut self, name: &str, check: impl FnOnce() -> Outcome) {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner) = name.to_string();
-        if self.begun.elapsed() > SOFT {
+        if self.begun.elapsed() > SKIP_AFTER {
             println!("skip {name}: out of time");
             return;
         }
         let begun = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            Err(format!("panicked: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("?")))
-        });
+        let outcome = panics::catch(check).unwrap_or_else(|message| Err(format!("panicked: {message}")));
         let took = begun.elapsed().as_secs_f64() * 1e3;
         match outcome {
             Ok(detail) => println!("ok   {name}: {detail} [{took:.0} ms]"),
@@ -60,8 +58,8 @@ impl Report {
     }
 }
 
-/// Any error as words.
-pub fn words(error: impl std::fmt::Display) -> String {
+/// Converts an error to text.
+pub fn to_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 

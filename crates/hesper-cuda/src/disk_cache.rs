@@ -1,10 +1,9 @@
-//! Compiled kernels on disk: a second start compiles nothing.
+//! A disk cache of compiled kernels: a second start compiles nothing.
 //!
-//! A file is found by a hash of its key and holds the whole key, which is compared: text, options,
-//! architecture, versions of compiler and driver. Files are checksummed (one that was cut short or
-//! changed is a miss, and removed), written under another name and renamed (a reader never sees half
-//! of one), readable by their owner only, and bounded in number and bytes; the oldest go. Whatever goes
-//! wrong here costs a compilation and nothing else.
+//! A file is found by a hash of its key and stores the whole key, which is compared: text, options, architecture,
+//! versions of compiler and driver. Files are checksummed (a truncated or changed file is a miss and is removed),
+//! written to a temporary name and renamed (a reader never sees a partial file), readable by their owner only, and
+//! limited in number and bytes, oldest first. Any failure costs one compilation.
 
 use std::env;
 use std::fs;
@@ -16,27 +15,27 @@ use std::time::SystemTime;
 const MAGIC: &[u8; 8] = b"HSPRCUB1";
 const SUFFIX: &str = "cubin";
 
-/// What is kept of a compiled kernel.
+/// A compiled kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
-    /// The kernel's name in the code (templates have long ones).
+    /// The mangled name of the kernel.
     pub name: String,
     /// The code.
     pub image: Image,
 }
 
-/// Code for a device, whole and unchanged since the compiler made it: it comes from the compiler, or from a file that
-/// holds the whole key and whose checksum is right. The driver trusts such bytes, so nothing else makes one.
+/// Device code, complete and unchanged since the compiler produced it: it comes from the compiler, or from a file
+/// with the whole key and a valid checksum. The driver does not validate it, so nothing else constructs one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image(Vec<u8>);
 
 impl Image {
-    /// What the compiler gave.
+    /// Wraps the compiler's output.
     pub(crate) fn from_compiler(bytes: Vec<u8>) -> Self {
         Image(bytes)
     }
 
-    /// The code's bytes.
+    /// The bytes of the code.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -46,26 +45,26 @@ impl Image {
 #[derive(Debug)]
 pub struct DiskCache {
     folder: PathBuf,
-    most_files: usize,
-    most_bytes: u64,
+    max_files: usize,
+    max_bytes: u64,
     stored: AtomicU64,
 }
 
 impl DiskCache {
-    /// Most files and bytes unless said otherwise.
+    /// The default limits of files and bytes.
     pub const LIMITS: (usize, u64) = (4096, 512 << 20);
 
-    /// The cache in a folder, which is made if it is missing. `None` if it cannot be used safely: it is
-    /// somebody else's, or others may write to it.
-    pub fn open(folder: &Path, most_files: usize, most_bytes: u64) -> Option<Self> {
+    /// Opens the cache in a folder, which is created if missing. `None` if the folder belongs to another user or is
+    /// writable by others.
+    pub fn open(folder: &Path, max_files: usize, max_bytes: u64) -> Option<Self> {
         make_private(folder)?;
         let cache =
-            DiskCache { folder: folder.to_path_buf(), most_files, most_bytes, stored: AtomicU64::new(0) };
+            DiskCache { folder: folder.to_path_buf(), max_files, max_bytes, stored: AtomicU64::new(0) };
         Some(cache)
     }
 
-    /// Where kernels are kept unless said otherwise: `HESPER_CACHE_DIR`, or `hesper` in the user's cache
-    /// folder. `None` if there is no such place, or `HESPER_CACHE_DIR` is empty.
+    /// The default folder: `HESPER_CACHE_DIR`, or `hesper` in the user's cache folder. `None` if there is none, or if
+    /// `HESPER_CACHE_DIR` is empty.
     pub fn default_folder() -> Option<PathBuf> {
         folder_from(
             env::var_os("HESPER_CACHE_DIR").map(PathBuf::from),
@@ -74,18 +73,18 @@ impl DiskCache {
         )
     }
 
-    /// Whether nothing is kept yet.
+    /// Whether the folder is empty.
     pub fn is_empty(&self) -> bool {
         fs::read_dir(&self.folder).map_or(true, |mut entries| entries.next().is_none())
     }
 
-    /// The kernel of this key.
+    /// Loads the kernel of a key.
     pub fn load(&self, key: &[u8]) -> Option<Compiled> {
         let path = self.path(key);
         let bytes = fs::read(&path).ok()?;
         match decode(&bytes, key) {
             Decoded::Found(compiled) => {
-                // Use keeps a file young; failure to say so is no failure.
+                // Mark the file as recently used; a failure does not matter.
                 if let Ok(file) = fs::File::open(&path) {
                     let _ = file.set_modified(SystemTime::now());
                 }
@@ -99,7 +98,7 @@ impl DiskCache {
         }
     }
 
-    /// Keeps a kernel. Gives whether that worked.
+    /// Stores a kernel; returns whether that succeeded.
     pub fn store(&self, key: &[u8], compiled: &Compiled) -> bool {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -116,7 +115,7 @@ impl DiskCache {
         true
     }
 
-    /// Removes the oldest files until the limits hold, and what a killed process left half written.
+    /// Removes the oldest files until the limits hold, and partial files of killed processes.
     pub fn trim(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
@@ -136,7 +135,7 @@ impl DiskCache {
         let mut bytes: u64 = files.iter().map(|file| file.1).sum();
         let mut count = files.len();
         for (_, len, path) in files {
-            if count <= self.most_files && bytes <= self.most_bytes {
+            if count <= self.max_files && bytes <= self.max_bytes {
                 break;
             }
             let _ = fs::remove_file(&path);
@@ -210,8 +209,7 @@ fn decode(bytes: &[u8], key: &[u8]) -> Decoded {
     }
 }
 
-/// A hash that stays the same from one build of the program to the next. It finds files and notices
-/// damage; identity is decided by comparing keys.
+/// A hash that is stable across builds. It locates files and detects damage; keys are compared in full.
 fn hash(bytes: &[u8], seed: u64) -> u64 {
     const PRIME: u64 = 0x9fb2_1c65_1e98_df25;
     let mix = |mut state: u64| {
@@ -236,7 +234,7 @@ fn make_private(folder: &Path) -> Option<()> {
     if data.mode() & 0o022 != 0 {
         return None;
     }
-    // A file of ours tells who we are: the folder has to be the same user's.
+    // The owner of a file that this process creates must own the folder.
     let probe = folder.join(format!(".{}.probe", std::process::id()));
     write_private(&probe, b"").ok()?;
     let owner = fs::metadata(&probe).ok().map(|data| data.uid());
@@ -298,7 +296,7 @@ mod tests {
         assert!(!cache.is_empty());
         assert_eq!(cache.load(b"key"), Some(compiled(b"code")));
         assert_eq!(cache.load(b"kez"), None);
-        // Another process would find it too.
+        // Another process finds it, too.
         let again = DiskCache::open(&folder.0, 10, 1 << 20).unwrap();
         assert_eq!(again.load(b"key"), Some(compiled(b"code")));
     }

@@ -1,19 +1,18 @@
-//! Hazards: who has used which bytes of a block, and what a new use must wait for.
+//! Hazards: the uses of a block's bytes, and the uses that a new one must wait for.
 //!
-//! A block's [`History`] keeps its last writes and *all* reads since, each with its byte range, its
-//! stream, its submission and its command. One "last reader" would not be enough: two streams may
-//! read at the same time, and a writer has to wait for both. The history belongs to the block, not to
-//! the buffer: when the block is handed out again, the new owner's commands are ordered behind the
-//! old owner's by the same rules.
+//! A block's [`History`] keeps its last writes and all reads since, each with byte range, stream,
+//! submission and command. One last reader is not enough: two streams may read at the same time, and a
+//! writer must wait for both. The history belongs to the block, not to the buffer, so commands of the
+//! next lease are ordered behind those of the last one by the same rules.
 
 use smallvec::SmallVec;
 
-/// The command number of a merged entry: some earlier command of its submission.
-pub(crate) const SOME_COMMAND: u32 = u32::MAX;
+/// The command number of a merged entry: any earlier command of its submission.
+pub(crate) const ANY_COMMAND: u32 = u32::MAX;
 
-/// Above this many entries of one kind, entries of one submission are merged. Merging is
-/// conservative: it may order more than needed, never less.
-const MERGE_ABOVE: usize = 48;
+/// Above this many reads or writes, entries of one submission are merged. Merging is conservative: it
+/// may order more than needed, never less.
+const MERGE_THRESHOLD: usize = 48;
 
 /// One use of a range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,20 +34,20 @@ impl Use {
     }
 }
 
-/// The uses of a block that may still matter.
+/// The uses of a block that may be unfinished.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     writes: SmallVec<[Use; 1]>,
     reads: SmallVec<[Use; 2]>,
-    /// Reads are looked through when there are this many: a buffer that ten thousand streams read
-    /// costs each of them a constant time.
-    look_at: usize,
+    /// Reads are pruned at this count, which doubles: recording a read takes amortized constant time,
+    /// however many streams read the buffer.
+    prune_at: usize,
 }
 
 impl History {
-    /// Records a use. `done` tells whether a submission has completed; `conflict` is called for each
-    /// earlier use that the new one must be ordered after. `ordered` says that it will be: only then does a write
-    /// stand for what it covers.
+    /// Records a use. `done` says whether a submission has completed; `conflict` gets each earlier use
+    /// that the new one must be ordered after. A write replaces the entries it covers only if `ordered`, that
+    /// is, if it is ordered after them.
     pub(crate) fn record(
         &mut self,
         new: Use,
@@ -63,7 +62,7 @@ impl History {
         let live = |old: &Use| {
             old.stream == new.stream && old.submission == new.submission || !done(old.stream, old.submission)
         };
-        // What a write covers is ordered before it, so later uses need to know the write only.
+        // The uses that a write covers are ordered before it, so later uses need only the write.
         let mut stays = |old: &mut Use| {
             let live = live(old);
             if live && old.overlaps(&new) {
@@ -77,21 +76,21 @@ impl History {
             self.writes.push(new);
             merge(&mut self.writes);
         } else {
-            if self.reads.len() >= self.look_at.max(4) {
-                // On one stream submissions are ordered: a later read stands for an earlier one's.
+            if self.reads.len() >= self.prune_at.max(4) {
+                // Submissions of a stream are ordered, so a later read replaces an earlier one.
                 self.reads.retain(|old| {
                     let replaced =
                         old.stream == new.stream && old.submission < new.submission && new.covers(old);
                     live(old) && !replaced
                 });
                 merge(&mut self.reads);
-                self.look_at = 2 * self.reads.len();
+                self.prune_at = 2 * self.reads.len();
             }
             self.reads.push(new);
         }
     }
 
-    /// The uses a host access must wait for: writes, and if it writes itself, reads.
+    /// A use that a host access must wait for: a write, or a read if the access writes.
     pub(crate) fn pending(
         &mut self,
         start: usize,
@@ -105,26 +104,26 @@ impl History {
         first(&self.writes).or_else(|| if writes { first(&self.reads) } else { None })
     }
 
-    /// Which streams still use the block.
-    pub(crate) fn users(&mut self, done: impl Fn(u64, u64) -> bool) -> Users {
-        let mut users = Users::Nobody;
+    /// The streams with unfinished uses.
+    pub(crate) fn pending_streams(&mut self, done: impl Fn(u64, u64) -> bool) -> PendingStreams {
+        let mut pending = PendingStreams::None;
         let mut stays = |old: &mut Use| {
             if done(old.stream, old.submission) {
                 return false;
             }
-            users = match users {
-                Users::Nobody => Users::One(old.stream),
-                Users::One(stream) if stream == old.stream => Users::One(stream),
-                _ => Users::Many,
+            pending = match pending {
+                PendingStreams::None => PendingStreams::One(old.stream),
+                PendingStreams::One(stream) if stream == old.stream => PendingStreams::One(stream),
+                _ => PendingStreams::Many,
             };
             true
         };
         self.writes.retain(&mut stays);
         self.reads.retain(&mut stays);
-        users
+        pending
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         self.writes.clear();
         self.reads.clear();
@@ -136,17 +135,17 @@ impl History {
     }
 }
 
-/// Who has uses of a block pending.
+/// The streams with unfinished uses of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Users {
-    Nobody,
+pub(crate) enum PendingStreams {
+    None,
     One(u64),
     Many,
 }
 
-/// Keeps a list short by merging the entries of one submission.
+/// Merges the entries of each submission once the list is long.
 fn merge<A: smallvec::Array<Item = Use>>(uses: &mut SmallVec<A>) {
-    if uses.len() <= MERGE_ABOVE {
+    if uses.len() <= MERGE_THRESHOLD {
         return;
     }
     uses.sort_unstable_by_key(|old| (old.stream, old.submission));
@@ -155,7 +154,7 @@ fn merge<A: smallvec::Array<Item = Use>>(uses: &mut SmallVec<A>) {
         if same {
             entry.start = entry.start.min(next.start);
             entry.end = entry.end.max(next.end);
-            entry.command = SOME_COMMAND;
+            entry.command = ANY_COMMAND;
         }
         same
     });
@@ -216,8 +215,8 @@ mod tests {
         let mut found = 0;
         history.record(at(2, 1, 0, 0..10), true, true, |stream, _| stream == 1, |_| found += 1);
         assert_eq!(found, 0);
-        assert_eq!(history.users(|_, _| false), Users::One(2));
-        assert_eq!(history.users(|_, _| true), Users::Nobody);
+        assert_eq!(history.pending_streams(|_, _| false), PendingStreams::One(2));
+        assert_eq!(history.pending_streams(|_, _| true), PendingStreams::None);
     }
 
     #[test]
@@ -226,7 +225,7 @@ mod tests {
         for i in 0..500u32 {
             conflicts(&mut history, at(1, 1, i, i as usize..i as usize + 1), true);
         }
-        assert!(history.writes.len() <= MERGE_ABOVE + 1);
+        assert!(history.writes.len() <= MERGE_THRESHOLD + 1);
         for i in 0..500usize {
             assert!(!conflicts(&mut history, at(2, 1, i as u32, i..i + 1), false).is_empty(), "byte {i}");
         }

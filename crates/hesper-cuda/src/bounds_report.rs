@@ -1,7 +1,8 @@
-//! Reports of launches that check their accesses: which of them dropped a write.
+//! Reports of dropped writes by launches that check their accesses.
 //!
-//! A launch that checks gets the address of four words in page-locked memory, which the device writes where it drops a
-//! write and the host reads when the submission is over. Submissions without such launches have no reports.
+//! A checking launch gets the address of four words in page-locked memory. The device writes them when it drops a
+//! write, and the host reads them when the submission has completed. Submissions without such launches have no
+//! reports.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
@@ -16,24 +17,24 @@ use crate::error::Result;
 use crate::kernel::Kernel;
 use crate::sys::CUdeviceptr;
 
-/// The words of a launch; see [`Violation::reported`].
-type Words = [u64; 4];
+/// The report of a launch; see [`Violation::reported`].
+type ReportWords = [u64; 4];
 
-/// Launches whose words lie in one block.
-const PER_BLOCK: usize = 64;
-/// Blocks that are kept for reuse.
-const KEPT: usize = 64;
+/// The number of reports in a block.
+const LAUNCHES_PER_BLOCK: usize = 64;
+/// The most blocks kept for reuse.
+const MAX_POOLED_BLOCKS: usize = 64;
 
-/// Page-locked memory for the words of some launches. The device has it at the host's address.
-struct Block(*mut Words);
+/// Page-locked memory for reports, which the device has at the same address.
+struct ReportBlock(*mut ReportWords);
 
 // SAFETY: a block has one owner at a time, and its address is valid on every thread.
-unsafe impl Send for Block {}
+unsafe impl Send for ReportBlock {}
 
-/// The blocks of a device.
+/// The pool of blocks of a device.
 pub(crate) struct ReportPool {
     context: Arc<Context>,
-    free: Mutex<Vec<Block>>,
+    free: Mutex<Vec<ReportBlock>>,
 }
 
 impl ReportPool {
@@ -41,20 +42,22 @@ impl ReportPool {
         Arc::new(ReportPool { context, free: Mutex::default() })
     }
 
-    fn take(&self, current: &Current<'_>) -> Result<Block> {
+    fn take(&self, current: &Current<'_>) -> Result<ReportBlock> {
         let free = lock(&self.free).pop();
         match free {
             Some(block) => Ok(block),
-            None => Ok(Block(current.allocate_host(PER_BLOCK * size_of::<Words>())?.cast())),
+            None => {
+                Ok(ReportBlock(current.allocate_host(LAUNCHES_PER_BLOCK * size_of::<ReportWords>())?.cast()))
+            }
         }
     }
 }
 
-/// Blocks go with the context where it is lost.
-fn release(context: &Context, blocks: impl Iterator<Item = Block>) {
+/// Frees blocks; a lost context frees them itself.
+fn release(context: &Context, blocks: impl Iterator<Item = ReportBlock>) {
     if let Ok(current) = context.enter() {
         for block in blocks {
-            // SAFETY: nothing in flight names the block any more.
+            // SAFETY: nothing in flight names the block.
             let _ = unsafe { current.free_host(block.0.cast::<c_void>()) };
         }
     }
@@ -70,8 +73,8 @@ impl Drop for ReportPool {
 /// The reports of one submission.
 pub(crate) struct Reports {
     pool: Arc<ReportPool>,
-    blocks: Vec<Block>,
-    /// The command and the kernel of each launch that checks.
+    blocks: Vec<ReportBlock>,
+    /// The command and kernel of each checking launch.
     launches: Vec<(usize, Arc<ir::Kernel>)>,
 }
 
@@ -80,7 +83,7 @@ impl Reports {
         Reports { pool: pool.clone(), blocks: Vec::new(), launches: Vec::new() }
     }
 
-    /// The address of a launch's words, all zero, if its kernel checks; else 0.
+    /// The address of a launch's zeroed report if its kernel checks, else 0.
     pub(crate) fn address(
         &mut self,
         current: &Current<'_>,
@@ -88,23 +91,23 @@ impl Reports {
         kernel: &Kernel,
     ) -> Result<CUdeviceptr> {
         let Some(source) = &kernel.checks else { return Ok(0) };
-        let at = self.launches.len() % PER_BLOCK;
+        let at = self.launches.len() % LAUNCHES_PER_BLOCK;
         if at == 0 {
             self.blocks.push(self.pool.take(current)?);
         }
         let Some(block) = self.blocks.last() else { return Ok(0) };
         self.launches.push((command, source.clone()));
         let words = block.0.wrapping_add(at);
-        // SAFETY: the words lie in the block, which no launch in flight has.
+        // SAFETY: the words lie in the block, which no launch in flight uses.
         unsafe { words.write([0; 4]) };
         Ok(words as CUdeviceptr)
     }
 
-    /// Fails each command that dropped a write. The submission is over.
+    /// Fails each command that dropped a write. The submission has completed.
     pub(crate) fn settle(&self, work: &mut Work) {
         for (at, (command, kernel)) in self.launches.iter().enumerate() {
-            let words = self.blocks[at / PER_BLOCK].0.wrapping_add(at % PER_BLOCK);
-            // SAFETY: the words lie in the block, and the device is done with them.
+            let words = self.blocks[at / LAUNCHES_PER_BLOCK].0.wrapping_add(at % LAUNCHES_PER_BLOCK);
+            // SAFETY: the words lie in the block, and the device no longer writes them.
             let words = unsafe { words.read_volatile() };
             if let Some(violation) = Violation::reported(kernel, &words) {
                 let label = work.command(*command).label;
@@ -121,7 +124,7 @@ impl Drop for Reports {
             return;
         }
         let mut free = lock(&self.pool.free);
-        let room = KEPT.saturating_sub(free.len()).min(self.blocks.len());
+        let room = MAX_POOLED_BLOCKS.saturating_sub(free.len()).min(self.blocks.len());
         free.extend(self.blocks.drain(..room));
         drop(free);
         release(&self.pool.context, self.blocks.drain(..));

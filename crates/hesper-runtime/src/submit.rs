@@ -1,4 +1,4 @@
-//! The way of a submission: closed, handed to the device, finished.
+//! Submission: closing, handing to the device, waiting, retiring.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use crate::stream::StreamShared;
 use crate::work::{Batch, Work};
 
 thread_local! {
-    /// Its address names the thread. It has no destructor, so it can be used while a thread ends.
+    /// Its address identifies the thread. It has no destructor, so it is valid while a thread ends.
     static THREAD: Cell<u8> = const { Cell::new(0) };
 }
 
-/// A name of the current thread that no other living thread has.
+/// An identifier of the current thread, unique among live threads.
 fn this_thread() -> usize {
     THREAD.with(|mark| mark as *const Cell<u8> as usize)
 }
 
-/// The thread that hands over the submissions of a runtime, 0 if there is none. Only that thread sees its own name.
+/// The thread that submits closed submissions of a runtime; 0 if there is none.
 #[derive(Debug, Default)]
 pub(crate) struct Committer(AtomicUsize);
 
-/// Marks the current thread as handing over the submissions of a runtime. It holds the lock `commit`.
+/// Marks the current thread as submitting. It holds the lock `commit`.
 struct Committing<'a>(&'a Committer);
 
 impl Committer {
-    /// Whether the current thread is at it already.
+    /// Whether the current thread is submitting.
     fn is_current(&self) -> bool {
-        // The model checker's tasks share one thread, whose name would say nothing.
+        // The tasks of the model checker share one thread.
         !cfg!(hesper_model) && self.0.load(Ordering::Relaxed) == this_thread()
     }
 
@@ -47,35 +47,35 @@ impl Drop for Committing<'_> {
 }
 
 impl Shared {
-    /// Closes and submits what a stream has open, and whatever else is closed. Gives the index of its
-    /// last closed submission.
+    /// Closes the open submission of a stream and submits everything that is closed. Returns the index of
+    /// the stream's last closed submission.
     pub(crate) fn commit(self: &Arc<Shared>, stream: u64) -> u64 {
-        self.submit_closed(None, |ledger| ledger.close(self, stream))
+        self.submit_closed(None, |ledger| ledger.close_submission(self, stream))
     }
 
-    /// The same for a caller who waits for the stream's submissions up to `last` next, and may then run them
-    /// himself.
+    /// The same for a caller that then waits for the stream's submissions up to `last`, and may run them
+    /// itself.
     pub(crate) fn commit_awaited(self: &Arc<Shared>, stream: u64, last: u64) -> u64 {
-        self.submit_closed(Some((stream, last)), |ledger| ledger.close(self, stream))
+        self.submit_closed(Some((stream, last)), |ledger| ledger.close_submission(self, stream))
     }
 
-    pub(crate) fn commit_watched(self: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
-        self.submit_closed(None, |ledger| ledger.close_watched(self, stream))
+    pub(crate) fn commit_with_faults(self: &Arc<Shared>, stream: u64) -> (u64, FaultCell) {
+        self.submit_closed(None, |ledger| ledger.close_for_commit(self, stream))
     }
 
     pub(crate) fn commit_all(self: &Arc<Shared>) {
-        self.submit_closed(None, |ledger| ledger.close_all(self));
+        self.submit_closed(None, |ledger| ledger.close_all_submissions(self));
     }
 
-    /// Hands closed submissions to the device in their order. A refused one is spoilt before the next
-    /// is submitted, so that nothing that depends on it can run; it is reported after the lock is gone.
+    /// Submits closed submissions in order. A refused one is poisoned before the next one is submitted, so
+    /// that nothing that depends on it runs. It is reported after the lock is released.
     fn submit_closed<R>(
         self: &Arc<Shared>,
         awaited: Option<(u64, u64)>,
         close: impl FnOnce(&mut Ledger) -> R,
     ) -> R {
-        // A native command that its device runs while it takes the work may encode, or drop a stream:
-        // what it closes goes out with the submissions that this thread is handing over.
+        // A device may run a native command inside of `submit`, and that command may encode or drop a
+        // stream. The loop below submits what it closes.
         if self.committer.is_current() {
             return close(&mut self.ledger.lock());
         }
@@ -92,12 +92,11 @@ impl Shared {
                     work.set_awaited();
                 }
                 self.trace.submitted(&work);
-                // SAFETY: the work holds what it names (its bindings and dispatches are references),
-                // everything was checked to be this device's at encode time, and closed submissions
-                // come in an order in which waits point backwards.
+                // SAFETY: the work holds what it names, encoding checked that all of it belongs to this
+                // device, and waits point backwards in the order of closed submissions.
                 let outcome = unsafe { self.device.submit(work.raw_stream(), work) };
                 if let Err((mut work, error)) = outcome {
-                    work.spoil(&error);
+                    work.poison(&error);
                     self.ledger.lock().refused(&work);
                     refused.push(work);
                 }
@@ -109,34 +108,34 @@ impl Shared {
         result
     }
 
-    /// Waits while too much of a stream is in flight.
+    /// Waits while too many submissions of a stream are in flight.
     pub(crate) fn throttle(&self, stream: &StreamShared) {
         if crate::native::inside() {
             return;
         }
-        let most = self.device.info().max_in_flight.max(1) as u64;
-        let over = self.ledger.lock().over_limit(stream.id(), most);
+        let limit = self.device.info().max_in_flight.max(1) as u64;
+        let over = self.ledger.lock().over_limit(stream.id(), limit);
         if let Some(index) = over {
             self.wait(stream, index);
         }
     }
 
-    /// Waits for a submission that has been handed to the device, or refused by it.
+    /// Waits for a submission that the device has taken or refused.
     pub(crate) fn wait(&self, stream: &StreamShared, index: u64) {
         while !stream.is_done(index) {
             if !stream.has_refusal() {
                 return stream.wait(index);
             }
-            let target = self.ledger.lock().awaited(stream.id(), index);
+            let target = self.ledger.lock().blocking_submission(stream.id(), index);
             match target {
                 Some((other, last)) => other.wait_once(last),
-                // Whoever hands submissions over is about to report a refused one.
+                // Another thread is about to report a refused submission.
                 None => stream.wait_for_report(index),
             }
         }
     }
 
-    /// A submission is finished: whoever waits is told.
+    /// Retires a finished submission and wakes its waiters.
     pub(crate) fn retire(
         &self,
         stream: &StreamShared,
@@ -153,16 +152,16 @@ impl Shared {
             }
         };
         stream.publish(finished.completed);
-        for (other, completed, over) in finished.others {
+        for (other, completed, removed) in finished.others {
             other.publish(completed);
-            drop(over);
+            drop(removed);
         }
-        drop(finished.over);
+        drop(finished.removed);
     }
 
-    /// A stream's last handle is gone.
-    pub(crate) fn abandon(self: &Arc<Shared>, stream: &StreamShared) {
-        let over = self.submit_closed(None, |ledger| ledger.orphan(self, stream.id()));
-        drop(over);
+    /// Handles the drop of a stream's last handle.
+    pub(crate) fn orphan_stream(self: &Arc<Shared>, stream: &StreamShared) {
+        let removed = self.submit_closed(None, |ledger| ledger.orphan(self, stream.id()));
+        drop(removed);
     }
 }

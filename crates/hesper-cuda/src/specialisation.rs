@@ -1,52 +1,51 @@
-//! The specialisation of a CUDA kernel, as text.
+//! The text format of a CUDA kernel's specialisation.
 //!
-//! A [`PipelineSource`](hesper_runtime::PipelineSource) of the language `cuda` is CUDA C++; its
-//! specialisation says what to make of it, one item to a line:
+//! A [`PipelineSource`](hesper_runtime::PipelineSource) of the language `cuda` is CUDA C++. Its specialisation has
+//! one item per line:
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `entry NAME` | the kernel: the name of an `extern "C"` function, or an expression such as `scale<float, 4>` for an instance of a template. Needed, once. |
+//! | `entry NAME` | the kernel: the name of an `extern "C"` function, or an expression such as `scale<float, 4>` for an instance of a template. Required, once. |
 //! | `define NAME` or `define NAME=VALUE` | a macro |
-//! | `option TEXT` | an option for the compiler, as it stands |
+//! | `option TEXT` | a compiler option, verbatim |
 //! | `shared BYTES` | dynamic shared memory of each launch |
-//! | `turns N` | threads take up to so many turns, each in the place of a block one launch further along x: a large grid is started with as few as a part in N of its blocks |
-//! | `ahead N N ...` | the kernel may begin while those it depends on still run. It reads nothing but the bindings of these numbers, and writes nothing, before its `griddepcontrol.wait`, which every block comes to. Who checks what stands in `early.rs` |
-//! | `minimal` | the text uses no textures, and calls no functions of the CUDA runtime: it is compiled faster |
-//! | `plain` | the text goes straight on: it is compiled in a hurry |
+//! | `turns N` | the coarsening factor: a thread handles up to N positions, one per block that is left out along x. A large grid is launched with as few as 1/N of its blocks |
+//! | `ahead N N ...` | the kernel supports dependent launch. Before its `griddepcontrol.wait`, which every block reaches, it reads only the bindings with these numbers and writes nothing. `dependent_launch.rs` lists how that is checked |
+//! | `minimal` | the text uses neither textures nor functions of the CUDA runtime, and compiles faster |
+//! | `plain` | the text is straight-line code, which runs as fast with less optimisation and compiles faster |
 //! | `grid` | the launch's grid, in threads, is passed as one more parameter after the constants: three `unsigned long long` in a struct |
 //!
-//! Lines may come in any order; the order of defines and options is kept. A kernel's parameters are
-//! one pointer for each binding, in order, then the constants. The command's bytes of constants are
-//! laid out as the kernel's own parameters behind the pointers are: one struct passed by value, or
-//! scalars with their natural alignment.
+//! Lines may come in any order; the order of defines and options is kept. A kernel's parameters are one pointer for
+//! each binding, in order, then the constants. The constants of a command have the layout of the parameters behind
+//! the pointers: one struct passed by value, or scalars with their natural alignment.
 //!
-//! CUDA runs whole blocks: where the grid is no multiple of the threadgroup, the kernel is started
-//! with more threads than the grid has, and the text checks (that is what `grid` is for).
+//! CUDA runs whole blocks. If the grid is no multiple of the threadgroup, the kernel runs with more threads than the
+//! grid has and must compare its position with the `grid` parameter.
 
 use crate::error::{CudaError, Result};
 
 /// A parsed specialisation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Specialisation {
-    /// The kernel's name or instance.
+    /// The kernel's name or template instance.
     pub entry: String,
-    /// Options for the compiler, defines among them.
+    /// Compiler options, including defines.
     pub options: Vec<String>,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// The most turns that a thread takes; 0 is one, too.
+    /// The coarsening factor; 0 means 1.
     pub turns: u32,
-    /// Whether the grid is a parameter.
+    /// Whether the grid is passed as a parameter.
     pub grid: bool,
-    /// What is bound to these numbers is read before the kernel waits for those it depends on; `None` if it never waits.
+    /// The bindings that the kernel reads before it waits; `None` for a kernel without dependent launch.
     pub ahead: Option<Vec<usize>>,
-    /// Whether the text uses the core of the language alone.
+    /// Whether to compile without textures and the CUDA runtime.
     pub minimal: bool,
-    /// Whether the text goes straight on.
+    /// Whether to compile with less optimisation.
     pub plain: bool,
-    /// Whether the kernel is one of the kernel language; its text does not say so.
+    /// Whether the kernel is one of the kernel language; not part of the text.
     pub language: bool,
-    /// Whether its blocks may all be counted along x; its text does not say so.
+    /// Whether all blocks may be laid out along x; not part of the text.
     pub flat: bool,
 }
 
@@ -75,27 +74,27 @@ impl Specialisation {
                 Err(CudaError::Kernel(format!("line {number} of the specialisation, `{line}`: {what}")))
             };
             if value.contains('\0') {
-                return fail("a zero byte");
+                return fail("contains a zero byte");
             }
             match key {
-                "entry" if value.is_empty() => return fail("an entry needs a name"),
-                "entry" if !parsed.entry.is_empty() => return fail("there is an entry already"),
+                "entry" if value.is_empty() => return fail("entry needs a name"),
+                "entry" if !parsed.entry.is_empty() => return fail("a second entry"),
                 "entry" => parsed.entry = value.to_string(),
-                "define" if value.is_empty() => return fail("a define needs a name"),
+                "define" if value.is_empty() => return fail("define needs a name"),
                 "define" => parsed.options.push(format!("--define-macro={value}")),
-                "option" if value.is_empty() => return fail("an option needs a text"),
+                "option" if value.is_empty() => return fail("option needs a text"),
                 "option" => parsed.options.push(value.to_string()),
                 "shared" => match value.parse() {
                     Ok(bytes) => parsed.shared = bytes,
-                    Err(_) => return fail("shared memory is a number of bytes"),
+                    Err(_) => return fail("shared takes a number of bytes"),
                 },
                 "turns" => match value.parse() {
                     Ok(turns @ 1..) => parsed.turns = turns,
-                    _ => return fail("turns are a number from one on"),
+                    _ => return fail("turns takes a number from 1"),
                 },
                 "ahead" => match value.split_whitespace().map(str::parse).collect() {
                     Ok(bindings) => parsed.ahead = Some(bindings),
-                    Err(_) => return fail("bindings are numbers"),
+                    Err(_) => return fail("ahead takes numbers of bindings"),
                 },
                 "grid" if !value.is_empty() => return fail("grid takes no value"),
                 "grid" => parsed.grid = true,
@@ -118,7 +117,7 @@ impl Specialisation {
         Ok(parsed)
     }
 
-    /// Whether the entry is an expression that the compiler has to resolve, not a plain name.
+    /// Whether the entry is an expression that the compiler must resolve.
     pub fn is_expression(&self) -> bool {
         !self.entry.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     }
@@ -149,8 +148,8 @@ mod tests {
             ("entry", "line 1"),
             ("entry a\nentry b", "line 2"),
             ("entry a\nshared lots", "number of bytes"),
-            ("entry a\nturns 0", "from one on"),
-            ("entry a\nahead 1 x", "bindings are numbers"),
+            ("entry a\nturns 0", "number from 1"),
+            ("entry a\nahead 1 x", "numbers of bindings"),
             ("entry a\ngrid 3", "takes no value"),
             ("entry a\n\nbogus x", "line 3"),
             ("entry a\ndefine", "needs a name"),
