@@ -1,10 +1,11 @@
-//! Moving elements: strided copies with tiled transposes, casts between float types, rows picked or joined.
+//! Strided copies with tiled transposes, and casts between float types.
 
 use std::marker::PhantomData;
 
 use crate::error::{Mismatch, at_least, product, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::simd::{FAR, Float, FloatKind, Isa, Kernel, Simd, dispatch};
+use crate::strided::{self, Dim, joined_axes};
 
 /// Elements a task moves at least.
 const GRAIN: usize = 1 << 15;
@@ -72,68 +73,6 @@ impl<A: Float, B: Float> Kernel for Cast<'_, A, B> {
     }
 }
 
-/// Copies rows of `row` bytes between strided places: how arrays are joined and cut.
-///
-/// # Safety
-/// `rows` rows are valid at both places, those of `dst` distinct and touched by nobody else.
-pub unsafe fn copy_rows(
-    par: &dyn Par,
-    src: *const u8,
-    src_stride: isize,
-    dst: *mut u8,
-    dst_stride: isize,
-    row: usize,
-    rows: usize,
-) {
-    // One row after the other without a gap is one long row.
-    if src_stride == row as isize && dst_stride == row as isize {
-        let (src, dst, n) = (Shared::new(src.cast_mut()), Shared::new(dst), row * rows);
-        let chunk = grain(par, n, 1 << 18).next_multiple_of(64);
-        chunks(par, n, chunk, |a, b| {
-            // SAFETY: the caller's promise; parts are this task's own.
-            unsafe { std::ptr::copy_nonoverlapping(src.get().add(a), dst.get().add(a), b - a) };
-        });
-        return;
-    }
-    let (src, dst) = (Shared::new(src.cast_mut()), Shared::new(dst));
-    chunks(par, rows, grain(par, rows, ((1 << 18) / row.max(1)).max(1)), |a, b| {
-        for i in a..b {
-            let (from, to) = (
-                src.get().wrapping_offset(i as isize * src_stride),
-                dst.get().wrapping_offset(i as isize * dst_stride),
-            );
-            // SAFETY: the caller's promise; rows are this task's own.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, row) };
-        }
-    });
-}
-
-/// Copies rows of `row` bytes of `src`, picked by index. An index beyond the last row is an error.
-pub fn gather_rows(
-    par: &dyn Par,
-    src: &[u8],
-    row: usize,
-    indices: &[usize],
-    out: &mut [u8],
-) -> Result<(), Mismatch> {
-    same("bytes of the result", product("bytes of the result", &[row, indices.len()])?, out.len())?;
-    let rows = src.len().checked_div(row).unwrap_or(usize::MAX);
-    if let Some(&bad) = indices.iter().find(|i| **i >= rows) {
-        return at_least("rows to pick from", bad.saturating_add(1), rows);
-    }
-    let to = Shared::new(out.as_mut_ptr());
-    let n = indices.len();
-    chunks(par, n, grain(par, n, ((1 << 16) / row.max(1)).max(1)), |a, b| {
-        for i in a..b {
-            // SAFETY: the index was checked; rows of the output are this task's own.
-            unsafe {
-                std::ptr::copy_nonoverlapping(src.as_ptr().add(indices[i] * row), to.get().add(i * row), row)
-            };
-        }
-    });
-    Ok(())
-}
-
 /// Copies an array between any strides (in elements, possibly negative or zero in `src`).
 ///
 /// Axes that lie together are treated as one; an innermost axis that is not contiguous in `src` while
@@ -152,7 +91,8 @@ pub unsafe fn copy_strided<T: Copy + Send + Sync + 'static>(
     same("strides of the source", shape.len(), src_strides.len())?;
     same("strides of the result", shape.len(), dst_strides.len())?;
     let (src, dst) = (src.cast::<()>(), dst.cast::<()>());
-    let axes = collapse(shape, src_strides, dst_strides);
+    let axes: Vec<CopyDim> =
+        joined_axes(shape, [src_strides, dst_strides]).map(|(n, [s, d])| (n, s, d)).collect();
     if shape.contains(&0) {
         return Ok(());
     }
@@ -182,17 +122,8 @@ impl Place<'_> {
     /// `Ok` if every element of a shape lies within `len` elements.
     fn within(self, shape: &[usize], len: usize) -> Result<(), Mismatch> {
         same("strides", shape.len(), self.strides.len())?;
-        let (mut low, mut high) = (self.offset as i128, self.offset as i128);
-        for (n, stride) in shape.iter().zip(self.strides) {
-            let far = (*n as i128 - 1) * *stride as i128;
-            low += far.min(0);
-            high += far.max(0);
-        }
-        let what = "elements that strides reach";
-        if low < 0 {
-            return Err(Mismatch { what, expected: 0, given: usize::MAX });
-        }
-        at_least(what, usize::try_from(high + 1).unwrap_or(usize::MAX), len)
+        let dims = shape.iter().zip(self.strides).map(|(len, stride)| Dim { len: *len, stride: *stride });
+        strided::within(self.offset, dims, len)
     }
 
     /// `Ok` if no two elements of a shape share a place: each axis steps over all that follow.
@@ -227,27 +158,9 @@ pub fn copy_elements<T: Copy + Send + Sync + 'static>(
 }
 
 /// Size, source stride, destination stride.
-type Dim = (usize, isize, isize);
+type CopyDim = (usize, isize, isize);
 
-/// Joins axes that lie together in both, outermost first.
-fn collapse(shape: &[usize], src: &[isize], dst: &[isize]) -> Vec<Dim> {
-    let mut axes: Vec<Dim> = vec![];
-    for i in 0..shape.len() {
-        if shape[i] == 1 {
-            continue;
-        }
-        let next = (shape[i], src[i], dst[i]);
-        match axes.last_mut() {
-            Some(last) if last.1 == next.0 as isize * next.1 && last.2 == next.0 as isize * next.2 => {
-                *last = (last.0 * next.0, next.1, next.2);
-            }
-            _ => axes.push(next),
-        }
-    }
-    axes
-}
-
-fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Shared<()>, dst: Shared<()>) {
+fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[CopyDim], src: Shared<()>, dst: Shared<()>) {
     let Some((&(n, ss, ds), outer)) = axes.split_last() else {
         // SAFETY: a single element, which the caller promised.
         unsafe { *dst.get().cast::<W>() = *src.get().cast::<W>() };
@@ -259,7 +172,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[Dim], src: Share
     let turned = if ss.abs() != 1 { outer.iter().rposition(|a| a.1 == 1 && a.0 >= 8) } else { None };
     if let Some(t) = turned.filter(|_| ds == 1 && n >= 8) {
         let (m, _, tds) = outer[t];
-        let rest: Vec<Dim> = outer.iter().enumerate().filter(|(i, _)| *i != t).map(|(_, a)| *a).collect();
+        let rest: Vec<CopyDim> = outer.iter().enumerate().filter(|(i, _)| *i != t).map(|(_, a)| *a).collect();
         let tiles = n.div_ceil(TILE);
         let count: usize = rest.iter().map(|a| a.0).product();
         // A task is a band of the source: `TILE` rows, all columns.
@@ -338,7 +251,7 @@ unsafe fn spread<W: Copy, const N: usize>(src: *const W, ss: isize, dst: *mut W,
 }
 
 /// Where block `i` of the outer axes begins.
-fn offset(axes: &[Dim], mut i: usize) -> (isize, isize) {
+fn offset(axes: &[CopyDim], mut i: usize) -> (isize, isize) {
     let (mut s, mut d) = (0, 0);
     for a in axes.iter().rev() {
         let k = (i % a.0) as isize;
@@ -346,6 +259,42 @@ fn offset(axes: &[Dim], mut i: usize) -> (isize, isize) {
         i /= a.0;
     }
     (s, d)
+}
+
+/// Copies `n[0]` lines of `n[1]` elements on the calling thread; elements of a line are side by side at `dst`, lines
+/// `ds` apart.
+///
+/// # Safety
+/// All elements are valid at both places, and those at `dst` distinct.
+pub(crate) unsafe fn copy_box<W: Copy + 'static>(
+    simd: Simd,
+    n: [usize; 2],
+    src: *const W,
+    ss: [isize; 2],
+    dst: *mut W,
+    ds: usize,
+) {
+    /// Lines that are written side by side where the source's neighbours lie across lines: a cache line of each.
+    const ACROSS: usize = 16;
+    let ds = ds as isize;
+    if ss[0] == 1 && ss[1] != 1 && n[0] >= 8 && n[1] >= 8 {
+        return dispatch(simd, Turn { rows: n[1], cols: n[0], src, ss: ss[1], dst, ds, far: false });
+    }
+    if n[0] > 1 && ss[0].unsigned_abs() < ss[1].unsigned_abs() {
+        for first in (0..n[0]).step_by(ACROSS) {
+            for column in 0..n[1] as isize {
+                for row in first as isize..n[0].min(first + ACROSS) as isize {
+                    // SAFETY: the caller's promise.
+                    unsafe { *dst.offset(row * ds + column) = *src.offset(row * ss[0] + column * ss[1]) };
+                }
+            }
+        }
+        return;
+    }
+    for row in 0..n[0] as isize {
+        // SAFETY: the caller's promise.
+        unsafe { line(src.offset(row * ss[0]), ss[1], dst.offset(row * ds), 1, n[1], (simd, false)) };
+    }
 }
 
 /// Copies a line; one that goes `far` by vectors past the caches, if it is contiguous.

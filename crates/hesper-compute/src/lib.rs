@@ -21,13 +21,14 @@ mod random;
 mod rows;
 mod scratch;
 mod simd;
+mod strided;
 
 pub use attention::{
     AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, StepShape, Turn,
     attend_step, attention, attention_slices, gated_delta, keep_step,
 };
 pub use conv::{ConvShape, conv};
-pub use copy::{Place, cast, copy_elements, copy_rows, copy_strided, gather_rows};
+pub use copy::{Place, cast, copy_elements, copy_strided};
 pub use error::Mismatch;
 pub use fft::{Fft, Kind as FftKind};
 pub use gemm::{
@@ -37,17 +38,22 @@ pub use gemm::{
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};
 pub use quant::{
-    Activations, GgufFormat, GgufMat, LayerEnd, QuantFormat, QuantMat, Scales, dequantize, gguf_dequantize,
-    gguf_layer, gguf_matmul, gguf_quantize, qmatmul, quantize_affine, quantize_fp,
+    AFFINE_GROUP, Activations, GgmlType, GgufMat, LayerEnd, QuantFormat, QuantMat, Scales, affine_biases,
+    affine_scales, affine_words, dequantize, gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize,
+    qmatmul, quantize_affine, quantize_fp,
 };
 pub use random::{random_words, threefry};
 pub use rows::Axis;
 pub use rows::arg::{Ordered, arg_extreme};
+pub use rows::input::{ReduceInput, SumOrder};
+pub use rows::layout::{ReduceLayout, ReduceOrder};
+pub use rows::moments::{Sample, moments};
 pub use rows::norm::{layer_norm, logsumexp, rms_norm, softmax};
 pub use rows::norm_columns::{logsumexp_along, softmax_along};
 pub use rows::reduce::{Reduce, Reduction, reduce, reduce_rows};
-pub use rows::scan::{Scan, Scannable, scan};
+pub use rows::scan::{LogSum, Scan, Scannable, scan, scan_logsumexp};
 pub use rows::sort::{Sortable, argpartition, argsort, partition, sort, top_k};
 pub use rows::source::{Plain, Room, Source};
 pub use rows::whole::{Small, Word, count_set, extreme_integers, truths};
 pub use simd::{Float, Simd};
+pub use strided::{Dim, joined_axes, joined_dims};

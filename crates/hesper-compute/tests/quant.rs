@@ -7,7 +7,7 @@ mod common;
 use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Activations, AtLevel, Float, GgufFormat, GgufMat, LayerEnd, MatMut, MatRef, Par, QuantFormat, QuantMat,
+    Activations, AtLevel, Float, GgmlType, GgufMat, LayerEnd, MatMut, MatRef, Par, QuantFormat, QuantMat,
     Scales, Serial, Simd, Threads, dequantize, gguf_dequantize, gguf_layer, gguf_matmul, gguf_quantize,
     qmatmul, quantize_affine, quantize_fp, rms_norm,
 };
@@ -290,7 +290,7 @@ fn rounding_activations_to_8_bits_stays_within_the_documented_bound() {
 #[test]
 fn gguf_blocks_are_multiplied_as_they_lie_in_the_file() {
     let mut rng = Rng::new(14);
-    for format in [GgufFormat::Q4_0, GgufFormat::Q4_1, GgufFormat::Q8_0] {
+    for format in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0] {
         for (m, rows, cols) in [(1, 3, 32), (2, 5, 96), (5, 9, 224), (1, 4, 640)] {
             let raw: Vec<f32> = rng.floats(rows * cols);
             let mut data = vec![0u8; rows * cols / 32 * format.block_bytes()];
@@ -298,7 +298,7 @@ fn gguf_blocks_are_multiplied_as_they_lie_in_the_file() {
             let w = GgufMat::new(format, rows, cols, &data).unwrap();
             let mut values = vec![0.0f32; rows * cols];
             gguf_dequantize(&Serial, &w, &mut values).unwrap();
-            let coarse = if format == GgufFormat::Q8_0 { 0.005 } else { 0.14 };
+            let coarse = if format == GgmlType::Q8_0 { 0.005 } else { 0.14 };
             for (v, r) in values.iter().zip(&raw) {
                 assert!((v - r).abs() < coarse, "{format:?}: {v} stands for {r}");
             }
@@ -343,7 +343,7 @@ fn a_row_gives_the_same_numbers_alone_and_among_others() {
     let rows = 37;
     let weights: Vec<f32> = (0..rows * COLS).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 504.0).collect();
     let x: Vec<f32> = (0..64 * COLS).map(|i| ((i * 104_729 % 2003) as f32 - 1001.0) / 300.0).collect();
-    for format in [GgufFormat::Q4_0, GgufFormat::Q4_1, GgufFormat::Q8_0] {
+    for format in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0] {
         let mut data = vec![0u8; rows * COLS / 32 * format.block_bytes()];
         gguf_quantize(format, &weights, &mut data).unwrap();
         let w = GgufMat::new(format, rows, COLS, &data).unwrap();
@@ -368,13 +368,13 @@ fn a_row_gives_the_same_numbers_alone_and_among_others() {
 fn blocks_that_are_decoded_first_are_multiplied_like_their_numbers() {
     let mut rng = Rng::new(15);
     let formats = [
-        GgufFormat::Q5_0,
-        GgufFormat::Q5_1,
-        GgufFormat::Q2_K,
-        GgufFormat::Q3_K,
-        GgufFormat::Q4_K,
-        GgufFormat::Q5_K,
-        GgufFormat::Q6_K,
+        GgmlType::Q5_0,
+        GgmlType::Q5_1,
+        GgmlType::Q2_K,
+        GgmlType::Q3_K,
+        GgmlType::Q4_K,
+        GgmlType::Q5_K,
+        GgmlType::Q6_K,
     ];
     let (rows, cols) = (5, 512);
     for format in formats {
@@ -418,12 +418,12 @@ fn a_layer_is_its_norm_its_products_and_what_follows() {
     let weights: Vec<Vec<u8>> = rows
         .iter()
         .map(|rows| {
-            let mut data = vec![0u8; rows * k / 32 * GgufFormat::Q4_1.block_bytes()];
-            gguf_quantize(GgufFormat::Q4_1, &rng.floats(rows * k), &mut data).unwrap();
+            let mut data = vec![0u8; rows * k / 32 * GgmlType::Q4_1.block_bytes()];
+            gguf_quantize(GgmlType::Q4_1, &rng.floats(rows * k), &mut data).unwrap();
             data
         })
         .collect();
-    let of = |at: usize, rows: usize| GgufMat::new(GgufFormat::Q4_1, rows, k, &weights[at]).unwrap();
+    let of = |at: usize, rows: usize| GgufMat::new(GgmlType::Q4_1, rows, k, &weights[at]).unwrap();
     let norm: Vec<f32> = rng.floats(k);
     for m in [1, 3, 16, 21, 70] {
         let (x, plus): (Vec<f32>, Vec<f32>) = (rng.floats(m * k), rng.floats(m * 64));

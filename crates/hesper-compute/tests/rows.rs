@@ -7,9 +7,10 @@ mod common;
 use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    Axis, Float, Par, Reduction, Scan, Scannable, Serial, Small, Threads, Word, arg_extreme, cast, copy_rows,
-    copy_strided, count_set, extreme_integers, gather_rows, layer_norm, logsumexp, logsumexp_along, reduce,
-    rms_norm, scan, softmax, softmax_along, truths,
+    Axis, Dim, Float, Par, Plain, Reduce, ReduceInput, Reduction, Sample, Scan, Scannable, Serial, Small,
+    SumOrder, Threads, Word, arg_extreme, cast, copy_strided, count_set, extreme_integers, layer_norm,
+    logsumexp, logsumexp_along, moments, reduce, rms_norm, scan, scan_logsumexp, softmax, softmax_along,
+    truths,
 };
 
 fn bits<T: Float>(v: &[T]) -> Vec<u32> {
@@ -171,32 +172,23 @@ fn reductions_match_plain_loops_on_every_axis() {
     for (outer, len, inner) in AXES {
         let axis = Axis { outer, len, inner };
         let x: Vec<f32> = rng.floats(outer * len * inner);
-        let half: Vec<f16> = x.iter().map(|v| f16::from_f32(*v)).collect();
         let ints: Vec<i16> = x.iter().map(|v| (v * 30000.0) as i16).collect();
         let column = |o: usize, j: usize| (0..len).map(move |k| (o * len + k) * inner + j);
-        for got in
-            everywhere::<f32>(outer * inner, |p, out| reduce(p, Reduction::Sum, &x, axis, out).unwrap())
-        {
+        for got in everywhere::<f32>(outer * inner, |p, out| {
+            along(&x, axis, |x| reduce(p, Reduction::Sum, x, out)).unwrap()
+        }) {
             for (i, g) in got.iter().enumerate() {
                 let want: f64 = column(i / inner, i % inner).map(|k| f64::from(x[k])).sum();
                 close(*g, want as f32, 1e-6 * (len as f32).sqrt().max(1.0), ("sum", axis));
-            }
-        }
-        for got in
-            everywhere::<f32>(outer * inner, |p, out| reduce(p, Reduction::Mean, &half, axis, out).unwrap())
-        {
-            for (i, g) in got.iter().enumerate().filter(|_| len > 0) {
-                let sum: f64 = column(i / inner, i % inner).map(|k| f64::from(half[k].to_f32())).sum();
-                close(*g, (sum / len as f64) as f32, 1e-5, ("mean", axis));
             }
         }
         for (op, max) in [(Reduction::Min, false), (Reduction::Max, true)] {
             for (one, three) in levels() {
                 for par in [&one as &dyn Par, &three] {
                     let mut out = vec![0i32; outer * inner];
-                    reduce(par, op, &ints, axis, &mut out).unwrap();
+                    along(&ints, axis, |x| reduce(par, op, x, &mut out)).unwrap();
                     let mut at = vec![0u32; outer * inner];
-                    let args = arg_extreme(par, max, &ints, axis, &mut at);
+                    let args = along(&ints, axis, |x| arg_extreme(par, max, x, &mut at));
                     assert_eq!(args.is_err(), len == 0 && outer * inner > 0);
                     for (i, g) in out.iter().enumerate().filter(|_| len > 0) {
                         let all = column(i / inner, i % inner).map(|k| i32::from(ints[k]));
@@ -209,7 +201,7 @@ fn reductions_match_plain_loops_on_every_axis() {
         }
         let small: Vec<u8> = x.iter().map(|v| (v * 3.0).abs() as u8).collect();
         let mut out = vec![0u32; outer * inner];
-        reduce(&Serial, Reduction::Prod, &small, axis, &mut out).unwrap();
+        along(&small, axis, |x| reduce(&Serial, Reduction::Prod, x, &mut out)).unwrap();
         for (i, g) in out.iter().enumerate() {
             let want = column(i / inner, i % inner).fold(1u32, |a, k| a.wrapping_mul(u32::from(small[k])));
             assert_eq!(*g, want, "prod {axis:?}");
@@ -223,26 +215,44 @@ fn nan_wins_minima_and_maxima_and_is_their_place() {
     x[17] = f32::NAN;
     x[18] = 3.0;
     for op in [Reduction::Min, Reduction::Max] {
-        for got in everywhere::<f32>(1, |p, out| reduce(p, op, &x, Axis::last(1, 5000), out).unwrap()) {
+        for got in
+            everywhere::<f32>(1, |p, out| along(&x, Axis::last(1, 5000), |x| reduce(p, op, x, out)).unwrap())
+        {
             assert!(got[0].is_nan());
         }
     }
     let mut at = [0];
     for max in [true, false] {
-        arg_extreme(&Serial, max, &x, Axis::last(1, 5000), &mut at).unwrap();
+        along(&x, Axis::last(1, 5000), |x| arg_extreme(&Serial, max, x, &mut at)).unwrap();
         assert_eq!(at, [17]);
     }
     // In a row that is searched in parts, and down columns.
     let mut long = vec![2.0f32; 200_000];
     (long[150_000], long[70_000]) = (5.0, 5.0);
-    arg_extreme(&Threads(2), true, &long, Axis::last(1, 200_000), &mut at).unwrap();
+    along(&long, Axis::last(1, 200_000), |x| arg_extreme(&Threads(2), true, x, &mut at)).unwrap();
     assert_eq!(at, [70_000]);
     (long[199_999], long[190_000]) = (f32::NAN, f32::NAN);
-    arg_extreme(&Threads(2), true, &long, Axis::last(1, 200_000), &mut at).unwrap();
+    along(&long, Axis::last(1, 200_000), |x| arg_extreme(&Threads(2), true, x, &mut at)).unwrap();
     assert_eq!(at, [190_000]);
     let mut columns = vec![0; 1000];
-    arg_extreme(&Threads(2), true, &long, Axis { outer: 1, len: 200, inner: 1000 }, &mut columns).unwrap();
+    along(&long, Axis { outer: 1, len: 200, inner: 1000 }, |x| {
+        arg_extreme(&Threads(2), true, x, &mut columns)
+    })
+    .unwrap();
     assert!(columns[0] == 190 && columns[999] == 199 && columns[1] == 0);
+}
+
+/// Reduces an axis of contiguous elements.
+fn along<T: Plain, R>(x: &[T], axis: Axis, reduce: impl FnOnce(&ReduceInput<'_, T>) -> R) -> R {
+    let Axis { outer, len, inner } = axis;
+    let kept = [(outer, len * inner), (inner, 1)].map(dim);
+    let (kept, order) =
+        if inner == 1 { (&kept[..1], SumOrder::Rows) } else { (&kept[..], SumOrder::Columns) };
+    reduce(&ReduceInput::new(x, 0, kept, &[dim((len, inner))], Some(order)).unwrap())
+}
+
+fn dim((len, stride): (usize, usize)) -> Dim {
+    Dim { len, stride: stride as isize }
 }
 
 /// The elements of result `i` of an axis.
@@ -274,7 +284,7 @@ fn check_integers<T: Small + std::fmt::Debug>(axis: Axis, x: &[T], lowest: T, hi
         if max { all.max().unwrap_or(lowest) } else { all.min().unwrap_or(highest) }
     };
     for max in [true, false] {
-        let run = |p: &dyn Par, out: &mut [T]| extreme_integers(p, max, x, axis, out).unwrap();
+        let run = |p: &dyn Par, out: &mut [T]| along(x, axis, |x| extreme_integers(p, max, x, out)).unwrap();
         all_equal(axis, x.first().copied().unwrap_or(lowest), run, |i| of(max, i));
     }
 }
@@ -286,14 +296,14 @@ fn check_flags<T: Word + PartialEq + std::fmt::Debug>(
     set: impl Fn(T) -> bool,
 ) {
     for all in [true, false] {
-        let run = |p: &dyn Par, out: &mut [u8]| truths(p, all, mask, x, axis, out).unwrap();
+        let run = |p: &dyn Par, out: &mut [u8]| along(x, axis, |x| truths(p, all, mask, x, out)).unwrap();
         let want = |i: usize| {
             let mut flags = column(axis, i).map(|k| set(x[k]));
             u8::from(if all { flags.all(|f| f) } else { flags.any(|f| f) })
         };
         all_equal(axis, 7, run, want);
     }
-    let run = |p: &dyn Par, out: &mut [i32]| count_set(p, mask, x, axis, out).unwrap();
+    let run = |p: &dyn Par, out: &mut [i32]| along(x, axis, |x| count_set(p, mask, x, out)).unwrap();
     all_equal(axis, -1, run, |i| column(axis, i).filter(|&k| set(x[k])).count() as i32);
 }
 
@@ -336,19 +346,29 @@ fn small_integers_and_flags_match_plain_loops_on_every_axis() {
         );
         let bytes: Vec<u8> = words.iter().map(|w| *w as u8).collect();
         let sum = |i: usize| column(axis, i).map(|k| u32::from(bytes[k])).fold(0, u32::wrapping_add);
-        all_equal(axis, 1, |p, out| reduce(p, Reduction::Sum, &bytes, axis, out).unwrap(), sum);
+        all_equal(axis, 1, |p, out| along(&bytes, axis, |x| reduce(p, Reduction::Sum, x, out)).unwrap(), sum);
         let longs: Vec<i64> = words.iter().map(|w| *w as i64).collect();
         let sum = |i: usize| column(axis, i).map(|k| longs[k]).fold(0, i64::wrapping_add);
-        all_equal(axis, 1, |p, out| reduce(p, Reduction::Sum, &longs, axis, out).unwrap(), sum);
+        all_equal(axis, 1, |p, out| along(&longs, axis, |x| reduce(p, Reduction::Sum, x, out)).unwrap(), sum);
         let pairs: Vec<[f32; 2]> =
             words.iter().map(|w| [(w % 8) as f32 - 4.0, (w >> 8 & 7) as f32]).collect();
         let sum = |i: usize| {
             column(axis, i).map(|k| pairs[k]).fold([0.0; 2], |a: [f32; 2], b| [a[0] + b[0], a[1] + b[1]])
         };
-        all_equal(axis, [1.0; 2], |p, out| reduce(p, Reduction::Sum, &pairs, axis, out).unwrap(), sum);
+        all_equal(
+            axis,
+            [1.0; 2],
+            |p, out| along(&pairs, axis, |x| reduce(p, Reduction::Sum, x, out)).unwrap(),
+            sum,
+        );
         let doubles: Vec<f64> = words.iter().map(|w| (w % 1024) as f64 - 500.0).collect();
         let sum = |i: usize| column(axis, i).map(|k| doubles[k]).sum::<f64>() + 0.0;
-        all_equal(axis, 1.0, |p, out| reduce(p, Reduction::Sum, &doubles, axis, out).unwrap(), sum);
+        all_equal(
+            axis,
+            1.0,
+            |p, out| along(&doubles, axis, |x| reduce(p, Reduction::Sum, x, out)).unwrap(),
+            sum,
+        );
     }
 }
 
@@ -359,16 +379,24 @@ fn a_half_is_reduced_as_the_single_that_it_is() {
         let axis = Axis { outer, len, inner };
         let half: Vec<f16> = rng.floats(outer * len * inner);
         let brief: Vec<bf16> = half.iter().map(|v| bf16::from_f32(v.to_f32())).collect();
-        let ops = [Reduction::Sum, Reduction::Prod, Reduction::Min, Reduction::Max, Reduction::Mean];
+        let ops = [Reduction::Sum, Reduction::Prod, Reduction::Min, Reduction::Max];
         for op in ops {
             let wide: Vec<f32> = half.iter().map(|v| v.to_f32()).collect();
-            let want = everywhere::<f32>(outer * inner, |p, out| reduce(p, op, &wide, axis, out).unwrap());
-            let got = everywhere::<f32>(outer * inner, |p, out| reduce(p, op, &half, axis, out).unwrap());
+            let want = everywhere::<f32>(outer * inner, |p, out| {
+                along(&wide, axis, |x| reduce(p, op, x, out)).unwrap()
+            });
+            let got = everywhere::<f32>(outer * inner, |p, out| {
+                along(&half, axis, |x| reduce(p, op, x, out)).unwrap()
+            });
             assert!(got.iter().zip(&want).all(|(a, b)| bits(a) == bits(b)), "{op:?} {axis:?}");
             assert!(want.iter().all(|w| bits(w) == bits(&want[0])), "levels differ: {op:?} {axis:?}");
             let wide: Vec<f32> = brief.iter().map(|v| v.to_f32()).collect();
-            let want = everywhere::<f32>(outer * inner, |p, out| reduce(p, op, &wide, axis, out).unwrap());
-            let got = everywhere::<f32>(outer * inner, |p, out| reduce(p, op, &brief, axis, out).unwrap());
+            let want = everywhere::<f32>(outer * inner, |p, out| {
+                along(&wide, axis, |x| reduce(p, op, x, out)).unwrap()
+            });
+            let got = everywhere::<f32>(outer * inner, |p, out| {
+                along(&brief, axis, |x| reduce(p, op, x, out)).unwrap()
+            });
             assert!(got.iter().zip(&want).all(|(a, b)| bits(a) == bits(b)), "{op:?} {axis:?}");
         }
     }
@@ -428,7 +456,7 @@ fn a_running_extreme_stays_nan_once_it_was() {
 fn a_long_sum_loses_no_more_than_its_tree_allows() {
     let x = vec![0.1f32; 10_000_000];
     let mut out = [0.0];
-    reduce(&Threads(2), Reduction::Sum, &x, Axis::last(1, x.len()), &mut out).unwrap();
+    along(&x, Axis::last(1, x.len()), |x| reduce(&Threads(2), Reduction::Sum, x, &mut out)).unwrap();
     assert!((out[0] - 1_000_000.0).abs() < 1.0, "{}", out[0]);
 }
 
@@ -438,29 +466,33 @@ fn scans_match_plain_loops_in_both_directions() {
     for (outer, len, inner) in [(1, 1, 1), (3, 7, 1), (19, 40, 1), (1, 70_000, 1), (2, 9, 5), (1, 20, 600)] {
         let axis = Axis { outer, len, inner };
         let x: Vec<f32> = rng.floats(outer * len * inner);
-        for op in [Scan::Sum, Scan::Prod, Scan::Min, Scan::Max, Scan::LogSumExp] {
+        for op in [Some(Scan::Sum), Some(Scan::Prod), Some(Scan::Min), Some(Scan::Max), None] {
             for (reverse, inclusive) in [(false, true), (true, true), (false, false), (true, false)] {
                 let runs = everywhere::<f32>(x.len(), |p, out| {
-                    scan(p, op, &x, axis, reverse, inclusive, out).unwrap();
+                    match op {
+                        Some(op) => scan(p, op, &x, axis, reverse, inclusive, out),
+                        None => scan_logsumexp(p, &x, axis, reverse, inclusive, out),
+                    }
+                    .unwrap();
                 });
                 for o in 0..outer {
                     for j in 0..inner {
                         let mut acc = match op {
-                            Scan::Sum => 0.0,
-                            Scan::Prod => 1.0,
-                            Scan::Min => f64::INFINITY,
-                            Scan::Max | Scan::LogSumExp => f64::NEG_INFINITY,
+                            Some(Scan::Sum) => 0.0,
+                            Some(Scan::Prod) => 1.0,
+                            Some(Scan::Min) => f64::INFINITY,
+                            Some(Scan::Max) | None => f64::NEG_INFINITY,
                         };
                         for k in 0..len {
                             let k = if reverse { len - 1 - k } else { k };
                             let at = (o * len + k) * inner + j;
                             let v = f64::from(x[at]);
                             let next = match op {
-                                Scan::Sum => acc + v,
-                                Scan::Prod => acc * v,
-                                Scan::Min => acc.min(v),
-                                Scan::Max => acc.max(v),
-                                Scan::LogSumExp => (acc.exp() + v.exp()).ln(),
+                                Some(Scan::Sum) => acc + v,
+                                Some(Scan::Prod) => acc * v,
+                                Some(Scan::Min) => acc.min(v),
+                                Some(Scan::Max) => acc.max(v),
+                                None => (acc.exp() + v.exp()).ln(),
                             };
                             for got in &runs {
                                 let want = if inclusive { next } else { acc };
@@ -564,28 +596,6 @@ fn strided_copies_move_every_element_size() {
 }
 
 #[test]
-fn rows_are_picked_by_index_and_bad_indices_named() {
-    let src: Vec<u8> = (0..60).collect();
-    let mut out = [0; 15];
-    gather_rows(&Threads(2), &src, 5, &[11, 0, 3], &mut out).unwrap();
-    assert_eq!(out, [55, 56, 57, 58, 59, 0, 1, 2, 3, 4, 15, 16, 17, 18, 19]);
-    let e = gather_rows(&Serial, &src, 5, &[12, 0, 3], &mut out).unwrap_err();
-    assert_eq!(e.to_string(), "rows to pick from: expected 13, given 12");
-}
-
-#[test]
-fn rows_are_joined_side_by_side() {
-    let (a, b) = ([1u8, 2, 3, 4], [5u8, 6]);
-    let mut out = [0u8; 6];
-    // SAFETY: two rows of two and of one byte, into rows of three.
-    unsafe {
-        copy_rows(&Serial, a.as_ptr(), 2, out.as_mut_ptr(), 3, 2, 2);
-        copy_rows(&Threads(2), b.as_ptr(), 1, out.as_mut_ptr().add(2), 3, 1, 2);
-    }
-    assert_eq!(out, [1, 2, 5, 3, 4, 6]);
-}
-
-#[test]
 fn long_rows_have_their_extremes_found_on_every_level() {
     let mut rng = Rng::new(21);
     for n in [1, 15, 16, 64, 100, 511, 4096, 5000] {
@@ -608,10 +618,10 @@ fn long_rows_have_their_extremes_found_on_every_level() {
                 let op = if max { Reduction::Max } else { Reduction::Min };
                 for (one, _) in levels() {
                     let mut at = [u32::MAX];
-                    arg_extreme(&one, max, &x, Axis::last(1, n), &mut at).unwrap();
+                    along(&x, Axis::last(1, n), |x| arg_extreme(&one, max, x, &mut at)).unwrap();
                     assert_eq!(at[0] as usize, want, "{n} {round} {max} {:?}", one.1);
                     let mut value = [0.0];
-                    reduce(&one, op, &x, Axis::last(1, n), &mut value).unwrap();
+                    along(&x, Axis::last(1, n), |x| reduce(&one, op, x, &mut value)).unwrap();
                     assert_eq!(value[0].is_nan(), x[want].is_nan());
                     assert!(value[0] == x[want] || value[0].is_nan());
                 }
@@ -620,7 +630,7 @@ fn long_rows_have_their_extremes_found_on_every_level() {
     }
     for (one, _) in levels() {
         let mut value = [1.0];
-        reduce(&one, Reduction::Min, &[0.0f32; 100], Axis::last(1, 100), &mut value).unwrap();
+        along(&[0.0f32; 100], Axis::last(1, 100), |x| reduce(&one, Reduction::Min, x, &mut value)).unwrap();
         assert!(value[0] == 0.0 && value[0].is_sign_positive());
     }
 }
@@ -642,6 +652,141 @@ fn sums_of_a_row_go_on_where_vectors_end() {
                 scan(p, Scan::Sum, &x, Axis::last(1, n), reverse, inclusive, o).unwrap();
             }) {
                 assert_eq!(got, want, "{n} {reverse} {inclusive}");
+            }
+        }
+    }
+}
+
+/// Strided axes over memory: lengths, strides and the first element.
+type Strided = (Vec<usize>, Vec<isize>, usize, usize);
+
+/// A view with permuted, sliced, reversed and broadcast axes, and how many elements its memory has.
+fn view(rng: &mut Rng, most: usize) -> Strided {
+    let rank = 1 + rng.below(4);
+    let mut shape: Vec<usize> = (0..rank).map(|_| [1, 2, 3, 7, 20, 70][rng.below(6)]).collect();
+    if rng.below(3) == 0 {
+        let at = rng.below(rank);
+        shape[at] = [130, 700, 5000, 20_000][rng.below(4)];
+    }
+    while shape.iter().product::<usize>() > most {
+        let largest = (0..rank).max_by_key(|at| shape[*at]).unwrap();
+        shape[largest] = (shape[largest] / 3).max(1);
+    }
+    let mut order: Vec<usize> = (0..rank).collect();
+    (1..rank).for_each(|at| order.swap(at, rng.below(at + 1)));
+    let (mut strides, mut step, mut offset) = (vec![0; rank], 1, 0);
+    for at in order {
+        match rng.below(8) {
+            0 => continue,
+            1 => step *= 2,
+            2 => step += 3,
+            _ => {}
+        }
+        let reversed = rng.below(4) == 0;
+        strides[at] = if reversed { -(step as isize) } else { step as isize };
+        offset += if reversed { (shape[at] - 1) * step } else { 0 };
+        step *= shape[at];
+    }
+    (shape, strides, offset, step.max(offset + 1))
+}
+
+/// Calls `reduce` with a view and with its contiguous copy, each over the same axes in the order of sums.
+fn with_copy<T: Plain, R>(
+    x: &[T],
+    view: &Strided,
+    over: &[bool],
+    mut reduce: impl FnMut(&ReduceInput<'_, T>) -> R,
+) -> [R; 2] {
+    let (shape, strides, offset, _) = view;
+    let mut dense = vec![1isize; shape.len()];
+    for at in (1..shape.len()).rev() {
+        dense[at - 1] = dense[at] * shape[at] as isize;
+    }
+    let elements = (0..shape.iter().product()).map(|element: usize| {
+        let at = |axis: usize| (element / dense[axis] as usize % shape[axis]) as isize * strides[axis];
+        x[(*offset as isize + (0..shape.len()).map(at).sum::<isize>()) as usize]
+    });
+    let copy: Vec<T> = elements.collect();
+    let last = (0..shape.len()).rev().find(|at| shape[*at] > 1);
+    let order = if last.is_some_and(|at| !over[at]) { SumOrder::Columns } else { SumOrder::Rows };
+    [(x, strides, *offset), (&copy, &dense, 0)].map(|(x, strides, offset)| {
+        let dims = |reduced: bool| -> Vec<Dim> {
+            let axes = (0..shape.len()).filter(|at| over[*at] == reduced);
+            axes.map(|at| Dim { len: shape[at], stride: strides[at] }).collect()
+        };
+        reduce(&ReduceInput::new(x, offset, &dims(false), &dims(true), Some(order)).unwrap())
+    })
+}
+
+/// Sums, products and extremes of a view, with one thread and with three.
+fn check_view<T: Reduce<Acc: Default + PartialEq + std::fmt::Debug>>(x: &[T], view: &Strided, over: &[bool]) {
+    for (one, three) in levels() {
+        for op in [Reduction::Sum, Reduction::Prod, Reduction::Max, Reduction::Min] {
+            for par in [&one as &dyn Par, &three] {
+                let [got, want] = with_copy(x, view, over, |x| {
+                    let mut out = vec![T::Acc::default(); x.results()];
+                    reduce(par, op, x, &mut out).unwrap();
+                    out
+                });
+                assert!(got == want, "{op:?} of {view:?} over {over:?} at {:?}", one.1);
+            }
+        }
+    }
+}
+
+fn check_moments<T: Sample>(x: &[T], view: &Strided, over: &[bool]) {
+    for (one, three) in levels() {
+        for par in [&one as &dyn Par, &three] {
+            let [got, want] = with_copy(x, view, over, |x| {
+                let mut out = vec![[0.0; 2]; x.results()];
+                moments(par, x, &mut out).unwrap();
+                out
+            });
+            assert!(got == want, "moments of {view:?} over {over:?} at {:?}", one.1);
+        }
+    }
+}
+
+#[test]
+fn a_view_and_its_contiguous_copy_are_reduced_to_the_same_bits() {
+    let mut rng = Rng::new(51);
+    for round in 0..300 {
+        let view = view(&mut rng, if round % 10 == 0 { 200_000 } else { 20_000 });
+        let over: Vec<bool> = view.0.iter().map(|_| rng.below(2) == 0).collect();
+        let x: Vec<f32> = (0..view.3).map(|_| rng.float() * 1.5).collect();
+        match round % 4 {
+            0 => check_view(&x, &view, &over),
+            1 => check_view(&x.iter().map(|v| f64::from(*v)).collect::<Vec<_>>(), &view, &over),
+            2 => check_view(&x.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>(), &view, &over),
+            _ => check_view(&x.iter().map(|v| [*v, v * 3.0 % 1.0]).collect::<Vec<_>>(), &view, &over),
+        }
+        match round % 3 {
+            0 => check_moments(&x, &view, &over),
+            1 => check_moments(&x.iter().map(|v| f16::from_f32(*v)).collect::<Vec<_>>(), &view, &over),
+            _ => check_view(&x.iter().map(|v| (v * 100.0) as i16).collect::<Vec<_>>(), &view, &over),
+        }
+    }
+}
+
+#[test]
+fn a_zero_is_chosen_by_its_sign_wherever_it_stands() {
+    for n in [2, 7, 40, 700, 9000] {
+        for at in [0, n / 2, n - 1] {
+            for (op, zero, among) in [(Reduction::Max, 0.0, -0.0), (Reduction::Min, -0.0f32, 0.0)] {
+                let mut x = vec![among; n];
+                x[at] = zero;
+                let wide: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
+                for axis in [Axis::last(1, n), Axis { outer: 1, len: n, inner: 2 }] {
+                    let x: Vec<f32> = x.iter().flat_map(|v| vec![*v; axis.inner]).collect();
+                    for got in everywhere::<f32>(axis.inner, |p, out| {
+                        along(&x, axis, |x| reduce(p, op, x, out).unwrap())
+                    }) {
+                        assert!(got.iter().all(|v| v.to_bits() == zero.to_bits()), "{op:?} of {n}, {at}");
+                    }
+                }
+                let mut out = [1.0];
+                along(&wide, Axis::last(1, n), |x| reduce(&Serial, op, x, &mut out).unwrap());
+                assert_eq!(out[0].to_bits(), f64::from(zero).to_bits(), "{op:?} of {n}, {at}");
             }
         }
     }

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use hesper_compute::GgmlType;
+
 /// The element type of a tensor in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // The names say it.
@@ -55,7 +57,7 @@ impl FileDtype {
     /// Elements in a block and bytes of a block. Types of whole bytes have blocks of one element.
     pub fn block(self) -> (u64, u64) {
         match self {
-            FileDtype::Block(ggml) => ggml.block(),
+            FileDtype::Block(ggml) => (ggml.block_len() as u64, ggml.block_bytes() as u64),
             FileDtype::F4 => (2, 1),
             FileDtype::F6E2M3 | FileDtype::F6E3M2 => (4, 3),
             other => (1, u64::from(other.bits().unwrap_or(8) / 8)),
@@ -139,69 +141,6 @@ impl fmt::Display for FileDtype {
             other => write!(f, "{other:?}"),
         }
     }
-}
-
-macro_rules! ggml_types {
-    ($($variant:ident $name:literal = $code:literal, $elements:literal in $bytes:literal;)*) => {
-        /// Block-quantised element types of GGUF.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[allow(missing_docs, non_camel_case_types)] // The names are ggml's.
-        pub enum GgmlType { $($variant,)* }
-
-        impl GgmlType {
-            /// Every type, in the order of its code.
-            pub const ALL: &'static [GgmlType] = &[$(GgmlType::$variant,)*];
-
-            /// The number that stands for the type in a file.
-            pub fn code(self) -> u32 {
-                match self { $(GgmlType::$variant => $code,)* }
-            }
-
-            /// The type of a number.
-            pub fn from_code(code: u32) -> Option<GgmlType> {
-                match code { $($code => Some(GgmlType::$variant),)* _ => None }
-            }
-
-            /// The name that ggml gives it.
-            pub fn name(self) -> &'static str {
-                match self { $(GgmlType::$variant => $name,)* }
-            }
-
-            /// Elements in a block and bytes of a block.
-            pub fn block(self) -> (u64, u64) {
-                match self { $(GgmlType::$variant => ($elements, $bytes),)* }
-            }
-        }
-    };
-}
-
-ggml_types! {
-    Q4_0 "Q4_0" = 2, 32 in 18;
-    Q4_1 "Q4_1" = 3, 32 in 20;
-    Q5_0 "Q5_0" = 6, 32 in 22;
-    Q5_1 "Q5_1" = 7, 32 in 24;
-    Q8_0 "Q8_0" = 8, 32 in 34;
-    Q8_1 "Q8_1" = 9, 32 in 36;
-    Q2_K "Q2_K" = 10, 256 in 84;
-    Q3_K "Q3_K" = 11, 256 in 110;
-    Q4_K "Q4_K" = 12, 256 in 144;
-    Q5_K "Q5_K" = 13, 256 in 176;
-    Q6_K "Q6_K" = 14, 256 in 210;
-    Q8_K "Q8_K" = 15, 256 in 292;
-    Iq2Xxs "IQ2_XXS" = 16, 256 in 66;
-    Iq2Xs "IQ2_XS" = 17, 256 in 74;
-    Iq3Xxs "IQ3_XXS" = 18, 256 in 98;
-    Iq1S "IQ1_S" = 19, 256 in 50;
-    Iq4Nl "IQ4_NL" = 20, 32 in 18;
-    Iq3S "IQ3_S" = 21, 256 in 110;
-    Iq2S "IQ2_S" = 22, 256 in 82;
-    Iq4Xs "IQ4_XS" = 23, 256 in 136;
-    Iq1M "IQ1_M" = 29, 256 in 56;
-    Tq1_0 "TQ1_0" = 34, 256 in 54;
-    Tq2_0 "TQ2_0" = 35, 256 in 66;
-    Mxfp4 "MXFP4" = 39, 32 in 17;
-    Nvfp4 "NVFP4" = 40, 64 in 36;
-    Q1_0 "Q1_0" = 41, 128 in 18;
 }
 
 #[cfg(test)]

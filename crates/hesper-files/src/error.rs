@@ -123,14 +123,6 @@ pub enum Error {
         /// The first cause.
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The quantised blocks and the output do not fit each other.
-    #[error("{dtype}: {detail}")]
-    Quant {
-        /// The block type.
-        dtype: &'static str,
-        /// What does not fit.
-        detail: String,
-    },
     /// An error of one file among several, or of a file where only its source was known.
     #[error("{}: {source}", .path.display())]
     InFile {

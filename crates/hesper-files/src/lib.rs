@@ -44,7 +44,6 @@ pub mod load;
 mod metadata;
 pub mod npy;
 pub mod npz;
-pub mod quant;
 pub mod safetensors;
 pub mod shards;
 pub mod source;
@@ -52,8 +51,9 @@ mod tensor;
 pub mod write;
 mod zip;
 
-pub use dtype::{FileDtype, GgmlType, ShapeError};
+pub use dtype::{FileDtype, ShapeError};
 pub use error::{Error, Result};
+pub use hesper_compute::GgmlType;
 pub use load::{Cancel, LoadOptions, Progress, Request, load_into};
 pub use metadata::{MetaArray, MetaValue, Metadata};
 pub use shards::{ShardIndex, ShardedFile};

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use common::{Random, golden, parse};
 use counting::peak_of;
-use hesper_files::{Format, GgmlType, ShardIndex, TensorFile, quant};
+use hesper_compute::{GgmlType, GgufMat, Serial, gguf_dequantize};
+use hesper_files::{Format, ShardIndex, TensorFile};
 
 /// Buffers and tables that parsing takes whatever the file is.
 const CONSTANT: usize = 512 << 10;
@@ -300,12 +301,13 @@ fn the_densest_valid_headers_stay_within_the_bound_too() {
 #[test]
 fn blocks_of_any_bytes_are_decoded() {
     let mut random = Random::new(3);
-    for &dtype in GgmlType::ALL.iter().filter(|&&dtype| quant::is_supported(dtype)) {
-        let (elements, bytes) = dtype.block();
+    for &dtype in GgmlType::ALL.iter().filter(|dtype| dtype.is_decoded()) {
+        let (elements, bytes) = (dtype.block_len(), dtype.block_bytes());
         for blocks in 0..200 {
             let data: Vec<u8> = (0..blocks * bytes).map(|_| random.next() as u8).collect();
-            let mut out = vec![0.0; (blocks * elements) as usize];
-            quant::dequantize(dtype, &data, &mut out).unwrap();
+            let mut out = vec![0.0f32; blocks * elements];
+            let blocks = GgufMat::new(dtype, blocks, elements, &data).unwrap();
+            gguf_dequantize(&Serial, &blocks, &mut out).unwrap();
         }
     }
 }

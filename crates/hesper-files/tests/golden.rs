@@ -6,9 +6,10 @@ mod common;
 
 use common::{f32s, golden, pattern};
 use half::f16;
-use hesper_files::{
-    Error, FileDtype, Format, GgmlType, Layout, MetaArray, MetaValue, Storage, TensorFile, quant,
+use hesper_compute::{
+    GgufMat, Mismatch, Serial, affine_biases, affine_scales, affine_words, gguf_dequantize,
 };
+use hesper_files::{Error, FileDtype, Format, GgmlType, Layout, MetaArray, MetaValue, Storage, TensorFile};
 
 #[test]
 fn every_dtype_of_a_safetensors_file_reads_back() {
@@ -184,12 +185,19 @@ fn gguf_metadata_of_all_types_and_tensors_read_back() {
     }
 }
 
+/// Decodes whole blocks.
+fn decode(kind: GgmlType, blocks: &[u8], out: &mut [f32]) -> Result<(), Mismatch> {
+    let columns = kind.block_len();
+    let blocks = GgufMat::new(kind, out.len() / columns, columns, blocks)?;
+    gguf_dequantize(&Serial, &blocks, out)
+}
+
 #[test]
 fn block_decoders_equal_the_reference_bit_for_bit() {
     let file = TensorFile::open(golden("quant.npz")).unwrap();
     let mut seen = 0;
     for &dtype in GgmlType::ALL {
-        if !quant::is_supported(dtype) {
+        if !dtype.is_decoded() {
             continue;
         }
         let bytes = |part: &str| {
@@ -198,17 +206,17 @@ fn block_decoders_equal_the_reference_bit_for_bit() {
         };
         let (blocks, expected) = (bytes("blocks"), f32s(&bytes("values")));
         let mut values = vec![f32::NAN; expected.len()];
-        quant::dequantize(dtype, &blocks, &mut values).unwrap();
+        decode(dtype, &blocks, &mut values).unwrap();
         for (i, (a, b)) in values.iter().zip(&expected).enumerate() {
             // The reference gives a zero of either sign for a zero level.
             assert!(a.to_bits() == b.to_bits() || (*a == 0.0 && *b == 0.0), "{dtype:?}[{i}]: {a} is not {b}");
         }
-        assert!(quant::dequantize(dtype, &blocks[1..], &mut values).is_err());
-        assert!(quant::dequantize(dtype, &blocks, &mut values[1..]).is_err());
+        assert!(decode(dtype, &blocks[1..], &mut values).is_err());
+        assert!(decode(dtype, &blocks, &mut values[1..]).is_err());
         seen += 1;
     }
     assert_eq!(seen, 14);
-    assert!(quant::dequantize(GgmlType::Iq1S, &[0; 50], &mut [0.0; 256]).is_err());
+    assert!(decode(GgmlType::Iq1S, &[0; 50], &mut [0.0; 256]).is_err());
 }
 
 #[test]
@@ -220,10 +228,14 @@ fn affine_repacking_equals_what_mlx_loads_bit_for_bit() {
             file.read(tensor).unwrap().into_owned()
         };
         let blocks = bytes("blocks");
-        let count = blocks.len() / dtype.block().1 as usize;
-        let mut words = vec![0u32; count * quant::affine_bits(dtype).unwrap() as usize];
+        let count = blocks.len() / dtype.block_bytes();
+        let mut words = vec![0u32; count * dtype.affine_bits().unwrap()];
         let (mut scales, mut biases) = (vec![f16::ZERO; count], vec![f16::ZERO; count]);
-        quant::to_affine(dtype, &blocks, &mut words, &mut scales, &mut biases).unwrap();
+        affine_words(&Serial, dtype, &blocks, &mut words).unwrap();
+        affine_scales(&Serial, dtype, &blocks, &mut scales).unwrap();
+        affine_biases(&Serial, dtype, &blocks, &mut biases).unwrap();
+        assert!(affine_words(&Serial, dtype, &blocks[1..], &mut words).is_err());
+        assert!(affine_scales(&Serial, dtype, &blocks, &mut scales[1..]).is_err());
         let words: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         assert_eq!(words, bytes("weight"), "{dtype:?}");
         for (name, values) in [("scales", scales), ("biases", biases)] {
@@ -231,5 +243,5 @@ fn affine_repacking_equals_what_mlx_loads_bit_for_bit() {
             assert_eq!(values, bytes(name), "{dtype:?} {name}");
         }
     }
-    assert!(quant::to_affine(GgmlType::Q5_0, &[], &mut [], &mut [], &mut []).is_err());
+    assert!(affine_words(&Serial, GgmlType::Q5_0, &[], &mut []).is_err());
 }

@@ -50,7 +50,7 @@ fn tensors(can_hold: impl Fn(FileDtype) -> bool, rank_limit: usize) -> (Vec<Tens
         for shape in shapes.iter().filter(|shape| shape.len() <= rank_limit) {
             let mut shape = shape.to_vec();
             if let (FileDtype::Block(ggml), Some(last)) = (dtype, shape.last_mut()) {
-                *last *= ggml.block().0;
+                *last *= ggml.block_len() as u64;
             }
             let Ok(len) = dtype.byte_len(&shape) else { continue };
             let name = format!("é \"{dtype}\" {shape:?}\n");

@@ -2,7 +2,7 @@
 
 use half::bf16;
 use hesper_compute::{
-    Activations, Float, GgufFormat, GgufMat, MatMut, MatRef, Par, QuantFormat, QuantMat, Scales, gguf_matmul,
+    Activations, Float, GgmlType, GgufMat, MatMut, MatRef, Par, QuantFormat, QuantMat, Scales, gguf_matmul,
     qmatmul,
 };
 
@@ -63,7 +63,7 @@ pub fn run(par: &dyn Par) {
         product::<f32>(par, name, (1, 4096, 4096), format, Activations::Exact, rate);
     }
     decoder(par);
-    for format in [GgufFormat::Q4_0, GgufFormat::Q4_1, GgufFormat::Q8_0] {
+    for format in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0] {
         let (n, k) = (4096, 4096);
         let data = vec![0x31u8; n * k / 32 * format.block_bytes()];
         let w = GgufMat::new(format, n, k, &data).unwrap();
@@ -87,7 +87,7 @@ pub fn run(par: &dyn Par) {
 /// The matrices of a small decoder of 30 layers, one after the other, as a step reads them.
 pub fn decoder(par: &dyn Par) {
     let rate = read_rate(par, 64 << 20);
-    let format = GgufFormat::Q4_1;
+    let format = GgmlType::Q4_1;
     let shapes = [(576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536)];
     let layers: Vec<(usize, usize)> = (0..30).flat_map(|_| shapes).chain([(49152, 576)]).collect();
     let matrices: Vec<Vec<u8>> =

@@ -2,11 +2,21 @@
 
 use half::bf16;
 use hesper_compute::{
-    Axis, ConvShape, Par, Reduction, Scan, arg_extreme, cast, conv, copy_strided, gather_rows, layer_norm,
-    reduce, rms_norm, scan, softmax,
+    Axis, ConvShape, Dim, Par, ReduceInput, Reduction, Scan, SumOrder, arg_extreme, cast, conv, copy_strided,
+    layer_norm, reduce, rms_norm, scan, softmax,
 };
 
 use crate::measure::{best, copy_rate, peak_flops};
+
+/// Reduces an axis of contiguous elements.
+fn along<R>(x: &[f32], axis: Axis, reduce: impl FnOnce(&ReduceInput<'_, f32>) -> R) -> R {
+    let Axis { outer, len, inner } = axis;
+    let dim = |len, stride: usize| Dim { len, stride: stride as isize };
+    let kept = [dim(outer, len * inner), dim(inner, 1)];
+    let (kept, order) =
+        if inner == 1 { (&kept[..1], SumOrder::Rows) } else { (&kept[..], SumOrder::Columns) };
+    reduce(&ReduceInput::new(x, 0, kept, &[dim(len, inner)], Some(order)).unwrap())
+}
 
 pub fn run(par: &dyn Par) {
     let rate = copy_rate(par, 64 << 20);
@@ -37,12 +47,32 @@ pub fn run(par: &dyn Par) {
         ("sum axis 1", Axis::last(n, n)),
     ] {
         let mut out = vec![0.0f32; axis.outer * axis.inner];
-        show(name, all, best(|| reduce(par, Reduction::Sum, &x, axis, &mut out).unwrap()));
+        show(name, all, best(|| along(&x, axis, |x| reduce(par, Reduction::Sum, x, &mut out)).unwrap()));
     }
     let mut out = vec![0.0f32; n];
-    show("max axis 1", all, best(|| reduce(par, Reduction::Max, &x, Axis::last(n, n), &mut out).unwrap()));
+    let dim = |stride| [Dim { len: n, stride }];
+    for (name, stride, order) in [
+        ("sum axis 0, transposed", n as isize, SumOrder::Columns),
+        ("sum axis 1, transposed", 1, SumOrder::Rows),
+    ] {
+        let (kept, reduced) = (dim(stride), dim(n as isize + 1 - stride));
+        let x = ReduceInput::new(&x, 0, &kept, &reduced, Some(order)).unwrap();
+        show(name, all, best(|| reduce(par, Reduction::Sum, &x, &mut out).unwrap()));
+    }
+    let turned = [dim(1), dim(n as isize)].concat();
+    let turned = ReduceInput::new(&x, 0, &[], &turned, Some(SumOrder::Rows)).unwrap();
+    show("sum all, transposed", all, best(|| reduce(par, Reduction::Sum, &turned, &mut out[..1]).unwrap()));
+    show(
+        "max axis 1",
+        all,
+        best(|| along(&x, Axis::last(n, n), |x| reduce(par, Reduction::Max, x, &mut out)).unwrap()),
+    );
     let mut at = vec![0u32; n];
-    show("argmax axis 1", all, best(|| arg_extreme(par, true, &x, Axis::last(n, n), &mut at).unwrap()));
+    show(
+        "argmax axis 1",
+        all,
+        best(|| along(&x, Axis::last(n, n), |x| arg_extreme(par, true, x, &mut at)).unwrap()),
+    );
     show(
         "cumsum axis 1",
         2.0 * all,
@@ -60,16 +90,6 @@ pub fn run(par: &dyn Par) {
     });
     let mut half = vec![bf16::ZERO; n * n];
     show("cast to bf16", 1.5 * all, best(|| cast(par, &x, &mut half).unwrap()));
-    let big: Vec<f32> = vec![1.0; 65536 * 256];
-    // SAFETY: the bytes of a vector of floats.
-    let bytes = unsafe { std::slice::from_raw_parts(big.as_ptr().cast::<u8>(), big.len() * 4) };
-    let indices: Vec<usize> = (0..4096).map(|i| i * 7919 % 16384).collect();
-    let mut rows = vec![0u8; 4096 * 4096];
-    show(
-        "gather 4096 rows of 4 KiB",
-        2.0 * rows.len() as f64,
-        best(|| gather_rows(par, bytes, 4096, &indices, &mut rows).unwrap()),
-    );
     let one = [1; 3];
     let s = ConvShape {
         batch: 8,

@@ -13,7 +13,7 @@ use crate::simd::{Float, Isa, Kernel, dispatch};
 const ROWS: usize = 32;
 
 /// The sizes of a gated delta rule.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeltaShape {
     /// Independent sequences.
     pub batch: usize,

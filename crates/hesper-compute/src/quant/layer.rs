@@ -4,9 +4,9 @@
 //! A step of one token is a few hundred small products; each pass over the activations that is a command of its
 //! own would cost as much as one of them.
 
-use super::blocks::Tiles;
 use super::columns::QuantColumns;
 use super::gguf::{FEW, GgufMat};
+use super::gguf_dot::Tiles;
 use super::panels;
 use crate::error::{Mismatch, same};
 use crate::gemm::kind::Single;

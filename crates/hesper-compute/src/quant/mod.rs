@@ -9,18 +9,22 @@
 //! [`Activations::Int8`] they are rounded to 8 bits in blocks of 32 first: each activation is off by at most
 //! 1/254 of the largest of its block, and so the result by at most that times the sum of `|w|` in each block.
 
-mod blocks;
+mod affine;
 mod columns;
 mod convert;
+mod decode;
 mod exact;
+mod ggml;
 mod gguf;
+mod gguf_dot;
 mod int8;
 mod layer;
 mod tables;
-mod wide;
 
+pub use affine::{AFFINE_GROUP, affine_biases, affine_scales, affine_words};
 pub use convert::{dequantize, quantize_affine, quantize_fp};
-pub use gguf::{GgufFormat, GgufMat, gguf_dequantize, gguf_matmul, gguf_quantize};
+pub use ggml::GgmlType;
+pub use gguf::{GgufMat, gguf_dequantize, gguf_matmul, gguf_quantize};
 pub use layer::{LayerEnd, gguf_layer};
 
 use half::{bf16, f16};
@@ -35,7 +39,7 @@ use crate::scratch::Scratch;
 use crate::simd::{Float, FloatKind};
 
 /// How numbers became codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QuantFormat {
     /// `scale * code + bias` with codes of 1, 2, 3, 4, 5, 6 or 8 bits, in groups of 32, 64 or 128.
     Affine {
@@ -188,7 +192,7 @@ impl<'a> QuantMat<'a> {
 }
 
 /// What may happen to activations before they are multiplied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activations {
     /// They are multiplied as they are.
     #[default]

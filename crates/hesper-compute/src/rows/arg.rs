@@ -1,33 +1,30 @@
-//! Where the largest or smallest element of an axis is: the first of equals, or the first NaN.
-//!
-//! A long row is searched in parts of [`PART`] elements, rows side by side in strips of [`STRIP`] columns.
+//! The index of the largest or smallest element: the first of equals, or the first NaN.
 
-use super::Axis;
 use super::extreme::extreme;
+use super::input::{ReduceInput, Tile};
+use super::source::Plain;
+use super::tree::{self, Reducer};
 use super::whole::extreme_of;
-use crate::error::{Mismatch, same};
-use crate::par::{Par, Shared, chunks, grain};
-use crate::scratch::Scratch;
-use crate::simd::{Float, Isa, Kernel, dispatch};
+use crate::error::{Mismatch, at_least, same};
+use crate::par::Par;
+use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 
 /// Elements that are compared before one of them is looked for.
 const BLOCK: usize = 4096;
 /// Rows up to this length are searched element by element.
 const SHORT: usize = 32;
-/// Elements of a row that one task searches.
-const PART: usize = 1 << 16;
-/// Columns that one task searches.
+/// Columns that are searched side by side.
 const STRIP: usize = 512;
 
 /// A type with an order.
 #[allow(private_bounds, reason = "only this crate calls its methods")]
-pub trait Ordered: Copy + Send + Sync + PartialOrd + 'static {
+pub trait Ordered: Plain + PartialOrd {
     /// Below or equal to every number.
     const LOWEST: Self;
     /// Above or equal to every number.
     const HIGHEST: Self;
     #[doc(hidden)]
-    fn run(par: &dyn Par, max: bool, x: &[Self], axis: Axis, out: &mut [u32]);
+    fn run(par: &dyn Par, max: bool, x: &ReduceInput<'_, Self>, out: &mut [u32]);
     /// The best of a block and whether it has a NaN, if the type has vectors for it.
     #[doc(hidden)]
     #[inline(always)]
@@ -42,8 +39,8 @@ macro_rules! ordered {
         impl Ordered for $t {
             const LOWEST: Self = $low;
             const HIGHEST: Self = $high;
-            fn run(par: &dyn Par, max: bool, x: &[Self], axis: Axis, out: &mut [u32]) {
-                along(par, max, x, axis, out);
+            fn run(par: &dyn Par, max: bool, x: &ReduceInput<'_, Self>, out: &mut [u32]) {
+                tree::reduce(par, Arg { max, x }, x, out);
             }
             $(#[inline(always)] $best)?
         }
@@ -75,80 +72,72 @@ macro_rules! ordered_integers {
 
 ordered! {
     f64: Self::NEG_INFINITY, Self::INFINITY;
+    // Complex numbers, by their real parts, then by their imaginary ones.
+    [f32; 2]: [f32::NEG_INFINITY; 2], [f32::INFINITY; 2];
 }
 
 ordered_integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 
 ordered_floats!(f32 half::bf16 half::f16);
 
-/// The position of the largest (`max`) or smallest element along an axis, or of the first NaN.
+/// The index of the largest (`max`) or smallest element of each result, or of the first NaN.
 pub fn arg_extreme<T: Ordered>(
     par: &dyn Par,
     max: bool,
-    x: &[T],
-    axis: Axis,
+    x: &ReduceInput<'_, T>,
     out: &mut [u32],
 ) -> Result<(), Mismatch> {
-    same("elements of the input", axis.elements()?, x.len())?;
-    same("elements of the result", axis.outer * axis.inner, out.len())?;
-    if axis.len == 0 && !out.is_empty() {
-        return Err(Mismatch { what: "elements of an axis to choose from", expected: 1, given: 0 });
+    same("elements of the result", x.results(), out.len())?;
+    if !out.is_empty() {
+        at_least("elements to choose from", 1, x.row_len())?;
+        at_least("the largest index", x.row_len() - 1, u32::MAX as usize)?;
     }
-    T::run(par, max, x, axis, out);
+    T::run(par, max, x, out);
     Ok(())
 }
 
-fn along<T: Ordered>(par: &dyn Par, max: bool, x: &[T], axis: Axis, out: &mut [u32]) {
-    let Axis { outer, len, inner } = axis;
-    if out.is_empty() {
-        return;
+struct Arg<'a, T> {
+    max: bool,
+    x: &'a ReduceInput<'a, T>,
+}
+
+impl<T> Clone for Arg<'_, T> {
+    fn clone(&self) -> Self {
+        *self
     }
-    let to = Shared::new(out.as_mut_ptr());
-    let simd = par.simd();
-    if inner > 1 {
-        let strips = inner.div_ceil(STRIP);
-        let group = (16384 / (len * inner.min(STRIP))).max(1);
-        chunks(par, outer * strips, group, |a, b| {
-            for task in a..b {
-                let (o, j0) = (task / strips, task % strips * STRIP);
-                // SAFETY: columns are this task's own.
-                let out = unsafe { to.slice(o * inner + j0, STRIP.min(inner - j0)) };
-                dispatch(simd, Columns { max, x: &x[o * len * inner + j0..], len, inner, out });
-            }
-        });
-        return;
+}
+
+impl<T> Copy for Arg<'_, T> {}
+
+impl<T: Ordered> Reducer for Arg<'_, T> {
+    type In = T;
+    type Acc = u32;
+    const PART: usize = 1 << 16;
+    const RANGE: usize = 1024;
+    const STRIP: usize = STRIP;
+
+    fn empty(self) -> u32 {
+        0
     }
-    if len <= PART {
-        chunks(par, outer, grain(par, outer, (16384 / len).max(1)), |a, b| {
-            // SAFETY: rows are this task's own.
-            let out = unsafe { to.slice(a, b - a) };
-            dispatch(simd, Rows { max, x: &x[a * len..b * len], len, out });
-        });
-        return;
+
+    fn rows(self, simd: Simd, x: &[T], len: usize, out: &mut [u32]) {
+        dispatch(simd, Rows { max: self.max, x, len, out });
     }
-    let parts = len.div_ceil(PART);
-    let places = Scratch::<u32>::new(outer * parts);
-    let found = Shared::new(places.ptr());
-    par.run(outer * parts, &|task| {
-        let start = task % parts * PART;
-        let row = &x[task / parts * len..][start..len.min(start + PART)];
-        let place = dispatch(simd, Row { max, x: row }) as usize + start;
-        // SAFETY: every task writes its own.
-        unsafe { *found.get().add(task) = place as u32 };
-    });
-    for o in 0..outer {
-        let row = &x[o * len..][..len];
-        // SAFETY: all places were written.
-        let places = unsafe { &*found.slice(o * parts, parts) };
-        let better = |a: T, b: T| if max { a > b } else { a < b };
-        let mut best = places[0];
-        for &place in &places[1..] {
-            if beats(row[place as usize], row[best as usize], better) {
-                best = place;
+
+    fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [u32]) {
+        dispatch(simd, Columns { max: self.max, tile, out });
+    }
+
+    fn join(self, result: usize, part: usize, parts: &mut [u32]) -> u32 {
+        let better = |a: T, b: T| if self.max { a > b } else { a < b };
+        let place = |at: usize| at * part + parts[at] as usize;
+        let mut best = place(0);
+        for at in 1..parts.len() {
+            if beats(self.x.value(result, place(at)), self.x.value(result, best), better) {
+                best = place(at);
             }
         }
-        // SAFETY: within the result.
-        unsafe { *to.get().add(o) = best };
+        best as u32
     }
 }
 
@@ -317,16 +306,13 @@ fn has<T: Ordered>(piece: &[T], value: T) -> bool {
     }
 }
 
-struct Columns<'a, T> {
+struct Columns<'a, 't, T> {
     max: bool,
-    /// From the first column of the strip on.
-    x: &'a [T],
-    len: usize,
-    inner: usize,
+    tile: &'a Tile<'t, T>,
     out: &'a mut [u32],
 }
 
-impl<T: Ordered> Kernel for Columns<'_, T> {
+impl<T: Ordered> Kernel for Columns<'_, '_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, _: S) {
@@ -335,18 +321,20 @@ impl<T: Ordered> Kernel for Columns<'_, T> {
 }
 
 #[inline(always)]
-fn columns<T: Ordered>(c: Columns<'_, T>, better: impl Fn(T, T) -> bool) {
-    let n = c.out.len();
+fn columns<T: Ordered>(c: Columns<'_, '_, T>, better: impl Fn(T, T) -> bool) {
     let mut best = [T::LOWEST; STRIP];
-    let (best, out) = (&mut best[..n], c.out);
-    best.copy_from_slice(&c.x[..n]);
-    out.fill(0);
-    for k in 1..c.len {
-        let row = &c.x[k * c.inner..][..n];
-        for j in 0..n {
-            let take = beats(row[j], best[j], &better);
-            best[j] = if take { row[j] } else { best[j] };
-            out[j] = if take { k as u32 } else { out[j] };
+    for (strip, out) in c.out.chunks_mut(STRIP).enumerate() {
+        let (first, n) = (strip * STRIP, out.len());
+        let best = &mut best[..n];
+        best.copy_from_slice(&c.tile.row(0)[first..first + n]);
+        out.fill(0);
+        for k in 1..c.tile.rows {
+            let row = &c.tile.row(k)[first..first + n];
+            for j in 0..n {
+                let take = beats(row[j], best[j], &better);
+                best[j] = if take { row[j] } else { best[j] };
+                out[j] = if take { k as u32 } else { out[j] };
+            }
         }
     }
 }

@@ -5,14 +5,17 @@ use crate::simd::{Float, Isa};
 /// Vectors that are compared side by side.
 const SIDE: usize = 4;
 
-/// The largest (`MAX`) or smallest of the numbers that are numbers, or the start if there is none, and whether
-/// there is a NaN.
+/// The largest (`MAX`) or smallest of the numbers that are not NaN, an infinity if there is none, and whether there is
+/// a NaN. Of zeros -0 is the smaller one, so the order of elements does not matter.
 #[inline(always)]
 pub(super) fn extreme<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> (f32, bool) {
     let start = if MAX { f32::NEG_INFINITY } else { f32::INFINITY };
     let (low, high) = (s.splat(f32::MIN), s.splat(f32::MAX));
+    // Marks add up to NaN if there is one; else to +0 if there is a number of the wanted sign, which decides between
+    // zeros.
+    let sign = s.splat(if MAX { 0.0 } else { -0.0 });
     let mut best = [s.splat(start); SIDE];
-    let mut marks = [s.zero(); SIDE];
+    let mut marks = [s.splat(-0.0); SIDE];
     let whole = x.len() / (SIDE * S::LANES);
     for i in 0..whole {
         // SAFETY: whole vectors of the slice.
@@ -28,7 +31,7 @@ pub(super) fn extreme<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> (f32,
                 // A comparison with NaN is false, and gives the second operand: what was best here, NaN below.
                 best[j] = if MAX { s.max(v[j], best[j]) } else { s.min(v[j], best[j]) };
                 let finite = s.max(low, s.min(high, v[j]));
-                marks[j] = s.fma(finite, s.zero(), marks[j]);
+                marks[j] = s.fma(finite, sign, marks[j]);
             }
         }
     }
@@ -44,20 +47,24 @@ pub(super) fn extreme<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> (f32,
         // SAFETY: a whole vector of the slice.
         let v = unsafe { T::load(s, x.as_ptr().add(from)) };
         best = if MAX { s.max(v, best) } else { s.min(v, best) };
-        marks = s.fma(s.max(low, s.min(high, v)), s.zero(), marks);
+        marks = s.fma(s.max(low, s.min(high, v)), sign, marks);
         at += S::LANES;
     }
+    let (mut top, mut mark) = (start, -0.0);
     if x.len() >= S::LANES {
         let minus = s.splat(-1.0);
-        let top = if MAX { s.reduce_max(best) } else { -s.reduce_max(s.mul(best, minus)) };
-        return (top, s.reduce_add(marks).is_nan());
+        top = if MAX { s.reduce_max(best) } else { -s.reduce_max(s.mul(best, minus)) };
+        mark = s.reduce_add(marks);
+    } else {
+        for v in x {
+            let v = v.to_f32();
+            let better = if MAX { v > top } else { v < top };
+            top = if better { v } else { top };
+            mark += v.clamp(f32::MIN, f32::MAX) * if MAX { 0.0 } else { -0.0 };
+        }
     }
-    let (mut top, mut nan) = (start, false);
-    for v in x {
-        let v = v.to_f32();
-        let better = if MAX { v > top } else { v < top };
-        top = if better { v } else { top };
-        nan |= v.is_nan();
+    if top == 0.0 {
+        top = if MAX { mark } else { -mark };
     }
-    (top, nan)
+    (top, mark.is_nan())
 }

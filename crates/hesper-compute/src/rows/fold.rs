@@ -9,6 +9,11 @@ use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 /// Separate results of a row.
 const LANES: usize = 64;
 
+/// How many separate results rows of `len` elements have.
+pub(super) fn lanes(len: usize) -> usize {
+    len.next_power_of_two().clamp(8, LANES)
+}
+
 /// Rows of small integers, which are reduced in a wider type.
 pub(super) fn each<T: Copy + Into<A>, A: Acc>(
     level: Simd,
@@ -18,7 +23,7 @@ pub(super) fn each<T: Copy + Into<A>, A: Acc>(
     out: &mut [A],
 ) {
     match op {
-        Reduction::Sum | Reduction::Mean => dispatch(level, Totals { x, len, out }),
+        Reduction::Sum => dispatch(level, Totals { x, len, out }),
         _ => dispatch(level, Each { op, x, len, out }),
     }
 }
@@ -41,7 +46,7 @@ pub(super) fn floats<T: Float>(level: Simd, op: Reduction, x: &[T], len: usize, 
 /// Rows of doubles.
 pub(super) fn doubles(level: Simd, op: Reduction, x: &[f64], len: usize, out: &mut [f64]) {
     match op {
-        Reduction::Sum | Reduction::Mean => dispatch(level, Doubles { x, len, out }),
+        Reduction::Sum => dispatch(level, Doubles { x, len, out }),
         _ => dispatch(level, Each { op, x, len, out }),
     }
 }
@@ -49,7 +54,7 @@ pub(super) fn doubles(level: Simd, op: Reduction, x: &[f64], len: usize, out: &m
 /// Rows of complex numbers.
 pub(super) fn pairs(level: Simd, op: Reduction, x: &[[f32; 2]], len: usize, out: &mut [[f32; 2]]) {
     match op {
-        Reduction::Sum | Reduction::Mean => dispatch(level, Pairs { x, len, out }),
+        Reduction::Sum => dispatch(level, Pairs { x, len, out }),
         _ => dispatch(level, Each { op, x, len, out }),
     }
 }
@@ -78,7 +83,7 @@ impl<T: Copy + Into<A>, A: Acc> Kernel for Each<'_, T, A> {
         let Each { op, x, len, out } = self;
         // The operation is decided outside the loops, so that each is compiled for itself.
         match op {
-            Reduction::Sum | Reduction::Mean => fold_rows(Reduction::Sum, x, len, out),
+            Reduction::Sum => fold_rows(Reduction::Sum, x, len, out),
             Reduction::Prod => fold_rows(Reduction::Prod, x, len, out),
             Reduction::Min => fold_rows(Reduction::Min, x, len, out),
             Reduction::Max => fold_rows(Reduction::Max, x, len, out),
@@ -88,11 +93,11 @@ impl<T: Copy + Into<A>, A: Acc> Kernel for Each<'_, T, A> {
 
 #[inline(always)]
 fn fold_rows<T: Copy + Into<A>, A: Acc>(op: Reduction, x: &[T], len: usize, out: &mut [A]) {
-    match len {
-        0..=8 => fold_short::<T, A, 8>(op, x, len, out),
-        9..=16 => fold_short::<T, A, 16>(op, x, len, out),
-        17..=32 => fold_short::<T, A, 32>(op, x, len, out),
-        33..=64 => fold_short::<T, A, 64>(op, x, len, out),
+    match lanes(len) {
+        8 => fold_short::<T, A, 8>(op, x, len, out),
+        16 => fold_short::<T, A, 16>(op, x, len, out),
+        32 => fold_short::<T, A, 32>(op, x, len, out),
+        _ if len <= LANES => fold_short::<T, A, LANES>(op, x, len, out),
         _ => {
             for (row, out) in x.chunks_exact(len).zip(out) {
                 *out = fold(op, row);
@@ -226,7 +231,7 @@ impl<T: Float> Kernel for Floats<'_, T> {
     fn run<S: Isa>(self, s: S) {
         let rows = self.x.chunks_exact(self.len).zip(self.out);
         match self.op {
-            Reduction::Sum | Reduction::Mean => {
+            Reduction::Sum => {
                 for (x, out) in rows {
                     *out = combined::<S, T, false>(s, x);
                 }
@@ -432,7 +437,7 @@ impl<T: Copy + Into<A>, A: Acc> Kernel for AddEach<'_, '_, T, A> {
     #[inline(always)]
     fn run<S: Isa>(self, _: S) {
         match self.op {
-            Reduction::Sum | Reduction::Mean => add_rows(Reduction::Sum, self.rows, self.acc),
+            Reduction::Sum => add_rows(Reduction::Sum, self.rows, self.acc),
             Reduction::Prod => add_rows(Reduction::Prod, self.rows, self.acc),
             Reduction::Min => add_rows(Reduction::Min, self.rows, self.acc),
             Reduction::Max => add_rows(Reduction::Max, self.rows, self.acc),
@@ -471,6 +476,9 @@ impl<T: Float> Kernel for AddFloats<'_, '_, T> {
         /// Columns that are widened at a time.
         const WIDE: usize = 256;
         let AddFloats { op, rows, acc } = self;
+        if let ([row], Reduction::Sum | Reduction::Prod) = (rows, op) {
+            return add_vectors(s, op, row, acc);
+        }
         let mut wide = [[0.0f32; WIDE]; 4];
         for j0 in (0..acc.len()).step_by(WIDE) {
             let n = WIDE.min(acc.len() - j0);
@@ -491,6 +499,27 @@ impl<T: Float> Kernel for AddFloats<'_, '_, T> {
             let [a, b, c, d] = &wide;
             let lines = [&a[..n], &b[..n], &c[..n], &d[..n]];
             AddEach { op, rows: &lines[..rows.len()], acc }.run(s);
+        }
+    }
+}
+
+/// Adds a row to sums, or multiplies products by it.
+#[inline(always)]
+fn add_vectors<S: Isa, T: Float>(s: S, op: Reduction, row: &[T], acc: &mut [f32]) {
+    let n = acc.len();
+    let row = &row[..n];
+    for at in (0..n).step_by(S::LANES) {
+        let m = S::LANES.min(n - at);
+        // SAFETY: as many elements of the row and of the sums.
+        unsafe {
+            let (from, to) = (row.as_ptr().add(at), acc.as_mut_ptr().add(at));
+            let (v, a) = if m == S::LANES {
+                (T::load(s, from), s.load(to))
+            } else {
+                (T::load_n(s, from, m), s.load_n(to, m))
+            };
+            let a = if op == Reduction::Prod { s.mul(a, v) } else { s.add(a, v) };
+            if m == S::LANES { s.store(to, a) } else { s.store_n(to, a, m) }
         }
     }
 }

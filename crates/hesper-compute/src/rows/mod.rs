@@ -1,12 +1,15 @@
-//! Operations along one axis, at the speed of memory: softmax and norms, reductions, scans, sorts.
+//! Softmax and norms, reductions, scans and sorts, at the speed of memory.
 //!
-//! An axis of an array with contiguous elements is described by [`Axis`]: `outer` blocks of `len` rows of
-//! `inner` elements. The last axis has `inner == 1`, the first `outer == 1`, a whole array both. Sums are
-//! cut into the same parts whatever the number of threads.
+//! Reductions read strided memory ([`input::ReduceInput`]). The others work along an axis of a contiguous array
+//! ([`Axis`]): `outer` blocks of `len` rows of `inner` elements. The last axis has `inner == 1`, the first
+//! `outer == 1`, a whole array both. Sums are cut into the same parts whatever the number of threads.
 
 pub(crate) mod arg;
 mod extreme;
 mod fold;
+pub(crate) mod input;
+pub(crate) mod layout;
+pub(crate) mod moments;
 pub(crate) mod norm;
 pub(crate) mod norm_columns;
 pub(crate) mod reduce;
@@ -14,6 +17,7 @@ mod run;
 pub(crate) mod scan;
 pub(crate) mod sort;
 pub(crate) mod source;
+mod tree;
 pub(crate) mod whole;
 
 use crate::error::{Mismatch, product};

@@ -1,32 +1,37 @@
-//! Sums, products, minima and maxima along an axis, with fixed trees.
+//! Sums, products, minima and maxima, in one order of summation whatever the strides.
 //!
-//! A row is summed in blocks of [`BLOCK`], each as `fold` does it; blocks are added pairwise. Along other axes, rows are added four at a time in runs of [`RUN`], runs within ranges of
-//! [`RANGE`] rows, and ranges pairwise. NaN wins every minimum and maximum.
+//! A row is reduced in blocks of [`BLOCK`], each as `fold` does it; blocks are combined pairwise. Columns are reduced
+//! four rows at a time in runs of [`RUN`], runs within ranges of [`RANGE`] rows, and ranges pairwise. Which of the two
+//! orders it is, is the input's to say ([`SumOrder`]): rows that lie across memory are reduced tile by tile in the order
+//! of rows. Minima, maxima and reductions of integers are the same in every order; NaN wins every minimum and maximum,
+//! and the zeros count as -0 < +0.
+
+use std::marker::PhantomData;
 
 use half::{bf16, f16};
 
 use super::Axis;
 use super::fold;
-use super::source::{PIECE, Plain, Room, Source, pieces};
+use super::input::{ReduceInput, SumOrder, Tile};
+use super::source::{PIECE, Plain, Source};
+use super::tree::{self, Reducer, pairwise};
 use crate::error::{Mismatch, same};
-use crate::par::{Par, Shared, chunks};
+use crate::par::Par;
 use crate::scratch::Scratch;
 use crate::simd::Simd;
 
 /// Elements of a row summed before partial sums are added.
-const BLOCK: usize = 4096;
-/// Blocks of a task.
-const BLOCKS: usize = 16;
-/// Rows of a task along other axes.
+pub(super) const BLOCK: usize = 4096;
+/// Rows of a tile whose columns are reduced.
 const RANGE: usize = 512;
 /// Rows added to one sum before it is added to the others.
 const RUN: usize = 32;
-/// Columns of a task along other axes.
+/// Columns of a tile.
 const STRIP: usize = 2048;
-/// Results whose ranges one task adds.
-const GATHER: usize = 1024;
+/// Bytes of the lanes of columns that are reduced as rows are: they fit the first cache.
+const LANE_BYTES: usize = 32 << 10;
 
-/// How elements are put together.
+/// How elements are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// Their sum.
@@ -37,8 +42,6 @@ pub enum Reduction {
     Min,
     /// The largest; NaN if there is one.
     Max,
-    /// Their sum divided by their number; of integers, rounded towards zero.
-    Mean,
 }
 
 /// A type that can be reduced. `Acc` is what it is reduced in.
@@ -52,7 +55,7 @@ pub trait Reduce: Plain {
     #[doc(hidden)]
     fn fold_rows(level: Simd, op: Reduction, x: &[Self], len: usize, out: &mut [Self::Acc]);
     #[doc(hidden)]
-    fn run(par: &dyn Par, op: Reduction, x: &[Self], axis: Axis, out: &mut [Self::Acc]);
+    fn run(par: &dyn Par, op: Reduction, x: &ReduceInput<'_, Self>, out: &mut [Self::Acc]);
     #[doc(hidden)]
     fn run_rows(par: &dyn Par, op: Reduction, x: &dyn Source<Self>, len: usize, out: &mut [Self::Acc]);
 }
@@ -62,54 +65,30 @@ pub trait Reduce: Plain {
 pub trait Acc: Copy + Send + Sync + 'static {
     fn start(op: Reduction) -> Self;
     fn join(op: Reduction, a: Self, b: Self) -> Self;
-    fn divide(a: Self, n: usize) -> Self;
-}
-
-macro_rules! accumulator {
-    ($acc:ty, $zero:expr, $one:expr, $low:expr, $high:expr, $add:expr, $mul:expr, $div:expr) => {
-        impl Acc for $acc {
-            #[inline(always)]
-            fn start(op: Reduction) -> $acc {
-                match op {
-                    Reduction::Sum | Reduction::Mean => $zero,
-                    Reduction::Prod => $one,
-                    Reduction::Min => $high,
-                    Reduction::Max => $low,
-                }
-            }
-            #[inline(always)]
-            #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
-            fn join(op: Reduction, a: $acc, b: $acc) -> $acc {
-                match op {
-                    Reduction::Sum | Reduction::Mean => $add(a, b),
-                    Reduction::Prod => $mul(a, b),
-                    Reduction::Min => {
-                        if a != a || a <= b {
-                            a
-                        } else {
-                            b
-                        }
-                    }
-                    Reduction::Max => {
-                        if a != a || a >= b {
-                            a
-                        } else {
-                            b
-                        }
-                    }
-                }
-            }
-            fn divide(a: $acc, n: usize) -> $acc {
-                $div(a, n)
-            }
-        }
-    };
 }
 
 macro_rules! integer_accumulators {
     ($($acc:ty)*) => {$(
-        accumulator!($acc, 0, 1, <$acc>::MIN, <$acc>::MAX, <$acc>::wrapping_add, <$acc>::wrapping_mul,
-            |a: $acc, n: usize| a / (n.max(1) as $acc));
+        impl Acc for $acc {
+            #[inline(always)]
+            fn start(op: Reduction) -> $acc {
+                match op {
+                    Reduction::Sum => 0,
+                    Reduction::Prod => 1,
+                    Reduction::Min => <$acc>::MAX,
+                    Reduction::Max => <$acc>::MIN,
+                }
+            }
+            #[inline(always)]
+            fn join(op: Reduction, a: $acc, b: $acc) -> $acc {
+                match op {
+                    Reduction::Sum => a.wrapping_add(b),
+                    Reduction::Prod => a.wrapping_mul(b),
+                    Reduction::Min => a.min(b),
+                    Reduction::Max => a.max(b),
+                }
+            }
+        }
     )*};
 }
 
@@ -117,19 +96,43 @@ integer_accumulators!(u32 u64 i32 i64);
 
 macro_rules! float_accumulators {
     ($($acc:ident)*) => {$(
-        accumulator!($acc, 0.0, 1.0, $acc::NEG_INFINITY, $acc::INFINITY, |a: $acc, b: $acc| a + b,
-            |a: $acc, b: $acc| a * b, |a: $acc, n: usize| a / n as $acc);
+        impl Acc for $acc {
+            #[inline(always)]
+            fn start(op: Reduction) -> $acc {
+                match op {
+                    Reduction::Sum => 0.0,
+                    Reduction::Prod => 1.0,
+                    Reduction::Min => $acc::INFINITY,
+                    Reduction::Max => $acc::NEG_INFINITY,
+                }
+            }
+            #[inline(always)]
+            #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
+            fn join(op: Reduction, a: $acc, b: $acc) -> $acc {
+                // Equal numbers differ in the sign of zero at most.
+                let equal = |bits| if a == b { $acc::from_bits(bits) } else { b };
+                match op {
+                    Reduction::Sum => a + b,
+                    Reduction::Prod => a * b,
+                    Reduction::Min if a != a || a < b => a,
+                    Reduction::Min => equal(a.to_bits() | b.to_bits()),
+                    Reduction::Max if a != a || a > b => a,
+                    Reduction::Max => equal(a.to_bits() & b.to_bits()),
+                }
+            }
+        }
     )*};
 }
 
 float_accumulators!(f32 f64);
 
-/// Complex numbers; they are ordered by their real parts, then by their imaginary ones.
+/// Complex numbers, ordered by their real parts, then by their imaginary ones. Each part is NaN where a number with a NaN
+/// wins.
 impl Acc for [f32; 2] {
     #[inline(always)]
     fn start(op: Reduction) -> [f32; 2] {
         match op {
-            Reduction::Sum | Reduction::Mean => [0.0; 2],
+            Reduction::Sum => [0.0; 2],
             Reduction::Prod => [1.0, 0.0],
             Reduction::Min => [f32::INFINITY; 2],
             Reduction::Max => [f32::NEG_INFINITY; 2],
@@ -137,17 +140,15 @@ impl Acc for [f32; 2] {
     }
     #[inline(always)]
     fn join(op: Reduction, a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
-        let nan = a[0].is_nan() | a[1].is_nan();
+        let nan = |x: [f32; 2]| x[0].is_nan() | x[1].is_nan();
         match op {
-            Reduction::Sum | Reduction::Mean => [a[0] + b[0], a[1] + b[1]],
+            Reduction::Sum => [a[0] + b[0], a[1] + b[1]],
             Reduction::Prod => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]],
-            Reduction::Min if nan || a <= b => a,
-            Reduction::Max if nan || a >= b => a,
-            Reduction::Min | Reduction::Max => b,
+            _ if nan(a) || nan(b) => [f32::NAN; 2],
+            _ if a == b => [f32::join(op, a[0], b[0]), f32::join(op, a[1], b[1])],
+            _ if (a < b) == (op == Reduction::Min) => a,
+            _ => b,
         }
-    }
-    fn divide(a: [f32; 2], n: usize) -> [f32; 2] {
-        a.map(|part| part / n as f32)
     }
 }
 
@@ -161,11 +162,11 @@ macro_rules! reduce {
             fn fold_rows(level: Simd, op: Reduction, x: &[$t], len: usize, out: &mut [$acc]) {
                 $fold(level, op, x, len, out);
             }
-            fn run(par: &dyn Par, op: Reduction, x: &[$t], axis: Axis, out: &mut [$acc]) {
-                along(par, op, x, axis, out);
+            fn run(par: &dyn Par, op: Reduction, x: &ReduceInput<'_, $t>, out: &mut [$acc]) {
+                in_order(par, Fold::new(op), x, out);
             }
             fn run_rows(par: &dyn Par, op: Reduction, x: &dyn Source<$t>, len: usize, out: &mut [$acc]) {
-                along_rows(par, op, x, len, out);
+                tree::by_rows(par, Fold::new(op), x, len, out);
             }
         }
     )*};
@@ -181,21 +182,19 @@ reduce! {
     [f32; 2] => [f32; 2], fold::add_each, fold::pairs;
 }
 
-/// Reduces an axis; `out` holds `outer * inner` elements. Of an axis without elements: 0, 1, infinities.
+/// Reduces strided memory; `out` holds one element for each result. The result of no elements is 0, 1 or an infinity.
 pub fn reduce<T: Reduce>(
     par: &dyn Par,
     op: Reduction,
-    x: &[T],
-    axis: Axis,
+    x: &ReduceInput<'_, T>,
     out: &mut [T::Acc],
 ) -> Result<(), Mismatch> {
-    same("elements of the input", axis.elements()?, x.len())?;
-    same("elements of the result", axis.outer * axis.inner, out.len())?;
-    T::run(par, op, x, axis, out);
+    same("elements of the result", x.results(), out.len())?;
+    T::run(par, op, x, out);
     Ok(())
 }
 
-/// The same of rows of `len` elements, wherever they come from; `out` holds one element for each row.
+/// Reduces rows of `len` elements, wherever they come from, in the order of [`SumOrder::Rows`].
 pub fn reduce_rows<T: Reduce>(
     par: &dyn Par,
     op: Reduction,
@@ -208,177 +207,153 @@ pub fn reduce_rows<T: Reduce>(
     Ok(())
 }
 
-fn along<T: Reduce>(par: &dyn Par, op: Reduction, x: &[T], axis: Axis, out: &mut [T::Acc]) {
-    let Axis { outer, len, inner } = axis;
-    if inner == 1 {
-        along_rows(par, op, &x, len, out);
-    } else if len == 0 || outer == 0 || inner == 0 {
-        out.fill(T::Acc::start(op));
+/// Reduces in the input's order. Rows that lie across memory are read tile by tile.
+pub(super) fn in_order<R: Ordered>(par: &dyn Par, r: R, x: &ReduceInput<'_, R::In>, out: &mut [R::Acc]) {
+    if x.order() == SumOrder::Rows && x.lies_across() {
+        tree::by_columns(par, r.across(), x, out);
     } else {
-        columns(par, par.simd(), op, x, axis, Shared::new(out.as_mut_ptr()));
-        mean(op, len, out);
+        tree::reduce(par, r, x, out);
     }
 }
 
-fn along_rows<T: Reduce>(par: &dyn Par, op: Reduction, x: &dyn Source<T>, len: usize, out: &mut [T::Acc]) {
-    if len == 0 || out.is_empty() {
-        out.fill(T::Acc::start(op));
-    } else {
-        rows(par, par.simd(), op, x, len, out);
-        mean(op, len, out);
-    }
+/// A reduction whose result depends on its order.
+pub(super) trait Ordered: Reducer {
+    type Across: Reducer<In = Self::In, Acc = Self::Acc>;
+    /// The reduction of columns in the order of rows.
+    fn across(self) -> Self::Across;
 }
 
-/// Sums divided by what they are sums of, if means are asked for.
-fn mean<A: Acc>(op: Reduction, len: usize, sums: &mut [A]) {
-    if op == Reduction::Mean {
-        sums.iter_mut().for_each(|sum| *sum = A::divide(*sum, len));
-    }
-}
-
-fn rows<T: Reduce>(
-    par: &dyn Par,
-    simd: Simd,
+/// A reduction of elements of one type.
+pub(super) struct Fold<T> {
     op: Reduction,
-    x: &dyn Source<T>,
-    len: usize,
-    out: &mut [T::Acc],
-) {
-    let (part, outer) = (BLOCK * BLOCKS, out.len());
-    let to = Shared::new(out.as_mut_ptr());
-    if len <= part {
-        let chunk = crate::par::grain(par, outer, (16384 / len).max(1));
-        chunks(par, outer, chunk, |a, b| {
-            let mut room = Room::default();
-            if len <= BLOCK {
-                return pieces(x, len, (a, b), &mut room, |first, rows, piece| {
-                    // SAFETY: rows are this task's own.
-                    let out = unsafe { to.slice(first, rows) };
-                    T::fold_rows(simd, op, piece, len, out);
-                });
+    of: PhantomData<fn(T)>,
+}
+
+impl<T> Clone for Fold<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Fold<T> {}
+
+impl<T> Fold<T> {
+    pub(super) fn new(op: Reduction) -> Self {
+        Self { op, of: PhantomData }
+    }
+}
+
+impl<T: Reduce> Reducer for Fold<T> {
+    type In = T;
+    type Acc = T::Acc;
+    const RANGE: usize = RANGE;
+    const STRIP: usize = STRIP;
+
+    fn empty(self) -> T::Acc {
+        T::Acc::start(self.op)
+    }
+
+    fn rows(self, simd: Simd, x: &[T], len: usize, out: &mut [T::Acc]) {
+        if len <= BLOCK {
+            return T::fold_rows(simd, self.op, x, len, out);
+        }
+        for (x, out) in x.chunks_exact(len).zip(out) {
+            let mut parts = [self.empty(); PIECE / BLOCK];
+            for (block, part) in x.chunks(BLOCK).zip(&mut parts) {
+                T::fold_rows(simd, self.op, block, block.len(), std::slice::from_mut(part));
             }
-            pieces(x, len, (a, b), &mut room, |first, _, piece| {
-                for (i, x) in piece.chunks_exact(len).enumerate() {
-                    let r = row(simd, op, &x, 0, len, &mut Room::default());
-                    // SAFETY: rows are this task's own.
-                    unsafe { *to.get().add(first + i) = r };
+            *out = self.join(0, BLOCK, &mut parts[..len.div_ceil(BLOCK)]);
+        }
+    }
+
+    fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [T::Acc]) {
+        out.fill(self.empty());
+        let add = |mut k: usize, end: usize, acc: &mut [T::Acc]| {
+            while k < end {
+                let step = if k + 4 <= end { 4 } else { 1 };
+                let mut rows: [&[T]; 4] = [&[]; 4];
+                for (i, row) in rows.iter_mut().enumerate().take(step) {
+                    *row = tile.row(k + i);
                 }
-            });
-        });
-        return;
-    }
-    let parts = len.div_ceil(part);
-    let partial = Scratch::<T::Acc>::new(outer * parts);
-    let sums = Shared::new(partial.ptr());
-    par.run(outer * parts, &|t| {
-        let (i, p) = (t / parts, t % parts);
-        let (first, end) = (i * len + p * part, (i * len + (p + 1) * part).min((i + 1) * len));
-        let r = row(simd, op, x, first, end - first, &mut Room::default());
-        // SAFETY: parts are this task's own.
-        unsafe { *sums.get().add(t) = r };
-    });
-    for i in 0..outer {
-        // SAFETY: all parts were written.
-        unsafe { *to.get().add(i) = pairwise::<T>(op, sums.slice(i * parts, parts)) };
-    }
-}
-
-/// Adds neighbours until one is left.
-fn pairwise<T: Reduce>(op: Reduction, parts: &mut [T::Acc]) -> T::Acc {
-    let mut n = parts.len();
-    while n > 1 {
-        for i in 0..n / 2 {
-            parts[i] = T::Acc::join(op, parts[2 * i], parts[2 * i + 1]);
-        }
-        if n % 2 == 1 {
-            parts[n / 2] = parts[n - 1];
-        }
-        n = n.div_ceil(2);
-    }
-    parts[0]
-}
-
-/// Reduces at most [`BLOCKS`] blocks of elements from `at`.
-fn row<T: Reduce>(
-    simd: Simd,
-    op: Reduction,
-    x: &dyn Source<T>,
-    at: usize,
-    len: usize,
-    room: &mut Room,
-) -> T::Acc {
-    const { assert!(PIECE.is_multiple_of(BLOCK)) };
-    let mut parts = [T::Acc::start(op); BLOCKS];
-    let mut done = 0;
-    while done < len {
-        let piece = x.piece(at + done, PIECE.min(len - done), room);
-        for (block, part) in piece.chunks(BLOCK).zip(&mut parts[done / BLOCK..]) {
-            T::fold_rows(simd, op, block, block.len(), std::slice::from_mut(part));
-        }
-        done += piece.len();
-    }
-    pairwise::<T>(op, &mut parts[..len.div_ceil(BLOCK).max(1)])
-}
-
-fn columns<T: Reduce>(par: &dyn Par, simd: Simd, op: Reduction, x: &[T], axis: Axis, to: Shared<T::Acc>) {
-    let Axis { outer, len, inner } = axis;
-    let (ranges, strips) = (len.div_ceil(RANGE), inner.div_ceil(STRIP));
-    let partial = Scratch::<T::Acc>::new(if ranges > 1 { outer * ranges * inner } else { 0 });
-    let sums = if ranges > 1 { Shared::new(partial.ptr()) } else { to };
-    let tasks = outer * ranges * strips;
-    let group = (16384 / (len.min(RANGE) * inner.min(STRIP))).max(1);
-    chunks(par, tasks, group, |a, b| {
-        for t in a..b {
-            let (o, r, s) = (t / (ranges * strips), t / strips % ranges, t % strips);
-            let (j0, j1) = (s * STRIP, inner.min((s + 1) * STRIP));
-            let (k0, k1) = (r * RANGE, len.min((r + 1) * RANGE));
-            let first = (o * len + k0) * inner + j0;
-            // SAFETY: this part of the sums is the task's own.
-            let acc = unsafe { sums.slice((o * ranges + r) * inner + j0, j1 - j0) };
-            strip(simd, op, &x[first..], k1 - k0, inner, acc);
-        }
-    });
-    if ranges > 1 {
-        chunks(par, outer * inner, GATHER, |a, b| {
-            let mut parts = vec![T::Acc::start(op); ranges];
-            for at in a..b {
-                let (o, j) = (at / inner, at % inner);
-                // SAFETY: all parts were written; every task writes its own results.
-                unsafe {
-                    for (r, part) in parts.iter_mut().enumerate() {
-                        *part = *sums.get().add((o * ranges + r) * inner + j);
-                    }
-                    *to.get().add(at) = pairwise::<T>(op, &mut parts);
-                }
+                T::add_rows(simd, self.op, &rows[..step], acc);
+                k += step;
             }
-        });
+        };
+        if tile.rows <= RUN {
+            return add(0, tile.rows, out);
+        }
+        let run = Scratch::<T::Acc>::new(out.len());
+        // SAFETY: the buffer holds as many elements, and is filled before it is read.
+        let run = unsafe { std::slice::from_raw_parts_mut(run.ptr(), out.len()) };
+        for k in (0..tile.rows).step_by(RUN) {
+            run.fill(self.empty());
+            add(k, tile.rows.min(k + RUN), run);
+            fold::add_each(simd, self.op, &[&*run], out);
+        }
+    }
+
+    fn join(self, _: usize, _: usize, parts: &mut [T::Acc]) -> T::Acc {
+        pairwise(parts, |a, b| T::Acc::join(self.op, a, b))
     }
 }
 
-/// Reduces `rows` rows, `stride` apart, into `acc`.
-fn strip<T: Reduce>(simd: Simd, op: Reduction, x: &[T], rows: usize, stride: usize, acc: &mut [T::Acc]) {
-    let n = acc.len();
-    acc.fill(T::Acc::start(op));
-    let add = |mut k: usize, end: usize, acc: &mut [T::Acc]| {
-        while k < end {
-            let step = if k + 4 <= end { 4 } else { 1 };
-            let mut lines: [&[T]; 4] = [&[]; 4];
-            for (i, line) in lines.iter_mut().enumerate().take(step) {
-                *line = &x[(k + i) * stride..][..n];
-            }
-            T::add_rows(simd, op, &lines[..step], acc);
-            k += step;
-        }
-    };
-    if rows <= RUN {
-        return add(0, rows, acc);
+impl<T: Reduce> Ordered for Fold<T> {
+    type Across = Across<T>;
+    fn across(self) -> Across<T> {
+        Across(self)
     }
-    let run = Scratch::<T::Acc>::new(n);
-    // SAFETY: the buffer holds as many elements, and is filled before it is read.
-    let run = unsafe { std::slice::from_raw_parts_mut(run.ptr(), n) };
-    for k in (0..rows).step_by(RUN) {
-        run.fill(T::Acc::start(op));
-        add(k, rows.min(k + RUN), run);
-        fold::add_each(simd, op, &[&*run], acc);
+}
+
+/// A reduction of columns in the order of rows: each block has the lanes of `fold`, side by side for all columns.
+pub(super) struct Across<T>(Fold<T>);
+
+impl<T> Clone for Across<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Across<T> {}
+
+impl<T: Reduce> Reducer for Across<T> {
+    type In = T;
+    type Acc = T::Acc;
+    const RANGE: usize = BLOCK;
+    const STRIP: usize = STRIP;
+
+    fn empty(self) -> T::Acc {
+        self.0.empty()
+    }
+
+    fn rows(self, simd: Simd, x: &[T], len: usize, out: &mut [T::Acc]) {
+        self.0.rows(simd, x, len, out);
+    }
+
+    fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [T::Acc]) {
+        let op = self.0.op;
+        let lanes = fold::lanes(tile.rows);
+        let width = LANE_BYTES / (lanes * size_of::<T::Acc>());
+        let acc = Scratch::<T::Acc>::new(lanes * width);
+        for (strip, out) in out.chunks_mut(width).enumerate() {
+            let (first, n) = (strip * width, out.len());
+            // SAFETY: the buffer holds as many elements, and is filled before it is read.
+            let acc = unsafe { std::slice::from_raw_parts_mut(acc.ptr(), lanes * n) };
+            acc.fill(self.empty());
+            for k in 0..tile.rows {
+                let row = &tile.row(k)[first..first + n];
+                T::add_rows(simd, op, &[row], &mut acc[k % lanes * n..][..n]);
+            }
+            let mut half = lanes / 2;
+            while half > 0 {
+                let (low, high) = acc.split_at_mut(half * n);
+                fold::add_each(simd, op, &[&high[..half * n]], low);
+                half /= 2;
+            }
+            out.copy_from_slice(&acc[..n]);
+        }
+    }
+
+    fn join(self, result: usize, part: usize, parts: &mut [T::Acc]) -> T::Acc {
+        self.0.join(result, part, parts)
     }
 }

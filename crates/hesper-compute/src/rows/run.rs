@@ -10,10 +10,9 @@ const PROD: u8 = 1;
 const MAX: u8 = 2;
 const MIN: u8 = 3;
 
-/// One row from `start` on: its last value, and all of them where there is room. None of what has no vectors:
-/// extremes of rows with NaN, and logarithms.
+/// One row from `start` on: its last value, and all of them where there is room. `None` for extremes of rows with NaN.
 pub(super) fn row<T: Float>(simd: Simd, way: Way, x: &[T], out: Option<&mut [T]>, start: f32) -> Option<f32> {
-    if way.op == Scan::LogSumExp || start.is_nan() {
+    if start.is_nan() {
         return None;
     }
     dispatch(simd, Row { way, x, out, start })

@@ -1,4 +1,4 @@
-//! Cumulative sums, products, minima, maxima and log-sum-exps along an axis.
+//! Cumulative sums, products, minima, maxima and log-sum-exps along an axis of a contiguous array.
 //!
 //! A long row is cut into parts of [`PART`] elements, whatever the number of threads: parts are scanned on
 //! their own, then joined with the total of those before. Shorter rows are scanned several at a time; those
@@ -32,8 +32,6 @@ pub enum Scan {
     Min,
     /// The largest so far; NaN once there was one.
     Max,
-    /// The logarithm of the sum of exponentials so far; of integers the sum.
-    LogSumExp,
 }
 
 /// A type that can be accumulated.
@@ -54,7 +52,7 @@ pub trait Scannable: Copy + Send + Sync + 'static {
     fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]);
     /// Whether rows are accumulated in vectors.
     #[doc(hidden)]
-    fn has_vectors(_: Scan) -> bool {
+    fn has_vectors() -> bool {
         false
     }
     /// One row from `start` on, whose last value is returned, and all are stored if there is room for them; none if
@@ -111,13 +109,13 @@ macro_rules! integers {
         scannable! {$(
             $t: $t, |x| x, |x| x,
             |op| match op {
-                Scan::Sum | Scan::LogSumExp => 0,
+                Scan::Sum => 0,
                 Scan::Prod => 1,
                 Scan::Min => <$t>::MAX,
                 Scan::Max => <$t>::MIN,
             },
             |op, a: $t, b: $t| match op {
-                Scan::Sum | Scan::LogSumExp => a.wrapping_add(b),
+                Scan::Sum => a.wrapping_add(b),
                 Scan::Prod => a.wrapping_mul(b),
                 Scan::Min => a.min(b),
                 Scan::Max => a.max(b),
@@ -136,7 +134,7 @@ macro_rules! floats {
                 Scan::Sum => 0.0,
                 Scan::Prod => 1.0,
                 Scan::Min => <$t>::INFINITY,
-                Scan::Max | Scan::LogSumExp => <$t>::NEG_INFINITY,
+                Scan::Max => <$t>::NEG_INFINITY,
             }
         }
 
@@ -160,14 +158,6 @@ macro_rules! floats {
                         b
                     }
                 }
-                Scan::LogSumExp => {
-                    let (low, high) = if a < b { (a, b) } else { (b, a) };
-                    if low == <$t>::NEG_INFINITY || high == <$t>::INFINITY {
-                        if low != low { low } else { high }
-                    } else {
-                        high + (low - high).exp().ln_1p()
-                    }
-                }
             }
         }
     };
@@ -180,8 +170,8 @@ macro_rules! singles {
     ($($t:ty: [$($more:item)*];)*) => {
         scannable! {$(
             $t: f32, <$t as Float>::to_f32, <$t as Float>::from_f32, start_f32, join_f32, [
-                fn has_vectors(op: Scan) -> bool {
-                    op != Scan::LogSumExp
+                fn has_vectors() -> bool {
+                    true
                 }
                 fn row(simd: Simd, way: Way, x: &[$t], out: Option<&mut [$t]>, start: f32) -> Option<f32> {
                     run::row(simd, way, x, out, start)
@@ -207,7 +197,72 @@ macro_rules! halves {
 
 singles! { f32: []; }
 halves!(bf16 f16);
-scannable! { f64: f64, |x| x, |x| x, start_f64, join_f64, []; }
+scannable! {
+    f64: f64, |x| x, |x| x, start_f64, join_f64, [];
+    [f32; 2]: [f32; 2], |x| x, |x| x, start_complex, join_complex, [];
+    LogSum<f16>: f64, |x: Self| x.0.to_f64(), |x| LogSum(f16::from_f64(x)), |_| f64::NEG_INFINITY, join_logs, [];
+    LogSum<bf16>: f64, |x: Self| x.0.to_f64(), |x| LogSum(bf16::from_f64(x)), |_| f64::NEG_INFINITY, join_logs, [];
+    LogSum<f32>: f64, |x: Self| f64::from(x.0), |x| LogSum(x as f32), |_| f64::NEG_INFINITY, join_logs, [];
+    LogSum<f64>: f64, |x: Self| x.0, LogSum, |_| f64::NEG_INFINITY, join_logs, [];
+}
+
+/// Complex numbers, ordered by their real parts, then by their imaginary ones.
+#[inline(always)]
+fn start_complex(op: Scan) -> [f32; 2] {
+    match op {
+        Scan::Sum => [0.0; 2],
+        Scan::Prod => [1.0, 0.0],
+        Scan::Min => [f32::INFINITY; 2],
+        Scan::Max => [f32::NEG_INFINITY; 2],
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
+fn join_complex(op: Scan, a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
+    match op {
+        Scan::Sum => [a[0] + b[0], a[1] + b[1]],
+        Scan::Prod => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]],
+        Scan::Min if a != a || a < b => a,
+        Scan::Max if a != a || a > b => a,
+        Scan::Min | Scan::Max => b,
+    }
+}
+
+/// A logarithm of numbers that are added up, in double precision whatever its type.
+#[doc(hidden)]
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct LogSum<T>(T);
+
+fn join_logs(_: Scan, a: f64, b: f64) -> f64 {
+    let (low, high) = if a > b { (b, a) } else { (a, b) };
+    match high.is_infinite() {
+        _ if a.is_nan() || b.is_nan() => f64::NAN,
+        true => high,
+        false => high + (low - high).exp().ln_1p(),
+    }
+}
+
+/// The logarithm of the sum of exponentials so far; see [`scan`].
+pub fn scan_logsumexp<T: Copy>(
+    par: &dyn Par,
+    x: &[T],
+    axis: Axis,
+    reverse: bool,
+    inclusive: bool,
+    out: &mut [T],
+) -> Result<(), Mismatch>
+where
+    LogSum<T>: Scannable,
+{
+    // SAFETY: the wrapper has the layout of what it wraps.
+    let (x, out) = unsafe {
+        let (from, to) = (x.as_ptr().cast::<LogSum<T>>(), out.as_mut_ptr().cast::<LogSum<T>>());
+        (std::slice::from_raw_parts(from, x.len()), std::slice::from_raw_parts_mut(to, out.len()))
+    };
+    scan(par, Scan::Sum, x, axis, reverse, inclusive, out)
+}
 
 /// Accumulates along an axis, from its end if `reverse`. Unless `inclusive`, an element counts only for those
 /// after it.
@@ -326,7 +381,7 @@ fn rows<T: Scannable>(rows: Rows<'_, T>) {
     let Rows { way, simd, x, out, len, start } = rows;
     // Halves are dear to convert one by one.
     let least = if size_of::<T>() < size_of::<T::Acc>() { 2 } else { VECTORS };
-    if len >= least && T::has_vectors(way.op) {
+    if len >= least && T::has_vectors() {
         for (x, out) in x.chunks_exact(len).zip(out.chunks_exact_mut(len)) {
             if T::row(simd, way, x, Some(&mut *out), start).is_none() {
                 each_op(way, x, out, len, start);
@@ -344,7 +399,6 @@ fn each_op<T: Scannable>(way: Way, x: &[T], out: &mut [T], len: usize, start: T:
         Scan::Prod => side_by_side(Scan::Prod, way, x, out, len, start),
         Scan::Min => side_by_side(Scan::Min, way, x, out, len, start),
         Scan::Max => side_by_side(Scan::Max, way, x, out, len, start),
-        Scan::LogSumExp => side_by_side(Scan::LogSumExp, way, x, out, len, start),
     }
 }
 
@@ -395,7 +449,6 @@ impl<T: Scannable> Kernel for Strip<'_, T> {
             Scan::Prod => strip(s, Scan::Prod, &self),
             Scan::Min => strip(s, Scan::Min, &self),
             Scan::Max => strip(s, Scan::Max, &self),
-            Scan::LogSumExp => strip(s, Scan::LogSumExp, &self),
         }
     }
 }

@@ -16,6 +16,11 @@ pub trait Source<T>: Sync {
 
     /// Elements `at..at + len`: where they lie, or made in `room`.
     fn piece<'a>(&'a self, at: usize, len: usize, room: &'a mut Room) -> &'a [T];
+
+    /// How many elements of rows of `row` elements are best asked for at once.
+    fn piece_len(&self, _row: usize) -> usize {
+        PIECE
+    }
 }
 
 macro_rules! in_memory {
@@ -27,6 +32,10 @@ macro_rules! in_memory {
 
             fn piece<'a>(&'a self, at: usize, len: usize, _: &'a mut Room) -> &'a [T] {
                 &self[at..][..len]
+            }
+
+            fn piece_len(&self, row: usize) -> usize {
+                if row > PIECE { 4 * PIECE } else { PIECE }
             }
         }
     )*};
@@ -78,7 +87,7 @@ pub(crate) fn pieces<T>(
     room: &mut Room,
     mut f: impl FnMut(usize, usize, &[T]),
 ) {
-    let most = (PIECE / n.max(1)).max(1);
+    let most = (x.piece_len(n) / n.max(1)).max(1);
     let mut i = a;
     while i < b {
         let rows = most.min(b - i);

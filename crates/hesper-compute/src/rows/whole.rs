@@ -1,24 +1,20 @@
 //! The largest and smallest of small integers, and which elements are set, without widening any of them.
 //!
-//! What is put together here is the same in whatever order, so long rows are cut where it suits, and the end of a
-//! row is a vector that overlaps the one before.
+//! What is combined here is the same in every order, so long rows are cut where it suits, and the end of a row is a
+//! vector that overlaps the one before.
 
-use super::Axis;
+use super::input::{ReduceInput, Tile};
+use super::source::Plain;
+use super::tree::{self, Reducer};
 use crate::error::{Mismatch, same};
-use crate::par::{Par, Shared, chunks, grain};
-use crate::scratch::Scratch;
-use crate::simd::{Isa, Kernel, dispatch};
+use crate::par::Par;
+use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Elements of a row that one task goes through.
-const PART: usize = 1 << 16;
-/// Columns and rows that one task goes through along other axes.
-const STRIP: usize = 4096;
-const RANGE: usize = 255;
 /// Elements that a lane may count before it is emptied.
 const COUNTED: usize = 255;
 
 /// An unsigned integer whose bits are looked at.
-pub trait Word: Copy + Send + Sync + 'static {
+pub trait Word: Plain {
     #[doc(hidden)]
     const ONES: Self;
     #[doc(hidden)]
@@ -61,7 +57,7 @@ macro_rules! words {
 words!(u8 u16 u32 u64);
 
 /// A small integer.
-pub trait Small: Copy + Send + Sync + Ord + 'static {
+pub trait Small: Plain + Ord {
     #[doc(hidden)]
     const LEAST: Self;
     #[doc(hidden)]
@@ -81,7 +77,7 @@ small!(u8 u16 u32 u64 i8 i16 i32 i64);
 
 /// How elements are put together in the lanes of a vector, and lanes with each other.
 trait Fold: Copy + Send + Sync {
-    type In: Copy + Send + Sync + 'static;
+    type In: Plain;
     /// A lane, of the size of an element.
     type Lane: Copy;
     type Acc: Copy + Send + Sync;
@@ -185,47 +181,40 @@ impl<T: Word> Fold for Count<T> {
     }
 }
 
-/// The largest (`max`) or smallest integers along an axis. Of an axis without elements: the other end of the range.
+/// The largest (`max`) or smallest integers. Of no elements: the other end of the range.
 pub fn extreme_integers<T: Small>(
     par: &dyn Par,
     max: bool,
-    x: &[T],
-    axis: Axis,
+    x: &ReduceInput<'_, T>,
     out: &mut [T],
 ) -> Result<(), Mismatch> {
     if max {
-        along(par, Extreme::<T, true>(std::marker::PhantomData), x, axis, out)
+        run(par, Extreme::<T, true>(std::marker::PhantomData), x, out)
     } else {
-        along(par, Extreme::<T, false>(std::marker::PhantomData), x, axis, out)
+        run(par, Extreme::<T, false>(std::marker::PhantomData), x, out)
     }
 }
 
-/// Whether all or any elements along an axis are set, as bytes.
+/// Whether all or any elements of each result are set, as bytes.
 pub fn truths<T: Word>(
     par: &dyn Par,
     all: bool,
     mask: u64,
-    x: &[T],
-    axis: Axis,
+    x: &ReduceInput<'_, T>,
     out: &mut [u8],
 ) -> Result<(), Mismatch> {
     let mask = T::cut(mask);
-    if all {
-        along(par, Truth::<T, true>(mask), x, axis, out)
-    } else {
-        along(par, Truth::<T, false>(mask), x, axis, out)
-    }
+    if all { run(par, Truth::<T, true>(mask), x, out) } else { run(par, Truth::<T, false>(mask), x, out) }
 }
 
-/// How many elements along an axis are set.
+/// How many elements of each result are set.
 pub fn count_set<T: Word>(
     par: &dyn Par,
     mask: u64,
-    x: &[T],
-    axis: Axis,
+    x: &ReduceInput<'_, T>,
     out: &mut [i32],
 ) -> Result<(), Mismatch> {
-    along(par, Count(T::cut(mask)), x, axis, out)
+    run(par, Count(T::cut(mask)), x, out)
 }
 
 /// The largest or smallest of a block, which is not empty.
@@ -234,82 +223,36 @@ pub(super) fn extreme_of<T: Small, const MAX: bool>(x: &[T]) -> T {
     fold(Extreme::<T, MAX>(std::marker::PhantomData), x)
 }
 
-fn along<F: Fold>(par: &dyn Par, f: F, x: &[F::In], axis: Axis, out: &mut [F::Acc]) -> Result<(), Mismatch> {
-    same("elements of the input", axis.elements()?, x.len())?;
-    same("elements of the result", axis.outer * axis.inner, out.len())?;
-    if x.is_empty() || axis.inner > 1 {
-        out.fill(f.start());
-    }
-    if x.is_empty() {
-        return Ok(());
-    }
-    let Axis { outer, len, inner } = axis;
-    let (to, simd) = (Shared::new(out.as_mut_ptr()), par.simd());
-    if inner > 1 {
-        columns(par, f, x, axis, to);
-        return Ok(());
-    }
-    if len <= PART {
-        chunks(par, outer, grain(par, outer, (16384 / len).max(1)), |a, b| {
-            // SAFETY: rows are this task's own.
-            let out = unsafe { to.slice(a, b - a) };
-            dispatch(simd, Rows { f, x: &x[a * len..b * len], len, out });
-        });
-        return Ok(());
-    }
-    let parts = len.div_ceil(PART);
-    let partial = Scratch::<F::Acc>::new(outer * parts);
-    let found = Shared::new(partial.ptr());
-    par.run(outer * parts, &|t| {
-        let start = t % parts * PART;
-        let row = &x[t / parts * len..][start..len.min(start + PART)];
-        // SAFETY: every task writes its own.
-        let out = unsafe { found.slice(t, 1) };
-        dispatch(simd, Rows { f, x: row, len: row.len(), out });
-    });
-    for (o, out) in out.iter_mut().enumerate() {
-        // SAFETY: all parts were written.
-        let parts = unsafe { &*found.slice(o * parts, parts) };
-        *out = parts.iter().fold(f.start(), |a, b| f.join(a, *b));
-    }
+fn run<F: Fold>(par: &dyn Par, f: F, x: &ReduceInput<'_, F::In>, out: &mut [F::Acc]) -> Result<(), Mismatch> {
+    same("elements of the result", x.results(), out.len())?;
+    tree::reduce(par, Whole(f), x, out);
     Ok(())
 }
 
-/// Results that lie side by side; they start as `out` does.
-fn columns<F: Fold>(par: &dyn Par, f: F, x: &[F::In], axis: Axis, to: Shared<F::Acc>) {
-    let Axis { outer, len, inner } = axis;
-    let simd = par.simd();
-    let (strips, ranges) = (inner.div_ceil(STRIP), len.div_ceil(RANGE));
-    let partial = Scratch::<F::Acc>::new(if ranges > 1 { outer * ranges * inner } else { 0 });
-    let sums = if ranges > 1 { Shared::new(partial.ptr()) } else { to };
-    let group = (16384 / (len.min(RANGE) * inner.min(STRIP))).max(1);
-    chunks(par, outer * ranges * strips, group, |a, b| {
-        for t in a..b {
-            let (o, r, s) = (t / (ranges * strips), t / strips % ranges, t % strips);
-            let (j0, k0) = (s * STRIP, r * RANGE);
-            let n = STRIP.min(inner - j0);
-            // SAFETY: this part of the results is the task's own.
-            let out = unsafe { sums.slice((o * ranges + r) * inner + j0, n) };
-            let x = &x[(o * len + k0) * inner + j0..];
-            dispatch(simd, Strip { f, x, rows: RANGE.min(len - k0), stride: inner, out });
-        }
-    });
-    if ranges > 1 {
-        chunks(par, outer * strips, 1, |a, b| {
-            for t in a..b {
-                let (o, j0) = (t / strips, t % strips * STRIP);
-                let n = STRIP.min(inner - j0);
-                for r in 0..ranges {
-                    // SAFETY: all ranges were written; columns are this task's own.
-                    let (out, part) = unsafe {
-                        (to.slice(o * inner + j0, n), &*sums.slice((o * ranges + r) * inner + j0, n))
-                    };
-                    for (a, b) in out.iter_mut().zip(part) {
-                        *a = f.join(*a, *b);
-                    }
-                }
-            }
-        });
+#[derive(Clone, Copy)]
+struct Whole<F>(F);
+
+impl<F: Fold> Reducer for Whole<F> {
+    type In = F::In;
+    type Acc = F::Acc;
+    const PART: usize = 1 << 16;
+    const RANGE: usize = COUNTED;
+    const STRIP: usize = 4096;
+
+    fn empty(self) -> F::Acc {
+        self.0.start()
+    }
+
+    fn rows(self, simd: Simd, x: &[F::In], len: usize, out: &mut [F::Acc]) {
+        dispatch(simd, Rows { f: self.0, x, len, out });
+    }
+
+    fn columns(self, simd: Simd, tile: &Tile<'_, F::In>, out: &mut [F::Acc]) {
+        dispatch(simd, Columns { f: self.0, tile, out });
+    }
+
+    fn join(self, _: usize, _: usize, parts: &mut [F::Acc]) -> F::Acc {
+        parts.iter().fold(self.0.start(), |a, b| self.0.join(a, *b))
     }
 }
 
@@ -396,30 +339,24 @@ fn lanes<F: Fold, const L: usize>(f: F, x: &[F::In]) -> F::Acc {
     all[0]
 }
 
-struct Strip<'a, F: Fold> {
+struct Columns<'a, 't, F: Fold> {
     f: F,
-    /// From the first column on.
-    x: &'a [F::In],
-    rows: usize,
-    stride: usize,
+    tile: &'a Tile<'t, F::In>,
     out: &'a mut [F::Acc],
 }
 
-impl<F: Fold> Kernel for Strip<'_, F> {
+impl<F: Fold> Kernel for Columns<'_, '_, F> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, _: S) {
-        let Strip { f, x, rows, stride, out } = self;
-        const { assert!(RANGE <= COUNTED) };
-        let n = out.len();
+        let Columns { f, tile, out } = self;
         // Fits the first cache, of bytes as of words.
         let mut lanes = [f.empty(); 512];
-        for j0 in (0..n).step_by(512) {
-            let out = &mut out[j0..n.min(j0 + 512)];
+        for (strip, out) in out.chunks_mut(512).enumerate() {
             let lanes = &mut lanes[..out.len()];
             lanes.fill(f.empty());
-            for k in 0..rows {
-                let x = &x[k * stride + j0..][..lanes.len()];
+            for k in 0..tile.rows {
+                let x = &tile.row(k)[strip * 512..][..lanes.len()];
                 for (lane, v) in lanes.iter_mut().zip(x) {
                     *lane = f.take(*lane, *v);
                 }

@@ -1,6 +1,8 @@
 //! GGUF's numbers for tensor types and metadata value types.
 
-use crate::dtype::{FileDtype, GgmlType};
+use hesper_compute::GgmlType;
+
+use crate::dtype::FileDtype;
 
 /// The tensor type of a number.
 pub(crate) fn dtype_of(code: u32) -> Option<FileDtype> {

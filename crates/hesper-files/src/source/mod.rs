@@ -69,7 +69,6 @@ enum Kind {
     Mapped(map::Mapping, File),
     File(File),
     Bytes(Vec<u8>),
-    Owner(Box<dyn AsRef<[u8]> + Send + Sync>),
     Reader(Mutex<Box<dyn ReadSeek>>),
 }
 
@@ -141,12 +140,6 @@ impl Source {
         Self::with(Kind::Bytes(bytes), len, None, None)
     }
 
-    /// Takes whatever owns bytes, without a copy.
-    pub fn from_owner(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        let len = owner.as_ref().len() as u64;
-        Self::with(Kind::Owner(Box::new(owner)), len, None, None)
-    }
-
     /// Takes a reader. Its length is asked once, now; accesses are serialised.
     pub fn from_reader(mut reader: impl Read + Seek + Send + 'static) -> Result<Self> {
         let len = reader.seek(SeekFrom::End(0)).map_err(|e| Error::io("cannot seek in reader", None, e))?;
@@ -206,7 +199,6 @@ impl Source {
             #[cfg(unix)]
             Kind::Mapped(mapping, _) => mapping.as_slice(),
             Kind::Bytes(bytes) => bytes,
-            Kind::Owner(owner) => (**owner).as_ref(),
             Kind::File(_) | Kind::Reader(_) => return Ok(None),
         };
         let slice = usize::try_from(range.start)
@@ -214,17 +206,6 @@ impl Source {
             .zip(usize::try_from(range.end).ok())
             .and_then(|(start, end)| all.get(start..end));
         slice.map(Some).ok_or_else(|| self.out_of_range(&range))
-    }
-
-    /// As [`in_place`](Self::in_place), for bytes that stay where they are while the source lives: those of a
-    /// mapping or of a vector, not those of an owner who may give others when he is asked again.
-    fn fixed(&self, range: Range<u64>) -> Result<Option<&[u8]>> {
-        match &self.0.kind {
-            #[cfg(unix)]
-            Kind::Mapped(..) => self.in_place(range),
-            Kind::Bytes(_) => self.in_place(range),
-            Kind::File(_) | Kind::Owner(_) | Kind::Reader(_) => Ok(None),
-        }
     }
 
     /// Uses the bytes of a range and then checks that they were what was opened.
@@ -243,7 +224,7 @@ impl Source {
             #[cfg(unix)]
             Kind::Mapped(_, file) => self.read_file(file, &range, out),
             Kind::File(file) => self.read_file(file, &range, out),
-            Kind::Bytes(_) | Kind::Owner(_) => {
+            Kind::Bytes(_) => {
                 let bytes = self.in_place(range.clone())?.ok_or_else(|| self.out_of_range(&range))?;
                 out.copy_from_slice(bytes);
                 Ok(())
@@ -287,7 +268,7 @@ impl Source {
                 self.check_file(file, &range)
             }
             Kind::File(file) => self.check_file(file, &range),
-            Kind::Bytes(_) | Kind::Owner(_) | Kind::Reader(_) => Ok(()),
+            Kind::Bytes(_) | Kind::Reader(_) => Ok(()),
         }
     }
 
@@ -366,7 +347,7 @@ impl fmt::Debug for Source {
             #[cfg(unix)]
             Kind::Mapped(..) => "mapped",
             Kind::File(_) => "file",
-            Kind::Bytes(_) | Kind::Owner(_) => "bytes",
+            Kind::Bytes(_) => "bytes",
             Kind::Reader(_) => "reader",
         };
         f.debug_struct("Source")

@@ -46,7 +46,7 @@ impl SharedSource {
 
     /// The bytes of a range where they lie; `None` if they do not lie still in memory.
     pub fn bytes(&self, range: Range<u64>) -> Result<Option<SharedBytes>> {
-        let found = self.source().fixed(range.clone())?.is_some();
+        let found = self.source().in_place(range.clone())?.is_some();
         Ok(found.then(|| SharedBytes { source: self.clone(), range }))
     }
 }
@@ -57,12 +57,12 @@ pub struct SharedBytes {
     range: Range<u64>,
 }
 
-// SAFETY: `fixed` gives bytes of a mapping, which stays in place until its last user drops it and which nobody
+// SAFETY: `in_place` gives bytes of a mapping, which stays in place until its last user drops it and which nobody
 // writes through this process, or of a vector that nobody can change. Others may change the file behind a
 // mapping: the module documentation of `source` says what is then seen, and the watch says that it happened.
 unsafe impl HostMemory for SharedBytes {
     fn bytes(&self) -> &[u8] {
-        self.source.source().fixed(self.range.clone()).ok().flatten().unwrap_or_default()
+        self.source.source().in_place(self.range.clone()).ok().flatten().unwrap_or_default()
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {

@@ -4,7 +4,9 @@
 //! once for all rows of a tile. A sum is made in the same order whatever the tile is: a row of activations
 //! gives the same bits alone and among others.
 
-use super::gguf::{BLOCK, DecodeLine, GgufFormat, GgufMat, decode_line, widen};
+use super::decode::widen;
+use super::ggml::GgmlType;
+use super::gguf::{BLOCK, DecodeLine, GgufMat, decode_line};
 use crate::mat::MatRef;
 use crate::par::Shared;
 use crate::scratch::Scratch;
@@ -65,16 +67,16 @@ impl Tiles {
     ) {
         debug_assert_eq!(self.k, w.cols);
         let sums = Scratch::<f32>::new(TOGETHER * self.m + 16);
-        let heads = Heads::new(if w.format.is_plain() { TOGETHER * (w.cols / BLOCK) } else { 0 });
+        let heads = Heads::new(if w.kind.is_plain() { TOGETHER * (w.cols / BLOCK) } else { 0 });
         let mut j = j0;
         while j < j1 {
             let count = (j1 - j).min(TOGETHER);
             let to = Shared::new(sums.ptr());
             let rows = Rows { x: self, w, j, count, heads: &heads, to };
-            match w.format {
-                GgufFormat::Q4_0 => dispatch(simd, Of::<Q4_0>(rows, std::marker::PhantomData)),
-                GgufFormat::Q4_1 => dispatch(simd, Of::<Q4_1>(rows, std::marker::PhantomData)),
-                GgufFormat::Q8_0 => dispatch(simd, Of::<Q8_0>(rows, std::marker::PhantomData)),
+            match w.kind {
+                GgmlType::Q4_0 => dispatch(simd, Of::<Q4_0>(rows, std::marker::PhantomData)),
+                GgmlType::Q4_1 => dispatch(simd, Of::<Q4_1>(rows, std::marker::PhantomData)),
+                GgmlType::Q8_0 => dispatch(simd, Of::<Q8_0>(rows, std::marker::PhantomData)),
                 _ => dispatch(simd, Decoded(rows)),
             }
             for r in 0..count {
@@ -111,14 +113,14 @@ fn tile(left: usize, most: usize) -> usize {
 
 /// How the blocks of a format lie, known when a kernel is compiled.
 trait Blocks {
-    const FORMAT: GgufFormat;
+    const FORMAT: GgmlType;
 }
 
 macro_rules! blocks {
     ($($name:ident),*) => {$(
         struct $name;
         impl Blocks for $name {
-            const FORMAT: GgufFormat = GgufFormat::$name;
+            const FORMAT: GgmlType = GgmlType::$name;
         }
     )*};
 }
@@ -264,7 +266,7 @@ unsafe fn dot<S: Isa, B: Blocks, const R: usize, const T: usize>(
                 let offset = s.splat(*offsets.add(at[r] + b));
                 let mut e = 0;
                 while e < BLOCK / 2 {
-                    let (low, high) = if B::FORMAT == GgufFormat::Q8_0 {
+                    let (low, high) = if B::FORMAT == GgmlType::Q8_0 {
                         (s.mul(s.signed(q.add(e)), scale), s.mul(s.signed(q.add(BLOCK / 2 + e)), scale))
                     } else {
                         s.nibbles(q.add(e), scale, offset)
@@ -294,7 +296,7 @@ impl Kernel for Decoded<'_, '_> {
         for row in 0..count {
             // SAFETY: the row exists, and the buffers hold its numbers and its sums.
             unsafe {
-                decode_line(s, &DecodeLine { w, row: j + row, from: 0, len: x.k, dst: line.ptr() });
+                decode_line(&DecodeLine { w, row: j + row, from: 0, len: x.k, dst: line.ptr() });
                 let to = to.get().add(row * x.m);
                 let mut i = 0;
                 while i < x.m {
@@ -381,7 +383,7 @@ impl Heads {
     /// offset`, 8-bit codes taken as signed.
     #[inline(always)]
     pub(super) fn read<S: Isa>(&self, s: S, w: &GgufMat<'_>, j: usize, rows: usize) {
-        let (blocks, bytes) = (rows * (w.cols / BLOCK), w.format.block_bytes());
+        let (blocks, bytes) = (rows * (w.cols / BLOCK), w.kind.block_bytes());
         let (words, scales, offsets) = (self.words.ptr(), self.scales(), self.offsets());
         debug_assert!(blocks <= self.room - GROUP);
         let (begin, end) = (w.block(j, 0), w.data.as_ptr_range().end);
@@ -389,7 +391,7 @@ impl Heads {
         // SAFETY: the blocks exist, each has four bytes at least, and the buffers hold a number for each and a
         // group more; groups that reach beyond the data are not read as such.
         unsafe {
-            if w.format == GgufFormat::Q4_1 {
+            if w.kind == GgmlType::Q4_1 {
                 while from < blocks && begin.wrapping_add((from + GROUP) * bytes) <= end {
                     s.heads_q4_1(begin.add(from * bytes), scales.add(from), offsets.add(from));
                     from += GROUP;
@@ -403,9 +405,9 @@ impl Heads {
                 let word = *words.add(b);
                 let scale = widen(word as u16);
                 *scales.add(b) = scale;
-                *offsets.add(b) = match w.format {
-                    GgufFormat::Q4_1 => widen((word >> 16) as u16),
-                    GgufFormat::Q4_0 => -8.0 * scale,
+                *offsets.add(b) = match w.kind {
+                    GgmlType::Q4_1 => widen((word >> 16) as u16),
+                    GgmlType::Q4_0 => -8.0 * scale,
                     _ => 0.0,
                 };
             }

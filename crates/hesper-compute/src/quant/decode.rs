@@ -1,0 +1,210 @@
+//! Decodes the blocks of GGUF files, in the order of operations of their definition: elements equal those of the
+//! reference decoder bit for bit.
+//!
+//! In blocks of 32 elements nibbles are split in halves: byte `i` holds elements `i` and `i + 16`. Blocks of 256
+//! elements have scales for their groups, and spread the bits of a code over several bytes.
+
+use super::ggml::GgmlType;
+
+/// Levels of the non-linear 4-bit types.
+const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Twice the values of a 4-bit float with two exponent bits.
+const FP4_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Writes the elements of a block whose type can be decoded. `block` and `to` have the sizes of the type.
+#[inline(always)]
+pub(super) fn decode_block(kind: GgmlType, block: &[u8], to: &mut [f32]) {
+    match kind {
+        GgmlType::Q4_0 => {
+            let d = half(block, 0);
+            nibbles(&block[2..18], to, |_, q| (f32::from(q) - 8.0) * d);
+        }
+        GgmlType::Q4_1 => {
+            let (d, low) = (half(block, 0), half(block, 2));
+            nibbles(&block[4..20], to, |_, q| f32::from(q) * d + low);
+        }
+        GgmlType::Q5_0 => {
+            let (d, high) = (half(block, 0), word(block, 2));
+            nibbles(&block[6..22], to, |i, q| (five_bits(q, high, i) - 16.0) * d);
+        }
+        GgmlType::Q5_1 => {
+            let (d, low, high) = (half(block, 0), half(block, 2), word(block, 4));
+            nibbles(&block[8..24], to, |i, q| five_bits(q, high, i) * d + low);
+        }
+        GgmlType::Q8_0 => signed_bytes(half(block, 0), &block[2..34], to),
+        GgmlType::Q8_K => signed_bytes(f32::from_bits(word(block, 0)), &block[4..260], to),
+        GgmlType::Iq4Nl => levels(half(block, 0), &IQ4_LEVELS, &block[2..18], to),
+        GgmlType::Iq4Xs => iq4_xs(block, to),
+        GgmlType::Mxfp4 => {
+            // Half of two to the power of (exponent - 127): the levels are doubled. The two lowest are subnormal.
+            let exponent = u32::from(block[0]);
+            let bits = if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 };
+            levels(f32::from_bits(bits), &FP4_DOUBLED, &block[1..17], to);
+        }
+        GgmlType::Q2_K => q2_k(block, to),
+        GgmlType::Q3_K => q3_k(block, to),
+        GgmlType::Q4_K => q4_k(block, &[0; 32], &block[16..], to),
+        GgmlType::Q5_K => {
+            let mut high = [0; 32];
+            high.copy_from_slice(&block[16..48]);
+            q4_k(block, &high, &block[48..], to);
+        }
+        GgmlType::Q6_K => q6_k(block, to),
+        _ => debug_assert!(false, "{kind:?} has no decoder"),
+    }
+}
+
+/// A half as a float, in a few instructions that every processor has: a row has one for every 32 elements,
+/// and a call would cost more than their products.
+#[inline(always)]
+pub(super) fn widen(half: u16) -> f32 {
+    const UP: f32 = f32::from_bits((127 + 112) << 23);
+    let half = u32::from(half);
+    let bits = (half & 0x7fff) << 13;
+    let finite = (f32::from_bits(bits) * UP).to_bits();
+    // Infinities and NaN have the largest exponent, which the factor does not reach.
+    let special = u32::from(half & 0x7c00 == 0x7c00).wrapping_neg() & 0x7f80_0000;
+    f32::from_bits(finite | special | (half & 0x8000) << 16)
+}
+
+#[inline(always)]
+fn half(block: &[u8], at: usize) -> f32 {
+    widen(u16::from_le_bytes([block[at], block[at + 1]]))
+}
+
+#[inline(always)]
+fn word(block: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+}
+
+/// Writes the values of 32 nibbles, given their positions.
+#[inline(always)]
+fn nibbles(bytes: &[u8], to: &mut [f32], value: impl Fn(usize, u8) -> f32) {
+    let (first, second) = to.split_at_mut(16);
+    for i in 0..16 {
+        first[i] = value(i, bytes[i] & 15);
+        second[i] = value(i + 16, bytes[i] >> 4);
+    }
+}
+
+/// A code whose fifth bit stands in a word of 32.
+#[inline(always)]
+fn five_bits(low: u8, high: u32, i: usize) -> f32 {
+    (u32::from(low) | (high >> i & 1) << 4) as f32
+}
+
+#[inline(always)]
+fn signed_bytes(d: f32, bytes: &[u8], to: &mut [f32]) {
+    for (to, q) in to.iter_mut().zip(bytes) {
+        *to = f32::from(*q as i8) * d;
+    }
+}
+
+/// 32 nibbles that stand for levels.
+#[inline(always)]
+fn levels(d: f32, levels: &[i8; 16], bytes: &[u8], to: &mut [f32]) {
+    nibbles(bytes, to, |_, q| d * f32::from(levels[usize::from(q)]));
+}
+
+/// Groups of 16 with four bits of scale and of minimum; four groups of 32 share their bytes.
+#[inline(always)]
+fn q2_k(block: &[u8], to: &mut [f32]) {
+    let (scales, codes) = (&block[..16], &block[16..80]);
+    let (d, low) = (half(block, 80), half(block, 82));
+    for group in 0..16 {
+        let (scale, minimum) = (d * f32::from(scales[group] & 15), low * f32::from(scales[group] >> 4));
+        let bytes = &codes[group / 8 * 32 + group % 2 * 16..][..16];
+        let shift = group % 8 / 2 * 2;
+        for (to, code) in to[16 * group..16 * group + 16].iter_mut().zip(bytes) {
+            *to = scale * f32::from(code >> shift & 3) - minimum;
+        }
+    }
+}
+
+/// Groups of 16 with six bits of scale; the third bit of a code says that nothing is to be subtracted.
+#[inline(always)]
+fn q3_k(block: &[u8], to: &mut [f32]) {
+    let (high, codes, packed) = (&block[..32], &block[32..96], &block[96..108]);
+    let d = half(block, 108);
+    for group in 0..16 {
+        let low = if group < 8 { packed[group] & 15 } else { packed[group - 8] >> 4 };
+        let scale = low | (packed[8 + group % 4] >> (group / 4 * 2) & 3) << 4;
+        let scale = d * (f32::from(scale) - 32.0);
+        let begin = group % 2 * 16;
+        let bytes = &codes[group / 8 * 32 + begin..][..16];
+        let (shift, bit) = (group % 8 / 2 * 2, group / 2);
+        for i in 0..16 {
+            let code = bytes[i] >> shift & 3 | (high[begin + i] >> bit & 1) << 2;
+            to[16 * group + i] = scale * (f32::from(code) - 4.0);
+        }
+    }
+}
+
+/// Groups of 32 with six bits of scale and of minimum, and codes of four bits; `high` has a fifth bit of each.
+#[inline(always)]
+fn q4_k(block: &[u8], high: &[u8; 32], codes: &[u8], to: &mut [f32]) {
+    let (d, low, packed) = (half(block, 0), half(block, 2), &block[4..16]);
+    for group in 0..8 {
+        let (scale, minimum) = match group {
+            0..4 => (packed[group] & 63, packed[group + 4] & 63),
+            _ => (
+                packed[group + 4] & 15 | packed[group - 4] >> 6 << 4,
+                packed[group + 4] >> 4 | packed[group] >> 6 << 4,
+            ),
+        };
+        let (scale, minimum) = (d * f32::from(scale), low * f32::from(minimum));
+        let bytes = &codes[group / 2 * 32..][..32];
+        let shift = group % 2 * 4;
+        for i in 0..32 {
+            let code = bytes[i] >> shift & 15 | (high[i] >> group & 1) << 4;
+            to[32 * group + i] = scale * f32::from(code) - minimum;
+        }
+    }
+}
+
+/// Groups of 16 with eight bits of scale; four groups of 32 share the bytes of their upper two bits.
+#[inline(always)]
+fn q6_k(block: &[u8], to: &mut [f32]) {
+    let d = half(block, 208);
+    for part in 0..2 {
+        let (low, high) = (&block[64 * part..][..64], &block[128 + 32 * part..][..32]);
+        let scales = &block[192 + 8 * part..][..8];
+        for group in 0..4 {
+            let bytes = &low[group % 2 * 32..][..32];
+            for i in 0..32 {
+                let code = bytes[i] >> (group / 2 * 4) & 15 | (high[i] >> (2 * group) & 3) << 4;
+                let scale = d * f32::from(scales[2 * group + i / 16] as i8);
+                to[128 * part + 32 * group + i] = scale * (f32::from(code) - 32.0);
+            }
+        }
+    }
+}
+
+/// Groups of 32 with six bits of scale, and codes that stand for levels.
+#[inline(always)]
+fn iq4_xs(block: &[u8], to: &mut [f32]) {
+    let d = half(block, 0);
+    let high = u16::from_le_bytes([block[2], block[3]]);
+    for (group, to) in to.chunks_exact_mut(32).enumerate() {
+        let low = i32::from(block[4 + group / 2] >> (group % 2 * 4) & 15);
+        let scale = low | i32::from(high >> (group * 2) & 3) << 4;
+        levels(d * (scale - 32) as f32, &IQ4_LEVELS, &block[8 + 16 * group..][..16], to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_is_widened_as_the_type_says() {
+        for bits in 0..=u16::MAX {
+            let (ours, theirs) = (widen(bits), half::f16::from_bits(bits).to_f32());
+            assert!(
+                ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
+                "{bits:#06x}: {ours} and {theirs}"
+            );
+        }
+    }
+}

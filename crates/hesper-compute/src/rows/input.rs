@@ -1,0 +1,240 @@
+//! The input of a reduction: strided memory, read as contiguous rows or as tiles of neighbouring results.
+//!
+//! Kernels see contiguous memory only. What lies so is given in place; anything else is packed in the cache, piece by
+//! piece or tile by tile. Packing moves elements and changes no order.
+
+use std::ops::Range;
+
+use super::source::{PIECE, Plain, Room, Source};
+use crate::copy::copy_box;
+use crate::error::Mismatch;
+use crate::simd::Simd;
+use crate::strided::{self, Dim, joined_dims, locate};
+
+/// Elements of the largest piece that is packed.
+const LARGEST_PIECE: usize = 1 << 20;
+/// Elements of a packed tile.
+const PACKED_TILE: usize = 1 << 15;
+/// Rows from this length on are read in place one by one, rather than packed together.
+const LONG_ROW: usize = 256;
+/// Neighbours that share a cache line.
+const LINE: usize = 16;
+
+/// The order in which a result combines its elements. They are counted row by row through the reduced axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumOrder {
+    /// As elements of a row: 64 lanes in blocks of 4096 elements, blocks pairwise.
+    Rows,
+    /// As elements of a column among others: groups of four in runs of 32, runs in ranges of 512, ranges pairwise.
+    Columns,
+}
+
+/// What a reduction reads.
+#[derive(Clone, Debug)]
+pub struct ReduceInput<'a, T> {
+    x: &'a [T],
+    offset: isize,
+    kept: &'a [Dim],
+    reduced: &'a [Dim],
+    /// Kept, then reduced axes, joined.
+    all: Vec<Dim>,
+    order: SumOrder,
+    results: usize,
+    len: usize,
+}
+
+impl<'a, T: Plain> ReduceInput<'a, T> {
+    /// Elements of `x` from `offset` on: the axes that results are counted by, outermost first, and those that each
+    /// result is reduced over. Without an order the one that reads memory best is taken.
+    pub fn new(
+        x: &'a [T],
+        offset: usize,
+        kept: &'a [Dim],
+        reduced: &'a [Dim],
+        order: Option<SumOrder>,
+    ) -> Result<Self, Mismatch> {
+        let axes = || kept.iter().chain(reduced);
+        strided::within(offset as isize, axes().copied(), x.len())?;
+        let all = joined_dims(axes().copied()).collect();
+        let order = order.unwrap_or_else(|| {
+            let inner = reduced.last().map_or(1, |dim| dim.stride.unsigned_abs());
+            match kept.last() {
+                Some(dim) if inner == 0 || dim.stride.unsigned_abs() < inner => SumOrder::Columns,
+                _ => SumOrder::Rows,
+            }
+        });
+        let [results, len] = [kept, reduced].map(|dims| dims.iter().map(|dim| dim.len).product());
+        Ok(Self { x, offset: offset as isize, kept, reduced, all, order, results, len })
+    }
+
+    /// How many results there are.
+    pub fn results(&self) -> usize {
+        self.results
+    }
+
+    /// How many elements each result is reduced from.
+    pub(super) fn row_len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn order(&self) -> SumOrder {
+        self.order
+    }
+
+    /// An element of a result.
+    pub(super) fn value(&self, result: usize, element: usize) -> T {
+        self.x[(self.offset + locate(self.kept, result) + locate(self.reduced, element)) as usize]
+    }
+
+    /// How many neighbouring results lie side by side in memory.
+    pub(super) fn side_by_side(&self) -> Option<usize> {
+        self.kept.last().filter(|dim| dim.stride == 1).map(|dim| dim.len)
+    }
+
+    /// Whether rows are better read across than along: neighbouring results lie side by side, elements of a row do not.
+    pub(super) fn lies_across(&self) -> bool {
+        let inner = self.reduced.last().map_or(1, |dim| dim.stride.unsigned_abs());
+        inner != 1 && self.side_by_side().is_some_and(|width| width >= LINE)
+    }
+
+    /// The elements `rows` of neighbouring results. Results that lie side by side are those `columns` of block `outer`
+    /// of the last kept axis; else `columns` counts all results.
+    pub(super) fn tile<'t>(
+        &'t self,
+        simd: Simd,
+        outer: usize,
+        columns: Range<usize>,
+        rows: Range<usize>,
+        room: &'t mut Room,
+    ) -> Tile<'t, T> {
+        let width = columns.len();
+        if self.side_by_side().is_some() {
+            let blocks = &self.kept[..self.kept.len() - 1];
+            let base = self.offset + locate(blocks, outer) + columns.start as isize;
+            return Tile { x: self.x, base, dims: self.reduced, first: rows.start, rows: rows.len(), width };
+        }
+        const ONE: Dim = Dim { len: 1, stride: 0 };
+        let packed = room.take::<T>(rows.len() * width);
+        let (&kept, kept_outer) = self.kept.split_last().unwrap_or((&ONE, &[]));
+        let (&reduced, reduced_outer) = self.reduced.split_last().unwrap_or((&ONE, &[]));
+        for (column, n, at) in runs(kept, columns.clone()) {
+            let from = self.offset + locate(kept_outer, column / kept.len) + at;
+            for (row, m, at) in runs(reduced, rows.clone()) {
+                let from = from + locate(reduced_outer, row / reduced.len) + at;
+                let to = (row - rows.start) * width + column - columns.start;
+                // SAFETY: `new` has checked that all elements lie within `x`; the box lies within the tile.
+                unsafe {
+                    let (src, dst) = (self.x.as_ptr().offset(from), packed.as_mut_ptr().add(to));
+                    copy_box(simd, [m, n], src, [reduced.stride, kept.stride], dst, width);
+                }
+            }
+        }
+        Tile { x: packed, base: 0, dims: &[], first: 0, rows: rows.len(), width }
+    }
+
+    /// Packs elements, counted row by row through kept and reduced axes.
+    fn pack(&self, first: usize, to: &mut [T]) {
+        let simd = Simd::detect();
+        let Some((&inner, outer)) = self.all.split_last() else {
+            return to.fill(self.x[self.offset as usize]);
+        };
+        let mut done = 0;
+        while done < to.len() {
+            let (at, left) = (first + done, to.len() - done);
+            // Whole lines of the last axis are one box with those of the axis before.
+            let lines = match outer.last() {
+                Some(dim) if at % inner.len == 0 => {
+                    (dim.len - at / inner.len % dim.len).min(left / inner.len)
+                }
+                _ => 0,
+            };
+            let (lines, n) =
+                if lines > 1 { (lines, inner.len) } else { (1, left.min(inner.len - at % inner.len)) };
+            let stride = outer.last().map_or(0, |dim| dim.stride);
+            let box_to = &mut to[done..done + lines * n];
+            // SAFETY: `new` has checked that all elements lie within `x`; the box fills its part of `to`.
+            unsafe {
+                let src = self.x.as_ptr().offset(self.offset + locate(&self.all, at));
+                copy_box(simd, [lines, n], src, [stride, inner.stride], box_to.as_mut_ptr(), n);
+            }
+            done += lines * n;
+        }
+    }
+}
+
+/// How many results a tile of `rows` elements each has, where they have to be packed.
+pub(super) fn packed_width(rows: usize) -> usize {
+    (PACKED_TILE / rows).max(LINE)
+}
+
+/// Cuts a range of elements where the innermost axis ends: first element, length and offset along that axis.
+fn runs(dim: Dim, range: Range<usize>) -> impl Iterator<Item = (usize, usize, isize)> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let (first, inside) = (at, at % dim.len);
+        at = range.end.min(first + dim.len - inside);
+        (first < at).then(|| (first, at - first, inside as isize * dim.stride))
+    })
+}
+
+impl<T: Plain> Source<T> for ReduceInput<'_, T> {
+    fn count(&self) -> usize {
+        self.results * self.len
+    }
+
+    fn piece<'a>(&'a self, at: usize, len: usize, room: &'a mut Room) -> &'a [T] {
+        if let Some(inner) = self.all.last()
+            && inner.stride == 1
+            && at % inner.len + len <= inner.len
+        {
+            return &self.x[(self.offset + locate(&self.all, at)) as usize..][..len];
+        }
+        let packed = room.take(len);
+        self.pack(at, packed);
+        packed
+    }
+
+    fn piece_len(&self, row: usize) -> usize {
+        let Some((inner, outer)) = self.all.split_last() else { return PIECE };
+        if inner.stride == 1 {
+            return match inner.len {
+                n if n == row && (LONG_ROW..=PIECE).contains(&row) => row,
+                n if n >= row && row > PIECE => 4 * PIECE,
+                _ => PIECE,
+            };
+        }
+        // Neighbours of a cache line that lie in other lines of a piece are read while the line is in the cache.
+        let across = |dim: &Dim| dim.stride != 0 && dim.stride.unsigned_abs() < inner.stride.unsigned_abs();
+        let piece = if outer.iter().any(across) { LINE * inner.len } else { PIECE };
+        piece.next_multiple_of(PIECE).min(LARGEST_PIECE)
+    }
+}
+
+/// Rows of neighbouring results: row `k` has element `k` of each.
+#[derive(Clone, Copy)]
+pub(super) struct Tile<'t, T> {
+    x: &'t [T],
+    base: isize,
+    /// The axes that rows are counted by; none if rows follow each other.
+    dims: &'t [Dim],
+    first: usize,
+    pub(super) rows: usize,
+    pub(super) width: usize,
+}
+
+impl<'t, T> Tile<'t, T> {
+    /// A tile whose rows follow each other.
+    pub(super) fn packed(x: &'t [T], width: usize) -> Self {
+        Self { x, base: 0, dims: &[], first: 0, rows: x.len() / width, width }
+    }
+
+    #[inline(always)]
+    pub(super) fn row(&self, k: usize) -> &'t [T] {
+        let at = match self.dims {
+            [] => self.base as usize + k * self.width,
+            [dim] => (self.base + (self.first + k) as isize * dim.stride) as usize,
+            dims => (self.base + locate(dims, self.first + k)) as usize,
+        };
+        &self.x[at..at + self.width]
+    }
+}

@@ -1,0 +1,141 @@
+//! Sums of numbers and of their squares, in double precision, in the order of sums.
+
+use std::marker::PhantomData;
+
+use super::input::{ReduceInput, Tile};
+use super::reduce::{Fold, Ordered, Reduction, in_order};
+use super::source::Plain;
+use super::tree::{Reducer, pairwise};
+use crate::error::{Mismatch, same};
+use crate::par::Par;
+use crate::scratch::Scratch;
+use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
+
+/// Elements of a tile that are widened at a time.
+const WIDENED: usize = 1 << 14;
+
+/// A float whose moments can be taken.
+pub trait Sample: Float + Plain {
+    #[doc(hidden)]
+    fn run(par: &dyn Par, x: &ReduceInput<'_, Self>, out: &mut [[f64; 2]]);
+}
+
+macro_rules! samples {
+    ($($t:ty)*) => {$(
+        impl Sample for $t {
+            fn run(par: &dyn Par, x: &ReduceInput<'_, $t>, out: &mut [[f64; 2]]) {
+                in_order(par, Moments(Fold::new(Reduction::Sum), PhantomData), x, out);
+            }
+        }
+    )*};
+}
+
+samples!(f32 half::bf16 half::f16);
+
+/// The sum of the elements of each result, and of their squares.
+pub fn moments<T: Sample>(
+    par: &dyn Par,
+    x: &ReduceInput<'_, T>,
+    out: &mut [[f64; 2]],
+) -> Result<(), Mismatch> {
+    same("elements of the result", x.results(), out.len())?;
+    T::run(par, x, out);
+    Ok(())
+}
+
+/// Two sums of doubles.
+struct Moments<T, R>(R, PhantomData<fn(T)>);
+
+impl<T, R: Copy> Clone for Moments<T, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, R: Copy> Copy for Moments<T, R> {}
+
+impl<T: Sample, R: Reducer<In = f64, Acc = f64>> Reducer for Moments<T, R> {
+    type In = T;
+    type Acc = [f64; 2];
+    const RANGE: usize = R::RANGE;
+    const STRIP: usize = R::STRIP;
+
+    fn empty(self) -> [f64; 2] {
+        [0.0; 2]
+    }
+
+    fn rows(self, simd: Simd, x: &[T], len: usize, out: &mut [[f64; 2]]) {
+        let wide = Scratch::<f64>::new(x.len());
+        // SAFETY: the buffer holds as many elements, and all are written before they are read.
+        let wide = unsafe { std::slice::from_raw_parts_mut(wide.ptr(), x.len()) };
+        dispatch(simd, Widen { x, out: wide });
+        both(simd, wide, out, |x, out| self.0.rows(simd, x, len, out));
+    }
+
+    fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [[f64; 2]]) {
+        let width = (WIDENED / tile.rows).max(16);
+        let wide = Scratch::<f64>::new(tile.rows * width);
+        for (strip, out) in out.chunks_mut(width).enumerate() {
+            let (first, n) = (strip * width, out.len());
+            // SAFETY: as above.
+            let wide = unsafe { std::slice::from_raw_parts_mut(wide.ptr(), tile.rows * n) };
+            for (k, wide) in wide.chunks_exact_mut(n).enumerate() {
+                dispatch(simd, Widen { x: &tile.row(k)[first..first + n], out: wide });
+            }
+            both(simd, wide, out, |x, out| self.0.columns(simd, &Tile::packed(x, n), out));
+        }
+    }
+
+    fn join(self, _: usize, _: usize, parts: &mut [[f64; 2]]) -> [f64; 2] {
+        pairwise(parts, |a, b| [a[0] + b[0], a[1] + b[1]])
+    }
+}
+
+impl<T: Sample, R: Ordered<In = f64, Acc = f64>> Ordered for Moments<T, R> {
+    type Across = Moments<T, R::Across>;
+    fn across(self) -> Self::Across {
+        Moments(self.0.across(), PhantomData)
+    }
+}
+
+/// Reduces numbers, then their squares.
+fn both(simd: Simd, x: &mut [f64], out: &mut [[f64; 2]], reduce: impl Fn(&[f64], &mut [f64])) {
+    let mut sums = vec![0.0; out.len()];
+    for moment in 0..2 {
+        if moment == 1 {
+            dispatch(simd, Square(x));
+        }
+        reduce(x, &mut sums);
+        out.iter_mut().zip(&sums).for_each(|(out, sum)| out[moment] = *sum);
+    }
+}
+
+struct Widen<'a, T> {
+    x: &'a [T],
+    out: &'a mut [f64],
+}
+
+impl<T: Float> Kernel for Widen<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let mut single = [0.0; 16];
+        for (x, out) in self.x.chunks(S::LANES).zip(self.out.chunks_mut(S::LANES)) {
+            // SAFETY: as many elements of the chunk; a vector has at most sixteen lanes.
+            unsafe { s.store(single.as_mut_ptr(), T::load_n(s, x.as_ptr(), x.len())) };
+            for (out, x) in out.iter_mut().zip(&single) {
+                *out = f64::from(*x);
+            }
+        }
+    }
+}
+
+struct Square<'a>(&'a mut [f64]);
+
+impl Kernel for Square<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) {
+        self.0.iter_mut().for_each(|x| *x *= *x);
+    }
+}

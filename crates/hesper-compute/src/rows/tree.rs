@@ -1,0 +1,148 @@
+//! How reductions are cut into tasks, and their parts combined.
+//!
+//! Cuts depend on shapes alone, so results do not depend on the number of threads.
+
+use super::input::{ReduceInput, SumOrder, Tile, packed_width};
+use super::source::{PIECE, Plain, Room, Source, pieces};
+use crate::par::{Par, Shared, chunks, grain};
+use crate::scratch::Scratch;
+use crate::simd::Simd;
+
+/// Elements that make a task.
+const GRAIN: usize = 16384;
+/// Results whose ranges one task combines.
+const GATHER: usize = 1024;
+
+/// A kind of reduction.
+pub(super) trait Reducer: Copy + Sync {
+    /// An element.
+    type In: Plain;
+    /// What elements are combined in.
+    type Acc: Copy + Send + Sync;
+    /// Most elements of a row that [`rows`](Self::rows) takes at once.
+    const PART: usize = PIECE;
+    /// Most rows and columns of a tile.
+    const RANGE: usize;
+    const STRIP: usize;
+
+    /// The result of no elements.
+    fn empty(self) -> Self::Acc;
+    /// Reduces contiguous rows of `len` elements to a result each.
+    fn rows(self, simd: Simd, x: &[Self::In], len: usize, out: &mut [Self::Acc]);
+    /// Reduces a tile to a result for each column.
+    fn columns(self, simd: Simd, tile: &Tile<'_, Self::In>, out: &mut [Self::Acc]);
+    /// Combines the parts of a result, which are of `part` elements each.
+    fn join(self, result: usize, part: usize, parts: &mut [Self::Acc]) -> Self::Acc;
+}
+
+/// Combines neighbours until one is left.
+pub(super) fn pairwise<A: Copy>(parts: &mut [A], join: impl Fn(A, A) -> A) -> A {
+    let mut n = parts.len();
+    while n > 1 {
+        for i in 0..n / 2 {
+            parts[i] = join(parts[2 * i], parts[2 * i + 1]);
+        }
+        if n % 2 == 1 {
+            parts[n / 2] = parts[n - 1];
+        }
+        n = n.div_ceil(2);
+    }
+    parts[0]
+}
+
+/// Reduces strided memory in the order of the input.
+pub(super) fn reduce<R: Reducer>(par: &dyn Par, r: R, x: &ReduceInput<'_, R::In>, out: &mut [R::Acc]) {
+    match x.order() {
+        SumOrder::Rows => by_rows(par, r, x, x.row_len(), out),
+        SumOrder::Columns => by_columns(par, r, x, out),
+    }
+}
+
+/// Reduces rows of `len` elements to a result each.
+pub(super) fn by_rows<R: Reducer>(
+    par: &dyn Par,
+    r: R,
+    x: &dyn Source<R::In>,
+    len: usize,
+    out: &mut [R::Acc],
+) {
+    if len == 0 {
+        return out.fill(r.empty());
+    }
+    let (simd, results) = (par.simd(), out.len());
+    if len <= R::PART {
+        let to = Shared::new(out.as_mut_ptr());
+        let chunk = grain(par, results, (GRAIN / len).max(1));
+        return chunks(par, results, chunk, |a, b| {
+            pieces(x, len, (a, b), &mut Room::default(), |first, rows, piece| {
+                // SAFETY: rows are this task's own.
+                r.rows(simd, piece, len, unsafe { to.slice(first, rows) });
+            });
+        });
+    }
+    let parts = len.div_ceil(R::PART);
+    let partial = Scratch::<R::Acc>::new(results * parts);
+    let found = Shared::new(partial.ptr());
+    // A task takes as many parts as a piece has.
+    let at_once = (x.piece_len(len) / R::PART).max(1);
+    let tasks = parts.div_ceil(at_once);
+    par.run(results * tasks, &|task| {
+        let (result, part) = (task / tasks, task % tasks * at_once);
+        let (first, end) = (part * R::PART, len.min((part + at_once) * R::PART));
+        let mut room = Room::default();
+        let piece = x.piece(result * len + first, end - first, &mut room);
+        for (i, piece) in piece.chunks(R::PART).enumerate() {
+            // SAFETY: parts are this task's own.
+            r.rows(simd, piece, piece.len(), unsafe { found.slice(result * parts + part + i, 1) });
+        }
+    });
+    for (result, out) in out.iter_mut().enumerate() {
+        // SAFETY: all parts were written.
+        *out = r.join(result, R::PART, unsafe { found.slice(result * parts, parts) });
+    }
+}
+
+/// Reduces tiles of neighbouring results.
+pub(super) fn by_columns<R: Reducer>(par: &dyn Par, r: R, x: &ReduceInput<'_, R::In>, out: &mut [R::Acc]) {
+    let len = x.row_len();
+    if len == 0 || out.is_empty() {
+        return out.fill(r.empty());
+    }
+    let simd = par.simd();
+    let (inner, strip) = match x.side_by_side() {
+        Some(inner) => (inner, R::STRIP),
+        None => (out.len(), packed_width(R::RANGE.min(len))),
+    };
+    let outer = out.len() / inner;
+    let (ranges, strips) = (len.div_ceil(R::RANGE), inner.div_ceil(strip));
+    let partial = Scratch::<R::Acc>::new(if ranges > 1 { outer * ranges * inner } else { 0 });
+    let to = Shared::new(out.as_mut_ptr());
+    let found = if ranges > 1 { Shared::new(partial.ptr()) } else { to };
+    let group = (GRAIN / (len.min(R::RANGE) * inner.min(strip))).max(1);
+    chunks(par, outer * ranges * strips, group, |a, b| {
+        let mut room = Room::default();
+        for task in a..b {
+            let (o, range, s) = (task / (ranges * strips), task / strips % ranges, task % strips);
+            let columns = s * strip..inner.min((s + 1) * strip);
+            let rows = range * R::RANGE..len.min((range + 1) * R::RANGE);
+            // SAFETY: this part of the results is the task's own.
+            let out = unsafe { found.slice((o * ranges + range) * inner + columns.start, columns.len()) };
+            r.columns(simd, &x.tile(simd, o, columns, rows, &mut room), out);
+        }
+    });
+    if ranges > 1 {
+        chunks(par, outer * inner, GATHER, |a, b| {
+            let mut parts = vec![r.empty(); ranges];
+            for at in a..b {
+                let (o, j) = (at / inner, at % inner);
+                // SAFETY: all parts were written; every task writes its own results.
+                unsafe {
+                    for (range, part) in parts.iter_mut().enumerate() {
+                        *part = *found.get().add((o * ranges + range) * inner + j);
+                    }
+                    *to.get().add(at) = r.join(at, R::RANGE, &mut parts);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! Axes of strided memory: joined, checked, located.
+
+use crate::error::{Mismatch, at_least};
+
+/// The length of an axis and its stride, in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dim {
+    /// Elements along the axis.
+    pub len: usize,
+    /// How far apart neighbours are; negative or zero where the axis is reversed or broadcast.
+    pub stride: isize,
+}
+
+/// Axes outermost first, without those of length one, and neighbours joined where every set of strides walks
+/// through them as one.
+///
+/// ```
+/// let strides = [&[12, 4, 9, 1][..], &[0, 4, 9, 1]];
+/// let axes: Vec<_> = hesper_compute::joined_axes(&[2, 3, 1, 4], strides).collect();
+/// assert_eq!(axes, [(2, [12, 0]), (12, [1, 1])]);
+/// ```
+pub fn joined_axes<'a, const N: usize>(
+    shape: &'a [usize],
+    strides: [&'a [isize]; N],
+) -> impl Iterator<Item = (usize, [isize; N])> + 'a {
+    join((0..shape.len()).map(move |axis| (shape[axis], strides.map(|strides| strides[axis]))))
+}
+
+/// The same of axes with one stride each.
+pub fn joined_dims(dims: impl Iterator<Item = Dim>) -> impl Iterator<Item = Dim> {
+    join(dims.map(|dim| (dim.len, [dim.stride]))).map(|(len, [stride])| Dim { len, stride })
+}
+
+fn join<const N: usize>(
+    axes: impl Iterator<Item = (usize, [isize; N])>,
+) -> impl Iterator<Item = (usize, [isize; N])> {
+    let mut axes = axes.filter(|(len, _)| *len != 1).peekable();
+    std::iter::from_fn(move || {
+        let (mut len, mut steps) = axes.next()?;
+        let one = |outer: [isize; N], (len, inner): &(usize, [isize; N])| {
+            outer.iter().zip(inner).all(|(outer, inner)| *outer == inner.saturating_mul(*len as isize))
+        };
+        while let Some(inner) = axes.next_if(|inner| one(steps, inner)) {
+            (len, steps) = (len * inner.0, inner.1);
+        }
+        Some((len, steps))
+    })
+}
+
+/// The offset of an element, counted row by row through the axes.
+#[inline]
+pub(crate) fn locate(dims: &[Dim], mut element: usize) -> isize {
+    let mut offset = 0;
+    for (axis, dim) in dims.iter().enumerate().rev() {
+        if axis == 0 {
+            return offset + element as isize * dim.stride;
+        }
+        offset += (element % dim.len) as isize * dim.stride;
+        element /= dim.len;
+    }
+    offset
+}
+
+/// `Ok` if every element that axes reach from `offset` lies within `len` elements.
+pub(crate) fn within(offset: isize, dims: impl IntoIterator<Item = Dim>, len: usize) -> Result<(), Mismatch> {
+    let (mut low, mut high) = (offset as i128, offset as i128);
+    for Dim { len, stride } in dims {
+        if len == 0 {
+            return Ok(());
+        }
+        let far = (len as i128 - 1) * stride as i128;
+        low += far.min(0);
+        high += far.max(0);
+    }
+    let what = "elements that strides reach";
+    if low < 0 {
+        return Err(Mismatch { what, expected: 0, given: usize::MAX });
+    }
+    at_least(what, usize::try_from(high + 1).unwrap_or(usize::MAX), len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_located_with_the_last_axis_fastest() {
+        let dims = [(2, 100), (3, -10), (4, 1)].map(|(len, stride)| Dim { len, stride });
+        assert_eq!([0, 23, 13].map(|at| locate(&dims, at)), [0, 83, 101]);
+        assert_eq!(locate(&[], 0), 0);
+    }
+
+    #[test]
+    fn axes_of_length_one_leave_nothing_to_join() {
+        assert_eq!(joined_axes(&[1, 1], [&[5, 7]]).count(), 0);
+        assert_eq!(joined_axes(&[2, 8], [&[8, 1], &[16, 1]]).count(), 2);
+        assert_eq!(joined_axes(&[4, 0], [&[0, 1]]).collect::<Vec<_>>(), [(0, [1])]);
+    }
+}
