@@ -1,87 +1,89 @@
-//! The engine: makes inputs from a seed and a corpus, runs a target on each, and notices what must not happen.
+//! The engine: generates inputs from a seed and a corpus, runs a target on each, and detects findings.
 //!
-//! A finding is a panic on any thread, a wrong answer (the target says so), an input that takes too long, one that needs
-//! more memory than its size justifies, or the end of the process. The worker writes each input to a file before it runs it, so the
-//! supervising process ([`supervise`]) can keep what killed the worker, cut it down and tell how to run it again.
+//! A finding is a panic on any thread, a wrong result that the target reports, an input that exceeds the time or
+//! memory limit, or a crash of the process. The worker writes each input to a file before it runs it, so the
+//! supervising process ([`supervise`]) can keep an input that crashes the worker, shrink it and print how to replay
+//! it.
 //!
-//! A run is a function of its seed: inputs that a target accepts join the corpus in memory, and nothing else decides.
+//! A run is a function of its seed: accepted inputs join the corpus in memory, and nothing else affects it.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::random::Random;
+use hesper_runtime::panics;
+use hesper_runtime::sim::Rng;
+
 use crate::{heap, mutate};
 
-/// What became of an input that did no harm.
+/// The verdict on an input without a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was understood, and what it asks for was done or answered with an error.
+    /// It was valid, and was executed or answered with an error.
     Accepted,
     /// It was refused with an error.
     Refused,
 }
 
-/// Something that takes bytes.
+/// A fuzz target: it takes bytes.
 pub trait Target: Sync {
-    /// Its name on the command line and of its folder in the corpus.
+    /// The name on the command line and of the corpus folder.
     fn name(&self) -> &'static str;
 
-    /// What it takes and what it compares, in a line.
+    /// A one-line description.
     fn about(&self) -> &'static str;
 
-    /// Inputs that are there besides the corpus.
+    /// Inputs in addition to the corpus.
     fn seeds(&self) -> Vec<Vec<u8>> {
         Vec::new()
     }
 
-    /// A new input from nothing.
-    fn generate(&self, random: &mut Random) -> Vec<u8> {
-        let length = 1 + random.below(200);
-        random.bytes(length)
+    /// Generates an input.
+    fn generate(&self, rng: &mut Rng) -> Vec<u8> {
+        let length = 1 + rng.below(200);
+        rng.bytes(length)
     }
 
-    /// One change of an input.
-    fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
-        mutate::bytes(input, others, random);
+    /// Mutates an input.
+    fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], rng: &mut Rng) {
+        mutate::bytes(input, others, rng);
     }
 
-    /// How many of eight inputs are made from nothing instead of from the corpus.
+    /// The number of generated inputs in eight; the others are mutations of the corpus.
     fn fresh(&self) -> usize {
         4
     }
 
-    /// Bytes of heap that an input may need at once on the thread that runs it.
+    /// The heap bytes that an input may use at once on the thread that runs it.
     fn memory(&self, input: &[u8]) -> usize {
         (64 << 20) + 64 * input.len()
     }
 
-    /// Runs an input. A message tells of a wrong answer.
+    /// Runs an input. An error describes a wrong result.
     fn run(&self, input: &[u8]) -> Result<Verdict, String>;
 
-    /// What an input means, for a person.
+    /// Describes an input.
     fn describe(&self, input: &[u8]) -> String {
         String::from_utf8_lossy(input).into_owned()
     }
 }
 
-/// How to run a target.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long; the corpus is run in any case.
+    /// The duration; the corpus always runs.
     pub duration: Duration,
-    /// How many inputs at most.
+    /// The largest number of inputs.
     pub runs: u64,
-    /// Decides the inputs.
+    /// The seed of the inputs.
     pub seed: u64,
-    /// How long one input may take.
+    /// The time limit of one input.
     pub timeout: Duration,
-    /// Where findings go.
+    /// The folder of findings.
     pub findings: PathBuf,
 }
 
@@ -110,15 +112,15 @@ fn note_panics() {
     }));
 }
 
-/// Runs one input: a message is a finding.
+/// Runs one input; an error is a finding.
 fn judge(target: &dyn Target, input: &[u8]) -> Result<Verdict, String> {
     let before = PANICS.load(Ordering::SeqCst);
-    let (outcome, peak) = heap::peak_of(|| catch_unwind(AssertUnwindSafe(|| target.run(input))));
+    let (outcome, peak) = heap::peak_of(|| panics::catch(|| target.run(input)));
     if PANICS.load(Ordering::SeqCst) != before {
         let last = LAST_PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         return Err(last.clone());
     }
-    let verdict = outcome.unwrap_or_else(|_| Err("a panic without a message".into()))?;
+    let verdict = outcome.unwrap_or_else(Err)?;
     let limit = target.memory(input);
     if peak > limit {
         return Err(format!("{peak} bytes of heap for an input of {} bytes (limit {limit})", input.len()));
@@ -126,17 +128,17 @@ fn judge(target: &dyn Target, input: &[u8]) -> Result<Verdict, String> {
     Ok(verdict)
 }
 
-/// Ends the process when an input takes too long.
+/// Ends the process when an input exceeds its time limit.
 struct Watchdog(AtomicU64);
 
 impl Watchdog {
     fn start(timeout: Duration) -> &'static Watchdog {
-        let dog: &'static Watchdog = Box::leak(Box::new(Watchdog(AtomicU64::new(0))));
+        let watchdog: &'static Watchdog = Box::leak(Box::new(Watchdog(AtomicU64::new(0))));
         std::thread::spawn(move || {
             let (mut last, mut since) = (0, Instant::now());
             loop {
                 std::thread::sleep(Duration::from_millis(50));
-                let now = dog.0.load(Ordering::Relaxed);
+                let now = watchdog.0.load(Ordering::Relaxed);
                 if now != last {
                     (last, since) = (now, Instant::now());
                 } else if now % 2 == 1 && since.elapsed() > timeout {
@@ -145,7 +147,7 @@ impl Watchdog {
                 }
             }
         });
-        dog
+        watchdog
     }
 
     /// Odd while an input runs.
@@ -161,19 +163,19 @@ struct Counts {
     accepted: u64,
 }
 
-/// The worker: runs the corpus, then new inputs until the time is over. True if nothing was found.
+/// The worker: runs the corpus, then new inputs until the time is over. Returns whether there was no finding.
 pub fn work(target: &dyn Target, options: &Options, current: &Path) -> std::io::Result<bool> {
     note_panics();
-    let dog = Watchdog::start(options.timeout);
+    let watchdog = Watchdog::start(options.timeout);
     let mut file = File::create(current)?;
     let mut counts = Counts::default();
     let mut run = |input: &[u8]| -> std::io::Result<Option<Verdict>> {
         file.seek(SeekFrom::Start(0))?;
         file.set_len(0)?;
         file.write_all(input)?;
-        dog.step();
+        watchdog.step();
         let outcome = judge(target, input);
-        dog.step();
+        watchdog.step();
         counts.runs += 1;
         match outcome {
             Ok(verdict) => {
@@ -193,30 +195,30 @@ pub fn work(target: &dyn Target, options: &Options, current: &Path) -> std::io::
         }
     }
     let fixed = pool.len();
-    let mut random = Random::new(options.seed);
+    let mut rng = Rng::new(options.seed);
     let start = Instant::now();
     for _ in 0..options.runs {
         if start.elapsed() >= options.duration {
             break;
         }
-        let mut input = if pool.is_empty() || random.below(8) < target.fresh() {
-            target.generate(&mut random)
+        let mut input = if pool.is_empty() || rng.below(8) < target.fresh() {
+            target.generate(&mut rng)
         } else {
-            let mut input = random.pick(&pool);
-            for _ in 0..1 + random.below(4) {
-                target.mutate(&mut input, &pool, &mut random);
+            let mut input = rng.pick(&pool);
+            for _ in 0..1 + rng.below(4) {
+                target.mutate(&mut input, &pool, &mut rng);
             }
             input
         };
         input.truncate(1 << 20);
         match run(&input)? {
             None => return Ok(false),
-            // What was accepted is a place to go on from.
-            Some(Verdict::Accepted) if input.len() < 1 << 14 && random.one_in(8) => {
+            // Mutate accepted inputs further.
+            Some(Verdict::Accepted) if input.len() < 1 << 14 && rng.one_in(8) => {
                 if pool.len() < fixed + 256 {
                     pool.push(input);
                 } else {
-                    let at = fixed + random.below(256);
+                    let at = fixed + rng.below(256);
                     pool[at] = input;
                 }
             }
@@ -227,7 +229,7 @@ pub fn work(target: &dyn Target, options: &Options, current: &Path) -> std::io::
     Ok(true)
 }
 
-/// Runs one input and says what became of it. True if nothing was found.
+/// Runs one input and prints its outcome. Returns whether there was no finding.
 pub fn replay(target: &dyn Target, input: &[u8], timeout: Duration) -> bool {
     note_panics();
     Watchdog::start(timeout).step();
@@ -243,27 +245,27 @@ pub fn replay(target: &dyn Target, input: &[u8], timeout: Duration) -> bool {
     }
 }
 
-/// What a worker said before it ended.
+/// The output of a worker.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The finding, if there is one.
+    /// The finding, if any.
     pub finding: Option<String>,
     /// Inputs run and inputs accepted.
     pub counts: (u64, u64),
 }
 
-/// Starts this program again with other arguments and waits for it.
+/// Runs this program with other arguments.
 fn child(args: &[&str]) -> std::io::Result<Outcome> {
     let mut command = Command::new(std::env::current_exe()?);
     let output = command.args(args).stdin(Stdio::null()).output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     let mut counts = (0, 0);
-    if let Some(line) = said.lines().find_map(|line| line.strip_prefix("DONE ")) {
+    if let Some(line) = stdout.lines().find_map(|line| line.strip_prefix("DONE ")) {
         let mut parts = line.split(' ').map(|part| part.parse().unwrap_or(0));
         counts = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     }
-    let finding = match said.find("FINDING ") {
-        Some(at) => Some(said[at + 8..].trim_end().to_string()),
+    let finding = match stdout.find("FINDING ") {
+        Some(at) => Some(stdout[at + 8..].trim_end().to_string()),
         None if output.status.success() => None,
         None => {
             let errors = String::from_utf8_lossy(&output.stderr);
@@ -274,7 +276,7 @@ fn child(args: &[&str]) -> std::io::Result<Outcome> {
     Ok(Outcome { finding, counts })
 }
 
-/// Runs a target in a process of its own. What is found is cut down and written to a file.
+/// Runs a target in a child process. A finding is shrunk and written to a file.
 pub fn supervise(target: &dyn Target, options: &Options) -> std::io::Result<Outcome> {
     std::fs::create_dir_all(&options.findings)?;
     let current = options.findings.join(format!("current-{}-{}", target.name(), std::process::id()));
@@ -308,7 +310,7 @@ pub fn supervise(target: &dyn Target, options: &Options) -> std::io::Result<Outc
     Ok(outcome)
 }
 
-/// A shorter input that still gives a finding: pieces are cut out and bytes set to zero while that is so.
+/// Shrinks an input by cutting out pieces while it still gives a finding.
 fn shrink(target: &dyn Target, input: Vec<u8>, options: &Options) -> std::io::Result<Vec<u8>> {
     let trial = options.findings.join(format!("trial-{}-{}", target.name(), std::process::id()));
     let fails = |input: &[u8]| -> std::io::Result<bool> {

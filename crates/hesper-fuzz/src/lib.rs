@@ -1,16 +1,16 @@
-//! Fuzz targets on stable Rust, and a soak.
+//! Fuzz targets on stable Rust, and a soak test.
 //!
-//! * [`engine`]: makes inputs from a seed and a corpus, runs them in a process of their own, cuts findings down and writes
-//!   them to files that can be run again.
-//! * [`targets`]: what is fuzzed, a file for each.
-//! * [`soak`]: threads that do everything for as long as one wishes while resident memory and all counters are sampled.
+//! * [`engine`]: generates inputs from a seed and a corpus, runs them in a child process, shrinks findings and writes them
+//!   to files that can be replayed.
+//! * [`targets`]: the fuzz targets, one file each.
+//! * [`soak`]: threads that run every kind of work while resident memory and all counters are sampled.
 //!
-//! `corpus/TARGET` holds inputs that are run first, every finding among them.
+//! `corpus/TARGET` holds inputs that run first, including every finding.
 
+pub mod choices;
 pub mod engine;
+pub mod executors;
 pub mod heap;
-pub mod launch;
 pub mod mutate;
-pub mod random;
 pub mod soak;
 pub mod targets;

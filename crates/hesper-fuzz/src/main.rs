@@ -1,17 +1,15 @@
-//! `hesper-fuzz [TARGET...] [--seconds N] [--seed S] [--runs N] [--timeout N] [--findings FOLDER]` runs targets, all of
-//! them by default. `hesper-fuzz TARGET --replay FILE` runs one input, `hesper-fuzz TARGET --show FILE` says what it
-//! means, `hesper-fuzz --list` names the targets.
+//! `hesper-fuzz [TARGET...] [--seconds N] [--seed S] [--runs N] [--timeout N] [--findings FOLDER]` runs targets, all of them by default. `hesper-fuzz TARGET --replay FILE` runs one input, `hesper-fuzz TARGET --show FILE` describes it, `hesper-fuzz --list` lists the targets.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use hesper_fuzz::engine::{self, Options, Target};
-use hesper_fuzz::heap::Counting;
+use hesper_fuzz::heap::CountingAllocator;
 use hesper_fuzz::targets;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 struct Arguments(Vec<String>);
 

@@ -1,53 +1,53 @@
-//! A soak: threads that build, compile, differentiate, load, launch kernels and evaluate until their time is over.
+//! A soak test: threads build, compile, differentiate, load, launch kernels and evaluate until the time is over.
 //!
-//! Everything that a long-running process does is in it, with shapes, constants and texts that keep changing, so a cache
-//! without a limit, a list that nobody shortens or a node that nobody drops shows as growth.
+//! It does everything that a long-running process does, with changing shapes, constants and texts, so that an
+//! unbounded cache or a leaked node shows as growth.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hesper::{Array, CustomKernel, Dtype, Result, io, place, transform};
+use hesper_runtime::sim::Rng;
 
 use crate::heap;
-use crate::random::Random;
 
-/// How long, and by how many.
+/// The configuration of a soak test.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Threads that work at the same time.
+    /// The number of concurrent threads.
     pub threads: usize,
-    /// How long they work.
+    /// The duration.
     pub duration: Duration,
-    /// Time between two samples.
+    /// The time between samples.
     pub interval: Duration,
-    /// The activities, by their number in [`ACTIVITIES`]; none for all of them.
+    /// The index of the only activity in [`ACTIVITIES`]; `None` for all.
     pub only: Option<usize>,
-    /// Whether a thread ends after a few rounds and another one takes its place.
+    /// Whether a thread ends after a few rounds and another one replaces it.
     pub short_threads: bool,
-    /// How many different rounds there are. With few of them every cache is soon as full as it gets, and whatever still
-    /// grows is a leak; without a limit shapes and texts keep changing.
+    /// The number of different rounds. With few of them every cache is soon full, and further growth is a leak;
+    /// without a limit shapes and texts keep changing.
     pub variety: Option<u64>,
 }
 
-/// What a process holds at one moment.
+/// A sample of the state of the process.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// Time since the start.
     pub at: Duration,
-    /// Rounds of all threads so far.
+    /// The number of rounds so far.
     pub rounds: u64,
-    /// Resident bytes, where the system tells.
+    /// Resident bytes, where the system reports them.
     pub resident: Option<usize>,
-    /// Live bytes on the heap.
+    /// Live heap bytes.
     pub heap: i64,
-    /// The counters of the CPU's runtime.
+    /// The counters of the host runtime.
     pub counters: hesper_runtime::Counters,
     /// Live allocations by size.
     pub by_size: Vec<i64>,
 }
 
-/// How much the largest value grew from the second quarter of the samples to the last one.
+/// The growth of the maximum from the second quarter of the samples to the last one.
 pub fn growth(samples: &[Sample], value: impl Fn(&Sample) -> i64) -> i64 {
     let quarter = samples.len() / 4;
     let most = |part: &[Sample]| part.iter().map(&value).max().unwrap_or(0);
@@ -67,9 +67,9 @@ impl Sample {
     }
 }
 
-type Activity = fn(&mut Random, &Path) -> Result<()>;
+type Activity = fn(&mut Rng, &Path) -> Result<()>;
 
-/// What a thread does in a round, by name.
+/// The activities of a round, by name.
 pub const ACTIVITIES: [(&str, Activity); 7] = [
     ("build", build),
     ("compile", compile),
@@ -80,16 +80,16 @@ pub const ACTIVITIES: [(&str, Activity); 7] = [
     ("streams", streams),
 ];
 
-fn numbers(random: &mut Random, shape: &[usize]) -> Result<Array> {
-    let list: Vec<f32> = (0..shape.iter().product()).map(|_| random.below(17) as f32 - 8.0).collect();
+fn numbers(rng: &mut Rng, shape: &[usize]) -> Result<Array> {
+    let list: Vec<f32> = (0..shape.iter().product()).map(|_| rng.below(17) as f32 - 8.0).collect();
     Array::try_from_slice(&list, shape)
 }
 
-fn chain(random: &mut Random, x: &Array) -> Result<Array> {
+fn chain(rng: &mut Rng, x: &Array) -> Result<Array> {
     let mut y = x.clone();
-    for _ in 0..1 + random.below(6) {
-        y = match random.below(9) {
-            0 => y.add(random.below(1000) as f32)?,
+    for _ in 0..1 + rng.below(6) {
+        y = match rng.below(9) {
+            0 => y.add(rng.below(1000) as f32)?,
             1 => y.multiply(0.5)?,
             2 => y.tanh()?,
             3 => y.abs()?.add(1.0)?.log()?,
@@ -103,11 +103,11 @@ fn chain(random: &mut Random, x: &Array) -> Result<Array> {
     Ok(y)
 }
 
-fn build(random: &mut Random, _: &Path) -> Result<()> {
-    let shape = [1 + random.below(40), 1 + random.below(70)];
-    let x = numbers(random, &shape)?;
-    let y = chain(random, &x)?;
-    if random.one_in(3) {
+fn build(rng: &mut Rng, _: &Path) -> Result<()> {
+    let shape = [1 + rng.below(40), 1 + rng.below(70)];
+    let x = numbers(rng, &shape)?;
+    let y = chain(rng, &x)?;
+    if rng.one_in(3) {
         hesper::async_eval([&y])?;
     }
     let sum = y.sum(None, false)?.item::<f32>()?;
@@ -119,65 +119,65 @@ fn network(x: &[Array]) -> Result<Array> {
     x[0].matmul(&x[1])?.tanh()?.softmax(Some(&[-1]), false)?.square()?.sum(None, false)
 }
 
-fn compile(random: &mut Random, _: &Path) -> Result<()> {
-    let scale = random.below(100_000) as f32;
+fn compile(rng: &mut Rng, _: &Path) -> Result<()> {
+    let scale = rng.below(100_000) as f32;
     let f = transform::compile(move |x: &[Array]| Ok(vec![x[0].multiply(scale)?.add(1.0)?.tanh()?]));
     for _ in 0..2 {
-        let rows = 1 + random.below(9);
-        f(&[numbers(random, &[rows, 8])?])?[0].eval()?;
+        let rows = 1 + rng.below(9);
+        f(&[numbers(rng, &[rows, 8])?])?[0].eval()?;
     }
     Ok(())
 }
 
-fn differentiate(random: &mut Random, _: &Path) -> Result<()> {
-    let rows = 1 + random.below(12);
-    let inputs = [numbers(random, &[rows, 8])?, numbers(random, &[8, 8])?];
+fn differentiate(rng: &mut Rng, _: &Path) -> Result<()> {
+    let rows = 1 + rng.below(12);
+    let inputs = [numbers(rng, &[rows, 8])?, numbers(rng, &[8, 8])?];
     let pulled = transform::grad(network, &[0, 1])(&inputs)?;
     hesper::eval(&pulled)
 }
 
-fn map(random: &mut Random, _: &Path) -> Result<()> {
-    let rows = 1 + random.below(12);
-    let x = numbers(random, &[rows, 6, 6])?;
+fn map(rng: &mut Rng, _: &Path) -> Result<()> {
+    let rows = 1 + rng.below(12);
+    let x = numbers(rng, &[rows, 6, 6])?;
     let f = transform::vmap(|x| Ok(vec![x[0].matmul(&x[0])?.tanh()?]), &[Some(0)], &[Some(0)]);
     f(&[x])?[0].eval()
 }
 
-fn load(random: &mut Random, file: &Path) -> Result<()> {
+fn load(rng: &mut Rng, file: &Path) -> Result<()> {
     let loaded = io::load(file)?;
-    let name = format!("weight.{}", random.below(4));
+    let name = format!("weight.{}", rng.below(4));
     let weight = loaded.require(&name)?;
-    chain(random, weight)?.eval()
+    chain(rng, weight)?.eval()
 }
 
-fn kernel(random: &mut Random, _: &Path) -> Result<()> {
-    // A new text each time: what a cache keeps of it has to be bounded.
-    let number = random.below(1 << 20);
+fn kernel(rng: &mut Rng, _: &Path) -> Result<()> {
+    // A new text each time, so that an unbounded cache would grow.
+    let number = rng.below(1 << 20);
     let text = format!("uint i = thread_position_in_grid.x; out[i] = x[i] + {number}.0f;");
     let kernel = CustomKernel::new("offset", &["x"], &["out"], &text)?;
-    let x = numbers(random, &[64])?;
+    let x = numbers(rng, &[64])?;
     let call = kernel.call(&[x]).grid([64, 1, 1]).threadgroup([32, 1, 1]);
     call.output(&[64], Dtype::Float32).run()?[0].eval()
 }
 
-fn streams(random: &mut Random, _: &Path) -> Result<()> {
-    let x = numbers(random, &[16, 16])?;
+fn streams(rng: &mut Rng, _: &Path) -> Result<()> {
+    let x = numbers(rng, &[16, 16])?;
     let (one, other) = (place::cpu().stream()?, place::cpu().stream()?);
-    let y = place::with_stream(&one, || chain(random, &x))?;
+    let y = place::with_stream(&one, || chain(rng, &x))?;
     hesper::async_eval([&y])?;
     let z = place::with_stream(&other, || y.add(&x))?;
     drop(y);
     z.eval()
 }
 
-/// The file that [`load`] reads, removed at the end.
+/// The file that [`load`] reads, removed on drop.
 struct Weights(PathBuf);
 
 impl Weights {
     fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("hesper-soak-{}.safetensors", std::process::id()));
-        let mut random = Random::new(1);
-        let list = (0..4).map(|i| Ok((format!("weight.{i}"), numbers(&mut random, &[32, 48])?)));
+        let mut rng = Rng::new(1);
+        let list = (0..4).map(|i| Ok((format!("weight.{i}"), numbers(&mut rng, &[32, 48])?)));
         let list = list.collect::<Result<Vec<_>>>()?;
         let list = list.iter().map(|(name, array)| (name.as_str(), array));
         io::save_safetensors(&path, list, &[])?;
@@ -191,21 +191,21 @@ impl Drop for Weights {
     }
 }
 
-/// Runs a plan and calls `report` with each sample. The first error of a round ends it.
+/// Runs the soak test and calls `report` with each sample. The first error ends it.
 pub fn run(plan: &Plan, seed: u64, mut report: impl FnMut(&Sample)) -> Result<Vec<Sample>> {
     let file = Weights::new()?;
     let (rounds, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let failure = std::sync::Mutex::new(None);
     let start = Instant::now();
     let work = |number: usize, life: usize| {
-        let mut random = Random::new(seed ^ (number as u64) << 32 ^ (life as u64) << 48);
+        let mut rng = Rng::new(seed ^ (number as u64) << 32 ^ (life as u64) << 48);
         let mut left = if plan.short_threads { 50 } else { usize::MAX };
         while left > 0 && !stop.load(Ordering::Relaxed) {
             left -= 1;
-            let number = random.next();
-            let mut random = Random::new(plan.variety.map_or(number, |variety| number % variety));
-            let which = plan.only.unwrap_or_else(|| random.below(ACTIVITIES.len()));
-            if let Err(error) = ACTIVITIES[which].1(&mut random, &file.0) {
+            let number = rng.bits();
+            let mut rng = Rng::new(plan.variety.map_or(number, |variety| number % variety));
+            let which = plan.only.unwrap_or_else(|| rng.below(ACTIVITIES.len()));
+            if let Err(error) = ACTIVITIES[which].1(&mut rng, &file.0) {
                 stop.store(true, Ordering::Relaxed);
                 let mut failure = failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 failure.get_or_insert(error);

@@ -1,16 +1,16 @@
-//! A short soak: when every cache is as full as it gets, nothing grows any more. `HESPER_SOAK_SECONDS` says how long.
+//! A short soak test: once every cache is full, nothing grows. `HESPER_SOAK_SECONDS` sets the duration.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use hesper::place;
-use hesper_fuzz::heap::Counting;
+use hesper_fuzz::heap::CountingAllocator;
 use hesper_fuzz::soak::{self, Plan};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Few different rounds, so that caches fill at once; threads that stay and threads that come and go.
+/// Few different rounds, so that caches fill at once; with long-lived and with short-lived threads.
 #[test]
 fn nothing_grows_when_caches_are_full() {
     let seconds = std::env::var("HESPER_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
@@ -27,13 +27,13 @@ fn nothing_grows_when_caches_are_full() {
         let (first, last) = (&samples[samples.len() / 4], &samples[samples.len() - 1]);
         let rounds = last.rounds - first.rounds;
         assert!(rounds > 300, "{rounds} rounds tell nothing");
-        // What 16 threads hold at any one moment varies by less than this; 100 bytes a round do not fit in.
+        // The momentary use of 16 threads varies by less than this; a leak of 100 bytes a round exceeds it.
         let heap = soak::growth(&samples, |sample| sample.heap);
         let allowed = (256 << 10) + 30 * rounds as i64;
         assert!(heap < allowed, "{heap} bytes of heap more after {rounds} rounds: {:?}", last.by_size);
         let cached = soak::growth(&samples, |sample| sample.counters.cached as i64);
         assert!(cached < 256 << 10, "{cached} bytes more in the pool");
-        // The validation layer remembers the names of what is gone, a bounded number of them.
+        // The validation layer keeps a limited number of names of released objects.
         if place::cpu().validation().is_none() {
             let resident = soak::growth(&samples, |sample| sample.resident.unwrap_or(0) as i64);
             assert!(resident < 6 << 20, "{resident} resident bytes more after {rounds} rounds");

@@ -1,5 +1,5 @@
-//! Every fuzz target for a few seconds, its corpus first. `HESPER_FUZZ_SECONDS` says how long, `HESPER_SEED` with which
-//! inputs.
+//! Runs every fuzz target for a few seconds, its corpus first. `HESPER_FUZZ_SECONDS` sets the duration, `HESPER_SEED`
+//! the inputs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
@@ -13,13 +13,13 @@ fn fuzz(target: &str) {
         .arg(findings)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
     // A target that accepts nothing tests nothing.
     let accepted =
-        said.split(" accepted").next().and_then(|text| text.rsplit(' ').next()?.parse::<u64>().ok());
-    assert!(accepted.is_some_and(|accepted| accepted > 10), "{said}");
-    println!("{said}");
+        stdout.split(" accepted").next().and_then(|text| text.rsplit(' ').next()?.parse::<u64>().ok());
+    assert!(accepted.is_some_and(|accepted| accepted > 10), "{stdout}");
+    println!("{stdout}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The bandwidth of `y = a x + b` over 64M floats, beside a copy inside of the device.
+//! The bandwidth of `y = a x + b` over 64M floats, and of a copy inside of the device.
 
 use hesper_cuda::compiler::Compiler;
 use hesper_kernel::cuda::{Options, emit};
@@ -6,8 +6,8 @@ use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDt
 use hesper_kernel::ir::Scalar;
 use hesper_kernel::launch::Launch;
 
-use crate::gpu::{self, Gpu, Trouble};
-use crate::job::Job;
+use crate::gpu::{self, Gpu, LaunchError};
+use hesper_gpu_tests::job::Job;
 
 const COUNT: u64 = 64 << 20;
 
@@ -53,8 +53,8 @@ pub fn measure(gpu: &Gpu, compiler: &Compiler) {
             let source = emit(&job.kernel, &options);
             let code = gpu::compile(compiler, &source)?;
             gpu.time(&job, &source, &code, COUNT as usize * 4).map_err(|e| match e {
-                Trouble::Failed(why) => why,
-                Trouble::Hangs => "hangs".to_string(),
+                LaunchError::Failed(why) => why,
+                LaunchError::Hangs => "hangs".to_string(),
             })
         });
         match outcome {

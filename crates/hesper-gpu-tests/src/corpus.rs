@@ -1,4 +1,4 @@
-//! The corpus of kernels as jobs.
+//! The kernels of the corpus as jobs.
 
 use hesper_corpus::outside::{GROUP, Outside, THREADS, indices};
 use hesper_corpus::{Array, Case, DType, TemplateArg};
@@ -29,11 +29,23 @@ fn dtype(d: DType) -> KernelDtype {
     if d == DType::Complex64 { KernelDtype::Complex64 } else { KernelDtype::Scalar(scalar(d)) }
 }
 
-/// A case, compiled and bound.
+/// Compiles a case and binds its memory. Returns the job and the role of each parameter.
 pub fn job(case: &Case) -> Result<(Job, Vec<Binding>), String> {
+    let three = |v: [usize; 3]| v.map(|x| x as u64);
+    let launch = Launch::new(three(case.grid), three(case.threadgroup)).map_err(|e| e.to_string())?;
+    job_of_text(case, case.header, case.source, launch)
+}
+
+/// As [`job`], for another text with the signature of the case, and for another launch.
+pub fn job_of_text(
+    case: &Case,
+    header: &str,
+    body: &str,
+    launch: Launch,
+) -> Result<(Job, Vec<Binding>), String> {
     let mut case = case.clone();
     for input in &mut case.inputs {
-        // A binding starts at its first byte: what lies before the first element is put in order.
+        // A binding starts at the first element, so negative strides need a copy.
         if input.array.strides.iter().any(|s| *s < 0) {
             input.array = input.array.contiguous();
         }
@@ -44,8 +56,8 @@ pub fn job(case: &Case) -> Result<(Job, Vec<Binding>), String> {
         case.name,
         &names,
         &outputs,
-        case.source,
-        case.header,
+        body,
+        header,
         case.ensure_row_contiguous,
         case.atomic_outputs,
     )
@@ -81,13 +93,11 @@ pub fn job(case: &Case) -> Result<(Job, Vec<Binding>), String> {
         });
         elements.push(element);
     }
-    let three = |v: [usize; 3]| v.map(|x| x as u64);
-    let launch = Launch::new(three(case.grid), three(case.threadgroup)).map_err(|e| e.to_string())?;
     let job = Job { kernel: special.kernel, launch, args, elements };
     Ok((job, special.bindings))
 }
 
-/// The outputs of a case, in its order, from those of its job.
+/// The outputs of a case in its order, from those of its job.
 pub fn outputs_of(case: &Case, bindings: &[Binding], outputs: &Outputs) -> Vec<Vec<u8>> {
     let mut ordered = vec![Vec::new(); case.outputs.len()];
     for (binding, bytes) in bindings.iter().zip(outputs) {
@@ -98,7 +108,7 @@ pub fn outputs_of(case: &Case, bindings: &[Binding], outputs: &Outputs) -> Vec<V
     ordered
 }
 
-/// A kernel that leaves its memory.
+/// A kernel with out-of-range accesses.
 pub fn outside(case: &Outside) -> Result<Job, String> {
     let names = ["x", "indices"];
     let kernel =

@@ -1,8 +1,7 @@
-//! The text without a device: compiled by a C++ compiler and run on an emulation of blocks and warps.
+//! Runs CUDA text without a device: compiled by a C++ compiler, on an emulation of blocks and warps.
 //!
-//! It proves the meaning of the text (masks and rendezvous under a scheduler that takes lanes in any
-//! order, numbers bit for bit) where there is no GPU; what the device's compiler does with it is not its
-//! business.
+//! It checks the semantics of the text (masks and rendezvous under a scheduler that runs lanes in any order, results
+//! bit for bit), not the device's compiler.
 
 use std::fs;
 use std::io;
@@ -12,11 +11,11 @@ use std::process::Command;
 use hesper_kernel::cuda::{CudaSource, Slot};
 use hesper_kernel::ir::{ParamKind, Scalar, Type};
 
-use crate::job::{Answer, Job};
+use hesper_gpu_tests::job::{DeviceResult, Job};
 
 const CUDA: &str = include_str!("../emulator/cuda.h");
 const MAIN: &str = include_str!("../emulator/main.h");
-/// Where the section with inline assembly ends and plain C++ begins.
+/// The line that separates inline assembly from plain C++.
 const AFTER_PTX: &str = "// Types, bits, memory.";
 
 fn value_type(ty: Type) -> String {
@@ -28,7 +27,7 @@ fn value_type(ty: Type) -> String {
     }
 }
 
-/// The program of a kernel: emulation, text, and a call of the entry.
+/// The C++ program of a kernel: emulation, text, and a call of the entry.
 fn program(job: &Job, source: &CudaSource) -> Option<String> {
     let text = &source.text[source.text.find(AFTER_PTX)?..];
     let arguments: Vec<String> = source
@@ -49,8 +48,8 @@ fn program(job: &Job, source: &CudaSource) -> Option<String> {
     Some(format!("{CUDA}{text}{call}{MAIN}"))
 }
 
-/// Compiles and runs a job in a folder of its own.
-pub fn run(job: &Job, source: &CudaSource, folder: &Path) -> Result<Answer, String> {
+/// Compiles and runs a job in a folder.
+pub fn run(job: &Job, source: &CudaSource, folder: &Path) -> Result<DeviceResult, String> {
     if source.dynamic_shared > 0 {
         return Err("dynamic shared memory is not emulated".to_string());
     }
@@ -96,5 +95,5 @@ pub fn run(job: &Job, source: &CudaSource, folder: &Path) -> Result<Answer, Stri
         *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     }
     fs::remove_dir_all(folder).map_err(io)?;
-    Ok(Answer { outputs, report })
+    Ok(DeviceResult { outputs, report })
 }

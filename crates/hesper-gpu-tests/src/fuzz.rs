@@ -1,13 +1,13 @@
-//! Random kernels, made independent of what is inside of a NaN.
+//! Random kernels whose results do not depend on the payloads of NaNs.
 
-use hesper_kernel::ir::{BlockId, Inst, Kernel, Op, Scalar, TestOp, Type, ValueId, ValueInfo, verify};
+use hesper_kernel::ir::{BlockId, Inst, Kernel, Op, Scalar, Type, UnaryOp, ValueId, ValueInfo, verify};
 use hesper_kernel::launch::Launch;
 use hesper_kernel::math::scalar::convert;
 use hesper_kernel::testing::{GROUP, random_kernel};
 
-use crate::job::Job;
+use hesper_gpu_tests::job::Job;
 
-/// The random kernel of a seed over a grid with a partial group.
+/// The random kernel of a seed, over a grid with a partial group.
 pub fn job(seed: u64) -> Result<Job, String> {
     let mut kernel = random_kernel(seed);
     canonical_nans(&mut kernel);
@@ -21,8 +21,8 @@ pub fn job(seed: u64) -> Result<Job, String> {
     Ok(Job { kernel, launch, args, elements })
 }
 
-/// Puts one NaN in the place of every NaN that an instruction makes: sign and payload differ between
-/// devices, and a kernel can look at them.
+/// Replaces every NaN that an instruction produces by one NaN: sign and payload differ between devices, and a kernel
+/// can observe them.
 fn canonical_nans(kernel: &mut Kernel) {
     for block in 0..kernel.blocks.len() {
         let id = BlockId(block as u32);
@@ -55,7 +55,7 @@ fn replace_nan(kernel: &mut Kernel, inst: Inst, result: ValueId, ty: Type, out: 
     if ty.is_vec() {
         nan = push(Op::Splat(nan), ty);
     }
-    let test = push(Op::Test(TestOp::IsNan, raw), ty.with_scalar(Scalar::Bool));
+    let test = push(Op::Unary(UnaryOp::IsNan, raw), ty.with_scalar(Scalar::Bool));
     let op = Op::Select { cond: test, if_true: nan, if_false: raw };
     out.push(Inst { result: Some(result), op, loc: inst.loc });
 }

@@ -1,7 +1,6 @@
-//! The device: text to code, jobs to launches, by the driver's calls alone.
+//! The device: compiles text and launches jobs through the driver's calls.
 //!
-//! A launch is given a few seconds. Nothing can end a kernel that hangs but the end of its process, so
-//! the caller is told, and must go.
+//! A launch has a time limit. Only the end of the process can stop a kernel that hangs, so the caller must exit.
 
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hesper_cuda::compiler::Compiler;
 use hesper_cuda::context::{Context, Current, Extent};
-use hesper_cuda::disk::Compiled;
+use hesper_cuda::disk_cache::Compiled;
 use hesper_cuda::sys::{
     CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
     CU_FUNC_ATTRIBUTE_NUM_REGS, CUdeviceptr, CUfunction, CUstream,
@@ -18,22 +17,22 @@ use hesper_cuda::{CudaError, Specialisation};
 use hesper_kernel::cuda::{COMPILE_OPTIONS, CudaSource, Slot};
 use hesper_kernel::launch::Launch;
 
-use crate::job::{Answer, Job};
+use hesper_gpu_tests::job::{DeviceResult, Job};
 
-/// The longest a launch may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit of a launch.
+const LAUNCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a launch gave no answer.
-pub enum Trouble {
+/// The failure of a launch.
+pub enum LaunchError {
     /// It was refused or failed; the context may be lost.
     Failed(String),
-    /// It still runs.
+    /// It exceeded the time limit and still runs.
     Hangs,
 }
 
-impl From<CudaError> for Trouble {
+impl From<CudaError> for LaunchError {
     fn from(error: CudaError) -> Self {
-        Trouble::Failed(error.to_string())
+        LaunchError::Failed(error.to_string())
     }
 }
 
@@ -60,7 +59,7 @@ pub struct Gpu {
     stream: CUstream,
 }
 
-/// What the compiler made of a kernel.
+/// The resources of a compiled kernel.
 pub struct Resources {
     pub registers: usize,
     pub local_bytes: usize,
@@ -83,16 +82,16 @@ impl Gpu {
         job: &Job,
         source: &CudaSource,
         code: &Compiled,
-    ) -> Result<(Answer, Resources), Trouble> {
+    ) -> Result<(DeviceResult, Resources), LaunchError> {
         let current = self.context.enter()?;
         // SAFETY: the code is what the compiler gave.
         let module = unsafe { current.load_module(code.image.bytes()) }?;
-        let name = CString::new(code.name.as_str()).map_err(|e| Trouble::Failed(e.to_string()))?;
+        let name = CString::new(code.name.as_str()).map_err(|e| LaunchError::Failed(e.to_string()))?;
         let mut buffers = Vec::new();
         // SAFETY: the module stays loaded and the buffers allocated until the launch has completed;
-        // after a hang they are left to the end of the process.
+        // after a hang they are leaked.
         let outcome = unsafe {
-            (|| -> Result<(Answer, Resources), Trouble> {
+            (|| -> Result<(DeviceResult, Resources), LaunchError> {
                 let function = current.function(module, &name)?;
                 if source.dynamic_shared > 0 {
                     current.allow_shared(function, source.dynamic_shared as usize)?;
@@ -119,10 +118,10 @@ impl Gpu {
                     registers: current.function_attribute(function, CU_FUNC_ATTRIBUTE_NUM_REGS)?,
                     local_bytes: current.function_attribute(function, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
                 };
-                Ok((Answer { outputs, report: words }, resources))
+                Ok((DeviceResult { outputs, report: words }, resources))
             })()
         };
-        if !matches!(outcome, Err(Trouble::Hangs)) {
+        if !matches!(outcome, Err(LaunchError::Hangs)) {
             for at in buffers {
                 // SAFETY: nothing runs any more.
                 let _ = unsafe { current.free(at) };
@@ -142,8 +141,8 @@ impl Gpu {
         job: &Job,
         source: &CudaSource,
         buffers: &[CUdeviceptr],
-    ) -> Result<(), Trouble> {
-        // Each parameter in a place of its own; the driver knows their sizes.
+    ) -> Result<(), LaunchError> {
+        // Each parameter has an array of its own; the driver knows their sizes.
         let mut places: Vec<[u64; 4]> = source
             .slots
             .iter()
@@ -167,22 +166,22 @@ impl Gpu {
         let (grid, block) = dimensions(&job.launch);
         let shared = source.dynamic_shared as u32;
         let extent = Extent { grid, block, shared };
-        // SAFETY: the caller's promise; the places outlive the call, which copies them.
+        // SAFETY: upheld by the caller; the places outlive the call, which copies them.
         unsafe { current.launch(function, extent, self.stream, addresses.as_mut_ptr()) }?;
         Ok(())
     }
 
     /// # Safety
     /// The stream is alive.
-    unsafe fn wait(&self, current: &Current<'_>) -> Result<(), Trouble> {
+    unsafe fn wait(&self, current: &Current<'_>) -> Result<(), LaunchError> {
         let event = current.create_event(CU_EVENT_DISABLE_TIMING)?;
         // SAFETY: event and stream are of this context and alive.
         unsafe {
             current.record(event, self.stream)?;
             let start = Instant::now();
             while !current.query(event)? {
-                if start.elapsed() > PATIENCE {
-                    return Err(Trouble::Hangs);
+                if start.elapsed() > LAUNCH_TIMEOUT {
+                    return Err(LaunchError::Hangs);
                 }
                 if start.elapsed() > Duration::from_millis(2) {
                     std::thread::sleep(Duration::from_micros(200));
@@ -193,18 +192,18 @@ impl Gpu {
         Ok(())
     }
 
-    /// Milliseconds of each launch of a job, the best of several, and of a copy of the same bytes.
+    /// The best time in milliseconds of several launches of a job, and of a copy of as many bytes.
     pub fn time(
         &self,
         job: &Job,
         source: &CudaSource,
         code: &Compiled,
         copied: usize,
-    ) -> Result<(f32, f32), Trouble> {
+    ) -> Result<(f32, f32), LaunchError> {
         let current = self.context.enter()?;
         // SAFETY: the code is what the compiler gave.
         let module = unsafe { current.load_module(code.image.bytes()) }?;
-        let name = CString::new(code.name.as_str()).map_err(|e| Trouble::Failed(e.to_string()))?;
+        let name = CString::new(code.name.as_str()).map_err(|e| LaunchError::Failed(e.to_string()))?;
         let (mut best, mut best_copy) = (f32::INFINITY, f32::INFINITY);
         // SAFETY: everything named is made here and lives until the end of the block, where the stream
         // is idle.
@@ -245,7 +244,7 @@ impl Gpu {
     }
 }
 
-/// Blocks and threads of a launch; all blocks along x where there are too many along another axis.
+/// Blocks and threads of a launch; all blocks along x if another axis has too many.
 fn dimensions(launch: &Launch) -> ([u32; 3], [u32; 3]) {
     let groups = launch.groups();
     let grid = if groups[1] > 65535 || groups[2] > 65535 {

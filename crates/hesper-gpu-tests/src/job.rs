@@ -1,4 +1,4 @@
-//! One launch of one kernel, ready for any executor, and what each gives.
+//! One launch of one kernel, for any executor, and the comparison of results.
 
 use std::fmt::Write as _;
 
@@ -10,21 +10,24 @@ use hesper_kernel::launch::{Arg, Bindings, Launch};
 
 /// A launch with its memory.
 pub struct Job {
+    /// The kernel.
     pub kernel: Kernel,
+    /// The grid and threadgroup.
     pub launch: Launch,
-    /// The bytes of each parameter, before.
+    /// The bytes of each parameter before the launch.
     pub args: Vec<Vec<u8>>,
-    /// Element type of each parameter, for comparisons; parameters that are not compared have none.
+    /// The element type of each parameter that is compared.
     pub elements: Vec<Option<Scalar>>,
 }
 
-/// The bytes of each written parameter, after; empty for the others.
+/// The bytes of each written parameter after the launch; empty for the others.
 pub type Outputs = Vec<Vec<u8>>;
 
-/// What a device gives.
-pub struct Answer {
+/// The result of a device.
+pub struct DeviceResult {
+    /// The outputs.
     pub outputs: Outputs,
-    /// The launch's report; zeros where the text has none.
+    /// The bounds report of the launch; zeros without one.
     pub report: [u64; 4],
 }
 
@@ -34,7 +37,11 @@ impl Job {
         matches!(self.kernel.params[i].kind, ParamKind::Buffer { access, .. } if access.writes())
     }
 
-    fn on_host(&self, run: impl FnOnce(&mut Bindings<'_>) -> Result<(), String>) -> Result<Outputs, String> {
+    /// Runs the job on a copy of its memory.
+    pub fn run_on_host(
+        &self,
+        run: impl FnOnce(&mut Bindings<'_>) -> Result<(), String>,
+    ) -> Result<Outputs, String> {
         let mut memory = self.args.clone();
         let args = memory
             .iter_mut()
@@ -52,30 +59,31 @@ impl Job {
         Ok(memory)
     }
 
-    /// The reference interpreter's answer.
+    /// The result of the reference interpreter.
     pub fn interpreted(&self) -> Result<Outputs, String> {
-        self.on_host(|bindings| {
+        self.run_on_host(|bindings| {
             interp::run(&self.kernel, &self.launch, bindings, &interp::Options::default())
                 .map(|_| ())
                 .map_err(|e| e.to_string())
         })
     }
 
-    /// The fast executor's answer, and the write that it dropped.
+    /// The result of the fast executor, and a write that it dropped.
     pub fn executed(&self) -> Result<(Outputs, Option<Box<Violation>>), String> {
         let program = Program::compile(&self.kernel).map_err(|e| e.to_string())?;
         let mut dropped = None;
-        let outputs = self.on_host(|bindings| match program.run(bindings, &self.launch, &Cancel::new()) {
-            Err(ExecError::Dropped(violation)) => {
-                dropped = Some(violation);
-                Ok(())
-            }
-            outcome => outcome.map_err(|e| e.to_string()),
-        })?;
+        let outputs =
+            self.run_on_host(|bindings| match program.run(bindings, &self.launch, &Cancel::new()) {
+                Err(ExecError::Dropped(violation)) => {
+                    dropped = Some(violation);
+                    Ok(())
+                }
+                outcome => outcome.map_err(|e| e.to_string()),
+            })?;
         Ok((outputs, dropped))
     }
 
-    /// Compares two answers bit for bit, NaNs taken for equal; where they differ, by how much.
+    /// The difference of two results, bit for bit, except that all NaNs are equal.
     pub fn difference(&self, host: &Outputs, device: &Outputs) -> Option<String> {
         let mut text = String::new();
         for (i, (h, d)) in host.iter().zip(device).enumerate() {
@@ -110,13 +118,13 @@ pub fn is_nan(element: Scalar, bits: u64) -> bool {
     }
 }
 
-/// Position of a float among all floats of its type, so that neighbours differ by 1.
+/// The position of a float among all floats of its type, so that neighbours differ by 1.
 fn rank(element: Scalar, bits: u64) -> i128 {
     let sign = 1u64 << (element.bits() - 1);
     if bits & sign == 0 { i128::from(bits) } else { -i128::from(bits & (sign - 1)) }
 }
 
-/// How two arrays differ, if they do.
+/// The difference of two arrays, if any.
 pub fn compare(element: Scalar, host: &[u8], device: &[u8]) -> Option<String> {
     let size = element.size() as usize;
     let (mut count, mut worst, mut first) = (0usize, 0i128, None);
@@ -135,7 +143,7 @@ pub fn compare(element: Scalar, host: &[u8], device: &[u8]) -> Option<String> {
     let total = host.len() / size;
     let unit = if element.is_float() { " ulp" } else { "" };
     let worst = if worst == i128::MAX {
-        "NaN against a number".to_string()
+        "a NaN against a number".to_string()
     } else {
         format!("at most {worst}{unit}")
     };

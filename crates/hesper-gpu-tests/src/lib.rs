@@ -1,3 +1,5 @@
-//! What the programs for a GPU machine share with the tests on the host.
+//! Code shared by the GPU check programs, the tests on the host and the fuzzer.
 
+pub mod corpus;
+pub mod job;
 pub mod scenarios;

@@ -1,24 +1,21 @@
-//! Checks the CUDA text of kernels on an NVIDIA device: one line for each check, the number of failures
-//! as exit status. Without a device it says so and succeeds.
+//! Checks the CUDA text of kernels on an NVIDIA device. Prints one line per check; the exit status is the number of
+//! failures. Without a device it says so and succeeds.
 //!
-//! Every check compiles a kernel, launches it, and compares what it wrote with the reference interpreter
-//! and the fast executor, bit for bit but for NaNs' payloads; kernels of the corpus are judged by their
-//! reference, too. The process is two: a worker does it all, and a watch replaces it where a kernel
-//! hangs, which nothing else can end.
+//! Every check compiles and launches a kernel, and compares its outputs with the reference interpreter and the fast
+//! executor, bit for bit except for payloads of NaNs; kernels of the corpus are also compared with their reference. A
+//! worker process runs the checks; a supervisor restarts it if a kernel hangs.
 //!
-//! Arguments: `--compile-only` compiles everything (needs NVRTC, no device), `--text NAME` prints the
-//! text of a check, `--emulate NAME` runs the checks whose name contains it on the host instead (needs a
-//! C++ compiler), `--seeds N` sets the number of random kernels.
+//! Arguments: `--compile-only` compiles everything (needs NVRTC, no device), `--text NAME` prints the text of a
+//! check, `--emulate NAME` runs the checks whose name contains it on the host instead (needs a C++ compiler),
+//! `--seeds N` sets the number of random kernels.
 
 mod bandwidth;
-mod corpus;
+mod checks;
 mod emulate;
 mod fuzz;
 mod gpu;
-mod job;
-mod plan;
+mod supervisor;
 mod sweep;
-mod watch;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,8 +24,8 @@ use std::time::Instant;
 use hesper_cuda::compiler::Compiler;
 use hesper_cuda::{Properties, device_count};
 
-use gpu::{Gpu, Trouble};
-use plan::{Check, Kitchen, brief, checks};
+use checks::{Check, PreparationQueue, brief, checks};
+use gpu::{Gpu, LaunchError};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -57,7 +54,7 @@ fn main() -> ExitCode {
     }
     match value("--worker").and_then(|s| s.parse().ok()) {
         Some(first) => work(&all, first),
-        None => watch::watch(&all, seeds),
+        None => supervisor::supervise(&all, seeds),
     }
 }
 
@@ -91,7 +88,7 @@ fn emulate_all(all: &[Check], part: &str) -> ExitCode {
     outcome
 }
 
-/// Runs a check of each on all cores, prints a line for it, and counts the failures.
+/// Runs checks on all cores, prints one line each, and counts the failures.
 fn each(checks: Vec<&Check>, run: impl Fn(usize, &Check) -> Result<String, String> + Sync) -> ExitCode {
     let next = AtomicUsize::new(0);
     let failures = AtomicUsize::new(0);
@@ -131,8 +128,8 @@ fn compile_only(all: &[Check]) -> ExitCode {
         multiprocessors: 0,
         l2_bytes: 0,
         max_threads: 1024,
+        warp_size: 32,
         max_shared: 0,
-        memory_bus: (0, 0),
         driver_version: 0,
     };
     let compiler = Compiler::new(&properties, None);
@@ -151,7 +148,7 @@ fn compile_only(all: &[Check]) -> ExitCode {
     })
 }
 
-/// The worker: launches the checks from `first` on and says what became of each.
+/// The worker: launches the checks from `first` on and prints the outcome of each.
 fn work(all: &[Check], first: usize) -> ExitCode {
     let mut gpu = match Gpu::open() {
         Ok(gpu) => gpu,
@@ -166,13 +163,13 @@ fn work(all: &[Check], first: usize) -> ExitCode {
         let what = compiler.describe().unwrap_or_else(|e| e.to_string());
         println!("{} (compute {}.{}), {what}", p.name, p.capability.0, p.capability.1);
     }
-    let kitchen = Kitchen::new(all, &compiler, first);
+    let queue = PreparationQueue::new(all, &compiler, first);
     std::thread::scope(|scope| {
         for _ in 0..threads() {
-            scope.spawn(|| kitchen.work());
+            scope.spawn(|| queue.work());
         }
         for (i, check) in all.iter().enumerate().skip(first) {
-            let (prepared, code) = match kitchen.take(i) {
+            let (prepared, code) = match queue.take(i) {
                 Ok(pair) => pair,
                 Err(e) => {
                     println!("@{i} FAIL {}: {}", check.name, brief(&e));
@@ -191,9 +188,9 @@ fn work(all: &[Check], first: usize) -> ExitCode {
                         Err(why) => println!("@{i} FAIL {}: {} ({use_of})", check.name, brief(&why)),
                     }
                 }
-                Err(Trouble::Failed(why)) => {
+                Err(LaunchError::Failed(why)) => {
                     println!("@{i} FAIL {}: launch: {why}", check.name);
-                    // A fault ends the context: the next check gets a new one.
+                    // The context may be lost. If no other can be created, the supervisor restarts the worker.
                     match Gpu::open() {
                         Ok(fresh) => gpu = fresh,
                         Err(e) => {
@@ -202,7 +199,7 @@ fn work(all: &[Check], first: usize) -> ExitCode {
                         }
                     }
                 }
-                Err(Trouble::Hangs) => {
+                Err(LaunchError::Hangs) => {
                     println!("@{i} FAIL {}: hangs", check.name);
                     std::process::exit(3);
                 }

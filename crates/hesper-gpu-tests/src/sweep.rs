@@ -1,21 +1,20 @@
-//! Every operation of every scalar type over many values, one kernel to a type.
+//! Every operation on every scalar type over many values, one kernel per type.
 
 use hesper_kernel::ir::{
-    Access, BinaryOp, Builder, Builtin, CmpOp, Kernel, Scalar, Space, TernaryOp, TestOp, Type, UnaryOp,
-    ValueId,
+    Access, BinaryOp, Builder, Builtin, CmpOp, Kernel, Scalar, Space, TernaryOp, Type, UnaryOp, ValueId,
 };
 use hesper_kernel::launch::Launch;
 use hesper_kernel::math::scalar::convert;
 use hesper_kernel::testing::Random;
 
-use crate::job::{Job, is_nan};
-use crate::plan::Maker;
+use crate::checks::JobBuilder;
+use hesper_gpu_tests::job::{Job, is_nan};
 
-const N: u64 = 8192;
+const ELEMENTS: u64 = 8192;
 
-/// Words of a scalar type: corners, plain numbers of every size, and random bits.
+/// Values of a scalar type: corner cases, ordinary numbers of every magnitude, and random bits.
 fn words(s: Scalar, r: &mut Random) -> Vec<u8> {
-    (0..N)
+    (0..ELEMENTS)
         .flat_map(|i| {
             let bits = if s.is_float() { float(s, i as usize, r) } else { int(s, i, r) };
             bits.to_le_bytes()[..s.size() as usize].to_vec()
@@ -55,7 +54,7 @@ fn float(s: Scalar, i: usize, r: &mut Random) -> u64 {
         _ if i < CORNERS.len() => CORNERS[i],
         0 => {
             let bits = r.next() >> (64 - s.bits());
-            // One NaN is like another: devices do not keep what is in them.
+            // Replace NaNs: devices do not preserve payloads.
             return if is_nan(s, bits) { 0 } else { bits };
         }
         1 => unit,
@@ -110,10 +109,10 @@ impl Sweep {
         let mut args: Vec<Vec<u8>> = inputs.iter().map(|s| words(*s, &mut r)).collect();
         let mut elements = vec![None; inputs.len()];
         for s in self.outputs {
-            args.push(vec![0; (N * s.size()) as usize]);
+            args.push(vec![0; (ELEMENTS * s.size()) as usize]);
             elements.push(Some(s));
         }
-        let launch = Launch::linear(N, 256).map_err(|e| e.to_string())?;
+        let launch = Launch::linear(ELEMENTS, 256).map_err(|e| e.to_string())?;
         Ok(Job { kernel, launch, args, elements })
     }
 }
@@ -165,7 +164,7 @@ const FLOAT_UNARY: [UnaryOp; 41] = {
     ]
 };
 
-/// Whether the operation on f64 gives the same bits everywhere; the others are the platform's own.
+/// Whether the operation on f64 gives the same bits everywhere; the others are computed by the platform.
 fn is_exact_f64(op: UnaryOp) -> bool {
     use UnaryOp as U;
     matches!(
@@ -196,12 +195,11 @@ fn float_unary(s: Scalar, part: usize) -> Result<Job, String> {
         sweep.store(&format!("{op:?}"), v);
     }
     if part == 0 {
-        for op in [TestOp::IsNan, TestOp::IsInf, TestOp::IsFinite, TestOp::IsNormal, TestOp::SignBit] {
-            let v = sweep.b.test(op, a);
+        use UnaryOp as U;
+        for op in [U::IsNan, U::IsInf, U::IsFinite, U::IsNormal, U::SignBit, U::FrexpExp] {
+            let v = sweep.b.unary(op, a);
             sweep.store(&format!("{op:?}"), v);
         }
-        let v = sweep.b.frexp_exp(a);
-        sweep.store("FrexpExp", v);
     }
     sweep.job(&[s], 11)
 }
@@ -300,9 +298,9 @@ fn conversions(s: Scalar) -> Result<Job, String> {
     sweep.job(&[s], 14)
 }
 
-/// The sweeps: a name, and how to make the job.
-pub fn sweeps() -> Vec<(String, Maker)> {
-    let mut all: Vec<(String, Maker)> = Vec::new();
+/// The sweeps: names and job builders.
+pub fn sweeps() -> Vec<(String, JobBuilder)> {
+    let mut all: Vec<(String, JobBuilder)> = Vec::new();
     for s in Scalar::ALL {
         if s.is_float() {
             for part in 0..3 {

@@ -1,4 +1,4 @@
-//! The scenarios of 64 tasks on the host. `HESPER_ROUNDS` says how many rounds each task does.
+//! The stress scenarios of 64 tasks on the host. `HESPER_ROUNDS` sets the number of rounds per task.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::place::{self, Device};
@@ -16,7 +16,7 @@ fn sixty_four_tasks_at_once_give_right_numbers() {
     place::cpu().synchronize().unwrap();
     let counters = place::cpu().counters();
     assert_eq!(counters.faults, 0);
-    // The mapped file is gone with its arrays.
+    // The mapped file is released with its arrays.
     assert!(counters.active < 1 << 20, "{} bytes are still held", counters.active);
     if let Some(report) = place::cpu().validation() {
         assert!(report.violations().is_empty(), "{:?}", report.violations());

@@ -1,7 +1,7 @@
-//! What functions take: arrays and numbers, shapes, axes, streams.
+//! Arguments of functions: arrays and numbers, shapes, axes, streams.
 //!
-//! Every type here reads one kind of argument, so that a function's signature says what it takes and
-//! its body starts with Rust values.
+//! Every type here converts one kind of argument, so that a function's signature states its arguments and its body
+//! starts with Rust values.
 
 use hesper::{Array, Category, Dtype, Operand};
 use hesper_runtime::Stream;
@@ -14,7 +14,7 @@ use crate::array::{PyArray, convert};
 use crate::device::{self, Place, PyStream};
 use crate::error::raise;
 
-/// An array, or a number whose type gives way to that of the array beside it.
+/// An array, or a number that takes the type of the other operand.
 pub enum Value {
     /// An array, or what converts to one by its own method.
     Array(Array),
@@ -46,7 +46,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Value {
         if convert::is_container(&object) {
             let name = object.get_type().name()?;
             return Err(PyValueError::new_err(format!(
-                "Invalid type {name} received in array initialization."
+                "cannot convert a {name} to an array here; expected an array or a number"
             )));
         }
         let array = convert::array(&object, None)?;
@@ -63,7 +63,9 @@ impl Value {
             Value::Bool(object.extract()?)
         } else if object.is_instance_of::<PyInt>() {
             Value::Int(object.extract::<i64>().map_err(|_| {
-                PyRuntimeError::new_err(format!("the integer {object} has more than 64 bits"))
+                PyRuntimeError::new_err(format!(
+                    "cannot convert the integer {object}: it has more than 64 bits"
+                ))
             })?)
         } else if let Ok(complex) = object.cast::<PyComplex>() {
             use pyo3::types::PyComplexMethods;
@@ -95,7 +97,7 @@ impl Value {
         })
     }
 
-    /// The value as an array beside one of a type: a number takes that type where it can.
+    /// The value as the other operand of an array of a type: a number takes that type where it can.
     pub fn beside(self, theirs: Dtype) -> PyResult<Array> {
         match self {
             Value::Bool(value) => Array::scalar(f64::from(u8::from(value)), theirs).map_err(raise),
@@ -103,7 +105,7 @@ impl Value {
             Value::Int(value) if theirs == Dtype::Bool => Array::integer(value, Dtype::Int32).map_err(raise),
             Value::Int(value) => {
                 if theirs.is(Category::Integer) && !fits(value, theirs) {
-                    let what = format!("Converting {value} to {theirs} would result in overflow.");
+                    let what = format!("cannot convert {value} to {theirs}: it would overflow");
                     return Err(PyValueError::new_err(what));
                 }
                 Array::integer(value, theirs).map_err(raise)
@@ -127,7 +129,7 @@ impl Value {
         }
     }
 
-    /// The value as an array beside another.
+    /// The value as the other operand of an array.
     pub fn beside_array(self, other: &Array) -> PyResult<Array> {
         match self {
             Value::Array(array) => Ok(array),
@@ -214,8 +216,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Count {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let count = object.extract::<isize>()?;
-        let negative =
-            |_| PyValueError::new_err(format!("expected a number that is not negative, not {count}"));
+        let negative = |_| PyValueError::new_err(format!("expected a non-negative integer, not {count}"));
         usize::try_from(count).map(Count).map_err(negative)
     }
 }
@@ -233,7 +234,8 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Lengths {
 
 /// A shape from integers that must not be negative.
 pub fn lengths(shape: &[isize]) -> PyResult<SmallVec<[usize; 6]>> {
-    let negative = || PyValueError::new_err(format!("Negative dimensions not allowed: {shape:?}."));
+    let negative =
+        || PyValueError::new_err(format!("cannot use the shape {shape:?}: an axis has a negative length"));
     shape.iter().map(|axis| usize::try_from(*axis).map_err(|_| negative())).collect()
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A signature is the shape of the arguments' tree, the numbers and strings in it, and the shapes and types
 //! of all arrays, those of the captured state included. While a function is traced, the objects of its
-//! state hold arrays without values; afterwards they hold what they held before. What a run gives for the
-//! state is put into the containers that the state is made of, as new objects.
+//! state hold arrays without values; their previous arrays are restored afterwards. A run stores the new state in the
+//! containers of the state, as new objects.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -19,13 +19,13 @@ use crate::functions::random::{self, RandomState};
 use crate::transform::{Raised, callable};
 use crate::tree::{DEEPEST, Leaves, Part, Tree};
 
-/// What a trace found besides the program: the shape of the result and how many of the outputs it takes.
+/// The result of a trace besides the program: the tree of the result and how many of the outputs belong to it.
 struct Traced {
     result: Tree,
     count: usize,
 }
 
-/// What a compiled function refers to.
+/// The Python objects of a compiled function.
 struct Parts {
     fun: Py<PyAny>,
     inputs: Option<Py<PyAny>>,
@@ -42,11 +42,11 @@ pub struct Compiled {
 /// A container and a key in it.
 type Slot<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-/// An array of the state, and where it is kept.
+/// An array of the state, and its container.
 enum Kept<'py> {
     /// An entry of a dict or a list.
     Entry(Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyArray>),
-    /// An object that no container lets go of.
+    /// An object that no container can replace.
     Object(Bound<'py, PyArray>),
     /// The process's random state.
     Random,
@@ -107,7 +107,9 @@ fn state<'py>(py: Python<'py>, tree: &Option<Py<PyAny>>) -> PyResult<Vec<Kept<'p
             continue;
         }
         if depth == DEEPEST {
-            return Err(PyRecursionError::new_err("[compile] the state is nested too deep"));
+            return Err(PyRecursionError::new_err(
+                "[compile] cannot walk the captured state: it is nested too deep",
+            ));
         }
         let first = stack.len();
         let slot = |key| Some((object.clone(), key));
@@ -159,8 +161,7 @@ fn describe(py: Python<'_>, tree: &Tree, key: &mut Vec<u8>) -> PyResult<()> {
                 } else {
                     let name = object.get_type().name()?;
                     return Err(PyValueError::new_err(format!(
-                        "[compile] Function arguments must be trees of arrays or constants (floats, ints, strings, \
-                         or None), but received type {name}."
+                        "[compile] cannot trace an argument of type {name}; use arrays, numbers, strings and None"
                     )));
                 }
             }
@@ -197,7 +198,7 @@ impl Compiled {
         }
         let run = |varied: &[Array]| -> Result<(Vec<Array>, Traced), Raised> {
             let (own, of_state) = varied.split_at(given);
-            // What a function that fails has done to its state is undone.
+            // Undo the changes of a failed function to its state.
             let mut originals = Vec::new();
             for kept in state(py, &parts.outputs)? {
                 let value = kept.value()?;
@@ -235,7 +236,7 @@ impl Compiled {
             let places = state(py, &parts.outputs)?;
             if places.len() != of_state.len() {
                 let what = format!(
-                    "[compile] The outputs' state has {} arrays, and had {} when the function was traced.",
+                    "[compile] cannot store the captured outputs: they have {} arrays, but had {} while tracing",
                     places.len(),
                     of_state.len()
                 );
@@ -282,7 +283,9 @@ impl Compiled {
 impl Compiled {
     fn parts(&self, py: Python<'_>) -> PyResult<Parts> {
         let parts = self.parts.read().unwrap_or_else(PoisonError::into_inner);
-        let parts = parts.as_ref().ok_or_else(|| PyRuntimeError::new_err("the function is gone"))?;
+        let parts = parts.as_ref().ok_or_else(|| {
+            PyRuntimeError::new_err("cannot call a compiled function while it is being collected")
+        })?;
         let again = |object: &Option<Py<PyAny>>| object.as_ref().map(|object| object.clone_ref(py));
         Ok(Parts {
             fun: parts.fun.clone_ref(py),
@@ -297,16 +300,14 @@ impl Compiled {
 /// Parameters
 /// ----------
 /// fun : callable
-///     Takes and gives trees of arrays; numbers and strings among its arguments count
-///     as constants.
+///     Takes and returns trees of arrays; numbers and strings among its arguments are constants.
 /// inputs : tree of array, optional
 ///     State that the function reads besides its arguments: lists and dicts, also
 ///     ``model.state``, ``optimizer.state``, ``mx.random.state``.
 /// outputs : tree of array, optional
 ///     State that the function changes.
 /// shapeless : bool
-///     Whether the function does not depend on shapes. Shapes are told apart all the
-///     same; a new one costs one more trace.
+///     Whether the function does not depend on shapes. It is traced for each shape all the same.
 ///
 /// Returns
 /// -------
@@ -326,7 +327,7 @@ fn compile(
     shapeless: bool,
 ) -> PyResult<Compiled> {
     callable(fun, "compile")?;
-    // A trace for each shape gives what one trace for all would.
+    // A trace for each shape has the results of one trace for all shapes.
     let _ = shapeless;
     let parts = Parts { fun: fun.clone().unbind(), inputs, outputs };
     Ok(Compiled { parts: RwLock::new(Some(parts)), cache: Cache::default() })

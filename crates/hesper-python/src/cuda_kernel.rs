@@ -1,6 +1,7 @@
 //! `fast.cuda_kernel`: kernels in CUDA C++, for NVIDIA GPUs.
 
-use hesper::{CudaKernel, place};
+use hesper::cuda::CudaKernel;
+use hesper::place;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
@@ -24,7 +25,7 @@ fn size(name: &str, what: &str, (x, y, z): (i64, i64, i64)) -> PyResult<[u64; 3]
     match (one(x), one(y), one(z)) {
         (Some(x), Some(y), Some(z)) => Ok([x, y, z]),
         _ => Err(PyValueError::new_err(format!(
-            "[cuda_kernel] The {what} of `{name}` must be positive: ({x}, {y}, {z})."
+            "[cuda_kernel] cannot launch `{name}` with {what} ({x}, {y}, {z}); all must be positive"
         ))),
     }
 }
@@ -39,14 +40,14 @@ impl PyCudaKernel {
     /// output_shapes : list of shapes
     /// output_dtypes : list of Dtype
     /// grid : (int, int, int)
-    ///     How many threads run; blocks are whole.
+    ///     The number of threads, rounded up to whole blocks.
     /// threadgroup : (int, int, int)
-    ///     How many threads make a block.
+    ///     The number of threads of a block.
     /// template : list of (name, Dtype | int | bool), optional
     /// init_value : float, optional
-    ///     What the outputs hold before the kernel runs.
+    ///     The value that the outputs are filled with before the launch.
     /// verbose : bool
-    ///     Prints the whole text of the kernel.
+    ///     Whether to print the source of the kernel.
     /// stream : Stream or Device, optional
     ///
     /// Returns
@@ -75,7 +76,7 @@ impl PyCudaKernel {
         ] {
             if given != expected {
                 let what = format!(
-                    "[cuda_kernel] Expected `{list}` of `{name}` to have size {expected}, got {given}."
+                    "[cuda_kernel] cannot launch `{name}`: `{list}` has {given} entries, the kernel has {expected}"
                 );
                 return Err(PyValueError::new_err(what));
             }
@@ -93,7 +94,7 @@ impl PyCudaKernel {
             } else {
                 let given = value.get_type().name()?;
                 return Err(PyTypeError::new_err(format!(
-                    "[cuda_kernel] Invalid template argument. Must be `mlx.core.Dtype`, `int` or `bool`, not {given}."
+                    "[cuda_kernel] cannot use a {given} as template argument; expected a Dtype, an int or a bool"
                 )));
             };
         }
@@ -112,7 +113,7 @@ impl PyCudaKernel {
         })?;
         let Some(outputs) = outputs else {
             return Err(PyValueError::new_err(format!(
-                "[cuda_kernel] Only supports the GPU, and `{name}` was called on a stream of the host."
+                "[cuda_kernel] cannot launch `{name}` on the host: it needs an NVIDIA GPU; use stream=mx.gpu"
             )));
         };
         Ok(outputs.into_iter().map(PyArray::new).collect())
@@ -138,14 +139,14 @@ impl PyCudaKernel {
 /// header : str
 ///     Text before the kernel: functions, includes.
 /// ensure_row_contiguous : bool
-///     Whether inputs are copied to lie row by row where they do not.
+///     Whether to copy inputs that are not row-contiguous.
 /// shared_memory : int
 ///     Bytes of dynamic shared memory of each block.
 ///
 /// Raises
 /// ------
 /// RuntimeError
-///     Without such a device.
+///     Without an NVIDIA GPU.
 #[pyfunction]
 #[pyo3(signature = (name, input_names, output_names, source, header = "", ensure_row_contiguous = true,
     shared_memory = 0))]
@@ -159,13 +160,17 @@ fn cuda_kernel(
     shared_memory: i64,
 ) -> PyResult<PyCudaKernel> {
     if !place::Device::Gpu(0).is_available() {
-        return Err(PyRuntimeError::new_err("[cuda_kernel] No CUDA back-end."));
+        return Err(PyRuntimeError::new_err(
+            "[cuda_kernel] cannot make a kernel: there is no NVIDIA GPU; mx.fast.metal_kernel runs anywhere",
+        ));
     }
     if output_names.is_empty() {
-        return Err(PyValueError::new_err("[cuda_kernel] Must specify at least one output."));
+        return Err(PyValueError::new_err(
+            "[cuda_kernel] cannot make a kernel without outputs; name one in output_names",
+        ));
     }
     let shared = u32::try_from(shared_memory).map_err(|_| {
-        PyValueError::new_err(format!("[cuda_kernel] {shared_memory} bytes of shared memory."))
+        PyValueError::new_err(format!("[cuda_kernel] cannot use {shared_memory} bytes of shared memory"))
     })?;
     let inputs: Vec<&str> = input_names.iter().map(String::as_str).collect();
     let outputs: Vec<&str> = output_names.iter().map(String::as_str).collect();

@@ -14,7 +14,7 @@ use crate::error::raise;
 use crate::transform::callable;
 use crate::tree::{Leaves, Tree};
 
-/// One call of a Python function: the shape of its arguments, and of what it gave.
+/// One call of a Python function: the trees of its arguments and of its result.
 struct Call {
     fun: Py<PyAny>,
     arguments: Tree,
@@ -36,7 +36,7 @@ impl Call {
         Ok((Arc::new(Call { fun: fun.clone().unbind(), arguments, result: Mutex::new(None) }), arrays))
     }
 
-    /// Arguments with the given arrays among them.
+    /// The arguments with the given arrays.
     fn arguments<'py>(
         &self,
         py: Python<'py>,
@@ -47,7 +47,7 @@ impl Call {
         Ok((both.get_item(0)?.cast_into()?, both.get_item(1)?.cast_into()?))
     }
 
-    /// The same as rules take them: a single positional argument stands for itself.
+    /// The same for rules: a single positional argument without its tuple.
     fn primals<'py>(
         &self,
         py: Python<'py>,
@@ -71,10 +71,11 @@ impl Call {
 
     fn result(&self) -> PyResult<Arc<Tree>> {
         let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        result.ok_or_else(|| PyValueError::new_err("the function was not called"))
+        result
+            .ok_or_else(|| PyValueError::new_err("cannot return from a custom function that was not called"))
     }
 
-    /// What the function gave, with the given arrays in it.
+    /// The result of the function with the given arrays.
     fn filled<'py>(&self, py: Python<'py>, arrays: &[Array]) -> PyResult<Bound<'py, PyAny>> {
         self.result()?.with_arrays(py, arrays)
     }
@@ -102,7 +103,7 @@ fn arrays_of(object: &Bound<'_, PyAny>) -> PyResult<Vec<Array>> {
 /// Parameters
 /// ----------
 /// f : callable
-///     Takes and gives arrays or trees of arrays. What it captures counts as constant.
+///     Takes and returns arrays or trees of arrays. Captured arrays are constants.
 ///
 /// Examples
 /// --------
@@ -149,19 +150,18 @@ impl PyCustomFunction {
         Ok(PyCustomFunction { f: f.clone().unbind(), rules: RwLock::new([None, None, None]) })
     }
 
-    /// Sets the rule for cotangents: a function of the arguments, the cotangents of what was given, and
-    /// what was given, which gives the cotangents of the arguments.
+    /// Sets the VJP rule: a function of the arguments, the cotangents of the outputs, and the outputs, which returns
+    /// the cotangents of the arguments.
     fn vjp(slf: &Bound<'_, Self>, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         Self::set(slf, VJP, f)
     }
 
-    /// Sets the rule for tangents: a function of the arguments and their tangents.
+    /// Sets the JVP rule: a function of the arguments and their tangents.
     fn jvp(slf: &Bound<'_, Self>, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         Self::set(slf, JVP, f)
     }
 
-    /// Sets the rule for one axis more: a function of the arguments and their axes, which gives the
-    /// outputs and theirs.
+    /// Sets the vmap rule: a function of the arguments and their axes, which returns the outputs and their axes.
     fn vmap(slf: &Bound<'_, Self>, f: Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         Self::set(slf, VMAP, f)
     }
@@ -185,7 +185,7 @@ impl PyCustomFunction {
                     let found = arrays_of(&rule.bind(py).call(rest, Some(&kwargs))?)?;
                     if found.len() != primals.len() {
                         let what = format!(
-                            "[custom vjp] {} cotangents were returned for {} arrays.",
+                            "[custom vjp] the rule returned {} cotangents for {} primals; return one for each",
                             found.len(),
                             primals.len()
                         );
@@ -228,7 +228,7 @@ impl PyCustomFunction {
                     let (outputs, places): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
                         given.extract().map_err(|_| {
                             PyValueError::new_err(
-                                "[custom vmap] Must return a pair: the outputs and their axes.",
+                                "[custom vmap] the rule must return a pair: the outputs and their axes",
                             )
                         })?;
                     let mut arrays = Vec::new();
@@ -270,7 +270,7 @@ impl PyCustomFunction {
     }
 }
 
-/// Calls a function whose intermediate arrays are computed again for its derivative.
+/// Calls a function whose intermediate arrays are recomputed for its derivative.
 pub fn checkpointed<'py>(
     fun: &Bound<'py, PyAny>,
     args: &Bound<'py, PyTuple>,
@@ -288,9 +288,9 @@ pub fn checkpointed<'py>(
 /// Parameters
 /// ----------
 /// inputs : array or sequence of array
-///     What is given back, unchanged in its numbers.
+///     The arrays to return, with unchanged elements.
 /// dependencies : array or sequence of array
-///     What has to be computed before.
+///     The arrays to compute before.
 ///
 /// Returns
 /// -------
@@ -310,7 +310,7 @@ fn after<'py>(inputs: &Bound<'py, PyAny>, dependencies: &Bound<'py, PyAny>) -> P
         }
         if !(object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>()) {
             let name = object.get_type().name()?;
-            return Err(PyTypeError::new_err(format!("depends(): expected arrays, not {name}")));
+            return Err(PyTypeError::new_err(format!("[depends] expected arrays, not {name}")));
         }
         object.try_iter()?.map(|item| Ok(item?.extract::<PyArray>()?.value())).collect()
     };

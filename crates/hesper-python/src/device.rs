@@ -1,7 +1,7 @@
 //! Devices and streams as Python objects, and the stream of the current scope.
 //!
-//! As in MLX a GPU is the default device where there is one. It is opened when the first array is made, not by
-//! the import; `HESPER_DEVICE=cpu` says otherwise.
+//! As in MLX a GPU, if there is one, is the default device unless `HESPER_DEVICE=cpu`. It is opened with the first
+//! array, not by the import.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use pyo3::types::PyDict;
 use crate::args::On;
 use crate::error::raise;
 
-/// Whether programs are told that there is a GPU with Metal (their kernels run on the host, or on what GPU there is).
+/// Whether the default device is presented as a GPU with Metal. Metal kernels run on the host, or on the GPU there is.
 static AS_METAL: AtomicBool = AtomicBool::new(false);
 /// Set by `set_default_device`.
 static GPU_IS_DEFAULT: AtomicBool = AtomicBool::new(false);
@@ -116,9 +116,9 @@ impl PyDevice {
         let missing = place::Device::Gpu(self.index.max(0) as usize).runtime().err();
         let why = match missing.filter(|_| place::gpu_count() > 0) {
             Some(error) => format!(": {error}"),
-            None => " without gpu backend.".to_string(),
+            None => ": there is no gpu here".to_string(),
         };
-        Err(PyValueError::new_err(format!("[{call}] Cannot {what}{why}")))
+        Err(PyValueError::new_err(format!("[{call}] cannot {what}{why}")))
     }
 }
 
@@ -146,7 +146,7 @@ impl PyDevice {
         match op {
             CompareOp::Eq => Ok(same),
             CompareOp::Ne => Ok(!same),
-            _ => Err(PyTypeError::new_err("devices have no order")),
+            _ => Err(PyTypeError::new_err("cannot order devices; compare them with == or !=")),
         }
     }
 
@@ -215,14 +215,14 @@ thread_local! {
     static DEFAULT: RefCell<Option<PyStream>> = const { RefCell::new(None) };
 }
 
-/// The error of a call that needs a thread's streams when the thread has given them up.
+/// The error of a call that needs the streams of a thread that is ending.
 fn ending() -> PyErr {
-    PyRuntimeError::new_err("the thread is ending, and has no streams of its own any more")
+    PyRuntimeError::new_err("cannot use the streams of a thread that is ending")
 }
 
 /// Something of the thread's streams, innermost first, the first that `f` finds.
 fn find<R>(f: impl Fn(&PyStream) -> Option<R>) -> Option<R> {
-    // A thread that ends has neither any more.
+    // A thread that is ending has neither.
     let scope = SCOPES.try_with(|scopes| scopes.borrow().iter().rev().find_map(&f)).ok().flatten();
     scope.or_else(|| DEFAULT.try_with(|default| default.borrow().as_ref().and_then(&f)).ok().flatten())
 }
@@ -235,7 +235,7 @@ pub fn in_scope<R>(build: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Whether it is the host that programs are to take for a GPU with Metal, whatever GPU there is.
+/// Whether the host is presented as a GPU with Metal.
 fn presented_on_the_host() -> bool {
     AS_METAL.load(Ordering::Relaxed) && std::env::var("HESPER_DEVICE").is_ok_and(|name| name == "cpu")
 }
@@ -249,15 +249,15 @@ fn default_device_now() -> PyDevice {
     find(|scope| Some(scope.device)).unwrap_or(process)
 }
 
-/// Whether ops run on the host unless they are told otherwise.
+/// Whether the host is the default device.
 pub fn on_host() -> bool {
     default_device_now().place() == place::Device::Cpu
 }
 
-/// Names folders of packages in which libraries of CUDA may lie.
+/// Sets the folders of Python packages to search for CUDA libraries.
 #[pyfunction]
 fn _look_for_libraries_in(folders: Vec<std::path::PathBuf>) {
-    place::look_for_libraries_in(&folders);
+    hesper::cuda::look_for_libraries_in(&folders);
 }
 
 /// The stream that stands for a device.
@@ -266,7 +266,7 @@ pub fn default_stream_of(device: PyDevice) -> PyResult<PyStream> {
     find(|scope| (scope.device == device).then(|| scope.clone())).map_or_else(|| shared(device), Ok)
 }
 
-/// The device on which ops run unless they are told otherwise: a GPU where there is one.
+/// The default device: a GPU if there is one.
 ///
 /// Examples
 /// --------
@@ -277,7 +277,7 @@ fn default_device() -> PyDevice {
     default_device_now()
 }
 
-/// Sets the device on which ops run unless they are told otherwise.
+/// Set the default device.
 ///
 /// Parameters
 /// ----------
@@ -466,7 +466,7 @@ fn new_stream_for_any_thread(device: PyDevice) -> PyResult<PyStream> {
     new_stream(device)
 }
 
-/// Forgets the thread's own streams and its default stream; work that is under way on them goes on.
+/// Drop the thread-local streams and the default stream of this thread; work in flight on them continues.
 ///
 /// Examples
 /// --------
@@ -557,7 +557,7 @@ fn device_count(device_type: &Bound<'_, PyDeviceType>) -> usize {
     }
 }
 
-/// What is known of a device: its name, its architecture, its memory.
+/// The properties of a device: its name, its architecture, its memory.
 ///
 /// Parameters
 /// ----------
@@ -586,7 +586,7 @@ fn device_info(py: Python<'_>, d: Option<PyDevice>) -> PyResult<Py<PyDict>> {
         info.set_item("architecture", std::env::consts::ARCH)?;
         return Ok(info.unbind());
     };
-    let gpu = place::gpu_info(number).map_err(raise)?;
+    let gpu = hesper::cuda::gpu_info(number).map_err(raise)?;
     let (major, minor) = gpu.capability;
     info.set_item("architecture", format!("sm_{major}{minor}"))?;
     info.set_item("compute_capability_major", major)?;

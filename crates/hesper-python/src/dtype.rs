@@ -58,7 +58,7 @@ impl PyDtype {
         match op {
             CompareOp::Eq => Ok(same),
             CompareOp::Ne => Ok(!same),
-            _ => Err(PyTypeError::new_err("types have no order")),
+            _ => Err(PyTypeError::new_err("cannot order types; compare them with == or !=")),
         }
     }
 
@@ -151,7 +151,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Kind {
             return Ok(Kind::Category(*category.get()));
         }
         let name = object.get_type().name()?;
-        Err(PyValueError::new_err(format!("[issubdtype] expected a Dtype or a DtypeCategory, not {name}.")))
+        Err(PyValueError::new_err(format!("[issubdtype] expected a Dtype or a DtypeCategory, not {name}")))
     }
 }
 
@@ -205,7 +205,9 @@ impl FloatInfo {
         match arg.0 {
             Dtype::Complex64 => Ok(FloatInfo { dtype: Dtype::Float32 }),
             dtype if dtype.is(Category::Floating) => Ok(FloatInfo { dtype }),
-            dtype => Err(PyValueError::new_err(format!("[finfo] dtype {dtype} is not inexact."))),
+            dtype => Err(PyValueError::new_err(format!(
+                "[finfo] cannot describe {dtype}: it is not a floating point type"
+            ))),
         }
     }
 
@@ -268,7 +270,7 @@ impl IntInfo {
     #[pyo3(signature = (arg, /))]
     fn new(arg: PyDtype) -> PyResult<Self> {
         if !arg.0.is(Category::Integer) {
-            let what = format!("[iinfo] Only integer types supported but {} was provided", arg.0);
+            let what = format!("[iinfo] cannot describe {}: it is not an integer type", arg.0);
             return Err(PyValueError::new_err(what));
         }
         Ok(IntInfo { dtype: arg.0 })
@@ -318,7 +320,8 @@ fn result_type(arrays_and_dtypes: &Bound<'_, PyTuple>) -> PyResult<Py<PyDtype>> 
         let dtype = type_of(&item)?;
         result = Some(result.map_or(dtype, |other: Dtype| other.promote(dtype)));
     }
-    let none = || PyValueError::new_err("[result_type] Must provide at least one array or dtype.");
+    let none =
+        || PyValueError::new_err("[result_type] cannot promote nothing; give at least one array or Dtype");
     object(arrays_and_dtypes.py(), result.ok_or_else(none)?)
 }
 
@@ -327,7 +330,7 @@ fn type_of(object: &Bound<'_, PyAny>) -> PyResult<Dtype> {
         Ok(array) => Ok(array.get().value().dtype()),
         Err(_) => match object.cast::<PyDtype>() {
             Ok(dtype) => Ok(dtype.get().0),
-            Err(_) => Err(PyValueError::new_err("[result_type] Inputs must be arrays or dtypes.")),
+            Err(_) => Err(PyValueError::new_err("[result_type] expected arrays and Dtypes")),
         },
     }
 }
@@ -384,7 +387,7 @@ fn isdtype(dtype: PyDtype, kind: &Bound<'_, PyAny>) -> PyResult<bool> {
         "real floating" => dtype.is(Category::Floating),
         "complex floating" => dtype.is(Category::Complex),
         "numeric" => dtype.is(Category::Number),
-        _ => return Err(PyValueError::new_err(format!("[isdtype] Unknown data type kind: '{name}'."))),
+        _ => return Err(PyValueError::new_err(format!("[isdtype] unknown kind '{name}'"))),
     })
 }
 

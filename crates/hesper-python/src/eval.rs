@@ -24,7 +24,7 @@ fn collect(object: Bound<'_, PyAny>, arrays: &mut Vec<Array>) -> PyResult<()> {
             continue;
         }
         if depth == DEEPEST {
-            return Err(PyRecursionError::new_err("arrays are nested too deep to evaluate"));
+            return Err(PyRecursionError::new_err("cannot evaluate a tree that is nested too deep"));
         }
         let first = stack.len();
         if let Ok(list) = object.cast::<PyList>() {
@@ -61,7 +61,7 @@ fn eval(args: &Bound<'_, PyTuple>) -> PyResult<()> {
     computed(py, arrays)
 }
 
-/// Computes arrays, in a way that an interrupt can end.
+/// Evaluates arrays; an interrupt ends the wait.
 pub fn computed(py: Python<'_>, arrays: Vec<Array>) -> PyResult<()> {
     usable()?;
     let quick = waiting::is_quick(&arrays);
@@ -70,7 +70,7 @@ pub fn computed(py: Python<'_>, arrays: Vec<Array>) -> PyResult<()> {
 
 /// Starts computing arrays, or trees of arrays, and returns at once.
 ///
-/// What goes wrong is told when the array that it spoils is used.
+/// An error is raised when an array that it concerns is used.
 ///
 /// Parameters
 /// ----------
@@ -111,7 +111,7 @@ fn get_array_buffer_size(args: &Bound<'_, PyTuple>) -> PyResult<usize> {
     let mut arrays = Vec::with_capacity(args.len());
     args.iter().try_for_each(|item| collect(item, &mut arrays))?;
     if arrays.iter().any(|array| !array.is_evaluated()) {
-        let what = "[get_array_buffer_size] Arrays must be evaluated before querying buffer size.";
+        let what = "[get_array_buffer_size] cannot size an array that was not evaluated; call mx.eval first";
         return Err(PyValueError::new_err(what));
     }
     let mut parts: Vec<(usize, usize)> = Vec::new();

@@ -29,8 +29,8 @@ fn arguments(
 ) -> PyResult<Arguments> {
     let wrong = || {
         PyValueError::new_err(format!(
-            "[{call}] Inputs can either be a variable number of positional and keyword arrays or a single tuple \
-             and/or dictionary of arrays."
+            "[{call}] cannot use these inputs; give arrays by position and by name, or one tuple and one dictionary of \
+             arrays"
         ))
     };
     let array = |object: &Bound<'_, PyAny>| -> PyResult<Array> {
@@ -72,8 +72,7 @@ fn trace(fun: &Bound<'_, PyAny>, (positional, named): &Arguments, shapeless: boo
         }
         let returned = fun.call(PyTuple::new(py, &objects[..positional.len()])?, Some(&kwargs))?;
         let wrong = || {
-            let what =
-                "[export_function] Outputs can be either a single array, a tuple, or a list of arrays.";
+            let what = "[export_function] cannot export a function that returns anything but arrays";
             PyValueError::new_err(what)
         };
         if let Ok(array) = returned.cast::<PyArray>() {
@@ -96,7 +95,7 @@ fn file_of(call: &str, file: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
         Some(path) => Ok(path),
         None => {
             let name = file.get_type().name()?;
-            Err(PyTypeError::new_err(format!("{call}(): expected a path, not {name}")))
+            Err(PyTypeError::new_err(format!("[{call}] expected a path, not {name}")))
         }
     }
 }
@@ -107,24 +106,24 @@ fn started(path: PathBuf, shapeless: bool, metadata: Option<String>) -> Exporter
 
 /// Write a function to a file.
 ///
-/// The function is called once, with arrays that have no values; what it computes is written, together with
-/// the arrays that it takes from around it. It can then be imported and called without the program that made
-/// it, by this package in Python and in Rust.
+/// The function is traced once, with arrays that have no values; the graph is written, with the arrays that the
+/// function captures. It can then be imported and called without the program that exported it, from Python and from
+/// Rust.
 ///
 /// Parameters
 /// ----------
 /// file_or_callback : str, path or callable
-///     Where to write. A callable is given the graph instead, as a dict for the inputs, the keyword inputs,
-///     the outputs, the constants and each op.
+///     The file. A callable receives the graph instead, as a dict for the inputs, the keyword inputs, the outputs, the
+///     constants and each op.
 /// fun : callable
-///     Takes arrays and gives an array or a sequence of arrays.
+///     Takes arrays and returns an array or a sequence of arrays.
 /// *args : array
-///     Arguments as the function is to be called with. A tuple of arrays, and a dict of arrays behind it, will do, too.
+///     Example arguments, by position; or a tuple of arrays, optionally followed by a dict of arrays.
 /// shapeless : bool
-///     Whether the function can be called with other shapes that have as many axes. What such a call cannot
-///     know, as where a slice ends, is an error then.
+///     Whether the function can be called with other shapes of the same number of axes. Ops that depend on the lengths,
+///     like a slice with a fixed end, are errors then.
 /// metadata : str, optional
-///     A text that the file holds besides the function.
+///     Text to store in the file with the function.
 /// **kwargs : array
 ///     Arguments by name.
 ///
@@ -138,7 +137,7 @@ fn started(path: PathBuf, shapeless: bool, metadata: Option<String>) -> Exporter
 /// See Also
 /// --------
 /// exporter : for several traces of a function in one file.
-/// import_function : calls what was written.
+/// import_function : loads the function.
 ///
 /// Examples
 /// --------
@@ -163,8 +162,7 @@ fn export_function(
     if path_of(file_or_callback)?.is_none() && file_or_callback.is_callable() {
         if metadata.is_some() {
             return Err(PyValueError::new_err(
-                "[export_function] The metadata argument is only supported when exporting to a file, not when \
-                 using a callback.",
+                "[export_function] cannot pass metadata to a callback; export to a file",
             ));
         }
         return tell(file_or_callback, &trace(fun, &given, shapeless)?);
@@ -191,7 +189,7 @@ fn letters(mut number: usize) -> String {
     text.iter().rev().map(|letter| char::from(*letter)).collect()
 }
 
-/// Tells a graph to a function, one dict at a time.
+/// Passes a graph to a callback, one dict at a time.
 fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
     let py = callback.py();
     let mut names: HashMap<Place, String> = HashMap::new();
@@ -272,7 +270,7 @@ fn tell<'py>(callback: &Bound<'py, PyAny>, graph: &Graph) -> PyResult<()> {
     Ok(())
 }
 
-/// Writes several traces of one function to a file; made by `exporter`.
+/// Writes several traces of one function to a file; returned by `exporter`.
 ///
 /// Called with arrays it adds a trace for arguments like these. As a context manager it writes the file when the
 /// block is left.
@@ -307,8 +305,9 @@ impl PyFunctionExporter {
         crate::eval::usable()?;
         let py = args.py();
         let given = arguments("export_function", args, kwargs)?;
-        let closed =
-            || PyRuntimeError::new_err("[export_function] Attempting to write after exporting is closed.");
+        let closed = || {
+            PyRuntimeError::new_err("[export_function] cannot export another trace: the exporter is closed")
+        };
         if self.open.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             return Err(closed());
         }
@@ -350,7 +349,7 @@ impl PyFunctionExporter {
 }
 
 impl Drop for PyFunctionExporter {
-    /// What was traced is written even if nobody closes the file; there is nobody to tell of an error.
+    /// Writes the traces of an exporter that was not closed. Errors have no receiver and are dropped.
     fn drop(&mut self) {
         if let Some(exporter) = self.take() {
             let _ = exporter.finish();
@@ -365,13 +364,13 @@ impl Drop for PyFunctionExporter {
 /// Parameters
 /// ----------
 /// file : str or path
-///     Where to write.
+///     The file.
 /// fun : callable
-///     Takes arrays and gives an array or a sequence of arrays.
+///     Takes arrays and returns an array or a sequence of arrays.
 /// shapeless : bool
-///     Whether the traces are for other shapes that have as many axes, too.
+///     Whether the traces are also for other shapes of the same number of axes.
 /// metadata : str, optional
-///     A text that the file holds besides the function.
+///     Text to store in the file with the function.
 ///
 /// Returns
 /// -------
@@ -437,13 +436,13 @@ impl PyImported {
 /// ----------
 /// file : str or path
 /// return_metadata : bool
-///     Whether to return the text that the file holds besides the function, too.
+///     Whether to return the text in the file too.
 ///
 /// Returns
 /// -------
 /// callable, or a tuple of it and a str
-///     The function takes arrays as it was exported with, or a tuple and a dict of them, and gives a tuple of
-///     arrays.
+///     The function takes arrays like those that it was exported with, or a tuple and a dict of them, and returns a
+///     tuple of arrays.
 ///
 /// Raises
 /// ------
@@ -475,9 +474,9 @@ fn import_function<'py>(file: &Bound<'py, PyAny>, return_metadata: bool) -> PyRe
 /// Parameters
 /// ----------
 /// file : str, path or file object
-///     Where to write; a file object must take text.
+///     The file, opened in text mode if it is an object.
 /// *args : array
-///     What the graph computes; trees of arrays will do, too.
+///     The outputs of the graph: arrays or trees of arrays.
 /// **kwargs : array
 ///     Names for arrays of the graph.
 ///
@@ -511,9 +510,7 @@ fn export_to_dot(
         return Ok(std::fs::write(path, text)?);
     }
     if !file.hasattr("write")? {
-        return Err(PyValueError::new_err(
-            "[export_to_dot] Accepts file-like objects or strings to be used as filenames.",
-        ));
+        return Err(PyValueError::new_err("[export_to_dot] expected a path or a writable file"));
     }
     file.call_method1("write", (text,)).map(|_| ())
 }

@@ -96,13 +96,14 @@ fn rope(
         Ok(offset) => offset.get().value().into(),
         Err(_) => offset.extract::<i32>()?.into(),
     };
-    let dims = usize::try_from(dims)
-        .map_err(|_| PyValueError::new_err(format!("[rope] dims must be positive but got {dims}.")))?;
+    let dims = usize::try_from(dims).map_err(|_| {
+        PyValueError::new_err(format!("[rope] cannot rotate {dims} features; dims must be positive"))
+    })?;
     let (a, freqs) = (a.value(), freqs.map(|freqs| freqs.value()));
     array_on(stream, || fast::rope(&a, dims, traditional, base, scale, offset, freqs.as_ref()))
 }
 
-/// What a mask argument says: nothing, the name of a mask, or an array.
+/// A mask argument: none, the name of a mask, or an array.
 enum MaskArgument {
     All,
     Causal,
@@ -117,7 +118,7 @@ impl MaskArgument {
                 "causal" => Ok(MaskArgument::Causal),
                 "" => Ok(MaskArgument::All),
                 _ => Err(PyValueError::new_err(format!(
-                    "[scaled_dot_product_attention] invalid mask option '{name}'. Must be 'causal', or an array."
+                    "[scaled_dot_product_attention] unknown mask '{name}'; use 'causal' or an array"
                 ))),
             };
         }
@@ -161,7 +162,7 @@ fn scaled_dot_product_attention(
     array_on(stream, || fast::scaled_dot_product_attention(&q, &k, &v, scale, mask, sinks.as_ref()))
 }
 
-/// A memory of keys and values, taken through all steps of sequences.
+/// The gated delta rule, applied to all steps of sequences: the outputs and the last state.
 ///
 /// Examples
 /// --------

@@ -41,7 +41,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Template {
         } else {
             let name = object.get_type().name()?;
             Err(PyTypeError::new_err(format!(
-                "[metal_kernel] Invalid template argument. Must be `mlx.core.Dtype`, `int` or `bool`, not {name}."
+                "[metal_kernel] cannot use a {name} as template argument; expected a Dtype, an int or a bool"
             )))
         }
     }
@@ -56,15 +56,15 @@ impl MetalKernel {
     /// inputs : list of arrays or numbers
     /// template : list of (name, Dtype | int | bool), optional
     /// grid : (int, int, int)
-    ///     How many threads run.
+    ///     The number of threads.
     /// threadgroup : (int, int, int)
-    ///     How many threads make a threadgroup.
+    ///     The number of threads of a threadgroup.
     /// output_shapes : list of shapes
     /// output_dtypes : list of Dtype
     /// init_value : float, optional
-    ///     What the outputs hold before the kernel runs.
+    ///     The value that the outputs are filled with before the launch.
     /// verbose : bool
-    ///     Prints the whole text of the kernel.
+    ///     Whether to print the source of the kernel.
     /// stream : Stream or Device, optional
     ///
     /// Returns
@@ -88,7 +88,7 @@ impl MetalKernel {
         let name = &self.name;
         if inputs.len() != self.inputs {
             let what = format!(
-                "[metal_kernel] Expected `inputs` of `{name}` to have size {}, got {}.",
+                "[metal_kernel] cannot launch `{name}`: it has {} inputs, but `inputs` has {} entries",
                 self.inputs,
                 inputs.len()
             );
@@ -98,7 +98,7 @@ impl MetalKernel {
         {
             if given != self.outputs {
                 let what = format!(
-                    "[metal_kernel] Expected `{list}` of `{name}` to have size {}, got {given}.",
+                    "[metal_kernel] cannot launch `{name}`: it has {} outputs, but `{list}` has {given} entries",
                     self.outputs
                 );
                 return Err(PyValueError::new_err(what));
@@ -108,7 +108,7 @@ impl MetalKernel {
             let convert = |value: i64| {
                 u64::try_from(value).map_err(|_| {
                     PyValueError::new_err(format!(
-                        "[metal_kernel] The {what} of `{name}` is negative: ({x}, {y}, {z})."
+                        "[metal_kernel] cannot launch `{name}` with {what} ({x}, {y}, {z}); none may be negative"
                     ))
                 })
             };
@@ -170,14 +170,14 @@ pub fn print(py: Python<'_>, text: &str) -> PyResult<()> {
 /// header : str
 ///     Text before the kernel: functions, structs, templates.
 /// ensure_row_contiguous : bool
-///     Whether inputs are copied to lie row by row where they do not.
+///     Whether to copy inputs that are not row-contiguous.
 /// atomic_outputs : bool
 ///     Whether outputs are ``device atomic<T>*``.
 /// compile_options : dict, optional
 ///     ``{"math_mode": "safe" | "relaxed" | "fast"}``; all are computed as ``"safe"``.
 /// unchecked : bool
-///     By default a read outside of an array gives zero, and a write outside is dropped and makes the outputs fail
-///     with an error that names the line. With ``True`` nothing is checked: on a GPU such an access is undefined and may
+///     By default an out-of-bounds read returns zero, and an out-of-bounds write is dropped and fails the launch with
+///     an error that names the line. With ``True`` nothing is checked: on a GPU such an access is undefined and may
 ///     corrupt other arrays.
 ///
 /// Examples
@@ -209,13 +209,15 @@ fn metal_kernel(
     if let Some(mode) = compile_options.map(|options| options.get_item("math_mode")).transpose()?.flatten() {
         let mode: String = mode.extract()?;
         if !["safe", "relaxed", "fast"].contains(&mode.as_str()) {
-            return Err(PyValueError::new_err(format!("[metal_kernel] Unknown math_mode {mode:?}.")));
+            return Err(PyValueError::new_err(format!("[metal_kernel] unknown math_mode {mode:?}")));
         }
     }
     let inputs: Vec<&str> = input_names.iter().map(String::as_str).collect();
     let outputs: Vec<&str> = output_names.iter().map(String::as_str).collect();
     if outputs.is_empty() {
-        return Err(PyValueError::new_err("[metal_kernel] Must specify at least one output."));
+        return Err(PyValueError::new_err(
+            "[metal_kernel] cannot make a kernel without outputs; name one in output_names",
+        ));
     }
     let kernel = CustomKernel::with_options(
         &name,

@@ -1,10 +1,9 @@
-//! The Python package `hesper`: its native half.
+//! The native half of the Python package `hesper`.
 //!
-//! The module is `hesper._core`; `hesper.core` re-exports it. Everything here converts between Python's
-//! objects and [`hesper::Array`]s and holds no meaning of its own: functions are rows of tables, one
-//! table for each way of being called ([`functions`]), over the same helpers for arguments ([`args`]).
-//! The interpreter's lock is released while arrays are evaluated or waited for, and no lock of ours is
-//! held while it is taken.
+//! The module is `hesper._core`; `hesper.core` re-exports it. This crate converts between Python objects and
+//! [`hesper::Array`]s and adds no semantics: functions are rows of tables, one table for each calling convention
+//! ([`functions`]), over the same helpers for arguments ([`args`]). The interpreter's lock is released while arrays are
+//! evaluated or waited for, and it is never acquired while another lock is held.
 
 mod args;
 mod array;

@@ -1,14 +1,14 @@
 //! Language models: the native half of `hesper.lm`.
 //!
-//! A model is shared by whoever generates with it; each generation has its own cache. The interpreter's lock is
-//! released for every step, so Python threads generate side by side, and signals are handled between steps.
+//! Generations share a model; each has its own KV cache. The interpreter's lock is released for every step, so Python
+//! threads generate concurrently, and signals are handled between steps.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use hesper_lm::{
-    Batch, Cache, CacheKind, Error, Event, GenerateOptions, Generation, LanguageModel, LoadOptions, Message,
-    Piece, Sampling, fetch,
+    Batch, CacheKind, Error, Event, GenerateOptions, Generation, KvCache, LanguageModel, LoadOptions,
+    Message, Piece, Sampling, fetch,
 };
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -25,9 +25,10 @@ fn refuse(error: Error) -> PyErr {
         }
         Error::NoModel { .. } => PyFileNotFoundError::new_err(error.to_string()),
         Error::Io { .. } | Error::Files(_) => PyOSError::new_err(error.to_string()),
-        Error::Setting(_) | Error::Context { .. } | Error::EmptyPrompt | Error::Tokenizer(_) => {
-            PyValueError::new_err(error.to_string())
-        }
+        Error::InvalidArgument(_)
+        | Error::ContextLength { .. }
+        | Error::EmptyPrompt
+        | Error::Tokenizer(_) => PyValueError::new_err(error.to_string()),
         _ => PyRuntimeError::new_err(error.to_string()),
     }
 }
@@ -36,14 +37,14 @@ fn refuse(error: Error) -> PyErr {
 #[pyclass(module = "hesper._core", frozen)]
 struct LanguageModel_(Arc<LanguageModel>);
 
-/// What a step gave: token, text that is now certain, why the text ends.
+/// The result of a step: token, text that later tokens cannot change, why generation ends.
 type Step = (u32, String, Option<&'static str>);
 
 fn step_of(piece: Piece) -> Step {
     (piece.token, piece.text, piece.finish.map(|finish| finish.name()))
 }
 
-/// How texts are generated, from Python's keywords.
+/// Options of a generation, from Python's keywords.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Options {
@@ -63,7 +64,9 @@ struct Options {
 impl Options {
     fn read(self) -> PyResult<GenerateOptions> {
         if self.window.is_some() && self.kv_bits.is_some() {
-            return Err(PyValueError::new_err("a cache with a window cannot be quantized"));
+            return Err(PyValueError::new_err(
+                "cannot quantize a KV cache with a sliding window; give window or kv_bits",
+            ));
         }
         Ok(GenerateOptions {
             max_tokens: self.max_tokens,
@@ -78,7 +81,7 @@ impl Options {
             },
             stops: self.stop,
             cache: CacheKind::of(self.window, self.kv_bits),
-            ignore_end: false,
+            ignore_eos: false,
         })
     }
 }
@@ -93,34 +96,34 @@ impl LanguageModel_ {
         Ok(LanguageModel_(Arc::new(loaded.map_err(refuse)?)))
     }
 
-    /// Where it was loaded from.
+    /// The file or folder of the checkpoint.
     #[getter]
     fn place(&self) -> String {
-        self.0.place().display().to_string()
+        self.0.path().display().to_string()
     }
 
-    /// How many tokens there are.
+    /// The size of the vocabulary.
     #[getter]
     fn vocabulary(&self) -> usize {
-        self.0.model().config().vocabulary
+        self.0.model().config().vocab_size
     }
 
-    /// Most tokens of a text.
+    /// The maximum number of tokens of a sequence.
     #[getter]
     fn context(&self) -> usize {
-        self.0.model().config().context
+        self.0.model().config().context_length
     }
 
-    /// How many numbers the weights are, and their bytes.
+    /// The number of parameters, and their bytes.
     #[getter]
     fn size(&self) -> (usize, usize) {
         self.0.size()
     }
 
-    /// Tokens that end a text.
+    /// The tokens that end a sequence.
     #[getter]
     fn ends(&self) -> Vec<u32> {
-        self.0.ends().to_vec()
+        self.0.eos_tokens().to_vec()
     }
 
     /// Whether there is a chat template.
@@ -139,11 +142,12 @@ impl LanguageModel_ {
         self.0.tokenizer().decode(&ids).map_err(refuse)
     }
 
-    /// A conversation as the model's template writes it.
+    /// A conversation in the format of the model's chat template.
     fn conversation(&self, messages: Vec<HashMap<String, String>>) -> PyResult<String> {
         let message = |mut one: HashMap<String, String>| -> PyResult<Message> {
             let mut take = |key: &str| {
-                one.remove(key).ok_or_else(|| PyValueError::new_err(format!("a message without {key:?}")))
+                one.remove(key)
+                    .ok_or_else(|| PyValueError::new_err(format!("cannot format a message without {key:?}")))
             };
             Ok(Message::new(take("role")?, take("content")?))
         };
@@ -151,15 +155,15 @@ impl LanguageModel_ {
         self.0.conversation(&messages).map_err(refuse)
     }
 
-    /// A generation that continues tokens.
+    /// A generation that continues a prompt.
     fn stream(&self, prompt: Vec<u32>, options: Options) -> PyResult<Generation_> {
         let options = options.read()?;
-        let cache = Cache::new(self.0.model().config(), options.cache).map_err(refuse)?;
+        let cache = options.cache.create(self.0.model().config()).map_err(refuse)?;
         let generation = Generation::new(self.0.clone(), &prompt, cache, &options).map_err(refuse)?;
         Ok(Generation_(Mutex::new(generation)))
     }
 
-    /// Continues several texts together; gives for each its text, its tokens and why it ended.
+    /// Continues several prompts as one batch; returns the text, the tokens and the finish reason of each.
     fn batch(
         &self,
         py: Python<'_>,
@@ -178,6 +182,7 @@ impl LanguageModel_ {
             let events = detached(py, || batch.step()).map_err(refuse)?;
             py.check_signals()?;
             for Event { id, piece } in events {
+                let piece = piece.map_err(refuse)?;
                 let (text, tokens, finish) = &mut all[id as usize];
                 text.push_str(&piece.text);
                 tokens.push(piece.token);
@@ -188,9 +193,9 @@ impl LanguageModel_ {
     }
 }
 
-/// A text being generated: an iterator over its steps.
+/// A running generation: an iterator over its steps.
 #[pyclass(module = "hesper._core", frozen)]
-struct Generation_(Mutex<Generation<Arc<LanguageModel>, Cache>>);
+struct Generation_(Mutex<Generation<Arc<LanguageModel>, Box<dyn KvCache>>>);
 
 #[pymethods]
 impl Generation_ {
@@ -200,7 +205,7 @@ impl Generation_ {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Step>> {
         let next = detached(py, || {
-            // Two threads at one generation take turns.
+            // Threads that share a generation alternate.
             self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next()
         });
         next.transpose().map(|piece| piece.map(step_of)).map_err(refuse)

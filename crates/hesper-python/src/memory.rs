@@ -1,6 +1,6 @@
 //! Memory in use, and its limits.
 //!
-//! What is counted is counted over all devices that the process has opened. Limits are those of the default device.
+//! Counters sum over all devices that the process has opened. Limits are those of the default device.
 
 use hesper::place;
 use hesper_runtime::{Counters, Runtime};
@@ -64,7 +64,7 @@ fn reset_peak_memory() -> PyResult<()> {
     Ok(())
 }
 
-/// Gives back the memory that is kept for reuse.
+/// Free the memory that is cached for reuse.
 ///
 /// Examples
 /// --------
@@ -76,7 +76,7 @@ fn clear_cache(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Sets how many bytes the default device may keep for reuse; gives the former limit.
+/// Set how many bytes the default device may cache for reuse; returns the previous limit.
 ///
 /// Parameters
 /// ----------
@@ -92,7 +92,7 @@ fn set_cache_limit(py: Python<'_>, limit: usize) -> PyResult<usize> {
     Ok(waiting::detached(py, || runtime.set_cache_limit(limit)))
 }
 
-/// Sets how many bytes arrays may hold on the default device; gives the former limit.
+/// Set how many bytes arrays may use on the default device; returns the previous limit.
 ///
 /// Parameters
 /// ----------

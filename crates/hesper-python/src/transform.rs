@@ -1,8 +1,8 @@
 //! Transformations of Python functions: `grad`, `value_and_grad`, `vjp`, `jvp`, `vmap`.
 //!
-//! A Python function is called with fresh array objects that hold what the transformation varies. Where a
-//! function keeps such an object (a module that is given its parameters does), it holds the array
-//! that it stood for again when the function has returned.
+//! A Python function is called with fresh array objects that hold the traced arrays. If the function keeps such an
+//! object (as a module does with its parameters), the object holds the original array again when the function has
+//! returned.
 
 use hesper::{Array, transform};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -30,13 +30,13 @@ impl From<PyErr> for Raised {
     }
 }
 
-/// What a transformed function does when it is called.
+/// The transformation that a call applies.
 enum Kind {
     /// Gradients with respect to arguments; with the value, or without.
     Gradient { numbers: Vec<usize>, names: Vec<String>, value: bool },
-    /// The function, computed again for its gradient.
+    /// The function, recomputed for its gradient.
     Checkpoint,
-    /// The function over one axis more.
+    /// The function, vectorized over an axis.
     Over { inputs: Py<PyAny>, outputs: Py<PyAny> },
 }
 
@@ -93,11 +93,11 @@ pub fn callable(fun: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
         return Ok(());
     }
     let name = fun.get_type().name()?;
-    Err(PyTypeError::new_err(format!("{what}(): expected a function, not {name}")))
+    Err(PyTypeError::new_err(format!("[{what}] expected a function, not {name}")))
 }
 
-/// Fresh objects that hold what a transformation varies. However the function ends that they were made for, they hold the
-/// arrays that they stood for again, unless they hold others by then.
+/// Fresh objects that hold the traced arrays. When the call ends, with a result or an error, they get their original
+/// arrays back, unless the function has stored others.
 struct Lent<'a, 'py> {
     objects: Vec<Bound<'py, PyArray>>,
     varied: &'a [Array],
@@ -146,9 +146,11 @@ fn parse(
     let mut numbers = Vec::new();
     for number in listed {
         let what = match usize::try_from(number) {
-            Err(_) => format!("[{name}] Can't compute the gradient of negative argument index {number}"),
+            Err(_) => {
+                format!("[{name}] cannot differentiate by argument {number}; argnums must not be negative")
+            }
             Ok(number) if numbers.contains(&number) => {
-                format!("[{name}] Duplicate argument index {number} is not allowed.")
+                format!("[{name}] cannot differentiate by argument {number} twice")
             }
             Ok(number) => {
                 numbers.push(number);
@@ -160,12 +162,14 @@ fn parse(
     for (at, other) in names.iter().enumerate() {
         if names[..at].contains(other) {
             return Err(PyValueError::new_err(format!(
-                "[{name}] Duplicate argument name {other} is not allowed."
+                "[{name}] cannot differentiate by argument '{other}' twice"
             )));
         }
     }
     if numbers.is_empty() && names.is_empty() {
-        return Err(PyValueError::new_err(format!("[{name}] Gradient wrt no argument requested")));
+        return Err(PyValueError::new_err(format!(
+            "[{name}] cannot differentiate by no argument; give argnums or argnames"
+        )));
     }
     Ok((numbers, names))
 }
@@ -186,8 +190,7 @@ fn gradient<'py>(
     for number in numbers {
         if *number >= args.len() {
             return Err(PyValueError::new_err(format!(
-                "[{call}] Can't compute the gradient of argument index {number} because the function is called \
-                 with only {} positional arguments.",
+                "[{call}] cannot differentiate by argument {number}: the call has {} positional arguments",
                 args.len()
             )));
         }
@@ -201,16 +204,17 @@ fn gradient<'py>(
                 None => Vec::new(),
             };
             return Err(PyValueError::new_err(format!(
-                "[{call}] Can't compute the gradient of keyword argument '{name}' because the function is called \
-                 with the following keyword arguments {{{}}}",
-                given.join(",")
+                "[{call}] cannot differentiate by the keyword argument '{name}': the call has {{{}}}",
+                given.join(", ")
             )));
         };
         trees.push(Tree::of(&argument, Leaves::Arrays, &mut arrays)?);
         ends.push(arrays.len());
     }
     if arrays.is_empty() {
-        return Err(PyValueError::new_err(format!("[{call}] There is no array to compute the gradient of.")));
+        return Err(PyValueError::new_err(format!(
+            "[{call}] cannot differentiate by arguments without arrays"
+        )));
     }
     let mut result = None;
     let run = |varied: &[Array]| -> Result<Vec<Array>, Raised> {
@@ -236,8 +240,7 @@ fn gradient<'py>(
         for output in outputs {
             if output.ndim() != 0 {
                 let what = format!(
-                    "[vjp] Output shape {} does not match cotangent shape (). If you are using grad your function \
-                     must return a scalar.",
+                    "cannot take the gradient of an output of shape {}; the function must return a scalar",
                     shape_text(output)
                 );
                 return Err(PyValueError::new_err(what).into());
@@ -279,7 +282,7 @@ fn shape_text(array: &Array) -> String {
     format!("({})", lengths.join(","))
 }
 
-/// The array whose gradient is wanted.
+/// The array to differentiate.
 fn loss(returned: &Bound<'_, PyAny>, value: bool) -> PyResult<Array> {
     if let Ok(array) = returned.cast::<PyArray>() {
         return Ok(array.get().value());
@@ -287,15 +290,13 @@ fn loss(returned: &Bound<'_, PyAny>, value: bool) -> PyResult<Array> {
     let name = returned.get_type().name()?;
     if !value {
         return Err(PyValueError::new_err(format!(
-            "[grad] The return value of the function whose gradient we want to compute should be a scalar \
-             array; but {name} was returned."
+            "[grad] cannot differentiate a function that returned a {name}; it must return a scalar array"
         )));
     }
     let what = || {
         PyValueError::new_err(format!(
-            "[value_and_grad] The return value of the function whose gradient we want to compute should be \
-             either a scalar array or a tuple with the first value being a scalar array \
-             (Union[array, tuple[array, Any, ...]]); but {name} was returned."
+            "[value_and_grad] cannot differentiate a function that returned a {name}; it must return a scalar array, or \
+             a tuple that begins with one"
         ))
     };
     let tuple = returned.cast::<PyTuple>().map_err(|_| what())?;
@@ -304,13 +305,17 @@ fn loss(returned: &Bound<'_, PyAny>, value: bool) -> PyResult<Array> {
     Ok(array.get().value())
 }
 
-/// The outputs of a function that gives an array or a sequence of arrays.
+/// The outputs of a function that returns an array or a sequence of arrays.
 fn outputs_of(returned: &Bound<'_, PyAny>) -> PyResult<Vec<Array>> {
     if let Ok(array) = returned.cast::<PyArray>() {
         return Ok(vec![array.get().value()]);
     }
     let name = returned.get_type().name()?;
-    let what = || PyValueError::new_err(format!("the function must give arrays, and gave {name}"));
+    let what = || {
+        PyValueError::new_err(format!(
+            "cannot transform a function that returned a {name}; it must return arrays"
+        ))
+    };
     if !(returned.is_instance_of::<PyList>() || returned.is_instance_of::<PyTuple>()) {
         return Err(what());
     }
@@ -350,9 +355,9 @@ fn wrapped(arrays: Vec<Array>) -> Vec<PyArray> {
 /// Parameters
 /// ----------
 /// fun : callable
-///     Takes arrays and gives an array or a sequence of arrays.
+///     Takes arrays and returns an array or a sequence of arrays.
 /// primals : list of array
-///     Where the Jacobian is taken.
+///     The arguments at which to take the Jacobian.
 /// cotangents : list of array
 ///     As many, and of the same shapes, as the outputs of `fun`.
 ///
@@ -374,7 +379,7 @@ fn vjp(
     let seeds = |outputs: &[Array]| -> Result<Vec<Option<Array>>, Raised> {
         if outputs.len() != cotangents.0.len() {
             let what = format!(
-                "[vjp] Number of outputs to compute gradients for ({}) does not match number of cotangents ({}).",
+                "[vjp] the function has {} outputs, but there are {} cotangents; give one for each",
                 outputs.len(),
                 cotangents.0.len()
             );
@@ -383,7 +388,7 @@ fn vjp(
         for (output, cotangent) in outputs.iter().zip(&cotangents.0) {
             if output.shape() != cotangent.shape() {
                 let what = format!(
-                    "[vjp] Output shape {} does not match cotangent shape {}.",
+                    "[vjp] an output has shape {}, but its cotangent {}; they must be equal",
                     shape_text(output),
                     shape_text(cotangent)
                 );
@@ -402,9 +407,9 @@ fn vjp(
 /// Parameters
 /// ----------
 /// fun : callable
-///     Takes arrays and gives an array or a sequence of arrays.
+///     Takes arrays and returns an array or a sequence of arrays.
 /// primals : list of array
-///     Where the Jacobian is taken.
+///     The arguments at which to take the Jacobian.
 /// tangents : list of array
 ///     As many, and of the same shapes, as `primals`.
 ///
@@ -429,12 +434,12 @@ fn jvp(
     Ok((wrapped(outputs), wrapped(found)))
 }
 
-/// The function that gives a function's gradient.
+/// The gradient of a function, as a function.
 ///
 /// Parameters
 /// ----------
 /// fun : callable
-///     Gives a single number as an array.
+///     Returns a scalar array.
 /// argnums : int or sequence of int, optional
 ///     Which positional arguments; by default the first. They are arrays or trees
 ///     of arrays.
@@ -444,8 +449,8 @@ fn jvp(
 /// Returns
 /// -------
 /// callable
-///     Gives the gradient with the structure of the argument; a tuple of gradients
-///     for several arguments; a pair of these and a dict where `argnames` are given.
+///     Returns the gradient with the structure of the argument; a tuple of gradients for several arguments; a pair of
+///     these and a dict with `argnames`.
 ///
 /// Examples
 /// --------
@@ -462,12 +467,12 @@ fn grad(
     Ok(Transformed { fun: fun.clone().unbind(), kind: Kind::Gradient { numbers, names, value: false } })
 }
 
-/// The function that gives a function's value and its gradient.
+/// The value and the gradient of a function, as a function.
 ///
 /// Parameters
 /// ----------
 /// fun : callable
-///     Gives a single number as an array, or a tuple that begins with one.
+///     Returns a scalar array, or a tuple that begins with one.
 /// argnums : int or sequence of int, optional
 ///     Which positional arguments; by default the first. They are arrays or trees
 ///     of arrays.
@@ -477,7 +482,7 @@ fn grad(
 /// Returns
 /// -------
 /// callable
-///     Gives a pair: what `fun` gives, and the gradient as ``grad`` gives it.
+///     Returns a pair: the result of `fun`, and the gradient as ``grad`` returns it.
 ///
 /// Examples
 /// --------
@@ -494,16 +499,16 @@ fn value_and_grad(
     Ok(Transformed { fun: fun.clone().unbind(), kind: Kind::Gradient { numbers, names, value: true } })
 }
 
-/// The function over one axis more: what it computes of arrays, for each slice of larger ones.
+/// The function, vectorized: applied to every slice of its arguments along an axis.
 ///
 /// Parameters
 /// ----------
 /// fun : callable
-///     Takes and gives arrays or trees of arrays.
+///     Takes and returns arrays or trees of arrays.
 /// in_axes : int or tree of int and None
-///     Which axis of each argument is gone over; None where it is taken as a whole.
+///     The axis of each argument to map over; None for an argument that every call gets whole.
 /// out_axes : int or tree of int and None
-///     Where the axis goes in each result.
+///     The place of that axis in each result.
 ///
 /// Returns
 /// -------
@@ -538,7 +543,7 @@ fn over<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = args.py();
     if kwargs.is_some_and(|kwargs| !kwargs.is_empty()) {
-        return Err(PyTypeError::new_err("[vmap] Keyword arguments are not supported."));
+        return Err(PyTypeError::new_err("[vmap] cannot pass keyword arguments; pass them by position"));
     }
     let mut arrays = Vec::new();
     let tree = Tree::of(args.as_any(), Leaves::Arrays, &mut arrays)?;
@@ -567,16 +572,16 @@ fn over<'py>(
     }
     match shape {
         Some(tree) => tree.with_arrays(py, &moved),
-        None => Err(PyValueError::new_err("[vmap] the function was not called")),
+        None => Err(PyValueError::new_err("[vmap] cannot return from a function that was not called")),
     }
 }
 
-/// The function with its intermediate arrays computed again for its derivative, not kept until then.
+/// The function with its intermediate arrays recomputed for its derivative instead of kept.
 ///
 /// Parameters
 /// ----------
 /// fun : callable
-///     Takes and gives arrays or trees of arrays.
+///     Takes and returns arrays or trees of arrays.
 ///
 /// Returns
 /// -------

@@ -1,7 +1,7 @@
 //! Trees of Python objects: lists, tuples and dicts with arrays at their leaves.
 //!
-//! A tree is kept as the list of its parts, each container before what is in it, so nothing here recurses: threads
-//! may have small stacks.
+//! A tree is stored as the list of its parts, each container before its contents, so nothing here recurses: threads may
+//! have small stacks.
 
 use hesper::Array;
 use pyo3::exceptions::{PyRecursionError, PyValueError};
@@ -10,7 +10,7 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyTuple};
 
 use crate::array::PyArray;
 
-/// Deepest tree that is followed; deeper ones usually contain themselves.
+/// The deepest tree to walk; deeper ones usually contain themselves.
 pub const DEEPEST: usize = 512;
 
 /// The shape of a tree, without its arrays.
@@ -20,11 +20,11 @@ pub struct Tree(Vec<Part>);
 pub enum Part {
     /// The place of an array.
     Array,
-    /// A list of so many of the parts that follow.
+    /// A list of this many of the following parts.
     List(usize),
-    /// A tuple of so many of the parts that follow.
+    /// A tuple of this many of the following parts.
     Tuple(usize),
-    /// A dict with these keys, in their order, of the parts that follow.
+    /// A dict with these keys, in order, of the following parts.
     Dict(Vec<Py<PyAny>>),
     /// Anything else, which stays as it is.
     Other(Py<PyAny>),
@@ -68,7 +68,7 @@ impl Tree {
                 continue;
             }
             if depth == DEEPEST {
-                return Err(PyRecursionError::new_err("arrays are nested too deep"));
+                return Err(PyRecursionError::new_err("cannot walk a tree that is nested too deep"));
             }
             let first = stack.len();
             if let Ok(list) = object.cast::<PyList>() {
@@ -87,7 +87,7 @@ impl Tree {
             } else if leaves == Leaves::Any {
                 parts.push(Part::Other(object.unbind()));
             } else {
-                let what = "[tree_flatten] The argument should contain only arrays";
+                let what = "cannot transform arguments or results that are not arrays; use trees of arrays";
                 return Err(PyValueError::new_err(what));
             }
             stack[first..].reverse();
@@ -95,7 +95,7 @@ impl Tree {
         Ok(Tree(parts))
     }
 
-    /// Its parts, each container before what is in it.
+    /// Its parts, each container before its contents.
     pub fn parts(&self) -> &[Part] {
         &self.0
     }
@@ -108,11 +108,11 @@ impl Tree {
     ) -> PyResult<Bound<'py, PyAny>> {
         let count = self.0.iter().filter(|part| matches!(part, Part::Array)).count();
         let mut leaves: Vec<Bound<'py, PyAny>> = leaves.take(count).collect();
-        let missing = || PyValueError::new_err("a tree has more arrays than were given");
+        let missing = || PyValueError::new_err("cannot fill a tree: it has more arrays than were given");
         if leaves.len() < count {
             return Err(missing());
         }
-        // From the last part to the first, so what is in a container is made before it.
+        // From the last part to the first, so the contents of a container exist before it.
         let mut made: Vec<Bound<'py, PyAny>> = Vec::new();
         for part in self.0.iter().rev() {
             let object = match part {
@@ -144,9 +144,8 @@ impl Tree {
 
     /// One axis for each array of the tree, from a tree of axes that may end higher up.
     pub fn axes(&self, axes: &Bound<'_, PyAny>, found: &mut Vec<Option<isize>>) -> PyResult<()> {
-        let invalid = || {
-            PyValueError::new_err("[tree_map] Additional input tree is not a valid prefix of the first tree.")
-        };
+        let invalid =
+            || PyValueError::new_err("cannot match a tree of axes: it is not a prefix of the tree of arrays");
         let mut parts = self.0.iter();
         // The axes of parts to come, the next one last.
         let mut stack = vec![axes.clone()];

@@ -1,9 +1,8 @@
 //! Waiting for the device without the interpreter's lock, in a way that Ctrl-C can end.
 //!
-//! Only Python's main thread handles signals. While it waits for something long, the wait is done by
-//! a helper and the main thread looks for signals in between; what was started runs to its end. A wait
-//! that is sure to be short is done in place, and so is one for a GPU if the last wait was short: changing threads
-//! would take longer.
+//! Only Python's main thread handles signals. For a long wait it starts a helper thread that waits, and polls for
+//! signals meanwhile; an interrupted computation runs to its end. A wait that is known to be short is done in place, and
+//! so is one for a GPU if the last wait was short: switching threads would take longer.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +17,7 @@ use pyo3::prelude::*;
 
 /// Waits that end sooner than this are short.
 const SHORT: Duration = Duration::from_millis(10);
-/// How often the main thread looks for signals.
+/// How often the main thread polls for signals.
 const LOOK: Duration = Duration::from_millis(20);
 
 thread_local! {
@@ -28,11 +27,11 @@ thread_local! {
 /// Whether the main thread's last wait was short.
 static LAST_WAS_SHORT: AtomicBool = AtomicBool::new(false);
 
-/// Set when the interpreter is about to end: threads must not ask for its lock any more.
+/// Set when the interpreter is about to end: from then on threads must not acquire its lock.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// How many threads are about to take the interpreter's lock again.
+/// The number of threads that are about to reacquire the interpreter's lock.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
-/// How long the end waits for those.
+/// How long the end of the interpreter waits for those.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs something without the interpreter's lock.
@@ -58,7 +57,7 @@ pub fn attached<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
     })
 }
 
-/// Counts a thread as one that is about to take the interpreter's lock; stays here for good if the interpreter ends.
+/// Counts a thread as one that is about to acquire the interpreter's lock; blocks forever if the interpreter ends.
 fn come_back() {
     RETURNING.fetch_add(1, Ordering::SeqCst);
     if ENDING.load(Ordering::SeqCst) && !on_main_thread() {
@@ -78,7 +77,7 @@ pub fn unless_ending(f: impl FnOnce()) {
     RETURNING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Called in the child after a fork: its one thread is the main thread, and nobody is about to come back.
+/// Called in the child after a fork: its one thread is the main thread, and no thread is about to return.
 #[pyfunction]
 fn _forked() {
     RETURNING.store(0, Ordering::SeqCst);
@@ -91,13 +90,13 @@ fn _forked() {
 #[pyfunction]
 fn _ending(py: Python<'_>) {
     ENDING.store(true, Ordering::SeqCst);
-    // Threads that were about to take the lock get it now, and stay at their next call.
+    // Threads that were about to acquire the lock get it now, and block at their next call.
     let begun = Instant::now();
     while RETURNING.load(Ordering::SeqCst) > 0 && begun.elapsed() < PATIENCE {
         py.detach(|| thread::sleep(Duration::from_millis(1)));
     }
     if !hesper_runtime::fork::is_forked() {
-        py.detach(hesper::place::end_of_process);
+        py.detach(hesper::cuda::end_of_process);
     }
 }
 
@@ -131,7 +130,7 @@ where
     Ok(result)
 }
 
-/// What a helper does.
+/// The work of a helper thread.
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The helper of the last wait, if it was not interrupted.
@@ -141,7 +140,7 @@ fn idle() -> MutexGuard<'static, Option<Sender<Job>>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a helper do something: the idle one, or a new one.
+/// Runs work on the idle helper, or on a new one.
 fn help(job: Job) -> PyResult<Sender<Job>> {
     let Some(helper) = idle().take() else { return start(job) };
     match helper.send(job) {
@@ -158,17 +157,17 @@ fn start(job: Job) -> PyResult<Sender<Job>> {
     });
     match spawned {
         Ok(_) => Ok(helper),
-        Err(error) => Err(PyRuntimeError::new_err(format!("no thread to wait with: {error}"))),
+        Err(error) => Err(PyRuntimeError::new_err(format!("cannot start a thread to wait with: {error}"))),
     }
 }
 
 fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
     let (send, receive) = sync_channel(1);
     let mut receive = Some(receive);
-    // Nobody takes the result of a wait that was interrupted.
+    // The result of an interrupted wait has no receiver.
     let helper = help(Box::new(move || send.send(f()).unwrap_or_default()))?;
     loop {
-        // The receiver is no thing to share, so it is lent as a whole.
+        // The receiver is not Sync, so it is moved out and back.
         let receiver = receive.take();
         let (received, receiver) = detached(py, move || {
             let received = receiver.as_ref().map(|receiver| receiver.recv_timeout(LOOK));
@@ -183,7 +182,7 @@ fn interruptible<T: Send + 'static>(py: Python<'_>, f: impl FnOnce() -> T + Send
             }
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(PyRuntimeError::new_err("waiting for the device failed"));
+                return Err(PyRuntimeError::new_err("cannot wait for the device: the waiting thread failed"));
             }
         }
     }

@@ -1,52 +1,24 @@
 //! Lazy arrays for machine learning.
 //!
-//! An [`Array`] is built by ops and computed when its numbers are asked for. In between, the planner
-//! fuses chains of element-wise ops into kernels and hands everything to the runtime's streams, which
-//! order it. See [`eval`](mod@eval).
+//! This crate has no code of its own: it links the backends that its features name, and re-exports the array crate
+//! (`hesper-core`), layers (`nn`) and language models (`lm`).
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `cuda` (default) | NVIDIA GPUs; every CUDA library is loaded at run time |
+//! | `nn` | layers: [`nn`] |
+//! | `lm` | language models: [`lm`] |
 #![deny(unsafe_code)]
 
-mod array;
-mod dtype;
-mod error;
-pub mod eval;
-pub mod export;
-pub mod fast;
-mod gpu;
-mod host;
-mod ids;
-pub mod io;
-pub mod linalg;
-mod nested;
-mod ops;
-pub mod place;
-mod print;
-pub mod random;
-mod scalar;
-mod shape;
-pub mod transform;
+pub use hesper_core::*;
 
-pub use array::{Array, is_quick};
-pub use dtype::{Category, Dtype, Element};
-pub use error::{Error, Result};
-pub use eval::{async_eval, eval};
-pub use host::HostArray;
-pub use nested::Nested;
-pub use ops::concat::{concatenate, stack};
-pub use ops::conv::{Conv, ConvolveMode};
-pub use ops::creation::{Indexing, Range, meshgrid};
-pub use ops::cuda::{CudaCall, CudaKernel};
-pub use ops::custom::{CustomKernel, KernelCall};
-pub use ops::einsum::{einsum, einsum_path};
-pub use ops::elementwise::elementwise_names;
-pub use ops::fft;
-pub use ops::index::{Index, Update};
-pub use ops::logic::{Tolerance, select};
-pub use ops::movement::Split;
-pub use ops::packed::{PackedArray, PackedFormat, packed_matmul};
-pub use ops::packed_layer::{PackedEnd, packed_layer};
-pub use ops::pad::Pad;
-pub use ops::quant::{Activations, QuantMode};
-pub use ops::sort::Different;
-pub use print::{PrintOptions, print_options, set_print_options};
-pub use scalar::Operand;
-pub use shape::{Shape, Strides};
+// A backend registers itself when it is linked.
+use hesper_backend_cpu as _;
+
+/// What only NVIDIA GPUs have: kernels in CUDA C++ and device properties.
+#[cfg(feature = "cuda")]
+pub use hesper_backend_cuda as cuda;
+#[cfg(feature = "lm")]
+pub use hesper_lm as lm;
+#[cfg(feature = "nn")]
+pub use hesper_nn as nn;

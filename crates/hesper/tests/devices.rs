@@ -2,8 +2,9 @@
 //! for another device; GPUs have a binary of their own.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use hesper::cuda::CudaKernel;
 use hesper::place::{self, Device};
-use hesper::{Array, CudaKernel, Dtype, transform};
+use hesper::{Array, Dtype, transform};
 use hesper_cpu::CpuDevice;
 use hesper_runtime::{Runtime, Stream};
 

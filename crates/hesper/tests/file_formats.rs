@@ -6,7 +6,7 @@ mod folder;
 use folder::Folder;
 use hesper::{Array, Dtype, Error, io};
 use hesper_files::write::{gguf, safetensors};
-use hesper_files::{FileDtype, GgmlType, MetaValue, TensorSpec, quant};
+use hesper_files::{FileDtype, GgmlType, MetaValue, TensorSpec};
 
 fn of(dtype: Dtype, shape: &[usize]) -> Array {
     let len = shape.iter().product::<usize>() * dtype.size();
@@ -151,7 +151,7 @@ fn strange_bytes_of_a_bool_are_true_and_small_floats_are_bytes() {
 
 /// Blocks with scales that are ordinary numbers.
 fn blocks(kind: GgmlType, count: usize) -> Vec<u8> {
-    let bytes = kind.block().1 as usize;
+    let bytes = kind.block_bytes();
     let mut blocks: Vec<u8> = (0..count * bytes).map(|at| (at * 31 % 251) as u8).collect();
     for block in blocks.chunks_exact_mut(bytes) {
         // Halves between one and two, wherever a type keeps its scales.
@@ -163,8 +163,17 @@ fn blocks(kind: GgmlType, count: usize) -> Vec<u8> {
     blocks
 }
 
+/// The elements of blocks.
+fn decoded(kind: GgmlType, data: &[u8]) -> Vec<f32> {
+    let (rows, columns) = (data.len() / kind.block_bytes(), kind.block_len());
+    let mut floats = vec![0.0; rows * columns];
+    let blocks = hesper_compute::GgufMat::new(kind, rows, columns, data).unwrap();
+    hesper_compute::gguf_dequantize(&hesper_compute::Serial, &blocks, &mut floats).unwrap();
+    floats
+}
+
 fn quantised(kind: GgmlType, name: &str, rows: u64, columns: u64) -> (Vec<u8>, Vec<u8>) {
-    let data = blocks(kind, (rows * columns / kind.block().0) as usize);
+    let data = blocks(kind, (rows * columns) as usize / kind.block_len());
     let mut out = Vec::new();
     let specs = [TensorSpec::new(name, FileDtype::Block(kind), [rows, columns])];
     gguf(&mut out, &specs, &[], &mut [&data[..]].as_slice()).unwrap();
@@ -175,8 +184,7 @@ fn quantised(kind: GgmlType, name: &str, rows: u64, columns: u64) -> (Vec<u8>, V
 fn quantised_tensors_are_affine_floats_or_blocks_as_asked() {
     for kind in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q8_0] {
         let (file, data) = quantised(kind, "blk.0.weight", 6, 64);
-        let mut floats = vec![0.0; 6 * 64];
-        quant::dequantize(kind, &data, &mut floats).unwrap();
+        let floats = decoded(kind, &data);
 
         let loaded = io::load_bytes(file.clone()).unwrap();
         let bits = if kind == GgmlType::Q8_0 { 8 } else { 4 };
@@ -198,7 +206,7 @@ fn quantised_tensors_are_affine_floats_or_blocks_as_asked() {
         assert!(packed.arrays().is_empty());
         let found = packed.blocks("blk.0.weight").unwrap();
         assert_eq!((found.kind(), found.shape()), (kind, &[6, 64][..]));
-        assert_eq!(found.bytes().shape(), [6, 2 * kind.block().1 as usize]);
+        assert_eq!(found.bytes().shape(), [6, 2 * kind.block_bytes()]);
         assert_eq!(found.bytes().to_vec::<u8>().unwrap(), data);
         assert_eq!(found.dequantize(Dtype::Float32).unwrap().to_vec::<f32>().unwrap(), floats);
         assert!(found.dequantize(Dtype::Int8).is_err());
@@ -242,11 +250,9 @@ fn packed_matrices_are_multiplied_and_saved_as_they_lie_in_the_file() {
 
 #[test]
 fn other_blocks_are_float16_where_they_can_be_decoded_and_bytes_in_any_case() {
-    let decoded = [GgmlType::Q5_0, GgmlType::Q5_1, GgmlType::Q2_K, GgmlType::Q6_K, GgmlType::Iq4Nl];
-    for kind in decoded {
+    for kind in [GgmlType::Q5_0, GgmlType::Q5_1, GgmlType::Q2_K, GgmlType::Q6_K, GgmlType::Iq4Nl] {
         let (file, data) = quantised(kind, "w", 3, 512);
-        let mut floats = vec![0.0; 3 * 512];
-        quant::dequantize(kind, &data, &mut floats).unwrap();
+        let floats = decoded(kind, &data);
         let loaded = io::load_bytes(file).unwrap();
         let want = Array::try_from_slice(&floats, &[3, 512]).unwrap().astype(Dtype::Float16).unwrap();
         same(loaded.require("w").unwrap(), &want);
@@ -375,8 +381,7 @@ fn packed_matrices_of_every_type_hold_the_numbers_of_the_file() {
         GgmlType::Q6_K,
     ] {
         let (file, data) = quantised(kind, "w", 3, 512);
-        let mut floats = vec![0.0; 3 * 512];
-        quant::dequantize(kind, &data, &mut floats).unwrap();
+        let floats = decoded(kind, &data);
         let largest = floats.iter().filter(|x| x.is_finite()).fold(0.0f32, |most, x| most.max(x.abs()));
         let options = io::Options { quantized: io::Quantized::Blocks, ..Default::default() };
         let loaded = io::load_with(io::Source::from_bytes(file), &options).unwrap();

@@ -1,187 +1,58 @@
 //! Generated programs: compiled, differentiated and mapped in several orders, each gives the bits of the program as it is.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use hesper::{Array, Dtype, Result, Tolerance, concatenate, select, transform};
+mod generated;
+
+use generated::{BINARY, Op, UNARY};
+use hesper::{Array, Dtype, Result, Tolerance, transform};
 use hesper_runtime::sim::Rng;
 
-/// One step: of arrays that are there already it makes one more.
-#[derive(Debug, Clone)]
-enum Step {
-    Unary(usize, usize),
-    Binary(usize, usize, usize),
-    Scaled(usize, f32),
-    Choice(usize, usize, usize),
-    Cast(usize, Dtype),
-    Turned(usize),
-    Cut(usize, isize),
-    Flat(usize),
-    Stretched(usize),
-    Reduced(usize, usize, isize),
-    Product(usize),
-    Joined(usize, usize),
-    Updated(usize, usize),
-    Sorted(usize),
-    Running(usize),
-    Taken(usize),
-}
-
-type Unary = fn(&Array) -> Result<Array>;
-
-const UNARY: [Unary; 14] = [
-    |x| x.sin(),
-    |x| x.cos(),
-    |x| x.tanh(),
-    |x| x.sigmoid(),
-    |x| x.square(),
-    |x| x.negative(),
-    |x| x.abs()?.add(0.5)?.sqrt(),
-    |x| x.abs()?.add(1.0)?.log(),
-    |x| x.sigmoid()?.exp(),
-    |x| x.square()?.add(1.0)?.rsqrt(),
-    |x| x.erf(),
-    |x| x.sign()?.multiply(x),
-    |x| x.floor()?.add(x),
-    |x| transform::stop_gradient(x)?.add(x),
-];
-
-type Binary = fn(&Array, &Array) -> Result<Array>;
-
-const BINARY: [Binary; 7] = [
-    |x, y| x.add(y),
-    |x, y| x.subtract(y),
-    |x, y| x.multiply(y),
-    |x, y| x.maximum(y),
-    |x, y| x.minimum(y),
-    |x, y| x.divide(y.square()?.add(1.0)?),
-    |x, y| x.logaddexp(y),
-];
-
-/// A program: steps, and which arrays it gives.
+/// A program: ops, and the indices of its outputs.
 #[derive(Debug)]
 struct Program {
-    steps: Vec<Step>,
+    ops: Vec<Op>,
     outputs: Vec<usize>,
-}
-
-/// An array of the last two of its axes in which both have at least one element, whatever came before.
-fn matrix(x: &Array) -> Result<Array> {
-    match x.ndim() {
-        0 => x.reshape(&[1, 1]),
-        1 => x.expand_dims(&[0]),
-        _ => Ok(x.clone()),
-    }
-}
-
-/// Two arrays that can be joined element by element: the second cut or stretched to the first.
-fn fitted(x: &Array, y: &Array) -> Result<Array> {
-    let fits = y.ndim() <= x.ndim()
-        && y.shape().iter().rev().zip(x.shape().iter().rev()).all(|(one, other)| one == other || *one == 1);
-    if fits { Ok(y.clone()) } else { y.mean(None, false) }
 }
 
 impl Program {
     fn new(seed: u64, elementwise: bool) -> Self {
         let mut rng = Rng::new(seed);
-        let (mut count, mut steps) = (3, Vec::new());
+        let (mut count, mut ops) = (3, Vec::new());
         for _ in 0..4 + rng.below(9) {
             // Late arrays are used more often, early ones now and then.
             let mut one =
                 || if rng.one_in(3) { rng.below(count) } else { count - 1 - rng.below(count.min(3)) };
             let (a, b, c) = (one(), one(), one());
             let kind = if elementwise { rng.below(8) } else { rng.below(18) };
-            steps.push(match kind {
-                0 | 1 => Step::Unary(rng.below(UNARY.len()), a),
-                2 | 3 => Step::Binary(rng.below(BINARY.len()), a, b),
-                4 => Step::Scaled(a, rng.below(9) as f32 / 4.0 - 1.0),
-                5 => Step::Choice(a, b, c),
-                6 => Step::Cast(a, [Dtype::Float16, Dtype::Bfloat16, Dtype::Int32][rng.below(3)]),
-                7 => Step::Unary(rng.below(UNARY.len()), b),
-                8 => Step::Turned(a),
-                9 => Step::Cut(a, [1, -1, 2][rng.below(3)]),
-                10 => Step::Flat(a),
-                11 => Step::Stretched(a),
-                12 => Step::Reduced(a, rng.below(4), -1 - rng.below(2) as isize),
-                13 => Step::Product(a),
-                14 => Step::Joined(a, b),
-                15 => Step::Updated(a, b),
-                16 => [Step::Sorted(a), Step::Taken(a)][rng.below(2)].clone(),
-                _ => Step::Running(a),
+            ops.push(match kind {
+                0 | 1 => Op::Unary(rng.below(UNARY.len()), a),
+                2 | 3 => Op::Binary(rng.below(BINARY.len()), a, b),
+                4 => Op::Scale(a, rng.below(9) as f32 / 4.0 - 1.0),
+                5 => Op::Select(a, b, c),
+                6 => Op::Cast(a, [Dtype::Float16, Dtype::Bfloat16, Dtype::Int32][rng.below(3)]),
+                7 => Op::Unary(rng.below(UNARY.len()), b),
+                8 => Op::Transpose(a),
+                9 => Op::Slice(a, [1, -1, 2][rng.below(3)]),
+                10 => Op::Flatten(a),
+                11 => Op::Broadcast(a),
+                12 => Op::Reduce(a, rng.below(4), -1 - rng.below(2) as isize),
+                13 => Op::Matmul(a),
+                14 => Op::Concatenate(a, b),
+                15 => Op::Update(a, b),
+                16 => [Op::Sort(a), Op::Take(a)][rng.below(2)].clone(),
+                _ => Op::Cumsum(a),
             });
             count += 1;
         }
         // Dead steps, arguments given back and one array given twice are all programs.
         let outputs = (0..1 + rng.below(3)).map(|_| count - 1 - rng.below(count.min(5))).collect();
-        Program { steps, outputs }
+        Program { ops, outputs }
     }
 
     fn run(&self, inputs: &[Array]) -> Result<Vec<Array>> {
         let mut all = inputs.to_vec();
-        for step in &self.steps {
-            let next = match step {
-                Step::Unary(which, a) => UNARY[*which](&all[*a])?,
-                Step::Binary(which, a, b) => BINARY[*which](&all[*a], &fitted(&all[*a], &all[*b])?)?,
-                Step::Scaled(a, by) => all[*a].multiply(*by)?.add(0.25)?,
-                Step::Choice(a, b, c) => {
-                    let (x, y) = (&all[*a], fitted(&all[*a], &all[*b])?);
-                    select(&fitted(x, &all[*c])?.greater(0.0)?, x, &y)?
-                }
-                Step::Cast(a, dtype) => all[*a].multiply(3.0)?.astype(*dtype)?.astype(Dtype::Float32)?,
-                Step::Turned(a) => matrix(&all[*a])?.swapaxes(-1, -2)?,
-                Step::Cut(a, step) => {
-                    let x = matrix(&all[*a])?;
-                    let last = x.ndim() - 1;
-                    let length = x.shape()[last] as isize;
-                    let mut bounds = [vec![0; last + 1], x.shape().iter().map(|n| *n as isize).collect()];
-                    if *step < 0 {
-                        (bounds[0][last], bounds[1][last]) = (length - 1, -length - 1);
-                    }
-                    let mut steps = vec![1; last + 1];
-                    steps[last] = *step;
-                    x.slice(&bounds[0], &bounds[1], &steps)?
-                }
-                Step::Flat(a) => all[*a].reshape(&[-1])?,
-                Step::Stretched(a) => {
-                    let x = matrix(&all[*a])?.mean(Some(&[-2]), true)?;
-                    let mut shape = x.shape().to_vec();
-                    let rows = shape.len() - 2;
-                    shape[rows] = 2;
-                    x.broadcast_to(&shape)?
-                }
-                Step::Reduced(a, kind, axis) => {
-                    let x = matrix(&all[*a])?;
-                    let over = Some(&[*axis][..]);
-                    match kind {
-                        0 => x.sum(over, true)?,
-                        1 => x.max(over, true)?,
-                        2 => x.mean(over, false)?,
-                        _ => x.softmax(over, false)?,
-                    }
-                }
-                Step::Product(a) => {
-                    let x = matrix(&all[*a])?;
-                    x.matmul(&x.swapaxes(-1, -2)?)?
-                }
-                Step::Joined(a, b) => {
-                    let x = matrix(&all[*a])?;
-                    let y = fitted(&x, &all[*b])?.broadcast_to(x.shape())?;
-                    concatenate(&[x, y], -2)?
-                }
-                Step::Updated(a, b) => {
-                    let x = matrix(&all[*a])?;
-                    let rank = x.ndim();
-                    let y = fitted(&x, &all[*b])?.broadcast_to(x.shape())?;
-                    let mut stop: Vec<isize> = x.shape().iter().map(|n| *n as isize).collect();
-                    stop[rank - 2] = 1;
-                    let part = y.slice(&vec![0; rank], &stop, &vec![1; rank])?;
-                    x.slice_update(&part, &vec![0; rank], &stop, &vec![1; rank])?
-                }
-                Step::Sorted(a) => matrix(&all[*a])?.sort(Some(-1))?,
-                Step::Running(a) => matrix(&all[*a])?.cumsum(Some(-1), false, true)?,
-                Step::Taken(a) => matrix(&all[*a])?.take(Array::from_slice(&[0, -1, 0]), Some(-1))?,
-            };
-            // What grows without end is no test of rounding.
-            let next = if next.size() > 64 { next.mean(None, true)? } else { next };
-            all.push(next.clip(Some(-1e3), Some(1e3))?);
+        for op in &self.ops {
+            all.push(op.apply(&all, 64)?);
         }
         Ok(self.outputs.iter().map(|at| all[*at].clone()).collect())
     }

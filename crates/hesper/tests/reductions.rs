@@ -59,6 +59,110 @@ fn transposed_reversed_and_strided_views_reduce_without_a_copy_and_right() {
     }
 }
 
+/// Numbers below `n`, the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+/// Elements as bits; NaN is NaN.
+fn bits(x: &Array) -> Vec<u64> {
+    let parts = match x.dtype() {
+        Dtype::Complex64 => vec![x.real().unwrap(), x.imag().unwrap()],
+        _ => vec![x.clone()],
+    };
+    let double = |x: &Array| x.astype(Dtype::Float64).unwrap().to_vec::<f64>().unwrap();
+    let one = |x: f64| if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() };
+    parts.iter().flat_map(double).map(one).collect()
+}
+
+#[test]
+fn every_reduction_of_a_view_has_the_bits_of_its_contiguous_copy() {
+    let mut random = Random(7);
+    let dtypes = [
+        Dtype::Float32,
+        Dtype::Float64,
+        Dtype::Float16,
+        Dtype::Bfloat16,
+        Dtype::Complex64,
+        Dtype::Int32,
+        Dtype::Uint8,
+        Dtype::Int64,
+        Dtype::Bool,
+    ];
+    for round in 0..90 {
+        let rank = 1 + random.below(4);
+        let mut shape: Vec<usize> = (0..rank).map(|_| [1, 2, 5, 9, 33][random.below(5)]).collect();
+        shape[random.below(rank)] *= [1, 1, 16, 300][random.below(4)];
+        let size = shape.iter().product::<usize>();
+        let dtype = dtypes[round % dtypes.len()];
+        let numbers: Vec<f32> = (0..size).map(|_| random.below(1 << 20) as f32 / 1e5 - 5.0).collect();
+        let whole = Array::try_from_slice(&numbers, &shape).unwrap();
+        let whole = match dtype {
+            Dtype::Bool => whole.greater(-4.9f32).unwrap(),
+            // Zeros of both signs, and NaN.
+            Dtype::Float32 if round % 2 == 0 => {
+                whole.sqrt().unwrap().multiply(&(&whole - 3.0)).unwrap().floor().unwrap()
+            }
+            Dtype::Complex64 => whole.astype(dtype).unwrap().exp().unwrap(),
+            _ => whole.astype(dtype).unwrap(),
+        };
+        let mut order: Vec<isize> = (0..rank as isize).collect();
+        (1..rank).for_each(|at| order.swap(at, random.below(at + 1)));
+        let (mut starts, mut stops, mut steps) = (vec![], vec![], vec![]);
+        for length in shape.iter().map(|length| *length as isize) {
+            let (start, stop, step) = match random.below(4) {
+                0 => (length - 1, -length - 1, -1),
+                1 => (0, length, 2),
+                2 if length > 2 => (1, length - 1, 1),
+                _ => (0, length, 1),
+            };
+            starts.push(start);
+            stops.push(stop);
+            steps.push(step);
+        }
+        let mut view = whole.slice(&starts, &stops, &steps).unwrap().transpose(&order).unwrap();
+        if random.below(4) == 0 {
+            let mut wide = view.shape().to_vec();
+            wide.insert(0, 3);
+            view = view.broadcast_to(&wide).unwrap().moveaxis(0, random.below(rank + 1) as isize).unwrap();
+        }
+        view.eval().unwrap();
+        let copy = view.contiguous().unwrap();
+        let axes: Vec<isize> = (0..view.ndim() as isize).filter(|_| random.below(2) == 0).collect();
+        for over in [Some(&axes[..]), None] {
+            let reduced = |x: &Array| {
+                [
+                    x.sum(over, false),
+                    x.mean(over, true),
+                    x.prod(over, false),
+                    x.max(over, false),
+                    x.min(over, false),
+                    x.all(over, false),
+                    x.any(over, true),
+                    x.count_nonzero(over, false),
+                    x.var(over, false, 1),
+                    x.std(over, false, 0),
+                ]
+                .map(|found| bits(&found.unwrap()))
+            };
+            for (at, (got, want)) in reduced(&view).iter().zip(&reduced(&copy)).enumerate() {
+                assert!(got == want, "reduction {at} of {view:?} over {over:?}, {dtype:?}, round {round}");
+            }
+        }
+        for axis in 0..view.ndim() as isize {
+            for arg in [Array::argmax, Array::argmin] {
+                let [got, want] = [&view, &copy].map(|x| bits(&arg(x, Some(axis), false).unwrap()));
+                assert!(got == want, "index in {view:?} along {axis}, {dtype:?}, round {round}");
+            }
+        }
+    }
+}
+
 #[test]
 fn sums_of_floats_are_near_the_true_sum() {
     let numbers: Vec<f32> = (0..1_000_000).map(|at| 0.1 + (at % 10) as f32 * 1e-3).collect();

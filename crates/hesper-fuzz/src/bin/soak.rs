@@ -1,15 +1,13 @@
-//! `hesper-soak [--threads N] [--seconds N] [--interval N] [--seed S] [--only ACTIVITY] [--variety N] [--short-threads]`:
-//! prints what the process holds while it works. `--sizes` adds the live allocations that grew, by size; `--growth KIB` fails
-//! if the most resident memory of the last quarter is so much above that of the second quarter.
+//! `hesper-soak [--threads N] [--seconds N] [--interval N] [--seed S] [--only ACTIVITY] [--variety N] [--short-threads]` prints the memory and counters of the process while it works. `--sizes` adds the growth of live allocations by size; `--growth KIB` fails if the peak of resident memory grows by more from the second quarter to the last.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use hesper_fuzz::heap::Counting;
+use hesper_fuzz::heap::CountingAllocator;
 use hesper_fuzz::soak::{self, ACTIVITIES, Plan, Sample};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,49 +1,39 @@
-//! Sequences of calls: random programs over arrays, lazily built, evaluated on several streams and threads, compiled,
-//! differentiated, under memory limits that come and go, with caches cleared and streams cancelled.
+//! Sequences of calls: random programs over arrays, built lazily, evaluated on several streams and threads, compiled,
+//! differentiated, under changing memory limits, with caches cleared and streams cancelled.
 //!
-//! Every array has a twin that is computed at once, op by op and without fusion, on the host. An array has its twin's bits, or
-//! is an error where something failed on purpose. On the simulated device the order is adversarial, calls fail on demand, and
-//! the validation layer looks on.
+//! Every array has an eager copy that is computed at once, op by op and without fusion, on the host. The array must have
+//! the same bits, or be an error after an injected failure. On the simulated device the order is adversarial, calls fail on
+//! demand, and the validation layer is on.
 
 use std::sync::Arc;
 
-use hesper::{Array, CustomKernel, Dtype, Result, concatenate, eval, fast, place, select, transform};
-use hesper_kernel::interp;
-use hesper_kernel::ir::{Kernel, ParamKind};
-use hesper_kernel::launch::{Arg, Bindings, Launch};
-use hesper_runtime::sim::{Failure, Sim};
-use hesper_runtime::{Dispatch, PipelineSource, Runtime, Stream, View};
+use hesper::{Array, Dtype, Result, concatenate, eval, place, transform};
+use hesper_runtime::sim::{Failure, Rng, Sim};
+use hesper_runtime::{Runtime, Stream};
 
+use crate::choices::Choices;
 use crate::engine::{Target, Verdict};
-use crate::random::{Choices, Random};
+
+/// The ops of generated programs.
+#[path = "../../../hesper/tests/generated/mod.rs"]
+mod generated;
+/// The executor of the simulated device.
+#[path = "../../../hesper/tests/sim/mod.rs"]
+mod interpreter;
+
+use generated::Op;
+use interpreter::interpret;
+
+/// The numbers of unary and binary functions that the corpus encodes; the tables may have more.
+const UNARY_OPS: usize = 12;
+const BINARY_OPS: usize = 6;
+/// The most elements of an array.
+const MAX_SIZE: usize = 512;
 
 /// Sequences of calls on the host, or on the simulated device.
 pub struct Calls {
     /// Whether the device is the simulated one.
     pub simulated: bool,
-}
-
-/// One op: of arrays that are there already it makes one more.
-#[derive(Debug, Clone)]
-enum Op {
-    Unary(usize, usize),
-    Binary(usize, usize, usize),
-    Scaled(usize, f32),
-    Choice(usize, usize, usize),
-    Cast(usize, Dtype),
-    Turned(usize),
-    Cut(usize, isize),
-    Flat(usize),
-    Stretched(usize),
-    Reduced(usize, usize, isize),
-    Product(usize),
-    Joined(usize, usize),
-    Updated(usize, usize),
-    Sorted(usize),
-    Running(usize),
-    Taken(usize),
-    Norm(usize),
-    Kernel(usize, usize),
 }
 
 /// One step of a sequence.
@@ -52,220 +42,83 @@ enum Step {
     /// Builds an array.
     Build(Op),
     /// Builds an array on the other stream.
-    Elsewhere(Op),
+    BuildOnOther(Op),
     /// Calls a compiled function of two arrays, twice.
     Compiled(usize, usize, Vec<Op>),
     /// Calls a compiled gradient.
     Gradient(usize, usize, Vec<Op>),
-    /// Maps a function over the first axis of two arrays.
-    Mapped(usize, Vec<Op>),
+    /// Calls a vectorised function.
+    Vmapped(usize, Vec<Op>),
     Eval(usize),
     AsyncEval(usize, usize),
     Read(usize),
     Drop(usize),
-    /// Evaluates two arrays on threads of their own.
+    /// Evaluates two arrays on two threads.
     Threads(usize, usize),
     ClearCache,
-    ClearPipelines,
-    /// Evaluates an array with hardly any memory left, then again with enough.
-    Starved(usize, usize),
-    /// Cancels what the stream has not begun.
+    /// Evaluates an array under a low memory limit, then without it.
+    LowMemory(usize, usize),
+    /// Cancels commands that have not started.
     Cancel,
     Synchronize,
 }
 
-const UNARY: [fn(&Array) -> Result<Array>; 12] = [
-    |x| x.sin(),
-    |x| x.tanh(),
-    |x| x.sigmoid(),
-    |x| x.square(),
-    |x| x.negative(),
-    |x| x.abs()?.add(0.5)?.sqrt(),
-    |x| x.abs()?.add(1.0)?.log(),
-    |x| x.square()?.add(1.0)?.rsqrt(),
-    |x| x.erf(),
-    |x| x.sign()?.multiply(x),
-    |x| x.floor()?.add(x),
-    |x| x.add(x)?.add(x),
-];
-
-const BINARY: [fn(&Array, &Array) -> Result<Array>; 6] = [
-    |x, y| x.add(y),
-    |x, y| x.subtract(y),
-    |x, y| x.multiply(y),
-    |x, y| x.maximum(y),
-    |x, y| x.divide(y.square()?.add(1.0)?),
-    |x, y| x.logaddexp(y),
-];
-
-impl Op {
-    fn read(choices: &mut Choices<'_>, count: usize) -> Op {
-        let mut one = || count - 1 - choices.below(count.min(6));
-        let (a, b, c) = (one(), one(), one());
-        match choices.below(20) {
-            0 | 1 => Op::Unary(choices.below(UNARY.len()), a),
-            2 | 3 => Op::Binary(choices.below(BINARY.len()), a, b),
-            4 => Op::Scaled(a, choices.below(9) as f32 / 4.0 - 1.0),
-            5 => Op::Choice(a, b, c),
-            6 => Op::Cast(a, choices.pick(&[Dtype::Float16, Dtype::Bfloat16, Dtype::Int32])),
-            7 => Op::Turned(a),
-            8 => Op::Cut(a, choices.pick(&[1, -1, 2])),
-            9 => Op::Flat(a),
-            10 => Op::Stretched(a),
-            11 | 12 => Op::Reduced(a, choices.below(4), -1 - choices.below(2) as isize),
-            13 => Op::Product(a),
-            14 => Op::Joined(a, b),
-            15 | 16 => Op::Updated(a, b),
-            17 => [Op::Sorted(a), Op::Taken(a)][choices.below(2)].clone(),
-            18 => [Op::Running(a), Op::Norm(a)][choices.below(2)].clone(),
-            _ => Op::Kernel(choices.below(3), a),
-        }
+/// Reads an op on the last of `count` arrays.
+fn read_op(choices: &mut Choices<'_>, count: usize) -> Op {
+    let mut one = || count - 1 - choices.below(count.min(6));
+    let (a, b, c) = (one(), one(), one());
+    match choices.below(20) {
+        0 | 1 => Op::Unary(choices.below(UNARY_OPS), a),
+        2 | 3 => Op::Binary(choices.below(BINARY_OPS), a, b),
+        4 => Op::Scale(a, choices.below(9) as f32 / 4.0 - 1.0),
+        5 => Op::Select(a, b, c),
+        6 => Op::Cast(a, choices.pick(&[Dtype::Float16, Dtype::Bfloat16, Dtype::Int32])),
+        7 => Op::Transpose(a),
+        8 => Op::Slice(a, choices.pick(&[1, -1, 2])),
+        9 => Op::Flatten(a),
+        10 => Op::Broadcast(a),
+        11 | 12 => Op::Reduce(a, choices.below(4), -1 - choices.below(2) as isize),
+        13 => Op::Matmul(a),
+        14 => Op::Concatenate(a, b),
+        15 | 16 => Op::Update(a, b),
+        17 => [Op::Sort(a), Op::Take(a)][choices.below(2)].clone(),
+        18 => [Op::Cumsum(a), Op::Norm(a)][choices.below(2)].clone(),
+        _ => Op::Kernel(choices.below(3), a),
     }
-
-    /// Applies it, each intermediate value bounded in size and number.
-    fn apply(&self, all: &[Array]) -> Result<Array> {
-        let made = self.raw(all)?;
-        let made = if made.size() > 512 { made.mean(None, true)? } else { made };
-        made.clip(Some(-1e3), Some(1e3))
-    }
-
-    fn raw(&self, all: &[Array]) -> Result<Array> {
-        match self {
-            Op::Unary(which, a) => UNARY[*which](&all[*a]),
-            Op::Binary(which, a, b) => BINARY[*which](&all[*a], &fitted(&all[*a], &all[*b])?),
-            Op::Scaled(a, by) => all[*a].multiply(*by)?.add(0.25),
-            Op::Choice(a, b, c) => {
-                let (x, y) = (&all[*a], fitted(&all[*a], &all[*b])?);
-                select(&fitted(x, &all[*c])?.greater(0.0)?, x, &y)
-            }
-            Op::Cast(a, dtype) => all[*a].multiply(3.0)?.astype(*dtype)?.astype(Dtype::Float32),
-            Op::Turned(a) => matrix(&all[*a])?.swapaxes(-1, -2),
-            Op::Cut(a, step) => cut(&matrix(&all[*a])?, *step),
-            Op::Flat(a) => all[*a].reshape(&[-1]),
-            Op::Stretched(a) => {
-                let x = matrix(&all[*a])?.mean(Some(&[-2]), true)?;
-                let mut shape = x.shape().to_vec();
-                let rows = shape.len() - 2;
-                shape[rows] = 2;
-                x.broadcast_to(&shape)
-            }
-            Op::Reduced(a, kind, axis) => {
-                let (x, over) = (matrix(&all[*a])?, Some(&[*axis][..]));
-                match kind {
-                    0 => x.sum(over, true),
-                    1 => x.max(over, true),
-                    2 => x.mean(over, false),
-                    _ => x.softmax(over, false),
-                }
-            }
-            Op::Product(a) => {
-                let x = matrix(&all[*a])?;
-                x.matmul(&x.swapaxes(-1, -2)?)
-            }
-            Op::Joined(a, b) => {
-                let x = matrix(&all[*a])?;
-                let y = fitted(&x, &all[*b])?.broadcast_to(x.shape())?;
-                concatenate(&[x, y], -2)
-            }
-            Op::Updated(a, b) => {
-                let x = matrix(&all[*a])?;
-                let rank = x.ndim();
-                let y = fitted(&x, &all[*b])?.broadcast_to(x.shape())?;
-                let mut stop: Vec<isize> = x.shape().iter().map(|n| *n as isize).collect();
-                stop[rank - 2] = 1;
-                let part = y.slice(&vec![0; rank], &stop, &vec![1; rank])?;
-                x.slice_update(&part, &vec![0; rank], &stop, &vec![1; rank])
-            }
-            Op::Sorted(a) => matrix(&all[*a])?.sort(Some(-1)),
-            Op::Running(a) => matrix(&all[*a])?.cumsum(Some(-1), false, true),
-            Op::Taken(a) => matrix(&all[*a])?.take(Array::from_slice(&[0, -1, 0]), Some(-1)),
-            Op::Norm(a) => fast::rms_norm(&matrix(&all[*a])?, None, 1e-5),
-            Op::Kernel(which, a) => kernel(*which, &all[*a]),
-        }
-    }
-
-    /// Whether it has a derivative and a batch of its own.
-    fn is_smooth(&self) -> bool {
-        !matches!(self, Op::Kernel(..))
-    }
-}
-
-/// One name for three kernels.
-fn kernel(which: usize, x: &Array) -> Result<Array> {
-    let text = [
-        "uint i = thread_position_in_grid.x; out[i] = x[i] + 0.5f;",
-        "uint i = thread_position_in_grid.x; out[i] = x[i] * x[i];",
-        "uint i = thread_position_in_grid.x; out[i] = i % 2 == 0 ? x[i] : -x[i];",
-    ][which];
-    let kernel = CustomKernel::new("step", &["x"], &["out"], text)?;
-    // Enough elements not to be a constant, so that all three have one signature.
-    let flat = concatenate(&[x.reshape(&[-1])?, Array::zeros(&[8], Dtype::Float32)?], 0)?;
-    let n = flat.size() as u64;
-    let call = kernel.call(&[flat]).grid([n, 1, 1]).threadgroup([32, 1, 1]);
-    Ok(call.output(&[n as usize], Dtype::Float32).run()?.swap_remove(0))
-}
-
-fn matrix(x: &Array) -> Result<Array> {
-    match x.ndim() {
-        0 => x.reshape(&[1, 1]),
-        1 => x.expand_dims(&[0]),
-        _ => Ok(x.clone()),
-    }
-}
-
-/// The second array cut or stretched so that it fits the first.
-fn fitted(x: &Array, y: &Array) -> Result<Array> {
-    let fits = y.ndim() <= x.ndim()
-        && y.shape().iter().rev().zip(x.shape().iter().rev()).all(|(one, other)| one == other || *one == 1);
-    if fits { Ok(y.clone()) } else { y.mean(None, false) }
-}
-
-fn cut(x: &Array, step: isize) -> Result<Array> {
-    let last = x.ndim() - 1;
-    let length = x.shape()[last] as isize;
-    let (mut start, mut stop) =
-        (vec![0; last + 1], x.shape().iter().map(|n| *n as isize).collect::<Vec<_>>());
-    if step < 0 {
-        (start[last], stop[last]) = (length - 1, -length - 1);
-    }
-    let mut steps = vec![1; last + 1];
-    steps[last] = step;
-    x.slice(&start, &stop, &steps)
 }
 
 impl Step {
     fn read(choices: &mut Choices<'_>, count: usize) -> Step {
         let function = |choices: &mut Choices<'_>| -> Vec<Op> {
-            (0..1 + choices.below(5)).map(|n| Op::read(choices, 2 + n)).collect()
+            (0..1 + choices.below(5)).map(|n| read_op(choices, 2 + n)).collect()
         };
         let kind = choices.below(32);
         let a = count - 1 - choices.below(count.min(6));
         let b = choices.below(count);
         match kind {
-            0..=10 => Step::Build(Op::read(choices, count)),
-            11..=14 => Step::Elsewhere(Op::read(choices, count)),
+            0..=10 => Step::Build(read_op(choices, count)),
+            11..=14 => Step::BuildOnOther(read_op(choices, count)),
             15 | 16 => Step::Compiled(a, b, function(choices)),
             17 => Step::Gradient(a, b, function(choices)),
-            18 => Step::Mapped(a, function(choices)),
+            18 => Step::Vmapped(a, function(choices)),
             19 | 20 => Step::Eval(a),
             21 | 22 => Step::AsyncEval(a, b),
             23 => Step::Read(a),
             24 | 25 => Step::Drop(b),
             26 => Step::Threads(a, b),
-            27 => Step::ClearCache,
-            28 => Step::ClearPipelines,
-            29 => Step::Starved(a, choices.below(6)),
+            27 | 28 => Step::ClearCache,
+            29 => Step::LowMemory(a, choices.below(6)),
             30 => Step::Cancel,
             _ => Step::Synchronize,
         }
     }
 }
 
-/// A sequence, and the device it runs on.
+/// A sequence and the configuration of its device.
 #[derive(Debug)]
 struct Sequence {
     seed: u64,
-    /// The call of the simulated device that fails.
+    /// The number of the device call that fails.
     failure: Option<u64>,
     steps: Vec<Step>,
 }
@@ -279,7 +132,7 @@ impl Sequence {
         let mut count = INPUTS;
         while !choices.is_empty() && steps.len() < 60 {
             let step = Step::read(&mut choices, count);
-            count += usize::from(step.makes());
+            count += usize::from(step.builds_array());
             steps.push(step);
         }
         Sequence { seed, failure, steps }
@@ -287,20 +140,24 @@ impl Sequence {
 }
 
 impl Step {
-    fn makes(&self) -> bool {
+    fn builds_array(&self) -> bool {
         matches!(
             self,
-            Step::Build(_) | Step::Elsewhere(_) | Step::Compiled(..) | Step::Gradient(..) | Step::Mapped(..)
+            Step::Build(_)
+                | Step::BuildOnOther(_)
+                | Step::Compiled(..)
+                | Step::Gradient(..)
+                | Step::Vmapped(..)
         )
     }
 }
 
 const INPUTS: usize = 3;
 
-/// An array, and the one that is computed at once.
+/// An array and its eager copy.
 struct Pair {
     lazy: Option<Array>,
-    twin: Array,
+    eager: Array,
 }
 
 /// The state of a run.
@@ -308,24 +165,24 @@ struct Run {
     runtime: Runtime,
     streams: [Stream; 2],
     pairs: Vec<Pair>,
-    /// Whether something failed on purpose, so that errors are right.
-    spoilt: bool,
+    /// Whether a failure was injected, so that errors are valid.
+    may_fail: bool,
 }
 
-/// Applies a function of ops to two arrays.
+/// Applies a list of ops.
 fn apply_all(ops: &[Op], inputs: &[Array]) -> Result<Array> {
     let mut all = inputs.to_vec();
     for op in ops {
-        all.push(op.apply(&all)?);
+        all.push(op.apply(&all, MAX_SIZE)?);
     }
     Ok(all.swap_remove(all.len() - 1))
 }
 
-/// The same, evaluated op by op.
+/// Applies a list of ops and evaluates each.
 fn apply_eagerly(ops: &[Op], inputs: &[Array]) -> Result<Array> {
     let mut all = inputs.to_vec();
     for op in ops {
-        let made = op.apply(&all)?;
+        let made = op.apply(&all, MAX_SIZE)?;
         made.eval()?;
         all.push(made);
     }
@@ -346,37 +203,37 @@ fn gradient(ops: &[Op]) -> impl Fn(&[Array]) -> Result<Vec<Array>> + '_ {
     transform::grad(loss, &[0])
 }
 
-/// Bits, all NaNs being one.
+/// The bits of an array, with one value for all NaNs.
 fn bits(array: &Array) -> Result<Vec<u32>> {
     let list = array.to_vec::<f32>()?;
     Ok(list.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect())
 }
 
 impl Run {
-    /// The last array that is still held, at or before a place.
-    fn held(&self, at: usize) -> Option<usize> {
+    /// The last array at or before an index that is not dropped.
+    fn live_before(&self, at: usize) -> Option<usize> {
         (0..=at).rev().find(|at| self.pairs[*at].lazy.is_some())
     }
 
     fn lazy(&self, at: usize) -> Option<Array> {
-        self.pairs[self.held(at)?].lazy.clone()
+        self.pairs[self.live_before(at)?].lazy.clone()
     }
 
-    /// The arrays that an op can see: those gone are their twins.
+    /// The inputs of an op: eager copies replace dropped arrays.
     fn visible(&self) -> Vec<Array> {
-        self.pairs.iter().map(|pair| pair.lazy.clone().unwrap_or_else(|| pair.twin.clone())).collect()
+        self.pairs.iter().map(|pair| pair.lazy.clone().unwrap_or_else(|| pair.eager.clone())).collect()
     }
 
-    fn twins(&self) -> Vec<Array> {
-        self.pairs.iter().map(|pair| pair.twin.clone()).collect()
+    fn eager_arrays(&self) -> Vec<Array> {
+        self.pairs.iter().map(|pair| pair.eager.clone()).collect()
     }
 
-    /// Takes an outcome: an error is right only if something failed on purpose.
+    /// Checks an outcome: an error is valid only after an injected failure.
     fn outcome<T>(&self, what: &str, outcome: Result<T>) -> std::result::Result<Option<T>, String> {
         match outcome {
             Ok(made) => Ok(Some(made)),
             Err(error) if error.to_string().contains("panic") => Err(format!("{what}: {error}")),
-            Err(_) if self.spoilt => Ok(None),
+            Err(_) if self.may_fail => Ok(None),
             Err(error) => Err(format!("{what}: {error}")),
         }
     }
@@ -385,45 +242,47 @@ impl Run {
         let pair = &self.pairs[at];
         let Some(lazy) = &pair.lazy else { return Ok(()) };
         let Some(found) = self.outcome(&format!("array {at}"), bits(lazy))? else { return Ok(()) };
-        let wanted = bits(&pair.twin).map_err(|error| format!("twin {at}: {error}"))?;
-        if (lazy.shape(), &found) != (pair.twin.shape(), &wanted) {
+        let wanted = bits(&pair.eager).map_err(|error| format!("the eager copy of array {at}: {error}"))?;
+        if (lazy.shape(), &found) != (pair.eager.shape(), &wanted) {
             let numbers = |bits: &[u32]| bits.iter().map(|x| f32::from_bits(*x)).collect::<Vec<_>>();
             return Err(format!("array {at}: {:?} instead of {:?}", numbers(&found), numbers(&wanted)));
         }
         Ok(())
     }
 
-    /// Adds an array and its twin.
+    /// Adds an array and its eager copy.
     fn push(
         &mut self,
         stream: usize,
         lazy: impl FnOnce(&[Array]) -> Result<Array>,
-        twin: impl FnOnce(&[Array]) -> Result<Array>,
+        eager: impl FnOnce(&[Array]) -> Result<Array>,
     ) -> std::result::Result<(), String> {
-        let twin = on_host(|| {
-            let twin = twin(&self.twins())?;
-            twin.eval()?;
-            Ok(twin)
+        let eager = on_host(|| {
+            let eager = eager(&self.eager_arrays())?;
+            eager.eval()?;
+            Ok(eager)
         })
-        .map_err(|error| format!("the twin: {error}"))?;
+        .map_err(|error| format!("the eager copy: {error}"))?;
         let visible = self.visible();
         let lazy = place::with_stream(&self.streams[stream], || lazy(&visible));
         let lazy = self.outcome("building", lazy)?;
-        self.pairs.push(Pair { lazy, twin });
+        self.pairs.push(Pair { lazy, eager });
         Ok(())
     }
 
     fn step(&mut self, step: &Step) -> std::result::Result<(), String> {
         match step {
-            Step::Build(op) => self.push(0, |all| op.apply(all), |all| op.apply(all))?,
-            Step::Elsewhere(op) => self.push(1, |all| op.apply(all), |all| op.apply(all))?,
+            Step::Build(op) => self.push(0, |all| op.apply(all, MAX_SIZE), |all| op.apply(all, MAX_SIZE))?,
+            Step::BuildOnOther(op) => {
+                self.push(1, |all| op.apply(all, MAX_SIZE), |all| op.apply(all, MAX_SIZE))?
+            }
             Step::Compiled(a, b, ops) => {
                 let own = ops.clone();
                 let compiled = transform::compile(move |x: &[Array]| Ok(vec![apply_all(&own, x)?]));
                 self.push(
                     0,
                     |all| {
-                        // A temporary may be overwritten; what the program holds may not.
+                        // A temporary may be donated; an array that the program holds may not.
                         let first = compiled(&[all[*a].clone(), all[*b].clone()])?.swap_remove(0);
                         hesper::async_eval([&first])?;
                         let temporary = all[*a].add(0.0)?;
@@ -435,7 +294,7 @@ impl Run {
                 )?;
             }
             Step::Gradient(a, b, ops) => {
-                if !ops.iter().all(Op::is_smooth) {
+                if !ops.iter().all(Op::is_transformable) {
                     return self.step(&Step::Compiled(*a, *b, ops.clone()));
                 }
                 let own = ops.clone();
@@ -446,7 +305,7 @@ impl Run {
                     |all| Ok(gradient(ops)(&[all[*a].clone(), all[*b].clone()])?.swap_remove(0)),
                 )?;
             }
-            Step::Mapped(a, ops) => {
+            Step::Vmapped(a, ops) => {
                 let batch = |all: &[Array]| -> Result<Vec<Array>> {
                     let x = all[*a].reshape(&[-1])?;
                     Ok(vec![concatenate(&[x.expand_dims(&[0])?, x.multiply(0.5)?.expand_dims(&[0])?], 0)?])
@@ -476,18 +335,17 @@ impl Run {
                 self.outcome("async_eval", hesper::async_eval(&arrays))?;
             }
             Step::Read(a) => {
-                if let Some(at) = self.held(*a) {
+                if let Some(at) = self.live_before(*a) {
                     self.check(at)?;
                 }
             }
             Step::Drop(at) => self.pairs[*at].lazy = None,
             Step::Threads(a, b) => self.threads(&[*a, *b])?,
             Step::ClearCache => self.runtime.clear_cache(),
-            Step::ClearPipelines => self.runtime.clear_pipelines(),
-            Step::Starved(a, left) => self.starve(*a, *left)?,
+            Step::LowMemory(a, left) => self.evaluate_with_low_memory(*a, *left)?,
             Step::Cancel => {
                 self.streams[0].cancel();
-                self.spoilt = true;
+                self.may_fail = true;
             }
             Step::Synchronize => {
                 let outcome = self.runtime.synchronize().map_err(hesper::Error::from);
@@ -497,7 +355,7 @@ impl Run {
         Ok(())
     }
 
-    /// Evaluates arrays on threads of their own while this one reads another.
+    /// Evaluates arrays on other threads while this one reads another.
     fn threads(&mut self, which: &[usize]) -> std::result::Result<(), String> {
         let arrays: Vec<Array> = which.iter().filter_map(|at| self.lazy(*at)).collect();
         let outcomes = std::thread::scope(|scope| {
@@ -508,7 +366,7 @@ impl Run {
                     scope.spawn(move || array.eval())
                 })
                 .collect();
-            let own = self.held(0).map_or(Ok(()), |at| self.check(at));
+            let own = self.live_before(0).map_or(Ok(()), |at| self.check(at));
             let joined: Vec<_> = started.into_iter().map(|thread| thread.join()).collect();
             own.map(|()| joined)
         })?;
@@ -519,24 +377,24 @@ impl Run {
         Ok(())
     }
 
-    /// Evaluates under a limit, then without it: the numbers are right, or it is an error again.
-    fn starve(&mut self, a: usize, left: usize) -> std::result::Result<(), String> {
-        let Some(at) = self.held(a) else { return Ok(()) };
+    /// Evaluates under a memory limit, then without it: the result is right, or an error again.
+    fn evaluate_with_low_memory(&mut self, a: usize, left: usize) -> std::result::Result<(), String> {
+        let Some(at) = self.live_before(a) else { return Ok(()) };
         let Some(array) = self.pairs[at].lazy.clone() else { return Ok(()) };
         let outcome = self.runtime.synchronize().map_err(hesper::Error::from);
         self.outcome("synchronize", outcome)?;
-        // A little more each time, so that it fails at one allocation after the other.
+        // Raise the limit step by step, so that each allocation fails once.
         for more in left..left + 12 {
             self.runtime.clear_cache();
             let old = self.runtime.set_memory_limit(self.runtime.counters().active + more * 64);
-            let starved = array.eval();
+            let outcome = array.eval();
             self.runtime.set_memory_limit(old);
-            let Err(error) = starved else { break };
+            let Err(error) = outcome else { break };
             if error.to_string().contains("panic") {
                 return Err(error.to_string());
             }
-            // What overwrote its inputs before it failed stays failed; everything else can be evaluated again.
-            self.spoilt = true;
+            // An op that overwrote an input before it failed stays failed; everything else can be evaluated again.
+            self.may_fail = true;
             if more % 4 == 3 {
                 self.check(at)?;
             }
@@ -545,45 +403,9 @@ impl Run {
     }
 }
 
-fn numbers(random: &mut Random, shape: &[usize]) -> Result<Array> {
-    let list: Vec<f32> =
-        (0..shape.iter().product()).map(|_| random.below(4001) as f32 / 1000.0 - 2.0).collect();
+fn numbers(rng: &mut Rng, shape: &[usize]) -> Result<Array> {
+    let list: Vec<f32> = (0..shape.iter().product()).map(|_| rng.below(4001) as f32 / 1000.0 - 2.0).collect();
     Array::try_from_slice(&list, shape)
-}
-
-/// Runs a kernel of the kernel language as its reference interpreter does.
-fn interpret(
-    source: &PipelineSource,
-    dispatch: &Dispatch,
-    views: &mut [View<'_>],
-) -> std::result::Result<(), String> {
-    let kernel = source.payload.as_ref().and_then(|payload| payload.downcast_ref::<Kernel>());
-    let kernel = kernel.ok_or_else(|| format!("{} is no kernel of the language", source.language))?;
-    let mut views = views.iter_mut();
-    let mut constants: &[u8] = &dispatch.constants;
-    let mut list = Vec::new();
-    for param in &kernel.params {
-        list.push(match &param.kind {
-            ParamKind::Value(ty) => {
-                let size = ty.size() as usize;
-                let bytes = constants.get(..size).ok_or("a constant is missing")?;
-                constants = constants.get(size.next_multiple_of(8)..).unwrap_or_default();
-                Arg::read(bytes)
-            }
-            ParamKind::Buffer { .. } => {
-                let view = views.next().ok_or("a buffer is missing")?;
-                if view.access().writes() {
-                    Arg::write(view.bytes_mut().map_err(|error| error.message)?)
-                } else {
-                    Arg::read(view.bytes().map_err(|error| error.message)?)
-                }
-            }
-        });
-    }
-    let mut bindings = Bindings::new(list).map_err(|error| error.to_string())?;
-    let launch = Launch::new(dispatch.grid, dispatch.threadgroup).map_err(|error| error.to_string())?;
-    let outcome = interp::run(kernel, &launch, &mut bindings, &interp::Options::default());
-    outcome.map(|_| ()).map_err(|error| error.to_string())
 }
 
 impl Target for Calls {
@@ -599,9 +421,9 @@ impl Target for Calls {
         }
     }
 
-    fn generate(&self, random: &mut Random) -> Vec<u8> {
-        let length = 20 + random.below(400);
-        random.bytes(length)
+    fn generate(&self, rng: &mut Rng) -> Vec<u8> {
+        let length = 20 + rng.below(400);
+        rng.bytes(length)
     }
 
     fn run(&self, input: &[u8]) -> std::result::Result<Verdict, String> {
@@ -620,11 +442,11 @@ impl Target for Calls {
         };
         let (Ok(one), Ok(other)) = (runtime.stream(), runtime.stream()) else { return Ok(Verdict::Refused) };
         let mut run =
-            Run { runtime, streams: [one, other], pairs: Vec::new(), spoilt: sequence.failure.is_some() };
-        let mut random = Random::new(sequence.seed);
+            Run { runtime, streams: [one, other], pairs: Vec::new(), may_fail: sequence.failure.is_some() };
+        let mut rng = Rng::new(sequence.seed);
         for shape in [&[2, 3][..], &[3], &[2, 1]] {
-            let made = numbers(&mut random, shape).map_err(|error| error.to_string())?;
-            run.pairs.push(Pair { lazy: Some(made.clone()), twin: made });
+            let made = numbers(&mut rng, shape).map_err(|error| error.to_string())?;
+            run.pairs.push(Pair { lazy: Some(made.clone()), eager: made });
         }
         for step in &sequence.steps {
             run.step(step).map_err(|why| format!("{why}\nin {step:?}"))?;

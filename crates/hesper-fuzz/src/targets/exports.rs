@@ -1,15 +1,15 @@
-//! Exported functions: whatever the file says is an error, or a function that evaluates or gives an error.
+//! Exported functions: a file is refused, or is a function whose evaluation succeeds or fails with an error.
 //!
-//! Changes are made to the body, and checksums and lengths are mended, so that they are not what stops them.
+//! Mutations change the body; checksums and lengths are then corrected, so that they do not hide the mutation.
 
 use hesper::export::{self, Graph, Imported};
 use hesper::{Array, Dtype};
+use hesper_runtime::sim::Rng;
 
 use crate::engine::{Target, Verdict};
 use crate::mutate;
-use crate::random::Random;
 
-/// The table of all ops that the op suite goes over.
+/// The table of all ops of the op suite.
 #[path = "../../../hesper/tests/table/mod.rs"]
 #[allow(clippy::unwrap_used, reason = "its numbers are its own")]
 mod table;
@@ -17,10 +17,10 @@ mod table;
 /// See the [module](self).
 pub struct Exports;
 
-/// Elements of arrays in functions that are worth running.
-const SMALL: usize = 1 << 14;
-/// Bytes that the arrays of a function may need.
-const LIMIT: usize = 256 << 20;
+/// The most elements of an array in a function that is called.
+const MAX_ELEMENTS: usize = 1 << 14;
+/// The memory limit of a call in bytes.
+const MEMORY_LIMIT: usize = 256 << 20;
 
 impl Target for Exports {
     fn name(&self) -> &'static str {
@@ -39,26 +39,26 @@ impl Target for Exports {
         0
     }
 
-    fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
+    fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], rng: &mut Rng) {
         let Some((mut body, mut data)) = parts(input) else {
-            return mutate::bytes(input, others, random);
+            return mutate::bytes(input, others, rng);
         };
-        match random.below(12) {
-            0 => return mutate::bytes(input, others, random),
-            1 => mutate::bytes(&mut data, &[], random),
-            2..=4 => rename_op(&mut body, random),
-            5..=8 => change_number(&mut body, random),
-            9 => swap_records(&mut body, random),
+        match rng.below(12) {
+            0 => return mutate::bytes(input, others, rng),
+            1 => mutate::bytes(&mut data, &[], rng),
+            2..=4 => rename_op(&mut body, rng),
+            5..=8 => change_number(&mut body, rng),
+            9 => swap_records(&mut body, rng),
             _ => {
                 let bodies: Vec<Vec<u8>> = others.iter().filter_map(|other| Some(parts(other)?.0)).collect();
-                mutate::bytes(&mut body, &bodies, random);
+                mutate::bytes(&mut body, &bodies, rng);
             }
         }
         *input = assembled(&body, &data);
     }
 
     fn run(&self, input: &[u8]) -> Result<Verdict, String> {
-        hesper::place::cpu().set_memory_limit(LIMIT);
+        hesper::place::cpu().set_memory_limit(MEMORY_LIMIT);
         let Ok(imported) = Imported::from_bytes(input.to_vec()) else { return Ok(Verdict::Refused) };
         for graph in imported.graphs() {
             if !is_small(graph) {
@@ -100,56 +100,38 @@ impl Target for Exports {
 
 fn is_small(graph: &Graph) -> bool {
     let small = |shape: &[usize]| {
-        shape.iter().try_fold(1usize, |size, n| size.checked_mul(*n)).is_some_and(|size| size <= SMALL)
+        shape.iter().try_fold(1usize, |size, n| size.checked_mul(*n)).is_some_and(|size| size <= MAX_ELEMENTS)
     };
     graph.steps().iter().flat_map(|step| &step.outputs).all(|(shape, _)| small(shape))
         && graph.signature().arguments.iter().all(|(shape, _)| small(shape))
 }
 
-/// Numbers that are neither all alike nor special, of any type.
+/// Varied ordinary values of any dtype.
 fn argument(number: usize, shape: &[usize], dtype: Dtype) -> hesper::Result<Array> {
     let size = shape.iter().product();
     let list: Vec<f32> = (0..size).map(|i| ((i * 7 + number) % 11) as f32 * 0.25 - 1.0).collect();
     Array::try_from_slice(&list, shape)?.astype(dtype)
 }
 
-/// The checksum of the format, as its description says.
-fn checksum(bytes: &[u8]) -> u64 {
-    let mut sum = bytes.len() as u64;
-    let mut padded = bytes.to_vec();
-    padded.resize(bytes.len() / 8 * 8 + 8, 0);
-    for word in padded.chunks_exact(8) {
-        let word = word.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
-        sum = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    }
-    sum
-}
-
-/// A file of a body and constants, with the right checksums and lengths.
+/// A file of a body and constants, with valid checksums and lengths.
 fn assembled(body: &[u8], data: &[u8]) -> Vec<u8> {
     let mut file = vec![0; 64];
-    file[..8].copy_from_slice(b"HESPERFN");
-    file[8] = 1;
     file.extend(body);
     file.resize(file.len().next_multiple_of(64), 0);
     file.extend(data);
-    let length = file.len() as u64;
-    file[16..24].copy_from_slice(&(body.len() as u64).to_le_bytes());
-    file[24..32].copy_from_slice(&checksum(body).to_le_bytes());
-    file[32..40].copy_from_slice(&length.to_le_bytes());
-    let sum = checksum(&file[..40]);
-    file[40..48].copy_from_slice(&sum.to_le_bytes());
+    let header = export::file_header(body, file.len() as u64);
+    file[..64].copy_from_slice(&header);
     file
 }
 
-/// The body of a file, and its constants.
+/// The body of a file and its constants.
 fn parts(file: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let length = usize::try_from(u64::from_le_bytes(file.get(16..24)?.try_into().ok()?)).ok()?;
     let end = length.checked_add(64)?;
     Some((file.get(64..end)?.to_vec(), file.get(end.next_multiple_of(64)..).unwrap_or_default().to_vec()))
 }
 
-/// Where a text stands in a body: its length, then its letters.
+/// The positions of texts in a body: a length, then letters.
 fn texts(body: &[u8]) -> Vec<(usize, usize)> {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte == b' ';
     let text_at = |at: usize| {
@@ -160,52 +142,52 @@ fn texts(body: &[u8]) -> Vec<(usize, usize)> {
     (0..body.len()).filter_map(text_at).collect()
 }
 
-/// Gives a text another name of an op.
-fn rename_op(body: &mut Vec<u8>, random: &mut Random) {
+/// Replaces a text by the name of another op.
+fn rename_op(body: &mut Vec<u8>, rng: &mut Rng) {
     let (texts, names) = (texts(body), export::op_names().collect::<Vec<_>>());
     if texts.is_empty() || names.is_empty() {
         return;
     }
-    let (at, length) = random.pick(&texts);
-    let name = random.pick(&names);
+    let (at, length) = rng.pick(&texts);
+    let name = rng.pick(&names);
     let mut field = (name.len() as u32).to_le_bytes().to_vec();
     field.extend(name.bytes());
     body.splice(at..at + 4 + length, field);
 }
 
-/// Gives a number of four or eight bytes another value.
-fn change_number(body: &mut [u8], random: &mut Random) {
-    let at = random.below(body.len());
-    let width = random.pick(&[1, 4, 8]);
+/// Replaces a number of one, four or eight bytes.
+fn change_number(body: &mut [u8], rng: &mut Rng) {
+    let at = rng.below(body.len());
+    let width = rng.pick(&[1, 4, 8]);
     let end = (at + width).min(body.len());
-    let value = match random.below(4) {
-        0 => mutate::number(random, body.len()),
-        1 => (random.below(9) as i64 - 4) as u64,
-        2 => f64::to_bits(random.pick(&[0.0, -1.0, 1e300, f64::NAN, f64::INFINITY, 0.5])),
-        _ => random.below(6) as u64,
+    let value = match rng.below(4) {
+        0 => mutate::number(rng, body.len()),
+        1 => (rng.below(9) as i64 - 4) as u64,
+        2 => f64::to_bits(rng.pick(&[0.0, -1.0, 1e300, f64::NAN, f64::INFINITY, 0.5])),
+        _ => rng.below(6) as u64,
     };
     body[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
 }
 
-/// Puts a piece that begins with a text in the place of another one.
-fn swap_records(body: &mut Vec<u8>, random: &mut Random) {
+/// Replaces a piece that starts with a text by another one.
+fn swap_records(body: &mut Vec<u8>, rng: &mut Rng) {
     let texts = texts(body);
     if texts.len() < 3 {
         return;
     }
-    let mut cuts: Vec<usize> = (0..3).map(|_| random.pick(&texts).0).collect();
+    let mut cuts: Vec<usize> = (0..3).map(|_| rng.pick(&texts).0).collect();
     cuts.sort_unstable();
     let piece = body[cuts[1]..cuts[2]].to_vec();
     body.splice(cuts[0]..cuts[1], piece);
 }
 
-/// The files of every op of the table, with fixed and with free shapes.
+/// Exports every op of the table, with fixed and with symbolic shapes.
 fn samples() -> Vec<Vec<u8>> {
     let path = std::env::temp_dir().join(format!("hesper-fuzz-{}.hesperfn", std::process::id()));
     let mut files = Vec::new();
     for case in table::groups().iter().flat_map(|(_, cases)| cases) {
         for shapeless in [false, true] {
-            // Some ops cannot be written, or not for free shapes.
+            // Some ops cannot be exported, or not with symbolic shapes.
             if export::export_function(&path, &case.function, &case.inputs, shapeless).is_ok() {
                 files.extend(std::fs::read(&path).ok());
             }

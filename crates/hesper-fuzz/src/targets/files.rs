@@ -1,22 +1,22 @@
 //! Tensor files: safetensors, npy, npz, GGUF and indices of sharded checkpoints.
 //!
-//! A file is opened lazily, every array is evaluated, all of them are saved again in the same format, and what is loaded
-//! from that has the same names, types, shapes and bytes.
+//! A file is loaded lazily, every array is evaluated and saved again in the same format, and the file loaded from
+//! that must have the same names, dtypes, shapes and bytes.
 
 use std::path::Path;
 
 use hesper::io::{self, Format, Options, Quantized};
 use hesper::{Array, Dtype};
+use hesper_runtime::sim::Rng;
 
 use crate::engine::{Target, Verdict};
 use crate::mutate;
-use crate::random::Random;
 
 /// See the [module](self).
 pub struct Files;
 
-/// Elements of an array that is worth evaluating.
-const SMALL: usize = 1 << 16;
+/// The most elements of an array that is evaluated.
+const MAX_ELEMENTS: usize = 1 << 16;
 
 const WORDS: [&str; 34] = [
     "{",
@@ -87,16 +87,16 @@ impl Target for Files {
         2
     }
 
-    fn generate(&self, random: &mut Random) -> Vec<u8> {
-        match random.below(3) {
-            0 => safetensors(random),
-            1 => npy(random),
-            _ => saved(random),
+    fn generate(&self, rng: &mut Rng) -> Vec<u8> {
+        match rng.below(3) {
+            0 => safetensors(rng),
+            1 => npy(rng),
+            _ => saved(rng),
         }
     }
 
-    fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
-        // Headers are texts with their length before them: 8 bytes in safetensors, 2 or 4 in npy.
+    fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], rng: &mut Rng) {
+        // A header is a text after its length: 8 bytes in safetensors, 2 or 4 in npy.
         let header = match input.get(..8) {
             Some(magic) if magic.starts_with(b"\x93NUMPY") => {
                 Some(if magic[6] > 1 { (12, 4) } else { (10, 2) })
@@ -106,9 +106,9 @@ impl Target for Files {
             None => None,
         };
         match header {
-            Some((start, width)) if !random.one_in(3) => mutate_header(input, start, width, random),
-            _ if input.starts_with(b"PK") && random.one_in(2) => mutate_record(input, random),
-            _ => mutate::bytes(input, others, random),
+            Some((start, width)) if !rng.one_in(3) => mutate_header(input, start, width, rng),
+            _ if input.starts_with(b"PK") && rng.one_in(2) => mutate_record(input, rng),
+            _ => mutate::bytes(input, others, rng),
         }
     }
 
@@ -121,7 +121,7 @@ impl Target for Files {
         let Ok(loaded) = io::load_with(source, &options) else { return Ok(Verdict::Refused) };
         let (format, mut kept) = (loaded.format(), Vec::new());
         for (name, array) in loaded.arrays() {
-            if array.size() > SMALL || array.shape().len() > 32 {
+            if array.size() > MAX_ELEMENTS || array.shape().len() > 32 {
                 continue;
             }
             match array.eval() {
@@ -135,7 +135,7 @@ impl Target for Files {
                 .shape()
                 .iter()
                 .try_fold(1usize, |size, n| size.checked_mul(*n))
-                .is_some_and(|n| n <= SMALL)
+                .is_some_and(|n| n <= MAX_ELEMENTS)
             {
                 let _ = blocks.dequantize(Dtype::Float32).and_then(|array| array.eval());
             }
@@ -150,89 +150,89 @@ impl Target for Files {
     }
 }
 
-/// Changes the text of a header and says its new length where the format keeps it.
-fn mutate_header(input: &mut Vec<u8>, start: usize, width: usize, random: &mut Random) {
+/// Mutates the text of a header and updates its length.
+fn mutate_header(input: &mut Vec<u8>, start: usize, width: usize, rng: &mut Rng) {
     let at = start - width;
     let Some(field) = input.get(at..start) else { return };
     let length = field.iter().rev().fold(0usize, |length, &byte| length << 8 | usize::from(byte));
     let Some(end) = start.checked_add(length).filter(|&end| end <= input.len()) else { return };
     let mut text = input[start..end].to_vec();
-    mutate::text(&mut text, &WORDS, random);
+    mutate::text(&mut text, &WORDS, rng);
     let length = (text.len() as u64).to_le_bytes();
     input.splice(start..end, text);
     input[at..start].copy_from_slice(&length[..width]);
 }
 
-/// Changes a field of a zip record.
-fn mutate_record(input: &mut [u8], random: &mut Random) {
+/// Mutates a field of a zip record.
+fn mutate_record(input: &mut [u8], rng: &mut Rng) {
     let records: Vec<usize> =
         (0..input.len().saturating_sub(4)).filter(|&i| input[i..].starts_with(b"PK")).collect();
     if records.is_empty() {
         return;
     }
-    let at = random.pick(&records) + 4 + random.below(44);
-    let end = (at + random.pick(&[1, 2, 4, 8])).min(input.len());
+    let at = rng.pick(&records) + 4 + rng.below(44);
+    let end = (at + rng.pick(&[1, 2, 4, 8])).min(input.len());
     if at < end {
-        let value = mutate::number(random, input.len()).to_le_bytes();
+        let value = mutate::number(rng, input.len()).to_le_bytes();
         input[at..end].copy_from_slice(&value[..end - at]);
     }
 }
 
-fn length(random: &mut Random) -> u64 {
-    if random.one_in(12) { mutate::number(random, 64) } else { random.below(5) as u64 }
+fn length(rng: &mut Rng) -> u64 {
+    if rng.one_in(12) { mutate::number(rng, 64) } else { rng.below(5) as u64 }
 }
 
-/// A safetensors file whose parts mostly fit together.
-fn safetensors(random: &mut Random) -> Vec<u8> {
+/// A mostly consistent safetensors file.
+fn safetensors(rng: &mut Rng) -> Vec<u8> {
     let (mut parts, mut end) = (Vec::new(), 0u64);
-    for number in 0..random.below(5) {
+    for number in 0..rng.below(5) {
         let (dtype, size) =
-            random.pick(&[("F32", 4), ("F16", 2), ("BF16", 2), ("I64", 8), ("U8", 1), ("BOOL", 1)]);
-        let shape: Vec<u64> = (0..random.below(4)).map(|_| length(random)).collect();
+            rng.pick(&[("F32", 4), ("F16", 2), ("BF16", 2), ("I64", 8), ("U8", 1), ("BOOL", 1)]);
+        let shape: Vec<u64> = (0..rng.below(4)).map(|_| length(rng)).collect();
         let bytes = shape.iter().fold(size, |bytes: u64, n| bytes.wrapping_mul(*n));
-        let start = if random.one_in(20) { mutate::number(random, end as usize) } else { end };
-        end = start.wrapping_add(if random.one_in(20) { mutate::number(random, 64) } else { bytes });
-        let name = if random.one_in(10) { "a".to_string() } else { format!("x.{number}") };
+        let start = if rng.one_in(20) { mutate::number(rng, end as usize) } else { end };
+        end = start.wrapping_add(if rng.one_in(20) { mutate::number(rng, 64) } else { bytes });
+        let name = if rng.one_in(10) { "a".to_string() } else { format!("x.{number}") };
         parts.push(format!(
             "\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}"
         ));
     }
-    if random.one_in(4) {
+    if rng.one_in(4) {
         parts.push("\"__metadata__\":{\"format\":\"pt\"}".to_string());
     }
     let header = format!("{{{}}}", parts.join(","));
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.bytes());
-    let data = random.bytes((end as usize).min(4096));
+    let data = rng.bytes((end as usize).min(4096));
     file.extend(data);
     file
 }
 
-/// An npy file whose parts mostly fit together.
-fn npy(random: &mut Random) -> Vec<u8> {
+/// A mostly consistent npy file.
+fn npy(rng: &mut Rng) -> Vec<u8> {
     let (dtype, size) =
-        random.pick(&[("<f4", 4), (">f4", 4), ("<f2", 2), ("|b1", 1), ("<i8", 8), ("<c8", 8), (">u2", 2)]);
-    let shape: Vec<u64> = (0..random.below(4)).map(|_| length(random)).collect();
+        rng.pick(&[("<f4", 4), (">f4", 4), ("<f2", 2), ("|b1", 1), ("<i8", 8), ("<c8", 8), (">u2", 2)]);
+    let shape: Vec<u64> = (0..rng.below(4)).map(|_| length(rng)).collect();
     let list: String = shape.iter().map(|n| format!("{n},")).collect();
-    let order = random.pick(&["True", "False"]);
+    let order = rng.pick(&["True", "False"]);
     let header = format!("{{'descr': '{dtype}', 'fortran_order': {order}, 'shape': ({list}), }}");
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
     file.extend((header.len() as u16).to_le_bytes());
     file.extend(header.bytes());
     let bytes = shape.iter().fold(size, |bytes: u64, n| bytes.wrapping_mul(*n));
-    let data = random.bytes((bytes as usize).min(4096));
+    let data = rng.bytes((bytes as usize).min(4096));
     file.extend(data);
     file
 }
 
-/// A file of arrays in any format, as it is written here.
-fn saved(random: &mut Random) -> Vec<u8> {
+/// A valid file of arrays in any format.
+fn saved(rng: &mut Rng) -> Vec<u8> {
     let dtypes = [Dtype::Bool, Dtype::Uint8, Dtype::Int32, Dtype::Float16, Dtype::Float32, Dtype::Int64];
     let mut arrays = Vec::new();
-    for number in 0..1 + random.below(4) {
-        let dtype = random.pick(&dtypes);
-        let shape: Vec<usize> = (0..random.below(4)).map(|_| random.below(5)).collect();
-        let mut bytes = random.bytes(shape.iter().product::<usize>() * dtype.size());
+    for number in 0..1 + rng.below(4) {
+        let dtype = rng.pick(&dtypes);
+        let shape: Vec<usize> = (0..rng.below(4)).map(|_| rng.below(5)).collect();
+        let mut bytes = rng.bytes(shape.iter().product::<usize>() * dtype.size());
         if dtype == Dtype::Bool {
             bytes.iter_mut().for_each(|byte| *byte &= 1);
         }
@@ -240,7 +240,7 @@ fn saved(random: &mut Random) -> Vec<u8> {
             arrays.push((format!("x{number}"), array));
         }
     }
-    let format = random.pick(&[Format::Safetensors, Format::Npy, Format::Npz, Format::Gguf]);
+    let format = rng.pick(&[Format::Safetensors, Format::Npy, Format::Npz, Format::Gguf]);
     write(format, &arrays).unwrap_or_default()
 }
 
@@ -260,13 +260,13 @@ fn write(format: Format, arrays: &[(String, Array)]) -> hesper::Result<Vec<u8>> 
     Ok(out)
 }
 
-/// Saves arrays and loads them again: the same, or the format does not have them.
+/// Saves arrays and loads them again: they are equal, or the format does not support them.
 fn again(format: Format, kept: &[(String, Array)]) -> Result<(), String> {
     let kept = if format == Format::Npy { &kept[..kept.len().min(1)] } else { kept };
     if kept.is_empty() {
         return Ok(());
     }
-    // A format may refuse a type, a name or a number of axes.
+    // A format may refuse a dtype, a name or a number of axes.
     let Ok(file) = write(format, kept) else { return Ok(()) };
     let loaded = io::load_bytes(file).map_err(|error| format!("a file that was written here: {error}"))?;
     if loaded.arrays().len() != kept.len() {

@@ -1,10 +1,9 @@
-//! The index grammar: generated indices on small arrays, read and updated, against NumPy's rules spelled out element by
-//! element.
+//! Indexing: generated indices of small arrays, read and updated, against NumPy's rules element by element.
 
 use hesper::{Array, Dtype, Index, Update};
 
+use crate::choices::Choices;
 use crate::engine::{Target, Verdict};
-use crate::random::Choices;
 
 /// See the [module](self).
 pub struct Indexing;
@@ -25,7 +24,7 @@ impl Target for Indexing {
         let indices: Vec<Index> =
             case.parts.iter().map(Part::index).collect::<hesper::Result<_>>().map_err(error)?;
         let found = array.index(&indices);
-        let Some(wanted) = case.reference() else {
+        let Some(expected) = case.reference() else {
             return match found {
                 Err(_) => Ok(Verdict::Refused),
                 Ok(array) => {
@@ -34,8 +33,8 @@ impl Target for Indexing {
             };
         };
         let found = found.map_err(|error| format!("refused: {error}"))?;
-        compare("index", &found, &wanted.shape, wanted.sources.iter().map(|at| *at as i32).collect())?;
-        case.updates(&array, &indices, &wanted)?;
+        compare("index", &found, &expected.shape, expected.sources.iter().map(|at| *at as i32).collect())?;
+        case.updates(&array, &indices, &expected)?;
         Ok(Verdict::Accepted)
     }
 
@@ -44,13 +43,13 @@ impl Target for Indexing {
     }
 }
 
-fn compare(what: &str, found: &Array, shape: &[usize], wanted: Vec<i32>) -> Result<(), String> {
+fn compare(what: &str, found: &Array, shape: &[usize], expected: Vec<i32>) -> Result<(), String> {
     if found.shape() != shape {
         return Err(format!("{what}: shape {:?} instead of {shape:?}", found.shape()));
     }
     let found = found.to_vec::<i32>().map_err(|error| format!("{what}: {error}"))?;
-    if found != wanted {
-        return Err(format!("{what}: {found:?} instead of {wanted:?}"));
+    if found != expected {
+        return Err(format!("{what}: {found:?} instead of {expected:?}"));
     }
     Ok(())
 }
@@ -117,7 +116,7 @@ impl Part {
         })
     }
 
-    /// How many axes of the array it stands for.
+    /// The number of axes of the array that it consumes.
     fn axes(&self) -> usize {
         match self {
             Part::New | Part::Ellipsis => 0,
@@ -132,22 +131,22 @@ impl Part {
 struct Case {
     shape: Vec<usize>,
     /// Whether the array is a transposed view.
-    turned: bool,
+    transposed: bool,
     parts: Vec<Part>,
     update: Update,
 }
 
-/// What an index gives: its shape, and where each element comes from.
-struct Wanted {
+/// The expected result of an index: its shape, and the source of each element.
+struct Expected {
     shape: Vec<usize>,
     sources: Vec<usize>,
 }
 
-/// One part in its common form: an axis of elements, a new axis, or a list.
-enum Item {
+/// A part in canonical form: an axis of elements, a new axis, or an index array.
+enum CanonicalPart {
     Axis(Vec<usize>),
     New,
-    /// Number among the lists.
+    /// The number of the index array.
     List(usize),
 }
 
@@ -156,9 +155,9 @@ impl Case {
         let shape: Vec<usize> = (0..choices.below(5)).map(|_| choices.pick(&[3, 2, 4, 1, 0, 5])).collect();
         let updates =
             [Update::Set, Update::Add, Update::Subtract, Update::Multiply, Update::Max, Update::Min];
-        let (turned, update) = (choices.one_in(3), choices.pick(&updates));
+        let (transposed, update) = (choices.one_in(3), choices.pick(&updates));
         let mut parts: Vec<Part> = (0..choices.below(6)).map(|_| Part::read(choices)).collect();
-        // A mask that fits is more likely than not, and a list in range, too.
+        // Make most masks fit the shape.
         let (mut axis, mut open) = (0, true);
         for part in &mut parts {
             open &= !matches!(part, Part::Ellipsis);
@@ -170,23 +169,23 @@ impl Case {
             }
             axis += part.axes();
         }
-        Case { shape, turned, parts, update }
+        Case { shape, transposed, parts, update }
     }
 
-    /// Elements are numbered as they lie row by row in the shape.
+    /// The elements are numbered in row-major order.
     fn array(&self) -> hesper::Result<Array> {
         let size: usize = self.shape.iter().product();
         let list: Vec<i32> = (0..size as i32).collect();
         let plain = Array::try_from_slice(&list, &self.shape)?;
-        if !self.turned {
+        if !self.transposed {
             return Ok(plain);
         }
-        // The same numbers, with memory in the opposite order.
+        // The same elements, with the memory order reversed.
         plain.t()?.contiguous()?.t()
     }
 
-    /// What NumPy gives, but that an index in a list which is out of range is moved to the nearest element.
-    fn reference(&self) -> Option<Wanted> {
+    /// NumPy's result, except that an out-of-range element of an index array is clamped.
+    fn reference(&self) -> Option<Expected> {
         let used: usize = self.parts.iter().map(Part::axes).sum();
         let ellipses = self.parts.iter().filter(|part| matches!(part, Part::Ellipsis)).count();
         let missing = self.shape.len().checked_sub(used)?;
@@ -206,7 +205,8 @@ impl Case {
         }
         let gathers = parts.iter().any(|part| matches!(part, Part::List(..) | Part::Mask(..)));
         let (mut items, mut lists, mut axis) = (Vec::new(), Vec::<(Vec<usize>, Vec<usize>)>::new(), 0);
-        // Whether nothing but lists and numbers stands between lists. As in MLX, an ellipsis of no axes separates nothing.
+        // Whether only index arrays and integers stand between index arrays. As in MLX, an ellipsis of no axes does
+        // not separate them.
         let mut positions = Vec::new();
         for (at, part) in parts.iter().enumerate() {
             let is_list = matches!(part, Part::List(..) | Part::Mask(..));
@@ -218,16 +218,16 @@ impl Case {
         for part in &parts {
             match part {
                 Part::Slice(start, stop, step) => {
-                    items.push(Item::Axis(slice(*start, *stop, *step, self.shape[axis])?));
+                    items.push(CanonicalPart::Axis(slice(*start, *stop, *step, self.shape[axis])?));
                 }
-                Part::New => items.push(Item::New),
+                Part::New => items.push(CanonicalPart::New),
                 Part::Int(at) => {
                     let length = self.shape[axis] as i128;
                     let from_front = if *at < 0 { *at as i128 + length } else { *at as i128 };
                     if !(0..length).contains(&from_front) {
                         return None;
                     }
-                    items.push(Item::List(lists.len()));
+                    items.push(CanonicalPart::List(lists.len()));
                     lists.push((vec![], vec![from_front as usize]));
                 }
                 Part::List(shape, list) => {
@@ -237,7 +237,7 @@ impl Case {
                     }
                     let nearest =
                         |at: &i32| if *at < 0 { at + length } else { *at }.clamp(0, length - 1) as usize;
-                    items.push(Item::List(lists.len()));
+                    items.push(CanonicalPart::List(lists.len()));
                     lists.push((shape.clone(), list.iter().map(nearest).collect()));
                 }
                 Part::Mask(shape, list) => {
@@ -247,7 +247,7 @@ impl Case {
                     let set: Vec<usize> = (0..list.len()).filter(|at| list[*at]).collect();
                     for own in 0..shape.len() {
                         let inner: usize = shape[own + 1..].iter().product();
-                        items.push(Item::List(lists.len()));
+                        items.push(CanonicalPart::List(lists.len()));
                         lists.push((vec![set.len()], set.iter().map(|at| at / inner % shape[own]).collect()));
                     }
                 }
@@ -258,19 +258,24 @@ impl Case {
         Some(self.gather(&items, &lists, in_place)).flatten()
     }
 
-    fn gather(&self, items: &[Item], lists: &[(Vec<usize>, Vec<usize>)], in_place: bool) -> Option<Wanted> {
+    fn gather(
+        &self,
+        items: &[CanonicalPart],
+        lists: &[(Vec<usize>, Vec<usize>)],
+        in_place: bool,
+    ) -> Option<Expected> {
         let points = broadcast(lists.iter().map(|(shape, _)| &shape[..]))?;
-        // Axes of the result: of slices, new ones, and those of the points in one place.
-        let first = items.iter().position(|item| matches!(item, Item::List(_)));
+        // The axes of the result: of slices, new ones, and those of the index arrays in one place.
+        let first = items.iter().position(|item| matches!(item, CanonicalPart::List(_)));
         let (mut shape, mut points_at) = (Vec::new(), 0);
         for (at, item) in items.iter().enumerate() {
             if Some(at) == first && in_place {
                 points_at = shape.len();
             }
             match item {
-                Item::Axis(list) => shape.push(list.len()),
-                Item::New => shape.push(1),
-                Item::List(_) => {}
+                CanonicalPart::Axis(list) => shape.push(list.len()),
+                CanonicalPart::New => shape.push(1),
+                CanonicalPart::List(_) => {}
             }
         }
         let outer = shape.clone();
@@ -283,11 +288,11 @@ impl Case {
             let (mut own, mut at) = (place.iter(), Vec::new());
             for item in items {
                 match item {
-                    Item::Axis(list) => at.push(list[*own.next()?]),
-                    Item::New => {
+                    CanonicalPart::Axis(list) => at.push(list[*own.next()?]),
+                    CanonicalPart::New => {
                         own.next()?;
                     }
-                    Item::List(number) => {
+                    CanonicalPart::List(number) => {
                         let (shape, list) = &lists[*number];
                         at.push(list[ravel_broadcast(&point, shape)]);
                     }
@@ -295,11 +300,11 @@ impl Case {
             }
             sources.push(at.iter().zip(&self.shape).fold(0, |flat, (at, length)| flat * length + at));
         }
-        Some(Wanted { shape, sources })
+        Some(Expected { shape, sources })
     }
 
-    /// Updates with a number for each element, and with one for all.
-    fn updates(&self, array: &Array, indices: &[Index], wanted: &Wanted) -> Result<(), String> {
+    /// Updates with one value per element, and with one value for all.
+    fn updates(&self, array: &Array, indices: &[Index], expected: &Expected) -> Result<(), String> {
         let size: usize = self.shape.iter().product();
         let apply = |old: i32, new: i32| match self.update {
             Update::Set => new,
@@ -309,8 +314,8 @@ impl Case {
             Update::Max => old.max(new),
             _ => old.min(new),
         };
-        let each: Vec<i32> = (0..wanted.sources.len()).map(|at| (at * 37 % 101) as i32 - 50).collect();
-        let value = Array::try_from_slice(&each, &wanted.shape).map_err(|error| error.to_string())?;
+        let each: Vec<i32> = (0..expected.sources.len()).map(|at| (at * 37 % 101) as i32 - 50).collect();
+        let value = Array::try_from_slice(&each, &expected.shape).map_err(|error| error.to_string())?;
         for (what, value, numbers) in [
             ("update", value, each.clone()),
             (
@@ -320,19 +325,19 @@ impl Case {
             ),
         ] {
             let mut list: Vec<i32> = (0..size as i32).collect();
-            for (source, new) in wanted.sources.iter().zip(&numbers) {
+            for (source, new) in expected.sources.iter().zip(&numbers) {
                 list[*source] = apply(list[*source], *new);
             }
             let found = array.index_update(indices, &value, self.update);
             let found = found.map_err(|error| format!("{what} was refused: {error}"))?;
             compare(what, &found, &self.shape, list)?;
         }
-        // The array itself is as it was.
+        // The array itself must not change.
         compare("the array after updates", array, &self.shape, (0..size as i32).collect())
     }
 }
 
-/// The elements of a slice, as Python counts them.
+/// The elements of a slice by Python's rules.
 fn slice(start: Option<isize>, stop: Option<isize>, step: isize, length: usize) -> Option<Vec<usize>> {
     if step == 0 {
         return None;
@@ -383,7 +388,7 @@ fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
     place
 }
 
-/// The element of a list of a shape at a point of the shape that it is broadcast to.
+/// The element of an index array at a point of the broadcast shape.
 fn ravel_broadcast(point: &[usize], shape: &[usize]) -> usize {
     let skipped = point.len() - shape.len();
     let own = point[skipped..].iter().zip(shape);

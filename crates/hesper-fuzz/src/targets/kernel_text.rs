@@ -1,19 +1,18 @@
-//! The text of kernels: those of the corpus, changed by bytes and by tokens.
+//! Kernel texts: those of the corpus, mutated by bytes and by tokens.
 //!
-//! A text is refused with an error, or it compiles and runs on every executor; whatever it does, it ends. An input is the
-//! name of a corpus kernel, whose signature is used, a line with `//@`, the header, another such line, and the body.
+//! A text is refused with an error, or compiles and runs on every executor; every run ends. An input is the name of a
+//! corpus kernel, whose signature is used, a line with `//@`, the header, another such line, and the body.
 
 use std::sync::OnceLock;
 
-use hesper_corpus::{Array, Case, DType, TemplateArg};
-use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDtype, TemplateValue};
-use hesper_kernel::ir::Scalar;
+use hesper_corpus::Case;
+use hesper_gpu_tests::corpus;
+use hesper_gpu_tests::job::Job;
 use hesper_kernel::launch::Launch;
+use hesper_runtime::sim::Rng;
 
 use crate::engine::{Target, Verdict};
-use crate::launch::Job;
-use crate::mutate;
-use crate::random::Random;
+use crate::{executors, mutate};
 
 /// See the [module](self).
 pub struct KernelText;
@@ -115,16 +114,12 @@ impl Target for KernelText {
         1
     }
 
-    fn generate(&self, random: &mut Random) -> Vec<u8> {
-        bomb(random).into_bytes()
+    fn generate(&self, rng: &mut Rng) -> Vec<u8> {
+        explosive_text(rng).into_bytes()
     }
 
-    fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Random) {
-        if random.one_in(4) {
-            mutate::bytes(input, others, random)
-        } else {
-            mutate::text(input, &WORDS, random)
-        }
+    fn mutate(&self, input: &mut Vec<u8>, others: &[Vec<u8>], rng: &mut Rng) {
+        if rng.one_in(4) { mutate::bytes(input, others, rng) } else { mutate::text(input, &WORDS, rng) }
     }
 
     fn memory(&self, input: &[u8]) -> usize {
@@ -138,17 +133,17 @@ impl Target for KernelText {
         let body = parts.next().unwrap_or_default();
         let case = cases().iter().find(|case| case.name == name).unwrap_or(&cases()[0]);
         let Some(job) = job(case, header, body) else { return Ok(Verdict::Refused) };
-        // Float atomics have no order, and NaNs differ inside.
+        // Float atomics have no order, and payloads of NaNs differ.
         let ordered = !["atomic", "as_type"].iter().any(|word| text.contains(word));
-        job.compare(ordered && !case.atomic_outputs)?;
+        executors::compare(&job, ordered && !case.atomic_outputs)?;
         Ok(Verdict::Accepted)
     }
 }
 
-/// Texts that grow: nesting, macros, recursion, sizes.
-fn bomb(random: &mut Random) -> String {
-    let many = random.pick(&[10, 100, 1000, 20_000]);
-    let (header, body) = match random.below(14) {
+/// Texts that explode: nesting, macros, recursion, sizes.
+fn explosive_text(rng: &mut Rng) -> String {
+    let many = rng.pick(&[10, 100, 1000, 20_000]);
+    let (header, body) = match rng.below(14) {
         0 => (String::new(), format!("out[0] = {}1{};", "(".repeat(many), ")".repeat(many))),
         1 => (String::new(), format!("out[0] = {}1;", "-".repeat(many))),
         2 => (String::new(), format!("{}{}", "{".repeat(many), "}".repeat(many))),
@@ -186,79 +181,13 @@ fn bomb(random: &mut Random) -> String {
             )
         }
     };
-    [cases()[random.below(cases().len())].name, &header, &body].join(SEPARATOR)
+    [cases()[rng.below(cases().len())].name, &header, &body].join(SEPARATOR)
 }
 
-fn scalar(dtype: DType) -> Scalar {
-    match dtype {
-        DType::Bool => Scalar::Bool,
-        DType::U8 => Scalar::U8,
-        DType::U16 => Scalar::U16,
-        DType::U32 => Scalar::U32,
-        DType::U64 => Scalar::U64,
-        DType::I8 => Scalar::I8,
-        DType::I16 => Scalar::I16,
-        DType::I32 => Scalar::I32,
-        DType::I64 => Scalar::I64,
-        DType::F16 => Scalar::F16,
-        DType::BF16 => Scalar::BF16,
-        DType::F32 | DType::Complex64 => Scalar::F32,
-    }
-}
-
-fn kernel_dtype(dtype: DType) -> KernelDtype {
-    if dtype == DType::Complex64 { KernelDtype::Complex64 } else { KernelDtype::Scalar(scalar(dtype)) }
-}
-
-/// A text with the signature of a case, compiled and bound. None if it is refused.
+/// A text with the signature of a case, compiled and bound for a small part of its grid; `None` if it is refused.
 fn job(case: &Case, header: &str, body: &str) -> Option<Job> {
-    let mut case = case.clone();
-    for input in &mut case.inputs {
-        // A binding starts at its first byte: what lies before the first element is put in order.
-        if input.array.strides.iter().any(|stride| *stride < 0) {
-            input.array = input.array.contiguous();
-        }
-    }
-    let names: Vec<&str> = case.inputs.iter().map(|input| input.name).collect();
-    let outputs: Vec<&str> = case.outputs.iter().map(|output| output.name).collect();
-    let (contiguous, atomic) = (case.ensure_row_contiguous, case.atomic_outputs);
-    let kernel = CustomKernel::new(case.name, &names, &outputs, body, header, contiguous, atomic).ok()?;
-    let inputs = case.bound_inputs();
-    let info =
-        |a: &Array| InputInfo { dtype: kernel_dtype(a.dtype), ndim: a.shape.len(), size: a.len() as u64 };
-    let template = case.template.iter().map(|(name, value)| {
-        let value = match value {
-            TemplateArg::Type(dtype) => TemplateValue::Dtype(kernel_dtype(*dtype)),
-            TemplateArg::Int(value) => TemplateValue::Int(*value as i32),
-            TemplateArg::Bool(value) => TemplateValue::Bool(*value),
-        };
-        ((*name).to_string(), value)
-    });
-    let call = CallInfo {
-        inputs: inputs.iter().map(info).collect(),
-        template: template.collect(),
-        output_dtypes: case.outputs.iter().map(|output| kernel_dtype(output.dtype)).collect(),
-    };
-    let special = kernel.specialise(&call).ok()?;
-    let (mut args, mut elements) = (Vec::new(), Vec::new());
-    for binding in &special.bindings {
-        let mut element = None;
-        args.push(match *binding {
-            Binding::Input(i) => inputs[i].storage[inputs[i].offset * inputs[i].dtype.size()..].to_vec(),
-            Binding::Shape(i) => inputs[i].shape.iter().flat_map(|n| (*n as i32).to_le_bytes()).collect(),
-            Binding::Strides(i) => inputs[i].strides.iter().flat_map(|n| n.to_le_bytes()).collect(),
-            Binding::Ndim(i) => (inputs[i].shape.len() as i32).to_le_bytes().to_vec(),
-            Binding::Output(i) => {
-                element = Some(scalar(case.outputs[i].dtype));
-                case.initial_output(i, 0)
-            }
-        });
-        elements.push(element);
-    }
-    // A small part of the grid is enough.
-    let threadgroup = case.threadgroup.map(|n| n.clamp(1, 64) as u64);
-    let grid = case.grid.map(|n| n.min(96) as u64);
-    let grid = [grid[0], grid[1].min(2), grid[2].min(2)];
-    let launch = Launch::new(grid, [threadgroup[0], 1, 1]).ok()?;
-    Some(Job { kernel: special.kernel, launch, args, elements })
+    let [x, y, z] = case.grid.map(|n| n as u64);
+    let threads = case.threadgroup[0].clamp(1, 64) as u64;
+    let launch = Launch::new([x.min(96), y.min(2), z.min(2)], [threads, 1, 1]).ok()?;
+    Some(corpus::job_of_text(case, header, body, launch).ok()?.0)
 }

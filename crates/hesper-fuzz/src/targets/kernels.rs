@@ -1,22 +1,23 @@
-//! Generated kernels: well-typed programs of the dialect, run on the interpreter, as bytecode and as machine code to the
-//! same bits.
+//! Generated kernels: well-typed programs of the dialect must give the same bits on the interpreter, as bytecode and
+//! as machine code.
 
 use std::fmt::Write as _;
 
+use hesper_gpu_tests::job::Job;
 use hesper_kernel::custom::{Binding, CallInfo, CustomKernel, InputInfo, KernelDtype};
 use hesper_kernel::ir::Scalar;
 use hesper_kernel::launch::Launch;
 
+use crate::choices::Choices;
 use crate::engine::{Target, Verdict};
-use crate::launch::Job;
-use crate::random::Choices;
+use crate::executors;
 
 /// See the [module](self).
 pub struct Kernels;
 
 /// Threads of a launch and elements of each buffer.
-const THREADS: u64 = 70;
-const GROUP: u64 = 48;
+const GRID_THREADS: u64 = 70;
+const GROUP_THREADS: u64 = 48;
 
 impl Target for Kernels {
     fn name(&self) -> &'static str {
@@ -35,7 +36,7 @@ impl Target for Kernels {
         let (header, body) = Writer::new(input).program();
         let job = job(&header, &body)
             .map_err(|why| format!("a generated kernel is refused: {why}\n{header}\n{body}"))?;
-        job.compare(true).map_err(|why| format!("{why}\n{header}\n{body}"))?;
+        executors::compare(&job, true).map_err(|why| format!("{why}\n{header}\n{body}"))?;
         Ok(Verdict::Accepted)
     }
 
@@ -46,7 +47,7 @@ impl Target for Kernels {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ty {
+enum KernelType {
     Int,
     Uint,
     Float,
@@ -59,11 +60,11 @@ enum Ty {
     Int2,
 }
 
-use Ty::*;
+use KernelType::*;
 
-const TYPES: [Ty; 12] = [Int, Float, Uint, Float, Half, Bool, Long, Short, Byte, Float4, Int2, Int];
+const TYPES: [KernelType; 12] = [Int, Float, Uint, Float, Half, Bool, Long, Short, Byte, Float4, Int2, Int];
 
-impl Ty {
+impl KernelType {
     fn name(self) -> &'static str {
         match self {
             Int => "int",
@@ -88,13 +89,13 @@ impl Ty {
     }
 }
 
-/// Writes a program as its choices say.
+/// Generates a program from choices.
 struct Writer<'a> {
     choices: Choices<'a>,
     body: String,
     indent: usize,
     /// Variables in scope, by type.
-    scope: Vec<(String, Ty)>,
+    scope: Vec<(String, KernelType)>,
     names: usize,
     budget: usize,
     in_loop: bool,
@@ -138,7 +139,7 @@ impl<'a> Writer<'a> {
         for (name, ty) in [("fx", Float), ("kx", Int), ("hx", Half)] {
             self.scope.push((name.into(), ty));
         }
-        self.line(&format!("threadgroup int tile[{GROUP}];"));
+        self.line(&format!("threadgroup int tile[{GROUP_THREADS}];"));
         let mut parts = 0;
         while !self.choices.is_empty() && parts < 12 && self.budget > 0 {
             parts += 1;
@@ -158,7 +159,7 @@ impl<'a> Writer<'a> {
                 self.line(&format!("tile[lane] = {value};"));
                 self.line("threadgroup_barrier(mem_flags::mem_threadgroup);");
                 let (name, shift) = (self.fresh(), self.choices.below(48));
-                // The last group is smaller: what nobody wrote is not read.
+                // The last group is smaller: read only elements that were written.
                 self.line(&format!("int {name} = tile[(lane + {shift}u) % threads_per_threadgroup.x];"));
                 self.line("threadgroup_barrier(mem_flags::mem_threadgroup);");
                 self.scope.push((name, Int));
@@ -175,7 +176,7 @@ impl<'a> Writer<'a> {
                 let by = self.choices.below(32);
                 let call = self.choices.pick(&["simd_shuffle_xor", "simd_broadcast"]);
                 let by = if call == "simd_broadcast" { by % 6 } else { by };
-                // A lane that is not there has no value.
+                // A missing lane has no value.
                 self.line(&format!("float {name} = simd_max({value});"));
                 if call == "simd_broadcast" {
                     self.line(&format!("{name} = {call}({name}, ushort({by}));"));
@@ -274,9 +275,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn assignable(&self, ty: Ty) -> Vec<String> {
+    fn assignable(&self, ty: KernelType) -> Vec<String> {
         let own = |name: &String| name.starts_with('v') && !name.contains('.');
-        // A counter of a loop is not assigned to.
+        // Loop counters are not assigned.
         let loops = |name: &String| {
             self.body.contains(&format!("++{name})")) || self.body.contains(&format!("{name}++"))
         };
@@ -303,7 +304,7 @@ impl<'a> Writer<'a> {
         self.line(&format!("{name} {op} {value};"));
     }
 
-    fn literal(&mut self, ty: Ty) -> String {
+    fn literal(&mut self, ty: KernelType) -> String {
         let n = self.choices.below(20) as i32 - 6;
         match ty {
             Int => self.choices.pick(&[
@@ -332,7 +333,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn expr(&mut self, ty: Ty, depth: usize) -> String {
+    fn expr(&mut self, ty: KernelType, depth: usize) -> String {
         let known: Vec<String> =
             self.scope.iter().filter(|(_, of)| *of == ty).map(|(name, _)| name.clone()).collect();
         if depth == 0 || self.choices.is_empty() {
@@ -347,7 +348,7 @@ impl<'a> Writer<'a> {
             1 | 2 if !known.is_empty() => self.choices.pick(&known),
             3 => {
                 let (c, a, b) = (self.expr(Bool, d), self.expr(ty, d), self.expr(ty, d));
-                // Both sides have the type itself: small integers would become int.
+                // Convert both sides to the type: small integers would be promoted to int.
                 format!("({c} ? {name}({a}) : {name}({b}))", name = ty.name())
             }
             4 if ty != Bool && ty != Float4 && ty != Int2 => {
@@ -378,14 +379,16 @@ impl<'a> Writer<'a> {
                     format!("dot({}, {})", self.expr(Float4, d), self.expr(Float4, d))
                 }
                 Int if self.choices.one_in(8) => format!("({}).y", self.expr(Int2, d)),
-                Int if self.choices.one_in(8) => format!("k[uint({}) % {THREADS}u]", self.expr(Int, d)),
-                Float if self.choices.one_in(8) => format!("x[uint({}) % {THREADS}u]", self.expr(Uint, d)),
+                Int if self.choices.one_in(8) => format!("k[uint({}) % {GRID_THREADS}u]", self.expr(Int, d)),
+                Float if self.choices.one_in(8) => {
+                    format!("x[uint({}) % {GRID_THREADS}u]", self.expr(Uint, d))
+                }
                 _ => self.arithmetic(ty, d),
             },
         }
     }
 
-    fn arithmetic(&mut self, ty: Ty, d: usize) -> String {
+    fn arithmetic(&mut self, ty: KernelType, d: usize) -> String {
         let (a, b) = (self.expr(ty, d), self.expr(ty, d));
         let name = ty.name();
         if ty.is_float() {
@@ -413,7 +416,7 @@ impl<'a> Writer<'a> {
         }
         debug_assert!(ty.is_integer());
         match self.choices.below(9) {
-            // No division by zero, and no overflow of one.
+            // Avoid division by zero and overflow.
             0 if !matches!(ty, Int2) => {
                 let op = self.choices.pick(&["/", "%"]);
                 format!("{name}({a} {op} {name}(({b} & 7) + 1))")
@@ -451,7 +454,7 @@ fn job(header: &str, body: &str) -> Result<Job, String> {
         CustomKernel::new("generated", &["x", "k", "h"], &["out", "outi"], body, header, true, false)
             .map_err(error)?;
     let (float, int) = (KernelDtype::Scalar(Scalar::F32), KernelDtype::Scalar(Scalar::I32));
-    let input = |dtype| InputInfo { dtype, ndim: 1, size: THREADS };
+    let input = |dtype| InputInfo { dtype, ndim: 1, size: GRID_THREADS };
     let call = CallInfo {
         inputs: vec![input(float), input(int), input(KernelDtype::Scalar(Scalar::F16))],
         template: Vec::new(),
@@ -459,7 +462,7 @@ fn job(header: &str, body: &str) -> Result<Job, String> {
     };
     let special = kernel.specialise(&call).map_err(error)?;
     let special_values = [0.0f32, -0.0, 1.5, -2.25, 1e30, -1e-30, f32::INFINITY, 3.0, f32::NAN, 1e-42];
-    let count = THREADS as usize;
+    let count = GRID_THREADS as usize;
     let (mut args, mut elements) = (Vec::new(), Vec::new());
     for binding in &special.bindings {
         let (bytes, element): (Vec<u8>, _) = match binding {
@@ -485,6 +488,6 @@ fn job(header: &str, body: &str) -> Result<Job, String> {
         args.push(bytes);
         elements.push(element);
     }
-    let launch = Launch::linear(THREADS, GROUP).map_err(|error| error.to_string())?;
+    let launch = Launch::linear(GRID_THREADS, GROUP_THREADS).map_err(|error| error.to_string())?;
     Ok(Job { kernel: special.kernel, launch, args, elements })
 }

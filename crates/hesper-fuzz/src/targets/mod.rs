@@ -1,4 +1,4 @@
-//! What is fuzzed.
+//! The fuzz targets.
 
 mod calls;
 mod exports;

@@ -1,4 +1,4 @@
-//! Attention: every kernel that a device may take, every kind of mask, layouts as caches have them.
+//! Attention: every kernel of the device, every kind of mask, layouts of caches.
 
 use hesper::fast::{AttentionMask, scaled_dot_product_attention as attention};
 use hesper::{Array, Dtype, Error};
@@ -58,7 +58,7 @@ fn small(cases: &mut Cases) {
     }
 }
 
-/// A few rows of many keys: pieces of heads, whole heads, and heads that blocks share unevenly.
+/// Few rows and many keys: split heads, whole heads, and heads that blocks share unevenly.
 fn few_rows(cases: &mut Cases) {
     for dtype in HALVES {
         for (batch, heads, kv_heads, queries, keys, width) in [
@@ -86,7 +86,7 @@ fn few_rows(cases: &mut Cases) {
                     attention(&q, &k, &v, scale, AttentionMask::None, Some(&sinks))?,
                     attention(&q, &k, &v, scale, AttentionMask::Array(&hidden), Some(&sinks))?,
                 ];
-                // The same again: nothing of a launch is left over.
+                // The same launch again must not see state of the first.
                 all.push(attention(&q, &k, &v, scale, AttentionMask::Causal, None)?);
                 Ok(all)
             });
@@ -94,7 +94,7 @@ fn few_rows(cases: &mut Cases) {
     }
 }
 
-/// Rows enough for the kernels of tiles, for every width they have.
+/// Enough rows for the tiled kernels, with every supported width.
 fn many_rows(cases: &mut Cases) {
     for (dtype, widths) in [
         (Dtype::Bfloat16, &[32usize, 48, 64, 80, 96, 112, 128, 160, 192, 256][..]),
@@ -140,7 +140,7 @@ fn masks(cases: &mut Cases) {
                         data(&[8, 512, keys], Dtype::Float32, 5).greater(-1.0)?,
                         data(&[1, 1, 1, keys], dtype, 6),
                         data(&[512, 1], dtype, 7),
-                        // Backwards, and one whose first queries see nothing.
+                        // A reversed mask, and one whose first queries see no key.
                         data(&[512, keys], dtype, 8).slice(
                             &[0, keys as isize - 1],
                             &[512, -(keys as isize) - 1],
@@ -160,7 +160,7 @@ fn masks(cases: &mut Cases) {
     }
 }
 
-/// Caches: parts of longer ones, heads side by side, features that are not.
+/// Caches: parts of longer ones, interleaved heads, strided features.
 fn layouts(cases: &mut Cases) {
     for dtype in HALVES {
         for queries in [1usize, 512] {
@@ -202,7 +202,7 @@ fn layouts(cases: &mut Cases) {
     }
 }
 
-/// Single precision: parts of the keys, whole rows, widths that fill no multiple of anything, and none that fits.
+/// Single precision: split keys, whole rows, odd widths, and unsupported ones.
 fn single(cases: &mut Cases) {
     for (queries, keys, width) in [
         (1usize, 2000usize, 128usize),

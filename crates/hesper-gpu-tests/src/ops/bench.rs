@@ -1,4 +1,4 @@
-//! Speed on the device, one line for each kind of work: time, and bytes or operations in it.
+//! The speed of the device, one line per kind of work: time, and bandwidth or throughput.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ struct Bench<'a> {
     failures: usize,
 }
 
-/// All lines whose name contains `part`.
+/// Runs all lines whose name contains `part`.
 pub fn run(part: &str) -> usize {
     let mut bench = Bench { part, failures: 0 };
     let done = place::with_device(Device::Gpu(0), || {
@@ -46,7 +46,7 @@ fn noise(shape: &[usize], dtype: Dtype) -> Result<Array, Error> {
 }
 
 impl Bench<'_> {
-    /// Times a computation: the first call, and then the best of several runs of many calls.
+    /// Times a computation: the first call, then the best of several runs of many calls.
     fn line(&mut self, name: &str, unit: Unit, f: impl Fn() -> Result<Array, Error>) {
         if !name.contains(self.part) {
             return;
@@ -114,7 +114,7 @@ fn elementwise(b: &mut Bench<'_>) -> Result<(), Error> {
             Ok(call.output(&[x.size()], Dtype::Float32).run()?.swap_remove(0))
         });
     }
-    // No analysis bounds an index from memory: each access is checked.
+    // The index comes from memory, so each access is checked.
     let indices = Array::arange(x.size() as i64, Some(Dtype::Int32))?;
     indices.eval()?;
     let text = "uint i = thread_position_in_grid.x; int j = indices[i]; out[j] = 2.0f * x[j] + 1.0f;";

@@ -1,5 +1,5 @@
-//! The computations that are compared: every op, several types, layouts that are contiguous, strided,
-//! transposed, broadcast, empty and odd.
+//! The compared computations: every op, several dtypes, and layouts that are contiguous, strided, transposed,
+//! broadcast, empty or odd.
 
 use hesper::fast;
 use hesper::place::{self, Device};
@@ -7,13 +7,13 @@ use hesper::{Array, Conv, CustomKernel, Dtype, Error, Pad, QuantMode, random, tr
 
 use crate::compare::Case;
 
-/// What a case computes.
+/// The computation of a case.
 pub type Made = Result<Vec<Array>, Error>;
 
-/// The types that most ops compute in.
+/// The dtypes of most ops.
 pub const FLOATS: [Dtype; 3] = [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16];
 
-/// Numbers between about -2 and 2 that no formula of interest is special for.
+/// Ordinary values between about -2 and 2.
 pub fn data(shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     let count: usize = shape.iter().product();
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -50,7 +50,7 @@ pub fn indices(shape: &[usize], most: usize, seed: u64) -> Array {
     }
 }
 
-/// Cases, as they are gathered.
+/// The list of cases.
 pub struct Cases(Vec<Case>);
 
 impl Cases {
@@ -64,7 +64,7 @@ impl Cases {
     }
 }
 
-/// Functions of half precision that GPUs compute by instructions of their own.
+/// Functions that GPUs compute in half precision by instructions of their own.
 fn half_tolerance(name: &str, dtype: Dtype) -> f64 {
     match (name, dtype) {
         ("exp" | "tanh" | "sigmoid", Dtype::Bfloat16) => 4e-3,
@@ -73,7 +73,7 @@ fn half_tolerance(name: &str, dtype: Dtype) -> f64 {
     }
 }
 
-/// How far apart results of a type may be, relative to the numbers around.
+/// The tolerance of a dtype, relative to the magnitude of the values.
 pub fn tolerance(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::Bfloat16 => 1e-2,
@@ -134,7 +134,7 @@ fn elementwise(cases: &mut Cases) {
     for (name, f) in unary {
         for dtype in FLOATS {
             cases.add(format!("{name} {dtype}"), half_tolerance(name, dtype), move || {
-                // Odd and even lengths, and a view that is not aligned.
+                // Odd and even lengths, and an unaligned view.
                 let x = data(&[1037], dtype, 1);
                 let part = x.slice(&[3], &[900], &[1])?;
                 Ok(vec![f(&x)?, f(&part)?, f(&x.slice(&[0], &[1037], &[2])?)?])
@@ -279,7 +279,7 @@ fn reductions(cases: &mut Cases) {
         cases.add(format!("many rows and long ones {dtype}"), tolerance(dtype), move || {
             let mut all = Vec::new();
             for shape in [[2200, 1032], [2113, 4160], [300, 20000], [3, 300000], [5000, 40]] {
-                // Few values, so that extremes are there several times.
+                // Few different values, so that extremes repeat.
                 let x = data(&shape, dtype, 21).multiply(3.0)?.floor()?.astype(dtype)?;
                 for axis in [0, 1] {
                     all.extend([x.sum(Some(&[axis]), false)?, x.max(Some(&[axis]), false)?]);
@@ -432,7 +432,7 @@ fn products(cases: &mut Cases) {
     }
 }
 
-/// Products with codes of so many rows that a block has several tiles of them, and many activations.
+/// Quantized products with several tiles of rows per block, and many activations.
 fn wide_codes(cases: &mut Cases) {
     type Case = (usize, usize, usize, usize, Dtype, &'static [usize]);
     let all: [Case; 7] = [
@@ -460,7 +460,7 @@ fn wide_codes(cases: &mut Cases) {
     }
 }
 
-/// A row times matrices of all widths that have a kernel of their own, with what is added.
+/// A row times quantized matrices of all bit widths that have their own kernel, with an addend.
 fn rows_by_matrices(cases: &mut Cases) {
     for dtype in FLOATS {
         cases.add(format!("a row by a matrix {dtype}"), 2e-2, move || {
@@ -475,7 +475,7 @@ fn rows_by_matrices(cases: &mut Cases) {
     }
 }
 
-/// Products with codes that are floats of a few bits.
+/// Quantized products with small floats as codes.
 fn float_codes(cases: &mut Cases) {
     for mode in [QuantMode::Mxfp4, QuantMode::Mxfp8, QuantMode::Nvfp4] {
         for dtype in FLOATS {
@@ -492,7 +492,8 @@ fn float_codes(cases: &mut Cases) {
     }
 }
 
-/// Products with codes whose rows are no multiple of a block's, activations of three axes, by steps, and many.
+/// Quantized products whose rows are no multiple of a block, with strided three-dimensional activations, and with
+/// many.
 fn more_rows(group: usize, bits: usize, dtype: Dtype) -> Made {
     let w = data(&[1000, 1024], dtype, 4);
     let made = place::with_device(Device::Cpu, || w.quantize(Some(group), Some(bits), QuantMode::Affine));
@@ -703,7 +704,7 @@ fn custom(cases: &mut Cases) {
         all.extend(run.output(&[700], Dtype::Float32).run()?);
         Ok(all)
     });
-    // So many threadgroups that a thread takes several turns, the last of which some have not.
+    // So many threadgroups that a thread handles several positions, with a remainder.
     cases.add("custom kernels of many threads", 0.0, || {
         let mut all = Vec::new();
         for (dtype, text) in [

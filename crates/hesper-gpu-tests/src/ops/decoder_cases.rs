@@ -1,4 +1,4 @@
-//! What decoders are made of: matrices in GGUF's blocks, steps of single tokens, sums with their norms.
+//! Building blocks of decoders: GGUF blocks, single-token steps, residual sums with norms.
 
 use hesper::fast::{self, StepHeads, Turns};
 use hesper::place::{self, Device};
@@ -21,7 +21,7 @@ const FORMATS: [PackedFormat; 10] = [
     PackedFormat::Q6_K,
 ];
 
-/// All of them.
+/// Adds all cases.
 pub fn add(cases: &mut Cases) {
     packed(cases);
     layers(cases);
@@ -46,7 +46,7 @@ pub fn add(cases: &mut Cases) {
     }
 }
 
-/// Blocks of random bytes, with scales that are numbers.
+/// Blocks of random bytes with finite scales.
 fn matrix(format: PackedFormat, rows: usize, cols: usize, seed: u64) -> Result<PackedArray, Error> {
     let size = format.block_bytes();
     let count = rows * cols / format.block_len();
@@ -63,10 +63,11 @@ fn matrix(format: PackedFormat, rows: usize, cols: usize, seed: u64) -> Result<P
         PackedFormat::Q2_K => &[80, 82],
         PackedFormat::Q3_K => &[108],
         PackedFormat::Q6_K => &[208],
+        _ => &[],
     };
     for block in bytes.chunks_exact_mut(size) {
         for at in halves {
-            // Between a 64th and two of them, either sign.
+            // Scales between 1/64 and 2/64 of either sign.
             block[at + 1] = block[at + 1] & 0x80 | 0x24 | block[at + 1] & 3;
         }
     }
@@ -125,7 +126,7 @@ fn packed(cases: &mut Cases) {
 
 fn layers(cases: &mut Cases) {
     for m in [1usize, 3, 8, 9, 64, 100] {
-        // Many rows: 16 bits of each number count, and these numbers are all but centred.
+        // Many rows: activations are rounded to 16 bits, and these values are nearly centred.
         let close = if m <= 64 { 2e-5 } else { 5e-4 };
         cases.add(format!("layers of blocks, {m} rows"), close, move || {
             let x = data(&[m, 768], Dtype::Float32, 1);
@@ -183,7 +184,7 @@ fn steps(cases: &mut Cases) {
     }
 }
 
-/// Kernels one behind the other, which begin before those before them have ended: the same numbers every time.
+/// Chains of dependent launches must give the same result every time.
 fn chains(cases: &mut Cases) {
     const WIDTH: usize = 1024;
     const LAYERS: usize = 6;
@@ -228,7 +229,7 @@ fn chains(cases: &mut Cases) {
     }
 }
 
-/// Matrices that were computed just before they are used, in the same submission.
+/// Matrices that are computed in the same submission, just before they are used.
 fn fresh_matrices(cases: &mut Cases) {
     for dtype in [Dtype::Bfloat16, Dtype::Float32] {
         cases.add(format!("chains of products with new matrices {dtype}"), 4e-2, move || {
@@ -249,7 +250,7 @@ fn fresh_matrices(cases: &mut Cases) {
     }
 }
 
-/// Submissions of one shape, first of kernels whose blocks run in clusters, then of others with odd numbers of blocks.
+/// Submissions of one shape, first of kernels with clusters, then of others with odd numbers of blocks.
 fn clusters(cases: &mut Cases) {
     cases.add("kernels in clusters, then others", 2e-2, || {
         let stream = place::current_device().stream()?;

@@ -1,6 +1,6 @@
-//! A mixed program under failures: a driver call refused at each position, memory limits lowered and raised, kernels out of
-//! bounds, the end of the process with work in flight. After each failure everything is evaluated again: the results are
-//! right, or errors that say why; nothing hangs, and memory comes back.
+//! A mixed program under failures: a driver call refused at each position, memory limits lowered and raised,
+//! out-of-range kernels, exit with work in flight. After each failure everything is evaluated again: results are
+//! right, or errors with a cause; nothing hangs or leaks.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,21 +12,21 @@ use hesper::transform::compile;
 use hesper::{Array, CustomKernel, Dtype, Error, QuantMode};
 use hesper_cuda::inject::{self, Call};
 
-/// Seconds that the sweep over all positions may take; what is left out is told.
+/// The time limit of the sweep over all positions in seconds; skipped positions are reported.
 const SWEEP: Duration = Duration::from_secs(40);
-/// The longest that everything may take: a watchdog ends the process then.
+/// The time limit after which a watchdog ends the process.
 const LIMIT: Duration = Duration::from_secs(150);
-/// Positions of each kind of call that are tried in a case.
+/// The number of positions of each kind of call per case.
 const POSITIONS: u64 = 10;
 const OUT_OF_MEMORY: u32 = 2;
 const INVALID_VALUE: u32 = 1;
 
 type Build = fn() -> Result<Vec<Array>, Error>;
 
-/// A check: what each case gives on the host, and where failures are counted.
+/// The expected results of each case on the host, and the count of failures.
 type Part = fn(&[Vec<Vec<f32>>], &mut Sums);
 
-/// The parts of the program. Each gives the same numbers on every device.
+/// The parts of the program. Each gives the same result on every device.
 const CASES: [(&str, Build); 12] = [
     ("chains", chains),
     ("compiled on temporaries", compiled),
@@ -64,7 +64,7 @@ fn compiled() -> Result<Vec<Array>, Error> {
         let z = y.multiply(0.5)?.add(&x[0])?;
         Ok(vec![z.matmul(&w)?.tanh()?, z])
     });
-    // The argument is a temporary: the run may overwrite it.
+    // The argument is a temporary that the run may overwrite.
     let mut results = f(&[base.add(1.0)?])?;
     results.extend(f(&[results[0].multiply(2.0)?])?);
     Ok(results)
@@ -93,7 +93,7 @@ fn custom() -> Result<Vec<Array>, Error> {
     let mut results = Vec::new();
     for _ in 0..3 {
         let call = kernel.call(&[x.add(1.0)?]).grid([3000, 1, 1]).threadgroup([64, 1, 1]);
-        // Odd elements are never written: they are zero, whatever was in that memory.
+        // Odd elements are never written, so they must be zero, whatever the memory held.
         x = call.output(&[3000], Dtype::Float32).run()?.swap_remove(0);
         results.push(x.clone());
     }
@@ -164,8 +164,8 @@ fn caches() -> Result<Vec<Array>, Error> {
     Ok(vec![cache])
 }
 
-/// A chain of rows times matrices: each product begins while the one before it still runs, and reads its weights before it
-/// waits. Weights that were computed just before must not be read so.
+/// A chain of rows times matrices with dependent launches, which read their weights before they wait. Weights that
+/// were computed just before must not be read early.
 fn early_rows() -> Result<Vec<Array>, Error> {
     let w = ramp(1 << 20, &[1024, 1024], 1.0 / (1 << 20) as f32)?;
     let mut x = ramp(1024, &[1, 1024], 1.0 / 512.0)?;
@@ -178,7 +178,7 @@ fn early_rows() -> Result<Vec<Array>, Error> {
     Ok(results)
 }
 
-/// The numbers that each part gives on the host.
+/// The results of each part on the host.
 fn expected() -> Result<Vec<Vec<Vec<f32>>>, Error> {
     place::with_device(Device::Cpu, || {
         let of = |(_, build): &(&str, Build)| -> Result<Vec<Vec<f32>>, Error> {
@@ -192,7 +192,7 @@ fn numbers(array: &Array) -> Result<Vec<f32>, Error> {
     place::with_device(Device::Cpu, || array.astype(Dtype::Float32)?.to_vec::<f32>())?
 }
 
-/// How many results are right; wrong numbers, and errors without a cause, are what must not be.
+/// The number of right results; wrong results, and errors without a cause, are failures.
 struct Judged {
     right: u64,
     errors: u64,
@@ -262,7 +262,7 @@ impl Sums {
         }
     }
 
-    /// Everything right, and no error.
+    /// Asserts that everything is right.
     fn again(&mut self, what: &str, case: usize, wanted: &[Vec<Vec<f32>>]) {
         let made = on_gpu(CASES[case].1);
         let judged = judge(&made, &wanted[case]);
@@ -276,7 +276,7 @@ impl Sums {
     }
 }
 
-/// All of it; the number of failures.
+/// Runs all checks; returns the number of failures.
 pub fn run() -> usize {
     let begun = Instant::now();
     std::thread::spawn(move || {
@@ -328,7 +328,7 @@ fn refused(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     let begun = Instant::now();
     let mut left_out = 0;
     for (case, (name, build)) in CASES.iter().enumerate() {
-        // What a run calls once its kernels are compiled, and with a pool that has nothing.
+        // The calls of a run with compiled kernels and an empty pool.
         runtime.clear_cache();
         let before = Call::ALL.map(inject::calls);
         sums.again(name, case, wanted);
@@ -337,15 +337,16 @@ fn refused(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
             let count = counts[call as usize];
             let step = count.div_ceil(POSITIONS).max(1);
             for nth in (1..=count).step_by(step as usize) {
-                for (code, lasting) in [(OUT_OF_MEMORY, false), (INVALID_VALUE, true)] {
+                for (code, persistent) in [(OUT_OF_MEMORY, false), (INVALID_VALUE, true)] {
                     if begun.elapsed() > SWEEP {
                         left_out += 1;
                         continue;
                     }
-                    let what = format!("{name}, {call:?} {nth} of {count}, code {code}, lasting {lasting}");
+                    let what =
+                        format!("{name}, {call:?} {nth} of {count}, code {code}, persistent {persistent}");
                     runtime.clear_cache();
                     let refused = inject::refused();
-                    inject::fail(call, nth, code, lasting);
+                    inject::fail(call, nth, code, persistent);
                     let made = on_gpu(*build);
                     let first = judge(&made, &wanted[case]);
                     inject::stop();
@@ -366,7 +367,7 @@ fn refused(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     println!("     {} positions, {left_out} left out for time", sums.positions);
 }
 
-/// Lowers the limit so that less and less can be allocated, then raises it.
+/// Lowers the memory limit step by step, then raises it.
 fn limits(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     let Ok(runtime) = place::gpu(0) else { return sums.fail("no device".into()) };
     let old = runtime.memory_limit();
@@ -393,7 +394,7 @@ fn limits(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     }
 }
 
-/// Threads that run all cases while calls are refused at random; then without.
+/// Threads that run all cases while calls are refused at random, then without.
 fn threads(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     for faulty in [true, false] {
         let (right, errors) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -443,7 +444,7 @@ fn threads(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     }
 }
 
-/// Memory that was full of sevens is given to kernels that write a part of their outputs.
+/// Kernels that write a part of their outputs get memory that was filled before.
 fn cleared(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
     let text =
         "uint i = thread_position_in_grid.x; if (i % 5 == 0) out[i] = 1.0f; if (i == 3) other[1] = 2.0f;";
@@ -469,8 +470,8 @@ fn cleared(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
     }
 }
 
-/// Kernels of the kernel language that read and write where they must not: writes fault by name, reads give zero, and
-/// neither touches anybody else.
+/// Kernels of the kernel language with out-of-range accesses: writes fail by name, reads return zero, and no other
+/// memory changes.
 fn out_of_bounds(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     let outcome = place::with_device(Device::Gpu(0), || -> Result<(), Error> {
         let neighbours: Vec<Array> = (0..64)
@@ -536,11 +537,11 @@ fn out_of_bounds(wanted: &[Vec<Vec<f32>>], sums: &mut Sums) {
     }
 }
 
-/// What all of this used is given back.
+/// Checks that all memory is returned.
 fn returned(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
     let Ok(runtime) = place::gpu(0) else { return sums.fail("no device".into()) };
     if let Err(error) = runtime.synchronize() {
-        // Faults of submissions that failed on purpose are told here; a lost device is not.
+        // Faults of submissions that failed on purpose are reported here; a lost device is an error.
         if runtime.lost().is_some() {
             return sums.fail(format!("synchronize: {error}"));
         }
@@ -556,10 +557,10 @@ fn returned(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
     }
 }
 
-/// Says to a process of this program how to end.
+/// The environment variable that selects how a child process exits.
 const CHILD: &str = "HESPER_OPS_CHECK_EXIT";
 
-/// Ways to end with work in flight, and the status that each has.
+/// Ways to exit with work in flight, and the expected statuses.
 const EXITS: [(&str, i32); 5] = [("exit", 7), ("return", 0), ("panic", 101), ("threads", 5), ("dropped", 3)];
 
 fn exits(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
@@ -590,12 +591,12 @@ fn exits(_: &[Vec<Vec<f32>>], sums: &mut Sums) {
     }
 }
 
-/// Whether this process was started to end with work in flight.
+/// Whether this is a child process that must exit with work in flight.
 pub fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Ends as it was told to, or has its caller return.
+/// Exits as requested, or lets the caller return.
 pub fn end_as_told() {
     let Ok(way) = std::env::var(CHILD) else { return };
     let busy = || -> Result<Vec<Array>, Error> {
@@ -632,7 +633,7 @@ pub fn end_as_told() {
             std::process::exit(3);
         }
         _ => {
-            // The arrays go with the thread's own values, after `main` has returned.
+            // Thread-local arrays are dropped after `main` has returned.
             thread_local!(static HELD: std::cell::RefCell<Vec<Array>> = const { std::cell::RefCell::new(Vec::new()) });
             if let Ok(arrays) = busy() {
                 HELD.with(|held| held.borrow_mut().extend(arrays));

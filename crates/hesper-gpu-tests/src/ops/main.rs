@@ -36,7 +36,9 @@ fn main() -> ExitCode {
     let part = arguments.get(1).map_or("", String::as_str);
     if what == "hash" {
         let part = arguments.get(2).map_or("", String::as_str);
-        return ExitCode::from(hash(arguments.get(1).map_or("cpu", String::as_str), part, share).min(255) as u8);
+        return ExitCode::from(
+            hash(arguments.get(1).map_or("cpu", String::as_str), part, share).min(255) as u8
+        );
     }
     if place::gpu_count() == 0 {
         println!("skipped: no GPU");
@@ -137,14 +139,15 @@ fn each(part: &str, share: Share, f: impl Fn(usize, &compare::Case) + Sync) -> u
 /// Compares every case on the host and on one of the GPUs in turn.
 fn check(part: &str, share: Share) -> usize {
     let failures = AtomicUsize::new(0);
-    let count = each(part, share, |at, case| match compare::compare(case, Device::Gpu(at % place::gpu_count())) {
-        Ok(how) => println!("ok   {}: {how}", case.name),
-        Err(why) => {
-            failures.fetch_add(1, Ordering::Relaxed);
-            let why: String = why.replace('\n', " | ").chars().take(600).collect();
-            println!("FAIL {}: {why}", case.name);
-        }
-    });
+    let count =
+        each(part, share, |at, case| match compare::compare(case, Device::Gpu(at % place::gpu_count())) {
+            Ok(how) => println!("ok   {}: {how}", case.name),
+            Err(why) => {
+                failures.fetch_add(1, Ordering::Relaxed);
+                let why: String = why.replace('\n', " | ").chars().take(600).collect();
+                println!("FAIL {}: {why}", case.name);
+            }
+        });
     let failures = failures.into_inner();
     println!("{} passed, {failures} failed", count - failures);
     println!("computed on the host: {:?}", place::fallbacks());

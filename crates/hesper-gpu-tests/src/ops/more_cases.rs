@@ -1,10 +1,11 @@
-//! More computations that are compared: updates by indices, chosen products, codes, transforms, kernels in CUDA C++.
+//! More cases: indexed updates, grouped products, quantized codes, transforms, kernels in CUDA C++.
 
-use hesper::{Array, CudaKernel, Dtype, Error, QuantMode, Split, fast, linalg, random};
+use hesper::cuda::CudaKernel;
+use hesper::{Array, Dtype, Error, QuantMode, Split, fast, linalg, random};
 
 use crate::cases::{Cases, data, indices};
 
-/// All of them.
+/// Adds all cases.
 pub fn add(cases: &mut Cases) {
     updates(cases);
     slices(cases);
@@ -29,7 +30,7 @@ fn updates(cases: &mut Cases) {
         Dtype::Complex64,
     ];
     for dtype in types {
-        // Several updates meet: the order decides bits, and is that of the host.
+        // Colliding updates: their order determines the bits, and must be that of the host.
         cases.add(format!("scatters {dtype}"), 0.0, move || {
             let x = data(&[20, 9, 8], dtype, 1);
             let rows = indices(&[31], 20, 3);
@@ -263,9 +264,10 @@ fn choices(cases: &mut Cases) {
     }
 }
 
-/// Kernels of CUDA C++ have no other device: the host computes what they should.
+/// CUDA C++ kernels run on no other device: the host computes the expected result.
 fn cuda_kernels(cases: &mut Cases) {
-    let on_host = || hesper::place::current_stream().is_ok_and(|stream| stream.runtime().info().host_visible);
+    let on_host =
+        || hesper::place::current_stream().is_ok_and(|stream| stream.runtime().info().native_commands);
     cases.add("a CUDA kernel with template arguments", 1e-6, move || {
         let x = data(&[1000], Dtype::Float32, 1);
         if on_host() {

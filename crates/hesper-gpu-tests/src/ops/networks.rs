@@ -1,14 +1,14 @@
-//! Speed of whole networks on the device: a training step of an MLP, and a decoder of Llama-3-8B's shape with random
-//! weights that are made there.
+//! The speed of whole networks on the device: a training step of an MLP, and a decoder of the shape of Llama-3-8B
+//! with random weights.
 
 use std::time::Instant;
 
-use hesper::fast::{self, AttentionMask, Offset, StepHeads};
+use hesper::fast;
 use hesper::place::{self, Device};
 use hesper::{Activations, Array, Dtype, Error, concatenate, random, transform};
 use hesper_nn::{
-    Activation, Attention, Embedding, Heads, KeyValues, Leaf, Linear, Mlp, Module, Norm, Projections,
-    Quantization, Residual, RmsNorm, Rope, Weight,
+    Activation, Attention, Embedding, Heads, KvCache, KvMask, KvRows, KvView, Leaf, Linear, Mlp, Module,
+    Norm, Positions, Projections, Quantization, Residual, RmsNorm, Rope, TokenView, Weight,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -19,7 +19,7 @@ fn noise(shape: &[usize], dtype: Dtype, size: f64) -> Result<Array, Error> {
     Ok(x)
 }
 
-/// All lines whose name contains `part`; the number of failures.
+/// Runs all lines whose name contains `part`; returns the number of failures.
 pub fn run(part: &str) -> usize {
     let done = place::with_device(Device::Gpu(0), || -> Outcome<()> {
         if "MLP training step".contains(part) {
@@ -85,7 +85,7 @@ fn training() -> Outcome<()> {
         let count = if round == 0 { 1 } else { 40 };
         let start = Instant::now();
         for _ in 0..count {
-            // The state is handed over: nobody else holds it.
+            // The state is donated: nothing else holds it.
             let mut inputs = std::mem::take(&mut state);
             inputs.extend([x.clone(), y.clone()]);
             let mut outputs = compiled(&inputs)?;
@@ -109,47 +109,58 @@ fn training() -> Outcome<()> {
     Ok(())
 }
 
-/// Keys and values of texts of one length, those of keys in front.
-struct Memory<'a> {
-    block: &'a mut Array,
-    length: usize,
+/// A block of keys and values for each layer, with room for all tokens.
+#[derive(Debug)]
+struct FixedCache {
+    positions: Positions,
+    layers: Vec<Array>,
 }
 
-impl KeyValues for Memory<'_> {
-    fn offset(&self) -> Offset {
-        Offset::Number(self.length as i32)
+impl KvCache for FixedCache {
+    fn positions(&self) -> &Positions {
+        &self.positions
     }
 
-    fn sequences(&self) -> usize {
-        self.block.shape()[0]
+    fn positions_mut(&mut self) -> &mut Positions {
+        &mut self.positions
     }
 
-    fn attend(&mut self, queries: &Array, keys: &Array, values: &Array, scale: f32) -> Result<Array, Error> {
-        let (heads, rows) = (keys.shape()[1] as isize, self.length as isize + 1);
-        let starts = vec![self.length; self.sequences()];
-        let new = concatenate(&[keys.clone(), values.clone()], 1)?;
-        let room = self.block.shape()[2];
-        *self.block = fast::append(self.block, &new, &starts, room)?;
-        let end = [self.block.shape()[0] as isize, 0, rows, self.block.shape()[3] as isize];
-        let part = |from: isize, to: isize| {
-            self.block.slice(&[0, from, 0, 0], &[end[0], to, end[2], end[3]], &[1; 4])
-        };
-        let (keys, values) = (part(0, heads)?, part(heads, 2 * heads)?);
-        fast::scaled_dot_product_attention(queries, &keys, &values, scale, AttentionMask::None, None)
+    fn arrays(&self) -> Vec<&Array> {
+        self.layers.iter().collect()
     }
 
-    fn attend_token(
+    fn can_roll_back(&self) -> bool {
+        true
+    }
+
+    fn append(
         &mut self,
-        token: &Array,
+        layer: usize,
+        keys: &Array,
+        values: &Array,
+        _window: Option<usize>,
+    ) -> hesper_nn::Result<KvView> {
+        let (step, block) = (self.positions.step()?, &mut self.layers[layer]);
+        let (heads, rows) = (keys.shape()[1] as isize, step.rows() as isize);
+        let new = concatenate(&[keys.clone(), values.clone()], 1)?;
+        *block = fast::append(block, &new, step.starts(), block.shape()[2])?;
+        let end = [block.shape()[0] as isize, 0, rows, block.shape()[3] as isize];
+        let part = |from: isize, to: isize| {
+            block.slice(&[0, from, 0, 0], &[end[0], to, end[2], end[3]], &[1; 4]).map(KvRows::Dense)
+        };
+        Ok(KvView { keys: part(0, heads)?, values: part(heads, 2 * heads)?, mask: KvMask::None })
+    }
+
+    fn append_token(
+        &mut self,
+        layer: usize,
+        tokens: &Array,
         heads: Heads,
-        turns: Option<&fast::Turns>,
-        scale: f32,
-    ) -> Result<Option<Array>, Error> {
-        let Heads { queries, keys, width } = heads;
-        let heads = StepHeads { queries, keys, width };
-        let starts = vec![self.length; self.sequences()];
-        *self.block = fast::keep_token(self.block, token, &starts, heads, turns)?;
-        fast::attend_token(token, self.block, &starts, heads, turns, scale, None).map(Some)
+        rotation: Option<&fast::Turns>,
+    ) -> hesper_nn::Result<Option<TokenView<'_>>> {
+        let (step, block) = (self.positions.step()?, &mut self.layers[layer]);
+        *block = fast::keep_token(block, tokens, step.starts(), heads.into(), rotation)?;
+        Ok(Some(TokenView { rows: block.clone(), starts: step.starts() }))
     }
 }
 
@@ -160,7 +171,7 @@ struct Layer {
     mlp: Mlp,
 }
 
-/// A decoder of Llama-3-8B's shape.
+/// A decoder of the shape of Llama-3-8B.
 struct Decoder {
     tokens: Embedding,
     layers: Vec<Layer>,
@@ -169,7 +180,7 @@ struct Decoder {
 }
 
 const WIDTH: usize = 4096;
-const HEADS: Heads = Heads { queries: 32, keys: 8, width: 128 };
+const HEADS: Heads = Heads { queries: 32, kv: 8, dim: 128 };
 const LAYERS: usize = 32;
 const VOCABULARY: usize = 128_256;
 const CONTEXT: usize = 512;
@@ -192,20 +203,20 @@ impl Decoder {
         };
         let norm =
             || -> Outcome<Norm> { Ok(Norm::Rms(RmsNorm::new(noise(&[WIDTH], Dtype::Bfloat16, 1.0)?, 1e-5))) };
-        let rope = Rope::new(HEADS.width, false, 500_000.0, None)?;
+        let rope = Rope::new(HEADS.dim, false, 500_000.0, None)?;
         let one = || -> Outcome<Layer> {
             let projections = Projections::Separate {
-                queries: linear(HEADS.queries * HEADS.width, WIDTH)?,
-                keys: linear(HEADS.keys * HEADS.width, WIDTH)?,
-                values: linear(HEADS.keys * HEADS.width, WIDTH)?,
+                queries: linear(HEADS.queries * HEADS.dim, WIDTH)?,
+                keys: linear(HEADS.kv * HEADS.dim, WIDTH)?,
+                values: linear(HEADS.kv * HEADS.dim, WIDTH)?,
             };
             let output = linear(WIDTH, WIDTH)?;
             let mut attention = Attention::new(HEADS, projections, output, None, Some(rope.clone()))?;
             let (gate, up) = (linear(14336, WIDTH)?, linear(14336, WIDTH)?);
             let mut mlp = Mlp::new(Some(gate), up, linear(WIDTH, 14336)?, Activation::Silu);
-            attention.join()?;
-            mlp.join()?;
-            // Evaluated one by one, so that the parts are not there twice for all layers.
+            attention.fuse_projections()?;
+            mlp.fuse_projections()?;
+            // Evaluate layer by layer, so that the parts of only one layer exist twice.
             let mut weights = Vec::new();
             attention.visit("", &mut |_, leaf| weights.push(leaf));
             mlp.visit("", &mut |_, leaf| weights.push(leaf));
@@ -224,48 +235,54 @@ impl Decoder {
         })
     }
 
-    /// The best next token of every text.
-    fn step(&self, ids: &Array, memory: &mut [Array], length: usize) -> Outcome<Array> {
+    /// The best next token of every sequence.
+    fn step(&self, ids: &Array, cache: &mut FixedCache) -> Outcome<Array> {
         let mut x = Residual::new(self.tokens.forward(ids)?);
-        for (layer, block) in self.layers.iter().zip(memory) {
+        cache.begin(1)?;
+        for (at, layer) in self.layers.iter().enumerate() {
             let normal = x.normed(&layer.before)?;
-            x.add(layer.attention.forward(&normal, &mut Memory { block, length })?)?;
+            x.add(layer.attention.forward(&normal, at, cache)?)?;
             let normal = x.normed(&layer.between)?;
             x.add(layer.mlp.forward(&normal)?)?;
         }
+        cache.end();
+        cache.commit(1);
         let scores = self.head.forward(&x.normed(&self.norm)?)?;
         Ok(scores.argmax(Some(-1), false)?)
     }
 }
 
-/// Decoding behind a context of 512 tokens; `part` chooses among the widths and batches.
+/// Decoding after a context of 512 tokens; `part` selects widths and batches.
 fn llama(part: &str) -> Outcome<()> {
     for (name, bits) in [("bf16", None), ("4 bits", Some(4))] {
         let wanted = |batch: usize| format!("Llama 8B {name}, batch {batch}").contains(part);
         if ![1, 16, 64].into_iter().any(wanted) {
             continue;
         }
-        // Fewer layers where memory is short (a development machine); then speeds say nothing.
+        // Fewer layers if memory is short; the speed is then meaningless.
         let layers = std::env::var("HESPER_BENCH_LAYERS").ok().and_then(|text| text.parse().ok());
         let layers = layers.unwrap_or(LAYERS);
         let start = Instant::now();
         let decoder = Decoder::new(layers, bits)?;
         println!("bench Llama 8B {name}: weights made in {:.2} s", start.elapsed().as_secs_f64());
         for batch in [1usize, 16, 64].into_iter().filter(|batch| wanted(*batch)) {
-            let shape = [batch, 2 * HEADS.keys, CONTEXT + 256, HEADS.width];
-            let mut memory = Vec::new();
+            let shape = [batch, 2 * HEADS.kv, CONTEXT + 256, HEADS.dim];
+            let mut cache = FixedCache { positions: Positions::new(batch), layers: Vec::new() };
             for _ in 0..layers {
-                memory.push(noise(&shape, Dtype::Bfloat16, 1.0)?);
+                cache.layers.push(noise(&shape, Dtype::Bfloat16, 1.0)?);
             }
+            // The tokens of the context: their rows are noise.
+            cache.begin(CONTEXT)?;
+            cache.end();
+            cache.commit(CONTEXT);
             let mut ids = Array::from_slice(&vec![17i32; batch]);
-            let (mut best, mut first, mut length) = (f64::INFINITY, 0.0, CONTEXT);
+            let (mut best, mut first) = (f64::INFINITY, 0.0);
             for round in 0..5 {
                 let count = if round == 0 { 1 } else { 32 };
                 let start = Instant::now();
                 for _ in 0..count {
-                    ids = decoder.step(&ids, &mut memory, length)?;
-                    hesper::async_eval([&ids].into_iter().chain(&memory))?;
-                    length += 1;
+                    ids = decoder.step(&ids, &mut cache)?;
+                    hesper::async_eval([&ids].into_iter().chain(&cache.layers))?;
                 }
                 ids.eval()?;
                 let took = start.elapsed().as_secs_f64() / f64::from(count);

@@ -1,13 +1,13 @@
-//! Many tasks at once with temporaries and dropped handles; and what is left of a device after a fault.
+//! Concurrent tasks with temporaries and dropped handles, and faults of the device.
 
 use hesper::place::{self, Device};
 use hesper::{Array, CustomKernel, Dtype, Error};
 use hesper_gpu_tests::scenarios::{self, TASKS};
 
-/// How often each task does its work, unless that is said.
+/// The default number of rounds per task.
 pub const ROUNDS: usize = 200;
 
-/// The scenarios of 64 tasks, so many rounds each, on the first GPU.
+/// Runs the scenarios of 64 tasks on the first GPU.
 pub fn run(rounds: usize) -> usize {
     let outcomes = scenarios::run(Device::Gpu(0), rounds, |outcome| {
         for failure in &outcome.failures {
@@ -32,7 +32,7 @@ pub fn run(rounds: usize) -> usize {
     }
 }
 
-/// A kernel that writes past the end of its output, between others that do not: it alone fails, alone and in graphs.
+/// A kernel that writes out of range between others that do not: it alone fails, launched alone and in graphs.
 fn checked_write() -> Result<String, Error> {
     let text = "uint i = thread_position_in_grid.x;\nout[indices[i]] = x[i];";
     let kernel = CustomKernel::new("scatter", &["x", "indices"], &["out"], text)?;
@@ -46,7 +46,7 @@ fn checked_write() -> Result<String, Error> {
     for round in 0..4 {
         let shifts = [0, 0, 1, 0, -1, 0, 1 << 29, 0, 0, 0, 0, 0];
         let outputs = shifts.iter().map(|shift| scatter(*shift)).collect::<Result<Vec<_>, _>>()?;
-        // Their failures are seen below.
+        // Failures are checked below.
         let _ = hesper::async_eval(&outputs);
         for (shift, out) in shifts.iter().zip(&outputs) {
             for _ in 0..2 {
@@ -73,8 +73,8 @@ fn checked_write() -> Result<String, Error> {
     Ok(told.replace('\n', " "))
 }
 
-/// Faults: too much memory, a kernel's mistake, kernels that write where they must not. The last of them is not checked
-/// and ends the device: the process lives, and the host goes on.
+/// Faults: too much memory, an invalid kernel, out-of-range writes. The last one is unchecked and loses the device:
+/// the process and the host continue.
 pub fn faults() -> usize {
     let mut failures = 0;
     let mut tell = |name: &str, outcome: Result<String, String>| match outcome {

@@ -1,7 +1,7 @@
 //! The buffer protocol: NumPy and others see an array's memory without a copy.
 //!
-//! A view holds a guard on the memory: it stays where it is, unchanged, for as long as the view lives,
-//! whatever becomes of the array. Views are read-only, because arrays are values.
+//! A view holds a guard on the memory, which stays in place and unchanged while the view lives, even if the array is
+//! replaced or dropped. Views are read-only, because arrays are values.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use super::{PyArray, evaluated};
 
-/// What a view points into.
+/// The memory that a view points into.
 struct Export {
     host: HostArray,
     shape: Vec<ffi::Py_ssize_t>,
@@ -36,7 +36,7 @@ fn format(dtype: Dtype) -> &'static CStr {
         Dtype::Float32 => c"f",
         Dtype::Float64 => c"d",
         Dtype::Complex64 => c"Zf",
-        // No code of struct's syntax: who reads the buffer says whether he knows the type.
+        // Not a code of struct's syntax: a consumer that does not know the type refuses it.
         Dtype::Bfloat16 => c"bfloat16",
     }
 }
@@ -45,12 +45,14 @@ fn format(dtype: Dtype) -> &'static CStr {
 impl PyArray {
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
-            return Err(PyBufferError::new_err("no place for the view was given"));
+            return Err(PyBufferError::new_err("cannot export a buffer without a view to fill"));
         }
         // SAFETY: the caller gives a structure to fill. A view that is refused has no owner.
         unsafe { (*view).obj = ptr::null_mut() };
         if flags & ffi::PyBUF_WRITABLE == ffi::PyBUF_WRITABLE {
-            return Err(PyBufferError::new_err("views of an array are read-only"));
+            return Err(PyBufferError::new_err(
+                "cannot export a writable buffer: views of an array are read-only",
+            ));
         }
         let py = slf.py();
         let array = slf.get().value();
@@ -58,9 +60,11 @@ impl PyArray {
         let strided = flags & ffi::PyBUF_STRIDES == ffi::PyBUF_STRIDES;
         let asked = |order: c_int| flags & order & !ffi::PyBUF_STRIDES != 0;
         if asked(ffi::PyBUF_F_CONTIGUOUS) && array.ndim() > 1 {
-            return Err(PyBufferError::new_err("views of an array are never column by column"));
+            return Err(PyBufferError::new_err(
+                "cannot export a column-major buffer: views of an array are row-major",
+            ));
         }
-        // Who cannot follow strides gets the elements row by row.
+        // A consumer without strides gets a row-contiguous copy.
         let in_rows =
             !strided || asked(ffi::PyBUF_C_CONTIGUOUS | ffi::PyBUF_F_CONTIGUOUS | ffi::PyBUF_ANY_CONTIGUOUS);
         let array = if in_rows { array.contiguous().map_err(crate::error::raise)? } else { array };

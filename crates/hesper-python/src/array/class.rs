@@ -12,7 +12,7 @@ use crate::dtype::{self, PyDtype};
 use crate::error::raise;
 use crate::waiting;
 
-/// What a pickled array is made of: bytes, element type, shape.
+/// The state of a pickled array: bytes, element type, shape.
 type Parts = (Py<PyBytes>, Py<PyDtype>, Vec<usize>);
 
 #[pymethods]
@@ -117,7 +117,7 @@ impl PyArray {
         let arguments = PyDict::new(py);
         arguments.set_item("dtype", dtype)?;
         match copy {
-            // A copy is made unless views are asked for: those are read-only.
+            // Copy by default: a view would be read-only.
             None | Some(true) => arguments.set_item("copy", true)?,
             Some(false) => arguments.set_item("copy", false)?,
         }
@@ -144,7 +144,7 @@ impl PyArray {
         let own = self.value();
         if own.ndim() != 0 || !own.dtype().is(Category::Integer) {
             return Err(PyTypeError::new_err(
-                "Only 0-dimensional integer arrays can be converted to an index.",
+                "cannot use the array as an index: it must be an integer array without axes",
             ));
         }
         host::item(py, &own)
@@ -152,13 +152,16 @@ impl PyArray {
 
     fn __len__(&self) -> PyResult<usize> {
         let own = self.value();
-        own.shape().first().copied().ok_or_else(|| PyTypeError::new_err("len() 0-dimensional array."))
+        own.shape()
+            .first()
+            .copied()
+            .ok_or_else(|| PyTypeError::new_err("cannot take the len() of an array without axes"))
     }
 
     fn __iter__(&self) -> PyResult<ArrayIterator> {
         let array = self.value();
         if array.ndim() == 0 {
-            return Err(PyTypeError::new_err("iter() 0-dimensional array."));
+            return Err(PyTypeError::new_err("cannot iterate over an array without axes"));
         }
         Ok(ArrayIterator { array, at: std::sync::atomic::AtomicUsize::new(0) })
     }
@@ -223,13 +226,15 @@ impl PyArray {
         api_version: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if api_version.is_some() {
-            return Err(PyValueError::new_err("Explicitly specifying api_version is not yet implemented."));
+            return Err(PyValueError::new_err(
+                "cannot select a version of the array API; leave api_version out",
+            ));
         }
         py.import("hesper.core")?.into_bound_py_any(py)
     }
 }
 
-/// Goes through the first axis of an array.
+/// Iterates over the first axis of an array.
 #[pyclass(module = "hesper.core", frozen)]
 pub struct ArrayIterator {
     array: Array,

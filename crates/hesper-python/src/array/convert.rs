@@ -13,7 +13,7 @@ use super::PyArray;
 use crate::args::Value;
 use crate::error::raise;
 
-/// Most axes of an array from nested lists; deeper lists usually contain themselves.
+/// The largest number of axes of nested lists; deeper lists usually contain themselves.
 const MOST_AXES: usize = 64;
 
 /// Whether an object is a list or tuple.
@@ -39,7 +39,7 @@ pub fn array(object: &Bound<'_, PyAny>, dtype: Option<Dtype>) -> PyResult<Array>
         return nested(object, dtype);
     }
     let array = foreign(object)?;
-    // Double precision is had only when asked for by name.
+    // Double precision only on request.
     let double = array.dtype() == Dtype::Float64;
     array.astype(dtype.unwrap_or(if double { Dtype::Float32 } else { array.dtype() })).map_err(raise)
 }
@@ -178,7 +178,9 @@ fn nested(object: &Bound<'_, PyAny>, dtype: Option<Dtype>) -> PyResult<Array> {
     let mut leaf = None;
     while is_container(&at) {
         if shape.len() == MOST_AXES {
-            return Err(PyValueError::new_err(format!("lists are nested more than {MOST_AXES} deep")));
+            return Err(PyValueError::new_err(format!(
+                "cannot make an array of lists nested more than {MOST_AXES} deep"
+            )));
         }
         let length = at.len()?;
         shape.push(length);
@@ -230,7 +232,9 @@ fn items<'py>(
 fn collect(object: &Bound<'_, PyAny>, shape: &[usize], numbers: &mut Numbers) -> PyResult<()> {
     let [length, rest @ ..] = shape else {
         if is_container(object) {
-            return Err(PyValueError::new_err("Initialization encountered extra dimension."));
+            return Err(PyValueError::new_err(
+                "cannot make an array of ragged lists: a list stands where others have a number",
+            ));
         }
         return match Value::number(object)? {
             Some(number) => {
@@ -241,11 +245,15 @@ fn collect(object: &Bound<'_, PyAny>, shape: &[usize], numbers: &mut Numbers) ->
         };
     };
     if !is_container(object) {
-        // A number where others have lists.
-        return Err(PyValueError::new_err("Initialization encountered non-uniform length."));
+        return Err(PyValueError::new_err(
+            "cannot make an array of ragged lists: a number stands where others have a list",
+        ));
     }
-    if object.len()? != *length {
-        return Err(PyValueError::new_err("Initialization encountered non-uniform length."));
+    let found = object.len()?;
+    if found != *length {
+        return Err(PyValueError::new_err(format!(
+            "cannot make an array of ragged lists: their lengths are {length} and {found}"
+        )));
     }
     if rest.is_empty() {
         return leaves(object, numbers);
@@ -257,7 +265,7 @@ fn collect(object: &Bound<'_, PyAny>, shape: &[usize], numbers: &mut Numbers) ->
 fn leaves(object: &Bound<'_, PyAny>, numbers: &mut Numbers) -> PyResult<()> {
     for item in items(object)? {
         let item = item?;
-        // What the list holds already is tried first.
+        // Try the type of the elements so far first.
         match numbers {
             Numbers::Floats(list) if item.is_exact_instance_of::<PyFloat>() => {
                 list.push(item.extract()?);
@@ -280,7 +288,9 @@ fn leaves(object: &Bound<'_, PyAny>, numbers: &mut Numbers) -> PyResult<()> {
 fn stacked(object: &Bound<'_, PyAny>, dtype: Option<Dtype>) -> PyResult<Array> {
     fn parts(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Vec<Array>> {
         if depth == MOST_AXES {
-            return Err(PyValueError::new_err(format!("lists are nested more than {MOST_AXES} deep")));
+            return Err(PyValueError::new_err(format!(
+                "cannot make an array of lists nested more than {MOST_AXES} deep"
+            )));
         }
         items(object)?
             .map(|item| {
@@ -298,15 +308,18 @@ fn stack(parts: &[Array]) -> PyResult<Array> {
     let Some(first) = parts.first() else {
         return Array::from_bytes(&[], Dtype::Float32, &[0]).map_err(raise);
     };
-    if parts.iter().any(|part| part.shape() != first.shape()) {
-        return Err(PyValueError::new_err("Initialization encountered non-uniform length."));
+    if let Some(other) = parts.iter().find(|part| part.shape() != first.shape()) {
+        let shapes = format!("{:?} and {:?}", first.shape(), other.shape());
+        return Err(PyValueError::new_err(format!("cannot stack arrays of different shapes: {shapes}")));
     }
     hesper::stack(parts, 0).map_err(raise)
 }
 
 fn invalid(object: &Bound<'_, PyAny>) -> PyErr {
     match object.get_type().name() {
-        Ok(name) => PyValueError::new_err(format!("Invalid type {name} received in array initialization.")),
+        Ok(name) => PyValueError::new_err(format!(
+            "cannot make an array of a {name}; expected numbers, sequences of them, or arrays"
+        )),
         Err(error) => error,
     }
 }
@@ -315,7 +328,9 @@ fn invalid(object: &Bound<'_, PyAny>) -> PyErr {
 fn foreign(object: &Bound<'_, PyAny>) -> PyResult<Array> {
     let py = object.py();
     if object.is_none() {
-        return Err(PyTypeError::new_err("array(): expected a number, a sequence or an array, not None"));
+        return Err(PyTypeError::new_err(
+            "cannot make an array of None; expected numbers, sequences of them, or arrays",
+        ));
     }
     if object.is_instance_of::<PyString>() {
         return Err(invalid(object));
@@ -324,7 +339,7 @@ fn foreign(object: &Bound<'_, PyAny>) -> PyResult<Array> {
         let made = convert.call0()?;
         return match made.cast::<PyArray>() {
             Ok(array) => Ok(array.get().value()),
-            Err(_) => Err(PyTypeError::new_err("__mlx_array__ did not give an array")),
+            Err(_) => Err(PyTypeError::new_err("cannot make an array: __mlx_array__ did not return one")),
         };
     }
     if is_bfloat16(object)? {
@@ -383,7 +398,7 @@ fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Array> {
         unsafe { CStr::from_ptr(view.format) }
     };
     let (Ok(rank), Ok(len)) = (usize::try_from(view.ndim), usize::try_from(view.len)) else {
-        return Err(PyValueError::new_err("a buffer with a negative length does not make an array"));
+        return Err(PyValueError::new_err("cannot make an array of a buffer with a negative length"));
     };
     let shape: Vec<usize> = if rank == 0 || view.shape.is_null() {
         Vec::new()
@@ -392,11 +407,11 @@ fn from_buffer(object: &Bound<'_, PyAny>) -> PyResult<Array> {
         unsafe { std::slice::from_raw_parts(view.shape, rank) }.iter().map(|axis| *axis as usize).collect()
     };
     let element = element_type(format, view.itemsize as usize).ok_or_else(|| {
-        PyValueError::new_err(format!("elements of format {format:?} do not make an array"))
+        PyValueError::new_err(format!("cannot make an array of elements with the format {format:?}"))
     })?;
     let mut bytes = Vec::new();
     if bytes.try_reserve_exact(len).is_err() {
-        return Err(PyMemoryError::new_err(format!("no memory for a copy of {len} bytes")));
+        return Err(PyMemoryError::new_err(format!("cannot copy {len} bytes: out of memory")));
     }
     bytes.resize(len, 0u8);
     // SAFETY: `bytes` has the length of the whole view.

@@ -1,10 +1,10 @@
-//! DLPack: arrays exchanged with other libraries without going through Python's numbers.
+//! DLPack: memory exchanged with other libraries.
 //!
-//! An array is given away as it lies in memory, marked read-only, because arrays are values; whoever
-//! cannot be told so gets a copy. What is taken in is copied: "read-only" says that the consumer must not write, not
-//! that nobody does. It is shared if the producer made a copy for this purpose, or if the caller promises with
-//! ``copy=False`` that nobody writes it. Memory of another library is given back through a queue
-//! that a thread with the interpreter's lock empties: a worker that drops an array never takes that lock.
+//! An exported array shares its memory, marked read-only, because arrays are values; consumers of a protocol version
+//! without that mark get a copy. An imported tensor is copied: "read-only" binds the consumer, not the producer. It is
+//! shared if the producer made a copy for this purpose, or if the caller promises with ``copy=False`` that it is not
+//! written. Imported memory is released through a queue that a thread with the interpreter's lock drains, so a worker
+//! that drops an array never takes that lock.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
@@ -91,12 +91,12 @@ fn dtype_of(element: ElementType) -> PyResult<Dtype> {
     Dtype::ALL.into_iter().find(same).ok_or_else(|| {
         let ElementType { code, bits, lanes } = element;
         PyValueError::new_err(format!(
-            "[from_dlpack] elements of code {code}, {bits} bits and {lanes} lanes do not make an array"
+            "[from_dlpack] cannot import elements with type code {code}, {bits} bits and {lanes} lanes"
         ))
     })
 }
 
-/// What a capsule of ours owns.
+/// The memory that an exported capsule owns.
 struct Given {
     host: HostArray,
     shape: Vec<i64>,
@@ -124,7 +124,7 @@ impl Given {
 }
 
 unsafe extern "C" fn drop_plain(tensor: *mut Plain) {
-    // SAFETY: called once, by the last owner, with what `give` leaked; its context is a `Given`.
+    // SAFETY: called once, by the last owner, with a leaked box; its context is a `Given`.
     unsafe {
         let tensor = Box::from_raw(tensor);
         drop(Box::from_raw(tensor.context.cast::<Given>()));
@@ -139,7 +139,7 @@ unsafe extern "C" fn drop_versioned(tensor: *mut Versioned) {
     }
 }
 
-/// Ends a capsule that nobody has taken the tensor from.
+/// Destroys a capsule whose tensor was not consumed.
 unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
     // SAFETY: the interpreter calls this once with a capsule of ours; a consumer renames the capsule when
     // it takes the tensor, and then the deleter is its own affair.
@@ -175,7 +175,9 @@ impl PyArray {
         // The host has no streams that a consumer could name.
         let _ = stream;
         if dl_device.is_some_and(|device| device != (CPU, 0)) {
-            return Err(PyBufferError::new_err("arrays are exported to the host, device (1, 0), only"));
+            return Err(PyBufferError::new_err(
+                "cannot export an array to another device than the host, (1, 0)",
+            ));
         }
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
         let copy = copy.unwrap_or(!versioned);
@@ -194,13 +196,13 @@ impl PyArray {
         capsule(py, Box::into_raw(Box::new(Plain { tensor, context, deleter })).cast(), PLAIN)
     }
 
-    /// The kind and number of the device on which ``__dlpack__`` gives the array: the host.
+    /// The type and number of the device that ``__dlpack__`` exports to: the host.
     fn __dlpack_device__(&self) -> (i32, i32) {
         (CPU, 0)
     }
 }
 
-/// A copy of an array that nobody else holds.
+/// A copy of an array with no other owner.
 fn private(py: Python<'_>, array: &Array) -> PyResult<Array> {
     crate::eval::computed(py, vec![array.clone()])?;
     waiting::detached(py, || array.read_bytes(|bytes| Array::from_bytes(bytes, array.dtype(), array.shape())))
@@ -221,7 +223,7 @@ unsafe impl Sync for Taken {}
 
 impl Taken {
     fn tensor(&self) -> Tensor {
-        // SAFETY: whoever gave the capsule keeps the tensor until its deleter is called.
+        // SAFETY: the producer keeps the tensor until its deleter is called.
         unsafe {
             match self {
                 Taken::Plain(tensor) => tensor.as_ref().tensor,
@@ -238,7 +240,7 @@ impl Taken {
         }
     }
 
-    /// Gives the tensor back. A deleter may run Python code: what it raises has nobody to go to but the hook for that.
+    /// Releases the tensor. A deleter may run Python code: its exceptions go to `sys.unraisablehook`.
     fn release(self, py: Python<'_>) {
         self.call_deleter();
         if let Some(error) = PyErr::take(py) {
@@ -265,10 +267,10 @@ impl Taken {
     }
 }
 
-/// Tensors that arrays no longer need, until a thread with the interpreter's lock gives them back.
+/// Tensors without arrays, until a thread with the interpreter's lock releases them.
 static OVER: Mutex<Vec<Taken>> = Mutex::new(Vec::new());
 
-/// Gives back what is over. The interpreter's lock is held; ours is not while a deleter runs.
+/// Releases these tensors. The interpreter's lock is held; `OVER` is not locked while a deleter runs.
 pub fn release_over(py: Python<'_>) {
     // In a forked process the lock may be that of a thread that does not exist.
     if hesper_runtime::fork::is_forked() {
@@ -291,13 +293,13 @@ struct Adopted {
     len: usize,
 }
 
-// SAFETY: a borrow of plain bytes that nobody writes; the owner goes back through the queue.
+// SAFETY: a borrow of plain bytes that are not written; the owner is released through the queue.
 unsafe impl Send for Adopted {}
 // SAFETY: as above.
 unsafe impl Sync for Adopted {}
 
-// SAFETY: the bytes stay in place until the tensor is given back, and the owner, or the caller in his
-// name, has said that nobody writes them.
+// SAFETY: the bytes stay in place until the tensor is released, and its owner or the caller has promised not to
+// write them.
 unsafe impl HostMemory for Adopted {
     fn bytes(&self) -> &[u8] {
         // SAFETY: address and length are those of the tensor that is held.
@@ -308,7 +310,7 @@ unsafe impl HostMemory for Adopted {
 impl Drop for Adopted {
     fn drop(&mut self) {
         let Some(taken) = self.taken.take() else { return };
-        // The end of the process gives back what is left then.
+        // A forked child leaves the tensors to the parent.
         if hesper_runtime::fork::is_forked() {
             return;
         }
@@ -326,7 +328,9 @@ fn ask<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> PyResult<Bound<'p
     let py = object.py();
     let Some(method) = object.getattr_opt(intern!(py, "__dlpack__"))? else {
         let name = object.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("from_dlpack(): {name} has no __dlpack__")));
+        return Err(PyTypeError::new_err(format!(
+            "[from_dlpack] cannot import a {name}: it has no __dlpack__"
+        )));
     };
     let arguments = PyDict::new(py);
     arguments.set_item("max_version", (1, 0))?;
@@ -349,7 +353,7 @@ fn ask<'py>(object: &Bound<'py, PyAny>, copy: Option<bool>) -> PyResult<Bound<'p
 /// Takes the tensor out of a capsule.
 fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Taken> {
     let Ok(capsule) = capsule.cast::<PyCapsule>() else {
-        return Err(PyTypeError::new_err("from_dlpack(): __dlpack__ did not give a capsule"));
+        return Err(PyTypeError::new_err("[from_dlpack] cannot import: __dlpack__ did not return a capsule"));
     };
     let pointer = capsule.as_ptr();
     // SAFETY: the names are those of the protocol; renaming the capsule takes the tensor from it.
@@ -358,7 +362,9 @@ fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Taken> {
             let tensor = ffi::PyCapsule_GetPointer(pointer, VERSIONED.as_ptr()).cast::<Versioned>();
             if let Some(tensor) = NonNull::new(tensor) {
                 if tensor.as_ref().major > 1 {
-                    return Err(PyBufferError::new_err("from_dlpack(): a newer version of DLPack"));
+                    return Err(PyBufferError::new_err(
+                        "[from_dlpack] cannot import a tensor of DLPack 2 or later",
+                    ));
                 }
                 ffi::PyCapsule_SetName(pointer, c"used_dltensor_versioned".as_ptr());
                 return Ok(Taken::Versioned(tensor));
@@ -372,7 +378,9 @@ fn take(capsule: &Bound<'_, PyAny>) -> PyResult<Taken> {
             }
         }
     }
-    Err(PyValueError::new_err("from_dlpack(): the capsule holds no tensor, or it was taken already"))
+    Err(PyValueError::new_err(
+        "[from_dlpack] cannot import: the capsule has no tensor, or was imported already",
+    ))
 }
 
 /// An array from an object that speaks DLPack.
@@ -397,11 +405,11 @@ pub fn import(object: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Array> 
     }
 }
 
-/// Most axes of a tensor that is taken.
+/// The largest number of axes of an imported tensor.
 const MOST_AXES: usize = 64;
 
 fn invalid(what: String) -> PyErr {
-    PyValueError::new_err(format!("[from_dlpack] a tensor with {what} does not make an array"))
+    PyValueError::new_err(format!("[from_dlpack] cannot import a tensor with {what}"))
 }
 
 enum Built {
@@ -412,7 +420,10 @@ enum Built {
 fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
     let tensor = taken.tensor();
     if tensor.device.kind != CPU {
-        let what = format!("[from_dlpack] memory of device {}, not of the host", tensor.device.kind);
+        let what = format!(
+            "[from_dlpack] cannot import memory of device type {}; copy it to the host",
+            tensor.device.kind
+        );
         return Err(PyValueError::new_err(what));
     }
     let rank = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MOST_AXES);
@@ -452,27 +463,27 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
     let in_rows = size == 1 || shape.iter().zip(&strides).zip(&rows).all(|((n, a), b)| *n == 1 || a == b);
     let aligned = (start as usize).is_multiple_of(dtype.size());
     let unchanged = in_rows && aligned && !complex128 && dtype != Dtype::Float64;
-    // Memory that the producer copied for this purpose is nobody else's.
+    // Memory that the producer copied for this purpose has no other owner.
     if unchanged && (copy == Some(false) || (copy.is_none() && taken.is_copied())) {
         return Ok(Built::Adopts { dtype, shape, address: start, len: size * width });
     }
     if copy == Some(false) {
         let why = match (in_rows, aligned) {
-            (false, _) => "its elements do not lie row by row",
-            (true, false) => "its address is not a multiple of its elements' size",
-            (true, true) => "its elements are converted",
+            (false, _) => "it is not row-contiguous",
+            (true, false) => "its address is not aligned to its elements",
+            (true, true) => "its elements have to be converted",
         };
         return Err(PyBufferError::new_err(format!(
-            "[from_dlpack] Cannot share the memory of a tensor: {why}"
+            "[from_dlpack] cannot share the memory of a tensor: {why}; use copy=None or copy=True"
         )));
     }
     let mut bytes = Vec::new();
     if bytes.try_reserve_exact(size * width).is_err() {
-        let text = format!("[from_dlpack] Cannot copy a tensor of {size} elements: out of memory");
+        let text = format!("[from_dlpack] cannot copy a tensor of {size} elements: out of memory");
         return Err(PyMemoryError::new_err(text));
     }
     if in_rows {
-        // SAFETY: elements that lie row by row are one stretch of memory.
+        // SAFETY: row-contiguous elements are one range of memory.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, size * width) });
     } else {
         let mut at = vec![0usize; rank];
@@ -505,10 +516,9 @@ fn build(taken: &Taken, copy: Option<bool>) -> PyResult<Built> {
 /// ----------
 /// x : object with ``__dlpack__``
 /// copy : bool, optional
-///     By default memory is copied, unless its owner has copied it for this purpose.
-///     With ``False`` it is shared, and nobody may write it; where that is not
-///     possible, ``BufferError`` is raised. With ``True`` it is copied. Double
-///     precision becomes ``float32``, and is copied.
+///     By default memory is copied, unless its producer has copied it for this purpose. With ``False`` it is shared
+///     and must not be written; ``BufferError`` is raised where that is not possible. With ``True`` it is copied.
+///     ``float64`` is converted to ``float32``, which copies.
 ///
 /// Returns
 /// -------

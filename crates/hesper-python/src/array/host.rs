@@ -9,7 +9,7 @@ use pyo3::types::{PyComplex, PyList};
 
 use crate::error::raise;
 
-/// Computes an array without the interpreter's lock and gives its elements.
+/// Evaluates an array without the interpreter's lock and returns its elements.
 pub fn evaluated(py: Python<'_>, array: &Array) -> PyResult<HostArray> {
     crate::eval::usable()?;
     let array = array.clone();
@@ -22,7 +22,9 @@ pub fn number(py: Python<'_>, dtype: Dtype, bytes: &[u8]) -> PyResult<Py<PyAny>>
     macro_rules! read {
         ($type:ty) => {
             <$type>::from_ne_bytes(
-                bytes.try_into().map_err(|_| PyValueError::new_err("an element is missing"))?,
+                bytes
+                    .try_into()
+                    .map_err(|_| PyValueError::new_err("cannot read an element: it has the wrong size"))?,
             )
         };
     }
@@ -67,7 +69,10 @@ pub fn to_list(py: Python<'_>, host: &HostArray) -> PyResult<Py<PyAny>> {
 /// The only element of an array.
 pub fn item(py: Python<'_>, array: &Array) -> PyResult<Py<PyAny>> {
     if array.size() != 1 {
-        let what = "[convert] Only length-1 arrays can be converted to Python scalars.";
+        let what = format!(
+            "cannot convert an array of shape {:?} to a Python number: it must have one element",
+            array.shape()
+        );
         return Err(PyValueError::new_err(what));
     }
     let host = evaluated(py, array)?;

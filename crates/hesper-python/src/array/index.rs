@@ -34,7 +34,7 @@ fn part(object: &Bound<'_, PyAny>) -> PyResult<Index> {
         };
         let step = bound("step")?.unwrap_or(1);
         if step == 0 {
-            return Err(PyValueError::new_err("slice step cannot be zero"));
+            return Err(PyValueError::new_err("cannot slice an array with step 0"));
         }
         return Ok(Index::Slice { start: bound("start")?, stop: bound("stop")?, step });
     }
@@ -52,7 +52,10 @@ fn part(object: &Bound<'_, PyAny>) -> PyResult<Index> {
             return convert::array(object, None).map(|array| list(&array));
         }
     }
-    Err(PyValueError::new_err("Cannot index an array using the given type."))
+    let name = object.get_type().name()?;
+    Err(PyValueError::new_err(format!(
+        "cannot index an array with a {name}; use integers, slices, None, ... or arrays"
+    )))
 }
 
 fn list(array: &Array) -> Index {
@@ -65,7 +68,7 @@ fn parts(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Parts> {
         Err(_) => std::iter::once(part(index)?).collect(),
     };
     if parts.iter().filter(|part| matches!(part, Index::Ellipsis)).count() > 1 {
-        return Err(PyValueError::new_err("An index can only have a single ellipsis (...)"));
+        return Err(PyValueError::new_err("cannot index an array with more than one ellipsis (...)"));
     }
     let rank = array.ndim();
     let named: usize = parts
@@ -77,7 +80,9 @@ fn parts(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Parts> {
         })
         .sum();
     if named > rank {
-        return Err(PyValueError::new_err(format!("Too many indices for array with {rank} dimensions.")));
+        return Err(PyValueError::new_err(format!(
+            "cannot index an array of {rank} axes with {named} indices"
+        )));
     }
     // An integer that is out of range ends a loop over the array, as Python expects.
     let mut axis = 0;
@@ -89,7 +94,7 @@ fn parts(array: &Array, index: &Bound<'_, PyAny>) -> PyResult<Parts> {
             Index::Int(at) => {
                 let length = array.shape()[axis] as isize;
                 if *at >= length || *at < -length {
-                    let what = format!("index {at} is out of bounds for axis {axis} with size {length}");
+                    let what = format!("index {at} is out of bounds for axis {axis} of length {length}");
                     return Err(PyIndexError::new_err(what));
                 }
                 axis += 1;
@@ -158,7 +163,9 @@ pub struct ArrayAt {
 impl ArrayAt {
     fn apply(&self, value: &Bound<'_, PyAny>, how: Update) -> PyResult<PyArray> {
         let Some(index) = &self.index else {
-            return Err(PyValueError::new_err("Must give indices to array.at first, as in a.at[0].add(1)."));
+            return Err(PyValueError::new_err(
+                "cannot update array.at without indices; use for instance a.at[0].add(1)",
+            ));
         };
         let py = value.py();
         let value = value.extract::<Value>()?.beside_array(&self.array)?;

@@ -1,8 +1,8 @@
 //! The class `array`.
 //!
-//! A Python object holds a place for an [`Array`], because Python lets programs change an array object
-//! (`a += 1`, `a[0] = 2`). Changing it puts another array into the place: graphs that were built before
-//! hold the array that was there, and do not see the change.
+//! A Python object holds a slot for an [`Array`], because Python lets programs change an array object (`a += 1`,
+//! `a[0] = 2`). A change stores another array in the slot: graphs that were built before hold the previous array and
+//! do not see the change.
 
 mod buffer;
 mod class;
@@ -26,10 +26,10 @@ pub use host::{evaluated, to_list};
 /// Parameters
 /// ----------
 /// val : scalar, list, tuple, array or any object with a buffer
-///     What the array holds.
+///     The elements.
 /// dtype : Dtype, optional
-///     The type of its elements. By default bools make ``bool_``, integers
-///     ``int32``, floats ``float32``, complex numbers ``complex64``.
+///     The type of its elements. Default: ``bool_`` for bools, ``int32`` for integers,
+///     ``float32`` for floats, ``complex64`` for complex numbers.
 ///
 /// Examples
 /// --------
@@ -37,22 +37,22 @@ pub use host::{evaluated, to_list};
 /// array([1, 2, 3], dtype=int32)
 #[pyclass(name = "array", module = "hesper.core", frozen, weakref, skip_from_py_object)]
 pub struct PyArray {
-    place: Mutex<Array>,
+    slot: Mutex<Array>,
 }
 
 impl PyArray {
     pub fn new(array: Array) -> Self {
-        PyArray { place: Mutex::new(array) }
+        PyArray { slot: Mutex::new(array) }
     }
 
-    /// The array in the place.
+    /// The array in the slot.
     pub fn value(&self) -> Array {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts another array into the place.
+    /// Stores another array in the slot.
     pub fn replace(&self, array: Array) {
-        let old = std::mem::replace(&mut *self.place.lock().unwrap_or_else(PoisonError::into_inner), array);
+        let old = std::mem::replace(&mut *self.slot.lock().unwrap_or_else(PoisonError::into_inner), array);
         drop(old);
     }
 }

@@ -10,7 +10,7 @@ use pyo3::{IntoPyObjectExt, types::PyBool};
 use super::{PyArray, convert};
 use crate::args::{Value, array_on};
 
-/// The other operand beside `own`; `what` names the operation in errors.
+/// The other operand of `own`; `what` names the operation in errors.
 fn operand(other: &Bound<'_, PyAny>, own: &Array, what: &str) -> PyResult<Array> {
     if let Ok(array) = other.cast::<PyArray>() {
         return Ok(array.get().value());
@@ -19,7 +19,7 @@ fn operand(other: &Bound<'_, PyAny>, own: &Array, what: &str) -> PyResult<Array>
         return number.beside(own.dtype());
     }
     if other.is_none() {
-        return Err(PyTypeError::new_err(format!("Cannot perform {what} on an array and None")));
+        return Err(PyTypeError::new_err(format!("cannot perform {what} on an array and None")));
     }
     if convert::is_container(other) {
         return Err(mismatch(other, what));
@@ -30,7 +30,7 @@ fn operand(other: &Bound<'_, PyAny>, own: &Array, what: &str) -> PyResult<Array>
 
 fn mismatch(other: &Bound<'_, PyAny>, what: &str) -> PyErr {
     match other.get_type().name() {
-        Ok(name) => PyValueError::new_err(format!("Cannot perform {what} on an array and {name}")),
+        Ok(name) => PyValueError::new_err(format!("cannot perform {what} on an array and a {name}")),
         Err(error) => error,
     }
 }
@@ -63,7 +63,9 @@ fn integral(own: &PyArray, other: &Bound<'_, PyAny>, what: &str) -> PyResult<()>
         Err(_) => matches!(Value::number(other)?, Some(Value::Float(_) | Value::Complex(_))),
     };
     if theirs || float(own.value().dtype()) {
-        return Err(PyValueError::new_err(format!("Floating point types not allowed with {what}.")));
+        return Err(PyValueError::new_err(format!(
+            "cannot perform {what} on floating point arrays; use integers or booleans"
+        )));
     }
     Ok(())
 }
@@ -74,7 +76,7 @@ fn matrix(other: &Bound<'_, PyAny>) -> PyResult<Array> {
     }
     if convert::is_container(other) || Value::number(other)?.is_some() {
         let name = other.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("a matrix product needs an array, not {name}")));
+        return Err(PyTypeError::new_err(format!("cannot multiply a matrix by a {name}; expected an array")));
     }
     convert::array(other, None)
 }
@@ -99,7 +101,7 @@ macro_rules! operators {
 
                 fn $placed(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
                     if $what == "division" && !self.value().dtype().is(Category::Inexact) {
-                        let what = "In place division cannot be performed on integers.";
+                        let what = "cannot divide an integer array in place: its quotient is floating point";
                         return Err(PyValueError::new_err(what));
                     }
                     in_place(self, other, $what, $f)
@@ -150,7 +152,7 @@ macro_rules! operators {
 
             fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
                 let py = other.py();
-                // Whatever is no array equals none.
+                // An object that is not an array equals no array.
                 let comparable = is_operand(other)?;
                 match op {
                     CompareOp::Eq if !comparable => return PyBool::new(py, false).into_py_any(py),
@@ -171,7 +173,11 @@ fn is_operand(other: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 fn no_modulo(modulo: &Bound<'_, PyAny>) -> PyResult<()> {
-    if modulo.is_none() { Ok(()) } else { Err(PyTypeError::new_err("pow() of an array takes no modulus")) }
+    if modulo.is_none() {
+        Ok(())
+    } else {
+        Err(PyTypeError::new_err("cannot compute pow() of an array with a modulus"))
+    }
 }
 
 operators! {
@@ -215,7 +221,7 @@ impl PyArray {
     fn __neg__(&self) -> PyResult<PyArray> {
         let own = self.value();
         if own.dtype() == Dtype::Bool {
-            return Err(PyValueError::new_err("[negative] Not supported for bool, use logical_not instead."));
+            return Err(PyValueError::new_err("cannot negate a bool array; use logical_not"));
         }
         array_on(None, || own.negative())
     }
@@ -232,7 +238,9 @@ impl PyArray {
     fn __invert__(&self) -> PyResult<PyArray> {
         let own = self.value();
         if own.dtype().is(Category::Inexact) {
-            return Err(PyValueError::new_err("Floating point types not allowed with bitwise inversion."));
+            return Err(PyValueError::new_err(
+                "cannot invert the bits of a floating point array; use integers or booleans",
+            ));
         }
         array_on(None, || own.bitwise_invert())
     }

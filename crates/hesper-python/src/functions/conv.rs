@@ -25,7 +25,7 @@ impl Each {
             [one] => Ok([one; N]),
             ref list => list.try_into().map_err(|_| {
                 PyValueError::new_err(format!(
-                    "[conv] {what} has {} numbers for {N} spatial axes",
+                    "[conv] cannot use {what} with {} entries for {N} spatial axes",
                     list.len()
                 ))
             }),
@@ -45,7 +45,7 @@ impl Each {
 fn positive(what: &str, value: isize) -> PyResult<usize> {
     match usize::try_from(value) {
         Ok(value) if value > 0 => Ok(value),
-        _ => Err(PyValueError::new_err(format!("[conv] {what} must be positive, and is {value}"))),
+        _ => Err(PyValueError::new_err(format!("[conv] cannot use {what} {value}; it must be positive"))),
     }
 }
 
@@ -281,7 +281,9 @@ fn paddings(object: &Bound<'_, PyAny>) -> PyResult<Vec<(isize, isize)>> {
         .extract::<(Each, Each)>()
         .map_err(|_| PyTypeError::new_err("padding: expected integers, or a pair of lists of integers"))?;
     if before.len() != after.len() {
-        return Err(PyValueError::new_err("[conv] the paddings before and after have different lengths"));
+        return Err(PyValueError::new_err(
+            "[conv] cannot pad: the paddings before and after have different lengths",
+        ));
     }
     Ok(before.into_iter().zip(after).collect())
 }
@@ -306,7 +308,11 @@ fn convolve(a: PyArray, v: PyArray, mode: &str, stream: Option<On>) -> PyResult<
         "full" => ConvolveMode::Full,
         "same" => ConvolveMode::Same,
         "valid" => ConvolveMode::Valid,
-        _ => return Err(PyValueError::new_err("[convolve] unsupported mode")),
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "[convolve] unknown mode {other:?}; use 'full', 'same' or 'valid'"
+            )));
+        }
     };
     let (a, v) = (a.value(), v.value());
     array_on(stream, || a.convolve(&v, mode))

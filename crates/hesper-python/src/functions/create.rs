@@ -1,4 +1,4 @@
-//! Functions that make arrays from numbers.
+//! Functions that create arrays.
 
 use hesper::{Array, Dtype, Indexing, Range};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -75,13 +75,13 @@ constants! {
     ones,
     /// Ones in the shape and type of an array.
     ones_like = 1.0;
-    /// An array whose elements do not matter.
+    /// An array with unspecified elements.
     empty,
-    /// An array like another whose elements do not matter.
+    /// An array of the shape and type of another, with unspecified elements.
     empty_like = 0.0;
 }
 
-/// An array of a shape with the given value everywhere, or an array stretched to the shape.
+/// An array of a shape, filled with a value, or with an array that is broadcast to the shape.
 ///
 /// Examples
 /// --------
@@ -94,7 +94,7 @@ fn full(shape: Lengths, vals: Value, dtype: Option<PyDtype>, stream: Option<On>)
     array_on(stream, || Array::full(&shape.0, &value, dtype.map(|dtype| dtype.0)))
 }
 
-/// The given value everywhere, in the shape and type of an array.
+/// An array of the shape and type of another, filled with a value.
 ///
 /// Parameters
 /// ----------
@@ -116,7 +116,7 @@ fn full_like(a: PyArray, vals: Value, dtype: Option<PyDtype>, stream: Option<On>
 
 /// Numbers from `start` to below `stop`, `step` apart; ``arange(stop)`` starts at zero.
 ///
-/// Integers make ``int32``, floats ``float32``, unless `dtype` says otherwise.
+/// The type is ``int32`` for integers and ``float32`` for floats, unless `dtype` is given.
 ///
 /// Examples
 /// --------
@@ -139,16 +139,18 @@ fn arange(
         (Some(end), by) if third.is_some() => (Value::Int(0), end, by),
         (Some(start), Some(stop)) => (start, stop, step),
         (Some(stop), None) | (None, Some(stop)) => (Value::Int(0), stop, step),
-        (None, None) => return Err(PyTypeError::new_err("arange takes at least where it stops")),
+        (None, None) => return Err(PyTypeError::new_err("[arange] expected at least a stop")),
     };
     let (step, dtype) = (step.unwrap_or(Value::Int(1)), dtype.or(third));
     if [&start, &stop, &step].into_iter().any(|value| matches!(value, Value::Bool(_))) {
-        return Err(PyValueError::new_err("[arange] bool is not supported."));
+        return Err(PyValueError::new_err(
+            "[arange] cannot count in bool; use an integer or floating point type",
+        ));
     }
     let number = |value: &Value| match value {
         Value::Int(value) => Ok(*value as f64),
         Value::Float(value) => Ok(*value),
-        _ => Err(PyTypeError::new_err("arange takes integers and floats")),
+        _ => Err(PyTypeError::new_err("[arange] expected integers and floats")),
     };
     let range = match (&start, &stop, &step) {
         (Value::Int(start), Value::Int(stop), Value::Int(step)) => Range::Int(*start, *stop, *step),
@@ -183,7 +185,7 @@ fn linspace(
     stream: Option<On>,
 ) -> PyResult<PyArray> {
     let count = usize::try_from(num.unwrap_or(50))
-        .map_err(|_| PyValueError::new_err("[linspace] number of samples must be non-negative."))?;
+        .map_err(|_| PyValueError::new_err("[linspace] cannot make a negative number of samples"))?;
     let dtype = dtype.map_or(Dtype::Float32, |dtype| dtype.0);
     let last = if endpoint || count == 0 { stop } else { stop - (stop - start) / count as f64 };
     array_on(stream, || Array::linspace(start, last, count, dtype))
@@ -359,9 +361,7 @@ fn meshgrid<'py>(
         None | Some("xy") => Indexing::Xy,
         Some("ij") => Indexing::Ij,
         Some(_) => {
-            return Err(PyValueError::new_err(
-                "[meshgrid] Invalid indexing value. Valid values are 'xy' and 'ij'.",
-            ));
+            return Err(PyValueError::new_err("[meshgrid] unknown indexing; use 'xy' or 'ij'"));
         }
     };
     let arrays: Vec<Array> = arrays.iter().map(PyArray::value).collect();
@@ -387,7 +387,7 @@ fn asarray(a: &Bound<'_, PyAny>, dtype: Option<PyDtype>, copy: Option<bool>) -> 
     if copy == Some(false) {
         let adopts = dtype.is_none() && !a.is_instance_of::<PyArray>() && a.hasattr("__dlpack__")?;
         if !adopts {
-            let what = "Unable to avoid copy while creating an array as requested.";
+            let what = "[asarray] cannot make the array without a copy; use copy=None or copy=True";
             return Err(PyValueError::new_err(what));
         }
         return crate::array::dlpack::import(a, copy).map(PyArray::new);

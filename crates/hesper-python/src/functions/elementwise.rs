@@ -64,8 +64,7 @@ macro_rules! table {
     (@two [$($doc:literal)+] $name:ident $method:ident [$arg:literal $out:literal]) => {
         $(#[doc = $doc])+
         ///
-        /// Shapes are broadcast, types promoted; a plain number takes the type of the
-        /// array beside it.
+        /// Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
         ///
         /// Parameters
         /// ----------
@@ -279,7 +278,7 @@ fn matmul(a: PyArray, b: PyArray, stream: Option<On>) -> PyResult<PyArray> {
 fn clip(a: Value, a_min: Option<Value>, a_max: Option<Value>, stream: Option<On>) -> PyResult<PyArray> {
     let a = a.alone()?;
     if a_min.is_none() && a_max.is_none() {
-        return Err(PyValueError::new_err("[clip] At most one of a_min and a_max may be None."));
+        return Err(PyValueError::new_err("[clip] cannot clip without bounds; give a_min or a_max"));
     }
     let bound = |bound: Option<Value>| bound.map(|bound| bound.beside_array(&a)).transpose();
     let (low, high) = (bound(a_min)?, bound(a_max)?);
@@ -325,7 +324,7 @@ fn round(a: Value, decimals: i32, stream: Option<On>) -> PyResult<PyArray> {
     array_on(stream, || a.round(decimals))
 }
 
-/// Numbers in the place of NaN and of infinities; by default those of largest magnitude.
+/// Replace NaN and infinities by numbers; by default NaN by zero, infinities by the largest finite ones.
 ///
 /// Parameters
 /// ----------

@@ -15,7 +15,7 @@ fn norm_of(norm: &str) -> PyResult<Norm> {
         "ortho" => Ok(Norm::Ortho),
         "forward" => Ok(Norm::Forward),
         _ => Err(PyValueError::new_err(format!(
-            "[fft] Invalid norm {norm:?}: 'backward', 'ortho' or 'forward'."
+            "[fft] unknown norm {norm:?}; use 'backward', 'ortho' or 'forward'"
         ))),
     }
 }
@@ -251,7 +251,7 @@ fn stft(
         "constant" => Pad::Constant(0.into()),
         "edge" => Pad::Edge,
         "symmetric" => Pad::Symmetric,
-        _ => return Err(PyValueError::new_err(format!("[stft] Invalid pad_mode {pad_mode:?}."))),
+        _ => return Err(PyValueError::new_err(format!("[stft] unknown pad_mode {pad_mode:?}"))),
     };
     let options = Stft {
         n_fft,

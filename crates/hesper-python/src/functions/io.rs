@@ -1,8 +1,7 @@
 //! Loading and saving: paths and file objects on one side, `hesper::io` on the other.
 //!
-//! A path is mapped, and so is a file object that stands at the start of a regular file; of any other
-//! object with `read` everything is read at once. The interpreter's lock is released throughout; writing to a
-//! file object takes it for each piece.
+//! A path is memory-mapped, and so is a file object at the start of a regular file; any other object with `read` is read
+//! at once. The interpreter's lock is released throughout; writing to a file object acquires it for each piece.
 
 use std::io::{Cursor, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -47,7 +46,12 @@ fn format_of(name: &Path, format: Option<&str>) -> PyResult<Format> {
         None if name.is_dir() => return Ok(Format::ShardIndex),
         None => match name.extension() {
             Some(extension) => extension.to_string_lossy().into_owned(),
-            None => return Err(PyValueError::new_err("[load] Could not infer file format from extension")),
+            None => {
+                return Err(PyValueError::new_err(format!(
+                    "[load] cannot infer the format of {}: it has no extension; give format",
+                    name.display()
+                )));
+            }
         },
     };
     match extension.as_str() {
@@ -56,7 +60,9 @@ fn format_of(name: &Path, format: Option<&str>) -> PyResult<Format> {
         "safetensors" => Ok(Format::Safetensors),
         "gguf" => Ok(Format::Gguf),
         "json" => Ok(Format::ShardIndex),
-        other => Err(PyValueError::new_err(format!("[load] Unknown file format {other}"))),
+        other => Err(PyValueError::new_err(format!(
+            "[load] unknown format {other}; use npy, npz, safetensors, gguf or json"
+        ))),
     }
 }
 
@@ -78,7 +84,7 @@ fn mapped_path(file: &Bound<'_, PyAny>) -> PyResult<Option<PathBuf>> {
     Ok(find().unwrap_or(None))
 }
 
-/// What a file object holds from where it stands.
+/// The content of a file object from its position on.
 fn content(file: &Bound<'_, PyAny>) -> PyResult<Input> {
     if !file.call_method1("read", (0,))?.is_instance_of::<PyBytes>() {
         return Err(not_a_file("load"));
@@ -94,14 +100,13 @@ fn content(file: &Bound<'_, PyAny>) -> PyResult<Input> {
 }
 
 fn not_a_file(call: &str) -> PyErr {
-    let what = format!("[{call}] Input must be a file-like object opened in binary mode, or string");
+    let what = format!("[{call}] expected a path, or a file opened in binary mode");
     PyValueError::new_err(what)
 }
 
 /// Load arrays from a file.
 ///
-/// Nothing but the header is read: an array's elements are used where they lie in the file, or read, when
-/// the array is evaluated.
+/// Only the header is read: the elements of an array are used in place, or read, when the array is evaluated.
 ///
 /// Parameters
 /// ----------
@@ -109,9 +114,9 @@ fn not_a_file(call: &str) -> PyErr {
 ///     An ``.npy``, ``.npz``, ``.safetensors`` or ``.gguf`` file; the index file
 ///     (``.json``) of a sharded checkpoint; a folder that holds one.
 /// format : str, optional
-///     By default what the extension says.
+///     Default: the extension.
 /// return_metadata : bool
-///     Whether to return what a safetensors or GGUF file says about itself, too.
+///     Whether to return the metadata of a safetensors or GGUF file too.
 /// stream : Stream or Device, optional
 ///
 /// Returns
@@ -141,7 +146,7 @@ fn load<'py>(
         None => return Err(not_a_file("load")),
     };
     if return_metadata && matches!(kind, Format::Npy | Format::Npz) {
-        return Err(PyValueError::new_err(format!("[load] metadata not supported for format {kind}")));
+        return Err(PyValueError::new_err(format!("[load] cannot return metadata: {kind} files have none")));
     }
     let parser = if kind == Format::ShardIndex { None } else { Some(kind) };
     let options = io::Options { format: parser, ..Default::default() };
@@ -150,7 +155,7 @@ fn load<'py>(
         _ => false,
     };
     let loaded = detached(py, || on(stream, || io::load_with(input, &options))).map_err(|error| {
-        // Programs for MLX expect this of files of these kinds that are not there.
+        // As in MLX for missing files of these formats.
         match missing && matches!(kind, Format::Npz | Format::Gguf) {
             true => PyValueError::new_err(error.value(py).to_string()),
             false => error,
@@ -341,7 +346,7 @@ fn to_zip(call: &str, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDic
     for (at, array) in args.iter().enumerate() {
         let name = format!("arr_{at}");
         if arrays.iter().any(|(other, _): &(String, Array)| *other == name) {
-            let what = format!("[{call}] Cannot use un-named variables and keyword {name}");
+            let what = format!("[{call}] cannot save an unnamed array as {name}: a keyword has that name");
             return Err(PyValueError::new_err(what));
         }
         arrays.push((name, array.extract::<PyArray>()?.value()));
@@ -416,7 +421,8 @@ fn dict_of(call: &str, arrays: &Bound<'_, PyDict>) -> PyResult<Named> {
         .iter()
         .map(|(name, array)| {
             let text = name.extract::<String>().map_err(|_| wrong("names must be strings", &name))?;
-            let array = array.extract::<PyArray>().map_err(|_| wrong("no array is under the name", &name))?;
+            let array =
+                array.extract::<PyArray>().map_err(|_| wrong("not an array under the name", &name))?;
             Ok((text, array.value()))
         })
         .collect()
@@ -443,7 +449,8 @@ fn save_safetensors(
         Some(metadata) => metadata
             .extract::<std::collections::BTreeMap<String, String>>()
             .map_err(|_| {
-                let what = "[save_safetensors] Metadata must be a dictionary with string keys and values";
+                let what =
+                    "[save_safetensors] cannot save metadata that is not a dictionary of strings to strings";
                 PyValueError::new_err(what)
             })?
             .into_iter()
@@ -478,7 +485,7 @@ fn save_gguf(
     crate::eval::usable()?;
     let py = file.py();
     let Some(path) = path_of(file)? else {
-        return Err(PyValueError::new_err("[save_gguf] Input must be a string"));
+        return Err(PyValueError::new_err("[save_gguf] expected a path"));
     };
     let path = with_extension(path, "gguf");
     let arrays = dict_of("save_gguf", arrays)?;
@@ -498,15 +505,22 @@ fn gguf_value(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Meta
         if let Ok(texts) = value.extract::<Vec<String>>() {
             return Ok(MetaValue::Array(MetaArray::String(texts)));
         }
-        let what = format!("[save_gguf] metadata {key} must be an array, a string or a list of strings");
+        let what = format!(
+            "[save_gguf] cannot save the metadata {key}; it must be an array, a string or a list of strings"
+        );
         return Err(PyRuntimeError::new_err(what));
     };
     let array = array.value();
     if array.ndim() > 1 {
-        return Err(PyRuntimeError::new_err("[save_gguf] Cannot save arrays with more than one dimension."));
+        return Err(PyRuntimeError::new_err(format!(
+            "[save_gguf] cannot save the metadata {key} of shape {:?}; it must have at most one axis",
+            array.shape()
+        )));
     }
     if array.size() == 0 {
-        return Err(PyRuntimeError::new_err("[save_gguf] Cannot save empty arrays."));
+        return Err(PyRuntimeError::new_err(format!(
+            "[save_gguf] cannot save the metadata {key}: it is an empty array"
+        )));
     }
     macro_rules! numbers {
         ($type:ty, $kind:ident) => {{
@@ -537,7 +551,7 @@ fn gguf_value(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Meta
             }
         }
         other => {
-            let what = format!("[save_gguf] array type {other} not support for metadata.");
+            let what = format!("[save_gguf] cannot save the metadata {key} of type {other}");
             return Err(PyValueError::new_err(what));
         }
     })

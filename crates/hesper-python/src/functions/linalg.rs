@@ -22,7 +22,7 @@ fn triple_on(
     on(stream, build).map(|(a, b, c)| (PyArray::new(a), PyArray::new(b), PyArray::new(c)))
 }
 
-/// Functions of matrices without further arguments: documentation, name, how many arrays they give.
+/// Functions of matrices without further arguments: documentation, name, number of results.
 macro_rules! table {
     ($($(#[doc = $doc:literal])+ $name:ident: $on:ident -> $result:ty;)*) => {
         $(
@@ -94,9 +94,9 @@ macro_rules! triangular {
 triangular! {
     /// The inverses of triangular matrices.
     tri_inv;
-    /// The triangular matrices that are, times their transposes, the given ones.
+    /// The Cholesky factors of matrices.
     cholesky;
-    /// The inverses of matrices that are given by their Cholesky factors.
+    /// The inverses of matrices, given their Cholesky factors.
     cholesky_inv;
 }
 
@@ -105,7 +105,7 @@ fn is_upper(op: &str, name: &str) -> PyResult<bool> {
     match name {
         "L" | "l" => Ok(false),
         "U" | "u" => Ok(true),
-        _ => Err(PyValueError::new_err(format!("[linalg::{op}] UPLO must be 'L' or 'U', and is {name:?}."))),
+        _ => Err(PyValueError::new_err(format!("[linalg::{op}] unknown UPLO {name:?}; use 'L' or 'U'"))),
     }
 }
 
@@ -222,7 +222,7 @@ fn norm(
                 "inf" => algebra::Norm::Order(f64::INFINITY),
                 "-inf" => algebra::Norm::Order(f64::NEG_INFINITY),
                 other => {
-                    let what = format!("[linalg::norm] Invalid ord value {other:?}.");
+                    let what = format!("[linalg::norm] unknown ord {other:?}");
                     return Err(PyValueError::new_err(what));
                 }
             },

@@ -1,8 +1,8 @@
-//! The functions of the module, one file for each way of being called.
+//! The functions of the module, one file for each kind.
 //!
 //! Most are rows of a table: a documentation line, the Python name, the method of [`hesper::Array`]. The
-//! table's macro gives the signature, reads the arguments and builds on the right stream. Adding a
-//! function is adding its row; a function that is called in a way of its own is written out.
+//! table's macro defines the signature, converts the arguments and builds on the right stream. Adding a
+//! function is adding its row; a function with a signature of its own is written out.
 
 mod conv;
 mod create;

@@ -47,7 +47,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Cuts {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if object.is_instance_of::<PyInt>() {
-            let negative = |_| PyValueError::new_err("[split] The number of parts must be positive.");
+            let negative = |_| PyValueError::new_err("[split] cannot split into a negative number of parts");
             return object.extract().map(Cuts::Sections).map_err(negative);
         }
         Ints::extract(object).map(Cuts::Places)
@@ -115,7 +115,7 @@ fn stack(arrays: Arrays, axis: Option<isize>, stream: Option<On>) -> PyResult<Py
     array_on(stream, || hesper::stack(&arrays.0, axis.unwrap_or(0)))
 }
 
-/// An array cut along an axis, into equal parts or at the given places.
+/// Split an array along an axis, into equal parts or at indices.
 ///
 /// Parameters
 /// ----------
@@ -283,19 +283,25 @@ fn pad(
         "edge" => Pad::Edge,
         "reflect" => Pad::Reflect,
         "symmetric" => Pad::Symmetric,
-        _ => return Err(PyValueError::new_err(format!("Invalid padding mode ({mode}) passed to pad"))),
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "[pad] unknown mode {mode:?}; use constant, edge, reflect or symmetric"
+            )));
+        }
     };
     array_on(stream, || a.pad(&widths, &mode))
 }
 
 fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, usize)>> {
-    let negative = || PyValueError::new_err("Invalid high or low padding size passed to pad: it is negative");
+    let negative = || PyValueError::new_err("[pad] cannot pad by a negative width");
     let width = |value: isize| usize::try_from(value).map_err(|_| negative());
     if let Ok(Axes(ints)) = object.extract::<Axes>() {
         return match ints[..] {
             [one] => Ok(vec![(width(one)?, width(one)?); rank]),
             [before, after] => Ok(vec![(width(before)?, width(after)?); rank]),
-            _ => Err(PyValueError::new_err(format!("{} padding sizes for {rank} axes", ints.len()))),
+            _ => {
+                Err(PyValueError::new_err(format!("[pad] cannot pad {rank} axes with {} widths", ints.len())))
+            }
         };
     }
     let mut widths = Vec::new();
@@ -304,7 +310,7 @@ fn pad_widths(object: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
         match pair[..] {
             [one] => widths.push((width(one)?, width(one)?)),
             [before, after] => widths.push((width(before)?, width(after)?)),
-            _ => return Err(PyTypeError::new_err("pad_width: expected pairs of integers")),
+            _ => return Err(PyTypeError::new_err("[pad] expected pad_width to be pairs of integers")),
         }
     }
     if let ([one], true) = (&widths[..], rank != 1) {

@@ -114,7 +114,7 @@ fn tensordot(
             let count: isize = count.map_or(Ok(2), |count| count.extract())?;
             if count < 0 || count > a.ndim().min(b.ndim()) as isize {
                 let what = format!(
-                    "[tensordot] {count} axes of arrays of shapes {:?} and {:?}.",
+                    "[tensordot] cannot contract {count} axes of shapes {:?} and {:?}",
                     a.shape(),
                     b.shape()
                 );

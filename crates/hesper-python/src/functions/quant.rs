@@ -9,34 +9,38 @@ use crate::args::{On, array_on, on};
 use crate::array::PyArray;
 use crate::dtype::PyDtype;
 
-/// What the scale of scales of nvfp4 is measured by: the largest code times the largest scale.
+/// The range of nvfp4, which a global scale refers to: the largest code times the largest scale.
 const NVFP4_RANGE: f32 = 448.0 * 6.0;
 
 fn mode_of(op: &str, mode: &str) -> PyResult<QuantMode> {
-    mode.parse().map_err(|_| PyValueError::new_err(format!("[{op}] Invalid quantization mode '{mode}'.")))
+    mode.parse().map_err(|_| {
+        PyValueError::new_err(format!(
+            "[{op}] unknown quantization mode '{mode}'; use affine, mxfp4, nvfp4 or mxfp8"
+        ))
+    })
 }
 
 fn given(array: Option<PyArray>) -> Option<Array> {
     array.map(|array| array.value())
 }
 
-/// Refuses a scale of scales that the mode has not, or that is no number.
+/// Refuses a global scale in another mode than nvfp4, or one that is not a float32 scalar.
 fn check_global(op: &str, mode: QuantMode, scale: Option<&Array>) -> PyResult<()> {
     let Some(scale) = scale else { return Ok(()) };
     let fail = |what: String| Err(PyValueError::new_err(format!("[{op}] {what}")));
     if mode != QuantMode::Nvfp4 {
-        return fail("Global scale is only supported for 'nvfp4' quantization mode.".into());
+        return fail("cannot use a global scale in this mode; use nvfp4".into());
     }
     if scale.size() != 1 {
-        return fail(format!("Global scale must be a scalar but got shape {:?}.", scale.shape()));
+        return fail(format!("cannot use a global scale of shape {:?}; it must be a scalar", scale.shape()));
     }
     if scale.dtype() != Dtype::Float32 {
-        return fail(format!("Global scale must have dtype float32 but got {}.", scale.dtype()));
+        return fail(format!("cannot use a global scale of type {}; it must be float32", scale.dtype()));
     }
     Ok(())
 }
 
-/// The array with the scale of scales taken out, or put back.
+/// The array with the global scale divided out, or multiplied in again.
 fn rescaled(array: &Array, scale: Option<&Array>, out: bool) -> hesper::Result<Array> {
     let Some(scale) = scale else { return Ok(array.clone()) };
     let scale = scale.reshape(&[])?;
@@ -179,12 +183,13 @@ fn qqmm(
     check_global("qqmm", mode, own.as_ref())?;
     check_global("qqmm", mode, theirs.as_ref())?;
     if own.is_some() != theirs.is_some() {
-        let what = "[qqmm] For nvfp4 mode, either both global_scale_x and global_scale_w must be provided, or neither.";
+        let what =
+            "[qqmm] cannot use one global scale alone; give global_scale_x and global_scale_w, or neither";
         return Err(PyValueError::new_err(what));
     }
     let (x, w, scales) = (x.value(), w.value(), given(scales));
     array_on(stream, || {
-        // A matrix that is quantized already has had its scale of scales taken out.
+        // The global scale of a quantized matrix is divided out already.
         let floats = w.dtype().is(Category::Floating);
         let w = if floats { rescaled(&w, theirs.as_ref(), true)? } else { w.clone() };
         let product = rescaled(&x, own.as_ref(), true)?.qqmm(&w, scales.as_ref(), group_size, bits, mode)?;
@@ -204,15 +209,15 @@ fn qqmm(
 ///     The scales of quantized matrices.
 /// lhs_indices, rhs_indices : array, optional
 ///     Which matrices of `x` and of `w` are multiplied: flat indices of the axes before the last two. They
-///     broadcast; without them a side's matrices are taken in order.
+///     broadcast. Default: all matrices in order.
 /// group_size, bits : int, optional
-///     Numbers that share a scale, and bits of a number, as the mode has them.
+///     The number of elements that share a scale, and the bits of an element. Default: those of the mode.
 /// mode : str
 ///     ``nvfp4``, ``mxfp8`` or ``mxfp4``.
 /// global_scale_x, global_scale_w : array, optional
-///     Scales of scales for ``nvfp4``; both or neither.
+///     Global scales for ``nvfp4``; both or neither.
 /// sorted_indices : bool
-///     Whether indices are sorted. It makes no difference.
+///     Whether indices are sorted; unused.
 /// stream : Stream or Device, optional
 ///
 /// Returns
@@ -244,14 +249,14 @@ fn gather_qqmm(
     let _ = sorted_indices;
     let mode = mode_of("gather_qqmm", mode)?;
     if mode == QuantMode::Affine {
-        let what = "[gather_qqmm] Affine codes are not multiplied with each other.";
+        let what = "[gather_qqmm] cannot multiply two operands in affine mode; use nvfp4 or mxfp8";
         return Err(PyValueError::new_err(what));
     }
     let (own, theirs) = (given(global_scale_x), given(global_scale_w));
     check_global("gather_qqmm", mode, own.as_ref())?;
     check_global("gather_qqmm", mode, theirs.as_ref())?;
     if own.is_some() != theirs.is_some() {
-        let what = "[gather_qqmm] For nvfp4 mode, either both global_scale_x and global_scale_w must be provided, or neither.";
+        let what = "[gather_qqmm] cannot use one global scale alone; give global_scale_x and global_scale_w, or neither";
         return Err(PyValueError::new_err(what));
     }
     let (x, w, scales) = (x.value(), w.value(), given(scales));

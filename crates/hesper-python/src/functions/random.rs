@@ -32,7 +32,7 @@ fn held() -> MutexGuard<'static, Option<Array>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The key that was given, or the next one of a state that is an array.
+/// The given key, or the next one of the global state.
 fn key_of(key: Option<PyArray>) -> PyResult<Option<Array>> {
     if let Some(key) = key {
         return Ok(Some(key.value()));
@@ -40,13 +40,13 @@ fn key_of(key: Option<PyArray>) -> PyResult<Option<Array>> {
     let mut state = held();
     let Some(own) = state.as_ref() else { return Ok(None) };
     let halves = device::in_scope(|| random::split(own, 2)?.unstack(0)).map_err(raise)?;
-    let [next, key] = <[Array; 2]>::try_from(halves)
-        .map_err(|_| PyValueError::new_err("[random] a key did not split into two"))?;
+    let [next, key] =
+        <[Array; 2]>::try_from(halves).map_err(|_| PyValueError::new_err("[random] cannot split a key"))?;
     *state = Some(next);
     Ok(Some(key))
 }
 
-/// The process's key.
+/// The global key.
 pub fn state() -> PyResult<Array> {
     match &*held() {
         Some(state) => Ok(state.clone()),
@@ -54,14 +54,14 @@ pub fn state() -> PyResult<Array> {
     }
 }
 
-/// Sets the process's key.
+/// Sets the global key.
 pub fn set_state(key: Array) {
     let old = held().replace(key);
     drop(old);
 }
 
-/// The process's key as a list of one array, ``mx.random.state``: what a compiled function that draws
-/// random numbers names among its inputs and outputs.
+/// The global key as a list of one array, ``mx.random.state``. A compiled function that draws random numbers has it
+/// among its inputs and outputs.
 #[pyclass(module = "hesper.core.random", name = "_RandomState", frozen)]
 pub struct RandomState;
 
@@ -73,14 +73,14 @@ impl RandomState {
 
     fn __getitem__(&self, index: isize) -> PyResult<PyArray> {
         if !(-1..1).contains(&index) {
-            return Err(PyIndexError::new_err("the random state has one array"));
+            return Err(PyIndexError::new_err("cannot index the random state beyond its one array"));
         }
         state().map(PyArray::new)
     }
 
     fn __setitem__(&self, index: isize, key: PyArray) -> PyResult<()> {
         if !(-1..1).contains(&index) {
-            return Err(PyIndexError::new_err("the random state has one array"));
+            return Err(PyIndexError::new_err("cannot index the random state beyond its one array"));
         }
         set_state(key.value());
         Ok(())
@@ -106,7 +106,7 @@ fn key(seed: u64) -> PyResult<PyArray> {
     array_on(None, || random::key(seed))
 }
 
-/// Sets the key from which calls without a key take theirs.
+/// Set the global key, which calls without a key split.
 ///
 /// Parameters
 /// ----------
@@ -381,7 +381,7 @@ fn categorical(
     let draws = match (&shape, num_samples) {
         (Some(_), Some(_)) => {
             return Err(PyValueError::new_err(
-                "[categorical] Only one of shape or num_samples can be specified.",
+                "[categorical] cannot use both shape and num_samples; give one",
             ));
         }
         (Some(Lengths(shape)), None) => Draws::Shape(shape),
@@ -411,7 +411,7 @@ fn permutation(x: Value, axis: isize, key: Option<PyArray>, stream: Option<On>) 
     match x {
         Value::Int(count) => {
             let count = usize::try_from(count).map_err(|_| {
-                PyValueError::new_err(format!("[permutation] {count} integers have no order"))
+                PyValueError::new_err(format!("[permutation] cannot permute {count} integers"))
             })?;
             array_on(stream, || random::permutation(count, key.as_ref()))
         }

@@ -124,7 +124,7 @@ fn count_nonzero(a: PyArray, axis: Option<Axes>, keepdims: bool, stream: Option<
     reduce_on(a, axis, keepdims, stream, Array::count_nonzero)
 }
 
-/// The variance; `ddof` is taken off the number of elements.
+/// The variance, with the divisor ``N - ddof`` for ``N`` elements.
 ///
 /// Parameters
 /// ----------
@@ -153,7 +153,7 @@ fn var(
     array_on(stream, || a.var(axes_of(&axis), keepdims, correction.unwrap_or(ddof)))
 }
 
-/// The standard deviation; `ddof` is taken off the number of elements.
+/// The standard deviation, with the divisor ``N - ddof`` for ``N`` elements.
 ///
 /// Parameters
 /// ----------
@@ -204,7 +204,7 @@ fn softmax(a: PyArray, axis: Option<Axes>, precise: bool, stream: Option<On>) ->
     array_on(stream, || a.softmax(axes_of(&axis), precise))
 }
 
-/// Functions that give places: documentation, Python's name, the array's method.
+/// Functions that return indices: documentation, Python's name, the array's method.
 macro_rules! places {
     ($($(#[doc = $doc:literal])+ $name:ident, $arg:literal, $out:literal;)*) => {
         $(

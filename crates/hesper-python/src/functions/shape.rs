@@ -95,7 +95,9 @@ fn broadcast_to(a: Value, shape: Lengths, stream: Option<On>) -> PyResult<PyArra
 #[pyo3(signature = (*shapes))]
 fn broadcast_shapes<'py>(shapes: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     if shapes.is_empty() {
-        return Err(PyValueError::new_err("[broadcast_shapes] Must provide at least one shape."));
+        return Err(PyValueError::new_err(
+            "[broadcast_shapes] cannot broadcast nothing; give at least one shape",
+        ));
     }
     let shapes_: Vec<SmallVec<[usize; 6]>> =
         shapes.iter().map(|shape| lengths(&shape.extract::<Ints>()?.0)).collect::<PyResult<_>>()?;
@@ -112,7 +114,7 @@ fn common_shape(shapes: &[SmallVec<[usize; 6]>]) -> PyResult<SmallVec<[usize; 6]
                 (own, 1) => own,
                 (own, axis) if own == axis => own,
                 _ => {
-                    let what = format!("[broadcast_shapes] Shapes {shapes:?} cannot be broadcast.");
+                    let what = format!("[broadcast_shapes] cannot broadcast the shapes {shapes:?}");
                     return Err(PyValueError::new_err(what));
                 }
             };
@@ -186,7 +188,7 @@ fn unflatten(a: PyArray, axis: isize, shape: Ints, stream: Option<On>) -> PyResu
     array_on(stream, || a.unflatten(axis, &shape.0))
 }
 
-/// Axes of length one taken away; by default all of them.
+/// Remove axes of length one; by default all of them.
 ///
 /// Parameters
 /// ----------
@@ -285,7 +287,7 @@ pub fn transposed_matrices(a: &Array, stream: Option<On>) -> PyResult<PyArray> {
     array_on(stream, || a.swapaxes(-1, -2))
 }
 
-/// The array in memory that lies row by row.
+/// The array with row-contiguous memory.
 ///
 /// Parameters
 /// ----------
@@ -300,7 +302,7 @@ pub fn transposed_matrices(a: &Array, stream: Option<On>) -> PyResult<PyArray> {
 #[pyfunction]
 #[pyo3(signature = (a, /, allow_col_major = false, *, stream = None))]
 fn contiguous(a: PyArray, allow_col_major: bool, stream: Option<On>) -> PyResult<PyArray> {
-    // Row by row serves those who would take columns, too.
+    // Row-major is allowed in either case.
     let _ = allow_col_major;
     let a = a.value();
     array_on(stream, || a.contiguous())

@@ -71,14 +71,18 @@ fn searchsorted(
     let right = match side {
         "left" => false,
         "right" => true,
-        _ => return Err(PyValueError::new_err("[searchsorted] side must be 'left' or 'right'.")),
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "[searchsorted] unknown side {side:?}; use 'left' or 'right'"
+            )));
+        }
     };
     let sequence = sorted_sequence.value();
     let values = values.beside_array(&sequence)?;
     array_on(stream, || sequence.searchsorted(&values, right))
 }
 
-/// The different elements in order, `size` of them; what is missing is filled up.
+/// The first `size` of the sorted distinct elements, padded if there are fewer.
 ///
 /// Parameters
 /// ----------

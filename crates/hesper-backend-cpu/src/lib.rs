@@ -1,0 +1,146 @@
+//! The CPU backend: every op as native commands on all cores.
+//!
+//! A file for each family of ops implements [`Lower`](hesper_core::backend::Lower) for [`Cpu`]; [`ops`] lists them. The
+//! numeric kernels are pure functions of `hesper-compute` and `hesper-linalg`; this crate binds memory and splits work.
+#![deny(unsafe_code)]
+
+mod along_axis;
+mod append;
+mod attention;
+mod combine;
+mod concat;
+mod conv;
+mod copy;
+mod custom;
+mod diagonal;
+mod dispatch;
+mod fft;
+mod fft_long;
+mod float;
+mod gated_delta;
+mod gather;
+mod grouped;
+mod hadamard;
+mod index_arrays;
+mod io;
+mod linalg;
+mod matmul;
+mod norm;
+mod packed;
+mod packed_layer;
+mod parallel;
+mod quant;
+mod random;
+mod reduce;
+mod rope;
+mod row_source;
+mod scan;
+mod scatter;
+mod slices;
+mod sort;
+mod step;
+mod walk;
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use hesper_core::backend::{BACKENDS, Backend, BackendKind, Data, Fusion, OpTable};
+use hesper_core::{Dtype, Result};
+use hesper_cpu::CpuDevice;
+use hesper_kernel::bounds::Proof;
+use hesper_runtime::{Buffer, DeviceInfo, PipelineSource, Runtime, Stream};
+use linkme::distributed_slice;
+
+/// The host.
+#[derive(Debug)]
+pub struct Cpu;
+
+#[distributed_slice(BACKENDS)]
+static REGISTERED: fn() -> &'static dyn Backend = || &Cpu;
+
+static OPS: LazyLock<OpTable> = LazyLock::new(|| {
+    OpTable::of::<Cpu>()
+        .extend(attention::register)
+        .extend(conv::register)
+        .extend(fft::register)
+        .extend(gated_delta::register)
+        .extend(grouped::register)
+        .extend(hadamard::register)
+        .extend(io::register)
+        .extend(linalg::register)
+        .extend(matmul::register)
+        .extend(norm::register)
+        .extend(packed::register)
+        .extend(packed_layer::register)
+        .extend(quant::register)
+        .extend(sort::register)
+        .extend(step::register)
+        .extend(along_axis::register)
+        .extend(append::register)
+        .extend(concat::register)
+        .extend(custom::register)
+        .extend(diagonal::register)
+        .extend(gather::register)
+        .extend(random::register)
+        .extend(reduce::register)
+        .extend(rope::register)
+        .extend(scan::register)
+        .extend(scatter::register)
+        .extend(slices::register)
+        .build()
+});
+
+impl Backend for Cpu {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn kind(&self) -> BackendKind {
+        BackendKind::Host
+    }
+
+    fn device_count(&self) -> usize {
+        1
+    }
+
+    fn open(&self, _: usize) -> Result<Runtime> {
+        Ok(Runtime::new(CpuDevice::new()))
+    }
+
+    /// The host, and simulated devices that run host closures.
+    fn drives(&self, info: &DeviceInfo) -> bool {
+        info.native_commands
+    }
+
+    fn ops(&self) -> &OpTable {
+        &OPS
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion { vector_threads: None, in_place: true, row_sources: true }
+    }
+
+    /// The executor checks bounds in any case; an unchecked kernel only asks it not to report.
+    fn custom_source(&self, source: PipelineSource, _: &Proof, unchecked: bool) -> PipelineSource {
+        if unchecked { source.specialised("unchecked") } else { source }
+    }
+
+    fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
+        copy::copy(stream, data, shape, dtype)
+    }
+
+    fn fill(
+        &self,
+        stream: &Stream,
+        buffer: &Buffer,
+        range: Range<usize>,
+        element: [u8; 8],
+        size: usize,
+    ) -> Result<()> {
+        Ok(stream.encode("fill").write_range(buffer, range).run(move |native| {
+            let [out] = native.take()?;
+            out.bytes_mut()?.chunks_exact_mut(size).for_each(|chunk| chunk.copy_from_slice(&element[..size]));
+            Ok(())
+        })?)
+    }
+}

@@ -1,0 +1,52 @@
+//! A norm, products with packed matrices and an epilogue, as one command.
+
+use crate::walk::Strided;
+use hesper_compute::{GgufMat, LayerEnd, gguf_layer};
+use hesper_core::Result;
+use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::packed_layer::{End, PackedLayer};
+use hesper_cpu::Cores;
+use smallvec::SmallVec;
+
+use crate::Cpu;
+
+pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
+    table.with::<PackedLayer>()
+}
+
+impl Lower<PackedLayer> for Cpu {
+    fn lower(op: &PackedLayer, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let output = l.output()?;
+        let bound = (0..l.input_count()).map(|at| Strided::row_major(l, at));
+        let bound = bound.collect::<Result<SmallVec<[Strided; 5]>>>()?;
+        let cols = l.input_shape(0)[1];
+        let (eps, matrices, end) = (op.eps, op.matrices.clone(), op.end);
+        let mut command = l.stream().command(op.name());
+        for one in &bound {
+            command = command.read_range(&one.data.buffer, one.bytes.clone());
+        }
+        command.write(&output).run(move |native| {
+            let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
+            let x = inputs[0].as_slice::<f32>()?;
+            let norm = match eps {
+                Some(eps) => Some((inputs[1].as_slice::<f32>()?, eps.0)),
+                None => None,
+            };
+            let first = 1 + usize::from(eps.is_some());
+            let mut all: SmallVec<[GgufMat<'_>; 3]> = SmallVec::new();
+            for (at, (format, rows)) in matrices.iter().enumerate() {
+                let matrix = GgufMat::new(*format, *rows, cols, inputs[first + at].as_slice()?);
+                all.push(matrix.map_err(|error| error.to_string())?);
+            }
+            let end = match end {
+                End::Plain => LayerEnd::Plain,
+                End::Plus => LayerEnd::Plus(inputs[first + matrices.len()].as_slice::<f32>()?),
+                End::SiluGate => LayerEnd::SiluGate,
+            };
+            gguf_layer(&Cores, x, norm, &all, end, out.as_mut_slice::<f32>()?)
+                .map_err(|error| error.to_string().into())
+        })?;
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
+}

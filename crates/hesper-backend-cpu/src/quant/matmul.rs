@@ -1,0 +1,51 @@
+//! Products with quantized matrices. Codes are read in place.
+
+use crate::walk::{Cursor, Strided};
+use hesper_compute::{MatMut, MatRef, qmatmul};
+use hesper_core::backend::{Data, Lower, Lowering, Op};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::quant::matmul::QuantizedMatmul;
+use hesper_core::{Element, Result};
+use hesper_cpu::Cores;
+
+use super::weights::Weights;
+use super::{compute_activations, compute_format};
+use crate::Cpu;
+use crate::dispatch::with_float;
+
+impl Lower<QuantizedMatmul> for Cpu {
+    fn lower(op: &QuantizedMatmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        with_float!(l.dtype(), run::<_>(op, l))
+    }
+}
+
+fn run<T: Element + hesper_compute::Float>(op: &QuantizedMatmul, l: &Lowering<'_>) -> Result<Data> {
+    let (x, weights) = (Strided::input(l, 0), Weights::of(l, 1, compute_format(op.format))?);
+    let (transpose, activations) = (op.transpose, compute_activations(op.activations));
+    let shape = l.shape();
+    let axes = shape.len() - 2;
+    let (m, n) = (shape[axes], shape[axes + 1]);
+    let output = l.output()?;
+    let buffer = x.data.buffer.clone();
+    let bound = l.stream().command(op.name()).read_range(&buffer, x.bytes.clone());
+    weights.bind(bound).write(&output).run({
+        let weights = weights.clone();
+        move |native| {
+            let Some((out, inputs)) = native.views().split_last_mut() else { return Ok(()) };
+            let (all, out) = (inputs[0].as_slice::<T>()?, out.as_mut_slice::<T>()?);
+            let (batch, k) = (&x.shape[..axes], x.shape[axes + 1]);
+            let strides = x.strides();
+            for (number, out) in out.chunks_mut((m * n).max(1)).enumerate() {
+                let first = x.offset + Cursor::new(batch, [&strides[..axes]], number).at[0];
+                let w = weights.matrix(inputs, number)?;
+                MatRef::strided(all, first as usize, m, k, strides[axes], strides[axes + 1])
+                    .and_then(|x| {
+                        qmatmul(&Cores, x, &w, transpose, MatMut::row_major(out, m, n)?, activations)
+                    })
+                    .map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        }
+    })?;
+    Ok(Data::contiguous(output, shape))
+}

@@ -1,0 +1,129 @@
+//! Rotary position embedding.
+//!
+//! Cosines and sines are computed once for each position and shared by all heads; angles are computed in single precision.
+
+use crate::float::{Float, Wide};
+use crate::parallel::{GRAIN, par_chunks_mut};
+use crate::walk::{Cursor, Strided};
+use half::{bf16, f16};
+use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::index_arrays::Indices;
+use hesper_core::ops::rope::{Rope, steps};
+use hesper_core::{Dtype, Result};
+
+use crate::Cpu;
+
+pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
+    table.with::<Rope>()
+}
+
+impl Lower<Rope> for Cpu {
+    fn lower(op: &Rope, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        let data = match l.dtype() {
+            Dtype::Float16 => run::<f16>(*op, l),
+            Dtype::Bfloat16 => run::<bf16>(*op, l),
+            Dtype::Float64 => run::<f64>(*op, l),
+            _ => run::<f32>(*op, l),
+        };
+        data.map(Some)
+    }
+}
+
+/// Rotates the pairs of a row; `rotation` holds cosines, then sines.
+fn rotate<W: Wide>(op: &Rope, row: &mut [W], rotation: &[f32]) {
+    let (cos, sin) = rotation.split_at(op.dims / 2);
+    let angles = cos.iter().zip(sin).map(|(c, s)| (W::of(f64::from(*c)), W::of(f64::from(*s))));
+    let rotated = |x: W, y: W, c: W, s: W| {
+        (x.times(c).minus(y.times(s)), x.times(s).minus(W::of(0.0).minus(y.times(c))))
+    };
+    if op.traditional {
+        for (pair, (c, s)) in row[..op.dims].chunks_exact_mut(2).zip(angles) {
+            (pair[0], pair[1]) = rotated(pair[0], pair[1], c, s);
+        }
+    } else {
+        let (first, second) = row[..op.dims].split_at_mut(op.dims / 2);
+        for ((x, y), (c, s)) in first.iter_mut().zip(second).zip(angles) {
+            (*x, *y) = rotated(*x, *y, c, s);
+        }
+    }
+}
+
+fn run<T: Float>(op: Rope, l: &Lowering<'_>) -> Result<Data> {
+    let shape = l.shape();
+    let (rank, width) = (shape.len(), shape[shape.len() - 1]);
+    let (batch, length) = (shape[0], shape[rank - 2]);
+    let x = if l.input(0).strides[rank - 1] == 1 || width == 1 {
+        Strided::input(l, 0)
+    } else {
+        Strided::row_major(l, 0)?
+    };
+    let mut bound = vec![x];
+    for at in 1..l.input_count() {
+        bound.push(if at == 1 && op.offset.is_none() {
+            Strided::input(l, at)
+        } else {
+            Strided::row_major(l, at)?
+        });
+    }
+    let offsets = op.offset.is_none().then(|| (bound[1].clone(), l.input_dtype(1)));
+    // One table of cosines and sines for each sequence with an offset of its own.
+    let tables = offsets.as_ref().map_or(1, |(offsets, _)| offsets.shape.iter().product::<usize>());
+    let table = l.stream().alloc(tables * length * op.dims * 4)?;
+    let output = l.output()?;
+    let buffers: Vec<_> = bound.iter().map(|one| one.data.buffer.clone()).collect();
+    let mut command = l.stream().command(op.name());
+    for (buffer, one) in buffers.iter().zip(&bound) {
+        command = command.read_range(buffer, one.bytes.clone());
+    }
+    let freqs_at = op.base.is_none().then_some(bound.len() - 1);
+    let x = bound.swap_remove(0);
+    command.write(&table).write(&output).run(move |native| {
+        let Some((out, rest)) = native.views().split_last_mut() else { return Ok(()) };
+        let Some((table, inputs)) = rest.split_last_mut() else { return Ok(()) };
+        let freqs = freqs_at.map_or(Ok(&[][..]), |at| inputs[at].as_slice::<f32>())?;
+        let steps = steps(op.dims / 2, op.base.map(|base| base.0), freqs);
+        let starts: Vec<f32> = match &offsets {
+            None => vec![op.offset.unwrap_or(0) as f32],
+            Some((offsets, dtype)) => {
+                let all = Indices::of(&inputs[1], *dtype)?;
+                let stride = offsets.strides().first().copied().unwrap_or(0);
+                (0..tables).map(|at| all.number(offsets.offset + at as isize * stride) as f32).collect()
+            }
+        };
+        let (dims, half) = (op.dims, op.dims / 2);
+        let table = table.as_mut_slice::<f32>()?;
+        par_chunks_mut(table, GRAIN / 16 / dims.max(1) * dims, |task, rotations| {
+            let first = task * (GRAIN / 16 / dims.max(1)).max(1);
+            for (at, rotation) in rotations.chunks_exact_mut(dims).enumerate() {
+                let (start, place) = (starts[(first + at) / length], (first + at) % length);
+                let position = (place as f32 + start) * op.scale.0;
+                let (cos, sin) = rotation.split_at_mut(half);
+                for ((step, cos), sin) in steps.iter().zip(cos).zip(sin) {
+                    (*sin, *cos) = (position * step).sin_cos();
+                    *sin = if op.back { -*sin } else { *sin };
+                }
+            }
+        });
+        let (table, x_all) = (&*table, inputs[0].as_slice::<T>()?);
+        let rows = (GRAIN / width).max(1);
+        let heads: usize = x.shape[1..rank - 2].iter().product();
+        par_chunks_mut(out.as_mut_slice::<T>()?, rows * width, |task, piece| {
+            let mut row = vec![T::Wide::of(0.0); width];
+            let outer = &x.shape[..rank - 1];
+            let mut cursor = Cursor::new(outer, [&x.strides()[..rank - 1]], task * rows);
+            for (at, to) in piece.chunks_exact_mut(width).enumerate() {
+                let number = task * rows + at;
+                let start = (x.offset + cursor.at[0]) as usize;
+                T::load(&x_all[start..start + width], &mut row);
+                let sequence = if tables == batch { number / (heads * length) } else { 0 };
+                let first = (sequence * length + number % length) * dims;
+                rotate(&op, &mut row, &table[first..first + dims]);
+                T::store(&row, to);
+                cursor.advance();
+            }
+        });
+        Ok(())
+    })?;
+    Ok(Data::contiguous(output, shape))
+}

@@ -1,0 +1,147 @@
+//! Scatters: slices that index arrays point at, combined with updates in the order of the indices.
+
+use std::ops::Range;
+
+use crate::walk::{Cursor, GRAIN, Renewed, Strided, collapse, each_row, par_chunks};
+use hesper_core::Result;
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::index_arrays::IndexedAxis;
+use hesper_core::ops::scatter::Scatter;
+use hesper_core::ops::update_mode::UpdateMode;
+use hesper_core::shape::{Shape, Strides, row_major};
+
+use crate::Cpu;
+use crate::combine::{Combine, combine_points, combine_row, with_combine};
+use crate::index_arrays::IndexArrays;
+
+/// Threads split the output only if a slice has at least so many contiguous elements.
+const MIN_SHARED_WIDTH: usize = 16;
+
+pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
+    table.with::<Scatter>()
+}
+
+impl Lower<Scatter> for Cpu {
+    fn lower(op: &Scatter, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        with_combine!(l.dtype(), run::<_>(op, l)).map(Some)
+    }
+}
+
+fn run<T: Combine>(op: &Scatter, l: &Lowering<'_>) -> Result<Data> {
+    let (axes, mode) = (op.axes.clone(), op.mode.on(l.dtype()));
+    let (updates, lists) = (Strided::input(l, 1), IndexArrays::inputs(l, 2));
+    let result = Renewed::of(l)?;
+    let shape: Shape = l.shape().into();
+    let (result_, updates_, lists_) = (result.opener(), updates.spread(), lists.spread());
+    let encoder = l.stream().command("scatter").read_range(&updates.data.buffer, updates.bytes.clone());
+    result.change(lists.read(encoder)).run(move |native| {
+        let (updates, lists) = (updates_, lists_);
+        let (to, views) = result_.open::<T>(native.views())?;
+        let new = views[0].as_slice::<T>()?;
+        if to.is_empty() || new.is_empty() {
+            return Ok(());
+        }
+        let rank = updates.shape.len() - shape.len();
+        let (points, sizes) = updates.shape.split_at(rank);
+        let (point_strides, size_strides) = updates.strides.split_at(rank);
+        let into = row_major(&shape);
+        let indexed =
+            |axis: &usize| IndexedAxis { length: shape[*axis], size: sizes[*axis], stride: into[*axis] };
+        let offsets = lists.open(&views[1..], axes.iter().map(indexed).collect())?.all_offsets();
+        let (points, [point_strides]) = collapse(points, [point_strides]);
+
+        // Axes before all indexed ones are independent of each other: no two updates of them write the same element.
+        let first = axes.iter().copied().min().unwrap_or(0);
+        let before = if sizes[..first] == shape[..first] { first } else { 0 };
+        let slices = SliceLayout::new(&sizes[before..], &into[before..], &size_strides[before..]);
+        let update = |to: &mut [T], within: Range<usize>, start: isize| {
+            each_row(&points, [&point_strides], 0, offsets.len(), |range, [from], [step]| {
+                slices.update(mode, to, &within, &offsets[range], new, updates.offset + start + from, step);
+            });
+        };
+        let block: usize = shape[before..].iter().product();
+        if block < to.len() {
+            par_chunks(to, (GRAIN / block).max(1) * block, |first, part| {
+                let mut cursor = Cursor::new(&shape[..before], [&size_strides[..before]], first / block);
+                for one in part.chunks_exact_mut(block) {
+                    update(one, 0..block, cursor.at[0]);
+                    cursor.advance();
+                }
+            });
+        } else {
+            // Each task owns a part of the output and applies the updates that fall into it.
+            let shared = slices.is_wide() && new.len() >= GRAIN;
+            let part = if shared { to.len().div_ceil(16).max(GRAIN / 4) } else { to.len() };
+            par_chunks(to, part, |low, part| update(part, low..low + part.len(), 0));
+        }
+        Ok(())
+    })?;
+    Ok(result.into_data())
+}
+
+/// The layout of one slice, in the output and in the updates.
+struct SliceLayout {
+    /// All but the last axis.
+    outer: Shape,
+    to_strides: Strides,
+    from_strides: Strides,
+    /// The last axis: its length, and its strides in output and updates.
+    width: usize,
+    step: usize,
+    stride: isize,
+}
+
+impl SliceLayout {
+    fn new(sizes: &[usize], to: &[isize], from: &[isize]) -> Self {
+        let (mut outer, [mut to_strides, mut from_strides]) = collapse(sizes, [to, from]);
+        let width = outer.pop().unwrap_or(1);
+        let (step, stride) = (to_strides.pop().unwrap_or(0), from_strides.pop().unwrap_or(0));
+        let step = if width == 1 { 1 } else { step as usize };
+        SliceLayout { outer, to_strides, from_strides, width, step, stride }
+    }
+
+    /// Whether threads gain by splitting the output.
+    fn is_wide(&self) -> bool {
+        self.step == 1 && self.width >= MIN_SHARED_WIDTH
+    }
+
+    /// Updates the slices at `offsets`, one after the other, as far as they are `within` a part of the
+    /// whole. The first update is at `start`, the next ones go on by `by`.
+    #[allow(clippy::too_many_arguments, reason = "two sides, each with memory, place and step")]
+    fn update<T: Combine>(
+        &self,
+        mode: UpdateMode,
+        part: &mut [T],
+        within: &Range<usize>,
+        offsets: &[isize],
+        new: &[T],
+        start: isize,
+        by: isize,
+    ) {
+        if self.width == 1 && self.outer.is_empty() {
+            return combine_points(mode, part, offsets, new, start, by);
+        }
+        let runs: usize = self.outer.iter().product();
+        let mut start = start;
+        for offset in offsets {
+            let mut run = Cursor::new(&self.outer, [&self.to_strides, &self.from_strides], 0);
+            for _ in 0..runs {
+                let (target, from) = ((offset + run.at[0]) as usize, start + run.at[1]);
+                if self.step == 1 {
+                    let (a, b) = (target.max(within.start), (target + self.width).min(within.end));
+                    if a < b {
+                        let from = from + (a - target) as isize * self.stride;
+                        let row = &mut part[a - within.start..b - within.start];
+                        combine_row(mode, row, 1, new, from, self.stride);
+                    }
+                } else {
+                    let end = target + (self.width - 1) * self.step + 1;
+                    combine_row(mode, &mut part[target..end], self.step, new, from, self.stride);
+                }
+                run.advance();
+            }
+            start += by;
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Walking through strided memory: what native commands of data movement share.
+//!
+//! [`Strided`] is an input as a command binds it: the bytes that its elements lie in, and where they lie
+//! there, and [`Renewed`] one that it may change. [`collapse`] joins axes, [`Cursor`] goes through what is left, [`par_chunks`] hands disjoint
+//! parts of an output to the threads. Splits are fixed, so results do not depend on their number.
+
+use std::ops::Range;
+
+use hesper_compute::joined_axes;
+use hesper_runtime::{Encoder, NativeError, View};
+use smallvec::{SmallVec, smallvec};
+
+use hesper_core::backend::{Data, Lowering};
+use hesper_core::{Dtype, Result, Shape, Strides};
+
+/// Elements that one task moves.
+pub const GRAIN: usize = 1 << 15;
+
+/// Calls `body` with the first index and the elements of each part of `to`, side by side.
+pub fn par_chunks<T: Send>(to: &mut [T], chunk: usize, body: impl Fn(usize, &mut [T]) + Sync) {
+    let chunk = chunk.max(1);
+    crate::parallel::par_chunks_mut(to, chunk, |at, piece| body(at * chunk, piece));
+}
+
+/// Where the elements of an array lie among those that a command binds. Unlike [`Strided`] it holds no memory: a command
+/// that keeps a handle until it runs keeps others from owning the memory until then.
+#[derive(Debug, Clone)]
+pub struct Spread {
+    pub shape: Shape,
+    pub strides: Strides,
+    /// Of the first element, counted from the first one bound.
+    pub offset: isize,
+}
+
+/// Strided memory as a command binds it.
+#[derive(Debug, Clone)]
+pub struct Strided {
+    pub data: Data,
+    pub shape: Shape,
+    /// Of the first element, counted from the first one bound.
+    pub offset: isize,
+    /// The bytes that are bound.
+    pub bytes: Range<usize>,
+}
+
+impl Strided {
+    pub fn new(data: Data, shape: &[usize], dtype: Dtype) -> Self {
+        let (mut low, mut high) = (data.offset, data.offset);
+        for (length, stride) in shape.iter().zip(&data.strides) {
+            let span = (*length as isize - 1).max(0) * stride;
+            low += span.min(0);
+            high += span.max(0);
+        }
+        let size = dtype.size();
+        let bytes = if shape.contains(&0) { 0..0 } else { low as usize * size..(high as usize + 1) * size };
+        Strided { offset: data.offset - low, data, shape: shape.into(), bytes }
+    }
+
+    /// An input of an op.
+    pub fn input(l: &Lowering<'_>, at: usize) -> Self {
+        Strided::new(l.input(at).clone(), l.input_shape(at), l.input_dtype(at))
+    }
+
+    /// An input of an op, row by row: itself or a copy.
+    pub fn row_major(l: &Lowering<'_>, at: usize) -> Result<Self> {
+        Ok(Strided::new(l.row_major(at)?, l.input_shape(at), l.input_dtype(at)))
+    }
+
+    pub fn strides(&self) -> &Strides {
+        &self.data.strides
+    }
+
+    /// Where the elements lie, for a command that has bound them.
+    pub fn spread(&self) -> Spread {
+        Spread { shape: self.shape.clone(), strides: self.data.strides.clone(), offset: self.offset }
+    }
+}
+
+/// The first input of an op, as memory that the op may change: the input's own where nobody can ask for it
+/// again, new memory with a copy of it otherwise.
+#[derive(Debug)]
+pub struct Renewed {
+    /// What is copied.
+    old: Option<Strided>,
+    /// What is changed, row by row.
+    to: Strided,
+}
+
+impl Renewed {
+    pub fn of(l: &Lowering<'_>) -> Result<Self> {
+        if let Some(owned) = l.take_in_place() {
+            return Ok(Renewed { old: None, to: Strided::new(owned.into_data(), l.shape(), l.dtype()) });
+        }
+        let old = Strided::row_major(l, 0)?;
+        let to = Strided::new(Data::contiguous(l.output()?, l.shape()), l.shape(), l.dtype());
+        Ok(Renewed { old: Some(old), to })
+    }
+
+    /// A command with its last views: what is copied, if anything, and what is changed.
+    pub fn change<'e>(&'e self, encoder: Encoder<'e>) -> Encoder<'e> {
+        match &self.old {
+            Some(old) => encoder.read_range(&old.data.buffer, old.bytes.clone()).write(&self.to.data.buffer),
+            None => encoder.read_write_range(&self.to.data.buffer, self.to.bytes.clone()),
+        }
+    }
+
+    /// How a command that has bound it gets at the elements.
+    pub fn opener(&self) -> Opener {
+        Opener { copies: self.old.is_some() }
+    }
+
+    /// Where the result is.
+    pub fn into_data(self) -> Data {
+        self.to.data
+    }
+}
+
+/// What a command knows of a [`Renewed`].
+#[derive(Debug, Clone, Copy)]
+pub struct Opener {
+    copies: bool,
+}
+
+impl Opener {
+    /// The elements to change, which are the input's by now, and the views ahead of them.
+    pub fn open<'v, 'm, T: bytemuck::Pod + Send + Sync>(
+        self,
+        views: &'v mut [View<'m>],
+    ) -> std::result::Result<(&'v mut [T], &'v [View<'m>]), NativeError> {
+        let Some((to, mut views)) = views.split_last_mut() else { return Ok((&mut [], &[])) };
+        let to = to.as_mut_slice::<T>()?;
+        if self.copies {
+            let Some((old, others)) = views.split_last_mut() else { return Ok((to, &[])) };
+            let old = old.as_slice::<T>()?;
+            par_chunks(to, GRAIN, |first, part| part.copy_from_slice(&old[first..first + part.len()]));
+            views = others;
+        }
+        Ok((to, views))
+    }
+}
+
+/// Joins neighbouring axes that all strides walk through as one, and drops those of length one. At least
+/// one axis is left.
+pub fn collapse<const N: usize>(shape: &[usize], strides: [&[isize]; N]) -> (Shape, [Strides; N]) {
+    let mut lengths = Shape::new();
+    let mut joined: [Strides; N] = std::array::from_fn(|_| Strides::new());
+    let single = shape.iter().all(|length| *length == 1).then_some((1, [0; N]));
+    for (length, steps) in joined_axes(shape, strides).chain(single) {
+        lengths.push(length);
+        joined.iter_mut().zip(steps).for_each(|(strides, step)| strides.push(step));
+    }
+    (lengths, joined)
+}
+
+/// Goes through a shape, row by row, and knows the offset by each of `N` sets of strides.
+#[derive(Debug, Clone)]
+pub struct Cursor<'a, const N: usize> {
+    shape: &'a [usize],
+    strides: [&'a [isize]; N],
+    place: SmallVec<[usize; 6]>,
+    /// The offsets of the current element.
+    pub at: [isize; N],
+}
+
+impl<'a, const N: usize> Cursor<'a, N> {
+    /// A cursor at an element, counted row by row.
+    pub fn new(shape: &'a [usize], strides: [&'a [isize]; N], element: usize) -> Self {
+        let mut place: SmallVec<[usize; 6]> = smallvec![0; shape.len()];
+        let mut rest = element;
+        let mut at = [0; N];
+        for axis in (0..shape.len()).rev() {
+            let length = shape[axis].max(1);
+            place[axis] = rest % length;
+            rest /= length;
+            for n in 0..N {
+                at[n] += place[axis] as isize * strides[n][axis];
+            }
+        }
+        Cursor { shape, strides, place, at }
+    }
+
+    /// Goes on to the next element; after the last comes the first.
+    #[inline]
+    pub fn advance(&mut self) {
+        for axis in (0..self.shape.len()).rev() {
+            self.place[axis] += 1;
+            for n in 0..N {
+                self.at[n] += self.strides[n][axis];
+            }
+            if self.place[axis] < self.shape[axis] {
+                return;
+            }
+            for n in 0..N {
+                self.at[n] -= self.strides[n][axis] * self.shape[axis] as isize;
+            }
+            self.place[axis] = 0;
+        }
+    }
+
+    /// Where the cursor is along each axis.
+    pub fn place(&self) -> &[usize] {
+        &self.place
+    }
+}
+
+/// Calls `f` for each row of `count` elements of a shape, counted row by row from `first`: which of these
+/// elements it has, where by each set of strides it begins, and by how much it goes on.
+pub fn each_row<const N: usize>(
+    shape: &[usize],
+    strides: [&[isize]; N],
+    first: usize,
+    count: usize,
+    mut f: impl FnMut(Range<usize>, [isize; N], [isize; N]),
+) {
+    let Some((&length, outer)) = shape.split_last() else { return f(0..count, [0; N], [0; N]) };
+    let length = length.max(1);
+    let steps: [isize; N] = std::array::from_fn(|n| strides[n][outer.len()]);
+    let mut cursor = Cursor::new(outer, strides.map(|strides| &strides[..outer.len()]), first / length);
+    let (mut inside, mut done) = (first % length, 0);
+    while done < count {
+        let end = (done + length - inside).min(count);
+        f(done..end, std::array::from_fn(|n| cursor.at[n] + inside as isize * steps[n]), steps);
+        (done, inside) = (end, 0);
+        cursor.advance();
+    }
+}
+
+/// Copies a row of `from`, which starts at `start` and goes by `stride`.
+#[inline]
+pub fn copy_row<T: Copy>(to: &mut [T], from: &[T], start: isize, stride: isize) {
+    let start = start as usize;
+    match stride {
+        _ if to.is_empty() => {}
+        1 => to.copy_from_slice(&from[start..start + to.len()]),
+        0 => to.fill(from[start]),
+        _ => {
+            let mut at = start as isize;
+            for element in to {
+                *element = from[at as usize];
+                at += stride;
+            }
+        }
+    }
+}
+
+/// Copies elements of strided memory, counted row by row from `first`, until `to` is full.
+pub fn copy_range<T: Copy>(
+    to: &mut [T],
+    from: &[T],
+    offset: isize,
+    shape: &[usize],
+    strides: &[isize],
+    first: usize,
+) {
+    each_row(shape, [strides], first, to.len(), |range, [start], [step]| {
+        copy_row(&mut to[range], from, offset + start, step);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_started_anywhere_agrees_with_one_that_walked_there() {
+        let (shape, strides) = ([2usize, 3, 4], [1isize, -8, 2]);
+        let mut walked = Cursor::new(&shape, [&strides], 0);
+        for element in 0..24 {
+            let started = Cursor::new(&shape, [&strides], element);
+            assert_eq!((started.at, started.place()), (walked.at, walked.place()));
+            walked.advance();
+        }
+        assert_eq!(walked.at, [0]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Kernels in CUDA C++ and their parameters.
+//!
+//! A kernel's text is a `.cuh` file beside its launcher, with [`PRELUDE`] in front; no header of a toolkit is needed. Kernels are
+//! found by text, instance and device.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use hesper_runtime::{Pipeline, PipelineSource, Stream};
+
+use hesper_core::{Dtype, Result};
+
+use crate::early;
+
+/// What all texts begin with.
+pub(crate) const PRELUDE: &str = include_str!("prelude.cuh");
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The parameters of a kernel behind its pointers.
+#[derive(Default)]
+pub(crate) struct Constants(Vec<u8>);
+
+impl Constants {
+    fn align(mut self, to: usize) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(to), 0);
+        self
+    }
+
+    /// A number of 64 bits.
+    pub(crate) fn long(self, value: i64) -> Self {
+        let mut this = self.align(8);
+        this.0.extend_from_slice(&value.to_ne_bytes());
+        this
+    }
+
+    /// A number of 32 bits.
+    pub(crate) fn int(self, value: i32) -> Self {
+        let mut this = self.align(4);
+        this.0.extend_from_slice(&value.to_ne_bytes());
+        this
+    }
+
+    /// A float.
+    pub(crate) fn float(self, value: f32) -> Self {
+        let mut this = self.align(4);
+        this.0.extend_from_slice(&value.to_ne_bytes());
+        this
+    }
+
+    /// As many numbers of 64 bits as a kernel has room for, the rest filled up.
+    pub(crate) fn longs(self, values: impl Iterator<Item = isize>, room: usize, fill: i64) -> Self {
+        let mut this = self.align(8);
+        let start = this.0.len();
+        values.for_each(|value| this.0.extend_from_slice(&(value as i64).to_ne_bytes()));
+        while this.0.len() < start + 8 * room {
+            this.0.extend_from_slice(&fill.to_ne_bytes());
+        }
+        this
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A kernel: an instance of a text. `options` are further lines of the specialisation.
+pub(crate) fn kernel(
+    stream: &Stream,
+    text: &'static str,
+    entry: &str,
+    options: &str,
+) -> Result<Arc<Pipeline>> {
+    /// A device, a text (where it lies, and its length) and what is made of it.
+    type Key = (u64, usize, usize, String);
+    /// Most entries. A full table forgets the kernels that the runtime has let go of; if there are none, it starts anew.
+    const MAX_KNOWN: usize = 1024;
+    // The limits of the runtime's cache bound pipelines: here they are only found again.
+    static KNOWN: OnceLock<Mutex<HashMap<Key, Weak<Pipeline>>>> = OnceLock::new();
+    let runtime = stream.runtime();
+    let specialisation = format!("entry {entry}\nminimal\n{options}");
+    let key = (runtime.id(), text.as_ptr() as usize, text.len(), specialisation);
+    let known = KNOWN.get_or_init(Mutex::default);
+    if let Some(found) = lock(known).get(&key).and_then(Weak::upgrade) {
+        return Ok(found);
+    }
+    let mut specialisation = key.3.clone();
+    if let Some(bindings) = early::bindings(text, entry.split('<').next().unwrap_or(entry)) {
+        specialisation.push_str("\nahead");
+        bindings.iter().for_each(|binding| specialisation.push_str(&format!(" {binding}")));
+    }
+    let source = PipelineSource::new(entry, "cuda", format!("{PRELUDE}{text}").as_str())
+        .specialised(specialisation.as_str());
+    let pipeline = runtime.pipeline(&source)?;
+    let mut known = lock(known);
+    if known.len() >= MAX_KNOWN {
+        known.retain(|_, pipeline| pipeline.strong_count() > 0);
+    }
+    if known.len() >= MAX_KNOWN {
+        known.clear();
+    }
+    known.insert(key, Arc::downgrade(&pipeline));
+    Ok(pipeline)
+}
+
+/// The name of an element type in the texts.
+pub(crate) fn type_name(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Bool | Dtype::Uint8 => "u8",
+        Dtype::Uint16 => "u16",
+        Dtype::Uint32 => "u32",
+        Dtype::Uint64 => "u64",
+        Dtype::Int8 => "i8",
+        Dtype::Int16 => "i16",
+        Dtype::Int32 => "i32",
+        Dtype::Int64 => "i64",
+        Dtype::Float16 => "f16",
+        Dtype::Bfloat16 => "bf16",
+        Dtype::Float32 => "float",
+        Dtype::Float64 => "double",
+        Dtype::Complex64 => "c64",
+    }
+}
+
+/// How many blocks of 256 threads a loop over `n` elements is given: enough to fill any device.
+pub(crate) fn blocks(n: usize) -> u64 {
+    (n as u64).div_ceil(256).clamp(1, 1 << 20)
+}

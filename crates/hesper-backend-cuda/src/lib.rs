@@ -1,0 +1,193 @@
+//! The CUDA backend: kernels for NVIDIA GPUs, and who launches them.
+//!
+//! Fused and custom kernels come from the kernel language. Every other op has an implementation of
+//! [`Lower`](hesper_core::backend::Lower) for [`Cuda`] in this crate, or is computed on the host. A kernel's text is a `.cuh`
+//! file beside its launcher.
+#![deny(unsafe_code)]
+
+mod add_norm;
+mod along_axis;
+mod append;
+mod attention;
+mod chip;
+mod concat;
+mod conv;
+mod copy;
+mod cuda_kernel;
+mod custom;
+mod diagonal;
+mod early;
+mod fft;
+mod gated_delta;
+mod gather;
+mod grouped;
+mod hadamard;
+mod index_arrays;
+mod inputs;
+mod launch;
+mod matmul;
+mod norm;
+mod packed;
+mod packed_layer;
+mod quant;
+mod random;
+mod reduce;
+mod rope;
+mod scan;
+mod scatter;
+mod search;
+mod silu_gate;
+mod slices;
+mod sort;
+mod step;
+mod walk;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use hesper_core::backend::{BACKENDS, Backend, BackendKind, Data, Fusion, OpTable};
+use hesper_core::{Dtype, Error, Result, place};
+use hesper_cuda::{CudaDevice, CudaOptions, CudaShared};
+use hesper_kernel::bounds::Proof;
+use hesper_runtime::{Buffer, DeviceInfo, PipelineSource, Runtime, Stream};
+use linkme::distributed_slice;
+
+pub use cuda_kernel::{CudaCall, CudaKernel};
+
+/// NVIDIA GPUs.
+#[derive(Debug)]
+pub struct Cuda;
+
+#[distributed_slice(BACKENDS)]
+static REGISTERED: fn() -> &'static dyn Backend = || &Cuda;
+
+static OPS: LazyLock<OpTable> = LazyLock::new(|| {
+    OpTable::of::<Cuda>()
+        .extend(add_norm::register)
+        .extend(attention::register)
+        .extend(conv::register)
+        .extend(fft::register)
+        .extend(gated_delta::register)
+        .extend(grouped::register)
+        .extend(hadamard::register)
+        .extend(matmul::register)
+        .extend(norm::register)
+        .extend(packed::register)
+        .extend(packed_layer::register)
+        .extend(quant::register)
+        .extend(search::register)
+        .extend(silu_gate::register)
+        .extend(sort::register)
+        .extend(step::register)
+        .extend(along_axis::register)
+        .extend(append::register)
+        .extend(concat::register)
+        .extend(cuda_kernel::register)
+        .extend(custom::register)
+        .extend(diagonal::register)
+        .extend(gather::register)
+        .extend(random::register)
+        .extend(reduce::register)
+        .extend(rope::register)
+        .extend(scan::register)
+        .extend(scatter::register)
+        .extend(slices::register)
+        .build()
+});
+
+/// Threads of a group of fused kernels.
+const FUSED_THREADS: u64 = 256;
+
+impl Backend for Cuda {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn kind(&self) -> BackendKind {
+        BackendKind::Gpu
+    }
+
+    fn device_count(&self) -> usize {
+        hesper_cuda::device_count().unwrap_or(0)
+    }
+
+    fn open(&self, number: usize) -> Result<Runtime> {
+        let options = CudaOptions { ordinal: number, ..CudaOptions::default() };
+        let device = CudaDevice::open(options).map_err(|error| Error::value("device", error.to_string()))?;
+        Ok(Runtime::new(device))
+    }
+
+    fn drives(&self, info: &DeviceInfo) -> bool {
+        info.kind == "cuda"
+    }
+
+    fn ops(&self) -> &OpTable {
+        &OPS
+    }
+
+    fn fusion(&self) -> Fusion {
+        Fusion { vector_threads: Some(FUSED_THREADS), in_place: false, row_sources: false }
+    }
+
+    fn fused_source(&self, source: PipelineSource, flat: bool) -> PipelineSource {
+        let upright = if flat { "\nupright" } else { "" };
+        source.specialised(format!("threads {FUSED_THREADS}\nfast{upright}").as_str())
+    }
+
+    /// Accesses that the proof does not cover are checked.
+    fn custom_source(&self, source: PipelineSource, proof: &Proof, unchecked: bool) -> PipelineSource {
+        if unchecked || proof.in_range {
+            return source;
+        }
+        source.specialised(format!("bounds\nproven {}", proof.mask()).as_str())
+    }
+
+    fn copy(&self, stream: &Stream, data: &Data, shape: &[usize], dtype: Dtype) -> Result<Buffer> {
+        crate::copy::copy(stream, data, shape, dtype.size())
+    }
+
+    fn fill(
+        &self,
+        stream: &Stream,
+        buffer: &Buffer,
+        range: Range<usize>,
+        element: [u8; 8],
+        size: usize,
+    ) -> Result<()> {
+        crate::copy::fill(stream, buffer, range, element, size)
+    }
+}
+
+/// Properties of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuInfo {
+    /// Its compute capability.
+    pub capability: (u32, u32),
+    /// Bytes of its memory.
+    pub total_memory: usize,
+    /// Bytes of its memory that are free now.
+    pub free_memory: usize,
+}
+
+/// Properties of a GPU, which is opened for that.
+pub fn gpu_info(number: usize) -> Result<GpuInfo> {
+    let shared = place::gpu(number)?.extension().and_then(|found| found.downcast::<CudaShared>().ok());
+    let shared =
+        shared.ok_or_else(|| Error::value("device", format!("GPU {number} is not an NVIDIA GPU")))?;
+    let (free_memory, total_memory) =
+        shared.memory_info().map_err(|error| Error::value("device", error.to_string()))?;
+    Ok(GpuInfo { capability: shared.properties().capability, total_memory, free_memory })
+}
+
+/// Names folders that hold NVIDIA's packages, such as `nvidia` in Python's `site-packages`: CUDA libraries are looked for
+/// there, too. Takes effect once, before a GPU is first asked for.
+pub fn look_for_libraries_in(folders: &[PathBuf]) {
+    hesper_cuda::library::add_search_folders(folders);
+}
+
+/// Stops all GPU work because the process is about to end: work that was not begun is dropped. Otherwise threads of ours
+/// would run inside of libraries that the process takes apart.
+pub fn end_of_process() {
+    hesper_cuda::shut_down();
+}

@@ -1,0 +1,112 @@
+//! Softmax, norms, sums of exponentials: a row is read once where it fits into a block's registers.
+
+use crate::launch::{Constants, kernel, type_name};
+use hesper_core::backend::reach;
+use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, compose};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::norm::{CrossEntropy, RowOp};
+use hesper_core::{Array, Dtype, Error, Result, select};
+
+use crate::Cuda;
+
+const TEXT: &str = include_str!("norm.cuh");
+
+/// Threads of a row, and words of sixteen bytes for each of them.
+fn held(words: usize) -> Option<(usize, usize)> {
+    match words {
+        0..=32 => Some((32, 1)),
+        33..=64 => Some((32, 2)),
+        65..=128 => Some((32, 4)),
+        129..=256 => Some((256, 1)),
+        257..=512 => Some((256, 2)),
+        513..=1024 => Some((256, 4)),
+        1025..=2048 => Some((512, 4)),
+        2049..=4096 => Some((1024, 4)),
+        _ => None,
+    }
+}
+
+pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
+    table.with::<RowOp>().with::<CrossEntropy>()
+}
+
+impl Lower<RowOp> for Cuda {
+    fn lower(op: &RowOp, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        // The number of the op in the kernels' text.
+        let (kind, eps) = match *op {
+            RowOp::Softmax => (0, 0.0),
+            RowOp::LogSumExp => (1, 0.0),
+            RowOp::RmsNorm { eps, .. } => (2, eps.0),
+            RowOp::LayerNorm { eps, .. } => (3, eps.0),
+        };
+        let (name, (weight, bias)) = (op.name(), op.vectors());
+        let dtype = l.input_dtype(0);
+        let of = match dtype {
+            Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32 => "float",
+            Dtype::Float64 => "double",
+            _ => return Ok(None),
+        };
+        l.bring()?;
+        let shape = l.input_shape(0);
+        let length = shape[shape.len() - 1];
+        let rows: usize = shape[..shape.len() - 1].iter().product();
+        let count = 1 + usize::from(weight) + usize::from(bias);
+        let inputs = (0..count).map(|at| l.row_major(at)).collect::<Result<Vec<Data>>>()?;
+        let output = l.output()?;
+        if rows == 0 || length == 0 {
+            l.stream().command(name).write(&output).run(|_| Ok(()))?;
+            return Ok(Some(Data::contiguous(output, l.shape())));
+        }
+        let mut command = l.stream().command(name);
+        let mut aligned = (length * dtype.size()).is_multiple_of(16);
+        // A vector that is not there is bound as the input, and not read.
+        let vector = |there: bool, at: usize| if there { at } else { 0 };
+        for at in [0, vector(weight, 1), vector(bias, 1 + usize::from(weight))] {
+            let (bytes, _) = reach(&inputs[at], l.input_shape(at), dtype.size());
+            aligned &= bytes.start.is_multiple_of(16);
+            command = command.read_range(&inputs[at].buffer, bytes);
+        }
+        let of_rows = type_name(dtype);
+        let fits = held(length * dtype.size() / 16).filter(|_| aligned);
+        let (entry, grid, block) = match fits {
+            Some((threads, words)) => {
+                let block = threads.max(256);
+                let per = (256 / threads).max(1);
+                let entry = format!("held<{kind}, {of_rows}, {of}, {threads}, {words}>");
+                (entry, rows.div_ceil(per) * block, block)
+            }
+            None => (format!("read_again<{kind}, {of_rows}, {of}>"), rows * 256, 256),
+        };
+        let constants = Constants::default().long(rows as i64).long(length as i64);
+        let constants = match of {
+            "double" => constants.long(eps.to_bits() as i64),
+            _ => constants.float(eps as f32),
+        };
+        let constants = constants.int(i32::from(weight)).int(i32::from(bias));
+        let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
+        command.write(&output).constants(constants.bytes()).dispatch(
+            &pipeline,
+            [grid as u64, 1, 1],
+            [block as u64, 1, 1],
+        )?;
+        Ok(Some(Data::contiguous(output, l.shape())))
+    }
+}
+
+impl Lower<CrossEntropy> for Cuda {
+    fn lower(_: &CrossEntropy, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        compose(l, cross_entropy)
+    }
+}
+
+/// The cross entropy of rows of logits with target indices.
+fn cross_entropy(inputs: &[Array]) -> Result<Array> {
+    let [logits, targets] = inputs else { return Err(Error::value("cross_entropy", "two inputs expected")) };
+    let logits = if logits.dtype().size() < 4 { logits.astype(Dtype::Float32)? } else { logits.clone() };
+    let classes = logits.shape()[logits.ndim() - 1] as f64;
+    let chosen = logits.take_along_axis(&targets.expand_dims(&[-1])?, Some(-1))?.squeeze(Some(&[-1]))?;
+    let losses = logits.logsumexp(Some(&[-1]), false)?.subtract(chosen)?;
+    let known = targets.less(classes as i64)?.logical_and(targets.greater_equal(-(classes as i64))?)?;
+    let none = Array::scalar(f64::NAN, losses.dtype())?;
+    select(&known, &losses, &none)?.astype(Dtype::Float32)
+}

@@ -1,0 +1,286 @@
+//! Matrices in GGUF blocks on GPUs. Few rows of activations are multiplied with the blocks in place, bound by memory; more
+//! rows by tensor cores, in tiles that are dequantized on the way.
+//!
+//! `packed_qmv` gives a row the same result alone and among others.
+
+use crate::launch::{Constants, blocks, kernel, type_name};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::packed::{PackedMatmul, Unpack, UnpackRows};
+use hesper_core::ops::packed_layer::End;
+use hesper_core::{Category, Dtype, PackedFormat, Result};
+use hesper_runtime::Buffer;
+use smallvec::SmallVec;
+
+use crate::Cuda;
+use crate::chip::{has_bf16_mma, multiprocessors};
+use crate::inputs::{aligned, read};
+use crate::matmul::{Matrices, Product, product};
+
+const TEXT: &str = include_str!("packed.cuh");
+/// The largest number of rows of activations that share a load of a block.
+const ROWS_PER_LOAD: usize = 8;
+/// The largest number of rows of `packed_qmv`: for large matrices, and for those that fit the cache.
+const MAX_QMV_ROWS: [usize; 2] = [8, 64];
+/// Bytes of matrices that fit the cache.
+const CACHED: usize = 24 << 20;
+/// The largest number of rows of half precision for which `packed_qmm` is faster than cuBLAS on a dequantized matrix.
+const MAX_QMM_ROWS: usize = 128;
+/// Shared memory for activations, in bytes.
+const SHARED: usize = 64 << 10;
+
+/// The kernels' number of a format.
+fn number(format: PackedFormat) -> u32 {
+    match format {
+        PackedFormat::Q4_0 => 0,
+        PackedFormat::Q4_1 => 1,
+        PackedFormat::Q5_0 => 2,
+        PackedFormat::Q5_1 => 3,
+        PackedFormat::Q8_0 => 4,
+        PackedFormat::Q2_K => 5,
+        PackedFormat::Q3_K => 6,
+        PackedFormat::Q4_K => 7,
+        PackedFormat::Q5_K => 8,
+        PackedFormat::Q6_K => 9,
+        // `PackedArray` takes no others; there is no such text.
+        _ => u32::MAX,
+    }
+}
+
+pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
+    table.with::<PackedMatmul>().with::<Unpack>().with::<UnpackRows>()
+}
+
+impl Lower<Unpack> for Cuda {
+    fn lower(op: &Unpack, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        dequantize(l, op.format, None)
+    }
+}
+
+impl Lower<UnpackRows> for Cuda {
+    fn lower(op: &UnpackRows, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        dequantize(l, op.format, Some(op.rows))
+    }
+}
+
+impl Lower<PackedMatmul> for Cuda {
+    fn lower(op: &PackedMatmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        l.bring()?;
+        let (m, n, k) = (l.shape()[0], l.shape()[1], l.input_shape(0)[1]);
+        let library = l.dtype() != Dtype::Float32 && m > MAX_QMM_ROWS;
+        let products = Products { eps: None, matrices: &[(op.format, n)], end: End::Plain };
+        if products.are_few(l) || (has_bf16_mma(l.stream()) && !library) {
+            return products.lower(l);
+        }
+        let bytes = aligned(l, 1)?;
+        let whole = l.stream().alloc(n * k * l.dtype().size())?;
+        let command = read(l.stream().command("dequantize"), l, 1, &bytes);
+        let command = read(command, l, 1, &bytes).write(&whole);
+        let entry = format!("dequantize<{}, {}, i32, false>", number(op.format), type_name(l.dtype()));
+        let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
+        let constants = Constants::default().long(n as i64).long(k as i64).long(n as i64);
+        let grid = [blocks(n * k / 16) * 256, 1, 1];
+        command.constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
+        let turned =
+            Data { strides: [1, k as isize].into_iter().collect(), ..Data::contiguous(whole, &[n, k]) };
+        let x = Matrices::new(l.input(0).clone(), l.input_shape(0), 0);
+        let w = Matrices::new(turned, &[k, n], 0);
+        let what = Product { alpha: 1.0, beta: 0.0, added: None };
+        product(l.stream(), l.shape(), l.dtype(), x, w, what).map(Some)
+    }
+}
+
+/// Dequantizes a matrix whose blocks are the first input; only the rows that the second input names, if `listed` gives the
+/// number of rows of the matrix.
+fn dequantize(l: &mut Lowering<'_>, format: PackedFormat, listed: Option<usize>) -> Result<Option<Data>> {
+    if listed.is_some() && !l.input_dtype(1).is(Category::Integer) {
+        return Ok(None);
+    }
+    l.bring()?;
+    let bytes = aligned(l, 0)?;
+    let list = listed.map(|_| l.row_major(1)).transpose()?;
+    let output = l.output()?;
+    let cols = l.shape()[l.shape().len() - 1];
+    let count = l.shape()[..l.shape().len() - 1].iter().product::<usize>();
+    let command = read(l.stream().command("dequantize"), l, 0, &bytes);
+    // A missing list is bound as the blocks, and not read.
+    let command = match &list {
+        Some(list) => read(command, l, 1, list),
+        None => read(command, l, 0, &bytes),
+    };
+    let command = command.write(&output);
+    if count * cols == 0 {
+        command.run(|_| Ok(()))?;
+        return Ok(Some(Data::contiguous(output, l.shape())));
+    }
+    let index = if list.is_some() { type_name(l.input_dtype(1)) } else { "i32" };
+    let (of, listing) = (type_name(l.dtype()), list.is_some());
+    let pipeline =
+        kernel(l.stream(), TEXT, &format!("dequantize<{}, {of}, {index}, {listing}>", number(format)), "")?;
+    let constants =
+        Constants::default().long(count as i64).long(cols as i64).long(listed.unwrap_or(count) as i64);
+    let grid = [blocks(count * cols / 16) * 256, 1, 1];
+    command.constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
+    Ok(Some(Data::contiguous(output, l.shape())))
+}
+
+/// Products of rows of activations, the first input, with matrices. The weight of a norm is the second input if there is one,
+/// then come the blocks of the matrices, then the addend.
+pub(crate) struct Products<'a> {
+    /// The epsilon of the norm, if there is one.
+    pub(crate) eps: Option<f32>,
+    /// Format and rows of each matrix; up to three.
+    pub(crate) matrices: &'a [(PackedFormat, usize)],
+    pub(crate) end: End,
+}
+
+impl Products<'_> {
+    /// Encodes the products. `None` with [many](Products::are_few) rows if there is a norm, or if the device has no tensor
+    /// cores for bfloat16.
+    pub(crate) fn lower(&self, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        l.bring()?;
+        if self.are_few(l) {
+            return self.qmv(l).map(Some);
+        }
+        if self.eps.is_some() || !has_bf16_mma(l.stream()) {
+            return Ok(None);
+        }
+        self.qmm(l).map(Some)
+    }
+
+    /// Whether `packed_qmv` multiplies the rows.
+    fn are_few(&self, l: &Lowering<'_>) -> bool {
+        let k = l.input_shape(0)[1];
+        let bytes =
+            |(format, rows): &(PackedFormat, usize)| rows * k / format.block_len() * format.block_bytes();
+        let cached = self.matrices.iter().map(bytes).sum::<usize>() <= CACHED;
+        l.shape()[0] <= MAX_QMV_ROWS[usize::from(cached)] && self.matrices.len() <= 3
+    }
+
+    /// The input that holds the blocks of the first matrix.
+    fn first(&self) -> usize {
+        1 + usize::from(self.eps.is_some())
+    }
+
+    fn qmv(&self, l: &Lowering<'_>) -> Result<Data> {
+        let (m, k, first) = (l.shape()[0], l.input_shape(0)[1], self.first());
+        let inputs =
+            (0..l.input_count()).map(|at| aligned(l, at)).collect::<Result<SmallVec<[Data; 6]>>>()?;
+        let output = l.output()?;
+        let count = self.matrices.len();
+        let matrix = |at: usize| first + at.min(count - 1);
+        let last = if self.end == End::Plus { first + count } else { 0 };
+        // A missing input is bound as another one, and not read.
+        let mut command = l.stream().command("packed_qmv");
+        for at in [0, first - 1, matrix(0), matrix(1), matrix(2), last] {
+            command = read(command, l, at, &inputs[at]);
+        }
+        let rows_of = |at: usize| self.matrices.get(at).map_or(0, |one| one.1);
+        let all: usize = if self.end == End::SiluGate { rows_of(0) } else { (0..3).map(rows_of).sum() };
+        // A warp takes two rows of a matrix, which share activations, if there are enough rows to occupy the device.
+        let together = m.min(ROWS_PER_LOAD).next_power_of_two();
+        let each = if together <= 2 && all >= 4096 { 2 } else { 1 };
+        let room = SHARED / (together * 4 * 36) * 32;
+        let chunk = if k <= room { k } else { room / 512 * 512 };
+        let shared = (together * chunk / 32 * 36 * 4).next_power_of_two().max(4096);
+        let format = |at: usize| number(self.matrices[at.min(count - 1)].0);
+        let end = match self.end {
+            End::Plain => 0,
+            End::Plus => 1,
+            End::SiluGate => 2,
+        };
+        let entry = format!(
+            "packed_qmv<{}, {}, {}, {end}, {}, {}, {together}, {each}>",
+            format(0),
+            format(1),
+            format(2),
+            self.eps.is_some(),
+            type_name(l.dtype())
+        );
+        let pipeline = kernel(l.stream(), TEXT, &entry, &format!("shared {shared}"))?;
+        let mut constants = Constants::default().long(m as i64);
+        for number in [rows_of(0), rows_of(1), rows_of(2), k, chunk] {
+            constants = constants.long(number as i64);
+        }
+        let constants = constants.float(self.eps.unwrap_or(0.0));
+        let groups = match self.end {
+            End::SiluGate => rows_of(0).div_ceil(each),
+            _ => (0..3).map(|at| rows_of(at).div_ceil(each)).sum(),
+        };
+        let grid = [
+            (groups.div_ceil(8).min(8 * multiprocessors(l.stream())) * 256) as u64,
+            m.div_ceil(together) as u64,
+            1,
+        ];
+        command.write(&output).constants(constants.bytes()).dispatch(&pipeline, grid, [256, 1, 1])?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+
+    fn qmm(&self, l: &Lowering<'_>) -> Result<Data> {
+        let (m, n) = (l.shape()[0], l.shape()[1]);
+        let output = l.output()?;
+        let x = aligned(l, 0)?;
+        if self.end == End::SiluGate {
+            let gate = l.stream().alloc(output.len())?;
+            self.qmm_matrix(l, &x, 0, &gate, [n, 0], None)?;
+            let added = Data::contiguous(gate, &[m, n]);
+            self.qmm_matrix(l, &x, 1, &output, [n, 0], Some((&added, End::SiluGate)))?;
+            return Ok(Data::contiguous(output, l.shape()));
+        }
+        let added = match self.end {
+            End::Plus => Some(aligned(l, self.first() + self.matrices.len())?),
+            _ => None,
+        };
+        let mut at = 0;
+        for (which, (_, rows)) in self.matrices.iter().enumerate() {
+            let part =
+                added.as_ref().map(|added| Data { offset: added.offset + at as isize, ..added.clone() });
+            let part = part.as_ref().map(|part| (part, End::Plus));
+            self.qmm_matrix(l, &x, which, &output, [n, at], part)?;
+            at += rows;
+        }
+        Ok(Data::contiguous(output, l.shape()))
+    }
+
+    /// The products with one matrix, stored to the columns from `at` on of an output of `columns` columns.
+    fn qmm_matrix(
+        &self,
+        l: &Lowering<'_>,
+        x: &Data,
+        which: usize,
+        output: &Buffer,
+        [columns, at]: [usize; 2],
+        added: Option<(&Data, End)>,
+    ) -> Result<()> {
+        let (format, rows) = self.matrices[which];
+        let (m, k, dtype) = (l.shape()[0], l.input_shape(0)[1], l.dtype());
+        let input = self.first() + which;
+        let bytes = aligned(l, input)?;
+        let command = read(l.stream().command("packed_qmm"), l, 0, x);
+        let command = read(command, l, input, &bytes);
+        let command = match added {
+            Some((data, _)) => {
+                let start = data.offset as usize * dtype.size();
+                let length = ((m - 1) * columns + rows) * dtype.size();
+                command.read_range(&data.buffer, start..start + length)
+            }
+            None => read(command, l, 0, x),
+        };
+        let command = if at == 0 { command.write(output) } else { command.read_write(output) };
+        let end = match added {
+            None => 0,
+            Some((_, End::SiluGate)) => 2,
+            Some(_) => 1,
+        };
+        let entry = format!("packed_qmm<{}, {end}, {}>", number(format), type_name(dtype));
+        let parts = if dtype == Dtype::Float32 { 2 } else { 1 };
+        let pipeline = kernel(l.stream(), TEXT, &entry, &format!("shared {}", parts * 2 * 64 * 136 * 2))?;
+        let mut constants = Constants::default();
+        for number in [m, rows, k, columns, columns, at] {
+            constants = constants.long(number as i64);
+        }
+        let tiles = m.div_ceil(64) * rows.div_ceil(64);
+        let grid = [(tiles * 128) as u64, 1, 1];
+        Ok(command.constants(constants.bytes()).dispatch(&pipeline, grid, [128, 1, 1])?)
+    }
+}

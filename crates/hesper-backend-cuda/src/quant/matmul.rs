@@ -1,0 +1,180 @@
+//! Products with quantized matrices on GPUs: tensor cores read the codes in place for a few rows of activations; for many
+//! rows the matrix is dequantized once.
+
+use crate::copy::copy;
+use crate::launch::{Constants, kernel, type_name};
+use hesper_core::backend::{Data, Lower, Lowering, compose};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::quant::QuantFormat;
+use hesper_core::ops::quant::matmul::QuantizedMatmul;
+use hesper_core::shape::Shape;
+use hesper_core::{Error, QuantMode, Result};
+
+use super::qmm_tiling::Tiling;
+use crate::Cuda;
+use crate::chip::Chip;
+use crate::inputs::{aligned, is_float, read};
+use crate::matmul::{Matrices, Product, product};
+
+const TEXT: &str = include_str!("affine.cuh");
+const QMM: &str = concat!(include_str!("affine.cuh"), include_str!("qmm.cuh"));
+const QMM_SM90: &str =
+    concat!(include_str!("affine.cuh"), include_str!("../sm90.cuh"), include_str!("qmm_sm90.cuh"));
+
+/// An affine format.
+#[derive(Clone, Copy)]
+pub(crate) struct Affine {
+    pub(crate) bits: usize,
+    pub(crate) group: usize,
+}
+
+impl Lower<QuantizedMatmul> for Cuda {
+    fn lower(op: &QuantizedMatmul, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        match op.format {
+            QuantFormat::Affine { bits, group } => Affine { bits, group }.multiply(l, op.transpose),
+            format => compose(l, |inputs| {
+                let [x, codes, scales, ..] = inputs else {
+                    return Err(Error::value("quantized_matmul", "three inputs expected"));
+                };
+                let (mode, group, bits) = (QuantMode::of(format), Some(format.group()), Some(format.bits()));
+                let w = codes.dequantize(scales, None, group, bits, mode, Some(x.dtype()))?;
+                x.matmul(&if op.transpose { w.swapaxes(-1, -2)? } else { w })
+            }),
+        }
+    }
+}
+
+impl Affine {
+    /// Whether there are kernels for the parts, which are inputs from `at` on.
+    fn fits(self, l: &Lowering<'_>, at: usize) -> bool {
+        let scales = l.input_dtype(at + 1);
+        is_float(l.dtype())
+            && is_float(scales)
+            && l.input_dtype(at + 2) == scales
+            && matches!(self.bits, 1..=6 | 8)
+    }
+
+    /// Dequantizes a matrix whose codes, scales and biases are the inputs from `at` on.
+    pub(crate) fn dequantize(self, l: &mut Lowering<'_>, at: usize) -> Result<Option<Data>> {
+        if !self.fits(l, at) {
+            return Ok(None);
+        }
+        l.bring()?;
+        let groups = l.input_shape(at + 1);
+        let mut shape: Shape = groups.into();
+        if let Some(last) = shape.last_mut() {
+            *last *= self.group;
+        }
+        self.dequantized(l, at, &shape).map(Some)
+    }
+
+    fn dequantized(self, l: &Lowering<'_>, at: usize, shape: &[usize]) -> Result<Data> {
+        let n: usize = shape.iter().product();
+        let (of, scale) = (l.dtype(), l.input_dtype(at + 1));
+        let parts = [aligned(l, at)?, l.row_major(at + 1)?, l.row_major(at + 2)?];
+        let output = l.stream().alloc(n * of.size())?;
+        let mut command = l.stream().command("dequantize");
+        for (number, part) in parts.iter().enumerate() {
+            command = read(command, l, at + number, part);
+        }
+        let command = command.write(&output);
+        if n == 0 {
+            command.run(|_| Ok(()))?;
+            return Ok(Data::contiguous(output, shape));
+        }
+        let entry = format!("dequantize<{}, {}, {}>", type_name(of), type_name(scale), self.bits);
+        let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
+        let constants = Constants::default().long(n as i64).int(self.group as i32);
+        let blocks = n.div_ceil(8 * 256) as u64;
+        command.constants(constants.bytes()).dispatch(&pipeline, [blocks * 256, 1, 1], [256, 1, 1])?;
+        Ok(Data::contiguous(output, shape))
+    }
+
+    /// The product of the first input with the matrix of the others, or with its transpose.
+    fn multiply(self, l: &mut Lowering<'_>, transpose: bool) -> Result<Option<Data>> {
+        if !self.fits(l, 1) || l.shape().len() > 8 {
+            return Ok(None);
+        }
+        l.bring()?;
+        let rank = l.shape().len();
+        let n = l.shape()[rank - 1];
+        let m: usize = l.shape()[..rank - 1].iter().product();
+        if transpose && l.input_shape(1).len() == 2 && m > 0 {
+            let k = l.input_shape(0)[rank - 1];
+            if let Some(tiling) = self.tiling(l, [m, n, k]) {
+                return self.qmm(l, [m, n, k], &tiling).map(Some);
+            }
+        }
+        let mut whole: Shape = l.input_shape(2).into();
+        if let Some(last) = whole.last_mut() {
+            *last *= self.group;
+        }
+        let dequantized = self.dequantized(l, 1, &whole)?;
+        let x = Matrices::new(l.input(0).clone(), l.input_shape(0), rank - 2);
+        let (dequantized, shape) = if transpose {
+            let mut strides = dequantized.strides.clone();
+            strides.swap(rank - 2, rank - 1);
+            whole.swap(rank - 2, rank - 1);
+            (Data { strides, ..dequantized }, whole)
+        } else {
+            (dequantized, whole)
+        };
+        let w = Matrices::new(dequantized, &shape, rank - 2);
+        let what = Product { alpha: 1.0, beta: 0.0, added: None };
+        product(l.stream(), l.shape(), l.dtype(), x, w, what).map(Some)
+    }
+
+    /// The kernel that reads codes in place; `None` if dequantizing first is faster.
+    fn tiling(self, l: &Lowering<'_>, shape: [usize; 3]) -> Option<Tiling> {
+        let (of, scale) = (l.input_dtype(0), l.input_dtype(2));
+        let chip = Chip::of(l.stream())?;
+        if of.size() != 2 || chip.capability < (8, 0) {
+            return None;
+        }
+        let sm90 = || match chip.capability == (9, 0) && of == scale {
+            true => Tiling::sm90(self, shape, &chip),
+            false => None,
+        };
+        Tiling::qmv(self, scale.size(), shape, &chip)
+            .or_else(sm90)
+            .or_else(|| Tiling::qmm(self, scale.size(), shape, &chip))
+    }
+
+    fn qmm(self, l: &Lowering<'_>, [m, n, k]: [usize; 3], tiling: &Tiling) -> Result<Data> {
+        let (of, scale) = (l.dtype(), l.input_dtype(2));
+        // Rows of activations are loaded in words of sixteen bytes.
+        let given = l.input(0);
+        let whole = |number: isize| number >= 0 && number % 8 == 0;
+        let shape = l.input_shape(0);
+        let lies = shape.len() == 2 && given.strides[1] == 1 && (whole(given.strides[0]) || m == 1);
+        let x = if lies { given.clone() } else { l.row_major(0)? };
+        let x = match whole(x.offset) {
+            true => x,
+            false => Data::contiguous(copy(l.stream(), &x, shape, of.size())?, shape),
+        };
+        let step = if m == 1 || shape.len() != 2 { k as isize } else { x.strides[0] };
+        let parts = [aligned(l, 1)?, aligned(l, 2)?, aligned(l, 3)?];
+        let output = l.output()?;
+        let mut command = read(l.stream().command("quantized_matmul"), l, 0, &x);
+        for (number, part) in parts.iter().enumerate() {
+            command = read(command, l, 1 + number, part);
+        }
+        let (of, scale) = (type_name(of), type_name(scale));
+        let (text, types, options) = match tiling.kernel {
+            "qmm_sm90" | "qmm_sm90_early" => (QMM_SM90, of.to_string(), "\noption --gpu-architecture=sm_90a"),
+            _ => (QMM, format!("{of}, {scale}"), ""),
+        };
+        let entry =
+            format!("{}<{types}, {}, {}, {}>", tiling.kernel, self.bits, self.group, tiling.arguments);
+        let pipeline = kernel(l.stream(), text, &entry, &format!("shared {}{options}", tiling.shared))?;
+        let constants = Constants::default().long(m as i64).long(n as i64).long(k as i64).long(step as i64);
+        let threads = tiling.warps * 32;
+        let grid = [(tiling.blocks * threads) as u64, tiling.row_blocks as u64, 1];
+        command.write(&output).constants(constants.bytes()).dispatch(
+            &pipeline,
+            grid,
+            [threads as u64, 1, 1],
+        )?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+}

@@ -1,0 +1,160 @@
+//! Radix sort of rows: elements, or their indices.
+
+use hesper_runtime::{Buffer, Stream};
+
+use crate::launch::{Constants, kernel, type_name};
+use hesper_core::backend::reach;
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
+use hesper_core::ops::command::Commands;
+use hesper_core::ops::sort::{Order, Sort};
+use hesper_core::{Array, Category, Dtype, Result, select};
+
+use crate::Cuda;
+use crate::scan::running_counts;
+
+const TEXT: &str = include_str!("sort.cuh");
+/// Keys of a block.
+const TILE: usize = 4096;
+
+pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
+    table.with::<Sort>()
+}
+
+impl Lower<Sort> for Cuda {
+    fn lower(op: &Sort, l: &mut Lowering<'_>) -> Result<Option<Data>> {
+        match op.order {
+            // A sorted row is partitioned around any element.
+            Order::Sorted | Order::Around(_) => sort(l, op.places),
+            Order::Middle => compose(l, median),
+        }
+    }
+}
+
+/// The middle of each row, or the mean of the two in the middle; NaN if one of the row is.
+fn median(inputs: &[Array]) -> Result<Array> {
+    let x = &inputs[0];
+    let (last, length) = (x.ndim() - 1, x.shape()[x.ndim() - 1] as isize);
+    // NaN is last.
+    let sorted = x.sort(Some(-1))?;
+    let middle = sorted.slice_axis(last, (length - 1) / 2, length / 2 + 1, 1)?.mean(Some(&[-1]), false)?;
+    if !x.dtype().is(Category::Inexact) {
+        return Ok(middle);
+    }
+    let end = sorted.slice_axis(last, length - 1, length, 1)?.squeeze(Some(&[-1]))?;
+    select(&end.isnan()?, &end, &middle)
+}
+
+/// Sorts the rows of the last axis; gives elements, or their indices.
+fn sort(l: &mut Lowering<'_>, places: bool) -> Result<Option<Data>> {
+    let dtype = l.input_dtype(0);
+    let shape = l.input_shape(0);
+    let length = shape[shape.len() - 1];
+    if dtype == Dtype::Complex64 || length >= 1 << 31 {
+        return Ok(None);
+    }
+    l.bring()?;
+    let stream = l.stream();
+    let shape = l.input_shape(0);
+    let rows: usize = shape[..shape.len() - 1].iter().product();
+    let input = l.row_major(0)?;
+    let output = l.output()?;
+    if rows * length == 0 {
+        stream.command("sort").write(&output).run(|_| Ok(()))?;
+        return Ok(Some(Data::contiguous(output, l.shape())));
+    }
+    let (bytes, _) = reach(&input, shape, dtype.size());
+    SortRows { stream, dtype, rows, length }.encode((&input.buffer, bytes), &output, places)?;
+    Ok(Some(Data::contiguous(output, l.shape())))
+}
+
+/// Contiguous rows to sort.
+pub(crate) struct SortRows<'a> {
+    pub(crate) stream: &'a Stream,
+    pub(crate) dtype: Dtype,
+    pub(crate) rows: usize,
+    pub(crate) length: usize,
+}
+
+impl SortRows<'_> {
+    /// Sorts; gives elements, or their indices.
+    pub(crate) fn encode(&self, input: Read<'_>, output: &Buffer, places: bool) -> Result<()> {
+        let SortRows { stream, dtype, rows, length } = *self;
+        let size = dtype.size();
+        let tiles = length.div_ceil(TILE);
+        let scratch = |bytes: usize| -> Result<Buffer> { Ok(stream.alloc(bytes)?) };
+        let keys = [scratch(rows * length * size)?, scratch(rows * length * size)?];
+        let order = match places {
+            true => [scratch(rows * length * 4)?, scratch(rows * length * 4)?],
+            false => [scratch(0)?, scratch(0)?],
+        };
+        let pass = Pass { stream, of: type_name(dtype), size, places, rows, length, tiles };
+        for digit in 0..size {
+            let (first, last) = (digit == 0, digit + 1 == size);
+            let counts = scratch(rows * 256 * tiles * 4)?;
+            let (from, range) = match first {
+                true => input.clone(),
+                false => (&keys[digit % 2], 0..rows * length * size),
+            };
+            pass.count((from, range.clone()), &counts, digit, first)?;
+            let starts = running_counts(stream, &counts, rows, 256 * tiles)?;
+            let to = if last && !places { output } else { &keys[(digit + 1) % 2] };
+            let placed = if last && places { output } else { &order[(digit + 1) % 2] };
+            pass.move_keys((from, range), &order[digit % 2], &starts, to, placed, digit, [first, last])?;
+        }
+        Ok(())
+    }
+}
+
+struct Pass<'a> {
+    stream: &'a Stream,
+    of: &'static str,
+    /// Bytes of a key.
+    size: usize,
+    places: bool,
+    rows: usize,
+    length: usize,
+    tiles: usize,
+}
+
+/// A buffer and the bytes of it that are read.
+pub(crate) type Read<'a> = (&'a Buffer, std::ops::Range<usize>);
+
+impl Pass<'_> {
+    fn constants(&self, digit: usize) -> Constants {
+        Constants::default().long(self.length as i64).long(self.tiles as i64).int(8 * digit as i32)
+    }
+
+    fn grid(&self) -> [u64; 3] {
+        [(self.rows * self.tiles * 256) as u64, 1, 1]
+    }
+
+    fn count(&self, (from, range): Read<'_>, counts: &Buffer, digit: usize, first: bool) -> Result<()> {
+        let entry = format!("counted<{}, {}, {first}>", self.of, self.places);
+        let pipeline = kernel(self.stream, TEXT, &entry, "")?;
+        let command = self.stream.command("sort counts").read_range(from, range).write(counts);
+        Ok(command.constants(self.constants(digit).bytes()).dispatch(&pipeline, self.grid(), [256, 1, 1])?)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what one pass reads and writes")]
+    fn move_keys(
+        &self,
+        (from, range): Read<'_>,
+        order: &Buffer,
+        starts: &Buffer,
+        to: &Buffer,
+        placed: &Buffer,
+        digit: usize,
+        [first, last]: [bool; 2],
+    ) -> Result<()> {
+        let entry = format!("moved<{}, {}, {first}, {last}>", self.of, self.places);
+        // A tile of keys, and of places.
+        let shared = TILE * self.size + if self.places { TILE * 4 } else { 0 };
+        let pipeline = kernel(self.stream, TEXT, &entry, &format!("shared {shared}"))?;
+        let command = self.stream.command("sort").read_range(from, range);
+        // Places that are not there yet are bound as the counts, and not read.
+        let known = self.places && !first;
+        let command = command.read(if known { order } else { starts }).read(starts).write(to);
+        let command = command.write(placed);
+        Ok(command.constants(self.constants(digit).bytes()).dispatch(&pipeline, self.grid(), [256, 1, 1])?)
+    }
+}

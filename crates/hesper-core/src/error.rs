@@ -1,0 +1,137 @@
+//! What can go wrong with arrays.
+
+use std::sync::Arc;
+
+use crate::Dtype;
+
+/// The result of this crate's fallible calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call was refused, or what became of an array's evaluation.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Two shapes do not broadcast.
+    #[error("{op}: shapes {left:?} and {right:?} do not broadcast")]
+    Broadcast {
+        /// The op.
+        op: String,
+        /// One shape.
+        left: Vec<usize>,
+        /// The other.
+        right: Vec<usize>,
+    },
+    /// Shapes do not fit the op.
+    #[error("{op}: {what}")]
+    Shape {
+        /// The op.
+        op: String,
+        /// What does not fit, with the shapes.
+        what: String,
+    },
+    /// There is no such axis.
+    #[error("{op}: axis {axis} is out of range for an array of {rank} dimensions")]
+    Axis {
+        /// The op.
+        op: String,
+        /// The axis as given.
+        axis: isize,
+        /// The array's number of axes.
+        rank: usize,
+    },
+    /// An axis was named twice.
+    #[error("{op}: axes {axes:?} name an axis twice")]
+    RepeatedAxis {
+        /// The op.
+        op: String,
+        /// The axes as given.
+        axes: Vec<isize>,
+    },
+    /// An element type that the op does not take.
+    #[error("{op}: {what} of type {dtype}")]
+    Type {
+        /// The op.
+        op: String,
+        /// What was expected, as in "no bitwise operation on an array".
+        what: String,
+        /// The type given.
+        dtype: Dtype,
+    },
+    /// A number of elements that does not fit.
+    #[error("an array of shape {shape:?} has more elements than can be addressed")]
+    TooLarge {
+        /// The shape.
+        shape: Vec<usize>,
+    },
+    /// A value was asked for that the array does not hold.
+    #[error("{op}: {what}")]
+    Value {
+        /// The op.
+        op: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A custom kernel's text, arguments or launch.
+    #[error("{0}")]
+    Kernel(String),
+    /// A function that was exported, or its file.
+    #[error("{0}")]
+    Export(String),
+    /// A function of the user's panicked: one that was transformed, or a rule for derivatives.
+    #[error("{what} panicked: {message}")]
+    Panicked {
+        /// What was called.
+        what: String,
+        /// The words of the panic.
+        message: String,
+    },
+    /// A function of the user's failed while it was transformed.
+    #[error("{0}")]
+    User(Arc<dyn std::error::Error + Send + Sync>),
+    /// A tensor file: what is wrong with it, or with reading or writing it.
+    #[error(transparent)]
+    File(Arc<hesper_files::Error>),
+    /// The runtime refused a call, or work failed: the first cause.
+    #[error(transparent)]
+    Runtime(#[from] hesper_runtime::Error),
+}
+
+impl From<hesper_files::Error> for Error {
+    fn from(error: hesper_files::Error) -> Self {
+        Error::File(Arc::new(error))
+    }
+}
+
+impl Error {
+    /// The error of a user's function.
+    pub fn user(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Error::User(Arc::new(error))
+    }
+
+    /// Whether a file that an array comes from was truncated or changed after it was loaded.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Error::File(error) => match error.root() {
+                hesper_files::Error::Producer { cause, .. } => match cause.downcast_ref::<Error>() {
+                    Some(cause) => cause.is_damage(),
+                    None => error.is_damage(),
+                },
+                _ => error.is_damage(),
+            },
+            Error::Runtime(error) => {
+                error.fault().is_some_and(|fault| fault.kind() == hesper_runtime::FaultKind::Source)
+            }
+            _ => false,
+        }
+    }
+
+    /// An error about shapes that an op was given.
+    pub fn shape(op: &str, what: impl Into<String>) -> Self {
+        Error::Shape { op: op.to_string(), what: what.into() }
+    }
+
+    /// An error about a value that an op was given.
+    pub fn value(op: &str, what: impl Into<String>) -> Self {
+        Error::Value { op: op.to_string(), what: what.into() }
+    }
+}

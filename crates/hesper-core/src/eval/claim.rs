@@ -1,0 +1,472 @@
+//! Claims: which evaluation computes a node, and what it knows of the graph.
+//!
+//! A claim takes the calls out of the nodes: their ops and inputs move to a [`Table`], which then has one handle on each
+//! node and on each array that is read. No other thread can reach an input through the graph while the claim lasts. A node
+//! that the table alone holds is out of reach for the rest of the process, and so is its memory. If the evaluation fails, the
+//! nodes that were not computed get their calls back.
+//!
+//! The walk that claims nodes writes the [`Graph`] that they are: nodes are scattered over memory, so each is looked at
+//! once. The key of the graph finds its [`Program`] in a cache, and a graph whose structure was met before is not planned
+//! again.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use smallvec::SmallVec;
+
+use super::cache::Cache;
+use super::graph::{Classes, Emit, Graph, Role, Slot, SlotKind};
+use super::operand::Operand;
+use super::plan::fusion_enabled;
+use super::program::{NodeView, Program, Store, missing};
+use crate::Dtype;
+use crate::array::{Array, Call, Data, KnownBytes, Node, State, failure, node_pool};
+use crate::error::{Error, Result};
+use crate::ops::{Kind, OpRef};
+use crate::shape::Shape;
+
+/// Held while claims are taken, so that they are taken all together.
+static CLAIMING: Mutex<Claims> = Mutex::new(Claims { taken: 0, waiting: 0, table: None });
+/// Notified when a claim ends, if an evaluation waits for that.
+static ENDED: Condvar = Condvar::new();
+
+struct Claims {
+    /// How often claims were taken, or tried to be.
+    taken: u64,
+    /// How many evaluations wait for others to end.
+    waiting: usize,
+    /// The table of an evaluation that has ended, empty, for its capacity.
+    table: Option<Table>,
+}
+
+fn claiming() -> MutexGuard<'static, Claims> {
+    CLAIMING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Most nodes of all cached programs together. A node takes about 200 bytes, so the cache takes a few megabytes at most.
+pub(super) const MAX_PLANNED_NODES: usize = 1 << 15;
+/// Graphs of more nodes are planned each time: one of them would fill the cache.
+pub(super) const MAX_CACHED_NODES: usize = MAX_PLANNED_NODES / 2;
+
+fn programs() -> MutexGuard<'static, Cache<Box<[u64]>, Arc<Program>>> {
+    static PROGRAMS: Mutex<Cache<Box<[u64]>, Arc<Program>>> = Mutex::new(Cache::new(MAX_PLANNED_NODES));
+    PROGRAMS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// How many nodes the planned programs have together.
+#[cfg(test)]
+pub(super) fn planned_nodes() -> usize {
+    programs().weight()
+}
+
+/// The nodes that one evaluation has taken. What it has not computed is lazy again when it is dropped.
+pub(super) struct Claim(Table);
+
+/// The nodes of an evaluation, in the order in which they were met, and what it knows of them.
+#[derive(Default)]
+struct Table {
+    graph: Graph,
+    nodes: Vec<Option<Array>>,
+    /// The op of each node, until it is computed.
+    ops: Vec<Option<OpRef>>,
+    /// What is read and was computed before. It is held until its last use: its memory may then go to what comes next.
+    externals: Vec<External>,
+    classes: Classes,
+    /// Where the walk has to go yet: an array, and the edge that leads to it.
+    stack: Vec<(Array, usize)>,
+    /// Room for the key of the graph.
+    key: Vec<u64>,
+    /// Nodes that were let go of, for the pool.
+    recycled: Vec<Arc<Node>>,
+}
+
+struct External {
+    array: Option<Array>,
+    /// The number, if it is one that the host knows.
+    known: Option<KnownBytes>,
+}
+
+impl Claim {
+    /// Takes everything lazy that `roots` need, and plans it. If another evaluation has some of it, waits until that
+    /// one has ended, holding nothing. An error is that of an array that has failed.
+    pub(super) fn take(roots: &[&Array]) -> Result<(Claim, Arc<Program>)> {
+        let mut claims = claiming();
+        let mut table = claims.table.take().unwrap_or_default();
+        loop {
+            claims.taken += 1;
+            match table.collect(roots, claims.taken) {
+                Ok(()) => {
+                    drop(claims);
+                    let mut claim = Claim(table);
+                    let program = claim.plan();
+                    return Ok((claim, program));
+                }
+                Err(Refused::Failed(error)) => {
+                    claims.table = Some(table);
+                    return Err(error);
+                }
+                Err(Refused::Busy) => {}
+            }
+            claims.waiting += 1;
+            claims = ENDED.wait(claims).unwrap_or_else(|poisoned| poisoned.into_inner());
+            claims.waiting -= 1;
+        }
+    }
+
+    /// The program of the graph: found, or planned now.
+    fn plan(&mut self) -> Arc<Program> {
+        let table = &mut self.0;
+        table.finish_graph();
+        let Table { graph, key, .. } = table;
+        let fusion = fusion_enabled();
+        if graph.nodes.len() > MAX_CACHED_NODES || !graph.key(fusion, key) {
+            return Arc::new(graph.plan(fusion));
+        }
+        if let Some(found) = programs().get(&key[..]) {
+            return found;
+        }
+        let program = Arc::new(graph.plan(fusion));
+        programs().insert(key[..].into(), program.clone(), graph.nodes.len());
+        program
+    }
+
+    /// What is in a slot, as an array.
+    fn array(&self, slot: Slot) -> Result<&Array> {
+        let array = match slot.kind() {
+            SlotKind::Node(at) => self.0.nodes[at].as_ref(),
+            SlotKind::External(at) => self.0.externals[at].array.as_ref(),
+        };
+        array.ok_or_else(missing)
+    }
+}
+
+impl Store for Claim {
+    fn node(&self, at: usize) -> Result<NodeView<'_>> {
+        match (&self.0.nodes[at], &self.0.ops[at]) {
+            (Some(node), Some(op)) => {
+                Ok(NodeView { op, shape: &node.0.shape, dtype: node.0.dtype, stream: &node.0.stream })
+            }
+            _ => Err(missing()),
+        }
+    }
+
+    fn meta(&self, slot: Slot) -> Result<(&Shape, Dtype)> {
+        self.array(slot).map(|array| (&array.0.shape, array.0.dtype))
+    }
+
+    fn known(&self, slot: Slot) -> Option<KnownBytes> {
+        match slot.kind() {
+            SlotKind::Node(_) => None,
+            SlotKind::External(at) => self.0.externals[at].known,
+        }
+    }
+
+    fn with_data<R>(&self, slot: Slot, f: impl FnOnce(&Data) -> R) -> Option<R> {
+        self.array(slot).ok()?.with_data(f)
+    }
+
+    /// The table has to have the only handle on the array, and the array the only handle on its memory.
+    fn operand(&mut self, slot: Slot, last: bool) -> Result<Operand> {
+        if last {
+            let array = match slot.kind() {
+                SlotKind::Node(at) => &mut self.0.nodes[at],
+                SlotKind::External(at) => &mut self.0.externals[at].array,
+            };
+            if let Some(owned) = array.as_mut().and_then(Array::take_owned) {
+                return Ok(Operand::owned(owned));
+            }
+        }
+        self.array(slot)?.data().map(Operand::borrowed)
+    }
+
+    fn settle(&mut self, slot: Slot, operand: Operand, failed: bool) {
+        if failed
+            && !operand.is_spent()
+            && let Ok(array) = self.array(slot)
+        {
+            array.give_back(operand.into_data());
+        }
+    }
+
+    fn fail(&mut self, nodes: &[u32], error: &Error) {
+        for at in nodes {
+            if let Some(node) = &self.0.nodes[*at as usize] {
+                let failed = State::Failed(Some(Box::new(error.clone())));
+                let old = std::mem::replace(&mut *node.state(), failed);
+                drop(old);
+            }
+            self.0.ops[*at as usize] = None;
+        }
+    }
+
+    fn resolve(&mut self, at: usize, data: Data) -> Result<()> {
+        let node = self.0.nodes[at].as_ref().ok_or_else(missing)?;
+        let kept = node.is_varied();
+        let mut state = node.state();
+        let old = std::mem::replace(&mut *state, State::Claimed);
+        *state = match (old, kept) {
+            (State::Lazy { call, .. }, true) => State::Kept(Box::new((data, call))),
+            (old, _) => {
+                *state = State::Ready(data);
+                // A transformation that has ended meanwhile may have left a call: the lock is not held when it is dropped.
+                drop(state);
+                drop(old);
+                return Ok(());
+            }
+        };
+        Ok(())
+    }
+
+    fn computed(&mut self, nodes: &[u32]) {
+        for at in nodes {
+            self.0.ops[*at as usize] = None;
+        }
+    }
+
+    /// The memory goes with the array, unless somebody else holds it.
+    fn release(&mut self, slot: Slot) {
+        let array = match slot.kind() {
+            SlotKind::Node(at) => self.0.nodes[at].take(),
+            SlotKind::External(at) => self.0.externals[at].array.take(),
+        };
+        self.0.recycled.extend(array.and_then(node_pool::recycle));
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        /// Tables for more nodes are not kept.
+        const MAX_KEPT_NODES: usize = 1 << 16;
+        let mut table = std::mem::take(&mut self.0);
+        table.give_free();
+        table.clear();
+        node_pool::give(&mut table.recycled);
+        let mut claims = claiming();
+        if table.nodes.capacity() <= MAX_KEPT_NODES {
+            claims.table = Some(table);
+        }
+        let waiting = claims.waiting > 0;
+        drop(claims);
+        if waiting {
+            ENDED.notify_all();
+        }
+    }
+}
+
+impl Table {
+    /// An edge leads to a slot.
+    fn lead(&mut self, edge: usize, slot: Slot) {
+        if let Some(open) = self.graph.edges.get_mut(edge) {
+            *open = slot;
+            if let SlotKind::Node(at) = slot.kind() {
+                self.graph.nodes[at].read = true;
+            }
+        }
+    }
+
+    /// One more array that was computed before.
+    fn external(&mut self, array: Array, known: Option<KnownBytes>) -> Slot {
+        self.graph.push_external(array.0.dtype, known.is_some());
+        self.externals.push(External { array: Some(array), known });
+        Slot::external(self.externals.len() - 1)
+    }
+
+    /// Forgets everything and keeps the capacity.
+    fn clear(&mut self) {
+        self.graph.clear();
+        self.nodes.clear();
+        self.ops.clear();
+        self.externals.clear();
+        self.classes.clear();
+        self.stack.clear();
+    }
+
+    /// Completes what the walk has written of each node.
+    fn finish_graph(&mut self) {
+        for at in 0..self.nodes.len() {
+            let vertex = &self.graph.nodes[at];
+            match vertex.role {
+                // All calls are in the table by now: whatever else refers to a node is a holder.
+                Role::Elementwise => {
+                    let read = vertex.read;
+                    let held = !read || !self.nodes[at].as_mut().is_some_and(Array::is_sole);
+                    self.graph.nodes[at].held = held;
+                }
+                Role::Rows => self.graph.nodes[at].role = self.role(at),
+                Role::Other => {}
+            }
+        }
+    }
+
+    /// The role of an op that has commands of its own.
+    fn role(&self, at: usize) -> Role {
+        let Some(SlotKind::Node(first)) = self.graph.reads(at).first().map(|slot| slot.kind()) else {
+            return Role::Other;
+        };
+        let (Some(node), Some(op), Some(first)) = (&self.nodes[at], &self.ops[at], &self.nodes[first]) else {
+            return Role::Other;
+        };
+        Role::of(op, &node.0.stream, Some((&first.0.shape, first.0.dtype, &first.0.stream)))
+    }
+
+    /// What an edge leads to.
+    fn end(&self, slot: Slot) -> Option<Array> {
+        match slot.kind() {
+            SlotKind::Node(at) => self.nodes.get(at)?.clone(),
+            SlotKind::External(at) => self.externals.get(at)?.array.clone(),
+        }
+    }
+
+    /// Gives the nodes that were not computed their calls back.
+    fn give_free(&mut self) {
+        for at in 0..self.ops.len() {
+            let (Some(op), Some(node)) = (self.ops[at].take(), &self.nodes[at]) else { continue };
+            let ends = self.graph.reads(at).iter().map(|slot| self.end(*slot));
+            let inputs: Option<SmallVec<[Array; 3]>> = ends.collect();
+            let mut state = node.state();
+            match (&mut *state, inputs) {
+                (State::Lazy { claimed, .. }, _) => *claimed = false,
+                (State::Claimed, Some(inputs)) => {
+                    *state = State::Lazy { call: Call { op, inputs }, claimed: false };
+                }
+                (State::Claimed, None) => *state = State::Failed(Some(Box::new(missing()))),
+                _ => {}
+            }
+        }
+    }
+
+    /// Gives up a walk that is not at its end: what it has not entered yet is read as it is.
+    fn give_up(&mut self, array: Array, edge: usize) {
+        let rest = std::mem::take(&mut self.stack);
+        for (array, edge) in std::iter::once((array, edge)).chain(rest) {
+            let slot = self.external(array, None);
+            self.lead(edge, slot);
+        }
+        self.give_free();
+        self.clear();
+    }
+
+    /// Claims the lazy nodes that `roots` need; claims none and stays empty if another evaluation has
+    /// claimed one of them, or if one has failed. Goes through the graph without recursion.
+    fn collect(&mut self, roots: &[&Array], number: u64) -> std::result::Result<(), Refused> {
+        self.stack.extend(roots.iter().rev().map(|root| ((*root).clone(), usize::MAX)));
+        while let Some((array, edge)) = self.stack.pop() {
+            let visit = &array.0.visit;
+            if visit.number.load(Ordering::Relaxed) == number {
+                let slot = Slot::from_bits(visit.slot.load(Ordering::Relaxed));
+                self.lead(edge, slot);
+                continue;
+            }
+            visit.number.store(number, Ordering::Relaxed);
+            let mut state = array.state();
+            let slot = match &mut *state {
+                State::Lazy { claimed: true, .. } | State::Claimed => {
+                    drop(state);
+                    self.give_up(array, edge);
+                    return Err(Refused::Busy);
+                }
+                State::Failed(cause) => {
+                    let error = failure(cause);
+                    drop(state);
+                    self.give_up(array, edge);
+                    return Err(Refused::Failed(error));
+                }
+                lazy @ State::Lazy { .. } => {
+                    let call = claim(lazy, array.is_varied());
+                    drop(state);
+                    let Some(call) = call else { continue };
+                    let slot = Slot::node(self.nodes.len());
+                    visit.slot.store(slot.to_bits(), Ordering::Relaxed);
+                    self.enter(array, call, number);
+                    slot
+                }
+                State::Ready(_) | State::Kept(..) | State::Known(_) => {
+                    let known = if let State::Known(known) = &*state { Some(*known) } else { None };
+                    drop(state);
+                    let slot = Slot::external(self.externals.len());
+                    visit.slot.store(slot.to_bits(), Ordering::Relaxed);
+                    self.external(array, known)
+                }
+            };
+            self.lead(edge, slot);
+        }
+        Ok(())
+    }
+
+    /// One more node, whose inputs come next.
+    fn enter(&mut self, array: Array, call: Call, number: u64) {
+        let before = self.nodes.last().and_then(Option::as_ref).zip(self.graph.nodes.last());
+        let class = match before {
+            Some((node, vertex)) if node.is_alike(&array) => vertex.class,
+            _ => self.classes.of(&array.0.shape, &array.0.stream),
+        };
+        let emit = Emit::of(&call.op);
+        let role = match (emit, call.op.get().kind()) {
+            (Some(_), _) => Role::Elementwise,
+            // Whether it reads rows that a group computes is known when its first input has been met.
+            (None, Kind::Commands) => Role::Rows,
+            _ => Role::Other,
+        };
+        let (first, count) = (self.graph.edges.len(), call.inputs.len());
+        let open = std::iter::repeat_n(Slot::OPEN, count);
+        self.graph.push(open, class, array.0.dtype, role, emit);
+        for (input, edge) in call.inputs.into_iter().zip(first..first + count).rev() {
+            let visit = &input.0.visit;
+            if visit.number.load(Ordering::Relaxed) == number {
+                self.lead(edge, Slot::from_bits(visit.slot.load(Ordering::Relaxed)));
+            } else {
+                self.stack.push((input, edge));
+            }
+        }
+        self.ops.push(Some(call.op));
+        self.nodes.push(Some(array));
+    }
+}
+
+/// Takes the call out of a lazy node; if a transformation may ask for that, a copy.
+fn claim(state: &mut State, varied: bool) -> Option<Call> {
+    if let State::Lazy { call, claimed } = state
+        && varied
+    {
+        *claimed = true;
+        return Some(call.clone());
+    }
+    match std::mem::replace(state, State::Claimed) {
+        State::Lazy { call, .. } => Some(call),
+        other => {
+            *state = other;
+            None
+        }
+    }
+}
+
+/// Why nothing was claimed.
+enum Refused {
+    /// Another evaluation has claimed some of it.
+    Busy,
+    /// An array cannot be computed any more.
+    Failed(Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_that_meets_claimed_nodes_leaves_the_claim_alone() {
+        let x = Array::from_slice(&[1.0f32]).add(1.0).unwrap();
+        let y = x.exp().unwrap();
+        let other = y.multiply(2.0).unwrap();
+        let (claim, _) = Claim::take(&[&y]).unwrap();
+        let number = {
+            let mut claims = claiming();
+            claims.taken += 1;
+            claims.taken
+        };
+        assert!(Table::default().collect(&[&other], number).is_err());
+        let [first, second] = &claim.0.nodes[..] else { panic!("two nodes are claimed") };
+        assert_eq!(claim.0.graph.reads(0), [Slot::node(1)]);
+        assert!(first.as_ref().is_some_and(|node| node.same(&y)));
+        assert!(second.as_ref().is_some_and(|node| node.same(&x)));
+    }
+}

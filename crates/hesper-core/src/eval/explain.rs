@@ -1,0 +1,161 @@
+//! Why two ops do not become one kernel.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::graph::{Classes, Emit, Graph, Role, Slot, SlotKind};
+use super::plan::{MAX_GROUP, fusion_enabled};
+use crate::array::{Array, State};
+use crate::ids::IdMap;
+
+/// Why the ops of two arrays are not computed in one kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Apart {
+    /// One is computed already, or has no op: its number, 0 for the first.
+    Computed(usize),
+    /// One is neither element-wise nor, as the second, an op that reads the first row by row: its name.
+    NotElementwise(&'static str),
+    /// The second reads rows as they are computed, but the first is held elsewhere: it has to go to memory.
+    Held,
+    /// The second does not depend on the first.
+    Unrelated,
+    /// They have different shapes.
+    Shapes(Vec<usize>, Vec<usize>),
+    /// They run on different streams.
+    Streams,
+    /// Fusion is switched off.
+    Off,
+    /// An op outside of the second's kernel reads the first as well: its name.
+    OtherReader(&'static str),
+    /// The kernel has the most ops that a kernel may have.
+    Full,
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Apart::Computed(0) => f.write_str("the first array is computed already"),
+            Apart::Computed(_) => f.write_str("the second array is computed already"),
+            Apart::NotElementwise(op) => write!(f, "{op} is not element-wise"),
+            Apart::Held => f.write_str("the first array is held, so it has to go to memory"),
+            Apart::Unrelated => f.write_str("the second array is not computed from the first"),
+            Apart::Shapes(first, second) => write!(f, "shapes {first:?} and {second:?} differ"),
+            Apart::Streams => f.write_str("they run on different streams"),
+            Apart::Off => f.write_str("fusion is switched off"),
+            Apart::OtherReader(op) => {
+                write!(f, "{op}, which is in another kernel, reads the first array too")
+            }
+            Apart::Full => write!(f, "a kernel has at most {MAX_GROUP} ops"),
+        }
+    }
+}
+
+/// Why the op of `first` and that of `second`, which is computed from it, would not become one kernel if
+/// `second` were evaluated now and the caller did not hold `first`; `None` if they would.
+///
+/// ```
+/// use hesper::{Array, eval};
+/// let x = Array::from_slice(&[1.0f32, 2.0]);
+/// let y = x.exp()?;
+/// assert_eq!(eval::why_apart(&y, &y.add(1.0)?), None);
+/// let sorted = y.sort(Some(0))?;
+/// assert_eq!(eval::why_apart(&y, &sorted).map(|why| why.to_string()), Some("sort is not element-wise".into()));
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn why_apart(first: &Array, second: &Array) -> Option<Apart> {
+    for (number, array) in [first, second].into_iter().enumerate() {
+        match &*array.state() {
+            State::Lazy { call, .. } => {
+                if number == 0 && !call.op.is_elementwise() {
+                    return Some(Apart::NotElementwise(call.op.name()));
+                }
+            }
+            _ => return Some(Apart::Computed(number)),
+        }
+    }
+    let (nodes, places) = lazy_nodes(second);
+    let Some(&start) = places.get(&first.0.id) else { return Some(Apart::Unrelated) };
+    let end = nodes.len() - 1;
+    let calls: Vec<_> = nodes.iter().map(Array::call).collect();
+    let (mut graph, mut classes) = (Graph::default(), Classes::default());
+    let mut last = Role::Other;
+    let mut externals = 0;
+    for (node, call) in nodes.iter().zip(&calls) {
+        // Another thread evaluates it now.
+        let Some(call) = call else { return Some(Apart::Computed(1)) };
+        let mut reads = Vec::new();
+        for input in &call.inputs {
+            reads.push(match places.get(&input.0.id) {
+                Some(at) => Slot::node(*at),
+                None => {
+                    graph.push_external(input.dtype(), false);
+                    externals += 1;
+                    Slot::external(externals - 1)
+                }
+            });
+        }
+        let first = call.inputs.first().filter(|input| places.contains_key(&input.0.id));
+        let first = first.map(|input| (&input.0.shape[..], input.0.dtype, &input.0.stream));
+        last = Role::of(&call.op, &node.0.stream, first);
+        let class = classes.of(&node.0.shape, &node.0.stream);
+        graph.push(reads, class, node.dtype(), last, Emit::of(&call.op));
+    }
+    if last == Role::Other {
+        return calls[end].as_ref().map(|call| Apart::NotElementwise(call.op.name()));
+    }
+    // All members of a group have the shape of its end, or of what its end reads row by row.
+    let like = match graph.reads(end).first().map(|slot| slot.kind()) {
+        Some(SlotKind::Node(first)) if last == Role::Rows => &nodes[first],
+        _ => second,
+    };
+    if first.shape() != like.shape() {
+        return Some(Apart::Shapes(first.shape().to_vec(), like.shape().to_vec()));
+    }
+    if first.0.stream.id() != second.0.stream.id() {
+        return Some(Apart::Streams);
+    }
+    if !fusion_enabled() {
+        return Some(Apart::Off);
+    }
+    // Each use is a reference in a call and in its copy here; one is that of `nodes`, one the caller's. The rest are
+    // other holders. Counts may change meanwhile: an evaluation checks that its own handle is the only one instead.
+    let mut uses = vec![0; nodes.len()];
+    (0..nodes.len()).flat_map(|at| graph.read_nodes(at)).for_each(|read| uses[read] += 1);
+    for (at, node) in nodes.iter().enumerate() {
+        let counted = 2 * uses[at] + 1 + usize::from(at == start);
+        graph.set_held(at, Arc::strong_count(&node.0) > counted);
+    }
+    let program = graph.plan(true);
+    let step = program.steps().find(|step| step.members.contains(&(end as u32)))?;
+    let inside = |at: usize| step.members.contains(&(at as u32));
+    if inside(start) {
+        return None;
+    }
+    let other = (0..nodes.len()).find(|at| graph.read_nodes(*at).any(|read| read == start) && !inside(*at));
+    Some(match other.and_then(|at| calls[at].as_ref()) {
+        Some(call) if step.members.len() < MAX_GROUP => Apart::OtherReader(call.op.name()),
+        None if last == Role::Rows && step.members.len() < MAX_GROUP => Apart::Held,
+        _ => Apart::Full,
+    })
+}
+
+/// The nodes that an array needs and that are not computed, inputs first, and their positions.
+fn lazy_nodes(root: &Array) -> (Vec<Array>, IdMap<usize>) {
+    let (mut nodes, mut places) = (Vec::new(), IdMap::default());
+    let mut stack = vec![(root.clone(), false)];
+    while let Some((array, done)) = stack.pop() {
+        if places.contains_key(&array.0.id) || array.is_evaluated() {
+            continue;
+        }
+        if done {
+            places.insert(array.0.id, nodes.len());
+            nodes.push(array);
+            continue;
+        }
+        let inputs = array.call().map(|call| call.inputs).unwrap_or_default();
+        stack.push((array, true));
+        stack.extend(inputs.into_iter().rev().map(|input| (input, false)));
+    }
+    (nodes, places)
+}

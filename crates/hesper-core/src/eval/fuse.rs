@@ -1,0 +1,564 @@
+//! Groups of element-wise ops as kernels.
+//!
+//! A kernel is built once for each expression and form (set of layouts); lengths, strides,
+//! offsets and known numbers are arguments. Each intermediate is rounded to its type, as if every
+//! op had been a kernel of its own: fusion changes no number. A complex number is a vector of two floats.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use hesper_kernel::ir::{Access, BinaryOp, Builder, Builtin, Kernel, Scalar, Space, Type, ValueId};
+use hesper_runtime::{Buffer, PipelineSource, Runtime, Stream};
+use smallvec::{SmallVec, smallvec};
+
+use super::expression::{Built, Form, Fused, Inner, Layout, Source, Target};
+use super::operand::Operand;
+use super::program::{self, StepView, Store, missing};
+use super::{FUSED, caught, vectorize};
+use crate::Dtype;
+use crate::array::{Data, KnownBytes};
+use crate::backend::{self, Backend, Fusion};
+use crate::error::{Error, Result};
+use crate::ops::command::Commands;
+use crate::ops::complex;
+use crate::shape::{Shape, Strides, row_major};
+
+/// An input of an expression during a run.
+pub(super) enum Value {
+    Known(KnownBytes),
+    Memory(Operand, Shape),
+}
+
+pub(super) type Values = SmallVec<[Value; 8]>;
+
+/// An input of a kernel.
+pub(super) struct Input<'a> {
+    pub(super) dtype: Dtype,
+    pub(super) layout: Layout,
+    pub(super) known: KnownBytes,
+    operand: Option<&'a Operand>,
+    pub(super) data: Option<&'a Data>,
+    pub(super) strides: Strides,
+}
+
+/// An expression over inputs that lie somewhere: a kernel to be found or built.
+pub(super) struct Specialization<'a> {
+    fused: &'a Arc<Fused>,
+    pub(super) inputs: SmallVec<[Input<'a>; 8]>,
+    /// Collapsed lengths of the iteration, outermost first; at least one.
+    pub(super) lengths: SmallVec<[usize; 6]>,
+    /// How many neighbouring elements a thread handles.
+    lanes: usize,
+    fusion: Fusion,
+}
+
+/// Lowers the step of a group; gives the memory of each output.
+pub(super) fn lower(
+    store: &mut impl Store,
+    fused: &Arc<Fused>,
+    step: &StepView<'_>,
+) -> Result<SmallVec<[Data; 1]>> {
+    let mut values = Values::new();
+    let lowered = gather_into(store, fused, step.inputs, true, &mut values).and_then(|()| {
+        let node = store.node(*step.outputs.last().ok_or_else(missing)? as usize)?;
+        caught(FUSED, || run(fused, node.stream, node.shape, &mut values))
+    });
+    let operands = step.inputs.iter().zip(values).filter_map(|(input, value)| match value {
+        Value::Known(_) => None,
+        Value::Memory(operand, _) => Some((input.slot, operand)),
+    });
+    program::settle(store, step.outputs, operands, lowered.as_ref().err());
+    lowered
+}
+
+/// The inputs of an expression; those that the step reads last are owned if it `may_own` them.
+pub(super) fn gather(
+    store: &mut impl Store,
+    fused: &Fused,
+    inputs: &[program::Input],
+    may_own: bool,
+) -> Result<Values> {
+    let mut values = Values::new();
+    gather_into(store, fused, inputs, may_own, &mut values)?;
+    Ok(values)
+}
+
+fn gather_into(
+    store: &mut impl Store,
+    fused: &Fused,
+    inputs: &[program::Input],
+    may_own: bool,
+    values: &mut Values,
+) -> Result<()> {
+    for (input, given) in inputs.iter().zip(&fused.expression.inputs) {
+        values.push(if given.known {
+            Value::Known(store.known(input.slot).ok_or_else(missing)?)
+        } else {
+            let operand = store.operand(input.slot, may_own && input.last)?;
+            Value::Memory(operand, store.meta(input.slot)?.0.clone())
+        });
+    }
+    Ok(())
+}
+
+/// Moves inputs to a device, if some are not there yet.
+pub(super) fn bring(values: &mut [Value], to: &Runtime) -> Result<()> {
+    for value in values {
+        if let Value::Memory(operand, _) = value
+            && !operand.data().buffer.belongs_to(to)
+        {
+            let moved = operand.data().on(to)?;
+            operand.replace(moved);
+        }
+    }
+    Ok(())
+}
+
+/// Computes an expression of a shape on a stream; gives the memory of what is stored. That may be the memory of operands
+/// that are owned.
+pub(super) fn run(
+    fused: &Arc<Fused>,
+    stream: &Stream,
+    shape: &[usize],
+    values: &mut [Value],
+) -> Result<SmallVec<[Data; 1]>> {
+    let (runtime, backend) = (stream.runtime(), backend::of_stream(stream)?);
+    bring(values, &runtime)?;
+    let size: usize = shape.iter().product();
+    let mut kernel = Specialization::new(fused, shape, values, backend.fusion());
+    let in_place = kernel.choose_in_place();
+    // All that can be refused comes before an operand is overwritten.
+    let mut outputs: SmallVec<[Option<Buffer>; 4]> = SmallVec::new();
+    for (dtype, in_place) in fused.expression.output_dtypes().zip(&in_place) {
+        outputs.push(match in_place {
+            Some(_) => None,
+            None => Some(stream.alloc(size * dtype.size())?),
+        });
+    }
+    if size > 0 {
+        let built = kernel.pipeline(&runtime, backend)?;
+        let owned = in_place.iter().map(|operand| operand.and_then(Operand::take));
+        let owned = owned.collect::<SmallVec<[_; 4]>>();
+        kernel.dispatch(stream, built, outputs.iter().flatten())?;
+        for (output, owned) in outputs.iter_mut().zip(owned) {
+            *output = owned.map(|owned| owned.into_data().buffer).or(output.take());
+        }
+    } else {
+        for output in outputs.iter().flatten() {
+            stream.command("empty").write(output).run(|_| Ok(()))?;
+        }
+    }
+    Ok(outputs.into_iter().flatten().map(|buffer| Data::contiguous(buffer, shape)).collect())
+}
+
+impl<'a> Input<'a> {
+    /// An input in memory, stretched to `shape`.
+    fn memory(operand: &'a Operand, dtype: Dtype, own: &[usize], shape: &[usize]) -> Self {
+        let data = operand.data();
+        let missing = shape.len() - own.len();
+        let strides: Strides = (0..shape.len())
+            .map(|axis| match axis.checked_sub(missing) {
+                Some(at) if own[at] == shape[axis] && shape[axis] != 1 => data.strides[at],
+                _ => 0,
+            })
+            .collect();
+        let known = KnownBytes::default();
+        Input { dtype, layout: Layout::Plain, known, operand: Some(operand), data: Some(data), strides }
+    }
+}
+
+impl<'a> Specialization<'a> {
+    pub(super) fn new(fused: &'a Arc<Fused>, shape: &[usize], values: &'a [Value], fusion: Fusion) -> Self {
+        let inputs = fused.expression.inputs.iter().zip(values);
+        let inputs = inputs.map(|(given, value)| match value {
+            Value::Memory(operand, own) => Input::memory(operand, given.dtype, own, shape),
+            Value::Known(known) => Input {
+                dtype: given.dtype,
+                layout: Layout::Known,
+                known: *known,
+                operand: None,
+                data: None,
+                strides: Strides::new(),
+            },
+        });
+        let inputs = inputs.collect();
+        let mut kernel = Specialization { fused, inputs, lengths: SmallVec::new(), lanes: 1, fusion };
+        kernel.collapse(shape);
+        if fusion.vector_threads.is_some() {
+            kernel.widen();
+        }
+        kernel
+    }
+
+    /// Joins neighbouring axes that all inputs walk through as one, and decides how each is found.
+    fn collapse(&mut self, shape: &[usize]) {
+        let mut lengths: SmallVec<[usize; 6]> = SmallVec::new();
+        let mut kept: SmallVec<[usize; 6]> = SmallVec::new();
+        for (axis, &length) in shape.iter().enumerate() {
+            if length == 1 {
+                continue;
+            }
+            let joins = kept.last().is_some_and(|&before: &usize| {
+                self.inputs
+                    .iter()
+                    .filter(|input| input.layout != Layout::Known)
+                    .all(|input| input.strides[before] == input.strides[axis].saturating_mul(length as isize))
+            });
+            match (joins, lengths.last_mut(), kept.last_mut()) {
+                (true, Some(joined), Some(axis_kept)) => {
+                    *joined *= length;
+                    *axis_kept = axis;
+                }
+                _ => {
+                    lengths.push(length);
+                    kept.push(axis);
+                }
+            }
+        }
+        if lengths.is_empty() {
+            lengths.push(1);
+        }
+        for input in self.inputs.iter_mut().filter(|input| input.layout != Layout::Known) {
+            let mut strides: Strides = kept.iter().map(|axis| input.strides[*axis]).collect();
+            strides.resize(lengths.len(), 0);
+            let offset = input.data.map_or(0, |data| data.offset);
+            let plain = offset == 0 && lengths[..] != [1] && strides == row_major(&lengths);
+            input.layout = match strides.last() {
+                _ if plain => Layout::Plain,
+                Some(1) => Layout::Strided(Inner::One),
+                Some(0) => Layout::Strided(Inner::Zero),
+                _ => Layout::Strided(Inner::Any),
+            };
+            input.strides = strides;
+        }
+        self.lengths = lengths;
+    }
+
+    /// Stores outputs in the place of owned inputs with the layout of the outputs, where the backend gains by it. Gives for each output the operand whose place it takes.
+    fn choose_in_place(&mut self) -> SmallVec<[Option<&'a Operand>; 4]> {
+        let expression = &self.fused.expression;
+        let mut in_place: SmallVec<[Option<&'a Operand>; 4]> = smallvec![None; expression.outputs.len()];
+        let size: usize = self.lengths.iter().product();
+        if !self.fusion.in_place || size == 0 {
+            return in_place;
+        }
+        for input in &mut self.inputs {
+            let Some(operand) = input.operand.filter(|operand| operand.is_owned()) else { continue };
+            let data = operand.data();
+            let lies = input.layout == Layout::Plain || size == 1 && data.offset == 0;
+            // A view of something larger would keep all of that.
+            let exact = data.buffer.len() == size * input.dtype.size();
+            if lies
+                && exact
+                && let Some(number) =
+                    output_for(expression.output_dtypes(), |number| in_place[number].is_some(), input.dtype)
+            {
+                in_place[usize::from(number)] = Some(operand);
+                input.layout = Layout::InPlace(number);
+            }
+        }
+        in_place
+    }
+
+    /// Lets each thread handle several neighbours, if all inputs allow it.
+    fn widen(&mut self) {
+        let stored = |input: &&Input<'_>| input.layout != Layout::Known;
+        let read = self.inputs.iter().filter(stored).map(|input| input.dtype.size());
+        let expression = &self.fused.expression;
+        let written = expression.output_dtypes().map(Dtype::size);
+        let lanes = vectorize::lanes(read.chain(written).max().unwrap_or(8), expression.members.len());
+        let rank = self.lengths.len();
+        let inner = self.lengths[rank - 1];
+        let whole = |number: isize| number % lanes as isize == 0;
+        let fits = |input: &Input<'_>| match input.layout {
+            Layout::Known | Layout::Plain | Layout::InPlace(_) | Layout::Strided(Inner::Zero) => true,
+            Layout::Strided(Inner::One) => {
+                input.data.is_some_and(|data| whole(data.offset))
+                    && input.strides[..rank - 1].iter().all(|stride| whole(*stride))
+            }
+            Layout::Strided(Inner::Any) => false,
+        };
+        let size: usize = self.lengths.iter().product();
+        if size >= vectorize::MIN_ELEMENTS
+            && (rank == 1 || whole(inner as isize))
+            && self.inputs.iter().all(fits)
+        {
+            self.lanes = lanes;
+        }
+    }
+
+    /// Encodes the kernel; `new` are the outputs that take no input's place.
+    fn dispatch<'b>(
+        &self,
+        stream: &Stream,
+        (pipeline, label): Built,
+        new: impl Iterator<Item = &'b Buffer>,
+    ) -> Result<()> {
+        let rank = self.lengths.len();
+        let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
+        let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
+        for axis in (1..rank.saturating_sub(2)).rev() {
+            push(self.lengths[axis] as i64);
+        }
+        let mut command = stream.command(label);
+        for input in &self.inputs {
+            match (input.layout, input.data) {
+                (Layout::Known, _) | (_, None) => constants.extend_from_slice(&input.known.0),
+                (layout, Some(data)) => {
+                    if let Layout::Strided(inner) = layout {
+                        let mut push = |value: i64| constants.extend_from_slice(&value.to_ne_bytes());
+                        push(data.offset as i64);
+                        for (axis, stride) in input.strides.iter().enumerate().rev() {
+                            if axis + 1 < rank || inner == Inner::Any {
+                                push(*stride as i64);
+                            }
+                        }
+                    }
+                    command = match layout {
+                        Layout::InPlace(_) => command.read_write(&data.buffer),
+                        _ => command.read(&data.buffer),
+                    };
+                }
+            }
+        }
+        for output in new {
+            command = command.write(output);
+        }
+        let grid = self.grid();
+        let threadgroup = vectorize::threadgroup(self.fusion, grid);
+        Ok(command.constants(&constants).dispatch(&pipeline, grid, threadgroup)?)
+    }
+
+    /// The threads that handle all elements: along the innermost axis, the next one, and all further ones.
+    fn grid(&self) -> [u64; 3] {
+        let rank = self.lengths.len();
+        let at =
+            |from_back: usize| rank.checked_sub(from_back + 1).map_or(1, |axis| self.lengths[axis] as u64);
+        let outer: u64 =
+            self.lengths.iter().take(rank.saturating_sub(2)).map(|length| *length as u64).product();
+        [at(0).div_ceil(self.lanes as u64), at(1), outer]
+    }
+
+    /// Whether the grid may have more groups along an outer axis than some devices take.
+    fn tall(&self) -> bool {
+        self.grid()[1..].iter().any(|threads| *threads > 65535)
+    }
+
+    /// What the kernel depends on besides the expression.
+    pub(super) fn form(&self, target: Target) -> Form {
+        Form {
+            target,
+            rank: self.lengths.len(),
+            lanes: self.lanes,
+            tall: self.tall(),
+            layouts: self.inputs.iter().map(|input| input.layout).collect(),
+        }
+    }
+
+    /// The compiled kernel and its label, found or built.
+    fn pipeline(&self, runtime: &Runtime, backend: &dyn Backend) -> Result<Built> {
+        let form = self.form(Target::Device(runtime.id()));
+        if let Some(found) = self.fused.find(&form) {
+            return Ok(found);
+        }
+        let (kernel, label) = (self.build()?, self.fused.expression.label());
+        let source = PipelineSource::new(&*label, "hesper-ir", content(&kernel).as_str());
+        let source = source.with_payload(Arc::new(kernel));
+        let source = backend.fused_source(source, !form.tall);
+        let built = (runtime.pipeline(&source)?, label);
+        self.fused.keep(form, &built);
+        Ok(built)
+    }
+
+    /// Builds the kernel. Parameters come in the order in which `dispatch` passes them.
+    pub(super) fn build(&self) -> Result<Kernel> {
+        // Complex numbers are in memory as words of their size.
+        let stored = |dtype: Dtype| Type::Scalar(dtype.scalar().unwrap_or(Scalar::U64));
+        let expression = &self.fused.expression;
+        let mut b = Builder::new("fused");
+        let long = Type::Scalar(Scalar::I64);
+        let rank = self.lengths.len();
+        let x = b.builtin64(Builtin::ThreadPositionInGrid, 0);
+        let mut x = b.convert(x, Scalar::I64);
+        let lanes = self.lanes;
+        if lanes > 1 {
+            let wide = b.i64(lanes as i64);
+            x = b.mul(x, wide);
+        }
+        // Position along each axis, innermost first.
+        let mut position: SmallVec<[ValueId; 6]> = SmallVec::from_slice(&[x]);
+        if rank > 1 {
+            let y = b.builtin64(Builtin::ThreadPositionInGrid, 1);
+            position.push(b.convert(y, Scalar::I64));
+        }
+        let mut linear = x;
+        if rank > 2 {
+            let z = b.builtin64(Builtin::ThreadPositionInGrid, 2);
+            let mut rest = b.convert(z, Scalar::I64);
+            // The third dimension of the grid counts through all further axes.
+            for axis in (1..rank - 2).rev() {
+                let length = b.value_param(format!("length{axis}"), long);
+                position.push(b.binary(BinaryOp::Rem, rest, length));
+                rest = b.div(rest, length);
+            }
+            position.push(rest);
+        }
+        if rank > 1 {
+            let nx = b.builtin64(Builtin::ThreadsPerGrid, 0);
+            let mut nx = b.convert(nx, Scalar::I64);
+            if lanes > 1 {
+                let wide = b.i64(lanes as i64);
+                nx = b.mul(nx, wide);
+            }
+            let mut row = position[1];
+            if rank > 2 {
+                let ny = b.builtin64(Builtin::ThreadsPerGrid, 1);
+                let ny = b.convert(ny, Scalar::I64);
+                let z = b.builtin64(Builtin::ThreadPositionInGrid, 2);
+                let z = b.convert(z, Scalar::I64);
+                let before = b.mul(z, ny);
+                row = b.add(before, row);
+            }
+            let before = b.mul(row, nx);
+            linear = b.add(before, x);
+        }
+
+        // Of each input the elements that the thread handles; one that all lanes share comes once.
+        let mut values: Vec<Vec<ValueId>> = Vec::new();
+        let mut in_place: SmallVec<[Option<ValueId>; 4]> = smallvec![None; expression.outputs.len()];
+        for (at, input) in self.inputs.iter().enumerate() {
+            if input.layout == Layout::Known {
+                values.push(vec![b.value_param(format!("k{at}"), type_of(input.dtype))]);
+                continue;
+            }
+            let mut index = linear;
+            if let Layout::Strided(inner) = input.layout {
+                index = b.value_param(format!("offset{at}"), long);
+                for (axis, position) in position.iter().enumerate() {
+                    let step = match (axis, inner) {
+                        (0, Inner::Zero) => continue,
+                        (0, Inner::One) => *position,
+                        _ => {
+                            let stride = b.value_param(format!("stride{at}_{axis}"), long);
+                            b.mul(*position, stride)
+                        }
+                    };
+                    index = b.add(index, step);
+                }
+            }
+            let stored_here = if let Layout::InPlace(output) = input.layout {
+                in_place.get_mut(usize::from(output))
+            } else {
+                None
+            };
+            let access = if stored_here.is_some() { Access::ReadWrite } else { Access::Read };
+            let pointer = b.buffer(format!("x{at}"), Space::Device, stored(input.dtype), access);
+            if let Some(output) = stored_here {
+                *output = Some(pointer);
+            }
+            values.push(if lanes == 1 || input.layout == Layout::Strided(Inner::Zero) {
+                vec![load(&mut b, pointer, index, input.dtype)]
+            } else {
+                let scalar = input.dtype.scalar();
+                let bits = vectorize::load(&mut b, pointer, index, scalar.unwrap_or(Scalar::U64), lanes);
+                match scalar {
+                    Some(_) => bits,
+                    None => bits.into_iter().map(|bits| complex::from_bits(&mut b, bits)).collect(),
+                }
+            });
+        }
+        let mut results: Vec<Vec<ValueId>> = vec![Vec::new(); expression.outputs.len()];
+        for lane in 0..lanes {
+            let mut place = linear;
+            if lane > 0 && expression.is_indexed() {
+                let lane = b.i64(lane as i64);
+                place = b.add(linear, lane);
+            }
+            let mut computed: Vec<ValueId> = Vec::new();
+            for (member, sources) in expression.members() {
+                let mut arguments: SmallVec<[ValueId; 4]> = sources
+                    .iter()
+                    .map(|source| match *source {
+                        Source::Input(at) => {
+                            let lanes = &values[at as usize];
+                            lanes[lane.min(lanes.len() - 1)]
+                        }
+                        Source::Member(at) => computed[at as usize],
+                    })
+                    .collect();
+                if member.op.indexed {
+                    arguments.push(place);
+                }
+                let value = (member.op.emit)(&mut b, &arguments);
+                computed.push(convert(&mut b, value, member.dtype));
+            }
+            for (output, list) in expression.outputs.iter().zip(&mut results) {
+                let value = computed[*output as usize];
+                list.push(if b.ty(value).is_vec() { complex::to_bits(&mut b, value) } else { value });
+            }
+        }
+        for (at, (dtype, list)) in expression.output_dtypes().zip(&results).enumerate() {
+            let ty = stored(dtype);
+            let new = |b: &mut Builder| b.buffer(format!("out{at}"), Space::Device, ty, Access::ReadWrite);
+            let pointer = in_place[at].unwrap_or_else(|| new(&mut b));
+            if lanes == 1 {
+                b.store_index(pointer, linear, list[0]);
+            } else {
+                vectorize::store(&mut b, pointer, linear, list);
+            }
+        }
+        b.finish().map_err(|error| Error::Kernel(format!("a fused kernel is not well formed: {error}")))
+    }
+}
+
+/// The output to store in the place of an input of a type: the first of that type that is not stored in place yet.
+pub(super) fn output_for(
+    outputs: impl Iterator<Item = Dtype>,
+    in_place: impl Fn(usize) -> bool,
+    dtype: Dtype,
+) -> Option<u8> {
+    let mut numbered = outputs.enumerate();
+    numbered.find(|(number, of)| *of == dtype && !in_place(*number)).map(|(number, _)| number as u8)
+}
+
+/// A kernel as text: what the runtime knows its pipeline by. Two kernels have one text only if they are the same; names of
+/// ops are no part of it.
+fn content(kernel: &Kernel) -> String {
+    let mut text = kernel.to_string();
+    // The listing rounds constants and leaves tables out.
+    for inst in kernel.blocks.iter().flat_map(|block| &block.insts) {
+        if let hesper_kernel::ir::Op::Const(bits) = inst.op {
+            let _ = write!(text, " {bits:x}");
+        }
+    }
+    for table in &kernel.const_vars {
+        let _ = write!(text, "\n{:x?}", table.data);
+    }
+    text
+}
+
+/// An element in memory. A complex number is loaded whole, as neighbours then are one load.
+fn load(b: &mut Builder, pointer: ValueId, index: ValueId, dtype: Dtype) -> ValueId {
+    match dtype.scalar() {
+        Some(scalar) => b.load_index(pointer, index, Type::Scalar(scalar)),
+        None => {
+            let bits = b.load_index(pointer, index, Type::Scalar(Scalar::U64));
+            complex::from_bits(b, bits)
+        }
+    }
+}
+
+/// The type of an element in a kernel.
+fn type_of(dtype: Dtype) -> Type {
+    dtype.scalar().map_or(complex::TYPE, Type::Scalar)
+}
+
+/// A value as an element of a type.
+fn convert(b: &mut Builder, value: ValueId, dtype: Dtype) -> ValueId {
+    match (b.ty(value).is_vec(), dtype.scalar()) {
+        (true, None) => value,
+        (false, None) => complex::from_real(b, value),
+        (true, Some(scalar)) => complex::to_real(b, value, scalar),
+        (false, Some(scalar)) => b.convert(value, scalar),
+    }
+}

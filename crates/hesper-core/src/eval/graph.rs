@@ -1,0 +1,268 @@
+//! What the plan of a graph depends on, and nothing else.
+//!
+//! Nodes are numbered in the order in which a walk from the results meets them, and name what they read by [`Slot`]s. Ops
+//! that are not element-wise are known by their [`Role`] alone, shapes and streams by their [class](Classes): a plan holds
+//! no op, no array, no stream and no length, so graphs that differ in those have one plan. The [key](Graph::key) of a graph
+//! is its whole content in words. Equal keys have equal plans.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+use hesper_kernel::ir::{Builder, ValueId};
+use hesper_runtime::Stream;
+
+use crate::Dtype;
+use crate::backend;
+use crate::ids::WordHash;
+use crate::ops::{Kind, Op, OpRef};
+use crate::shape::Shape;
+
+/// What a node or a step reads: the result of a node, or an array from outside of the graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Slot(u32);
+
+/// A slot taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlotKind {
+    Node(usize),
+    External(usize),
+}
+
+impl Slot {
+    const EXTERNAL: u32 = 1 << 31;
+    /// Of an edge whose end the walk has not met yet.
+    pub(super) const OPEN: Slot = Slot(u32::MAX);
+
+    pub(crate) fn node(at: usize) -> Self {
+        Slot(at as u32)
+    }
+
+    pub(crate) fn external(at: usize) -> Self {
+        Slot(at as u32 | Slot::EXTERNAL)
+    }
+
+    /// The slot as the number that a visited node keeps.
+    pub(super) fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    pub(super) fn from_bits(bits: u32) -> Self {
+        Slot(bits)
+    }
+
+    #[inline]
+    pub(crate) fn kind(self) -> SlotKind {
+        match self.0 & Slot::EXTERNAL {
+            0 => SlotKind::Node(self.0 as usize),
+            _ => SlotKind::External((self.0 & !Slot::EXTERNAL) as usize),
+        }
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind().fmt(f)
+    }
+}
+
+/// What the planner does with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It may be part of a fused group.
+    Elementwise,
+    /// It reads its first input row by row, and that is a node of the graph: a group may end in it.
+    Rows,
+    /// It has commands of its own, or none.
+    Other,
+}
+
+impl Role {
+    /// The role of an op on a stream; `first` is its first input, if that is a node of the graph.
+    pub(crate) fn of(op: &OpRef, stream: &Stream, first: Option<(&[usize], Dtype, &Stream)>) -> Role {
+        let op = op.get();
+        match (op.kind(), first) {
+            (Kind::Elementwise(_), _) => Role::Elementwise,
+            (Kind::Commands, Some((shape, dtype, from)))
+                if from.id() == stream.id() && takes_rows(op, stream, shape, dtype) =>
+            {
+                Role::Rows
+            }
+            _ => Role::Other,
+        }
+    }
+}
+
+/// Whether the stream's backend takes the rows of the op's first input from a producer.
+fn takes_rows(op: &dyn Op, stream: &Stream, shape: &[usize], dtype: Dtype) -> bool {
+    backend::of_stream(stream)
+        .is_ok_and(|backend| backend.fusion().row_sources && backend.ops().takes_rows(op, shape, dtype))
+}
+
+/// The expression of an element-wise op, known by the function that writes it. The name is for labels.
+#[derive(Clone, Copy)]
+pub(crate) struct Emit {
+    pub(super) name: &'static str,
+    pub(super) indexed: bool,
+    pub(super) emit: fn(&mut Builder, &[ValueId]) -> ValueId,
+}
+
+impl Emit {
+    /// The expression of an op, if it is element-wise.
+    pub(crate) fn of(op: &OpRef) -> Option<Emit> {
+        match op.get().kind() {
+            Kind::Elementwise(op) => Some(Emit { name: op.name, indexed: op.indexed, emit: op.emit }),
+            Kind::Commands | Kind::View => None,
+        }
+    }
+}
+
+impl PartialEq for Emit {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.emit, other.emit) && self.indexed == other.indexed
+    }
+}
+
+impl Eq for Emit {}
+
+impl Hash for Emit {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_usize(self.emit as usize);
+    }
+}
+
+/// A node.
+#[derive(Clone, Copy)]
+pub(crate) struct Vertex {
+    /// The first of its edges, and how many there are.
+    pub(super) first: u32,
+    pub(super) count: u32,
+    /// Two nodes have one class exactly if they have one shape and one stream.
+    pub(super) class: u32,
+    pub(super) role: Role,
+    pub(super) dtype: Dtype,
+    /// Whether it is wanted for itself: then a group has to store it.
+    pub(super) held: bool,
+    /// Whether a node reads it.
+    pub(super) read: bool,
+    /// Its expression, if it is element-wise.
+    pub(super) emit: Option<Emit>,
+}
+
+/// An array from outside: its type, and whether it is a number that kernels take by value.
+#[derive(Clone, Copy)]
+pub(crate) struct External {
+    pub(crate) dtype: Dtype,
+    pub(crate) known: bool,
+}
+
+/// Nodes and what they read. There are fewer than 2^31 of either.
+#[derive(Default)]
+pub(crate) struct Graph {
+    pub(super) nodes: Vec<Vertex>,
+    /// What nodes read, in the order of their inputs, that of a node together.
+    pub(super) edges: Vec<Slot>,
+    pub(super) externals: Vec<External>,
+}
+
+impl Graph {
+    /// One more node, and what it reads.
+    pub(crate) fn push(
+        &mut self,
+        reads: impl IntoIterator<Item = Slot>,
+        class: u32,
+        dtype: Dtype,
+        role: Role,
+        emit: Option<Emit>,
+    ) {
+        let first = self.edges.len() as u32;
+        self.edges.extend(reads);
+        let count = self.edges.len() as u32 - first;
+        self.nodes.push(Vertex { first, count, class, role, dtype, held: true, read: false, emit });
+    }
+
+    pub(crate) fn push_external(&mut self, dtype: Dtype, known: bool) {
+        self.externals.push(External { dtype, known });
+    }
+
+    pub(crate) fn set_held(&mut self, at: usize, held: bool) {
+        self.nodes[at].held = held;
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.nodes.clear();
+        self.edges.clear();
+        self.externals.clear();
+    }
+
+    /// What a node reads.
+    pub(crate) fn reads(&self, at: usize) -> &[Slot] {
+        let node = &self.nodes[at];
+        &self.edges[node.first as usize..(node.first + node.count) as usize]
+    }
+
+    /// The nodes that a node reads.
+    pub(crate) fn read_nodes(&self, at: usize) -> impl Iterator<Item = usize> {
+        self.reads(at).iter().filter_map(|slot| match slot.kind() {
+            SlotKind::Node(at) => Some(at),
+            SlotKind::External(_) => None,
+        })
+    }
+
+    /// Writes all that the plan depends on. `false` if the graph has a node that words cannot hold.
+    pub(super) fn key(&self, fusion: bool, words: &mut Vec<u64>) -> bool {
+        words.clear();
+        words.push(self.nodes.len() as u64 | (self.externals.len() as u64) << 31 | u64::from(fusion) << 63);
+        for node in &self.nodes {
+            if node.count > u32::from(u16::MAX) {
+                return false;
+            }
+            let indexed = node.emit.is_some_and(|emit| emit.indexed);
+            let flags = node.role as u64 | u64::from(node.held) << 2 | u64::from(indexed) << 3;
+            words.push(
+                u64::from(node.class) | u64::from(node.count) << 32 | (node.dtype as u64) << 48 | flags << 56,
+            );
+            words.extend(node.emit.map(|emit| emit.emit as usize as u64));
+            let edges = &self.edges[node.first as usize..(node.first + node.count) as usize];
+            words.extend(edges.chunks(2).map(|pair| {
+                u64::from(pair[0].0) | pair.get(1).map_or(0, |second| u64::from(second.0) << 32)
+            }));
+        }
+        words.extend(
+            self.externals.iter().map(|external| external.dtype as u64 | u64::from(external.known) << 8),
+        );
+        true
+    }
+}
+
+/// Numbers shapes and streams: nodes with one shape on one stream are of one class.
+#[derive(Default)]
+pub(crate) struct Classes {
+    /// The first few, which are compared one by one: most graphs have no more.
+    few: Vec<(Shape, u64)>,
+    more: HashMap<(Shape, u64), u32, BuildHasherDefault<WordHash>>,
+}
+
+impl Classes {
+    const FEW: usize = 8;
+
+    pub(crate) fn of(&mut self, shape: &Shape, stream: &Stream) -> u32 {
+        let id = stream.id();
+        if let Some(at) = self.few.iter().position(|(known, of)| *of == id && known == shape) {
+            return at as u32;
+        }
+        let next = self.few.len() + self.more.len();
+        if next < Classes::FEW {
+            self.few.push((shape.clone(), id));
+            return next as u32;
+        }
+        *self.more.entry((shape.clone(), id)).or_insert(next as u32)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.few.clear();
+        if !self.more.is_empty() {
+            self.more = HashMap::default();
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Evaluation: from a graph of lazy arrays to commands on streams.
+//!
+//! 1. `claim` takes all lazy nodes that the asked-for arrays need. Claims are taken all together, so two threads that
+//!    evaluate one graph run each node once, and neither holds anything while it waits for the other.
+//! 2. `plan` makes the `graph` into a `program`: element-wise nodes are grouped into kernels, the order of steps and the
+//!    last use of each value are fixed. A graph of a structure that was met before is not planned again.
+//! 3. The program runs step by step: memory, then commands. A node that is lowered is ready: its
+//!    memory exists and the runtime knows what fills it. Inputs come as `operand`s, owned or borrowed; an
+//!    op may store its output in the place of one that it owns. Compiled functions run their programs the same way.
+//! 4. If something fails, what was not lowered is lazy again, and can be tried again. A node whose op failed after it had
+//!    been given an owned operand to overwrite has failed: it, and whatever reads it, gives the first cause each time.
+
+mod cache;
+mod claim;
+mod explain;
+mod expression;
+mod fast_path;
+mod fuse;
+pub(crate) mod graph;
+mod operand;
+mod plan;
+#[doc(hidden)]
+pub mod producer_fusion;
+pub(crate) mod program;
+#[cfg(test)]
+mod tests;
+mod vectorize;
+
+use smallvec::SmallVec;
+
+use hesper_runtime::{Buffer, Stream, panics};
+
+use crate::array::{Array, Data};
+use crate::backend::{self, Backend, BackendKind};
+use crate::error::{Error, Result};
+use crate::ops::Op;
+use crate::{Dtype, place};
+use claim::Claim;
+pub use operand::{Operand, Owned};
+use producer_fusion::FusedRows;
+
+pub use explain::{Apart, why_apart};
+pub use plan::{fusion_enabled, set_fusion};
+
+/// Computes arrays and waits for all of them. An error is that of the first array that failed.
+pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
+    let arrays: Vec<&Array> = arrays.into_iter().collect();
+    schedule(&arrays)?;
+    for array in arrays {
+        // Waits for whatever fills the memory, and reports its fault.
+        array.data()?.buffer.wait()?;
+    }
+    Ok(())
+}
+
+/// Starts computing arrays and returns without waiting. A later failure is reported by the arrays.
+pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
+    let arrays: Vec<&Array> = arrays.into_iter().collect();
+    schedule(&arrays)?;
+    for array in arrays {
+        array.0.stream.commit()?;
+        // Ops without a kernel for the device run on the host.
+        if backend::of_stream(&array.0.stream)?.kind() != BackendKind::Host {
+            place::default_stream(place::Device::Cpu)?.commit()?;
+        }
+    }
+    Ok(())
+}
+
+/// Encodes everything that the arrays need.
+pub(crate) fn schedule(arrays: &[&Array]) -> Result<()> {
+    // Before any lock: in a forked process locks may be held by threads that do not exist.
+    hesper_runtime::fork::check()?;
+    if arrays.iter().all(|array| array.is_evaluated()) {
+        return Ok(());
+    }
+    let (mut claim, program) = Claim::take(arrays)?;
+    program.run(&mut claim)
+}
+
+/// The op that errors of fused kernels name.
+pub(crate) const FUSED: &str = "fused kernel";
+
+/// Runs the code of an op; a panic becomes an error of its array.
+pub(crate) fn caught<R>(op: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    // An operand that was given out to be overwritten counts as spent, whatever the closure left behind.
+    panics::catch(f).unwrap_or_else(|message| Err(Error::value(op, format!("panicked: {message}"))))
+}
+
+/// Lowers an op for the device of its stream, or for the host where that device has no implementation of it.
+pub(crate) fn lower_op(op: &dyn Op, l: &mut Lowering<'_>) -> Result<Data> {
+    if op.is_everywhere() {
+        return op.lower(l);
+    }
+    let backend = backend::of_stream(l.stream())?;
+    let host = backend.kind() == BackendKind::Host;
+    if host {
+        l.bring()?;
+    }
+    if let Some(data) = backend.ops().lower(op, l)? {
+        return Ok(data);
+    }
+    if host {
+        let what = format!("the {} backend has no implementation of {op:?} for these inputs", backend.name());
+        return Err(Error::value(op.name(), what));
+    }
+    backend::count_fallback(op.name());
+    l.host = Some(place::default_stream(place::Device::Cpu)?);
+    lower_op(op, l)
+}
+
+/// An input of an op, and where it is.
+struct Bound<'a> {
+    shape: &'a [usize],
+    dtype: Dtype,
+    operand: Operand,
+}
+
+/// What an op's lowering gets: its declared inputs, and nothing else.
+pub struct Lowering<'a> {
+    stream: &'a Stream,
+    /// Replaces the stream if its device has no kernel for the op.
+    host: Option<Stream>,
+    shape: &'a [usize],
+    dtype: Dtype,
+    inputs: SmallVec<[Bound<'a>; 3]>,
+    /// What computes the rows of the first input, which then has no memory.
+    fused_rows: Option<FusedRows>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(stream: &'a Stream, shape: &'a [usize], dtype: Dtype) -> Self {
+        Lowering { stream, host: None, shape, dtype, inputs: SmallVec::new(), fused_rows: None }
+    }
+
+    /// One more input.
+    fn add(&mut self, shape: &'a [usize], dtype: Dtype, operand: Operand) {
+        self.inputs.push(Bound { shape, dtype, operand });
+    }
+
+    /// The inputs, as the op left them.
+    fn into_operands(self) -> SmallVec<[Operand; 3]> {
+        self.inputs.into_iter().map(|input| input.operand).collect()
+    }
+
+    /// The same with a first input that is computed as it is read.
+    fn with_fused_rows(self, fused_rows: Option<FusedRows>) -> Self {
+        Lowering { fused_rows, ..self }
+    }
+
+    /// What computes the first input, if that is not in memory. Ops whose `takes_rows` says yes ask for it.
+    pub fn take_fused_rows(&mut self) -> Option<FusedRows> {
+        self.fused_rows.take()
+    }
+
+    /// The stream for the commands.
+    pub fn stream(&self) -> &Stream {
+        self.host.as_ref().unwrap_or(self.stream)
+    }
+
+    /// The backend that computes on the stream's device.
+    pub fn backend(&self) -> Result<&'static dyn Backend> {
+        backend::of_stream(self.stream())
+    }
+
+    /// Moves all inputs to the device of the commands. The op may not overwrite an input that was moved.
+    pub fn bring(&mut self) -> Result<()> {
+        let runtime = self.stream().runtime();
+        for input in &mut self.inputs {
+            if !input.operand.data().buffer.belongs_to(&runtime) {
+                let moved = input.operand.data().on(&runtime)?;
+                input.operand.replace(moved);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shape of the output.
+    pub fn shape(&self) -> &[usize] {
+        self.shape
+    }
+
+    /// Element type of the output.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// How many inputs there are.
+    pub fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Where an input is.
+    pub fn input(&self, at: usize) -> &Data {
+        self.inputs[at].operand.data()
+    }
+
+    /// All inputs, for steps inside of the op.
+    pub fn operands(&mut self) -> impl Iterator<Item = &mut Operand> {
+        self.inputs.iter_mut().map(|input| &mut input.operand)
+    }
+
+    /// The memory of the first input, to be overwritten with the output: if the input is owned and has the output's shape, type
+    /// and layout. Call it after everything that can fail: an op that has taken an input cannot be retried.
+    pub fn take_in_place(&self) -> Option<Owned> {
+        self.take_in_place_if(|_| true)
+    }
+
+    /// The same if the op also accepts the layout.
+    pub fn take_in_place_if(&self, can: impl FnOnce(&Data) -> bool) -> Option<Owned> {
+        let input = self.inputs.first()?;
+        let fits = input.shape == self.shape
+            && input.dtype == self.dtype
+            && crate::shape::is_row_major(self.shape, &input.operand.data().strides);
+        if fits && can(input.operand.data()) { input.operand.take() } else { None }
+    }
+
+    /// Shape of an input.
+    pub fn input_shape(&self, at: usize) -> &[usize] {
+        self.inputs[at].shape
+    }
+
+    /// Element type of an input.
+    pub fn input_dtype(&self, at: usize) -> Dtype {
+        self.inputs[at].dtype
+    }
+
+    /// An input row by row: itself, or a copy made on the op's stream.
+    pub fn row_major(&self, at: usize) -> Result<Data> {
+        let (data, shape) = (self.input(at), self.input_shape(at));
+        if crate::shape::is_row_major(shape, &data.strides) {
+            return Ok(data.clone());
+        }
+        let buffer = backend::copy(self.stream(), data, shape, self.input_dtype(at))?;
+        Ok(Data::contiguous(buffer, shape))
+    }
+
+    /// Memory for the output.
+    pub fn output(&self) -> Result<Buffer> {
+        let size: usize = self.shape.iter().product();
+        Ok(self.stream().alloc(size * self.dtype.size())?)
+    }
+
+    /// The output, copied from strided memory.
+    pub fn copy_of(&self, at: usize) -> Result<Data> {
+        let buffer =
+            backend::copy(self.stream(), self.input(at), self.input_shape(at), self.input_dtype(at))?;
+        Ok(Data::contiguous(buffer, self.shape()))
+    }
+}

@@ -1,0 +1,237 @@
+//! A planned program: the steps of a graph, in order, with explicit last uses.
+//!
+//! A step reads slots: external arrays and results of earlier steps. Each input says whether it is the last use of its slot.
+//! Only then is it handed to an op as owned, if nobody else can reach the memory; only an owned operand can be overwritten
+//! ([`operand`](super::operand)). After a step its list of ended slots is released.
+//!
+//! A program names nodes by number. What they are during a run (ops, shapes, streams, memory) is asked of a [`Store`]: the
+//! claim of an evaluation, or a compiled function with its arguments. So one program serves all graphs of one structure,
+//! and both ways of running are this one.
+
+use std::sync::Arc;
+
+use hesper_runtime::Stream;
+use smallvec::SmallVec;
+
+use super::expression::Fused;
+use super::graph::Slot;
+use super::producer_fusion::RowInput;
+use super::{FUSED, Lowering, Operand, caught, fast_path, fuse, lower_op};
+use crate::Dtype;
+use crate::array::{Data, KnownBytes};
+use crate::error::{Error, Result};
+use crate::ops::OpRef;
+use crate::shape::Shape;
+
+/// What a step does.
+pub(super) enum Work {
+    /// One op that is not fused.
+    Op,
+    /// Element-wise ops as one kernel.
+    Fused(Arc<Fused>),
+    /// An op, and the group whose value it reads row by row as its first input. The inputs of the group come first.
+    Rows(Arc<Fused>),
+}
+
+/// A step. Its inputs, members and so on are those of the program up to these ends, from where the step before it ends.
+pub(super) struct Step {
+    pub(super) work: Work,
+    pub(super) inputs: u32,
+    pub(super) members: u32,
+    pub(super) outputs: u32,
+    pub(super) ends: u32,
+}
+
+/// What a step reads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Input {
+    pub(super) slot: Slot,
+    /// Whether this is the only use of the slot in its last step.
+    pub(super) last: bool,
+}
+
+/// The steps of a graph.
+#[derive(Default)]
+pub(crate) struct Program {
+    pub(super) steps: Vec<Step>,
+    pub(super) inputs: Vec<Input>,
+    /// The nodes that steps compute.
+    pub(super) members: Vec<u32>,
+    /// Those of them that go to memory.
+    pub(super) outputs: Vec<u32>,
+    /// What nothing needs after a step.
+    pub(super) ends: Vec<Slot>,
+}
+
+/// A step with its lists.
+pub(super) struct StepView<'a> {
+    pub(super) work: &'a Work,
+    pub(super) inputs: &'a [Input],
+    pub(super) members: &'a [u32],
+    pub(super) outputs: &'a [u32],
+    ends: &'a [Slot],
+}
+
+/// A node during a run.
+pub(crate) struct NodeView<'a> {
+    pub(crate) op: &'a OpRef,
+    pub(crate) shape: &'a Shape,
+    pub(crate) dtype: Dtype,
+    pub(crate) stream: &'a Stream,
+}
+
+/// The values of a run.
+pub(crate) trait Store {
+    /// A node that is not computed yet.
+    fn node(&self, at: usize) -> Result<NodeView<'_>>;
+
+    /// The shape and type of a slot.
+    fn meta(&self, slot: Slot) -> Result<(&Shape, Dtype)>;
+
+    /// The number in a slot that the plan takes by value.
+    fn known(&self, slot: Slot) -> Option<KnownBytes>;
+
+    /// What `f` says of the memory of a slot, if it has some.
+    fn with_data<R>(&self, slot: Slot, f: impl FnOnce(&Data) -> R) -> Option<R>;
+
+    /// A slot as an operand: owned if this is its `last` use and nobody else can reach its memory.
+    fn operand(&mut self, slot: Slot, last: bool) -> Result<Operand>;
+
+    /// Takes back an operand of a step that is over. If the step `failed`, a slot that was not overwritten has its memory again.
+    fn settle(&mut self, slot: Slot, operand: Operand, failed: bool);
+
+    /// Nodes whose step failed after it had been given an operand to overwrite: they cannot be computed any more.
+    fn fail(&mut self, nodes: &[u32], error: &Error);
+
+    /// A node has its memory.
+    fn resolve(&mut self, at: usize, data: Data) -> Result<()>;
+
+    /// Nodes are computed: their ops are not needed any more.
+    fn computed(&mut self, nodes: &[u32]);
+
+    /// Nothing needs a slot any more.
+    fn release(&mut self, slot: Slot);
+}
+
+impl Program {
+    pub(super) fn with_capacity(nodes: usize, edges: usize) -> Self {
+        Program {
+            steps: Vec::with_capacity(nodes),
+            inputs: Vec::with_capacity(edges),
+            members: Vec::with_capacity(nodes),
+            outputs: Vec::with_capacity(nodes),
+            ends: Vec::new(),
+        }
+    }
+
+    /// The steps, in order.
+    pub(super) fn steps(&self) -> impl Iterator<Item = StepView<'_>> {
+        let (mut inputs, mut members, mut outputs, mut ends) = (0, 0, 0, 0);
+        fn next<'a, T>(all: &'a [T], begin: &mut usize, end: u32) -> &'a [T] {
+            &all[std::mem::replace(begin, end as usize)..end as usize]
+        }
+        self.steps.iter().map(move |step| StepView {
+            work: &step.work,
+            inputs: next(&self.inputs, &mut inputs, step.inputs),
+            members: next(&self.members, &mut members, step.members),
+            outputs: next(&self.outputs, &mut outputs, step.outputs),
+            ends: next(&self.ends, &mut ends, step.ends),
+        })
+    }
+
+    /// Encodes all steps. If one fails, the values that it did not overwrite are in their slots again.
+    pub(crate) fn run(&self, store: &mut impl Store) -> Result<()> {
+        let mut memo = fast_path::Memo::default();
+        for step in self.steps() {
+            match step.work {
+                Work::Op => {
+                    let data = lower(store, step.inputs, step.outputs, None)?;
+                    store.resolve(step.outputs[0] as usize, data)?;
+                }
+                Work::Fused(fused) => {
+                    let data = match fast_path::lower(store, fused, &step, &mut memo)? {
+                        Some(data) => data,
+                        None => fuse::lower(store, fused, &step)?,
+                    };
+                    for (at, data) in step.outputs.iter().zip(data) {
+                        store.resolve(*at as usize, data)?;
+                    }
+                }
+                Work::Rows(fused) => {
+                    let (group, op) = step.inputs.split_at(fused.expression.inputs.len());
+                    let rows = rows(store, fused, group, op)?;
+                    let data = lower(store, op, step.outputs, Some(rows))?;
+                    store.resolve(step.outputs[0] as usize, data)?;
+                }
+            }
+            store.computed(step.members);
+            step.ends.iter().for_each(|slot| store.release(*slot));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a program of {} nodes in {} steps", self.members.len(), self.steps.len())
+    }
+}
+
+/// The value of a group as the first input of the op that reads it row by row.
+fn rows(store: &mut impl Store, fused: &Arc<Fused>, group: &[Input], op: &[Input]) -> Result<RowInput> {
+    // The inputs of rows are read as the op runs: they are borrowed.
+    let mut values = fuse::gather(store, fused, group, false)?;
+    let Some(first) = op.first() else { return Err(missing()) };
+    let super::graph::SlotKind::Node(last) = first.slot.kind() else { return Err(missing()) };
+    let node = store.node(last)?;
+    caught(FUSED, || RowInput::of(fused, node.stream, node.shape, &mut values))
+}
+
+/// Lowers the op of a step; its first input may be computed as it is read.
+fn lower(store: &mut impl Store, inputs: &[Input], outputs: &[u32], rows: Option<RowInput>) -> Result<Data> {
+    let (mut first, fused_rows) = rows.map_or((None, None), |rows| (Some(rows.data), rows.fused));
+    let mut operands: SmallVec<[Operand; 3]> = SmallVec::new();
+    let gathered = inputs.iter().try_for_each(|input| {
+        operands.push(match first.take() {
+            Some(data) => Operand::borrowed(data),
+            None => store.operand(input.slot, input.last)?,
+        });
+        Ok(())
+    });
+    let lowered = gathered.and_then(|()| {
+        let node = store.node(outputs[0] as usize)?;
+        let mut l = Lowering::new(node.stream, node.shape, node.dtype).with_fused_rows(fused_rows);
+        for (input, operand) in inputs.iter().zip(operands.drain(..)) {
+            let (shape, dtype) = store.meta(input.slot)?;
+            l.add(shape, dtype, operand);
+        }
+        let lowered = caught(node.op.name(), || lower_op(node.op.get(), &mut l));
+        operands = l.into_operands();
+        lowered
+    });
+    let operands = inputs.iter().map(|input| input.slot).zip(operands);
+    settle(store, outputs, operands, lowered.as_ref().err());
+    lowered
+}
+
+/// Gives the operands of a step back. If it failed after it may have overwritten one, its nodes have failed for good.
+pub(super) fn settle(
+    store: &mut impl Store,
+    nodes: &[u32],
+    operands: impl Iterator<Item = (Slot, Operand)>,
+    error: Option<&Error>,
+) {
+    let mut spent = false;
+    for (slot, operand) in operands {
+        spent |= operand.is_spent();
+        store.settle(slot, operand, error.is_some());
+    }
+    if let Some(error) = error.filter(|_| spent) {
+        store.fail(nodes, error);
+    }
+}
+
+/// A plan asked for what a run does not have.
+pub(crate) fn missing() -> Error {
+    Error::value("evaluation", "internal error: a value was released before its last use")
+}

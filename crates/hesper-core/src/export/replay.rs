@@ -1,0 +1,105 @@
+//! Traced functions on arrays: each step through its op's own constructor, which checks it.
+
+use super::graph::{Graph, Place, Step};
+use super::record::{Reader, Replay};
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::ops::readers;
+use crate::shape::Shape;
+use crate::transform::scope::Opened;
+use crate::transform::source::placeholder;
+
+/// Whether there is a reader for an op.
+pub fn knows(name: &str) -> bool {
+    readers::find(name).is_some()
+}
+
+impl Graph {
+    /// The outputs for arguments that fit the signature.
+    pub fn replay(&self, arguments: &[Array]) -> Result<Vec<Array>> {
+        self.run(arguments, self.signature.shapeless)
+    }
+
+    /// The same, for other shapes than those that it was traced with only if they are `free`.
+    fn run(&self, arguments: &[Array], free: bool) -> Result<Vec<Array>> {
+        let mut made: Vec<Array> = Vec::new();
+        let mut traced: Vec<&Shape> = Vec::new();
+        for step in &self.steps {
+            let mut inputs = Vec::with_capacity(step.inputs.len());
+            let mut shapes = Vec::with_capacity(step.inputs.len());
+            for place in &step.inputs {
+                let (array, shape) = match *place {
+                    Place::Argument(at) => {
+                        (arguments.get(at), self.signature.arguments.get(at).map(|(shape, _)| shape))
+                    }
+                    Place::Constant(at) => {
+                        let found = self.constants.get(at);
+                        (found, found.map(|array| &array.0.shape))
+                    }
+                    Place::Value(at) => (made.get(at), traced.get(at).copied()),
+                };
+                let (Some(array), Some(shape)) = (array, shape) else {
+                    return Err(Error::Export(format!("a step `{}` reads what is not there", step.op)));
+                };
+                inputs.push(array.clone());
+                shapes.push(shape.clone());
+            }
+            made.extend(self.step(step, &inputs, &shapes, free)?);
+            traced.extend(step.outputs.iter().map(|(shape, _)| shape));
+        }
+        self.outputs
+            .iter()
+            .map(|place| {
+                let found = match *place {
+                    Place::Argument(at) => arguments.get(at),
+                    Place::Constant(at) => self.constants.get(at),
+                    Place::Value(at) => made.get(at),
+                };
+                found.cloned().ok_or_else(|| Error::Export("an output is not there".into()))
+            })
+            .collect()
+    }
+
+    fn step(&self, step: &Step, inputs: &[Array], traced: &[Shape], free: bool) -> Result<Vec<Array>> {
+        let Some(reader) = readers::find(&step.op) else {
+            return Err(Error::Export(format!("there is no op `{}`", step.op)));
+        };
+        let replay = Replay {
+            op: &step.op,
+            inputs,
+            traced,
+            attributes: &step.attributes,
+            outputs: &step.outputs,
+            free,
+        };
+        let made = match reader {
+            Reader::One(read) => vec![read(&replay)?],
+            Reader::Several(read) => read(&replay)?,
+        };
+        if made.len() != step.outputs.len() {
+            return Err(replay.wrong(format!("{} outputs, and not {}", made.len(), step.outputs.len())));
+        }
+        for (array, (shape, dtype)) in made.iter().zip(&step.outputs) {
+            let fits = if free { shape.len() == array.ndim() } else { shape[..] == *array.shape() };
+            if !fits || array.dtype() != *dtype {
+                let (given, other) = (array.shape(), array.dtype());
+                let what =
+                    format!("an output of shape {given:?} and type {other}, and not {shape:?} and {dtype}");
+                return Err(replay.wrong(what));
+            }
+        }
+        Ok(made)
+    }
+
+    /// Checks a graph that came from a file: it can be replayed with the shapes that it was traced with.
+    pub fn check(&self) -> Result<()> {
+        let opened = Opened::new();
+        let arguments = self
+            .signature
+            .arguments
+            .iter()
+            .map(|(shape, dtype)| placeholder(opened.scope(), "import_function", shape.clone(), *dtype))
+            .collect::<Result<Vec<Array>>>()?;
+        self.run(&arguments, false).map(|_| ())
+    }
+}

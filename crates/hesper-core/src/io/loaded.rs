@@ -1,0 +1,187 @@
+//! What a load gives: arrays by name, blocks, metadata.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hesper_files::{Cancel, FileDtype, Format, Layout, LoadOptions, Metadata, Progress};
+
+use super::blocks::Blocks;
+use super::open::Quantized;
+use super::tensor::{Form, OpenFile, Wanted, dimensions, lazy, read};
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::place;
+
+/// A tensor of an open file.
+pub(super) type Part = (Arc<OpenFile>, usize);
+
+/// The content of a file, or of several that are one checkpoint. Arrays are lazy.
+pub struct Loaded {
+    format: Format,
+    metadata: Metadata,
+    parts: Vec<Part>,
+    quantized: Quantized,
+    arrays: Vec<(String, Array)>,
+    by_name: HashMap<String, usize>,
+    blocks: Vec<(String, Blocks)>,
+}
+
+impl Loaded {
+    pub(super) fn new(
+        format: Format,
+        metadata: Metadata,
+        parts: Vec<Part>,
+        quantized: Quantized,
+    ) -> Result<Self> {
+        let mut loaded = Loaded {
+            format,
+            metadata,
+            parts: Vec::new(),
+            quantized,
+            arrays: Vec::with_capacity(parts.len()),
+            by_name: HashMap::with_capacity(parts.len()),
+            blocks: Vec::new(),
+        };
+        for part in &parts {
+            loaded.add(part, lazy(&part.0, part.1)?)?;
+        }
+        loaded.parts = parts;
+        Ok(loaded)
+    }
+
+    /// Adds a tensor, given as it lies in memory.
+    fn add(&mut self, (file, at): &Part, array: Array) -> Result<()> {
+        let tensor = &file.file.tensors()[*at];
+        let FileDtype::Block(kind) = tensor.dtype else {
+            let array = match tensor.layout {
+                Layout::RowMajor => array,
+                Layout::ColumnMajor => array.t()?,
+            };
+            return self.insert(tensor.name.clone(), array);
+        };
+        let blocks = Blocks::new(array, kind, dimensions(tensor)?);
+        match self.quantized {
+            Quantized::Affine => match blocks.affine()? {
+                Some(affine) => {
+                    let stem = tensor.name.strip_suffix(".weight").unwrap_or(&tensor.name);
+                    self.insert(format!("{stem}.scales"), affine.scales)?;
+                    self.insert(format!("{stem}.biases"), affine.biases)?;
+                    self.insert(tensor.name.clone(), affine.weight)?;
+                }
+                None if kind.is_decoded() => {
+                    self.insert(tensor.name.clone(), blocks.dequantize(crate::Dtype::Float16)?)?;
+                }
+                // There is no array for them; whoever wants the blocks asks for them.
+                None => {}
+            },
+            Quantized::Float(dtype) => self.insert(tensor.name.clone(), blocks.dequantize(dtype)?)?,
+            Quantized::Blocks => {}
+        }
+        self.blocks.push((tensor.name.clone(), blocks));
+        Ok(())
+    }
+
+    fn insert(&mut self, name: String, array: Array) -> Result<()> {
+        if self.by_name.insert(name.clone(), self.arrays.len()).is_some() {
+            return Err(Error::value("load", format!("two arrays would have the name {name:?}")));
+        }
+        self.arrays.push((name, array));
+        Ok(())
+    }
+
+    /// The format that was read.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What the file says about itself; of a sharded checkpoint, what its first file says.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// All arrays in the order of their data.
+    pub fn arrays(&self) -> &[(String, Array)] {
+        &self.arrays
+    }
+
+    /// All arrays in the order of their data.
+    pub fn into_arrays(self) -> Vec<(String, Array)> {
+        self.arrays
+    }
+
+    /// An array by name.
+    pub fn get(&self, name: &str) -> Option<&Array> {
+        self.by_name.get(name).map(|&at| &self.arrays[at].1)
+    }
+
+    /// An array by name, or the error that says it is not there.
+    pub fn require(&self, name: &str) -> Result<&Array> {
+        self.get(name).ok_or_else(|| hesper_files::Error::NoTensor(name.to_owned()).into())
+    }
+
+    /// The one array of an npy file.
+    pub fn single(&self) -> Option<&Array> {
+        match &self.arrays[..] {
+            [(_, array)] if self.format == Format::Npy => Some(array),
+            _ => None,
+        }
+    }
+
+    /// A quantised tensor by name, as its blocks lie in the file.
+    pub fn blocks(&self, name: &str) -> Option<&Blocks> {
+        self.blocks.iter().find(|(other, _)| other == name).map(|(_, blocks)| blocks)
+    }
+
+    /// A quantised matrix by name, to be multiplied as it lies in the file. `None` if there is none of that
+    /// name, or if no product takes its type.
+    pub fn packed(&self, name: &str) -> Result<Option<crate::PackedArray>> {
+        self.blocks(name).map_or(Ok(None), Blocks::packed)
+    }
+
+    /// All quantised tensors in the order of their data.
+    pub fn all_blocks(&self) -> &[(String, Blocks)] {
+        &self.blocks
+    }
+
+    /// Bytes of all tensors.
+    pub fn byte_len(&self) -> u64 {
+        self.parts.iter().map(|(file, at)| file.file.tensors()[*at].byte_len).sum()
+    }
+
+    /// Reads all tensors into memory of their own, with several readers, so that the file is not needed any
+    /// more. `progress` is called after each piece; `cancel` ends it from another thread.
+    pub fn read(
+        self,
+        options: LoadOptions,
+        cancel: &Cancel,
+        progress: impl Fn(Progress) + Sync,
+    ) -> Result<Loaded> {
+        let runtime = place::cpu().clone();
+        let mut wanted = self
+            .parts
+            .iter()
+            .map(|(file, at)| Wanted::new(&runtime, file.clone(), *at))
+            .collect::<Result<Vec<_>>>()?;
+        read(&mut wanted, options, cancel, progress)?;
+        let mut loaded = Loaded {
+            arrays: Vec::with_capacity(self.arrays.len()),
+            by_name: HashMap::with_capacity(self.arrays.len()),
+            blocks: Vec::new(),
+            ..self
+        };
+        let parts = std::mem::take(&mut loaded.parts);
+        for (part, wanted) in parts.iter().zip(wanted) {
+            let form = Form::of(&part.0.file.tensors()[part.1])?;
+            let data = Data::contiguous(wanted.finish()?, &form.shape);
+            loaded.add(part, Array::ready(form.shape, form.dtype, data)?)?;
+        }
+        loaded.parts = parts;
+        Ok(loaded)
+    }
+}
+
+impl std::fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Loaded({}, {} tensors, {} bytes)", self.format, self.parts.len(), self.byte_len())
+    }
+}

@@ -1,0 +1,56 @@
+//! Lazy arrays for machine learning.
+//!
+//! An [`Array`] is built by ops and computed when its numbers are asked for. In between, the planner
+//! fuses chains of element-wise ops into kernels and hands everything to the runtime's streams, which
+//! order it. See [`eval`](mod@eval).
+#![deny(unsafe_code)]
+
+mod array;
+pub mod backend;
+mod dtype;
+mod error;
+pub mod eval;
+pub mod export;
+pub mod fast;
+mod host;
+#[doc(hidden)]
+pub mod identity;
+#[doc(hidden)]
+pub mod ids;
+pub mod io;
+pub mod linalg;
+mod nested;
+#[doc(hidden)]
+pub mod ops;
+pub mod place;
+mod print;
+pub mod random;
+mod scalar;
+#[doc(hidden)]
+pub mod shape;
+pub mod transform;
+
+pub use array::{Array, is_quick};
+pub use dtype::{Category, Dtype, Element};
+pub use error::{Error, Result};
+pub use eval::{async_eval, eval};
+pub use host::HostArray;
+pub use nested::Nested;
+pub use ops::concat::{concatenate, stack};
+pub use ops::conv::{Conv, ConvolveMode};
+pub use ops::creation::{Indexing, Range, meshgrid};
+pub use ops::custom::{CustomKernel, KernelCall};
+pub use ops::einsum::{einsum, einsum_path};
+pub use ops::elementwise::elementwise_names;
+pub use ops::fft;
+pub use ops::index::{Index, Update};
+pub use ops::logic::{Tolerance, select};
+pub use ops::movement::Split;
+pub use ops::packed::{PackedArray, PackedFormat, packed_matmul};
+pub use ops::packed_layer::{PackedEnd, packed_layer};
+pub use ops::pad::Pad;
+pub use ops::quant::{Activations, QuantMode};
+pub use ops::sort::Different;
+pub use print::{PrintOptions, print_options, set_print_options};
+pub use scalar::Operand;
+pub use shape::{Shape, Strides};

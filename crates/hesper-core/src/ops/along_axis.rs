@@ -1,0 +1,166 @@
+//! Elements along one axis, found by an array of indices that has the same axes.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::gather::check_indices;
+use super::logic::select;
+use super::scatter::numbered;
+use super::update_mode::UpdateMode;
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::export::{Export, Record, Replay};
+use crate::shape::{Shape, axis, broadcast};
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
+
+/// The elements of the first input that the indices of the second point at along an axis.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct TakeAlong(pub usize);
+
+impl Op for TakeAlong {
+    fn name(&self) -> &'static str {
+        "take_along_axis"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("take_along_axis").with("axis", self.0).into()
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let zeros = zeros_like(&rule.inputs[0])?;
+        rule.only(zeros.scatter_add_axis(&rule.inputs[1], &rule.cotangent()?, self.0 as isize))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(OpRef::new(TakeAlong(self.0 + 1)), smallvec![rule.full(0)?, rule.full(1)?])
+    }
+}
+
+/// The first input with the elements that the indices of the second point at along an axis combined with the third.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct PutAlong(pub usize, pub UpdateMode);
+
+impl Op for PutAlong {
+    fn name(&self) -> &'static str {
+        "put_along_axis"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("put_along_axis").with("axis", self.0).with("mode", self.1.name()).into()
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let [_, indices, values] = rule.inputs else { return rule.each(|_| Ok(None)) };
+        let (cotangent, along) = (rule.cotangent()?, Some(self.0 as isize));
+        if !matches!(self.1, UpdateMode::Set | UpdateMode::Add) {
+            return Err(Error::value(self.name(), "has a derivative only if it sets or adds"));
+        }
+        rule.each(|at| {
+            Ok(Some(match at {
+                0 if self.1 == UpdateMode::Set => {
+                    cotangent.put_along_axis(indices, &zeros_like(values)?, along)?
+                }
+                0 => cotangent.clone(),
+                _ if self.1 == UpdateMode::Set => {
+                    // Of values that meet, the one that stayed has a part in the result.
+                    let numbers = numbered(values.shape())?;
+                    let none = Array::zeros(rule.output.shape(), Dtype::Int64)?;
+                    let placed = none.put_along_axis(indices, &numbers, along)?;
+                    let stayed = placed.take_along_axis(indices, along)?.equal(&numbers)?;
+                    let zero = Array::scalar(0.0, cotangent.dtype())?;
+                    select(&stayed, &cotangent.take_along_axis(indices, along)?, &zero)?
+                }
+                _ => cotangent.take_along_axis(indices, along)?,
+            }))
+        })
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let inputs = smallvec![rule.full(0)?, rule.full(1)?, rule.full(2)?];
+        rule.apply(OpRef::new(PutAlong(self.0 + 1, self.1)), inputs)
+    }
+}
+
+impl Array {
+    /// The elements that `indices` point at along an axis. Except along it, both broadcast. Without an
+    /// axis, both are one row.
+    pub fn take_along_axis(&self, indices: &Array, along: Option<isize>) -> Result<Array> {
+        let Some(along) = along else {
+            return self.reshape(&[-1])?.take_along_axis(&indices.reshape(&[-1])?, Some(0));
+        };
+        let (along, source, indices) = self.align("take_along_axis", indices, along)?;
+        let (shape, op) = (indices.0.shape.clone(), OpRef::new(TakeAlong(along)));
+        Array::lazy(shape, self.dtype(), op, smallvec![source, indices])
+    }
+
+    /// The array with `values` in place of the elements that `indices` point at along an axis; without
+    /// an axis, of the array as one row. Where several meet, the last one stays.
+    pub fn put_along_axis(&self, indices: &Array, values: &Array, along: Option<isize>) -> Result<Array> {
+        self.put_by(UpdateMode::Set, "put_along_axis", indices, values, along)
+    }
+
+    /// Like [`put_along_axis`](Array::put_along_axis), adding the values.
+    pub fn scatter_add_axis(&self, indices: &Array, values: &Array, along: isize) -> Result<Array> {
+        self.put_by(UpdateMode::Add, "scatter_add_axis", indices, values, Some(along))
+    }
+
+    fn put_by(
+        &self,
+        mode: UpdateMode,
+        op: &'static str,
+        indices: &Array,
+        values: &Array,
+        along: Option<isize>,
+    ) -> Result<Array> {
+        let Some(along) = along else {
+            let shape: SmallVec<[isize; 6]> = self.shape().iter().map(|x| *x as isize).collect();
+            let row = self.reshape(&[-1])?;
+            let (indices, values) = (indices.reshape(&[-1])?, values.broadcast_to(indices.shape())?);
+            return row.put_by(mode, op, &indices, &values.reshape(&[-1])?, Some(0))?.reshape(&shape);
+        };
+        let (along, source, indices) = self.align(op, indices, along)?;
+        if source.shape() != self.shape() {
+            let what = format!("indices of shape {:?} for an array of {:?}", indices.shape(), self.shape());
+            return Err(Error::shape(op, what));
+        }
+        let values = values.astype(self.dtype())?.broadcast_to(indices.shape())?;
+        let inputs = smallvec![self.clone(), indices, values];
+        Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::new(PutAlong(along, mode)), inputs)
+    }
+
+    /// The axis from the front, and both arrays broadcast along the others.
+    fn align(&self, op: &str, indices: &Array, along: isize) -> Result<(usize, Array, Array)> {
+        check_indices(op, indices)?;
+        let along = axis(op, along, self.ndim())?;
+        if indices.ndim() != self.ndim() {
+            let what = format!("indices of shape {:?} for an array of {:?}", indices.shape(), self.shape());
+            return Err(Error::shape(op, what));
+        }
+        if self.shape()[along] == 0 && indices.size() > 0 {
+            let what = format!("axis {along} of an array of shape {:?} has no elements", self.shape());
+            return Err(Error::value(op, what));
+        }
+        let without = |array: &Array| -> Shape {
+            let mut shape = array.0.shape.clone();
+            shape[along] = 1;
+            shape
+        };
+        let mut shape = broadcast(op, &without(self), &without(indices))?;
+        shape[along] = self.shape()[along];
+        let source = self.broadcast_to(&shape)?;
+        shape[along] = indices.shape()[along];
+        Ok((along, source, indices.broadcast_to(&shape)?))
+    }
+}
+
+pub fn read_take(replay: &Replay<'_>) -> Result<Array> {
+    let [x, indices] = replay.inputs()?;
+    x.take_along_axis(indices, Some(replay.axis("axis")?))
+}
+
+pub fn read_put(replay: &Replay<'_>) -> Result<Array> {
+    let [x, indices, values] = replay.inputs()?;
+    let mode = replay.choice("mode", &UpdateMode::NAMES)?;
+    x.put_by(mode, "put_along_axis", indices, values, Some(replay.axis("axis")?))
+}

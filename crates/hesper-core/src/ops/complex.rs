@@ -1,0 +1,456 @@
+//! Complex numbers inside of kernels: vectors of two float32, real part first.
+//!
+//! Products and exponentials are computed in float32. What would overflow or cancel there (quotients, roots,
+//! logarithms, inverse functions) is computed in float64 and rounded once; the formulas for the inverse functions
+//! are those that keep signs on branch cuts.
+
+use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, Scalar, Type, UnaryOp, ValueId};
+
+/// Real and imaginary part.
+#[derive(Clone, Copy)]
+pub struct Pair {
+    pub re: ValueId,
+    pub im: ValueId,
+}
+
+/// The parts of a complex number.
+pub fn parts(b: &mut Builder, z: ValueId) -> Pair {
+    Pair { re: b.extract(z, 0), im: b.extract(z, 1) }
+}
+
+/// A complex number of its parts.
+pub fn join(b: &mut Builder, z: Pair) -> ValueId {
+    b.compose(&[z.re, z.im])
+}
+
+/// The parts as float64.
+fn wide(b: &mut Builder, z: ValueId) -> Pair {
+    let Pair { re, im } = parts(b, z);
+    Pair { re: b.convert(re, Scalar::F64), im: b.convert(im, Scalar::F64) }
+}
+
+/// A complex number of float64 parts.
+fn narrow(b: &mut Builder, z: Pair) -> ValueId {
+    let (re, im) = (b.convert(z.re, Scalar::F32), b.convert(z.im, Scalar::F32));
+    b.compose(&[re, im])
+}
+
+fn neg(b: &mut Builder, x: ValueId) -> ValueId {
+    b.unary(UnaryOp::Neg, x)
+}
+
+fn scaled(b: &mut Builder, x: ValueId, factor: f64) -> ValueId {
+    let factor = b.number(b.ty(x), factor);
+    b.mul(x, factor)
+}
+
+/// Comparison: equality of both parts; order by real, then by imaginary part.
+pub fn compare(b: &mut Builder, op: CmpOp, x: ValueId, y: ValueId) -> ValueId {
+    let (x, y) = (parts(b, x), parts(b, y));
+    let (re, im) = (b.compare(op, x.re, y.re), b.compare(op, x.im, y.im));
+    let strict = match op {
+        CmpOp::Eq => return b.binary(BinaryOp::And, re, im),
+        CmpOp::Ne => return b.binary(BinaryOp::Or, re, im),
+        CmpOp::Lt | CmpOp::Le => CmpOp::Lt,
+        CmpOp::Gt | CmpOp::Ge => CmpOp::Gt,
+    };
+    let (first, tied) = (b.compare(strict, x.re, y.re), b.compare(CmpOp::Eq, x.re, y.re));
+    let second = b.binary(BinaryOp::And, tied, im);
+    b.binary(BinaryOp::Or, first, second)
+}
+
+/// Whether either part is NaN.
+pub fn is_nan(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = parts(b, z);
+    let (re, im) = (b.unary(UnaryOp::IsNan, z.re), b.unary(UnaryOp::IsNan, z.im));
+    b.binary(BinaryOp::Or, re, im)
+}
+
+/// The product.
+pub fn multiply(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
+    let (x, y) = (parts(b, x), parts(b, y));
+    let product = multiply_parts(b, x, y);
+    join(b, product)
+}
+
+fn multiply_parts(b: &mut Builder, x: Pair, y: Pair) -> Pair {
+    let (rr, ii) = (b.mul(x.re, y.re), b.mul(x.im, y.im));
+    let (ri, ir) = (b.mul(x.re, y.im), b.mul(x.im, y.re));
+    Pair { re: b.sub(rr, ii), im: b.add(ri, ir) }
+}
+
+/// The quotient.
+pub fn divide(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
+    let (x, y) = (wide(b, x), wide(b, y));
+    let quotient = divide_parts(b, x, y);
+    narrow(b, quotient)
+}
+
+fn divide_parts(b: &mut Builder, x: Pair, y: Pair) -> Pair {
+    let conjugate = Pair { re: y.re, im: neg(b, y.im) };
+    let top = multiply_parts(b, x, conjugate);
+    let bottom = squared(b, y);
+    Pair { re: b.div(top.re, bottom), im: b.div(top.im, bottom) }
+}
+
+/// The square of the absolute value.
+fn squared(b: &mut Builder, z: Pair) -> ValueId {
+    let (rr, ii) = (b.mul(z.re, z.re), b.mul(z.im, z.im));
+    b.add(rr, ii)
+}
+
+/// One over.
+pub fn reciprocal(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = wide(b, z);
+    let one = Pair { re: b.f64(1.0), im: b.f64(0.0) };
+    let result = divide_parts(b, one, z);
+    narrow(b, result)
+}
+
+/// The absolute value, float32.
+pub fn abs(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = parts(b, z);
+    b.binary(BinaryOp::Hypot, z.re, z.im)
+}
+
+/// The number divided by its absolute value; zero for zero.
+pub fn sign(b: &mut Builder, z: ValueId) -> ValueId {
+    let length = abs(b, z);
+    let zero = b.f32(0.0);
+    let is_zero = b.compare(CmpOp::Eq, length, zero);
+    let p = parts(b, z);
+    let result = Pair { re: b.div(p.re, length), im: b.div(p.im, length) };
+    let result = join(b, result);
+    b.select(is_zero, z, result)
+}
+
+/// Applies a function of real numbers to both parts.
+pub fn both(b: &mut Builder, op: UnaryOp, z: ValueId) -> ValueId {
+    let z = parts(b, z);
+    let result = Pair { re: b.unary(op, z.re), im: b.unary(op, z.im) };
+    join(b, result)
+}
+
+/// The conjugate.
+pub fn conjugate(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = parts(b, z);
+    let result = Pair { re: z.re, im: neg(b, z.im) };
+    join(b, result)
+}
+
+/// The square root.
+pub fn sqrt(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = wide(b, z);
+    let root = sqrt_parts(b, z);
+    narrow(b, root)
+}
+
+fn sqrt_parts(b: &mut Builder, z: Pair) -> Pair {
+    // With t = sqrt((|z| + |re|) / 2) the parts are t and im / 2t, or the other way round.
+    // Squares of float32 are in the range of float64.
+    let square = squared(b, z);
+    let length = b.unary(UnaryOp::Sqrt, square);
+    let size = b.unary(UnaryOp::Abs, z.re);
+    let sum = b.add(length, size);
+    let half = scaled(b, sum, 0.5);
+    let t = b.unary(UnaryOp::Sqrt, half);
+    let twice = b.add(t, t);
+    let height = b.unary(UnaryOp::Abs, z.im);
+    let quotient = b.div(height, twice);
+    let zero = b.f64(0.0);
+    let is_zero = b.compare(CmpOp::Eq, t, zero);
+    let other = b.select(is_zero, zero, quotient);
+    let right = b.compare(CmpOp::Ge, z.re, zero);
+    let im = b.select(right, other, t);
+    Pair { re: b.select(right, t, other), im: b.binary(BinaryOp::CopySign, im, z.im) }
+}
+
+/// One over the square root.
+pub fn rsqrt(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = wide(b, z);
+    let root = sqrt_parts(b, z);
+    let one = Pair { re: b.f64(1.0), im: b.f64(0.0) };
+    let result = divide_parts(b, one, root);
+    narrow(b, result)
+}
+
+/// The exponential.
+pub fn exp(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = parts(b, z);
+    let result = exp_parts(b, z);
+    join(b, result)
+}
+
+fn exp_parts(b: &mut Builder, z: Pair) -> Pair {
+    let size = b.unary(UnaryOp::Exp, z.re);
+    let (cos, sin) = (b.unary(UnaryOp::Cos, z.im), b.unary(UnaryOp::Sin, z.im));
+    let (re, im) = (b.mul(size, cos), b.mul(size, sin));
+    // An infinite size times no angle is no number, but the number is real.
+    let zero = b.number(b.ty(z.im), 0.0);
+    let real = b.compare(CmpOp::Eq, z.im, zero);
+    Pair { re, im: b.select(real, z.im, im) }
+}
+
+/// The natural logarithm, divided by that of a base.
+pub fn log(b: &mut Builder, z: ValueId, divisor: f64) -> ValueId {
+    let z = wide(b, z);
+    let result = log_parts(b, z);
+    let divisor = b.f64(divisor);
+    let result = Pair { re: b.div(result.re, divisor), im: b.div(result.im, divisor) };
+    narrow(b, result)
+}
+
+fn log_parts(b: &mut Builder, z: Pair) -> Pair {
+    let square = squared(b, z);
+    let far = b.unary(UnaryOp::Log, square);
+    // Next to one: log1p of what the square is above one, computed without cancellation.
+    let one = b.f64(1.0);
+    let (below, above) = (b.sub(z.re, one), b.add(z.re, one));
+    let (product, height) = (b.mul(below, above), b.mul(z.im, z.im));
+    let excess = b.add(product, height);
+    let near = b.unary(UnaryOp::Log1p, excess);
+    let distance = b.unary(UnaryOp::Abs, excess);
+    let half = b.f64(0.5);
+    let is_near = b.compare(CmpOp::Lt, distance, half);
+    let log = b.select(is_near, near, far);
+    Pair { re: b.mul(log, half), im: b.binary(BinaryOp::Atan2, z.im, z.re) }
+}
+
+/// The logarithm of one more.
+pub fn log1p(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = wide(b, z);
+    let one = b.f64(1.0);
+    let moved = Pair { re: b.add(z.re, one), im: z.im };
+    let result = log_parts(b, moved);
+    // The square less one is re (2 + re) + im^2, exact for small numbers.
+    let two = b.f64(2.0);
+    let sum = b.add(z.re, two);
+    let (product, height) = (b.mul(z.re, sum), b.mul(z.im, z.im));
+    let excess = b.add(product, height);
+    let log = b.unary(UnaryOp::Log1p, excess);
+    let near = scaled(b, log, 0.5);
+    let distance = b.unary(UnaryOp::Abs, excess);
+    let half = b.f64(0.5);
+    let is_near = b.compare(CmpOp::Lt, distance, half);
+    let result = Pair { re: b.select(is_near, near, result.re), im: result.im };
+    narrow(b, result)
+}
+
+/// The power.
+pub fn power(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
+    let (base, exponent) = (wide(b, x), wide(b, y));
+    let log = log_parts(b, base);
+    let product = multiply_parts(b, log, exponent);
+    let result = exp_parts(b, product);
+    let result = narrow(b, result);
+    // Zero to a positive power is zero, to the power zero one.
+    let zero = b.f64(0.0);
+    let (re, im) = (b.compare(CmpOp::Eq, base.re, zero), b.compare(CmpOp::Eq, base.im, zero));
+    let of_zero = b.binary(BinaryOp::And, re, im);
+    let positive = b.compare(CmpOp::Gt, exponent.re, zero);
+    let vanishes = b.binary(BinaryOp::And, of_zero, positive);
+    let (re, im) = (b.compare(CmpOp::Eq, exponent.re, zero), b.compare(CmpOp::Eq, exponent.im, zero));
+    let to_zero = b.binary(BinaryOp::And, re, im);
+    let (none, unit) = (b.f32(0.0), b.f32(1.0));
+    let (none, unit) = (b.compose(&[none, none]), b.compose(&[unit, none]));
+    let result = b.select(vanishes, none, result);
+    b.select(to_zero, unit, result)
+}
+
+/// The logarithm of the sum of exponentials.
+pub fn logaddexp(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
+    let greater = compare(b, CmpOp::Gt, x, y);
+    let (high, low) = (b.select(greater, x, y), b.select(greater, y, x));
+    let (high, low) = (wide(b, high), wide(b, low));
+    let difference = Pair { re: b.sub(low.re, high.re), im: b.sub(low.im, high.im) };
+    let small = exp_parts(b, difference);
+    let one = b.f64(1.0);
+    let sum = Pair { re: b.add(small.re, one), im: small.im };
+    let log = log_parts(b, sum);
+    let result = Pair { re: b.add(high.re, log.re), im: b.add(high.im, log.im) };
+    let infinite = b.unary(UnaryOp::IsInf, high.re);
+    let result =
+        Pair { re: b.select(infinite, high.re, result.re), im: b.select(infinite, high.im, result.im) };
+    narrow(b, result)
+}
+
+/// Sine, cosine, hyperbolic sine and cosine are products of functions of the parts.
+pub fn sin(b: &mut Builder, z: ValueId) -> ValueId {
+    products(b, z, [UnaryOp::Sin, UnaryOp::Cosh], [UnaryOp::Cos, UnaryOp::Sinh], false)
+}
+
+pub fn cos(b: &mut Builder, z: ValueId) -> ValueId {
+    products(b, z, [UnaryOp::Cos, UnaryOp::Cosh], [UnaryOp::Sin, UnaryOp::Sinh], true)
+}
+
+pub fn sinh(b: &mut Builder, z: ValueId) -> ValueId {
+    products(b, z, [UnaryOp::Sinh, UnaryOp::Cos], [UnaryOp::Cosh, UnaryOp::Sin], false)
+}
+
+pub fn cosh(b: &mut Builder, z: ValueId) -> ValueId {
+    products(b, z, [UnaryOp::Cosh, UnaryOp::Cos], [UnaryOp::Sinh, UnaryOp::Sin], false)
+}
+
+/// `f(re) g(im) + i h(re) k(im)`, the imaginary part negated on demand.
+fn products(b: &mut Builder, z: ValueId, re: [UnaryOp; 2], im: [UnaryOp; 2], negate: bool) -> ValueId {
+    let z = parts(b, z);
+    let mut product = |[f, g]: [UnaryOp; 2]| {
+        let (x, y) = (b.unary(f, z.re), b.unary(g, z.im));
+        b.mul(x, y)
+    };
+    let (re, im) = (product(re), product(im));
+    let im = if negate { neg(b, im) } else { im };
+    join(b, Pair { re, im })
+}
+
+/// The tangent: that of the hyperbolic one, turned.
+pub fn tan(b: &mut Builder, z: ValueId) -> ValueId {
+    turned(b, z, tanh_parts)
+}
+
+/// The hyperbolic tangent.
+pub fn tanh(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = wide(b, z);
+    let result = tanh_parts(b, z);
+    narrow(b, result)
+}
+
+/// `(sinh a cosh a + i sin b cos b) / (sinh^2 a + cos^2 b)`. From 50 on the real part is one and the
+/// imaginary part less than any float32.
+fn tanh_parts(b: &mut Builder, z: Pair) -> Pair {
+    let (low, high) = (b.f64(-50.0), b.f64(50.0));
+    let a = b.binary(BinaryOp::MaxNan, z.re, low);
+    let a = b.binary(BinaryOp::MinNan, a, high);
+    let (sinh, cosh) = (b.unary(UnaryOp::Sinh, a), b.unary(UnaryOp::Cosh, a));
+    let (sin, cos) = (b.unary(UnaryOp::Sin, z.im), b.unary(UnaryOp::Cos, z.im));
+    let (top, side) = (b.mul(sinh, cosh), b.mul(sin, cos));
+    let bottom = squared(b, Pair { re: sinh, im: cos });
+    Pair { re: b.div(top, bottom), im: b.div(side, bottom) }
+}
+
+/// `-i f(i z)`: what makes circular functions of hyperbolic ones, and the reverse.
+fn turned(b: &mut Builder, z: ValueId, f: fn(&mut Builder, Pair) -> Pair) -> ValueId {
+    let z = wide(b, z);
+    let turned = Pair { re: neg(b, z.im), im: z.re };
+    let Pair { re, im } = f(b, turned);
+    let result = Pair { re: im, im: neg(b, re) };
+    narrow(b, result)
+}
+
+/// The square roots of `1 - z` and `1 + z`.
+fn roots(b: &mut Builder, z: Pair) -> (Pair, Pair) {
+    let one = b.f64(1.0);
+    let below = Pair { re: b.sub(one, z.re), im: neg(b, z.im) };
+    let above = Pair { re: b.add(one, z.re), im: z.im };
+    (sqrt_parts(b, below), sqrt_parts(b, above))
+}
+
+fn arcsin_parts(b: &mut Builder, z: Pair) -> Pair {
+    let (below, above) = roots(b, z);
+    let product = multiply_parts(b, below, above);
+    let conjugate = Pair { re: below.re, im: neg(b, below.im) };
+    let other = multiply_parts(b, conjugate, above);
+    Pair { re: b.binary(BinaryOp::Atan2, z.re, product.re), im: b.unary(UnaryOp::Asinh, other.im) }
+}
+
+/// The inverse sine.
+pub fn arcsin(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = wide(b, z);
+    let result = arcsin_parts(b, z);
+    narrow(b, result)
+}
+
+/// The inverse hyperbolic sine.
+pub fn arcsinh(b: &mut Builder, z: ValueId) -> ValueId {
+    turned(b, z, arcsin_parts)
+}
+
+/// The inverse cosine.
+pub fn arccos(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = wide(b, z);
+    let (below, above) = roots(b, z);
+    let angle = b.binary(BinaryOp::Atan2, below.re, above.re);
+    let conjugate = Pair { re: above.re, im: neg(b, above.im) };
+    let other = multiply_parts(b, conjugate, below);
+    let result = Pair { re: b.add(angle, angle), im: b.unary(UnaryOp::Asinh, other.im) };
+    narrow(b, result)
+}
+
+/// The inverse hyperbolic cosine.
+pub fn arccosh(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = wide(b, z);
+    let one = b.f64(1.0);
+    let below = Pair { re: b.sub(z.re, one), im: z.im };
+    let above = Pair { re: b.add(z.re, one), im: z.im };
+    let (below, above) = (sqrt_parts(b, below), sqrt_parts(b, above));
+    let conjugate = Pair { re: below.re, im: neg(b, below.im) };
+    let product = multiply_parts(b, conjugate, above);
+    let angle = b.binary(BinaryOp::Atan2, below.im, above.re);
+    let result = Pair { re: b.unary(UnaryOp::Asinh, product.re), im: b.add(angle, angle) };
+    narrow(b, result)
+}
+
+fn arctanh_parts(b: &mut Builder, z: Pair) -> Pair {
+    let one = b.f64(1.0);
+    let (below, above) = (b.sub(one, z.re), b.add(one, z.re));
+    let bottom = squared(b, Pair { re: below, im: z.im });
+    let four = scaled(b, z.re, 4.0);
+    let ratio = b.div(four, bottom);
+    let log = b.unary(UnaryOp::Log1p, ratio);
+    let (product, height) = (b.mul(below, above), b.mul(z.im, z.im));
+    let width = b.sub(product, height);
+    let twice = b.add(z.im, z.im);
+    let angle = b.binary(BinaryOp::Atan2, twice, width);
+    Pair { re: scaled(b, log, 0.25), im: scaled(b, angle, 0.5) }
+}
+
+/// The inverse hyperbolic tangent.
+pub fn arctanh(b: &mut Builder, z: ValueId) -> ValueId {
+    let z = wide(b, z);
+    let result = arctanh_parts(b, z);
+    narrow(b, result)
+}
+
+/// The inverse tangent.
+pub fn arctan(b: &mut Builder, z: ValueId) -> ValueId {
+    turned(b, z, arctanh_parts)
+}
+
+/// A value as a complex number.
+pub fn from_real(b: &mut Builder, x: ValueId) -> ValueId {
+    let re = b.convert(x, Scalar::F32);
+    let im = b.f32(0.0);
+    b.compose(&[re, im])
+}
+
+/// A complex number as a real one: the real part, or whether it is not zero.
+pub fn to_real(b: &mut Builder, z: ValueId, scalar: Scalar) -> ValueId {
+    let Pair { re, im } = parts(b, z);
+    if scalar != Scalar::Bool {
+        return b.convert(re, scalar);
+    }
+    let (re, im) = (b.convert(re, Scalar::Bool), b.convert(im, Scalar::Bool));
+    b.binary(BinaryOp::Or, re, im)
+}
+
+/// A complex number of its eight bytes as one word, the real part in the lower half.
+pub fn from_bits(b: &mut Builder, bits: ValueId) -> ValueId {
+    let half = b.u64(32);
+    let upper = b.binary(BinaryOp::Shr, bits, half);
+    let (re, im) = (b.convert(bits, Scalar::U32), b.convert(upper, Scalar::U32));
+    let (re, im) = (b.bitcast(re, Type::F32), b.bitcast(im, Type::F32));
+    b.compose(&[re, im])
+}
+
+/// A complex number's eight bytes as one word.
+pub fn to_bits(b: &mut Builder, z: ValueId) -> ValueId {
+    let Pair { re, im } = parts(b, z);
+    let (re, im) = (b.bitcast(re, Type::U32), b.bitcast(im, Type::U32));
+    let (re, im) = (b.convert(re, Scalar::U64), b.convert(im, Scalar::U64));
+    let half = b.u64(32);
+    let upper = b.binary(BinaryOp::Shl, im, half);
+    b.binary(BinaryOp::Or, re, upper)
+}
+
+/// The type of complex numbers in kernels.
+pub const TYPE: Type = Type::Vec(Scalar::F32, 2);

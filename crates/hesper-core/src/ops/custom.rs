@@ -1,0 +1,410 @@
+//! Custom kernels: text in the kernel language, brought at run time.
+//!
+//! A [`CustomKernel`] has the meaning of MLX's `fast.metal_kernel`: a body, named inputs and outputs, and
+//! at each call a grid, a threadgroup, template arguments and output shapes. The same text runs on every
+//! device. A kernel is its content: calls that share a name and differ in text, types or template
+//! arguments are different kernels.
+//!
+//! This file has the API and the op; [`launch`] binds arguments and dispatches.
+
+mod launch;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use hesper_kernel::bounds::Proof;
+use hesper_kernel::custom::{
+    CallInfo, ContentKey, CustomKernel as Definition, CustomKernelError, InputInfo, KernelDtype, Specialised,
+    TemplateValue,
+};
+use hesper_kernel::ir::Kernel;
+use hesper_kernel::launch::Launch;
+use hesper_runtime::PipelineSource;
+use smallvec::SmallVec;
+
+use super::multi::Parts;
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::export::{Export, Record, Replay};
+use crate::identity::{Address, BitEq};
+use crate::shape::Shape;
+use crate::transform::rule::{Backward, Cotangents};
+
+/// A kernel from text.
+///
+/// ```
+/// use hesper::{Array, CustomKernel, Dtype};
+/// let source = "uint i = thread_position_in_grid.x; out[i] = a * x[i] + y[i];";
+/// let kernel = CustomKernel::new("axpy", &["a", "x", "y"], &["out"], source)?;
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0]);
+/// let out = kernel
+///     .call(&[Array::scalar(2.0, Dtype::Float32)?, x.clone(), x])
+///     .grid([3, 1, 1])
+///     .threadgroup([32, 1, 1])
+///     .output(&[3], Dtype::Float32)
+///     .run()?;
+/// assert_eq!(out[0].to_vec::<f32>()?, [3.0, 6.0, 9.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct CustomKernel {
+    definition: Arc<Definition>,
+    text: Arc<Text>,
+    /// The cache of specialisations.
+    known: Arc<Mutex<HashMap<ContentKey, Arc<Compiled>>>>,
+    unchecked: bool,
+}
+
+/// A specialised kernel, and proofs about its launches.
+pub struct Compiled {
+    specialised: Specialised,
+    /// Without specialisation; the IR is its payload.
+    source: PipelineSource,
+    proofs: Mutex<VecDeque<(Vec<u64>, Arc<Proof>)>>,
+}
+
+/// The arguments that a kernel was defined with.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Text {
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    source: String,
+    header: String,
+    ensure_row_contiguous: bool,
+    atomic_outputs: bool,
+}
+
+/// A kernel caches at most so many specialisations; a full cache is emptied.
+const MAX_SPECIALISATIONS: usize = 256;
+
+impl CustomKernel {
+    /// A kernel of a name, named inputs and outputs, and a body.
+    pub fn new(name: &str, inputs: &[&str], outputs: &[&str], source: &str) -> Result<Self> {
+        CustomKernel::with_options(name, inputs, outputs, source, "", true, false)
+    }
+
+    /// The same with a header (functions, structs, templates before the body), with strided inputs as
+    /// they are unless `ensure_row_contiguous`, and with atomic outputs.
+    pub fn with_options(
+        name: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+        source: &str,
+        header: &str,
+        ensure_row_contiguous: bool,
+        atomic_outputs: bool,
+    ) -> Result<Self> {
+        let definition =
+            Definition::new(name, inputs, outputs, source, header, ensure_row_contiguous, atomic_outputs)
+                .map_err(|error| Error::Kernel(error.to_string()))?;
+        let owned = |list: &[&str]| list.iter().map(|name| (*name).to_string()).collect();
+        let text = Text {
+            inputs: owned(inputs),
+            outputs: owned(outputs),
+            source: source.into(),
+            header: header.into(),
+            ensure_row_contiguous,
+            atomic_outputs,
+        };
+        Ok(CustomKernel {
+            definition: Arc::new(definition),
+            text: Arc::new(text),
+            known: Arc::default(),
+            unchecked: false,
+        })
+    }
+
+    /// The same kernel without checks: an access outside of its memory is undefined on a GPU, as in any kernel written
+    /// for it, and may corrupt other arrays. On the CPU it still reads zero or writes nothing, but is not reported.
+    ///
+    /// By default a write outside of a buffer, threadgroup array or local array is dropped, and the outputs of the launch
+    /// fail with an error that names the kernel, the line and the memory.
+    pub fn unchecked(mut self) -> Self {
+        self.unchecked = true;
+        self
+    }
+
+    /// The kernel for a call: compiled now, or before.
+    fn specialise(&self, call: &CallInfo) -> Result<Arc<Compiled>> {
+        let lock = || self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let failed = |error: CustomKernelError| Error::Kernel(error.to_string());
+        self.definition.check(call).map_err(failed)?;
+        let key = self.definition.key(call);
+        let known = lock().get(&key).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let fresh = self.definition.specialise(call).map_err(failed)?;
+        let text: String = key.as_bytes().iter().map(|byte| char::from(*byte)).collect();
+        let source = PipelineSource::new(self.definition.name(), "hesper-custom", text.as_str())
+            .with_payload(Arc::new(fresh.kernel.clone()));
+        let fresh = Compiled { specialised: fresh, source, proofs: Mutex::default() };
+        let (fresh, mut known) = (Arc::new(fresh), lock());
+        if known.len() >= MAX_SPECIALISATIONS {
+            known.clear();
+        }
+        known.insert(key, fresh.clone());
+        Ok(fresh)
+    }
+
+    /// Begins a call.
+    pub fn call(&self, inputs: &[Array]) -> KernelCall<'_> {
+        let checked = std::env::var_os("HESPER_KERNEL_CHECK").is_some_and(|value| value != "0");
+        KernelCall {
+            kernel: self,
+            inputs: inputs.into(),
+            template: Vec::new(),
+            grid: [1; 3],
+            threadgroup: [1; 3],
+            outputs: Vec::new(),
+            init_value: None,
+            checked,
+        }
+    }
+}
+
+/// A call of a [`CustomKernel`] under construction.
+#[must_use = "a call takes effect with `run`"]
+pub struct KernelCall<'a> {
+    kernel: &'a CustomKernel,
+    inputs: SmallVec<[Array; 3]>,
+    template: Vec<(String, TemplateValue)>,
+    grid: [u64; 3],
+    threadgroup: [u64; 3],
+    outputs: Vec<(Shape, Dtype)>,
+    init_value: Option<f64>,
+    checked: bool,
+}
+
+impl KernelCall<'_> {
+    /// How many threads run, in each dimension. The last threadgroups may be partial.
+    pub fn grid(mut self, grid: [u64; 3]) -> Self {
+        self.grid = grid;
+        self
+    }
+
+    /// How many threads make a threadgroup, in each dimension.
+    pub fn threadgroup(mut self, threadgroup: [u64; 3]) -> Self {
+        self.threadgroup = threadgroup;
+        self
+    }
+
+    /// A template argument that is a type.
+    pub fn template_dtype(mut self, name: &str, dtype: Dtype) -> Self {
+        self.template.push((name.into(), TemplateValue::Dtype(kernel_dtype(dtype))));
+        self
+    }
+
+    /// A template argument that is an integer.
+    pub fn template_int(mut self, name: &str, value: i32) -> Self {
+        self.template.push((name.into(), TemplateValue::Int(value)));
+        self
+    }
+
+    /// A template argument that is a truth value.
+    pub fn template_bool(mut self, name: &str, value: bool) -> Self {
+        self.template.push((name.into(), TemplateValue::Bool(value)));
+        self
+    }
+
+    /// The shape and type of the next output.
+    pub fn output(mut self, shape: &[usize], dtype: Dtype) -> Self {
+        self.outputs.push((shape.into(), dtype));
+        self
+    }
+
+    /// Fills the outputs before the kernel runs.
+    pub fn init_value(mut self, value: f64) -> Self {
+        self.init_value = Some(value);
+        self
+    }
+
+    /// Whether the call runs under the sanitizer: accesses outside of a buffer, races, reads of
+    /// uninitialised memory, divergent barriers and more are errors that name the line. Default: as
+    /// `HESPER_KERNEL_CHECK` says.
+    pub fn checked(mut self, checked: bool) -> Self {
+        self.checked = checked;
+        self
+    }
+
+    /// The whole text of the kernel that this call asks for, its signature included.
+    pub fn text(&self) -> String {
+        self.kernel.definition.generated_text(&self.info())
+    }
+
+    fn info(&self) -> CallInfo {
+        CallInfo {
+            inputs: self
+                .inputs
+                .iter()
+                .map(|input| InputInfo {
+                    dtype: kernel_dtype(input.dtype()),
+                    ndim: input.ndim(),
+                    size: input.size() as u64,
+                })
+                .collect(),
+            template: self.template.clone(),
+            output_dtypes: self.outputs.iter().map(|(_, dtype)| kernel_dtype(*dtype)).collect(),
+        }
+    }
+
+    /// Ends the call and returns the outputs. The text is compiled, and its errors reported, by this call.
+    pub fn run(self) -> Result<Vec<Array>> {
+        let call = self.info();
+        let compiled = self.kernel.specialise(&call)?;
+        let launch = Launch::new(self.grid, self.threadgroup).map_err(|error| {
+            Error::Kernel(format!("custom kernel `{}`: {error}", self.kernel.definition.name()))
+        })?;
+        if self.grid.contains(&0) {
+            let name = self.kernel.definition.name();
+            return Err(Error::Kernel(format!(
+                "custom kernel `{name}`: a grid of {:?} has no threads",
+                self.grid
+            )));
+        }
+        let parts = Parts::new(self.outputs)?;
+        let op = CustomLaunch {
+            compiled: Address(compiled),
+            unchecked: self.kernel.unchecked,
+            text: self.kernel.text.clone(),
+            template: self.template,
+            name: self.kernel.definition.name().into(),
+            launch,
+            parts: parts.clone(),
+            init_value: self.init_value.map(BitEq),
+            checked: self.checked,
+        };
+        parts.arrays(OpRef::new(op), self.inputs)
+    }
+}
+
+/// A launch of a specialised kernel.
+#[derive(PartialEq, Eq, Hash)]
+pub struct CustomLaunch {
+    /// The specialised kernel.
+    pub compiled: Address<Compiled>,
+    /// Whether accesses are not checked.
+    pub unchecked: bool,
+    /// The arguments that the kernel was defined with.
+    pub text: Arc<Text>,
+    /// The template arguments.
+    pub template: Vec<(String, TemplateValue)>,
+    /// The name of the kernel.
+    pub name: Arc<str>,
+    /// The grid and the threadgroup.
+    pub launch: Launch,
+    /// The outputs.
+    pub parts: Parts,
+    /// The value of the outputs before the kernel runs.
+    pub init_value: Option<BitEq<f64>>,
+    /// Whether it runs under the sanitizer.
+    pub checked: bool,
+}
+
+impl std::fmt::Debug for CustomLaunch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "custom kernel {}", self.name)
+    }
+}
+
+impl Compiled {
+    /// The kernel.
+    pub fn kernel(&self) -> &Kernel {
+        &self.specialised.kernel
+    }
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compiled").field("kernel", &self.specialised.kernel.name).finish_non_exhaustive()
+    }
+}
+
+impl Op for CustomLaunch {
+    fn name(&self) -> &'static str {
+        "custom kernel"
+    }
+
+    fn is_opaque(&self) -> bool {
+        true
+    }
+
+    fn export(&self) -> Export {
+        let text = &self.text;
+        let template = self.template.iter().map(|(name, value)| match value {
+            TemplateValue::Dtype(own) => {
+                let dtype = Dtype::ALL.into_iter().find(|dtype| kernel_dtype(*dtype) == *own);
+                format!("{name}=dtype:{}", dtype.unwrap_or(Dtype::Float32))
+            }
+            TemplateValue::Int(value) => format!("{name}=int:{value}"),
+            TemplateValue::Bool(value) => format!("{name}=bool:{value}"),
+        });
+        Record::new("custom_kernel")
+            .with("name", &*self.name)
+            .with("inputs", text.inputs.clone())
+            .with("outputs", text.outputs.clone())
+            .with("source", text.source.as_str())
+            .with("header", text.header.as_str())
+            .with("ensure_row_contiguous", text.ensure_row_contiguous)
+            .with("atomic_outputs", text.atomic_outputs)
+            .with("template", template.collect::<Vec<String>>())
+            .with("grid", &self.launch.grid[..])
+            .with("threadgroup", &self.launch.threadgroup[..])
+            .maybe("init_value", self.init_value.map(|value| value.0))
+            .maybe("unchecked", self.unchecked.then_some(1.0))
+            .into()
+    }
+
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        Some(self.parts.outputs.clone())
+    }
+
+    fn vjp(&self, _: &Backward<'_>) -> Result<Cotangents> {
+        let what = format!("`{}` has no derivative: give it one with transform::CustomFunction", self.name);
+        Err(Error::value("custom kernel", what))
+    }
+}
+
+fn kernel_dtype(dtype: Dtype) -> KernelDtype {
+    dtype.scalar().map_or(KernelDtype::Complex64, KernelDtype::Scalar)
+}
+
+pub fn read(replay: &Replay<'_>) -> Result<Vec<Array>> {
+    // What a grid and outputs mean to a kernel only its author knows.
+    replay.unmoved()?;
+    let kernel = CustomKernel::with_options(
+        replay.text("name")?,
+        &replay.texts("inputs")?,
+        &replay.texts("outputs")?,
+        replay.text("source")?,
+        replay.text("header")?,
+        replay.flag("ensure_row_contiguous")?,
+        replay.flag("atomic_outputs")?,
+    )?;
+    let kernel = if replay.maybe_float("unchecked").is_some() { kernel.unchecked() } else { kernel };
+    let mut call = kernel.call(replay.inputs).grid(replay.words("grid")?);
+    call = call.threadgroup(replay.words("threadgroup")?);
+    for argument in replay.texts("template")? {
+        let parts = argument.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
+        let dtype = |text: &str| Dtype::ALL.into_iter().find(|dtype| dtype.name() == text);
+        call = match parts {
+            Some((name, ("int", value))) if value.parse::<i32>().is_ok() => {
+                call.template_int(name, value.parse().unwrap_or(0))
+            }
+            Some((name, ("bool", value @ ("true" | "false")))) => call.template_bool(name, value == "true"),
+            Some((name, ("dtype", value))) if dtype(value).is_some() => {
+                call.template_dtype(name, dtype(value).unwrap_or(Dtype::Float32))
+            }
+            _ => return Err(replay.wrong(format!("no valid template argument {argument:?}"))),
+        };
+    }
+    for (shape, dtype) in replay.outputs {
+        call = call.output(shape, *dtype);
+    }
+    match replay.maybe_float("init_value") {
+        Some(value) => call.init_value(value).run(),
+        None => call.run(),
+    }
+}

@@ -1,0 +1,173 @@
+//! Launches of custom kernels, the same for every backend.
+//!
+//! Before a launch its accesses are analysed ([`hesper_kernel::bounds`]). Outputs that the stores provably cover are not
+//! cleared first; on a GPU a launch whose accesses all provably lie inside of their buffers runs without checks.
+
+use std::sync::Arc;
+
+use hesper_kernel::bounds::{ArgFacts, Proof, prove};
+use hesper_kernel::custom::Binding;
+use hesper_kernel::ir::ParamKind;
+use hesper_kernel::launch::Launch;
+use hesper_runtime::{Buffer, Encoder};
+use smallvec::SmallVec;
+
+use super::{Compiled, CustomLaunch};
+use crate::array::Data;
+use crate::error::Result;
+use crate::eval::Lowering;
+use crate::identity::BitEq;
+use crate::ops::command::Commands;
+use crate::shape::is_row_major;
+
+/// A kernel caches the proofs of so many launches: those of a few shapes alternate.
+const MAX_PROOFS: usize = 8;
+
+/// The argument of one parameter.
+enum Bound {
+    Read(Buffer, std::ops::Range<usize>),
+    /// The same, with contents that the analysis may use.
+    Known(Buffer, Vec<u8>),
+    Output(std::ops::Range<usize>),
+    Value([u8; 8], usize),
+}
+
+impl Bound {
+    /// The facts that the analysis relies on. Buffers are aligned to 256 bytes.
+    fn facts(&self) -> ArgFacts<'_> {
+        let range = match self {
+            Bound::Read(_, range) | Bound::Output(range) => range.clone(),
+            Bound::Known(_, bytes) => {
+                return ArgFacts { len: bytes.len() as u64, align: 256, contents: Some(bytes) };
+            }
+            Bound::Value(bytes, len) => {
+                return ArgFacts { len: *len as u64, align: 8, contents: bytes.get(..*len) };
+            }
+        };
+        let align = 1 << range.start.trailing_zeros().min(8);
+        ArgFacts { len: range.len() as u64, align, contents: None }
+    }
+}
+
+impl Compiled {
+    /// The proof for a launch: made now, or before.
+    fn prove(&self, launch: &Launch, bound: &[Bound]) -> Arc<Proof> {
+        let facts: Vec<ArgFacts<'_>> = bound.iter().map(Bound::facts).collect();
+        let mut key: Vec<u64> = launch.grid.iter().chain(&launch.threadgroup).copied().collect();
+        for fact in &facts {
+            key.extend([fact.len, fact.align]);
+            for bytes in fact.contents.unwrap_or_default().chunks(8) {
+                key.push(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+            }
+        }
+        let lock = || self.proofs.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((_, proof)) = lock().iter().find(|(known, _)| *known == key) {
+            return proof.clone();
+        }
+        let proof = Arc::new(prove(&self.specialised.kernel, launch, &facts));
+        let mut proofs = lock();
+        if proofs.len() >= MAX_PROOFS {
+            proofs.pop_front();
+        }
+        proofs.push_back((key, proof.clone()));
+        proof
+    }
+}
+
+impl CustomLaunch {
+    fn bound(&self, l: &Lowering<'_>) -> Result<Vec<Bound>> {
+        let specialised = &self.compiled.specialised;
+        let inputs = (0..specialised.contiguous.len())
+            .map(|at| {
+                let (data, shape) = (l.input(at), l.input_shape(at));
+                // A kernel's pointer is at the first element and reaches forwards only.
+                let backwards = data.strides.iter().any(|stride| *stride < 0);
+                let copy = (specialised.contiguous[at] || backwards) && !is_row_major(shape, &data.strides);
+                if copy { l.row_major(at) } else { Ok(data.clone()) }
+            })
+            .collect::<Result<Vec<Data>>>()?;
+        let runtime = l.stream().runtime();
+        let small =
+            |bytes: &[u8]| -> Result<Bound> { Ok(Bound::Known(runtime.upload(bytes)?, bytes.to_vec())) };
+        specialised
+            .bindings
+            .iter()
+            .zip(&specialised.kernel.params)
+            .map(|(binding, param)| match *binding {
+                Binding::Input(at) => {
+                    let (data, size) = (&inputs[at], l.input_dtype(at).size());
+                    let start = data.offset as usize * size;
+                    let reach: usize = l
+                        .input_shape(at)
+                        .iter()
+                        .zip(&data.strides)
+                        .map(|(length, stride)| length.saturating_sub(1) * stride.unsigned_abs())
+                        .sum();
+                    let end = if l.input_shape(at).contains(&0) { start } else { start + (reach + 1) * size };
+                    Ok(Bound::Read(data.buffer.clone(), start..end))
+                }
+                Binding::Output(at) => Ok(Bound::Output(self.parts.range(at))),
+                Binding::Ndim(at) if matches!(param.kind, ParamKind::Value(_)) => {
+                    let mut bytes = [0; 8];
+                    bytes[..4].copy_from_slice(&(l.input_shape(at).len() as i32).to_ne_bytes());
+                    Ok(Bound::Value(bytes, 4))
+                }
+                Binding::Ndim(at) => small(&(l.input_shape(at).len() as i32).to_ne_bytes()),
+                Binding::Shape(at) => {
+                    let shape: Vec<i32> = l.input_shape(at).iter().map(|axis| *axis as i32).collect();
+                    small(bytemuck::cast_slice(&shape))
+                }
+                Binding::Strides(at) => {
+                    let strides: Vec<i64> = inputs[at].strides.iter().map(|stride| *stride as i64).collect();
+                    small(bytemuck::cast_slice(&strides))
+                }
+            })
+            .collect()
+    }
+
+    /// Binds the arguments, allocates and fills the outputs, and calls `finish` with the command, its constants and the
+    /// proof for the launch, to dispatch it.
+    pub fn encode(
+        &self,
+        l: &Lowering<'_>,
+        finish: impl FnOnce(Encoder<'_>, SmallVec<[u8; 64]>, &Proof) -> Result<()>,
+    ) -> Result<Data> {
+        let bound = self.bound(l)?;
+        let output = self.parts.memory(l)?;
+        let initialised = self.init_value.is_some();
+        if let Some(BitEq(value)) = self.init_value {
+            self.parts.fill(l, &output, value)?;
+        }
+        let proof = self.compiled.prove(&self.launch, &bound);
+        let outputs = bound.iter().zip(&proof.covered).filter(|(one, _)| matches!(one, Bound::Output(_)));
+        let covers = !self.checked && outputs.into_iter().all(|(_, covered)| *covered);
+        let stream = l.stream();
+        let mut encoder =
+            if covers { stream.command(self.name.clone()) } else { stream.encode(self.name.clone()) };
+        let mut constants: SmallVec<[u8; 64]> = SmallVec::new();
+        for one in &bound {
+            encoder = match one {
+                Bound::Read(buffer, range) => encoder.read_range(buffer, range.clone()),
+                Bound::Known(buffer, bytes) => encoder.read_range(buffer, 0..bytes.len()),
+                Bound::Output(range) if initialised => encoder.read_write_range(&output, range.clone()),
+                Bound::Output(range) => encoder.write_range(&output, range.clone()),
+                Bound::Value(bytes, _) => {
+                    constants.extend_from_slice(bytes);
+                    encoder
+                }
+            };
+        }
+        finish(encoder, constants, &proof)?;
+        Ok(Data::contiguous(output, l.shape()))
+    }
+
+    /// Encodes the launch with the pipeline that the backend makes of the kernel.
+    pub fn dispatch(&self, l: &Lowering<'_>) -> Result<Data> {
+        self.encode(l, |encoder, constants, proof| {
+            let source = l.backend()?.custom_source(self.compiled.source.clone(), proof, self.unchecked);
+            let pipeline = l.stream().runtime().pipeline(&source)?;
+            let Launch { grid, threadgroup } = self.launch;
+            Ok(encoder.constants(&constants).dispatch(&pipeline, grid, threadgroup)?)
+        })
+    }
+}

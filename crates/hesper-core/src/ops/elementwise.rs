@@ -1,0 +1,339 @@
+//! Element-wise ops: what they are, and the table that defines them.
+//!
+//! An entry gives an op's name, its documentation, the rule for its types, its expression in the kernel
+//! language and its derivatives. From it follow the Rust method, the code for every device, the fusion of
+//! chains of such ops, and what all transformations make of it. Adding an op is adding an entry to one of the tables:
+//! [`arithmetic`](super::arithmetic), [`functions`](super::functions), [`logic`](super::logic).
+//!
+//! In an expression a complex number is a vector of two float32, and its operations are those of
+//! [`complex`](super::complex); every other type is a scalar.
+
+use hesper_kernel::ir::{Builder, ValueId};
+use smallvec::{SmallVec, smallvec};
+
+use super::{Kind, Op, OpRef};
+use crate::Dtype;
+use crate::array::{Array, Data};
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::export::{Export, Reader, Record, Replay};
+use crate::ops::logic::select;
+use crate::shape::broadcast;
+use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents, unbroadcast};
+
+/// How an op's types follow from its inputs'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Types {
+    /// Inputs are promoted to one type, which is the result's.
+    Same,
+    /// The same, but complex numbers are refused.
+    Real,
+    /// The same, but bools are refused.
+    Number,
+    /// The same, but complex numbers give float32.
+    Part,
+    /// Inputs are promoted to one type, integers to float32; the result has that type.
+    Inexact,
+    /// The same, but complex numbers are refused.
+    RealInexact,
+    /// Inputs are promoted to one type; the result is bool.
+    Compare,
+    /// Inputs become bool, and so does the result.
+    Logical,
+    /// Inputs are promoted to one type, which must be an integer or bool.
+    Integral,
+    /// The same, but bools become uint8.
+    Shift,
+}
+
+/// An element-wise op.
+pub struct Elementwise {
+    /// Its name.
+    pub name: &'static str,
+    /// How its types follow.
+    pub types: Types,
+    /// Whether its expression gets the element's place (int64, row by row) after the inputs.
+    pub indexed: bool,
+    /// Its expression.
+    pub emit: fn(&mut Builder, &[ValueId]) -> ValueId,
+    /// How it changes with an input; without one it is flat wherever it is smooth.
+    pub derivative: Option<Derivative>,
+}
+
+impl std::fmt::Debug for Elementwise {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Two entries may have one name, and two names one compiled function.
+impl PartialEq for Elementwise {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && std::ptr::fn_addr_eq(self.emit, other.emit)
+    }
+}
+
+impl Eq for Elementwise {}
+
+impl std::hash::Hash for Elementwise {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_usize(self.emit as usize);
+    }
+}
+
+impl Op for Elementwise {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn export(&self) -> Export {
+        Record::new(self.name).into()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::Elementwise(self)
+    }
+
+    fn lower(&self, _: &mut Lowering<'_>) -> Result<Data> {
+        Err(Error::value(self.name, "element-wise ops are lowered by the planner"))
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let Some(derivative) = self.derivative else { return rule.each(|_| Ok(None)) };
+        let cotangent = rule.cotangent()?;
+        rule.each(|at| {
+            let input = &rule.inputs[at];
+            let whole = derivative(rule.inputs, rule.output, at)?.pull(&cotangent)?;
+            whole.map(|whole| unbroadcast(&whole, input.shape())).transpose()
+        })
+    }
+
+    fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
+        let Some(derivative) = self.derivative else { return Ok(smallvec![None]) };
+        let mut sum: Option<Array> = None;
+        for (at, tangent) in rule.tangents.iter().enumerate() {
+            let Some(tangent) = tangent else { continue };
+            let Some(part) = derivative(&rule.call.inputs, rule.output, at)?.push(tangent)? else { continue };
+            sum = Some(match sum {
+                Some(sum) => sum.add(&part)?,
+                None => part,
+            });
+        }
+        let output = rule.output;
+        let fit = |sum: Array| sum.broadcast_to(output.shape())?.astype(output.dtype());
+        Ok(smallvec![sum.map(fit).transpose()?])
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if self.indexed {
+            return rule.one_by_one();
+        }
+        let rank = rule.output.ndim();
+        let inputs = (0..rule.inputs.len()).map(|at| rule.aligned(at, rank)).collect::<Result<_>>()?;
+        rule.apply(rule.op.clone(), inputs)
+    }
+}
+
+/// How an output changes with an input: of the inputs, the output and the input's number.
+pub type Derivative = fn(&[Array], &Array, usize) -> Result<Factor>;
+
+/// What a change of an input is multiplied by.
+pub enum Factor {
+    /// Nothing comes of it.
+    Zero,
+    /// It is the output's.
+    One,
+    /// It is the output's, negated.
+    MinusOne,
+    /// It is multiplied.
+    Times(Array),
+    /// It counts where these bools are true.
+    If(Array),
+    /// It counts where these bools are false.
+    Unless(Array),
+    /// The real part counts of the product with the conjugate of this.
+    Part(Array),
+    /// Its conjugate is the output's.
+    Conjugate,
+}
+
+impl Factor {
+    /// The input's cotangent from the output's.
+    fn pull(self, cotangent: &Array) -> Result<Option<Array>> {
+        Ok(Some(match self {
+            Factor::Zero => return Ok(None),
+            Factor::One => cotangent.clone(),
+            Factor::MinusOne => cotangent.negative()?,
+            Factor::Times(by) if by.dtype() == Dtype::Complex64 => cotangent.multiply(by.conjugate()?)?,
+            Factor::Times(by) | Factor::Part(by) => cotangent.multiply(by)?,
+            Factor::If(place) => select(&place, cotangent, &Array::scalar(0.0, cotangent.dtype())?)?,
+            Factor::Unless(place) => select(&place, &Array::scalar(0.0, cotangent.dtype())?, cotangent)?,
+            Factor::Conjugate => cotangent.conjugate()?,
+        }))
+    }
+
+    /// The output's tangent from the input's.
+    fn push(self, tangent: &Array) -> Result<Option<Array>> {
+        match self {
+            Factor::Times(by) => Ok(Some(tangent.multiply(by)?)),
+            Factor::Part(by) => Ok(Some(tangent.multiply(by.conjugate()?)?.real()?)),
+            // The others are the same in both directions.
+            other => other.pull(tangent),
+        }
+    }
+}
+
+impl Elementwise {
+    /// An op of elements.
+    pub const fn new(
+        name: &'static str,
+        types: Types,
+        emit: fn(&mut Builder, &[ValueId]) -> ValueId,
+    ) -> Self {
+        Elementwise { name, types, indexed: false, emit, derivative: None }
+    }
+
+    /// The same op, which changes with its inputs.
+    pub const fn with_derivative(mut self, derivative: Derivative) -> Self {
+        self.derivative = Some(derivative);
+        self
+    }
+
+    /// An op of elements and of their place.
+    pub const fn indexed(name: &'static str, emit: fn(&mut Builder, &[ValueId]) -> ValueId) -> Self {
+        Elementwise { name, types: Types::Same, indexed: true, emit, derivative: None }
+    }
+
+    /// The type that inputs are converted to, and the type of the result.
+    pub fn types_for(&self, inputs: &[Dtype]) -> Result<(Dtype, Dtype)> {
+        let promoted = inputs.iter().copied().reduce(Dtype::promote).unwrap_or(Dtype::Float32);
+        let refuse =
+            |what: &str| Err(Error::Type { op: self.name.into(), what: what.into(), dtype: promoted });
+        let complex = promoted == Dtype::Complex64;
+        Ok(match self.types {
+            Types::Real | Types::RealInexact if complex => return refuse("not defined for an array"),
+            Types::Same | Types::Real => (promoted, promoted),
+            Types::Number if promoted == Dtype::Bool => return refuse("use logical_not for an array"),
+            Types::Number => (promoted, promoted),
+            Types::Part => (promoted, if complex { Dtype::Float32 } else { promoted }),
+            Types::Inexact | Types::RealInexact => (promoted.to_inexact(), promoted.to_inexact()),
+            Types::Compare => (promoted, Dtype::Bool),
+            Types::Logical => (Dtype::Bool, Dtype::Bool),
+            Types::Integral | Types::Shift if promoted.is(Category::Inexact) => {
+                return refuse("takes integers, and was given an array");
+            }
+            Types::Shift if promoted == Dtype::Bool => (Dtype::Uint8, Dtype::Uint8),
+            Types::Integral | Types::Shift => (promoted, promoted),
+        })
+    }
+
+    pub fn apply(&'static self, inputs: SmallVec<[Array; 3]>) -> Result<Array> {
+        let types: SmallVec<[Dtype; 3]> = inputs.iter().map(Array::dtype).collect();
+        let (compute, result) = self.types_for(&types)?;
+        let mut shape = inputs[0].0.shape.clone();
+        for other in inputs[1..].iter().filter(|other| other.0.shape != inputs[0].0.shape) {
+            shape = broadcast(self.name, &shape, other.shape())?;
+        }
+        let mut inputs = inputs;
+        for input in inputs.iter_mut().filter(|input| input.dtype() != compute) {
+            *input = input.astype(compute)?;
+        }
+        Array::lazy(shape, result, OpRef::Static(self), inputs)
+    }
+
+    /// An array of a shape and type that the op makes of inputs as they are.
+    pub fn generate(
+        &'static self,
+        shape: &[usize],
+        dtype: Dtype,
+        inputs: SmallVec<[Array; 3]>,
+    ) -> Result<Array> {
+        Array::lazy(shape.into(), dtype, OpRef::Static(self), inputs)
+    }
+}
+
+static ASTYPE: Elementwise =
+    Elementwise::new("astype", Types::Same, |_, inputs| inputs[0]).with_derivative(|_, _, _| Ok(Factor::One));
+
+impl Array {
+    /// The array with its elements converted to another type. Complex numbers lose their imaginary part,
+    /// except that as bools they are true unless both parts are zero.
+    pub fn astype(&self, dtype: Dtype) -> Result<Array> {
+        if self.dtype() == dtype {
+            return Ok(self.clone());
+        }
+        Array::lazy(self.0.shape.clone(), dtype, OpRef::Static(&ASTYPE), smallvec![self.clone()])
+    }
+}
+
+/// Defines a table, and a method of [`Array`] for each entry. After `=>` stands how the op changes with its
+/// inputs; where nothing stands, it is flat.
+macro_rules! table {
+    ($($(#[doc = $doc:literal])+ $method:ident($($other:ident),*): $types:ident
+        = |$b:ident, $($x:ident),+| $body:expr $(=> $derivative:expr)?;)*) => {
+        impl $crate::Array {
+            $($(#[doc = $doc])+
+            pub fn $method(&self $(, $other: impl Into<$crate::Operand>)*) -> $crate::Result<$crate::Array> {
+                use $crate::ops::elementwise::{Elementwise, Types};
+                static OP: Elementwise = Elementwise::new(stringify!($method), Types::$types, |$b, inputs| {
+                    let [$($x),+] = *inputs else { return inputs[0] };
+                    $body
+                })$(.with_derivative($derivative))?;
+                OP.apply(smallvec::smallvec![self.clone() $(, $other.into().beside(self)?)*])
+            })*
+        }
+
+        /// The names of this table's ops and how many inputs each has.
+        pub const NAMES: &[(&str, usize)] =
+            &[$((stringify!($method), [$(stringify!($x)),+].len())),*];
+
+        /// Makes this table's ops again, from files.
+        pub const READERS: &[(&str, $crate::export::ReadOne)] = &[$((stringify!($method), |replay| {
+            let [$($x),+] = replay.inputs()?;
+            let mut rest = [$($x),+].into_iter();
+            let Some(first) = rest.next() else { return Err(replay.wrong("no input")) };
+            first.$method($({
+                let Some($other) = rest.next() else { return Err(replay.wrong("too few inputs")) };
+                $other
+            }),*)
+        })),*];
+    };
+}
+pub(crate) use table;
+
+/// Defines other names for methods of the table.
+macro_rules! other_names {
+    ($($other:ident($($x:ident),*) is $method:ident),* $(,)?) => {
+        impl Array {
+            $(#[doc = concat!("Another name for [`Array::", stringify!($method), "`].")]
+            pub fn $other(&self $(, $x: impl Into<crate::Operand>)*) -> Result<Array> {
+                self.$method($($x),*)
+            })*
+        }
+    };
+}
+
+other_names! {
+    acos() is arccos, acosh() is arccosh, asin() is arcsin, asinh() is arcsinh, atan() is arctan,
+    atan2(other) is arctan2, atanh() is arctanh, conj() is conjugate, pow(other) is power,
+    bitwise_left_shift(other) is left_shift, bitwise_right_shift(other) is right_shift,
+}
+
+/// The names of all element-wise ops that are methods of [`Array`], and how many inputs each has.
+pub fn elementwise_names() -> impl Iterator<Item = (&'static str, usize)> {
+    let tables = [super::arithmetic::NAMES, super::functions::NAMES, super::logic::NAMES];
+    tables.into_iter().flatten().copied()
+}
+
+pub fn read_astype(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.astype(replay.dtype())
+}
+
+/// The readers of all element-wise ops that are methods of [`Array`].
+pub fn find_reader(name: &str) -> Option<Reader> {
+    let tables = [super::arithmetic::READERS, super::functions::READERS, super::logic::READERS];
+    let found = tables.into_iter().flatten().find(|(other, _)| *other == name);
+    found.map(|(_, read)| Reader::One(*read))
+}

@@ -1,0 +1,250 @@
+//! Functions of one number, element by element: the table, and what is composed of it.
+
+use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, UnaryOp, ValueId};
+
+use super::arithmetic::{Number, number};
+use super::complex;
+use super::elementwise::Factor::{Conjugate, MinusOne, One, Part, Times, Zero};
+use super::elementwise::table;
+use crate::Dtype;
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::scalar::Operand;
+
+/// A function of floats that complex numbers have too.
+fn of(b: &mut Builder, op: UnaryOp, on_complex: fn(&mut Builder, ValueId) -> ValueId, x: ValueId) -> ValueId {
+    if number(b, x) == Number::Complex { on_complex(b, x) } else { b.unary(op, x) }
+}
+
+/// Rounds floats; integers and bools are round.
+fn rounded(b: &mut Builder, op: UnaryOp, x: ValueId) -> ValueId {
+    match number(b, x) {
+        Number::Float => b.unary(op, x),
+        Number::Complex => complex::both(b, op, x),
+        Number::Integer | Number::Bool => x,
+    }
+}
+
+/// The real or the imaginary part.
+fn part(b: &mut Builder, x: ValueId, imaginary: bool) -> ValueId {
+    match (number(b, x), imaginary) {
+        (Number::Complex, false) => complex::parts(b, x).re,
+        (Number::Complex, true) => complex::parts(b, x).im,
+        (_, false) => x,
+        (_, true) => b.number(b.ty(x), 0.0),
+    }
+}
+
+fn is_complex(x: &[Array]) -> bool {
+    x[0].dtype() == Dtype::Complex64
+}
+
+fn one_minus_square(x: &Array) -> Result<Array> {
+    x.square()?.negative()?.add(1)
+}
+
+table! {
+    /// The negative.
+    negative(): Number = |b, x| match number(b, x) {
+        Number::Complex => complex::both(b, UnaryOp::Neg, x),
+        _ => b.unary(UnaryOp::Neg, x),
+    }
+        => |_, _, _| Ok(MinusOne);
+    /// The absolute value; of complex numbers as float32.
+    abs(): Part = |b, x| match number(b, x) {
+        Number::Complex => complex::abs(b, x),
+        Number::Bool => x,
+        _ => b.unary(UnaryOp::Abs, x),
+    }
+        => |x, _, _| { let sign = x[0].sign()?; Ok(if is_complex(x) { Part(sign) } else { Times(sign) }) };
+    /// -1, 0 or 1; complex numbers are divided by their absolute value.
+    sign(): Same = |b, x| match number(b, x) {
+        Number::Complex => complex::sign(b, x),
+        Number::Bool => x,
+        _ => b.unary(UnaryOp::Sign, x),
+    };
+    /// The square.
+    square(): Same = |b, x| match number(b, x) {
+        Number::Complex => complex::multiply(b, x, x),
+        Number::Bool => x,
+        _ => b.mul(x, x),
+    }
+        => |x, _, _| Ok(Times(x[0].multiply(2)?));
+    /// One over.
+    reciprocal(): Inexact = |b, x| match number(b, x) {
+        Number::Complex => complex::reciprocal(b, x),
+        _ => {
+            let one = b.number(b.ty(x), 1.0);
+            b.div(one, x)
+        }
+    }
+        => |_, out, _| Ok(Times(out.square()?.negative()?));
+    /// The square root.
+    sqrt(): Inexact = |b, x| of(b, UnaryOp::Sqrt, complex::sqrt, x)
+        => |_, out, _| Ok(Times(out.reciprocal()?.multiply(0.5)?));
+    /// One over the square root.
+    rsqrt(): Inexact = |b, x| of(b, UnaryOp::Rsqrt, complex::rsqrt, x)
+        => |x, out, _| Ok(Times(out.divide(&x[0])?.multiply(-0.5)?));
+    /// The exponential.
+    exp(): Inexact = |b, x| of(b, UnaryOp::Exp, complex::exp, x)
+        => |_, out, _| Ok(Times(out.clone()));
+    /// The exponential, less one, exact near zero.
+    expm1(): RealInexact = |b, x| b.unary(UnaryOp::Expm1, x)
+        => |x, _, _| Ok(Times(x[0].exp()?));
+    /// The natural logarithm.
+    log(): Inexact = |b, x| of(b, UnaryOp::Log, |b, z| complex::log(b, z, 1.0), x)
+        => |x, _, _| Ok(Times(x[0].reciprocal()?));
+    /// The logarithm to base 2.
+    log2(): Inexact = |b, x| of(b, UnaryOp::Log2, |b, z| complex::log(b, z, std::f64::consts::LN_2), x)
+        => |x, _, _| Ok(Times(x[0].multiply(std::f64::consts::LN_2)?.reciprocal()?));
+    /// The logarithm to base 10.
+    log10(): Inexact = |b, x| of(b, UnaryOp::Log10, |b, z| complex::log(b, z, std::f64::consts::LN_10), x)
+        => |x, _, _| Ok(Times(x[0].multiply(std::f64::consts::LN_10)?.reciprocal()?));
+    /// The natural logarithm of one more, exact near zero.
+    log1p(): Inexact = |b, x| of(b, UnaryOp::Log1p, complex::log1p, x)
+        => |x, _, _| Ok(Times(x[0].add(1)?.reciprocal()?));
+    /// The sine.
+    sin(): Inexact = |b, x| of(b, UnaryOp::Sin, complex::sin, x)
+        => |x, _, _| Ok(Times(x[0].cos()?));
+    /// The cosine.
+    cos(): Inexact = |b, x| of(b, UnaryOp::Cos, complex::cos, x)
+        => |x, _, _| Ok(Times(x[0].sin()?.negative()?));
+    /// The tangent.
+    tan(): Inexact = |b, x| of(b, UnaryOp::Tan, complex::tan, x)
+        => |_, out, _| Ok(Times(out.square()?.add(1)?));
+    /// The inverse sine.
+    arcsin(): Inexact = |b, x| of(b, UnaryOp::Asin, complex::arcsin, x)
+        => |x, _, _| Ok(Times(one_minus_square(&x[0])?.rsqrt()?));
+    /// The inverse cosine.
+    arccos(): Inexact = |b, x| of(b, UnaryOp::Acos, complex::arccos, x)
+        => |x, _, _| Ok(Times(one_minus_square(&x[0])?.rsqrt()?.negative()?));
+    /// The inverse tangent.
+    arctan(): Inexact = |b, x| of(b, UnaryOp::Atan, complex::arctan, x)
+        => |x, _, _| Ok(Times(x[0].square()?.add(1)?.reciprocal()?));
+    /// The hyperbolic sine.
+    sinh(): Inexact = |b, x| of(b, UnaryOp::Sinh, complex::sinh, x)
+        => |x, _, _| Ok(Times(x[0].cosh()?));
+    /// The hyperbolic cosine.
+    cosh(): Inexact = |b, x| of(b, UnaryOp::Cosh, complex::cosh, x)
+        => |x, _, _| Ok(Times(x[0].sinh()?));
+    /// The hyperbolic tangent.
+    tanh(): Inexact = |b, x| of(b, UnaryOp::Tanh, complex::tanh, x)
+        => |_, out, _| Ok(Times(one_minus_square(out)?));
+    /// The inverse hyperbolic sine.
+    arcsinh(): Inexact = |b, x| of(b, UnaryOp::Asinh, complex::arcsinh, x)
+        => |x, _, _| Ok(Times(x[0].square()?.add(1)?.rsqrt()?));
+    /// The inverse hyperbolic cosine.
+    arccosh(): Inexact = |b, x| of(b, UnaryOp::Acosh, complex::arccosh, x)
+        => |x, _, _| Ok(Times(x[0].subtract(1)?.rsqrt()?.multiply(x[0].add(1)?.rsqrt()?)?));
+    /// The inverse hyperbolic tangent.
+    arctanh(): Inexact = |b, x| of(b, UnaryOp::Atanh, complex::arctanh, x)
+        => |x, _, _| Ok(Times(one_minus_square(&x[0])?.reciprocal()?));
+    /// The error function.
+    erf(): RealInexact = |b, x| b.unary(UnaryOp::Erf, x)
+        => |x, _, _| Ok(Times(x[0].square()?.negative()?.exp()?.multiply(std::f64::consts::FRAC_2_SQRT_PI)?));
+    /// The inverse of the error function.
+    erfinv(): RealInexact = |b, x| b.unary(UnaryOp::ErfInv, x)
+        => |_, out, _| Ok(Times(out.square()?.exp()?.divide(std::f64::consts::FRAC_2_SQRT_PI)?));
+    /// The logistic function.
+    sigmoid(): RealInexact = |b, x| b.unary(UnaryOp::Sigmoid, x)
+        => |_, out, _| Ok(Times(out.subtract(out.square()?)?));
+    /// Rounded down.
+    floor(): Real = |b, x| rounded(b, UnaryOp::Floor, x);
+    /// Rounded up.
+    ceil(): Real = |b, x| rounded(b, UnaryOp::Ceil, x);
+    /// Rounded towards zero.
+    trunc(): Real = |b, x| rounded(b, UnaryOp::Trunc, x);
+    /// Rounded to the nearest integer, halves to even.
+    rint(): Same = |b, x| rounded(b, UnaryOp::Rint, x);
+    /// The complex conjugate; other numbers as they are.
+    conjugate(): Same = |b, x| match number(b, x) {
+        Number::Complex => complex::conjugate(b, x),
+        _ => x,
+    }
+        => |_, _, _| Ok(Conjugate);
+    /// The real part; other numbers as they are.
+    real(): Part = |b, x| part(b, x, false)
+        => |x, _, _| Ok(if is_complex(x) { Part(Array::scalar(1.0, Dtype::Complex64)?) } else { One });
+    /// The imaginary part; zero for other numbers.
+    imag(): Part = |b, x| part(b, x, true)
+        => |x, _, _| Ok(if is_complex(x) { Part(Operand::Complex([0.0, 1.0]).beside(&x[0])?) } else { Zero });
+}
+
+impl Array {
+    /// The array itself.
+    pub fn positive(&self) -> Result<Array> {
+        Ok(self.clone())
+    }
+
+    /// Rounded to a number of decimals (negative: to tens, hundreds, ...), halves to even. Integers stay
+    /// integers.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// assert_eq!(Array::from_slice(&[1.26f32, 12.5]).round(1)?.to_vec::<f32>()?, [1.3, 12.5]);
+    /// assert_eq!(Array::from_slice(&[125i32, 7]).round(-1)?.to_vec::<i32>()?, [120, 10]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn round(&self, decimals: i32) -> Result<Array> {
+        let exact = !self.dtype().is(Category::Inexact);
+        if decimals == 0 || (exact && decimals > 0) {
+            return self.rint();
+        }
+        let scale = 10f64.powi(decimals.saturating_abs());
+        let x = self.astype(self.dtype().to_inexact())?;
+        let rounded = if decimals > 0 {
+            x.multiply(scale)?.rint()?.divide(scale)?
+        } else {
+            x.divide(scale)?.rint()?.multiply(scale)?
+        };
+        rounded.astype(self.dtype())
+    }
+
+    /// Angles in degrees, from radians.
+    pub fn degrees(&self) -> Result<Array> {
+        self.astype(self.dtype().to_inexact())?.multiply(180.0 / std::f64::consts::PI)
+    }
+
+    /// Angles in radians, from degrees.
+    pub fn radians(&self) -> Result<Array> {
+        self.astype(self.dtype().to_inexact())?.multiply(std::f64::consts::PI / 180.0)
+    }
+
+    /// NaN replaced by `nan`, infinities by `posinf` and `neginf`, or by the largest and smallest finite
+    /// numbers of the type.
+    pub fn nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Result<Array> {
+        let largest = match self.dtype() {
+            Dtype::Float16 => f64::from(half::f16::MAX),
+            Dtype::Bfloat16 => f64::from(half::bf16::MAX),
+            Dtype::Float32 => f64::from(f32::MAX),
+            Dtype::Float64 => f64::MAX,
+            Dtype::Complex64 => {
+                let what = "not defined for an array".into();
+                return Err(Error::Type { op: "nan_to_num".into(), what, dtype: self.dtype() });
+            }
+            _ => return Ok(self.clone()),
+        };
+        let number = |value: f64| Array::scalar(value, self.dtype());
+        let finite = super::logic::select(&self.isnan()?, &number(nan)?, self)?;
+        let above = number(posinf.unwrap_or(largest))?;
+        let finite = super::logic::select(&self.isposinf()?, &above, &finite)?;
+        super::logic::select(&self.isneginf()?, &number(neginf.unwrap_or(-largest))?, &finite)
+    }
+}
+
+/// Whether a float is an infinity of one sign.
+pub fn infinity(b: &mut Builder, x: ValueId, sign: f64) -> ValueId {
+    match number(b, x) {
+        Number::Float => {
+            let infinity = b.number(b.ty(x), sign * f64::INFINITY);
+            b.compare(CmpOp::Eq, x, infinity)
+        }
+        Number::Complex => {
+            let z = complex::parts(b, x);
+            let (re, im) = (infinity(b, z.re, sign), infinity(b, z.im, sign));
+            b.binary(BinaryOp::Or, re, im)
+        }
+        Number::Integer | Number::Bool => b.bool(false),
+    }
+}

@@ -1,0 +1,493 @@
+//! Indexing: `x[...]` and its updates, with NumPy's rules.
+//!
+//! A list of [`Index`]es is brought into one form: for each axis of the array a slice, or an array of
+//! indices, and new axes in between. Slices are views; arrays of indices become one gather, or one
+//! scatter. The axes of index arrays stand where the first of them is, or first of all if anything but an
+//! index array or a number is in between.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::gather::{check_indices, smallvec_of};
+use super::slices::fit;
+use super::update_mode::UpdateMode;
+use crate::array::{Array, State};
+use crate::error::{Error, Result};
+use crate::shape::{Shape, signed};
+use crate::{Category, Dtype, Operand, select};
+
+/// One part of an index.
+#[derive(Debug, Clone)]
+pub enum Index {
+    /// Elements from `start` up to `stop` by `step`; bounds may count from the back or be left out.
+    Slice {
+        /// The first element.
+        start: Option<isize>,
+        /// The element behind the last.
+        stop: Option<isize>,
+        /// The distance of elements; may be negative.
+        step: isize,
+    },
+    /// One element; the axis goes.
+    Int(isize),
+    /// An axis of length one.
+    NewAxis,
+    /// As many whole axes as are left over.
+    Ellipsis,
+    /// Elements at indices.
+    Array(Array),
+    /// Elements where a mask of bools is true. Its size depends on the data: the mask is evaluated.
+    Mask(Array),
+}
+
+impl Index {
+    /// A whole axis.
+    pub fn all() -> Self {
+        Index::Slice { start: None, stop: None, step: 1 }
+    }
+
+    /// Every `step`-th element between bounds.
+    pub fn slice(start: impl Into<Option<isize>>, stop: impl Into<Option<isize>>, step: isize) -> Self {
+        Index::Slice { start: start.into(), stop: stop.into(), step }
+    }
+}
+
+impl From<isize> for Index {
+    fn from(index: isize) -> Self {
+        Index::Int(index)
+    }
+}
+
+impl From<std::ops::Range<isize>> for Index {
+    fn from(range: std::ops::Range<isize>) -> Self {
+        Index::slice(range.start, range.end, 1)
+    }
+}
+
+impl From<&Array> for Index {
+    fn from(array: &Array) -> Self {
+        if array.dtype() == Dtype::Bool { Index::Mask(array.clone()) } else { Index::Array(array.clone()) }
+    }
+}
+
+/// What an update does with the elements it meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Update {
+    /// Replaces them; where updates meet, the last one stays.
+    Set,
+    /// Adds to them.
+    Add,
+    /// Subtracts from them.
+    Subtract,
+    /// Multiplies them.
+    Multiply,
+    /// Multiplies them by the reciprocal.
+    Divide,
+    /// Keeps the larger one.
+    Max,
+    /// Keeps the smaller one.
+    Min,
+}
+
+/// An index counted from the front, of an axis whose length is known.
+pub fn host_index(op: &str, index: isize, length: usize) -> Result<usize> {
+    let from_front = if index < 0 { index.saturating_add(length as isize) } else { index };
+    if from_front < 0 || from_front as usize >= length {
+        let what = format!("index {index} is out of range for an axis of length {length}");
+        return Err(Error::value(op, what));
+    }
+    Ok(from_front as usize)
+}
+
+/// One part of the common form.
+pub enum Item {
+    /// First element, stop, step, and how many there are.
+    Slice(isize, isize, isize, usize),
+    Int(usize),
+    New,
+    Array(Array),
+}
+
+/// An index in its common form.
+pub struct Form {
+    items: Vec<Item>,
+    /// Whether there are arrays of indices, and numbers count as such.
+    gathers: bool,
+    /// The common shape of the index arrays.
+    points: Shape,
+    /// Whether the axes of the index arrays stand in place of the first of them; else first of all.
+    in_place: bool,
+    /// How many axes of slices stand before those of the index arrays.
+    before: usize,
+    /// The shape of what is indexed.
+    shape: Shape,
+}
+
+impl Form {
+    fn of(op: &str, array: &Array, indices: &[Index]) -> Result<Self> {
+        let mut items = Vec::new();
+        let used = |index: &Index| match index {
+            Index::NewAxis | Index::Ellipsis => 0,
+            Index::Mask(mask) => mask.ndim(),
+            _ => 1,
+        };
+        let count: usize = indices.iter().map(used).sum();
+        let ellipses = indices.iter().filter(|index| matches!(index, Index::Ellipsis)).count();
+        if count > array.ndim() || ellipses > 1 {
+            let what = if ellipses > 1 { "more than one ellipsis" } else { "too many indices" };
+            return Err(Error::shape(op, format!("{what} for an array of shape {:?}", array.shape())));
+        }
+        let mut axis = 0;
+        let whole = |items: &mut Vec<Item>, axis: &mut usize, count: usize| {
+            for _ in 0..count {
+                let length = array.shape()[*axis];
+                items.push(Item::Slice(0, length as isize, 1, length));
+                *axis += 1;
+            }
+        };
+        for index in indices {
+            match index {
+                Index::Ellipsis => whole(&mut items, &mut axis, array.ndim() - count),
+                Index::NewAxis => items.push(Item::New),
+                Index::Int(index) => {
+                    items.push(Item::Int(host_index(op, *index, array.shape()[axis])?));
+                    axis += 1;
+                }
+                Index::Slice { start, stop, step } => {
+                    items.push(bounds(op, *start, *stop, *step, array.shape()[axis])?);
+                    axis += 1;
+                }
+                Index::Array(list) => {
+                    check_indices(op, list)?;
+                    items.push(match known(list) {
+                        Some(index) => Item::Int(host_index(op, index, array.shape()[axis])?),
+                        None => Item::Array(list.clone()),
+                    });
+                    axis += 1;
+                }
+                Index::Mask(mask) => {
+                    if mask.dtype() != Dtype::Bool || mask.ndim() == 0 {
+                        let what = "a mask must have axes and be of bools, and is an array".into();
+                        return Err(Error::Type { op: op.into(), what, dtype: mask.dtype() });
+                    }
+                    if mask.shape() != &array.shape()[axis..axis + mask.ndim()] {
+                        let what = format!(
+                            "a mask of shape {:?} from axis {axis} of an array of shape {:?}",
+                            mask.shape(),
+                            array.shape()
+                        );
+                        return Err(Error::shape(op, what));
+                    }
+                    items.extend(mask.nonzero()?.into_iter().map(Item::Array));
+                    axis += mask.ndim();
+                }
+            }
+        }
+        let rest = array.ndim() - axis;
+        whole(&mut items, &mut axis, rest);
+        Form::place(op, array, items)
+    }
+
+    /// Finds the shape of the result, and where the axes of index arrays stand.
+    fn place(op: &str, array: &Array, mut items: Vec<Item>) -> Result<Self> {
+        let gathers = items.iter().any(|item| matches!(item, Item::Array(_)));
+        if gathers {
+            for item in &mut items {
+                if let Item::Int(index) = item {
+                    *item = Item::Array(Array::integer(*index as i64, Dtype::Int64)?);
+                }
+            }
+        }
+        let mut points = Shape::new();
+        for (axis, item) in items.iter().filter(|item| !matches!(item, Item::New)).enumerate() {
+            if let Item::Array(list) = item {
+                points = crate::shape::broadcast(op, &points, list.shape())?;
+                if array.shape()[axis] == 0 && list.size() > 0 {
+                    let what = format!("axis {axis} of shape {:?} has no elements", array.shape());
+                    return Err(Error::value(op, what));
+                }
+            }
+        }
+        let arrays: Vec<usize> = (0..items.len()).filter(|at| matches!(items[*at], Item::Array(_))).collect();
+        let adjacent = arrays.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        let first = arrays.first().copied().filter(|_| adjacent);
+        let before = items[..first.unwrap_or(0)].iter().filter(|item| !matches!(item, Item::New)).count();
+        let mut shape = Shape::new();
+        if gathers && first.is_none() {
+            shape.extend_from_slice(&points);
+        }
+        for (at, item) in items.iter().enumerate() {
+            match item {
+                Item::Slice(.., length) => shape.push(*length),
+                Item::New => shape.push(1),
+                Item::Array(_) if first == Some(at) => shape.extend_from_slice(&points),
+                Item::Array(_) | Item::Int(_) => {}
+            }
+        }
+        Ok(Form { items, gathers, points, in_place: adjacent, before, shape })
+    }
+
+    /// Start, stop and step along each axis; arrays of indices leave theirs whole.
+    fn slices(&self, array: &Array) -> [SmallVec<[isize; 6]>; 3] {
+        let mut lists: [SmallVec<[isize; 6]>; 3] = Default::default();
+        let mut axis = 0;
+        for item in &self.items {
+            let [start, stop, step] = match item {
+                Item::New => continue,
+                Item::Slice(start, stop, step, _) => [*start, *stop, *step],
+                Item::Int(index) => [*index as isize, *index as isize + 1, 1],
+                Item::Array(_) => [0, array.shape()[axis] as isize, 1],
+            };
+            axis += 1;
+            lists[0].push(start);
+            lists[1].push(stop);
+            lists[2].push(step);
+        }
+        lists
+    }
+}
+
+/// A slice's bounds, so that [`Array::slice`] takes them as they are.
+fn bounds(op: &str, start: Option<isize>, stop: Option<isize>, step: isize, length: usize) -> Result<Item> {
+    if step == 0 {
+        return Err(Error::value(op, "the step of a slice is zero"));
+    }
+    let length = length as isize;
+    let (low, high) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let place = |bound: Option<isize>, default: isize| match bound {
+        None => default,
+        Some(bound) if bound < 0 => bound.saturating_add(length).clamp(low, high),
+        Some(bound) => bound.clamp(low, high),
+    };
+    let (from, to) = if step > 0 { (low, high) } else { (high, low) };
+    let (start, stop) = (place(start, from), place(stop, to));
+    let span = if step > 0 { stop - start } else { start - stop };
+    let count = if span > 0 { (span as usize).div_ceil(step.unsigned_abs()) } else { 0 };
+    if count == 0 {
+        return Ok(Item::Slice(0, 0, 1, 0));
+    }
+    // The place before the first element, seen from the back.
+    let stop = if stop < 0 { -length - 1 } else { stop };
+    Ok(Item::Slice(start, stop, step, count))
+}
+
+/// The value of an index that the host knows.
+fn known(list: &Array) -> Option<isize> {
+    let State::Known(element) = &*list.state() else { return None };
+    let wide = i64::from_ne_bytes(element.0);
+    Some(match list.dtype() {
+        Dtype::Uint8 => wide as u8 as isize,
+        Dtype::Uint16 => wide as u16 as isize,
+        Dtype::Uint32 => wide as u32 as isize,
+        Dtype::Int8 => wide as i8 as isize,
+        Dtype::Int16 => wide as i16 as isize,
+        Dtype::Int32 => wide as i32 as isize,
+        Dtype::Uint64 => isize::try_from(wide as u64).unwrap_or(isize::MAX),
+        _ => wide as isize,
+    })
+}
+
+impl Array {
+    /// The elements that a list of indices names, by NumPy's rules.
+    ///
+    /// ```
+    /// use hesper::{Array, Index};
+    /// let x = Array::try_from_slice(&(0..24).collect::<Vec<i32>>(), &[2, 3, 4])?;
+    /// let rows = Array::from_slice(&[2, 0]);
+    /// let y = x.index(&[Index::all(), (&rows).into(), Index::slice(None, None, -2)])?;
+    /// assert_eq!(y.shape(), [2, 2, 2]);
+    /// assert_eq!(y.to_vec::<i32>()?, [11, 9, 3, 1, 23, 21, 15, 13]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    ///
+    /// Numbers that are out of range are errors. In arrays, whose values are not known here, they are
+    /// moved to the nearest element.
+    pub fn index(&self, indices: &[Index]) -> Result<Array> {
+        let form = Form::of("index", self, indices)?;
+        let [start, stop, step] = form.slices(self);
+        let whole = step.iter().all(|step| *step == 1)
+            && start.iter().zip(&stop).zip(self.shape()).all(|((a, b), n)| (*a, *b) == (0, *n as isize));
+        let slice = if whole { self.clone() } else { self.slice(&start, &stop, &step)? };
+        if !form.gathers {
+            return slice.reshape(&signed(&form.shape));
+        }
+        let mut sizes = slice.0.shape.clone();
+        let (mut lists, mut axes) = (Vec::new(), SmallVec::new());
+        for (axis, item) in form.items.iter().filter(|item| !matches!(item, Item::New)).enumerate() {
+            if let Item::Array(list) = item {
+                sizes[axis] = 1;
+                lists.push(list.clone());
+                axes.push(axis);
+            }
+        }
+        if form.shape.contains(&0) {
+            return Array::from_bytes(&[], self.dtype(), &form.shape);
+        }
+        slice.gather_at(&lists, axes, sizes, form.before)?.reshape(&signed(&form.shape))
+    }
+
+    /// The array with the elements that a list of indices names updated by `value`, which is converted to
+    /// the array's type and broadcast to the shape of [`index`](Array::index).
+    ///
+    /// ```
+    /// use hesper::{Array, Index, Update};
+    /// let x = Array::from_slice(&[0.0f32, 0.0, 0.0]);
+    /// let twice = Array::from_slice(&[1, 1]);
+    /// let y = x.index_update(&[(&twice).into()], 2.5, Update::Add)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 5.0, 0.0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn index_update(
+        &self,
+        indices: &[Index],
+        value: impl Into<Operand>,
+        update: Update,
+    ) -> Result<Array> {
+        let value = value.into().beside(self)?.astype(self.dtype())?;
+        let (mode, value) = match update {
+            Update::Set => (UpdateMode::Set, value),
+            Update::Add => (UpdateMode::Add, value),
+            Update::Subtract => (UpdateMode::Add, value.negative()?),
+            Update::Multiply => (UpdateMode::Multiply, value),
+            Update::Divide => {
+                let one = Array::scalar(1.0, self.dtype())?;
+                (UpdateMode::Multiply, one.divide(&value)?.astype(self.dtype())?)
+            }
+            Update::Max => (UpdateMode::Max, value),
+            Update::Min => (UpdateMode::Min, value),
+        };
+        if let ([Index::Mask(mask)], UpdateMode::Set, 1) = (indices, mode, value.size())
+            && mask.ndim() > 0
+            && mask.shape() == self.shape().get(..mask.ndim()).unwrap_or_default()
+            && !self.dtype().is(Category::Complex)
+        {
+            // One value for all: the mask need not be evaluated.
+            let mut shape = signed(mask.shape());
+            shape.extend(smallvec_of(1, self.ndim() - mask.ndim()));
+            return select(&mask.reshape(&shape)?, &value.reshape(&[])?, self);
+        }
+        let form = Form::of("index_update", self, indices)?;
+        let value = fit("index_update", &value, &form.shape)?;
+        if value.size() == 0 {
+            return Ok(self.clone());
+        }
+        if form.gathers {
+            return self.scatter_form(&form, mode, value);
+        }
+        let [start, stop, step] = form.slices(self);
+        let target: SmallVec<[isize; 6]> = form
+            .items
+            .iter()
+            .filter_map(|item| match item {
+                Item::Slice(.., length) => Some(*length as isize),
+                Item::Int(_) => Some(1),
+                _ => None,
+            })
+            .collect();
+        self.slice_update_by(mode, &value.reshape(&target)?, &start, &stop, &step)
+    }
+
+    /// An update through index arrays as one scatter. A slice by steps of one is an offset and a size;
+    /// any other is an index array with an axis of its own.
+    fn scatter_form(&self, form: &Form, mode: UpdateMode, value: Array) -> Result<Array> {
+        let rank = form.points.len();
+        let (mut lists, mut axes) = (Vec::new(), SmallVec::<[isize; 6]>::new());
+        let mut stepped: Vec<(usize, Vec<i64>)> = Vec::new();
+        let mut sizes: SmallVec<[isize; 6]> = SmallVec::new();
+        // Where each slice stands in the value.
+        let mut place = 0;
+        let first = form.items.iter().position(|item| matches!(item, Item::Array(_)));
+        let (mut ahead, mut stepped_at, mut whole_at, mut new_at) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        if !form.in_place {
+            ahead.extend(0..rank);
+            place = rank;
+        }
+        let mut axis = 0isize;
+        for (at, item) in form.items.iter().enumerate() {
+            match item {
+                Item::New => {
+                    new_at.push(place);
+                    place += 1;
+                    continue;
+                }
+                Item::Array(list) => {
+                    if form.in_place && first == Some(at) {
+                        ahead.extend(place..place + rank);
+                        place += rank;
+                    }
+                    lists.push(list.clone());
+                    axes.push(axis);
+                    sizes.push(1);
+                }
+                Item::Slice(start, _, 1, length) => {
+                    if *length != self.shape()[axis as usize] {
+                        lists.push(Array::integer(*start as i64, Dtype::Int64)?);
+                        axes.push(axis);
+                    }
+                    whole_at.push(place);
+                    place += 1;
+                    sizes.push(*length as isize);
+                }
+                Item::Slice(start, _, step, length) => {
+                    let elements = (0..*length as isize).map(|k| (start + k * step) as i64).collect();
+                    stepped.push((lists.len(), elements));
+                    // Its place among the lists is filled below, when the number of axes is known.
+                    lists.push(Array::integer(0, Dtype::Int64)?);
+                    axes.push(axis);
+                    stepped_at.push(place);
+                    place += 1;
+                    sizes.push(1);
+                }
+                Item::Int(_) => return Err(Error::value("index_update", "a number beside index arrays")),
+            }
+            axis += 1;
+        }
+        let count = stepped.len();
+        for list in &mut lists {
+            let mut shape = signed(list.shape());
+            if !shape.is_empty() {
+                shape.extend(smallvec_of(1, count));
+                *list = list.reshape(&shape)?;
+            }
+        }
+        for (number, (at, elements)) in stepped.into_iter().enumerate() {
+            let mut shape: SmallVec<[usize; 6]> = smallvec![1; count - number];
+            shape[0] = elements.len();
+            lists[at] = Array::try_from_slice(&elements, &shape)?;
+        }
+        let order: SmallVec<[isize; 6]> = ahead
+            .iter()
+            .chain(&stepped_at)
+            .chain(&whole_at)
+            .chain(&new_at)
+            .map(|place| *place as isize)
+            .collect();
+        let value = value.transpose(&order)?;
+        let mut shape = signed(&value.shape()[..rank + count]);
+        shape.extend(sizes);
+        self.scatter_by(mode, &lists, &value.reshape(&shape)?, &axes)
+    }
+
+    /// The elements where `mask` is true, as the first axis. Its length depends on the data: the mask is
+    /// evaluated.
+    pub fn masked_select(&self, mask: &Array) -> Result<Array> {
+        self.index(&[Index::Mask(mask.clone())])
+    }
+
+    /// For each axis, the places of the elements that are not zero, in order. Their number depends on
+    /// the data: the array is evaluated.
+    pub fn nonzero(&self) -> Result<Vec<Array>> {
+        let shape = self.shape();
+        let mut places: Vec<Vec<i64>> = vec![Vec::new(); shape.len()];
+        self.astype(Dtype::Bool)?.read_bytes(|bytes| {
+            for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte != 0) {
+                let mut rest = at;
+                for axis in (0..shape.len()).rev() {
+                    places[axis].push((rest % shape[axis]) as i64);
+                    rest /= shape[axis];
+                }
+            }
+        })?;
+        places.iter().map(|list| Array::try_from_slice(list, &[list.len()])).collect()
+    }
+}

@@ -1,0 +1,388 @@
+//! Factors of matrices, equations, and products of vectors.
+
+pub mod factor;
+mod rules;
+
+use smallvec::smallvec;
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::export::{Reader, Replay};
+use crate::ops::concat::concatenate;
+use crate::ops::logic::select;
+use crate::shape::{Shape, axis, broadcast};
+use crate::{Category, Dtype};
+use factor::{Work, factor};
+
+/// Which types an op takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    Real,
+    Complex,
+}
+
+/// Rows and columns of the matrices of an array.
+fn matrices(op: &str, a: &Array, takes: Takes) -> Result<(usize, usize)> {
+    let fits = match a.dtype() {
+        Dtype::Float32 | Dtype::Float64 => true,
+        Dtype::Complex64 => takes == Takes::Complex,
+        _ => false,
+    };
+    if !fits {
+        let what = match takes {
+            Takes::Real => "takes float32 and float64, and was given an array",
+            Takes::Complex => "takes float32, float64 and complex64, and was given an array",
+        };
+        return Err(Error::Type { op: op.into(), what: what.into(), dtype: a.dtype() });
+    }
+    let [.., rows, columns] = *a.shape() else {
+        let what = format!("an array of shape {:?} has no matrices: two axes are needed", a.shape());
+        return Err(Error::shape(op, what));
+    };
+    Ok((rows, columns))
+}
+
+/// Rows of the square matrices of an array.
+fn square(op: &str, a: &Array, takes: Takes) -> Result<usize> {
+    let (rows, columns) = matrices(op, a, takes)?;
+    if rows != columns {
+        let what = format!("matrices must be square, and the array's shape is {:?}", a.shape());
+        return Err(Error::shape(op, what));
+    }
+    Ok(rows)
+}
+
+/// The result of work that has one.
+fn single(work: Work, inputs: &[&Array], shape: Shape, dtype: Dtype) -> Result<Array> {
+    let inputs = inputs.iter().map(|input| (*input).clone()).collect();
+    factor(work, inputs, &[(shape, dtype)])?.pop().ok_or_else(|| Error::value("linalg", "no result"))
+}
+
+fn pair(results: Vec<Array>) -> Result<(Array, Array)> {
+    match <[Array; 2]>::try_from(results) {
+        Ok([first, second]) => Ok((first, second)),
+        Err(_) => Err(Error::value("linalg", "no two results")),
+    }
+}
+
+fn triple(results: Vec<Array>) -> Result<(Array, Array, Array)> {
+    match <[Array; 3]>::try_from(results) {
+        Ok([first, second, third]) => Ok((first, second, third)),
+        Err(_) => Err(Error::value("linalg", "no three results")),
+    }
+}
+
+/// The type of singular values, and of eigenvalues of matrices that are their own adjoints.
+fn real_of(dtype: Dtype) -> Dtype {
+    if dtype == Dtype::Complex64 { Dtype::Float32 } else { dtype }
+}
+
+/// The inverses of square matrices. Evaluation fails where there is none.
+///
+/// ```
+/// use hesper::{Array, linalg};
+/// let a = Array::try_from_slice(&[2.0f32, 0.0, 0.0, 4.0], &[2, 2])?;
+/// assert_eq!(linalg::inv(&a)?.to_vec::<f32>()?, [0.5, 0.0, 0.0, 0.25]);
+/// assert!(linalg::inv(&Array::zeros(&[2, 2], hesper::Dtype::Float32)?)?.eval().is_err());
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn inv(a: &Array) -> Result<Array> {
+    let n = square("inv", a, Takes::Real)?;
+    single(Work::Inverse, &[a], smallvec![n, n], a.dtype())
+}
+
+/// The inverses of lower or `upper` triangular matrices; the other triangle is not looked at.
+pub fn tri_inv(a: &Array, upper: bool) -> Result<Array> {
+    let n = square("tri_inv", a, Takes::Real)?;
+    single(Work::TriangularInverse { upper }, &[a], smallvec![n, n], a.dtype())
+}
+
+/// The pseudo-inverses of Moore and Penrose, singular values below ten times the larger side times the
+/// precision times the largest taken as zero.
+pub fn pinv(a: &Array) -> Result<Array> {
+    let (m, n) = matrices("pinv", a, Takes::Real)?;
+    if m == 0 || n == 0 {
+        let shape: Shape = a.shape()[..a.ndim() - 2].iter().copied().chain([n, m]).collect();
+        return Array::zeros(&shape, a.dtype());
+    }
+    let (u, s, vt) = svd(a)?;
+    let (k, rank) = (m.min(n) as isize, a.ndim());
+    let u = u.slice_axis(rank - 1, 0, k, 1)?;
+    let v = vt.slice_axis(rank - 2, 0, k, 1)?.swapaxes(-1, -2)?;
+    let precision = if a.dtype() == Dtype::Float64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+    let limit = s.max(Some(&[-1]), true)?.multiply(10.0 * m.max(n) as f64 * precision)?;
+    let zero = s.zeros_like()?;
+    let counts = s.greater(&limit)?;
+    let inverse = select(&counts, &select(&counts, &s, &s.ones_like()?)?.reciprocal()?, &zero)?;
+    v.multiply(&inverse.expand_dims(&[-2])?)?.matmul(&u.swapaxes(-1, -2)?)
+}
+
+/// Matrices of orthonormal columns and upper triangular ones, whose products are the given ones.
+pub fn qr(a: &Array) -> Result<(Array, Array)> {
+    let (m, n) = matrices("qr", a, Takes::Real)?;
+    let k = m.min(n);
+    let outputs = [(smallvec![m, k], a.dtype()), (smallvec![k, n], a.dtype())];
+    pair(factor(Work::Qr, smallvec![a.clone()], &outputs)?)
+}
+
+/// Left singular vectors as columns, singular values from the largest on, right singular vectors as rows.
+pub fn svd(a: &Array) -> Result<(Array, Array, Array)> {
+    let (m, n) = matrices("svd", a, Takes::Complex)?;
+    let outputs = [
+        (smallvec![m, m], a.dtype()),
+        (smallvec![m.min(n)], real_of(a.dtype())),
+        (smallvec![n, n], a.dtype()),
+    ];
+    triple(factor(Work::Svd, smallvec![a.clone()], &outputs)?)
+}
+
+/// Singular values alone.
+pub fn singular_values(a: &Array) -> Result<Array> {
+    let (m, n) = matrices("svd", a, Takes::Complex)?;
+    single(Work::SingularValues, &[a], smallvec![m.min(n)], real_of(a.dtype()))
+}
+
+/// Eigenvalues, from the smallest on, and eigenvectors as columns, of matrices that are their own adjoints.
+/// Only the lower or `upper` triangle is looked at.
+pub fn eigh(a: &Array, upper: bool) -> Result<(Array, Array)> {
+    let n = square("eigh", a, Takes::Complex)?;
+    let outputs = [(smallvec![n], real_of(a.dtype())), (smallvec![n, n], a.dtype())];
+    pair(factor(Work::Eigh { upper, vectors: true }, smallvec![a.clone()], &outputs)?)
+}
+
+/// The eigenvalues of [`eigh`] alone.
+pub fn eigvalsh(a: &Array, upper: bool) -> Result<Array> {
+    let n = square("eigvalsh", a, Takes::Complex)?;
+    single(Work::Eigh { upper, vectors: false }, &[a], smallvec![n], real_of(a.dtype()))
+}
+
+/// Eigenvalues and eigenvectors (as columns) of any square matrices, complex64.
+pub fn eig(a: &Array) -> Result<(Array, Array)> {
+    let n = square("eig", a, Takes::Complex)?;
+    let outputs = [(smallvec![n], Dtype::Complex64), (smallvec![n, n], Dtype::Complex64)];
+    pair(factor(Work::Eig { vectors: true }, smallvec![a.clone()], &outputs)?)
+}
+
+/// The eigenvalues of [`eig`] alone.
+pub fn eigvals(a: &Array) -> Result<Array> {
+    let n = square("eigvals", a, Takes::Complex)?;
+    single(Work::Eig { vectors: false }, &[a], smallvec![n], Dtype::Complex64)
+}
+
+/// Lower and upper factors in one matrix, row exchanges, and where each row has gone.
+fn lu_parts(op: &str, a: &Array) -> Result<(Array, Array, Array)> {
+    let (m, n) = matrices(op, a, Takes::Real)?;
+    let outputs =
+        [(smallvec![m, n], a.dtype()), (smallvec![m.min(n)], Dtype::Uint32), (smallvec![m], Dtype::Uint32)];
+    triple(factor(Work::Lu, smallvec![a.clone()], &outputs)?)
+}
+
+/// Lower and upper factors in one matrix (the lower one's diagonal of ones left out), and the rows that
+/// each row in turn was exchanged with.
+pub fn lu_factor(a: &Array) -> Result<(Array, Array)> {
+    let (factors, swaps, _) = lu_parts("lu_factor", a)?;
+    Ok((factors, swaps))
+}
+
+/// Where each row has gone, the lower factor and the upper one: row `i` of the matrix is row `p[i]` of the
+/// product of the factors.
+pub fn lu(a: &Array) -> Result<(Array, Array, Array)> {
+    let (factors, _, places) = lu_parts("lu", a)?;
+    let (m, n) = matrices("lu", a, Takes::Real)?;
+    let (k, rank) = (m.min(n), a.ndim());
+    let lower = factors.slice_axis(rank - 1, 0, k as isize, 1)?.tril(-1)?;
+    let lower = lower.add(&Array::eye(m, k, 0, a.dtype())?)?;
+    let upper = factors.slice_axis(rank - 2, 0, k as isize, 1)?.triu(0)?;
+    Ok((places, lower, upper))
+}
+
+/// The triangular matrices that are, times their transposes, the given symmetric ones: lower, or `upper`.
+/// Evaluation fails where a matrix is not positive definite.
+pub fn cholesky(a: &Array, upper: bool) -> Result<Array> {
+    let n = square("cholesky", a, Takes::Real)?;
+    single(Work::Cholesky { upper }, &[a], smallvec![n, n], a.dtype())
+}
+
+/// The inverses of matrices that are given by their factors of [`cholesky`].
+pub fn cholesky_inv(factors: &Array, upper: bool) -> Result<Array> {
+    square("cholesky_inv", factors, Takes::Real)?;
+    let inverse = tri_inv(factors, upper)?;
+    let turned = inverse.swapaxes(-1, -2)?;
+    if upper { inverse.matmul(&turned) } else { turned.matmul(&inverse) }
+}
+
+/// The solutions of `a x = b`; `b` is a vector or has matrices in its last two axes. Other axes broadcast.
+pub fn solve(a: &Array, b: &Array) -> Result<Array> {
+    equations("solve", a, b, Work::Solve)
+}
+
+/// The solutions of `a x = b` for lower or `upper` triangular `a`; the other triangle is not looked at.
+pub fn solve_triangular(a: &Array, b: &Array, upper: bool) -> Result<Array> {
+    equations("solve_triangular", a, b, Work::SolveTriangular { upper })
+}
+
+fn equations(op: &str, a: &Array, b: &Array, work: Work) -> Result<Array> {
+    square(op, a, Takes::Real)?;
+    let dtype = a.dtype().promote(b.dtype());
+    let (a, b) = (a.astype(dtype)?, b.astype(dtype)?);
+    let n = square(op, &a, Takes::Real)?;
+    let vector = b.ndim() == 1;
+    let sides = if vector { b.expand_dims(&[-1])? } else { b.clone() };
+    let [.., rows, count] = *sides.shape() else {
+        return Err(Error::shape(op, "a number is no right side of an equation"));
+    };
+    if rows != n {
+        let what = format!("matrices of shape {:?} and right sides of shape {:?}", a.shape(), b.shape());
+        return Err(Error::shape(op, what));
+    }
+    let batch = broadcast(op, &a.shape()[..a.ndim() - 2], &sides.shape()[..sides.ndim() - 2])?;
+    let stretched = |x: &Array, shape: [usize; 2]| {
+        let whole: Shape = batch.iter().copied().chain(shape).collect();
+        x.broadcast_to(&whole)
+    };
+    let (a, sides) = (stretched(&a, [n, n])?, stretched(&sides, [n, count])?);
+    let solution = single(work, &[&a, &sides], smallvec![n, count], dtype)?;
+    if vector { solution.squeeze(Some(&[-1])) } else { Ok(solution) }
+}
+
+/// The diagonal of the upper factors, and whether rows were exchanged an odd number of times.
+fn pivots(op: &str, a: &Array) -> Result<(Array, Array)> {
+    if a.dtype().is(Category::Complex) {
+        let what = "takes real numbers, and was given an array".into();
+        return Err(Error::Type { op: op.into(), what, dtype: a.dtype() });
+    }
+    let a = if a.dtype() == Dtype::Float64 { a.clone() } else { a.astype(Dtype::Float32)? };
+    let n = square(op, &a, Takes::Real)?;
+    let (factors, swaps) = lu_factor(&a)?;
+    let places = Array::arange(0..n as i64, Some(Dtype::Uint32))?;
+    let exchanged = swaps.not_equal(&places)?.astype(Dtype::Int32)?.sum(Some(&[-1]), false)?;
+    let odd = exchanged.remainder(2)?.astype(Dtype::Bool)?;
+    Ok((factors.diagonal(0, -2, -1)?, odd))
+}
+
+/// Floats keep their type; integers become float32.
+fn float_of(dtype: Dtype) -> Dtype {
+    dtype.to_inexact()
+}
+
+/// The determinants of square matrices.
+///
+/// ```
+/// use hesper::{Array, linalg};
+/// let a = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// assert!((linalg::det(&a)?.item::<f32>()? + 2.0).abs() < 1e-6);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn det(a: &Array) -> Result<Array> {
+    let (diagonal, odd) = pivots("det", a)?;
+    let product = diagonal.prod(Some(&[-1]), false)?;
+    select(&odd, &product.negative()?, &product)?.astype(float_of(a.dtype()))
+}
+
+/// The signs of determinants, and the logarithms of their absolute values.
+pub fn slogdet(a: &Array) -> Result<(Array, Array)> {
+    let (diagonal, odd) = pivots("slogdet", a)?;
+    let dtype = float_of(a.dtype());
+    let sign = diagonal.sign()?.prod(Some(&[-1]), false)?;
+    let sign = select(&odd, &sign.negative()?, &sign)?;
+    let size = diagonal.abs()?.log()?.sum(Some(&[-1]), false)?;
+    Ok((sign.astype(dtype)?, size.astype(dtype)?))
+}
+
+/// The cross products of vectors of two or three elements along an axis; a third that is missing is zero.
+///
+/// ```
+/// use hesper::{Array, linalg};
+/// let (x, y) = (Array::from_slice(&[1, 0, 0]), Array::from_slice(&[0, 1, 0]));
+/// assert_eq!(linalg::cross(&x, &y, -1)?.to_vec::<i32>()?, [0, 0, 1]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn cross(a: &Array, b: &Array, along: isize) -> Result<Array> {
+    let dtype = a.dtype().promote(b.dtype());
+    // Both get the same number of axes, then the axis is the same from the back.
+    let rank = a.ndim().max(b.ndim());
+    let widened = |x: &Array| -> Result<Array> {
+        let shape: Vec<isize> = std::iter::repeat_n(1, rank - x.ndim())
+            .chain(x.shape().iter().map(|length| *length as isize))
+            .collect();
+        x.astype(dtype)?.reshape(&shape)
+    };
+    let (a, b) = (widened(a)?, widened(b)?);
+    let at = axis("cross", along, rank)?;
+    for x in [&a, &b] {
+        if !matches!(x.shape()[at], 2 | 3) {
+            let what = format!("two or three elements are needed along axis {at} of shape {:?}", x.shape());
+            return Err(Error::shape("cross", what));
+        }
+    }
+    let component = |x: &Array, which: isize| -> Result<Option<Array>> {
+        if which as usize >= x.shape()[at] {
+            return Ok(None);
+        }
+        x.slice_axis(at, which, which + 1, 1).map(Some)
+    };
+    let product = |i: isize, j: isize| -> Result<Option<Array>> {
+        match (component(&a, i)?, component(&b, j)?) {
+            (Some(x), Some(y)) => x.multiply(&y).map(Some),
+            _ => Ok(None),
+        }
+    };
+    let mut parts = Vec::new();
+    for (i, j) in [(1, 2), (2, 0), (0, 1)] {
+        parts.push(match (product(i, j)?, product(j, i)?) {
+            (Some(x), Some(y)) => x.subtract(&y)?,
+            (Some(x), None) => x,
+            (None, Some(y)) => y.negative()?,
+            (None, None) => {
+                let (x, y) = (a.slice_axis(at, 0, 1, 1)?, b.slice_axis(at, 0, 1, 1)?);
+                let shape = broadcast("cross", x.shape(), y.shape())?;
+                Array::zeros(&shape, dtype)?
+            }
+        });
+    }
+    let parts = Array::broadcast_arrays(&parts)?;
+    concatenate(&parts, at as isize)
+}
+
+/// The readers of all ops here.
+pub const READERS: [(&str, Reader); 13] = [
+    ("inv", Reader::One(|replay| inv(replay.inputs::<1>()?[0]))),
+    ("tri_inv", Reader::One(|replay| tri_inv(replay.inputs::<1>()?[0], replay.flag("upper")?))),
+    ("solve", Reader::One(|replay| sides(replay, |[a, b]| solve(a, b)))),
+    (
+        "solve_triangular",
+        Reader::One(|replay| {
+            let upper = replay.flag("upper")?;
+            sides(replay, |[a, b]| solve_triangular(a, b, upper))
+        }),
+    ),
+    ("cholesky", Reader::One(|replay| cholesky(replay.inputs::<1>()?[0], replay.flag("upper")?))),
+    ("lu", Reader::Several(|replay| lu_parts("lu", replay.inputs::<1>()?[0]).map(|(a, b, c)| vec![a, b, c]))),
+    ("qr", Reader::Several(|replay| qr(replay.inputs::<1>()?[0]).map(|(q, r)| vec![q, r]))),
+    ("svd", Reader::Several(|replay| svd(replay.inputs::<1>()?[0]).map(|(u, s, v)| vec![u, s, v]))),
+    ("singular_values", Reader::One(|replay| singular_values(replay.inputs::<1>()?[0]))),
+    (
+        "eigh",
+        Reader::Several(|replay| {
+            eigh(replay.inputs::<1>()?[0], replay.flag("upper")?)
+                .map(|(values, vectors)| vec![values, vectors])
+        }),
+    ),
+    ("eigvalsh", Reader::One(|replay| eigvalsh(replay.inputs::<1>()?[0], replay.flag("upper")?))),
+    (
+        "eig",
+        Reader::Several(|replay| {
+            eig(replay.inputs::<1>()?[0]).map(|(values, vectors)| vec![values, vectors])
+        }),
+    ),
+    ("eigvals", Reader::One(|replay| eigvals(replay.inputs::<1>()?[0]))),
+];
+
+/// Equations whose right sides are matrices.
+fn sides(replay: &Replay<'_>, f: impl FnOnce([&Array; 2]) -> Result<Array>) -> Result<Array> {
+    let both = replay.inputs::<2>()?;
+    if both[1].ndim() < 2 {
+        return Err(replay.wrong("right sides that are no matrices"));
+    }
+    f(both)
+}

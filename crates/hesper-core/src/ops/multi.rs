@@ -1,0 +1,152 @@
+//! Ops with several outputs: one memory, and each output a view of its part.
+
+use hesper_runtime::Buffer;
+use smallvec::{SmallVec, smallvec};
+
+use super::command::Commands;
+use super::{Kind, Op, OpRef};
+use crate::Dtype;
+use crate::array::{Array, Data, State};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::shape::{Shape, row_major, size_of};
+use crate::transform::rule::{Backward, Batch, Cotangents};
+
+/// The layout of an op's outputs in one allocation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Parts {
+    /// Shapes and types.
+    pub outputs: Vec<(Shape, Dtype)>,
+    /// The first byte of each.
+    pub starts: Vec<usize>,
+    /// Bytes of all.
+    end: usize,
+}
+
+impl Parts {
+    /// Outputs one after the other, each well aligned.
+    pub fn new(outputs: Vec<(Shape, Dtype)>) -> Result<Self> {
+        let (mut starts, mut end) = (Vec::new(), 0usize);
+        for (shape, dtype) in &outputs {
+            let too_large = || Error::TooLarge { shape: shape.to_vec() };
+            let start = end.checked_next_multiple_of(64).ok_or_else(too_large)?;
+            end = start.checked_add(size_of(shape)? * dtype.size()).ok_or_else(too_large)?;
+            starts.push(start);
+        }
+        Ok(Parts { outputs, starts, end })
+    }
+
+    /// The bytes of an output.
+    pub fn range(&self, number: usize) -> std::ops::Range<usize> {
+        let (shape, dtype) = &self.outputs[number];
+        let start = self.starts[number];
+        start..start + shape.iter().product::<usize>() * dtype.size()
+    }
+
+    /// Memory for the outputs. The bytes between them are cleared: no output's kernel writes them.
+    pub fn memory(&self, l: &Lowering<'_>) -> Result<Buffer> {
+        let memory = l.output()?;
+        for (number, next) in self.starts.iter().enumerate().skip(1) {
+            let gap = self.range(number - 1).end..*next;
+            if !gap.is_empty() {
+                l.stream().command("padding").write_range(&memory, gap).clear()?;
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Fills the outputs in their memory with a number, converted to the type of each.
+    pub fn fill(&self, l: &Lowering<'_>, memory: &Buffer, value: f64) -> Result<()> {
+        for (number, (_, dtype)) in self.outputs.iter().enumerate() {
+            let element = match &*Array::scalar(value, *dtype)?.state() {
+                State::Known(element) => element.0,
+                _ => [0; 8],
+            };
+            l.backend()?.fill(l.stream(), memory, self.range(number), element, dtype.size())?;
+        }
+        Ok(())
+    }
+
+    /// The lazy outputs of an op applied to inputs.
+    pub fn arrays(&self, op: OpRef, inputs: SmallVec<[Array; 3]>) -> Result<Vec<Array>> {
+        let memory = Array::lazy(smallvec![self.end], Dtype::Uint8, op, inputs)?;
+        let outputs = self.outputs.iter().zip(&self.starts).enumerate();
+        outputs
+            .map(|(number, ((shape, dtype), start))| {
+                let part = OpRef::new(Part { number, start: *start });
+                Array::lazy(shape.clone(), *dtype, part, smallvec![memory.clone()])
+            })
+            .collect()
+    }
+}
+
+/// One of several results that share memory: the part of it from a byte on.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    pub start: usize,
+    pub number: usize,
+}
+
+impl Op for Part {
+    fn name(&self) -> &'static str {
+        "output"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let (data, size) = (l.input(0), l.dtype().size() as isize);
+        let offset = (data.offset + self.start as isize) / size;
+        Ok(Data { buffer: data.buffer.clone(), offset, strides: row_major(l.shape()) })
+    }
+
+    fn part(&self) -> Option<usize> {
+        Some(self.number)
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let outputs = rule.inputs[0].call().filter(|call| call.op.get().is_together());
+        match outputs.and_then(|call| call.inputs.get(self.number).cloned()) {
+            Some(output) => Ok((output, 0)),
+            None => Err(Error::value("vmap", "an output of a call that is not known")),
+        }
+    }
+}
+
+/// Stands under `vmap` for a call with several outputs: these are its inputs, each with the new axis in front.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Together(pub Vec<(Shape, Dtype)>);
+
+impl Op for Together {
+    fn name(&self) -> &'static str {
+        "outputs"
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        Ok(Data::contiguous(l.stream().alloc(0)?, l.shape()))
+    }
+
+    fn outputs(&self) -> Option<Vec<(Shape, Dtype)>> {
+        Some(self.0.clone())
+    }
+
+    fn is_together(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        Ok(rule.cotangents.iter().cloned().collect())
+    }
+}
+
+/// What `vmap` makes of a call with several outputs: all of them, with the new axis in front.
+pub fn together(rule: &Batch<'_>, outputs: Vec<Array>) -> Result<(Array, usize)> {
+    let op = Together(outputs.iter().map(|output| (output.0.shape.clone(), output.dtype())).collect());
+    Ok((Array::lazy(smallvec![rule.size, 0], Dtype::Uint8, OpRef::new(op), outputs.into())?, 0))
+}

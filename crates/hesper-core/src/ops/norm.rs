@@ -1,0 +1,331 @@
+//! RowOp as a whole: softmax, norms, sums of exponentials, cross entropy. Each reads its row once from
+//! memory and writes its result once.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::reduce::axes_or_all;
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::export::{Export, Record, Replay};
+use crate::identity::BitEq;
+use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
+
+/// Elements of a row above which a few rows are computed by reductions, which share a row among cores.
+const LONG_ROW: usize = 1 << 18;
+
+/// An op of each row of the last axis. A weight and a bias are further inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "named after what they compute")]
+pub enum RowOp {
+    Softmax,
+    LogSumExp,
+    RmsNorm { eps: BitEq<f64>, weight: bool },
+    LayerNorm { eps: BitEq<f64>, weight: bool, bias: bool },
+}
+
+impl RowOp {
+    /// Whether a weight and a bias follow the rows as inputs.
+    pub fn vectors(self) -> (bool, bool) {
+        match self {
+            RowOp::RmsNorm { weight, .. } => (weight, false),
+            RowOp::LayerNorm { weight, bias, .. } => (weight, bias),
+            _ => (false, false),
+        }
+    }
+}
+
+impl Op for RowOp {
+    fn name(&self) -> &'static str {
+        match self {
+            RowOp::Softmax => "softmax",
+            RowOp::LogSumExp => "logsumexp",
+            RowOp::RmsNorm { .. } => "rms_norm",
+            RowOp::LayerNorm { .. } => "layer_norm",
+        }
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new(self.name());
+        match *self {
+            RowOp::Softmax | RowOp::LogSumExp => record.into(),
+            RowOp::RmsNorm { eps, weight } => record.with("eps", eps.0).with("weight", weight).into(),
+            RowOp::LayerNorm { eps, weight, bias } => {
+                record.with("eps", eps.0).with("weight", weight).with("bias", bias).into()
+            }
+        }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (dtype, last) = (rule.inputs[0].dtype(), Some(&[-1isize][..]));
+        let wide = if dtype.size() < 4 { Dtype::Float32 } else { dtype };
+        let x = rule.inputs[0].astype(wide)?;
+        let (out, cotangent) = (rule.output.astype(wide)?, rule.cotangent()?.astype(wide)?);
+        let mean = |y: Array| y.mean(last, true);
+        match *self {
+            RowOp::Softmax => {
+                let along = cotangent.multiply(&out)?.sum(last, true)?;
+                rule.only(cotangent.subtract(along)?.multiply(&out))
+            }
+            RowOp::LogSumExp => {
+                let share = x.subtract(out.expand_dims(&[-1])?)?.exp()?;
+                rule.only(share.multiply(cotangent.expand_dims(&[-1])?))
+            }
+            RowOp::RmsNorm { eps, weight } => {
+                let scale = mean(x.square()?)?.add(eps.0)?.rsqrt()?;
+                let normal = x.multiply(&scale)?;
+                rule.each(|at| match at {
+                    0 => {
+                        let g = weighted(&cotangent, weight.then(|| &rule.inputs[1]), wide)?;
+                        let along = mean(g.multiply(&normal)?)?;
+                        Ok(Some(g.subtract(normal.multiply(along)?)?.multiply(&scale)?))
+                    }
+                    _ => Ok(Some(unbroadcast(&cotangent.multiply(&normal)?, rule.inputs[at].shape())?)),
+                })
+            }
+            RowOp::LayerNorm { eps, weight, .. } => {
+                let distance = x.subtract(mean(x.clone())?)?;
+                let scale = mean(distance.square()?)?.add(eps.0)?.rsqrt()?;
+                let normal = distance.multiply(&scale)?;
+                rule.each(|at| {
+                    let shape = rule.inputs[at].shape();
+                    match at {
+                        0 => {
+                            let g = weighted(&cotangent, weight.then(|| &rule.inputs[1]), wide)?;
+                            let along = normal.multiply(mean(g.multiply(&normal)?)?)?;
+                            Ok(Some(g.subtract(mean(g.clone())?)?.subtract(along)?.multiply(&scale)?))
+                        }
+                        1 if weight => Ok(Some(unbroadcast(&cotangent.multiply(&normal)?, shape)?)),
+                        _ => Ok(Some(unbroadcast(&cotangent, shape)?)),
+                    }
+                })
+            }
+        }
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        if (1..rule.inputs.len()).any(|at| rule.is_batched(at)) {
+            return rule.one_by_one();
+        }
+        let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+        inputs[0] = rule.front(0)?;
+        rule.apply(rule.op.clone(), inputs)
+    }
+}
+
+/// A cotangent times the weight of a norm, if it has one.
+fn weighted(cotangent: &Array, weight: Option<&Array>, wide: Dtype) -> Result<Array> {
+    weight.map_or_else(|| Ok(cotangent.clone()), |weight| cotangent.multiply(weight.astype(wide)?))
+}
+
+/// The error for other types than floats.
+pub fn not_floats(op: &str, dtype: Dtype) -> Error {
+    Error::Type { op: op.into(), what: "takes floating-point numbers, and was given an array".into(), dtype }
+}
+
+impl Array {
+    /// The exponentials over axes, or over all, divided by their sum. Half precision is computed in
+    /// single precision, `precise` or not.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let p = Array::from_slice(&[0.0f32, 0.0]).softmax(None, false)?;
+    /// assert_eq!(p.to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn softmax(&self, over: Option<&[isize]>, precise: bool) -> Result<Array> {
+        let over = axes_or_all("softmax", over, self.ndim())?;
+        let input = self.astype(self.dtype().to_inexact())?;
+        if self.size() == 0 {
+            return Ok(input);
+        }
+        let length: usize = over.iter().map(|at| self.shape()[*at]).product();
+        let last = over.iter().rev().enumerate().all(|(back, at)| at + back + 1 == self.ndim());
+        // A few long rows are shared among cores by reductions, many rows one by one.
+        let long = length > LONG_ROW && self.size() / length < 16;
+        if last && !over.is_empty() && !long && input.dtype().is(Category::Floating) {
+            let rows = input.rows_over(&over)?;
+            let op = OpRef::Static(&RowOp::Softmax);
+            let result = Array::lazy(rows.0.shape.clone(), input.dtype(), op, smallvec![rows])?;
+            let shape: SmallVec<[isize; 6]> = self.shape().iter().map(|length| *length as isize).collect();
+            return result.reshape(&shape);
+        }
+        let _ = precise;
+        if let Some(turned) = input.turned_to_columns(&over)? {
+            let op = OpRef::Static(&RowOp::Softmax);
+            let result = Array::lazy(turned.0.shape.clone(), input.dtype(), op, smallvec![turned])?;
+            return result.moveaxis(-1, over[0] as isize);
+        }
+        let over: SmallVec<[isize; 6]> = over.iter().map(|at| *at as isize).collect();
+        let wide = if input.dtype().size() < 4 { Dtype::Float32 } else { input.dtype() };
+        let x = input.astype(wide)?;
+        let powers = x.subtract(&x.max(Some(&over), true)?)?.exp()?;
+        powers.divide(&powers.sum(Some(&over), true)?)?.astype(input.dtype())
+    }
+
+    /// The logarithm of the softmax over axes, or over all.
+    pub fn log_softmax(&self, over: Option<&[isize]>) -> Result<Array> {
+        let input = self.astype(self.dtype().to_inexact())?;
+        if self.size() == 0 {
+            return Ok(input);
+        }
+        input.subtract(&input.logsumexp(over, true)?)
+    }
+
+    /// A view whose last axis is the one to go along, where that is worth it: rows of the view are columns side by
+    /// side, enough of them to fill vectors.
+    pub(crate) fn turned_to_columns(&self, over: &[usize]) -> Result<Option<Array>> {
+        let &[at] = over else { return Ok(None) };
+        let inner: usize = self.shape()[at + 1..].iter().product();
+        let singles = matches!(self.dtype(), Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32);
+        if !singles || inner < 8 || !(2..=1 << 15).contains(&self.shape()[at]) {
+            return Ok(None);
+        }
+        self.moveaxis(at as isize, -1).map(Some)
+    }
+
+    /// For each row the logarithm of its sum of exponentials.
+    pub(crate) fn logsumexp_rows(&self) -> Result<Array> {
+        let shape = self.shape()[..self.ndim() - 1].into();
+        Array::lazy(shape, self.dtype(), OpRef::Static(&RowOp::LogSumExp), smallvec![self.clone()])
+    }
+}
+
+/// A weight or bias must be a vector as long as the last axis.
+fn check_vector(op: &str, what: &str, x: &Array, vector: &Array) -> Result<()> {
+    let length = x.shape().last().copied().unwrap_or(0);
+    if vector.shape() != [length] {
+        let what = format!("a {what} of shape {:?} for an array of shape {:?}", vector.shape(), x.shape());
+        return Err(Error::shape(op, what));
+    }
+    Ok(())
+}
+
+fn check_rows(op: &str, x: &Array, dtype: Dtype) -> Result<()> {
+    if x.ndim() == 0 {
+        return Err(Error::shape(op, "a number has no last axis: the array's shape is []"));
+    }
+    if dtype.is(Category::Floating) { Ok(()) } else { Err(not_floats(op, dtype)) }
+}
+
+/// Each row divided by the root of the mean of its squares, times a weight.
+///
+/// ```
+/// use hesper::{Array, fast};
+/// let x = Array::from_slice(&[3.0f32, 3.0]);
+/// assert_eq!(fast::rms_norm(&x, None, 0.0)?.to_vec::<f32>()?, [1.0, 1.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Result<Array> {
+    let dtype = weight.map_or(x.dtype(), |weight| x.dtype().promote(weight.dtype()));
+    check_rows("rms_norm", x, dtype)?;
+    let mut inputs = smallvec![x.astype(dtype)?];
+    if let Some(weight) = weight {
+        check_vector("rms_norm", "weight", x, weight)?;
+        inputs.push(weight.astype(dtype)?);
+    }
+    let op = RowOp::RmsNorm { eps: BitEq(f64::from(eps)), weight: weight.is_some() };
+    Array::lazy(x.0.shape.clone(), dtype, OpRef::new(op), inputs)
+}
+
+/// Each row less its mean, divided by its standard deviation, times a weight, plus a bias.
+pub fn layer_norm(x: &Array, weight: Option<&Array>, bias: Option<&Array>, eps: f32) -> Result<Array> {
+    let vectors = [("weight", weight), ("bias", bias)];
+    let given = || vectors.iter().filter_map(|(what, vector)| vector.map(|vector| (*what, vector)));
+    let dtype = given().fold(x.dtype(), |dtype, (_, vector)| dtype.promote(vector.dtype()));
+    check_rows("layer_norm", x, dtype)?;
+    let mut inputs = smallvec![x.astype(dtype)?];
+    for (what, vector) in given() {
+        check_vector("layer_norm", what, x, vector)?;
+        inputs.push(vector.astype(dtype)?);
+    }
+    let op = RowOp::LayerNorm { eps: BitEq(f64::from(eps)), weight: weight.is_some(), bias: bias.is_some() };
+    Array::lazy(x.0.shape.clone(), dtype, OpRef::new(op), inputs)
+}
+
+/// For each row of logits the logarithm of its sum of exponentials, less the logit of its target.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct CrossEntropy;
+
+impl Op for CrossEntropy {
+    fn name(&self) -> &'static str {
+        "cross_entropy"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("cross_entropy").into()
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let logits = &rule.inputs[0];
+        let cotangent = rule.cotangent()?.expand_dims(&[-1])?;
+        let shares = logits.astype(Dtype::Float32)?.softmax(Some(&[-1]), true)?.multiply(&cotangent)?;
+        let targets = rule.inputs[1].expand_dims(&[-1])?;
+        rule.only(shares.scatter_add_axis(&targets, &cotangent.negative()?, -1))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        rule.apply(rule.op.clone(), smallvec![rule.full(0)?, rule.full(1)?])
+    }
+}
+
+/// The cross entropy of logits along the last axis with class indices as targets, as float32. Negative
+/// targets count from the back; the loss of a target that names no class is NaN.
+pub fn cross_entropy(logits: &Array, targets: &Array) -> Result<Array> {
+    check_rows("cross_entropy", logits, logits.dtype())?;
+    if !targets.dtype().is(Category::Integer) {
+        let what = "targets are class indices, and not an array".into();
+        return Err(Error::Type { op: "cross_entropy".into(), what, dtype: targets.dtype() });
+    }
+    if targets.shape() != &logits.shape()[..logits.ndim() - 1] || logits.size() == 0 {
+        let what = format!("targets of shape {:?} for logits of shape {:?}", targets.shape(), logits.shape());
+        return Err(Error::shape("cross_entropy", what));
+    }
+    let inputs = smallvec![logits.clone(), targets.astype(Dtype::Int64)?];
+    Array::lazy(targets.0.shape.clone(), Dtype::Float32, OpRef::Static(&CrossEntropy), inputs)
+}
+
+/// RowOp that are not empty.
+fn rows_of<'a>(replay: &Replay<'a>) -> Result<&'a Array> {
+    let [x] = replay.inputs()?;
+    check_rows(replay.op, x, x.dtype())?;
+    if x.size() == 0 {
+        return Err(replay.wrong("an input without elements"));
+    }
+    Ok(x)
+}
+
+pub fn read_softmax(replay: &Replay<'_>) -> Result<Array> {
+    let x = rows_of(replay)?;
+    Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::Static(&RowOp::Softmax), smallvec![x.clone()])
+}
+
+pub fn read_logsumexp(replay: &Replay<'_>) -> Result<Array> {
+    rows_of(replay)?.logsumexp_rows()
+}
+
+pub fn read_rms_norm(replay: &Replay<'_>) -> Result<Array> {
+    let weight = replay.flag("weight")?;
+    let [x, others @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
+    if others.len() != usize::from(weight) {
+        return Err(replay.wrong("inputs that do not fit its attributes"));
+    }
+    rms_norm(x, others.first(), replay.float("eps")? as f32)
+}
+
+pub fn read_layer_norm(replay: &Replay<'_>) -> Result<Array> {
+    let (weight, bias) = (replay.flag("weight")?, replay.flag("bias")?);
+    let [x, others @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
+    if others.len() != usize::from(weight) + usize::from(bias) {
+        return Err(replay.wrong("inputs that do not fit its attributes"));
+    }
+    let (weight, bias) = (others.first().filter(|_| weight), others.last().filter(|_| bias));
+    layer_norm(x, weight, bias, replay.float("eps")? as f32)
+}
+
+pub fn read_cross_entropy(replay: &Replay<'_>) -> Result<Array> {
+    let [logits, targets] = replay.inputs()?;
+    cross_entropy(logits, targets)
+}

@@ -1,0 +1,337 @@
+//! Reductions over axes: sums, products, extremes, truth, moments.
+//!
+//! Each is one pass over memory, whatever axes it is over and however its input lies. On the host a view and its contiguous
+//! copy give the same bits.
+
+mod arg;
+pub mod count;
+mod stats;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::export::{Export, Record, Replay};
+use crate::identity::BitEq;
+use crate::shape::{Shape, axes, signed};
+use crate::transform::rule::{Backward, Batch, Cotangents};
+use count::Count;
+
+/// What elements are combined by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "named after what they compute")]
+pub enum ReduceKind {
+    /// The sum, times a number (which is 1 for integers).
+    Sum(BitEq<f64>),
+    Product,
+    Max,
+    Min,
+    All,
+    Any,
+    Count,
+    Variance {
+        count: BitEq<f64>,
+        ddof: BitEq<f64>,
+        root: bool,
+    },
+    ArgMax,
+    ArgMin,
+}
+
+impl ReduceKind {
+    fn name(self) -> &'static str {
+        match self {
+            ReduceKind::Sum(_) => "sum",
+            ReduceKind::Product => "prod",
+            ReduceKind::Max => "max",
+            ReduceKind::Min => "min",
+            ReduceKind::All => "all",
+            ReduceKind::Any => "any",
+            ReduceKind::Count => "count_nonzero",
+            ReduceKind::Variance { root: false, .. } => "var",
+            ReduceKind::Variance { root: true, .. } => "std",
+            ReduceKind::ArgMax => "argmax",
+            ReduceKind::ArgMin => "argmin",
+        }
+    }
+
+    /// The type of the result.
+    fn result(self, of: Dtype) -> Dtype {
+        match self {
+            ReduceKind::Sum(_) | ReduceKind::Product => match of {
+                Dtype::Bool | Dtype::Int8 | Dtype::Int16 => Dtype::Int32,
+                Dtype::Uint8 | Dtype::Uint16 => Dtype::Uint32,
+                other => other,
+            },
+            ReduceKind::Max | ReduceKind::Min | ReduceKind::Variance { .. } => of,
+            ReduceKind::All | ReduceKind::Any => Dtype::Bool,
+            ReduceKind::Count => Dtype::Int32,
+            ReduceKind::ArgMax | ReduceKind::ArgMin => Dtype::Uint32,
+        }
+    }
+}
+
+/// A reduction over some axes, which may have stayed in the result with length one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Reduce {
+    /// What elements are combined by.
+    pub kind: ReduceKind,
+    /// The axes, in order.
+    pub over: SmallVec<[usize; 6]>,
+}
+
+impl Op for Reduce {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new("reduce").with("kind", self.kind.name()).with("axes", &self.over[..]);
+        match self.kind {
+            ReduceKind::Sum(scale) => record.with("scale", scale.0).into(),
+            ReduceKind::Variance { count, ddof, .. } => {
+                record.with("count", count.0).with("ddof", ddof.0).into()
+            }
+            _ => record.into(),
+        }
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let x = &rule.inputs[0];
+        let kept = signed(&without(x.shape(), &self.over, true));
+        let over: SmallVec<[isize; 6]> = self.over.iter().map(|at| *at as isize).collect();
+        let cotangent = rule.cotangent()?.reshape(&kept)?;
+        let whole = |y: Array| y.broadcast_to(x.shape());
+        let result = match self.kind {
+            ReduceKind::Sum(scale) => {
+                let part = if scale.0 == 1.0 {
+                    cotangent
+                } else {
+                    let elements: usize = self.over.iter().map(|at| x.shape()[*at]).product();
+                    match divisor(scale.0, elements as f64) {
+                        Some(less) => self.count(less, Some(1.0)).scale(&cotangent, x, false)?,
+                        None => cotangent.multiply(scale.0)?,
+                    }
+                };
+                whole(part)?
+            }
+            ReduceKind::Product => cotangent.multiply(others_product(x, &self.over)?)?,
+            ReduceKind::Max | ReduceKind::Min => {
+                let mask = x.equal(rule.output.reshape(&kept)?)?.astype(x.dtype())?;
+                let shared = cotangent.divide(mask.sum(Some(&over), true)?)?;
+                mask.multiply(shared)?
+            }
+            ReduceKind::Variance { ddof, root, .. } => {
+                let distance = x.subtract(x.mean(Some(&over), true)?)?;
+                let factor = if root {
+                    let part = cotangent.divide(rule.output.reshape(&kept)?)?;
+                    self.count(ddof.0, None).scale(&part, x, true)?
+                } else {
+                    self.count(ddof.0, Some(2.0)).scale(&cotangent, x, false)?
+                };
+                distance.multiply(factor)?
+            }
+            ReduceKind::All
+            | ReduceKind::Any
+            | ReduceKind::Count
+            | ReduceKind::ArgMax
+            | ReduceKind::ArgMin => {
+                return rule.each(|_| Ok(None));
+            }
+        };
+        rule.only(Ok(result))
+    }
+
+    fn is_linear(&self) -> bool {
+        matches!(self.kind, ReduceKind::Sum(_))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let over = self.over.iter().map(|at| at + 1).collect();
+        rule.apply(OpRef::new(Reduce { kind: self.kind, over }), smallvec![rule.front(0)?])
+    }
+}
+
+impl Reduce {
+    /// The number of elements that it is over, less a number, or a number divided by that.
+    fn count(&self, less: f64, divided: Option<f64>) -> Count {
+        Count { over: self.over.clone(), less: BitEq(less), divided: divided.map(BitEq) }
+    }
+}
+
+/// How much less than their number the sum of so many elements is divided by, if it is by a whole number.
+fn divisor(scale: f64, elements: f64) -> Option<f64> {
+    let less = elements - (1.0 / scale).round();
+    ((0.0..elements).contains(&less) && 1.0 / (elements - less) == scale).then_some(less)
+}
+
+/// For each element the product of all others over axes, zeros among them or not.
+fn others_product(x: &Array, over: &[usize]) -> Result<Array> {
+    let rows = x.rows_over(over)?;
+    let product = rows.cumprod(Some(-1), false, false)?.multiply(rows.cumprod(Some(-1), true, false)?)?;
+    let order: SmallVec<[usize; 6]> =
+        (0..x.ndim()).filter(|at| !over.contains(at)).chain(over.iter().copied()).collect();
+    let shape: SmallVec<[isize; 6]> = order.iter().map(|at| x.shape()[*at] as isize).collect();
+    let mut back: SmallVec<[isize; 6]> = smallvec![0; x.ndim()];
+    order.iter().enumerate().for_each(|(to, from)| back[*from] = to as isize);
+    product.reshape(&shape)?.transpose(&back)
+}
+
+/// All axes, if none are named; else those named, in order, each at most once.
+pub fn axes_or_all(op: &str, over: Option<&[isize]>, rank: usize) -> Result<SmallVec<[usize; 6]>> {
+    match over {
+        Some(list) => axes(op, list, rank),
+        None => Ok((0..rank).collect()),
+    }
+}
+
+/// The shape without some axes, or with length one in their places.
+pub fn without(shape: &[usize], over: &[usize], keepdims: bool) -> Shape {
+    let length = |at: usize| if over.contains(&at) { keepdims.then_some(1) } else { Some(shape[at]) };
+    (0..shape.len()).filter_map(length).collect()
+}
+
+impl Array {
+    fn reduce(&self, kind: ReduceKind, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+        let over = axes_or_all(kind.name(), over, self.ndim())?;
+        self.reduce_axes(kind, over, keepdims)
+    }
+
+    fn reduce_axes(&self, kind: ReduceKind, over: SmallVec<[usize; 6]>, keepdims: bool) -> Result<Array> {
+        let shape = without(self.shape(), &over, keepdims);
+        let op = Reduce { kind, over };
+        Array::lazy(shape, kind.result(self.dtype()), OpRef::new(op), smallvec![self.clone()])
+    }
+
+    /// The sum over axes, or over all. Small integers and bools are summed as int32 or uint32.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+    /// assert_eq!(x.sum(Some(&[0]), false)?.to_vec::<f32>()?, [4.0, 6.0]);
+    /// assert_eq!(x.sum(None, true)?.shape(), [1, 1]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn sum(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+        if self.dtype() == Dtype::Bool && over != Some(&[]) && self.ndim() > 0 {
+            return self.reduce(ReduceKind::Count, over, keepdims);
+        }
+        self.reduce_or_same(ReduceKind::Sum(BitEq(1.0)), over, keepdims)
+    }
+
+    /// The product over axes, or over all. Small integers and bools are multiplied as int32 or uint32.
+    pub fn prod(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+        self.reduce_or_same(ReduceKind::Product, over, keepdims)
+    }
+
+    /// A reduction over no axes gives the array itself, of its own type.
+    fn reduce_or_same(&self, kind: ReduceKind, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+        if axes_or_all(kind.name(), over, self.ndim())?.is_empty() {
+            return Ok(self.clone());
+        }
+        self.reduce(kind, over, keepdims)
+    }
+
+    /// The largest element over axes, or over all; NaN if there is one.
+    pub fn max(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+        self.nonempty("max", over)?.reduce_or_same(ReduceKind::Max, over, keepdims)
+    }
+
+    /// The smallest element over axes, or over all; NaN if there is one.
+    pub fn min(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+        self.nonempty("min", over)?.reduce_or_same(ReduceKind::Min, over, keepdims)
+    }
+
+    /// The smallest and the largest element over axes, or over all.
+    pub fn minmax(&self, over: Option<&[isize]>, keepdims: bool) -> Result<(Array, Array)> {
+        Ok((self.min(over, keepdims)?, self.max(over, keepdims)?))
+    }
+
+    /// Whether all elements over axes, or all, are true or not zero.
+    pub fn all(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+        self.reduce(ReduceKind::All, over, keepdims)
+    }
+
+    /// Whether any element over axes, or any at all, is true or not zero.
+    pub fn any(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+        self.reduce(ReduceKind::Any, over, keepdims)
+    }
+
+    /// How many elements over axes, or of all, are not zero.
+    pub fn count_nonzero(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+        self.reduce(ReduceKind::Count, over, keepdims)
+    }
+
+    /// An error if there is nothing to choose from.
+    fn nonempty(&self, op: &'static str, over: Option<&[isize]>) -> Result<&Array> {
+        let over = axes_or_all(op, over, self.ndim())?;
+        match over.iter().find(|at| self.shape()[**at] == 0) {
+            Some(at) => {
+                let what = format!("axis {at} of an array of shape {:?} has no elements", self.shape());
+                Err(Error::value(op, what))
+            }
+            None => Ok(self),
+        }
+    }
+}
+
+pub fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let over = axes(replay.op, &replay.axes("axes")?, x.ndim())?;
+    let empty = over.iter().any(|at| x.shape()[*at] == 0);
+    let long = over.iter().any(|at| x.shape()[*at] > u32::MAX as usize);
+    let floats = matches!(x.dtype(), Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32);
+    let count =
+        |shape: &[usize]| over.iter().map(|at| shape.get(*at).copied().unwrap_or(1) as f64).product::<f64>();
+    let before = replay.traced.first().map_or(1.0, |traced| count(traced));
+    let now = count(x.shape());
+    let kind = match replay.text("kind")? {
+        "sum" => ReduceKind::Sum(BitEq(scale_of(replay, before, now)?)),
+        "prod" => ReduceKind::Product,
+        "max" if !empty => ReduceKind::Max,
+        "min" if !empty => ReduceKind::Min,
+        "all" => ReduceKind::All,
+        "any" => ReduceKind::Any,
+        "count_nonzero" => ReduceKind::Count,
+        name @ ("var" | "std") if floats => {
+            let count =
+                if replay.free && before == replay.float("count")? { now } else { replay.float("count")? };
+            ReduceKind::Variance {
+                count: BitEq(count),
+                ddof: BitEq(replay.float("ddof")?),
+                root: name == "std",
+            }
+        }
+        "argmax" if over.len() == 1 && !long && x.size() > 0 => ReduceKind::ArgMax,
+        "argmin" if over.len() == 1 && !long && x.size() > 0 => ReduceKind::ArgMin,
+        other => return Err(replay.wrong(format!("a kind {other:?} that its input does not have"))),
+    };
+    if matches!(kind, ReduceKind::Sum(scale) if scale.0 != 1.0) && !x.dtype().is(Category::Inexact) {
+        return Err(replay.wrong("a scaled sum of integers"));
+    }
+    // Axes of length one in the place of those that are gone.
+    let kept = replay.shape().len() == x.ndim();
+    x.reduce_axes(kind, over, kept)
+}
+
+/// What a sum of `now` elements is multiplied by, if one of `before` elements was multiplied by one over their
+/// number, or over a few less.
+fn scale_of(replay: &Replay<'_>, before: f64, now: f64) -> Result<f64> {
+    let scale = replay.float("scale")?;
+    if !replay.free || before == now {
+        return Ok(scale);
+    }
+    let less = before - (1.0 / scale).round();
+    match scale == 1.0 {
+        // A mean of one element cannot be told from a sum.
+        true if before == 1.0 && replay.dtype().is(Category::Inexact) => Err(replay.not_free()),
+        true => Ok(1.0),
+        false if (0.0..before).contains(&less) && 1.0 / (before - less) == scale => {
+            Ok(1.0 / (now - less).max(0.0))
+        }
+        false => Err(replay.not_free()),
+    }
+}

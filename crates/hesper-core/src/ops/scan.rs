@@ -1,0 +1,236 @@
+//! Running sums, products, extremes and sums of exponentials along an axis, and differences.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::logic::select;
+use super::pad::Pad;
+use super::{Op, OpRef};
+use crate::Dtype;
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::export::{Export, Record, Replay};
+use crate::shape::axis;
+use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
+
+/// What a scan combines elements by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "named after what they compute")]
+pub enum ScanKind {
+    Sum,
+    Product,
+    Max,
+    Min,
+    LogSum,
+}
+
+/// A scan along one axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Scan {
+    /// What elements are combined by.
+    pub kind: ScanKind,
+    /// The axis.
+    pub along: usize,
+    /// Whether it begins at the end.
+    pub reverse: bool,
+    /// Whether an element is part of its own result.
+    pub inclusive: bool,
+}
+
+/// The error for types without logarithms.
+pub fn no_log(dtype: Dtype) -> Error {
+    Error::Type { op: "logcumsumexp".into(), what: "not defined for an array".into(), dtype }
+}
+
+impl Op for Scan {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            ScanKind::Sum => "cumsum",
+            ScanKind::Product => "cumprod",
+            ScanKind::Max => "cummax",
+            ScanKind::Min => "cummin",
+            ScanKind::LogSum => "logcumsumexp",
+        }
+    }
+
+    fn export(&self) -> Export {
+        let record = Record::new("scan").with("kind", self.name()).with("axis", self.along);
+        record.with("reverse", self.reverse).with("inclusive", self.inclusive).into()
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let (x, cotangent) = (&rule.inputs[0], rule.cotangent()?);
+        let along = Some(self.along as isize);
+        if self.kind == ScanKind::Sum {
+            return rule.only(cotangent.scan(ScanKind::Sum, along, !self.reverse, self.inclusive));
+        }
+        if self.inclusive {
+            return rule.only(self.pulled(x, rule.output, &cotangent));
+        }
+        // Without the element itself a result is that of the element before.
+        let with = x.scan(self.kind, along, self.reverse, true)?;
+        let moved = self.later(&cotangent, 1, 0.0)?;
+        rule.only(Scan { inclusive: true, ..*self }.pulled(x, &with, &moved))
+    }
+
+    fn is_linear(&self) -> bool {
+        self.kind == ScanKind::Sum
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let op = Scan { along: self.along + 1, ..*self };
+        rule.apply(OpRef::new(op), smallvec![rule.front(0)?])
+    }
+}
+
+/// Derivatives of what is no sum. Products and weighted sums along the axis are made by doubling: after a step the
+/// elements hold what is true of twice as many. No step divides, so zeros are numbers like others, and the
+/// derivative can be differentiated again.
+impl Scan {
+    /// The cotangent of the elements, from that of a result that includes them.
+    fn pulled(&self, x: &Array, out: &Array, cotangent: &Array) -> Result<Array> {
+        match self.kind {
+            ScanKind::Sum => cotangent.scan(ScanKind::Sum, Some(self.along as isize), !self.reverse, true),
+            ScanKind::Product => {
+                let again = |x: &[Array]| Ok(vec![self.doubled_product(&x[0])?]);
+                let found = crate::transform::vjp(again, &[x.clone()], &[cotangent.clone()])?.1;
+                found.into_iter().next().ok_or_else(|| Error::value(self.name(), "has no derivative"))
+            }
+            ScanKind::LogSum => self.pulled_log_sum(x, out, cotangent),
+            ScanKind::Max | ScanKind::Min => {
+                // Where the extreme was met last.
+                let length = x.shape()[self.along];
+                let mut shape: SmallVec<[isize; 6]> = smallvec![1; x.ndim()];
+                shape[self.along] = length as isize;
+                let places: Vec<i64> = (0..length as i64).collect();
+                let places = Array::from_slice(&places).reshape(&shape)?;
+                let (none, kind) =
+                    if self.reverse { (length as i64, ScanKind::Min) } else { (-1, ScanKind::Max) };
+                let none = Array::integer(none, Dtype::Int64)?;
+                let along = Some(self.along as isize);
+                let met = select(&x.equal(out)?, &places, &none)?.scan(kind, along, self.reverse, true)?;
+                zeros_like(x)?.scatter_add_axis(&met, cotangent, self.along as isize)
+            }
+        }
+    }
+
+    /// For each place what stands `by` places later in the scan's order, and `end` beyond its end; before, if
+    /// `by` is negative.
+    fn later(&self, y: &Array, by: isize, end: f64) -> Result<Array> {
+        let length = y.shape()[self.along] as isize;
+        let by = if self.reverse { -by } else { by };
+        let kept = y.slice_axis(self.along, by.max(0), (length + by.min(0)).max(0), 1)?;
+        let mut widths: SmallVec<[(usize, usize); 6]> = smallvec![(0, 0); y.ndim()];
+        let missing = by.abs().min(length) as usize;
+        widths[self.along] = if by < 0 { (missing, 0) } else { (0, missing) };
+        kept.pad(&widths, &Pad::Constant(end.into()))
+    }
+
+    /// The distances of the steps: powers of two below the length.
+    fn distances(&self, x: &Array) -> impl Iterator<Item = isize> + use<> {
+        let length = x.shape()[self.along] as isize;
+        std::iter::successors(Some(1), |step| Some(step * 2)).take_while(move |step| *step < length)
+    }
+
+    /// The running product, of products of ever more neighbours.
+    fn doubled_product(&self, x: &Array) -> Result<Array> {
+        self.distances(x).try_fold(x.clone(), |y, step| y.multiply(self.later(&y, -step, 1.0)?))
+    }
+
+    /// Each element has the part `exp(x - out)` of its own result, and of every later result the part that its own
+    /// has of that: both are at most one.
+    fn pulled_log_sum(&self, x: &Array, out: &Array, cotangent: &Array) -> Result<Array> {
+        // A sum of nothing is minus infinity; an element has no part in it.
+        let known = |y: &Array| select(&y.equal(f64::NEG_INFINITY)?, &zeros_like(y)?, y);
+        let next = self.later(out, 1, f64::INFINITY)?;
+        let mut part = out.subtract(known(&next)?)?.exp()?;
+        let mut sum = cotangent.clone();
+        for step in self.distances(x) {
+            sum = sum.add(part.multiply(self.later(&sum, step, 0.0)?)?)?;
+            part = part.multiply(self.later(&part, step, 0.0)?)?;
+        }
+        x.subtract(known(out)?)?.exp()?.multiply(sum)
+    }
+}
+
+impl Array {
+    /// The running sum along an axis, or through the flattened array; from the back if `reverse`; without
+    /// the element itself unless `inclusive`. Bools are summed as int32.
+    ///
+    /// ```
+    /// use hesper::Array;
+    /// let x = Array::from_slice(&[1, 2, 3]);
+    /// assert_eq!(x.cumsum(None, false, true)?.to_vec::<i32>()?, [1, 3, 6]);
+    /// assert_eq!(x.cumsum(None, true, false)?.to_vec::<i32>()?, [5, 3, 0]);
+    /// # Ok::<(), hesper::Error>(())
+    /// ```
+    pub fn cumsum(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
+        let input = if self.dtype() == Dtype::Bool { self.astype(Dtype::Int32)? } else { self.clone() };
+        input.scan(ScanKind::Sum, along, reverse, inclusive)
+    }
+
+    /// The running product; see [`cumsum`](Array::cumsum).
+    pub fn cumprod(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
+        self.scan(ScanKind::Product, along, reverse, inclusive)
+    }
+
+    /// The running maximum; see [`cumsum`](Array::cumsum).
+    pub fn cummax(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
+        self.scan(ScanKind::Max, along, reverse, inclusive)
+    }
+
+    /// The running minimum; see [`cumsum`](Array::cumsum).
+    pub fn cummin(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
+        self.scan(ScanKind::Min, along, reverse, inclusive)
+    }
+
+    /// The logarithm of the running sum of exponentials; see [`cumsum`](Array::cumsum).
+    pub fn logcumsumexp(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
+        let input = self.astype(self.dtype().to_inexact())?;
+        if input.dtype().is(Category::Complex) {
+            return Err(no_log(input.dtype()));
+        }
+        input.scan(ScanKind::LogSum, along, reverse, inclusive)
+    }
+
+    fn scan(&self, kind: ScanKind, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
+        let Some(along) = along else {
+            return self.reshape(&[-1])?.scan(kind, Some(0), reverse, inclusive);
+        };
+        let mut op = Scan { kind, along: 0, reverse, inclusive };
+        op.along = axis(op.name(), along, self.ndim())?;
+        Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::new(op), smallvec![self.clone()])
+    }
+
+    /// The differences of neighbours along an axis, `n` times over.
+    pub fn diff(&self, n: usize, along: isize) -> Result<Array> {
+        let at = axis("diff", along, self.ndim())?;
+        let mut result = self.clone();
+        // More steps than elements leave nothing.
+        for _ in 0..n.min(self.shape()[at]) {
+            let stop: SmallVec<[isize; 6]> = result.shape().iter().map(|length| *length as isize).collect();
+            let start: SmallVec<[isize; 6]> = smallvec![0; stop.len()];
+            let step: SmallVec<[isize; 6]> = smallvec![1; stop.len()];
+            let (mut second, mut last) = (start.clone(), stop.clone());
+            second[at] = 1;
+            last[at] = (stop[at] - 1).max(0);
+            let next = result.slice(&second, &stop, &step)?;
+            result = next.subtract(result.slice(&start, &last, &step)?)?;
+        }
+        Ok(result)
+    }
+}
+
+pub fn read(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let (axis, reverse) = (Some(replay.axis("axis")?), replay.flag("reverse")?);
+    let inclusive = replay.flag("inclusive")?;
+    match replay.text("kind")? {
+        "cumsum" => x.cumsum(axis, reverse, inclusive),
+        "cumprod" => x.cumprod(axis, reverse, inclusive),
+        "cummax" => x.cummax(axis, reverse, inclusive),
+        "cummin" => x.cummin(axis, reverse, inclusive),
+        "logcumsumexp" => x.logcumsumexp(axis, reverse, inclusive),
+        other => Err(replay.wrong(format!("an unknown kind {other:?}"))),
+    }
+}

@@ -1,0 +1,221 @@
+//! A decode step: one new token of each sequence is appended to the KV cache and attends to it.
+//!
+//! Queries, keys and values of a token are the columns of one product. They are rotated by their position in the same
+//! commands, so a layer takes two commands instead of five.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use super::append::append;
+use super::attention::{AttentionMask, scaled_dot_product_attention};
+use super::concat::concatenate;
+use super::{Op, OpRef, rope};
+use crate::Dtype;
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::identity::BitEq;
+
+/// How the heads of a token are rotated by its position, as [`rope`](crate::fast::rope) does it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Turns {
+    /// The angle of each pair, in radians per position.
+    pub steps: BitEq<Arc<[f32]>>,
+    /// Whether the elements of a pair are neighbours, and not half of the rotated elements apart.
+    pub traditional: bool,
+    /// The factor of positions.
+    pub scale: BitEq<f32>,
+}
+
+impl Turns {
+    /// The first `dims` elements of a head, by powers of a base. Positions are multiplied by `scale`.
+    pub fn new(dims: usize, traditional: bool, base: f32, scale: f32) -> Self {
+        Turns {
+            steps: BitEq(rope::steps(dims / 2, Some(base), &[]).into()),
+            traditional,
+            scale: BitEq(scale),
+        }
+    }
+
+    /// By periods: the positions for one radian of each pair.
+    pub fn with_periods(periods: &[f32], traditional: bool, scale: f32) -> Self {
+        Turns {
+            steps: BitEq(rope::steps(periods.len(), None, periods).into()),
+            traditional,
+            scale: BitEq(scale),
+        }
+    }
+}
+
+/// The heads of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StepHeads {
+    /// The number of query heads.
+    pub queries: usize,
+    /// The number of key heads, and of value heads.
+    pub keys: usize,
+    /// Elements of a head.
+    pub width: usize,
+}
+
+impl StepHeads {
+    /// Refuses tokens and blocks that do not fit.
+    fn check(self, op: &str, tokens: &Array, block: &Array, starts: &[usize]) -> Result<()> {
+        let StepHeads { queries, keys, width } = self;
+        let fits = keys > 0
+            && width > 0
+            && queries.is_multiple_of(keys)
+            && tokens.shape() == [starts.len(), (queries + 2 * keys) * width]
+            && matches!(*block.shape(), [n, heads, room, own]
+                if n == starts.len() && heads == 2 * keys && own == width
+                    && starts.iter().all(|start| *start < room));
+        if !fits {
+            let what = format!(
+                "tokens of shape {:?} at {starts:?} for {self:?} and a block of shape {:?}",
+                tokens.shape(),
+                block.shape()
+            );
+            return Err(Error::shape(op, what));
+        }
+        let dtype = tokens.dtype();
+        if !matches!(dtype, Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16) || block.dtype() != dtype {
+            let what = format!("is for floats of one type, not for blocks of {} and an array", block.dtype());
+            return Err(Error::Type { op: op.into(), what, dtype });
+        }
+        Ok(())
+    }
+
+    /// `count` heads of tokens from head `before` on, as sequences of one row.
+    fn part(self, tokens: &Array, before: usize, count: usize) -> Result<Array> {
+        let (from, to) = ((before * self.width) as isize, ((before + count) * self.width) as isize);
+        let heads = tokens.slice_axis(1, from, to, 1)?;
+        heads.reshape(&[tokens.shape()[0] as isize, count as isize, 1, self.width as isize])
+    }
+}
+
+/// Heads of one row, rotated by the positions of their sequences.
+fn rotated(heads: &Array, starts: &[usize], turns: Option<&Turns>) -> Result<Array> {
+    let Some(turns) = turns else { return Ok(heads.clone()) };
+    let positions: Vec<i32> = starts.iter().map(|start| *start as i32).collect();
+    let periods: Vec<f32> = turns.steps.0.iter().map(|step| 1.0 / step).collect();
+    let (offset, periods) = (Array::from_slice(&positions), Array::from_slice(&periods));
+    let dims = 2 * turns.steps.0.len();
+    rope::rope(heads, dims, turns.traditional, None, turns.scale.0, offset, Some(&periods))
+}
+
+impl Keep {
+    /// The same as a graph of other ops.
+    pub fn composed(&self, inputs: &[Array]) -> Result<Array> {
+        let (block, tokens) = (&inputs[0], &inputs[1]);
+        let StepHeads { queries, keys, .. } = self.heads;
+        let new = self.heads.part(tokens, queries, keys)?;
+        let new = rotated(&new, &self.starts, self.turns.as_ref())?;
+        let new = concatenate(&[new, self.heads.part(tokens, queries + keys, keys)?], 1)?;
+        append(block, &new, &self.starts, block.shape()[2])
+    }
+}
+
+impl Attend {
+    /// The same as a graph of other ops.
+    pub fn composed(&self, inputs: &[Array]) -> Result<Array> {
+        let (tokens, block) = (&inputs[0], &inputs[1]);
+        let StepHeads { queries, keys, width } = self.heads;
+        let q = rotated(&self.heads.part(tokens, 0, queries)?, &self.starts, self.turns.as_ref())?;
+        let rows = self.starts.iter().max().map_or(0, |start| start + 1);
+        let known = block.slice_axis(2, 0, rows as isize, 1)?;
+        let (k, v) = (
+            known.slice_axis(1, 0, keys as isize, 1)?,
+            known.slice_axis(1, keys as isize, 2 * keys as isize, 1)?,
+        );
+        let seen = self.starts.iter().flat_map(|start| {
+            let oldest = (start + 1).saturating_sub(self.window);
+            (0..rows).map(move |row| u8::from(row <= *start && row >= oldest))
+        });
+        let seen: Vec<u8> = seen.collect();
+        let marks = Array::from_bytes(&seen, Dtype::Bool, &[self.starts.len(), 1, 1, rows])?;
+        let mask = match seen.contains(&0) {
+            true => AttentionMask::Array(&marks),
+            false => AttentionMask::None,
+        };
+        let y = scaled_dot_product_attention(&q, &k, &v, self.scale.0, mask, None)?;
+        y.reshape(&[self.starts.len() as isize, (queries * width) as isize])
+    }
+}
+
+const KEEP: &str = "keep_token";
+const ATTEND: &str = "attend_token";
+
+/// Inputs: the block, the tokens.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Keep {
+    /// The heads of a token.
+    pub heads: StepHeads,
+    /// Rows before the token of each sequence.
+    pub starts: Vec<usize>,
+    /// The rotation of keys, if they are rotated.
+    pub turns: Option<Turns>,
+}
+
+impl Op for Keep {
+    fn name(&self) -> &'static str {
+        KEEP
+    }
+}
+
+/// Inputs: the tokens, the block.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Attend {
+    /// The heads of a token.
+    pub heads: StepHeads,
+    /// Rows before the token of each sequence.
+    pub starts: Vec<usize>,
+    /// The rotation of queries, if they are rotated.
+    pub turns: Option<Turns>,
+    /// The factor of the scores.
+    pub scale: BitEq<f32>,
+    /// The number of rows that a token sees, from its own backwards.
+    pub window: usize,
+}
+
+impl Op for Attend {
+    fn name(&self) -> &'static str {
+        ATTEND
+    }
+}
+
+/// Appends the keys and values of one more token of each sequence to a block of the KV cache: the token of sequence `n`
+/// after its first `starts[n]` rows.
+///
+/// Tokens have the shape (sequences, elements) and hold queries, keys and values side by side; blocks have the shape
+/// (sequences, heads, room, width), first the heads of keys, then those of values. As with
+/// [`append`](crate::fast::append), a block with no other user is written in place.
+pub fn keep_token(
+    block: &Array,
+    tokens: &Array,
+    starts: &[usize],
+    heads: StepHeads,
+    turns: Option<&Turns>,
+) -> Result<Array> {
+    heads.check(KEEP, tokens, block, starts)?;
+    let op = Keep { heads, starts: starts.to_vec(), turns: turns.cloned() };
+    let inputs = smallvec![block.clone(), tokens.clone()];
+    Array::lazy(block.shape().into(), block.dtype(), OpRef::new(op), inputs)
+}
+
+/// The attention of one token of each sequence to the last `window` rows of its block, its own included. Gives the heads
+/// of queries side by side, in the shape (sequences, elements). A sequence gives the same result alone and in a batch.
+pub fn attend_token(
+    tokens: &Array,
+    block: &Array,
+    starts: &[usize],
+    heads: StepHeads,
+    turns: Option<&Turns>,
+    scale: f32,
+    window: Option<usize>,
+) -> Result<Array> {
+    heads.check(ATTEND, tokens, block, starts)?;
+    let window = window.unwrap_or(usize::MAX);
+    let op = Attend { heads, starts: starts.to_vec(), turns: turns.cloned(), scale: BitEq(scale), window };
+    let shape = smallvec![starts.len(), heads.queries * heads.width];
+    Array::lazy(shape, tokens.dtype(), OpRef::new(op), smallvec![tokens.clone(), block.clone()])
+}

@@ -1,0 +1,430 @@
+//! Views: an array's memory with another shape or other strides. A reshape whose elements no strides describe makes a
+//! row-major copy on the device of its stream.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::{Kind, Op, OpRef};
+use crate::array::{Array, Data};
+use crate::error::{Error, Result};
+use crate::eval::Lowering;
+use crate::export::{Export, Record, Replay, shapes};
+use crate::shape::{Shape, Strides, axis, is_row_major, row_major, signed, size_of};
+use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast, zeros_like};
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Reshape {
+    /// The axis whose length was left open: other shapes change that one.
+    pub open: Option<usize>,
+}
+
+/// A reshape without an open axis, then one for each of the first that may be open.
+static RESHAPES: [Reshape; 9] = [
+    Reshape { open: None },
+    Reshape { open: Some(0) },
+    Reshape { open: Some(1) },
+    Reshape { open: Some(2) },
+    Reshape { open: Some(3) },
+    Reshape { open: Some(4) },
+    Reshape { open: Some(5) },
+    Reshape { open: Some(6) },
+    Reshape { open: Some(7) },
+];
+
+impl Op for Reshape {
+    fn name(&self) -> &'static str {
+        "reshape"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("reshape").maybe("open", self.open).into()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let data = l.input(0);
+        if let Some(strides) = reshaped(l.input_shape(0), &data.strides, l.shape()) {
+            return Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides });
+        }
+        let row_by_row = l.copy_of(0)?;
+        Ok(Data { strides: row_major(l.shape()), ..row_by_row })
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(rule.cotangent()?.reshape(&signed(rule.inputs[0].shape())))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        Ok((rule.front(0)?.reshape(&signed(&rule.shape()))?, 0))
+    }
+}
+
+/// The strides of the same elements in another shape, if there are such.
+fn reshaped(from: &[usize], strides: &[isize], to: &[usize]) -> Option<Strides> {
+    if from.contains(&0) || is_row_major(from, strides) {
+        return Some(row_major(to));
+    }
+    // Axes of both shapes are matched in runs of equal product; a run must be evenly spaced.
+    let mut result: Strides = smallvec![0; to.len()];
+    let from: SmallVec<[(usize, isize); 6]> =
+        from.iter().copied().zip(strides.iter().copied()).filter(|(length, _)| *length != 1).collect();
+    let mut at = 0;
+    let mut out = 0;
+    while at < from.len() {
+        let (mut have, mut want) = (from[at].0, 1);
+        let (start, first) = (at, out);
+        at += 1;
+        while have != want || want == 1 {
+            if want < have {
+                want *= *to.get(out)?;
+                out += 1;
+            } else {
+                let (length, stride) = *from.get(at)?;
+                if from[at - 1].1 != stride * length as isize {
+                    return None;
+                }
+                have *= length;
+                at += 1;
+            }
+        }
+        let _ = start;
+        let mut step = from[at - 1].1;
+        for target in (first..out).rev() {
+            result[target] = step;
+            step *= to[target] as isize;
+        }
+    }
+    Some(result)
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Transpose(pub SmallVec<[usize; 6]>);
+
+impl Op for Transpose {
+    fn name(&self) -> &'static str {
+        "transpose"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("transpose").with("axes", &self.0[..]).into()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let data = l.input(0);
+        let strides = self.0.iter().map(|axis| data.strides[*axis]).collect();
+        Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let mut back: SmallVec<[isize; 6]> = smallvec![0; self.0.len()];
+        self.0.iter().enumerate().for_each(|(to, from)| back[*from] = to as isize);
+        rule.only(rule.cotangent()?.transpose(&back))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let order: SmallVec<[isize; 6]> =
+            std::iter::once(0).chain(self.0.iter().map(|axis| *axis as isize + 1)).collect();
+        Ok((rule.front(0)?.transpose(&order)?, 0))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct BroadcastTo;
+
+impl Op for BroadcastTo {
+    fn name(&self) -> &'static str {
+        "broadcast_to"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("broadcast_to").into()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let (data, own) = (l.input(0), l.input_shape(0));
+        let missing = l.shape().len() - own.len();
+        let strides = (0..l.shape().len())
+            .map(|axis| match axis.checked_sub(missing) {
+                Some(at) if own[at] != 1 => data.strides[at],
+                _ => 0,
+            })
+            .collect();
+        Ok(Data { buffer: data.buffer.clone(), offset: data.offset, strides })
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(unbroadcast(&rule.cotangent()?, rule.inputs[0].shape()))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        Ok((rule.aligned(0, rule.output.ndim())?.broadcast_to(&rule.shape())?, 0))
+    }
+}
+
+/// Where a slice starts and how far its steps go, for each axis.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Slice {
+    pub starts: SmallVec<[isize; 6]>,
+    pub steps: SmallVec<[isize; 6]>,
+}
+
+impl Op for Slice {
+    fn name(&self) -> &'static str {
+        "slice"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("slice").with("starts", &self.starts[..]).with("steps", &self.steps[..]).into()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        let data = l.input(0);
+        if l.shape().contains(&0) {
+            return Ok(Data {
+                buffer: data.buffer.clone(),
+                offset: data.offset,
+                strides: row_major(l.shape()),
+            });
+        }
+        let moved: isize = self.starts.iter().zip(&data.strides).map(|(start, stride)| start * stride).sum();
+        let strides = self.steps.iter().zip(&data.strides).map(|(step, stride)| step * stride).collect();
+        Ok(Data { buffer: data.buffer.clone(), offset: data.offset + moved, strides })
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        let stop: SmallVec<[isize; 6]> = (0..self.starts.len())
+            .map(|at| {
+                let stop = self.starts[at] + self.steps[at] * rule.output.shape()[at] as isize;
+                // Before the first element, which no count from the back can be taken for.
+                if stop < 0 { isize::MIN } else { stop }
+            })
+            .collect();
+        let zeros = zeros_like(&rule.inputs[0])?;
+        rule.only(zeros.slice_update(&rule.cotangent()?, &self.starts, &stop, &self.steps))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let ahead =
+            |first: isize, list: &[isize]| std::iter::once(first).chain(list.iter().copied()).collect();
+        let op = Slice { starts: ahead(0, &self.starts), steps: ahead(1, &self.steps) };
+        rule.apply(OpRef::new(op), smallvec![rule.front(0)?])
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Contiguous;
+
+impl Op for Contiguous {
+    fn name(&self) -> &'static str {
+        "contiguous"
+    }
+
+    fn export(&self) -> Export {
+        Record::new("contiguous").into()
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        if is_row_major(l.shape(), &l.input(0).strides) {
+            return Ok(l.input(0).clone());
+        }
+        l.copy_of(0)
+    }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(rule.cotangent())
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        Ok((rule.front(0)?.contiguous()?, 0))
+    }
+}
+
+/// Steps as they are taken: where there is no second element any step will do, and a large one would lead far away.
+pub fn near_steps(steps: &[isize], shape: &[usize]) -> SmallVec<[isize; 6]> {
+    steps.iter().zip(shape).map(|(step, length)| if *length > 1 { *step } else { 1 }).collect()
+}
+
+/// The slice of a shape that starts and goes on as said, inside of an array.
+pub fn slice_of(array: &Array, starts: &[isize], steps: &[isize], shape: &[usize]) -> Result<Array> {
+    let op = Slice { starts: starts.into(), steps: steps.into() };
+    Array::lazy(shape.into(), array.dtype(), OpRef::new(op), smallvec![array.clone()])
+}
+
+impl Array {
+    /// The same elements, row by row, in another shape; one axis may be -1, and is what is left over.
+    pub fn reshape(&self, shape: &[isize]) -> Result<Array> {
+        let fail = || {
+            let what = format!("an array of shape {:?} has no shape {shape:?}", self.shape());
+            Err(Error::shape("reshape", what))
+        };
+        let mut target: Shape = smallvec![0; shape.len()];
+        let mut open = None;
+        for (at, length) in shape.iter().enumerate() {
+            match *length {
+                -1 if open.is_none() => open = Some(at),
+                length if length >= 0 => target[at] = length as usize,
+                _ => return fail(),
+            }
+        }
+        if let Some(at) = open {
+            target[at] = 1;
+            let rest = size_of(&target)?;
+            if rest == 0 || !self.size().is_multiple_of(rest) {
+                return fail();
+            }
+            target[at] = self.size() / rest;
+        }
+        if size_of(&target)? != self.size() {
+            return fail();
+        }
+        if target == self.0.shape {
+            return Ok(self.clone());
+        }
+        let op = RESHAPES.get(open.map_or(0, |at| at + 1)).unwrap_or(&RESHAPES[0]);
+        Array::lazy(target, self.dtype(), OpRef::Static(op), smallvec![self.clone()])
+    }
+
+    /// All axes in reverse order.
+    pub fn t(&self) -> Result<Array> {
+        let order: SmallVec<[isize; 6]> = (0..self.ndim() as isize).rev().collect();
+        self.transpose(&order)
+    }
+
+    /// The axes in another order.
+    pub fn transpose(&self, order: &[isize]) -> Result<Array> {
+        if order.len() != self.ndim() {
+            let what = format!("axes {order:?} for an array of shape {:?}", self.shape());
+            return Err(Error::shape("transpose", what));
+        }
+        crate::shape::axes("transpose", order, self.ndim())?;
+        let order: SmallVec<[usize; 6]> =
+            order.iter().map(|one| axis("transpose", *one, self.ndim())).collect::<Result<_>>()?;
+        let shape = order.iter().map(|axis| self.shape()[*axis]).collect();
+        Array::lazy(shape, self.dtype(), OpRef::new(Transpose(order)), smallvec![self.clone()])
+    }
+
+    /// The array stretched to a shape that it broadcasts to.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Array> {
+        size_of(shape)?;
+        let fits = crate::shape::broadcast("broadcast_to", self.shape(), shape)?;
+        if fits[..] != *shape {
+            let what = format!("an array of shape {:?} does not broadcast to {shape:?}", self.shape());
+            return Err(Error::shape("broadcast_to", what));
+        }
+        Array::lazy(shape.into(), self.dtype(), OpRef::Static(&BroadcastTo), smallvec![self.clone()])
+    }
+
+    /// Every `step`-th element from `start` up to `stop` along each axis. Bounds beyond the ends are
+    /// moved to them, negative ones count from the back, steps may be negative.
+    pub fn slice(&self, start: &[isize], stop: &[isize], step: &[isize]) -> Result<Array> {
+        let rank = self.ndim();
+        if start.len() != rank || stop.len() != rank || step.len() != rank || step.contains(&0) {
+            let what = format!("{start:?}..{stop:?} by {step:?} of an array of shape {:?}", self.shape());
+            return Err(Error::shape("slice", what));
+        }
+        let mut shape = Shape::new();
+        let mut starts = SmallVec::new();
+        for at in 0..rank {
+            let length = self.shape()[at] as isize;
+            let wrap = |bound: isize| if bound < 0 { bound.saturating_add(length) } else { bound };
+            // Going backwards, the element before the first is a place to stop at.
+            let (low, high) = if step[at] > 0 { (0, length) } else { (-1, length - 1) };
+            let (from, to) = (wrap(start[at]).clamp(low, high), wrap(stop[at]).clamp(low, high));
+            let span = if step[at] > 0 { to - from } else { from - to };
+            shape.push(if span > 0 { (span as usize).div_ceil(step[at].unsigned_abs()) } else { 0 });
+            starts.push(from);
+        }
+        let op = Slice { starts, steps: near_steps(step, &shape) };
+        Array::lazy(shape, self.dtype(), OpRef::new(op), smallvec![self.clone()])
+    }
+
+    /// The array in memory that lies row by row: itself, or a copy.
+    pub fn contiguous(&self) -> Result<Array> {
+        Array::lazy(self.0.shape.clone(), self.dtype(), OpRef::Static(&Contiguous), smallvec![self.clone()])
+    }
+}
+
+pub fn read_reshape(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let open = replay.maybe_int("open").and_then(|open| usize::try_from(open).ok());
+    let mut shape = signed(&shapes::reshaped(replay, open)?);
+    let left = size_of(replay.shape())? > 0 || replay.free;
+    if let Some(length) = open.filter(|_| left).and_then(|open| shape.get_mut(open)) {
+        *length = -1;
+    }
+    x.reshape(&shape)
+}
+
+pub fn read_transpose(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.transpose(&replay.axes("axes")?)
+}
+
+pub fn read_broadcast_to(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.broadcast_to(&shapes::stretched(replay)?)
+}
+
+pub fn read_slice(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    let (starts, steps) = (replay.axes("starts")?, replay.axes("steps")?);
+    let (start, stop) = shapes::slice(replay, &starts, &steps, replay.shape())?;
+    x.slice(&start, &stop, &steps)
+}
+
+pub fn read_contiguous(replay: &Replay<'_>) -> Result<Array> {
+    let [x] = replay.inputs()?;
+    x.contiguous()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshapes_without_a_copy_are_found() {
+        // A transposed [2, 3, 4]: axes (2, 0, 1) of strides (1, 12, 4).
+        assert_eq!(reshaped(&[4, 2, 3], &[1, 12, 4], &[4, 6]).as_deref(), Some(&[1, 4][..]));
+        assert_eq!(reshaped(&[4, 2, 3], &[1, 12, 4], &[8, 3]), None);
+        assert_eq!(reshaped(&[4, 6], &[1, 4], &[2, 2, 6, 1]).as_deref(), Some(&[2, 1, 4, 0][..]));
+        assert_eq!(reshaped(&[2, 2], &[0, 0], &[4]).as_deref(), Some(&[0][..]));
+    }
+}

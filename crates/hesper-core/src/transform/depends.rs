@@ -1,0 +1,55 @@
+//! Order without data: arrays that are not computed before others are.
+
+use smallvec::SmallVec;
+
+use crate::array::{Array, Data};
+use crate::error::Result;
+use crate::eval::Lowering;
+use crate::export::Export;
+use crate::ops::{Kind, Op, OpRef};
+use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
+
+/// The first input, after the others.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Depends;
+
+impl Op for Depends {
+    fn name(&self) -> &'static str {
+        "depends"
+    }
+
+    fn export(&self) -> Export {
+        Export::Input(0)
+    }
+
+    fn kind(&self) -> Kind<'_> {
+        Kind::View
+    }
+
+    fn lower(&self, l: &mut Lowering<'_>) -> Result<Data> {
+        Ok(l.input(0).clone())
+    }
+
+    fn vjp(&self, rule: &Backward<'_>) -> Result<Cotangents> {
+        rule.only(rule.cotangent())
+    }
+
+    fn jvp(&self, rule: &Forward<'_>) -> Result<Tangents> {
+        Ok(Tangents::from_iter([rule.tangents[0].clone()]))
+    }
+
+    fn vmap(&self, rule: &Batch<'_>) -> Result<(Array, usize)> {
+        let mut inputs: SmallVec<[Array; 3]> = rule.inputs.into();
+        inputs[0] = rule.full(0)?;
+        rule.apply(rule.op.clone(), inputs)
+    }
+}
+
+/// Arrays with the same values that are computed after `others` are.
+pub fn depends(arrays: &[Array], others: &[Array]) -> Result<Vec<Array>> {
+    let after = |array: &Array| {
+        let inputs = std::iter::once(array).chain(others).cloned().collect();
+        Array::lazy(array.0.shape.clone(), array.dtype(), OpRef::Static(&Depends), inputs)
+    };
+    arrays.iter().map(after).collect()
+}

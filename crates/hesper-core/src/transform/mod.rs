@@ -1,0 +1,320 @@
+//! Transformations of functions of arrays: derivatives, and functions over one axis more.
+//!
+//! A function is run once, on arrays that the transformation varies; what it gives is a graph. The
+//! transformation goes over that graph, and each op tells by its rule what becomes of it. What comes out
+//! is a graph again: transformations compose in any order.
+//!
+//! Derivatives run the function on arrays that have values, so it may look at them. `vmap` and `compile`
+//! do not: there an evaluation is an error.
+//!
+//! Functions take slices of arrays; [`tree`] has the same transformations of functions of structures.
+
+mod batch;
+mod compile;
+mod custom;
+mod depends;
+mod dot;
+mod forward;
+pub(crate) mod guarded;
+mod program;
+mod reverse;
+#[doc(hidden)]
+pub mod rule;
+pub(crate) mod scope;
+pub(crate) mod source;
+pub(crate) mod tape;
+pub mod tree;
+
+use smallvec::SmallVec;
+
+use crate::array::Array;
+use crate::dtype::Category;
+use crate::error::{Error, Result};
+use crate::shape::{Shape, axis};
+use guarded::guarded;
+use rule::zeros_like;
+use scope::Opened;
+use tape::Tape;
+
+pub use compile::{Cache, compile, compile_enabled, set_compile};
+pub use custom::{CustomFunction, checkpoint};
+pub use depends::depends;
+pub use dot::{named_dot, to_dot};
+pub use source::stop_gradient;
+pub use tree::Tree;
+
+/// Runs a function on arrays that are varied, and hands what it gave to `then`.
+fn run<R, E: From<Error>>(
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
+    primals: &[Array],
+    then: impl FnOnce(&Tape, &[Array]) -> Result<R, E>,
+) -> Result<(Vec<Array>, R), E> {
+    let opened = Opened::new();
+    let sources = primals
+        .iter()
+        .map(|primal| source::watched(opened.scope(), primal))
+        .collect::<Result<Vec<Array>>>()?;
+    let outputs = guarded("the function to differentiate", || f(&sources))?;
+    let tape = Tape::new(&outputs, &sources);
+    let result = then(&tape, &outputs)?;
+    drop(opened);
+    tape.entries.iter().for_each(|entry| entry.array.forget());
+    Ok((outputs, result))
+}
+
+fn mismatch(op: &str, number: usize, what: &str, given: &Array, wanted: &Array) -> Error {
+    let text = format!(
+        "{what} {number} has shape {:?} and type {}, where {:?} and {} are wanted",
+        given.shape(),
+        given.dtype(),
+        wanted.shape(),
+        wanted.dtype()
+    );
+    Error::shape(op, text)
+}
+
+fn check(op: &str, what: &str, given: &[Array], wanted: &[Array]) -> Result<()> {
+    if given.len() != wanted.len() {
+        let text = format!("{} {what}s for {} arrays", given.len(), wanted.len());
+        return Err(Error::value(op, text));
+    }
+    for (number, (given, wanted)) in given.iter().zip(wanted).enumerate() {
+        if given.shape() != wanted.shape() {
+            return Err(mismatch(op, number, what, given, wanted));
+        }
+    }
+    Ok(())
+}
+
+/// The outputs of a function, and the product of cotangents with its Jacobian.
+///
+/// ```
+/// use hesper::{Array, transform};
+/// let x = Array::from_slice(&[1.0f32, 2.0]);
+/// let ones = Array::from_slice(&[1.0f32, 1.0]);
+/// let (y, g) = transform::vjp(|x| Ok(vec![x[0].square()?]), &[x], &[ones])?;
+/// assert_eq!(y[0].to_vec::<f32>()?, [1.0, 4.0]);
+/// assert_eq!(g[0].to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn vjp(
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>>,
+    primals: &[Array],
+    cotangents: &[Array],
+) -> Result<(Vec<Array>, Vec<Array>)> {
+    vjp_with(f, primals, |outputs| {
+        check("vjp", "cotangent", cotangents, outputs)?;
+        Ok(cotangents.iter().cloned().map(Some).collect())
+    })
+}
+
+/// The same with errors of any type, and with cotangents, where there are any, that are
+/// made when the outputs are known.
+pub fn vjp_with<E: From<Error>>(
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
+    primals: &[Array],
+    cotangents: impl FnOnce(&[Array]) -> Result<Vec<Option<Array>>, E>,
+) -> Result<(Vec<Array>, Vec<Array>), E> {
+    run(f, primals, |tape, outputs| {
+        let seeds = guarded("the function that gives cotangents", || cotangents(outputs))?
+            .iter()
+            .zip(outputs)
+            .map(|(seed, output)| seed.as_ref().map(|seed| seed.astype(output.dtype())).transpose())
+            .collect::<Result<Vec<Option<Array>>>>()?;
+        let found = reverse::backward(tape, outputs, &seeds)?;
+        let found = found.into_iter().zip(primals);
+        Ok(found
+            .map(|(cotangent, primal)| cotangent.map_or_else(|| zeros_like(primal), Ok))
+            .collect::<Result<Vec<Array>>>()?)
+    })
+}
+
+/// The outputs of a function, and the product of its Jacobian with tangents.
+///
+/// ```
+/// use hesper::{Array, transform};
+/// let x = Array::from_slice(&[0.0f32, 1.0]);
+/// let (_, t) = transform::jvp(|x| Ok(vec![x[0].exp()?]), &[x.clone()], &[Array::from_slice(&[1.0f32, 0.0])])?;
+/// assert_eq!(t[0].to_vec::<f32>()?, [1.0, 0.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn jvp(
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>>,
+    primals: &[Array],
+    tangents: &[Array],
+) -> Result<(Vec<Array>, Vec<Array>)> {
+    jvp_with(f, primals, tangents)
+}
+
+/// The same with errors of any type.
+pub fn jvp_with<E: From<Error>>(
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
+    primals: &[Array],
+    tangents: &[Array],
+) -> Result<(Vec<Array>, Vec<Array>), E> {
+    check("jvp", "tangent", tangents, primals)?;
+    run(f, primals, |tape, outputs| {
+        let seeds = tangents
+            .iter()
+            .zip(primals)
+            .map(|(tangent, primal)| tangent.astype(primal.dtype()))
+            .collect::<Result<Vec<Array>>>()?;
+        let found = forward::forward(tape, outputs, &seeds)?.into_iter().zip(outputs);
+        Ok(found
+            .map(|(tangent, output)| tangent.map_or_else(|| zeros_like(output), Ok))
+            .collect::<Result<Vec<Array>>>()?)
+    })
+}
+
+/// The function that gives a function's outputs and the gradient of the first of them, which must be a
+/// single number, with respect to the arguments of these numbers.
+///
+/// ```
+/// use hesper::{Array, transform};
+/// let f = transform::value_and_grad(|x| Ok(vec![x[0].square()?.sum(None, false)?]), &[0]);
+/// let (value, slope) = f(&[Array::from_slice(&[1.0f32, 2.0])])?;
+/// assert_eq!(value[0].item::<f32>()?, 5.0);
+/// assert_eq!(slope[0].to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn value_and_grad<F: Fn(&[Array]) -> Result<Vec<Array>>>(
+    f: F,
+    arguments: &[usize],
+) -> impl Fn(&[Array]) -> Result<(Vec<Array>, Vec<Array>)> + use<F> {
+    let arguments = arguments.to_vec();
+    move |inputs| gradient(&f, inputs, &arguments)
+}
+
+/// A function's outputs and the gradient of the first of them, at `inputs`; with errors of any type.
+pub fn gradient<E: From<Error>>(
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
+    inputs: &[Array],
+    arguments: &[usize],
+) -> Result<(Vec<Array>, Vec<Array>), E> {
+    let mut chosen = Vec::new();
+    for at in arguments {
+        let Some(input) = inputs.get(*at) else {
+            let what = format!("argument {at} of a function that was given {}", inputs.len());
+            return Err(Error::value("grad", what).into());
+        };
+        if !input.dtype().is(Category::Inexact) {
+            let what = format!("argument {at} is no floating-point array, and has no gradient: an array");
+            return Err(Error::Type { op: "grad".into(), what, dtype: input.dtype() }.into());
+        }
+        chosen.push(input.clone());
+    }
+    let whole = |varied: &[Array]| {
+        let mut all = inputs.to_vec();
+        for (at, array) in arguments.iter().zip(varied) {
+            all[*at] = array.clone();
+        }
+        f(&all)
+    };
+    vjp_with(whole, &chosen, |outputs| {
+        let Some((value, others)) = outputs.split_first() else {
+            return Err(Error::value("grad", "the function gave no array").into());
+        };
+        if value.size() != 1 || value.ndim() != 0 {
+            let what =
+                format!("the function's value must be a single number; its shape is {:?}", value.shape());
+            return Err(Error::shape("grad", what).into());
+        }
+        let one = Array::scalar(1.0, value.dtype())?;
+        Ok(std::iter::once(Some(one)).chain(others.iter().map(|_| None)).collect())
+    })
+}
+
+/// The function that gives the gradient of a function's value, a single number, with respect to the
+/// arguments of these numbers.
+pub fn grad<F: Fn(&[Array]) -> Result<Array>>(
+    f: F,
+    arguments: &[usize],
+) -> impl Fn(&[Array]) -> Result<Vec<Array>> + use<F> {
+    let arguments = arguments.to_vec();
+    let outputs = move |inputs: &[Array]| -> Result<Vec<Array>> { Ok(vec![f(inputs)?]) };
+    move |inputs| Ok(gradient(&outputs, inputs, &arguments)?.1)
+}
+
+/// The function over one axis more: what it computes of arrays, for each slice of larger ones. `inputs` says
+/// for each argument which axis is gone over, if any, `outputs` for each result where the new axis goes.
+///
+/// ```
+/// use hesper::{Array, transform};
+/// let rows = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// let sums = transform::vmap(|x| Ok(vec![x[0].sum(None, false)?]), &[Some(0)], &[Some(0)]);
+/// assert_eq!(sums(&[rows])?[0].to_vec::<f32>()?, [3.0, 7.0]);
+/// # Ok::<(), hesper::Error>(())
+/// ```
+pub fn vmap<F: Fn(&[Array]) -> Result<Vec<Array>>>(
+    f: F,
+    inputs: &[Option<isize>],
+    outputs: &[Option<isize>],
+) -> impl Fn(&[Array]) -> Result<Vec<Array>> + use<F> {
+    let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+    move |arrays| over(&f, arrays, &inputs, |given| spread(&outputs, given))
+}
+
+/// One place for each output: as given, or the one that is given for all.
+fn spread(axes: &[Option<isize>], count: usize) -> Result<Vec<Option<isize>>> {
+    match axes {
+        [one] => Ok(vec![*one; count]),
+        all if all.len() == count => Ok(all.to_vec()),
+        all => Err(Error::value("vmap", format!("{} output axes for {count} outputs", all.len()))),
+    }
+}
+
+/// Runs a function over one axis more; with errors of any type. `places` says, given their number, where
+/// the outputs' new axes go.
+pub fn over<E: From<Error>>(
+    f: impl FnOnce(&[Array]) -> Result<Vec<Array>, E>,
+    arrays: &[Array],
+    axes: &[Option<isize>],
+    places: impl FnOnce(usize) -> Result<Vec<Option<isize>>>,
+) -> Result<Vec<Array>, E> {
+    if arrays.len() != axes.len() {
+        let what = format!("{} input axes for {} arguments", axes.len(), arrays.len());
+        return Err(Error::value("vmap", what).into());
+    }
+    let found = arrays
+        .iter()
+        .zip(axes)
+        .map(|(array, at)| at.map(|at| axis("vmap", at, array.ndim())).transpose())
+        .collect::<Result<Vec<Option<usize>>>>()?;
+    let size = batch::common_size(arrays, &found)?;
+    let opened = Opened::new();
+    let mut slices = Vec::new();
+    for (array, at) in arrays.iter().zip(&found) {
+        slices.push(match at {
+            None => array.clone(),
+            Some(at) => {
+                let mut shape: Shape = array.0.shape.clone();
+                shape.remove(*at);
+                source::placeholder(opened.scope(), "vmap", shape, array.dtype())?
+            }
+        });
+    }
+    let outputs = guarded("the function to vectorize", || f(&slices))?;
+    let places = places(outputs.len())?;
+    let varied: SmallVec<[usize; 4]> = (0..arrays.len()).filter(|at| found[*at].is_some()).collect();
+    let sources: Vec<Array> = varied.iter().map(|at| slices[*at].clone()).collect();
+    let tape = Tape::new(&outputs, &sources);
+    let whole = varied.iter().map(|at| (arrays[*at].clone(), found[*at])).collect();
+    let results = batch::batched(&tape, &outputs, whole, size)?;
+    drop(opened);
+    let mut moved = Vec::new();
+    for ((array, at), place) in results.into_iter().zip(places) {
+        moved.push(match (at, place) {
+            (Some(at), Some(place)) => array.moveaxis(at as isize, place)?,
+            (None, Some(place)) => {
+                let shape: Shape = std::iter::once(size).chain(array.shape().iter().copied()).collect();
+                array.broadcast_to(&shape)?.moveaxis(0, place)?
+            }
+            (None, None) => array,
+            (Some(_), None) => {
+                let what = "an output depends on an axis that is gone over, and has no place for it";
+                return Err(Error::value("vmap", what).into());
+            }
+        });
+    }
+    Ok(moved)
+}

@@ -1,0 +1,61 @@
+//! Scopes: while a transformation runs a function, arrays that depend on what it varies keep the calls
+//! that made them, evaluated or not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::array::Array;
+
+/// One run of a transformed function.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    /// Scopes nest: an outer one has a smaller number.
+    serial: u64,
+    open: AtomicBool,
+    /// Whether the graph will be used with other shapes.
+    free: bool,
+}
+
+impl Scope {
+    /// Whether the transformation is still running.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+}
+
+/// An open scope; it is closed on drop.
+pub(crate) struct Opened(Arc<Scope>);
+
+impl Opened {
+    pub(crate) fn new() -> Self {
+        Opened::with(false)
+    }
+
+    /// A scope whose graph will be used with other shapes if they are `free`.
+    pub(crate) fn with(free: bool) -> Self {
+        static SERIALS: AtomicU64 = AtomicU64::new(1);
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        Opened(Arc::new(Scope { serial, open: AtomicBool::new(true), free }))
+    }
+
+    pub(crate) fn scope(&self) -> &Arc<Scope> {
+        &self.0
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.open.store(false, Ordering::Release);
+    }
+}
+
+/// Whether an array is part of a graph that will be used with other shapes.
+pub(crate) fn is_free(array: &Array) -> bool {
+    array.0.scope.as_ref().is_some_and(|scope| scope.free && scope.is_open())
+}
+
+/// The outermost open scope among arrays: an array that depends on several lives as long as that one.
+pub(crate) fn outermost(arrays: &[Array]) -> Option<Arc<Scope>> {
+    let open = arrays.iter().filter_map(|array| array.0.scope.as_ref()).filter(|scope| scope.is_open());
+    open.min_by_key(|scope| scope.serial).cloned()
+}

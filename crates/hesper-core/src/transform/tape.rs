@@ -1,0 +1,71 @@
+//! The tape: the nodes between what a transformation varies and what a function gave, inputs first.
+
+use crate::array::{Array, Call};
+use crate::ids::{IdMap, IdSet};
+
+/// A node and the call that makes it.
+pub(crate) struct Entry {
+    pub(crate) array: Array,
+    pub(crate) call: Call,
+}
+
+/// The nodes between sources and outputs. Places number the sources first, then the entries.
+pub(crate) struct Tape {
+    sources: usize,
+    pub(crate) entries: Vec<Entry>,
+    places: IdMap<usize>,
+}
+
+impl Tape {
+    /// The nodes that depend on `sources` and that `outputs` depend on. Goes through the graph without
+    /// recursion.
+    pub(crate) fn new(outputs: &[Array], sources: &[Array]) -> Tape {
+        enum Visit {
+            Enter(Array),
+            Leave(Array, Call),
+        }
+        let mut places: IdMap<usize> =
+            sources.iter().enumerate().map(|(place, source)| (source.0.id, place)).collect();
+        let mut entries = Vec::new();
+        let mut seen = IdSet::default();
+        let mut stack: Vec<Visit> = outputs.iter().rev().map(|output| Visit::Enter(output.clone())).collect();
+        while let Some(visit) = stack.pop() {
+            match visit {
+                Visit::Leave(array, call) => {
+                    if call.inputs.iter().any(|input| places.contains_key(&input.0.id)) {
+                        places.insert(array.0.id, sources.len() + entries.len());
+                        entries.push(Entry { array, call });
+                    }
+                }
+                Visit::Enter(array) => {
+                    // What no transformation varies depends on no source.
+                    let varied = array.0.scope.is_some() && !places.contains_key(&array.0.id);
+                    if !varied || !seen.insert(array.0.id) {
+                        continue;
+                    }
+                    if let Some(call) = array.call() {
+                        let inputs = call.inputs.clone();
+                        stack.push(Visit::Leave(array, call));
+                        stack.extend(inputs.into_iter().rev().map(Visit::Enter));
+                    }
+                }
+            }
+        }
+        Tape { sources: sources.len(), entries, places }
+    }
+
+    /// The place of an array, if it is a source or depends on one.
+    pub(crate) fn place(&self, array: &Array) -> Option<usize> {
+        self.places.get(&array.0.id).copied()
+    }
+
+    /// How many places there are.
+    pub(crate) fn len(&self) -> usize {
+        self.sources + self.entries.len()
+    }
+
+    /// The place of an entry.
+    pub(crate) fn place_of(&self, entry: usize) -> usize {
+        self.sources + entry
+    }
+}

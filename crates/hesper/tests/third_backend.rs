@@ -1,0 +1,82 @@
+//! A device that the array crate has never heard of: its backend is in this test. Every op of the table runs on it, by its
+//! own kernels or by falling back to the host.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod reference;
+mod table;
+
+use std::sync::Once;
+
+use hesper::backend::{self, BackendKind};
+use hesper::{Array, Dtype, Tolerance, place};
+use hesper_runtime::{Runtime, Stream};
+use reference::{Reference, ReferenceBackend};
+
+fn opened() -> (Runtime, Stream) {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| backend::register(&ReferenceBackend));
+    let runtime = Runtime::builder(Reference::new()).validate(true).build();
+    let stream = runtime.stream().unwrap();
+    (runtime, stream)
+}
+
+fn fallbacks(op: &str) -> u64 {
+    place::fallbacks().into_iter().find(|(name, _)| *name == op).map_or(0, |(_, count)| count)
+}
+
+#[test]
+fn a_runtime_finds_the_backend_that_drives_its_device() {
+    let (_runtime, stream) = opened();
+    let found = backend::of_stream(&stream).unwrap();
+    assert_eq!((found.name(), found.kind()), ("reference", BackendKind::Gpu));
+    assert_eq!(
+        backend::of_stream(&place::default_stream(place::Device::Cpu).unwrap()).unwrap().name(),
+        "cpu"
+    );
+}
+
+#[test]
+fn fused_kernels_and_products_run_on_the_device_and_other_ops_fall_back() {
+    let (runtime, stream) = opened();
+    let (a, b) = (table::numbers(1, &[5, 7], Dtype::Float32), table::numbers(2, &[7, 3], Dtype::Float32));
+    let compute = || -> hesper::Result<Array> {
+        let product = a.multiply(2.0)?.add(1.0)?.matmul(&b)?;
+        product.softmax(Some(&[-1]), false)?.sort(Some(-1))
+    };
+    let expected = compute().unwrap().to_vec::<f32>().unwrap();
+    let (products, sorts) = (fallbacks("matmul"), fallbacks("sort"));
+    let found = place::with_stream(&stream, || compute().unwrap().to_vec::<f32>().unwrap());
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!((found - expected).abs() < 1e-5, "{found} for {expected}");
+    }
+    assert_eq!(fallbacks("matmul"), products, "matmul has a kernel");
+    assert!(fallbacks("sort") > sorts, "sort has none");
+    assert!(runtime.counters().encoded > 0);
+    assert!(runtime.validation().unwrap().violations().is_empty());
+}
+
+#[test]
+fn every_op_of_the_table_runs_on_it() {
+    let (runtime, stream) = opened();
+    for (group, cases) in table::groups() {
+        for case in cases {
+            let host = (case.function)(&case.inputs).unwrap();
+            let there = place::with_stream(&stream, || {
+                let made = (case.function)(&case.inputs)?;
+                hesper::eval(&made)?;
+                Ok::<_, hesper::Error>(made)
+            });
+            let there = there.unwrap_or_else(|error| panic!("{group}: {}: {error}", case.name));
+            for (host, there) in host.iter().zip(&there) {
+                assert_eq!((host.shape(), host.dtype()), (there.shape(), there.dtype()), "{}", case.name);
+                let loose = Tolerance { relative: 1e-4, absolute: 1e-5, equal_nan: true };
+                let close = host.allclose(there, loose).unwrap();
+                let exact = host.dtype() == Dtype::Bool;
+                let same = if exact { host.array_equal(there, true).unwrap() } else { close };
+                let same = same.astype(Dtype::Uint8).unwrap().item::<u8>().unwrap();
+                assert_eq!(same, 1, "{group}: {}", case.name);
+            }
+        }
+    }
+    assert!(runtime.validation().unwrap().violations().is_empty());
+}
