@@ -1,18 +1,18 @@
-//! `hesper bench`: how fast a model runs here.
+//! `hesper bench`: measures the speed of a model.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
 use hesper::place;
-use hesper_lm::{Batch, Cache, CacheKind, GenerateOptions, Generation, LanguageModel};
+use hesper_lm::{Batch, CacheKind, GenerateOptions, Generation, KvCache, LanguageModel};
 use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::interrupt;
-use crate::model::ModelArgs;
+use crate::model_args::ModelArgs;
 
-/// Measures how fast a model runs: prompt, decoding, and several texts together.
+/// Measures the speed of a model: prefill, decode, and batched decode.
 #[derive(Args)]
 pub struct Bench {
     #[command(flatten)]
@@ -20,48 +20,48 @@ pub struct Bench {
     /// Tokens of the prompt
     #[arg(long, value_name = "COUNT", default_value_t = 512)]
     prompt: usize,
-    /// Tokens decoded behind the prompt
+    /// Tokens decoded after the prompt
     #[arg(long, value_name = "COUNT", default_value_t = 128)]
     tokens: usize,
-    /// Texts decoded together; 0 for none
+    /// Sequences decoded in a batch; 0 for none
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     batch: usize,
-    /// How many times everything is measured; the best and the median are told
+    /// Number of measurements; reports the best and the median
     #[arg(long, value_name = "COUNT", default_value_t = 3)]
     runs: usize,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// Also record eight decoding steps, as a trace for Chrome or Perfetto
+    /// Also record eight decode steps as a trace for Chrome or Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
 
 pub fn run(args: &Bench) -> Result<(), Failure> {
     if args.prompt == 0 || args.tokens == 0 || args.runs == 0 {
-        return Err("there is nothing to measure".to_string().into());
+        return Err("--prompt, --tokens and --runs must be at least 1".to_string().into());
     }
     let (language, load_seconds) = args.model.load(args.json)?;
-    let vocabulary = language.model().config().vocabulary as u32;
-    // Tokens that are no text, but as good as one for measuring.
+    let vocabulary = language.model().config().vocab_size as u32;
+    // The speed does not depend on which tokens these are.
     let prompt: Vec<u32> = (0..args.prompt as u32).map(|at| (at * 7919 + 13) % vocabulary).collect();
-    let (mut reading, mut decoding, mut together) = (Vec::new(), Vec::new(), Vec::new());
-    let mut first = None;
+    let (mut prefill, mut decode, mut batched) = (Vec::new(), Vec::new(), Vec::new());
+    let mut first_token = None;
     for _ in 0..args.runs {
         let start = Instant::now();
-        let mut cache = Cache::new(language.model().config(), CacheKind::Growing)?;
-        let more = if args.trace.is_some() { 9 } else { 1 };
+        let mut cache = CacheKind::Growing.create(language.model().config())?;
+        let extra = if args.trace.is_some() { 9 } else { 1 };
         let options =
-            GenerateOptions { max_tokens: args.tokens + more, ignore_end: true, ..Default::default() };
-        let mut generation = Generation::new(&language, &prompt, &mut cache, &options)?;
+            GenerateOptions { max_tokens: args.tokens + extra, ignore_eos: true, ..Default::default() };
+        let mut generation = Generation::new(&language, &prompt, &mut *cache, &options)?;
         step(&mut generation)?;
-        first.get_or_insert(load_seconds + start.elapsed().as_secs_f64());
-        reading.push(args.prompt as f64 / start.elapsed().as_secs_f64());
+        first_token.get_or_insert(load_seconds + start.elapsed().as_secs_f64());
+        prefill.push(args.prompt as f64 / start.elapsed().as_secs_f64());
         let start = Instant::now();
         for _ in 0..args.tokens {
             step(&mut generation)?;
         }
-        decoding.push(args.tokens as f64 / start.elapsed().as_secs_f64());
+        decode.push(args.tokens as f64 / start.elapsed().as_secs_f64());
         if let Some(file) = &args.trace {
             let runtime = place::default_device().runtime().map_err(|error| error.to_string())?;
             let trace = runtime.trace();
@@ -72,33 +72,33 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
             std::fs::write(file, trace.stop()).map_err(|error| format!("{}: {error}", file.display()))?;
         }
         if args.batch > 0 {
-            together.push(batch(&language, args)?);
+            batched.push(batch(&language, args)?);
         }
-        if interrupt::asked() {
+        if interrupt::requested() {
             return Err(Failure::Interrupted);
         }
     }
     let memory = resident().map(|bytes| bytes as f64 / 1e6);
     if args.json {
-        let report = json!({
+        let object = json!({
             "model": args.model.model,
             "load_seconds": load_seconds,
-            "first_token_seconds": first,
-            "prompt": told(args.prompt, &mut reading),
-            "decode": told(args.tokens, &mut decoding),
-            "batch": (args.batch > 0).then(|| told(args.batch, &mut together)),
+            "first_token_seconds": first_token,
+            "prompt": report(args.prompt, &mut prefill),
+            "decode": report(args.tokens, &mut decode),
+            "batch": (args.batch > 0).then(|| report(args.batch, &mut batched)),
             "resident_megabytes": memory,
         });
-        println!("{report}");
+        println!("{object}");
         return Ok(());
     }
     println!("model {} loaded in {load_seconds:.3} s", args.model.model);
-    line(&format!("prompt of {}", args.prompt), &mut reading);
-    line(&format!("decode behind {}", args.prompt), &mut decoding);
+    line(&format!("prefill of {}", args.prompt), &mut prefill);
+    line(&format!("decode after {}", args.prompt), &mut decode);
     if args.batch > 0 {
-        line(&format!("{} texts together", args.batch), &mut together);
+        line(&format!("decode batch of {}", args.batch), &mut batched);
     }
-    println!("load and prompt: {:.2} s", first.unwrap_or_default());
+    println!("load and prefill: {:.2} s", first_token.unwrap_or_default());
     if let Some(memory) = memory {
         println!("resident memory: {memory:.0} MB");
     }
@@ -106,26 +106,26 @@ pub fn run(args: &Bench) -> Result<(), Failure> {
 }
 
 /// One more token.
-fn step(generation: &mut Generation<&LanguageModel, &mut Cache>) -> Result<(), Failure> {
+fn step(generation: &mut Generation<&LanguageModel, &mut dyn KvCache>) -> Result<(), Failure> {
     match generation.next() {
         Some(piece) => Ok(piece.map(|_| ())?),
-        None => Err("the model's context is too short for so many tokens".to_string().into()),
+        None => Err("--prompt and --tokens exceed the context length of the model".to_string().into()),
     }
 }
 
-/// Tokens in a second of texts with prompts of 32 tokens that are decoded together.
+/// Tokens per second of sequences with prompts of 32 tokens, decoded in a batch.
 fn batch(language: &LanguageModel, args: &Bench) -> Result<f64, Failure> {
-    let vocabulary = language.model().config().vocabulary as u32;
+    let vocabulary = language.model().config().vocab_size as u32;
     let mut batch = Batch::new(language);
     let count = args.tokens.min(64);
-    for text in 0..args.batch as u32 {
-        let prompt: Vec<u32> = (0..32).map(|at| (at * 104_729 + text * 31 + 5) % vocabulary).collect();
+    for sequence in 0..args.batch as u32 {
+        let prompt: Vec<u32> = (0..32).map(|at| (at * 104_729 + sequence * 31 + 5) % vocabulary).collect();
         batch.add(
             &prompt,
-            &GenerateOptions { max_tokens: count + 2, ignore_end: true, ..Default::default() },
+            &GenerateOptions { max_tokens: count + 2, ignore_eos: true, ..Default::default() },
         )?;
     }
-    // The first step also gives what came with the prompts.
+    // The first step also returns the tokens of the prefill.
     batch.step()?;
     let start = Instant::now();
     for _ in 0..count {
@@ -134,22 +134,23 @@ fn batch(language: &LanguageModel, args: &Bench) -> Result<f64, Failure> {
     Ok((args.batch * count) as f64 / start.elapsed().as_secs_f64())
 }
 
-fn sorted(speeds: &mut [f64]) -> (f64, f64) {
+/// The median and the best of several speeds.
+fn median_and_best(speeds: &mut [f64]) -> (f64, f64) {
     speeds.sort_unstable_by(f64::total_cmp);
     (speeds[speeds.len() / 2], speeds[speeds.len() - 1])
 }
 
-fn told(count: usize, speeds: &mut [f64]) -> Value {
-    let (median, best) = sorted(speeds);
+fn report(count: usize, speeds: &mut [f64]) -> Value {
+    let (median, best) = median_and_best(speeds);
     json!({ "count": count, "tokens_per_second": median, "best_tokens_per_second": best })
 }
 
 fn line(what: &str, speeds: &mut [f64]) {
-    let (median, best) = sorted(speeds);
+    let (median, best) = median_and_best(speeds);
     println!("{what:<22} {median:8.1} tokens/s (best {best:.1})");
 }
 
-/// Bytes of the process that are in memory, where the system tells.
+/// Resident bytes of the process, where the operating system reports them.
 fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;

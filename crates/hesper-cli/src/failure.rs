@@ -1,41 +1,41 @@
-//! How a command fails, and the exit code of it.
+//! Errors of commands and their exit codes.
 
 use std::process::ExitCode;
 
 use crate::interrupt;
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// Something is wrong; the text says what.
+    /// An error message.
     Message(String),
-    /// The user stopped it.
+    /// The user interrupted it.
     Interrupted,
-    /// Nobody reads the output any more.
-    Closed,
+    /// The reader of the output has closed it.
+    OutputClosed,
 }
 
-/// The exit code of a program whose output was closed, as shells have it.
-const CLOSED: u8 = 141;
+/// The exit code of a shell for a command ended by SIGPIPE.
+const SIGPIPE_EXIT_CODE: u8 = 141;
 
 impl Failure {
-    /// The output could not be written.
+    /// The error of a write to the output.
     pub fn output(error: std::io::Error) -> Self {
         match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Failure::Closed,
-            _ => Failure::Message(format!("the output cannot be written: {error}")),
+            std::io::ErrorKind::BrokenPipe => Failure::OutputClosed,
+            _ => Failure::Message(format!("cannot write the output: {error}")),
         }
     }
 
-    /// Says what is wrong, and gives the exit code.
+    /// Prints the message and returns the exit code.
     pub fn exit(self) -> ExitCode {
         match self {
             Failure::Message(message) => {
                 eprintln!("hesper: {}", message.trim_end());
                 ExitCode::FAILURE
             }
-            Failure::Interrupted => ExitCode::from(interrupt::CODE),
-            Failure::Closed => ExitCode::from(CLOSED),
+            Failure::Interrupted => ExitCode::from(interrupt::EXIT_CODE),
+            Failure::OutputClosed => ExitCode::from(SIGPIPE_EXIT_CODE),
         }
     }
 }

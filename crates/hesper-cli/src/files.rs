@@ -1,4 +1,4 @@
-//! `hesper files`: what tensor files hold, whether they are whole, and their conversion.
+//! `hesper files`: lists, verifies and converts tensor files.
 
 use std::fmt::Write as _;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -14,41 +14,41 @@ use crate::{Failure, interrupt};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// List a file's tensors and what it says about itself
+    /// List the tensors and the metadata of a file
     Show {
         /// A safetensors, npy, npz or GGUF file, or the index file of a sharded checkpoint
         file: PathBuf,
     },
-    /// Read all of a file, compare checksums where it has them, and count numbers that are not finite
+    /// Read a whole file, verify its checksums, and count elements that are not finite
     Check {
         /// A safetensors, npy, npz or GGUF file, or the index file of a sharded checkpoint
         file: PathBuf,
     },
-    /// Write a file in another format, as the extension says
+    /// Convert a file to the format of the target's extension
     Convert {
         /// A safetensors, npy, npz or GGUF file, the index file of a sharded checkpoint, or a folder with one
         from: PathBuf,
         /// The file to write
         to: PathBuf,
-        /// What becomes of quantised tensors; between GGUF files they stay as they are
+        /// The form of quantized tensors; between GGUF files they are copied
         #[arg(long, value_enum, default_value = "affine")]
         quantized: Form,
-        /// Compress (npz)
+        /// Compress the arrays of an npz file
         #[arg(long)]
         compress: bool,
     },
 }
 
-/// What quantised tensors become.
+/// The form of quantized tensors.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Form {
-    /// Packed words, scales and biases
+    /// Packed codes, scales and biases
     Affine,
-    /// Half precision
+    /// 16-bit floats
     Float16,
-    /// The upper half of single precision
+    /// bfloat16
     Bfloat16,
-    /// Single precision
+    /// 32-bit floats
     Float32,
 }
 
@@ -56,21 +56,21 @@ pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Show { file } => show(&Files::open(&file)?),
         Command::Check { file } => {
-            interrupt::patient(true);
+            interrupt::set_graceful(true);
             check(&Files::open(&file)?)
         }
         Command::Convert { from, to, quantized, compress } => {
-            interrupt::patient(true);
+            interrupt::set_graceful(true);
             convert(&from, &to, quantized, compress)
         }
     }
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
-    if interrupt::asked() { Failure::Interrupted } else { Failure::Message(error.to_string()) }
+    if interrupt::requested() { Failure::Interrupted } else { Failure::Message(error.to_string()) }
 }
 
-/// One file, or those of a sharded checkpoint.
+/// One file, or the files of a sharded checkpoint.
 enum Files {
     One(TensorFile),
     Many(ShardedFile),
@@ -136,12 +136,12 @@ fn show(files: &Files) -> Result<(), Failure> {
     io::stdout().write_all(text.as_bytes()).map_err(Failure::output)
 }
 
-/// A stranger's text without what would move the cursor.
+/// Text without control characters: names in files are not trusted.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// A value in one line, long ones cut.
+/// A value on one line, truncated if it is long.
 fn value_of(value: &MetaValue) -> String {
     let text = match value {
         MetaValue::String(text) => format!("{:?}", text.chars().take(100).collect::<String>()),
@@ -156,16 +156,16 @@ fn value_of(value: &MetaValue) -> String {
         MetaValue::F32(v) => v.to_string(),
         MetaValue::F64(v) => v.to_string(),
         MetaValue::Bool(v) => v.to_string(),
-        MetaValue::Array(MetaArray::String(texts)) => {
-            let first: Vec<&String> = texts.iter().take(4).collect();
-            format!("{} strings {first:?}", texts.len())
+        MetaValue::Array(MetaArray::String(strings)) => {
+            let first: Vec<&String> = strings.iter().take(4).collect();
+            format!("{} strings {first:?}", strings.len())
         }
         MetaValue::Array(values) => format!("{} values", values.len()),
     };
     printable(&text)
 }
 
-/// Counts what passes through, tells it, and ends when the user asks for it.
+/// A writer that reports progress and fails if the user interrupts the command.
 struct Meter<'a, W> {
     out: W,
     what: &'a str,
@@ -180,19 +180,19 @@ impl<'a, W> Meter<'a, W> {
     }
 
     fn passed(&mut self, len: u64) -> io::Result<()> {
-        if interrupt::asked() {
+        if interrupt::requested() {
             return Err(io::Error::other("interrupted"));
         }
         self.done += len;
         let percent = (self.done * 100).checked_div(self.total).unwrap_or(100).min(100);
-        self.progress.say(&format!("{} {percent}% of {}", self.what, bytes(self.total)));
+        self.progress.set(&format!("{} {percent}% of {}", self.what, bytes(self.total)));
         Ok(())
     }
 }
 
 impl<W: Write> Write for Meter<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // In pieces, so that progress is seen and Ctrl-C heard within a large tensor.
+        // In pieces, to report progress and poll for Ctrl-C within a large tensor.
         let written = self.out.write(&bytes[..bytes.len().min(4 << 20)])?;
         self.passed(written as u64)?;
         Ok(written)
@@ -209,21 +209,21 @@ impl<W: Seek> Seek for Meter<'_, W> {
     }
 }
 
-/// Counts the floating-point numbers that are not finite.
-struct Numbers {
+/// Counts floats that are not finite.
+struct NonFinite {
     dtype: FileDtype,
-    strange: u64,
+    count: u64,
 }
 
-impl Write for Numbers {
+impl Write for NonFinite {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // An exponent of all ones is an infinity or no number.
+        // An exponent of all ones is an infinity or NaN.
         let count = |size: usize, high: usize, mask: u16| -> u64 {
             let all_ones =
                 |element: &[u8]| u16::from_le_bytes([element[high - 1], element[high]]) & mask == mask;
             bytes.chunks_exact(size).filter(|element| all_ones(element)).count() as u64
         };
-        self.strange += match self.dtype {
+        self.count += match self.dtype {
             FileDtype::F16 => count(2, 1, 0x7c00),
             FileDtype::BF16 => count(2, 1, 0x7f80),
             FileDtype::F32 | FileDtype::C64 => count(4, 3, 0x7f80),
@@ -241,18 +241,18 @@ impl Write for Numbers {
 fn check(files: &Files) -> Result<(), Failure> {
     let tensors = files.tensors();
     let total = tensors.iter().map(|(_, tensor)| tensor.byte_len).sum();
-    let mut meter = Meter::new(Numbers { dtype: FileDtype::U8, strange: 0 }, "checking", total);
+    let mut meter = Meter::new(NonFinite { dtype: FileDtype::U8, count: 0 }, "checking", total);
     let mut found = String::new();
     for (file, tensor) in &tensors {
-        meter.out = Numbers { dtype: tensor.dtype, strange: 0 };
+        meter.out = NonFinite { dtype: tensor.dtype, count: 0 };
         file.copy_to(tensor, &mut meter).and_then(|()| file.verify(tensor)).map_err(failed)?;
-        if meter.out.strange > 0 {
+        if meter.out.count > 0 {
             let _ =
-                writeln!(found, "{}: {} numbers are not finite", printable(&tensor.name), meter.out.strange);
+                writeln!(found, "{}: {} elements are not finite", printable(&tensor.name), meter.out.count);
         }
     }
     drop(meter);
-    let _ = writeln!(found, "{} tensors, {}: all can be read", tensors.len(), bytes(total));
+    let _ = writeln!(found, "{} tensors, {}: all readable", tensors.len(), bytes(total));
     io::stdout().write_all(found.as_bytes()).map_err(Failure::output)
 }
 
@@ -263,7 +263,7 @@ fn convert(from: &Path, to: &Path, form: Form, compress: bool) -> Result<(), Fai
         Some("npy") => Format::Npy,
         Some("gguf") => Format::Gguf,
         _ => {
-            let what = "the extension of the file to write must be safetensors, npz, npy or gguf";
+            let what = "the extension must be safetensors, npz, npy or gguf";
             return Err(Failure::Message(format!("{}: {what}", to.display())));
         }
     };

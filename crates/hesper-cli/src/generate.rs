@@ -1,34 +1,34 @@
-//! `hesper generate`.
+//! `hesper generate`: answers a prompt or continues it.
 
 use std::io::{IsTerminal, Read, Write};
 
 use clap::Args;
-use hesper_lm::{Cache, Finish, Generation, LanguageModel, Message, Stats};
+use hesper_lm::{Finish, Generation, LanguageModel, Message, Stats};
 use serde_json::json;
 
 use crate::Failure;
 use crate::interrupt;
-use crate::model::{ModelArgs, SamplingArgs};
+use crate::model_args::{ModelArgs, SamplingArgs};
 
-/// Continues a text, or answers a question.
+/// Answers a prompt, or continues it.
 #[derive(Args)]
 pub struct Generate {
-    /// The prompt; `-` or none reads it from the standard input
+    /// The prompt; read from standard input if missing or `-`
     prompt: Option<String>,
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// What the model is told before the prompt
+    /// The system message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Continue the prompt as it is, although the model was made to chat
+    /// Continue the prompt without the chat template
     #[arg(long)]
     raw: bool,
-    /// Print one JSON object at the end instead of text
+    /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-    /// Print the text and nothing else
+    /// Print only the generated text
     #[arg(long, short)]
     quiet: bool,
 }
@@ -44,9 +44,9 @@ pub fn run(args: &Generate) -> Result<(), Failure> {
     let (language, load_seconds) = args.model.load(args.quiet || args.json)?;
     let tokens = tokens(&language, &prompt, args)?;
     let options = args.sampling.options(0.0);
-    let mut cache = Cache::new(language.model().config(), options.cache)?;
-    let mut generation = Generation::new(&language, &tokens, &mut cache, &options)?;
-    interrupt::patient(true);
+    let cache = options.cache.create(language.model().config())?;
+    let mut generation = Generation::new(&language, &tokens, cache, &options)?;
+    interrupt::set_graceful(true);
     let (mut text, mut ids) = (String::new(), Vec::new());
     let mut out = std::io::stdout().lock();
     for piece in &mut generation {
@@ -57,7 +57,7 @@ pub fn run(args: &Generate) -> Result<(), Failure> {
         } else {
             write!(out, "{}", piece.text).and_then(|()| out.flush()).map_err(Failure::output)?;
         }
-        if interrupt::asked() {
+        if interrupt::requested() {
             break;
         }
     }
@@ -92,7 +92,7 @@ pub fn run(args: &Generate) -> Result<(), Failure> {
 fn tokens(language: &LanguageModel, prompt: &str, args: &Generate) -> Result<Vec<u32>, Failure> {
     if args.raw || !language.can_chat() {
         if args.system.is_some() {
-            return Err("--system needs a model that was made to chat, and no --raw".to_string().into());
+            return Err("--system needs a model with a chat template, and no --raw".to_string().into());
         }
         return Ok(language.prompt_tokens(prompt)?);
     }
@@ -101,33 +101,33 @@ fn tokens(language: &LanguageModel, prompt: &str, args: &Generate) -> Result<Vec
     Ok(language.conversation_tokens(&messages)?)
 }
 
-/// The whole standard input, as text.
+/// The text on standard input.
 fn read_input() -> Result<String, Failure> {
     let mut input = std::io::stdin();
     if input.is_terminal() {
-        return Err("there is no prompt: give one, or pipe one in".to_string().into());
+        return Err("the prompt is missing: give it as an argument or on standard input".to_string().into());
     }
     let mut bytes = Vec::new();
-    input.read_to_end(&mut bytes).map_err(|error| format!("the prompt cannot be read: {error}"))?;
-    let text = String::from_utf8(bytes).map_err(|error| format!("the prompt is no UTF-8 text: {error}"))?;
+    input.read_to_end(&mut bytes).map_err(|error| format!("cannot read the prompt: {error}"))?;
+    let text = String::from_utf8(bytes).map_err(|error| format!("the prompt is not valid UTF-8: {error}"))?;
     Ok(text.trim_end_matches('\n').to_string())
 }
 
-/// Says what was done.
-pub fn summary(language: &LanguageModel, load_seconds: f64, stats: &Stats, finish: Option<Finish>) {
-    let (numbers, bytes) = language.size();
+/// Prints counts and speeds.
+fn summary(language: &LanguageModel, load_seconds: f64, stats: &Stats, finish: Option<Finish>) {
+    let (elements, bytes) = language.size();
     let why = match finish {
-        Some(Finish::End) => "the model ended the text",
-        Some(Finish::Stop) => "a stop text was found",
-        Some(Finish::Length) => "as many tokens as asked for",
-        Some(Finish::Context) => "the model's context is full",
+        Some(Finish::End) => "end of sequence",
+        Some(Finish::Stop) => "stop text",
+        Some(Finish::Length) => "maximum number of tokens",
+        Some(Finish::Context) => "context length",
         None => "interrupted",
     };
     eprintln!(
-        "\n{} ({:.1} M numbers in {:.1} MB, loaded in {load_seconds:.2} s)\n\
+        "\n{} ({:.1} M parameters in {:.1} MB, loaded in {load_seconds:.2} s)\n\
          prompt: {} tokens, {:.1} tokens/s; generated: {} tokens, {:.1} tokens/s ({why})",
-        language.place().file_name().unwrap_or(language.place().as_os_str()).to_string_lossy(),
-        numbers as f64 / 1e6,
+        language.path().file_name().unwrap_or(language.path().as_os_str()).to_string_lossy(),
+        elements as f64 / 1e6,
         bytes as f64 / 1e6,
         stats.prompt_tokens,
         stats.prompt_speed(),

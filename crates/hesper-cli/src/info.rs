@@ -1,11 +1,11 @@
-//! `hesper info`: what there is to compute on.
+//! `hesper info`: devices, instruction sets and memory.
 
 use clap::Args;
 use hesper::place;
 use hesper_kernel::exec::SimdLevel;
 use serde_json::{Value, json};
 
-/// Tells about this machine.
+/// Shows devices, instruction sets and memory.
 #[derive(Args)]
 pub struct Info {
     /// Print one JSON object instead of text
@@ -13,7 +13,7 @@ pub struct Info {
     json: bool,
 }
 
-/// A GPU: its name and bytes of memory, or why it cannot be used.
+/// Name and bytes of memory of a GPU, or why it cannot be used.
 fn gpu(number: usize) -> Result<(String, usize), String> {
     let runtime = place::gpu(number).map_err(|error| error.to_string())?;
     Ok((runtime.info().name.clone(), runtime.info().total_memory))
@@ -22,7 +22,7 @@ fn gpu(number: usize) -> Result<(String, usize), String> {
 pub fn run(args: &Info) {
     let info = place::cpu().info();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let vectors = format!("{:?}", SimdLevel::detect());
+    let simd = format!("{:?}", SimdLevel::detect());
     let gpus: Vec<_> = (0..place::gpu_count()).map(gpu).collect();
     if args.json {
         let gpus: Vec<Value> = (gpus.iter())
@@ -33,7 +33,7 @@ pub fn run(args: &Info) {
             .collect();
         let report = json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "cpu": { "cores": cores, "memory_bytes": info.total_memory, "vectors": vectors },
+            "cpu": { "cores": cores, "memory_bytes": info.total_memory, "vectors": simd },
             "gpus": gpus,
         });
         println!("{report}");
@@ -41,7 +41,7 @@ pub fn run(args: &Info) {
     }
     let gib = |bytes: usize| bytes as f64 / (1u64 << 30) as f64;
     println!("hesper {}", env!("CARGO_PKG_VERSION"));
-    println!("device {}: {cores} cores, {:.1} GiB, vectors {vectors}", info.name, gib(info.total_memory));
+    println!("device {}: {cores} cores, {:.1} GiB, SIMD {simd}", info.name, gib(info.total_memory));
     for (number, gpu) in gpus.iter().enumerate() {
         match gpu {
             Ok((name, memory)) => println!("device gpu {number}: {name}, {:.1} GiB", gib(*memory)),
@@ -49,6 +49,6 @@ pub fn run(args: &Info) {
         }
     }
     if gpus.is_empty() {
-        println!("no NVIDIA GPU was found");
+        println!("no NVIDIA GPU found");
     }
 }

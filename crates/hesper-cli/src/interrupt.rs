@@ -1,50 +1,50 @@
-//! Ctrl-C.
+//! Handling of Ctrl-C.
 //!
-//! A command that can stop cleanly asks [`asked`] between steps. Whoever does not stop within a moment, or is
-//! asked twice, is ended where it is: with the exit code 130 and a terminal as it was.
+//! A command that can stop between steps calls [`set_graceful`] and polls [`requested`]. If it does not stop within two
+//! seconds, or Ctrl-C is pressed twice, the process exits with code 130 and clears its progress line.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The exit code of an interrupted command, as shells have it.
-pub const CODE: u8 = 130;
+/// The exit code of a shell for an interrupted command.
+pub const EXIT_CODE: u8 = 130;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-static PATIENT: AtomicBool = AtomicBool::new(false);
+static GRACEFUL: AtomicBool = AtomicBool::new(false);
 
-/// Begins to listen. To be called once, at the start.
+/// Installs the handler. Call it once, at the start.
 pub fn listen() {
-    // Without a handler, the system's own way to end a process is left.
+    // Without a handler, Ctrl-C ends the process as by default.
     let _ = ctrlc::set_handler(|| {
         let before = COUNT.fetch_add(1, Ordering::SeqCst);
-        if before > 0 || !PATIENT.load(Ordering::SeqCst) {
-            leave();
+        if before > 0 || !GRACEFUL.load(Ordering::SeqCst) {
+            exit();
         }
         std::thread::spawn(|| {
             std::thread::sleep(Duration::from_secs(2));
             if COUNT.load(Ordering::SeqCst) > 0 {
-                leave();
+                exit();
             }
         });
     });
 }
 
-fn leave() -> ! {
+fn exit() -> ! {
     eprint!("\r\x1b[K");
-    std::process::exit(i32::from(CODE));
+    std::process::exit(i32::from(EXIT_CODE));
 }
 
-/// From now on the command asks [`asked`] often enough.
-pub fn patient(on: bool) {
-    PATIENT.store(on, Ordering::SeqCst);
+/// Sets whether the command polls [`requested`].
+pub fn set_graceful(on: bool) {
+    GRACEFUL.store(on, Ordering::SeqCst);
 }
 
-/// Whether the user wants to stop.
-pub fn asked() -> bool {
+/// Whether the user has pressed Ctrl-C.
+pub fn requested() -> bool {
     COUNT.load(Ordering::SeqCst) > 0
 }
 
-/// Forgets what was asked: the command has stopped what it was doing.
-pub fn answered() {
+/// Resets the request: the command has stopped.
+pub fn clear() {
     COUNT.store(0, Ordering::SeqCst);
 }

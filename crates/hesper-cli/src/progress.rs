@@ -1,4 +1,4 @@
-//! A line on the terminal that says what takes time, and is gone when it is over.
+//! A progress line on the terminal.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,43 +6,43 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Clears the line that the cursor is in.
-const CLEAR: &str = "\r\x1b[K";
+/// Clears the current line of the terminal.
+const CLEAR_LINE: &str = "\r\x1b[K";
 
-/// A line of progress on the standard error stream; nothing where that is no terminal.
+/// A progress line on standard error. Shows nothing if that is not a terminal.
 pub struct Progress {
     shown: bool,
-    what: Arc<Mutex<String>>,
-    over: Arc<AtomicBool>,
-    painter: Option<JoinHandle<()>>,
+    text: Arc<Mutex<String>>,
+    done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Progress {
-    /// Nothing is shown before there is something to say.
+    /// A line that is shown with its first text.
     pub fn new(quiet: bool) -> Self {
         let shown = !quiet && std::io::stderr().is_terminal();
-        Progress { shown, what: Arc::default(), over: Arc::default(), painter: None }
+        Progress { shown, text: Arc::default(), done: Arc::default(), thread: None }
     }
 
-    /// Says what is being done from now on.
-    pub fn say(&mut self, what: &str) {
+    /// Sets the text.
+    pub fn set(&mut self, text: &str) {
         if !self.shown {
             return;
         }
-        *self.what.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = what.to_string();
-        if self.painter.is_none() {
-            let (what, over) = (self.what.clone(), self.over.clone());
-            self.painter = Some(std::thread::spawn(move || paint(&what, &over)));
+        *self.text.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = text.to_string();
+        if self.thread.is_none() {
+            let (text, done) = (self.text.clone(), self.done.clone());
+            self.thread = Some(std::thread::spawn(move || paint(&text, &done)));
         }
     }
 
-    /// Ends the line and removes it.
+    /// Removes the line.
     pub fn clear(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        if let Some(painter) = self.painter.take() {
-            // A painter that failed has left nothing to clear.
-            let _ = painter.join();
-            eprint!("{CLEAR}");
+        self.done.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has nothing left to draw.
+            let _ = thread.join();
+            eprint!("{CLEAR_LINE}");
         }
     }
 }
@@ -53,13 +53,13 @@ impl Drop for Progress {
     }
 }
 
-fn paint(what: &Mutex<String>, over: &AtomicBool) {
+fn paint(text: &Mutex<String>, done: &AtomicBool) {
     let start = Instant::now();
-    while !over.load(Ordering::Relaxed) {
-        let text = what.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+    while !done.load(Ordering::Relaxed) {
+        let text = text.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let seconds = start.elapsed().as_secs();
         let dots = [".  ", ".. ", "..."][(start.elapsed().as_millis() / 400 % 3) as usize];
-        eprint!("{CLEAR}{text} {dots} {seconds} s");
+        eprint!("{CLEAR_LINE}{text} {dots} {seconds} s");
         let _ = std::io::stderr().flush();
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -1,4 +1,4 @@
-//! `hesper quantize`.
+//! `hesper quantize`: writes a quantized copy of a model.
 
 use std::path::PathBuf;
 
@@ -10,20 +10,20 @@ use serde_json::json;
 use crate::Failure;
 use crate::progress::Progress;
 
-/// Makes a smaller model of a model.
+/// Quantizes a model.
 #[derive(Args)]
 pub struct Quantize {
     /// A folder with config.json and safetensors (or `demo`)
     from: PathBuf,
     /// The folder to write to
     to: PathBuf,
-    /// Bits of a weight: 2, 3, 4, 5, 6 or 8
+    /// Bits per weight: 2, 3, 4, 5, 6 or 8
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     bits: usize,
-    /// Weights that share a scale: 32, 64 or 128
+    /// Weights per scale: 32, 64 or 128
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     group_size: usize,
-    /// How weights become codes: affine, mxfp4, mxfp8 or nvfp4
+    /// The quantization mode: affine, mxfp4, mxfp8 or nvfp4
     #[arg(long, value_name = "NAME", default_value = "affine")]
     mode: String,
     /// Print one JSON object instead of text
@@ -35,13 +35,13 @@ pub fn run(args: &Quantize) -> Result<(), Failure> {
     let quantization =
         Quantization::new(args.group_size, args.bits, &args.mode).map_err(|error| error.to_string())?;
     let mut progress = Progress::new(args.json);
-    progress.say("quantizing");
+    progress.set("quantizing");
     let report = if args.from.as_os_str() == "demo" && !args.from.exists() {
         let folder = std::env::temp_dir().join(format!("hesper-demo-{}", std::process::id()));
-        let made = demo::write(&folder).and_then(|()| quantize(&folder, &args.to, quantization));
-        // What is left of the folder is the system's to clean up.
+        let report = demo::write(&folder).and_then(|()| quantize(&folder, &args.to, quantization));
+        // A temporary folder that cannot be removed is left to the operating system.
         let _ = std::fs::remove_dir_all(&folder);
-        made?
+        report?
     } else {
         quantize(&args.from, &args.to, quantization)?
     };
@@ -56,7 +56,7 @@ pub fn run(args: &Quantize) -> Result<(), Failure> {
         );
     } else {
         println!(
-            "{path}: {} matrices quantized, {} tensors as they were; {:.1} MB from {:.1} MB",
+            "{path}: {} matrices quantized, {} tensors copied; {:.1} MB from {:.1} MB",
             report.matrices,
             report.others,
             report.after as f64 / 1e6,

@@ -59,7 +59,7 @@ fn check_reads_everything_counts_strange_numbers_and_fails_on_damage() {
     sample(&path);
     let output = hesper(&["check", &path]);
     assert!(output.status.success());
-    assert!(text(&output.stdout).contains("a: 2 numbers are not finite"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("a: 2 elements are not finite"), "{}", text(&output.stdout));
 
     let archive = folder.path("a.npz");
     io::save_npz(&archive, [("a", &Array::from_slice(&[7u8; 1000]))]).unwrap();

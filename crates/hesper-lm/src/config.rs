@@ -1,44 +1,17 @@
-//! What a model is made of, as its `config.json` tells.
+//! The configuration of a model: what its layers, its caches and its generation need to know.
 //!
-//! All families become one [`Config`]; [`crate::gguf`] fills it from a GGUF file's metadata. Numbers are
-//! checked here, so that nothing later has to trust them.
+//! Values are checked when they are read, so that later code can rely on them. What only one model type has is read by
+//! its file in [`crate::models`].
 
 use std::collections::HashMap;
 
-use hesper_nn::{Activation, Quantization, RopeScaling};
-use serde_json::Value;
+use hesper_core::io::{MetaValue, Metadata};
+use hesper_nn::{Activation, Heads, Quantization, RopeScaling};
+use serde_json::{Map, Value};
 
+use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
-
-/// The families that are supported, for messages.
-pub const FAMILIES: &str =
-    "llama, qwen2, qwen3, gpt2 (also those that are built like them: SmolLM2, Mistral)";
-
-/// A family of models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// Llama 2 and 3, SmolLM2, Mistral.
-    Llama,
-    /// Qwen 2 and 2.5: biases on queries, keys and values.
-    Qwen2,
-    /// Qwen 3: queries and keys are normalised.
-    Qwen3,
-    /// GPT-2: layer norms, learned positions.
-    Gpt2,
-}
-
-impl Family {
-    /// By the name that configurations and GGUF files use.
-    pub fn named(name: &str) -> Result<Self> {
-        Ok(match name {
-            "llama" | "mistral" | "smollm2" => Family::Llama,
-            "qwen2" => Family::Qwen2,
-            "qwen3" => Family::Qwen3,
-            "gpt2" => Family::Gpt2,
-            _ => return Err(Error::Architecture { name: name.to_string(), known: FAMILIES }),
-        })
-    }
-}
+use crate::models;
 
 /// How the weights of a checkpoint were quantized.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -50,195 +23,155 @@ pub struct Quantizations {
 }
 
 impl Quantizations {
-    /// Of a layer.
+    /// The quantization of a layer.
     pub fn of(&self, layer: &str) -> Option<Quantization> {
         self.layers.get(layer).copied().or(self.default)
     }
 }
 
-/// What a model is made of.
+/// The configuration of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Its family.
-    pub family: Family,
-    /// Tokens it knows.
-    pub vocabulary: usize,
-    /// Numbers for a token.
-    pub width: usize,
+    /// The model type, as `config.json` or the GGUF file names it.
+    pub model_type: String,
+    /// Tokens in the vocabulary.
+    pub vocab_size: usize,
+    /// Elements of the hidden state of a token.
+    pub hidden_size: usize,
     /// Layers.
     pub layers: usize,
     /// Heads of queries.
     pub heads: usize,
-    /// Heads of keys and values.
+    /// Heads of keys and of values.
     pub kv_heads: usize,
-    /// Numbers of a head.
-    pub head_width: usize,
-    /// Numbers between the layers of an MLP.
-    pub mlp_width: usize,
-    /// Keeps norms from dividing by zero.
-    pub eps: f32,
-    /// The activation of the MLPs.
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Elements between the two projections of a feed-forward layer.
+    pub intermediate_size: usize,
+    /// Epsilon of the norms.
+    pub norm_eps: f32,
+    /// The activation of the feed-forward layers.
     pub activation: Activation,
-    /// Most tokens of a text.
-    pub context: usize,
-    /// How many of the last tokens are seen, if not all.
+    /// The largest number of tokens in a sequence.
+    pub context_length: usize,
+    /// The number of tokens that a token sees, itself included, if not all.
     pub window: Option<usize>,
     /// The base of rotary positions.
     pub rope_base: f32,
-    /// How rotary positions are stretched.
+    /// How rotary positions are scaled.
     pub rope_scaling: Option<RopeScaling>,
-    /// Whether rotary pairs are neighbours.
+    /// Whether the elements of a rotary pair are neighbours.
     pub rope_traditional: bool,
-    /// Whether the table of tokens is the last layer too.
-    pub tied: bool,
+    /// Whether the token embedding is also the output projection, if the checkpoint has none of its own.
+    pub tie_embeddings: bool,
     /// How weights are quantized.
     pub quantizations: Quantizations,
-    /// Tokens that end a text.
-    pub ends: Vec<u32>,
+    /// Tokens that end a sequence.
+    pub eos_tokens: Vec<u32>,
 }
 
-/// No model has more layers, heads or tokens; a configuration that says so is wrong.
-const MOST: u64 = 1 << 24;
-
-/// A configuration's fields, with errors that name them.
-struct Fields<'a>(&'a serde_json::Map<String, Value>);
-
-impl Fields<'_> {
-    fn find(&self, names: &[&str]) -> Option<(&str, &Value)> {
-        names.iter().find_map(|name| match self.0.get_key_value(*name) {
-            Some((key, value)) if !value.is_null() => Some((key.as_str(), value)),
-            _ => None,
-        })
-    }
-
-    fn size(&self, names: &[&str]) -> Result<Option<usize>> {
-        let Some((name, value)) = self.find(names) else { return Ok(None) };
-        match value.as_u64() {
-            Some(size @ 1..=MOST) => Ok(Some(size as usize)),
-            _ => Err(Error::config(
-                name,
-                format!("{value} where a positive number of reasonable size is needed"),
-            )),
-        }
-    }
-
-    fn need(&self, names: &[&str]) -> Result<usize> {
-        self.size(names)?.ok_or_else(|| Error::config("config.json", format!("there is no {}", names[0])))
-    }
-
-    fn number(&self, names: &[&str]) -> Result<Option<f32>> {
-        let Some((name, value)) = self.find(names) else { return Ok(None) };
-        match value.as_f64() {
-            Some(number) if number.is_finite() && number > 0.0 => Ok(Some(number as f32)),
-            _ => Err(Error::config(name, format!("{value} where a positive number is needed"))),
-        }
-    }
-
-    fn flag(&self, name: &str) -> Option<bool> {
-        self.0.get(name).and_then(Value::as_bool)
-    }
-
-    fn text(&self, names: &[&str]) -> Option<&str> {
-        self.find(names).and_then(|(_, value)| value.as_str())
-    }
+/// What a model type assumes where a configuration says nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Defaults {
+    pub(crate) activation: &'static str,
+    pub(crate) context_length: usize,
+    /// The intermediate size as a multiple of the hidden size.
+    pub(crate) intermediate_factor: Option<usize>,
+    pub(crate) tie_embeddings: bool,
 }
 
 impl Config {
-    /// From the text of a `config.json`.
+    /// Reads the text of a `config.json`.
     ///
     /// ```
     /// let text = r#"{"model_type": "llama", "vocab_size": 32, "hidden_size": 8, "num_hidden_layers": 2,
     ///     "num_attention_heads": 2, "intermediate_size": 16}"#;
     /// let config = hesper_lm::Config::from_json(text)?;
-    /// assert_eq!((config.kv_heads, config.head_width), (2, 4));
+    /// assert_eq!((config.kv_heads, config.head_dim), (2, 4));
     /// # Ok::<(), hesper_lm::Error>(())
     /// ```
     pub fn from_json(text: &str) -> Result<Self> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| Error::config("config.json", error.to_string()))?;
-        let Value::Object(map) = &value else {
-            return Err(Error::config("config.json", "is no object"));
+        let map = parse_json(text)?;
+        Ok(models::open(&ConfigSource::Json(&map))?.config().clone())
+    }
+
+    /// Reads the metadata of a GGUF file.
+    pub fn from_gguf(metadata: &Metadata) -> Result<Self> {
+        Ok(models::open(&gguf_source(metadata)?)?.config().clone())
+    }
+
+    /// Reads what all model types have in common.
+    pub(crate) fn read(source: &ConfigSource<'_>, defaults: &Defaults) -> Result<Self> {
+        let hidden_size = source.require_size(&["hidden_size", "n_embd"], "embedding_length")?;
+        let heads = source.require_size(&["num_attention_heads", "n_head"], "attention.head_count")?;
+        let intermediate_names = &["intermediate_size", "n_inner"];
+        let intermediate_size = match (source.size(intermediate_names, "feed_forward_length")?, defaults) {
+            (Some(size), _) => size,
+            (None, Defaults { intermediate_factor: Some(factor), .. }) => factor * hidden_size,
+            (None, _) => source.require_size(intermediate_names, "feed_forward_length")?,
         };
-        let fields = Fields(map);
-        let Some(name) = fields.text(&["model_type"]) else {
-            return Err(Error::config("config.json", "there is no model_type"));
-        };
-        let family = Family::named(name)?;
-        let gpt2 = family == Family::Gpt2;
-        let width = fields.need(&["hidden_size", "n_embd"])?;
-        let heads = fields.need(&["num_attention_heads", "n_head"])?;
-        let activation = fields.text(&["hidden_act", "activation_function"]);
-        let mut context = fields.size(&["max_position_embeddings", "n_positions", "n_ctx"])?;
-        let mut window = fields.size(&["sliding_window"])?;
-        if matches!(family, Family::Qwen2 | Family::Qwen3) {
-            // Only some layers have the window, and only if it is asked for; up to its length there is none.
-            if let (Some(window), Some(true)) = (window, fields.flag("use_sliding_window")) {
-                context = Some(context.map_or(window, |context| context.min(window)));
-            }
-            window = None;
-        }
-        // Newer configurations hold all that is known of rotary positions in one object.
-        let rope = ["rope_parameters", "rope_scaling"].iter().find_map(|name| map.get(*name)?.as_object());
-        let base = match rope.and_then(|rope| Fields(rope).number(&["rope_theta"]).transpose()) {
-            Some(base) => Some(base?),
-            None => fields.number(&["rope_theta"])?,
-        };
-        if fields.number(&["partial_rotary_factor"])?.is_some_and(|part| part != 1.0) {
-            return Err(Error::config(
-                "partial_rotary_factor",
-                "heads that are turned in part are not supported",
-            ));
-        }
+        let activation = source.text(&["hidden_act", "activation_function"], "");
+        let context = source.size(&["max_position_embeddings", "n_positions", "n_ctx"], "context_length")?;
+        let eps =
+            source.number(&["rms_norm_eps", "layer_norm_epsilon"], "attention.layer_norm_rms_epsilon")?;
         let config = Config {
-            family,
-            vocabulary: fields.need(&["vocab_size"])?,
-            width,
-            layers: fields.need(&["num_hidden_layers", "n_layer"])?,
+            model_type: source.model_type()?.to_string(),
+            vocab_size: vocab_size(source)?,
+            hidden_size,
+            layers: source.require_size(&["num_hidden_layers", "n_layer"], "block_count")?,
             heads,
-            kv_heads: fields.size(&["num_key_value_heads"])?.unwrap_or(heads),
-            head_width: fields.size(&["head_dim"])?.unwrap_or(width / heads),
-            mlp_width: match fields.size(&["intermediate_size", "n_inner"])? {
-                Some(size) => size,
-                None if gpt2 => 4 * width,
-                None => fields.need(&["intermediate_size"])?,
-            },
-            eps: fields.number(&["rms_norm_eps", "layer_norm_epsilon"])?.unwrap_or(1e-5),
-            activation: Activation::named(activation.unwrap_or(if gpt2 { "gelu_new" } else { "silu" }))?,
-            context: context.unwrap_or(if gpt2 { 1024 } else { 2048 }),
-            window,
-            rope_base: base.unwrap_or(10_000.0),
-            rope_scaling: rope.map_or(Ok(None), |rope| rope_scaling(rope, context.unwrap_or(2048)))?,
-            rope_traditional: fields.flag("rope_traditional").unwrap_or(false),
-            tied: fields.flag("tie_word_embeddings").unwrap_or(gpt2),
-            quantizations: quantizations(map)?,
-            ends: ends(map.get("eos_token_id")),
+            kv_heads: source.size(&["num_key_value_heads"], "attention.head_count_kv")?.unwrap_or(heads),
+            head_dim: source.size(&["head_dim"], "attention.key_length")?.unwrap_or(hidden_size / heads),
+            intermediate_size,
+            norm_eps: eps.unwrap_or(1e-5),
+            activation: Activation::named(activation.unwrap_or(defaults.activation))?,
+            context_length: context.unwrap_or(defaults.context_length),
+            window: source.size(&["sliding_window"], "attention.sliding_window")?,
+            rope_base: rope_base(source)?.unwrap_or(10_000.0),
+            rope_scaling: rope_scaling(source, context.unwrap_or(2048))?,
+            rope_traditional: source.flag("rope_traditional").unwrap_or(false),
+            // GGUF files do not say: the output projection is tied if it is missing.
+            tie_embeddings: source
+                .flag("tie_word_embeddings")
+                .unwrap_or(source.is_gguf() || defaults.tie_embeddings),
+            quantizations: quantizations(source)?,
+            eos_tokens: token_ids(source.json("eos_token_id")),
         };
-        config.check()?;
+        if config.head_dim == 0 {
+            let what = format!("{heads} heads do not fit a hidden size of {hidden_size}");
+            return Err(Error::config("configuration", what));
+        }
+        if !config.heads.is_multiple_of(config.kv_heads) {
+            let what = format!("{heads} heads of queries cannot share {} heads of keys", config.kv_heads);
+            return Err(Error::config("configuration", what));
+        }
         Ok(config)
     }
 
-    /// Whether the numbers go together.
-    pub(crate) fn check(&self) -> Result<()> {
-        let bad = |what: String| Err(Error::config("configuration", what));
-        if !self.heads.is_multiple_of(self.kv_heads) {
-            return bad(format!("{} heads cannot share {} heads of keys", self.heads, self.kv_heads));
-        }
-        if self.family != Family::Gpt2 && !self.head_width.is_multiple_of(2) {
-            return bad(format!("heads of {} numbers cannot have rotary positions", self.head_width));
-        }
-        if self.head_width == 0 || (self.family == Family::Gpt2 && self.head_width * self.heads != self.width)
-        {
-            return bad(format!(
-                "{} numbers are not {} heads of {}",
-                self.width, self.heads, self.head_width
-            ));
-        }
-        Ok(())
+    /// Heads and their dimension.
+    pub(crate) fn attention_heads(&self) -> Heads {
+        Heads { queries: self.heads, kv: self.kv_heads, dim: self.head_dim }
     }
 }
 
-/// Tokens that end a text: a number or a list of them.
-pub(crate) fn ends(value: Option<&Value>) -> Vec<u32> {
+/// The object in the text of a `config.json`.
+pub(crate) fn parse_json(text: &str) -> Result<Map<String, Value>> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(Error::config("config.json", "expected an object")),
+        Err(error) => Err(Error::config("config.json", error.to_string())),
+    }
+}
+
+/// The source of a GGUF file's metadata.
+pub(crate) fn gguf_source(metadata: &Metadata) -> Result<ConfigSource<'_>> {
+    let architecture = metadata.get("general.architecture").and_then(MetaValue::as_str);
+    let missing = || Error::config("GGUF metadata", "general.architecture is missing");
+    Ok(ConfigSource::Gguf { architecture: architecture.ok_or_else(missing)?, metadata })
+}
+
+/// Token ids: one, or a list of them.
+pub(crate) fn token_ids(value: Option<&Value>) -> Vec<u32> {
     let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match value {
         Some(Value::Array(list)) => list.iter().filter_map(one).collect(),
@@ -247,66 +180,115 @@ pub(crate) fn ends(value: Option<&Value>) -> Vec<u32> {
     }
 }
 
-fn rope_scaling(scaling: &serde_json::Map<String, Value>, context: usize) -> Result<Option<RopeScaling>> {
-    let fields = Fields(scaling);
-    let need = |name: &str| {
-        fields.number(&[name])?.ok_or_else(|| Error::config("rope_scaling", format!("there is no {name}")))
-    };
-    let original = fields.number(&["original_max_position_embeddings"])?.unwrap_or(context as f32);
-    match fields.text(&["rope_type", "type"]) {
-        // Dynamic scaling changes nothing up to the context of training, which is as far as texts go.
-        Some("default" | "dynamic") | None => Ok(None),
-        Some("linear") => Ok(Some(RopeScaling::Linear(need("factor")?))),
-        Some("llama3") => Ok(Some(RopeScaling::Llama3 {
-            factor: need("factor")?,
-            low: need("low_freq_factor")?,
-            high: need("high_freq_factor")?,
-            original,
-        })),
-        Some("yarn") => {
-            let factor = match fields.number(&["factor"])? {
-                Some(factor) => factor,
-                None => context as f32 / original,
-            };
-            let weights = (fields.number(&["mscale"])?, fields.number(&["mscale_all_dim"])?);
-            let gain = match (fields.number(&["attention_factor"])?, weights) {
-                (Some(gain), _) => gain,
-                (None, (Some(own), Some(all))) => {
-                    RopeScaling::yarn_gain(factor, own) / RopeScaling::yarn_gain(factor, all)
-                }
-                (None, _) => RopeScaling::yarn_gain(factor, 1.0),
-            };
-            let fast = fields.number(&["beta_fast"])?.unwrap_or(32.0);
-            let slow = fields.number(&["beta_slow"])?.unwrap_or(1.0);
-            Ok(Some(RopeScaling::Yarn { factor, original, fast, slow, gain }))
-        }
-        Some(other) => Err(Error::config("rope_scaling", format!("the type {other:?} is not supported"))),
+/// The size of the vocabulary; GGUF files may give only the list of tokens.
+fn vocab_size(source: &ConfigSource<'_>) -> Result<usize> {
+    if let ConfigSource::Gguf { metadata, .. } = source
+        && let Some(tokens) = metadata.get("tokenizer.ggml.tokens").and_then(MetaValue::as_array)
+        && !tokens.is_empty()
+    {
+        return Ok(tokens.len());
+    }
+    source.require_size(&["vocab_size"], "vocab_size")
+}
+
+/// The object in which a `config.json` describes rotary positions.
+fn rope_object<'a>(source: &ConfigSource<'a>) -> Option<ConfigSource<'a>> {
+    source.object(&["rope_parameters", "rope_scaling"]).map(ConfigSource::Json)
+}
+
+fn rope_base(source: &ConfigSource<'_>) -> Result<Option<f32>> {
+    match rope_object(source).map_or(Ok(None), |rope| rope.number(&["rope_theta"], ""))? {
+        Some(base) => Ok(Some(base)),
+        None => source.number(&["rope_theta"], "rope.freq_base"),
     }
 }
 
-fn quantizations(map: &serde_json::Map<String, Value>) -> Result<Quantizations> {
-    if let Some(Value::Object(other)) = map.get("quantization_config")
-        && let Some(method) = other.get("quant_method").and_then(Value::as_str)
+/// Scaling of rotary positions; `context` is the context length of the model.
+fn rope_scaling(source: &ConfigSource<'_>, context: usize) -> Result<Option<RopeScaling>> {
+    match rope_object(source) {
+        Some(rope) => json_rope_scaling(&rope, context as f32),
+        None if source.is_gguf() => gguf_rope_scaling(source, context as f32),
+        None => Ok(None),
+    }
+}
+
+fn json_rope_scaling(rope: &ConfigSource<'_>, context: f32) -> Result<Option<RopeScaling>> {
+    let number = |key: &str| rope.number(&[key], "");
+    let require =
+        |key: &str| number(key)?.ok_or_else(|| Error::config("rope_scaling", format!("{key} is missing")));
+    let original_context = number("original_max_position_embeddings")?.unwrap_or(context);
+    Ok(match rope.text(&["rope_type", "type"], "") {
+        // Dynamic scaling changes nothing up to the context length of training, which is the limit here.
+        Some("default" | "dynamic") | None => None,
+        Some("linear") => Some(RopeScaling::Linear(require("factor")?)),
+        Some("llama3") => Some(RopeScaling::Llama3 {
+            factor: require("factor")?,
+            low_freq_factor: require("low_freq_factor")?,
+            high_freq_factor: require("high_freq_factor")?,
+            original_context,
+        }),
+        Some("yarn") => {
+            let factor = number("factor")?.unwrap_or(context / original_context);
+            let by_mscale = |mscale: f32| RopeScaling::yarn_attention_factor(factor, mscale);
+            let mscales = (number("mscale")?, number("mscale_all_dim")?);
+            let attention_factor = match (number("attention_factor")?, mscales) {
+                (Some(given), _) => given,
+                (None, (Some(mscale), Some(all_dim))) => by_mscale(mscale) / by_mscale(all_dim),
+                (None, _) => by_mscale(1.0),
+            };
+            Some(RopeScaling::Yarn {
+                factor,
+                original_context,
+                beta_fast: number("beta_fast")?.unwrap_or(32.0),
+                beta_slow: number("beta_slow")?.unwrap_or(1.0),
+                attention_factor,
+            })
+        }
+        Some(other) => return Err(unsupported_scaling("rope_scaling", other)),
+    })
+}
+
+fn gguf_rope_scaling(source: &ConfigSource<'_>, context: f32) -> Result<Option<RopeScaling>> {
+    let number = |key: &str| source.number(&[], &format!("rope.scaling.{key}"));
+    Ok(match source.text(&[], "rope.scaling.type") {
+        None | Some("none") => None,
+        Some("linear") => number("factor")?.map(RopeScaling::Linear),
+        Some("yarn") => {
+            let factor = number("factor")?.unwrap_or(1.0);
+            let attention_factor = number("attn_factor")?.unwrap_or(1.0);
+            Some(RopeScaling::Yarn {
+                factor,
+                original_context: number("original_context_length")?.unwrap_or(context),
+                beta_fast: number("yarn_beta_fast")?.unwrap_or(32.0),
+                beta_slow: number("yarn_beta_slow")?.unwrap_or(1.0),
+                attention_factor: attention_factor * RopeScaling::yarn_attention_factor(factor, 1.0),
+            })
+        }
+        Some(other) => return Err(unsupported_scaling("rope.scaling.type", other)),
+    })
+}
+
+fn unsupported_scaling(key: &str, kind: &str) -> Error {
+    Error::config(key, format!("scaling of type {kind:?} is not supported"))
+}
+
+fn quantizations(source: &ConfigSource<'_>) -> Result<Quantizations> {
+    if let Some(method) = source.object(&["quantization_config"]).and_then(|other| other.get("quant_method"))
     {
-        let what =
-            format!("weights quantized by {method:?} are not supported; affine ones in MLX's layout are");
+        let what = format!("quantization by {method} is not supported; MLX's layout is");
         return Err(Error::config("quantization_config", what));
     }
-    let Some(Value::Object(all)) = map.get("quantization") else { return Ok(Quantizations::default()) };
-    let one = |fields: &serde_json::Map<String, Value>| -> Result<Quantization> {
-        let fields = Fields(fields);
-        let mode = fields.text(&["mode"]).unwrap_or("affine");
-        let need = |name| {
-            fields.size(&[name])?.ok_or_else(|| Error::config("quantization", format!("there is no {name}")))
+    let Some(all) = source.object(&["quantization"]) else { return Ok(Quantizations::default()) };
+    let one = |fields: &Map<String, Value>| -> Result<Quantization> {
+        let fields = ConfigSource::Json(fields);
+        let size = |key: &str| {
+            fields.size(&[key], "")?.ok_or_else(|| Error::config("quantization", format!("{key} is missing")))
         };
-        Ok(Quantization::new(need("group_size")?, need("bits")?, mode)?)
+        let mode = fields.text(&["mode"], "").unwrap_or("affine");
+        Ok(Quantization::new(size("group_size")?, size("bits")?, mode)?)
     };
-    let mut layers = HashMap::new();
-    for (name, value) in all {
-        if let Value::Object(own) = value {
-            layers.insert(name.clone(), one(own)?);
-        }
-    }
+    let layers = all.iter().filter_map(|(name, value)| Some((name, value.as_object()?)));
+    let layers = layers.map(|(name, fields)| Ok((name.clone(), one(fields)?))).collect::<Result<_>>()?;
     Ok(Quantizations { default: Some(one(all)?), layers })
 }
 
@@ -322,14 +304,15 @@ mod tests {
     }
 
     #[test]
-    fn unknown_architectures_are_named_with_those_that_are_known() {
+    fn an_unknown_model_type_is_named_with_the_known_ones() {
         let message = with(r#""model_type": "mamba""#).unwrap_err().to_string();
         assert!(message.contains("mamba") && message.contains("qwen3"), "{message}");
     }
 
     #[test]
-    fn numbers_that_make_no_sense_are_refused_by_name() {
+    fn invalid_values_are_refused_by_key() {
         for (extra, culprit) in [
+            (r#""model_type": 3"#, "model_type"),
             (r#""model_type": "llama", "head_dim": -4"#, "head_dim"),
             (r#""model_type": "llama", "num_key_value_heads": 0"#, "num_key_value_heads"),
             (r#""model_type": "llama", "num_key_value_heads": 3"#, "heads"),
@@ -338,14 +321,20 @@ mod tests {
             (r#""model_type": "llama", "partial_rotary_factor": 0.5"#, "partial_rotary_factor"),
             (r#""model_type": "llama", "rope_scaling": {"rope_type": "new"}"#, "new"),
             (r#""model_type": "llama", "quantization_config": {"quant_method": "gptq"}"#, "gptq"),
+            (r#""model_type": "llama", "quantization": {"bits": 4}"#, "group_size"),
+            (r#""model_type": "llama", "hidden_act": "cube""#, "cube"),
+            (r#""model_type": "gpt2", "head_dim": 5"#, "heads"),
         ] {
             let message = with(extra).unwrap_err().to_string();
             assert!(message.contains(culprit), "{extra}: {message}");
         }
+        let message =
+            Config::from_json(r#"{"model_type": "llama", "hidden_size": 8}"#).unwrap_err().to_string();
+        assert!(message.contains("num_attention_heads"), "{message}");
     }
 
     #[test]
-    fn scaling_quantization_and_ends_are_read() {
+    fn scaling_quantization_and_eos_tokens_are_read() {
         let config = with(
             r#""model_type": "qwen3", "head_dim": 16, "eos_token_id": [1, 2],
                "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
@@ -353,15 +342,21 @@ mod tests {
                "quantization": {"group_size": 64, "bits": 4, "lm_head": {"group_size": 32, "bits": 8}}"#,
         )
         .unwrap();
-        assert_eq!(config.ends, [1, 2]);
-        assert_eq!(config.context, 2048);
+        assert_eq!(config.eos_tokens, [1, 2]);
+        assert_eq!(config.context_length, 2048);
         let window = with(r#""model_type": "mistral", "sliding_window": 64, "max_position_embeddings": 512"#);
         let window = window.unwrap();
-        assert_eq!((window.context, window.window), (512, Some(64)));
+        assert_eq!((window.context_length, window.window), (512, Some(64)));
         let unused =
             with(r#""model_type": "qwen2", "sliding_window": 64, "max_position_embeddings": 512"#).unwrap();
-        assert_eq!((unused.context, unused.window), (512, None));
-        assert_eq!(config.head_width, 16);
+        assert_eq!((unused.context_length, unused.window), (512, None));
+        let used = with(
+            r#""model_type": "qwen2", "sliding_window": 64, "use_sliding_window": true,
+               "max_position_embeddings": 512"#,
+        );
+        let used = used.unwrap();
+        assert_eq!((used.context_length, used.window), (64, None));
+        assert_eq!(config.head_dim, 16);
         assert!(matches!(config.rope_scaling, Some(RopeScaling::Llama3 { factor: 8.0, .. })));
         let bits = |layer: &str| config.quantizations.of(layer).map(|one| one.bits());
         assert_eq!((bits("lm_head"), bits("model.embed_tokens")), (Some(8), Some(4)));

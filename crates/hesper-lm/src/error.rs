@@ -1,63 +1,63 @@
-//! What can go wrong with language models.
+//! The errors of language models.
 
 use std::path::PathBuf;
 
 /// The result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a model could not be loaded or a text not generated.
+/// Why a model could not be loaded or a sequence not generated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An array op was refused, or its evaluation failed.
     #[error(transparent)]
-    Array(#[from] hesper::Error),
-    /// Layers that do not fit.
+    Array(#[from] hesper_core::Error),
+    /// A layer could not be built or applied, or a cache refused a call.
     #[error(transparent)]
-    Layer(#[from] hesper_nn::Error),
-    /// A tensor file that cannot be read or written.
+    Layer(hesper_nn::Error),
+    /// A tensor file cannot be read or written.
     #[error(transparent)]
     Files(#[from] hesper_files::Error),
-    /// Another file that cannot be read or written.
+    /// Another file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// There is no model in a place.
+    /// There is no model at a path.
     #[error("{}: {what}", path.display())]
     NoModel {
-        /// The place.
+        /// The path.
         path: PathBuf,
         /// What is missing there.
         what: String,
     },
-    /// A configuration that is wrong, or asks for what is not supported.
-    #[error("{place}: {what}")]
+    /// A configuration has an invalid value, or one that is not supported.
+    #[error("{key}: {what}")]
     Config {
-        /// The file or the key.
-        place: String,
+        /// The key or the file.
+        key: String,
         /// What is wrong with it.
         what: String,
     },
-    /// A kind of model that is not supported.
-    #[error("models of the architecture {name:?} are not supported; these are: {known}")]
-    Architecture {
-        /// Its name.
+    /// The model type is not supported.
+    #[error("model type {name:?} is not supported; supported are {known}")]
+    UnknownModelType {
+        /// The model type.
         name: String,
-        /// Those that are.
-        known: &'static str,
+        /// The registered model types.
+        known: String,
     },
-    /// A weight that the checkpoint does not have.
+    /// The checkpoint lacks a weight.
     #[error("the checkpoint has no tensor {name:?}")]
     MissingTensor {
         /// Its name.
         name: String,
     },
-    /// A weight that does not fit the configuration.
-    #[error("tensor {name:?} has shape {given:?} where the configuration needs {expected:?}")]
+    /// A weight does not fit the configuration.
+    #[error("tensor {name:?} has shape {given:?}, but the configuration needs {expected:?}")]
     TensorShape {
         /// Its name.
         name: String,
@@ -66,29 +66,50 @@ pub enum Error {
         /// The shape that fits.
         expected: Vec<usize>,
     },
-    /// A tokenizer that cannot be used, or a text that it cannot take.
+    /// The checkpoint has weights that the model does not.
+    #[error("the checkpoint has {count} tensors that the model does not use, the first is {first:?}")]
+    UnusedTensors {
+        /// How many.
+        count: usize,
+        /// The name of the first.
+        first: String,
+    },
+    /// A tokenizer cannot be used, or refused its input.
     #[error("tokenizer: {0}")]
     Tokenizer(String),
-    /// A chat template that fails.
+    /// A chat template failed.
     #[error("chat template: {0}")]
     Template(String),
-    /// There is nothing to continue.
+    /// A prompt has no tokens.
     #[error("the prompt is empty")]
     EmptyPrompt,
-    /// More tokens than the model was made for.
-    #[error("{tokens} tokens are more than the model's context of {limit}")]
-    Context {
-        /// How many were given.
+    /// A sequence would be longer than the context length of the model.
+    #[error("{tokens} tokens exceed the context length of {limit}")]
+    ContextLength {
+        /// Tokens of the sequence.
         tokens: usize,
-        /// How many fit.
+        /// The context length.
         limit: usize,
     },
-    /// A setting that makes no sense.
+    /// The model computed NaN for every token.
+    #[error("all logits are NaN; the weights may be damaged")]
+    NanLogits,
+    /// An argument out of its range, or a call that does not fit the state of its object.
     #[error("{0}")]
-    Setting(String),
-    /// A model could not be fetched.
+    InvalidArgument(String),
+    /// A model could not be downloaded.
     #[error("{0}")]
     Fetch(String),
+}
+
+impl From<hesper_nn::Error> for Error {
+    fn from(error: hesper_nn::Error) -> Self {
+        match error {
+            hesper_nn::Error::Array(error) => Error::Array(error),
+            hesper_nn::Error::InvalidArgument(what) => Error::InvalidArgument(what),
+            other => Error::Layer(other),
+        }
+    }
 }
 
 impl Error {
@@ -97,7 +118,7 @@ impl Error {
         move |source| Error::Io { path, source }
     }
 
-    pub(crate) fn config(place: impl Into<String>, what: impl Into<String>) -> Self {
-        Error::Config { place: place.into(), what: what.into() }
+    pub(crate) fn config(key: impl Into<String>, what: impl Into<String>) -> Self {
+        Error::Config { key: key.into(), what: what.into() }
     }
 }

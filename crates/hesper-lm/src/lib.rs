@@ -1,8 +1,8 @@
 //! Language models.
 //!
-//! [`LanguageModel::load`] takes a folder with `config.json`, `tokenizer.json` and safetensors, or a GGUF file;
-//! [`generate`], [`Generation`] and [`Batch`] continue texts. Weights are mapped and used as they are packed; the
-//! model holds no state, so any number of threads may use one at once, each with its own [`Cache`].
+//! [`LanguageModel::load`] reads a folder with `config.json`, `tokenizer.json` and safetensors, or a GGUF file;
+//! [`generate`], [`Generation`] and [`Batch`] continue sequences. Weights are mapped and used as stored. A model holds no
+//! state: any number of threads may use one at once, each with its own [`KvCache`].
 //!
 //! ```
 //! use hesper_lm::{GenerateOptions, demo, generate};
@@ -14,31 +14,38 @@
 //! ```
 #![forbid(unsafe_code)]
 
+// Links the backends for the unit tests.
+#[cfg(test)]
+use hesper as _;
+
+mod blocks;
 mod cache;
+mod chat_template;
 mod checkpoint;
 mod config;
+mod config_source;
 pub mod demo;
 mod error;
 pub mod fetch;
 mod generate;
-mod gguf;
-mod language;
+mod language_model;
 mod model;
+mod models;
 mod quantize;
 mod sample;
-mod template;
 mod tokenizer;
 
-pub use cache::{Cache, CacheKind};
-pub use config::{Config, Family, Quantizations};
+pub use cache::CacheKind;
+pub use chat_template::{ChatTemplate, Message};
+pub use config::{Config, Quantizations};
 pub use error::{Error, Result};
 pub use generate::{
-    Batch, Event, Finish, GenerateOptions, Generated, Generation, PREFILL, Piece, Stats, batch_generate,
-    generate,
+    Batch, Event, Finish, GenerateOptions, Generated, Generation, PREFILL_CHUNK, Piece, Stats,
+    batch_generate, generate,
 };
-pub use language::{LanguageModel, LoadOptions};
+pub use hesper_nn::KvCache;
+pub use language_model::{LanguageModel, LoadOptions};
 pub use model::Model;
 pub use quantize::{QuantizeReport, quantize};
 pub use sample::{Sampler, Sampling};
-pub use template::{ChatTemplate, Message};
-pub use tokenizer::{Detokenizer, Stops, Tokenizer};
+pub use tokenizer::{Detokenizer, StopTexts, Tokenizer};

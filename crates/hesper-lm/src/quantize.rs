@@ -1,16 +1,18 @@
-//! From a checkpoint to a smaller one: matrices are rounded to codes in groups, in MLX's layout.
+//! Quantizes a checkpoint: matrices become codes in groups, in MLX's layout.
 
 use std::path::Path;
 
-use hesper::{Array, io};
+use hesper_core::{Array, io};
 use hesper_nn::Quantization;
 use serde_json::{Value, json};
 
-use crate::config::{Config, Family};
+use crate::config::parse_json;
+use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
+use crate::models::{self, QuantizeRule};
 
-/// Files that go along as they are.
-const ALONG: &[&str] = &[
+/// Files that are copied.
+const COPIED_FILES: &[&str] = &[
     "tokenizer.json",
     "tokenizer_config.json",
     "generation_config.json",
@@ -18,31 +20,31 @@ const ALONG: &[&str] = &[
     "chat_template.jinja",
 ];
 
-/// What quantizing did.
+/// What [`quantize`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuantizeReport {
-    /// Matrices that were rounded.
+    /// Matrices that were quantized.
     pub matrices: usize,
-    /// Tensors that stayed as they were.
+    /// Tensors that were copied.
     pub others: usize,
-    /// Bytes of all tensors before.
+    /// Bytes of all tensors of the source.
     pub before: u64,
-    /// Bytes of all tensors afterwards.
+    /// Bytes of all tensors of the result.
     pub after: u64,
 }
 
-/// Quantizes the checkpoint in the folder `from` and writes a new one to the folder `to`, which must not hold
-/// one already.
+/// Quantizes the checkpoint in the folder `from` into the folder `to`, which must not hold a model.
 pub fn quantize(from: &Path, to: &Path, quantization: Quantization) -> Result<QuantizeReport> {
     let path = from.join("config.json");
     let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
-    let config = Config::from_json(&text)?;
-    if config.quantizations.default.is_some() {
-        return Err(Error::config(path.display().to_string(), "the checkpoint is quantized already"));
+    let mut config = parse_json(&text)?;
+    let architecture = models::open(&ConfigSource::Json(&config))?;
+    if architecture.config().quantizations.default.is_some() {
+        return Err(Error::config(path.display().to_string(), "the checkpoint is already quantized"));
     }
     let target = to.join("model.safetensors");
     if target.exists() || to.join("config.json").exists() {
-        let what = "there is a model in this folder already".into();
+        let what = "the folder already has a model".into();
         return Err(Error::NoModel { path: to.to_path_buf(), what });
     }
     let loaded = io::load(from)?;
@@ -50,13 +52,14 @@ pub fn quantize(from: &Path, to: &Path, quantization: Quantization) -> Result<Qu
     let mut report = QuantizeReport { matrices: 0, others: 0, before, after: 0 };
     let mut tensors: Vec<(String, Array)> = Vec::new();
     for (name, array) in loaded.into_arrays() {
-        let layer = name.strip_suffix(".weight");
-        let matrix = match layer {
-            Some(layer) if array.ndim() == 2 => Some((layer, oriented(&config, layer, &array)?)),
-            _ => None,
+        let layer = name.strip_suffix(".weight").filter(|_| array.ndim() == 2);
+        let matrix = match layer.map(|layer| (layer, architecture.quantize_rule(layer))) {
+            Some((layer, QuantizeRule::Rows)) => Some((layer, array.clone())),
+            Some((layer, QuantizeRule::Transposed)) => Some((layer, array.t()?)),
+            Some((_, QuantizeRule::Keep)) | None => None,
         };
         match matrix {
-            Some((layer, matrix)) if fits(layer, &matrix, quantization) => {
+            Some((layer, matrix)) if fits(&matrix, quantization) => {
                 let (group, bits) = (Some(quantization.group()), Some(quantization.bits()));
                 let (codes, scales, biases) = matrix.quantize(group, bits, quantization.mode())?;
                 report.matrices += 1;
@@ -74,8 +77,15 @@ pub fn quantize(from: &Path, to: &Path, quantization: Quantization) -> Result<Qu
     std::fs::create_dir_all(to).map_err(Error::io(to))?;
     let mark = [("format".to_string(), "mlx".to_string())];
     io::save_safetensors(&target, tensors.iter().map(|(name, array)| (name.clone(), array)), &mark)?;
-    write_config(&text, to, quantization)?;
-    for name in ALONG {
+    let entry = json!({
+        "group_size": quantization.group(),
+        "bits": quantization.bits(),
+        "mode": quantization.mode().name(),
+    });
+    config.insert("quantization".into(), entry);
+    let path = to.join("config.json");
+    std::fs::write(&path, format!("{:#}\n", Value::Object(config))).map_err(Error::io(&path))?;
+    for name in COPIED_FILES {
         let (source, target) = (from.join(name), to.join(name));
         if source.is_file() {
             std::fs::copy(&source, &target).map_err(Error::io(&target))?;
@@ -84,29 +94,7 @@ pub fn quantize(from: &Path, to: &Path, quantization: Quantization) -> Result<Qu
     Ok(report)
 }
 
-/// A matrix of (outputs, inputs).
-fn oriented(config: &Config, layer: &str, array: &Array) -> Result<Array> {
-    let turned = config.family == Family::Gpt2 && (layer.starts_with("h.") || layer.contains(".h."));
-    Ok(if turned { array.t()? } else { array.clone() })
-}
-
-/// Whether a layer's matrix can be quantized and is used in a way that allows it.
-fn fits(layer: &str, matrix: &Array, quantization: Quantization) -> bool {
-    let positions = layer.ends_with("wpe");
-    !positions && matrix.shape()[1].is_multiple_of(quantization.group().max(32)) && matrix.shape()[0] > 1
-}
-
-fn write_config(text: &str, to: &Path, quantization: Quantization) -> Result<()> {
-    let mut value: Value =
-        serde_json::from_str(text).map_err(|error| Error::config("config.json", error.to_string()))?;
-    if let Value::Object(map) = &mut value {
-        let entry = json!({
-            "group_size": quantization.group(),
-            "bits": quantization.bits(),
-            "mode": quantization.mode().name(),
-        });
-        map.insert("quantization".into(), entry);
-    }
-    let path = to.join("config.json");
-    std::fs::write(&path, format!("{value:#}\n")).map_err(Error::io(&path))
+/// Whether the rows of a matrix can be divided into groups.
+fn fits(matrix: &Array, quantization: Quantization) -> bool {
+    matrix.shape()[1].is_multiple_of(quantization.group().max(32)) && matrix.shape()[0] > 1
 }

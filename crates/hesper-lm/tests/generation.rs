@@ -1,4 +1,4 @@
-//! Texts: one by one, on many threads, and in batches, which must all be the same.
+//! Generation of single sequences, on many threads and in batches: all give the same tokens.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use hesper_lm::{
-    Batch, Cache, CacheKind, Finish, GenerateOptions, Generation, LanguageModel, LoadOptions, Sampling,
+    Batch, CacheKind, Finish, GenerateOptions, Generation, KvCache, LanguageModel, LoadOptions, Sampling,
     batch_generate, demo, generate,
 };
 use support::{Folder, Small, some_tokens};
@@ -23,7 +23,7 @@ fn options(max_tokens: usize) -> GenerateOptions {
 }
 
 #[test]
-fn the_demo_says_its_text_again() {
+fn the_demo_repeats_its_text() {
     let language = demo::model().unwrap();
     let prompt = language.prompt_tokens("A language model").unwrap();
     let made = generate(&language, &prompt, &options(12)).unwrap();
@@ -55,7 +55,7 @@ fn the_demo_is_the_same_model_from_files_and_with_rounded_weights() {
 }
 
 #[test]
-fn chance_takes_other_ways_and_a_seed_the_same() {
+fn a_seed_determines_what_is_sampled() {
     let language = demo::model().unwrap();
     let prompt = language.prompt_tokens("The").unwrap();
     let with = |seed| {
@@ -82,7 +82,7 @@ fn prompts_that_cannot_be_continued_are_refused() {
     assert!(error(&[]).contains("empty"), "{}", error(&[]));
     assert!(error(&[1; 128]).contains("128"), "{}", error(&[1; 128]));
     assert!(error(&[5000]).contains("5000"), "{}", error(&[5000]));
-    // A text that reaches the end of the context ends there.
+    // A sequence ends at the context length.
     let made = generate(&language, &[1; 120], &options(500)).unwrap();
     assert_eq!((made.finish, made.tokens.len()), (Finish::Context, 8));
     let none = generate(&language, &[1, 2], &options(0)).unwrap();
@@ -90,20 +90,20 @@ fn prompts_that_cannot_be_continued_are_refused() {
 }
 
 #[test]
-fn a_text_goes_on_where_its_cache_ends() {
+fn a_generation_continues_the_sequence_of_its_cache() {
     let (_folder, language) = random_model("goes-on");
     let prompt = some_tokens(10, 96, 3);
     let whole = generate(&language, &prompt, &options(30)).unwrap().tokens;
-    let mut cache = Cache::new(language.model().config(), CacheKind::Growing).unwrap();
-    let run = |prompt: &[u32], cache: &mut Cache, count: usize| -> Vec<u32> {
+    let mut cache = CacheKind::Growing.create(language.model().config()).unwrap();
+    let run = |prompt: &[u32], cache: &mut dyn KvCache, count: usize| -> Vec<u32> {
         let generation = Generation::new(&language, prompt, cache, &options(count)).unwrap();
         generation.map(|piece| piece.unwrap().token).collect()
     };
-    let first = run(&prompt, &mut cache, 12);
-    let second = run(&first[11..], &mut cache, 18);
+    let first = run(&prompt, &mut *cache, 12);
+    let second = run(&first[11..], &mut *cache, 18);
     assert_eq!([first, second].concat(), whole);
     cache.truncate(10).unwrap();
-    assert_eq!(run(&whole[..1], &mut cache, 5), whole[1..6]);
+    assert_eq!(run(&whole[..1], &mut *cache, 5), whole[1..6]);
 }
 
 /// Prompts of several lengths, one by one.
@@ -118,7 +118,7 @@ fn one_by_one(language: &LanguageModel, count: usize) -> Vec<(Vec<u32>, Vec<u32>
 }
 
 #[test]
-fn threads_that_share_a_model_give_the_texts_of_one() {
+fn threads_that_share_a_model_generate_the_same_tokens() {
     let (_folder, language) = random_model("threads");
     let expected = one_by_one(&language, 16);
     for threads in [16, 17, 32, 64] {
@@ -136,20 +136,84 @@ fn threads_that_share_a_model_give_the_texts_of_one() {
 }
 
 #[test]
-fn texts_decoded_together_are_those_decoded_alone() {
+fn a_batch_generates_the_tokens_of_single_sequences() {
     let (_folder, language) = random_model("together");
     let expected = one_by_one(&language, 17);
     let prompts: Vec<_> =
         expected.iter().map(|(prompt, tokens)| (prompt.clone(), options(tokens.len()))).collect();
     let made = batch_generate(&language, &prompts).unwrap();
     for (at, (made, (_, tokens))) in made.iter().zip(&expected).enumerate() {
-        assert_eq!(made.tokens, *tokens, "text {at}");
+        assert_eq!(made.tokens, *tokens, "sequence {at}");
         assert_eq!(made.finish, Finish::Length);
     }
 }
 
 #[test]
-fn texts_join_and_leave_a_batch_at_any_step() {
+fn a_batch_with_quantized_caches_generates_the_tokens_of_single_sequences() {
+    let folder = Folder::new("quantized-batch");
+    Small::new("qwen3", 22, true, None).write(&folder.0);
+    let language = LanguageModel::load(&folder.0, &LoadOptions::default()).unwrap();
+    let cache = CacheKind::Quantized { bits: 8, group: 32 };
+    let prompts: Vec<(Vec<u32>, GenerateOptions)> = (0..5)
+        .map(|at| (some_tokens(1 + 5 * at, 96, at as u64), GenerateOptions { cache, ..options(5 + 4 * at) }))
+        .collect();
+    let made = batch_generate(&language, &prompts).unwrap();
+    for (at, (made, (prompt, options))) in made.iter().zip(&prompts).enumerate() {
+        assert_eq!(made.tokens, generate(&language, prompt, options).unwrap().tokens, "sequence {at}");
+    }
+}
+
+#[test]
+fn a_batch_refuses_caches_of_a_single_sequence() {
+    let (_folder, language) = random_model("rotating");
+    let cache = CacheKind::Rotating { keep: 2, window: 16 };
+    let error = Batch::new(&language).add(&[1], &GenerateOptions { cache, ..options(4) }).unwrap_err();
+    assert!(error.to_string().contains("Rotating"), "{error}");
+}
+
+#[test]
+fn a_sequence_with_nan_logits_leaves_its_batch_and_the_others_go_on() {
+    let folder = Folder::new("nan");
+    let mut small = Small::new("llama", 23, false, None);
+    small.write(&folder.0);
+    let language = LanguageModel::load(&folder.0, &LoadOptions::default()).unwrap();
+    let prompts = [some_tokens(7, 96, 1), some_tokens(5, 96, 2)];
+    let [bad, good] = [0, 1].map(|at: usize| generate(&language, &prompts[at], &options(20)).unwrap().tokens);
+    // A token that only one of the sequences generates gets an embedding of NaN.
+    let known = |token: &u32| prompts.iter().any(|prompt| prompt.contains(token)) || good.contains(token);
+    let at = (1..15).find(|at| !known(&bad[*at]) && !bad[..*at].contains(&bad[*at])).unwrap();
+    let table = small.weights.get_mut("model.embed_tokens.weight").unwrap();
+    table.data[bad[at] as usize * small.width..][..small.width].fill(f64::NAN);
+    let folder = Folder::new("nan-weights");
+    small.write(&folder.0);
+    let language = LanguageModel::load(&folder.0, &LoadOptions::default()).unwrap();
+    let mut batch = Batch::new(&language);
+    for prompt in &prompts {
+        batch.add(prompt, &options(20)).unwrap();
+    }
+    let (mut tokens, mut errors) = ([Vec::new(), Vec::new()], Vec::new());
+    while !batch.is_empty() {
+        for event in batch.step().unwrap() {
+            match event.piece {
+                Ok(piece) => tokens[event.id as usize].push(piece.token),
+                Err(error) => errors.push((event.id, error.to_string())),
+            }
+        }
+    }
+    assert_eq!(tokens, [bad[..=at].to_vec(), good]);
+    assert!(matches!(&errors[..], [(0, error)] if error.contains("NaN")), "{errors:?}");
+    // A single generation gives the error each time.
+    let cache = CacheKind::Growing.create(language.model().config()).unwrap();
+    let mut generation = Generation::new(&language, &prompts[0], cache, &options(20)).unwrap();
+    assert!((&mut generation).take(at + 1).all(|piece| piece.is_ok()));
+    for _ in 0..2 {
+        assert!(generation.retry().next().unwrap().unwrap_err().to_string().contains("NaN"));
+        assert!(generation.next().is_none());
+    }
+}
+
+#[test]
+fn sequences_join_and_leave_a_batch_at_any_step() {
     let (_folder, language) = random_model("join");
     let expected = one_by_one(&language, 9);
     let mut batch = Batch::new(&language);
@@ -169,10 +233,10 @@ fn texts_join_and_leave_a_batch_at_any_step() {
         if step == 14
             && let Some(id) = cancelled
         {
-            assert!(batch.cancel(id).unwrap() && !batch.cancel(id).unwrap());
+            assert!(batch.cancel(id) && !batch.cancel(id));
         }
         for event in batch.step().unwrap() {
-            made.entry(event.id).or_default().push(event.piece.token);
+            made.entry(event.id).or_default().push(event.piece.unwrap().token);
         }
         if batch.is_empty() && waiting.len() == 0 {
             break;

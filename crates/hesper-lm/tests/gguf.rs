@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use hesper::io::{self, GgufTensor, MetaArray, MetaValue};
 use hesper::{Array, Dtype, PackedArray, PackedFormat};
 use hesper_lm::{
-    Cache, CacheKind, GenerateOptions, LanguageModel, LoadOptions, Tokenizer, batch_generate, generate,
+    CacheKind, GenerateOptions, LanguageModel, LoadOptions, Tokenizer, batch_generate, generate,
 };
 use support::{Folder, Small, Tensor, difference, reference, some_tokens};
 
@@ -26,7 +26,7 @@ fn entries(list: Vec<(&str, MetaValue)>) -> Entries {
     list.into_iter().map(|(key, value)| (key.to_string(), value)).collect()
 }
 
-/// Bytes as byte-level tokenizers write them, for those that need no other letter.
+/// Bytes that byte-level tokenizers map to themselves, and the characters of space and newline.
 fn letters() -> Vec<String> {
     (b'!'..=b'~').map(|byte| char::from(byte).to_string()).chain(["Ġ".into(), "Ċ".into()]).collect()
 }
@@ -40,7 +40,7 @@ fn byte_tokens() -> Entries {
     ])
 }
 
-/// The rows of a Llama's queries or keys as GGUF files hold them: pairs of a rotation are neighbours.
+/// The rows of a Llama's queries or keys as GGUF files store them: the elements of a rotary pair are neighbours.
 fn paired(tensor: &Tensor, head: usize) -> Tensor {
     let inputs = tensor.shape[1];
     let mut data = Vec::with_capacity(tensor.data.len());
@@ -55,7 +55,7 @@ fn paired(tensor: &Tensor, head: usize) -> Tensor {
     Tensor { shape: tensor.shape.clone(), data }
 }
 
-/// The weights under the names of GGUF files.
+/// The weights as GGUF files name and store them.
 fn named(small: &Small) -> Vec<(String, Array)> {
     let names = [
         ("model.embed_tokens", "token_embd"),
@@ -73,16 +73,31 @@ fn named(small: &Small) -> Vec<(String, Array)> {
         ("mlp.gate_proj", "ffn_gate"),
         ("mlp.up_proj", "ffn_up"),
         ("mlp.down_proj", "ffn_down"),
+        ("transformer.wte", "token_embd"),
+        ("transformer.wpe", "position_embd"),
+        ("transformer.ln_f", "output_norm"),
+        ("transformer.h.", "blk."),
+        ("ln_1", "attn_norm"),
+        ("ln_2", "ffn_norm"),
+        ("attn.c_attn", "attn_qkv"),
+        ("attn.c_proj", "attn_output"),
+        ("mlp.c_fc", "ffn_up"),
+        ("mlp.c_proj", "ffn_down"),
     ];
     small
         .weights
         .iter()
         .map(|(name, tensor)| {
             let short = names.iter().fold(name.clone(), |name, (long, short)| name.replace(long, short));
-            let turned = small.family == "llama" && (short.contains("attn_q") || short.contains("attn_k"));
-            let tensor = if turned { paired(tensor, small.head) } else { tensor.clone() };
-            let numbers: Vec<f32> = tensor.data.iter().map(|number| *number as f32).collect();
-            (short, Array::try_from_slice(&numbers, &tensor.shape).unwrap())
+            let rotated = small.family == "llama" && (short.contains("attn_q") || short.contains("attn_k"));
+            let tensor = if rotated { paired(tensor, small.head) } else { tensor.clone() };
+            let elements: Vec<f32> = tensor.data.iter().map(|element| *element as f32).collect();
+            let array = Array::try_from_slice(&elements, &tensor.shape).unwrap();
+            // GPT-2's safetensors hold transposed matrices.
+            match small.family == "gpt2" && array.ndim() == 2 && short.starts_with("blk.") {
+                true => (short, array.t().unwrap().contiguous().unwrap()),
+                false => (short, array),
+            }
         })
         .collect()
 }
@@ -107,6 +122,7 @@ fn metadata(small: &Small) -> Entries {
         ("attention.key_length", size(small.head)),
         ("rope.freq_base", MetaValue::F32(1000.0)),
         ("attention.layer_norm_rms_epsilon", MetaValue::F32(1e-5)),
+        ("attention.layer_norm_epsilon", MetaValue::F32(1e-5)),
     ] {
         all.push((format!("{family}.{key}"), value));
     }
@@ -116,7 +132,7 @@ fn metadata(small: &Small) -> Entries {
 #[test]
 fn gguf_files_hold_the_same_model() {
     let folder = Folder::new("gguf");
-    for family in ["llama", "qwen2"] {
+    for family in ["llama", "qwen2", "qwen3", "gpt2"] {
         let small = Small::new(family, 31, true, None);
         assert_eq!(letters().len(), small.vocabulary);
         let path = folder.0.join(format!("{family}.gguf"));
@@ -125,22 +141,22 @@ fn gguf_files_hold_the_same_model() {
         let tokens = some_tokens(19, small.vocabulary, 32);
         let expected = reference(&small, &tokens);
         let largest = expected.concat().iter().fold(0.0f64, |a, b| a.max(b.abs()));
-        let mut cache = Cache::new(language.model().config(), CacheKind::Growing).unwrap();
+        let mut cache = CacheKind::Growing.create(language.model().config()).unwrap();
         let ids = Array::try_from_slice(&tokens, &[1, tokens.len()]).unwrap();
-        let given = language.model().all_scores(&ids, &mut cache).unwrap().to_vec::<f32>().unwrap();
+        let given = language.model().forward(&ids, &mut *cache).unwrap().to_vec::<f32>().unwrap();
         let off = difference(&given, &expected);
         assert!(off < 2e-4 * largest, "{family}: off by {off} of {largest}");
     }
 }
 
-/// The numbers that matrices have after they were rounded to blocks.
+/// Replaces the matrices by their values after rounding to blocks.
 fn rounded(small: &mut Small, format: PackedFormat) {
     for tensor in small.weights.values_mut().filter(|tensor| tensor.shape.len() == 2) {
-        let numbers: Vec<f32> = tensor.data.iter().map(|number| *number as f32).collect();
-        let array = Array::try_from_slice(&numbers, &tensor.shape).unwrap();
+        let elements: Vec<f32> = tensor.data.iter().map(|element| *element as f32).collect();
+        let array = Array::try_from_slice(&elements, &tensor.shape).unwrap();
         let packed = PackedArray::quantize(&array, format).unwrap();
-        let numbers = packed.dequantize(Dtype::Float32).unwrap().to_vec::<f32>().unwrap();
-        tensor.data = numbers.into_iter().map(f64::from).collect();
+        let elements = packed.dequantize(Dtype::Float32).unwrap().to_vec::<f32>().unwrap();
+        tensor.data = elements.into_iter().map(f64::from).collect();
     }
 }
 
@@ -180,20 +196,20 @@ fn packed_matrices_compute_what_plain_loops_compute_in_pieces_and_token_by_token
         let expected = reference(&small, &tokens);
         let largest = expected.concat().iter().fold(0.0f64, |a, b| a.max(b.abs()));
         for pieces in [&[19][..], &[7, 1, 1, 10], &[1; 19]] {
-            let mut cache = Cache::new(language.model().config(), CacheKind::Growing).unwrap();
+            let mut cache = CacheKind::Growing.create(language.model().config()).unwrap();
             let (mut given, mut rest) = (Vec::new(), &tokens[..]);
             for piece in pieces {
                 let (now, later) = rest.split_at(*piece);
                 let ids = Array::try_from_slice(now, &[1, now.len()]).unwrap();
-                given.extend(language.model().all_scores(&ids, &mut cache).unwrap().to_vec::<f32>().unwrap());
+                given.extend(language.model().forward(&ids, &mut *cache).unwrap().to_vec::<f32>().unwrap());
                 rest = later;
             }
             let off = difference(&given, &expected);
             let what = (family, window, format, pieces);
             assert!(off < 2e-4 * largest, "{what:?}: off by {off} of {largest}");
         }
-        // Texts of several lengths together, and each alone.
-        let options = GenerateOptions { max_tokens: 9, ignore_end: true, ..GenerateOptions::default() };
+        // Sequences of several lengths in a batch, and each alone.
+        let options = GenerateOptions { max_tokens: 9, ignore_eos: true, ..GenerateOptions::default() };
         let prompts: Vec<_> =
             [1, 4, 13].map(|length| (some_tokens(length, small.vocabulary, 7), options.clone())).into();
         for ((prompt, options), made) in prompts.iter().zip(batch_generate(&language, &prompts).unwrap()) {
@@ -207,7 +223,7 @@ fn packed_matrices_compute_what_plain_loops_compute_in_pieces_and_token_by_token
 }
 
 #[test]
-fn metadata_that_makes_no_sense_is_refused_by_its_key() {
+fn invalid_metadata_is_refused_by_its_key() {
     let folder = Folder::new("gguf-bad");
     let small = Small::new("llama", 33, true, None);
     let refused = |change: &dyn Fn(&mut Entries), culprit: &str| {
@@ -233,7 +249,7 @@ fn metadata_that_makes_no_sense_is_refused_by_its_key() {
     refused(&|all| set(all, "tokenizer.ggml.tokens", strings(["a", "b"])), "token_embd");
 }
 
-/// The tokenizer of a file with nothing else in it.
+/// The tokenizer of a file with one other tensor.
 fn tokenizer(folder: &Folder, metadata: &Entries) -> Tokenizer {
     let path: PathBuf = folder.0.join("tokenizer.gguf");
     let one = Array::zeros(&[1], Dtype::Float32).unwrap();
@@ -242,7 +258,7 @@ fn tokenizer(folder: &Folder, metadata: &Entries) -> Tokenizer {
 }
 
 #[test]
-fn merges_join_bytes_in_their_order() {
+fn bytes_are_merged_in_the_order_of_the_merges() {
     let folder = Folder::new("merges");
     let mut tokens = letters();
     tokens.extend(["he", "ll", "hell", "Ġhell", "<end>"].map(String::from));
@@ -264,13 +280,13 @@ fn merges_join_bytes_in_their_order() {
         ids.iter().map(|id| tokens[*id as usize].clone()).collect()
     };
     assert_eq!(pieces("hello hell<end>12"), ["hell", "o", "Ġhell", "<end>", "1", "2"]);
-    assert_eq!((tokenizer.ends(), tokenizer.template()), (&[end][..], Some("{{ messages }}")));
+    assert_eq!((tokenizer.eos_tokens(), tokenizer.template()), (&[end][..], Some("{{ messages }}")));
     let ids = tokenizer.encode("hello hell 1!", true).unwrap();
     assert_eq!(tokenizer.decode(&ids).unwrap(), "hello hell 1!");
 }
 
 #[test]
-fn scores_join_pieces_and_unknown_letters_become_bytes() {
+fn pieces_are_merged_by_score_and_unknown_characters_become_bytes() {
     let folder = Folder::new("pieces");
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).to_vec();
     let mut kinds = vec![2, 3, 3];

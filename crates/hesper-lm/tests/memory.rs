@@ -1,9 +1,9 @@
-//! What decoding does to memory. Alone in its process, since it looks at the process's counters.
+//! Memory of decoding. Alone in its process, since it reads the counters of the process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
-use hesper_lm::{Cache, CacheKind, GenerateOptions, Generation, LanguageModel, LoadOptions};
+use hesper_lm::{CacheKind, GenerateOptions, Generation, LanguageModel, LoadOptions};
 use support::{Folder, Small};
 
 #[test]
@@ -11,9 +11,9 @@ fn decoding_takes_no_memory_beyond_its_blocks() {
     let folder = Folder::new("memory");
     Small::new("llama", 21, true, None).write(&folder.0);
     let language = LanguageModel::load(&folder.0, &LoadOptions::default()).unwrap();
-    let mut cache = Cache::new(language.model().config(), CacheKind::Growing).unwrap();
+    let mut cache = CacheKind::Growing.create(language.model().config()).unwrap();
     let options = GenerateOptions { max_tokens: 100, ..GenerateOptions::default() };
-    let mut generation = Generation::new(&language, &[1, 2, 3], &mut cache, &options).unwrap();
+    let mut generation = Generation::new(&language, &[1, 2, 3], &mut *cache, &options).unwrap();
     let mut run = |count: usize| {
         for _ in 0..count {
             generation.next().unwrap().unwrap();

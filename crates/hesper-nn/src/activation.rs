@@ -1,31 +1,36 @@
-//! Functions between layers.
+//! Activation functions.
 
-use hesper::Array;
+use hesper_core::Array;
 
 use crate::error::{Error, Result};
 
-/// A function applied to every element.
+/// An element-wise activation function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
-    /// `x` times the logistic function of `x`.
+    /// `x * sigmoid(x)`.
     Silu,
-    /// `x` times the probability that a normal variable is below `x`.
+    /// `x` times the normal distribution function of `x`.
     Gelu,
-    /// GELU by way of the hyperbolic tangent.
+    /// The tanh approximation of GELU.
     GeluTanh,
-    /// `x` where it is positive.
+    /// `max(x, 0)`.
     Relu,
 }
 
 impl Activation {
-    /// By the name that configurations use.
+    /// The activation with a name as in `config.json`.
     pub fn named(name: &str) -> Result<Self> {
         Ok(match name {
             "silu" | "swish" => Activation::Silu,
             "gelu" => Activation::Gelu,
             "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
             "relu" => Activation::Relu,
-            _ => return Err(Error::Setting(format!("there is no activation {name:?}"))),
+            _ => {
+                let known = "silu, swish, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu";
+                return Err(Error::InvalidArgument(format!(
+                    "unknown activation {name:?}; known are {known}"
+                )));
+            }
         })
     }
 

@@ -1,20 +1,20 @@
 //! Tables of vectors.
 
-use hesper::Array;
+use hesper_core::Array;
 
 use crate::error::Result;
 use crate::module::Module;
 use crate::weight::Weight;
 use crate::{Leaf, LeafMut};
 
-/// A vector for every number.
+/// A vector for every id.
 #[derive(Debug, Clone)]
 pub struct Embedding {
     weight: Weight,
 }
 
 impl Embedding {
-    /// From a table of shape (count, width).
+    /// An embedding with a table of shape (ids, elements).
     pub fn new(weight: Weight) -> Self {
         Embedding { weight }
     }
@@ -24,14 +24,9 @@ impl Embedding {
         &self.weight
     }
 
-    /// The vectors of numbers, as one more axis.
-    pub fn forward(&self, numbers: &Array) -> Result<Array> {
-        self.weight.rows(numbers)
-    }
-
-    /// Products with every vector of the table: the table as the last layer.
-    pub fn as_linear(&self, x: &Array) -> Result<Array> {
-        self.weight.apply(x)
+    /// The vectors of `ids`, along one more axis.
+    pub fn forward(&self, ids: &Array) -> Result<Array> {
+        self.weight.rows(ids)
     }
 }
 

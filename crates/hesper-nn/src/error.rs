@@ -1,29 +1,29 @@
-//! What can go wrong with layers.
+//! The errors of layers and caches.
 
 /// The result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a layer could not be made, loaded or applied.
+/// Why a layer could not be built, loaded or applied.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Arrays that do not fit, or a failed evaluation.
+    /// An array op was refused, or its evaluation failed.
     #[error(transparent)]
-    Array(#[from] hesper::Error),
-    /// A parameter that is not among those given.
-    #[error("there is no parameter {path:?}")]
+    Array(#[from] hesper_core::Error),
+    /// A parameter of the module was not given.
+    #[error("parameter {path:?} is missing")]
     Missing {
         /// Its path.
         path: String,
     },
-    /// Parameters were given that the module does not have.
+    /// A parameter was given that the module does not have.
     #[error("the module has no parameter {path:?}")]
     Unknown {
         /// The first of them.
         path: String,
     },
-    /// A parameter of another shape.
-    #[error("{path}: shape {given:?} where {expected:?} is needed")]
+    /// A parameter has the wrong shape.
+    #[error("{path}: expected shape {expected:?}, found {given:?}")]
     Shape {
         /// The parameter.
         path: String,
@@ -32,7 +32,22 @@ pub enum Error {
         /// The shape that fits.
         expected: Vec<usize>,
     },
-    /// A setting that makes no sense.
+    /// An argument out of its range, or a call that does not fit the state of its object.
     #[error("{0}")]
-    Setting(String),
+    InvalidArgument(String),
+    /// A cache has no room for the tokens of a step. Its sequences are as they were.
+    #[error("the KV cache is full: the step needs {needed} more tokens, there is room for {free}")]
+    CacheFull {
+        /// Tokens that the step adds.
+        needed: usize,
+        /// Tokens that fit.
+        free: usize,
+    },
+    /// The tokens of a cache cannot be recovered.
+    #[error("the KV cache is lost: {0}; start with an empty one")]
+    CacheLost(String),
+    /// Pending tokens of a cache could not be computed, so that they cannot be discarded either. Its sequences are as
+    /// they were; the call may be repeated.
+    #[error("cannot roll back the KV cache: the last step failed: {0}")]
+    Rollback(#[source] hesper_core::Error),
 }

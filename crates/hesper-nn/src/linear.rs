@@ -1,6 +1,6 @@
-//! Affine maps.
+//! Affine layers.
 
-use hesper::{Activations, Array, PackedArray, Split, concatenate};
+use hesper_core::{Activations, Array, PackedArray, Split, concatenate};
 
 use crate::error::{Error, Result};
 use crate::module::{Module, Parameter, join};
@@ -15,7 +15,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// From a weight of shape (outputs, inputs) and a bias of shape (outputs).
+    /// A layer with a weight of shape (outputs, inputs) and a bias of shape (outputs).
     pub fn new(weight: Weight, bias: Option<Array>) -> Result<Self> {
         let [outputs, _] = weight.shape();
         if let Some(bias) = &bias
@@ -35,7 +35,7 @@ impl Linear {
         &self.weight
     }
 
-    /// The packed matrix, if it is all there is to the layer and activations are to be used as they are.
+    /// The packed matrix, if the layer has no bias and does not round activations.
     pub(crate) fn packed(&self) -> Option<&PackedArray> {
         match (&self.weight, &self.bias) {
             (Weight::Packed { blocks, activations: Activations::Exact }, None) => Some(blocks),
@@ -43,16 +43,16 @@ impl Linear {
         }
     }
 
-    /// One layer that gives what several give, side by side, if their weights are stored alike. The weights of these become
-    /// parts of its own.
-    pub(crate) fn join(layers: &mut [&mut Linear]) -> Result<Option<Linear>> {
+    /// One layer whose outputs are those of `layers` side by side, if their weights have the same storage. The weights of
+    /// `layers` become views of its own.
+    pub(crate) fn fuse(layers: &mut [&mut Linear]) -> Result<Option<Linear>> {
         let Some(first) = layers.first().map(|layer| (**layer).clone()) else { return Ok(None) };
-        let alike = |layer: &Linear| {
-            layer.weight.is_like(&first.weight) && layer.bias.is_some() == first.bias.is_some()
+        let same_storage = |layer: &Linear| {
+            layer.weight.has_storage_of(&first.weight) && layer.bias.is_some() == first.bias.is_some()
         };
-        let mut joined = first.clone();
-        let count = joined.parameters_mut().len();
-        if count == 0 || !layers.iter().all(|layer| alike(layer)) {
+        let mut fused = first.clone();
+        let count = fused.parameters_mut().len();
+        if count == 0 || !layers.iter().all(|layer| same_storage(layer)) {
             return Ok(None);
         }
         for part in 0..count {
@@ -67,16 +67,16 @@ impl Linear {
             for (layer, rows) in layers.iter_mut().zip(whole.split(Split::Indices(&cuts), 0)?) {
                 layer.parameters_mut()[part].set(rows);
             }
-            joined.parameters_mut()[part].set(whole);
+            fused.parameters_mut()[part].set(whole);
         }
-        Ok(Some(joined))
+        Ok(Some(fused))
     }
 
     fn parameters_mut(&mut self) -> Vec<&mut Parameter> {
         self.weight.parameters_mut().into_iter().chain(&mut self.bias).collect()
     }
 
-    /// Applies the map to the last axis.
+    /// Applies the layer to the last axis.
     pub fn forward(&self, x: &Array) -> Result<Array> {
         let y = self.weight.apply(x)?;
         Ok(match &self.bias {

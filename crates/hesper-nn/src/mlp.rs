@@ -1,24 +1,24 @@
-//! The layers between attentions.
+//! Feed-forward layers.
 
-use hesper::{Array, PackedArray, PackedEnd, Split, fast, packed_layer};
+use hesper_core::{Array, PackedArray, PackedEnd, Split, fast, packed_layer};
 
 use crate::activation::Activation;
-use crate::attention::joins;
+use crate::attention::takes_packed_layer;
 use crate::error::{Error, Result};
 use crate::linear::Linear;
 use crate::module::{Module, join};
 use crate::norm::Norm;
 use crate::{Leaf, LeafMut};
 
-/// Wide, activated, narrow again; with a gate, the activated gate is multiplied by the wide vector.
+/// `down(activation(up(x)))`; with a gate, `down(activation(gate(x)) * up(x))`.
 #[derive(Debug, Clone)]
 pub struct Mlp {
     gate_proj: Option<Linear>,
     up_proj: Linear,
     down_proj: Linear,
     activation: Activation,
-    /// Gate and wide layer as one.
-    joined: Option<Linear>,
+    /// Gate and up projection as one product.
+    fused: Option<Linear>,
 }
 
 impl Module for Mlp {
@@ -33,7 +33,8 @@ impl Module for Mlp {
         prefix: &str,
         f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
     ) -> Result<()> {
-        self.joined = None;
+        // The caller may change a projection: the fused copy would be stale.
+        self.fused = None;
         self.gate_proj.visit_mut(&join(prefix, "gate_proj"), f)?;
         self.up_proj.visit_mut(&join(prefix, "up_proj"), f)?;
         self.down_proj.visit_mut(&join(prefix, "down_proj"), f)
@@ -41,35 +42,38 @@ impl Module for Mlp {
 }
 
 impl Mlp {
-    /// From its layers.
+    /// A feed-forward layer.
     pub fn new(gate: Option<Linear>, up: Linear, down: Linear, activation: Activation) -> Self {
-        Mlp { gate_proj: gate, up_proj: up, down_proj: down, activation, joined: None }
+        Mlp { gate_proj: gate, up_proj: up, down_proj: down, activation, fused: None }
     }
 
-    /// Makes gate and wide layer one product, where their weights are stored alike: fewer, larger commands, as GPUs want
-    /// them.
-    pub fn join(&mut self) -> Result<()> {
+    /// Fuses gate and up projection into one product where their weights have the same storage: GPUs prefer few large
+    /// kernels.
+    pub fn fuse_projections(&mut self) -> Result<()> {
         if let Some(gate) = &mut self.gate_proj {
-            self.joined = Linear::join(&mut [gate, &mut self.up_proj])?;
+            self.fused = Linear::fuse(&mut [gate, &mut self.up_proj])?;
         }
         Ok(())
     }
 
-    /// Gate, wide and narrow layer as packed matrices, if all are and the gate is activated as they need it.
+    /// Gate, up and down projection as packed matrices, if all are and the activation is SiLU.
     pub(crate) fn packed(&self) -> Option<[&PackedArray; 3]> {
         let gate = self.gate_proj.as_ref().filter(|_| self.activation == Activation::Silu)?;
         Some([gate.packed()?, self.up_proj.packed()?, self.down_proj.packed()?])
     }
 
-    /// Applies it.
+    /// Applies the layer.
     pub fn forward(&self, x: &Array) -> Result<Array> {
-        if let Some(joined) = &self.joined {
-            let both = joined.forward(x)?;
+        if let Some(fused) = &self.fused {
+            let both = fused.forward(x)?;
             if self.activation == Activation::Silu {
                 return self.down_proj.forward(&fast::silu_gate(&both)?);
             }
             let both = both.split(Split::Sections(2), -1)?;
-            let [gate, up] = &both[..] else { return Err(Error::Setting("a product in two parts".into())) };
+            let [gate, up] = &both[..] else {
+                let what = format!("a fused product in {} parts instead of 2", both.len());
+                return Err(Error::InvalidArgument(what));
+            };
             return self.down_proj.forward(&self.activation.forward(gate)?.multiply(up)?);
         }
         let up = self.up_proj.forward(x)?;
@@ -80,10 +84,10 @@ impl Mlp {
         self.down_proj.forward(&hidden)
     }
 
-    /// `x + forward(norm(x))`, in a few commands where the weights are packed.
+    /// `x + forward(norm(x))`, in fewer kernels where the weights are packed.
     pub fn residual(&self, norm: &Norm, x: &Array) -> Result<Array> {
         if let (Norm::Rms(norm), Some([gate, up, down])) = (norm, self.packed())
-            && joins(norm, x)
+            && takes_packed_layer(norm, x)
         {
             let hidden = packed_layer(x, Some(norm.parts()), &[gate, up], PackedEnd::SiluGate)?;
             return Ok(packed_layer(&hidden, None, &[down], PackedEnd::Plus(x))?);

@@ -1,12 +1,12 @@
 //! Trees of parameters.
 //!
-//! [`Module`] is implemented by [`module!`](crate::module) from a list of fields. It has two walks, one that
-//! reads and one that may replace; everything else ([`ModuleExt`]) is written with them.
+//! [`module!`](crate::module) implements [`Module`] from a list of fields: two visitors, one that reads leaves and one
+//! that may replace them. [`ModuleExt`] is written in terms of both.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hesper::{Array, PackedArray, io};
+use hesper_core::{Array, PackedArray, io};
 
 use crate::error::{Error, Result};
 
@@ -23,17 +23,17 @@ impl Parameter {
         Parameter { value, frozen: false }
     }
 
-    /// Its value.
+    /// The value.
     pub fn get(&self) -> &Array {
         &self.value
     }
 
-    /// Gives it another value.
+    /// Replaces its value.
     pub fn set(&mut self, value: Array) {
         self.value = value;
     }
 
-    /// Whether training leaves it as it is.
+    /// Whether training leaves it unchanged.
     pub fn is_frozen(&self) -> bool {
         self.frozen
     }
@@ -45,16 +45,16 @@ impl From<Array> for Parameter {
     }
 }
 
-/// What a walk finds.
+/// A leaf of a module.
 #[derive(Debug, Clone, Copy)]
 pub enum Leaf<'a> {
     /// A parameter.
     Parameter(&'a Parameter),
-    /// Packed blocks, which are used but not trained.
+    /// Packed blocks. They are not trained.
     Packed(&'a PackedArray),
 }
 
-/// What a walk that may replace finds.
+/// A mutable leaf of a module.
 #[derive(Debug)]
 pub enum LeafMut<'a> {
     /// A parameter.
@@ -63,22 +63,22 @@ pub enum LeafMut<'a> {
     Packed(&'a mut PackedArray),
 }
 
-/// The path of a field of what has path `prefix`.
+/// The path of a field of the module with path `prefix`.
 pub fn join(prefix: &str, field: &str) -> String {
     if prefix.is_empty() { field.to_string() } else { format!("{prefix}.{field}") }
 }
 
 /// A tree of parameters.
 pub trait Module {
-    /// Calls `f` with the path of every leaf and the leaf.
+    /// Calls `f` with the path of every leaf.
     fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>));
 
-    /// Calls `f` with the path of every leaf and the leaf, until it fails.
+    /// Calls `f` with the path of every leaf, until it fails.
     fn visit_mut(&mut self, prefix: &str, f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>)
     -> Result<()>;
 }
 
-/// Implements [`Module`](crate::Module) for a struct: its fields that are modules, in order.
+/// Implements [`Module`](crate::Module) for a struct from the list of its fields that are modules.
 ///
 /// ```
 /// use hesper_nn::{Linear, ModuleExt, RmsNorm, module};
@@ -129,6 +129,20 @@ impl Module for Parameter {
     }
 }
 
+impl<M: Module + ?Sized> Module for Box<M> {
+    fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>)) {
+        (**self).visit(prefix, f);
+    }
+
+    fn visit_mut(
+        &mut self,
+        prefix: &str,
+        f: &mut dyn FnMut(String, LeafMut<'_>) -> Result<()>,
+    ) -> Result<()> {
+        (**self).visit_mut(prefix, f)
+    }
+}
+
 impl<M: Module> Module for Option<M> {
     fn visit<'a>(&'a self, prefix: &str, f: &mut dyn FnMut(String, Leaf<'a>)) {
         if let Some(module) = self {
@@ -164,7 +178,7 @@ impl<M: Module> Module for Vec<M> {
     }
 }
 
-/// What every module can do.
+/// Methods of every module.
 pub trait ModuleExt: Module {
     /// The parameters by path. Packed blocks are not among them.
     fn parameters(&self) -> BTreeMap<String, Array> {
@@ -189,7 +203,7 @@ pub trait ModuleExt: Module {
         all
     }
 
-    /// How many numbers the leaves hold, as they are stored.
+    /// The number of stored elements.
     fn count(&self) -> usize {
         let mut count = 0;
         self.visit("", &mut |_, leaf| {
@@ -201,7 +215,7 @@ pub trait ModuleExt: Module {
         count
     }
 
-    /// How many bytes the leaves take, as they are stored.
+    /// The number of stored bytes.
     fn nbytes(&self) -> usize {
         let mut bytes = 0;
         self.visit("", &mut |_, leaf| {
@@ -213,7 +227,7 @@ pub trait ModuleExt: Module {
         bytes
     }
 
-    /// Keeps training from changing the parameters whose path `which` accepts.
+    /// Freezes the parameters whose path `which` accepts: training does not change them.
     fn freeze(&mut self, which: impl Fn(&str) -> bool)
     where
         Self: Sized,
@@ -221,7 +235,7 @@ pub trait ModuleExt: Module {
         set_frozen(self, which, true);
     }
 
-    /// Lets training change the parameters whose path `which` accepts.
+    /// Unfreezes the parameters whose path `which` accepts.
     fn unfreeze(&mut self, which: impl Fn(&str) -> bool)
     where
         Self: Sized,
@@ -229,7 +243,7 @@ pub trait ModuleExt: Module {
         set_frozen(self, which, false);
     }
 
-    /// Replaces every parameter by what `f` makes of it.
+    /// Replaces every parameter by the result of `f`.
     fn map(&mut self, mut f: impl FnMut(&str, &Array) -> Result<Array>) -> Result<()>
     where
         Self: Sized,
@@ -243,8 +257,8 @@ pub trait ModuleExt: Module {
         })
     }
 
-    /// Takes parameters by path. Every one of the module's must be there, with its shape; if `strict`, no
-    /// others may be. Nothing is changed if one does not fit.
+    /// Loads parameters by path. `given` must hold all of them, with their shapes, and nothing else if `strict`. An error
+    /// leaves the module unchanged.
     fn load(&mut self, given: &BTreeMap<String, Array>, strict: bool) -> Result<()>
     where
         Self: Sized,
@@ -266,7 +280,7 @@ pub trait ModuleExt: Module {
         self.map(|path, old| Ok(given.get(path).unwrap_or(old).clone()))
     }
 
-    /// Saves the parameters by path as a safetensors file. Packed blocks have no place in one.
+    /// Saves the parameters by path as a safetensors file, which cannot hold packed blocks.
     fn save(&self, path: impl AsRef<Path>) -> Result<()>
     where
         Self: Sized,
@@ -278,14 +292,13 @@ pub trait ModuleExt: Module {
             }
         });
         if let Some(path) = packed {
-            return Err(Error::Setting(format!(
-                "{path} is packed in blocks, which safetensors files do not hold"
-            )));
+            let what = format!("cannot save {path:?}: safetensors files do not hold packed blocks");
+            return Err(Error::InvalidArgument(what));
         }
         Ok(io::save_safetensors(path, &self.parameters(), &[])?)
     }
 
-    /// Takes parameters from a file, lazily; see [`ModuleExt::load`].
+    /// Loads parameters lazily from a file; see [`ModuleExt::load`].
     fn load_file(&mut self, path: impl AsRef<Path>, strict: bool) -> Result<()>
     where
         Self: Sized,
@@ -298,7 +311,7 @@ pub trait ModuleExt: Module {
 impl<M: Module> ModuleExt for M {}
 
 fn set_frozen(module: &mut dyn Module, which: impl Fn(&str) -> bool, frozen: bool) {
-    // The walk fails only if the callback does.
+    // The visitor fails only if the callback does.
     let _ = module.visit_mut("", &mut |path, leaf| {
         if let LeafMut::Parameter(parameter) = leaf
             && which(&path)

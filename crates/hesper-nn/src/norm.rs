@@ -1,13 +1,13 @@
-//! Normalisation over the last axis.
+//! Normalization over the last axis.
 
-use hesper::{Array, fast};
+use hesper_core::{Array, fast};
 
 use crate::error::Result;
 use crate::module;
 use crate::module::{Module, Parameter};
 use crate::{Leaf, LeafMut};
 
-/// Divides by the root of the mean square and multiplies by a weight.
+/// Divides by the root mean square and multiplies by a weight.
 #[derive(Debug, Clone)]
 pub struct RmsNorm {
     weight: Parameter,
@@ -17,23 +17,23 @@ pub struct RmsNorm {
 module!(RmsNorm { weight });
 
 impl RmsNorm {
-    /// From a weight and a number that keeps the root from zero.
+    /// A norm with a weight; `eps` is added to the mean square.
     pub fn new(weight: Array, eps: f32) -> Self {
         RmsNorm { weight: weight.into(), eps }
     }
 
-    /// Its weight, and the number that keeps its root from zero.
+    /// Weight and epsilon.
     pub(crate) fn parts(&self) -> (&Array, f32) {
         (self.weight.get(), self.eps)
     }
 
-    /// Applies it.
+    /// Applies the norm.
     pub fn forward(&self, x: &Array) -> Result<Array> {
         Ok(fast::rms_norm(x, Some(self.weight.get()), self.eps)?)
     }
 }
 
-/// Subtracts the mean, divides by the deviation, multiplies by a weight and adds a bias.
+/// Subtracts the mean, divides by the standard deviation, multiplies by a weight and adds a bias.
 #[derive(Debug, Clone)]
 pub struct LayerNorm {
     weight: Parameter,
@@ -44,28 +44,41 @@ pub struct LayerNorm {
 module!(LayerNorm { weight, bias });
 
 impl LayerNorm {
-    /// From weight, bias and a number that keeps the deviation from zero.
+    /// A norm with weight and bias; `eps` is added to the variance.
     pub fn new(weight: Array, bias: Option<Array>, eps: f32) -> Self {
         LayerNorm { weight: weight.into(), bias: bias.map(Parameter::new), eps }
     }
 
-    /// Applies it.
+    /// Applies the norm.
     pub fn forward(&self, x: &Array) -> Result<Array> {
         let bias = self.bias.as_ref().map(Parameter::get);
         Ok(fast::layer_norm(x, Some(self.weight.get()), bias, self.eps)?)
     }
 }
 
-/// One of both.
+/// Either norm.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)] // The names say it.
 pub enum Norm {
+    /// Root mean square.
     Rms(RmsNorm),
+    /// Mean and variance.
     Layer(LayerNorm),
 }
 
+impl From<RmsNorm> for Norm {
+    fn from(norm: RmsNorm) -> Self {
+        Norm::Rms(norm)
+    }
+}
+
+impl From<LayerNorm> for Norm {
+    fn from(norm: LayerNorm) -> Self {
+        Norm::Layer(norm)
+    }
+}
+
 impl Norm {
-    /// Applies it.
+    /// Applies the norm.
     pub fn forward(&self, x: &Array) -> Result<Array> {
         match self {
             Norm::Rms(norm) => norm.forward(x),

@@ -1,11 +1,11 @@
-//! What goes from layer to layer of a decoder: a sum to which every layer adds.
+//! The residual stream of a decoder: a sum to which every layer adds a term.
 
-use hesper::{Array, fast};
+use hesper_core::{Array, fast};
 
 use crate::error::Result;
 use crate::norm::Norm;
 
-/// A sum whose last term may not have been added yet: where a norm comes next, both are one command on a GPU.
+/// A sum whose last term is added late: if a norm comes next, addition and norm are one kernel.
 #[derive(Debug, Clone)]
 pub struct Residual {
     sum: Array,
@@ -13,7 +13,7 @@ pub struct Residual {
 }
 
 impl Residual {
-    /// A sum of one term.
+    /// A sum with its first term.
     pub fn new(first: Array) -> Self {
         Residual { sum: first, last: None }
     }
@@ -38,9 +38,9 @@ impl Residual {
         match (norm, self.last.take()) {
             (Norm::Rms(norm), Some(last)) => {
                 let (weight, eps) = norm.parts();
-                let (sum, normal) = fast::add_norm(&self.sum, &last, weight, eps)?;
+                let (sum, normed) = fast::add_norm(&self.sum, &last, weight, eps)?;
                 self.sum = sum;
-                Ok(normal)
+                Ok(normed)
             }
             (_, last) => {
                 self.last = last;

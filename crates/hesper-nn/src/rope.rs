@@ -1,127 +1,128 @@
-//! Rotary positions: pairs of numbers are turned by angles that grow with the position.
+//! Rotary position embedding: pairs of elements are rotated by angles that grow with the position.
 
-use hesper::{Array, fast};
+use hesper_core::{Array, fast};
 
 use crate::error::{Error, Result};
 
-/// How angles are changed for contexts longer than those of training.
+/// How rotations are slowed down for contexts longer than that of training.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Positions are divided by a number.
+    /// Positions are divided by a factor.
     Linear(f32),
-    /// Slow rotations are slowed down further, fast ones left as they are, and those in between blended.
+    /// Llama 3: slow rotations are slowed down, fast ones kept, those in between interpolated.
     Llama3 {
-        /// By how much slow rotations are slowed down.
+        /// The factor of slow rotations.
         factor: f32,
-        /// Rotations that turn fewer times in the original context are slow.
-        low: f32,
-        /// Those that turn more often are fast.
-        high: f32,
-        /// The context of training.
-        original: f32,
+        /// Rotations with fewer turns in the original context are slow.
+        low_freq_factor: f32,
+        /// Rotations with more turns in the original context are fast.
+        high_freq_factor: f32,
+        /// The context length of training.
+        original_context: f32,
     },
-    /// The same by the number of the pair, and queries and keys are made a little longer.
+    /// YaRN: interpolates by the index of the pair, and scales queries and keys.
     Yarn {
-        /// By how much slow rotations are slowed down.
+        /// The factor of slow rotations.
         factor: f32,
-        /// The context of training.
-        original: f32,
-        /// Rotations that turn more often than this in it are fast.
-        fast: f32,
-        /// Those that turn less often are slow.
-        slow: f32,
-        /// What queries and keys are multiplied by; [`RopeScaling::yarn_gain`] where nothing else is known.
-        gain: f32,
+        /// The context length of training.
+        original_context: f32,
+        /// Rotations with more turns in the original context are fast.
+        beta_fast: f32,
+        /// Rotations with fewer turns in the original context are slow.
+        beta_slow: f32,
+        /// The factor of queries and of keys; [`RopeScaling::yarn_attention_factor`] by default.
+        attention_factor: f32,
     },
-    /// A number for every pair by which its rotation is slowed down.
+    /// A factor for the rotation of every pair.
     Factors(Vec<f32>),
 }
 
 impl RopeScaling {
-    /// What YaRN multiplies queries and keys by for a factor: `0.1 weight ln(factor) + 1`.
-    pub fn yarn_gain(factor: f32, weight: f32) -> f32 {
-        if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
+    /// YaRN's factor of queries and keys: `0.1 * mscale * ln(factor) + 1`.
+    pub fn yarn_attention_factor(factor: f32, mscale: f32) -> f32 {
+        if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
     }
 }
 
-/// Turns pairs of numbers of every head by their position.
+/// Rotates pairs of elements of every head by the position of their token.
 #[derive(Debug, Clone)]
 pub struct Rope {
     dims: usize,
     traditional: bool,
     base: f32,
     scale: f32,
-    /// Positions for one radian of each pair, where they are no powers of the base.
+    /// Positions per radian of each pair, where they are not powers of the base.
     periods: Option<Array>,
-    /// What queries and keys are multiplied by.
-    gain: f32,
-    turns: fast::Turns,
+    attention_factor: f32,
+    rotation: fast::Turns,
 }
 
 impl Rope {
-    /// Turns the first `dims` numbers of a head. Pairs are neighbours if `traditional`, and `dims / 2` apart
-    /// otherwise.
+    /// Rotates the first `dims` elements of a head. The elements of a pair are neighbours if `traditional`, and
+    /// `dims / 2` apart otherwise.
     pub fn new(dims: usize, traditional: bool, base: f32, scaling: Option<&RopeScaling>) -> Result<Self> {
         if dims == 0 || !dims.is_multiple_of(2) {
-            return Err(Error::Setting(format!(
-                "rotary positions need an even number of dimensions, not {dims}"
-            )));
+            let what = format!("rotary embedding needs an even, positive number of dimensions, not {dims}");
+            return Err(Error::InvalidArgument(what));
         }
-        let turns = fast::Turns::new(dims, traditional, base, 1.0);
-        let mut rope = Rope { dims, traditional, base, scale: 1.0, periods: None, gain: 1.0, turns };
-        let own = |pair: usize| base.powf(2.0 * pair as f32 / dims as f32);
+        let rotation = fast::Turns::new(dims, traditional, base, 1.0);
+        let mut rope =
+            Rope { dims, traditional, base, scale: 1.0, periods: None, attention_factor: 1.0, rotation };
+        let unscaled = |pair: usize| base.powf(2.0 * pair as f32 / dims as f32);
         let pairs = 0..dims / 2;
         let periods: Vec<f32> = match scaling {
             None => return Ok(rope),
             Some(RopeScaling::Linear(factor)) => {
                 rope.scale = 1.0 / factor;
-                rope.turns = fast::Turns::new(dims, traditional, base, rope.scale);
+                rope.rotation = fast::Turns::new(dims, traditional, base, rope.scale);
                 return Ok(rope);
             }
             Some(RopeScaling::Factors(factors)) if factors.len() == dims / 2 => {
-                pairs.map(|pair| own(pair) * factors[pair]).collect()
+                pairs.map(|pair| unscaled(pair) * factors[pair]).collect()
             }
             Some(RopeScaling::Factors(factors)) => {
-                let given = factors.len();
-                return Err(Error::Setting(format!("{given} rotation factors for {} pairs", dims / 2)));
+                let what = format!("expected {} rotation factors, found {}", dims / 2, factors.len());
+                return Err(Error::InvalidArgument(what));
             }
-            Some(RopeScaling::Llama3 { factor, low, high, original }) => {
-                pairs.map(|pair| llama3(own(pair), *factor, *low, *high, *original)).collect()
+            Some(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context }) => {
+                let scale =
+                    |period| llama3(period, *factor, *low_freq_factor, *high_freq_factor, *original_context);
+                pairs.map(|pair| scale(unscaled(pair))).collect()
             }
-            Some(RopeScaling::Yarn { factor, original, fast, slow, gain }) => {
-                rope.gain = *gain;
-                let (low, high) = yarn_range(dims, base, *original, *fast, *slow);
-                let blend = |pair: usize| {
+            Some(RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor }) => {
+                rope.attention_factor = *attention_factor;
+                let (low, high) = yarn_range(dims, base, *original_context, *beta_fast, *beta_slow);
+                let interpolated = |pair: usize| {
                     let slowed = ((pair as f32 - low) / (high - low)).clamp(0.0, 1.0);
-                    own(pair) / (slowed / factor + (1.0 - slowed))
+                    unscaled(pair) / (slowed / factor + (1.0 - slowed))
                 };
-                pairs.map(blend).collect()
+                pairs.map(interpolated).collect()
             }
         };
-        rope.turns = fast::Turns::with_periods(&periods, traditional, rope.scale);
+        rope.rotation = fast::Turns::with_periods(&periods, traditional, rope.scale);
         rope.periods = Some(Array::try_from_slice(&periods, &[periods.len()])?);
         Ok(rope)
     }
 
-    /// What turned queries and keys are to be multiplied by, each.
-    pub fn gain(&self) -> f32 {
-        self.gain
+    /// The factor of queries and of keys.
+    pub fn attention_factor(&self) -> f32 {
+        self.attention_factor
     }
 
-    /// The same for tokens whose heads lie side by side.
-    pub fn turns(&self) -> &fast::Turns {
-        &self.turns
+    /// The rotation for fused decode steps.
+    pub fn rotation(&self) -> &fast::Turns {
+        &self.rotation
     }
 
-    /// Turns heads of shape (sequences, heads, tokens, width); the first token is at `offset`, which may
-    /// be an array with a number for every sequence.
+    /// Rotates heads of shape (sequences, heads, tokens, head dimension). The first token is at position `offset`: one
+    /// for all sequences, or an array with one for each.
     pub fn forward(&self, x: &Array, offset: impl Into<fast::Offset>) -> Result<Array> {
         let base = if self.periods.is_some() { None } else { Some(self.base) };
         Ok(fast::rope(x, self.dims, self.traditional, base, self.scale, offset, self.periods.as_ref())?)
     }
 }
 
-/// The pairs between which rotations become slow: those that turn `fast` and `slow` times in the context of training.
+/// The pairs between which YaRN interpolates: those with `fast` and with `slow` turns in the original context.
 fn yarn_range(dims: usize, base: f32, original: f32, fast: f32, slow: f32) -> (f32, f32) {
     let pair =
         |turns: f32| dims as f32 * (original / (turns * 2.0 * std::f32::consts::PI)).ln() / (2.0 * base.ln());
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_rotations_are_slowed_and_fast_ones_kept() {
+    fn llama3_slows_slow_rotations_and_keeps_fast_ones() {
         let scaled = |period| llama3(period, 8.0, 1.0, 4.0, 8192.0);
         assert_eq!(scaled(10.0), 10.0);
         assert_eq!(scaled(1e5), 8e5);
@@ -155,28 +156,29 @@ mod tests {
         assert!(between > 600.0 && between < 4800.0, "{between}");
     }
 
-    /// What `transformers` 5.22 computes for heads of 16 numbers: by how much angles grow, and the gain.
+    /// Inverse frequencies and attention factors of `transformers` 5.22 for heads of 16 elements.
     #[test]
-    fn angles_and_gains_are_those_of_transformers() {
-        let yarn = |original: f32, fast: f32, slow: f32, gain: f32| RopeScaling::Yarn {
-            factor: 4.0,
-            original,
-            fast,
-            slow,
-            gain,
+    fn frequencies_and_attention_factors_are_those_of_transformers() {
+        let yarn = |original_context: f32, beta_fast: f32, beta_slow: f32, attention_factor: f32| {
+            RopeScaling::Yarn { factor: 4.0, original_context, beta_fast, beta_slow, attention_factor }
         };
-        let gain = |weight: f32| RopeScaling::yarn_gain(4.0, weight);
-        let llama3 = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 8192.0 };
+        let attention_factor = |mscale: f32| RopeScaling::yarn_attention_factor(4.0, mscale);
+        let llama3 = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_context: 8192.0,
+        };
         let cases: [(f32, RopeScaling, [f32; 8], f32); 3] = [
             (
                 1e4,
-                yarn(32768.0, 32.0, 1.0, gain(1.0)),
+                yarn(32768.0, 32.0, 1.0, attention_factor(1.0)),
                 [1.0, 0.31622776, 0.1, 0.03162278, 0.01, 0.002569351, 0.000625, 0.00013834966],
                 1.1386294,
             ),
             (
                 1e6,
-                yarn(2048.0, 16.0, 2.0, gain(0.7) / gain(1.0)),
+                yarn(2048.0, 16.0, 2.0, attention_factor(0.7) / attention_factor(1.0)),
                 [
                     1.0,
                     0.17782794,
@@ -205,9 +207,10 @@ mod tests {
                 1.0,
             ),
         ];
-        for (base, scaling, steps, gain) in cases {
+        for (base, scaling, steps, factor) in cases {
             let rope = Rope::new(16, false, base, Some(&scaling)).unwrap();
-            assert!((rope.gain() - gain).abs() < 1e-6, "{scaling:?}: {}", rope.gain());
+            let found = rope.attention_factor();
+            assert!((found - factor).abs() < 1e-6, "{scaling:?}: {found}");
             let periods = rope.periods.unwrap().to_vec::<f32>().unwrap();
             for (period, step) in periods.iter().zip(steps) {
                 assert!((period * step - 1.0).abs() < 1e-5, "{scaling:?}: {period} for {}", 1.0 / step);

@@ -1,14 +1,14 @@
-//! Weights of linear layers and tables, used as they are stored.
+//! Weights of linear layers and embeddings, used as stored.
 
-use hesper::{Activations, Array, Dtype, PackedArray, PackedEnd, QuantMode, packed_layer};
+use hesper_core::{Activations, Array, Dtype, PackedArray, PackedEnd, QuantMode, packed_layer};
 
-use crate::attention::joins;
+use crate::attention::takes_packed_layer;
 use crate::error::{Error, Result};
 use crate::module::{Module, Parameter, join};
 use crate::norm::Norm;
 use crate::{Leaf, LeafMut};
 
-/// How the rows of a weight were rounded to codes in groups.
+/// How the rows of a weight were quantized: in groups of codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantization {
     group: usize,
@@ -17,38 +17,44 @@ pub struct Quantization {
 }
 
 impl Quantization {
-    /// By the names of a configuration: codes of a group, bits of a code, mode.
+    /// A quantization as in `config.json`: group size, bits per code, mode.
     pub fn new(group: usize, bits: usize, mode: &str) -> Result<Self> {
         let mode = match mode {
             "affine" => QuantMode::Affine,
             "mxfp4" => QuantMode::Mxfp4,
             "mxfp8" => QuantMode::Mxfp8,
             "nvfp4" => QuantMode::Nvfp4,
-            _ => return Err(Error::Setting(format!("there is no quantization {mode:?}"))),
+            _ => {
+                let known = "affine, mxfp4, mxfp8, nvfp4";
+                let what = format!("unknown quantization mode {mode:?}; known are {known}");
+                return Err(Error::InvalidArgument(what));
+            }
         };
         let known = match mode {
             QuantMode::Affine => matches!(group, 32 | 64 | 128) && matches!(bits, 2..=6 | 8),
             other => (group, bits) == other.defaults(),
         };
         if !known {
-            let what =
-                format!("there is no quantization {:?} with {bits} bits in groups of {group}", mode.name());
-            return Err(Error::Setting(what));
+            let what = format!(
+                "quantization mode {:?} does not support {bits} bits in groups of {group}",
+                mode.name()
+            );
+            return Err(Error::InvalidArgument(what));
         }
         Ok(Quantization { group, bits, mode })
     }
 
-    /// Codes that share a scale.
+    /// Codes per scale.
     pub fn group(&self) -> usize {
         self.group
     }
 
-    /// Bits of a code.
+    /// Bits per code.
     pub fn bits(&self) -> usize {
         self.bits
     }
 
-    /// What codes mean.
+    /// The meaning of codes.
     pub fn mode(&self) -> QuantMode {
         self.mode
     }
@@ -57,26 +63,26 @@ impl Quantization {
 /// A matrix of shape (outputs, inputs).
 #[derive(Debug, Clone)]
 pub enum Weight {
-    /// Numbers.
+    /// Floats.
     Dense(Parameter),
-    /// Codes in groups, with a scale and perhaps a bias for each group.
+    /// Codes in groups, with a scale and, depending on the mode, a bias for each group.
     Quantized {
-        /// The codes, packed in words.
+        /// The codes, packed into 32-bit integers.
         codes: Parameter,
-        /// A scale for every group.
+        /// The scale of every group.
         scales: Parameter,
-        /// A bias for every group, where the mode has them.
+        /// The bias of every group, where the mode has them.
         biases: Option<Parameter>,
-        /// How they were made.
+        /// How they were quantized.
         quantization: Quantization,
-        /// What may happen to activations.
+        /// Whether activations may be rounded.
         activations: Activations,
     },
     /// Blocks of a GGUF file.
     Packed {
         /// The blocks.
         blocks: PackedArray,
-        /// What may happen to activations.
+        /// Whether activations may be rounded.
         activations: Activations,
     },
 }
@@ -88,7 +94,7 @@ impl From<Array> for Weight {
 }
 
 impl Weight {
-    /// Of codes, scales and biases as a checkpoint holds them.
+    /// A quantized weight as a checkpoint stores it.
     pub fn quantized(
         codes: Array,
         scales: Array,
@@ -105,7 +111,7 @@ impl Weight {
         }
     }
 
-    /// Rounds a dense matrix to codes; others stay as they are.
+    /// Quantizes a dense weight. Others are returned unchanged.
     pub fn quantize(&self, quantization: Quantization, activations: Activations) -> Result<Weight> {
         let Weight::Dense(weight) = self else { return Ok(self.clone()) };
         let Quantization { group, bits, mode } = quantization;
@@ -122,8 +128,8 @@ impl Weight {
         match self {
             Weight::Dense(weight) => pair(weight.get().shape()),
             Weight::Quantized { codes, quantization, .. } => {
-                let [outputs, words] = pair(codes.get().shape());
-                [outputs, words.saturating_mul(32) / quantization.bits]
+                let [outputs, packed] = pair(codes.get().shape());
+                [outputs, packed.saturating_mul(32) / quantization.bits]
             }
             Weight::Packed { blocks, .. } => pair(blocks.shape()),
         }
@@ -144,11 +150,11 @@ impl Weight {
         })
     }
 
-    /// `norm(x) w^T`, in one command where the weight is packed.
+    /// `norm(x) w^T`, in one kernel where the weight is packed.
     pub fn apply_normed(&self, norm: &Norm, x: &Array) -> Result<Array> {
         match (norm, self) {
             (Norm::Rms(norm), Weight::Packed { blocks, activations: Activations::Exact })
-                if joins(norm, x) =>
+                if takes_packed_layer(norm, x) =>
             {
                 Ok(packed_layer(x, Some(norm.parts()), &[blocks], PackedEnd::Plain)?)
             }
@@ -156,30 +162,30 @@ impl Weight {
         }
     }
 
-    /// The rows that numbers name, as one more axis.
-    pub fn rows(&self, numbers: &Array) -> Result<Array> {
+    /// The rows with the indices `ids`, along one more axis.
+    pub fn rows(&self, ids: &Array) -> Result<Array> {
         Ok(match self {
-            Weight::Dense(weight) => weight.get().take(numbers, Some(0))?,
+            Weight::Dense(weight) => weight.get().take(ids, Some(0))?,
             Weight::Quantized { codes, scales, biases, quantization, .. } => {
-                let row = |one: &Parameter| one.get().take(numbers, Some(0));
+                let row = |one: &Parameter| one.get().take(ids, Some(0));
                 let biases = biases.as_ref().map(row).transpose()?;
                 let Quantization { group, bits, mode } = *quantization;
                 let (codes, scales) = (row(codes)?, row(scales)?);
                 codes.dequantize(&scales, biases.as_ref(), Some(group), Some(bits), mode, None)?
             }
-            Weight::Packed { blocks, .. } => blocks.rows(numbers, Dtype::Float32)?,
+            Weight::Packed { blocks, .. } => blocks.rows(ids, Dtype::Float32)?,
         })
     }
 
-    /// Whether rows of both can be those of one weight.
-    pub(crate) fn is_like(&self, other: &Weight) -> bool {
+    /// Whether the rows of both can be stored in one weight.
+    pub(crate) fn has_storage_of(&self, other: &Weight) -> bool {
         let same = self.shape()[1] == other.shape()[1] && self.dtype() == other.dtype();
         same && match (self, other) {
             (Weight::Dense(_), Weight::Dense(_)) => true,
             (
                 Weight::Quantized { biases, quantization, activations, .. },
-                Weight::Quantized { biases: others, quantization: kind, activations: rounding, .. },
-            ) => quantization == kind && activations == rounding && biases.is_some() == others.is_some(),
+                Weight::Quantized { biases: b, quantization: q, activations: a, .. },
+            ) => quantization == q && activations == a && biases.is_some() == b.is_some(),
             _ => false,
         }
     }
@@ -195,7 +201,7 @@ impl Weight {
         }
     }
 
-    /// The type of what it gives for activations of its own type.
+    /// The dtype of products with activations of the same dtype.
     pub fn dtype(&self) -> Dtype {
         match self {
             Weight::Dense(weight) => weight.get().dtype(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hesper::{Activations, Array, Dtype, PackedArray, PackedFormat};
 use hesper_nn::{Activation, Embedding, Linear, Mlp, ModuleExt, Quantization, RmsNorm, Weight, module};
 
-fn numbers(shape: &[usize]) -> Array {
+fn values(shape: &[usize]) -> Array {
     let count = shape.iter().product::<usize>();
     let list: Vec<f32> = (0..count).map(|at| ((at * 37 + 11) % 101) as f32 / 50.0 - 1.0).collect();
     Array::try_from_slice(&list, shape).unwrap()
@@ -21,11 +21,11 @@ struct Net {
 module!(Net { table, norms, mlp });
 
 fn net() -> Net {
-    let linear = |shape: &[usize]| Linear::new(numbers(shape).into(), None).unwrap();
-    let up = Linear::new(numbers(&[6, 4]).into(), Some(numbers(&[6]))).unwrap();
+    let linear = |shape: &[usize]| Linear::new(values(shape).into(), None).unwrap();
+    let up = Linear::new(values(&[6, 4]).into(), Some(values(&[6]))).unwrap();
     Net {
-        table: Embedding::new(numbers(&[5, 4]).into()),
-        norms: vec![RmsNorm::new(numbers(&[4]), 1e-5), RmsNorm::new(numbers(&[4]), 1e-5)],
+        table: Embedding::new(values(&[5, 4]).into()),
+        norms: vec![RmsNorm::new(values(&[4]), 1e-5), RmsNorm::new(values(&[4]), 1e-5)],
         mlp: Mlp::new(Some(linear(&[6, 4])), up, linear(&[4, 6]), Activation::Silu),
     }
 }
@@ -69,10 +69,10 @@ fn a_load_that_does_not_fit_changes_nothing_and_names_the_parameter() {
     missing.remove("table.weight");
     assert!(net.load(&missing, false).unwrap_err().to_string().contains("table.weight"));
     let mut wrong = doubled.clone();
-    wrong.insert("norms.0.weight".into(), numbers(&[3]));
+    wrong.insert("norms.0.weight".into(), values(&[3]));
     assert!(net.load(&wrong, false).unwrap_err().to_string().contains("[3]"));
     let mut more = doubled.clone();
-    more.insert("other".into(), numbers(&[1]));
+    more.insert("other".into(), values(&[1]));
     assert!(net.load(&more, true).unwrap_err().to_string().contains("other"));
     let sum = |net: &Net| net.parameters()["table.weight"].sum(None, false).unwrap().item::<f32>().unwrap();
     let old = sum(&net);
@@ -81,7 +81,7 @@ fn a_load_that_does_not_fit_changes_nothing_and_names_the_parameter() {
 }
 
 #[test]
-fn what_is_saved_is_loaded_again() {
+fn saved_parameters_are_loaded_again() {
     let path = std::env::temp_dir().join(format!("hesper-nn-{}.safetensors", std::process::id()));
     let saved = net();
     saved.save(&path).unwrap();
@@ -97,7 +97,7 @@ fn what_is_saved_is_loaded_again() {
 
 #[test]
 fn packed_and_quantized_weights_are_close_to_dense_ones() {
-    let (dense, x) = (numbers(&[8, 64]), numbers(&[3, 64]));
+    let (dense, x) = (values(&[8, 64]), values(&[3, 64]));
     let expected = Weight::from(dense.clone()).apply(&x).unwrap().to_vec::<f32>().unwrap();
     let quantization = Quantization::new(32, 8, "affine").unwrap();
     let blocks = PackedArray::quantize(&dense, PackedFormat::Q8_0).unwrap();
@@ -122,12 +122,12 @@ fn packed_and_quantized_weights_are_close_to_dense_ones() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_refused() {
+fn invalid_arguments_are_refused() {
     assert!(Quantization::new(48, 4, "affine").is_err());
     assert!(Quantization::new(64, 7, "affine").is_err());
     assert!(Quantization::new(32, 4, "new").is_err());
     assert!(Activation::named("cube").is_err());
-    let bias = Linear::new(numbers(&[3, 2]).into(), Some(numbers(&[2])));
+    let bias = Linear::new(values(&[3, 2]).into(), Some(values(&[2])));
     assert!(bias.unwrap_err().to_string().contains("[2]"));
     assert!(hesper_nn::Rope::new(7, false, 10_000.0, None).is_err());
 }

@@ -1,85 +1,104 @@
-//! A cache in groups of codes: a quarter or an eighth of the memory.
-//!
-//! Rows are rounded when they come and decoded, one layer at a time, when they are attended to.
+//! A cache that keeps all tokens quantized in groups: a half to an eighth of the memory.
 
-use hesper::fast;
-use hesper::{Array, QuantMode};
+use hesper_core::{Array, fast};
+use hesper_nn::{Error, KvCache, KvRows, KvView, Positions, Quantization, Result};
 
-use super::growing::empty_like;
-use super::{Step, head, room};
-use crate::error::{Error, Result};
+use super::layer_mut;
+use super::rows::{
+    Layers, check_settled, empty_like, join_layers, remove_from_layers, room_for, rows_of, same_kind,
+};
 
-/// Keys and values of one layer: codes, scales and biases of each.
+/// Quantized keys and values of all tokens.
 #[derive(Debug)]
-pub(super) struct Quantized {
-    bits: usize,
-    group: usize,
-    blocks: Option<[Rows; 2]>,
+pub(super) struct QuantizedCache {
+    positions: Positions,
+    quantization: Quantization,
+    /// Six blocks for each layer: codes, scales and biases of keys, then of values.
+    layers: Layers,
 }
 
-/// Rows of codes, scales and biases.
-type Rows = [Array; 3];
-
-impl Quantized {
-    pub(super) fn new(bits: usize, group: usize, width: usize) -> Result<Self> {
-        if !matches!(bits, 4 | 8) || !matches!(group, 32 | 64 | 128) || !width.is_multiple_of(group) {
-            let what =
-                format!("heads of {width} numbers cannot be kept in groups of {group} with {bits} bits");
-            return Err(Error::Setting(what));
+impl QuantizedCache {
+    pub(super) fn new(layers: usize, bits: usize, group: usize, head_dim: usize) -> Result<Self> {
+        let quantization = Quantization::new(group, bits, "affine")?;
+        if !matches!(bits, 4 | 8) || !head_dim.is_multiple_of(group) {
+            return Err(Error::InvalidArgument(format!(
+                "cannot quantize keys and values to {bits} bits in groups of {group}: a cache takes 4 or 8 bits, and \
+                 the head dimension {head_dim} must be a multiple of the group"
+            )));
         }
-        Ok(Quantized { bits, group, blocks: None })
+        Ok(QuantizedCache { positions: Positions::new(1), quantization, layers: vec![Vec::new(); layers] })
+    }
+}
+
+/// Codes, scales and biases.
+fn quantize(rows: &Array, quantization: Quantization) -> Result<[Array; 3]> {
+    let (group, bits) = (Some(quantization.group()), Some(quantization.bits()));
+    let (codes, scales, biases) = rows.quantize(group, bits, quantization.mode())?;
+    let biases = match biases {
+        Some(biases) => biases,
+        None => scales.zeros_like()?,
+    };
+    Ok([codes, scales, biases])
+}
+
+impl KvCache for QuantizedCache {
+    fn positions(&self) -> &Positions {
+        &self.positions
     }
 
-    pub(super) fn arrays(&self) -> impl Iterator<Item = &Array> {
-        self.blocks.iter().flatten().flatten()
+    fn positions_mut(&mut self) -> &mut Positions {
+        &mut self.positions
     }
 
-    pub(super) fn nbytes(&self) -> usize {
-        self.arrays().map(Array::nbytes).sum()
+    fn arrays(&self) -> Vec<&Array> {
+        self.layers.iter().flatten().collect()
     }
 
-    fn encode(&self, rows: &Array) -> hesper::Result<Rows> {
-        let (codes, scales, biases) = rows.quantize(Some(self.group), Some(self.bits), QuantMode::Affine)?;
-        let biases = match biases {
-            Some(biases) => biases,
-            None => scales.zeros_like()?,
-        };
-        Ok([codes, scales, biases])
+    fn can_roll_back(&self) -> bool {
+        true
     }
 
-    fn append(&self, old: Option<Rows>, new: Rows, step: &Step, rows: usize) -> hesper::Result<Rows> {
-        let old = match old {
-            Some(old) => old,
-            None => [empty_like(&new[0])?, empty_like(&new[1])?, empty_like(&new[2])?],
-        };
-        let one = |at: usize| fast::append(&old[at], &new[at], &step.starts, room(&old[at], rows));
-        Ok([one(0)?, one(1)?, one(2)?])
-    }
-
-    fn decode(&self, block: &Rows, rows: usize) -> hesper::Result<Array> {
-        let [codes, scales, biases] =
-            [head(&block[0], rows)?, head(&block[1], rows)?, head(&block[2], rows)?];
-        let (group, bits) = (Some(self.group), Some(self.bits));
-        codes.dequantize(&scales, Some(&biases), group, bits, QuantMode::Affine, None)
-    }
-
-    pub(super) fn attend(
+    fn append(
         &mut self,
-        step: &Step,
-        queries: &Array,
+        layer: usize,
         keys: &Array,
         values: &Array,
-        scale: f32,
-    ) -> hesper::Result<Array> {
-        let rows = step.rows();
-        let (old_keys, old_values) = match self.blocks.clone() {
-            Some([keys, values]) => (Some(keys), Some(values)),
-            None => (None, None),
+        window: Option<usize>,
+    ) -> Result<KvView> {
+        let (step, layer) = (self.positions.step_mut()?, layer_mut(&mut self.layers, layer)?);
+        let (rows, quantization) = (step.rows(), self.quantization);
+        let new = [quantize(keys, quantization)?, quantize(values, quantization)?].concat();
+        let old: Vec<Array> = match layer.is_empty() {
+            true => new.iter().map(empty_like).collect::<hesper_core::Result<_>>()?,
+            false => layer.clone(),
         };
-        let keys = self.append(old_keys, self.encode(keys)?, step, rows)?;
-        let values = self.append(old_values, self.encode(values)?, step, rows)?;
-        let (seen_keys, seen_values) = (self.decode(&keys, rows)?, self.decode(&values, rows)?);
-        self.blocks = Some([keys, values]);
-        fast::scaled_dot_product_attention(queries, &seen_keys, &seen_values, scale, step.mask()?, None)
+        let append =
+            |(old, new): (&Array, &Array)| fast::append(old, new, step.starts(), room_for(old, rows));
+        let blocks: Vec<Array> = old.iter().zip(&new).map(append).collect::<hesper_core::Result<_>>()?;
+        let view = |first: usize| -> Result<KvRows> {
+            let part = |at: usize| rows_of(&blocks[first + at], 0, rows);
+            Ok(KvRows::Quantized { codes: part(0)?, scales: part(1)?, biases: part(2)?, quantization })
+        };
+        let view = KvView { keys: view(0)?, values: view(3)?, mask: step.mask(window)? };
+        *layer = blocks;
+        Ok(view)
+    }
+
+    fn join(&mut self, other: Box<dyn KvCache>) -> Result<()> {
+        let other = same_kind::<Self>(other)?;
+        if other.quantization != self.quantization {
+            return Err(Error::InvalidArgument("cannot join caches of different quantization".into()));
+        }
+        check_settled(&self.positions)?;
+        check_settled(&other.positions)?;
+        join_layers(&mut self.layers, &other.layers, self.positions.lengths().len())?;
+        self.positions.join(&other.positions);
+        Ok(())
+    }
+
+    fn remove(&mut self, sequence: usize) -> Result<()> {
+        remove_from_layers(&mut self.layers, &self.positions, sequence)?;
+        self.positions.remove(sequence);
+        Ok(())
     }
 }

@@ -1,27 +1,28 @@
-//! A model that needs no download: its weights are written down, not trained.
+//! A model without a download: its weights are constructed, not trained.
 //!
-//! It is a Llama of one layer that knows a short text, word by word. Its attention looks at the word before
-//! the current one; its MLP has a unit for every pair of neighbouring words of the text, which is active when the
-//! current word and the one before are that pair, and which then raises the words that follow it. So the model
-//! says the text again, and takes other ways where pairs are shared. It runs through all the machinery of
-//! larger models, in a few milliseconds.
+//! It is a Llama of one layer that reproduces a short text, with a token for each word. The attention looks at the
+//! previous token. The MLP has a unit for every pair of successive tokens of the text; it is active if the previous and
+//! the current token are that pair, and raises the logits of the tokens that follow the pair. So the model repeats the
+//! text, and may take another continuation where a pair occurs twice. It runs through the same code as larger models, in
+//! a few milliseconds.
 
+mod vocabulary;
 mod weights;
-mod words;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hesper::{Activations, Array, io};
+use hesper_core::{Activations, Array, io};
 use serde_json::{Value, json};
 
-use crate::checkpoint::{Checkpoint, Origin};
-use crate::config::Config;
+use crate::checkpoint::Checkpoint;
+use crate::config::parse_json;
+use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
-use crate::language::LanguageModel;
-use crate::model::Model;
+use crate::language_model::LanguageModel;
+use crate::models;
 use crate::tokenizer::Tokenizer;
-use words::Words;
+use vocabulary::Vocabulary;
 
 const TEXT: &str = include_str!("text.txt");
 
@@ -34,29 +35,27 @@ struct Parts {
 }
 
 fn parts() -> Result<Parts> {
-    let words = Words::of(TEXT);
-    let sizes = weights::Sizes::of(&words);
+    let vocabulary = Vocabulary::of(TEXT);
+    let sizes = weights::Sizes::of(&vocabulary);
     Ok(Parts {
         config: sizes.config(),
-        tokenizer: words.tokenizer(),
-        tokenizer_config: json!({ "eos_token": words::END, "unk_token": words::UNKNOWN }),
-        weights: weights::weights(&words, &sizes)?,
+        tokenizer: vocabulary.tokenizer(),
+        tokenizer_config: json!({ "eos_token": vocabulary::END, "unk_token": vocabulary::UNKNOWN }),
+        weights: weights::weights(&vocabulary, &sizes)?,
     })
 }
 
-/// The model, made in memory.
+/// The model, constructed in memory.
 pub fn model() -> Result<LanguageModel> {
     let Parts { config, tokenizer, tokenizer_config, weights } = parts()?;
-    let config = Config::from_json(&config.to_string())?;
+    let config = parse_json(&config.to_string())?;
+    let architecture = models::open(&ConfigSource::Json(&config))?;
     let tokenizer = Tokenizer::from_json(&tokenizer.to_string(), &tokenizer_config)?;
-    let (family, quantizations) = (config.family, config.quantizations.clone());
-    let blocks = BTreeMap::new();
-    let checkpoint =
-        Checkpoint::of(weights, blocks, Origin::Safetensors, family, quantizations, Activations::Exact);
-    LanguageModel::of(Model::build(config, &checkpoint)?, tokenizer, Vec::new(), Path::new("demo"))
+    let weights = Checkpoint::from_arrays(weights, &*architecture, Activations::Exact);
+    LanguageModel::build(&*architecture, &weights, tokenizer, Vec::new(), Path::new("demo"))
 }
 
-/// Writes the model to a folder, in the files in which models usually come.
+/// Writes the model to a folder, as `config.json`, tokenizer files and safetensors.
 pub fn write(folder: impl AsRef<Path>) -> Result<()> {
     let folder = folder.as_ref();
     let Parts { config, tokenizer, tokenizer_config, weights } = parts()?;

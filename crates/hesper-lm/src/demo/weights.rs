@@ -1,49 +1,49 @@
-//! The weights, written down.
+//! The weights of the demo model.
 //!
-//! The residual stream has four parts: the current word, the word before, the scores of the next word, and one
-//! number that keeps its length the same for every active unit. A word is a one in its place. Since the
-//! length is known, so is what a norm does to it: it multiplies by a constant, which is divided out again.
+//! The residual stream has four parts: the current token, the previous token, the logits of the next token, and one
+//! element that keeps its norm the same for every active unit. Tokens are one-hot. Since the norm is known, an RMS norm
+//! multiplies by a known constant, which the following weights divide out again.
 
 use std::collections::BTreeMap;
 
-use hesper::Array;
+use hesper_core::Array;
 use serde_json::{Value, json};
 
-use super::words::{Following, Words};
+use super::vocabulary::{Following, Vocabulary};
 use crate::error::Result;
 
-/// How sharply the attention looks at the word before.
-const SHARP: f32 = 40.0;
-/// How strongly a unit is on or off.
-const STRONG: f32 = 40.0;
-/// The score of a word that certainly follows two words, and of one that follows one.
-const SCORES: (f32, f32) = (12.0, 5.0);
-/// How much less what follows one word counts. Where no unit is active, the last norm makes up for it.
-const FAINT: f32 = 0.02;
-/// By how much the word at the last place of the text is better than the others: whoever always takes the best word
-/// goes forward through the text, and reaches its end.
-const FAVOUR: f32 = 0.5;
-/// The length of what a unit writes.
-const LENGTH: f32 = 40.0;
+/// The difference of attention scores between the previous token and distant ones.
+const ATTENTION_SHARPNESS: f32 = 40.0;
+/// The magnitude of the gate of a unit.
+const GATE: f32 = 40.0;
+/// The logit of a token that certainly follows two tokens, and of one that follows one.
+const CERTAIN_LOGITS: (f32, f32) = (12.0, 5.0);
+/// The weight of the statistics of single tokens. Where no unit is active, the final norm makes up for it.
+const SINGLE_TOKEN_WEIGHT: f32 = 0.02;
+/// The bonus of the token that follows at the last occurrence of its context: greedy sampling moves forward through the
+/// text and reaches its end.
+const LAST_BONUS: f32 = 0.5;
+/// The norm of the output of a unit.
+const UNIT_NORM: f32 = 40.0;
 const EPS: f32 = 1e-5;
 const BASE: f32 = 100.0;
 
-/// How large everything is.
+/// Sizes of the model.
 pub(super) struct Sizes {
-    words: usize,
-    width: usize,
+    tokens: usize,
+    hidden: usize,
     head: usize,
     units: usize,
 }
 
 impl Sizes {
-    pub(super) fn of(words: &Words) -> Sizes {
-        let count = words.all.len();
+    pub(super) fn of(vocabulary: &Vocabulary) -> Sizes {
+        let count = vocabulary.tokens.len();
         Sizes {
-            words: count,
-            width: (3 * count + 1).next_multiple_of(64),
+            tokens: count,
+            hidden: (3 * count + 1).next_multiple_of(64),
             head: count.next_multiple_of(64),
-            units: words.after_two.len().next_multiple_of(64),
+            units: vocabulary.after_two.len().next_multiple_of(64),
         }
     }
 
@@ -51,8 +51,8 @@ impl Sizes {
         json!({
             "model_type": "llama",
             "architectures": ["LlamaForCausalLM"],
-            "vocab_size": self.words,
-            "hidden_size": self.width,
+            "vocab_size": self.tokens,
+            "hidden_size": self.hidden,
             "num_hidden_layers": 1,
             "num_attention_heads": 1,
             "num_key_value_heads": 1,
@@ -68,89 +68,92 @@ impl Sizes {
         })
     }
 
-    /// What a norm multiplies a vector of this squared length by.
-    fn norm(&self, squared: f32) -> f32 {
-        1.0 / (squared / self.width as f32 + EPS).sqrt()
+    /// The factor of an RMS norm for a vector of this squared length.
+    fn norm_factor(&self, squared: f32) -> f32 {
+        1.0 / (squared / self.hidden as f32 + EPS).sqrt()
     }
 }
 
-/// A matrix to be filled.
+/// A matrix of zeros to be filled.
 struct Matrix {
-    numbers: Vec<f32>,
+    elements: Vec<f32>,
     columns: usize,
 }
 
 impl Matrix {
     fn new(rows: usize, columns: usize) -> Self {
-        Matrix { numbers: vec![0.0; rows * columns], columns }
+        Matrix { elements: vec![0.0; rows * columns], columns }
     }
 
     fn at(&mut self, row: usize, column: usize) -> &mut f32 {
-        &mut self.numbers[row * self.columns + column]
+        &mut self.elements[row * self.columns + column]
     }
 
     fn array(&self) -> Result<Array> {
-        Ok(Array::try_from_slice(&self.numbers, &[self.numbers.len() / self.columns, self.columns])?)
+        Ok(Array::try_from_slice(&self.elements, &[self.elements.len() / self.columns, self.columns])?)
     }
 }
 
-pub(super) fn weights(words: &Words, sizes: &Sizes) -> Result<BTreeMap<String, Array>> {
-    let &Sizes { words: count, width, head, units } = sizes;
-    let (before, next, ballast) = (count, 2 * count, 3 * count);
-    let mut tokens = Matrix::new(count, width);
-    let (mut q, mut k) = (Matrix::new(head, width), Matrix::new(head, width));
-    let (mut v, mut o) = (Matrix::new(head, width), Matrix::new(width, head));
-    // One word before the attention, two before the MLP, and what a unit writes before the last layer.
-    let (one, two, all) = (sizes.norm(1.0), sizes.norm(2.0), sizes.norm(2.0 + LENGTH * LENGTH));
+pub(super) fn weights(vocabulary: &Vocabulary, sizes: &Sizes) -> Result<BTreeMap<String, Array>> {
+    let &Sizes { tokens: count, hidden, head, units } = sizes;
+    // The parts of the residual stream; the current token comes first.
+    let (previous, next, padding) = (count, 2 * count, 3 * count);
+    let mut embedding = Matrix::new(count, hidden);
+    let (mut q, mut k) = (Matrix::new(head, hidden), Matrix::new(head, hidden));
+    let (mut v, mut o) = (Matrix::new(head, hidden), Matrix::new(hidden, head));
+    // Before the attention the stream holds one token, before the MLP two, before the final norm also a unit's output.
+    let (one, two) = (sizes.norm_factor(1.0), sizes.norm_factor(2.0));
+    let all = sizes.norm_factor(2.0 + UNIT_NORM * UNIT_NORM);
 
-    // The score of a key falls off around the place one before the query. Slow rotations would blur it.
+    // The attention score of a key falls off around the position before the query. Slow rotations would blur it.
     let angles = (0..head / 2).map(|pair| BASE.powf(-2.0 * pair as f32 / head as f32));
     let fast: Vec<f32> = angles.take_while(|angle| *angle > 0.1).collect();
     let falloff: f32 = fast.iter().map(|angle| 1.0 - angle.cos()).sum();
-    let size = (SHARP * (head as f32).sqrt() / falloff).sqrt() / one;
-    for word in 0..count {
-        *tokens.at(word, word) = 1.0;
-        *v.at(word, word) = 1.0 / one;
-        *o.at(before + word, word) = 1.0;
+    let size = (ATTENTION_SHARPNESS * (head as f32).sqrt() / falloff).sqrt() / one;
+    for token in 0..count {
+        *embedding.at(token, token) = 1.0;
+        *v.at(token, token) = 1.0 / one;
+        *o.at(previous + token, token) = 1.0;
         for (pair, angle) in fast.iter().enumerate() {
-            *k.at(pair, word) = size;
-            *q.at(pair, word) = size * angle.cos();
-            *q.at(pair + head / 2, word) = -size * angle.sin();
+            *k.at(pair, token) = size;
+            *q.at(pair, token) = size * angle.cos();
+            *q.at(pair + head / 2, token) = -size * angle.sin();
         }
     }
 
-    let (mut gate, mut up) = (Matrix::new(units, width), Matrix::new(units, width));
-    let mut down = Matrix::new(width, units);
-    let on = STRONG / 2.0;
-    for (unit, ((first, second), following)) in words.after_two.iter().enumerate() {
-        for word in 0..count {
-            *gate.at(unit, word) = -1.5 * STRONG / two;
-            *up.at(unit, word) = 1.0 / two;
+    let (mut gate, mut up) = (Matrix::new(units, hidden), Matrix::new(units, hidden));
+    let mut down = Matrix::new(hidden, units);
+    // The activated gate of a unit whose pair is present.
+    let active = GATE / 2.0;
+    for (unit, ((first, second), following)) in vocabulary.after_two.iter().enumerate() {
+        for token in 0..count {
+            *gate.at(unit, token) = -1.5 * GATE / two;
+            *up.at(unit, token) = 1.0 / two;
         }
-        *gate.at(unit, *second) += STRONG / two;
-        *gate.at(unit, before + first) += STRONG / two;
+        *gate.at(unit, *second) += GATE / two;
+        *gate.at(unit, previous + first) += GATE / two;
         let mut squared = 0.0;
-        for (word, score) in scores(following, SCORES.0) {
-            *down.at(next + word, unit) = score / on;
-            squared += score * score;
+        for (token, logit) in logits(following, CERTAIN_LOGITS.0) {
+            *down.at(next + token, unit) = logit / active;
+            squared += logit * logit;
         }
-        *down.at(ballast, unit) = (LENGTH * LENGTH - squared).max(0.0).sqrt() / on;
+        *down.at(padding, unit) = (UNIT_NORM * UNIT_NORM - squared).max(0.0).sqrt() / active;
     }
 
-    let mut last = Matrix::new(count, width);
-    for word in 0..count {
-        *last.at(word, next + word) = 1.0 / all;
+    let mut output = Matrix::new(count, hidden);
+    for token in 0..count {
+        *output.at(token, next + token) = 1.0 / all;
     }
-    for (word, following) in &words.after_one {
-        for (other, score) in scores(following, SCORES.1) {
-            *last.at(other, *word) += FAINT * score / all;
+    for (token, following) in &vocabulary.after_one {
+        for (other, logit) in logits(following, CERTAIN_LOGITS.1) {
+            *output.at(other, *token) += SINGLE_TOKEN_WEIGHT * logit / all;
         }
     }
 
-    let ones = Array::ones(&[width], hesper::Dtype::Float32)?;
+    let ones = Array::ones(&[hidden], hesper_core::Dtype::Float32)?;
     let layer = |name: &str| format!("model.layers.0.{name}.weight");
     Ok(BTreeMap::from([
-        ("model.embed_tokens.weight".to_string(), tokens.array()?),
+        ("model.embed_tokens.weight".to_string(), embedding.array()?),
         (layer("input_layernorm"), ones.clone()),
         (layer("self_attn.q_proj"), q.array()?),
         (layer("self_attn.k_proj"), k.array()?),
@@ -161,18 +164,18 @@ pub(super) fn weights(words: &Words, sizes: &Sizes) -> Result<BTreeMap<String, A
         (layer("mlp.up_proj"), up.array()?),
         (layer("mlp.down_proj"), down.array()?),
         ("model.norm.weight".to_string(), ones),
-        ("lm_head.weight".to_string(), last.array()?),
+        ("lm_head.weight".to_string(), output.array()?),
     ]))
 }
 
-/// Scores of the words that follow: the logarithms of their parts, above `certain`.
-fn scores(following: &Following, certain: f32) -> impl Iterator<Item = (usize, f32)> {
+/// Logits of the tokens that follow: `certain` plus the logarithms of their frequencies.
+fn logits(following: &Following, certain: f32) -> impl Iterator<Item = (usize, f32)> {
     let total = following.counts.values().sum::<usize>() as f32;
-    following.counts.iter().map(move |(word, count)| {
-        let part = match *word == following.last {
-            true => FAVOUR,
+    following.counts.iter().map(move |(token, count)| {
+        let offset = match *token == following.last {
+            true => LAST_BONUS,
             false => (*count as f32 / total).ln(),
         };
-        (*word, certain + part)
+        (*token, certain + offset)
     })
 }

@@ -1,192 +1,196 @@
-//! Many texts in one step.
+//! Generation of several sequences in common steps.
 //!
-//! Prompts go through the model one by one; then every step gives each text one token. Texts join when they are
-//! added and leave when they end, whatever the others do. Their rows lie in one block for each layer, and marks
-//! keep each text to its own.
+//! Each prompt goes through the model by itself; then every step decodes one token of each sequence. Sequences are added
+//! and leave between steps.
 
 use std::time::Instant;
 
-use hesper::Array;
+use hesper_core::Array;
+use hesper_nn::KvCache;
 
-use super::text::{Begun, Piece, State, prefill};
+use super::sequence::{Piece, Sequence};
+use super::step::PendingSteps;
 use super::{Finish, GenerateOptions, Generated, Stats, check_prompt};
-use crate::cache::{Cache, CacheKind};
 use crate::error::{Error, Result};
-use crate::language::LanguageModel;
-use crate::sample::UNKNOWN;
+use crate::language_model::LanguageModel;
 
-/// What a step gave for one text.
-#[derive(Debug, Clone, PartialEq)]
+/// What a step gave one sequence.
+#[derive(Debug)]
 pub struct Event {
-    /// The text, by the number that [`Batch::add`] gave.
+    /// The sequence: the id that [`Batch::add`] returned.
     pub id: u64,
-    /// Its new piece.
-    pub piece: Piece,
+    /// Its next token, or why it could not be chosen. A sequence with an error has left the batch.
+    pub piece: Result<Piece>,
 }
 
-/// Texts that are generated together.
+/// Sequences that are generated together.
+///
+/// After an error of a call the sequences and the cache are as they were; the call may be repeated.
 #[derive(Debug)]
 pub struct Batch<'a> {
     language: &'a LanguageModel,
-    cache: Option<Cache>,
+    cache: Option<Box<dyn KvCache>>,
     /// In the order of the cache.
-    texts: Vec<Text>,
-    /// Pieces that came with prompts and were not given yet.
-    waiting: Vec<Event>,
-    /// The step of the next tokens, where it was begun before the last ones were known.
-    ahead: Option<Begun>,
+    members: Vec<Member>,
+    steps: PendingSteps,
+    /// Events that have not been returned.
+    events: Vec<Event>,
     next_id: u64,
 }
 
 #[derive(Debug)]
-struct Text {
+struct Member {
     id: u64,
-    state: State,
-    last: u32,
+    sequence: Sequence,
+    last_token: u32,
+    /// Whether it has ended and leaves the cache before the next step.
+    ended: bool,
 }
 
 impl<'a> Batch<'a> {
-    /// A batch without texts.
+    /// A batch without sequences.
     pub fn new(language: &'a LanguageModel) -> Self {
-        Batch { language, cache: None, texts: Vec::new(), waiting: Vec::new(), ahead: None, next_id: 0 }
+        Batch {
+            language,
+            cache: None,
+            members: Vec::new(),
+            steps: PendingSteps::default(),
+            events: Vec::new(),
+            next_id: 0,
+        }
     }
 
-    /// How many texts are being generated.
+    /// The number of sequences being generated.
     pub fn len(&self) -> usize {
-        self.texts.len()
+        self.members.iter().filter(|member| !member.ended).count()
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.texts.is_empty() && self.waiting.is_empty()
+        self.len() == 0 && self.events.is_empty()
     }
 
-    /// Adds a text; its prompt goes through the model now. Gives its number.
+    /// Adds a sequence and runs its prompt through the model. Returns its id.
     pub fn add(&mut self, prompt: &[u32], options: &GenerateOptions) -> Result<u64> {
-        if options.cache != CacheKind::Growing {
-            return Err(Error::Setting("texts that are decoded together are kept in growing caches".into()));
+        if !options.cache.is_batchable() {
+            let what = format!("a cache of kind {:?} cannot be decoded in a batch", options.cache);
+            return Err(Error::InvalidArgument(what));
         }
-        let config = self.language.model().config();
-        check_prompt(prompt, 0, config.context, config.vocabulary)?;
         if options.max_tokens == 0 {
-            return Err(Error::Setting("a text of no tokens cannot be generated in a batch".into()));
+            return Err(Error::InvalidArgument("max_tokens must be at least 1 in a batch".into()));
         }
-        let mut cache = Cache::new(config, CacheKind::Growing)?;
-        let scores = prefill(self.language.model(), prompt, &mut cache)?;
-        let mut state = State::new(prompt, options)?;
-        let piece = scores.read(|scores: &[f32]| state.next(self.language, scores, prompt.len()))??;
-        let id = self.next_id;
-        self.next_id += 1;
+        let (language, model) = (self.language, self.language.model());
+        check_prompt(prompt, 0, model.config())?;
+        let mut cache = options.cache.create(model.config())?;
+        let mut sequence = Sequence::new(prompt, options)?;
+        let (mut steps, mut rest) = (PendingSteps::default(), prompt.to_vec());
+        steps.prefill(model, &mut rest, &mut *cache)?;
+        steps.begin(model, &Array::try_from_slice(&rest, &[1, rest.len()])?, &mut *cache, false)?;
+        let piece = steps.read_logits(|logits| sequence.sample(language, logits, prompt.len()))??;
+        steps.commit(&mut *cache);
         if piece.finish.is_none() {
-            self.ahead = None;
+            self.remove_ended()?;
+            self.steps.clear();
             match &mut self.cache {
                 None => self.cache = Some(cache),
                 Some(all) => {
+                    all.rollback()?;
                     all.join(cache)?;
-                    // Otherwise every text that joins would keep the blocks that there were before it.
-                    hesper::async_eval(all.arrays())?;
                 }
             }
-            self.texts.push(Text { id, state, last: piece.token });
+            self.members.push(Member { id: self.next_id, sequence, last_token: piece.token, ended: false });
         }
-        self.waiting.push(Event { id, piece });
-        Ok(id)
+        self.events.push(Event { id: self.next_id, piece: Ok(piece) });
+        self.next_id += 1;
+        Ok(self.next_id - 1)
     }
 
-    /// One token for every text. Texts that end leave.
+    /// Decodes one token of every sequence. Sequences that end leave the batch.
     pub fn step(&mut self) -> Result<Vec<Event>> {
-        let mut events = std::mem::take(&mut self.waiting);
-        let (Some(cache), false) = (&mut self.cache, self.texts.is_empty()) else { return Ok(events) };
-        let (language, texts) = (self.language, &mut self.texts);
-        let model = language.model();
-        let from_last = |cache: &mut Cache, texts: &[Text]| -> Result<Array> {
-            let ids: Vec<u32> = texts.iter().map(|text| text.last).collect();
-            model.step(&Array::try_from_slice(&ids, &[ids.len(), 1])?, cache)
-        };
-        let pieces = match texts.iter().all(|text| text.state.takes_best()) {
-            true => {
-                let step = match self.ahead.take() {
-                    Some(step) => {
-                        cache.show_last();
-                        step
-                    }
-                    None => Begun::new(from_last(cache, texts)?, cache)?,
-                };
-                let lengths = cache.lengths().to_vec();
-                let mut each = texts.iter().zip(&lengths);
-                if !each.any(|(text, length)| text.state.ends_next(language, *length)) {
-                    self.ahead = Some(step.next(model, cache)?);
-                }
-                let tokens = step.best.to_vec::<u32>()?;
-                match tokens.contains(&UNKNOWN) {
-                    true => {
-                        self.ahead = None;
-                        by_scores(language, texts, &step.scores, &lengths)?
-                    }
-                    false => {
-                        let each = texts.iter_mut().zip(tokens).zip(lengths);
-                        each.map(|((text, token), length)| text.state.push(language, token, length))
-                            .collect::<Result<Vec<_>>>()?
-                    }
-                }
-            }
-            false => {
-                let scores = from_last(cache, texts)?;
-                let lengths = cache.lengths().to_vec();
-                by_scores(language, texts, &scores, &lengths)?
-            }
-        };
-        let mut gone = Vec::new();
-        for (at, piece) in pieces.into_iter().enumerate() {
-            self.texts[at].last = piece.token;
-            if piece.finish.is_some() {
-                gone.push(at);
-            }
-            events.push(Event { id: self.texts[at].id, piece });
-        }
-        // From the back, so that places stay what they are.
-        for at in gone.into_iter().rev() {
-            self.remove(at)?;
-        }
+        self.remove_ended()?;
+        self.decode()?;
+        let events = std::mem::take(&mut self.events);
+        // What cannot be removed now is removed before the next step, which reports the error.
+        let _ = self.remove_ended();
         Ok(events)
     }
 
-    /// Ends a text before its time; whether it was there.
-    pub fn cancel(&mut self, id: u64) -> Result<bool> {
-        self.waiting.retain(|event| event.id != id);
-        match self.texts.iter().position(|text| text.id == id) {
-            Some(at) => self.remove(at).map(|()| true),
-            None => Ok(false),
+    fn decode(&mut self) -> Result<()> {
+        let (language, model, members) = (self.language, self.language.model(), &mut self.members);
+        let Some(cache) = self.cache.as_deref_mut() else { return Ok(()) };
+        let greedy = members.iter().all(|member| member.sequence.is_device_greedy()) && cache.can_roll_back();
+        if self.steps.is_empty() {
+            let ids: Vec<u32> = members.iter().map(|member| member.last_token).collect();
+            self.steps.begin(model, &Array::try_from_slice(&ids, &[ids.len(), 1])?, cache, greedy)?;
         }
+        let lengths: Vec<usize> = cache.lengths().iter().map(|length| length + 1).collect();
+        let mut each = members.iter().zip(&lengths);
+        if greedy && !each.any(|(member, length)| member.sequence.ends_next(language, *length)) {
+            self.steps.begin_ahead(model, cache);
+        }
+        let tokens = self.steps.greedy_tokens()?;
+        let each = members.iter_mut().zip(&lengths);
+        let pieces: Vec<Result<Piece>> = match &tokens {
+            Some(tokens) => {
+                let each = each.zip(tokens);
+                each.map(|((member, length), token)| member.sequence.push(language, *token, *length))
+                    .collect()
+            }
+            None => self.steps.read_logits(|logits| {
+                let each = each.zip(logits.chunks(logits.len() / lengths.len()));
+                each.map(|((member, length), row)| member.sequence.sample(language, row, *length)).collect()
+            })?,
+        };
+        self.steps.commit(cache);
+        if tokens.is_none() {
+            // The step ahead has other tokens than those that were chosen.
+            self.steps.clear();
+        }
+        for (member, piece) in self.members.iter_mut().zip(pieces) {
+            match &piece {
+                Ok(piece) => {
+                    member.last_token = piece.token;
+                    member.ended = piece.finish.is_some();
+                }
+                Err(_) => member.ended = true,
+            }
+            self.events.push(Event { id: member.id, piece });
+        }
+        Ok(())
     }
 
-    fn remove(&mut self, at: usize) -> Result<()> {
-        self.ahead = None;
-        self.texts.swap_remove(at);
-        match (&mut self.cache, self.texts.is_empty()) {
-            (_, true) => self.cache = None,
-            (Some(cache), false) => cache.leave(at)?,
-            (None, false) => {}
+    /// Removes a sequence. Returns whether the batch had it.
+    pub fn cancel(&mut self, id: u64) -> bool {
+        self.events.retain(|event| event.id != id);
+        let Some(member) = self.members.iter_mut().find(|member| member.id == id && !member.ended) else {
+            return false;
+        };
+        member.ended = true;
+        // What cannot be removed now is removed before the next step, which reports the error.
+        let _ = self.remove_ended();
+        true
+    }
+
+    /// Removes sequences that have ended from the cache.
+    fn remove_ended(&mut self) -> Result<()> {
+        if self.is_empty() {
+            (self.cache, self.members) = (None, Vec::new());
+            self.steps.clear();
+        }
+        // From the back: then the indices of those in front stay the same.
+        while let Some(at) = self.members.iter().rposition(|member| member.ended) {
+            self.steps.clear();
+            if let Some(cache) = &mut self.cache {
+                cache.rollback()?;
+                cache.remove(at)?;
+            }
+            self.members.swap_remove(at);
         }
         Ok(())
     }
 }
 
-/// The next piece of every text, by scores that are read back.
-fn by_scores(
-    language: &LanguageModel,
-    texts: &mut [Text],
-    scores: &Array,
-    lengths: &[usize],
-) -> Result<Vec<Piece>> {
-    scores.read(|scores: &[f32]| {
-        let rows = scores.chunks(scores.len() / texts.len());
-        let each = texts.iter_mut().zip(rows).zip(lengths);
-        each.map(|((text, row), length)| text.state.next(language, row, *length)).collect()
-    })?
-}
-
-/// Generates the continuations of prompts, all together, each with its own options.
+/// Generates the continuations of several prompts together, each with its own options.
 pub fn batch_generate(
     language: &LanguageModel,
     prompts: &[(Vec<u32>, GenerateOptions)],
@@ -206,7 +210,7 @@ pub fn batch_generate(
     let start = Instant::now();
     while !batch.is_empty() {
         for Event { id, piece } in batch.step()? {
-            let one = &mut all[id as usize];
+            let (piece, one) = (piece?, &mut all[id as usize]);
             one.text.push_str(&piece.text);
             one.tokens.push(piece.token);
             one.finish = piece.finish.unwrap_or(one.finish);
@@ -224,26 +228,26 @@ mod tests {
     use crate::{demo, generate};
 
     #[test]
-    fn steps_that_are_begun_early_give_the_texts_of_one_by_one_whoever_joins_and_leaves() {
+    fn steps_that_begin_early_give_the_sequences_of_single_generation_while_others_join_and_leave() {
         let language = demo::model().unwrap();
         let prompts = ["The evening star", "The", "It is seen", "A star"];
         let prompts = prompts.map(|text| language.prompt_tokens(text).unwrap());
         let options = |at: usize| GenerateOptions { max_tokens: 3 + 7 * at, ..Default::default() };
         let mut batch = Batch::new(&language);
-        let mut texts = vec![Vec::new(); prompts.len()];
+        let mut sequences = vec![Vec::new(); prompts.len()];
         for round in 0..60 {
-            // A text joins every fourth round.
+            // A sequence joins every fourth round.
             if round % 4 == 0 && round / 4 < prompts.len() {
                 batch.add(&prompts[round / 4], &options(round / 4)).unwrap();
-                batch.texts.iter_mut().for_each(|text| text.state.take_best());
+                batch.members.iter_mut().for_each(|member| member.sequence.set_device_greedy());
             }
             for event in batch.step().unwrap() {
-                texts[event.id as usize].push(event.piece.token);
+                sequences[event.id as usize].push(event.piece.unwrap().token);
             }
         }
         assert!(batch.is_empty());
-        for (at, (prompt, tokens)) in prompts.iter().zip(texts).enumerate() {
-            assert_eq!(tokens, generate(&language, prompt, &options(at)).unwrap().tokens, "text {at}");
+        for (at, (prompt, tokens)) in prompts.iter().zip(sequences).enumerate() {
+            assert_eq!(tokens, generate(&language, prompt, &options(at)).unwrap().tokens, "sequence {at}");
         }
     }
 }

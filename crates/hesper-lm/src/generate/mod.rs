@@ -1,34 +1,40 @@
-//! Generation: one text at a time ([`Generation`]), or many in one step ([`Batch`]).
+//! Generation: one sequence ([`Generation`]), or a batch of sequences in common steps ([`Batch`]).
 //!
-//! Both run the prompt through the model in pieces, then one token after the other, and give text as it becomes
-//! whole. A text does not depend on what is generated beside it.
+//! Both run the prompt through the model in chunks (prefill), then one token after the other (decode), and return text
+//! as soon as its characters are complete. A sequence does not depend on the others in its batch.
+//!
+//! An evaluation that fails loses nothing: its step stays pending, and the next call evaluates it again.
 
 mod batch;
-mod text;
+mod sequence;
+mod single;
+mod step;
 
 pub use batch::{Batch, Event, batch_generate};
-pub use text::{Generation, Piece, generate};
+pub use sequence::Piece;
+pub use single::{Generation, generate};
 
 use crate::cache::CacheKind;
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 
 /// Tokens of a prompt that go through the model at once.
-pub const PREFILL: usize = 512;
+pub const PREFILL_CHUNK: usize = 512;
 
-/// How a text is generated.
+/// How a sequence is generated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerateOptions {
-    /// Most tokens that are generated.
+    /// The largest number of tokens to generate.
     pub max_tokens: usize,
     /// How tokens are chosen.
     pub sampling: Sampling,
-    /// Texts that end the generation; they are not part of it.
+    /// Texts that end the generation. They are not part of the result.
     pub stops: Vec<String>,
-    /// How keys and values are kept.
+    /// How the cache stores keys and values.
     pub cache: CacheKind,
-    /// Whether to go on behind tokens that end a text.
-    pub ignore_end: bool,
+    /// Whether to continue after a token that ends a sequence.
+    pub ignore_eos: bool,
 }
 
 impl Default for GenerateOptions {
@@ -38,7 +44,7 @@ impl Default for GenerateOptions {
             sampling: Sampling::default(),
             stops: Vec::new(),
             cache: CacheKind::default(),
-            ignore_end: false,
+            ignore_eos: false,
         }
     }
 }
@@ -46,18 +52,18 @@ impl Default for GenerateOptions {
 /// Why a generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finish {
-    /// The model ended the text.
+    /// The model chose a token that ends a sequence.
     End,
     /// A stop text was found.
     Stop,
-    /// As many tokens as were asked for.
+    /// The requested number of tokens was generated.
     Length,
-    /// The model's context is full.
+    /// The sequence has reached the context length of the model.
     Context,
 }
 
 impl Finish {
-    /// Its name for programs.
+    /// Its name in JSON and Python.
     pub fn name(self) -> &'static str {
         match self {
             Finish::End => "end",
@@ -68,39 +74,39 @@ impl Finish {
     }
 }
 
-/// A text that was generated.
+/// A generated sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generated {
     /// The text, without the prompt.
     pub text: String,
-    /// Its tokens, the one that ended it included.
+    /// The tokens, including the one that ended the sequence.
     pub tokens: Vec<u32>,
     /// Why it ended.
     pub finish: Finish,
-    /// What it took.
+    /// Counts and times.
     pub stats: Stats,
 }
 
-/// What a generation took.
+/// Counts and times of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stats {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Seconds until the first token.
     pub prompt_seconds: f64,
-    /// Tokens generated.
+    /// Generated tokens.
     pub tokens: usize,
     /// Seconds for all tokens but the first.
     pub seconds: f64,
 }
 
 impl Stats {
-    /// Tokens of the prompt in a second.
+    /// Tokens of the prompt per second.
     pub fn prompt_speed(&self) -> f64 {
         speed(self.prompt_tokens, self.prompt_seconds)
     }
 
-    /// Generated tokens in a second; the first one counts for the prompt.
+    /// Generated tokens per second. The first one counts as part of the prompt.
     pub fn speed(&self) -> f64 {
         speed(self.tokens.saturating_sub(1), self.seconds)
     }
@@ -110,17 +116,18 @@ fn speed(tokens: usize, seconds: f64) -> f64 {
     if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
 }
 
-/// Refuses prompts that cannot be continued.
-fn check_prompt(prompt: &[u32], already: usize, context: usize, vocabulary: usize) -> Result<()> {
+/// Checks a prompt that follows `cached` tokens.
+fn check_prompt(prompt: &[u32], cached: usize, config: &Config) -> Result<()> {
     if prompt.is_empty() {
         return Err(Error::EmptyPrompt);
     }
-    if let Some(id) = prompt.iter().find(|id| **id as usize >= vocabulary) {
-        return Err(Error::Tokenizer(format!("token {id} is none of the model's {vocabulary}")));
+    if let Some(id) = prompt.iter().find(|id| **id as usize >= config.vocab_size) {
+        let what = format!("token {id} is not in the model's vocabulary of {} tokens", config.vocab_size);
+        return Err(Error::Tokenizer(what));
     }
-    let tokens = prompt.len() + already;
-    if tokens >= context {
-        return Err(Error::Context { tokens, limit: context });
+    let tokens = prompt.len() + cached;
+    if tokens >= config.context_length {
+        return Err(Error::ContextLength { tokens, limit: config.context_length });
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Tokenizers from the metadata of GGUF files.
 //!
-//! `gpt2` is byte-pair encoding with a list of merges, over bytes written as letters; the text is cut into
-//! words first, by a pattern that the key `pre` names. `llama` is SentencePiece's: pairs are merged by the score of
-//! what they make, spaces are written as `▁`, and what is not in the vocabulary becomes bytes.
+//! `gpt2` is byte-pair encoding with a list of merges, over bytes mapped to characters; the text is split first by a
+//! pattern that the key `pre` names. `llama` is SentencePiece: pairs are merged by the score of the result, spaces become
+//! `▁`, and characters that are not in the vocabulary fall back to bytes.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use tokenizers::models::bpe::BPE;
 use tokenizers::normalizers::{Prepend, Replace, Sequence as NormalizerSequence};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
-use tokenizers::pre_tokenizers::sequence::Sequence as Pieces;
+use tokenizers::pre_tokenizers::sequence::Sequence as PreTokenizerSequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{
     AddedToken, DecoderWrapper, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior,
@@ -24,20 +24,20 @@ use tokenizers::{
 use super::Tokenizer;
 use crate::error::{Error, Result};
 
-/// How Llama 3 cuts text.
+/// The split pattern of Llama 3.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// How Qwen 2 and 3 cut it: digits one by one.
+/// The split pattern of Qwen 2 and 3: single digits.
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Kinds of tokens, as the key `token_type` numbers them.
+/// Values of the key `token_type`.
 const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 
-fn bad(what: impl Into<String>) -> Error {
+fn invalid(what: impl Into<String>) -> Error {
     Error::Tokenizer(what.into())
 }
 
-fn failed(error: tokenizers::Error) -> Error {
+fn tokenizer_error(error: tokenizers::Error) -> Error {
     Error::Tokenizer(error.to_string())
 }
 
@@ -46,18 +46,19 @@ fn key(metadata: &Metadata, name: &str) -> Option<MetaValue> {
 }
 
 impl Tokenizer {
-    /// From the metadata of a GGUF file.
+    /// Reads the metadata of a GGUF file.
     pub fn from_gguf(metadata: &Metadata) -> Result<Self> {
         let list = |name: &str| match metadata.get(&format!("tokenizer.ggml.{name}")) {
             Some(MetaValue::Array(array)) => Some(array),
             _ => None,
         };
-        let tokens =
-            list("tokens").and_then(MetaArray::as_strings).ok_or_else(|| bad("the file has no tokens"))?;
+        let tokens = list("tokens")
+            .and_then(MetaArray::as_strings)
+            .ok_or_else(|| invalid("the key tokens is missing"))?;
         let kinds: &[i32] = match list("token_type") {
             Some(MetaArray::I32(kinds)) if kinds.len() == tokens.len() => kinds,
             None => &[],
-            Some(_) => return Err(bad("the kinds of tokens are no list as long as that of tokens")),
+            Some(_) => return Err(invalid("the key token_type must hold an int32 for every token")),
         };
         let id = |name: &str| {
             let id =
@@ -69,18 +70,21 @@ impl Tokenizer {
             "gpt2" => {
                 let merges = list("merges").and_then(MetaArray::as_strings);
                 let pre = metadata.get("tokenizer.ggml.pre").and_then(MetaValue::as_str).unwrap_or("default");
-                bytes(tokens, merges.ok_or_else(|| bad("the file has no merges"))?, pre)?
+                byte_pair(tokens, merges.ok_or_else(|| invalid("the key merges is missing"))?, pre)?
             }
             "llama" => {
                 let scores = match list("scores") {
                     Some(MetaArray::F32(scores)) if scores.len() == tokens.len() => scores,
-                    _ => return Err(bad("there is no score for every token")),
+                    _ => return Err(invalid("the key scores must hold a float32 for every token")),
                 };
                 let space =
                     key(metadata, "add_space_prefix").and_then(|value| value.as_bool()).unwrap_or(true);
-                pieces(tokens, scores, space, id("unknown_token_id"))?
+                sentence_piece(tokens, scores, space, id("unknown_token_id"))?
             }
-            other => return Err(bad(format!("the kind {other:?} is not supported; gpt2 and llama are"))),
+            other => {
+                let what = format!("the model {other:?} is not supported; supported are gpt2 and llama");
+                return Err(invalid(what));
+            }
         };
         let of_kind = |wanted: i32| tokens.iter().zip(kinds).filter(move |(_, kind)| **kind == wanted);
         let control: Vec<AddedToken> =
@@ -93,13 +97,13 @@ impl Tokenizer {
         let (bos, eos) = (id("bos_token_id"), id("eos_token_id"));
         let begin =
             key(metadata, "add_bos_token").and_then(|value| value.as_bool()).unwrap_or(model == "llama");
-        let mut ends: Vec<u32> = eos.into_iter().chain(id("eot_token_id")).collect();
-        ends.dedup();
+        let mut eos_tokens: Vec<u32> = eos.into_iter().chain(id("eot_token_id")).collect();
+        eos_tokens.dedup();
         Ok(Tokenizer {
             inner,
             bos: bos.filter(|_| begin),
-            begins: false,
-            ends,
+            adds_bos: false,
+            eos_tokens,
             bos_text: text(bos),
             eos_text: text(eos),
             template: metadata.get("tokenizer.chat_template").and_then(MetaValue::as_str).map(str::to_string),
@@ -113,43 +117,45 @@ fn vocabulary(tokens: &[String]) -> Vocabulary {
     tokens.iter().zip(0..).map(|(token, id)| (token.clone(), id)).collect()
 }
 
-/// Byte-pair encoding over bytes written as letters.
-fn bytes(tokens: &[String], merges: &[String], pre: &str) -> Result<tokenizers::Tokenizer> {
+/// Byte-pair encoding over bytes mapped to characters.
+fn byte_pair(tokens: &[String], merges: &[String], pre: &str) -> Result<tokenizers::Tokenizer> {
     let vocabulary = vocabulary(tokens);
     let mut pairs = Vec::with_capacity(merges.len());
     for merge in merges {
-        let pair = merge.split_once(' ').ok_or_else(|| bad(format!("the merge {merge:?} is no pair")))?;
+        let pair = merge.split_once(' ');
+        let pair = pair.ok_or_else(|| invalid(format!("the merge {merge:?} is not a pair of tokens")))?;
         let known = |part: &str| vocabulary.contains_key(part);
         if !known(pair.0) || !known(pair.1) || !known(&[pair.0, pair.1].concat()) {
-            return Err(bad(format!("the merge {merge:?} makes what is no token")));
+            let what = format!("the merge {merge:?} has parts or a result that are not in the vocabulary");
+            return Err(invalid(what));
         }
         pairs.push((pair.0.to_string(), pair.1.to_string()));
     }
     let llama3 = matches!(pre, "llama-bpe" | "llama3" | "llama-v3");
-    // Llama 3 takes words that are tokens as they are, whatever the merges say.
+    // Llama 3 does not merge within a word that is a token.
     let model = BPE::builder().vocab_and_merges(vocabulary, pairs).ignore_merges(llama3);
-    let model = model.build().map_err(failed)?;
+    let model = model.build().map_err(tokenizer_error)?;
     let mut tokenizer = tokenizers::Tokenizer::new(model);
-    let cut = |pattern: &str| -> Result<PreTokenizerWrapper> {
+    let split = |pattern: &str| -> Result<PreTokenizerWrapper> {
         let pattern = SplitPattern::Regex(pattern.to_string());
-        Ok(Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(failed)?.into())
+        Ok(Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(tokenizer_error)?.into())
     };
-    // With a pattern of its own, the byte level only writes bytes as letters.
-    let level = |own: bool| PreTokenizerWrapper::from(ByteLevel::new(false, true, own));
+    // After another split, the byte level only maps bytes to characters.
+    let byte_level = |splits: bool| PreTokenizerWrapper::from(ByteLevel::new(false, true, splits));
     let steps = match pre {
-        _ if llama3 => vec![cut(LLAMA3)?, level(false)],
-        "qwen2" | "deepseek-r1-qwen" => vec![cut(QWEN2)?, level(false)],
-        "smollm" | "starcoder" | "refact" | "command-r" => vec![Digits::new(true).into(), level(true)],
-        "default" | "gpt-2" | "gpt2" | "" => vec![level(true)],
-        other => return Err(bad(format!("how {other:?} cuts text into words is not known"))),
+        _ if llama3 => vec![split(LLAMA3)?, byte_level(false)],
+        "qwen2" | "deepseek-r1-qwen" => vec![split(QWEN2)?, byte_level(false)],
+        "smollm" | "starcoder" | "refact" | "command-r" => vec![Digits::new(true).into(), byte_level(true)],
+        "default" | "gpt-2" | "gpt2" | "" => vec![byte_level(true)],
+        other => return Err(invalid(format!("the pre-tokenizer {other:?} is not supported"))),
     };
-    tokenizer.with_pre_tokenizer(Some(Pieces::new(steps)));
+    tokenizer.with_pre_tokenizer(Some(PreTokenizerSequence::new(steps)));
     tokenizer.with_decoder(Some(ByteLevel::default()));
     Ok(tokenizer)
 }
 
 /// SentencePiece's byte-pair encoding.
-fn pieces(
+fn sentence_piece(
     tokens: &[String],
     scores: &[f32],
     space: bool,
@@ -158,7 +164,7 @@ fn pieces(
     let vocabulary = vocabulary(tokens);
     let ids: HashMap<&str, usize> =
         tokens.iter().enumerate().map(|(id, token)| (token.as_str(), id)).collect();
-    // Every pair that makes a token, best scores first.
+    // Every pair whose concatenation is a token, highest scores first.
     let mut pairs: Vec<(f32, usize, usize)> = Vec::new();
     for (id, token) in tokens.iter().enumerate() {
         if token.len() > 256 {
@@ -183,15 +189,18 @@ fn pieces(
     if let Some(unknown) = unknown {
         builder = builder.unk_token(tokens[unknown as usize].clone());
     }
-    let mut tokenizer = tokenizers::Tokenizer::new(builder.build().map_err(failed)?);
-    let spaces: NormalizerWrapper = Replace::new(" ", "▁").map_err(failed)?.into();
+    let mut tokenizer = tokenizers::Tokenizer::new(builder.build().map_err(tokenizer_error)?);
+    let spaces: NormalizerWrapper = Replace::new(" ", "▁").map_err(tokenizer_error)?.into();
     let mut steps = vec![spaces];
     if space {
         steps.insert(0, Prepend::new("▁".into()).into());
     }
     tokenizer.with_normalizer(Some(NormalizerSequence::new(steps)));
-    let mut decoders: Vec<DecoderWrapper> =
-        vec![Replace::new("▁", " ").map_err(failed)?.into(), ByteFallback::new().into(), Fuse::new().into()];
+    let mut decoders: Vec<DecoderWrapper> = vec![
+        Replace::new("▁", " ").map_err(tokenizer_error)?.into(),
+        ByteFallback::new().into(),
+        Fuse::new().into(),
+    ];
     if space {
         decoders.push(Strip::new(' ', 1, 0).into());
     }

@@ -1,8 +1,7 @@
-//! Tokenizers: text to numbers and back.
+//! Tokenizers: from text to token ids and back.
 //!
-//! A tokenizer comes from a `tokenizer.json` or from a GGUF file's metadata ([`gguf`]); both become one of
-//! the crate `tokenizers`. Text that arrives token by token goes through a [`Detokenizer`], which never gives
-//! half a character.
+//! A tokenizer is read from `tokenizer.json` or from the metadata of a GGUF file ([`gguf`]); either becomes a tokenizer
+//! of the crate `tokenizers`. A [`Detokenizer`] decodes token by token and returns complete characters only.
 
 mod gguf;
 mod stream;
@@ -13,17 +12,17 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-pub use stream::{Detokenizer, Stops};
+pub use stream::{Detokenizer, StopTexts};
 
-/// A tokenizer and what it knows of special tokens.
+/// A tokenizer with its special tokens and the source of its chat template.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
-    /// The token that begins a text, if texts are begun.
+    /// The token that begins a sequence, if the model expects one.
     bos: Option<u32>,
-    /// Whether the tokenizer itself begins texts.
-    begins: bool,
-    ends: Vec<u32>,
+    /// Whether the inner tokenizer adds it.
+    adds_bos: bool,
+    eos_tokens: Vec<u32>,
     bos_text: String,
     eos_text: String,
     template: Option<String>,
@@ -38,7 +37,7 @@ fn special(value: Option<&Value>) -> Option<&str> {
 }
 
 impl Tokenizer {
-    /// From a model's folder: `tokenizer.json`, and `tokenizer_config.json` if it is there.
+    /// Reads `tokenizer.json` of a folder, and `tokenizer_config.json` if the folder has it.
     pub fn from_folder(folder: &Path) -> Result<Self> {
         let path = folder.join("tokenizer.json");
         let text = std::fs::read_to_string(&path).map_err(Error::io(&path))?;
@@ -48,21 +47,21 @@ impl Tokenizer {
             Err(_) => Value::Null,
         };
         let mut tokenizer = Tokenizer::from_json(&text, &config)?;
-        // Newer models keep their template in a file of its own.
+        // Newer models have the template in a separate file.
         if let Ok(template) = std::fs::read_to_string(folder.join("chat_template.jinja")) {
             tokenizer.template = Some(template);
         }
         Ok(tokenizer)
     }
 
-    /// From the text of a `tokenizer.json` and what is in its `tokenizer_config.json`.
+    /// Reads the text of a `tokenizer.json` and the value of its `tokenizer_config.json`.
     pub fn from_json(text: &str, config: &Value) -> Result<Self> {
         let inner: tokenizers::Tokenizer =
             text.parse().map_err(|error: tokenizers::Error| Error::Tokenizer(error.to_string()))?;
         let (bos_text, eos_text) = (special(config.get("bos_token")), special(config.get("eos_token")));
         let template = match config.get("chat_template") {
             Some(Value::String(template)) => Some(template.clone()),
-            // A list of named ones.
+            // A list of named templates.
             Some(Value::Array(list)) => list
                 .iter()
                 .find(|one| one.get("name").and_then(Value::as_str) == Some("default"))
@@ -74,25 +73,25 @@ impl Tokenizer {
         let id = |text: Option<&str>| text.and_then(|text| inner.token_to_id(text));
         let wants_bos = config.get("add_bos_token").and_then(Value::as_bool).unwrap_or(false);
         let bos = id(bos_text);
-        let ends = id(eos_text).into_iter().collect();
-        let begins = match (bos, inner.encode("", true)) {
+        let eos_tokens = id(eos_text).into_iter().collect();
+        let adds_bos = match (bos, inner.encode("", true)) {
             (Some(bos), Ok(encoding)) => encoding.get_ids().first() == Some(&bos),
             _ => false,
         };
         let (bos_text, eos_text) = (bos_text.unwrap_or("").to_string(), eos_text.unwrap_or("").to_string());
-        let bos = bos.filter(|_| wants_bos || begins);
-        Ok(Tokenizer { inner, bos, begins, ends, bos_text, eos_text, template })
+        let bos = bos.filter(|_| wants_bos || adds_bos);
+        Ok(Tokenizer { inner, bos, adds_bos, eos_tokens, bos_text, eos_text, template })
     }
 
-    /// The tokens of a text. `begin` puts the token that begins texts first, where the model wants it.
+    /// The tokens of a text. `begin` adds the token that begins a sequence, if the model expects one.
     pub fn encode(&self, text: &str, begin: bool) -> Result<Vec<u32>> {
         let encoding = self
             .inner
-            .encode(text, begin && self.begins)
+            .encode(text, begin && self.adds_bos)
             .map_err(|error| Error::Tokenizer(error.to_string()))?;
         let mut ids = encoding.get_ids().to_vec();
         if begin
-            && !self.begins
+            && !self.adds_bos
             && let Some(bos) = self.bos
             && ids.first() != Some(&bos)
         {
@@ -106,23 +105,23 @@ impl Tokenizer {
         self.inner.decode(ids, true).map_err(|error| Error::Tokenizer(error.to_string()))
     }
 
-    /// The number of a token's text.
+    /// The id of a token.
     pub fn id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// How many tokens there are, special ones included.
-    pub fn size(&self) -> usize {
+    /// The number of tokens, special ones included.
+    pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    /// Tokens that end a text, as far as the tokenizer knows.
-    pub fn ends(&self) -> &[u32] {
-        &self.ends
+    /// Tokens that end a sequence, as far as the tokenizer knows.
+    pub fn eos_tokens(&self) -> &[u32] {
+        &self.eos_tokens
     }
 
-    /// The texts of the tokens that begin and end a text; empty where there is none.
-    pub fn marks(&self) -> (&str, &str) {
+    /// The texts of the tokens that begin and end a sequence; empty where there is none.
+    pub fn special_texts(&self) -> (&str, &str) {
         (&self.bos_text, &self.eos_text)
     }
 

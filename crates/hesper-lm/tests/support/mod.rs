@@ -1,5 +1,5 @@
-//! Small random models as files, and what they must compute, in plain loops of double precision.
-#![allow(dead_code, reason = "each test uses its part")]
+//! Small random models as files, and reference implementations of them in plain loops of double precision.
+#![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use hesper::{Array, io};
 use serde_json::{Value, json};
 
-/// A folder that is removed at the end.
+/// A temporary folder that is removed when dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -26,7 +26,7 @@ impl Drop for Folder {
     }
 }
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -58,6 +58,7 @@ pub struct Small {
     pub tied: bool,
     pub scaling: Option<Value>,
     pub window: Option<usize>,
+    pub context: usize,
     pub weights: Weights,
 }
 
@@ -78,6 +79,7 @@ impl Small {
             tied,
             scaling,
             window: None,
+            context: 128,
             weights: Weights::new(),
         };
         small.fill(seed);
@@ -152,13 +154,13 @@ impl Small {
         let mut config = match self.family {
             "gpt2" => json!({
                 "model_type": "gpt2", "vocab_size": self.vocabulary, "n_embd": self.width, "n_layer": self.layers,
-                "n_head": self.heads, "n_inner": self.mlp, "n_positions": 128, "layer_norm_epsilon": EPS,
+                "n_head": self.heads, "n_inner": self.mlp, "n_positions": self.context, "layer_norm_epsilon": EPS,
             }),
             family => json!({
                 "model_type": family, "vocab_size": self.vocabulary, "hidden_size": self.width,
                 "num_hidden_layers": self.layers, "num_attention_heads": self.heads,
                 "num_key_value_heads": self.kv_heads, "head_dim": self.head, "intermediate_size": self.mlp,
-                "rms_norm_eps": EPS, "rope_theta": BASE, "max_position_embeddings": 128,
+                "rms_norm_eps": EPS, "rope_theta": BASE, "max_position_embeddings": self.context,
                 "tie_word_embeddings": self.tied,
             }),
         };
@@ -171,7 +173,7 @@ impl Small {
         config
     }
 
-    /// Writes the model as a checkpoint. Its tokens are letters, two for the second half.
+    /// Writes the model as a checkpoint.
     pub fn write(&self, folder: &Path) {
         std::fs::write(folder.join("config.json"), self.config().to_string()).unwrap();
         std::fs::write(folder.join("tokenizer.json"), tokenizer(self.vocabulary).to_string()).unwrap();
@@ -179,8 +181,8 @@ impl Small {
             .weights
             .iter()
             .map(|(name, tensor)| {
-                let numbers: Vec<f32> = tensor.data.iter().map(|number| *number as f32).collect();
-                (name.clone(), Array::try_from_slice(&numbers, &tensor.shape).unwrap())
+                let elements: Vec<f32> = tensor.data.iter().map(|element| *element as f32).collect();
+                (name.clone(), Array::try_from_slice(&elements, &tensor.shape).unwrap())
             })
             .collect();
         let pairs = arrays.iter().map(|(name, array)| (name.clone(), array));
@@ -188,7 +190,7 @@ impl Small {
     }
 }
 
-/// A tokenizer of `count` words: `a0`, `a1`, ...
+/// A tokenizer of `count` tokens: `a0`, `a1`, ...
 pub fn tokenizer(count: usize) -> Value {
     let vocabulary: serde_json::Map<String, Value> =
         (0..count).map(|id| (format!("a{id}"), json!(id))).collect();
@@ -199,7 +201,7 @@ pub fn tokenizer(count: usize) -> Value {
     })
 }
 
-/// The scores after every token, in plain loops.
+/// The logits after every token, in plain loops.
 pub fn reference(small: &Small, ids: &[u32]) -> Vec<Vec<f64>> {
     if small.family == "gpt2" { gpt2(small, ids) } else { llama(small, ids) }
 }
@@ -239,8 +241,8 @@ fn layer_norm(x: &[f64], w: &Tensor, b: &Tensor) -> Vec<f64> {
     x.iter().zip(w.data.iter().zip(&b.data)).map(|(x, (w, b))| (x - mean) * scale * w + b).collect()
 }
 
-/// Every query sees the keys up to its own, the last `window` of them; scores are multiplied by `gain`.
-fn attend(q: &Rows, k: &Rows, v: &Rows, small: &Small, gain: f64) -> Rows {
+/// Every query sees the keys up to its own, the last `window` of them; scores are multiplied by `factor`.
+fn attend(q: &Rows, k: &Rows, v: &Rows, small: &Small, factor: f64) -> Rows {
     let &Small { heads, kv_heads, head, .. } = small;
     let group = heads / kv_heads;
     q.iter()
@@ -254,7 +256,7 @@ fn attend(q: &Rows, k: &Rows, v: &Rows, small: &Small, gain: f64) -> Rows {
                     .iter()
                     .map(|k| {
                         let dot: f64 = q[h * head..][..head].iter().zip(own(k)).map(|(a, b)| a * b).sum();
-                        gain * dot / (head as f64).sqrt()
+                        factor * dot / (head as f64).sqrt()
                     })
                     .collect();
                 let top = scores.iter().copied().fold(f64::MIN, f64::max);
@@ -300,8 +302,8 @@ fn angle(small: &Small, pair: usize) -> f64 {
     }
 }
 
-/// What turned queries and keys are multiplied by.
-fn gain(small: &Small) -> f64 {
+/// The factor of queries and of keys.
+fn attention_factor(small: &Small) -> f64 {
     match &small.scaling {
         Some(scaling) if scaling["rope_type"] == "yarn" => {
             0.1 * scaling["factor"].as_f64().unwrap().ln() + 1.0
@@ -310,7 +312,7 @@ fn gain(small: &Small) -> f64 {
     }
 }
 
-fn turn(small: &Small, x: &mut [f64], position: usize) {
+fn rotate(small: &Small, x: &mut [f64], position: usize) {
     let half = small.head / 2;
     for head in x.chunks_mut(small.head) {
         for pair in 0..half {
@@ -343,10 +345,10 @@ fn llama(small: &Small, ids: &[u32]) -> Rows {
                         head.copy_from_slice(&normed);
                     }
                 }
-                turn(small, row, position);
+                rotate(small, row, position);
             }
         }
-        let seen = attend(&q, &k, &v, small, gain(small).powi(2));
+        let seen = attend(&q, &k, &v, small, attention_factor(small).powi(2));
         for (x, seen) in x.iter_mut().zip(&seen) {
             let out = linear(seen, get("self_attn.o_proj.weight").unwrap(), None);
             x.iter_mut().zip(out).for_each(|(x, out)| *x += out);
@@ -407,7 +409,7 @@ pub fn some_tokens(count: usize, vocabulary: usize, seed: u64) -> Vec<u32> {
     (0..count).map(|_| ((random.next() + 1.0) * 0.5 * vocabulary as f32) as u32 % vocabulary as u32).collect()
 }
 
-/// The largest difference between scores.
+/// The largest difference between logits.
 pub fn difference(given: &[f32], expected: &[Vec<f64>]) -> f64 {
     let flat: Vec<f64> = expected.concat();
     assert_eq!(given.len(), flat.len());

@@ -1,4 +1,4 @@
-//! What the commands that use a language model share: its options, loading it, sampling.
+//! Options of the commands that use a language model: the model, the device, sampling.
 
 use std::time::Instant;
 
@@ -8,86 +8,86 @@ use hesper_lm::{CacheKind, GenerateOptions, LanguageModel, LoadOptions, Sampling
 
 use crate::progress::Progress;
 
-/// Which model, and how it computes.
+/// The model and its device.
 #[derive(Args)]
 pub struct ModelArgs {
     /// A name (smollm2, demo), a GGUF file, or a folder with config.json, tokenizer.json and safetensors
     #[arg(long, short, value_name = "NAME|PATH", default_value = "smollm2")]
     pub model: String,
-    /// Round activations that meet 4- and 8-bit weights to 8 bits where that is faster
+    /// Round activations to 8 bits for products with 4- and 8-bit weights where that is faster
     #[arg(long)]
     pub round_activations: bool,
-    /// Where to compute: cpu, gpu or gpu:N (NVIDIA) [default: as HESPER_DEVICE says, else cpu]
+    /// The device: cpu, gpu or gpu:N (NVIDIA) [default: HESPER_DEVICE, else cpu]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<Device>,
 }
 
 impl ModelArgs {
-    /// Loads the model, telling on a terminal what takes time.
+    /// Loads the model and shows progress on a terminal. Returns it with the seconds that took.
     pub fn load(&self, quiet: bool) -> Result<(LanguageModel, f64), String> {
-        choose(self.device)?;
+        select_device(self.device)?;
         let start = Instant::now();
         let options = LoadOptions { round_activations: self.round_activations };
         let mut progress = Progress::new(quiet);
-        let model = fetch::load(&self.model, &options, &mut |what| progress.say(what))
+        let model = fetch::load(&self.model, &options, &mut |what| progress.set(what))
             .map_err(|error| error.to_string())?;
         progress.clear();
         Ok((model, start.elapsed().as_secs_f64()))
     }
 }
 
-/// Makes a device that all ops run on; one that is asked for and cannot be used is an error.
-fn choose(device: Option<Device>) -> Result<(), String> {
-    let (device, who) = match (device, std::env::var("HESPER_DEVICE")) {
+/// Makes a device the default. A device that is named and cannot be used is an error.
+fn select_device(device: Option<Device>) -> Result<(), String> {
+    let (device, origin) = match (device, std::env::var("HESPER_DEVICE")) {
         (Some(device), _) => (device, "--device"),
         (None, Ok(name)) if !name.is_empty() => {
             (name.parse().map_err(|error| format!("HESPER_DEVICE: {error}"))?, "HESPER_DEVICE")
         }
         _ => return Ok(()),
     };
-    place::set_default_device(device).map_err(|error| format!("{who} {device}: {error}"))
+    place::set_default_device(device).map_err(|error| format!("{origin} {device}: {error}"))
 }
 
-/// How tokens are chosen and how many.
+/// Sampling, stop texts and the cache.
 #[derive(Args)]
 pub struct SamplingArgs {
-    /// Most tokens to generate
+    /// Maximum number of tokens to generate
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 256)]
     pub max_tokens: usize,
-    /// Divides scores; 0 always takes the best token
+    /// Divide logits by this number; 0 always chooses the most likely token
     #[arg(long, short, value_name = "NUMBER")]
     pub temperature: Option<f32>,
-    /// Choose among so many of the best tokens; 0 for all
+    /// Choose among this many of the most likely tokens; 0 for all
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub top_k: usize,
-    /// Choose among the best tokens that together have this probability
+    /// Choose among the most likely tokens that together have this probability
     #[arg(long, value_name = "NUMBER", default_value_t = 1.0)]
     pub top_p: f32,
-    /// Choose among tokens at least this likely compared to the best
+    /// Choose among tokens of at least this probability relative to the most likely one
     #[arg(long, value_name = "NUMBER", default_value_t = 0.0)]
     pub min_p: f32,
-    /// Makes tokens that have been there less likely; 1 for none
+    /// Reduce the logits of repeated tokens by this factor; 1 for no penalty
     #[arg(long, value_name = "NUMBER", default_value_t = 1.0)]
     pub repetition_penalty: f32,
-    /// How many of the last tokens the penalty looks at
+    /// Number of recent tokens that the penalty applies to
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub repetition_context: usize,
-    /// Where chance begins
+    /// Seed of the random draws
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// End before this text; may be given several times
+    /// Stop before this text; may be repeated
     #[arg(long = "stop", value_name = "TEXT")]
     pub stops: Vec<String>,
-    /// Remember only so many tokens: the first four and the last ones
+    /// Keep this many tokens in the cache: the first four and the most recent ones
     #[arg(long, value_name = "COUNT")]
     pub window: Option<usize>,
-    /// Keep keys and values in 8 or 4 bits
+    /// Quantize keys and values to 8 or 4 bits
     #[arg(long, value_name = "BITS", conflicts_with = "window")]
     pub kv_bits: Option<usize>,
 }
 
 impl SamplingArgs {
-    /// The options; `temperature` is that of the command where none is given.
+    /// The options of a generation, with the command's default temperature.
     pub fn options(&self, temperature: f32) -> GenerateOptions {
         GenerateOptions {
             max_tokens: self.max_tokens,
@@ -102,7 +102,7 @@ impl SamplingArgs {
             },
             stops: self.stops.clone(),
             cache: CacheKind::of(self.window, self.kv_bits),
-            ignore_end: false,
+            ignore_eos: false,
         }
     }
 }

@@ -1,42 +1,42 @@
-//! The words of a text, and which follow which.
+//! The tokens of a text, and how often each follows one or two others.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// What stands for words that are not in the text.
+/// The token of words that are not in the text.
 pub(super) const UNKNOWN: &str = "<unknown>";
-/// What ends the text.
+/// The token that ends the text.
 pub(super) const END: &str = "<end>";
 
-/// What comes next.
+/// The tokens that follow a context.
 #[derive(Default)]
 pub(super) struct Following {
-    /// How many times each word does.
+    /// How often each token does.
     pub(super) counts: BTreeMap<usize, usize>,
-    /// The one that does at the last place of the text.
+    /// The one at the last occurrence in the text.
     pub(super) last: usize,
 }
 
-/// A text as numbers of words. Words carry the space before them; a line's end is a word.
-pub(super) struct Words {
-    /// The words, by their number.
-    pub(super) all: Vec<String>,
-    /// What follows a word.
+/// The tokens of a text: words with the space before them, punctuation marks, ends of paragraphs.
+pub(super) struct Vocabulary {
+    /// The texts of the tokens, by id.
+    pub(super) tokens: Vec<String>,
+    /// What follows a token.
     pub(super) after_one: BTreeMap<usize, Following>,
-    /// What follows two words.
+    /// What follows two tokens.
     pub(super) after_two: BTreeMap<(usize, usize), Following>,
 }
 
-impl Words {
-    pub(super) fn of(text: &str) -> Words {
-        let mut all = vec![UNKNOWN.to_string(), END.to_string()];
+impl Vocabulary {
+    pub(super) fn of(text: &str) -> Vocabulary {
+        let mut tokens = vec![UNKNOWN.to_string(), END.to_string()];
         let mut ids: BTreeMap<String, usize> = BTreeMap::new();
         let mut sequence = Vec::new();
-        for word in split(text.trim()) {
-            let id = *ids.entry(word.clone()).or_insert_with(|| {
-                all.push(word);
-                all.len() - 1
+        for token in split(text.trim()) {
+            let id = *ids.entry(token.clone()).or_insert_with(|| {
+                tokens.push(token);
+                tokens.len() - 1
             });
             sequence.push(id);
         }
@@ -49,21 +49,21 @@ impl Words {
         for three in sequence.windows(3) {
             count(after_two.entry((three[0], three[1])).or_default(), three[2]);
         }
-        // After what is not known, a sentence may begin.
+        // After an unknown word a sentence may begin.
         for pair in sequence.windows(2) {
-            if matches!(all[pair[0]].as_str(), "." | "\n\n") && pair[1] != 1 {
+            if matches!(tokens[pair[0]].as_str(), "." | "\n\n") && pair[1] != 1 {
                 count(after_one.entry(0).or_default(), pair[1]);
             }
         }
-        Words { all, after_one, after_two }
+        Vocabulary { tokens, after_one, after_two }
     }
 
-    /// A tokenizer of these words, as `tokenizer.json` describes it.
+    /// The content of a `tokenizer.json` for these tokens.
     pub(super) fn tokenizer(&self) -> Value {
         let vocabulary: Map<String, Value> =
-            self.all.iter().enumerate().map(|(id, word)| (word.clone(), json!(id))).collect();
+            self.tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
         let special = |id: usize| {
-            json!({ "id": id, "content": self.all[id], "single_word": false, "lstrip": false, "rstrip": false,
+            json!({ "id": id, "content": self.tokens[id], "single_word": false, "lstrip": false, "rstrip": false,
                     "normalized": false, "special": true })
         };
         json!({
@@ -90,18 +90,18 @@ fn count(following: &mut Following, id: usize) {
     following.last = id;
 }
 
-/// Words with the space before them, marks, and ends of paragraphs.
+/// The texts of the tokens of a text, in order.
 fn split(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
+    let mut tokens = Vec::new();
     for (at, paragraph) in text.split("\n\n").enumerate() {
         if at > 0 {
-            words.push("\n\n".to_string());
+            tokens.push("\n\n".to_string());
         }
         for word in paragraph.split_whitespace() {
             let letters = word.trim_end_matches(|mark: char| !mark.is_alphabetic());
-            words.push(format!(" {letters}"));
-            words.extend(word[letters.len()..].chars().map(String::from));
+            tokens.push(format!(" {letters}"));
+            tokens.extend(word[letters.len()..].chars().map(String::from));
         }
     }
-    words
+    tokens
 }

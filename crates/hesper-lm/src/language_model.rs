@@ -1,40 +1,42 @@
-//! A language model: weights, tokenizer and chat template together.
+//! A language model: decoder, tokenizer and chat template.
 
 use std::path::{Path, PathBuf};
 
-use hesper::Activations;
-use hesper::io::{self, Quantized};
+use hesper_core::Activations;
+use hesper_core::io::{self, Quantized};
 use hesper_nn::ModuleExt;
 use serde_json::Value;
 
-use crate::checkpoint::{Checkpoint, Origin};
-use crate::config::{Config, Family, ends};
+use crate::chat_template::{ChatTemplate, Message};
+use crate::checkpoint::Checkpoint;
+use crate::config::{gguf_source, parse_json, token_ids};
+use crate::config_source::ConfigSource;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::template::{ChatTemplate, Message};
+use crate::models::{self, Architecture};
 use crate::tokenizer::Tokenizer;
 
 /// How a model is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
-    /// Whether activations that meet 4-bit and 8-bit weights may be rounded to 8 bits in blocks of 32 where
-    /// that is faster. Otherwise they are multiplied as they are.
+    /// Whether activations may be rounded to 8 bits in blocks of 32 where they are multiplied by 4-bit and 8-bit weights
+    /// and that is faster.
     pub round_activations: bool,
 }
 
-/// Weights, tokenizer and chat template. Any number of threads may generate with one model at once.
+/// Decoder, tokenizer and chat template. Any number of threads may generate with one model at once.
 #[derive(Debug)]
 pub struct LanguageModel {
     model: Model,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
-    ends: Vec<u32>,
-    place: PathBuf,
+    eos_tokens: Vec<u32>,
+    path: PathBuf,
 }
 
 impl LanguageModel {
-    /// Loads a model from a folder with `config.json`, `tokenizer.json` and safetensors, or from a GGUF file.
-    /// Weights are mapped, and read when they are used.
+    /// Loads a folder with `config.json`, `tokenizer.json` and safetensors, or a GGUF file. Weights are mapped, and read
+    /// when they are used.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self> {
         let path = path.as_ref();
         let activations = if options.round_activations { Activations::Int8 } else { Activations::Exact };
@@ -49,31 +51,38 @@ impl LanguageModel {
             Some(file) => load_gguf(&file, activations),
             None => Err(Error::NoModel {
                 path: path.to_path_buf(),
-                what: "there is neither a config.json nor a GGUF file in this folder".into(),
+                what: "the folder has neither a config.json nor a GGUF file".into(),
             }),
         }
     }
 
-    /// From parts that fit each other.
-    pub(crate) fn of(model: Model, tokenizer: Tokenizer, ends: Vec<u32>, place: &Path) -> Result<Self> {
-        if tokenizer.size() > model.config().vocabulary {
+    /// Builds a model from a checkpoint and adds its tokenizer. `eos_tokens` end a sequence beside those of the
+    /// configuration and the tokenizer.
+    pub(crate) fn build(
+        architecture: &dyn Architecture,
+        weights: &Checkpoint,
+        tokenizer: Tokenizer,
+        eos_tokens: Vec<u32>,
+        path: &Path,
+    ) -> Result<Self> {
+        let model = Model::build(architecture, weights)?;
+        if tokenizer.vocab_size() > model.config().vocab_size {
             let what = format!(
-                "it knows {} tokens, but the model {}; it is that of another model",
-                tokenizer.size(),
-                model.config().vocabulary
+                "its vocabulary of {} tokens exceeds that of the model, {}; it belongs to another model",
+                tokenizer.vocab_size(),
+                model.config().vocab_size
             );
             return Err(Error::Tokenizer(what));
         }
-        let (bos, eos) = tokenizer.marks();
+        let (bos, eos) = tokenizer.special_texts();
         let template = tokenizer.template().map(|source| ChatTemplate::new(source, bos, eos)).transpose()?;
-        let mut all = ends;
-        all.extend(tokenizer.ends());
-        // Turns of a conversation end with tokens of their own.
-        let turns = ["<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>"];
-        all.extend(turns.iter().filter_map(|text| tokenizer.id(text)));
+        let mut all = eos_tokens;
+        all.extend(&model.config().eos_tokens);
+        all.extend(tokenizer.eos_tokens());
+        all.extend(architecture.turn_end_tokens().iter().filter_map(|text| tokenizer.id(text)));
         all.sort_unstable();
         all.dedup();
-        Ok(LanguageModel { model, tokenizer, template, ends: all, place: place.to_path_buf() })
+        Ok(LanguageModel { model, tokenizer, template, eos_tokens: all, path: path.to_path_buf() })
     }
 
     /// The decoder.
@@ -86,17 +95,17 @@ impl LanguageModel {
         &self.tokenizer
     }
 
-    /// Tokens that end a text.
-    pub fn ends(&self) -> &[u32] {
-        &self.ends
+    /// Tokens that end a sequence.
+    pub fn eos_tokens(&self) -> &[u32] {
+        &self.eos_tokens
     }
 
     /// Where it was loaded from.
-    pub fn place(&self) -> &Path {
-        &self.place
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// Whether it was made for conversations.
+    /// Whether it has a chat template.
     pub fn can_chat(&self) -> bool {
         self.template.is_some()
     }
@@ -105,15 +114,13 @@ impl LanguageModel {
     pub fn conversation(&self, messages: &[Message]) -> Result<String> {
         match &self.template {
             Some(template) => template.render(messages, true, &Value::Null),
-            None => {
-                Err(Error::Template("the model has none: it continues texts and was not made to chat".into()))
-            }
+            None => Err(Error::Template("the model has none; it can only continue text".into())),
         }
     }
 
     /// The tokens of a conversation, up to where the assistant answers.
     pub fn conversation_tokens(&self, messages: &[Message]) -> Result<Vec<u32>> {
-        // A template writes the token that begins a text itself.
+        // The template writes the token that begins a sequence itself.
         self.tokenizer.encode(&self.conversation(messages)?, false)
     }
 
@@ -122,7 +129,7 @@ impl LanguageModel {
         self.tokenizer.encode(text, true)
     }
 
-    /// Numbers in the weights, and the bytes that they take.
+    /// Elements and bytes of the weights.
     pub fn size(&self) -> (usize, usize) {
         (self.model.count(), self.model.nbytes())
     }
@@ -133,35 +140,27 @@ fn load_folder(folder: &Path, activations: Activations) -> Result<LanguageModel>
         let path = folder.join(name);
         std::fs::read_to_string(&path).map_err(Error::io(path))
     };
-    let config = Config::from_json(&read("config.json")?)?;
-    let mut all_ends = config.ends.clone();
-    if let Ok(text) = read("generation_config.json")
-        && let Ok(value) = serde_json::from_str::<Value>(&text)
-    {
-        all_ends.extend(ends(value.get("eos_token_id")));
-    }
+    let config = parse_json(&read("config.json")?)?;
+    let architecture = models::open(&ConfigSource::Json(&config))?;
+    let generation: Option<Value> =
+        read("generation_config.json").ok().and_then(|text| serde_json::from_str(&text).ok());
+    let eos_tokens = token_ids(generation.as_ref().and_then(|value| value.get("eos_token_id")));
     let tokenizer = Tokenizer::from_folder(folder)?;
-    let loaded = io::load(folder)?;
-    let (family, quantizations) = (config.family, config.quantizations.clone());
-    let checkpoint = Checkpoint::new(loaded, Origin::Safetensors, family, quantizations, activations);
-    let model = Model::build(config, &checkpoint)?;
-    LanguageModel::of(model, tokenizer, all_ends, folder)
+    let weights = Checkpoint::new(io::load(folder)?, &*architecture, activations);
+    LanguageModel::build(&*architecture, &weights, tokenizer, eos_tokens, folder)
 }
 
 fn load_gguf(path: &Path, activations: Activations) -> Result<LanguageModel> {
     let options = io::Options { quantized: Quantized::Blocks, ..io::Options::default() };
     let loaded = io::load_with(path, &options)?;
     if loaded.format() != io::Format::Gguf {
-        let what = format!("this is a {} file; a model is a GGUF file or a folder", loaded.format());
+        let what = format!("expected a GGUF file or a folder, found a {} file", loaded.format());
         return Err(Error::NoModel { path: path.to_path_buf(), what });
     }
-    let tied = loaded.get("output.weight").is_none() && loaded.blocks("output.weight").is_none();
-    let config = Config::from_gguf(loaded.metadata(), tied)?;
+    let architecture = models::open(&gguf_source(loaded.metadata())?)?;
     let tokenizer = Tokenizer::from_gguf(loaded.metadata())?;
-    let family: Family = config.family;
-    let checkpoint = Checkpoint::new(loaded, Origin::Gguf, family, config.quantizations.clone(), activations);
-    let model = Model::build(config, &checkpoint)?;
-    LanguageModel::of(model, tokenizer, Vec::new(), path)
+    let weights = Checkpoint::new(loaded, &*architecture, activations);
+    LanguageModel::build(&*architecture, &weights, tokenizer, Vec::new(), path)
 }
 
 /// The one GGUF file of a folder.
@@ -177,7 +176,7 @@ fn only_gguf(folder: &Path) -> Result<Option<PathBuf>> {
         0 | 1 => Ok(files.pop()),
         count => Err(Error::NoModel {
             path: folder.to_path_buf(),
-            what: format!("there are {count} GGUF files in this folder; name one of them"),
+            what: format!("the folder has {count} GGUF files; give the path of one"),
         }),
     }
 }

@@ -1,8 +1,8 @@
-//! Chat templates: from messages to the text that a model was trained on.
+//! Chat templates: from messages to the text format that a model was trained on.
 //!
-//! Templates are those of `tokenizer_config.json` and of GGUF files, written for Jinja with
-//! `trim_blocks` and `lstrip_blocks`. They may call `raise_exception`, `strftime_now` and the methods of Python's
-//! strings, lists and dictionaries.
+//! Templates come from `tokenizer_config.json` or a GGUF file and are rendered as by Jinja with `trim_blocks` and
+//! `lstrip_blocks`. They may call `raise_exception`, `strftime_now` and methods of Python's strings, lists and
+//! dictionaries.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,14 +14,14 @@ use crate::error::{Error, Result};
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Who speaks: `system`, `user` or `assistant`.
+    /// `system`, `user` or `assistant`.
     pub role: String,
-    /// What is said.
+    /// The text.
     pub content: String,
 }
 
 impl Message {
-    /// A turn of `role`.
+    /// A message of `role`.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Message { role: role.into(), content: content.into() }
     }
@@ -36,11 +36,11 @@ pub struct ChatTemplate {
 
 const NAME: &str = "chat";
 
-/// Steps after which a template is taken for one that never ends.
+/// Instructions after which rendering is aborted.
 const FUEL: u64 = 1_000_000;
 
 impl ChatTemplate {
-    /// Compiles a template; `bos` and `eos` are the texts of the tokens that begin and end a text.
+    /// Compiles a template; `bos` and `eos` are the texts of the tokens that begin and end a sequence.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self> {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
@@ -55,18 +55,18 @@ impl ChatTemplate {
         environment.add_function("strftime_now", |format: String| strftime(&format, now()));
         environment.add_filter("tojson", tojson);
         environment.set_fuel(Some(FUEL));
-        environment.add_template_owned(NAME, source.to_string()).map_err(|error| problem(&error))?;
+        environment.add_template_owned(NAME, source.to_string()).map_err(|error| template_error(&error))?;
         Ok(ChatTemplate { environment, bos: bos.to_string(), eos: eos.to_string() })
     }
 
-    /// The text of a conversation; with `answer`, up to the place where the assistant begins to speak.
-    /// `extra` are further variables that the template may know.
+    /// The text of a conversation; with `answer`, up to where the assistant answers. `extra` are further variables for the
+    /// template.
     pub fn render(&self, messages: &[Message], answer: bool, extra: &Value) -> Result<String> {
         let list: Vec<Value> = messages
             .iter()
             .map(|message| json!({ "role": message.role, "content": message.content }))
             .collect();
-        let template = self.environment.get_template(NAME).map_err(|error| problem(&error))?;
+        let template = self.environment.get_template(NAME).map_err(|error| template_error(&error))?;
         let own = context! {
             messages => list,
             add_generation_prompt => answer,
@@ -74,7 +74,7 @@ impl ChatTemplate {
             eos_token => self.eos,
         };
         let extra = minijinja::Value::from_serialize(extra);
-        template.render(context! { ..own, ..extra }).map_err(|error| problem(&error))
+        template.render(context! { ..own, ..extra }).map_err(|error| template_error(&error))
     }
 }
 
@@ -84,21 +84,21 @@ impl std::fmt::Debug for ChatTemplate {
     }
 }
 
-fn problem(error: &Jinja) -> Error {
-    let place = error.line().map_or(String::new(), |line| format!(" (line {line})"));
-    Error::Template(format!("{}{place}", error.detail().map_or(error.to_string(), str::to_string)))
+fn template_error(error: &Jinja) -> Error {
+    let line = error.line().map_or(String::new(), |line| format!(" (line {line})"));
+    Error::Template(format!("{}{line}", error.detail().map_or(error.to_string(), str::to_string)))
 }
 
-/// A value as JSON, spaced as Python does it: that is what models have seen.
+/// A value as JSON with Python's spacing, which models were trained on.
 fn tojson(value: &minijinja::Value) -> std::result::Result<minijinja::Value, Jinja> {
     let value = serde_json::to_value(value)
         .map_err(|error| Jinja::new(ErrorKind::BadSerialization, error.to_string()))?;
     let mut text = String::new();
-    spaced(&value, &mut text);
+    write_json(&value, &mut text);
     Ok(minijinja::Value::from_safe_string(text))
 }
 
-fn spaced(value: &Value, text: &mut String) {
+fn write_json(value: &Value, text: &mut String) {
     let mut first = true;
     let mut next = |text: &mut String| {
         if !std::mem::take(&mut first) {
@@ -110,7 +110,7 @@ fn spaced(value: &Value, text: &mut String) {
             text.push('[');
             for value in list {
                 next(text);
-                spaced(value, text);
+                write_json(value, text);
             }
             text.push(']');
         }
@@ -119,7 +119,7 @@ fn spaced(value: &Value, text: &mut String) {
             for (key, value) in map {
                 next(text);
                 text.push_str(&format!("{}: ", Value::from(key.as_str())));
-                spaced(value, text);
+                write_json(value, text);
             }
             text.push('}');
         }
@@ -149,7 +149,7 @@ const MONTHS: [&str; 12] = [
 
 const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
 
-/// A time in UTC by the formats that templates use.
+/// Formats a UTC time. Supports the specifiers that templates use.
 fn strftime(format: &str, seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
@@ -179,7 +179,7 @@ fn strftime(format: &str, seconds: u64) -> String {
     text
 }
 
-/// Year, month and day of a number of days since 1970.
+/// Year, month and day from days since 1970.
 fn date(mut days: u64) -> (u64, usize, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     // Whole periods of 400 years at once.
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn conversations_become_the_text_of_the_template() {
+    fn a_conversation_is_rendered() {
         let source = "{{ bos_token }}{% for message in messages %}\n  {% if message['role'] == 'user' %}\n\
             [{{ message.content | trim }}]{% else %}{{ message['content'].strip().split('x')[-1] }}{{ eos_token }}\
             {% endif %}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}";
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_refuses_tells_why() {
+    fn the_message_of_raise_exception_is_reported() {
         let source =
             "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}ok";
         assert_eq!(render(source, &[Message::new("user", "")]).unwrap(), "ok");
@@ -227,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_would_never_end_are_stopped() {
+    fn endless_templates_are_aborted() {
         let source = "{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}";
         assert!(render(source, &[]).is_err());
     }
 
     #[test]
-    fn values_become_json_and_extra_variables_are_known() {
+    fn templates_see_extra_variables_and_write_json() {
         let template =
             ChatTemplate::new("{{ messages[0] | tojson }}{{ mode }}{{ missing is defined }}", "", "")
                 .unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn times_are_formatted_in_utc() {
         assert_eq!(strftime("%d %b %Y %H:%M:%S %A", 1_709_210_096), "29 Feb 2024 12:34:56 Thursday");
         assert_eq!(strftime("%Y-%m-%d %B", 4_102_444_800), "2100-01-01 January");
     }

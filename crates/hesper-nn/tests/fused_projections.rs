@@ -1,10 +1,10 @@
-//! Products that are joined to one give what they give by themselves.
+//! Fused projections give the results of separate ones.
 
-#![allow(clippy::unwrap_used, reason = "a failure here should stop the run")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use hesper::{Activations, Array, Dtype, random};
 use hesper_nn::{
-    Activation, Attention, Causal, Heads, Leaf, LeafMut, Linear, Mlp, Module, Projections, Quantization,
+    Activation, Attention, Heads, Leaf, LeafMut, Linear, Mlp, Module, NoCache, Projections, Quantization,
     Weight,
 };
 
@@ -39,30 +39,30 @@ fn names(module: &dyn Module) -> Vec<(String, Vec<usize>)> {
 }
 
 #[test]
-fn joined_layers_give_what_they_gave_and_keep_their_parameters() {
+fn fused_layers_give_the_same_results_and_keep_their_parameters() {
     let x = random::uniform(-1.0, 1.0, &[5, 64], Dtype::Float32, Some(&random::key(9).unwrap())).unwrap();
     for (quantized, bias) in [(false, false), (false, true), (true, false), (true, true)] {
         let make = |outputs: usize, seed: u64| linear(outputs, 64, seed, quantized, bias);
         let mut mlp =
             Mlp::new(Some(make(96, 1)), make(96, 2), linear(64, 96, 3, quantized, bias), Activation::Silu);
         let (before, own) = (mlp.forward(&x).unwrap(), names(&mlp));
-        mlp.join().unwrap();
+        mlp.fuse_projections().unwrap();
         close(&before, &mlp.forward(&x).unwrap());
         assert_eq!(own, names(&mlp));
 
-        let heads = Heads { queries: 4, keys: 2, width: 16 };
+        let heads = Heads { queries: 4, kv: 2, dim: 16 };
         let projections =
             Projections::Separate { queries: make(64, 4), keys: make(32, 5), values: make(32, 6) };
         let mut attention = Attention::new(heads, projections, make(64, 7), None, None).unwrap();
-        let (before, own) = (attention.forward(&x, &mut Causal).unwrap(), names(&attention));
-        attention.join().unwrap();
-        close(&before, &attention.forward(&x, &mut Causal).unwrap());
+        let (before, own) = (attention.forward(&x, 0, &mut NoCache::default()).unwrap(), names(&attention));
+        attention.fuse_projections().unwrap();
+        close(&before, &attention.forward(&x, 0, &mut NoCache::default()).unwrap());
         assert_eq!(own, names(&attention));
     }
 }
 
 #[test]
-fn layers_whose_parameters_may_have_changed_are_no_longer_joined() {
+fn changing_a_parameter_drops_the_fused_copy() {
     let x = Array::ones(&[1, 64], Dtype::Float32).unwrap();
     let mut mlp = Mlp::new(
         Some(linear(64, 64, 1, false, false)),
@@ -70,7 +70,7 @@ fn layers_whose_parameters_may_have_changed_are_no_longer_joined() {
         linear(64, 64, 3, false, false),
         Activation::Silu,
     );
-    mlp.join().unwrap();
+    mlp.fuse_projections().unwrap();
     mlp.visit_mut("", &mut |name, leaf| {
         if let LeafMut::Parameter(parameter) = leaf
             && name.starts_with("up_proj")
@@ -84,7 +84,7 @@ fn layers_whose_parameters_may_have_changed_are_no_longer_joined() {
 }
 
 #[test]
-fn layers_that_are_stored_differently_stay_apart() {
+fn layers_of_different_storage_are_not_fused() {
     let x = Array::ones(&[1, 64], Dtype::Float32).unwrap();
     let mut mlp = Mlp::new(
         Some(linear(64, 64, 1, true, false)),
@@ -93,6 +93,6 @@ fn layers_that_are_stored_differently_stay_apart() {
         Activation::Silu,
     );
     let before = mlp.forward(&x).unwrap();
-    mlp.join().unwrap();
+    mlp.fuse_projections().unwrap();
     close(&before, &mlp.forward(&x).unwrap());
 }

@@ -1,0 +1,63 @@
+//! The decoder: embedding, layers, final norm, output projection.
+
+use std::fmt;
+
+use hesper_core::{Array, Dtype, place};
+use hesper_nn::{KvCache, Linear, Module, Norm, Residual, module};
+
+use super::TokenEmbedding;
+use crate::error::Result;
+use crate::models::CausalLm;
+
+/// A layer of a decoder.
+pub(crate) trait DecoderLayer: Module + fmt::Debug + Send + Sync {
+    /// Adds the layer's output to the residual stream. `layer` is its index in the cache.
+    fn forward(&self, x: &mut Residual, layer: usize, cache: &mut dyn KvCache) -> Result<()>;
+
+    /// Fuses products that have the same input.
+    fn fuse_projections(&mut self) -> Result<()>;
+}
+
+/// A decoder of any layers.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    embedding: TokenEmbedding,
+    layers: Vec<Box<dyn DecoderLayer>>,
+    norm: Norm,
+    head: Option<Linear>,
+}
+
+module!(Decoder { embedding, layers, norm, head });
+
+impl Decoder {
+    /// A decoder. Without a `head`, the token embedding is the output projection.
+    pub(crate) fn new(
+        embedding: TokenEmbedding,
+        mut layers: Vec<Box<dyn DecoderLayer>>,
+        norm: Norm,
+        head: Option<Linear>,
+    ) -> Result<Self> {
+        if place::current_device() != place::Device::Cpu {
+            layers.iter_mut().try_for_each(|layer| layer.fuse_projections())?;
+        }
+        Ok(Decoder { embedding, layers, norm, head })
+    }
+}
+
+impl CausalLm for Decoder {
+    fn hidden(&self, ids: &Array, cache: &mut dyn KvCache) -> Result<Array> {
+        let mut x = Residual::new(self.embedding.forward(ids, cache)?);
+        for (at, layer) in self.layers.iter().enumerate() {
+            layer.forward(&mut x, at, cache)?;
+        }
+        Ok(x.sum()?.clone())
+    }
+
+    fn logits(&self, hidden: &Array) -> Result<Array> {
+        let logits = match &self.head {
+            Some(head) => head.forward(&self.norm.forward(hidden)?)?,
+            None => self.embedding.tokens().weight().apply_normed(&self.norm, hidden)?,
+        };
+        Ok(logits.astype(Dtype::Float32)?)
+    }
+}

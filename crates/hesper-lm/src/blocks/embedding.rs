@@ -1,0 +1,42 @@
+//! From token ids to the first hidden states.
+
+use hesper_core::Array;
+use hesper_nn::{Embedding, KvCache, module};
+
+use crate::error::Result;
+
+/// An embedding of tokens, with learned positions or without.
+#[derive(Debug)]
+pub(crate) struct TokenEmbedding {
+    tokens: Embedding,
+    positions: Option<Embedding>,
+}
+
+module!(TokenEmbedding { tokens, positions });
+
+impl TokenEmbedding {
+    /// An embedding without positions.
+    pub(crate) fn new(tokens: Embedding) -> Self {
+        TokenEmbedding { tokens, positions: None }
+    }
+
+    /// The same with a table of learned positions.
+    pub(crate) fn with_positions(self, positions: Embedding) -> Self {
+        TokenEmbedding { positions: Some(positions), ..self }
+    }
+
+    /// The embedding of tokens.
+    pub(crate) fn tokens(&self) -> &Embedding {
+        &self.tokens
+    }
+
+    /// The vectors of `ids` of shape (sequences, tokens), as (sequences * tokens, hidden size).
+    pub(crate) fn forward(&self, ids: &Array, cache: &dyn KvCache) -> Result<Array> {
+        let x = self.tokens.forward(&ids.reshape(&[-1])?)?;
+        let Some(table) = &self.positions else { return Ok(x) };
+        let step = cache.positions().step()?;
+        let of_sequence = |start: &usize| (*start..start + step.tokens()).map(|position| position as i32);
+        let positions: Vec<i32> = step.starts().iter().flat_map(of_sequence).collect();
+        Ok(x.add(&table.forward(&Array::try_from_slice(&positions, &[positions.len()])?)?)?)
+    }
+}

@@ -1,0 +1,107 @@
+//! The state of a sequence beside its cache: sampler, detokenizer, stop texts, counts.
+
+use hesper_core::place;
+
+use super::{Finish, GenerateOptions};
+use crate::error::{Error, Result};
+use crate::language_model::LanguageModel;
+use crate::sample::Sampler;
+use crate::tokenizer::{Detokenizer, StopTexts};
+
+/// A token of a generation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Piece {
+    /// The token.
+    pub token: u32,
+    /// The text that is complete with this token; may be empty.
+    pub text: String,
+    /// Why the generation ends with this token, if it does.
+    pub finish: Option<Finish>,
+}
+
+/// A sequence being generated, in single or in batched generation.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    sampler: Sampler,
+    detokenizer: Detokenizer,
+    stops: StopTexts,
+    /// Prompt and generated tokens, for penalties.
+    seen: Vec<u32>,
+    generated: usize,
+    max_tokens: usize,
+    ignore_eos: bool,
+    device_greedy: bool,
+}
+
+impl Sequence {
+    pub(super) fn new(prompt: &[u32], options: &GenerateOptions) -> Result<Self> {
+        Ok(Sequence {
+            sampler: Sampler::new(&options.sampling)?,
+            detokenizer: Detokenizer::new(prompt),
+            stops: StopTexts::new(&options.stops),
+            seen: prompt.to_vec(),
+            generated: 0,
+            max_tokens: options.max_tokens,
+            ignore_eos: options.ignore_eos,
+            device_greedy: options.sampling.is_greedy() && place::current_device() != place::Device::Cpu,
+        })
+    }
+
+    /// Whether sampling is greedy and the device chooses tokens.
+    pub(super) fn is_device_greedy(&self) -> bool {
+        self.device_greedy
+    }
+
+    /// Chooses tokens on the device, as on a GPU.
+    #[cfg(test)]
+    pub(super) fn set_device_greedy(&mut self) {
+        self.device_greedy = true;
+    }
+
+    /// Chooses the next token by its logits. `length` is the length of the sequence without it.
+    pub(super) fn sample(
+        &mut self,
+        language: &LanguageModel,
+        logits: &[f32],
+        length: usize,
+    ) -> Result<Piece> {
+        let token = self.sampler.choose(logits, &self.seen).ok_or(Error::NanLogits)?;
+        self.push(language, token, length)
+    }
+
+    /// Whether the sequence certainly ends with the next token, behind `length` others.
+    pub(super) fn ends_next(&self, language: &LanguageModel, length: usize) -> bool {
+        self.generated + 1 >= self.max_tokens || length + 1 >= language.model().config().context_length
+    }
+
+    /// Appends a token. `length` is the length of the sequence without it.
+    pub(super) fn push(&mut self, language: &LanguageModel, token: u32, length: usize) -> Result<Piece> {
+        let tokenizer = language.tokenizer();
+        let mut text = String::new();
+        let mut finish = None;
+        if !self.ignore_eos && language.eos_tokens().contains(&token) {
+            finish = Some(Finish::End);
+        } else {
+            let (complete, stopped) = self.stops.push(&self.detokenizer.push(tokenizer, token)?);
+            text = complete;
+            if stopped {
+                finish = Some(Finish::Stop);
+            } else if self.generated + 1 >= self.max_tokens {
+                finish = Some(Finish::Length);
+            } else if length + 1 >= language.model().config().context_length {
+                finish = Some(Finish::Context);
+            }
+        }
+        if finish.is_some_and(|finish| finish != Finish::Stop) {
+            let (complete, stopped) = self.stops.push(&self.detokenizer.finish(tokenizer)?);
+            text.push_str(&complete);
+            match stopped {
+                true => finish = Some(Finish::Stop),
+                false => text.push_str(&self.stops.finish()),
+            }
+        }
+        self.seen.push(token);
+        self.generated += 1;
+        Ok(Piece { token, text, finish })
+    }
+}

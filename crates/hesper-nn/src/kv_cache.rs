@@ -1,0 +1,413 @@
+//! The interface between attention and the keys and values of earlier tokens.
+//!
+//! A [`KvCache`] holds keys and values of every layer for one sequence or a batch of them. An attention layer appends
+//! the keys and values of the new tokens and gets a [`KvView`]: the rows to read, as stored, and the mask. It does not
+//! know how rows are stored, and a model does not know which kind of cache it fills.
+//!
+//! Steps are transactions. [`begin`](KvCache::begin) opens a step, every layer appends once, [`end`](KvCache::end)
+//! makes the tokens *pending*. [`commit`](KvCache::commit) makes pending tokens part of the sequences once their
+//! evaluation has succeeded; [`rollback`](KvCache::rollback) discards all pending tokens. Several steps may be pending:
+//! a decoder may begin a step before the token of the previous one has been read back.
+//!
+//! [`Positions`] does the bookkeeping of lengths, pending tokens and masks for every kind of cache.
+
+use std::any::Any;
+use std::fmt;
+
+use hesper_core::fast::{self, AttentionMask, Offset, StepHeads, Turns};
+use hesper_core::{Array, Dtype};
+
+use crate::attention::Heads;
+use crate::error::{Error, Result};
+use crate::weight::Quantization;
+
+/// Keys and values of all layers.
+///
+/// Rows have the shape (sequences, heads, tokens, head dimension). An error leaves the committed tokens as they were,
+/// or is [`Error::CacheLost`].
+pub trait KvCache: Any + fmt::Debug + Send {
+    /// Lengths, pending tokens and the open step.
+    fn positions(&self) -> &Positions;
+
+    /// Lengths, pending tokens and the open step.
+    fn positions_mut(&mut self) -> &mut Positions;
+
+    /// Arrays that hold the rows. Evaluate them where the result of a step is not needed.
+    fn arrays(&self) -> Vec<&Array>;
+
+    /// Whether pending tokens can be discarded: they overwrite no row of a committed token.
+    fn can_roll_back(&self) -> bool;
+
+    /// Appends rows of the open step to a layer. Returns what the new tokens attend to: with a `window`, themselves and
+    /// at most `window - 1` tokens before.
+    fn append(&mut self, layer: usize, keys: &Array, values: &Array, window: Option<usize>)
+    -> Result<KvView>;
+
+    /// The same for a decode step of one token per sequence, or `None` where the cache has no fused kernel for it.
+    /// `tokens` has the shape (sequences, elements): queries, keys and values side by side, before rotation.
+    fn append_token(
+        &mut self,
+        layer: usize,
+        tokens: &Array,
+        heads: Heads,
+        rotation: Option<&Turns>,
+    ) -> Result<Option<TokenView<'_>>> {
+        let _ = (layer, tokens, heads, rotation);
+        Ok(None)
+    }
+
+    /// Opens a step of `tokens` new tokens for every sequence, behind the pending ones. A cache without room for them
+    /// returns [`Error::CacheFull`]. A step that was not ended is discarded.
+    fn begin(&mut self, tokens: usize) -> Result<()> {
+        self.positions_mut().begin(tokens)
+    }
+
+    /// Ends the open step: its tokens are pending.
+    fn end(&mut self) {
+        self.positions_mut().end();
+    }
+
+    /// Makes the first `tokens` pending tokens of every sequence part of it.
+    fn commit(&mut self, tokens: usize) {
+        self.positions_mut().commit(tokens);
+    }
+
+    /// Discards pending tokens and the open step.
+    fn rollback(&mut self) -> Result<()> {
+        if self.positions().pending == 0 && self.positions().step.is_none() {
+            return Ok(());
+        }
+        // Rows that were never computed would be computed with the next step, and fail with it.
+        hesper_core::async_eval(self.arrays().into_iter().filter(|array| !array.is_evaluated()))
+            .map_err(Error::Rollback)?;
+        self.positions_mut().discard();
+        Ok(())
+    }
+
+    /// Discards pending tokens and all but the first `length` tokens of every sequence.
+    fn truncate(&mut self, length: usize) -> Result<()> {
+        if !self.can_roll_back() {
+            return Err(Error::InvalidArgument("this kind of cache cannot be truncated".into()));
+        }
+        self.rollback()?;
+        self.positions_mut().truncate(length);
+        Ok(())
+    }
+
+    /// Adds the sequences of another cache of the same kind behind its own. Neither may have pending tokens.
+    fn join(&mut self, other: Box<dyn KvCache>) -> Result<()> {
+        let _ = other;
+        Err(Error::InvalidArgument("this kind of cache holds a single sequence".into()))
+    }
+
+    /// Removes a sequence; the last one takes its index. There may be no pending tokens.
+    fn remove(&mut self, sequence: usize) -> Result<()> {
+        Err(Error::InvalidArgument(format!(
+            "cannot remove sequence {sequence}: this kind of cache holds one"
+        )))
+    }
+
+    /// Committed tokens of each sequence.
+    fn lengths(&self) -> &[usize] {
+        &self.positions().lengths
+    }
+
+    /// Bytes of all rows.
+    fn nbytes(&self) -> usize {
+        self.arrays().iter().map(|array| array.nbytes()).sum()
+    }
+}
+
+/// What the queries of one layer read in one step.
+#[derive(Debug, Clone)]
+pub struct KvView {
+    /// The keys.
+    pub keys: KvRows,
+    /// The values.
+    pub values: KvRows,
+    /// Which of the rows each new token sees.
+    pub mask: KvMask,
+}
+
+impl KvView {
+    /// Attention of queries of shape (sequences, heads, tokens, head dimension) to the rows.
+    pub fn attend(&self, queries: &Array, scale: f32) -> Result<Array> {
+        let mask = match &self.mask {
+            KvMask::None => AttentionMask::None,
+            KvMask::Causal => AttentionMask::Causal,
+            KvMask::Rows(rows) => AttentionMask::Array(rows),
+        };
+        let (keys, values) = (self.keys.dense()?, self.values.dense()?);
+        Ok(fast::scaled_dot_product_attention(queries, &keys, &values, scale, mask, None)?)
+    }
+}
+
+/// Rows of keys or values as a cache stores them.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum KvRows {
+    /// Floats.
+    Dense(Array),
+    /// Codes in groups, with a scale and a bias for each group.
+    Quantized {
+        /// The codes.
+        codes: Array,
+        /// The scales.
+        scales: Array,
+        /// The biases.
+        biases: Array,
+        /// How they were quantized.
+        quantization: Quantization,
+    },
+}
+
+impl KvRows {
+    /// The rows as floats.
+    pub fn dense(&self) -> Result<Array> {
+        Ok(match self {
+            KvRows::Dense(rows) => rows.clone(),
+            KvRows::Quantized { codes, scales, biases, quantization } => {
+                let (group, bits) = (Some(quantization.group()), Some(quantization.bits()));
+                codes.dequantize(scales, Some(biases), group, bits, quantization.mode(), None)?
+            }
+        })
+    }
+}
+
+/// Which rows of a view each new token sees.
+#[derive(Debug, Clone)]
+pub enum KvMask {
+    /// All of them.
+    None,
+    /// Those up to its own; the last new token stands at the last row.
+    Causal,
+    /// Those marked in an array of bools of shape (sequences, 1, tokens, rows).
+    Rows(Array),
+}
+
+/// What one token per sequence reads in a fused decode step.
+#[derive(Debug)]
+pub struct TokenView<'a> {
+    /// Keys and values of shape (sequences, 2 * heads, room, head dimension), keys first.
+    pub rows: Array,
+    /// The row of each sequence's new token.
+    pub starts: &'a [usize],
+}
+
+impl TokenView<'_> {
+    /// Attention of the queries in `tokens` to the last `window` rows. Returns the heads of a token side by side.
+    pub fn attend(
+        &self,
+        tokens: &Array,
+        heads: Heads,
+        rotation: Option<&Turns>,
+        scale: f32,
+        window: Option<usize>,
+    ) -> Result<Array> {
+        let heads = StepHeads::from(heads);
+        Ok(fast::attend_token(tokens, &self.rows, self.starts, heads, rotation, scale, window)?)
+    }
+}
+
+/// Lengths of the sequences of a cache, its pending tokens and its open step.
+#[derive(Debug)]
+pub struct Positions {
+    /// Committed tokens of each sequence.
+    lengths: Vec<usize>,
+    /// Tokens of every sequence behind the committed ones.
+    pending: usize,
+    step: Option<Step>,
+}
+
+impl Positions {
+    /// Positions of empty sequences.
+    pub fn new(sequences: usize) -> Self {
+        Positions { lengths: vec![0; sequences], pending: 0, step: None }
+    }
+
+    /// Committed tokens of each sequence.
+    pub fn lengths(&self) -> &[usize] {
+        &self.lengths
+    }
+
+    /// Tokens of every sequence behind the committed ones.
+    pub fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// The open step.
+    pub fn step(&self) -> Result<&Step> {
+        self.step.as_ref().ok_or_else(no_step)
+    }
+
+    /// The open step.
+    pub fn step_mut(&mut self) -> Result<&mut Step> {
+        self.step.as_mut().ok_or_else(no_step)
+    }
+
+    /// Opens a step of `tokens` tokens for every sequence.
+    pub fn begin(&mut self, tokens: usize) -> Result<()> {
+        let starts = self.lengths.iter().map(|length| length + self.pending).collect();
+        self.step = Some(Step::new(starts, tokens)?);
+        Ok(())
+    }
+
+    /// Ends the open step: its tokens are pending.
+    pub fn end(&mut self) {
+        self.pending += self.step.take().map_or(0, |step| step.tokens);
+    }
+
+    /// Makes the first `tokens` pending tokens part of every sequence.
+    pub fn commit(&mut self, tokens: usize) {
+        let tokens = tokens.min(self.pending);
+        self.pending -= tokens;
+        self.lengths.iter_mut().for_each(|length| *length += tokens);
+    }
+
+    /// Forgets the open step.
+    pub fn abort(&mut self) {
+        self.step = None;
+    }
+
+    /// Forgets pending tokens and the open step.
+    pub fn discard(&mut self) {
+        (self.pending, self.step) = (0, None);
+    }
+
+    /// Forgets all but the first `length` tokens of every sequence.
+    pub fn truncate(&mut self, length: usize) {
+        self.lengths.iter_mut().for_each(|own| *own = length.min(*own));
+    }
+
+    /// Adds the sequences of `other` behind its own.
+    pub fn join(&mut self, other: &Positions) {
+        self.lengths.extend(&other.lengths);
+    }
+
+    /// Removes a sequence; the last one takes its index.
+    pub fn remove(&mut self, sequence: usize) {
+        self.lengths.swap_remove(sequence);
+    }
+
+    /// Positions of the first new token: those of the open step.
+    pub(crate) fn offset(&self) -> Offset {
+        self.step.as_ref().map_or(Offset::Number(0), |step| step.offset.clone())
+    }
+}
+
+fn no_step() -> Error {
+    Error::InvalidArgument("the cache has no open step: call begin first".into())
+}
+
+/// A step of a model: the same number of new tokens for every sequence.
+#[derive(Debug)]
+pub struct Step {
+    /// Tokens of each sequence before the step.
+    starts: Vec<usize>,
+    tokens: usize,
+    offset: Offset,
+    /// Masks by window: layers with the same window share one.
+    masks: Vec<(Option<usize>, KvMask)>,
+}
+
+impl Step {
+    fn new(starts: Vec<usize>, tokens: usize) -> Result<Self> {
+        let position = |start: &usize| {
+            i32::try_from(*start)
+                .map_err(|_| Error::InvalidArgument(format!("position {start} is not below {}", i32::MAX)))
+        };
+        let offset = match &starts[..] {
+            [start] => Offset::Number(position(start)?),
+            all => {
+                let positions = all.iter().map(position).collect::<Result<Vec<i32>>>()?;
+                Offset::Array(Array::try_from_slice(&positions, &[all.len()])?)
+            }
+        };
+        Ok(Step { starts, tokens, offset, masks: Vec::new() })
+    }
+
+    /// Tokens of each sequence before the step.
+    pub fn starts(&self) -> &[usize] {
+        &self.starts
+    }
+
+    /// New tokens of every sequence.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Tokens of the longest sequence behind the step.
+    pub fn rows(&self) -> usize {
+        self.starts.iter().max().map_or(0, |longest| longest + self.tokens)
+    }
+
+    /// The mask for rows in the order of their positions, [`rows`](Step::rows) of every sequence.
+    pub fn mask(&mut self, window: Option<usize>) -> Result<KvMask> {
+        if let Some((_, mask)) = self.masks.iter().find(|(own, _)| *own == window) {
+            return Ok(mask.clone());
+        }
+        let rows = self.rows();
+        let all_seen = window.is_none_or(|window| rows <= window);
+        let mask = match (&self.starts[..], self.tokens) {
+            ([_], 1) if all_seen => KvMask::None,
+            ([_], _) if all_seen => KvMask::Causal,
+            _ => KvMask::Rows(self.row_mask(rows, window)?),
+        };
+        self.masks.push((window, mask.clone()));
+        Ok(mask)
+    }
+
+    fn row_mask(&self, rows: usize, window: Option<usize>) -> Result<Array> {
+        let window = window.unwrap_or(usize::MAX);
+        let mut seen = Vec::with_capacity(self.starts.len() * self.tokens * rows);
+        for start in &self.starts {
+            for token in *start..start + self.tokens {
+                let oldest = (token + 1).saturating_sub(window);
+                seen.extend((0..rows).map(|row| u8::from(row <= token && row >= oldest)));
+            }
+        }
+        Ok(Array::from_bytes(&seen, Dtype::Bool, &[self.starts.len(), 1, self.tokens, rows])?)
+    }
+}
+
+/// No cache: every token sees itself and the tokens before it in the same call.
+#[derive(Debug)]
+pub struct NoCache(Positions);
+
+impl Default for NoCache {
+    fn default() -> Self {
+        NoCache(Positions::new(1))
+    }
+}
+
+impl KvCache for NoCache {
+    fn positions(&self) -> &Positions {
+        &self.0
+    }
+
+    fn positions_mut(&mut self) -> &mut Positions {
+        &mut self.0
+    }
+
+    fn arrays(&self) -> Vec<&Array> {
+        Vec::new()
+    }
+
+    fn can_roll_back(&self) -> bool {
+        true
+    }
+
+    fn append(
+        &mut self,
+        _layer: usize,
+        keys: &Array,
+        values: &Array,
+        window: Option<usize>,
+    ) -> Result<KvView> {
+        let mask = match window {
+            None => KvMask::Causal,
+            Some(_) => Step::new(vec![0; keys.shape()[0]], keys.shape()[2])?.mask(window)?,
+        };
+        Ok(KvView { keys: KvRows::Dense(keys.clone()), values: KvRows::Dense(values.clone()), mask })
+    }
+}
