@@ -4,7 +4,10 @@
 //! [`generate`], [`Generation`] and [`Batch`] continue sequences. Weights are mapped and used as stored. A model holds no
 //! state: any number of threads may use one at once, each with its own [`KvCache`].
 //!
+//! A program depends on the crate `hesper` too, which links the backends; with its feature `lm` this crate is `hesper::lm`.
+//!
 //! ```
+//! use hesper as _;
 //! use hesper_lm::{GenerateOptions, demo, generate};
 //! let model = demo::model()?;
 //! let prompt = model.prompt_tokens("The evening star")?;
