@@ -12,7 +12,6 @@ use hesper_cpu::Cores;
 
 use crate::Cpu;
 use crate::dispatch::with_float;
-use crate::quant::compute_activations;
 
 pub(crate) fn register(table: OpTableBuilder<Cpu>) -> OpTableBuilder<Cpu> {
     table.with::<Pack>().with::<PackedMatmul>().with::<Unpack>().with::<UnpackRows>()
@@ -96,7 +95,7 @@ fn unpack_rows<T: Element + hesper_compute::Float>(op: &UnpackRows, l: &Lowering
 
 fn multiply<T: Element + hesper_compute::Float>(op: &PackedMatmul, l: &Lowering<'_>) -> Result<Data> {
     let (x, bytes, output) = (Strided::input(l, 0), Strided::row_major(l, 1)?, l.output()?);
-    let (format, activations) = (op.format, compute_activations(op.activations));
+    let (format, activations) = (op.format, op.activations);
     let [m, n] = [l.shape()[0], l.shape()[1]];
     let buffers = [x.data.buffer.clone(), bytes.data.buffer.clone()];
     let command = l.stream().command(op.name()).read_range(&buffers[0], x.bytes.clone());

@@ -8,7 +8,6 @@ use hesper_core::ops::quant::convert::{Dequantize, Quantize};
 use hesper_core::{Element, Result};
 use hesper_cpu::Cores;
 
-use super::compute_format;
 use super::weights::Weights;
 use crate::Cpu;
 use crate::dispatch::with_float;
@@ -28,7 +27,7 @@ impl Lower<Dequantize> for Cpu {
 fn quantized<T: Element + hesper_compute::Float>(op: &Quantize, l: &Lowering<'_>) -> Result<Data> {
     let x = Strided::row_major(l, 0)?;
     let cols = x.shape[x.shape.len() - 1];
-    let format = compute_format(op.format);
+    let format = op.format;
     let output = op.parts.memory(l)?;
     let buffer = x.data.buffer.clone();
     let mut command = l.stream().command("quantize").read_range(&buffer, x.bytes.clone());
@@ -54,7 +53,7 @@ fn quantized<T: Element + hesper_compute::Float>(op: &Quantize, l: &Lowering<'_>
 }
 
 fn dequantized<T: Element + hesper_compute::Float>(op: &Dequantize, l: &Lowering<'_>) -> Result<Data> {
-    let weights = Weights::of(l, 0, compute_format(op.0))?;
+    let weights = Weights::of(l, 0, op.0)?;
     let output = l.output()?;
     let bound = weights.bind(l.stream().command("dequantize")).write(&output);
     bound.run({

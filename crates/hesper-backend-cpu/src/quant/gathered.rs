@@ -9,7 +9,6 @@ use hesper_core::ops::quant::gathered::GatherQmm;
 use hesper_core::{Element, Result};
 use hesper_cpu::Cores;
 
-use super::compute_format;
 use super::weights::Weights;
 use crate::Cpu;
 use crate::dispatch::with_float;
@@ -21,7 +20,7 @@ impl Lower<GatherQmm> for Cpu {
 }
 
 fn run<T: Element + hesper_compute::Float>(op: &GatherQmm, l: &Lowering<'_>) -> Result<Data> {
-    let (x, weights) = (Strided::row_major(l, 0)?, Weights::of(l, 3, compute_format(op.format))?);
+    let (x, weights) = (Strided::row_major(l, 0)?, Weights::of(l, 3, op.format)?);
     let lists = [Strided::input(l, 1), Strided::input(l, 2)];
     let types = [l.input_dtype(1), l.input_dtype(2)];
     let transpose = op.transpose;

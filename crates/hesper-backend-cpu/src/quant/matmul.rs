@@ -9,7 +9,6 @@ use hesper_core::{Element, Result};
 use hesper_cpu::Cores;
 
 use super::weights::Weights;
-use super::{compute_activations, compute_format};
 use crate::Cpu;
 use crate::dispatch::with_float;
 
@@ -20,8 +19,8 @@ impl Lower<QuantizedMatmul> for Cpu {
 }
 
 fn run<T: Element + hesper_compute::Float>(op: &QuantizedMatmul, l: &Lowering<'_>) -> Result<Data> {
-    let (x, weights) = (Strided::input(l, 0), Weights::of(l, 1, compute_format(op.format))?);
-    let (transpose, activations) = (op.transpose, compute_activations(op.activations));
+    let (x, weights) = (Strided::input(l, 0), Weights::of(l, 1, op.format)?);
+    let (transpose, activations) = (op.transpose, op.activations);
     let shape = l.shape();
     let axes = shape.len() - 2;
     let (m, n) = (shape[axes], shape[axes + 1]);

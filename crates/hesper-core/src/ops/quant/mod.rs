@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 use crate::export::{Record, Replay};
 use crate::{Array, Dtype};
 
+pub use hesper_compute::{Activations, QuantFormat};
+
 /// How codes are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum QuantMode {
@@ -108,62 +110,6 @@ impl FromStr for QuantMode {
         let found = QuantMode::ALL.into_iter().find(|mode| mode.name() == name);
         found.ok_or_else(|| Error::value("quantization", format!("there is no mode '{name}'")))
     }
-}
-
-/// A [mode](QuantMode) with its group size and bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum QuantFormat {
-    /// See [`QuantMode::Affine`].
-    Affine {
-        /// Bits of a code.
-        bits: usize,
-        /// Codes that share scale and bias.
-        group: usize,
-    },
-    /// See [`QuantMode::Mxfp4`].
-    Mxfp4,
-    /// See [`QuantMode::Mxfp8`].
-    Mxfp8,
-    /// See [`QuantMode::Nvfp4`].
-    Nvfp4,
-}
-
-impl QuantFormat {
-    /// Bits of a code.
-    pub fn bits(self) -> usize {
-        match self {
-            Self::Affine { bits, .. } => bits,
-            Self::Mxfp4 | Self::Nvfp4 => 4,
-            Self::Mxfp8 => 8,
-        }
-    }
-
-    /// Codes that share a scale.
-    pub fn group(self) -> usize {
-        match self {
-            Self::Affine { group, .. } => group,
-            Self::Mxfp4 | Self::Mxfp8 => 32,
-            Self::Nvfp4 => 16,
-        }
-    }
-
-    /// 32-bit words that hold `n` codes.
-    pub fn words(self, n: usize) -> usize {
-        n / 16 * self.bits() / 2
-    }
-}
-
-/// What may happen to activations before they are multiplied.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Activations {
-    /// They are multiplied as they are.
-    #[default]
-    Exact,
-    /// They may be rounded to 8 bits in blocks of 32, and multiplied as integers.
-    ///
-    /// Only for matrices whose codes have 4 or 8 bits, used transposed, and where it is faster: for few
-    /// rows. Others are multiplied exactly.
-    Int8,
 }
 
 /// A quantized matrix (or a stack of them) whose parts fit each other.
