@@ -4,7 +4,7 @@
 use crate::copy::{Target, copy, copy_to, fill};
 use crate::launch::{Constants, kernel, type_name};
 use hesper_core::backend::reach;
-use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder};
+use hesper_core::backend::{Data, Lower, Lowering, OpTableBuilder, compose};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::matmul::Matmul;
 use hesper_core::shape::{Shape, row_major};
@@ -98,6 +98,10 @@ impl Lower<Matmul> for Cuda {
         if l.dtype() == Dtype::Complex64 && !library(l.stream()) {
             return Ok(None);
         }
+        if op.add && l.input_shape(0).last() == Some(&0) {
+            // The sum has no terms: the scaled addend is left.
+            return compose(l, |inputs| inputs[2].multiply(op.beta.0));
+        }
         l.bring()?;
         let axes = l.shape().len() - 2;
         let (a, b) = (matrices(l, 0, axes), matrices(l, 1, axes));
@@ -127,13 +131,9 @@ pub(crate) fn product(
     let output = stream.alloc(shape.iter().product::<usize>() * size)?;
     let strides = row_major(shape);
     let result = Data::contiguous(output.clone(), shape);
-    let empty = shape.contains(&0);
-    if k == 0 || empty {
-        // An empty sum: the addend alone.
+    if k == 0 || shape.contains(&0) {
         fill(stream, &output, 0..output.len(), [0; 8], size)?;
-        if empty || what.added.is_none() {
-            return Ok(result);
-        }
+        return Ok(result);
     }
     let mut call = Call {
         stream,
@@ -157,7 +157,6 @@ pub(crate) fn product(
         if vector
             && aligned
             && what.beta == 1.0
-            && k > 0
             && m > 8
             && dtype != Dtype::Complex64
             && library(stream)
@@ -170,9 +169,6 @@ pub(crate) fn product(
         }
     } else {
         call.beta = 0.0;
-    }
-    if k == 0 {
-        return Ok(result);
     }
     let library = library(stream);
     if library {
