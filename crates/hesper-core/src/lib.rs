@@ -41,7 +41,6 @@ pub use ops::conv::{Conv, ConvolveMode};
 pub use ops::creation::{Indexing, Range, meshgrid};
 pub use ops::custom::{CustomKernel, KernelCall};
 pub use ops::einsum::{einsum, einsum_path};
-pub use ops::elementwise::elementwise_names;
 pub use ops::fft;
 pub use ops::index::{Index, Update};
 pub use ops::logic::{Tolerance, select};

@@ -9,6 +9,7 @@ use smallvec::smallvec;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
 use crate::{Dtype, PackedArray};
@@ -148,7 +149,8 @@ fn words_of(kind: GgmlType) -> usize {
     kind.affine_bits().unwrap_or(1)
 }
 
-pub(crate) fn read_decode(replay: &Replay<'_>) -> Result<Array> {
+reader!("decode_blocks", One(read_decode));
+fn read_decode(replay: &Replay<'_>) -> Result<Array> {
     let [bytes] = replay.inputs()?;
     replay.unmoved()?;
     let name = replay.text("kind")?;

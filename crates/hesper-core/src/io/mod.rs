@@ -31,8 +31,6 @@ mod open;
 mod save;
 mod tensor;
 
-pub(crate) use blocks::read_decode;
-
 /// The ops of this module, for backends.
 pub mod ops {
     pub use super::blocks::{Decode, Decoded};

@@ -11,6 +11,7 @@ use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, axis, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -154,12 +155,14 @@ impl Array {
     }
 }
 
-pub fn read_take(replay: &Replay<'_>) -> Result<Array> {
+reader!("take_along_axis", One(read_take));
+fn read_take(replay: &Replay<'_>) -> Result<Array> {
     let [x, indices] = replay.inputs()?;
     x.take_along_axis(indices, Some(replay.axis("axis")?))
 }
 
-pub fn read_put(replay: &Replay<'_>) -> Result<Array> {
+reader!("put_along_axis", One(read_put));
+fn read_put(replay: &Replay<'_>) -> Result<Array> {
     let [x, indices, values] = replay.inputs()?;
     let mode = replay.choice("mode", &UpdateMode::NAMES)?;
     x.put_by(mode, "put_along_axis", indices, values, Some(replay.axis("axis")?))

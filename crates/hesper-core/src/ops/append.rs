@@ -11,6 +11,7 @@ use super::{Op, OpRef};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Cotangents, zeros_like};
 
@@ -93,7 +94,8 @@ pub fn append(block: &Array, rows: &Array, starts: &[usize], room: usize) -> Res
     Array::lazy(shape, block.dtype(), OpRef::new(op), smallvec![block.clone(), rows])
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("append", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [block, rows] = replay.inputs()?;
     let room = replay.shape().get(2).copied().unwrap_or(0);
     append(block, rows, &replay.lengths("starts")?, room)

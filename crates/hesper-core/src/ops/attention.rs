@@ -9,6 +9,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
+use crate::ops::readers::reader;
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, select};
@@ -251,7 +252,8 @@ impl Attention {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("attention", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let (causal, masked, sinks) = (replay.flag("causal")?, replay.flag("mask")?, replay.flag("sinks")?);
     let [q, k, v, others @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
     if others.len() != usize::from(masked) + usize::from(sinks) || causal && masked {

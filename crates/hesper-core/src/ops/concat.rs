@@ -6,6 +6,7 @@ use super::{Op, OpRef};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, axis};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -103,6 +104,7 @@ pub fn stack(arrays: &[Array], along: isize) -> Result<Array> {
     concatenate(&rows, along)
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("concatenate", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     concatenate(replay.inputs, replay.axis("axis")?)
 }

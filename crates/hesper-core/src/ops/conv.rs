@@ -8,6 +8,7 @@ use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -488,7 +489,8 @@ impl Array {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("conv", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     /// A bound for lengths and parameters: their sums and products do not overflow.
     const LIMIT: usize = 1 << 31;
     let [x, weight] = replay.inputs()?;

@@ -11,6 +11,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::Replay;
 use crate::ops::logic::select;
+use crate::ops::readers::reader;
 use crate::scalar::Operand;
 use crate::shape::broadcast;
 
@@ -393,7 +394,8 @@ pub fn meshgrid(arrays: &[Array], sparse: bool, indexing: Indexing) -> Result<Ve
         .collect()
 }
 
-pub fn read_full(replay: &Replay<'_>) -> Result<Array> {
+reader!("full", One(read_full));
+fn read_full(replay: &Replay<'_>) -> Result<Array> {
     let [value] = replay.inputs()?;
     Array::full(&crate::export::shapes::stretched(replay)?, value, Some(replay.dtype()))
 }

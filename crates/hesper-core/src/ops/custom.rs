@@ -29,6 +29,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::{Address, BitEq};
+use crate::ops::readers::reader;
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Cotangents};
 
@@ -371,7 +372,8 @@ fn kernel_dtype(dtype: Dtype) -> KernelDtype {
     dtype.scalar().map_or(KernelDtype::Complex64, KernelDtype::Scalar)
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Vec<Array>> {
+reader!("custom_kernel", Several(read));
+fn read(replay: &Replay<'_>) -> Result<Vec<Array>> {
     // What a grid and outputs mean to a kernel only its author knows.
     replay.unmoved()?;
     let kernel = CustomKernel::with_options(

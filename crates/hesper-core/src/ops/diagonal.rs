@@ -9,6 +9,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, Strides, axis, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -146,14 +147,16 @@ impl Array {
     }
 }
 
-pub fn read_diagonal(replay: &Replay<'_>) -> Result<Array> {
+reader!("diagonal", One(read_diagonal));
+fn read_diagonal(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let axes = replay.axes("axes")?;
     let [first, second] = axes[..] else { return Err(replay.wrong("no two axes")) };
     x.diagonal(replay.axis("offset")?, first, second)
 }
 
-pub fn read_diag(replay: &Replay<'_>) -> Result<Array> {
+reader!("diag", One(read_diag));
+fn read_diag(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     if x.ndim() != 1 {
         return Err(replay.wrong("an input that is no vector"));

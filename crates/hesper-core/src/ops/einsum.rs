@@ -14,6 +14,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, row_major};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use path::{Contraction, Label};
@@ -321,8 +322,9 @@ pub fn einsum_path(text: &str, operands: &[&Array]) -> Result<(Vec<Vec<usize>>, 
     Ok((steps, report))
 }
 
+reader!("joined_axes", One(read));
 /// Axes joined to diagonals: as many as `lengths` says for each axis of the result.
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let (lengths, axes) = (replay.lengths("lengths")?, replay.axes("axes")?);
     let named = crate::shape::axes("joined_axes", &axes, x.ndim())?;

@@ -17,8 +17,9 @@ use crate::array::{Array, Data};
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
-use crate::export::{Export, Reader, Record, Replay};
+use crate::export::{Export, Record, Replay};
 use crate::ops::logic::select;
+use crate::ops::readers::reader;
 use crate::shape::broadcast;
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents, unbroadcast};
 
@@ -284,12 +285,7 @@ macro_rules! table {
             })*
         }
 
-        /// The names of this table's ops and how many inputs each has.
-        pub const NAMES: &[(&str, usize)] =
-            &[$((stringify!($method), [$(stringify!($x)),+].len())),*];
-
-        /// Makes this table's ops again, from files.
-        pub const READERS: &[(&str, $crate::export::ReadOne)] = &[$((stringify!($method), |replay| {
+        $($crate::ops::readers::reader!(stringify!($method), One(|replay| {
             let [$($x),+] = replay.inputs()?;
             let mut rest = [$($x),+].into_iter();
             let Some(first) = rest.next() else { return Err(replay.wrong("no input")) };
@@ -297,7 +293,7 @@ macro_rules! table {
                 let Some($other) = rest.next() else { return Err(replay.wrong("too few inputs")) };
                 $other
             }),*)
-        })),*];
+        }));)*
     };
 }
 pub(crate) use table;
@@ -320,20 +316,8 @@ other_names! {
     bitwise_left_shift(other) is left_shift, bitwise_right_shift(other) is right_shift,
 }
 
-/// The names of all element-wise ops that are methods of [`Array`], and how many inputs each has.
-pub fn elementwise_names() -> impl Iterator<Item = (&'static str, usize)> {
-    let tables = [super::arithmetic::NAMES, super::functions::NAMES, super::logic::NAMES];
-    tables.into_iter().flatten().copied()
-}
-
-pub fn read_astype(replay: &Replay<'_>) -> Result<Array> {
+reader!("astype", One(read_astype));
+fn read_astype(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     x.astype(replay.dtype())
-}
-
-/// The readers of all element-wise ops that are methods of [`Array`].
-pub fn find_reader(name: &str) -> Option<Reader> {
-    let tables = [super::arithmetic::READERS, super::functions::READERS, super::logic::READERS];
-    let found = tables.into_iter().flatten().find(|(other, _)| *other == name);
-    found.map(|(_, read)| Reader::One(*read))
 }

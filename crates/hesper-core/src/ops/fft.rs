@@ -13,6 +13,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
+use crate::ops::readers::reader;
 use crate::shape::{Shape, axes as check_axes, axis};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -274,7 +275,8 @@ pub fn rfftfreq(n: usize, d: f64) -> Result<Array> {
     frequencies("rfftfreq", n, d, 0..(n / 2 + 1) as isize)
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("fft", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let kinds = [
         ("complex", FftKind::Complex),

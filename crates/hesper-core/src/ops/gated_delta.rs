@@ -8,6 +8,7 @@ use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::{Dtype, concatenate, select};
@@ -196,7 +197,8 @@ fn composed(inputs: &[Array], state: Option<Array>, marks: Option<&Array>) -> Re
     Ok((all, state))
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Vec<Array>> {
+reader!("gated_delta_update", Several(read));
+fn read(replay: &Replay<'_>) -> Result<Vec<Array>> {
     let (state, mask) = (replay.flag("state")?, replay.flag("mask")?);
     let [q, k, v, gamma, beta, others @ ..] = replay.inputs else {
         return Err(replay.wrong("too few inputs"));

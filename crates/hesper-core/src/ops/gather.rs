@@ -7,6 +7,7 @@ use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, axis, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, Operand};
@@ -206,7 +207,8 @@ pub fn smallvec_of(value: isize, count: usize) -> SmallVec<[isize; 6]> {
     smallvec![value; count]
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("gather", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x, indices @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
     let axes = replay.axes("axes")?;
     let sizes = crate::export::shapes::sizes(replay, &replay.lengths("sizes")?)?;

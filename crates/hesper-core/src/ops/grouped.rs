@@ -8,6 +8,7 @@ use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 use crate::{Dtype, select};
@@ -263,12 +264,14 @@ fn masked(matrix: &Array, mask: Option<&Array>, block: usize) -> Result<Array> {
     matrix.multiply(wide.astype(matrix.dtype())?)
 }
 
-pub fn read_gathered(replay: &Replay<'_>) -> Result<Array> {
+reader!("gather_mm", One(read_gathered));
+fn read_gathered(replay: &Replay<'_>) -> Result<Array> {
     let [a, b, left, right] = replay.inputs()?;
     a.gather_mm(b, Some(left), Some(right))
 }
 
-pub fn read_segmented(replay: &Replay<'_>) -> Result<Array> {
+reader!("segmented_mm", One(read_segmented));
+fn read_segmented(replay: &Replay<'_>) -> Result<Array> {
     let [a, b, segments] = replay.inputs()?;
     a.segmented_mm(b, segments)
 }

@@ -8,6 +8,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
+use crate::ops::readers::reader;
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
 /// Four by four circulant blocks, each given by its first row.
@@ -122,7 +123,8 @@ impl Array {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("hadamard_transform", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     if replay.free {
         replay.unmoved()?;

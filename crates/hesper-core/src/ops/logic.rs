@@ -13,6 +13,7 @@ use crate::Dtype;
 use crate::array::Array;
 use crate::error::Result;
 use crate::export::Replay;
+use crate::ops::readers::reader;
 use crate::shape::broadcast;
 
 fn compare(b: &mut Builder, op: CmpOp, x: ValueId, y: ValueId) -> ValueId {
@@ -169,7 +170,8 @@ fn holds(bools: &Array) -> Result<Array> {
     bools.astype(Dtype::Uint8)?.min(None, false)?.astype(Dtype::Bool)
 }
 
-pub fn read_where(replay: &Replay<'_>) -> Result<Array> {
+reader!("where", One(read_where));
+fn read_where(replay: &Replay<'_>) -> Result<Array> {
     let [condition, if_true, if_false] = replay.inputs()?;
     select(condition, if_true, if_false)
 }

@@ -9,6 +9,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
+use crate::ops::readers::reader;
 use crate::shape::{Shape, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 
@@ -149,12 +150,14 @@ impl Array {
     }
 }
 
-pub fn read_matmul(replay: &Replay<'_>) -> Result<Array> {
+reader!("matmul", One(read_matmul));
+fn read_matmul(replay: &Replay<'_>) -> Result<Array> {
     let [a, b] = replay.inputs()?;
     a.matmul(b)
 }
 
-pub fn read_addmm(replay: &Replay<'_>) -> Result<Array> {
+reader!("addmm", One(read_addmm));
+fn read_addmm(replay: &Replay<'_>) -> Result<Array> {
     let [a, b, added] = replay.inputs()?;
     added.addmm(a, b, replay.float("alpha")? as f32, replay.float("beta")? as f32)
 }

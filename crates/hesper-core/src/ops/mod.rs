@@ -107,7 +107,7 @@ pub trait Op: Identity + Send + Sync + fmt::Debug {
         false
     }
 
-    /// What a file holds of it; its reader stands next to it, and in the table of [`readers`].
+    /// What a file holds of it; its [reader](readers) stands next to it.
     fn export(&self) -> Export {
         Export::Never
     }

@@ -11,6 +11,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
+use crate::ops::readers::reader;
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast};
 
 /// Elements of a row above which a few rows are computed by reductions, which share a row among cores.
@@ -297,16 +298,19 @@ fn rows_of<'a>(replay: &Replay<'a>) -> Result<&'a Array> {
     Ok(x)
 }
 
-pub fn read_softmax(replay: &Replay<'_>) -> Result<Array> {
+reader!("softmax", One(read_softmax));
+fn read_softmax(replay: &Replay<'_>) -> Result<Array> {
     let x = rows_of(replay)?;
     Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::Static(&RowOp::Softmax), smallvec![x.clone()])
 }
 
-pub fn read_logsumexp(replay: &Replay<'_>) -> Result<Array> {
+reader!("logsumexp", One(read_logsumexp));
+fn read_logsumexp(replay: &Replay<'_>) -> Result<Array> {
     rows_of(replay)?.logsumexp_rows()
 }
 
-pub fn read_rms_norm(replay: &Replay<'_>) -> Result<Array> {
+reader!("rms_norm", One(read_rms_norm));
+fn read_rms_norm(replay: &Replay<'_>) -> Result<Array> {
     let weight = replay.flag("weight")?;
     let [x, others @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
     if others.len() != usize::from(weight) {
@@ -315,7 +319,8 @@ pub fn read_rms_norm(replay: &Replay<'_>) -> Result<Array> {
     rms_norm(x, others.first(), replay.float("eps")? as f32)
 }
 
-pub fn read_layer_norm(replay: &Replay<'_>) -> Result<Array> {
+reader!("layer_norm", One(read_layer_norm));
+fn read_layer_norm(replay: &Replay<'_>) -> Result<Array> {
     let (weight, bias) = (replay.flag("weight")?, replay.flag("bias")?);
     let [x, others @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
     if others.len() != usize::from(weight) + usize::from(bias) {
@@ -325,7 +330,8 @@ pub fn read_layer_norm(replay: &Replay<'_>) -> Result<Array> {
     layer_norm(x, weight, bias, replay.float("eps")? as f32)
 }
 
-pub fn read_cross_entropy(replay: &Replay<'_>) -> Result<Array> {
+reader!("cross_entropy", One(read_cross_entropy));
+fn read_cross_entropy(replay: &Replay<'_>) -> Result<Array> {
     let [logits, targets] = replay.inputs()?;
     cross_entropy(logits, targets)
 }

@@ -10,6 +10,7 @@ use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::place::{self, Device};
 use crate::shape::{Shape, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents};
@@ -303,19 +304,22 @@ fn matrix_of(replay: &Replay<'_>, bytes: &Array, cols: usize) -> Result<PackedAr
     PackedArray::new(bytes, format, &[bytes.size() / row, cols])
 }
 
-pub fn read_unpack(replay: &Replay<'_>) -> Result<Array> {
+reader!("unpack", One(read_unpack));
+fn read_unpack(replay: &Replay<'_>) -> Result<Array> {
     let [bytes] = replay.inputs()?;
     matrix_of(replay, bytes, replay.length("cols")?)?.dequantize(replay.dtype())
 }
 
-pub fn read_rows(replay: &Replay<'_>) -> Result<Array> {
+reader!("unpack_rows", One(read_rows));
+fn read_rows(replay: &Replay<'_>) -> Result<Array> {
     let [bytes, indices] = replay.inputs()?;
     let format = replay.choice("format", &FORMATS)?;
     let shape = [replay.length("rows")?, replay.length("cols")?];
     PackedArray::new(bytes, format, &shape)?.rows(indices, replay.dtype())
 }
 
-pub fn read_matmul(replay: &Replay<'_>) -> Result<Array> {
+reader!("packed_matmul", One(read_matmul));
+fn read_matmul(replay: &Replay<'_>) -> Result<Array> {
     let [x, bytes] = replay.inputs()?;
     let activations = if replay.flag("rounded")? { Activations::Int8 } else { Activations::Exact };
     let cols = x.shape().last().copied().unwrap_or(0);

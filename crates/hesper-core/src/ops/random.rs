@@ -9,6 +9,7 @@ use crate::array::{Array, Data};
 use crate::error::Result;
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, row_major, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -173,7 +174,8 @@ pub fn symmetric_root(matrices: &Array) -> Result<Array> {
     Array::lazy(matrices.0.shape.clone(), Dtype::Float32, op, smallvec![matrices.clone()])
 }
 
-pub fn read_bits(replay: &Replay<'_>) -> Result<Array> {
+reader!("random_bits", One(read_bits));
+fn read_bits(replay: &Replay<'_>) -> Result<Array> {
     let [key] = replay.inputs()?;
     if key.dtype() != Dtype::Uint32 || key.size() != 2 {
         return Err(replay.wrong("no key"));
@@ -181,7 +183,8 @@ pub fn read_bits(replay: &Replay<'_>) -> Result<Array> {
     bits_of(key.clone(), replay.shape())
 }
 
-pub fn read_permutation(replay: &Replay<'_>) -> Result<Array> {
+reader!("permutation", One(read_permutation));
+fn read_permutation(replay: &Replay<'_>) -> Result<Array> {
     let [rows, words] = replay.inputs()?;
     if words.dtype() != Dtype::Uint32 || words.ndim() != 1 || rows.shape().first() != words.shape().first() {
         return Err(replay.wrong("words that do not fit its rows"));
@@ -189,7 +192,8 @@ pub fn read_permutation(replay: &Replay<'_>) -> Result<Array> {
     permute_rows(rows, words)
 }
 
-pub fn read_categorical(replay: &Replay<'_>) -> Result<Array> {
+reader!("categorical", One(read_categorical));
+fn read_categorical(replay: &Replay<'_>) -> Result<Array> {
     let [numbers] = replay.inputs()?;
     if numbers.dtype() != Dtype::Float32 || numbers.ndim() == 0 {
         return Err(replay.wrong("no rows of float32"));
@@ -197,7 +201,8 @@ pub fn read_categorical(replay: &Replay<'_>) -> Result<Array> {
     choose(numbers, numbers.ndim() - 1)
 }
 
-pub fn read_as_complex(replay: &Replay<'_>) -> Result<Array> {
+reader!("as_complex", One(read_as_complex));
+fn read_as_complex(replay: &Replay<'_>) -> Result<Array> {
     let [pairs] = replay.inputs()?;
     replay.unmoved()?;
     let size = crate::shape::size_of(replay.shape())?;
@@ -207,7 +212,8 @@ pub fn read_as_complex(replay: &Replay<'_>) -> Result<Array> {
     as_complex(pairs, replay.shape())
 }
 
-pub fn read_symmetric_root(replay: &Replay<'_>) -> Result<Array> {
+reader!("symmetric_root", One(read_symmetric_root));
+fn read_symmetric_root(replay: &Replay<'_>) -> Result<Array> {
     let [matrices] = replay.inputs()?;
     match *matrices.shape() {
         [.., rows, columns] if rows == columns && matrices.dtype() == Dtype::Float32 => {

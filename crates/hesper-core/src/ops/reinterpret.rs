@@ -9,6 +9,7 @@ use crate::backend;
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, Strides, row_major, signed, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -163,12 +164,14 @@ pub fn strided_sum(parts: &Array, shape: &[usize], strides: &[isize], offset: is
     flat.scatter_add(&[places], &parts.reshape(&[-1, 1])?, &[0])?.reshape(&signed(shape))
 }
 
-pub fn read_view(replay: &Replay<'_>) -> Result<Array> {
+reader!("view", One(read_view));
+fn read_view(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     x.view(replay.dtype())
 }
 
-pub fn read_as_strided(replay: &Replay<'_>) -> Result<Array> {
+reader!("as_strided", One(read_as_strided));
+fn read_as_strided(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     x.as_strided(replay.shape(), &replay.axes("strides")?, replay.length("offset")?)
 }

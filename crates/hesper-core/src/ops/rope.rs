@@ -9,6 +9,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
+use crate::ops::readers::reader;
 use crate::transform::rule::{Backward, Batch, Cotangents, Forward, Tangents};
 
 /// The position of the first row: one for all sequences, or one for each.
@@ -180,7 +181,8 @@ pub fn rope(
     Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::new(op), inputs)
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("rope", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let (base, number) = (replay.maybe_float("base"), replay.maybe_int("offset"));
     let [x, others @ ..] = replay.inputs else { return Err(replay.wrong("no input")) };
     if others.len() != usize::from(base.is_none()) + usize::from(number.is_none()) || x.size() == 0 {

@@ -10,6 +10,7 @@ use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::axis;
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -221,7 +222,8 @@ impl Array {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("scan", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let (axis, reverse) = (Some(replay.axis("axis")?), replay.flag("reverse")?);
     let inclusive = replay.flag("inclusive")?;

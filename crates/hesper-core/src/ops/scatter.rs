@@ -13,6 +13,7 @@ use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{axis, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -166,7 +167,8 @@ impl Array {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("scatter", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x, updates, indices @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
     x.scatter_by(replay.choice("mode", &UpdateMode::NAMES)?, indices, updates, &replay.axes("axes")?)
 }

@@ -12,6 +12,7 @@ use super::{Op, OpRef};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, axis, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -229,7 +230,8 @@ pub fn fit(op: &str, update: &Array, shape: &[usize]) -> Result<Array> {
     update.broadcast_to(shape)
 }
 
-pub fn read_update(replay: &Replay<'_>) -> Result<Array> {
+reader!("slice_update", One(read_update));
+fn read_update(replay: &Replay<'_>) -> Result<Array> {
     let [x, update] = replay.inputs()?;
     let (starts, steps) = (replay.axes("starts")?, replay.axes("steps")?);
     let traced = replay.traced.get(1).map_or(update.shape(), |shape| shape);
@@ -237,12 +239,14 @@ pub fn read_update(replay: &Replay<'_>) -> Result<Array> {
     x.slice_update_by(replay.choice("mode", &UpdateMode::NAMES)?, update, &start, &stop, &steps)
 }
 
-pub fn read_dynamic_update(replay: &Replay<'_>) -> Result<Array> {
+reader!("dynamic_slice_update", One(read_dynamic_update));
+fn read_dynamic_update(replay: &Replay<'_>) -> Result<Array> {
     let [x, update, starts] = replay.inputs()?;
     x.dynamic_slice_update(update, starts, &replay.axes("axes")?)
 }
 
-pub fn read_dynamic(replay: &Replay<'_>) -> Result<Array> {
+reader!("dynamic_slice", One(read_dynamic));
+fn read_dynamic(replay: &Replay<'_>) -> Result<Array> {
     let [x, starts] = replay.inputs()?;
     let sizes = crate::export::shapes::sizes(replay, replay.shape())?;
     x.dynamic_slice(starts, &replay.axes("axes")?, &sizes)

@@ -8,6 +8,7 @@ use crate::array::{Array, Data};
 use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay, shapes};
+use crate::ops::readers::reader;
 use crate::shape::{Shape, Strides, axis, is_row_major, row_major, signed, size_of};
 use crate::transform::rule::{Backward, Batch, Cotangents, unbroadcast, zeros_like};
 
@@ -382,7 +383,8 @@ impl Array {
     }
 }
 
-pub fn read_reshape(replay: &Replay<'_>) -> Result<Array> {
+reader!("reshape", One(read_reshape));
+fn read_reshape(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let open = replay.maybe_int("open").and_then(|open| usize::try_from(open).ok());
     let mut shape = signed(&shapes::reshaped(replay, open)?);
@@ -393,24 +395,28 @@ pub fn read_reshape(replay: &Replay<'_>) -> Result<Array> {
     x.reshape(&shape)
 }
 
-pub fn read_transpose(replay: &Replay<'_>) -> Result<Array> {
+reader!("transpose", One(read_transpose));
+fn read_transpose(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     x.transpose(&replay.axes("axes")?)
 }
 
-pub fn read_broadcast_to(replay: &Replay<'_>) -> Result<Array> {
+reader!("broadcast_to", One(read_broadcast_to));
+fn read_broadcast_to(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     x.broadcast_to(&shapes::stretched(replay)?)
 }
 
-pub fn read_slice(replay: &Replay<'_>) -> Result<Array> {
+reader!("slice", One(read_slice));
+fn read_slice(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let (starts, steps) = (replay.axes("starts")?, replay.axes("steps")?);
     let (start, stop) = shapes::slice(replay, &starts, &steps, replay.shape())?;
     x.slice(&start, &stop, &steps)
 }
 
-pub fn read_contiguous(replay: &Replay<'_>) -> Result<Array> {
+reader!("contiguous", One(read_contiguous));
+fn read_contiguous(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     x.contiguous()
 }

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::identity::equal_to_itself;
+use crate::ops::readers::reader;
 use crate::ops::{Kind, Op, OpRef};
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Batch, Cotangents};
@@ -131,7 +132,8 @@ pub fn stop_gradient(x: &Array) -> Result<Array> {
     Array::lazy(x.0.shape.clone(), x.dtype(), OpRef::Static(&StopGradient), smallvec![x.clone()])
 }
 
-pub(crate) fn read_stop_gradient(replay: &Replay<'_>) -> Result<Array> {
+reader!("stop_gradient", One(read_stop_gradient));
+fn read_stop_gradient(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     stop_gradient(x)
 }

@@ -7,9 +7,10 @@ use smallvec::smallvec;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::export::{Reader, Replay};
+use crate::export::Replay;
 use crate::ops::concat::concatenate;
 use crate::ops::logic::select;
+use crate::ops::readers::reader;
 use crate::shape::{Shape, axis, broadcast};
 use crate::{Category, Dtype};
 use factor::{Work, factor};
@@ -344,39 +345,33 @@ pub fn cross(a: &Array, b: &Array, along: isize) -> Result<Array> {
     concatenate(&parts, at as isize)
 }
 
-/// The readers of all ops here.
-pub const READERS: [(&str, Reader); 13] = [
-    ("inv", Reader::One(|replay| inv(replay.inputs::<1>()?[0]))),
-    ("tri_inv", Reader::One(|replay| tri_inv(replay.inputs::<1>()?[0], replay.flag("upper")?))),
-    ("solve", Reader::One(|replay| sides(replay, |[a, b]| solve(a, b)))),
-    (
-        "solve_triangular",
-        Reader::One(|replay| {
-            let upper = replay.flag("upper")?;
-            sides(replay, |[a, b]| solve_triangular(a, b, upper))
-        }),
-    ),
-    ("cholesky", Reader::One(|replay| cholesky(replay.inputs::<1>()?[0], replay.flag("upper")?))),
-    ("lu", Reader::Several(|replay| lu_parts("lu", replay.inputs::<1>()?[0]).map(|(a, b, c)| vec![a, b, c]))),
-    ("qr", Reader::Several(|replay| qr(replay.inputs::<1>()?[0]).map(|(q, r)| vec![q, r]))),
-    ("svd", Reader::Several(|replay| svd(replay.inputs::<1>()?[0]).map(|(u, s, v)| vec![u, s, v]))),
-    ("singular_values", Reader::One(|replay| singular_values(replay.inputs::<1>()?[0]))),
-    (
-        "eigh",
-        Reader::Several(|replay| {
-            eigh(replay.inputs::<1>()?[0], replay.flag("upper")?)
-                .map(|(values, vectors)| vec![values, vectors])
-        }),
-    ),
-    ("eigvalsh", Reader::One(|replay| eigvalsh(replay.inputs::<1>()?[0], replay.flag("upper")?))),
-    (
-        "eig",
-        Reader::Several(|replay| {
-            eig(replay.inputs::<1>()?[0]).map(|(values, vectors)| vec![values, vectors])
-        }),
-    ),
-    ("eigvals", Reader::One(|replay| eigvals(replay.inputs::<1>()?[0]))),
-];
+reader!("inv", One(|replay| inv(replay.inputs::<1>()?[0])));
+reader!("tri_inv", One(|replay| tri_inv(replay.inputs::<1>()?[0], replay.flag("upper")?)));
+reader!("solve", One(|replay| sides(replay, |[a, b]| solve(a, b))));
+reader!(
+    "solve_triangular",
+    One(|replay| {
+        let upper = replay.flag("upper")?;
+        sides(replay, |[a, b]| solve_triangular(a, b, upper))
+    })
+);
+reader!("cholesky", One(|replay| cholesky(replay.inputs::<1>()?[0], replay.flag("upper")?)));
+reader!("lu", Several(|replay| lu_parts("lu", replay.inputs::<1>()?[0]).map(|(a, b, c)| vec![a, b, c])));
+reader!("qr", Several(|replay| qr(replay.inputs::<1>()?[0]).map(|(q, r)| vec![q, r])));
+reader!("svd", Several(|replay| svd(replay.inputs::<1>()?[0]).map(|(u, s, v)| vec![u, s, v])));
+reader!("singular_values", One(|replay| singular_values(replay.inputs::<1>()?[0])));
+reader!(
+    "eigh",
+    Several(|replay| {
+        eigh(replay.inputs::<1>()?[0], replay.flag("upper")?).map(|(values, vectors)| vec![values, vectors])
+    })
+);
+reader!("eigvalsh", One(|replay| eigvalsh(replay.inputs::<1>()?[0], replay.flag("upper")?)));
+reader!(
+    "eig",
+    Several(|replay| eig(replay.inputs::<1>()?[0]).map(|(values, vectors)| vec![values, vectors]))
+);
+reader!("eigvals", One(|replay| eigvals(replay.inputs::<1>()?[0])));
 
 /// Equations whose right sides are matrices.
 fn sides(replay: &Replay<'_>, f: impl FnOnce([&Array; 2]) -> Result<Array>) -> Result<Array> {

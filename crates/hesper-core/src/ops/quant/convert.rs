@@ -9,6 +9,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::ops::multi::{Parts, together};
+use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::shape::Shape;
 use crate::transform::rule::{Backward, Batch, Cotangents};
@@ -183,14 +184,16 @@ impl Array {
     }
 }
 
-pub fn read_quantize(replay: &Replay<'_>) -> Result<Vec<Array>> {
+reader!("quantize", Several(read_quantize));
+fn read_quantize(replay: &Replay<'_>) -> Result<Vec<Array>> {
     let [x] = replay.inputs()?;
     let (mode, group, bits) = super::read_format(replay)?;
     let (codes, scales, biases) = x.quantize(Some(group), Some(bits), mode)?;
     Ok([codes, scales].into_iter().chain(biases).collect())
 }
 
-pub fn read_dequantize(replay: &Replay<'_>) -> Result<Array> {
+reader!("dequantize", One(read_dequantize));
+fn read_dequantize(replay: &Replay<'_>) -> Result<Array> {
     let [codes, scales, others @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
     let (mode, group, bits) = super::read_format(replay)?;
     codes.dequantize(scales, others.first(), Some(group), Some(bits), mode, Some(replay.dtype()))

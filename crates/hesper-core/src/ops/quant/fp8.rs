@@ -7,6 +7,7 @@ use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::transform::rule::Batch;
 
@@ -76,7 +77,8 @@ fn e4m3(code: u8) -> f32 {
     if code >= 128 { -size } else { size }
 }
 
-pub fn read_to_fp8(replay: &Replay<'_>) -> Result<Array> {
+reader!("to_fp8", One(read_to_fp8));
+fn read_to_fp8(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     x.to_fp8()
 }

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::ops::gather::broadcast_indices;
 use crate::ops::grouped::{all_of, one_list};
+use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 
@@ -139,7 +140,8 @@ impl Array {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("gather_qmm", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x, left, right, w, scales, others @ ..] = replay.inputs else {
         return Err(replay.wrong("too few inputs"));
     };

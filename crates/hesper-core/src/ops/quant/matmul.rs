@@ -9,6 +9,7 @@ use crate::array::Array;
 use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::shape::{Shape, broadcast};
 use crate::transform::rule::{Backward, Batch, Cotangents};
@@ -256,7 +257,8 @@ impl Array {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("quantized_matmul", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x, w, scales, others @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
     let (mode, group, bits) = super::read_format(replay)?;
     let activations = if replay.flag("rounded")? { Activations::Int8 } else { Activations::Exact };

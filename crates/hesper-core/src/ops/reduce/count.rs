@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::eval::Lowering;
 use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
+use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use crate::transform::scope::is_free;
@@ -70,7 +71,8 @@ impl Op for Count {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("count_elements", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let over = crate::shape::axes(replay.op, &replay.axes("axes")?, x.ndim())?;
     if !replay.dtype().is(Category::Inexact) {

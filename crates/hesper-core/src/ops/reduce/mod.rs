@@ -16,6 +16,7 @@ use crate::dtype::Category;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
 use crate::identity::BitEq;
+use crate::ops::readers::reader;
 use crate::shape::{Shape, axes, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use count::Count;
@@ -278,7 +279,8 @@ impl Array {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("reduce", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     let over = axes(replay.op, &replay.axes("axes")?, x.ndim())?;
     let empty = over.iter().any(|at| x.shape()[*at] == 0);

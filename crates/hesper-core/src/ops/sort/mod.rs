@@ -9,6 +9,7 @@ use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::shape::axis;
 use crate::transform::rule::{Backward, Batch, Cotangents, zeros_like};
 
@@ -175,7 +176,8 @@ fn around(op: &str, kth: isize, length: usize) -> Result<Order> {
     }
 }
 
-pub fn read(replay: &Replay<'_>) -> Result<Array> {
+reader!("sort", One(read));
+fn read(replay: &Replay<'_>) -> Result<Array> {
     let [x] = replay.inputs()?;
     if x.ndim() == 0 {
         return Err(replay.wrong("no rows"));

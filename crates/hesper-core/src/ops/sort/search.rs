@@ -6,6 +6,7 @@ use crate::Dtype;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::export::{Export, Record, Replay};
+use crate::ops::readers::reader;
 use crate::ops::{Op, OpRef};
 
 /// Where values would be inserted in a sorted row.
@@ -134,12 +135,14 @@ impl Array {
     }
 }
 
-pub fn read_search(replay: &Replay<'_>) -> Result<Array> {
+reader!("searchsorted", One(read_search));
+fn read_search(replay: &Replay<'_>) -> Result<Array> {
     let [row, values] = replay.inputs()?;
     row.searchsorted(values, replay.flag("right")?)
 }
 
-pub fn read_unique(replay: &Replay<'_>) -> Result<Array> {
+reader!("unique", One(read_unique));
+fn read_unique(replay: &Replay<'_>) -> Result<Array> {
     let [flat, order, others @ ..] = replay.inputs else { return Err(replay.wrong("too few inputs")) };
     if flat.ndim() != 1 || others.len() > 1 {
         return Err(replay.wrong("inputs that are no row"));
