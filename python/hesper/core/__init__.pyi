@@ -511,7 +511,7 @@ class iinfo:
 StreamOrDevice = Stream | ThreadLocalStream | Device | DeviceType | None
 
 def abs(a: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The absolute value.
+    """The absolute value; of complex numbers as float32.
 
     Parameters
     ----------
@@ -568,7 +568,7 @@ def acosh(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def add(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The sum.
+    """The sum, element by element.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -780,7 +780,7 @@ def arctan(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def arctan2(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The angle of the point (b, a).
+    """The angle of the point whose height is the first operand and whose width is the second.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -1008,7 +1008,7 @@ def atan(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def atan2(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The angle of the point (b, a).
+    """The angle of the point whose height is the first operand and whose width is the second.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -1442,7 +1442,7 @@ def concatenate(arrays: Any, axis: int | Sequence[int] | None = 0, *, stream: St
     ...
 
 def conj(a: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The complex conjugate.
+    """The complex conjugate; other numbers as they are.
 
     Parameters
     ----------
@@ -1461,7 +1461,7 @@ def conj(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def conjugate(a: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The complex conjugate.
+    """The complex conjugate; other numbers as they are.
 
     Parameters
     ----------
@@ -2014,7 +2014,7 @@ def disable_compile() -> None:
     ...
 
 def divide(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The quotient; of integers as ``float32``.
+    """The quotient, element by element; of integers as float32.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -2429,7 +2429,7 @@ def floor(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def floor_divide(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The quotient, rounded down.
+    """The quotient rounded down. Integers stay integers; by zero they give zero.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -2762,7 +2762,7 @@ def identity(n: Any, dtype: Dtype | None = None, *, stream: StreamOrDevice = Non
     ...
 
 def imag(a: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The imaginary part.
+    """The imaginary part; zero for other numbers.
 
     Parameters
     ----------
@@ -3041,7 +3041,7 @@ def left_shift(a: array | scalar, b: array | scalar, stream: StreamOrDevice = No
     ...
 
 def less(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """Whether elements of the first are less.
+    """Whether elements of the first are less. Complex numbers are ordered by real, then by imaginary part.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -3200,7 +3200,7 @@ def log2(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def logaddexp(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The logarithm of the sum of exponentials.
+    """The logarithm of the sum of exponentials, without overflow.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -3410,7 +3410,7 @@ def max(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims:
     ...
 
 def maximum(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The larger of two; NaN if either is.
+    """The larger of two, element by element; NaN if either is.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -3517,7 +3517,7 @@ def min(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims:
     ...
 
 def minimum(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The smaller of two; NaN if either is.
+    """The smaller of two, element by element; NaN if either is.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -3572,7 +3572,7 @@ def moveaxis(a: array | scalar, /, source: Any, destination: Any, *, stream: Str
     ...
 
 def multiply(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The product.
+    """The product, element by element.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -3801,7 +3801,7 @@ def positive(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def pow(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The power.
+    """The power, element by element. Integers stay integers: they wrap, and give zero for a negative exponent.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -3822,7 +3822,7 @@ def pow(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> 
     ...
 
 def power(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The power.
+    """The power, element by element. Integers stay integers: they wrap, and give zero for a negative exponent.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -3943,7 +3943,7 @@ def radians(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def real(a: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The real part.
+    """The real part; other numbers as they are.
 
     Parameters
     ----------
@@ -3981,7 +3981,7 @@ def reciprocal(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def remainder(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The remainder, with the sign of the divisor.
+    """The remainder, with the sign of the divisor. Integers divided by zero are left as they are.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 
@@ -4302,7 +4302,7 @@ def sigmoid(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def sign(a: array | scalar, stream: StreamOrDevice = None) -> array:
-    """-1, 0 or 1.
+    """-1, 0 or 1; complex numbers are divided by their absolute value.
 
     Parameters
     ----------
@@ -4561,7 +4561,7 @@ def stream(s: Any) -> StreamContext:
     ...
 
 def subtract(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None) -> array:
-    """The difference.
+    """The difference, element by element.
 
     Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
 

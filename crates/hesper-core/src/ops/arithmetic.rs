@@ -6,7 +6,7 @@ use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, Scalar, UnaryOp, ValueId};
 
 use super::complex;
 use super::elementwise::Factor::{self, If, MinusOne, One, Times, Unless};
-use super::elementwise::table;
+use super::elementwise::define_ops;
 use super::logic::select;
 use crate::Dtype;
 use crate::array::Array;
@@ -204,46 +204,74 @@ fn power_derivative(x: &[Array], out: &Array, at: usize) -> Result<Factor> {
     }))
 }
 
-table! {
+/// The table of arithmetic ops. [`elementwise`](super::elementwise) explains an entry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! arithmetic_ops {
+    ($callback:ident) => { $callback! {
     /// The sum, element by element.
     add(other): Same = |b, x, y| arithmetic(b, BinaryOp::Add, BinaryOp::Or, x, y)
         => |_, _, _| Ok(One);
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([9, 8], dtype=int32)";
+        cases [Real, Real] [Integer, Count] [Complex, Complex];
     /// The difference, element by element.
     subtract(other): Same = |b, x, y| arithmetic(b, BinaryOp::Sub, BinaryOp::Xor, x, y)
         => |_, _, at| Ok(if at == 0 { One } else { MinusOne });
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([5, 0], dtype=int32)";
+        cases [Real, Real] [Integer, Count] [Complex, Complex];
     /// The product, element by element.
     multiply(other): Same = |b, x, y| match number(b, x) {
         Number::Complex => complex::multiply(b, x, y),
         _ => arithmetic(b, BinaryOp::Mul, BinaryOp::And, x, y),
     }
         => |x, _, at| Ok(Times(x[1 - at].clone()));
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([14, 16], dtype=int32)";
+        cases [Real, Real] [Integer, Count] [Complex, ComplexRight];
     /// The quotient, element by element; of integers as float32.
     divide(other): Inexact = |b, x, y| match number(b, x) {
         Number::Complex => complex::divide(b, x, y),
         _ => b.div(x, y),
     }
         => |x, out, at| Ok(Times(if at == 0 { x[1].reciprocal()? } else { out.divide(&x[1])?.negative()? }));
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([3.5, 1], dtype=float32)";
+        cases [Real, Positive] [Integer, Count] [Complex, ComplexRight];
     /// The quotient rounded down. Integers stay integers; by zero they give zero.
     floor_divide(other): Same = |b, x, y| floor_divide(b, x, y);
-    /// What is left of a division, with the sign of the divisor. Integers divided by zero are left as they are.
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([3, 1], dtype=int32)";
+        cases [Real, Positive] [Integer, Count];
+    /// The remainder, with the sign of the divisor. Integers divided by zero are left as they are.
     remainder(other): Real = |b, x, y| remainder(b, x, y)
         => |x, _, at| Ok(if at == 0 { One } else { Times(x[0].floor_divide(&x[1])?.negative()?) });
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([1, 0], dtype=int32)";
+        cases [Real, Positive] [Integer, Count];
     /// The larger of two, element by element; NaN if either is.
     maximum(other): Same = |b, x, y| extreme(b, BinaryOp::MaxNan, BinaryOp::Or, CmpOp::Gt, x, y)
         => |x, _, at| { let first = x[0].greater(&x[1])?; Ok(if at == 0 { If(first) } else { Unless(first) }) };
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([7, 4], dtype=int32)";
+        cases [Real, Real] [Integer, Count];
     /// The smaller of two, element by element; NaN if either is.
     minimum(other): Same = |b, x, y| extreme(b, BinaryOp::MinNan, BinaryOp::And, CmpOp::Lt, x, y)
         => |x, _, at| { let first = x[0].less(&x[1])?; Ok(if at == 0 { If(first) } else { Unless(first) }) };
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([2, 4], dtype=int32)";
+        cases [Real, Real] [Integer, Count];
     /// The power, element by element. Integers stay integers: they wrap, and give zero for a negative exponent.
-    power(other): Same = |b, x, y| power(b, x, y)
+    power | pow(other): Same = |b, x, y| power(b, x, y)
         => power_derivative;
-    /// The angle of the point with this height and `other` as its width.
-    arctan2(other): RealInexact = |b, x, y| b.binary(BinaryOp::Atan2, x, y)
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([49, 256], dtype=int32)";
+        cases [Positive, Real] [Integer, Count] [ComplexRight, Complex];
+    /// The angle of the point whose height is the first operand and whose width is the second.
+    arctan2 | atan2(other): RealInexact = |b, x, y| b.binary(BinaryOp::Atan2, x, y)
         => |x, _, at| { let square = x[0].square()?.add(x[1].square()?)?; let other = if at == 0 { x[1].clone() } else { x[0].negative()? }; Ok(Times(other.divide(square)?)) };
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([1.2925, 0.785398], dtype=float32)";
+        cases [Real, Positive];
     /// The logarithm of the sum of exponentials, without overflow.
     logaddexp(other): Inexact = |b, x, y| logaddexp(b, x, y)
         => |x, out, at| Ok(Times(if out.dtype() == Dtype::Complex64 { x[at].subtract(out)?.exp()? } else { x[at].subtract(&x[1 - at])?.sigmoid()? }));
+        python "mx.array([7, 4]), mx.array([2, 4])" => "array([7.00672, 4.69315], dtype=float32)";
+        cases [Real, Real] [ComplexRight, Complex];
+    } };
 }
+arithmetic_ops!(define_ops);
 
 impl Array {
     /// The quotient rounded down, and what is left.

@@ -1,9 +1,29 @@
-//! Element-wise ops: what they are, and the table that defines them.
+//! Element-wise ops: what they are, and what an entry of their tables means.
 //!
-//! An entry gives an op's name, its documentation, the rule for its types, its expression in the kernel
-//! language and its derivatives. From it follow the Rust method, the code for every device, the fusion of
-//! chains of such ops, and what all transformations make of it. Adding an op is adding an entry to one of the tables:
-//! [`arithmetic`](super::arithmetic), [`functions`](super::functions), [`logic`](super::logic).
+//! An op is one entry of one table: [`arithmetic`](super::arithmetic), [`functions`](super::functions) or
+//! [`logic`](super::logic). From it follow the Rust method, the Python function and method, the code for every device,
+//! the fusion of chains of such ops, all transformations, the reader for exported functions, and test cases on every
+//! device.
+//!
+//! ```text
+//! /// The complex conjugate; other numbers as they are.       documentation, in Rust and in Python
+//! conjugate | conj(): Same = |b, x| match number(b, x) {      names (operands): types = expression in the IR
+//!     Number::Complex => complex::conjugate(b, x),
+//!     _ => x,
+//! }
+//!     => |_, _, _| Ok(Conjugate);                             the derivative; none: flat wherever it is smooth
+//!     python "mx.array([1 + 2j])" => "array([1-2j], dtype=complex64)", method conj;
+//!     cases [Real] [Complex];                                 test cases: the domain of each operand
+//! ```
+//!
+//! * The operands after the first stand in parentheses: `negative()`, `add(other)`.
+//! * [`Types`] lists the rules for types. `composed` in its place defines a function of arrays, made of other
+//!   ops: `degrees(): composed = |x| x.multiply(57.3)`. It has no kernel and no reader of its own.
+//! * [`Derivative`] and [`Factor`] explain the derivative.
+//! * `python` makes it a Python function under all its names, with an example; `method` a method of Python's array too.
+//!   An entry without it is for Rust only.
+//! * `cases` lists [`Domain`](super::domain::Domain)s. Each list in brackets is a case: its values and derivatives are
+//!   checked on every device, under every transformation.
 //!
 //! In an expression a complex number is a vector of two float32, and its operations are those of
 //! [`complex`](super::complex); every other type is a scalar.
@@ -268,53 +288,63 @@ impl Array {
     }
 }
 
-/// Defines a table, and a method of [`Array`] for each entry. After `=>` stands how the op changes with its
-/// inputs; where nothing stands, it is flat.
-macro_rules! table {
-    ($($(#[doc = $doc:literal])+ $method:ident($($other:ident),*): $types:ident
-        = |$b:ident, $($x:ident),+| $body:expr $(=> $derivative:expr)?;)*) => {
+/// Defines what the entries of a table mean: methods of [`Array`](crate::Array), and readers for files.
+macro_rules! define_ops {
+    ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($($other:ident),*): $types:ident
+        = |$($x:ident),+| $body:expr $(=> $derivative:expr)?;
+        $(python $args:literal => $result:literal $(, method $method:ident)?;)?
+        cases $([$($domain:ident),+])+;)*) => {
         impl $crate::Array {
-            $($(#[doc = $doc])+
-            pub fn $method(&self $(, $other: impl Into<$crate::Operand>)*) -> $crate::Result<$crate::Array> {
-                use $crate::ops::elementwise::{Elementwise, Types};
-                static OP: Elementwise = Elementwise::new(stringify!($method), Types::$types, |$b, inputs| {
-                    let [$($x),+] = *inputs else { return inputs[0] };
-                    $body
-                })$(.with_derivative($derivative))?;
-                OP.apply(smallvec::smallvec![self.clone() $(, $other.into().beside(self)?)*])
-            })*
+            $(define_ops!(@method [$($doc)+] $name $types [$($other)*] [$($x)+] $body, $($derivative)?);)*
+            $(define_ops!(@aliases $name [$($alias)*] [$($other)*]);)*
         }
 
-        $($crate::ops::readers::reader!(stringify!($method), One(|replay| {
-            let [$($x),+] = replay.inputs()?;
-            let mut rest = [$($x),+].into_iter();
-            let Some(first) = rest.next() else { return Err(replay.wrong("no input")) };
-            first.$method($({
-                let Some($other) = rest.next() else { return Err(replay.wrong("too few inputs")) };
-                $other
-            }),*)
-        }));)*
+        $(define_ops!(@reader $name $types [$($other)*] [$($x)+]);)*
     };
-}
-pub(crate) use table;
-
-/// Defines other names for methods of the table.
-macro_rules! other_names {
-    ($($other:ident($($x:ident),*) is $method:ident),* $(,)?) => {
-        impl Array {
-            $(#[doc = concat!("Another name for [`Array::", stringify!($method), "`].")]
-            pub fn $other(&self $(, $x: impl Into<crate::Operand>)*) -> Result<Array> {
-                self.$method($($x),*)
-            })*
+    (@method [$($doc:literal)+] $name:ident composed [$($other:ident)*] [$x:ident $($y:ident)*] $body:expr,) => {
+        $(#[doc = $doc])+
+        pub fn $name(&self $(, $other: impl Into<$crate::Operand>)*) -> $crate::Result<$crate::Array> {
+            let $x = self;
+            $(let $y = $other.into().beside(self)?;)*
+            $body
         }
     };
+    (@method [$($doc:literal)+] $name:ident $types:ident [$($other:ident)*] [$b:ident $($x:ident)+] $body:expr,
+        $($derivative:expr)?) => {
+        $(#[doc = $doc])+
+        pub fn $name(&self $(, $other: impl Into<$crate::Operand>)*) -> $crate::Result<$crate::Array> {
+            use $crate::ops::elementwise::{Elementwise, Types};
+            static OP: Elementwise = Elementwise::new(stringify!($name), Types::$types, |$b, inputs| {
+                let [$($x),+] = *inputs else { return inputs[0] };
+                $body
+            })$(.with_derivative($derivative))?;
+            OP.apply(smallvec::smallvec![self.clone() $(, $other.into().beside(self)?)*])
+        }
+    };
+    (@aliases $name:ident [$($alias:ident)*] $others:tt) => {
+        $(define_ops!(@alias $name $alias $others);)*
+    };
+    (@alias $name:ident $alias:ident [$($other:ident)*]) => {
+        #[doc = concat!("Another name for [`Array::", stringify!($name), "`].")]
+        pub fn $alias(&self $(, $other: impl Into<$crate::Operand>)*) -> $crate::Result<$crate::Array> {
+            self.$name($($other),*)
+        }
+    };
+    (@reader $name:ident composed $others:tt $inputs:tt) => {};
+    (@reader $name:ident $types:ident [] $inputs:tt) => {
+        $crate::ops::readers::reader!(stringify!($name), One(|replay| {
+            let [x] = replay.inputs()?;
+            x.$name()
+        }));
+    };
+    (@reader $name:ident $types:ident [$other:ident] $inputs:tt) => {
+        $crate::ops::readers::reader!(stringify!($name), One(|replay| {
+            let [x, y] = replay.inputs()?;
+            x.$name(y)
+        }));
+    };
 }
-
-other_names! {
-    acos() is arccos, acosh() is arccosh, asin() is arcsin, asinh() is arcsinh, atan() is arctan,
-    atan2(other) is arctan2, atanh() is arctanh, conj() is conjugate, pow(other) is power,
-    bitwise_left_shift(other) is left_shift, bitwise_right_shift(other) is right_shift,
-}
+pub(crate) use define_ops;
 
 reader!("astype", One(read_astype));
 fn read_astype(replay: &Replay<'_>) -> Result<Array> {

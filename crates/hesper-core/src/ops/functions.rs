@@ -5,7 +5,7 @@ use hesper_kernel::ir::{BinaryOp, Builder, CmpOp, UnaryOp, ValueId};
 use super::arithmetic::{Number, number};
 use super::complex;
 use super::elementwise::Factor::{Conjugate, MinusOne, One, Part, Times, Zero};
-use super::elementwise::table;
+use super::elementwise::define_ops;
 use crate::Dtype;
 use crate::array::Array;
 use crate::dtype::Category;
@@ -44,13 +44,19 @@ fn one_minus_square(x: &Array) -> Result<Array> {
     x.square()?.negative()?.add(1)
 }
 
-table! {
+/// The table of functions of one number. [`elementwise`](super::elementwise) explains an entry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! function_ops {
+    ($callback:ident) => { $callback! {
     /// The negative.
     negative(): Number = |b, x| match number(b, x) {
         Number::Complex => complex::both(b, UnaryOp::Neg, x),
         _ => b.unary(UnaryOp::Neg, x),
     }
         => |_, _, _| Ok(MinusOne);
+        python "mx.array([1, -2])" => "array([-1, 2], dtype=int32)";
+        cases [Real] [Integer] [Complex];
     /// The absolute value; of complex numbers as float32.
     abs(): Part = |b, x| match number(b, x) {
         Number::Complex => complex::abs(b, x),
@@ -58,12 +64,16 @@ table! {
         _ => b.unary(UnaryOp::Abs, x),
     }
         => |x, _, _| { let sign = x[0].sign()?; Ok(if is_complex(x) { Part(sign) } else { Times(sign) }) };
+        python "mx.array([-1.5, 2.0])" => "array([1.5, 2], dtype=float32)", method abs;
+        cases [Real] [Integer] [Complex];
     /// -1, 0 or 1; complex numbers are divided by their absolute value.
     sign(): Same = |b, x| match number(b, x) {
         Number::Complex => complex::sign(b, x),
         Number::Bool => x,
         _ => b.unary(UnaryOp::Sign, x),
     };
+        python "mx.array([-2, 0, 3])" => "array([-1, 0, 1], dtype=int32)";
+        cases [Real] [Integer];
     /// The square.
     square(): Same = |b, x| match number(b, x) {
         Number::Complex => complex::multiply(b, x, x),
@@ -71,7 +81,9 @@ table! {
         _ => b.mul(x, x),
     }
         => |x, _, _| Ok(Times(x[0].multiply(2)?));
-    /// One over.
+        python "mx.array([2, 3])" => "array([4, 9], dtype=int32)", method square;
+        cases [Real] [Integer] [Complex];
+    /// One over the number.
     reciprocal(): Inexact = |b, x| match number(b, x) {
         Number::Complex => complex::reciprocal(b, x),
         _ => {
@@ -80,103 +92,173 @@ table! {
         }
     }
         => |_, out, _| Ok(Times(out.square()?.negative()?));
+        python "mx.array([2.0, 4.0])" => "array([0.5, 0.25], dtype=float32)", method reciprocal;
+        cases [Positive] [ComplexRight];
     /// The square root.
     sqrt(): Inexact = |b, x| of(b, UnaryOp::Sqrt, complex::sqrt, x)
         => |_, out, _| Ok(Times(out.reciprocal()?.multiply(0.5)?));
+        python "mx.array([4.0, 9.0])" => "array([2, 3], dtype=float32)", method sqrt;
+        cases [Positive] [ComplexRight];
     /// One over the square root.
     rsqrt(): Inexact = |b, x| of(b, UnaryOp::Rsqrt, complex::rsqrt, x)
         => |x, out, _| Ok(Times(out.divide(&x[0])?.multiply(-0.5)?));
+        python "mx.array([4.0, 16.0])" => "array([0.5, 0.25], dtype=float32)", method rsqrt;
+        cases [Positive] [ComplexRight];
     /// The exponential.
     exp(): Inexact = |b, x| of(b, UnaryOp::Exp, complex::exp, x)
         => |_, out, _| Ok(Times(out.clone()));
-    /// The exponential, less one, exact near zero.
+        python "mx.array([0.0, 0.5])" => "array([1, 1.64872], dtype=float32)", method exp;
+        cases [Real] [Complex];
+    /// The exponential less one, exact near zero.
     expm1(): RealInexact = |b, x| b.unary(UnaryOp::Expm1, x)
         => |x, _, _| Ok(Times(x[0].exp()?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.648721], dtype=float32)";
+        cases [Real];
     /// The natural logarithm.
     log(): Inexact = |b, x| of(b, UnaryOp::Log, |b, z| complex::log(b, z, 1.0), x)
         => |x, _, _| Ok(Times(x[0].reciprocal()?));
+        python "mx.array([1.0, mx.e])" => "array([0, 1], dtype=float32)", method log;
+        cases [Positive] [ComplexRight];
     /// The logarithm to base 2.
     log2(): Inexact = |b, x| of(b, UnaryOp::Log2, |b, z| complex::log(b, z, std::f64::consts::LN_2), x)
         => |x, _, _| Ok(Times(x[0].multiply(std::f64::consts::LN_2)?.reciprocal()?));
+        python "mx.array([2.0, 8.0])" => "array([1, 3], dtype=float32)", method log2;
+        cases [Positive] [ComplexRight];
     /// The logarithm to base 10.
     log10(): Inexact = |b, x| of(b, UnaryOp::Log10, |b, z| complex::log(b, z, std::f64::consts::LN_10), x)
         => |x, _, _| Ok(Times(x[0].multiply(std::f64::consts::LN_10)?.reciprocal()?));
+        python "mx.array([1.0, 100.0])" => "array([0, 2], dtype=float32)", method log10;
+        cases [Positive] [ComplexRight];
     /// The natural logarithm of one more, exact near zero.
     log1p(): Inexact = |b, x| of(b, UnaryOp::Log1p, complex::log1p, x)
         => |x, _, _| Ok(Times(x[0].add(1)?.reciprocal()?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.405465], dtype=float32)", method log1p;
+        cases [Positive] [ComplexRight];
     /// The sine.
     sin(): Inexact = |b, x| of(b, UnaryOp::Sin, complex::sin, x)
         => |x, _, _| Ok(Times(x[0].cos()?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.479426], dtype=float32)", method sin;
+        cases [Real] [Complex];
     /// The cosine.
     cos(): Inexact = |b, x| of(b, UnaryOp::Cos, complex::cos, x)
         => |x, _, _| Ok(Times(x[0].sin()?.negative()?));
+        python "mx.array([0.0, 0.5])" => "array([1, 0.877583], dtype=float32)", method cos;
+        cases [Real] [Complex];
     /// The tangent.
     tan(): Inexact = |b, x| of(b, UnaryOp::Tan, complex::tan, x)
         => |_, out, _| Ok(Times(out.square()?.add(1)?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.546302], dtype=float32)";
+        cases [Real] [Complex];
     /// The inverse sine.
-    arcsin(): Inexact = |b, x| of(b, UnaryOp::Asin, complex::arcsin, x)
+    arcsin | asin(): Inexact = |b, x| of(b, UnaryOp::Asin, complex::arcsin, x)
         => |x, _, _| Ok(Times(one_minus_square(&x[0])?.rsqrt()?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.523599], dtype=float32)";
+        cases [Unit] [Complex];
     /// The inverse cosine.
-    arccos(): Inexact = |b, x| of(b, UnaryOp::Acos, complex::arccos, x)
+    arccos | acos(): Inexact = |b, x| of(b, UnaryOp::Acos, complex::arccos, x)
         => |x, _, _| Ok(Times(one_minus_square(&x[0])?.rsqrt()?.negative()?));
+        python "mx.array([0.0, 0.5])" => "array([1.5708, 1.0472], dtype=float32)";
+        cases [Unit] [Complex];
     /// The inverse tangent.
-    arctan(): Inexact = |b, x| of(b, UnaryOp::Atan, complex::arctan, x)
+    arctan | atan(): Inexact = |b, x| of(b, UnaryOp::Atan, complex::arctan, x)
         => |x, _, _| Ok(Times(x[0].square()?.add(1)?.reciprocal()?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.463648], dtype=float32)";
+        cases [Real] [ComplexRight];
     /// The hyperbolic sine.
     sinh(): Inexact = |b, x| of(b, UnaryOp::Sinh, complex::sinh, x)
         => |x, _, _| Ok(Times(x[0].cosh()?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.521095], dtype=float32)";
+        cases [Real] [Complex];
     /// The hyperbolic cosine.
     cosh(): Inexact = |b, x| of(b, UnaryOp::Cosh, complex::cosh, x)
         => |x, _, _| Ok(Times(x[0].sinh()?));
+        python "mx.array([0.0, 0.5])" => "array([1, 1.12763], dtype=float32)";
+        cases [Real] [Complex];
     /// The hyperbolic tangent.
     tanh(): Inexact = |b, x| of(b, UnaryOp::Tanh, complex::tanh, x)
         => |_, out, _| Ok(Times(one_minus_square(out)?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.462117], dtype=float32)";
+        cases [Real] [Complex];
     /// The inverse hyperbolic sine.
-    arcsinh(): Inexact = |b, x| of(b, UnaryOp::Asinh, complex::arcsinh, x)
+    arcsinh | asinh(): Inexact = |b, x| of(b, UnaryOp::Asinh, complex::arcsinh, x)
         => |x, _, _| Ok(Times(x[0].square()?.add(1)?.rsqrt()?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.481212], dtype=float32)";
+        cases [Real] [ComplexRight];
     /// The inverse hyperbolic cosine.
-    arccosh(): Inexact = |b, x| of(b, UnaryOp::Acosh, complex::arccosh, x)
+    arccosh | acosh(): Inexact = |b, x| of(b, UnaryOp::Acosh, complex::arccosh, x)
         => |x, _, _| Ok(Times(x[0].subtract(1)?.rsqrt()?.multiply(x[0].add(1)?.rsqrt()?)?));
+        python "mx.array([1.0, 2.0])" => "array([0, 1.31696], dtype=float32)";
+        cases [AboveOne] [Complex];
     /// The inverse hyperbolic tangent.
-    arctanh(): Inexact = |b, x| of(b, UnaryOp::Atanh, complex::arctanh, x)
+    arctanh | atanh(): Inexact = |b, x| of(b, UnaryOp::Atanh, complex::arctanh, x)
         => |x, _, _| Ok(Times(one_minus_square(&x[0])?.reciprocal()?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.549306], dtype=float32)";
+        cases [Unit] [Complex];
     /// The error function.
     erf(): RealInexact = |b, x| b.unary(UnaryOp::Erf, x)
         => |x, _, _| Ok(Times(x[0].square()?.negative()?.exp()?.multiply(std::f64::consts::FRAC_2_SQRT_PI)?));
+        python "mx.array([0.5])" => "array([0.5205], dtype=float32)";
+        cases [Real];
     /// The inverse of the error function.
     erfinv(): RealInexact = |b, x| b.unary(UnaryOp::ErfInv, x)
         => |_, out, _| Ok(Times(out.square()?.exp()?.divide(std::f64::consts::FRAC_2_SQRT_PI)?));
+        python "mx.array([0.0, 0.5])" => "array([0, 0.476936], dtype=float32)";
+        cases [Unit];
     /// The logistic function.
     sigmoid(): RealInexact = |b, x| b.unary(UnaryOp::Sigmoid, x)
         => |_, out, _| Ok(Times(out.subtract(out.square()?)?));
+        python "mx.array([0.0, 0.5])" => "array([0.5, 0.622459], dtype=float32)";
+        cases [Real];
     /// Rounded down.
     floor(): Real = |b, x| rounded(b, UnaryOp::Floor, x);
+        python "mx.array([-0.5, 1.5])" => "array([-1, 1], dtype=float32)";
+        cases [Wide] [Integer];
     /// Rounded up.
     ceil(): Real = |b, x| rounded(b, UnaryOp::Ceil, x);
+        python "mx.array([0.5, 1.0])" => "array([1, 1], dtype=float32)";
+        cases [Wide] [Integer];
     /// Rounded towards zero.
     trunc(): Real = |b, x| rounded(b, UnaryOp::Trunc, x);
+        python "mx.array([-1.5, 1.5])" => "array([-1, 1], dtype=float32)";
+        cases [Wide] [Integer];
     /// Rounded to the nearest integer, halves to even.
     rint(): Same = |b, x| rounded(b, UnaryOp::Rint, x);
+        cases [Wide] [Integer] [Complex];
     /// The complex conjugate; other numbers as they are.
-    conjugate(): Same = |b, x| match number(b, x) {
+    conjugate | conj(): Same = |b, x| match number(b, x) {
         Number::Complex => complex::conjugate(b, x),
         _ => x,
     }
         => |_, _, _| Ok(Conjugate);
+        python "mx.array([1 + 2j])" => "array([1-2j], dtype=complex64)", method conj;
+        cases [Real] [Complex];
     /// The real part; other numbers as they are.
     real(): Part = |b, x| part(b, x, false)
         => |x, _, _| Ok(if is_complex(x) { Part(Array::scalar(1.0, Dtype::Complex64)?) } else { One });
+        python "mx.array([1 + 2j])" => "array([1], dtype=float32)";
+        cases [Real] [Complex];
     /// The imaginary part; zero for other numbers.
     imag(): Part = |b, x| part(b, x, true)
         => |x, _, _| Ok(if is_complex(x) { Part(Operand::Complex([0.0, 1.0]).beside(&x[0])?) } else { Zero });
+        python "mx.array([1 + 2j])" => "array([2], dtype=float32)";
+        cases [Real] [Complex];
+    /// The number itself.
+    positive(): composed = |x| Ok(x.clone());
+        python "mx.array([1, -2])" => "array([1, -2], dtype=int32)";
+        cases [Real] [Integer];
+    /// Radians as degrees.
+    degrees(): composed = |x| x.astype(x.dtype().to_inexact())?.multiply(180.0 / std::f64::consts::PI);
+        python "mx.array([0.0, mx.pi])" => "array([0, 180], dtype=float32)";
+        cases [Real] [Integer];
+    /// Degrees as radians.
+    radians(): composed = |x| x.astype(x.dtype().to_inexact())?.multiply(std::f64::consts::PI / 180.0);
+        python "mx.array([0.0, 180.0])" => "array([0, 3.14159], dtype=float32)";
+        cases [Real] [Integer];
+    } };
 }
+function_ops!(define_ops);
 
 impl Array {
-    /// The array itself.
-    pub fn positive(&self) -> Result<Array> {
-        Ok(self.clone())
-    }
-
     /// Rounded to a number of decimals (negative: to tens, hundreds, ...), halves to even. Integers stay
     /// integers.
     ///
@@ -199,16 +281,6 @@ impl Array {
             x.divide(scale)?.rint()?.multiply(scale)?
         };
         rounded.astype(self.dtype())
-    }
-
-    /// Angles in degrees, from radians.
-    pub fn degrees(&self) -> Result<Array> {
-        self.astype(self.dtype().to_inexact())?.multiply(180.0 / std::f64::consts::PI)
-    }
-
-    /// Angles in radians, from degrees.
-    pub fn radians(&self) -> Result<Array> {
-        self.astype(self.dtype().to_inexact())?.multiply(std::f64::consts::PI / 180.0)
     }
 
     /// NaN replaced by `nan`, infinities by `posinf` and `neginf`, or by the largest and smallest finite

@@ -7,7 +7,7 @@ use smallvec::smallvec;
 use super::OpRef;
 use super::arithmetic::{Number, number};
 use super::complex;
-use super::elementwise::{Elementwise, Factor, Types, table};
+use super::elementwise::{Elementwise, Factor, Types, define_ops};
 use super::functions::infinity;
 use crate::Dtype;
 use crate::array::Array;
@@ -53,50 +53,100 @@ fn shift(b: &mut Builder, op: BinaryOp, x: ValueId, y: ValueId) -> ValueId {
     b.convert(shifted, own)
 }
 
-table! {
-    /// Whether elements are equal.
-    equal(other): Compare = |b, x, y| compare(b, CmpOp::Eq, x, y);
-    /// Whether elements differ.
-    not_equal(other): Compare = |b, x, y| compare(b, CmpOp::Ne, x, y);
-    /// Whether elements are less. Complex numbers are ordered by real, then by imaginary part.
-    less(other): Compare = |b, x, y| compare(b, CmpOp::Lt, x, y);
-    /// Whether elements are less or equal.
-    less_equal(other): Compare = |b, x, y| compare(b, CmpOp::Le, x, y);
-    /// Whether elements are greater.
-    greater(other): Compare = |b, x, y| compare(b, CmpOp::Gt, x, y);
-    /// Whether elements are greater or equal.
-    greater_equal(other): Compare = |b, x, y| compare(b, CmpOp::Ge, x, y);
-    /// Logical and.
-    logical_and(other): Logical = |b, x, y| b.binary(BinaryOp::And, x, y);
-    /// Logical or.
-    logical_or(other): Logical = |b, x, y| b.binary(BinaryOp::Or, x, y);
-    /// Logical exclusive or.
-    logical_xor(other): Logical = |b, x, y| b.binary(BinaryOp::Xor, x, y);
-    /// Logical not.
-    logical_not(): Logical = |b, x| b.unary(UnaryOp::Not, x);
-    /// Bitwise and.
-    bitwise_and(other): Integral = |b, x, y| b.binary(BinaryOp::And, x, y);
-    /// Bitwise or.
-    bitwise_or(other): Integral = |b, x, y| b.binary(BinaryOp::Or, x, y);
-    /// Bitwise exclusive or.
-    bitwise_xor(other): Integral = |b, x, y| b.binary(BinaryOp::Xor, x, y);
-    /// All bits turned over.
-    bitwise_invert(): Integral = |b, x| b.unary(UnaryOp::Not, x);
-    /// Bits shifted to the left.
-    left_shift(other): Shift = |b, x, y| shift(b, BinaryOp::Shl, x, y);
-    /// Bits shifted to the right.
-    right_shift(other): Shift = |b, x, y| shift(b, BinaryOp::Shr, x, y);
-    /// Whether elements are NaN.
-    isnan(): Compare = |b, x| classify(b, UnaryOp::IsNan, x);
-    /// Whether elements are infinite.
-    isinf(): Compare = |b, x| classify(b, UnaryOp::IsInf, x);
-    /// Whether elements are finite.
-    isfinite(): Compare = |b, x| classify(b, UnaryOp::IsFinite, x);
-    /// Whether elements are plus infinity.
-    isposinf(): Compare = |b, x| infinity(b, x, 1.0);
-    /// Whether elements are minus infinity.
-    isneginf(): Compare = |b, x| infinity(b, x, -1.0);
+/// The table of comparisons, classification, logic and bits. [`elementwise`](super::elementwise) explains an entry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! logic_ops {
+    ($callback:ident) => {
+        $callback! {
+        /// Whether elements are equal.
+        equal(other): Compare = |b, x, y| compare(b, CmpOp::Eq, x, y);
+            python "mx.array([7, 4]), mx.array([2, 4])" => "array([False, True], dtype=bool)";
+            cases [Integer, Count] [Real, Real] [Complex, Complex];
+        /// Whether elements differ.
+        not_equal(other): Compare = |b, x, y| compare(b, CmpOp::Ne, x, y);
+            python "mx.array([7, 4]), mx.array([2, 4])" => "array([True, False], dtype=bool)";
+            cases [Integer, Count] [Real, Real] [Complex, Complex];
+        /// Whether elements of the first are less. Complex numbers are ordered by real, then by imaginary part.
+        less(other): Compare = |b, x, y| compare(b, CmpOp::Lt, x, y);
+            python "mx.array([7, 4]), mx.array([2, 4])" => "array([False, False], dtype=bool)";
+            cases [Real, Real] [Integer, Count] [Complex, Complex];
+        /// Whether elements of the first are less or equal.
+        less_equal(other): Compare = |b, x, y| compare(b, CmpOp::Le, x, y);
+            python "mx.array([7, 4]), mx.array([2, 4])" => "array([False, True], dtype=bool)";
+            cases [Real, Real] [Integer, Count] [Complex, Complex];
+        /// Whether elements of the first are greater.
+        greater(other): Compare = |b, x, y| compare(b, CmpOp::Gt, x, y);
+            python "mx.array([7, 4]), mx.array([2, 4])" => "array([True, False], dtype=bool)";
+            cases [Real, Real] [Integer, Count] [Complex, Complex];
+        /// Whether elements of the first are greater or equal.
+        greater_equal(other): Compare = |b, x, y| compare(b, CmpOp::Ge, x, y);
+            python "mx.array([7, 4]), mx.array([2, 4])" => "array([True, True], dtype=bool)";
+            cases [Real, Real] [Integer, Count] [Complex, Complex];
+        /// Logical and.
+        logical_and(other): Logical = |b, x, y| b.binary(BinaryOp::And, x, y);
+            python "mx.array([True, False]), True" => "array([True, False], dtype=bool)";
+            cases [Integer, Count];
+        /// Logical or.
+        logical_or(other): Logical = |b, x, y| b.binary(BinaryOp::Or, x, y);
+            python "mx.array([True, False]), False" => "array([True, False], dtype=bool)";
+            cases [Integer, Count];
+        /// Logical exclusive or.
+        logical_xor(other): Logical = |b, x, y| b.binary(BinaryOp::Xor, x, y);
+            python "mx.array([True, False]), True" => "array([False, True], dtype=bool)";
+            cases [Integer, Count];
+        /// Logical not.
+        logical_not(): Logical = |b, x| b.unary(UnaryOp::Not, x);
+            python "mx.array([True, False])" => "array([False, True], dtype=bool)";
+            cases [Integer];
+        /// Bitwise and.
+        bitwise_and(other): Integral = |b, x, y| b.binary(BinaryOp::And, x, y);
+            python "mx.array([6, 3]), 2" => "array([2, 2], dtype=int32)";
+            cases [Integer, Count];
+        /// Bitwise or.
+        bitwise_or(other): Integral = |b, x, y| b.binary(BinaryOp::Or, x, y);
+            python "mx.array([6, 3]), 1" => "array([7, 3], dtype=int32)";
+            cases [Integer, Count];
+        /// Bitwise exclusive or.
+        bitwise_xor(other): Integral = |b, x, y| b.binary(BinaryOp::Xor, x, y);
+            python "mx.array([6, 3]), 2" => "array([4, 1], dtype=int32)";
+            cases [Integer, Count];
+        /// All bits turned over.
+        bitwise_invert(): Integral = |b, x| b.unary(UnaryOp::Not, x);
+            python "mx.array([0, 5])" => "array([-1, -6], dtype=int32)";
+            cases [Integer];
+        /// Bits shifted to the left.
+        left_shift | bitwise_left_shift(other): Shift = |b, x, y| shift(b, BinaryOp::Shl, x, y);
+            python "mx.array([1, 3]), 2" => "array([4, 12], dtype=int32)";
+            cases [Integer, Count];
+        /// Bits shifted to the right.
+        right_shift | bitwise_right_shift(other): Shift = |b, x, y| shift(b, BinaryOp::Shr, x, y);
+            python "mx.array([8, 3]), 1" => "array([4, 1], dtype=int32)";
+            cases [Integer, Count];
+        /// Whether elements are NaN.
+        isnan(): Compare = |b, x| classify(b, UnaryOp::IsNan, x);
+            python "mx.array([1.0, mx.nan])" => "array([False, True], dtype=bool)";
+            cases [Real] [Integer] [Complex];
+        /// Whether elements are infinite.
+        isinf(): Compare = |b, x| classify(b, UnaryOp::IsInf, x);
+            python "mx.array([1.0, mx.inf])" => "array([False, True], dtype=bool)";
+            cases [Real] [Integer] [Complex];
+        /// Whether elements are finite.
+        isfinite(): Compare = |b, x| classify(b, UnaryOp::IsFinite, x);
+            python "mx.array([1.0, mx.inf])" => "array([True, False], dtype=bool)";
+            cases [Real] [Integer] [Complex];
+        /// Whether elements are positive infinity.
+        isposinf(): Compare = |b, x| infinity(b, x, 1.0);
+            python "mx.array([1.0, mx.inf])" => "array([False, True], dtype=bool)";
+            cases [Real] [Integer] [Complex];
+        /// Whether elements are negative infinity.
+        isneginf(): Compare = |b, x| infinity(b, x, -1.0);
+            python "mx.array([1.0, -mx.inf])" => "array([False, True], dtype=bool)";
+            cases [Real] [Integer] [Complex];
+        }
+    };
 }
+logic_ops!(define_ops);
 
 /// `if_true` where `condition` holds, else `if_false`, element by element: `where` in other languages.
 pub fn select(condition: &Array, if_true: &Array, if_false: &Array) -> Result<Array> {

@@ -18,6 +18,7 @@ pub mod conv;
 pub mod creation;
 pub mod custom;
 pub mod diagonal;
+pub mod domain;
 pub mod einsum;
 pub mod elementwise;
 pub mod fft;

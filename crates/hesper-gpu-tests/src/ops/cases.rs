@@ -2,8 +2,9 @@
 //! broadcast, empty or odd.
 
 use hesper::fast;
+use hesper::ops::domain::Domain;
 use hesper::place::{self, Device};
-use hesper::{Array, Conv, CustomKernel, Dtype, Error, Pad, QuantMode, random, transform};
+use hesper::{Array, Conv, CustomKernel, Dtype, Error, Operand, Pad, QuantMode, random, transform};
 
 use crate::compare::Case;
 
@@ -104,42 +105,80 @@ pub fn all() -> Vec<Case> {
     cases.0
 }
 
-type Unary = fn(&Array) -> Result<Array, Error>;
+type Call = fn(&[Array]) -> Result<Array, Error>;
+
+/// Numbers of a domain.
+fn sample(domain: Domain, shape: &[usize], dtype: Dtype, seed: u64) -> Array {
+    let (low, high) = domain.range();
+    let make = || -> Result<Array, Error> {
+        let numbers = data(shape, Dtype::Float32, seed);
+        let numbers = numbers.multiply((high - low) / 4.0)?.add((high + low) / 2.0)?;
+        let whole = match domain {
+            Domain::Complex | Domain::ComplexRight => {
+                let parts = data(shape, Dtype::Float32, seed + 50).multiply(Operand::Complex([0.0, 0.5]))?;
+                numbers.add(parts)?
+            }
+            Domain::Integer | Domain::Count => numbers.rint()?.astype(dtype)?,
+            _ => numbers.astype(dtype)?,
+        };
+        whole.eval()?;
+        Ok(whole)
+    };
+    match place::with_device(Device::Cpu, make).and_then(|made| made) {
+        Ok(array) => array,
+        Err(error) => panic!("test data: {error}"),
+    }
+}
+
+/// A case of a table of ops: every dtype of its domains, in several layouts.
+fn of_table(cases: &mut Cases, name: &str, domains: &'static [Domain], call: Call) {
+    let dtypes: &[Dtype] = match domains[0] {
+        Domain::Integer | Domain::Count => &[Dtype::Int32, Dtype::Int64, Dtype::Int8],
+        Domain::Complex | Domain::ComplexRight => &[Dtype::Complex64],
+        _ => &FLOATS,
+    };
+    for dtype in dtypes.iter().copied() {
+        let close = if dtype == Dtype::Complex64 { 1e-5 } else { half_tolerance(name, dtype) };
+        cases.add(format!("{name} {domains:?} {dtype}"), close, move || {
+            let inputs = |shape: &[usize]| -> Vec<Array> {
+                let place = domains.iter().zip(1..);
+                place.map(|(domain, seed)| sample(*domain, shape, dtype, seed)).collect()
+            };
+            // Odd and even lengths, an unaligned view, strides, and a row of numbers for the last operand.
+            let x = inputs(&[1037]);
+            let cut = |start, stop, step| x.iter().map(|x| x.slice(&[start], &[stop], &[step])).collect();
+            let (part, strided): (Result<Vec<_>, _>, Result<Vec<_>, _>) = (cut(3, 900, 1), cut(0, 1037, 2));
+            let mut table = inputs(&[33, 40]);
+            if let [_, last] = &mut table[..] {
+                *last = last.slice(&[4, 0], &[5, 40], &[1, 1])?;
+            }
+            Ok(vec![call(&x)?, call(&part?)?, call(&strided?)?, call(&table)?])
+        });
+    }
+}
+
+/// The cases of the tables of ops.
+fn tables(cases: &mut Cases) {
+    macro_rules! add_cases {
+        ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($($other:ident),*): $types:ident
+            = |$($x:ident),+| $body:expr $(=> $derivative:expr)?;
+            $(python $args:literal => $result:literal $(, method $method:ident)?;)?
+            cases $([$($domain:ident),+])+;)*) => {
+            $(let call: Call = add_cases!(@call $name $($other)*);
+            $(of_table(cases, stringify!($name), &[$(Domain::$domain),+], call);)+)*
+        };
+        (@call $name:ident) => { |x| x[0].$name() };
+        (@call $name:ident $other:ident) => { |x| x[0].$name(&x[1]) };
+    }
+    hesper::arithmetic_ops!(add_cases);
+    hesper::function_ops!(add_cases);
+    hesper::logic_ops!(add_cases);
+}
 
 fn elementwise(cases: &mut Cases) {
-    let unary: [(&str, Unary); 22] = [
-        ("abs", |x| x.abs()),
-        ("negative", |x| x.negative()),
-        ("exp", |x| x.exp()),
-        ("expm1", |x| x.expm1()),
-        ("log1p", |x| x.abs()?.log1p()),
-        ("log", |x| x.abs()?.add(0.01)?.log()),
-        ("sqrt", |x| x.abs()?.sqrt()),
-        ("rsqrt", |x| x.abs()?.add(0.1)?.rsqrt()),
-        ("sin", |x| x.sin()),
-        ("cos", |x| x.cos()),
-        ("tanh", |x| x.tanh()),
-        ("sigmoid", |x| x.sigmoid()),
-        ("erf", |x| x.erf()),
-        ("floor", |x| x.floor()),
-        ("ceil", |x| x.ceil()),
-        ("square", |x| x.square()),
-        ("sign", |x| x.sign()),
-        ("arctan", |x| x.arctan()),
-        ("isnan", |x| x.isnan()),
-        ("logical_not", |x| x.logical_not()),
-        ("reciprocal", |x| x.add(3.0)?.reciprocal()),
-        ("round", |x| x.round(1)),
-    ];
-    for (name, f) in unary {
-        for dtype in FLOATS {
-            cases.add(format!("{name} {dtype}"), half_tolerance(name, dtype), move || {
-                // Odd and even lengths, and an unaligned view.
-                let x = data(&[1037], dtype, 1);
-                let part = x.slice(&[3], &[900], &[1])?;
-                Ok(vec![f(&x)?, f(&part)?, f(&x.slice(&[0], &[1037], &[2])?)?])
-            });
-        }
+    tables(cases);
+    for dtype in FLOATS {
+        cases.add(format!("round {dtype}"), 0.0, move || Ok(vec![data(&[1037], dtype, 1).round(1)?]));
     }
     for dtype in [
         Dtype::Int8,

@@ -10,10 +10,9 @@ use crate::dtype::PyDtype;
 use crate::functions::axes_of;
 use crate::functions::movement::Cuts;
 
-/// Methods without arguments, reductions and scans.
+/// Reductions and scans.
 macro_rules! methods {
     (
-        unary { $($unary:ident)* }
         reduce { $($reduce:ident)* }
         place { $($place:ident)* }
         scan { $($scan:ident)* }
@@ -21,14 +20,6 @@ macro_rules! methods {
     ) => {
         #[pymethods]
         impl PyArray {
-            $(
-                #[doc = concat!("See the function ``", stringify!($unary), "``.")]
-                #[pyo3(signature = (*, stream = None))]
-                fn $unary(&self, stream: Option<On>) -> PyResult<PyArray> {
-                    let own = self.value();
-                    array_on(stream, || own.$unary())
-                }
-            )*
             $(
                 #[doc = concat!("See the function ``", stringify!($reduce), "``.")]
                 #[pyo3(signature = (axis = None, keepdims = false, *, stream = None))]
@@ -79,7 +70,6 @@ macro_rules! methods {
 }
 
 methods! {
-    unary { abs conj cos exp log log10 log1p log2 reciprocal rsqrt sin sqrt square }
     reduce { all any logsumexp max mean min prod sum }
     place { argmax argmin }
     scan { cummax cummin cumprod cumsum logcumsumexp }

@@ -22,23 +22,27 @@ fn binary_on(
     array_on(stream, || f(&a, &b))
 }
 
-/// Functions of one array and of two: documentation, Python's names, the array's method.
-macro_rules! table {
-    (
-        unary { $($(#[doc = $udoc:literal])+ $($uname:ident),+ = $umethod:ident, $uarg:literal, $uout:literal;)* }
-        binary { $($(#[doc = $bdoc:literal])+ $($bname:ident),+ = $bmethod:ident, $barg:literal, $bout:literal;)* }
-    ) => {
-        $(table!(@unary [$($udoc)+] [$($uname)+] $umethod [$uarg $uout]);)*
-        $(table!(@binary [$($bdoc)+] [$($bname)+] $bmethod [$barg $bout]);)*
+/// The functions and methods of a table of ops; `hesper_core::ops::elementwise` explains an entry.
+macro_rules! define_functions {
+    ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($($other:ident),*): $types:ident
+        = |$($x:ident),+| $body:expr $(=> $derivative:expr)?;
+        $(python $args:literal => $result:literal $(, method $method:ident)?;)?
+        cases $([$($domain:ident),+])+;)*) => {
+        $(define_functions!(
+            @op [$($doc)+] $name [$name $($alias)*] [$($other)*] $([$args $result] $($method)?)?
+        );)*
 
-        fn register_table(m: &Bound<'_, PyModule>) -> PyResult<()> {
-            $($(m.add_function(wrap_pyfunction!($uname, m)?)?;)+)*
-            $($(m.add_function(wrap_pyfunction!($bname, m)?)?;)+)*
+        pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(define_functions!(@register m [$name $($alias)*] $($args)?);)*
             Ok(())
         }
     };
-    (@unary $docs:tt [$($name:ident)+] $method:ident $example:tt) => { $(table!(@one $docs $name $method $example);)+ };
-    (@one [$($doc:literal)+] $name:ident $method:ident [$arg:literal $out:literal]) => {
+    (@op $docs:tt $op:ident $names:tt $others:tt) => {};
+    (@op $docs:tt $op:ident [$($name:ident)+] $others:tt $example:tt $($method:ident)?) => {
+        $(define_functions!(@function $docs $op $name $others $example);)+
+        $(define_functions!(@method $op $method $others);)?
+    };
+    (@function [$($doc:literal)+] $op:ident $name:ident [] [$args:literal $result:literal]) => {
         $(#[doc = $doc])+
         ///
         /// Parameters
@@ -52,16 +56,15 @@ macro_rules! table {
         ///
         /// Examples
         /// --------
-        #[doc = concat!(">>> mx.", stringify!($name), "(", $arg, ")")]
-        #[doc = $out]
+        #[doc = concat!(">>> mx.", stringify!($name), "(", $args, ")")]
+        #[doc = $result]
         #[pyfunction]
         #[pyo3(signature = (a, stream = None))]
         fn $name(a: Value, stream: Option<On>) -> PyResult<PyArray> {
-            unary_on(a, stream, Array::$method)
+            unary_on(a, stream, Array::$op)
         }
     };
-    (@binary $docs:tt [$($name:ident)+] $method:ident $example:tt) => { $(table!(@two $docs $name $method $example);)+ };
-    (@two [$($doc:literal)+] $name:ident $method:ident [$arg:literal $out:literal]) => {
+    (@function [$($doc:literal)+] $op:ident $name:ident [$other:ident] [$args:literal $result:literal]) => {
         $(#[doc = $doc])+
         ///
         /// Shapes are broadcast, types promoted; a Python number takes the type of the other operand.
@@ -77,160 +80,48 @@ macro_rules! table {
         ///
         /// Examples
         /// --------
-        #[doc = concat!(">>> mx.", stringify!($name), "(", $arg, ")")]
-        #[doc = $out]
+        #[doc = concat!(">>> mx.", stringify!($name), "(", $args, ")")]
+        #[doc = $result]
         #[pyfunction]
         #[pyo3(signature = (a, b, stream = None))]
         fn $name(a: Value, b: Value, stream: Option<On>) -> PyResult<PyArray> {
-            binary_on(a, b, stream, |a, b| a.$method(b))
+            binary_on(a, b, stream, |a, b| a.$op(b))
+        }
+    };
+    (@method $op:ident $method:ident []) => {
+        #[pymethods]
+        impl PyArray {
+            #[doc = concat!("See the function ``", stringify!($method), "``.")]
+            #[pyo3(signature = (*, stream = None))]
+            fn $method(&self, stream: Option<On>) -> PyResult<PyArray> {
+                let own = self.value();
+                array_on(stream, || own.$op())
+            }
+        }
+    };
+    (@register $m:ident $names:tt) => {};
+    (@register $m:ident [$($name:ident)+] $args:literal) => {
+        $($m.add_function(wrap_pyfunction!($name, $m)?)?;)+
+    };
+}
+
+/// Makes a module of each table, so that each has a `register` of its own.
+macro_rules! tables {
+    ($($table:ident $module:ident),+) => {
+        $(#[allow(unsafe_op_in_unsafe_fn, reason = "what PyO3 generates for methods that a macro writes")]
+        mod $module {
+            use super::*;
+            hesper::$table!(define_functions);
+        })+
+
+        fn register_tables(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $($module::register(m)?;)+
+            Ok(())
         }
     };
 }
 
-table! {
-    unary {
-        /// The absolute value.
-        abs = abs, "mx.array([-1.5, 2.0])", "array([1.5, 2], dtype=float32)";
-        /// The inverse cosine.
-        arccos, acos = arccos, "mx.array([0.0, 0.5])", "array([1.5708, 1.0472], dtype=float32)";
-        /// The inverse hyperbolic cosine.
-        arccosh, acosh = arccosh, "mx.array([1.0, 2.0])", "array([0, 1.31696], dtype=float32)";
-        /// The inverse sine.
-        arcsin, asin = arcsin, "mx.array([0.0, 0.5])", "array([0, 0.523599], dtype=float32)";
-        /// The inverse hyperbolic sine.
-        arcsinh, asinh = arcsinh, "mx.array([0.0, 0.5])", "array([0, 0.481212], dtype=float32)";
-        /// The inverse tangent.
-        arctan, atan = arctan, "mx.array([0.0, 0.5])", "array([0, 0.463648], dtype=float32)";
-        /// The inverse hyperbolic tangent.
-        arctanh, atanh = arctanh, "mx.array([0.0, 0.5])", "array([0, 0.549306], dtype=float32)";
-        /// All bits turned over.
-        bitwise_invert = bitwise_invert, "mx.array([0, 5])", "array([-1, -6], dtype=int32)";
-        /// Rounded up.
-        ceil = ceil, "mx.array([0.5, 1.0])", "array([1, 1], dtype=float32)";
-        /// The complex conjugate.
-        conjugate, conj = conjugate, "mx.array([1 + 2j])", "array([1-2j], dtype=complex64)";
-        /// The cosine.
-        cos = cos, "mx.array([0.0, 0.5])", "array([1, 0.877583], dtype=float32)";
-        /// The hyperbolic cosine.
-        cosh = cosh, "mx.array([0.0, 0.5])", "array([1, 1.12763], dtype=float32)";
-        /// Radians as degrees.
-        degrees = degrees, "mx.array([0.0, mx.pi])", "array([0, 180], dtype=float32)";
-        /// The error function.
-        erf = erf, "mx.array([0.5])", "array([0.5205], dtype=float32)";
-        /// The inverse of the error function.
-        erfinv = erfinv, "mx.array([0.0, 0.5])", "array([0, 0.476936], dtype=float32)";
-        /// The exponential.
-        exp = exp, "mx.array([0.0, 0.5])", "array([1, 1.64872], dtype=float32)";
-        /// The exponential less one, exact near zero.
-        expm1 = expm1, "mx.array([0.0, 0.5])", "array([0, 0.648721], dtype=float32)";
-        /// Rounded down.
-        floor = floor, "mx.array([-0.5, 1.5])", "array([-1, 1], dtype=float32)";
-        /// The imaginary part.
-        imag = imag, "mx.array([1 + 2j])", "array([2], dtype=float32)";
-        /// Whether elements are finite.
-        isfinite = isfinite, "mx.array([1.0, mx.inf])", "array([True, False], dtype=bool)";
-        /// Whether elements are infinite.
-        isinf = isinf, "mx.array([1.0, mx.inf])", "array([False, True], dtype=bool)";
-        /// Whether elements are negative infinity.
-        isneginf = isneginf, "mx.array([1.0, -mx.inf])", "array([False, True], dtype=bool)";
-        /// Whether elements are positive infinity.
-        isposinf = isposinf, "mx.array([1.0, mx.inf])", "array([False, True], dtype=bool)";
-        /// Whether elements are NaN.
-        isnan = isnan, "mx.array([1.0, mx.nan])", "array([False, True], dtype=bool)";
-        /// The natural logarithm.
-        log = log, "mx.array([1.0, mx.e])", "array([0, 1], dtype=float32)";
-        /// The logarithm to base 10.
-        log10 = log10, "mx.array([1.0, 100.0])", "array([0, 2], dtype=float32)";
-        /// The natural logarithm of one more, exact near zero.
-        log1p = log1p, "mx.array([0.0, 0.5])", "array([0, 0.405465], dtype=float32)";
-        /// The logarithm to base 2.
-        log2 = log2, "mx.array([2.0, 8.0])", "array([1, 3], dtype=float32)";
-        /// Logical not.
-        logical_not = logical_not, "mx.array([True, False])", "array([False, True], dtype=bool)";
-        /// The negative.
-        negative = negative, "mx.array([1, -2])", "array([-1, 2], dtype=int32)";
-        /// The number itself.
-        positive = positive, "mx.array([1, -2])", "array([1, -2], dtype=int32)";
-        /// Degrees as radians.
-        radians = radians, "mx.array([0.0, 180.0])", "array([0, 3.14159], dtype=float32)";
-        /// The real part.
-        real = real, "mx.array([1 + 2j])", "array([1], dtype=float32)";
-        /// One over the number.
-        reciprocal = reciprocal, "mx.array([2.0, 4.0])", "array([0.5, 0.25], dtype=float32)";
-        /// One over the square root.
-        rsqrt = rsqrt, "mx.array([4.0, 16.0])", "array([0.5, 0.25], dtype=float32)";
-        /// The logistic function.
-        sigmoid = sigmoid, "mx.array([0.0, 0.5])", "array([0.5, 0.622459], dtype=float32)";
-        /// -1, 0 or 1.
-        sign = sign, "mx.array([-2, 0, 3])", "array([-1, 0, 1], dtype=int32)";
-        /// The sine.
-        sin = sin, "mx.array([0.0, 0.5])", "array([0, 0.479426], dtype=float32)";
-        /// The hyperbolic sine.
-        sinh = sinh, "mx.array([0.0, 0.5])", "array([0, 0.521095], dtype=float32)";
-        /// The square root.
-        sqrt = sqrt, "mx.array([4.0, 9.0])", "array([2, 3], dtype=float32)";
-        /// The square.
-        square = square, "mx.array([2, 3])", "array([4, 9], dtype=int32)";
-        /// The tangent.
-        tan = tan, "mx.array([0.0, 0.5])", "array([0, 0.546302], dtype=float32)";
-        /// The hyperbolic tangent.
-        tanh = tanh, "mx.array([0.0, 0.5])", "array([0, 0.462117], dtype=float32)";
-        /// Rounded towards zero.
-        trunc = trunc, "mx.array([-1.5, 1.5])", "array([-1, 1], dtype=float32)";
-    }
-    binary {
-        /// The sum.
-        add = add, "mx.array([7, 4]), mx.array([2, 4])", "array([9, 8], dtype=int32)";
-        /// The angle of the point (b, a).
-        arctan2, atan2 = arctan2, "mx.array([7, 4]), mx.array([2, 4])", "array([1.2925, 0.785398], dtype=float32)";
-        /// Bitwise and.
-        bitwise_and = bitwise_and, "mx.array([6, 3]), 2", "array([2, 2], dtype=int32)";
-        /// Bitwise or.
-        bitwise_or = bitwise_or, "mx.array([6, 3]), 1", "array([7, 3], dtype=int32)";
-        /// Bitwise exclusive or.
-        bitwise_xor = bitwise_xor, "mx.array([6, 3]), 2", "array([4, 1], dtype=int32)";
-        /// The quotient; of integers as ``float32``.
-        divide = divide, "mx.array([7, 4]), mx.array([2, 4])", "array([3.5, 1], dtype=float32)";
-        /// Whether elements are equal.
-        equal = equal, "mx.array([7, 4]), mx.array([2, 4])", "array([False, True], dtype=bool)";
-        /// The quotient, rounded down.
-        floor_divide = floor_divide, "mx.array([7, 4]), mx.array([2, 4])", "array([3, 1], dtype=int32)";
-        /// Whether elements of the first are greater.
-        greater = greater, "mx.array([7, 4]), mx.array([2, 4])", "array([True, False], dtype=bool)";
-        /// Whether elements of the first are greater or equal.
-        greater_equal = greater_equal, "mx.array([7, 4]), mx.array([2, 4])", "array([True, True], dtype=bool)";
-        /// Bits shifted to the left.
-        left_shift, bitwise_left_shift = left_shift, "mx.array([1, 3]), 2", "array([4, 12], dtype=int32)";
-        /// Whether elements of the first are less.
-        less = less, "mx.array([7, 4]), mx.array([2, 4])", "array([False, False], dtype=bool)";
-        /// Whether elements of the first are less or equal.
-        less_equal = less_equal, "mx.array([7, 4]), mx.array([2, 4])", "array([False, True], dtype=bool)";
-        /// The logarithm of the sum of exponentials.
-        logaddexp = logaddexp, "mx.array([7, 4]), mx.array([2, 4])", "array([7.00672, 4.69315], dtype=float32)";
-        /// Logical and.
-        logical_and = logical_and, "mx.array([True, False]), True", "array([True, False], dtype=bool)";
-        /// Logical or.
-        logical_or = logical_or, "mx.array([True, False]), False", "array([True, False], dtype=bool)";
-        /// Logical exclusive or.
-        logical_xor = logical_xor, "mx.array([True, False]), True", "array([False, True], dtype=bool)";
-        /// The larger of two; NaN if either is.
-        maximum = maximum, "mx.array([7, 4]), mx.array([2, 4])", "array([7, 4], dtype=int32)";
-        /// The smaller of two; NaN if either is.
-        minimum = minimum, "mx.array([7, 4]), mx.array([2, 4])", "array([2, 4], dtype=int32)";
-        /// The product.
-        multiply = multiply, "mx.array([7, 4]), mx.array([2, 4])", "array([14, 16], dtype=int32)";
-        /// Whether elements differ.
-        not_equal = not_equal, "mx.array([7, 4]), mx.array([2, 4])", "array([True, False], dtype=bool)";
-        /// The power.
-        power, pow = power, "mx.array([7, 4]), mx.array([2, 4])", "array([49, 256], dtype=int32)";
-        /// The remainder, with the sign of the divisor.
-        remainder = remainder, "mx.array([7, 4]), mx.array([2, 4])", "array([1, 0], dtype=int32)";
-        /// Bits shifted to the right.
-        right_shift, bitwise_right_shift = right_shift, "mx.array([8, 3]), 1", "array([4, 1], dtype=int32)";
-        /// The difference.
-        subtract = subtract, "mx.array([7, 4]), mx.array([2, 4])", "array([5, 0], dtype=int32)";
-    }
-}
+tables!(arithmetic_ops arithmetic, function_ops functions, logic_ops logic);
 
 /// Elements of `x` where `condition` holds, else of `y`.
 ///
@@ -430,7 +321,7 @@ fn array_equal(a: Value, b: Value, equal_nan: bool, stream: Option<On>) -> PyRes
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    register_table(m)?;
+    register_tables(m)?;
     m.add_function(wrap_pyfunction!(select, m)?)?;
     m.add_function(wrap_pyfunction!(matmul, m)?)?;
     m.add_function(wrap_pyfunction!(divmod, m)?)?;
