@@ -52,7 +52,7 @@ fn get_cache_memory() -> PyResult<usize> {
     total(|counters| counters.cached)
 }
 
-/// Lets the count of ``get_peak_memory`` begin again.
+/// Set the count of ``get_peak_memory`` to zero; the next allocation counts again.
 ///
 /// Examples
 /// --------
@@ -92,7 +92,10 @@ fn set_cache_limit(py: Python<'_>, limit: usize) -> PyResult<usize> {
     Ok(waiting::detached(py, || runtime.set_cache_limit(limit)))
 }
 
-/// Set how many bytes arrays may use on the default device; returns the previous limit.
+/// Set a guideline for the bytes that arrays use on the default device; returns the previous one.
+///
+/// An allocation above it first frees cached memory and waits for the work in flight, and then goes on.
+/// ``set_hard_memory_limit`` sets a limit that no allocation exceeds.
 ///
 /// Parameters
 /// ----------
@@ -103,10 +106,10 @@ fn set_cache_limit(py: Python<'_>, limit: usize) -> PyResult<usize> {
 /// >>> limit = mx.set_memory_limit(1 << 30)
 #[pyfunction]
 fn set_memory_limit(limit: usize) -> PyResult<usize> {
-    Ok(default_runtime()?.set_memory_limit(limit))
+    Ok(default_runtime()?.set_soft_memory_limit(limit))
 }
 
-/// How many bytes arrays may hold on the default device.
+/// The guideline for the bytes that arrays use on the default device.
 ///
 /// Examples
 /// --------
@@ -114,7 +117,25 @@ fn set_memory_limit(limit: usize) -> PyResult<usize> {
 /// True
 #[pyfunction]
 fn get_memory_limit() -> PyResult<usize> {
-    Ok(default_runtime()?.memory_limit())
+    Ok(default_runtime()?.soft_memory_limit())
+}
+
+/// Set how many bytes the default device may allocate; returns the previous limit.
+///
+/// An allocation that cannot be made within it is a ``RuntimeError``. At first it is the memory of the device.
+///
+/// Parameters
+/// ----------
+/// limit : int
+///
+/// Examples
+/// --------
+/// >>> limit = mx.set_hard_memory_limit(1 << 30)
+/// >>> mx.set_hard_memory_limit(limit) == 1 << 30
+/// True
+#[pyfunction]
+fn set_hard_memory_limit(limit: usize) -> PyResult<usize> {
+    Ok(default_runtime()?.set_memory_limit(limit))
 }
 
 /// Sets how many bytes a GPU keeps resident; there is none, and the former limit is 0.
@@ -142,5 +163,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(set_cache_limit, m)?)?;
     m.add_function(wrap_pyfunction!(set_memory_limit, m)?)?;
     m.add_function(wrap_pyfunction!(get_memory_limit, m)?)?;
+    m.add_function(wrap_pyfunction!(set_hard_memory_limit, m)?)?;
     m.add_function(wrap_pyfunction!(set_wired_limit, m)?)
 }

@@ -56,15 +56,18 @@ impl Shared {
         ledger.peak = ledger.peak.max(active);
     }
 
-    /// Allocates from the device; on exhaustion commits, trims, waits and drops replicas before it fails.
+    /// Allocates from the device; on exhaustion commits, trims, waits and drops replicas before it fails. Above the soft
+    /// limit it trims and waits until nothing is in flight, and then goes on.
     fn alloc_block(self: &Arc<Shared>, class: usize, requester: Requester) -> Result<Arc<Block>> {
         self.make_room(class);
-        let mut waited = false;
+        let (mut waited, mut obey_soft) = (false, true);
         loop {
             let limit = self.memory_limit.load(Ordering::Acquire);
-            let allocated = self.allocated.load(Ordering::Relaxed);
-            let cause = if allocated.saturating_add(class) > limit {
+            let needed = self.allocated.load(Ordering::Relaxed).saturating_add(class);
+            let cause = if needed > limit {
                 "the memory limit is reached".to_string()
+            } else if obey_soft && needed > self.soft_limit.load(Ordering::Acquire) {
+                "the soft memory limit is reached".to_string()
             } else {
                 match self.device.allocate(class) {
                     Ok(memory) => return Ok(self.new_block(memory)),
@@ -89,6 +92,7 @@ impl Shared {
                     waited = true;
                 }
                 _ if freed || std::mem::take(&mut waited) => {}
+                _ if needed <= limit && std::mem::take(&mut obey_soft) => {}
                 _ if self.drop_replicas() => {}
                 _ => {
                     let cached = self.ledger.lock().pool.cached();
@@ -111,7 +115,7 @@ impl Shared {
     }
 
     /// Trims the pool before an allocation from the device, so that it does not hoard sizes that are no longer used: the
-    /// pool may hold half of the active bytes, and less near the memory limit. Discrete memory is expensive to allocate
+    /// pool may hold half of the active bytes, and less near a memory limit. Discrete memory is expensive to allocate
     /// and free, so there the pool may grow until active and cached bytes together are a quarter above the peak, or to a
     /// sixteenth of the limit.
     fn make_room(&self, class: usize) {
@@ -120,7 +124,8 @@ impl Shared {
             let mut ledger = self.ledger.lock();
             let allocated = self.allocated.load(Ordering::Relaxed);
             let active = allocated.saturating_sub(ledger.pool.cached());
-            let limit = self.memory_limit.load(Ordering::Acquire);
+            let hard = self.memory_limit.load(Ordering::Acquire);
+            let limit = hard.min(self.soft_limit.load(Ordering::Acquire));
             let by_limit = limit.saturating_sub(active).saturating_sub(class);
             let mut by_use = (active / 2).max(MIN_POOL);
             if !self.device.info().unified_memory {

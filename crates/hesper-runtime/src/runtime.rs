@@ -50,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) sources: Sources,
     pub(crate) allocated: Arc<AtomicUsize>,
     pub(crate) memory_limit: AtomicUsize,
+    pub(crate) soft_limit: AtomicUsize,
     pub(crate) cache_limit: AtomicUsize,
     faults: AtomicU64,
     lost: OnceLock<Fault>,
@@ -134,6 +135,7 @@ impl RuntimeBuilder {
             sources: Lock::new(Rank::Leaf, Vec::new()),
             allocated: Arc::new(AtomicUsize::new(0)),
             memory_limit: AtomicUsize::new(memory_limit),
+            soft_limit: AtomicUsize::new(memory_limit),
             cache_limit: AtomicUsize::new(self.cache_limit.unwrap_or(memory_limit / 4)),
             faults: AtomicU64::new(0),
             lost: OnceLock::new(),
@@ -157,7 +159,7 @@ pub struct Counters {
     pub active: usize,
     /// Bytes kept for reuse.
     pub cached: usize,
-    /// The largest number of active bytes so far.
+    /// The largest number of active bytes at an allocation so far.
     pub peak: usize,
     /// Bytes allocated from the device: active and cached.
     pub allocated: usize,
@@ -330,7 +332,7 @@ impl Runtime {
         drop(garbage);
     }
 
-    /// Sets the limit of allocated bytes and returns the old one.
+    /// Sets the limit of allocated bytes and returns the old one. An allocation that cannot be made within it fails.
     pub fn set_memory_limit(&self, bytes: usize) -> usize {
         self.0.memory_limit.swap(bytes, Ordering::AcqRel)
     }
@@ -338,6 +340,17 @@ impl Runtime {
     /// The limit of allocated bytes.
     pub fn memory_limit(&self) -> usize {
         self.0.memory_limit.load(Ordering::Acquire)
+    }
+
+    /// Sets the limit of allocated bytes above which an allocation first frees cached memory and waits for the work in
+    /// flight, and then goes on; returns the old one. It starts as the memory limit.
+    pub fn set_soft_memory_limit(&self, bytes: usize) -> usize {
+        self.0.soft_limit.swap(bytes, Ordering::AcqRel)
+    }
+
+    /// The limit of allocated bytes above which allocations wait.
+    pub fn soft_memory_limit(&self) -> usize {
+        self.0.soft_limit.load(Ordering::Acquire)
     }
 
     /// Sets the limit of bytes kept for reuse and returns the old one.
@@ -371,10 +384,9 @@ impl Runtime {
         }
     }
 
-    /// Resets the peak to the active bytes.
+    /// Resets the peak to zero; the next allocation counts the active bytes again.
     pub fn reset_peak(&self) {
-        let mut ledger = self.0.ledger.lock();
-        ledger.peak = self.0.allocated.load(Ordering::Relaxed).saturating_sub(ledger.pool.cached());
+        self.0.ledger.lock().peak = 0;
     }
 
     /// The trace recorder.

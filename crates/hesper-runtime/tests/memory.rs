@@ -202,6 +202,41 @@ fn limits_are_enforced_and_counted() {
 }
 
 #[test]
+fn allocations_above_the_soft_limit_free_the_cache_and_wait_and_then_go_on() {
+    for seed in 0..20 {
+        let runtime = Runtime::new(Sim::builder(seed).memory(16 * SIZE).build());
+        assert_eq!(runtime.set_soft_memory_limit(4 * SIZE), 16 * SIZE);
+        assert_eq!(runtime.soft_memory_limit(), 4 * SIZE);
+        let stream = runtime.stream().unwrap();
+        let input = runtime.upload(&[5u8; SIZE]).unwrap();
+        let outs: Vec<_> = (0..3).map(|_| stream.alloc(SIZE).unwrap()).collect();
+        outs.iter().for_each(|out| touch(&stream, &input, out));
+        drop(outs);
+        // Four blocks are allocated, three of them free once their commands have completed.
+        let large = stream.alloc(2 * SIZE).unwrap();
+        assert_eq!(runtime.counters().allocated, 3 * SIZE, "the cache is freed before the limit is exceeded");
+        let larger = stream.alloc(8 * SIZE).expect("the soft limit refuses nothing");
+        assert_eq!(runtime.counters().allocated, 11 * SIZE);
+        assert!(matches!(runtime.alloc(8 * SIZE), Err(Error::OutOfMemory { .. })), "the memory is still finite");
+        drop((large, larger));
+    }
+}
+
+#[test]
+fn the_hard_limit_holds_below_the_soft_one() {
+    let runtime = Runtime::builder(Sim::new(1)).memory_limit(4 * SIZE).build();
+    runtime.set_soft_memory_limit(usize::MAX);
+    let error = runtime.alloc(5 * SIZE).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { limit, .. } if limit == 4 * SIZE), "{error}");
+    runtime.set_soft_memory_limit(0);
+    let held = runtime.alloc(4 * SIZE).unwrap();
+    runtime.reset_peak();
+    assert_eq!((runtime.counters().peak, runtime.counters().active), (0, 4 * SIZE));
+    assert!(runtime.alloc(SIZE).is_err());
+    drop(held);
+}
+
+#[test]
 fn discrete_memory_stays_pooled_up_to_the_peak() {
     const BLOCK: usize = 8 << 20;
     let sim = Sim::builder(1).unified_memory(false).memory(1 << 30).build();

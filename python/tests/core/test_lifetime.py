@@ -36,11 +36,39 @@ def test_memory_is_counted_and_given_back():
     mx.clear_cache()
     assert mx.get_cache_memory() == 0
     mx.reset_peak_memory()
-    assert mx.get_peak_memory() <= before + (1 << 20)
+    assert mx.get_peak_memory() == 0
     former = mx.set_cache_limit(1 << 30)
     assert mx.set_cache_limit(former) == 1 << 30
     former = mx.set_memory_limit(1 << 34)
     assert mx.get_memory_limit() == 1 << 34 and mx.set_memory_limit(former) == 1 << 34
+
+
+def test_the_memory_limit_is_a_guideline_and_the_hard_limit_is_not():
+    guideline = mx.set_memory_limit(mx.get_active_memory() + (1 << 16))
+    hard = mx.set_hard_memory_limit(mx.get_active_memory() + (64 << 20))
+    try:
+        held = [mx.ones((1 << 18,)) + at for at in range(4)]
+        mx.eval(held)
+        assert sum(part.sum() for part in held).item() == 10 * (1 << 18)
+        with pytest.raises(RuntimeError, match="memory"):
+            mx.eval(mx.ones((1 << 26,)) + 1)
+        assert (held[0] + 1).sum().item() == 1 << 19
+    finally:
+        mx.set_memory_limit(guideline)
+        mx.set_hard_memory_limit(hard)
+
+
+def test_a_cache_limit_of_zero_empties_the_cache():
+    mx.eval(mx.ones((1 << 18,)) + 1)
+    mx.synchronize()
+    former = mx.set_cache_limit(0)
+    try:
+        assert mx.get_cache_memory() == 0
+        mx.eval(mx.ones((1 << 18,)) + 1)
+        mx.synchronize()
+        assert mx.get_cache_memory() == 0
+    finally:
+        mx.set_cache_limit(former)
 
 
 def resident():

@@ -99,14 +99,16 @@ def test_memory_is_counted_and_given_back():
 def test_limits_are_kept_and_too_much_memory_is_an_error():
     mx.set_default_device(mx.gpu)
     mx.clear_cache()
-    old = mx.set_memory_limit(mx.get_active_memory() + (64 << 20))
+    old = mx.set_hard_memory_limit(mx.get_active_memory() + (64 << 20))
     try:
         with pytest.raises(RuntimeError, match="memory"):
             mx.eval(mx.ones((1 << 28,)) + 1)
         assert (mx.ones((1000,)) + 1).sum().item() == 2000
     finally:
-        assert mx.set_memory_limit(old) < old
-    assert mx.get_memory_limit() == old
+        assert mx.set_hard_memory_limit(old) < old
+    guideline = mx.set_memory_limit(1 << 20)
+    assert (mx.ones((1 << 22,)) + 1).sum().item() == 1 << 23
+    assert mx.set_memory_limit(guideline) == 1 << 20
     cache = mx.set_cache_limit(0)
     for _ in range(3):
         mx.eval(mx.ones((1 << 20,)) + 1)
