@@ -290,6 +290,9 @@ pub enum Draws<'a> {
 }
 
 /// Indices along an axis of `logits`, each as likely as the exponential of its logit says: uint32.
+///
+/// One distribution whose draws have an axis is drawn by its cumulative weights, with one random number for each draw.
+/// Several distributions, or a scalar draw, take Gumbel noise for each logit.
 pub fn categorical(logits: &Array, axis: isize, draws: Draws<'_>, key: Option<&Array>) -> Result<Array> {
     let op = "categorical";
     let axis = axis_of(op, axis, logits.ndim())?;
@@ -314,8 +317,22 @@ pub fn categorical(logits: &Array, axis: isize, draws: Draws<'_>, key: Option<&A
             (noise, logits.clone(), place)
         }
     };
+    let mut drawn = noise_shape.clone();
+    let length = drawn.remove(axis);
+    if length > 0 && logits.size() == length && !drawn.is_empty() {
+        return invert_cdf(&logits.astype(Dtype::Float32)?.reshape(&[-1])?, &drawn, key);
+    }
     let noise = gumbel(&noise_shape, Dtype::Float32, key)?;
     choose(&noise.add(&logits.astype(Dtype::Float32)?)?, axis)
+}
+
+/// Draws from one distribution: how many cumulative weights a uniform number of their total reaches. A sum that is NaN
+/// gives index 0.
+fn invert_cdf(logits: &Array, shape: &[usize], key: Option<&Array>) -> Result<Array> {
+    let sums = logits.subtract(&logits.max(None, true)?)?.exp()?.cumsum(Some(0), false, true)?;
+    let drawn = uniform(0, 1, shape, Dtype::Float32, key)?.expand_dims(&[-1])?;
+    let reached = drawn.multiply(&sums.slice_axis(0, -1, isize::MAX, 1)?)?;
+    sums.less_equal(&reached)?.sum(Some(&[-1]), false)?.astype(Dtype::Uint32)
 }
 
 /// The integers below `count` in random order: uint32.
