@@ -1,7 +1,7 @@
 //! The native half of the Python package `hesper`.
 //!
 //! The module is `hesper._core`; `hesper.core` re-exports it. This crate converts between Python objects and
-//! [`hesper::Array`]s and adds no semantics: functions are rows of tables, one table for each calling convention
+//! [`hesper::Array`]s and adds no semantics: functions follow from the tables of ops or are written out
 //! ([`functions`]), over the same helpers for arguments ([`args`]). The interpreter's lock is released while arrays are
 //! evaluated or waited for, and it is never acquired while another lock is held.
 

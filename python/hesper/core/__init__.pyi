@@ -608,7 +608,7 @@ def addmm(c: Any, a: array | scalar, b: array | scalar, /, alpha: float = 1.0, b
     ...
 
 def all(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """Whether all elements are true.
+    """Whether all elements are true or not zero.
 
     Parameters
     ----------
@@ -650,7 +650,7 @@ def allclose(a: array | scalar, b: array | scalar, /, rtol: float = 1e-05, atol:
     ...
 
 def any(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """Whether any element is true.
+    """Whether any element is true or not zero.
 
     Parameters
     ----------
@@ -820,7 +820,7 @@ def arctanh(a: array | scalar, stream: StreamOrDevice = None) -> array:
     ...
 
 def argmax(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The place of the largest element.
+    """The place of the largest element: the first of equals, or the first NaN.
 
     Along an axis; by default in the flattened array.
 
@@ -832,7 +832,7 @@ def argmax(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdi
     ...
 
 def argmin(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The place of the smallest element.
+    """The place of the smallest element: the first of equals, or the first NaN.
 
     Along an axis; by default in the flattened array.
 
@@ -1701,9 +1701,15 @@ def count_nonzero(a: array | scalar, /, axis: int | Sequence[int] | None = None,
     Parameters
     ----------
     a : array
-    axis : int, optional
+    axis : int or sequence of int, optional
+        The axes to go over; by default all.
     keepdims : bool
+        Whether those axes stay, with length one.
     stream : Stream or Device, optional
+
+    Returns
+    -------
+    array
 
     Examples
     --------
@@ -1782,7 +1788,7 @@ def cumprod(a: array | scalar, /, axis: int | Sequence[int] | None = None, *, re
     ...
 
 def cumsum(a: array | scalar, /, axis: int | Sequence[int] | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None, stream: StreamOrDevice = None) -> array:
-    """The running sum.
+    """The running sum. Bools are summed as int32.
 
     Parameters
     ----------
@@ -1822,13 +1828,13 @@ def cumulative_prod(a: array | scalar, /, axis: int | Sequence[int] | None = Non
 
     Examples
     --------
-    >>> mx.cumprod(mx.array([1.0, 3.0, 2.0]))
+    >>> mx.cumulative_prod(mx.array([1.0, 3.0, 2.0]))
     array([1, 3, 6], dtype=float32)
     """
     ...
 
 def cumulative_sum(a: array | scalar, /, axis: int | Sequence[int] | None = None, *, reverse: bool = False, inclusive: bool = True, dtype: Dtype | None = None, stream: StreamOrDevice = None) -> array:
-    """The running sum.
+    """The running sum. Bools are summed as int32.
 
     Parameters
     ----------
@@ -1845,7 +1851,7 @@ def cumulative_sum(a: array | scalar, /, axis: int | Sequence[int] | None = None
 
     Examples
     --------
-    >>> mx.cumsum(mx.array([1.0, 3.0, 2.0]))
+    >>> mx.cumulative_sum(mx.array([1.0, 3.0, 2.0]))
     array([1, 4, 6], dtype=float32)
     """
     ...
@@ -3326,7 +3332,7 @@ def logical_xor(a: array | scalar, b: array | scalar, stream: StreamOrDevice = N
     ...
 
 def logsumexp(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The logarithm of the sum of exponentials.
+    """The logarithm of the sum of exponentials, without overflow.
 
     Parameters
     ----------
@@ -3387,7 +3393,7 @@ def matrix_transpose(a: array | scalar, /, *, stream: StreamOrDevice = None) -> 
     ...
 
 def max(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The largest element.
+    """The largest element; NaN if there is one.
 
     Parameters
     ----------
@@ -3431,7 +3437,7 @@ def maximum(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None)
     ...
 
 def mean(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The mean.
+    """The mean; of integers as float32.
 
     Parameters
     ----------
@@ -3454,7 +3460,7 @@ def mean(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims
     ...
 
 def median(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The median.
+    """The median: the middle element, or the mean of the two in the middle; NaN if there is one. Of integers as float32.
 
     Parameters
     ----------
@@ -3494,7 +3500,7 @@ def meshgrid(*arrays: Any, sparse: bool = False, indexing: str = 'xy', stream: S
     ...
 
 def min(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The smallest element.
+    """The smallest element; NaN if there is one.
 
     Parameters
     ----------
@@ -3859,7 +3865,7 @@ def printoptions(precision: int = -1) -> Any:
     ...
 
 def prod(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The product.
+    """The product. Bools and small integers are multiplied as int32 or uint32.
 
     Parameters
     ----------
@@ -4513,7 +4519,7 @@ def stack(arrays: Any, axis: int | Sequence[int] | None = 0, *, stream: StreamOr
     ...
 
 def std(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0, *, correction: Any = None, stream: StreamOrDevice = None) -> array:
-    """The standard deviation, with the divisor ``N - ddof`` for ``N`` elements.
+    """The standard deviation: the root of the variance, with the divisor ``N - ddof`` for ``N`` elements.
 
     Parameters
     ----------
@@ -4582,7 +4588,7 @@ def subtract(a: array | scalar, b: array | scalar, stream: StreamOrDevice = None
     ...
 
 def sum(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> array:
-    """The sum. Bools and small integers are summed as ``int32`` or ``uint32``.
+    """The sum. Bools and small integers are summed as int32 or uint32.
 
     Parameters
     ----------
@@ -4944,7 +4950,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: Any = None, argnames: Any =
     ...
 
 def var(a: array | scalar, /, axis: int | Sequence[int] | None = None, keepdims: bool = False, ddof: int = 0, *, correction: Any = None, stream: StreamOrDevice = None) -> array:
-    """The variance, with the divisor ``N - ddof`` for ``N`` elements.
+    """The variance: the mean of squared distances to the mean, with the divisor ``N - ddof`` for ``N`` elements.
 
     Parameters
     ----------

@@ -5,6 +5,8 @@
 pub enum Domain {
     /// Floats between -1 and 1.
     Real,
+    /// Numbers of float32 between -1 and 1, where that type has a path of its own.
+    Single,
     /// Floats between 0.2 and 1.8.
     Positive,
     /// Floats between -0.9 and 0.9.
@@ -13,6 +15,8 @@ pub enum Domain {
     AboveOne,
     /// Floats between -3 and 3.
     Wide,
+    /// Bools.
+    Bool,
     /// Integers between -9 and 12.
     Integer,
     /// Integers between 1 and 3.
@@ -24,10 +28,10 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// The limits of the numbers, of the real part for complex ones.
+    /// The limits of the numbers, of the real part for complex ones; a bool is whether its number is positive.
     pub fn range(self) -> (f64, f64) {
         match self {
-            Domain::Real | Domain::Complex => (-1.0, 1.0),
+            Domain::Real | Domain::Single | Domain::Bool | Domain::Complex => (-1.0, 1.0),
             Domain::Positive => (0.2, 1.8),
             Domain::Unit => (-0.9, 0.9),
             Domain::AboveOne => (1.2, 2.8),

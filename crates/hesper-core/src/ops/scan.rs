@@ -1,9 +1,18 @@
 //! Running sums, products, extremes and sums of exponentials along an axis, and differences.
+//!
+//! ```
+//! use hesper::Array;
+//! let x = Array::from_slice(&[1, 2, 3]);
+//! assert_eq!(x.cumsum(None, false, true)?.to_vec::<i32>()?, [1, 3, 6]);
+//! assert_eq!(x.cumsum(None, true, false)?.to_vec::<i32>()?, [5, 3, 0]);
+//! # Ok::<(), hesper::Error>(())
+//! ```
 
 use smallvec::{SmallVec, smallvec};
 
 use super::logic::select;
 use super::pad::Pad;
+use super::reduce::table::define_reductions;
 use super::{Op, OpRef};
 use crate::Dtype;
 use crate::array::Array;
@@ -154,46 +163,45 @@ impl Scan {
     }
 }
 
-impl Array {
-    /// The running sum along an axis, or through the flattened array; from the back if `reverse`; without
-    /// the element itself unless `inclusive`. Bools are summed as int32.
-    ///
-    /// ```
-    /// use hesper::Array;
-    /// let x = Array::from_slice(&[1, 2, 3]);
-    /// assert_eq!(x.cumsum(None, false, true)?.to_vec::<i32>()?, [1, 3, 6]);
-    /// assert_eq!(x.cumsum(None, true, false)?.to_vec::<i32>()?, [5, 3, 0]);
-    /// # Ok::<(), hesper::Error>(())
-    /// ```
-    pub fn cumsum(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
-        let input = if self.dtype() == Dtype::Bool { self.astype(Dtype::Int32)? } else { self.clone() };
-        input.scan(ScanKind::Sum, along, reverse, inclusive)
-    }
-
-    /// The running product; see [`cumsum`](Array::cumsum).
-    pub fn cumprod(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
-        self.scan(ScanKind::Product, along, reverse, inclusive)
-    }
-
-    /// The running maximum; see [`cumsum`](Array::cumsum).
-    pub fn cummax(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
-        self.scan(ScanKind::Max, along, reverse, inclusive)
-    }
-
-    /// The running minimum; see [`cumsum`](Array::cumsum).
-    pub fn cummin(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
-        self.scan(ScanKind::Min, along, reverse, inclusive)
-    }
-
-    /// The logarithm of the running sum of exponentials; see [`cumsum`](Array::cumsum).
-    pub fn logcumsumexp(&self, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
-        let input = self.astype(self.dtype().to_inexact())?;
-        if input.dtype().is(Category::Complex) {
-            return Err(no_log(input.dtype()));
+/// The table of scans. [`table`](super::reduce::table) explains an entry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! scan_ops {
+    ($callback:ident) => { $callback! {
+    /// The running sum. Bools are summed as int32.
+    cumsum | cumulative_sum(scan) = |x, along, reverse, inclusive| {
+        let x = if x.dtype() == Dtype::Bool { x.astype(Dtype::Int32)? } else { x.clone() };
+        x.scan(ScanKind::Sum, along, reverse, inclusive)
+    };
+        python "mx.array([1.0, 3.0, 2.0])" => "array([1, 4, 6], dtype=float32)", method cumsum;
+        cases [Real] [Bool] [Integer] [Complex];
+    /// The running product.
+    cumprod | cumulative_prod(scan) = |x, along, reverse, inclusive| x.scan(ScanKind::Product, along, reverse, inclusive);
+        python "mx.array([1.0, 3.0, 2.0])" => "array([1, 3, 6], dtype=float32)", method cumprod;
+        cases [Real] [Positive] [Count];
+    /// The running maximum.
+    cummax(scan) = |x, along, reverse, inclusive| x.scan(ScanKind::Max, along, reverse, inclusive);
+        python "mx.array([1.0, 3.0, 2.0])" => "array([1, 3, 3], dtype=float32)", method cummax;
+        cases [Real] [Integer];
+    /// The running minimum.
+    cummin(scan) = |x, along, reverse, inclusive| x.scan(ScanKind::Min, along, reverse, inclusive);
+        python "mx.array([1.0, 3.0, 2.0])" => "array([1, 1, 1], dtype=float32)", method cummin;
+        cases [Real] [Integer];
+    /// The running logarithm of the sum of exponentials.
+    logcumsumexp(scan) = |x, along, reverse, inclusive| {
+        let x = x.astype(x.dtype().to_inexact())?;
+        if x.dtype().is(Category::Complex) {
+            return Err(no_log(x.dtype()));
         }
-        input.scan(ScanKind::LogSum, along, reverse, inclusive)
-    }
+        x.scan(ScanKind::LogSum, along, reverse, inclusive)
+    };
+        python "mx.array([1.0, 3.0, 2.0])" => "array([1, 3.12693, 3.40761], dtype=float32)", method logcumsumexp;
+        cases [Real] [Integer];
+    } };
+}
+scan_ops!(define_reductions);
 
+impl Array {
     fn scan(&self, kind: ScanKind, along: Option<isize>, reverse: bool, inclusive: bool) -> Result<Array> {
         let Some(along) = along else {
             return self.reshape(&[-1])?.scan(kind, Some(0), reverse, inclusive);

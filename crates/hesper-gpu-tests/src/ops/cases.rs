@@ -119,6 +119,7 @@ fn sample(domain: Domain, shape: &[usize], dtype: Dtype, seed: u64) -> Array {
                 numbers.add(parts)?
             }
             Domain::Integer | Domain::Count => numbers.rint()?.astype(dtype)?,
+            Domain::Bool => numbers.greater(0.0)?,
             _ => numbers.astype(dtype)?,
         };
         whole.eval()?;
@@ -130,14 +131,20 @@ fn sample(domain: Domain, shape: &[usize], dtype: Dtype, seed: u64) -> Array {
     }
 }
 
+/// The dtypes of a domain.
+fn dtypes(domain: Domain) -> &'static [Dtype] {
+    match domain {
+        Domain::Integer | Domain::Count => &[Dtype::Int32, Dtype::Int64, Dtype::Int8],
+        Domain::Bool => &[Dtype::Bool],
+        Domain::Complex | Domain::ComplexRight => &[Dtype::Complex64],
+        Domain::Single => &[Dtype::Float32],
+        _ => &FLOATS,
+    }
+}
+
 /// A case of a table of ops: every dtype of its domains, in several layouts.
 fn of_table(cases: &mut Cases, name: &str, domains: &'static [Domain], call: Call) {
-    let dtypes: &[Dtype] = match domains[0] {
-        Domain::Integer | Domain::Count => &[Dtype::Int32, Dtype::Int64, Dtype::Int8],
-        Domain::Complex | Domain::ComplexRight => &[Dtype::Complex64],
-        _ => &FLOATS,
-    };
-    for dtype in dtypes.iter().copied() {
+    for dtype in dtypes(domains[0]).iter().copied() {
         let close = if dtype == Dtype::Complex64 { 1e-5 } else { half_tolerance(name, dtype) };
         cases.add(format!("{name} {domains:?} {dtype}"), close, move || {
             let inputs = |shape: &[usize]| -> Vec<Array> {
@@ -257,7 +264,52 @@ fn layouts(cases: &mut Cases) {
     });
 }
 
+/// The cases of the tables of reductions and scans.
+fn reduction_tables(cases: &mut Cases) {
+    type Reduce = fn(&Array) -> Made;
+    let mut add = |name: &str, domain: Domain, f: Reduce| {
+        for dtype in dtypes(domain).iter().copied() {
+            cases.add(format!("{name} [{domain:?}] {dtype}"), tolerance(dtype) * 5.0, move || {
+                let x = sample(domain, &[7, 5, 40], dtype, 1);
+                let mut results = f(&x)?;
+                results.extend(f(&x.transpose(&[1, 2, 0])?)?);
+                Ok(results)
+            });
+        }
+    };
+    macro_rules! add_cases {
+        ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($signature:ident) = |$($x:ident),+| $body:expr;
+            $(python $args:literal => $result:literal $(, method $method:ident)?;)?
+            cases $([$domain:ident])+;)*) => {
+            $($(add(stringify!($name), Domain::$domain, add_cases!(@$signature $name));)+)*
+        };
+        (@axes $name:ident) => {
+            |x| OVER.into_iter().map(|(axes, keep)| x.$name(axes, keep)).collect()
+        };
+        (@axis $name:ident) => {
+            |x| [Some(0), Some(1), Some(2), None].into_iter().map(|axis| x.$name(axis, true)).collect()
+        };
+        (@spread $name:ident) => {
+            |x| OVER.into_iter().map(|(axes, keep)| x.$name(axes, keep, 1)).collect()
+        };
+        (@scan $name:ident) => {
+            |x| {
+                let flags = [(false, true), (true, true), (false, false), (true, false)];
+                let axes = [Some(0), Some(1), Some(2), None].into_iter().zip(flags);
+                axes.map(|(axis, (reverse, inclusive))| x.$name(axis, reverse, inclusive)).collect()
+            }
+        };
+    }
+    hesper::reduction_ops!(add_cases);
+    hesper::scan_ops!(add_cases);
+}
+
+/// Axes of an array of three, and whether they are kept.
+const OVER: [(Option<&[isize]>, bool); 4] =
+    [(Some(&[0, 1]), false), (Some(&[1]), true), (Some(&[2]), false), (Some(&[0, 2]), true)];
+
 fn reductions(cases: &mut Cases) {
+    reduction_tables(cases);
     let shapes: [&[usize]; 6] = [&[1000], &[37, 129], &[64, 2048], &[3, 50, 70], &[5, 3, 8], &[2, 70000]];
     for dtype in [
         Dtype::Float32,

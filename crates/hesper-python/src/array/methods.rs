@@ -1,5 +1,4 @@
-//! Methods of `array` that are functions of the module: rows of tables.
-#![allow(unsafe_op_in_unsafe_fn, reason = "what PyO3 generates for methods that a macro writes")]
+//! Methods of `array` that are functions of the module too, other than those in tables of ops.
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -9,72 +8,6 @@ use crate::args::{Axes, On, array_on, on, spread};
 use crate::dtype::PyDtype;
 use crate::functions::axes_of;
 use crate::functions::movement::Cuts;
-
-/// Reductions and scans.
-macro_rules! methods {
-    (
-        reduce { $($reduce:ident)* }
-        place { $($place:ident)* }
-        scan { $($scan:ident)* }
-        spread { $($spread:ident)* }
-    ) => {
-        #[pymethods]
-        impl PyArray {
-            $(
-                #[doc = concat!("See the function ``", stringify!($reduce), "``.")]
-                #[pyo3(signature = (axis = None, keepdims = false, *, stream = None))]
-                fn $reduce(&self, axis: Option<Axes>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
-                    let own = self.value();
-                    array_on(stream, || own.$reduce(axes_of(&axis), keepdims))
-                }
-            )*
-            $(
-                #[doc = concat!("See the function ``", stringify!($place), "``.")]
-                #[pyo3(signature = (axis = None, keepdims = false, *, stream = None))]
-                fn $place(&self, axis: Option<isize>, keepdims: bool, stream: Option<On>) -> PyResult<PyArray> {
-                    let own = self.value();
-                    array_on(stream, || own.$place(axis, keepdims))
-                }
-            )*
-            $(
-                #[doc = concat!("See the function ``", stringify!($scan), "``.")]
-                #[pyo3(signature = (axis = None, *, reverse = false, inclusive = true, stream = None))]
-                fn $scan(
-                    &self,
-                    axis: Option<isize>,
-                    reverse: bool,
-                    inclusive: bool,
-                    stream: Option<On>,
-                ) -> PyResult<PyArray> {
-                    let own = self.value();
-                    array_on(stream, || own.$scan(axis, reverse, inclusive))
-                }
-            )*
-            $(
-                #[doc = concat!("See the function ``", stringify!($spread), "``.")]
-                #[pyo3(signature = (axis = None, keepdims = false, ddof = 0, *, correction = None, stream = None))]
-                fn $spread(
-                    &self,
-                    axis: Option<Axes>,
-                    keepdims: bool,
-                    ddof: isize,
-                    correction: Option<isize>,
-                    stream: Option<On>,
-                ) -> PyResult<PyArray> {
-                    let own = self.value();
-                    array_on(stream, || own.$spread(axes_of(&axis), keepdims, correction.unwrap_or(ddof)))
-                }
-            )*
-        }
-    };
-}
-
-methods! {
-    reduce { all any logsumexp max mean min prod sum }
-    place { argmax argmin }
-    scan { cummax cummin cumprod cumsum logcumsumexp }
-    spread { std var }
-}
 
 #[pymethods]
 impl PyArray {

@@ -4,6 +4,7 @@ use hesper::{Array, Tolerance};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use super::tables;
 use crate::args::{On, Value, array_on, on};
 use crate::array::PyArray;
 
@@ -102,22 +103,6 @@ macro_rules! define_functions {
     (@register $m:ident $names:tt) => {};
     (@register $m:ident [$($name:ident)+] $args:literal) => {
         $($m.add_function(wrap_pyfunction!($name, $m)?)?;)+
-    };
-}
-
-/// Makes a module of each table, so that each has a `register` of its own.
-macro_rules! tables {
-    ($($table:ident $module:ident),+) => {
-        $(#[allow(unsafe_op_in_unsafe_fn, reason = "what PyO3 generates for methods that a macro writes")]
-        mod $module {
-            use super::*;
-            hesper::$table!(define_functions);
-        })+
-
-        fn register_tables(m: &Bound<'_, PyModule>) -> PyResult<()> {
-            $($module::register(m)?;)+
-            Ok(())
-        }
     };
 }
 

@@ -1,8 +1,7 @@
 //! The functions of the module, one file for each kind.
 //!
-//! Most are rows of a table: a documentation line, the Python name, the method of [`hesper::Array`]. The
-//! table's macro defines the signature, converts the arguments and builds on the right stream. Adding a
-//! function is adding its row; a function with a signature of its own is written out.
+//! Element-wise functions, reductions and scans follow from the tables of ops in `hesper-core`: macros here define their
+//! signatures, convert the arguments and build on the right stream. A function with a signature of its own is written out.
 
 mod conv;
 mod create;
@@ -21,6 +20,23 @@ mod sort;
 use pyo3::prelude::*;
 
 use crate::args::Axes;
+
+/// Instantiates tables of ops with the macro `define_functions`, each in a module because each has a `register`.
+macro_rules! tables {
+    ($($table:ident $module:ident),+) => {
+        $(#[allow(unsafe_op_in_unsafe_fn, reason = "what PyO3 generates for methods that a macro writes")]
+        mod $module {
+            use super::*;
+            hesper::$table!(define_functions);
+        })+
+
+        fn register_tables(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            $($module::register(m)?;)+
+            Ok(())
+        }
+    };
+}
+use tables;
 
 /// The axes of a reduction as the array library takes them.
 pub fn axes_of(axis: &Option<Axes>) -> Option<&[isize]> {

@@ -1,40 +1,20 @@
 //! Element-wise ops: the cases of the crate's tables, and of functions that are made of such ops.
 
 use hesper::ops::domain::Domain;
-use hesper::{Array, Category, Dtype, Result, select};
+use hesper::{Array, Dtype, Result, select};
 
-use super::{Case, case, complex, many, positive, x};
+use super::{Case, case, many, of_domains, positive, sample, x};
 
 /// Shapes of two operands.
 const SHAPES: [[&[usize]; 2]; 5] =
     [[&[2, 3], &[2, 3]], [&[2, 3], &[3]], [&[2, 1], &[2, 3]], [&[1, 3], &[2, 1]], [&[2, 3], &[]]];
 
-/// Numbers of a domain.
-fn sample(domain: Domain, seed: usize, shape: &[usize]) -> Array {
-    let (low, high) = domain.range();
-    let between = |low: f64, high: f64| x(seed, shape) * ((high - low) / 2.0) + (high + low) / 2.0;
-    let numbers = match domain {
-        Domain::Complex | Domain::ComplexRight => complex(seed, shape) + (high + low) / 2.0,
-        Domain::Integer | Domain::Count => {
-            between(low, high + 1.0).floor().unwrap().astype(Dtype::Int32).unwrap()
-        }
-        _ => between(low, high),
-    };
-    numbers.contiguous().unwrap()
-}
-
-/// A case of a table: smooth, if numbers of its type are.
+/// A case of a table.
 fn of_table(at: usize, name: &str, domains: &[Domain], call: fn(&[Array]) -> Result<Array>) -> Case {
     let shapes = if domains.len() == 1 { &SHAPES[0] } else { &SHAPES[at % SHAPES.len()] };
     let place = domains.iter().zip(shapes).enumerate();
     let inputs: Vec<Array> = place.map(|(n, (domain, shape))| sample(*domain, 2 * at + n, shape)).collect();
-    let name = Box::leak(format!("{name} {domains:?}").into_boxed_str());
-    let smooth = |x: &Array| x.dtype().is(Category::Inexact);
-    let all_smooth = inputs.iter().all(smooth) && smooth(&call(&inputs).unwrap());
-    let single = inputs.iter().any(|x| x.dtype() == Dtype::Complex64);
-    let case = case(name, &inputs, call);
-    let case = if single { case.rough(1e-2, 3e-3) } else { case };
-    if all_smooth { case } else { case.flat() }
+    of_domains(format!("{name} {domains:?}"), &inputs, call)
 }
 
 pub fn cases() -> Vec<Case> {

@@ -14,7 +14,8 @@ mod reductions;
 use std::collections::BTreeSet;
 
 use hesper::export::{Graph, op_names};
-use hesper::{Array, Dtype, Result};
+use hesper::ops::domain::Domain;
+use hesper::{Array, Category, Dtype, Result};
 
 pub type Function = Box<dyn Fn(&[Array]) -> Result<Vec<Array>>>;
 
@@ -64,6 +65,22 @@ pub fn positive(seed: usize, shape: &[usize]) -> Array {
 pub fn complex(seed: usize, shape: &[usize]) -> Array {
     let (re, im) = (numbers(seed, shape, Dtype::Float32), numbers(seed + 50, shape, Dtype::Float32));
     (re.astype(Dtype::Complex64).unwrap() + im * [0.0f32, 1.0]).contiguous().unwrap()
+}
+
+/// Numbers of a domain.
+pub fn sample(domain: Domain, seed: usize, shape: &[usize]) -> Array {
+    let (low, high) = domain.range();
+    let between = |low: f64, high: f64| x(seed, shape) * ((high - low) / 2.0) + (high + low) / 2.0;
+    let numbers = match domain {
+        Domain::Complex | Domain::ComplexRight => complex(seed, shape) + (high + low) / 2.0,
+        Domain::Integer | Domain::Count => {
+            between(low, high + 1.0).floor().unwrap().astype(Dtype::Int32).unwrap()
+        }
+        Domain::Bool => between(low, high).greater(0).unwrap(),
+        Domain::Single => between(low, high).astype(Dtype::Float32).unwrap(),
+        _ => between(low, high),
+    };
+    numbers.contiguous().unwrap()
 }
 
 pub fn ints(list: &[i32]) -> Array {
@@ -119,6 +136,15 @@ pub fn single_many(
     f: impl Fn(&[Array]) -> Result<Vec<Array>> + 'static,
 ) -> Case {
     many(name, &narrow(inputs), f).rough(1e-2, 3e-3)
+}
+
+/// A function of numbers of domains: smooth, if it is one of floats to floats.
+pub fn of_domains(name: String, inputs: &[Array], f: impl Fn(&[Array]) -> Result<Array> + 'static) -> Case {
+    let is_float = |x: &Array| x.dtype().is(Category::Inexact);
+    let smooth = inputs.iter().all(is_float) && is_float(&f(inputs).unwrap());
+    let is_single = inputs.iter().any(|x| matches!(x.dtype(), Dtype::Float32 | Dtype::Complex64));
+    let case = Case { smooth, ..case(Box::leak(name.into_boxed_str()), inputs, f) };
+    if is_single { case.rough(1e-2, 3e-3) } else { case }
 }
 
 /// All cases, in groups.

@@ -1,17 +1,80 @@
-//! Reductions, scans, norms.
+//! Reductions and scans: the cases of the crate's tables, and others. Norms.
 
-use hesper::{Array, fast, linalg};
+use hesper::ops::domain::Domain;
+use hesper::{Array, Result, fast, linalg};
 
-use super::{Case, case, ints, single, x};
+use super::{Case, case, ints, of_domains, sample, single, x};
+
+type Reduction = Box<dyn Fn(&Array) -> Result<Array>>;
+
+/// The result of a scan, less the first one if it is of no element.
+fn of_elements(y: Array, reverse: bool, inclusive: bool) -> Result<Array> {
+    let length = y.shape()[1] as isize;
+    let (start, stop) = match (inclusive, reverse) {
+        (true, _) => (0, length),
+        (false, false) => (1, length),
+        (false, true) => (0, length - 1),
+    };
+    y.slice(&[0, start, 0], &[2, stop, 4], &[1, 1, 1])
+}
+
+/// The cases of the tables: every entry over several axes and with every flag.
+fn tables() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let over: [(Option<&[isize]>, bool); 4] =
+        [(Some(&[0, 2]), false), (Some(&[1]), true), (Some(&[2]), false), (None, true)];
+    let mut add = |name: &str, domain: Domain, what: String, f: Reduction| {
+        let input = sample(domain, cases.len(), &[2, 3, 4]);
+        cases.push(of_domains(format!("{name} [{domain:?}] {what}"), &[input], move |x| f(&x[0])));
+    };
+    macro_rules! add_cases {
+        ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($signature:ident) = |$($x:ident),+| $body:expr;
+            $(python $args:literal => $result:literal $(, method $method:ident)?;)?
+            cases $([$domain:ident])+;)*) => {
+            $($(add_cases!(@$signature $name Domain::$domain);)+)*
+        };
+        (@axes $name:ident $domain:expr) => {
+            for (axes, keep) in over {
+                let what = format!("over {axes:?}");
+                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(axes, keep)));
+            }
+        };
+        (@axis $name:ident $domain:expr) => {
+            for (axis, keep) in [(Some(0), false), (Some(1), true), (Some(2), false), (None, true)] {
+                let what = format!("over {axis:?}");
+                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(axis, keep)));
+            }
+        };
+        (@spread $name:ident $domain:expr) => {
+            for ((axes, keep), ddof) in over.into_iter().zip([0, 1, 1, 2]) {
+                let what = format!("over {axes:?}");
+                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(axes, keep, ddof)));
+            }
+        };
+        (@scan $name:ident $domain:expr) => {
+            for (reverse, inclusive) in [(false, true), (true, true), (false, false), (true, false)] {
+                let what = format!("reverse {reverse}, inclusive {inclusive}");
+                let scan = move |x: &Array| {
+                    of_elements(x.$name(Some(1), reverse, inclusive)?, reverse, inclusive)
+                };
+                add(stringify!($name), $domain, what, Box::new(scan));
+            }
+            for axis in [Some(2), None] {
+                let what = format!("along {axis:?}");
+                add(stringify!($name), $domain, what, Box::new(move |x| x.$name(axis, false, true)));
+            }
+        };
+    }
+    hesper::reduction_ops!(add_cases);
+    hesper::scan_ops!(add_cases);
+    cases
+}
 
 pub fn cases() -> Vec<Case> {
     let t = x(1, &[2, 3, 4]);
     let zeros = Array::from_slice(&[2.0f64, 0.0, 3.0]);
-    vec![
-        case("sum", &[t.clone()], |x| x[0].sum(Some(&[0, 2]), false)),
-        case("sum kept", &[t.clone()], |x| x[0].sum(None, true)),
-        case("mean", &[t.clone()], |x| x[0].mean(Some(&[1]), true)),
-        case("prod", &[t.clone()], |x| x[0].prod(Some(&[0, 2]), false)),
+    let mut cases = tables();
+    cases.extend([
         case("prod with a zero", &[zeros.clone()], |x| x[0].prod(None, false)),
         case("prod with two zeros", &[Array::from_slice(&[2.0, 0.0, 3.0, 0.0])], |x| x[0].prod(None, false)),
         case("cumprod with zeros", &[Array::from_slice(&[2.0, 0.0, 3.0, 0.0, 1.5])], |x| {
@@ -20,35 +83,9 @@ pub fn cases() -> Vec<Case> {
         case("cumprod with zeros, back, without itself", &[zeros.clone()], |x| {
             x[0].cumprod(Some(0), true, false)
         }),
-        case("max", &[t.clone()], |x| x[0].max(Some(&[2]), false)),
-        case("min", &[t.clone()], |x| x[0].min(None, false)),
-        case("var", &[t.clone()], |x| x[0].var(Some(&[2]), false, 1)),
-        single("var single", &[t.clone()], |x| x[0].var(Some(&[2]), false, 1)),
-        single("std single", &[t.clone()], |x| x[0].std(Some(&[0]), true, 0)),
-        case("median of three", &[t.clone()], |x| x[0].median(Some(&[1]), false)),
-        case("median of four", &[t.clone()], |x| x[0].median(Some(&[2]), true)),
-        case("logsumexp", &[t.clone()], |x| x[0].logsumexp(Some(&[1]), false)),
-        case("logsumexp of rows", &[t.clone()], |x| x[0].logsumexp(Some(&[2]), false)),
         case("softmax", &[t.clone()], |x| x[0].softmax(Some(&[-1]), false)),
         case("softmax inside", &[t.clone()], |x| x[0].softmax(Some(&[1]), false)),
         case("log_softmax", &[t.clone()], |x| x[0].log_softmax(Some(&[-1]))),
-        case("cumsum", &[t.clone()], |x| x[0].cumsum(Some(1), false, true)),
-        case("cumsum back", &[t.clone()], |x| x[0].cumsum(Some(2), true, false)),
-        case("cumprod", &[t.clone()], |x| x[0].cumprod(Some(2), false, true)),
-        case("cumprod without itself", &[t.clone()], |x| x[0].cumprod(Some(2), false, false)),
-        case("cummax", &[t.clone()], |x| x[0].cummax(Some(2), false, true)),
-        case("cummin back", &[t.clone()], |x| x[0].cummin(Some(1), true, true)),
-        case("logcumsumexp", &[t.clone()], |x| x[0].logcumsumexp(Some(2), false, true)),
-        case("logcumsumexp back", &[t.clone()], |x| x[0].logcumsumexp(Some(1), true, true)),
-        case("logcumsumexp of part", &[t.clone()], |x| {
-            x[0].logcumsumexp(Some(2), false, true)?.slice(&[0, 0, 1], &[2, 3, 2], &[1, 1, 1])
-        }),
-        case("logcumsumexp without itself", &[t.clone()], |x| {
-            x[0].logcumsumexp(Some(2), false, false)?.slice(&[0, 0, 1], &[2, 3, 4], &[1, 1, 1])
-        }),
-        case("cummax without itself", &[t.clone()], |x| {
-            x[0].cummax(Some(2), false, false)?.slice(&[0, 0, 1], &[2, 3, 4], &[1, 1, 1])
-        }),
         case("diff", &[t.clone()], |x| x[0].diff(1, 2)),
         case("rms_norm", &[t.clone(), x(2, &[4])], |x| fast::rms_norm(&x[0], Some(&x[1]), 1e-5)),
         case("layer_norm", &[t.clone(), x(3, &[4]), x(4, &[4])], |x| {
@@ -58,13 +95,11 @@ pub fn cases() -> Vec<Case> {
             fast::layer_norm(&x[0], None, Some(&x[1]), 1e-5)
         }),
         single("cross_entropy", &[x(5, &[3, 4])], |x| fast::cross_entropy(&x[0], &ints(&[1, 3, 0]))),
-        case("sum of bools", &[t.clone()], |x| x[0].greater(0)?.sum(None, false)).flat(),
         case("all", &[t.clone()], |x| x[0].greater(-2)?.all(Some(&[1]), false)).flat(),
         case("any", &[t.clone()], |x| x[0].greater(0.9)?.any(Some(&[0]), false)).flat(),
-        case("argmax", &[t.clone()], |x| x[0].argmax(Some(1), false)).flat(),
-        case("argmin", &[t.clone()], |x| x[0].argmin(None, true)).flat(),
         case("norm", &[t.clone()], |x| linalg::norm(&x[0], linalg::Norm::Euclidean, Some(&[1]), false)),
         case("sort with ties", &[Array::from_slice(&[1.0, 0.0, 1.0])], |x| x[0].sort(None)).flat(),
         case("max of equals", &[Array::from_slice(&[1.0, 0.0, 1.0])], |x| x[0].max(None, false)).flat(),
-    ]
+    ]);
+    cases
 }

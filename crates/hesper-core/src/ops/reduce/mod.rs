@@ -2,10 +2,21 @@
 //!
 //! Each is one pass over memory, whatever axes it is over and however its input lies. On the host a view and its contiguous
 //! copy give the same bits.
+//!
+//! ```
+//! use hesper::Array;
+//! let x = Array::try_from_slice(&[1.0f32, 5.0, 7.0, 2.0], &[2, 2])?;
+//! assert_eq!(x.sum(Some(&[0]), false)?.to_vec::<f32>()?, [8.0, 7.0]);
+//! assert_eq!(x.sum(None, true)?.shape(), [1, 1]);
+//! assert_eq!(x.argmax(Some(1), false)?.to_vec::<u32>()?, [1, 0]);
+//! assert_eq!(x.argmax(None, false)?.item::<u32>()?, 2);
+//! # Ok::<(), hesper::Error>(())
+//! ```
 
 mod arg;
 pub mod count;
 mod stats;
+pub mod table;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -20,6 +31,7 @@ use crate::ops::readers::reader;
 use crate::shape::{Shape, axes, signed};
 use crate::transform::rule::{Backward, Batch, Cotangents};
 use count::Count;
+use table::define_reductions;
 
 /// What elements are combined by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -195,6 +207,78 @@ pub fn without(shape: &[usize], over: &[usize], keepdims: bool) -> Shape {
     (0..shape.len()).filter_map(length).collect()
 }
 
+/// The table of reductions. [`table`] explains an entry.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! reduction_ops {
+    ($callback:ident) => { $callback! {
+    /// The sum. Bools and small integers are summed as int32 or uint32.
+    sum(axes) = |x, over, keepdims| sum(x, over, keepdims);
+        python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([4, 6], dtype=float32)", method sum;
+        cases [Real] [Bool] [Integer] [Complex];
+    /// The product. Bools and small integers are multiplied as int32 or uint32.
+    prod(axes) = |x, over, keepdims| x.reduce_or_same(ReduceKind::Product, over, keepdims);
+        python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([3, 8], dtype=float32)", method prod;
+        cases [Real] [Positive] [Count];
+    /// The largest element; NaN if there is one.
+    max(axes) = |x, over, keepdims| x.nonempty("max", over)?.reduce_or_same(ReduceKind::Max, over, keepdims);
+        python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([3, 4], dtype=float32)", method max;
+        cases [Real] [Integer];
+    /// The smallest element; NaN if there is one.
+    min(axes) = |x, over, keepdims| x.nonempty("min", over)?.reduce_or_same(ReduceKind::Min, over, keepdims);
+        python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([1, 2], dtype=float32)", method min;
+        cases [Real] [Integer];
+    /// Whether all elements are true or not zero.
+    all(axes) = |x, over, keepdims| x.reduce(ReduceKind::All, over, keepdims);
+        python "mx.array([True, False])" => "array(False, dtype=bool)", method all;
+        cases [Bool] [Real];
+    /// Whether any element is true or not zero.
+    any(axes) = |x, over, keepdims| x.reduce(ReduceKind::Any, over, keepdims);
+        python "mx.array([True, False])" => "array(True, dtype=bool)", method any;
+        cases [Bool] [Real];
+    /// How many elements are not zero.
+    count_nonzero(axes) = |x, over, keepdims| x.reduce(ReduceKind::Count, over, keepdims);
+        python "mx.array([0, 1, 2])" => "array(2, dtype=int32)";
+        cases [Bool] [Integer];
+    /// The mean; of integers as float32.
+    mean(axes) = |x, over, keepdims| stats::mean(x, over, keepdims);
+        python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([2, 3], dtype=float32)", method mean;
+        cases [Real] [Integer] [Complex];
+    /// The median: the middle element, or the mean of the two in the middle; NaN if there is one. Of integers as float32.
+    median(axes) = |x, over, keepdims| stats::median(x, over, keepdims);
+        python "mx.array([[1.0, 2.0], [3.0, 4.0]]), axis=0" => "array([2, 3], dtype=float32)";
+        cases [Real] [Integer];
+    /// The logarithm of the sum of exponentials, without overflow.
+    logsumexp(axes) = |x, over, keepdims| stats::logsumexp(x, over, keepdims);
+        python "mx.array([0.0, 0.0])" => "array(0.693147, dtype=float32)", method logsumexp;
+        cases [Real] [Integer];
+    /// The variance: the mean of squared distances to the mean, with the divisor ``N - ddof`` for ``N`` elements.
+    var(spread) = |x, over, keepdims, ddof| stats::variance(x, over, keepdims, ddof, false);
+        python "mx.array([1.0, 3.0])" => "array(1, dtype=float32)", method var;
+        cases [Real] [Single];
+    /// The standard deviation: the root of the variance, with the divisor ``N - ddof`` for ``N`` elements.
+    std(spread) = |x, over, keepdims, ddof| stats::variance(x, over, keepdims, ddof, true);
+        python "mx.array([1.0, 3.0])" => "array(1, dtype=float32)", method std;
+        cases [Real] [Single];
+    /// The place of the largest element: the first of equals, or the first NaN.
+    argmax(axis) = |x, over, keepdims| arg::place_of(x, ReduceKind::ArgMax, over, keepdims);
+        python "mx.array([1, 3, 2])" => "array(1, dtype=uint32)", method argmax;
+        cases [Real] [Integer];
+    /// The place of the smallest element: the first of equals, or the first NaN.
+    argmin(axis) = |x, over, keepdims| arg::place_of(x, ReduceKind::ArgMin, over, keepdims);
+        python "mx.array([1, 3, 2])" => "array(0, dtype=uint32)", method argmin;
+        cases [Real] [Integer];
+    } };
+}
+reduction_ops!(define_reductions);
+
+fn sum(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+    if x.dtype() == Dtype::Bool && over != Some(&[]) && x.ndim() > 0 {
+        return x.reduce(ReduceKind::Count, over, keepdims);
+    }
+    x.reduce_or_same(ReduceKind::Sum(BitEq(1.0)), over, keepdims)
+}
+
 impl Array {
     fn reduce(&self, kind: ReduceKind, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
         let over = axes_or_all(kind.name(), over, self.ndim())?;
@@ -207,27 +291,6 @@ impl Array {
         Array::lazy(shape, kind.result(self.dtype()), OpRef::new(op), smallvec![self.clone()])
     }
 
-    /// The sum over axes, or over all. Small integers and bools are summed as int32 or uint32.
-    ///
-    /// ```
-    /// use hesper::Array;
-    /// let x = Array::try_from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
-    /// assert_eq!(x.sum(Some(&[0]), false)?.to_vec::<f32>()?, [4.0, 6.0]);
-    /// assert_eq!(x.sum(None, true)?.shape(), [1, 1]);
-    /// # Ok::<(), hesper::Error>(())
-    /// ```
-    pub fn sum(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        if self.dtype() == Dtype::Bool && over != Some(&[]) && self.ndim() > 0 {
-            return self.reduce(ReduceKind::Count, over, keepdims);
-        }
-        self.reduce_or_same(ReduceKind::Sum(BitEq(1.0)), over, keepdims)
-    }
-
-    /// The product over axes, or over all. Small integers and bools are multiplied as int32 or uint32.
-    pub fn prod(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        self.reduce_or_same(ReduceKind::Product, over, keepdims)
-    }
-
     /// A reduction over no axes gives the array itself, of its own type.
     fn reduce_or_same(&self, kind: ReduceKind, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
         if axes_or_all(kind.name(), over, self.ndim())?.is_empty() {
@@ -236,34 +299,9 @@ impl Array {
         self.reduce(kind, over, keepdims)
     }
 
-    /// The largest element over axes, or over all; NaN if there is one.
-    pub fn max(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        self.nonempty("max", over)?.reduce_or_same(ReduceKind::Max, over, keepdims)
-    }
-
-    /// The smallest element over axes, or over all; NaN if there is one.
-    pub fn min(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        self.nonempty("min", over)?.reduce_or_same(ReduceKind::Min, over, keepdims)
-    }
-
     /// The smallest and the largest element over axes, or over all.
     pub fn minmax(&self, over: Option<&[isize]>, keepdims: bool) -> Result<(Array, Array)> {
         Ok((self.min(over, keepdims)?, self.max(over, keepdims)?))
-    }
-
-    /// Whether all elements over axes, or all, are true or not zero.
-    pub fn all(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        self.reduce(ReduceKind::All, over, keepdims)
-    }
-
-    /// Whether any element over axes, or any at all, is true or not zero.
-    pub fn any(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        self.reduce(ReduceKind::Any, over, keepdims)
-    }
-
-    /// How many elements over axes, or of all, are not zero.
-    pub fn count_nonzero(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        self.reduce(ReduceKind::Count, over, keepdims)
     }
 
     /// An error if there is nothing to choose from.

@@ -10,64 +10,84 @@ use crate::error::{Error, Result};
 use crate::identity::BitEq;
 use crate::ops::logic::select;
 
-impl Array {
-    /// The mean over axes, or over all; of integers as float32.
-    pub fn mean(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        let over = axes_or_all("mean", over, self.ndim())?;
-        let count: usize = over.iter().map(|at| self.shape()[*at]).product();
-        let input = self.astype(self.dtype().to_inexact())?;
-        input.reduce_axes(ReduceKind::Sum(BitEq(1.0 / count as f64)), over, keepdims)
-    }
+pub fn mean(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+    let over = axes_or_all("mean", over, x.ndim())?;
+    let count: usize = over.iter().map(|at| x.shape()[*at]).product();
+    let input = x.astype(x.dtype().to_inexact())?;
+    input.reduce_axes(ReduceKind::Sum(BitEq(1.0 / count as f64)), over, keepdims)
+}
 
-    /// The variance over axes, or over all: the mean of squared distances to the mean, with `ddof` taken
-    /// off the number that is divided by.
-    pub fn var(&self, over: Option<&[isize]>, keepdims: bool, ddof: isize) -> Result<Array> {
-        self.variance(over, keepdims, ddof, false)
+pub fn variance(x: &Array, over: Option<&[isize]>, keepdims: bool, ddof: isize, root: bool) -> Result<Array> {
+    let op = if root { "std" } else { "var" };
+    let over = axes_or_all(op, over, x.ndim())?;
+    let count = over.iter().map(|at| x.shape()[*at]).product::<usize>() as f64;
+    let input = x.astype(x.dtype().to_inexact())?;
+    if matches!(input.dtype(), Dtype::Float64 | Dtype::Complex64) {
+        // No wider type to sum in: distances to the mean, in a second pass.
+        let mean = input.reduce_axes(ReduceKind::Sum(BitEq(1.0 / count)), over.clone(), true)?;
+        let distance = input.subtract(&mean)?.abs()?.square()?;
+        let scale = 1.0 / (count - ddof as f64).max(0.0);
+        let variance = distance.reduce_axes(ReduceKind::Sum(BitEq(scale)), over, keepdims)?;
+        return if root { variance.sqrt() } else { Ok(variance) };
     }
+    input.reduce_axes(
+        ReduceKind::Variance { count: BitEq(count), ddof: BitEq(ddof as f64), root },
+        over,
+        keepdims,
+    )
+}
 
-    /// The standard deviation over axes, or over all: the root of the variance.
-    pub fn std(&self, over: Option<&[isize]>, keepdims: bool, ddof: isize) -> Result<Array> {
-        self.variance(over, keepdims, ddof, true)
+pub fn median(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+    let over = axes_or_all("median", over, x.ndim())?;
+    if over.iter().any(|at| x.shape()[*at] == 0) {
+        let what = format!("axes {over:?} of an array of shape {:?} have no elements", x.shape());
+        return Err(Error::value("median", what));
     }
-
-    fn variance(&self, over: Option<&[isize]>, keepdims: bool, ddof: isize, root: bool) -> Result<Array> {
-        let op = if root { "std" } else { "var" };
-        let over = axes_or_all(op, over, self.ndim())?;
-        let count = over.iter().map(|at| self.shape()[*at]).product::<usize>() as f64;
-        let input = self.astype(self.dtype().to_inexact())?;
-        if matches!(input.dtype(), Dtype::Float64 | Dtype::Complex64) {
-            // No wider type to sum in: distances to the mean, in a second pass.
-            let mean = input.reduce_axes(ReduceKind::Sum(BitEq(1.0 / count)), over.clone(), true)?;
-            let distance = input.subtract(&mean)?.abs()?.square()?;
-            let scale = 1.0 / (count - ddof as f64).max(0.0);
-            let variance = distance.reduce_axes(ReduceKind::Sum(BitEq(scale)), over, keepdims)?;
-            return if root { variance.sqrt() } else { Ok(variance) };
-        }
-        input.reduce_axes(
-            ReduceKind::Variance { count: BitEq(count), ddof: BitEq(ddof as f64), root },
-            over,
-            keepdims,
-        )
+    if over.is_empty() && x.ndim() > 0 {
+        return Err(Error::value("median", "no axes to take it over"));
     }
+    let rows = x.astype(x.dtype().to_inexact())?.rows_over(&over)?;
+    let middle = rows.middle()?;
+    let shape: SmallVec<[isize; 6]> =
+        without(x.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
+    middle.reshape(&shape)
+}
 
-    /// The median over axes, or over all: the middle element, or the mean of the two in the middle; NaN if
-    /// there is one. Of integers as float32.
-    pub fn median(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        let over = axes_or_all("median", over, self.ndim())?;
-        if over.iter().any(|at| self.shape()[*at] == 0) {
-            let what = format!("axes {over:?} of an array of shape {:?} have no elements", self.shape());
-            return Err(Error::value("median", what));
-        }
-        if over.is_empty() && self.ndim() > 0 {
-            return Err(Error::value("median", "no axes to take it over"));
-        }
-        let rows = self.astype(self.dtype().to_inexact())?.rows_over(&over)?;
-        let middle = rows.middle()?;
+pub fn logsumexp(x: &Array, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
+    if x.size() == 0 {
+        let what = format!("an array of shape {:?} has no elements", x.shape());
+        return Err(Error::value("logsumexp", what));
+    }
+    let over = axes_or_all("logsumexp", over, x.ndim())?;
+    let input = x.astype(x.dtype().to_inexact())?;
+    if over.is_empty() {
+        return Ok(input);
+    }
+    let last = over.iter().rev().enumerate().all(|(back, at)| at + back + 1 == x.ndim());
+    let rows = if last && input.dtype().is(Category::Floating) {
+        Some(input.rows_over(&over)?)
+    } else {
+        input.turned_to_columns(&over)?
+    };
+    if let Some(rows) = rows {
+        let rows = rows.logsumexp_rows()?;
         let shape: SmallVec<[isize; 6]> =
-            without(self.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
-        middle.reshape(&shape)
+            without(x.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
+        return rows.reshape(&shape);
     }
+    let wide = if input.dtype().size() < 4 { Dtype::Float32 } else { input.dtype() };
+    let x = input.astype(wide)?;
+    let top = x.reduce_axes(ReduceKind::Max, over.clone(), true)?;
+    // Infinity less infinity is no number: there the top is left out.
+    let top = select(&top.isfinite()?, &top, &Array::scalar(0.0, wide)?)?;
+    let sum = x.subtract(&top)?.exp()?.reduce_axes(ReduceKind::Sum(BitEq(1.0)), over.clone(), true)?;
+    let result = sum.log()?.add(&top)?.astype(input.dtype())?;
+    let shape: SmallVec<[isize; 6]> =
+        without(x.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
+    result.reshape(&shape)
+}
 
+impl Array {
     /// The array with some axes moved to the end and joined to one.
     pub(crate) fn rows_over(&self, over: &[usize]) -> Result<Array> {
         // The last axis alone is there already: no view stands between what makes the rows and what reads them.
@@ -79,40 +99,5 @@ impl Array {
         let mut shape: SmallVec<[isize; 6]> = kept.iter().map(|at| self.shape()[*at] as isize).collect();
         shape.push(over.iter().map(|at| self.shape()[*at]).product::<usize>() as isize);
         self.transpose(&order)?.reshape(&shape)
-    }
-
-    /// The logarithm of the sum of exponentials over axes, or over all, computed without overflow.
-    pub fn logsumexp(&self, over: Option<&[isize]>, keepdims: bool) -> Result<Array> {
-        if self.size() == 0 {
-            let what = format!("an array of shape {:?} has no elements", self.shape());
-            return Err(Error::value("logsumexp", what));
-        }
-        let over = axes_or_all("logsumexp", over, self.ndim())?;
-        let input = self.astype(self.dtype().to_inexact())?;
-        if over.is_empty() {
-            return Ok(input);
-        }
-        let last = over.iter().rev().enumerate().all(|(back, at)| at + back + 1 == self.ndim());
-        let rows = if last && input.dtype().is(Category::Floating) {
-            Some(input.rows_over(&over)?)
-        } else {
-            input.turned_to_columns(&over)?
-        };
-        if let Some(rows) = rows {
-            let rows = rows.logsumexp_rows()?;
-            let shape: SmallVec<[isize; 6]> =
-                without(self.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
-            return rows.reshape(&shape);
-        }
-        let wide = if input.dtype().size() < 4 { Dtype::Float32 } else { input.dtype() };
-        let x = input.astype(wide)?;
-        let top = x.reduce_axes(ReduceKind::Max, over.clone(), true)?;
-        // Infinity less infinity is no number: there the top is left out.
-        let top = select(&top.isfinite()?, &top, &Array::scalar(0.0, wide)?)?;
-        let sum = x.subtract(&top)?.exp()?.reduce_axes(ReduceKind::Sum(BitEq(1.0)), over.clone(), true)?;
-        let result = sum.log()?.add(&top)?.astype(input.dtype())?;
-        let shape: SmallVec<[isize; 6]> =
-            without(self.shape(), &over, keepdims).iter().map(|length| *length as isize).collect();
-        result.reshape(&shape)
     }
 }

@@ -1,0 +1,83 @@
+//! What an entry of the tables of reductions and scans means.
+//!
+//! From an entry follow the Rust method, the Python function and method, and test cases on every device:
+//!
+//! ```text
+//! /// The largest element; NaN if there is one.             documentation, in Rust and in Python
+//! max(axes) = |x, over, keepdims| ...;                      name (signature) = what it returns
+//!     python "mx.array([1, 3])" => "array(3, dtype=int32)", method max;
+//!     cases [Real] [Integer];                               test cases: the domain of the array
+//! ```
+//!
+//! The signature names the parameters after the array:
+//!
+//! | signature | parameters | example |
+//! |---|---|---|
+//! | `axes` | axes or all of them, whether they are kept | `sum` |
+//! | `axis` | one axis or the flattened array, whether it is kept | `argmax` |
+//! | `spread` | as `axes`, and what is taken off the divisor | `var` |
+//! | `scan` | one axis or the flattened array, whether from the end, whether with the element itself | `cumsum` |
+//!
+//! The rest is as for [element-wise ops](crate::ops::elementwise).
+
+/// Defines the methods of [`Array`](crate::Array) that the entries of a table mean.
+macro_rules! define_reductions {
+    ($($(#[doc = $doc:literal])+ $name:ident $(| $alias:ident)* ($signature:ident) = |$($x:ident),+| $body:expr;
+        $(python $args:literal => $result:literal $(, method $method:ident)?;)?
+        cases $([$domain:ident])+;)*) => {
+        impl $crate::Array {
+            $(define_reductions!(@names [$($doc)+] [$name $($alias)*] $signature [$($x)+] $body);)*
+        }
+    };
+    (@names $docs:tt [$($name:ident)+] $signature:ident $xs:tt $body:expr) => {
+        $(define_reductions!(@$signature $docs $name $xs $body);)+
+    };
+    (@axes [$($doc:literal)+] $name:ident [$x:ident $over:ident $keepdims:ident] $body:expr) => {
+        $(#[doc = $doc])+
+        ///
+        /// Over the given axes, or over all; they stay with length one if `keepdims`.
+        pub fn $name(&self, $over: Option<&[isize]>, $keepdims: bool) -> $crate::Result<$crate::Array> {
+            let $x = self;
+            $body
+        }
+    };
+    (@axis [$($doc:literal)+] $name:ident [$x:ident $over:ident $keepdims:ident] $body:expr) => {
+        $(#[doc = $doc])+
+        ///
+        /// Along an axis, which stays with length one if `keepdims`, or in the flattened array.
+        pub fn $name(&self, $over: Option<isize>, $keepdims: bool) -> $crate::Result<$crate::Array> {
+            let $x = self;
+            $body
+        }
+    };
+    (@spread [$($doc:literal)+] $name:ident [$x:ident $over:ident $keepdims:ident $ddof:ident] $body:expr) => {
+        $(#[doc = $doc])+
+        ///
+        /// Over the given axes, or over all; they stay with length one if `keepdims`.
+        pub fn $name(
+            &self,
+            $over: Option<&[isize]>,
+            $keepdims: bool,
+            $ddof: isize,
+        ) -> $crate::Result<$crate::Array> {
+            let $x = self;
+            $body
+        }
+    };
+    (@scan [$($doc:literal)+] $name:ident [$x:ident $along:ident $reverse:ident $inclusive:ident] $body:expr) => {
+        $(#[doc = $doc])+
+        ///
+        /// Along an axis, or through the flattened array; from the end if `reverse`; without the element itself unless
+        /// `inclusive`.
+        pub fn $name(
+            &self,
+            $along: Option<isize>,
+            $reverse: bool,
+            $inclusive: bool,
+        ) -> $crate::Result<$crate::Array> {
+            let $x = self;
+            $body
+        }
+    };
+}
+pub(crate) use define_reductions;
