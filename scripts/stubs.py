@@ -5,6 +5,7 @@
 
 import importlib
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -13,8 +14,9 @@ MODULES = ("", "fast", "fft", "linalg", "random", "distributed", "metal", "cuda"
 
 HEADER = '''# Written by scripts/stubs.py from the built package; do not edit.
 '''
-COMMON = """from collections.abc import Callable, Sequence
-from typing import Any
+COMMON = """from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Self, final
 
 """
 
@@ -115,12 +117,18 @@ RESULTS = {
 INTEGERS = ("memory", "limit", "peak", "buffer_size")
 
 
+def annotation(given) -> str:
+    """An annotation as the stub writes it: every class is known there by its last name."""
+    return re.sub(r"(hesper\._?core\.(\w+\.)?|collections\.abc\.)(?=\w)", "", inspect.formatannotation(given))
+
+
 def type_of(parameter: inspect.Parameter) -> str:
     if parameter.annotation is not inspect.Parameter.empty:
-        return inspect.formatannotation(parameter.annotation).replace("hesper.core.", "").replace("hesper._core.", "")
-    if parameter.name in PARAMETERS:
-        return PARAMETERS[parameter.name]
+        return annotation(parameter.annotation)
     default = parameter.default
+    if parameter.name in PARAMETERS:
+        kind = PARAMETERS[parameter.name]
+        return f"{kind} | None" if default is None and "None" not in kind and kind != "StreamOrDevice" else kind
     if default is None or default is inspect.Parameter.empty or default is Ellipsis:
         return "Any"
     if isinstance(default, (bool, int, float, str)):
@@ -156,7 +164,7 @@ def signature(function, method: bool = False) -> str:
             plain = isinstance(parameter.default, (bool, int, float, str, list, tuple)) or parameter.default is None
             text += f" = {parameter.default!r}" if plain else " = ..."
         parts.append(text)
-    if slash and not method:
+    if slash:
         parts.append("/")
     return f"({', '.join(parts)})"
 
@@ -164,7 +172,7 @@ def signature(function, method: bool = False) -> str:
 def result(name: str, function) -> str:
     annotated = getattr(function, "__annotations__", {}).get("return")
     if annotated is not None or "return" in getattr(function, "__annotations__", {}):
-        return inspect.formatannotation(annotated).replace("hesper.core.", "").replace("hesper._core.", "")
+        return annotation(annotated)
     if name in RESULTS:
         return RESULTS[name]
     return "int" if any(part in name for part in INTEGERS) else "array"
@@ -181,31 +189,63 @@ def documented(function, indent: str) -> str:
     return f'\n{indent}"""{lines[0]}\n{body}\n{indent}"""\n{indent}...'
 
 
-OPERATORS = {
-    **{f"__{name}__": "array" for name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split()},
-    **{f"__r{name}__": "array" for name in "add sub mul truediv floordiv mod pow matmul".split()},
-    **{f"__{name}__": "array" for name in "lt le gt ge".split()},
+_BINARY = "add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split()
+
+# Signatures of special methods; those of the class in question are written.
+SPECIAL = {
+    **{f"__{form}{name}__": "(self, other: Any, /) -> array" for form in ("", "r", "i") for name in _BINARY},
+    **{f"__{form}pow__": "(self, other: Any, mod: Any = None, /) -> array" for form in ("", "r", "i")},
+    **{f"__{name}__": "(self, other: Any, /) -> array" for name in ("lt", "le", "gt", "ge")},
+    **{f"__{name}__": "(self) -> array" for name in ("neg", "pos", "abs", "invert", "copy", "next")},
+    **{f"__{kind}__": f"(self) -> {kind}" for kind in ("bool", "int", "float", "complex", "bytes")},
+    "__index__": "(self) -> int",
+    "__hash__": "(self) -> int",
+    "__len__": "(self) -> int",
+    "__deepcopy__": "(self, memo: Any) -> array",
+    "__getitem__": "(self, index: Any, /) -> array",
+    "__setitem__": "(self, index: Any, value: Any, /) -> None",
+    "__delitem__": "(self, index: Any, /) -> None",
+    "__iter__": "(self) -> ArrayIterator",
+    "__reversed__": "(self) -> Iterator[array]",
+    "__array__": "(self, dtype: Any = None, copy: Any = None) -> Any",
+    "__array_namespace__": "(self, *, api_version: str | None = None) -> ModuleType",
+    "__dlpack_device__": "(self) -> tuple[int, int]",
+    "__enter__": "(self) -> Any",
+    "__call__": "(self, *args: Any, **kwargs: Any) -> Any",
 }
 
 
+def constructor(kind: type) -> list[str]:
+    if "__init__" in vars(kind):
+        return [f"    def __init__{signature(kind.__init__, method=True)} -> None: ..."]
+    if "__new__" not in vars(kind):
+        return []
+    given = signature(kind)
+    return [f"    def __new__(cls, {given[1:]} -> Self: ...".replace("(cls, )", "(cls)")]
+
+
+def special_methods(name: str, kind: type) -> list[str]:
+    own, lines = vars(kind), []
+    for item in ("__eq__", "__ne__"):
+        if item in own:
+            gives = "array: ...  # type: ignore[override]" if name == "array" else "bool: ..."
+            lines.append(f"    def {item}(self, other: object, /) -> {gives}")
+    lines += [f"    def {item}{form}: ..." for item, form in SPECIAL.items() if item in own]
+    for item in ("__dlpack__", "__exit__"):
+        if item in own:
+            lines.append(f"    def {item}{signature(own[item], method=True)} -> Any: ...")
+    lines += [f"    {item}: Any" for item in ("__name__", "__wrapped__") if inspect.isdatadescriptor(own.get(item))]
+    return lines
+
+
 def class_stub(name: str, kind: type) -> str:
-    lines = [f"class {name}:"]
+    # The flag says whether classes may derive from it.
+    final = "" if kind.__flags__ & 1 << 10 else "@final\n"
+    lines = [f"{final}class {name}:"]
     text = inspect.getdoc(kind)
     if text:
         lines.append(documented(kind, "    ").rsplit("\n", 1)[0].lstrip("\n") if "\n" in documented(kind, "    ") else "")
-    if name == "array":
-        lines.append("    def __init__(self, val: Any, dtype: Dtype | None = None) -> None: ...")
-        for method, gives in OPERATORS.items():
-            lines.append(f"    def {method}(self, other: Any) -> {gives}: ...")
-        for method, gives in {"neg": "array", "pos": "array", "abs": "array", "invert": "array", "len": "int"}.items():
-            lines.append(f"    def __{method}__(self) -> {gives}: ...")
-        for method, gives in {"bool": "bool", "int": "int", "float": "float", "complex": "complex"}.items():
-            lines.append(f"    def __{method}__(self) -> {gives}: ...")
-        lines.append("    def __getitem__(self, index: Any) -> array: ...")
-        lines.append("    def __setitem__(self, index: Any, value: Any) -> None: ...")
-        lines.append("    def __iter__(self) -> ArrayIterator: ...")
-    else:
-        lines.append("    def __init__(self, *args: Any, **kwargs: Any) -> None: ...")
+    lines += constructor(kind) + special_methods(name, kind)
     for item in sorted(vars(kind)):
         if item.startswith("_"):
             continue
@@ -245,14 +285,16 @@ def stub(name: str) -> str:
     module = importlib.import_module(f"hesper.core.{name}" if name else "hesper.core")
     parts = [HEADER + COMMON]
     if name:
-        parts[0] += "from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar\n"
+        parts[0] += "from . import ArrayIterator, Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar\n"
     else:
         submodules = ", ".join(f"{part} as {part}" for part in MODULES if part and hasattr(module, part))
         parts[0] += f"from . import {submodules}\n\nscalar = bool | int | float | complex\n"
     classes, functions, values = [], [], []
+    if hasattr(module, "__all__"):
+        values.append(f"__all__ = {module.__all__!r}")
     for item in sorted(dir(module)):
         member = getattr(module, item)
-        if item.startswith("_") or inspect.ismodule(member):
+        if inspect.ismodule(member) or (item.startswith("_") and getattr(member, "__module__", "") != module.__name__):
             continue
         if inspect.isclass(member):
             if name and getattr(module, "__all__", None) and item not in module.__all__:

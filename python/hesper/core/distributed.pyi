@@ -1,11 +1,13 @@
 # Written by scripts/stubs.py from the built package; do not edit.
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Self, final
 
-from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
+from . import ArrayIterator, Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
 
 
-
+__all__ = ['Group', 'all_gather', 'all_max', 'all_min', 'all_sum', 'init', 'is_available', 'recv', 'recv_like', 'send', 'sum_scatter']
+_world: Group
 
 class Group:
     """A group of processes: this one alone.
@@ -15,7 +17,6 @@ class Group:
     >>> mx.distributed.init().size()
     1
     """
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def rank(self) -> int:
         """The number of this process in the group.
 
@@ -51,7 +52,13 @@ class Group:
         """
         ...
 
-def all_gather(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+def _of_one_process(call: str, x: array, group: Group | None) -> array:
+    """The result of a collective over a group of one: its input."""
+    ...
+
+def _require_one_process(call: str, group: Group | None) -> None: ...
+
+def all_gather(x: array, *, group: Group | None = None, stream: StreamOrDevice = None) -> array:
     """The arrays of all processes, concatenated along the first axis.
 
     Parameters
@@ -67,7 +74,7 @@ def all_gather(x: array, *, group: distributed.Group | None = None, stream: Stre
     """
     ...
 
-def all_max(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+def all_max(x: array, *, group: Group | None = None, stream: StreamOrDevice = None) -> array:
     """The element-wise maximum of the arrays of all processes.
 
     Parameters
@@ -83,7 +90,7 @@ def all_max(x: array, *, group: distributed.Group | None = None, stream: StreamO
     """
     ...
 
-def all_min(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+def all_min(x: array, *, group: Group | None = None, stream: StreamOrDevice = None) -> array:
     """The element-wise minimum of the arrays of all processes.
 
     Parameters
@@ -99,7 +106,7 @@ def all_min(x: array, *, group: distributed.Group | None = None, stream: StreamO
     """
     ...
 
-def all_sum(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+def all_sum(x: array, *, group: Group | None = None, stream: StreamOrDevice = None) -> array:
     """The sum of the arrays of all processes.
 
     Parameters
@@ -115,7 +122,7 @@ def all_sum(x: array, *, group: distributed.Group | None = None, stream: StreamO
     """
     ...
 
-def init(strict: bool = False, backend: str = 'any', *, all_gather_factory: collections.abc.Callable[[int, int], collections.abc.Callable[[bytes, int], bytes]] | None = None) -> distributed.Group:
+def init(strict: bool = False, backend: str = 'any', *, all_gather_factory: Callable[[int, int], Callable[[bytes, int], bytes]] | None = None) -> Group:
     """The group of all processes: this one alone.
 
     Parameters
@@ -156,7 +163,7 @@ def is_available(backend: str = 'any') -> bool:
     """
     ...
 
-def recv(shape: collections.abc.Sequence[int], dtype: Dtype | None, src: int, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+def recv(shape: Sequence[int], dtype: Dtype | None, src: int, *, group: Group | None = None, stream: StreamOrDevice = None) -> array:
     """Receive an array from another process.
 
     Parameters
@@ -175,7 +182,7 @@ def recv(shape: collections.abc.Sequence[int], dtype: Dtype | None, src: int, *,
     """
     ...
 
-def recv_like(x: array, src: int, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+def recv_like(x: array, src: int, *, group: Group | None = None, stream: StreamOrDevice = None) -> array:
     """Receive an array with the shape and type of another.
 
     Parameters
@@ -193,7 +200,7 @@ def recv_like(x: array, src: int, *, group: distributed.Group | None = None, str
     """
     ...
 
-def send(x: array, dst: int, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+def send(x: array, dst: int, *, group: Group | None = None, stream: StreamOrDevice = None) -> array:
     """Send an array to another process.
 
     Parameters
@@ -211,7 +218,7 @@ def send(x: array, dst: int, *, group: distributed.Group | None = None, stream: 
     """
     ...
 
-def sum_scatter(x: array, *, group: distributed.Group | None = None, stream: StreamOrDevice = None) -> array:
+def sum_scatter(x: array, *, group: Group | None = None, stream: StreamOrDevice = None) -> array:
     """The part of this process, along the first axis, of the sum of the arrays of all processes.
 
     Parameters

@@ -1,11 +1,12 @@
 # Written by scripts/stubs.py from the built package; do not edit.
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Self, final
 
-from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
+from . import ArrayIterator, Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
 
 
-
+__all__ = ['metal_kernel', 'cuda_kernel', 'rms_norm', 'layer_norm', 'cross_entropy', 'rope', 'scaled_dot_product_attention', 'gated_delta_update', 'precompiled_cuda_kernel']
 
 def cross_entropy(logits: Any, targets: Any, *, stream: StreamOrDevice = None) -> array:
     """The cross entropy of logits and the indices of the right classes.

@@ -1,11 +1,12 @@
 # Written by scripts/stubs.py from the built package; do not edit.
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Self, final
 
-from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
+from . import ArrayIterator, Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
 
 
-
+__all__ = ['fft', 'fft2', 'fftn', 'ifft', 'ifft2', 'ifftn', 'rfft', 'rfft2', 'rfftn', 'irfft', 'irfft2', 'irfftn', 'fftshift', 'ifftshift', 'fftfreq', 'rfftfreq', 'stft', 'istft']
 
 def fft(a: array | scalar, n: Any = None, axis: int | Sequence[int] | None = -1, norm: str = 'backward', stream: StreamOrDevice = None) -> array:
     """The discrete Fourier transform.

@@ -1,11 +1,12 @@
 # Written by scripts/stubs.py from the built package; do not edit.
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Self, final
 
-from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
+from . import ArrayIterator, Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
 
 
-
+__all__ = ['inv', 'pinv', 'det', 'eigvals', 'qr', 'eig', 'slogdet', 'lu_factor', 'lu', 'tri_inv', 'cholesky', 'cholesky_inv', 'eigh', 'eigvalsh', 'svd', 'solve', 'solve_triangular', 'cross', 'norm']
 
 def cholesky(a: array | scalar, upper: bool = False, *, stream: StreamOrDevice = None) -> array:
     """The Cholesky factors of matrices.

@@ -1,11 +1,12 @@
 # Written by scripts/stubs.py from the built package; do not edit.
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Self, final
 
-from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
+from . import ArrayIterator, Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
 
 
-
+__all__ = ['clear_cache', 'device_info', 'get_active_memory', 'get_cache_memory', 'get_peak_memory', 'is_available', 'reset_peak_memory', 'set_cache_limit', 'set_memory_limit', 'set_wired_limit', 'start_capture', 'stop_capture']
 
 def clear_cache() -> None:
     """Free the memory that is cached for reuse.

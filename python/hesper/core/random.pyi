@@ -1,13 +1,26 @@
 # Written by scripts/stubs.py from the built package; do not edit.
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Self, final
 
-from . import Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
+from . import ArrayIterator, Device, DeviceType, Dtype, Stream, StreamOrDevice, array, scalar
 
 
+__all__ = ['_RandomState', 'state', 'key', 'seed', 'split', 'uniform', 'normal', 'randint', 'bernoulli', 'truncated_normal', 'gumbel', 'laplace', 'categorical', 'permutation', 'multivariate_normal']
 state: _RandomState
 
-def bernoulli(p: float = 0.5, shape: int | Sequence[int] = None, key: array | None = None, stream: StreamOrDevice = None) -> array:
+@final
+class _RandomState:
+    """The global key as a list of one array, ``mx.random.state``. A compiled function that draws random numbers has it
+    among its inputs and outputs.
+    """
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: Any, /) -> array: ...
+    def __setitem__(self, index: Any, value: Any, /) -> None: ...
+    def __delitem__(self, index: Any, /) -> None: ...
+    def __iter__(self) -> ArrayIterator: ...
+
+def bernoulli(p: float = 0.5, shape: int | Sequence[int] | None = None, key: array | None = None, stream: StreamOrDevice = None) -> array:
     """Truth values that hold with probability `p`.
 
     Parameters
@@ -24,7 +37,7 @@ def bernoulli(p: float = 0.5, shape: int | Sequence[int] = None, key: array | No
     """
     ...
 
-def categorical(logits: Any, axis: int | Sequence[int] | None = -1, shape: int | Sequence[int] = None, num_samples: Any = None, key: array | None = None, stream: StreamOrDevice = None) -> array:
+def categorical(logits: Any, axis: int | Sequence[int] | None = -1, shape: int | Sequence[int] | None = None, num_samples: Any = None, key: array | None = None, stream: StreamOrDevice = None) -> array:
     """Indices along an axis of `logits`, each as likely as the exponential of its logit says.
 
     Parameters
@@ -198,7 +211,7 @@ def split(key: array | None, num: int = 2, stream: StreamOrDevice = None) -> lis
     """
     ...
 
-def truncated_normal(lower: Any, upper: Any, shape: int | Sequence[int] = None, dtype: Dtype | None = None, key: array | None = None, stream: StreamOrDevice = None) -> array:
+def truncated_normal(lower: Any, upper: Any, shape: int | Sequence[int] | None = None, dtype: Dtype | None = None, key: array | None = None, stream: StreamOrDevice = None) -> array:
     """Normally distributed numbers between bounds.
 
     Parameters
