@@ -1,7 +1,7 @@
 //! Row-major copies of strided memory.
 
 use crate::walk::{Spread, Strided};
-use hesper_compute::{Place, copy_elements};
+use hesper_compute::{StridedView, copy_elements};
 use hesper_core::backend::Data;
 use hesper_core::ops::command::Commands;
 use hesper_core::shape::row_major;
@@ -63,7 +63,7 @@ pub(crate) fn copy_to<T: Carrier>(
     from: &[T],
     layout: &Spread,
 ) -> std::result::Result<(), NativeError> {
-    let source = Place { offset: layout.offset, strides: &layout.strides };
-    let target = Place { offset: at as isize, strides };
+    let source = StridedView { offset: layout.offset, strides: &layout.strides };
+    let target = StridedView { offset: at as isize, strides };
     copy_elements(&Cores, &layout.shape, from, source, to, target).map_err(|error| error.to_string().into())
 }

@@ -201,7 +201,7 @@ fn encode<T: Element>(
 fn run<T: Dense>(op: &Matmul, l: &Lowering<'_>) -> Result<Data> {
     let (alpha, beta) = (T::factor(op.alpha.0), T::factor(if op.add { op.beta.0 } else { 0.0 }));
     encode::<T>(op, l, move |products, out| {
-        let options = GemmOptions { alpha, beta, ..GemmOptions::default() };
+        let options = GemmOptions { alpha, beta };
         let (a, b) = (products.a.stack(products.left), products.b.stack(products.right));
         gemm_stacked(&Cores, products.batch, products.sizes, a, b, out, &options)
             .map_err(|error| error.to_string())
@@ -219,7 +219,7 @@ fn run_complex(op: &Matmul, l: &Lowering<'_>) -> Result<Data> {
             let left = MatRef::row_major(&a[x], m, k).map_err(|error| error.to_string())?;
             let right = MatRef::row_major(&b[y], k, n).map_err(|error| error.to_string())?;
             let to = MatMut::row_major(&mut sums[part], m, n).map_err(|error| error.to_string())?;
-            let options = GemmOptions { alpha: alpha * sign, beta: 1.0, ..GemmOptions::default() };
+            let options = GemmOptions { alpha: alpha * sign, beta: 1.0 };
             gemm(par, left, right, to, &options).map_err(|error| error.to_string())?;
         }
         for (out, (re, im)) in out.iter_mut().zip(sums[0].iter().zip(&sums[1])) {

@@ -1,7 +1,7 @@
 //! One new token of each sequence: its keys and values are appended to the KV cache, and it attends to the cache.
 
 use crate::walk::Strided;
-use hesper_compute::{StepShape, Turn, attend_step, keep_step};
+use hesper_compute::{Rotary, StepShape, attend_step, keep_step};
 use hesper_core::backend::{Data, Lower, Lowering, Op, OpTableBuilder, compose};
 use hesper_core::ops::command::Commands;
 use hesper_core::ops::step::{Attend, Keep, StepHeads, Turns};
@@ -18,8 +18,8 @@ fn shape(heads: StepHeads, room: usize) -> StepShape {
     StepShape { q_heads: heads.queries, kv_heads: heads.keys, width: heads.width, room }
 }
 
-fn turn(turns: &Turns) -> Turn<'_> {
-    Turn { steps: &turns.steps.0, traditional: turns.traditional, scale: turns.scale.0 }
+fn turn(turns: &Turns) -> Rotary<'_> {
+    Rotary { steps: &turns.steps.0, traditional: turns.traditional, scale: turns.scale.0 }
 }
 
 impl Lower<Keep> for Cpu {

@@ -1,7 +1,7 @@
 //! Reductions.
 //!
-//! A result is made by a few threads, a block, or several blocks whose parts are combined by a second
-//! kernel: as many as it takes to keep the device busy. Parts and their order depend on the shapes and the device alone.
+//! A result is computed by a few threads, by a block, or by several blocks whose parts a second kernel combines: as
+//! many as occupy the device. Parts and their order depend on the shapes and the device only.
 
 use std::ops::Range;
 
@@ -19,28 +19,27 @@ use crate::Cuda;
 use crate::chip::multiprocessors;
 
 const TEXT: &str = include_str!("reduce.cuh");
-/// Most axes that are left of each kind after joining.
+/// Most axes of each kind after joining.
 const MAX_AXES: usize = 6;
-/// Blocks for each multiprocessor, with many words on their way each. More of them, with less work each, spend their time on
-/// starting and ending.
+/// Blocks per multiprocessor, each with many words in flight. With more blocks, starting and ending them dominates.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 
 pub(crate) fn register(table: OpTableBuilder<Cuda>) -> OpTableBuilder<Cuda> {
     table.with::<Reduce>()
 }
 
-/// A reduction: the walk through memory, and what is done with elements.
+/// A reduction: its traversal of memory, and its operation.
 struct Reduction<'a> {
-    /// The instance of the text's operations, as in `Sum<float>`.
+    /// The instance of the operation in the text, as in `Sum<float>`.
     op: String,
     /// Bytes of an element, of an accumulator.
     size: usize,
     accumulator: usize,
-    /// Length and step of kept and of reduced axes, outermost first.
+    /// Lengths and strides of kept and of reduced axes, outermost first.
     kept: &'a [(usize, usize)],
     reduced: &'a [(usize, usize)],
-    /// Two numbers, a mask, and the length of an axis that is walked through backwards.
-    numbers: (f64, f64, u64, usize),
+    /// Constants of the op: two floats, a mask, and the length of an axis that is traversed backwards.
+    op_constants: (f64, f64, u64, usize),
     /// The bytes of the input that are reached.
     bytes: Range<usize>,
 }
@@ -58,9 +57,13 @@ impl Reduction<'_> {
         constants.long(kept.len() as i64).long(self.reduced.len() as i64)
     }
 
-    fn numbers(&self, constants: Constants) -> Constants {
-        let (a, b, mask, turned) = self.numbers;
-        constants.long(a.to_bits() as i64).long(b.to_bits() as i64).long(mask as i64).long(turned as i64)
+    fn with_op_constants(&self, constants: Constants) -> Constants {
+        let (a, b, mask, reversed_length) = self.op_constants;
+        constants
+            .long(a.to_bits() as i64)
+            .long(b.to_bits() as i64)
+            .long(mask as i64)
+            .long(reversed_length as i64)
     }
 
     /// Encodes the reduction of an input to `output`; false if there are too many axes.
@@ -81,7 +84,7 @@ impl Reduction<'_> {
         let v = 16 / self.size;
         let whole = |step: usize| step.is_multiple_of(v);
         let aligned = self.bytes.start.is_multiple_of(16);
-        // Kernel, blocks, chunks of each result, neighbouring results, constants.
+        // Kernel, blocks, chunks per result, neighbouring results, constants.
         let (entry, blocks, chunks, width, constants) = if let Some((width, _)) = side.copied() {
             let rest = &self.kept[..self.kept.len() - 1];
             let wide = aligned
@@ -107,8 +110,8 @@ impl Reduction<'_> {
                 && aligned
                 && self.kept.iter().all(|dim| whole(dim.1))
                 && length >= 4 * v
-                && self.numbers.3 == 0;
-            // A warp to a result, if that keeps the device busy.
+                && self.op_constants.3 == 0;
+            // One warp per result, if that occupies the device.
             let (threads, ahead) = match length {
                 0..32 => (4, 4),
                 32..1024 => (32, 16),
@@ -128,7 +131,7 @@ impl Reduction<'_> {
             let blocks = (outputs * chunks).div_ceil(256 / threads);
             (format!("rows<{}, {threads}, {packed}, {ahead}>", self.op), blocks, chunks, 1, constants)
         };
-        let constants = self.numbers(constants);
+        let constants = self.with_op_constants(constants);
         let pipeline = kernel(l.stream(), TEXT, &entry, "")?;
         let parts = match chunks {
             1 => None,
@@ -148,14 +151,14 @@ impl Reduction<'_> {
                 .command("reduce chunks")
                 .read(parts)
                 .write(output)
-                .constants(self.numbers(constants).bytes())
+                .constants(self.with_op_constants(constants).bytes())
                 .dispatch(&pipeline, [outputs.div_ceil(side) as u64 * 256, 1, 1], [256, 1, 1])?;
         }
         Ok(true)
     }
 }
 
-/// Bytes of the type that elements are compared in, and of the one that they are summed up in.
+/// Bytes of the type that elements are compared in, and of the one that they are summed in.
 fn widths(dtype: Dtype) -> (usize, usize) {
     let size = dtype.size();
     match dtype {
@@ -186,15 +189,19 @@ impl Lower<Reduce> for Cuda {
             _ if !dtype.is(Category::Inexact) => u64::MAX,
             (_, size) => u64::MAX >> (65 - 8 * size),
         };
-        let turned = if layout.turned { layout.length() } else { 0 };
-        let (instance, accumulator, numbers) = match op.kind {
+        let reversed_length = if layout.reversed { layout.length() } else { 0 };
+        let (instance, accumulator, op_constants) = match op.kind {
             ReduceKind::Sum(scale) => (format!("Sum<{name}>"), total, (scale.0, 0.0, 0, 0)),
             ReduceKind::Product => (format!("Product<{name}>"), total, (0.0, 0.0, 0, 0)),
             ReduceKind::Max => (format!("Extreme<{name}, true>"), wide, (0.0, 0.0, 0, 0)),
             ReduceKind::Min => (format!("Extreme<{name}, false>"), wide, (0.0, 0.0, 0, 0)),
-            // A wide value and a place: as long as two of the larger.
-            ReduceKind::ArgMax => (format!("Arg<{name}, true>"), wide.max(4) * 2, (0.0, 0.0, 0, turned)),
-            ReduceKind::ArgMin => (format!("Arg<{name}, false>"), wide.max(4) * 2, (0.0, 0.0, 0, turned)),
+            // A widened value and an index: twice the larger of both.
+            ReduceKind::ArgMax => {
+                (format!("Arg<{name}, true>"), wide.max(4) * 2, (0.0, 0.0, 0, reversed_length))
+            }
+            ReduceKind::ArgMin => {
+                (format!("Arg<{name}, false>"), wide.max(4) * 2, (0.0, 0.0, 0, reversed_length))
+            }
             ReduceKind::All => (format!("Truth<{word}, true>"), 4, (0.0, 0.0, mask, 0)),
             ReduceKind::Any => (format!("Truth<{word}, false>"), 4, (0.0, 0.0, mask, 0)),
             ReduceKind::Count => (format!("Count<{word}>"), 4, (0.0, 0.0, mask, 0)),
@@ -210,7 +217,7 @@ impl Lower<Reduce> for Cuda {
         let [kept, reduced] = [&layout.kept, &layout.reduced]
             .map(|dims| dims.iter().map(|dim| (dim.len, dim.stride as usize)).collect::<Vec<_>>());
         let (kept, reduced) = (&kept[..], &reduced[..]);
-        let reduction = Reduction { op: instance, size, accumulator, kept, reduced, numbers, bytes };
+        let reduction = Reduction { op: instance, size, accumulator, kept, reduced, op_constants, bytes };
         Ok(reduction.encode(l, &data.buffer)?.then_some(data))
     }
 }

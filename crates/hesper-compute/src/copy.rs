@@ -1,85 +1,23 @@
-//! Strided copies with tiled transposes, and casts between float types.
-
-use std::marker::PhantomData;
+//! Strided copies, with transposes in tiles.
 
 use crate::error::{Mismatch, at_least, product, same};
 use crate::par::{Par, Shared, chunks, grain};
-use crate::simd::{FAR, Float, FloatKind, Isa, Kernel, Simd, dispatch};
+use crate::simd::{Isa, Kernel, NON_TEMPORAL_BYTES, Simd, dispatch};
 use crate::strided::{self, Dim, joined_axes};
 
-/// Elements a task moves at least.
+/// Fewest elements per task.
 const GRAIN: usize = 1 << 15;
-/// Side of a tile of a transpose.
+/// Side of a transpose tile.
 const TILE: usize = 64;
 
-/// Converts between float types, rounding to nearest.
-pub fn cast<A: Float, B: Float>(par: &dyn Par, x: &[A], out: &mut [B]) -> Result<(), Mismatch> {
-    same("elements of the result", x.len(), out.len())?;
-    cast_any(A::KIND, B::KIND, par, x.as_ptr().cast(), out.as_mut_ptr().cast(), x.len());
-    Ok(())
-}
-
-fn cast_any(a: FloatKind, b: FloatKind, par: &dyn Par, x: *const (), out: *mut (), n: usize) {
-    use half::{bf16, f16};
-    let (x, out, simd) = (Shared::new(x.cast_mut()), Shared::new(out), par.simd());
-    macro_rules! pick {
-        ($($ka:ident $kb:ident: $a:ty, $b:ty;)*) => {
-            match (a, b) {
-                $((FloatKind::$ka, FloatKind::$kb) => {
-                    chunks(par, n, grain(par, n, GRAIN), |i, j| {
-                        // SAFETY: the kinds are those of the types; parts are this task's own.
-                        let (x, out) = unsafe {
-                            (
-                                std::slice::from_raw_parts(x.get().cast::<$a>().add(i), j - i),
-                                std::slice::from_raw_parts_mut(out.get().cast::<$b>().add(i), j - i),
-                            )
-                        };
-                        cast_run(simd, x, out);
-                    });
-                })*
-            }
-        };
-    }
-    pick! {
-        F32 F32: f32, f32; F32 Bf16: f32, bf16; F32 F16: f32, f16;
-        Bf16 F32: bf16, f32; Bf16 Bf16: bf16, bf16; Bf16 F16: bf16, f16;
-        F16 F32: f16, f32; F16 Bf16: f16, bf16; F16 F16: f16, f16;
-    }
-}
-
-/// Converts on the calling thread.
-pub(crate) fn cast_run<A: Float, B: Float>(simd: Simd, x: &[A], out: &mut [B]) {
-    dispatch(simd, Cast(x, out.as_mut_ptr(), PhantomData));
-}
-
-struct Cast<'a, A, B>(&'a [A], *mut B, PhantomData<B>);
-
-impl<A: Float, B: Float> Kernel for Cast<'_, A, B> {
-    type Out = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        let (x, out, n) = (self.0.as_ptr(), self.1, self.0.len());
-        let mut i = 0;
-        // SAFETY: both hold `n` elements.
-        unsafe {
-            while i + S::LANES <= n {
-                B::store(s, out.add(i), A::load(s, x.add(i)));
-                i += S::LANES;
-            }
-            if i < n {
-                B::store_n(s, out.add(i), A::load_n(s, x.add(i), n - i), n - i);
-            }
-        }
-    }
-}
-
-/// Copies an array between any strides (in elements, possibly negative or zero in `src`).
+/// Copies an array between any two sets of strides (in elements, possibly negative or zero in `src`).
 ///
-/// Axes that lie together are treated as one; an innermost axis that is not contiguous in `src` while
-/// another is, is transposed in tiles.
+/// Adjacent axes are merged where strides allow it. If `src` is contiguous along an axis other than the innermost,
+/// the copy transposes in tiles.
 ///
 /// # Safety
-/// Every element that shape and strides name is valid, those of `dst` distinct and touched by nobody else.
+/// Every element that shape and strides describe is valid; those of `dst` are distinct and not accessed by another
+/// thread.
 pub unsafe fn copy_strided<T: Copy + Send + Sync + 'static>(
     par: &dyn Par,
     shape: &[usize],
@@ -97,7 +35,7 @@ pub unsafe fn copy_strided<T: Copy + Send + Sync + 'static>(
         return Ok(());
     }
     let (src, dst) = (Shared::new(src.cast_mut()), Shared::new(dst));
-    // Elements are moved as plain words of their size.
+    // Elements are copied as unsigned integers of their size.
     match (size_of::<T>(), align_of::<T>()) {
         (1, _) => walk::<u8>(par, &axes, src, dst),
         (2, 2) => walk::<u16>(par, &axes, src, dst),
@@ -109,16 +47,16 @@ pub unsafe fn copy_strided<T: Copy + Send + Sync + 'static>(
     Ok(())
 }
 
-/// A side of a copy: elements, the place of the first, and what a step along each axis moves by.
+/// One side of a copy: the offset of its first element and a stride for each axis.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// Of the first element.
+pub struct StridedView<'a> {
+    /// Offset of the first element.
     pub offset: isize,
-    /// For each axis.
+    /// Stride of each axis.
     pub strides: &'a [isize],
 }
 
-impl Place<'_> {
+impl StridedView<'_> {
     /// `Ok` if every element of a shape lies within `len` elements.
     fn within(self, shape: &[usize], len: usize) -> Result<(), Mismatch> {
         same("strides", shape.len(), self.strides.len())?;
@@ -126,7 +64,7 @@ impl Place<'_> {
         strided::within(self.offset, dims, len)
     }
 
-    /// `Ok` if no two elements of a shape share a place: each axis steps over all that follow.
+    /// `Ok` if no two elements of a shape share an address: each axis steps over all that follow.
     fn distinct(self, shape: &[usize]) -> Result<(), Mismatch> {
         let mut reach = 1usize;
         for (n, stride) in shape.iter().zip(self.strides).rev().filter(|(n, _)| **n > 1) {
@@ -137,14 +75,14 @@ impl Place<'_> {
     }
 }
 
-/// Copies elements of `src` that any strides name to `dst`, whose axes must be in the order of memory.
+/// Copies elements of `src` with any strides to `dst`, whose axes must be in memory order.
 pub fn copy_elements<T: Copy + Send + Sync + 'static>(
     par: &dyn Par,
     shape: &[usize],
     src: &[T],
-    from: Place<'_>,
+    from: StridedView<'_>,
     dst: &mut [T],
-    to: Place<'_>,
+    to: StridedView<'_>,
 ) -> Result<(), Mismatch> {
     if shape.contains(&0) {
         return Ok(());
@@ -166,11 +104,11 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[CopyDim], src: S
         unsafe { *dst.get().cast::<W>() = *src.get().cast::<W>() };
         return;
     };
-    let far = axes.iter().map(|axis| axis.0).product::<usize>() * size_of::<W>() >= FAR;
+    let streaming = axes.iter().map(|axis| axis.0).product::<usize>() * size_of::<W>() >= NON_TEMPORAL_BYTES;
     let simd = par.simd();
     // The axis along which the source is contiguous, if it is not the last.
-    let turned = if ss.abs() != 1 { outer.iter().rposition(|a| a.1 == 1 && a.0 >= 8) } else { None };
-    if let Some(t) = turned.filter(|_| ds == 1 && n >= 8) {
+    let transposed = if ss.abs() != 1 { outer.iter().rposition(|a| a.1 == 1 && a.0 >= 8) } else { None };
+    if let Some(t) = transposed.filter(|_| ds == 1 && n >= 8) {
         let (m, _, tds) = outer[t];
         let rest: Vec<CopyDim> = outer.iter().enumerate().filter(|(i, _)| *i != t).map(|(_, a)| *a).collect();
         let tiles = n.div_ceil(TILE);
@@ -180,14 +118,14 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[CopyDim], src: S
             for i in a..b {
                 let (so, dof) = offset(&rest, i / tiles);
                 let j0 = i % tiles * TILE;
-                let band = Turn {
+                let band = Transpose {
                     rows: TILE.min(n - j0),
                     cols: m,
                     src: src.get().cast::<W>().wrapping_offset(so + j0 as isize * ss),
                     ss,
                     dst: dst.get().cast::<W>().wrapping_offset(dof + j0 as isize),
                     ds: tds,
-                    far,
+                    streaming,
                 };
                 dispatch(simd, band);
             }
@@ -205,7 +143,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[CopyDim], src: S
                     dst.get().cast::<W>().wrapping_offset(a as isize * ds),
                     ds,
                     b - a,
-                    (simd, far),
+                    (simd, streaming),
                 );
             }
         });
@@ -230,7 +168,7 @@ fn walk<W: Copy + Send + Sync + 'static>(par: &dyn Par, axes: &[CopyDim], src: S
                         for k in 0..run as isize {
                             let (src, dst) =
                                 (src.wrapping_offset(k * next_ss), dst.wrapping_offset(k * next_ds));
-                            line::<W>(src, ss, dst, ds, n, (simd, far));
+                            line::<W>(src, ss, dst, ds, n, (simd, streaming));
                         }
                     }
                 }
@@ -250,7 +188,7 @@ unsafe fn spread<W: Copy, const N: usize>(src: *const W, ss: isize, dst: *mut W,
     }
 }
 
-/// Where block `i` of the outer axes begins.
+/// The offset of block `i` of the outer axes.
 fn offset(axes: &[CopyDim], mut i: usize) -> (isize, isize) {
     let (mut s, mut d) = (0, 0);
     for a in axes.iter().rev() {
@@ -261,7 +199,7 @@ fn offset(axes: &[CopyDim], mut i: usize) -> (isize, isize) {
     (s, d)
 }
 
-/// Copies `n[0]` lines of `n[1]` elements on the calling thread; elements of a line are side by side at `dst`, lines
+/// Copies `n[0]` lines of `n[1]` elements on the calling thread. Elements of a line are contiguous at `dst`, lines
 /// `ds` apart.
 ///
 /// # Safety
@@ -274,11 +212,14 @@ pub(crate) unsafe fn copy_box<W: Copy + 'static>(
     dst: *mut W,
     ds: usize,
 ) {
-    /// Lines that are written side by side where the source's neighbours lie across lines: a cache line of each.
+    /// Lines written together where the source is contiguous across lines: one cache line of each.
     const ACROSS: usize = 16;
     let ds = ds as isize;
     if ss[0] == 1 && ss[1] != 1 && n[0] >= 8 && n[1] >= 8 {
-        return dispatch(simd, Turn { rows: n[1], cols: n[0], src, ss: ss[1], dst, ds, far: false });
+        return dispatch(
+            simd,
+            Transpose { rows: n[1], cols: n[0], src, ss: ss[1], dst, ds, streaming: false },
+        );
     }
     if n[0] > 1 && ss[0].unsigned_abs() < ss[1].unsigned_abs() {
         for first in (0..n[0]).step_by(ACROSS) {
@@ -297,7 +238,7 @@ pub(crate) unsafe fn copy_box<W: Copy + 'static>(
     }
 }
 
-/// Copies a line; one that goes `far` by vectors past the caches, if it is contiguous.
+/// Copies a line; with `streaming`, contiguous lines use non-temporal stores.
 ///
 /// # Safety
 /// `n` elements, at least one, are valid at both places.
@@ -307,12 +248,12 @@ unsafe fn line<W: Copy>(
     dst: *mut W,
     ds: isize,
     n: usize,
-    (simd, far): (Simd, bool),
+    (simd, streaming): (Simd, bool),
 ) {
     // SAFETY: the caller's promise.
     unsafe {
         match (ss, ds) {
-            (1, 1) if far => {
+            (1, 1) if streaming => {
                 dispatch(simd, Move { src: src.cast(), dst: dst.cast(), bytes: n * size_of::<W>() });
             }
             (-1, 1) => {
@@ -335,7 +276,7 @@ unsafe fn line<W: Copy>(
     }
 }
 
-/// Copies elements from the last to the first.
+/// Copies elements in reverse.
 struct Backwards<'a, W> {
     from: &'a [W],
     to: &'a mut [W],
@@ -351,7 +292,7 @@ impl<W: Copy> Kernel for Backwards<'_, W> {
     }
 }
 
-/// Copies bytes past the caches. Both places hold them.
+/// Copies bytes with non-temporal stores. Both sides hold them.
 struct Move {
     src: *const u8,
     dst: *mut u8,
@@ -385,31 +326,31 @@ impl Kernel for Move {
 }
 
 /// `dst[c * ds + r] = src[r * ss + c]`.
-struct Turn<W> {
+struct Transpose<W> {
     rows: usize,
     cols: usize,
     src: *const W,
     ss: isize,
     dst: *mut W,
     ds: isize,
-    /// Whether it is better stored past the caches.
-    far: bool,
+    /// Whether to use non-temporal stores.
+    streaming: bool,
 }
 
-/// A tile that is turned, at an address for vectors.
+/// A transposed tile, aligned for vectors.
 #[repr(align(64))]
-struct Turned([f32; 256]);
+struct TransposedTile([f32; 256]);
 
-impl<W: Copy + 'static> Kernel for Turn<W> {
+impl<W: Copy + 'static> Kernel for Transpose<W> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { rows, cols, src, ss, dst, ds, far } = self;
+        let Self { rows, cols, src, ss, dst, ds, streaming } = self;
         let fast = size_of::<W>() == 4 && ds > 0;
-        // Whole vectors begin where vectors may.
+        // Whether whole vectors of every line are aligned.
         let lines = dst.addr().is_multiple_of(4 * S::LANES) && ds.unsigned_abs().is_multiple_of(S::LANES);
-        let far = far && fast && lines;
-        let mut turned = Turned([0.0; 256]);
+        let streaming = streaming && fast && lines;
+        let mut transposed = TransposedTile([0.0; 256]);
         let mut c0 = 0;
         while c0 < cols {
             let cn = TILE.min(cols - c0);
@@ -430,10 +371,10 @@ impl<W: Copy + 'static> Kernel for Turn<W> {
                                 *v = s.load(line.cast());
                                 s.prefetch(line.wrapping_add(TILE).cast());
                             }
-                            if far {
-                                s.transpose(&v, turned.0.as_mut_ptr(), n);
+                            if streaming {
+                                s.transpose(&v, transposed.0.as_mut_ptr(), n);
                                 for i in 0..n {
-                                    let line = s.load(turned.0.as_ptr().add(i * n));
+                                    let line = s.load(transposed.0.as_ptr().add(i * n));
                                     s.stream(to.offset(i as isize * ds).cast(), line);
                                 }
                             } else {
@@ -453,7 +394,7 @@ impl<W: Copy + 'static> Kernel for Turn<W> {
             }
             c0 += cn;
         }
-        if far {
+        if streaming {
             s.fence();
         }
     }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// An operand does not have the size that the others ask for.
+/// An operand does not have the size that the other operands require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// Which size is wrong.
     pub what: &'static str,
-    /// What the other operands ask for.
+    /// What the other operands require.
     pub expected: usize,
     /// What was given.
     pub given: usize,

@@ -1,10 +1,10 @@
 //! SIMD kernels for the host.
 //!
 //! Pure functions on slices and strided views: matrix products, quantized products, attention, norms,
-//! reductions, scans, sorts, Fourier transforms, copies, convolutions and random words. They know nothing of arrays, graphs
-//! or devices, and bring no thread pool: every kernel takes a [`Par`], which the device implements. Kernels
-//! pick the widest instructions of the machine at run time ([`Simd`]); their results do not depend on the
-//! number of threads. They may differ in rounding between SIMD levels.
+//! reductions, scans, sorts, Fourier transforms, copies, convolutions and random bits. They know nothing of arrays,
+//! graphs or devices, and have no thread pool: every kernel takes a [`Par`], which the device implements. Kernels
+//! use the widest instructions of the machine ([`Simd`], detected at run time). Results do not depend on the number
+//! of threads; their rounding may differ between SIMD levels.
 
 #![allow(clippy::needless_range_loop, reason = "a kernel's loops run over several arrays by one index")]
 
@@ -24,16 +24,16 @@ mod simd;
 mod strided;
 
 pub use attention::{
-    AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, StepShape, Turn,
+    AttentionShape, DeltaInputs, DeltaShape, HeadSlice, Heads, HeadsMut, Mask, MaskSlice, Rotary, StepShape,
     attend_step, attention, attention_slices, gated_delta, keep_step,
 };
 pub use conv::{ConvShape, conv};
-pub use copy::{Place, cast, copy_elements, copy_strided};
+pub use copy::{StridedView, copy_elements, copy_strided};
 pub use error::Mismatch;
-pub use fft::{Fft, Kind as FftKind};
+pub use fft::{Fft, FftKind};
 pub use gemm::{
-    BatchItem, Element, FEW as ELIMINATED, GemmOptions, Hook, Lines, Real, Stack, add_rows, axpy, dot,
-    eliminate, gemm, gemm_batched, gemm_stacked, rows_times, solve_unit, symmetric_rows,
+    Element, GemmOptions, Lines, MAX_ELIMINATED, Real, Stack, add_rows, axpy, dot, eliminate, gemm,
+    gemm_stacked, rows_times, solve_unit, symmetric_rows,
 };
 pub use mat::{MatMut, MatRef};
 pub use par::{AtLevel, Par, Serial, Threads};
@@ -52,8 +52,8 @@ pub use rows::norm::{layer_norm, logsumexp, rms_norm, softmax};
 pub use rows::norm_columns::{logsumexp_along, softmax_along};
 pub use rows::reduce::{Reduce, Reduction, reduce, reduce_rows};
 pub use rows::scan::{LogSum, Scan, Scannable, scan, scan_logsumexp};
-pub use rows::sort::{Sortable, argpartition, argsort, partition, sort, top_k};
+pub use rows::sort::{Sortable, argpartition, argsort, partition, sort};
 pub use rows::source::{Plain, Room, Source};
 pub use rows::whole::{Small, Word, count_set, extreme_integers, truths};
 pub use simd::{Float, Simd};
-pub use strided::{Dim, joined_axes, joined_dims};
+pub use strided::{Dim, joined_axes};

@@ -1,10 +1,10 @@
-//! Strided views of matrices: what products read and write.
+//! Strided views of matrices: the operands and results of products.
 
 use std::marker::PhantomData;
 
 use crate::error::Mismatch;
 
-/// A matrix to read: element `(i, j)` lies at `ptr + i * row_stride + j * col_stride`.
+/// A matrix to read: element `(i, j)` is at `ptr + i * row_stride + j * col_stride`.
 ///
 /// Strides count elements and may be negative or zero.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl<'a, T> MatRef<'a, T> {
     /// A view of raw memory.
     ///
     /// # Safety
-    /// Every element the strides name is valid for reads during `'a`, and nobody writes it meanwhile.
+    /// Every element that the strides describe is valid for reads during `'a`, and is not written meanwhile.
     pub unsafe fn from_raw(
         ptr: *const T,
         rows: usize,
@@ -45,13 +45,13 @@ impl<'a, T> MatRef<'a, T> {
         Self { ptr, rows, cols, row_stride, col_stride, of: PhantomData }
     }
 
-    /// The rows of a slice, one after the other.
+    /// A row-major view of a slice.
     pub fn row_major(data: &'a [T], rows: usize, cols: usize) -> Result<Self, Mismatch> {
         check(data.len(), rows, cols)?;
         Ok(Self { ptr: data.as_ptr(), rows, cols, row_stride: cols as isize, col_stride: 1, of: PhantomData })
     }
 
-    /// A view of elements of a slice by strides, from the one at `first`; an error if it reaches out of it.
+    /// A strided view of a slice from element `first` on; an error if it leaves the slice.
     pub fn strided(
         data: &'a [T],
         first: usize,
@@ -142,8 +142,8 @@ impl<'a, T> MatMut<'a, T> {
     /// A view of raw memory.
     ///
     /// # Safety
-    /// Every element the strides name is valid for reads and writes during `'a`, nobody else touches it
-    /// meanwhile, and no two of them are the same.
+    /// Every element that the strides describe is valid for reads and writes during `'a`, has a distinct address,
+    /// and is not accessed otherwise meanwhile.
     pub unsafe fn from_raw(
         ptr: *mut T,
         rows: usize,
@@ -154,7 +154,7 @@ impl<'a, T> MatMut<'a, T> {
         Self { ptr, rows, cols, row_stride, col_stride, of: PhantomData }
     }
 
-    /// The rows of a slice, one after the other.
+    /// A row-major view of a slice.
     pub fn row_major(data: &'a mut [T], rows: usize, cols: usize) -> Result<Self, Mismatch> {
         check(data.len(), rows, cols)?;
         Ok(Self {

@@ -1,22 +1,21 @@
-//! How kernels use more than one core: an injected executor, never a pool of their own.
+//! How kernels use more than one core: an injected executor, never a thread pool of their own.
 //!
-//! A kernel cuts its work into `n` independent tasks and hands them to a [`Par`]. No kernel lets the
-//! *result* depend on [`Par::threads`]: the number may change how work is grouped, never the order in
-//! which a number is summed up.
+//! A kernel divides its work into `n` independent tasks and passes them to a [`Par`]. [`Par::threads`] may
+//! change how work is grouped, but never the order of a sum: results do not depend on the number of threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::simd::Simd;
 
-/// Runs independent tasks, on as many threads as it likes.
+/// Runs independent tasks on any number of threads.
 pub trait Par: Sync {
-    /// How many tasks can make progress at the same time; a hint for the grain of a split.
+    /// How many tasks run at the same time; a hint for the size of tasks.
     fn threads(&self) -> usize;
 
     /// Calls `f(0)`, ..., `f(n - 1)`, each once, in any order and on any thread, and returns when all are done.
     fn run(&self, n: usize, f: &(dyn Fn(usize) + Sync));
 
-    /// The widest instructions a kernel may use; what the machine has, unless an executor lowers it.
+    /// The widest instructions that a kernel may use: those of the machine, unless an executor lowers them.
     fn simd(&self) -> Simd {
         Simd::detect()
     }
@@ -36,7 +35,7 @@ impl Par for Serial {
     }
 }
 
-/// Starts scoped threads for every call: simple enough for tests and benchmarks, too slow for a device.
+/// Spawns scoped threads for every call: for tests and benchmarks, too slow for a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads(pub usize);
 
@@ -69,7 +68,7 @@ impl Par for Threads {
     }
 }
 
-/// Another executor with its SIMD level lowered: how tests reach every path on one machine.
+/// An executor with a lower SIMD level, so that tests reach every path on one machine.
 #[derive(Clone, Copy, Debug)]
 pub struct AtLevel<P>(pub P, pub Simd);
 
@@ -109,7 +108,7 @@ pub(crate) fn grain(par: &dyn Par, len: usize, least: usize) -> usize {
     len.div_ceil(threads * 4).max(least).max(1)
 }
 
-/// A pointer that tasks may share because each writes its own part.
+/// A pointer that tasks share; each writes its own part.
 pub(crate) struct Shared<T>(*mut T);
 
 impl<T> Clone for Shared<T> {

@@ -1,18 +1,18 @@
-//! Random words: Threefry-2x32 of twenty rounds over a counter.
+//! Random bits: Threefry-2x32 with twenty rounds over a counter.
 //!
-//! Of `n` words, word `i` of the first half and word `i` of the second are the two outputs for the counters
-//! `i` and `half + i` (zero for the word past the end of an odd `n`). Words depend on nothing but the key and
-//! their number and place.
+//! Of `n` words, word `i` of the first half and word `i` of the second are the two outputs for the counters `i`
+//! and `half + i` (zero for the word past the end of an odd `n`). A word depends only on the key, on `n` and on its
+//! index.
 
-use crate::par::Par;
+use crate::par::{Par, Shared};
 use crate::simd::{Isa, Kernel, dispatch};
 
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 
-/// Counters that are worked on side by side, for the compiler to put into vectors.
+/// Counters per step of the loop, for the compiler to vectorize.
 const LANES: usize = 32;
 
-/// Counters of one task.
+/// Counters per task.
 const GRAIN: usize = 1 << 14;
 
 /// The two outputs for several pairs of counters.
@@ -45,7 +45,7 @@ pub fn threefry(key: [u32; 2], counters: [u32; 2]) -> [u32; 2] {
     [a, b]
 }
 
-/// The same places of both halves of the words, from `start` on; the second may be one shorter.
+/// The same range of both halves of the words, from `start` on; the second may be one shorter.
 struct Fill<'a> {
     key: [u32; 2],
     start: usize,
@@ -69,7 +69,7 @@ impl Kernel for Fill<'_> {
             }
             let most = second.len() - at.min(second.len());
             if most < LANES && most < first.len() - at {
-                // The last word of an odd number has no partner.
+                // The last word of an odd count has no partner.
                 b[most] = 0;
             }
             let (a, b) = rounds::<LANES>(key, a, b);
@@ -86,27 +86,21 @@ impl Kernel for Fill<'_> {
     }
 }
 
-/// Fills `words` with the words of a key.
+/// Fills `words` with the random bits of a key.
 pub fn random_words(par: &dyn Par, key: [u32; 2], words: &mut [u32]) {
-    /// The words, of which each task writes places of its own.
-    struct Words(*mut u32);
-    // SAFETY: tasks write disjoint places.
-    unsafe impl Sync for Words {}
-    impl Words {
-        fn at(&self, place: usize) -> *mut u32 {
-            self.0.wrapping_add(place)
-        }
-    }
     let (count, half) = (words.len(), words.len().div_ceil(2));
     let level = par.simd();
-    let all = Words(words.as_mut_ptr());
+    let all = Shared::new(words.as_mut_ptr());
     par.run(half.div_ceil(GRAIN), &|task| {
         let (start, end) = (task * GRAIN, ((task + 1) * GRAIN).min(half));
         let (from, to) = (start.min(count - half), end.min(count - half));
         // SAFETY: places within the words, which no other task has.
         let (first, second) = unsafe {
             use std::slice::from_raw_parts_mut as part;
-            (part(all.at(start), end - start), part(all.at(half + from), to - from))
+            (
+                part(all.get().wrapping_add(start), end - start),
+                part(all.get().wrapping_add(half + from), to - from),
+            )
         };
         dispatch(level, Fill { key, start, half, first, second });
     });

@@ -1,7 +1,7 @@
-//! Aligned working memory, kept by each thread between calls so that kernels do not pay page faults.
+//! Aligned scratch memory. Each thread keeps buffers between calls, so that kernels do not pay page faults.
 //!
-//! A thread keeps at most [`KEEP`] buffers of at most [`LARGEST`] bytes; anything beyond is freed at once. Large
-//! ones are on huge pages where the system has them.
+//! A thread keeps at most [`KEEP`] buffers of at most [`LARGEST`] bytes; larger ones are freed at once. Large
+//! buffers use huge pages where the system has them.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -39,7 +39,7 @@ impl Block {
     }
 }
 
-/// Asks for huge pages: the first touch of fresh memory is then much cheaper, as are jumps in it.
+/// Requests huge pages: page faults and TLB misses become much cheaper.
 #[cfg(target_os = "linux")]
 fn advise_huge(ptr: *mut u8, len: usize) {
     // SAFETY: the range was just allocated and starts on a page; the call is advice only.
@@ -60,17 +60,17 @@ thread_local! {
     static FREE: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer of `T`s with unspecified contents; it goes back to its thread when dropped.
+/// A buffer of `T`s with unspecified contents; it returns to its thread's list when dropped.
 pub(crate) struct Scratch<T> {
     block: Option<Block>,
     of: std::marker::PhantomData<T>,
 }
 
 impl<T: Copy> Scratch<T> {
-    /// Room for `n` elements (and 64 bytes more, so that full-width stores may run over the end).
+    /// Room for `n` elements (and 64 bytes more, so that full-width stores may write past the end).
     pub(crate) fn new(n: usize) -> Self {
         let bytes = (n * size_of::<T>() + 64).next_multiple_of(ALIGN);
-        // A thread that is going away has no list any more.
+        // A thread that is exiting has no list any more.
         let found = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
             let best = (0..free.len()).filter(|&i| free[i].len >= bytes).min_by_key(|&i| free[i].len)?;
@@ -91,7 +91,7 @@ impl<T> Drop for Scratch<T> {
         if block.len > LARGEST {
             return;
         }
-        // A thread that is going away has no list any more: the block is simply freed.
+        // A thread that is exiting has no list any more: the block is freed.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
             if free.len() >= KEEP

@@ -1,4 +1,4 @@
-//! Axes of strided memory: joined, checked, located.
+//! Axes of strided memory: merging, bounds checks, offsets.
 
 use crate::error::{Mismatch, at_least};
 
@@ -7,12 +7,12 @@ use crate::error::{Mismatch, at_least};
 pub struct Dim {
     /// Elements along the axis.
     pub len: usize,
-    /// How far apart neighbours are; negative or zero where the axis is reversed or broadcast.
+    /// Distance between neighbours; negative for a reversed axis, zero for a broadcast one.
     pub stride: isize,
 }
 
-/// Axes outermost first, without those of length one, and neighbours joined where every set of strides walks
-/// through them as one.
+/// Axes, outermost first, without those of length one, and with neighbours merged where every set of strides allows
+/// it.
 ///
 /// ```
 /// let strides = [&[12, 4, 9, 1][..], &[0, 4, 9, 1]];
@@ -26,8 +26,8 @@ pub fn joined_axes<'a, const N: usize>(
     join((0..shape.len()).map(move |axis| (shape[axis], strides.map(|strides| strides[axis]))))
 }
 
-/// The same of axes with one stride each.
-pub fn joined_dims(dims: impl Iterator<Item = Dim>) -> impl Iterator<Item = Dim> {
+/// [`joined_axes`] for axes with one stride each.
+pub(crate) fn joined_dims(dims: impl Iterator<Item = Dim>) -> impl Iterator<Item = Dim> {
     join(dims.map(|dim| (dim.len, [dim.stride]))).map(|(len, [stride])| Dim { len, stride })
 }
 

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use hesper_compute::{AttentionShape, Float, Heads, HeadsMut, Mask, Par, Serial, attention};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+enum MaskKind {
     All,
     Causal,
     Marked,
@@ -24,11 +24,11 @@ struct Case<T> {
     marks: Vec<bool>,
     added: Vec<T>,
     sinks: Option<Vec<f32>>,
-    kind: Kind,
+    kind: MaskKind,
 }
 
 impl<T: Float> Case<T> {
-    fn new(shape: AttentionShape, kind: Kind, sinks: bool, rng: &mut Rng) -> Self {
+    fn new(shape: AttentionShape, kind: MaskKind, sinks: bool, rng: &mut Rng) -> Self {
         let s = &shape;
         let scores = s.q_len * s.kv_len;
         Self {
@@ -47,14 +47,14 @@ impl<T: Float> Case<T> {
         let s = &self.shape;
         let scores = (s.q_len * s.kv_len) as isize;
         match self.kind {
-            Kind::All => Mask::All,
-            Kind::Causal => Mask::Causal,
+            MaskKind::All => Mask::All,
+            MaskKind::Causal => Mask::Causal,
             // One for every head, shared by the batch.
-            Kind::Marked => {
+            MaskKind::Marked => {
                 Mask::Marked { ptr: self.marks.as_ptr().cast(), strides: [0, scores, s.kv_len as isize, 1] }
             }
             // One for every sequence, shared by the heads.
-            Kind::Added => {
+            MaskKind::Added => {
                 Mask::Added { ptr: self.added.as_ptr(), strides: [scores, 0, s.kv_len as isize, 1] }
             }
         }
@@ -103,13 +103,13 @@ impl<T: Float> Case<T> {
                                 .sum();
                             let score = 0.7 * dot;
                             let hidden = match self.kind {
-                                Kind::Causal => j + s.q_len > i + s.kv_len,
-                                Kind::Marked => !self.marks[(h * s.q_len + i) * s.kv_len + j],
+                                MaskKind::Causal => j + s.q_len > i + s.kv_len,
+                                MaskKind::Marked => !self.marks[(h * s.q_len + i) * s.kv_len + j],
                                 _ => false,
                             };
                             if hidden {
                                 f64::from(f32::MIN)
-                            } else if self.kind == Kind::Added {
+                            } else if self.kind == MaskKind::Added {
                                 score + f64::from(self.added[(b * s.q_len + i) * s.kv_len + j].to_f32())
                             } else {
                                 score
@@ -155,11 +155,11 @@ fn check<T: Float>(tol: f32) {
     for (batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim) in SHAPES {
         let shape = AttentionShape { batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim };
         for (kind, sinks) in [
-            (Kind::All, false),
-            (Kind::Causal, false),
-            (Kind::Marked, false),
-            (Kind::Added, true),
-            (Kind::Causal, true),
+            (MaskKind::All, false),
+            (MaskKind::Causal, false),
+            (MaskKind::Marked, false),
+            (MaskKind::Added, true),
+            (MaskKind::Causal, true),
         ] {
             let case = Case::<T>::new(shape, kind, sinks, &mut rng);
             let want = case.reference();
@@ -201,8 +201,8 @@ fn what_is_not_a_number_stays_in_the_rows_that_see_it() {
         head_dim: 16,
         value_dim: 16,
     };
-    let mut case = Case::<f32>::new(shape, Kind::Causal, false, &mut Rng::new(3));
-    // Key 170 of the first head is seen by the queries from 30 on, its 60 standing beside the last 60 keys.
+    let mut case = Case::<f32>::new(shape, MaskKind::Causal, false, &mut Rng::new(3));
+    // Key 170 of the first head is visible to queries from 30 on: the 60 queries are aligned with the last 60 keys.
     case.k[170 * 16 + 5] = f32::NAN;
     for (one, _) in levels() {
         for (i, row) in case.run(&one).chunks(16).enumerate() {

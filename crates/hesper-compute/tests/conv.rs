@@ -75,7 +75,7 @@ fn shapes() -> Vec<ConvShape> {
         },
         ConvShape { input: [1, 1, 50], kernel: [1, 1, 5], padding_low: [0; 3], padding_high: [0; 3], ..base },
         ConvShape { batch: 3, input: [1, 16, 16], channels: 33, out_channels: 34, ..base },
-        // Rows of taps that reach over both edges at once, and a K of several ranges that cut them.
+        // Rows of taps that cross both edges at once, and a K of several ranges that split them.
         ConvShape {
             input: [1, 6, 3],
             channels: 3,
@@ -104,7 +104,7 @@ fn shapes() -> Vec<ConvShape> {
             ..base
         },
         ConvShape { flip: true, ..base },
-        // Rows of several patches and tiles, steps of every remainder, more output channels than a panel has.
+        // Rows of several patches and tiles, strides of every remainder, more output channels than a panel has.
         ConvShape { batch: 1, input: [1, 3, 230], channels: 3, out_channels: 50, ..base },
         ConvShape { batch: 1, input: [1, 4, 301], channels: 2, stride: [1, 1, 2], kernel: [1, 2, 5], ..base },
         ConvShape {
@@ -120,11 +120,11 @@ fn shapes() -> Vec<ConvShape> {
             ..base
         },
         ConvShape { input: [1, 40, 5], channels: 17, stride: [1, 1, 5], padding_low: [0, 1, 17], ..base },
-        // Windows that see nothing but padding, on either side.
+        // Windows that cover only padding, on either side.
         ConvShape { padding_low: [0, 4, 9], padding_high: [0, 5, 12], ..base },
         ConvShape { flip: true, stride: [1, 2, 2], dilation: [1, 1, 2], ..base },
         ConvShape { channels: 40, out_channels: 80, groups: 2, input: [1, 6, 17], ..base },
-        // Axes of one place after the others, as they come from arrays of fewer axes.
+        // Trailing axes of size one, as arrays of fewer axes give.
         ConvShape {
             input: [9, 8, 1],
             kernel: [3, 3, 1],
@@ -149,9 +149,9 @@ fn shapes() -> Vec<ConvShape> {
         ConvShape { batch: 1, input: [2, 5, 6], kernel: [2, 3, 3], out_channels: 33, ..base },
         ConvShape { input: [1, 7, 7], channels: 18, out_channels: 16, ..base },
         ConvShape { batch: 1, input: [1, 9, 13], stride: [1, 2, 2], out_channels: 40, ..base },
-        // More weights than places.
+        // More weights than output positions.
         ConvShape { batch: 1, input: [1, 2, 5], channels: 64, out_channels: 512, ..base },
-        // A kernel of one place: a product, with and without steps and padding.
+        // A 1x1 kernel: a product, with and without stride and padding.
         ConvShape { kernel: [1; 3], padding_low: [0; 3], padding_high: [0; 3], ..base },
         ConvShape {
             kernel: [1; 3],
@@ -171,7 +171,7 @@ fn shapes() -> Vec<ConvShape> {
             ..base
         },
         ConvShape { kernel: [1; 3], ..base },
-        // One channel for each group: whole vectors and the rest of one, edges, steps, a turned kernel.
+        // Depthwise: whole vectors and a remainder, edges, strides, a flipped kernel.
         ConvShape {
             channels: 40,
             out_channels: 40,
@@ -192,7 +192,7 @@ fn check<T: Float>(tol: f32) {
         let w: Vec<T> =
             rng.floats(s.out_channels * s.kernel.iter().product::<usize>() * s.channels / s.groups);
         let want = reference(&s, &x, &w);
-        // Longer sums are rounded more often.
+        // The tolerance grows with the length of a sum.
         let length = s.kernel.iter().product::<usize>() * s.channels / s.groups;
         let tol = tol * (length as f32 / 45.0).sqrt().max(1.0);
         for (one, three) in levels() {
@@ -249,7 +249,7 @@ fn what_is_not_a_number_reaches_the_windows_that_see_it_alone() {
     let mut rng = Rng::new(9);
     let mut x: Vec<f32> = rng.floats(9 * 40 * s.channels);
     let w: Vec<f32> = rng.floats(s.out_channels * 9 * s.channels);
-    // A place at the end of a row, next to the beginning of another in memory.
+    // The end of a row, next to the start of another in memory.
     x[(3 * 40 + 39) * s.channels + 2] = f32::NAN;
     for (one, _) in levels() {
         let mut out = vec![0.0; 9 * 40 * s.out_channels];

@@ -9,7 +9,7 @@ use hesper_compute::{Axis, Fft, FftKind, Par};
 
 type Complex = (f64, f64);
 
-/// Halves by halves, in double precision.
+/// Recursive radix 2, in double precision.
 fn reference(x: &[Complex], inverse: bool) -> Vec<Complex> {
     let n = x.len();
     if n == 1 {
@@ -30,7 +30,7 @@ fn reference(x: &[Complex], inverse: bool) -> Vec<Complex> {
         .collect()
 }
 
-/// Floats of a row that is given and of a row of the result.
+/// Floats of an input row and of an output row.
 fn floats(kind: FftKind, n: usize) -> (usize, usize) {
     match kind {
         FftKind::Complex => (2 * n, 2 * n),
@@ -40,7 +40,7 @@ fn floats(kind: FftKind, n: usize) -> (usize, usize) {
     }
 }
 
-/// What becomes of a row that was filled up.
+/// The expected transform of a padded row.
 fn expected(kind: FftKind, n: usize, inverse: bool, row: &[f32]) -> Vec<f64> {
     let number = |k: usize| (f64::from(row[2 * k]), f64::from(row[2 * k + 1]));
     let x: Vec<Complex> = match kind {
@@ -158,7 +158,7 @@ fn columns_are_transformed_where_they_lie() {
 }
 
 #[test]
-fn a_row_that_is_not_a_number_spoils_no_other() {
+fn a_nan_row_does_not_affect_others() {
     let (n, rows) = (64, 20);
     for kind in [FftKind::Complex, FftKind::RealToHalf] {
         let fft = Fft::new(n, rows, kind, false).unwrap();
@@ -169,8 +169,8 @@ fn a_row_that_is_not_a_number_spoils_no_other() {
         for (one, _) in levels() {
             let mut out = vec![0.0; rows * to];
             fft.run(&one, &x, given, &mut out, 1.0).unwrap();
-            let spoilt = |r: usize| out[r * to..][..to].iter().any(|x| x.is_nan());
-            assert!((0..rows).all(|r| spoilt(r) == (r == 3)));
+            let has_nan = |r: usize| out[r * to..][..to].iter().any(|x| x.is_nan());
+            assert!((0..rows).all(|r| has_nan(r) == (r == 3)));
         }
     }
 }

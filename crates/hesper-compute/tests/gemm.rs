@@ -7,8 +7,7 @@ mod common;
 use common::{Rng, close, levels};
 use half::{bf16, f16};
 use hesper_compute::{
-    AtLevel, BatchItem, Float, GemmOptions, MatMut, MatRef, Par, Serial, Simd, Stack, Threads, gemm,
-    gemm_batched, gemm_stacked,
+    AtLevel, Float, GemmOptions, MatMut, MatRef, Par, Serial, Simd, Stack, Threads, gemm, gemm_stacked,
 };
 
 const SIZES: [(usize, usize, usize); 23] = [
@@ -98,7 +97,6 @@ fn check_floats<T: Float + hesper_compute::Element<Sum = f32>>(tol: f32) {
     for (m, n, k) in SIZES {
         let (a, b): (Vec<T>, Vec<T>) = (rng.floats(m * k), rng.floats(k * n));
         let old: Vec<T> = rng.floats(m * n);
-        let bias: Vec<T> = rng.floats(n);
         let wide = |v: &[T]| v.iter().map(|x| f64::from(x.to_f32())).collect::<Vec<_>>();
         let want = reference(&wide(&a), &wide(&b), m, n, k);
         let nan = T::from_f32(f32::NAN);
@@ -110,13 +108,10 @@ fn check_floats<T: Float + hesper_compute::Element<Sum = f32>>(tol: f32) {
                 let mut runs = vec![];
                 for par in [&one as &dyn Par, &three] {
                     let mut c = Layout { data: c.data.clone(), ..*c };
-                    let twice = |_: usize, _: usize, row: &mut [T]| {
-                        row.iter_mut().for_each(|x| *x = T::from_f32(x.to_f32() * 2.0));
-                    };
                     let options = match case {
-                        1 => GemmOptions { alpha: 0.5, beta: 2.0, bias: Some(&bias[..]), hook: None },
-                        3 => GemmOptions { hook: Some(&twice), bias: Some(&bias[..]), ..Default::default() },
-                        5 => GemmOptions { alpha: -1.0, beta: 1.0, bias: None, hook: None },
+                        1 => GemmOptions { alpha: 0.5, beta: 2.0 },
+                        3 => GemmOptions { alpha: 2.0, ..Default::default() },
+                        5 => GemmOptions { alpha: -1.0, beta: 1.0 },
                         6 => GemmOptions { beta: 1.0, ..Default::default() },
                         _ => GemmOptions::default(),
                     };
@@ -125,8 +120,8 @@ fn check_floats<T: Float + hesper_compute::Element<Sum = f32>>(tol: f32) {
                         for j in 0..n {
                             let w = want[i * n + j] as f32;
                             let w = match case {
-                                1 => 0.5 * w + 2.0 * old[i * n + j].to_f32() + bias[j].to_f32(),
-                                3 => 2.0 * (w + bias[j].to_f32()),
+                                1 => 0.5 * w + 2.0 * old[i * n + j].to_f32(),
+                                3 => 2.0 * w,
                                 5 => old[i * n + j].to_f32() - w,
                                 6 => old[i * n + j].to_f32() + w,
                                 _ => w,
@@ -235,39 +230,9 @@ fn sizes_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn batches_broadcast_by_repeating_offsets() {
-    let (batch, m, n, k) = (9, 20, 30, 40);
-    let mut rng = Rng::new(11);
-    let (a, b): (Vec<f32>, Vec<f32>) = (rng.floats(batch * m * k), rng.floats(2 * k * n));
-    let mut c = vec![0.0f32; batch * m * n];
-    let items: Vec<BatchItem> = (0..batch)
-        .map(|i| BatchItem { a: (i * m * k) as isize, b: (i % 2 * k * n) as isize, c: (i * m * n) as isize })
-        .collect();
-    // SAFETY: the offsets are those of whole matrices in the three buffers.
-    unsafe {
-        gemm_batched(
-            &Threads(2),
-            MatRef::row_major(&a, m, k).unwrap(),
-            MatRef::row_major(&b, k, n).unwrap(),
-            MatMut::row_major(&mut c, m, n).unwrap(),
-            &items,
-            &GemmOptions::default(),
-        )
-        .unwrap();
-    }
-    let wide = |v: &[f32]| v.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
-    for i in 0..batch {
-        let want = reference(&wide(&a[i * m * k..][..m * k]), &wide(&b[i % 2 * k * n..][..k * n]), m, n, k);
-        for (g, w) in c[i * m * n..][..m * n].iter().zip(&want) {
-            close(*g, *w as f32, 1e-5, i);
-        }
-    }
-}
-
-#[test]
 fn a_product_is_subtracted_where_the_result_lies() {
     let mut rng = Rng::new(17);
-    // One block of rows, several blocks, and a K of several ranges; rows of the result lie apart.
+    // One block of rows, several blocks, and a K of several ranges; the rows of the result have gaps.
     for (m, n, k) in [(7, 40, 33), (250, 70, 12), (300, 100, 1100), (230, 33, 700)] {
         let (a, b): (Vec<f32>, Vec<f32>) = (rng.floats(m * k), rng.floats(k * n));
         let old: Vec<f32> = rng.floats(m * (n + 3));
@@ -277,7 +242,7 @@ fn a_product_is_subtracted_where_the_result_lies() {
             let mut runs = vec![];
             for par in [&one as &dyn Par, &three] {
                 let mut c = old.clone();
-                let options = GemmOptions { alpha: -1.0, beta: 1.0, bias: None, hook: None };
+                let options = GemmOptions { alpha: -1.0, beta: 1.0 };
                 // SAFETY: rows of `n` elements, `n + 3` apart, lie in the vector.
                 let view = unsafe { MatMut::from_raw(c.as_mut_ptr(), m, n, n as isize + 3, 1) };
                 let (a, b) = (MatRef::row_major(&a, m, k).unwrap(), MatRef::row_major(&b, k, n).unwrap());
@@ -328,7 +293,7 @@ fn stacked_products_are_those_of_their_matrices() {
     {
         let count: usize = lengths.iter().product();
         let (a, b): (Vec<f32>, Vec<f32>) = (rng.floats(count * m * k), rng.floats(count * k * n));
-        // The matrices of the left operand backwards, those of the right one turned, and one for each of the first axis.
+        // The left matrices in reverse, the right ones transposed and broadcast along the first axis.
         let inner = lengths.last().copied().unwrap_or(1);
         let (mut left, mut right) = (vec![], vec![]);
         if !lengths.is_empty() {
@@ -372,7 +337,7 @@ fn stacks_that_reach_out_of_their_slice_are_refused() {
     assert!(run(stack(0, 2, &[0]), stack(0, 2, &[0]), &[2], &mut out[..7]).is_err());
     assert!(run(stack(0, isize::MAX, &[0]), stack(0, 2, &[0]), &[2], &mut out).is_err());
     assert!(run(stack(0, 2, &[0]), stack(0, 2, &[0]), &[usize::MAX], &mut out).is_err());
-    // Nothing is asked for, or sums over nothing.
+    // An empty result, and sums over an empty K.
     run(stack(99, 2, &[4]), stack(0, 2, &[4]), &[0], &mut []).unwrap();
     let nothing = Stack { data: &[], first: 0, rows: 0, cols: 1, batch: &[0] };
     out.fill(5.0);

@@ -117,7 +117,7 @@ fn bf16_is_quantized_bit_for_bit_like_mlx() {
     quantizes_like_mlx::<bf16>();
 }
 
-/// A quantized random matrix and what it stands for.
+/// A quantized random matrix and its dequantized values.
 struct Sample {
     format: QuantFormat,
     rows: usize,
@@ -165,7 +165,7 @@ fn check_products<T: Float>(tol: f32) {
     check_products_of::<T>(tol, |unit| shapes.map(|(m, rows, groups)| (m, rows, unit * groups)).to_vec());
 }
 
-/// Products of the shapes (rows, rows of the matrix, its columns) for a multiple that columns have to be of.
+/// Products of the shapes (rows, rows of the matrix, its columns); columns must be a multiple of the argument.
 fn check_products_of<T: Float>(tol: f32, shapes: impl Fn(usize) -> Vec<(usize, usize, usize)>) {
     let mut rng = Rng::new(21);
     for format in formats() {
@@ -205,7 +205,7 @@ fn check_products_of<T: Float>(tol: f32, shapes: impl Fn(usize) -> Vec<(usize, u
 
 #[test]
 fn rows_that_are_packed_in_ranges_are_cut_where_codes_begin() {
-    // A third of each would not begin with a byte.
+    // A third of each would not start on a byte.
     check_products_of::<f32>(3e-6, |_| vec![(9, 17, 1280)]);
     check_products_of::<bf16>(8e-3, |_| vec![(9, 17, 1280)]);
 }
@@ -381,7 +381,7 @@ fn blocks_that_are_decoded_first_are_multiplied_like_their_numbers() {
         let count = rows * cols / format.block_len();
         let mut data: Vec<u8> = (0..count * format.block_bytes()).map(|at| (at * 31 % 251) as u8).collect();
         for block in data.chunks_exact_mut(format.block_bytes()) {
-            // Small scales, wherever a format keeps them.
+            // Small scales, wherever the format stores them.
             let end = block.len();
             (block[1], block[3], block[end - 1], block[end - 3]) = (0x1c, 0x1c, 0x1c, 0x1c);
         }

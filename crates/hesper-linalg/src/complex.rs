@@ -22,14 +22,14 @@ pub(crate) fn lu(
         if row > column { lower[(row, column)] } else { upper[(row, column)] }
     };
     let both = Mat::from_fn(rows, columns, part);
-    // A column of zeros has no pivot to divide by; it is left as it is.
+    // A column of zeros has no pivot; it is left as it is.
     let lost = (0..columns).any(|column| (0..rows).any(|row| !Complex::leave(both[(row, column)]).finite()));
     if lost && a.iter().all(|x| x.finite()) {
         eliminate(rows, columns, a, swaps);
         return Ok(());
     }
     store(both.as_ref(), a)?;
-    // Which row is where while rows are exchanged one after the other.
+    // The position of each row during the exchanges.
     let (from, _) = found.P().arrays();
     let mut now: Vec<usize> = (0..rows).collect();
     let mut at: Vec<usize> = (0..rows).collect();

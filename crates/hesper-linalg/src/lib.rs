@@ -1,10 +1,9 @@
 //! Dense linear algebra on matrices in memory.
 //!
-//! Each function takes one matrix as a slice, row by row, and writes its results the same way, on the executor
-//! it is given; who has many matrices calls it for each. Real matrices are factored here, in blocks whose
-//! products run on all cores; complex ones, and matrices without symmetry whose eigenvalues are asked for, by
-//! faer on the calling thread. Results do not depend on the number of threads. What has no answer (a singular matrix,
-//! numbers that are not finite) is a [`Failure`], never a wrong number.
+//! Each function takes one row-major matrix as a slice, writes its results the same way, and runs on the given
+//! executor; a batch is one call per matrix. Real matrices are factored here, in blocks whose products run on all
+//! cores. Complex matrices, and eigenvalues of nonsymmetric ones, are left to faer on the calling thread. Results
+//! do not depend on the number of threads. A matrix without a result (singular, not finite) gives a [`Failure`].
 
 mod complex;
 mod dense;
@@ -17,7 +16,7 @@ pub use matrix::Entry;
 pub use solve::{cholesky, inv, lu, qr, solve, solve_triangular, tri_inv};
 pub use spectrum::{General, eig, eigh, singular_values, svd};
 
-/// Why a matrix has no such factors.
+/// Why a matrix could not be factored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// It has no inverse.
@@ -26,13 +25,13 @@ pub enum Failure {
     /// It has an eigenvalue that is not positive.
     #[error("the matrix is not positive definite")]
     NotPositive,
-    /// An iteration did not come to an end.
+    /// An iteration did not converge.
     #[error("the iteration did not converge")]
     NoConvergence,
-    /// It has infinite elements, or NaN.
+    /// It has an infinite or NaN element.
     #[error("the matrix has elements that are infinite or NaN")]
     NotFinite,
-    /// A slice has not the size of its matrix.
+    /// A slice does not have the size of its matrix.
     #[error("a matrix of {rows} x {columns} was given {given} elements")]
     Size {
         /// Rows of the matrix.

@@ -1,4 +1,4 @@
-//! Between slices, row by row, and faer's matrices, column by column.
+//! Conversion between row-major slices and faer's column-major matrices.
 
 use faer::traits::ComplexField;
 use faer::{Mat, MatRef, c32};
@@ -6,14 +6,14 @@ use hesper_compute::Par;
 
 use crate::Failure;
 
-/// Rows or columns that are moved at once, so that both sides use whole cache lines.
+/// Rows or columns copied at once, so that both sides use whole cache lines.
 const BLOCK: usize = 16;
 
-/// An element of a matrix: f32, f64, or the parts of a complex number.
+/// An element of a matrix: `f32`, `f64`, or a complex number as its two parts.
 ///
-/// Slices have the sizes that their matrices ask for, and `n` is not zero: the public functions have looked.
+/// The public functions have checked that slices have the sizes of their matrices and that `n` is not zero.
 pub trait Entry: Copy + Send + Sync + 'static {
-    /// What faer computes with.
+    /// The type that faer computes with.
     #[doc(hidden)]
     type Field: ComplexField + Copy;
     /// Its real part.
@@ -29,7 +29,7 @@ pub trait Entry: Copy + Send + Sync + 'static {
     #[doc(hidden)]
     fn finite(self) -> bool;
 
-    /// Replaces a matrix by its factors, and says which row each was exchanged with.
+    /// Replaces a matrix by its LU factors; returns which row each row was exchanged with.
     #[doc(hidden)]
     fn lu(
         par: &dyn Par,
@@ -48,7 +48,7 @@ pub trait Entry: Copy + Send + Sync + 'static {
         side: Side,
         b: &mut [Self],
     ) -> Result<(), Failure>;
-    /// Replaces the lower triangle of a matrix by its factor.
+    /// Replaces the lower triangle of a matrix by its Cholesky factor.
     #[doc(hidden)]
     fn cholesky(par: &dyn Par, n: usize, a: &mut [Self]) -> Result<(), Failure>;
     #[doc(hidden)]
@@ -60,7 +60,7 @@ pub trait Entry: Copy + Send + Sync + 'static {
         q: &mut [Self],
         r: &mut [Self],
     ) -> Result<(), Failure>;
-    /// Eigenvalues of a matrix of which one triangle is given, and vectors.
+    /// Eigenvalues, and vectors, of a matrix of which one triangle is given.
     #[doc(hidden)]
     fn eigh(
         par: &dyn Par,
@@ -80,7 +80,7 @@ pub trait Entry: Copy + Send + Sync + 'static {
         s: &mut [Self::Real],
         vt: &mut [Self],
     ) -> Result<(), Failure>;
-    /// Singular values of a matrix that has some.
+    /// Singular values of a nonempty matrix.
     #[doc(hidden)]
     fn singular_values(
         par: &dyn Par,
@@ -91,19 +91,19 @@ pub trait Entry: Copy + Send + Sync + 'static {
     ) -> Result<(), Failure>;
 }
 
-/// Which triangle of a matrix counts.
+/// Which triangle of a matrix is read.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The lower one.
     Lower,
-    /// The lower one, its diagonal taken as ones.
+    /// The lower one, with an implied unit diagonal.
     LowerUnit,
     /// The upper one.
     Upper,
 }
 
-/// The methods that compute, from a module of functions of the same names.
+/// The methods that compute, from a module with functions of the same names.
 macro_rules! methods {
     ($from:ident) => {
         fn lu(
@@ -209,7 +209,7 @@ impl Entry for [f32; 2] {
     methods!(complex);
 }
 
-/// `Ok` if a slice has the elements of its matrix.
+/// `Ok` if a slice has the size of its matrix.
 pub(crate) fn check(rows: usize, columns: usize, given: usize) -> Result<(), Failure> {
     if rows.checked_mul(columns) == Some(given) {
         Ok(())
@@ -218,14 +218,14 @@ pub(crate) fn check(rows: usize, columns: usize, given: usize) -> Result<(), Fai
     }
 }
 
-/// `Ok` if all elements are numbers.
+/// `Ok` if all elements are finite.
 pub(crate) fn check_finite<T: Entry>(a: &[T]) -> Result<(), Failure> {
-    // Whole chunks at once, which a loop that may stop anywhere does not allow.
+    // Check whole chunks: a loop that may exit anywhere is not vectorized.
     let whole = |chunk: &[T]| chunk.iter().fold(true, |whole, x| whole & x.finite());
     if a.chunks(1024).all(whole) { Ok(()) } else { Err(Failure::NotFinite) }
 }
 
-/// A matrix from its elements, row by row.
+/// A matrix from row-major elements.
 pub(crate) fn load<T: Entry>(rows: usize, columns: usize, a: &[T]) -> Result<Mat<T::Field>, Failure> {
     check(rows, columns, a.len())?;
     let mut matrix = Mat::<T::Field>::zeros(rows, columns);
@@ -242,7 +242,7 @@ pub(crate) fn load<T: Entry>(rows: usize, columns: usize, a: &[T]) -> Result<Mat
     Ok(matrix)
 }
 
-/// The elements of a matrix, row by row.
+/// The row-major elements of a matrix.
 pub(crate) fn store<T: Entry>(matrix: MatRef<'_, T::Field>, out: &mut [T]) -> Result<(), Failure> {
     let (rows, columns) = (matrix.nrows(), matrix.ncols());
     check(rows, columns, out.len())?;

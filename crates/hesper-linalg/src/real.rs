@@ -1,11 +1,11 @@
-//! Real matrices: our own factorisations.
+//! Real matrices: the factorizations of this crate.
 
 use hesper_compute::Par;
 
 use crate::Failure;
 use crate::dense::{
-    Block, Factor, Scalar, Tridiagonal, solve_lower, solve_upper, tridiagonal_values, tridiagonal_vectors,
-    turn,
+    Block, Factor, Scalar, Tridiagonal, solve_lower, solve_upper, transpose, tridiagonal_values,
+    tridiagonal_vectors,
 };
 pub(crate) use crate::dense::{cholesky, lu, qr, singular_values, svd};
 use crate::matrix::Side;
@@ -39,12 +39,12 @@ pub(crate) fn eigh<T: Scalar>(
         to.iter_mut().zip(from).for_each(|(to, value)| *to = T::of(value / scale));
     };
     let Some(vectors) = vectors else {
-        write(tridiagonal_values(par, &reduced.diagonal, &reduced.beside)?, values);
+        write(tridiagonal_values(par, &reduced.diagonal, &reduced.off_diagonal)?, values);
         return Ok(());
     };
-    // The vectors, one after the other.
+    // The vectors as rows.
     let mut lines = vec![T::ZERO; n * n];
-    write(tridiagonal_vectors(par, &reduced.diagonal, &reduced.beside, &mut lines)?, values);
+    write(tridiagonal_vectors(par, &reduced.diagonal, &reduced.off_diagonal, &mut lines)?, values);
     reduced.restore(par, &mut lines)?;
-    turn(par, (n, n), &lines, n, vectors, n)
+    transpose(par, (n, n), &lines, n, vectors, n)
 }

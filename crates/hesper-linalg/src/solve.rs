@@ -1,14 +1,14 @@
-//! Triangular factors and what they solve.
+//! LU, Cholesky and QR factorizations, and solvers.
 
 use hesper_compute::Par;
 
 use crate::Failure;
-use crate::dense::turn;
+use crate::dense::transpose;
 use crate::matrix::{Entry, Side, check};
 
-/// Factors of a matrix with rows exchanged: the lower one (its diagonal of ones left out) and the upper one
-/// in one matrix. `swaps` are the rows that each row in turn was exchanged with, and `places` where each row
-/// of the matrix has gone.
+/// The LU factorization with partial pivoting: the lower factor (without its unit diagonal) and the upper one in
+/// one matrix. `swaps` are the rows that each row in turn was exchanged with, and `places` the final position of
+/// each row.
 pub fn lu<T: Entry>(
     par: &dyn Par,
     rows: usize,
@@ -32,27 +32,27 @@ pub fn lu<T: Entry>(
     Ok(())
 }
 
-/// Which row each row comes from, after exchanges one after the other.
+/// Which row each row comes from, after exchanges in order.
 fn order(rows: usize, swaps: &[u32]) -> Vec<usize> {
     let mut from: Vec<usize> = (0..rows).collect();
     swaps.iter().enumerate().for_each(|(at, other)| from.swap(at, *other as usize));
     from
 }
 
-/// The factors of a matrix that has an inverse, and which row each row comes from.
+/// The LU factors of an invertible matrix, and which row each row comes from.
 fn factored<T: Entry>(par: &dyn Par, n: usize, a: &[T]) -> Result<(Vec<T>, Vec<usize>), Failure> {
     let (mut factors, mut swaps) = (a.to_vec(), vec![0; n]);
     T::lu(par, n, n, &mut factors, &mut swaps)?;
     if is_singular(n, &factors) { Err(Failure::Singular) } else { Ok((factors, order(n, &swaps))) }
 }
 
-/// Whether a number on the diagonal is zero.
+/// Whether a diagonal element is zero.
 fn is_singular<T: Entry>(n: usize, a: &[T]) -> bool {
     use faer::traits::ComplexField;
     a.iter().step_by(n + 1).any(|x| x.enter() == T::Field::zero_impl())
 }
 
-/// Replaces rows, exchanged as those of the matrix were, by the solution.
+/// Replaces rows, permuted like those of the matrix, by the solution.
 fn solve_factored<T: Entry>(
     par: &dyn Par,
     n: usize,
@@ -64,7 +64,7 @@ fn solve_factored<T: Entry>(
     T::solve_triangular(par, n, count, factors, Side::Upper, rows)
 }
 
-/// The inverse.
+/// The inverse of a matrix.
 pub fn inv<T: Entry>(par: &dyn Par, n: usize, a: &[T], out: &mut [T]) -> Result<(), Failure> {
     check(n, n, a.len())?;
     check(n, n, out.len())?;
@@ -77,7 +77,7 @@ pub fn inv<T: Entry>(par: &dyn Par, n: usize, a: &[T], out: &mut [T]) -> Result<
     solve_factored(par, n, n, &factors, out)
 }
 
-/// The solution of `a x = b` for each of the `count` columns of `b`.
+/// Solves `a x = b` for each of the `count` columns of `b`.
 pub fn solve<T: Entry>(
     par: &dyn Par,
     n: usize,
@@ -99,7 +99,7 @@ pub fn solve<T: Entry>(
     solve_factored(par, n, count, &factors, out)
 }
 
-/// The solution of `a x = b` for a triangular `a`, of which only its triangle is looked at.
+/// Solves `a x = b` for a triangular `a`, of which only its triangle is read.
 pub fn solve_triangular<T: Entry>(
     par: &dyn Par,
     n: usize,
@@ -122,7 +122,7 @@ pub fn solve_triangular<T: Entry>(
     T::solve_triangular(par, n, count, a, if upper { Side::Upper } else { Side::Lower }, out)
 }
 
-/// The inverse of a triangular matrix, of which only its triangle is looked at.
+/// The inverse of a triangular matrix, of which only its triangle is read.
 pub fn tri_inv<T: Entry>(
     par: &dyn Par,
     n: usize,
@@ -135,8 +135,7 @@ pub fn tri_inv<T: Entry>(
     solve_triangular(par, n, n, a, &unit, upper, out)
 }
 
-/// The triangular matrix that is, times its transpose, a symmetric one: lower, or `upper`. Only that
-/// triangle of `a` is looked at.
+/// The Cholesky factor of a symmetric matrix, lower or `upper`. Only that triangle of `a` is read.
 pub fn cholesky<T: Entry>(
     par: &dyn Par,
     n: usize,
@@ -158,14 +157,14 @@ pub fn cholesky<T: Entry>(
         clear(out);
         return Ok(());
     }
-    let mut turned = vec![T::ZERO; n * n];
-    turn(par, (n, n), a, n, &mut turned, n)?;
-    T::cholesky(par, n, &mut turned)?;
-    clear(&mut turned);
-    turn(par, (n, n), &turned, n, out, n)
+    let mut transposed = vec![T::ZERO; n * n];
+    transpose(par, (n, n), a, n, &mut transposed, n)?;
+    T::cholesky(par, n, &mut transposed)?;
+    clear(&mut transposed);
+    transpose(par, (n, n), &transposed, n, out, n)
 }
 
-/// Orthonormal columns and an upper triangular matrix, whose product is the matrix.
+/// The QR factorization: orthonormal columns and an upper triangular matrix.
 pub fn qr<T: Entry>(
     par: &dyn Par,
     rows: usize,

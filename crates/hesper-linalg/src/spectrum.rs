@@ -7,7 +7,7 @@ use hesper_compute::Par;
 use crate::Failure;
 use crate::matrix::{Entry, check, check_finite, load, store};
 
-/// Left vectors as columns, singular values with the largest first, and right vectors as rows.
+/// Left singular vectors as columns, singular values in descending order, and right singular vectors as rows.
 pub fn svd<T: Entry>(
     par: &dyn Par,
     rows: usize,
@@ -25,7 +25,7 @@ pub fn svd<T: Entry>(
     T::svd(par, rows, columns, a, u, s, vt)
 }
 
-/// Singular values alone, the largest first.
+/// Singular values in descending order.
 pub fn singular_values<T: Entry>(
     par: &dyn Par,
     rows: usize,
@@ -39,8 +39,8 @@ pub fn singular_values<T: Entry>(
     if s.is_empty() { Ok(()) } else { T::singular_values(par, rows, columns, a, s) }
 }
 
-/// Eigenvalues of a matrix that is its own adjoint, the smallest first, and the vectors as columns if they
-/// are wanted. Only one triangle of `a` is looked at.
+/// Eigenvalues of a Hermitian matrix in ascending order, and its eigenvectors as columns if `vectors` is given.
+/// Only one triangle of `a` is read.
 pub fn eigh<T: Entry>(
     par: &dyn Par,
     n: usize,
@@ -56,7 +56,7 @@ pub fn eigh<T: Entry>(
     if n == 0 { Ok(()) } else { T::eigh(par, n, a, upper, values, vectors) }
 }
 
-/// Eigenvalues of any square matrix, and the vectors as columns of length one if they are wanted, on the
+/// Eigenvalues of any square matrix, and its eigenvectors as columns of length one if `vectors` is given, on the
 /// calling thread.
 pub fn eig<T: General>(
     _par: &dyn Par,

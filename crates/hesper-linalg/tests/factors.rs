@@ -1,4 +1,4 @@
-//! Factors multiply to their matrices, whatever the shape; what has no answer says so.
+//! Factors multiply to their matrices, whatever the shape; a matrix without a factorization gives an error.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -50,7 +50,7 @@ fn triangular_factors_give_the_exchanged_rows() {
         let back: Vec<f64> =
             places.iter().flat_map(|place| both[*place as usize * n..][..n].to_vec()).collect();
         assert!(near(&back, &a), "{m} x {n}");
-        // The exchanges, one after the other, do the same.
+        // The exchanges in order give the same permutation.
         let mut rows: Vec<usize> = (0..m).collect();
         swaps.iter().enumerate().for_each(|(at, other)| rows.swap(at, *other as usize));
         let exchanged: Vec<f64> = rows.iter().flat_map(|row| a[row * n..][..n].to_vec()).collect();
@@ -204,7 +204,7 @@ fn factors_of_many_blocks_multiply_a_vector_as_their_matrix_does() {
             .collect();
         let want = times(n, n, &symmetric, &x);
         for upper in [false, true] {
-            // Of the other triangle nothing is known.
+            // Elements of the other triangle must not be read.
             let half: Vec<f64> = (0..n * n)
                 .map(|at| if (at / n < at % n) == upper || at / n == at % n { symmetric[at] } else { 1e9 })
                 .collect();

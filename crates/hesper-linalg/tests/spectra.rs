@@ -1,5 +1,5 @@
-//! Eigenvalues, singular values and their vectors are right to the last bits, also where values coincide, vanish,
-//! or lie far apart.
+//! Eigenvalues, singular values and their vectors are accurate to the last bits, also for equal, zero or widely
+//! spaced values.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -12,7 +12,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// How far rows are from orthonormal.
+/// The distance of rows from orthonormality.
 fn skew(n: usize, rows: &[f64]) -> f64 {
     let row = |at: usize| &rows[at * n..][..n];
     let wrong = |at: usize, other: usize| dot(row(at), row(other)) - f64::from(u8::from(at == other));
@@ -25,7 +25,7 @@ fn turned(m: usize, n: usize, a: &[f64]) -> Vec<f64> {
     (0..m * n).map(|at| a[at % m * n + at / m]).collect()
 }
 
-/// Symmetric matrices of which something is peculiar.
+/// Symmetric matrices of special structure.
 fn peculiar(n: usize) -> Vec<(&'static str, Vec<f64>)> {
     let by = |f: &dyn Fn(usize, usize) -> f64| (0..n * n).map(|at| f(at / n, at % n)).collect::<Vec<_>>();
     let (x, y) = (numbers(n, 8), numbers(2 * n, 5));

@@ -1,4 +1,4 @@
-//! Timing by the best of many runs, and what the machine could do at most.
+//! Timing by the best of many runs, and the limits of the machine.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

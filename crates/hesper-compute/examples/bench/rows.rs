@@ -1,8 +1,7 @@
 //! Operations along an axis, copies and convolutions beside the rate of a copy.
 
-use half::bf16;
 use hesper_compute::{
-    Axis, ConvShape, Dim, Par, ReduceInput, Reduction, Scan, SumOrder, arg_extreme, cast, conv, copy_strided,
+    Axis, ConvShape, Dim, Par, ReduceInput, Reduction, Scan, SumOrder, arg_extreme, conv, copy_strided,
     layer_norm, reduce, rms_norm, scan, softmax,
 };
 
@@ -88,8 +87,6 @@ pub fn run(par: &dyn Par) {
         // SAFETY: a transposed view of the whole vector.
         best(|| unsafe { copy_strided(par, &shape, x.as_ptr(), &src, y.as_mut_ptr(), &dst).unwrap() })
     });
-    let mut half = vec![bf16::ZERO; n * n];
-    show("cast to bf16", 1.5 * all, best(|| cast(par, &x, &mut half).unwrap()));
     let one = [1; 3];
     let s = ConvShape {
         batch: 8,

@@ -1,7 +1,7 @@
-//! A few queries: keys and values are streamed once for all query heads that share them.
+//! Attention of a few queries: each key and value is read once for all query heads that share it.
 //!
-//! Keys are cut into parts of [`PART`], whatever the number of threads; each part is a task with its own
-//! running softmax, and parts are put together in order.
+//! Keys are split into parts of [`TASK_KEYS`], whatever the number of threads. Each part is a task with its own
+//! running softmax; the partial results are combined in order.
 
 use super::Job;
 use super::softmax::Running;
@@ -9,17 +9,17 @@ use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, dispatch};
 
-/// Keys of a task.
-const PART: usize = 256;
-/// Keys between two looks at the largest score.
-const STEP: usize = 64;
+/// Keys per task.
+const TASK_KEYS: usize = 256;
+/// Keys between two updates of the running maximum.
+const STEP_KEYS: usize = 64;
 
 pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     let simd = par.simd();
     let s = &job.shape;
     let rows = s.q_heads / s.kv_heads * s.q_len;
-    let parts = s.kv_len.div_ceil(PART).max(1);
-    // For each part and row: top, sum, values.
+    let parts = s.kv_len.div_ceil(TASK_KEYS).max(1);
+    // For each part and row: maximum, sum, values.
     let width = s.value_dim + 2;
     let heads = s.batch * s.kv_heads;
     let partial = Scratch::<f32>::new(heads * parts * rows * width);
@@ -34,8 +34,8 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
                 job,
                 b: head / s.kv_heads,
                 kv_head: head % s.kv_heads,
-                k0: (part * PART).max(job.span(head / s.kv_heads).0),
-                k1: ((part + 1) * PART).min(job.span(head / s.kv_heads).1),
+                k0: (part * TASK_KEYS).max(job.span(head / s.kv_heads).0),
+                k1: ((part + 1) * TASK_KEYS).min(job.span(head / s.kv_heads).1),
                 r0,
                 n,
                 to: to.wrapping_add(r0 * width),
@@ -55,7 +55,7 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
             dispatch(simd, Joined::<T>(join, std::marker::PhantomData));
         }
     };
-    // To share a few rows takes longer than to put them together.
+    // For a few rows, starting threads costs more than combining the parts.
     if heads * parts * rows * width < 1 << 14 {
         (0..heads).for_each(join);
     } else {
@@ -100,7 +100,7 @@ impl<T: Float, const R: usize> Kernel for Stream<'_, '_, T, R> {
         let q = Scratch::<f32>::new(R * d_padded);
         let out = Scratch::<f32>::new(R * dv.next_multiple_of(S::LANES));
         let ld = dv.next_multiple_of(S::LANES);
-        let mut scores = [[0.0f32; STEP]; R];
+        let mut scores = [[0.0f32; STEP_KEYS]; R];
         let mut running = [Running::new(None); R];
         // SAFETY: shapes and strides name valid rows; buffers have the sizes of the rows.
         unsafe {
@@ -119,7 +119,7 @@ impl<T: Float, const R: usize> Kernel for Stream<'_, '_, T, R> {
             }
             let mut k = p.k0;
             while k < p.k1 {
-                let m = STEP.min(p.k1 - k);
+                let m = STEP_KEYS.min(p.k1 - k);
                 let (key, value) =
                     (Job::row::<T>(&p.job.k, p.b, p.kv_head, k), Job::row::<T>(&p.job.v, p.b, p.kv_head, k));
                 score::<S, T, R>(s, q.ptr(), d, d_padded, key, p.job.k.strides[2], m, &mut scores);
@@ -155,7 +155,7 @@ unsafe fn score<S: Isa, T: Float, const R: usize>(
     key: *const T,
     stride: isize,
     m: usize,
-    scores: &mut [[f32; STEP]; R],
+    scores: &mut [[f32; STEP_KEYS]; R],
 ) {
     let mut j = 0;
     // SAFETY: the caller's promise; the last keys are repeated to fill a block of four.
@@ -200,7 +200,7 @@ unsafe fn score<S: Isa, T: Float, const R: usize>(
 #[inline(always)]
 unsafe fn weigh<S: Isa, T: Float, const R: usize>(
     s: S,
-    scores: &[[f32; STEP]; R],
+    scores: &[[f32; STEP_KEYS]; R],
     before: &[f32; R],
     value: *const T,
     stride: isize,
@@ -252,7 +252,7 @@ unsafe fn weigh<S: Isa, T: Float, const R: usize>(
     }
 }
 
-/// The parts of one row.
+/// Combines the parts of one row.
 struct Join<'a, 'b> {
     job: &'a Job<'b>,
     b: usize,

@@ -1,16 +1,16 @@
-//! The gated delta rule: a recurrent memory of keys and values.
+//! The gated delta rule: linear attention with a recurrent state.
 //!
-//! Each head keeps a matrix with a row for each value feature. A step lets it decay, asks it what it has under
-//! the key, adds a share of the difference to the value, and asks it for the query. Rows do not know of
-//! each other: a task takes some rows of a head through all steps while they stay in the cache.
+//! Each head has a state matrix with one row per value feature. A step multiplies the state by the decay, reads
+//! the value stored for the key, adds `rate` times its difference from the new value, and reads the result for the
+//! query. Rows are independent, so a task runs some rows of a head through all steps while they stay in the cache.
 
 use crate::error::{Mismatch, product, same};
 use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, dispatch};
 
-/// Rows of a task.
-const ROWS: usize = 32;
+/// Rows per task.
+const TASK_ROWS: usize = 32;
 
 /// The sizes of a gated delta rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub struct DeltaShape {
     pub value_dim: usize,
 }
 
-/// What the rule reads, each row by row.
+/// Inputs of the rule, all row-major.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaInputs<'a, T> {
     /// Queries: sequences, steps, key heads, key features.
@@ -38,18 +38,17 @@ pub struct DeltaInputs<'a, T> {
     pub k: &'a [T],
     /// Values: sequences, steps, value heads, value features.
     pub v: &'a [T],
-    /// What is left of the memory after a step: sequences, steps, value heads, and, if there are that many,
-    /// key features.
+    /// Decay of the state at each step: sequences, steps, value heads, and key features if the decay is per
+    /// feature.
     pub decay: &'a [f32],
-    /// The share of the difference that is added: sequences, steps, value heads.
+    /// Learning rate of each step: sequences, steps, value heads.
     pub rate: &'a [f32],
-    /// Steps that count, if not all: sequences, steps. A step whose mark is zero changes nothing and gives
-    /// zeros.
+    /// Mask of steps: sequences, steps. A step whose mark is zero leaves the state unchanged and outputs zeros.
     pub marks: Option<&'a [u8]>,
 }
 
-/// Takes `state` (sequences, value heads, value features, key features) through all steps, and writes what
-/// each answered (sequences, steps, value heads, value features).
+/// Runs `state` (sequences, value heads, value features, key features) through all steps and writes the output of
+/// each step (sequences, steps, value heads, value features).
 pub fn gated_delta<T: Float>(
     par: &dyn Par,
     shape: DeltaShape,
@@ -72,23 +71,23 @@ pub fn gated_delta<T: Float>(
     same("rates", steps, inputs.rate.len())?;
     let each = inputs.decay.len() != steps;
     same("decays", if each { of("decays", &[steps, key_dim])? } else { steps }, inputs.decay.len())?;
-    same("numbers of the state", of("state", &[batch, v_heads, value_dim, key_dim])?, state.len())?;
+    same("elements of the state", of("state", &[batch, v_heads, value_dim, key_dim])?, state.len())?;
     if let Some(marks) = inputs.marks {
         same("marks", of("marks", &[batch, length])?, marks.len())?;
     }
-    let parts = value_dim.div_ceil(ROWS);
+    let parts = value_dim.div_ceil(TASK_ROWS);
     let (simd, state, out) = (par.simd(), Shared::new(state.as_mut_ptr()), Shared::new(out.as_mut_ptr()));
     par.run(batch * v_heads * parts, &|task| {
-        let (head, first) = (task / parts, task % parts * ROWS);
-        let rows = ROWS.min(value_dim - first);
+        let (head, first) = (task / parts, task % parts * TASK_ROWS);
+        let rows = TASK_ROWS.min(value_dim - first);
         let (b, h) = (head / v_heads, head % v_heads);
-        dispatch(simd, Rows { shape, inputs, each, state, out, b, h, first, rows });
+        dispatch(simd, StateRows { shape, inputs, each, state, out, b, h, first, rows });
     });
     Ok(())
 }
 
 /// Some rows of a head, through all steps. The sizes were checked.
-struct Rows<'a, 'b, T> {
+struct StateRows<'a, 'b, T> {
     shape: DeltaShape,
     inputs: &'a DeltaInputs<'b, T>,
     each: bool,
@@ -100,7 +99,7 @@ struct Rows<'a, 'b, T> {
     rows: usize,
 }
 
-impl<T: Float> Kernel for Rows<'_, '_, T> {
+impl<T: Float> Kernel for StateRows<'_, '_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -141,10 +140,10 @@ impl<T: Float> Kernel for Rows<'_, '_, T> {
     }
 }
 
-/// Takes a row through one step; gives its answer.
+/// Runs a row through one step and returns its output.
 ///
 /// # Safety
-/// Row, key, query and decay have `d` numbers.
+/// Row, key, query and decay have `d` elements.
 #[inline(always)]
 unsafe fn one<S: Isa>(
     s: S,

@@ -1,10 +1,10 @@
-//! Attention: `softmax(q k^T * scale + mask) v` without ever building the matrix of scores.
+//! Attention: `softmax(q k^T * scale + mask) v`, without materializing the score matrix.
 //!
-//! Queries come in blocks, keys in blocks; each row keeps its largest score and the sum of exponentials so
-//! far, and rescales what it has when a larger score turns up. Many queries go through the packed products
-//! of [`crate::gemm`] ([`prefill`]); a few are bound by reading keys and values, which the query heads that
-//! share them then read together ([`decode`]). Keys are always cut in the same places, so the number of
-//! threads does not show.
+//! Queries and keys are processed in blocks. Each row keeps its running maximum and sum of exponentials, and
+//! rescales its partial result when the maximum grows. Many queries use the packed products of [`crate::gemm`]
+//! ([`prefill`]). A few queries are bound by reading keys and values, so query heads that share them read them
+//! together ([`decode`]). Keys are always split at the same positions, so results do not depend on the number of
+//! threads.
 
 mod decode;
 mod delta;
@@ -15,13 +15,13 @@ mod step;
 
 pub use delta::{DeltaInputs, DeltaShape, gated_delta};
 pub use slices::{HeadSlice, MaskSlice, attention_slices};
-pub use step::{StepShape, Turn, attend_step, keep_step};
+pub use step::{Rotary, StepShape, attend_step, keep_step};
 
 use crate::error::{Mismatch, same};
 use crate::par::Par;
 use crate::simd::{Float, FloatKind};
 
-/// The sizes of an attention.
+/// The sizes of an attention op.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionShape {
     /// Independent sequences.
@@ -46,7 +46,7 @@ pub struct AttentionShape {
 pub struct Heads<T> {
     /// The first element.
     pub ptr: *const T,
-    /// Distances of sequences, heads and rows, in elements.
+    /// Strides of sequences, heads and rows, in elements.
     pub strides: [isize; 3],
 }
 
@@ -55,35 +55,35 @@ pub struct Heads<T> {
 pub struct HeadsMut<T> {
     /// The first element.
     pub ptr: *mut T,
-    /// Distances of sequences, heads and rows, in elements.
+    /// Strides of sequences, heads and rows, in elements.
     pub strides: [isize; 3],
 }
 
 /// Which keys a query sees.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Mask<T> {
-    /// All.
+    /// All keys.
     #[default]
     All,
-    /// Those not after it; the last query stands beside the last key.
+    /// Keys up to the query's position; the last query is aligned with the last key.
     Causal,
-    /// Those whose mark is not zero. A query that sees none gives all the same weight.
+    /// Keys whose mark is not zero. A query without any such key gives all keys the same weight.
     Marked {
         /// The first mark.
         ptr: *const u8,
-        /// Distances of sequences, query heads, queries and keys; zero where it is broadcast.
+        /// Strides of sequences, query heads, queries and keys; zero where the mask is broadcast.
         strides: [isize; 4],
     },
-    /// All, with numbers added to the scores.
+    /// All keys, with a bias added to the scores.
     Added {
-        /// The first number.
+        /// The first bias.
         ptr: *const T,
-        /// Distances of sequences, query heads, queries and keys; zero where it is broadcast.
+        /// Strides of sequences, query heads, queries and keys; zero where the mask is broadcast.
         strides: [isize; 4],
     },
 }
 
-/// Everything that a kernel needs to know, with pointers of the element type left out.
+/// All parameters of a kernel, with the element type erased.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     shape: AttentionShape,
@@ -94,7 +94,7 @@ struct Job<'a> {
     scale: f32,
     mask: Mask<()>,
     sinks: Option<&'a [f32]>,
-    /// The keys of each sequence that are there, from one to before another; all, if nothing is said.
+    /// The range of valid keys of each sequence; all keys if `None`.
     spans: Option<&'a [(usize, usize)]>,
 }
 
@@ -103,14 +103,15 @@ unsafe impl Sync for Job<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Job<'_> {}
 
-/// Queries of a key head below which keys and values are streamed.
-const FEW: usize = 16;
+/// Most queries per key head for which keys and values are streamed.
+const MAX_STREAMED_QUERIES: usize = 16;
 
-/// `out = softmax(q k^T * scale + mask) v` for every head; `sinks`, one for each query head, are scores
-/// without a value.
+/// `out = softmax(q k^T * scale + mask) v` for every head. `sinks` has one extra score without a value per query
+/// head.
 ///
 /// # Safety
-/// All elements that shapes and strides name are valid, the outputs distinct and touched by nobody else.
+/// All elements that shapes and strides describe are valid; outputs are distinct and not accessed by another
+/// thread.
 pub unsafe fn attention<T: Float>(
     par: &dyn Par,
     shape: AttentionShape,
@@ -161,7 +162,7 @@ fn run_f16(par: &dyn Par, job: &Job<'_>) {
 
 fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     let s = &job.shape;
-    if s.q_heads / s.kv_heads * s.q_len <= FEW {
+    if s.q_heads / s.kv_heads * s.q_len <= MAX_STREAMED_QUERIES {
         decode::run::<T>(par, job);
     } else {
         prefill::run::<T>(par, job);
@@ -183,13 +184,13 @@ impl Job<'_> {
         h.ptr.cast::<T>().wrapping_offset(b as isize * s[0] + head as isize * s[1] + i as isize * s[2])
     }
 
-    /// The keys of a sequence.
+    /// The valid keys of a sequence.
     #[inline(always)]
     fn span(&self, b: usize) -> (usize, usize) {
         self.spans.map_or((0, self.shape.kv_len), |spans| spans[b])
     }
 
-    /// Keys that query `i` may see, counted from the first; none at all leaves all.
+    /// The number of keys that query `i` attends to; if there is none, all keys.
     #[inline(always)]
     fn seen(&self, i: usize) -> usize {
         let (q, kv) = (self.shape.q_len, self.shape.kv_len);
@@ -199,19 +200,19 @@ impl Job<'_> {
         }
     }
 
-    /// Keys from the first on whose scores for query `i` the mask leaves as they are.
+    /// The number of leading keys whose scores for query `i` the mask leaves unchanged.
     #[inline(always)]
     fn clear(&self, i: usize) -> usize {
         match self.mask {
             Mask::All => self.shape.kv_len,
-            // Where no key may be seen, all are equally far out of sight.
+            // A query without a visible key gives all keys the same weight.
             Mask::Causal if i + 1 + self.shape.kv_len <= self.shape.q_len => 0,
             Mask::Causal => self.seen(i),
             Mask::Marked { .. } | Mask::Added { .. } => 0,
         }
     }
 
-    /// Applies the mask to the scores of query `i` for the keys from `k0` on, which lie `apart` numbers from each other.
+    /// Applies the mask to the scores of query `i` for the keys from `k0` on; scores have the stride `apart`.
     #[inline(always)]
     fn apply<T: Float>(&self, b: usize, head: usize, i: usize, k0: usize, scores: &mut [f32], apart: usize) {
         let offset = |s: &[isize; 4]| {

@@ -1,25 +1,25 @@
-//! Many queries: blocks of queries times blocks of keys, through the packed products.
+//! Attention of many queries: blocks of queries times blocks of keys, with the packed products.
 //!
-//! Everything is computed the other way round, a column for every query: a block of scores has a row for each key, so
-//! that the softmax goes over whole vectors of queries and leaves its weights as the product with the values wants
-//! them. Keys and values are packed once, and shared by all queries and all the query heads that see them; those
-//! heads are taken together, so that a block spans few places of the sequence.
+//! Everything is computed transposed, with one column per query. A block of scores has one row per key, so the
+//! softmax runs over whole vectors of queries, and its weights have the layout that the product with the values
+//! needs. Keys and values are packed once and shared by all queries and query heads that read them. These heads are
+//! processed together, so that a block spans few positions of the sequence.
 
 use std::marker::PhantomData;
 
 use super::{Job, Mask};
-use crate::gemm::kind::{Kind, Single};
 use crate::gemm::micro::{Column, Tile};
+use crate::gemm::precision::{Precision, Single};
 use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, dispatch, math};
 
-/// Keys of a block: whole panels at every level.
-const KEYS: usize = 192;
-/// Floats of keys and values that are packed at once, unless one head has more.
-const PACKED: usize = 8 << 20;
+/// Keys per block: a multiple of the panel width at every SIMD level.
+const BLOCK_KEYS: usize = 192;
+/// Most floats of keys and values that are packed at once, unless one head has more.
+const MAX_PACKED_FLOATS: usize = 8 << 20;
 
-/// The register tile of a level: keys and queries.
+/// The register tile of a SIMD level: keys and queries.
 #[derive(Clone, Copy)]
 struct Sizes {
     mr: usize,
@@ -36,7 +36,7 @@ impl Kernel for SizesOf {
     }
 }
 
-/// How the packed keys and values of a head lie.
+/// The layout of the packed keys and values of a head.
 #[derive(Clone, Copy)]
 struct Layout {
     /// Floats of a block of keys, and of their values.
@@ -51,21 +51,21 @@ impl Layout {
     }
 }
 
-/// Packs keys and values of some heads, then takes a task for every block of their queries, long ones first.
+/// Packs keys and values of some heads, then runs one task per block of their queries, long ones first.
 pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
-    run_within::<T>(par, job, PACKED);
+    run_within::<T>(par, job, MAX_PACKED_FLOATS);
 }
 
-/// The same, with no more than `room` floats packed at once if one head does not need them.
+/// [`run`] with at most `room` packed floats, unless one head needs more.
 fn run_within<T: Float>(par: &dyn Par, job: &Job<'_>, room: usize) {
     let simd = par.simd();
     let Sizes { mr, nr } = dispatch(simd, SizesOf);
     let s = &job.shape;
     let layout = Layout {
-        keys: KEYS * s.head_dim,
-        // Full-width stores run a vector over the end.
-        values: KEYS * s.value_dim.next_multiple_of(mr) + 16,
-        blocks: s.kv_len.div_ceil(KEYS),
+        keys: BLOCK_KEYS * s.head_dim,
+        // Full-width stores may write one vector past the end.
+        values: BLOCK_KEYS * s.value_dim.next_multiple_of(mr) + 16,
+        blocks: s.kv_len.div_ceil(BLOCK_KEYS),
     };
     // Query heads of a block, and queries of each.
     let share = s.q_heads / s.kv_heads;
@@ -119,8 +119,8 @@ impl<T: Float> Kernel for Pack<'_, '_, T> {
         let Self { job, layout, packed, pair, first, block, .. } = self;
         let shape = &job.shape;
         let (b, head) = ((first + pair) / shape.kv_heads, (first + pair) % shape.kv_heads);
-        let k0 = block * KEYS;
-        let n = KEYS.min(shape.kv_len - k0);
+        let k0 = block * BLOCK_KEYS;
+        let n = BLOCK_KEYS.min(shape.kv_len - k0);
         let to = packed.get().wrapping_add(pair * layout.head() + block * (layout.keys + layout.values));
         // SAFETY: the keys and values exist; the block has room for whole panels.
         unsafe {
@@ -155,15 +155,15 @@ unsafe fn panels<S: Isa, T: Float>(
     }
 }
 
-/// Queries of heads that share keys and values: a column for each, heads of a query side by side.
+/// Queries of heads that share keys and values: one column per query and head, the heads of a query adjacent.
 struct Block<'a, 'b, T> {
     job: &'a Job<'b>,
     layout: Layout,
     packed: *const f32,
     b: usize,
-    /// Query heads, from one to before another.
+    /// Range of query heads.
     heads: (usize, usize),
-    /// Queries, from one to before another.
+    /// Range of queries.
     queries: (usize, usize),
     of: PhantomData<T>,
 }
@@ -180,9 +180,9 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
         let width = n.next_multiple_of(S::LANES);
         let height = dv.next_multiple_of(S::LANES);
         let q = Scratch::<f32>::new(nr * d);
-        let scores = Scratch::<f32>::new(KEYS * nr);
+        let scores = Scratch::<f32>::new(BLOCK_KEYS * nr);
         let out = Scratch::<f32>::new(height * nr);
-        // The largest score of each column so far, and its sum of weights relative to that.
+        // The running maximum of each column, and its sum of weights relative to the maximum.
         let mut tops = [f32::NEG_INFINITY; 48];
         let mut sums = [0.0f32; 48];
         if let Some(sinks) = job.sinks {
@@ -191,7 +191,8 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
                 sums[c] = 1.0;
             }
         }
-        // The last query sees most; the first may see none, and then all are needed.
+        // With a causal mask the last query reads the most keys. A first query without a visible key reads all of
+        // them.
         let blind = job.seen(q0) > job.seen(q1 - 1);
         let limit = if blind { shape.kv_len } else { job.seen(q1 - 1) };
 
@@ -206,8 +207,8 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
             out.ptr().write_bytes(0, height * nr);
             let mut k0 = 0;
             while k0 < limit {
-                let m = KEYS.min(limit - k0);
-                let keys = packed.add(k0 / KEYS * (layout.keys + layout.values));
+                let m = BLOCK_KEYS.min(limit - k0);
+                let keys = packed.add(k0 / BLOCK_KEYS * (layout.keys + layout.values));
                 let values = keys.add(layout.keys);
                 let first = Tile::<Single<f32>> {
                     k: d,
@@ -249,7 +250,7 @@ impl<T: Float> Kernel for Block<'_, '_, T> {
                     cols: width,
                     accumulate: true,
                 };
-                let packed = KEYS.min(shape.kv_len - k0);
+                let packed = BLOCK_KEYS.min(shape.kv_len - k0);
                 s.call(Column { first, rows: dv, panel: S::MR * packed });
                 k0 += m;
             }
@@ -284,8 +285,8 @@ unsafe fn scale_row<S: Isa, T: Float>(s: S, from: *const T, to: *mut f32, n: usi
     }
 }
 
-/// Turns a vector of columns of `m` scores into weights relative to their new tops; returns the factors for what was
-/// summed before, unless they are all one.
+/// Turns a vector of columns of `m` scores into weights relative to their new maxima. Returns the factors by which
+/// earlier sums must be multiplied, unless all are one.
 ///
 /// # Safety
 /// `m` rows of a vector each, `ld` apart, are readable and writable.
@@ -314,7 +315,7 @@ unsafe fn weigh<S: Isa>(
             i += 1;
         }
         let top = s.max(s.max(most[0], most[1]), s.max(most[2], most[3]));
-        // A column that has seen nothing but minus infinity has no top yet.
+        // A column whose scores are all minus infinity has no maximum yet.
         let at = s.max(top, s.splat(f32::MIN));
         let mut sum = s.zero();
         for i in 0..m {
@@ -332,13 +333,15 @@ unsafe fn weigh<S: Isa>(
     }
 }
 
-/// Divides every column by its sum and turns the block around, in place: column `c` becomes row `c` of `height` numbers.
+/// Divides every column by its sum and transposes the block in place: column `c` becomes row `c` of `height`
+/// elements.
 ///
 /// # Safety
-/// The block has `height` rows of `ld` numbers, of which `width` count; both are whole vectors.
+/// The block has `height` rows with a stride of `ld`, of which `width` elements are used; both are multiples of the
+/// vector length.
 #[inline(always)]
 unsafe fn finish<S: Isa>(s: S, out: *mut f32, ld: usize, height: usize, width: usize, sums: &[f32; 48]) {
-    let turned = Scratch::<f32>::new(height * width);
+    let transposed = Scratch::<f32>::new(height * width);
     // SAFETY: the caller's promise; the buffer holds as much.
     unsafe {
         let mut c = 0;
@@ -350,12 +353,12 @@ unsafe fn finish<S: Isa>(s: S, out: *mut f32, ld: usize, height: usize, width: u
                 for j in 0..S::LANES {
                     rows[j] = s.div(s.load(out.add((i + j) * ld + c)), sum);
                 }
-                s.transpose(&rows, turned.ptr().add(c * height + i), height);
+                s.transpose(&rows, transposed.ptr().add(c * height + i), height);
                 i += S::LANES;
             }
             c += S::LANES;
         }
-        std::ptr::copy_nonoverlapping(turned.ptr(), out, height * width);
+        std::ptr::copy_nonoverlapping(transposed.ptr(), out, height * width);
     }
 }
 
@@ -381,7 +384,7 @@ mod tests {
         let (q, k, v) = (numbers(2 * 6 * 20 * 12), numbers(2 * 3 * 210 * 12), numbers(2 * 3 * 210 * 20));
         let lie = |h: usize, n: usize, d: usize| [(h * n * d) as isize, (n * d) as isize, d as isize];
         let mut runs = vec![];
-        for room in [1, 20_000, PACKED] {
+        for room in [1, 20_000, MAX_PACKED_FLOATS] {
             let mut out = vec![f32::NAN; 2 * 6 * 20 * 20];
             let job = Job {
                 shape,

@@ -1,4 +1,4 @@
-//! Attention over slices: the same kernels behind checks that every row lies inside of its slice.
+//! Attention on slices: the same kernels, after a check that every row lies within its slice.
 
 use super::{AttentionShape, Heads, HeadsMut, Mask, attention};
 use crate::error::{Mismatch, same};
@@ -13,39 +13,39 @@ pub struct HeadSlice<'a, T> {
     pub data: &'a [T],
     /// Where the first row begins.
     pub first: usize,
-    /// Distances of sequences, heads and rows, in elements.
+    /// Strides of sequences, heads and rows, in elements.
     pub strides: [isize; 3],
 }
 
-/// Which keys a query sees, as slices say.
+/// Which keys a query sees, as slices.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum MaskSlice<'a, T> {
-    /// All.
+    /// All keys.
     #[default]
     All,
-    /// Those not after it; the last query stands beside the last key.
+    /// Keys up to the query's position; the last query is aligned with the last key.
     Causal,
-    /// Those whose mark is not zero. A query that sees none gives all the same weight.
+    /// Keys whose mark is not zero. A query without any such key gives all keys the same weight.
     Marked {
         /// The marks.
         data: &'a [u8],
-        /// Where the first one is.
+        /// The index of the first mark.
         first: usize,
-        /// Distances of sequences, query heads, queries and keys; zero where it is broadcast.
+        /// Strides of sequences, query heads, queries and keys; zero where the mask is broadcast.
         strides: [isize; 4],
     },
-    /// All, with numbers added to the scores.
+    /// All keys, with a bias added to the scores.
     Added {
-        /// The numbers.
+        /// The biases.
         data: &'a [T],
-        /// Where the first one is.
+        /// The index of the first bias.
         first: usize,
-        /// Distances of sequences, query heads, queries and keys; zero where it is broadcast.
+        /// Strides of sequences, query heads, queries and keys; zero where the mask is broadcast.
         strides: [isize; 4],
     },
 }
 
-/// `Ok` if all that the strides name, and `row` elements from there, lie in a slice of `len`.
+/// `Ok` if every row of `row` elements that the strides reach lies in a slice of `len` elements.
 fn inside(
     what: &'static str,
     len: usize,
@@ -70,9 +70,9 @@ fn inside(
     Ok(())
 }
 
-/// `softmax(q k^T * scale + mask) v` for every head, written as sequences, queries, query heads, values: the
-/// heads of a query lie together, as the next product wants them. `sinks`, one for each query head, are
-/// scores without a value.
+/// `softmax(q k^T * scale + mask) v` for every head, written as sequences, queries, query heads, values: the heads
+/// of a query are adjacent, as the output projection needs them. `sinks` has one extra score without a value per
+/// query head.
 pub fn attention_slices<T: Float>(
     par: &dyn Par,
     shape: AttentionShape,
@@ -103,7 +103,7 @@ pub fn attention_slices<T: Float>(
             Mask::Marked { ptr: data.as_ptr().wrapping_add(first), strides }
         }
         MaskSlice::Added { data, first, strides } => {
-            inside("numbers of the mask", data.len(), first, &scores, &strides, 1)?;
+            inside("elements of the mask", data.len(), first, &scores, &strides, 1)?;
             Mask::Added { ptr: data.as_ptr().wrapping_add(first), strides }
         }
     };

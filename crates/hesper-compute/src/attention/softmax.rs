@@ -1,8 +1,8 @@
-//! The running softmax of a row: its largest score so far and the sum of exponentials relative to it.
+//! The running softmax of a row: its running maximum and the sum of exponentials relative to it.
 
 use crate::simd::{Isa, math};
 
-/// What a row remembers.
+/// The state of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Running {
     pub top: f32,
@@ -10,12 +10,13 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Before the first score, or with a sink as the first.
+    /// The state before the first score; a sink counts as a score.
     pub fn new(sink: Option<f32>) -> Self {
         sink.map_or(Self { top: f32::NEG_INFINITY, sum: 0.0 }, |top| Self { top, sum: 1.0 })
     }
 
-    /// Turns scores into weights relative to the new top, and returns the factor for what was summed before.
+    /// Turns scores into weights relative to the new maximum. Returns the factor by which earlier sums must be
+    /// multiplied.
     #[inline(always)]
     pub fn take<S: Isa>(&mut self, s: S, row: &mut [f32]) -> f32 {
         let n = row.len();
@@ -35,7 +36,7 @@ impl Running {
         for x in &row[whole..] {
             top = top.max(*x);
         }
-        // A row that has seen nothing but minus infinity has no top yet.
+        // A row whose scores are all minus infinity has no maximum yet.
         let shift = if top == f32::NEG_INFINITY { 0.0 } else { top };
         let before = if self.top == f32::NEG_INFINITY { 0.0 } else { (self.top - shift).exp() };
         let at = s.splat(shift);
@@ -48,7 +49,7 @@ impl Running {
                 let e = if m == S::LANES {
                     math::exp(s, s.sub(s.load(p.add(i)), at))
                 } else {
-                    // Lanes past the end must not count: what is not loaded is as good as minus infinity.
+                    // Fill lanes past the end with minus infinity, so that they do not count.
                     let mut tail = [f32::NEG_INFINITY; 16];
                     tail[..m].copy_from_slice(&row[i..]);
                     math::exp(s, s.sub(s.load(tail.as_ptr()), at))

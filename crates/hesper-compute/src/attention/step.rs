@@ -1,39 +1,39 @@
-//! One new token for each of some sequences: its keys and values are kept, and its queries attend to what is kept.
+//! A decode step: one new token per sequence is appended to the KV cache and attends to it.
 //!
-//! Queries, keys and values of a token come side by side, as one product gives them, and are turned by their
-//! position on the way. Kept keys and values of a sequence lie in one block: rows of all key heads, then of all value
-//! heads. Each sequence sees its own rows, so its result does not depend on the others.
+//! Queries, keys and values of a token are adjacent, as the fused projection writes them, and get their rotary
+//! position embedding here. The cache of a sequence is one block: the rows of all key heads, then of all value
+//! heads. A sequence reads only its own rows, so its result does not depend on the batch.
 
 use super::{AttentionShape, Heads, HeadsMut, Job, Mask, decode};
 use crate::error::{Mismatch, at_least, product, same};
 use crate::par::Par;
 use crate::scratch::Scratch;
 
-/// The sizes of a step.
+/// The sizes of a decode step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepShape {
     /// Heads of queries; a multiple of `kv_heads`.
     pub q_heads: usize,
     /// Heads of keys, and of values.
     pub kv_heads: usize,
-    /// Numbers of a head.
+    /// Elements of a head.
     pub width: usize,
-    /// Rows that a block has room for.
+    /// Rows that a cache block has room for.
     pub room: usize,
 }
 
-/// How pairs of numbers are turned.
+/// Parameters of the rotary position embedding.
 #[derive(Clone, Copy, Debug)]
-pub struct Turn<'a> {
-    /// By how much the angle of each pair grows from one position to the next.
+pub struct Rotary<'a> {
+    /// Angle increment per position, for each pair.
     pub steps: &'a [f32],
-    /// Whether pairs are neighbours; otherwise they are as far apart as there are pairs.
+    /// Whether pairs are adjacent elements; otherwise the second half of a head holds the partners of the first.
     pub traditional: bool,
-    /// What positions are multiplied by.
+    /// Factor of positions.
     pub scale: f32,
 }
 
-impl Turn<'_> {
+impl Rotary<'_> {
     /// Cosines and sines of a position.
     fn angles(&self, position: usize, to: &mut [f32]) {
         let position = position as f32 * self.scale;
@@ -43,7 +43,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Writes a head, turned.
+    /// Writes a head, rotated.
     fn apply(&self, angles: &[f32], from: &[f32], to: &mut [f32]) {
         let pairs = self.steps.len();
         let (cos, sin) = angles.split_at(pairs);
@@ -58,42 +58,42 @@ impl Turn<'_> {
 }
 
 impl StepShape {
-    /// Numbers of a token: queries, keys and values.
+    /// Elements of a token: queries, keys and values.
     fn token(&self) -> usize {
         (self.q_heads + 2 * self.kv_heads) * self.width
     }
 
-    /// Where a row of the block of a sequence begins; value heads follow those of keys.
+    /// The offset of a row in the cache block of a sequence; value heads follow key heads.
     fn row(&self, sequence: usize, head: usize, row: usize) -> usize {
         ((sequence * 2 * self.kv_heads + head) * self.room + row) * self.width
     }
 
-    fn check(&self, tokens: &[f32], starts: &[usize], turn: Option<&Turn<'_>>) -> Result<(), Mismatch> {
+    fn check(&self, tokens: &[f32], starts: &[usize], rotary: Option<&Rotary<'_>>) -> Result<(), Mismatch> {
         same("elements of the tokens", product("tokens", &[starts.len(), self.token()])?, tokens.len())?;
         at_least("room for the rows", starts.iter().max().map_or(0, |start| start + 1), self.room)?;
-        at_least("numbers of a head", turn.map_or(0, |turn| 2 * turn.steps.len()), self.width)
+        at_least("elements of a head", rotary.map_or(0, |rotary| 2 * rotary.steps.len()), self.width)
     }
 }
 
-/// Writes the keys and values of one token of each sequence behind the `starts` rows that it has. `block` begins
-/// at element `first` of the block, and reaches at least to the last row that is written.
+/// Appends the keys and values of one token to each sequence, after the `starts` rows that it has. `block` begins
+/// at element `first` of the cache block and reaches at least to the last row that is written.
 pub fn keep_step(
     shape: StepShape,
     tokens: &[f32],
     starts: &[usize],
-    turn: Option<Turn<'_>>,
+    rotary: Option<Rotary<'_>>,
     block: &mut [f32],
     first: usize,
 ) -> Result<(), Mismatch> {
-    shape.check(tokens, starts, turn.as_ref())?;
+    shape.check(tokens, starts, rotary.as_ref())?;
     let StepShape { q_heads, kv_heads, width, .. } = shape;
-    let pairs = turn.map_or(0, |turn| turn.steps.len());
+    let pairs = rotary.map_or(0, |rotary| rotary.steps.len());
     let angles = Scratch::<f32>::new(2 * pairs);
     // SAFETY: the buffer has that many elements, and they are written before they are read.
     let angles = unsafe { std::slice::from_raw_parts_mut(angles.ptr(), 2 * pairs) };
     for (sequence, (token, &start)) in tokens.chunks_exact(shape.token()).zip(starts).enumerate() {
-        if let Some(turn) = &turn {
-            turn.angles(start, angles);
+        if let Some(rotary) = &rotary {
+            rotary.angles(start, angles);
         }
         for head in 0..2 * kv_heads {
             let from = &token[(q_heads + head) * width..][..width];
@@ -101,8 +101,8 @@ pub fn keep_step(
             let Some(to) = begin.and_then(|begin| block.get_mut(begin..begin + width)) else {
                 return same("rows of the block that are there", 1, 0);
             };
-            match &turn {
-                Some(turn) if head < kv_heads => turn.apply(angles, from, to),
+            match &rotary {
+                Some(rotary) if head < kv_heads => rotary.apply(angles, from, to),
                 _ => to.copy_from_slice(from),
             }
         }
@@ -110,20 +110,20 @@ pub fn keep_step(
     Ok(())
 }
 
-/// The queries of one token of each sequence attend to its rows, that of the token included: the last `window` of
-/// them. `block` is the whole block.
+/// Attention of the queries of one token per sequence over the sequence's rows, including that of the token: the
+/// last `window` of them. `block` is the whole cache block.
 pub fn attend_step(
     par: &dyn Par,
     shape: StepShape,
     tokens: &[f32],
     starts: &[usize],
-    turn: Option<Turn<'_>>,
+    rotary: Option<Rotary<'_>>,
     block: &[f32],
     scale: f32,
     window: usize,
     out: &mut [f32],
 ) -> Result<(), Mismatch> {
-    shape.check(tokens, starts, turn.as_ref())?;
+    shape.check(tokens, starts, rotary.as_ref())?;
     let StepShape { q_heads, kv_heads, width, room } = shape;
     let heads = kv_heads.max(1);
     same("query heads in whole groups", q_heads / heads * heads, q_heads)?;
@@ -136,19 +136,19 @@ pub fn attend_step(
     if out.is_empty() || kv_heads == 0 {
         return Ok(());
     }
-    let pairs = turn.map_or(0, |turn| turn.steps.len());
+    let pairs = rotary.map_or(0, |rotary| rotary.steps.len());
     let queries = Scratch::<f32>::new(out.len() + 2 * pairs);
     // SAFETY: the buffer has that many elements, and they are written before they are read.
     let all = unsafe { std::slice::from_raw_parts_mut(queries.ptr(), out.len() + 2 * pairs) };
-    let (turned, angles) = all.split_at_mut(out.len());
-    let each = tokens.chunks_exact(shape.token()).zip(turned.chunks_exact_mut(q_heads * width)).zip(starts);
+    let (rotated, angles) = all.split_at_mut(out.len());
+    let each = tokens.chunks_exact(shape.token()).zip(rotated.chunks_exact_mut(q_heads * width)).zip(starts);
     for ((token, to), &start) in each {
-        match &turn {
+        match &rotary {
             None => to.copy_from_slice(&token[..q_heads * width]),
-            Some(turn) => {
-                turn.angles(start, angles);
+            Some(rotary) => {
+                rotary.angles(start, angles);
                 for (from, to) in token.chunks_exact(width).zip(to.chunks_exact_mut(width)) {
-                    turn.apply(angles, from, to);
+                    rotary.apply(angles, from, to);
                 }
             }
         }
@@ -168,7 +168,7 @@ pub fn attend_step(
             head_dim: width,
             value_dim: width,
         },
-        q: Heads { ptr: turned.as_ptr().cast(), strides: own },
+        q: Heads { ptr: rotated.as_ptr().cast(), strides: own },
         k: Heads { ptr: block.as_ptr().cast(), strides },
         v: Heads { ptr: block.as_ptr().wrapping_add(kv_heads * room * width).cast(), strides },
         out: HeadsMut { ptr: out.as_mut_ptr().cast(), strides: own },

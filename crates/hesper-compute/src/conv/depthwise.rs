@@ -1,7 +1,7 @@
-//! One channel per group, with vectors along the channels.
+//! Depthwise convolutions: one channel per group, vectorized along the channels.
 //!
-//! A task takes rows of the output. Where all places of a window along the row are in the input, neighbours share what
-//! is loaded of the weights; the kernel of three by three takes two rows at once, which share the input as well.
+//! A task computes rows of the output. Where a window lies within the input along the row, neighbouring outputs
+//! share loaded weights. A 3x3 kernel computes two rows at once, which also share loaded inputs.
 
 use std::marker::PhantomData;
 
@@ -10,23 +10,23 @@ use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, dispatch};
 
-/// Places of the output that are computed together.
+/// Adjacent outputs computed together.
 const RUN: usize = 4;
 
-/// One channel per group: every channel has its own small kernel.
+/// Convolves with one channel per group.
 pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     let (s, simd) = (job.shape, par.simd());
     let (taps, c) = (s.taps(), s.channels);
-    let turned = Scratch::<f32>::new(taps * c);
+    let weights = Scratch::<f32>::new(taps * c);
     for tap in 0..taps {
-        // A kernel that is turned around along all axes is read from its end.
+        // A kernel flipped along all axes is read from its end.
         let from = if s.flip { taps - 1 - tap } else { tap };
         for i in 0..c {
             // SAFETY: the buffer and the weights have `taps * c` elements.
-            unsafe { *turned.ptr().add(tap * c + i) = (*job.w.cast::<T>().add(i * taps + from)).to_f32() };
+            unsafe { *weights.ptr().add(tap * c + i) = (*job.w.cast::<T>().add(i * taps + from)).to_f32() };
         }
     }
-    let w = Shared::new(turned.ptr());
+    let w = Shared::new(weights.ptr());
     let [depth, height, width] = job.places;
     let lines = s.batch * depth * height;
     let least = (16384 / (taps * c * width)).max(1);
@@ -62,7 +62,7 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
             let place = [line / (depth * height), line / height % depth, line % height];
             let to = out.wrapping_add(line * width * c);
             let rows = if threes && place[2] + 1 < height && line + 1 < self.b { 2 } else { 1 };
-            // Places of the row whose windows are in the input from left to right.
+            // Outputs of the row whose windows lie within the input along the last axis.
             let reach = (shape.kernel[2] - 1) * shape.dilation[2];
             let first = (shape.padding_low[2].max(0) as usize).div_ceil(shape.stride[2]).min(width);
             let most = shape.input[2] as isize - 1 - reach as isize + shape.padding_low[2];
@@ -118,13 +118,13 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
                         }
                     }
                 }
-                // Windows that reach over an end of the row.
+                // Windows that cross an end of the row.
                 for i in (0..first).chain(last..width) {
                     seen.clear();
                     for &(from, tap) in &taps {
                         let number = tap / c % shape.kernel[2];
                         if let Some(at) = shape.along(2, i, number) {
-                            // The row begins as far before as the tap lies from the first.
+                            // Shift the row back by the tap's offset from the first tap.
                             let along = at as isize - (number * shape.dilation[2]) as isize;
                             seen.push((from + along * c as isize, tap));
                         }
@@ -139,8 +139,8 @@ impl<T: Float> Kernel for Direct<'_, '_, T> {
 }
 
 impl<T: Float> Direct<'_, '_, T> {
-    /// Where the taps of the rows of a kernel that are in the input lie for a window at its left end, from the beginning
-    /// of the input, and where their weights do.
+    /// For the kernel rows that lie within the input: the offset of their taps for a window at the left end, from
+    /// the start of the input, and the offset of their weights.
     fn taps_of(&self, shape: &ConvShape, [batch, z, y]: [usize; 3], taps: &mut Vec<(isize, usize)>) {
         let [kd, kh, kw] = shape.kernel;
         taps.clear();
@@ -157,7 +157,7 @@ impl<T: Float> Direct<'_, '_, T> {
         }
     }
 
-    /// The beginnings of four rows of the input that two rows of the output see, null where there are none.
+    /// The starts of the four input rows that two output rows read; null for rows outside of the input.
     fn rows_of(&self, shape: &ConvShape, [batch, z, y]: [usize; 3]) -> [*const T; 4] {
         let mut rows = [std::ptr::null(); 4];
         let Some(z) = shape.along(0, z, 0) else { return rows };
@@ -171,8 +171,8 @@ impl<T: Float> Direct<'_, '_, T> {
     }
 }
 
-/// `P` neighbouring places of the output, all channels: `taps` are where the taps lie from the first and their weights,
-/// `apart` how far the windows lie from each other.
+/// Computes `P` adjacent outputs, all channels. `taps` has the offset of each tap for the first output and of its
+/// weights; `apart` is the distance between windows.
 ///
 /// # Safety
 /// Every tap has `c` channels in the input and in the weights, and so has the output.
@@ -224,11 +224,12 @@ unsafe fn channels<S: Isa, T: Float, const P: usize>(
     }
 }
 
-/// `P` neighbouring places of two rows of the output, `below` elements apart, for a kernel of three by three: `rows` are
-/// where the windows begin in four rows of the input.
+/// Computes `P` adjacent outputs of two output rows, `below` elements apart, for a 3x3 kernel. `rows` are the
+/// starts of the windows in four input rows.
 ///
 /// # Safety
-/// The rows that are not null have `P + 2` places of `c` channels, the weights nine and the output `P` in each row.
+/// The rows that are not null have `P + 2` positions of `c` channels, the weights nine and the output `P` in each
+/// row.
 #[inline(always)]
 unsafe fn pair<S: Isa, T: Float, const P: usize>(
     s: S,

@@ -1,60 +1,61 @@
-//! Convolutions without windows: a tile of the output is a run of places along the last axis, or two or three such
-//! runs of neighbouring rows if they are short, and two vectors of output channels, kept in registers over all taps and
-//! channels of the input.
+//! Convolutions without im2col. A tile of the output is a run of positions along the last axis (or two or three
+//! short runs of neighbouring rows) and two vectors of output channels. It stays in registers over all taps and
+//! input channels.
 //!
-//! A task takes a patch of the output. It turns the rows of the input that the patch sees so that neighbours along
-//! the last axis lie together, a row for every channel (and for every remainder of the stride): then the places of a
-//! tile read consecutive numbers, whatever the tap. Rows end in zeros, which serve as padding after their own end and
-//! before the beginning of the next. What a sum adds up, and in which order, does not depend on the patch.
+//! A task computes a patch of the output. It transposes the input rows that the patch reads, so that neighbours
+//! along the last axis are contiguous: one row per channel and per remainder of the stride. The positions of a tile
+//! then read consecutive elements for every tap. Rows end in zeros, which serve as padding after a row and before
+//! the next. The order of a sum does not depend on the patch.
 
 use super::Job;
-use crate::gemm::kind::{Kind, Single};
+use crate::gemm::precision::{Precision, Single};
 use crate::par::{AtLevel, Par, Serial, Shared};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, Local, Simd, dispatch};
 
 /// Vectors of output channels in a tile.
 const NV: usize = 2;
-/// Places in a patch along the last axis.
-const WIDE: usize = 112;
-/// Floats of the turned input of a patch, about which it stays in the second-level cache.
-const PATCH: usize = 96 << 10;
-/// Fewest places along the last axis that make a tile worth its while.
-const LEAST: usize = 4;
+/// Positions in a patch along the last axis.
+const PATCH_WIDTH: usize = 112;
+/// Floats of the transposed input of a patch: it should stay in the L2 cache.
+const PATCH_FLOATS: usize = 96 << 10;
+/// Fewest positions along the last axis for which a tile pays.
+const MIN_WIDTH: usize = 4;
 
-/// Weights of a convolution with few places that are better packed where they are used, and how few these are.
-const MANY_WEIGHTS: usize = 256 << 10;
-const FEW_PLACES: usize = 192;
+/// Weights are packed where they are used if there are at least this many for at most so many positions.
+const MIN_STREAMED_WEIGHTS: usize = 256 << 10;
+const MAX_STREAMED_POSITIONS: usize = 192;
 
-/// Multiply-adds below which calling other threads takes longer than they save.
-const SMALL: usize = 1 << 18;
+/// Multiply-adds below which starting other threads costs more than it saves.
+const SERIAL_WORK: usize = 1 << 18;
 
-/// Whether the convolution can be computed this way, and gains by it.
+/// Whether the convolution can be computed this way, and this is faster.
 pub(super) fn fits(job: &Job<'_>) -> bool {
     let s = job.shape;
     let channels = s.channels / s.groups;
-    let width = (WIDE.min(job.places[2]) + s.kernel[2] * s.dilation[2]).saturating_add(s.input_dilation[2]);
+    let width =
+        (PATCH_WIDTH.min(job.places[2]) + s.kernel[2] * s.dilation[2]).saturating_add(s.input_dilation[2]);
     let places = s.batch.saturating_mul(job.places.iter().product());
     let weights = s.out_channels.saturating_mul(s.taps()).saturating_mul(channels);
     s.input_dilation == [1; 3]
         && s.taps() > 1
-        && (places > FEW_PLACES || weights < MANY_WEIGHTS)
-        && job.places[2] >= LEAST
+        && (places > MAX_STREAMED_POSITIONS || weights < MIN_STREAMED_WEIGHTS)
+        && job.places[2] >= MIN_WIDTH
         && channels > 0
-        // One row of outputs must fit, and what padding there is must not make rows much longer.
-        && s.kernel[0].saturating_mul(s.kernel[1]).saturating_mul(channels).saturating_mul(width) <= 4 * PATCH
-        && s.kernel[2].saturating_mul(s.dilation[2]) <= 4 * WIDE
+        // One row of outputs must fit, and padding must not make rows much longer.
+        && s.kernel[0].saturating_mul(s.kernel[1]).saturating_mul(channels).saturating_mul(width) <= 4 * PATCH_FLOATS
+        && s.kernel[2].saturating_mul(s.dilation[2]) <= 4 * PATCH_WIDTH
         && s.stride[2] <= 4
-        && s.padding_low[2].unsigned_abs() <= 4 * WIDE
+        && s.padding_low[2].unsigned_abs() <= 4 * PATCH_WIDTH
 }
 
-/// How the output is cut into patches, and what a patch needs.
+/// How the output is divided into patches, and what a patch needs.
 struct Plan {
     /// Output channels of a panel of weights.
     nr: usize,
-    /// Places of a patch along the last axis and the one before.
-    wide: usize,
-    high: usize,
+    /// Positions of a patch along the last axis and the one before.
+    patch_width: usize,
+    patch_height: usize,
     /// Patches along these axes.
     across: usize,
     down: usize,
@@ -67,7 +68,7 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     let k = s.taps() * cg;
     let alone = AtLevel(Serial, simd);
     let work = s.batch * job.places.iter().product::<usize>();
-    let par = if work.saturating_mul(ng).saturating_mul(k) < SMALL { &alone } else { par };
+    let par = if work.saturating_mul(ng).saturating_mul(k) < SERIAL_WORK { &alone } else { par };
     let nr = dispatch(simd, Lanes) * NV;
     let panels = ng.div_ceil(nr);
     let weights = Scratch::<f32>::new(s.groups * panels * nr * k);
@@ -80,18 +81,18 @@ pub(super) fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
     });
 
     let [depth, height, width] = job.places;
-    let across = width.div_ceil(WIDE);
-    let wide = width.div_ceil(across);
-    // Rows of outputs whose turned input fits, but enough patches for all threads.
-    let row = (s.kernel[0] * cg * (wide * s.stride[2] + s.kernel[2] * s.dilation[2])).max(1);
+    let across = width.div_ceil(PATCH_WIDTH);
+    let patch_width = width.div_ceil(across);
+    // As many output rows as their transposed input fits the cache, but enough patches for all threads.
+    let row = (s.kernel[0] * cg * (patch_width * s.stride[2] + s.kernel[2] * s.dilation[2])).max(1);
     let reach = (s.kernel[1] - 1) * s.dilation[1] + 1;
-    let rows = (PATCH / row).saturating_sub(reach) / s.stride[1] + 1;
+    let rows = (PATCH_FLOATS / row).saturating_sub(reach) / s.stride[1] + 1;
     let others = s.batch * s.groups * depth * across;
     let wanted = (par.threads() * 8).div_ceil(others).min(height);
     let down = height.div_ceil(rows).max(wanted);
-    let high = height.div_ceil(down);
-    let down = height.div_ceil(high);
-    let plan = Plan { nr, wide, high, across, down };
+    let patch_height = height.div_ceil(down);
+    let down = height.div_ceil(patch_height);
+    let plan = Plan { nr, patch_width, patch_height, across, down };
     par.run(others * down, &|t| patch::<T>(simd, job, &plan, w, t));
 }
 
@@ -109,7 +110,7 @@ impl Kernel for Lanes {
     }
 }
 
-/// Packs the weights of a panel of output channels, all taps and channels one after the other.
+/// Packs the weights of a panel of output channels, for all taps and channels in order.
 struct PackWeights<'a, 'b, T> {
     job: &'a Job<'b>,
     nr: usize,
@@ -134,14 +135,14 @@ impl<T: Float> Kernel for PackWeights<'_, '_, T> {
     }
 }
 
-/// The input of a patch, turned: for each plane, row, channel and remainder a row of `pitch` floats.
-struct Turned {
-    /// First place of the input along the last axis that lies in a row.
+/// The transposed input of a patch: a row of `pitch` floats for each plane, row, channel and remainder.
+struct TransposedInput {
+    /// First input position along the last axis that a row holds.
     first: usize,
     pitch: usize,
-    /// Rows of the input for each plane.
+    /// Input rows per plane.
     rows: usize,
-    /// Places of the input for each remainder, of `first` on.
+    /// Input positions per remainder, from `first` on.
     last: usize,
 }
 
@@ -153,8 +154,8 @@ fn patch<T: Float>(simd: Simd, job: &Job<'_>, plan: &Plan, w: Shared<f32>, t: us
     let (y, t) = (t % plan.down, t / plan.down);
     let (z, t) = (t % depth, t / depth);
     let (batch, group) = (t / s.groups, t % s.groups);
-    let (x0, x1) = (x * plan.wide, width.min((x + 1) * plan.wide));
-    let (y0, y1) = (y * plan.high, height.min((y + 1) * plan.high));
+    let (x0, x1) = (x * plan.patch_width, width.min((x + 1) * plan.patch_width));
+    let (y0, y1) = (y * plan.patch_height, height.min((y + 1) * plan.patch_height));
     if x0 >= x1 || y0 >= y1 {
         return;
     }
@@ -168,12 +169,12 @@ fn patch<T: Float>(simd: Simd, job: &Job<'_>, plan: &Plan, w: Shared<f32>, t: us
     let before = (first as isize - from) as usize;
     let places = (last - first).div_ceil(step);
     let after = (until.max(first as isize) as usize - first).div_ceil(step);
-    // An odd number of lines apart, rows fall into all sets of a cache.
+    // A pitch of an odd number of cache lines spreads rows over all cache sets.
     let pitch = ((places + before.div_ceil(step)).max(after).div_ceil(16) | 1) * 16;
     let rows = (y1 - y0 - 1) * s.stride[1] + (s.kernel[1] - 1) * s.dilation[1] + 1;
-    let turned = Turned { first, pitch, rows, last };
+    let transposed = TransposedInput { first, pitch, rows, last };
 
-    // Where each tap and channel lies from the first place of a tile on.
+    // The offset of each tap and channel from the first position of a tile.
     let steps = Scratch::<isize>::new(s.taps() * cg);
     let mut at = 0;
     for tap in 0..s.taps() {
@@ -184,8 +185,8 @@ fn patch<T: Float>(simd: Simd, job: &Job<'_>, plan: &Plan, w: Shared<f32>, t: us
                 tap[d] = s.kernel[d] - 1 - tap[d];
             }
         }
-        let over = from + (tap[2] * s.dilation[2]) as isize - first as isize;
-        let (place, rest) = (over.div_euclid(step as isize), over.rem_euclid(step as isize));
+        let offset = from + (tap[2] * s.dilation[2]) as isize - first as isize;
+        let (place, rest) = (offset.div_euclid(step as isize), offset.rem_euclid(step as isize));
         let row = (tap[0] * rows + tap[1] * s.dilation[1]) * cg;
         for c in 0..cg {
             let line = ((row + c) * step) as isize + rest;
@@ -195,15 +196,15 @@ fn patch<T: Float>(simd: Simd, job: &Job<'_>, plan: &Plan, w: Shared<f32>, t: us
         }
     }
     let corner = [batch, group, z, y0, y1, x0, x1];
-    dispatch(simd, Patch::<T> { job, plan, w, turned, corner, steps: steps.ptr(), of: of() });
+    dispatch(simd, Patch::<T> { job, plan, w, transposed, corner, steps: steps.ptr(), of: of() });
 }
 
 struct Patch<'a, 'b, T> {
     job: &'a Job<'b>,
     plan: &'a Plan,
     w: Shared<f32>,
-    turned: Turned,
-    /// Batch, group, plane, rows from and to, places from and to.
+    transposed: TransposedInput,
+    /// Batch, group, plane, range of rows, range of positions.
     corner: [usize; 7],
     steps: *const isize,
     of: std::marker::PhantomData<T>,
@@ -213,32 +214,32 @@ impl<T: Float> Kernel for Patch<'_, '_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { job, plan, w, turned, corner: [batch, group, z, y0, y1, x0, x1], steps, .. } = self;
+        let Self { job, plan, w, transposed, corner: [batch, group, z, y0, y1, x0, x1], steps, .. } = self;
         let shape = job.shape;
         let (cg, ng) = (shape.channels / shape.groups, shape.out_channels / shape.groups);
         let k = shape.taps() * cg;
-        let line = cg * shape.stride[2] * turned.pitch;
-        // Zeros before the first row and after the last, as far as a tap or a tile may reach.
-        let margin = turned.pitch.next_multiple_of(16) + 32;
-        let input = Scratch::<f32>::new(shape.kernel[0] * turned.rows * line + 2 * margin);
+        let line = cg * shape.stride[2] * transposed.pitch;
+        // Zeros before the first row and after the last, as far as a tap or a tile may read.
+        let margin = transposed.pitch.next_multiple_of(16) + 32;
+        let input = Scratch::<f32>::new(shape.kernel[0] * transposed.rows * line + 2 * margin);
         // SAFETY: the buffer has the margins and a line for each row; rows of the input are read where they are.
         let input = unsafe {
             input.ptr().write_bytes(0, margin);
             let lines = input.ptr().add(margin);
             for plane in 0..shape.kernel[0] {
-                for row in 0..turned.rows {
-                    let to = lines.add((plane * turned.rows + row) * line);
-                    turn_line::<S, T>(s, job, &turned, batch, group, z, y0, plane, row, to);
+                for row in 0..transposed.rows {
+                    let to = lines.add((plane * transposed.rows + row) * line);
+                    transpose_line::<S, T>(s, job, &transposed, batch, group, z, y0, plane, row, to);
                 }
             }
-            lines.add(shape.kernel[0] * turned.rows * line).write_bytes(0, margin);
+            lines.add(shape.kernel[0] * transposed.rows * line).write_bytes(0, margin);
             lines.cast_const()
         };
 
         let pixels = if S::LANES == 16 { 14 } else { 6 };
         let tiles = (x1 - x0).div_ceil(pixels);
-        // Rows of short runs share what is loaded of the weights.
-        let rows = if (LEAST..=pixels).contains(&(x1 - x0)) { pixels / (x1 - x0) } else { 1 };
+        // Short runs of several rows share loaded weights.
+        let rows = if (MIN_WIDTH..=pixels).contains(&(x1 - x0)) { pixels / (x1 - x0) } else { 1 };
         let own = Scratch::<f32>::new(14 * plan.nr);
         let direct = size_of::<T>() == size_of::<f32>();
         for panel in 0..ng.div_ceil(plan.nr) {
@@ -291,15 +292,15 @@ unsafe fn store<S: Isa, T: Float>(s: S, from: *const f32, to: *mut T, n: usize) 
     }
 }
 
-/// Turns a row of the input that a patch sees, or writes zeros where there is none.
+/// Transposes an input row that a patch reads, or writes zeros where there is none.
 ///
 /// # Safety
 /// `to` has room for the row, for every channel and remainder of the stride.
 #[inline(always)]
-unsafe fn turn_line<S: Isa, T: Float>(
+unsafe fn transpose_line<S: Isa, T: Float>(
     s: S,
     job: &Job<'_>,
-    turned: &Turned,
+    transposed: &TransposedInput,
     batch: usize,
     group: usize,
     z: usize,
@@ -309,10 +310,11 @@ unsafe fn turn_line<S: Isa, T: Float>(
     to: *mut f32,
 ) {
     let shape = job.shape;
-    let (cg, step, pitch) = (shape.channels / shape.groups, shape.stride[2], turned.pitch);
+    let (cg, step, pitch) = (shape.channels / shape.groups, shape.stride[2], transposed.pitch);
     let z = (z * shape.stride[0] + plane * shape.dilation[0]) as isize - shape.padding_low[0];
     let y = (y0 * shape.stride[1] + row) as isize - shape.padding_low[1];
-    let there = (z as usize) < shape.input[0] && (y as usize) < shape.input[1] && turned.first < turned.last;
+    let there =
+        (z as usize) < shape.input[0] && (y as usize) < shape.input[1] && transposed.first < transposed.last;
     // SAFETY: the caller's promise; the places `first..last` of the row exist if the row does.
     unsafe {
         if !there {
@@ -321,12 +323,12 @@ unsafe fn turn_line<S: Isa, T: Float>(
         }
         let line = (batch * shape.input[0] + z as usize) * shape.input[1] + y as usize;
         for rest in 0..step {
-            let x = turned.first + rest;
-            let valid = turned.last.saturating_sub(x).div_ceil(step);
+            let x = transposed.first + rest;
+            let valid = transposed.last.saturating_sub(x).div_ceil(step);
             let from =
                 job.x.cast::<T>().wrapping_add((line * shape.input[2] + x) * shape.channels + group * cg);
-            // Rows of one remainder lie `step` rows apart.
-            turn::<S, T>(
+            // Rows of one remainder are `step` rows apart.
+            transpose::<S, T>(
                 s,
                 from,
                 step * shape.channels,
@@ -340,12 +342,13 @@ unsafe fn turn_line<S: Isa, T: Float>(
     }
 }
 
-/// `to[c * stride + i] = from[i * apart + c]` for `valid` places, then zeros up to `pitch`, a multiple of sixteen.
+/// `to[c * stride + i] = from[i * apart + c]` for `valid` positions, then zeros up to `pitch`, a multiple of
+/// sixteen.
 ///
 /// # Safety
 /// All of that is valid memory.
 #[inline(always)]
-unsafe fn turn<S: Isa, T: Float>(
+unsafe fn transpose<S: Isa, T: Float>(
     s: S,
     from: *const T,
     apart: usize,
@@ -371,10 +374,10 @@ unsafe fn turn<S: Isa, T: Float>(
                 if n == S::LANES {
                     s.transpose(&rows, to.add(c * stride + i), stride);
                 } else {
-                    let mut turned = [0.0f32; 256];
-                    s.transpose(&rows, turned.as_mut_ptr(), S::LANES);
+                    let mut transposed = [0.0f32; 256];
+                    s.transpose(&rows, transposed.as_mut_ptr(), S::LANES);
                     for j in 0..n {
-                        let v = s.load(turned.as_ptr().add(j * S::LANES));
+                        let v = s.load(transposed.as_ptr().add(j * S::LANES));
                         s.store(to.add((c + j) * stride + i), v);
                     }
                 }
@@ -385,17 +388,17 @@ unsafe fn turn<S: Isa, T: Float>(
     }
 }
 
-/// A tile: neighbouring places of one or more rows of the output, and up to `NV` vectors of its channels.
+/// A tile: adjacent positions of one or more output rows, and up to `NV` vectors of output channels.
 struct Taps {
     /// Taps times channels.
     k: usize,
-    /// The first place of the tile in the turned input, and how far from it that of the next row lies.
+    /// The first position of the tile in the transposed input, and the distance to that of the next row.
     a: *const f32,
     down: usize,
-    /// Where each tap and channel lies from there.
+    /// The offset of each tap and channel from there.
     steps: *const isize,
     b: *const f32,
-    /// Sums, with the distances of places and of rows.
+    /// Sums, with the strides of positions and rows.
     c: *mut f32,
     ldc: usize,
     next: usize,
@@ -430,7 +433,7 @@ impl<S: Isa> Local<S> for Taps {
 unsafe fn taps<S: Isa, const R: usize, const M: usize, const V: usize>(s: S, t: &Taps) {
     let mut acc = [[[s.zero(); V]; M]; R];
     let mut b = t.b;
-    // Lines of the output that are asked for at each step, so that they arrive while their sums are computed.
+    // Prefetch cache lines of the output while their sums are computed.
     let each = (R * M * V).div_ceil((t.k / 2).max(1));
     let mut line = 0;
     // SAFETY: the caller's promise.
@@ -466,7 +469,7 @@ unsafe fn taps<S: Isa, const R: usize, const M: usize, const V: usize>(s: S, t: 
     }
 }
 
-/// One tap of one channel.
+/// Adds one tap of one channel.
 ///
 /// # Safety
 /// `M` floats of each of `R` rows of the input, `down` apart, and `V` vectors of the weights are readable.

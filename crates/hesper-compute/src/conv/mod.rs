@@ -1,9 +1,9 @@
 //! Convolutions in one to three dimensions, channels last.
 //!
-//! A convolution is the product of the windows of the input (a row for every output place) and the weights.
-//! Most are computed row by row of the output from an input whose rows are turned, channels outermost
-//! ([`direct`]); a kernel of one place is a plain product; what is left gathers the windows while they are packed
-//! ([`windows`]). One channel per group goes with vectors along the channels ([`depthwise`]).
+//! A convolution is the product of the windows of the input (one row per output position) and the weights. Most are
+//! computed without gathering windows, from a transposed input ([`direct`]). A 1x1 kernel is a plain product. All
+//! others gather windows while packing ([`windows`]). Depthwise convolutions are vectorized along the channels
+//! ([`depthwise`]).
 
 mod depthwise;
 mod direct;
@@ -12,8 +12,8 @@ mod windows;
 use half::{bf16, f16};
 
 use crate::error::{Mismatch, product, same};
-use crate::gemm::columns::{Columns, Rows};
-use crate::gemm::kind::Single;
+use crate::gemm::columns::{Columns, LeftRows};
+use crate::gemm::precision::Single;
 use crate::gemm::{Epilogue, Problem, driver};
 use crate::mat::{MatMut, MatRef};
 use crate::par::Par;
@@ -36,19 +36,19 @@ pub struct ConvShape {
     pub kernel: [usize; 3],
     /// Channels of the output.
     pub out_channels: usize,
-    /// Groups of channels that do not see each other.
+    /// Groups of channels that are convolved independently.
     pub groups: usize,
-    /// Distance of windows.
+    /// Stride of windows.
     pub stride: [usize; 3],
-    /// Zeros before the input; a negative number cuts places of it off.
+    /// Zeros before the input; a negative value crops the input.
     pub padding_low: [isize; 3],
-    /// Zeros after the input; a negative number cuts places of it off.
+    /// Zeros after the input; a negative value crops the input.
     pub padding_high: [isize; 3],
-    /// Distance of the places of a window.
+    /// Distance between the taps of a window.
     pub dilation: [usize; 3],
-    /// Distance of the elements of the input, zeros between.
+    /// Distance between input elements, with zeros in between.
     pub input_dilation: [usize; 3],
-    /// Whether the kernel is turned around.
+    /// Whether the kernel is flipped.
     pub flip: bool,
 }
 
@@ -73,8 +73,8 @@ impl ConvShape {
         Ok(out)
     }
 
-    /// The same convolution with the axes that have one place moved before the others, so that the last is one along
-    /// which there is something to do: what lies where does not change.
+    /// The same convolution with axes of size one moved to the front, so that the last axis is a long one. The
+    /// memory layout does not change.
     fn with_long_rows(&self) -> Self {
         let flat = |d: &usize| {
             let d = *d;
@@ -87,7 +87,7 @@ impl ConvShape {
             shape.kernel[to] = self.kernel[from];
             shape.padding_low[to] = self.padding_low[from];
             shape.padding_high[to] = self.padding_high[from];
-            // Of one place nothing is said by these.
+            // Strides and dilations of an axis of size one have no effect.
             let along = |of: &[usize; 3]| if flat(&from) { 1 } else { of[from] };
             shape.stride[to] = along(&self.stride);
             shape.dilation[to] = along(&self.dilation);
@@ -104,7 +104,7 @@ impl ConvShape {
         self.kernel.iter().product()
     }
 
-    /// The place of the input along an axis that a tap of the window at `place` looks at, if there is one.
+    /// The input position along an axis that a tap of the window at `place` reads, if there is one.
     #[inline(always)]
     fn along(&self, axis: usize, place: usize, tap: usize) -> Option<usize> {
         let tap = if self.flip { self.kernel[axis] - 1 - tap } else { tap };
@@ -114,7 +114,7 @@ impl ConvShape {
         (between == 0 && at < self.input[axis]).then_some(at)
     }
 
-    /// The element of the input, channels apart, that a tap of the window at `place` looks at.
+    /// The input element, without its channel, that a tap of the window at `place` reads.
     #[inline(always)]
     fn look(&self, place: &[usize; 4], tap: usize) -> Option<usize> {
         let [_, kh, kw] = self.kernel;
@@ -126,12 +126,12 @@ impl ConvShape {
         Some(index)
     }
 
-    /// Whether the places of a window along the last axis lie side by side in the input, channels and all.
+    /// Whether the taps of a window along the last axis are contiguous in the input, channels included.
     fn runs_along_rows(&self) -> bool {
         self.dilation[2] == 1 && self.input_dilation[2] == 1 && !self.flip && self.groups == 1
     }
 
-    /// Whether every output sees the one place of the input that it stands at.
+    /// Whether every output reads only the input at its own position.
     fn is_product(&self) -> bool {
         let one = [1; 3];
         self.kernel == one
@@ -141,8 +141,8 @@ impl ConvShape {
             && self.padding_high == [0; 3]
     }
 
-    /// Where the window of each output begins: its batch, and the place of its first tap, which may be
-    /// outside of the input.
+    /// Where the window of each output begins: its batch, and the position of its first tap, which may be outside
+    /// of the input.
     #[inline(always)]
     fn origin(&self, out: &[usize; 3], i: usize) -> (usize, [isize; 3]) {
         let [n, place @ ..] = Self::place(out, i);
@@ -153,7 +153,7 @@ impl ConvShape {
         (n, at)
     }
 
-    /// Batch and place of an output.
+    /// Batch and position of an output.
     #[inline(always)]
     fn place(out: &[usize; 3], i: usize) -> [usize; 4] {
         let [d, h, w] = *out;
@@ -161,7 +161,7 @@ impl ConvShape {
     }
 }
 
-/// Convolves.
+/// Computes a convolution.
 pub fn conv<T: Float>(
     par: &dyn Par,
     shape: &ConvShape,
@@ -193,7 +193,7 @@ pub fn conv<T: Float>(
     Ok(())
 }
 
-/// A convolution with the element type left out.
+/// A convolution with the element type erased.
 struct Job<'a> {
     shape: &'a ConvShape,
     places: [usize; 3],
@@ -224,7 +224,7 @@ fn run<T: Float>(par: &dyn Par, job: &Job<'_>) {
         for g in 0..s.groups {
             // SAFETY: the sizes were checked; group `g` has these channels of every place.
             let a = unsafe { MatRef::from_raw(job.x.cast::<T>().add(g * cg), m, cg, s.channels as isize, 1) };
-            group(par, job, g, Rows(a));
+            group(par, job, g, LeftRows(a));
         }
     } else if direct::fits(job) {
         direct::run::<T>(par, job);
@@ -247,7 +247,7 @@ fn group<T: Float, A: Columns<Single<T>>>(par: &dyn Par, job: &Job<'_>, g: usize
             MatMut::from_raw(job.out.cast::<T>().add(g * n), m, n, s.out_channels as isize, 1),
         )
     };
-    let epilogue = Epilogue { alpha: 1.0, beta: 0.0, bias: None, hook: None };
+    let epilogue = Epilogue { alpha: 1.0, beta: 0.0 };
     let p = Problem::<Single<T>, _, _> { m, n, k, a, b, c, epilogue };
     if k == 0 { driver::empty(par, &p) } else { driver::run(par, &p) }
 }

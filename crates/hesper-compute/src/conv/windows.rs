@@ -1,15 +1,15 @@
-//! Windows of the input gathered while they are packed for a product: any stride, dilation and padding.
+//! im2col while packing for a product: windows of the input with any stride, dilation and padding.
 
 use std::marker::PhantomData;
 
 use super::{ConvShape, Job};
 use crate::gemm::columns::{Columns, Panel};
-use crate::gemm::kind::{Kind, Single};
 use crate::gemm::pack;
+use crate::gemm::precision::{Precision, Single};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa};
 
-/// The windows of the input as lines of a product.
+/// The windows of the input as rows of the left operand.
 pub(super) struct Windows<'a, 'b, T> {
     job: &'a Job<'b>,
     channel: usize,
@@ -20,7 +20,7 @@ pub(super) struct Windows<'a, 'b, T> {
 unsafe impl<T> Sync for Windows<'_, '_, T> {}
 
 impl<T: Float> Columns<Single<T>> for Windows<'_, '_, T> {
-    fn lies_along_k(&self) -> bool {
+    fn is_contiguous_along_k(&self) -> bool {
         true
     }
 
@@ -38,12 +38,12 @@ impl<T: Float> Columns<Single<T>> for Windows<'_, '_, T> {
 }
 
 impl<'a, 'b, T: Float> Windows<'a, 'b, T> {
-    /// The windows of a group, whose first channel is named.
+    /// The windows of the group that starts at `channel`.
     pub fn new(job: &'a Job<'b>, channel: usize) -> Self {
         Self { job, channel, of: PhantomData }
     }
 
-    /// Packs run by run: elements of a window that lie side by side in the input are read where they are.
+    /// Packs run by run: elements of a window that are contiguous in the input are read in place.
     ///
     /// # Safety
     /// As for [`Columns::pack`], with a panel that is at most a vector wide.
@@ -94,7 +94,7 @@ impl<'a, 'b, T: Float> Windows<'a, 'b, T> {
                         let own = edge.ptr().add(i * run);
                         std::slice::from_raw_parts_mut(own, n).fill(T::from_f32(0.0));
                         if whole && there {
-                            // The part of the row of taps that is inside.
+                            // The part of the row of taps that lies within the input.
                             let first = (-w).clamp(0, wide) as usize * cg;
                             let last = (shape.input[2] as isize - w).clamp(0, wide) as usize * cg;
                             let (from, to) = (first.max(c), last.min(c + n));
@@ -114,7 +114,7 @@ impl<'a, 'b, T: Float> Windows<'a, 'b, T> {
         }
     }
 
-    /// Packs through lines that are gathered tap by tap.
+    /// Packs from lines that are gathered tap by tap.
     ///
     /// # Safety
     /// As for [`Columns::pack`].

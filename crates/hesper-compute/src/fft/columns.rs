@@ -1,4 +1,4 @@
-//! Transforms along an axis that is not the last: columns side by side are lines as they lie in memory.
+//! Transforms along an axis other than the last: adjacent columns are the lanes of a vector.
 
 use super::lines::{Lines, Parts, transform};
 use crate::par::{Par, Shared};
@@ -6,8 +6,8 @@ use crate::rows::Axis;
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, dispatch};
 
-/// Columns of a task: as many as the widest vector has lanes.
-const TOGETHER: usize = 16;
+/// Columns per task: the lanes of the widest vector.
+const TASK_COLUMNS: usize = 16;
 
 /// Transforms complex numbers along an axis of at least one element.
 pub(super) fn run(
@@ -20,10 +20,10 @@ pub(super) fn run(
     scale: f32,
 ) {
     let to = Shared::new(out.as_mut_ptr());
-    let (simd, strips) = (par.simd(), axis.inner.div_ceil(TOGETHER));
+    let (simd, strips) = (par.simd(), axis.inner.div_ceil(TASK_COLUMNS));
     par.run(axis.outer * strips, &|t| {
-        let (o, first) = (t / strips, t % strips * TOGETHER);
-        let columns = TOGETHER.min(axis.inner - first);
+        let (o, first) = (t / strips, t % strips * TASK_COLUMNS);
+        let columns = TASK_COLUMNS.min(axis.inner - first);
         let at = 2 * (o * axis.len * axis.inner + first);
         dispatch(simd, Strip { lines, inverse, x, at, inner: axis.inner, columns, to, scale });
     });
@@ -34,7 +34,7 @@ struct Strip<'a> {
     lines: &'a Lines,
     inverse: bool,
     x: &'a [f32],
-    /// Where the first number is, and as well that of the result.
+    /// The index of the first element, of the input and of the result.
     at: usize,
     inner: usize,
     columns: usize,
@@ -52,7 +52,7 @@ impl Kernel for Strip<'_> {
         let lines = lines.ptr();
         for first in (0..self.columns).step_by(lanes) {
             let count = lanes.min(self.columns - first);
-            // The floats of a row of numbers fill two vectors, or a part of them.
+            // The floats of a row fill two vectors, or part of them.
             let (low, high) = ((2 * count).min(lanes), (2 * count).saturating_sub(lanes));
             // SAFETY: the columns lie within the input and the result, and are this task's own; the buffer
             // holds two vectors for every number of a column, all of which are written first.

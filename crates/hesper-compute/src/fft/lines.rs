@@ -1,9 +1,9 @@
 //! Transforms of several lines at once: each lane of a vector is a line of its own.
 //!
-//! Element `i` of all lines is a vector of real parts and one of imaginary parts, side by side. No lane ever
-//! needs another one, and every factor is the same for all lanes. A transform is a few passes of radix 8 and 4
-//! in place; afterwards the number of frequency `k` is at place `order[k]`. The forward transform is computed;
-//! exchanging real and imaginary parts before and after makes it the inverse.
+//! Element `i` of all lines is a vector of real parts followed by one of imaginary parts. Lanes are independent,
+//! and every twiddle factor is the same for all lanes. A transform is a few passes of radix 8 and 4 in place;
+//! afterwards frequency `k` is at index `order[k]`. The forward transform is computed; exchanging real and
+//! imaginary parts before and after gives the inverse.
 
 use crate::simd::{Isa, Local};
 
@@ -13,13 +13,13 @@ pub(super) const SHORTEST: usize = 16;
 /// One pass over a line.
 pub(super) struct Pass {
     radix: usize,
-    /// Elements of each part that the pass leaves.
+    /// Elements of each part after the pass.
     part: usize,
     /// For each element of a part, the factors of all parts but the first: real, imaginary.
     factors: Vec<f32>,
 }
 
-/// How lines of one length are transformed.
+/// A plan for lines of one length.
 pub(super) struct Lines {
     pub(super) length: usize,
     passes: Vec<Pass>,
@@ -28,7 +28,7 @@ pub(super) struct Lines {
 
 /// `e^(-2 pi i k / n)`.
 pub(super) fn root(k: usize, n: usize) -> (f64, f64) {
-    // The angle is taken from the nearest quarter turn, so that it is small and exact there.
+    // Reduce the angle to the nearest quarter turn, where it is small and exact.
     let k = k % n;
     let quarter = (4 * k + n / 2) / n;
     let angle = std::f64::consts::TAU * (k as f64 - (quarter * n) as f64 / 4.0) / n as f64;
@@ -64,7 +64,7 @@ impl Lines {
             block = part;
         }
         let mut order = vec![0u32];
-        // From the last pass to the first: frequency `k + radix * q` is in part `k`, at the place of `q`.
+        // From the last pass to the first: frequency `k + radix * q` is in part `k`, at the index of `q`.
         for pass in passes.iter().rev() {
             let (radix, part) = (pass.radix, pass.part);
             order = (0..radix * part).map(|f| (f % radix * part) as u32 + order[f / radix]).collect();
@@ -73,7 +73,7 @@ impl Lines {
     }
 }
 
-/// Where the parts of numbers are: real ones `re` floats from the start of an element, imaginary ones `im`.
+/// Offsets of the real and imaginary vectors in an element.
 #[derive(Clone, Copy)]
 pub(super) struct Parts {
     pub(super) re: usize,
@@ -93,7 +93,7 @@ impl Parts {
 #[inline(always)]
 pub(super) unsafe fn transform<S: Isa>(s: S, plan: &Lines, lines: *mut f32, parts: Parts) {
     let Some((first, others)) = plan.passes.split_first() else { return };
-    // The first pass goes over everything; what it leaves is finished part by part, in the nearest cache.
+    // The first pass covers the whole line; the rest runs part by part, in the L1 cache.
     s.call(Apply { pass: first, lines, blocks: 1, parts });
     for part in 0..first.radix {
         // SAFETY: parts lie within the line.
@@ -189,10 +189,10 @@ impl<S: Isa> C<S> {
 
 /// Stores a number times a factor that is the same for all lanes.
 #[inline(always)]
-unsafe fn put<S: Isa>(s: S, x: C<S>, at: *mut f32, parts: Parts, factor: *const f32, turn: bool) {
+unsafe fn put<S: Isa>(s: S, x: C<S>, at: *mut f32, parts: Parts, factor: *const f32, scaled: bool) {
     // SAFETY: the caller's promise.
     unsafe {
-        if turn {
+        if scaled {
             let (re, im) = (s.splat(*factor), s.splat(*factor.add(1)));
             let minus = s.splat(-*factor.add(1));
             let y = C::<S> { re: s.fma(x.im, minus, s.mul(x.re, re)), im: s.fma(x.im, re, s.mul(x.re, im)) };
@@ -204,7 +204,7 @@ unsafe fn put<S: Isa>(s: S, x: C<S>, at: *mut f32, parts: Parts, factor: *const 
 }
 
 #[inline(always)]
-unsafe fn four<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *const f32, turn: bool) {
+unsafe fn four<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *const f32, scaled: bool) {
     // SAFETY: the caller's promise.
     unsafe {
         let (a0, a1) = (C::load(s, at, p), C::load(s, at.add(step), p));
@@ -213,14 +213,14 @@ unsafe fn four<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *cons
         let (b1, b3) = (a1.add(s, a3), a1.sub(s, a3));
         let (x1, x3) = b2.quarter(s, b3);
         b0.add(s, b1).store(s, at, p);
-        put(s, x1, at.add(step), p, factors, turn);
-        put(s, b0.sub(s, b1), at.add(2 * step), p, factors.add(2), turn);
-        put(s, x3, at.add(3 * step), p, factors.add(4), turn);
+        put(s, x1, at.add(step), p, factors, scaled);
+        put(s, b0.sub(s, b1), at.add(2 * step), p, factors.add(2), scaled);
+        put(s, x3, at.add(3 * step), p, factors.add(4), scaled);
     }
 }
 
 #[inline(always)]
-unsafe fn eight<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *const f32, turn: bool) {
+unsafe fn eight<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *const f32, scaled: bool) {
     let half = s.splat(std::f32::consts::FRAC_1_SQRT_2);
     // SAFETY: the caller's promise.
     unsafe {
@@ -236,22 +236,22 @@ unsafe fn eight<S: Isa>(s: S, at: *mut f32, step: usize, p: Parts, factors: *con
         let (b3, b7) = (a3.add(s, a7), a3.sub(s, a7));
         let (c1, c3) = (b1.add(s, b3), b1.sub(s, b3));
         c0.add(s, c1).store(s, at, p);
-        put(s, c0.sub(s, c1), at.add(4 * step), p, factors.add(6), turn);
+        put(s, c0.sub(s, c1), at.add(4 * step), p, factors.add(6), scaled);
         let (x2, x6) = c2.quarter(s, c3);
-        put(s, x2, at.add(2 * step), p, factors.add(2), turn);
-        put(s, x6, at.add(6 * step), p, factors.add(10), turn);
-        // The odd ones by an eighth and by three eighths of a turn.
+        put(s, x2, at.add(2 * step), p, factors.add(2), scaled);
+        put(s, x6, at.add(6 * step), p, factors.add(10), scaled);
+        // Multiply the odd ones by the first and third eighth root of unity.
         let e5 = C::<S> { re: s.mul(s.add(b5.re, b5.im), half), im: s.mul(s.sub(b5.im, b5.re), half) };
         let e7 = C::<S> {
             re: s.mul(s.sub(b7.im, b7.re), half),
             im: s.mul(s.add(b7.re, b7.im), s.sub(s.zero(), half)),
         };
         let (d1, d3) = (e5.add(s, e7), e5.sub(s, e7));
-        put(s, d0.add(s, d1), at.add(step), p, factors, turn);
-        put(s, d0.sub(s, d1), at.add(5 * step), p, factors.add(8), turn);
+        put(s, d0.add(s, d1), at.add(step), p, factors, scaled);
+        put(s, d0.sub(s, d1), at.add(5 * step), p, factors.add(8), scaled);
         let (x3, x7) = d2.quarter(s, d3);
-        put(s, x3, at.add(3 * step), p, factors.add(4), turn);
-        put(s, x7, at.add(7 * step), p, factors.add(12), turn);
+        put(s, x3, at.add(3 * step), p, factors.add(4), scaled);
+        put(s, x7, at.add(7 * step), p, factors.add(12), scaled);
     }
 }
 

@@ -1,18 +1,18 @@
 //! One long row of complex numbers, on all threads.
 //!
-//! A row of `down * along` elements is looked at as a matrix. Its columns are transformed, as many at a time as
-//! a vector has lanes, turned by fixed angles and stored as lines of rows; then its rows are. Whole cache
-//! lines are read and written, and everything else stays in the caches of a core.
+//! A row of `down * along` elements is treated as a matrix (the four-step algorithm). Its columns are
+//! transformed, one vector of columns at a time, multiplied by twiddle factors and stored as lines; then its rows
+//! are. Whole cache lines are read and written, and everything else stays in the caches of a core.
 
 use super::lines::{C, Lines, Parts, SHORTEST, root, transform};
 use crate::par::{Par, Shared};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Powers that are tabled one by one; those between are products.
+/// Powers with a table entry each; others are products of two entries.
 const FINE: usize = 32;
 
-/// How a long row is transformed.
+/// A plan for one long row.
 pub(super) struct Long {
     down: Lines,
     along: Lines,
@@ -74,7 +74,7 @@ fn lanes(simd: Simd) -> usize {
     dispatch(simd, Lanes)
 }
 
-/// Columns from `column` on, as many as there are lanes.
+/// As many columns as lanes, from `column` on.
 struct Down<'a> {
     plan: &'a Long,
     x: &'a [f32],
@@ -113,8 +113,8 @@ impl Kernel for Down<'_> {
                     let fine = plan.fine.as_ptr().add(k % FINE * 2 * along + self.column);
                     let coarse = plan.coarse.as_ptr().add(k / FINE * 2 * along + self.column);
                     let columns = Parts { re: 0, im: along };
-                    let turn = C::load(s, fine, columns).times(s, C::load(s, coarse, columns));
-                    let x = x.times(s, turn);
+                    let twiddle = C::load(s, fine, columns).times(s, C::load(s, coarse, columns));
+                    let x = x.times(s, twiddle);
                     (re[i], im[i]) = (x.re, x.im);
                 }
                 let to = self.between.get().add((k0 * along + self.column * lanes) * 2);
@@ -125,7 +125,7 @@ impl Kernel for Down<'_> {
     }
 }
 
-/// Rows from `row` on, as many as there are lanes.
+/// As many rows as lanes, from `row` on.
 struct Along<'a> {
     plan: &'a Long,
     row: usize,

@@ -1,9 +1,9 @@
 //! Fourier transforms of rows whose length is a power of two.
 //!
-//! [`Fft::new`] gives a plan where this module has one that is worth it; other lengths are for others. Rows are
-//! transformed side by side in the lanes of vectors ([`rows`], and [`columns`] of other axes), or one after
-//! the other on all threads ([`long`]); all are made of the same passes ([`lines`]). What is computed does not
-//! depend on the number of threads.
+//! [`Fft::new`] gives a plan where this module is fast; other lengths are left to the caller. Rows are transformed
+//! several at a time in the lanes of vectors ([`rows`], and [`columns`] for other axes), or one at a time on all
+//! threads ([`long`]). All are built from the same passes ([`lines`]). Results do not depend on the number of
+//! threads.
 
 mod columns;
 mod lines;
@@ -20,36 +20,36 @@ use crate::rows::Axis;
 use lines::{Lines, SHORTEST, root};
 use long::Long;
 
-/// The longest row that is transformed beside others.
-const BESIDE: usize = 1 << 12;
-/// The longest row at all.
-const LONGEST: usize = 1 << 26;
-/// Most plans that are kept.
-const MOST: usize = 32;
+/// The longest row that is transformed together with others.
+const MAX_BATCHED_LENGTH: usize = 1 << 12;
+/// The longest row.
+const MAX_LENGTH: usize = 1 << 26;
+/// Most cached plans.
+const MAX_PLANS: usize = 32;
 
-/// What a row becomes.
+/// The types of input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Complex numbers from as many.
+pub enum FftKind {
+    /// Complex to complex.
     Complex,
-    /// The frequencies of real numbers that are not negative.
+    /// Real to the non-negative frequencies.
     RealToHalf,
-    /// All frequencies of real numbers.
+    /// Real to all frequencies.
     RealToFull,
-    /// Real numbers from the frequencies that are not negative.
+    /// The non-negative frequencies to real.
     HalfToReal,
 }
 
 /// A plan for rows of one length.
 pub struct Fft {
     length: usize,
-    kind: Kind,
+    kind: FftKind,
     inverse: bool,
-    /// Rows side by side.
-    beside: Option<Lines>,
-    /// Rows one by one.
+    /// Plan for several rows at a time.
+    batched: Option<Lines>,
+    /// Plan for one row at a time.
     alone: Option<Long>,
-    /// Of transforms of real numbers, the roots of the first half and one more: real, imaginary.
+    /// For real transforms: the roots of unity of the first half and one more, as real and imaginary parts.
     roots: Vec<f32>,
 }
 
@@ -60,77 +60,76 @@ impl std::fmt::Debug for Fft {
 }
 
 impl Fft {
-    /// A plan for `rows` rows of `length` numbers, from the cache or made now; none if the length is no power of
-    /// two, or if rows are too few for their length.
+    /// A plan for `rows` rows of `length` elements, from the cache or built now. `None` if the length is not a
+    /// power of two, or if there are too few rows for their length.
     ///
-    /// The frequencies of real numbers may be those of the inverse transform; back to real numbers there is
-    /// nothing else.
-    pub fn new(length: usize, rows: usize, kind: Kind, inverse: bool) -> Option<Arc<Fft>> {
-        type Plans = HashMap<(usize, Kind, bool, bool), Arc<Fft>>;
+    /// `inverse` applies to real input too; a transform to real output is always inverse.
+    pub fn new(length: usize, rows: usize, kind: FftKind, inverse: bool) -> Option<Arc<Fft>> {
+        type Plans = HashMap<(usize, FftKind, bool, bool), Arc<Fft>>;
         static PLANS: OnceLock<Mutex<Plans>> = OnceLock::new();
-        let complex = if kind == Kind::Complex { length } else { length / 2 };
-        if !length.is_power_of_two() || !(SHORTEST..=LONGEST).contains(&complex) {
+        let complex = if kind == FftKind::Complex { length } else { length / 2 };
+        if !length.is_power_of_two() || !(SHORTEST..=MAX_LENGTH).contains(&complex) {
             return None;
         }
-        let beside = complex <= BESIDE && rows >= 6;
-        if !beside && (complex < BESIDE || complex < SHORTEST * SHORTEST) {
+        let batched = complex <= MAX_BATCHED_LENGTH && rows >= 6;
+        if !batched && (complex < MAX_BATCHED_LENGTH || complex < SHORTEST * SHORTEST) {
             return None;
         }
-        let key = (length, kind, inverse, beside);
+        let key = (length, kind, inverse, batched);
         let plans = PLANS.get_or_init(Mutex::default);
         let lock = || plans.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(found) = lock().get(&key) {
             return Some(found.clone());
         }
-        let roots = if kind == Kind::Complex {
+        let roots = if kind == FftKind::Complex {
             Vec::new()
         } else {
             (0..=complex).map(|k| root(k, length)).flat_map(|(re, im)| [re as f32, im as f32]).collect()
         };
-        let made = Arc::new(Fft {
+        let plan = Arc::new(Fft {
             length,
             kind,
             inverse,
-            beside: beside.then(|| Lines::new(complex)),
-            alone: (!beside).then(|| Long::new(complex)),
+            batched: batched.then(|| Lines::new(complex)),
+            alone: (!batched).then(|| Long::new(complex)),
             roots,
         });
         let mut plans = lock();
-        if plans.len() >= MOST {
+        if plans.len() >= MAX_PLANS {
             plans.clear();
         }
-        plans.insert(key, made.clone());
-        Some(made)
+        plans.insert(key, plan.clone());
+        Some(plan)
     }
 
-    /// Floats of a number that is given.
+    /// Floats per element of the input.
     fn input_floats(&self) -> usize {
         match self.kind {
-            Kind::Complex | Kind::HalfToReal => 2,
-            Kind::RealToHalf | Kind::RealToFull => 1,
+            FftKind::Complex | FftKind::HalfToReal => 2,
+            FftKind::RealToHalf | FftKind::RealToFull => 1,
         }
     }
 
     /// Floats of a row that are read.
     fn input_row(&self) -> usize {
         match self.kind {
-            Kind::Complex => 2 * self.length,
-            Kind::RealToHalf | Kind::RealToFull => self.length,
-            Kind::HalfToReal => self.length + 2,
+            FftKind::Complex => 2 * self.length,
+            FftKind::RealToHalf | FftKind::RealToFull => self.length,
+            FftKind::HalfToReal => self.length + 2,
         }
     }
 
     /// Floats of a row of the result.
     fn output_row(&self) -> usize {
         match self.kind {
-            Kind::Complex | Kind::RealToFull => 2 * self.length,
-            Kind::RealToHalf => self.length + 2,
-            Kind::HalfToReal => self.length,
+            FftKind::Complex | FftKind::RealToFull => 2 * self.length,
+            FftKind::RealToHalf => self.length + 2,
+            FftKind::HalfToReal => self.length,
         }
     }
 
-    /// Transforms rows of `given` numbers, cut or filled with zeros to what the plan asks for, times `scale`.
-    /// Complex numbers are two floats, real and imaginary.
+    /// Transforms rows of `given` elements, truncated or zero-padded to the length of the plan, times `scale`. A
+    /// complex number is two floats, real and imaginary.
     pub fn run(
         &self,
         par: &dyn Par,
@@ -143,8 +142,8 @@ impl Fft {
         let rows = out.len() / self.output_row();
         same("floats in whole rows", rows * self.output_row(), out.len())?;
         same("floats of the input", rows * row, x.len())?;
-        at_least("numbers of a row", 1, given)?;
-        if let Some(lines) = &self.beside {
+        at_least("elements of a row", 1, given)?;
+        if let Some(lines) = &self.batched {
             rows::run(par, self, lines, x, (rows, given), out, scale);
         } else if let Some(long) = &self.alone {
             real::run(par, self, long, x, row, out, scale);
@@ -152,8 +151,8 @@ impl Fft {
         Ok(())
     }
 
-    /// Transforms complex numbers along an axis of the plan's length, times `scale`; only of plans for rows
-    /// side by side ([`Fft::has_columns`]).
+    /// Transforms complex numbers along an axis of the plan's length, times `scale`. Only for plans where
+    /// [`Fft::has_columns`] is true.
     pub fn run_columns(
         &self,
         par: &dyn Par,
@@ -165,17 +164,21 @@ impl Fft {
         same("elements of the axis", self.length, axis.len)?;
         same("floats of the input", 2 * axis.elements()?, x.len())?;
         same("floats of the result", x.len(), out.len())?;
-        match &self.beside {
+        match &self.batched {
             Some(lines) if self.has_columns() => {
                 columns::run(par, lines, self.inverse, x, axis, out, scale);
                 Ok(())
             }
-            _ => Err(Mismatch { what: "numbers of a column", expected: BESIDE, given: self.length }),
+            _ => Err(Mismatch {
+                what: "elements of a column",
+                expected: MAX_BATCHED_LENGTH,
+                given: self.length,
+            }),
         }
     }
 
-    /// Whether columns can be transformed where they lie.
+    /// Whether the plan can transform columns without transposing them.
     pub fn has_columns(&self) -> bool {
-        self.kind == Kind::Complex && self.beside.is_some()
+        self.kind == FftKind::Complex && self.batched.is_some()
     }
 }

@@ -1,17 +1,17 @@
-//! Long rows one by one: complex ones as they are, real ones as half as many complex numbers.
+//! Long rows one at a time: complex rows directly, real rows as complex rows of half the length.
 
 use super::lines::C;
 use super::long::Long;
-use super::{Fft, Kind};
+use super::{Fft, FftKind};
 use crate::par::{Par, Serial, Shared, chunks};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, dispatch};
 
-/// Numbers of a task. Vectors and single numbers are rounded differently, so where one ends and the other begins
-/// must not depend on the number of threads.
+/// Elements per task. Vectors and scalar remainders round differently, so task boundaries must not depend on the
+/// number of threads.
 const STEP: usize = 1 << 13;
 
-/// Transforms rows of `row` floats: as many as there are threads side by side, fewer one after the other.
+/// Transforms rows of `row` floats: in parallel if there are at least as many as threads, else each on all threads.
 pub(super) fn run(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], row: usize, out: &mut [f32], scale: f32) {
     let to_row = fft.output_row();
     let rows = out.len() / to_row;
@@ -46,30 +46,33 @@ fn one(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], out: &mut [f32], scale:
         x
     };
     let half = fft.length / 2;
-    if fft.kind == Kind::Complex {
+    if fft.kind == FftKind::Complex {
         return long.run(par, fft.inverse, x, out, scale);
     }
     let side = Scratch::<f32>::new(fft.length);
     // SAFETY: the buffer has room for as many floats, which are written before they are read.
     let side = unsafe { std::slice::from_raw_parts_mut(side.ptr(), fft.length) };
     let simd = par.simd();
-    if fft.kind == Kind::HalfToReal {
+    if fft.kind == FftKind::HalfToReal {
         let to = Shared::new(side.as_mut_ptr());
         chunks(par, half, STEP, |a, b| {
             // SAFETY: numbers are this task's own.
             let to = unsafe { to.slice(2 * a, 2 * (b - a)) };
-            dispatch(simd, Together { x, roots: &fft.roots, half, first: a, to });
+            dispatch(simd, MergeSpectrum { x, roots: &fft.roots, half, first: a, to });
         });
         return long.run(par, true, side, out, scale);
     }
     long.run(par, false, x, side, scale * 0.5);
     let (to, side) = (Shared::new(out.as_mut_ptr()), &*side);
-    // Frequency `half - k` is made of the same two numbers as `k`, and the mirrored ones of the same as these.
-    let full = fft.kind == Kind::RealToFull;
+    // Frequencies `k` and `half - k` come from the same two inputs, and so do their mirror images.
+    let full = fft.kind == FftKind::RealToFull;
     chunks(par, half + 1, STEP, |a, b| {
         // SAFETY: numbers are this task's own.
         let to = unsafe { to.slice(2 * a, 2 * (b - a)) };
-        dispatch(simd, Apart { z: side, roots: &fft.roots, half, first: a, to, turn: full && fft.inverse });
+        dispatch(
+            simd,
+            SplitSpectrum { z: side, roots: &fft.roots, half, first: a, to, conjugate: full && fft.inverse },
+        );
     });
     if full {
         let done = to;
@@ -86,40 +89,40 @@ fn one(par: &dyn Par, fft: &Fft, long: &Long, x: &[f32], out: &mut [f32], scale:
     }
 }
 
-/// Complex numbers from a place on, one in each lane.
+/// Loads consecutive complex numbers, one per lane.
 #[inline(always)]
-unsafe fn numbers<S: Isa>(s: S, p: *const f32) -> C<S> {
+unsafe fn load_complex<S: Isa>(s: S, p: *const f32) -> C<S> {
     // SAFETY: the caller's promise.
     let (re, im) = unsafe { s.unzip(s.load(p), s.load(p.add(S::LANES))) };
     C { re, im }
 }
 
-/// Complex numbers back from a place, one in each lane.
+/// Loads consecutive complex numbers in reverse, one per lane.
 #[inline(always)]
-unsafe fn backwards<S: Isa>(s: S, p: *const f32) -> C<S> {
+unsafe fn load_complex_reversed<S: Isa>(s: S, p: *const f32) -> C<S> {
     // SAFETY: the caller's promise.
-    let c = unsafe { numbers(s, p.sub(2 * (S::LANES - 1))) };
+    let c = unsafe { load_complex(s, p.sub(2 * (S::LANES - 1))) };
     C { re: s.reverse(c.re), im: s.reverse(c.im) }
 }
 
-/// Frequencies of real numbers from those of the complex numbers made of them, times two.
-struct Apart<'a> {
+/// The spectrum of real input from that of its packed complex form, times two.
+struct SplitSpectrum<'a> {
     z: &'a [f32],
     roots: &'a [f32],
     half: usize,
     first: usize,
     to: &'a mut [f32],
-    /// Whether the imaginary parts are turned round.
-    turn: bool,
+    /// Whether imaginary parts are negated.
+    conjugate: bool,
 }
 
-impl Kernel for Apart<'_> {
+impl Kernel for SplitSpectrum<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let (half, first) = (self.half, self.first);
         let last = first + self.to.len() / 2;
-        let sign = if self.turn { -1.0 } else { 1.0 };
+        let sign = if self.conjugate { -1.0 } else { 1.0 };
         let signs = s.splat(sign);
         let (z, roots, to) = (self.z.as_ptr(), self.roots.as_ptr(), self.to.as_mut_ptr());
         let mut k = first;
@@ -129,9 +132,10 @@ impl Kernel for Apart<'_> {
             unsafe {
                 let to = to.add(2 * (k - first));
                 if k > 0 && k + S::LANES <= last.min(half) {
-                    let (x, m) = (numbers(s, z.add(2 * k)), backwards(s, z.add(2 * (half - k))));
+                    let (x, m) =
+                        (load_complex(s, z.add(2 * k)), load_complex_reversed(s, z.add(2 * (half - k))));
                     let odd = C::<S> { re: s.add(x.im, m.im), im: s.sub(m.re, x.re) };
-                    let odd = odd.times(s, numbers(s, roots.add(2 * k)));
+                    let odd = odd.times(s, load_complex(s, roots.add(2 * k)));
                     let re = s.add(s.add(x.re, m.re), odd.re);
                     let im = s.mul(s.add(s.sub(x.im, m.im), odd.im), signs);
                     let (a, b) = s.zip(re, im);
@@ -140,7 +144,7 @@ impl Kernel for Apart<'_> {
                     k += S::LANES;
                     continue;
                 }
-                // The first and the last frequency are made of the same number, and of no other.
+                // The first and the last frequency depend on element 0 only.
                 let (x, m) = (z.add(2 * (k % half)), z.add(2 * ((half - k) % half)));
                 let (xr, xi, mr, mi) = (*x, *x.add(1), *m, *m.add(1));
                 let (wr, wi) = (*roots.add(2 * k), *roots.add(2 * k + 1));
@@ -153,8 +157,8 @@ impl Kernel for Apart<'_> {
     }
 }
 
-/// Complex numbers made of pairs of real ones, from their frequencies, times two.
-struct Together<'a> {
+/// The packed complex form of real output, from its spectrum, times two.
+struct MergeSpectrum<'a> {
     x: &'a [f32],
     roots: &'a [f32],
     half: usize,
@@ -162,7 +166,7 @@ struct Together<'a> {
     to: &'a mut [f32],
 }
 
-impl Kernel for Together<'_> {
+impl Kernel for MergeSpectrum<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -176,8 +180,9 @@ impl Kernel for Together<'_> {
             unsafe {
                 let to = to.add(2 * (k - first));
                 if k > 0 && k + S::LANES <= last {
-                    let (x, m) = (numbers(s, x.add(2 * k)), backwards(s, x.add(2 * (half - k))));
-                    let w = numbers(s, roots.add(2 * k));
+                    let (x, m) =
+                        (load_complex(s, x.add(2 * k)), load_complex_reversed(s, x.add(2 * (half - k))));
+                    let w = load_complex(s, roots.add(2 * k));
                     let w = C::<S> { re: w.re, im: s.sub(s.zero(), w.im) };
                     let odd = C::<S> { re: s.sub(x.re, m.re), im: s.add(x.im, m.im) }.times(s, w);
                     let re = s.sub(s.add(x.re, m.re), odd.im);
@@ -190,7 +195,7 @@ impl Kernel for Together<'_> {
                 }
                 let (x, m) = (x.add(2 * k), x.add(2 * (half - k)));
                 let (xr, mr) = (*x, *m);
-                // Imaginary parts of the first and the last frequency do not count.
+                // Ignore the imaginary parts of the first and the last frequency.
                 let (xi, mi) = if k == 0 { (0.0, 0.0) } else { (*x.add(1), *m.add(1)) };
                 let (wr, wi) = (*roots.add(2 * k), -*roots.add(2 * k + 1));
                 let (or, oi) = (xr - mr, xi + mi);

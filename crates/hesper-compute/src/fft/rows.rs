@@ -1,15 +1,15 @@
-//! Many rows: as many at a time as a vector has lanes, turned into lines and back.
+//! Many rows: one per lane, transposed into lines and back.
 //!
-//! Rows of real numbers are transformed as rows of half as many complex ones, `x[2 j] + i x[2 j + 1]`, of which
-//! the even and odd halves of the spectrum are then told apart.
+//! A row of real numbers is transformed as a row of half as many complex numbers `x[2 j] + i x[2 j + 1]`, whose
+//! spectrum is then separated into the even and the odd half.
 
 use super::lines::{C, Lines, Parts, transform};
-use super::{Fft, Kind};
+use super::{Fft, FftKind};
 use crate::par::{Par, Shared, chunks};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, dispatch};
 
-/// Transforms `rows` rows, given `given` elements apart, into rows of the result.
+/// Transforms `rows` rows with a stride of `given` elements.
 pub(super) fn run(
     par: &dyn Par,
     fft: &Fft,
@@ -22,7 +22,7 @@ pub(super) fn run(
     let simd = par.simd();
     let to = Shared::new(out.as_mut_ptr());
     let (from_row, to_row) = (given * fft.input_floats(), fft.output_row());
-    // Vectors have at most sixteen lanes: so many rows, or a multiple, are a task whatever the level.
+    // A task is a multiple of sixteen rows, the most lanes of any SIMD level, so it is the same at every level.
     let together = ((1 << 14) / fft.length).next_multiple_of(16);
     chunks(par, rows, together.max(16), |a, b| {
         let x = &x[a * from_row..b * from_row];
@@ -50,14 +50,14 @@ impl Kernel for Block<'_> {
         let (fft, lanes) = (self.fft, S::LANES);
         let (wanted, from_row) = (fft.input_row(), self.given * fft.input_floats());
         let to_row = fft.output_row();
-        // Rows that are too short, or none, are read from a copy that is filled up with zeros.
+        // Rows that are too short are read from a zero-padded copy.
         let short = from_row < wanted;
         let copy = Scratch::<f32>::new(if short { lanes * wanted } else { 0 });
         let half = fft.length / 2;
         let elements = match fft.kind {
-            Kind::Complex => 0,
-            Kind::RealToFull => fft.length,
-            Kind::RealToHalf | Kind::HalfToReal => half + 1,
+            FftKind::Complex => 0,
+            FftKind::RealToFull => fft.length,
+            FftKind::RealToHalf | FftKind::HalfToReal => half + 1,
         };
         let main = Scratch::<f32>::new(self.lines.length * 2 * lanes);
         let side = Scratch::<f32>::new(elements * 2 * lanes);
@@ -83,17 +83,17 @@ impl Kernel for Block<'_> {
                 }
                 let to = self.out.as_mut_ptr().add(first * to_row);
                 match fft.kind {
-                    Kind::Complex => {
+                    FftKind::Complex => {
                         gather(s, &sources, fft.length, main);
                         transform(s, self.lines, main, Parts::new::<S>(fft.inverse));
                         scatter(s, main, &self.lines.order, fft.length, (to, to_row, count), self.scale);
                     }
-                    Kind::RealToHalf | Kind::RealToFull => {
+                    FftKind::RealToHalf | FftKind::RealToFull => {
                         gather(s, &sources, half, main);
                         transform(s, self.lines, main, plain);
                         let w = fft.roots.as_ptr();
-                        tell_apart(s, main, &self.lines.order, half, w, side);
-                        if fft.kind == Kind::RealToFull {
+                        split_spectrum(s, main, &self.lines.order, half, w, side);
+                        if fft.kind == FftKind::RealToFull {
                             if fft.inverse {
                                 conjugate(s, side, half);
                             }
@@ -101,9 +101,9 @@ impl Kernel for Block<'_> {
                         }
                         scatter(s, side, &[], to_row / 2, (to, to_row, count), self.scale);
                     }
-                    Kind::HalfToReal => {
+                    FftKind::HalfToReal => {
                         gather(s, &sources, half + 1, side);
-                        put_together(s, side, half, fft.roots.as_ptr(), main);
+                        merge_spectrum(s, side, half, fft.roots.as_ptr(), main);
                         transform(s, self.lines, main, Parts::new::<S>(true));
                         scatter(s, main, &self.lines.order, half, (to, to_row, count), self.scale);
                     }
@@ -114,7 +114,7 @@ impl Kernel for Block<'_> {
     }
 }
 
-/// Turns the first `n` complex numbers of as many rows as there are lanes into lines.
+/// Transposes the first `n` complex numbers of one row per lane into lines.
 #[inline(always)]
 unsafe fn gather<S: Isa>(s: S, rows: &[*const f32; 16], n: usize, lines: *mut f32) {
     let lanes = S::LANES;
@@ -137,7 +137,7 @@ unsafe fn gather<S: Isa>(s: S, rows: &[*const f32; 16], n: usize, lines: *mut f3
     }
 }
 
-/// Turns lines into rows, of which `count` are stored. Number `k` is taken from `order[k]`, or from `k`.
+/// Transposes lines into rows, of which `count` are stored. Element `k` is read from `order[k]`, or from `k`.
 #[inline(always)]
 unsafe fn scatter<S: Isa>(
     s: S,
@@ -185,9 +185,9 @@ unsafe fn scatter<S: Isa>(
     }
 }
 
-/// The spectrum of `2 h` real numbers from that of `h` complex ones made of them, `h + 1` frequencies.
+/// The spectrum of `2 h` real numbers, `h + 1` frequencies, from that of their packed form of `h` complex numbers.
 #[inline(always)]
-unsafe fn tell_apart<S: Isa>(
+unsafe fn split_spectrum<S: Isa>(
     s: S,
     lines: *const f32,
     order: &[u32],
@@ -211,9 +211,9 @@ unsafe fn tell_apart<S: Isa>(
     }
 }
 
-/// The inverse of [`tell_apart`], times two. Imaginary parts of the first and the last frequency do not count.
+/// The inverse of [`split_spectrum`], times two. Imaginary parts of the first and the last frequency are ignored.
 #[inline(always)]
-unsafe fn put_together<S: Isa>(s: S, lines: *const f32, h: usize, roots: *const f32, to: *mut f32) {
+unsafe fn merge_spectrum<S: Isa>(s: S, lines: *const f32, h: usize, roots: *const f32, to: *mut f32) {
     let (p, lanes) = (Parts::new::<S>(false), S::LANES);
     // SAFETY: the caller's promise; there is a root for each frequency.
     unsafe {
@@ -235,7 +235,7 @@ unsafe fn put_together<S: Isa>(s: S, lines: *const f32, h: usize, roots: *const 
     }
 }
 
-/// Frequencies `1..=h` with their imaginary parts turned round.
+/// Frequencies `1..=h`, conjugated.
 #[inline(always)]
 unsafe fn conjugate<S: Isa>(s: S, lines: *mut f32, h: usize) {
     let (p, lanes) = (Parts::new::<S>(false), S::LANES);
@@ -248,7 +248,7 @@ unsafe fn conjugate<S: Isa>(s: S, lines: *mut f32, h: usize) {
     }
 }
 
-/// The frequencies behind the middle of a spectrum of real numbers.
+/// The upper half of the spectrum of real numbers, by symmetry.
 #[inline(always)]
 unsafe fn mirror<S: Isa>(s: S, lines: *mut f32, h: usize) {
     let (p, lanes) = (Parts::new::<S>(false), S::LANES);

@@ -5,83 +5,31 @@ use crate::error::{Mismatch, product, same};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{AtLevel, Par, Serial, Shared};
 
-/// Where one product of a batch lies: offsets in elements from the first of each operand.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct BatchItem {
-    /// Of the left operand.
-    pub a: isize,
-    /// Of the right operand.
-    pub b: isize,
-    /// Of the result.
-    pub c: isize,
-}
+/// Multiply-adds below which one product runs on one thread.
+const SERIAL_WORK: usize = 1 << 21;
+/// Fewest multiply-adds per task: smaller tasks take less time than starting a thread.
+const MIN_TASK_WORK: usize = 1 << 17;
+/// Overhead of one product, in multiply-adds.
+const CALL_WORK: usize = 1 << 11;
 
-/// Multiply-adds below which a product stays on one thread.
-const SMALL: usize = 1 << 21;
-/// Multiply-adds of a task of small products; fewer take less time than to call another thread.
-const LEAST: usize = 1 << 17;
-/// Multiply-adds in the time that it takes to begin a product.
-const CALL: usize = 1 << 11;
-
-/// The product of [`gemm`](super::gemm) for every item; a broadcast operand repeats its offset.
-///
-/// Hooks and bias see each product for itself.
-///
-/// # Safety
-/// For every item the operands moved by its offsets are valid views, and no two results overlap.
-pub unsafe fn gemm_batched<T: Element>(
-    par: &dyn Par,
-    a: MatRef<'_, T>,
-    b: MatRef<'_, T>,
-    c: MatMut<'_, T>,
-    items: &[BatchItem],
-    options: &GemmOptions<'_, T>,
-) -> Result<(), Mismatch> {
-    check(&a, &b, &c, options)?;
-    let (a, b, c) = (&a, &b, &c);
-    let one = |par: &dyn Par, item: &BatchItem| {
-        let a = MatRef { ptr: a.ptr.wrapping_offset(item.a), ..*a };
-        let b = MatRef { ptr: b.ptr.wrapping_offset(item.b), ..*b };
-        // SAFETY: the caller's promise.
-        let c = unsafe {
-            let ptr = c.ptr.wrapping_offset(item.c);
-            MatMut::from_raw(ptr, c.rows, c.cols, c.row_stride, c.col_stride)
-        };
-        T::product(par, a, b, c, options);
-    };
-    let threads = par.threads();
-    let work = a.rows.saturating_mul(b.cols).saturating_mul(a.cols);
-    if threads == 1 || items.len() >= 4 * threads || (work < SMALL && items.len() > 1) {
-        let tasks = items.len().min(threads * 8);
-        let alone = AtLevel(Serial, par.simd());
-        par.run(tasks, &|t| {
-            let range = t * items.len() / tasks..(t + 1) * items.len() / tasks;
-            items[range].iter().for_each(|item| one(&alone, item));
-        });
-    } else {
-        items.iter().for_each(|item| one(par, item));
-    }
-    Ok(())
-}
-
-/// Matrices of one shape in a slice: where the first begins, and how far apart their rows, columns and the matrices
-/// along each axis of the batch lie. Strides may be negative, or zero where an operand is broadcast.
+/// A batch of matrices of one shape in a slice, with strides for rows, columns and each batch axis. Strides may be
+/// negative, or zero where an operand is broadcast.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'a, T> {
-    /// Where they lie.
+    /// The elements.
     pub data: &'a [T],
     /// The first element of the first matrix.
     pub first: usize,
-    /// Elements from a row to the next.
+    /// Row stride.
     pub rows: isize,
-    /// Elements from a column to the next.
+    /// Column stride.
     pub cols: isize,
-    /// Elements from a matrix to the next, for each axis of the batch.
+    /// Stride of each batch axis.
     pub batch: &'a [isize],
 }
 
 impl<'a, T> Stack<'a, T> {
-    /// The first matrix, if all of them lie in the slice.
+    /// The first matrix, if all of them lie within the slice.
     fn matrix(&self, lengths: &[usize], rows: usize, cols: usize) -> Result<MatRef<'a, T>, Mismatch> {
         let (mut low, mut high) = (self.first as i128, self.first as i128);
         let strides = self.batch.iter().chain([&self.rows, &self.cols]);
@@ -97,7 +45,7 @@ impl<'a, T> Stack<'a, T> {
         MatRef::strided(self.data, self.first, rows, cols, self.rows, self.cols)
     }
 
-    /// Where the matrix of this number begins, from the first on.
+    /// The offset of matrix `number` from the first.
     fn offset(&self, lengths: &[usize], mut number: usize) -> isize {
         let mut offset = 0;
         for (length, stride) in lengths.iter().zip(self.batch).rev() {
@@ -108,8 +56,8 @@ impl<'a, T> Stack<'a, T> {
     }
 }
 
-/// The product of [`gemm`](super::gemm) for every matrix of a batch of `lengths`: `m x k` ones times `k x n` ones, the
-/// results one after the other in `out`.
+/// [`gemm`](super::gemm) for every matrix of a batch of shape `lengths`: `m x k` times `k x n`. The results are
+/// contiguous in `out`.
 ///
 /// ```
 /// use hesper_compute::{GemmOptions, Serial, Stack, gemm_stacked};
@@ -129,7 +77,7 @@ pub fn gemm_stacked<T: Element>(
     a: Stack<'_, T>,
     b: Stack<'_, T>,
     out: &mut [T],
-    options: &GemmOptions<'_, T>,
+    options: &GemmOptions<T>,
 ) -> Result<(), Mismatch> {
     same("axes of a batch", lengths.len(), a.batch.len())?;
     same("axes of a batch", lengths.len(), b.batch.len())?;
@@ -139,13 +87,13 @@ pub fn gemm_stacked<T: Element>(
     if out.is_empty() {
         return Ok(());
     }
-    // A sum over nothing reads nothing.
+    // With `k == 0` nothing is read.
     let (left, right) = if k == 0 {
         (MatRef::row_major(&[], m, 0)?, MatRef::row_major(&[], 0, n)?)
     } else {
         (a.matrix(lengths, m, k)?, b.matrix(lengths, k, n)?)
     };
-    check(&left, &right, &MatMut::row_major(&mut out[..size], m, n)?, options)?;
+    check(&left, &right, &MatMut::row_major(&mut out[..size], m, n)?)?;
     let (left, right, to) = (&left, &right, Shared::new(out.as_mut_ptr()));
     let one = |par: &dyn Par, number: usize, at: [isize; 2]| {
         let a = MatRef { ptr: left.ptr.wrapping_offset(at[0]), ..*left };
@@ -155,21 +103,23 @@ pub fn gemm_stacked<T: Element>(
         T::product(par, a, b, c, options);
     };
     let (threads, work) = (par.threads(), size.saturating_mul(k).max(1));
-    if threads > 1 && work >= SMALL && count < 4 * threads {
+    if threads > 1 && work >= SERIAL_WORK && count < 4 * threads {
         for number in 0..count {
             one(par, number, [a.offset(lengths, number), b.offset(lengths, number)]);
         }
         return Ok(());
     }
-    // Tasks that are worth calling a thread for.
-    let tasks = count.min(threads * 8).min(work.saturating_add(CALL).saturating_mul(count).div_ceil(LEAST));
+    // Only as many tasks as are worth starting a thread.
+    let tasks = count
+        .min(threads * 8)
+        .min(work.saturating_add(CALL_WORK).saturating_mul(count).div_ceil(MIN_TASK_WORK));
     let alone = AtLevel(Serial, par.simd());
     let last = lengths.len().wrapping_sub(1);
     par.run(tasks, &|t| {
         let range = t * count / tasks..(t + 1) * count / tasks;
         let mut at = [0; 2];
         for number in range.clone() {
-            // Along the last axis matrices are evenly spaced.
+            // Along the last axis the stride is constant.
             if number == range.start || number % lengths[last] == 0 {
                 at = [a.offset(lengths, number), b.offset(lengths, number)];
             } else {

@@ -1,10 +1,10 @@
 //! The operands of a packed product: anything whose lines along K can be packed.
 
-use super::kind::Kind;
+use super::precision::Precision;
 use crate::mat::MatRef;
 use crate::simd::Isa;
 
-/// What is packed together: steps `k0..k0 + len` of the columns `j0..j0 + valid`, to `width` columns at `dst`.
+/// A panel to pack: steps `k0..k0 + len` of the columns `j0..j0 + valid`, padded to `width` columns at `dst`.
 #[derive(Clone, Copy)]
 pub(crate) struct Panel<A> {
     pub k0: usize,
@@ -15,21 +15,21 @@ pub(crate) struct Panel<A> {
     pub dst: *mut A,
 }
 
-/// Columns of a right operand, or rows of a left one: dense, or made up while they are packed.
-pub(crate) trait Columns<P: Kind>: Sync {
-    /// Whether neighbours along K lie together; if not, neighbouring columns do.
-    fn lies_along_k(&self) -> bool;
+/// Columns of a right operand, or rows of a left one: dense, or computed while packing.
+pub(crate) trait Columns<P: Precision>: Sync {
+    /// Whether lines are contiguous along K; if not, neighbouring columns are adjacent.
+    fn is_contiguous_along_k(&self) -> bool;
 
     /// Packs a panel.
     ///
     /// # Safety
-    /// Its steps and columns exist, and there is room for it, and for 64 bytes more unless it is a multiple of a
-    /// vector wide.
+    /// Its steps and columns exist, and `dst` has room for it, and for 64 bytes more unless its width is a multiple
+    /// of the vector length.
     unsafe fn pack<S: Isa>(&self, s: S, panel: Panel<P::Acc>);
 }
 
-impl<P: Kind> Columns<P> for MatRef<'_, P::In> {
-    fn lies_along_k(&self) -> bool {
+impl<P: Precision> Columns<P> for MatRef<'_, P::In> {
+    fn is_contiguous_along_k(&self) -> bool {
         self.col_stride != 1
     }
 
@@ -44,10 +44,10 @@ impl<P: Kind> Columns<P> for MatRef<'_, P::In> {
 }
 
 /// The rows of a matrix, as the lines of a left operand.
-pub(crate) struct Rows<'a, T>(pub MatRef<'a, T>);
+pub(crate) struct LeftRows<'a, T>(pub MatRef<'a, T>);
 
-impl<P: Kind> Columns<P> for Rows<'_, P::In> {
-    fn lies_along_k(&self) -> bool {
+impl<P: Precision> Columns<P> for LeftRows<'_, P::In> {
+    fn is_contiguous_along_k(&self) -> bool {
         self.0.row_stride != 1
     }
 

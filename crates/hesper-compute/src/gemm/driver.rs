@@ -1,36 +1,36 @@
 //! Large products: packed panels, blocked for the caches, parallel over tiles of the result.
 //!
-//! The right operand is packed once for a range of columns and shared; each task packs its own rows of the
-//! left operand and computes a block of the result over the whole of K. If one block of rows is all there
-//! is, the left operand is packed once instead and tasks pack their columns on the fly.
+//! The right operand is packed once per range of columns and shared. Each task packs its own rows of the left
+//! operand and computes a block of the result over the whole of K. If all rows fit one block, the left operand is
+//! packed once instead, and tasks pack their columns on the fly.
 
 use super::columns::{Columns, Panel};
-use super::kind::Kind;
 use super::micro::{Column, Tile};
+use super::precision::Precision;
 use super::{Epilogue, Problem};
 use crate::mat::MatMut;
 use crate::par::{AtLevel, Par, Serial, Shared};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, Simd, dispatch, dispatch_dot};
 
-/// Most packed steps along K that are multiplied between two updates of the sums.
+/// Most packed steps along K between two updates of the sums.
 const KC: usize = 512;
-/// Rows of a block: with `KC` steps they stay in the second-level cache.
+/// Rows of a block: with `KC` steps they stay in the L2 cache.
 const MC: usize = 128;
-/// Rows of a product whose left operand is packed once and shared.
-const FEW_ROWS: usize = 192;
-/// Bytes of a block of the result, which stays in the second-level cache while it is summed up along K.
+/// Most rows for which the left operand is packed once and shared.
+const MAX_SHARED_ROWS: usize = 192;
+/// Bytes of a result block: it stays in the L2 cache while it accumulates along K.
 const C_BYTES: usize = 768 << 10;
 /// Bytes of the packed right operand.
 const B_BYTES: usize = 24 << 20;
 /// Panels of columns that are packed together.
 const GROUP: usize = 8;
-/// Multiply-adds below which calling other threads takes longer than they save.
-const SMALL: usize = 1 << 18;
+/// Multiply-adds below which starting other threads costs more than it saves.
+const SERIAL_WORK: usize = 1 << 18;
 /// Longest K that is packed at once.
 const K_MAX: usize = 16384;
 
-/// The tile sizes of a level.
+/// The tile sizes of a SIMD level.
 #[derive(Clone, Copy)]
 struct Sizes {
     mr: usize,
@@ -39,7 +39,7 @@ struct Sizes {
 
 struct SizesOf<P>(std::marker::PhantomData<P>);
 
-impl<P: Kind> Kernel for SizesOf<P> {
+impl<P: Precision> Kernel for SizesOf<P> {
     type Out = Sizes;
     #[inline(always)]
     fn run<S: Isa>(self, _: S) -> Sizes {
@@ -47,39 +47,37 @@ impl<P: Kind> Kernel for SizesOf<P> {
     }
 }
 
-/// Dispatches to the levels that make a difference for the kind.
-fn go<P: Kind, K: Kernel>(simd: Simd, kernel: K) -> K::Out {
+/// Dispatches to the SIMD levels that this precision distinguishes.
+fn dispatch_for<P: Precision, K: Kernel>(simd: Simd, kernel: K) -> K::Out {
     if P::PAIRED { dispatch_dot(simd, kernel) } else { dispatch(simd, kernel) }
 }
 
-/// Packed steps of each range of K but the last: ranges are even, so that the last is not a sliver, and begin at
-/// multiples of eight, where codes of any number of bits begin with a byte.
-fn range_of<P: Kind>(k: usize) -> usize {
+/// Packed steps of each range of K but the last. Ranges are about equal, so that the last is not tiny, and start at
+/// multiples of eight, where codes of any bit width start on a byte.
+fn range_of<P: Precision>(k: usize) -> usize {
     let steps = k.div_ceil(P::step());
     steps.div_ceil(steps.div_ceil(KC).max(1)).next_multiple_of(8)
 }
 
 /// Where the sums of a block go.
 enum Sink<A> {
-    /// Straight into a matrix of sums with contiguous rows, added to what is there if asked.
+    /// A matrix of sums with contiguous rows, overwritten or accumulated.
     Sums { ptr: Shared<A>, ld: usize, accumulate: bool },
-    /// Into a buffer of the task, then through the epilogue into the result.
+    /// A buffer of the task, then the epilogue writes the result.
     Result,
 }
 
 /// `c = alpha * a b + beta * c`, with the epilogue.
-pub(crate) fn run<P: Kind, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Problem<'_, P, B, A>) {
+pub(crate) fn run<P: Precision, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Problem<'_, P, B, A>) {
     let simd = par.simd();
     let alone = AtLevel(Serial, simd);
     let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
-    let par = if work < SMALL { &alone } else { par };
-    let sizes = go::<P, _>(simd, SizesOf::<P>(std::marker::PhantomData));
+    let par = if work < SERIAL_WORK { &alone } else { par };
+    let sizes = dispatch_for::<P, _>(simd, SizesOf::<P>(std::marker::PhantomData));
     let e = &p.epilogue;
-    let plain = e.alpha == P::ONE && e.beta == P::ZERO;
-    // A product that is added or subtracted needs nothing more if nothing follows.
+    // Sums go straight to the result if it is overwritten, or the product is added to it or subtracted from it.
     let added = (e.alpha == P::ONE || e.alpha == P::MINUS_ONE) && (e.beta == P::ZERO || e.beta == P::ONE);
-    let fits = plain || (added && e.bias.is_none() && e.hook.is_none());
-    let direct = P::OUT_IS_ACC && fits && p.c.col_stride == 1 && p.c.row_stride >= 0;
+    let direct = P::OUT_IS_ACC && added && p.c.col_stride == 1 && p.c.row_stride >= 0;
     let negate = direct && e.alpha == P::MINUS_ONE;
     if direct {
         let ptr = Shared::new(p.c.ptr.cast::<P::Acc>());
@@ -87,9 +85,6 @@ pub(crate) fn run<P: Kind, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Prob
         for (i, k0) in (0..p.k).step_by(K_MAX).enumerate() {
             let sink = Sink::Sums { ptr, ld, accumulate: i > 0 || e.beta == P::ONE };
             pass(par, simd, sizes, p, k0, (p.k - k0).min(K_MAX), &sink, negate);
-        }
-        if p.epilogue.bias.is_some() || p.epilogue.hook.is_some() {
-            par.run(p.m, &|i| finish_rows(simd, p, i, 1, 0, p.n, p.c.at(i, 0).cast(), 0));
         }
     } else if p.k <= K_MAX {
         pass(par, simd, sizes, p, 0, p.k, &Sink::Result, false);
@@ -104,16 +99,16 @@ pub(crate) fn run<P: Kind, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Prob
     }
 }
 
-/// The result of a sum over nothing.
-pub(crate) fn empty<P: Kind, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Problem<'_, P, B, A>) {
+/// The result for `k == 0`.
+pub(crate) fn empty<P: Precision, B: Columns<P>, A: Columns<P>>(par: &dyn Par, p: &Problem<'_, P, B, A>) {
     let zeros = vec![P::ZERO; p.n];
     for i in 0..p.m {
         finish_rows(par.simd(), p, i, 1, 0, p.n, zeros.as_ptr(), 0);
     }
 }
 
-/// The product over `k0..k0 + k`, negative if asked.
-fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
+/// The product over `k0..k0 + k`, negated if `negate`.
+fn pass<P: Precision, B: Columns<P>, A: Columns<P>>(
     par: &dyn Par,
     simd: Simd,
     sizes: Sizes,
@@ -128,7 +123,7 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
     let col_panels = p.n.div_ceil(sizes.nr);
     let threads = par.threads();
 
-    if p.m <= FEW_ROWS {
+    if p.m <= MAX_SHARED_ROWS {
         // One block of rows: pack it once, columns on the fly.
         let a = Scratch::<P::Acc>::new(row_panels * sizes.mr * steps);
         let packed = Shared::new(a.ptr());
@@ -138,23 +133,23 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
             let len = (k - from).min(range * P::step());
             let rows =
                 PackRows { p, i0: 0, rows: p.m, k0: k0 + from, k: len, packed, from: c * range, negate };
-            go::<P, _>(simd, rows);
+            dispatch_for::<P, _>(simd, rows);
         });
         let groups = if threads == 1 { 1 } else { (threads * 4).min(col_panels) };
         par.run(groups, &|g| {
             let (c0, c1) = (g * col_panels / groups, (g + 1) * col_panels / groups);
-            go::<P, _>(simd, OnTheFly { p, sink, a: packed, k0, k, c0, c1 });
+            dispatch_for::<P, _>(simd, OnTheFly { p, sink, a: packed, k0, k, c0, c1 });
         });
         return;
     }
 
     let per_panel = steps * sizes.nr * size_of::<P::Acc>();
     let chunk_panels = (B_BYTES / per_panel).clamp(8, col_panels.max(8));
-    // Even chunks, so that the last is not a sliver.
+    // Equal chunks, so that the last is not tiny.
     let chunks = col_panels.div_ceil(chunk_panels);
     let b = Scratch::<P::Acc>::new(col_panels.div_ceil(chunks) * sizes.nr * steps);
     let packed = Shared::new(b.ptr());
-    // Enough blocks that no thread waits long for another, as many for each.
+    // Enough blocks for load balance, and equally many per thread.
     let wanted = if threads == 1 { 1 } else { 8 * threads };
     let mut row_blocks = p.m.div_ceil(MC).max(wanted.min(p.m.div_ceil(MC / 2)));
     if row_blocks < wanted {
@@ -167,7 +162,7 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
         let groups = panels.div_ceil(GROUP).next_multiple_of(threads).min(panels);
         par.run(groups, &|i| {
             let (g0, g1) = (c0 + i * panels / groups, c0 + (i + 1) * panels / groups);
-            go::<P, _>(simd, PackColumns { p, k0, k, g0, g1, first: c0, panels, packed });
+            dispatch_for::<P, _>(simd, PackColumns { p, k0, k, g0, g1, first: c0, panels, packed });
         });
         let fit = (panels * block_bytes).div_ceil(C_BYTES);
         let splits = fit.max(wanted.div_ceil(row_blocks)).clamp(1, panels.div_ceil(4));
@@ -189,13 +184,13 @@ fn pass<P: Kind, B: Columns<P>, A: Columns<P>>(
                 c1: c0 + q1,
                 negate,
             };
-            go::<P, _>(simd, block);
+            dispatch_for::<P, _>(simd, block);
         });
     }
 }
 
-/// Packs rows of the left operand for one range of steps, all panels after `from` steps.
-struct PackRows<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
+/// Packs rows of the left operand for one range of steps, after `from` steps of all panels.
+struct PackRows<'a, 'b, P: Precision, B: Columns<P>, A: Columns<P>> {
     p: &'a Problem<'b, P, B, A>,
     i0: usize,
     rows: usize,
@@ -206,7 +201,7 @@ struct PackRows<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
     negate: bool,
 }
 
-impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, B, A> {
+impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -238,12 +233,12 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackRows<'_, '_, P, B, A>
     }
 }
 
-/// Changes the sign of packed elements.
+/// Negates packed elements.
 ///
 /// # Safety
 /// `count` elements are readable and writable.
 #[inline(always)]
-unsafe fn negative<S: Isa, P: Kind>(s: S, packed: *mut P::Acc, count: usize) {
+unsafe fn negative<S: Isa, P: Precision>(s: S, packed: *mut P::Acc, count: usize) {
     let (minus, zero) = (P::splat(s, P::MINUS_ONE), P::splat(s, P::ZERO));
     let lanes = P::lanes::<S>();
     let mut at = 0;
@@ -259,7 +254,7 @@ unsafe fn negative<S: Isa, P: Kind>(s: S, packed: *mut P::Acc, count: usize) {
 }
 
 /// Packs the panels `g0..g1` of columns over the whole range of K.
-struct PackColumns<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
+struct PackColumns<'a, 'b, P: Precision, B: Columns<P>, A: Columns<P>> {
     p: &'a Problem<'b, P, B, A>,
     k0: usize,
     k: usize,
@@ -270,7 +265,7 @@ struct PackColumns<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
     packed: Shared<P::Acc>,
 }
 
-impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackColumns<'_, '_, P, B, A> {
+impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for PackColumns<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -290,7 +285,7 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for PackColumns<'_, '_, P, B,
 
 /// Packs neighbouring panels a few steps at a time, so that rows of the operand are read in long runs.
 #[inline(always)]
-fn pack_group<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
+fn pack_group<S: Isa, P: Precision, B: Columns<P>, A: Columns<P>>(
     s: S,
     p: &Problem<'_, P, B, A>,
     k0: usize,
@@ -301,7 +296,7 @@ fn pack_group<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
 ) {
     let nr = S::NV * P::lanes::<S>();
     let stride = nr * len.div_ceil(P::step());
-    let run = if p.b.lies_along_k() { len } else { 16 };
+    let run = if p.b.is_contiguous_along_k() { len } else { 16 };
     let mut from = 0;
     while from < len {
         let n = (len - from).min(run);
@@ -319,7 +314,7 @@ fn pack_group<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
 }
 
 /// Computes panels of columns for one packed block of rows, packing each panel before it is used.
-struct OnTheFly<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
+struct OnTheFly<'a, 'b, P: Precision, B: Columns<P>, A: Columns<P>> {
     p: &'a Problem<'b, P, B, A>,
     sink: &'a Sink<P::Acc>,
     a: Shared<P::Acc>,
@@ -329,15 +324,16 @@ struct OnTheFly<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
     c1: usize,
 }
 
-impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, B, A> {
+impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { p, sink, a, k0, k, c0, c1 } = self;
         let nr = S::NV * P::lanes::<S>();
         let padded = p.m.div_ceil(S::MR) * S::MR;
-        // Columns that are contiguous along K are read well one panel at a time, rows only in long runs.
-        let group = if p.b.lies_along_k() { 1 } else { GROUP };
+        // If columns are contiguous along K, one panel is packed at a time; otherwise several, for long runs of a
+        // row.
+        let group = if p.b.is_contiguous_along_k() { 1 } else { GROUP };
         let range = range_of::<P>(k);
         let b = Scratch::<P::Acc>::new(group * nr * range);
         let own = Scratch::<P::Acc>::new(if matches!(sink, Sink::Result) { p.m * group * nr } else { 0 });
@@ -379,7 +375,7 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for OnTheFly<'_, '_, P, B, A>
 }
 
 /// Computes a block of the result from packed columns.
-struct Block<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
+struct Block<'a, 'b, P: Precision, B: Columns<P>, A: Columns<P>> {
     p: &'a Problem<'b, P, B, A>,
     sink: &'a Sink<P::Acc>,
     b: Shared<P::Acc>,
@@ -394,7 +390,7 @@ struct Block<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>> {
     negate: bool,
 }
 
-impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, A> {
+impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, A> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -450,8 +446,8 @@ impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Block<'_, '_, P, B, A> {
     }
 }
 
-/// [`finish_in`] from outside a kernel.
-fn finish_rows<P: Kind, B: Columns<P>, A: Columns<P>>(
+/// [`finish_in`] outside of a kernel.
+fn finish_rows<P: Precision, B: Columns<P>, A: Columns<P>>(
     simd: Simd,
     p: &Problem<'_, P, B, A>,
     i0: usize,
@@ -461,7 +457,7 @@ fn finish_rows<P: Kind, B: Columns<P>, A: Columns<P>>(
     sums: *const P::Acc,
     ld: usize,
 ) {
-    struct Finish<'a, 'b, P: Kind, B: Columns<P>, A: Columns<P>>(
+    struct Finish<'a, 'b, P: Precision, B: Columns<P>, A: Columns<P>>(
         &'a Problem<'b, P, B, A>,
         usize,
         usize,
@@ -470,21 +466,21 @@ fn finish_rows<P: Kind, B: Columns<P>, A: Columns<P>>(
         *const P::Acc,
         usize,
     );
-    impl<P: Kind, B: Columns<P>, A: Columns<P>> Kernel for Finish<'_, '_, P, B, A> {
+    impl<P: Precision, B: Columns<P>, A: Columns<P>> Kernel for Finish<'_, '_, P, B, A> {
         type Out = ();
         #[inline(always)]
         fn run<S: Isa>(self, s: S) {
             finish_in(s, self.0, self.1, self.2, self.3, self.4, self.5, self.6);
         }
     }
-    go::<P, _>(simd, Finish(p, i0, rows, j0, cols, sums, ld));
+    dispatch_for::<P, _>(simd, Finish(p, i0, rows, j0, cols, sums, ld));
 }
 
-/// Writes sums to the result: scaled, added to the old result and the bias, rounded, handed to the hook.
+/// Writes sums to the result: scaled, added to the old result, rounded.
 ///
-/// Sums may lie in the result itself.
+/// Sums may alias the result.
 #[inline(always)]
-pub(super) fn finish_in<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
+pub(super) fn finish_in<S: Isa, P: Precision, B: Columns<P>, A: Columns<P>>(
     s: S,
     p: &Problem<'_, P, B, A>,
     i0: usize,
@@ -498,11 +494,7 @@ pub(super) fn finish_in<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
         let from = sums.wrapping_add(i * ld);
         if p.c.col_stride == 1 {
             // SAFETY: the block lies in the result, and this task alone writes it.
-            unsafe { finish_row(s, &p.epilogue, from, p.c.at(i0 + i, j0), j0, cols) };
-            if let Some(hook) = p.epilogue.hook {
-                // SAFETY: as above.
-                hook(i0 + i, j0, unsafe { std::slice::from_raw_parts_mut(p.c.at(i0 + i, j0), cols) });
-            }
+            unsafe { finish_row(s, &p.epilogue, from, p.c.at(i0 + i, j0), cols) };
         } else {
             strided_row(s, p, from, i0 + i, j0, cols);
         }
@@ -511,7 +503,7 @@ pub(super) fn finish_in<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
 
 /// A row of a result whose columns are not contiguous, through a buffer.
 #[inline(always)]
-fn strided_row<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
+fn strided_row<S: Isa, P: Precision, B: Columns<P>, A: Columns<P>>(
     s: S,
     p: &Problem<'_, P, B, A>,
     from: *const P::Acc,
@@ -528,10 +520,7 @@ fn strided_row<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
                 *row.ptr().add(j) = *c.at(i, j0 + j);
             }
         }
-        finish_row(s, &p.epilogue, from, row.ptr(), j0, cols);
-        if let Some(hook) = p.epilogue.hook {
-            hook(i, j0, std::slice::from_raw_parts_mut(row.ptr(), cols));
-        }
+        finish_row(s, &p.epilogue, from, row.ptr(), cols);
         for j in 0..cols {
             *c.at(i, j0 + j) = *row.ptr().add(j);
         }
@@ -541,12 +530,11 @@ fn strided_row<S: Isa, P: Kind, B: Columns<P>, A: Columns<P>>(
 /// # Safety
 /// `from` and `to` hold `cols` elements.
 #[inline(always)]
-pub(super) unsafe fn finish_row<S: Isa, P: Kind>(
+pub(super) unsafe fn finish_row<S: Isa, P: Precision>(
     s: S,
-    e: &Epilogue<'_, P>,
+    e: &Epilogue<P>,
     from: *const P::Acc,
     to: *mut P::Out,
-    j0: usize,
     cols: usize,
 ) {
     let lanes = P::lanes::<S>();
@@ -555,7 +543,7 @@ pub(super) unsafe fn finish_row<S: Isa, P: Kind>(
     let mut j = 0;
     while j < cols {
         let n = (cols - j).min(lanes);
-        // SAFETY: `j + n <= cols`; the bias has as many elements as the result has columns.
+        // SAFETY: `j + n <= cols`.
         unsafe {
             let mut v = P::load_n(s, from.add(j), n);
             if scaled {
@@ -563,9 +551,6 @@ pub(super) unsafe fn finish_row<S: Isa, P: Kind>(
             }
             if e.beta != P::ZERO {
                 v = P::axpy(s, beta, P::load_out(s, to.add(j), n), v);
-            }
-            if let Some(bias) = e.bias {
-                v = P::add(s, v, P::load_out(s, bias.as_ptr().add(j0 + j), n));
             }
             P::store_out(s, to.add(j), v, n);
         }

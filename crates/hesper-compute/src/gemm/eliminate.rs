@@ -1,23 +1,23 @@
-//! The steps of a triangular factorisation that are no products of blocks, on the calling thread: a few columns at a
-//! time are eliminated, with rows exchanged, and a few rows solved for.
+//! The steps of a triangular factorization that are not block products, on the calling thread: elimination of a few
+//! columns with pivoting, and triangular solves of a few rows.
 
 use std::ops::{Div, Mul, Neg};
 
-use super::kind::{Double, Kind, Single};
+use super::precision::{Double, Precision, Single};
 use super::sweep::Lines;
 use super::{Real, sealed};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Most columns, or rows, that are taken at a time.
-pub const FEW: usize = 16;
-/// Vectors that these fill at most.
-const VECTORS: usize = 4;
+/// Most columns, or rows, per call.
+pub const MAX_ELIMINATED: usize = 16;
+/// Most vectors that these fill.
+const MAX_VECTORS: usize = 4;
 
-/// What is done to single numbers.
+/// Scalar operations.
 pub(super) trait Number:
     Copy + PartialOrd + Neg<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
-    /// The smallest number whose reciprocal is finite with room to spare.
+    /// The smallest positive value whose reciprocal is safely finite.
     const SMALLEST: Self;
     fn size(self) -> Self;
 }
@@ -46,10 +46,10 @@ numbers! {
     f64, Double;
 }
 
-/// Eliminates up to [`FEW`] columns of a matrix whose rows follow one another, from the element on the diagonal in
-/// column `first` on. Each row in turn is exchanged, whole, with that of the largest number in its column, whose place is
-/// written to `swaps`, one for each column; below the diagonal the factors are left. Only these columns are changed
-/// otherwise. A column of zeros is left as it is.
+/// Eliminates up to [`MAX_ELIMINATED`] columns of a row-major matrix, from the diagonal element in column `first`
+/// on, with partial pivoting. Each pivot row is exchanged as a whole; its index is written to `swaps`, one per
+/// column. The factors are left below the diagonal. Other columns change only by the exchanges. A column of zeros
+/// is left as it is.
 ///
 /// ```
 /// use hesper_compute::{Simd, eliminate};
@@ -59,14 +59,15 @@ numbers! {
 /// ```
 pub fn eliminate<T: Real>(simd: Simd, a: &mut [T], stride: usize, first: usize, swaps: &mut [u32]) {
     let rows = a.len().checked_div(stride).unwrap_or(0);
-    let width = swaps.len().min(FEW).min(rows.saturating_sub(first)).min(stride.saturating_sub(first));
+    let width =
+        swaps.len().min(MAX_ELIMINATED).min(rows.saturating_sub(first)).min(stride.saturating_sub(first));
     if width > 0 {
         T::eliminate(simd, &mut a[..rows * stride], stride, first, &mut swaps[..width]);
     }
 }
 
-/// Replaces rows of `b`, `count` numbers each and `stride` apart, by the solution of `l x = b` for a lower triangular
-/// matrix of up to [`FEW`] rows, whose diagonal counts as ones.
+/// Replaces rows of `b`, `count` elements each and `stride` apart, by the solution of `l x = b` for a unit lower
+/// triangular matrix of up to [`MAX_ELIMINATED`] rows.
 ///
 /// ```
 /// use hesper_compute::{Lines, Simd, solve_unit};
@@ -75,29 +76,29 @@ pub fn eliminate<T: Real>(simd: Simd, a: &mut [T], stride: usize, first: usize, 
 /// assert_eq!(b, [1.0, 2.0, 2.0, -1.0]);
 /// ```
 pub fn solve_unit<T: Real>(simd: Simd, l: Lines<'_, T>, b: &mut [T], stride: usize, count: usize) {
-    let n = l.count().min(FEW);
-    // Every row of `b` must be there.
+    let n = l.count().min(MAX_ELIMINATED);
+    // `b` must hold all rows.
     if n > 0 && count <= stride && (n - 1) * stride + count <= b.len() && n <= l.width {
         T::solve_unit(simd, Lines { count: n, ..l }, b, stride, count);
     }
 }
 
-struct Eliminate<'a, P: Kind> {
+struct Eliminate<'a, P: Precision> {
     a: &'a mut [P::Acc],
     stride: usize,
     first: usize,
     swaps: &'a mut [u32],
 }
 
-impl<P: Kind<Acc: Number>> Kernel for Eliminate<'_, P> {
+impl<P: Precision<Acc: Number>> Kernel for Eliminate<'_, P> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { a, stride, first, swaps } = self;
         let (rows, width, lanes) = (a.len() / stride, swaps.len(), P::lanes::<S>());
         let vectors = width.div_ceil(lanes);
-        // The row of the pivot, with zeros up to it and behind.
-        let mut pivots = [P::ZERO; FEW];
+        // The pivot row, with zeros before the pivot and after its end.
+        let mut pivots = [P::ZERO; MAX_ELIMINATED];
         let mut pivot = first;
         let mut most = P::ZERO;
         for row in first..rows {
@@ -114,18 +115,18 @@ impl<P: Kind<Acc: Number>> Kernel for Eliminate<'_, P> {
                 above[top * stride..][..stride].swap_with_slice(&mut below[..stride]);
             }
             let value = a[top * stride + top];
-            for at in 0..FEW {
+            for at in 0..MAX_ELIMINATED {
                 let there = at > column && at < width;
                 pivots[at] = if there { a[top * stride + first + at] } else { P::ZERO };
             }
-            let mut u = [P::splat(s, P::ZERO); VECTORS];
+            let mut u = [P::splat(s, P::ZERO); MAX_VECTORS];
             for v in 0..vectors {
                 // SAFETY: the vectors that the columns fill lie in the array.
                 u[v] = unsafe { P::load(s, pivots.as_ptr().add(v * lanes)) };
             }
             let by_factor = value.size() >= P::Acc::SMALLEST;
             let factor = if by_factor { P::ONE / value } else { value };
-            // What is next is looked for meanwhile.
+            // Find the next pivot in the same pass.
             let next = (column + 1).min(width - 1);
             (pivot, most) = (top + 1, P::ZERO);
             for row in top + 1..rows {
@@ -152,21 +153,21 @@ impl<P: Kind<Acc: Number>> Kernel for Eliminate<'_, P> {
     }
 }
 
-struct Solve<'a, P: Kind> {
+struct Solve<'a, P: Precision> {
     l: Lines<'a, P::Acc>,
     b: &'a mut [P::Acc],
     stride: usize,
     count: usize,
 }
 
-impl<P: Kind<Acc: Number>> Kernel for Solve<'_, P> {
+impl<P: Precision<Acc: Number>> Kernel for Solve<'_, P> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { l, b, stride, count } = self;
         let (n, lanes) = (l.count(), P::lanes::<S>());
-        // With the sign that products are added with.
-        let mut minus = [[P::ZERO; FEW]; FEW];
+        // Negated, since products are added.
+        let mut minus = [[P::ZERO; MAX_ELIMINATED]; MAX_ELIMINATED];
         for (i, row) in minus.iter_mut().enumerate().take(n) {
             for (j, to) in row.iter_mut().enumerate().take(i) {
                 // SAFETY: the row has as many elements as there are rows.
@@ -176,7 +177,7 @@ impl<P: Kind<Acc: Number>> Kernel for Solve<'_, P> {
         let mut at = 0;
         while at < count {
             let m = (count - at).min(lanes);
-            let mut x = [P::splat(s, P::ZERO); FEW];
+            let mut x = [P::splat(s, P::ZERO); MAX_ELIMINATED];
             for i in 0..n {
                 // SAFETY: `count` elements of each row, `stride` apart, lie in the slice.
                 unsafe {

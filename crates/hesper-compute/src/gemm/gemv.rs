@@ -1,25 +1,25 @@
-//! Products with a few rows: bound by memory, so the large operand is read once, in order, and not packed.
+//! Products with a few rows: memory-bound, so the large operand is read once, in order, without packing.
 //!
-//! The right operand is either contiguous along K (every result is a dot product) or along N (every row of
-//! it is added to the result with a factor). Sums are cut in the same places whatever the number of threads.
+//! The right operand is contiguous along K (every result is a dot product) or along N (every row of it is added
+//! to the result with a factor). Sums are split at the same positions whatever the number of threads.
 
 use super::Problem;
 use super::driver::finish_in;
-use super::kind::Kind;
+use super::precision::Precision;
 use crate::par::{Par, Shared, grain};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, dispatch};
 
-/// Rows of the left operand that these products take.
-pub(super) const ROWS: usize = 4;
-/// Columns of a strip: its sums stay in the first-level cache.
+/// Most rows of the left operand on this path.
+pub(super) const MAX_ROWS: usize = 4;
+/// Columns of a strip: its sums stay in the L1 cache.
 const STRIP: usize = 2048;
 /// Elements of the right operand in one range of K.
 const RANGE: usize = 1 << 19;
 
-/// Runs the product if the layout of the right operand allows it.
-pub(super) fn run<P: Kind>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
-    if p.m > ROWS || !(p.b.row_stride == 1 || p.b.col_stride == 1) || p.k == 0 {
+/// Runs the product if the layout of the right operand allows it. Returns whether it did.
+pub(super) fn run<P: Precision>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
+    if p.m > MAX_ROWS || !(p.b.row_stride == 1 || p.b.col_stride == 1) || p.k == 0 {
         return false;
     }
     let x = Scratch::<P::Acc>::new(p.m * p.k);
@@ -71,7 +71,7 @@ pub(super) fn run<P: Kind>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
     true
 }
 
-struct Dots<'a, 'b, P: Kind> {
+struct Dots<'a, 'b, P: Precision> {
     p: &'a Problem<'b, P>,
     x: Shared<P::Acc>,
     j0: usize,
@@ -79,9 +79,9 @@ struct Dots<'a, 'b, P: Kind> {
     sums: *mut P::Acc,
 }
 
-struct DotRows<'a, 'b, P: Kind, const M: usize>(Dots<'a, 'b, P>);
+struct DotRows<'a, 'b, P: Precision, const M: usize>(Dots<'a, 'b, P>);
 
-impl<P: Kind, const M: usize> Kernel for DotRows<'_, '_, P, M> {
+impl<P: Precision, const M: usize> Kernel for DotRows<'_, '_, P, M> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -119,7 +119,7 @@ impl<P: Kind, const M: usize> Kernel for DotRows<'_, '_, P, M> {
 /// # Safety
 /// The columns `j..j + C` exist and `x` holds `M` rows.
 #[inline(always)]
-unsafe fn dots<S: Isa, P: Kind, const M: usize, const C: usize>(
+unsafe fn dots<S: Isa, P: Precision, const M: usize, const C: usize>(
     s: S,
     p: &Problem<'_, P>,
     x: *const P::Acc,
@@ -168,7 +168,7 @@ unsafe fn dots<S: Isa, P: Kind, const M: usize, const C: usize>(
     r
 }
 
-struct RowSum<'a, 'b, P: Kind> {
+struct RowSum<'a, 'b, P: Precision> {
     p: &'a Problem<'b, P>,
     x: Shared<P::Acc>,
     k0: usize,
@@ -178,9 +178,9 @@ struct RowSum<'a, 'b, P: Kind> {
     y: *mut P::Acc,
 }
 
-struct SumRows<'a, 'b, P: Kind, const M: usize>(RowSum<'a, 'b, P>);
+struct SumRows<'a, 'b, P: Precision, const M: usize>(RowSum<'a, 'b, P>);
 
-impl<P: Kind, const M: usize> Kernel for SumRows<'_, '_, P, M> {
+impl<P: Precision, const M: usize> Kernel for SumRows<'_, '_, P, M> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -210,7 +210,11 @@ impl<P: Kind, const M: usize> Kernel for SumRows<'_, '_, P, M> {
 /// # Safety
 /// The rows exist, and `y` has room for the strip.
 #[inline(always)]
-unsafe fn add_rows<S: Isa, P: Kind, const M: usize, const R: usize>(s: S, t: &RowSum<'_, '_, P>, k: usize) {
+unsafe fn add_rows<S: Isa, P: Precision, const M: usize, const R: usize>(
+    s: S,
+    t: &RowSum<'_, '_, P>,
+    k: usize,
+) {
     let lanes = P::lanes::<S>();
     let mut rows = [t.p.b.ptr; R];
     for (r, row) in rows.iter_mut().enumerate() {
@@ -244,7 +248,7 @@ unsafe fn add_rows<S: Isa, P: Kind, const M: usize, const R: usize>(s: S, t: &Ro
 }
 
 /// Adds up the ranges of K and finishes the columns `j0..j1`.
-struct Gather<'a, 'b, P: Kind> {
+struct Gather<'a, 'b, P: Precision> {
     p: &'a Problem<'b, P>,
     sums: Shared<P::Acc>,
     ranges: usize,
@@ -252,7 +256,7 @@ struct Gather<'a, 'b, P: Kind> {
     j1: usize,
 }
 
-impl<P: Kind> Kernel for Gather<'_, '_, P> {
+impl<P: Precision> Kernel for Gather<'_, '_, P> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {

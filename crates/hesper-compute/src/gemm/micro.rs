@@ -1,22 +1,24 @@
 //! The innermost product: a tile of the result kept in registers while it runs along K.
 //!
-//! Every element is summed step by step along K, whatever the tile it falls into; how a matrix is cut into
-//! tiles never shows in the result.
+//! Every element is summed step by step along K, whatever its tile, so tiling does not affect the result.
 
-use super::kind::Kind;
+use super::precision::Precision;
 use crate::simd::{Isa, Local};
 
-/// Bytes of a line of the caches.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// `acc[i][j] += a[i] * b[j]` over `k` packed steps of `S::MR` and `S::NV` vectors.
 ///
-/// Meanwhile asks for the lines of the result, one at a time, and for what follows from `t.next` on.
+/// Prefetches the lines of the result, one at a time, and the data from `t.next` on.
 ///
 /// # Safety
 /// The packed operands are readable for `k` steps.
 #[inline(always)]
-unsafe fn product<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Tile<P>) -> [[P::V<S>; V]; M] {
+unsafe fn product<S: Isa, P: Precision, const M: usize, const V: usize>(
+    s: S,
+    t: &Tile<P>,
+) -> [[P::V<S>; V]; M] {
     let lanes = P::lanes::<S>();
     let (aks, bks) = (S::MR, S::NV * lanes);
     let (k, mut a, mut b, mut next) = (t.k, t.a, t.b, t.next);
@@ -37,7 +39,7 @@ unsafe fn product<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Til
                 }
                 lines -= 1;
             }
-            // Unrolled by hand: the compiler leaves a body of this size as it is.
+            // Unrolled by hand: the compiler does not unroll a body of this size.
             step::<S, P, M, V>(s, &mut acc, a, b);
             step::<S, P, M, V>(s, &mut acc, a.wrapping_add(aks), b.wrapping_add(bks));
             step::<S, P, M, V>(s, &mut acc, a.wrapping_add(2 * aks), b.wrapping_add(2 * bks));
@@ -59,7 +61,7 @@ unsafe fn product<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Til
 /// # Safety
 /// The step is readable in both operands.
 #[inline(always)]
-unsafe fn step<S: Isa, P: Kind, const M: usize, const V: usize>(
+unsafe fn step<S: Isa, P: Precision, const M: usize, const V: usize>(
     s: S,
     acc: &mut [[P::V<S>; V]; M],
     a: *const P::Acc,
@@ -80,27 +82,27 @@ unsafe fn step<S: Isa, P: Kind, const M: usize, const V: usize>(
     }
 }
 
-/// One tile: where its operands lie and where the sums go.
-pub(crate) struct Tile<P: Kind> {
+/// One tile: its operands and the destination of its sums.
+pub(crate) struct Tile<P: Precision> {
     /// Packed steps along K.
     pub k: usize,
     pub a: *const P::Acc,
     pub b: *const P::Acc,
-    /// What is wanted next, to be fetched meanwhile; may be any address.
+    /// The data needed next, to prefetch; may be any address.
     pub next: *const P::Acc,
-    /// Sums, with their row distance.
+    /// Sums, with their row stride.
     pub c: *mut P::Acc,
     pub ldc: usize,
     /// Columns to write, at most `S::NV` vectors.
     pub cols: usize,
-    /// Whether to add to what is there.
+    /// Whether to add to the old sums.
     pub accumulate: bool,
 }
 
 /// # Safety
 /// All that the tile names is valid memory.
 #[inline(always)]
-unsafe fn tile_of<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Tile<P>) {
+unsafe fn tile_of<S: Isa, P: Precision, const M: usize, const V: usize>(s: S, t: &Tile<P>) {
     let lanes = P::lanes::<S>();
     // SAFETY: the caller's promise.
     unsafe {
@@ -124,13 +126,13 @@ unsafe fn tile_of<S: Isa, P: Kind, const M: usize, const V: usize>(s: S, t: &Til
 /// A column of tiles: `rows` rows against one panel of columns.
 ///
 /// `first` is its first tile; the others follow every `S::MR` rows, their operands `panel` elements apart.
-pub(crate) struct Column<P: Kind> {
+pub(crate) struct Column<P: Precision> {
     pub first: Tile<P>,
     pub rows: usize,
     pub panel: usize,
 }
 
-impl<S: Isa, P: Kind> Local<S> for Column<P> {
+impl<S: Isa, P: Precision> Local<S> for Column<P> {
     #[inline(always)]
     fn run(self, s: S) {
         let Self { first: mut t, mut rows, panel } = self;

@@ -1,4 +1,4 @@
-//! Dense matrix products: `c = alpha * a b + beta * c + bias`, for `f32`, `f64`, `bf16` and `f16`.
+//! Dense matrix products: `c = alpha * a b + beta * c`, for `f32`, `f64`, `bf16` and `f16`.
 //!
 //! 16-bit floats are multiplied exactly and summed in `f32`; the result is rounded once. Operands may have
 //! any strides. Products with a few rows or columns take the memory-bound path of [`gemv`], small ones that of
@@ -24,19 +24,19 @@ pub(crate) mod columns;
 pub(crate) mod driver;
 mod eliminate;
 mod gemv;
-pub(crate) mod kind;
 pub(crate) mod micro;
 pub(crate) mod pack;
+pub(crate) mod precision;
 mod sweep;
 mod unpacked;
 mod vectors;
 
 use half::{bf16, f16};
 
-pub use batch::{BatchItem, Stack, gemm_batched, gemm_stacked};
-use columns::{Columns, Rows};
-pub use eliminate::{FEW, eliminate, solve_unit};
-use kind::{Double, Kind, Pairs, Single};
+pub use batch::{Stack, gemm_stacked};
+use columns::{Columns, LeftRows};
+pub use eliminate::{MAX_ELIMINATED, eliminate, solve_unit};
+use precision::{Double, Pairs, Precision, Single};
 pub use sweep::{Lines, add_rows, rows_times, symmetric_rows};
 pub use vectors::{Real, axpy, dot};
 
@@ -44,25 +44,18 @@ use crate::error::{Mismatch, same};
 use crate::mat::{MatMut, MatRef};
 use crate::par::Par;
 
-/// Called with row, first column and the finished elements of a part of a row, while they are in the cache.
-pub type Hook<'a, T> = &'a (dyn Fn(usize, usize, &mut [T]) + Sync);
-
-/// What happens around the product.
+/// Factors of the product and of the old result.
 #[derive(Clone, Copy)]
-pub struct GemmOptions<'a, T: Element> {
+pub struct GemmOptions<T: Element> {
     /// Factor of the product.
     pub alpha: T::Sum,
     /// Factor of the old contents of the result; they are not read if it is zero.
     pub beta: T::Sum,
-    /// Added to every row.
-    pub bias: Option<&'a [T]>,
-    /// Applied to the result at last.
-    pub hook: Option<Hook<'a, T>>,
 }
 
-impl<T: Element> Default for GemmOptions<'_, T> {
+impl<T: Element> Default for GemmOptions<T> {
     fn default() -> Self {
-        Self { alpha: T::ONE, beta: T::ZERO, bias: None, hook: None }
+        Self { alpha: T::ONE, beta: T::ZERO }
     }
 }
 
@@ -86,7 +79,7 @@ mod sealed {
             a: MatRef<'_, Self>,
             b: MatRef<'_, Self>,
             c: MatMut<'_, Self>,
-            options: &GemmOptions<'_, Self>,
+            options: &GemmOptions<Self>,
         ) where
             Self: super::Element;
     }
@@ -122,7 +115,7 @@ macro_rules! element {
                 a: MatRef<'_, Self>,
                 b: MatRef<'_, Self>,
                 c: MatMut<'_, Self>,
-                options: &GemmOptions<'_, Self>,
+                options: &GemmOptions<Self>,
             ) {
                 let $simd = par.simd();
                 let run = $run;
@@ -137,48 +130,37 @@ element!(f64, f64, |_simd| product::<Double>);
 element!(f16, f32, |_simd| product::<Single<f16>>);
 element!(bf16, f32, |simd| { if simd.has_fast_bf16() { product::<Pairs> } else { product::<Single<bf16>> } });
 
-/// `c = alpha * a b + beta * c + bias`.
+/// `c = alpha * a b + beta * c`.
 pub fn gemm<T: Element>(
     par: &dyn Par,
     a: MatRef<'_, T>,
     b: MatRef<'_, T>,
     c: MatMut<'_, T>,
-    options: &GemmOptions<'_, T>,
+    options: &GemmOptions<T>,
 ) -> Result<(), Mismatch> {
-    check(&a, &b, &c, options)?;
+    check(&a, &b, &c)?;
     T::product(par, a, b, c, options);
     Ok(())
 }
 
-fn check<T: Element>(
-    a: &MatRef<'_, T>,
-    b: &MatRef<'_, T>,
-    c: &MatMut<'_, T>,
-    options: &GemmOptions<'_, T>,
-) -> Result<(), Mismatch> {
+fn check<T>(a: &MatRef<'_, T>, b: &MatRef<'_, T>, c: &MatMut<'_, T>) -> Result<(), Mismatch> {
     same("rows of the right operand", a.cols, b.rows)?;
     same("rows of the result", a.rows, c.rows)?;
-    same("columns of the result", b.cols, c.cols)?;
-    match options.bias {
-        Some(bias) => same("elements of the bias", b.cols, bias.len()),
-        None => Ok(()),
-    }
+    same("columns of the result", b.cols, c.cols)
 }
 
-/// Everything after the sum.
-pub(crate) struct Epilogue<'a, P: Kind> {
+/// Factors of the product and of the old result.
+pub(crate) struct Epilogue<P: Precision> {
     pub alpha: P::Acc,
     pub beta: P::Acc,
-    pub bias: Option<&'a [P::Out]>,
-    pub hook: Option<Hook<'a, P::Out>>,
 }
 
-/// One product.
+/// One product, with its operands and factors.
 pub(crate) struct Problem<
     'a,
-    P: Kind,
-    B: Columns<P> = MatRef<'a, <P as Kind>::In>,
-    A: Columns<P> = Rows<'a, <P as Kind>::In>,
+    P: Precision,
+    B: Columns<P> = MatRef<'a, <P as Precision>::In>,
+    A: Columns<P> = LeftRows<'a, <P as Precision>::In>,
 > {
     pub m: usize,
     pub n: usize,
@@ -186,7 +168,7 @@ pub(crate) struct Problem<
     pub a: A,
     pub b: B,
     pub c: MatMut<'a, P::Out>,
-    pub epilogue: Epilogue<'a, P>,
+    pub epilogue: Epilogue<P>,
 }
 
 fn product<P>(
@@ -194,34 +176,31 @@ fn product<P>(
     a: MatRef<'_, P::Out>,
     b: MatRef<'_, P::Out>,
     c: MatMut<'_, P::Out>,
-    options: &GemmOptions<'_, P::Out>,
+    options: &GemmOptions<P::Out>,
 ) where
-    P: Kind<In = <P as Kind>::Out>,
+    P: Precision<In = <P as Precision>::Out>,
     P::Out: Element<Sum = P::Acc>,
 {
     let (m, n, k) = (a.rows, b.cols, a.cols);
     if m == 0 || n == 0 {
         return;
     }
-    let epilogue =
-        Epilogue { alpha: options.alpha, beta: options.beta, bias: options.bias, hook: options.hook };
-    // A product with fewer columns than rows, or whose result lies by columns, is done the other way round;
-    // bias and hook speak of rows, so they keep the orientation.
+    let epilogue = Epilogue { alpha: options.alpha, beta: options.beta };
+    // Compute the transposed product if the result is column-major, or if columns are fewer than rows on the gemv path.
     let by_columns = c.row_stride == 1 && c.col_stride != 1;
-    let turned = if m <= gemv::ROWS || n <= gemv::ROWS { n < m } else { by_columns };
-    let free = epilogue.bias.is_none() && epilogue.hook.is_none();
-    let p = if turned && free {
+    let transpose = if m <= gemv::MAX_ROWS || n <= gemv::MAX_ROWS { n < m } else { by_columns };
+    let p = if transpose {
         Problem::<P> {
             m: n,
             n: m,
             k,
-            a: Rows(b.transposed()),
+            a: LeftRows(b.transposed()),
             b: a.transposed(),
             c: c.transposed(),
             epilogue,
         }
     } else {
-        Problem::<P> { m, n, k, a: Rows(a), b, c, epilogue }
+        Problem::<P> { m, n, k, a: LeftRows(a), b, c, epilogue }
     };
     if k == 0 {
         driver::empty(par, &p);

@@ -1,4 +1,4 @@
-//! Packing: copies lines of a strided matrix so that the elements of one step along K lie together.
+//! Packing: copies lines of a strided matrix so that the elements of one step along K are contiguous.
 //!
 //! A panel of `width` lines becomes `k` rows of `width` elements; lines beyond `valid` are zero. The fast
 //! paths write whole vectors, so up to one vector past the end of a panel may be overwritten: callers pack
@@ -6,8 +6,8 @@
 
 use crate::simd::{Float, Isa};
 
-/// Steps along K that are asked for ahead where neighbouring steps lie apart.
-const AHEAD: isize = 16;
+/// Prefetch distance in steps along K, where neighbouring steps are not adjacent.
+const PREFETCH_STEPS: isize = 16;
 
 /// Element by element, for any strides.
 ///
@@ -35,7 +35,7 @@ pub(super) unsafe fn scalars<I: Copy, O: Copy + Default>(
             }
             return;
         }
-        // Four steps along a line at a time: lines are read in runs, the panel stays in the cache.
+        // Four steps of a line at a time: lines are read in runs, and the panel stays in the cache.
         for w in 0..width {
             let line = src.wrapping_offset(w as isize * ws);
             for kk in 0..k {
@@ -68,7 +68,7 @@ pub(super) unsafe fn floats<S: Isa, T: Float>(
                 let row = src.offset(kk as isize * ks);
                 let mut w = 0;
                 while w < width {
-                    s.prefetch_far(row.wrapping_offset(AHEAD * ks).wrapping_add(w).cast());
+                    s.prefetch_far(row.wrapping_offset(PREFETCH_STEPS * ks).wrapping_add(w).cast());
                     let n = valid.saturating_sub(w).min(S::LANES);
                     let v = if n == S::LANES { T::load(s, row.add(w)) } else { T::load_n(s, row.add(w), n) };
                     s.store(dst.add(kk * width + w), v);
@@ -83,7 +83,7 @@ pub(super) unsafe fn floats<S: Isa, T: Float>(
     }
 }
 
-/// Lines that are contiguous along K, turned in registers.
+/// Lines that are contiguous along K, transposed in registers.
 ///
 /// # Safety
 /// As for [`floats`].
@@ -128,12 +128,12 @@ unsafe fn transposed<S: Isa, T: Float>(
                 for (i, row) in rows.iter_mut().enumerate().take(lines) {
                     *row = T::load_n(s, src.offset((w + i) as isize * ws).add(kk), k - kk);
                 }
-                let mut turned = [0.0f32; 256];
-                s.transpose(&rows, turned.as_mut_ptr(), S::LANES);
+                let mut transposed = [0.0f32; 256];
+                s.transpose(&rows, transposed.as_mut_ptr(), S::LANES);
                 let n = (width - w).min(S::LANES);
                 for i in 0..k - kk {
                     std::ptr::copy_nonoverlapping(
-                        turned.as_ptr().add(i * S::LANES),
+                        transposed.as_ptr().add(i * S::LANES),
                         dst.add((kk + i) * width + w),
                         n,
                     );
@@ -144,7 +144,8 @@ unsafe fn transposed<S: Isa, T: Float>(
     }
 }
 
-/// Lines that lie anywhere, each contiguous along K, turned in registers; a panel is at most a vector wide.
+/// Lines at arbitrary addresses, each contiguous along K, transposed in registers; a panel is at most one vector
+/// wide.
 ///
 /// # Safety
 /// `k` elements of each of the first `valid` lines are readable, `width <= S::LANES`, and `k * width` floats and
@@ -178,18 +179,18 @@ pub(crate) unsafe fn scattered<S: Isa, T: Float>(
             for i in 0..valid {
                 rows[i] = T::load_n(s, lines[i].add(kk), k - kk);
             }
-            let mut turned = [0.0f32; 256];
-            s.transpose(&rows, turned.as_mut_ptr(), S::LANES);
+            let mut transposed = [0.0f32; 256];
+            s.transpose(&rows, transposed.as_mut_ptr(), S::LANES);
             for i in 0..k - kk {
                 let to = dst.add((kk + i) * width);
-                std::ptr::copy_nonoverlapping(turned.as_ptr().add(i * S::LANES), to, width);
+                std::ptr::copy_nonoverlapping(transposed.as_ptr().add(i * S::LANES), to, width);
             }
         }
     }
 }
 
-/// A panel of eight lines, half as many as a vector has lanes; the next eight lie `ahead` elements further and are
-/// asked for.
+/// A panel of eight lines, half as many as a vector has lanes. The next eight, `ahead` elements further, are
+/// prefetched.
 ///
 /// # Safety
 /// `k` elements of each of the first `valid` lines are readable, and `8 * k` floats of `dst` writable.
@@ -223,9 +224,9 @@ unsafe fn eights<S: Isa, T: Float>(
                     rows[i] = T::load_n(s, lines[i].add(kk), k - kk);
                 }
             }
-            let mut turned = [0.0f32; 128];
-            s.transpose8(&rows, turned.as_mut_ptr());
-            std::ptr::copy_nonoverlapping(turned.as_ptr(), dst.add(kk * 8), (k - kk) * 8);
+            let mut transposed = [0.0f32; 128];
+            s.transpose8(&rows, transposed.as_mut_ptr());
+            std::ptr::copy_nonoverlapping(transposed.as_ptr(), dst.add(kk * 8), (k - kk) * 8);
         }
     }
 }
@@ -249,7 +250,7 @@ pub(super) unsafe fn pairs<S: Isa>(
     // SAFETY: the caller's promise; each path reads only elements below `valid` and `k`.
     unsafe {
         if ks == 1 {
-            // A pair is contiguous: the same turn as for 32-bit floats, with lines half as long.
+            // A pair is contiguous: transposed like 32-bit floats, with lines half as long.
             pair_lines(s, src, ws, valid, width, whole, dst);
         } else {
             for p in 0..whole {
@@ -327,11 +328,11 @@ unsafe fn pair_lines<S: Isa>(
                 if have == S::LANES {
                     s.transpose(&rows, dst.add(p * width + w), width);
                 } else {
-                    let mut turned = [0.0f32; 256];
-                    s.transpose(&rows, turned.as_mut_ptr(), S::LANES);
+                    let mut transposed = [0.0f32; 256];
+                    s.transpose(&rows, transposed.as_mut_ptr(), S::LANES);
                     for i in 0..have {
                         let to = dst.add((p + i) * width + w);
-                        std::ptr::copy_nonoverlapping(turned.as_ptr().add(i * S::LANES), to, n);
+                        std::ptr::copy_nonoverlapping(transposed.as_ptr().add(i * S::LANES), to, n);
                     }
                 }
                 p += S::LANES;

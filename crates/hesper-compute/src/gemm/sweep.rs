@@ -1,10 +1,11 @@
-//! One pass over rows of a matrix, on the calling thread: products with a vector from either side, and with a
-//! symmetric matrix of which each element is read once. What reductions to a few diagonals spend half of their
-//! time in.
+//! Single passes over rows of a matrix, on the calling thread: products with a vector from either side, and with a
+//! symmetric matrix of which each element is read once. Reductions to tridiagonal and bidiagonal form spend half of
+//! their time here.
 //!
-//! Rows lie `stride` apart. Sums are cut by the sizes alone; who wants more cores cuts the rows and adds up.
+//! Rows are `stride` apart. The order of a sum depends on the sizes only. A caller with several cores splits the
+//! rows and adds the partial results.
 
-use super::kind::{Double, Kind, Single};
+use super::precision::{Double, Precision, Single};
 use super::{Real, sealed};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
@@ -31,7 +32,7 @@ sweeps! {
     f64, Double;
 }
 
-/// Rows of a slice, `stride` apart: their number, and the elements of each.
+/// Rows of a slice, `stride` apart, with their count and length.
 #[derive(Clone, Copy)]
 pub struct Lines<'a, T> {
     pub(super) data: &'a [T],
@@ -56,7 +57,7 @@ impl<'a, T> Lines<'a, T> {
         Self { data, stride, count: count.min(room), width }
     }
 
-    /// The rows there are.
+    /// The number of rows.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -86,8 +87,8 @@ pub fn add_rows<T: Real>(simd: Simd, rows: Lines<'_, T>, factors: &[T], y: &mut 
     T::add_rows(simd, Lines { count, width, ..rows }, &factors[..count], &mut y[..width]);
 }
 
-/// Adds to `y` what rows `first..` of a symmetric matrix, and their columns, contribute to its product with
-/// `x`. The rows are those of the upper triangle: of row `i` of the matrix elements from `i` on are read.
+/// Adds to `y` the contribution of rows `first..` of a symmetric matrix, and of their columns, to its product with
+/// `x`. Only the upper triangle is read: row `i` from element `i` on.
 ///
 /// ```
 /// use hesper_compute::{Lines, Simd, symmetric_rows};
@@ -102,13 +103,13 @@ pub fn symmetric_rows<T: Real>(simd: Simd, rows: Lines<'_, T>, first: usize, x: 
     T::symmetric_rows(simd, Lines { count, width, ..rows }, first, &x[..width], &mut y[..width]);
 }
 
-struct Times<'a, P: Kind> {
+struct Times<'a, P: Precision> {
     rows: Lines<'a, P::Acc>,
     x: &'a [P::Acc],
     y: &'a mut [P::Acc],
 }
 
-impl<P: Kind> Kernel for Times<'_, P> {
+impl<P: Precision> Kernel for Times<'_, P> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -139,7 +140,7 @@ impl<P: Kind> Kernel for Times<'_, P> {
 /// # Safety
 /// The rows exist and have as many elements as `x`.
 #[inline(always)]
-unsafe fn dots<S: Isa, P: Kind, const R: usize>(
+unsafe fn dots<S: Isa, P: Precision, const R: usize>(
     s: S,
     rows: &Lines<'_, P::Acc>,
     row: usize,
@@ -175,13 +176,13 @@ unsafe fn dots<S: Isa, P: Kind, const R: usize>(
     result
 }
 
-struct AddRows<'a, P: Kind> {
+struct AddRows<'a, P: Precision> {
     rows: Lines<'a, P::Acc>,
     factors: &'a [P::Acc],
     y: &'a mut [P::Acc],
 }
 
-impl<P: Kind> Kernel for AddRows<'_, P> {
+impl<P: Precision> Kernel for AddRows<'_, P> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -210,7 +211,7 @@ impl<P: Kind> Kernel for AddRows<'_, P> {
 /// # Safety
 /// The rows exist and have as many elements as `y`; there is a factor for each.
 #[inline(always)]
-unsafe fn add<S: Isa, P: Kind, const R: usize>(
+unsafe fn add<S: Isa, P: Precision, const R: usize>(
     s: S,
     rows: &Lines<'_, P::Acc>,
     row: usize,
@@ -245,14 +246,14 @@ unsafe fn add<S: Isa, P: Kind, const R: usize>(
     }
 }
 
-struct Symmetric<'a, P: Kind> {
+struct Symmetric<'a, P: Precision> {
     rows: Lines<'a, P::Acc>,
     first: usize,
     x: &'a [P::Acc],
     y: &'a mut [P::Acc],
 }
 
-impl<P: Kind> Kernel for Symmetric<'_, P> {
+impl<P: Precision> Kernel for Symmetric<'_, P> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -272,12 +273,12 @@ impl<P: Kind> Kernel for Symmetric<'_, P> {
     }
 }
 
-/// What `R` rows and their columns contribute.
+/// Adds the contribution of `R` rows and their columns.
 ///
 /// # Safety
 /// The rows exist; they, `x` and `y` have the same number of elements, not fewer than `first + row + R`.
 #[inline(always)]
-unsafe fn both<S: Isa, P: Kind, const R: usize>(
+unsafe fn both<S: Isa, P: Precision, const R: usize>(
     s: S,
     rows: &Lines<'_, P::Acc>,
     row: usize,
@@ -297,7 +298,7 @@ unsafe fn both<S: Isa, P: Kind, const R: usize>(
             from[r] = rows.row(row + r);
             by[r] = P::splat(s, *x.add(top + r));
         }
-        // The triangle on the diagonal, a lane for each of its columns.
+        // The diagonal block, one lane per column.
         for r in 0..R {
             let count = R - r;
             let own = P::load_n(s, from[r].add(top + r), count);
@@ -308,7 +309,7 @@ unsafe fn both<S: Isa, P: Kind, const R: usize>(
                 P::store_n(s, y, P::axpy(s, by[r], beside, P::load_n(s, y, count - 1)), count - 1);
             }
         }
-        // Up to where vectors do not straddle cache lines, if the rows begin on them.
+        // Advance to a cache line boundary, if rows start on one.
         let mut at = top + R;
         let head = (at.next_multiple_of(lanes) - at).min(n - at);
         let mut count = head;

@@ -1,48 +1,47 @@
-//! Small products: operands in the caches are read where they lie, which saves packing them.
+//! Small products: operands in the caches are read in place, without packing.
 //!
-//! Of the right operand, each task packs the columns that it takes if they do not lie side by side, or so far apart
-//! that they compete for the same places in the caches. Sums are those of [`driver`](super::driver), bit for bit.
+//! A task packs its columns of the right operand only if they are not contiguous, or so far apart that they
+//! compete for the same cache sets. Sums are bit-identical to those of [`driver`](super::driver).
 
 use std::marker::PhantomData;
 
 use super::Problem;
-use super::kind::Kind;
+use super::precision::Precision;
 use crate::par::Par;
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, dispatch};
 
-/// Longest K, up to which the sums of all paths are cut alike.
-const LONGEST: usize = 256;
-/// Most multiply-adds of a product.
-const MOST: usize = 256 * 256 * 256;
-/// Multiply-adds below which calling other threads takes longer than they save.
-const SMALL: usize = 1 << 17;
-/// Columns from which on those of a panel are packed.
-const WIDE: usize = 112;
+/// Longest K: up to here all paths split sums alike.
+const MAX_K: usize = 256;
+/// Most multiply-adds.
+const MAX_WORK: usize = 256 * 256 * 256;
+/// Multiply-adds below which starting other threads costs more than it saves.
+const SERIAL_WORK: usize = 1 << 17;
+/// Fewest columns for which panels are packed.
+const PACK_FROM_COLUMNS: usize = 112;
 /// Rows of a tile.
-const ROWS: usize = 8;
-/// Rows whose tiles make up for that.
-const MANY: usize = 32;
+const TILE_ROWS: usize = 8;
+/// Fewest rows for which packing a panel pays.
+const PACK_FROM_ROWS: usize = 32;
 /// Most columns.
-const WIDEST: usize = 512;
+const MAX_COLUMNS: usize = 512;
 
-/// Runs the product if it is small, and has nothing but factors around it.
-pub(super) fn run<P: Kind<In = <P as Kind>::Out>>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
-    let e = &p.epilogue;
+/// Runs the product if it is small. Returns whether it did.
+pub(super) fn run<P: Precision<In = <P as Precision>::Out>>(par: &dyn Par, p: &Problem<'_, P>) -> bool {
     let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
-    let most = if p.m <= super::gemv::ROWS {
-        SMALL / 4
-    } else if p.m < MANY {
-        2 * SMALL
+    let most = if p.m <= super::gemv::MAX_ROWS {
+        SERIAL_WORK / 4
+    } else if p.m < PACK_FROM_ROWS {
+        2 * SERIAL_WORK
     } else {
-        MOST
+        MAX_WORK
     };
-    let fits = P::OUT_IS_ACC && p.k <= LONGEST && p.n <= WIDEST && work <= most;
-    if !fits || e.bias.is_some() || e.hook.is_some() || p.c.col_stride != 1 {
+    let fits = P::OUT_IS_ACC && p.k <= MAX_K && p.n <= MAX_COLUMNS && work <= most;
+    if !fits || p.c.col_stride != 1 {
         return false;
     }
     let simd = par.simd();
-    let threads = if work < SMALL { 1 } else { par.threads() };
+    let threads = if work < SERIAL_WORK { 1 } else { par.threads() };
     let (lanes, widest) = dispatch(simd, Sizes::<P>(PhantomData));
     let vectors = p.n.div_ceil(lanes);
     if threads == 1 {
@@ -50,12 +49,12 @@ pub(super) fn run<P: Kind<In = <P as Kind>::Out>>(par: &dyn Par, p: &Problem<'_,
         dispatch(simd, Block { p, vectors, panels, from: 0, until: panels, rows: [0, p.m] });
         return true;
     }
-    // As many panels for each thread, and parts of the rows if there are few.
+    // Equally many panels per thread, and parts of the rows if there are few panels.
     let panels = vectors.div_ceil(widest).next_multiple_of(threads).min(vectors);
-    let parts = (2 * threads).div_ceil(panels).min(p.m.div_ceil(MANY));
+    let parts = (2 * threads).div_ceil(panels).min(p.m.div_ceil(PACK_FROM_ROWS));
     par.run(panels * parts, &|t| {
         let (panel, part) = (t / parts, t % parts);
-        let row = |part: usize| (part * p.m / parts).next_multiple_of(ROWS).min(p.m);
+        let row = |part: usize| (part * p.m / parts).next_multiple_of(TILE_ROWS).min(p.m);
         let rows = [row(part), row(part + 1)];
         dispatch(simd, Block { p, vectors, panels, from: panel, until: panel + 1, rows });
     });
@@ -65,7 +64,7 @@ pub(super) fn run<P: Kind<In = <P as Kind>::Out>>(par: &dyn Par, p: &Problem<'_,
 /// The lanes of a vector, and the vectors of a panel.
 struct Sizes<P>(PhantomData<P>);
 
-impl<P: Kind> Kernel for Sizes<P> {
+impl<P: Precision> Kernel for Sizes<P> {
     type Out = (usize, usize);
     #[inline(always)]
     fn run<S: Isa>(self, _: S) -> (usize, usize) {
@@ -73,10 +72,10 @@ impl<P: Kind> Kernel for Sizes<P> {
     }
 }
 
-/// Some panels of columns, and some rows, of the result.
-struct Block<'a, 'b, P: Kind> {
+/// Some panels of columns and some rows of the result.
+struct Block<'a, 'b, P: Precision> {
     p: &'a Problem<'b, P>,
-    /// Vectors of a row of the result, and the panels that they are cut into.
+    /// Vectors of a result row, and the panels that they are divided into.
     vectors: usize,
     panels: usize,
     from: usize,
@@ -84,14 +83,14 @@ struct Block<'a, 'b, P: Kind> {
     rows: [usize; 2],
 }
 
-impl<P: Kind<In = <P as Kind>::Out>> Kernel for Block<'_, '_, P> {
+impl<P: Precision<In = <P as Precision>::Out>> Kernel for Block<'_, '_, P> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { p, vectors, panels, from, until, rows: [first, last] } = self;
         let lanes = P::lanes::<S>();
         let b = &p.b;
-        let packs = b.col_stride != 1 || (p.n >= WIDE && last - first >= MANY);
+        let packs = b.col_stride != 1 || (p.n >= PACK_FROM_COLUMNS && last - first >= PACK_FROM_ROWS);
         let room = packs.then(|| Scratch::<P::Out>::new(S::NV * lanes * p.k));
         for panel in from..until {
             let (v0, v1) = (panel * vectors / panels, (panel + 1) * vectors / panels);
@@ -137,7 +136,7 @@ impl<P: Kind<In = <P as Kind>::Out>> Kernel for Block<'_, '_, P> {
 }
 
 /// Rows from `i` on and `cols` columns from `j` on.
-struct Tile<'a, 'b, P: Kind> {
+struct Tile<'a, 'b, P: Precision> {
     p: &'a Problem<'b, P>,
     b: *const P::Out,
     step: isize,
@@ -149,7 +148,7 @@ struct Tile<'a, 'b, P: Kind> {
 /// # Safety
 /// `M` rows and the columns exist, in `V` vectors.
 #[inline(always)]
-unsafe fn tile<S: Isa, P: Kind<In = <P as Kind>::Out>, const M: usize, const V: usize>(
+unsafe fn tile<S: Isa, P: Precision<In = <P as Precision>::Out>, const M: usize, const V: usize>(
     s: S,
     t: &Tile<'_, '_, P>,
 ) {
@@ -202,9 +201,9 @@ unsafe fn tile<S: Isa, P: Kind<In = <P as Kind>::Out>, const M: usize, const V: 
 /// One step along K.
 ///
 /// # Safety
-/// `M` numbers of the left operand, `down` apart, are readable.
+/// `M` elements of the left operand, `down` apart, are readable.
 #[inline(always)]
-unsafe fn add<S: Isa, P: Kind, const M: usize, const V: usize>(
+unsafe fn add<S: Isa, P: Precision, const M: usize, const V: usize>(
     s: S,
     acc: &mut [[P::V<S>; V]; M],
     a: *const P::In,

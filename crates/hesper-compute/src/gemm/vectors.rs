@@ -1,10 +1,8 @@
-//! Sums and products of two vectors, on the calling thread: what factorisations of matrices do between their
-//! products of blocks.
+//! Dot products and axpy of two vectors, on the calling thread, for the unblocked steps of factorizations.
 //!
-//! A sum is cut in the same places whatever calls it, so its rounding depends on the length alone (and on the
-//! SIMD level).
+//! The order of a sum depends on the length and the SIMD level only.
 
-use super::kind::{Double, Kind, Single};
+use super::precision::{Double, Precision, Single};
 use super::{Element, sealed};
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
@@ -56,12 +54,12 @@ pub fn axpy<T: Real>(simd: Simd, factor: T, x: &[T], y: &mut [T]) {
     T::axpy(simd, factor, &x[..n], &mut y[..n]);
 }
 
-struct Dot<'a, P: Kind> {
+struct Dot<'a, P: Precision> {
     x: &'a [P::Acc],
     y: &'a [P::Acc],
 }
 
-impl<P: Kind> Kernel for Dot<'_, P> {
+impl<P: Precision> Kernel for Dot<'_, P> {
     type Out = P::Acc;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) -> P::Acc {
@@ -89,13 +87,13 @@ impl<P: Kind> Kernel for Dot<'_, P> {
     }
 }
 
-struct Axpy<'a, P: Kind> {
+struct Axpy<'a, P: Precision> {
     factor: P::Acc,
     x: &'a [P::Acc],
     y: &'a mut [P::Acc],
 }
 
-impl<P: Kind> Kernel for Axpy<'_, P> {
+impl<P: Precision> Kernel for Axpy<'_, P> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {

@@ -99,7 +99,7 @@ fn pack_nibbles(bytes: &[u8], words: &mut [u32]) {
     }
 }
 
-/// The low nibbles of eight bytes, side by side.
+/// Packs the low nibbles of eight bytes.
 fn gather(bytes: u64) -> u32 {
     let nibbles = bytes & 0x0f0f_0f0f_0f0f_0f0f;
     let pairs = (nibbles | nibbles >> 4) & 0x00ff_00ff_00ff_00ff;

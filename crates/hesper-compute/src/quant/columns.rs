@@ -4,15 +4,15 @@ use super::gguf::{DecodeLine, GgufMat};
 use super::tables::{COUNT, E2M1, E4M3};
 use super::{QuantFormat, QuantMat};
 use crate::gemm::columns::{Columns, Panel};
-use crate::gemm::kind::{Kind, Pairs, Single};
+use crate::gemm::precision::{Pairs, Precision, Single};
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Local};
 
 /// A quantized matrix as a right operand.
 pub(super) enum QuantColumns<'a> {
-    /// Codes in words, as they are or transposed.
-    Words { w: QuantMat<'a>, transpose: bool },
-    /// Blocks, transposed.
+    /// Packed codes, plain or transposed.
+    Codes { w: QuantMat<'a>, transpose: bool },
+    /// GGUF blocks, transposed.
     Blocks(GgufMat<'a>),
 }
 
@@ -20,14 +20,14 @@ impl QuantColumns<'_> {
     /// Whether the rows of the matrix are the columns of the operand.
     fn transposed(&self) -> bool {
         match self {
-            Self::Words { transpose, .. } => *transpose,
+            Self::Codes { transpose, .. } => *transpose,
             Self::Blocks(_) => true,
         }
     }
 }
 
 impl Columns<Single<f32>> for QuantColumns<'_> {
-    fn lies_along_k(&self) -> bool {
+    fn is_contiguous_along_k(&self) -> bool {
         self.transposed()
     }
 
@@ -39,7 +39,7 @@ impl Columns<Single<f32>> for QuantColumns<'_> {
 }
 
 impl Columns<Pairs> for QuantColumns<'_> {
-    fn lies_along_k(&self) -> bool {
+    fn is_contiguous_along_k(&self) -> bool {
         self.transposed()
     }
 
@@ -57,12 +57,12 @@ unsafe fn pack<S: Isa, const PAIRS: bool>(q: &QuantColumns<'_>, s: S, panel: Pan
     let Panel { k0, len, j0, valid, width, dst } = panel;
     // SAFETY: the caller's promise; a whole panel of zeros is not asked for.
     unsafe {
-        if let QuantColumns::Words { w, transpose: true } = q
+        if let QuantColumns::Codes { w, transpose: true } = q
             && w.format.bits() == 4
         {
-            return s.call(TurnWords::<PAIRS> { w, panel });
+            return s.call(TransposeWords::<PAIRS> { w, panel });
         }
-        // Through a buffer of dequantized numbers, laid out like the matrix itself.
+        // Dequantize to a buffer with the layout of the matrix, then pack.
         let transposed = q.transposed();
         let (lines, run) = if transposed { (valid, len) } else { (len, valid) };
         let (first, from) = if transposed { (j0, k0) } else { (k0, j0) };
@@ -70,7 +70,7 @@ unsafe fn pack<S: Isa, const PAIRS: bool>(q: &QuantColumns<'_>, s: S, panel: Pan
         for i in 0..lines {
             let (row, dst) = (first + i, buf.ptr().add(i * run));
             match q {
-                QuantColumns::Words { w, .. } => s.call(Dequant { w, row, from, len: run, dst }),
+                QuantColumns::Codes { w, .. } => s.call(Dequant { w, row, from, len: run, dst }),
                 QuantColumns::Blocks(w) => s.call(DecodeLine { w, row, from, len: run, dst }),
             }
         }
@@ -90,7 +90,7 @@ unsafe fn pack<S: Isa, const PAIRS: bool>(q: &QuantColumns<'_>, s: S, panel: Pan
     }
 }
 
-/// Dequantizes a part of a row; whoever makes one promises what [`dequant`] asks for.
+/// Dequantizes a part of a row; the constructor guarantees what [`dequant`] requires.
 pub(super) struct Dequant<'a, 'b> {
     pub w: &'a QuantMat<'b>,
     pub row: usize,
@@ -107,7 +107,7 @@ impl<S: Isa> Local<S> for Dequant<'_, '_> {
     }
 }
 
-/// Dequantizes `len` numbers of a row from `from` on, both multiples of `LANES`, in `f32`.
+/// Dequantizes `len` elements of a row from `from` on, both multiples of `LANES`, in `f32`.
 ///
 /// # Safety
 /// They exist, and `dst` has room for them.
@@ -176,32 +176,32 @@ unsafe fn affine<S: Isa, const BITS: usize>(
     }
 }
 
-/// A panel of four-bit codes; whoever makes one promises what [`turn_words`] asks for.
-struct TurnWords<'a, 'b, const PAIRS: bool> {
+/// A panel of 4-bit codes; the constructor guarantees what [`transpose_words`] requires.
+struct TransposeWords<'a, 'b, const PAIRS: bool> {
     w: &'a QuantMat<'b>,
     panel: Panel<f32>,
 }
 
-impl<S: Isa, const PAIRS: bool> Local<S> for TurnWords<'_, '_, PAIRS> {
+impl<S: Isa, const PAIRS: bool> Local<S> for TransposeWords<'_, '_, PAIRS> {
     #[inline(always)]
     fn run(self, s: S) {
         // SAFETY: the maker's promise.
-        unsafe { turn_words(s, &self) }
+        unsafe { transpose_words(s, &self) }
     }
 }
 
-/// Four-bit codes: words are turned first, and their codes then fall into place.
+/// 4-bit codes: transpose words of eight codes, then unpack them.
 ///
 /// # Safety
 /// As for [`Columns::pack`]; `k0` and `len` are multiples of 8.
 #[inline(always)]
-unsafe fn turn_words<S: Isa, const PAIRS: bool>(s: S, t: &TurnWords<'_, '_, PAIRS>) {
-    let TurnWords { w, panel: Panel { k0, len, j0, valid, width, dst } } = *t;
+unsafe fn transpose_words<S: Isa, const PAIRS: bool>(s: S, t: &TransposeWords<'_, '_, PAIRS>) {
+    let TransposeWords { w, panel: Panel { k0, len, j0, valid, width, dst } } = *t;
     let group = w.format.group();
     let affine = matches!(w.format, QuantFormat::Affine { .. });
     let table = s.table(if affine { &COUNT } else { &E2M1 });
     let words = w.packed.as_ptr().cast::<f32>();
-    let mut turned = [0.0f32; 256];
+    let mut transposed = [0.0f32; 256];
     let (mut scales, mut biases) = ([0.0f32; 16], [0.0f32; 16]);
     let mut c0 = 0;
     // SAFETY: the caller's promise; rows and words past the end are not read.
@@ -219,7 +219,7 @@ unsafe fn turn_words<S: Isa, const PAIRS: bool>(s: S, t: &TurnWords<'_, '_, PAIR
                         *r = if have == S::LANES { s.load(p) } else { s.load_n(p, have) };
                     }
                 }
-                s.transpose(&rows, turned.as_mut_ptr(), S::LANES);
+                s.transpose(&rows, transposed.as_mut_ptr(), S::LANES);
                 for t in 0..have {
                     let k = at + 8 * t;
                     let g = (k0 + k) / group;
@@ -230,7 +230,7 @@ unsafe fn turn_words<S: Isa, const PAIRS: bool>(s: S, t: &TurnWords<'_, '_, PAIR
                         }
                     }
                     let (sv, bv) = (s.load(scales.as_ptr()), s.load(biases.as_ptr()));
-                    let v = s.load(turned.as_ptr().add(t * S::LANES));
+                    let v = s.load(transposed.as_ptr().add(t * S::LANES));
                     for j in 0..4 {
                         let low = s.fma(s.lookup(table, v, 8 * j), sv, bv);
                         let high = s.fma(s.lookup(table, v, 8 * j + 4), sv, bv);

@@ -1,4 +1,4 @@
-//! Quantizing and dequantizing, bit for bit as MLX does.
+//! Quantization and dequantization, bit-identical to MLX.
 
 use super::tables::{E2M1, e4m3, e8m0, to_e2m1, to_e4m3, to_e8m0};
 use super::{QuantFormat, QuantMat};
@@ -6,7 +6,7 @@ use crate::error::{Mismatch, product, same};
 use crate::par::{Par, Shared, grain};
 use crate::simd::Float;
 
-/// Writes codes of `bits` bits, first code lowest.
+/// Packs codes of `bits` bits, the first code lowest.
 fn pack(codes: &[u8], bits: usize, out: &mut [u32]) {
     out.fill(0);
     for (i, &c) in codes.iter().enumerate() {
@@ -19,7 +19,7 @@ fn pack(codes: &[u8], bits: usize, out: &mut [u32]) {
     }
 }
 
-/// Quantizes rows of `cols` numbers to an affine format; scales and biases are rounded to the input's type.
+/// Quantizes rows of `cols` elements to an affine format; scales and biases are rounded to the input's type.
 pub fn quantize_affine<T: Float>(
     par: &dyn Par,
     format: QuantFormat,
@@ -60,7 +60,7 @@ pub fn quantize_affine<T: Float>(
     Ok(())
 }
 
-/// Scale and bias of a group: the number farthest from zero is met exactly, and so is zero.
+/// Scale and bias of a group: the element farthest from zero, and zero itself, are represented exactly.
 fn affine_group<T: Float>(x: &[T], bits: usize, codes: &mut [u8]) -> (f32, f32) {
     let bins = ((1 << bits) - 1) as f32;
     let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
@@ -69,7 +69,7 @@ fn affine_group<T: Float>(x: &[T], bits: usize, codes: &mut [u8]) -> (f32, f32) 
         high = high.max(v.to_f32());
     }
     if bits == 1 {
-        // With two codes both ends are met exactly, and zero is not.
+        // With two codes both ends are represented exactly, and zero is not.
         let scale = (high - low).max(1e-7);
         for (c, v) in codes.iter_mut().zip(x) {
             *c = ((v.to_f32() - low) / scale).round_ties_even().clamp(0.0, bins) as u8;
@@ -88,7 +88,7 @@ fn affine_group<T: Float>(x: &[T], bits: usize, codes: &mut [u8]) -> (f32, f32) 
     (scale, bias)
 }
 
-/// Quantizes rows of `cols` numbers to one of the floating point formats.
+/// Quantizes rows of `cols` elements to one of the floating point formats.
 pub fn quantize_fp<T: Float>(
     par: &dyn Par,
     format: QuantFormat,
@@ -112,7 +112,7 @@ pub fn quantize_fp<T: Float>(
         let mut codes = vec![0u8; cols];
         for g in 0..groups {
             let x = &w[row * cols + g * group..][..group];
-            // The scale is divided in the input's own precision, where it may vanish.
+            // The scale is computed in the input's precision, where it may underflow.
             let top = x.iter().fold(0.0f32, |m, v| m.max(v.to_f32().abs()));
             let top = T::from_f32(top / largest).to_f32();
             let (code, scale) = if format == QuantFormat::Nvfp4 {
@@ -133,7 +133,7 @@ pub fn quantize_fp<T: Float>(
     Ok(())
 }
 
-/// Writes the matrix in `T`: product and sum are each rounded to `T`, as MLX does.
+/// Dequantizes the matrix to `T`: product and sum are each rounded to `T`, as in MLX.
 pub fn dequantize<T: Float>(par: &dyn Par, w: &QuantMat<'_>, out: &mut [T]) -> Result<(), Mismatch> {
     same("dequantized elements", product("dequantized elements", &[w.rows, w.cols])?, out.len())?;
     let to = Shared::new(out.as_mut_ptr());

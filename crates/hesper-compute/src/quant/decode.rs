@@ -1,8 +1,8 @@
-//! Decodes the blocks of GGUF files, in the order of operations of their definition: elements equal those of the
-//! reference decoder bit for bit.
+//! Decodes GGUF blocks, in the order of operations of their definition: elements are bit-identical to those of the
+//! reference decoder.
 //!
-//! In blocks of 32 elements nibbles are split in halves: byte `i` holds elements `i` and `i + 16`. Blocks of 256
-//! elements have scales for their groups, and spread the bits of a code over several bytes.
+//! Blocks of 32 elements split nibbles in halves: byte `i` holds elements `i` and `i + 16`. Blocks of 256
+//! elements have a scale per group, and spread the bits of a code over several bytes.
 
 use super::ggml::GgmlType;
 
@@ -12,7 +12,7 @@ const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 2
 /// Twice the values of a 4-bit float with two exponent bits.
 const FP4_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Writes the elements of a block whose type can be decoded. `block` and `to` have the sizes of the type.
+/// Decodes a block of a decodable type. `block` and `to` have the sizes of the type.
 #[inline(always)]
 pub(super) fn decode_block(kind: GgmlType, block: &[u8], to: &mut [f32]) {
     match kind {
@@ -37,7 +37,7 @@ pub(super) fn decode_block(kind: GgmlType, block: &[u8], to: &mut [f32]) {
         GgmlType::Iq4Nl => levels(half(block, 0), &IQ4_LEVELS, &block[2..18], to),
         GgmlType::Iq4Xs => iq4_xs(block, to),
         GgmlType::Mxfp4 => {
-            // Half of two to the power of (exponent - 127): the levels are doubled. The two lowest are subnormal.
+            // `2^(exponent - 128)`: the levels are doubled. The two lowest exponents are subnormal.
             let exponent = u32::from(block[0]);
             let bits = if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 };
             levels(f32::from_bits(bits), &FP4_DOUBLED, &block[1..17], to);
@@ -55,8 +55,8 @@ pub(super) fn decode_block(kind: GgmlType, block: &[u8], to: &mut [f32]) {
     }
 }
 
-/// A half as a float, in a few instructions that every processor has: a row has one for every 32 elements,
-/// and a call would cost more than their products.
+/// Converts a half to a float in a few instructions that every processor has. A row has one per 32 elements, so a
+/// call would cost more than their products.
 #[inline(always)]
 pub(super) fn widen(half: u16) -> f32 {
     const UP: f32 = f32::from_bits((127 + 112) << 23);
@@ -88,7 +88,7 @@ fn nibbles(bytes: &[u8], to: &mut [f32], value: impl Fn(usize, u8) -> f32) {
     }
 }
 
-/// A code whose fifth bit stands in a word of 32.
+/// A code whose fifth bit is in a separate 32-bit word.
 #[inline(always)]
 fn five_bits(low: u8, high: u32, i: usize) -> f32 {
     (u32::from(low) | (high >> i & 1) << 4) as f32
@@ -101,13 +101,13 @@ fn signed_bytes(d: f32, bytes: &[u8], to: &mut [f32]) {
     }
 }
 
-/// 32 nibbles that stand for levels.
+/// 32 nibbles that index a table of levels.
 #[inline(always)]
 fn levels(d: f32, levels: &[i8; 16], bytes: &[u8], to: &mut [f32]) {
     nibbles(bytes, to, |_, q| d * f32::from(levels[usize::from(q)]));
 }
 
-/// Groups of 16 with four bits of scale and of minimum; four groups of 32 share their bytes.
+/// Groups of 16 with 4-bit scales and minima; four groups of 32 share their bytes.
 #[inline(always)]
 fn q2_k(block: &[u8], to: &mut [f32]) {
     let (scales, codes) = (&block[..16], &block[16..80]);
@@ -122,7 +122,7 @@ fn q2_k(block: &[u8], to: &mut [f32]) {
     }
 }
 
-/// Groups of 16 with six bits of scale; the third bit of a code says that nothing is to be subtracted.
+/// Groups of 16 with 6-bit scales; codes have 3 bits and an offset of -4.
 #[inline(always)]
 fn q3_k(block: &[u8], to: &mut [f32]) {
     let (high, codes, packed) = (&block[..32], &block[32..96], &block[96..108]);
@@ -141,7 +141,7 @@ fn q3_k(block: &[u8], to: &mut [f32]) {
     }
 }
 
-/// Groups of 32 with six bits of scale and of minimum, and codes of four bits; `high` has a fifth bit of each.
+/// Groups of 32 with 6-bit scales and minima, and 4-bit codes; `high` has a fifth bit of each.
 #[inline(always)]
 fn q4_k(block: &[u8], high: &[u8; 32], codes: &[u8], to: &mut [f32]) {
     let (d, low, packed) = (half(block, 0), half(block, 2), &block[4..16]);
@@ -163,7 +163,7 @@ fn q4_k(block: &[u8], high: &[u8; 32], codes: &[u8], to: &mut [f32]) {
     }
 }
 
-/// Groups of 16 with eight bits of scale; four groups of 32 share the bytes of their upper two bits.
+/// Groups of 16 with 8-bit scales; four groups of 32 share the bytes of their upper two bits.
 #[inline(always)]
 fn q6_k(block: &[u8], to: &mut [f32]) {
     let d = half(block, 208);
@@ -181,7 +181,7 @@ fn q6_k(block: &[u8], to: &mut [f32]) {
     }
 }
 
-/// Groups of 32 with six bits of scale, and codes that stand for levels.
+/// Groups of 32 with 6-bit scales, and codes that index a table of levels.
 #[inline(always)]
 fn iq4_xs(block: &[u8], to: &mut [f32]) {
     let d = half(block, 0);

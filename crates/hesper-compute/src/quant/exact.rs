@@ -1,44 +1,44 @@
-//! A few rows of activations, kept as they are, times a quantized matrix: bound by reading the matrix.
+//! A few rows of unrounded activations times a quantized matrix: bound by reading the matrix.
 //!
-//! Where the bits of a code divide 32, a vector of words is taken apart in place: lane `i` of step `j` is
-//! code `j` of word `i`, and the activations are laid out to match. A field is not even shifted down; the
-//! activations are scaled down instead. Other codes are taken in order.
+//! Where the bits of a code divide 32, a vector of words is unpacked in place: lane `i` of step `j` is code `j`
+//! of word `i`, and the activations have a matching layout. A field is masked but not shifted; the activations are
+//! scaled down instead. Other codes are unpacked in order.
 
 use super::columns::Dequant;
 use super::tables::E2M1;
-use super::{FEW, QuantFormat, QuantMat};
+use super::{MAX_EXACT_ROWS, QuantFormat, QuantMat};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, dispatch};
 
-/// `y = x w^T` for at most [`FEW`] rows, all in `f32` and contiguous.
+/// `y = x w^T` for at most [`MAX_EXACT_ROWS`] rows, all in `f32` and contiguous.
 pub(super) fn run(par: &dyn Par, x: MatRef<'_, f32>, w: &QuantMat<'_>, y: &MatMut<'_, f32>) {
     let simd = par.simd();
     let ready = dispatch(simd, Prepare { x, w });
     let (ready, m) = (&ready, x.rows);
     let chunk = grain(par, w.rows, (16384 / w.cols).max(1));
     chunks(par, w.rows, chunk, |j0, j1| match m {
-        1 => dispatch(simd, Rows::<1> { w, x: ready, m, y, j0, j1 }),
-        2 => dispatch(simd, Rows::<2> { w, x: ready, m, y, j0, j1 }),
-        _ => dispatch(simd, Rows::<FEW> { w, x: ready, m, y, j0, j1 }),
+        1 => dispatch(simd, ExactRows::<1> { w, x: ready, m, y, j0, j1 }),
+        2 => dispatch(simd, ExactRows::<2> { w, x: ready, m, y, j0, j1 }),
+        _ => dispatch(simd, ExactRows::<MAX_EXACT_ROWS> { w, x: ready, m, y, j0, j1 }),
     });
 }
 
-/// The activations in `f32`, laid out for the codes, and their sums over each group.
-struct Ready {
-    /// Floats of a row.
+/// The activations in `f32`, in the layout of the codes, and their sums over each group.
+struct PackedActivations {
+    /// Floats of a row, padded.
     padded: usize,
     values: Scratch<f32>,
-    /// Groups of a row, in whole vectors.
+    /// Groups of a row, padded to whole vectors.
     groups: usize,
     sums: Scratch<f32>,
 }
 
 // SAFETY: read-only once prepared.
-unsafe impl Sync for Ready {}
+unsafe impl Sync for PackedActivations {}
 
-/// Whether codes are taken out of whole words.
+/// Whether codes are unpacked from whole words.
 fn by_words(format: QuantFormat) -> bool {
     matches!(format.bits(), 2 | 4 | 8) && format != QuantFormat::Mxfp8
 }
@@ -49,19 +49,23 @@ struct Prepare<'a, 'b> {
 }
 
 impl Kernel for Prepare<'_, '_> {
-    type Out = Ready;
+    type Out = PackedActivations;
     #[inline(always)]
-    fn run<S: Isa>(self, _: S) -> Ready {
+    fn run<S: Isa>(self, _: S) -> PackedActivations {
         let Self { x, w } = self;
-        // Three rows are multiplied as four.
+        // Three rows are computed as four.
         let m = if x.rows == 3 { 4 } else { x.rows };
         let (k, bits) = (w.cols, w.format.bits());
         let per_word = 32 / bits;
         let block = if by_words(w.format) { S::LANES * per_word } else { S::LANES };
         let padded = k.next_multiple_of(block);
         let groups = w.row_groups().next_multiple_of(S::LANES);
-        let ready =
-            Ready { padded, values: Scratch::new(m * padded), groups, sums: Scratch::new(m * groups) };
+        let ready = PackedActivations {
+            padded,
+            values: Scratch::new(m * padded),
+            groups,
+            sums: Scratch::new(m * groups),
+        };
         let affine = matches!(w.format, QuantFormat::Affine { .. });
         for i in 0..m {
             for p in 0..padded {
@@ -93,16 +97,16 @@ impl Kernel for Prepare<'_, '_> {
     }
 }
 
-struct Rows<'a, 'b, 'c, const M: usize> {
+struct ExactRows<'a, 'b, 'c, const M: usize> {
     w: &'a QuantMat<'b>,
-    x: &'a Ready,
+    x: &'a PackedActivations,
     m: usize,
     y: &'a MatMut<'c, f32>,
     j0: usize,
     j1: usize,
 }
 
-impl<const M: usize> Kernel for Rows<'_, '_, '_, M> {
+impl<const M: usize> Kernel for ExactRows<'_, '_, '_, M> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -110,7 +114,7 @@ impl<const M: usize> Kernel for Rows<'_, '_, '_, M> {
         let scales = Scratch::<f32>::new(2 * x.groups + 2 * S::LANES);
         let biases = scales.ptr().wrapping_add(x.groups + S::LANES);
         let line = Scratch::<f32>::new(w.cols);
-        // Beyond the last group, scales are multiplied with nothing but must be finite.
+        // Scales past the last group are multiplied by zero, so they must be finite.
         for g in 0..2 * x.groups + 2 * S::LANES {
             // SAFETY: the buffer has that many elements.
             unsafe { *scales.ptr().add(g) = 0.0 };
@@ -189,7 +193,7 @@ unsafe fn widen<S: Isa, T: Float>(s: S, from: *const T, to: *mut f32, n: usize) 
 unsafe fn words<S: Isa, const M: usize, const BITS: usize, const TABLE: bool>(
     s: S,
     w: &QuantMat<'_>,
-    x: &Ready,
+    x: &PackedActivations,
     row: usize,
     scales: *const f32,
 ) -> [S::F; M] {
@@ -233,7 +237,7 @@ unsafe fn words<S: Isa, const M: usize, const BITS: usize, const TABLE: bool>(
 unsafe fn ordered<S: Isa, const M: usize, const BITS: usize>(
     s: S,
     w: &QuantMat<'_>,
-    x: &Ready,
+    x: &PackedActivations,
     row: usize,
     scales: *const f32,
 ) -> [S::F; M] {
@@ -264,7 +268,12 @@ unsafe fn ordered<S: Isa, const M: usize, const BITS: usize>(
 /// # Safety
 /// `line` holds `k` numbers.
 #[inline(always)]
-unsafe fn dense<S: Isa, const M: usize>(s: S, x: &Ready, k: usize, line: *const f32) -> [S::F; M] {
+unsafe fn dense<S: Isa, const M: usize>(
+    s: S,
+    x: &PackedActivations,
+    k: usize,
+    line: *const f32,
+) -> [S::F; M] {
     let mut total = [s.zero(); M];
     let mut i = 0;
     while i < k {
@@ -280,14 +289,14 @@ unsafe fn dense<S: Isa, const M: usize>(s: S, x: &Ready, k: usize, line: *const 
     total
 }
 
-/// The share of the biases: each times the sum of its group's activations.
+/// Adds the biases, each times the sum of its group's activations.
 ///
 /// # Safety
 /// The biases hold whole vectors.
 #[inline(always)]
 unsafe fn add_biases<S: Isa, const M: usize>(
     s: S,
-    x: &Ready,
+    x: &PackedActivations,
     biases: *const f32,
     mut total: [S::F; M],
 ) -> [S::F; M] {

@@ -2,7 +2,7 @@
 
 macro_rules! ggml_types {
     ($($variant:ident $name:literal = $code:literal, $len:literal in $bytes:literal;)*) => {
-        /// Block-quantised element types of GGUF.
+        /// Block-quantized element types of GGUF.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, non_camel_case_types, reason = "the names are ggml's")]
         pub enum GgmlType { $($variant,)* }
@@ -11,17 +11,17 @@ macro_rules! ggml_types {
             /// Every type, in the order of its code.
             pub const ALL: &'static [GgmlType] = &[$(GgmlType::$variant,)*];
 
-            /// The number that stands for the type in a file.
+            /// The code of the type in a file.
             pub fn code(self) -> u32 {
                 match self { $(GgmlType::$variant => $code,)* }
             }
 
-            /// The type of a number.
+            /// The type of a code.
             pub fn from_code(code: u32) -> Option<GgmlType> {
                 match code { $($code => Some(GgmlType::$variant),)* _ => None }
             }
 
-            /// The name that ggml gives it.
+            /// The name in ggml.
             pub fn name(self) -> &'static str {
                 match self { $(GgmlType::$variant => $name,)* }
             }
@@ -74,14 +74,14 @@ impl GgmlType {
         self.is_multiplied() || matches!(self, Self::Q8_K | Self::Iq4Nl | Self::Iq4Xs | Self::Mxfp4)
     }
 
-    /// Whether products take its blocks on every device.
+    /// Whether every device can multiply by its blocks.
     pub fn is_multiplied(self) -> bool {
         use GgmlType::*;
         self.is_plain() || matches!(self, Q5_0 | Q5_1 | Q2_K | Q3_K | Q4_K | Q5_K | Q6_K)
     }
 
-    /// Whether its blocks are decoded in registers while they are multiplied, and can be written: 32 codes behind one
-    /// scale, and a minimum for Q4_1.
+    /// Whether its blocks are decoded in registers during a product, and can be written: 32 codes after one scale,
+    /// and a minimum for Q4_1.
     pub(super) fn is_plain(self) -> bool {
         matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q8_0)
     }

@@ -1,4 +1,4 @@
-//! Matrices of GGUF blocks: decoded, written, multiplied as they lie in the file. Blocks begin at any address.
+//! Matrices of GGUF blocks: decoded, quantized, and multiplied without conversion. Blocks need no alignment.
 
 use half::f16;
 
@@ -6,10 +6,10 @@ use super::columns::QuantColumns;
 use super::decode::decode_block;
 use super::ggml::GgmlType;
 use super::gguf_dot::{Heads, Tiles};
-use super::int8::{Order, Prepare, Ready};
+use super::int8::{Order, PackedActivations, Prepare};
 use super::{Activations, as_bf16, in_f32, panels};
 use crate::error::{Mismatch, at_least, product, same};
-use crate::gemm::kind::{Pairs, Single};
+use crate::gemm::precision::{Pairs, Single};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch, dispatch_dot};
@@ -18,11 +18,10 @@ use crate::simd::{Float, FloatKind, Isa, Kernel, Local, dispatch, dispatch_dot};
 pub(super) const BLOCK: usize = 32;
 /// Elements of the largest block.
 const MAX_BLOCK: usize = 256;
-/// Rows of activations up to which blocks are taken apart for each tile of them: each row then gives the
-/// result that it gives alone.
-pub(super) const FEW: usize = 64;
-/// Rows of activations up to which rounding them to 8 bits pays.
-const FEW_ROUNDED: usize = 4;
+/// Most rows of activations for which blocks are decoded per tile: each row then has the result that it has alone.
+pub(super) const MAX_TILED_ROWS: usize = 64;
+/// Most rows of activations for which rounding them to 8 bits pays.
+const MAX_INT8_ROWS: usize = 4;
 
 /// A matrix of blocks, row by row.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +33,7 @@ pub struct GgufMat<'a> {
 }
 
 impl<'a> GgufMat<'a> {
-    /// `rows` times `cols` elements; rows are whole blocks.
+    /// A matrix of `rows` x `cols` elements; rows are whole blocks.
     pub fn new(kind: GgmlType, rows: usize, cols: usize, data: &'a [u8]) -> Result<Self, Mismatch> {
         same("block types that can be decoded", 1, usize::from(kind.is_decoded()))?;
         let unit = kind.block_len();
@@ -51,7 +50,7 @@ impl<'a> GgufMat<'a> {
     }
 }
 
-/// Writes the elements of the matrix.
+/// Dequantizes the matrix.
 pub fn gguf_dequantize<T: Float>(par: &dyn Par, w: &GgufMat<'_>, out: &mut [T]) -> Result<(), Mismatch> {
     same("dequantized elements", w.rows * w.cols, out.len())?;
     let (unit, simd) = (w.kind.block_len(), par.simd());
@@ -73,7 +72,7 @@ pub fn gguf_dequantize<T: Float>(par: &dyn Par, w: &GgufMat<'_>, out: &mut [T]) 
     Ok(())
 }
 
-/// Rounds numbers to blocks, as GGUF writers do: to those of Q4_0, Q4_1 and Q8_0.
+/// Quantizes elements to Q4_0, Q4_1 or Q8_0 blocks, as GGUF writers do.
 pub fn gguf_quantize(kind: GgmlType, x: &[f32], out: &mut [u8]) -> Result<(), Mismatch> {
     same("block types that numbers can be rounded to", 1, usize::from(kind.is_plain()))?;
     same("elements in whole blocks", x.len() / BLOCK * BLOCK, x.len())?;
@@ -124,7 +123,7 @@ pub fn gguf_matmul<T: Float>(
     if x.rows == 0 || w.rows == 0 {
         return Ok(());
     }
-    let many = x.rows > FEW && w.cols > 0;
+    let many = x.rows > MAX_TILED_ROWS && w.cols > 0;
     if many && T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16() {
         // SAFETY: `T` is `bf16`.
         let (a, c) = unsafe { as_bf16(x, y) };
@@ -139,7 +138,7 @@ pub fn gguf_matmul<T: Float>(
         }
         let simd = par.simd();
         let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
-        if activations == Activations::Int8 && x.rows <= FEW_ROUNDED && w.kind.is_plain() {
+        if activations == Activations::Int8 && x.rows <= MAX_INT8_ROWS && w.kind.is_plain() {
             let order = if w.kind == GgmlType::Q8_0 { Order::Bytes } else { Order::Halves };
             let ready = dispatch_dot(simd, Prepare { x, order, group: BLOCK });
             let ready = &ready;
@@ -160,7 +159,7 @@ pub fn gguf_matmul<T: Float>(
     Ok(())
 }
 
-/// A part of a row of numbers; whoever makes one promises what [`decode_line`] asks for.
+/// A part of a row of elements; the constructor guarantees what [`decode_line`] requires.
 pub(super) struct DecodeLine<'a, 'b> {
     pub w: &'a GgufMat<'b>,
     pub row: usize,
@@ -177,7 +176,7 @@ impl<S: Isa> Local<S> for DecodeLine<'_, '_> {
     }
 }
 
-/// The same as a kernel.
+/// [`DecodeLine`] as a kernel.
 struct Line<'a, 'b>(DecodeLine<'a, 'b>);
 
 impl Kernel for Line<'_, '_> {
@@ -189,7 +188,7 @@ impl Kernel for Line<'_, '_> {
     }
 }
 
-/// Writes `len` numbers of a row from `from` on.
+/// Decodes `len` elements of a row from `from` on.
 ///
 /// # Safety
 /// They exist, and `dst` has room for them.
@@ -217,7 +216,7 @@ pub(super) unsafe fn decode_line(line: &DecodeLine<'_, '_>) {
 
 struct Int8Rows<'a, 'b, 'c> {
     w: &'a GgufMat<'b>,
-    x: &'a Ready,
+    x: &'a PackedActivations,
     y: &'a MatMut<'c, f32>,
     j0: usize,
     j1: usize,
@@ -254,7 +253,7 @@ impl Kernel for Int8Rows<'_, '_, '_> {
 unsafe fn int8_row<S: Isa>(
     s: S,
     w: &GgufMat<'_>,
-    x: &Ready,
+    x: &PackedActivations,
     i: usize,
     j: usize,
     scales: *const f32,
@@ -267,7 +266,7 @@ unsafe fn int8_row<S: Isa>(
         let codes = |b: usize| w.block(j, b.min(blocks - 1)).add(w.kind.head());
         let bytes = x.bytes.ptr().add(i * x.padded);
         if w.kind == GgmlType::Q8_0 {
-            // Eight lanes are a block.
+            // Eight lanes hold a block.
             let per = S::LANES / 8;
             for v in 0..blocks.div_ceil(per) {
                 let (b, c) = (codes(v * per), codes(v * per + 1));
@@ -277,7 +276,7 @@ unsafe fn int8_row<S: Isa>(
                 total = s.fma(d, s.mul(step, s.repeat(scales.add(v * per), 8)), total);
             }
         } else {
-            // Four lanes are a block: low nibbles its first half, high ones its second.
+            // Four lanes hold a block: the low nibbles are its first half, the high ones its second.
             let per = S::LANES / 4;
             for v in 0..blocks.div_ceil(per) {
                 let at = v * per;

@@ -1,8 +1,8 @@
-//! A few rows of activations times the rows of a matrix of blocks, which are taken apart in registers.
+//! A few rows of activations times a matrix of blocks, which are decoded in registers.
 //!
-//! Activations are laid out once in tiles of up to sixteen rows ([`Tiles`]); then each row of blocks is read
-//! once for all rows of a tile. A sum is made in the same order whatever the tile is: a row of activations
-//! gives the same bits alone and among others.
+//! Activations are packed once into tiles of up to sixteen rows ([`Tiles`]). Each row of blocks is then read
+//! once for all rows of a tile. The order of a sum does not depend on the tile: a row of activations has
+//! bit-identical results alone and in a batch.
 
 use super::decode::widen;
 use super::ggml::GgmlType;
@@ -12,20 +12,20 @@ use crate::par::Shared;
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Bytes of blocks that are fetched ahead.
-const AHEAD: usize = 8192;
-/// Blocks whose heads are read at once.
+/// Prefetch distance in bytes.
+const PREFETCH_BYTES: usize = 8192;
+/// Block headers read at once.
 const GROUP: usize = 16;
-/// Bytes of a tile that stay in the nearest cache beside the sums and the blocks.
-const NEAR: usize = 36 << 10;
-/// Rows of blocks that go through a tile in pieces together.
-const TOGETHER: usize = 16;
+/// Bytes of a tile that stay in the L1 cache beside the sums and the blocks.
+const L1_TILE_BYTES: usize = 36 << 10;
+/// Rows of blocks that share a pass over a tile.
+const PASS_ROWS: usize = 16;
 
-/// Rows of activations, laid out for products: in a tile, the numbers of a block of all its rows lie together.
+/// Rows of activations, packed into tiles: in a tile, the elements of one block of all its rows are contiguous.
 pub(super) struct Tiles {
     m: usize,
     k: usize,
-    most: usize,
+    max_rows: usize,
     values: Scratch<f32>,
 }
 
@@ -33,14 +33,14 @@ pub(super) struct Tiles {
 unsafe impl Sync for Tiles {}
 
 impl Tiles {
-    /// Of contiguous rows.
+    /// Packs contiguous rows.
     pub(super) fn of(simd: Simd, x: MatRef<'_, f32>) -> Self {
         let (m, k) = (x.rows, x.cols);
         let values = Scratch::<f32>::new(m * k);
-        let most = dispatch(simd, Most);
+        let max_rows = dispatch(simd, MaxTileRows);
         let mut i = 0;
         while i < m {
-            let rows = tile(m - i, most);
+            let rows = tile(m - i, max_rows);
             for b in 0..k / BLOCK {
                 for r in 0..rows {
                     // SAFETY: a block of a row, and its place in the tile.
@@ -52,10 +52,10 @@ impl Tiles {
             }
             i += rows;
         }
-        Self { m, k, most, values }
+        Self { m, k, max_rows, values }
     }
 
-    /// Products with rows `j0..j1` of a matrix: `sink(j, sums)` gets those of row `j`, one for each row of
+    /// Products with rows `j0..j1` of a matrix. `sink(j, sums)` receives those of row `j`, one per row of
     /// activations.
     pub(super) fn times(
         &self,
@@ -66,13 +66,13 @@ impl Tiles {
         sink: &mut dyn FnMut(usize, &[f32]),
     ) {
         debug_assert_eq!(self.k, w.cols);
-        let sums = Scratch::<f32>::new(TOGETHER * self.m + 16);
-        let heads = Heads::new(if w.kind.is_plain() { TOGETHER * (w.cols / BLOCK) } else { 0 });
+        let sums = Scratch::<f32>::new(PASS_ROWS * self.m + 16);
+        let heads = Heads::new(if w.kind.is_plain() { PASS_ROWS * (w.cols / BLOCK) } else { 0 });
         let mut j = j0;
         while j < j1 {
-            let count = (j1 - j).min(TOGETHER);
+            let count = (j1 - j).min(PASS_ROWS);
             let to = Shared::new(sums.ptr());
-            let rows = Rows { x: self, w, j, count, heads: &heads, to };
+            let rows = BlockRows { x: self, w, j, count, heads: &heads, to };
             match w.kind {
                 GgmlType::Q4_0 => dispatch(simd, Of::<Q4_0>(rows, std::marker::PhantomData)),
                 GgmlType::Q4_1 => dispatch(simd, Of::<Q4_1>(rows, std::marker::PhantomData)),
@@ -88,10 +88,10 @@ impl Tiles {
     }
 }
 
-/// Most rows of a tile at a level.
-struct Most;
+/// Most rows of a tile at a SIMD level.
+struct MaxTileRows;
 
-impl Kernel for Most {
+impl Kernel for MaxTileRows {
     type Out = usize;
     #[inline(always)]
     fn run<S: Isa>(self, _: S) -> usize {
@@ -101,8 +101,8 @@ impl Kernel for Most {
 
 /// Rows of the next tile.
 #[inline(always)]
-fn tile(left: usize, most: usize) -> usize {
-    match left.min(most) {
+fn tile(left: usize, max_rows: usize) -> usize {
+    match left.min(max_rows) {
         16.. => 16,
         8.. => 8,
         4.. => 4,
@@ -111,7 +111,7 @@ fn tile(left: usize, most: usize) -> usize {
     }
 }
 
-/// How the blocks of a format lie, known when a kernel is compiled.
+/// The block format as a type, so that kernels are specialized.
 trait Blocks {
     const FORMAT: GgmlType;
 }
@@ -126,8 +126,8 @@ macro_rules! blocks {
 }
 blocks!(Q4_0, Q4_1, Q8_0);
 
-/// Rows `j..j + count` of blocks times all tiles; the sums of a row lie together.
-struct Rows<'a, 'b> {
+/// Rows `j..j + count` of blocks times all tiles; the sums of a row are contiguous.
+struct BlockRows<'a, 'b> {
     x: &'a Tiles,
     w: &'a GgufMat<'b>,
     j: usize,
@@ -136,19 +136,19 @@ struct Rows<'a, 'b> {
     to: Shared<f32>,
 }
 
-struct Of<'a, 'b, B>(Rows<'a, 'b>, std::marker::PhantomData<B>);
+struct Of<'a, 'b, B>(BlockRows<'a, 'b>, std::marker::PhantomData<B>);
 
 impl<B: Blocks> Kernel for Of<'_, '_, B> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Rows { x, w, j, count, heads, .. } = self.0;
+        let BlockRows { x, w, j, count, heads, .. } = self.0;
         heads.read(s, w, j, count);
         let mut i = 0;
         while i < x.m {
             // SAFETY: the rows exist, and sums have room.
             unsafe {
-                i += match tile(x.m - i, x.most) {
+                i += match tile(x.m - i, x.max_rows) {
                     16 => self.tile::<S, 1, 16>(s, i),
                     8 if S::LANES == 16 => self.tile::<S, 2, 8>(s, i),
                     8 => self.tile::<S, 1, 8>(s, i),
@@ -163,30 +163,31 @@ impl<B: Blocks> Kernel for Of<'_, '_, B> {
 }
 
 impl<B: Blocks> Of<'_, '_, B> {
-    /// Rows `i..i + T` of activations with `R` rows of blocks at a time: a few sums that need not wait for each
-    /// other. A tile that is too long for the nearest cache goes in pieces, and the sums wait in memory.
+    /// Rows `i..i + T` of activations with `R` rows of blocks at a time, for a few independent sums. A tile that
+    /// exceeds the L1 cache is processed in pieces, with the sums in memory.
     ///
     /// # Safety
     /// The rows exist, and the result has room.
     #[inline(always)]
     unsafe fn tile<S: Isa, const R: usize, const T: usize>(&self, s: S, i: usize) -> usize {
-        let Rows { x, w, j, count, to, .. } = self.0;
+        let BlockRows { x, w, j, count, to, .. } = self.0;
         let blocks = w.cols / BLOCK;
         let bytes = R * blocks * B::FORMAT.block_bytes();
         // SAFETY: the caller's promise.
         unsafe {
             let xs = x.values.ptr().add(i * x.k);
-            let piece = (NEAR / (T * BLOCK * 4)).max(1);
+            let piece = (L1_TILE_BYTES / (T * BLOCK * 4)).max(1);
             let pieces = blocks.div_ceil(piece).max(1);
             let piece = blocks.div_ceil(pieces).max(1);
-            let waiting = Scratch::<f32>::new(if pieces > 1 { TOGETHER * T * S::LANES } else { 0 });
+            let waiting = Scratch::<f32>::new(if pieces > 1 { PASS_ROWS * T * S::LANES } else { 0 });
             for p in 0..pieces {
                 let (b0, b1) = (p * piece, ((p + 1) * piece).min(blocks));
                 let mut r0 = 0;
                 while r0 < count {
                     if i == 0 && p == 0 {
-                        // What comes behind these rows; fetching it ahead gets over the ends of pages.
-                        let begin = w.block(j + r0, 0).wrapping_add(AHEAD.max(TOGETHER / R * bytes));
+                        // Prefetch what follows these rows: hardware prefetchers stop at page ends.
+                        let begin =
+                            w.block(j + r0, 0).wrapping_add(PREFETCH_BYTES.max(PASS_ROWS / R * bytes));
                         let mut line = 0;
                         while line < bytes {
                             s.prefetch(begin.wrapping_add(line));
@@ -231,22 +232,22 @@ impl<B: Blocks> Of<'_, '_, B> {
     }
 }
 
-/// Blocks `b0..b1` of `R` rows from row `r0` on times a tile of `T` rows, added to sums. Rows behind the last
-/// stand for it.
+/// Blocks `b0..b1` of `R` rows from row `r0` on times a tile of `T` rows, added to sums. Past the last row, it is
+/// repeated.
 ///
 /// # Safety
 /// The rows exist, and `xs` is a tile of `T` rows.
 #[inline(always)]
 unsafe fn dot<S: Isa, B: Blocks, const R: usize, const T: usize>(
     s: S,
-    rows: &Rows<'_, '_>,
+    rows: &BlockRows<'_, '_>,
     r0: usize,
     b0: usize,
     b1: usize,
     xs: *const f32,
     sums: &mut [[S::F; T]; R],
 ) {
-    let Rows { w, j, count, heads, .. } = *rows;
+    let BlockRows { w, j, count, heads, .. } = *rows;
     let (blocks, bytes) = (w.cols / BLOCK, B::FORMAT.block_bytes());
     // SAFETY: the caller's promise.
     unsafe {
@@ -284,14 +285,14 @@ unsafe fn dot<S: Isa, B: Blocks, const R: usize, const T: usize>(
     }
 }
 
-/// Rows of blocks that are decoded first, each once for all tiles.
-struct Decoded<'a, 'b>(Rows<'a, 'b>);
+/// Rows of blocks that are decoded first, once for all tiles.
+struct Decoded<'a, 'b>(BlockRows<'a, 'b>);
 
 impl Kernel for Decoded<'_, '_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Rows { x, w, j, count, to, .. } = self.0;
+        let BlockRows { x, w, j, count, to, .. } = self.0;
         let line = Scratch::<f32>::new(x.k);
         for row in 0..count {
             // SAFETY: the row exists, and the buffers hold its numbers and its sums.
@@ -301,7 +302,7 @@ impl Kernel for Decoded<'_, '_> {
                 let mut i = 0;
                 while i < x.m {
                     let xs = x.values.ptr().add(i * x.k);
-                    i += match tile(x.m - i, x.most) {
+                    i += match tile(x.m - i, x.max_rows) {
                         16 => line_times::<S, 16>(s, line.ptr(), x.k, xs, to.add(i)),
                         8 => line_times::<S, 8>(s, line.ptr(), x.k, xs, to.add(i)),
                         4 => line_times::<S, 4>(s, line.ptr(), x.k, xs, to.add(i)),
@@ -317,7 +318,7 @@ impl Kernel for Decoded<'_, '_> {
 /// A decoded row times a tile of `T` rows.
 ///
 /// # Safety
-/// The row holds `k` numbers, the tile as many for each of its rows, and the result has room.
+/// The row holds `k` elements, the tile as many for each of its rows, and the result has room.
 #[inline(always)]
 unsafe fn line_times<S: Isa, const T: usize>(
     s: S,
@@ -353,12 +354,12 @@ unsafe fn line_times<S: Isa, const T: usize>(
 pub(super) struct Heads {
     room: usize,
     values: Scratch<f32>,
-    /// The heads as they are in the blocks.
+    /// The headers as stored in the blocks.
     words: Scratch<u32>,
 }
 
 impl Heads {
-    /// For so many blocks.
+    /// Room for `blocks` blocks.
     pub(super) fn new(blocks: usize) -> Self {
         let room = blocks.next_multiple_of(GROUP) + GROUP;
         let (values, words) = (Scratch::<f32>::new(2 * room), Scratch::<u32>::new(room));
@@ -379,8 +380,8 @@ impl Heads {
         self.values.ptr().wrapping_add(self.room)
     }
 
-    /// Those of `rows` rows from row `j` on: no more blocks than there is room for. Numbers are `scale * code +
-    /// offset`, 8-bit codes taken as signed.
+    /// Reads those of `rows` rows from row `j` on, at most as many blocks as there is room for. An element is
+    /// `scale * code + offset`, with signed 8-bit codes.
     #[inline(always)]
     pub(super) fn read<S: Isa>(&self, s: S, w: &GgufMat<'_>, j: usize, rows: usize) {
         let (blocks, bytes) = (rows * (w.cols / BLOCK), w.kind.block_bytes());
@@ -397,7 +398,7 @@ impl Heads {
                     from += GROUP;
                 }
             }
-            // First all are fetched, then all converted: the second loop is one of vectors.
+            // Gather all headers, then convert them: the second loop is vectorized.
             for b in from..blocks {
                 *words.add(b) = begin.add(b * bytes).cast::<u32>().read_unaligned();
             }
@@ -411,7 +412,7 @@ impl Heads {
                     _ => 0.0,
                 };
             }
-            // Behind the last, where a group has written more: zeros.
+            // Clear what a group has written past the last block.
             for b in blocks..blocks + GROUP {
                 (*scales.add(b), *offsets.add(b)) = (0.0, 0.0);
             }

@@ -1,7 +1,7 @@
 //! Activations rounded to 8 bits in blocks of 32, times 4-bit and 8-bit codes as integers.
 //!
-//! A block keeps its scale in `f32`, so every activation is off by at most half a step, 1/254 of the largest
-//! in its block. Sums of products are exact integers; scales are applied to each block's sum in `f32`.
+//! A block has its scale in `f32`, so the error of an activation is at most half a step, 1/254 of the largest in
+//! its block. Sums of products are exact integers; scales are applied to each block's sum in `f32`.
 
 use super::{QuantFormat, QuantMat};
 use crate::mat::{MatMut, MatRef};
@@ -31,42 +31,42 @@ pub(super) fn run(par: &dyn Par, x: MatRef<'_, f32>, w: &QuantMat<'_>, y: &MatMu
     let chunk = grain(par, w.rows, (16384 / w.cols.max(1) / x.rows).max(1));
     chunks(par, w.rows, chunk, |j0, j1| {
         if bits == 4 {
-            dispatch_dot(simd, Rows::<4> { w, x: ready, y, j0, j1 });
+            dispatch_dot(simd, Int8Rows::<4> { w, x: ready, y, j0, j1 });
         } else {
-            dispatch_dot(simd, Rows::<8> { w, x: ready, y, j0, j1 });
+            dispatch_dot(simd, Int8Rows::<8> { w, x: ready, y, j0, j1 });
         }
     });
 }
 
 /// Rounded activations: bytes in the order of the codes, the scale of every lane, and sums of groups.
-pub(super) struct Ready {
+pub(super) struct PackedActivations {
     pub rows: usize,
-    /// Bytes of a row, in whole vectors.
+    /// Bytes of a row, padded to whole vectors.
     pub padded: usize,
     pub bytes: Scratch<i8>,
-    /// Lanes of a row: one for every word of codes.
+    /// Lanes of a row: one per word of codes.
     pub lanes: usize,
     pub scales: Scratch<f32>,
-    /// Groups of a row, in whole vectors.
+    /// Groups of a row, padded to whole vectors.
     pub groups: usize,
     pub sums: Scratch<f32>,
 }
 
 // SAFETY: read-only once prepared.
-unsafe impl Sync for Ready {}
+unsafe impl Sync for PackedActivations {}
 
-/// How codes lie in the words they are taken from, and so the activations.
+/// The order of codes in their words, which activations follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Bytes, one after the other.
+    /// Bytes in order.
     Bytes,
-    /// Nibbles, one after the other: even ones are low, odd ones high.
+    /// Nibbles in order: even ones low, odd ones high.
     EvenOdd,
-    /// Nibbles in blocks of 32: the first sixteen are low, the others high.
+    /// Nibbles in blocks of 32: the first sixteen low, the others high.
     Halves,
 }
 
-/// Rounds the rows of `x`; what meets low and high nibbles of a vector lies apart.
+/// Rounds the rows of `x`; the partners of low and high nibbles of a vector are separate.
 pub(super) struct Prepare<'a> {
     pub x: MatRef<'a, f32>,
     pub order: Order,
@@ -74,16 +74,16 @@ pub(super) struct Prepare<'a> {
 }
 
 impl Kernel for Prepare<'_> {
-    type Out = Ready;
+    type Out = PackedActivations;
     #[inline(always)]
-    fn run<S: Isa>(self, _: S) -> Ready {
+    fn run<S: Isa>(self, _: S) -> PackedActivations {
         let Self { x, order, group } = self;
         let (m, k) = (x.rows, x.cols);
         let per_word = if order == Order::Bytes { 4 } else { 8 };
         let padded = k.next_multiple_of(8 * S::LANES);
         let lanes = padded / per_word;
         let groups = (k / group).next_multiple_of(S::LANES);
-        let r = Ready {
+        let r = PackedActivations {
             rows: m,
             padded,
             bytes: Scratch::new(m * padded),
@@ -130,7 +130,7 @@ impl Kernel for Prepare<'_> {
     }
 }
 
-/// Where activation `at` goes.
+/// The index of activation `at` in this order.
 #[inline(always)]
 fn place<S: Isa>(at: usize, order: Order) -> usize {
     let vector = 8 * S::LANES;
@@ -142,15 +142,15 @@ fn place<S: Isa>(at: usize, order: Order) -> usize {
     }
 }
 
-struct Rows<'a, 'b, 'c, const BITS: usize> {
+struct Int8Rows<'a, 'b, 'c, const BITS: usize> {
     w: &'a QuantMat<'b>,
-    x: &'a Ready,
+    x: &'a PackedActivations,
     y: &'a MatMut<'c, f32>,
     j0: usize,
     j1: usize,
 }
 
-impl<const BITS: usize> Kernel for Rows<'_, '_, '_, BITS> {
+impl<const BITS: usize> Kernel for Int8Rows<'_, '_, '_, BITS> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -202,7 +202,7 @@ fn pad<const M: usize>(v: [f32; M]) -> [f32; TILE] {
 unsafe fn row<S: Isa, const BITS: usize, const M: usize>(
     s: S,
     w: &QuantMat<'_>,
-    x: &Ready,
+    x: &PackedActivations,
     i: usize,
     j: usize,
     scales: *const f32,

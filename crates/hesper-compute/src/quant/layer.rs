@@ -1,36 +1,36 @@
-//! What stands between two layers of a decoder, in one pass: a norm before the products, and behind them the sum
-//! with what went in, or one product as the gate of another.
+//! The steps between two linear layers of a decoder, fused: a norm before the products, and after them the residual
+//! add, or SwiGLU.
 //!
-//! A step of one token is a few hundred small products; each pass over the activations that is a command of its
-//! own would cost as much as one of them.
+//! A decode step of one token is a few hundred small products. A separate command for each pass over the
+//! activations would cost as much as a product.
 
 use super::columns::QuantColumns;
-use super::gguf::{FEW, GgufMat};
+use super::gguf::{GgufMat, MAX_TILED_ROWS};
 use super::gguf_dot::Tiles;
 use super::panels;
 use crate::error::{Mismatch, same};
-use crate::gemm::kind::Single;
+use crate::gemm::precision::Single;
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::rows::norm::rms_norm;
 use crate::scratch::Scratch;
 use crate::simd::{Isa, Kernel, dispatch, math};
 
-/// What becomes of the products.
+/// The epilogue of the products.
 #[derive(Clone, Copy, Debug)]
 pub enum LayerEnd<'a> {
-    /// Those with each matrix lie side by side.
+    /// None; the products with the matrices are concatenated.
     Plain,
-    /// The same, and these numbers, of the shape of the result, are added.
+    /// Concatenated, then this residual of the shape of the result is added.
     Plus(&'a [f32]),
-    /// There are two matrices: `g / (1 + e^-g) * u` for the products `g` with the first and `u` with the second.
+    /// `g / (1 + e^-g) * u` for the products `g` with the first matrix and `u` with the second.
     SiluGate,
 }
 
-/// Products of rows with the transposes of matrices: `y = end(norm(x) w^T)`. `x` holds rows as long as those of the
-/// matrices; `norm` is the weight of a root mean square norm and what keeps its root from zero.
+/// Products of rows with transposed matrices: `y = end(norm(x) w^T)`. Rows of `x` have the length of those of the
+/// matrices; `norm` is the weight of an RMS norm and its epsilon.
 ///
-/// A row gives the same result alone and among up to 64.
+/// A row has the same result alone and in a batch of up to 64.
 pub fn gguf_layer(
     par: &dyn Par,
     x: &[f32],
@@ -70,7 +70,7 @@ pub fn gguf_layer(
         }
     };
     let x = MatRef::row_major(x, m, k)?;
-    if m > FEW {
+    if m > MAX_TILED_ROWS {
         many(par, x, matrices, end, y);
     } else {
         few(par, x, matrices, end, y);
@@ -104,18 +104,18 @@ fn few(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerEn
     };
     let chunk = grain(par, n, (8192 / k / m).max(1));
     chunks(par, n, chunk, |j0, j1| {
-        let (gates, wide) = (Scratch::<f32>::new(PIECE * m), Scratch::<f32>::new(PIECE * m));
+        let (gates, up) = (Scratch::<f32>::new(PIECE * m), Scratch::<f32>::new(PIECE * m));
         let mut j = j0;
         while j < j1 {
             let until = (j + PIECE).min(j1);
-            for (w, to) in matrices.iter().zip([gates.ptr(), wide.ptr()]) {
+            for (w, to) in matrices.iter().zip([gates.ptr(), up.ptr()]) {
                 x.times(simd, w, j, until, &mut |row, sums| {
                     // SAFETY: a row of the piece.
                     unsafe { std::ptr::copy_nonoverlapping(sums.as_ptr(), to.add((row - j) * m), m) };
                 });
             }
             let count = (until - j) * m;
-            dispatch(simd, Gate { gate: gates.ptr(), wide: wide.ptr(), to: gates.ptr(), count });
+            dispatch(simd, Gate { gate: gates.ptr(), up: up.ptr(), to: gates.ptr(), count });
             for row in 0..until - j {
                 for i in 0..m {
                     // SAFETY: in the result, and this task alone writes it.
@@ -154,16 +154,16 @@ fn many(par: &dyn Par, x: MatRef<'_, f32>, matrices: &[GgufMat<'_>], end: LayerE
             part.iter_mut().zip(&other[a..b]).for_each(|(y, x)| *y += x);
         }),
         LayerEnd::SiluGate => chunks(par, size, grain(par, size, 1 << 12), |a, b| {
-            let (gate, wide) = (gates.get().wrapping_add(a), to.get().wrapping_add(a));
-            dispatch(simd, Gate { gate, wide, to: wide, count: b - a });
+            let (gate, up) = (gates.get().wrapping_add(a), to.get().wrapping_add(a));
+            dispatch(simd, Gate { gate, up, to: up, count: b - a });
         }),
     }
 }
 
-/// `to = g / (1 + e^-g) * u`; `to` may be either.
+/// `to = g / (1 + e^-g) * u`; `to` may alias either.
 struct Gate {
     gate: *const f32,
-    wide: *const f32,
+    up: *const f32,
     to: *mut f32,
     count: usize,
 }
@@ -178,7 +178,7 @@ impl Kernel for Gate {
             let n = (self.count - i).min(S::LANES);
             // SAFETY: whoever made this promises `count` numbers.
             unsafe {
-                let (g, u) = (s.load_n(self.gate.add(i), n), s.load_n(self.wide.add(i), n));
+                let (g, u) = (s.load_n(self.gate.add(i), n), s.load_n(self.up.add(i), n));
                 let e = math::exp(s, s.sub(s.zero(), g));
                 s.store_n(self.to.add(i), s.mul(s.div(g, s.add(one, e)), u), n);
             }

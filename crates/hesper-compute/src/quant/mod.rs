@@ -1,13 +1,12 @@
 //! Quantized matrices in MLX's layouts, their products, and the blocks of GGUF files.
 //!
-//! A quantized matrix keeps its codes along its rows, packed little-endian into 32-bit words, and a scale
-//! (and a bias) for every group of neighbouring codes. [`qmatmul`] multiplies by it without writing the
-//! dequantized matrix anywhere: a few rows of activations read it once, at the speed of memory; many rows
-//! dequantize panels into the buffers of the packed product.
+//! A quantized matrix has its codes along its rows, packed little-endian into 32-bit words, and a scale (and a
+//! bias) for every group of neighbouring codes. [`qmatmul`] never materializes the dequantized matrix. A few rows
+//! of activations read the codes once, bound by memory; many rows dequantize panels while packing.
 //!
 //! With [`Activations::Exact`] the activations keep their type, and products are summed in `f32`. With
-//! [`Activations::Int8`] they are rounded to 8 bits in blocks of 32 first: each activation is off by at most
-//! 1/254 of the largest of its block, and so the result by at most that times the sum of `|w|` in each block.
+//! [`Activations::Int8`] they are rounded to 8 bits in blocks of 32 first. The error of an activation is at most
+//! 1/254 of the largest of its block, and that of the result at most this times the sum of `|w|` in each block.
 
 mod affine;
 mod columns;
@@ -30,22 +29,22 @@ pub use layer::{LayerEnd, gguf_layer};
 use half::{bf16, f16};
 
 use crate::error::{Mismatch, at_least, product, same};
-use crate::gemm::columns::{Columns, Rows};
-use crate::gemm::kind::{Kind, Pairs, Single};
+use crate::gemm::columns::{Columns, LeftRows};
+use crate::gemm::precision::{Pairs, Precision, Single};
 use crate::gemm::{Epilogue, Problem, driver};
 use crate::mat::{MatMut, MatRef};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::{Float, FloatKind};
 
-/// How numbers became codes.
+/// A quantization format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QuantFormat {
     /// `scale * code + bias` with codes of 1, 2, 3, 4, 5, 6 or 8 bits, in groups of 32, 64 or 128.
     Affine {
         /// Bits of a code.
         bits: usize,
-        /// Codes that share scale and bias.
+        /// Codes that share a scale and a bias.
         group: usize,
     },
     /// 4-bit floats (E2M1) in groups of 32 with a power of two as scale (E8M0).
@@ -104,7 +103,7 @@ pub enum Scales<'a> {
     F16(&'a [f16]),
     /// Bfloat16.
     Bf16(&'a [bf16]),
-    /// The bytes of the floating point formats: E8M0 or E4M3, as the format says.
+    /// Scales of the floating point formats: E8M0 or E4M3, depending on the format.
     Bytes(&'a [u8]),
 }
 
@@ -118,7 +117,7 @@ impl Scales<'_> {
         }
     }
 
-    /// One of them; bytes are read as the format's scale type.
+    /// Scale or bias `i`; bytes are decoded as the format's scale type.
     #[inline(always)]
     fn get(&self, i: usize, format: QuantFormat) -> f32 {
         match self {
@@ -143,7 +142,7 @@ pub struct QuantMat<'a> {
 }
 
 impl<'a> QuantMat<'a> {
-    /// A matrix of `rows` times `cols` codes. Affine formats need biases, the others have none.
+    /// A matrix of `rows` x `cols` codes. Affine formats need biases, the others have none.
     pub fn new(
         format: QuantFormat,
         rows: usize,
@@ -191,29 +190,29 @@ impl<'a> QuantMat<'a> {
     }
 }
 
-/// What may happen to activations before they are multiplied.
+/// The precision of activations in a product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activations {
-    /// They are multiplied as they are.
+    /// Activations are not rounded.
     #[default]
     Exact,
-    /// They may be rounded to 8 bits in blocks of 32, and multiplied as integers.
+    /// Activations may be rounded to 8 bits in blocks of 32, and multiplied as integers.
     ///
-    /// Only for matrices whose codes have 4 or 8 bits, used transposed, and where it is faster: for few
-    /// rows. Others are multiplied exactly.
+    /// Applies to 4-bit and 8-bit codes, used transposed, and only for few rows, where it is faster. Other
+    /// products are exact.
     Int8,
 }
 
-/// Rows of activations up to which the matrix is read as it is.
-const FEW: usize = 4;
-/// Rows of activations up to which rounding them pays: the packed product of more rows is faster than codes
-/// that are taken apart anew for every few of them.
-const MANY: usize = 8;
+/// Most rows of activations for which codes are unpacked in registers.
+const MAX_EXACT_ROWS: usize = 4;
+/// Most rows of activations for which rounding them pays: with more, the packed product is faster than unpacking
+/// codes again for every few rows.
+const MAX_INT8_ROWS: usize = 8;
 
 /// `y = x w^T` (`transpose`) or `y = x w`.
 ///
-/// With `bf16` activations in more than a few rows, dequantized weights are rounded to `bf16` where the
-/// machine multiplies those faster.
+/// With more than a few rows of `bf16` activations, dequantized weights are rounded to `bf16` if the machine
+/// multiplies those faster.
 pub fn qmatmul<T: Float>(
     par: &dyn Par,
     x: MatRef<'_, T>,
@@ -229,29 +228,29 @@ pub fn qmatmul<T: Float>(
     if x.rows == 0 || n == 0 {
         return Ok(());
     }
-    let int8 = transpose && activations == Activations::Int8 && int8::fits(w) && x.rows <= MANY;
+    let int8 = transpose && activations == Activations::Int8 && int8::fits(w) && x.rows <= MAX_INT8_ROWS;
     let pairs = T::KIND == FloatKind::Bf16 && par.simd().has_fast_bf16();
-    if pairs && x.rows > FEW && !int8 {
+    if pairs && x.rows > MAX_EXACT_ROWS && !int8 {
         // SAFETY: `T` is `bf16`.
         let (a, c) = unsafe { as_bf16(x, y) };
-        panels::<Pairs>(par, a, columns::QuantColumns::Words { w: *w, transpose }, c);
+        panels::<Pairs>(par, a, columns::QuantColumns::Codes { w: *w, transpose }, c);
         return Ok(());
     }
     in_f32(par, x, y, &|x, y| {
         if int8 {
             int8::run(par, x, w, y);
-        } else if transpose && x.rows <= FEW && k > 0 {
+        } else if transpose && x.rows <= MAX_EXACT_ROWS && k > 0 {
             exact::run(par, x, w, y);
         } else {
             // SAFETY: the same view, which nobody else writes.
             let y = unsafe { MatMut::from_raw(y.ptr, y.rows, y.cols, y.row_stride, y.col_stride) };
-            panels::<Single<f32>>(par, x, columns::QuantColumns::Words { w: *w, transpose }, y);
+            panels::<Single<f32>>(par, x, columns::QuantColumns::Codes { w: *w, transpose }, y);
         }
     });
     Ok(())
 }
 
-/// The same views with their type by its name.
+/// Casts views from `T` to `bf16`.
 ///
 /// # Safety
 /// `T` is `bf16`.
@@ -268,7 +267,7 @@ unsafe fn as_bf16<'a, 'b, T: Float>(
     }
 }
 
-/// Calls `f` with contiguous activations and result in `f32`: those given, or copies of them.
+/// Calls `f` with contiguous activations and result in `f32`: the given ones, or copies.
 fn in_f32<T: Float>(
     par: &dyn Par,
     x: MatRef<'_, T>,
@@ -311,8 +310,8 @@ fn in_f32<T: Float>(
     }
 }
 
-/// Many rows: the packed product, its right operand dequantized while it is packed.
-fn panels<P: Kind<Acc = f32>>(
+/// Many rows: the packed product, whose right operand is dequantized while packing.
+fn panels<P: Precision<Acc = f32>>(
     par: &dyn Par,
     a: MatRef<'_, P::In>,
     b: columns::QuantColumns<'_>,
@@ -321,7 +320,7 @@ fn panels<P: Kind<Acc = f32>>(
     for<'a> columns::QuantColumns<'a>: Columns<P>,
 {
     let (m, n, k) = (a.rows, c.cols, a.cols);
-    let epilogue = Epilogue { alpha: 1.0, beta: 0.0, bias: None, hook: None };
-    let p = Problem::<P, _> { m, n, k, a: Rows(a), b, c, epilogue };
+    let epilogue = Epilogue { alpha: 1.0, beta: 0.0 };
+    let p = Problem::<P, _> { m, n, k, a: LeftRows(a), b, c, epilogue };
     if k == 0 { driver::empty(par, &p) } else { driver::run(par, &p) }
 }

@@ -9,23 +9,23 @@ use crate::error::{Mismatch, at_least, same};
 use crate::par::Par;
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 
-/// Elements that are compared before one of them is looked for.
+/// Elements compared before the position of the best is searched.
 const BLOCK: usize = 4096;
 /// Rows up to this length are searched element by element.
-const SHORT: usize = 32;
-/// Columns that are searched side by side.
+const SHORT_ROW: usize = 32;
+/// Columns searched together.
 const STRIP: usize = 512;
 
-/// A type with an order.
+/// A type with a total order.
 #[allow(private_bounds, reason = "only this crate calls its methods")]
 pub trait Ordered: Plain + PartialOrd {
-    /// Below or equal to every number.
+    /// Less than or equal to every value.
     const LOWEST: Self;
-    /// Above or equal to every number.
+    /// Greater than or equal to every value.
     const HIGHEST: Self;
     #[doc(hidden)]
     fn run(par: &dyn Par, max: bool, x: &ReduceInput<'_, Self>, out: &mut [u32]);
-    /// The best of a block and whether it has a NaN, if the type has vectors for it.
+    /// The best value of a block and whether it has a NaN, if the type has vector instructions for it.
     #[doc(hidden)]
     #[inline(always)]
     fn best<S: Isa, const MAX: bool>(_: S, _: &[Self]) -> Option<(Self, bool)> {
@@ -121,7 +121,7 @@ impl<T: Ordered> Reducer for Arg<'_, T> {
     }
 
     fn rows(self, simd: Simd, x: &[T], len: usize, out: &mut [u32]) {
-        dispatch(simd, Rows { max: self.max, x, len, out });
+        dispatch(simd, ArgRows { max: self.max, x, len, out });
     }
 
     fn columns(self, simd: Simd, tile: &Tile<'_, T>, out: &mut [u32]) {
@@ -141,7 +141,7 @@ impl<T: Ordered> Reducer for Arg<'_, T> {
     }
 }
 
-/// Whether a later element is chosen over an earlier one: the first NaN beats everything.
+/// Whether a later element wins over an earlier one: the first NaN wins over everything.
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
 fn beats<T: Ordered>(later: T, earlier: T, better: impl Fn(T, T) -> bool) -> bool {
@@ -166,19 +166,19 @@ impl<T: Ordered> Kernel for Row<'_, T> {
 }
 
 /// Rows of `len` elements.
-struct Rows<'a, T> {
+struct ArgRows<'a, T> {
     max: bool,
     x: &'a [T],
     len: usize,
     out: &'a mut [u32],
 }
 
-impl<T: Ordered> Kernel for Rows<'_, T> {
+impl<T: Ordered> Kernel for ArgRows<'_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let rows = self.x.chunks_exact(self.len).zip(self.out);
-        if self.len > SHORT {
+        if self.len > SHORT_ROW {
             for (x, out) in rows {
                 *out = Row { max: self.max, x }.run(s);
             }
@@ -211,7 +211,7 @@ fn short_row<T: Ordered>(x: &[T], better: impl Fn(T, T) -> bool) -> u32 {
 fn row<S: Isa, T: Ordered, const MAX: bool>(s: S, x: &[T], worst: T, better: impl Fn(T, T) -> bool) -> u32 {
     let (mut best, mut at, mut found) = (worst, 0, false);
     for (b, block) in x.chunks(BLOCK).enumerate() {
-        // First only the best value, in vectors; its place is looked for when it is a new best.
+        // Find the best value in vectors first, and its position only if it is a new best.
         let (top, nan) = match T::best::<S, MAX>(s, block) {
             Some(found) => found,
             None => best_of(block, worst, &better),
@@ -228,11 +228,11 @@ fn row<S: Isa, T: Ordered, const MAX: bool>(s: S, x: &[T], worst: T, better: imp
     at as u32
 }
 
-/// The best of a block and whether it has a NaN, in loops that vectorise.
+/// The best value of a block and whether it has a NaN, in loops that the compiler vectorizes.
 #[inline(always)]
 #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
 fn best_of<T: Ordered>(block: &[T], worst: T, better: &impl Fn(T, T) -> bool) -> (T, bool) {
-    // Marks are words, so that they fill vectors as the elements do.
+    // Flags have the width of elements, so that both fill vectors alike.
     let (mut acc, mut nans) = ([worst; 64], [0u32; 64]);
     let chunks = block.chunks_exact(64);
     let tail = chunks.remainder();
@@ -246,7 +246,7 @@ fn best_of<T: Ordered>(block: &[T], worst: T, better: &impl Fn(T, T) -> bool) ->
         acc[i] = if better(*v, acc[i]) { *v } else { acc[i] };
         nans[i] |= u32::from(*v != *v);
     }
-    // Folded in halves: one by one, the end of a block would take as long as the block.
+    // Fold in halves: a serial fold would take as long as the block.
     for half in [32, 16, 8, 4, 2, 1] {
         for i in 0..half {
             acc[i] = if better(acc[i + half], acc[i]) { acc[i + half] } else { acc[i] };
@@ -256,8 +256,8 @@ fn best_of<T: Ordered>(block: &[T], worst: T, better: &impl Fn(T, T) -> bool) ->
     (acc[0], nans[0] != 0)
 }
 
-/// Where the first element equal to `value` is: pieces are looked through as vectors until one has it, then
-/// pieces of that.
+/// The position of the first element equal to `value`: blocks are scanned as vectors until one contains it, then
+/// smaller blocks within.
 #[inline(always)]
 fn first<T: Ordered>(block: &[T], value: T) -> Option<usize> {
     let (mut from, mut len) = (0, block.len());
@@ -277,8 +277,7 @@ fn first<T: Ordered>(block: &[T], value: T) -> Option<usize> {
     block[from..from + len].iter().position(|v| *v == value).map(|at| from + at)
 }
 
-/// Whether an element of a piece is equal to `value`; marks are as wide as the elements, so that they fill vectors
-/// as those do.
+/// Whether an element equals `value`. Flags have the width of elements, so that both fill vectors alike.
 #[inline(always)]
 fn has<T: Ordered>(piece: &[T], value: T) -> bool {
     match size_of::<T>() {

@@ -2,47 +2,47 @@
 
 use crate::simd::{Float, Isa};
 
-/// Vectors that are compared side by side.
-const SIDE: usize = 4;
+/// Independent vector accumulators.
+const INTERLEAVED: usize = 4;
 
-/// The largest (`MAX`) or smallest of the numbers that are not NaN, an infinity if there is none, and whether there is
-/// a NaN. Of zeros -0 is the smaller one, so the order of elements does not matter.
+/// The largest (`MAX`) or smallest element that is not NaN, an infinity if there is none, and whether there is a
+/// NaN. -0 counts as smaller than +0, so the result does not depend on the order of elements.
 #[inline(always)]
 pub(super) fn extreme<S: Isa, T: Float, const MAX: bool>(s: S, x: &[T]) -> (f32, bool) {
     let start = if MAX { f32::NEG_INFINITY } else { f32::INFINITY };
     let (low, high) = (s.splat(f32::MIN), s.splat(f32::MAX));
-    // Marks add up to NaN if there is one; else to +0 if there is a number of the wanted sign, which decides between
-    // zeros.
+    // The sum of flags is NaN if an element is NaN. Otherwise it is +0 if an element has the wanted sign, which
+    // decides between zeros.
     let sign = s.splat(if MAX { 0.0 } else { -0.0 });
-    let mut best = [s.splat(start); SIDE];
-    let mut marks = [s.splat(-0.0); SIDE];
-    let whole = x.len() / (SIDE * S::LANES);
+    let mut best = [s.splat(start); INTERLEAVED];
+    let mut marks = [s.splat(-0.0); INTERLEAVED];
+    let whole = x.len() / (INTERLEAVED * S::LANES);
     for i in 0..whole {
         // SAFETY: whole vectors of the slice.
         unsafe {
-            let p = x.as_ptr().add(i * SIDE * S::LANES);
+            let p = x.as_ptr().add(i * INTERLEAVED * S::LANES);
             let v = [
                 T::load(s, p),
                 T::load(s, p.add(S::LANES)),
                 T::load(s, p.add(2 * S::LANES)),
                 T::load(s, p.add(3 * S::LANES)),
             ];
-            for j in 0..SIDE {
-                // A comparison with NaN is false, and gives the second operand: what was best here, NaN below.
+            for j in 0..INTERLEAVED {
+                // A comparison with NaN selects the second operand: the previous best here, NaN below.
                 best[j] = if MAX { s.max(v[j], best[j]) } else { s.min(v[j], best[j]) };
                 let finite = s.max(low, s.min(high, v[j]));
                 marks[j] = s.fma(finite, sign, marks[j]);
             }
         }
     }
-    for j in 1..SIDE {
+    for j in 1..INTERLEAVED {
         best[0] = if MAX { s.max(best[j], best[0]) } else { s.min(best[j], best[0]) };
         marks[0] = s.add(marks[j], marks[0]);
     }
     let (mut best, mut marks) = (best[0], marks[0]);
-    let mut at = whole * SIDE * S::LANES;
+    let mut at = whole * INTERLEAVED * S::LANES;
     while at < x.len() && x.len() >= S::LANES {
-        // The last vector overlaps the one before: no number counts twice.
+        // The last vector overlaps the one before: an extreme may see an element twice.
         let from = at.min(x.len() - S::LANES);
         // SAFETY: a whole vector of the slice.
         let v = unsafe { T::load(s, x.as_ptr().add(from)) };

@@ -1,20 +1,20 @@
-//! Rows of at most a block, each reduced to one number: in 64 separate results that are then put together in
-//! halves. Whatever the level and however a row is read, the tree is the same.
+//! Rows of at most one block, each reduced to one value: in 64 accumulators that are then combined in halves. The
+//! tree is the same at every SIMD level and for every layout.
 
 use super::extreme::extreme;
 use super::reduce::{Acc, Reduction};
 use super::whole::{Small, extreme_of};
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 
-/// Separate results of a row.
+/// Accumulators of a row.
 const LANES: usize = 64;
 
-/// How many separate results rows of `len` elements have.
+/// Accumulators for rows of `len` elements.
 pub(super) fn lanes(len: usize) -> usize {
     len.next_power_of_two().clamp(8, LANES)
 }
 
-/// Rows of small integers, which are reduced in a wider type.
+/// Rows of small integers, reduced in a wider type.
 pub(super) fn each<T: Copy + Into<A>, A: Acc>(
     level: Simd,
     op: Reduction,
@@ -28,7 +28,7 @@ pub(super) fn each<T: Copy + Into<A>, A: Acc>(
     }
 }
 
-/// Rows of integers that are reduced in their own type.
+/// Rows of integers, reduced in their own type.
 pub(super) fn whole<T: Acc + Small>(level: Simd, op: Reduction, x: &[T], len: usize, out: &mut [T]) {
     match op {
         Reduction::Max | Reduction::Min => {
@@ -38,7 +38,7 @@ pub(super) fn whole<T: Acc + Small>(level: Simd, op: Reduction, x: &[T], len: us
     }
 }
 
-/// Rows of floats that are reduced in `f32`.
+/// Rows of floats, reduced in `f32`.
 pub(super) fn floats<T: Float>(level: Simd, op: Reduction, x: &[T], len: usize, out: &mut [f32]) {
     dispatch(level, Floats { op, x, len, out });
 }
@@ -64,7 +64,7 @@ pub(super) fn add_each<T: Copy + Into<A>, A: Acc>(level: Simd, op: Reduction, ro
     dispatch(level, AddEach { op, rows, acc });
 }
 
-/// The same of floats that are added in `f32`.
+/// [`add_each`] for floats that are added in `f32`.
 pub(super) fn add_floats<T: Float>(level: Simd, op: Reduction, rows: &[&[T]], acc: &mut [f32]) {
     dispatch(level, AddFloats { op, rows, acc });
 }
@@ -81,7 +81,7 @@ impl<T: Copy + Into<A>, A: Acc> Kernel for Each<'_, T, A> {
     #[inline(always)]
     fn run<S: Isa>(self, _: S) {
         let Each { op, x, len, out } = self;
-        // The operation is decided outside the loops, so that each is compiled for itself.
+        // Match on the operation outside of the loops, so that each loop is specialized.
         match op {
             Reduction::Sum => fold_rows(Reduction::Sum, x, len, out),
             Reduction::Prod => fold_rows(Reduction::Prod, x, len, out),
@@ -145,7 +145,7 @@ fn halves<A: Acc, const N: usize>(op: Reduction, acc: &mut [A; N]) -> A {
     acc[0]
 }
 
-/// Sums of integers, which are the same in whatever order.
+/// Sums of integers, which do not depend on the order.
 struct Totals<'a, T, A> {
     x: &'a [T],
     len: usize,
@@ -173,7 +173,8 @@ impl<T: Copy + Into<A>, A: Acc> Kernel for Totals<'_, T, A> {
     }
 }
 
-/// The sum of at least `N` elements. The last vector overlaps the one before, and of it only what is new counts.
+/// The sum of at least `N` elements. The last vector overlaps the one before; lanes that were already added are
+/// masked.
 #[inline(always)]
 fn total<T: Copy + Into<A>, A: Acc, const N: usize>(x: &[T]) -> A {
     const SUM: Reduction = Reduction::Sum;
@@ -260,11 +261,11 @@ impl<T: Float> Kernel for Floats<'_, T> {
 /// The sum or product of a row, with the tree of [`fold`].
 #[inline(always)]
 fn combined<S: Isa, T: Float, const PROD: bool>(s: S, x: &[T]) -> f32 {
-    const MOST: usize = 8;
-    const { assert!(LANES / S::LANES <= MOST) };
+    const MAX_VECTORS: usize = 8;
+    const { assert!(LANES / S::LANES <= MAX_VECTORS) };
     let start = s.splat(if PROD { 1.0 } else { 0.0 });
     let vectors = LANES / S::LANES;
-    let mut acc = [start; MOST];
+    let mut acc = [start; MAX_VECTORS];
     let whole = x.len() / LANES;
     for i in 0..whole {
         for (j, acc) in acc.iter_mut().enumerate().take(vectors) {
@@ -317,13 +318,13 @@ impl Kernel for Doubles<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        /// The most vectors that 64 results take.
-        const MOST: usize = 16;
-        const { assert!(LANES / (S::LANES / 2) <= MOST) };
+        /// The most vectors for 64 accumulators.
+        const MAX_VECTORS: usize = 16;
+        const { assert!(LANES / (S::LANES / 2) <= MAX_VECTORS) };
         let step = S::LANES / 2;
         let vectors = LANES / step;
         for (x, out) in self.x.chunks_exact(self.len).zip(self.out) {
-            let mut acc = [s.d_splat(0.0); MOST];
+            let mut acc = [s.d_splat(0.0); MAX_VECTORS];
             let (whole, tail) = x.as_chunks::<LANES>();
             for c in whole {
                 for (j, acc) in acc.iter_mut().enumerate().take(vectors) {
@@ -371,12 +372,12 @@ impl Kernel for Pairs<'_> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        /// The most vectors that 64 results take.
-        const MOST: usize = 16;
-        const { assert!(2 * LANES / S::LANES <= MOST) };
+        /// The most vectors for 64 accumulators.
+        const MAX_VECTORS: usize = 16;
+        const { assert!(2 * LANES / S::LANES <= MAX_VECTORS) };
         let vectors = 2 * LANES / S::LANES;
         for (x, out) in self.x.chunks_exact(self.len).zip(self.out) {
-            let mut acc = [s.zero(); MOST];
+            let mut acc = [s.zero(); MAX_VECTORS];
             let (whole, tail) = x.as_chunks::<LANES>();
             for c in whole {
                 for (j, acc) in acc.iter_mut().enumerate().take(vectors) {
@@ -415,7 +416,7 @@ impl Kernel for Pairs<'_> {
     }
 }
 
-/// Sixteen numbers that change none when they are added, then as many ones.
+/// Sixteen identities of the sum, then sixteen of the product.
 static FILL: [f32; 32] = {
     let mut fill = [1.0; 32];
     let mut i = 0;
@@ -473,16 +474,16 @@ impl<T: Float> Kernel for AddFloats<'_, '_, T> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        /// Columns that are widened at a time.
-        const WIDE: usize = 256;
+        /// Columns converted to `f32` at a time.
+        const WIDENED_COLUMNS: usize = 256;
         let AddFloats { op, rows, acc } = self;
         if let ([row], Reduction::Sum | Reduction::Prod) = (rows, op) {
             return add_vectors(s, op, row, acc);
         }
-        let mut wide = [[0.0f32; WIDE]; 4];
-        for j0 in (0..acc.len()).step_by(WIDE) {
-            let n = WIDE.min(acc.len() - j0);
-            for (row, wide) in rows.iter().zip(&mut wide) {
+        let mut widened = [[0.0f32; WIDENED_COLUMNS]; 4];
+        for j0 in (0..acc.len()).step_by(WIDENED_COLUMNS) {
+            let n = WIDENED_COLUMNS.min(acc.len() - j0);
+            for (row, widened) in rows.iter().zip(&mut widened) {
                 let row = &row[j0..j0 + n];
                 for at in (0..n).step_by(S::LANES) {
                     let m = S::LANES.min(n - at);
@@ -491,12 +492,12 @@ impl<T: Float> Kernel for AddFloats<'_, '_, T> {
                     unsafe {
                         let from = row.as_ptr().add(at);
                         let v = if m == S::LANES { T::load(s, from) } else { T::load_n(s, from, m) };
-                        s.store(wide.as_mut_ptr().add(at), v);
+                        s.store(widened.as_mut_ptr().add(at), v);
                     }
                 }
             }
             let acc = &mut acc[j0..j0 + n];
-            let [a, b, c, d] = &wide;
+            let [a, b, c, d] = &widened;
             let lines = [&a[..n], &b[..n], &c[..n], &d[..n]];
             AddEach { op, rows: &lines[..rows.len()], acc }.run(s);
         }

@@ -1,7 +1,7 @@
 //! The input of a reduction: strided memory, read as contiguous rows or as tiles of neighbouring results.
 //!
-//! Kernels see contiguous memory only. What lies so is given in place; anything else is packed in the cache, piece by
-//! piece or tile by tile. Packing moves elements and changes no order.
+//! Kernels see contiguous memory only. Contiguous input is used in place; anything else is packed in the cache,
+//! one row or tile at a time. Packing does not change the order of elements.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use crate::error::Mismatch;
 use crate::simd::Simd;
 use crate::strided::{self, Dim, joined_dims, locate};
 
-/// Elements of the largest piece that is packed.
+/// Elements of the largest packed row.
 const LARGEST_PIECE: usize = 1 << 20;
 /// Elements of a packed tile.
 const PACKED_TILE: usize = 1 << 15;
-/// Rows from this length on are read in place one by one, rather than packed together.
+/// Rows of at least this length are read in place one by one; shorter ones are packed together.
 const LONG_ROW: usize = 256;
-/// Neighbours that share a cache line.
+/// Elements that share a cache line.
 const LINE: usize = 16;
 
 /// The order in which a result combines its elements. They are counted row by row through the reduced axes.
@@ -29,14 +29,14 @@ pub enum SumOrder {
     Columns,
 }
 
-/// What a reduction reads.
+/// The input of a reduction.
 #[derive(Clone, Debug)]
 pub struct ReduceInput<'a, T> {
     x: &'a [T],
     offset: isize,
     kept: &'a [Dim],
     reduced: &'a [Dim],
-    /// Kept, then reduced axes, joined.
+    /// Kept, then reduced axes, merged.
     all: Vec<Dim>,
     order: SumOrder,
     results: usize,
@@ -44,8 +44,8 @@ pub struct ReduceInput<'a, T> {
 }
 
 impl<'a, T: Plain> ReduceInput<'a, T> {
-    /// Elements of `x` from `offset` on: the axes that results are counted by, outermost first, and those that each
-    /// result is reduced over. Without an order the one that reads memory best is taken.
+    /// Elements of `x` from `offset` on: the kept axes, outermost first, and the reduced axes. If `order` is
+    /// `None`, the order that reads memory best is used.
     pub fn new(
         x: &'a [T],
         offset: usize,
@@ -72,7 +72,7 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
         self.results
     }
 
-    /// How many elements each result is reduced from.
+    /// How many elements are reduced to each result.
     pub(super) fn row_len(&self) -> usize {
         self.len
     }
@@ -81,24 +81,25 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
         self.order
     }
 
-    /// An element of a result.
+    /// Element `element` of result `result`.
     pub(super) fn value(&self, result: usize, element: usize) -> T {
         self.x[(self.offset + locate(self.kept, result) + locate(self.reduced, element)) as usize]
     }
 
-    /// How many neighbouring results lie side by side in memory.
+    /// How many neighbouring results are adjacent in memory.
     pub(super) fn side_by_side(&self) -> Option<usize> {
         self.kept.last().filter(|dim| dim.stride == 1).map(|dim| dim.len)
     }
 
-    /// Whether rows are better read across than along: neighbouring results lie side by side, elements of a row do not.
-    pub(super) fn lies_across(&self) -> bool {
+    /// Whether rows are better read across than along: neighbouring results are adjacent in memory, elements of a
+    /// row are not.
+    pub(super) fn is_strided_across(&self) -> bool {
         let inner = self.reduced.last().map_or(1, |dim| dim.stride.unsigned_abs());
         inner != 1 && self.side_by_side().is_some_and(|width| width >= LINE)
     }
 
-    /// The elements `rows` of neighbouring results. Results that lie side by side are those `columns` of block `outer`
-    /// of the last kept axis; else `columns` counts all results.
+    /// The elements `rows` of neighbouring results. If results are adjacent in memory, `columns` are those of block
+    /// `outer` of the last kept axis; otherwise `columns` counts all results.
     pub(super) fn tile<'t>(
         &'t self,
         simd: Simd,
@@ -141,7 +142,7 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
         let mut done = 0;
         while done < to.len() {
             let (at, left) = (first + done, to.len() - done);
-            // Whole lines of the last axis are one box with those of the axis before.
+            // Whole lines of the last axis form a box with those of the axis before.
             let lines = match outer.last() {
                 Some(dim) if at % inner.len == 0 => {
                     (dim.len - at / inner.len % dim.len).min(left / inner.len)
@@ -162,12 +163,12 @@ impl<'a, T: Plain> ReduceInput<'a, T> {
     }
 }
 
-/// How many results a tile of `rows` elements each has, where they have to be packed.
+/// How many results a packed tile of `rows` elements each has.
 pub(super) fn packed_width(rows: usize) -> usize {
     (PACKED_TILE / rows).max(LINE)
 }
 
-/// Cuts a range of elements where the innermost axis ends: first element, length and offset along that axis.
+/// Splits a range of elements where the innermost axis ends: first element, length and offset along that axis.
 fn runs(dim: Dim, range: Range<usize>) -> impl Iterator<Item = (usize, usize, isize)> {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -203,7 +204,8 @@ impl<T: Plain> Source<T> for ReduceInput<'_, T> {
                 _ => PIECE,
             };
         }
-        // Neighbours of a cache line that lie in other lines of a piece are read while the line is in the cache.
+        // Read all neighbours of a cache line while it is in the cache, even if they go to other lines of the
+        // packed row.
         let across = |dim: &Dim| dim.stride != 0 && dim.stride.unsigned_abs() < inner.stride.unsigned_abs();
         let piece = if outer.iter().any(across) { LINE * inner.len } else { PIECE };
         piece.next_multiple_of(PIECE).min(LARGEST_PIECE)
@@ -215,7 +217,7 @@ impl<T: Plain> Source<T> for ReduceInput<'_, T> {
 pub(super) struct Tile<'t, T> {
     x: &'t [T],
     base: isize,
-    /// The axes that rows are counted by; none if rows follow each other.
+    /// The axes that rows are counted by; empty if rows are contiguous.
     dims: &'t [Dim],
     first: usize,
     pub(super) rows: usize,
@@ -223,7 +225,7 @@ pub(super) struct Tile<'t, T> {
 }
 
 impl<'t, T> Tile<'t, T> {
-    /// A tile whose rows follow each other.
+    /// A tile of contiguous rows.
     pub(super) fn packed(x: &'t [T], width: usize) -> Self {
         Self { x, base: 0, dims: &[], first: 0, rows: x.len() / width, width }
     }

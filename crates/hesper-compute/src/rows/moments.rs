@@ -1,4 +1,4 @@
-//! Sums of numbers and of their squares, in double precision, in the order of sums.
+//! Sums of elements and of their squares, in double precision, in the order of [`reduce`](super::reduce).
 
 use std::marker::PhantomData;
 
@@ -11,10 +11,10 @@ use crate::par::Par;
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 
-/// Elements of a tile that are widened at a time.
+/// Elements of a tile converted at a time.
 const WIDENED: usize = 1 << 14;
 
-/// A float whose moments can be taken.
+/// A float type whose moments can be computed.
 pub trait Sample: Float + Plain {
     #[doc(hidden)]
     fn run(par: &dyn Par, x: &ReduceInput<'_, Self>, out: &mut [[f64; 2]]);
@@ -43,7 +43,7 @@ pub fn moments<T: Sample>(
     Ok(())
 }
 
-/// Two sums of doubles.
+/// Accumulates two sums of doubles.
 struct Moments<T, R>(R, PhantomData<fn(T)>);
 
 impl<T, R: Copy> Clone for Moments<T, R> {
@@ -98,7 +98,7 @@ impl<T: Sample, R: Ordered<In = f64, Acc = f64>> Ordered for Moments<T, R> {
     }
 }
 
-/// Reduces numbers, then their squares.
+/// Reduces elements, then their squares.
 fn both(simd: Simd, x: &mut [f64], out: &mut [[f64; 2]], reduce: impl Fn(&[f64], &mut [f64])) {
     let mut sums = vec![0.0; out.len()];
     for moment in 0..2 {

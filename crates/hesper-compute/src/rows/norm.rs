@@ -1,4 +1,4 @@
-//! Softmax, log-sum-exp, layer norm and RMS norm over rows, computed in `f32` and rounded once.
+//! Softmax, log-sum-exp, layer norm and RMS norm of rows, computed in `f32` and rounded once.
 
 use std::marker::PhantomData;
 
@@ -6,9 +6,9 @@ use super::source::{Room, Source, pieces};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{FAR, Float, FloatKind, Isa, Kernel, dispatch, math};
+use crate::simd::{Float, FloatKind, Isa, Kernel, NON_TEMPORAL_BYTES, dispatch, math};
 
-/// What is done to a row.
+/// The op on each row.
 #[derive(Clone, Copy)]
 enum Op {
     Softmax,
@@ -19,7 +19,7 @@ enum Op {
     RmsNorm(*const (), f32),
 }
 
-struct Rows<'a> {
+struct NormRows<'a> {
     op: Op,
     x: &'a dyn Pieces,
     out: *mut (),
@@ -28,15 +28,15 @@ struct Rows<'a> {
 }
 
 // SAFETY: tasks read shared rows and write rows of their own.
-unsafe impl Sync for Rows<'_> {}
+unsafe impl Sync for NormRows<'_> {}
 
-/// Rows of some type, whichever.
+/// Rows with the element type erased.
 trait Pieces: Sync {
     /// Calls `f(first, rows, elements)` for the rows `a..b` of `n` elements, some at a time.
     fn each(&self, n: usize, range: (usize, usize), f: &mut dyn FnMut(usize, usize, *const ()));
 }
 
-/// Rows of one type.
+/// Rows of a known type.
 struct Typed<'a, T>(&'a dyn Source<T>);
 
 impl<T> Pieces for Typed<'_, T> {
@@ -103,11 +103,11 @@ fn vector<T>(v: Option<&[T]>, n: usize) -> Result<*const (), Mismatch> {
 fn run<T: Float>(par: &dyn Par, op: Op, x: &dyn Source<T>, n: usize, out: *mut T) -> Result<(), Mismatch> {
     let rows = x.count().checked_div(n).unwrap_or(0);
     same("elements in whole rows", rows * n, x.count())?;
-    run_kind(T::KIND, par, &Rows { op, x: &Typed(x), out: out.cast(), rows, n });
+    run_kind(T::KIND, par, &NormRows { op, x: &Typed(x), out: out.cast(), rows, n });
     Ok(())
 }
 
-fn run_kind(kind: FloatKind, par: &dyn Par, job: &Rows<'_>) {
+fn run_kind(kind: FloatKind, par: &dyn Par, job: &NormRows<'_>) {
     let simd = par.simd();
     let chunk = grain(par, job.rows, (8192 / job.n.max(1)).max(1));
     chunks(par, job.rows, chunk, |a, b| {
@@ -119,8 +119,8 @@ fn run_kind(kind: FloatKind, par: &dyn Par, job: &Rows<'_>) {
     });
 }
 
-/// Rows of a job: their elements, the number of the first, how many.
-struct Part<'a, T>(&'a Rows<'a>, *const (), usize, usize, PhantomData<T>);
+/// Rows of a job: their elements, the index of the first, and their count.
+struct Part<'a, T>(&'a NormRows<'a>, *const (), usize, usize, PhantomData<T>);
 
 impl<T: Float> Kernel for Part<'_, T> {
     type Out = ();
@@ -130,7 +130,7 @@ impl<T: Float> Kernel for Part<'_, T> {
         let n = job.n;
         let buf = Scratch::<f32>::new(n);
         let (x, out) = (x.cast::<T>(), Shared::new(job.out.cast::<T>()));
-        let far = size_of::<T>() == 4 && job.rows * n * size_of::<T>() >= FAR;
+        let streaming = size_of::<T>() == 4 && job.rows * n * size_of::<T>() >= NON_TEMPORAL_BYTES;
         for at in 0..rows {
             let i = first + at;
             // SAFETY: the row lies in the piece, and in the part of the output that is this task's.
@@ -142,11 +142,11 @@ impl<T: Float> Kernel for Part<'_, T> {
                         let sum = exps(s, row, n, top, buf.ptr());
                         let by = s.splat(1.0 / sum);
                         let to = out.get().add(i * n);
-                        let (mut j, mut m) = (0, lead::<S, T>(to, n, far));
+                        let (mut j, mut m) = (0, lead::<S, T>(to, n, streaming));
                         while j < n {
                             s.prefetch(row.wrapping_add(n + j).cast());
                             let v = s.mul(s.load_n(buf.ptr().add(j), m), by);
-                            if far && m == S::LANES {
+                            if streaming && m == S::LANES {
                                 s.stream(to.add(j).cast(), v);
                             } else {
                                 T::store_n(s, to.add(j), v, m);
@@ -163,19 +163,19 @@ impl<T: Float> Kernel for Part<'_, T> {
                         *out.get().add(i) = T::from_f32(r);
                     }
                     Op::LayerNorm(w, b, eps) => {
-                        layer::<S, T>(s, row, n, w.cast(), b.cast(), eps, out.get().add(i * n), far);
+                        layer::<S, T>(s, row, n, w.cast(), b.cast(), eps, out.get().add(i * n), streaming);
                     }
                     Op::RmsNorm(w, eps) => {
                         let (zero, m) = (s.zero(), n as f32);
                         let squares = total(s, row, n, zero, true);
                         let by = s.splat(1.0 / (squares / m + eps).sqrt());
                         let to = out.get().add(i * n);
-                        scaled::<S, T>(s, row, n, zero, by, w.cast(), std::ptr::null(), to, far);
+                        scaled::<S, T>(s, row, n, zero, by, w.cast(), std::ptr::null(), to, streaming);
                     }
                 }
             }
         }
-        if far {
+        if streaming {
             s.fence();
         }
     }
@@ -212,7 +212,7 @@ unsafe fn largest<S: Isa, T: Float>(s: S, row: *const T, n: usize) -> f32 {
 /// Row and buffer hold `n` elements.
 #[inline(always)]
 unsafe fn exps<S: Isa, T: Float>(s: S, row: *const T, n: usize, top: f32, buf: *mut f32) -> f32 {
-    // Nothing is subtracted where all is minus infinity.
+    // Subtract nothing if all elements are minus infinity.
     let at = s.splat(if top == f32::NEG_INFINITY { 0.0 } else { top });
     let mut sums = [s.zero(); 2];
     let mut j = 0;
@@ -281,7 +281,7 @@ unsafe fn layer<S: Isa, T: Float>(
     b: *const T,
     eps: f32,
     out: *mut T,
-    far: bool,
+    streaming: bool,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -289,11 +289,11 @@ unsafe fn layer<S: Isa, T: Float>(
         let shift = s.splat(mean);
         let variance = total(s, row, n, shift, true) / n as f32;
         let by = s.splat(1.0 / (variance + eps).sqrt());
-        scaled(s, row, n, shift, by, w, b, out, far);
+        scaled(s, row, n, shift, by, w, b, out, streaming);
     }
 }
 
-/// `(x - shift) * by * w + b`, stored past the caches if it goes `far` (`T` is `f32` then).
+/// `(x - shift) * by * w + b`, with non-temporal stores if `streaming` (`T` is `f32` then).
 ///
 /// # Safety
 /// All rows hold `n` elements, weight and bias may be null.
@@ -307,13 +307,13 @@ unsafe fn scaled<S: Isa, T: Float>(
     w: *const T,
     b: *const T,
     out: *mut T,
-    far: bool,
+    streaming: bool,
 ) {
-    let (mut j, mut m) = (0, lead::<S, T>(out, n, far));
+    let (mut j, mut m) = (0, lead::<S, T>(out, n, streaming));
     // SAFETY: the caller's promise.
     unsafe {
         while j < n {
-            // The next row comes while this one goes.
+            // Prefetch the next row.
             s.prefetch(row.wrapping_add(n + j).cast());
             if m == S::LANES {
                 let mut v = s.mul(s.sub(T::load(s, row.add(j)), shift), by);
@@ -323,7 +323,7 @@ unsafe fn scaled<S: Isa, T: Float>(
                 if !b.is_null() {
                     v = s.add(v, T::load(s, b.add(j)));
                 }
-                if far {
+                if streaming {
                     s.stream(out.add(j).cast(), v);
                 } else {
                     T::store(s, out.add(j), v);
@@ -344,10 +344,10 @@ unsafe fn scaled<S: Isa, T: Float>(
     }
 }
 
-/// Elements of a row of `n` that go first: a vector's, or as many as lie before where whole vectors may be stored
-/// past the caches.
+/// Elements of the first step of a row of `n`: one vector, or fewer so that later vectors are aligned for
+/// non-temporal stores.
 #[inline(always)]
-fn lead<S: Isa, T>(out: *const T, n: usize, far: bool) -> usize {
-    let over = if far { out.addr() % (4 * S::LANES) / size_of::<T>() } else { 0 };
-    (S::LANES - over).min(n)
+fn lead<S: Isa, T>(out: *const T, n: usize, streaming: bool) -> usize {
+    let past = if streaming { out.addr() % (4 * S::LANES) / size_of::<T>() } else { 0 };
+    (S::LANES - past).min(n)
 }

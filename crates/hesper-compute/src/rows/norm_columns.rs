@@ -1,5 +1,5 @@
-//! Softmax and log-sum-exp along an axis that others follow: columns side by side, in strips that stay in the
-//! cache from the first pass over them to the last.
+//! Softmax and log-sum-exp along an axis other than the last: adjacent columns together, in strips that stay in the
+//! cache over all passes.
 
 use super::Axis;
 use crate::error::{Mismatch, same};
@@ -7,12 +7,12 @@ use crate::par::{Par, Shared, chunks};
 use crate::scratch::Scratch;
 use crate::simd::{Float, Isa, Kernel, dispatch, math};
 
-/// Numbers of a strip.
-const STRIP: usize = 1 << 16;
-/// Columns of a strip: at least, if there are as many, and at most.
-const NARROWEST: usize = 32;
-const WIDEST: usize = 1024;
-/// Rows added to one sum before it is added to the others.
+/// Elements of a strip.
+const STRIP_ELEMENTS: usize = 1 << 16;
+/// Least columns of a strip, if there are as many, and most.
+const MIN_STRIP_WIDTH: usize = 32;
+const MAX_STRIP_WIDTH: usize = 1024;
+/// Rows added to a partial sum before it is added to the total.
 const RUN: usize = 64;
 
 /// `e^x / sum(e^x)` along an axis.
@@ -33,23 +33,26 @@ fn strips<T: Float>(par: &dyn Par, x: &[T], axis: Axis, to: Shared<T>, sums: boo
     if x.is_empty() {
         return Ok(());
     }
-    // Narrower where there would not be enough strips for all threads; no number depends on it.
+    // Narrower strips if there would be too few for all threads; results do not depend on it.
     let shares = (4 * par.threads()).div_ceil(outer);
-    let wide = (STRIP / len).min(inner.div_ceil(shares)).clamp(NARROWEST, WIDEST).next_multiple_of(NARROWEST);
-    let strips = inner.div_ceil(wide);
-    let group = (16384 / (len * wide.min(inner))).max(1);
+    let strip_width = (STRIP_ELEMENTS / len)
+        .min(inner.div_ceil(shares))
+        .clamp(MIN_STRIP_WIDTH, MAX_STRIP_WIDTH)
+        .next_multiple_of(MIN_STRIP_WIDTH);
+    let strips = inner.div_ceil(strip_width);
+    let group = (16384 / (len * strip_width.min(inner))).max(1);
     let simd = par.simd();
     chunks(par, outer * strips, group, |a, b| {
         for t in a..b {
-            let (o, j0) = (t / strips, t % strips * wide);
-            let n = wide.min(inner - j0);
+            let (o, j0) = (t / strips, t % strips * strip_width);
+            let n = strip_width.min(inner - j0);
             dispatch(simd, Strip { x: &x[o * len * inner + j0..], to, o, j0, n, len, inner, sums });
         }
     });
     Ok(())
 }
 
-/// The vector from `j` on, zero behind the row's end.
+/// The vector at `j`, with zeros past the end of the row.
 #[inline(always)]
 fn vector<S: Isa, T: Float>(s: S, row: &[T], j: usize) -> S::F {
     // SAFETY: as many elements of the row as there are.
@@ -68,7 +71,7 @@ struct Strip<'a, T> {
     n: usize,
     len: usize,
     inner: usize,
-    /// Whether only the logarithms of the sums are wanted.
+    /// Whether only the logarithms of the sums are stored.
     sums: bool,
 }
 
@@ -77,40 +80,40 @@ impl<T: Float> Kernel for Strip<'_, T> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Strip { x, to, o, j0, n, len, inner, sums } = self;
-        let wide = n.next_multiple_of(S::LANES);
-        let exps = Scratch::<f32>::new(if sums { 0 } else { len * wide });
-        let (mut top, mut part) = ([f32::NEG_INFINITY; WIDEST], [0.0f32; WIDEST]);
-        let mut sum = [0.0f32; WIDEST];
+        let strip_width = n.next_multiple_of(S::LANES);
+        let exps = Scratch::<f32>::new(if sums { 0 } else { len * strip_width });
+        let (mut top, mut part) = ([f32::NEG_INFINITY; MAX_STRIP_WIDTH], [0.0f32; MAX_STRIP_WIDTH]);
+        let mut sum = [0.0f32; MAX_STRIP_WIDTH];
         for k in 0..len {
             let row = &x[k * inner..][..n];
-            for j in (0..wide).step_by(S::LANES) {
+            for j in (0..strip_width).step_by(S::LANES) {
                 let p = top[j..].as_mut_ptr();
                 // SAFETY: whole vectors of the array.
                 unsafe { s.store(p, s.max(vector(s, row, j), s.load(p))) };
             }
         }
-        // Nothing is subtracted where all is minus infinity.
+        // Subtract nothing if all elements are minus infinity.
         let mut at = top;
-        for at in &mut at[..wide] {
+        for at in &mut at[..strip_width] {
             *at = if *at == f32::NEG_INFINITY { 0.0 } else { *at };
         }
         for k0 in (0..len).step_by(RUN) {
-            part[..wide].fill(0.0);
+            part[..strip_width].fill(0.0);
             for k in k0..len.min(k0 + RUN) {
                 let row = &x[k * inner..][..n];
-                for j in (0..wide).step_by(S::LANES) {
+                for j in (0..strip_width).step_by(S::LANES) {
                     // SAFETY: whole vectors of the arrays, and of the buffer, whose rows have them whole.
                     unsafe {
                         let e = math::exp(s, s.sub(vector(s, row, j), s.load(at.as_ptr().add(j))));
                         let p = part.as_mut_ptr().add(j);
                         s.store(p, s.add(s.load(p), e));
                         if !sums {
-                            s.store(exps.ptr().add(k * wide + j), e);
+                            s.store(exps.ptr().add(k * strip_width + j), e);
                         }
                     }
                 }
             }
-            for (sum, part) in sum[..wide].iter_mut().zip(&part) {
+            for (sum, part) in sum[..strip_width].iter_mut().zip(&part) {
                 *sum += part;
             }
         }
@@ -123,7 +126,7 @@ impl<T: Float> Kernel for Strip<'_, T> {
             }
             return;
         }
-        for by in &mut sum[..wide] {
+        for by in &mut sum[..strip_width] {
             *by = 1.0 / *by;
         }
         for k in 0..len {
@@ -132,7 +135,7 @@ impl<T: Float> Kernel for Strip<'_, T> {
             for j in (0..n).step_by(S::LANES) {
                 // SAFETY: whole vectors of the buffer and the array; as many elements of the result as there are.
                 unsafe {
-                    let v = s.mul(s.load(exps.ptr().add(k * wide + j)), s.load(sum.as_ptr().add(j)));
+                    let v = s.mul(s.load(exps.ptr().add(k * strip_width + j)), s.load(sum.as_ptr().add(j)));
                     let to = out.as_mut_ptr().add(j);
                     if j + S::LANES <= n { T::store(s, to, v) } else { T::store_n(s, to, v, n - j) }
                 }

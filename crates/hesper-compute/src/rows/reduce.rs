@@ -1,10 +1,10 @@
-//! Sums, products, minima and maxima, in one order of summation whatever the strides.
+//! Sums, products, minima and maxima, in an order that does not depend on strides.
 //!
-//! A row is reduced in blocks of [`BLOCK`], each as `fold` does it; blocks are combined pairwise. Columns are reduced
-//! four rows at a time in runs of [`RUN`], runs within ranges of [`RANGE`] rows, and ranges pairwise. Which of the two
-//! orders it is, is the input's to say ([`SumOrder`]): rows that lie across memory are reduced tile by tile in the order
-//! of rows. Minima, maxima and reductions of integers are the same in every order; NaN wins every minimum and maximum,
-//! and the zeros count as -0 < +0.
+//! A row is reduced in blocks of [`BLOCK`] by `fold`; blocks are combined pairwise. Columns are reduced four
+//! rows at a time in runs of [`RUN`], runs within ranges of [`RANGE`] rows, and ranges pairwise. The input selects
+//! the order ([`SumOrder`]); rows that are strided in memory are reduced tile by tile in the order of rows. Minima,
+//! maxima and integer reductions are the same in every order. NaN wins every minimum and maximum, and -0 counts as
+//! less than +0.
 
 use std::marker::PhantomData;
 
@@ -24,34 +24,34 @@ use crate::simd::Simd;
 pub(super) const BLOCK: usize = 4096;
 /// Rows of a tile whose columns are reduced.
 const RANGE: usize = 512;
-/// Rows added to one sum before it is added to the others.
+/// Rows added to a partial sum before it is added to the total.
 const RUN: usize = 32;
 /// Columns of a tile.
 const STRIP: usize = 2048;
-/// Bytes of the lanes of columns that are reduced as rows are: they fit the first cache.
+/// Bytes of the accumulators of columns that are reduced in the order of rows: they fit the L1 cache.
 const LANE_BYTES: usize = 32 << 10;
 
 /// How elements are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Their sum.
+    /// The sum.
     Sum,
-    /// Their product.
+    /// The product.
     Prod,
-    /// The smallest; NaN if there is one.
+    /// The smallest element; NaN if there is one.
     Min,
-    /// The largest; NaN if there is one.
+    /// The largest element; NaN if there is one.
     Max,
 }
 
-/// A type that can be reduced. `Acc` is what it is reduced in.
+/// A type that can be reduced.
 pub trait Reduce: Plain {
-    /// The type of sums, minima and of the result.
+    /// The type of accumulators and results.
     type Acc: Acc;
-    /// Adds four rows, or one, to results.
+    /// Adds four rows, or one, to the accumulators.
     #[doc(hidden)]
     fn add_rows(level: Simd, op: Reduction, rows: &[&[Self]], acc: &mut [Self::Acc]);
-    /// Reduces rows of `len` elements, at most a block, to a result each.
+    /// Reduces rows of `len` elements, at most a block, to one result each.
     #[doc(hidden)]
     fn fold_rows(level: Simd, op: Reduction, x: &[Self], len: usize, out: &mut [Self::Acc]);
     #[doc(hidden)]
@@ -60,7 +60,7 @@ pub trait Reduce: Plain {
     fn run_rows(par: &dyn Par, op: Reduction, x: &dyn Source<Self>, len: usize, out: &mut [Self::Acc]);
 }
 
-/// A type to reduce in.
+/// An accumulator type.
 #[doc(hidden)]
 pub trait Acc: Copy + Send + Sync + 'static {
     fn start(op: Reduction) -> Self;
@@ -109,7 +109,7 @@ macro_rules! float_accumulators {
             #[inline(always)]
             #[allow(clippy::eq_op, reason = "a number that is not itself is NaN")]
             fn join(op: Reduction, a: $acc, b: $acc) -> $acc {
-                // Equal numbers differ in the sign of zero at most.
+                // Equal values differ in the sign of zero at most.
                 let equal = |bits| if a == b { $acc::from_bits(bits) } else { b };
                 match op {
                     Reduction::Sum => a + b,
@@ -126,8 +126,7 @@ macro_rules! float_accumulators {
 
 float_accumulators!(f32 f64);
 
-/// Complex numbers, ordered by their real parts, then by their imaginary ones. Each part is NaN where a number with a NaN
-/// wins.
+/// Complex numbers, ordered by real part, then by imaginary part. Each part is NaN if a value with a NaN wins.
 impl Acc for [f32; 2] {
     #[inline(always)]
     fn start(op: Reduction) -> [f32; 2] {
@@ -182,7 +181,7 @@ reduce! {
     [f32; 2] => [f32; 2], fold::add_each, fold::pairs;
 }
 
-/// Reduces strided memory; `out` holds one element for each result. The result of no elements is 0, 1 or an infinity.
+/// Reduces strided memory; `out` holds one element per result. An empty reduction gives 0, 1 or an infinity.
 pub fn reduce<T: Reduce>(
     par: &dyn Par,
     op: Reduction,
@@ -194,7 +193,7 @@ pub fn reduce<T: Reduce>(
     Ok(())
 }
 
-/// Reduces rows of `len` elements, wherever they come from, in the order of [`SumOrder::Rows`].
+/// Reduces rows of `len` elements from any source, in the order of [`SumOrder::Rows`].
 pub fn reduce_rows<T: Reduce>(
     par: &dyn Par,
     op: Reduction,
@@ -207,9 +206,9 @@ pub fn reduce_rows<T: Reduce>(
     Ok(())
 }
 
-/// Reduces in the input's order. Rows that lie across memory are read tile by tile.
+/// Reduces in the input's order. Rows that are strided in memory are read tile by tile.
 pub(super) fn in_order<R: Ordered>(par: &dyn Par, r: R, x: &ReduceInput<'_, R::In>, out: &mut [R::Acc]) {
-    if x.order() == SumOrder::Rows && x.lies_across() {
+    if x.order() == SumOrder::Rows && x.is_strided_across() {
         tree::by_columns(par, r.across(), x, out);
     } else {
         tree::reduce(par, r, x, out);
@@ -304,7 +303,7 @@ impl<T: Reduce> Ordered for Fold<T> {
     }
 }
 
-/// A reduction of columns in the order of rows: each block has the lanes of `fold`, side by side for all columns.
+/// A reduction of columns in the order of rows: each block has the accumulators of `fold` for all columns.
 pub(super) struct Across<T>(Fold<T>);
 
 impl<T> Clone for Across<T> {

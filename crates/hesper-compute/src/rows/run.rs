@@ -1,8 +1,8 @@
-//! Running sums, products and extremes of a row of floats, in vectors: each vector is accumulated for itself, by
-//! steps of 1, 2, 4 and 8 lanes, then what was before it is joined.
+//! Cumulative sums, products and extremes of a row of floats, in vectors: each vector is scanned in steps of 1, 2,
+//! 4 and 8 lanes, then combined with the result before it.
 
 use super::extreme::extreme;
-use super::scan::{Scan, Scannable, Way};
+use super::scan::{Scan, ScanOptions, Scannable};
 use crate::simd::{Float, Isa, Kernel, Simd, dispatch};
 
 const SUM: u8 = 0;
@@ -10,8 +10,15 @@ const PROD: u8 = 1;
 const MAX: u8 = 2;
 const MIN: u8 = 3;
 
-/// One row from `start` on: its last value, and all of them where there is room. `None` for extremes of rows with NaN.
-pub(super) fn row<T: Float>(simd: Simd, way: Way, x: &[T], out: Option<&mut [T]>, start: f32) -> Option<f32> {
+/// Scans one row from `start` on. Returns its last value, and stores all if there is room. `None` for extremes of
+/// rows with NaN.
+pub(super) fn row<T: Float>(
+    simd: Simd,
+    way: ScanOptions,
+    x: &[T],
+    out: Option<&mut [T]>,
+    start: f32,
+) -> Option<f32> {
     if start.is_nan() {
         return None;
     }
@@ -19,7 +26,7 @@ pub(super) fn row<T: Float>(simd: Simd, way: Way, x: &[T], out: Option<&mut [T]>
 }
 
 struct Row<'a, T> {
-    way: Way,
+    way: ScanOptions,
     x: &'a [T],
     out: Option<&'a mut [T]>,
     start: f32,
@@ -49,7 +56,7 @@ fn join<S: Isa, const OP: u8>(s: S, a: S::F, b: S::F) -> S::F {
     }
 }
 
-/// Lanes moved up by `D`, below them what changes nothing: `fill` holds 16 such numbers, then 16 negative zeros.
+/// Shifts lanes up by `D` and fills with identities: `fill` holds 16 of them, then 16 negative zeros.
 #[inline(always)]
 fn move_up<S: Isa, const OP: u8, const D: usize>(s: S, fill: &[f32; 32], v: S::F) -> S::F {
     let moved = s.move_up::<D>(v);
@@ -62,7 +69,7 @@ fn move_up<S: Isa, const OP: u8, const D: usize>(s: S, fill: &[f32; 32], v: S::F
 
 #[inline(always)]
 fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
-    let Way { reverse, inclusive, far, .. } = row.way;
+    let ScanOptions { reverse, inclusive, streaming, .. } = row.way;
     let n = row.x.len();
     let (from, to) = (row.x.as_ptr(), row.out.map_or(std::ptr::null_mut(), |out| out.as_mut_ptr()));
     let mut fill = [-0.0; 32];
@@ -73,9 +80,10 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
         _ => f32::INFINITY,
     });
     let mut before = s.splat(row.start);
-    // All vectors of a row lie like its first one.
+    // All vectors of a row have the alignment of its first one.
     let lead = if reverse { n % S::LANES } else { 0 };
-    let far = far && size_of::<T>() == 4 && to.wrapping_add(lead).addr().is_multiple_of(4 * S::LANES);
+    let streaming =
+        streaming && size_of::<T>() == 4 && to.wrapping_add(lead).addr().is_multiple_of(4 * S::LANES);
     for i in 0..n / S::LANES {
         let at = if reverse { n - (i + 1) * S::LANES } else { i * S::LANES };
         // SAFETY: whole vectors of the row, and of the result if it is there, which is as long.
@@ -99,7 +107,7 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
                 if reverse {
                     all = s.reverse(all);
                 }
-                if far {
+                if streaming {
                     s.stream(to.add(at).cast(), all);
                 } else {
                     T::store(s, to.add(at), all);
@@ -108,7 +116,7 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
             before = join::<S, OP>(s, before, s.last(own));
         }
     }
-    if far {
+    if streaming {
         s.fence();
     }
     let mut lanes = [0.0; 16];
@@ -118,13 +126,13 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
         unsafe { s.store(lanes.as_mut_ptr(), before) };
         return lanes[0];
     }
-    // The rest of the row; what stands in the lanes above it is of no consequence to those below.
+    // The rest of the row; lanes past its end do not affect those before.
     let at = if reverse { 0 } else { n - m };
     // SAFETY: as many elements of the row, and of the result if it is there; a vector has at most sixteen lanes.
     unsafe {
         let mut v = T::load_n(s, from.add(at), m);
         if reverse {
-            v = turned(s, v, m);
+            v = reversed(s, v, m);
         }
         let mut own = join::<S, OP>(s, v, move_up::<S, OP, 1>(s, &fill, v));
         own = join::<S, OP>(s, own, move_up::<S, OP, 2>(s, &fill, own));
@@ -136,7 +144,7 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
             let mut all =
                 join::<S, OP>(s, before, if inclusive { own } else { move_up::<S, OP, 1>(s, &fill, own) });
             if reverse {
-                all = turned(s, all, m);
+                all = reversed(s, all, m);
             }
             T::store_n(s, to.add(at), all, m);
         }
@@ -145,9 +153,9 @@ fn accumulate<S: Isa, T: Float, const OP: u8>(s: S, row: Row<'_, T>) -> f32 {
     lanes[m - 1]
 }
 
-/// The first `m` lanes from the last to the first.
+/// Reverses the first `m` lanes.
 #[inline(always)]
-fn turned<S: Isa>(s: S, v: S::F, m: usize) -> S::F {
+fn reversed<S: Isa>(s: S, v: S::F, m: usize) -> S::F {
     let mut lanes = [0.0; 16];
     // SAFETY: a vector has at most sixteen lanes.
     unsafe {
@@ -157,7 +165,7 @@ fn turned<S: Isa>(s: S, v: S::F, m: usize) -> S::F {
     }
 }
 
-/// Joins a row of halves to what was accumulated in each column.
+/// Combines a row of 16-bit floats with the accumulator of each column.
 #[inline(always)]
 pub(super) fn step<S: Isa, T: Float>(
     s: S,
@@ -167,22 +175,22 @@ pub(super) fn step<S: Isa, T: Float>(
     acc: &mut [f32],
     out: &mut [T],
 ) {
-    /// Columns that are widened at a time.
-    const WIDE: usize = 256;
-    let (mut wide, mut results) = ([0.0f32; WIDE], [0.0f32; WIDE]);
-    for j0 in (0..acc.len()).step_by(WIDE) {
-        let n = WIDE.min(acc.len() - j0);
+    /// Columns converted to `f32` at a time.
+    const WIDENED_COLUMNS: usize = 256;
+    let (mut widened, mut results) = ([0.0f32; WIDENED_COLUMNS], [0.0f32; WIDENED_COLUMNS]);
+    for j0 in (0..acc.len()).step_by(WIDENED_COLUMNS) {
+        let n = WIDENED_COLUMNS.min(acc.len() - j0);
         for at in (0..n).step_by(S::LANES) {
             let m = S::LANES.min(n - at);
             // SAFETY: as many elements of the row; whole vectors of the buffer, whose length is a multiple of theirs.
             unsafe {
                 let from = x[j0..j0 + n].as_ptr().add(at);
                 let v = if m == S::LANES { T::load(s, from) } else { T::load_n(s, from, m) };
-                s.store(wide.as_mut_ptr().add(at), v);
+                s.store(widened.as_mut_ptr().add(at), v);
             }
         }
         let acc = &mut acc[j0..j0 + n];
-        f32::step(s, op, inclusive, &wide, acc, &mut results);
+        f32::step(s, op, inclusive, &widened, acc, &mut results);
         for at in (0..n).step_by(S::LANES) {
             let m = S::LANES.min(n - at);
             // SAFETY: as above.

@@ -1,8 +1,8 @@
 //! Cumulative sums, products, minima, maxima and log-sum-exps along an axis of a contiguous array.
 //!
-//! A long row is cut into parts of [`PART`] elements, whatever the number of threads: parts are scanned on
-//! their own, then joined with the total of those before. Shorter rows are scanned several at a time; those
-//! that are accumulated in `f32` one at a time, in vectors (`run`).
+//! A long row is split into parts of [`PART`] elements, whatever the number of threads. Parts are scanned
+//! independently, then combined with the total of those before. Shorter rows are scanned several at a time; rows
+//! that accumulate in `f32` one at a time, in vectors (`run`).
 
 use half::{bf16, f16};
 
@@ -10,34 +10,34 @@ use super::{Axis, run};
 use crate::error::{Mismatch, same};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
-use crate::simd::{FAR, Float, Isa, Kernel, Simd, dispatch};
+use crate::simd::{Float, Isa, Kernel, NON_TEMPORAL_BYTES, Simd, dispatch};
 
-/// Elements of a part of a long row.
+/// Elements per part of a long row.
 const PART: usize = 32768;
-/// Rows scanned side by side.
-const SIDE: usize = 8;
-/// The shortest row that is summed in vectors.
-const VECTORS: usize = 32;
-/// Most columns of a task along other axes.
+/// Rows scanned together.
+const INTERLEAVED: usize = 8;
+/// The shortest row that is scanned in vectors.
+const MIN_VECTOR_ROW: usize = 32;
+/// Most columns per task along other axes.
 const STRIP: usize = 4096;
 
-/// What is accumulated.
+/// The operation of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// The sum so far.
+    /// The sum.
     Sum,
-    /// The product so far.
+    /// The product.
     Prod,
-    /// The smallest so far; NaN once there was one.
+    /// The smallest element; NaN after the first NaN.
     Min,
-    /// The largest so far; NaN once there was one.
+    /// The largest element; NaN after the first NaN.
     Max,
 }
 
-/// A type that can be accumulated.
+/// A type that can be scanned.
 #[allow(private_bounds, reason = "only this crate calls its methods")]
 pub trait Scannable: Copy + Send + Sync + 'static {
-    /// What it is accumulated in.
+    /// The accumulator type.
     #[doc(hidden)]
     type Acc: Copy + Send + Sync;
     #[doc(hidden)]
@@ -50,18 +50,18 @@ pub trait Scannable: Copy + Send + Sync + 'static {
     fn join(op: Scan, a: Self::Acc, b: Self::Acc) -> Self::Acc;
     #[doc(hidden)]
     fn run(par: &dyn Par, op: Scan, x: &[Self], axis: Axis, reverse: bool, inclusive: bool, out: &mut [Self]);
-    /// Whether rows are accumulated in vectors.
+    /// Whether rows are scanned in vectors.
     #[doc(hidden)]
     fn has_vectors() -> bool {
         false
     }
-    /// One row from `start` on, whose last value is returned, and all are stored if there is room for them; none if
-    /// there are no vectors for it.
+    /// Scans one row from `start` on. Returns its last value, and stores all if there is room. `None` if there are
+    /// no vectors for it.
     #[doc(hidden)]
-    fn row(_: Simd, _: Way, _: &[Self], _: Option<&mut [Self]>, _: Self::Acc) -> Option<Self::Acc> {
+    fn row(_: Simd, _: ScanOptions, _: &[Self], _: Option<&mut [Self]>, _: Self::Acc) -> Option<Self::Acc> {
         None
     }
-    /// Joins a row to what was accumulated in each column.
+    /// Combines a row with the accumulator of each column.
     #[doc(hidden)]
     #[inline(always)]
     fn step<S: Isa>(_: S, op: Scan, inclusive: bool, x: &[Self], acc: &mut [Self::Acc], out: &mut [Self]) {
@@ -173,7 +173,7 @@ macro_rules! singles {
                 fn has_vectors() -> bool {
                     true
                 }
-                fn row(simd: Simd, way: Way, x: &[$t], out: Option<&mut [$t]>, start: f32) -> Option<f32> {
+                fn row(simd: Simd, way: ScanOptions, x: &[$t], out: Option<&mut [$t]>, start: f32) -> Option<f32> {
                     run::row(simd, way, x, out, start)
                 }
                 $($more)*
@@ -206,7 +206,7 @@ scannable! {
     LogSum<f64>: f64, |x: Self| x.0, LogSum, |_| f64::NEG_INFINITY, join_logs, [];
 }
 
-/// Complex numbers, ordered by their real parts, then by their imaginary ones.
+/// Complex numbers, ordered by real part, then by imaginary part.
 #[inline(always)]
 fn start_complex(op: Scan) -> [f32; 2] {
     match op {
@@ -229,7 +229,7 @@ fn join_complex(op: Scan, a: [f32; 2], b: [f32; 2]) -> [f32; 2] {
     }
 }
 
-/// A logarithm of numbers that are added up, in double precision whatever its type.
+/// A logarithm of a sum, accumulated in double precision.
 #[doc(hidden)]
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
@@ -244,7 +244,7 @@ fn join_logs(_: Scan, a: f64, b: f64) -> f64 {
     }
 }
 
-/// The logarithm of the sum of exponentials so far; see [`scan`].
+/// The logarithm of the cumulative sum of exponentials; see [`scan`].
 pub fn scan_logsumexp<T: Copy>(
     par: &dyn Par,
     x: &[T],
@@ -264,8 +264,7 @@ where
     scan(par, Scan::Sum, x, axis, reverse, inclusive, out)
 }
 
-/// Accumulates along an axis, from its end if `reverse`. Unless `inclusive`, an element counts only for those
-/// after it.
+/// Accumulates along an axis, from its end if `reverse`. Unless `inclusive`, an element counts only for later ones.
 pub fn scan<T: Scannable>(
     par: &dyn Par,
     op: Scan,
@@ -283,15 +282,15 @@ pub fn scan<T: Scannable>(
     Ok(())
 }
 
-/// One direction and kind of scan over a range of rows.
+/// The operation and direction of a scan.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct ScanOptions {
     pub(super) op: Scan,
     pub(super) reverse: bool,
     pub(super) inclusive: bool,
-    /// Whether results are stored past the caches, where that can be.
-    pub(super) far: bool,
+    /// Whether results use non-temporal stores, where possible.
+    pub(super) streaming: bool,
 }
 
 fn along<T: Scannable>(
@@ -305,29 +304,30 @@ fn along<T: Scannable>(
 ) {
     let Axis { outer, len, inner } = axis;
     let to = Shared::new(out.as_mut_ptr());
-    let (way, simd) = (Way { op, reverse, inclusive, far: size_of_val(x) >= FAR }, par.simd());
+    let (way, simd) =
+        (ScanOptions { op, reverse, inclusive, streaming: size_of_val(x) >= NON_TEMPORAL_BYTES }, par.simd());
     if inner > 1 {
-        // Wide strips are read faster; narrow ones keep all threads busy.
-        let wide = inner.div_ceil(par.threads().max(1)).next_multiple_of(64).clamp(256, STRIP);
-        let strips = inner.div_ceil(wide);
+        // Wide strips are read faster; narrow ones give work to all threads.
+        let strip_width = inner.div_ceil(par.threads().max(1)).next_multiple_of(64).clamp(256, STRIP);
+        let strips = inner.div_ceil(strip_width);
         par.run(outer * strips, &|t| {
-            let (o, j0) = (t / strips, t % strips * wide);
-            let n = wide.min(inner - j0);
+            let (o, j0) = (t / strips, t % strips * strip_width);
+            let n = strip_width.min(inner - j0);
             let strip = Strip { way, x: &x[o * len * inner..], to, base: o * len * inner, j0, n, len, inner };
             dispatch(simd, strip);
         });
         return;
     }
     if len <= PART {
-        let chunk = grain(par, outer, (16384 / len).max(1)).next_multiple_of(SIDE);
+        let chunk = grain(par, outer, (16384 / len).max(1)).next_multiple_of(INTERLEAVED);
         chunks(par, outer, chunk, |a, b| {
             // SAFETY: rows are this task's own.
             let out = unsafe { to.slice(a * len, (b - a) * len) };
-            rows(Rows { way, simd, x: &x[a * len..b * len], out, len, start: T::start(op) });
+            rows(ScanRows { way, simd, x: &x[a * len..b * len], out, len, start: T::start(op) });
         });
         return;
     }
-    // Long rows: totals of the parts, what comes before each, then the scan of each from there.
+    // Long rows: totals of the parts, the prefix of each, then the scan of each from there.
     let parts = len.div_ceil(PART);
     let range = move |p: usize| {
         let p = if reverse { parts - 1 - p } else { p };
@@ -364,12 +364,12 @@ fn along<T: Scannable>(
         // SAFETY: parts are this task's own, and what comes before was written.
         let (out, start) = unsafe { (to.slice(o * len + r.start, r.len()), *sums.get().add(t)) };
         let n = r.len();
-        rows(Rows { way, simd, x: &x[o * len..][r], out, len: n, start });
+        rows(ScanRows { way, simd, x: &x[o * len..][r], out, len: n, start });
     });
 }
 
-struct Rows<'a, T: Scannable> {
-    way: Way,
+struct ScanRows<'a, T: Scannable> {
+    way: ScanOptions,
     simd: Simd,
     x: &'a [T],
     out: &'a mut [T],
@@ -377,10 +377,10 @@ struct Rows<'a, T: Scannable> {
     start: T::Acc,
 }
 
-fn rows<T: Scannable>(rows: Rows<'_, T>) {
-    let Rows { way, simd, x, out, len, start } = rows;
-    // Halves are dear to convert one by one.
-    let least = if size_of::<T>() < size_of::<T::Acc>() { 2 } else { VECTORS };
+fn rows<T: Scannable>(rows: ScanRows<'_, T>) {
+    let ScanRows { way, simd, x, out, len, start } = rows;
+    // Converting 16-bit floats one by one is slow.
+    let least = if size_of::<T>() < size_of::<T::Acc>() { 2 } else { MIN_VECTOR_ROW };
     if len >= least && T::has_vectors() {
         for (x, out) in x.chunks_exact(len).zip(out.chunks_exact_mut(len)) {
             if T::row(simd, way, x, Some(&mut *out), start).is_none() {
@@ -392,8 +392,8 @@ fn rows<T: Scannable>(rows: Rows<'_, T>) {
     each_op(way, x, out, len, start);
 }
 
-fn each_op<T: Scannable>(way: Way, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
-    // The operation is decided outside the loops, so that each is compiled for itself.
+fn each_op<T: Scannable>(way: ScanOptions, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
+    // Match on the operation outside of the loops, so that each loop is specialized.
     match way.op {
         Scan::Sum => side_by_side(Scan::Sum, way, x, out, len, start),
         Scan::Prod => side_by_side(Scan::Prod, way, x, out, len, start),
@@ -402,13 +402,13 @@ fn each_op<T: Scannable>(way: Way, x: &[T], out: &mut [T], len: usize, start: T:
     }
 }
 
-/// Rows depend on nothing but themselves, so several chains run at once.
+/// Rows are independent, so several dependency chains run at once.
 #[inline(always)]
-fn side_by_side<T: Scannable>(op: Scan, way: Way, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
-    let mut rows = x.chunks_exact(len * SIDE);
-    let mut outs = out.chunks_exact_mut(len * SIDE);
+fn side_by_side<T: Scannable>(op: Scan, way: ScanOptions, x: &[T], out: &mut [T], len: usize, start: T::Acc) {
+    let mut rows = x.chunks_exact(len * INTERLEAVED);
+    let mut outs = out.chunks_exact_mut(len * INTERLEAVED);
     for (x, out) in (&mut rows).zip(&mut outs) {
-        let mut acc = [start; SIDE];
+        let mut acc = [start; INTERLEAVED];
         for k in 0..len {
             let k = if way.reverse { len - 1 - k } else { k };
             for (r, a) in acc.iter_mut().enumerate() {
@@ -430,7 +430,7 @@ fn side_by_side<T: Scannable>(op: Scan, way: Way, x: &[T], out: &mut [T], len: u
 }
 
 struct Strip<'a, T> {
-    way: Way,
+    way: ScanOptions,
     x: &'a [T],
     to: Shared<T>,
     base: usize,

@@ -1,23 +1,22 @@
-//! Where rows come from: memory, or something that makes them piece by piece.
+//! Sources of rows: memory, or a producer that computes them piece by piece.
 //!
-//! A kernel that goes through rows asks for pieces that fit the cache. What lies in memory is given as it is;
-//! what is not there yet is made in the [`Room`] that the kernel brings, so that it never goes to memory. The
-//! numbers that a kernel gives do not depend on which of the two it was.
+//! A kernel asks for pieces that fit the cache. Rows in memory are used in place. Other rows are computed into
+//! the [`Room`] of the kernel, and never written to memory. Results do not depend on the source.
 
 use half::{bf16, f16};
 
 /// Elements of a piece, unless one row has more.
 pub(crate) const PIECE: usize = 16384;
 
-/// Elements in rows, one row after the other.
+/// Rows of elements.
 pub trait Source<T>: Sync {
     /// How many elements there are.
     fn count(&self) -> usize;
 
-    /// Elements `at..at + len`: where they lie, or made in `room`.
+    /// Elements `at..at + len`: in place, or computed into `room`.
     fn piece<'a>(&'a self, at: usize, len: usize, room: &'a mut Room) -> &'a [T];
 
-    /// How many elements of rows of `row` elements are best asked for at once.
+    /// The preferred number of elements per piece, for rows of `row` elements.
     fn piece_len(&self, _row: usize) -> usize {
         PIECE
     }
@@ -47,7 +46,7 @@ in_memory! {
     [T: Sync, const N: usize] [T; N];
 }
 
-/// A type of numbers that any bytes are, zeros among them.
+/// A number type for which all bytes, including zeros, are valid.
 ///
 /// # Safety
 /// Every pattern of bits is a value; the alignment is at most eight.
@@ -62,12 +61,12 @@ macro_rules! plain {
 
 plain!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16 bf16 [f32; 2]);
 
-/// Memory of a task for pieces that are made.
+/// Scratch memory of a task for computed pieces.
 #[derive(Debug, Default)]
 pub struct Room(Vec<u64>);
 
 impl Room {
-    /// Room for some elements, with any contents.
+    /// Room for `len` elements, with unspecified contents.
     pub fn take<T: Plain>(&mut self, len: usize) -> &mut [T] {
         let words = (len * size_of::<T>()).div_ceil(8);
         if self.0.len() < words {

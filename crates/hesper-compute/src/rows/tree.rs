@@ -1,6 +1,6 @@
-//! How reductions are cut into tasks, and their parts combined.
+//! How reductions are split into tasks, and partial results combined.
 //!
-//! Cuts depend on shapes alone, so results do not depend on the number of threads.
+//! Splits depend on shapes only, so results do not depend on the number of threads.
 
 use super::input::{ReduceInput, SumOrder, Tile, packed_width};
 use super::source::{PIECE, Plain, Room, Source, pieces};
@@ -8,18 +8,18 @@ use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 use crate::simd::Simd;
 
-/// Elements that make a task.
+/// Elements per task.
 const GRAIN: usize = 16384;
 /// Results whose ranges one task combines.
 const GATHER: usize = 1024;
 
-/// A kind of reduction.
+/// A reduction.
 pub(super) trait Reducer: Copy + Sync {
-    /// An element.
+    /// The element type.
     type In: Plain;
-    /// What elements are combined in.
+    /// The accumulator type.
     type Acc: Copy + Send + Sync;
-    /// Most elements of a row that [`rows`](Self::rows) takes at once.
+    /// Most elements of a row per call of [`rows`](Self::rows).
     const PART: usize = PIECE;
     /// Most rows and columns of a tile.
     const RANGE: usize;
@@ -31,7 +31,7 @@ pub(super) trait Reducer: Copy + Sync {
     fn rows(self, simd: Simd, x: &[Self::In], len: usize, out: &mut [Self::Acc]);
     /// Reduces a tile to a result for each column.
     fn columns(self, simd: Simd, tile: &Tile<'_, Self::In>, out: &mut [Self::Acc]);
-    /// Combines the parts of a result, which are of `part` elements each.
+    /// Combines the partial results of a result, each of `part` elements.
     fn join(self, result: usize, part: usize, parts: &mut [Self::Acc]) -> Self::Acc;
 }
 
@@ -83,7 +83,7 @@ pub(super) fn by_rows<R: Reducer>(
     let parts = len.div_ceil(R::PART);
     let partial = Scratch::<R::Acc>::new(results * parts);
     let found = Shared::new(partial.ptr());
-    // A task takes as many parts as a piece has.
+    // A task processes as many parts as a piece has.
     let at_once = (x.piece_len(len) / R::PART).max(1);
     let tasks = parts.div_ceil(at_once);
     par.run(results * tasks, &|task| {

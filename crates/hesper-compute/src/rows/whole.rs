@@ -1,7 +1,7 @@
-//! The largest and smallest of small integers, and which elements are set, without widening any of them.
+//! Extremes of small integers, and logical reductions, without widening elements.
 //!
-//! What is combined here is the same in every order, so long rows are cut where it suits, and the end of a row is a
-//! vector that overlaps the one before.
+//! These do not depend on the order, so long rows are split anywhere, and the last vector of a row overlaps the
+//! one before.
 
 use super::input::{ReduceInput, Tile};
 use super::source::Plain;
@@ -10,10 +10,10 @@ use crate::error::{Mismatch, same};
 use crate::par::Par;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// Elements that a lane may count before it is emptied.
+/// Elements that a lane can count before it must be flushed.
 const COUNTED: usize = 255;
 
-/// An unsigned integer whose bits are looked at.
+/// An unsigned integer, tested for zero.
 pub trait Word: Plain {
     #[doc(hidden)]
     const ONES: Self;
@@ -59,29 +59,29 @@ words!(u8 u16 u32 u64);
 /// A small integer.
 pub trait Small: Plain + Ord {
     #[doc(hidden)]
-    const LEAST: Self;
+    const LOWEST: Self;
     #[doc(hidden)]
-    const MOST: Self;
+    const HIGHEST: Self;
 }
 
 macro_rules! small {
     ($($t:ty)*) => {$(
         impl Small for $t {
-            const LEAST: Self = Self::MIN;
-            const MOST: Self = Self::MAX;
+            const LOWEST: Self = Self::MIN;
+            const HIGHEST: Self = Self::MAX;
         }
     )*};
 }
 
 small!(u8 u16 u32 u64 i8 i16 i32 i64);
 
-/// How elements are put together in the lanes of a vector, and lanes with each other.
+/// How elements are combined in the lanes of a vector, and lanes with each other.
 trait Fold: Copy + Send + Sync {
     type In: Plain;
     /// A lane, of the size of an element.
     type Lane: Copy;
     type Acc: Copy + Send + Sync;
-    /// Whether an element may be met twice.
+    /// Whether an element may be counted twice.
     const TWICE: bool;
     fn empty(self) -> Self::Lane;
     fn take(self, lane: Self::Lane, x: Self::In) -> Self::Lane;
@@ -100,7 +100,7 @@ impl<T: Small, const MAX: bool> Fold for Extreme<T, MAX> {
     const TWICE: bool = true;
     #[inline(always)]
     fn empty(self) -> T {
-        if MAX { T::LEAST } else { T::MOST }
+        if MAX { T::LOWEST } else { T::HIGHEST }
     }
     #[inline(always)]
     fn take(self, lane: T, x: T) -> T {
@@ -181,7 +181,7 @@ impl<T: Word> Fold for Count<T> {
     }
 }
 
-/// The largest (`max`) or smallest integers. Of no elements: the other end of the range.
+/// The largest (`max`) or smallest integers. An empty result is the other end of the range.
 pub fn extreme_integers<T: Small>(
     par: &dyn Par,
     max: bool,
@@ -195,7 +195,7 @@ pub fn extreme_integers<T: Small>(
     }
 }
 
-/// Whether all or any elements of each result are set, as bytes.
+/// Whether all or any elements of each result are nonzero, as bytes.
 pub fn truths<T: Word>(
     par: &dyn Par,
     all: bool,
@@ -207,7 +207,7 @@ pub fn truths<T: Word>(
     if all { run(par, Truth::<T, true>(mask), x, out) } else { run(par, Truth::<T, false>(mask), x, out) }
 }
 
-/// How many elements of each result are set.
+/// How many elements of each result are nonzero.
 pub fn count_set<T: Word>(
     par: &dyn Par,
     mask: u64,
@@ -217,7 +217,7 @@ pub fn count_set<T: Word>(
     run(par, Count(T::cut(mask)), x, out)
 }
 
-/// The largest or smallest of a block, which is not empty.
+/// The largest or smallest element of a nonempty block.
 #[inline(always)]
 pub(super) fn extreme_of<T: Small, const MAX: bool>(x: &[T]) -> T {
     fold(Extreme::<T, MAX>(std::marker::PhantomData), x)
@@ -244,7 +244,7 @@ impl<F: Fold> Reducer for Whole<F> {
     }
 
     fn rows(self, simd: Simd, x: &[F::In], len: usize, out: &mut [F::Acc]) {
-        dispatch(simd, Rows { f: self.0, x, len, out });
+        dispatch(simd, FoldRows { f: self.0, x, len, out });
     }
 
     fn columns(self, simd: Simd, tile: &Tile<'_, F::In>, out: &mut [F::Acc]) {
@@ -256,14 +256,14 @@ impl<F: Fold> Reducer for Whole<F> {
     }
 }
 
-struct Rows<'a, F: Fold> {
+struct FoldRows<'a, F: Fold> {
     f: F,
     x: &'a [F::In],
     len: usize,
     out: &'a mut [F::Acc],
 }
 
-impl<F: Fold> Kernel for Rows<'_, F> {
+impl<F: Fold> Kernel for FoldRows<'_, F> {
     type Out = ();
     #[inline(always)]
     fn run<S: Isa>(self, _: S) {
@@ -279,7 +279,7 @@ fn fold<F: Fold>(f: F, x: &[F::In]) -> F::Acc {
         256.. => {
             let mut acc = f.start();
             for block in x.chunks(COUNTED * 128) {
-                // A short end joins nothing to vectors that it does not fill.
+                // Lanes that a short tail does not fill keep their value.
                 acc = f.join(
                     acc,
                     if block.len() < 128 { fold_few(f, block) } else { lanes::<F, 128>(f, block) },
@@ -350,7 +350,7 @@ impl<F: Fold> Kernel for Columns<'_, '_, F> {
     #[inline(always)]
     fn run<S: Isa>(self, _: S) {
         let Columns { f, tile, out } = self;
-        // Fits the first cache, of bytes as of words.
+        // Fits the L1 cache for every element type.
         let mut lanes = [f.empty(); 512];
         for (strip, out) in out.chunks_mut(512).enumerate() {
             let lanes = &mut lanes[..out.len()];

@@ -6,7 +6,7 @@ use super::Kernel;
 use super::avx512::{shifts, windows};
 use super::isa::{Isa, Local};
 
-/// The token of the AVX2 level; exists only where AVX2, FMA and F16C were detected.
+/// The token of the AVX2 level; constructed only where AVX2, FMA and F16C were detected.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
@@ -59,7 +59,7 @@ unsafe fn mask(n: usize) -> __m256i {
     }
 }
 
-/// The first `n` of eight 16-bit numbers, zeros after.
+/// The first `n` of eight 16-bit values, then zeros.
 #[inline(always)]
 unsafe fn load16_n(p: *const u16, n: usize) -> __m128i {
     let mut buf = [0u16; 8];
@@ -225,7 +225,7 @@ impl Isa for Avx2 {
         fn last(a: __m256) -> __m256 { _mm256_permutevar8x32_ps(a, _mm256_set1_epi32(7)) }
         fn field(words: __m256, mask: u32) -> __m256 {
             let v = _mm256_and_si256(_mm256_castps_si256(words), _mm256_set1_epi32(mask as i32));
-            // The conversion is signed: a field that holds the top bit goes through it halved.
+            // The conversion is signed: a field that includes the top bit is halved first.
             if mask >> 31 == 0 {
                 _mm256_cvtepi32_ps(v)
             } else {
@@ -278,7 +278,7 @@ impl Isa for Avx2 {
         @unsafe fn dot_u8(w: __m256, flip: u8, x: *const i8) -> __m256 {
             let b = _mm256_xor_si256(_mm256_castps_si256(w), _mm256_set1_epi8(flip as i8));
             let x = _mm256_loadu_si256(x.cast());
-            // Even and odd bytes apart, as 16-bit numbers: products of whole bytes would saturate.
+            // Even and odd bytes separately, as 16-bit integers: products of bytes would saturate.
             let low = _mm256_set1_epi16(0xff);
             let even = _mm256_madd_epi16(
                 _mm256_and_si256(b, low),

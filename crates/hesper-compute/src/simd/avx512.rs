@@ -6,7 +6,7 @@ use super::Kernel;
 use super::avx2::methods;
 use super::isa::{Isa, Local};
 
-/// The token of the AVX-512 levels; exists only where the features were detected.
+/// The token of the AVX-512 levels; constructed only where the features were detected.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const DOT: bool>(());
 
@@ -78,7 +78,7 @@ macro_rules! fold {
     }};
 }
 
-/// Four vectors folded to a quarter each: 8 + 8, then 4 + 4, as [`fold!`] does it.
+/// Folds four vectors to a quarter each: 8 + 8, then 4 + 4, as [`fold!`] does.
 #[inline(always)]
 unsafe fn fold4(a: __m512, b: __m512, c: __m512, d: __m512) -> __m512 {
     // SAFETY: AVX-512, by the caller's token.
@@ -89,7 +89,7 @@ unsafe fn fold4(a: __m512, b: __m512, c: __m512, d: __m512) -> __m512 {
     }
 }
 
-/// The quarters of two vectors folded to halves of a quarter: 2 + 2.
+/// Folds the quarters of two vectors to half a quarter: 2 + 2.
 #[inline(always)]
 unsafe fn fold2(a: __m512, b: __m512) -> __m512 {
     // SAFETY: AVX-512, by the caller's token.
@@ -115,14 +115,14 @@ unsafe fn columns(a: __m512, b: __m512, c: __m512, d: __m512) -> [__m512; 4] {
     }
 }
 
-/// For each 32-bit lane the byte where its code of `BITS` bits begins, and the byte after.
+/// For each 32-bit lane, the byte where its code of `BITS` bits begins, and the next byte.
 pub(super) const fn windows<const BITS: usize>() -> [u8; 64] {
     let mut t = [0; 64];
     let mut i = 0;
     while i < 16 {
         t[4 * i] = (i * BITS / 8) as u8;
         t[4 * i + 1] = (i * BITS / 8 + 1) as u8;
-        // A shuffle makes these zero.
+        // The shuffle writes zero for this index.
         t[4 * i + 2] = 0x80;
         t[4 * i + 3] = 0x80;
         i += 1;
@@ -218,7 +218,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                 columns(r[8], r[9], r[10], r[11]),
                 columns(r[12], r[13], r[14], r[15]),
             ];
-            // The four columns that share a place are told apart by their quarters.
+            // The quarters distinguish the four columns that share an index.
             let mut out = [_mm512_setzero_ps(); 16];
             for i in 0..4 {
                 let even = _mm512_shuffle_f32x4::<0x88>(c[0][i], c[1][i]);
@@ -237,7 +237,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
         @unsafe fn transpose8(rows: &[__m512; 8], dst: *mut f32) {
             let low = columns(rows[0], rows[1], rows[2], rows[3]);
             let high = columns(rows[4], rows[5], rows[6], rows[7]);
-            // Each quarter of `low[i]` and `high[i]` is half of a column: those of two columns make a vector.
+            // Each quarter of `low[i]` and `high[i]` is half of a column: two columns make a vector.
             for i in [0, 2] {
                 let (a, b, c, d) = (low[i], high[i], low[i + 1], high[i + 1]);
                 let (ab, ab2) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
@@ -274,7 +274,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             _mm512_permutexvar_ps(i, t)
         }
         @unsafe fn nibbles(p: *const u8, scale: __m512, offset: __m512) -> (__m512, __m512) {
-            // All sixteen numbers there can be are computed, and looked up: only the low four bits count.
+            // Compute all sixteen possible values, and look them up: only the low four bits count.
             let codes = _mm512_setr_ps(
                 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0,
             );
@@ -291,7 +291,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
                 _mm512_loadu_si512(p.add(48).cast()),
                 _mm512_loadu_si512(p.add(64).cast()),
             ];
-            // Word 5 i of them all, counted from the first of the pair of rows that it lies in.
+            // Word `5 i` of all blocks, counted from the first of its pair of vectors.
             let i = _mm512_setr_epi32(0, 5, 10, 15, 20, 25, 30, 3, 8, 13, 18, 23, 28, 1, 6, 11);
             let first = _mm512_permutex2var_epi32(rows[0], i, rows[1]);
             let second = _mm512_permutex2var_epi32(rows[2], i, rows[3]);
@@ -370,7 +370,7 @@ impl<const DOT: bool> Isa for Avx512<DOT> {
             if DOT {
                 _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), b, x))
             } else {
-                // Even and odd bytes apart, as 16-bit numbers: products of whole bytes would saturate.
+                // Even and odd bytes separately, as 16-bit integers: products of bytes would saturate.
                 let even = _mm512_madd_epi16(
                     _mm512_and_si512(b, _mm512_set1_epi16(0xff)),
                     _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x)),

@@ -15,11 +15,11 @@ mod sealed {
 pub trait Float:
     sealed::Sealed + FloatLanes + Copy + Send + Sync + PartialOrd + std::fmt::Debug + 'static
 {
-    /// Which of them it is.
+    /// Which of the three types it is.
     const KIND: FloatKind;
-    /// The number as `f32`, exactly.
+    /// The exact value as `f32`.
     fn to_f32(self) -> f32;
-    /// The nearest number of this type.
+    /// The nearest value of this type.
     fn from_f32(x: f32) -> Self;
 }
 
@@ -34,7 +34,7 @@ pub enum FloatKind {
     F16,
 }
 
-/// Vector loads and stores of a [`Float`]; the crate's own business.
+/// Vector loads and stores of a [`Float`], internal to this crate.
 #[allow(private_interfaces, private_bounds, reason = "only this crate calls or implements it")]
 pub trait FloatLanes: Sized {
     #[doc(hidden)]

@@ -1,6 +1,6 @@
 //! The vector operations that kernels are written in.
 
-/// A part of a kernel that is compiled once and shared by its callers.
+/// A part of a kernel that is compiled once per level and shared by its callers.
 pub(crate) trait Local<S: Isa> {
     /// The computation; implementations are `#[inline(always)]`.
     fn run(self, s: S);
@@ -13,7 +13,7 @@ pub(crate) trait Local<S: Isa> {
 /// lanes beyond are zero.
 ///
 /// # Safety
-/// The methods marked `unsafe` ask that the memory named be valid for the elements they touch.
+/// Methods marked `unsafe` require that the accessed memory is valid.
 pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// Floats in a vector: 8 or 16.
     const LANES: usize;
@@ -25,7 +25,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     type F: Copy;
     type D: Copy;
 
-    /// Runs a part of a kernel out of line, still compiled for this level.
+    /// Calls a part of a kernel out of line, still compiled for this level.
     fn call<K: Local<Self>>(self, part: K);
 
     fn splat(self, x: f32) -> Self::F;
@@ -48,7 +48,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn scale2(self, a: Self::F, n: Self::F) -> Self::F;
     fn reduce_add(self, a: Self::F) -> f32;
     fn reduce_max(self, a: Self::F) -> f32;
-    /// Stores [`Isa::reduce_add`] of the first `n` of sixteen vectors, bit for bit; `to` has room for sixteen.
+    /// Stores [`Isa::reduce_add`] of the first `n` of sixteen vectors, bit-identically; `to` has room for sixteen.
     #[inline(always)]
     unsafe fn reduce_adds(self, v: &[Self::F; 16], n: usize, to: *mut f32) {
         for i in 0..n {
@@ -72,29 +72,29 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     unsafe fn join_bf16(self, low: *const u16, high: *const u16) -> Self::F;
     /// Stores the transpose of the first `LANES` rows, row `i` at `dst + i * stride`.
     unsafe fn transpose(self, rows: &[Self::F; 16], dst: *mut f32, stride: usize);
-    /// Stores the transpose of eight rows without gaps between the results.
+    /// Stores the transpose of eight rows, contiguously.
     #[inline(always)]
     unsafe fn transpose8(self, rows: &[Self::F; 8], dst: *mut f32) {
-        let mut turned = [0.0; 256];
+        let mut transposed = [0.0; 256];
         let mut all = [self.zero(); 16];
         all[..8].copy_from_slice(rows);
         // SAFETY: the buffer has room for sixteen rows; the caller promises room for eight numbers a lane.
         unsafe {
-            self.transpose(&all, turned.as_mut_ptr(), Self::LANES);
+            self.transpose(&all, transposed.as_mut_ptr(), Self::LANES);
             for i in 0..Self::LANES {
-                std::ptr::copy_nonoverlapping(turned.as_ptr().add(i * Self::LANES), dst.add(8 * i), 8);
+                std::ptr::copy_nonoverlapping(transposed.as_ptr().add(i * Self::LANES), dst.add(8 * i), 8);
             }
         }
     }
-    /// Numbers at even and at odd places of two vectors, one after the other.
+    /// Elements at even and at odd indices of two concatenated vectors.
     fn unzip(self, a: Self::F, b: Self::F) -> (Self::F, Self::F);
     /// The inverse of [`Isa::unzip`].
     fn zip(self, even: Self::F, odd: Self::F) -> (Self::F, Self::F);
-    /// The lanes from the last to the first.
+    /// Reverses the lanes.
     fn reverse(self, a: Self::F) -> Self::F;
-    /// Lanes moved up by `D`, 1, 2, 4 or 8 and less than there are; the lowest ones are zero.
+    /// Shifts lanes up by `D` (1, 2, 4 or 8, less than `LANES`); the lowest ones become zero.
     fn move_up<const D: usize>(self, a: Self::F) -> Self::F;
-    /// The last lane in all lanes.
+    /// Broadcasts the last lane.
     fn last(self, a: Self::F) -> Self::F;
     /// The next `LANES` codes of `BITS` bits (little-endian, first code lowest) as floats. Reads
     /// `LANES * BITS / 8` bytes.
@@ -109,8 +109,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     fn lookup(self, t: Self::Table, words: Self::F, shift: u32) -> Self::F;
     /// The low and the high four bits of `LANES` bytes, each times `scale` plus `offset`.
     unsafe fn nibbles(self, p: *const u8, scale: Self::F, offset: Self::F) -> (Self::F, Self::F);
-    /// The halves at the beginning of sixteen blocks of twenty bytes: a scale and an offset for each. Reads no
-    /// more than the blocks.
+    /// The two halves at the beginning of sixteen blocks of twenty bytes: a scale and an offset each. Reads only
+    /// the blocks.
     #[inline(always)]
     unsafe fn heads_q4_1(self, p: *const u8, scales: *mut f32, offsets: *mut f32) {
         for b in 0..16 {
@@ -122,28 +122,27 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
             }
         }
     }
-    /// Asks for the cache line of an address, which may be any, to be fetched.
+    /// Prefetches the cache line of an address; any address is allowed.
     fn prefetch(self, p: *const u8);
-    /// Asks for the cache line of an address, which may be any, to be fetched to where it is not in the way of what is
-    /// worked on.
+    /// Prefetches the cache line of an address to an outer cache level; any address is allowed.
     #[inline(always)]
     fn prefetch_far(self, p: *const u8) {
         self.prefetch(p);
     }
-    /// Stores past the caches, to an address that is a multiple of a vector's size.
+    /// Non-temporal store, to an address aligned to a vector.
     unsafe fn stream(self, p: *mut f32, v: Self::F);
-    /// Puts all such stores before whatever follows.
+    /// Orders non-temporal stores before whatever follows.
     fn fence(self);
     /// `LANES` signed bytes.
     unsafe fn signed(self, p: *const u8) -> Self::F;
     /// `LANES / n` floats, each repeated `n` times (`n` a power of two, at most `LANES`).
     unsafe fn repeat(self, p: *const f32, n: usize) -> Self::F;
-    /// `LANES / 4` pieces of sixteen bytes, side by side.
+    /// `LANES / 4` pieces of sixteen bytes, concatenated.
     unsafe fn pieces(self, p: [*const u8; 4]) -> Self::F;
-    /// For each of `LANES` words, the sum of its eight four-bit numbers times bytes of `x`: its low four
-    /// bits times `x[4 i..]`, its high ones times `x[4 * LANES + 4 i..]`.
+    /// For each of `LANES` words, the dot product of its eight 4-bit values with bytes of `x`: its low nibbles with
+    /// `x[4 i..]`, its high nibbles with `x[4 * LANES + 4 i..]`.
     unsafe fn dot_u4(self, w: Self::F, x: *const i8) -> Self::F;
-    /// For each of `LANES` words, the sum of its four bytes, each with `flip` exclusive-or, times those of `x`.
+    /// For each of `LANES` words, the dot product of its four bytes, each xor `flip`, with those of `x`.
     unsafe fn dot_u8(self, w: Self::F, flip: u8, x: *const i8) -> Self::F;
     /// Two vectors rounded to bfloat16, as pairs.
     fn pair_bf16(self, low: Self::F, high: Self::F) -> Self::F;

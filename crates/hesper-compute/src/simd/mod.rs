@@ -1,8 +1,8 @@
 //! SIMD levels, their detection, and the dispatch of one generic kernel to the widest of them.
 //!
-//! A kernel is written once against [`Isa`], a token with vector operations as methods. [`dispatch`] calls
-//! it inside a function compiled for the level's instructions, into which everything is inlined. A token
-//! can only be made where its instructions were detected.
+//! A kernel is written once against [`Isa`], a token with vector operations as methods. [`dispatch`] calls it
+//! inside a function compiled for the level's instructions, into which everything is inlined. A token is
+//! constructed only where its instructions were detected.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,14 +21,14 @@ pub use elem::Float;
 pub(crate) use elem::{FloatKind, FloatLanes};
 pub(crate) use isa::{Isa, Local};
 
-/// Bytes of a result from which on it is stored past the caches ([`Isa::stream`]): they would not hold it until it is
-/// read.
-pub(crate) const FAR: usize = 32 << 20;
+/// Results of at least this many bytes use non-temporal stores ([`Isa::stream`]): the caches could not hold them
+/// until they are read.
+pub(crate) const NON_TEMPORAL_BYTES: usize = 32 << 20;
 
-/// A set of instructions that kernels are compiled for, from the narrowest to the widest.
+/// A set of instructions that kernels are compiled for, ordered from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Simd {
-    /// What every processor of the target has.
+    /// The baseline of the target.
     Plain,
     /// NEON (aarch64).
     Neon,
@@ -81,9 +81,9 @@ impl Simd {
         }
     }
 
-    /// Whether one bfloat16 dot instruction takes no longer than one `f32` multiply-add.
+    /// Whether a bfloat16 dot instruction is as fast as an `f32` multiply-add.
     ///
-    /// So it is on AMD's processors; Intel's take four times as long, and widening to `f32` wins.
+    /// It is on AMD processors. Intel's take four times as long, so widening to `f32` is faster there.
     pub(crate) fn has_fast_bf16(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         {
@@ -109,18 +109,17 @@ impl Simd {
     }
 }
 
-/// A computation written once for every level.
+/// A computation that is compiled for every level.
 pub(crate) trait Kernel {
     /// What it returns.
     type Out;
-    /// The computation; implementations are `#[inline(always)]`, or lose the level's instructions.
+    /// The computation. Implementations must be `#[inline(always)]` to be compiled for the level.
     fn run<S: Isa>(self, s: S) -> Self::Out;
 }
 
 /// Runs the kernel compiled for the level, or for the widest available level below it.
 ///
-/// The dot product level is left to [`dispatch_dot`]: few kernels gain from it, and each level costs its
-/// compilation.
+/// The dot product level is left to [`dispatch_dot`]: few kernels gain from it, and each level adds compile time.
 #[inline]
 pub(crate) fn dispatch<K: Kernel>(level: Simd, kernel: K) -> K::Out {
     match level.min(Simd::detect()) {

@@ -28,7 +28,7 @@ pub(crate) struct F(float32x4_t, float32x4_t);
 #[derive(Clone, Copy)]
 pub(crate) struct D(float64x2_t, float64x2_t);
 
-/// Eight conditions.
+/// Eight comparison results.
 #[derive(Clone, Copy)]
 struct M(uint32x4_t, uint32x4_t);
 

@@ -1,4 +1,4 @@
-//! The level of every processor: arrays that the compiler vectorises with what the target promises.
+//! The baseline level: arrays that the compiler vectorizes for the target.
 
 use half::{bf16, f16};
 
@@ -146,7 +146,7 @@ impl Isa for Plain {
     }
     #[inline(always)]
     fn round(self, a: Self::F) -> Self::F {
-        // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number while |x| < 2^22.
+        // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer while |x| < 2^22.
         const BIG: f32 = 12_582_912.0;
         map2(a, a, |x, _| if x.abs() < 4_194_304.0 { (x + BIG) - BIG } else { x })
     }

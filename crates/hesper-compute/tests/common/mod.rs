@@ -1,9 +1,9 @@
-//! What the tests share: reproducible numbers, and every executor a kernel must agree on.
+//! Shared by the tests: reproducible random values, and every executor that a kernel must agree on.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use hesper_compute::{AtLevel, Float, Serial, Simd, Threads};
 
-/// A small generator of reproducible numbers.
+/// A small random number generator with a seed.
 pub struct Rng(u64);
 
 impl Rng {

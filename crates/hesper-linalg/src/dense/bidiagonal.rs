@@ -1,4 +1,4 @@
-//! A tall matrix as a bidiagonal one between orthogonal ones.
+//! Reduction of a tall matrix to bidiagonal form by Householder reflections.
 
 use hesper_compute::{Lines, Par, add_rows, rows_times};
 
@@ -8,27 +8,27 @@ use super::panel::{Grid, Sweeps};
 use super::reflect::{apply_all, reflection};
 use crate::Failure;
 
-/// Columns whose changes to the rest of the matrix are made in one product.
+/// Columns whose updates of the trailing matrix are one product.
 const PANEL: usize = 32;
 
-/// The bidiagonal matrix, and the reflections of columns and rows that lead to it.
+/// The bidiagonal matrix, and the reflections of columns and rows that produce it.
 pub(super) struct Bidiagonal<T> {
     rows: usize,
     columns: usize,
-    /// Numbers on the diagonal.
+    /// The diagonal.
     pub(super) diagonal: Vec<T>,
-    /// Numbers above it.
-    pub(super) above: Vec<T>,
-    /// The vectors of the columns' reflections: vector `i` has its one at `i`.
+    /// The superdiagonal.
+    pub(super) superdiagonal: Vec<T>,
+    /// Householder vectors of the columns: vector `i` has its leading one at `i`.
     lefts: Vec<T>,
     left_taus: Vec<T>,
-    /// The vectors of the rows' reflections: vector `i` has its one at `i + 1`.
+    /// Householder vectors of the rows: vector `i` has its leading one at `i + 1`.
     rights: Vec<T>,
     right_taus: Vec<T>,
 }
 
 impl<T: Scalar> Bidiagonal<T> {
-    /// Reduces a matrix that has no more columns than rows, `fill` writing its rows.
+    /// Reduces a matrix with at most as many columns as rows; `fill` writes its rows.
     pub(super) fn new(
         par: &dyn Par,
         rows: usize,
@@ -43,13 +43,14 @@ impl<T: Scalar> Bidiagonal<T> {
             rows,
             columns,
             diagonal: vec![T::ZERO; columns],
-            above: vec![T::ZERO; columns.saturating_sub(1)],
+            superdiagonal: vec![T::ZERO; columns.saturating_sub(1)],
             lefts: vec![T::ZERO; columns * rows],
             left_taus: vec![T::ZERO; columns],
             rights: vec![T::ZERO; columns * columns],
             right_taus: vec![T::ZERO; columns.saturating_sub(1)],
         };
-        // What is subtracted from the rest: each line of the one as a column times the same of the other as a row.
+        // The pending update: the sum of outer products of corresponding lines is subtracted from the trailing
+        // matrix.
         let most = 2 * PANEL.min(columns);
         let (mut tall, mut wide) = (Grid::<T>::new(most, rows), Grid::<T>::new(most, columns));
         let mut sweeps = Sweeps::new(rows.max(columns));
@@ -58,7 +59,7 @@ impl<T: Scalar> Bidiagonal<T> {
             let last = columns.min(first + PANEL);
             for at in first..last {
                 let done = 2 * (at - first);
-                // The column, its reflection, and what that subtracts.
+                // The column, its reflection, and the update.
                 let v = &mut column[at..];
                 (at..rows).zip(&mut *v).for_each(|(row, v)| *v = a.row(row)[at]);
                 (0..done).for_each(|i| factors[i] = -wide.row(i)[at]);
@@ -72,7 +73,7 @@ impl<T: Scalar> Bidiagonal<T> {
                 let behind = at + 1;
                 let mut y = vec![T::ZERO; columns - behind];
                 if tau != T::ZERO {
-                    sweeps.turned_times(par, &a, (at, behind), v, &mut y);
+                    sweeps.transposed_times(par, &a, (at, behind), v, &mut y);
                     rows_times(simd, lines(&tall, done, at, rows), v, &mut factors[..done]);
                     factors[..done].iter_mut().for_each(|x| *x = -*x);
                     add_rows(simd, lines(&wide, done, behind, columns), &factors[..done], &mut y);
@@ -89,7 +90,7 @@ impl<T: Scalar> Bidiagonal<T> {
                 (0..=done).for_each(|i| factors[i] = -tall.row(i)[at]);
                 add_rows(simd, lines(&wide, done + 1, behind, columns), &factors[..=done], &mut u);
                 let tau = reflection(simd, &mut u);
-                (found.above[at], found.right_taus[at]) = (u[0], tau);
+                (found.superdiagonal[at], found.right_taus[at]) = (u[0], tau);
                 u[0] = T::ONE;
                 found.rights[at * columns + behind..][..columns - behind].copy_from_slice(&u);
                 let mut x = vec![T::ZERO; rows - behind];
@@ -105,7 +106,7 @@ impl<T: Scalar> Bidiagonal<T> {
             }
             if last < columns {
                 let size = 2 * (last - first);
-                let left = Block::rows(tall.all(), tall.stride).from(0, last).turned();
+                let left = Block::rows(tall.all(), tall.stride).from(0, last).transposed();
                 let right = Block::rows(wide.all(), wide.stride).from(0, last);
                 let (left, right) = (left.view(rows - last, size)?, right.view(size, columns - last)?);
                 let rest = &mut a.all_mut()[last * stride + last..];
@@ -115,13 +116,13 @@ impl<T: Scalar> Bidiagonal<T> {
         Ok(found)
     }
 
-    /// Turns left vectors of the bidiagonal matrix, as rows of as many numbers as the matrix has rows, into
-    /// those of the matrix.
+    /// Transforms left singular vectors of the bidiagonal matrix, as rows of the matrix's row count, into those of
+    /// the matrix.
     pub(super) fn restore_left(&self, par: &dyn Par, rows: &mut [T]) -> Result<(), Failure> {
         apply_all(par, &self.lefts, self.rows, 0, &self.left_taus, rows, false)
     }
 
-    /// The same for right vectors.
+    /// The same for right singular vectors.
     pub(super) fn restore_right(&self, par: &dyn Par, rows: &mut [T]) -> Result<(), Failure> {
         apply_all(par, &self.rights, self.columns, 1, &self.right_taus, rows, false)
     }
@@ -132,9 +133,9 @@ fn lines<T: Scalar>(grid: &Grid<T>, count: usize, from: usize, to: usize) -> Lin
     Lines::new(&grid.all()[from..], grid.stride, count, to - from)
 }
 
-/// Zeros up to a place, and numbers from there on.
-fn copy_from<T: Scalar>(line: &mut [T], at: usize, numbers: &[T]) {
+/// Zeros up to index `at`, then `values`, then zeros.
+fn copy_from<T: Scalar>(line: &mut [T], at: usize, values: &[T]) {
     line[..at].fill(T::ZERO);
-    line[at..][..numbers.len()].copy_from_slice(numbers);
-    line[at + numbers.len()..].fill(T::ZERO);
+    line[at..][..values.len()].copy_from_slice(values);
+    line[at + values.len()..].fill(T::ZERO);
 }

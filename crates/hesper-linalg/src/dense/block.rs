@@ -1,11 +1,11 @@
 //! Blocks of matrices in slices, and their products.
 
-use hesper_compute::{GemmOptions, MatMut, MatRef, Par, Place, copy_elements, gemm};
+use hesper_compute::{GemmOptions, MatMut, MatRef, Par, StridedView, copy_elements, gemm};
 
 use super::Scalar;
 use crate::Failure;
 
-/// A block of a slice to read: its first element, and the distances of rows and columns.
+/// A block of a slice to read: its first element, and the strides of rows and columns.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'a, T> {
     pub(super) data: &'a [T],
@@ -20,8 +20,8 @@ impl<'a, T: Scalar> Block<'a, T> {
         Self { data, first: 0, down: stride, across: 1 }
     }
 
-    /// The same with rows and columns exchanged.
-    pub(crate) fn turned(self) -> Self {
+    /// The transpose.
+    pub(crate) fn transposed(self) -> Self {
         Self { down: self.across, across: self.down, ..self }
     }
 
@@ -75,13 +75,12 @@ pub(super) fn subtract<T: Scalar>(
     b: MatRef<'_, T>,
     c: MatMut<'_, T>,
 ) -> Result<(), Failure> {
-    let options = GemmOptions { alpha: -T::ONE, beta: T::ONE, bias: None, hook: None };
+    let options = GemmOptions { alpha: -T::ONE, beta: T::ONE };
     Ok(gemm(par, a, b, c, &options)?)
 }
 
-/// Writes the columns of a matrix of `rows` x `columns`, whose rows lie `stride` apart, as rows `to_stride`
-/// apart.
-pub(crate) fn turn<T: Copy + Send + Sync + 'static>(
+/// Transposes a matrix of `rows` x `columns` with the row stride `stride` to one with the row stride `to_stride`.
+pub(crate) fn transpose<T: Copy + Send + Sync + 'static>(
     par: &dyn Par,
     (rows, columns): (usize, usize),
     from: &[T],
@@ -90,6 +89,6 @@ pub(crate) fn turn<T: Copy + Send + Sync + 'static>(
     to_stride: usize,
 ) -> Result<(), Failure> {
     let (from_steps, to_steps) = ([1, stride as isize], [to_stride as isize, 1]);
-    let place = |strides| Place { offset: 0, strides };
+    let place = |strides| StridedView { offset: 0, strides };
     Ok(copy_elements(par, &[columns, rows], from, place(&from_steps), to, place(&to_steps))?)
 }

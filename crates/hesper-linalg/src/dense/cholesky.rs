@@ -1,23 +1,23 @@
-//! The triangular factor of a positive matrix.
+//! Cholesky factorization.
 
 use std::cmp::Ordering;
 
 use hesper_compute::{Par, Simd, dot};
 
 use super::Scalar;
-use super::block::{Block, rows_mut, subtract, turn};
+use super::block::{Block, rows_mut, subtract, transpose};
 use super::triangular::{Factor, half_of, solve_lower};
 use crate::Failure;
 
-/// Rows of a block on the diagonal.
+/// Rows of a diagonal block.
 const BLOCK: usize = 128;
-/// Columns of the rest that are brought up to date in one product: what lies above the diagonal is wasted.
+/// Columns of the trailing matrix updated in one product; the part above the diagonal is wasted.
 const STRIP: usize = 256;
-/// Rows that are factored one after the other.
-const FEW: usize = 32;
+/// Rows factored without blocking.
+const BASE_SIZE: usize = 32;
 
-/// Replaces the lower triangle of a matrix by its factor. What is above the diagonal is overwritten with
-/// anything.
+/// Replaces the lower triangle of a matrix by its Cholesky factor. The upper triangle is overwritten with
+/// unspecified values.
 pub(crate) fn cholesky<T: Scalar>(par: &dyn Par, n: usize, a: &mut [T]) -> Result<(), Failure> {
     let mut panel = Vec::new();
     for first in (0..n).step_by(BLOCK) {
@@ -30,13 +30,13 @@ pub(crate) fn cholesky<T: Scalar>(par: &dyn Par, n: usize, a: &mut [T]) -> Resul
         let (above, below) = a.split_at_mut(last * n);
         let lower = Block::rows(above, n).from(first, first);
         panel.resize(width * height, T::ZERO);
-        turn(par, (height, width), &below[first..], n, &mut panel, height)?;
+        transpose(par, (height, width), &below[first..], n, &mut panel, height)?;
         solve_lower(par, width, Factor { matrix: lower, unit: false }, &mut panel, height, height)?;
-        turn(par, (width, height), &panel, height, &mut below[first..], n)?;
+        transpose(par, (width, height), &panel, height, &mut below[first..], n)?;
         let panel = Block::rows(&panel, height);
         for start in (0..height).step_by(STRIP) {
             let columns = STRIP.min(height - start);
-            let left = panel.from(0, start).turned().view(height - start, width)?;
+            let left = panel.from(0, start).transposed().view(height - start, width)?;
             let right = panel.from(0, start).view(width, columns)?;
             let rest = &mut below[start * n + last + start..];
             subtract(par, left, right, rows_mut(rest, height - start, columns, n)?)?;
@@ -45,22 +45,22 @@ pub(crate) fn cholesky<T: Scalar>(par: &dyn Par, n: usize, a: &mut [T]) -> Resul
     Ok(())
 }
 
-/// Factors a block on the diagonal by halves.
+/// Factors a diagonal block recursively.
 fn diagonal<T: Scalar>(par: &dyn Par, size: usize, a: &mut [T], stride: usize) -> Result<(), Failure> {
-    if size <= FEW {
+    if size <= BASE_SIZE {
         return one_by_one(par.simd(), size, a, stride);
     }
-    let half = half_of(size, FEW);
+    let half = half_of(size, BASE_SIZE);
     diagonal(par, half, a, stride)?;
     let (above, below) = a.split_at_mut(half * stride);
     let rest = size - half;
     let mut panel = vec![T::ZERO; half * rest];
-    turn(par, (rest, half), below, stride, &mut panel, rest)?;
+    transpose(par, (rest, half), below, stride, &mut panel, rest)?;
     let lower = Factor { matrix: Block::rows(above, stride), unit: false };
     solve_lower(par, half, lower, &mut panel, rest, rest)?;
-    turn(par, (half, rest), &panel, rest, below, stride)?;
+    transpose(par, (half, rest), &panel, rest, below, stride)?;
     let panel = Block::rows(&panel, rest);
-    let (left, right) = (panel.turned().view(rest, half)?, panel.view(half, rest)?);
+    let (left, right) = (panel.transposed().view(rest, half)?, panel.view(half, rest)?);
     subtract(par, left, right, rows_mut(&mut below[half..], rest, rest, stride)?)?;
     diagonal(par, rest, &mut below[half..], stride)
 }
@@ -74,7 +74,7 @@ fn one_by_one<T: Scalar>(simd: Simd, size: usize, a: &mut [T], stride: usize) ->
             row[j] = (row[j] - dot(simd, &row[..j], &other[..j])) / other[j];
         }
         let left = row[i] - dot(simd, &row[..i], &row[..i]);
-        // Not for NaN either.
+        // Also true for NaN.
         if left.partial_cmp(&T::ZERO) != Some(Ordering::Greater) {
             return Err(Failure::NotPositive);
         }

@@ -1,6 +1,7 @@
-//! Triangular factors with exchanged rows: panels of columns, a few columns at a time, then the rest in one product.
+//! LU factorization with partial pivoting: panels of columns, a few columns at a time, then one product for the
+//! rest.
 
-use hesper_compute::{AtLevel, ELIMINATED, Lines, Par, Serial, eliminate, solve_unit};
+use hesper_compute::{AtLevel, Lines, MAX_ELIMINATED, Par, Serial, eliminate, solve_unit};
 
 use super::Scalar;
 use super::block::{Block, rows_mut, subtract};
@@ -9,11 +10,11 @@ use crate::Failure;
 
 /// Columns of a panel.
 const PANEL: usize = 128;
-/// Rows of a panel up to which a second core would spend its time fetching what the first has written.
-const LOW: usize = 512;
+/// Most rows of a panel that is factored on one core: a second one would mostly wait for cache lines of the first.
+const SERIAL_ROWS: usize = 512;
 
-/// Replaces a matrix by its factors, the lower one without its diagonal of ones. `swaps` are the rows that each
-/// row in turn was exchanged with. A column without a pivot is left as it is.
+/// Replaces a matrix by its factors, the lower one without its unit diagonal. `swaps` are the rows that each row in
+/// turn was exchanged with. A column without a pivot is left as it is.
 pub(crate) fn lu<T: Scalar>(
     par: &dyn Par,
     rows: usize,
@@ -29,7 +30,7 @@ pub(crate) fn lu<T: Scalar>(
     for first in (0..size).step_by(PANEL) {
         let width = PANEL.min(size - first);
         let last = first + width;
-        // Rows of a panel lie together: a column of the matrix may fall into one place of the caches.
+        // A contiguous panel: with a large stride, a column of the matrix may fall into a single cache set.
         panel.clear();
         for row in a[first * columns..].chunks_exact(columns) {
             panel.extend_from_slice(&row[first..last]);
@@ -67,7 +68,7 @@ fn swap_rows<T>(a: &mut [T], columns: usize, one: usize, other: usize) {
     }
 }
 
-/// Factors a matrix of not many columns, a few of them at a time.
+/// Factors a panel, a few columns at a time.
 fn factor_panel<T: Scalar>(
     par: &dyn Par,
     rows: usize,
@@ -77,23 +78,23 @@ fn factor_panel<T: Scalar>(
 ) -> Result<(), Failure> {
     let simd = par.simd();
     let alone = AtLevel(Serial, simd);
-    let par: &dyn Par = if rows <= LOW { &alone } else { par };
-    let mut corner = [T::ZERO; ELIMINATED * ELIMINATED];
+    let par: &dyn Par = if rows <= SERIAL_ROWS { &alone } else { par };
+    let mut corner = [T::ZERO; MAX_ELIMINATED * MAX_ELIMINATED];
     let mut first = 0;
-    for swaps in swaps.chunks_mut(ELIMINATED) {
+    for swaps in swaps.chunks_mut(MAX_ELIMINATED) {
         eliminate(simd, a, columns, first, swaps);
         let width = swaps.len();
         let last = first + width;
         if last < columns {
             let right = columns - last;
-            for (row, to) in corner.chunks_exact_mut(ELIMINATED).enumerate().take(width) {
+            for (row, to) in corner.chunks_exact_mut(MAX_ELIMINATED).enumerate().take(width) {
                 to[..width].copy_from_slice(&a[(first + row) * columns + first..][..width]);
             }
             let (above, below) = a.split_at_mut(last * columns);
             let top = &mut above[first * columns + last..];
-            solve_unit(simd, Lines::new(&corner, ELIMINATED, width, width), top, columns, right);
+            solve_unit(simd, Lines::new(&corner, MAX_ELIMINATED, width, width), top, columns, right);
             if last < rows {
-                // The factors lie beside what they are multiplied for: in a copy of their own.
+                // Copy the factors, which are adjacent to the rows that are updated.
                 let mut left = Vec::with_capacity((rows - last) * width);
                 for row in below.chunks_exact(columns) {
                     left.extend_from_slice(&row[first..last]);

@@ -1,33 +1,32 @@
-//! Factorisations of real matrices, blocked so that nearly all of their work is in products of blocks.
+//! Factorizations of real matrices, blocked so that nearly all work is in matrix products.
 //!
-//! Matrices lie row by row in slices. The products run on the caller's executor; what is between them runs on
-//! the calling thread. Blocks are cut by the sizes of the matrices alone, so results do not depend on the
-//! number of threads.
+//! Matrices are row-major slices. Products run on the caller's executor, everything between them on the calling
+//! thread. Block sizes depend on the sizes of the matrices only, so results do not depend on the number of threads.
 
 mod bidiagonal;
 mod block;
 mod cholesky;
-mod divide;
-mod few;
-mod implicit;
-mod lines;
+mod divide_and_conquer;
+mod implicit_qr;
+mod jacobi;
 mod lu;
+mod multiversion;
 mod panel;
+mod parallel;
 mod qr;
 mod reflect;
 mod secular;
-mod share;
 mod singular;
 mod svd;
 mod triangular;
 mod tridiagonal;
-mod wide;
+mod vectors;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-pub(crate) use block::{Block, turn};
+pub(crate) use block::{Block, transpose};
 pub(crate) use cholesky::cholesky;
-pub(crate) use divide::{tridiagonal_values, tridiagonal_vectors};
+pub(crate) use divide_and_conquer::{tridiagonal_values, tridiagonal_vectors};
 pub(crate) use lu::lu;
 pub(crate) use qr::qr;
 pub(crate) use svd::{singular_values, svd};
@@ -44,12 +43,12 @@ pub(crate) trait Scalar:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// The smallest number whose reciprocal is finite with room to spare.
+    /// The smallest positive value whose reciprocal is safely finite.
     const SMALLEST: Self;
-    /// What added to one is the next number.
+    /// The machine epsilon.
     const EPSILON: Self;
-    /// How well a sum of doubles has to be known for vectors in this type.
-    const ROUGHLY: f64;
+    /// The relative accuracy of a double sum that vectors of this type need.
+    const SUM_TOLERANCE: f64;
     fn abs(self) -> Self;
     fn sqrt(self) -> Self;
     fn of(x: f64) -> Self;
@@ -57,11 +56,11 @@ pub(crate) trait Scalar:
 }
 
 macro_rules! scalars {
-    ($($t:ident, $roughly:expr;)*) => { $(
+    ($($t:ident, $sum_tolerance:expr;)*) => { $(
         impl Scalar for $t {
             const SMALLEST: $t = $t::MIN_POSITIVE * 4.0;
             const EPSILON: $t = $t::EPSILON;
-            const ROUGHLY: f64 = $roughly;
+            const SUM_TOLERANCE: f64 = $sum_tolerance;
             fn abs(self) -> $t { $t::abs(self) }
             fn sqrt(self) -> $t { $t::sqrt(self) }
             fn of(x: f64) -> $t { x as $t }
@@ -75,27 +74,27 @@ scalars! {
     f64, 32.0 * f64::EPSILON;
 }
 
-/// The largest absolute value, or NaN if there are numbers that are not finite.
+/// The largest absolute value, or NaN if an element is not finite.
 pub(crate) fn largest<T: Scalar>(a: &[T]) -> T {
-    let (mut most, mut spoilt) = ([T::ZERO; 16], [T::ZERO; 16]);
+    let (mut most, mut non_finite) = ([T::ZERO; 16], [T::ZERO; 16]);
     let (many, rest) = a.as_chunks::<16>();
     for chunk in many {
         for lane in 0..16 {
             let x = chunk[lane];
             most[lane] = if x.abs() > most[lane] { x.abs() } else { most[lane] };
-            // Zero, unless a number is infinite or NaN.
-            spoilt[lane] = spoilt[lane] + x * T::ZERO;
+            // Zero, unless an element is infinite or NaN.
+            non_finite[lane] = non_finite[lane] + x * T::ZERO;
         }
     }
     for x in rest {
         most[0] = if x.abs() > most[0] { x.abs() } else { most[0] };
-        spoilt[0] = spoilt[0] + *x * T::ZERO;
+        non_finite[0] = non_finite[0] + *x * T::ZERO;
     }
-    let spoilt = spoilt.into_iter().fold(T::ZERO, |sum, x| sum + x);
-    most.into_iter().fold(T::ZERO, |most, x| if x > most { x } else { most }) + spoilt
+    let non_finite = non_finite.into_iter().fold(T::ZERO, |sum, x| sum + x);
+    most.into_iter().fold(T::ZERO, |most, x| if x > most { x } else { most }) + non_finite
 }
 
-/// A power of two that brings the largest element near one, if squares of elements could overflow or vanish.
+/// A power of two that scales the largest element to about one, if squares of elements could overflow or underflow.
 pub(crate) fn balance<T: Scalar>(a: &[T]) -> Option<T> {
     let largest = largest(a).to_f64();
     let tame = (1e-12..1e12).contains(&largest) || largest == 0.0 || !largest.is_finite();

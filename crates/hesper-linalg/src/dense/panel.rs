@@ -1,19 +1,19 @@
-//! Memory for reductions to a few diagonals, and the products with vectors that they are half made of.
+//! Memory for reductions to tridiagonal and bidiagonal form, and their matrix-vector products.
 //!
-//! Rows begin on cache lines. Products are cut by the sizes of the matrix alone and grouped by the number
-//! of threads.
+//! Rows start on cache lines. Splits of a product depend on the sizes of the matrix only; tasks group them by the
+//! number of threads.
 
 use hesper_compute::{Lines, Par, add_rows, rows_times, symmetric_rows};
 
 use super::Scalar;
-use super::share::each;
+use super::parallel::each;
 
-/// Elements of a part of a product; smaller ones are not worth a second core.
+/// Elements per part of a product; smaller parts do not pay for a second core.
 const PART: usize = 1 << 15;
-/// Parts of a product at most.
+/// Most parts of a product.
 const PARTS: usize = 16;
 
-/// Rows of a matrix that begin on cache lines.
+/// A matrix whose rows start on cache lines.
 pub(super) struct Grid<T> {
     data: Vec<T>,
     start: usize,
@@ -22,7 +22,7 @@ pub(super) struct Grid<T> {
 
 impl<T: Scalar> Grid<T> {
     pub(super) fn new(rows: usize, columns: usize) -> Self {
-        // Not a multiple of a page, lest rows compete for the same places in the caches.
+        // Not a multiple of a page, so that rows do not compete for the same cache sets.
         let stride = columns.next_multiple_of(16);
         let stride = if stride.is_multiple_of(1024) { stride + 16 } else { stride };
         let data = vec![T::ZERO; rows * stride + 16];
@@ -48,7 +48,7 @@ impl<T: Scalar> Grid<T> {
     }
 }
 
-/// Calls `f` with each range and its row of `sums`, ranges grouped for the threads there are.
+/// Calls `f` with each range and its row of `sums`; ranges are grouped by the number of threads.
 fn parted<T: Scalar>(
     par: &dyn Par,
     ranges: &[(usize, usize)],
@@ -68,19 +68,19 @@ fn parted<T: Scalar>(
     });
 }
 
-/// Products with the vectors of a panel's columns.
+/// Matrix-vector products of a panel.
 pub(super) struct Sweeps<T> {
     sums: Grid<T>,
 }
 
 impl<T: Scalar> Sweeps<T> {
-    /// Room for vectors of so many numbers.
+    /// Room for vectors of `length` elements.
     pub(super) fn new(length: usize) -> Self {
         Self { sums: Grid::new(PARTS, length) }
     }
 
-    /// `y = a x` from element `first` on, for the symmetric matrix of rows and columns from there to `n`, of
-    /// which the upper triangle is read.
+    /// `y = a x` from element `first` on, for the symmetric matrix of rows and columns from there to `n`, of which
+    /// the upper triangle is read.
     pub(super) fn symmetric(
         &mut self,
         par: &dyn Par,
@@ -92,7 +92,7 @@ impl<T: Scalar> Sweeps<T> {
     ) {
         let (simd, size) = (par.simd(), n - first);
         let parts = (size * size / 2 / PART).clamp(1, PARTS);
-        // Rows of the same number of elements together, in whole groups of four.
+        // Parts with about the same number of elements, in whole groups of four rows.
         let cut = |part: usize| {
             let left = 1.0 - (1.0 - part as f64 / parts as f64).sqrt();
             first + ((left * size as f64) as usize).next_multiple_of(4).min(size)
@@ -136,7 +136,7 @@ impl<T: Scalar> Sweeps<T> {
     }
 
     /// `y = a' x` for rows and columns from `top` and `left` on; `x` and `y` count from there.
-    pub(super) fn turned_times(
+    pub(super) fn transposed_times(
         &mut self,
         par: &dyn Par,
         a: &Grid<T>,

@@ -1,27 +1,27 @@
-//! Orthonormal columns and an upper triangular matrix, by blocks of reflections.
+//! QR factorization by blocked Householder reflections.
 
 use hesper_compute::Par;
 
-use super::block::{Block, turn};
-use super::reflect::{BLOCK, Together, apply_all, reflect, reflection};
+use super::block::{Block, transpose};
+use super::reflect::{BLOCK, BlockReflector, apply_all, reflect, reflection};
 use super::triangular::half_of;
 use super::{Scalar, balance};
 use crate::Failure;
 
-/// Columns that are reflected one after the other.
-const FEW: usize = 16;
+/// Columns reflected without blocking.
+const BASE_SIZE: usize = 16;
 
-/// A matrix whose columns were reflected one after the other to those of an upper triangular one.
+/// A matrix reduced to upper triangular form by reflections of its columns.
 pub(super) struct Reflected<T> {
     rows: usize,
-    /// The triangular matrix, column by column, and something else below it.
+    /// The triangular matrix, column by column; unspecified values below it.
     pub(super) work: Vec<T>,
     lines: Vec<T>,
     taus: Vec<T>,
 }
 
 impl<T: Scalar> Reflected<T> {
-    /// Reflects the columns of a matrix multiplied with `scale`.
+    /// Reduces a matrix times `scale`.
     pub(super) fn new(
         par: &dyn Par,
         rows: usize,
@@ -30,9 +30,9 @@ impl<T: Scalar> Reflected<T> {
         scale: Option<T>,
     ) -> Result<Self, Failure> {
         let size = rows.min(columns);
-        // Columns lie together.
+        // Column-major.
         let mut work = vec![T::ZERO; rows * columns];
-        turn(par, (rows, columns), a, columns, &mut work, rows)?;
+        transpose(par, (rows, columns), a, columns, &mut work, rows)?;
         if let Some(scale) = scale {
             work.iter_mut().for_each(|x| *x = *x * scale);
         }
@@ -44,15 +44,15 @@ impl<T: Scalar> Reflected<T> {
             write_lines(rows, first, &done[first * rows..], &mut lines[first * rows..last * rows]);
             if last < columns {
                 let block = Block::rows(&lines, rows).from(first, first);
-                let together = Together::new(par, block, rows - first, &taus[first..last])?;
+                let together = BlockReflector::new(par, block, rows - first, &taus[first..last])?;
                 together.apply(par, &mut rest[first..], columns - last, rows, false)?;
             }
         }
         Ok(Self { rows, work, lines, taus })
     }
 
-    /// Multiplies rows from the right by the transposed orthogonal factor. If `skip`, a row is zero before the
-    /// element of its number.
+    /// Multiplies rows from the right by the transposed orthogonal factor. With `skip`, row `i` is known to be zero
+    /// before element `i`.
     pub(super) fn restore(&self, par: &dyn Par, rows: &mut [T], skip: bool) -> Result<(), Failure> {
         apply_all(par, &self.lines, self.rows, 0, &self.taus, rows, skip)
     }
@@ -73,20 +73,20 @@ pub(crate) fn qr<T: Scalar>(
     }
     let scale = balance(a);
     let mut found = Reflected::new(par, rows, columns, a, scale)?;
-    for (column, numbers) in found.work.chunks_exact_mut(rows).enumerate() {
-        numbers[(column + 1).min(rows)..].fill(T::ZERO);
+    for (column, values) in found.work.chunks_exact_mut(rows).enumerate() {
+        values[(column + 1).min(rows)..].fill(T::ZERO);
         if let Some(scale) = scale {
-            numbers.iter_mut().for_each(|x| *x = *x / scale);
+            values.iter_mut().for_each(|x| *x = *x / scale);
         }
     }
-    turn(par, (columns, size), &found.work, rows, r, columns)?;
-    let mut turned = vec![T::ZERO; size * rows];
-    (0..size).for_each(|at| turned[at * rows + at] = T::ONE);
-    found.restore(par, &mut turned, true)?;
-    turn(par, (size, rows), &turned, rows, q, size)
+    transpose(par, (columns, size), &found.work, rows, r, columns)?;
+    let mut transposed = vec![T::ZERO; size * rows];
+    (0..size).for_each(|at| transposed[at * rows + at] = T::ONE);
+    found.restore(par, &mut transposed, true)?;
+    transpose(par, (size, rows), &transposed, rows, q, size)
 }
 
-/// Reflects columns of `rows` numbers, the first from row `first` on, by halves.
+/// Reduces columns of `rows` elements, the first from row `first` on, recursively.
 fn factor<T: Scalar>(
     par: &dyn Par,
     rows: usize,
@@ -95,7 +95,7 @@ fn factor<T: Scalar>(
     taus: &mut [T],
 ) -> Result<(), Failure> {
     let width = taus.len();
-    if width <= FEW {
+    if width <= BASE_SIZE {
         for (at, tau) in taus.iter_mut().enumerate() {
             let (done, rest) = columns.split_at_mut((at + 1) * rows);
             let column = &mut done[at * rows..][first + at..];
@@ -106,19 +106,19 @@ fn factor<T: Scalar>(
         }
         return Ok(());
     }
-    let half = half_of(width, FEW);
+    let half = half_of(width, BASE_SIZE);
     let (left, right) = columns.split_at_mut(half * rows);
     let (before, after) = taus.split_at_mut(half);
     factor(par, rows, first, left, before)?;
     let mut lines = vec![T::ZERO; half * rows];
     write_lines(rows, first, left, &mut lines);
     let block = Block::rows(&lines, rows).from(0, first);
-    let together = Together::new(par, block, rows - first, before)?;
+    let together = BlockReflector::new(par, block, rows - first, before)?;
     together.apply(par, &mut right[first..], width - half, rows, false)?;
     factor(par, rows, first + half, right, after)
 }
 
-/// The vectors of reflections with their ones, zeros before.
+/// The Householder vectors with their leading ones, zeros before.
 fn write_lines<T: Scalar>(rows: usize, first: usize, columns: &[T], lines: &mut [T]) {
     let pairs = columns.chunks_exact(rows).zip(lines.chunks_exact_mut(rows));
     for (at, (column, line)) in pairs.enumerate() {

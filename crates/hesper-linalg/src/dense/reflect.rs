@@ -1,8 +1,8 @@
-//! Householder's reflections, alone and in blocks.
+//! Householder reflections, single and blocked.
 //!
-//! A reflection is `1 - tau v v'`. Those of a block are one transformation `1 - v t v'` with `v` as columns and
-//! a small upper triangular `t`; here vectors are kept as rows ("lines"), each with its zeros before and its
-//! one.
+//! A reflection is `1 - tau v v'`. Those of a block form one transformation `1 - v t v'` with `v` as columns and a
+//! small upper triangular `t` (the compact WY form). Vectors are stored as rows ("lines"), each with its leading
+//! zeros and one.
 
 use hesper_compute::{Par, Simd, axpy, dot};
 
@@ -13,8 +13,8 @@ use crate::Failure;
 /// Reflections of a block.
 pub(super) const BLOCK: usize = 64;
 
-/// Makes `x` the vector of a reflection that takes it to a multiple of the first unit vector: the one is left
-/// out and the multiple in its place. Gives tau, zero if nothing is to be done.
+/// Replaces `x` by the Householder vector that reflects it to a multiple of the first unit vector. Its leading one
+/// is implied; the multiple is stored there. Returns tau, zero if nothing is to be reflected.
 pub(super) fn reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
     let Some((head, tail)) = x.split_first_mut() else { return T::ZERO };
     let square = dot(simd, tail, tail);
@@ -33,7 +33,7 @@ pub(super) fn reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
     tau
 }
 
-/// The same for numbers whose squares vanish.
+/// [`reflection`] for elements whose squares underflow.
 fn small_reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
     let most = largest(x);
     if most < T::SMALLEST {
@@ -43,30 +43,30 @@ fn small_reflection<T: Scalar>(simd: Simd, x: &mut [T]) -> T {
     x.iter_mut().for_each(|x| *x = *x / most);
     let tau = reflection(simd, x);
     x[0] = x[0] * most;
-    // Without a reflection there is no vector: the rest is what it was.
+    // Without a reflection there is no vector: restore the rest.
     if tau == T::ZERO {
         x[1..].fill(T::ZERO);
     }
     tau
 }
 
-/// `x - tau (x . v) v` for a vector `v` whose first element counts as one.
+/// `x - tau (x . v) v` for a vector `v` whose first element is an implied one.
 pub(super) fn reflect<T: Scalar>(simd: Simd, tau: T, v: &[T], x: &mut [T]) {
     let by = tau * (x[0] + dot(simd, &v[1..], &x[1..]));
     x[0] = x[0] - by;
     axpy(simd, -by, &v[1..], &mut x[1..]);
 }
 
-/// Reflections as one transformation: lines of vectors `stride` apart, and the matrix `t` row by row.
-pub(super) struct Together<'a, T> {
+/// A block of reflections: lines of vectors `stride` apart, and the row-major matrix `t`.
+pub(super) struct BlockReflector<'a, T> {
     lines: Block<'a, T>,
     length: usize,
     t: Vec<T>,
     size: usize,
 }
 
-impl<'a, T: Scalar> Together<'a, T> {
-    /// Lines of `length` numbers from `lines` on, one for each of `taus`.
+impl<'a, T: Scalar> BlockReflector<'a, T> {
+    /// Lines of `length` elements from `lines` on, one per element of `taus`.
     pub(super) fn new(
         par: &dyn Par,
         lines: Block<'a, T>,
@@ -75,7 +75,7 @@ impl<'a, T: Scalar> Together<'a, T> {
     ) -> Result<Self, Failure> {
         let size = taus.len();
         let mut products = vec![T::ZERO; size * size];
-        let (left, right) = (lines.view(size, length)?, lines.turned().view(length, size)?);
+        let (left, right) = (lines.view(size, length)?, lines.transposed().view(length, size)?);
         multiply(par, left, right, rows_mut(&mut products, size, size, size)?)?;
         let mut t = vec![T::ZERO; size * size];
         for (column, tau) in taus.iter().enumerate() {
@@ -103,10 +103,10 @@ impl<'a, T: Scalar> Together<'a, T> {
         let (size, length) = (self.size, self.length);
         let (mut along, mut mixed) = (vec![T::ZERO; count * size], vec![T::ZERO; count * size]);
         let from = Block::rows(rows, stride).view(count, length)?;
-        let columns = self.lines.turned().view(length, size)?;
+        let columns = self.lines.transposed().view(length, size)?;
         multiply(par, from, columns, rows_mut(&mut along, count, size, size)?)?;
         let t = Block::rows(&self.t, size);
-        let t = if transposed { t.turned() } else { t };
+        let t = if transposed { t.transposed() } else { t };
         let along = Block::rows(&along, size).view(count, size)?;
         multiply(par, along, t.view(size, size)?, rows_mut(&mut mixed, count, size, size)?)?;
         let mixed = Block::rows(&mixed, size).view(count, size)?;
@@ -114,11 +114,11 @@ impl<'a, T: Scalar> Together<'a, T> {
     }
 }
 
-/// Multiplies rows from the right by the transposes of many reflections, the last one first: what makes rows of
-/// the unit matrix those of the transposed orthogonal factor.
+/// Multiplies rows from the right by the transposes of many reflections, the last one first: turns rows of the unit
+/// matrix into those of the transposed orthogonal factor.
 ///
-/// Reflection `i` has its one at `i + shift` of a line of `length` numbers. If `skip`, rows before the first
-/// reflection of a block are known not to change.
+/// Reflection `i` has its leading one at `i + shift` of a line of `length` elements. With `skip`, rows before the
+/// first reflection of a block are known not to change.
 pub(super) fn apply_all<T: Scalar>(
     par: &dyn Par,
     lines: &[T],
@@ -132,7 +132,7 @@ pub(super) fn apply_all<T: Scalar>(
         let size = BLOCK.min(taus.len() - first);
         let from = first + shift;
         let block = Block::rows(lines, length).from(first, from);
-        let together = Together::new(par, block, length - from, &taus[first..first + size])?;
+        let together = BlockReflector::new(par, block, length - from, &taus[first..first + size])?;
         let begin = if skip { from } else { 0 };
         let count = rows.len() / length - begin;
         together.apply(par, &mut rows[begin * length + from..], count, length, true)?;

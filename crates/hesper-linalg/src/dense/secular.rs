@@ -1,42 +1,42 @@
-//! The equation `1 / rho + sum of w[j] / (p[j] - x) = 0`, whose roots are the eigenvalues of a diagonal matrix
-//! plus one of rank one.
+//! The secular equation `1 / rho + sum of w[j] / (p[j] - x) = 0`, whose roots are the eigenvalues of a diagonal
+//! matrix plus a rank-one matrix.
 //!
-//! There is one root behind each pole `p[j]` and before the next. A root is kept as its distance from the nearest
-//! pole, so that its distances from all poles are exact to the last bits, which is what orthogonal vectors
-//! need. Poles are the points of the equation or, for singular values, their squares, of which only differences
-//! are ever formed. All of this is in double precision, whatever the vectors are in.
+//! There is one root after each pole `p[j]` and before the next. A root is stored as its distance from the nearest
+//! pole, so that its distances from all poles are accurate to the last bits, as orthogonal vectors require. Poles
+//! are the points of the equation or, for singular values, their squares, of which only differences are computed.
+//! Everything is in double precision, whatever the type of the vectors.
 
 use hesper_compute::{Par, Simd};
 
-use super::share::{each, grain};
-use super::wide::{Wide, widest};
+use super::multiversion::{Multiversioned, run_multiversioned};
+use super::parallel::{each, grain};
 
-/// Sums that are formed side by side.
+/// Independent partial sums.
 const LANES: usize = 8;
-/// Factors of a product before it is divided: too few to overflow or vanish.
-const TOGETHER: usize = 4;
-/// Steps to a root at most: a step that does not improve halves the bracket.
+/// Factors of a product before it is divided: too few to overflow or underflow.
+const PRODUCT_FACTORS: usize = 4;
+/// Most steps per root: a step that does not improve bisects the bracket.
 const STEPS: usize = 200;
 
-/// A point far behind all others: with it lists are filled up to whole chunks.
-const FAR: f64 = 1e20;
+/// A point far beyond all others, which pads lists to whole chunks.
+const PADDING: f64 = 1e20;
 
 /// The equation.
 pub(super) struct Secular {
     count: usize,
-    /// Points, ascending, none twice, in whole chunks.
+    /// Points, strictly ascending, padded to whole chunks.
     points: Vec<f64>,
-    /// Weights, all positive; zeros behind.
+    /// Weights, all positive; padded with zeros.
     weights: Vec<f64>,
     constant: f64,
     /// Whether poles are the squares of the points.
     squared: bool,
-    /// How small a sum is nothing, relative to its parts.
+    /// The relative size at which a sum counts as zero.
     tolerance: f64,
     simd: Simd,
 }
 
-/// A root: the point of the nearest pole, and how far from that pole it is.
+/// A root: the point of the nearest pole, and the distance from that pole.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Root {
     pub(super) near: f64,
@@ -51,7 +51,7 @@ struct Sum {
 }
 
 impl Secular {
-    /// The equation with a positive constant and positive weights for points that ascend.
+    /// The equation with a positive constant, positive weights and ascending points.
     pub(super) fn new(
         mut points: Vec<f64>,
         mut weights: Vec<f64>,
@@ -60,14 +60,14 @@ impl Secular {
         (tolerance, simd): (f64, Simd),
     ) -> Self {
         let count = points.len();
-        points.resize(count.next_multiple_of(LANES), FAR);
+        points.resize(count.next_multiple_of(LANES), PADDING);
         weights.resize(points.len(), 0.0);
         Self { count, points, weights, constant, squared, tolerance, simd }
     }
 
-    /// All roots, ascending; behind them come others that fill up a chunk.
+    /// All roots, ascending, followed by padding.
     pub(super) fn roots(&self, par: &dyn Par) -> Vec<Root> {
-        let mut roots = vec![Root { near: FAR, beyond: 0.0 }; self.points.len()];
+        let mut roots = vec![Root { near: PADDING, beyond: 0.0 }; self.points.len()];
         let chunk = grain(self.count);
         each(par, roots[..self.count].chunks_mut(chunk).enumerate(), |(at, roots)| {
             let mut distances = vec![0.0; self.points.len()];
@@ -89,7 +89,7 @@ impl Secular {
         apart(self.squared, one, other)
     }
 
-    /// How far all poles are from that of a point.
+    /// The distances of all poles from that of a point.
     fn distances(&self, point: f64, to: &mut [f64]) {
         if self.squared {
             to.iter_mut().zip(&self.points).for_each(|(to, x)| *to = (x - point) * (x + point));
@@ -104,7 +104,7 @@ impl Secular {
         if count == 1 {
             return Root { near, beyond: self.weights[0] / self.constant };
         }
-        // The root behind the last pole is found from the last two.
+        // The root after the last pole is computed from the last two poles.
         let last = i + 1 == count;
         let pair = i.min(count - 2);
         self.distances(near, distances);
@@ -123,12 +123,12 @@ impl Secular {
         } else if last {
             low = x;
         } else {
-            // Nearer to the next pole: everything is measured from there.
+            // Nearer to the next pole: measure distances from there.
             near = self.points[i + 1];
             self.distances(near, distances);
             (low, high) = (-gap / 2.0, 0.0);
         }
-        // The two poles as they are, the others as they were in the middle.
+        // The two poles exactly, the others as they were in the middle.
         let (a, b) = (distances[pair], distances[pair + 1]);
         x = between(crossing(rest, [s, t], [a, b], s * b + t * a + rest * a * b, last), low, high);
         for _ in 0..STEPS {
@@ -146,7 +146,7 @@ impl Secular {
             if high - low <= 2.0 * f64::EPSILON * x.abs() {
                 break;
             }
-            // Each side is replaced by one pole that has its value and slope.
+            // Replace each side by one pole with the same value and slope.
             let (a, b) = (distances[pair] - x, distances[pair + 1] - x);
             let weights = [left.slope * a * a, right.slope * b * b];
             let rest = value - left.slope * a - right.slope * b;
@@ -159,12 +159,13 @@ impl Secular {
         Root { near, beyond: x }
     }
 
-    /// The sums over poles up to the `i`th, and over those behind, at `x`.
+    /// The sums over poles up to the `i`th, and over those after it, at `x`.
     fn sums(&self, i: usize, distances: &[f64], x: f64) -> [Sum; 2] {
-        widest(self.simd, Sums { weights: &self.weights, distances, split: i + 1, x })
+        run_multiversioned(self.simd, Sums { weights: &self.weights, distances, split: i + 1, x })
     }
 
-    /// Square roots of the weights for which the roots are exact, with the signs of `like`; zeros behind.
+    /// Square roots of the weights for which the computed roots are exact, with the signs of `like`; padded with
+    /// zeros.
     pub(super) fn exact(
         &self,
         par: &dyn Par,
@@ -177,15 +178,15 @@ impl Secular {
             for (i, to) in exact.iter_mut().enumerate() {
                 let own = self.points[at * chunk + i];
                 let ratios = Ratios { roots, points: &self.points, own, squared: self.squared };
-                *to = widest(self.simd, ratios).abs().sqrt().copysign(like(at * chunk + i));
+                *to = run_multiversioned(self.simd, ratios).abs().sqrt().copysign(like(at * chunk + i));
             }
         });
         exact
     }
 
-    /// Numbers `z[j] / (p[j] - root)`; zeros behind.
+    /// `z[j] / (p[j] - root)`; padded with zeros.
     pub(super) fn parts(&self, root: Root, z: &[f64], to: &mut [f64]) {
-        widest(self.simd, Parts { points: &self.points, z, root, squared: self.squared, to });
+        run_multiversioned(self.simd, Parts { points: &self.points, z, root, squared: self.squared, to });
     }
 }
 
@@ -202,7 +203,7 @@ struct Ratios<'a> {
     squared: bool,
 }
 
-impl Wide for Ratios<'_> {
+impl Multiversioned for Ratios<'_> {
     type Out = f64;
     #[inline(always)]
     fn run(self) -> f64 {
@@ -210,12 +211,12 @@ impl Wide for Ratios<'_> {
     }
 }
 
-/// The product of distances of all roots from a point, divided by those of all other poles.
+/// The product of the distances of all roots from a point, divided by those of all other poles.
 #[inline(always)]
 fn ratios<const SQUARED: bool>(of: &Ratios<'_>) -> f64 {
     let (roots, points) = (of.roots.as_chunks::<LANES>().0, of.points.as_chunks::<LANES>().0);
     let mut lanes = [1.0; LANES];
-    for (roots, points) in roots.chunks(TOGETHER).zip(points.chunks(TOGETHER)) {
+    for (roots, points) in roots.chunks(PRODUCT_FACTORS).zip(points.chunks(PRODUCT_FACTORS)) {
         let (mut above, mut below) = ([1.0; LANES], [1.0; LANES]);
         for (roots, points) in roots.iter().zip(points) {
             for lane in 0..LANES {
@@ -243,7 +244,7 @@ struct Parts<'a> {
     to: &'a mut [f64],
 }
 
-impl Wide for Parts<'_> {
+impl Multiversioned for Parts<'_> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
@@ -268,7 +269,7 @@ struct Sums<'a> {
     x: f64,
 }
 
-impl Wide for Sums<'_> {
+impl Multiversioned for Sums<'_> {
     type Out = [Sum; 2];
     #[inline(always)]
     fn run(self) -> [Sum; 2] {
@@ -281,7 +282,7 @@ impl Wide for Sums<'_> {
         }
         let mut rest = whole;
         if within > 0 {
-            // The numbers that are cut: each side takes its weights.
+            // The chunk that the pole falls into: each side takes its weights.
             let (mut before, mut behind) = ([0.0; LANES], weights[whole]);
             for lane in 0..within {
                 (before[lane], behind[lane]) = (behind[lane], 0.0);
@@ -330,8 +331,8 @@ pub(super) fn length(x: &[f64]) -> f64 {
     (sums.iter().sum::<f64>() + rest).sqrt()
 }
 
-/// Where `rest + s / (a - x) + t / (b - x)` is zero: between `a` and `b`, or behind them. `constant` is the
-/// left side at zero times `a b`.
+/// Where `rest + s / (a - x) + t / (b - x)` is zero: between `a` and `b`, or after them. `constant` is the left
+/// side at zero times `a b`.
 fn crossing(rest: f64, [s, t]: [f64; 2], [a, b]: [f64; 2], constant: f64, behind: bool) -> f64 {
     let middle = rest * (a + b) + s + t;
     let root = (middle * middle - 4.0 * rest * constant).max(0.0).sqrt();
@@ -339,7 +340,7 @@ fn crossing(rest: f64, [s, t]: [f64; 2], [a, b]: [f64; 2], constant: f64, behind
     if (middle <= 0.0) != behind { (middle - root) / (2.0 * rest) } else { 2.0 * constant / (middle + root) }
 }
 
-/// A number if it is inside of a bracket, else the middle of that.
+/// `x` if it lies within a bracket, else the middle of the bracket.
 fn between(x: f64, low: f64, high: f64) -> f64 {
     if x > low && x < high { x } else { low + (high - low) / 2.0 }
 }

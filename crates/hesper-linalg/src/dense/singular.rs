@@ -1,41 +1,41 @@
-//! Singular vectors of a bidiagonal matrix, by halves.
+//! Singular vectors of a bidiagonal matrix by divide and conquer.
 //!
-//! Without its middle row a bidiagonal matrix is two of half the size, the left one with a column more than
-//! rows. Putting the row back makes a matrix of a diagonal and one full row, whose singular values are the
-//! square roots of the roots of a [`Secular`] equation; the new vectors are products with the old ones. Vectors
-//! that the row does not change, and one of each two whose values coincide, are left out of all this.
+//! Without its middle row a bidiagonal matrix is two of half the size, the left one with one more column than rows.
+//! Adding the row back gives a diagonal matrix with one full row, whose singular values are the square roots of the
+//! roots of a [`Secular`] equation; the new vectors are products with the old ones. Deflation skips vectors that
+//! the row does not change, and one of each two with equal singular values.
 //!
-//! Vectors are rows. Those of a part have their numbers in the columns of the part; left and right vectors of
-//! the same value have the same number, and a right vector that belongs to no value is the last.
+//! Vectors are rows. Those of a part are nonzero only in the columns of the part. Left and right vectors of a
+//! singular value have the same index; a right vector without a singular value is the last.
 
 use hesper_compute::{AtLevel, Par, Serial};
 
 use super::Scalar;
-use super::few::orthogonal_rows;
-use super::lines::{Vectors, Where, sides};
+use super::jacobi::orthogonal_rows;
+use super::parallel::{each, grain, try_each};
 use super::secular::{Root, Secular, length};
-use super::share::{each, grain, try_each};
+use super::vectors::{Support, Vectors, sides};
 use crate::Failure;
 
-/// Rows of a problem that is solved as a whole.
-const FEW: usize = 8;
-/// Rows of problems that are solved side by side, each on one core.
-const ALONE: usize = 160;
-/// What stands for zero where a number must not be: too small to change any other.
-const NEXT_TO_NOTHING: f64 = 1e-30;
+/// Rows of a part that is solved directly.
+const BASE_SIZE: usize = 8;
+/// Rows of parts that are solved in parallel, each on one core.
+const SERIAL_ROWS: usize = 160;
+/// Replaces a zero that must not be zero: too small to change any other value.
+const TINY: f64 = 1e-30;
 
-/// Singular values of an upper bidiagonal matrix, the largest first, and its vectors as the rows of `left` and
-/// `right`, which are zeros before. Those of `left` lie `stride` apart.
+/// Singular values of an upper bidiagonal matrix in descending order, and its vectors as the rows of `left` and
+/// `right`, which must be zero before. Those of `left` are `stride` apart.
 pub(super) fn bidiagonal_vectors<T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
-    above: &[T],
+    superdiagonal: &[T],
     (left, stride): (&mut [T], usize),
     right: &mut [T],
 ) -> Result<Vec<f64>, Failure> {
     let n = diagonal.len();
     let sides = (Some(Vectors::whole(left, stride, n)), Vectors::whole(right, n, n));
-    let values = solve(par, diagonal, above, sides)?;
+    let values = solve(par, diagonal, superdiagonal, sides)?;
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
     arrange(par, &order, left, stride);
@@ -43,40 +43,40 @@ pub(super) fn bidiagonal_vectors<T: Scalar>(
     Ok(order.iter().map(|at| values[*at]).collect())
 }
 
-/// The values alone.
+/// Singular values only.
 pub(super) fn bidiagonal_values<T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
-    above: &[T],
+    superdiagonal: &[T],
 ) -> Result<Vec<f64>, Failure> {
     let mut ends = vec![T::ZERO; 2 * diagonal.len()];
-    let mut values = solve(par, diagonal, above, (None, Vectors::ends(&mut ends, diagonal.len())))?;
+    let mut values = solve(par, diagonal, superdiagonal, (None, Vectors::ends(&mut ends, diagonal.len())))?;
     values.sort_by(|a, b| b.total_cmp(a));
     Ok(values)
 }
 
-/// Values in any order, and vectors in the same.
+/// Singular values in any order, and vectors in the same order.
 fn solve<'a, T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
-    above: &[T],
+    superdiagonal: &[T],
     (left, right): (Option<Vectors<'a, T>>, Vectors<'a, T>),
 ) -> Result<Vec<f64>, Failure> {
     let diagonal: Vec<f64> = diagonal.iter().map(|x| x.to_f64()).collect();
-    let mut above: Vec<f64> = above.iter().map(|x| x.to_f64()).collect();
-    above.resize(diagonal.len(), 0.0);
+    let mut superdiagonal: Vec<f64> = superdiagonal.iter().map(|x| x.to_f64()).collect();
+    superdiagonal.resize(diagonal.len(), 0.0);
     let mut values = vec![0.0; diagonal.len()];
-    let matrix = Matrix { diagonal: &diagonal, above: &above };
+    let matrix = Matrix { diagonal: &diagonal, superdiagonal: &superdiagonal };
     let alone = AtLevel(Serial, par.simd());
     let mut whole = Part { first: 0, extra: 0, values: &mut values, left, right };
     let mut parts = Vec::new();
-    whole.again().split(ALONE, &mut parts);
+    whole.reborrow().split(SERIAL_ROWS, &mut parts);
     try_each(par, parts.into_iter(), |part| part.solve(&alone, matrix, 0))?;
-    whole.solve(par, matrix, ALONE)?;
+    whole.solve(par, matrix, SERIAL_ROWS)?;
     Ok(values)
 }
 
-/// Puts rows in another order.
+/// Permutes rows.
 fn arrange<T: Scalar>(par: &dyn Par, order: &[usize], rows: &mut [T], stride: usize) {
     let n = order.len();
     let old: Vec<T> = rows.chunks(stride).take(n).flat_map(|row| row[..n].to_vec()).collect();
@@ -88,31 +88,31 @@ fn arrange<T: Scalar>(par: &dyn Par, order: &[usize], rows: &mut [T], stride: us
 #[derive(Clone, Copy)]
 struct Matrix<'a> {
     diagonal: &'a [f64],
-    above: &'a [f64],
+    superdiagonal: &'a [f64],
 }
 
-/// A part of the problem: a value for each of its rows; it has `extra` (none or one) columns more.
+/// A part of the problem: one singular value per row, and `extra` (zero or one) more columns than rows.
 struct Part<'a, T> {
     first: usize,
     extra: usize,
     values: &'a mut [f64],
-    /// None if only values are wanted.
+    /// `None` if only singular values are computed.
     left: Option<Vectors<'a, T>>,
     right: Vectors<'a, T>,
 }
 
-/// The row in the middle of so many.
+/// The middle row of `n`.
 fn middle(n: usize) -> usize {
     (n - 1) / 2
 }
 
 impl<'a, T: Scalar> Part<'a, T> {
-    fn again(&mut self) -> Part<'_, T> {
-        let (left, right) = (self.left.as_mut().map(Vectors::again), self.right.again());
+    fn reborrow(&mut self) -> Part<'_, T> {
+        let (left, right) = (self.left.as_mut().map(Vectors::reborrow), self.right.reborrow());
         Part { first: self.first, extra: self.extra, values: &mut *self.values, left, right }
     }
 
-    /// What is before and behind the row in the middle.
+    /// The parts before and after the middle row.
     fn halves(self) -> [Part<'a, T>; 2] {
         let at = middle(self.values.len());
         let (values, rest) = self.values.split_at_mut(at);
@@ -130,7 +130,7 @@ impl<'a, T: Scalar> Part<'a, T> {
         ]
     }
 
-    /// The parts of at most so many rows.
+    /// Splits into parts of at most `most` rows.
     fn split(self, most: usize, to: &mut Vec<Part<'a, T>>) {
         if self.values.len() <= most {
             return to.push(self);
@@ -140,23 +140,23 @@ impl<'a, T: Scalar> Part<'a, T> {
         }
     }
 
-    /// Finds values and vectors, those of parts of at most `solved` rows being there.
+    /// Computes singular values and vectors; parts of at most `solved` rows are solved already.
     fn solve(mut self, par: &dyn Par, matrix: Matrix<'_>, solved: usize) -> Result<(), Failure> {
         let n = self.values.len();
-        if solved == 0 && n <= FEW {
+        if solved == 0 && n <= BASE_SIZE {
             self.solve_few(matrix);
             return Ok(());
         }
         if n <= solved {
             return Ok(());
         }
-        for half in self.again().halves() {
+        for half in self.reborrow().halves() {
             half.solve(par, matrix, solved)?;
         }
         self.merge(par, matrix)
     }
 
-    /// Finds values and vectors of a few rows.
+    /// Computes singular values and vectors of a few rows.
     fn solve_few(&mut self, matrix: Matrix<'_>) {
         let n = self.values.len();
         let width = n + self.extra;
@@ -164,39 +164,39 @@ impl<'a, T: Scalar> Part<'a, T> {
         for (at, row) in rows.chunks_exact_mut(width.max(1)).enumerate() {
             row[at] = matrix.diagonal[self.first + at];
             if at + 1 < width {
-                row[at + 1] = matrix.above[self.first + at];
+                row[at + 1] = matrix.superdiagonal[self.first + at];
             }
         }
-        let mut turned = vec![0.0; if self.left.is_some() { n * n } else { 0 }];
-        turned.iter_mut().step_by(n + 1).for_each(|x| *x = 1.0);
-        self.values.copy_from_slice(&orthogonal_rows(n, width, &mut rows, &mut turned));
+        let mut left_vectors = vec![0.0; if self.left.is_some() { n * n } else { 0 }];
+        left_vectors.iter_mut().step_by(n + 1).for_each(|x| *x = 1.0);
+        self.values.copy_from_slice(&orthogonal_rows(n, width, &mut rows, &mut left_vectors));
         let narrow = |x: &[f64]| x.iter().map(|x| T::of(*x)).collect::<Vec<T>>();
         self.right.write(&narrow(&rows));
         if let Some(left) = &mut self.left {
-            for (at, row) in turned.chunks_exact(n.max(1)).enumerate() {
+            for (at, row) in left_vectors.chunks_exact(n.max(1)).enumerate() {
                 left.write_row(at, &narrow(row));
             }
         }
     }
 
-    /// Finds values and vectors from those of the halves.
+    /// Computes singular values and vectors from those of the halves.
     fn merge(&mut self, par: &dyn Par, matrix: Matrix<'_>) -> Result<(), Failure> {
         let n = self.values.len();
         let (half, width) = (middle(n), n + self.extra);
-        let (alpha, mut beta) = (matrix.diagonal[self.first + half], matrix.above[self.first + half]);
+        let (alpha, mut beta) = (matrix.diagonal[self.first + half], matrix.superdiagonal[self.first + half]);
         if half + 1 == width {
             beta = 0.0;
         }
         self.left.iter_mut().for_each(|left| left.set_unit(half, half));
         self.values[half] = 0.0;
-        // The row in terms of the right vectors.
+        // The row in the basis of the right vectors.
         let mut z = self.right.join(half + 1, width);
         z.iter_mut().enumerate().for_each(|(row, z)| *z *= if row <= half { alpha } else { beta });
         if self.extra == 1 {
-            // Of the two vectors without a value one is turned out of the row.
+            // Rotate the two vectors without a singular value, so that one of them is orthogonal to the row.
             let length = z[half].hypot(z[n]);
             if length > 0.0 {
-                self.right.turn(z[half] / length, -z[n] / length, (half, n));
+                self.right.rotate(z[half] / length, -z[n] / length, (half, n));
                 z[half] = length;
             }
         }
@@ -204,9 +204,9 @@ impl<'a, T: Scalar> Part<'a, T> {
         if largest == 0.0 {
             return Ok(());
         }
-        let (mut kept, left_out, wheres) = self.deflate(half, largest, &mut z);
+        let (mut kept, left_out, supports) = self.deflate(half, largest, &mut z);
         let k = kept.len();
-        let tiny = NEXT_TO_NOTHING * largest;
+        let tiny = TINY * largest;
         let mut points: Vec<f64> = kept.iter().map(|at| self.values[*at]).collect();
         if k > 1 {
             points[1] = points[1].max(tiny);
@@ -215,11 +215,11 @@ impl<'a, T: Scalar> Part<'a, T> {
             z[half] = tiny;
         }
         let weights: Vec<f64> = kept.iter().map(|at| z[*at] * z[*at]).collect();
-        let equation = Secular::new(points, weights, 1.0, true, (T::ROUGHLY, par.simd()));
+        let equation = Secular::new(points, weights, 1.0, true, (T::SUM_TOLERANCE, par.simd()));
         let roots = equation.roots(par);
         let exact = equation.exact(par, &roots, |at| z[kept[at]]);
         let mut order: Vec<usize> = (0..k).collect();
-        order.sort_by_key(|at| wheres[kept[*at]]);
+        order.sort_by_key(|at| supports[kept[*at]]);
         let (left, right) = mix::<T>(par, &equation, &roots[..k], &exact, &order, self.left.is_some());
         let old_values: Vec<f64> = left_out.iter().map(|at| self.values[*at]).collect();
         self.values[k..].copy_from_slice(&old_values);
@@ -228,25 +228,30 @@ impl<'a, T: Scalar> Part<'a, T> {
             *value = root.near + root.beyond / (root.near + square.max(0.0).sqrt());
         }
         kept = order.iter().map(|at| kept[*at]).collect();
-        let sides = sides(&kept, &wheres);
+        let sides = sides(&kept, &supports);
         if let Some(vectors) = &mut self.left {
             vectors.replace(par, &left, &kept, &left_out, sides, half + 1)?;
         }
         self.right.replace(par, &right, &kept, &left_out, sides, half + 1)
     }
 
-    /// Finds which vectors change, by ascending value, that of the row itself (zero) first, and which do not;
-    /// turns pairs so that one of them does not, if their values are the same for all we know.
-    fn deflate(&mut self, half: usize, largest: f64, z: &mut [f64]) -> (Vec<usize>, Vec<usize>, Vec<Where>) {
+    /// Deflation: finds which vectors change, by ascending singular value, that of the row itself (zero) first, and
+    /// which do not. Two numerically equal values are rotated so that one vector does not change.
+    fn deflate(
+        &mut self,
+        half: usize,
+        largest: f64,
+        z: &mut [f64],
+    ) -> (Vec<usize>, Vec<usize>, Vec<Support>) {
         let n = self.values.len();
         let nothing = T::EPSILON.to_f64() * largest;
         let mut order: Vec<usize> = (0..n).filter(|at| *at != half).collect();
         order.sort_by(|a, b| self.values[*a].total_cmp(&self.values[*b]));
-        let mut wheres: Vec<Where> = (0..n)
+        let mut supports: Vec<Support> = (0..n)
             .map(|at| match at.cmp(&half) {
-                std::cmp::Ordering::Less => Where::Left,
-                std::cmp::Ordering::Equal => Where::Both,
-                std::cmp::Ordering::Greater => Where::Right,
+                std::cmp::Ordering::Less => Support::Left,
+                std::cmp::Ordering::Equal => Support::Both,
+                std::cmp::Ordering::Greater => Support::Right,
             })
             .collect();
         let (mut kept, mut left_out, mut before) = (vec![half], Vec::new(), None::<usize>);
@@ -264,22 +269,21 @@ impl<'a, T: Scalar> Part<'a, T> {
                 continue;
             }
             (z[at], z[other]) = (length, 0.0);
-            if wheres[at] != wheres[other] {
-                wheres[at] = Where::Both;
+            if supports[at] != supports[other] {
+                supports[at] = Support::Both;
             }
-            self.left.iter_mut().for_each(|left| left.turn(cosine, sine, (other, at)));
-            self.right.turn(cosine, sine, (other, at));
+            self.left.iter_mut().for_each(|left| left.rotate(cosine, sine, (other, at)));
+            self.right.rotate(cosine, sine, (other, at));
             self.values[other] = a * cosine * cosine + b * sine * sine;
             self.values[at] = a * sine * sine + b * cosine * cosine;
             left_out.push(other);
         }
         kept.extend(before);
-        (kept, left_out, wheres)
+        (kept, left_out, supports)
     }
 }
 
-/// What the new left (if they are wanted) and right vectors are made of: numbers for the old ones in the given
-/// order.
+/// The coefficients of the new left (if they are computed) and right vectors, for the old ones in the given order.
 fn mix<T: Scalar>(
     par: &dyn Par,
     equation: &Secular,
@@ -312,8 +316,8 @@ fn mix<T: Scalar>(
     (left, right)
 }
 
-/// Numbers in another order, divided by their length.
-fn write<T: Scalar>(numbers: &[f64], order: &[usize], to: &mut [T]) {
-    let shorter = 1.0 / length(numbers);
-    to.iter_mut().zip(order).for_each(|(to, from)| *to = T::of(numbers[*from] * shorter));
+/// Permuted elements, divided by their length.
+fn write<T: Scalar>(elements: &[f64], order: &[usize], to: &mut [T]) {
+    let shorter = 1.0 / length(elements);
+    to.iter_mut().zip(order).for_each(|(to, from)| *to = T::of(elements[*from] * shorter));
 }

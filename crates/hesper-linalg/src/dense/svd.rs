@@ -1,15 +1,15 @@
-//! Singular values and vectors: to a triangle if the matrix is tall, to two diagonals, by halves, and back.
+//! SVD: QR if the matrix is tall, reduction to bidiagonal form, divide and conquer, and back-transformation.
 
 use hesper_compute::Par;
 
 use super::bidiagonal::Bidiagonal;
-use super::block::turn;
+use super::block::transpose;
 use super::qr::Reflected;
 use super::singular::{bidiagonal_values, bidiagonal_vectors};
 use super::{Scalar, balance};
 use crate::Failure;
 
-/// Left vectors as columns, singular values with the largest first, and right vectors as rows.
+/// Left singular vectors as columns, singular values in descending order, and right singular vectors as rows.
 pub(crate) fn svd<T: Scalar>(
     par: &dyn Par,
     rows: usize,
@@ -26,24 +26,24 @@ pub(crate) fn svd<T: Scalar>(
         return Ok(());
     }
     if rows < columns {
-        let mut turned = vec![T::ZERO; a.len()];
-        turn(par, (rows, columns), a, columns, &mut turned, rows)?;
+        let mut transposed = vec![T::ZERO; a.len()];
+        transpose(par, (rows, columns), a, columns, &mut transposed, rows)?;
         let mut right = vec![T::ZERO; short * short];
-        vectors(par, long, short, &turned, vt, s, &mut right)?;
-        turn(par, (rows, rows), &right, rows, u, rows)
+        vectors(par, long, short, &transposed, vt, s, &mut right)?;
+        transpose(par, (rows, rows), &right, rows, u, rows)
     } else {
         let mut left = vec![T::ZERO; long * long];
         vectors(par, long, short, a, &mut left, s, vt)?;
-        turn(par, (rows, rows), &left, rows, u, rows)
+        transpose(par, (rows, rows), &left, rows, u, rows)
     }
 }
 
-/// The element of a unit matrix of `n` rows.
+/// Element `at` of a unit matrix of `n` rows.
 fn unit<T: Scalar>(at: usize, n: usize) -> T {
     if at / n == at % n { T::ONE } else { T::ZERO }
 }
 
-/// Both sides' vectors as rows, for a matrix that has no more columns than rows.
+/// The vectors of both sides as rows, for a matrix with at most as many columns as rows.
 fn vectors<T: Scalar>(
     par: &dyn Par,
     rows: usize,
@@ -60,7 +60,13 @@ fn vectors<T: Scalar>(
     let values;
     if let Some(first) = first {
         let mut inner = vec![T::ZERO; columns * columns];
-        values = bidiagonal_vectors(par, &found.diagonal, &found.above, (&mut inner, columns), &mut *right)?;
+        values = bidiagonal_vectors(
+            par,
+            &found.diagonal,
+            &found.superdiagonal,
+            (&mut inner, columns),
+            &mut *right,
+        )?;
         found.restore_left(par, &mut inner)?;
         for (to, from) in left.chunks_exact_mut(rows).zip(inner.chunks_exact(columns)) {
             to[..columns].copy_from_slice(from);
@@ -68,7 +74,8 @@ fn vectors<T: Scalar>(
         (columns..rows).for_each(|at| left[at * rows + at] = T::ONE);
         first.restore(par, left, false)?;
     } else {
-        values = bidiagonal_vectors(par, &found.diagonal, &found.above, (&mut *left, rows), &mut *right)?;
+        values =
+            bidiagonal_vectors(par, &found.diagonal, &found.superdiagonal, (&mut *left, rows), &mut *right)?;
         (columns..rows).for_each(|at| left[at * rows + at] = T::ONE);
         found.restore_left(par, left)?;
     }
@@ -77,7 +84,7 @@ fn vectors<T: Scalar>(
     Ok(())
 }
 
-/// Singular values, the largest first.
+/// Singular values in descending order.
 pub(crate) fn singular_values<T: Scalar>(
     par: &dyn Par,
     rows: usize,
@@ -88,13 +95,13 @@ pub(crate) fn singular_values<T: Scalar>(
     let (long, short) = (rows.max(columns), rows.min(columns));
     let scale = balance(a);
     let found = if rows < columns {
-        let mut turned = vec![T::ZERO; a.len()];
-        turn(par, (rows, columns), a, columns, &mut turned, rows)?;
-        reduce(par, long, short, &turned, scale)?.1
+        let mut transposed = vec![T::ZERO; a.len()];
+        transpose(par, (rows, columns), a, columns, &mut transposed, rows)?;
+        reduce(par, long, short, &transposed, scale)?.1
     } else {
         reduce(par, long, short, a, scale)?.1
     };
-    write(&bidiagonal_values(par, &found.diagonal, &found.above)?, scale, s);
+    write(&bidiagonal_values(par, &found.diagonal, &found.superdiagonal)?, scale, s);
     Ok(())
 }
 
@@ -103,7 +110,7 @@ fn write<T: Scalar>(values: &[f64], scale: Option<T>, to: &mut [T]) {
     to.iter_mut().zip(values).for_each(|(to, value)| *to = T::of(value.max(0.0) / scale));
 }
 
-/// Two diagonals, of the matrix or, if it is tall, of its triangular factor.
+/// The bidiagonal form of the matrix or, if it is tall, of its triangular factor.
 fn reduce<T: Scalar>(
     par: &dyn Par,
     rows: usize,
@@ -114,7 +121,7 @@ fn reduce<T: Scalar>(
     if rows > columns + columns / 2 {
         let first = Reflected::new(par, rows, columns, a, scale)?;
         let found = Bidiagonal::new(par, columns, columns, |to, stride| {
-            turn(par, (columns, columns), &first.work, rows, to, stride)?;
+            transpose(par, (columns, columns), &first.work, rows, to, stride)?;
             (0..columns).for_each(|row| to[row * stride..][..row].fill(T::ZERO));
             Ok(())
         })?;

@@ -1,17 +1,17 @@
-//! Equations with a triangular matrix, by halves: half of the unknowns, a product, the other half.
+//! Triangular solves by recursion: half of the unknowns, a product, the other half.
 
-use hesper_compute::{ELIMINATED, Lines, Par, axpy, dot, solve_unit};
+use hesper_compute::{Lines, MAX_ELIMINATED, Par, axpy, dot, solve_unit};
 
 use super::Scalar;
 use super::block::{Block, rows_mut, subtract};
 use crate::Failure;
 
-/// Unknowns that are found one after the other.
-const FEW: usize = ELIMINATED;
-/// The same for one right side, where a product of blocks is not faster than products of vectors.
-const FEW_FOR_ONE: usize = 64;
+/// Unknowns solved for without blocking.
+const BASE_SIZE: usize = MAX_ELIMINATED;
+/// The same for one right-hand side, where matrix products are not faster than vector products.
+const BASE_SIZE_ONE_COLUMN: usize = 64;
 
-/// A triangular matrix: where it lies, and whether its diagonal counts as ones.
+/// A triangular matrix, and whether its diagonal is an implied one.
 #[derive(Clone, Copy)]
 pub(crate) struct Factor<'a, T> {
     pub(crate) matrix: Block<'a, T>,
@@ -23,15 +23,15 @@ impl<T: Scalar> Factor<'_, T> {
         Self { matrix: self.matrix.from(at, at), ..self }
     }
 
-    /// A part of a row, if it lies together.
+    /// A part of a row, if it is contiguous.
     fn row(&self, row: usize, from: usize, to: usize) -> &[T] {
         let start = self.matrix.first + row * self.matrix.down + from;
         &self.matrix.data[start..start + to - from]
     }
 }
 
-/// Replaces the `n` rows of `b`, `count` numbers each and `stride` apart, by the solution of `l x = b` for a
-/// lower triangular `l`.
+/// Replaces the `n` rows of `b`, `count` elements each and `stride` apart, by the solution of `l x = b` for a lower
+/// triangular `l`.
 pub(crate) fn solve_lower<T: Scalar>(
     par: &dyn Par,
     n: usize,
@@ -42,19 +42,19 @@ pub(crate) fn solve_lower<T: Scalar>(
 ) -> Result<(), Failure> {
     let simd = par.simd();
     let one = count == 1 && stride == 1 && l.matrix.across == 1;
-    if one && n <= FEW_FOR_ONE {
+    if one && n <= BASE_SIZE_ONE_COLUMN {
         for i in 0..n {
             let x = b[i] - dot(simd, l.row(i, 0, i), &b[..i]);
             b[i] = if l.unit { x } else { x / l.matrix.at(i, i) };
         }
         return Ok(());
     }
-    if n <= FEW && l.unit && l.matrix.across == 1 {
+    if n <= BASE_SIZE && l.unit && l.matrix.across == 1 {
         let rows = Lines::new(&l.matrix.data[l.matrix.first..], l.matrix.down, n, n);
         solve_unit(simd, rows, b, stride, count);
         return Ok(());
     }
-    if n <= FEW {
+    if n <= BASE_SIZE {
         for i in 0..n {
             let (done, rest) = b.split_at_mut(i * stride);
             let row = &mut rest[..count];
@@ -68,7 +68,7 @@ pub(crate) fn solve_lower<T: Scalar>(
         }
         return Ok(());
     }
-    let half = half_of(n, if one { FEW_FOR_ONE } else { FEW });
+    let half = half_of(n, if one { BASE_SIZE_ONE_COLUMN } else { BASE_SIZE });
     let (above, below) = b.split_at_mut(half * stride);
     solve_lower(par, half, l, above, count, stride)?;
     let known = Block::rows(above, stride).view(half, count)?;
@@ -77,7 +77,7 @@ pub(crate) fn solve_lower<T: Scalar>(
     solve_lower(par, n - half, l.from(half), below, count, stride)
 }
 
-/// The same for an upper triangular matrix.
+/// [`solve_lower`] for an upper triangular matrix.
 pub(crate) fn solve_upper<T: Scalar>(
     par: &dyn Par,
     n: usize,
@@ -88,14 +88,14 @@ pub(crate) fn solve_upper<T: Scalar>(
 ) -> Result<(), Failure> {
     let simd = par.simd();
     let one = count == 1 && stride == 1 && u.matrix.across == 1;
-    if one && n <= FEW_FOR_ONE {
+    if one && n <= BASE_SIZE_ONE_COLUMN {
         for i in (0..n).rev() {
             let x = b[i] - dot(simd, u.row(i, i + 1, n), &b[i + 1..n]);
             b[i] = if u.unit { x } else { x / u.matrix.at(i, i) };
         }
         return Ok(());
     }
-    if n <= FEW {
+    if n <= BASE_SIZE {
         for i in (0..n).rev() {
             let (rest, done) = b.split_at_mut((i * stride + count).min(b.len()));
             let row = &mut rest[i * stride..];
@@ -110,7 +110,7 @@ pub(crate) fn solve_upper<T: Scalar>(
         }
         return Ok(());
     }
-    let half = half_of(n, if one { FEW_FOR_ONE } else { FEW });
+    let half = half_of(n, if one { BASE_SIZE_ONE_COLUMN } else { BASE_SIZE });
     let (above, below) = b.split_at_mut(half * stride);
     solve_upper(par, n - half, u.from(half), below, count, stride)?;
     let known = Block::rows(below, stride).view(n - half, count)?;
@@ -119,7 +119,7 @@ pub(crate) fn solve_upper<T: Scalar>(
     solve_upper(par, half, u, above, count, stride)
 }
 
-/// About half of more than `few`, in whole blocks of as many.
+/// About half of `n`, rounded to whole blocks of `few`.
 pub(super) fn half_of(n: usize, few: usize) -> usize {
     (n / 2).next_multiple_of(few)
 }

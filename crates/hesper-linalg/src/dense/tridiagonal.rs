@@ -1,34 +1,34 @@
-//! A symmetric matrix as a tridiagonal one between orthogonal ones.
+//! Reduction of a symmetric matrix to tridiagonal form by Householder reflections.
 
 use hesper_compute::{Lines, Par, add_rows, axpy, dot, rows_times};
 
 use super::block::{Block, rows_mut, subtract};
 use super::panel::{Grid, Sweeps};
 use super::reflect::{apply_all, reflection};
-use super::{Scalar, balance, turn};
+use super::{Scalar, balance, transpose};
 use crate::Failure;
 
-/// Columns whose changes to the rest of the matrix are made in one product.
+/// Columns whose updates of the trailing matrix are one product.
 const PANEL: usize = 32;
-/// Rows of the rest that are brought up to date in one product: what lies below the diagonal is wasted.
+/// Rows of the trailing matrix updated in one product; the part below the diagonal is wasted.
 const STRIP: usize = 128;
 
-/// The tridiagonal matrix, and the reflections that lead to it.
+/// The tridiagonal matrix, and the reflections that produce it.
 pub(crate) struct Tridiagonal<T> {
     n: usize,
-    /// Numbers on the diagonal.
+    /// The diagonal.
     pub(crate) diagonal: Vec<T>,
-    /// Numbers beside it.
-    pub(crate) beside: Vec<T>,
-    /// What all numbers were multiplied with, if they were.
+    /// The off-diagonal.
+    pub(crate) off_diagonal: Vec<T>,
+    /// The factor by which the matrix was scaled, if it was.
     pub(crate) scale: Option<T>,
-    /// The vectors of the reflections: vector `i` has its one at `i + 1`.
+    /// Householder vectors: vector `i` has its leading one at `i + 1`.
     lines: Vec<T>,
     taus: Vec<T>,
 }
 
 impl<T: Scalar> Tridiagonal<T> {
-    /// Reduces a symmetric matrix, of which only one triangle is looked at.
+    /// Reduces a symmetric matrix, of which only one triangle is read.
     pub(crate) fn new(par: &dyn Par, n: usize, from: &[T], upper: bool) -> Result<Self, Failure> {
         let simd = par.simd();
         let mut a = Grid::new(n, n);
@@ -36,7 +36,7 @@ impl<T: Scalar> Tridiagonal<T> {
         if upper {
             (0..n).for_each(|row| a.row_mut(row)[row..n].copy_from_slice(&from[row * n + row..][..n - row]));
         } else {
-            turn(par, (n, n), from, n, a.all_mut(), stride)?;
+            transpose(par, (n, n), from, n, a.all_mut(), stride)?;
         }
         let scale = balance(from);
         if let Some(scale) = scale {
@@ -44,9 +44,9 @@ impl<T: Scalar> Tridiagonal<T> {
         }
         let count = n.saturating_sub(1);
         let mut lines = vec![T::ZERO; count * n];
-        let (mut taus, mut diagonal, mut beside) =
+        let (mut taus, mut diagonal, mut off_diagonal) =
             (vec![T::ZERO; count], vec![T::ZERO; n], vec![T::ZERO; count]);
-        // Pairs of vectors, one after the other: the rest of the matrix changes by `v w' + w v'` for each.
+        // Pairs of vectors: the trailing matrix changes by `v w' + w v'` for each.
         let most = 2 * PANEL.min(count);
         let mut pairs = Grid::<T>::new(most, n);
         let mut others = Grid::<T>::new(most, n);
@@ -58,13 +58,13 @@ impl<T: Scalar> Tridiagonal<T> {
             for at in first..last {
                 let done = 2 * (at - first);
                 let row = &mut a.row_mut(at)[at..n];
-                // The factor of a vector is the number of the other one of its pair.
+                // The factor of a vector is the element of the other vector of its pair.
                 (0..done).for_each(|i| factors[i ^ 1] = -pairs.row(i)[at]);
                 let before = |from: usize| Lines::new(&pairs.all()[from..], pairs.stride, done, n - from);
                 add_rows(simd, before(at), &factors[..done], row);
                 diagonal[at] = row[0];
                 let tau = reflection(simd, &mut row[1..]);
-                (beside[at], taus[at]) = (row[1], tau);
+                (off_diagonal[at], taus[at]) = (row[1], tau);
                 let line = &mut v.row_mut(0)[at + 1..n];
                 line.copy_from_slice(&row[1..]);
                 line[0] = T::ONE;
@@ -92,7 +92,8 @@ impl<T: Scalar> Tridiagonal<T> {
             (0..size).for_each(|i| others.row_mut(i ^ 1)[last..n].copy_from_slice(&pairs.row(i)[last..n]));
             for top in (last..n).step_by(STRIP) {
                 let (height, width) = (STRIP.min(n - top), n - top);
-                let left = Block::rows(pairs.all(), pairs.stride).from(0, top).turned().view(height, size)?;
+                let left =
+                    Block::rows(pairs.all(), pairs.stride).from(0, top).transposed().view(height, size)?;
                 let right = Block::rows(others.all(), others.stride).from(0, top).view(size, width)?;
                 let rest = &mut a.all_mut()[top * stride + top..];
                 subtract(par, left, right, rows_mut(rest, height, width, stride)?)?;
@@ -101,10 +102,10 @@ impl<T: Scalar> Tridiagonal<T> {
         if let Some(last) = diagonal.last_mut() {
             *last = a.row(n - 1)[n - 1];
         }
-        Ok(Self { n, diagonal, beside, scale, lines, taus })
+        Ok(Self { n, diagonal, off_diagonal, scale, lines, taus })
     }
 
-    /// Turns eigenvectors of the tridiagonal matrix, as rows, into those of the matrix.
+    /// Transforms eigenvectors of the tridiagonal matrix, as rows, into those of the matrix.
     pub(crate) fn restore(&self, par: &dyn Par, rows: &mut [T]) -> Result<(), Failure> {
         apply_all(par, &self.lines, self.n, 1, &self.taus, rows, false)
     }

@@ -1,6 +1,6 @@
-//! What the tests and the benchmark share.
+//! Shared by the tests and the benchmark.
 
-/// Numbers between -1 and 1 that look like chance: the same for the same seed.
+/// Pseudo-random values between -1 and 1, the same for the same seed.
 pub fn numbers(count: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..count)

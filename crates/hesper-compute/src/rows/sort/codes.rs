@@ -1,12 +1,12 @@
-//! How elements become words and words results.
+//! Encoding of elements as words, and decoding of words to results.
 //!
-//! The loops are compiled for every SIMD level; they turn into vectors by themselves.
+//! The loops are compiled for every SIMD level, where the compiler vectorizes them.
 
 use super::Sortable;
 use super::words::Word;
 use crate::simd::{Isa, Kernel, Simd, dispatch};
 
-/// What is sorted, and what is kept of it.
+/// An encoding: the sorted words and the results.
 pub(super) trait Code: Copy + Send + Sync {
     type T: Sortable;
     type W: Word;
@@ -40,10 +40,10 @@ impl<T: Sortable, W: Word> Code for Keys<T, W> {
     }
 }
 
-/// Places of elements, in `shift` bits below `32 - shift` or more of their keys.
+/// Indices of elements, in `shift` bits below `32 - shift` or more bits of their keys.
 pub(super) struct Places<T, W> {
     pub(super) shift: u32,
-    /// Lower bits of the key that are left out.
+    /// Low bits of the key that are left out.
     pub(super) skip: u32,
     pub(super) of: std::marker::PhantomData<fn(T, W)>,
 }
@@ -87,7 +87,7 @@ impl<C: Code> Kernel for Encode<'_, C> {
     }
 }
 
-/// The words of elements, of which the first is at place `first` of its row.
+/// Encodes elements, of which the first is at index `first` of its row.
 pub(super) fn encode<C: Code>(simd: Simd, code: C, x: &[C::T], first: usize, to: &mut [C::W]) {
     dispatch(simd, Encode { code, x, first, to });
 }
@@ -108,12 +108,12 @@ impl<C: Code> Kernel for Decode<'_, C> {
     }
 }
 
-/// What words stand for.
+/// Decodes words.
 pub(super) fn decode<C: Code>(simd: Simd, code: C, words: &[C::W], to: &mut [C::O]) {
     dispatch(simd, Decode { code, words, to });
 }
 
-/// Whether words can lie where results belong.
+/// Whether words can be stored where results go.
 pub(super) fn in_place<C: Code>() -> bool {
     size_of::<C::W>() == size_of::<C::O>() && align_of::<C::W>() <= align_of::<C::O>()
 }
@@ -135,7 +135,7 @@ impl<C: Code> Kernel for DecodeInPlace<'_, C> {
     }
 }
 
-/// Puts what words stand for in their places; only where [`in_place`] says so.
+/// Decodes words in place; only if [`in_place`] is true.
 pub(super) fn decode_in_place<C: Code>(simd: Simd, code: C, words: &mut [C::W]) {
     debug_assert!(in_place::<C>());
     dispatch(simd, DecodeInPlace { code, words });

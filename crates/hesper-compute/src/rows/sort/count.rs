@@ -1,12 +1,12 @@
-//! Sorting numbers of which there are few different ones, by counting each.
+//! Counting sort, for types with few distinct values.
 
 use super::Sortable;
 use crate::par::{Par, Shared};
 
-/// Elements of a row that one task counts.
+/// Elements of a row counted per task.
 const PART: usize = 1 << 17;
 
-/// Whether a row of `n` elements is counted rather than sorted.
+/// Whether counting a row of `n` elements is faster than sorting it.
 pub(super) fn pays<T: Sortable>(n: usize) -> bool {
     match T::BYTES {
         1 => n >= 64,
@@ -15,19 +15,19 @@ pub(super) fn pays<T: Sortable>(n: usize) -> bool {
     }
 }
 
-/// Sorts one row of elements of one or two bytes.
+/// Sorts one row of 8-bit or 16-bit elements.
 pub(super) fn row<T: Sortable>(par: &dyn Par, x: &[T], out: &mut [T]) {
     let values = 1 << (8 * T::BYTES);
     let parts = x.len().div_ceil(PART).min(par.threads()).max(1);
     let mut counts = vec![0u32; parts * values];
     if parts == 1 {
-        tally(x, &mut counts);
+        histogram(x, &mut counts);
     } else {
         let shared = Shared::new(counts.as_mut_ptr());
         par.run(parts, &|p| {
             // SAFETY: every task has counts of its own.
             let counts = unsafe { shared.slice(p * values, values) };
-            tally(&x[p * x.len() / parts..(p + 1) * x.len() / parts], counts);
+            histogram(&x[p * x.len() / parts..(p + 1) * x.len() / parts], counts);
         });
     }
     let mut at = 0;
@@ -40,8 +40,8 @@ pub(super) fn row<T: Sortable>(par: &dyn Par, x: &[T], out: &mut [T]) {
     }
 }
 
-/// Every second element is counted apart, so that equal neighbours do not wait for each other.
-fn tally<T: Sortable>(x: &[T], counts: &mut [u32]) {
+/// Counts every second element in a separate table, so that equal neighbours do not depend on each other.
+fn histogram<T: Sortable>(x: &[T], counts: &mut [u32]) {
     let mut odd = vec![0u32; counts.len()];
     let pairs = x.chunks_exact(2);
     for last in pairs.remainder() {

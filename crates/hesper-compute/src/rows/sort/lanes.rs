@@ -1,15 +1,14 @@
-//! Vectors of unsigned words as the vector sort needs them, and AVX-512's.
+//! Vectors of unsigned words for the vector sort, and their AVX-512 implementation.
 //!
 //! Loads and stores need no alignment. The methods are inlined into functions that are compiled for the
-//! instructions of the level; calling them anywhere else is slow, and on another machine undefined.
+//! instructions of the level. Calling them elsewhere is slow, and undefined on a machine without the instructions.
 
 use super::words::Word;
 
 /// A vector of [`Lanes::N`] words.
 ///
 /// # Safety
-/// Every method asks that the level's instructions were detected, and that the memory named is valid for the
-/// words that are touched.
+/// Every method requires that the level's instructions were detected, and that the accessed memory is valid.
 pub(super) trait Lanes: Copy + Send + Sync + 'static {
     type W: Word;
     type V: Copy;
@@ -17,7 +16,7 @@ pub(super) trait Lanes: Copy + Send + Sync + 'static {
     const N: usize;
 
     unsafe fn load(p: *const Self::W) -> Self::V;
-    /// The first `n < N` words, the others as large as can be.
+    /// The first `n < N` words; the other lanes hold the largest value.
     unsafe fn load_n(p: *const Self::W, n: usize) -> Self::V;
     unsafe fn store(p: *mut Self::W, v: Self::V);
     /// The first `n <= N` words.
@@ -25,17 +24,17 @@ pub(super) trait Lanes: Copy + Send + Sync + 'static {
     unsafe fn splat(w: Self::W) -> Self::V;
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
-    /// A bit for each lane of `a` below that of `b`.
+    /// A bit mask of the lanes where `a < b`.
     unsafe fn below(a: Self::V, b: Self::V) -> u32;
-    /// A bit for each lane of `a` that is not above that of `b`.
+    /// A bit mask of the lanes where `a <= b`.
     unsafe fn up_to(a: Self::V, b: Self::V) -> u32;
-    /// The lanes of set bits, side by side from the first on.
+    /// The lanes of set bits, moved to the front.
     unsafe fn compress(v: Self::V, bits: u32) -> Self::V;
     /// Lane `i` becomes lane `i ^ X`.
     unsafe fn swap<const X: usize>(v: Self::V) -> Self::V;
-    /// Lanes with bit `D` of their number clear from `low`, the others from `high`.
+    /// Lanes whose index has bit `D` clear from `low`, the others from `high`.
     unsafe fn pick<const D: usize>(low: Self::V, high: Self::V) -> Self::V;
-    /// The lanes of both, in turn: those of the lower halves, those of the upper.
+    /// Interleaves both: the lower halves, and the upper halves.
     unsafe fn zip(a: Self::V, b: Self::V) -> (Self::V, Self::V);
 }
 
@@ -52,7 +51,7 @@ pub(super) mod avx512 {
     #[derive(Clone, Copy)]
     pub(crate) struct Wide;
 
-    /// Lane numbers with bits flipped.
+    /// Lane indices with bits flipped.
     const fn swapped<const N: usize>(by: usize) -> [u32; N] {
         let mut to = [0; N];
         let mut i = 0;
@@ -63,7 +62,7 @@ pub(super) mod avx512 {
         to
     }
 
-    /// Lanes of two vectors in turn, from lane `from` on; the second's are numbered from `N` on.
+    /// Interleaved lanes of two vectors, from lane `from` on; the second's have indices from `N` on.
     const fn zipped<const N: usize>(from: usize) -> [u32; N] {
         let mut to = [0; N];
         let mut i = 0;
@@ -84,7 +83,7 @@ pub(super) mod avx512 {
         to
     }
 
-    /// The lanes with bit `d` of their number set.
+    /// The lanes whose index has bit `d` set.
     const fn with_bit(d: usize) -> u32 {
         let (mut bits, mut i) = (0, 0);
         while i < 16 {

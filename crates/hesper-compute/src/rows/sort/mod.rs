@@ -1,9 +1,9 @@
-//! Sorting rows, as keys whose order as unsigned integers is that of the elements.
+//! Sorting rows, by keys whose order as unsigned integers is that of the elements.
 //!
-//! NaNs come last. [`argsort`] keeps equal elements in order (and takes `-0.0` and `0.0` as equal): each key
-//! is sorted together with its place. Bytes, and long rows of 16-bit numbers, are counted; all else is left
-//! to [`words`]. A sorted row is the only possible one, whatever the SIMD level and the number of threads; how
-//! [`partition`] orders the two sides depends on the level alone.
+//! NaNs come last. [`argsort`] is stable (`-0.0` and `0.0` are equal): each key is sorted together with its
+//! index. Bytes, and long rows of 16-bit elements, use a counting sort; everything else uses [`words`]. Sorted
+//! results do not depend on the SIMD level or the number of threads. The order of the two sides of [`partition`]
+//! depends on the SIMD level only.
 
 mod codes;
 mod count;
@@ -20,20 +20,19 @@ use half::{bf16, f16};
 
 use crate::error::{Mismatch, same};
 use crate::par::Par;
-use crate::scratch::Scratch;
 
 /// A type that can be sorted.
 pub trait Sortable: Copy + Send + Sync + 'static {
-    /// Bytes of the key that matter.
+    /// Significant bytes of the key.
     #[doc(hidden)]
     const BYTES: usize;
     /// The key; the largest for NaN.
     #[doc(hidden)]
     fn key(self) -> u64;
-    /// The element of a key.
+    /// The element with this key.
     #[doc(hidden)]
     fn from_key(k: u64) -> Self;
-    /// The key without the difference between zeros.
+    /// The key, with `-0.0` and `0.0` made equal.
     #[doc(hidden)]
     fn rank(self) -> u64 {
         self.key()
@@ -42,16 +41,16 @@ pub trait Sortable: Copy + Send + Sync + 'static {
     fn run(par: &dyn Par, x: &[Self], n: usize, to: To<'_, Self>);
 }
 
-/// What is wanted of a row.
+/// The requested result of a row.
 #[doc(hidden)]
 pub enum To<'a, T> {
     /// The sorted values.
     Values(&'a mut [T]),
-    /// Their places.
+    /// Their indices.
     Places(&'a mut [u32]),
-    /// The values, the one at this place where it would be if sorted, none before it larger.
+    /// Partitioned values: the one at this index is in sorted position, none before it is larger.
     Split(&'a mut [T], usize),
-    /// Their places, likewise.
+    /// Their indices.
     SplitPlaces(&'a mut [u32], usize),
 }
 
@@ -124,7 +123,7 @@ sortable! {
     bf16, u16, u32: float_key!(bf16, u16), float_back!(bf16, u16), |x: bf16| if x == bf16::ZERO { bf16::ZERO } else { x };
 }
 
-/// Complex numbers: by their real parts, then by their imaginary ones; any NaN makes one last.
+/// Complex numbers, ordered by real part, then by imaginary part; one with a NaN comes last.
 impl Sortable for [f32; 2] {
     const BYTES: usize = 8;
     fn key(self) -> u64 {
@@ -151,15 +150,15 @@ pub fn sort<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) -> Res
     Ok(())
 }
 
-/// For every row of `n` elements, the places of its elements in sorted order; equals stay in order.
+/// The stable sorting permutation of every row of `n` elements.
 pub fn argsort<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32]) -> Result<(), Mismatch> {
     check(x.len(), n, out.len())?;
     T::run(par, x, n, To::Places(out));
     Ok(())
 }
 
-/// Moves elements so that the one at `kth` is where it would be in a sorted row, none before it being larger
-/// and none after it smaller.
+/// Partitions every row: the element at `kth` is in sorted position, none before it is larger and none after it
+/// smaller.
 pub fn partition<T: Sortable>(
     par: &dyn Par,
     x: &[T],
@@ -173,7 +172,7 @@ pub fn partition<T: Sortable>(
     Ok(())
 }
 
-/// The places that [`partition`] would take elements from.
+/// The indices that [`partition`] would take elements from.
 pub fn argpartition<T: Sortable>(
     par: &dyn Par,
     x: &[T],
@@ -184,27 +183,6 @@ pub fn argpartition<T: Sortable>(
     check(x.len(), n, out.len())?;
     crate::error::at_least("elements of a row to split", kth + 1, n)?;
     T::run(par, x, n, To::SplitPlaces(out, kth));
-    Ok(())
-}
-
-/// The `k` largest elements of every row of `n`, smallest first.
-pub fn top_k<T: Sortable>(par: &dyn Par, x: &[T], n: usize, k: usize, out: &mut [T]) -> Result<(), Mismatch> {
-    let rows = x.len().checked_div(n).unwrap_or(0);
-    same("elements in whole rows", rows * n, x.len())?;
-    same("elements of the result", rows * k, out.len())?;
-    crate::error::at_least("elements of a row to choose from", k, n)?;
-    if k == 0 || rows == 0 {
-        return Ok(());
-    }
-    let split = Scratch::<T>::new(x.len());
-    // SAFETY: the buffer holds as many elements; `T` is a plain number.
-    let split = unsafe {
-        std::ptr::copy_nonoverlapping(x.as_ptr(), split.ptr(), x.len());
-        std::slice::from_raw_parts_mut(split.ptr(), x.len())
-    };
-    T::run(par, x, n, To::Split(split, n - k));
-    let chosen: Vec<T> = split.chunks_exact(n).flat_map(|r| r[n - k..].iter().copied()).collect();
-    T::run(par, &chosen, k, To::Values(out));
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! Sorting networks: up to sixteen vectors of words at once, in registers.
 //!
-//! The vectors are the rows of a matrix. Its columns are sorted by comparing whole rows; then columns are
-//! merged two by two, by comparing lanes with lanes of their neighbours once and rows with rows again. A
-//! merged group of columns is in order down its first column, then down its second. At last the matrix is
-//! turned, so that what was down the columns lies along memory.
+//! The vectors are the rows of a matrix. Its columns are sorted by comparing whole rows. Columns are then merged
+//! two by two, by comparing lanes with neighbouring lanes once and rows with rows again. A merged group of columns
+//! is sorted down its first column, then down its second. Finally the matrix is transposed, so that columns become
+//! contiguous.
 
 use super::lanes::Lanes;
 use super::words::Word;
@@ -14,7 +14,7 @@ macro_rules! compare {
     };
 }
 
-/// The first step of a merge of columns in groups of `2 * $d`, the second half of each taken backwards.
+/// The first step of a merge of columns in groups of `2 * $d`, the second half of each reversed.
 macro_rules! cross {
     ($v:ident, $x:literal, $d:literal, [$(($i:literal, $j:literal))*]) => {
         $(
@@ -30,8 +30,8 @@ macro_rules! cross {
 macro_rules! columns {
     ($v:ident, $d:literal, [$($i:literal)*]) => {
         $(
-            let turned = L::swap::<$d>($v[$i]);
-            $v[$i] = L::pick::<$d>(L::min($v[$i], turned), L::max($v[$i], turned));
+            let swapped = L::swap::<$d>($v[$i]);
+            $v[$i] = L::pick::<$d>(L::min($v[$i], swapped), L::max($v[$i], swapped));
         )*
     };
 }
@@ -43,7 +43,7 @@ macro_rules! rows {
     };
 }
 
-/// One of the steps that turn a matrix: the words of its halves in turn.
+/// One step of a transpose: interleaves the words of the halves.
 macro_rules! turn {
     ($v:ident, $old:ident, [$(($i:literal, $j:literal))*]) => {
         $(($v[2 * $i], $v[2 * $i + 1]) = L::zip($old[$i], $old[$j]);)*
@@ -74,18 +74,17 @@ macro_rules! store {
     };
 }
 
-/// A function that sorts as many words as fit into rows. It is given the rows, pairs of rows from both ends,
-/// a network for a column, the steps of a merge down a column, and how often halves are zipped, and which.
+/// Defines a function that sorts as many words as fit into `$rows` vectors. Arguments: the rows, pairs of rows from
+/// both ends, a network for a column, the steps of a merge down a column, and the interleavings of the transpose.
 macro_rules! sorter {
     ($name:ident, $rows:literal, $all:tt, $ends:tt, $network:tt, $merge:tt, [$($turn:ident)*], $halves:tt) => {
-        // Not inlined: unoptimised, every step has room of its own on the stack, which callers that call
-        // themselves must not have many times over.
+        // Not inlined: in unoptimized builds every step takes its own stack space, too much for recursive callers.
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
         #[inline(never)]
         unsafe fn $name<L: Lanes>(from: *const L::W, to: *mut L::W, n: usize) {
             // SAFETY: the caller's promise.
             unsafe {
-                let mut v = [L::splat(L::W::MOST); $rows];
+                let mut v = [L::splat(L::W::MAX); $rows];
                 load!(v, from, n, $all);
                 rows!(v, $network);
                 cross!(v, 1, 1, $ends);
@@ -163,15 +162,16 @@ sorter!(
     [(0, 8) (1, 9) (2, 10) (3, 11) (4, 12) (5, 13) (6, 14) (7, 15)]
 );
 
-/// Most words that [`sort`] takes.
+/// Most words that [`sort`] accepts.
 pub(super) const fn most<L: Lanes>() -> usize {
     16 * L::N
 }
 
-/// Sorts up to [`most`] words, from one place to the same or another.
+/// Sorts up to [`most`] words, in place or to another address.
 ///
 /// # Safety
-/// The level's instructions were detected, both places hold `n` words, and either are the same or apart.
+/// The level's instructions were detected; source and destination hold `n` words, and are the same or do not
+/// overlap.
 #[inline(always)]
 pub(super) unsafe fn sort<L: Lanes>(from: *const L::W, to: *mut L::W, n: usize) {
     // SAFETY: the caller's promise.

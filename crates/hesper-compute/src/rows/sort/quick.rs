@@ -1,85 +1,85 @@
-//! Quicksort and quickselect of words in vectors, between two pieces of memory of the same length.
+//! Vectorized quicksort and quickselect of words, between two buffers of the same length.
 //!
-//! A pass compares a vector with the pivot, squeezes the words below it together and writes them to the
-//! front of the other piece, the rest to its back. What fits into a sorting network ends there. Words equal to
-//! a pivot are set apart when it splits badly, so that rows of few values take few passes; a row that still
-//! goes too deep is left to the standard library. One long row is first split by all threads together: they
-//! count, then write where the counts say.
+//! A pass compares a vector with the pivot, compresses the words below it and writes them to the front of the
+//! other buffer, the rest to its back. Rows that fit a sorting network end there. After a bad split, words equal to
+//! the pivot are separated, so that rows of few values take few passes. Beyond a recursion limit the standard
+//! library sorts the rest. A long row is first split by all threads: they count, then write at the offsets that
+//! follow from the counts.
 
 use super::lanes::Lanes;
 use super::network;
 use super::words::Word;
 use crate::par::{Par, Shared};
 
-/// Words that a pivot is chosen from, in vectors: for rows longer than [`LONG`], and for others.
+/// Vectors of sampled words for a pivot, in rows longer than [`LONG_ROW`]; one otherwise.
 const SAMPLES: usize = 4;
-const LONG: usize = 1 << 13;
-/// Rows are split for all threads while pieces are longer than this.
+const LONG_ROW: usize = 1 << 13;
+/// Rows are split on all threads while pieces are longer than this.
 const PIECE: usize = 1 << 13;
 
-/// Passes after which a row is given up.
+/// The recursion limit.
 fn depth(n: usize) -> u32 {
     2 * n.ilog2() + 8
 }
 
-/// Sorts `n` words of `row` into `row` if `stay`, else into `spare`.
+/// Sorts `n` words of `row` into `row` if `stay`, else into `scratch`.
 ///
 /// # Safety
 /// AVX-512 was detected; both hold `n` words and do not overlap.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
-pub(super) unsafe fn sort<L: Lanes>(row: *mut L::W, spare: *mut L::W, n: usize, stay: bool) {
+pub(super) unsafe fn sort<L: Lanes>(row: *mut L::W, scratch: *mut L::W, n: usize, stay: bool) {
     if n > 0 {
         // SAFETY: the caller's promise.
-        unsafe { quick::<L>(row, spare, n, stay, depth(n)) }
+        unsafe { quick::<L>(row, scratch, n, stay, depth(n)) }
     }
 }
 
 /// # Safety
 /// As for [`sort`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
-unsafe fn quick<L: Lanes>(row: *mut L::W, spare: *mut L::W, n: usize, stay: bool, depth: u32) {
+unsafe fn quick<L: Lanes>(row: *mut L::W, scratch: *mut L::W, n: usize, stay: bool, depth: u32) {
     // SAFETY: the caller's promise; parts lie within the row.
     unsafe {
         if n <= network::most::<L>() {
-            return network::sort::<L>(row, if stay { row } else { spare }, n);
+            return network::sort::<L>(row, if stay { row } else { scratch }, n);
         }
         if depth == 0 {
             std::slice::from_raw_parts_mut(row, n).sort_unstable();
-            return settle(row, spare, n, stay);
+            return settle(row, scratch, n, stay);
         }
         let pivot = pivot::<L>(row, n);
-        let below = split::<L, false>(row, n, spare, pivot);
+        let below = split::<L, false>(row, n, scratch, pivot);
         if below >= n / 16 {
-            quick::<L>(spare, row, below, !stay, depth - 1);
-            return quick::<L>(spare.add(below), row.add(below), n - below, !stay, depth - 1);
+            quick::<L>(scratch, row, below, !stay, depth - 1);
+            return quick::<L>(scratch.add(below), row.add(below), n - below, !stay, depth - 1);
         }
-        // Many words may be the pivot: they go between the others, and are done.
-        let (rest, back) = (spare.add(below), row.add(below));
+        // Many words may equal the pivot: put them in between, where they are final.
+        let (rest, back) = (scratch.add(below), row.add(below));
         let equal = split::<L, true>(rest, n - below, back, pivot);
         settle(back, rest, equal, stay);
-        quick::<L>(spare, row, below, !stay, depth - 1);
+        quick::<L>(scratch, row, below, !stay, depth - 1);
         quick::<L>(back.add(equal), rest.add(equal), n - below - equal, stay, depth - 1);
     }
 }
 
-/// Moves the `n` words of `row` to where they are wanted.
+/// Moves the `n` words of `row` to their destination.
 #[inline(always)]
-unsafe fn settle<W: Word>(row: *mut W, spare: *mut W, n: usize, stay: bool) {
+unsafe fn settle<W: Word>(row: *mut W, scratch: *mut W, n: usize, stay: bool) {
     if !stay {
         // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(row, spare, n) }
+        unsafe { std::ptr::copy_nonoverlapping(row, scratch, n) }
     }
 }
 
-/// Puts the word that belongs at `kth` there, smaller ones before and larger ones behind it; into `row` if
-/// `stay`, else into `spare`.
+/// Puts the word that belongs at `kth` there, smaller ones before and larger ones after it; into `row` if `stay`,
+/// else into `scratch`.
 ///
 /// # Safety
 /// As for [`sort`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) unsafe fn select<L: Lanes>(
     mut row: *mut L::W,
-    mut spare: *mut L::W,
+    mut scratch: *mut L::W,
     mut n: usize,
     mut kth: usize,
     mut stay: bool,
@@ -90,22 +90,22 @@ pub(super) unsafe fn select<L: Lanes>(
         while n > network::most::<L>() {
             if depth == 0 {
                 std::slice::from_raw_parts_mut(row, n).select_nth_unstable(kth);
-                return settle(row, spare, n, stay);
+                return settle(row, scratch, n, stay);
             }
             depth -= 1;
             let pivot = pivot::<L>(row, n);
-            let below = split::<L, false>(row, n, spare, pivot);
+            let below = split::<L, false>(row, n, scratch, pivot);
             if kth < below {
-                settle(spare.add(below), row.add(below), n - below, !stay);
-                (row, spare, n, stay) = (spare, row, below, !stay);
+                settle(scratch.add(below), row.add(below), n - below, !stay);
+                (row, scratch, n, stay) = (scratch, row, below, !stay);
                 continue;
             }
-            settle(spare, row, below, !stay);
-            let (rest, back) = (spare.add(below), row.add(below));
+            settle(scratch, row, below, !stay);
+            let (rest, back) = (scratch.add(below), row.add(below));
             kth -= below;
             n -= below;
             if below > 0 {
-                (row, spare, stay) = (rest, back, !stay);
+                (row, scratch, stay) = (rest, back, !stay);
                 continue;
             }
             let equal = split::<L, true>(rest, n, back, pivot);
@@ -113,22 +113,22 @@ pub(super) unsafe fn select<L: Lanes>(
             if kth < equal {
                 return settle(back.add(equal), rest.add(equal), n - equal, stay);
             }
-            (row, spare, n, kth) = (back.add(equal), rest.add(equal), n - equal, kth - equal);
+            (row, scratch, n, kth) = (back.add(equal), rest.add(equal), n - equal, kth - equal);
         }
         if n > 0 {
-            network::sort::<L>(row, if stay { row } else { spare }, n);
+            network::sort::<L>(row, if stay { row } else { scratch }, n);
         }
     }
 }
 
-/// The middle one of some words of the row, at places that look random and are always the same.
+/// The median of a sample of the row, at pseudo-random indices that are always the same.
 ///
 /// # Safety
 /// As for [`sort`]; the row has words.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn pivot<L: Lanes>(row: *const L::W, n: usize) -> L::W {
-    let mut some = [L::W::MOST; SAMPLES * 16];
-    let count = if n > LONG { SAMPLES * L::N } else { L::N };
+    let mut some = [L::W::MAX; SAMPLES * 16];
+    let count = if n > LONG_ROW { SAMPLES * L::N } else { L::N };
     let mut state = n as u64;
     // SAFETY: places are below `n`, counts at most the length of `some`.
     unsafe {
@@ -141,15 +141,15 @@ unsafe fn pivot<L: Lanes>(row: *const L::W, n: usize) -> L::W {
     some[count / 2]
 }
 
-/// A bit for each lane that goes to the front: those below the pivot, or those up to it.
+/// A bit mask of the lanes that go to the front: those below the pivot, or up to it.
 #[inline(always)]
 unsafe fn first<L: Lanes, const EQUAL: bool>(v: L::V, pivot: L::V) -> u32 {
     // SAFETY: the caller's promise.
     unsafe { if EQUAL { L::up_to(v, pivot) } else { L::below(v, pivot) } }
 }
 
-/// Copies words, those below the pivot (or up to it) to the front and the others to the back. Gives the number
-/// of those at the front.
+/// Copies words, those below the pivot (or up to it) to the front and the others to the back. Returns the number of
+/// words at the front.
 ///
 /// # Safety
 /// As for [`sort`].
@@ -212,8 +212,8 @@ unsafe fn count<L: Lanes>(from: *const L::W, n: usize, pivot: L::W) -> [usize; 2
     [below, up_to]
 }
 
-/// Copies words, those below the pivot (or up to it) to `front` and the others to `back`, `low` and `high` of
-/// them, and writes nothing beyond.
+/// Copies words, those below the pivot (or up to it) to `front` and the others to `back`, `low` and `high` of them,
+/// and writes nothing beyond.
 ///
 /// # Safety
 /// As for [`sort`]; there are as many words of each kind.
@@ -265,8 +265,8 @@ struct Run<W> {
     pivot: W,
 }
 
-/// Splits a row on all threads until there are pieces enough for them. Gives the bounds of the pieces, none
-/// of which has a word above one of the next, and whether they are in `b`.
+/// Splits a row on all threads until there are enough pieces. Returns the bounds of the pieces, none of which has a
+/// word greater than one of the next, and whether they are in `b`.
 ///
 /// # Safety
 /// As for [`sort`].
@@ -279,7 +279,7 @@ pub(super) unsafe fn split_up<L: Lanes>(
     let threads = par.threads();
     let mut bounds = vec![0, n];
     let (mut from, mut to) = (a, b);
-    let mut turned = false;
+    let mut swapped = false;
     let wanted = if threads > 1 { (4 * threads).min(256) } else { 1 };
     let step = n.div_ceil(4 * threads).max(PIECE);
     let mut pieces = 1;
@@ -305,7 +305,7 @@ pub(super) unsafe fn split_up<L: Lanes>(
         for (segment, ends) in bounds.windows(2).enumerate() {
             let of = || runs.iter().filter(|run| run.segment == segment);
             let total = |kind: usize| of().map(|run| run.counts[kind]).sum::<usize>();
-            // The pivot itself goes to whichever side makes the halves more alike.
+            // The pivot goes to the side that balances the halves.
             let half = (ends[1] - ends[0]) / 2;
             let kind = usize::from(total(1).abs_diff(half) < total(0).abs_diff(half));
             let (mut front, mut back) = (ends[0], ends[0] + total(kind));
@@ -337,8 +337,8 @@ pub(super) unsafe fn split_up<L: Lanes>(
         });
         bounds = next;
         std::mem::swap(&mut from, &mut to);
-        turned = !turned;
+        swapped = !swapped;
         pieces *= 2;
     }
-    (bounds, turned)
+    (bounds, swapped)
 }

@@ -1,17 +1,17 @@
-//! Rows of elements: short ones side by side, each on one thread, long ones one after the other on all.
+//! Sorting rows of elements: short rows in parallel, each on one thread; long rows one by one on all threads.
 
 use std::marker::PhantomData;
 
 use super::codes::{Code, Keys, Places, decode, decode_in_place, encode, in_place};
-use super::words::{self, Way, Word};
+use super::words::{self, SortOptions, Word};
 use super::{Sortable, To, count};
 use crate::par::{Par, Shared, chunks, grain};
 use crate::scratch::Scratch;
 
-/// Rows from this length on are sorted by all threads together.
-const LONG: usize = 1 << 15;
+/// Shortest row that is sorted by all threads.
+const PARALLEL_FROM: usize = 1 << 15;
 
-/// Does what is wanted with rows of `n` elements, whose keys fit into words `K`.
+/// Computes the requested result of rows of `n` elements, whose keys fit into words `K`.
 pub(super) fn run<T: Sortable, K: Word>(par: &dyn Par, x: &[T], n: usize, to: To<'_, T>) {
     if n == 0 || x.is_empty() {
         return;
@@ -27,7 +27,7 @@ pub(super) fn run<T: Sortable, K: Word>(par: &dyn Par, x: &[T], n: usize, to: To
 }
 
 fn counted<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) {
-    if n >= LONG {
+    if n >= PARALLEL_FROM {
         x.chunks_exact(n).zip(out.chunks_exact_mut(n)).for_each(|(x, out)| count::row(par, x, out));
         return;
     }
@@ -41,7 +41,7 @@ fn counted<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [T]) {
     });
 }
 
-/// Keys and places together, in the narrowest words that hold both. Equal keys are in order by their places.
+/// Sorts keys and indices together, in the narrowest words that hold both. Equal keys are ordered by index.
 fn places<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32], kth: Option<usize>) {
     match T::BYTES {
         1 if n <= 1 << 24 => {
@@ -60,7 +60,7 @@ fn places<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32], kth: O
     }
 }
 
-/// Sorts or splits every row as words, which differ in their bytes `low..high`.
+/// Sorts or partitions every row as words, which differ in bytes `low..high` only.
 fn each<C: Code>(
     par: &dyn Par,
     code: C,
@@ -70,9 +70,9 @@ fn each<C: Code>(
     (low, high): (usize, usize),
     kth: Option<usize>,
 ) {
-    let way = Way { simd: par.simd(), low, high };
+    let way = SortOptions { simd: par.simd(), low, high };
     let rows = x.len() / n;
-    if n >= LONG && kth.is_none() {
+    if n >= PARALLEL_FROM && kth.is_none() {
         for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
             long(par, way, code, x, out);
         }
@@ -105,9 +105,9 @@ fn each<C: Code>(
 }
 
 /// One long row, on all threads.
-fn long<C: Code>(par: &dyn Par, way: Way, code: C, x: &[C::T], out: &mut [C::O]) {
+fn long<C: Code>(par: &dyn Par, way: SortOptions, code: C, x: &[C::T], out: &mut [C::O]) {
     let n = x.len();
-    // Where words are as large as results, they are sorted where these belong.
+    // If words are as large as results, they are sorted where the results go.
     let in_place = in_place::<C>();
     let (a, b) = (Scratch::<C::W>::new(n), Scratch::<C::W>::new(if in_place { 0 } else { n }));
     let to = Shared::new(out.as_mut_ptr());
@@ -125,20 +125,20 @@ fn long<C: Code>(par: &dyn Par, way: Way, code: C, x: &[C::T], out: &mut [C::O])
     }
 }
 
-fn encode_all<C: Code>(par: &dyn Par, way: Way, code: C, x: &[C::T], to: Shared<C::W>) {
+fn encode_all<C: Code>(par: &dyn Par, way: SortOptions, code: C, x: &[C::T], to: Shared<C::W>) {
     chunks(par, x.len(), grain(par, x.len(), 1 << 14), |i, j| {
         // SAFETY: words are this task's own.
         encode(way.simd, code, &x[i..j], i, unsafe { to.slice(i, j - i) });
     });
 }
 
-/// The places of elements of 64 bits: sorted by the upper halves of their keys, then equal ones by the lower.
-/// What is in order is also split around any place.
+/// The sorting permutation of 64-bit elements: by the upper halves of their keys, then equal ones by the lower
+/// halves. A sorted row is also partitioned.
 fn wide_places<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32]) {
-    let way = Way { simd: par.simd(), low: 4, high: 8 };
+    let way = SortOptions { simd: par.simd(), low: 4, high: 8 };
     let upper = Places::<T, u64> { shift: 32, skip: 32, of: PhantomData };
     let lower = Places::<T, u64> { shift: 32, skip: 0, of: PhantomData };
-    if n >= LONG {
+    if n >= PARALLEL_FROM {
         for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
             let top = x[0].rank() >> 32;
             if x.iter().all(|v| v.rank() >> 32 == top) {
@@ -160,9 +160,9 @@ fn wide_places<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32]) {
             // output is this task's own.
             unsafe {
                 let keys = std::slice::from_raw_parts_mut(words.ptr(), n);
-                let spare = std::slice::from_raw_parts_mut(words.ptr().add(n), n);
+                let scratch = std::slice::from_raw_parts_mut(words.ptr().add(n), n);
                 encode(way.simd, upper, row, 0, keys);
-                words::sort(way, keys, spare, false);
+                words::sort(way, keys, scratch, false);
                 let out = to.slice(r * n, n);
                 decode(way.simd, upper, keys, out);
                 settle(way, row, out, 0, n);
@@ -171,10 +171,10 @@ fn wide_places<T: Sortable>(par: &dyn Par, x: &[T], n: usize, out: &mut [u32]) {
     });
 }
 
-/// Runs of places whose elements have equal upper halves, on all threads.
-fn settle_all<T: Sortable>(par: &dyn Par, way: Way, x: &[T], out: &mut [u32]) {
+/// Sorts runs of indices whose elements have equal upper halves, on all threads.
+fn settle_all<T: Sortable>(par: &dyn Par, way: SortOptions, x: &[T], out: &mut [u32]) {
     let n = out.len();
-    // What a task may write depends on where runs begin, so that is found out first.
+    // Find where runs begin first, since the ranges that tasks write depend on it.
     let step = grain(par, n, 1 << 13);
     let upper = |at: usize| x[out[at] as usize].rank() >> 32;
     let cuts: Vec<usize> = (0..n.div_ceil(step))
@@ -189,8 +189,8 @@ fn settle_all<T: Sortable>(par: &dyn Par, way: Way, x: &[T], out: &mut [u32]) {
     });
 }
 
-/// Puts runs of places whose elements have equal upper halves in order by the lower ones.
-fn settle<T: Sortable>(way: Way, x: &[T], places: &mut [u32], mut start: usize, n: usize) {
+/// Sorts runs of indices whose elements have equal upper halves by the lower halves.
+fn settle<T: Sortable>(way: SortOptions, x: &[T], places: &mut [u32], mut start: usize, n: usize) {
     while start < n {
         let top = x[places[start] as usize].rank() >> 32;
         let mut end = start + 1;
@@ -201,7 +201,7 @@ fn settle<T: Sortable>(way: Way, x: &[T], places: &mut [u32], mut start: usize, 
             let len = end - start;
             let words = Scratch::<u64>::new(2 * len);
             // SAFETY: the buffer holds as many words twice, of which nothing is read before it was written.
-            let (row, spare) = unsafe {
+            let (row, scratch) = unsafe {
                 for (i, place) in places[start..end].iter().enumerate() {
                     *words.ptr().add(i) = u64::new(x[*place as usize].rank(), 32, *place);
                 }
@@ -210,7 +210,7 @@ fn settle<T: Sortable>(way: Way, x: &[T], places: &mut [u32], mut start: usize, 
                     std::slice::from_raw_parts_mut(words.ptr().add(len), len),
                 )
             };
-            words::sort(way, row, spare, false);
+            words::sort(way, row, scratch, false);
             for (place, w) in places[start..end].iter_mut().zip(row.iter()) {
                 *place = *w as u32;
             }

@@ -1,8 +1,7 @@
 //! Sorting unsigned words: in vectors where the machine has AVX-512, else by radix.
 //!
-//! A word is a key, or a key with the place it came from in the bits below. Words are told apart by all of
-//! their bits, so a sorted row of them is the only possible one: neither the level nor the number of threads
-//! can change it.
+//! A word is a key, or a key with the index it came from in the low bits. Words are compared by all of their bits,
+//! so the sorted row is unique: neither the SIMD level nor the number of threads can change it.
 
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Lanes, avx512};
@@ -11,17 +10,17 @@ use super::quick;
 use crate::par::{Par, Shared};
 use crate::simd::Simd;
 
-/// Rows shorter than this are sorted by comparisons where there are no vectors.
-const SHORT: usize = 128;
+/// Rows shorter than this use a comparison sort where there are no vectors.
+const COMPARISON_SORT_BELOW: usize = 128;
 
-/// An unsigned number that is sorted by.
+/// An unsigned integer to sort by.
 pub(super) trait Word: Copy + Ord + Send + Sync + 'static {
     /// The largest.
     #[cfg(target_arch = "x86_64")]
-    const MOST: Self;
+    const MAX: Self;
     #[cfg(target_arch = "x86_64")]
     type Lanes: Lanes<W = Self>;
-    /// A key above `shift` bits, which hold a place.
+    /// A key above `shift` bits that hold an index.
     fn new(key: u64, shift: u32, place: u32) -> Self;
     fn bits(self) -> u64;
     fn byte(self, i: usize) -> usize;
@@ -31,7 +30,7 @@ macro_rules! word {
     ($t:ty, $lanes:ident) => {
         impl Word for $t {
             #[cfg(target_arch = "x86_64")]
-            const MOST: Self = <$t>::MAX;
+            const MAX: Self = <$t>::MAX;
             #[cfg(target_arch = "x86_64")]
             type Lanes = avx512::$lanes;
             #[inline(always)]
@@ -53,55 +52,64 @@ macro_rules! word {
 word!(u32, Narrow);
 word!(u64, Wide);
 
-/// Which bytes of words differ at all, and how they are sorted.
+/// The bytes in which words differ, and the SIMD level.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct SortOptions {
     pub(super) simd: Simd,
-    /// Words differ in these bytes alone, or are in order by those below.
+    /// Words differ in these bytes only, or are already sorted by those below.
     pub(super) low: usize,
     pub(super) high: usize,
 }
 
-impl Way {
+impl SortOptions {
     #[cfg(target_arch = "x86_64")]
     fn in_vectors(self) -> bool {
         self.simd.min(Simd::detect()) >= Simd::Avx512
     }
 }
 
-/// Sorts the words of `row` into `row`, or into `spare` if `over`. The other is left in disorder.
-pub(super) fn sort<W: Word>(way: Way, row: &mut [W], spare: &mut [W], over: bool) {
-    debug_assert_eq!(row.len(), spare.len());
-    #[cfg(target_arch = "x86_64")]
-    if way.in_vectors() {
-        // SAFETY: the level was detected; the slices are equally long.
-        return unsafe { quick::sort::<W::Lanes>(row.as_mut_ptr(), spare.as_mut_ptr(), row.len(), !over) };
-    }
-    if row.len() < SHORT {
-        row.sort_unstable();
-    } else {
-        radix(row, spare, way.low, way.high);
-    }
-    if over {
-        spare.copy_from_slice(row);
-    }
-}
-
-/// Puts the word that belongs at `kth` there, none before it being larger and none behind it smaller; into
-/// `row`, or into `spare` if `over`.
-pub(super) fn select<W: Word>(way: Way, row: &mut [W], spare: &mut [W], kth: usize, over: bool) {
-    debug_assert_eq!(row.len(), spare.len());
+/// Sorts the words of `row` into `row`, or into `scratch` if `to_scratch`. The contents of the other are
+/// unspecified.
+pub(super) fn sort<W: Word>(way: SortOptions, row: &mut [W], scratch: &mut [W], to_scratch: bool) {
+    debug_assert_eq!(row.len(), scratch.len());
     #[cfg(target_arch = "x86_64")]
     if way.in_vectors() {
         // SAFETY: the level was detected; the slices are equally long.
         return unsafe {
-            quick::select::<W::Lanes>(row.as_mut_ptr(), spare.as_mut_ptr(), row.len(), kth, !over);
+            quick::sort::<W::Lanes>(row.as_mut_ptr(), scratch.as_mut_ptr(), row.len(), !to_scratch)
+        };
+    }
+    if row.len() < COMPARISON_SORT_BELOW {
+        row.sort_unstable();
+    } else {
+        radix(row, scratch, way.low, way.high);
+    }
+    if to_scratch {
+        scratch.copy_from_slice(row);
+    }
+}
+
+/// Puts the word that belongs at `kth` there, none before it larger and none after it smaller; into `row`, or into
+/// `scratch` if `to_scratch`.
+pub(super) fn select<W: Word>(
+    way: SortOptions,
+    row: &mut [W],
+    scratch: &mut [W],
+    kth: usize,
+    to_scratch: bool,
+) {
+    debug_assert_eq!(row.len(), scratch.len());
+    #[cfg(target_arch = "x86_64")]
+    if way.in_vectors() {
+        // SAFETY: the level was detected; the slices are equally long.
+        return unsafe {
+            quick::select::<W::Lanes>(row.as_mut_ptr(), scratch.as_mut_ptr(), row.len(), kth, !to_scratch);
         };
     }
     let _ = way;
     row.select_nth_unstable(kth);
-    if over {
-        spare.copy_from_slice(row);
+    if to_scratch {
+        scratch.copy_from_slice(row);
     }
 }
 
@@ -109,10 +117,10 @@ pub(super) fn select<W: Word>(way: Way, row: &mut [W], spare: &mut [W], kth: usi
 /// the sorted row, on any thread, when it is final.
 ///
 /// # Safety
-/// Both hold `n` words, and nobody else touches them meanwhile.
+/// Both hold `n` words, and are not accessed otherwise meanwhile.
 pub(super) unsafe fn sort_long<W: Word>(
     par: &dyn Par,
-    way: Way,
+    way: SortOptions,
     a: Shared<W>,
     b: Shared<W>,
     n: usize,
@@ -122,11 +130,11 @@ pub(super) unsafe fn sort_long<W: Word>(
     if way.in_vectors() {
         // SAFETY: the level was detected; else the caller's promise. Parts do not overlap.
         unsafe {
-            let (bounds, turned) = quick::split_up::<W::Lanes>(par, a, b, n);
-            let (from, spare) = if turned { (b, a) } else { (a, b) };
+            let (bounds, swapped) = quick::split_up::<W::Lanes>(par, a, b, n);
+            let (from, scratch) = if swapped { (b, a) } else { (a, b) };
             par.run(bounds.len() - 1, &|t| {
                 let (start, len) = (bounds[t], bounds[t + 1] - bounds[t]);
-                sort(way, from.slice(start, len), spare.slice(start, len), !turned);
+                sort(way, from.slice(start, len), scratch.slice(start, len), !swapped);
                 done(start, len);
             });
         }
@@ -136,13 +144,13 @@ pub(super) unsafe fn sort_long<W: Word>(
     unsafe { by_merging(par, way, a, b, n, done) }
 }
 
-/// Pieces are sorted on all threads, then merged two by two.
+/// Sorts pieces on all threads, then merges them two by two.
 ///
 /// # Safety
 /// As for [`sort_long`].
 unsafe fn by_merging<W: Word>(
     par: &dyn Par,
-    way: Way,
+    way: SortOptions,
     a: Shared<W>,
     b: Shared<W>,
     n: usize,
@@ -150,17 +158,17 @@ unsafe fn by_merging<W: Word>(
 ) {
     let pieces = par.threads().next_power_of_two().min(64);
     let (mut from, mut to) = (a, b);
-    let mut turned = false;
+    let mut swapped = false;
     let cut = |p: usize, of: usize| p * n / of;
     par.run(pieces, &|p| {
         let (i, j) = (cut(p, pieces), cut(p + 1, pieces));
         // SAFETY: pieces are this task's own.
-        let (row, spare) = unsafe { (from.slice(i, j - i), to.slice(i, j - i)) };
-        sort(way, row, spare, false);
+        let (row, scratch) = unsafe { (from.slice(i, j - i), to.slice(i, j - i)) };
+        sort(way, row, scratch, false);
     });
     let mut runs = pieces;
     while runs > 1 {
-        // Each pair of runs is merged in as many parts as keep all threads busy.
+        // Each pair of runs is merged in enough parts for all threads.
         let parts = pieces / (runs / 2);
         par.run(runs / 2 * parts, &|t| {
             let (pair, part) = (t / parts, t % parts);
@@ -174,12 +182,12 @@ unsafe fn by_merging<W: Word>(
             }
         });
         std::mem::swap(&mut from, &mut to);
-        turned = !turned;
+        swapped = !swapped;
         runs /= 2;
     }
     par.run(pieces, &|p| {
         let (i, j) = (cut(p, pieces), cut(p + 1, pieces));
-        if !turned {
+        if !swapped {
             // SAFETY: all words were written; pieces are this task's own.
             unsafe { b.slice(i, j - i).copy_from_slice(a.slice(i, j - i)) };
         }
@@ -187,8 +195,8 @@ unsafe fn by_merging<W: Word>(
     });
 }
 
-/// Sorts by bytes `low..high`, lowest first; bytes that are all the same cost nothing but a look.
-fn radix<W: Word>(row: &mut [W], spare: &mut [W], low: usize, high: usize) {
+/// Sorts by bytes `low..high`, lowest first; a byte with one value in all words is skipped.
+fn radix<W: Word>(row: &mut [W], scratch: &mut [W], low: usize, high: usize) {
     let mut counts = [[0u32; 256]; 8];
     for w in row.iter() {
         for (b, count) in counts.iter_mut().enumerate().take(high - low) {
@@ -196,8 +204,8 @@ fn radix<W: Word>(row: &mut [W], spare: &mut [W], low: usize, high: usize) {
         }
     }
     let n = row.len() as u32;
-    let (mut from, mut to) = (row, spare);
-    let mut turned = false;
+    let (mut from, mut to) = (row, scratch);
+    let mut swapped = false;
     for b in 0..high - low {
         let count = &mut counts[b];
         if count.contains(&n) {
@@ -214,9 +222,9 @@ fn radix<W: Word>(row: &mut [W], spare: &mut [W], low: usize, high: usize) {
             *slot += 1;
         }
         std::mem::swap(&mut from, &mut to);
-        turned = !turned;
+        swapped = !swapped;
     }
-    if turned {
+    if swapped {
         to.copy_from_slice(from);
     }
 }

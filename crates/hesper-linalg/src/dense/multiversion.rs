@@ -1,18 +1,18 @@
-//! Plain loops over doubles, compiled for wider vectors where the machine has them.
+//! Plain loops over doubles, compiled for several SIMD levels.
 //!
-//! Operations are the same at every level and in the same order, so the results are the same.
+//! The operations and their order are the same at every level, so the results are too.
 
 use hesper_compute::Simd;
 
-/// A loop; nothing in it is a closure, which would not be compiled for the level.
-pub(super) trait Wide {
+/// A loop. It must not contain closures, which would not be compiled for the level.
+pub(super) trait Multiversioned {
     type Out;
     /// The loop; implementations are `#[inline(always)]`.
     fn run(self) -> Self::Out;
 }
 
 /// Runs a loop compiled for a level, or for the widest available one below it.
-pub(super) fn widest<K: Wide>(simd: Simd, kernel: K) -> K::Out {
+pub(super) fn run_multiversioned<K: Multiversioned>(simd: Simd, kernel: K) -> K::Out {
     match simd.min(Simd::detect()) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.
@@ -26,12 +26,12 @@ pub(super) fn widest<K: Wide>(simd: Simd, kernel: K) -> K::Out {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn avx512<K: Wide>(kernel: K) -> K::Out {
+fn avx512<K: Multiversioned>(kernel: K) -> K::Out {
     kernel.run()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn avx2<K: Wide>(kernel: K) -> K::Out {
+fn avx2<K: Multiversioned>(kernel: K) -> K::Out {
     kernel.run()
 }

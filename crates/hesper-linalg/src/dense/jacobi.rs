@@ -1,15 +1,15 @@
-//! Singular vectors of a few rows: rows are turned in pairs until all are orthogonal.
+//! Singular vectors of a few rows by one-sided Jacobi: pairs of rows are rotated until all are orthogonal.
 
-use super::implicit::turn_rows;
+use super::implicit_qr::rotate_rows;
 
-/// Rounds of all pairs at most; six are usual.
+/// Most sweeps over all pairs; six are typical.
 const ROUNDS: usize = 40;
-/// A value that is this much smaller than the largest is zero.
+/// A singular value below this fraction of the largest is zero.
 const ZERO: f64 = 1e-100;
 
-/// The values of `n` rows of `width` numbers, in any order; `turned`, a unit matrix before, becomes the left
-/// vectors, and the rows the right ones, followed by those that belong to no value.
-pub(super) fn orthogonal_rows(n: usize, width: usize, rows: &mut Vec<f64>, turned: &mut [f64]) -> Vec<f64> {
+/// Singular values of `n` rows of `width` elements, in any order. `left`, a unit matrix before, becomes the left
+/// vectors, and the rows become the right ones, followed by those without a singular value.
+pub(super) fn orthogonal_rows(n: usize, width: usize, rows: &mut Vec<f64>, left: &mut [f64]) -> Vec<f64> {
     for _ in 0..ROUNDS {
         let mut still = true;
         for q in 1..n {
@@ -23,12 +23,12 @@ pub(super) fn orthogonal_rows(n: usize, width: usize, rows: &mut Vec<f64>, turne
                 let half = (b - a) / (2.0 * c);
                 let tangent = 1.0f64.copysign(half) / (half.abs() + half.hypot(1.0));
                 let cosine = 1.0 / tangent.hypot(1.0);
-                for (list, length) in [(&mut rows[..], width), (&mut *turned, n)] {
+                for (list, length) in [(&mut rows[..], width), (&mut *left, n)] {
                     let (above, below) = list.split_at_mut((q * length).min(list.len()));
                     if let (Some(one), Some(other)) =
                         (above.get_mut(p * length..(p + 1) * length), below.get_mut(..length))
                     {
-                        turn_rows(cosine, cosine * tangent, one, other);
+                        rotate_rows(cosine, cosine * tangent, one, other);
                     }
                 }
             }
@@ -60,9 +60,9 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Makes a row of zeros one of length one that is orthogonal to all others.
+/// Replaces a row of zeros by a unit vector that is orthogonal to all others.
 fn complete(width: usize, rows: &mut [f64], at: usize) {
-    // The unit vector that has the least in common with those there are.
+    // Start from the unit vector with the smallest projection onto the others.
     let common = |column: usize| rows.iter().skip(column).step_by(width).map(|x| x * x).sum::<f64>();
     let least = (0..width).min_by(|a, b| common(*a).total_cmp(&common(*b))).unwrap_or(0);
     let mut new = vec![0.0; width];

@@ -1,4 +1,4 @@
-//! Pieces of work that are done side by side.
+//! Parallel loops over pieces of work.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use hesper_compute::Par;
 
 use crate::Failure;
 
-/// Numbers of a vector that are found by one task: few for long vectors, which cost as much each.
+/// Elements of a vector per task: fewer for long vectors, where each element costs more.
 pub(super) fn grain(length: usize) -> usize {
     (8192 / length.max(1)).max(4)
 }
@@ -20,7 +20,7 @@ pub(super) fn each<P: Send>(par: &dyn Par, pieces: impl Iterator<Item = P>, f: i
     });
 }
 
-/// Calls `f` with each piece; fails if it does for any.
+/// Calls `f` with each piece; returns an error if any call does.
 pub(super) fn try_each<P: Send>(
     par: &dyn Par,
     pieces: impl Iterator<Item = P>,

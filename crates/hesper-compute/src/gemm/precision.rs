@@ -1,4 +1,4 @@
-//! The element types of matrix products: what is read, how it is packed, what it is summed in.
+//! The precisions of matrix products: element types, packing and accumulation.
 
 use std::marker::PhantomData;
 
@@ -7,24 +7,24 @@ use half::bf16;
 use super::pack;
 use crate::simd::{Float, Isa};
 
-/// A kind of product.
+/// The types and operations of a product.
 ///
-/// Packed elements have the type of the sums; [`Kind::step`] says how many steps along K one of them holds.
+/// Packed elements have the type of the sums; [`Precision::step`] says how many steps along K one of them holds.
 ///
 /// # Safety
 /// The unsafe functions ask for valid memory of the sizes they name.
-pub(crate) trait Kind: Sized + Send + Sync + 'static {
+pub(crate) trait Precision: Sized + Send + Sync + 'static {
     type In: Copy + Send + Sync + 'static;
     type Out: Copy + Send + Sync + 'static;
     type Acc: Copy + Send + Sync + PartialEq + 'static;
     type V<S: Isa>: Copy;
-    /// The kind whose inner loop this one shares.
-    type Core: Kind<Acc = Self::Acc>;
+    /// The precision whose inner loop this one shares.
+    type Core: Precision<Acc = Self::Acc>;
 
     const ZERO: Self::Acc;
     const ONE: Self::Acc;
     const MINUS_ONE: Self::Acc;
-    /// Whether a sum can be left in the output as it is.
+    /// Whether a sum can be stored in the output unchanged.
     const OUT_IS_ACC: bool;
 
     fn lanes<S: Isa>() -> usize;
@@ -39,21 +39,21 @@ pub(crate) trait Kind: Sized + Send + Sync + 'static {
     unsafe fn load_n<S: Isa>(s: S, p: *const Self::Acc, n: usize) -> Self::V<S>;
     unsafe fn store<S: Isa>(s: S, p: *mut Self::Acc, v: Self::V<S>);
     unsafe fn store_n<S: Isa>(s: S, p: *mut Self::Acc, v: Self::V<S>, n: usize);
-    /// The product step on packed elements.
+    /// One multiply-add step on packed elements.
     fn mul_add<S: Isa>(s: S, a: Self::V<S>, b: Self::V<S>, c: Self::V<S>) -> Self::V<S>;
     /// `a * b + c` on sums.
     fn axpy<S: Isa>(s: S, a: Self::V<S>, b: Self::V<S>, c: Self::V<S>) -> Self::V<S>;
     fn add<S: Isa>(s: S, a: Self::V<S>, b: Self::V<S>) -> Self::V<S>;
     fn reduce<S: Isa>(s: S, a: Self::V<S>) -> Self::Acc;
 
-    /// Inputs as vectors of sums, for products that are not packed.
+    /// Inputs as vectors of sums, for products without packing.
     unsafe fn load_in<S: Isa>(s: S, p: *const Self::In) -> Self::V<S>;
     unsafe fn load_in_n<S: Isa>(s: S, p: *const Self::In, n: usize) -> Self::V<S>;
     unsafe fn load_out<S: Isa>(s: S, p: *const Self::Out, n: usize) -> Self::V<S>;
     unsafe fn store_out<S: Isa>(s: S, p: *mut Self::Out, v: Self::V<S>, n: usize);
     fn from_in(x: Self::In) -> Self::Acc;
 
-    /// Packs `valid` of `width` lines of `k` elements so that the elements of one step lie together.
+    /// Packs `valid` of `width` lines of `k` elements so that the elements of one step are contiguous.
     ///
     /// Element `(w, k)` is read from `src + w * ws + k * ks`. May write up to 64 bytes past its panel.
     unsafe fn pack<S: Isa>(
@@ -68,10 +68,10 @@ pub(crate) trait Kind: Sized + Send + Sync + 'static {
     );
 }
 
-/// Stored in `T`, packed and summed in `f32`.
+/// Stored as `T`, packed and summed in `f32`.
 pub(crate) struct Single<T>(PhantomData<T>);
 
-/// Stored in bfloat16, packed in pairs for the bfloat16 dot product, summed in `f32`.
+/// Stored as bfloat16, packed in pairs for the bfloat16 dot product, summed in `f32`.
 pub(crate) struct Pairs;
 
 /// Double precision throughout.
@@ -158,7 +158,7 @@ macro_rules! f32_sums {
     };
 }
 
-impl<T: Float> Kind for Single<T> {
+impl<T: Float> Precision for Single<T> {
     type In = T;
     type Out = T;
     type Core = Single<f32>;
@@ -186,7 +186,7 @@ impl<T: Float> Kind for Single<T> {
     }
 }
 
-impl Kind for Pairs {
+impl Precision for Pairs {
     type In = bf16;
     type Out = bf16;
     type Core = Self;
@@ -215,7 +215,7 @@ impl Kind for Pairs {
     }
 }
 
-impl Kind for Double {
+impl Precision for Double {
     type In = f64;
     type Out = f64;
     type Core = Self;

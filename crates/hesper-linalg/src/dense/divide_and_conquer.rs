@@ -1,93 +1,93 @@
-//! Eigenvectors of a tridiagonal matrix, by halves.
+//! Eigenvectors of a tridiagonal matrix by divide and conquer.
 //!
-//! Without the number beside the diagonal in the middle there are two problems of half the size. Putting it
-//! back adds a matrix of rank one to the diagonal one of all their eigenvalues, whose eigenvalues are the roots
-//! of a [`Secular`] equation; the new vectors are a product with the old ones. Vectors that the addition does
-//! not change, and one of each two whose values coincide, are left out of all this.
+//! Removing one off-diagonal element splits the matrix into two of half the size. Adding it back is a rank-one
+//! update of the diagonal matrix of their eigenvalues, whose eigenvalues are the roots of a [`Secular`] equation;
+//! the new vectors are a product with the old ones. Deflation skips vectors that the update does not change, and
+//! one of each two with equal eigenvalues.
 //!
-//! Vectors are rows. Those of a part have their numbers in the columns of the part.
+//! Vectors are rows. Those of a part are nonzero only in the columns of the part.
 
 use hesper_compute::{AtLevel, Par, Serial};
 
 use super::Scalar;
-use super::implicit::eigenvectors;
-use super::lines::{Vectors, Where, sides};
+use super::implicit_qr::eigenvectors;
+use super::parallel::{each, grain, try_each};
 use super::secular::{Secular, length};
-use super::share::{each, grain, try_each};
+use super::vectors::{Support, Vectors, sides};
 use crate::Failure;
 
-/// Rows of a problem that is solved as a whole.
-const FEW: usize = 32;
-/// Rows of problems that are solved side by side, each on one core.
-const ALONE: usize = 160;
+/// Rows of a part that is solved directly.
+const BASE_SIZE: usize = 32;
+/// Rows of parts that are solved in parallel, each on one core.
+const SERIAL_ROWS: usize = 160;
 
-/// Eigenvalues of a tridiagonal matrix, the smallest first, and its eigenvectors as the rows of `vectors`,
-/// which are zeros before.
+/// Eigenvalues of a tridiagonal matrix in ascending order, and its eigenvectors as the rows of `vectors`, which
+/// must be zero before.
 pub(crate) fn tridiagonal_vectors<T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
-    beside: &[T],
+    off_diagonal: &[T],
     vectors: &mut [T],
 ) -> Result<Vec<f64>, Failure> {
     let n = diagonal.len();
-    let mut values = solve(par, diagonal, beside, Vectors::whole(vectors, n, n))?;
+    let mut values = solve(par, diagonal, off_diagonal, Vectors::whole(vectors, n, n))?;
     sort(par, &mut values, vectors, n);
     Ok(values)
 }
 
-/// The values alone.
+/// Eigenvalues only.
 pub(crate) fn tridiagonal_values<T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
-    beside: &[T],
+    off_diagonal: &[T],
 ) -> Result<Vec<f64>, Failure> {
     let mut ends = vec![T::ZERO; 2 * diagonal.len()];
-    let mut values = solve(par, diagonal, beside, Vectors::ends(&mut ends, diagonal.len()))?;
+    let mut values = solve(par, diagonal, off_diagonal, Vectors::ends(&mut ends, diagonal.len()))?;
     values.sort_by(f64::total_cmp);
     Ok(values)
 }
 
-/// Values in any order, and vectors in the same.
+/// Eigenvalues in any order, and vectors in the same order.
 fn solve<T: Scalar>(
     par: &dyn Par,
     diagonal: &[T],
-    beside: &[T],
+    off_diagonal: &[T],
     vectors: Vectors<'_, T>,
 ) -> Result<Vec<f64>, Failure> {
     let mut values: Vec<f64> = diagonal.iter().map(|x| x.to_f64()).collect();
-    let mut beside: Vec<f64> = beside.iter().map(|x| x.to_f64()).collect();
-    beside.resize(values.len(), 0.0);
-    cut(&mut values, &beside);
-    let mut all = Part { values: &mut values, beside: &beside, vectors };
+    let mut off_diagonal: Vec<f64> = off_diagonal.iter().map(|x| x.to_f64()).collect();
+    off_diagonal.resize(values.len(), 0.0);
+    cut(&mut values, &off_diagonal);
+    let mut all = Part { values: &mut values, off_diagonal: &off_diagonal, vectors };
     let alone = AtLevel(Serial, par.simd());
     let mut parts = Vec::new();
-    all.again().split(ALONE, &mut parts);
-    try_each(par, parts.into_iter(), |part| part.solve(&alone, FEW))?;
-    all.solve(par, ALONE)?;
+    all.reborrow().split(SERIAL_ROWS, &mut parts);
+    try_each(par, parts.into_iter(), |part| part.solve(&alone, BASE_SIZE))?;
+    all.solve(par, SERIAL_ROWS)?;
     Ok(values)
 }
 
-/// Where a part of so many rows is cut.
+/// Where a part of `n` rows is split.
 fn middle(n: usize) -> usize {
     n / 2
 }
 
-/// Takes what the numbers at cuts add from the diagonal.
-fn cut(values: &mut [f64], beside: &[f64]) {
+/// Subtracts the rank-one terms of the split from the diagonal.
+fn cut(values: &mut [f64], off_diagonal: &[f64]) {
     let n = values.len();
-    if n <= FEW {
+    if n <= BASE_SIZE {
         return;
     }
     let at = middle(n);
-    let size = beside[at - 1].abs();
+    let size = off_diagonal[at - 1].abs();
     values[at - 1] -= size;
     values[at] -= size;
     let (left, right) = values.split_at_mut(at);
-    cut(left, &beside[..at]);
-    cut(right, &beside[at..]);
+    cut(left, &off_diagonal[..at]);
+    cut(right, &off_diagonal[at..]);
 }
 
-/// Puts values in order, and the rows with them.
+/// Sorts eigenvalues, and the rows with them.
 fn sort<T: Scalar>(par: &dyn Par, values: &mut Vec<f64>, rows: &mut [T], n: usize) {
     if values.is_sorted() {
         return;
@@ -102,27 +102,27 @@ fn sort<T: Scalar>(par: &dyn Par, values: &mut Vec<f64>, rows: &mut [T], n: usiz
 /// A part of the problem, and its vectors.
 struct Part<'a, T> {
     values: &'a mut [f64],
-    beside: &'a [f64],
+    off_diagonal: &'a [f64],
     vectors: Vectors<'a, T>,
 }
 
 impl<'a, T: Scalar> Part<'a, T> {
-    fn again(&mut self) -> Part<'_, T> {
-        Part { values: &mut *self.values, beside: self.beside, vectors: self.vectors.again() }
+    fn reborrow(&mut self) -> Part<'_, T> {
+        Part { values: &mut *self.values, off_diagonal: self.off_diagonal, vectors: self.vectors.reborrow() }
     }
 
     fn halves(self) -> [Part<'a, T>; 2] {
         let at = middle(self.values.len());
         let (values, right_values) = self.values.split_at_mut(at);
-        let (beside, right_beside) = self.beside.split_at(at);
+        let (off_diagonal, right_off_diagonal) = self.off_diagonal.split_at(at);
         let (vectors, right_vectors) = self.vectors.split(at);
         [
-            Part { values, beside, vectors },
-            Part { values: right_values, beside: right_beside, vectors: right_vectors },
+            Part { values, off_diagonal, vectors },
+            Part { values: right_values, off_diagonal: right_off_diagonal, vectors: right_vectors },
         ]
     }
 
-    /// The parts of at most so many rows.
+    /// Splits into parts of at most `most` rows.
     fn split(self, most: usize, to: &mut Vec<Part<'a, T>>) {
         if self.values.len() <= most {
             return to.push(self);
@@ -132,51 +132,51 @@ impl<'a, T: Scalar> Part<'a, T> {
         }
     }
 
-    /// Finds values and vectors, those of parts of at most `solved` rows being there (or few enough).
+    /// Computes eigenvalues and vectors; parts of at most `solved` rows are solved already, unless they are small.
     fn solve(mut self, par: &dyn Par, solved: usize) -> Result<(), Failure> {
         let n = self.values.len();
-        if n <= FEW && solved == FEW {
+        if n <= BASE_SIZE && solved == BASE_SIZE {
             let mut vectors = vec![T::ZERO; n * n];
             vectors.iter_mut().step_by(n + 1).for_each(|x| *x = T::ONE);
-            let mut beside = self.beside.to_vec();
-            eigenvectors(self.values, &mut beside, &mut vectors, n)?;
+            let mut off_diagonal = self.off_diagonal.to_vec();
+            eigenvectors(self.values, &mut off_diagonal, &mut vectors, n)?;
             self.vectors.write(&vectors);
             return Ok(());
         }
         if n <= solved {
             return Ok(());
         }
-        for half in self.again().halves() {
+        for half in self.reborrow().halves() {
             half.solve(par, solved)?;
         }
         self.merge(par)
     }
 
-    /// Finds values and vectors from those of the halves.
+    /// Computes eigenvalues and vectors from those of the halves.
     fn merge(&mut self, par: &dyn Par) -> Result<(), Failure> {
         let n = self.values.len();
         let half = middle(n);
-        let beta = self.beside[half - 1];
-        // What was cut off is `rho z z'`, `z` of length one.
+        let beta = self.off_diagonal[half - 1];
+        // The removed term is `rho z z'`, with `z` of length one.
         let rho = 2.0 * beta.abs();
         let scale = std::f64::consts::FRAC_1_SQRT_2;
         let mut z = self.vectors.join(half, n);
         let factor = |row: usize| if row < half { scale } else { scale.copysign(beta) };
         z.iter_mut().enumerate().for_each(|(row, z)| *z *= factor(row));
-        let (mut kept, left_out, wheres) = self.deflate(rho, &mut z);
+        let (mut kept, left_out, supports) = self.deflate(rho, &mut z);
         let k = kept.len();
         if k == 0 {
             return Ok(());
         }
         let points: Vec<f64> = kept.iter().map(|at| self.values[*at]).collect();
         let weights: Vec<f64> = kept.iter().map(|at| z[*at] * z[*at]).collect();
-        let how = (T::ROUGHLY, par.simd());
+        let how = (T::SUM_TOLERANCE, par.simd());
         let equation = Secular::new(points, weights, 1.0 / rho, false, how);
         let roots = equation.roots(par);
         let exact = equation.exact(par, &roots, |at| z[kept[at]]);
-        // Old vectors in the order of the columns that they have numbers in.
+        // The old vectors, sorted by the columns in which they are nonzero.
         let mut order: Vec<usize> = (0..k).collect();
-        order.sort_by_key(|at| wheres[kept[*at]]);
+        order.sort_by_key(|at| supports[kept[*at]]);
         let mut mixed = vec![T::ZERO; k * k];
         let chunk = grain(k);
         each(par, mixed.chunks_mut(chunk * k).zip(roots[..k].chunks(chunk)), |(rows, roots)| {
@@ -193,20 +193,20 @@ impl<'a, T: Scalar> Part<'a, T> {
             *value = root.near + root.beyond;
         }
         kept = order.iter().map(|at| kept[*at]).collect();
-        self.vectors.replace(par, &mixed, &kept, &left_out, sides(&kept, &wheres), half)
+        self.vectors.replace(par, &mixed, &kept, &left_out, sides(&kept, &supports), half)
     }
 
-    /// Finds which vectors change, by ascending value, and which do not; turns pairs so that one of them does
-    /// not, if their values are the same for all we know.
-    fn deflate(&mut self, rho: f64, z: &mut [f64]) -> (Vec<usize>, Vec<usize>, Vec<Where>) {
+    /// Deflation: finds which vectors change, by ascending eigenvalue, and which do not. Two numerically equal
+    /// eigenvalues are rotated so that one vector does not change.
+    fn deflate(&mut self, rho: f64, z: &mut [f64]) -> (Vec<usize>, Vec<usize>, Vec<Support>) {
         let n = z.len();
         let half = middle(n);
         let mut order: Vec<usize> = (0..n).collect();
         order.sort_by(|a, b| self.values[*a].total_cmp(&self.values[*b]));
         let largest = self.values.iter().fold(rho, |most, x| most.max(x.abs()));
         let nothing = T::EPSILON.to_f64() * largest;
-        let mut wheres: Vec<Where> =
-            (0..n).map(|at| if at < half { Where::Left } else { Where::Right }).collect();
+        let mut supports: Vec<Support> =
+            (0..n).map(|at| if at < half { Support::Left } else { Support::Right }).collect();
         let (mut kept, mut left_out, mut before) = (Vec::with_capacity(n), Vec::new(), None::<usize>);
         for at in order {
             if rho * z[at].abs() <= nothing {
@@ -222,16 +222,16 @@ impl<'a, T: Scalar> Part<'a, T> {
                 continue;
             }
             (z[at], z[other]) = (length, 0.0);
-            if wheres[at] != wheres[other] {
-                wheres[at] = Where::Both;
+            if supports[at] != supports[other] {
+                supports[at] = Support::Both;
             }
-            self.vectors.turn(cosine, sine, (other, at));
+            self.vectors.rotate(cosine, sine, (other, at));
             let (a, b) = (self.values[other], self.values[at]);
             self.values[other] = a * cosine * cosine + b * sine * sine;
             self.values[at] = a * sine * sine + b * cosine * cosine;
             left_out.push(other);
         }
         kept.extend(before);
-        (kept, left_out, wheres)
+        (kept, left_out, supports)
     }
 }

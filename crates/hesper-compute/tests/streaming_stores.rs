@@ -1,10 +1,12 @@
-//! Results that are stored past the caches are those that are not.
+//! Non-temporal stores give the same results as ordinary ones.
 
 #![allow(clippy::unwrap_used, reason = "a failure is a failed test")]
 
-use hesper_compute::{AtLevel, Par, Place, Simd, Threads, copy_elements, layer_norm, rms_norm, softmax};
+use hesper_compute::{
+    AtLevel, Par, Simd, StridedView, Threads, copy_elements, layer_norm, rms_norm, softmax,
+};
 
-/// Rows of one call, so many that their results go past the caches, and of a length that is no multiple of a vector.
+/// Enough rows for non-temporal stores, of a length that is not a multiple of a vector.
 const ROWS: usize = 8200;
 const LENGTH: usize = 1031;
 
@@ -15,7 +17,7 @@ fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 7919) % 10_007) as f32 / 5000.0 - 1.0).collect()
 }
 
-/// Calls `f` at every level with results that begin at a cache line and beside one.
+/// Calls `f` at every level with results that are aligned to a cache line and not.
 fn everywhere(count: usize, f: impl Fn(&dyn Par, &mut [f32])) -> Vec<Vec<f32>> {
     let mut all = vec![];
     for level in Simd::available() {
@@ -54,8 +56,8 @@ fn elements_that_go_far_arrive() {
     let (rows, columns) = (2064, 4112);
     let x = numbers(rows * columns);
     let turn = |par: &dyn Par, out: &mut [f32]| {
-        let from = Place { offset: 0, strides: &[1, columns as isize] };
-        let to = Place { offset: 0, strides: &[rows as isize, 1] };
+        let from = StridedView { offset: 0, strides: &[1, columns as isize] };
+        let to = StridedView { offset: 0, strides: &[rows as isize, 1] };
         copy_elements(par, &[columns, rows], &x, from, out, to).unwrap();
     };
     for got in everywhere(x.len(), turn) {
@@ -65,8 +67,8 @@ fn elements_that_go_far_arrive() {
     let wide = columns as isize + 5;
     let place = |par: &dyn Par, out: &mut [f32]| {
         out.fill(-7.0);
-        let from = Place { offset: 0, strides: &[columns as isize, 1] };
-        let to = Place { offset: 2, strides: &[wide, 1] };
+        let from = StridedView { offset: 0, strides: &[columns as isize, 1] };
+        let to = StridedView { offset: 2, strides: &[wide, 1] };
         copy_elements(par, &[rows, columns], &x, from, out, to).unwrap();
     };
     for got in everywhere(rows * wide as usize, place) {

@@ -1,23 +1,23 @@
-//! Vectors of a problem that is solved by halves, as rows: whole ones, or only their ends, which is all that
-//! values alone need.
+//! Vectors of a divide-and-conquer problem, as rows: whole vectors, or only their first and last elements, which is
+//! all that eigenvalues alone need.
 
 use hesper_compute::Par;
 
 use super::Scalar;
 use super::block::{Block, multiply, rows_mut};
-use super::implicit::turn_rows;
+use super::implicit_qr::rotate_rows;
 use crate::Failure;
 
-/// Which columns of a part a vector has numbers in, of those of its two halves.
+/// In which columns of a part a vector is nonzero: those of the left half, of the right half, or of both.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Where {
+pub(super) enum Support {
     Left,
     Both,
     Right,
 }
 
-/// Rows of the vectors of a part, `stride` apart, and the first column that they have numbers in; or the first
-/// and the last number of each.
+/// The vectors of a part, as rows `stride` apart, and the first column in which they are nonzero; or the first and
+/// the last element of each.
 pub(super) struct Vectors<'a, T> {
     rows: &'a mut [T],
     stride: usize,
@@ -27,21 +27,21 @@ pub(super) struct Vectors<'a, T> {
 }
 
 impl<'a, T: Scalar> Vectors<'a, T> {
-    /// Vectors of so many numbers.
+    /// Vectors of `width` elements.
     pub(super) fn whole(rows: &'a mut [T], stride: usize, width: usize) -> Self {
         Self { rows, stride, first: 0, width, ends: false }
     }
 
-    /// The ends of vectors of so many numbers, two for each.
+    /// The ends of vectors of `width` elements, two for each.
     pub(super) fn ends(rows: &'a mut [T], width: usize) -> Self {
         Self { rows, stride: 2, first: 0, width, ends: true }
     }
 
-    pub(super) fn again(&mut self) -> Vectors<'_, T> {
+    pub(super) fn reborrow(&mut self) -> Vectors<'_, T> {
         Vectors { rows: &mut *self.rows, ..*self }
     }
 
-    /// The vectors before and from column `at` on, of the first `at` rows and of the others.
+    /// Splits into the vectors before column `at`, of the first `at` rows, and those from there on, of the others.
     pub(super) fn split(self, at: usize) -> (Self, Self) {
         let Self { stride, first, width, ends, .. } = self;
         let place = (at * stride).min(self.rows.len());
@@ -53,7 +53,7 @@ impl<'a, T: Scalar> Vectors<'a, T> {
         )
     }
 
-    /// Numbers of a row that are kept.
+    /// Elements of a row that are kept.
     fn kept(&self) -> usize {
         if self.ends { 2 } else { self.width }
     }
@@ -63,7 +63,7 @@ impl<'a, T: Scalar> Vectors<'a, T> {
         &mut self.rows[row * self.stride + self.first..][..kept]
     }
 
-    /// Makes a row that of a unit matrix.
+    /// Sets a row to a unit vector.
     pub(super) fn set_unit(&mut self, row: usize, column: usize) {
         if self.ends {
             let last = self.width - 1;
@@ -74,13 +74,13 @@ impl<'a, T: Scalar> Vectors<'a, T> {
         }
     }
 
-    /// Writes whole vectors, as many numbers each as the part has columns.
+    /// Writes whole vectors, each with as many elements as the part has columns.
     pub(super) fn write(&mut self, vectors: &[T]) {
         let width = self.width.max(1);
         vectors.chunks_exact(width).enumerate().for_each(|(at, vector)| self.write_row(at, vector));
     }
 
-    /// Writes a whole vector, or the first numbers of one that is zero behind.
+    /// Writes a whole vector, or the leading elements of one that is zero after them.
     pub(super) fn write_row(&mut self, row: usize, vector: &[T]) {
         if self.ends {
             let last = vector.get(self.width - 1).copied().unwrap_or(T::ZERO);
@@ -90,8 +90,8 @@ impl<'a, T: Scalar> Vectors<'a, T> {
         }
     }
 
-    /// The numbers on both sides of a cut: for each of the first `cut` rows that in the column before `cut`, for the others that
-    /// behind it. Rows of halves become rows of the whole.
+    /// The elements next to a cut: for each of the first `cut` rows that before column `cut`, for the others that
+    /// after it. Rows of the halves become rows of the whole.
     pub(super) fn join(&mut self, cut: usize, count: usize) -> Vec<f64> {
         let (width, ends) = (self.width, self.ends);
         (0..count)
@@ -102,7 +102,7 @@ impl<'a, T: Scalar> Vectors<'a, T> {
                 }
                 let inner = if at < cut { 1 } else { 0 };
                 let number = row[inner].to_f64();
-                // If there are no columns behind the cut, what ends at it ends here.
+                // Without columns after the cut, a vector ends at the cut.
                 if cut < width {
                     row[inner] = T::ZERO;
                 }
@@ -112,21 +112,21 @@ impl<'a, T: Scalar> Vectors<'a, T> {
     }
 
     /// `one = c one - s other`, `other = s one + c other`.
-    pub(super) fn turn(&mut self, cosine: f64, sine: f64, (one, other): (usize, usize)) {
+    pub(super) fn rotate(&mut self, cosine: f64, sine: f64, (one, other): (usize, usize)) {
         let kept = self.kept();
         let (low, high) = (one.min(other), one.max(other));
         let (above, below) = self.rows.split_at_mut(high * self.stride);
         let low_row = &mut above[low * self.stride + self.first..][..kept];
         let high_row = &mut below[self.first..][..kept];
         if one == low {
-            turn_rows(cosine, sine, low_row, high_row);
+            rotate_rows(cosine, sine, low_row, high_row);
         } else {
-            turn_rows(cosine, sine, high_row, low_row);
+            rotate_rows(cosine, sine, high_row, low_row);
         }
     }
 
-    /// Replaces the first rows by products of `mixed` with those `kept`, whose first `lefts` have numbers before
-    /// column `cut`, and whose last `rights` from there on; behind them come those `left_out`.
+    /// Replaces the first rows by products of `mixed` with the rows `kept`, of which the first `lefts` are nonzero
+    /// before column `cut`, and the last `rights` from there on. The rows `left_out` follow.
     pub(super) fn replace(
         &mut self,
         par: &dyn Par,
@@ -171,8 +171,8 @@ impl<'a, T: Scalar> Vectors<'a, T> {
     }
 }
 
-/// How many vectors have numbers on the left, and how many on the right.
-pub(super) fn sides(kept: &[usize], wheres: &[Where]) -> [usize; 2] {
-    let without = |what: Where| kept.iter().filter(|at| wheres[**at] != what).count();
-    [without(Where::Right), without(Where::Left)]
+/// How many vectors are nonzero on the left, and how many on the right.
+pub(super) fn sides(kept: &[usize], supports: &[Support]) -> [usize; 2] {
+    let without = |what: Support| kept.iter().filter(|at| supports[**at] != what).count();
+    [without(Support::Right), without(Support::Left)]
 }
